@@ -1,0 +1,42 @@
+// Error::full(): the one line that a person sees. Escapes whatever came from outside; never prints.
+// Next: text.cpp for the escaping, tools/trainhost for where errors become exit codes.
+#include "core/base/error.hpp"
+
+#include <string_view>
+
+#include "core/base/text.hpp"
+
+namespace trainhost {
+namespace {
+
+constexpr std::size_t kMaxMessage = 16384, kMaxFile = 1024;
+
+/// Escapes line by line: our own messages may list several lines, a value quoted in them may not add one, because
+/// it went through escaped() when it was quoted.
+std::string printable(std::string_view text, std::size_t max) {
+  std::string out;
+  for (std::size_t at = 0;;) {
+    const std::size_t end = text.find('\n', at);
+    out += escaped(text.substr(at, end == text.npos ? text.npos : end - at), max);
+    if (end == text.npos || out.size() > max) return out;
+    out += '\n';
+    at = end + 1;
+  }
+}
+
+}  // namespace
+
+std::string Error::full() const {
+  std::string out;
+  if (!where_.file.empty()) {
+    out = escaped(where_.file, kMaxFile);
+    if (where_.line) out += ":" + std::to_string(where_.line);
+    if (where_.line && where_.column) out += ":" + std::to_string(where_.column);
+    out += ": ";
+  }
+  out += printable(what(), kMaxMessage);
+  if (!hint_.empty()) out += " (" + printable(hint_, kMaxMessage) + ")";
+  return out;
+}
+
+}  // namespace trainhost

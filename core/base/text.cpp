@@ -1,0 +1,174 @@
+// The text helpers of text.hpp: nearest names, sizes, escaping, hashing. Pure: no locale, no I/O.
+// Hostile input is expected: every loop is bounded by the length of what it was given.
+#include "core/base/text.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+namespace trainhost {
+namespace {
+
+constexpr std::size_t kMaxWord = 128;  // longer words are nobody's typing mistake, and the distance is quadratic
+constexpr std::size_t kMinPrefix = 3;
+
+/// Edit distance in which swapping two neighbours costs one (optimal string alignment).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    before_last.swap(last);
+    last.swap(row);
+  }
+  return last[b.size()];
+}
+
+/// Length of the UTF-8 sequence at the front of `s`, 0 when there is none. Stores the code point.
+std::size_t decode_utf8(std::string_view s, std::uint32_t& point) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
+  if (s.empty()) return 0;
+  if (byte(0) < 0x80) { point = byte(0); return 1; }
+  const std::size_t n = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
+  if (byte(0) < 0xC2 || byte(0) > 0xF4 || s.size() < n) return 0;
+  point = byte(0) & (0x7Fu >> n);
+  for (std::size_t i = 1; i < n; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+    point = point << 6 | (byte(i) & 0x3F);
+  }
+  const bool overlong = (n == 3 && point < 0x800) || (n == 4 && point < 0x10000);
+  const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
+  return overlong || surrogate || point > 0x10FFFF ? 0 : n;
+}
+
+/// Control characters, and those that turn the direction of a line and so make a terminal show another text.
+bool unprintable(std::uint32_t point) {
+  return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F || point == 0x061C ||
+         (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
+}
+
+struct Unit { std::string_view name; std::uint64_t factor; };
+constexpr std::uint64_t kKi = 1024;
+constexpr Unit kUnits[] = {{"", 1}, {"b", 1},
+    {"kb", 1000}, {"mb", 1000'000}, {"gb", 1000'000'000}, {"tb", 1000'000'000'000}, {"pb", 1000'000'000'000'000},
+    {"kib", kKi}, {"mib", kKi * kKi}, {"gib", kKi * kKi * kKi}, {"tib", kKi * kKi * kKi * kKi},
+    {"pib", kKi * kKi * kKi * kKi * kKi}};
+
+std::optional<std::uint64_t> unit_factor(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  for (const Unit& u : kUnits) if (u.name == lower) return u.factor;
+  return std::nullopt;
+}
+
+std::string_view trimmed(std::string_view s) {
+  while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
+  while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
+  return s;
+}
+
+}  // namespace
+
+std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
+  if (word.empty() || word.size() > kMaxWord) return std::nullopt;
+  const std::string* best = nullptr;
+  std::size_t best_distance = 0;
+  for (const std::string& c : candidates) {
+    if (c.size() > kMaxWord) continue;
+    const std::size_t allowed = std::max<std::size_t>(1, std::max(word.size(), c.size()) / 3);
+    const std::size_t d = edit_distance(word, c);
+    if (d <= allowed && d < std::max(word.size(), c.size()) && (!best || d < best_distance)) best = &c, best_distance = d;
+  }
+  // A name cut short ("h200" for "h200-141gb") is far by distance, yet plainly meant.
+  if (!best && word.size() >= kMinPrefix)
+    for (const std::string& c : candidates)
+      if (c.starts_with(word)) { best = &c; break; }
+  if (!best) return std::nullopt;
+  return *best;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
+  const auto found = nearest(word, candidates);
+  return found ? "; did you mean '" + *found + "'?" : std::string();
+}
+
+std::optional<std::uint64_t> parse_size(std::string_view text) {
+  text = trimmed(text);
+  if (text.empty() || !((text[0] >= '0' && text[0] <= '9') || text[0] == '.')) return std::nullopt;
+  constexpr std::uint64_t kMax = INT64_MAX;
+  const char *begin = text.data(), *end = begin + text.size();
+
+  std::uint64_t whole = 0;  // the exact way, for integers
+  if (auto [at, error] = std::from_chars(begin, end, whole); error == std::errc()) {
+    const auto factor = unit_factor(trimmed({at, static_cast<std::size_t>(end - at)}));
+    if (factor) return whole <= kMax / *factor ? std::optional(whole * *factor) : std::nullopt;
+  }
+  long double number = 0;  // "1.5GiB", "2e9"
+  const auto [at, error] = std::from_chars(begin, end, number);
+  if (error != std::errc() || !std::isfinite(number)) return std::nullopt;
+  const auto factor = unit_factor(trimmed({at, static_cast<std::size_t>(end - at)}));
+  if (!factor) return std::nullopt;
+  const long double bytes = number * static_cast<long double>(*factor);
+  if (bytes >= 9223372036854775808.0L || (*factor == 1 && bytes != std::floor(bytes))) return std::nullopt;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  static constexpr const char* kNames[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1023.5 && unit + 1 < std::size(kNames)) value /= 1024, ++unit;
+  char out[48];
+  std::snprintf(out, sizeof out, "%.*f %s", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value, kNames[unit]);
+  return out;
+}
+
+std::string format_count(std::uint64_t n) {
+  std::string digits = std::to_string(n);
+  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, 1, ',');
+  return digits;
+}
+
+std::string escaped(std::string_view text, std::size_t max) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    if (out.size() >= max) return out + "...";
+    std::uint32_t point = 0;
+    const std::size_t n = decode_utf8(text.substr(i), point);
+    if (n && !unprintable(point)) {
+      out += text.substr(i, n);
+      i += n;
+      continue;
+    }
+    for (const std::size_t end = i + std::max<std::size_t>(n, 1); i < end; ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return out;
+}
+
+std::uint64_t fnv1a(std::string_view bytes, std::uint64_t seed) {
+  std::uint64_t hash = seed;
+  for (char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+bool valid_utf8(std::string_view text) {
+  std::uint32_t point;
+  while (!text.empty()) {
+    const std::size_t n = decode_utf8(text, point);
+    if (!n) return false;
+    text.remove_prefix(n);
+  }
+  return true;
+}
+
+}  // namespace trainhost

@@ -1,0 +1,75 @@
+// The names behind the enums of types.hpp: one table each. A value that no table lists is "unknown", never a crash.
+#include "core/base/types.hpp"
+
+#include <utility>
+
+namespace trainhost {
+namespace {
+
+template <class E, std::size_t N>
+using Table = std::array<std::pair<E, std::string_view>, N>;
+
+constexpr Table<DType, 8> kDTypes{{{DType::kNone, "none"}, {DType::kF32, "f32"}, {DType::kF16, "f16"},
+                                   {DType::kBF16, "bf16"}, {DType::kI32, "i32"}, {DType::kU8, "u8"},
+                                   {DType::kTF32, "tf32"}, {DType::kF64, "f64"}}};
+constexpr Table<Tier, 4> kTiers{
+    {{Tier::kDevice, "device"}, {Tier::kPinned, "pinned"}, {Tier::kHost, "host"}, {Tier::kDisk, "disk"}}};
+constexpr Table<Claim, 3> kClaims{
+    {{Claim::kExact, "exact"}, {Claim::kUpperBound, "upper_bound"}, {Claim::kApproximation, "approximation"}}};
+constexpr Table<Component, 12> kComponents{{{Component::kWeights, "weights"},
+                                            {Component::kMasterWeights, "master_weights"},
+                                            {Component::kGradients, "gradients"},
+                                            {Component::kOptimizerState, "optimizer_state"},
+                                            {Component::kActivations, "activations"},
+                                            {Component::kLogits, "logits"},
+                                            {Component::kWorkspace, "workspace"},
+                                            {Component::kCommunication, "communication"},
+                                            {Component::kKvCache, "kv_cache"},
+                                            {Component::kAdapters, "adapters"},
+                                            {Component::kFragmentation, "fragmentation"},
+                                            {Component::kRuntime, "runtime"}}};
+constexpr Table<Phase, 7> kPhases{{{kLoad, "load"}, {kForward, "forward"}, {kBackward, "backward"},
+                                   {kUpdate, "update"}, {kEval, "eval"}, {kSave, "save"}, {kGenerate, "generate"}}};
+constexpr Table<Optimizer, 3> kOptimizers{
+    {{Optimizer::kAdamW, "adamw"}, {Optimizer::kSgd, "sgd"}, {Optimizer::kSgdMomentum, "sgd-momentum"}}};
+constexpr Table<Recompute, 4> kRecomputes{{{Recompute::kNone, "none"}, {Recompute::kSelective, "selective"},
+                                           {Recompute::kFull, "full"}, {Recompute::kAuto, "auto"}}};
+
+template <class E, std::size_t N>
+constexpr std::string_view name_in(const Table<E, N>& table, E value) {
+  for (const auto& [v, text] : table)
+    if (v == value) return text;
+  return "unknown";
+}
+
+template <class E, std::size_t N>
+std::optional<E> value_in(const Table<E, N>& table, std::string_view text) {
+  for (const auto& [v, t] : table)
+    if (t == text) return v;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::uint32_t size_of(DType t) {
+  switch (t) {
+    case DType::kF64: return 8;
+    case DType::kF32: case DType::kI32: case DType::kTF32: return 4;
+    case DType::kF16: case DType::kBF16: return 2;
+    case DType::kU8: return 1;
+    case DType::kNone: break;
+  }
+  return 0;
+}
+
+std::string_view name(DType t) { return name_in(kDTypes, t); }
+std::string_view name(Tier t) { return name_in(kTiers, t); }
+std::string_view name(Claim c) { return name_in(kClaims, c); }
+std::string_view name(Component c) { return name_in(kComponents, c); }
+std::string_view name(Phase p) { return name_in(kPhases, p); }
+std::string_view name(Optimizer o) { return name_in(kOptimizers, o); }
+std::string_view name(Recompute r) { return name_in(kRecomputes, r); }
+std::optional<Optimizer> optimizer_from(std::string_view text) { return value_in(kOptimizers, text); }
+std::optional<Recompute> recompute_from(std::string_view text) { return value_in(kRecomputes, text); }
+
+}  // namespace trainhost

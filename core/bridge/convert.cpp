@@ -1,0 +1,210 @@
+// See convert.hpp. Every field appears once in each direction, in the order of the C struct.
+#include "core/bridge/convert.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/bridge/enums.hpp"
+
+namespace trainhost::bridge {
+namespace {
+
+/// Zero means unset where `otherwise` is the only sensible reading.
+template <class T>
+T set_or(T value, T otherwise) {
+  return value == T{} ? otherwise : value;
+}
+
+/// An enum by number; unset or unknown numbers keep `otherwise`.
+template <class E>
+E enum_or(std::uint32_t value, E last, E otherwise) {
+  return value == 0 || value > static_cast<std::uint32_t>(last) ? otherwise : static_cast<E>(value);
+}
+
+template <std::size_t N>
+void copy_name(char (&to)[N], const std::string& from) {
+  std::size_t n = std::min(from.size(), N - 1);
+  std::memcpy(to, from.data(), n);
+  to[n] = '\0';
+}
+
+template <std::size_t N>
+std::string name_from(const char (&from)[N]) {
+  return std::string(from, ::strnlen(from, N));
+}
+
+}  // namespace
+
+th_model to_c(const ModelSpec& m) {
+  th_model c{};
+  c.struct_size = sizeof c;
+  c.flags = (m.tied ? TH_MODEL_TIED_EMBEDDINGS : 0u) | (m.qkv_bias ? TH_MODEL_QKV_BIAS : 0u) |
+            (m.o_bias ? TH_MODEL_O_BIAS : 0u) | (m.mlp_bias ? TH_MODEL_MLP_BIAS : 0u) |
+            (m.qk_norm ? TH_MODEL_QK_NORM : 0u);
+  c.family = m.family.c_str();
+  c.name = m.name.c_str();
+  c.vocab = m.vocab;
+  c.max_positions = m.max_positions;
+  c.hidden = m.hidden;
+  c.layers = m.layers;
+  c.heads = m.heads;
+  c.kv_heads = m.kv_heads;
+  c.head_dim = m.head_dim;
+  c.intermediate = m.intermediate;
+  c.sliding_window = m.sliding_window;
+  c.first_window_layer = m.first_window_layer;
+  c.rope_theta = m.rope_theta;
+  c.norm_eps = m.norm_eps;
+  c.initializer_range = m.initializer_range;
+  c.rope_kind = static_cast<std::uint32_t>(m.rope.kind);
+  c.rope_factor = m.rope.factor;
+  c.rope_low_freq_factor = m.rope.low_freq_factor;
+  c.rope_high_freq_factor = m.rope.high_freq_factor;
+  c.rope_original_max_positions = m.rope.original_max_positions;
+  c.config_json = m.config_json.empty() ? nullptr : m.config_json.c_str();
+  return c;
+}
+
+ModelSpec from_c(const th_model& c) {
+  ModelSpec m;
+  auto has = [&](std::size_t end) { return c.struct_size >= end; };
+#define TH_READ(field, ...) \
+  if (has(offsetof(th_model, field) + sizeof c.field)) __VA_ARGS__
+  TH_READ(flags, {
+    m.tied = c.flags & TH_MODEL_TIED_EMBEDDINGS;
+    m.qkv_bias = c.flags & TH_MODEL_QKV_BIAS;
+    m.o_bias = c.flags & TH_MODEL_O_BIAS;
+    m.mlp_bias = c.flags & TH_MODEL_MLP_BIAS;
+    m.qk_norm = c.flags & TH_MODEL_QK_NORM;
+  });
+  TH_READ(family, m.family = c.family ? c.family : "");
+  TH_READ(name, m.name = c.name ? c.name : "");
+  TH_READ(vocab, m.vocab = c.vocab);
+  TH_READ(max_positions, m.max_positions = set_or(c.max_positions, m.max_positions));
+  TH_READ(hidden, m.hidden = c.hidden);
+  TH_READ(layers, m.layers = c.layers);
+  TH_READ(heads, m.heads = c.heads);
+  TH_READ(kv_heads, m.kv_heads = c.kv_heads);
+  TH_READ(head_dim, m.head_dim = c.head_dim);
+  TH_READ(intermediate, m.intermediate = c.intermediate);
+  TH_READ(sliding_window, m.sliding_window = c.sliding_window);
+  TH_READ(first_window_layer, m.first_window_layer = c.first_window_layer);
+  TH_READ(rope_theta, m.rope_theta = set_or(c.rope_theta, m.rope_theta));
+  TH_READ(norm_eps, m.norm_eps = set_or(c.norm_eps, m.norm_eps));
+  TH_READ(initializer_range, m.initializer_range = c.initializer_range);
+  TH_READ(rope_kind, m.rope.kind = enum_or(c.rope_kind, RopeKind::kLlama3, RopeKind::kDefault));
+  TH_READ(rope_factor, m.rope.factor = set_or(c.rope_factor, m.rope.factor));
+  TH_READ(rope_low_freq_factor, m.rope.low_freq_factor = set_or(c.rope_low_freq_factor, m.rope.low_freq_factor));
+  TH_READ(rope_high_freq_factor,
+          m.rope.high_freq_factor = set_or(c.rope_high_freq_factor, m.rope.high_freq_factor));
+  TH_READ(rope_original_max_positions, m.rope.original_max_positions =
+                                           set_or(c.rope_original_max_positions, m.rope.original_max_positions));
+  TH_READ(config_json, m.config_json = c.config_json ? c.config_json : "");
+#undef TH_READ
+  return m;
+}
+
+th_run to_c(const RunSpec& r) {
+  th_run c{};
+  c.struct_size = sizeof c;
+  c.mode = static_cast<std::uint32_t>(r.mode);
+  c.micro_batch = r.micro_batch;
+  c.seq_len = r.seq_len;
+  c.accumulate = r.accumulate;
+  c.dt_weight = static_cast<std::uint32_t>(r.weight);
+  c.dt_grad = static_cast<std::uint32_t>(r.grad);
+  c.dt_master = static_cast<std::uint32_t>(r.master);
+  c.dt_moment = static_cast<std::uint32_t>(r.moment);
+  c.dt_compute = static_cast<std::uint32_t>(r.compute);
+  c.optimizer = static_cast<std::uint32_t>(r.optimizer);
+  c.recompute = static_cast<std::uint32_t>(r.recompute);
+  c.zero_stage = r.zero_stage;
+  c.data_parallel = r.data_parallel;
+  c.tensor_parallel = r.tensor_parallel;
+  c.pipeline_parallel = r.pipeline_parallel;
+  c.lora_rank = r.lora_rank;
+  c.lora_targets = r.lora_targets;
+  c.lora_alpha = r.lora_alpha;
+  c.beta1 = r.beta1;
+  c.beta2 = r.beta2;
+  c.eps = r.eps;
+  c.weight_decay = r.weight_decay;
+  c.clip_norm = r.clip_norm;
+  c.seed = r.seed;
+  c.device_budget = r.device_budget;
+  c.host_budget = r.host_budget;
+  return c;
+}
+
+RunSpec from_c(const th_run& c) {
+  RunSpec r;
+  auto has = [&](std::size_t end) { return c.struct_size >= end; };
+#define TH_READ(field, ...) \
+  if (has(offsetof(th_run, field) + sizeof c.field)) __VA_ARGS__
+  TH_READ(mode, r.mode = enum_or(c.mode, RunMode::kInference, r.mode));
+  TH_READ(micro_batch, r.micro_batch = set_or(c.micro_batch, r.micro_batch));
+  TH_READ(seq_len, r.seq_len = set_or(c.seq_len, r.seq_len));
+  TH_READ(accumulate, r.accumulate = set_or(c.accumulate, r.accumulate));
+  TH_READ(dt_weight, r.weight = enum_or(c.dt_weight, DType::kF64, r.weight));
+  TH_READ(dt_grad, r.grad = enum_or(c.dt_grad, DType::kF64, r.grad));
+  TH_READ(dt_master, r.master = enum_or(c.dt_master, DType::kF64, DType::kNone));
+  TH_READ(dt_moment, r.moment = enum_or(c.dt_moment, DType::kF64, r.moment));
+  TH_READ(dt_compute, r.compute = enum_or(c.dt_compute, DType::kF64, r.compute));
+  TH_READ(optimizer, r.optimizer = enum_or(c.optimizer, Optimizer::kSgdMomentum, r.optimizer));
+  TH_READ(recompute, r.recompute = enum_or(c.recompute, Recompute::kAuto, r.recompute));
+  TH_READ(zero_stage, r.zero_stage = c.zero_stage);
+  TH_READ(data_parallel, r.data_parallel = set_or(c.data_parallel, r.data_parallel));
+  TH_READ(tensor_parallel, r.tensor_parallel = set_or(c.tensor_parallel, r.tensor_parallel));
+  TH_READ(pipeline_parallel, r.pipeline_parallel = set_or(c.pipeline_parallel, r.pipeline_parallel));
+  TH_READ(lora_rank, r.lora_rank = c.lora_rank);
+  TH_READ(lora_targets, r.lora_targets = c.lora_targets);
+  TH_READ(lora_alpha, r.lora_alpha = c.lora_alpha);
+  TH_READ(beta1, r.beta1 = c.beta1);
+  TH_READ(beta2, r.beta2 = c.beta2);
+  TH_READ(eps, r.eps = c.eps);
+  TH_READ(weight_decay, r.weight_decay = c.weight_decay);
+  TH_READ(clip_norm, r.clip_norm = c.clip_norm);
+  TH_READ(seed, r.seed = c.seed);
+  TH_READ(device_budget, r.device_budget = c.device_budget);
+  TH_READ(host_budget, r.host_budget = c.host_budget);
+#undef TH_READ
+  return r;
+}
+
+th_profile to_c(const Profile& p) {
+  th_profile c{};
+  c.struct_size = sizeof c;
+  c.alignment = p.alignment;
+  c.head_chunk_tokens = p.head_chunk_tokens;
+  c.attention_tile_q = p.attention_tile_q;
+  c.attention_tile_k = p.attention_tile_k;
+  c.threads = p.threads;
+  c.slots = p.slots;
+  c.tier = static_cast<std::uint32_t>(p.tier);
+  c.workspace_bytes = p.workspace_bytes;
+  copy_name(c.trainer, p.trainer);
+  copy_name(c.mode, p.mode);
+  return c;
+}
+
+Profile from_c(const th_profile& c) {
+  Profile p;
+  auto has = [&](std::size_t end) { return c.struct_size >= end; };
+#define TH_READ(field, ...) \
+  if (has(offsetof(th_profile, field) + sizeof c.field)) __VA_ARGS__
+  TH_READ(alignment, p.alignment = set_or(c.alignment, p.alignment));
+  TH_READ(head_chunk_tokens, p.head_chunk_tokens = c.head_chunk_tokens);
+  TH_READ(attention_tile_q, p.attention_tile_q = set_or(c.attention_tile_q, p.attention_tile_q));
+  TH_READ(attention_tile_k, p.attention_tile_k = set_or(c.attention_tile_k, p.attention_tile_k));
+  TH_READ(threads, p.threads = set_or(c.threads, p.threads));
+  TH_READ(slots, p.slots = set_or(c.slots, p.slots));
+  TH_READ(tier, p.tier = enum_or(c.tier, Tier::kDisk, p.tier));
+  TH_READ(workspace_bytes, p.workspace_bytes = c.workspace_bytes);
+  TH_READ(trainer, p.trainer = name_from(c.trainer));
+  TH_READ(mode, p.mode = name_from(c.mode));
+#undef TH_READ
+  return p;
+}
+
+}  // namespace trainhost::bridge

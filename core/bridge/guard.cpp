@@ -1,0 +1,60 @@
+// See guard.hpp.
+#include "core/bridge/guard.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace trainhost::bridge {
+namespace {
+
+/// Copies what fits and always terminates; a cut never leaves half of a UTF-8 sequence.
+template <std::size_t N>
+void copy_text(char (&to)[N], std::string_view from) {
+  std::size_t n = std::min(from.size(), N - 1);
+  if (n < from.size())
+    while (n > 0 && (static_cast<unsigned char>(from[n]) & 0xC0) == 0x80) --n;
+  std::memcpy(to, from.data(), n);
+  to[n] = '\0';
+}
+
+}  // namespace
+
+std::string_view status_name(th_status s) {
+  switch (s) {
+    case TH_OK: return "ok";
+    case TH_E_ARG: return "argument";
+    case TH_E_UNSUPPORTED: return "unsupported";
+    case TH_E_UNAVAILABLE: return "unavailable";
+    case TH_E_DEVICE_OOM: return "device_oom";
+    case TH_E_HOST_OOM: return "host_oom";
+    case TH_E_CANCELLED: return "cancelled";
+    case TH_E_STATE: return "state";
+    case TH_E_NONFINITE: return "nonfinite";
+    case TH_E_DEVICE_LOST: return "device_lost";
+    case TH_E_IO: return "io";
+    case TH_E_INTERNAL: return "internal";
+  }
+  return "undocumented";
+}
+
+th_status status_of(Exit code) {
+  switch (code) {
+    case Exit::kUsage: return TH_E_UNSUPPORTED;
+    case Exit::kDoesNotFit: return TH_E_HOST_OOM;
+    case Exit::kNoBackend: return TH_E_UNAVAILABLE;
+    case Exit::kStopped: return TH_E_CANCELLED;
+    default: return TH_E_INTERNAL;
+  }
+}
+
+th_status fill(th_error* error, th_status code, std::string_view message, std::string_view hint,
+               std::uint64_t bytes_needed) noexcept {
+  if (!error) return code;
+  if (TH_HAS(error, th_error, code)) error->code = code;
+  if (TH_HAS(error, th_error, bytes_needed)) error->bytes_needed = bytes_needed;
+  if (TH_HAS(error, th_error, message)) copy_text(error->message, message);
+  if (TH_HAS(error, th_error, hint)) copy_text(error->hint, hint);
+  return code;
+}
+
+}  // namespace trainhost::bridge

@@ -1,0 +1,53 @@
+// Errors across the boundary, both ways: an exception inside a C++ plugin becomes a th_error, a th_error becomes text.
+// For plugins that use the host's pure libraries; others take th::guard of the SDK, which knows no trainhost::Error.
+#pragma once
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "trainhost/status.h"
+
+namespace trainhost::bridge {
+
+/// "unavailable", "unsupported", "device_oom", ...; "undocumented" for a number that the ABI does not have.
+std::string_view status_name(th_status s);
+
+/// The code that tells a caller the same as `e` tells a user: kUsage -> unsupported, kDoesNotFit -> host_oom,
+/// kNoBackend -> unavailable, kStopped -> cancelled, others -> internal.
+th_status status_of(Exit code);
+
+/// Writes the error inside its struct_size; a null `error` is allowed. Returns `code`.
+th_status fill(th_error* error, th_status code, std::string_view message, std::string_view hint = {},
+               std::uint64_t bytes_needed = 0) noexcept;
+
+/// A failure with a code of its own, for code below a guard.
+struct StatusError : std::runtime_error {
+  StatusError(th_status c, const std::string& message, std::string h = {}, std::uint64_t need = 0)
+      : std::runtime_error(message), code(c), hint(std::move(h)), bytes_needed(need) {}
+  th_status code;
+  std::string hint;
+  std::uint64_t bytes_needed;
+};
+
+/// Runs `f` and returns TH_OK, or the code of whatever it threw. Nothing leaves it.
+template <class F>
+th_status guard(th_error* error, F&& f) noexcept {
+  try {
+    f();
+    return TH_OK;
+  } catch (const StatusError& e) {
+    return fill(error, e.code, e.what(), e.hint, e.bytes_needed);
+  } catch (const Error& e) {
+    return fill(error, status_of(e.code()), e.what(), e.hint());
+  } catch (const std::bad_alloc&) {
+    return fill(error, TH_E_HOST_OOM, "out of host memory");
+  } catch (const std::exception& e) {
+    return fill(error, TH_E_INTERNAL, e.what());
+  } catch (...) {
+    return fill(error, TH_E_INTERNAL, "an exception that is no std::exception");
+  }
+}
+
+}  // namespace trainhost::bridge

@@ -1,0 +1,155 @@
+// The write side of durable.hpp. What is measured and why: on a full tmpfs and under RLIMIT_FSIZE a write returns a
+// short count without an error, and fsync and close then succeed; only the loop in write_all() notices.
+#include "core/checkpoint/durable.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/store.hpp"
+
+namespace trainhost::checkpoint {
+namespace fs = std::filesystem;
+
+void Fd::reset() noexcept {
+  if (fd_ >= 0) sys().close(std::exchange(fd_, -1));
+}
+
+void throw_errno(const char* doing, const fs::path& path, int error) {
+  throw run_error(fmt::format("cannot {} {}: {}", doing, escaped(path.string(), 4096),
+                              std::generic_category().message(error)));
+}
+
+fs::path temp_beside(const fs::path& target) {
+  std::uint64_t r = 0;
+  if (::getrandom(&r, sizeof r, 0) != sizeof r) throw_errno("draw a random name for", target, errno);
+  return fs::path(target) += fmt::format(".tmp.{:016x}", r);
+}
+
+bool is_temp_name(std::string_view name, std::string_view base) {
+  auto at = name.rfind(".tmp.");
+  if (at == std::string_view::npos || name.size() - at != 5 + 16) return false;
+  if (name.find_first_not_of("0123456789abcdef", at + 5) != std::string_view::npos) return false;
+  return base.empty() || name.substr(0, at) == base;
+}
+
+Fd create_new(const fs::path& path) {
+  for (;;) {
+    int fd = sys().open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd >= 0) return Fd(fd);
+    if (errno != EINTR) throw_errno("create", path, errno);
+  }
+}
+
+void write_all(int fd, std::span<const std::byte> data, const fs::path& path) {
+  while (!data.empty()) {
+    ssize_t n = sys().write(fd, data.data(), data.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_errno("write", path, errno);
+    if (n == 0) throw_errno("write", path, ENOSPC);  // no progress and no reason: never loop on it
+    data = data.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+namespace {
+
+int fsync_through_signals(int fd) {
+  int r;
+  do r = sys().fsync(fd);
+  while (r != 0 && errno == EINTR);
+  return r;
+}
+
+}  // namespace
+
+void sync_and_close(Fd fd, const fs::path& path) {
+  if (fsync_through_signals(fd.get()) != 0) throw_errno("sync", path, errno);
+  // EINTR from close: the descriptor is gone and the data were synced.
+  if (sys().close(fd.release()) != 0 && errno != EINTR) throw_errno("close", path, errno);
+}
+
+void sync_file(const fs::path& path) {
+  Fd fd(sys().open(path.c_str(), O_RDONLY | O_CLOEXEC, 0));
+  if (fd.get() < 0) throw_errno("open", path, errno);
+  sync_and_close(std::move(fd), path);
+}
+
+void sync_directory(const fs::path& dir) {
+  fs::path d = dir.empty() ? fs::path(".") : dir;
+  Fd fd(sys().open(d.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
+  if (fd.get() < 0) throw_errno("open", d, errno);
+  // Some file systems cannot sync a directory and say so; nothing more can be done there.
+  if (fsync_through_signals(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP) throw_errno("sync", d, errno);
+  if (sys().close(fd.release()) != 0 && errno != EINTR) throw_errno("close", d, errno);
+}
+
+void make_directory(const fs::path& dir) {
+  if (sys().mkdir(dir.c_str(), 0755) != 0) throw_errno("create the directory", dir, errno);
+}
+
+void make_directories(const fs::path& dir) {
+  std::error_code ec;
+  if (dir.empty() || fs::is_directory(dir, ec)) return;
+  fs::path d = dir.has_filename() ? dir : dir.parent_path();  // "runs/x/" is runs/x
+  make_directories(d.parent_path());
+  if (sys().mkdir(d.c_str(), 0755) != 0 && errno != EEXIST) throw_errno("create the directory", d, errno);
+  if (!fs::is_directory(d, ec)) throw_errno("create the directory", d, ENOTDIR);
+  sync_directory(d.parent_path());
+}
+
+void rename_path(const fs::path& from, const fs::path& to) {
+  if (sys().rename(from.c_str(), to.c_str()) != 0) throw_errno("publish", to, errno);
+}
+
+void remove_file(const fs::path& path) {
+  if (sys().unlink(path.c_str()) != 0 && errno != ENOENT) throw_errno("remove", path, errno);
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code ec;
+  auto status = fs::symlink_status(path, ec);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) return remove_file(path);
+  std::vector<fs::path> inside;
+  for (fs::directory_iterator it(path, ec), end; !ec && it != end; it.increment(ec)) inside.push_back(it->path());
+  if (ec) throw_errno("list", path, ec.value());
+  for (const auto& p : inside) remove_tree(p);
+  if (sys().rmdir(path.c_str()) != 0 && errno != ENOENT) throw_errno("remove", path, errno);
+}
+
+bool put_in_place(const fs::path& staged, const fs::path& target) {
+  std::error_code ec;
+  if (!fs::exists(fs::symlink_status(target, ec))) {
+    rename_path(staged, target);
+    return false;
+  }
+  if (sys().exchange(staged.c_str(), target.c_str()) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) throw_errno("publish", target, errno);
+  fs::path aside = temp_beside(target);
+  rename_path(target, aside);
+  rename_path(staged, target);
+  rename_path(aside, staged);
+  return true;
+}
+
+void write_file_atomically(const fs::path& target, std::string_view data) {
+  fs::path temp = temp_beside(target);
+  try {
+    Fd fd = create_new(temp);
+    write_all(fd.get(), std::as_bytes(std::span(data)), temp);
+    sync_and_close(std::move(fd), temp);
+    rename_path(temp, target);
+  } catch (...) {
+    sys().unlink(temp.c_str());
+    throw;
+  }
+  sync_directory(target.parent_path());
+}
+
+}  // namespace trainhost::checkpoint

@@ -1,0 +1,53 @@
+// The read side of durable.hpp: pread alone, so that a file that shrinks is a message and not a SIGBUS.
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/durable.hpp"
+
+namespace trainhost::checkpoint {
+namespace fs = std::filesystem;
+
+Fd open_regular(const fs::path& path, struct stat& info) {
+  int raw;
+  do raw = sys().open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+  while (raw < 0 && errno == EINTR);
+  if (raw < 0 && (errno == ENOENT || errno == ENOTDIR))
+    throw usage_error(fmt::format("{}: no such file", escaped(path.string(), 4096)));
+  if (raw < 0) throw_errno("open", path, errno);
+  Fd fd(raw);
+  if (::fstat(fd.get(), &info) != 0) throw_errno("examine", path, errno);
+  if (!S_ISREG(info.st_mode))
+    throw usage_error(fmt::format("{} is not a regular file", escaped(path.string(), 4096)));
+  return fd;
+}
+
+bool read_at(int fd, std::uint64_t at, std::span<std::byte> out, const fs::path& path) {
+  while (!out.empty()) {
+    ssize_t n = sys().pread(fd, out.data(), out.size(), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_errno("read", path, errno);
+    if (n == 0) return false;
+    at += static_cast<std::uint64_t>(n);
+    out = out.subspan(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+std::string read_whole(const fs::path& path, std::uint64_t max_bytes) {
+  struct stat info;
+  Fd fd = open_regular(path, info);
+  auto size = static_cast<std::uint64_t>(info.st_size);
+  if (size > max_bytes)
+    throw usage_error(fmt::format("{} has {} bytes; at most {} are read", escaped(path.string(), 4096), size, max_bytes));
+  std::string text(size, '\0');
+  if (!read_at(fd.get(), 0, std::as_writable_bytes(std::span(text)), path))
+    throw run_error(fmt::format("{} became shorter while it was read", escaped(path.string(), 4096)));
+  return text;
+}
+
+}  // namespace trainhost::checkpoint

@@ -1,0 +1,41 @@
+// The only place that includes xxhash.h.
+#include "core/checkpoint/hash.hpp"
+
+#include <array>
+#include <cstdint>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace trainhost::checkpoint {
+namespace {
+
+std::string digits(XXH128_hash_t h) {
+  XXH128_canonical_t c;
+  XXH128_canonicalFromHash(&c, h);
+  std::string s;
+  for (unsigned char b : c.digest) {
+    s += "0123456789abcdef"[b >> 4];
+    s += "0123456789abcdef"[b & 15];
+  }
+  return s;
+}
+
+}  // namespace
+
+struct Xxh3::State {
+  XXH3_state_t xxh;  // carries its own 64 byte alignment, which new honours
+};
+
+Xxh3::Xxh3() : state_(std::make_unique<State>()) { reset(); }
+Xxh3::~Xxh3() = default;
+Xxh3::Xxh3(Xxh3&&) noexcept = default;
+Xxh3& Xxh3::operator=(Xxh3&&) noexcept = default;
+
+void Xxh3::reset() { XXH3_128bits_reset(&state_->xxh); }
+void Xxh3::update(std::span<const std::byte> data) { XXH3_128bits_update(&state_->xxh, data.data(), data.size()); }
+std::string Xxh3::hex() const { return digits(XXH3_128bits_digest(&state_->xxh)); }
+
+std::string xxh3_hex(std::string_view data) { return digits(XXH3_128bits(data.data(), data.size())); }
+
+}  // namespace trainhost::checkpoint

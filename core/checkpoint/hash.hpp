@@ -1,0 +1,29 @@
+// XXH3-128 as a stream, printed as xxh128sum prints it. Finds damage; it is no defence against a forger.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trainhost::checkpoint {
+
+class Xxh3 {
+ public:
+  Xxh3();
+  ~Xxh3();
+  Xxh3(Xxh3&&) noexcept;
+  Xxh3& operator=(Xxh3&&) noexcept;
+  void update(std::span<const std::byte> data);
+  /// 32 hex digits of everything so far.
+  std::string hex() const;
+  void reset();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+std::string xxh3_hex(std::string_view data);
+
+}  // namespace trainhost::checkpoint

@@ -1,0 +1,94 @@
+// Finding the checkpoint to go on from: the last published that verifies, and why each later one was passed over.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <system_error>
+#include <tuple>
+
+#include "core/base/checked.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/candidates.hpp"
+#include "core/checkpoint/durable.hpp"
+#include "core/checkpoint/manifest.hpp"
+#include "core/checkpoint/store.hpp"
+
+namespace trainhost::checkpoint {
+namespace fs = std::filesystem;
+namespace {
+
+/// N of "step-N", as this program writes it: digits without a leading zero.
+std::optional<std::uint64_t> step_of(std::string_view name) {
+  if (!name.starts_with("step-")) return std::nullopt;
+  name.remove_prefix(5);
+  std::uint64_t step = 0;
+  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  bool whole = error == std::errc() && end == name.data() + name.size();
+  if (!whole || (name.size() > 1 && name[0] == '0')) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+std::vector<std::string> names_in(const fs::path& dir) {
+  std::vector<std::string> out;
+  std::error_code ec;
+  fs::directory_iterator it(dir, ec), end;
+  for (; !ec && it != end; it.increment(ec)) out.push_back(it->path().filename().string());
+  if (ec) throw_errno("list", dir, ec.value());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::vector<Candidate> candidates(const fs::path& dir) {
+  std::vector<Candidate> out;
+  std::error_code ec;
+  if (!fs::exists(dir, ec) && !ec) return out;
+  for (const std::string& name : names_in(dir)) {
+    auto step = step_of(name);
+    if (!step || !fs::is_directory(fs::symlink_status(dir / name, ec))) continue;
+    Candidate c{name, *step, 0, {}};
+    try {
+      Manifest m = parse_manifest(read_whole(dir / name / kManifestName, kMaxManifestBytes));
+      c.serial = m.serial;
+      if (m.meta.step != c.step) c.problem = fmt::format("its manifest is that of step {}", m.meta.step);
+    } catch (const Error& e) {
+      c.problem = e.what();
+    }
+    out.push_back(std::move(c));
+  }
+  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.serial, a.step) > std::tie(b.serial, b.step);
+  });
+  return out;
+}
+
+std::uint64_t next_serial(const std::vector<Candidate>& all) {
+  return all.empty() ? 1 : checked_add(all.front().serial, 1, "a serial number");
+}
+
+std::optional<Store::Found> Store::newest() const {
+  std::vector<Candidate> all = candidates(dir_);
+  if (all.empty()) return std::nullopt;
+  Found found;
+  for (const Candidate& c : all)  // of these nobody knows the age: they are told whatever is found
+    if (!c.problem.empty()) found.skipped.push_back(fmt::format("{}: {}", c.name, c.problem));
+  for (const Candidate& c : all) {
+    if (!c.problem.empty()) continue;
+    Manifest m;
+    std::string what = damage_of(dir_ / c.name, m);
+    if (what.empty()) {
+      found.dir = dir_ / c.name;
+      found.meta = std::move(m.meta);
+      return found;
+    }
+    found.skipped.push_back(fmt::format("{}: {}", c.name, what));
+  }
+  std::string list;
+  for (const std::string& s : found.skipped) list += "\n  " + s;
+  throw run_error(fmt::format("{} holds checkpoints, but none is whole:{}", escaped(dir_.string(), 4096), list),
+                  "restore one from a copy, or train into another output.dir");
+}
+
+}  // namespace trainhost::checkpoint

@@ -1,0 +1,119 @@
+// Publishing a checkpoint. The numbers in comments are the steps of the protocol in README.md; their order is the
+// promise, and the tests kill and fail the process at every system call of it. Finding one again: newest.cpp.
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "core/base/checked.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/candidates.hpp"
+#include "core/checkpoint/durable.hpp"
+#include "core/checkpoint/manifest.hpp"
+#include "core/checkpoint/store.hpp"
+
+namespace trainhost::checkpoint {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kAtLeastKept = 2;
+
+void refuse_without_space(const fs::path& dir, std::uint64_t expected) {
+  struct statvfs v;
+  int r;
+  do r = ::statvfs(dir.c_str(), &v);
+  while (r != 0 && errno == EINTR);
+  if (r != 0) throw_errno("ask for the free space of", dir, errno);
+  std::uint64_t free = 0;
+  if (__builtin_mul_overflow(std::uint64_t{v.f_bavail}, std::uint64_t{v.f_frsize}, &free)) free = kMaxBytes;
+  std::uint64_t need = checked_add(expected, expected / 10, "a checkpoint");
+  if (free < need)
+    throw run_error(fmt::format("{} has {} free, a checkpoint needs {}", escaped(dir.string(), 4096), format_bytes(free),
+                                format_bytes(need)),
+                    "free some space, or lower output.keep");
+}
+
+/// Staging directories and temporary files of a run that died. The caller holds the lock of the directory.
+void remove_leftovers(const fs::path& dir) {
+  for (const std::string& name : names_in(dir))
+    if (is_temp_name(name) && (name.starts_with("step-") || name.starts_with("latest."))) remove_tree(dir / name);
+}
+
+/// 5: what was staged, hashed and synced; the manifest comes last.
+void seal(const fs::path& staged, const Meta& meta, std::uint64_t serial) {
+  Manifest m;
+  m.meta = meta;
+  m.serial = serial;
+  for (const std::string& name : names_in(staged)) {
+    if (!fs::is_regular_file(fs::symlink_status(staged / name)))
+      throw run_error(fmt::format("{} is not a file: a checkpoint holds files alone", escaped((staged / name).string())));
+    sync_file(staged / name);  // 4
+    m.files.push_back(record_of(staged / name));
+  }
+  write_file_atomically(staged / kManifestName, manifest_text(m));
+  sync_directory(staged);
+}
+
+}  // namespace
+
+Store::Store(fs::path dir, std::uint64_t keep) : dir_(std::move(dir)), keep_(std::max(keep, kAtLeastKept)) {}
+
+fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
+                     const std::function<void(const fs::path& tmp)>& write_shards) {
+  make_directories(dir_);
+  remove_leftovers(dir_);
+  refuse_without_space(dir_, expected_bytes);  // 1
+  const std::string name = fmt::format("step-{}", meta.step);
+  const fs::path target = dir_ / name, staged = temp_beside(target);
+  const std::uint64_t serial = next_serial(candidates(dir_));
+  bool replaced = false, published = false;
+  try {
+    make_directory(staged);
+    write_shards(staged);  // 2 and 3: the caller's state does not change while it is written
+    seal(staged, meta, serial);
+    replaced = put_in_place(staged, target);  // 6
+    published = true;
+    sync_directory(dir_);
+    Manifest m;
+    if (std::string what = damage_of(target, m); !what.empty())  // 7
+      throw run_error(fmt::format("{} was not stored as it was written: {}", escaped(target.string(), 4096), what));
+  } catch (...) {
+    try {
+      if (published && replaced) put_in_place(staged, target);  // the former one comes back
+      if (published && !replaced) rename_path(target, staged);
+      remove_tree(staged);
+    } catch (...) {  // the first failure is the one to tell; what is left lies under a temporary name
+    }
+    throw;
+  }
+  verified_[name] = serial;
+  write_file_atomically(dir_ / "latest", name + "\n");  // 8
+  if (replaced) remove_tree(staged);
+  rotate(target);  // 9
+  return target;
+}
+
+/// Removes what is older than the newest keep_ good ones; a damaged one does not count as kept.
+void Store::rotate(const fs::path& published) {
+  std::uint64_t good = 0;
+  for (const Candidate& c : candidates(dir_)) {
+    if (good >= keep_ && dir_ / c.name != published) {
+      fs::path doomed = temp_beside(dir_ / c.name);
+      rename_path(dir_ / c.name, doomed);  // from now on nobody takes it for a checkpoint
+      remove_tree(doomed);
+      verified_.erase(c.name);
+      continue;
+    }
+    auto seen = verified_.find(c.name);
+    Manifest m;
+    bool is_good = c.problem.empty() && ((seen != verified_.end() && seen->second == c.serial) ||
+                                         damage_of(dir_ / c.name, m).empty());
+    if (!is_good) continue;
+    verified_[c.name] = c.serial;
+    ++good;
+  }
+}
+
+}  // namespace trainhost::checkpoint

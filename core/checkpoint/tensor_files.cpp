@@ -1,0 +1,107 @@
+// The writers of tensor_files.hpp. A model directory is staged beside its place and moved there by one rename.
+#include "core/checkpoint/tensor_files.hpp"
+
+#include <fmt/format.h>
+
+#include <system_error>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/durable.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/store.hpp"
+
+namespace trainhost::checkpoint {
+namespace fs = std::filesystem;
+namespace {
+
+std::vector<TensorEntry> entries_of(const std::vector<TensorInfo>& tensors) {
+  std::vector<TensorEntry> out;
+  for (const TensorInfo& t : tensors) {
+    TensorEntry& e = out.emplace_back();
+    e.name = t.name;
+    e.dtype = "F32";
+    e.shape.assign(t.dim.begin(), t.dim.begin() + t.rank);
+  }
+  return out;
+}
+
+/// What an old model directory held and the new one does not write: tokenizer files, notes.
+void keep_others(const fs::path& old, const fs::path& dir) {
+  std::error_code ec;
+  std::vector<fs::path> left;
+  for (fs::directory_iterator it(old, ec), end; !ec && it != end; it.increment(ec))
+    if (!fs::exists(fs::symlink_status(dir / it->path().filename(), ec))) left.push_back(it->path());
+  for (const fs::path& p : left) rename_path(p, dir / p.filename());
+  if (!left.empty()) sync_directory(dir);
+}
+
+/// An earlier attempt that died: only what such an attempt writes is removed, so nobody's files are lost with it.
+void remove_leftovers(const fs::path& dir, const std::map<std::string, std::string>& others) {
+  fs::path parent = dir.has_parent_path() ? dir.parent_path() : fs::path(".");
+  std::error_code ec;
+  std::vector<fs::path> found;
+  for (fs::directory_iterator it(parent, ec), end; !ec && it != end; it.increment(ec))
+    if (is_temp_name(it->path().filename().string(), dir.filename().string())) found.push_back(it->path());
+  for (const fs::path& p : found) {
+    if (!fs::is_directory(fs::symlink_status(p, ec))) continue;
+    std::vector<fs::path> ours = {p / "config.json", p / "model.safetensors"};
+    for (const auto& [name, text] : others) ours.push_back(p / name);
+    for (fs::directory_iterator it(p, ec), end; !ec && it != end; it.increment(ec))
+      if (is_temp_name(it->path().filename().string())) ours.push_back(it->path());
+    for (const fs::path& file : ours) sys().unlink(file.c_str());
+    sys().rmdir(p.c_str());
+  }
+}
+
+}  // namespace
+
+std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors, const TensorSource& source) {
+  SafetensorsWriter writer(target, entries_of(tensors), {{"format", "pt"}});
+  std::size_t at = 0;       // the tensor that comes next
+  std::uint64_t done = 0;   // elements of it that are written
+  auto skip_empty = [&] {
+    while (at < tensors.size() && done == tensors[at].elements()) ++at, done = 0;
+  };
+  skip_empty();
+  source([&](std::string_view name, std::uint64_t first, std::span<const float> values) {
+    if (values.empty()) return;
+    bool next = at < tensors.size() && name == tensors[at].name && first == done;
+    if (!next || values.size() > tensors[at].elements() - done)
+      throw run_error(fmt::format("{}: '{}' from element {} was handed over where '{}' from {} is next",
+                                  escaped(target.string()), escaped(name), first,
+                                  at < tensors.size() ? tensors[at].name : "nothing", done));
+    writer.write(std::as_bytes(values));
+    done += values.size();
+    skip_empty();
+  });
+  return writer.finish();
+}
+
+void write_model_dir(const fs::path& target, std::string_view config_json, const std::vector<TensorInfo>& tensors,
+                     const TensorSource& source, const std::map<std::string, std::string>& others) {
+  const fs::path dir = target.has_filename() ? target : target.parent_path();  // "model/" is model
+  const fs::path parent = dir.parent_path();
+  make_directories(parent);
+  remove_leftovers(dir, others);
+  const fs::path staged = temp_beside(dir);
+  try {
+    make_directory(staged);
+    write_tensors(staged / "model.safetensors", tensors, source);
+    for (const auto& [name, text] : others) write_file_atomically(staged / name, text);
+    write_file_atomically(staged / "config.json", config_json);
+    sync_directory(staged);
+    bool replaced = put_in_place(staged, dir);
+    sync_directory(parent);
+    if (replaced) keep_others(staged, dir);
+  } catch (...) {
+    try {
+      remove_leftovers(dir, others);
+    } catch (...) {  // the first failure is the one to tell
+    }
+    throw;
+  }
+  remove_leftovers(dir, others);
+}
+
+}  // namespace trainhost::checkpoint

@@ -1,0 +1,117 @@
+// Where weights come from, and their way to f32. What the tensors must be is decided in require.cpp.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <system_error>
+
+#include "core/base/text.hpp"
+#include "core/checkpoint/convert.hpp"
+#include "core/checkpoint/header.hpp"
+#include "core/checkpoint/index.hpp"
+#include "core/checkpoint/pickle.hpp"
+#include "core/checkpoint/safetensors.hpp"
+
+namespace trainhost::checkpoint {
+namespace fs = std::filesystem;
+namespace {
+
+/// The weights of a directory: a whole model, a sharded one, or a checkpoint of ours.
+fs::path find_inside(const fs::path& dir) {
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "weights.safetensors"})
+    if (std::error_code ec; fs::exists(dir / name, ec)) return dir / name;
+  std::error_code ec;
+  for (fs::directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec))
+    if (named_like_a_pickle(it->path()))
+      refuse(it->path().string(), 24, std::nullopt, "the weights here are a pickle, which is not read", pickle_hint());
+  throw usage_error(fmt::format("{} holds no model.safetensors and no model.safetensors.index.json",
+                                escaped(dir.string(), 4096)));
+}
+
+}  // namespace
+
+WeightSource::WeightSource(const fs::path& file_or_dir) : source_(file_or_dir) {
+  std::error_code ec;
+  fs::path file = fs::is_directory(file_or_dir, ec) ? find_inside(file_or_dir) : file_or_dir;
+  if (named_like_a_pickle(file))
+    refuse(file.string(), 24, std::nullopt, "this is a pickle by its name, which is not read", pickle_hint());
+  if (file.extension() == ".json") {
+    open_index(file);
+  } else {
+    open_one(file);
+  }
+}
+
+void WeightSource::open_one(const fs::path& file) {
+  files_.emplace_back(file);
+  const auto& all = files_.back().tensors();
+  for (std::size_t i = 0; i < all.size(); ++i) where_.emplace(all[i].name, Place{0, i});
+}
+
+void WeightSource::open_index(const fs::path& index) {
+  const std::string name = index.string();
+  const auto stated = read_index(index);
+  std::map<std::string, std::size_t> shards;  // file name -> position in files_
+  for (const auto& [tensor, shard] : stated)
+    if (shards.emplace(shard, files_.size()).second) files_.emplace_back(shard_path(index, shard));
+
+  for (const auto& [shard, f] : shards) {
+    const auto& all = files_[f].tensors();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      auto it = stated.find(all[i].name);
+      if (it == stated.end())
+        refuse(name, 18, std::nullopt, fmt::format("{} holds '{}', which the index lacks", shard, escaped(all[i].name)));
+      if (it->second != shard)
+        refuse(name, 18, std::nullopt,
+               fmt::format("'{}' is in {}, the index has it in {}", escaped(all[i].name), shard, it->second));
+      where_.emplace(all[i].name, Place{f, i});
+    }
+  }
+  for (const auto& [tensor, shard] : stated)
+    if (!where_.contains(tensor))
+      refuse(name, 18, std::nullopt, fmt::format("'{}' is not in {}, where the index has it", escaped(tensor), shard));
+}
+
+const WeightSource::Place& WeightSource::place_of(const TensorInfo& t) const {
+  auto it = where_.find(t.name);
+  if (it == where_.end()) throw usage_error(fmt::format("{} has no tensor '{}'", escaped(source_.string()), t.name));
+  return it->second;
+}
+
+void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<float> out) {
+  if (first == 0) nonfinite_ = first_nonfinite_ = 0;
+  const Place& place = place_of(t);
+  const TensorEntry& e = entry(place);
+  const SafetensorsFile& file = files_[place.file];
+  std::span<std::byte> bytes = std::as_writable_bytes(out);
+  if (e.dtype == "F32") {
+    file.read(e, 4 * first, bytes);
+  } else if (e.dtype == "F16" || e.dtype == "BF16") {
+    file.read(e, 2 * first, bytes.last(2 * out.size()));
+    widen_in_place(out, e.dtype == "BF16");
+  } else if (e.dtype == "F64") {
+    std::array<double, 512> some;
+    for (std::size_t i = 0; i < out.size(); i += some.size()) {
+      auto piece = std::span(some).first(std::min(some.size(), out.size() - i));
+      file.read(e, 8 * (first + i), std::as_writable_bytes(piece));
+      for (std::size_t k = 0; k < piece.size(); ++k) out[i + k] = static_cast<float>(piece[k]);
+    }
+  } else {
+    throw usage_error(fmt::format("{}: tensor '{}' of {} cannot become f32", escaped(source_.string()), t.name, e.dtype));
+  }
+  NonFinite bad = count_nonfinite(out);
+  if (bad.count > 0 && nonfinite_ == 0) first_nonfinite_ = first + bad.first;
+  nonfinite_ += bad.count;
+}
+
+void WeightSource::finish(const TensorInfo& t) {
+  const SafetensorsFile& file = files_[place_of(t).file];
+  file.verify_unchanged();
+  if (nonfinite_ > 0)
+    refuse(file.path().string(), 20, std::nullopt,
+           fmt::format("tensor '{}' has {} value{} that {} NaN, infinite or too large for f32, the first at element {}",
+                       escaped(t.name), nonfinite_, nonfinite_ == 1 ? "" : "s", nonfinite_ == 1 ? "is" : "are",
+                       first_nonfinite_));
+}
+
+}  // namespace trainhost::checkpoint

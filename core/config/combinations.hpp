@@ -1,0 +1,17 @@
+// Rules that need more than one key: what contradicts what. Each key by itself was checked before.
+#pragma once
+#include "core/config/settings.hpp"
+
+namespace trainhost::config {
+
+/// Throws usage_error at the later of the contradicting keys, naming both.
+void check_combinations(const Settings& s);
+
+/// optimizer.min_lr and optimizer.warmup_steps, whose defaults follow from other keys.
+double min_lr(const Settings& s);
+std::uint64_t warmup_steps(const Settings& s);
+
+/// The inline model fields that were given: "hidden_size" for model.hidden_size, with nested ones dotted.
+std::vector<std::string> inline_fields(const Settings& s);
+
+}  // namespace trainhost::config

@@ -1,0 +1,115 @@
+// toml++ behind a fence: header-only in this one file, with assertions that throw in every build type, because a
+// malformed file must end in a message and never in an abort. Everything it finds leaves as plain values.
+#undef NDEBUG  // toml++ turns TOML_ASSERT off under NDEBUG, and into undefined behaviour
+#define TOML_HEADER_ONLY 1
+#define TOML_ENABLE_WINDOWS_COMPAT 0
+namespace trainhost::config {
+struct TomlAssertion {};
+[[noreturn]] static void toml_assertion_failed() { throw TomlAssertion{}; }
+}  // namespace trainhost::config
+#define TOML_ASSERT(expr) static_cast<void>((expr) || (::trainhost::config::toml_assertion_failed(), 0))
+#include <toml++/toml.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/config/toml_guard.hpp"
+#include "core/config/toml_read.hpp"
+
+namespace trainhost::config {
+namespace {
+
+Where place(const toml::source_region& region, const std::string& name) {
+  return {name, region.begin.line, region.begin.column};
+}
+
+/// Keys of ours, and of plugins, are plain words; a quoted key with a dot in it must not pass for two of them.
+bool plain_word(std::string_view word) {
+  return !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+Value to_value(const toml::node& node, const std::string& name) {
+  Value v;
+  v.where = place(node.source(), name);
+  if (const auto* s = node.as_string()) {
+    v.kind = Value::Kind::kText;
+    v.text = s->get();
+  } else if (const auto* i = node.as_integer()) {
+    v.kind = Value::Kind::kInteger;
+    v.integer = i->get();
+    v.number = static_cast<double>(v.integer);
+  } else if (const auto* f = node.as_floating_point()) {
+    v.kind = Value::Kind::kNumber;
+    v.number = f->get();
+  } else if (const auto* b = node.as_boolean()) {
+    v.kind = Value::Kind::kBool;
+    v.boolean = b->get();
+  } else if (const auto* a = node.as_array()) {
+    v.kind = Value::Kind::kList;
+    for (const toml::node& item : *a) v.items.push_back(to_value(item, name));
+  } else if (node.is_table()) {
+    v.kind = Value::Kind::kTable;
+  } else {
+    v.kind = Value::Kind::kOther;
+    v.text = "a date or time";
+  }
+  return v;
+}
+
+void flatten(const toml::table& table, const std::string& prefix, const std::string& name, std::vector<Entry>& out) {
+  for (const auto& [key, node] : table) {
+    const std::string_view word = key.str();
+    if (!plain_word(word))
+      throw usage_error("unknown key '" + escaped(prefix + std::string(word)) + "'", "keys are made of letters, digits, '_' and '-'",
+                        place(key.source(), name));
+    const std::string path = prefix + std::string(word);
+    out.push_back({path, place(key.source(), name), to_value(node, name)});
+    if (const auto* inner = node.as_table()) flatten(*inner, path + ".", name, out);
+  }
+}
+
+/// In the order of the file, so that the first mistake is the first one reported.
+void sort_by_place(std::vector<Entry>& entries) {
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.key_where.line, a.key_where.column) < std::pair(b.key_where.line, b.key_where.column);
+  });
+}
+
+toml::table parse(const std::string& text, const std::string& name) {
+  guard_toml(text, name);
+  try {
+    return toml::parse(std::string_view(text));
+  } catch (const toml::parse_error& e) {
+    throw usage_error("not valid TOML: " + escaped(e.description(), 400), {}, place(e.source(), name));
+  } catch (const TomlAssertion&) {
+    throw usage_error("not valid TOML", "look for an unfinished key, table header or value", {name});
+  }
+}
+
+}  // namespace
+
+std::vector<Entry> read_toml(const std::string& text, const std::string& name) {
+  std::vector<Entry> out;
+  flatten(parse(text, name), "", name, out);
+  sort_by_place(out);
+  return out;
+}
+
+std::optional<Value> read_toml_value(const std::string& text, const Where& where) {
+  if (text.empty() || text.find_first_of("\r\n") != text.npos) return std::nullopt;
+  try {
+    const toml::table table = parse("x = " + text, where.file);
+    const toml::node* node = table.get("x");
+    if (!node || table.size() != 1) return std::nullopt;
+    Value v = to_value(*node, where.file);
+    v.where = where;
+    for (Value& item : v.items) item.where = where;
+    return v;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace trainhost::config

@@ -1,0 +1,56 @@
+// Which sample stands at which position: counted round and round, or shuffled anew every epoch without a table.
+// A pure function of seed and position, so that a resumed run continues the order with no state of its own.
+#include <algorithm>
+#include <bit>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/data/dataset.hpp"
+#include "core/data/grammar.hpp"
+
+namespace trainhost::data {
+namespace {
+
+// A permutation of 0..2^(2*half_bits)-1: a Feistel network, whose rounds are bijections whatever they mix in.
+std::uint64_t feistel(std::uint64_t x, unsigned half_bits, std::uint64_t key) {
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
+  std::uint64_t left = x >> half_bits, right = x & mask;
+  for (std::uint64_t round = 1; round <= 6; ++round) {
+    const std::uint64_t mixed = KeyedRandom::mix(right + key * (2 * round + 1)) & mask;
+    const std::uint64_t next = left ^ mixed;
+    left = right;
+    right = next;
+  }
+  return left << half_bits | right;
+}
+
+// A permutation of 0..n-1: steps that leave the range are walked on until they come back. The network's domain is the
+// next power of four, so fewer than four steps are needed on average; it is never below 256, because smaller networks
+// have too few distinct rounds to shuffle evenly (256/n steps then).
+std::uint64_t permuted(std::uint64_t x, std::uint64_t n, std::uint64_t key) {
+  if (n == 1) return 0;
+  const unsigned half_bits = std::max(4u, (static_cast<unsigned>(std::bit_width(n - 1)) + 1) / 2);
+  do x = feistel(x, half_bits, key);
+  while (x >= n);
+  return x;
+}
+
+}  // namespace
+
+Order::Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::uint64_t seed)
+    : samples_(0), seq_len_(seq_len), shuffled_(shuffled), seed_(seed) {
+  if (seq_len == 0) throw usage_error("data.seq_len is 0: a sample needs at least one token");
+  if (tokens > 0) samples_ = (tokens - 1) / seq_len;
+  if (samples_ == 0)
+    throw usage_error("a text of " + format_count(tokens) + " tokens is too short: one sample of data.seq_len = " +
+                      format_count(seq_len) + " needs " + format_count(std::uint64_t{seq_len} + 1));
+}
+
+std::uint64_t Order::sample(std::uint64_t position) const {
+  const std::uint64_t at = position % samples_;
+  if (!shuffled_) return at;
+  const std::uint64_t epoch = position / samples_;
+  return permuted(at, samples_, KeyedRandom::mix(KeyedRandom::mix(seed_) ^ KeyedRandom::mix(epoch + 0x6f72646572ULL)));
+}
+
+}  // namespace trainhost::data

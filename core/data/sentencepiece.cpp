@@ -1,0 +1,130 @@
+// A tokenizer from a SentencePiece .model file, through libsentencepiece. Adds no begin or end tokens of its own.
+// The one file that knows the library; sentencepiece_absent.cpp stands in where it is missing.
+#include <sentencepiece_processor.h>
+
+#include <optional>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/data/tokenizer.hpp"
+
+namespace trainhost::data {
+namespace {
+
+// Walks one level of a protocol buffer, just far enough to find a field; nullopt at its end or when it is malformed.
+class ProtoFields {
+ public:
+  explicit ProtoFields(std::string_view bytes) : rest_(bytes) {}
+  struct Field {
+    std::uint64_t number = 0, value = 0;  // value: of a varint
+    std::string_view bytes;               // of a length-delimited field
+  };
+  std::optional<Field> next() {
+    Field f;
+    std::uint64_t key = 0, length = 0;
+    if (rest_.empty() || !varint(key)) return std::nullopt;
+    f.number = key >> 3;
+    switch (key & 7) {
+      case 0: return varint(f.value) ? std::optional(f) : std::nullopt;
+      case 1: return skip(8, f);
+      case 2: return varint(length) ? skip(length, f) : std::nullopt;
+      case 5: return skip(4, f);
+      default: return std::nullopt;
+    }
+  }
+
+ private:
+  bool varint(std::uint64_t& v) {
+    v = 0;
+    for (unsigned shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
+      const auto byte = static_cast<unsigned char>(rest_.front());
+      rest_.remove_prefix(1);
+      v |= static_cast<std::uint64_t>(byte & 127) << shift;
+      if (byte < 128) return true;
+    }
+    return false;
+  }
+  std::optional<Field> skip(std::uint64_t n, Field& f) {
+    if (n > rest_.size()) return std::nullopt;
+    f.bytes = rest_.substr(0, static_cast<std::size_t>(n));
+    rest_.remove_prefix(static_cast<std::size_t>(n));
+    return f;
+  }
+  std::string_view rest_;
+};
+
+// ModelProto.trainer_spec (field 2) . model_type (field 3); unigram is that enum's default.
+std::string model_type(std::string_view model) {
+  std::uint64_t type = 1;
+  ProtoFields top(model);
+  while (const auto f = top.next()) {
+    if (f->number != 2) continue;
+    ProtoFields spec(f->bytes);
+    while (const auto g = spec.next())
+      if (g->number == 3) type = g->value;
+  }
+  switch (type) {
+    case 1: return "unigram";
+    case 2: return "bpe";
+    case 3: return "word";
+    case 4: return "char";
+    default: return "model";
+  }
+}
+
+// The library takes a damaged file at its word in places; a file whose outer structure does not add up never gets there.
+bool well_formed(std::string_view model) {
+  std::size_t pieces = 0, seen = 0;
+  ProtoFields top(model);
+  while (const auto f = top.next()) {
+    pieces += f->number == 1;
+    seen = static_cast<std::size_t>(f->bytes.data() ? f->bytes.data() + f->bytes.size() - model.data() : 0);
+  }
+  return pieces > 0 && seen == model.size();
+}
+
+class SentencePiece final : public Tokenizer {
+ public:
+  explicit SentencePiece(const std::filesystem::path& path) : path_(path) {
+    const std::string model = read_whole(path, std::uint64_t{256} << 20);
+    const auto damaged = [&](const std::string& why) {
+      return usage_error("tokenizer " + in_quotes(path) + " is not a SentencePiece model" + why);
+    };
+    if (!well_formed(model)) throw damaged(model.empty() ? ": it is empty" : ": its structure is damaged or of another kind");
+    const auto status = processor_.LoadFromSerializedProto(absl::string_view(model.data(), model.size()));
+    if (!status.ok()) throw damaged(": " + escaped(status.message()));
+    if (processor_.GetPieceSize() <= 0) throw damaged(": it has no pieces");
+    name_ = "SentencePiece " + model_type(model);
+  }
+
+  std::uint64_t vocab() const override { return static_cast<std::uint64_t>(processor_.GetPieceSize()); }
+  std::string name() const override { return name_; }
+
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<int> ids;
+    const auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &ids);
+    if (!status.ok()) throw run_error("tokenizer " + in_quotes(path_) + " could not encode: " + escaped(status.message()));
+    return ids;
+  }
+
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    for (std::int32_t id : ids)
+      if (id < 0 || static_cast<std::uint64_t>(id) >= vocab())
+        throw usage_error("token id " + std::to_string(id) + " is outside the " + std::to_string(vocab()) + " pieces of " + in_quotes(path_));
+    std::string text;
+    const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
+    if (!status.ok()) throw run_error("tokenizer " + in_quotes(path_) + " could not decode: " + escaped(status.message()));
+    return text;
+  }
+
+ private:
+  std::filesystem::path path_;
+  sentencepiece::SentencePieceProcessor processor_;
+  std::string name_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) { return std::make_unique<SentencePiece>(model); }
+
+}  // namespace trainhost::data

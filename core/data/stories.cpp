@@ -1,0 +1,116 @@
+// The windows of the built-in text (layout in stories.hpp) and the floor of a model that reads them.
+// Every window has a random stream of its own, so any part is told without telling what lies before it.
+#include "core/data/stories.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/checked.hpp"
+#include "core/data/grammar_score.hpp"
+
+namespace trainhost::data {
+namespace {
+
+std::uint64_t window_key(std::uint64_t seed, StoryStream stream, std::uint64_t window) {
+  const std::uint64_t key = KeyedRandom::mix(seed + 0x5851f42d4c957f2dULL * static_cast<std::uint64_t>(stream));
+  return KeyedRandom::mix(key ^ KeyedRandom::mix(window + 0x2545f4914f6cdd1dULL));
+}
+
+// Hands out the characters of a window's story one piece at a time until `length` of them are told.
+template <class Take>  // take(position, piece)
+void tell(std::uint64_t key, std::size_t length, Take take) {
+  GrammarSampler sampler(stories_grammar(), key);
+  for (std::size_t told = 0; told < length;) {
+    const std::string_view piece = sampler.next().substr(0, length - told);
+    take(told, piece);
+    told += piece.size();
+  }
+}
+
+class StoryTokens final : public Tokens {
+ public:
+  StoryTokens(std::uint64_t seed, StoryStream stream, std::uint64_t windows, std::uint32_t seq_len)
+      : seed_(seed), stream_(stream), windows_(windows), seq_len_(seq_len) {}
+
+  std::uint64_t size() const override { return windows_ * seq_len_ + 1; }
+  std::uint64_t held_bytes() const override { return 0; }
+
+  // Story character r of window w is token w*S + 1 + r, so that token 0 alone belongs to no window.
+  void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    if (out.empty()) return;
+    if (first == 0) {
+      out[0] = '\n';
+      return read(1, out.subspan(1));
+    }
+    for (std::uint64_t at = first - 1; !out.empty();) {
+      const std::uint64_t skip = at % seq_len_;
+      const std::size_t n = std::min<std::uint64_t>(out.size(), seq_len_ - skip);
+      copy_part(at / seq_len_, skip, out.first(n));
+      out = out.subspan(n);
+      at += n;
+    }
+  }
+
+ private:
+  void copy_part(std::uint64_t window, std::size_t skip, std::span<std::int32_t> out) const {
+    tell(window_key(seed_, stream_, window), skip + out.size(), [&](std::size_t at, std::string_view piece) {
+      for (std::size_t i = at < skip ? skip - at : 0; i < piece.size(); ++i)
+        out[at + i - skip] = static_cast<unsigned char>(piece[i]);
+    });
+  }
+
+  std::uint64_t seed_;
+  StoryStream stream_;
+  std::uint64_t windows_;
+  std::uint32_t seq_len_;
+};
+
+}  // namespace
+
+const Grammar& stories_grammar() {
+  static const Grammar grammar(stories_grammar_text());
+  return grammar;
+}
+
+std::uint64_t valid_windows(std::uint32_t seq_len) {
+  return std::clamp<std::uint64_t>((std::uint64_t{1} << 18) / std::max(seq_len, 1u), 16, 512);
+}
+
+std::unique_ptr<Tokens> story_tokens(std::uint64_t seed, StoryStream stream, std::uint64_t windows, std::uint32_t seq_len) {
+  checked_add(checked_mul(windows, seq_len), 1, "the size of the built-in text");
+  if (windows == 0 || seq_len == 0) throw usage_error("the built-in text needs a sequence length of 1 or more");
+  return std::make_unique<StoryTokens>(seed, stream, windows, seq_len);
+}
+
+std::string story_text(std::uint64_t seed, StoryStream stream, std::uint64_t window, std::size_t length) {
+  std::string text;
+  text.reserve(length);
+  tell(window_key(seed, stream, window), length, [&](std::size_t, std::string_view piece) { text += piece; });
+  return text;
+}
+
+std::vector<double> story_log_probs(std::string_view text) {
+  GrammarScore score(stories_grammar());
+  std::vector<double> log_probs;
+  log_probs.reserve(text.size());
+  for (char c : text) log_probs.push_back(score.advance(c));
+  return log_probs;
+}
+
+Floor story_floor(std::uint64_t seed, StoryStream stream, std::uint64_t windows, std::uint32_t seq_len) {
+  GrammarScore score(stories_grammar());
+  double sum = 0, squares = 0;  // of the windows' means
+  for (std::uint64_t w = 0; w < windows; ++w) {
+    double nats = 0;
+    score.restart();
+    for (char c : story_text(seed, stream, w, seq_len)) nats -= score.advance(c);
+    nats /= seq_len;
+    sum += nats;
+    squares += nats * nats;
+  }
+  const double n = static_cast<double>(windows), mean = sum / n;
+  const double variance = windows > 1 ? std::max(0.0, (squares - n * mean * mean) / (n - 1)) : 0.0;
+  return {mean, std::sqrt(variance / n)};
+}
+
+}  // namespace trainhost::data

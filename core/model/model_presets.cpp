@@ -1,0 +1,104 @@
+// Models by name: dimensions as their publishers state them, typed in by hand. Facts only; nothing is read or
+// fetched. tests/core/model/presets_test.cpp holds every total against the published parameter count.
+#include <algorithm>
+
+#include "core/model/presets.hpp"
+
+namespace trainhost {
+namespace {
+
+struct Dims {
+  std::uint64_t vocab;
+  std::uint32_t hidden, layers, heads, kv_heads, head_dim, intermediate;
+  std::uint64_t max_positions;
+};
+
+ModelSpec model(const char* name, const char* family, const Dims& d, double theta, double eps, bool tied) {
+  ModelSpec m;
+  m.name = name;
+  m.family = family;
+  m.vocab = d.vocab, m.hidden = d.hidden, m.layers = d.layers, m.heads = d.heads, m.kv_heads = d.kv_heads;
+  m.head_dim = d.head_dim, m.intermediate = d.intermediate, m.max_positions = d.max_positions;
+  m.rope_theta = theta, m.norm_eps = eps, m.tied = tied;
+  return m;
+}
+
+ModelSpec llama31(const char* name, const Dims& d, double factor, bool tied = false) {
+  ModelSpec m = model(name, "llama", d, 500000, 1e-5, tied);
+  m.rope = {RopeKind::kLlama3, factor, 1.0, 4.0, 8192};
+  return m;
+}
+
+ModelSpec mistral(const char* name, const Dims& d, std::uint32_t window) {
+  ModelSpec m = model(name, "mistral", d, 10000, 1e-5, false);
+  m.sliding_window = window;
+  return m;
+}
+
+ModelSpec qwen2(const char* name, const Dims& d, bool tied) {
+  ModelSpec m = model(name, "qwen2", d, 1e6, 1e-6, tied);
+  m.qkv_bias = true;
+  return m;
+}
+
+ModelSpec qwen3(const char* name, const Dims& d, bool tied) {
+  ModelSpec m = model(name, "qwen3", d, 1e6, 1e-6, tied);
+  m.qk_norm = true;
+  return m;
+}
+
+std::vector<ModelSpec> make_presets() {
+  std::vector<ModelSpec> all{
+      //                                      V       H      L    A    K   D    I      positions
+      model("builtin", "llama",             {256,    96,    4,   3,   3,  32,  256,   2048}, 1e4, 1e-5, true),
+      model("byte-tiny", "llama",           {256,    256,   4,   4,   4,  64,  704,   2048}, 1e4, 1e-5, true),
+      model("stories15m", "llama",          {32000,  288,   6,   6,   6,  48,  768,   2048}, 1e4, 1e-5, true),
+      model("llama-42m", "llama",           {32000,  512,   8,   8,   8,  64,  1376,  2048}, 1e4, 1e-5, true),
+      model("llama-110m", "llama",          {32000,  768,   12,  12,  12, 64,  2048,  2048}, 1e4, 1e-5, true),
+      model("llama-7b", "llama",            {32000,  4096,  32,  32,  32, 128, 11008, 2048}, 1e4, 1e-6, false),
+      model("llama-13b", "llama",           {32000,  5120,  40,  40,  40, 128, 13824, 2048}, 1e4, 1e-6, false),
+      model("llama-2-7b", "llama",          {32000,  4096,  32,  32,  32, 128, 11008, 4096}, 1e4, 1e-5, false),
+      model("llama-2-13b", "llama",         {32000,  5120,  40,  40,  40, 128, 13824, 4096}, 1e4, 1e-5, false),
+      model("llama-2-70b", "llama",         {32000,  8192,  80,  64,  8,  128, 28672, 4096}, 1e4, 1e-5, false),
+      model("llama-3-8b", "llama",          {128256, 4096,  32,  32,  8,  128, 14336, 8192}, 5e5, 1e-5, false),
+      model("llama-3-70b", "llama",         {128256, 8192,  80,  64,  8,  128, 28672, 8192}, 5e5, 1e-5, false),
+      llama31("llama-3.1-8b",               {128256, 4096,  32,  32,  8,  128, 14336, 131072}, 8),
+      llama31("llama-3.1-70b",              {128256, 8192,  80,  64,  8,  128, 28672, 131072}, 8),
+      llama31("llama-3.1-405b",             {128256, 16384, 126, 128, 8,  128, 53248, 131072}, 8),
+      llama31("llama-3.2-3b",               {128256, 3072,  28,  24,  8,  128, 8192,  131072}, 32, true),
+      mistral("mistral-7b-v0.1",            {32000,  4096,  32,  32,  8,  128, 14336, 32768}, 4096),
+      qwen2("qwen2.5-0.5b",                 {151936, 896,   24,  14,  2,  64,  4864,  32768}, true),
+      qwen2("qwen2.5-3b",                   {151936, 2048,  36,  16,  2,  128, 11008, 32768}, true),
+      qwen2("qwen2.5-7b",                   {152064, 3584,  28,  28,  4,  128, 18944, 32768}, false),
+      qwen3("qwen3-0.6b",                   {151936, 1024,  28,  16,  8,  128, 3072,  40960}, true),
+      qwen3("qwen3-1.7b",                   {151936, 2048,  28,  16,  8,  128, 6144,  40960}, true),
+      model("smollm-360m", "llama",         {49152,  960,   32,  15,  5,  64,  2560,  2048}, 1e4, 1e-5, true),
+      model("smollm2-360m", "llama",        {49152,  960,   32,  15,  5,  64,  2560,  8192}, 1e5, 1e-5, true),
+      model("tinyllama-1.1b", "llama",      {32000,  2048,  22,  32,  4,  64,  5632,  2048}, 1e4, 1e-5, false),
+      model("yi-1.5-6b", "llama",           {64000,  4096,  32,  32,  4,  128, 11008, 4096}, 5e6, 1e-6, false),
+  };
+  std::sort(all.begin(), all.end(), [](const ModelSpec& a, const ModelSpec& b) { return a.name < b.name; });
+  return all;
+}
+
+const std::vector<ModelSpec>& presets() {
+  static const std::vector<ModelSpec> all = make_presets();
+  return all;
+}
+
+}  // namespace
+
+std::span<const ModelSpec> model_presets() { return presets(); }
+
+const ModelSpec* find_model_preset(std::string_view name) {
+  for (const ModelSpec& m : presets())
+    if (m.name == name) return &m;
+  return nullptr;
+}
+
+const ModelSpec& builtin_model() {
+  static const ModelSpec& m = *find_model_preset("builtin");
+  return m;
+}
+
+}  // namespace trainhost

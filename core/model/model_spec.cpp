@@ -1,0 +1,87 @@
+// What makes a set of dimensions a model: the checks that every source of a ModelSpec goes through.
+// Messages use the Hugging Face field names, which are what users write. Next: tensors.cpp for the parameters.
+#include "core/model/model_spec.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "core/base/checked.hpp"
+#include "core/base/error.hpp"
+#include "core/model/tensors.hpp"
+
+namespace trainhost {
+namespace {
+
+constexpr std::uint64_t kMaxVocab = INT32_MAX;     // token ids are 32 bits everywhere
+constexpr std::uint32_t kMaxLayers = 1u << 16;     // a program is enumerated layer by layer
+constexpr std::uint64_t kMaxPositions = 1u << 31;
+
+[[noreturn]] void bad(const std::string& message, const std::string& hint = {}) { throw usage_error(message, hint); }
+
+void positive(const char* field, std::uint64_t value) {
+  if (value == 0) bad(std::string(field) + " = 0: expected a positive number");
+}
+
+void at_most(const char* field, std::uint64_t value, std::uint64_t most) {
+  if (value > most)
+    bad(std::string(field) + " = " + std::to_string(value) + " is too large: expected at most " + std::to_string(most));
+}
+
+std::string shown(double value) {
+  char out[32];
+  std::snprintf(out, sizeof out, "%g", value);
+  return out;
+}
+
+void positive_number(const char* field, double value) {
+  if (!(std::isfinite(value) && value > 0)) bad(std::string(field) + " = " + shown(value) + ": expected a positive number");
+}
+
+void check_rope(const RopeScaling& r) {
+  if (r.kind == RopeKind::kDefault) return;
+  positive_number("rope_scaling.factor", r.factor);
+  if (r.kind != RopeKind::kLlama3) return;
+  positive_number("rope_scaling.low_freq_factor", r.low_freq_factor);
+  positive_number("rope_scaling.high_freq_factor", r.high_freq_factor);
+  if (r.high_freq_factor <= r.low_freq_factor)
+    bad("rope_scaling.high_freq_factor must be greater than rope_scaling.low_freq_factor");
+  positive("rope_scaling.original_max_position_embeddings", r.original_max_positions);
+}
+
+}  // namespace
+
+bool trainable_family(const std::string& family) {
+  static constexpr std::string_view kFamilies[] = {"llama", "mistral", "qwen2", "qwen3"};
+  return std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies);
+}
+
+void validate(const ModelSpec& m) {
+  positive("vocab_size", m.vocab);
+  positive("hidden_size", m.hidden);
+  positive("num_hidden_layers", m.layers);
+  positive("num_attention_heads", m.heads);
+  positive("num_key_value_heads", m.kv_heads);
+  positive("head_dim", m.head_dim);
+  positive("intermediate_size", m.intermediate);
+  positive("max_position_embeddings", m.max_positions);
+  at_most("vocab_size", m.vocab, kMaxVocab);
+  at_most("num_hidden_layers", m.layers, kMaxLayers);
+  at_most("max_position_embeddings", m.max_positions, kMaxPositions);
+  if (m.heads % m.kv_heads != 0)
+    bad("num_attention_heads = " + std::to_string(m.heads) + " is not a multiple of num_key_value_heads = " +
+            std::to_string(m.kv_heads),
+        "every key/value head serves the same number of query heads");
+  if (m.head_dim % 2 != 0)
+    bad("head_dim = " + std::to_string(m.head_dim) + " is odd: rotary embeddings turn pairs",
+        "set head_dim to an even number");
+  positive_number("rms_norm_eps", m.norm_eps);
+  positive_number("rope_theta", m.rope_theta);
+  if (!(std::isfinite(m.initializer_range) && m.initializer_range >= 0))
+    bad("initializer_range = " + shown(m.initializer_range) + ": expected a number that is not negative");
+  check_rope(m.rope);
+  // The largest thing counted from a model alone: eight-byte optimizer state beside four-byte weight and gradient.
+  checked_mul(count_parameters(m).total, 16);
+}
+
+}  // namespace trainhost

@@ -1,0 +1,96 @@
+// The entry: what no program can do yet is refused by the run file's own key; then sections in order, then the
+// recompute policy as a transform over the program that keeps everything.
+#include <string>
+
+#include "core/base/checked.hpp"
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/plan/builder.hpp"
+#include "core/plan/recompute.hpp"
+
+namespace trainhost::plan {
+namespace {
+
+void refuse_family(const ModelSpec& m) {
+  if (!trainable_family(m.family))
+    throw usage_error("model_type \"" + escaped(m.family) + "\" is not a family that can be trained",
+                      "there are step programs for llama, mistral, qwen2 and qwen3");
+}
+
+void only(const char* key, std::uint64_t value, std::uint64_t expected) {
+  if (value != expected)
+    throw usage_error(std::string(key) + " = " + std::to_string(value) + ": no step program does this yet",
+                      "set it to " + std::to_string(expected));
+}
+
+void positive(const char* key, std::uint64_t value) {
+  if (value == 0) throw usage_error(std::string(key) + " = 0: expected a positive number");
+}
+
+void refuse_precision(const RunSpec& r) {
+  const auto f32 = [](const char* what, DType t, DType expected) {
+    if (t == expected) return;
+    throw usage_error("train.precision: " + std::string(what) + " as " + std::string(name(t)) +
+                          ": no step program does this yet",
+                      "set it to \"fp32\"");
+  };
+  f32("weights", r.weight, DType::kF32);
+  f32("gradients", r.grad, DType::kF32);
+  f32("moments", r.moment, DType::kF32);
+  f32("arithmetic", r.compute, DType::kF32);
+  f32("a master copy of the weights", r.master, DType::kNone);
+}
+
+void refuse_run(const RunSpec& r) {
+  positive("train.micro_batch", r.micro_batch);
+  positive("train.grad_accum", r.accumulate);
+  positive("data.seq_len", r.seq_len);
+  refuse_precision(r);
+  only("parallel.data", r.data_parallel, 1);
+  only("parallel.tensor", r.tensor_parallel, 1);
+  only("parallel.pipeline", r.pipeline_parallel, 1);
+  only("parallel.zero", r.zero_stage, 0);
+  only("lora.rank", r.lora_rank, 0);
+  if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora)
+    throw usage_error("[lora]: no step program trains adapters yet", "leave the table out");
+  if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
+    throw usage_error("train.recompute = \"auto\" has to be resolved before a program is built",
+                      "choose none, selective or full");
+}
+
+/// A profile comes from a trainer; a wrong one is that plugin's mistake, said by the plugin's name.
+void refuse_profile(const Profile& p) {
+  const auto bad = [&](const std::string& what) {
+    throw usage_error("the profile of trainer \"" + escaped(p.trainer) + "\" is not usable: " + what);
+  };
+  if (p.alignment < 8 || (p.alignment & (p.alignment - 1)))
+    bad("alignment = " + std::to_string(p.alignment) + ", expected a power of two from 8");
+  if (p.threads == 0) bad("threads = 0");
+  if (p.slots == 0) bad("slots = 0");
+  if (p.attention_tile_q == 0 || p.attention_tile_k == 0) bad("an attention tile of nothing");
+}
+
+}  // namespace
+
+Program build_program(const ModelSpec& model, const RunSpec& run, const Profile& profile) {
+  refuse_family(model);
+  validate(model);
+  refuse_run(run);
+  refuse_profile(profile);
+  Builder b;
+  b.p.model = model, b.p.run = run, b.p.profile = profile;
+  const std::size_t layers = model.layers;
+  b.p.buffers.reserve(128 + layers * 96);
+  b.p.ops.reserve(64 + layers * 72);
+  build_params(b);
+  if (b.trains()) {
+    build_micro(b);
+    build_update(b);
+  }
+  build_eval(b);
+  build_generate(b);
+  if (b.trains()) apply_recompute(b.p, recompute_policy(run.recompute));
+  return std::move(b.p);
+}
+
+}  // namespace trainhost::plan

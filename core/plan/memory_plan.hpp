@@ -1,0 +1,41 @@
+// The memory plan: an offset for every arena buffer of a program, found before anything runs.
+// Deterministic; the checker (check.hpp) was written without looking at the placer and proves its result.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/memory_report.hpp"
+#include "core/plan/program.hpp"
+
+namespace trainhost::plan {
+
+/// Ops [first, last] between which a buffer's bytes matter, both inclusive, as indices into Program::ops.
+/// Persistent buffers: [0, ops-1]. Never used: first > last.
+struct Lifetime {
+  std::uint32_t first = UINT32_MAX, last = 0;
+  bool used() const { return first <= last; }
+  bool overlaps(const Lifetime& o) const { return used() && o.used() && first <= o.last && o.first <= last; }
+};
+std::vector<Lifetime> lifetimes(const Program& p);
+
+struct MemoryPlan {
+  std::vector<std::uint64_t> offset;     // by BufferId, bytes from the arena's start; UINT64_MAX for external buffers
+  std::vector<Lifetime> lifetime;        // by BufferId
+  std::uint64_t arena_bytes = 0;         // what one allocation must hold
+  std::uint64_t persistent_bytes = 0;    // tensor bytes of persistent buffers
+  std::uint64_t peak_tensor_bytes = 0;   // most tensor bytes alive at one op (shape x type, no padding, no holes)
+  std::uint32_t peak_op = 0;             // where
+  std::uint64_t fragmentation() const { return arena_bytes - peak_tensor_bytes; }
+  std::uint64_t digest = 0;              // of program and offsets
+};
+MemoryPlan place(const Program& p);
+
+/// Tensor bytes alive during each op.
+std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes);
+
+/// The account: a tree of leaves by role (layers folded), component and phases, shares at the peak, fragmentation.
+/// The leaves of a tier sum to its total, which is the arena to the byte.
+MemoryReport account(const Program& p, const MemoryPlan& plan);
+
+}  // namespace trainhost::plan

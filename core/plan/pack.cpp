@@ -1,0 +1,156 @@
+// See pack.hpp. Two ways to put the next item of an order: on top of whatever lies below it at any time of its life
+// (skyline, n log n, right for activations that die in mirror order), or into the lowest hole that is free throughout
+// its life (quadratic, so for sections of moderate size). Several orders are tried; then the item that sticks out at
+// the top of the best packing is moved to the front of its order, again and again. Finding the best packing is NP-hard;
+// the bound is often met because the long-lived items nest.
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "core/plan/pack.hpp"
+
+namespace trainhost::plan {
+namespace {
+
+constexpr std::size_t kHolesAtAll = 6000;      // items; beyond, stacking only: absurdly deep models still plan in time
+constexpr std::size_t kMostTries = 200;        // with holes, orders and repairs together,
+constexpr std::size_t kPairsAtAll = 18000000;  // and the pairs of items they may compare: some 10 ms at any size
+
+using Offsets = std::vector<std::uint64_t>;
+using Order = std::vector<std::uint32_t>;
+
+/// Height of the skyline over time: raise an interval to a level, ask for the highest level in an interval.
+class Skyline {
+ public:
+  explicit Skyline(std::uint32_t times) {
+    while (leaves_ < times) leaves_ *= 2;
+    top_.assign(2 * leaves_, 0);
+    flat_.assign(2 * leaves_, 0);
+  }
+  std::uint64_t highest(std::uint32_t first, std::uint32_t last) const { return highest(1, 0, leaves_ - 1, first, last); }
+  void raise(std::uint32_t first, std::uint32_t last, std::uint64_t level) { raise(1, 0, leaves_ - 1, first, last, level); }
+
+ private:
+  // flat_[n]: at least this high everywhere below n; top_[n]: highest point below n, flat_ of n included.
+  std::uint64_t highest(std::size_t n, std::uint32_t lo, std::uint32_t hi, std::uint32_t first, std::uint32_t last) const {
+    if (first <= lo && hi <= last) return top_[n];
+    const std::uint32_t mid = lo + (hi - lo) / 2;
+    std::uint64_t h = flat_[n];
+    if (first <= mid) h = std::max(h, highest(2 * n, lo, mid, first, last));
+    if (last > mid) h = std::max(h, highest(2 * n + 1, mid + 1, hi, first, last));
+    return h;
+  }
+  void raise(std::size_t n, std::uint32_t lo, std::uint32_t hi, std::uint32_t first, std::uint32_t last,
+             std::uint64_t level) {
+    top_[n] = std::max(top_[n], level);
+    if (first <= lo && hi <= last) {
+      flat_[n] = std::max(flat_[n], level);
+      return;
+    }
+    const std::uint32_t mid = lo + (hi - lo) / 2;
+    if (first <= mid) raise(2 * n, lo, mid, first, last, level);
+    if (last > mid) raise(2 * n + 1, mid + 1, hi, first, last, level);
+  }
+  std::uint32_t leaves_ = 1;
+  std::vector<std::uint64_t> top_, flat_;
+};
+
+std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::uint32_t times, Offsets& offset) {
+  Skyline sky(times);
+  std::uint64_t height = 0;
+  for (std::uint32_t i : order) {
+    const PackItem& it = items[i];
+    offset[i] = sky.highest(it.first, it.last);
+    sky.raise(it.first, it.last, offset[i] + it.size);
+    height = std::max(height, offset[i] + it.size);
+  }
+  return height;
+}
+
+std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, Offsets& offset) {
+  struct Placed {
+    std::uint32_t first, last;
+    std::uint64_t begin, end;
+  };
+  std::vector<Placed> placed;  // by begin
+  placed.reserve(items.size());
+  std::uint64_t height = 0;
+  for (std::uint32_t i : order) {
+    const PackItem& it = items[i];
+    std::uint64_t at = 0;
+    for (const Placed& p : placed) {
+      if (p.first > it.last || p.last < it.first || p.end <= at) continue;
+      if (p.begin >= at + it.size) break;
+      at = p.end;
+    }
+    offset[i] = at;
+    height = std::max(height, at + it.size);
+    const Placed mine{it.first, it.last, at, at + it.size};
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), mine,
+                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+                  mine);
+  }
+  return height;
+}
+
+/// Largest key first; among equals the longer life, then the larger, then the earlier item.
+template <class Key>
+Order by(std::span<const PackItem> items, Key key) {
+  Order o(items.size());
+  std::iota(o.begin(), o.end(), 0u);
+  std::sort(o.begin(), o.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const PackItem &x = items[a], &y = items[b];
+    const auto kx = key(x), ky = key(y);
+    if (kx != ky) return kx > ky;
+    if (x.last - x.first != y.last - y.first) return x.last - x.first > y.last - y.first;
+    if (x.size != y.size) return x.size > y.size;
+    return a < b;
+  });
+  return o;
+}
+
+/// Moves the item that ends highest to the front.
+void raise_what_sticks_out(std::span<const PackItem> items, const Offsets& offset, Order& order) {
+  const auto top = std::max_element(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return offset[a] + items[a].size < offset[b] + items[b].size;
+  });
+  std::rotate(order.begin(), top, top + 1);
+}
+
+}  // namespace
+
+std::uint64_t pack_bound(std::span<const PackItem> items, std::uint32_t times) {
+  std::vector<std::uint64_t> change(std::size_t{times} + 1, 0);
+  for (const PackItem& i : items) change[i.first] += i.size, change[i.last + 1] -= i.size;
+  std::uint64_t live = 0, most = 0;
+  for (std::uint64_t c : change) most = std::max(most, live += c);
+  return most;
+}
+
+std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::uint64_t good_enough, Offsets& offset) {
+  const std::uint64_t enough = std::max(good_enough, pack_bound(items, times));
+  std::uint64_t best = UINT64_MAX;
+  Offsets trial(items.size());
+  const auto keep = [&](std::uint64_t height) {
+    if (height < best) best = height, offset = trial;
+    return best <= enough;
+  };
+  const Order longest = by(items, [](const PackItem& i) { return i.last - i.first; });
+  const Order earliest = by(items, [&](const PackItem& i) { return times - i.first; });
+  if (keep(stack(items, longest, times, trial)) || keep(stack(items, earliest, times, trial))) return best;
+  if (items.size() > kHolesAtAll) return best;
+  // Each order is tried, then repaired in turn; they stand as they most often meet the bound, over all preset models.
+  Order orders[] = {by(items, [](const PackItem& i) { return i.size; }), earliest, longest,
+                    by(items, [](const PackItem& i) { return i.last; })};
+  std::array<Offsets, std::size(orders)> latest;
+  const std::size_t tries = std::clamp<std::size_t>(kPairsAtAll / (items.size() * items.size()), 1, kMostTries);
+  for (std::size_t t = 0; t < tries; ++t) {
+    const std::size_t o = t % std::size(orders);
+    if (t >= std::size(orders)) raise_what_sticks_out(items, latest[o], orders[o]);
+    if (keep(fill_holes(items, orders[o], trial))) break;
+    latest[o] = trial;
+  }
+  return best;
+}
+
+}  // namespace trainhost::plan

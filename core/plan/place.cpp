@@ -1,0 +1,124 @@
+// Offsets for a program. Persistent buffers lie at the bottom, side by side: weights, moments, the rest, and the
+// gradients last, because evaluation and generation may use the gradients' place. Each section's transient buffers are
+// packed by themselves (pack.cpp) above whatever persists while it runs; sections never run at the same time.
+#include <algorithm>
+
+#include "core/base/checked.hpp"
+#include "core/plan/memory_plan.hpp"
+#include "core/plan/pack.hpp"
+
+namespace trainhost::plan {
+namespace {
+
+int rank(const Buffer& b) {
+  switch (b.component) {
+    case Component::kWeights: return 0;
+    case Component::kOptimizerState: return 1;
+    case Component::kGradients: return 3;
+    default: return 2;
+  }
+}
+constexpr int kRanks = 4;
+
+class Placer {
+ public:
+  explicit Placer(const Program& p) : p_(p) {
+    plan_.lifetime = lifetimes(p);
+    plan_.offset.assign(p.buffers.size(), UINT64_MAX);
+  }
+
+  MemoryPlan run() {
+    refuse_too_large();
+    place_persistent();
+    std::vector<Task> tasks;
+    for (const Section& s : p_.sections) tasks.push_back(task(s));
+    hand_out(tasks);
+    // The section that needs most decides; the others only have to stay below it.
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [](const Task& a, const Task& b) { return a.base + a.bound > b.base + b.bound; });
+    for (const Task& t : tasks) place_section(t);
+    plan_.arena_bytes = align_up(end_, p_.profile.alignment);
+    find_peak();
+    plan_.digest = digest(p_, plan_.offset);
+    return std::move(plan_);
+  }
+
+ private:
+  struct Task {
+    Section section;
+    std::uint64_t base = 0, bound = 0;  // where its transient buffers begin; the least that they take
+    std::vector<BufferId> ids;
+    std::vector<PackItem> items;
+  };
+
+  std::uint64_t padded(const Buffer& b) const { return align_up(b.bytes(), p_.profile.alignment); }
+
+  /// No sum of sizes leaves 63 bits after this, in whatever order.
+  void refuse_too_large() const {
+    std::uint64_t sum = 0;
+    for (const Buffer& b : p_.buffers)
+      if (b.storage == Storage::kArena) sum = checked_add(sum, padded(b), "the memory plan");
+  }
+
+  void place_persistent() {
+    for (int r = 0; r < kRanks; ++r)
+      for (std::size_t b = 0; b < p_.buffers.size(); ++b) {
+        if (!p_.buffers[b].persistent || rank(p_.buffers[b]) != r) continue;
+        plan_.offset[b] = end_;
+        plan_.persistent_bytes += p_.buffers[b].bytes();
+        end_ += padded(p_.buffers[b]);
+        if (r < kRanks - 1) below_gradients_ = end_;
+      }
+  }
+
+  Task task(const Section& s) const {
+    Task t;
+    t.section = s;
+    const bool holds_gradients = s.kind == SectionKind::kMicro || s.kind == SectionKind::kUpdate;
+    t.base = holds_gradients ? end_ : below_gradients_;
+    return t;
+  }
+
+  /// Every transient buffer to the section that it lives in.
+  void hand_out(std::vector<Task>& tasks) {
+    for (BufferId b = 0; b < p_.buffers.size(); ++b) {
+      const Buffer& buffer = p_.buffers[b];
+      if (buffer.persistent || buffer.storage != Storage::kArena) continue;
+      const Lifetime& l = plan_.lifetime[b];
+      if (!l.used()) plan_.offset[b] = 0;
+      for (Task& t : tasks) {
+        if (!l.used() || l.first < t.section.begin || l.first >= t.section.end) continue;
+        t.ids.push_back(b);
+        t.items.push_back({l.first - t.section.begin, l.last - t.section.begin, padded(buffer)});
+        break;
+      }
+    }
+    for (Task& t : tasks) t.bound = pack_bound(t.items, t.section.end - t.section.begin);
+  }
+
+  void place_section(const Task& t) {
+    const std::uint64_t room = end_ > t.base ? end_ - t.base : 0;
+    std::vector<std::uint64_t> offset;
+    const std::uint64_t height = pack(t.items, t.section.end - t.section.begin, room, offset);
+    for (std::size_t i = 0; i < t.ids.size(); ++i) plan_.offset[t.ids[i]] = t.base + offset[i];
+    end_ = std::max(end_, t.base + height);
+  }
+
+  void find_peak() {
+    const std::vector<std::uint64_t> live = live_bytes(p_, plan_.lifetime);
+    const auto most = std::max_element(live.begin(), live.end());
+    if (most == live.end()) return;
+    plan_.peak_tensor_bytes = *most;
+    plan_.peak_op = static_cast<std::uint32_t>(most - live.begin());
+  }
+
+  const Program& p_;
+  MemoryPlan plan_;
+  std::uint64_t end_ = 0, below_gradients_ = 0;
+};
+
+}  // namespace
+
+MemoryPlan place(const Program& p) { return Placer(p).run(); }
+
+}  // namespace trainhost::plan

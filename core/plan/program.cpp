@@ -1,0 +1,71 @@
+// Names and facts about programs: what a buffer is called, which operands an operation has, where a section lies.
+// Pure look-ups; programs are made in build_program.cpp.
+#include "core/plan/program.hpp"
+
+#include <iterator>
+
+#include "core/plan/roles.hpp"
+
+namespace trainhost::plan {
+namespace {
+
+constexpr std::uint32_t bits(std::initializer_list<int> operands) {
+  std::uint32_t m = 0;
+  for (int i : operands) m |= 1u << i;
+  return m;
+}
+
+// By OpKind: name, inout operands, scratch operands.
+constexpr OpInfo kOps[] = {
+    {"embed", 0, 0},
+    {"rms_norm", 0, 0},
+    {"linear", 0, 0},
+    {"qk_norm", bits({0}), 0},
+    {"rope", bits({0}), 0},
+    {"attention", 0, bits({1})},
+    {"swiglu", 0, 0},
+    {"head_loss", bits({0, 3, 5}), bits({4})},
+    {"head_eval", bits({4}), bits({3})},
+    {"head_logits", 0, 0},
+    {"rms_norm_bwd", bits({4, 5}), bits({6})},
+    {"linear_dx", 0, 0},
+    {"linear_dw", bits({2, 3}), bits({4})},
+    {"swiglu_bwd", bits({1}), 0},
+    {"attention_bwd", 0, bits({4})},
+    {"rope_bwd", bits({0}), 0},
+    {"qk_norm_bwd", bits({0, 5, 6}), bits({7})},
+    {"embed_bwd", bits({2}), 0},
+    {"grad_squares", bits({1}), bits({2})},
+    {"adamw", bits({1, 2, 3}), 0},
+    {"sgd", bits({1}), 0},
+    {"sgd_momentum", bits({1, 2}), 0},
+    {"attention_step", bits({1, 2}), bits({3})},
+};
+static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
+
+}  // namespace
+
+const OpInfo& op_info(OpKind k) { return kOps[static_cast<std::size_t>(k)]; }
+
+std::string Buffer::name() const {
+  std::string n = copy == kOfEval ? "eval." : copy == kOfGenerate ? "generate." : "";
+  if (layer >= 0) n += "layers." + std::to_string(layer) + ".";
+  n += role;
+  if (copy == kRemade) n += "'";
+  for (std::uint32_t i = kRemadeAgain; i <= copy; ++i) n += i == kRemadeAgain ? "''" : "'";
+  return n;
+}
+
+Section Program::section(SectionKind k) const {
+  for (const Section& s : sections)
+    if (s.kind == k) return s;
+  return {k, 0, 0};
+}
+
+BufferId Program::find(std::string_view role, std::int32_t layer, std::uint32_t copy) const {
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    if (buffers[i].layer == layer && buffers[i].copy == copy && buffers[i].role == role) return static_cast<BufferId>(i);
+  return kNoBuffer;
+}
+
+}  // namespace trainhost::plan

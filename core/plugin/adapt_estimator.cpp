@@ -1,0 +1,103 @@
+// See adapt.hpp. The estimator's adapter, and what every adapter shares: errors.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "core/base/text.hpp"
+#include "core/bridge/convert.hpp"
+#include "core/bridge/guard.hpp"
+#include "core/bridge/report.hpp"
+#include "core/plugin/adapt.hpp"
+#include "core/plugin/known_part.hpp"
+#include "trainhost/estimator.h"
+
+namespace trainhost::plugin {
+namespace {
+
+class EstimatorAdapter : public Estimator {
+ public:
+  EstimatorAdapter(std::shared_ptr<Library> library, const th_estimator& table)
+      : library_(std::move(library)), table_(table) {}
+
+  const std::string& id() const override { return library_->id(); }
+
+  int match(const ModelSpec& m, const RunSpec& r) const override {
+    th_model model = bridge::to_c(m);
+    th_run run = bridge::to_c(r);
+    int32_t score = 0;
+    call_plugin(id(), "match", [&](th_error*) { return score = table_.match(&model, &run), TH_OK; });
+    return score < 0 ? 0 : score > 1000 ? 1000 : score;
+  }
+
+  MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const Profile* profile) const override {
+    th_model model = bridge::to_c(m);
+    th_run run = bridge::to_c(r);
+    th_profile of_trainer{};
+    if (profile) of_trainer = bridge::to_c(*profile);
+    bridge::Collector collector;
+    try {
+      call_plugin(id(), "estimate", [&](th_error* e) {
+        return table_.estimate(library_->host(), &model, &run, profile ? &of_trainer : nullptr, collector.sink(),
+                               collector.summary(), e);
+      });
+    } catch (const PluginError&) {
+      if (collector.problem().empty()) throw;  // otherwise the refused node is the better story
+    }
+    return take_report(id(), "estimate", collector);
+  }
+
+ private:
+  std::shared_ptr<Library> library_;
+  th_estimator table_;
+};
+
+}  // namespace
+
+std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
+  const void* raw = library->interface(TH_ESTIMATOR_ID);
+  if (!raw) throw Refused("abi", "no_interface", fmt::format("does not offer {}", TH_ESTIMATOR_ID));
+  auto table = known_part<th_estimator>(raw, TH_UP_TO(th_estimator, estimate), TH_ESTIMATOR_ID " table");
+  need_slot(reinterpret_cast<const void*>(table.match), TH_ESTIMATOR_ID, "match");
+  need_slot(reinterpret_cast<const void*>(table.estimate), TH_ESTIMATOR_ID, "estimate");
+  return std::make_unique<EstimatorAdapter>(std::move(library), table);
+}
+
+MemoryReport take_report(const std::string& plugin_id, const char* call, bridge::Collector& collector) {
+  MemoryReport report = collector.take(plugin_id);
+  if (!collector.problem().empty())
+    throw PluginError(Exit::kFailed, "internal",
+                      fmt::format("plugin {} gave a broken report from {}(): {}", plugin_id, call, collector.problem()),
+                      "a bug of the plugin", 0);
+  return report;
+}
+
+Exit exit_of(th_status s) {
+  switch (s) {
+    case TH_E_ARG: case TH_E_UNSUPPORTED: return Exit::kUsage;
+    case TH_E_UNAVAILABLE: return Exit::kNoBackend;
+    case TH_E_DEVICE_OOM: case TH_E_HOST_OOM: return Exit::kDoesNotFit;
+    case TH_E_CANCELLED: return Exit::kStopped;
+    default: return Exit::kFailed;
+  }
+}
+
+th_error fresh_error() {
+  th_error e{};
+  e.struct_size = sizeof e;
+  return e;
+}
+
+void require_ok(const std::string& plugin_id, const char* call, th_status s, const th_error& error) {
+  if (s == TH_OK) return;
+  std::string status(bridge::status_name(s));
+  if (status == "undocumented")
+    throw PluginError(Exit::kFailed, "internal",
+                      fmt::format("plugin {} returned the undocumented code {} from {}()", plugin_id, s, call),
+                      "a bug of the plugin", 0);
+  std::string message = escaped({error.message, ::strnlen(error.message, sizeof error.message)}, sizeof error.message);
+  std::string hint = escaped({error.hint, ::strnlen(error.hint, sizeof error.hint)}, sizeof error.hint);
+  if (message.empty()) message = fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status);
+  throw PluginError(exit_of(s), status, message, hint, error.bytes_needed);
+}
+
+}  // namespace trainhost::plugin

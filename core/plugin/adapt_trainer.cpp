@@ -1,0 +1,280 @@
+// See adapt.hpp. The trainer's adapter and its sessions.
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "core/base/checked.hpp"
+#include "core/base/text.hpp"
+#include "core/bridge/convert.hpp"
+#include "core/bridge/enums.hpp"
+#include "core/bridge/report.hpp"
+#include "core/plugin/adapt.hpp"
+#include "core/plugin/known_part.hpp"
+#include "trainhost/trainer.h"
+
+namespace trainhost::plugin {
+namespace {
+
+constexpr std::size_t kMaxName = 4096;
+
+struct Tables {
+  th_trainer trainer{};
+  th_generate generate{};  // next is null where the plugin cannot
+};
+
+/// The sink of Session::save: checks each piece, hands it on, and keeps what the receiver threw until the plugin has
+/// returned.
+struct SaveSink {
+  th_tensor_sink c{};
+  const std::function<void(const TensorPiece&)>* to = nullptr;
+  std::exception_ptr thrown;
+  std::string problem;
+
+  explicit SaveSink(const std::function<void(const TensorPiece&)>& receiver) : to(&receiver) {
+    c.struct_size = sizeof c;
+    c.self = this;
+    c.tensor = &on_tensor;
+  }
+
+  static th_status on_tensor(th_tensor_sink* sink, const th_tensor* t) noexcept {
+    auto* self = static_cast<SaveSink*>(sink->self);
+    try {
+      TensorPiece piece;
+      if (!self->read(t, piece)) return TH_E_ARG;
+      (*self->to)(piece);
+      return TH_OK;
+    } catch (...) {
+      self->thrown = std::current_exception();
+      return TH_E_CANCELLED;
+    }
+  }
+
+  bool read(const th_tensor* t, TensorPiece& piece) {
+    auto wrong = [&](const char* why) { return problem = why, false; };
+    if (!t || !TH_HAS(t, th_tensor, count) || !t->name) return wrong("a tensor without a name or cut short");
+    piece.name = escaped({t->name, ::strnlen(t->name, kMaxName)}, kMaxName);
+    if (t->rank < 1 || t->rank > 2) return wrong("a tensor of a rank other than 1 and 2");
+    if (t->dtype == 0 || t->dtype > TH_DT_F64) return wrong("a tensor of an unknown type");
+    piece.rank = t->rank;
+    piece.dtype = static_cast<DType>(t->dtype);
+    piece.dim = {t->dim[0], t->rank == 2 ? t->dim[1] : 1};
+    std::uint64_t elements = checked_mul(piece.dim[0], piece.dim[1]);
+    if (t->first > elements || t->count > elements - t->first) return wrong("a piece outside its tensor");
+    if (t->count != 0 && !t->data) return wrong("a piece without data");
+    piece.data = t->data;
+    piece.first = t->first;
+    piece.count = t->count;
+    return true;
+  }
+};
+
+class SessionAdapter : public Session {
+ public:
+  SessionAdapter(std::shared_ptr<Library> library, const Tables& tables, th_trainer_inst* instance)
+      : library_(std::move(library)), t_(tables), instance_(instance) {}
+  ~SessionAdapter() override {
+    try {
+      t_.trainer.destroy(instance_);
+    } catch (...) {  // destroy() always succeeds; a plugin that throws here has already lost
+    }
+  }
+
+  void load(Scope scope, const TensorPiece& p) override {
+    th_tensor c{};
+    c.struct_size = sizeof c;
+    c.dtype = static_cast<std::uint32_t>(p.dtype);
+    c.rank = p.rank;
+    c.dim[0] = p.dim[0];
+    c.dim[1] = p.rank >= 2 ? p.dim[1] : 0;
+    c.name = p.name.c_str();
+    c.data = const_cast<void*>(p.data);  // load() reads only
+    c.first = p.first;
+    c.count = p.count;
+    call("load", [&](th_error* e) { return t_.trainer.load(instance_, static_cast<std::uint32_t>(scope), &c, e); });
+  }
+
+  void init(std::uint64_t seed) override {
+    call("init", [&](th_error* e) { return t_.trainer.init(instance_, seed, e); });
+  }
+
+  StepResult step(const StepInput& in) override { return run(in, 0); }
+  StepResult evaluate(const StepInput& in) override { return run(in, TH_STEP_EVALUATE); }
+
+  void save(Scope scope, const std::function<void(const TensorPiece&)>& receiver) override {
+    SaveSink sink(receiver);
+    try {
+      call("save",
+           [&](th_error* e) { return t_.trainer.save(instance_, static_cast<std::uint32_t>(scope), &sink.c, e); });
+    } catch (const PluginError&) {
+      if (!sink.thrown && sink.problem.empty()) throw;
+    }
+    if (sink.thrown) std::rethrow_exception(sink.thrown);
+    if (!sink.problem.empty())
+      throw PluginError(Exit::kFailed, "internal",
+                        fmt::format("plugin {} gave {} from save()", library_->id(), sink.problem),
+                        "a bug of the plugin", 0);
+  }
+
+  Counters counters() override {
+    if (!t_.trainer.counters) return {};
+    th_counters c{};
+    c.struct_size = sizeof c;
+    call("counters", [&](th_error* e) { return t_.trainer.counters(instance_, &c, e); });
+    return {.h2d = c.h2d_count, .d2h = c.d2h_count, .h2d_bytes = c.h2d_bytes, .d2h_bytes = c.d2h_bytes,
+            .sync = c.sync_count, .sync_bytes = c.sync_bytes, .chunks = c.chunks, .launches = c.launches,
+            .compute_ns = c.compute_ns, .exposed_transfer_ns = c.exposed_transfer_ns};
+  }
+
+  std::string info(const std::string& key) override {
+    if (!t_.trainer.info) return {};
+    std::string text;
+    call("info", [&](th_error*) {
+      const char* s = t_.trainer.info(instance_, key.c_str());
+      if (s) text = escaped({s, ::strnlen(s, kMaxName)}, kMaxName);
+      return TH_OK;
+    });
+    return text;
+  }
+
+  std::optional<double> metric(const std::string& key) override {
+    if (!t_.trainer.metric) return std::nullopt;
+    double value = 0;
+    try {
+      call("metric", [&](th_error* e) { return t_.trainer.metric(instance_, key.c_str(), &value, e); });
+    } catch (const PluginError& e) {
+      if (e.status() == "unsupported" || e.status() == "argument") return std::nullopt;
+      throw;
+    }
+    return value;
+  }
+
+  bool can_generate() const override { return t_.generate.next != nullptr; }
+
+  void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) override {
+    if (!can_generate())
+      throw PluginError(Exit::kUsage, "unsupported", fmt::format("plugin {} cannot generate text", library_->id()), "",
+                        0);
+    call("next", [&](th_error* e) { return t_.generate.next(instance_, token, position, logits.data(), e); });
+  }
+
+ private:
+  template <class F>
+  void call(const char* name, F&& f) {
+    call_plugin(library_->id(), name, std::forward<F>(f));
+  }
+
+  StepResult run(const StepInput& in, std::uint32_t flags) {
+    std::uint64_t ids = checked_mul(in.batch, in.seq);
+    if (in.tokens.size() != ids || in.targets.size() != ids)
+      throw PluginError(Exit::kFailed, "argument",
+                        fmt::format("a step of {} x {} ids was given {} tokens and {} targets", in.batch, in.seq,
+                                    in.tokens.size(), in.targets.size()),
+                        "", 0);
+    th_step c{};
+    c.struct_size = sizeof c;
+    c.flags = flags;
+    c.batch = in.batch;
+    c.seq = in.seq;
+    c.tokens = in.tokens.data();
+    c.targets = in.targets.data();
+    c.lr = in.lr;
+    c.step_index = in.step_index;
+    th_step_out out{};
+    out.struct_size = sizeof out;
+    call(flags ? "evaluate" : "step", [&](th_error* e) { return t_.trainer.step(instance_, &c, &out, e); });
+    return {out.loss, out.grad_norm, out.tokens_counted, out.wall_ns, out.device_ns};
+  }
+
+  std::shared_ptr<Library> library_;  // outlives the instance, and with it the host table
+  Tables t_;
+  th_trainer_inst* instance_;
+};
+
+class TrainerAdapter : public Trainer {
+ public:
+  TrainerAdapter(std::shared_ptr<Library> library, const Tables& tables)
+      : library_(std::move(library)), t_(tables) {}
+
+  const std::string& id() const override { return library_->id(); }
+
+  void probe() override {
+    std::uint32_t devices = 0;
+    call_plugin(id(), "probe", [&](th_error* e) { return t_.trainer.probe(library_->host(), &devices, e); });
+    if (devices == 0)
+      throw PluginError(Exit::kNoBackend, "unavailable", fmt::format("plugin {} finds no device here", id()), "", 0);
+  }
+
+  Profile profile(const ModelSpec& m, const RunSpec& r) override {
+    th_model model = bridge::to_c(m);
+    th_run run = bridge::to_c(r);
+    th_profile p{};
+    p.struct_size = sizeof p;
+    call_plugin(id(), "profile",
+                [&](th_error* e) { return t_.trainer.profile(library_->host(), &model, &run, &p, e); });
+    p.struct_size = sizeof p;
+    return bridge::from_c(p);
+  }
+
+  MemoryReport plan(const ModelSpec& m, const RunSpec& r) override {
+    th_model model = bridge::to_c(m);
+    th_run run = bridge::to_c(r);
+    bridge::Collector collector;
+    try {
+      call_plugin(id(), "plan", [&](th_error* e) {
+        return t_.trainer.plan(library_->host(), &model, &run, collector.sink(), collector.summary(), e);
+      });
+    } catch (const PluginError&) {
+      if (collector.problem().empty()) throw;
+    }
+    return take_report(id(), "plan", collector);
+  }
+
+  std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) override {
+    th_model model = bridge::to_c(m);
+    th_run run = bridge::to_c(r);
+    th_trainer_inst* instance = nullptr;
+    FpMode mode;
+    call_plugin(id(), "create", [&](th_error* e) {
+      return t_.trainer.create(library_->host(), 0, &model, &run, &instance, e);
+    });
+    if (mode.restore()) warn_fp_mode();
+    if (!instance)
+      throw PluginError(Exit::kFailed, "internal", fmt::format("plugin {} returned no instance from create()", id()),
+                        "a bug of the plugin", 0);
+    return std::make_unique<SessionAdapter>(library_, t_, instance);
+  }
+
+ private:
+  void warn_fp_mode() {
+    library_->host()->log(library_->host(), TH_LOG_WARN, "create",
+                          "the plugin changed the floating-point mode of the calling thread; undone");
+  }
+  std::shared_ptr<Library> library_;
+  Tables t_;
+};
+
+}  // namespace
+
+std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library) {
+  const void* raw = library->interface(TH_TRAINER_ID);
+  if (!raw) throw Refused("abi", "no_interface", fmt::format("does not offer {}", TH_TRAINER_ID));
+  Tables t;
+  t.trainer = known_part<th_trainer>(raw, TH_UP_TO(th_trainer, destroy), TH_TRAINER_ID " table");
+  auto need = [](auto* function, const char* slot) {
+    need_slot(reinterpret_cast<const void*>(function), TH_TRAINER_ID, slot);
+  };
+  need(t.trainer.probe, "probe");
+  need(t.trainer.profile, "profile");
+  need(t.trainer.plan, "plan");
+  need(t.trainer.create, "create");
+  need(t.trainer.load, "load");
+  need(t.trainer.init, "init");
+  need(t.trainer.step, "step");
+  need(t.trainer.save, "save");
+  need(t.trainer.destroy, "destroy");
+  if (const void* g = library->interface(TH_GENERATE_ID))
+    t.generate = known_part<th_generate>(g, TH_UP_TO(th_generate, next), TH_GENERATE_ID " table");
+  return std::make_unique<TrainerAdapter>(std::move(library), t);
+}
+
+}  // namespace trainhost::plugin

@@ -1,0 +1,194 @@
+// See elf_file.hpp. Layouts are those of <elf.h> (System V gABI, 64-bit); names of codes: core/plugin/README.md.
+#include "core/plugin/elf_file.hpp"
+
+#include <elf.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/plugin/refused.hpp"
+
+namespace trainhost::plugin {
+namespace {
+
+constexpr std::uint16_t kMaxSegments = 512;
+constexpr std::uint64_t kMaxSectionNames = 1u << 20, kMaxDynamicBytes = 1u << 20;
+constexpr std::string_view kSection = ".trainhost";
+
+#if defined(__x86_64__)
+constexpr std::uint16_t kHostMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr std::uint16_t kHostMachine = EM_AARCH64;
+#elif defined(__riscv)
+constexpr std::uint16_t kHostMachine = EM_RISCV;
+#else
+#error "a 64-bit Linux machine that this reader knows is needed"
+#endif
+
+std::string machine_name(std::uint16_t machine) {
+  switch (machine) {
+    case EM_X86_64: return "x86-64";
+    case EM_AARCH64: return "AArch64";
+    case EM_RISCV: return "RISC-V";
+    case EM_386: return "x86";
+    case EM_ARM: return "ARM";
+    case EM_PPC64: return "POWER";
+    case EM_S390: return "S/390";
+  }
+  return fmt::format("machine {}", machine);
+}
+
+[[noreturn]] void gate(const char* code, const std::string& reason, std::string hint = {}) {
+  throw Refused("gate", code, reason, std::move(hint));
+}
+[[noreturn]] void manifest(const char* code, const std::string& reason, std::string hint = {}) {
+  throw Refused("manifest", code, reason, std::move(hint));
+}
+const char* const kCopyAgain = "the file is damaged or half copied: build or copy it again";
+
+class File {
+ public:
+  File(int fd, std::uint64_t size) : fd_(fd), size_(size) {}
+  std::uint64_t size() const { return size_; }
+  bool holds(std::uint64_t offset, std::uint64_t bytes) const { return offset <= size_ && bytes <= size_ - offset; }
+
+  /// Exactly `bytes` at `offset`, which holds() was asked about; a file that shrank meanwhile is "truncated".
+  void read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
+    auto* p = static_cast<char*>(to);
+    while (bytes > 0) {
+      ssize_t n = ::pread(fd_, p, bytes, static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)));
+      if (n == 0) gate("truncated", "the file became shorter while it was read", kCopyAgain);
+      p += n, offset += static_cast<std::uint64_t>(n), bytes -= static_cast<std::uint64_t>(n);
+    }
+  }
+  template <class T>
+  std::vector<T> table(std::uint64_t offset, std::size_t count) const {
+    std::vector<T> t(count);
+    read(offset, t.data(), count * sizeof(T));
+    return t;
+  }
+
+ private:
+  int fd_;
+  std::uint64_t size_;
+};
+
+Elf64_Ehdr read_header(const File& f) {
+  if (f.size() == 0) gate("empty", "the file is empty", kCopyAgain);
+  unsigned char magic[EI_NIDENT] = {};
+  f.read(0, magic, std::min<std::uint64_t>(f.size(), sizeof magic));
+  if (std::memcmp(magic, ELFMAG, SELFMAG) != 0)
+    gate("not_elf", "not a shared library: it does not begin with the ELF magic number");
+  if (f.size() < sizeof(Elf64_Ehdr))
+    gate("truncated", fmt::format("cut off: {} bytes are less than an ELF header", f.size()), kCopyAgain);
+  if (magic[EI_CLASS] != ELFCLASS64) gate("wrong_class", "a 32-bit library; this program is 64-bit");
+  if (magic[EI_DATA] != ELFDATA2LSB) gate("wrong_machine", "a big-endian library; this machine is little-endian");
+  Elf64_Ehdr h;
+  f.read(0, &h, sizeof h);
+  if (h.e_machine != kHostMachine)
+    gate("wrong_machine", fmt::format("built for {}; this program runs on {}", machine_name(h.e_machine),
+                                      machine_name(kHostMachine)));
+  if (h.e_type == ET_EXEC) gate("executable", "a program, not a shared library", "link it with -shared");
+  if (h.e_type != ET_DYN)
+    gate("not_shared", h.e_type == ET_REL ? "an object file, not a shared library" : "not a shared library",
+         "link it with -shared");
+  return h;
+}
+
+/// A position-independent program is ET_DYN too; text relocations make code pages writable.
+void check_dynamic(const File& f, const Elf64_Phdr& p) {
+  if (p.p_filesz > kMaxDynamicBytes) gate("truncated", "its dynamic section is larger than 1 MiB", kCopyAgain);
+  for (const Elf64_Dyn& d : f.table<Elf64_Dyn>(p.p_offset, p.p_filesz / sizeof(Elf64_Dyn))) {
+    if (d.d_tag == DT_NULL) return;
+    if (d.d_tag == DT_FLAGS_1 && (d.d_un.d_val & DF_1_PIE))
+      gate("executable", "a program, not a shared library", "link it with -shared");
+    if (d.d_tag == DT_TEXTREL || (d.d_tag == DT_FLAGS && (d.d_un.d_val & DF_TEXTREL)))
+      gate("text_relocations", "has text relocations, which would make its code writable", "compile it with -fPIC");
+  }
+}
+
+/// dlopen of a library whose segments lie outside the file dies of SIGBUS: so look first.
+void check_segments(const File& f, const Elf64_Ehdr& h) {
+  if (h.e_phentsize != sizeof(Elf64_Phdr) || h.e_phnum == 0 || h.e_phnum > kMaxSegments)
+    gate("not_shared", fmt::format("has {} program headers of {} bytes: nothing to load", h.e_phnum, h.e_phentsize));
+  if (!f.holds(h.e_phoff, std::uint64_t{h.e_phnum} * sizeof(Elf64_Phdr)))
+    gate("truncated", "cut off: its program headers lie outside the file", kCopyAgain);
+  bool dynamic = false, load = false;
+  int number = 0;
+  for (const Elf64_Phdr& p : f.table<Elf64_Phdr>(h.e_phoff, h.e_phnum)) {
+    if (p.p_type != PT_NULL && p.p_type != PT_GNU_STACK && !f.holds(p.p_offset, p.p_filesz))
+      gate("truncated", fmt::format("cut off: segment {} does not lie inside the {} bytes of the file", number, f.size()),
+           kCopyAgain);
+    if (p.p_type == PT_LOAD && p.p_filesz > p.p_memsz)
+      gate("truncated", fmt::format("segment {} is larger in the file than in memory", number), kCopyAgain);
+    if (p.p_type == PT_INTERP) gate("executable", "a program, not a shared library", "link it with -shared");
+    if (p.p_type == PT_GNU_STACK && (p.p_flags & PF_X))
+      gate("executable_stack", "asks for an executable stack", "link it with -z noexecstack");
+    if (p.p_type == PT_DYNAMIC) dynamic = true, check_dynamic(f, p);
+    load = load || p.p_type == PT_LOAD;
+    ++number;
+  }
+  if (!dynamic || !load) gate("not_shared", "has nothing that a dynamic linker could load");
+}
+
+std::vector<Elf64_Shdr> read_sections(const File& f, const Elf64_Ehdr& h) {
+  if (h.e_shoff == 0 || h.e_shnum == 0) return {};
+  if (h.e_shentsize != sizeof(Elf64_Shdr) || !f.holds(h.e_shoff, std::uint64_t{h.e_shnum} * sizeof(Elf64_Shdr)))
+    gate("truncated", "cut off: its section table lies outside the file", kCopyAgain);
+  return f.table<Elf64_Shdr>(h.e_shoff, h.e_shnum);
+}
+
+std::string read_section_names(const File& f, const Elf64_Ehdr& h, const std::vector<Elf64_Shdr>& sections) {
+  if (h.e_shstrndx >= sections.size()) gate("truncated", "its section names are missing", kCopyAgain);
+  const Elf64_Shdr& s = sections[h.e_shstrndx];
+  if (s.sh_type != SHT_STRTAB || s.sh_size > kMaxSectionNames || !f.holds(s.sh_offset, s.sh_size))
+    gate("truncated", "its section names lie outside the file", kCopyAgain);
+  std::string names(s.sh_size, '\0');
+  f.read(s.sh_offset, names.data(), names.size());
+  return names;
+}
+
+std::string_view name_at(const std::string& names, std::uint32_t offset) {
+  if (offset >= names.size()) return {};
+  return std::string_view(names).substr(offset, std::string_view(names).substr(offset).find('\0'));
+}
+
+std::optional<Elf64_Shdr> find_manifest(const std::vector<Elf64_Shdr>& sections, const std::string& names) {
+  std::optional<Elf64_Shdr> found;
+  for (const Elf64_Shdr& s : sections) {
+    if (name_at(names, s.sh_name) != kSection) continue;
+    if (found) manifest("twice", "has two .trainhost sections", "one TH_MANIFEST in one source file");
+    found = s;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string read_manifest_section(int fd, std::uint64_t size) {
+  File f(fd, size);
+  Elf64_Ehdr h = read_header(f);
+  check_segments(f, h);
+  std::vector<Elf64_Shdr> sections = read_sections(f, h);
+  std::optional<Elf64_Shdr> s;
+  if (!sections.empty()) s = find_manifest(sections, read_section_names(f, h, sections));
+  if (!s) manifest("absent", "not a trainhost plugin: it has no manifest", "TH_MANIFEST in trainhost/plugin.h makes one");
+  if (s->sh_type == SHT_NOBITS || s->sh_size == 0) manifest("empty", "its manifest is empty");
+  if (s->sh_size > kMaxManifestBytes)
+    manifest("too_big", fmt::format("its manifest has {} bytes; at most {} are allowed", s->sh_size, kMaxManifestBytes));
+  if (!f.holds(s->sh_offset, s->sh_size)) manifest("outside", "its manifest lies outside the file", kCopyAgain);
+  std::string text(s->sh_size, '\0');
+  f.read(s->sh_offset, text.data(), text.size());
+  text.erase(text.find_last_not_of('\0') + 1);  // the terminator of the C string, and the linker's padding
+  if (text.empty()) manifest("empty", "its manifest is empty");
+  return text;
+}
+
+}  // namespace trainhost::plugin

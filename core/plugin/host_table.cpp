@@ -1,0 +1,84 @@
+// See host_table.hpp.
+#include "core/plugin/host_table.hpp"
+
+#include <string_view>
+
+#include "core/base/text.hpp"
+#include "core/bridge/enums.hpp"
+
+namespace trainhost::plugin {
+
+void HostContext::log(int level, const std::string& where, const std::string& text) noexcept {
+  try {
+    if (options.log) options.log(level, where, text);
+  } catch (...) {  // a log that cannot be written is no reason to stop
+  }
+}
+
+struct HostCallbacks {
+  static HostTable& self(const th_host* h) { return *static_cast<HostTable*>(h->self); }
+
+  static void log(const th_host* h, std::int32_t level, const char* where, const char* text) noexcept try {
+    std::string at = self(h).id_;
+    if (where && *where) at += std::string("/") + where;
+    self(h).context_->log(level, escaped(at), escaped(text ? text : "", 2000));
+  } catch (...) {
+  }
+
+  static void* alloc(const th_host* h, std::uint64_t bytes, std::uint64_t align, std::uint32_t tier,
+                     const char* tag) noexcept try {
+    if (tier != TH_TIER_HOST && tier != TH_TIER_PINNED) return nullptr;
+    return self(h).context_->ledger.alloc(bytes, align, static_cast<Tier>(tier), tag ? tag : "untagged");
+  } catch (...) {
+    return nullptr;
+  }
+
+  static void release(const th_host* h, void* p) noexcept { self(h).context_->ledger.release(p); }
+
+  static void took(const th_host* h, std::int64_t bytes, std::uint32_t tier, const char* tag) noexcept try {
+    if (tier == 0 || tier > bridge::kLastTier) return;
+    self(h).context_->ledger.took(bytes, static_cast<Tier>(tier), tag ? tag : "untagged");
+  } catch (...) {
+  }
+
+  static std::int32_t cancelled(const th_host* h) noexcept try {
+    const auto& ask = self(h).context_->options.cancelled;
+    return ask && ask() ? 1 : 0;
+  } catch (...) {
+    return 1;
+  }
+
+  static void progress(const th_host*, const char*, double) noexcept {}
+
+  static const char* option(const th_host* h, const char* key) noexcept try {
+    auto it = self(h).options_.find(key ? key : "");
+    return it == self(h).options_.end() ? nullptr : it->second.c_str();
+  } catch (...) {
+    return nullptr;
+  }
+
+  static const void* extension(const th_host*, const char*) noexcept { return nullptr; }
+};
+
+HostTable::HostTable(std::shared_ptr<HostContext> context, std::string plugin_id)
+    : context_(std::move(context)), id_(std::move(plugin_id)) {
+  if (auto it = context_->options.plugin_options.find(id_); it != context_->options.plugin_options.end())
+    options_ = it->second;
+  table_.struct_size = sizeof table_;
+  table_.abi_major = TH_ABI_MAJOR;
+  table_.abi_minor = TH_ABI_MINOR;
+  table_.self = this;
+  table_.name = "trainhost";
+  table_.version = TRAINHOST_VERSION;
+  table_.log = &HostCallbacks::log;
+  table_.alloc = &HostCallbacks::alloc;
+  table_.release = &HostCallbacks::release;
+  table_.took = &HostCallbacks::took;
+  table_.cancelled = &HostCallbacks::cancelled;
+  table_.progress = &HostCallbacks::progress;
+  table_.option = &HostCallbacks::option;
+  table_.thread_budget = context_->threads;
+  table_.extension = &HostCallbacks::extension;
+}
+
+}  // namespace trainhost::plugin

@@ -1,0 +1,135 @@
+// See ledger.hpp. What is counted is what was asked for; pages and alignment behind it are the system's business.
+#include "core/plugin/ledger.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace trainhost::plugin {
+namespace {
+
+constexpr std::uint64_t kLarge = 4u << 20, kHugePage = 2u << 20;
+
+std::uint64_t round_up(std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; }
+
+/// `mapped` bytes of fresh zero pages at a multiple of `align`; nullptr when there are none.
+void* map_pages(std::uint64_t mapped, std::uint64_t align) {
+  std::uint64_t room = mapped + align;
+  void* raw = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  auto begin = reinterpret_cast<std::uintptr_t>(raw), at = round_up(begin, align);
+  if (at > begin) ::munmap(raw, at - begin);
+  if (std::uint64_t tail = begin + room - (at + mapped)) ::munmap(reinterpret_cast<void*>(at + mapped), tail);
+  ::madvise(reinterpret_cast<void*>(at), mapped, MADV_HUGEPAGE);  // advice only: refusal changes no byte
+  return reinterpret_cast<void*>(at);
+}
+
+void* heap_block(std::uint64_t bytes, std::uint64_t align) {
+  void* p = nullptr;
+  if (::posix_memalign(&p, std::max<std::uint64_t>(align, sizeof(void*)), std::max<std::uint64_t>(bytes, 1)) != 0)
+    return nullptr;
+  std::memset(p, 0, bytes);
+  return p;
+}
+
+void give_back(void* p, std::uint64_t mapped) {
+  if (mapped)
+    ::munmap(p, mapped);
+  else
+    std::free(p);
+}
+
+std::size_t index(Tier t) { return static_cast<std::size_t>(t); }
+
+}  // namespace
+
+void Ledger::add(std::uint64_t bytes, Tier tier, const std::string& tag) {
+  now_[index(tier)] += bytes;
+  peak_[index(tier)] = std::max(peak_[index(tier)], now_[index(tier)]);
+  total_now_ += bytes;
+  total_peak_ = std::max(total_peak_, total_now_);
+  Entry& e = entry(tier, tag);
+  e.now += bytes;
+  e.peak = std::max(e.peak, e.now);
+}
+
+void Ledger::subtract(std::uint64_t bytes, Tier tier, const std::string& tag) {
+  Entry& e = entry(tier, tag);
+  bytes = std::min({bytes, e.now, now_[index(tier)]});  // giving back more than was taken counts as all of it
+  e.now -= bytes;
+  now_[index(tier)] -= bytes;
+  total_now_ -= bytes;
+}
+
+/// One entry a tag; a tag that serves two tiers gets "tag (tier)" for the second.
+Ledger::Entry& Ledger::entry(Tier tier, const std::string& tag) {
+  auto [it, fresh] = tags_.try_emplace(tag, Entry{tag, tier});
+  if (!fresh && it->second.tier != tier) {
+    std::string key = tag + " (" + std::string(name(tier)) + ")";
+    return tags_.try_emplace(key, Entry{key, tier}).first->second;
+  }
+  return it->second;
+}
+
+void* Ledger::alloc(std::uint64_t bytes, std::uint64_t align, Tier tier, const std::string& tag) {
+  align = std::max<std::uint64_t>(align, 1);
+  if ((align & (align - 1)) != 0 || align > kLarge || bytes > INT64_MAX - 2 * kLarge) return nullptr;
+  std::lock_guard lock(mutex_);
+  if (bytes > limit_ || total_now_ > limit_ - bytes) return nullptr;
+  std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::uint64_t mapped = bytes >= kLarge ? round_up(bytes, page) : 0;
+  void* p = mapped ? map_pages(mapped, std::max(align, kHugePage)) : heap_block(bytes, align);
+  if (!p) return nullptr;
+  blocks_.emplace(p, Block{bytes, mapped, tier, tag});
+  add(bytes, tier, tag);
+  return p;
+}
+
+void Ledger::release(void* p) noexcept {
+  if (!p) return;
+  std::lock_guard lock(mutex_);
+  auto it = blocks_.find(p);
+  if (it == blocks_.end()) return;  // not ours: leave it alone
+  subtract(it->second.bytes, it->second.tier, it->second.tag);
+  give_back(p, it->second.mapped);
+  blocks_.erase(it);
+}
+
+void Ledger::took(std::int64_t bytes, Tier tier, const std::string& tag) {
+  std::lock_guard lock(mutex_);
+  if (bytes > 0 && static_cast<std::uint64_t>(bytes) > INT64_MAX - total_now_) return;  // no machine has that much
+  if (bytes >= 0)
+    add(static_cast<std::uint64_t>(bytes), tier, tag);
+  else
+    subtract(0 - static_cast<std::uint64_t>(bytes), tier, tag);
+}
+
+std::uint64_t Ledger::now(Tier t) const {
+  std::lock_guard lock(mutex_);
+  return now_[index(t)];
+}
+std::uint64_t Ledger::peak(Tier t) const {
+  std::lock_guard lock(mutex_);
+  return peak_[index(t)];
+}
+std::uint64_t Ledger::peak_total() const {
+  std::lock_guard lock(mutex_);
+  return total_peak_;
+}
+void Ledger::set_limit(std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  limit_ = bytes;
+}
+std::map<std::string, Ledger::Entry> Ledger::by_tag() const {
+  std::lock_guard lock(mutex_);
+  return tags_;
+}
+
+Ledger::~Ledger() {
+  for (auto& [p, block] : blocks_) give_back(p, block.mapped);
+}
+
+}  // namespace trainhost::plugin

@@ -1,0 +1,176 @@
+// See library.hpp. Boost.DLL facts that decided the calls here: the mode must name "now" (a lazy library dies at its
+// first call), the path must be absolute (a bare name means the working directory), the error_code says "bad file
+// descriptor" for everything (the text is in dlerror), and RTLD_NODELETE passes through as a mode.
+#include "core/plugin/library.hpp"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <fmt/format.h>
+#include <link.h>
+
+#include <vector>  // Boost.DLL 1.74 forgets it
+#define BOOST_DLL_USE_STD_FS
+#include <boost/dll/shared_library.hpp>
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+#include "core/base/text.hpp"
+#include "core/bridge/guard.hpp"
+#include "core/plugin/known_part.hpp"
+#include "core/plugin/refused.hpp"
+
+namespace trainhost::plugin {
+namespace {
+
+constexpr std::size_t kMaxText = 256;
+
+std::string text_at(const char* s) { return s ? std::string(s, ::strnlen(s, kMaxText)) : std::string(); }
+
+boost::dll::shared_library map_library(const std::filesystem::path& file) {
+  namespace dll = boost::dll;
+  auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local |
+              static_cast<dll::load_mode::type>(RTLD_NODELETE);
+  std::error_code failed;
+  ::dlerror();
+  dll::shared_library library;
+  try {
+    library.load(dll::fs::path(file), mode, failed);
+  } catch (...) {
+    throw Refused("load", "exception", "an exception left its static initialisation");
+  }
+  if (failed) {
+    const char* text = ::dlerror();
+    throw Refused("load", "dlopen", "cannot be loaded: " + escaped(text ? text : failed.message(), 1000),
+                  "ldd -r on the file shows what is missing");
+  }
+  return library;
+}
+
+using Entry = const th_plugin* (*)();
+
+/// The entry function, and only if it is a function and this library's own: dlsym also finds data and dependencies.
+Entry find_entry(const boost::dll::shared_library& library) {
+  const char* const want = "export it with TH_PLUGIN, or as const th_plugin *" TH_ENTRY_NAME "(void)";
+  if (!library.has(TH_ENTRY_NAME))
+    throw Refused("load", "no_entry", fmt::format("has no function {}", TH_ENTRY_NAME), want);
+  void* address = ::dlsym(library.native(), TH_ENTRY_NAME);
+  Dl_info info{};
+  void* symbol = nullptr;
+  struct link_map* own = nullptr;
+  bool known = ::dladdr1(address, &info, &symbol, RTLD_DL_SYMENT) != 0 && symbol;
+  if (known && ELF64_ST_TYPE(static_cast<const Elf64_Sym*>(symbol)->st_info) != STT_FUNC)
+    throw Refused("load", "no_entry", fmt::format("{} is no function there", TH_ENTRY_NAME), want);
+  if (known && ::dlinfo(library.native(), RTLD_DI_LINKMAP, &own) == 0 && own &&
+      reinterpret_cast<std::uintptr_t>(info.dli_fbase) != own->l_addr)
+    throw Refused("load", "no_entry",
+                  fmt::format("{} belongs to a library that it depends on, {}", TH_ENTRY_NAME, info.dli_fname), want);
+  return reinterpret_cast<Entry>(address);
+}
+
+th_plugin read_table(Entry entry) {
+  const th_plugin* raw = nullptr;
+  try {
+    raw = entry();
+  } catch (...) {
+    throw Refused("load", "exception", fmt::format("an exception left {}", TH_ENTRY_NAME));
+  }
+  th_plugin head = known_part<th_plugin>(raw, TH_UP_TO(th_plugin, abi_minor), "plugin table");
+  if (head.abi_major != TH_ABI_MAJOR)
+    throw Refused("abi", "major",
+                  fmt::format("speaks version {}.{} of the plugin interface; this program speaks {}.{}", head.abi_major,
+                              head.abi_minor, TH_ABI_MAJOR, TH_ABI_MINOR),
+                  "build it against this program's SDK");
+  return known_part<th_plugin>(raw, TH_UP_TO(th_plugin, get), "plugin table");
+}
+
+void check_description(const th_plugin& t, const Manifest& m) {
+  if (!t.get) throw Refused("abi", "slot", "its plugin table has no get(), which is mandatory");
+  if (text_at(t.id) != m.id)
+    throw Refused("abi", "id", fmt::format("calls itself '{}' and its manifest says '{}'", escaped(text_at(t.id)), m.id));
+  if (text_at(t.version) != m.version)
+    throw Refused("abi", "version", fmt::format("says version '{}' and its manifest says '{}'",
+                                                escaped(text_at(t.version)), escaped(m.version)));
+}
+
+}  // namespace
+
+FpMode::FpMode() : before_(0) {
+#if defined(__SSE2__)
+  before_ = _mm_getcsr();
+#endif
+}
+
+bool FpMode::restore() {
+#if defined(__SSE2__)
+  constexpr std::uint32_t kFlags = 0x3f;  // sticky exception flags: any arithmetic sets them
+  std::uint32_t now = _mm_getcsr();
+  if ((now & ~kFlags) == (before_ & ~kFlags)) return false;
+  _mm_setcsr(before_);
+  return true;
+#else
+  return false;
+#endif
+}
+
+Library::Library(Manifest manifest, std::shared_ptr<HostContext> context)
+    : manifest_(std::move(manifest)), host_(std::move(context), manifest_.id) {}
+
+std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const FileId& id, const Manifest& manifest,
+                                       std::shared_ptr<HostContext> context) {
+  if (!(identify(file) == id))
+    throw Refused("load", "changed", "was replaced after its manifest was read", "run the command again");
+  std::shared_ptr<Library> l(new Library(manifest, context));
+  FpMode mode;
+  try {
+    boost::dll::shared_library mapped = map_library(file);  // RTLD_NODELETE: closing the handle unmaps nothing
+    l->table_ = read_table(find_entry(mapped));
+    check_description(l->table_, manifest);
+    l->start();
+  } catch (...) {
+    mode.restore();
+    throw;
+  }
+  if (mode.restore())
+    context->log(TH_LOG_WARN, manifest.id,
+                 "the plugin changed the floating-point mode (denormals to zero, most likely by -ffast-math); undone");
+  return l;
+}
+
+void Library::start() {
+  if (!table_.start) return;
+  th_error error{};
+  error.struct_size = sizeof error;
+  th_status s;
+  try {
+    s = table_.start(host_.get(), &error);
+  } catch (...) {
+    throw Refused("start", "exception", "an exception left its start()");
+  }
+  if (s != TH_OK) {
+    std::string why(error.message, ::strnlen(error.message, sizeof error.message));
+    std::string hint(error.hint, ::strnlen(error.hint, sizeof error.hint));
+    throw Refused("start", std::string(bridge::status_name(s)),
+                  why.empty() ? fmt::format("its start() failed without a message, code {}", s) : escaped(why, 400),
+                  escaped(hint));
+  }
+  started_ = true;
+}
+
+const void* Library::interface(const char* interface_id) const {
+  try {
+    return table_.get(interface_id);
+  } catch (...) {
+    throw Refused("abi", "exception", "an exception left its get()");
+  }
+}
+
+Library::~Library() {
+  if (!started_ || !table_.stop) return;
+  try {
+    table_.stop();
+  } catch (...) {  // at the end there is nobody left to tell
+  }
+}
+
+}  // namespace trainhost::plugin

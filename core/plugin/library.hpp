@@ -1,0 +1,47 @@
+// One loaded plugin library: mapped by Boost.DLL, its entry called, its description checked against the manifest, then
+// started. Stays mapped for the life of the process; "unloading" is stop() and forgetting.
+#pragma once
+#include <filesystem>
+#include <memory>
+
+#include "core/plugin/gate.hpp"
+#include "core/plugin/host_table.hpp"
+#include "trainhost/plugin.h"
+
+namespace trainhost::plugin {
+
+class Library {
+ public:
+  /// Throws Refused: load/{changed, dlopen, no_entry}, abi/{null, truncated, major, slot, id, version}, start/{...}.
+  static std::shared_ptr<Library> open(const std::filesystem::path& file, const FileId& id, const Manifest& manifest,
+                                       std::shared_ptr<HostContext> context);
+  ~Library();
+  Library(const Library&) = delete;
+
+  const std::string& id() const { return manifest_.id; }
+  const Manifest& manifest() const { return manifest_; }
+  const th_host* host() const { return host_.get(); }
+
+  /// The plugin's own table of that interface as it lies there (its struct_size first), or nullptr.
+  const void* interface(const char* interface_id) const;
+
+ private:
+  Library(Manifest manifest, std::shared_ptr<HostContext> context);
+  void start();
+  Manifest manifest_;
+  HostTable host_;
+  th_plugin table_{};  // the part of the plugin's table that both sides know
+  bool started_ = false;
+};
+
+/// Keeps the thread's floating-point mode over code that may change it; says whether it did.
+class FpMode {
+ public:
+  FpMode();
+  bool restore();  // true: it had changed and is as before again
+
+ private:
+  std::uint32_t before_;
+};
+
+}  // namespace trainhost::plugin

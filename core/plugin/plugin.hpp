@@ -1,0 +1,95 @@
+// The host's side of the plugin boundary as C++: what the rest of the host sees of a plugin. Adapters in adapt.cpp turn
+// the C tables into these classes; nothing above this folder includes an SDK header.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/memory_report.hpp"
+#include "core/model/model_spec.hpp"
+#include "core/model/run_spec.hpp"
+#include "core/model/tensors.hpp"
+
+namespace trainhost::plugin {
+
+/// A plugin said no. `status` is the ABI's code by name ("unavailable", "unsupported", "device_oom", ...).
+class PluginError : public Error {
+ public:
+  PluginError(Exit code, std::string status, std::string message, std::string hint, std::uint64_t bytes_needed)
+      : Error(code, std::move(message), std::move(hint)), status_(std::move(status)), bytes_needed_(bytes_needed) {}
+  const std::string& status() const { return status_; }
+  std::uint64_t bytes_needed() const { return bytes_needed_; }
+
+ private:
+  std::string status_;
+  std::uint64_t bytes_needed_;
+};
+
+class Estimator {
+ public:
+  virtual ~Estimator() = default;
+  virtual const std::string& id() const = 0;
+  virtual int match(const ModelSpec& m, const RunSpec& r) const = 0;
+  virtual MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const Profile* profile) const = 0;
+};
+
+enum class Scope : std::uint32_t { kWeights = 1, kMoment1 = 3, kMoment2 = 4 };
+
+struct TensorPiece {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::uint32_t rank = 1;
+  std::array<std::uint64_t, 2> dim{};
+  const void* data = nullptr;
+  std::uint64_t first = 0, count = 0;  // elements
+};
+
+struct StepInput {
+  std::span<const std::int32_t> tokens, targets;  // [batch * seq]
+  std::uint32_t batch = 0, seq = 0;
+  double lr = 0;
+  std::uint64_t step_index = 0;
+};
+struct StepResult {
+  double loss = 0, grad_norm = 0;
+  std::uint64_t tokens_counted = 0, wall_ns = 0, device_ns = 0;
+};
+struct Counters {
+  std::uint64_t h2d = 0, d2h = 0, h2d_bytes = 0, d2h_bytes = 0, sync = 0, sync_bytes = 0, chunks = 0;
+  std::uint64_t launches = 0, compute_ns = 0, exposed_transfer_ns = 0;
+};
+
+/// One training run inside a plugin. Calls are serialised by the caller. Throws PluginError.
+class Session {
+ public:
+  virtual ~Session() = default;
+  virtual void load(Scope scope, const TensorPiece& piece) = 0;
+  virtual void init(std::uint64_t seed) = 0;
+  virtual StepResult step(const StepInput& in) = 0;
+  virtual StepResult evaluate(const StepInput& in) = 0;
+  virtual void save(Scope scope, const std::function<void(const TensorPiece&)>& sink) = 0;
+  virtual Counters counters() = 0;
+  virtual std::string info(const std::string& key) = 0;               // "" = unknown
+  virtual std::optional<double> metric(const std::string& key) = 0;
+  virtual bool can_generate() const = 0;
+  virtual void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) = 0;
+};
+
+class Trainer {
+ public:
+  virtual ~Trainer() = default;
+  virtual const std::string& id() const = 0;
+  /// Throws PluginError("unavailable") with the reason when it cannot be used here.
+  virtual void probe() = 0;
+  virtual Profile profile(const ModelSpec& m, const RunSpec& r) = 0;
+  virtual MemoryReport plan(const ModelSpec& m, const RunSpec& r) = 0;
+  virtual std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) = 0;
+};
+
+}  // namespace trainhost::plugin

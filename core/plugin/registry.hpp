@@ -1,0 +1,74 @@
+// Finds, gates, loads and lists plugins. Every candidate file gets a status and a reason: nothing is skipped in silence.
+// Libraries stay loaded for the life of the process.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/plugin/ledger.hpp"
+#include "core/plugin/plugin.hpp"
+
+namespace trainhost::plugin {
+
+enum class Status { kOk, kUnavailable, kRejected };
+
+struct Manifest {
+  std::string id, version, kind, summary;  // kind: "estimator" | "trainer"
+  std::vector<std::string> families, options;
+  int priority = 0;
+};
+
+struct Candidate {
+  std::filesystem::path file;    // canonical
+  Status status = Status::kOk;
+  std::string stage, code;       // where it was refused: "gate"/"not_elf", "load"/"no_entry", "probe"/"unavailable"
+  std::string reason;            // one sentence for people; empty when ok
+  std::string hint;
+  Manifest manifest;             // empty id when unreadable
+};
+
+struct HostOptions {
+  std::uint32_t thread_budget = 0;  // 0 = every core
+  std::map<std::string, std::map<std::string, std::string>> plugin_options;  // [plugin.NAME]
+  std::function<void(int level, const std::string& where, const std::string& text)> log;
+  std::function<bool()> cancelled;
+};
+
+/// Directories in search order: --plugin-path, TRAINHOST_PLUGIN_PATH, the run file's, beside the program
+/// (<exe>/../lib/trainhost/plugins). Relative, empty and missing elements: the first two are refused with a message.
+std::vector<std::filesystem::path> search_path(const std::vector<std::filesystem::path>& command_line,
+                                               const std::vector<std::filesystem::path>& run_file);
+
+class Registry {
+ public:
+  Registry(std::vector<std::filesystem::path> directories, HostOptions options);
+  ~Registry();
+  Registry(const Registry&) = delete;
+
+  /// Reads the manifests of every *.so in the directories without running code of theirs; loads nothing.
+  void scan();
+  const std::vector<Candidate>& candidates() const;
+
+  /// Ids of that kind that are not rejected, by priority then name.
+  std::vector<std::string> ids(const std::string& kind) const;
+
+  /// Loads on first use. Throws Error(kUsage) with the nearest name when no file provides it, PluginError when the
+  /// file is refused.
+  Estimator& estimator(const std::string& id);
+  Trainer& trainer(const std::string& id);
+  const Candidate* find(const std::string& id) const;
+
+  /// Loads and probes everything that is not rejected yet, so that the candidates' states are complete (`plugins list`).
+  void probe_all();
+
+  Ledger& ledger();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trainhost::plugin

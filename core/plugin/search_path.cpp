@@ -1,0 +1,58 @@
+// Where plugins are looked for, in order. A relative or empty element would mean the working directory, which anybody
+// may have filled: it is refused, never resolved. What happens to the files found: registry.cpp.
+#include <fmt/format.h>
+#include <sys/auxv.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "core/base/text.hpp"
+#include "core/plugin/registry.hpp"
+
+namespace trainhost::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kVariable = "TRAINHOST_PLUGIN_PATH";
+
+void append(std::vector<fs::path>& to, const fs::path& directory, const char* from) {
+  if (directory.empty())
+    throw usage_error(fmt::format("{} has an empty element, which would mean the working directory", from),
+                      "remove it, or write the directory's absolute path");
+  if (directory.is_relative()) {
+    std::error_code failed;
+    fs::path absolute = fs::absolute(directory, failed).lexically_normal();
+    throw usage_error(fmt::format("{}: '{}' is not an absolute path", from, escaped(directory.string())),
+                      failed ? "" : fmt::format("write {}", escaped(absolute.string())));
+  }
+  fs::path clean = directory.lexically_normal();
+  if (std::find(to.begin(), to.end(), clean) == to.end()) to.push_back(clean);
+}
+
+/// The variable's directories; ignored in a program that runs with another user's rights.
+void append_variable(std::vector<fs::path>& to) {
+  const char* value = std::getenv(kVariable);
+  if (!value || !*value || ::getauxval(AT_SECURE) != 0) return;
+  std::string_view rest = value;
+  while (true) {
+    std::size_t colon = rest.find(':');
+    append(to, fs::path(rest.substr(0, colon)), kVariable);
+    if (colon == rest.npos) return;
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+}  // namespace
+
+std::vector<fs::path> search_path(const std::vector<fs::path>& command_line, const std::vector<fs::path>& run_file) {
+  std::vector<fs::path> out;
+  for (const fs::path& d : command_line) append(out, d, "--plugin-path");
+  append_variable(out);
+  for (const fs::path& d : run_file) append(out, d, "plugins.path");
+  std::error_code failed;
+  fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  if (!failed) append(out, program.parent_path() / ".." / "lib" / "trainhost" / "plugins", "the program's directory");
+  return out;
+}
+
+}  // namespace trainhost::plugin

@@ -1,0 +1,85 @@
+// The plan as a table for people: components by tier with their share, total against the budget, notes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/text.hpp"
+#include "core/report/plan_view.hpp"
+#include "core/report/table.hpp"
+#include "core/report/terminal.hpp"
+
+namespace trainhost::report {
+namespace {
+
+constexpr unsigned kBarWidth = 20;
+
+std::string_view words(Component c) {
+  switch (c) {
+    case Component::kOptimizerState: return "optimizer state";
+    case Component::kMasterWeights: return "master weights";
+    case Component::kKvCache: return "key/value cache";
+    default: return name(c);
+  }
+}
+
+std::string head(const PlanView& v) {
+  const ModelSpec& m = v.model;
+  std::string line = fmt::format("{}  {}", m.name.empty() ? m.family : m.name, m.family);
+  if (v.parameters_known) line += fmt::format(", {} parameters", format_count(v.parameters.total));
+  line += fmt::format("  (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads,
+                      m.head_dim, m.intermediate, m.vocab);
+  return escaped(line, 400);
+}
+
+void add_tier(Table& table, const Estimate& e, Tier tier) {
+  std::map<Component, std::uint64_t> parts;
+  for (const MemoryNode& n : e.report.nodes)
+    if (n.tier == tier) parts[n.component] += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+  std::uint64_t total = e.report.tier_bytes(tier);
+  for (auto [c, bytes] : parts) {
+    if (bytes == 0) continue;
+    double share = total ? static_cast<double>(bytes) / static_cast<double>(total) : 0;
+    table.row({std::string(words(c)), format_bytes(bytes), format_count(bytes), fmt::format("{:.1f} %", 100 * share),
+               bar(share, kBarWidth)});
+  }
+}
+
+std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal& t) {
+  std::string out;
+  for (Tier tier : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
+    std::uint64_t bytes = e.report.tier_bytes(tier);
+    if (bytes == 0) continue;
+    Table table("lrrrl");
+    add_tier(table, e, tier);
+    table.rule();
+    std::string when;
+    for (const TierPeak& p : e.report.tiers)
+      if (p.tier == tier) when = fmt::format("peak in {}", name(p.peak_at));
+    table.row({fmt::format("total on {}", name(tier)), format_bytes(bytes), format_count(bytes),
+               std::string(name(e.report.claim)), when});
+    out += table.str();
+  }
+  std::string verdict =
+      e.fits ? styled(t, Style::kGood, "fits")
+             : styled(t, Style::kBad, fmt::format("does not fit: {} too much", format_bytes(e.compute_bytes - v.budget_bytes)));
+  out += fmt::format("  {} in {} ({})\n", verdict, format_bytes(v.budget_bytes), v.budget_source);
+  return out;
+}
+
+}  // namespace
+
+std::string memory_table(const PlanView& v, const Terminal& t) {
+  std::string out = styled(t, Style::kBold, head(v)) + "\n";
+  if (!v.run_line.empty()) out += "  " + v.run_line + "\n";
+  for (const Estimate& e : v.estimates) {
+    if (v.estimates.size() > 1 || e.report.source != "llama")
+      out += styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) + "\n";
+    out += estimate_table(v, e, t);
+    for (const std::string& n : e.report.notes) out += "  note: " + n + "\n";
+  }
+  for (const std::string& n : v.notes) out += "  note: " + n + "\n";
+  return out;
+}
+
+}  // namespace trainhost::report

@@ -1,0 +1,68 @@
+// The trainhost.plan/1 object: names and shape are fixed by the interface, new fields are only ever added.
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/report/plan_view.hpp"
+
+namespace trainhost::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A component is as certain as the least certain of its leaves.
+Claim weaker(Claim a, Claim b) { return static_cast<std::uint32_t>(a) > static_cast<std::uint32_t>(b) ? a : b; }
+
+Json tier_json(const MemoryReport& r, Tier tier) {
+  struct Part { std::uint64_t bytes = 0; Claim claim = Claim::kExact; };
+  std::map<Component, Part> parts;
+  for (const MemoryNode& n : r.nodes) {
+    if (n.tier != tier) continue;
+    Part& p = parts[n.component];
+    p.bytes += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+    p.claim = weaker(p.claim, n.claim);
+  }
+  Json components = Json::array();
+  for (const auto& [c, p] : parts)
+    components.push_back({{"name", name(c)}, {"bytes", p.bytes}, {"kind", name(p.claim)}});
+  Json out = {{"tier", name(tier)}, {"total_bytes", r.tier_bytes(tier)}};
+  for (const TierPeak& p : r.tiers)
+    if (p.tier == tier) out["peak_at"] = name(p.peak_at);
+  out["components"] = std::move(components);
+  return out;
+}
+
+Json leaves_json(const MemoryReport& r) {
+  Json out = Json::array();
+  for (const MemoryNode& n : r.nodes)
+    out.push_back({{"name", n.name}, {"tier", name(n.tier)}, {"component", name(n.component)}, {"kind", name(n.claim)},
+                   {"bytes", n.bytes}, {"bytes_at_peak", n.has_at_peak ? n.bytes_at_peak : n.bytes}, {"formula", n.formula}});
+  return out;
+}
+
+}  // namespace
+
+std::string plan_json(const PlanView& v, int indent) {
+  Json j = {{"schema", "trainhost.plan/1"}};
+  Json parameters = nullptr;
+  if (v.parameters_known)
+    parameters = {{"total", v.parameters.total}, {"trainable", v.parameters.total}, {"active", v.parameters.total},
+                  {"embedding", v.parameters.embedding}, {"per_layer", v.parameters.per_layer}};
+  j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
+  j["backend"] = v.backend;
+  j["budget_source"] = v.budget_source;
+  j["estimates"] = Json::array();
+  for (const Estimate& e : v.estimates) {
+    Json tiers = Json::array();
+    for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk})
+      if (e.report.tier_bytes(t) > 0) tiers.push_back(tier_json(e.report, t));
+    char digest[24];
+    std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(e.report.digest));
+    j["estimates"].push_back({{"estimator", e.report.source}, {"kind", name(e.report.claim)}, {"total_bytes", e.total_bytes},
+                              {"fits", e.fits}, {"budget_bytes", v.budget_bytes}, {"digest", e.report.digest ? digest : ""},
+                              {"tiers", std::move(tiers)}, {"leaves", leaves_json(e.report)}, {"notes", e.report.notes}});
+  }
+  j["notes"] = v.notes;
+  return j.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace trainhost::report

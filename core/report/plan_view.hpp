@@ -1,0 +1,42 @@
+// What `plan` shows: a model, its estimates and the budget, ready to be printed or written as JSON.
+// Filled by core/run; the two renderings (memory_table, plan_json) read nothing else.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/memory_report.hpp"
+#include "core/model/model_spec.hpp"
+#include "core/model/tensors.hpp"
+
+namespace trainhost::report {
+
+struct Estimate {
+  MemoryReport report;
+  std::uint64_t total_bytes = 0;       // per rank, all tiers
+  std::uint64_t compute_bytes = 0;     // of the compute tier: what the budget limits
+  bool fits = true;
+};
+
+struct PlanView {
+  ModelSpec model;
+  ParameterCounts parameters;
+  bool parameters_known = true;        // false: a family whose tensors we do not know
+  std::string backend;                 // id of the trainer planned for; "" = none installed
+  std::string run_line;                // "f32, B 8 x S 128, accumulate 1, AdamW, recompute none"
+  Tier compute_tier = Tier::kHost;
+  std::uint64_t budget_bytes = 0;
+  std::string budget_source;           // "free memory", "memory.budget", "h100-80gb"
+  std::vector<Estimate> estimates;     // the first one decides
+  std::vector<std::string> notes;      // of the plan as a whole
+};
+
+/// The table, for people.
+struct Terminal;
+std::string memory_table(const PlanView& v, const Terminal& t);
+
+/// The trainhost.plan/1 object as JSON text; indent < 0: one line.
+std::string plan_json(const PlanView& v, int indent = 2);
+
+}  // namespace trainhost::report

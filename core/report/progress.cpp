@@ -1,0 +1,80 @@
+// See progress.hpp.
+#include "core/report/progress.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "core/report/table.hpp"
+
+namespace trainhost::report {
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "-";
+  auto s = static_cast<std::uint64_t>(std::llround(seconds));
+  if (s >= 86400) return fmt::format("{}d {}h", s / 86400, s % 86400 / 3600);
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s % 3600 / 60, s % 60);
+  return fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+std::string format_rate(double x) {
+  if (x >= 1e6) return fmt::format("{:.2f}M", x / 1e6);
+  if (x >= 1e4) return fmt::format("{:.1f}K", x / 1e3);
+  if (x >= 100) return fmt::format("{:.0f}", x);
+  return fmt::format("{:.1f}", x);
+}
+
+namespace {
+
+std::string text_of(const StepLine& l) {
+  std::string s = fmt::format("step {:>{}}/{}  loss {:.4f}  norm {:.2f}  lr {:.2e}  {} tok/s", l.step,
+                              std::to_string(l.steps).size(), l.steps, l.loss, l.grad_norm, l.lr, format_rate(l.tokens_per_s));
+  if (l.mfu) s += fmt::format("  MFU {:.0f} %", 100 * *l.mfu);
+  return s + "  ETA " + format_duration(l.eta_s);
+}
+
+}  // namespace
+
+bool Progress::due(const StepLine& l, Clock::time_point now) const {
+  if (lines_ == 0 || l.step == l.steps) return true;
+  double since = std::chrono::duration<double>(now - last_).count();
+  if (mode_ == Mode::kLive) return since >= 0.1;
+  return since >= (lines_ < 5 ? 0.5 : lines_ < 20 ? 2.0 : 10.0);
+}
+
+void Progress::step(const StepLine& l) {
+  auto now = Clock::now();
+  if (mode_ == Mode::kSilent || !due(l, now)) return;
+  last_ = now;
+  ++lines_;
+  if (mode_ == Mode::kPlain) {
+    fmt::print(stderr, "{}\n", text_of(l));
+  } else {
+    std::string text = text_of(l);
+    unsigned used = static_cast<unsigned>(display_width(text)) + 3;
+    if (terminal_.width > used + 10) {
+      unsigned width = std::min(30u, terminal_.width - used - 1);
+      std::string filled = bar(static_cast<double>(l.step) / static_cast<double>(l.steps), width);
+      filled.append(width - display_width(filled), ' ');
+      text = styled(terminal_, Style::kAccent, filled) + " " + text;
+    }
+    fmt::print(stderr, "\r{}\x1b[K", text);
+    live_shown_ = true;
+  }
+  std::fflush(stderr);
+}
+
+void Progress::say(const std::string& text) {
+  if (mode_ == Mode::kSilent) return;
+  clear();
+  fmt::print(stderr, "{}\n", text);
+}
+
+void Progress::clear() {
+  if (!live_shown_) return;
+  fmt::print(stderr, "\r\x1b[K");
+  live_shown_ = false;
+}
+
+}  // namespace trainhost::report

@@ -1,0 +1,27 @@
+// Text tables: columns as wide as their widest cell, numbers to the right, no dependency on a terminal.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace trainhost::report {
+
+class Table {
+ public:
+  /// One letter a column: 'l' left, 'r' right.
+  explicit Table(std::string alignment) : alignment_(std::move(alignment)) {}
+  void row(std::vector<std::string> cells);
+  void rule();                       // a line across
+  std::string str(const std::string& indent = "  ") const;
+
+ private:
+  std::string alignment_;
+  std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
+};
+
+/// `share` of `width` cells in eighths of a block: "██████▌".
+std::string bar(double share, unsigned width);
+
+/// Columns that a UTF-8 text takes, one a code point (styled text must not be measured).
+std::size_t display_width(const std::string& text);
+
+}  // namespace trainhost::report

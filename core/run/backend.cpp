@@ -1,0 +1,67 @@
+// See backend.hpp.
+#include "core/run/backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+
+namespace trainhost::run {
+namespace {
+
+/// The trainer `id` if it can be used here; otherwise nullptr and the reason.
+plugin::Trainer* usable(plugin::Registry& registry, const std::string& id, std::string& reason) {
+  if (!registry.find(id)) {
+    reason = fmt::format("no plugin file provides the {} backend here", id);
+    return nullptr;
+  }
+  try {
+    plugin::Trainer& t = registry.trainer(id);
+    t.probe();
+    return &t;
+  } catch (const plugin::PluginError& e) {
+    reason = e.what();
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback) {
+  Choice c;
+  c.requested = requested;
+  std::vector<std::string> order;
+  if (requested == "auto")
+    order = {"cuda", "cpu"};
+  else if (requested == "cuda" && allow_fallback)
+    order = {"cuda", "cpu"};
+  else
+    order = {requested};
+
+  if (requested != "auto" && requested != "cuda" && !registry.find(requested)) {
+    std::vector<std::string> known = registry.ids("trainer");
+    known.insert(known.end(), {"auto", "cuda"});
+    std::sort(known.begin(), known.end());
+    known.erase(std::unique(known.begin(), known.end()), known.end());
+    throw usage_error(fmt::format("no plugin provides the backend '{}'", escaped(requested)) + did_you_mean(requested, known),
+                      fmt::format("backends here: {}; see trainhost plugins list", fmt::join(known, ", ")));
+  }
+  for (const std::string& id : order) {
+    std::string reason;
+    if (plugin::Trainer* t = usable(registry, id, reason)) {
+      c.trainer = t;
+      c.id = id;
+      c.trace += fmt::format("{}: used\n", id);
+      return c;
+    }
+    c.trace += fmt::format("{}: {}\n", id, reason);
+    if (requested != "auto" && c.fallback_reason.empty()) c.fallback_reason = reason;
+  }
+  std::string why = c.trace.substr(0, c.trace.find_last_not_of('\n') + 1);
+  std::replace(why.begin(), why.end(), '\n', ';');
+  throw Error(Exit::kNoBackend, fmt::format("the backend '{}' cannot be used: {}", requested, why),
+              allow_fallback ? "see trainhost plugins list -v" : "without --no-fallback the CPU would be used");
+}
+
+}  // namespace trainhost::run

@@ -1,0 +1,110 @@
+// See plan.hpp.
+#include "core/run/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/data/dataset.hpp"
+#include "core/run/batches.hpp"
+#include "core/run/budget.hpp"
+#include "core/run/host_buffers.hpp"
+
+namespace trainhost::run {
+namespace {
+
+/// Ids of the estimators to ask, in order. "auto": the one that fits the model best.
+std::vector<std::string> resolve(const std::vector<std::string>& wanted, const config::RunConfig& c,
+                                 plugin::Registry& registry) {
+  std::vector<std::string> all = registry.ids("estimator"), out;
+  auto best = [&]() -> std::string {
+    int top = 0;
+    std::string id;
+    for (const std::string& e : all)
+      if (int m = registry.estimator(e).match(c.model, c.run); m > top) top = m, id = e;
+    return id;
+  };
+  for (const std::string& w : wanted) {
+    if (w == "auto") {
+      std::string id = best();
+      if (id.empty())
+        throw usage_error(fmt::format("no estimator knows the model family '{}'", escaped(c.model.family)),
+                          fmt::format("estimators here: {}; see trainhost plugins list", fmt::join(all, ", ")));
+      out.push_back(id);
+    } else if (w == "all") {
+      std::string first = best();
+      if (!first.empty()) out.push_back(first);
+      for (const std::string& e : all)
+        if (e != first && registry.estimator(e).match(c.model, c.run) > 0) out.push_back(e);
+      if (out.empty()) throw usage_error(fmt::format("no estimator knows the model family '{}'", escaped(c.model.family)));
+    } else {
+      out.push_back(w);
+    }
+  }
+  return out;
+}
+
+std::uint64_t compute_bytes(const MemoryReport& r, Tier compute) {
+  // On the CPU everything the run holds lives in the compute tier; on a device, only its own part does.
+  return compute == Tier::kHost ? r.total_bytes() : r.tier_bytes(compute);
+}
+
+report::Estimate judge(MemoryReport r, Tier compute, std::uint64_t budget) {
+  report::Estimate e;
+  e.report = std::move(r);
+  e.total_bytes = e.report.total_bytes();
+  e.compute_bytes = compute_bytes(e.report, compute);
+  e.fits = e.compute_bytes <= budget;
+  return e;
+}
+
+}  // namespace
+
+std::uint64_t planned_data_bytes(const config::RunConfig& c) { return data::planned_held_bytes(open_options(c)); }
+
+std::string describe_run(const config::RunConfig& c) {
+  return fmt::format("{}, {} sequences of {} tokens{}, {}, recompute {}", c.precision, c.run.micro_batch, c.run.seq_len,
+                     c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "", name(c.run.optimizer),
+                     name(c.run.recompute));
+}
+
+report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer) {
+  Budget budget = compute_budget(c);
+  MemoryReport r = trainer.plan(c.model, c.run);
+  add_host_buffers(r, plan_host_buffers(c.model, c.run, planned_data_bytes(c)));
+  return judge(std::move(r), trainer.profile(c.model, c.run).tier, budget.bytes);
+}
+
+report::PlanView make_plan(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
+  report::PlanView v;
+  v.model = c.model;
+  v.parameters_known = trainable_family(c.model.family);
+  if (v.parameters_known) v.parameters = count_parameters(c.model);
+  v.backend = request.trainer;
+  v.run_line = describe_run(c);
+  Budget budget = compute_budget(c);
+  v.budget_bytes = budget.bytes;
+  v.budget_source = budget.source;
+
+  std::vector<std::string> ids = resolve(request.estimators.empty() ? c.estimators : request.estimators, c, registry);
+  Profile profile;
+  profile.tier = Tier::kDevice;
+  bool trainable = v.parameters_known;
+  if (!request.trainer.empty() && trainable) {
+    profile = registry.trainer(request.trainer).profile(c.model, c.run);
+  } else if (trainable) {
+    v.notes.push_back(
+        "no trainer for this device is installed here: planned for the same step program with every buffer on the device");
+  }
+  v.compute_tier = profile.tier;
+  for (const std::string& id : ids) {
+    MemoryReport r = registry.estimator(id).estimate(c.model, c.run, &profile);
+    r.source = id;
+    if (r.claim == Claim::kExact) add_host_buffers(r, plan_host_buffers(c.model, c.run, planned_data_bytes(c)));
+    v.estimates.push_back(judge(std::move(r), profile.tier, budget.bytes));
+  }
+  return v;
+}
+
+}  // namespace trainhost::run

@@ -1,0 +1,29 @@
+// Will it fit: the estimates of one run, the host's own buffers added, judged against the budget.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/config/run_config.hpp"
+#include "core/plugin/registry.hpp"
+#include "core/report/plan_view.hpp"
+
+namespace trainhost::run {
+
+struct PlanRequest {
+  std::vector<std::string> estimators;  // empty: what the run file says; "auto", "all" or ids
+  std::string trainer;                  // id of the trainer to plan for; "" = none (a device nobody here can drive)
+};
+
+/// Throws usage_error when a family is refused by every estimator, or an estimator is unknown.
+report::PlanView make_plan(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
+
+/// The trainer's own plan with the host's buffers: what training will be held to.
+report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer);
+
+/// Bytes of text that the data of this run holds in memory.
+std::uint64_t planned_data_bytes(const config::RunConfig& c);
+
+/// "f32, B 8 x S 128, accumulate 1, adamw, recompute none".
+std::string describe_run(const config::RunConfig& c);
+
+}  // namespace trainhost::run

@@ -1,0 +1,312 @@
+// See train.hpp. One class holds what lives as long as the run; train() is the order of events.
+#include "core/run/train.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "core/base/text.hpp"
+#include "core/checkpoint/store.hpp"
+#include "core/data/dataset.hpp"
+#include "core/report/progress.hpp"
+#include "core/report/terminal.hpp"
+#include "core/run/backend.hpp"
+#include "core/run/batches.hpp"
+#include "core/run/events.hpp"
+#include "core/run/flops.hpp"
+#include "core/run/host_buffers.hpp"
+#include "core/run/plan.hpp"
+#include "core/run/process.hpp"
+#include "core/run/sample.hpp"
+#include "core/run/signals.hpp"
+#include "core/run/state.hpp"
+
+namespace trainhost::run {
+namespace {
+
+namespace fs = std::filesystem;
+using report::Style;
+
+constexpr std::uint32_t kSampleTokens = 320;  // of text shown after a run
+
+/// An output directory that already holds checkpoints is only ever continued, never silently overwritten.
+void guard_output(const config::RunConfig& c, bool resume) {
+  fs::path dir = c.output.dir / "checkpoints";
+  if (resume || !fs::exists(dir)) return;
+  for (const auto& e : fs::directory_iterator(dir))
+    if (e.path().filename().string().rfind("step-", 0) == 0)
+      throw usage_error(fmt::format("{} holds checkpoints of an earlier run ({})", c.output.dir.string(), e.path().filename().string()),
+                        "continue it with --resume, or begin anew with --set output.dir=DIR");
+}
+
+class Run {
+ public:
+  Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOptions& o);
+  Exit go();
+
+ private:
+  void open_data();
+  void plan();
+  void create();
+  bool step(std::uint64_t t);  // false: stop here
+  double evaluate(std::uint64_t steps_done);
+  void checkpoint(std::uint64_t steps_done);
+  void finish();
+  MemoryResult memory() const;
+  void print_memory(const MemoryResult& m);
+  void print_sample();
+  void human(const std::string& text) {
+    if (!o_.quiet) progress_.say(text);
+  }
+
+  const config::RunConfig& c_;
+  plugin::Registry& registry_;
+  const TrainOptions& o_;
+  report::Terminal terminal_;
+  report::Progress progress_;
+  Choice choice_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  data::Source source_;
+  report::PlanView plan_;
+  report::Estimate trainer_plan_;
+  std::optional<checkpoint::DirectoryLock> lock_;
+  std::optional<checkpoint::Store> store_;
+  std::optional<HostBlock> batch_, staging_;
+  std::unique_ptr<plugin::Session> session_;
+  std::optional<Events> events_;
+  std::optional<Batches> batches_;
+  std::uint64_t begin_ = 0, done_ = 0;   // updates done before and so far
+  std::uint64_t checkpointed_ = UINT64_MAX;
+  double step_seconds_ = 0, smooth_rate_ = 0, peak_flops_ = 0;
+  double last_valid_ = NAN;
+  std::uint64_t last_valid_step_ = UINT64_MAX;
+};
+
+Run::Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOptions& o)
+    : c_(c),
+      registry_(registry),
+      o_(o),
+      terminal_(report::terminal_of(2)),
+      progress_(o.quiet             ? report::Progress::Mode::kSilent
+                : terminal_.is_tty  ? report::Progress::Mode::kLive
+                                    : report::Progress::Mode::kPlain,
+                terminal_) {
+  choice_ = choose_backend(registry, c.backend, o.allow_fallback);
+  if (!choice_.fallback_reason.empty())
+    human(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason, choice_.id));
+  if (o.verbosity > 0) human(choice_.trace);
+}
+
+void Run::plan() {
+  PlanRequest request;
+  request.trainer = choice_.id;
+  plan_ = make_plan(c_, registry_, request);
+  trainer_plan_ = run::trainer_plan(c_, *choice_.trainer);
+  const MemoryReport& mine = trainer_plan_.report;
+  for (const report::Estimate& e : plan_.estimates)
+    if (e.report.claim == Claim::kExact && e.report.digest && mine.digest && e.report.digest != mine.digest)
+      plan_.notes.push_back(fmt::format("estimator {} and trainer {} disagree about the plan (digests differ): the "
+                                        "trainer's own is used",
+                                        e.report.source, choice_.id));
+  human(report::memory_table(plan_, terminal_));
+  if (!trainer_plan_.fits)
+    throw Error(Exit::kDoesNotFit,
+                fmt::format("the run needs {} and {} has {}", format_bytes(trainer_plan_.compute_bytes), plan_.budget_source,
+                            format_bytes(plan_.budget_bytes)),
+                "smaller train.micro_batch or data.seq_len, or train.recompute = \"full\"");
+}
+
+void Run::open_data() {
+  tokenizer_ = data::make_tokenizer(c_.data.tokenizer);
+  source_ = data::open_source(open_options(c_));
+  batches_.emplace(*source_.train, c_);
+}
+
+void Run::create() {
+  HostBuffers b = plan_host_buffers(c_.model, c_.run, 0);
+  batch_.emplace(registry_.ledger(), b.batch_bytes, "host.batch");
+  staging_.emplace(registry_.ledger(), b.staging_bytes, "host.staging");
+  session_ = choice_.trainer->create(c_.model, c_.run);
+  if (o_.resume) {
+    begin_ = resume_checkpoint(*session_, c_, *store_, staging_->as<float>(), [&](const std::string& s) { human(s); });
+    human(fmt::format("resuming after step {}", begin_));
+  } else if (c_.weights) {
+    load_tensors(*session_, plugin::Scope::kWeights, c_.model, *c_.weights, staging_->as<float>());
+  }
+  session_->init(c_.run.seed);
+  done_ = begin_;
+  peak_flops_ = session_->metric("peak_flops").value_or(0);
+}
+
+bool Run::step(std::uint64_t t) {
+  auto ids = batch_->as<std::int32_t>();
+  std::uint64_t n = c_.run.tokens_per_step();
+  batches_->fill(t, ids.first(n), ids.subspan(n, n));
+  plugin::StepInput in;
+  in.tokens = ids.first(n);
+  in.targets = ids.subspan(n, n);
+  in.batch = c_.run.accumulate * c_.run.micro_batch;
+  in.seq = c_.run.seq_len;
+  in.lr = config::lr_at(c_.optimizer, t, c_.steps);
+  in.step_index = t;
+  auto start = std::chrono::steady_clock::now();
+  plugin::StepResult r = session_->step(in);
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  done_ = t + 1;
+  step_seconds_ += seconds;
+  double rate = static_cast<double>(n) / seconds;
+  smooth_rate_ = smooth_rate_ == 0 ? rate : 0.95 * smooth_rate_ + 0.05 * rate;
+  events_->step({done_, r.loss, r.grad_norm, in.lr, n, seconds * 1e3, rate});
+
+  report::StepLine line;
+  line.step = done_;
+  line.steps = c_.steps;
+  line.loss = r.loss;
+  line.grad_norm = r.grad_norm;
+  line.lr = in.lr;
+  line.tokens_per_s = smooth_rate_;
+  if (peak_flops_ > 0) line.mfu = smooth_rate_ * train_flops_per_token(c_.model, c_.run.seq_len) / peak_flops_;
+  line.eta_s = static_cast<double>((c_.steps - done_) * n) / smooth_rate_;
+  progress_.step(line);
+
+  if (c_.eval_every && done_ % c_.eval_every == 0 && done_ < c_.steps) evaluate(done_);
+  if (c_.output.checkpoint_every && done_ % c_.output.checkpoint_every == 0 && done_ < c_.steps) checkpoint(done_);
+  return StopSignals::received() == 0;
+}
+
+double Run::evaluate(std::uint64_t steps_done) {
+  EvalBatches batches(*source_.valid, c_.run.seq_len, c_.run.micro_batch);
+  auto ids = batch_->as<std::int32_t>();
+  std::uint64_t most = c_.run.tokens_per_micro_batch();
+  double sum = 0;
+  std::uint64_t tokens = 0, first = 0;
+  while (std::uint32_t n = batches.fill(first, ids.first(most), ids.subspan(most, most))) {
+    plugin::StepInput in;
+    in.tokens = ids.first(std::size_t{n} * c_.run.seq_len);
+    in.targets = ids.subspan(most, std::size_t{n} * c_.run.seq_len);
+    in.batch = n;
+    in.seq = c_.run.seq_len;
+    plugin::StepResult r = session_->evaluate(in);
+    sum += r.loss * static_cast<double>(r.tokens_counted);
+    tokens += r.tokens_counted;
+    first += n;
+  }
+  if (tokens == 0) return NAN;
+  double loss = sum / static_cast<double>(tokens);
+  events_->eval(steps_done, loss, tokens);
+  std::string text = fmt::format("validation after step {}: loss {:.4f} nats a token over {} tokens", steps_done, loss,
+                                 format_count(tokens));
+  if (source_.entropy_nats)
+    text += fmt::format("; floor {:.4f} ± {:.4f}, {:+.4f} above it", *source_.entropy_nats,
+                        source_.entropy_error.value_or(0), loss - *source_.entropy_nats);
+  human(text);
+  last_valid_ = loss;
+  last_valid_step_ = steps_done;
+  return loss;
+}
+
+void Run::checkpoint(std::uint64_t steps_done) {
+  if (checkpointed_ == steps_done) return;
+  fs::path dir = save_checkpoint(*session_, c_, choice_.id, steps_done, *store_);
+  checkpointed_ = steps_done;
+  events_->checkpoint(steps_done, dir);
+  human("checkpoint " + dir.string());
+}
+
+MemoryResult Run::memory() const {
+  const plugin::Ledger& ledger = registry_.ledger();
+  MemoryResult m;
+  m.predicted_bytes = trainer_plan_.total_bytes;
+  m.measured_bytes = ledger.peak_total();
+  m.process_peak_bytes = process_peak_bytes();
+  for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk})
+    if (std::uint64_t predicted = trainer_plan_.report.tier_bytes(t); predicted || ledger.peak(t))
+      m.tiers.push_back({t, predicted, ledger.peak(t)});
+  return m;
+}
+
+void Run::print_memory(const MemoryResult& m) {
+  std::uint64_t off = m.predicted_bytes > m.measured_bytes ? m.predicted_bytes - m.measured_bytes : m.measured_bytes - m.predicted_bytes;
+  std::string verdict = off == 0 ? report::styled(terminal_, Style::kGood, "equal")
+                                 : report::styled(terminal_, Style::kBad, fmt::format("{} bytes apart", format_count(off)));
+  human(fmt::format("memory predicted {:>15} bytes\n       measured  {:>15} bytes   {}\n       process   {:>15} bytes   "
+                    "peak resident; {} of it is runtime (code, libraries)",
+                    format_count(m.predicted_bytes), format_count(m.measured_bytes), verdict,
+                    format_count(m.process_peak_bytes), format_bytes(m.runtime_bytes())));
+}
+
+void Run::print_sample() {
+  if (!session_->can_generate() || o_.quiet || tokenizer_->vocab() > c_.model.vocab) return;
+  std::vector<std::int32_t> ids(std::min<std::uint64_t>(source_.valid ? 16 : 0, c_.run.seq_len / 2));
+  std::string prompt = "\n";
+  if (!ids.empty() && source_.valid->size() >= ids.size()) {
+    source_.valid->read(0, ids);
+    prompt = tokenizer_->decode(ids);
+  }
+  SampleOptions options;
+  options.tokens = kSampleTokens;
+  options.seed = c_.run.seed;
+  std::string text = prompt;
+  sample(*session_, *tokenizer_, prompt, options, c_.run.seq_len, staging_->as<float>().first(c_.model.vocab),
+         [&](const std::string& piece) { text += piece; });
+  std::string shown;
+  for (char ch : text) shown += ch == '\n' ? "\n  " : std::string(1, ch);
+  human("a sample of what it writes:\n  " + shown);
+}
+
+void Run::finish() {
+  progress_.clear();
+  if (source_.valid && last_valid_step_ != done_) evaluate(done_);
+  fs::path model = c_.output.dir / "model";
+  write_model(*session_, c_, model);
+  MemoryResult m = memory();
+  plugin::Counters counters = session_->counters();
+  std::string done = events_->done(done_, m, counters, 1.0);
+  checkpoint::write_file_atomically(c_.output.dir / "summary.json", done + "\n");
+  print_memory(m);
+  print_sample();
+  double tokens = static_cast<double>((done_ - begin_) * c_.run.tokens_per_step());
+  if (step_seconds_ > 0)
+    human(fmt::format("{} steps, {} tokens in {} of step time ({} tokens/s); model in {}", done_ - begin_,
+                      format_count(static_cast<std::uint64_t>(tokens)), report::format_duration(step_seconds_),
+                      report::format_rate(tokens / step_seconds_), model.string()));
+}
+
+Exit Run::go() {
+  plan();
+  guard_output(c_, o_.resume);
+  fs::create_directories(c_.output.dir);
+  lock_.emplace(c_.output.dir);
+  store_.emplace(c_.output.dir / "checkpoints", c_.output.keep);
+  open_data();
+  StopSignals signals;
+  create();
+  fs::path metrics = c_.output.dir / "metrics.jsonl";
+  if (o_.resume) truncate_metrics(metrics, begin_);
+  events_.emplace(metrics, o_.resume, o_.json);
+  events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, plan_, begin_);
+  human(fmt::format("data {}: {} tokens{}", source_.name, format_count(source_.train->size()),
+                    source_.entropy_nats ? fmt::format("; no model can have a validation loss under {:.4f} ± {:.4f} nats a character",
+                                                       *source_.entropy_nats, source_.entropy_error.value_or(0))
+                                         : ""));
+  for (std::uint64_t t = begin_; t < c_.steps; ++t) {
+    if (step(t) || done_ == c_.steps) continue;
+    progress_.clear();
+    checkpoint(done_);
+    human(fmt::format("stopped by signal {} after step {}; run again with --resume", StopSignals::received(), done_));
+    return Exit::kStopped;
+  }
+  if (c_.output.checkpoint_every) checkpoint(done_);
+  finish();
+  return Exit::kDone;
+}
+
+}  // namespace
+
+Exit train(const config::RunConfig& c, plugin::Registry& registry, const TrainOptions& o) {
+  return Run(c, registry, o).go();
+}
+
+}  // namespace trainhost::run

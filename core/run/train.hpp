@@ -1,0 +1,24 @@
+// The main job: plan, check the budget, load or initialise, step, evaluate, checkpoint, write the model, and hold the
+// prediction against the measurement.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "core/base/error.hpp"
+#include "core/config/run_config.hpp"
+#include "core/plugin/registry.hpp"
+
+namespace trainhost::run {
+
+struct TrainOptions {
+  bool resume = false;
+  bool allow_fallback = true;
+  bool json = false;      // events on stdout, everything human on stderr
+  bool quiet = false;
+  int verbosity = 0;
+};
+
+/// Returns kDone, or kStopped when a signal ended it with a good checkpoint. Everything else throws Error.
+Exit train(const config::RunConfig& c, plugin::Registry& registry, const TrainOptions& o);
+
+}  // namespace trainhost::run

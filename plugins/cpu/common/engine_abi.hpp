@@ -1,0 +1,20 @@
+// The one symbol between the front (cpu.so) and the engine (engines/cpu-openblas.so). Both are built together, so this
+// is no public interface; the number guards against a stale file beside a new one.
+#pragma once
+#include <cstdint>
+
+#include "trainhost/trainer.h"
+
+namespace trainhost::cpu {
+
+inline constexpr std::uint32_t kEngineAbi = 1;
+inline constexpr const char* kEngineSymbol = "trainhost_cpu_engine";
+
+struct EngineTable {
+  std::uint32_t abi;
+  const th_trainer* trainer;    // create and everything of an instance; probe, profile and plan are the front's
+  const th_generate* generate;
+};
+using EngineEntry = const EngineTable* (*)();
+
+}  // namespace trainhost::cpu

@@ -1,0 +1,52 @@
+// The numbers behind profile_of() were measured; plugins/cpu/README.md has the tables.
+#include "plugins/cpu/common/profile.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include "core/bridge/guard.hpp"
+#include "trainhost/status.h"
+
+namespace trainhost::cpu {
+namespace {
+
+// Logits of a chunk stay within 32 MiB, in multiples of 64 tokens, and no chunk is nearly empty.
+std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens) {
+  constexpr std::uint64_t kLogitBytes = 32ull << 20, kStep = 64;
+  std::uint64_t fit = std::max<std::uint64_t>(1, kLogitBytes / (4 * std::max<std::uint64_t>(1, vocab)) / kStep) * kStep;
+  if (fit >= tokens) return static_cast<std::uint32_t>(tokens);
+  std::uint64_t chunks = (tokens + fit - 1) / fit, even = (tokens + chunks - 1) / chunks;
+  return static_cast<std::uint32_t>((even + kStep - 1) / kStep * kStep);
+}
+
+}  // namespace
+
+Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads) {
+  Profile p;
+  p.trainer = kId;
+  p.alignment = 64;
+  p.tier = Tier::kHost;
+  p.threads = threads ? threads : std::max(1u, std::thread::hardware_concurrency());
+  p.slots = 16;
+  p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch());
+  p.attention_tile_q = p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);
+  return p;
+}
+
+void require_supported(const RunSpec& r) {
+  auto refuse = [](const char* what) { throw bridge::StatusError(TH_E_UNSUPPORTED, std::string("the cpu trainer computes in f32, on one rank: ") + what); };
+  if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
+    refuse("train.precision must be \"fp32\"");
+  if (r.mode != RunMode::kFull && r.mode != RunMode::kInference) refuse("no [lora]");
+  if (r.data_parallel > 1 || r.tensor_parallel > 1 || r.pipeline_parallel > 1) refuse("[parallel] must be 1");
+}
+
+std::string best_core_type() {
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                __builtin_cpu_supports("avx512cd");
+  return avx512 ? "SkylakeX" : avx2 ? "Haswell" : "";
+}
+
+}  // namespace trainhost::cpu

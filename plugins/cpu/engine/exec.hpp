@@ -1,0 +1,83 @@
+// What an operation sees while it runs: the program, where its buffers lie, the threads, the kernels, and the state of
+// the step. One run_*() per operation, grouped in ops_*.cpp; executor.cpp decides the order.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/plan/program.hpp"
+#include "plugins/cpu/engine/pool.hpp"
+#include "plugins/cpu/engine/product.hpp"
+#include "plugins/cpu/engine/storage.hpp"
+#include "plugins/cpu/kernels/kernels.hpp"
+
+namespace trainhost::cpu {
+
+struct StepState {
+  const std::int32_t* tokens = nullptr;   // of this micro-batch
+  const std::int32_t* targets = nullptr;
+  std::uint64_t rows = 0;                 // tokens of this micro-batch; fewer than planned only in evaluation
+  bool first_micro = true;                // gradients with kFirstWrite are overwritten
+  float loss_scale = 1.0f;                // 1 / counted targets of the update
+  double lr = 0.0;
+  std::uint64_t step_index = 0;           // of the update, from 0
+  std::uint32_t position = 0;             // of generate
+};
+
+struct Exec {
+  const plan::Program& program;
+  Storage& storage;
+  Pool& pool;
+  const Kernels& kernels;
+  StepState step;
+  std::vector<double> partials;  // one per part of a sum; sized once, combined in order
+
+  const ModelSpec& model() const { return program.model; }
+  const plan::Buffer& buffer(plan::BufferId b) const { return program.buffers[b]; }
+  float* f32(plan::BufferId b) { return b == plan::kNoBuffer ? nullptr : static_cast<float*>(storage.at(b)); }
+  double* f64(plan::BufferId b) { return static_cast<double*>(storage.at(b)); }
+  bool overwrite(const plan::Op& op) const { return (op.flags & plan::kFirstWrite) && step.first_micro; }
+
+  /// Runs f(first_row, rows) over all rows in parts whose size follows from the shape.
+  template <class F>
+  void over_rows(std::uint64_t rows, std::uint64_t cols, F&& f) {
+    std::uint32_t parts = row_parts(rows, cols);
+    pool.run(parts, [&](std::uint32_t i, std::uint32_t) {
+      Range r = part(rows, i, parts);
+      f(r.begin, r.size());
+    });
+  }
+  /// About 16K elements a part, at least one row.
+  static std::uint32_t row_parts(std::uint64_t rows, std::uint64_t cols) {
+    std::uint64_t per = cols >= 16384 ? 1 : 16384 / cols;
+    std::uint64_t parts = (rows + per - 1) / per;
+    return static_cast<std::uint32_t>(parts < 1 ? 1 : parts);
+  }
+};
+
+/// Runs one operation on e.step.
+void run_op(Exec& e, const plan::Op& op);
+
+/// Most entries of Exec::partials that any operation of the program uses.
+std::size_t partials_needed(const plan::Program& p);
+
+void run_embed(Exec&, const plan::Op&);
+void run_embed_bwd(Exec&, const plan::Op&);
+void run_rms_norm(Exec&, const plan::Op&);
+void run_rms_norm_bwd(Exec&, const plan::Op&);
+void run_qk_norm(Exec&, const plan::Op&);
+void run_qk_norm_bwd(Exec&, const plan::Op&);
+void run_rope(Exec&, const plan::Op&, float sign);
+void run_swiglu(Exec&, const plan::Op&);
+void run_swiglu_bwd(Exec&, const plan::Op&);
+void run_linear(Exec&, const plan::Op&);
+void run_linear_dx(Exec&, const plan::Op&);
+void run_linear_dw(Exec&, const plan::Op&);
+void run_attention(Exec&, const plan::Op&);
+void run_attention_bwd(Exec&, const plan::Op&);
+void run_attention_step(Exec&, const plan::Op&);
+void run_head(Exec&, const plan::Op&);  // kHeadLoss and kHeadEval
+void run_head_logits(Exec&, const plan::Op&);
+void run_grad_squares(Exec&, const plan::Op&);
+void run_optimizer(Exec&, const plan::Op&);  // kAdamW, kSgd, kSgdMomentum
+
+}  // namespace trainhost::cpu

@@ -1,0 +1,88 @@
+// The language-model head: logits, cross-entropy and their gradients, a chunk of tokens at a time, so that the logits
+// of a micro-batch never exist together. Losses are summed in double, part by part, in order.
+#include <algorithm>
+
+#include "plugins/cpu/engine/exec.hpp"
+#include "plugins/cpu/engine/product.hpp"
+
+namespace trainhost::cpu {
+namespace {
+
+struct Head {
+  std::uint64_t h, v, chunk;  // hidden, vocabulary, rows of logits at once
+  float *hf, *logits, *grad;  // grad: null in evaluation
+  const float* w;
+  const std::int32_t* targets;
+};
+
+// logits[rows, V] = hf[first.., H] w^T
+void chunk_logits(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows) {
+  const Grid g = grid(rows, c.v, c.h);
+  e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
+    Range r = g.row_range(i, rows), n = g.col_range(i, c.v);
+    product_nt(r.size(), n.size(), c.h, c.hf + (first + r.begin) * c.h, c.h, c.w + n.begin * c.h, c.h, 0.0f,
+               c.logits + r.begin * c.v + n.begin, c.v);
+  });
+}
+
+double chunk_loss(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows) {
+  const std::uint32_t parts = Exec::row_parts(rows, c.v);
+  e.pool.run(parts, [&](std::uint32_t i, std::uint32_t) {
+    Range r = part(rows, i, parts);
+    double loss = 0.0;
+    for (std::uint64_t t = r.begin; t < r.end; ++t)
+      loss += e.kernels.cross_entropy(c.v, c.logits + t * c.v, c.targets[first + t], e.step.loss_scale, c.grad != nullptr);
+    e.partials[i] = loss;
+  });
+  double loss = 0.0;
+  for (std::uint32_t i = 0; i < parts; ++i) loss += e.partials[i];
+  return loss;
+}
+
+// The weight's gradient first: it needs hf, which then becomes its own gradient.
+void chunk_gradients(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows, bool overwrite) {
+  const Grid g = grid_dw(c.v, c.h, rows);
+  float* hf = c.hf + first * c.h;
+  e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
+    Range n = g.row_range(i, c.v), k = g.col_range(i, c.h);
+    product_tn(n.size(), k.size(), rows, c.logits + n.begin, c.v, hf + k.begin, c.h, overwrite ? 0.0f : 1.0f,
+               c.grad + n.begin * c.h + k.begin, c.h);
+  });
+  const Grid x = grid(rows, c.h, c.v);
+  e.pool.run(x.tiles(), [&](std::uint32_t i, std::uint32_t) {
+    Range r = x.row_range(i, rows), k = x.col_range(i, c.h);
+    product_nn(r.size(), k.size(), c.v, c.logits + r.begin * c.v, c.v, c.w + k.begin, c.h, 0.0f,
+               hf + r.begin * c.h + k.begin, c.h);
+  });
+}
+
+}  // namespace
+
+void run_head(Exec& e, const plan::Op& op) {
+  const bool train = op.kind == plan::OpKind::kHeadLoss;
+  const plan::BufferId logits = op.in[train ? 4 : 3], scalars = op.in[train ? 5 : 4];
+  Head c{};
+  c.h = e.buffer(op.in[1]).cols, c.v = e.buffer(op.in[1]).rows, c.chunk = e.buffer(logits).rows;
+  c.hf = e.f32(op.in[0]), c.w = e.f32(op.in[1]), c.logits = e.f32(logits);
+  c.grad = train ? e.f32(op.in[3]) : nullptr;
+  c.targets = e.step.targets;
+  double loss = 0.0;
+  for (std::uint64_t first = 0; first < e.step.rows; first += c.chunk) {
+    const std::uint64_t rows = std::min(c.chunk, e.step.rows - first);
+    chunk_logits(e, c, first, rows);
+    loss += chunk_loss(e, c, first, rows);
+    if (train) chunk_gradients(e, c, first, rows, first == 0 && e.overwrite(op));
+  }
+  e.f64(scalars)[train ? plan::kLossSum : plan::kEvalLossSum] += loss;
+}
+
+void run_head_logits(Exec& e, const plan::Op& op) {
+  const std::uint64_t v = e.buffer(op.in[1]).rows, h = e.buffer(op.in[1]).cols;
+  const float *hf = e.f32(op.in[0]), *w = e.f32(op.in[1]);
+  float* logits = e.f32(op.out[0]);
+  e.over_rows(v, h, [&](std::uint64_t first, std::uint64_t rows) {
+    e.kernels.gemv(rows, h, w + first * h, hf, false, logits + first);
+  });
+}
+
+}  // namespace trainhost::cpu

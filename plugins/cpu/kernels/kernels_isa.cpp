@@ -1,0 +1,37 @@
+// One instruction set's table of kernels. Compiled once per set, with TRAINHOST_KERNEL_SET naming it and -march
+// deciding kLanes. Includes no standard header with inline functions: their code would be merged with that of units
+// built for older machines. To add a kernel: a row in kernels.hpp, its loop in one of the rows_*.hpp files, a line below.
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "plugins/cpu/kernels/kernels.hpp"
+
+#define TH_STRING_(x) #x
+#define TH_STRING(x) TH_STRING_(x)
+
+extern "C" double log(double) noexcept(true);
+
+namespace trainhost::cpu {
+namespace TRAINHOST_KERNEL_SET {
+#include "plugins/cpu/kernels/simd.hpp"
+// rows_basic.hpp first: the others use its dot products
+#include "plugins/cpu/kernels/rows_basic.hpp"
+#include "plugins/cpu/kernels/rows_attention.hpp"
+#include "plugins/cpu/kernels/rows_norm.hpp"
+#include "plugins/cpu/kernels/rows_optimizer.hpp"
+
+extern const Kernels table;
+const Kernels table = {
+    TH_STRING(TRAINHOST_KERNEL_SET),
+    rms_norm, rms_norm_bwd, rope, swiglu, swiglu_bwd,
+    softmax_tile, softmax_finish, softmax_bwd_tile, row_dots, cross_entropy,
+    add_bias, column_sums, add, sum_squares, gemv,
+    adamw, sgd, sgd_momentum,
+};
+
+}  // namespace TRAINHOST_KERNEL_SET
+}  // namespace trainhost::cpu

@@ -1,0 +1,135 @@
+// Softmax inside attention tiles, forward and backward, and the cross-entropy of one row of logits. The products
+// around them are matrix products and live elsewhere. Part of kernels_isa.cpp; see kernels.hpp for shapes and meanings.
+#pragma once
+
+// Columns [lo, hi) of row i that its query sees: keys up to its own position, at most `window` of them.
+TH_INLINE void visible(const AttentionTile& t, std::uint32_t i, std::uint32_t& lo, std::uint32_t& hi) {
+  std::int64_t q = std::int64_t{t.q0} + i;
+  std::int64_t last = q - t.k0 + 1, first = t.window ? q - t.window + 1 - t.k0 : 0;
+  last = last < 0 ? 0 : last > t.cols ? t.cols : last;
+  first = first < 0 ? 0 : first > last ? last : first;
+  lo = static_cast<std::uint32_t>(first);
+  hi = static_cast<std::uint32_t>(last);
+}
+TH_INLINE void clear(float* p, std::uint32_t from, std::uint32_t to) {
+  for (std::uint32_t j = from; j < to; ++j) p[j] = 0.0f;
+}
+TH_INLINE float row_max(const float* p, std::uint64_t n) {
+  std::uint64_t j = 0;
+  float m = -__builtin_inff();
+  if (n >= kLanes) {
+    Vec v = load(p);
+    for (j = kLanes; j + kLanes <= n; j += kLanes) v = max(v, load(p + j));
+    m = max(v);
+  }
+  for (; j < n; ++j) m = p[j] > m ? p[j] : m;
+  return m;
+}
+// p becomes e^(p*scale - shift); returns the sum.
+TH_INLINE float exp_row(float* p, std::uint64_t n, float scale, float shift) {
+  Vec s{};
+  std::uint64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    Vec e = exp(load(p + j) * scale - shift);
+    store(p + j, e);
+    s += e;
+  }
+  float rest = 0.0f;
+  if (j < n) {
+    Vec e = exp(load_part(p + j, n - j) * scale - shift);
+    store_part(p + j, e, n - j);
+    for (std::uint64_t i = 0; i < n - j; ++i) rest += e[i];
+  }
+  return sum(s) + rest;
+}
+
+static void softmax_tile(const AttentionTile& t, float* s, float* m, float* l, bool first, float* o, std::uint64_t ldo,
+                         std::uint32_t d) {
+  for (std::uint32_t i = 0; i < t.rows; ++i, s += t.ld, o += ldo) {
+    if (first) m[i] = -__builtin_inff(), l[i] = 0.0f;
+    std::uint32_t lo, hi;
+    visible(t, i, lo, hi);
+    clear(s, 0, lo);
+    clear(s, hi, t.cols);
+    if (lo == hi) continue;
+    float top = row_max(s + lo, hi - lo) * t.scale;
+    top = top > m[i] ? top : m[i];
+    float total = exp_row(s + lo, hi - lo, t.scale, top);
+    if (m[i] == top) {
+      l[i] += total;
+      continue;
+    }
+    float shrink = exp(splat(m[i] - top))[0];  // 0 for a row that had seen nothing
+    l[i] = l[i] * shrink + total;
+    m[i] = top;
+    if (first) continue;
+    std::uint64_t j = 0;
+    for (; j + kLanes <= d; j += kLanes) store(o + j, load(o + j) * shrink);
+    for (; j < d; ++j) o[j] *= shrink;
+  }
+}
+
+static void softmax_finish(std::uint32_t rows, std::uint32_t d, float* o, std::uint64_t ldo, const float* m,
+                           const float* l, float* lse, std::uint64_t lse_ld) {
+  for (std::uint32_t i = 0; i < rows; ++i, o += ldo) {
+    float inverse = 1.0f / l[i];
+    for (std::uint32_t j = 0; j < d; ++j) o[j] *= inverse;
+    lse[i * lse_ld] = m[i] + static_cast<float>(log(static_cast<double>(l[i])));
+  }
+}
+
+static void softmax_bwd_tile(const AttentionTile& t, float* s, float* dp, const float* lse, std::uint64_t lse_ld,
+                             const float* delta) {
+  for (std::uint32_t i = 0; i < t.rows; ++i, s += t.ld, dp += t.ld) {
+    std::uint32_t lo, hi;
+    visible(t, i, lo, hi);
+    clear(s, 0, lo), clear(dp, 0, lo);
+    clear(s, hi, t.cols), clear(dp, hi, t.cols);
+    float shift = lse[i * lse_ld], mean = delta[i];
+    std::uint32_t j = lo;
+    for (; j + kLanes <= hi; j += kLanes) {
+      Vec p = exp(load(s + j) * t.scale - shift);
+      store(s + j, p);
+      store(dp + j, p * (load(dp + j) - mean) * t.scale);
+    }
+    if (j < hi) {
+      Vec p = exp(load_part(s + j, hi - j) * t.scale - shift);
+      store_part(s + j, p, hi - j);
+      store_part(dp + j, p * (load_part(dp + j, hi - j) - mean) * t.scale, hi - j);
+    }
+  }
+}
+
+static void row_dots(std::uint32_t rows, std::uint32_t d, const float* a, std::uint64_t lda, const float* b,
+                     std::uint64_t ldb, float* delta) {
+  for (std::uint32_t i = 0; i < rows; ++i) delta[i] = dot(d, a + i * lda, b + i * ldb);
+}
+
+// Without a gradient the row is read only: the exponentials are summed and dropped.
+static double cross_entropy(std::uint64_t n, float* row, std::int32_t target, float scale, bool gradient) {
+  if (target < 0) {
+    if (gradient)
+      for (std::uint64_t j = 0; j < n; ++j) row[j] = 0.0f;
+    return 0.0;
+  }
+  float top = row_max(row, n), at_target = row[target], total;
+  if (gradient) {
+    total = exp_row(row, n, 1.0f, top);
+    float k = scale / total;
+    std::uint64_t j = 0;
+    for (; j + kLanes <= n; j += kLanes) store(row + j, load(row + j) * k);
+    for (; j < n; ++j) row[j] *= k;
+    row[target] -= scale;
+  } else {
+    Vec s{};
+    std::uint64_t j = 0;
+    for (; j + kLanes <= n; j += kLanes) s += exp(load(row + j) - top);
+    float rest = 0.0f;
+    if (j < n) {
+      Vec e = exp(load_part(row + j, n - j) - top);
+      for (std::uint64_t i = 0; i < n - j; ++i) rest += e[i];
+    }
+    total = sum(s) + rest;
+  }
+  return log(static_cast<double>(total)) + (static_cast<double>(top) - static_cast<double>(at_target));
+}

@@ -1,0 +1,120 @@
+// Vectors of kLanes floats by the compiler's vector extension, so that one source serves every instruction set.
+// Included only by kernels_isa.cpp, inside the namespace of one instruction set; no standard header that brings inline
+// functions may be included there (their code would be shared with translation units for older machines).
+#pragma once
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(kLanes * 4)));
+typedef std::int32_t VecI __attribute__((vector_size(kLanes * 4)));
+typedef float HalfVec __attribute__((vector_size(kLanes * 2)));
+typedef double VecD __attribute__((vector_size(kLanes * 4)));  // kLanes / 2 doubles: one register
+
+typedef Vec VecU __attribute__((aligned(4), may_alias));
+typedef HalfVec HalfVecU __attribute__((aligned(4), may_alias));
+
+#define TH_INLINE static inline __attribute__((always_inline))
+
+TH_INLINE Vec load(const float* p) { return *reinterpret_cast<const VecU*>(p); }
+TH_INLINE void store(float* p, Vec v) { *reinterpret_cast<VecU*>(p) = v; }
+#if defined(__AVX512F__)
+TH_INLINE Vec splat(float x) { return reinterpret_cast<Vec>(_mm512_set1_ps(x)); }
+#elif defined(__AVX2__)
+TH_INLINE Vec splat(float x) { return reinterpret_cast<Vec>(_mm256_set1_ps(x)); }
+#else
+TH_INLINE Vec splat(float x) { return Vec{x, x, x, x}; }
+#endif
+
+// The first n of kLanes elements (0 < n < kLanes); the rest read as 0 and are not written.
+#if defined(__AVX512F__)
+TH_INLINE Vec load_part(const float* p, std::uint64_t n) {
+  return reinterpret_cast<Vec>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p));
+}
+TH_INLINE void store_part(float* p, Vec v, std::uint64_t n) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), reinterpret_cast<__m512>(v));
+}
+#elif defined(__AVX2__)
+TH_INLINE __m256i part_mask(std::uint64_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+TH_INLINE Vec load_part(const float* p, std::uint64_t n) {
+  return reinterpret_cast<Vec>(_mm256_maskload_ps(p, part_mask(n)));
+}
+TH_INLINE void store_part(float* p, Vec v, std::uint64_t n) {
+  _mm256_maskstore_ps(p, part_mask(n), reinterpret_cast<__m256>(v));
+}
+#else
+TH_INLINE Vec load_part(const float* p, std::uint64_t n) {
+  Vec v{};
+  for (std::uint64_t i = 0; i < n; ++i) v[i] = p[i];
+  return v;
+}
+TH_INLINE void store_part(float* p, Vec v, std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i) p[i] = v[i];
+}
+#endif
+
+// Horizontal sums and maxima: halves are folded onto each other, always in the same order.
+typedef float Vec4 __attribute__((vector_size(16)));
+#if defined(__AVX512F__)
+TH_INLINE Vec4 fold_sum(Vec v) {
+  HalfVec h = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
+}
+TH_INLINE Vec4 fold_max(Vec v) {
+  HalfVec a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7), b = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  HalfVec h = a > b ? a : b;
+  Vec4 c = __builtin_shufflevector(h, h, 0, 1, 2, 3), d = __builtin_shufflevector(h, h, 4, 5, 6, 7);
+  return c > d ? c : d;
+}
+#elif defined(__AVX2__)
+TH_INLINE Vec4 fold_sum(Vec v) {
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+}
+TH_INLINE Vec4 fold_max(Vec v) {
+  Vec4 c = __builtin_shufflevector(v, v, 0, 1, 2, 3), d = __builtin_shufflevector(v, v, 4, 5, 6, 7);
+  return c > d ? c : d;
+}
+#else
+TH_INLINE Vec4 fold_sum(Vec v) { return v; }
+TH_INLINE Vec4 fold_max(Vec v) { return v; }
+#endif
+TH_INLINE float sum(Vec v) {
+  Vec4 q = fold_sum(v);
+  return (q[0] + q[2]) + (q[1] + q[3]);
+}
+TH_INLINE float max(Vec v) {
+  Vec4 q = fold_max(v);
+  float a = q[0] > q[2] ? q[0] : q[2], b = q[1] > q[3] ? q[1] : q[3];
+  return a > b ? a : b;
+}
+TH_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
+
+/// e^x, at most 2 ulp off for x in [-87.3, 88]; 0 below, e^88 above. Range reduction by ln 2 in two parts and the
+/// degree-6 polynomial of the Cephes library.
+TH_INLINE Vec exp(Vec x) {
+  const Vec limit = splat(88.0f), floor_ = splat(-87.3f), magic = splat(12582912.0f);  // 1.5 * 2^23: rounds to integer
+  VecI under = x < floor_;
+  x = x > limit ? limit : x;
+  x = x < floor_ ? floor_ : x;
+  Vec t = x * 1.44269504088896341f + magic;
+  Vec n = t - magic;
+  Vec r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  Vec p = splat(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  VecI bits = reinterpret_cast<VecI>(t) - reinterpret_cast<VecI>(magic);  // n as an integer
+  Vec scale = reinterpret_cast<Vec>((bits + 127) << 23);
+  return reinterpret_cast<Vec>(reinterpret_cast<VecI>(p * scale) & ~under);
+}

@@ -1,0 +1,179 @@
+// See closed_form.hpp. First the equations, then the leaves, then the notes.
+#include "plugins/estimators/contract/closed_form.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/base/checked.hpp"
+#include "core/base/text.hpp"
+#include "core/model/tensors.hpp"
+
+namespace trainhost::contract {
+namespace {
+
+constexpr std::uint64_t kK = 10, kF32 = 4, kAdamBytes = 8;
+constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
+
+std::string n(std::uint64_t v) { return std::to_string(v); }
+std::string count(std::uint64_t v) { return format_count(v); }
+
+/// "-1.95 %": how far the formula is from the truth.
+std::string percent(std::uint64_t formula, std::uint64_t truth) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%+.2f %%", 100.0 * (double(formula) - double(truth)) / double(truth));
+  return text;
+}
+
+std::string times(std::uint64_t more, std::uint64_t less) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", double(more) / double(less));
+  return text;
+}
+
+/// Where a parameter is stored: bytes of the working copy, and of the f32 master beside a narrower one.
+std::uint64_t weight_size(const RunSpec& r) { return size_of(r.weight); }
+std::uint64_t master_size(const RunSpec& r) { return size_of(r.master); }
+
+class Builder {
+ public:
+  Builder(const ModelSpec& m, const RunSpec& r, Tier tier)
+      : m_(m), r_(r), tier_(tier), p_(parameters(m)), true_p_(count_parameters(m).total) {}
+
+  MemoryReport build() {
+    report_.claim = Claim::kUpperBound;
+    leaves();
+    parameter_notes();
+    activation_notes();
+    run_notes();
+    std::uint64_t total = 0;
+    for (const MemoryNode& leaf : report_.nodes) total = checked_add(total, leaf.bytes, "the closed form's total");
+    report_.tiers.push_back({tier_, total, kBackward});
+    return std::move(report_);
+  }
+
+ private:
+  MemoryNode& leaf(const char* name, Component c, std::uint32_t phases, std::uint64_t bytes, std::string formula) {
+    MemoryNode node;
+    node.id = static_cast<std::uint32_t>(report_.nodes.size() + 1);
+    node.tier = tier_;
+    node.component = c;
+    node.phases = phases;
+    node.bytes = node.lo = node.hi = node.bytes_at_peak = bytes;
+    node.has_at_peak = true;
+    node.name = name;
+    node.formula = std::move(formula);
+    report_.nodes.push_back(std::move(node));
+    return report_.nodes.back();
+  }
+
+  /// size bytes for each of P parameters: exact while P is, otherwise between it and the true count.
+  void per_parameter(const char* name, Component c, std::uint64_t size) {
+    MemoryNode& l = leaf(name, c, kAlways, checked_mul(p_, size), "P*" + n(size) + " = " + n(p_) + "*" + n(size));
+    if (p_ == true_p_) return;
+    l.claim = Claim::kApproximation;
+    l.lo = checked_mul(std::min(p_, true_p_), size);
+    l.hi = checked_mul(std::max(p_, true_p_), size);
+  }
+
+  void leaves() {
+    per_parameter("weights", Component::kWeights, weight_size(r_));
+    if (master_size(r_)) per_parameter("master_weights", Component::kMasterWeights, master_size(r_));
+    per_parameter("gradients", Component::kGradients, kF32);
+    per_parameter("optimizer_state", Component::kOptimizerState, kAdamBytes);
+    leaf("activations", Component::kActivations, kForward | kBackward, activation_bytes(m_, r_),
+         "L*S*H*10*4 = " + n(m_.layers) + "*" + n(r_.seq_len) + "*" + n(m_.hidden) + "*10*4")
+        .claim = Claim::kUpperBound;
+    report_.nodes.back().lo = 0;
+    MemoryNode& runtime = leaf("runtime", Component::kRuntime, kAlways, kRuntimeBytes, "512 MiB");
+    runtime.claim = Claim::kApproximation;
+    runtime.lo = 0;
+    runtime.hi = 2 * kRuntimeBytes;
+  }
+
+  void note(const std::string& sentence) { report_.notes.push_back(sentence); }
+
+  /// What P leaves out, piece by piece, and the true count.
+  void parameter_notes() {
+    std::uint64_t H = m_.hidden, layers = m_.layers;
+    if (!m_.tied) note("The formula leaves out the untied LM head: V*H = " + count(checked_mul(m_.vocab, H)) + " parameters.");
+    std::uint64_t assumed = m_.heads ? H / m_.heads : 0;
+    if (m_.head_dim != assumed || m_.q_width() != H)
+      note("The formula takes head_dim = H/A = " + n(assumed) + "; this model has " + n(m_.head_dim) + ".");
+    if (m_.qkv_bias) note("The formula leaves out the biases of q, k and v: " + count(checked_mul(layers, m_.qkv_width())) + " parameters.");
+    if (m_.o_bias) note("The formula leaves out the bias of the attention output: " + count(checked_mul(layers, H)) + " parameters.");
+    if (m_.mlp_bias)
+      note("The formula leaves out the biases of gate, up and down: " +
+           count(checked_mul(layers, 2 * std::uint64_t{m_.intermediate} + H)) + " parameters.");
+    if (m_.qk_norm)
+      note("The formula leaves out the norms of q and k: " + count(checked_mul(layers, 2, m_.head_dim)) + " parameters.");
+    if (p_ != true_p_)
+      note("True parameter count: " + count(true_p_) + "; the formula gives " + count(p_) + " (" + percent(p_, true_p_) +
+           "). True weights " + count(checked_mul(true_p_, weight_size(r_) + master_size(r_))) + " bytes, gradients " +
+           count(checked_mul(true_p_, kF32)) + ", optimizer state " + count(checked_mul(true_p_, kAdamBytes)) + ".");
+  }
+
+  /// The activation bound is falsifiable, and false for a trainer that keeps what it computes.
+  void activation_notes() {
+    std::uint64_t bound = activation_bytes(m_, r_), real = ten_tensor_bytes(m_, r_);
+    if (real > bound)
+      note("K = 10 is no upper bound for a trainer that keeps every tensor: the ten named ones alone take " + count(real) +
+           " bytes a sequence, " + times(real, bound) +
+           " times the bound (scores are A*S*S, gate and up have width I).");
+    if (r_.micro_batch > 1)
+      note("The activation bound is for one sequence; " + n(r_.micro_batch) + " sequences kept together compare with " +
+           count(checked_mul(bound, r_.micro_batch)) + " bytes.");
+    if (r_.recompute != Recompute::kNone)
+      note("The formula knows no recomputation; this run asks for '" + std::string(name(r_.recompute)) + "'.");
+    note("Logits are not counted: S*V*4 = " + count(checked_mul(r_.seq_len, m_.vocab, kF32)) +
+         " bytes a sequence where they are kept whole.");
+  }
+
+  void run_notes() {
+    if (r_.optimizer == Optimizer::kSgd)
+      note("The formula counts AdamW's two moments; plain SGD keeps no state: 0 bytes.");
+    if (r_.optimizer == Optimizer::kSgdMomentum)
+      note("The formula counts AdamW's two moments; SGD with momentum keeps one: " + count(checked_mul(true_p_, kF32)) +
+           " bytes.");
+    if (size_of(r_.grad) != kF32)
+      note("The formula counts gradients in f32; this run keeps them in " + std::string(name(r_.grad)) + ": " +
+           count(checked_mul(true_p_, size_of(r_.grad))) + " bytes.");
+    if (r_.mode != RunMode::kFull) note("The formula is for full training; this run is of another mode.");
+    if (checked_mul(r_.data_parallel, r_.tensor_parallel, r_.pipeline_parallel) > 1 || r_.zero_stage)
+      note("The formula knows one rank; sharding is not in it.");
+    if (tier_ == Tier::kHost)
+      note("The 512 MiB of CUDA runtime are part of the formula, although this run needs no device.");
+  }
+
+  const ModelSpec& m_;
+  const RunSpec& r_;
+  Tier tier_;
+  std::uint64_t p_, true_p_;
+  MemoryReport report_;
+};
+
+}  // namespace
+
+std::uint64_t parameters(const ModelSpec& m) {
+  std::uint64_t H = m.hidden, I = m.intermediate;
+  std::uint64_t d_kv = m.heads ? checked_mul(m.kv_heads, H / m.heads) : 0;
+  std::uint64_t layer = checked_add(checked_mul(2, H), checked_mul(2, H, H));
+  layer = checked_add(layer, checked_mul(2, H, d_kv));
+  layer = checked_add(layer, checked_mul(3, H, I));
+  return checked_add(checked_add(checked_mul(m.vocab, H), checked_mul(m.layers, layer)), H);
+}
+
+std::uint64_t activation_bytes(const ModelSpec& m, const RunSpec& r) {
+  return checked_mul(m.layers, r.seq_len, m.hidden, kK, kF32);
+}
+
+std::uint64_t ten_tensor_bytes(const ModelSpec& m, const RunSpec& r) {
+  std::uint64_t S = r.seq_len, H = m.hidden;
+  // q and attention out, k and v, gate and up, down and two residuals; then the scores.
+  std::uint64_t widths = 2 * m.q_width() + 2 * m.kv_width() + 2 * std::uint64_t{m.intermediate} + 3 * H;
+  std::uint64_t layer = checked_add(checked_mul(S, widths), checked_mul(m.heads, S, S));
+  return checked_mul(m.layers, layer, kF32);
+}
+
+MemoryReport estimate(const ModelSpec& m, const RunSpec& r, Tier tier) { return Builder(m, r, tier).build(); }
+
+}  // namespace trainhost::contract

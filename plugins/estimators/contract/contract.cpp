@@ -1,0 +1,45 @@
+// The closed-form estimator as a plugin: training memory of a LLaMA by the contract's equations, as its source writes
+// them, with notes where a model breaks their assumptions. The equations are in closed_form.hpp.
+#include "core/bridge/convert.hpp"
+#include "core/bridge/guard.hpp"
+#include "core/bridge/report.hpp"
+#include "plugins/estimators/contract/closed_form.hpp"
+#include "trainhost/trainhost.hpp"
+
+TH_MANIFEST(R"(
+id = "contract"
+version = "0.1.0"
+kind = "estimator"
+summary = "closed form: 16 bytes a parameter, 40 a hidden unit and token, 512 MiB"
+families = ["llama", "mistral", "qwen2", "qwen3"]
+)");
+
+namespace trainhost {
+namespace {
+
+constexpr std::int32_t kRoughly = 100;  // it fits the family; an estimator that is exact for it wins
+
+std::int32_t match(const th_model* m, const th_run*) {
+  try {
+    return TH_HAS(m, th_model, family) && m->family && trainable_family(m->family) ? kRoughly : 0;
+  } catch (...) {
+    return 0;
+  }
+}
+
+th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
+                   th_mem_summary* summary, th_error* error) {
+  return bridge::guard(error, [&] {
+    Tier tier = p ? bridge::from_c(*p).tier : Tier::kHost;
+    MemoryReport report = contract::estimate(bridge::from_c(*m), bridge::from_c(*r), tier);
+    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
+      throw bridge::StatusError(s, "the host refused the report");
+  });
+}
+
+constexpr th_estimator kTable{sizeof(th_estimator), 0, &match, &estimate};
+
+}  // namespace
+}  // namespace trainhost
+
+TH_PLUGIN("contract", "0.1.0", &trainhost::kTable)

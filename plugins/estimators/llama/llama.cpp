@@ -1,0 +1,54 @@
+// The exact estimator of the LLaMA family: builds the step program that a trainer would run, places it, adds it up.
+// Never guesses: what no program can be built for is "unsupported", with the reason. Program and placer: core/plan.
+#include "core/bridge/convert.hpp"
+#include "core/bridge/guard.hpp"
+#include "core/bridge/report.hpp"
+#include "core/plan/memory_plan.hpp"
+#include "trainhost/trainhost.hpp"
+
+TH_MANIFEST(R"(
+id = "llama"
+version = "0.1.0"
+kind = "estimator"
+summary = "exact: places the step program of the run and adds it up"
+families = ["llama", "mistral", "qwen2", "qwen3"]
+priority = 100
+)");
+
+namespace trainhost {
+namespace {
+
+constexpr std::int32_t kMade = 1000;  // made for these families: nothing fits them better
+
+std::int32_t match(const th_model* m, const th_run*) {
+  try {
+    return TH_HAS(m, th_model, family) && m->family && trainable_family(m->family) ? kMade : 0;
+  } catch (...) {
+    return 0;
+  }
+}
+
+/// Shapes the plan without a trainer: what a single host arena of aligned buffers needs at the very least.
+const char* const kNeutral =
+    "No trainer was named, so the plan is for a neutral one: 64-byte alignment, attention tiles of 64 x 64, all logits "
+    "of a micro-batch at once.";
+
+th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
+                   th_mem_summary* summary, th_error* error) {
+  return bridge::guard(error, [&] {
+    const plan::Program program = plan::build_program(bridge::from_c(*m), bridge::from_c(*r), p ? bridge::from_c(*p) : Profile{});
+    const plan::MemoryPlan placed = plan::place(program);
+    MemoryReport report = plan::account(program, placed);
+    report.digest = placed.digest;
+    if (!p) report.notes.push_back(kNeutral);
+    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
+      throw bridge::StatusError(s, "the host refused the report");
+  });
+}
+
+constexpr th_estimator kTable{sizeof(th_estimator), 0, &match, &estimate};
+
+}  // namespace
+}  // namespace trainhost
+
+TH_PLUGIN("llama", "0.1.0", &trainhost::kTable)

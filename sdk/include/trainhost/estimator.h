@@ -1,0 +1,18 @@
+/* trainhost plugin ABI: interface "trainhost.estimator/0". */
+#ifndef TRAINHOST_ESTIMATOR_H
+#define TRAINHOST_ESTIMATOR_H
+#include "trainhost/host.h"
+#include "trainhost/memory.h"
+#include "trainhost/model.h"
+
+#define TH_ESTIMATOR_ID "trainhost.estimator/0"
+
+typedef struct th_estimator {
+  uint32_t struct_size, reserved;
+  /* 0 = does not apply, else 1..1000: how closely it fits this family and run. [any], no I/O, < 1 ms */
+  int32_t (*match)(const th_model *, const th_run *);
+  /* profile: of the trainer that would run it; NULL when there is none. [any], pure */
+  th_status (*estimate)(const th_host *, const th_model *, const th_run *, const th_profile *, th_mem_sink *,
+                        th_mem_summary *, th_error *);
+} th_estimator;
+#endif

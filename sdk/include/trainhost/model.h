@@ -1,0 +1,75 @@
+/* trainhost plugin ABI: the model and the run as numbers. A zero field is unset: the config does not have it. */
+#ifndef TRAINHOST_MODEL_H
+#define TRAINHOST_MODEL_H
+#include "trainhost/status.h"
+
+#define TH_MODEL_TIED_EMBEDDINGS 1u
+#define TH_MODEL_QKV_BIAS 2u
+#define TH_MODEL_O_BIAS 4u
+#define TH_MODEL_MLP_BIAS 8u
+#define TH_MODEL_QK_NORM 16u
+
+#define TH_ROPE_DEFAULT 0u
+#define TH_ROPE_LINEAR 1u
+#define TH_ROPE_LLAMA3 2u
+
+typedef struct th_model {
+  uint32_t struct_size, flags; /* TH_MODEL_* */
+  const char *family;          /* model_type of the config: "llama", "mistral", ... */
+  const char *name;            /* for people */
+  uint64_t vocab, max_positions;
+  uint32_t hidden, layers, heads, kv_heads, head_dim, intermediate;
+  uint32_t sliding_window;     /* keys a query sees, itself included; 0 = all before it */
+  uint32_t first_window_layer; /* layers below it attend to everything */
+  double rope_theta, norm_eps, initializer_range;
+  uint32_t rope_kind, reserved; /* TH_ROPE_* */
+  double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
+  uint64_t rope_original_max_positions;
+  const char *config_json; /* the raw Hugging Face config; NULL when the model was given inline */
+} th_model;
+
+#define TH_DT_F32 1u
+#define TH_DT_F16 2u
+#define TH_DT_BF16 3u
+#define TH_DT_I32 4u
+#define TH_DT_U8 5u
+#define TH_DT_TF32 6u /* as a compute type only */
+#define TH_DT_F64 7u
+
+#define TH_MODE_FULL 1u
+#define TH_MODE_LORA 2u
+#define TH_MODE_QLORA 3u
+#define TH_MODE_INFERENCE 4u /* weights, evaluation and generation; no gradients, no optimizer */
+
+#define TH_OPT_ADAMW 1u
+#define TH_OPT_SGD 2u
+#define TH_OPT_SGD_MOMENTUM 3u
+
+#define TH_RC_NONE 1u
+#define TH_RC_SELECTIVE 2u
+#define TH_RC_FULL 3u
+#define TH_RC_AUTO 4u /* resolved by the host before a plugin sees a run */
+
+typedef struct th_run {
+  uint32_t struct_size, mode; /* TH_MODE_* */
+  uint32_t micro_batch, seq_len, accumulate, reserved;
+  uint32_t dt_weight, dt_grad, dt_master, dt_moment, dt_compute; /* TH_DT_*; dt_master 0 = none */
+  uint32_t optimizer, recompute, zero_stage;                     /* TH_OPT_* TH_RC_* */
+  uint32_t data_parallel, tensor_parallel, pipeline_parallel, lora_rank, lora_targets, reserved2;
+  double lora_alpha, beta1, beta2, eps, weight_decay, clip_norm; /* beta1 is the momentum of sgd-momentum */
+  uint64_t seed, device_budget, host_budget;                     /* bytes; 0 = whatever is free */
+} th_run;
+
+/* Choices of a trainer that change its memory. Published by trainer->profile() without touching a device and handed
+ * to estimators, so that an estimate knows the trainer it is made for. */
+typedef struct th_profile {
+  uint32_t struct_size, alignment;               /* of every buffer in an arena, bytes */
+  uint32_t head_chunk_tokens;                    /* rows of logits alive at once; 0 = all of the micro-batch */
+  uint32_t attention_tile_q, attention_tile_k;   /* scores alive at once, per thread */
+  uint32_t threads, slots;                       /* slots: partial sums that row-reductions are cut into, by shape alone */
+  uint32_t tier;                                 /* where the arena lives */
+  uint64_t workspace_bytes;                      /* of the vendor library, taken from the plan */
+  char trainer[64];                              /* plugin id */
+  char mode[32];                                 /* resident | hybrid | streamed; "" where there is one mode */
+} th_profile;
+#endif

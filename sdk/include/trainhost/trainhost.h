@@ -1,0 +1,11 @@
+/* trainhost plugin ABI, all of it. Plain C11; usable as is from C++ and mirrored by repr(C) in Rust. */
+#ifndef TRAINHOST_H
+#define TRAINHOST_H
+#include "trainhost/estimator.h"
+#include "trainhost/host.h"
+#include "trainhost/memory.h"
+#include "trainhost/model.h"
+#include "trainhost/plugin.h"
+#include "trainhost/status.h"
+#include "trainhost/trainer.h"
+#endif

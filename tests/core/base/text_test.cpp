@@ -1,0 +1,85 @@
+// core/base/text: nearest names, sizes in and out, escaping.
+#include <boost/test/unit_test.hpp>
+
+#include "core/base/text.hpp"
+
+using namespace trainhost;
+
+BOOST_AUTO_TEST_SUITE(text)
+
+BOOST_AUTO_TEST_CASE(a_slip_finds_the_name_that_was_meant) {
+  const std::vector<std::string> names{"micro_batch", "grad_accum", "steps", "seed", "h100-80gb", "h100-pcie-80gb"};
+  const auto found = [&](const char* word) { return nearest(word, names).value_or("-"); };
+  BOOST_TEST(found("micro_bach") == "micro_batch");
+  BOOST_TEST(found("micor_batch") == "micro_batch");
+  BOOST_TEST(found("step") == "steps");
+  BOOST_TEST(found("sede") == "seed");       // neighbours swapped: one edit
+  BOOST_TEST(found("h100") == "h100-80gb");  // cut short
+  BOOST_TEST(found("learning") == "-");
+  BOOST_TEST(found("") == "-");
+  BOOST_TEST(found("x") == "-");
+  BOOST_TEST(found(std::string(100000, 's').c_str()) == "-");
+  BOOST_TEST(did_you_mean("stepz", names) == "; did you mean 'steps'?");
+  BOOST_TEST(did_you_mean("qqqqqq", names) == "");
+}
+
+BOOST_AUTO_TEST_CASE(ties_go_to_the_first_candidate) {
+  BOOST_TEST(nearest("bat", std::vector<std::string>{"cat", "hat"}).value() == "cat");
+  BOOST_TEST(!nearest("b", std::vector<std::string>{"c"}).has_value());  // nothing in common
+}
+
+BOOST_AUTO_TEST_CASE(sizes_are_read_in_decimal_and_binary_units) {
+  const auto size = [](const char* s) { return parse_size(s).value_or(0); };
+  BOOST_TEST(size("4096") == 4096u);
+  BOOST_TEST(size("512MiB") == 512u << 20);
+  BOOST_TEST(size("80GB") == 80000000000u);
+  BOOST_TEST(size("2e9") == 2000000000u);
+  BOOST_TEST(size("1.5 TiB") == 3ull << 39);
+  BOOST_TEST(size(" 24 gib ") == 24ull << 30);
+  BOOST_TEST(size("7B") == 7u);
+  BOOST_TEST(size("9223372036854775807") == static_cast<std::uint64_t>(INT64_MAX));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_a_size_is_nullopt) {
+  for (const char* s : {"", " ", "GiB", "-1", "1.5", "12 parsecs", "9223372036854775808", "18446744073709551616", "1e30",
+                        "inf", "nan", "0x10", "8EiB", "10G", "1 2", "9007199254740993PiB", "+5", "1e", "."})
+    BOOST_TEST(!parse_size(s).has_value(), s);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_are_shown_with_three_digits) {
+  BOOST_TEST(format_bytes(0) == "0 B");
+  BOOST_TEST(format_bytes(1023) == "1023 B");
+  BOOST_TEST(format_bytes(1024) == "1.00 KiB");
+  BOOST_TEST(format_bytes(8336179) == "7.95 MiB");
+  BOOST_TEST(format_bytes((1u << 20) - 1) == "1.00 MiB");
+  BOOST_TEST(format_bytes(10239) == "10.0 KiB");
+  BOOST_TEST(format_bytes(500ull << 30) == "500 GiB");
+  BOOST_TEST(format_bytes(INT64_MAX) == "8.00 EiB");
+  BOOST_TEST(format_count(0) == "0");
+  BOOST_TEST(format_count(999) == "999");
+  BOOST_TEST(format_count(1234567) == "1,234,567");
+}
+
+BOOST_AUTO_TEST_CASE(escaping_leaves_text_and_disarms_the_rest) {
+  BOOST_TEST(escaped("caf\xC3\xA9 \xE2\x82\xAC") == "caf\xC3\xA9 \xE2\x82\xAC");
+  BOOST_TEST(escaped("a\x1b[2Jb\n") == "a\\x1b[2Jb\\x0a");
+  BOOST_TEST(escaped("\xE2\x80\xAEtxt") == "\\xe2\\x80\\xaetxt");  // right-to-left override
+  BOOST_TEST(escaped("\xC2\x9B" "31m") == "\\xc2\\x9b31m");        // C1 control
+  BOOST_TEST(escaped("\xFF\xC3") == "\\xff\\xc3");
+  BOOST_TEST(escaped("abcdef", 3) == "abc...");
+  BOOST_TEST(escaped(std::string_view("\0x", 2)) == "\\x00x");
+}
+
+BOOST_AUTO_TEST_CASE(utf8_is_checked_as_the_standard_says) {
+  for (const char* good : {"", "a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"}) BOOST_TEST(valid_utf8(good));
+  for (const char* bad : {"\x80", "\xC0\x80", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x82"})
+    BOOST_TEST(!valid_utf8(bad));
+}
+
+BOOST_AUTO_TEST_CASE(the_hash_is_fnv1a) {
+  BOOST_TEST(fnv1a("") == 0xcbf29ce484222325u);
+  BOOST_TEST(fnv1a("a") == 0xaf63dc4c8601ec8cu);  // published test vector
+  BOOST_TEST(fnv1a("foobar") == 0x85944171f73967e8u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

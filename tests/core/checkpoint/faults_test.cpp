@@ -1,0 +1,306 @@
+// Death and failing system calls while a checkpoint is saved. The promise, after each of them: newest() finds a whole
+// checkpoint at least as new as the last one whose save() returned, and the next save works and tidies up.
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "tests/core/checkpoint/faulty_sys.hpp"
+#include "tests/core/checkpoint/store_fixture.hpp"
+
+using namespace trainhost;
+using namespace trainhost::checkpoint;
+using namespace trainhost::test;
+
+namespace {
+
+int never(const std::string&, int) { return 0; }
+
+struct Dir {
+  TempDir top;
+  fs::path dir = top / "run";
+
+  /// Two good checkpoints, 1 and 2, and room in the rotation for no third.
+  void prepare() {
+    fs::remove_all(dir);
+    FaultySys quick(never);
+    Store store(dir, 2);
+    save_step(store, 1);
+    save_step(store, 2);
+  }
+
+  /// System calls of one save of step 3 (or of step 2 again) in a prepared directory.
+  int calls_of_a_save(std::uint64_t step) {
+    prepare();
+    FaultySys counting(never);
+    Store store(dir, 2);
+    save_step(store, step);
+    return counting.calls();
+  }
+
+  void goes_on_from(std::uint64_t at_least, const std::string& after) {
+    BOOST_TEST(newest_step(dir) >= at_least, after);
+    FaultySys quick(never);
+    Store store(dir, 2);
+    save_step(store, 9);
+    BOOST_TEST(newest_step(dir) == 9u, after);
+    BOOST_TEST(temp_entries(dir) == 0u, after);
+  }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(checkpoint_faults, Dir)
+
+BOOST_AUTO_TEST_CASE(killed_at_any_moment_a_good_checkpoint_is_there) {
+  auto* done = static_cast<std::atomic<std::uint64_t>*>(
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  BOOST_REQUIRE(done != MAP_FAILED);
+  std::mt19937 random(1);
+  const int kKills = 200;
+  int in_mid_save = 0;
+  for (int kill = 0; kill < kKills; ++kill) {
+    pid_t pid = ::fork();
+    if (pid == 0) {
+      Store store(dir, 2);
+      for (std::uint64_t step = done->load() + 1;; ++step) {
+        save_step(store, step);
+        done->store(step);
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    in_mid_save += fs::exists(dir) && temp_entries(dir) > 0;
+    std::uint64_t found = newest_step(dir), sure = done->load();
+    BOOST_TEST_REQUIRE((found == sure || found == sure + 1), found << " was found, " << sure << " was sure");
+    done->store(found);
+  }
+  BOOST_TEST(done->load() > 10u);
+  BOOST_TEST(in_mid_save > kKills / 4);
+  BOOST_TEST_MESSAGE("kills: " << kKills << ", of them amid a save: " << in_mid_save << ", checkpoints: " << done->load());
+  ::munmap(done, 4096);
+}
+
+BOOST_AUTO_TEST_CASE(killed_at_every_system_call_a_good_checkpoint_is_there) {
+  for (std::uint64_t step : {3, 2}) {  // a new step, and one that replaces a good one of the same name
+    const int calls = calls_of_a_save(step);
+    BOOST_TEST(calls > 60);
+    for (int n = 1; n <= calls; ++n)
+      for (int how : {FaultySys::kKill, FaultySys::kHalf}) {
+        prepare();
+        std::string call;
+        int status = in_child([&] {
+          FaultySys faulty([&](const std::string&, int number) { return number == n ? how : 0; });
+          Store store(dir, 2);
+          save_step(store, step);
+        });
+        BOOST_TEST_REQUIRE(WIFSIGNALED(status));
+        goes_on_from(2, "killed at call " + std::to_string(n));
+      }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(each_system_call_fails_with_each_error_and_the_earlier_checkpoint_stays) {
+  int faults = 0, failed = 0;
+  for (std::uint64_t step : {3, 2}) {
+    const int calls = calls_of_a_save(step);
+    for (int n = 1; n <= calls; ++n)
+      for (int error : {ENOSPC, EIO, EDQUOT, EROFS, EMFILE, EACCES, EINTR}) {
+        prepare();
+        std::string name, message;
+        {
+          FaultySys faulty([&](const std::string& call, int number) {
+            if (number == n) name = call;
+            return number == n ? error : 0;
+          });
+          Store store(dir, 2);
+          message = message_of([&] { save_step(store, step); }, Exit::kFailed);
+        }
+        ++faults;
+        failed += !message.empty();
+        const std::string what = name + " #" + std::to_string(n) + " " + std::strerror(error);
+        if (error == EINTR && (name == "write" || name == "pread" || name == "fsync" || name == "close"))
+          BOOST_TEST(message == "", what);
+        if (!message.empty() && name != "exchange") BOOST_TEST(says(message, std::strerror(error)), what << " gave " << message);
+        goes_on_from(2, what);
+      }
+  }
+  BOOST_TEST(faults >= 500);
+  BOOST_TEST(failed > faults / 2);
+  BOOST_TEST_MESSAGE("calls that failed: " << faults << ", saves that said so: " << failed);
+}
+
+BOOST_AUTO_TEST_CASE(a_disk_that_fills_and_stays_full_loses_nothing_and_recovers) {
+  const int calls = calls_of_a_save(3);
+  for (int n = 1; n <= calls; ++n) {
+    prepare();
+    {
+      FaultySys full([&](const std::string& call, int number) {
+        bool takes_space = call == "write" || call == "mkdir" || call == "open";
+        return number >= n && takes_space ? ENOSPC : 0;
+      });
+      Store store(dir, 2);
+      for (int again = 0; again < 3; ++again) message_of([&] { save_step(store, 3); }, Exit::kFailed);
+    }
+    goes_on_from(2, "full from call " + std::to_string(n));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_device_that_dies_for_good_leaves_what_was_published) {
+  const int calls = calls_of_a_save(3);
+  for (int n = 1; n <= calls; ++n) {
+    prepare();
+    {
+      FaultySys dead([&](const std::string&, int number) { return number >= n ? EIO : 0; });
+      Store store(dir, 2);
+      BOOST_TEST(says(message_of([&] { save_step(store, 3); }, Exit::kFailed), ""));
+    }
+    goes_on_from(2, "dead from call " + std::to_string(n));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(short_writes_go_on) {
+  for (std::size_t most : {1, 7, 64, 1000}) {
+    FaultySys slow(never);
+    slow.set_max_write(most);
+    Store store(dir, 2);
+    save_step(store, most);
+    BOOST_TEST(newest_step(dir) == most);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_write_without_progress_ends_in_an_error_not_a_loop) {
+  prepare();
+  FaultySys stuck(never);
+  stuck.set_max_write(0);
+  Store store(dir, 2);
+  BOOST_TEST(says(message_of([&] { save_step(store, 3); }, Exit::kFailed), "No space left"));
+  BOOST_TEST(newest_step(dir) == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(the_limit_of_a_file_size_ends_a_save_and_not_the_checkpoints) {
+  prepare();
+  std::uintmax_t largest = 0;
+  for (const auto& e : fs::directory_iterator(dir / "step-2")) largest = std::max(largest, fs::file_size(e.path()));
+  for (rlim_t limit : {0, 1, 8, 100, 300, 500, 700, 900, 1100, 1300, 1500}) {
+    prepare();
+    int status = in_child([&] {
+      ::signal(SIGXFSZ, SIG_IGN);
+      rlimit r{limit, limit};
+      ::setrlimit(RLIMIT_FSIZE, &r);
+      Store store(dir, 2);
+      try {
+        save_step(store, 3);
+        ::_exit(0);
+      } catch (const Error& e) {
+        ::_exit(says(e.what(), "File too large") ? 7 : 8);
+      }
+    });
+    BOOST_TEST(WIFEXITED(status));
+    int code = WEXITSTATUS(status);
+    BOOST_TEST(code == (limit < largest ? 7 : 0), "limit " << limit << " left with " << code);
+    goes_on_from(code == 0 ? 3 : 2, "limit " + std::to_string(limit));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_file_system_that_cannot_exchange_still_replaces) {
+  for (int error : {EINVAL, ENOSYS, ENOTSUP}) {
+    prepare();
+    {
+      FaultySys old([&](const std::string& call, int) { return call == "exchange" ? error : 0; });
+      Store store(dir, 2);
+      save_step(store, 2);
+    }
+    goes_on_from(2, "no exchange");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(data_that_the_disk_changed_are_found_before_they_are_published) {
+  static Sys real;
+  static int countdown;
+  real = sys();
+  for (int n = 1; n <= 4; ++n) {  // two writes a shard: header, data
+    prepare();
+    countdown = n;
+    sys().write = [](int fd, const void* data, std::size_t size) {
+      if (size == 0 || --countdown != 0) return real.write(fd, data, size);
+      std::string bad(static_cast<const char*>(data), size);
+      bad.back() ^= 1;
+      return real.write(fd, bad.data(), size);
+    };
+    Store store(dir, 2);
+    std::string m = message_of([&] { save_step(store, 3); }, Exit::kFailed);
+    sys() = real;
+    BOOST_TEST(says(m, "not stored as it was written"), m);
+    goes_on_from(2, "changed data");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_that_does_not_verify_once_published_is_taken_back) {
+  static Sys real;
+  static auto spoil = [](const char* to) {
+    if (says(to, "step-") && fs::is_directory(to) && !says(to, ".tmp.")) fs::resize_file(fs::path(to) / "weights.safetensors", 8);
+  };
+  real = sys();
+  for (std::uint64_t step : {3, 2}) {
+    prepare();
+    sys().rename = [](const char* from, const char* to) {
+      int r = real.rename(from, to);
+      spoil(to);
+      return r;
+    };
+    sys().exchange = [](const char* a, const char* b) {
+      static bool once = false;
+      int r = real.exchange(a, b);
+      if ((once = !once)) spoil(b);  // the second exchange takes it back
+      return r;
+    };
+    Store store(dir, 2);
+    std::string m = message_of([&] { save_step(store, step); }, Exit::kFailed);
+    sys() = real;
+    BOOST_TEST(says(m, "bytes short"), m);
+    BOOST_TEST(newest_step(dir) == 2u);
+    BOOST_TEST(!fs::exists(dir / "step-3"));
+    goes_on_from(2, "taken back");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(reads_go_on_after_signals_and_short_counts) {
+  prepare();
+  static Sys real;
+  static int turn;
+  real = sys();
+  sys().pread = [](int fd, void* out, std::size_t n, off_t at) -> ssize_t {
+    if (++turn % 3 == 0) {
+      errno = EINTR;
+      return -1;
+    }
+    return real.pread(fd, out, std::min<std::size_t>(n, 5), at);
+  };
+  BOOST_TEST(newest_step(dir) == 2u);
+  sys() = real;
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_that_cannot_be_read_is_skipped_with_the_reason) {
+  prepare();
+  static Sys real;
+  real = sys();
+  sys().open = [](const char* p, int flags, mode_t mode) {
+    if (says(p, "step-2/weights")) {
+      errno = EIO;
+      return -1;
+    }
+    return real.open(p, flags, mode);
+  };
+  auto found = Store(dir, 2).newest();
+  sys() = real;
+  BOOST_REQUIRE(found);
+  BOOST_TEST(found->meta.step == 1u);
+  BOOST_TEST(says(found->skipped.at(0), "Input/output error"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

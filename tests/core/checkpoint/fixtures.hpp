@@ -1,0 +1,100 @@
+// What the tests of core/checkpoint share: a directory that goes away, safetensors files made byte by byte (not with
+// the writer under test), and "this throws an error that says that".
+#pragma once
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.hpp"
+#include "core/model/tensors.hpp"
+
+namespace trainhost::test {
+
+namespace fs = std::filesystem;
+
+class TempDir {
+ public:
+  TempDir() {
+    // In memory where there is room: thousands of small files, and nothing here needs a real disk.
+    std::error_code ec;
+    fs::space_info memory = fs::space("/dev/shm", ec);
+    fs::path top = !ec && memory.available > (512u << 20) && ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm")
+                                                                                             : fs::temp_directory_path();
+    std::string name = (top / "trainhost-test-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw std::runtime_error("no temporary directory");
+    path_ = name;
+  }
+  ~TempDir() {
+    std::error_code ec;
+    fs::remove_all(path_, ec);
+  }
+  TempDir(const TempDir&) = delete;
+  const fs::path& path() const { return path_; }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+inline void put(const fs::path& file, std::string_view bytes) {
+  std::ofstream out(file, std::ios::binary | std::ios::trunc);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!out.flush()) throw std::runtime_error("cannot write " + file.string());
+}
+
+inline std::string get(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline std::string le64(std::uint64_t n) {
+  std::string s(8, '\0');
+  std::memcpy(s.data(), &n, 8);
+  return s;
+}
+
+/// A file of the given header text and as many data bytes (0, 1, 2, ...).
+inline std::string safetensors(const std::string& header, std::size_t data = 0) {
+  std::string s = le64(header.size()) + header;
+  for (std::size_t i = 0; i < data; ++i) s += static_cast<char>(i % 60);  // as F32 or F16: small finite values
+  return s;
+}
+
+/// {"NAME":{"dtype":...,"shape":...,"data_offsets":...}} with the parts as JSON text.
+inline std::string entry(const std::string& name, const std::string& dtype, const std::string& shape,
+                         const std::string& offsets) {
+  return "\"" + name + "\":{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
+}
+
+/// The message of the trainhost::Error that f throws, "" when it throws none. Any other exception is a failure.
+inline std::string message_of(const std::function<void()>& f, Exit code = Exit::kUsage) {
+  try {
+    f();
+  } catch (const Error& e) {
+    BOOST_TEST(static_cast<int>(e.code()) == static_cast<int>(code), "exit code of: " << e.what());
+    return e.full();
+  }
+  return {};
+}
+
+inline bool says(const std::string& message, std::string_view part) { return message.find(part) != message.npos; }
+
+inline TensorInfo info(const std::string& name, std::uint64_t rows, std::uint64_t cols = 0,
+                       TensorRole role = TensorRole::kNorm1) {
+  TensorInfo t;
+  t.name = name;
+  t.role = role;
+  t.rank = cols == 0 ? 1 : 2;
+  t.dim = {rows, cols == 0 ? 1 : cols};
+  return t;
+}
+
+}  // namespace trainhost::test

@@ -1,0 +1,310 @@
+// The checkpoint store without faults of the system: what is published, found, skipped, replaced and rotated, and every
+// kind of damage to the files. Kills and failing calls: faults_test.cpp; power loss: power_loss_test.cpp.
+#include "core/checkpoint/store.hpp"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <csignal>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "core/checkpoint/hash.hpp"
+#include "core/checkpoint/manifest.hpp"
+#include "tests/core/checkpoint/store_fixture.hpp"
+
+using namespace trainhost;
+using namespace trainhost::checkpoint;
+using namespace trainhost::test;
+
+namespace {
+
+struct Dir {
+  TempDir top;
+  fs::path dir = top / "run";
+
+  std::set<std::string> published() {
+    std::set<std::string> out;
+    for (const auto& e : fs::directory_iterator(dir))
+      if (e.is_directory()) out.insert(e.path().filename().string());
+    return out;
+  }
+};
+
+std::string only_skipped(const fs::path& dir) {
+  auto found = Store(dir, 2).newest();
+  BOOST_REQUIRE(found);
+  BOOST_TEST_REQUIRE(found->skipped.size() == 1u);
+  return found->skipped[0];
+}
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(checkpoint_store, Dir)
+
+BOOST_AUTO_TEST_CASE(a_saved_checkpoint_is_found_with_all_it_knew) {
+  Store store(dir, 2);
+  BOOST_TEST(!store.newest());
+  fs::path at = save_step(store, 300);
+  BOOST_TEST(at == dir / "step-300");
+  auto found = store.newest();
+  BOOST_REQUIRE(found);
+  const Meta m = meta_of(300);
+  BOOST_TEST(found->dir == at);
+  BOOST_TEST(found->meta.step == 300u);
+  BOOST_TEST(found->meta.kernel_set == m.kernel_set);
+  BOOST_TEST(found->meta.config_digest == m.config_digest);
+  BOOST_TEST(found->meta.program_version == m.program_version);
+  BOOST_TEST(found->meta.backend == m.backend);
+  BOOST_TEST((found->meta.extra == m.extra));
+  BOOST_TEST(found->skipped.empty());
+  BOOST_TEST(get(dir / "latest") == "step-300\n");
+  BOOST_TEST(temp_entries(dir) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_or_absent_directory_has_no_checkpoint) {
+  BOOST_TEST(!Store(dir, 2).newest());
+  fs::create_directories(dir / "step-5.tmp.0123456789abcdef");
+  fs::create_directories(dir / "step-007");
+  fs::create_directories(dir / "step-");
+  fs::create_directories(dir / "step-x");
+  fs::create_directories(dir / "step-99999999999999999999999");
+  put(dir / "step-3", "a file");
+  BOOST_TEST(!Store(dir, 2).newest());
+}
+
+BOOST_AUTO_TEST_CASE(old_ones_go_only_after_new_ones_are_there_and_two_always_stay) {
+  for (std::uint64_t keep : {0, 1, 2, 3, 5}) {
+    fs::remove_all(dir);
+    Store store(dir, keep);
+    for (std::uint64_t step = 10; step <= 80; step += 10) {
+      save_step(store, step);
+      BOOST_TEST(published().size() == std::min<std::uint64_t>(step / 10, std::max<std::uint64_t>(keep, 2)));
+      BOOST_TEST(newest_step(dir) == step);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(rotation_counts_good_ones_alone) {
+  for (std::uint64_t step : {1, 2, 3, 4}) {
+    Store other(dir, 10);
+    save_step(other, step);
+  }
+  put(dir / "step-4/weights.safetensors", "damaged");
+  put(dir / "step-3/manifest.json", "damaged");
+  Store store(dir, 2);
+  save_step(store, 5);  // good: 5 and 2; 1 and 3 (of unknown age) go, 4 is newer than 2
+  BOOST_TEST((published() == std::set<std::string>{"step-2", "step-4", "step-5"}));
+}
+
+BOOST_AUTO_TEST_CASE(the_last_published_counts_whatever_its_step) {
+  Store store(dir, 2);
+  save_step(store, 1000);
+  save_step(store, 2000);
+  Store again(dir, 2);  // a run that started anew in the same directory
+  save_step(again, 10);
+  BOOST_TEST(newest_step(dir) == 10u);
+  save_step(again, 20);
+  BOOST_TEST((published() == std::set<std::string>{"step-10", "step-20"}));
+}
+
+BOOST_AUTO_TEST_CASE(a_step_saved_again_replaces_the_former_one) {
+  Store store(dir, 2);
+  save_step(store, 7);
+  for (int i = 0; i < 3; ++i) save_step(store, 7);
+  BOOST_TEST(newest_step(dir) == 7u);
+  put(dir / "step-7/weights.safetensors", "damaged");
+  save_step(store, 7);
+  BOOST_TEST(newest_step(dir) == 7u);
+  BOOST_TEST(published().size() == 1u);
+  BOOST_TEST(temp_entries(dir) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(leftovers_are_ignored_and_removed_by_the_next_save_and_nothing_else_is) {
+  fs::create_directories(dir / "step-9.tmp.0123456789abcdef/deep");
+  put(dir / "step-9.tmp.0123456789abcdef/weights.safetensors", "half");
+  put(dir / "latest.tmp.0123456789abcdef", "half");
+  put(dir / "notes.tmp.txt", "mine");
+  put(dir / "step-9.tmp.draft", "mine");
+  fs::create_directory_symlink(top.path(), dir / "step-8.tmp.0123456789abcdef");
+  BOOST_TEST(!Store(dir, 2).newest());
+  Store store(dir, 2);
+  save_step(store, 10);
+  BOOST_TEST(!fs::exists(dir / "step-9.tmp.0123456789abcdef"));
+  BOOST_TEST(!fs::exists(dir / "latest.tmp.0123456789abcdef"));
+  BOOST_TEST(!fs::is_symlink(dir / "step-8.tmp.0123456789abcdef"));
+  BOOST_TEST(get(dir / "notes.tmp.txt") == "mine");
+  BOOST_TEST(get(dir / "step-9.tmp.draft") == "mine");
+  BOOST_TEST(newest_step(dir) == 10u);
+}
+
+BOOST_AUTO_TEST_CASE(without_the_space_nothing_is_begun) {
+  Store store(dir, 2);
+  save_step(store, 1);
+  bool begun = false;
+  std::string m = message_of([&] { store.save(meta_of(2), 1ull << 60, [&](const fs::path&) { begun = true; }); }, Exit::kFailed);
+  BOOST_TEST(says(m, "a checkpoint needs 1.10 EiB"), m);
+  BOOST_TEST(!begun);
+  BOOST_TEST(newest_step(dir) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_failing_writer_leaves_the_earlier_checkpoints) {
+  Store store(dir, 2);
+  save_step(store, 1);
+  auto save = [&](const std::function<void(const fs::path&)>& f) {
+    return message_of([&] { store.save(meta_of(2), 0, f); }, Exit::kFailed);
+  };
+  BOOST_TEST(says(save([](const fs::path&) { throw run_error("the device is lost"); }), "the device is lost"));
+  BOOST_TEST(says(save([](const fs::path& tmp) { fs::create_directory(tmp / "sub"); }), "files alone"));
+  BOOST_TEST(says(save([](const fs::path& tmp) { fs::create_symlink("/etc/passwd", tmp / "x"); }), "files alone"));
+  BOOST_CHECK_THROW(store.save(meta_of(2), 0, [](const fs::path&) { throw std::bad_alloc(); }), std::bad_alloc);
+  BOOST_TEST((published() == std::set<std::string>{"step-1"}));
+  BOOST_TEST(newest_step(dir) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(every_single_flipped_bit_is_found) {
+  Store store(dir, 2);
+  save_step(store, 1);
+  save_step(store, 2);
+  int flips = 0;
+  for (const auto& e : fs::directory_iterator(dir / "step-2")) {
+    const std::string whole = get(e.path());
+    for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit, ++flips) {
+      std::string bad = whole;
+      bad[bit / 8] ^= static_cast<char>(1 << bit % 8);
+      put(e.path(), bad);
+      auto found = store.newest();
+      bool right = found && found->meta.step == 1 && found->skipped.size() == 1 && found->skipped[0].starts_with("step-2: ");
+      if (!right) BOOST_ERROR("bit " << bit << " of " << e.path());
+    }
+    put(e.path(), whole);
+  }
+  BOOST_TEST(newest_step(dir) == 2u);
+  BOOST_TEST(flips >= 2000);
+  BOOST_TEST_MESSAGE("bits flipped: " << flips);
+}
+
+BOOST_AUTO_TEST_CASE(every_truncation_and_every_lengthening_is_found) {
+  Store store(dir, 2);
+  save_step(store, 1);
+  save_step(store, 2);
+  for (const auto& e : fs::directory_iterator(dir / "step-2")) {
+    const std::string whole = get(e.path());
+    for (std::size_t n = 0; n <= whole.size() + 3; ++n) {
+      if (n == whole.size()) continue;
+      std::string bad = whole;
+      bad.resize(n, '\0');
+      put(e.path(), bad);
+      auto found = store.newest();
+      BOOST_TEST((found && found->meta.step == 1), e.path() << " of " << n << " bytes");
+    }
+    put(e.path(), whole);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_was_skipped_and_why_is_said) {
+  Store store(dir, 2);
+  save_step(store, 1);
+  save_step(store, 2);
+  const fs::path weights = dir / "step-2/weights.safetensors", manifest = dir / "step-2/manifest.json";
+  const std::string w = get(weights), m = get(manifest);
+  put(weights, w.substr(0, w.size() - 12));
+  BOOST_TEST(only_skipped(dir) == "step-2: weights.safetensors is 12 bytes short");
+  std::string bad = w;
+  bad.back() ^= 1;
+  put(weights, bad);
+  BOOST_TEST(only_skipped(dir) == "step-2: weights.safetensors does not match its hash: tensor 'model.b' is damaged");
+  bad = w;
+  bad[8 + 2] ^= 1;
+  put(weights, bad);
+  BOOST_TEST(says(only_skipped(dir), "weights.safetensors does not match its hash: "));
+  fs::remove(weights);
+  BOOST_TEST(says(only_skipped(dir), "no such file"));
+  fs::create_directory(weights);
+  BOOST_TEST(says(only_skipped(dir), "not a regular file"));
+  fs::remove(weights);
+  put(weights, w);
+  fs::remove(manifest);
+  BOOST_TEST(says(only_skipped(dir), "manifest.json"));
+  put(manifest, m.substr(0, 40));
+  BOOST_TEST(says(only_skipped(dir), "incomplete"));
+  fs::rename(dir / "step-2", dir / "step-5");
+  put(dir / "step-5/manifest.json", m);
+  BOOST_TEST(says(only_skipped(dir), "its manifest is that of step 2"));
+
+  put(dir / "step-1/weights.safetensors", "");
+  std::string all = message_of([&] { store.newest(); }, Exit::kFailed);
+  BOOST_TEST(says(all, "none is whole"));
+  BOOST_TEST(says(all, "step-1: "));
+  BOOST_TEST(says(all, "step-5: "));
+}
+
+BOOST_AUTO_TEST_CASE(a_manifest_of_a_newer_format_or_with_hostile_names_is_refused) {
+  Store store(dir, 2);
+  save_step(store, 1);
+  save_step(store, 2);
+  const std::string text = get(dir / "step-2/manifest.json");
+  auto resealed = [&](const std::string& from, const std::string& to) {
+    std::string body = text.substr(0, text.rfind(",\n \"seal\""));
+    body.replace(body.find(from), from.size(), to);
+    put(dir / "step-2/manifest.json", body + ",\n \"seal\": \"" + xxh3_hex(body) + "\"\n}\n");
+    return only_skipped(dir);
+  };
+  BOOST_TEST(says(resealed("\"format\": 1", "\"format\": 2"), "another version"));
+  for (const char* name : {"../step-1/weights.safetensors", "/etc/passwd", "..", "", "a/b"})
+    BOOST_TEST(says(resealed("\"weights.safetensors\"", "\"" + std::string(name) + "\""), "is not the name of a file"));
+  BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": -"), "whole number"));
+  BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": 1e"), "whole number"));
+  BOOST_TEST(says(resealed("\"step\": 2", "\"step\": 99999999999999999999"), "whole number"));
+}
+
+BOOST_AUTO_TEST_CASE(a_directory_belongs_to_one_run_at_a_time) {
+  {
+    DirectoryLock lock(dir);
+    std::string m = message_of([&] { DirectoryLock second(dir); }, Exit::kFailed);
+    BOOST_TEST(says(m, "is in use by process " + std::to_string(::getpid()) + " on "), m);
+  }
+  DirectoryLock free_again(dir);
+}
+
+BOOST_AUTO_TEST_CASE(a_lock_ends_with_its_holder_however_it_dies) {
+  int status = in_child([&] {
+    DirectoryLock lock(dir);
+    ::kill(::getpid(), SIGKILL);
+  });
+  BOOST_TEST(WIFSIGNALED(status));
+  DirectoryLock lock(dir);
+}
+
+BOOST_AUTO_TEST_CASE(in_a_thousand_races_for_a_directory_nobody_ever_shares_it) {
+  auto* inside = static_cast<std::atomic<int>*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  BOOST_REQUIRE(inside != MAP_FAILED);
+  std::atomic<int>*holds = inside + 1, *shared = inside + 2, *refused = inside + 3;
+  std::vector<pid_t> children;
+  for (int c = 0; c < 4; ++c) {
+    pid_t pid = ::fork();
+    if (pid == 0) {
+      for (int i = 0; i < 250; ++i) {
+        try {
+          DirectoryLock lock(dir);
+          if (inside->fetch_add(1) != 0) shared->fetch_add(1);
+          holds->fetch_add(1);
+          std::this_thread::yield();
+          inside->fetch_sub(1);
+        } catch (const Error&) {
+          refused->fetch_add(1);
+        }
+      }
+      ::_exit(0);
+    }
+    children.push_back(pid);
+  }
+  for (pid_t pid : children) ::waitpid(pid, nullptr, 0);
+  BOOST_TEST(shared->load() == 0);
+  BOOST_TEST(holds->load() > 0);
+  BOOST_TEST(holds->load() + refused->load() == 1000);
+  ::munmap(inside, 4096);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,182 @@
+// What is written comes back: the writer, whole tensor files and model directories (rule 23). Failing system calls are
+// in faults_test.cpp.
+#include <cmath>
+#include <random>
+
+#include "core/checkpoint/hash.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/store.hpp"
+#include "core/checkpoint/tensor_files.hpp"
+#include "tests/core/checkpoint/fixtures.hpp"
+
+using namespace trainhost;
+using namespace trainhost::checkpoint;
+using namespace trainhost::test;
+
+namespace {
+
+TensorEntry declared(const std::string& name, const std::string& dtype, std::vector<std::uint64_t> shape) {
+  TensorEntry e;
+  e.name = name;
+  e.dtype = dtype;
+  e.shape = std::move(shape);
+  return e;
+}
+
+std::vector<std::byte> noise(std::size_t n, std::mt19937& random) {
+  std::vector<std::byte> v(n);
+  for (auto& b : v) b = static_cast<std::byte>(random());
+  return v;
+}
+
+std::size_t entries_in(const fs::path& dir) {
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(dir), fs::directory_iterator()));
+}
+
+/// Every tensor filled with its own number, in pieces of `piece` elements.
+TensorSource numbered(const std::vector<TensorInfo>& tensors, std::size_t piece) {
+  return [tensors, piece](const TensorSink& sink) {
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      for (std::uint64_t first = 0; first < tensors[i].elements(); first += piece)
+        sink(tensors[i].name, first,
+             std::vector<float>(std::min<std::uint64_t>(piece, tensors[i].elements() - first), static_cast<float>(i)));
+  };
+}
+
+struct Dir {
+  TempDir dir;
+  fs::path file = dir / "model.safetensors";
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(checkpoint_writer, Dir)
+
+BOOST_AUTO_TEST_CASE(random_files_of_all_types_and_odd_sizes_come_back_to_the_byte) {
+  std::mt19937 random(7);
+  const std::pair<const char*, std::size_t> types[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2}, {"F64", 8}, {"U8", 1}, {"I64", 8}, {"BOOL", 1}};
+  const std::uint64_t dims[] = {0, 1, 2, 7, 33, 97, 1031};
+  for (int round = 0; round < 60; ++round) {
+    std::vector<TensorEntry> tensors;
+    std::vector<std::vector<std::byte>> data;
+    for (unsigned i = random() % 12; i-- > 0;) {
+      auto [type, size] = types[random() % std::size(types)];
+      std::vector<std::uint64_t> shape;
+      for (unsigned rank = random() % 3; rank-- > 0;) shape.push_back(dims[random() % std::size(dims)]);
+      tensors.push_back(declared("t\"" + std::to_string(i) + "\\é😀/", type, shape));
+      data.push_back(noise(tensors.back().elements() * size, random));
+    }
+    SafetensorsWriter w(file, tensors, {{"format", "pt"}, {"quote", "\"\\\n"}});
+    for (const auto& d : data)
+      for (std::size_t at = 0, n; at < d.size(); at += n) {
+        n = std::min<std::size_t>(d.size() - at, 1 + random() % (round % 2 ? 100 : 400'000));
+        w.write(std::span(d).subspan(at, n));
+      }
+    const std::string hash = w.finish();
+    BOOST_TEST(hash == xxh3_hex(get(file)));
+    SafetensorsFile f(file);
+    BOOST_TEST(f.metadata().at("quote") == "\"\\\n");
+    BOOST_REQUIRE(f.tensors().size() == tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      auto t = std::find_if(f.tensors().begin(), f.tensors().end(), [&](const auto& e) { return e.name == tensors[i].name; });
+      BOOST_REQUIRE((t != f.tensors().end() && t->dtype == tensors[i].dtype && t->shape == tensors[i].shape));
+      std::vector<std::byte> out(t->end - t->begin);
+      f.read(*t, 0, out);
+      BOOST_TEST((out == data[i]));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_hash_is_xxh3_128_as_other_tools_print_it) {
+  BOOST_TEST(xxh3_hex("") == "99aa06d3014798d86001c324468d497f");  // the published value for no input, seed 0
+  Xxh3 h;
+  std::string s(100'000, 'x');
+  for (std::size_t at = 0, n = 1; at < s.size(); at += n, n = n * 3 % 1000 + 1)
+    h.update(std::as_bytes(std::span(s).subspan(at, std::min(n, s.size() - at))));
+  BOOST_TEST(h.hex() == xxh3_hex(s));
+}
+
+BOOST_AUTO_TEST_CASE(data_begin_at_a_multiple_of_64) {
+  for (std::size_t n = 1; n < 70; ++n) {
+    SafetensorsWriter w(file, {declared(std::string(n, 'n'), "U8", {1})}, {});
+    w.write(std::vector<std::byte>(1));
+    w.finish();
+    BOOST_TEST(SafetensorsFile(file).tensors()[0].begin % 64 == 0u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_unfinished_file_leaves_the_old_one_and_no_trace) {
+  put(file, "old");
+  {
+    SafetensorsWriter w(file, {declared("a", "F32", {4})}, {});
+    w.write(std::vector<std::byte>(15));
+    BOOST_TEST(says(message_of([&] { w.finish(); }, Exit::kFailed), "1 bytes of the declared tensors were never written"));
+    BOOST_TEST(says(message_of([&] { w.write(std::vector<std::byte>(2)); }, Exit::kFailed), "more than the declared"));
+    BOOST_TEST(entries_in(dir.path()) == 2u);
+  }
+  BOOST_TEST(get(file) == "old");
+  BOOST_TEST(entries_in(dir.path()) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(what_could_not_be_read_again_is_not_written) {
+  for (const TensorEntry& bad : {declared("a\n", "F32", {1}), declared("a", "F31", {1}), declared(std::string(5000, 'a'), "F32", {1}),
+                                 declared("a", "F32", {1, 1, 1, 1, 1, 1, 1, 1, 1}), declared("a", "F4", {1})})
+    BOOST_TEST(says(message_of([&] { SafetensorsWriter w(file, {bad}, {}); }), "rule"));
+  BOOST_TEST(says(message_of([&] { SafetensorsWriter w(file, {declared("a", "U8", {0}), declared("a", "U8", {0})}, {}); }), "rule 6"));
+  BOOST_TEST(says(message_of([&] { SafetensorsWriter w(file, {declared("a", "F32", {1ull << 40, 1ull << 40})}, {}); }), "too large"));
+  BOOST_TEST(says(message_of([&] { SafetensorsWriter w(file, {declared("\xff", "F32", {1})}, {}); }, Exit::kFailed), "UTF-8"));
+  BOOST_TEST(entries_in(dir.path()) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_small_file_is_replaced_whole) {
+  write_file_atomically(dir / "x", "first");
+  write_file_atomically(dir / "x", "");
+  BOOST_TEST(get(dir / "x") == "");
+  write_file_atomically(dir / "x", std::string(1'000'000, 'y'));
+  BOOST_TEST(get(dir / "x").size() == 1'000'000u);
+  BOOST_TEST(entries_in(dir.path()) == 1u);
+  BOOST_TEST(says(message_of([&] { write_file_atomically(dir / "no/x", "y"); }, Exit::kFailed), "No such file"));
+}
+
+BOOST_AUTO_TEST_CASE(tensors_are_taken_in_the_declared_order_only) {
+  const std::vector<TensorInfo> two{info("a", 4), info("b", 2, 3)};
+  const std::vector<float> v(6, 1.0f);
+  const std::span<const float> all(v);
+  for (const TensorSource& bad : std::vector<TensorSource>{
+           [&](const TensorSink& s) { s("b", 0, all); }, [&](const TensorSink& s) { s("a", 1, all.first(3)); },
+           [&](const TensorSink& s) { s("a", 0, all); }, [&](const TensorSink& s) { s("a", 0, all.first(2)), s("a", 0, all.first(2)); },
+           [&](const TensorSink& s) { s("a", 0, all.first(4)), s("b", 0, all), s("c", 0, all); },
+           [&](const TensorSink& s) { s("a", 0, all.first(4)); }, [](const TensorSink&) {}})
+    BOOST_TEST(message_of([&] { write_tensors(file, two, bad); }, Exit::kFailed) != "");
+  BOOST_TEST(entries_in(dir.path()) == 0u);
+  for (std::size_t piece : {1, 3, 100}) {
+    write_tensors(file, {info("a", 4), info("none", 0), info("b", 2, 3), info("end", 0)},
+                  numbered({info("a", 4), info("none", 0), info("b", 2, 3)}, piece));
+    BOOST_TEST(SafetensorsFile(file).tensors().size() == 4u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_model_directory_appears_whole_and_keeps_what_is_not_ours) {
+  const std::vector<TensorInfo> tensors{info("model.a", 4), info("model.b", 2, 3)};
+  const fs::path model = dir / "out/model";
+  write_model_dir(model, "{\"v\":1}", tensors, numbered(tensors, 2));
+  BOOST_TEST(entries_in(model) == 2u);
+  put(model / "tokenizer.model", "mine");
+  fs::create_directory(model / "notes");
+  write_model_dir(model / "", "{\"v\":2}", tensors, numbered(tensors, 9), {{"generation_config.json", "{}"}});
+  BOOST_TEST(get(model / "config.json") == "{\"v\":2}");
+  BOOST_TEST(get(model / "tokenizer.model") == "mine");
+  BOOST_TEST(fs::is_directory(model / "notes"));
+  BOOST_TEST(get(model / "generation_config.json") == "{}");
+  BOOST_TEST(entries_in(model) == 5u);
+  BOOST_TEST(entries_in(dir / "out") == 1u);
+  WeightSource w(model);
+  w.require(tensors, false);
+  BOOST_TEST(w.files()[0].metadata().at("format") == "pt");
+
+  BOOST_TEST(message_of([&] { write_model_dir(model, "{\"v\":3}", tensors, [](const TensorSink&) {}); }, Exit::kFailed) != "");
+  BOOST_TEST(get(model / "config.json") == "{\"v\":2}");
+  BOOST_TEST(entries_in(dir / "out") == 1u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,71 @@
+// Helpers of the tests of core/data: a folder that vanishes, files in it, and messages of expected errors.
+// Knows nothing of what is tested.
+#pragma once
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/data/dataset.hpp"
+
+namespace trainhost::data {
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "trainhost-data-XXXXXX").string();
+    BOOST_REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ec;
+    std::filesystem::remove_all(path_, ec);
+  }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+  std::filesystem::path text(const std::string& name, const std::string& content) const {
+    std::ofstream(path_ / name, std::ios::binary) << content;
+    return path_ / name;
+  }
+  /// Raw ids, little-endian.
+  template <class Id>
+  std::filesystem::path ids(const std::string& name, const std::vector<Id>& values) const {
+    return text(name, std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Id)));
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string contents(const std::filesystem::path& p) {
+  std::ifstream in(p, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline std::vector<std::int32_t> all_ids(const Tokens& t) {
+  std::vector<std::int32_t> ids(t.size());
+  t.read(0, ids);
+  return ids;
+}
+
+/// Runs `act`, which must fail with that code, and returns message and hint.
+template <class Act>
+std::string failure(Act act, Exit code = Exit::kUsage) {
+  try {
+    act();
+  } catch (const Error& e) {
+    BOOST_TEST((e.code() == code), "exit code of: " << e.full());
+    return std::string(e.what()) + " (" + e.hint() + ")";
+  }
+  BOOST_ERROR("no error");
+  return "";
+}
+
+inline void check_says(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) BOOST_TEST(message.find(part) != std::string::npos, "'" << part << "' in: " << message);
+}
+
+}  // namespace trainhost::data

@@ -1,0 +1,108 @@
+// The order of samples: a permutation of every epoch for any size, fresh each time, and the same from any position.
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/data/dataset.hpp"
+#include "tests/core/data/data_files.hpp"
+
+using namespace trainhost;
+using namespace trainhost::data;
+
+namespace {
+
+std::vector<std::uint64_t> epoch(const Order& o, std::uint64_t e) {
+  std::vector<std::uint64_t> samples;
+  for (std::uint64_t i = 0; i < o.samples(); ++i) samples.push_back(o.sample(e * o.samples() + i));
+  return samples;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(data_order)
+
+BOOST_AUTO_TEST_CASE(n_tokens_have_floor_of_n_minus_one_over_s_samples) {
+  for (std::uint64_t n : {3u, 4u, 5u, 6u, 7u, 8u, 100u})
+    for (std::uint32_t s : {1u, 2u}) BOOST_TEST(Order(n, s, false, 0).samples() == (n - 1) / s);
+}
+
+BOOST_AUTO_TEST_CASE(a_text_shorter_than_one_sample_is_refused_with_both_numbers) {
+  for (std::uint64_t tokens : {0u, 1u, 255u, 256u})
+    check_says(failure([&] { Order(tokens, 256, true, 1); }), {std::to_string(tokens) + " tokens", "seq_len = 256", "needs 257"});
+  BOOST_TEST(Order(257, 256, true, 1).samples() == 1u);
+  check_says(failure([] { Order(10, 0, true, 1); }), {"data.seq_len is 0"});
+}
+
+BOOST_AUTO_TEST_CASE(sequential_order_counts_and_wraps) {
+  const Order o(16, 3, false, 9);
+  for (std::uint64_t p = 0; p < 23; ++p) BOOST_TEST(o.sample(p) == p % 5);
+}
+
+BOOST_AUTO_TEST_CASE(every_shuffled_epoch_is_a_permutation) {
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t n = 1; n <= 140; ++n) sizes.push_back(n);
+  for (std::uint64_t n : {255u, 256u, 257u, 1000u, 1023u, 1024u, 1025u, 4095u, 4096u, 4097u, 10007u, 65536u, 65537u}) sizes.push_back(n);
+  for (std::uint64_t n : sizes)
+    for (std::uint64_t seed : {0u, 1u, 1337u}) {
+      const Order o(n * 2 + 1, 2, true, seed);
+      for (std::uint64_t e : {0u, 1u, 5u}) {
+        std::vector<bool> seen(n);
+        for (std::uint64_t s : epoch(o, e)) {
+          BOOST_REQUIRE(s < n);
+          BOOST_REQUIRE(!seen[s]);
+          seen[s] = true;
+        }
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(very_large_texts_stay_in_range_without_repeats) {
+  for (std::uint64_t n : {(1ull << 26), (1ull << 40) + 1, (1ull << 62) - 1}) {
+    const Order o(n + 1, 1, true, 3);
+    std::set<std::uint64_t> seen;
+    for (std::uint64_t p = 0; p < 20'000; ++p) {
+      BOOST_REQUIRE(o.sample(p) < n);
+      seen.insert(o.sample(p));
+    }
+    BOOST_TEST(seen.size() == 20'000u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(epochs_and_seeds_shuffle_differently_and_the_same_one_alike) {
+  const Order a(1001, 1, true, 1), again(1001, 1, true, 1), b(1001, 1, true, 2);
+  BOOST_TEST(epoch(a, 0) == epoch(again, 0));
+  BOOST_TEST(epoch(a, 0) != epoch(a, 1));
+  BOOST_TEST(epoch(a, 0) != epoch(b, 0));
+  BOOST_TEST(epoch(a, 1) != epoch(b, 0));
+}
+
+// The place of a sample within an epoch, and which sample follows which, look random: chi-square over 6 samples and
+// 30,000 epochs, each limit exceeded once in 10,000.
+BOOST_AUTO_TEST_CASE(samples_stand_anywhere_equally_often) {
+  const Order o(7, 1, true, 77);
+  constexpr int kEpochs = 30'000;
+  std::vector<int> place(36), follows(36);
+  for (std::uint64_t e = 0; e < kEpochs; ++e)
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      const std::uint64_t s = o.sample(e * 6 + i);
+      ++place[i * 6 + s];
+      if (i + 1 < 6) ++follows[s * 6 + o.sample(e * 6 + i + 1)];
+    }
+  double places = 0, pairs = 0;
+  for (int c : place) places += std::pow(c - kEpochs / 6.0, 2) / (kEpochs / 6.0);
+  for (int i = 0; i < 36; ++i)
+    if (i % 7 != 0) pairs += std::pow(follows[i] - kEpochs / 6.0, 2) / (kEpochs / 6.0);
+  BOOST_TEST(places < 61);  // 25 degrees of freedom
+  BOOST_TEST(pairs < 67);   // 30 pairs
+}
+
+BOOST_AUTO_TEST_CASE(the_shuffled_order_is_pinned) {  // a resumed run relies on it
+  const Order o(1001, 10, true, 1337);
+  BOOST_TEST(o.sample(0) == 0u);
+  BOOST_TEST(o.sample(99) == 0u);
+  BOOST_TEST(o.sample(100) == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,282 @@
+// Opening data for a run: texts by bytes, raw and llm.c token files, several files, validation parts, and what is refused.
+// Stories and order have tests of their own; SentencePiece is in tokenizer_test.cpp.
+#include <sys/stat.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+#include <random>
+
+#include "core/data/dataset.hpp"
+#include "core/data/files.hpp"
+#include "core/data/stories.hpp"
+#include "core/data/token_files.hpp"
+#include "tests/core/data/data_files.hpp"
+
+using namespace trainhost;
+using namespace trainhost::data;
+
+namespace {
+
+OpenOptions options(std::vector<std::filesystem::path> train, std::uint64_t vocab = 256, std::uint32_t seq_len = 4) {
+  OpenOptions o;
+  o.train = std::move(train);
+  o.vocab = vocab;
+  o.seq_len = seq_len;
+  return o;
+}
+
+std::string open_failure(const OpenOptions& o) {
+  return failure([&] { open_source(o); });
+}
+
+template <class Id>
+std::string llmc(std::int32_t magic, std::int32_t version, std::int32_t count, const std::vector<Id>& ids) {
+  std::vector<std::int32_t> head(256);
+  head[0] = magic, head[1] = version, head[2] = count;
+  return std::string(reinterpret_cast<const char*>(head.data()), 1024) +
+         std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(Id));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(data_source)
+
+BOOST_AUTO_TEST_CASE(a_text_is_its_bytes) {
+  const Folder f;
+  const Source s = open_source(options({f.text("a.txt", "Hello, w\xC3\xB6rld\r\n")}));
+  BOOST_TEST(s.name == "a.txt");
+  BOOST_TEST(!s.valid);
+  BOOST_TEST(!s.entropy_nats.has_value());
+  const std::vector<std::int32_t> expected{'H', 'e', 'l', 'l', 'o', ',', ' ', 'w', 0xC3, 0xB6, 'r', 'l', 'd', '\r', '\n'};
+  BOOST_TEST(all_ids(*s.train) == expected);
+  std::int32_t one[1];
+  s.train->read(7, one);
+  BOOST_TEST(one[0] == 'w');
+}
+
+BOOST_AUTO_TEST_CASE(raw_ids_are_uint16_and_uint32_by_vocabulary_or_dtype) {
+  const Folder f;
+  const auto narrow = f.ids<std::uint16_t>("n.bin", {1, 2, 65535, 4, 5, 6});
+  const auto wide = f.ids<std::uint32_t>("w.bin", {1, 70000, 3, 128255, 5, 6});
+  const std::vector<std::int32_t> as_narrow{1, 2, 65535, 4, 5, 6}, as_wide{1, 70000, 3, 128255, 5, 6};
+  BOOST_TEST(all_ids(*open_source(options({narrow}, 65536)).train) == as_narrow);
+  BOOST_TEST(all_ids(*open_source(options({wide}, 128256)).train) == as_wide);
+  OpenOptions o = options({narrow}, 128256);
+  o.dtype = "uint16";
+  BOOST_TEST(all_ids(*open_source(o).train) == as_narrow);
+  o = options({f.ids<std::uint32_t>("w2.bin", {1, 7, 3, 12, 5})}, 256);
+  o.dtype = "uint32";
+  BOOST_TEST(open_source(o).train->size() == 5u);
+  o.dtype = "unit16";
+  check_says(open_failure(o), {"data.dtype is 'unit16'", "did you mean 'uint16'"});
+}
+
+BOOST_AUTO_TEST_CASE(long_files_read_the_same_in_parts_as_at_once) {
+  const Folder f;
+  std::vector<std::uint16_t> ids(50'001);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint16_t>(i * 7919 % 50'000);
+  const Source s = open_source(options({f.ids("x.bin", ids)}, 50'000));
+  const std::vector<std::int32_t> expected(ids.begin(), ids.end());
+  BOOST_TEST(all_ids(*s.train) == expected);
+  std::vector<std::int32_t> part(9001);
+  s.train->read(40'000, part);
+  BOOST_TEST(std::equal(part.begin(), part.end(), expected.begin() + 40'000));
+}
+
+BOOST_AUTO_TEST_CASE(llmc_files_are_told_apart_by_their_magic_number) {
+  const Folder f;
+  const std::vector<std::int32_t> expected{9, 8, 7, 6, 5};
+  const auto gpt2 = f.text("gpt2.bin", llmc<std::uint16_t>(20240520, 1, 5, {9, 8, 7, 6, 5}));
+  const auto llama3 = f.text("llama3.bin", llmc<std::uint32_t>(20240801, 7, 5, {9, 8, 7, 6, 5}));
+  BOOST_TEST(all_ids(*open_source(options({gpt2}, 50'257)).train) == expected);
+  BOOST_TEST(all_ids(*open_source(options({gpt2}, 100'000)).train) == expected);  // the header outweighs the dtype rule
+  BOOST_TEST(all_ids(*open_source(options({llama3}, 10)).train) == expected);
+}
+
+BOOST_AUTO_TEST_CASE(llmc_headers_that_do_not_add_up_are_refused) {
+  const Folder f;
+  const std::vector<std::uint16_t> ids{9, 8, 7, 6, 5};
+  check_says(open_failure(options({f.text("v.bin", llmc(20240520, 2, 5, ids))})), {"v.bin", "magic number 20240520", "version is 2", "version 1 is known"});
+  check_says(open_failure(options({f.text("c.bin", llmc(20240520, 1, 6, ids))})), {"c.bin", "counts 6 tokens", "1,036 bytes", "has 1,034 bytes"});
+  check_says(open_failure(options({f.text("n.bin", llmc(20240520, 1, -5, ids))})), {"n.bin", "counts -5 tokens"});
+  check_says(open_failure(options({f.text("h.bin", llmc(20240520, 1, 5, ids).substr(0, 100))})), {"h.bin", "100 bytes", "header of 1024"});
+  OpenOptions o = options({f.text("d.bin", llmc(20240520, 1, 5, ids))});
+  o.dtype = "uint32";
+  check_says(open_failure(o), {"d.bin", "holds uint16", "data.dtype is uint32"});
+}
+
+BOOST_AUTO_TEST_CASE(an_id_outside_the_vocabulary_names_file_byte_and_id) {
+  const Folder f;
+  const auto reading = [](const OpenOptions& o) {
+    const Source s = open_source(o);
+    return failure([&] { all_ids(*s.train); });
+  };
+  check_says(reading(options({f.ids<std::uint16_t>("a.bin", {1, 2, 3, 300, 5})})), {"a.bin", "byte 6", "token id 300", "vocabulary of 256"});
+  check_says(reading(options({f.ids<std::uint16_t>("b.bin", {256, 2, 3, 4, 5})})), {"b.bin", "byte 0", "token id 256"});
+  check_says(reading(options({f.ids<std::uint32_t>("c.bin", {1, 2, 3, 4, 0xFFFFFFFF})}, 70'000)), {"c.bin", "byte 16", "token id 4294967295"});
+  check_says(reading(options({f.text("d.bin", llmc<std::uint16_t>(20240520, 1, 5, {1, 2, 3, 4, 999}))})), {"d.bin", "byte 1032", "token id 999"});
+  check_says(reading(options({f.text("e.txt", "abc~def")}, 126)), {"e.txt", "byte 3: byte 126", "vocabulary of 126", "model.vocab_size = 256"});
+}
+
+// A wrong id anywhere in any kind of file is found by the read that meets it, and by no other.
+BOOST_AUTO_TEST_CASE(wrong_ids_are_found_wherever_they_stand) {
+  const Folder f;
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    const std::size_t n = 5 + random() % 6000, bad = random() % n;
+    const bool wide = round % 2;
+    std::vector<std::uint32_t> ids(n);
+    for (auto& id : ids) id = random() % 1000;
+    ids[bad] = 1000 + random() % 60'000;
+    OpenOptions o = options({wide ? f.ids("x.bin", ids) : f.ids("x.bin", std::vector<std::uint16_t>(ids.begin(), ids.end()))}, 1000);
+    o.dtype = wide ? "uint32" : "uint16";
+    const Source s = open_source(o);
+    std::vector<std::int32_t> before(bad), after(n - bad - 1);
+    s.train->read(0, before);
+    s.train->read(bad + 1, after);
+    check_says(failure([&] { all_ids(*s.train); }), {"byte " + std::to_string(bad * (wide ? 4 : 2)) + ": token id " + std::to_string(ids[bad])});
+  }
+}
+
+BOOST_AUTO_TEST_CASE(several_files_are_one_text) {
+  const Folder f;
+  const Source s = open_source(options({f.text("a.txt", "abc"), f.ids<std::uint16_t>("b.bin", {1, 2}), f.text("c.txt", "xyz!")}));
+  const std::vector<std::int32_t> expected{'a', 'b', 'c', 1, 2, 'x', 'y', 'z', '!'};
+  BOOST_TEST(s.name == "3 files");
+  BOOST_TEST(all_ids(*s.train) == expected);
+  for (std::size_t first = 0; first < expected.size(); ++first)
+    for (std::size_t n = 0; first + n <= expected.size(); ++n) {
+      std::vector<std::int32_t> part(n);
+      s.train->read(first, part);
+      BOOST_TEST(std::equal(part.begin(), part.end(), expected.begin() + static_cast<long>(first)));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(validation_is_a_text_of_its_own_or_the_last_part) {
+  const Folder f;
+  OpenOptions o = options({f.text("a.txt", "0123456789abcdefghij")});
+  o.valid_fraction = 0.3;
+  Source s = open_source(o);
+  BOOST_TEST(s.train->size() == 14u);
+  BOOST_TEST(s.valid->size() == 6u);
+  std::vector<std::int32_t> joined = all_ids(*s.train);
+  for (std::int32_t id : all_ids(*s.valid)) joined.push_back(id);
+  BOOST_TEST(std::string(joined.begin(), joined.end()) == "0123456789abcdefghij");
+  o.valid_fraction = 0;
+  o.valid = {f.text("v.txt", "vwxyz")};
+  s = open_source(o);
+  BOOST_TEST(s.train->size() == 20u);
+  BOOST_TEST(s.valid->size() == 5u);
+  o.valid_fraction = 0.5;
+  check_says(open_failure(o), {"exclude each other"});
+}
+
+BOOST_AUTO_TEST_CASE(texts_too_short_for_a_sample_are_refused_with_numbers) {
+  const Folder f;
+  OpenOptions o = options({f.text("a.txt", "0123456789")}, 256, 10);
+  check_says(open_failure(o), {"training text 'a.txt'", "10 tokens", "seq_len = 10", "needs 11"});
+  o.seq_len = 9;
+  BOOST_TEST(open_source(o).train->size() == 10u);
+  o.seq_len = 6;
+  o.valid_fraction = 0.3;
+  check_says(open_failure(o), {"validation part of 'a.txt'", "3 tokens", "needs 7"});
+  o.valid_fraction = 0.7;
+  check_says(open_failure(o), {"training text", "3 tokens", "needs 7"});
+  for (double wrong : {-0.1, 1.0, 1.5, std::nan("")}) {
+    o.valid_fraction = wrong;
+    check_says(open_failure(o), {"data.valid_fraction is"});
+  }
+  o.valid_fraction = 0;
+  o.valid = {f.text("v.txt", "123")};
+  check_says(open_failure(o), {"validation text 'v.txt'", "3 tokens"});
+}
+
+BOOST_AUTO_TEST_CASE(files_that_cannot_be_data_are_refused_by_name) {
+  const Folder f;
+  f.text("input.txt", "some text");
+  std::filesystem::create_directory(f / "folder");
+  BOOST_REQUIRE(::mkfifo((f / "pipe").c_str(), 0600) == 0);
+  check_says(open_failure(options({f / "inptu.txt"})), {"inptu.txt", "does not exist", "did you mean 'input.txt'"});
+  check_says(open_failure(options({f / "folder"})), {"folder", "is a folder"});
+  check_says(open_failure(options({f / "pipe"})), {"pipe", "not a regular file"});
+  check_says(open_failure(options({f.text("empty.txt", "")})), {"empty.txt", "is empty"});
+  check_says(open_failure(options({f.text("empty.bin", "")})), {"empty.bin", "is empty"});
+  check_says(open_failure(options({f.text("odd.bin", "12345678901")})), {"odd.bin", "11 bytes", "whole number of uint16"});
+  check_says(open_failure(options({f.text("odd32.bin", "12345678901234")}, 70'000)), {"odd32.bin", "14 bytes", "whole number of uint32"});
+  check_says(open_failure(options({f.text("bad\nname.txt", "")})), {"bad\\x0aname.txt"});
+  OpenOptions o;
+  o.valid = {f / "input.txt"};
+  check_says(open_failure(o), {"data.valid is given without data.train"});
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_shrinks_during_the_run_is_an_error_not_a_crash) {
+  const Folder f;
+  const Source s = open_source(options({f.text("a.txt", std::string(10'000, 'x'))}));
+  std::filesystem::resize_file(f / "a.txt", 5000);
+  check_says(failure([&] { all_ids(*s.train); }, Exit::kFailed), {"a.txt", "ends at byte 5000", "had 10000 bytes"});
+}
+
+BOOST_AUTO_TEST_CASE(with_no_files_the_stories_are_told_with_their_floor) {
+  OpenOptions o;
+  o.seq_len = 128;
+  const Source s = open_source(o);
+  BOOST_TEST(s.name == "stories");
+  BOOST_TEST(s.train->size() == kTrainWindows * 128 + 1);
+  BOOST_TEST(s.valid->size() == 512u * 128 + 1);
+  const Floor floor = story_floor(o.seed, StoryStream::kValid, 512, 128);
+  BOOST_TEST(*s.entropy_nats == floor.nats);
+  BOOST_TEST(*s.entropy_error == floor.error);
+  BOOST_TEST(Order(s.train->size(), 128, true, 1).samples() == kTrainWindows);
+  BOOST_TEST(Order(s.valid->size(), 128, false, 1).samples() == 512u);
+  o.seq_len = 4096;
+  BOOST_TEST(open_source(o).valid->size() == 64u * 4096 + 1);
+}
+
+BOOST_AUTO_TEST_CASE(keys_that_cannot_apply_to_the_stories_are_refused) {
+  OpenOptions o;
+  o.valid_fraction = 0.1;
+  check_says(open_failure(o), {"data.valid_fraction", "built-in text"});
+  o = {};
+  o.tokenizer = "some.model";
+  check_says(open_failure(o), {"data.tokenizer", "some.model"});
+  o = {};
+  o.vocab = 100;
+  check_says(open_failure(o), {"vocab_size of 128 or more", "100"});
+}
+
+BOOST_AUTO_TEST_CASE(no_source_holds_tokens_in_memory_as_planned) {
+  const Folder f;
+  const std::vector<OpenOptions> all{OpenOptions{}, options({f.text("a.txt", "0123456789")}),
+                                     options({f.ids<std::uint16_t>("b.bin", {1, 2, 3, 4, 5}), f / "a.txt"})};
+  for (OpenOptions o : all)
+    for (double fraction : {0.0, 0.5}) {
+      if (!o.train.empty()) o.valid_fraction = fraction, o.seq_len = 3;
+      const Source s = open_source(o);
+      BOOST_TEST(s.train->held_bytes() + (s.valid ? s.valid->held_bytes() : 0) == planned_held_bytes(o));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_output_file_appears_whole_or_not_at_all) {
+  const Folder f;
+  const std::string old = "old", fresh = "fresh content";
+  f.text("x", old);
+  {
+    OutputFile out(f / "x");
+    out.append(std::as_bytes(std::span(fresh)));
+    BOOST_TEST(contents(f / "x") == old);
+  }
+  BOOST_TEST(contents(f / "x") == old);
+  {
+    OutputFile out(f / "x");
+    out.append(std::as_bytes(std::span(fresh)));
+    out.overwrite(0, std::as_bytes(std::span("F", 1)));
+    out.commit();
+  }
+  BOOST_TEST(contents(f / "x") == "Fresh content");
+  BOOST_TEST(std::distance(std::filesystem::directory_iterator(f / ""), {}) == 1);
+  check_says(failure([&] { OutputFile(f / "no/such/x"); }, Exit::kFailed), {"no/such/x", "cannot be created"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,327 @@
+// Tokenizers and the tools built on them: bytes, SentencePiece models trained here and real ones where they are present,
+// the cache of tokenized texts, `data info` and `data tokenize`.
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <map>
+#include <numeric>
+#if TRAINHOST_HAS_SENTENCEPIECE
+#include <sentencepiece_trainer.h>
+#endif
+
+#include "core/data/data_tools.hpp"
+#include "core/data/dataset.hpp"
+#include "core/data/stories.hpp"
+#include "core/data/token_files.hpp"
+#include "core/data/tokenizer.hpp"
+#include "tests/core/data/data_files.hpp"
+
+using namespace trainhost;
+using namespace trainhost::data;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kShared = fs::path(TRAINHOST_SOURCE_DIR) / "../shared/data";
+
+bool absent(const fs::path& p) {
+  if (fs::exists(p)) return false;
+  BOOST_TEST_MESSAGE("skipped: " << p << " is not here");
+  return true;
+}
+
+#if TRAINHOST_HAS_SENTENCEPIECE
+// A model of 400 pieces trained on stories, once for all cases. Keeps newlines and spaces as they are, so that decoding
+// gives back the text; `bpe` with byte fallback, as LLaMA's.
+const fs::path& small_model(const std::string& type) {
+  static const Folder folder;
+  static std::map<std::string, fs::path> made;
+  fs::path& model = made[type];
+  if (!model.empty()) return model;
+  const fs::path text = folder.text("train.txt", story_text(1, StoryStream::kTrain, 0, 60'000));
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      "--input=" + text.string() + " --model_prefix=" + (folder / type).string() + " --model_type=" + type +
+      " --vocab_size=500 --byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false"
+      " --hard_vocab_limit=false --minloglevel=2 --num_threads=1");
+  BOOST_REQUIRE_MESSAGE(status.ok(), status.ToString());
+  return model = folder / (type + ".model");
+}
+#endif
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(data_tokenizer)
+
+BOOST_AUTO_TEST_CASE(bytes_are_their_own_ids) {
+  const auto t = make_tokenizer("bytes");
+  BOOST_TEST(t->vocab() == 256u);
+  BOOST_TEST(t->name() == "bytes");
+  std::string all(256, '\0');
+  std::iota(all.begin(), all.end(), '\0');
+  const auto ids = t->encode(all);
+  BOOST_TEST(ids.back() == 255);
+  BOOST_TEST(t->decode(ids) == all);
+  const std::vector<std::int32_t> wrong{65, 256};
+  check_says(failure([&] { t->decode(wrong); }), {"token id 256"});
+}
+
+BOOST_AUTO_TEST_CASE(unknown_tokenizers_are_refused_with_what_is_known) {
+  check_says(failure([] { make_tokenizer("byte"); }), {"'byte'", "did you mean 'bytes'"});
+  check_says(failure([] { make_tokenizer("gpt2"); }), {"'gpt2'", "bytes, or the path of a SentencePiece .model"});
+  check_says(failure([] { make_tokenizer(""); }), {"data.tokenizer is empty"});
+}
+
+BOOST_AUTO_TEST_CASE(pieces_of_a_long_text_end_at_newlines_and_characters) {
+  const Folder f;
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i) + (i % 3 ? "\n" : " \xE2\x82\xAC\xE2\x82\xAC ");
+  const InputFile file(f.text("t.txt", text));
+  const auto bytes = make_tokenizer("bytes");
+  for (std::size_t piece : {5u, 7u, 64u, 1000u, 100'000u}) {
+    std::vector<std::int32_t> joined;
+    encode_file(file, *bytes, [&](std::span<const std::int32_t> ids) {
+      BOOST_TEST(!ids.empty());
+      BOOST_TEST((ids.front() & 0xC0) != 0x80);  // never inside a character
+      joined.insert(joined.end(), ids.begin(), ids.end());
+    }, piece);
+    BOOST_TEST(bytes->decode(joined) == text);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_text_by_bytes_becomes_a_raw_file_that_reads_back) {
+  const Folder f;
+  const auto a = f.text("a.txt", "hello "), b = f.text("b.txt", "world\n");
+  const Tokenized t = tokenize_to_bin({a, b}, "bytes", f / "out.bin");
+  BOOST_TEST(t.tokens == 12u);
+  BOOST_TEST(t.text_bytes == 12u);
+  BOOST_TEST(t.file_bytes == fs::file_size(f / "out.bin"));
+  BOOST_TEST(t.dtype == "uint16");
+  OpenOptions o;
+  o.train = {f / "out.bin"};
+  o.seq_len = 3;
+  const auto ids = all_ids(*open_source(o).train);
+  BOOST_TEST(std::string(ids.begin(), ids.end()) == "hello world\n");
+  BOOST_TEST(tokenize_to_bin({a}, "bytes", f / "wide.bin", "uint32").file_bytes == 24u);
+}
+
+BOOST_AUTO_TEST_CASE(tokenizing_refuses_what_would_surprise) {
+  const Folder f;
+  const auto a = f.text("a.txt", "hello");
+  check_says(failure([&] { tokenize_to_bin({a}, "bytes", f / "out.txt"); }), {"out.txt", "must end in .bin"});
+  check_says(failure([&] { tokenize_to_bin({f.text("x.bin", "ab")}, "bytes", f / "out.bin"); }), {"x.bin", "holds token ids already"});
+  check_says(failure([&] { tokenize_to_bin({f.text("e.txt", "")}, "bytes", f / "out.bin"); }), {"e.txt", "is empty"});
+  check_says(failure([&] { tokenize_to_bin({}, "bytes", f / "out.bin"); }), {"no text"});
+  check_says(failure([&] { tokenize_to_bin({a}, "bytes", f / "out.bin", "int8"); }), {"'int8'", "uint16 or uint32"});
+  BOOST_TEST(!fs::exists(f / "out.bin"));
+}
+
+BOOST_AUTO_TEST_CASE(info_counts_what_is_in_a_file) {
+  const Folder f;
+  InfoOptions o;
+  o.files = {f.text("a.txt", "aabbbc\n"), f.ids<std::uint16_t>("b.bin", {5, 5, 5, 900})};
+  o.vocab = 256;
+  o.top = 2;
+  const std::vector<FileInfo> all = info(o);
+  BOOST_REQUIRE(all.size() == 2u);
+  const FileInfo &a = all[0], &b = all[1];
+  BOOST_TEST(a.form == "text by bytes");
+  BOOST_TEST(a.bytes == 7u);
+  BOOST_TEST(a.bytes_per_token == 1.0);
+  BOOST_TEST(a.scan.tokens == 7u);
+  BOOST_TEST(a.scan.distinct == 4u);
+  BOOST_TEST(a.scan.min_id == '\n');
+  BOOST_TEST(a.scan.max_id == 'c');
+  BOOST_REQUIRE(a.scan.top.size() == 2u);
+  BOOST_TEST(a.scan.top[0].id == 'b');
+  BOOST_TEST(a.scan.top[0].count == 3u);
+  BOOST_TEST(a.scan.top[1].id == 'a');
+  const double nats = -(3 / 7. * std::log(3 / 7.) + 2 / 7. * std::log(2 / 7.) + 2 / 7. * std::log(1 / 7.));
+  BOOST_TEST(a.scan.entropy_nats == nats, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(!a.first_outside_byte.has_value());
+  BOOST_TEST(b.form == "raw uint16");
+  BOOST_TEST(b.bytes_per_token == 2.0);
+  BOOST_TEST(b.scan.max_id == 900);
+  BOOST_TEST(b.scan.outside == 1u);
+  BOOST_TEST(*b.first_outside_byte == 6u);
+}
+
+BOOST_AUTO_TEST_CASE(ids_beyond_any_table_are_counted_too) {
+  const Folder f;
+  InfoOptions o;
+  o.files = {f.ids<std::uint32_t>("a.bin", {2'000'000'000, 1, 2'000'000'000, 300'000})};
+  o.dtype = "uint32";
+  const Scan s = info(o).front().scan;
+  BOOST_TEST(s.distinct == 3u);
+  BOOST_TEST(s.max_id == 2'000'000'000);
+  BOOST_TEST(s.top.front().id == 2'000'000'000);
+  BOOST_TEST(s.outside == 0u);
+}
+
+#if TRAINHOST_HAS_SENTENCEPIECE
+
+BOOST_AUTO_TEST_CASE(a_model_trained_here_gives_the_text_back) {
+  for (const std::string type : {"bpe", "unigram"}) {
+    const auto t = make_tokenizer(small_model(type).string());
+    BOOST_TEST(t->name() == "SentencePiece " + type);
+    BOOST_TEST(t->vocab() > 300u);
+    BOOST_TEST(t->vocab() <= 500u);
+    for (const std::string& text : {std::string("Mia lives in the old mill."), std::string("two\n\nlines  and spaces "),
+                                   std::string("unseen \xE6\x97\xA5\xE6\x9C\xAC"), story_text(9, StoryStream::kValid, 3, 400)}) {
+      const auto ids = t->encode(text);
+      BOOST_TEST(t->decode(ids) == text);
+      for (std::int32_t id : ids) BOOST_REQUIRE((id >= 0 && static_cast<std::uint64_t>(id) < t->vocab()));
+    }
+    BOOST_TEST(t->encode("").empty());
+    BOOST_TEST(t->encode("Mia lives in the old mill.").size() < 20u);
+    const std::vector<std::int32_t> wrong{3, static_cast<std::int32_t>(t->vocab())};
+    check_says(failure([&] { t->decode(wrong); }), {"token id " + std::to_string(wrong[1]), type + ".model"});
+  }
+}
+
+BOOST_AUTO_TEST_CASE(files_that_are_no_models_are_refused_by_name) {
+  const Folder f;
+  check_says(failure([&] { make_tokenizer((f / "none.model").string()); }), {"none.model", "does not exist"});
+  check_says(failure([&] { make_tokenizer(f.text("empty.model", "").string()); }), {"empty.model", "empty"});
+  check_says(failure([&] { make_tokenizer(f.text("text.model", "this is no model, but a text\n").string()); }), {"text.model", "not a SentencePiece model"});
+  check_says(failure([&] { make_tokenizer(f.text("zero.model", std::string(5000, '\0')).string()); }), {"zero.model", "not a SentencePiece model"});
+}
+
+// Cut anywhere or with bytes changed, a model is refused or still works; the process lives on either way.
+BOOST_AUTO_TEST_CASE(damaged_models_never_crash) {
+  const Folder f;
+  const std::string good = contents(small_model("bpe"));
+  int refused = 0;
+  const auto attempt = [&](const std::string& model) {
+    const fs::path p = f.text("damaged.model", model);
+    try {
+      const auto t = make_tokenizer(p.string());
+      t->decode(t->encode("Mia lives in the old mill."));
+    } catch (const Error& e) {
+      ++refused;
+      BOOST_TEST(std::string(e.what()).find("damaged.model") != std::string::npos);
+    }
+  };
+  for (std::size_t i = 0; i < 60; ++i) attempt(good.substr(0, good.size() * i / 60));
+  BOOST_TEST(refused >= 55);
+  std::uint64_t random = 1;
+  for (int i = 0; i < 200; ++i) {
+    std::string model = good;
+    for (int k = 0; k < 1 + i % 4; ++k) {
+      random = random * 6364136223846793005ULL + 1442695040888963407ULL;
+      model[(random >> 33) % model.size()] = static_cast<char>(random >> 20);
+    }
+    attempt(model);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_tokenized_text_is_cached_by_the_content_of_text_and_model) {
+  const Folder f;
+  const std::string text = story_text(2, StoryStream::kTrain, 1, 5000);
+  OpenOptions o;
+  o.train = {f.text("a.txt", text)};
+  o.tokenizer = small_model("bpe").string();
+  o.vocab = 500;
+  o.seq_len = 16;
+  o.cache_dir = f / "cache/deep";
+  const auto t = make_tokenizer(o.tokenizer);
+  const auto expected = t->encode(text);
+  const auto cached = [&] { return std::distance(fs::directory_iterator(o.cache_dir), {}); };
+  Source s = open_source(o);
+  BOOST_TEST(all_ids(*s.train) == expected);
+  BOOST_TEST(s.train->held_bytes() == planned_held_bytes(o));
+  BOOST_TEST(cached() == 1);
+  const fs::path kept = fs::directory_iterator(o.cache_dir)->path();
+  const auto first_time = fs::last_write_time(kept);
+  o.train = {f.text("same.txt", text)};  // another name, the same content
+  BOOST_TEST(all_ids(*open_source(o).train) == expected);
+  BOOST_TEST(cached() == 1);
+  BOOST_TEST((fs::last_write_time(kept) == first_time));
+  o.train = {f.text("a.txt", text + "!")};
+  BOOST_TEST(open_source(o).train->size() > expected.size());
+  BOOST_TEST(cached() == 2);
+  o.tokenizer = small_model("unigram").string();
+  open_source(o);
+  BOOST_TEST(cached() == 3);
+  o.tokenizer = small_model("bpe").string();
+  o.train = {f / "same.txt"};
+  fs::resize_file(kept, fs::file_size(kept) - 2);  // damaged: written anew
+  BOOST_TEST(all_ids(*open_source(o).train) == expected);
+  BOOST_TEST(cached() == 3);
+}
+
+BOOST_AUTO_TEST_CASE(a_model_larger_than_the_vocabulary_is_refused_before_any_text_is_read) {
+  const Folder f;
+  OpenOptions o;
+  o.train = {f.text("a.txt", "Mia lives in the old mill.")};
+  o.tokenizer = small_model("bpe").string();
+  o.cache_dir = f / "cache";
+  check_says(failure([&] { open_source(o); }), {"bpe.model", "pieces, but model.vocab_size is 256", "set model.vocab_size"});
+  o.vocab = 1000;
+  o.cache_dir.clear();
+  check_says(failure([&] { open_source(o); }), {"no folder"});
+  BOOST_TEST(!fs::exists(f / "cache"));
+}
+
+BOOST_AUTO_TEST_CASE(a_text_that_is_not_utf8_is_refused_by_place) {
+  const Folder f;
+  OpenOptions o;
+  o.train = {f.text("latin1.txt", "caf\xE9 au lait, a text in another encoding")};
+  o.tokenizer = small_model("bpe").string();
+  o.vocab = 500;
+  o.seq_len = 4;
+  o.cache_dir = f / "cache";
+  check_says(failure([&] { open_source(o); }), {"latin1.txt", "not UTF-8 between bytes 0 and", "bytes"});
+}
+
+BOOST_AUTO_TEST_CASE(tools_work_through_a_model) {
+  const Folder f;
+  const std::string text = story_text(2, StoryStream::kTrain, 1, 20'000);
+  const auto a = f.text("a.txt", text);
+  const Tokenized t = tokenize_to_bin({a}, small_model("bpe").string(), f / "a.bin");
+  InfoOptions o;
+  o.files = {a};
+  o.tokenizer = small_model("bpe").string();
+  const FileInfo from_text = info(o).front();
+  BOOST_TEST(from_text.form == "text by SentencePiece bpe");
+  BOOST_TEST(from_text.scan.tokens == t.tokens);
+  BOOST_TEST(from_text.bytes_per_token > 2.0);
+  o.files = {f / "a.bin"};
+  BOOST_TEST(info(o).front().scan.entropy_nats == from_text.scan.entropy_nats);
+}
+
+BOOST_AUTO_TEST_CASE(the_real_models_load_and_give_texts_back) {
+  const fs::path mistral = kShared / "tokenizers/mistral_v1/tokenizer.model", botchan = kShared / "tokenizers/spm_botchan_1000/test_model.model";
+  const fs::path english = kShared / "corpus/tinyshakespeare.txt", japanese = kShared / "corpus/wagahai_ja.txt";
+  if (absent(mistral) || absent(botchan) || absent(english) || absent(japanese)) return;
+  const auto bpe = make_tokenizer(mistral.string()), unigram = make_tokenizer(botchan.string());
+  BOOST_TEST(bpe->vocab() == 32'000u);
+  BOOST_TEST(bpe->name() == "SentencePiece bpe");
+  BOOST_TEST(unigram->vocab() == 1000u);
+  BOOST_TEST(unigram->name() == "SentencePiece unigram");
+  const std::vector<std::int32_t> hello{22557, 1526};  // "Hello world" in this vocabulary
+  BOOST_TEST(bpe->encode("Hello world") == hello);
+  for (const fs::path& p : {english, japanese}) {
+    const std::string text = contents(p).substr(0, 30'000);
+    const std::string whole = text.substr(0, text.rfind('\n') + 1);
+    BOOST_TEST((bpe->decode(bpe->encode(whole)) == whole), p);
+  }
+  const Folder f;
+  OpenOptions o;
+  o.train = {english};
+  o.tokenizer = mistral.string();
+  o.vocab = 32'000;
+  o.valid_fraction = 0.1;
+  o.cache_dir = f / "cache";
+  const Source s = open_source(o);
+  BOOST_TEST_MESSAGE("tinyshakespeare: " << s.train->size() + s.valid->size() << " tokens");
+  BOOST_TEST(s.train->size() + s.valid->size() < 400'000u);
+}
+
+#elif TRAINHOST_NO_SENTENCEPIECE
+
+BOOST_AUTO_TEST_CASE(without_the_library_a_model_is_refused_with_the_remedy) {
+  check_says(failure([] { make_tokenizer("x.model"); }), {"x.model", "built without", "libsentencepiece-dev"});
+}
+
+#endif
+
+BOOST_AUTO_TEST_SUITE_END()

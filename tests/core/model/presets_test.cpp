@@ -1,0 +1,70 @@
+// core/model/presets: every built-in model has exactly the parameters that its publisher's checkpoint has.
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <map>
+
+#include "core/model/presets.hpp"
+#include "core/model/tensors.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+/// Totals as published: distinct weights, a tied head counted once. Ours at the end, worked out by hand.
+const std::map<std::string, std::uint64_t> kTotals{
+    {"llama-7b", 6738415616},      {"llama-13b", 13015864320},   {"llama-2-7b", 6738415616},
+    {"llama-2-13b", 13015864320},  {"llama-2-70b", 68976648192}, {"llama-3-8b", 8030261248},
+    {"llama-3-70b", 70553706496},  {"llama-3.1-8b", 8030261248}, {"llama-3.1-70b", 70553706496},
+    {"llama-3.1-405b", 405853388800}, {"llama-3.2-3b", 3212749824}, {"mistral-7b-v0.1", 7241732096},
+    {"qwen2.5-0.5b", 494032768},   {"qwen2.5-3b", 3085938688},   {"qwen2.5-7b", 7615616512},
+    {"qwen3-0.6b", 596049920},     {"qwen3-1.7b", 1720574976},   {"smollm-360m", 361821120},
+    {"smollm2-360m", 361821120},   {"tinyllama-1.1b", 1100048384}, {"yi-1.5-6b", 6061035520},
+    {"builtin", 256 * 96 + 4 * (2 * 96 + 4 * 96 * 96 + 3 * 96 * 256) + 96},
+    {"byte-tiny", 256 * 256 + 4 * (2 * 256 + 4 * 256 * 256 + 3 * 256 * 704) + 256},
+    {"stories15m", 32000 * 288 + 6 * (2 * 288 + 4 * 288 * 288 + 3 * 288 * 768) + 288},
+    {"llama-42m", 32000 * 512 + 8 * (2 * 512 + 4 * 512 * 512 + 3 * 512 * 1376) + 512},
+    {"llama-110m", 32000 * 768 + 12 * (2 * 768 + 4 * 768 * 768 + 3 * 768 * 2048) + 768},
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(presets)
+
+BOOST_AUTO_TEST_CASE(every_preset_has_its_published_number_of_parameters) {
+  BOOST_TEST(model_presets().size() == kTotals.size());
+  for (const ModelSpec& m : model_presets()) {
+    BOOST_REQUIRE_MESSAGE(kTotals.count(m.name), m.name << " has no published total in this test");
+    BOOST_TEST(count_parameters(m).total == kTotals.at(m.name), m.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_preset_is_a_valid_trainable_model_found_by_its_name) {
+  for (const ModelSpec& m : model_presets()) {
+    BOOST_CHECK_NO_THROW(validate(m));
+    BOOST_TEST(trainable_family(m.family), m.name);
+    BOOST_TEST(find_model_preset(m.name) == &m);
+  }
+  BOOST_TEST(find_model_preset("gpt-5") == nullptr);
+  BOOST_TEST(&builtin_model() == find_model_preset("builtin"));
+}
+
+BOOST_AUTO_TEST_CASE(names_are_sorted) {
+  const auto models = model_presets();
+  const auto devices = device_presets();
+  BOOST_TEST(std::is_sorted(models.begin(), models.end(), [](auto& a, auto& b) { return a.name < b.name; }));
+  BOOST_TEST(std::is_sorted(devices.begin(), devices.end(), [](auto& a, auto& b) { return a.name < b.name; }));
+}
+
+BOOST_AUTO_TEST_CASE(devices_have_memory_bandwidth_and_peaks_of_sane_size) {
+  BOOST_TEST(find_device_preset("h100-80gb")->memory_bytes == 80'000'000'000u);
+  BOOST_TEST(find_device_preset("h100") == nullptr);
+  for (const DevicePreset& d : device_presets()) {
+    BOOST_TEST(find_device_preset(d.name) == &d);
+    BOOST_TEST(d.memory_bytes >= 24'000'000'000u, d.name);
+    BOOST_TEST((d.memory_gbs > 500 && d.memory_gbs <= 8000), d.name);
+    BOOST_TEST((d.bf16_tflops >= 2 * d.tf32_tflops * 0.98 && d.bf16_tflops > 50), d.name);
+    BOOST_TEST(d.link_gbs > 0, d.name);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,241 @@
+// The gate: files that must never reach the dynamic linker. Nothing here runs code of a plugin.
+#include <elf.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <random>
+
+#include "core/plugin/gate.hpp"
+#include "core/plugin/refused.hpp"
+#include "zoo.hpp"
+
+using namespace zoo;
+
+namespace {
+
+std::string gate(const fs::path& p) {
+  try {
+    return "ok " + tp::pass_gate(p).manifest.id;
+  } catch (const tp::Refused& why) {
+    return why.stage() + "/" + why.code() + ": " + why.what();
+  }
+}
+
+/// The verdict on these bytes as a file.
+std::string gate_bytes(const std::string& bytes) {
+  Directory d;
+  return gate(d.write("x.so", bytes));
+}
+
+template <class T>
+void patch(std::string& bytes, std::size_t offset, T value) {
+  std::memcpy(bytes.data() + offset, &value, sizeof value);
+}
+template <class T>
+T at(const std::string& bytes, std::size_t offset) {
+  T t;
+  std::memcpy(&t, bytes.data() + offset, sizeof t);
+  return t;
+}
+
+const std::string& good() {
+  static const std::string bytes = read(animal("good"));
+  return bytes;
+}
+
+/// Calls change(program header) on each of good()'s and returns the bytes.
+template <class F>
+std::string with_segments(F change) {
+  std::string b = good();
+  auto h = at<Elf64_Ehdr>(b, 0);
+  for (int i = 0; i < h.e_phnum; ++i) {
+    auto p = at<Elf64_Phdr>(b, h.e_phoff + i * sizeof(Elf64_Phdr));
+    change(p);
+    patch(b, h.e_phoff + i * sizeof(Elf64_Phdr), p);
+  }
+  return b;
+}
+
+/// The same for section headers, change(section, name).
+template <class F>
+std::string with_sections(F change) {
+  std::string b = good();
+  auto h = at<Elf64_Ehdr>(b, 0);
+  auto names = at<Elf64_Shdr>(b, h.e_shoff + h.e_shstrndx * sizeof(Elf64_Shdr));
+  for (int i = 0; i < h.e_shnum; ++i) {
+    auto s = at<Elf64_Shdr>(b, h.e_shoff + i * sizeof(Elf64_Shdr));
+    change(s, std::string(b.c_str() + names.sh_offset + s.sh_name));
+    patch(b, h.e_shoff + i * sizeof(Elf64_Shdr), s);
+  }
+  return b;
+}
+
+std::string with_header(void (*change)(Elf64_Ehdr&)) {
+  std::string b = good();
+  auto h = at<Elf64_Ehdr>(b, 0);
+  change(h);
+  patch(b, 0, h);
+  return b;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(gate_)
+
+BOOST_AUTO_TEST_CASE(a_good_file_passes) { BOOST_TEST(gate(animal("good")) == "ok animal"); }
+
+BOOST_AUTO_TEST_CASE(files_that_are_no_library) {
+  BOOST_TEST(gate_bytes("") == "gate/empty: the file is empty");
+  BOOST_TEST(gate_bytes("x") == "gate/not_elf: not a shared library: it does not begin with the ELF magic number");
+  BOOST_TEST(gate_bytes("#!/bin/sh\necho hello\n").starts_with("gate/not_elf"));
+  BOOST_TEST(gate_bytes(std::string("\x7f" "ELF", 4)) == "gate/truncated: cut off: 4 bytes are less than an ELF header");
+  BOOST_TEST(gate("/proc/self/exe").starts_with("gate/executable"));
+}
+
+BOOST_AUTO_TEST_CASE(libraries_for_another_machine) {
+  std::string b = good();
+  b[EI_CLASS] = ELFCLASS32;
+  BOOST_TEST(gate_bytes(b) == "gate/wrong_class: a 32-bit library; this program is 64-bit");
+  b = good();
+  b[EI_DATA] = ELFDATA2MSB;
+  BOOST_TEST(gate_bytes(b) == "gate/wrong_machine: a big-endian library; this machine is little-endian");
+  b = with_header([](Elf64_Ehdr& h) { h.e_machine = EM_PPC64; });
+#if defined(__x86_64__)
+  BOOST_TEST(gate_bytes(b) == "gate/wrong_machine: built for POWER; this program runs on x86-64");
+#else
+  BOOST_TEST(gate_bytes(b).starts_with("gate/wrong_machine: built for POWER"));
+#endif
+}
+
+BOOST_AUTO_TEST_CASE(elf_files_of_another_kind) {
+  BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_type = ET_EXEC; })) ==
+             "gate/executable: a program, not a shared library");
+  BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_type = ET_REL; })) ==
+             "gate/not_shared: an object file, not a shared library");
+  BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_phnum = 0; })).starts_with("gate/not_shared"));
+  BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
+               if (p.p_type == PT_DYNAMIC) p.p_type = PT_NULL;
+             })) == "gate/not_shared: has nothing that a dynamic linker could load");
+  BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
+               if (p.p_type == PT_GNU_STACK) p.p_flags |= PF_X;
+             })) == "gate/executable_stack: asks for an executable stack");
+}
+
+BOOST_AUTO_TEST_CASE(every_proper_prefix_of_a_plugin_is_refused) {
+  Directory d;
+  fs::path p = d.write("x.so", good());
+  for (std::size_t n = good().size() - 1; n > 0; n -= std::min<std::size_t>(n, 97)) {
+    fs::resize_file(p, n);
+    std::string v = gate(p);
+    BOOST_TEST_REQUIRE(v.starts_with("gate/"), n << " bytes: " << v);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(tables_that_point_outside_the_file) {
+  BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_phoff = UINT64_MAX - 8; })) ==
+             "gate/truncated: cut off: its program headers lie outside the file");
+  BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shoff = UINT64_MAX - 8; })) ==
+             "gate/truncated: cut off: its section table lies outside the file");
+  BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shnum = 65000; })) ==
+             "gate/truncated: cut off: its section table lies outside the file");
+  BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shstrndx = 65000; })) ==
+             "gate/truncated: its section names are missing");
+  BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
+               if (p.p_type == PT_LOAD) p.p_offset = UINT64_MAX - 100;
+             })).starts_with("gate/truncated: cut off: segment 0 does not lie inside the "));
+  BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
+               if (p.p_type == PT_LOAD) p.p_memsz = 0;
+             })) == "gate/truncated: segment 0 is larger in the file than in memory");
+}
+
+BOOST_AUTO_TEST_CASE(manifests_that_are_not_there) {
+  auto change = [](auto f) {
+    return gate_bytes(with_sections([&](Elf64_Shdr& s, const std::string& name) {
+      if (name == ".trainhost") f(s);
+    }));
+  };
+  BOOST_TEST(gate(animal("manifest_absent")) == "manifest/absent: not a trainhost plugin: it has no manifest");
+  BOOST_TEST(gate(animal("manifest_empty")) == "manifest/empty: its manifest is empty");
+  BOOST_TEST(gate(animal("manifest_big")) == "manifest/too_big: its manifest has 100000 bytes; at most 65536 are allowed");
+  BOOST_TEST(gate(animal("manifest_not_toml")).starts_with("manifest/not_toml: line 1 of its manifest is not TOML: "));
+  BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_size = 0; }) == "manifest/empty: its manifest is empty");
+  BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_type = SHT_NOBITS; }) == "manifest/empty: its manifest is empty");
+  BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_offset = 1ull << 60; }) == "manifest/outside: its manifest lies outside the file");
+  BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_name = 0x7fffffff; }).starts_with("manifest/absent"));
+  std::uint32_t name_offset = 0;
+  with_sections([&](Elf64_Shdr& s, const std::string& n) { name_offset = n == ".trainhost" ? s.sh_name : name_offset; });
+  BOOST_TEST(gate_bytes(with_sections([&](Elf64_Shdr& s, const std::string& n) {
+               if (n == ".comment") s.sh_name = name_offset;
+             })) == "manifest/twice: has two .trainhost sections");
+  BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shoff = 0; })).starts_with("manifest/absent"));
+}
+
+BOOST_AUTO_TEST_CASE(flipped_bytes_end_in_a_verdict) {
+  std::mt19937 random(7);
+  Directory d;
+  fs::path p = d / "x.so";
+  auto h = at<Elf64_Ehdr>(good(), 0);
+  for (int i = 0; i < 3000; ++i) {
+    std::string b = good();
+    for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) {
+      bool tables = random() % 2;  // half of the flips hit the headers and the section table
+      std::size_t n = h.e_shnum * sizeof(Elf64_Shdr);
+      std::size_t where = tables ? h.e_shoff + random() % n : random() % 1024;
+      b[where % b.size()] = static_cast<char>(random());
+    }
+    d.write("x.so", b);
+    BOOST_TEST_REQUIRE(gate(p) != "");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(things_named_so_that_are_no_files) {
+  Directory d;
+  ::mkfifo((d / "fifo.so").c_str(), 0644);
+  fs::create_directory(d / "directory.so");
+  fs::create_symlink("/dev/null", d / "device.so");
+  fs::create_symlink(d / "nowhere", d / "dangling.so");
+  fs::create_symlink(d / "loop.so", d / "loop.so");
+  int s = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, (d / "socket.so").c_str(), sizeof address.sun_path - 1);
+  BOOST_REQUIRE_EQUAL(::bind(s, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ::close(s);
+  BOOST_TEST(gate(d / "fifo.so") == "gate/not_regular: a FIFO, not a file");
+  BOOST_TEST(gate(d / "directory.so") == "gate/not_regular: a directory, not a file");
+  BOOST_TEST(gate(d / "device.so") == "gate/not_regular: a device, not a file");
+  BOOST_TEST(gate(d / "socket.so") == "gate/not_regular: a socket, not a file");
+  BOOST_TEST(gate(d / "dangling.so") == "gate/not_found: leads nowhere: No such file or directory");
+  BOOST_TEST(gate(d / "loop.so") == "gate/not_found: leads nowhere: Too many levels of symbolic links");
+  Host host(d);
+  BOOST_TEST(host->candidates().size() == 6u);  // each of them is listed
+  for (const auto& c : host->candidates()) BOOST_TEST((c.status == tp::Status::kRejected));
+}
+
+BOOST_AUTO_TEST_CASE(files_that_anybody_may_write_to) {
+  Directory d;
+  fs::path p = d.copy("good");
+  ::chmod(p.c_str(), 0666);
+  BOOST_TEST(gate(p) == "gate/world_writable: anybody may write to it");
+  ::chmod(p.c_str(), 0644);
+  BOOST_TEST(gate(p) == "ok animal");
+  ::chmod(d.path().c_str(), 0777);
+  BOOST_TEST(gate(p) == "gate/world_writable_directory: anybody may write to its directory " + d.path().string());
+  ::chmod(d.path().c_str(), 01777);
+  BOOST_TEST(gate(p) == "ok animal");
+}
+
+BOOST_AUTO_TEST_CASE(files_that_we_may_not_read) {
+  Directory d;
+  fs::path p = d.copy("good");
+  ::chmod(p.c_str(), 0000);
+  bool root = ::geteuid() == 0;
+  if (root) BOOST_REQUIRE_EQUAL(::seteuid(65534), 0);  // root reads everything: be nobody for a moment
+  std::string v = gate(p);
+  if (root) BOOST_REQUIRE_EQUAL(::seteuid(0), 0);
+  BOOST_TEST(v == "gate/unreadable: cannot be read: Permission denied");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,165 @@
+// Loading: every animal that reaches the dynamic linker, with the stage, code and sentence that a user sees.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <fstream>
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+#include "core/base/error.hpp"
+#include "zoo.hpp"
+
+using namespace zoo;
+
+namespace {
+
+struct Refusal {
+  const char *animal, *verdict;
+};
+std::ostream& operator<<(std::ostream& os, const Refusal& r) { return os << r.animal; }
+
+const Refusal kRefusals[] = {
+    {"no_entry", "load/no_entry: has no function trainhost_plugin_v0"},
+    {"data_entry", "load/no_entry: trainhost_plugin_v0 is no function there"},
+    {"null_table", "abi/null: its plugin table is null"},
+    {"major_1", "abi/major: speaks version 1.1 of the plugin interface; this program speaks 0.1"},
+    {"size_0", "abi/truncated: its plugin table has struct_size 0; at least 8 is needed"},
+    {"size_3", "abi/truncated: its plugin table has struct_size 3; at least 8 is needed"},
+    {"size_small", "abi/truncated: its plugin table has struct_size 16; at least 48 is needed"},
+    {"no_get", "abi/slot: its plugin table has no get(), which is mandatory"},
+    {"id_null", "abi/id: calls itself '' and its manifest says 'animal'"},
+    {"id_other", "abi/id: calls itself 'other' and its manifest says 'animal'"},
+    {"version_other", "abi/version: says version '9' and its manifest says '1'"},
+    {"no_interface", "abi/no_interface: does not offer trainhost.estimator/0"},
+    {"claims_to_train", "abi/no_interface: does not offer trainhost.trainer/0"},
+    {"no_estimate", "abi/slot: its trainhost.estimator/0 table has no estimate(), which is mandatory"},
+    {"estimator_size_8",
+     "abi/truncated: its trainhost.estimator/0 table has struct_size 8; at least 24 is needed"},
+    {"start_fails", "start/unavailable: the moon is in the wrong phase"},
+    {"start_fails_silently", "start/io: its start() failed without a message, code -10"},
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(load)
+
+BOOST_DATA_TEST_CASE(a_broken_plugin_is_refused_with_its_stage_code_and_sentence,
+                     boost::unit_test::data::make(kRefusals), refusal) {
+  Directory d;
+  d.copy(refusal.animal);
+  Host host(d);
+  BOOST_TEST(verdict(*host.registry) == "ok");  // nothing has been loaded yet
+  host->probe_all();
+  BOOST_TEST(verdict(*host.registry) == refusal.verdict);
+  BOOST_TEST(host->ids("estimator").empty());
+  host->probe_all();  // a second look changes nothing
+  BOOST_TEST(verdict(*host.registry) == refusal.verdict);
+}
+
+BOOST_AUTO_TEST_CASE(the_linkers_own_words_reach_the_user) {
+  for (const char* name : {"undefined_symbol", "missing_library"}) {
+    Directory d;
+    d.copy(name);
+    Host host(d);
+    host->probe_all();
+    std::string v = verdict(*host.registry);
+    BOOST_TEST(v.starts_with("load/dlopen: cannot be loaded: "));
+    std::string part = std::string(name) == "undefined_symbol" ? "undefined symbol: nobody_defines_this"
+                                                               : "libzoo_lender.so: cannot open shared object file";
+    BOOST_TEST(v.find(part) != std::string::npos, v);
+    BOOST_TEST(host->candidates()[0].hint != "");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_entry_that_belongs_to_a_dependency_does_not_count) {
+  Directory d;
+  d.copy("borrowed_entry");
+  Host host(d);
+  host->probe_all();
+  BOOST_TEST(verdict(*host.registry).starts_with("load/no_entry: trainhost_plugin_v0 belongs to a library that it depends on"));
+}
+
+BOOST_AUTO_TEST_CASE(other_minors_and_larger_structs_load) {
+  for (const char* name : {"good", "minor_99", "minor_0", "size_huge"}) {
+    Directory d;
+    d.copy(name);
+    Host host(d);
+    host->probe_all();
+    BOOST_TEST(verdict(*host.registry) == "ok");
+    auto& e = host->estimator("animal");
+    BOOST_TEST(e.match(small_model(), {}) == 7);
+    BOOST_TEST(e.estimate(small_model(), {}, nullptr).total_bytes() == 11u * 8 * 4);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_refused_plugin_that_is_asked_for_is_an_error_with_the_reason) {
+  Directory d;
+  d.copy("major_1");
+  Host host(d);
+  for (int i = 0; i < 2; ++i) {
+    BOOST_CHECK_EXCEPTION(host->estimator("animal"), tp::PluginError, [&](const tp::PluginError& e) {
+      BOOST_TEST(e.status() == "rejected");
+      BOOST_TEST((e.code() == trainhost::Exit::kFailed));
+      BOOST_TEST(std::string(e.what()) ==
+                 "the plugin " + (d / "major_1.so").string() +
+                     " cannot be used: speaks version 1.1 of the plugin interface; this program speaks 0.1 (abi/major)");
+      BOOST_TEST(e.hint() == "build it against this program's SDK");
+      return true;
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_file_replaced_after_the_scan_is_not_loaded) {
+  Directory d;
+  fs::path p = d.copy("good");
+  Host host(d);
+  fs::remove(p);
+  d.copy("good");
+  BOOST_CHECK_THROW(host->estimator("animal"), tp::PluginError);
+  BOOST_TEST(verdict(*host.registry) == "load/changed: was replaced after its manifest was read");
+}
+
+BOOST_AUTO_TEST_CASE(start_and_stop_are_paired) {
+  Directory d;
+  d.copy("starts_and_stops");
+  Host host(d);
+  BOOST_TEST(!host.logged("started"));
+  host->estimator("animal");
+  host->estimator("animal");
+  BOOST_TEST(host.log->size() == 1u);
+  BOOST_TEST(host.log->at(0).where == "animal/start");
+  host.registry.reset();
+  BOOST_TEST(host.log->size() == 2u);
+  BOOST_TEST(host.logged("stopped"));
+}
+
+#if defined(__SSE2__)
+BOOST_AUTO_TEST_CASE(a_plugin_that_changes_the_floating_point_mode_is_undone_with_a_warning) {
+  Directory d;
+  d.copy("fast_math");
+  Host host(d);
+  unsigned before = _mm_getcsr();
+  host->estimator("animal");
+  BOOST_TEST((_mm_getcsr() & ~0x3fu) == (before & ~0x3fu));
+  BOOST_TEST(host.logged("floating-point mode"));
+}
+#endif
+
+BOOST_AUTO_TEST_CASE(every_animal_exports_the_entry_alone) {
+  // The rule that the build helper gives every plugin; what it prevents is one plugin's symbols answering another's.
+  for (const char* name : {"good", "misbehave", "toy"}) {
+    std::string command = "nm -D --defined-only " + animal(name).string() + " 2>/dev/null";
+    std::unique_ptr<FILE, int (*)(FILE*)> p(::popen(command.c_str(), "r"), &::pclose);
+    std::string out;
+    for (char buffer[256]; p && std::fgets(buffer, sizeof buffer, p.get());) out += buffer;
+    if (out.empty()) {
+      BOOST_TEST_MESSAGE("skipped: nm is not installed");
+      return;
+    }
+    BOOST_TEST(std::count(out.begin(), out.end(), '\n') == 1, out);
+    BOOST_TEST(out.find(" T trainhost_plugin_v0") != std::string::npos, out);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

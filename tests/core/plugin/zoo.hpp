@@ -1,0 +1,101 @@
+// Fixtures of the plugin tests: a temporary directory with animals of the zoo in it, and a registry over it.
+#pragma once
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/plugin/registry.hpp"
+
+namespace zoo {
+
+namespace fs = std::filesystem;
+namespace tp = trainhost::plugin;
+
+inline fs::path animal(const std::string& name) { return fs::path(ZOO_DIR) / (name + ".so"); }
+
+inline std::string read(const fs::path& p) {
+  std::ifstream in(p, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+/// A directory of its own; everything in it goes with it.
+class Directory {
+ public:
+  Directory() {
+    std::string pattern = (fs::temp_directory_path() / "trainhost-zoo-XXXXXX").string();
+    path_ = fs::canonical(::mkdtemp(pattern.data()));
+    ::chmod(path_.c_str(), 0755);
+  }
+  ~Directory() { fs::remove_all(path_); }
+  Directory(const Directory&) = delete;
+  const fs::path& path() const { return path_; }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+  fs::path copy(const std::string& name, const std::string& as = {}) const {
+    fs::path to = path_ / ((as.empty() ? name : as) + ".so");
+    fs::copy_file(animal(name), to);
+    return to;
+  }
+  fs::path write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    return path_ / name;
+  }
+
+ private:
+  fs::path path_;
+};
+
+struct LogLine {
+  int level;
+  std::string where, text;
+};
+
+/// A registry over one directory, with its log kept.
+struct Host {
+  explicit Host(const std::vector<fs::path>& directories, tp::HostOptions options = {}) {
+    options.log = [log = log](int level, const std::string& where, const std::string& text) {
+      log->push_back({level, where, text});
+    };
+    registry = std::make_unique<tp::Registry>(directories, std::move(options));
+    registry->scan();
+  }
+  explicit Host(const Directory& d, tp::HostOptions options = {}) : Host(std::vector{d.path()}, std::move(options)) {}
+  tp::Registry* operator->() { return registry.get(); }
+  bool logged(const std::string& part) const {
+    for (const LogLine& l : *log)
+      if (l.text.find(part) != std::string::npos) return true;
+    return false;
+  }
+  std::shared_ptr<std::vector<LogLine>> log = std::make_shared<std::vector<LogLine>>();
+  std::unique_ptr<tp::Registry> registry;
+};
+
+/// "stage/code: reason" of the only candidate.
+inline std::string verdict(const tp::Registry& r) {
+  if (r.candidates().size() != 1) return std::to_string(r.candidates().size()) + " candidates";
+  const tp::Candidate& c = r.candidates()[0];
+  if (c.status == tp::Status::kOk) return "ok";
+  return c.stage + "/" + c.code + ": " + c.reason;
+}
+
+inline tp::HostOptions doing(const std::string& plugin, const std::string& what) {
+  tp::HostOptions o;
+  o.plugin_options[plugin]["do"] = what;
+  return o;
+}
+
+inline trainhost::ModelSpec small_model() {
+  trainhost::ModelSpec m;
+  m.vocab = 11, m.hidden = 8, m.layers = 3, m.heads = 2, m.kv_heads = 1, m.head_dim = 4, m.intermediate = 16;
+  return m;
+}
+
+}  // namespace zoo

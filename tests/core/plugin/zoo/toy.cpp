@@ -1,0 +1,103 @@
+// A toy trainer with one tensor w[2, 3]: a step adds lr to every element, the loss is their sum. Enough to see every
+// call of the interface arrive; its option "do" makes it misbehave. ../adapt_test.cpp.
+#include <string>
+#include <trainhost/trainhost.hpp>
+
+TH_MANIFEST(R"(
+id = "toy"
+version = "1"
+kind = "trainer"
+summary = "adds the learning rate"
+options = ["do"]
+priority = -1
+)");
+
+namespace {
+
+std::string option(const th_host& h) {
+  const char* what = h.option(&h, "do");
+  return what ? what : "";
+}
+
+class Toy {
+ public:
+  static std::uint32_t probe(const th_host& h) {
+    if (option(h) == "no device") throw th::Error(TH_E_UNAVAILABLE, "no toy in the box", "look under the bed");
+    return option(h) == "zero devices" ? 0 : 1;
+  }
+  static void profile(const th_host&, const th_model&, const th_run&, th_profile& p) {
+    p.alignment = 128;
+    std::strcpy(p.trainer, "toy");
+  }
+  static void plan(const th_host&, const th_model&, const th_run&, th::Tree& t) {
+    t.exact({"w", TH_TIER_HOST, TH_MEM_WEIGHTS, 0, "2*3*4"}, sizeof w_);
+    t.peak(TH_TIER_HOST, sizeof w_, TH_PH_UPDATE);
+    t.digest(42);
+    t.claim(TH_EXACT);
+  }
+
+  Toy(const th_host& h, std::int32_t, const th_model& m, const th_run&) : host_(h), do_(option(h)) {
+    if (m.layers == 0) throw th::Error(TH_E_UNSUPPORTED, "no layers");
+    if (do_ == "oom") throw th::Error(TH_E_HOST_OOM, "no memory for w", "less", 24);
+    block_ = h.alloc(&h, 4096, 64, TH_TIER_HOST, "arena");
+  }
+  ~Toy() {
+    host_.release(&host_, block_);
+    host_.log(&host_, TH_LOG_INFO, "destroy", "destroyed");
+  }
+  void load(std::uint32_t scope, const th_tensor& t) {
+    if (scope != TH_SCOPE_WEIGHTS) throw th::Error(TH_E_ARG, "toys have no moments");
+    if (std::string(t.name) != "w" || t.dim[0] != 2 || t.dim[1] != 3) throw th::Error(TH_E_ARG, "not my tensor");
+    for (std::uint64_t i = 0; i < t.count; ++i) w_[t.first + i] = static_cast<const float*>(t.data)[i];
+  }
+  void init(std::uint64_t seed) {
+    for (float& x : w_) x = static_cast<float>(seed);
+  }
+  void step(const th_step& s, th_step_out& o) {
+    if (do_ == "nonfinite") throw th::Error(TH_E_NONFINITE, "loss is not finite");
+    if (do_ == "cancelled" && host_.cancelled(&host_)) throw th::Error(TH_E_CANCELLED, "cancelled at a micro-batch");
+    o.loss = 0;
+    for (float& x : w_) {
+      if (!(s.flags & TH_STEP_EVALUATE)) x += static_cast<float>(s.lr);
+      o.loss += x;
+    }
+    o.grad_norm = s.tokens[0] + s.targets[1];
+    o.tokens_counted = std::uint64_t{s.batch} * s.seq;
+    o.wall_ns = s.step_index;
+  }
+  void save(std::uint32_t scope, th_tensor_sink& sink) {
+    th_tensor t{};
+    t.struct_size = sizeof t;
+    t.dtype = TH_DT_F32;
+    t.rank = 2;
+    t.dim[0] = 2, t.dim[1] = 3;
+    t.name = scope == TH_SCOPE_WEIGHTS ? "w" : "w.moment";
+    t.data = w_;
+    t.count = 6;
+    if (do_ == "save rank 3") t.rank = 3;
+    if (do_ == "save outside") t.first = 1;
+    if (do_ == "save nameless") t.name = nullptr;
+    if (do_ == "save type") t.dtype = 77;
+    th_status s = sink.tensor(&sink, &t);
+    if (do_.empty()) th::check(s, "the host wants no more");  // a careless one goes on
+  }
+  void counters(th_counters& c) { c.h2d_bytes = 5, c.launches = 9; }
+  const char* info(const char* key) noexcept { return std::string(key) == "kernel_set" ? "wooden" : nullptr; }
+  double metric(const char* key) {
+    if (std::string(key) != "peak_flops") throw th::Error(TH_E_UNSUPPORTED, "toys know no such figure");
+    return 12.5;
+  }
+  void next(std::int32_t token, std::uint32_t position, float* logits) {
+    logits[0] = static_cast<float>(token), logits[1] = static_cast<float>(position);
+  }
+
+ private:
+  const th_host& host_;
+  std::string do_;
+  void* block_ = nullptr;
+  float w_[6] = {};
+};
+
+}  // namespace
+
+TH_PLUGIN("toy", "1", th::trainer<Toy>(), th::generate<Toy>())

@@ -1,0 +1,150 @@
+/* One small estimator in C that a macro turns into each animal of the zoo. Without a macro it is a good plugin.
+ * What each must do to the host: ../load_test.cpp. */
+#include <stddef.h>
+#include <string.h>
+#include <trainhost/trainhost.h>
+
+#ifndef ZOO_VERSION
+#define ZOO_VERSION "1"
+#endif
+#ifndef ZOO_KIND
+#define ZOO_KIND "estimator"
+#endif
+#ifndef ZOO_MAJOR
+#define ZOO_MAJOR TH_ABI_MAJOR
+#endif
+#ifndef ZOO_MINOR
+#define ZOO_MINOR TH_ABI_MINOR
+#endif
+#ifndef ZOO_SIZE
+#define ZOO_SIZE sizeof(th_plugin)
+#endif
+#ifndef ZOO_TABLE_ID
+#define ZOO_TABLE_ID "animal"
+#endif
+#ifndef ZOO_TABLE_VERSION
+#define ZOO_TABLE_VERSION ZOO_VERSION
+#endif
+#ifndef ZOO_GET
+#define ZOO_GET get
+#endif
+#ifndef ZOO_ESTIMATE
+#define ZOO_ESTIMATE estimate
+#endif
+#ifndef ZOO_ESTIMATOR_SIZE
+#define ZOO_ESTIMATOR_SIZE sizeof(th_estimator)
+#endif
+#ifndef ZOO_START
+#define ZOO_START 0
+#endif
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+#if defined(ZOO_NO_MANIFEST)
+#elif defined(ZOO_EMPTY_MANIFEST)
+TH_MANIFEST("");
+#elif defined(ZOO_BIG_MANIFEST)
+__attribute__((section(".trainhost"), used)) static const char big_manifest[100000] = "id = \"animal\"\n";
+#elif defined(ZOO_MANIFEST)
+TH_MANIFEST(TEXT(ZOO_MANIFEST));
+#else
+TH_MANIFEST("id = \"animal\"\nversion = \"" ZOO_VERSION "\"\nkind = \"" ZOO_KIND "\"\n"
+            "summary = \"one of the zoo\"\nfamilies = [\"llama\"]\noptions = [\"do\"]\n");
+#endif
+
+#ifdef ZOO_UNDEFINED
+int nobody_defines_this(void);
+#endif
+#ifdef ZOO_NEEDS_LENDER
+const th_plugin *zoo_lent(void);
+#endif
+
+static int32_t match(const th_model *m, const th_run *r) {
+  (void)r;
+  return m->layers == 3 ? 7 : 0;
+}
+
+static th_status estimate(const th_host *h, const th_model *m, const th_run *r, const th_profile *p, th_mem_sink *sink,
+                          th_mem_summary *summary, th_error *error) {
+  th_mem leaf = {0};
+  (void)h, (void)r, (void)p, (void)summary, (void)error;
+  leaf.struct_size = sizeof leaf;
+  leaf.id = 1;
+  leaf.tier = TH_TIER_HOST;
+  leaf.component = TH_MEM_WEIGHTS;
+  leaf.claim = TH_EXACT;
+  leaf.bytes = leaf.lo = leaf.hi = m->vocab * m->hidden * 4;
+  leaf.name = "weights";
+#ifdef ZOO_UNDEFINED
+  leaf.bytes += (uint64_t)nobody_defines_this();
+#endif
+  return sink->node(sink, &leaf);
+}
+
+static const th_estimator table = {ZOO_ESTIMATOR_SIZE, 0, match, ZOO_ESTIMATE};
+
+static const void *get(const char *id) {
+#ifdef ZOO_NO_INTERFACE
+  (void)id;
+  return NULL;
+#else
+  return strcmp(id, TH_ESTIMATOR_ID) == 0 ? &table : NULL;
+#endif
+}
+
+static const th_host *host;
+static th_status start_well(const th_host *h, th_error *error) {
+  (void)error;
+  host = h;
+  h->log(h, TH_LOG_INFO, "start", "started");
+  return TH_OK;
+}
+static void stop(void) {
+  if (host) host->log(host, TH_LOG_INFO, "stop", "stopped");
+}
+static th_status fail(const th_host *h, th_error *error) {
+  (void)h;
+  memcpy(error->message, "the moon is in the wrong phase", 31);
+  memcpy(error->hint, "wait a week", 12);
+  return TH_E_UNAVAILABLE;
+}
+static th_status fail_silently(const th_host *h, th_error *error) {
+  (void)h, (void)error;
+  return TH_E_IO;
+}
+
+/* Used, so that no variant warns about what it leaves out. */
+const void *zoo_keep(void);
+const void *zoo_keep(void) {
+  static const void *all[7];
+  all[0] = (const void *)(size_t)get, all[1] = (const void *)(size_t)estimate, all[2] = (const void *)(size_t)fail;
+  all[3] = (const void *)(size_t)fail_silently, all[4] = (const void *)(size_t)start_well;
+  all[5] = (const void *)(size_t)stop, all[6] = &table;
+  return all;
+}
+
+#ifdef ZOO_NEEDS_LENDER
+const void *zoo_call_lender(void);
+const void *zoo_call_lender(void) { return zoo_lent(); }
+static const th_plugin *(*volatile keep_the_dependency)(void) = zoo_lent;
+#endif
+TH_EXPORT const th_plugin *zoo_lent(void);
+
+#if defined(ZOO_DATA_ENTRY)
+TH_EXPORT extern const int zoo_data_entry __asm__(TH_ENTRY_NAME);
+const int zoo_data_entry = 42;
+#elif !defined(ZOO_NO_ENTRY)
+const th_plugin *TH_ENTRY(void) {
+  static const th_plugin plugin = {ZOO_SIZE, ZOO_MAJOR, ZOO_MINOR, ZOO_TABLE_ID, ZOO_TABLE_VERSION, ZOO_START, stop, ZOO_GET};
+#ifdef ZOO_NULL_TABLE
+  (void)plugin;
+  return NULL;
+#else
+  return &plugin;
+#endif
+}
+#ifndef ZOO_NEEDS_LENDER
+const th_plugin *zoo_lent(void) { return NULL; }
+#endif
+#endif

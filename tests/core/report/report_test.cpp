@@ -1,0 +1,97 @@
+// core/report: tables line up, JSON has the interface's names, durations and rates read well.
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include "core/report/plan_view.hpp"
+#include "core/report/progress.hpp"
+#include "core/report/table.hpp"
+#include "core/report/terminal.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+report::PlanView small_plan() {
+  report::PlanView v;
+  v.model.name = "tiny";
+  v.parameters.total = 12345;
+  v.budget_bytes = 3000;
+  v.budget_source = "memory.budget";
+  report::Estimate e;
+  e.report.source = "llama";
+  auto leaf = [&](Component c, std::uint64_t bytes, std::uint64_t at_peak) {
+    MemoryNode n;
+    n.id = static_cast<std::uint32_t>(e.report.nodes.size() + 1);
+    n.component = c;
+    n.bytes = n.lo = n.hi = bytes;
+    n.bytes_at_peak = at_peak;
+    n.has_at_peak = true;
+    e.report.nodes.push_back(n);
+  };
+  leaf(Component::kWeights, 1000, 1000);
+  leaf(Component::kActivations, 900, 0);
+  leaf(Component::kActivations, 2500, 2500);
+  e.report.tiers = {{Tier::kHost, 3500, kBackward}};
+  e.total_bytes = e.compute_bytes = 3500;
+  e.fits = false;
+  v.estimates.push_back(e);
+  return v;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(report_suite)
+
+BOOST_AUTO_TEST_CASE(columns_line_up_and_numbers_go_right) {
+  report::Table t("lr");
+  t.row({"a", "1"});
+  t.row({"größer", "123"});
+  BOOST_TEST(t.str("") == "a         1\ngrößer  123\n");
+}
+
+BOOST_AUTO_TEST_CASE(a_bar_is_as_long_as_its_share) {
+  BOOST_TEST(report::bar(0, 8) == "");
+  BOOST_TEST(report::bar(1, 2) == "██");
+  BOOST_TEST(report::bar(0.5, 1) == "▌");
+  BOOST_TEST(report::bar(7, 2) == "██");
+}
+
+BOOST_AUTO_TEST_CASE(plan_json_has_the_names_of_the_interface) {
+  auto j = nlohmann::json::parse(report::plan_json(small_plan(), -1));
+  BOOST_TEST(j["schema"] == "trainhost.plan/1");
+  BOOST_TEST(j["model"]["parameters"]["total"] == 12345);
+  auto& e = j["estimates"][0];
+  BOOST_TEST(e["estimator"] == "llama");
+  BOOST_TEST(e["kind"] == "exact");
+  BOOST_TEST(e["total_bytes"] == 3500);
+  BOOST_TEST(e["fits"] == false);
+  BOOST_TEST(e["tiers"][0]["tier"] == "host");
+  BOOST_TEST(e["tiers"][0]["peak_at"] == "backward");
+  std::uint64_t sum = 0;
+  for (auto& c : e["tiers"][0]["components"]) sum += c["bytes"].get<std::uint64_t>();
+  BOOST_TEST(sum == 3500u);
+}
+
+BOOST_AUTO_TEST_CASE(the_table_says_by_how_much_a_run_does_not_fit) {
+  std::string text = report::memory_table(small_plan(), {});
+  BOOST_TEST(text.find("does not fit: 500 B too much in 2.93 KiB (memory.budget)") != std::string::npos, text);
+  BOOST_TEST(text.find("peak in backward") != std::string::npos);
+  BOOST_TEST(text.find('\x1b') == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(hostile_names_are_printed_escaped) {
+  report::PlanView v = small_plan();
+  v.model.name = "a\x1b[31m";
+  BOOST_TEST(report::memory_table(v, {}).find('\x1b') == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(durations_and_rates_read_well) {
+  BOOST_TEST(report::format_duration(65) == "1:05");
+  BOOST_TEST(report::format_duration(7387) == "2:03:07");
+  BOOST_TEST(report::format_duration(273600) == "3d 4h");
+  BOOST_TEST(report::format_rate(98123) == "98.1K");
+  BOOST_TEST(report::format_rate(2.314e6) == "2.31M");
+  BOOST_TEST(report::format_rate(613) == "613");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,129 @@
+// Holds the table of core/README.md: who may include whom. Reads the sources as text; a file whose folder has no row
+// is an error too, so that a new folder must say what it may see.
+#include <boost/test/unit_test.hpp>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Folder -> what its files may include from this project, besides themselves. The longest matching prefix counts.
+const std::map<std::string, std::vector<std::string>> kTable = {
+    {"sdk/include/trainhost", {"trainhost/"}},
+    {"core/base", {}},
+    {"core/model", {"core/base/"}},
+    {"core/plan", {"core/base/", "core/model/"}},
+    {"core/bridge", {"trainhost/", "core/base/", "core/model/", "core/plan/"}},
+    {"core/config", {"core/base/", "core/model/"}},
+    {"core/data", {"core/base/", "core/model/"}},
+    {"core/checkpoint", {"core/base/", "core/model/"}},
+    {"core/plugin", {"trainhost/", "core/base/", "core/model/", "core/bridge/"}},
+    {"core/run", {"core/", "trainhost/"}},
+    {"core/verify", {"core/", "trainhost/"}},
+    {"core/report", {"core/", "trainhost/"}},
+    {"plugins/cpu", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/"}},
+    {"plugins/cuda", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/"}},
+    {"plugins/estimators", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/"}},
+    {"tools", {"core/"}},
+};
+
+// Libraries that only these folders may name; everything else in <> is the standard library's or the system's.
+const std::map<std::string, std::vector<std::string>> kLibraries = {
+    {"boost/", {"core/plugin"}},
+    {"toml++/", {"core/config", "core/plugin"}},
+    {"simdjson.h", {"core/config", "core/checkpoint", "core/run"}},
+    {"nlohmann/", {"core/config", "core/checkpoint", "core/report", "core/run", "core/data", "tools"}},
+    {"sentencepiece", {"core/data"}},
+    {"cblas", {"plugins/cpu"}},
+    {"CLI/", {"tools"}},
+    {"cuda", {"plugins/cuda"}},
+    {"fmt/", {"core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
+              "plugins"}},
+};
+
+// Headers that the pure middle must not name: files, clocks, environment, threads.
+const std::vector<std::string> kImpure = {"fstream", "filesystem", "chrono", "thread", "cstdlib", "iostream", "unistd.h", "ctime"};
+
+std::string row_of(const std::string& file) {
+  std::string best;
+  for (const auto& [folder, may] : kTable)
+    if (file.rfind(folder + "/", 0) == 0 && folder.size() > best.size()) best = folder;
+  return best;
+}
+
+bool allowed(const std::vector<std::string>& prefixes, const std::string& header) {
+  for (const std::string& p : prefixes)
+    if (header.rfind(p, 0) == 0) return true;
+  return false;
+}
+
+/// Every breach in one file's text, as sentences.
+std::vector<std::string> breaches(const std::string& file, const std::string& text) {
+  std::vector<std::string> out;
+  std::string row = row_of(file);
+  if (row.empty()) return {file + ": no row in the include table for its folder"};
+  static const std::regex include(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
+  std::string line;
+  std::istringstream in(text);
+  while (std::getline(in, line)) {
+    std::smatch m;
+    if (!std::regex_search(line, m, include)) continue;
+    std::string header = m[2];
+    if (m[1] == "\"") {
+      std::string own = row == "sdk/include/trainhost" ? "trainhost/" : row + "/";
+      bool local = header.find('/') == std::string::npos;  // beside the file
+      if (!local && header.rfind(own, 0) != 0 && !allowed(kTable.at(row), header))
+        out.push_back(file + ": " + row + " may not include \"" + header + "\"");
+    } else {
+      for (const auto& [library, folders] : kLibraries)
+        if (header.rfind(library, 0) == 0 && !allowed(folders, row) &&
+            !(row.rfind("plugins/", 0) == 0 && allowed(folders, "plugins")))
+          out.push_back(file + ": " + row + " may not include <" + header + ">");
+      if (row == "core/plan" || row == "core/model" || row == "core/base")
+        for (const std::string& h : kImpure)
+          if (header == h && !(row != "core/plan" && h == "cstdlib"))
+            out.push_back(file + ": the pure middle may not include <" + header + ">");
+    }
+  }
+  return out;
+}
+
+bool is_source(const fs::path& p) {
+  static const std::set<std::string> kEndings = {".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".inc"};
+  return kEndings.count(p.extension().string()) > 0;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(include_table)
+
+BOOST_AUTO_TEST_CASE(every_file_includes_only_what_its_folder_may) {
+  fs::path root = TRAINHOST_SOURCE_DIR;
+  std::size_t files = 0;
+  for (const char* top : {"core", "plugins", "sdk/include", "tools"})
+    for (const auto& e : fs::recursive_directory_iterator(root / top)) {
+      if (!e.is_regular_file() || !is_source(e.path())) continue;
+      std::ifstream in(e.path());
+      std::string text((std::istreambuf_iterator<char>(in)), {});
+      ++files;
+      for (const std::string& b : breaches(fs::relative(e.path(), root).string(), text)) BOOST_ERROR(b);
+    }
+  BOOST_TEST(files > 100u);
+}
+
+BOOST_AUTO_TEST_CASE(a_planted_breach_is_seen) {
+  BOOST_TEST(breaches("core/plan/x.cpp", "#include \"core/config/run_config.hpp\"\n").size() == 1u);
+  BOOST_TEST(breaches("core/plan/x.cpp", "#include <fstream>\n").size() == 1u);
+  BOOST_TEST(breaches("plugins/cpu/x.cpp", "#include \"core/plugin/ledger.hpp\"\n").size() == 1u);
+  BOOST_TEST(breaches("core/data/x.cpp", "#include <boost/dll.hpp>\n").size() == 1u);
+  BOOST_TEST(breaches("core/new/x.cpp", "").size() == 1u);
+  BOOST_TEST(breaches("core/run/x.cpp", "#include \"core/plan/program.hpp\"\n#include <vector>\n").empty());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,76 @@
+// The golden runs, float64 results from PyTorch: every loss, gradient norm and final weight, at every recompute policy
+// and with the micro-batches of a step cut differently. Through the plugin's C tables, as the host uses them.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+
+#include "tests/support/golden_run.hpp"
+#include "tests/support/plugin_session.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+
+const Plugin& cpu_plugin() {
+  static const Plugin p(TRAINHOST_BINARY_DIR "/lib/trainhost/plugins/cpu.so");
+  return p;
+}
+
+struct Case {
+  const char* name;
+  Recompute recompute;
+  std::uint32_t micro_batch;  // 0 = the run's own
+};
+std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.name << ", recompute " << name(c.recompute) << ", micro-batch " << c.micro_batch; }
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* n : {"mha", "gqa-tied", "contract"})
+    for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+      for (std::uint32_t micro : {0u, 1u, 2u, 4u}) all.push_back({n, r, micro});
+  return all;
+}
+
+BOOST_AUTO_TEST_SUITE(cpu_golden)
+
+BOOST_DATA_TEST_CASE(golden_runs_are_followed, boost::unit_test::data::make(cases()), c) {
+  GoldenRun g = read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/" + c.name);
+  const std::uint32_t sequences = g.run.micro_batch * g.run.accumulate;
+  if (c.micro_batch) {
+    if (sequences % c.micro_batch != 0 || c.micro_batch == g.run.micro_batch) return;  // no other way to cut it
+    g.run.micro_batch = c.micro_batch, g.run.accumulate = sequences / c.micro_batch;
+  }
+  g.run.recompute = c.recompute;
+  CountingHost host(2);
+  {
+    PluginSession session(cpu_plugin(), host, g.model, g.run);
+    session.load_all(g.weights);
+    session.init(0);
+    const double loss_tolerance = std::string(c.name) == "contract" ? 1e-3 : 2e-5;
+    double worst = 0;
+    for (std::uint32_t t = 0; t < g.steps; ++t) {
+      std::vector<std::int32_t> ids, targets;
+      g.samples(std::uint64_t{t} * sequences, sequences, ids, targets);
+      const th_step_out out = session.step(ids, targets, g.lr[t], t);
+      worst = std::max(worst, std::abs(out.loss - g.loss[t]));
+      BOOST_TEST(std::abs(out.loss - g.loss[t]) <= loss_tolerance, "step " << t << ": loss " << out.loss << " against " << g.loss[t]);
+      BOOST_TEST(std::abs(out.grad_norm - g.grad_norm[t]) <= 1e-3 * g.grad_norm[t], "step " << t << ": norm " << out.grad_norm << " against " << g.grad_norm[t]);
+      BOOST_TEST(out.tokens_counted == std::uint64_t{sequences} * g.run.seq_len);
+    }
+    BOOST_TEST_MESSAGE("largest loss difference " << worst);
+    for (const auto& [name, values] : session.save()) {
+      double squares = 0;
+      for (float v : values) squares += static_cast<double>(v) * v;
+      BOOST_TEST(std::abs(std::sqrt(squares) - g.final_l2.at(name)) <= 1e-3 * g.final_l2.at(name), name);
+    }
+  }
+  BOOST_TEST(host.now == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost

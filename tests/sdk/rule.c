@@ -1,0 +1,86 @@
+/* An estimator in plain C, as an outside author would write one: so many bytes a parameter (option
+ * "bytes_per_parameter", 16 unless told), by a tree of embedding, layers and head. Activations are not counted.
+ * It proves the boundary from another language: no C++ anywhere, nothing but the SDK's headers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <trainhost/trainhost.h>
+
+TH_MANIFEST("id = \"rule-of-thumb\"\n"
+            "version = \"1.0.0\"\n"
+            "kind = \"estimator\"\n"
+            "summary = \"bytes per parameter\"\n"
+            "families = [\"llama\", \"mistral\"]\n"
+            "options = [\"bytes_per_parameter\"]\n"
+            "priority = -10\n");
+
+static int32_t match(const th_model *m, const th_run *r) {
+  (void)r;
+  if (!TH_HAS(m, th_model, intermediate) || m->family == NULL) return 0;
+  return strcmp(m->family, "llama") == 0 || strcmp(m->family, "mistral") == 0 ? 10 : 0;
+}
+
+static th_status fail(th_error *e, th_status code, const char *message) {
+  if (e != NULL && TH_HAS(e, th_error, message)) {
+    e->code = code;
+    snprintf(e->message, sizeof e->message, "%s", message);
+  }
+  return code;
+}
+
+/* Parameters of one layer: q and o, k and v, gate, up and down, two norms. */
+static uint64_t layer_parameters(const th_model *m) {
+  uint64_t h = m->hidden, q = (uint64_t)m->heads * m->head_dim, kv = (uint64_t)m->kv_heads * m->head_dim;
+  return 2 * h * q + 2 * h * kv + 3 * h * m->intermediate + 2 * h;
+}
+
+static th_status send(th_mem_sink *sink, uint32_t id, uint32_t parent, const char *name, const char *formula,
+                      uint64_t bytes) {
+  th_mem n;
+  memset(&n, 0, sizeof n);
+  n.struct_size = sizeof n;
+  n.id = id;
+  n.parent = parent;
+  n.tier = TH_TIER_HOST;
+  n.component = TH_MEM_WEIGHTS;
+  n.claim = TH_APPROXIMATION;
+  n.bytes = bytes;
+  n.lo = bytes / 2;
+  n.hi = bytes * 2;
+  n.name = name;
+  n.formula = formula;
+  return sink->node(sink, &n);
+}
+
+static th_status estimate(const th_host *host, const th_model *m, const th_run *r, const th_profile *p,
+                          th_mem_sink *sink, th_mem_summary *summary, th_error *error) {
+  const char *option = host->option(host, "bytes_per_parameter");
+  uint64_t each = option != NULL ? strtoull(option, NULL, 10) : 16;
+  uint64_t table, layers;
+  th_status s;
+  (void)r, (void)p;
+  if (each == 0) return fail(error, TH_E_ARG, "bytes_per_parameter must be a positive number");
+  if (host->cancelled(host)) return fail(error, TH_E_CANCELLED, "cancelled");
+  host->log(host, TH_LOG_DEBUG, "estimate", "counting");
+  table = m->vocab * m->hidden * each;
+  layers = m->layers * layer_parameters(m) * each;
+  if ((s = send(sink, 1, 0, "state", NULL, 0)) != TH_OK) return s;
+  if ((s = send(sink, 2, 1, "embedding", "V*H*bytes", table)) != TH_OK) return s;
+  if ((s = send(sink, 3, 1, "layers", "L*(2H*A*D + 2H*K*D + 3H*I + 2H)*bytes", layers)) != TH_OK) return s;
+  if ((s = send(sink, 4, 1, "norm", "H*bytes", m->hidden * each)) != TH_OK) return s;
+  if (!(m->flags & TH_MODEL_TIED_EMBEDDINGS))
+    if ((s = send(sink, 5, 1, "head", "V*H*bytes", table)) != TH_OK) return s;
+  if (TH_HAS(sink, th_mem_sink, note) && sink->note != NULL) sink->note(sink, "Activations are not counted.");
+  if (summary != NULL && TH_HAS(summary, th_mem_summary, claim)) summary->claim = TH_APPROXIMATION;
+  return TH_OK;
+}
+
+static const void *get(const char *interface_id) {
+  static const th_estimator table = {sizeof(th_estimator), 0, match, estimate};
+  return strcmp(interface_id, TH_ESTIMATOR_ID) == 0 ? &table : NULL;
+}
+
+const th_plugin *TH_ENTRY(void) {
+  static const th_plugin plugin = {sizeof(th_plugin), TH_ABI_MAJOR, TH_ABI_MINOR, "rule-of-thumb", "1.0.0", NULL, NULL, get};
+  return &plugin;
+}

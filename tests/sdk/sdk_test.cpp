@@ -1,0 +1,149 @@
+// The SDK as an author sees it: plugins in plain C and in ten lines of C++, loaded by the real registry; and the glue's
+// promises about structs of another version.
+#include <boost/test/unit_test.hpp>
+#include <fstream>
+#include <sstream>
+
+#include "core/plugin/registry.hpp"
+#include "trainhost/trainhost.hpp"
+
+namespace tp = trainhost::plugin;
+using trainhost::Tier;
+
+namespace {
+
+trainhost::ModelSpec llama() {
+  trainhost::ModelSpec m;
+  m.vocab = 100, m.hidden = 16, m.layers = 2, m.heads = 4, m.kv_heads = 2, m.head_dim = 4, m.intermediate = 32;
+  return m;
+}
+
+// Retyped from the shapes: two tables of 100*16, per layer 2*16*16 + 2*16*8 + 3*16*32 + 2*16, and a norm of 16.
+constexpr std::uint64_t kLlamaParameters = 2 * 1600 + 2 * (512 + 256 + 1536 + 32) + 16;
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(sdk)
+
+BOOST_AUTO_TEST_CASE(an_estimator_in_plain_c_works_like_any_other) {
+  tp::Registry registry({SDK_PLUGINS}, {});
+  auto& e = registry.estimator("rule-of-thumb");
+  BOOST_TEST(e.match(llama(), {}) == 10);
+  trainhost::MemoryReport r = e.estimate(llama(), {}, nullptr);
+  BOOST_TEST(r.total_bytes() == 16 * kLlamaParameters);
+  BOOST_TEST(r.tier_bytes(Tier::kHost) == 16 * kLlamaParameters);
+  BOOST_TEST(r.nodes.size() == 5u);
+  BOOST_TEST(r.nodes[1].parent == 1u);
+  BOOST_TEST(r.nodes[1].formula == "V*H*bytes");
+  BOOST_TEST((r.claim == trainhost::Claim::kApproximation));
+  BOOST_TEST(r.notes.at(0) == "Activations are not counted.");
+  trainhost::ModelSpec other = llama();
+  other.family = "gpt2";
+  BOOST_TEST(e.match(other, {}) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_plugin_in_c_reads_its_options_and_reports_errors) {
+  tp::HostOptions options;
+  options.plugin_options["rule-of-thumb"]["bytes_per_parameter"] = "4";
+  tp::Registry four({SDK_PLUGINS}, options);
+  BOOST_TEST(four.estimator("rule-of-thumb").estimate(llama(), {}, nullptr).total_bytes() == 4 * kLlamaParameters);
+  options.plugin_options["rule-of-thumb"]["bytes_per_parameter"] = "none";
+  tp::Registry none({SDK_PLUGINS}, options);
+  BOOST_CHECK_EXCEPTION(none.estimator("rule-of-thumb").estimate(llama(), {}, nullptr), tp::PluginError,
+                        [](const tp::PluginError& e) {
+                          return std::string(e.what()) == "bytes_per_parameter must be a positive number" &&
+                                 e.status() == "argument" && e.code() == trainhost::Exit::kUsage;
+                        });
+}
+
+BOOST_AUTO_TEST_CASE(the_manifest_survives_gc_sections_and_strip) {
+  tp::Registry registry({SDK_PLUGINS}, {});  // rule-of-thumb.so is built with both
+  const tp::Candidate* c = registry.find("rule-of-thumb");
+  BOOST_REQUIRE(c);
+  BOOST_TEST((c->status == tp::Status::kOk));
+  BOOST_TEST(c->manifest.families.size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(the_ten_lines_of_the_readme_are_a_plugin) {
+  std::string source = text_of(TRAINHOST_SOURCE_DIR "/tests/sdk/ten_lines.cpp");
+  BOOST_TEST(text_of(TRAINHOST_SOURCE_DIR "/sdk/README.md").find(source) != std::string::npos);
+  tp::Registry registry({SDK_PLUGINS}, {});
+  auto& e = registry.estimator("acme-weights");
+  BOOST_TEST(e.match(llama(), {}) == 1);
+  trainhost::MemoryReport r = e.estimate(llama(), {}, nullptr);
+  BOOST_TEST(r.total_bytes() == 100u * 16 * 4);
+  BOOST_TEST((r.claim == trainhost::Claim::kExact));
+}
+
+BOOST_AUTO_TEST_CASE(a_shorter_struct_is_completed_with_zeros_and_a_longer_one_is_cut) {
+  th_run r{};
+  r.struct_size = offsetof(th_run, accumulate);
+  r.seq_len = 5;
+  r.accumulate = 7;  // past its size: not there
+  th_run full = th::in(&r);
+  BOOST_TEST(full.seq_len == 5u);
+  BOOST_TEST(full.accumulate == 0u);
+  BOOST_TEST(full.struct_size == sizeof(th_run));
+
+  struct Longer {
+    th_run known;
+    std::uint64_t tomorrow[4];
+  } longer{};
+  longer.known.struct_size = sizeof longer;
+  longer.known.seed = 9;
+  BOOST_TEST(th::in(&longer.known).seed == 9u);
+  BOOST_TEST(th::in(&longer.known).struct_size == sizeof(th_run));
+}
+
+BOOST_AUTO_TEST_CASE(results_are_written_no_further_than_the_host_has_room) {
+  th_counters mine{}, old{};
+  mine.h2d_bytes = 1, mine.launches = 2;
+  old.struct_size = offsetof(th_counters, launches);
+  th::out(&old, mine);
+  BOOST_TEST(old.h2d_bytes == 1u);
+  BOOST_TEST(old.launches == 0u);
+  BOOST_TEST(old.struct_size == offsetof(th_counters, launches));
+}
+
+BOOST_AUTO_TEST_CASE(what_a_guarded_function_throws_becomes_a_code) {
+  th_error e{};
+  e.struct_size = sizeof e;
+  BOOST_TEST(th::guard(&e, [] { throw th::Error(TH_E_IO, "disk", "a new one", 3); }) == TH_E_IO);
+  BOOST_TEST((std::string(e.message) == "disk" && std::string(e.hint) == "a new one" && e.bytes_needed == 3));
+  BOOST_TEST(th::guard(&e, [] { throw std::bad_alloc(); }) == TH_E_HOST_OOM);
+  BOOST_TEST(th::guard(&e, [] { throw 1; }) == TH_E_INTERNAL);
+  BOOST_TEST(th::guard(nullptr, [] { throw 1; }) == TH_E_INTERNAL);
+  e.struct_size = offsetof(th_error, message);
+  std::memset(e.message, 0, sizeof e.message);
+  th::fill(&e, TH_E_IO, "past the end");
+  BOOST_TEST(std::string(e.message) == "");
+}
+
+BOOST_AUTO_TEST_CASE(the_layout_is_the_one_that_plugins_were_built_with) {
+  // 64-bit, no padding: a change here breaks every built plugin and is a new major.
+  BOOST_TEST(sizeof(th_error) == 520u);
+  BOOST_TEST(sizeof(th_host) == 104u);
+  BOOST_TEST(sizeof(th_mem) == 80u);
+  BOOST_TEST(sizeof(th_mem_summary) == 80u);
+  BOOST_TEST(sizeof(th_mem_sink) == 32u);
+  BOOST_TEST(sizeof(th_model) == 144u);
+  BOOST_TEST(sizeof(th_run) == 152u);
+  BOOST_TEST(sizeof(th_profile) == 136u);
+  BOOST_TEST(sizeof(th_plugin) == 48u);
+  BOOST_TEST(sizeof(th_estimator) == 24u);
+  BOOST_TEST(sizeof(th_tensor) == 112u);
+  BOOST_TEST(sizeof(th_step) == 48u);
+  BOOST_TEST(sizeof(th_step_out) == 48u);
+  BOOST_TEST(sizeof(th_counters) == 88u);
+  BOOST_TEST(sizeof(th_trainer) == 104u);
+  BOOST_TEST(sizeof(th_generate) == 16u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,109 @@
+// Runs the built program as a user would and keeps what it said. For tests only.
+#pragma once
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace trainhost::test {
+
+struct Outcome {
+  int code = -1;             // exit code; 128 + signal when killed
+  std::string out, err;
+  double seconds = 0;
+  std::uint64_t max_rss_bytes = 0;
+};
+
+/// A directory that goes away with the test.
+class TempDir {
+ public:
+  TempDir() {
+    std::string t = (std::filesystem::temp_directory_path() / "trainhost-test-XXXXXX").string();
+    path_ = mkdtemp(t.data());
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempDir(const TempDir&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path file(const std::string& name, const std::string& content) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << content;
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct RunOptions {
+  std::filesystem::path directory;                // working directory
+  std::map<std::string, std::string> environment; // added
+  std::function<void(pid_t, const std::string& out_so_far)> watch;  // called as output arrives
+};
+
+inline std::string program() { return std::string(TRAINHOST_BINARY_DIR) + "/bin/trainhost"; }
+
+inline Outcome run_program(const std::vector<std::string>& words, const RunOptions& o = {}) {
+  int out[2], err[2];
+  if (pipe(out) || pipe(err)) return {};
+  auto begin = std::chrono::steady_clock::now();
+  std::vector<std::string> all = {program()};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> argv;
+  for (std::string& w : all) argv.push_back(w.data());
+  argv.push_back(nullptr);
+  pid_t pid = fork();
+  if (pid == 0) {
+    dup2(out[1], 1);
+    dup2(err[1], 2);
+    int null = open("/dev/null", O_RDONLY);
+    dup2(null, 0);
+    for (int fd : {out[0], out[1], err[0], err[1]}) close(fd);
+    for (const auto& [k, v] : o.environment) setenv(k.c_str(), v.c_str(), 1);
+    if (!o.directory.empty() && chdir(o.directory.c_str()) != 0) _exit(126);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(out[1]);
+  close(err[1]);
+  Outcome r;
+  pollfd fds[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
+  for (int open_ends = 2; open_ends > 0;) {
+    if (poll(fds, 2, 1000) < 0) break;
+    for (int i = 0; i < 2; ++i) {
+      if (fds[i].fd < 0 || !(fds[i].revents & (POLLIN | POLLHUP))) continue;
+      char buffer[65536];
+      ssize_t n = read(fds[i].fd, buffer, sizeof buffer);
+      if (n <= 0) {
+        close(fds[i].fd);
+        fds[i].fd = -1;
+        --open_ends;
+      } else {
+        (i == 0 ? r.out : r.err).append(buffer, static_cast<std::size_t>(n));
+        if (i == 0 && o.watch) o.watch(pid, r.out);
+      }
+    }
+  }
+  int status = 0;
+  rusage usage{};
+  wait4(pid, &status, 0, &usage);
+  r.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  r.max_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  return r;
+}
+
+}  // namespace trainhost::test

@@ -1,0 +1,151 @@
+// Mistakes at the command line, in files and in folders: each has its exit code, its place and its suggestion pinned.
+// Mistakes inside run files and configs are pinned one by one in tests/core/config.
+#include <boost/test/unit_test.hpp>
+
+#include <sys/stat.h>
+
+#include "tests/support/process.hpp"
+
+using namespace trainhost::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Mistake {
+  const char* what;
+  std::vector<std::string> words;
+  int code;
+  std::vector<std::string> says;  // all of them, in stderr
+};
+
+const fs::path kGolden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs";
+
+std::string slurp(const fs::path& p) {
+  std::ifstream in(p, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// A folder with all the broken things that the cases below name.
+void furnish(const TempDir& t) {
+  t.file("good.toml", "[data]\nseq_len = 32\n[train]\nsteps = 2\n[optimizer]\nwarmup_steps = 1\n");
+  t.file("typo.toml", "[train]\nmicro_bach = 4\n");
+  t.file("syntax.toml", "[train\nsteps = 2\n");
+  t.file("empty.txt", "");
+  t.file("short.txt", "abc");
+  t.file("odd.bin", std::string(4001, 'x'));
+  t.file("ids.bin", std::string(4000, '\x7f'));
+  t.file("config.json", slurp(kGolden / "mha/config.json"));
+  t.file("broken.json", "{\"model_type\": \"llama\",");
+  t.file("mamba.json", "{\"model_type\": \"mamba\", \"hidden_size\": 768, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
+  std::string weights = slurp(kGolden / "mha/model.safetensors");
+  t.file("truncated.safetensors", weights.substr(0, weights.size() - 100));
+  t.file("header.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + weights.substr(8));
+  t.file("text.safetensors", "these are no weights, only words");
+  t.file("other.safetensors", slurp(kGolden / "gqa-tied/model.safetensors"));
+  t.file("model.bin", "PK\x03\x04 a pickle in a zip");
+  t.file("tokenizer.model", "not a SentencePiece model");
+  t.file("plugins/words.so", "not a library");
+  t.file("plugins/cut.so", slurp(fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins/llama.so").substr(0, 3000));
+  t.file("file", "a file where a folder is wanted");
+}
+
+std::vector<std::string> train_with(std::vector<std::string> sets) {
+  std::vector<std::string> w = {"train", "good.toml", "-q"};
+  for (std::string& s : sets) w.insert(w.end(), {"--set", std::move(s)});
+  return w;
+}
+
+const std::vector<Mistake>& mistakes() {
+  static const std::vector<Mistake> all = {
+      {"misspelt command", {"tarin"}, 2, {"'tarin'", "'train'"}},
+      {"misspelt command with words after it", {"plna", "good.toml"}, 2, {"'plna'", "'plan'"}},
+      {"misspelt option", {"train", "--bakend=cpu"}, 2, {"--bakend", "--backend"}},
+      {"misspelt option of plan", {"plan", "--estimater", "all"}, 2, {"--estimater", "--estimator"}},
+      {"option without its value", {"train", "--backend"}, 2, {"--backend"}},
+      {"one word too many", {"train", "good.toml", "again"}, 2, {"'again'"}},
+      {"run file that does not exist", {"train", "god.toml"}, 2, {"god.toml", "good.toml"}},
+      {"folder as run file", {"train", "plugins"}, 2, {"plugins"}},
+      {"misspelt key in a run file", {"train", "typo.toml"}, 2, {"typo.toml:2:1", "micro_bach", "micro_batch"}},
+      {"broken syntax in a run file", {"train", "syntax.toml"}, 2, {"syntax.toml:1"}},
+      {"misspelt key in --set", train_with({"train.stepz=3"}), 2, {"train.stepz", "train.steps"}},
+      {"misspelt table in --set", train_with({"trian.steps=3"}), 2, {"trian", "train"}},
+      {"--set without a value", {"train", "--set", "train.steps"}, 2, {"KEY=VALUE", "train.steps"}},
+      {"--set with a wrong type", train_with({"train.steps=many"}), 2, {"train.steps", "many"}},
+      {"steps that are no number", {"train", "--steps", "ten"}, 2, {"train.steps", "ten"}},
+      {"negative steps", {"train", "--steps", "-3"}, 2, {"train.steps", "-3"}},
+      {"unknown backend", {"train", "good.toml", "--backend=cpuu"}, 2, {"cpuu", "'cpu'"}},
+      {"cuda without fallback", {"train", "good.toml", "--backend=cuda", "--no-fallback"}, 4, {"cuda"}},
+      {"unknown estimator", {"plan", "--estimator=lama"}, 2, {"lama", "llama"}},
+      {"unknown device", {"plan", "--device=h100-80g"}, 2, {"h100-80g", "h100"}},
+      {"budget that is no size", {"plan", "--budget=lots"}, 2, {"lots", "memory.budget"}},
+      {"budget too small", {"train", "good.toml", "--set", "memory.budget=1KiB"}, 3, {"memory.budget"}},
+      {"unknown preset", {"plan", "--model=llama-3-9b"}, 2, {"llama-3-9b", "llama-3-8b"}},
+      {"preset and run file at once", {"plan", "good.toml", "--model=llama-3-8b"}, 2, {"--model"}},
+      {"broken config.json", {"plan", "--model=broken.json"}, 2, {"broken.json"}},
+      {"family that nobody knows", {"plan", "--model=mamba.json"}, 2, {"mamba"}},
+      {"training a family that has no step program", train_with({"model.config=mamba.json"}), 2, {"mamba"}},
+      {"precision that is not there yet", train_with({"train.precision=bf16"}), 2, {"train.precision", "fp32"}},
+      {"parallel layout that is not there yet", train_with({"parallel.tensor=2"}), 2, {"parallel.tensor"}},
+      {"text that does not exist", train_with({"data.train=shorrt.txt"}), 2, {"shorrt.txt", "short.txt"}},
+      {"empty text", train_with({"data.train=empty.txt"}), 2, {"empty.txt"}},
+      {"text shorter than one sample", train_with({"data.train=short.txt"}), 2, {"short.txt", "32"}},
+      {"token file of odd length", train_with({"data.train=odd.bin"}), 2, {"odd.bin", "4,001"}},
+      {"token id outside the vocabulary", train_with({"data.train=ids.bin"}), 2, {"ids.bin", "32639"}},
+      {"tokenizer that is none", train_with({"data.train=short.txt", "data.tokenizer=tokenizer.model"}), 2, {"tokenizer.model"}},
+      {"truncated weights", train_with({"model.config=config.json", "model.weights=truncated.safetensors"}), 2, {"truncated.safetensors"}},
+      {"header length beyond the file", train_with({"model.config=config.json", "model.weights=header.safetensors"}), 2, {"header.safetensors"}},
+      {"text as weights", train_with({"model.config=config.json", "model.weights=text.safetensors"}), 2, {"text.safetensors"}},
+      {"weights of another model", train_with({"model.config=config.json", "model.weights=other.safetensors"}), 2,
+       {"other.safetensors", "lm_head.weight", "model.layers.2.input_layernorm.weight", "model.embed_tokens.weight"}},
+      {"pickled weights", train_with({"model.config=config.json", "model.weights=model.bin"}), 2, {"model.bin", "safetensors"}},
+      {"output below a file", train_with({"output.dir=file/run"}), 1, {"file"}},
+      {"resume without a checkpoint", {"train", "good.toml", "-q", "--resume"}, 2, {"--resume", "no checkpoint"}},
+      {"plugin path that does not exist", {"plugins", "list", "--plugin-path", "/nowhere/at/all"}, 2, {"/nowhere/at/all"}},
+      {"unknown plugin", {"plugins", "info", "lama"}, 2, {"lama", "llama"}},
+      {"option of a plugin that it does not have", train_with({"plugin.cpu.treads=2"}), 2, {"plugin.cpu", "treads"}},
+      {"prompt without a model", {"generate", "plugins", "--prompt", "x"}, 2, {"plugins", "config.json"}},
+      {"generate without a prompt", {"generate", "plugins"}, 2, {"--prompt"}},
+      {"temperature out of range", {"generate", "plugins", "--prompt", "x", "--temperature", "-1"}, 2, {"temperature"}},
+      {"data info of nothing", {"data", "info", "absent.txt"}, 2, {"absent.txt"}},
+      {"data tokenize into itself", {"data", "tokenize", "short.txt", "-o", "short.txt"}, 2, {"short.txt"}},
+      {"data without a verb", {"data"}, 2, {"info", "tokenize"}},
+  };
+  return all;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(bad_input)
+
+BOOST_AUTO_TEST_CASE(every_mistake_has_its_exit_code_place_and_suggestion) {
+  TempDir t;
+  furnish(t);
+  RunOptions o;
+  o.directory = t.path();
+  for (const Mistake& m : mistakes()) {
+    Outcome r = run_program(m.words, o);
+    BOOST_TEST(r.code == m.code, m.what << ": exit " << r.code << "\n" << r.err);
+    for (const std::string& part : m.says) BOOST_TEST(r.err.find(part) != std::string::npos, m.what << ": no \"" << part << "\" in\n" << r.err);
+    BOOST_TEST(r.err.find("trainhost: ") != std::string::npos, m.what << "\n" << r.err);
+    BOOST_TEST(r.err.find('\x1b') == std::string::npos, m.what);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason_and_harm_nobody) {
+  TempDir t;
+  furnish(t);
+  Outcome r = run_program({"plugins", "list", "-v", "--plugin-path", (t.path() / "plugins").string()});
+  BOOST_TEST(r.code == 0, r.err);
+  for (const char* part : {"words.so", "cut.so", "rejected", "cpu", "ok"}) BOOST_TEST(r.out.find(part) != std::string::npos, r.out);
+}
+
+BOOST_AUTO_TEST_CASE(hostile_text_in_names_is_never_printed_raw) {
+  Outcome r = run_program({"train", "a\x1b[31mb.toml"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(r.err.find('\x1b') == std::string::npos);
+  r = run_program({"plan", "--model=x\x1b]0;y\x07"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(r.err.find('\x1b') == std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

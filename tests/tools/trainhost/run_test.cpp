@@ -1,0 +1,228 @@
+// Whole runs of the built program: prediction equals measurement, golden losses, resume with the same bits, fallback.
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "tests/support/process.hpp"
+
+using namespace trainhost::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kGolden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs";
+
+std::string slurp(const fs::path& p) {
+  std::ifstream in(p, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct Events {
+  json start, done;
+  std::vector<json> steps, evals, checkpoints;
+};
+
+Events events_of(const std::string& lines) {
+  Events e;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) {
+    json j = json::parse(line);
+    if (j["event"] == "start") e.start = j;
+    if (j["event"] == "done") e.done = j;
+    if (j["event"] == "step") e.steps.push_back(j);
+    if (j["event"] == "eval") e.evals.push_back(j);
+    if (j["event"] == "checkpoint") e.checkpoints.push_back(j);
+  }
+  return e;
+}
+
+/// Words of a small run in `dir`; more are appended.
+std::vector<std::string> small_run(const fs::path& dir, std::vector<std::string> more = {}) {
+  std::vector<std::string> w = {"train", "--json", "-q", "--set", "output.dir=" + dir.string(), "--set", "train.steps=4",
+                                "--set", "optimizer.warmup_steps=1", "--set", "model.hidden_size=32", "--set",
+                                "model.intermediate_size=48", "--set", "model.num_hidden_layers=2", "--set",
+                                "model.num_attention_heads=2", "--set", "model.num_key_value_heads=2", "--set",
+                                "model.head_dim=16", "--set", "data.seq_len=32", "--set", "train.micro_batch=2"};
+  w.insert(w.end(), more.begin(), more.end());
+  return w;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(whole_runs)
+
+BOOST_AUTO_TEST_CASE(a_run_reports_every_event_and_its_memory_was_predicted_to_the_byte) {
+  TempDir tmp;
+  Outcome r = run_program(small_run(tmp.path() / "out"));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  Events e = events_of(r.out);
+  BOOST_TEST(e.start["backend"] == "cpu");
+  BOOST_TEST(e.start["source"]["name"] == "stories");
+  BOOST_TEST(e.start["source"]["entropy_nats"].get<double>() > 0.1);
+  BOOST_TEST(e.steps.size() == 4u);
+  BOOST_TEST(e.steps[0]["step"] == 1);
+  BOOST_TEST(std::abs(e.steps[0]["loss"].get<double>() - std::log(256.0)) < 0.2);
+  BOOST_TEST(e.evals.size() == 1u);
+  json m = e.done["memory"];
+  BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"]);
+  BOOST_TEST(m["predicted_bytes"] == e.start["plan"]["estimates"][0]["total_bytes"]);
+  BOOST_TEST(slurp(tmp.path() / "out/metrics.jsonl") == r.out);
+  BOOST_TEST(json::parse(slurp(tmp.path() / "out/summary.json"))["steps"] == 4);
+  for (const char* f : {"config.json", "model.safetensors"}) BOOST_TEST(fs::exists(tmp.path() / "out/model" / f), f);
+}
+
+BOOST_AUTO_TEST_CASE(golden_runs_follow_the_float64_losses) {
+  for (const char* name : {"mha", "gqa-tied", "contract"}) {
+    json expected = json::parse(slurp(kGolden / name / "expected.json"));
+    double tolerance = std::string(name) == "contract" ? 1e-3 : 2e-5;
+    for (const char* recompute : {"none", "selective", "full"}) {
+      TempDir tmp;
+      Outcome r = run_program({"train", (kGolden / name / "run.toml").string(), "--json", "-q", "--set",
+                               "output.dir=" + tmp.path().string(), "--set", std::string("train.recompute=") + recompute});
+      BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+      Events e = events_of(r.out);
+      BOOST_REQUIRE(e.steps.size() == expected["loss"].size());
+      double worst = 0, worst_norm = 0;
+      for (std::size_t i = 0; i < e.steps.size(); ++i) {
+        worst = std::max(worst, std::abs(e.steps[i]["loss"].get<double>() - expected["loss"][i].get<double>()));
+        double norm = expected["grad_norm"][i];
+        worst_norm = std::max(worst_norm, std::abs(e.steps[i]["grad_norm"].get<double>() - norm) / norm);
+      }
+      BOOST_TEST_MESSAGE(name << " " << recompute << ": worst loss " << worst << ", worst norm " << worst_norm);
+      BOOST_TEST(worst < tolerance, name << " " << recompute);
+      BOOST_TEST(worst_norm < 1e-3, name << " " << recompute);
+      BOOST_TEST(e.done["memory"]["predicted_bytes"] == e.done["memory"]["measured_bytes"]);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_hundred_random_shapes_are_predicted_to_the_byte) {
+  std::mt19937 rng(11);
+  auto any = [&](int lo, int hi) { return std::to_string(std::uniform_int_distribution<int>(lo, hi)(rng)); };
+  const char* families[] = {"llama", "mistral", "qwen2", "qwen3"};
+  const char* policies[] = {"none", "selective", "full"};
+  const char* optimizers[] = {"adamw", "sgd", "sgd-momentum"};
+  TempDir tmp;
+  for (int i = 0; i < 102; ++i) {
+    int kv = std::uniform_int_distribution<int>(1, 3)(rng), groups = std::uniform_int_distribution<int>(1, 3)(rng);
+    std::vector<std::string> sets = {"model.model_type=" + std::string(families[i % 4]), "model.vocab_size=" + any(256, 700),
+                                     "model.hidden_size=" + any(1, 70), "model.num_hidden_layers=" + any(1, 4),
+                                     "model.num_attention_heads=" + std::to_string(kv * groups),
+                                     "model.num_key_value_heads=" + std::to_string(kv),
+                                     "model.head_dim=" + std::to_string(2 * std::uniform_int_distribution<int>(1, 17)(rng)),
+                                     "model.intermediate_size=" + any(1, 90), std::string("model.tie_word_embeddings=") + (i % 2 ? "true" : "false"),
+                                     "data.seq_len=" + any(1, 90), "train.micro_batch=" + any(1, 4), "train.grad_accum=" + any(1, 3),
+                                     std::string("train.recompute=") + policies[i % 3], std::string("optimizer.name=") + optimizers[i / 3 % 3],
+                                     "train.steps=2", "optimizer.warmup_steps=1", "optimizer.lr=1e-3", "optimizer.min_lr=1e-4",
+                                     "output.dir=" + (tmp.path() / std::to_string(i)).string()};
+    std::vector<std::string> words = {"train", "--json", "-q"};
+    for (const std::string& s : sets) words.insert(words.end(), {"--set", s});
+    Outcome r = run_program(words);
+    std::string shape;
+    for (const std::string& s : sets) shape += s + " ";
+    BOOST_REQUIRE_MESSAGE(r.code == 0, shape + "\n" + r.err);
+    json m = events_of(r.out).done["memory"];
+    BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"], shape);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(threads_change_no_bit) {
+  TempDir tmp;
+  std::string first;
+  for (const char* threads : {"1", "2", "3"}) {
+    fs::path out = tmp.path() / threads;
+    Outcome r = run_program(small_run(out, {"--set", std::string("train.threads=") + threads}));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    std::string weights = slurp(out / "model/model.safetensors");
+    if (first.empty()) first = weights;
+    BOOST_TEST((weights == first), threads);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits) {
+  TempDir tmp;
+  auto words = [&](const char* dir) { return small_run(tmp.path() / dir, {"--set", "train.steps=400"}); };
+  Outcome whole = run_program(words("whole"));
+  BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
+
+  RunOptions o;
+  bool sent = false;
+  o.watch = [&](pid_t pid, const std::string& out) {
+    if (!sent && out.find("\"step\":20,") != std::string::npos) sent = kill(pid, SIGINT) == 0;
+  };
+  Outcome stopped = run_program(words("parts"), o);
+  BOOST_REQUIRE_MESSAGE(stopped.code == 75, stopped.err);
+  Outcome refused = run_program(words("parts"));
+  BOOST_TEST(refused.code == 2);
+  BOOST_TEST(refused.err.find("--resume") != std::string::npos, refused.err);
+  auto more = words("parts");
+  more.push_back("--resume");
+  Outcome rest = run_program(more);
+  BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
+
+  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") == slurp(tmp.path() / "parts/model/model.safetensors")));
+  Events a = events_of(whole.out), b = events_of(slurp(tmp.path() / "parts/metrics.jsonl"));
+  BOOST_REQUIRE(a.steps.size() == b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) BOOST_TEST(a.steps[i]["loss"] == b.steps[i]["loss"]);
+  BOOST_TEST(a.evals.back()["loss"] == b.evals.back()["loss"]);
+}
+
+BOOST_AUTO_TEST_CASE(resuming_another_run_is_refused_with_the_keys_that_differ) {
+  TempDir tmp;
+  auto words = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--set", "output.checkpoint_every=2"});
+    return small_run(tmp.path() / "out", more);
+  };
+  BOOST_REQUIRE(run_program(words({})).code == 0);
+  Outcome r = run_program(words({"--resume", "--set", "optimizer.lr=0.5"}));
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(r.err.find("optimizer.lr") != std::string::npos, r.err);
+}
+
+BOOST_AUTO_TEST_CASE(cuda_falls_back_with_its_reason_unless_forbidden) {
+  TempDir tmp;
+  Outcome r = run_program(small_run(tmp.path() / "out", {"--backend=cuda"}));
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  Events e = events_of(r.out);
+  BOOST_TEST(e.start["requested"] == "cuda");
+  if (e.start["backend"] == "cpu") BOOST_TEST(!e.start["fallback_reason"].get<std::string>().empty());
+  Outcome strict = run_program(small_run(tmp.path() / "strict", {"--backend=cuda", "--no-fallback"}));
+  BOOST_TEST((strict.code == 4 || e.start["backend"] == "cuda"), strict.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_over_its_budget_exits_3_before_anything_is_taken) {
+  TempDir tmp;
+  Outcome r = run_program(small_run(tmp.path() / "out", {"--set", "memory.budget=100KB"}));
+  BOOST_TEST(r.code == 3);
+  BOOST_TEST(r.err.find("memory.budget") != std::string::npos, r.err);
+  BOOST_TEST(!fs::exists(tmp.path() / "out"));
+}
+
+BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
+  TempDir tmp;
+  BOOST_REQUIRE(run_program(small_run(tmp.path() / "out")).code == 0);
+  Outcome r = run_program({"generate", (tmp.path() / "out").string(), "--prompt", "Once", "--tokens", "50"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(r.out.rfind("Once", 0) == 0u);
+  Outcome again = run_program({"generate", (tmp.path() / "out/model").string(), "--prompt", "Once", "--tokens", "50"});
+  BOOST_TEST(again.out == r.out);
+}
+
+BOOST_AUTO_TEST_CASE(a_110m_model_stays_within_the_prediction_and_the_runtime_bound) {
+  TempDir tmp;
+  Outcome r = run_program({"train", "--json", "-q", "--set", "model.preset=llama-110m", "--set", "data.seq_len=1024", "--set",
+                           "train.micro_batch=1", "--set", "train.steps=2", "--set", "optimizer.warmup_steps=1", "--set",
+                           "train.threads=2", "--set", "output.dir=" + (tmp.path() / "out").string()});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  json m = events_of(r.out).done["memory"];
+  double predicted = m["predicted_bytes"], peak = m["process_peak_bytes"];
+  BOOST_TEST_MESSAGE("predicted " << predicted << ", VmHWM " << peak << ", ratio " << peak / predicted);
+  BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"]);
+  BOOST_TEST(peak <= predicted + (64.0 + 2 * 40) * 1048576);
+  BOOST_TEST(peak >= 0.97 * predicted);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

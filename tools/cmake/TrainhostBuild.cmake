@@ -1,0 +1,95 @@
+# Helpers that keep every folder's CMakeLists.txt short: one call makes one library, plugin or test.
+# Flags are set here by target, warnings privately; nothing edits CMAKE_CXX_FLAGS.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+# bin/trainhost finds its plugins in ../lib/trainhost/plugins, in the build tree as when installed.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(TRAINHOST_PLUGIN_DIR ${PROJECT_BINARY_DIR}/lib/trainhost/plugins)
+set(TRAINHOST_ENGINE_DIR ${PROJECT_BINARY_DIR}/lib/trainhost/engines)
+
+set(TRAINHOST_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined")
+
+function(trainhost_flags target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+    -fno-gnu-unique -fstack-protector-strong $<$<NOT:$<CONFIG:Debug>>:-O2>)
+  if(TRAINHOST_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${TRAINHOST_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+    target_link_options(${target} PRIVATE -fsanitize=${TRAINHOST_SANITIZE})
+  endif()
+endfunction()
+
+# trainhost_library(name SOURCES... LINK libs...): a static core library with the alias trainhost::<name>.
+function(trainhost_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(trainhost_${name} STATIC ${A_SOURCES})
+  add_library(trainhost::${name} ALIAS trainhost_${name})
+  target_include_directories(trainhost_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_link_libraries(trainhost_${name} PUBLIC ${A_LINK} PRIVATE ${A_PRIVATE_LINK})
+  trainhost_flags(trainhost_${name})
+endfunction()
+
+# trainhost_plugin(name SOURCES... LINK libs... [DIR dir]): a plugin library NAME.so with exactly one exported symbol.
+function(trainhost_plugin name)
+  cmake_parse_arguments(A "" "DIR;EXPORTS" "SOURCES;LINK" ${ARGN})
+  if(NOT A_DIR)
+    set(A_DIR ${TRAINHOST_PLUGIN_DIR})
+  endif()
+  if(NOT A_EXPORTS)
+    set(A_EXPORTS ${PROJECT_SOURCE_DIR}/sdk/trainhost_plugin.map)
+  endif()
+  add_library(${name} MODULE ${A_SOURCES})
+  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${A_DIR})
+  target_link_libraries(${name} PRIVATE trainhost::sdk ${A_LINK})
+  if(TRAINHOST_SANITIZE)
+    target_link_options(${name} PRIVATE -Wl,--version-script=${A_EXPORTS})
+  else()
+    target_link_options(${name} PRIVATE -Wl,--version-script=${A_EXPORTS} -Wl,-z,defs -Wl,-z,now -Wl,-z,relro)
+  endif()
+  set_target_properties(${name} PROPERTIES LINK_DEPENDS ${A_EXPORTS})
+  trainhost_flags(${name})
+endfunction()
+
+# trainhost_test(path/name LINK libs... [LABELS l]): tests/path/name.cpp becomes one ctest case "path/name".
+function(trainhost_test path)
+  cmake_parse_arguments(A "" "" "LINK;LABELS;ARGS;SOURCES" ${ARGN})
+  string(REPLACE "/" "_" target ${path})
+  if(NOT EXISTS ${PROJECT_SOURCE_DIR}/tests/${path}.cpp) # SCAFFOLD
+    add_custom_target(${target}) # SCAFFOLD
+    return() # SCAFFOLD
+  endif() # SCAFFOLD
+  add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}.cpp ${A_SOURCES})
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_compile_definitions(${target} PRIVATE BOOST_TEST_DYN_LINK
+    TRAINHOST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TRAINHOST_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${target} PRIVATE ${A_LINK} trainhost_boost_test)
+  trainhost_flags(${target})
+  add_test(NAME ${path} COMMAND ${target} ${A_ARGS})
+  set_tests_properties(${path} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 900 SKIP_RETURN_CODE 77)
+endfunction()
+
+# What was found, and what its absence switches off.
+function(trainhost_summary)
+  set(blas "no: the CPU trainer is not built")
+  if(TARGET trainhost_cpu_engine)
+    set(blas "yes")
+  endif()
+  set(spm "no: only byte-level and raw token data")
+  if(TRAINHOST_SENTENCEPIECE)
+    set(spm "yes")
+  endif()
+  message(STATUS "trainhost ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE})")
+  message(STATUS "  OpenBLAS       ${blas}")
+  message(STATUS "  SentencePiece  ${spm}")
+  message(STATUS "  tests          ${TRAINHOST_TESTS}")
+  message(STATUS "  sanitizers     ${TRAINHOST_SANITIZE}")
+endfunction()

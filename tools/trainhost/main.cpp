@@ -1,0 +1,127 @@
+// trainhost, the program: finds the command, runs it, turns every failure into one message and an exit code.
+// The commands are one file each; the shared options are in options.cpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <iterator>
+#include <new>
+
+#include "core/base/text.hpp"
+#include "core/report/terminal.hpp"
+#include "tools/trainhost/options.hpp"
+
+namespace trainhost::cli {
+namespace {
+
+std::vector<std::unique_ptr<Command>> all_commands() {
+  std::vector<std::unique_ptr<Command>> c;
+  c.push_back(train_command());
+  c.push_back(plan_command());
+  c.push_back(generate_command());
+  c.push_back(data_command());
+  c.push_back(plugins_command());
+  c.push_back(models_command());
+  c.push_back(devices_command());
+  c.push_back(init_command());
+  return c;
+}
+
+std::vector<std::string> command_names(const CLI::App& root) {
+  std::vector<std::string> names;
+  for (const CLI::App* a : root.get_subcommands({})) names.push_back(a->get_name());
+  return names;
+}
+
+/// `trainhost run.toml` and `trainhost --backend=cuda` mean `trainhost train ...`: puts the word in.
+void insert_main_job(std::vector<std::string>& words, const std::vector<std::string>& names) {
+  for (const std::string& w : words) {
+    if (std::find(names.begin(), names.end(), w) != names.end()) return;
+    if (w == "--help" || w == "-h" || w == "--version") return;
+    if (w.empty() || w[0] != '-') {
+      bool file = w.size() > 5 && w.compare(w.size() - 5, 5, ".toml") == 0;
+      if (!file && w.find('/') == std::string::npos)
+        if (auto n = nearest(w, names))
+          throw usage_error(fmt::format("'{}' is neither a command nor a run file; did you mean '{}'?", escaped(w), *n));
+      break;
+    }
+  }
+  words.insert(words.begin(), "train");
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* o : app.get_options())
+    for (const std::string& n : o->get_lnames()) names.push_back("--" + n);
+  return names;
+}
+
+/// What the parser did not understand, with the nearest word it knows.
+Error unknown_word(const CLI::App& app) {
+  std::string word = app.remaining(true).front();
+  std::string option = word.substr(0, word.find('='));
+  if (option.rfind("-", 0) == 0)
+    return usage_error(fmt::format("unknown option '{}' of trainhost {}", escaped(option), app.get_name()) +
+                           did_you_mean(option, option_names(app)),
+                       fmt::format("trainhost {} --help lists them", app.get_name()));
+  return usage_error(fmt::format("unexpected word '{}' after trainhost {}", escaped(word), app.get_name()),
+                     fmt::format("trainhost {} --help", app.get_name()));
+}
+
+Exit dispatch(std::vector<std::string> words) {
+  CLI::App root{"trainhost: plans the memory of an LLM training run to the byte, then trains it.\n"
+                "With no words it plans and trains a small built-in model on the CPU.",
+                "trainhost"};
+  root.set_version_flag("--version", std::string("trainhost ") + TRAINHOST_VERSION);
+  root.require_subcommand(0, 1);
+  root.footer("Examples:\n  trainhost                                  the built-in run\n"
+              "  trainhost run.toml --backend=cuda          train what run.toml describes\n"
+              "  trainhost plan --model=llama-3-8b          will it fit here?\n"
+              "Each command has --help with an example.");
+  auto commands = all_commands();
+  for (auto& c : commands) {
+    c->add(root);
+    c->app()->allow_extras();
+  }
+  insert_main_job(words, command_names(root));
+  std::reverse(words.begin(), words.end());  // CLI11 takes them last first
+  try {
+    root.parse(words);
+  } catch (const CLI::Success& e) {  // --help, --version
+    root.exit(e);
+    return Exit::kDone;
+  } catch (const CLI::ParseError& e) {
+    throw usage_error(e.what(), "trainhost --help");
+  }
+  for (auto& c : commands) {
+    if (!c->app()->parsed()) continue;
+    if (!c->app()->remaining(true).empty()) throw unknown_word(*c->app());
+    return c->run();
+  }
+  return Exit::kDone;
+}
+
+int report(const Error& e) {
+  auto terminal = report::terminal_of(2);
+  fmt::print(stderr, "{} {}\n", report::styled(terminal, report::Style::kBad, "trainhost:"), e.full());
+  return static_cast<int>(e.code());
+}
+
+int run(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return static_cast<int>(dispatch({argv + 1, argv + argc}));
+  } catch (const Error& e) {
+    return report(e);
+  } catch (const std::bad_alloc&) {
+    return report(run_error("out of memory", "see trainhost plan"));
+  } catch (const std::filesystem::filesystem_error& e) {
+    return report(run_error(e.what()));
+  }
+}
+
+}  // namespace
+}  // namespace trainhost::cli
+
+int main(int argc, char** argv) { return trainhost::cli::run(argc, argv); }

@@ -1,0 +1,67 @@
+// See options.hpp.
+#include "tools/trainhost/options.hpp"
+
+#include <fmt/format.h>
+
+#include "core/base/text.hpp"
+#include "core/run/process.hpp"
+#include "core/run/signals.hpp"
+
+namespace trainhost::cli {
+
+void add_options(CLI::App& app, Options& o, unsigned uses) {
+  if (uses & kRunFile) {
+    app.add_option("RUN", o.run_file, "run file (TOML); the built-in run when left out")->option_text("RUN.toml");
+    app.add_option("--set", o.sets, "override one key of the run file, e.g. --set train.micro_batch=8")
+        ->option_text("KEY=VALUE")->expected(1)->take_all()->allow_extra_args(false);
+  }
+  if (uses & kModel) app.add_option("--model", o.model, "a preset or a config.json in place of a run file")->option_text("PRESET|config.json");
+  if (uses & kBackend) app.add_option("--backend", o.backend, "auto, cpu, cuda or a plugin's name")->option_text("NAME");
+  if (uses & kPlugins)
+    app.add_option("--plugin-path", o.plugin_path, "directory with plugins, searched first (repeatable)")
+        ->option_text("DIR")->expected(1)->take_all()->allow_extra_args(false);
+  app.add_flag("--json", o.json, "machine-readable stdout; everything human goes to stderr");
+  app.add_flag("-q,--quiet", o.quiet, "only errors");
+  app.add_flag("-v,--verbose", o.verbose, "say more");
+}
+
+config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more) {
+  std::vector<config::Override> overrides;
+  for (const std::string& s : o.sets) {
+    auto at = s.find('=');
+    if (at == std::string::npos || at == 0)
+      throw usage_error("--set takes KEY=VALUE, got '" + escaped(s) + "'", "for example --set train.micro_batch=8", {"--set", 0, 0});
+    overrides.push_back({s.substr(0, at), s.substr(at + 1)});
+  }
+  if (!o.backend.empty()) overrides.push_back({"train.backend", o.backend});
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  if (!o.model.empty() && !o.run_file.empty())
+    throw usage_error("--model stands in for a run file: give one of them, not both");
+  if (!o.model.empty()) return config::run_for_model(o.model, overrides);
+  if (o.run_file.empty()) return config::load_run({}, overrides);
+  return config::load_run(o.run_file, overrides);
+}
+
+std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c) {
+  std::vector<std::filesystem::path> line(o.plugin_path.begin(), o.plugin_path.end());
+  for (auto& p : line) {
+    if (!p.empty() && std::filesystem::exists(p)) p = std::filesystem::canonical(p);  // the user's own word, from here
+  }
+  plugin::HostOptions host;
+  unsigned cpus = run::cpu_count();
+  host.thread_budget = c && c->threads ? c->threads : cpus;
+  if (c) host.plugin_options = c->plugin_options;
+  bool quiet = o.quiet;
+  int verbose = o.verbose;
+  host.log = [quiet, verbose](int level, const std::string& where, const std::string& text) {
+    if (quiet && level < 3) return;
+    if (level >= 1 || verbose > 1) fmt::print(stderr, "{}: {}\n", where, text);
+  };
+  host.cancelled = [] { return false; };
+  auto r = std::make_unique<plugin::Registry>(
+      plugin::search_path(line, c ? c->plugin_path : std::vector<std::filesystem::path>{}), std::move(host));
+  r->scan();
+  return r;
+}
+
+}  // namespace trainhost::cli

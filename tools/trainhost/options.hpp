@@ -1,0 +1,50 @@
+// Words of the command line that several commands share, and the way from them to a run configuration and a registry.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config/run_config.hpp"
+#include "core/plugin/registry.hpp"
+
+namespace trainhost::cli {
+
+struct Options {
+  std::string run_file;                  // RUN.toml; "" = the built-in run
+  std::vector<std::string> sets;         // --set KEY=VALUE
+  std::vector<std::string> plugin_path;  // --plugin-path DIR
+  std::string model, backend;            // --model, --backend
+  bool json = false, quiet = false;
+  int verbose = 0;
+};
+
+enum Uses : unsigned { kRunFile = 1, kModel = 2, kBackend = 4, kPlugins = 8 };
+
+/// Adds the shared options that the command uses, with their help.
+void add_options(CLI::App& app, Options& o, unsigned uses);
+
+/// The run configuration these words mean; --backend wins over the run file.
+config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more = {});
+
+/// A scanned registry for that run. `c` may be null (no run file involved).
+std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c);
+
+/// One command: adds itself to the application; run() is called when its words were given.
+struct Command {
+  virtual ~Command() = default;
+  virtual void add(CLI::App& root) = 0;
+  virtual CLI::App* app() const = 0;
+  virtual Exit run() = 0;
+};
+std::unique_ptr<Command> train_command();
+std::unique_ptr<Command> plan_command();
+std::unique_ptr<Command> plugins_command();
+std::unique_ptr<Command> models_command();
+std::unique_ptr<Command> devices_command();
+std::unique_ptr<Command> init_command();
+std::unique_ptr<Command> data_command();
+std::unique_ptr<Command> generate_command();
+
+}  // namespace trainhost::cli

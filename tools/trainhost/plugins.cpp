@@ -1,0 +1,113 @@
+// trainhost plugins list | info: what was found, what became of it, and why.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/text.hpp"
+#include "core/report/table.hpp"
+#include "core/report/terminal.hpp"
+#include "tools/trainhost/options.hpp"
+
+namespace trainhost::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* word(plugin::Status s) {
+  return s == plugin::Status::kOk ? "ok" : s == plugin::Status::kUnavailable ? "unavailable" : "rejected";
+}
+
+Json to_json(const plugin::Candidate& c) {
+  return {{"name", c.manifest.id.empty() ? c.file.stem().string() : c.manifest.id}, {"kind", c.manifest.kind},
+          {"version", c.manifest.version}, {"file", c.file.string()}, {"status", word(c.status)}, {"reason", c.reason},
+          {"families", c.manifest.families}, {"stage", c.stage}, {"code", c.code}, {"hint", c.hint},
+          {"summary", c.manifest.summary}, {"options", c.manifest.options}, {"priority", c.manifest.priority}};
+}
+
+std::string printed(const Json& j) { return j.dump(2, ' ', false, Json::error_handler_t::replace); }
+
+class Plugins : public Command {
+ public:
+  void add(CLI::App& root) override {
+    app_ = root.add_subcommand("plugins", "estimators and trainers that were found");
+    app_->require_subcommand(0, 1);
+    list_ = app_->add_subcommand("list", "one line for every candidate file, with its state and the reason");
+    add_options(*list_, o_, kPlugins);
+    list_->footer("Example:\n  trainhost plugins list -v");
+    info_ = app_->add_subcommand("info", "the manifest of one plugin, read without running its code");
+    add_options(*info_, o_, kPlugins);
+    info_->add_option("NAME", name_, "the plugin's id, or a file")->required();
+    info_->footer("Example:\n  trainhost plugins info cpu");
+    app_->footer("Example:\n  trainhost plugins list");
+    for (CLI::App* a : {list_, info_}) a->allow_extras();
+  }
+  CLI::App* app() const override { return app_; }
+  Exit run() override {
+    auto registry = make_registry(o_, nullptr);
+    if (info_->parsed()) return info(*registry);
+    registry->probe_all();
+    return list(*registry);
+  }
+
+ private:
+  Exit list(plugin::Registry& registry) {
+    if (o_.json) {
+      Json all = Json::array();
+      for (const plugin::Candidate& c : registry.candidates()) all.push_back(to_json(c));
+      fmt::print("{}\n", printed({{"plugins", std::move(all)}}));
+      return Exit::kDone;
+    }
+    report::Table table("lllll");
+    table.row({"name", "kind", "version", "status", "for"});
+    table.rule();
+    for (const plugin::Candidate& c : registry.candidates())
+      table.row({escaped(c.manifest.id.empty() ? c.file.filename().string() : c.manifest.id), c.manifest.kind,
+                 escaped(c.manifest.version), word(c.status),
+                 c.reason.empty() ? escaped(fmt::format("{}", fmt::join(c.manifest.families, " "))) : escaped(c.reason)});
+    fmt::print("{}", table.str());
+    if (o_.verbose)
+      for (const plugin::Candidate& c : registry.candidates())
+        fmt::print("  {}  {}{}{}\n", escaped(c.file.string()), word(c.status), c.code.empty() ? "" : " " + c.stage + "/" + c.code,
+                   c.hint.empty() ? "" : " (" + escaped(c.hint) + ")");
+    return Exit::kDone;
+  }
+
+  Exit info(plugin::Registry& registry) {
+    const plugin::Candidate* c = registry.find(name_);
+    if (!c)
+      for (const plugin::Candidate& k : registry.candidates())
+        if (k.file == name_ || k.file.filename() == name_ || k.file.stem() == name_) c = &k;
+    if (!c) {
+      std::vector<std::string> names;
+      for (const plugin::Candidate& k : registry.candidates()) names.push_back(k.manifest.id.empty() ? k.file.filename().string() : k.manifest.id);
+      throw usage_error("no plugin '" + escaped(name_) + "'" + did_you_mean(name_, names), "trainhost plugins list");
+    }
+    if (o_.json) {
+      fmt::print("{}\n", printed(to_json(*c)));
+      return Exit::kDone;
+    }
+    report::Table t("ll");
+    t.row({"name", escaped(c->manifest.id)});
+    t.row({"kind", c->manifest.kind});
+    t.row({"version", escaped(c->manifest.version)});
+    t.row({"summary", escaped(c->manifest.summary)});
+    t.row({"families", escaped(fmt::format("{}", fmt::join(c->manifest.families, " ")))});
+    t.row({"options", escaped(fmt::format("{}", fmt::join(c->manifest.options, " ")))});
+    t.row({"file", escaped(c->file.string())});
+    t.row({"status", word(c->status)});
+    if (!c->reason.empty()) t.row({"reason", escaped(c->reason)});
+    if (!c->hint.empty()) t.row({"hint", escaped(c->hint)});
+    fmt::print("{}", t.str());
+    return Exit::kDone;
+  }
+
+  CLI::App *app_ = nullptr, *list_ = nullptr, *info_ = nullptr;
+  Options o_;
+  std::string name_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> plugins_command() { return std::make_unique<Plugins>(); }
+
+}  // namespace trainhost::cli

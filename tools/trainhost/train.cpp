@@ -1,0 +1,46 @@
+// trainhost train: the main job.
+#include "core/run/train.hpp"
+
+#include "tools/trainhost/options.hpp"
+
+namespace trainhost::cli {
+namespace {
+
+class Train : public Command {
+ public:
+  void add(CLI::App& root) override {
+    app_ = root.add_subcommand("train", "plan a run, then train it (what trainhost does when no command is given)");
+    add_options(*app_, o_, kRunFile | kBackend | kPlugins);
+    app_->add_option("--steps", steps_, "updates to make; wins over train.steps")->option_text("N");
+    app_->add_flag("--resume", resume_, "go on from the newest checkpoint of output.dir, with the same bits");
+    app_->add_flag("--no-fallback", no_fallback_, "stop (exit 4) when the backend asked for cannot be used");
+    app_->footer("Example:\n  trainhost train run.toml --backend=cuda --set train.micro_batch=8");
+  }
+  CLI::App* app() const override { return app_; }
+  Exit run() override {
+    std::vector<config::Override> more;
+    if (!steps_.empty()) more.push_back({"train.steps", steps_});
+    config::RunConfig c = load_config(o_, more);
+    config::refuse_unsupported(c);
+    auto registry = make_registry(o_, &c);
+    run::TrainOptions t;
+    t.resume = resume_;
+    t.allow_fallback = !no_fallback_;
+    t.json = o_.json;
+    t.quiet = o_.quiet;
+    t.verbosity = o_.verbose;
+    return run::train(c, *registry, t);
+  }
+
+ private:
+  CLI::App* app_ = nullptr;
+  Options o_;
+  std::string steps_;
+  bool resume_ = false, no_fallback_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> train_command() { return std::make_unique<Train>(); }
+
+}  // namespace trainhost::cli
