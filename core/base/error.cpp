@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kMaxMessage = 16384, kMaxFile = 1024;
 
-/// Escapes line by line: our own messages may list several lines, a value quoted in them may not add one, because
-/// it went through escaped() when it was quoted.
+/// Escapes line by line: our own messages may list several lines, a value quoted in them may not add one,
+/// because it went through escaped() when it was quoted.
 std::string printable(std::string_view text, std::size_t max) {
   std::string out;
   for (std::size_t at = 0;;) {

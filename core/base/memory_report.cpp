@@ -1,5 +1,5 @@
-// Sums over a memory report. A tier's total is what the plugin states, or else the worst moment of its leaves;
-// the root and inner nodes are headings and never add to a sum. Who judges the numbers: core/report.
+// Sums over a memory report. A tier's total is what the plugin states, or else the worst moment of its
+// leaves; the root and inner nodes are headings and never add to a sum. Who judges the numbers: core/report.
 #include "core/base/memory_report.hpp"
 
 #include <algorithm>
@@ -21,8 +21,8 @@ void for_leaves(const std::vector<MemoryNode>& nodes, Visit visit) {
     if (!parents.count(n.id)) visit(n);
 }
 
-/// The most that the tier's leaves take in any one phase; a leaf without phases is always there. Where the leaves
-/// carry their share of the peak, those sum to it.
+/// The most that the tier's leaves take in any one phase; a leaf without phases is always there. Where the
+/// leaves carry their share of the peak, those sum to it.
 std::uint64_t peak_of_leaves(const std::vector<MemoryNode>& nodes, Tier tier) {
   std::uint64_t at_peak = 0, worst = 0;
   bool all_at_peak = true;

@@ -10,7 +10,8 @@
 namespace trainhost {
 namespace {
 
-constexpr std::size_t kMaxWord = 128;  // longer words are nobody's typing mistake, and the distance is quadratic
+constexpr std::size_t kMaxWord =
+    128;  // longer words are nobody's typing mistake, and the distance is quadratic
 constexpr std::size_t kMinPrefix = 3;
 
 /// Edit distance in which swapping two neighbours costs one (optimal string alignment).
@@ -21,7 +22,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
       row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before_last[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
     }
     before_last.swap(last);
     last.swap(row);
@@ -33,7 +35,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::size_t decode_utf8(std::string_view s, std::uint32_t& point) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   if (s.empty()) return 0;
-  if (byte(0) < 0x80) { point = byte(0); return 1; }
+  if (byte(0) < 0x80) {
+    point = byte(0);
+    return 1;
+  }
   const std::size_t n = byte(0) >= 0xF0 ? 4 : byte(0) >= 0xE0 ? 3 : 2;
   if (byte(0) < 0xC2 || byte(0) > 0xF4 || s.size() < n) return 0;
   point = byte(0) & (0x7Fu >> n);
@@ -48,21 +53,34 @@ std::size_t decode_utf8(std::string_view s, std::uint32_t& point) {
 
 /// Control characters, and those that turn the direction of a line and so make a terminal show another text.
 bool unprintable(std::uint32_t point) {
-  return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F || point == 0x061C ||
-         (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
+  return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F ||
+         point == 0x061C || (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
 }
 
-struct Unit { std::string_view name; std::uint64_t factor; };
+struct Unit {
+  std::string_view name;
+  std::uint64_t factor;
+};
 constexpr std::uint64_t kKi = 1024;
-constexpr Unit kUnits[] = {{"", 1}, {"b", 1},
-    {"kb", 1000}, {"mb", 1000'000}, {"gb", 1000'000'000}, {"tb", 1000'000'000'000}, {"pb", 1000'000'000'000'000},
-    {"kib", kKi}, {"mib", kKi * kKi}, {"gib", kKi * kKi * kKi}, {"tib", kKi * kKi * kKi * kKi},
-    {"pib", kKi * kKi * kKi * kKi * kKi}};
+constexpr Unit kUnits[] = {{"", 1},
+                           {"b", 1},
+                           {"kb", 1000},
+                           {"mb", 1000'000},
+                           {"gb", 1000'000'000},
+                           {"tb", 1000'000'000'000},
+                           {"pb", 1000'000'000'000'000},
+                           {"kib", kKi},
+                           {"mib", kKi* kKi},
+                           {"gib", kKi* kKi* kKi},
+                           {"tib", kKi* kKi* kKi* kKi},
+                           {"pib", kKi* kKi* kKi* kKi* kKi}};
 
 std::optional<std::uint64_t> unit_factor(std::string_view text) {
   std::string lower(text);
-  for (char& c : lower) if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  for (const Unit& u : kUnits) if (u.name == lower) return u.factor;
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  for (const Unit& u : kUnits)
+    if (u.name == lower) return u.factor;
   return std::nullopt;
 }
 
@@ -82,12 +100,16 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     if (c.size() > kMaxWord) continue;
     const std::size_t allowed = std::max<std::size_t>(1, std::max(word.size(), c.size()) / 3);
     const std::size_t d = edit_distance(word, c);
-    if (d <= allowed && d < std::max(word.size(), c.size()) && (!best || d < best_distance)) best = &c, best_distance = d;
+    if (d <= allowed && d < std::max(word.size(), c.size()) && (!best || d < best_distance))
+      best = &c, best_distance = d;
   }
   // A name cut short ("h200" for "h200-141gb") is far by distance, yet plainly meant.
   if (!best && word.size() >= kMinPrefix)
     for (const std::string& c : candidates)
-      if (c.starts_with(word)) { best = &c; break; }
+      if (c.starts_with(word)) {
+        best = &c;
+        break;
+      }
   if (!best) return std::nullopt;
   return *best;
 }

@@ -1,4 +1,5 @@
-// The names behind the enums of types.hpp: one table each. A value that no table lists is "unknown", never a crash.
+// The names behind the enums of types.hpp: one table each. A value that no table lists is "unknown", never a
+// crash.
 #include "core/base/types.hpp"
 
 #include <utility>
@@ -9,13 +10,19 @@ namespace {
 template <class E, std::size_t N>
 using Table = std::array<std::pair<E, std::string_view>, N>;
 
-constexpr Table<DType, 8> kDTypes{{{DType::kNone, "none"}, {DType::kF32, "f32"}, {DType::kF16, "f16"},
-                                   {DType::kBF16, "bf16"}, {DType::kI32, "i32"}, {DType::kU8, "u8"},
-                                   {DType::kTF32, "tf32"}, {DType::kF64, "f64"}}};
+constexpr Table<DType, 8> kDTypes{{{DType::kNone, "none"},
+                                   {DType::kF32, "f32"},
+                                   {DType::kF16, "f16"},
+                                   {DType::kBF16, "bf16"},
+                                   {DType::kI32, "i32"},
+                                   {DType::kU8, "u8"},
+                                   {DType::kTF32, "tf32"},
+                                   {DType::kF64, "f64"}}};
 constexpr Table<Tier, 4> kTiers{
     {{Tier::kDevice, "device"}, {Tier::kPinned, "pinned"}, {Tier::kHost, "host"}, {Tier::kDisk, "disk"}}};
-constexpr Table<Claim, 3> kClaims{
-    {{Claim::kExact, "exact"}, {Claim::kUpperBound, "upper_bound"}, {Claim::kApproximation, "approximation"}}};
+constexpr Table<Claim, 3> kClaims{{{Claim::kExact, "exact"},
+                                   {Claim::kUpperBound, "upper_bound"},
+                                   {Claim::kApproximation, "approximation"}}};
 constexpr Table<Component, 12> kComponents{{{Component::kWeights, "weights"},
                                             {Component::kMasterWeights, "master_weights"},
                                             {Component::kGradients, "gradients"},
@@ -28,12 +35,19 @@ constexpr Table<Component, 12> kComponents{{{Component::kWeights, "weights"},
                                             {Component::kAdapters, "adapters"},
                                             {Component::kFragmentation, "fragmentation"},
                                             {Component::kRuntime, "runtime"}}};
-constexpr Table<Phase, 7> kPhases{{{kLoad, "load"}, {kForward, "forward"}, {kBackward, "backward"},
-                                   {kUpdate, "update"}, {kEval, "eval"}, {kSave, "save"}, {kGenerate, "generate"}}};
+constexpr Table<Phase, 7> kPhases{{{kLoad, "load"},
+                                   {kForward, "forward"},
+                                   {kBackward, "backward"},
+                                   {kUpdate, "update"},
+                                   {kEval, "eval"},
+                                   {kSave, "save"},
+                                   {kGenerate, "generate"}}};
 constexpr Table<Optimizer, 3> kOptimizers{
     {{Optimizer::kAdamW, "adamw"}, {Optimizer::kSgd, "sgd"}, {Optimizer::kSgdMomentum, "sgd-momentum"}}};
-constexpr Table<Recompute, 4> kRecomputes{{{Recompute::kNone, "none"}, {Recompute::kSelective, "selective"},
-                                           {Recompute::kFull, "full"}, {Recompute::kAuto, "auto"}}};
+constexpr Table<Recompute, 4> kRecomputes{{{Recompute::kNone, "none"},
+                                           {Recompute::kSelective, "selective"},
+                                           {Recompute::kFull, "full"},
+                                           {Recompute::kAuto, "auto"}}};
 
 template <class E, std::size_t N>
 constexpr std::string_view name_in(const Table<E, N>& table, E value) {
@@ -53,11 +67,19 @@ std::optional<E> value_in(const Table<E, N>& table, std::string_view text) {
 
 std::uint32_t size_of(DType t) {
   switch (t) {
-    case DType::kF64: return 8;
-    case DType::kF32: case DType::kI32: case DType::kTF32: return 4;
-    case DType::kF16: case DType::kBF16: return 2;
-    case DType::kU8: return 1;
-    case DType::kNone: break;
+    case DType::kF64:
+      return 8;
+    case DType::kF32:
+    case DType::kI32:
+    case DType::kTF32:
+      return 4;
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
+    case DType::kU8:
+      return 1;
+    case DType::kNone:
+      break;
   }
   return 0;
 }

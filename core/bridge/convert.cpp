@@ -95,11 +95,12 @@ ModelSpec from_c(const th_model& c) {
   TH_READ(initializer_range, m.initializer_range = c.initializer_range);
   TH_READ(rope_kind, m.rope.kind = enum_or(c.rope_kind, RopeKind::kLlama3, RopeKind::kDefault));
   TH_READ(rope_factor, m.rope.factor = set_or(c.rope_factor, m.rope.factor));
-  TH_READ(rope_low_freq_factor, m.rope.low_freq_factor = set_or(c.rope_low_freq_factor, m.rope.low_freq_factor));
+  TH_READ(rope_low_freq_factor,
+          m.rope.low_freq_factor = set_or(c.rope_low_freq_factor, m.rope.low_freq_factor));
   TH_READ(rope_high_freq_factor,
           m.rope.high_freq_factor = set_or(c.rope_high_freq_factor, m.rope.high_freq_factor));
-  TH_READ(rope_original_max_positions, m.rope.original_max_positions =
-                                           set_or(c.rope_original_max_positions, m.rope.original_max_positions));
+  TH_READ(rope_original_max_positions, m.rope.original_max_positions = set_or(c.rope_original_max_positions,
+                                                                              m.rope.original_max_positions));
   TH_READ(config_json, m.config_json = c.config_json ? c.config_json : "");
 #undef TH_READ
   return m;

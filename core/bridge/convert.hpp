@@ -1,6 +1,6 @@
-// The one place that knows both sides of the plugin boundary: the C structs of the SDK and the host's own types.
-// Converts, and nothing else: no policy, no I/O. Used by the host's adapters and by plugins written in C++.
-// See report.hpp for memory trees and guard.hpp for errors.
+// The one place that knows both sides of the plugin boundary: the C structs of the SDK and the host's own
+// types. Converts, and nothing else: no policy, no I/O. Used by the host's adapters and by plugins written in
+// C++. See report.hpp for memory trees and guard.hpp for errors.
 #pragma once
 #include <cstdint>
 
@@ -17,8 +17,8 @@ th_run to_c(const RunSpec& r);
 /// Copies the names, cut to the fields' width and always terminated.
 th_profile to_c(const Profile& p);
 
-/// from_c reads only fields inside the other side's struct_size. A field that is absent, or zero where zero is no
-/// value (a rope base, a count of micro-batches, an enum), keeps the default of the C++ type.
+/// from_c reads only fields inside the other side's struct_size. A field that is absent, or zero where zero
+/// is no value (a rope base, a count of micro-batches, an enum), keeps the default of the C++ type.
 ModelSpec from_c(const th_model& m);
 RunSpec from_c(const th_run& r);
 Profile from_c(const th_profile& p);

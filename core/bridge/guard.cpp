@@ -13,7 +13,7 @@ void copy_text(char (&to)[N], std::string_view from) {
   std::size_t n = std::min(from.size(), N - 1);
   if (n < from.size())
     while (n > 0 && (static_cast<unsigned char>(from[n]) & 0xC0) == 0x80) --n;
-  std::memcpy(to, from.data(), n);
+  if (n > 0) std::memcpy(to, from.data(), n);
   to[n] = '\0';
 }
 
@@ -21,29 +21,46 @@ void copy_text(char (&to)[N], std::string_view from) {
 
 std::string_view status_name(th_status s) {
   switch (s) {
-    case TH_OK: return "ok";
-    case TH_E_ARG: return "argument";
-    case TH_E_UNSUPPORTED: return "unsupported";
-    case TH_E_UNAVAILABLE: return "unavailable";
-    case TH_E_DEVICE_OOM: return "device_oom";
-    case TH_E_HOST_OOM: return "host_oom";
-    case TH_E_CANCELLED: return "cancelled";
-    case TH_E_STATE: return "state";
-    case TH_E_NONFINITE: return "nonfinite";
-    case TH_E_DEVICE_LOST: return "device_lost";
-    case TH_E_IO: return "io";
-    case TH_E_INTERNAL: return "internal";
+    case TH_OK:
+      return "ok";
+    case TH_E_ARG:
+      return "argument";
+    case TH_E_UNSUPPORTED:
+      return "unsupported";
+    case TH_E_UNAVAILABLE:
+      return "unavailable";
+    case TH_E_DEVICE_OOM:
+      return "device_oom";
+    case TH_E_HOST_OOM:
+      return "host_oom";
+    case TH_E_CANCELLED:
+      return "cancelled";
+    case TH_E_STATE:
+      return "state";
+    case TH_E_NONFINITE:
+      return "nonfinite";
+    case TH_E_DEVICE_LOST:
+      return "device_lost";
+    case TH_E_IO:
+      return "io";
+    case TH_E_INTERNAL:
+      return "internal";
   }
   return "undocumented";
 }
 
 th_status status_of(Exit code) {
   switch (code) {
-    case Exit::kUsage: return TH_E_UNSUPPORTED;
-    case Exit::kDoesNotFit: return TH_E_HOST_OOM;
-    case Exit::kNoBackend: return TH_E_UNAVAILABLE;
-    case Exit::kStopped: return TH_E_CANCELLED;
-    default: return TH_E_INTERNAL;
+    case Exit::kUsage:
+      return TH_E_UNSUPPORTED;
+    case Exit::kDoesNotFit:
+      return TH_E_HOST_OOM;
+    case Exit::kNoBackend:
+      return TH_E_UNAVAILABLE;
+    case Exit::kStopped:
+      return TH_E_CANCELLED;
+    default:
+      return TH_E_INTERNAL;
   }
 }
 

@@ -1,5 +1,6 @@
-// Errors across the boundary, both ways: an exception inside a C++ plugin becomes a th_error, a th_error becomes text.
-// For plugins that use the host's pure libraries; others take th::guard of the SDK, which knows no trainhost::Error.
+// Errors across the boundary, both ways: an exception inside a C++ plugin becomes a th_error, a th_error
+// becomes text. For plugins that use the host's pure libraries; others take th::guard of the SDK, which knows
+// no trainhost::Error.
 #pragma once
 #include <exception>
 #include <new>

@@ -22,7 +22,8 @@ std::size_t index(Tier t) { return static_cast<std::size_t>(t); }
 std::string text_from(const char* s) {
   if (!s) return {};
   std::string_view t(s, ::strnlen(s, kMaxText));
-  bool plain = valid_utf8(t) && std::none_of(t.begin(), t.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  bool plain = valid_utf8(t) &&
+               std::none_of(t.begin(), t.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
   return plain ? std::string(t) : escaped(t, kMaxText);
 }
 
@@ -88,7 +89,8 @@ Phase worst_phase(const MemoryReport& r, Tier t) {
 struct Leaves {
   std::uint64_t at_peak = 0;
   bool all_have_share = true, any = false;
-  bool come_and_go = false;  // some without a share live in some phases only: their worst sum is a bound, no count
+  bool come_and_go =
+      false;  // some without a share live in some phases only: their worst sum is a bound, no count
 };
 Leaves leaves_of(const MemoryReport& r, Tier t) {
   std::unordered_set<std::uint32_t> parents;
@@ -157,13 +159,15 @@ th_status Collector::on_note(th_mem_sink* sink, const char* sentence) {
 
 th_status Collector::add(const th_mem& c) {
   std::string which = "memory node " + std::to_string(report_.nodes.size() + 1);
-  if (!TH_HAS(&c, th_mem, hi)) return refuse(which + " is truncated: struct_size " + std::to_string(c.struct_size));
+  if (!TH_HAS(&c, th_mem, hi))
+    return refuse(which + " is truncated: struct_size " + std::to_string(c.struct_size));
   if (report_.nodes.size() >= kMaxNodes) return refuse("more than a million memory nodes");
   if (c.id != report_.nodes.size() + 1)
     return refuse(which + " has id " + std::to_string(c.id) + ": ids count from 1 in the order of the calls");
   if (c.parent >= c.id)
     return refuse(which + " has parent " + std::to_string(c.parent) + ", which was not emitted before it");
-  if (c.tier == 0 || c.tier > kLastTier) return refuse(which + " has the unknown tier " + std::to_string(c.tier));
+  if (c.tier == 0 || c.tier > kLastTier)
+    return refuse(which + " has the unknown tier " + std::to_string(c.tier));
   if (c.component == 0 || c.component > kLastComponent)
     return refuse(which + " has the unknown component " + std::to_string(c.component));
   if (c.claim == 0 || c.claim > kLastClaim)
@@ -196,10 +200,12 @@ void Collector::fill_tier(Tier t) {
   Leaves leaves = leaves_of(report_, t);
   std::uint64_t stated = summary_.tier_peak[i];
   if (stated == 0 && !leaves.any) return;
-  if (stated > kMaxBytes) return void(refuse("the total of tier " + std::string(name(t)) + " is 2^63 bytes or more"));
+  if (stated > kMaxBytes)
+    return void(refuse("the total of tier " + std::string(name(t)) + " is 2^63 bytes or more"));
   if (stated != 0 && leaves.any && leaves.all_have_share && leaves.at_peak != stated)
-    return void(refuse("the leaves of tier " + std::string(name(t)) + " sum to " + std::to_string(leaves.at_peak) +
-                       " bytes at the peak, its total says " + std::to_string(stated)));
+    return void(refuse("the leaves of tier " + std::string(name(t)) + " sum to " +
+                       std::to_string(leaves.at_peak) + " bytes at the peak, its total says " +
+                       std::to_string(stated)));
   std::uint32_t phase = summary_.peak_phase[i];
   bool known_phase = phase != 0 && phase <= kAllPhases && (phase & (phase - 1)) == 0;
   TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : worst_phase(report_, t)};
@@ -217,7 +223,7 @@ MemoryReport Collector::take(std::string source) {
   report_.source = std::move(source);
   report_.digest = summary_.digest;
   report_.claim = summary_.claim >= 1 && summary_.claim <= kLastClaim ? static_cast<Claim>(summary_.claim)
-                                                                     : Claim::kExact;
+                                                                      : Claim::kExact;
   for (const MemoryNode& n : report_.nodes)  // the whole is never surer than its parts
     if (summary_.claim == 0) report_.claim = std::max(report_.claim, n.claim);
   try {

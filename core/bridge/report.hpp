@@ -1,5 +1,6 @@
-// Memory reports across the boundary: emit() sends one into a plugin-side sink, Collector is the sink that turns what
-// arrives back into a MemoryReport. The collector trusts nothing: every node is checked before it is kept.
+// Memory reports across the boundary: emit() sends one into a plugin-side sink, Collector is the sink that
+// turns what arrives back into a MemoryReport. The collector trusts nothing: every node is checked before it
+// is kept.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,12 +10,13 @@
 
 namespace trainhost::bridge {
 
-/// Sends nodes, notes and summary of `report`, in that order; ids are kept. Returns the first status that the sink
-/// refuses with, else TH_OK. `summary` may be null and may be of an older, shorter layout.
+/// Sends nodes, notes and summary of `report`, in that order; ids are kept. Returns the first status that the
+/// sink refuses with, else TH_OK. `summary` may be null and may be of an older, shorter layout.
 th_status emit(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary);
 
 /// Receives one report. Use: pass sink() and summary() into the call, then take() when it returned TH_OK.
-/// A node that breaks the rules of memory.h is refused with TH_E_ARG and remembered in problem(); nothing throws.
+/// A node that breaks the rules of memory.h is refused with TH_E_ARG and remembered in problem(); nothing
+/// throws.
 class Collector {
  public:
   Collector();
@@ -26,9 +28,10 @@ class Collector {
   /// What the other side did wrong, in one sentence; "" while all is well.
   const std::string& problem() const { return problem_; }
 
-  /// The report, with the peak of each tier filled in: as stated, or else computed from leaves and phases, and then
-  /// the claim is at most upper_bound, unless all of them are always there. Leaves that carry their share of the peak must sum to the stated total. Closes
-  /// the sink: calls that come later are refused. Empty nodes and tiers when problem() is set.
+  /// The report, with the peak of each tier filled in: as stated, or else computed from leaves and phases,
+  /// and then the claim is at most upper_bound, unless all leaves are always there. Leaves that carry their
+  /// share of the peak must sum to the stated total. Closes the sink: calls that come later are refused.
+  /// Empty nodes and tiers when problem() is set.
   MemoryReport take(std::string source);
 
  private:

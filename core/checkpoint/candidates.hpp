@@ -1,5 +1,5 @@
-// The published checkpoints of a directory, newest first, before anybody looked at their data. Names with .tmp. in them
-// are no checkpoints, whatever they hold.
+// The published checkpoints of a directory, newest first, before anybody looked at their data. Names with
+// .tmp. in them are no checkpoints, whatever they hold.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -9,7 +9,7 @@
 namespace trainhost::checkpoint {
 
 struct Candidate {
-  std::string name;     // "step-300"
+  std::string name;  // "step-300"
   std::uint64_t step = 0, serial = 0;
   std::string problem;  // why its manifest cannot be read; then its serial is unknown and it sorts last
 };

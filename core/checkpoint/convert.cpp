@@ -7,13 +7,15 @@
 
 namespace trainhost::checkpoint {
 
-static_assert(std::endian::native == std::endian::little, "safetensors data are little-endian and read as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "safetensors data are little-endian and read as they lie");
 
 float f32_from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 float f32_from_f16(std::uint16_t bits) {
   constexpr std::uint32_t kExponent = 0x7C00u << 13;
-  std::uint32_t u = (bits & 0x7FFFu) << 13;  // exponent and mantissa in their f32 places, exponent bias still 15
+  std::uint32_t u =
+      (bits & 0x7FFFu) << 13;  // exponent and mantissa in their f32 places, exponent bias still 15
   std::uint32_t exponent = u & kExponent;
   u += (127u - 15u) << 23;
   if (exponent == kExponent) {
@@ -31,7 +33,8 @@ bool loads_as_f32(std::string_view dtype) {
 }
 
 void widen_in_place(std::span<float> out, bool bf16) {
-  // Result i covers stored values 2i-n and 2i-n+1, neither of them after i: each is read before it is overwritten.
+  // Result i covers stored values 2i-n and 2i-n+1, neither of them after i: each is read before it is
+  // overwritten.
   auto* to = reinterpret_cast<std::byte*>(out.data());
   const std::byte* from = to + 2 * out.size();
   for (std::size_t i = 0; i < out.size(); ++i) {

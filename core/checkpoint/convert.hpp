@@ -1,5 +1,6 @@
-// Stored floats to f32, exactly where f32 can hold them (F16, BF16, F32) and rounded to nearest even from F64.
-// In place: the stored bytes lie at the end of the very buffer that takes the result, so loading needs no second one.
+// Stored floats to f32, exactly where f32 can hold them (F16, BF16, F32) and rounded to nearest even from
+// F64. In place: the stored bytes lie at the end of the very buffer that takes the result, so loading needs
+// no second one.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -1,5 +1,6 @@
-// The write side of durable.hpp. What is measured and why: on a full tmpfs and under RLIMIT_FSIZE a write returns a
-// short count without an error, and fsync and close then succeed; only the loop in write_all() notices.
+// The write side of durable.hpp. What is measured and why: on a full tmpfs and under RLIMIT_FSIZE a write
+// returns a short count without an error, and fsync and close then succeed; only the loop in write_all()
+// notices.
 #include "core/checkpoint/durable.hpp"
 
 #include <fcntl.h>
@@ -85,7 +86,8 @@ void sync_directory(const fs::path& dir) {
   Fd fd(sys().open(d.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
   if (fd.get() < 0) throw_errno("open", d, errno);
   // Some file systems cannot sync a directory and say so; nothing more can be done there.
-  if (fsync_through_signals(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP) throw_errno("sync", d, errno);
+  if (fsync_through_signals(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
+    throw_errno("sync", d, errno);
   if (sys().close(fd.release()) != 0 && errno != EINTR) throw_errno("close", d, errno);
 }
 
@@ -117,7 +119,8 @@ void remove_tree(const fs::path& path) {
   if (!fs::exists(status)) return;
   if (!fs::is_directory(status)) return remove_file(path);
   std::vector<fs::path> inside;
-  for (fs::directory_iterator it(path, ec), end; !ec && it != end; it.increment(ec)) inside.push_back(it->path());
+  for (fs::directory_iterator it(path, ec), end; !ec && it != end; it.increment(ec))
+    inside.push_back(it->path());
   if (ec) throw_errno("list", path, ec.value());
   for (const auto& p : inside) remove_tree(p);
   if (sys().rmdir(path.c_str()) != 0 && errno != ENOENT) throw_errno("remove", path, errno);
@@ -133,7 +136,12 @@ bool put_in_place(const fs::path& staged, const fs::path& target) {
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) throw_errno("publish", target, errno);
   fs::path aside = temp_beside(target);
   rename_path(target, aside);
-  rename_path(staged, target);
+  try {
+    rename_path(staged, target);
+  } catch (...) {
+    sys().rename(aside.c_str(), target.c_str());
+    throw;
+  }
   rename_path(aside, staged);
   return true;
 }

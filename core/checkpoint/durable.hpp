@@ -1,6 +1,7 @@
-// Files that survive: the one audited path from memory to disk, and the reads that check it. Short writes go on, an
-// error of fsync or close is an error of the file, and nothing is retried on a descriptor that failed once.
-// Every failure throws run_error with the path and the system's reason. The protocol built on this: store.cpp.
+// Files that survive: the one audited path from memory to disk, and the reads that check it. Short writes go
+// on, an error of fsync or close is an error of the file, and nothing is retried on a descriptor that failed
+// once. Every failure throws run_error with the path and the system's reason. The protocol built on this:
+// store.cpp.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -56,8 +57,9 @@ void remove_file(const std::filesystem::path& path);
 /// A file or a whole directory; a symbolic link is removed, not followed. Not there: nothing to do.
 void remove_tree(const std::filesystem::path& path);
 
-/// Makes `staged` the directory `target`, atomically also when `target` exists: then the two change places and `staged`
-/// holds the old content (true). Where the file system cannot exchange, the old one steps aside first.
+/// Makes `staged` the directory `target`, atomically also when `target` exists: then the two change places
+/// and `staged` holds the old content (true). Where the file system cannot exchange, the old one steps aside
+/// first.
 bool put_in_place(const std::filesystem::path& staged, const std::filesystem::path& target);
 
 /// Bytes [at, at + out.size()) of the file; false when it ends before that. EINTR and short reads go on.

@@ -43,7 +43,8 @@ std::string read_whole(const fs::path& path, std::uint64_t max_bytes) {
   Fd fd = open_regular(path, info);
   auto size = static_cast<std::uint64_t>(info.st_size);
   if (size > max_bytes)
-    throw usage_error(fmt::format("{} has {} bytes; at most {} are read", escaped(path.string(), 4096), size, max_bytes));
+    throw usage_error(
+        fmt::format("{} has {} bytes; at most {} are read", escaped(path.string(), 4096), size, max_bytes));
   std::string text(size, '\0');
   if (!read_at(fd.get(), 0, std::as_writable_bytes(std::span(text)), path))
     throw run_error(fmt::format("{} became shorter while it was read", escaped(path.string(), 4096)));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "core/base/text.hpp"
@@ -23,7 +25,8 @@ struct SafetensorsFile::Impl {
   std::string name() const { return path.string(); }
 
   [[noreturn]] void changed(const char* what) const {
-    refuse(name(), 21, std::nullopt, fmt::format("{} while it was open", what), "another program is writing it");
+    refuse(name(), 21, std::nullopt, fmt::format("{} while it was open", what),
+           "another program is writing it");
   }
 };
 
@@ -41,12 +44,16 @@ SafetensorsFile::SafetensorsFile(const fs::path& file) : impl_(std::make_unique<
   std::uint64_t n = 0;
   std::memcpy(&n, first.data(), 8);
   if (n > kMaxHeaderBytes)
-    refuse(name, 2, 0, fmt::format("a header of {} bytes is declared, {} are the most", n, kMaxHeaderBytes), hint);
+    refuse(name, 2, 0, fmt::format("a header of {} bytes is declared, {} are the most", n, kMaxHeaderBytes),
+           hint);
   if (n > size - 8)
-    refuse(name, 3, 0, fmt::format("a header of {} bytes is declared, the file has {} after the length", n, size - 8), hint);
+    refuse(name, 3, 0,
+           fmt::format("a header of {} bytes is declared, the file has {} after the length", n, size - 8),
+           hint);
 
   std::string text(n, '\0');
-  if (!read_at(impl_->fd.get(), 8, std::as_writable_bytes(std::span(text)), file)) impl_->changed("it became shorter");
+  if (!read_at(impl_->fd.get(), 8, std::as_writable_bytes(std::span(text)), file))
+    impl_->changed("it became shorter");
   impl_->header = parse_header(text, size - 8 - n, name);
 }
 
@@ -60,10 +67,11 @@ const std::map<std::string, std::string>& SafetensorsFile::metadata() const { re
 void SafetensorsFile::read(const TensorEntry& t, std::uint64_t first, std::span<std::byte> out) const {
   const std::uint64_t size = t.end - t.begin;
   if (t.end > static_cast<std::uint64_t>(impl_->info.st_size) || first > size || out.size() > size - first)
-    throw usage_error(fmt::format("{}: bytes {} to {} of tensor '{}' were asked for, it has {}", escaped(impl_->name()),
-                                  first, first + out.size(), escaped(t.name), size));
+    throw usage_error(fmt::format("{}: bytes {} to {} of tensor '{}' were asked for, it has {}",
+                                  escaped(impl_->name()), first, first + out.size(), escaped(t.name), size));
   if (dtype_bits(t.dtype) % 8 != 0 && out.size() != size)
-    refuse(impl_->name(), 17, std::nullopt, fmt::format("tensor '{}' of {} can only be read whole", escaped(t.name), t.dtype));
+    refuse(impl_->name(), 17, std::nullopt,
+           fmt::format("tensor '{}' of {} can only be read whole", escaped(t.name), t.dtype));
   if (!read_at(impl_->fd.get(), t.begin + first, out, impl_->path)) impl_->changed("it became shorter");
 }
 

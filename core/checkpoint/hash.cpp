@@ -33,7 +33,9 @@ Xxh3::Xxh3(Xxh3&&) noexcept = default;
 Xxh3& Xxh3::operator=(Xxh3&&) noexcept = default;
 
 void Xxh3::reset() { XXH3_128bits_reset(&state_->xxh); }
-void Xxh3::update(std::span<const std::byte> data) { XXH3_128bits_update(&state_->xxh, data.data(), data.size()); }
+void Xxh3::update(std::span<const std::byte> data) {
+  XXH3_128bits_update(&state_->xxh, data.data(), data.size());
+}
 std::string Xxh3::hex() const { return digits(XXH3_128bits_digest(&state_->xxh)); }
 
 std::string xxh3_hex(std::string_view data) { return digits(XXH3_128bits(data.data(), data.size())); }

@@ -1,5 +1,5 @@
-// Reads and judges a safetensors header. Memory taken is bounded by the header's own length: the number of entries is
-// counted in the text before any is stored, and no number in it is ever used as a size.
+// Reads and judges a safetensors header. Memory taken is bounded by the header's own length: the number of
+// entries is counted in the text before any is stored, and no number in it is ever used as a size.
 #include "core/checkpoint/header.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
@@ -22,7 +23,8 @@ bool has_control(std::string_view s) {
   for (std::size_t i = 0; i < s.size(); ++i) {
     auto c = static_cast<unsigned char>(s[i]);
     if (c < 0x20 || c == 0x7F) return true;
-    if (c == 0xC2 && i + 1 < s.size() && static_cast<unsigned char>(s[i + 1]) < 0xA0) return true;  // U+0080..9F
+    if (c == 0xC2 && i + 1 < s.size() && static_cast<unsigned char>(s[i + 1]) < 0xA0)
+      return true;  // U+0080..9F
   }
   return false;
 }
@@ -53,8 +55,10 @@ class Reader {
         metadata();
         continue;
       }
-      if (has_control(name)) fail(16, at, fmt::format("the name '{}' has a control character", escaped(name)));
-      if (header_.tensors.size() == kMaxTensors) fail(16, at, fmt::format("more than {} tensors", kMaxTensors));
+      if (has_control(name))
+        fail(16, at, fmt::format("the name '{}' has a control character", escaped(name)));
+      if (header_.tensors.size() == kMaxTensors)
+        fail(16, at, fmt::format("more than {} tensors", kMaxTensors));
       tensor(std::move(name));
     }
     rule_ = 4;
@@ -107,15 +111,20 @@ class Reader {
       std::uint64_t at = json_.at();
       rule_ = 5;
       if (!json_.next_member(key, kMaxNameBytes)) break;
-      bool* seen = key == "dtype" ? &dtype : key == "shape" ? &shape : key == "data_offsets" ? &offsets : nullptr;
-      if (!seen) fail(5, at, fmt::format("tensor '{}' has the unknown key '{}'", escaped(t.name), escaped(key)));
+      bool* seen = key == "dtype"          ? &dtype
+                   : key == "shape"        ? &shape
+                   : key == "data_offsets" ? &offsets
+                                           : nullptr;
+      if (!seen)
+        fail(5, at, fmt::format("tensor '{}' has the unknown key '{}'", escaped(t.name), escaped(key)));
       if (*seen) fail(6, at, fmt::format("tensor '{}' has the key '{}' twice", escaped(t.name), key));
       *seen = true;
       if (seen == &dtype) read_dtype(t);
       if (seen == &shape) read_shape(t);
       if (seen == &offsets) read_offsets(t);
     }
-    for (auto [seen, what, rule] : {std::tuple{dtype, "dtype", 8}, {shape, "shape", 9}, {offsets, "data_offsets", 12}})
+    for (auto [seen, what, rule] :
+         {std::tuple{dtype, "dtype", 8}, {shape, "shape", 9}, {offsets, "data_offsets", 12}})
       if (!seen) fail(rule, start, fmt::format("tensor '{}' has no {}", escaped(t.name), what));
     judge_size(t, start);
     header_.tensors.push_back(std::move(t));
@@ -126,8 +135,9 @@ class Reader {
     std::uint64_t at = json_.at();
     t.dtype = json_.string(64);
     if (dtype_bits(t.dtype) == 0)
-      fail(8, at, fmt::format("tensor '{}' has the unknown dtype '{}'{}", escaped(t.name), escaped(t.dtype),
-                              did_you_mean(t.dtype, dtype_names())));
+      fail(8, at,
+           fmt::format("tensor '{}' has the unknown dtype '{}'{}", escaped(t.name), escaped(t.dtype),
+                       did_you_mean(t.dtype, dtype_names())));
   }
 
   void read_shape(TensorEntry& t) {
@@ -136,7 +146,8 @@ class Reader {
     std::array<std::uint64_t, kMaxRank> dim;
     std::size_t rank = 0;
     for (json_.open_array(); json_.next_element(); ++rank) {
-      if (rank == kMaxRank) fail(9, at, fmt::format("tensor '{}' has a rank above {}", escaped(t.name), kMaxRank));
+      if (rank == kMaxRank)
+        fail(9, at, fmt::format("tensor '{}' has a rank above {}", escaped(t.name), kMaxRank));
       dim[rank] = json_.integer();
     }
     t.shape.assign(dim.begin(), dim.begin() + static_cast<std::ptrdiff_t>(rank));
@@ -151,8 +162,11 @@ class Reader {
       if (n == 2) fail(12, at, fmt::format("tensor '{}' has more than two data_offsets", escaped(t.name)));
       v[n] = json_.integer();
     }
-    if (n != 2) fail(12, at, fmt::format("tensor '{}' has {} data_offsets, two are needed", escaped(t.name), n));
-    if (v[0] > v[1]) fail(12, at, fmt::format("tensor '{}' ends at {}, before it begins at {}", escaped(t.name), v[1], v[0]));
+    if (n != 2)
+      fail(12, at, fmt::format("tensor '{}' has {} data_offsets, two are needed", escaped(t.name), n));
+    if (v[0] > v[1])
+      fail(12, at,
+           fmt::format("tensor '{}' ends at {}, before it begins at {}", escaped(t.name), v[1], v[0]));
     t.begin = v[0];
     t.end = v[1];
   }
@@ -165,13 +179,19 @@ class Reader {
       rule = 11;
       bytes = bytes_of(count, dtype_bits(t.dtype));
     } catch (const Error&) {
-      fail(rule, at, fmt::format("tensor '{}' is too large: shape [{}] of {}", escaped(t.name), fmt::join(t.shape, ", "), t.dtype));
+      fail(rule, at,
+           fmt::format("tensor '{}' is too large: shape [{}] of {}", escaped(t.name),
+                       fmt::join(t.shape, ", "), t.dtype));
     }
     if (!bytes)
-      fail(11, at, fmt::format("tensor '{}': {} elements of {} do not fill whole bytes", escaped(t.name), t.elements(), t.dtype));
+      fail(11, at,
+           fmt::format("tensor '{}': {} elements of {} do not fill whole bytes", escaped(t.name),
+                       t.elements(), t.dtype));
     if (t.end - t.begin != *bytes)
-      fail(13, at, fmt::format("tensor '{}': data_offsets [{}, {}] hold {} bytes, shape [{}] of {} needs {}",
-                               escaped(t.name), t.begin, t.end, t.end - t.begin, fmt::join(t.shape, ", "), t.dtype, *bytes));
+      fail(13, at,
+           fmt::format("tensor '{}': data_offsets [{}, {}] hold {} bytes, shape [{}] of {} needs {}",
+                       escaped(t.name), t.begin, t.end, t.end - t.begin, fmt::join(t.shape, ", "), t.dtype,
+                       *bytes));
   }
 
   void refuse_duplicates() {
@@ -179,7 +199,8 @@ class Reader {
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     const auto& t = header_.tensors;
     std::sort(order.begin(), order.end(), [&](auto a, auto b) { return t[a].name < t[b].name; });
-    auto twice = std::adjacent_find(order.begin(), order.end(), [&](auto a, auto b) { return t[a].name == t[b].name; });
+    auto twice = std::adjacent_find(order.begin(), order.end(),
+                                    [&](auto a, auto b) { return t[a].name == t[b].name; });
     if (twice != order.end())
       refuse(file_, 6, std::nullopt, fmt::format("tensor '{}' appears twice", escaped(t[*twice].name)));
   }
@@ -200,11 +221,12 @@ class Reader {
       at = t.end;
       if (at > data_bytes_)
         refuse(file_, 15, data + data_bytes_,
-               fmt::format("tensor '{}' ends at {} of the data, the file holds {} bytes of it: truncated", escaped(t.name),
-                           at, data_bytes_));
+               fmt::format("tensor '{}' ends at {} of the data, the file holds {} bytes of it: truncated",
+                           escaped(t.name), at, data_bytes_));
     }
     if (at != data_bytes_)
-      refuse(file_, 15, data + at, fmt::format("{} bytes after the last tensor belong to none", data_bytes_ - at));
+      refuse(file_, 15, data + at,
+             fmt::format("{} bytes after the last tensor belong to none", data_bytes_ - at));
     for (auto& t : all) {
       t.begin += data;
       t.end += data;
@@ -224,7 +246,8 @@ class Reader {
 void refuse(const std::string& file, int rule, std::optional<std::uint64_t> byte, const std::string& what,
             const std::string& hint) {
   std::string place = byte ? fmt::format(", byte {}", *byte) : "";
-  throw usage_error(fmt::format("{}: {} (safetensors rule {}{})", escaped(file, 4096), what, rule, place), hint);
+  throw usage_error(fmt::format("{}: {} (safetensors rule {}{})", escaped(file, 4096), what, rule, place),
+                    hint);
 }
 
 std::uint64_t TensorEntry::elements() const {

@@ -1,5 +1,5 @@
-// The header of a safetensors file, judged: rules 4 to 14, 16 and 17 of README.md. Works on text alone and touches no
-// file; file.cpp brings the bytes, writer.cpp passes its own header through here before it writes.
+// The header of a safetensors file, judged: rules 4 to 14, 16 and 17 of README.md. Works on text alone and
+// touches no file; file.cpp brings the bytes, writer.cpp passes its own header through here before it writes.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,15 +22,17 @@ struct Header {
   std::map<std::string, std::string> metadata;
 };
 
-/// `text` is the N bytes after the length; `data_bytes` is what the file holds after them. `file` is for messages.
-/// The entries' begin and end count from the file's start. Throws Error(kUsage) with the rule and the place.
+/// `text` is the N bytes after the length; `data_bytes` is what the file holds after them. `file` is for
+/// messages. The entries' begin and end count from the file's start. Throws Error(kUsage) with the rule and
+/// the place.
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& file);
 
-/// Bytes of `count` elements of a type, when they fill whole bytes; throws "too large", or nullopt when they do not.
+/// Bytes of `count` elements of a type, when they fill whole bytes; throws "too large", or nullopt when they
+/// do not.
 std::optional<std::uint64_t> bytes_of(std::uint64_t count, std::uint32_t bits);
 
 /// usage_error "FILE: WHAT (safetensors rule R, byte B)".
-[[noreturn]] void refuse(const std::string& file, int rule, std::optional<std::uint64_t> byte, const std::string& what,
-                         const std::string& hint = {});
+[[noreturn]] void refuse(const std::string& file, int rule, std::optional<std::uint64_t> byte,
+                         const std::string& what, const std::string& hint = {});
 
 }  // namespace trainhost::checkpoint

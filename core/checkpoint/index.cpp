@@ -1,4 +1,5 @@
-// Reads the index of a sharded model. Only `weight_map` counts; the metadata beside it is checked for grammar alone.
+// Reads the index of a sharded model. Only `weight_map` counts; the metadata beside it is checked for grammar
+// alone.
 #include "core/checkpoint/index.hpp"
 
 #include <fmt/format.h>
@@ -67,7 +68,8 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
     refuse(file, 18, f.at, f.what());
   }
   if (!has_map)
-    refuse(file, 18, std::nullopt, "there is no weight_map", "an index of shards is named model.safetensors.index.json");
+    refuse(file, 18, std::nullopt, "there is no weight_map",
+           "an index of shards is named model.safetensors.index.json");
   return out;
 }
 
@@ -77,10 +79,12 @@ fs::path shard_path(const fs::path& index, const std::string& name) {
   std::error_code ec;
   fs::path home = fs::canonical(dir, ec);
   fs::path real = ec ? fs::path() : fs::canonical(shard, ec);
-  if (ec) refuse(index.string(), 18, std::nullopt, fmt::format("the shard {}: {}", escaped(name), ec.message()));
+  if (ec)
+    refuse(index.string(), 18, std::nullopt, fmt::format("the shard {}: {}", escaped(name), ec.message()));
   if (real.parent_path() != home)
     refuse(index.string(), 18, std::nullopt,
-           fmt::format("the shard {} is a link out of the directory, to {}", escaped(name), escaped(real.string(), 4096)),
+           fmt::format("the shard {} is a link out of the directory, to {}", escaped(name),
+                       escaped(real.string(), 4096)),
            "copy the model with 'cp -rL' first");
   return shard;
 }

@@ -1,5 +1,6 @@
-// One run per output directory. The lock is the kernel's (flock), so it ends with its holder, however that dies; the text
-// in the file is for people alone. The file is never removed: removing it would let two runs lock two files.
+// One run per output directory. The lock is the kernel's (flock), so it ends with its holder, however that
+// dies; the text in the file is for people alone. The file is never removed: removing it would let two runs
+// lock two files.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>

@@ -27,7 +27,8 @@ std::map<std::string, std::string> read_strings(StrictJson& json) {
   std::map<std::string, std::string> out;
   std::string key;
   for (json.open_object(); json.next_member(key, kMaxText);)
-    if (!out.emplace(key, json.string(kMaxText)).second) throw JsonFault(json.at(), "a key that appears twice");
+    if (!out.emplace(key, json.string(kMaxText)).second)
+      throw JsonFault(json.at(), "a key that appears twice");
   return out;
 }
 
@@ -35,11 +36,16 @@ FileRecord read_record(StrictJson& json) {
   FileRecord r;
   std::string key;
   for (json.open_object(); json.next_member(key, kMaxText);) {
-    if (key == "name") r.name = json.string(255);
-    else if (key == "bytes") r.bytes = json.integer();
-    else if (key == "xxh3_128") r.xxh3 = json.string(32);
-    else if (key == "tensors") r.tensors = read_strings(json);
-    else json.skip_value();
+    if (key == "name")
+      r.name = json.string(255);
+    else if (key == "bytes")
+      r.bytes = json.integer();
+    else if (key == "xxh3_128")
+      r.xxh3 = json.string(32);
+    else if (key == "tensors")
+      r.tensors = read_strings(json);
+    else
+      json.skip_value();
   }
   bool plain = !r.name.empty() && r.name.find('/') == r.name.npos && r.name != "." && r.name != "..";
   if (!plain) throw JsonFault(json.at(), fmt::format("'{}' is not the name of a file", escaped(r.name)));
@@ -49,21 +55,30 @@ FileRecord read_record(StrictJson& json) {
 void read_member(StrictJson& json, const std::string& key, Manifest& m) {
   if (key == "format") {
     if (std::uint64_t f = json.integer(); f != kManifestFormat)
-      throw run_error(fmt::format("the manifest has format {}, this program reads {}: it was written by another version",
-                                  f, kManifestFormat));
-  } else if (key == "serial") m.serial = json.integer();
-  else if (key == "step") m.meta.step = json.integer();
-  else if (key == "kernel_set") m.meta.kernel_set = json.string(kMaxText);
-  else if (key == "config_digest") m.meta.config_digest = json.string(kMaxText);
-  else if (key == "program_version") m.meta.program_version = json.string(kMaxText);
-  else if (key == "backend") m.meta.backend = json.string(kMaxText);
-  else if (key == "extra") m.meta.extra = read_strings(json);
+      throw run_error(
+          fmt::format("the manifest has format {}, this program reads {}: it was written by another version",
+                      f, kManifestFormat));
+  } else if (key == "serial")
+    m.serial = json.integer();
+  else if (key == "step")
+    m.meta.step = json.integer();
+  else if (key == "kernel_set")
+    m.meta.kernel_set = json.string(kMaxText);
+  else if (key == "config_digest")
+    m.meta.config_digest = json.string(kMaxText);
+  else if (key == "program_version")
+    m.meta.program_version = json.string(kMaxText);
+  else if (key == "backend")
+    m.meta.backend = json.string(kMaxText);
+  else if (key == "extra")
+    m.meta.extra = read_strings(json);
   else if (key == "files") {
     for (json.open_array(); json.next_element();) {
       if (m.files.size() == kMaxFiles) throw JsonFault(json.at(), "too many files");
       m.files.push_back(read_record(json));
     }
-  } else json.skip_value();
+  } else
+    json.skip_value();
 }
 
 }  // namespace
@@ -98,8 +113,10 @@ std::string manifest_text(const Manifest& m) {
 Manifest parse_manifest(std::string_view text) {
   if (text.size() < kTail) throw run_error("the manifest is incomplete");
   std::string_view body = text.substr(0, text.size() - kTail), tail = text.substr(body.size());
-  if (!tail.starts_with(kSeal) || !tail.ends_with(kEnd)) throw run_error("the manifest is damaged or incomplete");
-  if (tail.substr(kSeal.size(), 32) != xxh3_hex(body)) throw run_error("the manifest does not match its own hash");
+  if (!tail.starts_with(kSeal) || !tail.ends_with(kEnd))
+    throw run_error("the manifest is damaged or incomplete");
+  if (tail.substr(kSeal.size(), 32) != xxh3_hex(body))
+    throw run_error("the manifest does not match its own hash");
   Manifest m;
   try {
     StrictJson json(text, 16);

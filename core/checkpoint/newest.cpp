@@ -1,4 +1,5 @@
-// Finding the checkpoint to go on from: the last published that verifies, and why each later one was passed over.
+// Finding the checkpoint to go on from: the last published that verifies, and why each later one was passed
+// over.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -87,8 +88,9 @@ std::optional<Store::Found> Store::newest() const {
   }
   std::string list;
   for (const std::string& s : found.skipped) list += "\n  " + s;
-  throw run_error(fmt::format("{} holds checkpoints, but none is whole:{}", escaped(dir_.string(), 4096), list),
-                  "restore one from a copy, or train into another output.dir");
+  throw run_error(
+      fmt::format("{} holds checkpoints, but none is whole:{}", escaped(dir_.string(), 4096), list),
+      "restore one from a copy, or train into another output.dir");
 }
 
 }  // namespace trainhost::checkpoint

@@ -1,5 +1,5 @@
-// Files that are not safetensors but are often taken for them: pickles above all, which run code when read and are
-// never read here (rule 24). Told by name and by their first bytes, to give a hint that helps.
+// Files that are not safetensors but are often taken for them: pickles above all, which run code when read
+// and are never read here (rule 24). Told by name and by their first bytes, to give a hint that helps.
 #pragma once
 #include <cstddef>
 #include <filesystem>

@@ -30,9 +30,11 @@ std::string message(const std::string& source, const std::vector<Kind>& kinds) {
     counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", k.lines.size(), k.what);
     for (std::size_t i = 0; i < k.lines.size() && i < kMaxListed; ++i)
       list += fmt::format("\n  {}: {}", k.what, k.lines[i]);
-    if (k.lines.size() > kMaxListed) list += fmt::format("\n  ... and {} more {}", k.lines.size() - kMaxListed, k.what);
+    if (k.lines.size() > kMaxListed)
+      list += fmt::format("\n  ... and {} more {}", k.lines.size() - kMaxListed, k.what);
   }
-  return fmt::format("{} does not hold this model: {} (safetensors rule 19){}", escaped(source, 4096), counts, list);
+  return fmt::format("{} does not hold this model: {} (safetensors rule 19){}", escaped(source, 4096), counts,
+                     list);
 }
 
 /// Old LLaMA checkpoints store the rotary frequencies, which follow from the config.
@@ -44,7 +46,8 @@ std::string hint_for(const std::vector<std::string>& missing, const std::set<std
   auto with = [&](auto f) { return !extra.empty() && extra.contains(f(missing.front())); };
   if (with([](const std::string& n) { return n.starts_with("model.") ? n.substr(6) : n; }))
     return "the file's names lack the prefix 'model.'";
-  if (with([](const std::string& n) { return "model." + n; })) return "the file's names have one more prefix 'model.'";
+  if (with([](const std::string& n) { return "model." + n; }))
+    return "the file's names have one more prefix 'model.'";
   if (missing.size() == 1 && missing.front() == "lm_head.weight")
     return "a model without lm_head.weight has tie_word_embeddings = true in its config";
   return {};
@@ -68,7 +71,8 @@ void WeightSource::require(const std::vector<TensorInfo>& wanted, bool tied) {
     if (e.shape != shape_of(t))
       shape.push_back(fmt::format("{} is [{}], the model needs [{}]", t.name, fmt::join(e.shape, ", "),
                                   fmt::join(shape_of(t), ", ")));
-    if (!loads_as_f32(e.dtype)) dtype.push_back(fmt::format("{} is {}; F32, BF16, F16 or F64 can be loaded", t.name, e.dtype));
+    if (!loads_as_f32(e.dtype))
+      dtype.push_back(fmt::format("{} is {}; F32, BF16, F16 or F64 can be loaded", t.name, e.dtype));
   }
 
   ignored_.clear();

@@ -1,5 +1,6 @@
-// Safetensors in and out, under the 25 rules of core/checkpoint/README.md. Files are hostile until proved otherwise;
-// nothing from a header is used as a size before it was checked against the file. pread only, never mmap.
+// Safetensors in and out, under the 25 rules of core/checkpoint/README.md. Files are hostile until proved
+// otherwise; nothing from a header is used as a size before it was checked against the file. pread only,
+// never mmap.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,9 +18,9 @@
 namespace trainhost::checkpoint {
 
 struct TensorEntry {
-  std::string name, dtype;              // "F32", "BF16", ...
+  std::string name, dtype;  // "F32", "BF16", ...
   std::vector<std::uint64_t> shape;
-  std::uint64_t begin = 0, end = 0;     // bytes from the file's start
+  std::uint64_t begin = 0, end = 0;  // bytes from the file's start
   std::uint64_t elements() const;
 };
 
@@ -42,19 +43,21 @@ class SafetensorsFile {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A model's weights: one .safetensors file or a model.safetensors.index.json with its shards, or a directory holding one.
+/// A model's weights: one .safetensors file or a model.safetensors.index.json with its shards, or a directory
+/// holding one.
 class WeightSource {
  public:
   explicit WeightSource(const std::filesystem::path& file_or_dir);
-  /// Throws Error(kUsage) listing every missing, extra and mis-shaped tensor (a tied head stored twice is accepted
-  /// when equal in shape and reported by `ignored`).
+  /// Throws Error(kUsage) listing every missing, extra and mis-shaped tensor (a tied head stored twice is
+  /// accepted when equal in shape and reported by `ignored`).
   void require(const std::vector<TensorInfo>& wanted, bool tied);
   /// Tensors that require() passed over, and why; for the user.
   const std::vector<std::string>& ignored() const { return ignored_; }
   /// The files that were opened.
   const std::vector<SafetensorsFile>& files() const { return files_; }
   /// Streams tensor `t` as f32 (from F32, F16, BF16, F64) in pieces of at most scratch.size() elements.
-  /// f(first_element, values). Counts non-finite values; throws Error(kUsage) naming the tensor when there are any.
+  /// f(first_element, values). Counts non-finite values; throws Error(kUsage) naming the tensor when there
+  /// are any.
   template <class F>
   void stream(const TensorInfo& t, std::span<float> scratch, F&& f) {
     std::uint64_t n = t.elements();
@@ -85,9 +88,10 @@ class WeightSource {
   std::uint64_t nonfinite_ = 0, first_nonfinite_ = 0;  // of the tensor that streams now
 };
 
-/// Writes one file: all tensors declared first (name, dtype, shape; the offsets are ours to choose), then their data in
-/// that order, in pieces of any size. Temp file beside the target, fsync, read back and compared by hash, rename, fsync
-/// of the directory; short writes are continued; any error leaves the old file as it was.
+/// Writes one file: all tensors declared first (name, dtype, shape; the offsets are ours to choose), then
+/// their data in that order, in pieces of any size. Temp file beside the target, fsync, read back and
+/// compared by hash, rename, fsync of the directory; short writes are continued; any error leaves the old
+/// file as it was.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& target, const std::vector<TensorEntry>& tensors,

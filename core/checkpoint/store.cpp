@@ -1,5 +1,6 @@
-// Publishing a checkpoint. The numbers in comments are the steps of the protocol in README.md; their order is the
-// promise, and the tests kill and fail the process at every system call of it. Finding one again: newest.cpp.
+// Publishing a checkpoint. The numbers in comments are the steps of the protocol in README.md; their order is
+// the promise, and the tests kill and fail the process at every system call of it. Finding one again:
+// newest.cpp.
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
@@ -30,15 +31,16 @@ void refuse_without_space(const fs::path& dir, std::uint64_t expected) {
   if (__builtin_mul_overflow(std::uint64_t{v.f_bavail}, std::uint64_t{v.f_frsize}, &free)) free = kMaxBytes;
   std::uint64_t need = checked_add(expected, expected / 10, "a checkpoint");
   if (free < need)
-    throw run_error(fmt::format("{} has {} free, a checkpoint needs {}", escaped(dir.string(), 4096), format_bytes(free),
-                                format_bytes(need)),
+    throw run_error(fmt::format("{} has {} free, a checkpoint needs {}", escaped(dir.string(), 4096),
+                                format_bytes(free), format_bytes(need)),
                     "free some space, or lower output.keep");
 }
 
 /// Staging directories and temporary files of a run that died. The caller holds the lock of the directory.
 void remove_leftovers(const fs::path& dir) {
   for (const std::string& name : names_in(dir))
-    if (is_temp_name(name) && (name.starts_with("step-") || name.starts_with("latest."))) remove_tree(dir / name);
+    if (is_temp_name(name) && (name.starts_with("step-") || name.starts_with("latest.")))
+      remove_tree(dir / name);
 }
 
 /// 5: what was staged, hashed and synced; the manifest comes last.
@@ -48,7 +50,8 @@ void seal(const fs::path& staged, const Meta& meta, std::uint64_t serial) {
   m.serial = serial;
   for (const std::string& name : names_in(staged)) {
     if (!fs::is_regular_file(fs::symlink_status(staged / name)))
-      throw run_error(fmt::format("{} is not a file: a checkpoint holds files alone", escaped((staged / name).string())));
+      throw run_error(
+          fmt::format("{} is not a file: a checkpoint holds files alone", escaped((staged / name).string())));
     sync_file(staged / name);  // 4
     m.files.push_back(record_of(staged / name));
   }
@@ -78,7 +81,8 @@ fs::path Store::save(const Meta& meta, std::uint64_t expected_bytes,
     sync_directory(dir_);
     Manifest m;
     if (std::string what = damage_of(target, m); !what.empty())  // 7
-      throw run_error(fmt::format("{} was not stored as it was written: {}", escaped(target.string(), 4096), what));
+      throw run_error(
+          fmt::format("{} was not stored as it was written: {}", escaped(target.string(), 4096), what));
   } catch (...) {
     try {
       if (published && replaced) put_in_place(staged, target);  // the former one comes back

@@ -1,6 +1,6 @@
-// Checkpoints of one output directory, under the protocol of core/checkpoint/README.md: staged in step-N.tmp.*, every
-// file fsynced and hashed, published by rename, verified, then the old ones rotated. A verified checkpoint exists at
-// every moment after the first.
+// Checkpoints of one output directory, under the protocol of core/checkpoint/README.md: staged in
+// step-N.tmp.*, every file fsynced and hashed, published by rename, verified, then the old ones rotated. A
+// verified checkpoint exists at every moment after the first.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -31,19 +31,20 @@ class DirectoryLock {
   int fd_ = -1;
 };
 
-struct Meta {                       // manifest.json beside the shards
-  std::uint64_t step = 0;           // updates done
+struct Meta {              // manifest.json beside the shards
+  std::uint64_t step = 0;  // updates done
   std::string kernel_set, config_digest, program_version, backend;
   std::map<std::string, std::string> extra;
 };
 
 class Store {
  public:
-  /// dir/step-N/... and dir/latest. At least two good ones are kept once there are two, also where `keep` is less.
+  /// dir/step-N/... and dir/latest. At least two good ones are kept once there are two, also where `keep` is
+  /// less.
   Store(std::filesystem::path dir, std::uint64_t keep);
-  /// `write_shards(tmp_dir)` writes the files; they are hashed, published as step-N and verified, then old ones rotate.
-  /// Files alone, no directories. On failure the earlier checkpoints are as they were; step-N is there only when it
-  /// was already verified (what failed then was `latest`, or removing old ones).
+  /// `write_shards(tmp_dir)` writes the files; they are hashed, published as step-N and verified, then old
+  /// ones rotate. Files alone, no directories. On failure the earlier checkpoints are as they were; step-N is
+  /// there only when it was already verified (what failed then was `latest`, or removing old ones).
   /// `expected_bytes`: refuses before writing when free space < 1.1 x that. Returns the published directory.
   std::filesystem::path save(const Meta& meta, std::uint64_t expected_bytes,
                              const std::function<void(const std::filesystem::path& tmp)>& write_shards);
@@ -52,8 +53,8 @@ class Store {
     Meta meta;
     std::vector<std::string> skipped;  // "step-300: weights.safetensors is 12 bytes short"
   };
-  /// The last published that verifies (sizes and hashes), whatever its step; nullopt when there is no checkpoint at
-  /// all; throws run_error when there are some and none verifies.
+  /// The last published that verifies (sizes and hashes), whatever its step; nullopt when there is no
+  /// checkpoint at all; throws run_error when there are some and none verifies.
   std::optional<Found> newest() const;
 
  private:

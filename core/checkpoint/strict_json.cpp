@@ -108,7 +108,8 @@ std::string StrictJson::string(std::size_t max_bytes) {
     } else {
       out += c;
     }
-    if (out.size() > max_bytes) throw JsonFault(start, fmt::format("a string longer than {} bytes", max_bytes));
+    if (out.size() > max_bytes)
+      throw JsonFault(start, fmt::format("a string longer than {} bytes", max_bytes));
   }
 }
 
@@ -154,7 +155,8 @@ std::uint64_t StrictJson::integer() {
   std::size_t start = i_;
   std::uint64_t v = 0;
   while (i_ < text_.size() && digit(text_[i_])) {
-    if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, text_[i_] - '0', &v) || v > kMaxBytes) {
+    if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, text_[i_] - '0', &v) ||
+        v > kMaxBytes) {
       i_ = start;
       expected(kWhat);
     }
@@ -209,10 +211,18 @@ void StrictJson::skip_value() {
       open_array();
       while (next_element()) skip_value();
       break;
-    case '"': string(text_.size()); break;
-    case 't': literal("true"); break;
-    case 'f': literal("false"); break;
-    case 'n': literal("null"); break;
+    case '"':
+      string(text_.size());
+      break;
+    case 't':
+      literal("true");
+      break;
+    case 'f':
+      literal("false");
+      break;
+    case 'n':
+      literal("null");
+      break;
     default:
       if (text_[i_] != '-' && !digit(text_[i_])) expected("a value");
       number();

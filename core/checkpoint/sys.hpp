@@ -1,5 +1,5 @@
-// The system calls of this folder, as a table small enough to recite. The program never changes it; tests put failing,
-// dying, short-writing and recording calls in, and so reach every point of the save path.
+// The system calls of this folder, as a table small enough to recite. The program never changes it; tests put
+// failing, dying, short-writing and recording calls in, and so reach every point of the save path.
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>

@@ -1,4 +1,5 @@
-// The writers of tensor_files.hpp. A model directory is staged beside its place and moved there by one rename.
+// The writers of tensor_files.hpp. A model directory is staged beside its place and moved there by one
+// rename.
 #include "core/checkpoint/tensor_files.hpp"
 
 #include <fmt/format.h>
@@ -36,7 +37,8 @@ void keep_others(const fs::path& old, const fs::path& dir) {
   if (!left.empty()) sync_directory(dir);
 }
 
-/// An earlier attempt that died: only what such an attempt writes is removed, so nobody's files are lost with it.
+/// An earlier attempt that died: only what such an attempt writes is removed, so nobody's files are lost with
+/// it.
 void remove_leftovers(const fs::path& dir, const std::map<std::string, std::string>& others) {
   fs::path parent = dir.has_parent_path() ? dir.parent_path() : fs::path(".");
   std::error_code ec;
@@ -56,10 +58,11 @@ void remove_leftovers(const fs::path& dir, const std::map<std::string, std::stri
 
 }  // namespace
 
-std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors, const TensorSource& source) {
+std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>& tensors,
+                          const TensorSource& source) {
   SafetensorsWriter writer(target, entries_of(tensors), {{"format", "pt"}});
-  std::size_t at = 0;       // the tensor that comes next
-  std::uint64_t done = 0;   // elements of it that are written
+  std::size_t at = 0;      // the tensor that comes next
+  std::uint64_t done = 0;  // elements of it that are written
   auto skip_empty = [&] {
     while (at < tensors.size() && done == tensors[at].elements()) ++at, done = 0;
   };
@@ -78,8 +81,9 @@ std::string write_tensors(const fs::path& target, const std::vector<TensorInfo>&
   return writer.finish();
 }
 
-void write_model_dir(const fs::path& target, std::string_view config_json, const std::vector<TensorInfo>& tensors,
-                     const TensorSource& source, const std::map<std::string, std::string>& others) {
+void write_model_dir(const fs::path& target, std::string_view config_json,
+                     const std::vector<TensorInfo>& tensors, const TensorSource& source,
+                     const std::map<std::string, std::string>& others) {
   const fs::path dir = target.has_filename() ? target : target.parent_path();  // "model/" is model
   const fs::path parent = dir.parent_path();
   make_directories(parent);

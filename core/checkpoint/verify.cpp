@@ -1,4 +1,5 @@
-// Takes and compares the hashes of a checkpoint's files. A mismatch is looked into once more, to name the tensor.
+// Takes and compares the hashes of a checkpoint's files. A mismatch is looked into once more, to name the
+// tensor.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,11 +30,13 @@ FileRecord hash_file(const fs::path& file, std::span<const TensorEntry> layout) 
   std::vector<std::byte> buffer(std::min<std::uint64_t>(kPiece, r.bytes));
   auto next = layout.begin();  // the tensor whose data are being hashed, or come next
   for (std::uint64_t at = 0;;) {
-    for (; next != layout.end() && at == next->end; ++next, tensor.reset()) r.tensors[next->name] = tensor.hex();
+    for (; next != layout.end() && at == next->end; ++next, tensor.reset())
+      r.tensors[next->name] = tensor.hex();
     if (at == r.bytes) break;
     std::uint64_t stop = next == layout.end() ? r.bytes : at < next->begin ? next->begin : next->end;
     auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), stop - at));
-    if (!read_at(fd.get(), at, piece, file)) throw run_error(fmt::format("{} became shorter", escaped(file.string())));
+    if (!read_at(fd.get(), at, piece, file))
+      throw run_error(fmt::format("{} became shorter", escaped(file.string())));
     all.update(piece);
     if (next != layout.end() && at >= next->begin) tensor.update(piece);
     at += piece.size();
@@ -84,7 +87,8 @@ std::string damage_of(const fs::path& dir, Manifest& m) {
     for (const FileRecord& f : m.files)
       if (std::string what = damage_of_file(dir, f); !what.empty()) return what;
     return {};
-  } catch (const std::exception& e) {  // file system errors too: a checkpoint that cannot be read is not a good one
+  } catch (const std::exception&
+               e) {  // file system errors too: a checkpoint that cannot be read is not a good one
     return e.what();
   }
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/checkpoint/convert.hpp"
@@ -23,7 +24,8 @@ fs::path find_inside(const fs::path& dir) {
   std::error_code ec;
   for (fs::directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec))
     if (named_like_a_pickle(it->path()))
-      refuse(it->path().string(), 24, std::nullopt, "the weights here are a pickle, which is not read", pickle_hint());
+      refuse(it->path().string(), 24, std::nullopt, "the weights here are a pickle, which is not read",
+             pickle_hint());
   throw usage_error(fmt::format("{} holds no model.safetensors and no model.safetensors.index.json",
                                 escaped(dir.string(), 4096)));
 }
@@ -60,7 +62,8 @@ void WeightSource::open_index(const fs::path& index) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       auto it = stated.find(all[i].name);
       if (it == stated.end())
-        refuse(name, 18, std::nullopt, fmt::format("{} holds '{}', which the index lacks", shard, escaped(all[i].name)));
+        refuse(name, 18, std::nullopt,
+               fmt::format("{} holds '{}', which the index lacks", shard, escaped(all[i].name)));
       if (it->second != shard)
         refuse(name, 18, std::nullopt,
                fmt::format("'{}' is in {}, the index has it in {}", escaped(all[i].name), shard, it->second));
@@ -69,12 +72,14 @@ void WeightSource::open_index(const fs::path& index) {
   }
   for (const auto& [tensor, shard] : stated)
     if (!where_.contains(tensor))
-      refuse(name, 18, std::nullopt, fmt::format("'{}' is not in {}, where the index has it", escaped(tensor), shard));
+      refuse(name, 18, std::nullopt,
+             fmt::format("'{}' is not in {}, where the index has it", escaped(tensor), shard));
 }
 
 const WeightSource::Place& WeightSource::place_of(const TensorInfo& t) const {
   auto it = where_.find(t.name);
-  if (it == where_.end()) throw usage_error(fmt::format("{} has no tensor '{}'", escaped(source_.string()), t.name));
+  if (it == where_.end())
+    throw usage_error(fmt::format("{} has no tensor '{}'", escaped(source_.string()), t.name));
   return it->second;
 }
 
@@ -97,7 +102,8 @@ void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<
       for (std::size_t k = 0; k < piece.size(); ++k) out[i + k] = static_cast<float>(piece[k]);
     }
   } else {
-    throw usage_error(fmt::format("{}: tensor '{}' of {} cannot become f32", escaped(source_.string()), t.name, e.dtype));
+    throw usage_error(
+        fmt::format("{}: tensor '{}' of {} cannot become f32", escaped(source_.string()), t.name, e.dtype));
   }
   NonFinite bad = count_nonfinite(out);
   if (bad.count > 0 && nonfinite_ == 0) first_nonfinite_ = first + bad.first;
@@ -107,11 +113,13 @@ void WeightSource::read_f32(const TensorInfo& t, std::uint64_t first, std::span<
 void WeightSource::finish(const TensorInfo& t) {
   const SafetensorsFile& file = files_[place_of(t).file];
   file.verify_unchanged();
-  if (nonfinite_ > 0)
-    refuse(file.path().string(), 20, std::nullopt,
-           fmt::format("tensor '{}' has {} value{} that {} NaN, infinite or too large for f32, the first at element {}",
-                       escaped(t.name), nonfinite_, nonfinite_ == 1 ? "" : "s", nonfinite_ == 1 ? "is" : "are",
-                       first_nonfinite_));
+  const std::uint64_t bad = std::exchange(nonfinite_, 0);
+  if (bad > 0)
+    refuse(
+        file.path().string(), 20, std::nullopt,
+        fmt::format(
+            "tensor '{}' has {} value{} that {} NaN, infinite or too large for f32, the first at element {}",
+            escaped(t.name), bad, bad == 1 ? "" : "s", bad == 1 ? "is" : "are", first_nonfinite_));
 }
 
 }  // namespace trainhost::checkpoint

@@ -1,10 +1,12 @@
-// SafetensorsWriter: header first, then the bytes as they come, hashed on their way (rule 23). The header goes through
-// the reader's own rules before a byte is written, so nothing is published that could not be read again.
+// SafetensorsWriter: header first, then the bytes as they come, hashed on their way (rule 23). The header
+// goes through the reader's own rules before a byte is written, so nothing is published that could not be
+// read again.
 #include <fmt/format.h>
 
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
@@ -17,8 +19,8 @@ namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kBuffer = 256 << 10;      // small pieces gather here; large ones go straight through
-constexpr std::uint64_t kDataAlignment = 64;    // of the data's first byte in the file, for readers that map it
+constexpr std::size_t kBuffer = 256 << 10;    // small pieces gather here; large ones go straight through
+constexpr std::uint64_t kDataAlignment = 64;  // of the data's first byte in the file, for readers that map it
 
 std::string quoted(const std::string& s) {
   if (!valid_utf8(s)) throw run_error(fmt::format("the name '{}' is not UTF-8", escaped(s)));
@@ -26,8 +28,9 @@ std::string quoted(const std::string& s) {
 }
 
 /// Length, header and padding; `data_bytes` gets the size of what must follow.
-std::string header_of(const std::vector<TensorEntry>& tensors, const std::map<std::string, std::string>& metadata,
-                      const std::string& file, std::uint64_t& data_bytes) {
+std::string header_of(const std::vector<TensorEntry>& tensors,
+                      const std::map<std::string, std::string>& metadata, const std::string& file,
+                      std::uint64_t& data_bytes) {
   std::string text = "{";
   auto comma = [&] { return text.size() > 1 ? "," : ""; };
   if (!metadata.empty()) {
@@ -41,14 +44,16 @@ std::string header_of(const std::vector<TensorEntry>& tensors, const std::map<st
     auto bytes = bytes_of(t.elements(), dtype_bits(t.dtype));
     std::uint64_t end = checked_add(at, bytes.value_or(0), "a model's weights");
     std::string shape;
-    for (const char* sep = ""; std::uint64_t d : t.shape) shape += fmt::format("{}{}", std::exchange(sep, ","), d);
-    text += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", comma(), quoted(t.name), t.dtype,
-                        shape, at, end);
+    for (const char* sep = ""; std::uint64_t d : t.shape)
+      shape += fmt::format("{}{}", std::exchange(sep, ","), d);
+    text += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", comma(),
+                        quoted(t.name), t.dtype, shape, at, end);
     at = end;
   }
   text += "}";
   text.resize(align_up(text.size() + 8, kDataAlignment) - 8, ' ');
-  if (text.size() > kMaxHeaderBytes) throw run_error(fmt::format("{}: the header would be too long", escaped(file)));
+  if (text.size() > kMaxHeaderBytes)
+    throw run_error(fmt::format("{}: the header would be too long", escaped(file)));
   parse_header(text, at, file);
   data_bytes = at;
   std::uint64_t n = text.size();
@@ -90,7 +95,8 @@ struct SafetensorsWriter::Impl {
       at += piece.size();
     }
     if (!whole || hash.hex() != expected)
-      throw run_error(fmt::format("{} was not stored as it was written: what is read back differs", escaped(temp.string())));
+      throw run_error(fmt::format("{} was not stored as it was written: what is read back differs",
+                                  escaped(temp.string())));
   }
 };
 
@@ -117,8 +123,8 @@ SafetensorsWriter::~SafetensorsWriter() {
 
 void SafetensorsWriter::write(std::span<const std::byte> data) {
   if (data.size() > impl_->left)
-    throw run_error(fmt::format("{}: {} bytes more than the declared tensors hold", escaped(impl_->target.string()),
-                                data.size() - impl_->left));
+    throw run_error(fmt::format("{}: {} bytes more than the declared tensors hold",
+                                escaped(impl_->target.string()), data.size() - impl_->left));
   impl_->left -= data.size();
   if (impl_->buffer.size() + data.size() > kBuffer) impl_->flush();
   if (data.size() > kBuffer) return impl_->put(data);
@@ -127,8 +133,8 @@ void SafetensorsWriter::write(std::span<const std::byte> data) {
 
 std::string SafetensorsWriter::finish() {
   if (impl_->left != 0)
-    throw run_error(fmt::format("{}: {} bytes of the declared tensors were never written", escaped(impl_->target.string()),
-                                impl_->left));
+    throw run_error(fmt::format("{}: {} bytes of the declared tensors were never written",
+                                escaped(impl_->target.string()), impl_->left));
   impl_->flush();
   std::string hash = impl_->hash.hex();
   sync_and_close(std::move(impl_->fd), impl_->temp);

@@ -1,4 +1,5 @@
-// See combinations.hpp. A default never contradicts what the user wrote: where it could, it follows the other key.
+// See combinations.hpp. A default never contradicts what the user wrote: where it could, it follows the other
+// key.
 #include "core/config/combinations.hpp"
 
 #include <fmt/format.h>
@@ -10,13 +11,15 @@
 namespace trainhost::config {
 namespace {
 
-[[noreturn]] void clash(const Settings& s, const std::string& key, const std::string& message, const std::string& hint = {}) {
+[[noreturn]] void clash(const Settings& s, const std::string& key, const std::string& message,
+                        const std::string& hint = {}) {
   throw usage_error(message, hint, s.where(key));
 }
 
 /// Both keys were given, and both cannot hold.
 void exclude(const Settings& s, const std::string& a, const std::string& b, const char* why) {
-  if (s.given(a) && s.given(b)) clash(s, b, fmt::format("{} and {} contradict each other: {}", a, b, why), "remove one of them");
+  if (s.given(a) && s.given(b))
+    clash(s, b, fmt::format("{} and {} contradict each other: {}", a, b, why), "remove one of them");
 }
 
 void check_model(const Settings& s) {
@@ -32,22 +35,27 @@ bool is_token_file(const std::string& name) { return name.ends_with(".bin"); }
 
 void check_data(const Settings& s) {
   const bool train = s.given("data.train");
-  if (s.number("data.valid_fraction") > 0) exclude(s, "data.valid", "data.valid_fraction", "both say what is held out");
+  if (s.number("data.valid_fraction") > 0)
+    exclude(s, "data.valid", "data.valid_fraction", "both say what is held out");
   if (!train && s.given("data.valid"))
     clash(s, "data.valid", "data.valid needs data.train: the built-in text brings its own held-out part");
   if (!train && s.number("data.valid_fraction") > 0)
-    clash(s, "data.valid_fraction", "data.valid_fraction needs data.train: the built-in text brings its own held-out part");
+    clash(s, "data.valid_fraction",
+          "data.valid_fraction needs data.train: the built-in text brings its own held-out part");
   if (!train && s.text("data.tokenizer") != "bytes")
     clash(s, "data.tokenizer", "data.tokenizer needs data.train: the built-in text is read by bytes");
   const auto files = s.list("data.train");
-  if (s.given("data.dtype") && std::none_of(files.begin(), files.end(), [](const Value& v) { return is_token_file(v.text); }))
+  if (s.given("data.dtype") &&
+      std::none_of(files.begin(), files.end(), [](const Value& v) { return is_token_file(v.text); }))
     clash(s, "data.dtype", "data.dtype is for token files, and data.train names no .bin");
 }
 
 void check_optimizer(const Settings& s) {
   const double lr = s.number("optimizer.lr"), low = min_lr(s);
   if (low > lr)
-    clash(s, "optimizer.min_lr", fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", low, lr), "the schedule goes down, not up");
+    clash(s, "optimizer.min_lr",
+          fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", low, lr),
+          "the schedule goes down, not up");
   const auto steps = static_cast<std::uint64_t>(s.integer("train.steps"));
   // A run that is cut short from the command line stays a valid run: it ends within its warm-up.
   const bool cut_short = s.overridden("train.steps") && !s.overridden("optimizer.warmup_steps");
@@ -61,7 +69,8 @@ void check_sizes(const Settings& s) {
   const std::uint64_t tokens = checked_mul(n("train.micro_batch"), n("data.seq_len"));
   if (tokens > INT32_MAX)
     clash(s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
-          fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}", tokens, INT32_MAX));
+          fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}",
+                      tokens, INT32_MAX));
   checked_mul(tokens, n("train.grad_accum"), n("train.steps"));
   checked_mul(n("parallel.data"), n("parallel.tensor"), n("parallel.pipeline"));
 }
@@ -81,7 +90,8 @@ double min_lr(const Settings& s) {
 
 std::uint64_t warmup_steps(const Settings& s) {
   constexpr std::uint64_t kUsual = 100;
-  if (s.given("optimizer.warmup_steps")) return static_cast<std::uint64_t>(s.integer("optimizer.warmup_steps"));
+  if (s.given("optimizer.warmup_steps"))
+    return static_cast<std::uint64_t>(s.integer("optimizer.warmup_steps"));
   return std::min(kUsual, static_cast<std::uint64_t>(s.integer("train.steps")) / 10);
 }
 

@@ -1,5 +1,6 @@
-// config.json to fields: strict JSON by simdjson, then the place of every key for messages. Keeps the two outer
-// levels (the model's fields and its rope objects); refuses a key given twice in any object that is not in a list.
+// config.json to fields: strict JSON by simdjson, then the place of every key for messages. Keeps the two
+// outer levels (the model's fields and its rope objects); refuses a key given twice in any object that is not
+// in a list.
 #include <fmt/format.h>
 #include <simdjson.h>
 
@@ -20,7 +21,8 @@ constexpr std::size_t kMaxDepth = 64;
 class KeyPlaces {
  public:
   KeyPlaces(const std::string& json, std::string file) : json_(json), file_(std::move(file)) { scan(); }
-  /// Of the n-th occurrence (from 0) of `key` at `path`, a dotted path; the file alone when it was spelled with escapes.
+  /// Of the n-th occurrence (from 0) of `key` at `path`, a dotted path; the file alone when it was spelled
+  /// with escapes.
   Where find(const std::string& path, std::size_t n = 0) const {
     const auto found = places_.find(path);
     return found == places_.end() || found->second.size() <= n ? Where{file_} : found->second[n];
@@ -48,8 +50,10 @@ class KeyPlaces {
       } else if (c == '}' || c == ']') {
         path.pop_back();
       }
-      if (c == '\n') ++line, column = 1;
-      else if ((c & 0xC0) != 0x80) ++column;
+      if (c == '\n')
+        ++line, column = 1;
+      else if ((c & 0xC0) != 0x80)
+        ++column;
     }
   }
 
@@ -80,15 +84,20 @@ class KeyPlaces {
   try {
     const auto unused = nlohmann::json::parse(json);
   } catch (const nlohmann::json::parse_error& e) {
-    const std::string_view before = std::string_view(json).substr(0, e.byte > 0 ? std::min(e.byte - 1, json.size()) : 0);
+    const std::string_view before =
+        std::string_view(json).substr(0, e.byte > 0 ? std::min(e.byte - 1, json.size()) : 0);
     Where where{file, 1, 1};
     for (char c : before) {
-      if (c == '\n') ++where.line, where.column = 1;
-      else if ((c & 0xC0) != 0x80) ++where.column;
+      if (c == '\n')
+        ++where.line, where.column = 1;
+      else if ((c & 0xC0) != 0x80)
+        ++where.column;
     }
     const std::string_view message = e.what();
     const auto colon = message.find(": ");
-    throw usage_error(fmt::format("not valid JSON: {}", escaped(colon == message.npos ? message : message.substr(colon + 2), 200)), {}, where);
+    throw usage_error(fmt::format("not valid JSON: {}",
+                                  escaped(colon == message.npos ? message : message.substr(colon + 2), 200)),
+                      {}, where);
   } catch (const nlohmann::json::exception&) {
   }
   throw usage_error(fmt::format("not valid JSON: {}", what), {}, {file});
@@ -98,7 +107,8 @@ void refuse_twice(const dom::object& object, const std::string& path, const KeyP
   std::set<std::string_view> seen;
   for (const auto [key, value] : object) {
     const std::string name = path + std::string(key);
-    if (!seen.insert(key).second) throw usage_error(fmt::format("'{}' is given twice", escaped(name, 120)), {}, places.find(name, 1));
+    if (!seen.insert(key).second)
+      throw usage_error(fmt::format("'{}' is given twice", escaped(name, 120)), {}, places.find(name, 1));
     dom::object inner;
     if (value.get(inner) == simdjson::SUCCESS) refuse_twice(inner, name + ".", places);
   }
@@ -112,7 +122,8 @@ Value to_value(const dom::element& e) {
       v.integer = int64_t(e.get_int64());
       v.number = static_cast<double>(v.integer);
       break;
-    case dom::element_type::UINT64:  // above 2^63: no field goes there; as a number it is refused with its value
+    case dom::element_type::UINT64:  // above 2^63: no field goes there; as a number it is refused with its
+                                     // value
     case dom::element_type::DOUBLE:
       v.kind = Value::Kind::kNumber;
       v.number = double(e.get_double());
@@ -125,12 +136,15 @@ Value to_value(const dom::element& e) {
       v.kind = Value::Kind::kBool;
       v.boolean = bool(e.get_bool());
       break;
-    case dom::element_type::NULL_VALUE: break;
+    case dom::element_type::NULL_VALUE:
+      break;
     case dom::element_type::ARRAY:
       v.kind = Value::Kind::kList;
       for (const dom::element item : dom::array(e.get_array())) v.items.push_back(to_value(item));
       break;
-    case dom::element_type::OBJECT: v.kind = Value::Kind::kTable; break;
+    case dom::element_type::OBJECT:
+      v.kind = Value::Kind::kTable;
+      break;
   }
   return v;
 }
@@ -156,7 +170,8 @@ Fields read_config_fields(const std::string& json, const std::string& file) {
     throw usage_error("the file is too large", {}, {file});
   if (const auto error = parser.parse(json).get(root)) malformed(json, file, simdjson::error_message(error));
   dom::object object;
-  if (root.get(object) != simdjson::SUCCESS) throw usage_error("expected a JSON object with the model's fields", {}, {file, 1, 1});
+  if (root.get(object) != simdjson::SUCCESS)
+    throw usage_error("expected a JSON object with the model's fields", {}, {file, 1, 1});
   const KeyPlaces places(json, file);
   refuse_twice(object, "", places);
   Fields out;

@@ -1,5 +1,5 @@
-// Typed access to a model's fields. A field may be absent, null or given; a wrong type is refused at its place.
-// Messages carry the name as the user wrote it: with "model." before it when it came from a run file.
+// Typed access to a model's fields. A field may be absent, null or given; a wrong type is refused at its
+// place. Messages carry the name as the user wrote it: with "model." before it when it came from a run file.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,7 +15,7 @@ class FieldReader {
       : fields_(fields), prefix_(std::move(prefix)), file_(std::move(file)) {}
 
   bool present(const std::string& name) const { return fields_.count(name) != 0; }  // perhaps as null
-  bool given(const std::string& name) const;                                         // present and not null
+  bool given(const std::string& name) const;                                        // present and not null
   bool is_false(const std::string& name) const;
 
   std::uint32_t u32(const std::string& name, std::uint32_t fallback) const;
@@ -26,7 +26,8 @@ class FieldReader {
   void require_table(const std::string& name) const;
 
   /// Throws usage_error "NAME MESSAGE" at the field's place, or that of the object it is missing from.
-  [[noreturn]] void fail(const std::string& name, const std::string& message, const std::string& hint = {}) const;
+  [[noreturn]] void fail(const std::string& name, const std::string& message,
+                         const std::string& hint = {}) const;
   /// Runs `f`; an Error without a place whose message begins with a field's name gets that field's place.
   void check(const std::function<void()>& f) const;
 

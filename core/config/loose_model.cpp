@@ -1,5 +1,5 @@
-// Families that are planned by other estimators, or refused by name: their dimensions under the names that those
-// families use. Lenient on purpose; whoever can plan them reads the raw config.
+// Families that are planned by other estimators, or refused by name: their dimensions under the names that
+// those families use. Lenient on purpose; whoever can plan them reads the raw config.
 #include <algorithm>
 #include <initializer_list>
 
@@ -23,7 +23,9 @@ std::uint32_t first_of(const Fields& fields, std::initializer_list<const char*> 
 double number_of(const Fields& fields, std::initializer_list<const char*> names, double fallback) {
   for (const char* name : names) {
     const auto found = fields.find(name);
-    if (found != fields.end() && (found->second.kind == Kind::kNumber || found->second.kind == Kind::kInteger)) return found->second.number;
+    if (found != fields.end() &&
+        (found->second.kind == Kind::kNumber || found->second.kind == Kind::kInteger))
+      return found->second.number;
   }
   return fallback;
 }
@@ -47,7 +49,8 @@ ModelSpec loose_model(const std::string& family, const Fields& f) {
   m.head_dim = first_of(f, {"head_dim"});
   if (!m.head_dim && m.heads) m.head_dim = m.hidden / m.heads;
   m.intermediate = first_of(f, {"intermediate_size", "n_inner", "ffn_dim"});
-  m.max_positions = std::max<std::uint32_t>(1, first_of(f, {"max_position_embeddings", "n_positions", "max_seq_len"}));
+  m.max_positions =
+      std::max<std::uint32_t>(1, first_of(f, {"max_position_embeddings", "n_positions", "max_seq_len"}));
   m.sliding_window = first_of(f, {"sliding_window"});
   // transformers' own default, which these families mostly keep.
   m.tied = is_true(f, "tie_word_embeddings", true);

@@ -1,5 +1,5 @@
-// The public pair around config.json: read one into a ModelSpec, write one that transformers loads the result with.
-// The rules are in model_fields.cpp; this file only opens, names and prints.
+// The public pair around config.json: read one into a ModelSpec, write one that transformers loads the result
+// with. The rules are in model_fields.cpp; this file only opens, names and prints.
 #include <nlohmann/json.hpp>
 
 #include "core/config/model_fields.hpp"
@@ -24,8 +24,10 @@ const char* architecture(const std::string& family) {
 
 Json rope_scaling(const RopeScaling& r) {
   switch (r.kind) {
-    case RopeKind::kDefault: break;
-    case RopeKind::kLinear: return {{"rope_type", "linear"}, {"factor", r.factor}};
+    case RopeKind::kDefault:
+      break;
+    case RopeKind::kLinear:
+      return {{"rope_type", "linear"}, {"factor", r.factor}};
     case RopeKind::kLlama3:
       return {{"rope_type", "llama3"},
               {"factor", r.factor},
@@ -44,7 +46,8 @@ void write_window(const ModelSpec& m, Json& out) {
   out["max_window_layers"] = m.sliding_window ? m.first_window_layer : m.layers;
 }
 
-/// Which token begins and ends a text is the tokenizer's business: kept from the config that the model came with.
+/// Which token begins and ends a text is the tokenizer's business: kept from the config that the model came
+/// with.
 void write_token_ids(const ModelSpec& m, Json& out) {
   const Json from = m.config_json.empty() ? Json::object() : Json::parse(m.config_json, nullptr, false);
   for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id"})
@@ -53,7 +56,9 @@ void write_token_ids(const ModelSpec& m, Json& out) {
 
 std::string name_of(const fs::path& file) {
   const std::string stem = file.stem().string();
-  return stem == "config" && file.has_parent_path() ? fs::absolute(file).lexically_normal().parent_path().filename().string() : stem;
+  return stem == "config" && file.has_parent_path()
+             ? fs::absolute(file).lexically_normal().parent_path().filename().string()
+             : stem;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Fields to ModelSpec, by the rules of transformers' config classes. What a family does not have is refused when it is
-// asked for, so that nothing a config says is dropped silently; fields that do not touch the model's shape or its
-// arithmetic (token ids, use_cache, torch_dtype, ...) are none of our business.
+// Fields to ModelSpec, by the rules of transformers' config classes. What a family does not have is refused
+// when it is asked for, so that nothing a config says is dropped silently; fields that do not touch the
+// model's shape or its arithmetic (token ids, use_cache, torch_dtype, ...) are none of our business.
 #include "core/config/model_fields.hpp"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ namespace {
 /// What an absent field means. `complete`: the five dimensions must be stated.
 struct Absent {
   bool complete = true;
-  std::uint32_t kv_heads = 0;   // 0 = as many as query heads
-  std::uint32_t head_dim = 0;   // 0 = hidden_size / num_attention_heads
+  std::uint32_t kv_heads = 0;  // 0 = as many as query heads
+  std::uint32_t head_dim = 0;  // 0 = hidden_size / num_attention_heads
   std::uint32_t window = 0;
   ModelSpec rest;
 };
@@ -48,8 +48,11 @@ Absent absent_inline(const FieldReader& f) {
 void require_whole_heads(const FieldReader& f, const ModelSpec& m) {
   if (m.heads == 0 || m.hidden % m.heads == 0) return;
   const char* hint = "set head_dim, or make them divide";
-  if (f.given("hidden_size")) f.fail("hidden_size", fmt::format("= {} is not a multiple of num_attention_heads = {}", m.hidden, m.heads), hint);
-  f.fail("num_attention_heads", fmt::format("= {} does not divide hidden_size = {}", m.heads, m.hidden), hint);
+  if (f.given("hidden_size"))
+    f.fail("hidden_size",
+           fmt::format("= {} is not a multiple of num_attention_heads = {}", m.hidden, m.heads), hint);
+  f.fail("num_attention_heads", fmt::format("= {} does not divide hidden_size = {}", m.heads, m.hidden),
+         hint);
 }
 
 void read_dimensions(const FieldReader& f, const Absent& absent, ModelSpec& m) {
@@ -64,7 +67,8 @@ void read_dimensions(const FieldReader& f, const Absent& absent, ModelSpec& m) {
   m.heads = dimension("num_attention_heads", r.heads);
   m.intermediate = dimension("intermediate_size", r.intermediate);
   // null and absent differ in transformers: null asks for one per query head, absent takes the class default.
-  m.kv_heads = f.u32("num_key_value_heads", f.present("num_key_value_heads") || !absent.kv_heads ? m.heads : absent.kv_heads);
+  m.kv_heads = f.u32("num_key_value_heads",
+                     f.present("num_key_value_heads") || !absent.kv_heads ? m.heads : absent.kv_heads);
   const std::uint32_t head_dim = f.present("head_dim") ? 0 : absent.head_dim;
   if (!f.given("head_dim") && !head_dim) require_whole_heads(f, m);
   m.head_dim = f.u32("head_dim", head_dim ? head_dim : m.heads ? m.hidden / m.heads : 0);
@@ -74,38 +78,47 @@ void read_dimensions(const FieldReader& f, const Absent& absent, ModelSpec& m) {
 void read_biases(const FieldReader& f, ModelSpec& m) {
   const bool attention = f.boolean("attention_bias", false), mlp = f.boolean("mlp_bias", false);
   if (attention && m.family == "mistral") f.fail("attention_bias", "= true: mistral has no biases");
-  if (mlp && m.family != "llama") f.fail("mlp_bias", fmt::format("= true: {} has no biases in its MLP", m.family));
+  if (mlp && m.family != "llama")
+    f.fail("mlp_bias", fmt::format("= true: {} has no biases in its MLP", m.family));
   if (m.family == "qwen2" && f.given("attention_bias") && !attention)
-    f.fail("attention_bias", "= false: qwen2 always has biases on q, k and v", "use llama or qwen3 for a model without");
+    f.fail("attention_bias", "= false: qwen2 always has biases on q, k and v",
+           "use llama or qwen3 for a model without");
   m.qkv_bias = attention || m.family == "qwen2";
   m.o_bias = attention && m.family != "qwen2";
   m.mlp_bias = mlp;
   m.qk_norm = m.family == "qwen3";
 }
 
-/// Newer configs list what each layer attends to; ours can have full attention first and windows from some layer on.
+/// Newer configs list what each layer attends to; ours can have full attention first and windows from some
+/// layer on.
 void read_layer_types(const FieldReader& f, ModelSpec& m, std::uint32_t window) {
   const std::vector<Value> types = f.list("layer_types");
   if (types.empty()) return;
   if (types.size() != m.layers)
-    f.fail("layer_types", fmt::format("has {} entries: expected num_hidden_layers = {}", types.size(), m.layers));
-  const auto is = [](const char* what) { return [what](const Value& v) { return v.kind == Value::Kind::kText && v.text == what; }; };
+    f.fail("layer_types",
+           fmt::format("has {} entries: expected num_hidden_layers = {}", types.size(), m.layers));
+  const auto is = [](const char* what) {
+    return [what](const Value& v) { return v.kind == Value::Kind::kText && v.text == what; };
+  };
   const auto first = std::find_if_not(types.begin(), types.end(), is("full_attention"));
   if (!std::all_of(first, types.end(), is("sliding_attention")))
     f.fail("layer_types", "is not supported: expected full_attention, then sliding_attention to the end");
   m.sliding_window = first == types.end() ? 0 : window;
   m.first_window_layer = m.sliding_window ? static_cast<std::uint32_t>(first - types.begin()) : 0;
-  if (first != types.end() && !window) f.fail("layer_types", "has sliding_attention without a sliding_window");
+  if (first != types.end() && !window)
+    f.fail("layer_types", "has sliding_attention without a sliding_window");
 }
 
 void read_window(const FieldReader& f, const Absent& absent, ModelSpec& m) {
   if (m.family == "llama") {
     for (const char* name : {"sliding_window", "use_sliding_window", "max_window_layers"})
-      if (f.given(name) && !f.is_false(name)) f.fail(name, "is not part of llama", "model_type = mistral has a sliding window");
+      if (f.given(name) && !f.is_false(name))
+        f.fail(name, "is not part of llama", "model_type = mistral has a sliding window");
     return;
   }
   const std::uint32_t window = f.u32("sliding_window", f.present("sliding_window") ? 0 : absent.window);
-  if (f.given("sliding_window") && window == 0) f.fail("sliding_window", "= 0: expected a positive number, or null for none");
+  if (f.given("sliding_window") && window == 0)
+    f.fail("sliding_window", "= 0: expected a positive number, or null for none");
   bool used = true;
   if (m.family != "mistral") {
     used = f.boolean("use_sliding_window", !absent.complete && f.given("sliding_window"));
@@ -135,7 +148,10 @@ void read_rope(const FieldReader& f, double theta, ModelSpec& m) {
   if (kind.empty() || kind == "default") return;
   static const std::vector<std::string> kKinds{"default", "linear", "llama3"};
   if (kind != "linear" && kind != "llama3")
-    f.fail(at, fmt::format("= \"{0}\": rope scaling {0} is not supported{1}", escaped(kind, 40), did_you_mean(kind, kKinds)), "default, linear and llama3 are");
+    f.fail(at,
+           fmt::format("= \"{0}\": rope scaling {0} is not supported{1}", escaped(kind, 40),
+                       did_you_mean(kind, kKinds)),
+           "default, linear and llama3 are");
   const auto needed = [&](const char* name) {
     const std::string full = group + "." + name;
     if (!f.given(full)) f.fail(full, fmt::format("is missing: rope scaling {} needs it", kind));
@@ -152,9 +168,11 @@ void read_rope(const FieldReader& f, double theta, ModelSpec& m) {
 /// Things that change the arithmetic and that no trainer here does.
 void refuse_unsupported_fields(const FieldReader& f) {
   const std::string act = f.text("hidden_act", "silu");
-  if (act != "silu" && act != "swish") f.fail("hidden_act", fmt::format("= \"{}\" is not supported: expected silu", escaped(act, 40)));
+  if (act != "silu" && act != "swish")
+    f.fail("hidden_act", fmt::format("= \"{}\" is not supported: expected silu", escaped(act, 40)));
   if (f.number("attention_dropout", 0) != 0) f.fail("attention_dropout", "is not supported: expected 0");
-  if (f.given("quantization_config")) f.fail("quantization_config", "is not supported: expected unquantized weights");
+  if (f.given("quantization_config"))
+    f.fail("quantization_config", "is not supported: expected unquantized weights");
 }
 
 ModelSpec build(const FieldReader& f, const std::string& family, const Absent& absent) {
@@ -177,7 +195,8 @@ std::string family_from_architecture(const FieldReader& f) {
   const std::vector<Value> list = f.list("architectures");
   const std::string name = list.empty() ? "" : list.front().text;
   std::string lower;
-  for (char c : name.substr(0, name.find("For"))) lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  for (char c : name.substr(0, name.find("For")))
+    lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return lower;
 }
 
@@ -196,7 +215,8 @@ ModelSpec model_from_inline(const Fields& fields, const std::string& file) {
   const std::string family = f.text("model_type", builtin_model().family);
   static const std::vector<std::string> kFamilies{"llama", "mistral", "qwen2", "qwen3"};
   if (!trainable_family(family))
-    f.fail("model_type", fmt::format("= \"{}\": expected llama, mistral, qwen2 or qwen3{}", escaped(family, 40), did_you_mean(family, kFamilies)));
+    f.fail("model_type", fmt::format("= \"{}\": expected llama, mistral, qwen2 or qwen3{}",
+                                     escaped(family, 40), did_you_mean(family, kFamilies)));
   ModelSpec m = build(f, family, absent_inline(f));
   m.name = "inline";
   return m;

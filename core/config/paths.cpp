@@ -19,7 +19,8 @@ constexpr std::size_t kMaxNames = 10000;  // of a folder, when looking for the n
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code ec;
-  for (fs::directory_iterator it(folder, ec), end; !ec && it != end && names.size() < kMaxNames; it.increment(ec))
+  for (fs::directory_iterator it(folder, ec), end; !ec && it != end && names.size() < kMaxNames;
+       it.increment(ec))
     names.push_back(it->path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
@@ -30,9 +31,14 @@ std::string suggestion(const fs::path& path) {
   std::error_code ec;
   fs::path so_far;
   for (const fs::path& part : path) {
-    if (fs::exists(so_far / part, ec)) { so_far /= part; continue; }
+    if (fs::exists(so_far / part, ec)) {
+      so_far /= part;
+      continue;
+    }
     const auto name = nearest(part.string(), names_in(so_far));
-    return name ? fmt::format("; did you mean '{}'?", escaped(part == path.filename() ? *name : (so_far / *name).string())) : "";
+    return name ? fmt::format("; did you mean '{}'?",
+                              escaped(part == path.filename() ? *name : (so_far / *name).string()))
+                : "";
   }
   return "";
 }
@@ -43,9 +49,18 @@ std::string shown(const fs::path& path) { return escaped(path.string(), 400); }
   throw usage_error(fmt::format("{}: there is no '{}'{}", what, shown(path), suggestion(path)), {}, where);
 }
 
-bool is_there(const fs::path& p) { std::error_code ec; return fs::exists(p, ec); }
-bool is_folder(const fs::path& p) { std::error_code ec; return fs::is_directory(p, ec); }
-bool is_file(const fs::path& p) { std::error_code ec; return fs::is_regular_file(p, ec); }
+bool is_there(const fs::path& p) {
+  std::error_code ec;
+  return fs::exists(p, ec);
+}
+bool is_folder(const fs::path& p) {
+  std::error_code ec;
+  return fs::is_directory(p, ec);
+}
+bool is_file(const fs::path& p) {
+  std::error_code ec;
+  return fs::is_regular_file(p, ec);
+}
 
 std::vector<fs::path> glob_matches(const fs::path& pattern) {
   glob_t found{};
@@ -54,7 +69,8 @@ std::vector<fs::path> glob_matches(const fs::path& pattern) {
     for (std::size_t i = 0; i < found.gl_pathc; ++i)
       if (is_file(found.gl_pathv[i])) out.emplace_back(found.gl_pathv[i]);
   ::globfree(&found);
-  std::sort(out.begin(), out.end(), [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  std::sort(out.begin(), out.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
   return out;
 }
 
@@ -68,7 +84,8 @@ fs::path resolve_path(const std::string& text, const fs::path& base) {
 void require_file(const fs::path& path, const std::string& what, const Where& where) {
   if (is_file(path)) return;
   if (!is_there(path)) missing(path, what, where);
-  if (is_folder(path)) throw usage_error(fmt::format("{}: '{}' is a folder: expected a file", what, shown(path)), {}, where);
+  if (is_folder(path))
+    throw usage_error(fmt::format("{}: '{}' is a folder: expected a file", what, shown(path)), {}, where);
   throw usage_error(fmt::format("{}: '{}' is not a regular file", what, shown(path)), {}, where);
 }
 
@@ -78,18 +95,21 @@ void require_folder(const fs::path& path, const std::string& what, const Where& 
   throw usage_error(fmt::format("{}: '{}' is not a folder", what, shown(path)), {}, where);
 }
 
-std::vector<fs::path> expand_files(const std::string& text, const fs::path& base, const std::string& what, const Where& where) {
+std::vector<fs::path> expand_files(const std::string& text, const fs::path& base, const std::string& what,
+                                   const Where& where) {
   const fs::path path = resolve_path(text, base);
   const bool pattern = text.find_first_of("*?[") != text.npos;
   if (!pattern || is_there(path)) {
     if (is_folder(path))
-      throw usage_error(fmt::format("{}: '{}' is a folder: expected a file, a list or a glob", what, shown(path)),
-                        fmt::format("'{}/*.txt' names the text files in it", escaped(text)), where);
+      throw usage_error(
+          fmt::format("{}: '{}' is a folder: expected a file, a list or a glob", what, shown(path)),
+          fmt::format("'{}/*.txt' names the text files in it", escaped(text)), where);
     require_file(path, what, where);
     return {path};
   }
   auto matches = glob_matches(path);
-  if (matches.empty()) throw usage_error(fmt::format("{}: no file matches '{}'", what, shown(path)), {}, where);
+  if (matches.empty())
+    throw usage_error(fmt::format("{}: no file matches '{}'", what, shown(path)), {}, where);
   return matches;
 }
 
@@ -98,19 +118,25 @@ fs::path weights_file(const fs::path& path, const Where& where) {
   if (is_folder(path)) {
     for (const char* name : {"model.safetensors.index.json", "model.safetensors"})
       if (is_file(path / name)) return path / name;
-    throw usage_error(fmt::format("{}: '{}' holds neither model.safetensors nor model.safetensors.index.json", what, shown(path)), {}, where);
+    throw usage_error(fmt::format("{}: '{}' holds neither model.safetensors nor model.safetensors.index.json",
+                                  what, shown(path)),
+                      {}, where);
   }
   const std::string extension = path.extension().string();
   if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt")
-    throw usage_error(fmt::format("{}: '{}' is a pickle, which may run code when it is read", what, shown(path)),
-                      "convert it to safetensors first", where);
+    throw usage_error(
+        fmt::format("{}: '{}' is a pickle, which may run code when it is read", what, shown(path)),
+        "convert it to safetensors first", where);
   require_file(path, what, where);
   if (extension != ".safetensors" && !path.filename().string().ends_with(".safetensors.index.json"))
-    throw usage_error(fmt::format("{}: '{}' is not a .safetensors file or a .safetensors.index.json", what, shown(path)), {}, where);
+    throw usage_error(
+        fmt::format("{}: '{}' is not a .safetensors file or a .safetensors.index.json", what, shown(path)),
+        {}, where);
   return path;
 }
 
-std::string read_text_file(const fs::path& path, std::uint64_t most, const std::string& what, const Where& where) {
+std::string read_text_file(const fs::path& path, std::uint64_t most, const std::string& what,
+                           const Where& where) {
   require_file(path, what, where);
   std::ifstream in(path, std::ios::binary);
   std::string text;
@@ -119,9 +145,11 @@ std::string read_text_file(const fs::path& path, std::uint64_t most, const std::
     in.read(block, sizeof block);
     text.append(block, static_cast<std::size_t>(in.gcount()));
   }
-  if (in.bad() || (!in.eof() && in.fail())) throw usage_error(fmt::format("{}: '{}' cannot be read", what, shown(path)), {}, where);
+  if (in.bad() || (!in.eof() && in.fail()))
+    throw usage_error(fmt::format("{}: '{}' cannot be read", what, shown(path)), {}, where);
   if (text.size() > most)
-    throw usage_error(fmt::format("{}: '{}' is larger than {}", what, shown(path), format_bytes(most)), {}, where);
+    throw usage_error(fmt::format("{}: '{}' is larger than {}", what, shown(path), format_bytes(most)), {},
+                      where);
   return text;
 }
 

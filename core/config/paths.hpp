@@ -1,5 +1,5 @@
-// Paths that a run file names: made absolute, expanded, and checked to be there. Looks at names and kinds of files
-// only; whoever reads a file opens it.
+// Paths that a run file names: made absolute, expanded, and checked to be there. Looks at names and kinds of
+// files only; whoever reads a file opens it.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -16,7 +16,8 @@ std::filesystem::path resolve_path(const std::string& text, const std::filesyste
 void require_file(const std::filesystem::path& path, const std::string& what, const Where& where);
 void require_folder(const std::filesystem::path& path, const std::string& what, const Where& where);
 
-/// The files that `text` means: itself, or the matches of a glob, sorted by bytes. At least one, all regular files.
+/// The files that `text` means: itself, or the matches of a glob, sorted by bytes. At least one, all regular
+/// files.
 std::vector<std::filesystem::path> expand_files(const std::string& text, const std::filesystem::path& base,
                                                 const std::string& what, const Where& where);
 

@@ -1,5 +1,6 @@
 // Settings to RunConfig: the three ways in (a file, a text, a model alone) and the translation of each table.
-// Every rule about a key's value was applied before; what is looked up here is files, presets and device names.
+// Every rule about a key's value was applied before; what is looked up here is files, presets and device
+// names.
 #include "core/config/run_config.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +29,8 @@ std::vector<std::string> preset_names() {
 
 const ModelSpec& preset(const std::string& name, const Where& where) {
   if (const ModelSpec* m = find_model_preset(name)) return *m;
-  throw usage_error(fmt::format("model.preset = \"{}\": there is no such model{}", escaped(name, 80), did_you_mean(name, preset_names())),
+  throw usage_error(fmt::format("model.preset = \"{}\": there is no such model{}", escaped(name, 80),
+                                did_you_mean(name, preset_names())),
                     "`trainhost models` lists them", where);
 }
 
@@ -56,10 +58,14 @@ ModelSpec inline_model(const Settings& s, const std::vector<std::string>& names)
 void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
   const auto fields = inline_fields(s);
   c.model_is_builtin = false;
-  if (s.given("model.config")) c.model = config_file(s.text("model.config"), base, s.where("model.config"));
-  else if (s.given("model.preset")) c.model = preset(s.text("model.preset"), s.where("model.preset"));
-  else if (!fields.empty()) c.model = inline_model(s, fields);
-  else c.model = builtin_model(), c.model_is_builtin = true;
+  if (s.given("model.config"))
+    c.model = config_file(s.text("model.config"), base, s.where("model.config"));
+  else if (s.given("model.preset"))
+    c.model = preset(s.text("model.preset"), s.where("model.preset"));
+  else if (!fields.empty())
+    c.model = inline_model(s, fields);
+  else
+    c.model = builtin_model(), c.model_is_builtin = true;
   if (s.given("model.weights"))
     c.weights = weights_file(resolve_path(s.text("model.weights"), base), s.where("model.weights"));
 }
@@ -112,7 +118,9 @@ void set_optimizer(const Settings& s, RunConfig& c) {
   c.optimizer.lr = s.number("optimizer.lr");
   c.optimizer.min_lr = min_lr(s);
   c.optimizer.warmup_steps = warmup_steps(s);
-  c.optimizer.schedule = schedule == "constant" ? Schedule::kConstant : schedule == "linear" ? Schedule::kLinear : Schedule::kCosine;
+  c.optimizer.schedule = schedule == "constant" ? Schedule::kConstant
+                         : schedule == "linear" ? Schedule::kLinear
+                                                : Schedule::kCosine;
   const auto betas = s.list("optimizer.betas");
   c.run.optimizer = optimizer_from(s.text("optimizer.name")).value();
   c.run.beta1 = betas[0].number;
@@ -127,8 +135,10 @@ void set_memory(const Settings& s, RunConfig& c) {
   if (!c.device.empty() && !find_device_preset(c.device)) {
     std::vector<std::string> names;
     for (const DevicePreset& d : device_presets()) names.push_back(d.name);
-    throw usage_error(fmt::format("memory.device = \"{}\": there is no such device{}", escaped(c.device, 80), did_you_mean(c.device, names)),
-                      "`trainhost devices` lists them; memory.budget takes any size", s.where("memory.device"));
+    throw usage_error(fmt::format("memory.device = \"{}\": there is no such device{}", escaped(c.device, 80),
+                                  did_you_mean(c.device, names)),
+                      "`trainhost devices` lists them; memory.budget takes any size",
+                      s.where("memory.device"));
   }
   c.budget = s.size("memory.budget");
   c.host_budget = s.size("memory.host_budget");
@@ -159,8 +169,9 @@ void set_lora(const Settings& s, RunConfig& c) {
   for (const std::string& target : targets) {
     const auto found = std::find(names.begin(), names.end(), target);
     if (found == names.end())
-      throw usage_error(fmt::format("lora.targets: there is no '{}'{}", escaped(target, 80), did_you_mean(target, names)),
-                        fmt::format("expected some of {}", fmt::join(names, ", ")), s.where("lora.targets"));
+      throw usage_error(
+          fmt::format("lora.targets: there is no '{}'{}", escaped(target, 80), did_you_mean(target, names)),
+          fmt::format("expected some of {}", fmt::join(names, ", ")), s.where("lora.targets"));
     c.run.lora_targets |= 1u << (found - names.begin());
   }
 }
@@ -212,11 +223,13 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base)
 }  // namespace
 
 std::span<const std::string> lora_target_names() {
-  static const std::vector<std::string> names{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  static const std::vector<std::string> names{"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                              "gate_proj", "up_proj", "down_proj"};
   return names;
 }
 
-RunConfig parse_run(const std::string& toml, const std::string& name, const fs::path& base, const std::vector<Override>& overrides) {
+RunConfig parse_run(const std::string& toml, const std::string& name, const fs::path& base,
+                    const std::vector<Override>& overrides) {
   return resolve(Settings(name, read_toml(toml, name), overrides), {}, base);
 }
 
@@ -224,7 +237,8 @@ RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides)
   if (file.empty()) return parse_run("", "", fs::current_path(), overrides);
   const fs::path path = fs::absolute(file).lexically_normal();
   const std::string text = read_text_file(path, kMaxTomlBytes, "run file", {});
-  return resolve(Settings(file.string(), read_toml(text, file.string()), overrides), path, path.parent_path());
+  return resolve(Settings(file.string(), read_toml(text, file.string()), overrides), path,
+                 path.parent_path());
 }
 
 RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides) {
@@ -233,10 +247,13 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
   const Where where{"--model"};
   std::error_code ec;
   const bool is_path = preset_or_path.ends_with(".json") || preset_or_path.find('/') != preset_or_path.npos;
-  if (find_model_preset(preset_or_path)) s.set("model.preset", text_value(preset_or_path, where));
-  else if (is_path || fs::exists(path, ec)) s.set("model.config", text_value(path.string(), where));
+  if (find_model_preset(preset_or_path))
+    s.set("model.preset", text_value(preset_or_path, where));
+  else if (is_path || fs::exists(path, ec))
+    s.set("model.config", text_value(path.string(), where));
   else
-    throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}", escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
+    throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}",
+                                  escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
                       "`trainhost models` lists the built-in ones", where);
   return resolve(s, {}, fs::current_path());
 }

@@ -1,5 +1,5 @@
-// The learning rate as a function of the update's number. Pure; the trainer is told the value and keeps no schedule.
-// Documented for users in the run file's [optimizer] table.
+// The learning rate as a function of the update's number. Pure; the trainer is told the value and keeps no
+// schedule. Documented for users in the run file's [optimizer] table.
 #include <algorithm>
 #include <cmath>
 

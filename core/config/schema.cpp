@@ -1,4 +1,5 @@
-// The schema table and what can be asked of it alone. The defaults here are the built-in run: the one place to tune.
+// The schema table and what can be asked of it alone. The defaults here are the built-in run: the one place
+// to tune.
 #include "core/config/schema.hpp"
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@ namespace {
 constexpr double kMany = 1e12, kBig = 2147483647, kTiny = 1e-300, kBelowOne = 1 - 1e-9;
 
 // Of the model's own keys only the first three have a default; the rest come from the built-in model.
+// clang-format off
 constexpr Key kKeys[] = {
     {"model.config", Type::kPath, "", 0, 0, "", "\"config.json\"", "a Hugging Face config.json; or a preset; or the fields inline"},
     {"model.preset", Type::kText, "", 0, 0, "", "\"llama-3-8b\"", "a built-in model, see `trainhost models`"},
@@ -90,6 +92,7 @@ constexpr Key kKeys[] = {
 
     {"plugins.path", Type::kPaths, "", 0, 0, "", "[\"plugins\"]", "folders searched for plugins before the usual ones"},
 };
+// clang-format on
 
 constexpr Table kTables[] = {
     {"model", "What is trained. With none of these keys: the built-in model."},
@@ -107,12 +110,23 @@ constexpr Table kTables[] = {
 
 /// What other trainers call our keys.
 constexpr std::pair<std::string_view, const char*> kElsewhere[] = {
-    {"batch_size", "train.micro_batch"}, {"per_device_train_batch_size", "train.micro_batch"},
-    {"gradient_accumulation_steps", "train.grad_accum"}, {"max_steps", "train.steps"}, {"max_iters", "train.steps"},
-    {"block_size", "data.seq_len"}, {"learning_rate", "optimizer.lr"}, {"lr_scheduler_type", "optimizer.schedule"},
-    {"max_grad_norm", "optimizer.grad_clip"}, {"warmup_iters", "optimizer.warmup_steps"}, {"eval_interval", "train.eval_every"},
-    {"out_dir", "output.dir"}, {"output_dir", "output.dir"}, {"save_steps", "output.checkpoint_every"},
-    {"n_layer", "model.num_hidden_layers"}, {"n_head", "model.num_attention_heads"}, {"n_embd", "model.hidden_size"},
+    {"batch_size", "train.micro_batch"},
+    {"per_device_train_batch_size", "train.micro_batch"},
+    {"gradient_accumulation_steps", "train.grad_accum"},
+    {"max_steps", "train.steps"},
+    {"max_iters", "train.steps"},
+    {"block_size", "data.seq_len"},
+    {"learning_rate", "optimizer.lr"},
+    {"lr_scheduler_type", "optimizer.schedule"},
+    {"max_grad_norm", "optimizer.grad_clip"},
+    {"warmup_iters", "optimizer.warmup_steps"},
+    {"eval_interval", "train.eval_every"},
+    {"out_dir", "output.dir"},
+    {"output_dir", "output.dir"},
+    {"save_steps", "output.checkpoint_every"},
+    {"n_layer", "model.num_hidden_layers"},
+    {"n_head", "model.num_attention_heads"},
+    {"n_embd", "model.hidden_size"},
 };
 
 const std::vector<std::string>& all_names() {
@@ -137,7 +151,8 @@ std::span<const Key> schema() { return kKeys; }
 std::span<const Table> tables() { return kTables; }
 
 const Key* find_key(std::string_view name) {
-  const auto* k = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& key) { return name == key.name; });
+  const auto* k =
+      std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& key) { return name == key.name; });
   return k == std::end(kKeys) ? nullptr : k;
 }
 

@@ -1,5 +1,6 @@
-// Every key of the run file, once: its type, default, limits and the line that documents it. Validation, nearest-name
-// messages, --set and the file that `init` writes all read this table; adding a key is adding a row.
+// Every key of the run file, once: its type, default, limits and the line that documents it. Validation,
+// nearest-name messages, --set and the file that `init` writes all read this table; adding a key is adding a
+// row.
 #pragma once
 #include <span>
 #include <string>
@@ -13,7 +14,7 @@ namespace trainhost::config {
 enum class Type { kInteger, kNumber, kPair, kSize, kBool, kText, kChoice, kPath, kTexts, kPaths };
 
 struct Key {
-  const char* name;      // "train.micro_batch"
+  const char* name;  // "train.micro_batch"
   Type type;
   const char* fallback;  // default as TOML; "" = unset
   double min, max;       // of kInteger, kNumber and the two of kPair; inclusive
@@ -35,7 +36,8 @@ bool is_table(std::string_view name);
 /// Throws usage_error at the value's place unless it has the key's type and lies within its limits.
 void check_value(const Key& key, const Value& value);
 
-/// "; did you mean '...'?" for a key that does not exist: the nearest full name, or the same word in another table.
+/// "; did you mean '...'?" for a key that does not exist: the nearest full name, or the same word in another
+/// table.
 std::string suggest_key(std::string_view name);
 
 }  // namespace trainhost::config

@@ -15,16 +15,20 @@ namespace {
 constexpr std::string_view kPluginPrefix = "plugin.";
 
 [[noreturn]] void unknown(const std::string& key, bool table, const Where& where) {
-  throw usage_error(fmt::format("unknown {} '{}'{}", table ? "table" : "key", escaped(key, 120), suggest_key(key)), {}, where);
+  throw usage_error(
+      fmt::format("unknown {} '{}'{}", table ? "table" : "key", escaped(key, 120), suggest_key(key)), {},
+      where);
 }
 
 bool takes_text(Type t) {
-  return t == Type::kText || t == Type::kPath || t == Type::kChoice || t == Type::kTexts || t == Type::kPaths || t == Type::kSize;
+  return t == Type::kText || t == Type::kPath || t == Type::kChoice || t == Type::kTexts ||
+         t == Type::kPaths || t == Type::kSize;
 }
 
 }  // namespace
 
-Settings::Settings(std::string file, const std::vector<Entry>& entries, const std::vector<Override>& overrides)
+Settings::Settings(std::string file, const std::vector<Entry>& entries,
+                   const std::vector<Override>& overrides)
     : file_(std::move(file)) {
   for (const Entry& e : entries) add(e);
   for (const Override& o : overrides) add_override(o);
@@ -36,7 +40,9 @@ void Settings::add(const Entry& e) {
   const bool table = is_table(e.key);
   if (!key && !table) unknown(e.key, e.value.kind == Value::Kind::kTable, e.key_where);
   if (table && e.value.kind != Value::Kind::kTable)
-    throw usage_error(fmt::format("{0} = {1}: expected the table [{0}], got {2}", e.key, written(e.value), kind_name(e.value)), {}, e.value.where);
+    throw usage_error(fmt::format("{0} = {1}: expected the table [{0}], got {2}", e.key, written(e.value),
+                                  kind_name(e.value)),
+                      {}, e.value.where);
   if (table) {
     tables_.push_back(e.key);
     return;
@@ -51,12 +57,15 @@ void Settings::add_plugin(const Entry& e) {
   const bool table = e.value.kind == Value::Kind::kTable;
   if (dot == rest.npos) {
     if (table) return;
-    throw usage_error(fmt::format("plugin.{} = {}: expected the table [plugin.NAME], got {}", rest, written(e.value), kind_name(e.value)),
+    throw usage_error(fmt::format("plugin.{} = {}: expected the table [plugin.NAME], got {}", rest,
+                                  written(e.value), kind_name(e.value)),
                       "options of a plugin stand in a table of its name", e.value.where);
   }
   using Kind = Value::Kind;
-  if (table || e.value.kind == Kind::kList || e.value.kind == Kind::kOther || rest.find('.', dot + 1) != rest.npos)
-    throw usage_error(fmt::format("{} = {}: expected a string, a number, true or false, got {}", e.key, written(e.value), kind_name(e.value)),
+  if (table || e.value.kind == Kind::kList || e.value.kind == Kind::kOther ||
+      rest.find('.', dot + 1) != rest.npos)
+    throw usage_error(fmt::format("{} = {}: expected a string, a number, true or false, got {}", e.key,
+                                  written(e.value), kind_name(e.value)),
                       {}, e.value.where);
   plugin_values_[rest] = e.value;
 }
@@ -66,7 +75,9 @@ void Settings::add_override(const Override& o) {
   const Where where{"--set " + o.key};
   const Key* key = find_key(o.key);
   const bool plugin = o.key.starts_with(kPluginPrefix);
-  if (!key && !plugin && is_table(o.key)) throw usage_error(fmt::format("'{}' is a table: set one of its keys", o.key), "as in --set train.micro_batch=8", where);
+  if (!key && !plugin && is_table(o.key))
+    throw usage_error(fmt::format("'{}' is a table: set one of its keys", o.key),
+                      "as in --set train.micro_batch=8", where);
   if (!key && !plugin) unknown(o.key, false, where);
   Value v = read_toml_value(o.value, where).value_or(text_value(o.value, where));
   const bool bare = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
@@ -82,7 +93,8 @@ void Settings::set(const std::string& key, Value v) {
 
 bool Settings::table_given(const std::string& table) const {
   if (std::find(tables_.begin(), tables_.end(), table) != tables_.end()) return true;
-  return std::any_of(values_.begin(), values_.end(), [&](const auto& kv) { return kv.first.starts_with(table + "."); });
+  return std::any_of(values_.begin(), values_.end(),
+                     [&](const auto& kv) { return kv.first.starts_with(table + "."); });
 }
 
 Where Settings::where(const std::string& key) const {

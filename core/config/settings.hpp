@@ -1,5 +1,5 @@
-// The user's settings after every single key was checked: run file first, then overrides, the last one winning.
-// Answers with the schema's default where nothing was said. Rules that need two keys are not here.
+// The user's settings after every single key was checked: run file first, then overrides, the last one
+// winning. Answers with the schema's default where nothing was said. Rules that need two keys are not here.
 #pragma once
 #include <cstdint>
 #include <map>

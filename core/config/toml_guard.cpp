@@ -1,5 +1,6 @@
 // A scanner that knows just enough TOML to tell strings and comments from the rest. Linear, no allocation.
-// Why these limits: toml++ 3.3 recurses on dotted keys without bound and reads some code points as bare keys unsafely.
+// Why these limits: toml++ 3.3 recurses on dotted keys without bound and reads some code points as bare keys
+// unsafely.
 #include "core/config/toml_guard.hpp"
 
 #include <fmt/format.h>
@@ -23,30 +24,46 @@ class Scanner {
   void step() {
     const char c = text_[at_];
     switch (c) {
-      case '#': skip_comment(); return;
-      case '"': case '\'': skip_string(c); return;
-      case '[': case '{':
+      case '#':
+        skip_comment();
+        return;
+      case '"':
+      case '\'':
+        skip_string(c);
+        return;
+      case '[':
+      case '{':
         dots_ = 0;
-        if (++depth_ > kMaxTomlNesting) fail(fmt::format("brackets are nested more than {} deep", kMaxTomlNesting));
+        if (++depth_ > kMaxTomlNesting)
+          fail(fmt::format("brackets are nested more than {} deep", kMaxTomlNesting));
         break;
-      case ']': case '}':
+      case ']':
+      case '}':
         dots_ = 0;
         if (depth_ > 0) --depth_;
         break;
-      case '=': case ',': case '\n': dots_ = 0; break;
+      case '=':
+      case ',':
+      case '\n':
+        dots_ = 0;
+        break;
       case '.':
-        if (++dots_ > kMaxTomlKeyDots) fail(fmt::format("a dotted key has more than {} parts", kMaxTomlKeyDots + 1));
+        if (++dots_ > kMaxTomlKeyDots)
+          fail(fmt::format("a dotted key has more than {} parts", kMaxTomlKeyDots + 1));
         break;
       default:
-        if (static_cast<unsigned char>(c) >= 0x80) fail("only ASCII is allowed outside strings and comments", "put it in quotes");
+        if (static_cast<unsigned char>(c) >= 0x80)
+          fail("only ASCII is allowed outside strings and comments", "put it in quotes");
     }
     advance();
   }
 
   void advance() {
     const auto c = static_cast<unsigned char>(text_[at_++]);
-    if (c == '\n') ++line_, column_ = 1;
-    else if ((c & 0xC0) != 0x80) ++column_;  // columns count characters, not bytes
+    if (c == '\n')
+      ++line_, column_ = 1;
+    else if ((c & 0xC0) != 0x80)
+      ++column_;  // columns count characters, not bytes
   }
 
   void skip_comment() {
@@ -95,7 +112,8 @@ std::uint32_t line_of_bad_utf8(std::string_view text) {
 
 void guard_toml(std::string_view text, const std::string& name) {
   if (text.size() > kMaxTomlBytes)
-    throw usage_error(fmt::format("the file has {} bytes: a run file has at most {}", format_count(text.size()), format_count(kMaxTomlBytes)),
+    throw usage_error(fmt::format("the file has {} bytes: a run file has at most {}",
+                                  format_count(text.size()), format_count(kMaxTomlBytes)),
                       {}, {name});
   if (!valid_utf8(text)) throw usage_error("the file is not valid UTF-8", {}, {name, line_of_bad_utf8(text)});
   Scanner(text, name).run();

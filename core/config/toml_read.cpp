@@ -1,5 +1,6 @@
-// toml++ behind a fence: header-only in this one file, with assertions that throw in every build type, because a
-// malformed file must end in a message and never in an abort. Everything it finds leaves as plain values.
+// toml++ behind a fence: header-only in this one file, with assertions that throw in every build type,
+// because a malformed file must end in a message and never in an abort. Everything it finds leaves as plain
+// values.
 #undef NDEBUG  // toml++ turns TOML_ASSERT off under NDEBUG, and into undefined behaviour
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_WINDOWS_COMPAT 0
@@ -23,7 +24,8 @@ Where place(const toml::source_region& region, const std::string& name) {
   return {name, region.begin.line, region.begin.column};
 }
 
-/// Keys of ours, and of plugins, are plain words; a quoted key with a dot in it must not pass for two of them.
+/// Keys of ours, and of plugins, are plain words; a quoted key with a dot in it must not pass for two of
+/// them.
 bool plain_word(std::string_view word) {
   return !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
@@ -58,12 +60,13 @@ Value to_value(const toml::node& node, const std::string& name) {
   return v;
 }
 
-void flatten(const toml::table& table, const std::string& prefix, const std::string& name, std::vector<Entry>& out) {
+void flatten(const toml::table& table, const std::string& prefix, const std::string& name,
+             std::vector<Entry>& out) {
   for (const auto& [key, node] : table) {
     const std::string_view word = key.str();
     if (!plain_word(word))
-      throw usage_error("unknown key '" + escaped(prefix + std::string(word)) + "'", "keys are made of letters, digits, '_' and '-'",
-                        place(key.source(), name));
+      throw usage_error("unknown key '" + escaped(prefix + std::string(word)) + "'",
+                        "keys are made of letters, digits, '_' and '-'", place(key.source(), name));
     const std::string path = prefix + std::string(word);
     out.push_back({path, place(key.source(), name), to_value(node, name)});
     if (const auto* inner = node.as_table()) flatten(*inner, path + ".", name, out);
@@ -77,6 +80,27 @@ void sort_by_place(std::vector<Entry>& entries) {
   });
 }
 
+bool trips_assertion(std::string_view text) {
+  try {
+    (void)toml::parse(text);
+  } catch (const TomlAssertion&) {
+    return true;
+  } catch (const toml::parse_error&) {
+  }
+  return false;
+}
+
+/// toml++ asserts without a place. It reads from the front, so the first prefix that trips it ends in the
+/// line.
+std::uint32_t line_of_assertion(std::string_view text) {
+  std::vector<std::size_t> ends;
+  for (std::size_t at = 0; at < text.size(); ++at)
+    if (text[at] == '\n' || at + 1 == text.size()) ends.push_back(at + 1);
+  const auto line = std::partition_point(
+      ends.begin(), ends.end(), [&](std::size_t end) { return !trips_assertion(text.substr(0, end)); });
+  return static_cast<std::uint32_t>(line - ends.begin()) + 1;
+}
+
 toml::table parse(const std::string& text, const std::string& name) {
   guard_toml(text, name);
   try {
@@ -84,7 +108,8 @@ toml::table parse(const std::string& text, const std::string& name) {
   } catch (const toml::parse_error& e) {
     throw usage_error("not valid TOML: " + escaped(e.description(), 400), {}, place(e.source(), name));
   } catch (const TomlAssertion&) {
-    throw usage_error("not valid TOML", "look for an unfinished key, table header or value", {name});
+    throw usage_error("not valid TOML", "look for an unfinished key, table header or value",
+                      {name, line_of_assertion(text)});
   }
 }
 

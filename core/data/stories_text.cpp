@@ -266,8 +266,8 @@ std::string_view stories_grammar_text() {
   sad | cries | cry
   tired | sleeps | sleep
   proud | smiles | smile
-  afraid | hides | hide
-  angry | shouts | shout
+  scared | hides | hide
+  mad | shouts | shout
   cold | shivers | shiver
   hungry | eats | eat
   merry | laughs | laugh
@@ -283,7 +283,7 @@ std::string_view stories_grammar_text() {
   stormy | thunder rolls
   foggy | the fog lifts
   cloudy | the sky clears
-  icy | the ice cracks
+  calm | the wind rests
 
 @time: name
   morning
@@ -309,6 +309,24 @@ std::string_view stories_grammar_text() {
   rolls | roll
   skips | skip
 
+@manner: name
+  slowly
+  quickly
+  gladly
+  quietly
+  bravely
+  proudly
+  calmly
+  boldly
+  loudly
+  softly
+  gently
+  wildly
+  lightly
+  sadly
+  warmly
+  firmly
+
 @kin: name
   mother
   father
@@ -328,21 +346,27 @@ story:
   3 <trip-tale>\n\n
   2 <shop-tale>\n\n
 
+place:
+  1 [x=where] the [u=age] [y=mark]
+way-there:
+  1 [z=path] the [u=age] [y=mark]
+
 find-tale:
-  1 <lives> One [t=time] [a.he] <sees> a [c=color] [o=thing] [x=where] the [y=mark]. <thing-turn> <thing-end>
+  1 <lives> One [t=time] [a] <sees> a [c=color] [o=thing] <place>. <thing-turn> <thing-end>
 lives:
-  3 [a=person] lives [h=home.in] the [g=age] [h.name] [x=where] the [y=mark].
+  2 [a=person] lives [h=home.in] the [g=age] [h.name].
   1 [a=person] has a room [h=home.in] the [g=age] [h.name].
 sees:
   3 finds
   2 sees
   1 spots
+  1 [d=manner] takes
 thing-turn:
-  3 [^a.he] takes it home and [o.use].
+  3 [^a.he] takes it home and [d=manner] [o.use].
   2 [^a.he] shows the [c] [o] to [a.his] [f=kin].
   2 <praise>
   2 It belongs to [b=person-a], a <kind> [j=job].
-  1 [^a.he] gives the [o] to [b=person-a] for [n=number] [r=fruit].
+  1 [a] gives the [o] to [b=person-a] for [n=number] [r=fruit].
 praise:
   2 "What a <fine> [o]!" says [a].
   1 "This [o] is <fine>," says [a.his] [f=kin].
@@ -359,8 +383,8 @@ kind:
   1 young
   1 famous
 thing-end:
-  3 Now the [c] [o] <rests> [h.in] the [h.name].
-  2 [a] keeps the [o] <forever>.
+  3 Now the [c] [o] <rests> [h.in] the [g] [h.name].
+  2 [a] keeps the [c] [o] <forever>.
   2 <feels>
   1 <homeward>
 rests:
@@ -372,7 +396,7 @@ forever:
   1 for [n=number] years
   1 until [t2=time]
 feels:
-  3 [a] is [m=mood] and [m.does].
+  3 [a] is [m=mood] and [m.does] [d=manner].
   1 [a] feels [m=mood].
 homeward:
   2 At night [a] <returns> to the [g] [h.name].
@@ -389,37 +413,37 @@ small:
   1 big
   1 young
   1 fat
-  1 [c=color]
+  2 [c=color]
 pet-day:
   2 It is a [w=weather] [t=time] and [w.does]. <pet-does>
-  2 Every [t=time] [q] [p.sound] and [a] [m=mood.does]. <pet-does>
+  2 Every [t=time] [q] [p.sound] [d=manner] and [a] [m=mood.does]. <pet-does>
   1 <pet-does>
 pet-does:
-  2 The [p] [v=way.does] [z=path] the [y=mark].
-  2 [q] <steals> [a.his] [e=food].
+  2 [q] [v=way.does] <way-there>.
+  2 [q] [d=manner] <steals> [a.his] [e=food].
   1 "Come here, [q]!" calls [a].
-  1 [a] looks for [q] [x=where] the [y=mark].
+  1 [a] looks for [q] <place>.
 steals:
   2 steals
   1 smells
   1 wants
 pet-end:
-  2 At last [q] sleeps beside [a].
-  2 [a] gives the [p] some [e2=food].
+  2 At last [q] sleeps <place>.
+  2 [a] gives [q] some [e2=food].
   1 "[q] is [m=mood]," says [a].
   1 [a] loves [q] and [q] loves [e2=food].
-  1 So the [p] [p.sound] again.
+  1 So [q] [p.sound] and [a] [m=mood.does].
 
 work-tale:
-  1 [a=person] is a [j=job] [h=home.in] the [g=age] [h.name]. <work-day> <work-end>
+  1 [a=person] is a <kind> [j=job] [h=home.in] the [g=age] [h.name]. <work-day> <work-end>
 work-day:
-  3 Every [t=time] [a.he] <works>.
-  1 All day long the [j] <works>.
+  3 Every [t=time] [a] [d=manner] <works>.
+  1 All day long [a] [d=manner] <works>.
 works:
   3 [j.does]
   1 [j.does] with [a.his] [f=kin]
 work-end:
-  2 Then [a.he] <wishes> to [v=way.do] [z=path] the [y=mark].
+  2 Then [a] <wishes> to [v=way.do] <way-there>.
   2 "I am a <good> [j]," says [a].
   1 [b=person-a] wants to [j.do] too.
   2 <homeward>
@@ -441,42 +465,40 @@ close:
   1 neighbors
   1 [j=job]s
 pair-move:
-  2 They [v=way.do] [z=path] the [y=mark].
-  2 One [t=time] they [v=way.do] [z=path] the [y=mark].
+  2 They [v=way.do] [d=manner] <way-there>.
+  2 One [t=time] they [v=way.do] <way-there>.
 pair-turn:
   2 There they find a [c=color] [o=thing].
   2 There they meet a [i=nature] [k=beast].
   2 [a] carries [n=number] [r=fruit], [b] carries the [e=food].
 pair-end:
   2 "I am [m=mood]," says [b], and [a] [l=mood.does].
-  1 [b] is [m=mood] and [m.does].
+  1 [b] is [m=mood] and [m.does] [d2=manner].
   2 Then [a] and [b] [v2=way.do] home.
-  1 They [m=mood.do] and [l=mood-m.do] all night.
+  1 [a] and [b] [m=mood.do] [d2=manner] all night.
 
 beast-tale:
-  1 A [i=nature] [k=beast] meets a [i2=nature-i] [k2=beast-k] [x=where] the [y=mark]. <beast-talk> <beast-end>
+  1 A [i=nature] [k=beast] meets [a=person] <place>. <beast-talk> <beast-end>
 beast-talk:
   2 "Give me your [e=food]," says the [k].
   1 "I am [m=mood]," says the [k].
-  1 "Why are you so [i2]?" asks the [k].
+  1 "Why are you so [m=mood]?" asks [a].
 beast-end:
-  2 The [k2] [m=mood.does] and [v=way.does] [z=path] the [y=mark].
-  1 So the [k2] and the [k] become <close2>.
-  1 But the [i2] [k2] only [m=mood.does].
-close2:
+  2 [a] [l=mood.does] and the [k] [v=way.does] <way-there>.
+  1 So [a] and the [k] become <partners>.
+  1 But the [k] only [l=mood.does] [d=manner].
+  1 [a] gives the [k] some [e2=food].
+partners:
   2 friends
   1 partners
   1 enemies
 
 trip-tale:
-  1 It is a [w=weather] [t=time]. [a=person] [v=way.does] [z=path] the [y=mark] with [a.his] [f=kin]. <trip-turn> <trip-end>
+  1 It is a [w=weather] [t=time]. [a=person] [v=way.does] [d=manner] <way-there> with [a.his] [f=kin]. <trip-turn> <trip-end>
 trip-turn:
-  2 Soon [w.does] and [a.he] [m=mood.does].
-  2 They meet [b=person-a], <who>.
-  1 They lose the way [x=where] the [y2=mark-y].
-who:
-  2 a [i=nature] [j=job]
-  1 the [j=job] of the [h=home.name]
+  2 Soon [w.does] and [a] [m=mood.does].
+  2 They meet [b=person-a], a [i=nature] [j=job].
+  1 [a] loses the way [x=where] the [y2=mark-y].
 trip-end:
   2 The [f] tells [a] a <fine> <tale>.
   1 "Do you like the [y]?" asks the [f].
@@ -489,10 +511,10 @@ tale:
 shop-tale:
   1 [a=person] buys [n=number] [r=fruit] and some [e=food] <shop>. <shop-turn> <shop-end>
 shop:
-  2 [x=where] the [y=mark]
-  1 from [b=person-a]
+  2 <place>
+  1 from [b=person-a], a [i=nature] [j=job]
 shop-turn:
-  2 The [r] are <taste>.
+  2 The [n] [r] are <taste>.
   1 One of the [n] [r] is <taste>.
   1 "How <taste> the [r] are!" says [a].
 taste:
@@ -501,8 +523,8 @@ taste:
   1 fresh
   1 cheap
 shop-end:
-  2 [^a.he] eats the [e] with [a.his] [f=kin].
-  1 [^a.he] puts the [e] and the [n] [r] into a <box>.
+  2 [^a.he] [d=manner] eats the [e] with [a.his] [f=kin].
+  1 [a] puts the [e] and the [n] [r] into a <box>.
   1 Now [a.he] has no money.
 box:
   1 basket

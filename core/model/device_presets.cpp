@@ -1,5 +1,6 @@
-// Devices by name, with the vendors' published figures. Memory in the decimal units that vendors advertise, which
-// is a little less than the chip holds: a plan that fits the preset fits the device. Never asks a real device.
+// Devices by name, with the vendors' published figures. Memory in the decimal units that vendors advertise,
+// which is a little less than the chip holds: a plan that fits the preset fits the device. Never asks a real
+// device.
 #include "core/model/presets.hpp"
 
 namespace trainhost {
@@ -7,9 +8,10 @@ namespace {
 
 constexpr std::uint64_t kGB = 1'000'000'000;
 
-// Peaks are dense (no structured sparsity), bf16 with f32 accumulation; links are NVLink, Infinity Fabric or ICI where
-// there is one, else PCIe, in one direction.
+// Peaks are dense (no structured sparsity), bf16 with f32 accumulation; links are NVLink, Infinity Fabric or
+// ICI where there is one, else PCIe, in one direction.
 const std::vector<DevicePreset>& presets() {
+  // clang-format off
   static const std::vector<DevicePreset> all{
       // name             vendor    full name                    memory      GB/s  bf16    tf32   fp32   link GB/s
       {"a100-40gb",      "NVIDIA", "A100 SXM 40 GB",             40 * kGB,  1555, 312,    156,   19.5,  300},
@@ -26,6 +28,7 @@ const std::vector<DevicePreset>& presets() {
       {"rtx-5090",       "NVIDIA", "GeForce RTX 5090",           32 * kGB,  1792, 209.5,  104.8, 104.8, 64},
       {"tpu-v5p",        "Google", "Cloud TPU v5p, one chip",    95 * kGB,  2765, 459,    0,     0,     600},
   };
+  // clang-format on
   return all;
 }
 

@@ -1,6 +1,7 @@
-// Initial weights from a counter: element i of a tensor depends on (seed, name, i) and on nothing else, so any
-// device may fill any part in any order. Uses only +, -, *, / and sqrt in double, which IEEE 754 rounds alike
-// everywhere (this file is compiled without contraction to FMA); libm differs between machines in the last bit.
+// Initial weights from a counter: element i of a tensor depends on (seed, name, i) and on nothing else, so
+// any device may fill any part in any order. Uses only +, -, *, / and sqrt in double, which IEEE 754 rounds
+// alike everywhere (this file is compiled without contraction to FMA); libm differs between machines in the
+// last bit.
 #include "core/model/init.hpp"
 
 #include <algorithm>
@@ -22,19 +23,21 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// Coefficients of the series below, divided once: {1/1, 1/3, ...}, {1/(1*2), 1/(3*4), ...}, {1/(2*3), 1/(4*5), ...}.
+/// Coefficients of the series below, divided once: {1/1, 1/3, ...}, {1/(1*2), 1/(3*4), ...}, {1/(2*3),
+/// 1/(4*5), ...}.
 constexpr int kLogTerms = 11, kTurnTerms = 8;
 struct Series {
   double log[kLogTerms], cos[kTurnTerms], sin[kTurnTerms];
   constexpr Series() : log(), cos(), sin() {
     for (int k = 0; k < kLogTerms; ++k) log[k] = 1.0 / (2 * k + 1);
-    for (int k = 0; k < kTurnTerms; ++k) cos[k] = 1.0 / ((2 * k + 1) * (2 * k + 2)), sin[k] = 1.0 / ((2 * k + 2) * (2 * k + 3));
+    for (int k = 0; k < kTurnTerms; ++k)
+      cos[k] = 1.0 / ((2 * k + 1) * (2 * k + 2)), sin[k] = 1.0 / ((2 * k + 2) * (2 * k + 3));
   }
 };
 constexpr Series kSeries;
 
-/// ln x for x in (0, 1]: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh(s), s = (m-1)/(m+1), |s| < 0.172.
-/// The series ends where its terms fall under 1e-17.
+/// ln x for x in (0, 1]: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh(s), s = (m-1)/(m+1), |s|
+/// < 0.172. The series ends where its terms fall under 1e-17.
 double log_of(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   int exponent = static_cast<int>(bits >> 52) - 1023;
@@ -46,7 +49,8 @@ double log_of(double x) {
   return 2 * s * sum + exponent * kLn2;
 }
 
-/// (cos, sin) of 2*pi*u for u in [0, 1): reduced to an eighth of a turn around the nearest quarter, then Taylor.
+/// (cos, sin) of 2*pi*u for u in [0, 1): reduced to an eighth of a turn around the nearest quarter, then
+/// Taylor.
 std::pair<double, double> turn(double u) {
   const int quarter = static_cast<int>(u * 4 + 0.5);
   const double x = (u - quarter * 0.25) * (2 * kPi), z = x * x;
@@ -57,10 +61,14 @@ std::pair<double, double> turn(double u) {
   }
   s *= x;
   switch (quarter & 3) {
-    case 0: return {c, s};
-    case 1: return {-s, c};
-    case 2: return {-c, -s};
-    default: return {s, -c};
+    case 0:
+      return {c, s};
+    case 1:
+      return {-s, c};
+    case 2:
+      return {-c, -s};
+    default:
+      return {s, -c};
   }
 }
 
@@ -80,12 +88,30 @@ enum class Fill { kZero, kOne, kNormal };
 
 Fill fill_of(TensorRole role) {
   switch (role) {
-    case TensorRole::kNorm1: case TensorRole::kNorm2: case TensorRole::kQNorm: case TensorRole::kKNorm:
-    case TensorRole::kFinalNorm: return Fill::kOne;
-    case TensorRole::kQBias: case TensorRole::kKBias: case TensorRole::kVBias: case TensorRole::kOBias:
-    case TensorRole::kGateBias: case TensorRole::kUpBias: case TensorRole::kDownBias: return Fill::kZero;
-    case TensorRole::kEmbed: case TensorRole::kQ: case TensorRole::kK: case TensorRole::kV: case TensorRole::kO:
-    case TensorRole::kGate: case TensorRole::kUp: case TensorRole::kDown: case TensorRole::kHead: break;
+    case TensorRole::kNorm1:
+    case TensorRole::kNorm2:
+    case TensorRole::kQNorm:
+    case TensorRole::kKNorm:
+    case TensorRole::kFinalNorm:
+      return Fill::kOne;
+    case TensorRole::kQBias:
+    case TensorRole::kKBias:
+    case TensorRole::kVBias:
+    case TensorRole::kOBias:
+    case TensorRole::kGateBias:
+    case TensorRole::kUpBias:
+    case TensorRole::kDownBias:
+      return Fill::kZero;
+    case TensorRole::kEmbed:
+    case TensorRole::kQ:
+    case TensorRole::kK:
+    case TensorRole::kV:
+    case TensorRole::kO:
+    case TensorRole::kGate:
+    case TensorRole::kUp:
+    case TensorRole::kDown:
+    case TensorRole::kHead:
+      break;
   }
   return Fill::kNormal;
 }

@@ -48,6 +48,7 @@ ModelSpec qwen3(const char* name, const Dims& d, bool tied) {
 }
 
 std::vector<ModelSpec> make_presets() {
+  // clang-format off
   std::vector<ModelSpec> all{
       //                                      V       H      L    A    K   D    I      positions
       model("builtin", "llama",             {256,    96,    4,   3,   3,  32,  256,   2048}, 1e4, 1e-5, true),
@@ -77,6 +78,7 @@ std::vector<ModelSpec> make_presets() {
       model("tinyllama-1.1b", "llama",      {32000,  2048,  22,  32,  4,  64,  5632,  2048}, 1e4, 1e-5, false),
       model("yi-1.5-6b", "llama",           {64000,  4096,  32,  32,  4,  128, 11008, 4096}, 5e6, 1e-6, false),
   };
+  // clang-format on
   std::sort(all.begin(), all.end(), [](const ModelSpec& a, const ModelSpec& b) { return a.name < b.name; });
   return all;
 }

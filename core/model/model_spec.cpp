@@ -1,5 +1,6 @@
 // What makes a set of dimensions a model: the checks that every source of a ModelSpec goes through.
-// Messages use the Hugging Face field names, which are what users write. Next: tensors.cpp for the parameters.
+// Messages use the Hugging Face field names, which are what users write. Next: tensors.cpp for the
+// parameters.
 #include "core/model/model_spec.hpp"
 
 #include <algorithm>
@@ -13,11 +14,13 @@
 namespace trainhost {
 namespace {
 
-constexpr std::uint64_t kMaxVocab = INT32_MAX;     // token ids are 32 bits everywhere
-constexpr std::uint32_t kMaxLayers = 1u << 16;     // a program is enumerated layer by layer
+constexpr std::uint64_t kMaxVocab = INT32_MAX;  // token ids are 32 bits everywhere
+constexpr std::uint32_t kMaxLayers = 1u << 16;  // a program is enumerated layer by layer
 constexpr std::uint64_t kMaxPositions = 1u << 31;
 
-[[noreturn]] void bad(const std::string& message, const std::string& hint = {}) { throw usage_error(message, hint); }
+[[noreturn]] void bad(const std::string& message, const std::string& hint = {}) {
+  throw usage_error(message, hint);
+}
 
 void positive(const char* field, std::uint64_t value) {
   if (value == 0) bad(std::string(field) + " = 0: expected a positive number");
@@ -25,7 +28,8 @@ void positive(const char* field, std::uint64_t value) {
 
 void at_most(const char* field, std::uint64_t value, std::uint64_t most) {
   if (value > most)
-    bad(std::string(field) + " = " + std::to_string(value) + " is too large: expected at most " + std::to_string(most));
+    bad(std::string(field) + " = " + std::to_string(value) + " is too large: expected at most " +
+        std::to_string(most));
 }
 
 std::string shown(double value) {
@@ -35,7 +39,8 @@ std::string shown(double value) {
 }
 
 void positive_number(const char* field, double value) {
-  if (!(std::isfinite(value) && value > 0)) bad(std::string(field) + " = " + shown(value) + ": expected a positive number");
+  if (!(std::isfinite(value) && value > 0))
+    bad(std::string(field) + " = " + shown(value) + ": expected a positive number");
 }
 
 void check_rope(const RopeScaling& r) {
@@ -69,8 +74,8 @@ void validate(const ModelSpec& m) {
   at_most("num_hidden_layers", m.layers, kMaxLayers);
   at_most("max_position_embeddings", m.max_positions, kMaxPositions);
   if (m.heads % m.kv_heads != 0)
-    bad("num_attention_heads = " + std::to_string(m.heads) + " is not a multiple of num_key_value_heads = " +
-            std::to_string(m.kv_heads),
+    bad("num_attention_heads = " + std::to_string(m.heads) +
+            " is not a multiple of num_key_value_heads = " + std::to_string(m.kv_heads),
         "every key/value head serves the same number of query heads");
   if (m.head_dim % 2 != 0)
     bad("head_dim = " + std::to_string(m.head_dim) + " is odd: rotary embeddings turn pairs",
@@ -80,7 +85,8 @@ void validate(const ModelSpec& m) {
   if (!(std::isfinite(m.initializer_range) && m.initializer_range >= 0))
     bad("initializer_range = " + shown(m.initializer_range) + ": expected a number that is not negative");
   check_rope(m.rope);
-  // The largest thing counted from a model alone: eight-byte optimizer state beside four-byte weight and gradient.
+  // The largest thing counted from a model alone: eight-byte optimizer state beside four-byte weight and
+  // gradient.
   checked_mul(count_parameters(m).total, 16);
 }
 

@@ -1,4 +1,5 @@
-// Rotary frequencies with the scalings of the trained families. Pure numbers; the turning itself is the trainer's.
+// Rotary frequencies with the scalings of the trained families. Pure numbers; the turning itself is the
+// trainer's.
 #include "core/model/rope.hpp"
 
 #include <cmath>
@@ -24,9 +25,15 @@ std::vector<double> rope_inv_freq(const ModelSpec& m) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     const double freq = 1.0 / std::pow(m.rope_theta, 2.0 * static_cast<double>(i) / m.head_dim);
     switch (m.rope.kind) {
-      case RopeKind::kDefault: out[i] = freq; break;
-      case RopeKind::kLinear: out[i] = freq / m.rope.factor; break;
-      case RopeKind::kLlama3: out[i] = llama3(freq, m.rope); break;
+      case RopeKind::kDefault:
+        out[i] = freq;
+        break;
+      case RopeKind::kLinear:
+        out[i] = freq / m.rope.factor;
+        break;
+      case RopeKind::kLlama3:
+        out[i] = llama3(freq, m.rope);
+        break;
     }
   }
   return out;

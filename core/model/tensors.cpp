@@ -1,5 +1,6 @@
-// Names and shapes of all parameters in the Hugging Face layout of LLaMA, Mistral, Qwen2 and Qwen3, and their count.
-// Weights are [out, in], as torch.nn.Linear stores them. tests/core/model holds the closed form against the list.
+// Names and shapes of all parameters in the Hugging Face layout of LLaMA, Mistral, Qwen2 and Qwen3, and their
+// count. Weights are [out, in], as torch.nn.Linear stores them. tests/core/model holds the closed form
+// against the list.
 #include "core/model/tensors.hpp"
 
 #include <utility>
@@ -77,7 +78,9 @@ std::vector<TensorInfo> tensors(const ModelSpec& m) {
 // per_layer = 2H + H(A+2K)D + H*A*D + 3HI, plus the biases and head norms that the family has.
 ParameterCounts count_parameters(const ModelSpec& m) {
   const std::uint64_t H = m.hidden, I = m.intermediate;
-  const auto add = [](std::uint64_t& sum, std::uint64_t n) { sum = checked_add(sum, n, "the parameter count"); };
+  const auto add = [](std::uint64_t& sum, std::uint64_t n) {
+    sum = checked_add(sum, n, "the parameter count");
+  };
   ParameterCounts c;
   c.embedding = checked_mul(m.vocab, H);
   c.per_layer = 2 * H;

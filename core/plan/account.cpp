@@ -1,5 +1,6 @@
-// The account of a plan: one leaf a role, layers folded, with the most it ever takes and its share of the peak; what
-// alignment and holes cost is a leaf of its own, so that a tier's leaves sum to its arena, to the byte.
+// The account of a plan: one leaf a role, layers folded, with the most it ever takes and its share of the
+// peak; what alignment and holes cost is a leaf of its own, so that a tier's leaves sum to its arena, to the
+// byte.
 #include <algorithm>
 #include <map>
 #include <tuple>

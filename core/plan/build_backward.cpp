@@ -1,5 +1,6 @@
-// The micro section: forward, head with loss, then the backward pass in mirror order. Within a layer every weight
-// gradient comes before the gradient of its input, so that an activation dies before the next gradient is born.
+// The micro section: forward, head with loss, then the backward pass in mirror order. Within a layer every
+// weight gradient comes before the gradient of its input, so that an activation dies before the next gradient
+// is born.
 #include "core/plan/builder.hpp"
 #include "core/plan/scratch.hpp"
 
@@ -16,8 +17,8 @@ BufferId linear_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, const W
 }
 
 /// The norm's own gradient, and dx: written when `fresh`, else added to the residual gradient.
-void norm_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, BufferId rstd, const Weight& w, BufferId dx, bool fresh,
-              const char* partials_role) {
+void norm_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, BufferId rstd, const Weight& w,
+              BufferId dx, bool fresh, const char* partials_role) {
   const BufferId partials = b.scratch(partials_role, l, b.p.profile.slots, b.p.model.hidden);
   b.op(OpKind::kRmsNormBwd, l, {dy, x, rstd, w.w, fresh ? kNoBuffer : dx, w.grad, partials}, {dx, w.grad},
        kFirstWrite | (fresh ? kFreshDx : 0u));
@@ -40,7 +41,8 @@ void attention_bwd(Builder& b, std::int32_t l, const LayerWeights& w, const Laye
   b.op(OpKind::kAttentionBwd, l, {d_out, a.attn_out, a.lse, a.qkv, scratch}, {d_qkv});
   b.op(OpKind::kRopeBwd, l, {d_qkv, b.rope_table}, {d_qkv});
   if (m.qk_norm) {
-    const BufferId partials = b.scratch(role::kQkPartials, l, b.p.profile.slots, 2 * std::uint64_t{m.head_dim});
+    const BufferId partials =
+        b.scratch(role::kQkPartials, l, b.p.profile.slots, 2 * std::uint64_t{m.head_dim});
     b.op(OpKind::kQkNormBwd, l,
          {d_qkv, a.qk_pre, a.qk_rstd, w.q_norm.w, w.k_norm.w, w.q_norm.grad, w.k_norm.grad, partials},
          {d_qkv, w.q_norm.grad, w.k_norm.grad}, kFirstWrite);
@@ -52,8 +54,10 @@ void attention_bwd(Builder& b, std::int32_t l, const LayerWeights& w, const Laye
 /// Loss and the head's gradients, a chunk of tokens at a time; hf becomes its own gradient.
 void head(Builder& b, const ForwardActs& f) {
   const Weight& w = b.weights.head;
-  const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, head_chunk(b.p.profile, b.rows), b.p.model.vocab);
-  b.op(OpKind::kHeadLoss, -1, {f.hf, w.w, b.targets, w.grad, logits, b.scalars}, {f.hf, w.grad, b.scalars}, kFirstWrite);
+  const BufferId logits =
+      b.add(role::kLogits, -1, Component::kLogits, head_chunk(b.p.profile, b.rows), b.p.model.vocab);
+  b.op(OpKind::kHeadLoss, -1, {f.hf, w.w, b.targets, w.grad, logits, b.scalars}, {f.hf, w.grad, b.scalars},
+       kFirstWrite);
 }
 
 }  // namespace

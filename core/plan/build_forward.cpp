@@ -1,5 +1,5 @@
-// The forward pass: embedding, layers, final norm. One builder for training, evaluation and generation; they differ in
-// rows, in the copy of their buffers, and in where attention finds its keys.
+// The forward pass: embedding, layers, final norm. One builder for training, evaluation and generation; they
+// differ in rows, in the copy of their buffers, and in where attention finds its keys.
 #include "core/plan/builder.hpp"
 #include "core/plan/scratch.hpp"
 
@@ -10,7 +10,8 @@ void norm(Builder& b, std::int32_t l, BufferId x, const Weight& w, BufferId y, B
   b.op(OpKind::kRmsNorm, l, {x, w.w}, {y, rstd});
 }
 
-void linear(Builder& b, std::int32_t l, BufferId x, const Weight& w, const Weight& bias, BufferId residual, BufferId y) {
+void linear(Builder& b, std::int32_t l, BufferId x, const Weight& w, const Weight& bias, BufferId residual,
+            BufferId y) {
   b.op(OpKind::kLinear, l, {x, w.w, bias.w, residual}, {y});
 }
 
@@ -84,7 +85,8 @@ ForwardActs build_forward(Builder& b) {
 void build_eval(Builder& b) {
   b.begin(SectionKind::kEval, kEval, kOfEval, b.tokens());
   const ForwardActs f = build_forward(b);
-  const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, head_chunk(b.p.profile, b.rows), b.p.model.vocab);
+  const BufferId logits =
+      b.add(role::kLogits, -1, Component::kLogits, head_chunk(b.p.profile, b.rows), b.p.model.vocab);
   b.op(OpKind::kHeadEval, -1, {f.hf, b.weights.head.w, b.targets, logits, b.scalars}, {b.scalars});
   b.end();
 }

@@ -73,7 +73,8 @@ void build_params(Builder& b) {
   params.resize(drafts.size());
   const auto add_all = [&](const char* role::ParamRoles::*which, Component c, BufferId Param::*slot) {
     for (std::size_t i = 0; i < drafts.size(); ++i)
-      params[i].*slot = b.add_persistent(drafts[i].home.roles->*which, drafts[i].layer, c, drafts[i].rows, drafts[i].cols);
+      params[i].*slot =
+          b.add_persistent(drafts[i].home.roles->*which, drafts[i].layer, c, drafts[i].rows, drafts[i].cols);
   };
   add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight);
   if (b.trains()) {

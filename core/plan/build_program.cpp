@@ -1,5 +1,5 @@
-// The entry: what no program can do yet is refused by the run file's own key; then sections in order, then the
-// recompute policy as a transform over the program that keeps everything.
+// The entry: what no program can do yet is refused by the run file's own key; then sections in order, then
+// the recompute policy as a transform over the program that keeps everything.
 #include <string>
 
 #include "core/base/checked.hpp"

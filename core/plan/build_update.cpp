@@ -1,5 +1,5 @@
-// The update section: one global norm over all gradients, then the optimizer, parameter by parameter. Between the two
-// the executor turns the norm into the clip factor that every optimizer operation reads.
+// The update section: one global norm over all gradients, then the optimizer, parameter by parameter. Between
+// the two the executor turns the norm into the clip factor that every optimizer operation reads.
 #include "core/plan/builder.hpp"
 
 namespace trainhost::plan {
@@ -16,7 +16,9 @@ void build_update(Builder& b) {
       case Optimizer::kAdamW:
         b.op(OpKind::kAdamW, l, {q.grad, q.weight, q.m, q.v, b.scalars}, {q.weight, q.m, q.v}, flags);
         break;
-      case Optimizer::kSgd: b.op(OpKind::kSgd, l, {q.grad, q.weight, b.scalars}, {q.weight}, flags); break;
+      case Optimizer::kSgd:
+        b.op(OpKind::kSgd, l, {q.grad, q.weight, b.scalars}, {q.weight}, flags);
+        break;
       case Optimizer::kSgdMomentum:
         b.op(OpKind::kSgdMomentum, l, {q.grad, q.weight, q.m, b.scalars}, {q.weight, q.m}, flags);
         break;

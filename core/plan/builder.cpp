@@ -1,4 +1,5 @@
-// See builder.hpp. Every buffer's size is computed with overflow checks here, once; Buffer::bytes() then need not.
+// See builder.hpp. Every buffer's size is computed with overflow checks here, once; Buffer::bytes() then need
+// not.
 #include "core/plan/builder.hpp"
 
 #include <algorithm>
@@ -18,8 +19,8 @@ BufferId push(Program& p, Buffer b) {
 
 }  // namespace
 
-BufferId Builder::add(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows, std::uint64_t cols,
-                      DType t) {
+BufferId Builder::add(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,
+                      std::uint64_t cols, DType t) {
   Buffer b;
   b.role = role, b.layer = layer, b.copy = copy, b.component = c, b.dtype = t;
   b.rows = buffer_rows, b.cols = cols;
@@ -55,7 +56,8 @@ void Builder::op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId
   p.ops.push_back(o);
 }
 
-void Builder::begin(SectionKind kind, Phase first_phase, std::uint32_t section_copy, std::uint64_t section_rows) {
+void Builder::begin(SectionKind kind, Phase first_phase, std::uint32_t section_copy,
+                    std::uint64_t section_rows) {
   const auto at = static_cast<std::uint32_t>(p.ops.size());
   p.sections.push_back({kind, at, at});
   phase = first_phase, copy = section_copy, rows = section_rows;

@@ -1,5 +1,6 @@
 // What all builders share: a program under construction, with the parameters and activations by name.
-// Adds buffers and operations and knows no model structure; that is in build_forward, build_backward, build_update.
+// Adds buffers and operations and knows no model structure; that is in build_forward, build_backward,
+// build_update.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -10,7 +11,8 @@
 
 namespace trainhost::plan {
 
-/// A parameter's weight and, where the program trains, its gradient; kNoBuffer where the model has no such parameter.
+/// A parameter's weight and, where the program trains, its gradient; kNoBuffer where the model has no such
+/// parameter.
 struct Weight {
   BufferId w = kNoBuffer, grad = kNoBuffer;
 };
@@ -24,7 +26,8 @@ struct Weights {
 
 /// What one layer's forward pass leaves behind.
 struct LayerActs {
-  BufferId x, h1, rstd1, qkv, qk_pre = kNoBuffer, qk_rstd = kNoBuffer, attn_out, lse, x_mid, h2, rstd2, gate_up, act;
+  BufferId x, h1, rstd1, qkv, qk_pre = kNoBuffer, qk_rstd = kNoBuffer, attn_out, lse, x_mid, h2, rstd2,
+                              gate_up, act;
 };
 struct ForwardActs {
   std::vector<LayerActs> layers;
@@ -34,7 +37,8 @@ struct ForwardActs {
 struct Builder {
   Program p;
   Weights weights;
-  BufferId ids = kNoBuffer, targets = kNoBuffer, token = kNoBuffer;  // external; token: the one of a generate step
+  BufferId ids = kNoBuffer, targets = kNoBuffer,
+           token = kNoBuffer;  // external; token: the one of a generate step
   BufferId rope_table = kNoBuffer, scalars = kNoBuffer;
 
   // Of the section under construction.
@@ -46,8 +50,8 @@ struct Builder {
   bool trains() const { return p.run.mode != RunMode::kInference; }
 
   /// A buffer of the section's copy. Throws when its bytes leave 63 bits.
-  BufferId add(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows, std::uint64_t cols,
-               DType t = DType::kF32);
+  BufferId add(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,
+               std::uint64_t cols, DType t = DType::kF32);
   BufferId add_persistent(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,
                           std::uint64_t cols, DType t = DType::kF32);
   BufferId add_external(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy = kOriginal);
@@ -61,8 +65,8 @@ struct Builder {
   }
 
   /// Absent optional inputs are kNoBuffer; absent outputs are left out.
-  void op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId> in, std::initializer_list<BufferId> out,
-          std::uint32_t flags = 0);
+  void op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId> in,
+          std::initializer_list<BufferId> out, std::uint32_t flags = 0);
 
   void begin(SectionKind kind, Phase first_phase, std::uint32_t section_copy, std::uint64_t section_rows);
   void end();
@@ -70,9 +74,10 @@ struct Builder {
 
 /// Weights, gradients, optimizer state, tables, scalars, external buffers; fills b.p.params and b.weights.
 void build_params(Builder& b);
-/// Embedding, layers, final norm of the section begun; attention through the caches where the section is generate.
+/// Embedding, layers, final norm of the section begun; attention through the caches where the section is
+/// generate.
 ForwardActs build_forward(Builder& b);
-void build_micro(Builder& b);     // forward, head loss, backward
+void build_micro(Builder& b);  // forward, head loss, backward
 void build_update(Builder& b);
 void build_eval(Builder& b);
 void build_generate(Builder& b);

@@ -1,5 +1,5 @@
-// A program as text: one line a buffer and an operation. tests/golden/plan holds three, so that a change of memory
-// behaviour shows in review. Integers only: the text is the same on every machine.
+// A program as text: one line a buffer and an operation. tests/golden/plan holds three, so that a change of
+// memory behaviour shows in review. Integers only: the text is the same on every machine.
 #include <string>
 
 #include "core/plan/program.hpp"
@@ -9,10 +9,14 @@ namespace {
 
 const char* name(SectionKind k) {
   switch (k) {
-    case SectionKind::kMicro: return "micro";
-    case SectionKind::kUpdate: return "update";
-    case SectionKind::kEval: return "eval";
-    case SectionKind::kGenerate: return "generate";
+    case SectionKind::kMicro:
+      return "micro";
+    case SectionKind::kUpdate:
+      return "update";
+    case SectionKind::kEval:
+      return "eval";
+    case SectionKind::kGenerate:
+      return "generate";
   }
   return "?";
 }

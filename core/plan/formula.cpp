@@ -15,26 +15,45 @@ struct Shape {
 
 // The state of a parameter has the shape of its weight: roles without their "w.", "grad.", "m." or "v.".
 constexpr Shape kParams[] = {
-    {"embed", "V", "H"},        {"norm1", "H", ""},           {"qkv", "(A+2K)*D", "H"},
-    {"qkv_bias", "(A+2K)*D", ""}, {"q_norm", "D", ""},        {"k_norm", "D", ""},
-    {"o", "H", "A*D"},          {"o_bias", "H", ""},          {"norm2", "H", ""},
-    {"gate_up", "2I", "H"},     {"gate_up_bias", "2I", ""},   {"down", "H", "I"},
-    {"down_bias", "H", ""},     {"final_norm", "H", ""},      {"head", "V", "H"},
+    {"embed", "V", "H"},    {"norm1", "H", ""},      {"qkv", "(A+2K)*D", "H"},   {"qkv_bias", "(A+2K)*D", ""},
+    {"q_norm", "D", ""},    {"k_norm", "D", ""},     {"o", "H", "A*D"},          {"o_bias", "H", ""},
+    {"norm2", "H", ""},     {"gate_up", "2I", "H"},  {"gate_up_bias", "2I", ""}, {"down", "H", "I"},
+    {"down_bias", "H", ""}, {"final_norm", "H", ""}, {"head", "V", "H"},
 };
 
 constexpr Shape kOthers[] = {
-    {role::kX, "M", "H"},          {role::kH1, "M", "H"},          {role::kRstd1, "M", ""},
-    {role::kQkv, "M", "(A+2K)*D"}, {role::kQkPre, "M", "(A+K)*D"}, {role::kQkRstd, "M", "(A+K)"},
-    {role::kAttnOut, "M", "A*D"},  {role::kLse, "M", "A"},         {role::kXMid, "M", "H"},
-    {role::kH2, "M", "H"},         {role::kRstd2, "M", ""},        {role::kGateUp, "M", "2I"},
-    {role::kAct, "M", "I"},        {role::kXOut, "M", "H"},        {role::kHf, "M", "H"},
-    {role::kRstdF, "M", ""},       {role::kDx, "M", "H"},          {role::kDAct, "M", "I"},
-    {role::kDH2, "M", "H"},        {role::kDAttnOut, "M", "A*D"},  {role::kDQkv, "M", "(A+2K)*D"},
-    {role::kDH1, "M", "H"},        {role::kCacheK, "S", "K*D"},    {role::kCacheV, "S", "K*D"},
-    {role::kRopeTable, "S", "D"},  {role::kVendorWorkspace, "N", ""},
+    {role::kX, "M", "H"},
+    {role::kH1, "M", "H"},
+    {role::kRstd1, "M", ""},
+    {role::kQkv, "M", "(A+2K)*D"},
+    {role::kQkPre, "M", "(A+K)*D"},
+    {role::kQkRstd, "M", "(A+K)"},
+    {role::kAttnOut, "M", "A*D"},
+    {role::kLse, "M", "A"},
+    {role::kXMid, "M", "H"},
+    {role::kH2, "M", "H"},
+    {role::kRstd2, "M", ""},
+    {role::kGateUp, "M", "2I"},
+    {role::kAct, "M", "I"},
+    {role::kXOut, "M", "H"},
+    {role::kHf, "M", "H"},
+    {role::kRstdF, "M", ""},
+    {role::kDx, "M", "H"},
+    {role::kDAct, "M", "I"},
+    {role::kDH2, "M", "H"},
+    {role::kDAttnOut, "M", "A*D"},
+    {role::kDQkv, "M", "(A+2K)*D"},
+    {role::kDH1, "M", "H"},
+    {role::kCacheK, "S", "K*D"},
+    {role::kCacheV, "S", "K*D"},
+    {role::kRopeTable, "S", "D"},
+    {role::kVendorWorkspace, "N", ""},
     {role::kAttnBwdScratch, "T", "Q*(2R+D+2)"},
-    {role::kNorm1Partials, "W", "H"}, {role::kNorm2Partials, "W", "H"}, {role::kFinalPartials, "W", "H"},
-    {role::kQkPartials, "W", "2D"},   {role::kSquarePartials, "W", ""},
+    {role::kNorm1Partials, "W", "H"},
+    {role::kNorm2Partials, "W", "H"},
+    {role::kFinalPartials, "W", "H"},
+    {role::kQkPartials, "W", "2D"},
+    {role::kSquarePartials, "W", ""},
 };
 
 std::string_view without_state(std::string_view role) {
@@ -72,11 +91,13 @@ std::string formula(const Program& p, const Buffer& b, std::uint64_t count) {
   if (count > 1) times(f, b.layer >= 0 && count == p.model.layers ? "L" : std::to_string(count));
   const Shape s = shape_of(p, b);
   if (s.role.empty()) {
-    times(f, std::to_string(b.rows));
-    times(f, std::to_string(b.cols));
+    if (b.rows != 1) times(f, std::to_string(b.rows));
+    if (b.cols != 1) times(f, std::to_string(b.cols));
   } else {
-    if (s.rows == "M") times(f, b.copy == kOfGenerate ? "" : "B*S");
-    else times(f, s.rows);
+    if (s.rows == "M")
+      times(f, b.copy == kOfGenerate ? "" : "B*S");
+    else
+      times(f, s.rows);
     times(f, s.cols);
   }
   times(f, std::to_string(size_of(b.dtype)));

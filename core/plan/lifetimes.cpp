@@ -1,6 +1,7 @@
-// When the bytes of each buffer matter. Transient buffers: from the first to the last operation that names them, all
-// inside one section. Caches of generation carry over from token to token, so they span their section; gradients span
-// micro and update, both of which run again and again; everything else that is persistent spans the program.
+// When the bytes of each buffer matter. Transient buffers: from the first to the last operation that names
+// them, all inside one section. Caches of generation carry over from token to token, so they span their
+// section; gradients span micro and update, both of which run again and again; everything else that is
+// persistent spans the program.
 #include <algorithm>
 
 #include "core/base/checked.hpp"
@@ -36,8 +37,10 @@ std::vector<Lifetime> lifetimes(const Program& p) {
   const Lifetime whole{0, static_cast<std::uint32_t>(p.ops.size() - 1)}, gradients = of_gradients(p);
   const Section generate = p.section(SectionKind::kGenerate);
   for (std::size_t b = 0; b < life.size(); ++b) {
-    if (p.buffers[b].persistent) life[b] = p.buffers[b].component == Component::kGradients ? gradients : whole;
-    else if (p.buffers[b].component == Component::kKvCache && life[b].used()) life[b] = {generate.begin, generate.end - 1};
+    if (p.buffers[b].persistent)
+      life[b] = p.buffers[b].component == Component::kGradients ? gradients : whole;
+    else if (p.buffers[b].component == Component::kKvCache && life[b].used())
+      life[b] = {generate.begin, generate.end - 1};
   }
   return life;
 }

@@ -11,7 +11,8 @@
 namespace trainhost::plan {
 
 /// Ops [first, last] between which a buffer's bytes matter, both inclusive, as indices into Program::ops.
-/// Persistent buffers: [0, ops-1]. Never used: first > last.
+/// Persistent buffers: [0, ops-1], gradients through micro and update alone: eval and generate may use their place.
+/// Never used: first > last.
 struct Lifetime {
   std::uint32_t first = UINT32_MAX, last = 0;
   bool used() const { return first <= last; }

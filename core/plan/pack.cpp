@@ -1,8 +1,8 @@
-// See pack.hpp. Two ways to put the next item of an order: on top of whatever lies below it at any time of its life
-// (skyline, n log n, right for activations that die in mirror order), or into the lowest hole that is free throughout
-// its life (quadratic, so for sections of moderate size). Several orders are tried; then the item that sticks out at
-// the top of the best packing is moved to the front of its order, again and again. Finding the best packing is NP-hard;
-// the bound is often met because the long-lived items nest.
+// See pack.hpp. Two ways to put the next item of an order: on top of whatever lies below it at any time of
+// its life (skyline, n log n, right for activations that die in mirror order), or into the lowest hole that
+// is free throughout its life (quadratic, so for sections of moderate size). Several orders are tried; then
+// the item that sticks out at the top of the best packing is moved to the front of its order, again and
+// again. Finding the best packing is NP-hard; the bound is often met because the long-lived items nest.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -12,9 +12,11 @@
 namespace trainhost::plan {
 namespace {
 
-constexpr std::size_t kHolesAtAll = 6000;      // items; beyond, stacking only: absurdly deep models still plan in time
-constexpr std::size_t kMostTries = 200;        // with holes, orders and repairs together,
-constexpr std::size_t kPairsAtAll = 18000000;  // and the pairs of items they may compare: some 10 ms at any size
+constexpr std::size_t kHolesAtAll =
+    6000;  // items; beyond, stacking only: absurdly deep models still plan in time
+constexpr std::size_t kMostTries = 200;  // with holes, orders and repairs together,
+constexpr std::size_t kPairsAtAll =
+    18000000;  // and the pairs of items they may compare: some 10 ms at any size
 
 using Offsets = std::vector<std::uint64_t>;
 using Order = std::vector<std::uint32_t>;
@@ -27,12 +29,17 @@ class Skyline {
     top_.assign(2 * leaves_, 0);
     flat_.assign(2 * leaves_, 0);
   }
-  std::uint64_t highest(std::uint32_t first, std::uint32_t last) const { return highest(1, 0, leaves_ - 1, first, last); }
-  void raise(std::uint32_t first, std::uint32_t last, std::uint64_t level) { raise(1, 0, leaves_ - 1, first, last, level); }
+  std::uint64_t highest(std::uint32_t first, std::uint32_t last) const {
+    return highest(1, 0, leaves_ - 1, first, last);
+  }
+  void raise(std::uint32_t first, std::uint32_t last, std::uint64_t level) {
+    raise(1, 0, leaves_ - 1, first, last, level);
+  }
 
  private:
   // flat_[n]: at least this high everywhere below n; top_[n]: highest point below n, flat_ of n included.
-  std::uint64_t highest(std::size_t n, std::uint32_t lo, std::uint32_t hi, std::uint32_t first, std::uint32_t last) const {
+  std::uint64_t highest(std::size_t n, std::uint32_t lo, std::uint32_t hi, std::uint32_t first,
+                        std::uint32_t last) const {
     if (first <= lo && hi <= last) return top_[n];
     const std::uint32_t mid = lo + (hi - lo) / 2;
     std::uint64_t h = flat_[n];
@@ -55,7 +62,8 @@ class Skyline {
   std::vector<std::uint64_t> top_, flat_;
 };
 
-std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::uint32_t times, Offsets& offset) {
+std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::uint32_t times,
+                    Offsets& offset) {
   Skyline sky(times);
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
@@ -127,7 +135,8 @@ std::uint64_t pack_bound(std::span<const PackItem> items, std::uint32_t times) {
   return most;
 }
 
-std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::uint64_t good_enough, Offsets& offset) {
+std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::uint64_t good_enough,
+                   Offsets& offset) {
   const std::uint64_t enough = std::max(good_enough, pack_bound(items, times));
   std::uint64_t best = UINT64_MAX;
   Offsets trial(items.size());
@@ -139,11 +148,13 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   const Order earliest = by(items, [&](const PackItem& i) { return times - i.first; });
   if (keep(stack(items, longest, times, trial)) || keep(stack(items, earliest, times, trial))) return best;
   if (items.size() > kHolesAtAll) return best;
-  // Each order is tried, then repaired in turn; they stand as they most often meet the bound, over all preset models.
+  // Each order is tried, then repaired in turn; they stand as they most often meet the bound, over all preset
+  // models.
   Order orders[] = {by(items, [](const PackItem& i) { return i.size; }), earliest, longest,
                     by(items, [](const PackItem& i) { return i.last; })};
   std::array<Offsets, std::size(orders)> latest;
-  const std::size_t tries = std::clamp<std::size_t>(kPairsAtAll / (items.size() * items.size()), 1, kMostTries);
+  const std::size_t tries =
+      std::clamp<std::size_t>(kPairsAtAll / (items.size() * items.size()), 1, kMostTries);
   for (std::size_t t = 0; t < tries; ++t) {
     const std::size_t o = t % std::size(orders);
     if (t >= std::size(orders)) raise_what_sticks_out(items, latest[o], orders[o]);

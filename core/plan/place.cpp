@@ -61,14 +61,27 @@ class Placer {
   }
 
   void place_persistent() {
-    for (int r = 0; r < kRanks; ++r)
-      for (std::size_t b = 0; b < p_.buffers.size(); ++b) {
-        if (!p_.buffers[b].persistent || rank(p_.buffers[b]) != r) continue;
+    for (int r = 0; r < kRanks; ++r) {
+      for (BufferId b = 0; b < p_.buffers.size(); ++b) {
+        if (!has_own_place(b) || rank(p_[b]) != r) continue;
         plan_.offset[b] = end_;
-        plan_.persistent_bytes += p_.buffers[b].bytes();
-        end_ += padded(p_.buffers[b]);
-        if (r < kRanks - 1) below_gradients_ = end_;
+        end_ += padded(p_[b]);
+        if (p_[b].persistent) plan_.persistent_bytes += p_[b].bytes();
       }
+      if (r < kRanks - 1) below_gradients_ = end_;
+    }
+  }
+
+  /// Persistent, or transient and yet used by several sections: no built program has such a buffer, others may.
+  bool has_own_place(BufferId b) const {
+    if (p_[b].persistent) return true;
+    if (p_[b].storage != Storage::kArena || !plan_.lifetime[b].used()) return false;
+    const auto in = [&](std::uint32_t op) {
+      return std::find_if(p_.sections.begin(), p_.sections.end(),
+                          [&](const Section& s) { return s.begin <= op && op < s.end; });
+    };
+    const auto first = in(plan_.lifetime[b].first), last = in(plan_.lifetime[b].last);
+    return first != last || first == p_.sections.end();
   }
 
   Task task(const Section& s) const {
@@ -83,7 +96,7 @@ class Placer {
   void hand_out(std::vector<Task>& tasks) {
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
       const Buffer& buffer = p_.buffers[b];
-      if (buffer.persistent || buffer.storage != Storage::kArena) continue;
+      if (buffer.storage != Storage::kArena || has_own_place(b)) continue;
       const Lifetime& l = plan_.lifetime[b];
       if (!l.used()) plan_.offset[b] = 0;
       for (Task& t : tasks) {

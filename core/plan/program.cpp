@@ -1,5 +1,5 @@
-// Names and facts about programs: what a buffer is called, which operands an operation has, where a section lies.
-// Pure look-ups; programs are made in build_program.cpp.
+// Names and facts about programs: what a buffer is called, which operands an operation has, where a section
+// lies. Pure look-ups; programs are made in build_program.cpp.
 #include "core/plan/program.hpp"
 
 #include <iterator>
@@ -64,7 +64,8 @@ Section Program::section(SectionKind k) const {
 
 BufferId Program::find(std::string_view role, std::int32_t layer, std::uint32_t copy) const {
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    if (buffers[i].layer == layer && buffers[i].copy == copy && buffers[i].role == role) return static_cast<BufferId>(i);
+    if (buffers[i].layer == layer && buffers[i].copy == copy && buffers[i].role == role)
+      return static_cast<BufferId>(i);
   return kNoBuffer;
 }
 

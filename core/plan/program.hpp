@@ -28,18 +28,20 @@ enum class Storage : std::uint8_t { kArena, kExternal };
 struct Buffer {
   const char* role = "";       // static: "qkv", "attn_out", "grad.qkv"; unique together with layer and copy
   std::int32_t layer = -1;     // -1: not of a layer
-  std::uint32_t copy = 0;      // 1: made again by a recompute policy; 2...: of another section (eval, generate)
+  std::uint32_t copy = 0;      // 1: made again by a recompute policy, 4: once more; 2, 3: of eval, generate (roles.hpp)
   Component component = Component::kActivations;
   Tier tier = Tier::kHost;
   DType dtype = DType::kF32;
   Storage storage = Storage::kArena;
-  bool persistent = false;     // alive for the whole run: weights, gradients, moments, tables, scalars
+  bool persistent = false;     // keeps its bytes between operations and steps: weights, gradients, moments, tables,
+                               // scalars; gradients through micro and update, the others for the whole run
   std::uint64_t rows = 1, cols = 1;
   std::uint64_t bytes() const { return rows * cols * size_of(dtype); }  // checked when the buffer was added
   std::string name() const;    // "layers.3.qkv", "layers.3.qkv'" (recomputed), "eval.x"
 };
 
-/// Operations. Fixed operand slots, listed as  in -> out ; "inout" appears in both lists.
+/// Operations. Fixed operand slots, listed as  in -> out ; "inout" appears in both lists, in Op::out in the order given
+/// after the arrow (scalars stand for the sums in them). Scratch is an input alone; its sizes: scratch.hpp.
 /// Trainers switch over this enum; a new operation is one row here and in op_info(), one builder, one case a trainer.
 enum class OpKind : std::uint8_t {
   kEmbed,          // table[V,H], ids[M]                           -> x[M,H]
@@ -62,11 +64,12 @@ enum class OpKind : std::uint8_t {
   kRopeBwd,        // dqkv inout, table                            -> dqkv         (turned back)
   kQkNormBwd,      // dqkv inout, pre, rstd, wq, wk, grad_wq inout, grad_wk inout, partials -> dqkv
   kEmbedBwd,       // dx[M,H], ids[M], grad_table inout            -> grad_table += scatter
-  kGradSquares,    // grad inout, scalars inout, partials          -> scalars.norm2 += sum g^2   (double)
+  kGradSquares,    // grad, scalars inout, partials[slots] f64     -> scalars.norm2 += sum g^2   (double)
   kAdamW,          // grad, w inout, m inout, v inout, scalars     -> w, m, v      (clip factor read from scalars)
   kSgd,            // grad, w inout, scalars                       -> w
   kSgdMomentum,    // grad, w inout, m inout, scalars              -> w, m
-  kAttentionStep,  // qkv[1,(A+2K)D], cache_k[S,K*D] inout, cache_v[S,K*D] inout, scratch -> o[1,A*D]   position p of generate
+  kAttentionStep,  // qkv[1,(A+2K)D], cache_k[S,K*D] inout, cache_v[S,K*D] inout, scratch[A,S]
+                   //    -> o[1,A*D], cache_k, cache_v          position p of generate
   kCount_,
 };
 
@@ -142,7 +145,7 @@ struct OpInfo {
 const OpInfo& op_info(OpKind k);
 
 /// Builds the program of one run, recompute policy applied. Throws usage_error when the family cannot be trained or
-/// the run asks for what no program can do yet. Pure and deterministic. Source of the op order: DESIGN in core/plan/README.md.
+/// the run asks for what no program can do yet. Pure and deterministic. Op order: README.md here.
 Program build_program(const ModelSpec& model, const RunSpec& run, const Profile& profile);
 
 /// FNV-1a over every field of buffers and ops that changes memory or meaning, plus offsets when given.

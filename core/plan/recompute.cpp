@@ -20,8 +20,8 @@ bool made_without_products(const Buffer& b) {
 }
 
 bool made_inside_a_layer(const Buffer& b) {
-  return made_without_products(b) || one_of(b.role, {role::kQkv, role::kQkPre, role::kQkRstd, role::kAttnOut, role::kLse,
-                                                     role::kXMid, role::kGateUp});
+  return made_without_products(b) || one_of(b.role, {role::kQkv, role::kQkPre, role::kQkRstd, role::kAttnOut,
+                                                     role::kLse, role::kXMid, role::kGateUp});
 }
 
 constexpr std::size_t kMaxWriters = 4;  // one that makes a buffer, the rest change it in place
@@ -170,7 +170,8 @@ RecomputePolicy recompute_policy(Recompute r) {
 }
 
 void apply_recompute(Program& p, const RecomputePolicy& policy) {
-  if (policy.dropped && !p.sections.empty() && p.sections.front().kind == SectionKind::kMicro) Transform(p, policy).run();
+  const bool trains = !p.sections.empty() && p.sections.front().kind == SectionKind::kMicro;
+  if (policy.dropped && trains) Transform(p, policy).run();
 }
 
 }  // namespace trainhost::plan

@@ -1,5 +1,5 @@
-// Recompute policies as a transform over the program that keeps everything. A policy only says which buffers of the
-// forward pass are dropped; how to make them again is read off the program.
+// Recompute policies as a transform over the program that keeps everything. A policy only says which buffers
+// of the forward pass are dropped; how to make them again is read off the program.
 #pragma once
 #include <functional>
 
@@ -8,10 +8,12 @@
 namespace trainhost::plan {
 
 struct RecomputePolicy {
-  /// Is this buffer of the forward pass given up after its last use there? Null: nothing is dropped. What cannot be made
-  /// again is kept all the same: an operation that changes a kept buffer in place does not run twice.
+  /// Is this buffer of the forward pass given up after its last use there? Null: nothing is dropped. What
+  /// cannot be made again is kept all the same: an operation that changes a kept buffer in place does not run
+  /// twice.
   std::function<bool(const Buffer&)> dropped;
-  /// Is it worth making again a second time rather than holding on to it between two uses in the backward pass?
+  /// Is it worth making again a second time rather than holding on to it between two uses in the backward
+  /// pass?
   std::function<bool(const Buffer&)> cheap;
 };
 
@@ -19,9 +21,9 @@ struct RecomputePolicy {
 /// full: keeps of each layer its input alone.
 RecomputePolicy recompute_policy(Recompute r);
 
-/// Inserts into the micro section's backward pass, right before the first use, clones of the forward operations that
-/// make what was dropped (flag kRecomputed, phase backward), on buffers of copy kRemade; later operations then use the
-/// clones. Values do not change: clones read what the originals read.
+/// Inserts into the micro section's backward pass, right before the first use, clones of the forward
+/// operations that make what was dropped (flag kRecomputed, phase backward), on buffers of copy kRemade;
+/// later operations then use the clones. Values do not change: clones read what the originals read.
 void apply_recompute(Program& p, const RecomputePolicy& policy);
 
 }  // namespace trainhost::plan

@@ -1,5 +1,5 @@
-// Adapters: the C tables of a loaded plugin as the host's abstract classes. They hold the library, so that a session
-// may outlive the registry; they check what comes back and turn codes into PluginError.
+// Adapters: the C tables of a loaded plugin as the host's abstract classes. They hold the library, so that a
+// session may outlive the registry; they check what comes back and turn codes into PluginError.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,12 +11,13 @@
 
 namespace trainhost::plugin {
 
-/// Throw Refused (stage abi: no_interface, truncated, slot) when the library does not offer a whole interface.
+/// Throw Refused (stage abi: no_interface, truncated, slot) when the library does not offer a whole
+/// interface.
 std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library);
 std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library);
 
-/// Argument and unsupported: kUsage; unavailable: kNoBackend; out of memory: kDoesNotFit; cancelled: kStopped; else
-/// kFailed.
+/// Argument and unsupported: kUsage; unavailable: kNoBackend; out of memory: kDoesNotFit; cancelled:
+/// kStopped; else kFailed.
 Exit exit_of(th_status s);
 
 /// What the collector holds; throws PluginError("internal") naming `call` when the report broke the rules.
@@ -25,21 +26,26 @@ MemoryReport take_report(const std::string& plugin_id, const char* call, bridge:
 /// A caller's th_error, zeroed and sized.
 th_error fresh_error();
 
-/// Throws PluginError for a status other than TH_OK: the plugin's own words, or `call` and the code where it has none.
+/// Throws PluginError for a status other than TH_OK: the plugin's own words, or `call` and the code where it
+/// has none.
 void require_ok(const std::string& plugin_id, const char* call, th_status s, const th_error& error);
 
-/// Runs a call into a plugin, f(th_error*) -> th_status. An exception that leaves the plugin is its bug, not our end.
+/// Runs a call into a plugin, f(th_error*) -> th_status. An exception that leaves the plugin is its bug, not
+/// our end; the floating-point mode is ours again afterwards.
 template <class F>
-void call_plugin(const std::string& plugin_id, const char* call, F&& f) {
+void call_plugin(const Library& library, const char* call, F&& f) {
   th_error error = fresh_error();
+  FpMode mode;
   th_status s;
   try {
     s = f(&error);
   } catch (...) {
-    throw PluginError(Exit::kFailed, "internal", "an exception left " + std::string(call) + "() of plugin " + plugin_id,
-                      "", 0);
+    library.keep_fp_mode(mode, call);
+    throw PluginError(Exit::kFailed, "internal",
+                      "an exception left " + std::string(call) + "() of plugin " + library.id(), "", 0);
   }
-  require_ok(plugin_id, call, s, error);
+  library.keep_fp_mode(mode, call);
+  require_ok(library.id(), call, s, error);
 }
 
 }  // namespace trainhost::plugin

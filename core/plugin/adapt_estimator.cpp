@@ -25,7 +25,7 @@ class EstimatorAdapter : public Estimator {
     th_model model = bridge::to_c(m);
     th_run run = bridge::to_c(r);
     int32_t score = 0;
-    call_plugin(id(), "match", [&](th_error*) { return score = table_.match(&model, &run), TH_OK; });
+    call_plugin(*library_, "match", [&](th_error*) { return score = table_.match(&model, &run), TH_OK; });
     return score < 0 ? 0 : score > 1000 ? 1000 : score;
   }
 
@@ -36,9 +36,9 @@ class EstimatorAdapter : public Estimator {
     if (profile) of_trainer = bridge::to_c(*profile);
     bridge::Collector collector;
     try {
-      call_plugin(id(), "estimate", [&](th_error* e) {
-        return table_.estimate(library_->host(), &model, &run, profile ? &of_trainer : nullptr, collector.sink(),
-                               collector.summary(), e);
+      call_plugin(*library_, "estimate", [&](th_error* e) {
+        return table_.estimate(library_->host(), &model, &run, profile ? &of_trainer : nullptr,
+                               collector.sink(), collector.summary(), e);
       });
     } catch (const PluginError&) {
       if (collector.problem().empty()) throw;  // otherwise the refused node is the better story
@@ -65,19 +65,27 @@ std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
 MemoryReport take_report(const std::string& plugin_id, const char* call, bridge::Collector& collector) {
   MemoryReport report = collector.take(plugin_id);
   if (!collector.problem().empty())
-    throw PluginError(Exit::kFailed, "internal",
-                      fmt::format("plugin {} gave a broken report from {}(): {}", plugin_id, call, collector.problem()),
-                      "a bug of the plugin", 0);
+    throw PluginError(
+        Exit::kFailed, "internal",
+        fmt::format("plugin {} gave a broken report from {}(): {}", plugin_id, call, collector.problem()),
+        "a bug of the plugin", 0);
   return report;
 }
 
 Exit exit_of(th_status s) {
   switch (s) {
-    case TH_E_ARG: case TH_E_UNSUPPORTED: return Exit::kUsage;
-    case TH_E_UNAVAILABLE: return Exit::kNoBackend;
-    case TH_E_DEVICE_OOM: case TH_E_HOST_OOM: return Exit::kDoesNotFit;
-    case TH_E_CANCELLED: return Exit::kStopped;
-    default: return Exit::kFailed;
+    case TH_E_ARG:
+    case TH_E_UNSUPPORTED:
+      return Exit::kUsage;
+    case TH_E_UNAVAILABLE:
+      return Exit::kNoBackend;
+    case TH_E_DEVICE_OOM:
+    case TH_E_HOST_OOM:
+      return Exit::kDoesNotFit;
+    case TH_E_CANCELLED:
+      return Exit::kStopped;
+    default:
+      return Exit::kFailed;
   }
 }
 
@@ -91,12 +99,15 @@ void require_ok(const std::string& plugin_id, const char* call, th_status s, con
   if (s == TH_OK) return;
   std::string status(bridge::status_name(s));
   if (status == "undocumented")
-    throw PluginError(Exit::kFailed, "internal",
-                      fmt::format("plugin {} returned the undocumented code {} from {}()", plugin_id, s, call),
-                      "a bug of the plugin", 0);
-  std::string message = escaped({error.message, ::strnlen(error.message, sizeof error.message)}, sizeof error.message);
+    throw PluginError(
+        Exit::kFailed, "internal",
+        fmt::format("plugin {} returned the undocumented code {} from {}()", plugin_id, s, call),
+        "a bug of the plugin", 0);
+  std::string message =
+      escaped({error.message, ::strnlen(error.message, sizeof error.message)}, sizeof error.message);
   std::string hint = escaped({error.hint, ::strnlen(error.hint, sizeof error.hint)}, sizeof error.hint);
-  if (message.empty()) message = fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status);
+  if (message.empty())
+    message = fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status);
   throw PluginError(exit_of(s), status, message, hint, error.bytes_needed);
 }
 

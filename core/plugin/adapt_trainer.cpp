@@ -22,8 +22,8 @@ struct Tables {
   th_generate generate{};  // next is null where the plugin cannot
 };
 
-/// The sink of Session::save: checks each piece, hands it on, and keeps what the receiver threw until the plugin has
-/// returned.
+/// The sink of Session::save: checks each piece, hands it on, and keeps what the receiver threw until the
+/// plugin has returned.
 struct SaveSink {
   th_tensor_sink c{};
   const std::function<void(const TensorPiece&)>* to = nullptr;
@@ -90,7 +90,8 @@ class SessionAdapter : public Session {
     c.data = const_cast<void*>(p.data);  // load() reads only
     c.first = p.first;
     c.count = p.count;
-    call("load", [&](th_error* e) { return t_.trainer.load(instance_, static_cast<std::uint32_t>(scope), &c, e); });
+    call("load",
+         [&](th_error* e) { return t_.trainer.load(instance_, static_cast<std::uint32_t>(scope), &c, e); });
   }
 
   void init(std::uint64_t seed) override {
@@ -103,8 +104,9 @@ class SessionAdapter : public Session {
   void save(Scope scope, const std::function<void(const TensorPiece&)>& receiver) override {
     SaveSink sink(receiver);
     try {
-      call("save",
-           [&](th_error* e) { return t_.trainer.save(instance_, static_cast<std::uint32_t>(scope), &sink.c, e); });
+      call("save", [&](th_error* e) {
+        return t_.trainer.save(instance_, static_cast<std::uint32_t>(scope), &sink.c, e);
+      });
     } catch (const PluginError&) {
       if (!sink.thrown && sink.problem.empty()) throw;
     }
@@ -120,9 +122,16 @@ class SessionAdapter : public Session {
     th_counters c{};
     c.struct_size = sizeof c;
     call("counters", [&](th_error* e) { return t_.trainer.counters(instance_, &c, e); });
-    return {.h2d = c.h2d_count, .d2h = c.d2h_count, .h2d_bytes = c.h2d_bytes, .d2h_bytes = c.d2h_bytes,
-            .sync = c.sync_count, .sync_bytes = c.sync_bytes, .chunks = c.chunks, .launches = c.launches,
-            .compute_ns = c.compute_ns, .exposed_transfer_ns = c.exposed_transfer_ns};
+    return {.h2d = c.h2d_count,
+            .d2h = c.d2h_count,
+            .h2d_bytes = c.h2d_bytes,
+            .d2h_bytes = c.d2h_bytes,
+            .sync = c.sync_count,
+            .sync_bytes = c.sync_bytes,
+            .chunks = c.chunks,
+            .launches = c.launches,
+            .compute_ns = c.compute_ns,
+            .exposed_transfer_ns = c.exposed_transfer_ns};
   }
 
   std::string info(const std::string& key) override {
@@ -152,23 +161,23 @@ class SessionAdapter : public Session {
 
   void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) override {
     if (!can_generate())
-      throw PluginError(Exit::kUsage, "unsupported", fmt::format("plugin {} cannot generate text", library_->id()), "",
-                        0);
+      throw PluginError(Exit::kUsage, "unsupported",
+                        fmt::format("plugin {} cannot generate text", library_->id()), "", 0);
     call("next", [&](th_error* e) { return t_.generate.next(instance_, token, position, logits.data(), e); });
   }
 
  private:
   template <class F>
   void call(const char* name, F&& f) {
-    call_plugin(library_->id(), name, std::forward<F>(f));
+    call_plugin(*library_, name, std::forward<F>(f));
   }
 
   StepResult run(const StepInput& in, std::uint32_t flags) {
     std::uint64_t ids = checked_mul(in.batch, in.seq);
     if (in.tokens.size() != ids || in.targets.size() != ids)
       throw PluginError(Exit::kFailed, "argument",
-                        fmt::format("a step of {} x {} ids was given {} tokens and {} targets", in.batch, in.seq,
-                                    in.tokens.size(), in.targets.size()),
+                        fmt::format("a step of {} x {} ids was given {} tokens and {} targets", in.batch,
+                                    in.seq, in.tokens.size(), in.targets.size()),
                         "", 0);
     th_step c{};
     c.struct_size = sizeof c;
@@ -199,9 +208,11 @@ class TrainerAdapter : public Trainer {
 
   void probe() override {
     std::uint32_t devices = 0;
-    call_plugin(id(), "probe", [&](th_error* e) { return t_.trainer.probe(library_->host(), &devices, e); });
+    call_plugin(*library_, "probe",
+                [&](th_error* e) { return t_.trainer.probe(library_->host(), &devices, e); });
     if (devices == 0)
-      throw PluginError(Exit::kNoBackend, "unavailable", fmt::format("plugin {} finds no device here", id()), "", 0);
+      throw PluginError(Exit::kNoBackend, "unavailable", fmt::format("plugin {} finds no device here", id()),
+                        "", 0);
   }
 
   Profile profile(const ModelSpec& m, const RunSpec& r) override {
@@ -209,7 +220,7 @@ class TrainerAdapter : public Trainer {
     th_run run = bridge::to_c(r);
     th_profile p{};
     p.struct_size = sizeof p;
-    call_plugin(id(), "profile",
+    call_plugin(*library_, "profile",
                 [&](th_error* e) { return t_.trainer.profile(library_->host(), &model, &run, &p, e); });
     p.struct_size = sizeof p;
     return bridge::from_c(p);
@@ -220,7 +231,7 @@ class TrainerAdapter : public Trainer {
     th_run run = bridge::to_c(r);
     bridge::Collector collector;
     try {
-      call_plugin(id(), "plan", [&](th_error* e) {
+      call_plugin(*library_, "plan", [&](th_error* e) {
         return t_.trainer.plan(library_->host(), &model, &run, collector.sink(), collector.summary(), e);
       });
     } catch (const PluginError&) {
@@ -233,22 +244,17 @@ class TrainerAdapter : public Trainer {
     th_model model = bridge::to_c(m);
     th_run run = bridge::to_c(r);
     th_trainer_inst* instance = nullptr;
-    FpMode mode;
-    call_plugin(id(), "create", [&](th_error* e) {
+    call_plugin(*library_, "create", [&](th_error* e) {
       return t_.trainer.create(library_->host(), 0, &model, &run, &instance, e);
     });
-    if (mode.restore()) warn_fp_mode();
     if (!instance)
-      throw PluginError(Exit::kFailed, "internal", fmt::format("plugin {} returned no instance from create()", id()),
+      throw PluginError(Exit::kFailed, "internal",
+                        fmt::format("plugin {} returned no instance from create()", id()),
                         "a bug of the plugin", 0);
     return std::make_unique<SessionAdapter>(library_, t_, instance);
   }
 
  private:
-  void warn_fp_mode() {
-    library_->host()->log(library_->host(), TH_LOG_WARN, "create",
-                          "the plugin changed the floating-point mode of the calling thread; undone");
-  }
   std::shared_ptr<Library> library_;
   Tables t_;
 };

@@ -1,4 +1,5 @@
-// See elf_file.hpp. Layouts are those of <elf.h> (System V gABI, 64-bit); names of codes: core/plugin/README.md.
+// See elf_file.hpp. Layouts are those of <elf.h> (System V gABI, 64-bit); names of codes:
+// core/plugin/README.md.
 #include "core/plugin/elf_file.hpp"
 
 #include <elf.h>
@@ -32,13 +33,20 @@ constexpr std::uint16_t kHostMachine = EM_RISCV;
 
 std::string machine_name(std::uint16_t machine) {
   switch (machine) {
-    case EM_X86_64: return "x86-64";
-    case EM_AARCH64: return "AArch64";
-    case EM_RISCV: return "RISC-V";
-    case EM_386: return "x86";
-    case EM_ARM: return "ARM";
-    case EM_PPC64: return "POWER";
-    case EM_S390: return "S/390";
+    case EM_X86_64:
+      return "x86-64";
+    case EM_AARCH64:
+      return "AArch64";
+    case EM_RISCV:
+      return "RISC-V";
+    case EM_386:
+      return "x86";
+    case EM_ARM:
+      return "ARM";
+    case EM_PPC64:
+      return "POWER";
+    case EM_S390:
+      return "S/390";
   }
   return fmt::format("machine {}", machine);
 }
@@ -55,7 +63,9 @@ class File {
  public:
   File(int fd, std::uint64_t size) : fd_(fd), size_(size) {}
   std::uint64_t size() const { return size_; }
-  bool holds(std::uint64_t offset, std::uint64_t bytes) const { return offset <= size_ && bytes <= size_ - offset; }
+  bool holds(std::uint64_t offset, std::uint64_t bytes) const {
+    return offset <= size_ && bytes <= size_ - offset;
+  }
 
   /// Exactly `bytes` at `offset`, which holds() was asked about; a file that shrank meanwhile is "truncated".
   void read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
@@ -89,7 +99,8 @@ Elf64_Ehdr read_header(const File& f) {
   if (f.size() < sizeof(Elf64_Ehdr))
     gate("truncated", fmt::format("cut off: {} bytes are less than an ELF header", f.size()), kCopyAgain);
   if (magic[EI_CLASS] != ELFCLASS64) gate("wrong_class", "a 32-bit library; this program is 64-bit");
-  if (magic[EI_DATA] != ELFDATA2LSB) gate("wrong_machine", "a big-endian library; this machine is little-endian");
+  if (magic[EI_DATA] != ELFDATA2LSB)
+    gate("wrong_machine", "a big-endian library; this machine is little-endian");
   Elf64_Ehdr h;
   f.read(0, &h, sizeof h);
   if (h.e_machine != kHostMachine)
@@ -104,27 +115,31 @@ Elf64_Ehdr read_header(const File& f) {
 
 /// A position-independent program is ET_DYN too; text relocations make code pages writable.
 void check_dynamic(const File& f, const Elf64_Phdr& p) {
-  if (p.p_filesz > kMaxDynamicBytes) gate("truncated", "its dynamic section is larger than 1 MiB", kCopyAgain);
+  if (p.p_filesz > kMaxDynamicBytes)
+    gate("truncated", "its dynamic section is larger than 1 MiB", kCopyAgain);
   for (const Elf64_Dyn& d : f.table<Elf64_Dyn>(p.p_offset, p.p_filesz / sizeof(Elf64_Dyn))) {
     if (d.d_tag == DT_NULL) return;
     if (d.d_tag == DT_FLAGS_1 && (d.d_un.d_val & DF_1_PIE))
       gate("executable", "a program, not a shared library", "link it with -shared");
     if (d.d_tag == DT_TEXTREL || (d.d_tag == DT_FLAGS && (d.d_un.d_val & DF_TEXTREL)))
-      gate("text_relocations", "has text relocations, which would make its code writable", "compile it with -fPIC");
+      gate("text_relocations", "has text relocations, which would make its code writable",
+           "compile it with -fPIC");
   }
 }
 
 /// dlopen of a library whose segments lie outside the file dies of SIGBUS: so look first.
 void check_segments(const File& f, const Elf64_Ehdr& h) {
   if (h.e_phentsize != sizeof(Elf64_Phdr) || h.e_phnum == 0 || h.e_phnum > kMaxSegments)
-    gate("not_shared", fmt::format("has {} program headers of {} bytes: nothing to load", h.e_phnum, h.e_phentsize));
+    gate("not_shared",
+         fmt::format("has {} program headers of {} bytes: nothing to load", h.e_phnum, h.e_phentsize));
   if (!f.holds(h.e_phoff, std::uint64_t{h.e_phnum} * sizeof(Elf64_Phdr)))
     gate("truncated", "cut off: its program headers lie outside the file", kCopyAgain);
   bool dynamic = false, load = false;
   int number = 0;
   for (const Elf64_Phdr& p : f.table<Elf64_Phdr>(h.e_phoff, h.e_phnum)) {
     if (p.p_type != PT_NULL && p.p_type != PT_GNU_STACK && !f.holds(p.p_offset, p.p_filesz))
-      gate("truncated", fmt::format("cut off: segment {} does not lie inside the {} bytes of the file", number, f.size()),
+      gate("truncated",
+           fmt::format("cut off: segment {} does not lie inside the {} bytes of the file", number, f.size()),
            kCopyAgain);
     if (p.p_type == PT_LOAD && p.p_filesz > p.p_memsz)
       gate("truncated", fmt::format("segment {} is larger in the file than in memory", number), kCopyAgain);
@@ -140,7 +155,8 @@ void check_segments(const File& f, const Elf64_Ehdr& h) {
 
 std::vector<Elf64_Shdr> read_sections(const File& f, const Elf64_Ehdr& h) {
   if (h.e_shoff == 0 || h.e_shnum == 0) return {};
-  if (h.e_shentsize != sizeof(Elf64_Shdr) || !f.holds(h.e_shoff, std::uint64_t{h.e_shnum} * sizeof(Elf64_Shdr)))
+  if (h.e_shentsize != sizeof(Elf64_Shdr) ||
+      !f.holds(h.e_shoff, std::uint64_t{h.e_shnum} * sizeof(Elf64_Shdr)))
     gate("truncated", "cut off: its section table lies outside the file", kCopyAgain);
   return f.table<Elf64_Shdr>(h.e_shoff, h.e_shnum);
 }
@@ -179,11 +195,15 @@ std::string read_manifest_section(int fd, std::uint64_t size) {
   std::vector<Elf64_Shdr> sections = read_sections(f, h);
   std::optional<Elf64_Shdr> s;
   if (!sections.empty()) s = find_manifest(sections, read_section_names(f, h, sections));
-  if (!s) manifest("absent", "not a trainhost plugin: it has no manifest", "TH_MANIFEST in trainhost/plugin.h makes one");
+  if (!s)
+    manifest("absent", "not a trainhost plugin: it has no manifest",
+             "TH_MANIFEST in trainhost/plugin.h makes one");
   if (s->sh_type == SHT_NOBITS || s->sh_size == 0) manifest("empty", "its manifest is empty");
   if (s->sh_size > kMaxManifestBytes)
-    manifest("too_big", fmt::format("its manifest has {} bytes; at most {} are allowed", s->sh_size, kMaxManifestBytes));
-  if (!f.holds(s->sh_offset, s->sh_size)) manifest("outside", "its manifest lies outside the file", kCopyAgain);
+    manifest("too_big",
+             fmt::format("its manifest has {} bytes; at most {} are allowed", s->sh_size, kMaxManifestBytes));
+  if (!f.holds(s->sh_offset, s->sh_size))
+    manifest("outside", "its manifest lies outside the file", kCopyAgain);
   std::string text(s->sh_size, '\0');
   f.read(s->sh_offset, text.data(), text.size());
   text.erase(text.find_last_not_of('\0') + 1);  // the terminator of the C string, and the linker's padding

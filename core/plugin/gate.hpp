@@ -1,5 +1,5 @@
-// The cheap gate before the dynamic linker: looks at a file as such and reads its manifest; runs no code of it and
-// never blocks on it. One implementation file per operating system (gate_linux.cpp).
+// The cheap gate before the dynamic linker: looks at a file as such and reads its manifest; runs no code of
+// it and never blocks on it. One implementation file per operating system (gate_linux.cpp).
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// See gate.hpp. stat first, so that a FIFO or a device is never opened; open without blocking, so that a file swapped
-// for one in between does no harm either.
+// See gate.hpp. stat first, so that a FIFO or a device is never opened; open without blocking, so that a file
+// swapped for one in between does no harm either.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -48,7 +48,8 @@ FileId id_of(const struct stat& s) {
   return {s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
 }
 
-/// Anybody on the machine could replace what we are about to run. A sticky directory (/tmp) protects its files.
+/// Anybody on the machine could replace what we are about to run. A sticky directory (/tmp) protects its
+/// files.
 void check_permissions(const std::filesystem::path& file, const struct stat& s) {
   if (s.st_mode & S_IWOTH)
     gate("world_writable", "anybody may write to it", fmt::format("chmod o-w {}", file.string()));
@@ -72,7 +73,8 @@ Passed pass_gate(const std::filesystem::path& file) {
   struct stat opened {};
   if (::fstat(d.fd, &opened) != 0 || !(id_of(opened) == id_of(s)))
     gate("changed", "was replaced while it was being looked at");
-  return {id_of(opened), parse_manifest(read_manifest_section(d.fd, static_cast<std::uint64_t>(opened.st_size)))};
+  return {id_of(opened),
+          parse_manifest(read_manifest_section(d.fd, static_cast<std::uint64_t>(opened.st_size)))};
 }
 
 }  // namespace trainhost::plugin

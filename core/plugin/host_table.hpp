@@ -1,5 +1,5 @@
-// The table of functions that a plugin may call: memory through the ledger, log, cancel, options. One table a plugin.
-// Nothing thrown by the host's own callbacks crosses into the plugin.
+// The table of functions that a plugin may call: memory through the ledger, log, cancel, options. One table a
+// plugin. Nothing thrown by the host's own callbacks crosses into the plugin.
 #pragma once
 #include <map>
 #include <memory>

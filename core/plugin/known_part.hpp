@@ -1,4 +1,5 @@
-// Structs of the other side: how much of one may be read. Every table that a plugin hands over goes through here.
+// Structs of the other side: how much of one may be read. Every table that a plugin hands over goes through
+// here.
 #pragma once
 #include <fmt/format.h>
 
@@ -9,8 +10,9 @@
 
 namespace trainhost::plugin {
 
-/// Copies the part of a foreign struct that both sides know into a zeroed T: a longer struct is cut, the missing tail of
-/// a shorter one is zero. Throws Refused: abi/null when there is none, abi/truncated when it has less than `needed` bytes.
+/// Copies the part of a foreign struct that both sides know into a zeroed T: a longer struct is cut, the
+/// missing tail of a shorter one is zero. Throws Refused: abi/null when there is none, abi/truncated when it
+/// has less than `needed` bytes.
 template <class T>
 T known_part(const void* from, std::size_t needed, const char* what) {
   if (!from) throw Refused("abi", "null", fmt::format("its {} is null", what));
@@ -31,7 +33,8 @@ T known_part(const void* from, std::size_t needed, const char* what) {
 
 inline void need_slot(const void* function, const char* interface_id, const char* slot) {
   if (!function)
-    throw Refused("abi", "slot", fmt::format("its {} table has no {}(), which is mandatory", interface_id, slot));
+    throw Refused("abi", "slot",
+                  fmt::format("its {} table has no {}(), which is mandatory", interface_id, slot));
 }
 
 }  // namespace trainhost::plugin

@@ -1,4 +1,5 @@
-// See ledger.hpp. What is counted is what was asked for; pages and alignment behind it are the system's business.
+// See ledger.hpp. What is counted is what was asked for; pages and alignment behind it are the system's
+// business.
 #include "core/plugin/ledger.hpp"
 
 #include <sys/mman.h>
@@ -29,7 +30,8 @@ void* map_pages(std::uint64_t mapped, std::uint64_t align) {
 
 void* heap_block(std::uint64_t bytes, std::uint64_t align) {
   void* p = nullptr;
-  if (::posix_memalign(&p, std::max<std::uint64_t>(align, sizeof(void*)), std::max<std::uint64_t>(bytes, 1)) != 0)
+  if (::posix_memalign(&p, std::max<std::uint64_t>(align, sizeof(void*)),
+                       std::max<std::uint64_t>(bytes, 1)) != 0)
     return nullptr;
   std::memset(p, 0, bytes);
   return p;
@@ -100,7 +102,8 @@ void Ledger::release(void* p) noexcept {
 
 void Ledger::took(std::int64_t bytes, Tier tier, const std::string& tag) {
   std::lock_guard lock(mutex_);
-  if (bytes > 0 && static_cast<std::uint64_t>(bytes) > INT64_MAX - total_now_) return;  // no machine has that much
+  if (bytes > 0 && static_cast<std::uint64_t>(bytes) > INT64_MAX - total_now_)
+    return;  // no machine has that much
   if (bytes >= 0)
     add(static_cast<std::uint64_t>(bytes), tier, tag);
   else

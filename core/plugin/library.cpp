@@ -1,6 +1,7 @@
-// See library.hpp. Boost.DLL facts that decided the calls here: the mode must name "now" (a lazy library dies at its
-// first call), the path must be absolute (a bare name means the working directory), the error_code says "bad file
-// descriptor" for everything (the text is in dlerror), and RTLD_NODELETE passes through as a mode.
+// See library.hpp. Boost.DLL facts that decided the calls here: the mode must name "now" (a lazy library dies
+// at its first call), the path must be absolute (a bare name means the working directory), the error_code
+// says "bad file descriptor" for everything (the text is in dlerror), and RTLD_NODELETE passes through as a
+// mode.
 #include "core/plugin/library.hpp"
 
 #include <dlfcn.h>
@@ -49,7 +50,8 @@ boost::dll::shared_library map_library(const std::filesystem::path& file) {
 
 using Entry = const th_plugin* (*)();
 
-/// The entry function, and only if it is a function and this library's own: dlsym also finds data and dependencies.
+/// The entry function, and only if it is a function and this library's own: dlsym also finds data and
+/// dependencies.
 Entry find_entry(const boost::dll::shared_library& library) {
   const char* const want = "export it with TH_PLUGIN, or as const th_plugin *" TH_ENTRY_NAME "(void)";
   if (!library.has(TH_ENTRY_NAME))
@@ -63,8 +65,9 @@ Entry find_entry(const boost::dll::shared_library& library) {
     throw Refused("load", "no_entry", fmt::format("{} is no function there", TH_ENTRY_NAME), want);
   if (known && ::dlinfo(library.native(), RTLD_DI_LINKMAP, &own) == 0 && own &&
       reinterpret_cast<std::uintptr_t>(info.dli_fbase) != own->l_addr)
-    throw Refused("load", "no_entry",
-                  fmt::format("{} belongs to a library that it depends on, {}", TH_ENTRY_NAME, info.dli_fname), want);
+    throw Refused(
+        "load", "no_entry",
+        fmt::format("{} belongs to a library that it depends on, {}", TH_ENTRY_NAME, info.dli_fname), want);
   return reinterpret_cast<Entry>(address);
 }
 
@@ -78,8 +81,8 @@ th_plugin read_table(Entry entry) {
   th_plugin head = known_part<th_plugin>(raw, TH_UP_TO(th_plugin, abi_minor), "plugin table");
   if (head.abi_major != TH_ABI_MAJOR)
     throw Refused("abi", "major",
-                  fmt::format("speaks version {}.{} of the plugin interface; this program speaks {}.{}", head.abi_major,
-                              head.abi_minor, TH_ABI_MAJOR, TH_ABI_MINOR),
+                  fmt::format("speaks version {}.{} of the plugin interface; this program speaks {}.{}",
+                              head.abi_major, head.abi_minor, TH_ABI_MAJOR, TH_ABI_MINOR),
                   "build it against this program's SDK");
   return known_part<th_plugin>(raw, TH_UP_TO(th_plugin, get), "plugin table");
 }
@@ -87,10 +90,12 @@ th_plugin read_table(Entry entry) {
 void check_description(const th_plugin& t, const Manifest& m) {
   if (!t.get) throw Refused("abi", "slot", "its plugin table has no get(), which is mandatory");
   if (text_at(t.id) != m.id)
-    throw Refused("abi", "id", fmt::format("calls itself '{}' and its manifest says '{}'", escaped(text_at(t.id)), m.id));
+    throw Refused("abi", "id",
+                  fmt::format("calls itself '{}' and its manifest says '{}'", escaped(text_at(t.id)), m.id));
   if (text_at(t.version) != m.version)
-    throw Refused("abi", "version", fmt::format("says version '{}' and its manifest says '{}'",
-                                                escaped(text_at(t.version)), escaped(m.version)));
+    throw Refused("abi", "version",
+                  fmt::format("says version '{}' and its manifest says '{}'", escaped(text_at(t.version)),
+                              escaped(m.version)));
 }
 
 }  // namespace
@@ -116,14 +121,15 @@ bool FpMode::restore() {
 Library::Library(Manifest manifest, std::shared_ptr<HostContext> context)
     : manifest_(std::move(manifest)), host_(std::move(context), manifest_.id) {}
 
-std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const FileId& id, const Manifest& manifest,
-                                       std::shared_ptr<HostContext> context) {
+std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const FileId& id,
+                                       const Manifest& manifest, std::shared_ptr<HostContext> context) {
   if (!(identify(file) == id))
     throw Refused("load", "changed", "was replaced after its manifest was read", "run the command again");
   std::shared_ptr<Library> l(new Library(manifest, context));
   FpMode mode;
   try {
-    boost::dll::shared_library mapped = map_library(file);  // RTLD_NODELETE: closing the handle unmaps nothing
+    boost::dll::shared_library mapped =
+        map_library(file);  // RTLD_NODELETE: closing the handle unmaps nothing
     l->table_ = read_table(find_entry(mapped));
     check_description(l->table_, manifest);
     l->start();
@@ -131,9 +137,7 @@ std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const 
     mode.restore();
     throw;
   }
-  if (mode.restore())
-    context->log(TH_LOG_WARN, manifest.id,
-                 "the plugin changed the floating-point mode (denormals to zero, most likely by -ffast-math); undone");
+  l->keep_fp_mode(mode, "load");
   return l;
 }
 
@@ -150,9 +154,10 @@ void Library::start() {
   if (s != TH_OK) {
     std::string why(error.message, ::strnlen(error.message, sizeof error.message));
     std::string hint(error.hint, ::strnlen(error.hint, sizeof error.hint));
-    throw Refused("start", std::string(bridge::status_name(s)),
-                  why.empty() ? fmt::format("its start() failed without a message, code {}", s) : escaped(why, 400),
-                  escaped(hint));
+    throw Refused(
+        "start", std::string(bridge::status_name(s)),
+        why.empty() ? fmt::format("its start() failed without a message, code {}", s) : escaped(why, 400),
+        escaped(hint));
   }
   started_ = true;
 }
@@ -163,6 +168,15 @@ const void* Library::interface(const char* interface_id) const {
   } catch (...) {
     throw Refused("abi", "exception", "an exception left its get()");
   }
+}
+
+void Library::keep_fp_mode(FpMode& before, const char* call) const {
+  if (!before.restore() || warned_.exchange(true)) return;
+  host_.context().log(
+      TH_LOG_WARN, id(),
+      fmt::format("the plugin changed the floating-point mode in {} (denormals to zero, most likely by "
+                  "-ffast-math); undone, now and whenever it happens again",
+                  call));
 }
 
 Library::~Library() {

@@ -1,6 +1,7 @@
-// One loaded plugin library: mapped by Boost.DLL, its entry called, its description checked against the manifest, then
-// started. Stays mapped for the life of the process; "unloading" is stop() and forgetting.
+// One loaded plugin library: mapped by Boost.DLL, its entry called, its description checked against the
+// manifest, then started. Stays mapped for the life of the process; "unloading" is stop() and forgetting.
 #pragma once
+#include <atomic>
 #include <filesystem>
 #include <memory>
 
@@ -10,11 +11,22 @@
 
 namespace trainhost::plugin {
 
+/// Keeps the thread's floating-point mode over code that may change it; says whether it did.
+class FpMode {
+ public:
+  FpMode();
+  bool restore();  // true: it had changed and is as before again
+
+ private:
+  std::uint32_t before_;
+};
+
 class Library {
  public:
-  /// Throws Refused: load/{changed, dlopen, no_entry}, abi/{null, truncated, major, slot, id, version}, start/{...}.
-  static std::shared_ptr<Library> open(const std::filesystem::path& file, const FileId& id, const Manifest& manifest,
-                                       std::shared_ptr<HostContext> context);
+  /// Throws Refused: load/{changed, dlopen, no_entry}, abi/{null, truncated, major, slot, id, version},
+  /// start/{...}.
+  static std::shared_ptr<Library> open(const std::filesystem::path& file, const FileId& id,
+                                       const Manifest& manifest, std::shared_ptr<HostContext> context);
   ~Library();
   Library(const Library&) = delete;
 
@@ -25,6 +37,9 @@ class Library {
   /// The plugin's own table of that interface as it lies there (its struct_size first), or nullptr.
   const void* interface(const char* interface_id) const;
 
+  /// After a call into the plugin: puts the floating-point mode back, with a warning the first time.
+  void keep_fp_mode(FpMode& before, const char* call) const;
+
  private:
   Library(Manifest manifest, std::shared_ptr<HostContext> context);
   void start();
@@ -32,16 +47,7 @@ class Library {
   HostTable host_;
   th_plugin table_{};  // the part of the plugin's table that both sides know
   bool started_ = false;
-};
-
-/// Keeps the thread's floating-point mode over code that may change it; says whether it did.
-class FpMode {
- public:
-  FpMode();
-  bool restore();  // true: it had changed and is as before again
-
- private:
-  std::uint32_t before_;
+  mutable std::atomic<bool> warned_{false};
 };
 
 }  // namespace trainhost::plugin

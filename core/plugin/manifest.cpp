@@ -7,8 +7,8 @@
 #include <stdexcept>
 
 // The parser's own checks must hold in every build type, and none may end the process.
-#define TOML_ASSERT(condition) \
-  do {                         \
+#define TOML_ASSERT(condition)                                                       \
+  do {                                                                               \
     if (!(condition)) throw std::logic_error("the TOML parser failed: " #condition); \
   } while (false)
 #ifdef TOML_HEADER_ONLY
@@ -31,8 +31,8 @@ constexpr int kMaxNesting = 8, kMaxDots = 8;
   throw Refused("manifest", code, reason, std::move(hint));
 }
 
-/// Walks over the text as TOML does, far enough to know what lies outside strings and comments. There only ASCII may
-/// stand, and neither brackets nor dotted keys may nest deeply: the parser recurses over both.
+/// Walks over the text as TOML does, far enough to know what lies outside strings and comments. There only
+/// ASCII may stand, and neither brackets nor dotted keys may nest deeply: the parser recurses over both.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -55,7 +55,8 @@ class Scanner {
  private:
   void outside(char c) {
     if (static_cast<unsigned char>(c) >= 0x80)
-      bad("not_toml", fmt::format("line {} of its manifest has a character outside ASCII in a bare key or value", line_));
+      bad("not_toml",
+          fmt::format("line {} of its manifest has a character outside ASCII in a bare key or value", line_));
     if (c == '[' || c == '{') ++nesting_;
     if (c == ']' || c == '}') --nesting_;
     if (c == '.') ++dots_;
@@ -95,7 +96,8 @@ class Scanner {
 
 void check_text(const std::string& toml) {
   if (toml.size() > kMaxManifestBytes)
-    bad("too_big", fmt::format("its manifest has {} bytes; at most {} are allowed", toml.size(), kMaxManifestBytes));
+    bad("too_big",
+        fmt::format("its manifest has {} bytes; at most {} are allowed", toml.size(), kMaxManifestBytes));
   if (!valid_utf8(toml)) bad("not_text", "its manifest is not UTF-8 text");
   bool control = std::any_of(toml.begin(), toml.end(), [](unsigned char c) {
     return (c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7f;
@@ -146,7 +148,9 @@ std::vector<std::string> list_of(const toml::table& t, const char* key) {
 }
 
 bool valid_id(const std::string& id) {
-  auto ok = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-'; };
+  auto ok = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+  };
   return std::all_of(id.begin(), id.end(), ok) && id[0] != '.' && id[0] != '-';
 }
 
@@ -158,11 +162,13 @@ Manifest parse_manifest(const std::string& toml) {
   Manifest m;
   m.id = text_of(t, "id", true, kMaxId);
   if (!valid_id(m.id))
-    bad("bad_value", fmt::format("the id '{}' in its manifest has characters other than a-z 0-9 . _ -", escaped(m.id)));
+    bad("bad_value",
+        fmt::format("the id '{}' in its manifest has characters other than a-z 0-9 . _ -", escaped(m.id)));
   m.version = text_of(t, "version", true, kMaxVersion);
   m.kind = text_of(t, "kind", true, kMaxId);
   if (m.kind != "estimator" && m.kind != "trainer")
-    bad("bad_value", fmt::format("the kind '{}' in its manifest is neither estimator nor trainer", escaped(m.kind)));
+    bad("bad_value",
+        fmt::format("the kind '{}' in its manifest is neither estimator nor trainer", escaped(m.kind)));
   m.summary = text_of(t, "summary", false, kMaxSummary);
   m.families = list_of(t, "families");
   m.options = list_of(t, "options");

@@ -1,17 +1,20 @@
-// Why a candidate file is not used: where it was stopped, a stable code, a sentence and what to do. Thrown inside this
-// folder, caught by the registry, which writes it into the candidate; never seen outside.
+// Why a candidate file is not used: where it was stopped, a stable code, a sentence and what to do. Thrown
+// inside this folder, caught by the registry, which writes it into the candidate; never seen outside.
 #pragma once
 #include <stdexcept>
 #include <string>
 
 namespace trainhost::plugin {
 
-/// Stages in order: gate (the file as such), manifest (its text), load (the dynamic linker), abi (its tables),
-/// start (its own start), registry (among the others), probe (usable on this machine).
+/// Stages in order: gate (the file as such), manifest (its text), load (the dynamic linker), abi (its
+/// tables), start (its own start), registry (among the others), probe (usable on this machine).
 class Refused : public std::runtime_error {
  public:
   Refused(std::string stage, std::string code, const std::string& reason, std::string hint = {})
-      : std::runtime_error(reason), stage_(std::move(stage)), code_(std::move(code)), hint_(std::move(hint)) {}
+      : std::runtime_error(reason),
+        stage_(std::move(stage)),
+        code_(std::move(code)),
+        hint_(std::move(hint)) {}
   const std::string& stage() const { return stage_; }
   const std::string& code() const { return code_; }
   const std::string& hint() const { return hint_; }

@@ -1,5 +1,6 @@
-// See registry.hpp. Order of a candidate's life: scan (gate, manifest, duplicates), load on first use (library, tables),
-// probe. Whatever stops it is written into the candidate with stage, code, reason and hint.
+// See registry.hpp. Order of a candidate's life: scan (gate, manifest, duplicates), load on first use
+// (library, tables), probe. Whatever stops it is written into the candidate with stage, code, reason and
+// hint.
 #include "core/plugin/registry.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +33,8 @@ struct Registry::Impl {
   std::size_t need(const std::string& id, const std::string& kind);
   std::shared_ptr<Library> load(std::size_t index);
   template <class Adapter>
-  Adapter& provide(const std::string& id, const char* kind, std::map<std::string, std::unique_ptr<Adapter>>& made,
+  Adapter& provide(const std::string& id, const char* kind,
+                   std::map<std::string, std::unique_ptr<Adapter>>& made,
                    std::unique_ptr<Adapter> (*adapt)(std::shared_ptr<Library>));
   [[noreturn]] void throw_rejected(const Candidate& c);
   [[noreturn]] void throw_unknown(const std::string& id, const std::string& kind);
@@ -101,8 +103,8 @@ void Registry::Impl::refuse_duplicate(std::size_t index) {
     const Candidate& first = candidates[i];
     if (first.status == Status::kRejected || first.manifest.id != c.manifest.id) continue;
     reject(c, Refused("registry", "duplicate_id",
-                      fmt::format("the id '{}' is taken by {}, which comes first in the search order", c.manifest.id,
-                                  escaped(first.file.string())),
+                      fmt::format("the id '{}' is taken by {}, which comes first in the search order",
+                                  c.manifest.id, escaped(first.file.string())),
                       "rename one, or remove one of the directories"));
     context->log(2, "plugins", fmt::format("{}: {}", escaped(c.file.string()), c.reason));
     return;
@@ -130,8 +132,8 @@ std::vector<std::string> Registry::Impl::ids(const std::string& kind) const {
 void Registry::Impl::throw_rejected(const Candidate& c) {
   Exit code = c.manifest.kind == "trainer" ? Exit::kNoBackend : Exit::kFailed;
   throw PluginError(code, "rejected",
-                    fmt::format("the plugin {} cannot be used: {} ({}/{})", escaped(c.file.string()), c.reason, c.stage,
-                                c.code),
+                    fmt::format("the plugin {} cannot be used: {} ({}/{})", escaped(c.file.string()),
+                                c.reason, c.stage, c.code),
                     c.hint, 0);
 }
 
@@ -141,12 +143,14 @@ void Registry::Impl::throw_unknown(const std::string& id, const std::string& kin
     if (c.status != Status::kRejected && c.manifest.id == id)
       throw usage_error(fmt::format("'{}' is a plugin of kind {}, not {}", id, c.manifest.kind, kind),
                         fmt::format("{}s here: {}", kind, fmt::join(known, ", ")));
-  throw usage_error(fmt::format("no plugin file provides the {} '{}'", kind, escaped(id)) + did_you_mean(id, known),
-                    known.empty() ? fmt::format("no {} was found at all; see trainhost plugins list", kind)
-                                  : fmt::format("{}s here: {}", kind, fmt::join(known, ", ")));
+  throw usage_error(
+      fmt::format("no plugin file provides the {} '{}'", kind, escaped(id)) + did_you_mean(id, known),
+      known.empty() ? fmt::format("no {} was found at all; see trainhost plugins list", kind)
+                    : fmt::format("{}s here: {}", kind, fmt::join(known, ", ")));
 }
 
-/// The candidate that answers to `id`. A rejected file answers by its id or, when that could not be read, by its name.
+/// The candidate that answers to `id`. A rejected file answers by its id or, when that could not be read, by
+/// its name.
 std::size_t Registry::Impl::need(const std::string& id, const std::string& kind) {
   scan_once();
   for (std::size_t i = 0; i < candidates.size(); ++i) {

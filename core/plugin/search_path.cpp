@@ -1,5 +1,5 @@
-// Where plugins are looked for, in order. A relative or empty element would mean the working directory, which anybody
-// may have filled: it is refused, never resolved. What happens to the files found: registry.cpp.
+// Where plugins are looked for, in order. A relative or empty element would mean the working directory, which
+// anybody may have filled: it is refused, never resolved. What happens to the files found: registry.cpp.
 #include <fmt/format.h>
 #include <sys/auxv.h>
 
@@ -44,14 +44,16 @@ void append_variable(std::vector<fs::path>& to) {
 
 }  // namespace
 
-std::vector<fs::path> search_path(const std::vector<fs::path>& command_line, const std::vector<fs::path>& run_file) {
+std::vector<fs::path> search_path(const std::vector<fs::path>& command_line,
+                                  const std::vector<fs::path>& run_file) {
   std::vector<fs::path> out;
   for (const fs::path& d : command_line) append(out, d, "--plugin-path");
   append_variable(out);
   for (const fs::path& d : run_file) append(out, d, "plugins.path");
   std::error_code failed;
   fs::path program = fs::read_symlink("/proc/self/exe", failed);
-  if (!failed) append(out, program.parent_path() / ".." / "lib" / "trainhost" / "plugins", "the program's directory");
+  if (!failed)
+    append(out, program.parent_path() / ".." / "lib" / "trainhost" / "plugins", "the program's directory");
   return out;
 }
 

@@ -64,4 +64,27 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
               allow_fallback ? "see trainhost plugins list -v" : "without --no-fallback the CPU would be used");
 }
 
+void check_plugin_options(const config::RunConfig& c, const plugin::Registry& registry) {
+  std::vector<std::string> names = {"cuda"};
+  for (const plugin::Candidate& k : registry.candidates())
+    if (!k.manifest.id.empty()) names.push_back(k.manifest.id);
+  for (const auto& [name, table] : c.plugin_options) {
+    const plugin::Candidate* found = registry.find(name);
+    for (const auto& [key, value] : table) {
+      Where where;
+      if (auto at = c.plugin_option_lines.find(name + "." + key); at != c.plugin_option_lines.end())
+        where = {c.file.string(), at->second.first, at->second.second};
+      if (!found) {
+        if (name == "cuda") continue;
+        throw usage_error(fmt::format("[plugin.{}]: no plugin of that name is here", escaped(name)) + did_you_mean(name, names),
+                          "see trainhost plugins list", where);
+      }
+      const std::vector<std::string>& known = found->manifest.options;
+      if (std::find(known.begin(), known.end(), key) == known.end())
+        throw usage_error(fmt::format("plugin.{}.{}: the plugin has no such option", name, escaped(key)) + did_you_mean(key, known),
+                          known.empty() ? "it has none" : fmt::format("it has: {}", fmt::join(known, ", ")), where);
+    }
+  }
+}
+
 }  // namespace trainhost::run

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "core/config/run_config.hpp"
 #include "core/plugin/registry.hpp"
 
 namespace trainhost::run {
@@ -16,5 +17,10 @@ struct Choice {
 
 /// Throws Error(kNoBackend) when fallback is off or nothing is left, Error(kUsage) for a name that no file provides.
 Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback);
+
+/// Holds every [plugin.NAME] table of the run file against the manifests: a table of a plugin that is not here, or a key
+/// that a manifest does not list, throws usage_error with its place and the nearest name. [plugin.cuda] may stand in a
+/// run file on machines without that plugin.
+void check_plugin_options(const config::RunConfig& c, const plugin::Registry& registry);
 
 }  // namespace trainhost::run

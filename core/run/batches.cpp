@@ -32,6 +32,10 @@ data::OpenOptions open_options(const config::RunConfig& c) {
   return o;
 }
 
+void adopt_vocabulary(config::RunConfig& c) {
+  if (c.model_is_builtin && c.data.tokenizer != "bytes") c.model.vocab = data::make_tokenizer(c.data.tokenizer)->vocab();
+}
+
 Batches::Batches(const data::Tokens& tokens, const config::RunConfig& c)
     : tokens_(tokens),
       order_(tokens.size(), c.run.seq_len, c.data.order == config::Order::kShuffled, c.run.seed),

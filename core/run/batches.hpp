@@ -12,6 +12,9 @@ namespace trainhost::run {
 /// What core/data needs to open the data of this run.
 data::OpenOptions open_options(const config::RunConfig& c);
 
+/// A run that names a tokenizer but no model trains the built-in model with that tokenizer's vocabulary.
+void adopt_vocabulary(config::RunConfig& c);
+
 class Batches {
  public:
   /// Throws usage_error when the text is too short for one sample.

@@ -53,7 +53,7 @@ class Run {
   bool step(std::uint64_t t);  // false: stop here
   double evaluate(std::uint64_t steps_done);
   void checkpoint(std::uint64_t steps_done);
-  void finish();
+  bool finish();   // false: a signal came first
   MemoryResult memory() const;
   void print_memory(const MemoryResult& m);
   void print_sample();
@@ -183,6 +183,7 @@ double Run::evaluate(std::uint64_t steps_done) {
   double sum = 0;
   std::uint64_t tokens = 0, first = 0;
   while (std::uint32_t n = batches.fill(first, ids.first(most), ids.subspan(most, most))) {
+    if (StopSignals::received()) return NAN;  // the run stops here; a resume evaluates anew
     plugin::StepInput in;
     in.tokens = ids.first(std::size_t{n} * c_.run.seq_len);
     in.targets = ids.subspan(most, std::size_t{n} * c_.run.seq_len);
@@ -256,9 +257,10 @@ void Run::print_sample() {
   human("a sample of what it writes:\n  " + shown);
 }
 
-void Run::finish() {
+bool Run::finish() {
   progress_.clear();
   if (source_.valid && last_valid_step_ != done_) evaluate(done_);
+  if (StopSignals::received()) return false;
   fs::path model = c_.output.dir / "model";
   write_model(*session_, c_, model);
   MemoryResult m = memory();
@@ -272,6 +274,7 @@ void Run::finish() {
     human(fmt::format("{} steps, {} tokens in {} of step time ({} tokens/s); model in {}", done_ - begin_,
                       format_count(static_cast<std::uint64_t>(tokens)), report::format_duration(step_seconds_),
                       report::format_rate(tokens / step_seconds_), model.string()));
+  return true;
 }
 
 Exit Run::go() {
@@ -291,16 +294,13 @@ Exit Run::go() {
                     source_.entropy_nats ? fmt::format("; no model can have a validation loss under {:.4f} ± {:.4f} nats a character",
                                                        *source_.entropy_nats, source_.entropy_error.value_or(0))
                                          : ""));
-  for (std::uint64_t t = begin_; t < c_.steps; ++t) {
-    if (step(t) || done_ == c_.steps) continue;
-    progress_.clear();
-    checkpoint(done_);
-    human(fmt::format("stopped by signal {} after step {}; run again with --resume", StopSignals::received(), done_));
-    return Exit::kStopped;
-  }
-  if (c_.output.checkpoint_every) checkpoint(done_);
-  finish();
-  return Exit::kDone;
+  bool going = true;
+  for (std::uint64_t t = begin_; going && t < c_.steps; ++t) going = step(t);
+  if (going && c_.output.checkpoint_every) checkpoint(done_);
+  if (going && finish()) return Exit::kDone;
+  checkpoint(done_);
+  human(fmt::format("stopped by signal {} after step {}; run again with --resume", StopSignals::received(), done_));
+  return Exit::kStopped;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The SDK as an author sees it: plugins in plain C and in ten lines of C++, loaded by the real registry; and the glue's
-// promises about structs of another version.
+// The SDK as an author sees it: plugins in plain C and in ten lines of C++, loaded by the real registry; and
+// the glue's promises about structs of another version.
 #include <boost/test/unit_test.hpp>
 #include <fstream>
 #include <sstream>
@@ -14,11 +14,13 @@ namespace {
 
 trainhost::ModelSpec llama() {
   trainhost::ModelSpec m;
-  m.vocab = 100, m.hidden = 16, m.layers = 2, m.heads = 4, m.kv_heads = 2, m.head_dim = 4, m.intermediate = 32;
+  m.vocab = 100, m.hidden = 16, m.layers = 2, m.heads = 4, m.kv_heads = 2, m.head_dim = 4,
+  m.intermediate = 32;
   return m;
 }
 
-// Retyped from the shapes: two tables of 100*16, per layer 2*16*16 + 2*16*8 + 3*16*32 + 2*16, and a norm of 16.
+// Retyped from the shapes: two tables of 100*16, per layer 2*16*16 + 2*16*8 + 3*16*32 + 2*16, and a norm
+// of 16.
 constexpr std::uint64_t kLlamaParameters = 2 * 1600 + 2 * (512 + 256 + 1536 + 32) + 16;
 
 std::string text_of(const std::string& path) {
@@ -53,7 +55,8 @@ BOOST_AUTO_TEST_CASE(a_plugin_in_c_reads_its_options_and_reports_errors) {
   tp::HostOptions options;
   options.plugin_options["rule-of-thumb"]["bytes_per_parameter"] = "4";
   tp::Registry four({SDK_PLUGINS}, options);
-  BOOST_TEST(four.estimator("rule-of-thumb").estimate(llama(), {}, nullptr).total_bytes() == 4 * kLlamaParameters);
+  BOOST_TEST(four.estimator("rule-of-thumb").estimate(llama(), {}, nullptr).total_bytes() ==
+             4 * kLlamaParameters);
   options.plugin_options["rule-of-thumb"]["bytes_per_parameter"] = "none";
   tp::Registry none({SDK_PLUGINS}, options);
   BOOST_CHECK_EXCEPTION(none.estimator("rule-of-thumb").estimate(llama(), {}, nullptr), tp::PluginError,

@@ -34,6 +34,7 @@ class OneOp {
  public:
   OneOp(const cpu::Kernels& kernels, std::uint32_t threads) : pool_(threads), exec_{program, storage_, pool_, kernels, {}, std::vector<double>(4096)} {
     program.profile.threads = threads;
+    program.model.vocab = program.model.hidden = program.model.intermediate = 300;  // the largest weight that a test may use
   }
 
   /// A buffer [rows, cols] of f32 with these values, or of NaN when there are none.
@@ -62,6 +63,7 @@ class OneOp {
     std::fill(std::begin(op.out), std::end(op.out), plan::kNoBuffer);
     for (BufferId b : in) op.in[op.ins++] = b;
     for (BufferId b : out) op.out[op.outs++] = b;
+    exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.profile));
     cpu::FlushDenormals mode;
     cpu::run_op(exec_, op);
   }

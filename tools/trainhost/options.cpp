@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
+#include "core/run/backend.hpp"
 #include "core/run/process.hpp"
-#include "core/run/signals.hpp"
 
 namespace trainhost::cli {
 
@@ -45,7 +45,8 @@ config::RunConfig load_config(const Options& o, const std::vector<config::Overri
 std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c) {
   std::vector<std::filesystem::path> line(o.plugin_path.begin(), o.plugin_path.end());
   for (auto& p : line) {
-    if (!p.empty() && std::filesystem::exists(p)) p = std::filesystem::canonical(p);  // the user's own word, from here
+    if (!std::filesystem::is_directory(p)) throw usage_error("--plugin-path: '" + escaped(p.string()) + "' is no directory");
+    p = std::filesystem::canonical(p);  // the user's own word, from here
   }
   plugin::HostOptions host;
   unsigned cpus = run::cpu_count();
@@ -61,6 +62,7 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
   auto r = std::make_unique<plugin::Registry>(
       plugin::search_path(line, c ? c->plugin_path : std::vector<std::filesystem::path>{}), std::move(host));
   r->scan();
+  if (c) run::check_plugin_options(*c, *r);
   return r;
 }
 

@@ -8,6 +8,7 @@
 #include "core/model/presets.hpp"
 #include "core/report/terminal.hpp"
 #include "core/run/backend.hpp"
+#include "core/run/batches.hpp"
 #include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
@@ -38,6 +39,7 @@ class Plan : public Command {
     if (!device_.empty()) more.push_back({"memory.device", device_});
     if (!budget_.empty()) more.push_back({"memory.budget", budget_});
     config::RunConfig c = load_config(o_, more);
+    run::adopt_vocabulary(c);
     auto registry = make_registry(o_, &c);
     run::PlanRequest request;
     request.estimators = split_commas(estimators_);

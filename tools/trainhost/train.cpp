@@ -1,6 +1,7 @@
 // trainhost train: the main job.
 #include "core/run/train.hpp"
 
+#include "core/run/batches.hpp"
 #include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
@@ -21,6 +22,7 @@ class Train : public Command {
     std::vector<config::Override> more;
     if (!steps_.empty()) more.push_back({"train.steps", steps_});
     config::RunConfig c = load_config(o_, more);
+    run::adopt_vocabulary(c);
     config::refuse_unsupported(c);
     auto registry = make_registry(o_, &c);
     run::TrainOptions t;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "core/bridge/guard.hpp"
+#include "plugins/cpu/common/workspace.hpp"
 #include "trainhost/status.h"
 
 namespace trainhost::cpu {
@@ -30,6 +31,7 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t thr
   p.slots = 16;
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch());
   p.attention_tile_q = p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);
+  p.workspace_bytes = workspace_floats(model, p) * sizeof(float);
   return p;
 }
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/plan/program.hpp"
+#include "plugins/cpu/common/workspace.hpp"
 #include "plugins/cpu/engine/pool.hpp"
-#include "plugins/cpu/engine/product.hpp"
 #include "plugins/cpu/engine/storage.hpp"
 #include "plugins/cpu/kernels/kernels.hpp"
 
@@ -23,6 +23,13 @@ struct StepState {
   std::uint32_t position = 0;             // of generate
 };
 
+/// A range of rows or columns, and the i-th of n equal parts of a whole.
+struct Range {
+  std::uint64_t begin, end;
+  std::uint64_t size() const { return end - begin; }
+};
+inline Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) { return {whole * i / n, whole * (i + 1) / n}; }
+
 struct Exec {
   const plan::Program& program;
   Storage& storage;
@@ -30,11 +37,16 @@ struct Exec {
   const Kernels& kernels;
   StepState step;
   std::vector<double> partials;  // one per part of a sum; sized once, combined in order
+  plan::BufferId workspace = plan::kNoBuffer;
 
   const ModelSpec& model() const { return program.model; }
   const plan::Buffer& buffer(plan::BufferId b) const { return program.buffers[b]; }
   float* f32(plan::BufferId b) { return b == plan::kNoBuffer ? nullptr : static_cast<float*>(storage.at(b)); }
   double* f64(plan::BufferId b) { return static_cast<double*>(storage.at(b)); }
+  float* shared_space() { return f32(workspace); }
+  float* worker_space(std::uint32_t worker) {
+    return f32(workspace) + shared_floats(model()) + worker * worker_floats(model(), program.profile);
+  }
   bool overwrite(const plan::Op& op) const { return (op.flags & plan::kFirstWrite) && step.first_micro; }
 
   /// Runs f(first_row, rows) over all rows in parts whose size follows from the shape.

@@ -48,7 +48,7 @@ std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n) {
 }
 
 Executor::Executor(const plan::Program& program, Storage& storage, Pool& pool, const Kernels& kernels)
-    : exec_{program, storage, pool, kernels, {}, std::vector<double>(partials_needed(program))},
+    : exec_{program, storage, pool, kernels, {}, std::vector<double>(partials_needed(program)), program.find("vendor_workspace")},
       scalars_(program.find("scalars")) {
   fill_rope_tables();
 }

@@ -11,6 +11,7 @@
 #include "plugins/cpu/common/profile.hpp"
 #include "plugins/cpu/engine/float_mode.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
+#include "plugins/cpu/engine/product.hpp"
 
 namespace trainhost::cpu {
 namespace {
@@ -168,7 +169,7 @@ double Instance::peak_flops() {
   const auto start = Clock::now();
   pool_.run(threads, [&](std::uint32_t i, std::uint32_t) {
     do {
-      product_nt(kM, kN, kK, a.data() + i * kM * kK, kK, b.data() + i * kN * kK, kK, 0.0f, c.data() + i * kM * kN, kN);
+      blas_tile(Right::kTransposed, {0, kM}, {0, kN}, kN, kK, a.data() + i * kM * kK, b.data() + i * kN * kK, false, c.data() + i * kM * kN);
       ++done[i * 8];
     } while (ns_since(start) < 50'000'000);
   });

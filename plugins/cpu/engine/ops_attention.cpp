@@ -53,15 +53,23 @@ void over_keys(const Shape& s, std::uint32_t q0, std::uint32_t rows, F&& f) {
     f(KeyTile{k0, std::min(s.tile_k, q0 + rows - k0)});
 }
 
-// One head of one sequence, one tile of queries.
+// scores[rows, cols] = q k^T; the keys are packed into `work` first.
+void scores_of(const Kernels& kernels, const Shape& s, std::uint32_t rows, std::uint32_t cols, const float* q, std::uint64_t ldq,
+               const float* k, float* scores, float* work) {
+  const std::uint64_t width = kernels.panel_width(cols);
+  kernels.pack_transposed(cols, s.d, k, s.ld, width, work);
+  kernels.product_packed(rows, cols, s.d, q, ldq, work, width, false, scores, s.tile_k);
+}
+
+// One head of one sequence, one tile of queries. work: of a thread, see workspace.hpp.
 void forward_tile(const Kernels& kernels, const Shape& s, const float* q, const float* k, const float* v, std::uint32_t q0,
-                  std::uint32_t rows, float* scores, float* o, std::uint64_t ldo, float* lse) {
+                  std::uint32_t rows, float* scores, float* o, std::uint64_t ldo, float* lse, float* work) {
   float top[kMaxTileRows], total[kMaxTileRows];
   bool first = true;
   over_keys(s, q0, rows, [&](KeyTile t) {
-    product_nt(rows, t.cols, s.d, q, s.ld, k + t.k0 * s.ld, s.ld, 0.0f, scores, s.tile_k);
+    scores_of(kernels, s, rows, t.cols, q, s.ld, k + t.k0 * s.ld, scores, work + kProductWork);
     kernels.softmax_tile({rows, t.cols, s.tile_k, q0, t.k0, s.window, s.scale}, scores, top, total, first, o, ldo, s.d);
-    product_nn(rows, s.d, t.cols, scores, s.tile_k, v + t.k0 * s.ld, s.ld, first ? 0.0f : 1.0f, o, ldo);
+    kernels.product(rows, s.d, t.cols, scores, s.tile_k, false, v + t.k0 * s.ld, s.ld, !first, o, ldo, work);
     first = false;
   });
   kernels.softmax_finish(rows, s.d, o, ldo, top, total, lse, s.heads);
@@ -73,18 +81,18 @@ struct Grads {
 // dq of one tile of queries is written, dk and dv of the keys it sees are added to.
 void backward_tile(const Kernels& kernels, const Shape& s, const float* q, const float* k, const float* v, const float* o,
                    const float* d_o, std::uint64_t ldo, const float* lse, std::uint32_t q0, std::uint32_t rows,
-                   float* scores, float* dscores, Grads g) {
+                   float* scores, float* dscores, Grads g, float* work) {
   float delta[kMaxTileRows];
   kernels.row_dots(rows, s.d, d_o, ldo, o, ldo, delta);
   bool first = true;
   over_keys(s, q0, rows, [&](KeyTile t) {
     const std::uint64_t at = t.k0 * s.ld;
-    product_nt(rows, t.cols, s.d, q, s.ld, k + at, s.ld, 0.0f, scores, s.tile_k);
-    product_nt(rows, t.cols, s.d, d_o, ldo, v + at, s.ld, 0.0f, dscores, s.tile_k);
+    scores_of(kernels, s, rows, t.cols, q, s.ld, k + at, scores, work + kProductWork);
+    scores_of(kernels, s, rows, t.cols, d_o, ldo, v + at, dscores, work + kProductWork);
     kernels.softmax_bwd_tile({rows, t.cols, s.tile_k, q0, t.k0, s.window, s.scale}, scores, dscores, lse, s.heads, delta);
-    product_tn(t.cols, s.d, rows, scores, s.tile_k, d_o, ldo, 1.0f, g.dv + at, s.ld);
-    product_tn(t.cols, s.d, rows, dscores, s.tile_k, q, s.ld, 1.0f, g.dk + at, s.ld);
-    product_nn(rows, s.d, t.cols, dscores, s.tile_k, k + at, s.ld, first ? 0.0f : 1.0f, g.dq, s.ld);
+    kernels.product(t.cols, s.d, rows, scores, s.tile_k, true, d_o, ldo, true, g.dv + at, s.ld, work);
+    kernels.product(t.cols, s.d, rows, dscores, s.tile_k, true, q, s.ld, true, g.dk + at, s.ld, work);
+    kernels.product(rows, s.d, t.cols, dscores, s.tile_k, false, k + at, s.ld, !first, g.dq, s.ld, work);
     first = false;
   });
 }
@@ -104,7 +112,7 @@ void run_attention(Exec& e, const plan::Op& op) {
     const float* base = qkv + row0 * s.ld;
     forward_tile(e.kernels, s, base + q0 * s.ld + head * s.d, base + (s.heads + kv) * s.d,
                  base + (s.heads + s.kv_heads + kv) * s.d, q0, rows, worker_scratch(e, op.in[1], worker),
-                 o + (row0 + q0) * ldo + head * s.d, ldo, lse + (row0 + q0) * s.heads + head);
+                 o + (row0 + q0) * ldo + head * s.d, ldo, lse + (row0 + q0) * s.heads + head, e.worker_space(worker));
   });
 }
 
@@ -129,7 +137,7 @@ void run_attention_bwd(Exec& e, const plan::Op& op) {
         const std::uint64_t at_q = (row0 + q0) * s.ld + head * s.d, at_o = (row0 + q0) * ldo + head * s.d;
         backward_tile(e.kernels, s, qkv + at_q, qkv + at_k, qkv + at_v, o + at_o, d_o + at_o, ldo,
                       lse + (row0 + q0) * s.heads + head, q0, std::min(s.tile_q, s.seq - q0), scores, dscores,
-                      {dqkv + at_q, dqkv + at_k, dqkv + at_v});
+                      {dqkv + at_q, dqkv + at_k, dqkv + at_v}, e.worker_space(worker));
       }
   });
 }
@@ -145,12 +153,13 @@ void run_attention_step(Exec& e, const plan::Op& op) {
   std::memcpy(values + p * kv_width, qkv + std::uint64_t{s.heads} * s.d + kv_width, kv_width * sizeof(float));
   for (std::uint32_t head = 0; head < s.heads; ++head) {
     const std::uint64_t at = std::uint64_t{head / (s.heads / s.kv_heads)} * s.d;
-    float *scores = scratch, top, total, lse;
-    product_nt(1, count, s.d, qkv + head * s.d, s.d, keys + first * kv_width + at, kv_width, 0.0f, scores, count);
+    float *scores = scratch + head * s.seq, top, total, lse;
+    e.kernels.row_dots(static_cast<std::uint32_t>(count), s.d, keys + first * kv_width + at, kv_width, qkv + head * s.d, 0, scores);
     const AttentionTile all = {1, static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(count),
                                static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(first), 0, s.scale};
     e.kernels.softmax_tile(all, scores, &top, &total, true, o + head * s.d, s.d, s.d);
-    product_nn(1, s.d, count, scores, count, values + first * kv_width + at, kv_width, 0.0f, o + head * s.d, s.d);
+    e.kernels.product(1, s.d, count, scores, count, false, values + first * kv_width + at, kv_width, false, o + head * s.d, s.d,
+                      e.worker_space(0));
     e.kernels.softmax_finish(1, s.d, o + head * s.d, s.d, &top, &total, &lse, 1);
   }
 }

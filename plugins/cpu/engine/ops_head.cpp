@@ -17,12 +17,7 @@ struct Head {
 
 // logits[rows, V] = hf[first.., H] w^T
 void chunk_logits(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows) {
-  const Grid g = grid(rows, c.v, c.h);
-  e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
-    Range r = g.row_range(i, rows), n = g.col_range(i, c.v);
-    product_nt(r.size(), n.size(), c.h, c.hf + (first + r.begin) * c.h, c.h, c.w + n.begin * c.h, c.h, 0.0f,
-               c.logits + r.begin * c.v + n.begin, c.v);
-  });
+  product_with_weight(e, Right::kTransposed, rows, c.v, c.h, c.hf + first * c.h, c.w, false, c.logits, [](Range, Range) {});
 }
 
 double chunk_loss(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows) {
@@ -41,19 +36,12 @@ double chunk_loss(Exec& e, const Head& c, std::uint64_t first, std::uint64_t row
 
 // The weight's gradient first: it needs hf, which then becomes its own gradient.
 void chunk_gradients(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows, bool overwrite) {
-  const Grid g = grid_dw(c.v, c.h, rows);
+  const Grid g = gradient_grid(c.v, c.h, rows);
   float* hf = c.hf + first * c.h;
-  e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
-    Range n = g.row_range(i, c.v), k = g.col_range(i, c.h);
-    product_tn(n.size(), k.size(), rows, c.logits + n.begin, c.v, hf + k.begin, c.h, overwrite ? 0.0f : 1.0f,
-               c.grad + n.begin * c.h + k.begin, c.h);
+  e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t worker) {
+    gradient_tile(e, g, i, worker, c.v, c.h, rows, c.logits, hf, overwrite, c.grad);
   });
-  const Grid x = grid(rows, c.h, c.v);
-  e.pool.run(x.tiles(), [&](std::uint32_t i, std::uint32_t) {
-    Range r = x.row_range(i, rows), k = x.col_range(i, c.h);
-    product_nn(r.size(), k.size(), c.v, c.logits + r.begin * c.v, c.v, c.w + k.begin, c.h, 0.0f,
-               hf + r.begin * c.h + k.begin, c.h);
-  });
+  product_with_weight(e, Right::kPlain, rows, c.h, c.v, c.logits, c.w, false, hf, [](Range, Range) {});
 }
 
 }  // namespace

@@ -1,29 +1,15 @@
-// Matrix products of one tile, single-threaded, row-major f32. Every larger product of the trainer is a grid of these,
-// and the grid follows from the shape alone; so bits depend on shape and library, never on the number of threads.
+// Matrix products cut into a grid of tiles, each computed by one thread, row-major f32. The grid and the choice between
+// OpenBLAS and the trainer's own small products follow from the shape alone; so bits depend on shape and kernel set,
+// never on the number of threads.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
+#include "plugins/cpu/engine/exec.hpp"
+
 namespace trainhost::cpu {
 
-/// C[m,n] = A[m,k] B[n,k]^T + beta C.  ld*: floats between rows. beta 0: C is not read.
-void product_nt(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda, const float* b,
-                std::uint64_t ldb, float beta, float* c, std::uint64_t ldc);
-/// C[m,n] = A[m,k] B[k,n] + beta C.
-void product_nn(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda, const float* b,
-                std::uint64_t ldb, float beta, float* c, std::uint64_t ldc);
-/// C[m,n] = A[k,m]^T B[k,n] + beta C.
-void product_tn(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda, const float* b,
-                std::uint64_t ldb, float beta, float* c, std::uint64_t ldc);
-
-/// A range of rows or columns, and the i-th of n equal parts of a whole.
-struct Range {
-  std::uint64_t begin, end;
-  std::uint64_t size() const { return end - begin; }
-};
-inline Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) { return {whole * i / n, whole * (i + 1) / n}; }
-
-/// A grid of tiles over C[m,n], tile sizes chosen from the shape. Neighbouring tiles share their rows.
+/// A grid of tiles over C[m,n]. Neighbouring tiles share their rows.
 struct Grid {
   std::uint64_t rows, cols;  // of one tile
   std::uint64_t row_tiles, col_tiles;
@@ -37,8 +23,44 @@ struct Grid {
     return {c, std::min(n, c + cols)};
   }
 };
-Grid grid(std::uint64_t m, std::uint64_t n, std::uint64_t k);
-/// The same for weight gradients, where the sum runs over all tokens and the result is small.
-Grid grid_dw(std::uint64_t m, std::uint64_t n, std::uint64_t tokens);
+Grid small_grid(std::uint64_t m, std::uint64_t n);                          // own products, packed right operand
+Grid large_grid(std::uint64_t m, std::uint64_t n, std::uint64_t k);         // OpenBLAS
+Grid gradient_grid(std::uint64_t n, std::uint64_t k, std::uint64_t tokens); // n x k results, the sum over all tokens in each
+
+/// How a weight w[rows, cols] stands on the right: x w^T (forward) or dy w (backward).
+enum class Right { kTransposed, kPlain };
+
+/// One tile of C = A B (+ C), A[m,k] with rows of k; B = w^T for w[n,k], or w[k,n]. By OpenBLAS.
+void blas_tile(Right side, Range rows, Range cols, std::uint64_t n, std::uint64_t k, const float* a, const float* w, bool add,
+               float* c);
+/// Packs w into the shared work space, in parallel. Returns the panels' width.
+std::uint64_t pack_weight(Exec& e, Right side, std::uint64_t n, std::uint64_t k, const float* w);
+
+/// C[m,n] = A[m,k] B (+ C where before() left something). before(rows, cols) runs on each tile first.
+template <class Before>
+void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, const float* w,
+                         bool add, float* c, Before&& before) {
+  if (!small_weight(n, k)) {
+    const Grid g = large_grid(m, n, k);
+    e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
+      const Range rows = g.row_range(i, m), cols = g.col_range(i, n);
+      before(rows, cols);
+      blas_tile(side, rows, cols, n, k, a, w, add, c);
+    });
+    return;
+  }
+  const std::uint64_t width = pack_weight(e, side, n, k, w);
+  const float* packed = e.shared_space();
+  const Grid g = small_grid(m, n);
+  e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
+    const Range rows = g.row_range(i, m), cols = g.col_range(i, n);
+    before(rows, cols);
+    e.kernels.product_packed(rows.size(), n, k, a + rows.begin * k, k, packed, width, add, c + rows.begin * n, n);
+  });
+}
+
+/// Tile `i` of gradient_grid(): grad[n,k] (= or +=) dy[tokens,n]^T x[tokens,k].
+void gradient_tile(Exec& e, const Grid& g, std::uint32_t i, std::uint32_t worker, std::uint64_t n, std::uint64_t k,
+                   std::uint64_t tokens, const float* dy, const float* x, bool overwrite, float* grad);
 
 }  // namespace trainhost::cpu

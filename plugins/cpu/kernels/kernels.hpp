@@ -32,6 +32,11 @@ struct SgdConstants {
   float grad_scale, momentum, decay, lr;
 };
 
+/// Inner elements that a small product takes at a time, and the longest side of a tile whose operands may be copied.
+inline constexpr std::uint64_t kProductInner = 128, kProductSide = 256;
+/// Floats of work space that product() may use: one such piece of each operand.
+inline constexpr std::uint64_t kProductWork = 2 * kProductInner * (kProductSide + 16);
+
 struct Kernels {
   const char* name;  // "scalar", "avx2", "avx512"
 
@@ -77,6 +82,19 @@ struct Kernels {
   double (*sum_squares)(std::uint64_t n, const float* x);
   // y[j] = dot(w[j], x) (+ y[j] when add), for rows j of w[n, k]
   void (*gemv)(std::uint64_t n, std::uint64_t k, const float* w, const float* x, bool add, float* y);
+
+  // C[m,n] = A[m,k] B[k,n] (+ C when add), row-major; A is a[k,m] when `transposed`. work: kProductWork floats.
+  void (*product)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda, bool transposed,
+                  const float* b, std::uint64_t ldb, bool add, float* c, std::uint64_t ldc, float* work);
+  // Width of the panels that a right operand of n columns is packed into.
+  std::uint64_t (*panel_width)(std::uint64_t n);
+  // Packs w[n,k]^T, or b[k,n], into panels [ceil(n / width)][k][width]; the last one may be part full. Packing columns
+  // from j on (a multiple of width) to packed + j*k gives the same panels.
+  void (*pack_transposed)(std::uint64_t n, std::uint64_t k, const float* w, std::uint64_t ldw, std::uint64_t width, float* packed);
+  void (*pack)(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t ldb, std::uint64_t width, float* packed);
+  // C[m,n] = A[m,k] times packed panels (+ C when add).
+  void (*product_packed)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda,
+                         const float* packed, std::uint64_t width, bool add, float* c, std::uint64_t ldc);
 
   void (*adamw)(std::uint64_t n, const float* g, float* w, float* m, float* v, const AdamConstants& c);
   void (*sgd)(std::uint64_t n, const float* g, float* w, const SgdConstants& c);

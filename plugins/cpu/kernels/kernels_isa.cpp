@@ -23,6 +23,7 @@ namespace TRAINHOST_KERNEL_SET {
 #include "plugins/cpu/kernels/rows_attention.hpp"
 #include "plugins/cpu/kernels/rows_norm.hpp"
 #include "plugins/cpu/kernels/rows_optimizer.hpp"
+#include "plugins/cpu/kernels/small_product.hpp"
 
 extern const Kernels table;
 const Kernels table = {
@@ -30,6 +31,7 @@ const Kernels table = {
     rms_norm, rms_norm_bwd, rope, swiglu, swiglu_bwd,
     softmax_tile, softmax_finish, softmax_bwd_tile, row_dots, cross_entropy,
     add_bias, column_sums, add, sum_squares, gemv,
+    product, panel_width, pack_transposed, pack, product_packed,
     adamw, sgd, sgd_momentum,
 };
 

@@ -1,11 +1,16 @@
-// Matrix products for shapes that are too small for OpenBLAS to be quick: a register tile of kRows x NV vectors over the
-// whole inner dimension, operands read in place. The right operand is either row-major already, or transposed into
-// panels first. Part of kernels_isa.cpp. Sums run over the inner dimension in order, one accumulator an element, so an
-// element's bits do not depend on which tile it falls into.
+// Matrix products for shapes that are too small for OpenBLAS to be quick. A register tile of rows x NV vectors runs over
+// the inner dimension, kProductInner of it at a time, so that a panel of the right operand stays in the first-level
+// cache. Part of kernels_isa.cpp; see kernels.hpp for shapes and meanings. Sums run over the inner dimension in order with one
+// accumulator an element, so an element's bits do not depend on the tile that it falls into.
 #pragma once
 
-// C[MR, NV*kLanes] (+)= sum over p of a(i, p) * B[p, :], with a(i, p) = a[i * ai + p * ap]. `last`: elements of the last
-// vector, 0 = all.
+#if defined(__AVX512F__)
+constexpr int kRows1 = 12, kRows2 = 12, kRows3 = 8;  // 32 registers: accumulators, NV of b, one of a
+#else
+constexpr int kRows1 = 8, kRows2 = 6, kRows3 = 4;    // 16 registers
+#endif
+
+// C[MR, NV*kLanes] (+)= sum over p of a[i * ai + p * ap] * b[p * ldb + :]. `last`: elements of the last vector.
 template <int MR, int NV, bool kPart>
 TH_INLINE void register_tile(std::uint64_t k, const float* a, std::uint64_t ai, std::uint64_t ap, const float* b,
                              std::uint64_t ldb, bool add, float* c, std::uint64_t ldc, std::uint64_t last) {
@@ -40,50 +45,148 @@ TH_INLINE void register_tile(std::uint64_t k, const float* a, std::uint64_t ai, 
     }
 }
 
+// The left operand: element (row, inner) is at[row * ai + inner * ap].
+struct Left {
+  const float* at;
+  std::uint64_t ai, ap;
+};
+
 // All rows of one panel of columns.
 template <int MR, int NV, bool kPart>
-static void panel(std::uint64_t m, std::uint64_t k, const float* a, std::uint64_t ai, std::uint64_t ap, const float* b,
-                  std::uint64_t ldb, bool add, float* c, std::uint64_t ldc, std::uint64_t last) {
+static __attribute__((noinline)) void panel(std::uint64_t m, std::uint64_t k, Left a, const float* b, std::uint64_t ldb, bool add,
+                                            float* c, std::uint64_t ldc, std::uint64_t last) {
   std::uint64_t i = 0;
-  for (; i + MR <= m; i += MR) register_tile<MR, NV, kPart>(k, a + i * ai, ai, ap, b, ldb, add, c + i * ldc, ldc, last);
+  for (; i + MR <= m; i += MR) register_tile<MR, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
   if constexpr (MR > 4)
-    for (; i + 4 <= m; i += 4) register_tile<4, NV, kPart>(k, a + i * ai, ai, ap, b, ldb, add, c + i * ldc, ldc, last);
-  for (; i < m; ++i) register_tile<1, NV, kPart>(k, a + i * ai, ai, ap, b, ldb, add, c + i * ldc, ldc, last);
+    for (; i + 4 <= m; i += 4) register_tile<4, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
+  for (; i < m; ++i) register_tile<1, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
 }
 
+TH_INLINE void panel_of(std::uint64_t columns, std::uint64_t m, std::uint64_t k, Left a, const float* b, std::uint64_t ldb, bool add,
+                        float* c, std::uint64_t ldc) {
+  const int nv = static_cast<int>((columns + kLanes - 1) / kLanes);
+  const std::uint64_t last = columns % kLanes;
+  if (last == 0) {
+    if (nv == 3) panel<kRows3, 3, false>(m, k, a, b, ldb, add, c, ldc, 0);
+    else if (nv == 2) panel<kRows2, 2, false>(m, k, a, b, ldb, add, c, ldc, 0);
+    else panel<kRows1, 1, false>(m, k, a, b, ldb, add, c, ldc, 0);
+  } else {
+    if (nv == 3) panel<kRows3, 3, true>(m, k, a, b, ldb, add, c, ldc, last);
+    else if (nv == 2) panel<kRows2, 2, true>(m, k, a, b, ldb, add, c, ldc, last);
+    else panel<kRows1, 1, true>(m, k, a, b, ldb, add, c, ldc, last);
+  }
+}
+
+// Columns of every panel of a matrix with n columns but the last: three vectors where that comes out even, else two.
+static std::uint64_t panel_width(std::uint64_t n) {
+  const std::uint64_t v = (n + kLanes - 1) / kLanes;
+  return (v % 3 == 0 ? 3 : v == 1 ? 1 : 2) * kLanes;
+}
+
+// Rows that lie a multiple of 512 bytes apart share few sets of the first-level cache. Copied, they lie an odd number
+// of lines apart.
+TH_INLINE bool unlucky(std::uint64_t ld) { return ld % 128 == 0; }
+TH_INLINE std::uint64_t lucky(std::uint64_t columns) { return ((columns + 15) / 16 | 1) * 16; }
+
+static void copy_rows(std::uint64_t rows, std::uint64_t columns, const float* from, std::uint64_t ld, float* to, std::uint64_t ld_to) {
+  for (std::uint64_t r = 0; r < rows; ++r, from += ld, to += ld_to) {
+    std::uint64_t j = 0;
+    for (; j + kLanes <= columns; j += kLanes) store(to + j, load(from + j));
+    if (j < columns) store_part(to + j, load_part(from + j, columns - j), columns - j);
+  }
+}
+
+static void product(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda, bool transposed, const float* b,
+                    std::uint64_t ldb, bool add, float* c, std::uint64_t ldc, float* work) {
+  const std::uint64_t width = panel_width(n);
+  const bool copy_a = transposed && unlucky(lda) && m <= kProductSide && n >= width;
+  const bool copy_b = unlucky(ldb) && n <= kProductSide && m >= 24;
+  float *work_a = work, *work_b = work + kProductInner * lucky(kProductSide);
+  for (std::uint64_t p = 0; p < k; p += kProductInner) {
+    const std::uint64_t inner = k - p < kProductInner ? k - p : kProductInner;
+    Left left = transposed ? Left{a + p * lda, 1, lda} : Left{a + p, lda, 1};
+    if (copy_a) {
+      copy_rows(inner, m, left.at, lda, work_a, lucky(m));
+      left = {work_a, 1, lucky(m)};
+    }
+    const float* right = b + p * ldb;
+    std::uint64_t ld = ldb;
+    if (copy_b) {
+      copy_rows(inner, n, right, ldb, work_b, lucky(n));
+      right = work_b, ld = lucky(n);
+    }
+    for (std::uint64_t j = 0; j < n; j += width)
+      panel_of(n - j < width ? n - j : width, m, inner, left, right + j, ld, add || p, c + j, ldc);
+  }
+}
+
+// ---- transposed right operand -----------------------------------------------------------------------------------------
+
+// Rows a and b of a perfect shuffle: a0 b0 a1 b1 ...; log2(kLanes) rounds of it over kLanes rows transpose a square.
 #if defined(__AVX512F__)
-constexpr int kRows1 = 12, kRows2 = 12, kRows3 = 8;  // 32 registers: accumulators, NV of b, one of a
+TH_INLINE Vec shuffle_low(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+TH_INLINE Vec shuffle_high(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+constexpr int kRounds = 4;
+#elif defined(__AVX2__)
+TH_INLINE Vec shuffle_low(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+TH_INLINE Vec shuffle_high(Vec a, Vec b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+constexpr int kRounds = 3;
 #else
-constexpr int kRows1 = 8, kRows2 = 6, kRows3 = 4;    // 16 registers
+TH_INLINE Vec shuffle_low(Vec a, Vec b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+TH_INLINE Vec shuffle_high(Vec a, Vec b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+constexpr int kRounds = 2;
 #endif
 
-template <bool kPart>
-TH_INLINE void panel_of(int nv, std::uint64_t m, std::uint64_t k, const float* a, std::uint64_t ai, std::uint64_t ap, const float* b,
-                        std::uint64_t ldb, bool add, float* c, std::uint64_t ldc, std::uint64_t last) {
-  if (nv == 3) panel<kRows3, 3, kPart>(m, k, a, ai, ap, b, ldb, add, c, ldc, last);
-  else if (nv == 2) panel<kRows2, 2, kPart>(m, k, a, ai, ap, b, ldb, add, c, ldc, last);
-  else panel<kRows1, 1, kPart>(m, k, a, ai, ap, b, ldb, add, c, ldc, last);
-}
-
-// Vectors of the panel that begins at column j: as equal as possible, at most 3.
-TH_INLINE int panel_vectors(std::uint64_t columns_left) {
-  std::uint64_t v = (columns_left + kLanes - 1) / kLanes;
-  return v == 4 ? 2 : v >= 3 ? 3 : static_cast<int>(v);
-}
-
-constexpr std::uint64_t kInner = 256;  // inner elements at a time: a panel of b then stays in the first-level cache
-
-// C[m,n] = a(i,p) B[k,n] (+ C), any strides of a.
-static void product_strided(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t ai, std::uint64_t ap,
-                            const float* b, std::uint64_t ldb, bool add, float* c, std::uint64_t ldc) {
-  for (std::uint64_t p = 0; p < k; p += kInner) {
-    const std::uint64_t inner = k - p < kInner ? k - p : kInner;
-    for (std::uint64_t j = 0; j < n;) {
-      const int nv = panel_vectors(n - j);
-      const std::uint64_t width = static_cast<std::uint64_t>(nv) * kLanes, left = n - j;
-      if (left >= width) panel_of<false>(nv, m, inner, a + p * ap, ai, ap, b + p * ldb + j, ldb, add || p, c + j, ldc, 0);
-      else panel_of<true>(nv, m, inner, a + p * ap, ai, ap, b + p * ldb + j, ldb, add || p, c + j, ldc, left - width + kLanes);
-      j += width;
+// dst[p * ld + j] = src[j * lds + p] for j < rows <= kLanes (the rest zero), p < cols <= kLanes.
+TH_INLINE void transpose_square(std::uint64_t rows, std::uint64_t cols, const float* src, std::uint64_t lds, float* dst,
+                                std::uint64_t ld) {
+  Vec r[kLanes], t[kLanes];
+#pragma GCC unroll 16
+  for (int j = 0; j < kLanes; ++j)
+    r[j] = static_cast<std::uint64_t>(j) >= rows ? Vec{} : cols == kLanes ? load(src + j * lds) : load_part(src + j * lds, cols);
+#pragma GCC unroll 4
+  for (int round = 0; round < kRounds; ++round) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kLanes / 2; ++i) {
+      t[2 * i] = shuffle_low(r[i], r[i + kLanes / 2]);
+      t[2 * i + 1] = shuffle_high(r[i], r[i + kLanes / 2]);
     }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) r[i] = t[i];
+  }
+  if (cols == kLanes) {
+#pragma GCC unroll 16
+    for (int p = 0; p < kLanes; ++p) store(dst + p * ld, r[p]);
+  } else {
+    for (std::uint64_t p = 0; p < cols; ++p) store(dst + p * ld, r[p]);
+  }
+}
+
+static void pack_transposed(std::uint64_t n, std::uint64_t k, const float* w, std::uint64_t ldw, std::uint64_t width, float* packed) {
+  for (std::uint64_t j = 0; j < n; j += width, packed += width * k) {
+    const std::uint64_t present = n - j < width ? n - j : width;
+    for (std::uint64_t i = 0; i < present; i += kLanes) {
+      const std::uint64_t rows = present - i < kLanes ? present - i : kLanes;
+      for (std::uint64_t p = 0; p < k; p += kLanes)
+        transpose_square(rows, k - p < kLanes ? k - p : kLanes, w + (j + i) * ldw + p, ldw, packed + p * width + i, width);
+    }
+  }
+}
+
+static void pack(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t ldb, std::uint64_t width, float* packed) {
+  for (std::uint64_t j = 0; j < n; j += width, packed += width * k)
+    copy_rows(k, n - j < width ? n - j : width, b + j, ldb, packed, width);
+}
+
+static void product_packed(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda, const float* packed,
+                           std::uint64_t width, bool add, float* c, std::uint64_t ldc) {
+  for (std::uint64_t p = 0; p < k; p += kProductInner) {
+    const std::uint64_t inner = k - p < kProductInner ? k - p : kProductInner;
+    for (std::uint64_t j = 0; j < n; j += width)
+      panel_of(n - j < width ? n - j : width, m, inner, {a + p, lda, 1}, packed + j * k + p * width, width, add || p, c + j, ldc);
   }
 }

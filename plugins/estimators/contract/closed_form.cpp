@@ -46,13 +46,15 @@ class Builder {
     activation_notes();
     run_notes();
     std::uint64_t total = 0;
-    for (const MemoryNode& leaf : report_.nodes) total = checked_add(total, leaf.bytes, "the closed form's total");
+    for (const MemoryNode& leaf : report_.nodes)
+      total = checked_add(total, leaf.bytes, "the closed form's total");
     report_.tiers.push_back({tier_, total, kBackward});
     return std::move(report_);
   }
 
  private:
-  MemoryNode& leaf(const char* name, Component c, std::uint32_t phases, std::uint64_t bytes, std::string formula) {
+  MemoryNode& leaf(const char* name, Component c, std::uint32_t phases, std::uint64_t bytes,
+                   std::string formula) {
     MemoryNode node;
     node.id = static_cast<std::uint32_t>(report_.nodes.size() + 1);
     node.tier = tier_;
@@ -68,7 +70,8 @@ class Builder {
 
   /// size bytes for each of P parameters: exact while P is, otherwise between it and the true count.
   void per_parameter(const char* name, Component c, std::uint64_t size) {
-    MemoryNode& l = leaf(name, c, kAlways, checked_mul(p_, size), "P*" + n(size) + " = " + n(p_) + "*" + n(size));
+    MemoryNode& l =
+        leaf(name, c, kAlways, checked_mul(p_, size), "P*" + n(size) + " = " + n(p_) + "*" + n(size));
     if (p_ == true_p_) return;
     l.claim = Claim::kApproximation;
     l.lo = checked_mul(std::min(p_, true_p_), size);
@@ -95,35 +98,45 @@ class Builder {
   /// What P leaves out, piece by piece, and the true count.
   void parameter_notes() {
     std::uint64_t H = m_.hidden, layers = m_.layers;
-    if (!m_.tied) note("The formula leaves out the untied LM head: V*H = " + count(checked_mul(m_.vocab, H)) + " parameters.");
+    if (!m_.tied)
+      note("The formula leaves out the untied LM head: V*H = " + count(checked_mul(m_.vocab, H)) +
+           " parameters.");
     std::uint64_t assumed = m_.heads ? H / m_.heads : 0;
     if (m_.head_dim != assumed || m_.q_width() != H)
       note("The formula takes head_dim = H/A = " + n(assumed) + "; this model has " + n(m_.head_dim) + ".");
-    if (m_.qkv_bias) note("The formula leaves out the biases of q, k and v: " + count(checked_mul(layers, m_.qkv_width())) + " parameters.");
-    if (m_.o_bias) note("The formula leaves out the bias of the attention output: " + count(checked_mul(layers, H)) + " parameters.");
+    if (m_.qkv_bias)
+      note("The formula leaves out the biases of q, k and v: " + count(checked_mul(layers, m_.qkv_width())) +
+           " parameters.");
+    if (m_.o_bias)
+      note("The formula leaves out the bias of the attention output: " + count(checked_mul(layers, H)) +
+           " parameters.");
     if (m_.mlp_bias)
       note("The formula leaves out the biases of gate, up and down: " +
            count(checked_mul(layers, 2 * std::uint64_t{m_.intermediate} + H)) + " parameters.");
     if (m_.qk_norm)
-      note("The formula leaves out the norms of q and k: " + count(checked_mul(layers, 2, m_.head_dim)) + " parameters.");
+      note("The formula leaves out the norms of q and k: " + count(checked_mul(layers, 2, m_.head_dim)) +
+           " parameters.");
     if (p_ != true_p_)
-      note("True parameter count: " + count(true_p_) + "; the formula gives " + count(p_) + " (" + percent(p_, true_p_) +
-           "). True weights " + count(checked_mul(true_p_, weight_size(r_) + master_size(r_))) + " bytes, gradients " +
-           count(checked_mul(true_p_, kF32)) + ", optimizer state " + count(checked_mul(true_p_, kAdamBytes)) + ".");
+      note("True parameter count: " + count(true_p_) + "; the formula gives " + count(p_) + " (" +
+           percent(p_, true_p_) + "). True weights " +
+           count(checked_mul(true_p_, weight_size(r_) + master_size(r_))) + " bytes, gradients " +
+           count(checked_mul(true_p_, kF32)) + ", optimizer state " +
+           count(checked_mul(true_p_, kAdamBytes)) + ".");
   }
 
   /// The activation bound is falsifiable, and false for a trainer that keeps what it computes.
   void activation_notes() {
     std::uint64_t bound = activation_bytes(m_, r_), real = ten_tensor_bytes(m_, r_);
     if (real > bound)
-      note("K = 10 is no upper bound for a trainer that keeps every tensor: the ten named ones alone take " + count(real) +
-           " bytes a sequence, " + times(real, bound) +
+      note("K = 10 is no upper bound for a trainer that keeps every tensor: the ten named ones alone take " +
+           count(real) + " bytes a sequence, " + times(real, bound) +
            " times the bound (scores are A*S*S, gate and up have width I).");
     if (r_.micro_batch > 1)
-      note("The activation bound is for one sequence; " + n(r_.micro_batch) + " sequences kept together compare with " +
-           count(checked_mul(bound, r_.micro_batch)) + " bytes.");
+      note("The activation bound is for one sequence; " + n(r_.micro_batch) +
+           " sequences kept together compare with " + count(checked_mul(bound, r_.micro_batch)) + " bytes.");
     if (r_.recompute != Recompute::kNone)
-      note("The formula knows no recomputation; this run asks for '" + std::string(name(r_.recompute)) + "'.");
+      note("The formula knows no recomputation; this run asks for '" + std::string(name(r_.recompute)) +
+           "'.");
     note("Logits are not counted: S*V*4 = " + count(checked_mul(r_.seq_len, m_.vocab, kF32)) +
          " bytes a sequence where they are kept whole.");
   }
@@ -132,11 +145,11 @@ class Builder {
     if (r_.optimizer == Optimizer::kSgd)
       note("The formula counts AdamW's two moments; plain SGD keeps no state: 0 bytes.");
     if (r_.optimizer == Optimizer::kSgdMomentum)
-      note("The formula counts AdamW's two moments; SGD with momentum keeps one: " + count(checked_mul(true_p_, kF32)) +
-           " bytes.");
+      note("The formula counts AdamW's two moments; SGD with momentum keeps one: " +
+           count(checked_mul(true_p_, kF32)) + " bytes.");
     if (size_of(r_.grad) != kF32)
-      note("The formula counts gradients in f32; this run keeps them in " + std::string(name(r_.grad)) + ": " +
-           count(checked_mul(true_p_, size_of(r_.grad))) + " bytes.");
+      note("The formula counts gradients in f32; this run keeps them in " + std::string(name(r_.grad)) +
+           ": " + count(checked_mul(true_p_, size_of(r_.grad))) + " bytes.");
     if (r_.mode != RunMode::kFull) note("The formula is for full training; this run is of another mode.");
     if (checked_mul(r_.data_parallel, r_.tensor_parallel, r_.pipeline_parallel) > 1 || r_.zero_stage)
       note("The formula knows one rank; sharding is not in it.");

@@ -1,6 +1,6 @@
-// The closed form of the training-memory contract (CONTRACTS section 1), computed as written, and beside it the true
-// values that it leaves out. Pure arithmetic; the plugin around it is contract.cpp.
-// Symbols: V vocab, H hidden, L layers, A heads, K kv_heads, I intermediate, S sequence length, B micro-batch.
+// The closed form of the training-memory contract (CONTRACTS section 1), computed as written, and beside it
+// the true values that it leaves out. Pure arithmetic; the plugin around it is contract.cpp. Symbols: V
+// vocab, H hidden, L layers, A heads, K kv_heads, I intermediate, S sequence length, B micro-batch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,21 +12,23 @@
 
 namespace trainhost::contract {
 
-/// P = V*H + L*(2H + 2H^2 + 2*H*D_kv + 3*H*I) + H with D_kv = K*(H/A). Unit: parameters. Exact for a tied head,
-/// A*head_dim = H, no biases and no q/k norms. Throws Error when a product leaves 63 bits.
+/// P = V*H + L*(2H + 2H^2 + 2*H*D_kv + 3*H*I) + H with D_kv = K*(H/A). Unit: parameters. Exact for a tied
+/// head, A*head_dim = H, no biases and no q/k norms. Throws Error when a product leaves 63 bits.
 std::uint64_t parameters(const ModelSpec& m);
 
 /// M_act = L*S*H*10*4: bytes, of one sequence.
 std::uint64_t activation_bytes(const ModelSpec& m, const RunSpec& r);
 
-/// The ten tensors behind K = 10 at their real sizes: Q, K, V, scores A*S*S, attention out, gate, up, down and two
-/// residuals, f32, one sequence, every layer kept. Bytes.
+/// The ten tensors behind K = 10 at their real sizes: Q, K, V, scores A*S*S, attention out, gate, up, down
+/// and two residuals, f32, one sequence, every layer kept. Bytes.
 std::uint64_t ten_tensor_bytes(const ModelSpec& m, const RunSpec& r);
 
-inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;  // "about 512 MB" of CUDA context, workspace, allocator
+inline constexpr std::uint64_t kRuntimeBytes = 512ull
+                                               << 20;  // "about 512 MB" of CUDA context, workspace, allocator
 
-/// Leaves weights, master_weights (mixed precision), gradients, optimizer_state, activations and runtime in `tier`, all
-/// alive at the peak; claim upper_bound; a note for every assumption that the model or the run breaks.
+/// Leaves weights, master_weights (mixed precision), gradients, optimizer_state, activations and runtime in
+/// `tier`, all alive at the peak; claim upper_bound; a note for every assumption that the model or the run
+/// breaks.
 MemoryReport estimate(const ModelSpec& m, const RunSpec& r, Tier tier);
 
 }  // namespace trainhost::contract

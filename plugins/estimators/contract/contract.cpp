@@ -1,5 +1,6 @@
-// The closed-form estimator as a plugin: training memory of a LLaMA by the contract's equations, as its source writes
-// them, with notes where a model breaks their assumptions. The equations are in closed_form.hpp.
+// The closed-form estimator as a plugin: training memory of a LLaMA by the contract's equations, as its
+// source writes them, with notes where a model breaks their assumptions. The equations are in
+// closed_form.hpp.
 #include "core/bridge/convert.hpp"
 #include "core/bridge/guard.hpp"
 #include "core/bridge/report.hpp"

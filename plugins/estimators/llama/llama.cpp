@@ -1,5 +1,6 @@
-// The exact estimator of the LLaMA family: builds the step program that a trainer would run, places it, adds it up.
-// Never guesses: what no program can be built for is "unsupported", with the reason. Program and placer: core/plan.
+// The exact estimator of the LLaMA family: builds the step program that a trainer would run, places it, adds
+// it up. Never guesses: what no program can be built for is "unsupported", with the reason. Program and
+// placer: core/plan.
 #include "core/bridge/convert.hpp"
 #include "core/bridge/guard.hpp"
 #include "core/bridge/report.hpp"
@@ -30,13 +31,15 @@ std::int32_t match(const th_model* m, const th_run*) {
 
 /// Shapes the plan without a trainer: what a single host arena of aligned buffers needs at the very least.
 const char* const kNeutral =
-    "No trainer was named, so the plan is for a neutral one: 64-byte alignment, attention tiles of 64 x 64, all logits "
+    "No trainer was named, so the plan is for a neutral one: 64-byte alignment, attention tiles of 64 x 64, "
+    "all logits "
     "of a micro-batch at once.";
 
 th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
                    th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
-    const plan::Program program = plan::build_program(bridge::from_c(*m), bridge::from_c(*r), p ? bridge::from_c(*p) : Profile{});
+    const plan::Program program =
+        plan::build_program(bridge::from_c(*m), bridge::from_c(*r), p ? bridge::from_c(*p) : Profile{});
     const plan::MemoryPlan placed = plan::place(program);
     MemoryReport report = plan::account(program, placed);
     report.digest = placed.digest;

@@ -10,9 +10,11 @@ using namespace trainhost;
 BOOST_AUTO_TEST_SUITE(base)
 
 BOOST_AUTO_TEST_CASE(a_product_that_leaves_63_bits_is_refused_with_exit_2) {
-  const auto too_large = [](const Error& e) { return e.code() == Exit::kUsage && std::string(e.what()).find("too large") != std::string::npos; };
-  BOOST_CHECK_EXCEPTION(checked_mul(1ull << 32, 1ull << 31), Error, too_large);       // 2^63
-  BOOST_CHECK_EXCEPTION(checked_mul(1ull << 32, 1ull << 32), Error, too_large);       // wraps to 0
+  const auto too_large = [](const Error& e) {
+    return e.code() == Exit::kUsage && std::string(e.what()).find("too large") != std::string::npos;
+  };
+  BOOST_CHECK_EXCEPTION(checked_mul(1ull << 32, 1ull << 31), Error, too_large);  // 2^63
+  BOOST_CHECK_EXCEPTION(checked_mul(1ull << 32, 1ull << 32), Error, too_large);  // wraps to 0
   BOOST_CHECK_EXCEPTION(checked_mul(UINT64_MAX, 1ull), Error, too_large);
   BOOST_CHECK_EXCEPTION(checked_add(INT64_MAX, 1), Error, too_large);
   BOOST_CHECK_EXCEPTION(checked_add(UINT64_MAX, UINT64_MAX), Error, too_large);
@@ -42,8 +44,10 @@ BOOST_AUTO_TEST_CASE(no_control_character_of_a_hostile_name_reaches_the_terminal
 }
 
 BOOST_AUTO_TEST_CASE(enum_names_are_those_of_the_run_file_and_go_both_ways) {
-  for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum}) BOOST_TEST((optimizer_from(name(o)) == o));
-  for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kAuto}) BOOST_TEST((recompute_from(name(r)) == r));
+  for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum})
+    BOOST_TEST((optimizer_from(name(o)) == o));
+  for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kAuto})
+    BOOST_TEST((recompute_from(name(r)) == r));
   BOOST_TEST(!optimizer_from("adam").has_value());
   BOOST_TEST(name(Component::kOptimizerState) == "optimizer_state");
   BOOST_TEST(name(Claim::kUpperBound) == "upper_bound");

@@ -7,7 +7,8 @@ using namespace trainhost;
 
 namespace {
 
-MemoryNode leaf(std::uint32_t id, std::uint32_t parent, Component c, std::uint32_t phases, std::uint64_t bytes) {
+MemoryNode leaf(std::uint32_t id, std::uint32_t parent, Component c, std::uint32_t phases,
+                std::uint64_t bytes) {
   MemoryNode n;
   n.id = id, n.parent = parent, n.component = c, n.phases = phases, n.bytes = bytes;
   return n;

@@ -8,7 +8,8 @@ using namespace trainhost;
 BOOST_AUTO_TEST_SUITE(text)
 
 BOOST_AUTO_TEST_CASE(a_slip_finds_the_name_that_was_meant) {
-  const std::vector<std::string> names{"micro_batch", "grad_accum", "steps", "seed", "h100-80gb", "h100-pcie-80gb"};
+  const std::vector<std::string> names{"micro_batch", "grad_accum", "steps",
+                                       "seed",        "h100-80gb",  "h100-pcie-80gb"};
   const auto found = [&](const char* word) { return nearest(word, names).value_or("-"); };
   BOOST_TEST(found("micro_bach") == "micro_batch");
   BOOST_TEST(found("micor_batch") == "micro_batch");
@@ -41,8 +42,9 @@ BOOST_AUTO_TEST_CASE(sizes_are_read_in_decimal_and_binary_units) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_a_size_is_nullopt) {
-  for (const char* s : {"", " ", "GiB", "-1", "1.5", "12 parsecs", "9223372036854775808", "18446744073709551616", "1e30",
-                        "inf", "nan", "0x10", "8EiB", "10G", "1 2", "9007199254740993PiB", "+5", "1e", "."})
+  for (const char* s :
+       {"", " ", "GiB", "-1", "1.5", "12 parsecs", "9223372036854775808", "18446744073709551616", "1e30",
+        "inf", "nan", "0x10", "8EiB", "10G", "1 2", "9007199254740993PiB", "+5", "1e", "."})
     BOOST_TEST(!parse_size(s).has_value(), s);
 }
 
@@ -64,15 +66,21 @@ BOOST_AUTO_TEST_CASE(escaping_leaves_text_and_disarms_the_rest) {
   BOOST_TEST(escaped("caf\xC3\xA9 \xE2\x82\xAC") == "caf\xC3\xA9 \xE2\x82\xAC");
   BOOST_TEST(escaped("a\x1b[2Jb\n") == "a\\x1b[2Jb\\x0a");
   BOOST_TEST(escaped("\xE2\x80\xAEtxt") == "\\xe2\\x80\\xaetxt");  // right-to-left override
-  BOOST_TEST(escaped("\xC2\x9B" "31m") == "\\xc2\\x9b31m");        // C1 control
+  BOOST_TEST(escaped("\xC2\x9B"
+                     "31m") == "\\xc2\\x9b31m");  // C1 control
+  for (const char* turns :
+       {"\xE2\x80\x8E", "\xE2\x80\x8F", "\xD8\x9C", "\xE2\x80\xAA", "\xE2\x81\xA6", "\xE2\x81\xA9"})
+    BOOST_TEST(escaped(turns).starts_with("\\x"));
   BOOST_TEST(escaped("\xFF\xC3") == "\\xff\\xc3");
   BOOST_TEST(escaped("abcdef", 3) == "abc...");
   BOOST_TEST(escaped(std::string_view("\0x", 2)) == "\\x00x");
 }
 
 BOOST_AUTO_TEST_CASE(utf8_is_checked_as_the_standard_says) {
-  for (const char* good : {"", "a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"}) BOOST_TEST(valid_utf8(good));
-  for (const char* bad : {"\x80", "\xC0\x80", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x82"})
+  for (const char* good : {"", "a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"})
+    BOOST_TEST(valid_utf8(good));
+  for (const char* bad : {"\x80", "\xC0\x80", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                          "\xF5\x80\x80\x80", "\xE2\x82"})
     BOOST_TEST(!valid_utf8(bad));
 }
 

@@ -1,5 +1,5 @@
-// core/bridge: what goes out as a C struct comes back as it was, from any older layout too; and a sink that is fed
-// nonsense says so.
+// core/bridge: what goes out as a C struct comes back as it was, from any older layout too; and a sink that
+// is fed nonsense says so.
 #include <boost/test/unit_test.hpp>
 #include <cstring>
 #include <random>
@@ -109,7 +109,8 @@ void check_same(const MemoryReport& a, const MemoryReport& b) {
   for (std::size_t i = 0; i < a.nodes.size(); ++i) {
     const MemoryNode &x = a.nodes[i], &y = b.nodes[i];
     BOOST_TEST((x.id == y.id && x.parent == y.parent && x.tier == y.tier && x.component == y.component));
-    BOOST_TEST((x.claim == y.claim && x.phases == y.phases && x.bytes == y.bytes && x.lo == y.lo && x.hi == y.hi));
+    BOOST_TEST(
+        (x.claim == y.claim && x.phases == y.phases && x.bytes == y.bytes && x.lo == y.lo && x.hi == y.hi));
     BOOST_TEST((x.has_at_peak == y.has_at_peak && x.bytes_at_peak == y.bytes_at_peak));
     BOOST_TEST(x.name == y.name);
     BOOST_TEST(x.formula == y.formula);
@@ -225,7 +226,8 @@ BOOST_AUTO_TEST_CASE(reports_make_the_round_trip_unchanged) {
 
 BOOST_AUTO_TEST_CASE(without_a_stated_peak_the_host_takes_the_worst_phase_and_calls_it_an_upper_bound) {
   tb::Collector c;
-  th_mem a = leaf(1, 100, TH_PH_FORWARD | TH_PH_BACKWARD), b = leaf(2, 40, TH_PH_BACKWARD), d = leaf(3, 50, TH_PH_UPDATE);
+  th_mem a = leaf(1, 100, TH_PH_FORWARD | TH_PH_BACKWARD), b = leaf(2, 40, TH_PH_BACKWARD),
+         d = leaf(3, 50, TH_PH_UPDATE);
   for (th_mem* m : {&a, &b, &d}) BOOST_REQUIRE_EQUAL(c.sink()->node(c.sink(), m), TH_OK);
   MemoryReport r = c.take("x");
   BOOST_TEST(r.total_bytes() == 140u);

@@ -1,8 +1,8 @@
-// A disk that loses power. Records what core/checkpoint asks of the system (the calls are really made too), and builds
-// from it what a disk may hold after a power loss: everything synced before that moment, and of the rest any part.
-// Model: each file's writes and each directory's changes are lost or kept one by one unless that file or directory was
-// synced later; a kept change may stand without an earlier one. A rename is one change. That is weaker than what ext4,
-// xfs or btrfs do, so what survives here survives there.
+// A disk that loses power. Records what core/checkpoint asks of the system (the calls are really made too),
+// and builds from it what a disk may hold after a power loss: everything synced before that moment, and of
+// the rest any part. Model: each file's writes and each directory's changes are lost or kept one by one
+// unless that file or directory was synced later; a kept change may stand without an earlier one. A rename is
+// one change. That is weaker than what ext4, xfs or btrfs do, so what survives here survives there.
 #pragma once
 #include <fcntl.h>
 
@@ -36,18 +36,22 @@ class DiskLog {
     s.unlink = [](const char* p) { return self_->remove(p, self_->real_.unlink(p)); };
     s.rmdir = [](const char* p) { return self_->remove(p, self_->real_.rmdir(p)); };
   }
-  ~DiskLog() { checkpoint::sys() = real_; }
+  ~DiskLog() { stop(); }
   DiskLog(const DiskLog&) = delete;
 
   /// The promise from here on: `step` is saved.
   void promise(std::uint64_t step) { add({.kind = kPromise, .node = step}); }
+  /// Ends the recording.
+  void stop() { checkpoint::sys() = real_; }
   std::size_t size() const { return log_.size(); }
   /// A sabotaged program: it never synced directories (or files).
   void forget_syncs(bool of_directories) {
-    std::erase_if(log_, [&](const Op& op) { return op.kind == kSync && nodes_[op.node].directory == of_directories; });
+    std::erase_if(
+        log_, [&](const Op& op) { return op.kind == kSync && nodes_[op.node].directory == of_directories; });
   }
 
-  /// Writes to `out` what the disk may hold when power fails before op number `end`; returns what was promised by then.
+  /// Writes to `out` what the disk may hold when power fails before op number `end`; returns what was
+  /// promised by then.
   std::uint64_t image(std::size_t end, std::mt19937& random, const fs::path& out) const {
     std::vector<Node> disk(nodes_.size());
     for (std::size_t i = 0; i < disk.size(); ++i) disk[i].directory = nodes_[i].directory;
@@ -58,7 +62,8 @@ class DiskLog {
       if (op.kind == kPromise) promised = op.node;
       std::size_t where = op.kind == kWrite ? op.node : op.dir;
       bool synced = false;
-      for (std::size_t j = i + 1; j < end && !synced; ++j) synced = log_[j].kind == kSync && log_[j].node == where;
+      for (std::size_t j = i + 1; j < end && !synced; ++j)
+        synced = log_[j].kind == kSync && log_[j].node == where;
       if (synced || random() % 8 < kept_of_8) apply(op, disk, synced ? nullptr : &random);
     }
     lay_down(disk, 0, out);
@@ -111,7 +116,10 @@ class DiskLog {
     ssize_t r = real_.write(fd, data, n);
     if (r <= 0) return r;
     Open& f = fds_.at(fd);
-    add({.kind = kWrite, .node = f.node, .data = std::string(static_cast<const char*>(data), static_cast<std::size_t>(r)), .at = f.at});
+    add({.kind = kWrite,
+         .node = f.node,
+         .data = std::string(static_cast<const char*>(data), static_cast<std::size_t>(r)),
+         .at = f.at});
     f.at += static_cast<std::size_t>(r);
     return r;
   }
@@ -119,8 +127,12 @@ class DiskLog {
   int move(const fs::path& a, const fs::path& b, bool exchange) {
     int r = exchange ? real_.exchange(a.c_str(), b.c_str()) : real_.rename(a.c_str(), b.c_str());
     if (r != 0) return r;
-    Op op{.kind = exchange ? kExchange : kMove, .node = find(a), .other = exchange ? find(b) : 0, .dir = find(a, false),
-          .name = a.filename().string(), .to = b.filename().string()};
+    Op op{.kind = exchange ? kExchange : kMove,
+          .node = find(a),
+          .other = exchange ? find(b) : 0,
+          .dir = find(a, false),
+          .name = a.filename().string(),
+          .to = b.filename().string()};
     BOOST_REQUIRE(op.dir == find(b, false));
     apply(op, nodes_, nullptr);
     add(op);
@@ -139,8 +151,12 @@ class DiskLog {
   static void apply(const Op& op, std::vector<Node>& disk, std::mt19937* torn) {
     auto& entries = disk[op.dir].entries;
     switch (op.kind) {
-      case kLink: entries[op.name] = op.node; break;
-      case kUnlink: entries.erase(op.name); break;
+      case kLink:
+        entries[op.name] = op.node;
+        break;
+      case kUnlink:
+        entries.erase(op.name);
+        break;
       case kMove:
         if (auto it = entries.find(op.name); it != entries.end() && it->second == op.node) entries.erase(it);
         entries[op.to] = op.node;
@@ -158,7 +174,8 @@ class DiskLog {
         data.replace(op.at, piece.size(), piece);
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
 

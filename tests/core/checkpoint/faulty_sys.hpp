@@ -1,10 +1,13 @@
-// The system calls of core/checkpoint with a fault put in: at the n-th call of a kind something happens instead. While
-// a FaultySys lives, nothing is really synced (a killed process loses nothing of the page cache), so tests are quick.
+// The system calls of core/checkpoint with a fault put in: at the n-th call of a kind something happens
+// instead. While a FaultySys lives, nothing is really synced (a killed process loses nothing of the page
+// cache), so tests are quick.
 #pragma once
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -14,8 +17,8 @@ namespace trainhost::test {
 
 class FaultySys {
  public:
-  /// Asked before every call with its name and number (from 1): 0 = go on; an errno = fail with it; kKill = die here;
-  /// kHalf = a write stores half of its data and then dies.
+  /// Asked before every call with its name and number (from 1): 0 = go on; an errno = fail with it; kKill =
+  /// die here; kHalf = a write stores half of its data and then dies.
   using Decide = std::function<int(const std::string& call, int number)>;
   static constexpr int kKill = -1, kHalf = -2;
 
@@ -26,7 +29,9 @@ class FaultySys {
     max_write_ = SIZE_MAX;
     checkpoint::sys() = {
         [](const char* p, int flags, mode_t mode) { return fails("open") ? -1 : real_.open(p, flags, mode); },
-        [](int fd, void* out, std::size_t n, off_t at) { return fails("pread") ? -1 : real_.pread(fd, out, n, at); },
+        [](int fd, void* out, std::size_t n, off_t at) {
+          return fails("pread") ? -1 : real_.pread(fd, out, n, at);
+        },
         [](int fd, const void* data, std::size_t n) {
           return fails("write", fd, data, n) ? -1 : real_.write(fd, data, std::min(n, max_write_));
         },

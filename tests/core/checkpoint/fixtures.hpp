@@ -1,5 +1,5 @@
-// What the tests of core/checkpoint share: a directory that goes away, safetensors files made byte by byte (not with
-// the writer under test), and "this throws an error that says that".
+// What the tests of core/checkpoint share: a directory that goes away, safetensors files made byte by byte
+// (not with the writer under test), and "this throws an error that says that".
 #pragma once
 #include <unistd.h>
 
@@ -26,8 +26,9 @@ class TempDir {
     // In memory where there is room: thousands of small files, and nothing here needs a real disk.
     std::error_code ec;
     fs::space_info memory = fs::space("/dev/shm", ec);
-    fs::path top = !ec && memory.available > (512u << 20) && ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm")
-                                                                                             : fs::temp_directory_path();
+    fs::path top = !ec && memory.available > (512u << 20) && ::access("/dev/shm", W_OK) == 0
+                       ? fs::path("/dev/shm")
+                       : fs::temp_directory_path();
     std::string name = (top / "trainhost-test-XXXXXX").string();
     if (!::mkdtemp(name.data())) throw std::runtime_error("no temporary directory");
     path_ = name;
@@ -64,17 +65,20 @@ inline std::string le64(std::uint64_t n) {
 /// A file of the given header text and as many data bytes (0, 1, 2, ...).
 inline std::string safetensors(const std::string& header, std::size_t data = 0) {
   std::string s = le64(header.size()) + header;
-  for (std::size_t i = 0; i < data; ++i) s += static_cast<char>(i % 60);  // as F32 or F16: small finite values
+  for (std::size_t i = 0; i < data; ++i)
+    s += static_cast<char>(i % 60);  // as F32 or F16: small finite values
   return s;
 }
 
 /// {"NAME":{"dtype":...,"shape":...,"data_offsets":...}} with the parts as JSON text.
 inline std::string entry(const std::string& name, const std::string& dtype, const std::string& shape,
                          const std::string& offsets) {
-  return "\"" + name + "\":{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
+  return "\"" + name + "\":{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets +
+         "}";
 }
 
-/// The message of the trainhost::Error that f throws, "" when it throws none. Any other exception is a failure.
+/// The message of the trainhost::Error that f throws, "" when it throws none. Any other exception is a
+/// failure.
 inline std::string message_of(const std::function<void()>& f, Exit code = Exit::kUsage) {
   try {
     f();
@@ -85,7 +89,9 @@ inline std::string message_of(const std::function<void()>& f, Exit code = Exit::
   return {};
 }
 
-inline bool says(const std::string& message, std::string_view part) { return message.find(part) != message.npos; }
+inline bool says(const std::string& message, std::string_view part) {
+  return message.find(part) != message.npos;
+}
 
 inline TensorInfo info(const std::string& name, std::uint64_t rows, std::uint64_t cols = 0,
                        TensorRole role = TensorRole::kNorm1) {

@@ -1,5 +1,5 @@
-// Replaces the global operator new of the test program by one that remembers. In a file of its own, so that no call of
-// new in the tests is compiled with these definitions in sight.
+// Replaces the global operator new of the test program by one that remembers. In a file of its own, so that
+// no call of new in the tests is compiled with these definitions in sight.
 #include "tests/core/checkpoint/largest_allocation.hpp"
 
 #include <cstdlib>
@@ -17,7 +17,8 @@ std::atomic<std::size_t>& largest_allocation() {
 void* operator new(std::size_t n) {
   auto& largest = trainhost::test::largest_allocation();
   std::size_t seen = largest.load();
-  while (n > seen && !largest.compare_exchange_weak(seen, n)) {}
+  while (n > seen && !largest.compare_exchange_weak(seen, n)) {
+  }
   if (void* p = std::malloc(n ? n : 1)) return p;
   throw std::bad_alloc();
 }

@@ -1,4 +1,5 @@
-// The largest single block that operator new was asked for since somebody set it to zero: the tests of rule 25 read it.
+// The largest single block that operator new was asked for since somebody set it to zero: the tests of rule
+// 25 read it.
 #pragma once
 #include <atomic>
 #include <cstddef>

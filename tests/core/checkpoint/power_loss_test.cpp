@@ -1,5 +1,6 @@
-// Power fails at a random moment of a run that saves checkpoints, and what was not synced is lost in part: the newest
-// promised checkpoint, or a later one, verifies. A program that forgets a kind of sync does fail this test.
+// Power fails at a random moment of a run that saves checkpoints, and what was not synced is lost in part:
+// the newest promised checkpoint, or a later one, verifies. A program that forgets a kind of sync does fail
+// this test.
 #include "tests/core/checkpoint/disk_log.hpp"
 #include "tests/core/checkpoint/store_fixture.hpp"
 
@@ -17,6 +18,7 @@ void record(const fs::path& run, DiskLog& log) {
     save_step(store, step);
     log.promise(step);
   }
+  log.stop();
 }
 
 /// Images after which the promise does not hold.

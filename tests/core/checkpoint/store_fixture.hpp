@@ -48,7 +48,8 @@ inline std::uint64_t newest_step(const fs::path& dir) {
 
 inline std::size_t temp_entries(const fs::path& dir) {
   std::size_t n = 0;
-  for (const auto& e : fs::recursive_directory_iterator(dir)) n += says(e.path().filename().string(), ".tmp.");
+  for (const auto& e : fs::recursive_directory_iterator(dir))
+    n += says(e.path().filename().string(), ".tmp.");
   return n;
 }
 

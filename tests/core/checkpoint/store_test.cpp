@@ -1,5 +1,6 @@
-// The checkpoint store without faults of the system: what is published, found, skipped, replaced and rotated, and every
-// kind of damage to the files. Kills and failing calls: faults_test.cpp; power loss: power_loss_test.cpp.
+// The checkpoint store without faults of the system: what is published, found, skipped, replaced and rotated,
+// and every kind of damage to the files. Kills and failing calls: faults_test.cpp; power loss:
+// power_loss_test.cpp.
 #include "core/checkpoint/store.hpp"
 
 #include <sys/mman.h>
@@ -143,7 +144,8 @@ BOOST_AUTO_TEST_CASE(without_the_space_nothing_is_begun) {
   Store store(dir, 2);
   save_step(store, 1);
   bool begun = false;
-  std::string m = message_of([&] { store.save(meta_of(2), 1ull << 60, [&](const fs::path&) { begun = true; }); }, Exit::kFailed);
+  std::string m = message_of(
+      [&] { store.save(meta_of(2), 1ull << 60, [&](const fs::path&) { begun = true; }); }, Exit::kFailed);
   BOOST_TEST(says(m, "a checkpoint needs 1.10 EiB"), m);
   BOOST_TEST(!begun);
   BOOST_TEST(newest_step(dir) == 1u);
@@ -155,10 +157,13 @@ BOOST_AUTO_TEST_CASE(a_failing_writer_leaves_the_earlier_checkpoints) {
   auto save = [&](const std::function<void(const fs::path&)>& f) {
     return message_of([&] { store.save(meta_of(2), 0, f); }, Exit::kFailed);
   };
-  BOOST_TEST(says(save([](const fs::path&) { throw run_error("the device is lost"); }), "the device is lost"));
+  BOOST_TEST(
+      says(save([](const fs::path&) { throw run_error("the device is lost"); }), "the device is lost"));
   BOOST_TEST(says(save([](const fs::path& tmp) { fs::create_directory(tmp / "sub"); }), "files alone"));
-  BOOST_TEST(says(save([](const fs::path& tmp) { fs::create_symlink("/etc/passwd", tmp / "x"); }), "files alone"));
-  BOOST_CHECK_THROW(store.save(meta_of(2), 0, [](const fs::path&) { throw std::bad_alloc(); }), std::bad_alloc);
+  BOOST_TEST(
+      says(save([](const fs::path& tmp) { fs::create_symlink("/etc/passwd", tmp / "x"); }), "files alone"));
+  BOOST_CHECK_THROW(store.save(meta_of(2), 0, [](const fs::path&) { throw std::bad_alloc(); }),
+                    std::bad_alloc);
   BOOST_TEST((published() == std::set<std::string>{"step-1"}));
   BOOST_TEST(newest_step(dir) == 1u);
 }
@@ -175,7 +180,8 @@ BOOST_AUTO_TEST_CASE(every_single_flipped_bit_is_found) {
       bad[bit / 8] ^= static_cast<char>(1 << bit % 8);
       put(e.path(), bad);
       auto found = store.newest();
-      bool right = found && found->meta.step == 1 && found->skipped.size() == 1 && found->skipped[0].starts_with("step-2: ");
+      bool right = found && found->meta.step == 1 && found->skipped.size() == 1 &&
+                   found->skipped[0].starts_with("step-2: ");
       if (!right) BOOST_ERROR("bit " << bit << " of " << e.path());
     }
     put(e.path(), whole);
@@ -214,7 +220,8 @@ BOOST_AUTO_TEST_CASE(what_was_skipped_and_why_is_said) {
   std::string bad = w;
   bad.back() ^= 1;
   put(weights, bad);
-  BOOST_TEST(only_skipped(dir) == "step-2: weights.safetensors does not match its hash: tensor 'model.b' is damaged");
+  BOOST_TEST(only_skipped(dir) ==
+             "step-2: weights.safetensors does not match its hash: tensor 'model.b' is damaged");
   bad = w;
   bad[8 + 2] ^= 1;
   put(weights, bad);
@@ -253,7 +260,8 @@ BOOST_AUTO_TEST_CASE(a_manifest_of_a_newer_format_or_with_hostile_names_is_refus
   };
   BOOST_TEST(says(resealed("\"format\": 1", "\"format\": 2"), "another version"));
   for (const char* name : {"../step-1/weights.safetensors", "/etc/passwd", "..", "", "a/b"})
-    BOOST_TEST(says(resealed("\"weights.safetensors\"", "\"" + std::string(name) + "\""), "is not the name of a file"));
+    BOOST_TEST(says(resealed("\"weights.safetensors\"", "\"" + std::string(name) + "\""),
+                    "is not the name of a file"));
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": -"), "whole number"));
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": 1e"), "whole number"));
   BOOST_TEST(says(resealed("\"step\": 2", "\"step\": 99999999999999999999"), "whole number"));
@@ -278,7 +286,8 @@ BOOST_AUTO_TEST_CASE(a_lock_ends_with_its_holder_however_it_dies) {
 }
 
 BOOST_AUTO_TEST_CASE(in_a_thousand_races_for_a_directory_nobody_ever_shares_it) {
-  auto* inside = static_cast<std::atomic<int>*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* inside = static_cast<std::atomic<int>*>(
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   BOOST_REQUIRE(inside != MAP_FAILED);
   std::atomic<int>*holds = inside + 1, *shared = inside + 2, *refused = inside + 3;
   std::vector<pid_t> children;

@@ -1,5 +1,6 @@
-// WeightSource: single files, sharded ones and directories (rule 18), what a model requires (rule 19), non-finite values
-// (rule 20), pickles (rule 24), and every 16 bit float against the dumbest possible decoder.
+// WeightSource: single files, sharded ones and directories (rule 18), what a model requires (rule 19),
+// non-finite values (rule 20), pickles (rule 24), and every 16 bit float against the dumbest possible
+// decoder.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -20,7 +21,8 @@ double dumb_float(unsigned bits, int exponent_bits, int mantissa_bits) {
   int e = static_cast<int>(bits >> mantissa_bits) & top;
   double m = static_cast<double>(bits & ((1u << mantissa_bits) - 1)) / std::pow(2.0, mantissa_bits);
   double sign = bits >> (exponent_bits + mantissa_bits) & 1 ? -1.0 : 1.0;
-  if (e == top) return m == 0 ? sign * std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  if (e == top)
+    return m == 0 ? sign * std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
   return e == 0 ? sign * m * std::pow(2.0, 1 - bias) : sign * (1 + m) * std::pow(2.0, e - bias);
 }
 
@@ -31,12 +33,14 @@ std::string bytes_of_values(const std::vector<T>& v) {
 
 /// One file of 1-D tensors of the same type.
 template <class T>
-std::string file_of(const std::string& dtype, const std::vector<std::pair<std::string, std::vector<T>>>& tensors) {
+std::string file_of(const std::string& dtype,
+                    const std::vector<std::pair<std::string, std::vector<T>>>& tensors) {
   std::string header = "{", data;
   for (const auto& [name, v] : tensors) {
     std::string begin = std::to_string(data.size());
     data += bytes_of_values(v);
-    header += (header.size() > 1 ? "," : "") + entry(name, "\"" + dtype + "\"", "[" + std::to_string(v.size()) + "]",
+    header += (header.size() > 1 ? "," : "") + entry(name, "\"" + dtype + "\"",
+                                                     "[" + std::to_string(v.size()) + "]",
                                                      "[" + begin + "," + std::to_string(data.size()) + "]");
   }
   return safetensors(header + "}") + data;
@@ -51,7 +55,9 @@ std::vector<float> load(WeightSource& w, const TensorInfo& t, std::size_t piece)
   return out;
 }
 
-bool same_bits(float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
+bool same_bits(float a, float b) {
+  return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+}
 
 struct Dir {
   TempDir dir;
@@ -87,7 +93,8 @@ BOOST_AUTO_TEST_CASE(a_tensor_streams_the_same_in_pieces_of_any_size) {
   std::vector<float> floats;
   std::vector<double> doubles;
   for (int i = 0; i < 1201; ++i) {
-    halves.push_back(static_cast<std::uint16_t>(i * 21));  // below 0x7C00 as f16, below 0x7F80 as bf16: finite
+    halves.push_back(
+        static_cast<std::uint16_t>(i * 21));  // below 0x7C00 as f16, below 0x7F80 as bf16: finite
     floats.push_back(static_cast<float>(i) * 0.37f - 9);
     doubles.push_back(i * 1e-3 + 1.0 / (i + 1));
   }
@@ -108,15 +115,16 @@ BOOST_AUTO_TEST_CASE(a_tensor_streams_the_same_in_pieces_of_any_size) {
     BOOST_REQUIRE(a.size() == 1201 && b.size() == 1201 && c.size() == 1201 && d.size() == 1201);
     for (std::size_t i = 0; i < 1201; ++i)
       BOOST_REQUIRE((same_bits(a[i], static_cast<float>(dumb_float(halves[i], 5, 10))) &&
-                     same_bits(b[i], static_cast<float>(dumb_float(halves[i], 8, 7))) && same_bits(c[i], floats[i]) &&
-                     same_bits(d[i], static_cast<float>(doubles[i]))));
+                     same_bits(b[i], static_cast<float>(dumb_float(halves[i], 8, 7))) &&
+                     same_bits(c[i], floats[i]) && same_bits(d[i], static_cast<float>(doubles[i]))));
   }
 }
 
 BOOST_AUTO_TEST_CASE(rule_18_a_sharded_model_reads_like_a_whole_one) {
   put(dir / "a-1.safetensors", file_of<float>("F32", {{"x", {1, 2}}, {"y", {3}}}));
   put(dir / "a-2.safetensors", file_of<float>("F32", {{"z", {4, 5, 6}}}));
-  put(index, R"({"metadata":{"total_size":24.0,"deep":[{"a":null}]},"weight_map":{"x":"a-1.safetensors","y":"a-1.safetensors","z":"a-2.safetensors"}})");
+  put(index,
+      R"({"metadata":{"total_size":24.0,"deep":[{"a":null}]},"weight_map":{"x":"a-1.safetensors","y":"a-1.safetensors","z":"a-2.safetensors"}})");
   for (const fs::path& p : {dir.path(), index}) {
     WeightSource w(p);
     w.require({info("x", 2), info("y", 1), info("z", 3)}, false);
@@ -134,30 +142,60 @@ BOOST_AUTO_TEST_CASE(rule_18_an_index_never_leads_out_of_its_directory) {
   fs::create_directory(dir / "sub");
   fs::create_symlink(outside.path(), dir / "away");
   const std::string out = (outside / "o.safetensors").string();
-  for (const std::string& name :
-       {std::string("../o.safetensors"), std::string("/etc/passwd"), out, std::string("sub/../ok.safetensors"), std::string("./ok.safetensors"),
-        std::string("away/o.safetensors"), std::string("link.safetensors"), std::string(".."), std::string("."), std::string(""),
-        std::string("ok.bin"), std::string("ok.pt"), std::string("ok"), std::string("ok.safetensors.json"), std::string(".safetensors"),
-        std::string(".hidden.safetensors"), std::string("absent.safetensors"), std::string("sub"), std::string("a\\u0000.safetensors"),
-        std::string("a\\n.safetensors"), std::string(300, 'a') + ".safetensors", std::string("..\\/ok.safetensors")})
+  for (const std::string& name : {std::string("../o.safetensors"),
+                                  std::string("/etc/passwd"),
+                                  out,
+                                  std::string("sub/../ok.safetensors"),
+                                  std::string("./ok.safetensors"),
+                                  std::string("away/o.safetensors"),
+                                  std::string("link.safetensors"),
+                                  std::string(".."),
+                                  std::string("."),
+                                  std::string(""),
+                                  std::string("ok.bin"),
+                                  std::string("ok.pt"),
+                                  std::string("ok"),
+                                  std::string("ok.safetensors.json"),
+                                  std::string(".safetensors"),
+                                  std::string(".hidden.safetensors"),
+                                  std::string("absent.safetensors"),
+                                  std::string("sub"),
+                                  std::string("a\\u0000.safetensors"),
+                                  std::string("a\\n.safetensors"),
+                                  std::string(300, 'a') + ".safetensors",
+                                  std::string("..\\/ok.safetensors")})
     BOOST_TEST(says(error_of_index("{\"weight_map\":{\"x\":\"" + name + "\"}}"), "rule 18"), name);
   BOOST_TEST(error_of_index(R"({"weight_map":{"x":"ok.safetensors"}})") == "");
-  BOOST_TEST(error_of_index(R"({"weight_map":{"x":"inner.safetensors"}})") == "");  // a link within the directory
+  BOOST_TEST(error_of_index(R"({"weight_map":{"x":"inner.safetensors"}})") ==
+             "");  // a link within the directory
 }
 
 BOOST_AUTO_TEST_CASE(rule_18_index_and_shards_agree_on_every_name) {
   put(dir / "a.safetensors", file_of<float>("F32", {{"x", {1}}, {"y", {1}}}));
   put(dir / "b.safetensors", file_of<float>("F32", {{"z", {1}}}));
   for (const char* text :
-       {R"({"weight_map":{"x":"a.safetensors"}})", R"({"weight_map":{"x":"a.safetensors","y":"b.safetensors","z":"b.safetensors"}})",
+       {R"({"weight_map":{"x":"a.safetensors"}})",
+        R"({"weight_map":{"x":"a.safetensors","y":"b.safetensors","z":"b.safetensors"}})",
         R"({"weight_map":{"x":"a.safetensors","y":"a.safetensors","z":"b.safetensors","w":"b.safetensors"}})",
         R"({"weight_map":{"x":"a.safetensors","y":"a.safetensors","y":"a.safetensors"}})",
         R"({"weight_map":{"x":"a.safetensors","y":"a.safetensors","\u0078":"a.safetensors"}})",
-        R"({"weight_map":{"x":"a.safetensors","y":"a.safetensors"},"weight_map":{}})", R"({"weight_map":["a.safetensors"]})",
-        R"({"weight_map":{"x":1}})", R"({"weight_map":{"x":null}})", R"({"weight_map":{"x":["a.safetensors"]}})", R"({"weight_map":null})",
-        R"({"metadata":{}})", "{}", "[]", "", "null", R"({"weight_map":{"x":"a.safetensors","y":"a.safetensors"}} x)",
-        R"({"weight_map":{"x":"a.safetensors","y":"a.safetensors",}})", "{\"metadata\":[[[[[[[[[[[[1]]]]]]]]]]]],\"weight_map\":{}}",
-        R"({"metadata":{"total_size":01},"weight_map":{}})", R"({"metadata":{"total_size":1.},"weight_map":{}})", "\xff{}"})
+        R"({"weight_map":{"x":"a.safetensors","y":"a.safetensors"},"weight_map":{}})",
+        R"({"weight_map":["a.safetensors"]})",
+        R"({"weight_map":{"x":1}})",
+        R"({"weight_map":{"x":null}})",
+        R"({"weight_map":{"x":["a.safetensors"]}})",
+        R"({"weight_map":null})",
+        R"({"metadata":{}})",
+        "{}",
+        "[]",
+        "",
+        "null",
+        R"({"weight_map":{"x":"a.safetensors","y":"a.safetensors"}} x)",
+        R"({"weight_map":{"x":"a.safetensors","y":"a.safetensors",}})",
+        "{\"metadata\":[[[[[[[[[[[[1]]]]]]]]]]]],\"weight_map\":{}}",
+        R"({"metadata":{"total_size":01},"weight_map":{}})",
+        R"({"metadata":{"total_size":1.},"weight_map":{}})",
+        "\xff{}"})
     BOOST_TEST(says(error_of_index(text), "rule 18"), text);
   BOOST_TEST(says(error_of_index("{\"metadata\":" + std::string(1'000'000, '[')), "nested deeper"));
   fs::remove(index);
@@ -175,9 +213,11 @@ BOOST_AUTO_TEST_CASE(rule_18_an_index_of_absurd_size_is_not_even_read) {
 BOOST_AUTO_TEST_CASE(rule_19_every_difference_from_the_model_is_listed) {
   put(file, file_of<float>("F32", {{"a", {1, 2}}, {"b", {1, 2, 3}}, {"extra.1", {1}}, {"extra.2", {1}}}));
   WeightSource w(file);
-  std::string m = message_of([&] { w.require({info("a", 2), info("b", 1, 3), info("c", 4), info("d", 4)}, false); });
-  for (const char* part : {"2 missing", "2 not of this model", "1 of another shape", "missing: c", "missing: d", "extra.1", "extra.2",
-                           "b is [3], the model needs [1, 3]", "rule 19"})
+  std::string m = message_of([&] {
+    w.require({info("a", 2), info("b", 1, 3), info("c", 4), info("d", 4)}, false);
+  });
+  for (const char* part : {"2 missing", "2 not of this model", "1 of another shape", "missing: c",
+                           "missing: d", "extra.1", "extra.2", "b is [3], the model needs [1, 3]", "rule 19"})
     BOOST_TEST(says(m, part), part << " in " << m);
   w.require({info("a", 2), info("b", 3), info("extra.1", 1), info("extra.2", 1)}, false);
 }
@@ -223,32 +263,41 @@ BOOST_AUTO_TEST_CASE(rule_19_a_long_list_is_cut_but_counted_whole) {
 BOOST_AUTO_TEST_CASE(rule_19_types_that_hold_no_weights_are_refused) {
   for (const char* d : {"I32", "U32"}) {
     put(file, file_of<float>(d, {{"a", {1}}}));
-    BOOST_TEST(says(message_of([&] { WeightSource(file).require({info("a", 1)}, false); }), std::string("a is ") + d));
+    BOOST_TEST(says(message_of([&] { WeightSource(file).require({info("a", 1)}, false); }),
+                    std::string("a is ") + d));
   }
 }
 
 BOOST_AUTO_TEST_CASE(a_tied_head_stored_twice_and_derived_buffers_are_passed_over_and_reported) {
   const TensorInfo embed = info("model.embed_tokens.weight", 2, 0, TensorRole::kEmbed);
-  put(file, file_of<float>("F32", {{embed.name, {1, 2}}, {"lm_head.weight", {1, 2}}, {"model.layers.0.self_attn.rotary_emb.inv_freq", {1}}}));
+  put(file, file_of<float>("F32", {{embed.name, {1, 2}},
+                                   {"lm_head.weight", {1, 2}},
+                                   {"model.layers.0.self_attn.rotary_emb.inv_freq", {1}}}));
   WeightSource w(file);
   w.require({embed}, true);
   BOOST_TEST(w.ignored().size() == 2u);
-  BOOST_TEST(says(message_of([&] { w.require({embed}, false); }), "lm_head.weight"));  // not tied: it is one too many
+  BOOST_TEST(says(message_of([&] { w.require({embed}, false); }),
+                  "lm_head.weight"));  // not tied: it is one too many
   put(file, file_of<float>("F32", {{embed.name, {1, 2}}, {"lm_head.weight", {1, 2, 3}}}));
   BOOST_TEST(says(message_of([&] { WeightSource(file).require({embed}, true); }), "not of this model"));
 }
 
 BOOST_AUTO_TEST_CASE(usual_reasons_for_wrong_names_are_named) {
   put(file, file_of<float>("F32", {{"layers.0.w", {1}}}));
-  BOOST_TEST(says(message_of([&] { WeightSource(file).require({info("model.layers.0.w", 1)}, false); }), "lack the prefix"));
+  BOOST_TEST(says(message_of([&] { WeightSource(file).require({info("model.layers.0.w", 1)}, false); }),
+                  "lack the prefix"));
   put(file, file_of<float>("F32", {{"model.a", {1}}}));
-  BOOST_TEST(says(message_of([&] { WeightSource(file).require({info("model.a", 1), info("lm_head.weight", 1)}, false); }), "tie_word_embeddings"));
+  BOOST_TEST(says(message_of([&] {
+                    WeightSource(file).require({info("model.a", 1), info("lm_head.weight", 1)}, false);
+                  }),
+                  "tie_word_embeddings"));
 }
 
 BOOST_AUTO_TEST_CASE(rule_20_a_value_that_is_not_finite_is_found_wherever_it_is) {
   const TensorInfo t = info("w", 1025);
   for (std::size_t at : {0, 1, 511, 512, 1023, 1024})
-    for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf(""), -std::nanf("7")})
+    for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                      std::nanf(""), -std::nanf("7")})
       for (std::size_t piece : {64, 2000}) {
         std::vector<float> v(1025, 1.0f);
         v[at] = bad;

@@ -1,5 +1,5 @@
-// What is written comes back: the writer, whole tensor files and model directories (rule 23). Failing system calls are
-// in faults_test.cpp.
+// What is written comes back: the writer, whole tensor files and model directories (rule 23). Failing system
+// calls are in faults_test.cpp.
 #include <cmath>
 #include <random>
 
@@ -39,7 +39,8 @@ TensorSource numbered(const std::vector<TensorInfo>& tensors, std::size_t piece)
     for (std::size_t i = 0; i < tensors.size(); ++i)
       for (std::uint64_t first = 0; first < tensors[i].elements(); first += piece)
         sink(tensors[i].name, first,
-             std::vector<float>(std::min<std::uint64_t>(piece, tensors[i].elements() - first), static_cast<float>(i)));
+             std::vector<float>(std::min<std::uint64_t>(piece, tensors[i].elements() - first),
+                                static_cast<float>(i)));
   };
 }
 
@@ -54,7 +55,8 @@ BOOST_FIXTURE_TEST_SUITE(checkpoint_writer, Dir)
 
 BOOST_AUTO_TEST_CASE(random_files_of_all_types_and_odd_sizes_come_back_to_the_byte) {
   std::mt19937 random(7);
-  const std::pair<const char*, std::size_t> types[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2}, {"F64", 8}, {"U8", 1}, {"I64", 8}, {"BOOL", 1}};
+  const std::pair<const char*, std::size_t> types[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2}, {"F64", 8},
+                                                       {"U8", 1},  {"I64", 8},  {"BOOL", 1}};
   const std::uint64_t dims[] = {0, 1, 2, 7, 33, 97, 1031};
   for (int round = 0; round < 60; ++round) {
     std::vector<TensorEntry> tensors;
@@ -78,7 +80,8 @@ BOOST_AUTO_TEST_CASE(random_files_of_all_types_and_odd_sizes_come_back_to_the_by
     BOOST_TEST(f.metadata().at("quote") == "\"\\\n");
     BOOST_REQUIRE(f.tensors().size() == tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      auto t = std::find_if(f.tensors().begin(), f.tensors().end(), [&](const auto& e) { return e.name == tensors[i].name; });
+      auto t = std::find_if(f.tensors().begin(), f.tensors().end(),
+                            [&](const auto& e) { return e.name == tensors[i].name; });
       BOOST_REQUIRE((t != f.tensors().end() && t->dtype == tensors[i].dtype && t->shape == tensors[i].shape));
       std::vector<std::byte> out(t->end - t->begin);
       f.read(*t, 0, out);
@@ -110,8 +113,10 @@ BOOST_AUTO_TEST_CASE(an_unfinished_file_leaves_the_old_one_and_no_trace) {
   {
     SafetensorsWriter w(file, {declared("a", "F32", {4})}, {});
     w.write(std::vector<std::byte>(15));
-    BOOST_TEST(says(message_of([&] { w.finish(); }, Exit::kFailed), "1 bytes of the declared tensors were never written"));
-    BOOST_TEST(says(message_of([&] { w.write(std::vector<std::byte>(2)); }, Exit::kFailed), "more than the declared"));
+    BOOST_TEST(says(message_of([&] { w.finish(); }, Exit::kFailed),
+                    "1 bytes of the declared tensors were never written"));
+    BOOST_TEST(says(message_of([&] { w.write(std::vector<std::byte>(2)); }, Exit::kFailed),
+                    "more than the declared"));
     BOOST_TEST(entries_in(dir.path()) == 2u);
   }
   BOOST_TEST(get(file) == "old");
@@ -119,12 +124,21 @@ BOOST_AUTO_TEST_CASE(an_unfinished_file_leaves_the_old_one_and_no_trace) {
 }
 
 BOOST_AUTO_TEST_CASE(what_could_not_be_read_again_is_not_written) {
-  for (const TensorEntry& bad : {declared("a\n", "F32", {1}), declared("a", "F31", {1}), declared(std::string(5000, 'a'), "F32", {1}),
-                                 declared("a", "F32", {1, 1, 1, 1, 1, 1, 1, 1, 1}), declared("a", "F4", {1})})
+  for (const TensorEntry& bad :
+       {declared("a\n", "F32", {1}), declared("a", "F31", {1}), declared(std::string(5000, 'a'), "F32", {1}),
+        declared("a", "F32", {1, 1, 1, 1, 1, 1, 1, 1, 1}), declared("a", "F4", {1})})
     BOOST_TEST(says(message_of([&] { SafetensorsWriter w(file, {bad}, {}); }), "rule"));
-  BOOST_TEST(says(message_of([&] { SafetensorsWriter w(file, {declared("a", "U8", {0}), declared("a", "U8", {0})}, {}); }), "rule 6"));
-  BOOST_TEST(says(message_of([&] { SafetensorsWriter w(file, {declared("a", "F32", {1ull << 40, 1ull << 40})}, {}); }), "too large"));
-  BOOST_TEST(says(message_of([&] { SafetensorsWriter w(file, {declared("\xff", "F32", {1})}, {}); }, Exit::kFailed), "UTF-8"));
+  BOOST_TEST(says(message_of([&] {
+                    SafetensorsWriter w(file, {declared("a", "U8", {0}), declared("a", "U8", {0})}, {});
+                  }),
+                  "rule 6"));
+  BOOST_TEST(says(message_of([&] {
+                    SafetensorsWriter w(file, {declared("a", "F32", {1ull << 40, 1ull << 40})}, {});
+                  }),
+                  "too large"));
+  BOOST_TEST(
+      says(message_of([&] { SafetensorsWriter w(file, {declared("\xff", "F32", {1})}, {}); }, Exit::kFailed),
+           "UTF-8"));
   BOOST_TEST(entries_in(dir.path()) == 0u);
 }
 
@@ -135,7 +149,8 @@ BOOST_AUTO_TEST_CASE(a_small_file_is_replaced_whole) {
   write_file_atomically(dir / "x", std::string(1'000'000, 'y'));
   BOOST_TEST(get(dir / "x").size() == 1'000'000u);
   BOOST_TEST(entries_in(dir.path()) == 1u);
-  BOOST_TEST(says(message_of([&] { write_file_atomically(dir / "no/x", "y"); }, Exit::kFailed), "No such file"));
+  BOOST_TEST(
+      says(message_of([&] { write_file_atomically(dir / "no/x", "y"); }, Exit::kFailed), "No such file"));
 }
 
 BOOST_AUTO_TEST_CASE(tensors_are_taken_in_the_declared_order_only) {
@@ -143,8 +158,10 @@ BOOST_AUTO_TEST_CASE(tensors_are_taken_in_the_declared_order_only) {
   const std::vector<float> v(6, 1.0f);
   const std::span<const float> all(v);
   for (const TensorSource& bad : std::vector<TensorSource>{
-           [&](const TensorSink& s) { s("b", 0, all); }, [&](const TensorSink& s) { s("a", 1, all.first(3)); },
-           [&](const TensorSink& s) { s("a", 0, all); }, [&](const TensorSink& s) { s("a", 0, all.first(2)), s("a", 0, all.first(2)); },
+           [&](const TensorSink& s) { s("b", 0, all); },
+           [&](const TensorSink& s) { s("a", 1, all.first(3)); },
+           [&](const TensorSink& s) { s("a", 0, all); },
+           [&](const TensorSink& s) { s("a", 0, all.first(2)), s("a", 0, all.first(2)); },
            [&](const TensorSink& s) { s("a", 0, all.first(4)), s("b", 0, all), s("c", 0, all); },
            [&](const TensorSink& s) { s("a", 0, all.first(4)); }, [](const TensorSink&) {}})
     BOOST_TEST(message_of([&] { write_tensors(file, two, bad); }, Exit::kFailed) != "");
@@ -174,7 +191,8 @@ BOOST_AUTO_TEST_CASE(a_model_directory_appears_whole_and_keeps_what_is_not_ours)
   w.require(tensors, false);
   BOOST_TEST(w.files()[0].metadata().at("format") == "pt");
 
-  BOOST_TEST(message_of([&] { write_model_dir(model, "{\"v\":3}", tensors, [](const TensorSink&) {}); }, Exit::kFailed) != "");
+  BOOST_TEST(message_of([&] { write_model_dir(model, "{\"v\":3}", tensors, [](const TensorSink&) {}); },
+                        Exit::kFailed) != "");
   BOOST_TEST(get(model / "config.json") == "{\"v\":2}");
   BOOST_TEST(entries_in(dir / "out") == 1u);
 }

@@ -12,7 +12,8 @@ class Folder {
  public:
   Folder() {
     static int count = 0;
-    path_ = std::filesystem::temp_directory_path() / ("trainhost-config-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+    path_ = std::filesystem::temp_directory_path() /
+            ("trainhost-config-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
     std::filesystem::create_directories(path_);
     path_ = std::filesystem::canonical(path_);
   }
@@ -30,7 +31,8 @@ class Folder {
   }
   /// `text` with this folder's path shown as "@", so that messages can be compared.
   std::string relative(std::string text) const {
-    for (std::size_t at; (at = text.find(path_.string())) != text.npos;) text.replace(at, path_.string().size(), "@");
+    for (std::size_t at; (at = text.find(path_.string())) != text.npos;)
+      text.replace(at, path_.string().size(), "@");
     return text;
   }
 
@@ -40,8 +42,10 @@ class Folder {
 
 /// A small valid config.json; `more` replaces or adds fields: R"("hidden_act": "gelu")".
 inline std::string small_config(const std::string& more = "", const std::string& family = "llama") {
-  return "{\n\"model_type\": \"" + family + "\",\n\"vocab_size\": 320,\n\"hidden_size\": 64,\n\"num_hidden_layers\": 2,\n" +
-         "\"num_attention_heads\": 4,\n\"num_key_value_heads\": 2,\n\"intermediate_size\": 172" + (more.empty() ? "" : ",\n" + more) + "\n}\n";
+  return "{\n\"model_type\": \"" + family +
+         "\",\n\"vocab_size\": 320,\n\"hidden_size\": 64,\n\"num_hidden_layers\": 2,\n" +
+         "\"num_attention_heads\": 4,\n\"num_key_value_heads\": 2,\n\"intermediate_size\": 172" +
+         (more.empty() ? "" : ",\n" + more) + "\n}\n";
 }
 
 }  // namespace trainhost::testing

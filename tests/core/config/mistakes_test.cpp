@@ -1,5 +1,6 @@
-// The mistakes that people make in run files and on the command line, each with the exit code, the place and the words
-// that answer it. "@" stands for the folder of the run file. A changed message is changed here, on purpose.
+// The mistakes that people make in run files and on the command line, each with the exit code, the place and
+// the words that answer it. "@" stands for the folder of the run file. A changed message is changed here, on
+// purpose.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -19,6 +20,7 @@ struct Mistake {
   std::string answer;
 };
 
+// clang-format off
 const Mistake kInRunFiles[] = {
     {"[train]\nmicro_bach = 8\n", {},
      "run.toml:2:1: unknown key 'train.micro_bach'; did you mean 'train.micro_batch'?"},
@@ -236,6 +238,10 @@ const Mistake kInRunFiles[] = {
      "run.toml:2:9: not valid TOML: Error while parsing key-value pair: expected value, saw '\\n'"},
     {"[train\nsteps = 1\n", {},
      "run.toml:1:7: not valid TOML: Error while parsing table header: expected ']', saw '\\n'"},
+    {"[train]\nsteps = 1\n[.]\n[output]\n", {},
+     "run.toml:3: not valid TOML (look for an unfinished key, table header or value)"},
+    {"[train]\nsteps = 1\n[", {},
+     "run.toml:3:2: not valid TOML: Error while parsing table header: encountered end-of-file"},
     {"[train]\nsteps = 1979-05-27\n", {},
      "run.toml:2:9: train.steps = a date or time: expected a whole number from 1, got a date or time"},
     {"[train]\nst\xC3\xA9ps = 5\n", {},
@@ -253,7 +259,9 @@ const Mistake kInRunFiles[] = {
     {"[data]\ntrain = \"sub/[\"\n", {},
      "run.toml:2:9: data.train: no file matches '@/sub/['"},
 };
+// clang-format on
 
+// clang-format off
 const Mistake kInOverrides[] = {
     {"", {{"train.micro_bach","8"}},
      "--set train.micro_bach: unknown key 'train.micro_bach'; did you mean 'train.micro_batch'?"},
@@ -284,6 +292,7 @@ const Mistake kInOverrides[] = {
     {"", {{"model.rope_scaling","linear"}},
      "--set model.rope_scaling: 'model.rope_scaling' is a table: set one of its keys (as in --set train.micro_batch=8)"},
 };
+// clang-format on
 
 /// What `f` refuses with, with its exit code where it is not 2.
 std::string refusal(const std::function<void()>& f) {
@@ -297,7 +306,9 @@ std::string refusal(const std::function<void()>& f) {
 
 struct Files : Folder {
   Files() {
-    for (const char* name : {"input.txt", "valid.txt", "tokens.bin", "model.safetensors", "pytorch_model.bin", "empty/x", "notes.md"}) write(name, "x");
+    for (const char* name : {"input.txt", "valid.txt", "tokens.bin", "model.safetensors", "pytorch_model.bin",
+                             "empty/x", "notes.md"})
+      write(name, "x");
     write("config.json", testing::small_config());
   }
   std::string answer(const Mistake& m) const {
@@ -310,11 +321,14 @@ struct Files : Folder {
 BOOST_FIXTURE_TEST_SUITE(mistakes, Files)
 
 BOOST_AUTO_TEST_CASE(every_mistake_in_a_run_file_is_answered_with_its_place) {
-  for (const Mistake& m : kInRunFiles) BOOST_TEST(answer(m) == m.answer, m.toml << "\n  said: " << answer(m) << "\n  not:  " << m.answer);
+  for (const Mistake& m : kInRunFiles)
+    BOOST_TEST(answer(m) == m.answer, m.toml << "\n  said: " << answer(m) << "\n  not:  " << m.answer);
 }
 
 BOOST_AUTO_TEST_CASE(every_mistake_in_an_override_names_the_override) {
-  for (const Mistake& m : kInOverrides) BOOST_TEST(answer(m) == m.answer, m.overrides[0].key << "\n  said: " << answer(m) << "\n  not:  " << m.answer);
+  for (const Mistake& m : kInOverrides)
+    BOOST_TEST(answer(m) == m.answer,
+               m.overrides[0].key << "\n  said: " << answer(m) << "\n  not:  " << m.answer);
 }
 
 BOOST_AUTO_TEST_CASE(a_run_file_that_is_not_there_or_not_a_file_is_named) {
@@ -329,21 +343,27 @@ BOOST_AUTO_TEST_CASE(a_run_file_that_is_not_there_or_not_a_file_is_named) {
 
 BOOST_AUTO_TEST_CASE(a_model_argument_that_is_nothing_gets_the_nearest_preset) {
   BOOST_TEST(refusal([] { run_for_model("lama-3-8b"); }) ==
-             "--model: 'lama-3-8b' is neither a built-in model nor a config.json; did you mean 'llama-3-8b'? (`trainhost models` lists the built-in ones)");
+             "--model: 'lama-3-8b' is neither a built-in model nor a config.json; did you mean 'llama-3-8b'? "
+             "(`trainhost models` lists the built-in ones)");
   BOOST_TEST(relative(refusal([&] { run_for_model((path() / "confg.json").string()); })) ==
              "--model: model.config: there is no '@/confg.json'; did you mean 'config.json'?");
-  BOOST_TEST(refusal([] { run_for_model("llama-7b", {{"model.hidden_size", "8"}}); }) ==
-             "--set model.hidden_size: model.preset and model.hidden_size contradict each other: the preset has all fields (remove one of them)");
+  BOOST_TEST(refusal([] {
+               run_for_model("llama-7b", {{"model.hidden_size", "8"}});
+             }) ==
+             "--set model.hidden_size: model.preset and model.hidden_size contradict each other: the preset "
+             "has all fields (remove one of them)");
 }
 
 BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file) {
   write("bad.json", testing::small_config("\"head_dim\": 15"));
-  BOOST_TEST(answer({"[model]\nconfig = \"bad.json\"\n", {}, ""}) ==
-             "@/bad.json:9:1: head_dim = 15 is odd: rotary embeddings turn pairs (set head_dim to an even number)");
+  BOOST_TEST(
+      answer({"[model]\nconfig = \"bad.json\"\n", {}, ""}) ==
+      "@/bad.json:9:1: head_dim = 15 is odd: rotary embeddings turn pairs (set head_dim to an even number)");
 }
 
 BOOST_AUTO_TEST_CASE(what_only_a_plan_can_use_is_refused_by_training_alone) {
-  for (const char* toml : {"[train]\nprecision = \"tf32\"\n", "[train]\nrecompute = \"auto\"\n", "[parallel]\npipeline = 4\n", "[lora]\n"}) {
+  for (const char* toml : {"[train]\nprecision = \"tf32\"\n", "[train]\nrecompute = \"auto\"\n",
+                           "[parallel]\npipeline = 4\n", "[lora]\n"}) {
     const RunConfig c = parse_run(toml, "run.toml", path());
     BOOST_CHECK_THROW(refuse_unsupported(c), Error);
   }

@@ -26,7 +26,9 @@ std::string refusal(const std::string& json) {
   return "";
 }
 
-std::string refusal_with(const std::string& more, const std::string& family = "llama") { return refusal(small_config(more, family)); }
+std::string refusal_with(const std::string& more, const std::string& family = "llama") {
+  return refusal(small_config(more, family));
+}
 
 /// The small config with one line of it replaced.
 std::string changed(const std::string& line, const std::string& by) {
@@ -40,8 +42,10 @@ BOOST_AUTO_TEST_SUITE(model_config)
 
 BOOST_AUTO_TEST_CASE(absent_fields_take_the_defaults_of_their_family) {
   const ModelSpec llama = model();
-  BOOST_TEST((llama.head_dim == 16 && llama.norm_eps == 1e-6 && llama.rope_theta == 10000 && llama.max_positions == 2048));
-  BOOST_TEST((!llama.tied && !llama.qkv_bias && !llama.o_bias && !llama.mlp_bias && !llama.qk_norm && llama.sliding_window == 0));
+  BOOST_TEST((llama.head_dim == 16 && llama.norm_eps == 1e-6 && llama.rope_theta == 10000 &&
+              llama.max_positions == 2048));
+  BOOST_TEST((!llama.tied && !llama.qkv_bias && !llama.o_bias && !llama.mlp_bias && !llama.qk_norm &&
+              llama.sliding_window == 0));
   BOOST_TEST(llama.name == "mine");
   const ModelSpec mistral = model("", "mistral");
   BOOST_TEST((mistral.sliding_window == 4096 && mistral.max_positions == 131072 && !mistral.qkv_bias));
@@ -55,7 +59,8 @@ BOOST_AUTO_TEST_CASE(null_means_what_it_means_in_transformers) {
   BOOST_TEST(model("\"sliding_window\": null", "mistral").sliding_window == 0u);
   BOOST_TEST(model("\"head_dim\": null").head_dim == 16u);
   BOOST_TEST((model("\"rope_scaling\": null").rope.kind == RopeKind::kDefault));
-  const std::string no_kv = R"({"model_type": "mistral", "vocab_size": 8, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 16, "intermediate_size": 8)";
+  const std::string no_kv =
+      R"({"model_type": "mistral", "vocab_size": 8, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 16, "intermediate_size": 8)";
   BOOST_TEST(parse_model_config(no_kv + "}", "c").kv_heads == 8u);
   BOOST_TEST(parse_model_config(no_kv + ", \"num_key_value_heads\": null}", "c").kv_heads == 16u);
 }
@@ -68,11 +73,15 @@ BOOST_AUTO_TEST_CASE(biases_belong_to_families_as_in_transformers) {
 }
 
 BOOST_AUTO_TEST_CASE(windows_follow_their_flags_layers_and_lists) {
-  const ModelSpec on = model("\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 1", "qwen2");
+  const ModelSpec on =
+      model("\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 1", "qwen2");
   BOOST_TEST((on.window(0) == 0 && on.window(1) == 8));
   BOOST_TEST(model("\"use_sliding_window\": false, \"sliding_window\": 8", "qwen2").sliding_window == 0u);
-  BOOST_TEST(model("\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 2", "qwen3").sliding_window == 0u);
-  const ModelSpec listed = model(R"("use_sliding_window": true, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"])", "qwen3");
+  BOOST_TEST(model("\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 2", "qwen3")
+                 .sliding_window == 0u);
+  const ModelSpec listed = model(
+      R"("use_sliding_window": true, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"])",
+      "qwen3");
   BOOST_TEST((listed.window(0) == 0 && listed.window(1) == 8));
   BOOST_TEST(model(R"("layer_types": ["full_attention", "full_attention"])", "qwen3").sliding_window == 0u);
 }
@@ -80,21 +89,30 @@ BOOST_AUTO_TEST_CASE(windows_follow_their_flags_layers_and_lists) {
 BOOST_AUTO_TEST_CASE(rope_is_read_in_its_old_and_new_form) {
   const ModelSpec old = model(R"("rope_theta": 500000, "rope_scaling": {"type": "linear", "factor": 2})");
   BOOST_TEST((old.rope_theta == 500000 && old.rope.kind == RopeKind::kLinear && old.rope.factor == 2));
-  const ModelSpec recent = model(R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8.0,
+  const ModelSpec recent =
+      model(R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8.0,
       "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})");
-  BOOST_TEST((recent.rope_theta == 500000 && recent.rope.kind == RopeKind::kLlama3 && recent.rope.original_max_positions == 8192));
-  BOOST_TEST((model(R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "default"})").rope == RopeScaling{}));
+  BOOST_TEST((recent.rope_theta == 500000 && recent.rope.kind == RopeKind::kLlama3 &&
+              recent.rope.original_max_positions == 8192));
+  BOOST_TEST(
+      (model(R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "default"})").rope == RopeScaling{}));
 }
 
 BOOST_AUTO_TEST_CASE(the_family_comes_from_the_architecture_where_model_type_is_missing) {
-  const std::string rest = R"("vocab_size": 8, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 8, "num_key_value_heads": 4})";
-  BOOST_TEST(parse_model_config("{\"architectures\": [\"Qwen2ForCausalLM\"], " + rest, "c").family == "qwen2");
-  BOOST_TEST(refusal("{" + rest) == "config.json: model_type is missing (\"model_type\": \"llama\" names the family)");
+  const std::string rest =
+      R"("vocab_size": 8, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 8, "num_key_value_heads": 4})";
+  BOOST_TEST(parse_model_config("{\"architectures\": [\"Qwen2ForCausalLM\"], " + rest, "c").family ==
+             "qwen2");
+  BOOST_TEST(refusal("{" + rest) ==
+             "config.json: model_type is missing (\"model_type\": \"llama\" names the family)");
 }
 
 BOOST_AUTO_TEST_CASE(other_families_come_back_with_what_is_known_of_them) {
-  const ModelSpec gpt2 = parse_model_config(R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024})", "c");
-  BOOST_TEST((gpt2.family == "gpt2" && gpt2.hidden == 768 && gpt2.layers == 12 && gpt2.heads == 12 && gpt2.head_dim == 64));
+  const ModelSpec gpt2 = parse_model_config(
+      R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024})",
+      "c");
+  BOOST_TEST((gpt2.family == "gpt2" && gpt2.hidden == 768 && gpt2.layers == 12 && gpt2.heads == 12 &&
+              gpt2.head_dim == 64));
   BOOST_TEST(gpt2.config_json.find("n_embd") != std::string::npos);
   BOOST_TEST(refusal(R"({"model_type": "who_knows", "hidden_size": "many"})") == "");
 }
@@ -115,6 +133,7 @@ BOOST_AUTO_TEST_CASE(token_ids_survive_the_way_through_training) {
   BOOST_TEST(out.find("\"torch_dtype\": \"float32\"") != out.npos);
 }
 
+// clang-format off
 BOOST_AUTO_TEST_CASE(malformed_json_is_refused_where_it_breaks) {
   BOOST_TEST(refusal("") == R"(config.json:1:1: not valid JSON: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal)");
   BOOST_TEST(refusal("{") == R"(config.json:1:2: not valid JSON: syntax error while parsing object key - unexpected end of input; expected string literal)");
@@ -126,7 +145,9 @@ BOOST_AUTO_TEST_CASE(malformed_json_is_refused_where_it_breaks) {
   BOOST_TEST(refusal("{\"a\": \"\xFF\"}") == R"(config.json:1:8: not valid JSON: syntax error while parsing value - invalid string: ill-formed UTF-8 byte; last read: '"\xff')");
   BOOST_TEST(refusal("{'a': 1}") == R"(config.json:1:2: not valid JSON: syntax error while parsing object key - invalid literal; last read: '{''; expected string literal)");
 }
+// clang-format on
 
+// clang-format off
 BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
   BOOST_TEST(refusal_with(R"("hidden_size": 8)") ==
              R"(config.json:9:1: 'hidden_size' is given twice)");
@@ -193,7 +214,9 @@ BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
   BOOST_TEST(refusal_with(R"("rope_theta": 1e999)") ==
              R"(config.json: not valid JSON: Problem while parsing a number)");
 }
+// clang-format on
 
+// clang-format off
 BOOST_AUTO_TEST_CASE(impossible_dimensions_are_refused_at_the_field) {
   BOOST_TEST(refusal(changed("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3")) ==
              R"(config.json:6:1: num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (every key/value head serves the same number of query heads))");
@@ -208,5 +231,6 @@ BOOST_AUTO_TEST_CASE(impossible_dimensions_are_refused_at_the_field) {
   BOOST_TEST(refusal(changed("\"model_type\": \"llama\"", "\"model_type\": 5")) ==
              R"(config.json:2:1: model_type = 5: expected a string, got a whole number)");
 }
+// clang-format on
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,6 @@
-// Every published config of a trainable family gives exactly the parameters of its published checkpoint. The configs
-// are not ours to ship: the test looks for them beside the source tree and says so when they are not there.
+// Every published config of a trainable family gives exactly the parameters of its published checkpoint. The
+// configs are not ours to ship: the test looks for them beside the source tree and says so when they are not
+// there.
 #include <boost/test/unit_test.hpp>
 #include <fstream>
 #include <map>
@@ -29,8 +30,10 @@ std::map<std::string, std::uint64_t> published_totals() {
   std::istringstream lines(text_of(kConfigs / "PARAMS.json"));
   std::string config;
   for (std::string line; std::getline(lines, line);) {
-    if (const auto at = line.find("\"config\": \""); at != line.npos) config = line.substr(at + 11, line.find('"', at + 11) - at - 11);
-    if (const auto at = line.find("\"total_params\": "); at != line.npos && std::isdigit(static_cast<unsigned char>(line[at + 16])))
+    if (const auto at = line.find("\"config\": \""); at != line.npos)
+      config = line.substr(at + 11, line.find('"', at + 11) - at - 11);
+    if (const auto at = line.find("\"total_params\": ");
+        at != line.npos && std::isdigit(static_cast<unsigned char>(line[at + 16])))
       totals[config] = std::stoull(line.substr(at + 16));
   }
   return totals;
@@ -54,7 +57,8 @@ BOOST_AUTO_TEST_CASE(totals_of_every_trainable_config_equal_the_published_ones) 
     const ModelSpec m = config::read_model_config(entry.path());
     if (!trainable_family(m.family)) {
       ++others;
-      BOOST_TEST((m.vocab > 0 && m.hidden > 0 && m.layers > 0 && m.heads > 0), file << " of family " << m.family);
+      BOOST_TEST((m.vocab > 0 && m.hidden > 0 && m.layers > 0 && m.heads > 0),
+                 file << " of family " << m.family);
       continue;
     }
     ++trainable;
@@ -70,6 +74,7 @@ BOOST_AUTO_TEST_CASE(totals_of_every_trainable_config_equal_the_published_ones) 
 }
 
 BOOST_AUTO_TEST_CASE(presets_equal_the_configs_they_were_typed_from) {
+  // clang-format off
   const std::map<std::string, std::string> files{
       {"llama-7b", "llama-7b.json"}, {"llama-13b", "llama-13b.json"}, {"llama-2-7b", "Llama-2-7b-hf.json"},
       {"llama-2-13b", "Llama-2-13b-hf.json"}, {"llama-2-70b", "Llama-2-70b-hf.json"}, {"llama-3-8b", "Meta-Llama-3-8B.json"},
@@ -79,6 +84,7 @@ BOOST_AUTO_TEST_CASE(presets_equal_the_configs_they_were_typed_from) {
       {"qwen2.5-7b", "Qwen2.5-7B-Instruct.json"}, {"qwen3-0.6b", "Qwen3-0.6B.json"}, {"qwen3-1.7b", "Qwen3-1.7B.json"},
       {"smollm-360m", "SmolLM-360M.json"}, {"smollm2-360m", "SmolLM2-360M.json"},
       {"tinyllama-1.1b", "TinyLlama-1.1B-Chat-v1.0.json"}, {"yi-1.5-6b", "Yi-1.5-6B.json"}};
+  // clang-format on
   for (const auto& [preset, file] : files) {
     if (!fs::exists(kConfigs / file)) {
       BOOST_TEST_MESSAGE("skipped: there is no " << file);

@@ -14,7 +14,8 @@ BOOST_AUTO_TEST_CASE(plain_frequencies_fall_geometrically_from_one) {
   BOOST_TEST(f.size() == builtin_model().head_dim / 2);
   BOOST_TEST(f[0] == 1.0);
   for (std::size_t i = 1; i < f.size(); ++i)
-    BOOST_TEST(f[i] / f[i - 1] == std::exp(-std::log(10000.0) / f.size()), boost::test_tools::tolerance(1e-12));
+    BOOST_TEST(f[i] / f[i - 1] == std::exp(-std::log(10000.0) / f.size()),
+               boost::test_tools::tolerance(1e-12));
 }
 
 BOOST_AUTO_TEST_CASE(linear_scaling_divides_all_of_them) {
@@ -33,9 +34,12 @@ BOOST_AUTO_TEST_CASE(llama3_keeps_short_waves_stretches_long_ones_and_blends_bet
   int kept = 0, blended = 0, stretched = 0;
   for (std::size_t i = 0; i < plain.size(); ++i) {
     const double wave = 2 * M_PI / plain[i], ratio = plain[i] / scaled[i];
-    const bool short_wave = wave < 8192.0 / 4, long_wave = wave > 8192.0;
+    const bool short_wave = wave<8192.0 / 4, long_wave = wave> 8192.0;
     (short_wave ? kept : long_wave ? stretched : blended) += 1;
-    BOOST_TEST((short_wave ? ratio == 1.0 : long_wave ? ratio == 8.0 : ratio > 1.0 && ratio < 8.0), "pair " << i);
+    BOOST_TEST((short_wave  ? ratio == 1.0
+                : long_wave ? ratio == 8.0
+                            : ratio > 1.0 && ratio < 8.0),
+               "pair " << i);
   }
   // Known for theta = 500000, D = 128: pairs 0-28 turn within 2048 positions, from 35 on not within 8192.
   BOOST_TEST(kept == 29);

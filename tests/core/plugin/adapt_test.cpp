@@ -1,7 +1,12 @@
-// The adapters: what the rest of the host sees of plugins that work, and of plugins that do not keep their word.
+// The adapters: what the rest of the host sees of plugins that work, and of plugins that do not keep their
+// word.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 #include "zoo.hpp"
 
@@ -24,19 +29,24 @@ const Fault kFaults[] = {
     {"throw Error", Exit::kNoBackend, "unavailable", "no licence"},
     {"throw raw", Exit::kFailed, "internal", "an exception left estimate() of plugin misbehave"},
     {"throw 42 raw", Exit::kFailed, "internal", "an exception left estimate() of plugin misbehave"},
-    {"code 7", Exit::kFailed, "internal", "plugin misbehave returned the undocumented code 7 from estimate()"},
-    {"code -99", Exit::kFailed, "internal", "plugin misbehave returned the undocumented code -99 from estimate()"},
+    {"code 7", Exit::kFailed, "internal",
+     "plugin misbehave returned the undocumented code 7 from estimate()"},
+    {"code -99", Exit::kFailed, "internal",
+     "plugin misbehave returned the undocumented code -99 from estimate()"},
     {"no message", Exit::kFailed, "io", "plugin misbehave failed in estimate() without a message: io"},
     {"escape", Exit::kFailed, "io", "red \\x1b[31m"},
     {"no room", Exit::kDoesNotFit, "device_oom", "too big"},
     {"bad node", Exit::kFailed, "internal",
-     "plugin misbehave gave a broken report from estimate(): memory node 1 has id 3: ids count from 1 in the order of "
+     "plugin misbehave gave a broken report from estimate(): memory node 1 has id 3: ids count from 1 in the "
+     "order of "
      "the calls"},
     {"bad node honest", Exit::kFailed, "internal",
-     "plugin misbehave gave a broken report from estimate(): memory node 1 has id 3: ids count from 1 in the order of "
+     "plugin misbehave gave a broken report from estimate(): memory node 1 has id 3: ids count from 1 in the "
+     "order of "
      "the calls"},
     {"bad sum", Exit::kFailed, "internal",
-     "plugin misbehave gave a broken report from estimate(): the leaves of tier host sum to 10 bytes at the peak, its "
+     "plugin misbehave gave a broken report from estimate(): the leaves of tier host sum to 10 bytes at the "
+     "peak, its "
      "total says 11"},
 };
 
@@ -52,7 +62,8 @@ std::vector<tp::TensorPiece> saved(tp::Session& s, std::vector<float>* values = 
   std::vector<tp::TensorPiece> out;
   s.save(tp::Scope::kWeights, [&](const tp::TensorPiece& p) {
     out.push_back(p);
-    if (values) values->assign(static_cast<const float*>(p.data), static_cast<const float*>(p.data) + p.count);
+    if (values)
+      values->assign(static_cast<const float*>(p.data), static_cast<const float*>(p.data) + p.count);
   });
   return out;
 }
@@ -71,7 +82,8 @@ std::string status_of(F f) {
 
 BOOST_AUTO_TEST_SUITE(adapt)
 
-BOOST_DATA_TEST_CASE(a_fault_becomes_an_error_with_status_exit_code_and_words, boost::unit_test::data::make(kFaults), fault) {
+BOOST_DATA_TEST_CASE(a_fault_becomes_an_error_with_status_exit_code_and_words,
+                     boost::unit_test::data::make(kFaults), fault) {
   Directory d;
   d.copy("misbehave");
   Host host(d, doing("misbehave", fault.what));
@@ -100,8 +112,9 @@ BOOST_AUTO_TEST_CASE(missing_bytes_and_hint_arrive) {
   Directory d;
   d.copy("misbehave");
   Host host(d, doing("misbehave", "no room"));
-  BOOST_CHECK_EXCEPTION(host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
-                        [](const tp::PluginError& e) { return e.bytes_needed() == 12345 && e.hint() == "use less"; });
+  BOOST_CHECK_EXCEPTION(
+      host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
+      [](const tp::PluginError& e) { return e.bytes_needed() == 12345 && e.hint() == "use less"; });
 }
 
 BOOST_AUTO_TEST_CASE(an_estimate_arrives_whole) {
@@ -148,8 +161,9 @@ BOOST_AUTO_TEST_CASE(a_cancelled_host_stops_a_plugin) {
   auto& e = host->estimator("misbehave");
   BOOST_CHECK_NO_THROW(e.estimate(small_model(), {}, nullptr));
   stop = true;
-  BOOST_CHECK_EXCEPTION(e.estimate(small_model(), {}, nullptr), tp::PluginError,
-                        [](const tp::PluginError& x) { return x.code() == Exit::kStopped && x.status() == "cancelled"; });
+  BOOST_CHECK_EXCEPTION(
+      e.estimate(small_model(), {}, nullptr), tp::PluginError,
+      [](const tp::PluginError& x) { return x.code() == Exit::kStopped && x.status() == "cancelled"; });
 }
 
 BOOST_AUTO_TEST_CASE(a_trainer_answers_before_it_is_created) {
@@ -231,8 +245,24 @@ BOOST_AUTO_TEST_CASE(failures_of_a_trainer_keep_their_codes) {
   BOOST_TEST(status_of([&] { s->step(in); }) == "nonfinite: loss is not finite");
   BOOST_TEST(status_of([&] { s->load(tp::Scope::kMoment1, {}); }) == "argument: toys have no moments");
   in.seq = 3;
-  BOOST_TEST(status_of([&] { s->step(in); }) == "argument: a step of 1 x 3 ids was given 2 tokens and 2 targets");
+  BOOST_TEST(status_of([&] { s->step(in); }) ==
+             "argument: a step of 1 x 3 ids was given 2 tokens and 2 targets");
 }
+
+#if defined(__SSE2__)
+BOOST_AUTO_TEST_CASE(a_step_that_changes_the_floating_point_mode_is_undone_and_told_once) {
+  Toy toy(doing("toy", "flush denormals"));
+  auto s = toy.create();
+  std::vector<std::int32_t> ids{0, 0};
+  tp::StepInput in{.tokens = ids, .targets = ids, .batch = 1, .seq = 2};
+  for (int i = 0; i < 2; ++i) {
+    s->step(in);
+    BOOST_TEST((_mm_getcsr() & 0x8040u) == 0u);
+  }
+  BOOST_TEST(toy.host.log->size() == 1u);
+  BOOST_TEST(toy.host.logged("changed the floating-point mode in step"));
+}
+#endif
 
 BOOST_AUTO_TEST_CASE(a_saved_tensor_is_checked_before_it_is_handed_on) {
   for (auto [what, message] : {std::pair{"save rank 3", "a tensor of a rank other than 1 and 2"},
@@ -241,15 +271,17 @@ BOOST_AUTO_TEST_CASE(a_saved_tensor_is_checked_before_it_is_handed_on) {
                                {"save type", "a tensor of an unknown type"}}) {
     Toy toy(doing("toy", what));
     auto s = toy.create();
-    BOOST_TEST(status_of([&] { saved(*s); }) == std::string("internal: plugin toy gave ") + message + " from save()");
+    BOOST_TEST(status_of([&] { saved(*s); }) ==
+               std::string("internal: plugin toy gave ") + message + " from save()");
   }
 }
 
 BOOST_AUTO_TEST_CASE(what_the_receiver_of_a_save_throws_comes_through_the_plugin) {
   Toy toy;
   auto s = toy.create();
-  BOOST_CHECK_THROW(s->save(tp::Scope::kWeights, [](const tp::TensorPiece&) { throw std::range_error("disk"); }),
-                    std::range_error);
+  BOOST_CHECK_THROW(
+      s->save(tp::Scope::kWeights, [](const tp::TensorPiece&) { throw std::range_error("disk"); }),
+      std::range_error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -88,9 +88,12 @@ BOOST_AUTO_TEST_CASE(a_good_file_passes) { BOOST_TEST(gate(animal("good")) == "o
 
 BOOST_AUTO_TEST_CASE(files_that_are_no_library) {
   BOOST_TEST(gate_bytes("") == "gate/empty: the file is empty");
-  BOOST_TEST(gate_bytes("x") == "gate/not_elf: not a shared library: it does not begin with the ELF magic number");
+  BOOST_TEST(gate_bytes("x") ==
+             "gate/not_elf: not a shared library: it does not begin with the ELF magic number");
   BOOST_TEST(gate_bytes("#!/bin/sh\necho hello\n").starts_with("gate/not_elf"));
-  BOOST_TEST(gate_bytes(std::string("\x7f" "ELF", 4)) == "gate/truncated: cut off: 4 bytes are less than an ELF header");
+  BOOST_TEST(gate_bytes(std::string("\x7f"
+                                    "ELF",
+                                    4)) == "gate/truncated: cut off: 4 bytes are less than an ELF header");
   BOOST_TEST(gate("/proc/self/exe").starts_with("gate/executable"));
 }
 
@@ -121,6 +124,28 @@ BOOST_AUTO_TEST_CASE(elf_files_of_another_kind) {
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_GNU_STACK) p.p_flags |= PF_X;
              })) == "gate/executable_stack: asks for an executable stack");
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_names_an_interpreter_is_a_program) {
+  BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
+               if (p.p_type == PT_NOTE) p.p_type = PT_INTERP;
+             })) == "gate/executable: a program, not a shared library");
+}
+
+BOOST_AUTO_TEST_CASE(dynamic_sections_that_ask_for_too_much) {
+  auto first_entry = [](Elf64_Sxword tag, Elf64_Xword value) {
+    std::string b = good();
+    with_segments([&](Elf64_Phdr& p) {
+      if (p.p_type == PT_DYNAMIC) patch(b, p.p_offset, Elf64_Dyn{.d_tag = tag, .d_un = {value}});
+    });
+    return gate_bytes(b);
+  };
+  const char* const writable =
+      "gate/text_relocations: has text relocations, which would make its code writable";
+  BOOST_TEST(first_entry(DT_TEXTREL, 0) == writable);
+  BOOST_TEST(first_entry(DT_FLAGS, DF_TEXTREL) == writable);
+  BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_PIE) == "gate/executable: a program, not a shared library");
+  BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_NOW) == "ok animal");
 }
 
 BOOST_AUTO_TEST_CASE(every_proper_prefix_of_a_plugin_is_refused) {
@@ -156,16 +181,23 @@ BOOST_AUTO_TEST_CASE(manifests_that_are_not_there) {
       if (name == ".trainhost") f(s);
     }));
   };
-  BOOST_TEST(gate(animal("manifest_absent")) == "manifest/absent: not a trainhost plugin: it has no manifest");
+  BOOST_TEST(gate(animal("manifest_absent")) ==
+             "manifest/absent: not a trainhost plugin: it has no manifest");
   BOOST_TEST(gate(animal("manifest_empty")) == "manifest/empty: its manifest is empty");
-  BOOST_TEST(gate(animal("manifest_big")) == "manifest/too_big: its manifest has 100000 bytes; at most 65536 are allowed");
-  BOOST_TEST(gate(animal("manifest_not_toml")).starts_with("manifest/not_toml: line 1 of its manifest is not TOML: "));
+  BOOST_TEST(gate(animal("manifest_big")) ==
+             "manifest/too_big: its manifest has 100000 bytes; at most 65536 are allowed");
+  BOOST_TEST(gate(animal("manifest_not_toml"))
+                 .starts_with("manifest/not_toml: line 1 of its manifest is not TOML: "));
   BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_size = 0; }) == "manifest/empty: its manifest is empty");
-  BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_type = SHT_NOBITS; }) == "manifest/empty: its manifest is empty");
-  BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_offset = 1ull << 60; }) == "manifest/outside: its manifest lies outside the file");
+  BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_type = SHT_NOBITS; }) ==
+             "manifest/empty: its manifest is empty");
+  BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_offset = 1ull << 60; }) ==
+             "manifest/outside: its manifest lies outside the file");
   BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_name = 0x7fffffff; }).starts_with("manifest/absent"));
   std::uint32_t name_offset = 0;
-  with_sections([&](Elf64_Shdr& s, const std::string& n) { name_offset = n == ".trainhost" ? s.sh_name : name_offset; });
+  with_sections([&](Elf64_Shdr& s, const std::string& n) {
+    name_offset = n == ".trainhost" ? s.sh_name : name_offset;
+  });
   BOOST_TEST(gate_bytes(with_sections([&](Elf64_Shdr& s, const std::string& n) {
                if (n == ".comment") s.sh_name = name_offset;
              })) == "manifest/twice: has two .trainhost sections");
@@ -222,7 +254,8 @@ BOOST_AUTO_TEST_CASE(files_that_anybody_may_write_to) {
   ::chmod(p.c_str(), 0644);
   BOOST_TEST(gate(p) == "ok animal");
   ::chmod(d.path().c_str(), 0777);
-  BOOST_TEST(gate(p) == "gate/world_writable_directory: anybody may write to its directory " + d.path().string());
+  BOOST_TEST(gate(p) ==
+             "gate/world_writable_directory: anybody may write to its directory " + d.path().string());
   ::chmod(d.path().c_str(), 01777);
   BOOST_TEST(gate(p) == "ok animal");
 }

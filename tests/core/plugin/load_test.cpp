@@ -65,8 +65,9 @@ BOOST_AUTO_TEST_CASE(the_linkers_own_words_reach_the_user) {
     host->probe_all();
     std::string v = verdict(*host.registry);
     BOOST_TEST(v.starts_with("load/dlopen: cannot be loaded: "));
-    std::string part = std::string(name) == "undefined_symbol" ? "undefined symbol: nobody_defines_this"
-                                                               : "libzoo_lender.so: cannot open shared object file";
+    std::string part = std::string(name) == "undefined_symbol"
+                           ? "undefined symbol: nobody_defines_this"
+                           : "libzoo_lender.so: cannot open shared object file";
     BOOST_TEST(v.find(part) != std::string::npos, v);
     BOOST_TEST(host->candidates()[0].hint != "");
   }
@@ -77,7 +78,8 @@ BOOST_AUTO_TEST_CASE(an_entry_that_belongs_to_a_dependency_does_not_count) {
   d.copy("borrowed_entry");
   Host host(d);
   host->probe_all();
-  BOOST_TEST(verdict(*host.registry).starts_with("load/no_entry: trainhost_plugin_v0 belongs to a library that it depends on"));
+  BOOST_TEST(verdict(*host.registry)
+                 .starts_with("load/no_entry: trainhost_plugin_v0 belongs to a library that it depends on"));
 }
 
 BOOST_AUTO_TEST_CASE(other_minors_and_larger_structs_load) {
@@ -101,9 +103,9 @@ BOOST_AUTO_TEST_CASE(a_refused_plugin_that_is_asked_for_is_an_error_with_the_rea
     BOOST_CHECK_EXCEPTION(host->estimator("animal"), tp::PluginError, [&](const tp::PluginError& e) {
       BOOST_TEST(e.status() == "rejected");
       BOOST_TEST((e.code() == trainhost::Exit::kFailed));
-      BOOST_TEST(std::string(e.what()) ==
-                 "the plugin " + (d / "major_1.so").string() +
-                     " cannot be used: speaks version 1.1 of the plugin interface; this program speaks 0.1 (abi/major)");
+      BOOST_TEST(std::string(e.what()) == "the plugin " + (d / "major_1.so").string() +
+                                              " cannot be used: speaks version 1.1 of the plugin interface; "
+                                              "this program speaks 0.1 (abi/major)");
       BOOST_TEST(e.hint() == "build it against this program's SDK");
       return true;
     });
@@ -147,7 +149,8 @@ BOOST_AUTO_TEST_CASE(a_plugin_that_changes_the_floating_point_mode_is_undone_wit
 #endif
 
 BOOST_AUTO_TEST_CASE(every_animal_exports_the_entry_alone) {
-  // The rule that the build helper gives every plugin; what it prevents is one plugin's symbols answering another's.
+  // The rule that the build helper gives every plugin; what it prevents is one plugin's symbols answering
+  // another's.
   for (const char* name : {"good", "misbehave", "toy"}) {
     std::string command = "nm -D --defined-only " + animal(name).string() + " 2>/dev/null";
     std::unique_ptr<FILE, int (*)(FILE*)> p(::popen(command.c_str(), "r"), &::pclose);

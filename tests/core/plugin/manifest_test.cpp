@@ -25,9 +25,10 @@ std::string refusal(const std::string& toml) {
 BOOST_AUTO_TEST_SUITE(manifest)
 
 BOOST_AUTO_TEST_CASE(every_key_arrives) {
-  tp::Manifest m = tp::parse_manifest(kGood +
-                                      "summary = \"sch\u00f6n\"  # a comment with \u00fc\nfamilies = [\"llama\", \"qwen2\"]\n"
-                                      "options = [\"x\"]\npriority = -3\nnewer_key = {a = 1}\n");
+  tp::Manifest m = tp::parse_manifest(
+      kGood +
+      "summary = \"sch\u00f6n\"  # a comment with \u00fc\nfamilies = [\"llama\", \"qwen2\"]\n"
+      "options = [\"x\"]\npriority = -3\nnewer_key = {a = 1}\n");
   BOOST_TEST(m.id == "a-1");
   BOOST_TEST(m.version == "1.0");
   BOOST_TEST(m.kind == "trainer");
@@ -47,31 +48,41 @@ BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
   auto with = [](const std::string& line) { return refusal(kGood + line); };
   BOOST_TEST(refusal("id = 3") == "bad_value: 'id' in its manifest is no string");
   BOOST_TEST(refusal("id = ''") == "bad_value: 'id' in its manifest is empty");
-  BOOST_TEST(refusal("id = 'A b'\nversion='1'").starts_with("bad_value: the id 'A b' in its manifest has characters"));
+  BOOST_TEST(refusal("id = 'A b'\nversion='1'")
+                 .starts_with("bad_value: the id 'A b' in its manifest has characters"));
   BOOST_TEST(refusal("id = '../x'").starts_with("bad_value: the id '../x'"));
-  BOOST_TEST(refusal("id = '" + std::string(65, 'a') + "'") == "bad_value: 'id' in its manifest is longer than 64 bytes");
+  BOOST_TEST(refusal("id = '" + std::string(65, 'a') + "'") ==
+             "bad_value: 'id' in its manifest is longer than 64 bytes");
   BOOST_TEST(refusal("id='a'\nversion='1'\nkind='pony'") ==
              "bad_value: the kind 'pony' in its manifest is neither estimator nor trainer");
   BOOST_TEST(with("families = \"llama\"").starts_with("bad_value: 'families' in its manifest is no list"));
   BOOST_TEST(with("options = [1]") == "bad_value: 'options' in its manifest is no list of short strings");
   BOOST_TEST(with("priority = 'high'").starts_with("bad_value: 'priority'"));
   BOOST_TEST(with("priority = 1001").starts_with("bad_value: 'priority'"));
-  BOOST_TEST(with("summary = \"\\u001b[31m\"") == "bad_value: 'summary' in its manifest holds control characters");
+  BOOST_TEST(with("summary = \"\\u001b[31m\"") ==
+             "bad_value: 'summary' in its manifest holds control characters");
 }
 
 BOOST_AUTO_TEST_CASE(hostile_text_does_not_reach_the_parser) {
-  BOOST_TEST(refusal(std::string("id = \"a\"\0id", 11)).starts_with("not_text: its manifest holds control characters"));
+  BOOST_TEST(refusal(std::string("id = \"a\"\0id", 11))
+                 .starts_with("not_text: its manifest holds control characters"));
   BOOST_TEST(refusal("id = \"\xff\"") == "not_text: its manifest is not UTF-8 text");
-  BOOST_TEST(refusal("\u00fc = 1") == "not_toml: line 1 of its manifest has a character outside ASCII in a bare key or value");
-  BOOST_TEST(refusal("\n\na" + std::string(2000, '.') + " = 1") == "not_toml: line 3 of its manifest nests too deeply");
-  BOOST_TEST(refusal("a = " + std::string(30000, '[')) == "not_toml: line 1 of its manifest nests too deeply");
-  BOOST_TEST(refusal(std::string(70000, '#')) == "too_big: its manifest has 70000 bytes; at most 65536 are allowed");
+  BOOST_TEST(refusal("\u00fc = 1") ==
+             "not_toml: line 1 of its manifest has a character outside ASCII in a bare key or value");
+  BOOST_TEST(refusal("\n\na" + std::string(2000, '.') + " = 1") ==
+             "not_toml: line 3 of its manifest nests too deeply");
+  BOOST_TEST(refusal("a = " + std::string(30000, '[')) ==
+             "not_toml: line 1 of its manifest nests too deeply");
+  BOOST_TEST(refusal(std::string(70000, '#')) ==
+             "too_big: its manifest has 70000 bytes; at most 65536 are allowed");
 }
 
 BOOST_AUTO_TEST_CASE(strings_and_comments_are_no_nesting) {
   std::string brackets(100, '['), dots(100, '.');
-  BOOST_TEST(refusal(kGood + "a = \"" + brackets + "\\\"" + dots + "\"\nb = '" + brackets + "'\n# " + brackets + dots) == "ok");
-  BOOST_TEST(refusal(kGood + "c = \"\"\"\n" + brackets + "\n\"\" " + dots + "\"\"\"\nd = '''" + dots + "'''") == "ok");
+  BOOST_TEST(refusal(kGood + "a = \"" + brackets + "\\\"" + dots + "\"\nb = '" + brackets + "'\n# " +
+                     brackets + dots) == "ok");
+  BOOST_TEST(refusal(kGood + "c = \"\"\"\n" + brackets + "\n\"\" " + dots + "\"\"\"\nd = '''" + dots +
+                     "'''") == "ok");
 }
 
 BOOST_AUTO_TEST_CASE(what_the_parser_refuses_has_a_line) {

@@ -1,5 +1,5 @@
-// The registry: where it looks, what it lists, who wins, and what a wrong name is told. Files and loading: gate_test,
-// load_test; calls: adapt_test.
+// The registry: where it looks, what it lists, who wins, and what a wrong name is told. Files and loading:
+// gate_test, load_test; calls: adapt_test.
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 
@@ -32,7 +32,8 @@ BOOST_AUTO_TEST_CASE(the_search_path_is_command_line_variable_run_file_program) 
   Variable v("/c:/a:/d");
   std::vector<fs::path> p = tp::search_path({"/a", "/b/../b2/"}, {"/e"});
   std::vector<fs::path> front(p.begin(), p.end() - 1);
-  BOOST_TEST(front == (std::vector<fs::path>{"/a", "/b2/", "/c", "/d", "/e"}), boost::test_tools::per_element());
+  BOOST_TEST(front == (std::vector<fs::path>{"/a", "/b2/", "/c", "/d", "/e"}),
+             boost::test_tools::per_element());
   BOOST_TEST(p.back() == fs::path(TRAINHOST_BINARY_DIR).lexically_normal() / "lib/trainhost/plugins");
 }
 
@@ -42,7 +43,8 @@ BOOST_AUTO_TEST_CASE(a_relative_or_empty_element_is_refused) {
              "--plugin-path: 'plugins' is not an absolute path | write " + here + "/plugins");
   BOOST_TEST(message_of([] { tp::search_path({""}, {}); }).starts_with("--plugin-path has an empty element"));
   Variable v("/a::/b");
-  BOOST_TEST(message_of([] { tp::search_path({}, {}); }).starts_with("TRAINHOST_PLUGIN_PATH has an empty element"));
+  BOOST_TEST(
+      message_of([] { tp::search_path({}, {}); }).starts_with("TRAINHOST_PLUGIN_PATH has an empty element"));
   ::setenv("TRAINHOST_PLUGIN_PATH", "", 1);
   BOOST_TEST(message_of([] { tp::search_path({}, {}); }) == "no error");
 }
@@ -61,7 +63,8 @@ BOOST_AUTO_TEST_CASE(ids_come_by_priority_then_name) {
   d.write("notes.txt", "no plugin");
   Host host(d);
   BOOST_TEST(host->candidates().size() == 3u);
-  BOOST_TEST(host->ids("estimator") == (std::vector<std::string>{"misbehave", "animal"}), boost::test_tools::per_element());
+  BOOST_TEST(host->ids("estimator") == (std::vector<std::string>{"misbehave", "animal"}),
+             boost::test_tools::per_element());
   BOOST_TEST(host->ids("trainer") == std::vector<std::string>{"toy"}, boost::test_tools::per_element());
   BOOST_TEST(host->find("toy")->manifest.summary == "adds the learning rate");
   BOOST_TEST(host->find("nobody") == nullptr);
@@ -109,13 +112,15 @@ BOOST_AUTO_TEST_CASE(a_wrong_name_is_told_the_nearest) {
   d.copy("good");
   d.copy("toy");
   Host host(d);
-  BOOST_TEST(message_of([&] { host->estimator("anmial"); }) ==
-             "no plugin file provides the estimator 'anmial'; did you mean 'animal'? | estimators here: animal");
+  BOOST_TEST(
+      message_of([&] { host->estimator("anmial"); }) ==
+      "no plugin file provides the estimator 'anmial'; did you mean 'animal'? | estimators here: animal");
   BOOST_TEST(message_of([&] { host->trainer("animal"); }) ==
              "'animal' is a plugin of kind estimator, not trainer | trainers here: toy");
   Host empty(std::vector<fs::path>{});
-  BOOST_TEST(message_of([&] { empty->trainer("cpu"); }) ==
-             "no plugin file provides the trainer 'cpu' | no trainer was found at all; see trainhost plugins list");
+  BOOST_TEST(
+      message_of([&] { empty->trainer("cpu"); }) ==
+      "no plugin file provides the trainer 'cpu' | no trainer was found at all; see trainhost plugins list");
 }
 
 BOOST_AUTO_TEST_CASE(a_file_whose_manifest_is_unreadable_answers_by_its_name) {

@@ -67,7 +67,8 @@ struct Host {
     registry = std::make_unique<tp::Registry>(directories, std::move(options));
     registry->scan();
   }
-  explicit Host(const Directory& d, tp::HostOptions options = {}) : Host(std::vector{d.path()}, std::move(options)) {}
+  explicit Host(const Directory& d, tp::HostOptions options = {})
+      : Host(std::vector{d.path()}, std::move(options)) {}
   tp::Registry* operator->() { return registry.get(); }
   bool logged(const std::string& part) const {
     for (const LogLine& l : *log)

@@ -199,7 +199,7 @@ BOOST_DATA_TEST_CASE(attention_of_one_token_at_a_time_is_the_last_row, boost::un
   check_op({ref::attention(qkv, reference_heads(s))}, [&](OneOp& o) {
     set_shape(o, s);
     o.step().rows = 1;
-    BufferId keys = o.buffer(s.seq, kw), values = o.buffer(s.seq, kw), scratch = o.buffer(1, s.seq), out = o.buffer(1, ow);
+    BufferId keys = o.buffer(s.seq, kw), values = o.buffer(s.seq, kw), scratch = o.buffer(s.heads, s.seq), out = o.buffer(1, ow);
     Vec all;
     for (std::uint32_t p = 0; p < s.seq; ++p) {
       o.step().position = p;

@@ -35,7 +35,8 @@ Case random_case(std::mt19937& g) {
   c.run.recompute = static_cast<Recompute>(1 + upto(3));
   c.profile.trainer = "test";
   c.profile.alignment = 1u << (6 + upto(3));
-  c.profile.head_chunk_tokens = upto(20), c.profile.threads = 1 + upto(4), c.profile.workspace_bytes = upto(5000);
+  c.profile.head_chunk_tokens = upto(20), c.profile.threads = 1 + upto(4),
+  c.profile.workspace_bytes = upto(5000);
   return c;
 }
 
@@ -107,7 +108,8 @@ BOOST_AUTO_TEST_CASE(llama_refuses_a_family_by_name) {
 
 BOOST_AUTO_TEST_CASE(contract_arrives_with_its_bound_and_notes) {
   ModelSpec m;
-  m.vocab = 32768, m.hidden = 1024, m.layers = 24, m.heads = 16, m.kv_heads = 4, m.head_dim = 64, m.intermediate = 4096;
+  m.vocab = 32768, m.hidden = 1024, m.layers = 24, m.heads = 16, m.kv_heads = 4, m.head_dim = 64,
+  m.intermediate = 4096;
   RunSpec run;
   run.seq_len = 1024;
   MemoryReport r = registry().estimator("contract").estimate(m, run, nullptr);
@@ -117,7 +119,8 @@ BOOST_AUTO_TEST_CASE(contract_arrives_with_its_bound_and_notes) {
   BOOST_TEST(r.notes.size() >= 3u);
   Profile gpu;
   gpu.tier = Tier::kDevice;
-  BOOST_TEST(registry().estimator("contract").estimate(m, run, &gpu).tier_bytes(Tier::kDevice) == 7919648768u);
+  BOOST_TEST(registry().estimator("contract").estimate(m, run, &gpu).tier_bytes(Tier::kDevice) ==
+             7919648768u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -213,7 +213,8 @@ BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
 
 BOOST_AUTO_TEST_CASE(a_110m_model_stays_within_the_prediction_and_the_runtime_bound) {
   TempDir tmp;
-  Outcome r = run_program({"train", "--json", "-q", "--set", "model.preset=llama-110m", "--set", "data.seq_len=1024", "--set",
+  fs::path text = tmp.file("text.txt", std::string(5000, 'a'));  // no validation part: two steps are enough to touch all
+  Outcome r = run_program({"train", "--json", "-q", "--set", "data.train=" + text.string(), "--set", "model.preset=llama-110m", "--set", "data.seq_len=1024", "--set",
                            "train.micro_batch=1", "--set", "train.steps=2", "--set", "optimizer.warmup_steps=1", "--set",
                            "train.threads=2", "--set", "output.dir=" + (tmp.path() / "out").string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);

@@ -1,4 +1,5 @@
-// An estimator that loads well and then does what its option "do" says. One word, one fault; ../adapt_test.cpp.
+// An estimator that loads well and then does what its option "do" says. One word, one fault;
+// ../adapt_test.cpp.
 #include <stdexcept>
 #include <string>
 #include <trainhost/trainhost.hpp>
@@ -83,14 +84,13 @@ struct Guarded {
 };
 
 const th_estimator* table() {
-  static const th_estimator t{
-      sizeof(th_estimator), 0, th::estimator<Guarded>()->match,
-      [](const th_host* h, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
-         th_mem_summary* summary, th_error* e) -> th_status {
-        const char* what = h->option(h, "do");
-        if (th_status s = raw(what ? what : "", sink, summary, e); s != 1) return s;
-        return th::estimator<Guarded>()->estimate(h, m, r, p, sink, summary, e);
-      }};
+  static const th_estimator t{sizeof(th_estimator), 0, th::estimator<Guarded>()->match,
+                              [](const th_host* h, const th_model* m, const th_run* r, const th_profile* p,
+                                 th_mem_sink* sink, th_mem_summary* summary, th_error* e) -> th_status {
+                                const char* what = h->option(h, "do");
+                                if (th_status s = raw(what ? what : "", sink, summary, e); s != 1) return s;
+                                return th::estimator<Guarded>()->estimate(h, m, r, p, sink, summary, e);
+                              }};
   return &t;
 }
 

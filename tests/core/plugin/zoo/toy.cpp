@@ -1,7 +1,10 @@
-// A toy trainer with one tensor w[2, 3]: a step adds lr to every element, the loss is their sum. Enough to see every
-// call of the interface arrive; its option "do" makes it misbehave. ../adapt_test.cpp.
+// A toy trainer with one tensor w[2, 3]: a step adds lr to every element, the loss is their sum. Enough to
+// see every call of the interface arrive; its option "do" makes it misbehave. ../adapt_test.cpp.
 #include <string>
 #include <trainhost/trainhost.hpp>
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 TH_MANIFEST(R"(
 id = "toy"
@@ -22,7 +25,8 @@ std::string option(const th_host& h) {
 class Toy {
  public:
   static std::uint32_t probe(const th_host& h) {
-    if (option(h) == "no device") throw th::Error(TH_E_UNAVAILABLE, "no toy in the box", "look under the bed");
+    if (option(h) == "no device")
+      throw th::Error(TH_E_UNAVAILABLE, "no toy in the box", "look under the bed");
     return option(h) == "zero devices" ? 0 : 1;
   }
   static void profile(const th_host&, const th_model&, const th_run&, th_profile& p) {
@@ -47,15 +51,20 @@ class Toy {
   }
   void load(std::uint32_t scope, const th_tensor& t) {
     if (scope != TH_SCOPE_WEIGHTS) throw th::Error(TH_E_ARG, "toys have no moments");
-    if (std::string(t.name) != "w" || t.dim[0] != 2 || t.dim[1] != 3) throw th::Error(TH_E_ARG, "not my tensor");
+    if (std::string(t.name) != "w" || t.dim[0] != 2 || t.dim[1] != 3)
+      throw th::Error(TH_E_ARG, "not my tensor");
     for (std::uint64_t i = 0; i < t.count; ++i) w_[t.first + i] = static_cast<const float*>(t.data)[i];
   }
   void init(std::uint64_t seed) {
     for (float& x : w_) x = static_cast<float>(seed);
   }
   void step(const th_step& s, th_step_out& o) {
+#if defined(__SSE2__)
+    if (do_ == "flush denormals") _mm_setcsr(_mm_getcsr() | 0x8040);
+#endif
     if (do_ == "nonfinite") throw th::Error(TH_E_NONFINITE, "loss is not finite");
-    if (do_ == "cancelled" && host_.cancelled(&host_)) throw th::Error(TH_E_CANCELLED, "cancelled at a micro-batch");
+    if (do_ == "cancelled" && host_.cancelled(&host_))
+      throw th::Error(TH_E_CANCELLED, "cancelled at a micro-batch");
     o.loss = 0;
     for (float& x : w_) {
       if (!(s.flags & TH_STEP_EVALUATE)) x += static_cast<float>(s.lr);

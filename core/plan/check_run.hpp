@@ -1,0 +1,214 @@
+// The checker's run of a program on values: its state, and the words in which check_ops.cpp says what each kind of
+// operation needs to find and leaves behind. Internal to the checker; the entry is check_values.hpp.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/plan/check_memory.hpp"
+#include "core/plan/check_params.hpp"
+#include "core/plan/check_values.hpp"
+#include "core/plan/findings.hpp"
+
+namespace trainhost::plan {
+
+inline constexpr Value value(Thing t, std::int32_t at) { return {t, at, false}; }
+inline constexpr Value grad(Value v) { return {v.thing, v.at, true}; }
+
+/// The four matrix products of a layer: what each takes and makes, and the residual that it adds, if any.
+struct Product {
+  Value x, y;
+  TensorRole bias;
+  bool has_residual = false;
+  Value residual{};
+};
+
+class ValueRun {
+ public:
+  ValueRun(const Program& p, const MemoryPlan& plan, Findings& f)
+      : p_(p),
+        f_(f),
+        arena_(p, plan),
+        params_(p, f),
+        held_(p.buffers.size()),
+        layers_(static_cast<std::int32_t>(p.model.layers)) {
+    for (BufferId b = 0; b < p.buffers.size(); ++b)
+      if (p[b].persistent && p[b].component != Component::kGradients) arena_.write(b, ArenaMap::kNobody);
+  }
+
+  void all() {
+    const bool trains = p_.run.mode != RunMode::kInference;
+    const auto train = [&] {
+      if (trains) section(SectionKind::kMicro, true), section(SectionKind::kMicro, false), update();
+    };
+    train();
+    section(SectionKind::kEval, false);
+    section(SectionKind::kGenerate, false);
+    section(SectionKind::kGenerate, false);
+    train();
+    section(SectionKind::kEval, false);
+  }
+
+ private:
+  // ---- sections
+  void section(SectionKind k, bool first_micro) {
+    const Section s = p_.section(k);
+    for (std::size_t b = 0; b < held_.size(); ++b)
+      if (held_[b].thing != Thing::kKeys && held_[b].thing != Thing::kValues) held_[b] = {};
+    first_micro_ = first_micro;
+    heads_ = 0;
+    for (i_ = s.begin; i_ < s.end; ++i_) one();
+    if (heads_ != 1) f_.add(std::string(name(k)) + " has " + std::to_string(heads_) + " heads, needs one");
+    if (k == SectionKind::kMicro) params_.end_of_micro();
+  }
+  void update() {
+    const Section s = p_.section(SectionKind::kUpdate);
+    for (i_ = s.begin; i_ < s.end; ++i_) one();
+    params_.end_of_update();
+  }
+  static const char* name(SectionKind k) {
+    return k == SectionKind::kMicro ? "micro" : k == SectionKind::kEval ? "eval" : "generate";
+  }
+
+  void one() {
+    o_ = &p_.ops[i_];
+    operands_are_apart();
+    step();
+  }
+
+  /// What an operation writes may not share bytes with anything else that it touches.
+  void operands_are_apart() {
+    const auto written = [&](BufferId w) {
+      for (BufferId b : o_->inputs())
+        if (b != kNoBuffer && arena_.overlap(w, b)) f_.at(i_, p_[w].name() + " overlaps " + p_[b].name());
+      for (BufferId b : o_->outputs())
+        if (arena_.overlap(w, b)) f_.at(i_, p_[w].name() + " overlaps " + p_[b].name());
+    };
+    for (BufferId w : o_->outputs()) written(w);
+    for (int k : {scratch_slot()})
+      if (k >= 0 && o_->in[k] != kNoBuffer) written(o_->in[k]);
+  }
+  int scratch_slot() const {
+    switch (o_->kind) {
+      case OpKind::kAttention: return 1;
+      case OpKind::kHeadLoss: case OpKind::kAttentionBwd: case OpKind::kLinearDw: return 4;
+      case OpKind::kHeadEval: case OpKind::kAttentionStep: return 3;
+      case OpKind::kRmsNormBwd: return 6;
+      case OpKind::kQkNormBwd: return 7;
+      case OpKind::kGradSquares: return 2;
+      default: return -1;
+    }
+  }
+
+  // ---- operands
+  bool intact(BufferId b) {
+    if (p_[b].storage == Storage::kExternal || arena_.lost_to(b) == ArenaMap::kNobody) return true;
+    f_.at(i_, "reads " + p_[b].name() + ", whose bytes " + f_.where(arena_.lost_to(b)) + " has overwritten");
+    return false;
+  }
+  void need(std::size_t k, Value v) { need_buffer(o_->in[k], v); }
+  void need_buffer(BufferId b, Value v) {
+    if (p_[b].persistent || p_[b].storage == Storage::kExternal || held_[b].thing == Thing::kNothing)
+      return f_.at(i_, "reads " + p_[b].name() + " before anything has written it");
+    if (!(held_[b] == v))
+      return f_.at(i_, "needs " + text(v) + " in " + p_[b].name() + ", which holds " + text(held_[b]));
+    intact(b);
+  }
+  void give(std::size_t k, Value v) {
+    if (k >= o_->outs) return;
+    const BufferId b = o_->out[k];
+    if (p_[b].persistent || p_[b].storage == Storage::kExternal)
+      return f_.at(i_, "writes " + text(v) + " over " + p_[b].name() + ", which is not its to write");
+    held_[b] = v;
+    arena_.write(b, i_);
+  }
+  void scratch(std::size_t k) {
+    const BufferId b = o_->in[k];
+    if (b == kNoBuffer) return;
+    if (p_[b].persistent) return f_.at(i_, "uses " + p_[b].name() + " as scratch");
+    held_[b] = {};
+    arena_.write(b, i_);
+  }
+  /// A persistent buffer that is no parameter: table, scalars.
+  void lasting(std::size_t k) {
+    const BufferId b = o_->in[k];
+    if (!p_[b].persistent || params_.known(b)) f_.at(i_, "finds " + p_[b].name() + " where something lasting belongs");
+    intact(b);
+  }
+  void handed_in(std::size_t k, const char* role) {
+    if (p_[o_->in[k]].role != std::string_view(role))
+      f_.at(i_, "finds " + p_[o_->in[k]].name() + " where " + role + " belong");
+  }
+  /// The weight in slot k, with this role and layer.
+  void weight(std::size_t k, TensorRole role, std::int32_t layer) {
+    params_.expect(i_, o_->in[k], ParamPart::kWeight, role, layer);
+    intact(o_->in[k]);
+  }
+  void contributes(std::size_t k, TensorRole role, std::int32_t layer) {
+    const BufferId b = o_->in[k];
+    params_.expect(i_, b, ParamPart::kGrad, role, layer);
+    const bool overwrite = (o_->flags & kFirstWrite) && first_micro_;
+    if (!overwrite) intact(b);
+    params_.contribute(i_, b, o_->flags & kFirstWrite, first_micro_);
+    arena_.write(b, i_);
+  }
+
+  // ---- the parts of a layer
+  TensorRole head_role() const { return p_.model.tied ? TensorRole::kEmbed : TensorRole::kHead; }
+  Value qkv_before_rope(std::int32_t l) const { return value(p_.model.qk_norm ? Thing::kQkvNormed : Thing::kQkv, l); }
+
+  bool product(TensorRole r, std::int32_t l, Product& out) const {
+    switch (r) {
+      case TensorRole::kQ: out = {value(Thing::kNormed, 2 * l), value(Thing::kQkv, l), TensorRole::kQBias}; break;
+      case TensorRole::kO:
+        out = {value(Thing::kAttnOut, l), value(Thing::kResidual, 2 * l + 1), TensorRole::kOBias, true,
+               value(Thing::kResidual, 2 * l)};
+        break;
+      case TensorRole::kGate:
+        out = {value(Thing::kNormed, 2 * l + 1), value(Thing::kGateUp, l), TensorRole::kGateBias};
+        break;
+      case TensorRole::kDown:
+        out = {value(Thing::kAct, l), value(Thing::kResidual, 2 * l + 2), TensorRole::kDownBias, true,
+               value(Thing::kResidual, 2 * l + 1)};
+        break;
+      default: return false;
+    }
+    return true;
+  }
+  bool biased(TensorRole bias) const {
+    const ModelSpec& m = p_.model;
+    return bias == TensorRole::kQBias ? m.qkv_bias : bias == TensorRole::kOBias ? m.o_bias : m.mlp_bias;
+  }
+  /// Half step of the norm whose weight (or its gradient) this is; -1 when it is no such norm.
+  std::int32_t norm_at(BufferId b) const {
+    switch (params_.role(b)) {
+      case TensorRole::kNorm1: return 2 * params_.layer(b);
+      case TensorRole::kNorm2: return 2 * params_.layer(b) + 1;
+      case TensorRole::kFinalNorm: return 2 * layers_;
+      default: return -1;
+    }
+  }
+
+  void step();
+  void forward_linear();
+  void linear_dx();
+  void linear_dw();
+  void rms_norm();
+  void rms_norm_bwd();
+  void head(bool trains);
+  void qk_norm_bwd();
+  void attention_step();
+  void cache(std::size_t k, Value v);
+
+  const Program& p_;
+  Findings& f_;
+  ArenaMap arena_;
+  ParamBook params_;
+  std::vector<Value> held_;  // by BufferId, transient buffers
+  std::int32_t layers_;
+  bool first_micro_ = true;
+  std::uint32_t heads_ = 0;
+  std::uint32_t i_ = 0;
+  const Op* o_ = nullptr;
+};
+
+}  // namespace trainhost::plan
