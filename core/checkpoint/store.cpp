@@ -55,8 +55,7 @@ void seal(const fs::path& staged, const Meta& meta, std::uint64_t serial) {
     sync_file(staged / name);  // 4
     m.files.push_back(record_of(staged / name));
   }
-  write_file_atomically(staged / kManifestName, manifest_text(m));
-  sync_directory(staged);
+  write_file_atomically(staged / kManifestName, manifest_text(m));  // and with it, the directory
 }
 
 }  // namespace

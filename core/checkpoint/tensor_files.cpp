@@ -93,8 +93,7 @@ void write_model_dir(const fs::path& target, std::string_view config_json,
     make_directory(staged);
     write_tensors(staged / "model.safetensors", tensors, source);
     for (const auto& [name, text] : others) write_file_atomically(staged / name, text);
-    write_file_atomically(staged / "config.json", config_json);
-    sync_directory(staged);
+    write_file_atomically(staged / "config.json", config_json);  // and with it, the directory
     bool replaced = put_in_place(staged, dir);
     sync_directory(parent);
     if (replaced) keep_others(staged, dir);

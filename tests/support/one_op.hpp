@@ -65,7 +65,7 @@ class OneOp {
     for (BufferId b : out) op.out[op.outs++] = b;
     exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.profile));
     cpu::FlushDenormals mode;
-    cpu::run_op(exec_, op);
+    cpu::run_ops(exec_, {&op, 1});
   }
 
   Vec values(BufferId b) {

@@ -21,13 +21,21 @@ class Model {
  public:
   Model(const ModelSpec& spec, Size seq) : spec_(spec), seq_(seq), inv_freq_(rope_inv_freq(spec)) {}
 
+  /// Logits [tokens, vocab].
+  Vec logits(const Weights& w, const Ids& ids) const {
+    std::vector<LayerTape> tape(spec_.layers);
+    Vec x = embed(w.at("model.embed_tokens.weight"), ids, spec_.hidden);
+    for (std::uint32_t l = 0; l < spec_.layers; ++l) x = layer(w, l, x, tape[l]);
+    return linear(rms_norm(x, w.at("model.norm.weight"), spec_.hidden, spec_.norm_eps), w.at(head_name()), {}, {}, spec_.vocab, spec_.hidden);
+  }
+
   /// Mean loss over counted targets; gradients of it when asked for (all tensors, zero where untouched).
   double loss(const Weights& w, const Ids& ids, const Ids& targets, Weights* grads = nullptr) const {
     std::vector<LayerTape> tape(spec_.layers);
     Vec x = embed(w.at("model.embed_tokens.weight"), ids, spec_.hidden);
     for (std::uint32_t l = 0; l < spec_.layers; ++l) x = layer(w, l, x, tape[l]);
     const Vec hf = rms_norm(x, w.at("model.norm.weight"), spec_.hidden, spec_.norm_eps);
-    const std::string head = spec_.tied ? "model.embed_tokens.weight" : "lm_head.weight";
+    const std::string head = head_name();
     const Vec logits = linear(hf, w.at(head), {}, {}, spec_.vocab, spec_.hidden);
     double counted = 0;
     for (std::int32_t t : targets) counted += t != -100;
@@ -45,6 +53,7 @@ class Model {
   }
 
  private:
+  std::string head_name() const { return spec_.tied ? "model.embed_tokens.weight" : "lm_head.weight"; }
   static std::string name(std::uint32_t l, const char* what) { return "model.layers." + std::to_string(l) + "." + what; }
   static Vec get(const Weights& w, const std::string& n) {
     auto i = w.find(n);

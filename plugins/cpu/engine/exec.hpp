@@ -2,6 +2,7 @@
 // the step. One run_*() per operation, grouped in ops_*.cpp; executor.cpp decides the order.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/plan/program.hpp"
@@ -66,8 +67,10 @@ struct Exec {
   }
 };
 
-/// Runs one operation on e.step.
-void run_op(Exec& e, const plan::Op& op);
+/// Runs operations on e.step: one, or neighbours of one kind for which one_run() holds.
+void run_ops(Exec& e, std::span<const plan::Op> ops);
+/// Are operations of this kind run together with their neighbours? (Those of the update.)
+bool one_run(plan::OpKind kind);
 
 /// Most entries of Exec::partials that any operation of the program uses.
 std::size_t partials_needed(const plan::Program& p);
@@ -89,7 +92,7 @@ void run_attention_bwd(Exec&, const plan::Op&);
 void run_attention_step(Exec&, const plan::Op&);
 void run_head(Exec&, const plan::Op&);  // kHeadLoss and kHeadEval
 void run_head_logits(Exec&, const plan::Op&);
-void run_grad_squares(Exec&, const plan::Op&);
-void run_optimizer(Exec&, const plan::Op&);  // kAdamW, kSgd, kSgdMomentum
+void run_grad_squares(Exec&, std::span<const plan::Op>);
+void run_optimizer(Exec&, std::span<const plan::Op>);  // kAdamW, kSgd, kSgdMomentum
 
 }  // namespace trainhost::cpu

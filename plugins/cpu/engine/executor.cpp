@@ -13,7 +13,12 @@ namespace trainhost::cpu {
 using plan::OpKind;
 using plan::SectionKind;
 
-void run_op(Exec& e, const plan::Op& op) {
+bool one_run(OpKind kind) {
+  return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd || kind == OpKind::kSgdMomentum;
+}
+
+void run_ops(Exec& e, std::span<const plan::Op> ops) {
+  const plan::Op& op = ops.front();
   switch (op.kind) {
     case OpKind::kEmbed: return run_embed(e, op);
     case OpKind::kRmsNorm: return run_rms_norm(e, op);
@@ -33,10 +38,10 @@ void run_op(Exec& e, const plan::Op& op) {
     case OpKind::kRopeBwd: return run_rope(e, op, -1.0f);
     case OpKind::kQkNormBwd: return run_qk_norm_bwd(e, op);
     case OpKind::kEmbedBwd: return run_embed_bwd(e, op);
-    case OpKind::kGradSquares: return run_grad_squares(e, op);
-    case OpKind::kAdamW: return run_optimizer(e, op);
-    case OpKind::kSgd: return run_optimizer(e, op);
-    case OpKind::kSgdMomentum: return run_optimizer(e, op);
+    case OpKind::kGradSquares: return run_grad_squares(e, ops);
+    case OpKind::kAdamW: return run_optimizer(e, ops);
+    case OpKind::kSgd: return run_optimizer(e, ops);
+    case OpKind::kSgdMomentum: return run_optimizer(e, ops);
     case OpKind::kAttentionStep: return run_attention_step(e, op);
     case OpKind::kCount_: break;
   }
@@ -75,11 +80,13 @@ void Executor::fill_rope_tables() {
 
 // False when the host wants to stop.
 bool Executor::run(plan::Section section, const std::function<bool()>& cancelled) {
-  for (std::uint32_t i = section.begin; i < section.end; ++i) {
+  const std::vector<plan::Op>& ops = exec_.program.ops;
+  for (std::uint32_t i = section.begin, end = i; i < section.end; i = end) {
     if (cancelled && cancelled()) return false;
-    exec_.storage.enter(i);
-    run_op(exec_, exec_.program.ops[i]);
-    exec_.storage.leave(i);
+    for (end = i + 1; end < section.end && one_run(ops[i].kind) && ops[end].kind == ops[i].kind;) ++end;
+    for (std::uint32_t o = i; o < end; ++o) exec_.storage.enter(o);
+    run_ops(exec_, {&ops[i], end - i});
+    for (std::uint32_t o = i; o < end; ++o) exec_.storage.leave(o);
   }
   return true;
 }
@@ -130,7 +137,7 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const plan::Op& op = p.ops[i];
     exec_.storage.enter(i);
-    run_op(exec_, op);
+    run_ops(exec_, {&op, 1});
     if (op.kind == OpKind::kHeadLogits)
       std::memcpy(logits, exec_.f32(op.out[0]), exec_.buffer(op.out[0]).bytes());
     exec_.storage.leave(i);

@@ -1,5 +1,8 @@
-// The update: sum of squares of all gradients, then one pass over each parameter.
+// The update: sum of squares of all gradients, then one pass over each parameter. Operations of one kind follow each
+// other in the program and are run together: most parameters are too small to keep every thread busy.
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "plugins/cpu/engine/exec.hpp"
 
@@ -12,82 +15,86 @@ std::uint32_t tasks_for(std::uint64_t elements) {
   return static_cast<std::uint32_t>((elements + kElementsPerTask - 1) / kElementsPerTask);
 }
 
-AdamConstants adam_constants(const Exec& e, const plan::Op& op, double clip_factor) {
+AdamConstants adam_constants(const Exec& e, bool decay, double clip_factor) {
   const RunSpec& r = e.program.run;
   const double t = static_cast<double>(e.step.step_index) + 1.0, lr = e.step.lr;
   AdamConstants c{};
   c.grad_scale = static_cast<float>(clip_factor);
   c.beta1 = static_cast<float>(r.beta1), c.one_minus_beta1 = static_cast<float>(1.0 - r.beta1);
   c.beta2 = static_cast<float>(r.beta2), c.one_minus_beta2 = static_cast<float>(1.0 - r.beta2);
-  c.decay = op.flags & plan::kDecay ? static_cast<float>(1.0 - lr * r.weight_decay) : 1.0f;
+  c.decay = decay ? static_cast<float>(1.0 - lr * r.weight_decay) : 1.0f;
   c.step_size = static_cast<float>(lr / (1.0 - std::pow(r.beta1, t)));
   c.inv_sqrt_bias2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(r.beta2, t)));
   c.eps = static_cast<float>(r.eps);
   return c;
 }
 
-SgdConstants sgd_constants(const Exec& e, const plan::Op& op, double clip_factor) {
+SgdConstants sgd_constants(const Exec& e, bool decay, double clip_factor) {
   const RunSpec& r = e.program.run;
   SgdConstants c{};
   c.grad_scale = static_cast<float>(clip_factor);
   c.momentum = static_cast<float>(r.beta1);
-  c.decay = op.flags & plan::kDecay ? static_cast<float>(1.0 - e.step.lr * r.weight_decay) : 1.0f;
+  c.decay = decay ? static_cast<float>(1.0 - e.step.lr * r.weight_decay) : 1.0f;
   c.lr = static_cast<float>(e.step.lr);
   return c;
 }
 
-}  // namespace
+std::uint64_t elements(const Exec& e, const plan::Op& op) { return e.buffer(op.in[0]).rows * e.buffer(op.in[0]).cols; }
 
-void run_grad_squares(Exec& e, const plan::Op& op) {
-  const plan::Buffer& b = e.buffer(op.in[0]);
-  const std::uint64_t n = b.rows * b.cols;
-  const float* g = e.f32(op.in[0]);
-  const std::uint32_t tasks = tasks_for(n);
-  e.pool.run(tasks, [&](std::uint32_t i, std::uint32_t) {
-    Range r = part(n, i, tasks);
-    e.partials[i] = e.kernels.sum_squares(r.size(), g + r.begin);
+// Tasks of all operations of a run of neighbours, numbered through.
+template <class F>
+void over_elements(Exec& e, std::span<const plan::Op> ops, F&& f) {
+  std::uint32_t tasks = 0;
+  for (const plan::Op& op : ops) tasks += tasks_for(elements(e, op));
+  e.pool.run(tasks, [&](std::uint32_t task, std::uint32_t) {
+    std::uint32_t i = task;
+    const plan::Op* op = ops.data();
+    for (std::uint32_t n; i >= (n = tasks_for(elements(e, *op))); ++op) i -= n;
+    f(*op, part(elements(e, *op), i, tasks_for(elements(e, *op))), task);
   });
-  double sum = 0.0;
-  for (std::uint32_t i = 0; i < tasks; ++i) sum += e.partials[i];
-  e.f64(op.in[1])[plan::kNorm2] += sum;
 }
 
-void run_optimizer(Exec& e, const plan::Op& op) {
-  const plan::Buffer& b = e.buffer(op.in[0]);
-  const std::uint64_t n = b.rows * b.cols;
-  const float* g = e.f32(op.in[0]);
-  float* w = e.f32(op.in[1]);
-  const std::uint32_t tasks = tasks_for(n);
-  if (op.kind == plan::OpKind::kAdamW) {
-    float *m = e.f32(op.in[2]), *v = e.f32(op.in[3]);
-    const AdamConstants c = adam_constants(e, op, e.f64(op.in[4])[plan::kClipFactor]);
-    e.pool.run(tasks, [&](std::uint32_t i, std::uint32_t) {
-      Range r = part(n, i, tasks);
-      e.kernels.adamw(r.size(), g + r.begin, w + r.begin, m + r.begin, v + r.begin, c);
-    });
-    return;
-  }
-  const bool momentum = op.kind == plan::OpKind::kSgdMomentum;
-  float* m = momentum ? e.f32(op.in[2]) : nullptr;
-  const SgdConstants c = sgd_constants(e, op, e.f64(op.in[momentum ? 3 : 2])[plan::kClipFactor]);
-  e.pool.run(tasks, [&](std::uint32_t i, std::uint32_t) {
-    Range r = part(n, i, tasks);
-    if (momentum) e.kernels.sgd_momentum(r.size(), g + r.begin, w + r.begin, m + r.begin, c);
-    else e.kernels.sgd(r.size(), g + r.begin, w + r.begin, c);
+}  // namespace
+
+void run_grad_squares(Exec& e, std::span<const plan::Op> ops) {
+  over_elements(e, ops, [&](const plan::Op& op, Range r, std::uint32_t task) {
+    e.partials[task] = e.kernels.sum_squares(r.size(), e.f32(op.in[0]) + r.begin);
+  });
+  double* norm2 = e.f64(ops.front().in[1]) + plan::kNorm2;
+  std::uint32_t task = 0;
+  for (const plan::Op& op : ops)
+    for (std::uint32_t n = tasks_for(elements(e, op)); n > 0; --n) *norm2 += e.partials[task++];
+}
+
+void run_optimizer(Exec& e, std::span<const plan::Op> ops) {
+  const plan::OpKind kind = ops.front().kind;
+  const std::size_t scalars = kind == plan::OpKind::kAdamW ? 4 : kind == plan::OpKind::kSgdMomentum ? 3 : 2;
+  const double clip = e.f64(ops.front().in[scalars])[plan::kClipFactor];
+  const AdamConstants adam[2] = {adam_constants(e, false, clip), adam_constants(e, true, clip)};
+  const SgdConstants sgd[2] = {sgd_constants(e, false, clip), sgd_constants(e, true, clip)};
+  over_elements(e, ops, [&](const plan::Op& op, Range r, std::uint32_t) {
+    const bool decay = op.flags & plan::kDecay;
+    const float* g = e.f32(op.in[0]) + r.begin;
+    float* w = e.f32(op.in[1]) + r.begin;
+    if (kind == plan::OpKind::kAdamW)
+      e.kernels.adamw(r.size(), g, w, e.f32(op.in[2]) + r.begin, e.f32(op.in[3]) + r.begin, adam[decay]);
+    else if (kind == plan::OpKind::kSgdMomentum)
+      e.kernels.sgd_momentum(r.size(), g, w, e.f32(op.in[2]) + r.begin, sgd[decay]);
+    else
+      e.kernels.sgd(r.size(), g, w, sgd[decay]);
   });
 }
 
 std::size_t partials_needed(const plan::Program& p) {
-  std::uint64_t most = 1;
+  std::uint64_t squares = 0, losses = 1;
   for (const plan::Op& op : p.ops) {
-    if (op.kind == plan::OpKind::kGradSquares)
-      most = std::max<std::uint64_t>(most, tasks_for(p[op.in[0]].rows * p[op.in[0]].cols));
+    if (op.kind == plan::OpKind::kGradSquares) squares += tasks_for(p[op.in[0]].rows * p[op.in[0]].cols);
     if (op.kind == plan::OpKind::kHeadLoss || op.kind == plan::OpKind::kHeadEval) {
       const plan::Buffer& logits = p[op.in[op.kind == plan::OpKind::kHeadLoss ? 4 : 3]];
-      most = std::max<std::uint64_t>(most, Exec::row_parts(logits.rows, logits.cols));
+      losses = std::max<std::uint64_t>(losses, Exec::row_parts(logits.rows, logits.cols));
     }
   }
-  return most;
+  return std::max(squares, losses);
 }
 
 }  // namespace trainhost::cpu

@@ -30,9 +30,10 @@ Grid large_grid(std::uint64_t m, std::uint64_t n, std::uint64_t) { return even_g
 
 Grid gradient_grid(std::uint64_t n, std::uint64_t k, std::uint64_t tokens) {
   if (!small_weight(n, k)) return even_grid(n, k, 256, 768);
-  // About 8 MFLOP a tile, at least four tiles, none larger than the copies of product() reach.
+  // About 8 MFLOP a tile and 4 to 24 tiles, a multiple of 4, so that few threads share them evenly; none larger than the
+  // copies of product() reach.
   const std::uint64_t cols = std::min<std::uint64_t>(k, k <= 192 ? k : 128);
-  const std::uint64_t wanted = std::max<std::uint64_t>(4, 2 * n * k * tokens / 8'000'000);
+  const std::uint64_t wanted = round_up(std::clamp<std::uint64_t>(2 * n * k * tokens / 8'000'000, 4, 24), 4);
   const std::uint64_t row_tiles = std::max<std::uint64_t>(1, wanted / ceil_div(k, cols));
   return even_grid(n, k, std::clamp<std::uint64_t>(ceil_div(n, row_tiles), 12, 128), cols);
 }

@@ -57,6 +57,8 @@ static __attribute__((noinline)) void panel(std::uint64_t m, std::uint64_t k, Le
                                             float* c, std::uint64_t ldc, std::uint64_t last) {
   std::uint64_t i = 0;
   for (; i + MR <= m; i += MR) register_tile<MR, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
+  if constexpr (MR > 8)
+    for (; i + 8 <= m; i += 8) register_tile<8, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
   if constexpr (MR > 4)
     for (; i + 4 <= m; i += 4) register_tile<4, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
   for (; i < m; ++i) register_tile<1, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);

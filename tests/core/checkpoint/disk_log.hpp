@@ -60,10 +60,10 @@ class DiskLog {
     for (std::size_t i = 0; i < end; ++i) {
       const Op& op = log_[i];
       if (op.kind == kPromise) promised = op.node;
-      std::size_t where = op.kind == kWrite ? op.node : op.dir;
+      std::size_t where = op.kind == kWrite ? op.node : op.dir, also = op.kind == kMove ? op.to_dir : where;
       bool synced = false;
       for (std::size_t j = i + 1; j < end && !synced; ++j)
-        synced = log_[j].kind == kSync && log_[j].node == where;
+        synced = log_[j].kind == kSync && (log_[j].node == where || log_[j].node == also);
       if (synced || random() % 8 < kept_of_8) apply(op, disk, synced ? nullptr : &random);
     }
     lay_down(disk, 0, out);
@@ -74,7 +74,8 @@ class DiskLog {
   enum Kind { kLink, kUnlink, kMove, kExchange, kWrite, kSync, kPromise };
   struct Op {
     Kind kind = kSync;
-    std::size_t node = 0, other = 0, dir = 0;  // `other`: the node that an exchange moves the other way
+    std::size_t node = 0, other = 0;  // `other`: the node that an exchange moves the other way
+    std::size_t dir = 0, to_dir = 0;
     std::string name{}, to{}, data{};
     std::size_t at = 0;
   };
@@ -131,9 +132,10 @@ class DiskLog {
           .node = find(a),
           .other = exchange ? find(b) : 0,
           .dir = find(a, false),
+          .to_dir = find(b, false),
           .name = a.filename().string(),
           .to = b.filename().string()};
-    BOOST_REQUIRE(op.dir == find(b, false));
+    BOOST_REQUIRE((op.dir == op.to_dir || !exchange));
     apply(op, nodes_, nullptr);
     add(op);
     return r;
@@ -159,7 +161,7 @@ class DiskLog {
         break;
       case kMove:
         if (auto it = entries.find(op.name); it != entries.end() && it->second == op.node) entries.erase(it);
-        entries[op.to] = op.node;
+        disk[op.to_dir].entries[op.to] = op.node;
         break;
       case kExchange:
         entries[op.to] = op.node;

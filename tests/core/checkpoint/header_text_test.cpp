@@ -38,6 +38,8 @@ BOOST_AUTO_TEST_CASE(rule_5_the_header_is_strict_json_and_valid_utf8) {
                                            "{\"a\\u12g4\":" + t + "}",
                                            "{\"a\\ud800\":" + t + "}",
                                            "{\"a\\udc00\":" + t + "}",
+                                           "{\"a\\ud800xxdc00\":" + t + "}",
+                                           "{\"a\\x0041\":" + t + "}",
                                            "{\"a\\ud800\\u0041\":" + t + "}",
                                            "{\"a\nb\":" + t + "}",
                                            "{\"a\":[]}",
@@ -93,6 +95,7 @@ BOOST_AUTO_TEST_CASE(rule_6_no_name_and_no_key_comes_twice) {
   const std::string e = R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   breaks(6, safetensors(R"({"ab":)" + e + R"(,"a\u0062":)" + e + "}"));
   breaks(6, safetensors(R"({"é":)" + e + R"(,"\u00e9":)" + e + "}"));
+  breaks(6, safetensors(R"({"中":)" + e + R"(,"\u4e2d":)" + e + "}"));
   breaks(6, safetensors(R"({"😀":)" + e + R"(,"\ud83d\ude00":)" + e + "}"));
   breaks(6, safetensors(R"({"a/b":)" + e + R"(,"a\/b":)" + e + "}"));
   breaks(6, safetensors(R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})"));
@@ -112,6 +115,8 @@ BOOST_AUTO_TEST_CASE(rule_7_metadata_maps_strings_to_strings) {
   for (const char* v : {"1", "null", "true", "[]", "\"text\"", "[{}]", "[\"a\",\"b\"]", "{\"a\"}", "{\"a\":}",
                         "{:\"a\"}", "{1:\"a\"}", "{\"a\":\"b\",}"})
     breaks(7, safetensors("{\"__metadata__\":" + std::string(v) + "}"));
+  breaks(7, safetensors(R"({"__metadata__":{"k":x"}})"), "x");
+  BOOST_TEST(says(error(safetensors(R"({"__metadata__":{"k")")), "expected ':', found the end"));
   breaks(7, safetensors("{\"__metadata__\":{\"k\":\"" + std::string(1'000'001, 'x') + "\"}}"));
   breaks(7, safetensors("{\"__metadata__\":{\"" + std::string(1'000'001, 'x') + "\":\"\"}}"));
   std::string many;

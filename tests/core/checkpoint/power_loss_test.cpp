@@ -54,6 +54,37 @@ BOOST_AUTO_TEST_CASE(whatever_a_power_loss_leaves_the_promised_checkpoint_is_who
   BOOST_TEST_MESSAGE("disk images: " << kImages << " of a log of " << log.size() << " operations");
 }
 
+BOOST_AUTO_TEST_CASE(a_model_directory_survives_a_power_loss_whole_with_what_else_was_in_it) {
+  const std::vector<TensorInfo> tensors{info("model.a", 3)};
+  DiskLog log(disk);
+  for (std::uint64_t v : {1, 2, 3}) {
+    write_model_dir(
+        disk / "out/model", "{\"v\":" + std::to_string(v) + "}", tensors,
+        [&](const TensorSink& sink) { sink("model.a", 0, std::vector<float>(3, static_cast<float>(v))); });
+    if (v == 1) write_file_atomically(disk / "out/model/notes", "mine");
+    log.promise(v);
+  }
+  log.stop();
+  std::mt19937 random(4);
+  for (int i = 0; i < kImages; ++i) {
+    fs::remove_all(images);
+    std::uint64_t promised = log.image(random() % (log.size() + 1), random, images);
+    if (promised == 0) continue;
+    std::string v = get(images / "out/model/config.json");
+    BOOST_TEST_REQUIRE(v.size() == 7u);
+    BOOST_TEST(static_cast<std::uint64_t>(v[5] - '0') >= promised);
+    std::vector<float> scratch(3);
+    WeightSource(images / "out/model")
+        .stream(tensors[0], scratch, [&](std::uint64_t, std::span<const float> w) {
+          BOOST_TEST(w[2] == static_cast<float>(v[5] - '0'));
+        });
+    bool kept = false;  // in the model's directory, or still in the former one beside it; never gone
+    for (const auto& e : fs::recursive_directory_iterator(images))
+      kept = kept || e.path().filename() == "notes";
+    BOOST_TEST(kept);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(without_its_syncs_the_same_program_would_lose_checkpoints) {
   for (bool directories : {true, false}) {
     const fs::path here = disk / (directories ? "d" : "f");

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/checkpoint/durable.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/store.hpp"
 #include "core/checkpoint/tensor_files.hpp"
@@ -30,6 +31,8 @@ inline fs::path save_step(checkpoint::Store& store, std::uint64_t step) {
         sink("model.a", 0, std::span<const float>(v).first(5));
         sink("model.b", 0, v);
       });
+    checkpoint::Fd plain = checkpoint::create_new(tmp / "notes");  // a careless file: nobody synced it
+    checkpoint::write_all(plain.get(), std::as_bytes(std::span("some text", 9)), tmp / "notes");
   });
 }
 

@@ -226,6 +226,8 @@ BOOST_AUTO_TEST_CASE(what_was_skipped_and_why_is_said) {
   bad[8 + 2] ^= 1;
   put(weights, bad);
   BOOST_TEST(says(only_skipped(dir), "weights.safetensors does not match its hash: "));
+  put(weights, w + "1234567");
+  BOOST_TEST(only_skipped(dir) == "step-2: weights.safetensors has 7 bytes too many");
   fs::remove(weights);
   BOOST_TEST(says(only_skipped(dir), "no such file"));
   fs::create_directory(weights);

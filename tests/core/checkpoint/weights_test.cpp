@@ -197,6 +197,14 @@ BOOST_AUTO_TEST_CASE(rule_18_index_and_shards_agree_on_every_name) {
         R"({"metadata":{"total_size":1.},"weight_map":{}})",
         "\xff{}"})
     BOOST_TEST(says(error_of_index(text), "rule 18"), text);
+  for (const char* value : {"nul",  "tru",     "fals",     "nulll", "1e",  "1e+",     "1.e5", "-", "-x",
+                            "+1",   "01",      "-01",      ".5",    "NaN", "'a'",     "x",    "",  "[1,]",
+                            "[,1]", "{\"a\"}", "{\"a\":}", "{1:2}", "\"a", "\"\\q\"", "[1",   "{"})
+    BOOST_TEST(says(error_of_index("{\"metadata\":" + std::string(value) + ",\"weight_map\":{}}"), "rule 18"),
+               value);
+  for (const char* value :
+       {"null", "true", "false", "0", "-0", "-1.5e-7", "1E+2", "\"\"", "[]", "[1,[2]]", "{\"a\":{}}"})
+    BOOST_TEST(error_of_index("{\"metadata\":" + std::string(value) + ",\"weight_map\":{}}") == "", value);
   BOOST_TEST(says(error_of_index("{\"metadata\":" + std::string(1'000'000, '[')), "nested deeper"));
   fs::remove(index);
   put(dir / "b.safetensors", file_of<float>("F32", {{"x", {1}}}));  // x is in both shards
@@ -344,6 +352,14 @@ BOOST_AUTO_TEST_CASE(a_directory_without_weights_says_what_was_looked_for) {
   BOOST_TEST(says(message_of([&] { WeightSource w(dir / "nowhere"); }), "no such file"));
   put(dir / "config.json", "{}");
   BOOST_TEST(says(message_of([&] { WeightSource w(dir / "config.json"); }), "weight_map"));
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_that_is_not_there_is_an_error_and_so_is_no_scratch_space) {
+  put(file, file_of<float>("F32", {{"a", {1}}}));
+  WeightSource w(file);
+  BOOST_TEST(says(message_of([&] { load(w, info("b", 1), 4); }), "has no tensor 'b'"));
+  BOOST_TEST(says(message_of([&] { load(w, info("a", 1), 0); }), "no scratch space"));
+  BOOST_TEST(says(message_of([&] { load(w, info("a", 9), 4); }), "asked for"));
 }
 
 BOOST_AUTO_TEST_CASE(the_golden_models_open) {

@@ -163,7 +163,11 @@ BOOST_AUTO_TEST_CASE(tensors_are_taken_in_the_declared_order_only) {
            [&](const TensorSink& s) { s("a", 0, all); },
            [&](const TensorSink& s) { s("a", 0, all.first(2)), s("a", 0, all.first(2)); },
            [&](const TensorSink& s) { s("a", 0, all.first(4)), s("b", 0, all), s("c", 0, all); },
-           [&](const TensorSink& s) { s("a", 0, all.first(4)); }, [](const TensorSink&) {}})
+           [&](const TensorSink& s) { s("a", 0, all.first(4)); },
+           [&](const TensorSink& s) { s("b", 0, all), s("a", 0, all.first(4)); },
+           [&](const TensorSink& s) { s("a", 0, all.first(4)), s("a", 0, all); },
+           [&](const TensorSink& s) { s("a", 0, all.first(2)), s("a", 1, all.first(2)), s("b", 0, all); },
+           [&](const TensorSink& s) { s("a", 0, all), s("b", 0, all.first(4)); }, [](const TensorSink&) {}})
     BOOST_TEST(message_of([&] { write_tensors(file, two, bad); }, Exit::kFailed) != "");
   BOOST_TEST(entries_in(dir.path()) == 0u);
   for (std::size_t piece : {1, 3, 100}) {
@@ -190,6 +194,19 @@ BOOST_AUTO_TEST_CASE(a_model_directory_appears_whole_and_keeps_what_is_not_ours)
   WeightSource w(model);
   w.require(tensors, false);
   BOOST_TEST(w.files()[0].metadata().at("format") == "pt");
+
+  const fs::path dead = dir / "out/model.tmp.0123456789abcdef", own = dir / "out/model.tmp.fedcba9876543210";
+  for (const fs::path& p : {dead, own}) {  // runs that died; one had taken over a file of the user
+    fs::create_directory(p);
+    put(p / "config.json", "half");
+    put(p / "model.safetensors.tmp.0123456789abcdef", "half");
+  }
+  put(own / "tokenizer.model", "mine");
+  write_model_dir(model, "{\"v\":2}", tensors, numbered(tensors, 9));
+  BOOST_TEST(!fs::exists(dead));
+  BOOST_TEST(get(own / "tokenizer.model") == "mine");
+  BOOST_TEST(entries_in(own) == 1u);
+  fs::remove_all(own);
 
   BOOST_TEST(message_of([&] { write_model_dir(model, "{\"v\":3}", tensors, [](const TensorSink&) {}); },
                         Exit::kFailed) != "");

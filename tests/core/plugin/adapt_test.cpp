@@ -147,7 +147,9 @@ BOOST_AUTO_TEST_CASE(memory_from_the_host_is_counted_and_bounded) {
 BOOST_AUTO_TEST_CASE(a_plugin_sees_only_its_own_options) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, doing("another", "throw"));
+  tp::HostOptions options = doing("another", "throw");
+  options.plugin_options["misbehave"]["colour"] = "green";
+  Host host(d, options);
   BOOST_CHECK_NO_THROW(host->estimator("misbehave").estimate(small_model(), {}, nullptr));
 }
 

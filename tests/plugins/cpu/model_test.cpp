@@ -1,0 +1,153 @@
+// Whole models through the executor: gradients, updates, evaluation and generation against the reference model in
+// double; the same bits on any number of threads, in one arena or in separate buffers, at any recompute policy.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include "tests/support/model_rig.hpp"
+#include "tests/support/one_op.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+using reference::Ids;
+using reference::Vec;
+using reference::Weights;
+
+const auto kZoo = boost::unit_test::data::make(model_zoo());
+
+RunSpec run_of(const ZooModel& z, std::uint32_t micro_batch, std::uint32_t accumulate) {
+  RunSpec r;
+  r.seq_len = z.seq, r.micro_batch = micro_batch, r.accumulate = accumulate, r.clip_norm = 0.0, r.weight_decay = 0.1;
+  return r;
+}
+std::vector<const cpu::Kernels*> tables() {
+  std::size_t n = 0;
+  const cpu::Kernels* const* t = cpu::runnable_kernels(&n);
+  return {t, t + n};
+}
+double furthest(const Weights& a, const Weights& b) {
+  double worst = 0;
+  for (const auto& [name, v] : b) worst = std::max(worst, distance(a.at(name), v));
+  return worst;
+}
+
+BOOST_AUTO_TEST_SUITE(cpu_model)
+
+BOOST_DATA_TEST_CASE(gradients_are_those_of_the_reference, kZoo, z) {
+  const std::size_t n = 4 * z.seq;
+  const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+  const Weights w = random_weights(z.spec, 3);
+  Weights expected;
+  const double loss = reference::Model(z.spec, z.seq).loss(w, ids, targets, &expected);
+  double norm = 0;
+  for (const auto& [name, g] : expected)
+    for (double x : g) norm += x * x;
+  norm = std::sqrt(norm);
+  for (const cpu::Kernels* k : tables())
+    for (std::uint32_t accumulate : {1u, 2u, 4u})
+      for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+        RunSpec r = run_of(z, 4 / accumulate, accumulate);
+        r.recompute = recompute;
+        ModelRig rig(z.spec, r, *k, 2);
+        rig.load(w);
+        const cpu::UpdateResult out = rig.update(ids, targets, 0.0, 0);
+        BOOST_TEST_CONTEXT(k->name << ", accumulate " << accumulate << ", recompute " << name(recompute)) {
+          BOOST_TEST(std::abs(out.loss - loss) <= 2e-6 * loss);
+          BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-5 * norm);
+          const double off = furthest(rig.read(&plan::Param::grad), expected);
+          BOOST_TEST(off <= 2e-6, "gradients are " << off << " off");
+          BOOST_TEST((rig.read() == w), "an update with lr 0 changes a weight");
+        }
+      }
+}
+
+BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, kZoo, z) {
+  const std::size_t n = 2 * z.seq;
+  const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+  for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum}) {
+    RunSpec r = run_of(z, 2, 1);
+    r.optimizer = o, r.clip_norm = 0.25;
+    ModelRig rig(z.spec, r, *tables().back(), 2);
+    Weights w = random_weights(z.spec, 3), m, v;
+    rig.load(w);
+    for (const auto& [name, x] : w) m[name].assign(x.size(), 0), v[name].assign(x.size(), 0);
+    for (std::uint64_t t = 0; t < 3; ++t) {
+      Weights g;
+      reference::Model(z.spec, z.seq).loss(w, ids, targets, &g);
+      double norm = 0;
+      for (const auto& [name, x] : g)
+        for (double e : x) norm += e * e;
+      norm = std::sqrt(norm);
+      for (const TensorInfo& info : tensors(z.spec)) {
+        Vec& gi = g[info.name];
+        for (double& e : gi) e *= std::min(1.0, r.clip_norm / (norm + 1e-6));
+        const bool decay = info.rank > 1;
+        if (o == Optimizer::kAdamW) reference::AdamW{0.01, r.beta1, r.beta2, r.eps, 0.1}.step(static_cast<double>(t) + 1, gi, decay, w[info.name], m[info.name], v[info.name]);
+        else reference::Sgd{0.01, r.beta1, 0.1}.step(gi, decay, w[info.name], o == Optimizer::kSgd ? nullptr : &m[info.name]);
+      }
+      const cpu::UpdateResult out = rig.update(ids, targets, 0.01, t);
+      BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-4 * norm);
+    }
+    // Adam divides by the root of tiny squares: where a gradient is near zero its sign, and so the step, is uncertain.
+    const double off = furthest(rig.read(), w);
+    BOOST_TEST(off <= (o == Optimizer::kAdamW ? 2e-3 : 2e-6), name(o) << ": weights are " << off << " off");
+  }
+}
+
+BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, kZoo, z) {
+  const std::size_t n = 6 * z.seq;
+  const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+  for (const cpu::Kernels* k : tables()) {
+    Weights first;
+    for (std::uint32_t threads = 1; threads <= 4; ++threads)
+      for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+        for (bool separate : {false, true}) {
+          RunSpec r = run_of(z, 3, 2);
+          r.recompute = recompute;
+          ModelRig rig(z.spec, r, *k, threads, separate);
+          rig.load(random_weights(z.spec, 3));
+          for (std::uint64_t t = 0; t < 3; ++t) rig.update(ids, targets, 0.01, t);
+          if (first.empty()) first = rig.read();
+          else BOOST_TEST((rig.read() == first), k->name << ", " << threads << " threads, recompute " << name(recompute) << ", separate " << separate);
+        }
+  }
+}
+
+BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo, z) {
+  const Weights w = random_weights(z.spec, 3);
+  for (const cpu::Kernels* k : tables()) {
+    ModelRig rig(z.spec, run_of(z, 3, 1), *k, 2, true);
+    rig.load(w);
+    for (std::uint32_t sequences = 1; sequences <= 3; ++sequences) {
+      const std::size_t n = sequences * z.seq;
+      const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+      const double loss = reference::Model(z.spec, z.seq).loss(w, ids, targets);
+      BOOST_TEST(std::abs(rig.evaluate(ids, targets).loss - loss) <= 2e-6 * loss);
+    }
+    BOOST_TEST((rig.read() == w));
+  }
+}
+
+BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position, kZoo, z) {
+  const Weights w = random_weights(z.spec, 3);
+  const Ids ids = random_tokens(z.seq, z.spec.vocab, 1);
+  const Vec expected = reference::Model(z.spec, z.seq).logits(w, ids);
+  for (const cpu::Kernels* k : tables()) {
+    ModelRig rig(z.spec, run_of(z, 1, 1), *k, 2, true);
+    rig.load(w);
+    for (int round = 0; round < 2; ++round)  // position 0 starts anew
+      for (std::uint32_t p = 0; p < z.seq; ++p) {
+        const std::vector<float> logits = rig.next(ids[p], p);
+        const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab), expected.begin() + static_cast<long>((p + 1) * z.spec.vocab));
+        const double off = distance(Vec(logits.begin(), logits.end()), row);
+        BOOST_TEST(off <= 5e-6, k->name << ", position " << p << ": " << off << " off");
+      }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost

@@ -1,0 +1,82 @@
+// A whole model inside the CPU trainer's executor, without the C boundary: any storage, any kernel table, any number of
+// threads; weights in and weights, moments or gradients out by checkpoint name. For tests alone.
+#pragma once
+#include <memory>
+
+#include "core/plan/memory_plan.hpp"
+#include "plugins/cpu/common/profile.hpp"
+#include "plugins/cpu/engine/executor.hpp"
+#include "plugins/cpu/engine/float_mode.hpp"
+#include "tests/support/model_zoo.hpp"
+#include "tests/support/separate_storage.hpp"
+
+namespace trainhost::test {
+
+/// All buffers where the plan put them.
+class PlannedStorage final : public cpu::Storage {
+ public:
+  PlannedStorage(const plan::Program& p) : plan_(plan::place(p)), arena_(plan_.arena_bytes / 64 + 1) {}
+  void* at(plan::BufferId b) override { return reinterpret_cast<std::byte*>(arena_.data()) + plan_.offset[b]; }
+  const plan::MemoryPlan& plan() const { return plan_; }
+
+ private:
+  struct alignas(64) Line { unsigned char bytes[64] = {}; };
+  plan::MemoryPlan plan_;
+  std::vector<Line> arena_;
+};
+
+class ModelRig {
+ public:
+  ModelRig(const ModelSpec& m, const RunSpec& r, const cpu::Kernels& kernels, std::uint32_t threads, bool separate = false, const Profile* profile = nullptr)
+      : program(plan::build_program(m, r, profile ? *profile : cpu::profile_of(m, r, threads))), pool(threads) {
+    if (separate) storage = std::make_unique<SeparateStorage>(program);
+    else storage = std::make_unique<PlannedStorage>(program);
+    executor = std::make_unique<cpu::Executor>(program, *storage, pool, kernels);
+  }
+
+  void load(const reference::Weights& w) {
+    each([&](const TensorInfo& t, const plan::Param& p, std::uint64_t first) {
+      float* to = static_cast<float*>(storage->at(p.weight)) + first;
+      const reference::Vec& v = w.at(t.name);
+      for (std::size_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(v[i]);
+    });
+  }
+  reference::Weights read(plan::BufferId plan::Param::*which = &plan::Param::weight) {
+    reference::Weights out;
+    each([&](const TensorInfo& t, const plan::Param& p, std::uint64_t first) {
+      const float* from = static_cast<const float*>(storage->at(p.*which)) + first;
+      out[t.name].assign(from, from + t.elements());
+    });
+    return out;
+  }
+  cpu::UpdateResult update(const reference::Ids& ids, const reference::Ids& targets, double lr, std::uint64_t index) {
+    cpu::FlushDenormals mode;
+    cpu::UpdateResult out;
+    if (executor->update({ids.data(), targets.data(), lr, index}, nullptr, out) != cpu::Outcome::kDone) throw std::runtime_error("the update was not applied");
+    return out;
+  }
+  cpu::UpdateResult evaluate(const reference::Ids& ids, const reference::Ids& targets) {
+    cpu::UpdateResult out;
+    executor->evaluate(ids.data(), targets.data(), static_cast<std::uint32_t>(ids.size() / program.run.seq_len), nullptr, out);
+    return out;
+  }
+  std::vector<float> next(std::int32_t token, std::uint32_t position) {
+    std::vector<float> logits(program.model.vocab);
+    executor->next_logits(token, position, logits.data());
+    return logits;
+  }
+
+  plan::Program program;
+  cpu::Pool pool;
+  std::unique_ptr<cpu::Storage> storage;
+  std::unique_ptr<cpu::Executor> executor;
+
+ private:
+  template <class F>
+  void each(F&& f) {
+    for (const plan::Param& p : program.params)
+      for (const plan::Slice& s : p.slices) f(program.tensor_infos[s.tensor], p, s.first_element);
+  }
+};
+
+}  // namespace trainhost::test
