@@ -85,11 +85,11 @@ void check_estimators(const Settings& s) {
 }  // namespace
 
 double min_lr(const Settings& s) {
-  return s.given("optimizer.min_lr") ? s.number("optimizer.min_lr") : s.number("optimizer.lr") / 10;
+  return s.given("optimizer.min_lr") ? s.number("optimizer.min_lr") : s.number("optimizer.lr") / 100;
 }
 
 std::uint64_t warmup_steps(const Settings& s) {
-  constexpr std::uint64_t kUsual = 100;
+  constexpr std::uint64_t kUsual = 300;
   if (s.given("optimizer.warmup_steps"))
     return static_cast<std::uint64_t>(s.integer("optimizer.warmup_steps"));
   return std::min(kUsual, static_cast<std::uint64_t>(s.integer("train.steps")) / 10);

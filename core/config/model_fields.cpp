@@ -185,7 +185,9 @@ ModelSpec build(const FieldReader& f, const std::string& family, const Absent& a
   read_rope(f, absent.rest.rope_theta, m);
   m.tied = f.boolean("tie_word_embeddings", absent.rest.tied);
   m.norm_eps = f.number("rms_norm_eps", absent.rest.norm_eps);
-  m.initializer_range = f.number("initializer_range", absent.rest.initializer_range);
+  // A config file without it means the 0.02 of its family; a model given inline takes 1/sqrt(H), as the built-in one does.
+  const double init = absent.complete || m.hidden == 0 ? absent.rest.initializer_range : 1 / std::sqrt(m.hidden);
+  m.initializer_range = f.number("initializer_range", init);
   f.check([&] { validate(m); });
   return m;
 }

@@ -105,47 +105,45 @@ std::string_view stories_grammar_text() {
   toward
   across
 
-@job: name, does, do
-  baker | bakes bread | bake bread
-  farmer | feeds cows | feed cows
-  sailor | mends nets | mend nets
-  painter | paints walls | paint walls
-  teacher | reads books | read books
-  tailor | sews coats | sew coats
-  singer | sings songs | sing songs
-  gardener | waters roses | water roses
-  shepherd | counts sheep | count sheep
-  cook | stirs soup | stir soup
-  smith | bends iron | bend iron
-  weaver | spins wool | spin wool
-  doctor | heals people | heal people
-  miner | digs for gold | dig for gold
-  hunter | follows tracks | follow tracks
-  dancer | jumps high | jump high
+@job: name, does
+  baker | bakes bread
+  farmer | feeds cows
+  sailor | mends nets
+  painter | paints walls
+  teacher | reads books
+  tailor | sews coats
+  singer | sings songs
+  gardener | waters roses
+  shepherd | counts sheep
+  cook | stirs soup
+  smith | bends iron
+  weaver | spins wool
+  doctor | heals people
+  miner | digs for gold
+  hunter | sets traps
+  dancer | jumps high
 
-@thing: name, use
-  kite | flies it
-  lamp | lights it
-  drum | beats it
-  key | hides it
-  book | reads it
-  ball | kicks it
-  bell | rings it
-  hat | wears it
-  map | follows it
-  flute | plays it
-  shell | cleans it
-  letter | opens it
-  clock | repairs it
-  chair | sits on it
-  blanket | folds it
-  mirror | breaks it
-  ring | loses it
-  wagon | pulls it
-  candle | burns it
-  bottle | fills it
-  coin | spends it
-  puppet | moves it
+@thing: name, does
+  kite | flies
+  lamp | shines
+  drum | booms
+  key | jingles
+  book | opens
+  ball | bounces
+  bell | rings
+  hat | falls
+  clock | ticks
+  flute | whistles
+  mirror | gleams
+  ring | sparkles
+  wagon | squeaks
+  candle | flickers
+  bottle | breaks
+  coin | spins
+  puppet | nods
+  wheel | turns
+  stove | smokes
+  boot | slips
 
 @color: name
   red
@@ -161,49 +159,33 @@ std::string_view stories_grammar_text() {
   gray
   purple
 
-@pet: name, sound
+@pet: name, does
   dog | barks
   cat | purrs
   goat | bleats
   duck | quacks
   horse | neighs
   hen | clucks
-  mouse | squeaks
+  mouse | hides
   frog | croaks
   parrot | chatters
   pig | grunts
   donkey | brays
   bee | hums
 
-@petname: name
-  Pip
-  Coco
-  Biscuit
-  Shadow
-  Pepper
-  Luna
-  Daisy
-  Ziggy
-  Button
-  Rusty
-  Muffin
-  Tiger
-
-@beast: name
-  fox
-  hare
-  bear
-  wolf
-  crow
-  badger
-  turtle
-  squirrel
-  lion
-  hedgehog
-  snake
-  raven
-  toad
-  giant
+@beast: name, does
+  fox | grins
+  hare | hops
+  bear | growls
+  wolf | howls
+  crow | caws
+  badger | digs
+  turtle | crawls
+  squirrel | climbs
+  lion | roars
+  hedgehog | sniffs
+  snake | hisses
+  giant | stamps
 
 @nature: name
   clever
@@ -266,14 +248,14 @@ std::string_view stories_grammar_text() {
   sad | cries | cry
   tired | sleeps | sleep
   proud | smiles | smile
-  scared | hides | hide
+  scared | trembles | tremble
   mad | shouts | shout
   cold | shivers | shiver
   hungry | eats | eat
   merry | laughs | laugh
   bored | yawns | yawn
   sick | coughs | cough
-  late | runs | run
+  late | hurries | hurry
 
 @weather: name, does
   sunny | the sun shines
@@ -294,13 +276,13 @@ std::string_view stories_grammar_text() {
   night
   spring
   autumn
-  Monday
-  Sunday
+  week
+  year
 
 @way: does, do
   walks | walk
   runs | run
-  hurries | hurry
+  strolls | stroll
   rides | ride
   wanders | wander
   climbs | climb
@@ -339,8 +321,8 @@ std::string_view stories_grammar_text() {
 
 story:
   4 <find-tale>\n\n
-  3 <pet-tale>\n\n
-  3 <work-tale>\n\n
+  4 <pet-tale>\n\n
+  4 <work-tale>\n\n
   3 <pair-tale>\n\n
   3 <beast-tale>\n\n
   3 <trip-tale>\n\n
@@ -350,43 +332,36 @@ place:
   1 [x=where] the [u=age] [y=mark]
 way-there:
   1 [z=path] the [u=age] [y=mark]
-
 find-tale:
-  1 <lives> One [t=time] [a] <sees> a [c=color] [o=thing] <place>. <thing-turn> <thing-end>
+  1 <lives> One [t=time] [a] <sees> a <kind-of> [o=thing] <place>. <thing-turn> <thing-end>
 lives:
-  2 [a=person] lives [h=home.in] the [g=age] [h.name].
-  1 [a=person] has a room [h=home.in] the [g=age] [h.name].
+  2 [^h=home.in] the [g=age] [h.name] lives [a=person].
+  1 [^h=home.in] a room of the [g=age] [h.name] lives [a=person].
 sees:
   3 finds
   2 sees
   1 spots
   1 [d=manner] takes
+kind-of:
+  3 [c=color]
+  1 <fine>
 thing-turn:
-  3 [^a.he] takes it home and [d=manner] [o.use].
-  2 [^a.he] shows the [c] [o] to [a.his] [f=kin].
-  2 <praise>
-  2 It belongs to [b=person-a], a <kind> [j=job].
-  1 [a] gives the [o] to [b=person-a] for [n=number] [r=fruit].
-praise:
+  3 The [o] [o.does] and [a] [m=mood.does].
+  2 Then [a] shows the [o] to [a.his] [f=kin].
   2 "What a <fine> [o]!" says [a].
-  1 "This [o] is <fine>," says [a.his] [f=kin].
+  2 The [o] belongs to [b=person-a], a [i=nature] [j=job].
+  1 Soon [a] sells the [o] for [n=number] [r=fruit].
 fine:
   2 lovely
   2 strange
   1 tiny
   1 heavy
   1 useful
-kind:
-  1 kind
-  1 rich
-  1 poor
-  1 young
-  1 famous
 thing-end:
-  3 Now the [c] [o] <rests> [h.in] the [g] [h.name].
-  2 [a] keeps the [c] [o] <forever>.
+  3 Now the [o] <rests> [h.in] the [h.name].
+  2 So [a] keeps the [o] <forever>.
   2 <feels>
-  1 <homeward>
+  2 <homeward>
 rests:
   2 stays
   1 hangs
@@ -396,56 +371,61 @@ forever:
   1 for [n=number] years
   1 until [t2=time]
 feels:
-  3 [a] is [m=mood] and [m.does] [d=manner].
-  1 [a] feels [m=mood].
+  1 Now [a] is [m=mood] and [m.does] [d=manner].
+  1 Now [a] feels [m=mood].
+  1 But [a] only [m=mood.does] [d=manner].
 homeward:
-  2 At night [a] <returns> to the [g] [h.name].
-  1 Then [a] <returns> to the [g] [h.name].
+  2 At night [a] <returns> to the [h.name].
+  1 Then [a] <returns> to the [h.name].
 returns:
   2 goes back
   1 returns
   1 [v=way.does] home
 
 pet-tale:
-  1 [a=person] has a <small> [p=pet] named [q=petname]. <pet-day> <pet-end>
+  1 A <small> [o2=pet] lives with [a=person]. <pet-day> <pet-does> <pet-end>
 small:
   2 little
   1 big
   1 young
   1 fat
-  2 [c=color]
+  3 [c=color]
 pet-day:
-  2 It is a [w=weather] [t=time] and [w.does]. <pet-does>
-  2 Every [t=time] [q] [p.sound] [d=manner] and [a] [m=mood.does]. <pet-does>
+  2 It is a [w=weather] [t=time] and [w.does].
+  3 Every [t=time] the [o2] [o2.does] and [a] [m=mood.does].
   1 <pet-does>
 pet-does:
-  2 [q] [v=way.does] <way-there>.
-  2 [q] [d=manner] <steals> [a.his] [e=food].
-  1 "Come here, [q]!" calls [a].
-  1 [a] looks for [q] <place>.
+  2 The [o2] [v=way.does] <way-there>.
+  2 The [o2] [d=manner] <steals> some [e=food].
+  1 "Come here, [o2]!" calls [a].
+  1 Soon [a] looks for the [o2] <place>.
 steals:
   2 steals
   1 smells
   1 wants
 pet-end:
-  2 At last [q] sleeps <place>.
-  2 [a] gives [q] some [e2=food].
-  1 "[q] is [m=mood]," says [a].
-  1 [a] loves [q] and [q] loves [e2=food].
-  1 So [q] [p.sound] and [a] [m=mood.does].
+  2 At last the [o2] sleeps <place>.
+  2 Then [a] gives the [o2] some [e2=food].
+  1 How [a] loves the [o2]!
+  1 So the [o2] [o2.does] and [a] [m=mood.does].
 
 work-tale:
-  1 [a=person] is a <kind> [j=job] [h=home.in] the [g=age] [h.name]. <work-day> <work-end>
+  1 [^h=home.in] the [g=age] [h.name] works [a=person], a <kind> [j=job]. <work-day> <work-end>
+kind:
+  1 kind
+  1 rich
+  1 poor
+  1 young
+  1 famous
+  2 [i=nature]
 work-day:
-  3 Every [t=time] [a] [d=manner] <works>.
-  1 All day long [a] [d=manner] <works>.
-works:
-  3 [j.does]
-  1 [j.does] with [a.his] [f=kin]
+  3 Every [t=time] the [j] [d=manner] [j.does].
+  1 All day long the [j] [j.does].
+  1 Every [t=time] the [j] [j.does] with [a.his] [f=kin].
 work-end:
   2 Then [a] <wishes> to [v=way.do] <way-there>.
   2 "I am a <good> [j]," says [a].
-  1 [b=person-a] wants to [j.do] too.
+  1 One [t=time] [b=person-a] meets the [j] <place>.
   2 <homeward>
   1 <feels>
 wishes:
@@ -458,24 +438,27 @@ good:
   1 [i=nature]
 
 pair-tale:
-  1 [a=person] and [b=person-a] are <close>. <pair-move> <pair-turn> <pair-end>
+  1 The <close> [a=person] and [b=person-a] <pair-move> <pair-turn> <pair-end>
 close:
   3 friends
   1 twins
   1 neighbors
   1 [j=job]s
 pair-move:
-  2 They [v=way.do] [d=manner] <way-there>.
-  2 One [t=time] they [v=way.do] <way-there>.
+  2 [v=way.do] [d=manner] <way-there>.
+  1 are [m=mood].
 pair-turn:
-  2 There they find a [c=color] [o=thing].
+  2 There they find a <kind-of> [o=thing].
   2 There they meet a [i=nature] [k=beast].
-  2 [a] carries [n=number] [r=fruit], [b] carries the [e=food].
+  2 Today [a] carries [n=number] [r=fruit], [b] carries some [e=food].
 pair-end:
   2 "I am [m=mood]," says [b], and [a] [l=mood.does].
-  1 [b] is [m=mood] and [m.does] [d2=manner].
+  1 Then [b] [v2=way.does] home, but [a] <stays>.
   2 Then [a] and [b] [v2=way.do] home.
-  1 [a] and [b] [m=mood.do] [d2=manner] all night.
+  1 So [a] and [b] [m=mood.do] [d2=manner] all night.
+stays:
+  1 stays
+  1 [m=mood.does]
 
 beast-tale:
   1 A [i=nature] [k=beast] meets [a=person] <place>. <beast-talk> <beast-end>
@@ -483,25 +466,26 @@ beast-talk:
   2 "Give me your [e=food]," says the [k].
   1 "I am [m=mood]," says the [k].
   1 "Why are you so [m=mood]?" asks [a].
+  2 The [k] [k.does] and [a] [m=mood.does].
 beast-end:
-  2 [a] [l=mood.does] and the [k] [v=way.does] <way-there>.
+  2 Then [a] [l=mood.does] and the [k] [v=way.does] <way-there>.
   1 So [a] and the [k] become <partners>.
   1 But the [k] only [l=mood.does] [d=manner].
-  1 [a] gives the [k] some [e2=food].
+  1 Then [a] gives the [k] some [e2=food].
 partners:
   2 friends
   1 partners
   1 enemies
 
 trip-tale:
-  1 It is a [w=weather] [t=time]. [a=person] [v=way.does] [d=manner] <way-there> with [a.his] [f=kin]. <trip-turn> <trip-end>
+  1 It is a [w=weather] [t=time] and [a=person] [v=way.does] [d=manner] <way-there> with [a.his] [f=kin]. <trip-turn> <trip-end>
 trip-turn:
   2 Soon [w.does] and [a] [m=mood.does].
   2 They meet [b=person-a], a [i=nature] [j=job].
-  1 [a] loses the way [x=where] the [y2=mark-y].
+  1 Then [a] loses the way <place>.
 trip-end:
-  2 The [f] tells [a] a <fine> <tale>.
-  1 "Do you like the [y]?" asks the [f].
+  2 At night [a] hears a <fine> <tale>.
+  1 <feels>
   2 They share [n=number] [r=fruit] and [v2=way.do] home.
 tale:
   2 story
@@ -509,13 +493,12 @@ tale:
   1 joke
 
 shop-tale:
-  1 [a=person] buys [n=number] [r=fruit] and some [e=food] <shop>. <shop-turn> <shop-end>
-shop:
-  2 <place>
-  1 from [b=person-a], a [i=nature] [j=job]
+  1 [^x=where] the [u=age] [y=mark] [a=person] buys [n=number] [r=fruit] <seller>. <shop-turn> <shop-end>
+seller:
+  2 and some [e=food]
+  1 from [b=person-a]
 shop-turn:
-  2 The [n] [r] are <taste>.
-  1 One of the [n] [r] is <taste>.
+  2 The [r] are <taste>.
   1 "How <taste> the [r] are!" says [a].
 taste:
   2 sweet
@@ -523,9 +506,9 @@ taste:
   1 fresh
   1 cheap
 shop-end:
-  2 [^a.he] [d=manner] eats the [e] with [a.his] [f=kin].
-  1 [a] puts the [e] and the [n] [r] into a <box>.
-  1 Now [a.he] has no money.
+  2 Then [a] eats [d=manner] with [a.his] [f=kin].
+  1 So [a] puts the [r] into a <box>.
+  1 Now [a] has no money.
 box:
   1 basket
   1 box

@@ -18,11 +18,19 @@ namespace {
 std::vector<std::string> resolve(const std::vector<std::string>& wanted, const config::RunConfig& c,
                                  plugin::Registry& registry) {
   std::vector<std::string> all = registry.ids("estimator"), out;
+  // One estimator that is refused when it is loaded does not keep the others from answering.
+  auto match = [&](const std::string& id) {
+    try {
+      return registry.estimator(id).match(c.model, c.run);
+    } catch (const plugin::PluginError&) {
+      return 0;
+    }
+  };
   auto best = [&]() -> std::string {
     int top = 0;
     std::string id;
     for (const std::string& e : all)
-      if (int m = registry.estimator(e).match(c.model, c.run); m > top) top = m, id = e;
+      if (int m = match(e); m > top) top = m, id = e;
     return id;
   };
   for (const std::string& w : wanted) {
@@ -36,7 +44,7 @@ std::vector<std::string> resolve(const std::vector<std::string>& wanted, const c
       std::string first = best();
       if (!first.empty()) out.push_back(first);
       for (const std::string& e : all)
-        if (e != first && registry.estimator(e).match(c.model, c.run) > 0) out.push_back(e);
+        if (e != first && match(e) > 0) out.push_back(e);
       if (out.empty()) throw usage_error(fmt::format("no estimator knows the model family '{}'", escaped(c.model.family)));
     } else {
       out.push_back(w);

@@ -63,7 +63,7 @@ class OneOp {
     std::fill(std::begin(op.out), std::end(op.out), plan::kNoBuffer);
     for (BufferId b : in) op.in[op.ins++] = b;
     for (BufferId b : out) op.out[op.outs++] = b;
-    exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.profile));
+    exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.profile));
     cpu::FlushDenormals mode;
     cpu::run_ops(exec_, {&op, 1});
   }

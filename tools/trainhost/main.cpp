@@ -109,7 +109,8 @@ int report(const Error& e) {
 }
 
 int run(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a full quota are errors to report, not ends
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return static_cast<int>(dispatch({argv + 1, argv + argc}));
   } catch (const Error& e) {

@@ -30,8 +30,9 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t thr
   p.threads = threads ? threads : std::max(1u, std::thread::hardware_concurrency());
   p.slots = 16;
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch());
-  p.attention_tile_q = p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);
-  p.workspace_bytes = workspace_floats(model, p) * sizeof(float);
+  p.attention_tile_q = std::min<std::uint32_t>(32, run.seq_len);
+  p.attention_tile_k = std::min<std::uint32_t>(128, run.seq_len);
+  p.workspace_bytes = workspace_floats(model, run, p) * sizeof(float);
   return p;
 }
 

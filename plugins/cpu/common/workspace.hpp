@@ -1,5 +1,5 @@
-// The planned work space of the trainer, in floats: one piece for a packed weight, shared by all threads, then one piece
-// a thread for copies of operands. The profile asks for it, the engine lays it out; both by these functions.
+// The planned work space of the trainer, in floats: one piece shared by all threads, for a packed weight or the parts of
+// a weight's gradient, then one piece a thread for copies of operands. The profile asks for it, the engine lays it out; both by these functions.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,6 +17,15 @@ namespace trainhost::cpu {
 inline constexpr std::uint64_t kSmallWeight = 1u << 20;
 inline bool small_weight(std::uint64_t n, std::uint64_t k) { return k == 0 || n <= kSmallWeight / k; }
 
+/// A small weight's gradient is computed in tiles of at most this size, the longer side being the most that the copies of
+/// Kernels::product reach; where that gives few tiles, the tokens are cut into up to four slots as well.
+inline constexpr std::uint64_t kGradientRows = 144, kGradientCols = kProductSide;
+inline std::uint64_t gradient_slots(std::uint64_t n, std::uint64_t k, std::uint64_t tokens) {
+  if (!small_weight(n, k)) return 1;
+  const std::uint64_t tiles = ((n + kGradientRows - 1) / kGradientRows) * ((k + kGradientCols - 1) / kGradientCols);
+  return std::clamp<std::uint64_t>(std::min(16 / std::max<std::uint64_t>(tiles, 1), tokens / 256), 1, 4);
+}
+
 /// The widest panel of any instruction set.
 inline constexpr std::uint64_t kWidestPanel = 48;
 
@@ -24,20 +33,31 @@ inline constexpr std::uint64_t kWidestPanel = 48;
 inline std::uint64_t packed_floats(std::uint64_t n, std::uint64_t k) {
   return std::max((n + kWidestPanel) * k, (k + kWidestPanel) * n);
 }
-inline std::uint64_t shared_floats(const ModelSpec& m) {
+inline std::uint64_t shared_floats(const ModelSpec& m, std::uint64_t tokens) {
   std::uint64_t most = 0;
   const std::uint64_t h = m.hidden, i = m.intermediate;
   for (auto [n, k] : std::initializer_list<std::pair<std::uint64_t, std::uint64_t>>{
            {m.qkv_width(), h}, {h, m.q_width()}, {2 * i, h}, {h, i}, {m.vocab, h}})
-    if (small_weight(n, k)) most = std::max(most, packed_floats(n, k));
+    if (small_weight(n, k))
+      most = std::max({most, packed_floats(n, k), (gradient_slots(n, k, tokens) - 1) * n * k});
   return (most + 15) / 16 * 16;
 }
-/// Copies for one product, then two packed tiles of keys or values for attention.
-inline std::uint64_t worker_floats(const ModelSpec& m, const Profile& p) {
-  return kProductWork + (2 * (p.attention_tile_k + kWidestPanel) * m.head_dim + 15) / 16 * 16;
+/// Queries of one head that attention treats together; whole tiles of queries.
+inline constexpr std::uint32_t kQueryBlock = 256;
+inline std::uint32_t query_block(const Profile& p) {
+  return std::max(kQueryBlock / p.attention_tile_q, 1u) * std::min(p.attention_tile_q, kQueryBlock);
 }
-inline std::uint64_t workspace_floats(const ModelSpec& m, const Profile& p) {
-  return shared_floats(m) + p.threads * worker_floats(m, p);
+/// A tile of keys or values, either side padded to whole panels.
+inline std::uint64_t packed_tile_floats(const Profile& p, std::uint64_t head_dim) {
+  return ((p.attention_tile_k + kWidestPanel) * (head_dim + kWidestPanel) + 15) / 16 * 16;
+}
+/// Copies for one product; three packed tiles, two figures a query of a block and one a query of a group of heads.
+inline std::uint64_t worker_floats(const ModelSpec& m, const RunSpec& r, const Profile& p) {
+  const std::uint64_t group = m.kv_heads ? m.heads / m.kv_heads : 0;
+  return kProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock + (group * r.seq_len + 15) / 16 * 16;
+}
+inline std::uint64_t workspace_floats(const ModelSpec& m, const RunSpec& r, const Profile& p) {
+  return shared_floats(m, r.tokens_per_micro_batch()) + p.threads * worker_floats(m, r, p);
 }
 
 }  // namespace trainhost::cpu

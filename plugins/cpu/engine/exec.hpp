@@ -46,7 +46,7 @@ struct Exec {
   double* f64(plan::BufferId b) { return static_cast<double*>(storage.at(b)); }
   float* shared_space() { return f32(workspace); }
   float* worker_space(std::uint32_t worker) {
-    return f32(workspace) + shared_floats(model()) + worker * worker_floats(model(), program.profile);
+    return f32(workspace) + shared_floats(model(), program.run.tokens_per_micro_batch()) + worker * worker_floats(model(), program.run, program.profile);
   }
   bool overwrite(const plan::Op& op) const { return (op.flags & plan::kFirstWrite) && step.first_micro; }
 

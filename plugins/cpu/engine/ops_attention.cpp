@@ -1,24 +1,23 @@
 // Causal attention by tiles with an online softmax: scores exist only one tile at a time, the backward pass makes them
 // again. Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4. Queries of a tile stand at q0.., keys at k0..;
 // a row of qkv is  q heads | k heads | v heads,  D floats each; A/K query heads share one key/value head.
+// Keys are the outer loop, so that a tile of keys and values is packed once for all queries that see it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "plugins/cpu/engine/exec.hpp"
-#include "plugins/cpu/engine/product.hpp"
 
 namespace trainhost::cpu {
 namespace {
 
-constexpr std::uint32_t kMaxTileRows = 256;  // running maxima and sums live on the stack
-
 struct Shape {
   std::uint32_t seq, tile_q, tile_k, d, heads, kv_heads, window;
   std::uint64_t ld;         // of a row of qkv
+  std::uint32_t ld_scores;  // of a row of a score tile; not a multiple of 512 bytes, whose rows would share cache sets
   float scale;
-  std::uint32_t q_tiles() const { return (seq + tile_q - 1) / tile_q; }
-  // First key tile that the queries from q0 on see.
+  std::uint32_t group() const { return heads / kv_heads; }
+  // First key tile that the query at q0 sees.
   std::uint32_t first_key(std::uint32_t q0) const {
     if (!window || q0 + 1 <= window) return 0;
     return (q0 + 1 - window) / tile_k * tile_k;
@@ -30,89 +29,112 @@ Shape shape(const Exec& e, const plan::Op& op) {
   const Profile& p = e.program.profile;
   Shape s{};
   s.seq = e.program.run.seq_len;
-  s.tile_q = std::min({p.attention_tile_q, s.seq, kMaxTileRows});
+  s.tile_q = std::min(p.attention_tile_q, s.seq);
   s.tile_k = std::min(p.attention_tile_k, s.seq);
   s.d = m.head_dim, s.heads = m.heads, s.kv_heads = m.kv_heads;
   s.window = m.window(static_cast<std::uint32_t>(op.layer));
   s.ld = m.qkv_width();
+  // The plan's scratch has D + 2 floats a query to spare beside two tiles of scores.
+  s.ld_scores = p.attention_tile_k + (p.attention_tile_k % 128 == 0 && m.head_dim >= 30 ? 16 : 0);
   s.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(m.head_dim)));
   return s;
 }
 
-float* worker_scratch(Exec& e, plan::BufferId b, std::uint32_t worker) {
-  return e.f32(b) + worker * (e.buffer(b).rows * e.buffer(b).cols / e.program.profile.threads);
+// What one thread works with: tiles of scores in the operation's scratch, the rest in the trainer's work space.
+struct Desk {
+  float *scores, *dscores;
+  float *work;                              // of Kernels::product
+  float *keys_t, *values_t, *keys, *values; // packed tiles; keys and values share a place: only one is needed at a time
+  float *top, *total;                       // running maximum and sum of each query of a block
+  float *delta;                             // dot(o, d o) of each query of each head of a group
+};
+Desk desk(Exec& e, const Shape& s, plan::BufferId scratch, std::uint32_t worker) {
+  Desk d{};
+  d.scores = e.f32(scratch) + worker * (e.buffer(scratch).rows * e.buffer(scratch).cols / e.program.profile.threads);
+  d.dscores = d.scores + std::uint64_t{s.tile_q} * s.ld_scores;
+  d.work = e.worker_space(worker);
+  const std::uint64_t tile = packed_tile_floats(e.program.profile, s.d);
+  d.keys_t = d.work + kProductWork;
+  d.values_t = d.keys_t + tile;
+  d.keys = d.values = d.values_t + tile;
+  d.top = d.keys + tile;
+  d.total = d.top + kQueryBlock;
+  d.delta = d.total + kQueryBlock;
+  return d;
 }
 
-struct KeyTile {
-  std::uint32_t k0, cols;
+struct Tile {
+  std::uint32_t q0, rows, k0, cols;
+  bool first;  // the first tile of keys that these queries see
 };
-// Calls f for every key tile that a tile of `rows` queries from q0 on sees, in order.
+// Calls f for every tile of queries in [q_begin, q_end) that sees the key tile at k0, in order.
 template <class F>
-void over_keys(const Shape& s, std::uint32_t q0, std::uint32_t rows, F&& f) {
-  for (std::uint32_t k0 = s.first_key(q0); k0 < q0 + rows; k0 += s.tile_k)
-    f(KeyTile{k0, std::min(s.tile_k, q0 + rows - k0)});
+void over_queries(const Shape& s, std::uint32_t q_begin, std::uint32_t q_end, std::uint32_t k0, F&& f) {
+  std::uint32_t q0 = k0 <= q_begin ? q_begin : q_begin + (k0 - q_begin) / s.tile_q * s.tile_q;
+  for (; q0 < q_end && s.first_key(q0) <= k0; q0 += s.tile_q) {
+    const std::uint32_t rows = std::min(s.tile_q, q_end - q0);
+    f(Tile{q0, rows, k0, std::min({s.tile_k, s.seq - k0, q0 + rows - k0}), s.first_key(q0) == k0});
+  }
 }
 
-// scores[rows, cols] = q k^T; the keys are packed into `work` first.
-void scores_of(const Kernels& kernels, const Shape& s, std::uint32_t rows, std::uint32_t cols, const float* q, std::uint64_t ldq,
-               const float* k, float* scores, float* work) {
-  const std::uint64_t width = kernels.panel_width(cols);
-  kernels.pack_transposed(cols, s.d, k, s.ld, width, work);
-  kernels.product_packed(rows, cols, s.d, q, ldq, work, width, false, scores, s.tile_k);
+AttentionTile mask(const Shape& s, const Tile& t) { return {t.rows, t.cols, s.ld_scores, t.q0, t.k0, s.window, s.scale}; }
+
+// Scores of a block of queries of one head; o and lse point at the head's part of the sequence's first row.
+void forward_block(const Kernels& kernels, const Shape& s, const Desk& d, const float* q, const float* k, const float* v,
+                   std::uint32_t q_begin, std::uint32_t q_end, float* o, std::uint64_t ldo, float* lse) {
+  const std::uint64_t value_width = kernels.panel_width(s.d);
+  for (std::uint32_t k0 = s.first_key(q_begin); k0 < q_end; k0 += s.tile_k) {
+    const std::uint32_t cols = std::min({s.tile_k, s.seq - k0, q_end - k0});
+    const std::uint64_t key_width = kernels.panel_width(cols);
+    kernels.pack_transposed(cols, s.d, k + k0 * s.ld, s.ld, key_width, d.keys_t);
+    kernels.pack(s.d, cols, v + k0 * s.ld, s.ld, value_width, d.values);
+    over_queries(s, q_begin, q_end, k0, [&](const Tile& t) {
+      float *top = d.top + (t.q0 - q_begin), *total = d.total + (t.q0 - q_begin), *to = o + t.q0 * ldo;
+      kernels.product_packed(t.rows, t.cols, s.d, q + t.q0 * s.ld, s.ld, d.keys_t, s.d, key_width, false, d.scores, s.ld_scores);
+      kernels.softmax_tile(mask(s, t), d.scores, top, total, t.first, to, ldo, s.d);
+      kernels.product_packed(t.rows, s.d, t.cols, d.scores, s.ld_scores, d.values, cols, value_width, !t.first, to, ldo);
+    });
+  }
+  kernels.softmax_finish(q_end - q_begin, s.d, o + q_begin * ldo, ldo, d.top, d.total, lse + std::uint64_t{q_begin} * s.heads, s.heads);
 }
 
-// One head of one sequence, one tile of queries. work: of a thread, see workspace.hpp.
-void forward_tile(const Kernels& kernels, const Shape& s, const float* q, const float* k, const float* v, std::uint32_t q0,
-                  std::uint32_t rows, float* scores, float* o, std::uint64_t ldo, float* lse, float* work) {
-  float top[kMaxTileRows], total[kMaxTileRows];
-  bool first = true;
-  over_keys(s, q0, rows, [&](KeyTile t) {
-    scores_of(kernels, s, rows, t.cols, q, s.ld, k + t.k0 * s.ld, scores, work + kProductWork);
-    kernels.softmax_tile({rows, t.cols, s.tile_k, q0, t.k0, s.window, s.scale}, scores, top, total, first, o, ldo, s.d);
-    kernels.product(rows, s.d, t.cols, scores, s.tile_k, false, v + t.k0 * s.ld, s.ld, !first, o, ldo, work);
-    first = false;
-  });
-  kernels.softmax_finish(rows, s.d, o, ldo, top, total, lse, s.heads);
-}
-
-struct Grads {
-  float *dq, *dk, *dv;  // inside dqkv, rows of Shape::ld
+// One sequence's rows of one head, or of one key/value head.
+struct Rows {
+  const float *q, *k, *v, *o, *d_o, *lse;
+  float *dq, *dk, *dv;
 };
-// dq of one tile of queries is written, dk and dv of the keys it sees are added to.
-void backward_tile(const Kernels& kernels, const Shape& s, const float* q, const float* k, const float* v, const float* o,
-                   const float* d_o, std::uint64_t ldo, const float* lse, std::uint32_t q0, std::uint32_t rows,
-                   float* scores, float* dscores, Grads g, float* work) {
-  float delta[kMaxTileRows];
-  kernels.row_dots(rows, s.d, d_o, ldo, o, ldo, delta);
-  bool first = true;
-  over_keys(s, q0, rows, [&](KeyTile t) {
-    const std::uint64_t at = t.k0 * s.ld;
-    scores_of(kernels, s, rows, t.cols, q, s.ld, k + at, scores, work + kProductWork);
-    scores_of(kernels, s, rows, t.cols, d_o, ldo, v + at, dscores, work + kProductWork);
-    kernels.softmax_bwd_tile({rows, t.cols, s.tile_k, q0, t.k0, s.window, s.scale}, scores, dscores, lse, s.heads, delta);
-    kernels.product(t.cols, s.d, rows, scores, s.tile_k, true, d_o, ldo, true, g.dv + at, s.ld, work);
-    kernels.product(t.cols, s.d, rows, dscores, s.tile_k, true, q, s.ld, true, g.dk + at, s.ld, work);
-    kernels.product(rows, s.d, t.cols, dscores, s.tile_k, false, k + at, s.ld, !first, g.dq, s.ld, work);
-    first = false;
-  });
+// Everything that the key tile at k0 contributes through one query head: dq, dk and dv are added to.
+void backward_tile(const Kernels& kernels, const Shape& s, const Desk& d, const Rows& r, const Tile& t, std::uint32_t cols,
+                   const float* delta, std::uint64_t ldo) {
+  const std::uint64_t key_width = kernels.panel_width(cols), q = t.q0 * s.ld, o = t.q0 * ldo, k = t.k0 * s.ld;
+  kernels.product_packed(t.rows, t.cols, s.d, r.q + q, s.ld, d.keys_t, s.d, key_width, false, d.scores, s.ld_scores);
+  kernels.product_packed(t.rows, t.cols, s.d, r.d_o + o, ldo, d.values_t, s.d, key_width, false, d.dscores, s.ld_scores);
+  kernels.softmax_bwd_tile(mask(s, t), d.scores, d.dscores, r.lse + std::uint64_t{t.q0} * s.heads, s.heads, delta + t.q0);
+  kernels.product(t.cols, s.d, t.rows, d.scores, s.ld_scores, true, r.d_o + o, ldo, true, r.dv + k, s.ld, d.work);
+  kernels.product(t.cols, s.d, t.rows, d.dscores, s.ld_scores, true, r.q + q, s.ld, true, r.dk + k, s.ld, d.work);
+  kernels.product_packed(t.rows, s.d, t.cols, d.dscores, s.ld_scores, d.keys, cols, kernels.panel_width(s.d), !t.first, r.dq + q, s.ld);
+}
+
+void clear_rows(float* to, std::uint64_t rows, std::uint64_t n, std::uint64_t ld) {
+  for (std::uint64_t r = 0; r < rows; ++r) std::memset(to + r * ld, 0, n * sizeof(float));
 }
 
 }  // namespace
 
-// Task: one tile of queries of one head of one sequence.
+// Task: a block of queries of one head of one sequence.
 void run_attention(Exec& e, const plan::Op& op) {
   const Shape s = shape(e, op);
   const float* qkv = e.f32(op.in[0]);
   float *o = e.f32(op.out[0]), *lse = e.f32(op.out[1]);
   const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
-  const std::uint32_t q_tiles = s.q_tiles(), group = s.heads / s.kv_heads;
-  e.pool.run(static_cast<std::uint32_t>(sequences * s.heads * q_tiles), [&](std::uint32_t i, std::uint32_t worker) {
-    const std::uint32_t q0 = i % q_tiles * s.tile_q, head = i / q_tiles % s.heads, rows = std::min(s.tile_q, s.seq - q0);
-    const std::uint64_t row0 = std::uint64_t{i / q_tiles / s.heads} * s.seq, kv = head / group;
+  const std::uint32_t block = query_block(e.program.profile), blocks = (s.seq + block - 1) / block;
+  e.pool.run(static_cast<std::uint32_t>(sequences * s.heads * blocks), [&](std::uint32_t i, std::uint32_t worker) {
+    const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;
+    const std::uint64_t row0 = std::uint64_t{i / blocks / s.heads} * s.seq, kv = head / s.group();
     const float* base = qkv + row0 * s.ld;
-    forward_tile(e.kernels, s, base + q0 * s.ld + head * s.d, base + (s.heads + kv) * s.d,
-                 base + (s.heads + s.kv_heads + kv) * s.d, q0, rows, worker_scratch(e, op.in[1], worker),
-                 o + (row0 + q0) * ldo + head * s.d, ldo, lse + (row0 + q0) * s.heads + head, e.worker_space(worker));
+    forward_block(e.kernels, s, desk(e, s, op.in[1], worker), base + head * s.d, base + (s.heads + kv) * s.d,
+                  base + (s.heads + s.kv_heads + kv) * s.d, q_begin, std::min(q_begin + block, s.seq), o + row0 * ldo + head * s.d, ldo,
+                  lse + row0 * s.heads + head);
   });
 }
 
@@ -122,23 +144,28 @@ void run_attention_bwd(Exec& e, const plan::Op& op) {
   const float *d_o = e.f32(op.in[0]), *o = e.f32(op.in[1]), *lse = e.f32(op.in[2]), *qkv = e.f32(op.in[3]);
   float* dqkv = e.f32(op.out[0]);
   const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
-  const std::uint32_t group = s.heads / s.kv_heads;
   e.pool.run(static_cast<std::uint32_t>(sequences * s.kv_heads), [&](std::uint32_t i, std::uint32_t worker) {
     const std::uint64_t row0 = std::uint64_t{i / s.kv_heads} * s.seq, kv = i % s.kv_heads;
     const std::uint64_t at_k = row0 * s.ld + (s.heads + kv) * s.d, at_v = at_k + std::uint64_t{s.kv_heads} * s.d;
-    float* scores = worker_scratch(e, op.in[4], worker);
-    float* dscores = scores + std::uint64_t{s.tile_q} * s.tile_k;
-    for (std::uint64_t r = 0; r < s.seq; ++r) {
-      std::memset(dqkv + at_k + r * s.ld, 0, s.d * sizeof(float));
-      std::memset(dqkv + at_v + r * s.ld, 0, s.d * sizeof(float));
+    const Desk d = desk(e, s, op.in[4], worker);
+    auto rows = [&](std::uint32_t member) {
+      const std::uint64_t head = kv * s.group() + member, at_q = row0 * s.ld + head * s.d, at_o = row0 * ldo + head * s.d;
+      return Rows{qkv + at_q, qkv + at_k, qkv + at_v, o + at_o, d_o + at_o, lse + row0 * s.heads + head, dqkv + at_q, dqkv + at_k, dqkv + at_v};
+    };
+    for (std::uint32_t h = 0; h < s.group(); ++h)
+      e.kernels.row_dots(s.seq, s.d, rows(h).d_o, ldo, rows(h).o, ldo, d.delta + h * s.seq);
+    for (std::uint32_t k0 = 0; k0 < s.seq; k0 += s.tile_k) {
+      const std::uint32_t cols = std::min(s.tile_k, s.seq - k0);
+      const std::uint64_t width = e.kernels.panel_width(cols);
+      const float *k = qkv + at_k + k0 * s.ld, *v = qkv + at_v + k0 * s.ld;
+      e.kernels.pack_transposed(cols, s.d, k, s.ld, width, d.keys_t);
+      e.kernels.pack_transposed(cols, s.d, v, s.ld, width, d.values_t);
+      e.kernels.pack(s.d, cols, k, s.ld, e.kernels.panel_width(s.d), d.keys);
+      clear_rows(dqkv + at_k + k0 * s.ld, cols, s.d, s.ld);
+      clear_rows(dqkv + at_v + k0 * s.ld, cols, s.d, s.ld);
+      for (std::uint32_t h = 0; h < s.group(); ++h)
+        over_queries(s, 0, s.seq, k0, [&](const Tile& t) { backward_tile(e.kernels, s, d, rows(h), t, cols, d.delta + h * s.seq, ldo); });
     }
-    for (std::uint64_t head = kv * group; head < (kv + 1) * group; ++head)
-      for (std::uint32_t q0 = 0; q0 < s.seq; q0 += s.tile_q) {
-        const std::uint64_t at_q = (row0 + q0) * s.ld + head * s.d, at_o = (row0 + q0) * ldo + head * s.d;
-        backward_tile(e.kernels, s, qkv + at_q, qkv + at_k, qkv + at_v, o + at_o, d_o + at_o, ldo,
-                      lse + (row0 + q0) * s.heads + head, q0, std::min(s.tile_q, s.seq - q0), scores, dscores,
-                      {dqkv + at_q, dqkv + at_k, dqkv + at_v}, e.worker_space(worker));
-      }
   });
 }
 

@@ -36,11 +36,8 @@ double chunk_loss(Exec& e, const Head& c, std::uint64_t first, std::uint64_t row
 
 // The weight's gradient first: it needs hf, which then becomes its own gradient.
 void chunk_gradients(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows, bool overwrite) {
-  const Grid g = gradient_grid(c.v, c.h, rows);
   float* hf = c.hf + first * c.h;
-  e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t worker) {
-    gradient_tile(e, g, i, worker, c.v, c.h, rows, c.logits, hf, overwrite, c.grad);
-  });
+  weight_gradient(e, c.v, c.h, rows, c.logits, hf, overwrite, c.grad, 0, [](std::uint32_t) {});
   product_with_weight(e, Right::kPlain, rows, c.h, c.v, c.logits, c.w, false, hf, [](Range, Range) {});
 }
 

@@ -42,7 +42,7 @@ void run_linear_dx(Exec& e, const plan::Op& op) {
   product_with_weight(e, Right::kPlain, m, k, n, dy, w, false, dx, [](Range, Range) {});
 }
 
-// Each tile of grad_w sums over all tokens itself; the bias gradient is a sum over tokens, a few columns a task.
+// The bias gradient is a sum over tokens too, a few columns a task.
 void run_linear_dw(Exec& e, const plan::Op& op) {
   const plan::Buffer& gb = e.buffer(op.in[2]);
   const std::uint64_t m = e.step.rows, n = gb.rows, k = gb.cols;
@@ -50,11 +50,9 @@ void run_linear_dw(Exec& e, const plan::Op& op) {
   float *gw = e.f32(op.in[2]), *gbias = e.f32(op.in[3]);
   const bool overwrite = e.overwrite(op);
   constexpr std::uint64_t kBiasColumns = 64;
-  const Grid g = gradient_grid(n, k, m);
   const std::uint32_t bias_tasks = gbias ? static_cast<std::uint32_t>((n + kBiasColumns - 1) / kBiasColumns) : 0;
-  e.pool.run(g.tiles() + bias_tasks, [&](std::uint32_t i, std::uint32_t worker) {
-    if (i < g.tiles()) return gradient_tile(e, g, i, worker, n, k, m, dy, x, overwrite, gw);
-    std::uint64_t c = (i - g.tiles()) * kBiasColumns, count = std::min(kBiasColumns, n - c);
+  weight_gradient(e, n, k, m, dy, x, overwrite, gw, bias_tasks, [&](std::uint32_t i) {
+    const std::uint64_t c = i * kBiasColumns, count = std::min(kBiasColumns, n - c);
     if (overwrite) std::memset(gbias + c, 0, count * sizeof(float));
     e.kernels.column_sums(m, count, dy + c, n, gbias + c);
   });

@@ -104,7 +104,10 @@ std::uint32_t Pool::take_part(std::uint32_t worker, std::uint32_t job) {
   return done;
 }
 
+// False: the pool ends. Asked first of all: a worker that was late for a job may already have taken the number that the
+// destructor gave, and no further one will come. stop_ is set before that number, so whoever saw the one sees the other.
 bool Pool::wait_for_job(std::uint32_t seen) {
+  if (stop_) return false;
   for (int spin = 0; spin < kSpins; ++spin) {
     if (job_.load(std::memory_order_acquire) != seen) return !stop_;
     relax();

@@ -26,16 +26,21 @@ Grid small_grid(std::uint64_t m, std::uint64_t n) {
   return even_grid(m, n, std::clamp<std::uint64_t>(m / 16, 16, 256), n);
 }
 
-Grid large_grid(std::uint64_t m, std::uint64_t n, std::uint64_t) { return even_grid(m, n, 256, 768); }
+// Halved until there are eight tiles to share out, or tiles get too small for OpenBLAS to be quick.
+Grid large_grid(std::uint64_t m, std::uint64_t n) {
+  std::uint64_t rows = 256, cols = 768;
+  Grid g = even_grid(m, n, rows, cols);
+  while (g.tiles() < 8 && (cols > 192 || rows > 128)) {
+    if (cols > 192) cols /= 2;
+    else rows /= 2;
+    g = even_grid(m, n, rows, cols);
+  }
+  return g;
+}
 
-Grid gradient_grid(std::uint64_t n, std::uint64_t k, std::uint64_t tokens) {
-  if (!small_weight(n, k)) return even_grid(n, k, 256, 768);
-  // About 8 MFLOP a tile and 4 to 24 tiles, a multiple of 4, so that few threads share them evenly; none larger than the
-  // copies of product() reach.
-  const std::uint64_t cols = std::min<std::uint64_t>(k, k <= 192 ? k : 128);
-  const std::uint64_t wanted = round_up(std::clamp<std::uint64_t>(2 * n * k * tokens / 8'000'000, 4, 24), 4);
-  const std::uint64_t row_tiles = std::max<std::uint64_t>(1, wanted / ceil_div(k, cols));
-  return even_grid(n, k, std::clamp<std::uint64_t>(ceil_div(n, row_tiles), 12, 128), cols);
+GradientCut gradient_cut(std::uint64_t n, std::uint64_t k, std::uint64_t tokens) {
+  const Grid g = small_weight(n, k) ? even_grid(n, k, kGradientRows, kGradientCols) : even_grid(n, k, 256, 768);
+  return {g, gradient_slots(n, k, tokens)};
 }
 
 void blas_tile(Right side, Range rows, Range cols, std::uint64_t n, std::uint64_t k, const float* a, const float* w, bool add,
@@ -57,17 +62,27 @@ std::uint64_t pack_weight(Exec& e, Right side, std::uint64_t n, std::uint64_t k,
   return width;
 }
 
-void gradient_tile(Exec& e, const Grid& g, std::uint32_t i, std::uint32_t worker, std::uint64_t n, std::uint64_t k,
+void gradient_task(Exec& e, const GradientCut& cut, std::uint32_t task, std::uint32_t worker, std::uint64_t n, std::uint64_t k,
                    std::uint64_t tokens, const float* dy, const float* x, bool overwrite, float* grad) {
-  const Range rows = g.row_range(i, n), cols = g.col_range(i, k);
-  float* c = grad + rows.begin * k + cols.begin;
-  if (small_weight(n, k)) {
-    e.kernels.product(rows.size(), cols.size(), tokens, dy + rows.begin, n, true, x + cols.begin, k, !overwrite, c, k,
-                      e.worker_space(worker));
-    return;
-  }
-  cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, bi(rows.size()), bi(cols.size()), bi(tokens), 1.0f, dy + rows.begin, bi(n),
-              x + cols.begin, bi(k), overwrite ? 0.0f : 1.0f, c, bi(k));
+  const std::uint64_t slot = task / cut.grid.tiles();
+  const std::uint32_t tile = task % cut.grid.tiles();
+  const Range rows = cut.grid.row_range(tile, n), cols = cut.grid.col_range(tile, k), t = part(tokens, slot, cut.slots);
+  const bool add = slot == 0 && !overwrite;
+  float* c = (slot == 0 ? grad : e.shared_space() + (slot - 1) * n * k) + rows.begin * k + cols.begin;
+  dy += t.begin * n + rows.begin;
+  x += t.begin * k + cols.begin;
+  if (small_weight(n, k))
+    e.kernels.product(rows.size(), cols.size(), t.size(), dy, n, true, x, k, add, c, k, e.worker_space(worker));
+  else
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, bi(rows.size()), bi(cols.size()), bi(t.size()), 1.0f, dy, bi(n), x, bi(k),
+                add ? 1.0f : 0.0f, c, bi(k));
+}
+
+void combine_gradient(Exec& e, const GradientCut& cut, std::uint64_t n, std::uint64_t k, float* grad) {
+  e.over_rows(n, k, [&](std::uint64_t row, std::uint64_t rows) {
+    for (std::uint64_t slot = 1; slot < cut.slots; ++slot)
+      e.kernels.add(rows * k, e.shared_space() + (slot - 1) * n * k + row * k, grad + row * k);
+  });
 }
 
 }  // namespace trainhost::cpu

@@ -23,9 +23,17 @@ struct Grid {
     return {c, std::min(n, c + cols)};
   }
 };
-Grid small_grid(std::uint64_t m, std::uint64_t n);                          // own products, packed right operand
-Grid large_grid(std::uint64_t m, std::uint64_t n, std::uint64_t k);         // OpenBLAS
-Grid gradient_grid(std::uint64_t n, std::uint64_t k, std::uint64_t tokens); // n x k results, the sum over all tokens in each
+Grid small_grid(std::uint64_t m, std::uint64_t n);  // own products, packed right operand
+Grid large_grid(std::uint64_t m, std::uint64_t n);  // OpenBLAS
+
+/// How a weight's gradient, a sum over all tokens, is cut: the tokens into `slots`, each with a result of its own that
+/// are added up in order, and each result into a grid. Slots keep the tokens with the thread that made them.
+struct GradientCut {
+  Grid grid;
+  std::uint64_t slots;
+  std::uint32_t tasks() const { return static_cast<std::uint32_t>(slots * grid.tiles()); }
+};
+GradientCut gradient_cut(std::uint64_t n, std::uint64_t k, std::uint64_t tokens);
 
 /// How a weight w[rows, cols] stands on the right: x w^T (forward) or dy w (backward).
 enum class Right { kTransposed, kPlain };
@@ -41,7 +49,7 @@ template <class Before>
 void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, const float* w,
                          bool add, float* c, Before&& before) {
   if (!small_weight(n, k)) {
-    const Grid g = large_grid(m, n, k);
+    const Grid g = large_grid(m, n);
     e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
       const Range rows = g.row_range(i, m), cols = g.col_range(i, n);
       before(rows, cols);
@@ -55,12 +63,26 @@ void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, 
   e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
     const Range rows = g.row_range(i, m), cols = g.col_range(i, n);
     before(rows, cols);
-    e.kernels.product_packed(rows.size(), n, k, a + rows.begin * k, k, packed, width, add, c + rows.begin * n, n);
+    e.kernels.product_packed(rows.size(), n, k, a + rows.begin * k, k, packed, k, width, add, c + rows.begin * n, n);
   });
 }
 
-/// Tile `i` of gradient_grid(): grad[n,k] (= or +=) dy[tokens,n]^T x[tokens,k].
-void gradient_tile(Exec& e, const Grid& g, std::uint32_t i, std::uint32_t worker, std::uint64_t n, std::uint64_t k,
+/// One task of a cut.
+void gradient_task(Exec& e, const GradientCut& cut, std::uint32_t task, std::uint32_t worker, std::uint64_t n, std::uint64_t k,
                    std::uint64_t tokens, const float* dy, const float* x, bool overwrite, float* grad);
+/// Adds slots 1.. to the gradient.
+void combine_gradient(Exec& e, const GradientCut& cut, std::uint64_t n, std::uint64_t k, float* grad);
+
+/// grad[n,k] (= or +=) dy[tokens,n]^T x[tokens,k]; `more` tasks of another kind join the same job.
+template <class More>
+void weight_gradient(Exec& e, std::uint64_t n, std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x, bool overwrite,
+                     float* grad, std::uint32_t more, More&& more_task) {
+  const GradientCut cut = gradient_cut(n, k, tokens);
+  e.pool.run(cut.tasks() + more, [&](std::uint32_t i, std::uint32_t worker) {
+    if (i < cut.tasks()) gradient_task(e, cut, i, worker, n, k, tokens, dy, x, overwrite, grad);
+    else more_task(i - cut.tasks());
+  });
+  if (cut.slots > 1) combine_gradient(e, cut, n, k, grad);
+}
 
 }  // namespace trainhost::cpu

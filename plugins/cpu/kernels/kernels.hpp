@@ -92,9 +92,11 @@ struct Kernels {
   // from j on (a multiple of width) to packed + j*k gives the same panels.
   void (*pack_transposed)(std::uint64_t n, std::uint64_t k, const float* w, std::uint64_t ldw, std::uint64_t width, float* packed);
   void (*pack)(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t ldb, std::uint64_t width, float* packed);
-  // C[m,n] = A[m,k] times packed panels (+ C when add).
+  // C[m,n] = A[m,k] times packed panels (+ C when add). The panels were packed with packed_k >= k inner elements and at
+  // least n columns.
   void (*product_packed)(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda,
-                         const float* packed, std::uint64_t width, bool add, float* c, std::uint64_t ldc);
+                         const float* packed, std::uint64_t packed_k, std::uint64_t width, bool add, float* c,
+                         std::uint64_t ldc);
 
   void (*adamw)(std::uint64_t n, const float* g, float* w, float* m, float* v, const AdamConstants& c);
   void (*sgd)(std::uint64_t n, const float* g, float* w, const SgdConstants& c);

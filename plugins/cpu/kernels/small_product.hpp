@@ -90,8 +90,12 @@ static std::uint64_t panel_width(std::uint64_t n) {
 TH_INLINE bool unlucky(std::uint64_t ld) { return ld % 128 == 0; }
 TH_INLINE std::uint64_t lucky(std::uint64_t columns) { return ((columns + 15) / 16 | 1) * 16; }
 
+// Short rows far apart are no stream that the hardware would fetch ahead, so a few rows ahead are asked for.
 static void copy_rows(std::uint64_t rows, std::uint64_t columns, const float* from, std::uint64_t ld, float* to, std::uint64_t ld_to) {
+  constexpr std::uint64_t kAhead = 8;
   for (std::uint64_t r = 0; r < rows; ++r, from += ld, to += ld_to) {
+    if (r + kAhead < rows)
+      for (std::uint64_t j = 0; j < columns; j += 16) __builtin_prefetch(from + kAhead * ld + j);
     std::uint64_t j = 0;
     for (; j + kLanes <= columns; j += kLanes) store(to + j, load(from + j));
     if (j < columns) store_part(to + j, load_part(from + j, columns - j), columns - j);
@@ -184,11 +188,18 @@ static void pack(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t
     copy_rows(k, n - j < width ? n - j : width, b + j, ldb, packed, width);
 }
 
+// The longer of n and k is the outer loop: the tile of C, or that of A, then stays in a near cache.
 static void product_packed(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda, const float* packed,
-                           std::uint64_t width, bool add, float* c, std::uint64_t ldc) {
-  for (std::uint64_t p = 0; p < k; p += kProductInner) {
-    const std::uint64_t inner = k - p < kProductInner ? k - p : kProductInner;
+                           std::uint64_t packed_k, std::uint64_t width, bool add, float* c, std::uint64_t ldc) {
+  auto block = [&](std::uint64_t j, std::uint64_t p) {
+    panel_of(n - j < width ? n - j : width, m, k - p < kProductInner ? k - p : kProductInner, {a + p, lda, 1},
+             packed + j * packed_k + p * width, width, add || p, c + j, ldc);
+  };
+  if (n >= k) {
     for (std::uint64_t j = 0; j < n; j += width)
-      panel_of(n - j < width ? n - j : width, m, inner, {a + p, lda, 1}, packed + j * k + p * width, width, add || p, c + j, ldc);
+      for (std::uint64_t p = 0; p < k; p += kProductInner) block(j, p);
+  } else {
+    for (std::uint64_t p = 0; p < k; p += kProductInner)
+      for (std::uint64_t j = 0; j < n; j += width) block(j, p);
   }
 }

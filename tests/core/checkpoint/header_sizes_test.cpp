@@ -68,6 +68,8 @@ BOOST_AUTO_TEST_CASE(rule_12_two_offsets_in_order) {
                         "[0,]",
                         "[,8]"})
     breaks(12, safetensors("{" + entry("a", "\"F32\"", "[2]", o) + "}", 8));
+  BOOST_TEST(
+      says(error(safetensors("{" + entry("a", "\"F32\"", "[2]", "[0,8,8]") + "}", 8)), "more than two"));
   breaks(12, safetensors(R"({"a":{"dtype":"F32","shape":[0]}})"));
   breaks(12, safetensors("{" + entry("a", "\"F32\"", "[2]", "[8,0]") + "}", 8), "[8,0]");
 }

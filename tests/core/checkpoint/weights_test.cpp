@@ -294,6 +294,9 @@ BOOST_AUTO_TEST_CASE(usual_reasons_for_wrong_names_are_named) {
   put(file, file_of<float>("F32", {{"layers.0.w", {1}}}));
   BOOST_TEST(says(message_of([&] { WeightSource(file).require({info("model.layers.0.w", 1)}, false); }),
                   "lack the prefix"));
+  put(file, file_of<float>("F32", {{"model.norm.weight", {1}}}));
+  BOOST_TEST(says(message_of([&] { WeightSource(file).require({info("norm.weight", 1)}, false); }),
+                  "one more prefix"));
   put(file, file_of<float>("F32", {{"model.a", {1}}}));
   BOOST_TEST(says(message_of([&] {
                     WeightSource(file).require({info("model.a", 1), info("lm_head.weight", 1)}, false);

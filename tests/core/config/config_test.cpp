@@ -213,13 +213,13 @@ BOOST_AUTO_TEST_CASE(override_values_are_toml_or_bare_words) {
   BOOST_TEST(with("plugin.cuda.mode", "resident").plugin_options.at("cuda").at("mode") == "resident");
   BOOST_TEST(with("model.preset", "llama-3-8b").model.hidden == 4096u);
   BOOST_TEST(with("model.rope_scaling.rope_type", "default").model.layers == builtin_model().layers);
-  BOOST_TEST(with("optimizer.lr", "1e-4").optimizer.min_lr == 1e-5);
+  BOOST_TEST(with("optimizer.lr", "1e-4").optimizer.min_lr == 1e-4 / 100);
 }
 
 BOOST_AUTO_TEST_CASE(defaults_follow_the_keys_they_depend_on) {
-  BOOST_TEST(parsed("[optimizer]\nlr = 3e-4\n").optimizer.min_lr == 3e-4 / 10);
+  BOOST_TEST(parsed("[optimizer]\nlr = 3e-4\n").optimizer.min_lr == 3e-4 / 100);
   BOOST_TEST(parsed("[train]\nsteps = 50\n").optimizer.warmup_steps == 5u);
-  BOOST_TEST(parsed("[train]\nsteps = 5000\n").optimizer.warmup_steps == 100u);
+  BOOST_TEST(parsed("[train]\nsteps = 5000\n").optimizer.warmup_steps == 300u);
   // A run that the command line cuts short is still that run.
   const RunConfig cut = parsed("[optimizer]\nwarmup_steps = 100\n", {{"train.steps", "10"}});
   BOOST_TEST((cut.steps == 10 && cut.optimizer.warmup_steps == 100));

@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(broken_run_files_are_refused_or_run) {
   survive(
       "[train]\nsteps = 10\nseed = 3\nprecision = \"fp32\"\n[optimizer]\nlr = 1e-3\nbetas = [0.9, 0.95]\n" +
           more,
-      tricks, 60000, [&](const std::string& text) { parse_run(text, "m.toml", base); });
+      tricks, 30000, [&](const std::string& text) { parse_run(text, "m.toml", base); });
 }
 
 BOOST_AUTO_TEST_CASE(broken_files_from_init_are_refused_or_run) {
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(broken_configs_are_refused_or_read) {
       "\"original_max_position_embeddings\": 8192},\n\"layer_types\": [\"full_attention\", "
       "\"full_attention\"]",
       "qwen3");
-  survive(config, tricks, 60000,
+  survive(config, tricks, 30000,
           [](const std::string& text) { (void)model_config_json(parse_model_config(text, "m.json")); });
 }
 

@@ -100,6 +100,7 @@ BOOST_AUTO_TEST_CASE(llmc_headers_that_do_not_add_up_are_refused) {
   const std::vector<std::uint16_t> ids{9, 8, 7, 6, 5};
   check_says(open_failure(options({f.text("v.bin", llmc(20240520, 2, 5, ids))})), {"v.bin", "magic number 20240520", "version is 2", "version 1 is known"});
   check_says(open_failure(options({f.text("c.bin", llmc(20240520, 1, 6, ids))})), {"c.bin", "counts 6 tokens", "1,036 bytes", "has 1,034 bytes"});
+  check_says(open_failure(options({f.text("m.bin", llmc(20240520, 1, 4, ids))})), {"m.bin", "counts 4 tokens", "1,032 bytes", "has 1,034 bytes"});
   check_says(open_failure(options({f.text("n.bin", llmc(20240520, 1, -5, ids))})), {"n.bin", "counts -5 tokens"});
   check_says(open_failure(options({f.text("h.bin", llmc(20240520, 1, 5, ids).substr(0, 100))})), {"h.bin", "100 bytes", "header of 1024"});
   OpenOptions o = options({f.text("d.bin", llmc(20240520, 1, 5, ids))});

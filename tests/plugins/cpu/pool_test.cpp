@@ -31,6 +31,14 @@ BOOST_AUTO_TEST_CASE(every_task_runs_exactly_once) {
   }
 }
 
+// A worker that is late for the last job must still see that the pool ends (it once slept for ever).
+BOOST_AUTO_TEST_CASE(a_pool_ends_however_late_its_workers_are) {
+  for (int round = 0; round < 3000; ++round) {
+    Pool pool(9);
+    pool.run(2, [](std::uint32_t, std::uint32_t) {});
+  }
+}
+
 BOOST_AUTO_TEST_CASE(close_and_distant_jobs_lose_no_task) {
   Pool pool(4);
   std::atomic<std::uint64_t> sum{0};

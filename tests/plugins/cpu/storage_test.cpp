@@ -31,7 +31,7 @@ Shape random_shape(std::mt19937& g) {
   s.profile = cpu::profile_of(s.model, s.run, between(1, 3));
   s.profile.head_chunk_tokens = between(0, 1) ? between(1, 30) : 0;
   s.profile.attention_tile_q = between(1, 20), s.profile.attention_tile_k = between(1, 20), s.profile.slots = between(1, 16);
-  s.profile.workspace_bytes = cpu::workspace_floats(s.model, s.profile) * sizeof(float);
+  s.profile.workspace_bytes = cpu::workspace_floats(s.model, s.run, s.profile) * sizeof(float);
   return s;
 }
 

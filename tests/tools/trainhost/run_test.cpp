@@ -45,7 +45,7 @@ std::vector<std::string> small_run(const fs::path& dir, std::vector<std::string>
                                 "--set", "optimizer.warmup_steps=1", "--set", "model.hidden_size=32", "--set",
                                 "model.intermediate_size=48", "--set", "model.num_hidden_layers=2", "--set",
                                 "model.num_attention_heads=2", "--set", "model.num_key_value_heads=2", "--set",
-                                "model.head_dim=16", "--set", "data.seq_len=32", "--set", "train.micro_batch=2"};
+                                "model.head_dim=16", "--set", "model.initializer_range=0.02", "--set", "data.seq_len=32", "--set", "train.micro_batch=2"};
   w.insert(w.end(), more.begin(), more.end());
   return w;
 }
