@@ -332,11 +332,16 @@ place:
   1 [x=where] the [u=age] [y=mark]
 way-there:
   1 [z=path] the [u=age] [y=mark]
+feels:
+  1 is [m=mood] and [m.does] [d=manner]
+  1 feels [m=mood]
+  1 [m=mood.does] [d=manner]
+
 find-tale:
-  1 <lives> One [t=time] [a] <sees> a <kind-of> [o=thing] <place>. <thing-turn> <thing-end>
+  1 <lives> One [t=time] [a.he] <sees> a <kind-of> [o=thing] <place>. <thing-turn> <thing-end>
 lives:
-  2 [^h=home.in] the [g=age] [h.name] lives [a=person].
-  1 [^h=home.in] a room of the [g=age] [h.name] lives [a=person].
+  2 [a=person] lives [h=home.in] the [g=age] [h.name].
+  1 [a=person] has a room [h=home.in] the [g=age] [h.name].
 sees:
   3 finds
   2 sees
@@ -346,11 +351,11 @@ kind-of:
   3 [c=color]
   1 <fine>
 thing-turn:
-  3 The [o] [o.does] and [a] [m=mood.does].
-  2 Then [a] shows the [o] to [a.his] [f=kin].
+  3 The [o] [o.does] and [a.he] [m=mood.does].
+  2 [^a.he] shows the [o] to [a.his] [f=kin].
   2 "What a <fine> [o]!" says [a].
   2 The [o] belongs to [b=person-a], a [i=nature] [j=job].
-  1 Soon [a] sells the [o] for [n=number] [r=fruit].
+  1 [^a.he] sells the [o] for [n=number] [r=fruit].
 fine:
   2 lovely
   2 strange
@@ -359,8 +364,8 @@ fine:
   1 useful
 thing-end:
   3 Now the [o] <rests> [h.in] the [h.name].
-  2 So [a] keeps the [o] <forever>.
-  2 <feels>
+  2 [a] keeps the [o] <forever>.
+  2 [^a.he] <feels>.
   2 <homeward>
 rests:
   2 stays
@@ -370,20 +375,16 @@ forever:
   2 forever
   1 for [n=number] years
   1 until [t2=time]
-feels:
-  1 Now [a] is [m=mood] and [m.does] [d=manner].
-  1 Now [a] feels [m=mood].
-  1 But [a] only [m=mood.does] [d=manner].
 homeward:
-  2 At night [a] <returns> to the [h.name].
-  1 Then [a] <returns> to the [h.name].
+  2 At night [a.he] <returns> to the [h.name].
+  1 Then [a.he] <returns> to the [h.name].
 returns:
   2 goes back
   1 returns
   1 [v=way.does] home
 
 pet-tale:
-  1 A <small> [o2=pet] lives with [a=person]. <pet-day> <pet-does> <pet-end>
+  1 [a=person] has a <small> [o2=pet]. <pet-day> <pet-does> <pet-end>
 small:
   2 little
   1 big
@@ -392,25 +393,25 @@ small:
   3 [c=color]
 pet-day:
   2 It is a [w=weather] [t=time] and [w.does].
-  3 Every [t=time] the [o2] [o2.does] and [a] [m=mood.does].
+  3 Every [t=time] the [o2] [o2.does] and [a.he] [m=mood.does].
   1 <pet-does>
 pet-does:
   2 The [o2] [v=way.does] <way-there>.
   2 The [o2] [d=manner] <steals> some [e=food].
   1 "Come here, [o2]!" calls [a].
-  1 Soon [a] looks for the [o2] <place>.
+  1 [^a.he] looks for the [o2] <place>.
 steals:
   2 steals
   1 smells
   1 wants
 pet-end:
   2 At last the [o2] sleeps <place>.
-  2 Then [a] gives the [o2] some [e2=food].
-  1 How [a] loves the [o2]!
-  1 So the [o2] [o2.does] and [a] [m=mood.does].
+  2 [^a.he] gives the [o2] some [e2=food].
+  1 [a] loves the [o2] and the [o2] loves [e2=food].
+  1 So the [o2] [o2.does] and [a.he] [m=mood.does].
 
 work-tale:
-  1 [^h=home.in] the [g=age] [h.name] works [a=person], a <kind> [j=job]. <work-day> <work-end>
+  1 [a=person] is a <kind> [j=job] [h=home.in] the [g=age] [h.name]. <work-day> <work-end>
 kind:
   1 kind
   1 rich
@@ -423,11 +424,11 @@ work-day:
   1 All day long the [j] [j.does].
   1 Every [t=time] the [j] [j.does] with [a.his] [f=kin].
 work-end:
-  2 Then [a] <wishes> to [v=way.do] <way-there>.
+  2 Then [a.he] <wishes> to [v=way.do] <way-there>.
   2 "I am a <good> [j]," says [a].
-  1 One [t=time] [b=person-a] meets the [j] <place>.
+  1 [b=person-a] meets the [j] <place>.
   2 <homeward>
-  1 <feels>
+  1 The [j] <feels>.
 wishes:
   2 wants
   1 hopes
@@ -438,27 +439,24 @@ good:
   1 [i=nature]
 
 pair-tale:
-  1 The <close> [a=person] and [b=person-a] <pair-move> <pair-turn> <pair-end>
+  1 [a=person] and [b=person-a] are <close>. <pair-move> <pair-turn> <pair-end>
 close:
   3 friends
   1 twins
   1 neighbors
   1 [j=job]s
 pair-move:
-  2 [v=way.do] [d=manner] <way-there>.
-  1 are [m=mood].
+  2 They [v=way.do] [d=manner] <way-there>.
+  2 One [t=time] they [v=way.do] <way-there>.
 pair-turn:
   2 There they find a <kind-of> [o=thing].
   2 There they meet a [i=nature] [k=beast].
-  2 Today [a] carries [n=number] [r=fruit], [b] carries some [e=food].
+  1 [a] carries [n=number] [r=fruit], [b] carries some [e=food].
 pair-end:
-  2 "I am [m=mood]," says [b], and [a] [l=mood.does].
-  1 Then [b] [v2=way.does] home, but [a] <stays>.
-  2 Then [a] and [b] [v2=way.do] home.
-  1 So [a] and [b] [m=mood.do] [d2=manner] all night.
-stays:
-  1 stays
-  1 [m=mood.does]
+  2 "I am [m=mood]," says [b], and they [l=mood.do].
+  1 [b] <feels>.
+  2 Then they [v2=way.do] home.
+  1 They [m=mood.do] [d2=manner] all night.
 
 beast-tale:
   1 A [i=nature] [k=beast] meets [a=person] <place>. <beast-talk> <beast-end>
@@ -466,26 +464,26 @@ beast-talk:
   2 "Give me your [e=food]," says the [k].
   1 "I am [m=mood]," says the [k].
   1 "Why are you so [m=mood]?" asks [a].
-  2 The [k] [k.does] and [a] [m=mood.does].
+  2 The [k] [k.does] and [a.he] [m=mood.does].
 beast-end:
-  2 Then [a] [l=mood.does] and the [k] [v=way.does] <way-there>.
+  2 [^a.he] [l=mood.does] and the [k] [v=way.does] <way-there>.
   1 So [a] and the [k] become <partners>.
   1 But the [k] only [l=mood.does] [d=manner].
-  1 Then [a] gives the [k] some [e2=food].
+  1 [^a.he] gives the [k] some [e2=food].
 partners:
   2 friends
   1 partners
   1 enemies
 
 trip-tale:
-  1 It is a [w=weather] [t=time] and [a=person] [v=way.does] [d=manner] <way-there> with [a.his] [f=kin]. <trip-turn> <trip-end>
+  1 It is a [w=weather] [t=time]. [a=person] [v=way.does] [d=manner] <way-there> with [a.his] [f=kin]. <trip-turn> <trip-end>
 trip-turn:
-  2 Soon [w.does] and [a] [m=mood.does].
+  2 Soon [w.does] and [a.he] [m=mood.does].
   2 They meet [b=person-a], a [i=nature] [j=job].
-  1 Then [a] loses the way <place>.
+  1 [^a.he] loses the way <place>.
 trip-end:
-  2 At night [a] hears a <fine> <tale>.
-  1 <feels>
+  2 [a] hears a <fine> <tale>.
+  1 [^a.he] <feels>.
   2 They share [n=number] [r=fruit] and [v2=way.do] home.
 tale:
   2 story
@@ -493,10 +491,10 @@ tale:
   1 joke
 
 shop-tale:
-  1 [^x=where] the [u=age] [y=mark] [a=person] buys [n=number] [r=fruit] <seller>. <shop-turn> <shop-end>
-seller:
-  2 and some [e=food]
-  1 from [b=person-a]
+  1 [a=person] buys [n=number] [r=fruit] and some [e=food] <shop>. <shop-turn> <shop-end>
+shop:
+  2 <place>
+  1 from [b=person-a], a [i=nature] [j=job]
 shop-turn:
   2 The [r] are <taste>.
   1 "How <taste> the [r] are!" says [a].
@@ -506,9 +504,9 @@ taste:
   1 fresh
   1 cheap
 shop-end:
-  2 Then [a] eats [d=manner] with [a.his] [f=kin].
-  1 So [a] puts the [r] into a <box>.
-  1 Now [a] has no money.
+  2 Then [a.he] eats [d=manner] with [a.his] [f=kin].
+  1 [^a.he] puts the [r] into a <box>.
+  1 Now [a.he] has no money.
 box:
   1 basket
   1 box

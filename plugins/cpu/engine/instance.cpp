@@ -39,7 +39,7 @@ Instance::Instance(const th_host* host, const ModelSpec& model, const RunSpec& r
       executor_(program_, storage_, pool_, select_kernels()),
       places_(program_.tensor_infos.size()),
       loaded_(program_.tensor_infos.size()),
-      kernel_set_(std::string(executor_.exec().kernels.name) + " " + openblas_version()) {
+      kernel_set_(std::string(kId) + " " + kVersion + " " + executor_.exec().kernels.name + ", " + openblas_version()) {
   for (const plan::Param& p : program_.params)
     for (const plan::Slice& s : p.slices) places_[s.tensor] = {&p, s.first_element};
 }

@@ -38,6 +38,9 @@ GradientCut gradient_cut(std::uint64_t n, std::uint64_t k, std::uint64_t tokens)
 /// How a weight w[rows, cols] stands on the right: x w^T (forward) or dy w (backward).
 enum class Right { kTransposed, kPlain };
 
+/// Narrow weights that stand as they are need no packing, unless their rows share cache sets.
+inline bool reads_in_place(Right side, std::uint64_t n) { return side == Right::kPlain && n <= 256 && n % 128 != 0; }
+
 /// One tile of C = A B (+ C), A[m,k] with rows of k; B = w^T for w[n,k], or w[k,n]. By OpenBLAS.
 void blas_tile(Right side, Range rows, Range cols, std::uint64_t n, std::uint64_t k, const float* a, const float* w, bool add,
                float* c);
@@ -57,13 +60,17 @@ void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, 
     });
     return;
   }
-  const std::uint64_t width = pack_weight(e, side, n, k, w);
-  const float* packed = e.shared_space();
   const Grid g = small_grid(m, n);
-  e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
+  const bool in_place = reads_in_place(side, n);
+  const std::uint64_t width = in_place ? 0 : pack_weight(e, side, n, k, w);
+  const float* packed = e.shared_space();
+  e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t worker) {
     const Range rows = g.row_range(i, m), cols = g.col_range(i, n);
     before(rows, cols);
-    e.kernels.product_packed(rows.size(), n, k, a + rows.begin * k, k, packed, k, width, add, c + rows.begin * n, n);
+    const float* left = a + rows.begin * k;
+    float* to = c + rows.begin * n;
+    if (in_place) e.kernels.product(rows.size(), n, k, left, k, false, w, n, add, to, n, e.worker_space(worker));
+    else e.kernels.product_packed(rows.size(), n, k, left, k, packed, k, width, add, to, n);
   });
 }
 

@@ -289,9 +289,9 @@ BOOST_AUTO_TEST_CASE(the_text_is_the_same_on_every_machine) {
   std::uint64_t digest = 0xcbf29ce484222325ULL;
   for (StoryStream stream : {StoryStream::kTrain, StoryStream::kValid})
     for (std::uint64_t w : {0u, 1u, 511u, 67108863u}) digest = fnv1a(story_text(1337, stream, w, 500), digest);
-  BOOST_TEST(digest == 0x0ULL);
-  BOOST_TEST(story_text(1337, StoryStream::kTrain, 0, 60) == "");
-  BOOST_TEST(story_floor(1337, StoryStream::kValid, 512, 128).nats == 0.0, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(digest == 4414513090880932672ULL);
+  BOOST_TEST(story_text(1337, StoryStream::kTrain, 0, 60) == "Finn has a little bee. Every year the bee hums and he shiver");
+  BOOST_TEST(story_floor(1337, StoryStream::kValid, 512, 128).nats == 0.24966121092105328, boost::test_tools::tolerance(1e-9));
 }
 
 BOOST_AUTO_TEST_CASE(telling_is_far_faster_than_training) {
