@@ -51,6 +51,7 @@ class Run {
   void plan();
   void create();
   bool step(std::uint64_t t);  // false: stop here
+  std::optional<double> mfu();
   double evaluate(std::uint64_t steps_done);
   void checkpoint(std::uint64_t steps_done);
   bool finish();   // false: a signal came first
@@ -80,7 +81,7 @@ class Run {
   std::uint64_t begin_ = 0, done_ = 0;   // updates done before and so far
   std::uint64_t checkpointed_ = UINT64_MAX;
   double step_seconds_ = 0, smooth_rate_ = 0, peak_flops_ = 0;
-  double last_valid_ = NAN;
+  int peak_measurements_ = 0;
   std::uint64_t last_valid_step_ = UINT64_MAX;
 };
 
@@ -137,7 +138,16 @@ void Run::create() {
   }
   session_->init(c_.run.seed);
   done_ = begin_;
-  peak_flops_ = session_->metric("peak_flops").value_or(0);
+}
+
+/// Share of the machine's own matrix-product rate. That rate is measured at the start, perhaps while others had the
+/// processors: a share above one shows it, and it is measured again, a few times at most. nullopt: not known.
+std::optional<double> Run::mfu() {
+  const double flops = smooth_rate_ * train_flops_per_token(c_.model, c_.run.seq_len);
+  for (; flops > peak_flops_ && peak_measurements_ < 4; ++peak_measurements_)
+    peak_flops_ = std::max(peak_flops_, session_->metric("peak_flops").value_or(0));
+  if (flops > peak_flops_) return std::nullopt;
+  return flops / peak_flops_;
 }
 
 bool Run::step(std::uint64_t t) {
@@ -167,7 +177,7 @@ bool Run::step(std::uint64_t t) {
   line.grad_norm = r.grad_norm;
   line.lr = in.lr;
   line.tokens_per_s = smooth_rate_;
-  if (peak_flops_ > 0) line.mfu = smooth_rate_ * train_flops_per_token(c_.model, c_.run.seq_len) / peak_flops_;
+  line.mfu = mfu();
   line.eta_s = static_cast<double>((c_.steps - done_) * n) / smooth_rate_;
   progress_.step(line);
 
@@ -203,7 +213,6 @@ double Run::evaluate(std::uint64_t steps_done) {
     text += fmt::format("; floor {:.4f} ± {:.4f}, {:+.4f} above it", *source_.entropy_nats,
                         source_.entropy_error.value_or(0), loss - *source_.entropy_nats);
   human(text);
-  last_valid_ = loss;
   last_valid_step_ = steps_done;
   return loss;
 }
