@@ -261,8 +261,12 @@ void Run::print_sample() {
   std::string text = prompt;
   sample(*session_, *tokenizer_, prompt, options, c_.run.seq_len, staging_->as<float>().first(c_.model.vocab),
          [&](const std::string& piece) { text += piece; });
-  std::string shown;
-  for (char ch : text) shown += ch == '\n' ? "\n  " : std::string(1, ch);
+  std::string shown;  // what a model writes is not to be trusted with a terminal
+  for (std::size_t at = 0; at <= text.size();) {
+    std::size_t end = std::min(text.find('\n', at), text.size());
+    shown += (at ? "\n  " : "") + escaped(std::string_view(text).substr(at, end - at), text.size() * 4 + 1);
+    at = end + 1;
+  }
   human("a sample of what it writes:\n  " + shown);
 }
 

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "core/base/text.hpp"
+#include "core/report/terminal.hpp"
 #include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
@@ -33,8 +35,11 @@ class Generate : public Command {
     if (!o_.backend.empty()) request_.backend = o_.backend;
     auto registry = make_registry(o_, nullptr);
     std::fputs(request_.prompt.c_str(), stdout);
-    run::generate(request_, *registry, [](const std::string& piece) {
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
+    // What a model writes is not to be trusted with a terminal; a file or a pipe gets it as it is.
+    const bool terminal = report::terminal_of(1).is_tty;
+    run::generate(request_, *registry, [terminal](const std::string& piece) {
+      const std::string shown = terminal && piece != "\n" ? escaped(piece) : piece;
+      std::fwrite(shown.data(), 1, shown.size(), stdout);
       std::fflush(stdout);
     });
     std::fputc('\n', stdout);
