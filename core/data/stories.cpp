@@ -73,7 +73,7 @@ const Grammar& stories_grammar() {
 }
 
 std::uint64_t valid_windows(std::uint32_t seq_len) {
-  return std::clamp<std::uint64_t>((std::uint64_t{1} << 18) / std::max(seq_len, 1u), 16, 512);
+  return std::clamp<std::uint64_t>((std::uint64_t{1} << 16) / std::max(seq_len, 1u), 8, 512);
 }
 
 std::unique_ptr<Tokens> story_tokens(std::uint64_t seed, StoryStream stream, std::uint64_t windows, std::uint32_t seq_len) {

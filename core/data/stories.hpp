@@ -19,7 +19,7 @@ enum class StoryStream : std::uint64_t { kTrain = 1, kValid = 2 };
 
 /// Windows of the training text: more than any run reads once.
 inline constexpr std::uint64_t kTrainWindows = std::uint64_t{1} << 26;
-/// Windows of the validation text: 512, fewer from seq_len 512 on so that it stays below 2^18 tokens, at least 16.
+/// Windows of the validation text: 2^16 tokens in all, but at least 8 windows and at most 512.
 std::uint64_t valid_windows(std::uint32_t seq_len);
 
 /// Token i of the text is a character. Window w is tokens [w*S, w*S + S]: the last character of window w-1 (a newline

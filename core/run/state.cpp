@@ -115,7 +115,7 @@ fs::path save_checkpoint(plugin::Session& s, const config::RunConfig& c, const s
   checkpoint::Meta meta;
   meta.step = step;
   meta.kernel_set = s.info("kernel_set");
-  meta.program_version = "0.1.0";
+  meta.program_version = TRAINHOST_VERSION;
   meta.backend = backend;
   meta.extra["run"] = resume_identity(c);
   int scopes = 1 + moment_count(c.run.optimizer);
