@@ -186,6 +186,7 @@ th_profile to_c(const Profile& p) {
   c.workspace_bytes = p.workspace_bytes;
   copy_name(c.trainer, p.trainer);
   copy_name(c.mode, p.mode);
+  c.flags = p.f32_storage ? TH_PROFILE_F32_STORAGE : 0;
   return c;
 }
 
@@ -204,6 +205,7 @@ Profile from_c(const th_profile& c) {
   TH_READ(workspace_bytes, p.workspace_bytes = c.workspace_bytes);
   TH_READ(trainer, p.trainer = name_from(c.trainer));
   TH_READ(mode, p.mode = name_from(c.mode));
+  TH_READ(flags, p.f32_storage = c.flags & TH_PROFILE_F32_STORAGE);
 #undef TH_READ
   return p;
 }

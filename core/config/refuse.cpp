@@ -22,10 +22,10 @@ void refuse_ranks(const RunConfig& c, const char* key, std::uint32_t ranks) {
 }  // namespace
 
 void refuse_unsupported(const RunConfig& c) {
-  if (c.precision != "fp32")
+  if (c.precision == "tf32")
     refuse(c, "train.precision",
-           fmt::format("train.precision = \"{}\": training is in fp32 so far", c.precision),
-           "set it to \"fp32\", or plan only");
+           fmt::format("train.precision = \"{}\": training is in fp32 or bf16 so far", c.precision),
+           "set it to \"fp32\" or \"bf16\", or plan only");
   if (c.run.recompute == Recompute::kAuto)
     refuse(c, "train.recompute", "train.recompute = \"auto\" is not chosen by training yet",
            "none, selective and full are");

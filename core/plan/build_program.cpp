@@ -27,7 +27,11 @@ void positive(const char* key, std::uint64_t value) {
   if (value == 0) throw usage_error(std::string(key) + " = 0: expected a positive number");
 }
 
-void refuse_precision(const RunSpec& r) {
+// bf16 with an f32 master copy is the f32 program where the trainer rounds operands alone: the weights are the master copy.
+void refuse_precision(const RunSpec& r, const Profile& p) {
+  if (p.f32_storage && r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32 &&
+      r.grad == DType::kF32 && r.moment == DType::kF32)
+    return;
   const auto f32 = [](const char* what, DType t, DType expected) {
     if (t == expected) return;
     throw usage_error("train.precision: " + std::string(what) + " as " + std::string(name(t)) +
@@ -41,11 +45,11 @@ void refuse_precision(const RunSpec& r) {
   f32("a master copy of the weights", r.master, DType::kNone);
 }
 
-void refuse_run(const RunSpec& r) {
+void refuse_run(const RunSpec& r, const Profile& p) {
   positive("train.micro_batch", r.micro_batch);
   positive("train.grad_accum", r.accumulate);
   positive("data.seq_len", r.seq_len);
-  refuse_precision(r);
+  refuse_precision(r, p);
   only("parallel.data", r.data_parallel, 1);
   only("parallel.tensor", r.tensor_parallel, 1);
   only("parallel.pipeline", r.pipeline_parallel, 1);
@@ -75,7 +79,7 @@ void refuse_profile(const Profile& p) {
 Program build_program(const ModelSpec& model, const RunSpec& run, const Profile& profile) {
   refuse_family(model);
   validate(model);
-  refuse_run(run);
+  refuse_run(run, profile);
   refuse_profile(profile);
   Builder b;
   b.p.model = model, b.p.run = run, b.p.profile = profile;

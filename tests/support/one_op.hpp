@@ -32,7 +32,9 @@ class VectorStorage final : public cpu::Storage {
 
 class OneOp {
  public:
-  OneOp(const cpu::Kernels& kernels, std::uint32_t threads) : pool_(threads), exec_{program, storage_, pool_, kernels, {}, std::vector<double>(4096)} {
+  OneOp(const cpu::Kernels& kernels, std::uint32_t threads, const cpu::Bf16Kernels* bf16 = nullptr)
+      : pool_(threads), exec_{program, storage_, pool_, kernels, {}, std::vector<double>(4096), plan::kNoBuffer, bf16} {
+    if (bf16) program.run.compute = program.run.weight = DType::kBF16, program.run.master = DType::kF32;
     program.profile.threads = threads;
     program.model.vocab = program.model.hidden = program.model.intermediate = 300;  // the largest weight that a test may use
   }
@@ -56,6 +58,10 @@ class OneOp {
     return static_cast<BufferId>(program.buffers.size() - 1);
   }
 
+  /// Work space for the shapes that `program` now has.
+  void prepare() { exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.profile)); }
+  cpu::Exec& exec() { return exec_; }
+
   void run(plan::OpKind kind, std::initializer_list<BufferId> in, std::initializer_list<BufferId> out, std::uint32_t flags = 0) {
     plan::Op op;
     op.kind = kind, op.layer = 0, op.flags = flags, op.rows = step().rows;
@@ -63,7 +69,7 @@ class OneOp {
     std::fill(std::begin(op.out), std::end(op.out), plan::kNoBuffer);
     for (BufferId b : in) op.in[op.ins++] = b;
     for (BufferId b : out) op.out[op.outs++] = b;
-    exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.profile));
+    prepare();
     cpu::FlushDenormals mode;
     cpu::run_ops(exec_, {&op, 1});
   }

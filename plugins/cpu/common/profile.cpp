@@ -29,6 +29,7 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t thr
   p.tier = Tier::kHost;
   p.threads = threads ? threads : std::max(1u, std::thread::hardware_concurrency());
   p.slots = 16;
+  p.f32_storage = true;
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch());
   p.attention_tile_q = std::min<std::uint32_t>(32, run.seq_len);
   p.attention_tile_k = std::min<std::uint32_t>(128, run.seq_len);
@@ -37,9 +38,11 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t thr
 }
 
 void require_supported(const RunSpec& r) {
-  auto refuse = [](const char* what) { throw bridge::StatusError(TH_E_UNSUPPORTED, std::string("the cpu trainer computes in f32, on one rank: ") + what); };
-  if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
-    refuse("train.precision must be \"fp32\"");
+  auto refuse = [](const char* what) { throw bridge::StatusError(TH_E_UNSUPPORTED, std::string("the cpu trainer computes in f32 or bf16, on one rank: ") + what); };
+  const bool f32 = r.compute == DType::kF32 && r.weight == DType::kF32;
+  const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;
+  if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)
+    refuse("train.precision must be \"fp32\" or \"bf16\"");
   if (r.mode != RunMode::kFull && r.mode != RunMode::kInference) refuse("no [lora]");
   if (r.data_parallel > 1 || r.tensor_parallel > 1 || r.pipeline_parallel > 1) refuse("[parallel] must be 1");
 }

@@ -1,13 +1,13 @@
-// The planned work space of the trainer, in floats: one piece shared by all threads, for a packed weight or the parts of
-// a weight's gradient, then one piece a thread for copies of operands. The profile asks for it, the engine lays it out; both by these functions.
+// The planned work space of the trainer, in floats: one piece shared by all threads, for a packed weight, the parts of
+// a weight's gradient or packed bf16 operands, then one piece a thread for copies of operands. The profile asks for it, the engine lays it out; both by these functions.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
-#include <initializer_list>
-#include <utility>
 
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
+#include "plugins/cpu/common/bf16_blocks.hpp"
 #include "plugins/cpu/kernels/kernels.hpp"
 
 namespace trainhost::cpu {
@@ -33,13 +33,24 @@ inline constexpr std::uint64_t kWidestPanel = 48;
 inline std::uint64_t packed_floats(std::uint64_t n, std::uint64_t k) {
   return std::max((n + kWidestPanel) * k, (k + kWidestPanel) * n);
 }
-inline std::uint64_t shared_floats(const ModelSpec& m, std::uint64_t tokens) {
+/// The weights that tokens are multiplied by, [n, k] each, and how many tokens at a time.
+struct Linear {
+  std::uint64_t n, k, tokens;
+};
+inline std::array<Linear, 5> linears(const ModelSpec& m, const RunSpec& r, const Profile& p) {
+  const std::uint64_t h = m.hidden, i = m.intermediate, t = r.tokens_per_micro_batch();
+  const std::uint64_t chunk = p.head_chunk_tokens ? std::min<std::uint64_t>(p.head_chunk_tokens, t) : t;
+  return {Linear{m.qkv_width(), h, t}, {h, m.q_width(), t}, {2 * i, h, t}, {h, i, t}, {m.vocab, h, chunk}};
+}
+inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const Profile& p) {
   std::uint64_t most = 0;
-  const std::uint64_t h = m.hidden, i = m.intermediate;
-  for (auto [n, k] : std::initializer_list<std::pair<std::uint64_t, std::uint64_t>>{
-           {m.qkv_width(), h}, {h, m.q_width()}, {2 * i, h}, {h, i}, {m.vocab, h}})
-    if (small_weight(n, k))
-      most = std::max({most, packed_floats(n, k), (gradient_slots(n, k, tokens) - 1) * n * k});
+  for (const Linear& l : linears(m, r, p)) {
+    if (r.compute == DType::kBF16)  // blocks of both operands: of y, of dx, and of the weight's gradient
+      most = std::max({most, bf16_blocks(l.tokens, l.n, l.k).floats(), bf16_blocks(l.tokens, l.k, l.n).floats(),
+                       bf16_blocks(l.n, l.k, l.tokens).floats()});
+    else if (small_weight(l.n, l.k))
+      most = std::max({most, packed_floats(l.n, l.k), (gradient_slots(l.n, l.k, r.tokens_per_micro_batch()) - 1) * l.n * l.k});
+  }
   return (most + 15) / 16 * 16;
 }
 /// Queries of one head that attention treats together; whole tiles of queries.
@@ -57,7 +68,7 @@ inline std::uint64_t worker_floats(const ModelSpec& m, const RunSpec& r, const P
   return kProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock + (group * r.seq_len + 15) / 16 * 16;
 }
 inline std::uint64_t workspace_floats(const ModelSpec& m, const RunSpec& r, const Profile& p) {
-  return shared_floats(m, r.tokens_per_micro_batch()) + p.threads * worker_floats(m, r, p);
+  return shared_floats(m, r, p) + p.threads * worker_floats(m, r, p);
 }
 
 }  // namespace trainhost::cpu

@@ -9,6 +9,7 @@
 #include "plugins/cpu/common/workspace.hpp"
 #include "plugins/cpu/engine/pool.hpp"
 #include "plugins/cpu/engine/storage.hpp"
+#include "plugins/cpu/kernels/bf16.hpp"
 #include "plugins/cpu/kernels/kernels.hpp"
 
 namespace trainhost::cpu {
@@ -39,6 +40,7 @@ struct Exec {
   StepState step;
   std::vector<double> partials;  // one per part of a sum; sized once, combined in order
   plan::BufferId workspace = plan::kNoBuffer;
+  const Bf16Kernels* bf16 = nullptr;  // null: products in f32
 
   const ModelSpec& model() const { return program.model; }
   const plan::Buffer& buffer(plan::BufferId b) const { return program.buffers[b]; }
@@ -46,7 +48,7 @@ struct Exec {
   double* f64(plan::BufferId b) { return static_cast<double*>(storage.at(b)); }
   float* shared_space() { return f32(workspace); }
   float* worker_space(std::uint32_t worker) {
-    return f32(workspace) + shared_floats(model(), program.run.tokens_per_micro_batch()) + worker * worker_floats(model(), program.run, program.profile);
+    return f32(workspace) + shared_floats(model(), program.run, program.profile) + worker * worker_floats(model(), program.run, program.profile);
   }
   bool overwrite(const plan::Op& op) const { return (op.flags & plan::kFirstWrite) && step.first_micro; }
 

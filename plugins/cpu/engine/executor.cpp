@@ -52,8 +52,9 @@ std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n) {
   return n - static_cast<std::uint64_t>(std::count(targets, targets + n, -100));
 }
 
-Executor::Executor(const plan::Program& program, Storage& storage, Pool& pool, const Kernels& kernels)
-    : exec_{program, storage, pool, kernels, {}, std::vector<double>(partials_needed(program)), program.find("vendor_workspace")},
+Executor::Executor(const plan::Program& program, Storage& storage, Pool& pool, const Kernels& kernels, const Bf16Kernels* bf16)
+    : exec_{program, storage, pool, kernels, {}, std::vector<double>(partials_needed(program)), program.find("vendor_workspace"),
+            program.run.compute == DType::kBF16 ? bf16 : nullptr},
       scalars_(program.find("scalars")) {
   fill_rope_tables();
 }

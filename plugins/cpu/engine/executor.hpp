@@ -22,7 +22,8 @@ enum class Outcome { kDone, kCancelled, kNonFinite };
 class Executor {
  public:
   /// `program`, `storage` and `pool` must outlive it. Fills the tables that the program reads (rotary angles).
-  Executor(const plan::Program& program, Storage& storage, Pool& pool, const Kernels& kernels);
+  /// bf16: how products are computed when the run's arithmetic is bf16; not used otherwise.
+  Executor(const plan::Program& program, Storage& storage, Pool& pool, const Kernels& kernels, const Bf16Kernels* bf16 = nullptr);
 
   /// One optimizer update. `cancelled` is asked between operations until the gradients are complete. Not kDone: no
   /// weight and no moment has changed.

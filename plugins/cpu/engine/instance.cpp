@@ -36,10 +36,10 @@ Instance::Instance(const th_host* host, const ModelSpec& model, const RunSpec& r
       plan_(plan::place(program_)),
       storage_(host, program_, plan_),
       pool_(program_.profile.threads),
-      executor_(program_, storage_, pool_, select_kernels()),
+      executor_(program_, storage_, pool_, select_kernels(), &select_bf16_kernels()),
       places_(program_.tensor_infos.size()),
       loaded_(program_.tensor_infos.size()),
-      kernel_set_(std::string(kId) + " " + kVersion + " " + executor_.exec().kernels.name + ", " + openblas_version()) {
+      kernel_set_(std::string(kId) + " " + kVersion + " " + executor_.exec().kernels.name + (bf16() ? std::string(" bf16:") + bf16()->name : "") + ", " + openblas_version()) {
   for (const plan::Param& p : program_.params)
     for (const plan::Slice& s : p.slices) places_[s.tensor] = {&p, s.first_element};
 }
@@ -158,10 +158,11 @@ void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {
   executor_.next_logits(token, position, logits);
 }
 
-// Products of 256 x 512 x 512 on every thread for about 50 ms: small enough for the caches, large enough to be the
-// library's best. The operands are the engine's own and are given back: they are no part of a run.
+// Products of 256 x 512 x 512 on every thread for about 50 ms, in the arithmetic of the run: small enough for the caches,
+// large enough to be the library's best. The operands are the engine's own and are given back: they are no part of a run.
 double Instance::peak_flops() {
   constexpr std::uint64_t kM = 256, kN = 512, kK = 512;
+  static_assert(kM % kBf16Block == 0 && kN % kBf16Block == 0, "whole tiles, which need no spare one");
   const std::uint32_t threads = pool_.threads();
   std::vector<float> a(threads * kM * kK, 0.5f), b(threads * kN * kK, 0.25f), c(threads * kM * kN);
   std::vector<std::uint64_t> done(threads * 8);
@@ -169,7 +170,12 @@ double Instance::peak_flops() {
   const auto start = Clock::now();
   pool_.run(threads, [&](std::uint32_t i, std::uint32_t) {
     do {
-      blas_tile(Right::kTransposed, {0, kM}, {0, kN}, kN, kK, a.data() + i * kM * kK, b.data() + i * kN * kK, false, c.data() + i * kM * kN);
+      float *left = a.data() + i * kM * kK, *right = b.data() + i * kN * kK, *out = c.data() + i * kM * kN;
+      if (bf16())  // packed operands take half of the room
+        bf16()->multiply(kM, kN, kK / kBf16Block, reinterpret_cast<std::uint16_t*>(left), reinterpret_cast<std::uint16_t*>(right), false,
+                         out, kN, nullptr);
+      else
+        blas_tile(Right::kTransposed, {0, kM}, {0, kN}, kN, kK, left, right, false, out);
       ++done[i * 8];
     } while (ns_since(start) < 50'000'000);
   });

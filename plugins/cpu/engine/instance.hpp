@@ -22,6 +22,8 @@ class Instance {
   void next(std::int32_t token, std::uint32_t position, float* logits);
   double peak_flops();
   std::uint64_t compute_ns() const { return compute_ns_; }
+  /// How bf16 products are computed; null in a run of f32.
+  const Bf16Kernels* bf16() { return executor_.exec().bf16; }
   const std::string& kernel_set() const { return kernel_set_; }
 
  private:

@@ -4,7 +4,10 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <type_traits>
 
+#include "plugins/cpu/engine/bf16_product.hpp"
 #include "plugins/cpu/engine/exec.hpp"
 
 namespace trainhost::cpu {
@@ -51,6 +54,12 @@ std::uint64_t pack_weight(Exec& e, Right side, std::uint64_t n, std::uint64_t k,
 template <class Before>
 void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, const float* w,
                          bool add, float* c, Before&& before) {
+  if (e.bf16) {
+    const TileHook hook = {[](void* f, Range rows, Range cols) { (*static_cast<std::remove_reference_t<Before>*>(f))(rows, cols); },
+                           const_cast<void*>(static_cast<const void*>(std::addressof(before)))};
+    const bool t = side == Right::kTransposed;
+    return bf16_product(e, m, n, k, {a, k, false}, {w, t ? k : n, !t}, add, c, hook);
+  }
   if (!small_weight(n, k)) {
     const Grid g = large_grid(m, n);
     e.pool.run(g.tiles(), [&](std::uint32_t i, std::uint32_t) {
@@ -84,6 +93,10 @@ void combine_gradient(Exec& e, const GradientCut& cut, std::uint64_t n, std::uin
 template <class More>
 void weight_gradient(Exec& e, std::uint64_t n, std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x, bool overwrite,
                      float* grad, std::uint32_t more, More&& more_task) {
+  if (e.bf16) {
+    bf16_product(e, n, k, tokens, {dy, n, true}, {x, k, true}, !overwrite, grad);
+    return e.pool.run(more, [&](std::uint32_t i, std::uint32_t) { more_task(i); });
+  }
   const GradientCut cut = gradient_cut(n, k, tokens);
   e.pool.run(cut.tasks() + more, [&](std::uint32_t i, std::uint32_t worker) {
     if (i < cut.tasks()) gradient_task(e, cut, i, worker, n, k, tokens, dy, x, overwrite, grad);

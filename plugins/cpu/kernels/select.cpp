@@ -1,4 +1,9 @@
-// Chooses the kernel table at run time, from what the CPU can do or from TRAINHOST_CPU_ISA.
+// Chooses the kernel tables at run time, from what the CPU can do or from TRAINHOST_CPU_ISA.
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -6,12 +11,19 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "plugins/cpu/kernels/bf16.hpp"
 #include "plugins/cpu/kernels/kernels.hpp"
 
 namespace trainhost::cpu {
-namespace scalar { extern const Kernels table; }
-namespace avx2 { extern const Kernels table; }
-namespace avx512 { extern const Kernels table; }
+namespace scalar { extern const Kernels table; extern const Bf16Kernels bf16_table; }
+namespace avx2 { extern const Kernels table; extern const Bf16Kernels bf16_table; }
+namespace avx512 { extern const Kernels table; extern const Bf16Kernels bf16_table; }
+#ifdef TRAINHOST_AVX512_BF16
+namespace avx512_bf16 { extern const Bf16Kernels bf16_table; }
+#endif
+#ifdef TRAINHOST_AMX
+namespace amx { extern const Bf16Kernels bf16_table; }
+#endif
 
 namespace {
 
@@ -23,18 +35,71 @@ bool runs_v4() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
 }
 
+// Leaf 7: bit 5 of eax of subleaf 1 is AVX512_BF16; bits 22 and 24 of edx of subleaf 0 are AMX-BF16 and AMX-TILE.
+unsigned leaf7(unsigned subleaf, int which) {
+  unsigned r[4] = {};
+  __get_cpuid_count(7, subleaf, &r[0], &r[1], &r[2], &r[3]);
+  return r[which];
+}
+[[maybe_unused]] bool runs_avx512_bf16() { return runs_v4() && (leaf7(1, 0) >> 5 & 1); }
+// The tile registers belong to a process only once it has asked for them; the kernel may refuse.
+[[maybe_unused]] bool runs_amx() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return runs_avx512_bf16() && (leaf7(0, 3) >> 22 & 1) && (leaf7(0, 3) >> 24 & 1) &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+template <class Table>
 struct Runnable {
-  std::array<const Kernels*, 3> table{};
+  std::array<const Table*, 5> table{};
   std::size_t count = 0;
-  Runnable() {
-    table[count++] = &scalar::table;
-    if (runs_v3()) table[count++] = &avx2::table;
-    if (runs_v4()) table[count++] = &avx512::table;
+  void add(bool runs, const Table& t) {
+    if (runs) table[count++] = &t;
   }
+  const Table* named(const std::string& name) const {
+    for (std::size_t i = 0; i < count; ++i)
+      if (name == table[i]->name) return table[i];
+    return nullptr;
+  }
+  const Table& widest() const { return *table[count - 1]; }
 };
-const Runnable& runnable() {
-  static const Runnable r;
-  return r;
+const Runnable<Kernels>& runnable() {
+  static const auto all = [] {
+    Runnable<Kernels> r;
+    r.add(true, scalar::table);
+    r.add(runs_v3(), avx2::table);
+    r.add(runs_v4(), avx512::table);
+    return r;
+  }();
+  return all;
+}
+const Runnable<Bf16Kernels>& runnable_bf16() {
+  static const auto all = [] {
+    Runnable<Bf16Kernels> r;
+    r.add(true, scalar::bf16_table);
+    r.add(runs_v3(), avx2::bf16_table);
+    r.add(runs_v4(), avx512::bf16_table);
+#ifdef TRAINHOST_AVX512_BF16
+    r.add(runs_avx512_bf16(), avx512_bf16::bf16_table);
+#endif
+#ifdef TRAINHOST_AMX
+    r.add(runs_amx(), amx::bf16_table);
+#endif
+    return r;
+  }();
+  return all;
+}
+
+// "" = not forced. The last two name ways of multiplying bf16; everything else is AVX-512 there.
+std::string forced() {
+  const char* wanted = std::getenv("TRAINHOST_CPU_ISA");
+  if (!wanted || !*wanted) return "";
+  const std::vector<std::string> known = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
+  if (std::find(known.begin(), known.end(), wanted) == known.end())
+    throw usage_error("TRAINHOST_CPU_ISA=" + escaped(wanted) + ": expected scalar, avx2, avx512, avx512_bf16 or amx" +
+                      did_you_mean(wanted, known));
+  if (!runnable_bf16().named(wanted)) throw usage_error("TRAINHOST_CPU_ISA=" + std::string(wanted) + ": this CPU cannot run it");
+  return wanted;
 }
 
 }  // namespace
@@ -43,17 +108,18 @@ const Kernels* const* runnable_kernels(std::size_t* count) {
   *count = runnable().count;
   return runnable().table.data();
 }
+const Bf16Kernels* const* runnable_bf16_kernels(std::size_t* count) {
+  *count = runnable_bf16().count;
+  return runnable_bf16().table.data();
+}
 
 const Kernels& select_kernels() {
-  const Runnable& r = runnable();
-  const char* wanted = std::getenv("TRAINHOST_CPU_ISA");
-  if (!wanted || !*wanted) return *r.table[r.count - 1];
-  for (std::size_t i = 0; i < r.count; ++i)
-    if (std::string(wanted) == r.table[i]->name) return *r.table[i];
-  const std::vector<std::string> known = {"scalar", "avx2", "avx512"};
-  for (const std::string& k : known)
-    if (k == wanted) throw usage_error("TRAINHOST_CPU_ISA=" + k + ": this CPU cannot run it");
-  throw usage_error("TRAINHOST_CPU_ISA=" + escaped(wanted) + ": expected scalar, avx2 or avx512" + did_you_mean(wanted, known));
+  const Kernels* named = runnable().named(forced());
+  return named ? *named : runnable().widest();
+}
+const Bf16Kernels& select_bf16_kernels() {
+  const Bf16Kernels* named = runnable_bf16().named(forced());
+  return named ? *named : runnable_bf16().widest();
 }
 
 }  // namespace trainhost::cpu

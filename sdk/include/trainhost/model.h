@@ -60,6 +60,10 @@ typedef struct th_run {
   uint64_t seed, device_budget, host_budget;                     /* bytes; 0 = whatever is free */
 } th_run;
 
+/* A lower precision than f32 is for matrix products alone: the trainer rounds their operands when it reads them, and
+ * every weight, activation and gradient stays f32 in memory. */
+#define TH_PROFILE_F32_STORAGE 1u
+
 /* Choices of a trainer that change its memory. Published by trainer->profile() without touching a device and handed
  * to estimators, so that an estimate knows the trainer it is made for. */
 typedef struct th_profile {
@@ -71,5 +75,6 @@ typedef struct th_profile {
   uint64_t workspace_bytes;                      /* of the vendor library, taken from the plan */
   char trainer[64];                              /* plugin id */
   char mode[32];                                 /* resident | hybrid | streamed; "" where there is one mode */
+  uint32_t flags, reserved;                      /* TH_PROFILE_* */
 } th_profile;
 #endif

@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(with_no_files_the_stories_are_told_with_their_floor) {
   BOOST_TEST(Order(s.train->size(), 128, true, 1).samples() == kTrainWindows);
   BOOST_TEST(Order(s.valid->size(), 128, false, 1).samples() == 512u);
   o.seq_len = 4096;
-  BOOST_TEST(open_source(o).valid->size() == 64u * 4096 + 1);
+  BOOST_TEST(open_source(o).valid->size() == 16u * 4096 + 1);
 }
 
 BOOST_AUTO_TEST_CASE(keys_that_cannot_apply_to_the_stories_are_refused) {

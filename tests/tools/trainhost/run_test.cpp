@@ -74,6 +74,30 @@ BOOST_AUTO_TEST_CASE(a_run_reports_every_event_and_its_memory_was_predicted_to_t
   for (const char* f : {"config.json", "model.safetensors"}) BOOST_TEST(fs::exists(tmp.path() / "out/model" / f), f);
 }
 
+// bf16 rounds the operands of products to 8 significant bits; the loss, a mean over many, loses far less. Over the 100 steps
+// of `contract` small differences grow (f32 itself is allowed 1e-3 there), so the loss of the whole run is compared.
+BOOST_AUTO_TEST_CASE(golden_runs_in_bf16_stay_near_the_float64_losses) {
+  for (const char* name : {"mha", "gqa-tied", "contract"}) {
+    json expected = json::parse(slurp(kGolden / name / "expected.json"));
+    TempDir tmp;
+    Outcome r = run_program({"train", (kGolden / name / "run.toml").string(), "--json", "-q", "--set",
+                             "output.dir=" + tmp.path().string(), "--set", "train.precision=bf16"});
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    Events e = events_of(r.out);
+    BOOST_REQUIRE(e.steps.size() == expected["loss"].size());
+    double worst = 0, sum = 0, expected_sum = 0;
+    for (std::size_t i = 0; i < e.steps.size(); ++i) {
+      const double loss = e.steps[i]["loss"], want = expected["loss"][i];
+      worst = std::max(worst, std::abs(loss / want - 1)), sum += loss, expected_sum += want;
+    }
+    const double off = std::abs(sum / expected_sum - 1);
+    BOOST_TEST_MESSAGE(name << " in bf16: worst loss " << worst << " relative, of the whole run " << off);
+    BOOST_TEST(off < (e.steps.size() < 50 ? 2e-4 : 5e-3), name);
+    BOOST_TEST(worst > 1e-6, name << ": nothing was rounded");
+    BOOST_TEST(e.done["memory"]["predicted_bytes"] == e.done["memory"]["measured_bytes"]);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(golden_runs_follow_the_float64_losses) {
   for (const char* name : {"mha", "gqa-tied", "contract"}) {
     json expected = json::parse(slurp(kGolden / name / "expected.json"));
@@ -116,6 +140,7 @@ BOOST_AUTO_TEST_CASE(a_hundred_random_shapes_are_predicted_to_the_byte) {
                                      "model.intermediate_size=" + any(1, 90), std::string("model.tie_word_embeddings=") + (i % 2 ? "true" : "false"),
                                      "data.seq_len=" + any(1, 90), "train.micro_batch=" + any(1, 4), "train.grad_accum=" + any(1, 3),
                                      std::string("train.recompute=") + policies[i % 3], std::string("optimizer.name=") + optimizers[i / 3 % 3],
+                                     std::string("train.precision=") + (i % 5 == 4 ? "bf16" : "fp32"),
                                      "train.steps=2", "optimizer.warmup_steps=1", "optimizer.lr=1e-3", "optimizer.min_lr=1e-4",
                                      "output.dir=" + (tmp.path() / std::to_string(i)).string()};
     std::vector<std::string> words = {"train", "--json", "-q"};
@@ -131,14 +156,16 @@ BOOST_AUTO_TEST_CASE(a_hundred_random_shapes_are_predicted_to_the_byte) {
 
 BOOST_AUTO_TEST_CASE(threads_change_no_bit) {
   TempDir tmp;
-  std::string first;
-  for (const char* threads : {"1", "2", "3"}) {
-    fs::path out = tmp.path() / threads;
-    Outcome r = run_program(small_run(out, {"--set", std::string("train.threads=") + threads}));
-    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-    std::string weights = slurp(out / "model/model.safetensors");
-    if (first.empty()) first = weights;
-    BOOST_TEST((weights == first), threads);
+  for (const std::string precision : {"fp32", "bf16"}) {
+    std::string first;
+    for (const std::string threads : {"1", "2", "3", "4"}) {
+      fs::path out = tmp.path() / (precision + threads);
+      Outcome r = run_program(small_run(out, {"--set", "train.threads=" + threads, "--set", "train.precision=" + precision}));
+      BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+      std::string weights = slurp(out / "model/model.safetensors");
+      if (first.empty()) first = weights;
+      BOOST_TEST((weights == first), precision << " on " << threads << " threads");
+    }
   }
 }
 

@@ -1,0 +1,60 @@
+// bf16 products by AMX: a tile register holds 16 rows of 64 bytes, and one instruction multiplies 16 x 32 by 32 x 16.
+// A tile of C takes 2 x 2 of them. The process must have asked the kernel for the tile registers (select.cpp) before.
+// Same rule about headers as kernels_isa.cpp.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plugins/cpu/kernels/bf16.hpp"
+
+namespace trainhost::cpu {
+namespace amx {
+#include "plugins/cpu/kernels/bf16_pack_avx512.hpp"
+
+struct alignas(64) TileShapes {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static constexpr TileShapes kShapes;  // static: the intrinsic tells the compiler of its first bytes alone
+static inline void begin_blocks() { _tile_loadconfig(&kShapes); }
+static inline void end_blocks() { _tile_release(); }
+
+static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add, float* c, std::uint64_t ldc) {
+  const std::uint64_t stride = ldc * sizeof(float);
+  float* low = c + 16 * ldc;
+  if (add) {
+    _tile_loadd(0, c, stride);
+    _tile_loadd(1, c + 16, stride);
+    _tile_loadd(2, low, stride);
+    _tile_loadd(3, low + 16, stride);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (std::uint64_t o = 0; o < blocks; ++o, left += 1024, right += 1024) {
+    _tile_loadd(4, left, 64);
+    _tile_loadd(6, right, 128);
+    _tile_loadd(7, right + 32, 128);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(5, left + 512, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, stride);
+  _tile_stored(1, c + 16, stride);
+  _tile_stored(2, low, stride);
+  _tile_stored(3, low + 16, stride);
+}
+
+#include "plugins/cpu/kernels/bf16_tiles.hpp"
+
+extern const Bf16Kernels bf16_table;
+const Bf16Kernels bf16_table = {"amx", true, pack_left, pack_right, multiply};
+
+}  // namespace amx
+}  // namespace trainhost::cpu

@@ -1,0 +1,100 @@
+// Packing with AVX512_BF16, shared by its own products and those of AMX. Included inside a namespace; see bf16.hpp for the
+// layouts. A unit of work is 32 rows or columns by 32 inner elements.
+#pragma once
+
+// The pairs (low[i], high[i]) as 16 words.
+static inline __attribute__((always_inline)) __m512i pairs_of(__m512 low, __m512 high) {
+  const __m512i interleave =
+      _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(interleave, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+}
+
+// 16 x 16 words, rows become columns.
+static inline __attribute__((always_inline)) void transpose(__m512i r[16]) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+  }
+}
+
+static inline __attribute__((always_inline)) __mmask16 first(std::uint64_t n) {
+  return n >= 16 ? __mmask16(0xffff) : __mmask16((1u << n) - 1);
+}
+static inline std::uint64_t beyond(std::uint64_t n, std::uint64_t at) { return n > at ? n - at : 0; }
+
+// Up to 16 rows of 32 inner elements each, as words of pairs: row i in out[i].
+static inline __attribute__((always_inline)) void rows_of_pairs(std::uint64_t rows, std::uint64_t inner, const float* at, std::uint64_t ld,
+                                                                __m512i out[16]) {
+  const __mmask16 low = first(inner), high = first(beyond(inner, 16));
+#pragma GCC unroll 16
+  for (std::uint64_t i = 0; i < 16; ++i)
+    out[i] = i < rows ? (__m512i)_mm512_cvtne2ps_pbh(high ? _mm512_maskz_loadu_ps(high, at + i * ld + 16) : _mm512_setzero_ps(),
+                                                     _mm512_maskz_loadu_ps(low, at + i * ld))
+                      : _mm512_setzero_si512();
+}
+// The same where an inner element's rows stand side by side: pair p of all 16 rows in out[p].
+static inline __attribute__((always_inline)) void pairs_by_inner(std::uint64_t rows, std::uint64_t inner, const float* at,
+                                                                 std::uint64_t ld, __m512i out[16]) {
+  const __mmask16 mask = first(rows);
+#pragma GCC unroll 16
+  for (std::uint64_t p = 0; p < 16; ++p)
+    out[p] = pairs_of(2 * p < inner ? _mm512_maskz_loadu_ps(mask, at + 2 * p * ld) : _mm512_setzero_ps(),
+                      2 * p + 1 < inner ? _mm512_maskz_loadu_ps(mask, at + (2 * p + 1) * ld) : _mm512_setzero_ps());
+}
+
+static void pack_left(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld, bool inner_is_row, std::uint16_t* to) {
+  for (std::uint64_t p = 0; p < k; p += 32)
+    for (std::uint64_t i = 0; i < 32; i += 16, to += 512) {
+      __m512i r[16];
+      if (count <= i) {
+        for (auto& v : r) v = _mm512_setzero_si512();
+      } else if (inner_is_row) {
+        pairs_by_inner(count - i, k - p, at + p * ld + i, ld, r);
+        transpose(r);
+      } else {
+        rows_of_pairs(count - i, k - p, at + i * ld + p, ld, r);
+      }
+#pragma GCC unroll 16
+      for (int v = 0; v < 16; ++v) _mm512_storeu_si512(to + v * 32, r[v]);
+    }
+}
+
+static void pack_right(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld, bool inner_is_row, std::uint16_t* to) {
+  for (std::uint64_t p = 0; p < k; p += 32, to += 1024)
+    for (std::uint64_t j = 0; j < 32; j += 16) {
+      __m512i r[16];
+      if (count <= j) {
+        for (auto& v : r) v = _mm512_setzero_si512();
+      } else if (inner_is_row) {
+        pairs_by_inner(count - j, k - p, at + p * ld + j, ld, r);
+      } else {
+        rows_of_pairs(count - j, k - p, at + j * ld + p, ld, r);
+        transpose(r);
+      }
+#pragma GCC unroll 16
+      for (int v = 0; v < 16; ++v) _mm512_storeu_si512(to + v * 64 + j * 2, r[v]);
+    }
+}
