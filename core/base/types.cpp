@@ -44,10 +44,11 @@ constexpr Table<Phase, 7> kPhases{{{kLoad, "load"},
                                    {kGenerate, "generate"}}};
 constexpr Table<Optimizer, 3> kOptimizers{
     {{Optimizer::kAdamW, "adamw"}, {Optimizer::kSgd, "sgd"}, {Optimizer::kSgdMomentum, "sgd-momentum"}}};
-constexpr Table<Recompute, 4> kRecomputes{{{Recompute::kNone, "none"},
+constexpr Table<Recompute, 5> kRecomputes{{{Recompute::kNone, "none"},
                                            {Recompute::kSelective, "selective"},
                                            {Recompute::kFull, "full"},
-                                           {Recompute::kAuto, "auto"}}};
+                                           {Recompute::kAuto, "auto"},
+                                           {Recompute::kLayers, "layers"}}};
 
 template <class E, std::size_t N>
 constexpr std::string_view name_in(const Table<E, N>& table, E value) {

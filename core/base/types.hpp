@@ -24,7 +24,8 @@ enum Phase : std::uint32_t {
 };
 
 enum class Optimizer : std::uint32_t { kAdamW = 1, kSgd = 2, kSgdMomentum = 3 };
-enum class Recompute : std::uint32_t { kNone = 1, kSelective = 2, kFull = 3, kAuto = 4 };
+/// kAuto is a wish that the host resolves into kLayers: each layer its own policy, counted in RunSpec::recompute_layers.
+enum class Recompute : std::uint32_t { kNone = 1, kSelective = 2, kFull = 3, kAuto = 4, kLayers = 5 };
 enum class RunMode : std::uint32_t { kFull = 1, kLora = 2, kQlora = 3, kInference = 4 };
 
 std::uint32_t size_of(DType t);  // bytes an element; 0 for kNone

@@ -135,6 +135,9 @@ th_run to_c(const RunSpec& r) {
   c.seed = r.seed;
   c.device_budget = r.device_budget;
   c.host_budget = r.host_budget;
+  c.recompute_full = r.recompute_layers.full;
+  c.recompute_mlp = r.recompute_layers.mlp;
+  c.recompute_selective = r.recompute_layers.selective;
   return c;
 }
 
@@ -153,7 +156,7 @@ RunSpec from_c(const th_run& c) {
   TH_READ(dt_moment, r.moment = enum_or(c.dt_moment, DType::kF64, r.moment));
   TH_READ(dt_compute, r.compute = enum_or(c.dt_compute, DType::kF64, r.compute));
   TH_READ(optimizer, r.optimizer = enum_or(c.optimizer, Optimizer::kSgdMomentum, r.optimizer));
-  TH_READ(recompute, r.recompute = enum_or(c.recompute, Recompute::kAuto, r.recompute));
+  TH_READ(recompute, r.recompute = enum_or(c.recompute, Recompute::kLayers, r.recompute));
   TH_READ(zero_stage, r.zero_stage = c.zero_stage);
   TH_READ(data_parallel, r.data_parallel = set_or(c.data_parallel, r.data_parallel));
   TH_READ(tensor_parallel, r.tensor_parallel = set_or(c.tensor_parallel, r.tensor_parallel));
@@ -169,6 +172,9 @@ RunSpec from_c(const th_run& c) {
   TH_READ(seed, r.seed = c.seed);
   TH_READ(device_budget, r.device_budget = c.device_budget);
   TH_READ(host_budget, r.host_budget = c.host_budget);
+  TH_READ(recompute_full, r.recompute_layers.full = c.recompute_full);
+  TH_READ(recompute_mlp, r.recompute_layers.mlp = c.recompute_mlp);
+  TH_READ(recompute_selective, r.recompute_layers.selective = c.recompute_selective);
 #undef TH_READ
   return r;
 }

@@ -39,7 +39,8 @@ static_assert(same(kLoad, TH_PH_LOAD) && same(kForward, TH_PH_FORWARD) && same(k
 static_assert(same(Optimizer::kAdamW, TH_OPT_ADAMW) && same(Optimizer::kSgd, TH_OPT_SGD) &&
               same(Optimizer::kSgdMomentum, TH_OPT_SGD_MOMENTUM));
 static_assert(same(Recompute::kNone, TH_RC_NONE) && same(Recompute::kSelective, TH_RC_SELECTIVE) &&
-              same(Recompute::kFull, TH_RC_FULL) && same(Recompute::kAuto, TH_RC_AUTO));
+              same(Recompute::kFull, TH_RC_FULL) && same(Recompute::kAuto, TH_RC_AUTO) &&
+              same(Recompute::kLayers, TH_RC_LAYERS));
 static_assert(same(RunMode::kFull, TH_MODE_FULL) && same(RunMode::kLora, TH_MODE_LORA) &&
               same(RunMode::kQlora, TH_MODE_QLORA) && same(RunMode::kInference, TH_MODE_INFERENCE));
 static_assert(same(RopeKind::kDefault, TH_ROPE_DEFAULT) && same(RopeKind::kLinear, TH_ROPE_LINEAR) &&

@@ -26,9 +26,6 @@ void refuse_unsupported(const RunConfig& c) {
     refuse(c, "train.precision",
            fmt::format("train.precision = \"{}\": training is in fp32 or bf16 so far", c.precision),
            "set it to \"fp32\" or \"bf16\", or plan only");
-  if (c.run.recompute == Recompute::kAuto)
-    refuse(c, "train.recompute", "train.recompute = \"auto\" is not chosen by training yet",
-           "none, selective and full are");
   refuse_ranks(c, "parallel.data", c.run.data_parallel);
   refuse_ranks(c, "parallel.tensor", c.run.tensor_parallel);
   refuse_ranks(c, "parallel.pipeline", c.run.pipeline_parallel);

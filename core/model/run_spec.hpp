@@ -8,6 +8,16 @@
 
 namespace trainhost {
 
+/// How much each layer makes again in its backward pass, counted from the first layer: `full` layers keep their input
+/// alone; the next `mlp` make gate and up again, and what selective makes; the next `selective` make norm outputs and the
+/// SwiGLU product again; the rest keep everything. The first layers pay most: their backward pass comes last, when
+/// everything else has been given up.
+struct RecomputeLayers {
+  std::uint32_t full = 0, mlp = 0, selective = 0;
+  std::uint64_t total() const { return std::uint64_t{full} + mlp + selective; }
+  bool operator==(const RecomputeLayers&) const = default;
+};
+
 struct RunSpec {
   RunMode mode = RunMode::kFull;
   std::uint32_t micro_batch = 1;   // B sequences that go through the model together
@@ -17,6 +27,7 @@ struct RunSpec {
         compute = DType::kF32;
   Optimizer optimizer = Optimizer::kAdamW;
   Recompute recompute = Recompute::kNone;
+  RecomputeLayers recompute_layers;  // of Recompute::kLayers
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
   std::uint64_t seed = 1337;
   std::uint32_t data_parallel = 1, tensor_parallel = 1, pipeline_parallel = 1, zero_stage = 0;

@@ -45,7 +45,7 @@ void refuse_precision(const RunSpec& r, const Profile& p) {
   f32("a master copy of the weights", r.master, DType::kNone);
 }
 
-void refuse_run(const RunSpec& r, const Profile& p) {
+void refuse_run(const RunSpec& r, const Profile& p, std::uint64_t layers) {
   positive("train.micro_batch", r.micro_batch);
   positive("train.grad_accum", r.accumulate);
   positive("data.seq_len", r.seq_len);
@@ -60,6 +60,9 @@ void refuse_run(const RunSpec& r, const Profile& p) {
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
     throw usage_error("train.recompute = \"auto\" has to be resolved before a program is built",
                       "choose none, selective or full");
+  if (r.recompute == Recompute::kLayers && r.recompute_layers.total() > layers)
+    throw usage_error("recompute counts " + std::to_string(r.recompute_layers.total()) + " layers; the model has " +
+                      std::to_string(layers));
 }
 
 /// A profile comes from a trainer; a wrong one is that plugin's mistake, said by the plugin's name.
@@ -79,7 +82,7 @@ void refuse_profile(const Profile& p) {
 Program build_program(const ModelSpec& model, const RunSpec& run, const Profile& profile) {
   refuse_family(model);
   validate(model);
-  refuse_run(run, profile);
+  refuse_run(run, profile, model.layers);
   refuse_profile(profile);
   Builder b;
   b.p.model = model, b.p.run = run, b.p.profile = profile;
@@ -93,7 +96,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const Profile&
   }
   build_eval(b);
   build_generate(b);
-  if (b.trains()) apply_recompute(b.p, recompute_policy(run.recompute));
+  if (b.trains()) apply_recompute(b.p, recompute_policy(run));
   return std::move(b.p);
 }
 

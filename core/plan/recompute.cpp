@@ -160,13 +160,41 @@ class Transform {
 
 }  // namespace
 
-RecomputePolicy recompute_policy(Recompute r) {
-  switch (r) {
-    case Recompute::kSelective: return {made_without_products, made_without_products};
-    case Recompute::kFull: return {made_inside_a_layer, made_without_products};
-    case Recompute::kNone: case Recompute::kAuto: break;
+RecomputePolicy recompute_policy(const RunSpec& run) {
+  constexpr std::uint32_t kAll = UINT32_MAX;
+  RecomputeLayers n;
+  switch (run.recompute) {
+    case Recompute::kNone: case Recompute::kAuto: return {};
+    case Recompute::kSelective: n.selective = kAll; break;
+    case Recompute::kFull: n.full = kAll; break;
+    case Recompute::kLayers: n = run.recompute_layers; break;
   }
-  return {};
+  if (n.total() == 0) return {};
+  const std::uint64_t full = n.full, mlp = full + n.mlp, selective = mlp + n.selective;
+  auto dropped = [=](const Buffer& b) {
+    if (b.layer < 0) return false;
+    const auto layer = static_cast<std::uint64_t>(b.layer);
+    return layer < full        ? made_inside_a_layer(b)
+           : layer < mlp       ? made_without_products(b) || one_of(b.role, {role::kGateUp})
+           : layer < selective ? made_without_products(b)
+                               : false;
+  };
+  return {dropped, made_without_products};
+}
+
+double recompute_cost(const Program& p) {
+  double cost = 0;
+  for (const Op& op : p.ops) {
+    if (!(op.flags & kRecomputed)) continue;
+    const double rows = static_cast<double>(op.rows);
+    if (op.kind == OpKind::kLinear)
+      cost += 2.0 * rows * static_cast<double>(p[op.in[1]].rows) * static_cast<double>(p[op.in[1]].cols);
+    else if (op.kind == OpKind::kAttention)
+      cost += 2.0 * rows * static_cast<double>(p.run.seq_len) * static_cast<double>(p.model.q_width());
+    else
+      for (BufferId b : op.outputs()) cost += b == kNoBuffer ? 0 : 32.0 * rows * static_cast<double>(p[b].cols);
+  }
+  return cost;
 }
 
 void apply_recompute(Program& p, const RecomputePolicy& policy) {

@@ -17,13 +17,17 @@ struct RecomputePolicy {
   std::function<bool(const Buffer&)> cheap;
 };
 
-/// none: keeps all. selective: drops what no matrix product is needed for (norm outputs, the SwiGLU product).
-/// full: keeps of each layer its input alone.
-RecomputePolicy recompute_policy(Recompute r);
+/// The policy of every layer of a run. none: keeps all. selective: drops what no matrix product is needed for (norm
+/// outputs, the SwiGLU product). mlp: gate and up as well, the largest of all. full: keeps of the layer its input alone.
+RecomputePolicy recompute_policy(const RunSpec& run);
 
 /// Inserts into the micro section's backward pass, right before the first use, clones of the forward
 /// operations that make what was dropped (flag kRecomputed, phase backward), on buffers of copy kRemade;
 /// later operations then use the clones. Values do not change: clones read what the originals read.
 void apply_recompute(Program& p, const RecomputePolicy& policy);
+
+/// What recomputation costs a micro-batch, in FLOPs: those of the matrix products that are made again (causal attention
+/// counted by the half that is needed), and 32 for each element that anything else writes again, which is bound by memory.
+double recompute_cost(const Program& p);
 
 }  // namespace trainhost::plan

@@ -49,6 +49,8 @@ std::string plan_json(const PlanView& v, int indent) {
                   {"embedding", v.parameters.embedding}, {"per_layer", v.parameters.per_layer}};
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
   j["backend"] = v.backend;
+  if (const auto& n = v.recompute_layers)
+    j["recompute"] = {{"full", n->full}, {"mlp", n->mlp}, {"selective", n->selective}, {"none", v.model.layers - n->total()}};
   j["budget_source"] = v.budget_source;
   j["estimates"] = Json::array();
   for (const Estimate& e : v.estimates) {

@@ -8,6 +8,7 @@
 
 #include "core/base/memory_report.hpp"
 #include "core/model/model_spec.hpp"
+#include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::report {
@@ -25,6 +26,7 @@ struct PlanView {
   bool parameters_known = true;        // false: a family whose tensors we do not know
   std::string backend;                 // id of the trainer planned for; "" = none installed
   std::string run_line;                // "f32, B 8 x S 128, accumulate 1, AdamW, recompute none"
+  std::optional<RecomputeLayers> recompute_layers;  // chosen by the host; none where the run says what to recompute
   Tier compute_tier = Tier::kHost;
   std::uint64_t budget_bytes = 0;
   std::string budget_source;           // "free memory", "memory.budget", "h100-80gb"

@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "core/data/dataset.hpp"
+#include "core/plan/choose_recompute.hpp"
 #include "core/run/batches.hpp"
 #include "core/run/budget.hpp"
 #include "core/run/host_buffers.hpp"
@@ -58,6 +59,18 @@ std::uint64_t compute_bytes(const MemoryReport& r, Tier compute) {
   return compute == Tier::kHost ? r.total_bytes() : r.tier_bytes(compute);
 }
 
+/// "auto: layers 0-3 full, 4-11 selective".
+std::string by_layer(const RecomputeLayers& n) {
+  std::vector<std::string> parts;
+  std::uint32_t first = 0;
+  for (auto [count, kind] : {std::pair{n.full, "full"}, {n.mlp, "mlp"}, {n.selective, "selective"}}) {
+    if (count == 1) parts.push_back(fmt::format("layer {} {}", first, kind));
+    if (count > 1) parts.push_back(fmt::format("layers {}-{} {}", first, first + count - 1, kind));
+    first += count;
+  }
+  return parts.empty() ? "auto: none is needed" : fmt::format("auto: {}", fmt::join(parts, ", "));
+}
+
 report::Estimate judge(MemoryReport r, Tier compute, std::uint64_t budget) {
   report::Estimate e;
   e.report = std::move(r);
@@ -74,7 +87,25 @@ std::uint64_t planned_data_bytes(const config::RunConfig& c) { return data::plan
 std::string describe_run(const config::RunConfig& c) {
   return fmt::format("{}, {} sequences of {} tokens{}, {}, recompute {}", c.precision, c.run.micro_batch, c.run.seq_len,
                      c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "", name(c.run.optimizer),
-                     name(c.run.recompute));
+                     c.run.recompute == Recompute::kLayers ? by_layer(c.run.recompute_layers) : name(c.run.recompute));
+}
+
+RunSpec resolve_recompute(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
+  if (c.run.recompute != Recompute::kAuto) return c.run;
+  const std::uint64_t budget = compute_budget(c).bytes;
+  const bool by_trainer = !request.trainer.empty() && trainable_family(c.model.family);
+  const std::vector<std::string> ids =
+      by_trainer ? std::vector<std::string>{} : resolve(request.estimators.empty() ? c.estimators : request.estimators, c, registry);
+  config::RunConfig tried = c;
+  tried.run.recompute = Recompute::kLayers;
+  Profile device;
+  device.tier = Tier::kDevice;
+  tried.run.recompute_layers = plan::choose_recompute(c.model.layers, [&](const RecomputeLayers& layers) {
+    tried.run.recompute_layers = layers;
+    if (by_trainer) return trainer_plan(tried, registry.trainer(request.trainer)).fits;
+    return judge(registry.estimator(ids.front()).estimate(tried.model, tried.run, &device), device.tier, budget).fits;
+  });
+  return tried.run;
 }
 
 report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer) {
@@ -84,8 +115,11 @@ report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& train
   return judge(std::move(r), trainer.profile(c.model, c.run).tier, budget.bytes);
 }
 
-report::PlanView make_plan(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
+report::PlanView make_plan(const config::RunConfig& asked, plugin::Registry& registry, const PlanRequest& request) {
+  config::RunConfig c = asked;
+  c.run = resolve_recompute(asked, registry, request);
   report::PlanView v;
+  if (c.run.recompute == Recompute::kLayers) v.recompute_layers = c.run.recompute_layers;
   v.model = c.model;
   v.parameters_known = trainable_family(c.model.family);
   if (v.parameters_known) v.parameters = count_parameters(c.model);

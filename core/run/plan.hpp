@@ -17,13 +17,17 @@ struct PlanRequest {
 /// Throws usage_error when a family is refused by every estimator, or an estimator is unknown.
 report::PlanView make_plan(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
 
+/// train.recompute = "auto" made into what each layer does: the least that fits the budget, by the plan of the trainer that
+/// is asked for, or of the first estimator where there is none. Any other run is returned as it is.
+RunSpec resolve_recompute(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
+
 /// The trainer's own plan with the host's buffers: what training will be held to.
 report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer);
 
 /// Bytes of text that the data of this run holds in memory.
 std::uint64_t planned_data_bytes(const config::RunConfig& c);
 
-/// "f32, B 8 x S 128, accumulate 1, adamw, recompute none".
+/// "f32, B 8 x S 128, accumulate 1, adamw, recompute none"; "…, recompute auto: layers 0-3 full, 4-11 selective".
 std::string describe_run(const config::RunConfig& c);
 
 }  // namespace trainhost::run

@@ -62,7 +62,7 @@ class Run {
     if (!o_.quiet) progress_.say(text);
   }
 
-  const config::RunConfig& c_;
+  config::RunConfig c_;  // train.recompute = "auto" is resolved in it by plan()
   plugin::Registry& registry_;
   const TrainOptions& o_;
   report::Terminal terminal_;
@@ -103,6 +103,7 @@ Run::Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOpti
 void Run::plan() {
   PlanRequest request;
   request.trainer = choice_.id;
+  c_.run = resolve_recompute(c_, registry_, request);
   plan_ = make_plan(c_, registry_, request);
   trainer_plan_ = run::trainer_plan(c_, *choice_.trainer);
   const MemoryReport& mine = trainer_plan_.report;
@@ -116,7 +117,8 @@ void Run::plan() {
     throw Error(Exit::kDoesNotFit,
                 fmt::format("the run needs {} and {} has {}", format_bytes(trainer_plan_.compute_bytes), plan_.budget_source,
                             format_bytes(plan_.budget_bytes)),
-                "smaller train.micro_batch or data.seq_len, or train.recompute = \"full\"");
+                c_.run.recompute == Recompute::kLayers ? "every layer already recomputes all it can: a smaller train.micro_batch or data.seq_len"
+                                                          : "smaller train.micro_batch or data.seq_len, or train.recompute = \"auto\"");
 }
 
 void Run::open_data() {

@@ -49,6 +49,7 @@ typedef struct th_model {
 #define TH_RC_SELECTIVE 2u
 #define TH_RC_FULL 3u
 #define TH_RC_AUTO 4u /* resolved by the host before a plugin sees a run */
+#define TH_RC_LAYERS 5u /* by layer: see recompute_full in th_run */
 
 typedef struct th_run {
   uint32_t struct_size, mode; /* TH_MODE_* */
@@ -58,6 +59,9 @@ typedef struct th_run {
   uint32_t data_parallel, tensor_parallel, pipeline_parallel, lora_rank, lora_targets, reserved2;
   double lora_alpha, beta1, beta2, eps, weight_decay, clip_norm; /* beta1 is the momentum of sgd-momentum */
   uint64_t seed, device_budget, host_budget;                     /* bytes; 0 = whatever is free */
+  /* TH_RC_LAYERS, counted from the first layer: `full` layers keep their input alone, the next `mlp` make gate and up
+   * again, and what selective does; the next `selective` make norm outputs and the SwiGLU product again. */
+  uint32_t recompute_full, recompute_mlp, recompute_selective, reserved3;
 } th_run;
 
 /* A lower precision than f32 is for matrix products alone: the trainer rounds their operands when it reads them, and

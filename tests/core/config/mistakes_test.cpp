@@ -212,8 +212,6 @@ const Mistake kInRunFiles[] = {
      "run.toml:2:8: [lora]: training adapters is not there yet (remove the table to train everything, or plan only)"},
     {"[train]\nprecision = \"tf32\"\n", {},
      "run.toml:2:13: train.precision = \"tf32\": training is in fp32 or bf16 so far (set it to \"fp32\" or \"bf16\", or plan only)"},
-    {"[train]\nrecompute = \"auto\"\n", {},
-     "run.toml:2:13: train.recompute = \"auto\" is not chosen by training yet (none, selective and full are)"},
     {"[output]\nkeep = 0\n", {},
      "run.toml:2:8: output.keep = 0: expected a whole number from 1 to 1000000"},
     {"[output]\ndir = 5\n", {},
@@ -362,7 +360,7 @@ BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file
 }
 
 BOOST_AUTO_TEST_CASE(what_only_a_plan_can_use_is_refused_by_training_alone) {
-  for (const char* toml : {"[train]\nprecision = \"tf32\"\n", "[train]\nrecompute = \"auto\"\n",
+  for (const char* toml : {"[train]\nprecision = \"tf32\"\n",
                            "[parallel]\npipeline = 4\n", "[lora]\n"}) {
     const RunConfig c = parse_run(toml, "run.toml", path());
     BOOST_CHECK_THROW(refuse_unsupported(c), Error);

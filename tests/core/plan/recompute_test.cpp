@@ -70,6 +70,9 @@ BOOST_AUTO_TEST_CASE(no_policy_changes_the_value_of_any_gradient) {
     BOOST_CHECK(!none.empty());
     BOOST_CHECK(none == symbols_of_gradients(with(c, Recompute::kSelective)));
     BOOST_CHECK(none == symbols_of_gradients(with(c, Recompute::kFull)));
+    const std::uint32_t l = c.model.layers;
+    c.run.recompute_layers = {l / 3, (l + 1) / 3, l / 4};
+    BOOST_CHECK(none == symbols_of_gradients(with(c, Recompute::kLayers)));
   }
 }
 
@@ -160,7 +163,9 @@ BOOST_AUTO_TEST_CASE(a_policy_of_ones_own_may_differ_by_layer) {
     c.run.mode = RunMode::kFull, c.run.recompute = Recompute::kNone;
     Program p = c.build();
     const auto none = symbols_of_gradients(p);
-    const RecomputePolicy full = recompute_policy(Recompute::kFull);
+    RunSpec all_full;
+    all_full.recompute = Recompute::kFull;
+    const RecomputePolicy full = recompute_policy(all_full);
     apply_recompute(p, {[&](const Buffer& b) { return b.layer % 2 == 0 && full.dropped(b); }, nullptr});
     BOOST_CHECK(none == symbols_of_gradients(p));
     const std::vector<std::string> wrong = check(p, place(p));

@@ -1,0 +1,147 @@
+// The choice of recomputation against trying everything: it fits, nothing that fits is cheaper, and it is found quickly.
+#include "core/plan/choose_recompute.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include "core/base/error.hpp"
+#include "core/plan/recompute.hpp"
+#include "tests/core/plan/cases.hpp"
+
+using namespace trainhost;
+using namespace trainhost::plan;
+using namespace trainhost::plan::test;
+
+namespace {
+
+Program with(Case c, const RecomputeLayers& n) {
+  c.run.recompute = Recompute::kLayers, c.run.recompute_layers = n;
+  return c.build();
+}
+
+std::vector<RecomputeLayers> every_choice(std::uint32_t layers) {
+  std::vector<RecomputeLayers> all;
+  for (std::uint32_t f = 0; f <= layers; ++f)
+    for (std::uint32_t m = 0; f + m <= layers; ++m)
+      for (std::uint32_t s = 0; f + m + s <= layers; ++s) all.push_back({f, m, s});
+  return all;
+}
+
+/// Shapes of a real model: wide MLP, more tokens than vocabulary rows in a chunk.
+Case usual_case(std::uint32_t layers) {
+  Case c;
+  c.model.family = "llama", c.model.vocab = 96, c.model.hidden = 32, c.model.layers = layers, c.model.heads = 4;
+  c.model.kv_heads = 2, c.model.head_dim = 8, c.model.intermediate = 88, c.model.max_positions = 4096;
+  c.run.micro_batch = 2, c.run.seq_len = 64;
+  c.profile.trainer = "test", c.profile.head_chunk_tokens = 32, c.profile.attention_tile_q = c.profile.attention_tile_k = 16;
+  return c;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(choose_recompute_suite)
+
+BOOST_AUTO_TEST_CASE(nothing_that_fits_is_cheaper) {
+  for (std::uint32_t layers : {1u, 2u, 5u}) {
+    const Case c = usual_case(layers);
+    struct Tried {
+      RecomputeLayers n;
+      std::uint64_t bytes;
+      double cost;
+    };
+    std::vector<Tried> tried;
+    for (const RecomputeLayers& n : every_choice(layers)) {
+      const Program p = with(c, n);
+      tried.push_back({n, place(p).arena_bytes, recompute_cost(p)});
+    }
+    for (const Tried& budget : tried) {  // every memory need that there is, as the budget, and a byte less
+      for (std::uint64_t bytes : {budget.bytes, budget.bytes - 1}) {
+        const RecomputeLayers chosen =
+            choose_recompute(layers, [&](const RecomputeLayers& n) { return place(with(c, n)).arena_bytes <= bytes; });
+        const Tried* cheapest = nullptr;
+        for (const Tried& t : tried)
+          if (t.bytes <= bytes && (!cheapest || t.cost < cheapest->cost)) cheapest = &t;
+        if (!cheapest) {
+          BOOST_TEST((chosen == RecomputeLayers{layers, 0, 0}));
+          continue;
+        }
+        const Program p = with(c, chosen);
+        BOOST_TEST(place(p).arena_bytes <= bytes);
+        BOOST_TEST(recompute_cost(p) <= cheapest->cost,
+                   layers << " layers, " << bytes << " bytes: " << chosen.full << "/" << chosen.mlp << "/" << chosen.selective << " costs "
+                          << recompute_cost(p) << ", " << cheapest->n.full << "/" << cheapest->n.mlp << "/" << cheapest->n.selective
+                          << " would cost " << cheapest->cost);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_random_models_are_given_fits_and_is_not_beaten_by_far) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Case c = random_case(seed);
+    c.run.mode = RunMode::kFull, c.model.layers = std::min(c.model.layers, 4u);
+    const std::uint64_t none = place(with(c, {})).arena_bytes, full = place(with(c, {c.model.layers, 0, 0})).arena_bytes;
+    for (int part = 0; part <= 4; ++part) {
+      const std::uint64_t bytes = full + (none - full) * static_cast<std::uint64_t>(part) / 4;
+      if (none < full) continue;
+      const RecomputeLayers n =
+          choose_recompute(c.model.layers, [&](const RecomputeLayers& r) { return place(with(c, r)).arena_bytes <= bytes; });
+      BOOST_TEST(place(with(c, n)).arena_bytes <= bytes, "seed " << seed << " part " << part);
+      if (part == 4) BOOST_TEST(n.total() == 0u);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(few_plans_are_made_of_a_deep_model) {
+  for (std::uint32_t room = 0; room <= 126 * 3; room += 7) {
+    int asked = 0;
+    const RecomputeLayers n = choose_recompute(126, [&](const RecomputeLayers& r) {
+      ++asked;
+      return 3 * r.full + 2 * r.mlp + r.selective >= room;
+    });
+    BOOST_TEST(3 * n.full + 2 * n.mlp + n.selective >= room);
+    BOOST_TEST(asked <= 28);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_policy_of_all_layers_is_the_policy_of_each) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Case c = random_case(seed);
+    c.run.mode = RunMode::kFull;
+    auto uniform = [&](Recompute r) {
+      Case u = c;
+      u.run.recompute = r;
+      return digest(u.build());
+    };
+    const std::uint32_t all = c.model.layers;
+    BOOST_TEST(uniform(Recompute::kNone) == digest(with(c, {})));
+    BOOST_TEST(uniform(Recompute::kSelective) == digest(with(c, {0, 0, all})));
+    BOOST_TEST(uniform(Recompute::kFull) == digest(with(c, {all, 0, 0})));
+  }
+}
+
+// Each kind makes more again and keeps less than the one before; mlp redoes one product a layer.
+BOOST_AUTO_TEST_CASE(the_first_layers_are_the_ones_that_recompute) {
+  const Program p = with(usual_case(6), {1, 2, 2});
+  int products[6] = {}, others[6] = {};
+  for (const Op& op : p.ops)
+    if (op.flags & kRecomputed) ++(op.kind == OpKind::kLinear ? products : others)[op.layer];
+  for (int l = 0; l < 6; ++l) {
+    BOOST_TEST(products[l] == (l == 0 ? 3 : l < 3 ? 1 : 0), "layer " << l);
+    BOOST_TEST((others[l] > 0) == (l < 5), "layer " << l);
+  }
+  BOOST_CHECK_THROW(with(usual_case(6), {3, 2, 2}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(memory_grows_linearly_with_the_sequence) {
+  for (const RecomputeLayers& n : {RecomputeLayers{}, RecomputeLayers{0, 0, 4}, RecomputeLayers{4, 0, 0}, RecomputeLayers{1, 1, 1}}) {
+    auto peak = [&](std::uint32_t seq) {
+      Case c = usual_case(4);
+      c.run.seq_len = seq;
+      return place(with(c, n)).peak_tensor_bytes;
+    };
+    for (std::uint32_t seq = 512; seq <= 4096; seq *= 2)
+      BOOST_TEST(peak(4 * seq) - peak(2 * seq) == 2 * (peak(2 * seq) - peak(seq)), seq << " tokens");
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
