@@ -1,0 +1,102 @@
+"""Columns of the peers: torch, run by any Python that has it, at the setting that suits it best here.
+
+Which setting that is depends on the machine and the shape. Each is tried once before the rounds of a row; the fastest
+goes into them.
+"""
+import json
+import os
+import time
+
+from ceiling import QUIET_THREADS
+from child import run_child
+from machine import openblas_core
+from rows import Row
+from sample import NotMeasured, Sample
+
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
+
+
+class Setting:
+    def __init__(self, name: str, environment: dict, **arguments):
+        self.name, self.environment = name, environment
+        self.arguments = {"optimizer": "foreach", "chunks": 1, **arguments}
+
+
+def settings_of(major: int) -> list:
+    """torch 1 multiplies by OpenBLAS in fp32, so the choice of its kernels counts; torch 2 brings its own library.
+    The one that suits most machines stands first: the others get a few times its time and no more."""
+    passive = {"OMP_WAIT_POLICY": "passive"}
+    if major >= 2:
+        return [Setting("passive threads", passive, optimizer="fused"), Setting("as it comes", {}, optimizer="fused")]
+    fitting = {"OPENBLAS_CORETYPE": openblas_core()}
+    quiet = {**fitting, **QUIET_THREADS}
+    return [Setting("fitting kernels, passive threads", quiet),
+            Setting("fitting kernels, passive threads, loop optimizer", quiet, optimizer="loop"),
+            Setting("fitting kernels", fitting), Setting("as it comes", {})]
+
+
+def torch_version(python: str) -> str:
+    """"" where there is no such Python or it has no torch."""
+    try:
+        r = run_child([python, "-c", "import torch; print(torch.__version__)"], {}, 120)
+    except OSError:
+        return ""
+    return r.out.strip() if r.code == 0 else ""
+
+
+class Peer:
+    """One Python, one precision, eager or compiled."""
+
+    def __init__(self, python: str, version: str, precision: str, compiled: bool, threads: int, work: str):
+        self.python, self.version, self.precision, self.compiled = python, version, precision, compiled
+        self.threads, self.work = threads, work
+        short = ".".join(version.split(".")[:2])
+        self.name = (f"torch {short}" if version else f"torch of {python}") + (" compiled" if compiled else "") + " " + precision
+        self.chosen = {}  # row name -> Setting
+        self.tried = {}   # row name -> {setting name: tokens a second, or why not}
+
+    def choose(self, row: Row, seconds: float, statistic: str, only_first: bool, say):
+        """Tries every setting once, unless only the first one is wanted. Nothing to do where there is no torch."""
+        if not self.version:
+            return
+        settings = settings_of(int(self.version.split(".")[0]))
+        if only_first:
+            self.chosen[row.name] = settings[0]
+            return
+        tried, best, timeout = {}, 0.0, 600.0
+        for s in settings:
+            begin = time.monotonic()
+            try:
+                rate = self.run(row, 0, 3, seconds / 3, s, least=1, timeout=timeout).tokens_per_s(statistic)
+            except NotMeasured as e:
+                tried[s.name] = str(e)
+                continue
+            timeout = min(timeout, 30 + 3 * (time.monotonic() - begin))
+            tried[s.name] = round(rate, 1)
+            if rate > best:
+                best, self.chosen[row.name] = rate, s
+        self.tried[row.name] = tried
+        say(f"{row.name}: {self.name}: " + "; ".join(f"{k}: {v}" for k, v in tried.items()))
+
+    def measure(self, row: Row, round_: int, steps: int, seconds: float) -> Sample:
+        if not self.version:
+            raise NotMeasured("not installed")
+        if row.name not in self.chosen:
+            raise NotMeasured(next(iter(self.tried.get(row.name, {}).values()), "failed"))
+        return self.run(row, round_, steps, seconds, self.chosen[row.name])
+
+    def run(self, row: Row, round_: int, steps: int, seconds: float, setting: Setting, least=3,
+            timeout=900.0) -> Sample:
+        arguments = {k: getattr(row, k) for k in ("hidden", "layers", "heads", "intermediate", "vocab", "batch", "seq")}
+        arguments.update(threads=self.threads, precision=self.precision, compile=self.compiled, steps=steps,
+                         seconds=seconds, least=least, **setting.arguments)
+        words = [self.python, SCRIPT, json.dumps(arguments)]
+        env = dict(setting.environment)
+        if self.compiled:  # compiled once, found again by later rounds
+            env["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(self.work, "inductor")
+        r = run_child(words, env, timeout)
+        if r.code != 0:
+            raise NotMeasured("failed: " + r.reason())
+        j = json.loads(r.out.splitlines()[-1])
+        return Sample(row.name, self.name, round_, j["tokens"], j["step_ms"], r.peak_bytes, j["parameters"], words, env,
+                      j["first_loss"], {"torch": j["torch"], "setting": setting.name, "threads": j["threads"], "sdpa": j["sdpa"]})
