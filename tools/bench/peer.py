@@ -1,7 +1,7 @@
 """Columns of the peers: torch, run by any Python that has it, at the setting that suits it best here.
 
-Which setting that is depends on the machine and the shape. Each is tried once before the rounds of a row; the fastest
-goes into them.
+Which setting that is depends on the machine and the shape. Each is tried before the rounds of a row; the fastest goes
+into them.
 """
 import json
 import os
@@ -14,12 +14,13 @@ from rows import Row
 from sample import NotMeasured, Sample
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
+TRIES = 2  # of each setting, in turn: one that meets other work on the machine gets a second chance
 
 
 class Setting:
     def __init__(self, name: str, environment: dict, **arguments):
         self.name, self.environment = name, environment
-        self.arguments = {"optimizer": "foreach", "chunks": 1, **arguments}
+        self.arguments = {"optimizer": "foreach", **arguments}
 
 
 def settings_of(major: int) -> list:
@@ -32,7 +33,7 @@ def settings_of(major: int) -> list:
     quiet = {**fitting, **QUIET_THREADS}
     return [Setting("fitting kernels, passive threads", quiet),
             Setting("fitting kernels, passive threads, loop optimizer", quiet, optimizer="loop"),
-            Setting("fitting kernels", fitting), Setting("as it comes", {})]
+            Setting("fitting kernels", fitting)]
 
 
 def torch_version(python: str) -> str:
@@ -53,36 +54,36 @@ class Peer:
         short = ".".join(version.split(".")[:2])
         self.name = (f"torch {short}" if version else f"torch of {python}") + (" compiled" if compiled else "") + " " + precision
         self.chosen = {}  # row name -> Setting
-        self.tried = {}   # row name -> {setting name: tokens a second, or why not}
+        self.tried = {}   # row name -> {setting name: tokens a second}
+        self.reasons = {}  # row name -> why the last setting that failed did
 
     def choose(self, row: Row, seconds: float, statistic: str, only_first: bool, say):
-        """Tries every setting once, unless only the first one is wanted. Nothing to do where there is no torch."""
+        """Tries every setting, unless only the first one is wanted. Nothing to do where there is no torch."""
         if not self.version:
             return
         settings = settings_of(int(self.version.split(".")[0]))
         if only_first:
             self.chosen[row.name] = settings[0]
             return
-        tried, best, timeout = {}, 0.0, 600.0
-        for s in settings:
+        timeout, tried = 600.0, {}
+        for setting in settings * TRIES:
             begin = time.monotonic()
             try:
-                rate = self.run(row, 0, 3, seconds / 3, s, least=1, timeout=timeout).tokens_per_s(statistic)
+                rate = self.run(row, 0, 3, seconds / 3, setting, least=1, timeout=timeout).tokens_per_s(statistic)
+                timeout = min(timeout, 30 + 5 * (time.monotonic() - begin))
+                tried[setting.name] = max(round(rate, 1), tried.get(setting.name, 0.0))
             except NotMeasured as e:
-                tried[s.name] = str(e)
-                continue
-            timeout = min(timeout, 30 + 3 * (time.monotonic() - begin))
-            tried[s.name] = round(rate, 1)
-            if rate > best:
-                best, self.chosen[row.name] = rate, s
+                self.reasons[row.name] = str(e)
         self.tried[row.name] = tried
-        say(f"{row.name}: {self.name}: " + "; ".join(f"{k}: {v}" for k, v in tried.items()))
+        if tried:
+            self.chosen[row.name] = max((s for s in settings if s.name in tried), key=lambda s: tried[s.name])
+        say(f"{row.name}: {self.name}: " + "; ".join(f"{k}: {v:,.0f}" for k, v in tried.items()))
 
     def measure(self, row: Row, round_: int, steps: int, seconds: float) -> Sample:
         if not self.version:
             raise NotMeasured("not installed")
         if row.name not in self.chosen:
-            raise NotMeasured(next(iter(self.tried.get(row.name, {}).values()), "failed"))
+            raise NotMeasured(self.reasons.get(row.name, "failed"))
         return self.run(row, round_, steps, seconds, self.chosen[row.name])
 
     def run(self, row: Row, round_: int, steps: int, seconds: float, setting: Setting, least=3,
