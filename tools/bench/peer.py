@@ -14,7 +14,6 @@ from rows import Row
 from sample import NotMeasured, Sample
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
-TRIES = 2  # of each setting, in turn: one that meets other work on the machine gets a second chance
 
 
 class Setting:
@@ -57,16 +56,17 @@ class Peer:
         self.tried = {}   # row name -> {setting name: tokens a second}
         self.reasons = {}  # row name -> why the last setting that failed did
 
-    def choose(self, row: Row, seconds: float, statistic: str, only_first: bool, say):
-        """Tries every setting, unless only the first one is wanted. Nothing to do where there is no torch."""
+    def choose(self, row: Row, seconds: float, statistic: str, tries: int, say):
+        """Tries every setting in turn, `tries` times: one that meets other work on the machine gets another chance.
+        0 takes the first one untried. Nothing to do where there is no torch."""
         if not self.version:
             return
         settings = settings_of(int(self.version.split(".")[0]))
-        if only_first:
+        if tries == 0:
             self.chosen[row.name] = settings[0]
             return
         timeout, tried = 600.0, {}
-        for setting in settings * TRIES:
+        for setting in settings * tries:
             begin = time.monotonic()
             try:
                 rate = self.run(row, 0, 3, seconds / 3, setting, least=1, timeout=timeout).tokens_per_s(statistic)
