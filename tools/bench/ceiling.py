@@ -29,15 +29,17 @@ class Ceiling:
         self.name = "ceiling" + ("" if threads > 1 else ", 1 thread")
         self.precision, self.threads, self.library = "fp32", threads, library or find_openblas()
         self.binary = os.path.join(work, "gemm_replay")
+        self.part = f"{self.binary}.{os.getpid()}"
 
     def build(self):
         """Every time the tool starts: it takes two seconds, and the machine may be another one."""
         compiler = shutil.which("g++")
         if not compiler:
             raise NotMeasured("no g++")
-        r = run_child([compiler, *FLAGS, SOURCE, "-ldl", "-o", self.binary], {})
+        r = run_child([compiler, *FLAGS, SOURCE, "-ldl", "-o", self.part], {})
         if r.code != 0:
             raise NotMeasured("does not compile: " + r.reason())
+        os.replace(self.part, self.binary)
 
     def measure(self, row: Row, round_: int, steps: int) -> Sample:
         if not self.library:

@@ -48,7 +48,7 @@ class Ours:
     def measure(self, row: Row, round_: int, steps: int) -> Sample:
         if not os.access(self.program, os.X_OK):
             raise NotMeasured("not built")
-        out = os.path.join(self.work, "out")
+        out = os.path.join(self.work, f"out-{os.getpid()}")
         words = [self.program, "train", "--json", "-q", "--no-fallback"]
         for s in settings(row, self.precision, self.threads, steps, write_tokens(row, self.work), out) + self.more:
             words += ["--set", s]
