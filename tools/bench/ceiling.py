@@ -1,0 +1,61 @@
+"""Column `ceiling`: gemm_replay.cpp, compiled for this machine, on the pthread flavour of OpenBLAS."""
+import glob
+import json
+import os
+import shutil
+
+from child import run_child
+from machine import openblas_core
+from rows import Row
+from sample import NotMeasured, Sample
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gemm_replay.cpp")
+FLAGS = ["-O3", "-march=native", "-ffast-math", "-fopenmp"]
+CHUNKS = "256,512,1024"  # of the head; the best one counts
+WARMUP = 1               # repeats not counted: the first one touches its memory for the first time
+
+# OpenBLAS's workers and OpenMP's would otherwise go on spinning after each product and take the cores from each other.
+QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "10", "OMP_WAIT_POLICY": "passive"}
+
+
+def find_openblas() -> str:
+    """Debian's pthread flavour: the other flavours wait in ways that cost the replay a tenth."""
+    found = sorted(glob.glob("/usr/lib/*/openblas-pthread/libopenblas.so.0"))
+    return found[0] if found else ""
+
+
+class Ceiling:
+    def __init__(self, work: str, threads: int, library: str):
+        self.name = "ceiling" + ("" if threads > 1 else ", 1 thread")
+        self.precision, self.threads, self.library = "fp32", threads, library or find_openblas()
+        self.binary = os.path.join(work, "gemm_replay")
+        self.part = f"{self.binary}.{os.getpid()}"
+
+    def build(self):
+        """Every time the tool starts: it takes two seconds, and the machine may be another one."""
+        compiler = shutil.which("g++")
+        if not compiler:
+            raise NotMeasured("no g++")
+        r = run_child([compiler, *FLAGS, SOURCE, "-ldl", "-o", self.part], {})
+        if r.code != 0:
+            raise NotMeasured("does not compile: " + r.reason())
+        os.replace(self.part, self.binary)
+
+    def measure(self, row: Row, round_: int, steps: int) -> Sample:
+        if not self.library:
+            raise NotMeasured("no OpenBLAS (pthread)")
+        if round_ == 0 or not os.path.exists(self.binary):
+            self.build()
+        repeats = max(3, steps // 3) + WARMUP
+        words = [self.binary, self.library] + [str(n) for n in (
+            self.threads, repeats, row.hidden, row.layers, row.heads, row.intermediate, row.vocab, row.batch, row.seq)] + [CHUNKS]
+        env = {"OPENBLAS_CORETYPE": openblas_core(), **QUIET_THREADS}
+        r = run_child(words, env)
+        if r.code != 0:
+            raise NotMeasured("failed: " + r.reason())
+        tried = [json.loads(line) for line in r.out.splitlines()]
+        for t in tried:
+            del t["step_ms"][:WARMUP]
+        best = min(tried, key=lambda t: min(t["step_ms"]))
+        return Sample(row.name, self.name, round_, best["tokens"], best["step_ms"], r.peak_bytes, best["parameters"],
+                      words, env, None, {"core": best["core"], "chunks": tried})

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""The peer: whole training steps of a LLaMA in PyTorch on the CPU, the same model, tokens and optimizer as ours.
+
+  torch_step.py '{"hidden": 256, "layers": 4, "heads": 4, "intermediate": 704, "vocab": 256, "batch": 8, "seq": 256,
+                  "threads": 2, "precision": "fp32", "compile": false, "steps": 10, "least": 3, "seconds": 10,
+                  "optimizer": "foreach"}'
+
+Written from the public definition (RMSNorm, rotary embedding, SwiGLU, tied head, AdamW with clipping). Runs on torch 1.13
+(explicit attention) and 2.x (scaled_dot_product_attention). Prints one JSON object.
+"""
+import contextlib, json, math, os, sys, time
+
+a = json.loads(sys.argv[1])
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(a["threads"])
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+torch.set_num_threads(a["threads"])
+torch.manual_seed(1)
+WARMUP = 2
+H, A, S, V = a["hidden"], a["heads"], a["seq"], a["vocab"]
+D = H // A
+SDPA = hasattr(F, "scaled_dot_product_attention")
+
+
+class RMSNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(H))
+
+    def forward(self, x):
+        f = x.float()
+        return (f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + 1e-5)).type_as(x) * self.weight
+
+
+def rotate(x, cos, sin):
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).type_as(x)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        linear = lambda i, o: nn.Linear(i, o, bias=False)
+        self.norm1, self.norm2 = RMSNorm(), RMSNorm()
+        self.q, self.k, self.v, self.o = linear(H, H), linear(H, H), linear(H, H), linear(H, H)
+        self.gate, self.up, self.down = (linear(H, a["intermediate"]), linear(H, a["intermediate"]),
+                                         linear(a["intermediate"], H))
+
+    def forward(self, x, cos, sin, mask):
+        h = self.norm1(x)
+        heads = lambda t: t.view(x.shape[0], S, A, D)
+        q = rotate(heads(self.q(h)), cos, sin).transpose(1, 2)
+        k = rotate(heads(self.k(h)), cos, sin).transpose(1, 2)
+        v = heads(self.v(h)).transpose(1, 2)
+        if SDPA:
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            o = torch.softmax((q @ k.transpose(-1, -2) * (1 / math.sqrt(D)) + mask).float(), -1).type_as(v) @ v
+        x = x + self.o(o.transpose(1, 2).reshape(x.shape))
+        h = self.norm2(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class Llama(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(V, H)
+        self.blocks = nn.ModuleList([Block() for _ in range(a["layers"])])
+        self.norm = RMSNorm()
+        self.head = nn.Linear(H, V, bias=False)
+        self.head.weight = self.embed.weight
+        angle = torch.outer(torch.arange(S).float(), 1.0 / (1e4 ** (torch.arange(0, D, 2).float() / D)))
+        self.register_buffer("cos", angle.cos()[None, :, None, :], persistent=False)
+        self.register_buffer("sin", angle.sin()[None, :, None, :], persistent=False)
+        mask = torch.empty(0) if SDPA else torch.full((S, S), float("-inf")).triu(1)
+        self.register_buffer("mask", mask, persistent=False)
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, x, y):
+        h = self.embed(x)
+        for b in self.blocks:
+            h = b(h, self.cos, self.sin, self.mask)
+        return F.cross_entropy(self.head(self.norm(h)).flatten(0, 1).float(), y.flatten())
+
+
+def make_optimizer(parameters):
+    """The kind asked for; an older torch that lacks it says so."""
+    kind = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False}}[a["optimizer"]]
+    return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, **kind)
+
+
+model = Llama()
+optimizer = make_optimizer(list(model.parameters()))
+run = torch.compile(model) if a["compile"] else model
+x, y = torch.randint(0, V, (a["batch"], S)), torch.randint(0, V, (a["batch"], S))
+low = (lambda: torch.autocast("cpu", dtype=torch.bfloat16)) if a["precision"] == "bf16" else contextlib.nullcontext
+step_ms, first_loss, begin = [], None, None
+for i in range(WARMUP + a["steps"]):
+    t0 = time.perf_counter()
+    begin = t0 if i == WARMUP else begin
+    with low():
+        loss = run(x, y)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    value = loss.item()
+    t1 = time.perf_counter()
+    first_loss = value if i == 0 else first_loss
+    if i >= WARMUP:
+        step_ms.append((t1 - t0) * 1e3)
+        if t1 - begin > a["seconds"] and len(step_ms) >= a["least"]:
+            break
+print(json.dumps({"torch": torch.__version__, "parameters": sum(p.numel() for p in model.parameters()), "step_ms": step_ms,
+                  "tokens": x.numel(), "threads": torch.get_num_threads(), "sdpa": SDPA, "first_loss": first_loss}))
