@@ -56,6 +56,22 @@ std::string Buffer::name() const {
   return n;
 }
 
+std::string op_label(const Program& p, const Op& op) {
+  std::string label = op.layer >= 0 ? "layers." + std::to_string(op.layer) + " " : "";
+  label += op_info(op.kind).name;
+  for (BufferId b : op.inputs()) {
+    if (b == kNoBuffer) continue;
+    const std::string_view role = p[b].role;
+    const std::size_t prefix = role.starts_with("w.") ? 2 : role.starts_with("grad.") ? 5 : 0;
+    if (prefix == 0) continue;
+    const std::string_view of = role.substr(prefix);
+    if (of != op_info(op.kind).name && op.kind != OpKind::kEmbedBwd) label.append(" ").append(of);
+    break;
+  }
+  if (op.flags & kRecomputed) label += " again";
+  return label;
+}
+
 Section Program::section(SectionKind k) const {
   for (const Section& s : sections)
     if (s.kind == k) return s;

@@ -144,6 +144,10 @@ struct OpInfo {
 };
 const OpInfo& op_info(OpKind k);
 
+/// What people call it: "layers.3 linear qkv" (the parameter that it belongs to), "layers.3 attention", "embed"; with
+/// "again" at its end where a recompute policy runs it once more.
+std::string op_label(const Program& p, const Op& op);
+
 /// Builds the program of one run, recompute policy applied. Throws usage_error when the family cannot be trained or
 /// the run asks for what no program can do yet. Pure and deterministic. Op order: README.md here.
 Program build_program(const ModelSpec& model, const RunSpec& run, const Profile& profile);

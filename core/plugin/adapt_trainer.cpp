@@ -1,71 +1,24 @@
 // See adapt.hpp. The trainer's adapter and its sessions.
 #include <fmt/format.h>
 
-#include <exception>
-
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/bridge/convert.hpp"
 #include "core/bridge/enums.hpp"
 #include "core/bridge/report.hpp"
 #include "core/plugin/adapt.hpp"
+#include "core/plugin/adapt_profiler.hpp"
 #include "core/plugin/known_part.hpp"
+#include "core/plugin/save_sink.hpp"
 #include "trainhost/trainer.h"
 
 namespace trainhost::plugin {
 namespace {
 
-constexpr std::size_t kMaxName = 4096;
-
 struct Tables {
   th_trainer trainer{};
   th_generate generate{};  // next is null where the plugin cannot
-};
-
-/// The sink of Session::save: checks each piece, hands it on, and keeps what the receiver threw until the
-/// plugin has returned.
-struct SaveSink {
-  th_tensor_sink c{};
-  const std::function<void(const TensorPiece&)>* to = nullptr;
-  std::exception_ptr thrown;
-  std::string problem;
-
-  explicit SaveSink(const std::function<void(const TensorPiece&)>& receiver) : to(&receiver) {
-    c.struct_size = sizeof c;
-    c.self = this;
-    c.tensor = &on_tensor;
-  }
-
-  static th_status on_tensor(th_tensor_sink* sink, const th_tensor* t) noexcept {
-    auto* self = static_cast<SaveSink*>(sink->self);
-    try {
-      TensorPiece piece;
-      if (!self->read(t, piece)) return TH_E_ARG;
-      (*self->to)(piece);
-      return TH_OK;
-    } catch (...) {
-      self->thrown = std::current_exception();
-      return TH_E_CANCELLED;
-    }
-  }
-
-  bool read(const th_tensor* t, TensorPiece& piece) {
-    auto wrong = [&](const char* why) { return problem = why, false; };
-    if (!t || !TH_HAS(t, th_tensor, count) || !t->name) return wrong("a tensor without a name or cut short");
-    piece.name = escaped({t->name, ::strnlen(t->name, kMaxName)}, kMaxName);
-    if (t->rank < 1 || t->rank > 2) return wrong("a tensor of a rank other than 1 and 2");
-    if (t->dtype == 0 || t->dtype > TH_DT_F64) return wrong("a tensor of an unknown type");
-    piece.rank = t->rank;
-    piece.dtype = static_cast<DType>(t->dtype);
-    piece.dim = {t->dim[0], t->rank == 2 ? t->dim[1] : 1};
-    std::uint64_t elements = checked_mul(piece.dim[0], piece.dim[1]);
-    if (t->first > elements || t->count > elements - t->first) return wrong("a piece outside its tensor");
-    if (t->count != 0 && !t->data) return wrong("a piece without data");
-    piece.data = t->data;
-    piece.first = t->first;
-    piece.count = t->count;
-    return true;
-  }
+  th_profiler profiler{};  // likewise
 };
 
 class SessionAdapter : public Session {
@@ -166,6 +119,10 @@ class SessionAdapter : public Session {
     call("next", [&](th_error* e) { return t_.generate.next(instance_, token, position, logits.data(), e); });
   }
 
+  std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::Reached reached) override {
+    return adapt_profiler(library_, t_.profiler, instance_, records, std::move(reached));
+  }
+
  private:
   template <class F>
   void call(const char* name, F&& f) {
@@ -240,6 +197,17 @@ class TrainerAdapter : public Trainer {
     return take_report(id(), "plan", collector);
   }
 
+  std::optional<std::uint64_t> profile_bytes(const ModelSpec& m, const RunSpec& r) override {
+    if (!t_.profiler.record_bytes) return std::nullopt;
+    th_model model = bridge::to_c(m);
+    th_run run = bridge::to_c(r);
+    std::uint64_t bytes = 0;
+    call_plugin(*library_, "record_bytes", [&](th_error* e) {
+      return t_.profiler.record_bytes(library_->host(), &model, &run, &bytes, e);
+    });
+    return bytes;
+  }
+
   std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) override {
     th_model model = bridge::to_c(m);
     th_run run = bridge::to_c(r);
@@ -280,6 +248,7 @@ std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library) {
   need(t.trainer.destroy, "destroy");
   if (const void* g = library->interface(TH_GENERATE_ID))
     t.generate = known_part<th_generate>(g, TH_UP_TO(th_generate, next), TH_GENERATE_ID " table");
+  t.profiler = profiler_table(*library);
   return std::make_unique<TrainerAdapter>(std::move(library), t);
 }
 

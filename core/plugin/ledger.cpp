@@ -118,6 +118,11 @@ std::uint64_t Ledger::peak(Tier t) const {
   std::lock_guard lock(mutex_);
   return peak_[index(t)];
 }
+std::uint64_t Ledger::now_total() const {
+  std::lock_guard lock(mutex_);
+  return total_now_;
+}
+
 std::uint64_t Ledger::peak_total() const {
   std::lock_guard lock(mutex_);
   return total_peak_;

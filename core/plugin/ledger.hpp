@@ -23,6 +23,7 @@ class Ledger {
   void took(std::int64_t bytes, Tier tier, const std::string& tag);
 
   std::uint64_t now(Tier t) const;
+  std::uint64_t now_total() const;
   std::uint64_t peak(Tier t) const;
   std::uint64_t peak_total() const;  // most bytes over all tiers at one moment
   void set_limit(std::uint64_t bytes);

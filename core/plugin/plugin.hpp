@@ -15,6 +15,7 @@
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
+#include "core/plugin/profiler.hpp"
 
 namespace trainhost::plugin {
 
@@ -78,6 +79,8 @@ class Session {
   virtual std::string info(const std::string& key) = 0;               // "" = unknown
   virtual std::optional<double> metric(const std::string& key) = 0;
   virtual bool can_generate() const = 0;
+  /// Profiles from now on, into `records` (of Trainer::profile_bytes, aligned to 64), which must outlive the result.
+  virtual std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::Reached reached) = 0;
   virtual void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) = 0;
 };
 
@@ -89,6 +92,8 @@ class Trainer {
   virtual void probe() = 0;
   virtual Profile profile(const ModelSpec& m, const RunSpec& r) = 0;
   virtual MemoryReport plan(const ModelSpec& m, const RunSpec& r) = 0;
+  /// Host memory that profiling a run takes; nullopt when this trainer cannot be profiled.
+  virtual std::optional<std::uint64_t> profile_bytes(const ModelSpec& m, const RunSpec& r) = 0;
   virtual std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "core/plugin/plugin.hpp"
 #include "core/report/plan_view.hpp"
 #include "core/run/backend.hpp"
+#include "core/run/memory_result.hpp"
 
 namespace trainhost::run {
 
@@ -18,14 +19,6 @@ struct StepEvent {
   double loss = 0, grad_norm = 0, lr = 0;
   std::uint64_t tokens = 0;
   double ms = 0, tokens_per_s = 0;
-};
-
-/// Prediction beside measurement, in bytes.
-struct MemoryResult {
-  std::uint64_t predicted_bytes = 0, measured_bytes = 0, process_peak_bytes = 0;
-  std::uint64_t runtime_bytes() const { return process_peak_bytes > measured_bytes ? process_peak_bytes - measured_bytes : 0; }
-  struct TierRow { Tier tier; std::uint64_t predicted_bytes, measured_bytes; };
-  std::vector<TierRow> tiers;
 };
 
 class Events {
@@ -39,8 +32,9 @@ class Events {
   void eval(std::uint64_t step, double loss, std::uint64_t tokens);
   void checkpoint(std::uint64_t step, const std::filesystem::path& dir);
   void note(const std::string& text);
-  /// Returns the line, which summary.json repeats.
-  std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters, double utilization);
+  /// Returns the line, which summary.json repeats. `profile`: a JSON object; "" = the run was not profiled.
+  std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters, double utilization,
+                   const std::string& profile);
 
  private:
   void line(const std::string& json);

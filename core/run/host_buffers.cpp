@@ -42,6 +42,7 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
   leaf("host.batch", b.batch_bytes, "accumulate*B*S*2*4");
   leaf("host.staging", b.staging_bytes, "min(4 MiB, largest tensor)");
   leaf("host.data", b.data_bytes, "text held in memory");
+  leaf("host.profile", b.profile_bytes, "records of one step");
   for (TierPeak& p : report.tiers)
     if (p.tier == Tier::kHost) {
       p.bytes += b.total();

@@ -15,7 +15,8 @@ struct HostBuffers {
   std::uint64_t batch_bytes = 0;    // token ids and targets of one update, int32 each; evaluation fits in it
   std::uint64_t staging_bytes = 0;  // f32 piece of a tensor on its way between a file and the trainer
   std::uint64_t data_bytes = 0;     // text held in memory; 0 for mapped files
-  std::uint64_t total() const { return batch_bytes + staging_bytes + data_bytes; }
+  std::uint64_t profile_bytes = 0;  // records of one step's operations, under --profile
+  std::uint64_t total() const { return batch_bytes + staging_bytes + data_bytes + profile_bytes; }
 };
 HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_t data_bytes);
 

@@ -80,6 +80,12 @@ report::Estimate judge(MemoryReport r, Tier compute, std::uint64_t budget) {
   return e;
 }
 
+HostBuffers host_buffers(const config::RunConfig& c, std::uint64_t profile_bytes) {
+  HostBuffers b = plan_host_buffers(c.model, c.run, planned_data_bytes(c));
+  b.profile_bytes = profile_bytes;
+  return b;
+}
+
 }  // namespace
 
 std::uint64_t planned_data_bytes(const config::RunConfig& c) { return data::planned_held_bytes(open_options(c)); }
@@ -102,16 +108,20 @@ RunSpec resolve_recompute(const config::RunConfig& c, plugin::Registry& registry
   device.tier = Tier::kDevice;
   tried.run.recompute_layers = plan::choose_recompute(c.model.layers, [&](const RecomputeLayers& layers) {
     tried.run.recompute_layers = layers;
-    if (by_trainer) return trainer_plan(tried, registry.trainer(request.trainer)).fits;
+    if (by_trainer) {
+      plugin::Trainer& trainer = registry.trainer(request.trainer);
+      const std::uint64_t records = request.profiled ? trainer.profile_bytes(tried.model, tried.run).value_or(0) : 0;
+      return trainer_plan(tried, trainer, records).fits;
+    }
     return judge(registry.estimator(ids.front()).estimate(tried.model, tried.run, &device), device.tier, budget).fits;
   });
   return tried.run;
 }
 
-report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer) {
+report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer, std::uint64_t profile_bytes) {
   Budget budget = compute_budget(c);
   MemoryReport r = trainer.plan(c.model, c.run);
-  add_host_buffers(r, plan_host_buffers(c.model, c.run, planned_data_bytes(c)));
+  add_host_buffers(r, host_buffers(c, profile_bytes));
   return judge(std::move(r), trainer.profile(c.model, c.run).tier, budget.bytes);
 }
 
@@ -143,7 +153,7 @@ report::PlanView make_plan(const config::RunConfig& asked, plugin::Registry& reg
   for (const std::string& id : ids) {
     MemoryReport r = registry.estimator(id).estimate(c.model, c.run, &profile);
     r.source = id;
-    if (r.claim == Claim::kExact) add_host_buffers(r, plan_host_buffers(c.model, c.run, planned_data_bytes(c)));
+    if (r.claim == Claim::kExact) add_host_buffers(r, host_buffers(c, request.profile_bytes));
     v.estimates.push_back(judge(std::move(r), profile.tier, budget.bytes));
   }
   return v;

@@ -1,9 +1,12 @@
 // See process.hpp.
 #include "core/run/process.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -50,6 +53,24 @@ std::uint64_t cgroup_free() {
 std::uint64_t process_peak_bytes() { return proc_kib("/proc/self/status", "VmHWM"); }
 
 std::uint64_t free_host_bytes() { return std::min(proc_kib("/proc/meminfo", "MemAvailable"), cgroup_free()); }
+
+ResidentMeter::ResidentMeter()
+    : fd_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)), page_bytes_(static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))) {}
+
+ResidentMeter::~ResidentMeter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+// "size resident shared ...", in pages.
+std::uint64_t ResidentMeter::bytes() const {
+  char text[128];
+  const ssize_t n = fd_ < 0 ? -1 : ::pread(fd_, text, sizeof text, 0);
+  if (n <= 0) return 0;
+  const char *end = text + n, *at = std::find(static_cast<const char*>(text), end, ' ');
+  std::uint64_t pages = 0;
+  if (at == end || std::from_chars(at + 1, end, pages).ec != std::errc{}) return 0;
+  return pages * page_bytes_;
+}
 
 unsigned cpu_count() {
   cpu_set_t set;

@@ -83,4 +83,27 @@ void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::str
   }
 }
 
+std::optional<std::string> closing_sample(plugin::Session& s, const data::Tokenizer& tokenizer, const data::Source& source,
+                                          const ModelSpec& m, const RunSpec& r, std::span<float> logits) {
+  if (!s.can_generate() || tokenizer.vocab() > m.vocab) return std::nullopt;
+  std::vector<std::int32_t> ids(std::min<std::uint64_t>(source.valid ? 16 : 0, r.seq_len / 2));
+  std::string prompt = "\n";
+  if (!ids.empty() && source.valid->size() >= ids.size()) {
+    source.valid->read(0, ids);
+    prompt = tokenizer.decode(ids);
+  }
+  SampleOptions options;
+  options.tokens = 320;
+  options.seed = r.seed;
+  std::string text = prompt;
+  sample(s, tokenizer, prompt, options, r.seq_len, logits, [&](const std::string& piece) { text += piece; });
+  std::string shown;  // what a model writes is not to be trusted with a terminal
+  for (std::size_t at = 0; at <= text.size();) {
+    std::size_t end = std::min(text.find('\n', at), text.size());
+    shown += (at ? "\n  " : "  ") + escaped(std::string_view(text).substr(at, end - at), text.size() * 4 + 1);
+    at = end + 1;
+  }
+  return shown;
+}
+
 }  // namespace trainhost::run

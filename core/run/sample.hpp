@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,5 +26,10 @@ std::int32_t pick(std::span<float> logits, const SampleOptions& o, double u);
 /// (seq_len) goes on with its second half.  `logits`: [vocab] scratch.
 void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& o,
             std::uint32_t seq_len, std::span<float> logits, const std::function<void(const std::string&)>& emit);
+
+/// Text to show at the end of a run: what the model makes of the validation text's first tokens, escaped, two columns in.
+/// nullopt where the trainer cannot generate or the tokenizer has more words than the model. `logits`: [vocab] scratch.
+std::optional<std::string> closing_sample(plugin::Session& s, const data::Tokenizer& tokenizer, const data::Source& source,
+                                          const ModelSpec& m, const RunSpec& r, std::span<float> logits);
 
 }  // namespace trainhost::run

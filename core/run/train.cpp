@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -15,22 +14,19 @@
 #include "core/run/backend.hpp"
 #include "core/run/batches.hpp"
 #include "core/run/events.hpp"
-#include "core/run/flops.hpp"
 #include "core/run/host_buffers.hpp"
+#include "core/run/memory_result.hpp"
 #include "core/run/plan.hpp"
-#include "core/run/process.hpp"
+#include "core/run/profile.hpp"
 #include "core/run/sample.hpp"
 #include "core/run/signals.hpp"
+#include "core/run/speed.hpp"
 #include "core/run/state.hpp"
 
 namespace trainhost::run {
 namespace {
 
 namespace fs = std::filesystem;
-using report::Style;
-
-constexpr std::uint32_t kSampleTokens = 320;  // of text shown after a run
-
 /// An output directory that already holds checkpoints is only ever continued, never silently overwritten.
 void guard_output(const config::RunConfig& c, bool resume) {
   fs::path dir = c.output.dir / "checkpoints";
@@ -51,13 +47,10 @@ class Run {
   void plan();
   void create();
   bool step(std::uint64_t t);  // false: stop here
-  std::optional<double> mfu();
   double evaluate(std::uint64_t steps_done);
   void checkpoint(std::uint64_t steps_done);
   bool finish();   // false: a signal came first
-  MemoryResult memory() const;
-  void print_memory(const MemoryResult& m);
-  void print_sample();
+  std::string finish_profile();  // the JSON object; "" without --profile
   void human(const std::string& text) {
     if (!o_.quiet) progress_.say(text);
   }
@@ -76,12 +69,12 @@ class Run {
   std::optional<checkpoint::Store> store_;
   std::optional<HostBlock> batch_, staging_;
   std::unique_ptr<plugin::Session> session_;
+  std::optional<StepProfile> profile_;  // goes before the session
   std::optional<Events> events_;
   std::optional<Batches> batches_;
   std::uint64_t begin_ = 0, done_ = 0;   // updates done before and so far
   std::uint64_t checkpointed_ = UINT64_MAX;
-  double step_seconds_ = 0, smooth_rate_ = 0, peak_flops_ = 0;
-  int peak_measurements_ = 0;
+  Speed speed_;
   std::uint64_t last_valid_step_ = UINT64_MAX;
 };
 
@@ -93,19 +86,26 @@ Run::Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOpti
       progress_(o.quiet             ? report::Progress::Mode::kSilent
                 : terminal_.is_tty  ? report::Progress::Mode::kLive
                                     : report::Progress::Mode::kPlain,
-                terminal_) {
+                terminal_),
+      speed_(c.model, c.run.seq_len) {
   choice_ = choose_backend(registry, c.backend, o.allow_fallback);
   if (!choice_.fallback_reason.empty())
     human(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason, choice_.id));
   if (o.verbosity > 0) human(choice_.trace);
+  // Everything below plans, trains and profiles the run as resolved.
+  PlanRequest request;
+  request.trainer = choice_.id;
+  request.profiled = !o.profile.empty();
+  c_.run = resolve_recompute(c_, registry, request);
+  if (!o.profile.empty()) profile_.emplace(o.profile, c_, *choice_.trainer, registry.ledger());
 }
 
 void Run::plan() {
   PlanRequest request;
   request.trainer = choice_.id;
-  c_.run = resolve_recompute(c_, registry_, request);
+  request.profile_bytes = profile_ ? profile_->record_bytes() : 0;
   plan_ = make_plan(c_, registry_, request);
-  trainer_plan_ = run::trainer_plan(c_, *choice_.trainer);
+  trainer_plan_ = run::trainer_plan(c_, *choice_.trainer, request.profile_bytes);
   const MemoryReport& mine = trainer_plan_.report;
   for (const report::Estimate& e : plan_.estimates)
     if (e.report.claim == Claim::kExact && e.report.digest && mine.digest && e.report.digest != mine.digest)
@@ -140,16 +140,7 @@ void Run::create() {
   }
   session_->init(c_.run.seed);
   done_ = begin_;
-}
-
-/// Share of the machine's own matrix-product rate. That rate is measured at the start, perhaps while others had the
-/// processors: a share above one shows it, and it is measured again, a few times at most. nullopt: not known.
-std::optional<double> Run::mfu() {
-  const double flops = smooth_rate_ * train_flops_per_token(c_.model, c_.run.seq_len);
-  for (; flops > peak_flops_ && peak_measurements_ < 4; ++peak_measurements_)
-    peak_flops_ = std::max(peak_flops_, session_->metric("peak_flops").value_or(0));
-  if (flops > peak_flops_) return std::nullopt;
-  return flops / peak_flops_;
+  if (profile_) profile_->start(*session_, c_.steps > begin_ ? c_.steps - begin_ : 0);
 }
 
 bool Run::step(std::uint64_t t) {
@@ -163,14 +154,14 @@ bool Run::step(std::uint64_t t) {
   in.seq = c_.run.seq_len;
   in.lr = config::lr_at(c_.optimizer, t, c_.steps);
   in.step_index = t;
-  auto start = std::chrono::steady_clock::now();
+  const std::uint64_t start_ns = now_ns();
   plugin::StepResult r = session_->step(in);
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::uint64_t end_ns = now_ns();
+  const double seconds = static_cast<double>(end_ns - start_ns) * 1e-9;
   done_ = t + 1;
-  step_seconds_ += seconds;
-  double rate = static_cast<double>(n) / seconds;
-  smooth_rate_ = smooth_rate_ == 0 ? rate : 0.95 * smooth_rate_ + 0.05 * rate;
-  events_->step({done_, r.loss, r.grad_norm, in.lr, n, seconds * 1e3, rate});
+  speed_.step(n, seconds);
+  if (profile_) profile_->step(done_, start_ns, end_ns);
+  events_->step({done_, r.loss, r.grad_norm, in.lr, n, seconds * 1e3, static_cast<double>(n) / seconds});
 
   report::StepLine line;
   line.step = done_;
@@ -178,9 +169,9 @@ bool Run::step(std::uint64_t t) {
   line.loss = r.loss;
   line.grad_norm = r.grad_norm;
   line.lr = in.lr;
-  line.tokens_per_s = smooth_rate_;
-  line.mfu = mfu();
-  line.eta_s = static_cast<double>((c_.steps - done_) * n) / smooth_rate_;
+  line.tokens_per_s = speed_.tokens_per_s();
+  line.mfu = speed_.mfu(*session_);
+  line.eta_s = static_cast<double>((c_.steps - done_) * n) / speed_.tokens_per_s();
   progress_.step(line);
 
   if (c_.eval_every && done_ % c_.eval_every == 0 && done_ < c_.steps) evaluate(done_);
@@ -227,49 +218,12 @@ void Run::checkpoint(std::uint64_t steps_done) {
   human("checkpoint " + dir.string());
 }
 
-MemoryResult Run::memory() const {
-  const plugin::Ledger& ledger = registry_.ledger();
-  MemoryResult m;
-  m.predicted_bytes = trainer_plan_.total_bytes;
-  m.measured_bytes = ledger.peak_total();
-  m.process_peak_bytes = process_peak_bytes();
-  for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk})
-    if (std::uint64_t predicted = trainer_plan_.report.tier_bytes(t); predicted || ledger.peak(t))
-      m.tiers.push_back({t, predicted, ledger.peak(t)});
-  return m;
-}
-
-void Run::print_memory(const MemoryResult& m) {
-  std::uint64_t off = m.predicted_bytes > m.measured_bytes ? m.predicted_bytes - m.measured_bytes : m.measured_bytes - m.predicted_bytes;
-  std::string verdict = off == 0 ? report::styled(terminal_, Style::kGood, "equal")
-                                 : report::styled(terminal_, Style::kBad, fmt::format("{} bytes apart", format_count(off)));
-  human(fmt::format("memory predicted {:>15} bytes\n       measured  {:>15} bytes   {}\n       process   {:>15} bytes   "
-                    "peak resident; {} of it is runtime (code, libraries)",
-                    format_count(m.predicted_bytes), format_count(m.measured_bytes), verdict,
-                    format_count(m.process_peak_bytes), format_bytes(m.runtime_bytes())));
-}
-
-void Run::print_sample() {
-  if (!session_->can_generate() || o_.quiet || tokenizer_->vocab() > c_.model.vocab) return;
-  std::vector<std::int32_t> ids(std::min<std::uint64_t>(source_.valid ? 16 : 0, c_.run.seq_len / 2));
-  std::string prompt = "\n";
-  if (!ids.empty() && source_.valid->size() >= ids.size()) {
-    source_.valid->read(0, ids);
-    prompt = tokenizer_->decode(ids);
-  }
-  SampleOptions options;
-  options.tokens = kSampleTokens;
-  options.seed = c_.run.seed;
-  std::string text = prompt;
-  sample(*session_, *tokenizer_, prompt, options, c_.run.seq_len, staging_->as<float>().first(c_.model.vocab),
-         [&](const std::string& piece) { text += piece; });
-  std::string shown;  // what a model writes is not to be trusted with a terminal
-  for (std::size_t at = 0; at <= text.size();) {
-    std::size_t end = std::min(text.find('\n', at), text.size());
-    shown += (at ? "\n  " : "") + escaped(std::string_view(text).substr(at, end - at), text.size() * 4 + 1);
-    at = end + 1;
-  }
-  human("a sample of what it writes:\n  " + shown);
+std::string Run::finish_profile() {
+  if (!profile_) return {};
+  report::ProfileView v = profile_->finish(trainer_plan_);
+  profile_.reset();
+  human(report::profile_table(v, terminal_));
+  return report::profile_json(v);
 }
 
 bool Run::finish() {
@@ -278,17 +232,19 @@ bool Run::finish() {
   if (StopSignals::received()) return false;
   fs::path model = c_.output.dir / "model";
   write_model(*session_, c_, model);
-  MemoryResult m = memory();
+  MemoryResult m = memory_result(trainer_plan_, registry_.ledger());
   plugin::Counters counters = session_->counters();
-  std::string done = events_->done(done_, m, counters, 1.0);
+  std::string done = events_->done(done_, m, counters, 1.0, finish_profile());
   checkpoint::write_file_atomically(c_.output.dir / "summary.json", done + "\n");
-  print_memory(m);
-  print_sample();
+  human(memory_lines(m, terminal_));
+  if (!o_.quiet)
+    if (auto text = closing_sample(*session_, *tokenizer_, source_, c_.model, c_.run, staging_->as<float>().first(c_.model.vocab)))
+      human("a sample of what it writes:\n" + *text);
   double tokens = static_cast<double>((done_ - begin_) * c_.run.tokens_per_step());
-  if (step_seconds_ > 0)
+  if (speed_.seconds() > 0)
     human(fmt::format("{} steps, {} tokens in {} of step time ({} tokens/s); model in {}", done_ - begin_,
-                      format_count(static_cast<std::uint64_t>(tokens)), report::format_duration(step_seconds_),
-                      report::format_rate(tokens / step_seconds_), model.string()));
+                      format_count(static_cast<std::uint64_t>(tokens)), report::format_duration(speed_.seconds()),
+                      report::format_rate(tokens / speed_.seconds()), model.string()));
   return true;
 }
 
@@ -314,6 +270,7 @@ Exit Run::go() {
   if (going && c_.output.checkpoint_every) checkpoint(done_);
   if (going && finish()) return Exit::kDone;
   checkpoint(done_);
+  finish_profile();
   human(fmt::format("stopped by signal {} after step {}; run again with --resume", StopSignals::received(), done_));
   return Exit::kStopped;
 }

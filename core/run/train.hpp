@@ -16,6 +16,7 @@ struct TrainOptions {
   bool json = false;      // events on stdout, everything human on stderr
   bool quiet = false;
   int verbosity = 0;
+  std::string profile;    // file of the Chrome trace; "" = no profile
 };
 
 /// Returns kDone, or kStopped when a signal ended it with a good checkpoint. Everything else throws Error.

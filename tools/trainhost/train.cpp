@@ -15,6 +15,8 @@ class Train : public Command {
     app_->add_option("--steps", steps_, "updates to make; wins over train.steps")->option_text("N");
     app_->add_flag("--resume", resume_, "go on from the newest checkpoint of output.dir, with the same bits");
     app_->add_flag("--no-fallback", no_fallback_, "stop (exit 4) when the backend asked for cannot be used");
+    app_->add_option("--profile", profile_, "time every operation; write the first steps as a Chrome trace (ui.perfetto.dev)")
+        ->option_text("FILE");
     app_->footer("Example:\n  trainhost train run.toml --backend=cuda --set train.micro_batch=8");
   }
   CLI::App* app() const override { return app_; }
@@ -31,13 +33,15 @@ class Train : public Command {
     t.json = o_.json;
     t.quiet = o_.quiet;
     t.verbosity = o_.verbose;
+    if (app_->count("--profile") && profile_.empty()) throw usage_error("--profile takes a file", "for example --profile trace.json");
+    t.profile = profile_;
     return run::train(c, *registry, t);
   }
 
  private:
   CLI::App* app_ = nullptr;
   Options o_;
-  std::string steps_;
+  std::string steps_, profile_;
   bool resume_ = false, no_fallback_ = false;
 };
 

@@ -3,17 +3,19 @@
 #pragma once
 #include <cstdint>
 
+#include "trainhost/profiler.h"
 #include "trainhost/trainer.h"
 
 namespace trainhost::cpu {
 
-inline constexpr std::uint32_t kEngineAbi = 1;
+inline constexpr std::uint32_t kEngineAbi = 2;
 inline constexpr const char* kEngineSymbol = "trainhost_cpu_engine";
 
 struct EngineTable {
   std::uint32_t abi;
   const th_trainer* trainer;    // create and everything of an instance; probe, profile and plan are the front's
   const th_generate* generate;
+  const th_profiler* profiler;  // record_bytes is the front's
 };
 using EngineEntry = const EngineTable* (*)();
 

@@ -69,10 +69,20 @@ th_status next(th_trainer_inst* i, int32_t token, uint32_t position, float* logi
   return bridge::guard(e, [&] { self(i).next(token, position, logits); });
 }
 
+// record_bytes is the front's.
+th_status start_profile(th_trainer_inst* i, void* records, uint64_t bytes, th_moments* moments, th_error* e) {
+  return bridge::guard(e, [&] { self(i).start_profile(records, bytes, moments); });
+}
+th_status read_profile(th_trainer_inst* i, th_op_sink* sink, th_error* e) {
+  return bridge::guard(e, [&] { self(i).read_profile(*sink); });
+}
+void stop_profile(th_trainer_inst* i) { self(i).stop_profile(); }
+
 const th_trainer kTrainer = {sizeof(th_trainer), 0, nullptr, nullptr, nullptr, create, load, init,
                              step, save, counters, info, metric, destroy};
 const th_generate kGenerate = {sizeof(th_generate), 0, next};
-const EngineTable kTable = {kEngineAbi, &kTrainer, &kGenerate};
+const th_profiler kProfiler = {sizeof(th_profiler), 0, nullptr, start_profile, read_profile, stop_profile};
+const EngineTable kTable = {kEngineAbi, &kTrainer, &kGenerate, &kProfiler};
 
 }  // namespace
 }  // namespace trainhost::cpu

@@ -80,13 +80,15 @@ void Executor::fill_rope_tables() {
 }
 
 // False when the host wants to stop.
-bool Executor::run(plan::Section section, const std::function<bool()>& cancelled) {
+bool Executor::run(plan::Section section, const std::function<bool()>& cancelled, OpLog* log) {
   const std::vector<plan::Op>& ops = exec_.program.ops;
   for (std::uint32_t i = section.begin, end = i; i < section.end; i = end) {
     if (cancelled && cancelled()) return false;
     for (end = i + 1; end < section.end && one_run(ops[i].kind) && ops[end].kind == ops[i].kind;) ++end;
     for (std::uint32_t o = i; o < end; ++o) exec_.storage.enter(o);
+    if (log) log->enter(i);
     run_ops(exec_, {&ops[i], end - i});
+    if (log) log->leave(end - i);
     for (std::uint32_t o = i; o < end; ++o) exec_.storage.leave(o);
   }
   return true;
@@ -98,10 +100,11 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   out.counted = counted_targets(in.targets, total);
   scalars()[plan::kLossSum] = 0.0;
   scalars()[plan::kNorm2] = 0.0;
+  if (log_) log_->begin_update();
   for (std::uint64_t i = 0; i < p.run.accumulate; ++i) {
     exec_.step = {in.tokens + i * micro, in.targets + i * micro, micro, i == 0,
                   static_cast<float>(1.0 / static_cast<double>(out.counted)), in.lr, in.step_index, 0};
-    if (!run(p.section(SectionKind::kMicro), cancelled)) return Outcome::kCancelled;
+    if (!run(p.section(SectionKind::kMicro), cancelled, log_)) return Outcome::kCancelled;
   }
   out.loss = scalars()[plan::kLossSum] / static_cast<double>(out.counted);
 
@@ -110,12 +113,13 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   plan::Section norms = section, weights = section;
   while (norms.end > norms.begin && p.ops[norms.end - 1].kind != OpKind::kGradSquares) --norms.end;
   weights.begin = norms.end;
-  run(norms, nullptr);
+  run(norms, nullptr, log_);
   out.grad_norm = std::sqrt(scalars()[plan::kNorm2]);
   if (!std::isfinite(out.loss) || !std::isfinite(out.grad_norm)) return Outcome::kNonFinite;
   const double clip = p.run.clip_norm;
   scalars()[plan::kClipFactor] = clip > 0.0 ? std::min(1.0, clip / (out.grad_norm + 1e-6)) : 1.0;
-  run(weights, nullptr);
+  run(weights, nullptr, log_);
+  if (log_) log_->end_update();
   return Outcome::kDone;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "plugins/cpu/engine/exec.hpp"
+#include "plugins/cpu/engine/op_log.hpp"
 
 namespace trainhost::cpu {
 
@@ -36,15 +37,19 @@ class Executor {
   /// Logits [vocab] of the token after `token` at `position`.
   void next_logits(std::int32_t token, std::uint32_t position, float* logits);
 
+  /// Times the operations of update() from now on; nullptr: no more. `log` must outlive that.
+  void watch(OpLog* log) { log_ = log; }
+
   Exec& exec() { return exec_; }
 
  private:
-  bool run(plan::Section section, const std::function<bool()>& cancelled);
+  bool run(plan::Section section, const std::function<bool()>& cancelled, OpLog* log = nullptr);
   void fill_rope_tables();
   double* scalars();
 
   Exec exec_;
   plan::BufferId scalars_ = plan::kNoBuffer;
+  OpLog* log_ = nullptr;
 };
 
 /// Targets that are counted (not -100).

@@ -158,6 +158,24 @@ void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {
   executor_.next_logits(token, position, logits);
 }
 
+void Instance::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
+  if (program_.run.mode == RunMode::kInference) throw bridge::StatusError(TH_E_STATE, "an inference run has no update to profile");
+  if (!records || bytes < record_bytes(program_))
+    bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " + std::to_string(record_bytes(program_)));
+  log_.emplace(program_, plan_, records, moments);
+  executor_.watch(&*log_);
+}
+
+void Instance::read_profile(th_op_sink& sink) const {
+  if (!log_) throw bridge::StatusError(TH_E_STATE, "nothing is profiled");
+  log_->read(sink);
+}
+
+void Instance::stop_profile() {
+  executor_.watch(nullptr);
+  log_.reset();
+}
+
 // Products of 256 x 512 x 512 on every thread for about 50 ms, in the arithmetic of the run: small enough for the caches,
 // large enough to be the library's best. The operands are the engine's own and are given back: they are no part of a run.
 double Instance::peak_flops() {

@@ -2,6 +2,7 @@
 // Throws bridge::StatusError and trainhost::Error; entry.cpp turns them into codes.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ class Instance {
   void save(std::uint32_t scope, th_tensor_sink& sink);
   void next(std::int32_t token, std::uint32_t position, float* logits);
   double peak_flops();
+  /// See th_profiler: `bytes` must be what the front's record_bytes says.
+  void start_profile(void* records, std::uint64_t bytes, th_moments* moments);
+  void read_profile(th_op_sink& sink) const;
+  void stop_profile();
   std::uint64_t compute_ns() const { return compute_ns_; }
   /// How bf16 products are computed; null in a run of f32.
   const Bf16Kernels* bf16() { return executor_.exec().bf16; }
@@ -45,6 +50,7 @@ class Instance {
   std::vector<std::uint64_t> loaded_;   // elements of each tensor's weights that load() brought
   std::string kernel_set_;
   std::uint64_t compute_ns_ = 0;
+  std::optional<OpLog> log_;  // while profiled
 };
 
 }  // namespace trainhost::cpu

@@ -4,6 +4,7 @@
 #include "core/bridge/guard.hpp"
 #include "core/bridge/report.hpp"
 #include "core/plan/memory_plan.hpp"
+#include "plugins/cpu/common/op_record.hpp"
 #include "plugins/cpu/common/profile.hpp"
 #include "plugins/cpu/front/engine_file.hpp"
 #include "trainhost/trainhost.hpp"
@@ -74,9 +75,24 @@ th_status next(th_trainer_inst* i, int32_t token, uint32_t position, float* logi
   return loaded_engine().generate->next(i, token, position, logits, e);
 }
 
+th_status record_bytes_of(const th_host* host, const th_model* model, const th_run* run, uint64_t* bytes, th_error* error) {
+  return bridge::guard(error, [&] {
+    const ModelSpec m = bridge::from_c(*model);
+    const RunSpec r = bridge::from_c(*run);
+    require_supported(r);
+    *bytes = record_bytes(plan::build_program(m, r, profile_for(host, m, r)));
+  });
+}
+th_status start_profile(th_trainer_inst* i, void* records, uint64_t bytes, th_moments* m, th_error* e) {
+  return loaded_engine().profiler->start(i, records, bytes, m, e);
+}
+th_status read_profile(th_trainer_inst* i, th_op_sink* s, th_error* e) { return loaded_engine().profiler->read(i, s, e); }
+void stop_profile(th_trainer_inst* i) { loaded_engine().profiler->stop(i); }
+
 const th_trainer kTrainer = {sizeof(th_trainer), 0, probe, profile, plan_run, create, load, init,
                              step, save, counters, info, metric, destroy};
 const th_generate kGenerate = {sizeof(th_generate), 0, next};
+const th_profiler kProfiler = {sizeof(th_profiler), 0, record_bytes_of, start_profile, read_profile, stop_profile};
 
 bool same(const char* a, const char* b) {
   while (*a && *a == *b) ++a, ++b;
@@ -85,6 +101,7 @@ bool same(const char* a, const char* b) {
 const void* get(const char* interface_id) {
   if (same(interface_id, TH_TRAINER_ID)) return &kTrainer;
   if (same(interface_id, TH_GENERATE_ID)) return &kGenerate;
+  if (same(interface_id, TH_PROFILER_ID)) return &kProfiler;
   return nullptr;
 }
 

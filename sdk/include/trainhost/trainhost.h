@@ -6,6 +6,7 @@
 #include "trainhost/memory.h"
 #include "trainhost/model.h"
 #include "trainhost/plugin.h"
+#include "trainhost/profiler.h"
 #include "trainhost/status.h"
 #include "trainhost/trainer.h"
 #endif

@@ -275,6 +275,7 @@ namespace th __attribute__((visibility("hidden"))) {
   inline const char* id_of(const th_estimator*) noexcept { return TH_ESTIMATOR_ID; }
   inline const char* id_of(const th_trainer*) noexcept { return TH_TRAINER_ID; }
   inline const char* id_of(const th_generate*) noexcept { return TH_GENERATE_ID; }
+  inline const char* id_of(const th_profiler*) noexcept { return TH_PROFILER_ID; }
 
   /// The table whose interface id is asked for; nullptr when it is none of them.
   template <class... Table>

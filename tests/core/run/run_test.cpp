@@ -134,6 +134,12 @@ BOOST_AUTO_TEST_CASE(host_buffers_sum_into_the_host_tier) {
   report.tiers = {{Tier::kHost, 1000, kBackward}};
   run::add_host_buffers(report, b);
   BOOST_TEST(report.total_bytes() == 1000 + b.total());
+  b.profile_bytes = 640;
+  MemoryReport profiled;
+  profiled.tiers = {{Tier::kHost, 1000, kBackward}};
+  run::add_host_buffers(profiled, b);
+  BOOST_TEST(profiled.total_bytes() == report.total_bytes() + 640);
+  BOOST_TEST(profiled.nodes.back().name == "host.profile");
 }
 
 BOOST_AUTO_TEST_CASE(operations_a_token_match_a_count_by_hand) {
@@ -153,6 +159,9 @@ BOOST_AUTO_TEST_CASE(the_system_answers) {
   BOOST_TEST(run::process_peak_bytes() > 1000000u);
   BOOST_TEST(run::free_host_bytes() > 0u);
   BOOST_TEST(run::cpu_count() >= 1u);
+  const run::ResidentMeter meter;
+  BOOST_TEST(meter.bytes() > 1000000u);
+  BOOST_TEST(meter.bytes() <= run::process_peak_bytes());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

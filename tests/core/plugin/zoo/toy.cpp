@@ -109,4 +109,51 @@ class Toy {
 
 }  // namespace
 
+// Built twice: toy.so cannot be profiled, toy_profiled.so can, and lies when "do" says so.
+#ifdef TOY_PROFILED
+namespace {
+
+th_moments* watching = nullptr;
+bool profiling = false;
+std::string lie;
+
+th_status record_bytes(const th_host* h, const th_model*, const th_run*, std::uint64_t* bytes, th_error*) {
+  lie = option(*h);
+  *bytes = 96;
+  return TH_OK;
+}
+th_status start(th_trainer_inst*, void* records, std::uint64_t bytes, th_moments* m, th_error* e) {
+  if (lie == "no start" || !records || bytes != 96) return th::fill(e, TH_E_STATE, "not now");
+  profiling = true, watching = m;
+  for (std::uint32_t moment : {0u, TH_BEFORE_FORWARD, TH_AFTER_UPDATE, 5u}) m->reached(m, moment, 7, 70);
+  return TH_OK;
+}
+th_status read(th_trainer_inst*, th_op_sink* sink, th_error*) {
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    th_op_record r{};
+    r.struct_size = sizeof r;
+    r.phase = TH_PH_UPDATE, r.layer = -1, r.micro = 2;
+    r.kind = "add", r.name = i == 1 ? "add \x1b[31m" : "add w";
+    r.start_ns = 100 + 10 * i, r.duration_ns = 10;
+    r.flops = 6, r.bytes_read = 24, r.bytes_written = 25, r.live_bytes = 24;
+    if (lie == "overlap") r.duration_ns = 11;
+    if (lie == "nameless") r.name = nullptr;
+    if (lie == "phase") r.phase = TH_PH_FORWARD | TH_PH_UPDATE;
+    if (lie == "layer") r.layer = -2;
+    if (lie == "time") r.duration_ns = UINT64_MAX;
+    if (lie == "cost") r.flops = UINT64_MAX;
+    if (lie == "short") r.struct_size = 16;
+    th_status s = sink->op(sink, &r);
+    if (s != TH_OK) return s;
+  }
+  return TH_OK;
+}
+void stop(th_trainer_inst*) { profiling = false; }
+
+const th_profiler kProfiler = {sizeof(th_profiler), 0, record_bytes, start, read, stop};
+
+}  // namespace
+TH_PLUGIN("toy", "1", th::trainer<Toy>(), th::generate<Toy>(), &kProfiler)
+#else
 TH_PLUGIN("toy", "1", th::trainer<Toy>(), th::generate<Toy>())
+#endif

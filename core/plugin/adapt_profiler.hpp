@@ -1,0 +1,22 @@
+// The profiler's tables as the host's class; see adapt.hpp.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "core/plugin/library.hpp"
+#include "core/plugin/profiler.hpp"
+#include "trainhost/profiler.h"
+
+namespace trainhost::plugin {
+
+/// The library's profiler; a table of nulls where it offers none. Throws Refused when the table is cut short
+/// or has an empty slot.
+th_profiler profiler_table(Library& library);
+
+/// Starts: from here on the instance writes to `records`, which must outlive the result, as must the
+/// instance.
+std::unique_ptr<Profiler> adapt_profiler(std::shared_ptr<Library> library, const th_profiler& table,
+                                         th_trainer_inst* instance, std::span<std::byte> records,
+                                         Profiler::Reached reached);
+
+}  // namespace trainhost::plugin

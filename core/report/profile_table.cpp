@@ -1,0 +1,167 @@
+// The profile as tables for people: kinds of operations by time, moments of a step, the peak by layer and
+// kind.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/text.hpp"
+#include "core/report/profile_view.hpp"
+#include "core/report/table.hpp"
+#include "core/report/terminal.hpp"
+
+namespace trainhost::report {
+namespace {
+
+double share(std::uint64_t part, std::uint64_t whole) {
+  return whole ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+std::string percent(std::uint64_t part, std::uint64_t whole) {
+  return fmt::format("{:.1f} %", 100 * share(part, whole));
+}
+/// A unit a nanosecond is a G-unit a second.
+std::string rate(std::uint64_t amount, std::uint64_t ns) {
+  return amount && ns ? fmt::format("{:.1f}", share(amount, ns)) : "";
+}
+
+/// By time; the norms and everything elementwise share a line.
+std::vector<KindRow> lines(const ProfileView& v) {
+  std::vector<KindRow> out;
+  KindRow small{.kind = "norms and elementwise"};
+  for (const KindRow& k : v.kinds) {
+    if (!k.elementwise) {
+      out.push_back(k);
+      continue;
+    }
+    small.calls += k.calls, small.ns += k.ns, small.bytes += k.bytes;
+  }
+  if (small.calls) out.push_back(small);
+  std::stable_sort(out.begin(), out.end(), [](const KindRow& a, const KindRow& b) { return a.ns > b.ns; });
+  return out;
+}
+
+std::string kinds_table(const ProfileView& v) {
+  Table table("lrrrrr");
+  table.row({"operation", "calls", "ms a step", "share", "GFLOP/s", "GB/s"});
+  const auto ms = [&](std::uint64_t ns) {
+    return fmt::format("{:.3f}", static_cast<double>(ns) * 1e-6 / static_cast<double>(v.steps));
+  };
+  KindRow all;
+  for (const KindRow& k : lines(v)) {
+    table.row({k.kind, format_count(k.calls / v.steps), ms(k.ns), percent(k.ns, v.step_ns),
+               rate(k.flops, k.ns), rate(k.bytes, k.ns)});
+    all.calls += k.calls, all.flops += k.flops, all.bytes += k.bytes;
+  }
+  table.row({"between operations", "", ms(v.between_ns()), percent(v.between_ns(), v.step_ns), "", ""});
+  table.rule();
+  table.row({"a step", format_count(all.calls / v.steps), ms(v.step_ns), "", rate(all.flops, v.step_ns),
+             rate(all.bytes, v.step_ns)});
+  return table.str();
+}
+
+std::string_view words(std::string_view moment) {
+  if (moment == "before_forward") return "before forward";
+  if (moment == "after_forward") return "after forward";
+  if (moment == "after_backward") return "after backward";
+  return moment == "after_update" ? "after the update" : moment;
+}
+
+std::string moments_table(const ProfileView& v) {
+  Table table("lrrrrr");
+  table.row({"memory of a step", "planned live", "of held", "held", "resident, first step", "last step"});
+  for (const MomentRow& m : v.moments)
+    table.row({std::string(words(m.moment)), m.planned_bytes ? format_bytes(m.planned_bytes) : "-",
+               m.planned_bytes ? percent(m.planned_bytes, m.held_bytes) : "", format_bytes(m.held_bytes),
+               format_bytes(m.resident_first_bytes), format_bytes(m.resident_bytes)});
+  return table.str();
+}
+
+using Cells = std::map<Component, std::uint64_t>;
+
+std::string layers_name(std::int32_t first, std::int32_t last) {
+  if (first < 0) return "of no layer";
+  return first == last ? fmt::format("layer {}", first) : fmt::format("layers {}-{}, each", first, last);
+}
+
+/// Rows: layers, neighbours with the same bytes as one. Columns: the kinds of memory that are there.
+std::string peak_table(const ProfileView& v) {
+  std::map<std::int32_t, Cells> layers;
+  Cells sums;
+  std::uint64_t total = 0;
+  for (const PeakCell& c : v.peak)
+    layers[c.layer][c.component] += c.bytes, sums[c.component] += c.bytes, total += c.bytes;
+  Table table("l" + std::string(sums.size() + 3, 'r'));
+  const auto add = [&](const std::string& head, const Cells& cells, const std::string& ms) {
+    std::vector<std::string> row = {head};
+    std::uint64_t all = 0;
+    for (const auto& [c, sum] : sums) {
+      const auto at = cells.find(c);
+      row.push_back(at == cells.end() || at->second == 0 ? "" : format_bytes(at->second));
+      if (at != cells.end()) all += at->second;
+    }
+    row.insert(row.end(), {format_bytes(all), percent(all, total), ms});
+    table.row(std::move(row));
+  };
+  std::vector<std::string> head = {"at the peak, by plan"};
+  for (const auto& [c, sum] : sums) {
+    std::string words(name(c));
+    std::replace(words.begin(), words.end(), '_', ' ');
+    head.push_back(words);
+  }
+  head.insert(head.end(), {"all", "share", "ms a step"});
+  table.row(std::move(head));
+  for (auto at = layers.begin(); at != layers.end();) {
+    auto last = at;
+    std::uint64_t ns = 0, n = 0;
+    for (auto next = at; next != layers.end() && next->second == at->second && (next == at || at->first >= 0);
+         ++next) {
+      last = next, ++n;
+      if (next->first >= 0 && static_cast<std::size_t>(next->first) < v.layer_ns.size())
+        ns += v.layer_ns[static_cast<std::size_t>(next->first)];
+    }
+    add(layers_name(at->first, last->first), at->second,
+        ns ? fmt::format("{:.3f}", static_cast<double>(ns) * 1e-6 / static_cast<double>(n * v.steps)) : "");
+    at = std::next(last);
+  }
+  table.rule();
+  std::vector<std::string> shares = {"share"};
+  for (const auto& [c, sum] : sums) shares.push_back(percent(sum, total));
+  shares.insert(shares.end(), {"", "", ""});
+  add("all", sums, "");
+  table.row(std::move(shares));
+  return table.str();
+}
+
+}  // namespace
+
+std::string profile_table(const ProfileView& v, const Terminal& t) {
+  if (v.steps == 0) return "profile: no step was made\n";
+  std::string out =
+      styled(t, Style::kBold,
+             fmt::format("profile of {} step{}{}", format_count(v.steps), v.steps == 1 ? "" : "s",
+                         v.without_first ? ", the first left out" : "")) +
+      "\n";
+  out += kinds_table(v) + "\n" + moments_table(v) + "\n";
+  if (!v.peak.empty()) {
+    std::uint64_t tensors = 0;
+    for (const PeakCell& c : v.peak) tensors += c.bytes;
+    out += peak_table(v) + fmt::format("  peak at {}", v.peak_at);
+    if (v.used_bytes > tensors)
+      out += fmt::format("; {} of the host's own buffers come on top", format_bytes(v.used_bytes - tensors));
+    out += "\n";
+  } else
+    out += "  the trainer has a plan of its own: by layer it is not known\n";
+  const double ratio = v.fragmentation();
+  const std::string_view severity = fragmentation_severity(ratio);
+  out += fmt::format("  fragmentation {:.2f} % of {} allocated ({} bytes): {}\n", 100 * ratio,
+                     format_bytes(v.allocated_bytes),
+                     format_count(v.allocated_bytes - std::min(v.allocated_bytes, v.used_bytes)),
+                     styled(t, severity == "normal" ? Style::kGood : Style::kBad, severity));
+  if (!v.trace.empty())
+    out += v.traced_first ? fmt::format("  trace of steps {} to {} in {}: open it in ui.perfetto.dev\n",
+                                        v.traced_first, v.traced_last, escaped(v.trace, 4096))
+                          : fmt::format("  {} holds no step\n", escaped(v.trace, 4096));
+  return out;
+}
+
+}  // namespace trainhost::report

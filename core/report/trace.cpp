@@ -1,0 +1,96 @@
+// See trace.hpp. Numbers by fmt, texts quoted by the JSON library; a slice comes before those inside it.
+#include "core/report/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace trainhost::report {
+namespace {
+
+std::string in_quotes(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+std::string metadata(const char* what, const char* key, const std::string& value) {
+  return fmt::format(R"({{"ph":"M","pid":1,"tid":1,"name":"{}","args":{{"{}":{}}}}})", what, key, value);
+}
+
+double per_ns(std::uint64_t amount, std::uint64_t ns) {
+  return ns ? static_cast<double>(amount) / static_cast<double>(ns) : 0;
+}
+
+}  // namespace
+
+Trace::Trace(const std::string& process, const std::string& track) {
+  text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" +
+          metadata("process_name", "name", in_quotes(process)) + ",\n" +
+          metadata("thread_name", "name", in_quotes(track)) + ",\n" +
+          metadata("thread_sort_index", "sort_index", "1");
+}
+
+std::string Trace::us(std::uint64_t at_ns) const {
+  const std::uint64_t ns = at_ns > origin_ns_ ? at_ns - origin_ns_ : 0;
+  return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
+}
+
+void Trace::slice(std::string& to, const std::string& name, const char* category, std::uint64_t start_ns,
+                  std::uint64_t end_ns, const std::string& args) {
+  const std::uint64_t ns = end_ns - start_ns;
+  to += fmt::format(
+      ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":{},\"cat\":\"{}\",\"ts\":{},\"dur\":{}.{:03},\"args\":{"
+      "{{}}}}}",
+      name, category, us(start_ns), ns / 1000, ns % 1000, args);
+}
+
+void Trace::counter(std::string& to, const char* name, std::uint64_t at_ns, const std::string& args) {
+  to += fmt::format(",\n{{\"ph\":\"C\",\"pid\":1,\"tid\":1,\"name\":\"{}\",\"ts\":{},\"args\":{{{}}}}}", name,
+                    us(at_ns), args);
+}
+
+void Trace::begin_step(std::uint64_t number, std::uint64_t start_ns, std::uint64_t end_ns) {
+  if (!std::exchange(has_origin_, true)) origin_ns_ = start_ns;
+  slice(text_, in_quotes(fmt::format("step {}", number)), "step", start_ns, end_ns,
+        fmt::format("\"step\":{}", number));
+}
+
+void Trace::op(const plugin::OpTiming& t) {
+  if (!phase_ops_.empty() && (t.phase != phase_ || t.micro != micro_)) flush_phase();
+  const std::uint64_t end_ns = t.start_ns + t.duration_ns;
+  if (phase_ops_.empty()) phase_ = t.phase, micro_ = t.micro, phase_start_ns_ = t.start_ns;
+  phase_end_ns_ = end_ns;
+  std::string args = fmt::format("\"phase\":\"{}\",\"micro\":{},\"layer\":{},\"bytes\":{},\"GB/s\":{:.2f}",
+                                 name(t.phase), t.micro, t.layer, t.bytes, per_ns(t.bytes, t.duration_ns));
+  if (t.flops)
+    args += fmt::format(",\"flops\":{},\"GFLOP/s\":{:.2f}", t.flops, per_ns(t.flops, t.duration_ns));
+  if (t.live_bytes) args += fmt::format(",\"live_bytes\":{}", t.live_bytes);
+  slice(phase_ops_, in_quotes(t.name), "operation", t.start_ns, end_ns, args);
+  if (t.live_bytes && std::exchange(live_bytes_, t.live_bytes) != t.live_bytes)
+    counter(phase_ops_, "planned live bytes", t.start_ns, fmt::format("\"bytes\":{}", t.live_bytes));
+  ++ops_;
+}
+
+void Trace::flush_phase() {
+  if (phase_ops_.empty()) return;
+  const std::string title = phase_ == kUpdate ? std::string(name(phase_))
+                                              : fmt::format("{} of micro-batch {}", name(phase_), micro_);
+  slice(text_, in_quotes(title), "phase", phase_start_ns_, phase_end_ns_,
+        fmt::format("\"micro\":{}", micro_));
+  text_ += phase_ops_;
+  phase_ops_.clear();
+}
+
+void Trace::memory(std::uint64_t at_ns, std::uint64_t held_bytes, std::uint64_t resident_bytes) {
+  counter(text_, "held bytes (ledger)", at_ns, fmt::format("\"bytes\":{}", held_bytes));
+  counter(text_, "resident bytes (process)", at_ns, fmt::format("\"bytes\":{}", resident_bytes));
+}
+
+void Trace::finish() {
+  flush_phase();
+  text_ += "\n]}\n";
+}
+
+std::string Trace::take() { return std::exchange(text_, {}); }
+
+}  // namespace trainhost::report
