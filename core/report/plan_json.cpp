@@ -41,6 +41,12 @@ Json leaves_json(const MemoryReport& r) {
 
 }  // namespace
 
+std::string recompute_json(const PlanView& v) {
+  const RecomputeLayers n = v.recompute_layers.value();
+  return Json{{"asked", "auto"}, {"words", v.recompute_words}, {"full", n.full}, {"mlp", n.mlp}, {"selective", n.selective},
+              {"none", v.model.layers - n.total()}}.dump();
+}
+
 std::string plan_json(const PlanView& v, int indent) {
   Json j = {{"schema", "trainhost.plan/1"}};
   Json parameters = nullptr;
@@ -49,8 +55,7 @@ std::string plan_json(const PlanView& v, int indent) {
                   {"embedding", v.parameters.embedding}, {"per_layer", v.parameters.per_layer}};
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
   j["backend"] = v.backend;
-  if (const auto& n = v.recompute_layers)
-    j["recompute"] = {{"full", n->full}, {"mlp", n->mlp}, {"selective", n->selective}, {"none", v.model.layers - n->total()}};
+  if (v.recompute_layers) j["recompute"] = Json::parse(recompute_json(v));
   j["budget_source"] = v.budget_source;
   j["estimates"] = Json::array();
   for (const Estimate& e : v.estimates) {

@@ -27,6 +27,7 @@ struct PlanView {
   std::string backend;                 // id of the trainer planned for; "" = none installed
   std::string run_line;                // "f32, B 8 x S 128, accumulate 1, AdamW, recompute none"
   std::optional<RecomputeLayers> recompute_layers;  // chosen by the host; none where the run says what to recompute
+  std::string recompute_words;         // of that choice: "layers 0-3 full, layers 4-11 selective"
   Tier compute_tier = Tier::kHost;
   std::uint64_t budget_bytes = 0;
   std::string budget_source;           // "free memory", "memory.budget", "h100-80gb"
@@ -37,6 +38,9 @@ struct PlanView {
 /// The table, for people.
 struct Terminal;
 std::string memory_table(const PlanView& v, const Terminal& t);
+
+/// What was chosen for train.recompute = "auto", in words and as counts of layers. v has a choice.
+std::string recompute_json(const PlanView& v);
 
 /// The trainhost.plan/1 object as JSON text; indent < 0: one line.
 std::string plan_json(const PlanView& v, int indent = 2);

@@ -68,11 +68,12 @@ void Events::checkpoint(std::uint64_t step, const std::filesystem::path& dir) {
 void Events::note(const std::string& text) { line(dumped({{"event", "note"}, {"text", text}})); }
 
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c, double utilization,
-                         const std::string& profile) {
+                         const std::string& profile, const report::PlanView& plan) {
   Json transfers = {{"h2d", c.h2d}, {"d2h", c.d2h}, {"h2d_bytes", c.h2d_bytes}, {"d2h_bytes", c.d2h_bytes},
                     {"sync", c.sync}, {"sync_bytes", c.sync_bytes}, {"chunks", c.chunks}};
   Json j = {{"event", "done"}, {"steps", steps}, {"memory", memory_json(memory)},
             {"transfers", std::move(transfers)}, {"utilization", utilization}};
+  if (plan.recompute_layers) j["recompute"] = Json::parse(report::recompute_json(plan));
   if (!profile.empty()) j["profile"] = Json::parse(profile);
   std::string text = dumped(j);
   line(text);

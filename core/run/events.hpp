@@ -34,7 +34,7 @@ class Events {
   void note(const std::string& text);
   /// Returns the line, which summary.json repeats. `profile`: a JSON object; "" = the run was not profiled.
   std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters, double utilization,
-                   const std::string& profile);
+                   const std::string& profile, const report::PlanView& plan);
 
  private:
   void line(const std::string& json);

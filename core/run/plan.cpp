@@ -59,16 +59,18 @@ std::uint64_t compute_bytes(const MemoryReport& r, Tier compute) {
   return compute == Tier::kHost ? r.total_bytes() : r.tier_bytes(compute);
 }
 
-/// "auto: layers 0-3 full, 4-11 selective".
-std::string by_layer(const RecomputeLayers& n) {
+/// "layers 0-3 full, layers 4-11 selective"; one word where all layers are alike.
+std::string by_layer(const RecomputeLayers& n, std::uint32_t layers) {
+  if (n.total() == 0) return "none";
   std::vector<std::string> parts;
   std::uint32_t first = 0;
   for (auto [count, kind] : {std::pair{n.full, "full"}, {n.mlp, "mlp"}, {n.selective, "selective"}}) {
+    if (count == layers) return kind;
     if (count == 1) parts.push_back(fmt::format("layer {} {}", first, kind));
     if (count > 1) parts.push_back(fmt::format("layers {}-{} {}", first, first + count - 1, kind));
     first += count;
   }
-  return parts.empty() ? "auto: none is needed" : fmt::format("auto: {}", fmt::join(parts, ", "));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 report::Estimate judge(MemoryReport r, Tier compute, std::uint64_t budget) {
@@ -93,7 +95,8 @@ std::uint64_t planned_data_bytes(const config::RunConfig& c) { return data::plan
 std::string describe_run(const config::RunConfig& c) {
   return fmt::format("{}, {} sequences of {} tokens{}, {}, recompute {}", c.precision, c.run.micro_batch, c.run.seq_len,
                      c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "", name(c.run.optimizer),
-                     c.run.recompute == Recompute::kLayers ? by_layer(c.run.recompute_layers) : name(c.run.recompute));
+                     c.run.recompute == Recompute::kLayers ? "auto: " + by_layer(c.run.recompute_layers, c.model.layers)
+                                                           : std::string(name(c.run.recompute)));
 }
 
 RunSpec resolve_recompute(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
@@ -129,7 +132,10 @@ report::PlanView make_plan(const config::RunConfig& asked, plugin::Registry& reg
   config::RunConfig c = asked;
   c.run = resolve_recompute(asked, registry, request);
   report::PlanView v;
-  if (c.run.recompute == Recompute::kLayers) v.recompute_layers = c.run.recompute_layers;
+  if (c.run.recompute == Recompute::kLayers) {
+    v.recompute_layers = c.run.recompute_layers;
+    v.recompute_words = by_layer(c.run.recompute_layers, c.model.layers);
+  }
   v.model = c.model;
   v.parameters_known = trainable_family(c.model.family);
   if (v.parameters_known) v.parameters = count_parameters(c.model);

@@ -11,7 +11,7 @@ namespace trainhost::run {
 
 struct PlanRequest {
   std::vector<std::string> estimators;  // empty: what the run file says; "auto", "all" or ids
-  bool profiled = false;                 // resolve_recompute() leaves room for the records of each choice
+  bool profiled = false;                // resolve_recompute() leaves room for the records of each choice
   std::uint64_t profile_bytes = 0;      // host.profile, under --profile
   std::string trainer;                  // id of the trainer to plan for; "" = none (a device nobody here can drive)
 };

@@ -115,8 +115,10 @@ void Run::plan() {
   human(report::memory_table(plan_, terminal_));
   if (!trainer_plan_.fits)
     throw Error(Exit::kDoesNotFit,
-                fmt::format("the run needs {} and {} has {}", format_bytes(trainer_plan_.compute_bytes), plan_.budget_source,
-                            format_bytes(plan_.budget_bytes)),
+                fmt::format("the run needs {}{} and {} has {}: {} ({} bytes) too much", format_bytes(trainer_plan_.compute_bytes),
+                            c_.run.recompute == Recompute::kLayers ? " at its smallest (recompute full)" : "", plan_.budget_source,
+                            format_bytes(plan_.budget_bytes), format_bytes(trainer_plan_.compute_bytes - plan_.budget_bytes),
+                            format_count(trainer_plan_.compute_bytes - plan_.budget_bytes)),
                 c_.run.recompute == Recompute::kLayers ? "every layer already recomputes all it can: a smaller train.micro_batch or data.seq_len"
                                                           : "smaller train.micro_batch or data.seq_len, or train.recompute = \"auto\"");
 }
@@ -234,7 +236,7 @@ bool Run::finish() {
   write_model(*session_, c_, model);
   MemoryResult m = memory_result(trainer_plan_, registry_.ledger());
   plugin::Counters counters = session_->counters();
-  std::string done = events_->done(done_, m, counters, 1.0, finish_profile());
+  std::string done = events_->done(done_, m, counters, 1.0, finish_profile(), plan_);
   checkpoint::write_file_atomically(c_.output.dir / "summary.json", done + "\n");
   human(memory_lines(m, terminal_));
   if (!o_.quiet)

@@ -102,10 +102,10 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, k
   for (const cpu::Kernels* k : tables()) {
     Weights first;
     for (std::uint32_t threads = 1; threads <= 4; ++threads)
-      for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+      for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers})
         for (bool separate : {false, true}) {
           RunSpec r = run_of(z, 3, 2);
-          r.recompute = recompute;
+          r.recompute = recompute, r.recompute_layers = {threads % 2, 0, 1 - threads % 2};
           ModelRig rig(z.spec, r, *k, threads, separate);
           rig.load(random_weights(z.spec, 3));
           for (std::uint64_t t = 0; t < 3; ++t) rig.update(ids, targets, 0.01, t);

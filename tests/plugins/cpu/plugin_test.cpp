@@ -74,10 +74,10 @@ BOOST_AUTO_TEST_CASE(probe_finds_one_device) {
 }
 
 BOOST_AUTO_TEST_CASE(the_arena_is_the_plan_to_the_byte_and_is_given_back) {
-  for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+  for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers}) {
     CountingHost host(3);
     RunSpec run = tiny_run();
-    run.recompute = r;
+    run.recompute = r, run.recompute_layers = {1, 0, 1};
     const MemoryReport plan = plugin().plan(host, tiny(), run);
     BOOST_TEST(host.peak == 0u, "planning allocates");
     {

@@ -42,8 +42,10 @@ BOOST_AUTO_TEST_CASE(separate_buffers_peak_at_the_plans_tensor_bytes) {
   const cpu::Kernels& kernels = cpu::select_kernels();
   for (int shape = 0; shape < 120; ++shape) {
     Shape s = random_shape(g);
-    for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers}) {
       s.run.recompute = recompute;
+      const std::uint32_t layers = s.model.layers, full = shape % 2 ? layers / 2 : 0, mlp = shape / 2 % 2 ? (layers - full) / 2 : 0;
+      s.run.recompute_layers = {full, mlp, shape / 4 % 2 ? layers - full - mlp : 0};
       const std::size_t n = s.run.tokens_per_step();
       const reference::Ids ids = random_tokens(n, s.model.vocab, 1), targets = random_tokens(n, s.model.vocab, 2);
       const reference::Weights w = random_weights(s.model, 3);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <sstream>
 
 #include "tests/support/process.hpp"
@@ -226,6 +227,65 @@ BOOST_AUTO_TEST_CASE(a_run_over_its_budget_exits_3_before_anything_is_taken) {
   BOOST_TEST(r.code == 3);
   BOOST_TEST(r.err.find("memory.budget") != std::string::npos, r.err);
   BOOST_TEST(!fs::exists(tmp.path() / "out"));
+}
+
+// Budgets from what full needs up to what none needs: each is kept to the byte, and none changes a bit.
+BOOST_AUTO_TEST_CASE(auto_finds_a_recomputation_for_every_budget_and_changes_no_bit) {
+  TempDir tmp;
+  auto words = [&](const std::string& dir, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--set", "model.num_hidden_layers=5", "--set", "data.seq_len=64", "--set", "train.micro_batch=4"});
+    return small_run(tmp.path() / dir, more);
+  };
+  auto needs = [&](const char* recompute) {
+    Outcome r = run_program(words("unused", {"--set", std::string("train.recompute=") + recompute, "--set", "memory.budget=1KB"}));
+    BOOST_REQUIRE(r.code == 3);
+    Outcome p = run_program(words(recompute, {"--set", std::string("train.recompute=") + recompute}));
+    BOOST_REQUIRE_MESSAGE(p.code == 0, p.err);
+    return events_of(p.out).done["memory"]["predicted_bytes"].get<std::uint64_t>();
+  };
+  const std::uint64_t none = needs("none"), full = needs("full");
+  BOOST_REQUIRE(full < none);
+  const std::string bits = slurp(tmp.path() / "none/model/model.safetensors");
+  std::set<std::string> choices;
+  for (std::uint64_t tenth = 0; tenth <= 10; ++tenth) {
+    const std::uint64_t budget = full + (none - full) * tenth / 10;
+    const std::string dir = "auto" + std::to_string(tenth);
+    Outcome r = run_program(words(dir, {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(budget)}));
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    Events e = events_of(r.out);
+    const json m = e.done["memory"], chosen = e.start["plan"]["recompute"];
+    BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"]);
+    BOOST_TEST(m["predicted_bytes"] == e.start["plan"]["estimates"][0]["total_bytes"]);
+    BOOST_TEST(m["measured_bytes"].get<std::uint64_t>() <= budget);
+    BOOST_TEST(chosen["asked"] == "auto");
+    BOOST_TEST(e.done["recompute"] == chosen);
+    BOOST_TEST(json::parse(slurp(tmp.path() / dir / "summary.json"))["recompute"] == chosen);
+    if (tenth == 10) BOOST_TEST(chosen["words"] == "none");
+    choices.insert(chosen["words"]);
+    BOOST_TEST((slurp(tmp.path() / dir / "model/model.safetensors") == bits), chosen["words"]);
+  }
+  BOOST_TEST(choices.size() >= 5u);
+
+  Outcome short_of = run_program(words("short", {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(full - 1)}));
+  BOOST_TEST(short_of.code == 3);
+  BOOST_TEST(short_of.err.find("at its smallest (recompute full)") != std::string::npos, short_of.err);
+  BOOST_TEST(short_of.err.find("(1 bytes) too much") != std::string::npos, short_of.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_goes_on_with_the_same_bits_under_another_recomputation) {
+  TempDir tmp;
+  auto words = [&](const char* dir, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--set", "output.checkpoint_every=2"});
+    return small_run(tmp.path() / dir, more);
+  };
+  BOOST_REQUIRE(run_program(words("whole", {})).code == 0);
+  BOOST_REQUIRE(run_program(words("parts", {})).code == 0);
+  for (const fs::directory_entry& d : fs::directory_iterator(tmp.path() / "parts/checkpoints"))
+    if (d.path().filename().string().find('4') != std::string::npos) fs::remove_all(d.path());
+  Outcome rest = run_program(words("parts", {"--resume", "--set", "train.recompute=full"}));
+  BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
+  BOOST_TEST(events_of(rest.out).start["resumed_from"] == 2);
+  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") == slurp(tmp.path() / "parts/model/model.safetensors")));
 }
 
 BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
