@@ -34,7 +34,7 @@ def settings(row: Row, precision: str, threads: int, steps: int, tokens: str, ou
         f"model.vocab_size={row.vocab}", "model.tie_word_embeddings=true", "model.initializer_range=0.02",
         f"data.train={tokens}", "data.order=sequential", f"data.seq_len={row.seq}",
         f"train.micro_batch={row.batch}", "train.grad_accum=1", f"train.steps={steps + WARMUP}",
-        f"train.threads={threads}", f"train.precision={precision}", "train.backend=cpu", "train.recompute=none",
+        f"train.threads={threads}", f"train.precision={precision}", "train.backend=cpu", "train.recompute=selective",
         "optimizer.name=adamw", "optimizer.lr=1e-4", "optimizer.betas=[0.9, 0.95]", "optimizer.weight_decay=0.1",
         "optimizer.grad_clip=1.0", "optimizer.schedule=constant", "optimizer.warmup_steps=0", f"output.dir={out}",
     ]

@@ -11,9 +11,9 @@
 namespace trainhost::cpu {
 namespace {
 
-// Logits of a chunk stay within 32 MiB, in multiples of 64 tokens, and no chunk is nearly empty.
+// Logits of a chunk stay within 64 MiB, in multiples of 64 tokens, and no chunk is nearly empty.
 std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens) {
-  constexpr std::uint64_t kLogitBytes = 32ull << 20, kStep = 64;
+  constexpr std::uint64_t kLogitBytes = 64ull << 20, kStep = 64;
   std::uint64_t fit = std::max<std::uint64_t>(1, kLogitBytes / (4 * std::max<std::uint64_t>(1, vocab)) / kStep) * kStep;
   if (fit >= tokens) return static_cast<std::uint32_t>(tokens);
   std::uint64_t chunks = (tokens + fit - 1) / fit, even = (tokens + chunks - 1) / chunks;
