@@ -38,6 +38,7 @@ struct Source {
   std::unique_ptr<Tokens> train, valid; // valid may be null
   std::optional<double> entropy_nats;   // per token, of the built-in text's validation part under the grammar
   std::optional<double> entropy_error;  // one standard error of that mean over the windows
+  bool untold = false;                  // ids of a .bin that are no bytes, without a tokenizer: nobody knows what they say
 };
 
 struct OpenOptions {

@@ -1,5 +1,6 @@
 // Opens what a run reads: the built-in stories, or files of text and token ids, with their validation part.
 // Decides only; reading is token_files.cpp's, telling stories.cpp's, tokenizing tokenizer.cpp's.
+#include <algorithm>
 #include <cmath>
 #include <system_error>
 
@@ -141,6 +142,8 @@ Source open_source(const OpenOptions& o) {
   if (!o.valid.empty() && o.valid_fraction != 0) throw usage_error("data.valid and data.valid_fraction exclude each other");
   FileOpener opener(o);
   Source s{source_name(o.train), opener.open(o.train), nullptr, std::nullopt, std::nullopt};
+  s.untold = o.tokenizer == "bytes" && o.vocab > 256 &&
+             std::any_of(o.train.begin(), o.train.end(), [](const fs::path& p) { return p.extension() == ".bin"; });
   if (!o.valid.empty()) s.valid = opener.open(o.valid);
   else if (o.valid_fraction != 0) split_validation(s, o.valid_fraction);
   require_sample("the training text '" + escaped(s.name) + "'", s.train->size(), o.seq_len);

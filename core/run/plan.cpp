@@ -93,7 +93,8 @@ HostBuffers host_buffers(const config::RunConfig& c, std::uint64_t profile_bytes
 std::uint64_t planned_data_bytes(const config::RunConfig& c) { return data::planned_held_bytes(open_options(c)); }
 
 std::string describe_run(const config::RunConfig& c) {
-  return fmt::format("{}, {} sequences of {} tokens{}, {}, recompute {}", c.precision, c.run.micro_batch, c.run.seq_len,
+  return fmt::format("{}, {} sequence{} of {} tokens{}, {}, recompute {}", c.precision, c.run.micro_batch, c.run.micro_batch == 1 ? "" : "s",
+                     c.run.seq_len,
                      c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "", name(c.run.optimizer),
                      c.run.recompute == Recompute::kLayers ? "auto: " + by_layer(c.run.recompute_layers, c.model.layers)
                                                            : std::string(name(c.run.recompute)));

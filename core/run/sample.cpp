@@ -85,7 +85,7 @@ void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::str
 
 std::optional<std::string> closing_sample(plugin::Session& s, const data::Tokenizer& tokenizer, const data::Source& source,
                                           const ModelSpec& m, const RunSpec& r, std::span<float> logits) {
-  if (!s.can_generate() || tokenizer.vocab() > m.vocab) return std::nullopt;
+  if (!s.can_generate() || source.untold || tokenizer.vocab() > m.vocab) return std::nullopt;
   std::vector<std::int32_t> ids(std::min<std::uint64_t>(source.valid ? 16 : 0, r.seq_len / 2));
   std::string prompt = "\n";
   if (!ids.empty() && source.valid->size() >= ids.size()) {

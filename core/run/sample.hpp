@@ -28,7 +28,7 @@ void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::str
             std::uint32_t seq_len, std::span<float> logits, const std::function<void(const std::string&)>& emit);
 
 /// Text to show at the end of a run: what the model makes of the validation text's first tokens, escaped, two columns in.
-/// nullopt where the trainer cannot generate or the tokenizer has more words than the model. `logits`: [vocab] scratch.
+/// nullopt where the trainer cannot generate, the tokens have no known text, or the tokenizer has more words than the model. `logits`: [vocab] scratch.
 std::optional<std::string> closing_sample(plugin::Session& s, const data::Tokenizer& tokenizer, const data::Source& source,
                                           const ModelSpec& m, const RunSpec& r, std::span<float> logits);
 

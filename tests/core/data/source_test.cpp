@@ -69,6 +69,8 @@ BOOST_AUTO_TEST_CASE(raw_ids_are_uint16_and_uint32_by_vocabulary_or_dtype) {
   o = options({f.ids<std::uint32_t>("w2.bin", {1, 7, 3, 12, 5})}, 256);
   o.dtype = "uint32";
   BOOST_TEST(open_source(o).train->size() == 5u);
+  BOOST_TEST(!open_source(o).untold);  // 256 ids are bytes
+  BOOST_TEST(open_source(options({narrow}, 65536)).untold);
   o.dtype = "unit16";
   check_says(open_failure(o), {"data.dtype is 'unit16'", "did you mean 'uint16'"});
 }
