@@ -16,7 +16,7 @@ void log_kernels(const th_host* host, Instance& i) {
   if (!host->log) return;
   host->log(host, TH_LOG_DEBUG, kId, ("kernels: " + i.kernel_set()).c_str());
   if (i.bf16() && !i.bf16()->native)
-    host->log(host, TH_LOG_WARN, kId, "this CPU has no bf16 products of its own (AVX512_BF16, AMX): bf16 works, and is not faster than fp32");
+    host->log(host, TH_LOG_WARN, kId, "bf16 by conversion, without AVX512_BF16 or AMX: it works, and is not faster than fp32");
   if (const std::string best = best_core_type(); !best.empty() && openblas_core() != best)
     host->log(host, TH_LOG_WARN, kId, ("OpenBLAS runs its " + openblas_core() + " kernels, this CPU could run " + best).c_str());
 }
