@@ -161,7 +161,8 @@ BOOST_AUTO_TEST_CASE(the_system_answers) {
   BOOST_TEST(run::cpu_count() >= 1u);
   const run::ResidentMeter meter;
   BOOST_TEST(meter.bytes() > 1000000u);
-  BOOST_TEST(meter.bytes() <= run::process_peak_bytes());
+  const std::uint64_t resident = meter.bytes();  // first: reading may itself touch a page
+  BOOST_TEST(resident <= run::process_peak_bytes() + (1u << 20));  // the kernel counts pages in batches a thread
 }
 
 BOOST_AUTO_TEST_SUITE_END()
