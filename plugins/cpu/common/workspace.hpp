@@ -46,8 +46,8 @@ inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const P
   std::uint64_t most = 0;
   for (const Linear& l : linears(m, r, p)) {
     if (r.compute == DType::kBF16)  // blocks of both operands: of y, of dx, and of the weight's gradient
-      most = std::max({most, bf16_blocks(l.tokens, l.n, l.k).floats(), bf16_blocks(l.tokens, l.k, l.n).floats(),
-                       bf16_blocks(l.n, l.k, l.tokens).floats()});
+      most = std::max({most, bf16_room(l.tokens, l.n, l.k), bf16_room(l.tokens, l.k, l.n),
+                       bf16_room(l.n, l.k, l.tokens)});
     else if (small_weight(l.n, l.k))
       most = std::max({most, packed_floats(l.n, l.k), (gradient_slots(l.n, l.k, r.tokens_per_micro_batch()) - 1) * l.n * l.k});
   }
