@@ -82,10 +82,17 @@ report::Estimate judge(MemoryReport r, Tier compute, std::uint64_t budget) {
   return e;
 }
 
-HostBuffers host_buffers(const config::RunConfig& c, std::uint64_t profile_bytes) {
+/// `profiled_by`: the trainer whose records of a step are held too; null: none.
+HostBuffers host_buffers(const config::RunConfig& c, plugin::Trainer* profiled_by) {
   HostBuffers b = plan_host_buffers(c.model, c.run, planned_data_bytes(c));
-  b.profile_bytes = profile_bytes;
+  if (profiled_by) b.profile_bytes = profiled_by->profile_bytes(c.model, c.run).value_or(0);
   return b;
+}
+
+report::Estimate judged_plan(const config::RunConfig& c, plugin::Trainer& trainer, bool profiled, std::uint64_t budget) {
+  MemoryReport r = trainer.plan(c.model, c.run);
+  add_host_buffers(r, host_buffers(c, profiled ? &trainer : nullptr));
+  return judge(std::move(r), trainer.profile(c.model, c.run).tier, budget);
 }
 
 }  // namespace
@@ -102,7 +109,7 @@ std::string describe_run(const config::RunConfig& c) {
 
 RunSpec resolve_recompute(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
   if (c.run.recompute != Recompute::kAuto) return c.run;
-  const std::uint64_t budget = compute_budget(c).bytes;
+  const std::uint64_t budget = compute_budget(c).bytes;  // once: free memory changes from one look to the next
   const bool by_trainer = !request.trainer.empty() && trainable_family(c.model.family);
   const std::vector<std::string> ids =
       by_trainer ? std::vector<std::string>{} : resolve(request.estimators.empty() ? c.estimators : request.estimators, c, registry);
@@ -112,21 +119,14 @@ RunSpec resolve_recompute(const config::RunConfig& c, plugin::Registry& registry
   device.tier = Tier::kDevice;
   tried.run.recompute_layers = plan::choose_recompute(c.model.layers, [&](const RecomputeLayers& layers) {
     tried.run.recompute_layers = layers;
-    if (by_trainer) {
-      plugin::Trainer& trainer = registry.trainer(request.trainer);
-      const std::uint64_t records = request.profiled ? trainer.profile_bytes(tried.model, tried.run).value_or(0) : 0;
-      return trainer_plan(tried, trainer, records).fits;
-    }
+    if (by_trainer) return judged_plan(tried, registry.trainer(request.trainer), request.profiled, budget).fits;
     return judge(registry.estimator(ids.front()).estimate(tried.model, tried.run, &device), device.tier, budget).fits;
   });
   return tried.run;
 }
 
-report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer, std::uint64_t profile_bytes) {
-  Budget budget = compute_budget(c);
-  MemoryReport r = trainer.plan(c.model, c.run);
-  add_host_buffers(r, host_buffers(c, profile_bytes));
-  return judge(std::move(r), trainer.profile(c.model, c.run).tier, budget.bytes);
+report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer, bool profiled) {
+  return judged_plan(c, trainer, profiled, compute_budget(c).bytes);
 }
 
 report::PlanView make_plan(const config::RunConfig& asked, plugin::Registry& registry, const PlanRequest& request) {
@@ -160,7 +160,7 @@ report::PlanView make_plan(const config::RunConfig& asked, plugin::Registry& reg
   for (const std::string& id : ids) {
     MemoryReport r = registry.estimator(id).estimate(c.model, c.run, &profile);
     r.source = id;
-    if (r.claim == Claim::kExact) add_host_buffers(r, host_buffers(c, request.profile_bytes));
+    if (r.claim == Claim::kExact) add_host_buffers(r, host_buffers(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));
     v.estimates.push_back(judge(std::move(r), profile.tier, budget.bytes));
   }
   return v;

@@ -11,9 +11,8 @@ namespace trainhost::run {
 
 struct PlanRequest {
   std::vector<std::string> estimators;  // empty: what the run file says; "auto", "all" or ids
-  bool profiled = false;                // resolve_recompute() leaves room for the records of each choice
-  std::uint64_t profile_bytes = 0;      // host.profile, under --profile
   std::string trainer;                  // id of the trainer to plan for; "" = none (a device nobody here can drive)
+  bool profiled = false;                // under --profile: the records of a step are held too
 };
 
 /// Throws usage_error when a family is refused by every estimator, or an estimator is unknown.
@@ -24,7 +23,7 @@ report::PlanView make_plan(const config::RunConfig& c, plugin::Registry& registr
 RunSpec resolve_recompute(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
 
 /// The trainer's own plan with the host's buffers: what training will be held to.
-report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer, std::uint64_t profile_bytes = 0);
+report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer, bool profiled = false);
 
 /// Bytes of text that the data of this run holds in memory.
 std::uint64_t planned_data_bytes(const config::RunConfig& c);

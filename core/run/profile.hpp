@@ -33,8 +33,6 @@ class StepProfile {
   StepProfile(const std::filesystem::path& file, const config::RunConfig& c, plugin::Trainer& trainer,
               plugin::Ledger& ledger);
 
-  std::uint64_t record_bytes() const { return record_bytes_; }
-
   /// Begins with the next step of `steps` in all. The session must outlive this.
   void start(plugin::Session& session, std::uint64_t steps);
   /// After each step: its number, counted from 1, and the host's clock around it.

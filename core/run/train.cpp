@@ -103,9 +103,9 @@ Run::Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOpti
 void Run::plan() {
   PlanRequest request;
   request.trainer = choice_.id;
-  request.profile_bytes = profile_ ? profile_->record_bytes() : 0;
+  request.profiled = profile_.has_value();
   plan_ = make_plan(c_, registry_, request);
-  trainer_plan_ = run::trainer_plan(c_, *choice_.trainer, request.profile_bytes);
+  trainer_plan_ = run::trainer_plan(c_, *choice_.trainer, request.profiled);
   const MemoryReport& mine = trainer_plan_.report;
   for (const report::Estimate& e : plan_.estimates)
     if (e.report.claim == Claim::kExact && e.report.digest && mine.digest && e.report.digest != mine.digest)

@@ -92,6 +92,16 @@ class Plugin {
     return collector.take(descriptor->id);
   }
 
+  th_profile profile(const CountingHost& host, const ModelSpec& m, const RunSpec& r) const {
+    th_model cm = bridge::to_c(m);
+    th_run cr = bridge::to_c(r);
+    th_profile p{};
+    p.struct_size = sizeof p;
+    th_error e = empty_error();
+    check(trainer->profile(&host, &cm, &cr, &p, &e), e);
+    return p;
+  }
+
  private:
   void* library_ = nullptr;  // stays open for the life of the process, as in the host
 };

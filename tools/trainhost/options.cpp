@@ -45,7 +45,7 @@ config::RunConfig load_config(const Options& o, const std::vector<config::Overri
 std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c) {
   std::vector<std::filesystem::path> line(o.plugin_path.begin(), o.plugin_path.end());
   for (auto& p : line) {
-    if (!std::filesystem::is_directory(p)) throw usage_error("--plugin-path: '" + escaped(p.string()) + "' is no directory");
+    if (!std::filesystem::is_directory(p)) throw usage_error("--plugin-path: '" + escaped(p.string()) + "' is no directory", "give the folder that holds the plugins");
     p = std::filesystem::canonical(p);  // the user's own word, from here
   }
   plugin::HostOptions host;

@@ -99,12 +99,7 @@ BOOST_AUTO_TEST_CASE(the_profile_is_the_one_that_the_plan_was_made_with) {
   CountingHost host(5);
   const ModelSpec m = tiny();
   const RunSpec r = tiny_run();
-  th_model cm = bridge::to_c(m);
-  th_run cr = bridge::to_c(r);
-  th_profile p{};
-  p.struct_size = sizeof p;
-  th_error e = empty_error();
-  check(plugin().trainer->profile(&host, &cm, &cr, &p, &e), e);
+  const th_profile p = plugin().profile(host, m, r);
   BOOST_TEST(p.threads == 5u);
   BOOST_TEST(p.alignment == 64u);
   BOOST_TEST(p.tier == TH_TIER_HOST);

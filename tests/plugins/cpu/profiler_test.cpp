@@ -87,15 +87,7 @@ struct Profiled {
     check(profiler().read(session->handle(), &s, &e), e);
     return out;
   }
-  plan::Program program() {
-    th_model cm = bridge::to_c(m);
-    th_run cr = bridge::to_c(r);
-    th_profile p{};
-    p.struct_size = sizeof p;
-    th_error e = empty_error();
-    check(plugin().trainer->profile(&host, &cm, &cr, &p, &e), e);
-    return plan::build_program(m, r, bridge::from_c(p));
-  }
+  plan::Program program() { return plan::build_program(m, r, bridge::from_c(plugin().profile(host, m, r))); }
 };
 
 BOOST_AUTO_TEST_SUITE(cpu_profiler)
