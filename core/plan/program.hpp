@@ -133,8 +133,16 @@ struct Program {
   BufferId find(std::string_view role, std::int32_t layer = -1, std::uint32_t copy = 0) const;
 };
 
-/// Layout of the "scalars" buffer (16 doubles): what ops leave for the executor and for each other.
-enum Scalar : std::uint32_t { kLossSum = 0, kNorm2 = 1, kClipFactor = 2, kEvalLossSum = 3, kScalarCount = 16 };
+/// Layout of the "scalars" buffer (16 doubles): what ops leave for the executor and for each other. From kLossScale on: of
+/// trainers whose scalars lie on a device, which read the constants of a step there too.
+enum Scalar : std::uint32_t {
+  kLossSum = 0, kNorm2 = 1, kClipFactor = 2, kEvalLossSum = 3,
+  kLossScale = 4,    // 1 / counted targets of the update
+  kLr = 5, kStepSize = 6, kInvSqrtBias2 = 7, kDecayFactor = 8,  // lr/(1-beta1^t), 1/sqrt(1-beta2^t), 1 - lr*weight_decay
+  kGradNorm = 9,     // sqrt(norm2)
+  kApplied = 10,     // 1: loss and norm are finite and the update changes weights; 0: it does not
+  kScalarCount = 16
+};
 
 /// What each operand slot is, for dumps, checkers and messages.
 struct OpInfo {
