@@ -28,11 +28,12 @@ class ArenaMap {
     std::uint64_t end;
     BufferId owner;
   };
-  void cut(std::uint64_t begin, std::uint64_t end, BufferId keep, std::uint32_t op);
+  using Pieces = std::map<std::uint64_t, Piece>;  // by begin, disjoint
+  void cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, BufferId keep, std::uint32_t op);
 
   const Program& p_;
   const MemoryPlan& plan_;
-  std::map<std::uint64_t, Piece> pieces_;  // by begin, disjoint
+  std::map<Tier, Pieces> tiers_;
   std::vector<std::uint32_t> lost_to_;     // by BufferId
 };
 

@@ -73,7 +73,7 @@ void ValueRun::head(bool trains) {
   need(0, hf);
   weight(1, head_role(), -1);
   handed_in(2, "targets");
-  scratch(trains ? 4 : 3);
+  scratch(trains ? 4 : 3), scratch(trains ? 6 : 5);
   lasting(trains ? 5 : 4);
   if (!trains) return;
   contributes(3, head_role(), -1);
@@ -151,7 +151,8 @@ void ValueRun::step() {
       break;
     case OpKind::kQkNormBwd: qk_norm_bwd(); break;
     case OpKind::kEmbedBwd:
-      need(0, grad(value(Thing::kResidual, 0))), handed_in(1, "ids"), contributes(2, TensorRole::kEmbed, -1);
+      need(0, grad(value(Thing::kResidual, 0))), handed_in(1, "ids"), handed_in(3, "order");
+      contributes(2, TensorRole::kEmbed, -1);
       break;
     case OpKind::kGradSquares: params_.squares(i_, o_->in[0]), intact(o_->in[0]), lasting(1), scratch(2); break;
     case OpKind::kAdamW: case OpKind::kSgd: case OpKind::kSgdMomentum:

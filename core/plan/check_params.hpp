@@ -9,7 +9,7 @@
 
 namespace trainhost::plan {
 
-enum class ParamPart : std::uint8_t { kNone, kWeight, kGrad, kM, kV };
+enum class ParamPart : std::uint8_t { kNone, kWeight, kGrad, kM, kV, kMaster };
 
 class ParamBook {
  public:

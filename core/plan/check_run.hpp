@@ -84,24 +84,26 @@ class ValueRun {
         if (arena_.overlap(w, b)) f_.at(i_, p_[w].name() + " overlaps " + p_[b].name());
     };
     for (BufferId w : o_->outputs()) written(w);
-    for (int k : {scratch_slot()})
-      if (k >= 0 && o_->in[k] != kNoBuffer) written(o_->in[k]);
+    for (std::size_t k = 0; k < o_->ins; ++k)
+      if ((scratch_slots() >> k & 1) && o_->in[k] != kNoBuffer) written(o_->in[k]);
   }
-  int scratch_slot() const {
+  std::uint32_t scratch_slots() const {
     switch (o_->kind) {
-      case OpKind::kAttention: return 1;
-      case OpKind::kHeadLoss: case OpKind::kAttentionBwd: case OpKind::kLinearDw: return 4;
-      case OpKind::kHeadEval: case OpKind::kAttentionStep: return 3;
-      case OpKind::kRmsNormBwd: return 6;
-      case OpKind::kQkNormBwd: return 7;
-      case OpKind::kGradSquares: return 2;
-      default: return -1;
+      case OpKind::kAttention: return 1u << 1;
+      case OpKind::kAttentionBwd: case OpKind::kLinearDw: return 1u << 4;
+      case OpKind::kHeadLoss: return 1u << 4 | 1u << 6;
+      case OpKind::kHeadEval: return 1u << 3 | 1u << 5;
+      case OpKind::kAttentionStep: return 1u << 3;
+      case OpKind::kRmsNormBwd: return 1u << 6;
+      case OpKind::kQkNormBwd: return 1u << 7;
+      case OpKind::kGradSquares: return 1u << 2;
+      default: return 0;
     }
   }
 
   // ---- operands
   bool intact(BufferId b) {
-    if (p_[b].storage == Storage::kExternal || arena_.lost_to(b) == ArenaMap::kNobody) return true;
+    if (b == kNoBuffer || p_[b].storage == Storage::kExternal || arena_.lost_to(b) == ArenaMap::kNobody) return true;
     f_.at(i_, "reads " + p_[b].name() + ", whose bytes " + f_.where(arena_.lost_to(b)) + " has overwritten");
     return false;
   }
@@ -135,7 +137,7 @@ class ValueRun {
     intact(b);
   }
   void handed_in(std::size_t k, const char* role) {
-    if (p_[o_->in[k]].role != std::string_view(role))
+    if (o_->in[k] != kNoBuffer && p_[o_->in[k]].role != std::string_view(role))
       f_.at(i_, "finds " + p_[o_->in[k]].name() + " where " + role + " belong");
   }
   /// The weight in slot k, with this role and layer.

@@ -24,8 +24,8 @@ constexpr OpInfo kOps[] = {
     {"rope", bits({0}), 0},
     {"attention", 0, bits({1})},
     {"swiglu", 0, 0},
-    {"head_loss", bits({0, 3, 5}), bits({4})},
-    {"head_eval", bits({4}), bits({3})},
+    {"head_loss", bits({0, 3, 5}), bits({4, 6})},
+    {"head_eval", bits({4}), bits({3, 5})},
     {"head_logits", 0, 0},
     {"rms_norm_bwd", bits({4, 5}), bits({6})},
     {"linear_dx", 0, 0},
@@ -36,9 +36,9 @@ constexpr OpInfo kOps[] = {
     {"qk_norm_bwd", bits({0, 5, 6}), bits({7})},
     {"embed_bwd", bits({2}), 0},
     {"grad_squares", bits({1}), bits({2})},
-    {"adamw", bits({1, 2, 3}), 0},
-    {"sgd", bits({1}), 0},
-    {"sgd_momentum", bits({1, 2}), 0},
+    {"adamw", bits({1, 2, 3, 5}), 0},
+    {"sgd", bits({1, 3}), 0},
+    {"sgd_momentum", bits({1, 2, 4}), 0},
     {"attention_step", bits({1, 2}), bits({3})},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));

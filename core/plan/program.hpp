@@ -22,15 +22,16 @@ namespace trainhost::plan {
 using BufferId = std::uint32_t;
 inline constexpr BufferId kNoBuffer = UINT32_MAX;
 
-/// Who holds the bytes. External buffers (token ids, targets) belong to the host and are handed in with each step.
-enum class Storage : std::uint8_t { kArena, kExternal };
+/// Who holds the bytes. External buffers (token ids, targets) belong to the host and are handed in with each step; fed ones
+/// are their copies on a device: they have a place in its arena, and the trainer fills them before each micro-batch.
+enum class Storage : std::uint8_t { kArena, kExternal, kFed };
 
 struct Buffer {
   const char* role = "";       // static: "qkv", "attn_out", "grad.qkv"; unique together with layer and copy
   std::int32_t layer = -1;     // -1: not of a layer
   std::uint32_t copy = 0;      // 1: made again by a recompute policy, 4: once more; 2, 3: of eval, generate (roles.hpp)
   Component component = Component::kActivations;
-  Tier tier = Tier::kHost;
+  Tier tier{};                 // the profile's, unless a mode moves it elsewhere
   DType dtype = DType::kF32;
   Storage storage = Storage::kArena;
   bool persistent = false;     // keeps its bytes between operations and steps: weights, gradients, moments, tables,
@@ -49,11 +50,11 @@ enum class OpKind : std::uint8_t {
   kLinear,         // x[M,k], w[n,k], bias[n]?, residual[M,n]?     -> y[M,n] = x w^T (+ bias) (+ residual)
   kQkNorm,         // qkv inout, wq[D], wk[D]                      -> qkv, pre[M,(A+K)D], rstd[M,A+K]
   kRope,           // qkv inout, table[S,D]                        -> qkv          (q and k heads turned in place)
-  kAttention,      // qkv[M,(A+2K)D], scratch                      -> o[M,A*D], lse[M,A]    causal, per sequence
+  kAttention,      // qkv[M,(A+2K)D], scratch?                     -> o[M,A*D], lse[M,A]    causal, per sequence
   kSwiGlu,         // gu[M,2I] (gate | up)                         -> a[M,I] = silu(gate) * up
-  kHeadLoss,       // hf[M,H] inout, head[V,H], targets[M], grad_head inout, logits[C,V], scalars inout
+  kHeadLoss,       // hf[M,H] inout, head[V,H], targets[M], grad_head inout, logits[C,V], scalars inout, losses[C]?
                    //    -> hf becomes d hf, grad_head += , loss += ; chunks of C tokens, scaled by 1/counted targets
-  kHeadEval,       // hf[M,H], head[V,H], targets[M], logits[C,V], scalars inout -> loss +=
+  kHeadEval,       // hf[M,H], head[V,H], targets[M], logits[C,V], scalars inout, losses[C]? -> loss +=
   kHeadLogits,     // hf[1,H], head[V,H]                           -> logits[1,V]
   kRmsNormBwd,     // dy[M,H], x[M,H], rstd[M], w[H], dx inout?, grad_w inout, partials[slots,H]
                    //    -> dx (= or += , see kFirstWrite on operand dx), grad_w +=
@@ -63,11 +64,11 @@ enum class OpKind : std::uint8_t {
   kAttentionBwd,   // do[M,A*D], o, lse, qkv, scratch              -> dqkv[M,(A+2K)D]
   kRopeBwd,        // dqkv inout, table                            -> dqkv         (turned back)
   kQkNormBwd,      // dqkv inout, pre, rstd, wq, wk, grad_wq inout, grad_wk inout, partials -> dqkv
-  kEmbedBwd,       // dx[M,H], ids[M], grad_table inout            -> grad_table += scatter
+  kEmbedBwd,       // dx[M,H], ids[M], grad_table inout, order[M]? -> grad_table += scatter; order: rows sorted by id, on a device
   kGradSquares,    // grad, scalars inout, partials[slots] f64     -> scalars.norm2 += sum g^2   (double)
-  kAdamW,          // grad, w inout, m inout, v inout, scalars     -> w, m, v      (clip factor read from scalars)
-  kSgd,            // grad, w inout, scalars                       -> w
-  kSgdMomentum,    // grad, w inout, m inout, scalars              -> w, m
+  kAdamW,          // grad, w inout, m inout, v inout, scalars, master inout? -> w, m, v, master    (clip factor read from scalars)
+  kSgd,            // grad, w inout, scalars, master inout?        -> w, master
+  kSgdMomentum,    // grad, w inout, m inout, scalars, master inout? -> w, m, master
   kAttentionStep,  // qkv[1,(A+2K)D], cache_k[S,K*D] inout, cache_v[S,K*D] inout, scratch[A,S]
                    //    -> o[1,A*D], cache_k, cache_v          position p of generate
   kCount_,
@@ -108,10 +109,11 @@ struct Slice {
   std::uint64_t first_element; // where it starts in the parameter's buffer
 };
 
-/// One parameter buffer with its gradient and optimizer state, all of the same shape. q, k, v share one buffer
+/// One parameter buffer with its gradient, its optimizer state and its master copy, all of the same shape. q, k, v share one buffer
 /// (rows q | k | v), so do gate and up, and the biases likewise: one matrix product each.
 struct Param {
   BufferId weight = kNoBuffer, grad = kNoBuffer, m = kNoBuffer, v = kNoBuffer;
+  BufferId master = kNoBuffer;  // f32, where the weight is stored in a lower precision
   bool decay = false;
   std::vector<Slice> slices;
 };

@@ -22,7 +22,7 @@ OpLog::OpLog(const plan::Program& program, const plan::MemoryPlan& plan, void* r
       capacity_(record_bytes(program) / sizeof(OpRecord)),
       moments_(moments),
       planned_(plan::step_moments(program, plan.lifetime)),
-      live_(plan::live_bytes(program, plan.lifetime)),
+      live_(plan::live_bytes(program, plan.lifetime, program.profile.tier)),
       labels_(program.ops.size()),
       first_(program.ops.size()),
       later_(program.ops.size()),
