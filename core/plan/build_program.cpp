@@ -6,6 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/builder.hpp"
+#include "core/plan/modes.hpp"
 #include "core/plan/recompute.hpp"
 
 namespace trainhost::plan {
@@ -101,6 +102,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const Profile&
   build_eval(b);
   build_generate(b);
   if (b.trains()) apply_recompute(b.p, recompute_policy(run));
+  apply_mode(b.p);
   return std::move(b.p);
 }
 

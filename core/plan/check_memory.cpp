@@ -6,7 +6,7 @@
 namespace trainhost::plan {
 
 /// Takes [begin, end) out of every piece; all owners but `keep` have lost bytes.
-void ArenaMap::cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, BufferId keep, std::uint32_t op) {
+void ArenaMap::cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, std::size_t keep, std::uint32_t op) {
   auto at = pieces.upper_bound(begin);
   if (at != pieces.begin() && std::prev(at)->second.end > begin) --at;
   while (at != pieces.end() && at->first < end) {
@@ -19,14 +19,15 @@ void ArenaMap::cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, Buffe
   }
 }
 
-void ArenaMap::write(BufferId b, std::uint32_t op) {
+void ArenaMap::write(BufferId b, std::uint32_t op, std::uint32_t instance) {
   if (p_[b].storage == Storage::kExternal) return;
-  const std::uint64_t begin = plan_.offset[b], end = begin + p_[b].bytes();
+  const std::size_t me = index(b, instance);
+  const std::uint64_t begin = plan_.offset[b] + me % 2 * p_[b].instance_stride(), end = begin + p_[b].instance_bytes();
   if (begin == end) return;
   Pieces& pieces = tiers_[p_[b].tier];
-  cut(pieces, begin, end, b, op);
-  pieces[begin] = {end, b};
-  lost_to_[b] = kNobody;
+  cut(pieces, begin, end, me, op);
+  pieces[begin] = {end, me};
+  lost_to_[me] = kNobody;
 }
 
 bool ArenaMap::overlap(BufferId a, BufferId b) const {

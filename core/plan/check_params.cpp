@@ -20,7 +20,7 @@ ParamBook::ParamBook(const Program& p, Findings& f)
 }
 
 void ParamBook::expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole r, std::int32_t l) {
-  if (entry(b).part != part)
+  if (b >= entries_.size() || entry(b).part != part)
     return f_.at(op, "finds " + p_[b].name() + " where a " +
                          (part == ParamPart::kGrad ? "gradient" : "weight") + " belongs");
   if (role(b) != r || layer(b) != l) f_.at(op, "finds " + p_[b].name() + " where another parameter belongs");

@@ -47,6 +47,8 @@ class Shapes {
     else f32(k, p_.profile.threads, attention_scratch_floats(p_.profile, m_.head_dim));
     if ((o_.in[k] == kNoBuffer) != (on_device_ && o_.kind == OpKind::kAttention)) f_.at(i_, "has not the scratch that it needs");
   }
+  /// Run by a device?
+  bool here() const { return on_device_ && !runs_on_host(p_, o_); }
   /// On a device a figure a token beside its chunk of logits.
   void losses(std::size_t k, std::size_t logits_at) {
     f32(k, p_[o_.in[logits_at]].rows, 1);
@@ -103,7 +105,9 @@ void Shapes::head() {
   switch (o_.kind) {
     case OpKind::kHeadLoss: in(0, M, H), in(1, V, H), ids(2), f32(3, V, H), logits(4), scalars(5), losses(6, 4); break;
     case OpKind::kHeadEval: in(0, M, H), in(1, V, H), ids(2), logits(3), scalars(4), losses(5, 3); break;
-    case OpKind::kHeadLogits: in(0, 1, H), in(1, V, H), out(0, 1, V); break;
+    case OpKind::kHeadLogits: in(0, M, H), in(1, V, H), out(0, M, V); break;
+    case OpKind::kCrossEntropy: in(0, M, V), ids(1), scalars(2); break;
+    case OpKind::kHeadBwd: in(0, M, V), in(1, M, H), in(2, V, H), f32(3, V, H); break;
     default: break;
   }
 }
@@ -135,7 +139,7 @@ void Shapes::backward() {
       break;
     case OpKind::kEmbedBwd:
       in(0, M, H), ids(1), f32(2, V, H), ids(3);
-      if ((o_.in[3] == kNoBuffer) == on_device_) f_.at(i_, on_device_ ? "has no order to add in" : "has an order that nobody reads");
+      if ((o_.in[3] == kNoBuffer) == here()) f_.at(i_, here() ? "has no order to add in" : "has an order that nobody reads");
       break;
     default: break;
   }
@@ -143,8 +147,20 @@ void Shapes::backward() {
 
 void Shapes::update() {
   const Buffer& g = p_[o_.in[0]];
+  const auto same = [&](BufferId to) {
+    if (p_[to].rows != g.rows || p_[to].cols != g.cols || p_[to].dtype != g.dtype)
+      f_.at(i_, p_[to].name() + " is of another shape than " + g.name());
+  };
   switch (o_.kind) {
-    case OpKind::kGradSquares: scalars(1), typed(2, W, 1, DType::kF64); break;
+    case OpKind::kCopy:
+      same(o_.out[0]);
+      if (g.tier == p_[o_.out[0]].tier) f_.at(i_, "copies inside one tier");
+      break;
+    case OpKind::kAddGrad: same(o_.out[0]); break;
+    case OpKind::kGradSquares:
+      scalars(1), typed(2, W, 1, DType::kF64);
+      if ((o_.in[2] == kNoBuffer) != runs_on_host(p_, o_)) f_.at(i_, "has not the scratch that it needs");
+      break;
     case OpKind::kAdamW:
       in(1, g.rows, g.cols), f32(2, g.rows, g.cols), f32(3, g.rows, g.cols), scalars(4), f32(5, g.rows, g.cols);
       break;

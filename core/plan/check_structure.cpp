@@ -37,11 +37,16 @@ const Signature& signature(OpKind k) {
       {2, 0, {0, kNone, kNone, kNone}},          // rope_bwd
       {8, 0, {0, 5, 6, kNone}},                  // qk_norm_bwd
       {4, 0b1000, {2, kNone, kNone, kNone}},     // embed_bwd
-      {3, 0, {1, kNone, kNone, kNone}},          // grad_squares
+      {3, 0b100, {1, kNone, kNone, kNone}},      // grad_squares; the host needs no scratch
       {6, 0b100000, {1, 2, 3, 5}},               // adamw; the last only with a master copy
       {4, 0b1000, {1, 3, kNone, kNone}},         // sgd; likewise
       {5, 0b10000, {1, 2, 4, kNone}},            // sgd_momentum; likewise
       {4, 0, {kNew, 1, 2, kNone}},               // attention_step
+      {1, 0, {kNew, kNone, kNone, kNone}},       // copy
+      {2, 0b10, {kNone, kNone, kNone, kNone}},   // hold
+      {3, 0, {0, 2, kNone, kNone}},              // cross_entropy
+      {4, 0, {1, 3, kNone, kNone}},              // head_bwd
+      {2, 0, {1, kNone, kNone, kNone}},          // add_grad
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];

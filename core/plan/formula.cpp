@@ -55,6 +55,8 @@ constexpr Shape kOthers[] = {
     {role::kQkPartials, "W", "2D"},
     {role::kSquarePartials, "W", ""},
     {role::kLosses, "C", ""},
+    {role::kHidden, "M", "H"},
+    {role::kDHidden, "M", "H"},
     {role::kIds, "M", ""},
     {role::kTargets, "M", ""},
     {role::kOrder, "M", ""},

@@ -35,10 +35,12 @@ std::vector<Lifetime> lifetimes(const Program& p) {
     for (BufferId b : p.ops[i].outputs()) widen(life[b], i);
   }
   const Lifetime whole{0, static_cast<std::uint32_t>(p.ops.size() - 1)}, gradients = of_gradients(p);
-  const Section generate = p.section(SectionKind::kGenerate);
+  const Section generate = p.section(SectionKind::kGenerate), micro = p.section(SectionKind::kMicro);
   for (std::size_t b = 0; b < life.size(); ++b) {
     if (p.buffers[b].persistent)
       life[b] = p.buffers[b].component == Component::kGradients ? gradients : whole;
+    else if (p.buffers[b].ring > 1 && life[b].used())
+      life[b] = {micro.begin, micro.end - 1};  // while one instance is idle, the other is not
     else if (p.buffers[b].component == Component::kKvCache && life[b].used())
       life[b] = {generate.begin, generate.end - 1};
   }

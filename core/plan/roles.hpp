@@ -7,7 +7,11 @@
 namespace trainhost::plan {
 
 /// Values of Buffer::copy. A cheap buffer that a policy makes again twice gets kRemadeAgain the second time.
-enum Copy : std::uint32_t { kOriginal = 0, kRemade = 1, kOfEval = 2, kOfGenerate = 3, kRemadeAgain = 4 };
+/// kOnHost: the host's side of something that a device has too; kTokenOnHost: of a generated token. kStreamed + i: in device
+/// memory for the i-th pass alone.
+enum Copy : std::uint32_t {
+  kOriginal = 0, kRemade = 1, kOfEval = 2, kOfGenerate = 3, kRemadeAgain = 4, kOnHost = 1000, kTokenOnHost = 1001, kStreamed = 1002
+};
 
 namespace role {
 // Handed in by the host. With a device, their copies there, and the rows sorted by id; one upload for all of them.
@@ -29,6 +33,8 @@ inline constexpr char kAttnScratch[] = "attn_scratch", kAttnBwdScratch[] = "attn
                       kNorm1Partials[] = "norm1_partials", kNorm2Partials[] = "norm2_partials",
                       kQkPartials[] = "qk_norm_partials", kFinalPartials[] = "final_norm_partials",
                       kSquarePartials[] = "square_partials", kBiasPartials[] = "bias_partials", kLosses[] = "losses";
+// Page-locked memory between host and device: what the embedding makes, its gradient, logits and their gradient.
+inline constexpr char kHidden[] = "hidden", kDHidden[] = "d_hidden";
 // Generation.
 inline constexpr char kCacheK[] = "cache_k", kCacheV[] = "cache_v";
 
