@@ -34,6 +34,13 @@ __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint3
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// 2^x to about 2 ulp; results below 2^-126 become 0. -inf gives 0.
+__device__ __forceinline__ float exp2_approx(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 /// To nearest, ties away from zero.
 __device__ __forceinline__ std::uint32_t to_tf32(float x) {
   std::uint32_t r;
@@ -86,6 +93,7 @@ inline void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4], const s
   emu::Mma m{d, a, b};
   emu::warp_collective(0xffffffffu, emu::mma_tf32, &m);
 }
+inline float exp2_approx(float x) { return exp2f(x); }
 inline std::uint32_t to_tf32(float x) { return emu::round_to_tf32(x); }
 inline void ldmatrix_x4(std::uint32_t (&r)[4], const void* shared_row) {
   emu::LoadMatrix l{r, shared_row};
