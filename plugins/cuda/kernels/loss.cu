@@ -126,8 +126,9 @@ __global__ __launch_bounds__(kSumThreads) void add_losses_kernel(std::uint64_t r
   if (threadIdx.x == 0) *sum += total;
 }
 
-/// Bytes of a row that a block may keep. Up to kSmallRow several blocks share a multiprocessor; beyond, one block has it.
-constexpr std::uint64_t kSmallRow = 72 * 1024, kMostKept = 200 * 1024;
+/// Bytes of a row that a block keeps. Up to kSmallRow two blocks of 512 threads share a multiprocessor's 228 KiB, and one
+/// reads while the other writes; beyond, one of 1024 has it, and what exceeds kMostKept comes from memory or L2 again.
+constexpr std::uint64_t kSmallRow = 112 * 1024, kMostKept = 224 * 1024;
 
 }  // namespace
 

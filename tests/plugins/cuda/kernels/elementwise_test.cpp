@@ -88,6 +88,7 @@ void check_all_turns() {
   check_rope<T>({3, 2, 16, 49, 7});                 // rows that could be wide but do not begin where they must
   check_rope<T>({3, 2, 16, 48, 7, 2, 1});
   check_rope<T>({2, 1, 2056, 2056, 3});             // more packs than threads
+  check_rope<T>({2, 70, 256, 70 * 256, 3});         // more heads than the threads of a block turn at once
   check_rope<T>({3, 2, 8, 16, 5, 4'294'967'294ull});  // positions beyond 32 bits
 }
 

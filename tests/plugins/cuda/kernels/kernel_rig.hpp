@@ -150,6 +150,7 @@ class Rig {
   }
   void finish() {
     ok(cudaStreamSynchronize(stream));
+    BOOST_TEST(emu::problems().empty());
     for (auto& a : arrays_) {
       BOOST_TEST(a->guards_whole(), a->name << ": something was written beside it");
       if (a->free) continue;

@@ -47,8 +47,13 @@ BOOST_AUTO_TEST_CASE(losses_and_gradients) {
 }
 
 BOOST_AUTO_TEST_CASE(rows_longer_than_shared_memory) {
-  check_cross_entropy<float>(1, 20'001);                    // one block a multiprocessor
-  check_cross_entropy<float>(2, 52'001), check_cross_entropy<Bf16>(2, 104'003);
+  check_cross_entropy<float>(1, 30'001);  // one block a multiprocessor
+  check_cross_entropy<float>(2, 60'001), check_cross_entropy<Bf16>(2, 120'003);
+  emu::Machine small;
+  small.shared_bytes_optin = 99 * 1024;
+  emu::set_machine(small);
+  check_cross_entropy<float>(2, 30'001), check_cross_entropy<Bf16>(2, 60'003);
+  emu::set_machine({});
 }
 
 BOOST_AUTO_TEST_CASE(masked_and_broken_logits) {
