@@ -8,6 +8,7 @@
 #include <new>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -124,6 +125,11 @@ Stacks::Stacks(std::size_t count) : count_(count) {
   for (std::size_t i = 0; i < count; ++i) mprotect(base_ + i * (bytes() + guard()), guard(), PROT_NONE);
 }
 Stacks::~Stacks() { munmap(base_, count_ * (bytes() + guard())); }
+void Stacks::forget() {
+#if defined(__SANITIZE_ADDRESS__)
+  for (std::size_t i = 0; i < count_; ++i) __asan_unpoison_memory_region(at(i), bytes());
+#endif
+}
 std::byte* Stacks::at(std::size_t i) const { return base_ + i * (bytes() + guard()) + guard(); }
 
 }  // namespace emu
