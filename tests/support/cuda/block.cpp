@@ -150,7 +150,8 @@ class Executor {
     Thread& t = e.threads_[e.now_];
     t.waits = Waits::kReturned;
     ++e.returned_;
-    if (!t.open.empty() || !t.groups.empty()) e.error_ = e.who(e.now_) + " returned with asynchronous copies that it never waited for";
+    if (!t.open.empty() || !t.groups.empty())
+      e.error_ = e.who(e.now_) + " returned with asynchronous copies that it never waited for";
   }
 
   void set_ready(unsigned i) {
@@ -162,9 +163,11 @@ class Executor {
   void choose() {
     unsigned warp = 0, lane = 0;
     if (order_ == Order::kAscending) {
-      warp = static_cast<unsigned>(std::countr_zero(warps_ready_)), lane = static_cast<unsigned>(std::countr_zero(ready_[warp]));
+      warp = static_cast<unsigned>(std::countr_zero(warps_ready_)),
+      lane = static_cast<unsigned>(std::countr_zero(ready_[warp]));
     } else if (order_ == Order::kDescending) {
-      warp = 31 - static_cast<unsigned>(std::countl_zero(warps_ready_)), lane = 31 - static_cast<unsigned>(std::countl_zero(ready_[warp]));
+      warp = 31 - static_cast<unsigned>(std::countl_zero(warps_ready_)),
+      lane = 31 - static_cast<unsigned>(std::countl_zero(ready_[warp]));
     } else {
       warp = now_ / kWarp;
       if (!(warps_ready_ >> warp & 1) || random_.below(4 * kWarp) == 0) warp = random_.bit_of(warps_ready_);
@@ -191,7 +194,8 @@ class Executor {
 
   void prepare_memory() {
     memory_.resize(kernel_->shared_bytes + kGuard + 1024);
-    shared_ = reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 1023) & ~std::uintptr_t{1023});
+    shared_ =
+        reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 1023) & ~std::uintptr_t{1023});
     std::memset(shared_, 0xff, kernel_->shared_bytes);
     std::memset(shared_ + kernel_->shared_bytes, kMark, kGuard);
     fill_static_shared();
@@ -202,7 +206,9 @@ class Executor {
         error_ = "something wrote beyond its " + std::to_string(kernel_->shared_bytes) + " bytes of dynamic shared memory";
   }
 
-  static std::string triple(uint3 v) { return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")"; }
+  static std::string triple(uint3 v) {
+    return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";
+  }
   std::string where() const { return "kernel " + kernel_->name + ", block " + triple(at_); }
   std::string who(unsigned i) const { return "thread " + triple(threads_[i].index); }
 

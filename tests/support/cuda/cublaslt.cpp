@@ -66,7 +66,9 @@ cublasStatus_t create(const char* name, T** to, T value) {
   });
 }
 cublasStatus_t destroy(const char* name, const void* p) {
-  return blas(name, [&](Lock&) { return state().blas.erase(p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE; }, Gives::kBack);
+  return blas(
+      name, [&](Lock&) { return state().blas.erase(p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE; },
+      Gives::kBack);
 }
 bool live(const void* p) { return state().blas.contains(p); }
 
@@ -101,19 +103,25 @@ Matrix matrix(const void* at, const Layout& l, bool transposed) {
 }
 
 // What the library's table of supported combinations says, as far as it is used.
-cublasStatus_t check(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const Layout& b, const Layout& c, const Layout& out) {
+cublasStatus_t check(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const Layout& b, const Layout& c,
+                     const Layout& out) {
   for (const Layout* l : {&a, &b, &c, &out})
     if (!sound(*l)) return CUBLAS_STATUS_INVALID_VALUE;
   const bool ta = d.transpose_a != CUBLAS_OP_N, tb = d.transpose_b != CUBLAS_OP_N;
-  const std::uint64_t m = ta ? a.cols : a.rows, k = ta ? a.rows : a.cols, kb = tb ? b.cols : b.rows, n = tb ? b.rows : b.cols;
+  const std::uint64_t m = ta ? a.cols : a.rows, k = ta ? a.rows : a.cols, kb = tb ? b.cols : b.rows,
+                      n = tb ? b.rows : b.cols;
   if (k != kb || out.rows != m || out.cols != n || c.rows != m || c.cols != n) return CUBLAS_STATUS_INVALID_VALUE;
 
-  if (a.type != b.type || c.type != out.type || c.order != out.order || d.scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  const bool bf16 = a.type == CUDA_R_16BF && d.compute == CUBLAS_COMPUTE_32F && (out.type == CUDA_R_16BF || out.type == CUDA_R_32F);
-  const bool f32 = a.type == CUDA_R_32F && out.type == CUDA_R_32F && (d.compute == CUBLAS_COMPUTE_32F || d.compute == CUBLAS_COMPUTE_32F_FAST_TF32);
+  if (a.type != b.type || c.type != out.type || c.order != out.order || d.scale != CUDA_R_32F)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  const bool bf16 =
+      a.type == CUDA_R_16BF && d.compute == CUBLAS_COMPUTE_32F && (out.type == CUDA_R_16BF || out.type == CUDA_R_32F);
+  const bool f32 = a.type == CUDA_R_32F && out.type == CUDA_R_32F &&
+                   (d.compute == CUBLAS_COMPUTE_32F || d.compute == CUBLAS_COMPUTE_32F_FAST_TF32);
   if (!bf16 && !f32) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (d.epilogue == CUBLASLT_EPILOGUE_BIAS) {
-    if (out.order != CUBLASLT_ORDER_COL || (d.bias_type != -1 && d.bias_type != out.type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (out.order != CUBLASLT_ORDER_COL || (d.bias_type != -1 && d.bias_type != out.type))
+      return CUBLAS_STATUS_NOT_SUPPORTED;
   } else if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -121,12 +129,14 @@ cublasStatus_t check(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const
 }
 
 // Everything that an algorithm may depend on, as one number.
-std::uint64_t problem_of(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const Layout& b, const Layout& c, const Layout& out) {
+std::uint64_t problem_of(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const Layout& b, const Layout& c,
+                         const Layout& out) {
   Random h{static_cast<std::uint64_t>(d.compute)};
   auto mix = [&](std::uint64_t x) { h.state = h.next() ^ x; };
   mix(static_cast<std::uint64_t>(d.transpose_a)), mix(static_cast<std::uint64_t>(d.transpose_b)), mix(d.epilogue);
   for (const Layout* l : {&a, &b, &c, &out})
-    mix(l->type), mix(l->rows), mix(l->cols), mix(static_cast<std::uint64_t>(l->ld)), mix(static_cast<std::uint64_t>(l->order));
+    mix(l->type), mix(l->rows), mix(l->cols), mix(static_cast<std::uint64_t>(l->ld)),
+        mix(static_cast<std::uint64_t>(l->order));
   return h.next();
 }
 
@@ -159,7 +169,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* to, cublasComputeT
   return create("cublasLtMatmulDescCreate", to, cublasLtMatmulDescOpaque_t{compute, scale});
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) { return destroy("cublasLtMatmulDescDestroy", d); }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attr, const void* buf, size_t bytes) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attr, const void* buf,
+                                              size_t bytes) {
   return blas("cublasLtMatmulDescSetAttribute", [&](Lock&) {
     if (!live(d)) return CUBLAS_STATUS_INVALID_VALUE;
     switch (attr) {
@@ -175,11 +186,13 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMa
   });
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* to, cudaDataType type, uint64_t rows, uint64_t cols, int64_t ld) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* to, cudaDataType type, uint64_t rows, uint64_t cols,
+                                          int64_t ld) {
   return create("cublasLtMatrixLayoutCreate", to, Layout{type, rows, cols, ld});
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) { return destroy("cublasLtMatrixLayoutDestroy", l); }
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t attr, const void* buf, size_t bytes) {
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t attr,
+                                                const void* buf, size_t bytes) {
   return blas("cublasLtMatrixLayoutSetAttribute", [&](Lock&) {
     if (!live(l)) return CUBLAS_STATUS_INVALID_VALUE;
     switch (attr) {
@@ -197,8 +210,11 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublas
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* to) {
   return create("cublasLtMatmulPreferenceCreate", to, cublasLtMatmulPreferenceOpaque_t{});
 }
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) { return destroy("cublasLtMatmulPreferenceDestroy", p); }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t attr, const void* buf, size_t bytes) {
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) {
+  return destroy("cublasLtMatmulPreferenceDestroy", p);
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t attr,
+                                                    const void* buf, size_t bytes) {
   return blas("cublasLtMatmulPreferenceSetAttribute", [&](Lock&) {
     if (!live(p)) return CUBLAS_STATUS_INVALID_VALUE;
     std::uint32_t ignored;
@@ -215,13 +231,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   });
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out, cublasLtMatmulPreference_t p, int wanted,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
+                                              cublasLtMatmulPreference_t p, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int* found) {
   return blas("cublasLtMatmulAlgoGetHeuristic", [&](Lock&) {
-    for (const void* each : {static_cast<const void*>(handle), static_cast<const void*>(d), static_cast<const void*>(a), static_cast<const void*>(b),
-                             static_cast<const void*>(c), static_cast<const void*>(out), static_cast<const void*>(p)})
-      if (!live(each)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!live(handle) || !live(d) || !live(a) || !live(b) || !live(c) || !live(out) || !live(p)) return CUBLAS_STATUS_INVALID_VALUE;
     if (wanted <= 0 || !results || !found) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 0;
     if (const cublasStatus_t s = check(*d, *a, *b, *c, *out); s != CUBLAS_STATUS_SUCCESS) return s;
@@ -236,23 +251,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   });
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, const void* alpha, const void* A, cublasLtMatrixLayout_t a, const void* B,
-                              cublasLtMatrixLayout_t b, const void* beta, const void* C, cublasLtMatrixLayout_t c, void* D, cublasLtMatrixLayout_t out,
-                              const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, const void* alpha, const void* A,
+                              cublasLtMatrixLayout_t a, const void* B, cublasLtMatrixLayout_t b, const void* beta,
+                              const void* C, cublasLtMatrixLayout_t c, void* D, cublasLtMatrixLayout_t out,
+                              const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_bytes,
+                              cudaStream_t stream) {
   return blas("cublasLtMatmul", [&](Lock& lock) {
     CUstream_st* s = stream_of(stream);
-    for (const void* each : {static_cast<const void*>(handle), static_cast<const void*>(d), static_cast<const void*>(a), static_cast<const void*>(b),
-                             static_cast<const void*>(c), static_cast<const void*>(out)})
-      if (!live(each)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!live(handle) || !live(d) || !live(a) || !live(b) || !live(c) || !live(out)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!s || !alpha || !beta || !A || !B || !D) return CUBLAS_STATUS_INVALID_VALUE;
     if (const cublasStatus_t e = check(*d, *a, *b, *c, *out); e != CUBLAS_STATUS_SUCCESS) return e;
 
     Algorithm chosen{kMagic, problem_of(*d, *a, *b, *c, *out), 0, ~0ull, {16, 16, 16, 16}};
     const std::uint64_t problem = chosen.problem;
     if (algo) std::memcpy(&chosen, algo, sizeof chosen);
-    if (chosen.magic != kMagic || chosen.problem != problem) return CUBLAS_STATUS_NOT_SUPPORTED;  // found for another product
+    if (chosen.magic != kMagic || chosen.problem != problem)
+      return CUBLAS_STATUS_NOT_SUPPORTED;  // found for another product
     if (workspace_bytes < chosen.workspace || workspace_bytes > chosen.max_workspace) return CUBLAS_STATUS_INVALID_VALUE;
-    if (workspace_bytes > 0 && (reinterpret_cast<std::uintptr_t>(workspace) % 256 || !on_device(workspace, workspace_bytes))) return CUBLAS_STATUS_INVALID_VALUE;
+    if (workspace_bytes > 0 && (reinterpret_cast<std::uintptr_t>(workspace) % 256 || !on_device(workspace, workspace_bytes)))
+      return CUBLAS_STATUS_INVALID_VALUE;
 
     float alpha_value, beta_value;
     std::memcpy(&alpha_value, alpha, 4), std::memcpy(&beta_value, beta, 4);
@@ -261,16 +278,28 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     const void* at[4] = {A, B, reads_c ? C : D, D};
     const Layout* layouts[4] = {a, b, c, out};
     for (int i = 0; i < 4; ++i)
-      if (reinterpret_cast<std::uintptr_t>(at[i]) % chosen.alignment[i] || !on_device(at[i], bytes_of(i == 2 && !reads_c ? *out : *layouts[i])))
+      if (reinterpret_cast<std::uintptr_t>(at[i]) % chosen.alignment[i] ||
+          !on_device(at[i], bytes_of(i == 2 && !reads_c ? *out : *layouts[i])))
         return CUBLAS_STATUS_INVALID_VALUE;
     const bool biased = d->epilogue == CUBLASLT_EPILOGUE_BIAS;
-    if (biased && (!d->bias || !on_device(d->bias, out->rows * element_bytes(out->type)))) return CUBLAS_STATUS_INVALID_VALUE;
+    if (biased && (!d->bias || !on_device(d->bias, out->rows * element_bytes(out->type))))
+      return CUBLAS_STATUS_INVALID_VALUE;
 
     const bool ta = d->transpose_a != CUBLAS_OP_N, tb = d->transpose_b != CUBLAS_OP_N;
-    const Product p{out->rows, out->cols, ta ? a->rows : a->cols, matrix(A, *a, ta), matrix(B, *b, tb), matrix(C, *c, false), matrix(D, *out, false),
-                    biased ? d->bias : nullptr, alpha_value, beta_value, d->compute == CUBLAS_COMPUTE_32F_FAST_TF32};
+    const Product p{out->rows,
+                    out->cols,
+                    ta ? a->rows : a->cols,
+                    matrix(A, *a, ta),
+                    matrix(B, *b, tb),
+                    matrix(C, *c, false),
+                    matrix(D, *out, false),
+                    biased ? d->bias : nullptr,
+                    alpha_value,
+                    beta_value,
+                    d->compute == CUBLAS_COMPUTE_32F_FAST_TF32};
     Item item{.work = Work::kMatmul, .name = "cublasLtMatmul"};
-    item.cost_us = state().costs.kernel_us + 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) / state().costs.matmul_flops_per_us;
+    item.cost_us = state().costs.kernel_us + 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
+                                                 static_cast<double>(p.k) / state().costs.matmul_flops_per_us;
     item.run = [=] {
       if (workspace_bytes > 0) std::memset(workspace, 0xff, workspace_bytes);  // whoever kept something there finds out
       multiply(p);

@@ -20,7 +20,8 @@ struct Rig {
     emu::reset();
     OK(cublasLtCreate(&handle));
     OK(cublasLtMatmulPreferenceCreate(&preference));
-    OK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+    OK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                            sizeof workspace));
     OK(cudaMalloc(&memory, 6 * 4096));
   }
   ~Rig() {
@@ -49,7 +50,8 @@ double eleven_bits(float x) {
   return std::ldexp(std::round(std::ldexp(m, 11)), e - 11);
 }
 float read(const char* at, cudaDataType t, std::size_t i) {
-  return t == CUDA_R_32F ? reinterpret_cast<const float*>(at)[i] : __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(at)[i]);
+  return t == CUDA_R_32F ? reinterpret_cast<const float*>(at)[i]
+                         : __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(at)[i]);
 }
 void fill(char* at, cudaDataType t, int n) {
   for (int i = 0; i < n; ++i)

@@ -20,14 +20,17 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& c, const void* kernel, std::
     if (!s) return cudaErrorInvalidResourceHandle;
     if (c.numAttrs != 0) return cudaErrorNotSupported;
     const std::uint64_t threads = std::uint64_t{c.blockDim.x} * c.blockDim.y * c.blockDim.z;
-    const bool grid = c.gridDim.x > 0 && c.gridDim.x < 1u << 31 && c.gridDim.y > 0 && c.gridDim.y < 65536 && c.gridDim.z > 0 && c.gridDim.z < 65536;
+    const bool grid = c.gridDim.x > 0 && c.gridDim.x < 1u << 31 && c.gridDim.y > 0 && c.gridDim.y < 65536 &&
+                      c.gridDim.z > 0 && c.gridDim.z < 65536;
     if (!grid || threads == 0 || threads > 1024 || c.blockDim.z > 64) return cudaErrorInvalidConfiguration;
     const auto asked = state().shared_limit.find(kernel);
-    if (c.dynamicSmemBytes > (asked == state().shared_limit.end() ? kSharedBytes : asked->second)) return cudaErrorInvalidValue;
+    if (c.dynamicSmemBytes > (asked == state().shared_limit.end() ? kSharedBytes : asked->second))
+      return cudaErrorInvalidValue;
 
     Kernel k{kernel_name(kernel), c.gridDim, c.blockDim, c.dynamicSmemBytes, std::move(body)};
     Item i{.work = Work::kKernel, .name = k.name};
-    i.cost_us = state().costs.kernel_us + state().costs.kernel_us_per_thread * static_cast<double>(threads) * c.gridDim.x * c.gridDim.y * c.gridDim.z;
+    i.cost_us = state().costs.kernel_us +
+                state().costs.kernel_us_per_thread * static_cast<double>(threads) * c.gridDim.x * c.gridDim.y * c.gridDim.z;
     i.run = [k = std::move(k)] {
       Schedule now = state().schedule;
       now.seed = state().random.next();

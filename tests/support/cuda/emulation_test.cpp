@@ -139,7 +139,8 @@ __global__ void product_bf16(const Bf16* a, const Bf16* b, float* out) {
 
 __global__ void product_tf32(const float* a, const float* b, float* out) {
   const unsigned lane = threadIdx.x, g = lane / 4, t = lane % 4;
-  const std::uint32_t fa[4] = {to_tf32(a[g * 8 + t]), to_tf32(a[(g + 8) * 8 + t]), to_tf32(a[g * 8 + t + 4]), to_tf32(a[(g + 8) * 8 + t + 4])};
+  const std::uint32_t fa[4] = {to_tf32(a[g * 8 + t]), to_tf32(a[(g + 8) * 8 + t]), to_tf32(a[g * 8 + t + 4]),
+                               to_tf32(a[(g + 8) * 8 + t + 4])};
   const std::uint32_t fb[2] = {to_tf32(b[t * 8 + g]), to_tf32(b[(t + 4) * 8 + g])};
   float d[4] = {1, 1, 1, 1};
   mma_m16n8k8_tf32(d, fa, fb);

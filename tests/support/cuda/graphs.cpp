@@ -1,5 +1,5 @@
-// Capture and graphs. A captured stream's work goes into a list; each piece keeps what its stream knew of the others, so that
-// a launch can run the pieces in any order that the captured events allow. The seed chooses one for each launch.
+// Capture and graphs. A captured stream's work goes into a list; each piece keeps what its stream knew of the others, so
+// that a launch can run the pieces in any order that the captured events allow. The seed chooses one for each launch.
 #include <algorithm>
 
 #include "state.hpp"
@@ -47,7 +47,8 @@ std::vector<std::size_t> some_order(const CUgraph_st& g) {
   while (order.size() < g.items.size()) {
     std::vector<std::size_t> could;
     for (std::size_t i = 0; i < g.items.size() && could.size() < 16; ++i)
-      if (!done[i] && std::all_of(g.after[i].begin(), g.after[i].end(), [&](std::size_t j) { return done[j]; })) could.push_back(i);
+      if (!done[i] && std::all_of(g.after[i].begin(), g.after[i].end(), [&](std::size_t j) { return done[j]; }))
+        could.push_back(i);
     const std::size_t next = state().random.below(2) ? could[0] : could[state().random.below(could.size())];
     done[next] = true;
     order.push_back(next);
@@ -110,7 +111,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
       c->invalid = true;
       return cudaErrorStreamCaptureUnmatched;
     }
-    const cudaError_t e = c->invalid ? cudaErrorStreamCaptureInvalidated : all_joined(*c) ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
+    const cudaError_t e = c->invalid       ? cudaErrorStreamCaptureInvalidated
+                          : all_joined(*c) ? cudaSuccess
+                                           : cudaErrorStreamCaptureUnjoined;
     if (e == cudaSuccess) {
       auto g = std::make_unique<CUgraph_st>();
       g->after = order_of(*c), g->items = std::move(c->items);
@@ -156,9 +159,13 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-  return call("cudaGraphExecDestroy", [&](Lock&) { return state().execs.erase(exec) ? cudaSuccess : cudaErrorInvalidValue; }, Gives::kBack);
+  return call(
+      "cudaGraphExecDestroy", [&](Lock&) { return state().execs.erase(exec) ? cudaSuccess : cudaErrorInvalidValue; },
+      Gives::kBack);
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  return call("cudaGraphDestroy", [&](Lock&) { return state().graphs.erase(graph) ? cudaSuccess : cudaErrorInvalidValue; }, Gives::kBack);
+  return call(
+      "cudaGraphDestroy", [&](Lock&) { return state().graphs.erase(graph) ? cudaSuccess : cudaErrorInvalidValue; },
+      Gives::kBack);
 }
 }

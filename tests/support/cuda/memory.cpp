@@ -98,11 +98,13 @@ cudaError_t cudaFree(void* p) {
 cudaError_t cudaHostAlloc(void** to, size_t size, unsigned flags) {
   return call("cudaHostAlloc", [&](Lock&) {
     State& s = state();
-    if (!to || flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined)) return cudaErrorInvalidValue;
+    if (!to || flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined))
+      return cudaErrorInvalidValue;
     *to = nullptr;
     if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
     if (size == 0) return cudaSuccess;
-    if (size > s.machine.pinned_bytes - std::min(s.machine.pinned_bytes, s.pinned_bytes) || !(*to = take(size))) return cudaErrorMemoryAllocation;
+    if (size > s.machine.pinned_bytes - std::min(s.machine.pinned_bytes, s.pinned_bytes) || !(*to = take(size)))
+      return cudaErrorMemoryAllocation;
     s.pinned.emplace(reinterpret_cast<std::uintptr_t>(*to), Block{size, size});
     s.pinned_bytes += size;
     s.pinned_peak = std::max(s.pinned_peak, s.pinned_bytes);
@@ -146,7 +148,8 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpy
     static const char* names[] = {"h2h", "h2d", "d2h", "d2d"};
     const Costs& c = state().costs;
     Item i{.work = Work::kCopy, .name = names[kind], .bytes = count};
-    i.cost_us = static_cast<double>(count) / (kind == cudaMemcpyDeviceToDevice ? c.device_bytes_per_us : c.copy_bytes_per_us);
+    i.cost_us =
+        static_cast<double>(count) / (kind == cudaMemcpyDeviceToDevice ? c.device_bytes_per_us : c.copy_bytes_per_us);
     i.pageable = (!from_device && !is_pinned(src, count)) || (!to_device && !is_pinned(dst, count));
     i.run = [=] {
       must_be(!from_device || on_device(src, count), "a copy");

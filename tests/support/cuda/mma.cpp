@@ -46,7 +46,8 @@ void load(void* const* lanes, unsigned mask, At&& at) {
   }
   for (unsigned l = 0; l < 32; ++l)
     for (unsigned i = 0; i < 4; ++i)
-      lane_of<LoadMatrix>(lanes, l).r[i] = at(m[i], l / 4, 2 * (l % 4)) | static_cast<std::uint32_t>(at(m[i], l / 4, 2 * (l % 4) + 1)) << 16;
+      lane_of<LoadMatrix>(lanes, l).r[i] =
+          at(m[i], l / 4, 2 * (l % 4)) | static_cast<std::uint32_t>(at(m[i], l / 4, 2 * (l % 4) + 1)) << 16;
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ void put(const Matrix& m, std::size_t i, float x) {
 }
 
 // outer x inner, inner elements together.
-std::vector<float> unpack(const Matrix& m, std::size_t outer, std::size_t outer_stride, std::size_t inner, std::size_t inner_stride, bool tf32) {
+std::vector<float> unpack(const Matrix& m, std::size_t outer, std::size_t outer_stride, std::size_t inner,
+                          std::size_t inner_stride, bool tf32) {
   std::vector<float> out(outer * inner);
   for (std::size_t o = 0; o < outer; ++o)
     for (std::size_t i = 0; i < inner; ++i) {

@@ -137,7 +137,8 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
   return call("cudaEventElapsedTime", [&](Lock&) {
     if (!ms) return cudaErrorInvalidValue;
     for (cudaEvent_t e : {start, end})
-      if (!state().events.contains(e) || e->flags & cudaEventDisableTiming || !e->mark) return cudaErrorInvalidResourceHandle;
+      if (!state().events.contains(e) || e->flags & cudaEventDisableTiming || !e->mark)
+        return cudaErrorInvalidResourceHandle;
     if (!start->mark->reached || !end->mark->reached) return cudaErrorNotReady;
     *ms = static_cast<float>((end->mark->clock_us - start->mark->clock_us) / 1000);
     return cudaSuccess;
