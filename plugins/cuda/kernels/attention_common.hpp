@@ -8,22 +8,25 @@
 
 namespace trainhost::cuda::attention_detail {
 
-/// One query head of one sequence with its key and value head. Row r of q is q + r * ld, and so on; o has rows of o_ld.
+/// Where row `row` of rows of `ld` elements starts. 32 bits each: the product is one wide multiplication.
+__device__ __forceinline__ std::size_t row_at(int row, unsigned ld) { return static_cast<std::size_t>(static_cast<unsigned>(row)) * ld; }
+
+/// One query head of one sequence with its key and value head. q, k and v have rows of ld elements, o has rows of o_ld.
 template <class T>
 struct HeadView {
   const T *q, *k, *v;
-  std::size_t ld, o_ld;
+  unsigned ld, o_ld;
   std::size_t o_at;    // element of o (and of its gradient) at row 0 of this head
   std::size_t lse_at;  // entry of lse and delta at row 0 of this head; rows are `heads` apart
 };
 template <class T>
 __device__ __forceinline__ HeadView<T> head_view(const AttentionShape& s, const T* qkv, unsigned sequence, unsigned head) {
-  const std::size_t row0 = static_cast<std::size_t>(sequence) * s.seq, width = static_cast<std::size_t>(s.heads + 2 * s.kv_heads) * s.d;
+  const std::size_t row0 = static_cast<std::size_t>(sequence) * s.seq;
   const unsigned kv = head / (s.heads / s.kv_heads);
   HeadView<T> view;
-  view.ld = width, view.o_ld = static_cast<std::size_t>(s.heads) * s.d;
-  view.q = qkv + row0 * width + static_cast<std::size_t>(head) * s.d;
-  view.k = qkv + row0 * width + static_cast<std::size_t>(s.heads + kv) * s.d;
+  view.ld = (s.heads + 2 * s.kv_heads) * s.d, view.o_ld = s.heads * s.d;
+  view.q = qkv + row0 * view.ld + static_cast<std::size_t>(head) * s.d;
+  view.k = qkv + row0 * view.ld + static_cast<std::size_t>(s.heads + kv) * s.d;
   view.v = view.k + static_cast<std::size_t>(s.kv_heads) * s.d;
   view.o_at = row0 * view.o_ld + static_cast<std::size_t>(head) * s.d;
   view.lse_at = row0 * s.heads + head;

@@ -48,15 +48,30 @@ struct Tile {
 
 /// Starts copies of rows [first, first + kRows) by the whole block; zeros for rows from `end` on.
 template <class T, int D, int kRows>
-__device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, std::size_t ld, int first, int end) {
+__device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, unsigned ld, int first, int end) {
   using Layout = Tile<T, D>;
 #pragma unroll
   for (int base = 0; base < kRows * Layout::kChunks; base += kMmaThreads) {
     const int i = base + static_cast<int>(threadIdx.x), row = i / Layout::kChunks, chunk = i % Layout::kChunks;
     if (kRows * Layout::kChunks % kMmaThreads != 0 && row >= kRows) break;
     const bool valid = first + row < end;
-    const std::size_t source = static_cast<std::size_t>(valid ? first + row : end - 1) * ld;
+    const std::size_t source = row_at(valid ? first + row : end - 1, ld);
     cp_async_16(tile + Layout::offset(row, chunk), from + source + chunk * Layout::kChunkElements, valid);
+  }
+}
+/// The same for keys and, kRows rows further on, their values, which lie `apart` elements behind them.
+template <class T, int D, int kRows>
+__device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* keys, std::size_t apart, unsigned ld, int first, int end) {
+  using Layout = Tile<T, D>;
+#pragma unroll
+  for (int base = 0; base < kRows * Layout::kChunks; base += kMmaThreads) {
+    const int i = base + static_cast<int>(threadIdx.x), row = i / Layout::kChunks, chunk = i % Layout::kChunks;
+    if (kRows * Layout::kChunks % kMmaThreads != 0 && row >= kRows) break;
+    const bool valid = first + row < end;
+    const T* source = keys + row_at(valid ? first + row : end - 1, ld) + chunk * Layout::kChunkElements;
+    unsigned char* place = tile + Layout::offset(row, chunk);
+    cp_async_16(place, source, valid);
+    cp_async_16(place + kRows * Layout::kRowBytes, source + apart, valid);
   }
 }
 
@@ -200,7 +215,7 @@ __device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const f
 /// that no other warp reads. `first` is the global row of the tile's row 0; rows from `end` on are left out.
 template <class T, int D, int kM>
 __device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const float (&x)[kM][D / 8][4], const float (&factor)[kM][2],
-                                           T* to, std::size_t ld, int first, int end) {
+                                           T* to, unsigned ld, int first, int end) {
   using Layout = Tile<T, D>;
   const Lane at;
   __syncwarp();  // every lane is done with what the tile held
@@ -222,7 +237,7 @@ __device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const 
   for (int i = at.lane; i < 16 * kM * Layout::kChunks; i += 32) {
     const int row = row0 + i / Layout::kChunks, chunk = i % Layout::kChunks;
     if (first + row >= end) break;
-    T* place = to + static_cast<std::size_t>(first + row) * ld + chunk * Layout::kChunkElements;
+    T* place = to + row_at(first + row, ld) + chunk * Layout::kChunkElements;
     *reinterpret_cast<uint4*>(place) = *reinterpret_cast<const uint4*>(tile + Layout::offset(row, chunk));
   }
 }

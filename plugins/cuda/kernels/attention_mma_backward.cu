@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     const int query = query0 + thread % kQueries;
     if (thread >= 2 * kQueries) return 0.f;
     if (query >= seq) return thread < kQueries ? INFINITY : 0.f;
-    const std::size_t place = first.lse_at + member + static_cast<std::size_t>(query) * s.heads;
+    const std::size_t place = first.lse_at + member + row_at(query, s.heads);
     return thread < kQueries ? lse[place] * kLog2e : delta[place];
   };
   auto keep_row_number = [&](float x, int stage) {
@@ -99,7 +99,15 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       float p[kM][kN][4], ds[kM][kN][4];
       rows_times_rows(p, keys, q);
       rows_times_rows(ds, values, g);
-      const bool all = all_visible(s, query0, query0 + kQueries, mine, mine_end);
+      if (!all_visible(s, query0, query0 + kQueries, mine, mine_end)) {
+#pragma unroll
+        for (int m = 0; m < kM; ++m)
+#pragma unroll
+          for (int n = 0; n < kN; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              if (!visible(s, query0 + 8 * n + at.col(i), mine + 16 * m + at.row(i))) p[m][n][i] = -INFINITY;
+      }
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
         const float2 columns_lse = *reinterpret_cast<const float2*>(lse2 + 8 * n + at.col(0));
@@ -108,10 +116,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
         for (int m = 0; m < kM; ++m)
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            float weight = exp2_approx(fmaf(p[m][n][i], to_log2, i % 2 == 0 ? -columns_lse.x : -columns_lse.y));
-            if (!all && !visible(s, query0 + 8 * n + at.col(i), mine + 16 * m + at.row(i))) weight = 0;
-            p[m][n][i] = weight;
-            ds[m][n][i] = weight * (ds[m][n][i] - (i % 2 == 0 ? columns_delta.x : columns_delta.y));
+            p[m][n][i] = exp2_approx(fmaf(p[m][n][i], to_log2, i % 2 == 0 ? -columns_lse.x : -columns_lse.y));
+            ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - (i % 2 == 0 ? columns_delta.x : columns_delta.y));
           }
       }
       add_products<T, D>(dv, p, g);
@@ -146,9 +152,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
 
   auto copy_keys = [&](int key0, int stage) {
-    unsigned char* k = stages + 2 * stage * Shape::kOtherBytes;
-    copy_rows<T, D, kKeys>(k, view.k, view.ld, key0, seq);
-    copy_rows<T, D, kKeys>(k + Shape::kOtherBytes, view.v, view.ld, key0, seq);
+    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kOtherBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
     cp_async_commit();
   };
 
@@ -163,7 +167,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = mine + 16 * m + at.row(2 * half);
-      const std::size_t place = view.lse_at + static_cast<std::size_t>(query < seq ? query : seq - 1) * s.heads;
+      const std::size_t place = view.lse_at + row_at(query < seq ? query : seq - 1, s.heads);
       row_lse[m][half] = lse[place] * kLog2e, row_delta[m][half] = delta[place];
     }
   WarpRows<T, D, kM, Shape::kHeld> queries{q, row0, {}}, gradients{g, row0, {}};
@@ -186,17 +190,22 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     float p[kM][kN][4], ds[kM][kN][4];
     rows_times_rows(p, queries, k);
     rows_times_rows(ds, gradients, v);
-    const bool all = all_visible(s, mine, mine_end, key0, key0 + kKeys);
+    if (!all_visible(s, mine, mine_end, key0, key0 + kKeys)) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (!visible(s, mine + 16 * m + at.row(i), key0 + 8 * n + at.col(i))) p[m][n][i] = -INFINITY;
+    }
 #pragma unroll
     for (int m = 0; m < kM; ++m)
 #pragma unroll
       for (int n = 0; n < kN; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float weight = exp2_approx(fmaf(p[m][n][i], to_log2, -row_lse[m][i / 2]));
-          if (!all && !visible(s, mine + 16 * m + at.row(i), key0 + 8 * n + at.col(i))) weight = 0;
-          ds[m][n][i] = weight * (ds[m][n][i] - row_delta[m][i / 2]);
-        }
+        for (int i = 0; i < 4; ++i)
+          ds[m][n][i] = exp2_approx(fmaf(p[m][n][i], to_log2, -row_lse[m][i / 2])) * (ds[m][n][i] - row_delta[m][i / 2]);
     add_products<T, D>(dq, ds, k);
   }
 

@@ -38,9 +38,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
 
   auto copy_keys = [&](int key0, int stage) {
-    unsigned char* k = stages + 2 * stage * Shape::kTileBytes;
-    copy_rows<T, D, kKeys>(k, view.k, view.ld, key0, seq);
-    copy_rows<T, D, kKeys>(k + Shape::kTileBytes, view.v, view.ld, key0, seq);
+    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kTileBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
     cp_async_commit();
   };
 
@@ -118,7 +116,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       share[m][half] = 1.f / all;
       const int query = mine + 16 * m + at.row(2 * half);
       if (query < seq && at.lane % 4 == 0)
-        lse[view.lse_at + static_cast<std::size_t>(query) * s.heads] = top[m][half] * scale + logf(all);
+        lse[view.lse_at + row_at(query, s.heads)] = top[m][half] * scale + logf(all);
     }
   store_rows<T, D, kM>(q, row0, sum, share, o + view.o_at, view.o_ld, query0, seq);
 }

@@ -21,10 +21,10 @@ __host__ __device__ __forceinline__ int plain_pitch(int d) { return d | 1; }
 
 /// Rows [first, first + kTile) of a matrix with rows of ld; zeros from row `end` on.
 template <int kTile, class T>
-__device__ __forceinline__ void load_tile(float* tile, const T* from, std::size_t ld, int first, int end, int d) {
+__device__ __forceinline__ void load_tile(float* tile, const T* from, unsigned ld, int first, int end, int d) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   for (int r = warp; r < kTile; r += kPlainThreads / 32) {
-    const T* row = from + static_cast<std::size_t>(first + r) * ld;
+    const T* row = from + row_at(first + r, ld);
     for (int c = lane; c < d; c += 32) tile[r * plain_pitch(d) + c] = first + r < end ? to_float(row[c]) : 0.f;
   }
 }

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kPlainThreads)
 #pragma unroll
       for (int j = 0; j < R; ++j) {
         const int query = query0 + t.col(j);
-        const std::size_t at = view.lse_at + static_cast<std::size_t>(query < seq ? query : seq - 1) * s.heads;
+        const std::size_t at = view.lse_at + row_at(query < seq ? query : seq - 1, s.heads);
 #pragma unroll
         for (int i = 0; i < R; ++i) {
           const bool seen = query < seq && visible(s, query, key0 + t.row(i));
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kPlainThreads)
 #pragma unroll
     for (int c = 0; c < kCols; ++c) {
       if (t.col(c) >= d) break;
-      const std::size_t at = (key0 + t.row(i)) * first.ld + t.col(c);
+      const std::size_t at = row_at(key0 + t.row(i), first.ld) + t.col(c);
       to[at] = from_float<T>(dk[i][c] * scale);
       to[at + (first.v - first.k)] = from_float<T>(dv[i][c]);
     }
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(kPlainThreads)
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     const int query = query0 + t.row(i) < seq ? query0 + t.row(i) : seq - 1;
-    row_lse[i] = lse[view.lse_at + static_cast<std::size_t>(query) * s.heads];
-    row_delta[i] = delta[view.lse_at + static_cast<std::size_t>(query) * s.heads];
+    row_lse[i] = lse[view.lse_at + row_at(query, s.heads)];
+    row_delta[i] = delta[view.lse_at + row_at(query, s.heads)];
   }
 
   for (int key0 = first_key(s, query0) / kTile * kTile; key0 < last_key; key0 += kTile) {
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kPlainThreads)
     if (query0 + t.row(i) >= seq) continue;
 #pragma unroll
     for (int c = 0; c < kCols; ++c)
-      if (t.col(c) < d) to[(query0 + t.row(i)) * view.ld + t.col(c)] = from_float<T>(dq[i][c] * scale);
+      if (t.col(c) < d) to[row_at(query0 + t.row(i), view.ld) + t.col(c)] = from_float<T>(dq[i][c] * scale);
   }
 }
 

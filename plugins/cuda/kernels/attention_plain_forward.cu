@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(kPlainThreads)
     if (query >= seq) continue;
 #pragma unroll
     for (int c = 0; c < kCols; ++c)
-      if (t.col(c) < d) o[view.o_at + query * view.o_ld + t.col(c)] = from_float<T>(sum[i][c] / total[i]);
-    if (t.tx == 0) lse[view.lse_at + static_cast<std::size_t>(query) * s.heads] = top[i] + logf(total[i]);
+      if (t.col(c) < d) o[view.o_at + row_at(query, view.o_ld) + t.col(c)] = from_float<T>(sum[i][c] / total[i]);
+    if (t.tx == 0) lse[view.lse_at + row_at(query, s.heads)] = top[i] + logf(total[i]);
   }
 }
 

@@ -9,7 +9,8 @@ constexpr int kThreads = 256, kUnroll = 2;
 
 // Each thread: kUnroll packs of 8, a block apart, all loads before the first store. V = 1 where pointers are odd.
 template <int V>
-__global__ __launch_bounds__(kThreads) void to_bf16_kernel(std::uint64_t n, const float* __restrict__ from, Bf16* __restrict__ to) {
+__global__ __launch_bounds__(kThreads) void to_bf16_kernel(std::uint64_t n, const float* __restrict__ from,
+                                                           Bf16* __restrict__ to) {
   const std::uint64_t first = std::uint64_t{blockIdx.x} * (kThreads * kUnroll * V) + threadIdx.x * V;
   Floats<V> f[kUnroll];
 #pragma unroll
@@ -20,7 +21,8 @@ __global__ __launch_bounds__(kThreads) void to_bf16_kernel(std::uint64_t n, cons
 #pragma unroll
   for (int k = 0; k < kUnroll; ++k) {
     const std::uint64_t i = first + k * kThreads * V;
-    if (i + V <= n) store_floats(to + i, f[k]);
+    if (i + V <= n)
+      store_floats(to + i, f[k]);
     else
       for (std::uint64_t j = i; j < n; ++j) to[j] = __float2bfloat16_rn(from[j]);
   }

@@ -9,8 +9,9 @@ constexpr int kCopies = 4;  // loads in flight of a thread
 
 // U: what a thread moves at once, 16 bytes or one element; a row has n of them.
 template <class U>
-__global__ __launch_bounds__(256) void embed_kernel(std::uint64_t rows, std::uint32_t n, const std::int32_t* __restrict__ ids,
-                                                    const U* __restrict__ table, U* __restrict__ x, std::uint32_t lanes) {
+__global__ __launch_bounds__(256) void embed_kernel(std::uint64_t rows, std::uint32_t n,
+                                                    const std::int32_t* __restrict__ ids, const U* __restrict__ table,
+                                                    U* __restrict__ x, std::uint32_t lanes) {
   const RowPlace at = row_place<kCopies>(lanes);
   if (at.row >= rows) return;
   const U* from = table + static_cast<std::uint64_t>(ids[at.row]) * n;
@@ -25,22 +26,24 @@ __global__ __launch_bounds__(256) void embed_kernel(std::uint64_t rows, std::uin
 }
 
 template <class U>
-cudaError_t embed_units(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const std::int32_t* ids, const void* table, void* x) {
+cudaError_t embed_units(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const std::int32_t* ids, const void* table,
+                        void* x) {
   const RowCut cut(rows, n, kCopies);
   return launch(embed_kernel<U>, cut.grid(), cut.block(), 0, stream, rows, n, ids, static_cast<const U*>(table),
                 static_cast<U*>(x), cut.lanes);
 }
 
-constexpr int kWarps = 4;     // of a block: neighbouring pieces of 32 V columns
+constexpr int kWarps = 4;      // of a block: neighbouring pieces of 32 V columns
 constexpr int kInFlight = 16;  // rows of a long run that are loaded before the first is added
 
 // Block x stands at position x of `order`. Where a run of one id begins it walks the run and adds to grad once; all other
 // blocks return. Each warp works alone: a lane looks up one position, so 32 rows of the run are known at a time, and
 // the rows are loaded many at a time but added one by one.
 template <class T, int V>
-__global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t rows, std::uint32_t h, const std::int32_t* __restrict__ ids,
-                                                               const std::int32_t* __restrict__ order,
-                                                               const T* __restrict__ dx, float* __restrict__ grad) {
+__global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t rows, std::uint32_t h,
+                                                                const std::int32_t* __restrict__ ids,
+                                                                const std::int32_t* __restrict__ order,
+                                                                const T* __restrict__ dx, float* __restrict__ grad) {
   const std::uint32_t lane = threadIdx.x % 32;
   const std::uint64_t piece = (std::uint64_t{blockIdx.y} * kWarps + threadIdx.x / 32) * 32 * V;
   if (piece >= h) return;

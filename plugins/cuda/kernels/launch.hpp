@@ -16,8 +16,8 @@ template <class... E, class... A>
 cudaError_t launch(void (*kernel)(E...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, A&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return cudaSuccess;
   if (shared_bytes > kDefaultSharedBytes) {
-    const cudaError_t asked = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   static_cast<int>(shared_bytes));
+    const cudaError_t asked = cudaFuncSetAttribute(
+        reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (asked != cudaSuccess) return asked;
   }
   cudaLaunchConfig_t config = {};

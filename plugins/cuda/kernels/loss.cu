@@ -33,8 +33,10 @@ struct Online {
 // A row may begin anywhere (odd vocabularies): up to V - 1 single elements, then packs on 16-byte boundaries, then singles.
 // The first `kept` packs stay in dynamic shared memory, each for the thread that brought it.
 template <class T>
-__global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab, T* logits, const std::int32_t* __restrict__ targets,
-                                                             const double* __restrict__ scale, float* losses, std::uint32_t kept) {
+__global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab, T* logits,
+                                                             const std::int32_t* __restrict__ targets,
+                                                             const double* __restrict__ scale, float* losses,
+                                                             std::uint32_t kept) {
   constexpr int V = kWide<T>;
   __shared__ float tops[32], sums[32];
   Pack<T, V>* shelf = dynamic_shared<Pack<T, V>>();
@@ -117,7 +119,8 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
 constexpr int kSumThreads = 1024;
 
 // Thread t: losses t, t + 1024, ... in that order; then a tree.
-__global__ __launch_bounds__(kSumThreads) void add_losses_kernel(std::uint64_t rows, const float* __restrict__ losses, double* sum) {
+__global__ __launch_bounds__(kSumThreads) void add_losses_kernel(std::uint64_t rows, const float* __restrict__ losses,
+                                                                 double* sum) {
   __shared__ double shared[32];
   double total = 0;
 #pragma unroll 8
@@ -126,14 +129,15 @@ __global__ __launch_bounds__(kSumThreads) void add_losses_kernel(std::uint64_t r
   if (threadIdx.x == 0) *sum += total;
 }
 
-/// Bytes of a row that a block may keep. Up to kSmallRow several blocks share a multiprocessor; beyond, one block has it.
-constexpr std::uint64_t kSmallRow = 72 * 1024, kMostKept = 200 * 1024;
+/// Bytes of a row that a block keeps. Up to kSmallRow two blocks of 512 threads share a multiprocessor's 228 KiB, and one
+/// reads while the other writes; beyond, one of 1024 has it, and what exceeds kMostKept comes from memory or L2 again.
+constexpr std::uint64_t kSmallRow = 112 * 1024, kMostKept = 224 * 1024;
 
 }  // namespace
 
 template <class T>
-cudaError_t cross_entropy(cudaStream_t stream, std::uint64_t rows, std::uint64_t vocab, T* logits, const std::int32_t* targets,
-                          const double* scale, float* losses) {
+cudaError_t cross_entropy(cudaStream_t stream, std::uint64_t rows, std::uint64_t vocab, T* logits,
+                          const std::int32_t* targets, const double* scale, float* losses) {
   if (rows == 0 || vocab == 0) return cudaSuccess;
   std::uint64_t kept = 0;
   std::uint32_t threads = 512;
@@ -143,15 +147,16 @@ cudaError_t cross_entropy(cudaStream_t stream, std::uint64_t rows, std::uint64_t
     if (asked == cudaSuccess) asked = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (asked != cudaSuccess) return asked;
     const std::uint64_t fixed = 1024;  // what the kernel has of its own, and the system's share
-    const std::uint64_t room = static_cast<std::uint64_t>(most) < kMostKept + fixed ? static_cast<std::uint64_t>(most) - fixed : kMostKept;
+    const std::uint64_t room =
+        static_cast<std::uint64_t>(most) < kMostKept + fixed ? static_cast<std::uint64_t>(most) - fixed : kMostKept;
     kept = vocab * sizeof(T) / 16;
     if (kept * 16 > kSmallRow) threads = 1024;
     if (kept * 16 > room) kept = room / 16;
   }
   const std::uint64_t packs = divide_up(vocab, kWide<T>);
   if (packs < threads) threads = whole_warps(packs);
-  return launch(cross_entropy_kernel<T>, dim3(static_cast<unsigned>(rows)), dim3(threads), kept * 16, stream, vocab, logits, targets,
-                scale, losses, static_cast<std::uint32_t>(kept));
+  return launch(cross_entropy_kernel<T>, dim3(static_cast<unsigned>(rows)), dim3(threads), kept * 16, stream, vocab, logits,
+                targets, scale, losses, static_cast<std::uint32_t>(kept));
 }
 
 cudaError_t add_losses(cudaStream_t stream, std::uint64_t rows, const float* losses, double* sum) {
@@ -159,7 +164,9 @@ cudaError_t add_losses(cudaStream_t stream, std::uint64_t rows, const float* los
   return launch(add_losses_kernel, dim3(1), dim3(kSumThreads), 0, stream, rows, losses, sum);
 }
 
-template cudaError_t cross_entropy<float>(cudaStream_t, std::uint64_t, std::uint64_t, float*, const std::int32_t*, const double*, float*);
-template cudaError_t cross_entropy<Bf16>(cudaStream_t, std::uint64_t, std::uint64_t, Bf16*, const std::int32_t*, const double*, float*);
+template cudaError_t cross_entropy<float>(cudaStream_t, std::uint64_t, std::uint64_t, float*, const std::int32_t*,
+                                          const double*, float*);
+template cudaError_t cross_entropy<Bf16>(cudaStream_t, std::uint64_t, std::uint64_t, Bf16*, const std::int32_t*,
+                                         const double*, float*);
 
 }  // namespace trainhost::cuda

@@ -14,7 +14,8 @@ struct HeadCut {
     k = static_cast<std::uint32_t>(divide_up(packs, lanes));
   }
 };
-// Packs of a lane that a kernel is made for. Wide packs: heads of up to 512 (f32) or 1024 (bf16) elements; single elements: 512.
+// Packs of a lane that a kernel is made for. Wide packs: heads of up to 512 (f32) or 1024 (bf16) elements; single elements:
+// 512.
 constexpr std::uint32_t kMostWide = 4, kMostSingle = 16;
 
 constexpr int kThreads = 256;
@@ -25,7 +26,8 @@ __global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, s
                                                            const T* __restrict__ wk, float eps, T* pre, float* rstd,
                                                            std::uint32_t lanes) {
   constexpr int kHeads = K <= 2 ? 2 : 1;  // of a lane: their loads are in flight together
-  const std::uint32_t both = heads + kv_heads, width = both + kv_heads, lane = threadIdx.x % lanes, groups = kThreads / lanes;
+  const std::uint32_t both = heads + kv_heads, width = both + kv_heads, lane = threadIdx.x % lanes,
+                      groups = kThreads / lanes;
   const std::uint64_t items = rows * both, first = std::uint64_t{blockIdx.x} * groups * kHeads + threadIdx.x / lanes;
   Pack<T, V> x[kHeads][K], w[kHeads][K];
   T* from[kHeads];
@@ -75,10 +77,11 @@ constexpr int kBackThreads = 512;
 // A block has the rows of its slot: first all their q heads, then their k heads. Lanes keep the share of the weight's
 // gradient; at the end of each of the two the groups' shares are added in order.
 template <class T, int V, int K>
-__global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
-                                                                  std::uint32_t d, T* dqkv, const T* __restrict__ pre,
-                                                                  const float* __restrict__ rstd, const T* __restrict__ wq,
-                                                                  const T* __restrict__ wk, std::uint32_t lanes, float* partials) {
+__global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(std::uint64_t rows, std::uint32_t heads,
+                                                                   std::uint32_t kv_heads, std::uint32_t d, T* dqkv,
+                                                                   const T* __restrict__ pre, const float* __restrict__ rstd,
+                                                                   const T* __restrict__ wq, const T* __restrict__ wk,
+                                                                   std::uint32_t lanes, float* partials) {
   constexpr int kHeads = K <= 2 ? 2 : 1;
   __shared__ float merged[kBackThreads * V];
   const std::uint32_t both = heads + kv_heads, width = both + kv_heads;
@@ -158,8 +161,8 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(std::uint64_t
 }
 
 template <class T, int V>
-cudaError_t qk_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t d,
-                          T* qkv, const T* wq, const T* wk, float eps, T* pre, float* rstd) {
+cudaError_t qk_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
+                          std::uint32_t d, T* qkv, const T* wq, const T* wk, float eps, T* pre, float* rstd) {
   const HeadCut cut(d, V);
   constexpr std::uint32_t kMost = V == 1 ? kMostSingle : kMostWide;
   if (cut.k > kMost) return cudaErrorInvalidValue;
@@ -172,23 +175,24 @@ cudaError_t qk_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t
 }
 
 template <class T, int V>
-cudaError_t qk_norm_bwd_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t d,
-                              T* dqkv, const T* pre, const float* rstd, const T* wq, const T* wk, std::uint32_t slots, float* partials) {
+cudaError_t qk_norm_bwd_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
+                              std::uint32_t d, T* dqkv, const T* pre, const float* rstd, const T* wq, const T* wk,
+                              std::uint32_t slots, float* partials) {
   const HeadCut cut(d, V);
   constexpr std::uint32_t kMost = V == 1 ? kMostSingle : kMostWide;
   if (cut.k > kMost) return cudaErrorInvalidValue;
   const auto kernel = cut.k == 1   ? qk_norm_bwd_kernel<T, V, 1>
                       : cut.k == 2 ? qk_norm_bwd_kernel<T, V, 2>
                                    : qk_norm_bwd_kernel<T, V, kMost>;
-  return launch(kernel, dim3(slots), dim3(kBackThreads), 0, stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk, cut.lanes,
-                partials);
+  return launch(kernel, dim3(slots), dim3(kBackThreads), 0, stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk,
+                cut.lanes, partials);
 }
 
 }  // namespace
 
 template <class T>
-cudaError_t qk_norm(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t d, T* qkv,
-                    const T* wq, const T* wk, float eps, T* pre, float* rstd) {
+cudaError_t qk_norm(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t d,
+                    T* qkv, const T* wq, const T* wk, float eps, T* pre, float* rstd) {
   if (rows == 0 || d == 0) return cudaSuccess;
   return wide_rows(d, qkv, wq, wk, pre)
              ? qk_norm_packs<T, kWide<T>>(stream, rows, heads, kv_heads, d, qkv, wq, wk, eps, pre, rstd)
@@ -196,19 +200,20 @@ cudaError_t qk_norm(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads
 }
 
 template <class T>
-cudaError_t qk_norm_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t d,
-                        T* dqkv, const T* pre, const float* rstd, const T* wq, const T* wk, std::uint32_t slots, float* partials) {
+cudaError_t qk_norm_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
+                        std::uint32_t d, T* dqkv, const T* pre, const float* rstd, const T* wq, const T* wk,
+                        std::uint32_t slots, float* partials) {
   if (slots == 0 || d == 0) return cudaSuccess;  // without rows the partial sums are still zeros that somebody reads
   return wide_rows(d, dqkv, pre, wq, wk)
              ? qk_norm_bwd_packs<T, kWide<T>>(stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk, slots, partials)
              : qk_norm_bwd_packs<T, 1>(stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk, slots, partials);
 }
 
-#define TRAINHOST_HEAD_NORMS(T)                                                                                                   \
-  template cudaError_t qk_norm<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*, const T*,        \
-                                  const T*, float, T*, float*);                                                                  \
-  template cudaError_t qk_norm_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*, const T*,    \
-                                      const float*, const T*, const T*, std::uint32_t, float*);
+#define TRAINHOST_HEAD_NORMS(T)                                                                                           \
+  template cudaError_t qk_norm<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*, const T*, \
+                                  const T*, float, T*, float*);                                                           \
+  template cudaError_t qk_norm_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*,       \
+                                      const T*, const float*, const T*, const T*, std::uint32_t, float*);
 TRAINHOST_HEAD_NORMS(float)
 TRAINHOST_HEAD_NORMS(Bf16)
 #undef TRAINHOST_HEAD_NORMS

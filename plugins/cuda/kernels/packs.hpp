@@ -53,9 +53,10 @@ template <int V, class T>
 __device__ __forceinline__ Pack<T, V> load(const T* p) {
   return {*reinterpret_cast<const decltype(Pack<T, V>::raw)*>(p)};
 }
+/// To device memory. Written as an assignment, a compiler may take a pack apart again into stores of single words.
 template <class T, int V>
 __device__ __forceinline__ void store(T* p, const Pack<T, V>& pack) {
-  *reinterpret_cast<decltype(Pack<T, V>::raw)*>(p) = pack.raw;
+  __stcg(reinterpret_cast<decltype(Pack<T, V>::raw)*>(p), pack.raw);
 }
 template <class T, int V>
 __device__ __forceinline__ Pack<T, V> zeros() {
@@ -146,7 +147,9 @@ __device__ __forceinline__ F sum_of_block(F v, F* shared) {
 
 // ---- the cut into blocks --------------------------------------------------------------------------------------------
 constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
-constexpr std::uint32_t whole_warps(std::uint64_t threads) { return static_cast<std::uint32_t>(divide_up(threads, 32) * 32); }
+constexpr std::uint32_t whole_warps(std::uint64_t threads) {
+  return static_cast<std::uint32_t>(divide_up(threads, 32) * 32);
+}
 
 /// a / b. Divisions of 64 bits take a hundred instructions; hardly any index needs them.
 __device__ __forceinline__ std::uint64_t divide(std::uint64_t a, std::uint32_t b) {
@@ -175,7 +178,8 @@ struct RowPlace {
 template <int K>
 __device__ __forceinline__ RowPlace row_place(std::uint32_t lanes) {
   const std::uint32_t in_block = threadIdx.x / lanes;
-  return {std::uint64_t{blockIdx.x} * (blockDim.x / lanes) + in_block, blockIdx.y * lanes * K + threadIdx.x - in_block * lanes};
+  return {std::uint64_t{blockIdx.x} * (blockDim.x / lanes) + in_block,
+          blockIdx.y * lanes * K + threadIdx.x - in_block * lanes};
 }
 
 }  // namespace trainhost::cuda

@@ -25,7 +25,8 @@ __device__ __forceinline__ void for_chunks(const Pieces<P>& pieces, Take&& take)
 // A thread squares 16 elements of a chunk in f32 and adds their sum in f64: f32 rounding stays that of 16 terms.
 constexpr std::uint32_t kNormThreads = 512, kNormLoads = 4, kNormChunk = kNormThreads * kNormLoads * 4;
 
-__global__ __launch_bounds__(kNormThreads) void grad_squares_kernel(const Pieces<GradPiece> pieces, bool first_call, double* partials) {
+__global__ __launch_bounds__(kNormThreads) void grad_squares_kernel(const Pieces<GradPiece> pieces, bool first_call,
+                                                                    double* partials) {
   __shared__ double shared[32];
   double total = 0;
   for_chunks<kNormChunk>(pieces, [&](const GradPiece& piece, std::uint64_t first, std::uint64_t end) {
@@ -59,8 +60,9 @@ constexpr std::uint32_t kFinishThreads = 256;
 __device__ __forceinline__ bool finite(double x) { return x - x == 0; }
 
 // Thread t: partials t, t + 256, ... in that order; then a tree.
-__global__ __launch_bounds__(kFinishThreads) void finish_norm_kernel(std::uint32_t slots, const double* __restrict__ partials,
-                                                                    double clip_norm, double* scalars) {
+__global__ __launch_bounds__(kFinishThreads) void finish_norm_kernel(std::uint32_t slots,
+                                                                     const double* __restrict__ partials, double clip_norm,
+                                                                     double* scalars) {
   __shared__ double shared[32];
   double total = 0;
 #pragma unroll 4
@@ -75,7 +77,8 @@ __global__ __launch_bounds__(kFinishThreads) void finish_norm_kernel(std::uint32
   scalars[plan::kApplied] = finite(norm) && finite(scalars[plan::kLossSum]) ? 1.0 : 0.0;
 }
 
-// ---- optimizers -----------------------------------------------------------------------------------------------------------
+// ---- optimizers
+// -----------------------------------------------------------------------------------------------------------
 /// The constants of a step, once they are floats.
 struct Step {
   float clip, lr, step_size, inv_sqrt_bias2, decay;
@@ -106,7 +109,8 @@ struct MomentumRule {
 };
 
 // One wave of a device of 132 multiprocessors; any number gives the same bits, for elements do not meet.
-constexpr std::uint32_t kUpdateBlocks = 4 * 132, kUpdateThreads = 256, kUpdateLoads = 2, kUpdateChunk = kUpdateThreads * kUpdateLoads * 4;
+constexpr std::uint32_t kUpdateBlocks = 4 * 132, kUpdateThreads = 256, kUpdateLoads = 2,
+                        kUpdateChunk = kUpdateThreads * kUpdateLoads * 4;
 
 /// V elements of each array of a piece.
 template <class T, class Rule, int V>
@@ -131,7 +135,7 @@ struct Elements {
 
 template <class T, class Rule>
 __global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<ParamPiece<T>> pieces, const Rule rule,
-                                                                  const double* __restrict__ scalars) {
+                                                                   const double* __restrict__ scalars) {
   if (scalars[plan::kApplied] == 0) return;
   const Step step{static_cast<float>(scalars[plan::kClipFactor]), static_cast<float>(scalars[plan::kLr]),
                   static_cast<float>(scalars[plan::kStepSize]), static_cast<float>(scalars[plan::kInvSqrtBias2]),
@@ -164,11 +168,13 @@ cudaError_t update(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, con
 }  // namespace
 
 // Without pieces the partial sums of a first call are still zeros that somebody reads.
-cudaError_t grad_squares(cudaStream_t stream, const Pieces<GradPiece>& pieces, std::uint32_t slots, bool first, double* partials) {
+cudaError_t grad_squares(cudaStream_t stream, const Pieces<GradPiece>& pieces, std::uint32_t slots, bool first,
+                         double* partials) {
   return launch(grad_squares_kernel, dim3(slots), dim3(kNormThreads), 0, stream, pieces, first, partials);
 }
 
-cudaError_t finish_norm(cudaStream_t stream, std::uint32_t slots, const double* partials, double clip_norm, double* scalars) {
+cudaError_t finish_norm(cudaStream_t stream, std::uint32_t slots, const double* partials, double clip_norm,
+                        double* scalars) {
   return launch(finish_norm_kernel, dim3(1), dim3(kFinishThreads), 0, stream, slots, partials, clip_norm, scalars);
 }
 
@@ -185,9 +191,9 @@ cudaError_t sgd_momentum(cudaStream_t stream, const Pieces<ParamPiece<T>>& piece
   return update(stream, pieces, MomentumRule{momentum}, scalars);
 }
 
-#define TRAINHOST_UPDATES(T)                                                                                  \
-  template cudaError_t adamw<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, const AdamW&, const double*);     \
-  template cudaError_t sgd<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, const double*);                     \
+#define TRAINHOST_UPDATES(T)                                                                              \
+  template cudaError_t adamw<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, const AdamW&, const double*); \
+  template cudaError_t sgd<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, const double*);                 \
   template cudaError_t sgd_momentum<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, float, const double*);
 TRAINHOST_UPDATES(float)
 TRAINHOST_UPDATES(Bf16)

@@ -69,7 +69,9 @@ class Executor {
       t.fiber.resume();
     }
     if (error_.empty()) check_memory();
-    if (!error_.empty()) throw std::runtime_error(where() + ": " + error_);
+    if (error_.empty()) return;
+    stacks_.forget();
+    throw std::runtime_error(where() + ": " + error_);
   }
 
   unsigned now() const { return now_; }
@@ -88,27 +90,33 @@ class Executor {
     const unsigned first = now_ / kWarp * kWarp;
     Thread& t = threads_[now_];
     if (count_ - first < kWarp) mask &= (1u << (count_ - first)) - 1;
-    if (!(mask >> (now_ - first) & 1)) fail(who(now_) + " is not in the mask of its own warp operation");
+    if (!(mask >> (now_ - first) & 1)) {
+      error_ = who(now_) + " is not in the mask of its own warp operation";
+      leave();
+    }
     t.waits = Waits::kWarpmates, t.perform = perform, t.mask = mask, t.mine = mine;
+    std::uint32_t& here = at_collective_[now_ / kWarp];
+    here |= 1u << (now_ - first);
+    if ((here & mask) != mask) return t.fiber.suspend(false);  // somebody who comes later performs it
     void* lanes[kWarp] = {};
     for (unsigned i = 0; i < kWarp; ++i) {
       if (!(mask >> i & 1)) continue;
       Thread& other = threads_[first + i];
-      if (other.waits != Waits::kWarpmates || other.mask != mask || other.perform != perform) {
-        t.fiber.suspend(false);  // somebody who comes later performs it
-        return;
-      }
+      if (other.mask != mask || other.perform != perform) return t.fiber.suspend(false);  // for ever: they disagree
       lanes[i] = other.mine;
     }
     perform(lanes, mask);
+    here &= ~mask;
     for (unsigned i = 0; i < kWarp; ++i)
       if (mask >> i & 1) set_ready(first + i);
     t.fiber.suspend(false);
   }
 
   void copy(void* to, const void* from) {
-    if (reinterpret_cast<std::uintptr_t>(to) % 16 || reinterpret_cast<std::uintptr_t>(from) % 16)
-      fail(who(now_) + " starts an asynchronous copy at an address that is not 16-byte aligned");
+    if (reinterpret_cast<std::uintptr_t>(to) % 16 || reinterpret_cast<std::uintptr_t>(from) % 16) {
+      error_ = who(now_) + " starts an asynchronous copy at an address that is not 16-byte aligned";
+      leave();
+    }
     std::memset(to, 0xff, 16);
     threads_[now_].open.push_back({to, from});
   }
@@ -127,9 +135,10 @@ class Executor {
     }
   }
 
-  // Leaves the block for good; the other threads are forgotten where they are.
-  [[noreturn]] void fail(const std::string& why) {
-    error_ = why;
+  void set_error(const char* why) { error_ = who(now_) + ": " + why; }
+  // Leaves the block for good, with error_ said; this thread and the others are forgotten where they are, so whoever calls
+  // this must own nothing.
+  [[noreturn]] void leave() {
     threads_[now_].fiber.suspend(false);
     std::abort();
   }
@@ -141,7 +150,8 @@ class Executor {
     Thread& t = e.threads_[e.now_];
     t.waits = Waits::kReturned;
     ++e.returned_;
-    if (!t.open.empty() || !t.groups.empty()) e.error_ = e.who(e.now_) + " returned with asynchronous copies that it never waited for";
+    if (!t.open.empty() || !t.groups.empty())
+      e.error_ = e.who(e.now_) + " returned with asynchronous copies that it never waited for";
   }
 
   void set_ready(unsigned i) {
@@ -153,9 +163,11 @@ class Executor {
   void choose() {
     unsigned warp = 0, lane = 0;
     if (order_ == Order::kAscending) {
-      warp = static_cast<unsigned>(std::countr_zero(warps_ready_)), lane = static_cast<unsigned>(std::countr_zero(ready_[warp]));
+      warp = static_cast<unsigned>(std::countr_zero(warps_ready_)),
+      lane = static_cast<unsigned>(std::countr_zero(ready_[warp]));
     } else if (order_ == Order::kDescending) {
-      warp = 31 - static_cast<unsigned>(std::countl_zero(warps_ready_)), lane = 31 - static_cast<unsigned>(std::countl_zero(ready_[warp]));
+      warp = 31 - static_cast<unsigned>(std::countl_zero(warps_ready_)),
+      lane = 31 - static_cast<unsigned>(std::countl_zero(ready_[warp]));
     } else {
       warp = now_ / kWarp;
       if (!(warps_ready_ >> warp & 1) || random_.below(4 * kWarp) == 0) warp = random_.bit_of(warps_ready_);
@@ -169,6 +181,7 @@ class Executor {
   void begin_threads() {
     at_barrier_ = 0, warps_ready_ = 0, now_ = 0;
     std::fill(std::begin(ready_), std::end(ready_), 0u);
+    std::fill(std::begin(at_collective_), std::end(at_collective_), 0u);
     for (unsigned i = 0; i < count_; ++i) {
       Thread& t = threads_[i];
       const dim3& b = kernel_->block;
@@ -181,7 +194,8 @@ class Executor {
 
   void prepare_memory() {
     memory_.resize(kernel_->shared_bytes + kGuard + 1024);
-    shared_ = reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 1023) & ~std::uintptr_t{1023});
+    shared_ =
+        reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 1023) & ~std::uintptr_t{1023});
     std::memset(shared_, 0xff, kernel_->shared_bytes);
     std::memset(shared_ + kernel_->shared_bytes, kMark, kGuard);
     fill_static_shared();
@@ -192,7 +206,9 @@ class Executor {
         error_ = "something wrote beyond its " + std::to_string(kernel_->shared_bytes) + " bytes of dynamic shared memory";
   }
 
-  static std::string triple(uint3 v) { return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")"; }
+  static std::string triple(uint3 v) {
+    return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";
+  }
   std::string where() const { return "kernel " + kernel_->name + ", block " + triple(at_); }
   std::string who(unsigned i) const { return "thread " + triple(threads_[i].index); }
 
@@ -218,7 +234,8 @@ class Executor {
   std::vector<unsigned char> memory_;
   unsigned char* shared_ = nullptr;
   unsigned count_ = 0, returned_ = 0, at_barrier_ = 0, now_ = 0;
-  std::uint32_t ready_[kMaxThreads / kWarp] = {}, warps_ready_ = 0;
+  std::uint32_t ready_[kMaxThreads / kWarp] = {}, warps_ready_ = 0;  // bits: lanes by warp, and warps
+  std::uint32_t at_collective_[kMaxThreads / kWarp] = {};
 };
 
 Executor& executor() {
@@ -248,7 +265,10 @@ void* dynamic_shared() { return executor().shared(); }
 void copy_async_16(void* shared, const void* global) { executor().copy(shared, global); }
 void copy_async_commit() { executor().commit(); }
 void copy_async_wait(unsigned groups_left) { executor().wait(groups_left); }
-void trap(const char* why) { executor().fail(why); }
+void trap(const char* why) {
+  executor().set_error(why);
+  executor().leave();
+}
 
 void meet(void* const*, unsigned) {}
 void shuffle(void* const* lanes, unsigned mask) {

@@ -8,6 +8,7 @@
 #include <new>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -71,7 +72,9 @@ void Fiber::start(void (*entry)(void*), void* argument) {
   c->uc_stack.ss_sp = stack_, c->uc_stack.ss_size = bytes_, c->uc_link = nullptr;
   makecontext(c, +[] { begin(starting); }, 0);
 }
-static void switch_context(void*& from, void*& to) { swapcontext(static_cast<ucontext_t*>(from), static_cast<ucontext_t*>(to)); }
+static void switch_context(void*& from, void*& to) {
+  swapcontext(static_cast<ucontext_t*>(from), static_cast<ucontext_t*>(to));
+}
 
 #endif
 
@@ -118,12 +121,18 @@ std::size_t guard() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 }  // namespace
 
 Stacks::Stacks(std::size_t count) : count_(count) {
-  void* p = mmap(nullptr, count * (bytes() + guard()), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p =
+      mmap(nullptr, count * (bytes() + guard()), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
   base_ = static_cast<std::byte*>(p);
   for (std::size_t i = 0; i < count; ++i) mprotect(base_ + i * (bytes() + guard()), guard(), PROT_NONE);
 }
 Stacks::~Stacks() { munmap(base_, count_ * (bytes() + guard())); }
+void Stacks::forget() {
+#if defined(__SANITIZE_ADDRESS__)
+  for (std::size_t i = 0; i < count_; ++i) __asan_unpoison_memory_region(at(i), bytes());
+#endif
+}
 std::byte* Stacks::at(std::size_t i) const { return base_ + i * (bytes() + guard()) + guard(); }
 
 }  // namespace emu

@@ -39,6 +39,8 @@ class Stacks {
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
   std::byte* at(std::size_t i) const;
+  /// After fibers were left in the middle: what AddressSanitizer keeps of their frames is dropped.
+  void forget();
   static std::size_t bytes();
 
  private:

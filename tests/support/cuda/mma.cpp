@@ -19,14 +19,17 @@ const T& lane_of(void* const* lanes, unsigned i) { return *static_cast<const T*>
 // d[16, 8] += a[16, k] * b[k, 8], read from and written to the fragments of the lanes.
 template <unsigned K>
 void accumulate(void* const* lanes, const float (&a)[16][K], const float (&b)[K][8]) {
-  for (unsigned l = 0; l < 32; ++l)
-    for (unsigned i = 0; i < 4; ++i) {
-      const unsigned row = l / 4 + 8 * (i / 2), column = 2 * (l % 4) + i % 2;
-      float& d = lane_of<Mma>(lanes, l).d[i];
-      double sum = d;
-      for (unsigned k = 0; k < K; ++k) sum += static_cast<double>(a[row][k]) * b[k][column];
-      d = static_cast<float>(sum);
-    }
+  double sum[16][8];
+  auto element = [lanes](unsigned row, unsigned column) -> float& {
+    return lane_of<Mma>(lanes, row % 8 * 4 + column / 2).d[row / 8 * 2 + column % 2];
+  };
+  for (unsigned r = 0; r < 16; ++r)
+    for (unsigned c = 0; c < 8; ++c) sum[r][c] = element(r, c);
+  for (unsigned k = 0; k < K; ++k)
+    for (unsigned r = 0; r < 16; ++r)
+      for (unsigned c = 0; c < 8; ++c) sum[r][c] += static_cast<double>(a[r][k]) * b[k][c];
+  for (unsigned r = 0; r < 16; ++r)
+    for (unsigned c = 0; c < 8; ++c) element(r, c) = static_cast<float>(sum[r][c]);
 }
 
 float half_of(std::uint32_t word, unsigned high) { return __uint_as_float(high ? word & 0xffff0000u : word << 16); }
@@ -43,7 +46,8 @@ void load(void* const* lanes, unsigned mask, At&& at) {
   }
   for (unsigned l = 0; l < 32; ++l)
     for (unsigned i = 0; i < 4; ++i)
-      lane_of<LoadMatrix>(lanes, l).r[i] = at(m[i], l / 4, 2 * (l % 4)) | static_cast<std::uint32_t>(at(m[i], l / 4, 2 * (l % 4) + 1)) << 16;
+      lane_of<LoadMatrix>(lanes, l).r[i] =
+          at(m[i], l / 4, 2 * (l % 4)) | static_cast<std::uint32_t>(at(m[i], l / 4, 2 * (l % 4) + 1)) << 16;
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ void check_rope(const Turn& t) {
   for (std::size_t p = 0; p < t.period; ++p)
     for (std::size_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(p) * std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
-      table[p * t.d + i] = static_cast<float>(std::cos(angle)), table[p * t.d + half + i] = static_cast<float>(std::sin(angle));
+      table[p * t.d + i] = static_cast<float>(std::cos(angle)),
+                      table[p * t.d + half + i] = static_cast<float>(std::sin(angle));
     }
   for (std::size_t r = 0; r < t.rows; ++r)
     for (std::size_t h = 0; h < t.heads; ++h)
@@ -30,12 +31,13 @@ void check_rope(const Turn& t) {
         a = u, b = v;
       }
   const auto u = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
-  BOOST_TEST_CONTEXT("rows " << t.rows << ", heads " << t.heads << ", d " << t.d << ", ld " << t.ld << ", bytes " << sizeof(T)) {
+  BOOST_TEST_CONTEXT("rows " << t.rows << ", heads " << t.heads << ", d " << t.d << ", ld " << t.ld << ", bytes "
+                             << sizeof(T)) {
     everywhere([&](Rig& rig) {
       T* in_place = rig.in<T>(x, t.shift);
       rig.expect(in_place, "x", y, close<T>());
-      rig.ok(cuda::rope<T>(rig.stream, t.rows, u(t.heads), u(t.d), u(t.ld), in_place, rig.in<float>(table), t.first_pos, t.period,
-                           static_cast<float>(t.sign)));
+      rig.ok(cuda::rope<T>(rig.stream, t.rows, u(t.heads), u(t.d), u(t.ld), in_place, rig.in<float>(table), t.first_pos,
+                           t.period, static_cast<float>(t.sign)));
     });
   }
 }
@@ -71,7 +73,8 @@ void check_column_sums(std::size_t rows, std::size_t n, std::size_t slots, std::
     everywhere([&](Rig& rig) {
       float* p = rig.out<float>(slots * n);
       rig.expect(p, "partials", sums, close<float>());
-      rig.ok(cuda::column_sums<T>(rig.stream, rows, static_cast<std::uint32_t>(n), rig.in<T>(x, shift), static_cast<std::uint32_t>(slots), p));
+      rig.ok(cuda::column_sums<T>(rig.stream, rows, static_cast<std::uint32_t>(n), rig.in<T>(x, shift),
+                                  static_cast<std::uint32_t>(slots), p));
     });
   }
 }
@@ -84,10 +87,11 @@ void check_all_turns() {
       check_rope<T>({5, heads, d, (heads + 1) * d, 3});
       check_rope<T>({1, heads, d, heads * d, 9, 7, 0, -1});
     }
-  check_rope<T>({70, 2, 16, 48, 7, 3});             // several rows in a block, and several blocks
-  check_rope<T>({3, 2, 16, 49, 7});                 // rows that could be wide but do not begin where they must
+  check_rope<T>({70, 2, 16, 48, 7, 3});  // several rows in a block, and several blocks
+  check_rope<T>({3, 2, 16, 49, 7});      // rows that could be wide but do not begin where they must
   check_rope<T>({3, 2, 16, 48, 7, 2, 1});
-  check_rope<T>({2, 1, 2056, 2056, 3});             // more packs than threads
+  check_rope<T>({2, 1, 2056, 2056, 3});               // more packs than threads
+  check_rope<T>({2, 70, 256, 70 * 256, 3});           // more heads than the threads of a block turn at once
   check_rope<T>({3, 2, 8, 16, 5, 4'294'967'294ull});  // positions beyond 32 bits
 }
 

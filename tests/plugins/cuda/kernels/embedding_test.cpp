@@ -12,7 +12,9 @@ using namespace test;
 Ids sorted_order(const Ids& ids) {
   Ids order(ids.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return ids[static_cast<std::size_t>(a)] < ids[static_cast<std::size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return ids[static_cast<std::size_t>(a)] < ids[static_cast<std::size_t>(b)];
+  });
   return order;
 }
 Ids random_ids(std::size_t n, std::size_t vocab, unsigned seed) {
@@ -39,13 +41,14 @@ void check_embedding(std::size_t rows, std::size_t h, const Ids& ids, std::size_
     everywhere([&](Rig& rig) {
       T* to = rig.out<T>(rows * h, shift);
       rig.expect(to, "x", x, kExact);
-      rig.ok(cuda::embed<T>(rig.stream, rows, static_cast<std::uint32_t>(h), rig.in<std::int32_t>(ids), rig.in<T>(table, shift), to));
+      rig.ok(cuda::embed<T>(rig.stream, rows, static_cast<std::uint32_t>(h), rig.in<std::int32_t>(ids),
+                            rig.in<T>(table, shift), to));
     });
     everywhere([&](Rig& rig) {
       float* g = rig.in<float>(before, shift);
       rig.expect(g, "grad", grad, kExact);
-      rig.ok(cuda::embed_bwd<T>(rig.stream, rows, static_cast<std::uint32_t>(h), rig.in<std::int32_t>(ids), rig.in<std::int32_t>(order),
-                                rig.in<T>(dx, shift), g));
+      rig.ok(cuda::embed_bwd<T>(rig.stream, rows, static_cast<std::uint32_t>(h), rig.in<std::int32_t>(ids),
+                                rig.in<std::int32_t>(order), rig.in<T>(dx, shift), g));
     });
   }
 }

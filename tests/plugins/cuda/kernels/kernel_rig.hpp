@@ -30,13 +30,17 @@ inline Vec random_vec(std::size_t n, unsigned seed, double scale = 1.0) {
 }
 template <class T>
 T stored(double x) {
-  if constexpr (std::is_same_v<T, Bf16>) return __float2bfloat16_rn(static_cast<float>(x));
-  else return static_cast<T>(x);
+  if constexpr (std::is_same_v<T, Bf16>)
+    return __float2bfloat16_rn(static_cast<float>(x));
+  else
+    return static_cast<T>(x);
 }
 template <class T>
 double value(T x) {
-  if constexpr (std::is_same_v<T, Bf16>) return static_cast<double>(__bfloat162float(x));
-  else return static_cast<double>(x);
+  if constexpr (std::is_same_v<T, Bf16>)
+    return static_cast<double>(__bfloat162float(x));
+  else
+    return static_cast<double>(x);
 }
 /// What T keeps of the values: references work on the same inputs as kernels.
 template <class T>
@@ -45,7 +49,9 @@ Vec rounded(Vec v) {
   return v;
 }
 template <class T>
-Vec random_of(std::size_t n, unsigned seed, double scale = 1.0) { return rounded<T>(random_vec(n, seed, scale)); }
+Vec random_of(std::size_t n, unsigned seed, double scale = 1.0) {
+  return rounded<T>(random_vec(n, seed, scale));
+}
 
 /// |got - wanted| <= relative * |wanted| + absolute; NaN never passes.
 struct Tolerance {
@@ -54,15 +60,18 @@ struct Tolerance {
 /// Results of f32 arithmetic: sums of some hundred terms near 1, or, stored as bf16, one rounding to 8 bits more.
 template <class T>
 constexpr Tolerance close() {
-  if constexpr (std::is_same_v<T, Bf16>) return {1.0 / 256, 2e-5};
-  else return {1e-5, 1e-5};
+  if constexpr (std::is_same_v<T, Bf16>)
+    return {1.0 / 256, 2e-5};
+  else
+    return {1e-5, 1e-5};
 }
 inline constexpr Tolerance kExact{0, 0};
 
 /// An array that starts `shift` elements behind a 16-byte boundary, with guards on both sides.
 class ArrayBase {
  public:
-  ArrayBase(std::size_t n, std::size_t size, std::size_t shift) : size_(size), bytes_(n * size), start_(kGuard + shift * size) {
+  ArrayBase(std::size_t n, std::size_t size, std::size_t shift)
+      : size_(size), bytes_(n * size), start_(kGuard + shift * size) {
     data_.reset(static_cast<unsigned char*>(std::aligned_alloc(64, (start_ + bytes_ + kGuard + 63) / 64 * 64)));
     std::memset(data_.get(), kPattern, start_ + bytes_ + kGuard);
   }
@@ -75,14 +84,14 @@ class ArrayBase {
       if (data_.get()[i] != kPattern || (i < kGuard && first()[bytes_ + i] != kPattern)) return false;
     return true;
   }
-  std::vector<unsigned char> before;             // bits as the kernel found them
-  const Vec* expected = nullptr;                 // null: must not change
+  std::vector<unsigned char> before;  // bits as the kernel found them
+  const Vec* expected = nullptr;      // null: must not change
   Tolerance tolerance = kExact;
-  bool free = false;                             // may become anything
+  bool free = false;  // may become anything
   std::string name = "an input";
 
  protected:
-  static constexpr std::size_t kGuard = 128;     // bytes
+  static constexpr std::size_t kGuard = 128;  // bytes
   static constexpr unsigned char kPattern = 0xa5;
   unsigned char* first() const { return data_.get() + start_; }
 
@@ -116,7 +125,9 @@ class Rig {
   }
   /// An array of NaN in which the kernel is to write every element.
   template <class T>
-  T* out(std::size_t n, std::size_t shift = 0) { return in<T>(Vec(n, std::numeric_limits<double>::quiet_NaN()), shift); }
+  T* out(std::size_t n, std::size_t shift = 0) {
+    return in<T>(Vec(n, std::numeric_limits<double>::quiet_NaN()), shift);
+  }
 
   /// What an array holds at the end. The values must outlive the run.
   template <class T>
@@ -150,6 +161,7 @@ class Rig {
   }
   void finish() {
     ok(cudaStreamSynchronize(stream));
+    BOOST_TEST(emu::problems().empty());
     for (auto& a : arrays_) {
       BOOST_TEST(a->guards_whole(), a->name << ": something was written beside it");
       if (a->free) continue;
@@ -188,8 +200,10 @@ inline void everywhere(const std::function<void(Rig&)>& body) {
       Rig rig;
       body(rig);
       rig.finish();
-      if (n++ == 0) first = rig.results();
-      else BOOST_TEST((rig.results() == first), "bits depend on the schedule");
+      if (n++ == 0)
+        first = rig.results();
+      else
+        BOOST_TEST((rig.results() == first), "bits depend on the schedule");
     }
   }
   emu::set_schedule({});

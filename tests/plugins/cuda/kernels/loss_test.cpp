@@ -26,13 +26,16 @@ void check_cross_entropy(std::size_t rows, std::size_t vocab, std::size_t shift 
     everywhere([&](Rig& rig) {
       T* in_place = rig.in<T>(logits, shift);
       float* l = rig.out<float>(rows);
-      rig.expect(in_place, "gradient", gradient, {close<T>().relative, 1e-6}), rig.expect(l, "losses", losses, close<float>());
-      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, in_place, rig.in<std::int32_t>(targets), rig.in<double>(Vec{kScale}), l));
+      rig.expect(in_place, "gradient", gradient, {close<T>().relative, 1e-6}),
+          rig.expect(l, "losses", losses, close<float>());
+      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, in_place, rig.in<std::int32_t>(targets),
+                                    rig.in<double>(Vec{kScale}), l));
     });
     everywhere([&](Rig& rig) {  // without a scale the logits are left alone
       float* l = rig.out<float>(rows);
       rig.expect(l, "losses", losses, close<float>());
-      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, rig.in<T>(logits, shift), rig.in<std::int32_t>(targets), nullptr, l));
+      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, rig.in<T>(logits, shift), rig.in<std::int32_t>(targets),
+                                    nullptr, l));
     });
   }
 }
@@ -47,8 +50,13 @@ BOOST_AUTO_TEST_CASE(losses_and_gradients) {
 }
 
 BOOST_AUTO_TEST_CASE(rows_longer_than_shared_memory) {
-  check_cross_entropy<float>(1, 20'001);                    // one block a multiprocessor
-  check_cross_entropy<float>(2, 52'001), check_cross_entropy<Bf16>(2, 104'003);
+  check_cross_entropy<float>(1, 30'001);  // one block a multiprocessor
+  check_cross_entropy<float>(2, 60'001), check_cross_entropy<Bf16>(2, 120'003);
+  emu::Machine small;
+  small.shared_bytes_optin = 99 * 1024;
+  emu::set_machine(small);
+  check_cross_entropy<float>(2, 30'001), check_cross_entropy<Bf16>(2, 60'003);
+  emu::set_machine({});
 }
 
 BOOST_AUTO_TEST_CASE(masked_and_broken_logits) {
@@ -61,7 +69,8 @@ BOOST_AUTO_TEST_CASE(masked_and_broken_logits) {
     everywhere([&](Rig& rig) {
       float* l = rig.out<float>(1);
       rig.expect(l, "loss", loss, close<float>());
-      rig.ok(cuda::cross_entropy<float>(rig.stream, 1, vocab, rig.in<float>(logits), rig.in<std::int32_t>(Ids{5}), nullptr, l));
+      rig.ok(
+          cuda::cross_entropy<float>(rig.stream, 1, vocab, rig.in<float>(logits), rig.in<std::int32_t>(Ids{5}), nullptr, l));
     });
   }
 }

@@ -23,7 +23,8 @@ BOOST_AUTO_TEST_CASE(squares_of_all_pieces) {
   for (std::uint32_t slots : {1u, 2u, 7u, 300u}) {
     const Vec scalars(plan::kScalarCount), norm = [&] {
       Vec v(plan::kScalarCount);
-      v[plan::kNorm2] = 2 * total, v[plan::kGradNorm] = std::sqrt(2 * total), v[plan::kClipFactor] = 1, v[plan::kApplied] = 1;
+      v[plan::kNorm2] = 2 * total, v[plan::kGradNorm] = std::sqrt(2 * total), v[plan::kClipFactor] = 1,
+      v[plan::kApplied] = 1;
       return v;
     }();
     everywhere([&](Rig& rig) {
@@ -49,13 +50,14 @@ BOOST_AUTO_TEST_CASE(clipping_and_whether_an_update_counts) {
   struct Case {
     double loss, norm2, clip, factor, applied;
   };
-  for (const Case& c : {Case{5, 25, 0, 1, 1}, Case{5, 25, 1, 1 / (5 + 1e-6), 1}, Case{5, 0.25, 1, 1, 1}, Case{nan, 25, 0, 1, 0},
-                        Case{inf, 25, 0, 1, 0}, Case{5, inf, 1, 0, 0}, Case{5, nan, 0, 1, 0}}) {
+  for (const Case& c : {Case{5, 25, 0, 1, 1}, Case{5, 25, 1, 1 / (5 + 1e-6), 1}, Case{5, 0.25, 1, 1, 1},
+                        Case{nan, 25, 0, 1, 0}, Case{inf, 25, 0, 1, 0}, Case{5, inf, 1, 0, 0}, Case{5, nan, 0, 1, 0}}) {
     Vec before(plan::kScalarCount);
     before[plan::kLossSum] = c.loss, before[plan::kNorm2] = c.norm2 / 2, before[plan::kLr] = 0.125;
     const Vec partials{c.norm2 / 4, c.norm2 / 8, c.norm2 / 8};
     Vec after = before;
-    after[plan::kNorm2] = c.norm2, after[plan::kGradNorm] = std::sqrt(c.norm2), after[plan::kClipFactor] = c.factor, after[plan::kApplied] = c.applied;
+    after[plan::kNorm2] = c.norm2, after[plan::kGradNorm] = std::sqrt(c.norm2), after[plan::kClipFactor] = c.factor,
+    after[plan::kApplied] = c.applied;
     everywhere([&](Rig& rig) {
       double* s = rig.in<double>(before);
       rig.expect(s, "scalars", after, {1e-15, 0});
@@ -74,7 +76,8 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
   const ref::Sgd sgd{lr, 0.75, weight_decay};
   Vec scalars(plan::kScalarCount);
   scalars[plan::kClipFactor] = clip, scalars[plan::kLr] = lr, scalars[plan::kDecayFactor] = 1 - lr * weight_decay;
-  scalars[plan::kStepSize] = lr / (1 - std::pow(adamw.beta1, t)), scalars[plan::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(adamw.beta2, t));
+  scalars[plan::kStepSize] = lr / (1 - std::pow(adamw.beta1, t)),
+  scalars[plan::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(adamw.beta2, t));
   scalars[plan::kApplied] = applied;
   struct Piece {
     Vec grad, weight, m, v, new_weight, new_stored, new_m, new_v;
@@ -82,7 +85,14 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
   std::vector<Piece> all;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const unsigned seed = static_cast<unsigned>(10 * i);
-    Piece p{random_vec(sizes[i], seed + 1), random_vec(sizes[i], seed + 2), random_vec(sizes[i], seed + 3), random_vec(sizes[i], seed + 4), {}, {}, {}, {}};
+    Piece p{random_vec(sizes[i], seed + 1),
+            random_vec(sizes[i], seed + 2),
+            random_vec(sizes[i], seed + 3),
+            random_vec(sizes[i], seed + 4),
+            {},
+            {},
+            {},
+            {}};
     for (double& x : p.v) x = static_cast<float>(x * x + 1e-4);
     p.new_weight = p.weight, p.new_m = p.m, p.new_v = p.v;
     Vec g = p.grad;
@@ -94,7 +104,8 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
     if (!applied) p.grad[0] = std::numeric_limits<double>::quiet_NaN();
     all.push_back(std::move(p));
   }
-  const Tolerance f32 = applied ? Tolerance{1e-5, 1e-6} : kExact, weight = applied ? Tolerance{close<T>().relative, 1e-6} : kExact;
+  const Tolerance f32 = applied ? Tolerance{1e-5, 1e-6} : kExact,
+                  weight = applied ? Tolerance{close<T>().relative, 1e-6} : kExact;
   BOOST_TEST_CONTEXT("kind " << static_cast<int>(kind) << ", bytes " << sizeof(T) << ", applied " << applied) {
     everywhere([&](Rig& rig) {
       cuda::Pieces<cuda::ParamPiece<T>> pieces{0, {}};
@@ -111,7 +122,8 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
       const double* s = rig.in<double>(scalars);
       const auto f = [](double x) { return static_cast<float>(x); };
       if (kind == Kind::kAdamW)
-        rig.ok(cuda::adamw<T>(rig.stream, pieces, {f(adamw.beta1), f(1 - adamw.beta1), f(adamw.beta2), f(1 - adamw.beta2), f(adamw.eps)}, s));
+        rig.ok(cuda::adamw<T>(rig.stream, pieces,
+                              {f(adamw.beta1), f(1 - adamw.beta1), f(adamw.beta2), f(1 - adamw.beta2), f(adamw.eps)}, s));
       if (kind == Kind::kSgd) rig.ok(cuda::sgd<T>(rig.stream, pieces, s));
       if (kind == Kind::kMomentum) rig.ok(cuda::sgd_momentum<T>(rig.stream, pieces, f(sgd.momentum), s));
     });
@@ -127,7 +139,8 @@ BOOST_AUTO_TEST_CASE(optimizers_update_many_pieces) {
 }
 
 BOOST_AUTO_TEST_CASE(an_update_that_does_not_count_changes_nothing) {
-  for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum}) check_update<float>(kind, kSizes, false), check_update<Bf16>(kind, kSizes, false);
+  for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum})
+    check_update<float>(kind, kSizes, false), check_update<Bf16>(kind, kSizes, false);
 }
 
 BOOST_AUTO_TEST_CASE(no_pieces_are_nothing_to_do) {

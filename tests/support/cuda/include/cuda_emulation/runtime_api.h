@@ -63,9 +63,20 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice = 3,
   cudaMemcpyDefault = 4
 };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeThreadLocal = 1, cudaStreamCaptureModeRelaxed = 2 };
-enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1, cudaStreamCaptureStatusInvalidated = 2 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2
+};
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone = 0,
+  cudaStreamCaptureStatusActive = 1,
+  cudaStreamCaptureStatusInvalidated = 2
+};
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9
+};
 enum cudaDeviceAttr {
   cudaDevAttrMaxThreadsPerBlock = 1,
   cudaDevAttrMaxSharedMemoryPerBlock = 8,
@@ -140,7 +151,8 @@ cudaError_t cudaFree(void* devPtr);
 cudaError_t cudaHostAlloc(void** pHost, size_t size, unsigned int flags);
 cudaError_t cudaFreeHost(void* ptr);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
-cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, enum cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr);
 cudaError_t cudaMemsetAsync(void* devPtr, int value, size_t count, cudaStream_t stream = nullptr);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags);
@@ -169,7 +181,9 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 template <class T>
 cudaError_t cudaMalloc(T** p, size_t size) { return ::cudaMalloc(reinterpret_cast<void**>(p), size); }
 template <class T>
-cudaError_t cudaHostAlloc(T** p, size_t size, unsigned flags) { return ::cudaHostAlloc(reinterpret_cast<void**>(p), size, flags); }
+cudaError_t cudaHostAlloc(T** p, size_t size, unsigned flags) {
+  return ::cudaHostAlloc(reinterpret_cast<void**>(p), size, flags);
+}
 template <class T>
 cudaError_t cudaFuncSetAttribute(T* kernel, enum cudaFuncAttribute attr, int value) {
   return ::cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attr, value);
@@ -184,6 +198,7 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, 
 template <class... ExpTypes, class... ActTypes>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(ExpTypes...), ActTypes&&... args) {
   return [&](ExpTypes... converted) {
-    return emu::launch_kernel(*config, reinterpret_cast<const void*>(kernel), [kernel, converted...] { kernel(converted...); });
+    return emu::launch_kernel(*config, reinterpret_cast<const void*>(kernel),
+                              [kernel, converted...] { kernel(converted...); });
   }(std::forward<ActTypes>(args)...);
 }
