@@ -193,6 +193,9 @@ th_profile to_c(const Profile& p) {
   copy_name(c.trainer, p.trainer);
   copy_name(c.mode, p.mode);
   c.flags = p.f32_storage ? TH_PROFILE_F32_STORAGE : 0;
+  c.recompute_full = p.recompute_layers.full;
+  c.recompute_mlp = p.recompute_layers.mlp;
+  c.recompute_selective = p.recompute_layers.selective;
   return c;
 }
 
@@ -212,6 +215,9 @@ Profile from_c(const th_profile& c) {
   TH_READ(trainer, p.trainer = name_from(c.trainer));
   TH_READ(mode, p.mode = name_from(c.mode));
   TH_READ(flags, p.f32_storage = c.flags & TH_PROFILE_F32_STORAGE);
+  TH_READ(recompute_full, p.recompute_layers.full = c.recompute_full);
+  TH_READ(recompute_mlp, p.recompute_layers.mlp = c.recompute_mlp);
+  TH_READ(recompute_selective, p.recompute_layers.selective = c.recompute_selective);
 #undef TH_READ
   return p;
 }

@@ -71,7 +71,7 @@ void refuse_run(const RunSpec& r, const Profile& p, std::uint64_t layers) {
 }
 
 /// A profile comes from a trainer; a wrong one is that plugin's mistake, said by the plugin's name.
-void refuse_profile(const Profile& p) {
+void refuse_profile(const Profile& p, std::uint64_t layers) {
   const auto bad = [&](const std::string& what) {
     throw usage_error("the profile of trainer \"" + escaped(p.trainer) + "\" is not usable: " + what);
   };
@@ -79,6 +79,8 @@ void refuse_profile(const Profile& p) {
     bad("alignment = " + std::to_string(p.alignment) + ", expected a power of two from 8");
   if (p.threads == 0) bad("threads = 0");
   if (p.slots == 0) bad("slots = 0");
+  if (p.recompute_layers.total() > layers)
+    bad("it recomputes " + std::to_string(p.recompute_layers.total()) + " layers, the model has " + std::to_string(layers));
   if (p.attention_tile_q == 0 || p.attention_tile_k == 0) bad("an attention tile of nothing");
 }
 
@@ -88,7 +90,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const Profile&
   refuse_family(model);
   validate(model);
   refuse_run(run, profile, model.layers);
-  refuse_profile(profile);
+  refuse_profile(profile, model.layers);
   Builder b;
   b.p.model = model, b.p.run = run, b.p.profile = profile;
   const std::size_t layers = model.layers;
@@ -101,7 +103,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const Profile&
   }
   build_eval(b);
   build_generate(b);
-  if (b.trains()) apply_recompute(b.p, recompute_policy(run));
+  if (b.trains()) apply_recompute(b.p, recompute_policy(run, profile));
   apply_mode(b.p);
   return std::move(b.p);
 }

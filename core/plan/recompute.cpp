@@ -160,11 +160,12 @@ class Transform {
 
 }  // namespace
 
-RecomputePolicy recompute_policy(const RunSpec& run) {
+RecomputePolicy recompute_policy(const RunSpec& run, const Profile& profile) {
   constexpr std::uint32_t kAll = UINT32_MAX;
   RecomputeLayers n;
   switch (run.recompute) {
-    case Recompute::kNone: case Recompute::kAuto: return {};
+    case Recompute::kNone: n = profile.recompute_layers; break;
+    case Recompute::kAuto: return {};
     case Recompute::kSelective: n.selective = kAll; break;
     case Recompute::kFull: n.full = kAll; break;
     case Recompute::kLayers: n = run.recompute_layers; break;

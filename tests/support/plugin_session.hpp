@@ -79,6 +79,8 @@ class Plugin {
     trainer = static_cast<const th_trainer*>(descriptor->get(TH_TRAINER_ID));
     generate = static_cast<const th_generate*>(descriptor->get(TH_GENERATE_ID));
   }
+  /// Tables of this process.
+  Plugin(const th_trainer* t, const th_generate* g) : trainer(t), generate(g) {}
   const th_plugin* descriptor = nullptr;
   const th_trainer* trainer = nullptr;
   const th_generate* generate = nullptr;

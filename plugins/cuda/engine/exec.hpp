@@ -13,6 +13,7 @@ namespace trainhost::cuda {
 
 struct StepState {
   std::uint64_t rows = 0;        // tokens of this micro-batch; fewer than planned only in evaluation
+  std::uint32_t micro = 0;       // which micro-batch of the update
   std::uint32_t instance = 0;    // of rings
   bool first_micro = true;       // gradients with kFirstWrite are overwritten
   std::uint32_t position = 0;    // of generate

@@ -91,7 +91,8 @@ Executor::Executor(const plan::Program& program, const plan::MemoryPlan& plan, c
 }
 
 Executor::~Executor() {
-  for (const Stream* s : {&kernels_, static_cast<const Stream*>(up_.get()), static_cast<const Stream*>(down_.get()), static_cast<const Stream*>(host_.get())})
+  ignore(cudaStreamSynchronize(kernels_));
+  for (const Stream* s : {up_.get(), down_.get(), host_.get()})
     if (s) ignore(cudaStreamSynchronize(*s));
 }
 
@@ -124,14 +125,14 @@ void Executor::range(std::uint32_t begin, std::uint32_t end) {
 
 void Executor::forward(std::uint32_t micro) {
   const plan::Section s = program_.section(SectionKind::kMicro);
-  exec_.step = {program_.run.tokens_per_micro_batch(), rings_ ? micro % 2 : 0, micro == 0, 0};
+  exec_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
   if (log_) log_->begin_micro(micro);
   feed_.send(kernels_, micro, exec_.step.rows, exec_.step.instance);
   range(s.begin, cut_);
 }
 
 void Executor::backward(std::uint32_t micro) {
-  exec_.step = {program_.run.tokens_per_micro_batch(), rings_ ? micro % 2 : 0, micro == 0, 0};
+  exec_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
   range(cut_, program_.section(SectionKind::kMicro).end);
 }
 
@@ -143,7 +144,7 @@ void Executor::micro_batches(const std::function<bool()>& cancelled, bool& stopp
   if (resident() && !log_) {
     for (std::uint32_t m = 0; m < n; ++m) {
       if (stop()) return;
-      exec_.step = {program_.run.tokens_per_micro_batch(), 0, m == 0, 0};
+      exec_.step = {program_.run.tokens_per_micro_batch(), m, 0, m == 0, 0};
       feed_.send(kernels_, m, exec_.step.rows, 0);
       const plan::Section s = program_.section(SectionKind::kMicro);
       graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, exec_.launches, [&] { range(s.begin, s.end); });
@@ -209,6 +210,7 @@ void Executor::update_section() {
   std::uint32_t i = s.begin;
   const plan::Op* squares = nullptr;
   if (host_scalars_ != plan::kNoBuffer) {
+    tally_.mark(kernels_);
     host_->wait_for_all();  // losses and gradients of the host are complete
     for (std::uint32_t k = s.begin; k < s.end; ++k)
       if (ops[k].kind == OpKind::kGradSquares && plan::runs_on_host(program_, ops[k])) {
@@ -231,6 +233,7 @@ void Executor::update_section() {
     for (plan::Scalar which : {plan::kNorm2, plan::kLossSum})
       if (which == plan::kNorm2 || host_loss)
         check(cudaMemcpyAsync(exec_.scalar(which), mine + which, sizeof(double), cudaMemcpyHostToDevice, kernels_), "sending the norm");
+    tally_.mark(kernels_);
   }
   queue_finish_norm(exec_, squares);
   feed_.fetch_scalars(kernels_);
@@ -248,10 +251,12 @@ void Executor::update_section() {
       k = end - 1;
     }
   if (!verdict) return;
+  tally_.mark(kernels_);
   check(cudaEventSynchronize(verdict), "waiting for the gradient norm");
   auto* mine = arenas_.get<double>(host_scalars_);
   for (plan::Scalar which : {plan::kClipFactor, plan::kApplied}) mine[which] = feed_.back()[which];
   host_updates({s.kind, i, s.end});
+  tally_.mark(kernels_);
 }
 
 void Executor::host_updates(const plan::Section& s) {
@@ -273,7 +278,7 @@ Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targe
   std::fill(feed_.up(), feed_.up() + plan::kScalarCount, 0.0);
   feed_.fill(tokens, targets, 1, rows);
   feed_.send_scalars(kernels_);
-  exec_.step = {rows, 0, true, 0};
+  exec_.step = {rows, 0, 0, true, 0};
   feed_.send(kernels_, 0, rows, 0);
   const plan::Section s = program_.section(SectionKind::kEval);
   range(s.begin, s.end);
@@ -285,7 +290,7 @@ Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targe
 
 void Executor::next_logits(std::int32_t token, std::uint32_t position, float* logits) {
   Scope scope(*this);
-  exec_.step = {1, 0, true, position};
+  exec_.step = {1, 0, 0, true, position};
   feed_.send_token(kernels_, token);
   const plan::Section s = program_.section(SectionKind::kGenerate);
   range(s.begin, s.end);

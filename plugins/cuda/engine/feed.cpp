@@ -48,8 +48,7 @@ void Feed::fill(const std::int32_t* tokens, const std::int32_t* targets, std::ui
   }
 }
 
-void Feed::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, std::uint32_t instance) {
-  micro_ = micro;
+void Feed::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, std::uint32_t instance) const {
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
   const std::int32_t* from = staged_ + micro * 3 * m;
   for (plan::BufferId b : {ids_, targets_, order_}) {
@@ -58,14 +57,13 @@ void Feed::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, st
   }
 }
 
-host::Step Feed::host_step(std::uint64_t, std::uint64_t first, std::uint64_t rows, bool first_micro) const {
+host::Step Feed::host_step(std::uint64_t micro, std::uint64_t first, std::uint64_t rows) const {
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
-  const std::int32_t* ids = staged_ + micro_ * 3 * m;
-  return {ids + first, ids + m + first, first, rows, first_micro};
+  const std::int32_t* ids = staged_ + micro * 3 * m;
+  return {ids + first, ids + m + first, first, rows, micro == 0};
 }
 
-void Feed::send_token(cudaStream_t stream, std::int32_t token) {
-  micro_ = 0;
+void Feed::send_token(cudaStream_t stream, std::int32_t token) const {
   staged_[0] = token;
   check(cudaMemcpyAsync(arenas_.at(token_), staged_, sizeof token, cudaMemcpyHostToDevice, stream), kFeeding);
 }

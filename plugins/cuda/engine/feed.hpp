@@ -17,11 +17,11 @@ class Feed {
 
   /// The ids of a whole update (or of one evaluation: fewer tokens), sorted by micro-batch. Nothing may be under way.
   void fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches, std::uint64_t rows);
-  /// What the host's operations of the micro-batch in hand see, rows [first, first + rows) of its `micro_rows`.
-  host::Step host_step(std::uint64_t micro_rows, std::uint64_t first, std::uint64_t rows, bool first_micro) const;
+  /// What the host's operations of a micro-batch see of its rows [first, first + rows).
+  host::Step host_step(std::uint64_t micro, std::uint64_t first, std::uint64_t rows) const;
   /// Queues the copies of one micro-batch's share.
-  void send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, std::uint32_t instance);
-  void send_token(cudaStream_t stream, std::int32_t token);
+  void send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, std::uint32_t instance) const;
+  void send_token(cudaStream_t stream, std::int32_t token) const;
 
   /// Page-locked scalars: what goes up before a section, and what came back.
   double* up() const { return up_; }
@@ -37,7 +37,6 @@ class Feed {
   plan::BufferId ids_, targets_, order_, token_, scalars_;
   std::int32_t* staged_;  // [accumulate][ids | targets | order][M]
   double *up_, *back_;
-  std::uint64_t micro_ = 0;  // in hand
   std::vector<std::uint32_t> count_;  // by id, for sorting
 };
 

@@ -2,6 +2,7 @@
 // transposed, with the operands swapped. See gemm.hpp for the three.
 #include "plugins/cuda/engine/gemm.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "core/bridge/guard.hpp"
@@ -74,6 +75,14 @@ Gemm::Plan& Gemm::plan(const GemmShape& s) {
   int count = 0;
   cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                                &workspace_bytes_, sizeof workspace_bytes_);
+  // Buffers are aligned to 256 bytes, pieces of them (chunks of the head) to their rows.
+  const std::uint64_t el = size_of(s.operands), rows_at = (s.k * el) | (s.n * el);
+  const auto aligned = static_cast<std::uint32_t>(std::min<std::uint64_t>(16, rows_at & (~rows_at + 1)));
+  for (cublasLtMatmulPreferenceAttributes_t which :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    if (status == CUBLAS_STATUS_SUCCESS)
+      status = cublasLtMatmulPreferenceSetAttribute(preference, which, &aligned, sizeof aligned);
   if (status == CUBLAS_STATUS_SUCCESS)
     status = cublasLtMatmulAlgoGetHeuristic(handle_, p->desc, p->a.it, p->b.it, p->c.it, p->d.it, preference, 1, &found, &count);
   ignore(cublasLtMatmulPreferenceDestroy(preference));

@@ -129,7 +129,7 @@ void Executor::host_work(const plan::Op& op, std::uint64_t first, std::uint64_t 
   for (std::size_t k = 0; k < op.ins; ++k)
     if (op.in[k] != plan::kNoBuffer && program_[op.in[k]].storage != plan::Storage::kExternal) t.at.in[k] = exec_.get<void>(op.in[k]);
   if (op.kind == OpKind::kEmbed) t.at.in[1] = exec_.get<void>(op.out[0]);
-  t.step = feed_.host_step(exec_.step.rows, first, rows, exec_.step.first_micro);
+  t.step = feed_.host_step(exec_.step.micro, first, rows);
   check(cudaLaunchHostFunc(*host_,
                            [](void* task) {
                              const auto& h = *static_cast<const HostTask*>(task);

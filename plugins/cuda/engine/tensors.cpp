@@ -19,6 +19,12 @@ Tensors::Tensors(const plan::Program& program, const Arenas& arenas, cudaStream_
   piece_ = program[staging].bytes() / sizeof(float);
   for (const plan::Param& p : program.params)
     for (const plan::Slice& s : p.slices) places_[s.tensor] = {&p, s.first_element};
+  // Moments begin as zeros; the host's memory comes so, the device's does not.
+  for (const plan::Param& p : program.params)
+    for (plan::BufferId b : {p.m, p.v})
+      if (b != plan::kNoBuffer && program[b].tier == Tier::kDevice)
+        check(cudaMemsetAsync(arenas.at(b), 0, program[b].bytes(), stream), "clearing " + program[b].name());
+  check(cudaStreamSynchronize(stream), "clearing the moments");
 }
 
 /// Where the f32 values are; kNoBuffer when there are none.

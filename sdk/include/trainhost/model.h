@@ -80,5 +80,7 @@ typedef struct th_profile {
   char trainer[64];                              /* plugin id */
   char mode[32];                                 /* resident | hybrid | streamed; "" where there is one mode */
   uint32_t flags, reserved;                      /* TH_PROFILE_* */
+  /* What the trainer makes again by layer where the run's recompute is none: see th_run. */
+  uint32_t recompute_full, recompute_mlp, recompute_selective, reserved2;
 } th_profile;
 #endif

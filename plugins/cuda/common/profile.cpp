@@ -1,0 +1,98 @@
+// Where a run's bytes go: the mode that was asked for, or the first that fits, in the order in which they are fast.
+#include "plugins/cuda/common/profile.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/text.hpp"
+#include "core/bridge/guard.hpp"
+#include "core/plan/choose_recompute.hpp"
+#include "core/plan/memory_plan.hpp"
+#include "trainhost/status.h"
+
+namespace trainhost::cuda {
+namespace {
+
+// Logits of a chunk stay within 256 MiB, in multiples of 128 tokens, and no chunk is nearly empty.
+std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens, std::uint64_t element) {
+  constexpr std::uint64_t kLogitBytes = 256ull << 20, kStep = 128;
+  const std::uint64_t fit = std::max<std::uint64_t>(1, kLogitBytes / (element * std::max<std::uint64_t>(1, vocab)) / kStep) * kStep;
+  if (fit >= tokens) return static_cast<std::uint32_t>(tokens);
+  const std::uint64_t chunks = (tokens + fit - 1) / fit, even = (tokens + chunks - 1) / chunks;
+  return static_cast<std::uint32_t>((even + kStep - 1) / kStep * kStep);
+}
+
+Profile profile_of(const ModelSpec& model, const RunSpec& run, const char* mode, std::uint32_t threads) {
+  Profile p;
+  p.trainer = kId;
+  p.mode = mode;
+  p.alignment = 256;
+  p.tier = Tier::kDevice;
+  p.threads = std::max(1u, threads);
+  p.slots = 264;  // two blocks for each of an H100's or H200's 132 multiprocessors
+  p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch(), size_of(run.weight));
+  p.attention_tile_q = std::min<std::uint32_t>(64, run.seq_len);
+  p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);
+  p.workspace_bytes = 32ull << 20;
+  return p;
+}
+
+/// Device bytes of the run under this profile.
+std::uint64_t device_bytes(const ModelSpec& m, const RunSpec& r, const Profile& p) {
+  return plan::place(plan::build_program(m, r, p)).of(Tier::kDevice).arena_bytes;
+}
+
+/// The least recompute by layer with which the profile fits; everything where nothing does.
+RecomputeLayers least(const ModelSpec& m, const RunSpec& r, Profile p) {
+  return plan::choose_recompute(m.layers, [&](const RecomputeLayers& layers) {
+    p.recompute_layers = layers;
+    return device_bytes(m, r, p) <= r.device_budget;
+  });
+}
+
+Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
+  Choice c{profile_of(m, r, "resident", threads), ""};
+  if (r.device_budget == 0) return c;
+  const std::uint64_t whole = device_bytes(m, r, c.profile);
+  if (whole <= r.device_budget) return c;
+  const std::string short_of = "everything resident needs " + format_bytes(whole) + " of the device's " + format_bytes(r.device_budget);
+  const bool may_recompute = r.recompute == Recompute::kNone && r.mode != RunMode::kInference;
+  std::uint64_t least_resident = whole;
+  if (may_recompute) {
+    c.profile.recompute_layers = least(m, r, c.profile);
+    least_resident = device_bytes(m, r, c.profile);
+    if (least_resident <= r.device_budget) {
+      c.why = "mode resident with recompute: " + short_of;
+      return c;
+    }
+  }
+  c = {profile_of(m, r, "streamed", threads), "mode streamed: " + short_of};
+  if (least_resident < whole) c.why += ", " + format_bytes(least_resident) + " with every layer recomputed";
+  if (may_recompute && device_bytes(m, r, c.profile) > r.device_budget) c.profile.recompute_layers = least(m, r, c.profile);
+  return c;
+}
+
+}  // namespace
+
+Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option, std::uint32_t threads) {
+  if (mode_option == "auto") return automatic(model, run, threads);
+  static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
+  for (const std::string& mode : modes)
+    if (mode_option == mode) return {profile_of(model, run, mode.c_str(), threads), ""};
+  throw bridge::StatusError(TH_E_ARG, "plugin.cuda.mode = \"" + escaped(mode_option) + "\"" + did_you_mean(mode_option, modes),
+                            "it is auto, resident, hybrid or streamed");
+}
+
+void require_supported(const RunSpec& r) {
+  auto refuse = [](const char* what) {
+    throw bridge::StatusError(TH_E_UNSUPPORTED, std::string("the cuda trainer computes in f32, TF32 or bf16, on one rank: ") + what);
+  };
+  const bool f32 = (r.compute == DType::kF32 || r.compute == DType::kTF32) && r.weight == DType::kF32;
+  const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;
+  if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)
+    refuse("train.precision must be \"fp32\", \"tf32\" or \"bf16\"");
+  if (r.mode != RunMode::kFull && r.mode != RunMode::kInference) refuse("no [lora]");
+  if (r.data_parallel > 1 || r.tensor_parallel > 1 || r.pipeline_parallel > 1) refuse("[parallel] must be 1");
+}
+
+}  // namespace trainhost::cuda

@@ -1,0 +1,50 @@
+// The CUDA trainer in this process, on the emulation: a host that counts and has options, and the engine's tables.
+#pragma once
+#include "emu.hpp"
+#include "plugins/cuda/common/engine_abi.hpp"
+#include "plugins/cuda/common/profile.hpp"
+#include "tests/support/golden_run.hpp"
+#include "tests/support/plugin_session.hpp"
+
+extern "C" const trainhost::cuda::EngineTable* trainhost_cuda_engine();
+
+namespace trainhost::test {
+
+/// A host whose run file says  [plugin.cuda] mode = ...; device and page-locked bytes are counted as they are reported.
+struct CudaHost : CountingHost {
+  std::string mode;
+  std::int64_t device = 0, pinned = 0, device_peak = 0, pinned_peak = 0;
+  explicit CudaHost(std::string m, std::uint32_t threads = 2) : CountingHost(threads), mode(std::move(m)) {
+    th_host::option = [](const th_host* h, const char* key) -> const char* {
+      return std::string_view(key) == "mode" ? me(h).mode.c_str() : nullptr;
+    };
+    th_host::took = [](const th_host* h, std::int64_t bytes, std::uint32_t tier, const char*) {
+      CudaHost& s = me(h);
+      (tier == TH_TIER_DEVICE ? s.device : s.pinned) += bytes;
+      s.device_peak = std::max(s.device_peak, s.device), s.pinned_peak = std::max(s.pinned_peak, s.pinned);
+    };
+  }
+  static CudaHost& me(const th_host* h) { return static_cast<CudaHost&>(of(h)); }
+  bool all_back() const { return now == 0 && device == 0 && pinned == 0; }
+};
+
+inline const Plugin& cuda_engine() {
+  static const Plugin p(trainhost_cuda_engine()->trainer, trainhost_cuda_engine()->generate);
+  return p;
+}
+
+inline RunSpec in_precision(RunSpec r, const std::string& precision) {
+  if (precision == "tf32") r.compute = DType::kTF32;
+  if (precision == "bf16") r.compute = r.weight = DType::kBF16, r.master = DType::kF32;
+  return r;
+}
+
+inline th_counters counters(PluginSession& s) {
+  th_counters c{};
+  c.struct_size = sizeof c;
+  th_error e = empty_error();
+  check(trainhost_cuda_engine()->trainer->counters(s.handle(), &c, &e), e);
+  return c;
+}
+
+}  // namespace trainhost::test
