@@ -58,9 +58,17 @@ cudaError_t row_delta(cudaStream_t stream, const AttentionShape& s, const T* d_o
   return launch(delta_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream, pairs, s.d, d_o, o, delta);
 }
 
+constexpr std::uint32_t kMaxHead = 256;  // of the plain kernels
+
 template <class T>
 bool on_tensor_cores(const AttentionShape& s, F32Products f32) {
   return mma_takes(s.d) && (std::is_same_v<T, Bf16> || f32 == F32Products::kTf32);
+}
+
+// A window that hides nothing is none: kernels then look at the diagonal alone, and windows fit an int.
+AttentionShape with_real_window(AttentionShape s) {
+  if (s.window >= s.seq) s.window = 0;
+  return s;
 }
 
 }  // namespace
@@ -69,14 +77,18 @@ bool on_tensor_cores(const AttentionShape& s, F32Products f32) {
 namespace detail = attention_detail;
 
 template <class T>
-cudaError_t attention(cudaStream_t stream, const AttentionShape& s, F32Products f32, const T* qkv, T* o, float* lse) {
+cudaError_t attention(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* qkv, T* o, float* lse) {
+  if (shape.d > detail::kMaxHead) return cudaErrorInvalidValue;
+  const AttentionShape s = detail::with_real_window(shape);
   if (detail::on_tensor_cores<T>(s, f32)) return detail::mma_forward(stream, s, qkv, o, lse);
   return detail::plain_forward(stream, s, qkv, o, lse);
 }
 
 template <class T>
-cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& s, F32Products f32, const T* d_o, const T* o, const float* lse,
-                          const T* qkv, float* delta, T* dqkv) {
+cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* d_o, const T* o,
+                          const float* lse, const T* qkv, float* delta, T* dqkv) {
+  if (shape.d > detail::kMaxHead) return cudaErrorInvalidValue;
+  const AttentionShape s = detail::with_real_window(shape);
   const cudaError_t e = detail::row_delta(stream, s, d_o, o, delta);
   if (e != cudaSuccess) return e;
   if (detail::on_tensor_cores<T>(s, f32)) return detail::mma_backward(stream, s, d_o, lse, delta, qkv, dqkv);
