@@ -30,14 +30,14 @@ struct Tile {
   static constexpr int kRowBytes = D * static_cast<int>(sizeof(T));
   static constexpr int kChunks = kRowBytes / 16;
   static constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
-  static constexpr int kSteps = kRowBytes / 32;                        // of products over D
+  static constexpr int kSteps = kRowBytes / 32;                       // of products over D
   static constexpr int kStepRows = 32 / static_cast<int>(sizeof(T));  // rows per step of products over rows
   static_assert(kChunks % 4 == 0);
   __device__ __forceinline__ static int offset(int row, int chunk) {
     const int turn = kChunks % 8 == 0 ? row & 7 : (row >> 1) & 3;
     return row * kRowBytes + ((chunk ^ turn) << 4);
   }
-  /// offset(row0 + row, chunk + bytes / 16) from lane = offset(row, chunk), for row0 a multiple of 8, chunk 0 or 1 and bytes a
+  /// offset(row0 + row, chunk + bytes / 16) from lane = offset(row, chunk), for row0 a multiple of 8, chunk 0 or 1, bytes a
   /// multiple of 32: what depends on the lane is computed once, the rest are constants.
   __device__ __forceinline__ static int beyond(int lane, int row0, int bytes) {
     constexpr int kTurned = kChunks % 8 == 0 ? 127 : 63;
@@ -61,7 +61,8 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, un
 }
 /// The same for keys and, kRows rows further on, their values, which lie `apart` elements behind them.
 template <class T, int D, int kRows>
-__device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* keys, std::size_t apart, unsigned ld, int first, int end) {
+__device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* keys, std::size_t apart, unsigned ld,
+                                                 int first, int end) {
   using Layout = Tile<T, D>;
 #pragma unroll
   for (int base = 0; base < kRows * Layout::kChunks; base += kMmaThreads) {
@@ -79,8 +80,10 @@ __device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* k
 
 template <class T>
 __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  if constexpr (sizeof(T) == 2) mma_m16n8k16_bf16(d, a, b);
-  else mma_m16n8k8_tf32(d, a, b);
+  if constexpr (sizeof(T) == 2)
+    mma_m16n8k16_bf16(d, a, b);
+  else
+    mma_m16n8k8_tf32(d, a, b);
 }
 // TF32 keeps 10 of f32's 23 bits of mantissa; the tensor cores drop the others. Rounding to nearest first takes three
 // instructions, and there are two operands for each product, so a number is made larger by 2^-11 ln 2 instead: on average
@@ -123,7 +126,8 @@ __device__ __forceinline__ void load_b_transposed(std::uint32_t (&b)[2][2], cons
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = Layout::offset(lane % 4 * 2 + i % 2, lane / 16) + lane / 4 % 4 * 4;
-      b[i / 2][i % 2] = tf32_operand(*reinterpret_cast<const float*>(tile + Layout::beyond(at, row0, 64 * pair + i / 2 * 32)));
+      b[i / 2][i % 2] =
+          tf32_operand(*reinterpret_cast<const float*>(tile + Layout::beyond(at, row0, 64 * pair + i / 2 * 32)));
     }
   }
 }
@@ -171,7 +175,8 @@ struct WarpRows {
 
 /// out = the warp's rows times rows 0..8*kN-1 of `other`, over D.
 template <class T, int D, int kM, bool kHeld, int kN>
-__device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4], const WarpRows<T, D, kM, kHeld>& rows, const unsigned char* other) {
+__device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4], const WarpRows<T, D, kM, kHeld>& rows,
+                                                const unsigned char* other) {
   static_assert(kN % 2 == 0);
 #pragma unroll
   for (int m = 0; m < kM; ++m)
@@ -196,7 +201,8 @@ __device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4], const W
 
 /// sum += x (in registers, 16*kM x 8*kN) times rows 0..8*kN-1 of `tile`.
 template <class T, int D, int kM, int kN>
-__device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const float (&x)[kM][kN][4], const unsigned char* tile) {
+__device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const float (&x)[kM][kN][4],
+                                             const unsigned char* tile) {
   constexpr int kStepRows = Tile<T, D>::kStepRows;
 #pragma unroll
   for (int step = 0; step < 8 * kN / kStepRows; ++step) {
@@ -218,8 +224,8 @@ __device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const f
 /// Writes a warp's rows, x * factor, as rows row0.. of `to`, 16 bytes at a time, by way of the warp's own rows of a tile
 /// that no other warp reads. `first` is the global row of the tile's row 0; rows from `end` on are left out.
 template <class T, int D, int kM>
-__device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const float (&x)[kM][D / 8][4], const float (&factor)[kM][2],
-                                           T* to, unsigned ld, int first, int end) {
+__device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const float (&x)[kM][D / 8][4],
+                                           const float (&factor)[kM][2], T* to, unsigned ld, int first, int end) {
   using Layout = Tile<T, D>;
   const Lane at;
   __syncwarp();  // ldmatrix reads on behalf of other lanes
@@ -233,8 +239,10 @@ __device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const 
         const int row = row0 + 16 * m + at.row(2 * half), column = 8 * n + at.col(0);
         unsigned char* place = tile + Layout::offset(row, column / Layout::kChunkElements) +
                                column % Layout::kChunkElements * static_cast<int>(sizeof(T));
-        if constexpr (sizeof(T) == 2) *reinterpret_cast<std::uint32_t*>(place) = Vec<Bf16>::pack(u, w);
-        else *reinterpret_cast<float2*>(place) = make_float2(u, w);
+        if constexpr (sizeof(T) == 2)
+          *reinterpret_cast<std::uint32_t*>(place) = Vec<Bf16>::pack(u, w);
+        else
+          *reinterpret_cast<float2*>(place) = make_float2(u, w);
       }
   __syncwarp();
 #pragma unroll 4

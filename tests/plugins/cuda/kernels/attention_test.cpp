@@ -21,17 +21,21 @@ using reference::Vec;
 namespace ref = reference;
 
 constexpr double kExactTolerance = 2e-5;  // f32 sums of up to some hundred products of numbers below 1
-constexpr std::size_t kGuard = 64;  // elements behind each array, which nobody may write
+constexpr std::size_t kGuard = 64;        // elements behind each array, which nobody may write
 
 template <class T>
 double widen(T x) {
-  if constexpr (std::is_same_v<T, Bf16>) return __bfloat162float(x);
-  else return x;
+  if constexpr (std::is_same_v<T, Bf16>)
+    return __bfloat162float(x);
+  else
+    return x;
 }
 template <class T>
 T narrow(double x) {
-  if constexpr (std::is_same_v<T, Bf16>) return __float2bfloat16_rn(static_cast<float>(x));
-  else return static_cast<T>(x);
+  if constexpr (std::is_same_v<T, Bf16>)
+    return __float2bfloat16_rn(static_cast<float>(x));
+  else
+    return static_cast<T>(x);
 }
 
 /// An array of the device, all NaN or with these values (rounded to T).
@@ -46,7 +50,8 @@ class Array {
   explicit Array(const Vec& values) : Array(values.size()) {
     std::vector<T> host(values.size());
     for (std::size_t i = 0; i < host.size(); ++i) host[i] = narrow<T>(values[i]);
-    BOOST_REQUIRE(cudaMemcpyAsync(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice, nullptr) == cudaSuccess);
+    BOOST_REQUIRE(cudaMemcpyAsync(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice, nullptr) ==
+                  cudaSuccess);
     BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
   }
   ~Array() { (void)cudaFree(data_); }
@@ -92,6 +97,11 @@ double distance(const Vec& got, const Vec& expected) {
   return got.size() == expected.size() ? worst / largest : std::numeric_limits<double>::infinity();
 }
 
+AttentionShape attention_shape(const Heads& h, std::size_t sequences) {
+  auto u = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
+  return {u(sequences), u(h.seq), u(h.heads), u(h.kv_heads), u(h.d), u(h.window)};
+}
+
 struct Results {
   Vec o, lse, delta, dqkv;
   bool operator==(const Results&) const = default;
@@ -108,9 +118,9 @@ struct Problem {
 template <class T>
 Results run(const Problem& p, F32Products f32) {
   const Heads& h = p.shape;
-  const AttentionShape s{static_cast<std::uint32_t>(p.sequences), static_cast<std::uint32_t>(h.seq), static_cast<std::uint32_t>(h.heads),
-                         static_cast<std::uint32_t>(h.kv_heads), static_cast<std::uint32_t>(h.d), static_cast<std::uint32_t>(h.window)};
-  const Array<T> qkv(numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse)), d_o(numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse));
+  const AttentionShape s = attention_shape(h, p.sequences);
+  const Array<T> qkv(numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse)),
+      d_o(numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse));
   const Array<T> o(p.rows() * h.heads * h.d), dqkv(p.rows() * h.width());
   const Array<float> lse(p.rows() * h.heads), delta(p.rows() * h.heads);
   BOOST_REQUIRE(attention<T>(nullptr, s, f32, qkv, o, lse) == cudaSuccess);
@@ -122,19 +132,20 @@ Results run(const Problem& p, F32Products f32) {
 /// One part of every row: columns [from, to) of rows of `width`. q, k and v have gradients of different sizes.
 Vec columns(const Vec& x, std::size_t width, std::size_t from, std::size_t to) {
   Vec part;
-  for (std::size_t r = 0; r < x.size() / width; ++r) part.insert(part.end(), x.begin() + static_cast<long>(r * width + from), x.begin() + static_cast<long>(r * width + to));
+  for (std::size_t r = 0; r < x.size() / width; ++r)
+    part.insert(part.end(), x.begin() + static_cast<long>(r * width + from), x.begin() + static_cast<long>(r * width + to));
   return part;
 }
 
 template <class T>
 void check(const Problem& p, F32Products f32, double tolerance) {
   const Heads& h = p.shape;
-  const std::string name = std::string(sizeof(T) == 2 ? "bf16" : f32 == F32Products::kTf32 ? "tf32" : "f32") + " d " + std::to_string(h.d) + " seq " +
-                           std::to_string(h.seq) + " x" + std::to_string(p.sequences) + " heads " + std::to_string(h.heads) + "/" +
-                           std::to_string(h.kv_heads) + " window " + std::to_string(h.window);
-  BOOST_TEST_CONTEXT(name) {
+  const char* type = sizeof(T) == 2 ? "bf16" : f32 == F32Products::kTf32 ? "tf32" : "f32";
+  BOOST_TEST_CONTEXT(type << " d " << h.d << " seq " << h.seq << " x" << p.sequences << " heads " << h.heads << "/" << h.kv_heads
+                          << " window " << h.window) {
     const Results got = run<T>(p, f32);
-    const Vec qkv = numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse), d_o = numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse);
+    const Vec qkv = numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse),
+              d_o = numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse);
     const Vec expected = ref::attention_bwd(d_o, qkv, h);
     Vec lse(p.rows() * h.heads);
     for (std::size_t b = 0; b < p.sequences; ++b)
@@ -165,10 +176,13 @@ struct Mode {
   bool bf16;
   double tolerance;
 };
-constexpr Mode kModes[] = {{F32Products::kExact, false, kExactTolerance}, {F32Products::kTf32, false, 2e-3}, {F32Products::kExact, true, 2e-2}};
+constexpr Mode kModes[] = {
+    {F32Products::kExact, false, kExactTolerance}, {F32Products::kTf32, false, 2e-3}, {F32Products::kExact, true, 2e-2}};
 void check(const Problem& p, const Mode& mode) {
-  if (mode.bf16) check<Bf16>(p, mode.f32, mode.tolerance);
-  else check<float>(p, mode.f32, mode.tolerance);
+  if (mode.bf16)
+    check<Bf16>(p, mode.f32, mode.tolerance);
+  else
+    check<float>(p, mode.f32, mode.tolerance);
 }
 
 constexpr std::size_t kLengths[] = {1, 5, 16, 63, 64, 65, 130, 200};
@@ -194,12 +208,14 @@ BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
 
 BOOST_AUTO_TEST_CASE(every_window_is_kept_at_every_edge) {
   for (const Mode& mode : kModes)
-    for (std::size_t window : {0u, 1u, 2u, 7u, 31u, 63u, 64u, 65u, 129u, 150u, 1000u}) check({{150, 1, 1, 64, window}, 1}, mode);
+    for (std::size_t window : {0u, 1u, 2u, 7u, 31u, 63u, 64u, 65u, 129u, 150u, 1000u})
+      check({{150, 1, 1, 64, window}, 1}, mode);
 }
 
 BOOST_AUTO_TEST_CASE(head_sizes_that_no_tile_fits) {
   for (std::size_t d : {1u, 20u, 80u, 129u, 200u, 256u})
-    for (bool bf16 : {false, true}) check({{70, 2, 1, d, 40}, 1}, Mode{F32Products::kTf32, bf16, bf16 ? 2e-2 : kExactTolerance});
+    for (bool bf16 : {false, true})
+      check({{70, 2, 1, d, 40}, 1}, Mode{F32Products::kTf32, bf16, bf16 ? 2e-2 : kExactTolerance});
 }
 
 BOOST_AUTO_TEST_CASE(large_scores_do_not_overflow) {
@@ -216,7 +232,8 @@ BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_the_order_of_threads_and_blocks) {
         emu::set_schedule(schedule);
         all.push_back(mode.bf16 ? run<Bf16>(p, mode.f32) : run<float>(p, mode.f32));
       }
-      for (std::size_t i = 1; i < all.size(); ++i) BOOST_TEST((all[i] == all[0]), "schedule " << i << " changes bits, d " << d);
+      for (std::size_t i = 1; i < all.size(); ++i)
+        BOOST_TEST((all[i] == all[0]), "schedule " << i << " changes bits, d " << d);
     }
   emu::set_schedule({});
 }
@@ -236,8 +253,7 @@ void check_step(const Heads& h, std::uint32_t position, double tolerance) {
     for (std::size_t i = 0; i < kv; ++i) k[r * kv + i] = qkv[r * w + q + i], v[r * kv + i] = qkv[r * w + q + kv + i];
   Vec k_before = k, v_before = v;
   for (std::size_t i = 0; i < kv; ++i) k_before[position * kv + i] = v_before[position * kv + i] = nan;
-  const AttentionShape s{1, static_cast<std::uint32_t>(h.seq), static_cast<std::uint32_t>(h.heads), static_cast<std::uint32_t>(h.kv_heads),
-                         static_cast<std::uint32_t>(h.d), static_cast<std::uint32_t>(h.window)};
+  const AttentionShape s = attention_shape(h, 1);
   Vec first;
   for (const emu::Schedule& schedule : emu::every_schedule()) {
     emu::set_schedule(schedule);
