@@ -13,12 +13,13 @@ constexpr unsigned kDeltaThreads = 256;
 
 // One warp per row and head: rows of o and d_o are heads * d, so head number `pair` starts at element pair * d.
 template <class T>
-__global__ void __launch_bounds__(kDeltaThreads)
-    delta_kernel(std::uint64_t pairs, unsigned d, const T* __restrict__ d_o, const T* __restrict__ o, float* __restrict__ delta) {
+__global__ void __launch_bounds__(kDeltaThreads) delta_kernel(std::uint64_t pairs, unsigned d, const T* __restrict__ d_o,
+                                                              const T* __restrict__ o, float* __restrict__ delta) {
   const std::uint64_t pair = static_cast<std::uint64_t>(blockIdx.x) * (kDeltaThreads / kWarp) + threadIdx.x / kWarp;
   if (pair >= pairs) return;  // whole warps: a pair belongs to one
   float sum = 0;
-  for (unsigned i = threadIdx.x % kWarp; i < d; i += kWarp) sum = fmaf(to_float(d_o[pair * d + i]), to_float(o[pair * d + i]), sum);
+  for (unsigned i = threadIdx.x % kWarp; i < d; i += kWarp)
+    sum = fmaf(to_float(d_o[pair * d + i]), to_float(o[pair * d + i]), sum);
   sum = warp_sum(sum);
   if (threadIdx.x % kWarp == 0) delta[pair] = sum;
 }
@@ -42,7 +43,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
 template <class T, unsigned kLanes>
 cudaError_t wide_delta(cudaStream_t stream, std::uint64_t pairs, const T* d_o, const T* o, float* delta) {
   const std::uint64_t blocks = (pairs * kLanes + kDeltaThreads - 1) / kDeltaThreads;
-  return launch(wide_delta_kernel<T, kLanes>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream, pairs, d_o, o, delta);
+  return launch(wide_delta_kernel<T, kLanes>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream, pairs,
+                d_o, o, delta);
 }
 
 template <class T>
@@ -55,12 +57,21 @@ cudaError_t row_delta(cudaStream_t stream, const AttentionShape& s, const T* d_o
     default: break;
   }
   const std::uint64_t blocks = (pairs + kDeltaThreads / kWarp - 1) / (kDeltaThreads / kWarp);
-  return launch(delta_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream, pairs, s.d, d_o, o, delta);
+  return launch(delta_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream, pairs, s.d, d_o, o,
+                delta);
 }
+
+constexpr std::uint32_t kMaxHead = 256;  // of the plain kernels
 
 template <class T>
 bool on_tensor_cores(const AttentionShape& s, F32Products f32) {
   return mma_takes(s.d) && (std::is_same_v<T, Bf16> || f32 == F32Products::kTf32);
+}
+
+// A window that hides nothing is none: kernels then look at the diagonal alone, and windows fit an int.
+AttentionShape with_real_window(AttentionShape s) {
+  if (s.window >= s.seq) s.window = 0;
+  return s;
 }
 
 }  // namespace
@@ -69,24 +80,28 @@ bool on_tensor_cores(const AttentionShape& s, F32Products f32) {
 namespace detail = attention_detail;
 
 template <class T>
-cudaError_t attention(cudaStream_t stream, const AttentionShape& s, F32Products f32, const T* qkv, T* o, float* lse) {
+cudaError_t attention(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* qkv, T* o, float* lse) {
+  if (shape.d > detail::kMaxHead) return cudaErrorInvalidValue;
+  const AttentionShape s = detail::with_real_window(shape);
   if (detail::on_tensor_cores<T>(s, f32)) return detail::mma_forward(stream, s, qkv, o, lse);
   return detail::plain_forward(stream, s, qkv, o, lse);
 }
 
 template <class T>
-cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& s, F32Products f32, const T* d_o, const T* o, const float* lse,
-                          const T* qkv, float* delta, T* dqkv) {
+cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* d_o, const T* o,
+                          const float* lse, const T* qkv, float* delta, T* dqkv) {
+  if (shape.d > detail::kMaxHead) return cudaErrorInvalidValue;
+  const AttentionShape s = detail::with_real_window(shape);
   const cudaError_t e = detail::row_delta(stream, s, d_o, o, delta);
   if (e != cudaSuccess) return e;
   if (detail::on_tensor_cores<T>(s, f32)) return detail::mma_backward(stream, s, d_o, lse, delta, qkv, dqkv);
   return detail::plain_backward(stream, s, d_o, lse, delta, qkv, dqkv);
 }
 
-#define TRAINHOST_ATTENTION(T)                                                                                              \
-  template cudaError_t attention(cudaStream_t, const AttentionShape&, F32Products, const T*, T*, float*);                   \
-  template cudaError_t attention_bwd(cudaStream_t, const AttentionShape&, F32Products, const T*, const T*, const float*, const T*, \
-                                     float*, T*);
+#define TRAINHOST_ATTENTION(T)                                                                                           \
+  template cudaError_t attention(cudaStream_t, const AttentionShape&, F32Products, const T*, T*, float*);                \
+  template cudaError_t attention_bwd(cudaStream_t, const AttentionShape&, F32Products, const T*, const T*, const float*, \
+                                     const T*, float*, T*);
 TRAINHOST_ATTENTION(float)
 TRAINHOST_ATTENTION(Bf16)
 #undef TRAINHOST_ATTENTION

@@ -9,7 +9,9 @@
 namespace trainhost::cuda::attention_detail {
 
 /// Where row `row` of rows of `ld` elements starts. 32 bits each: the product is one wide multiplication.
-__device__ __forceinline__ std::size_t row_at(int row, unsigned ld) { return static_cast<std::size_t>(static_cast<unsigned>(row)) * ld; }
+__device__ __forceinline__ std::size_t row_at(int row, unsigned ld) {
+  return static_cast<std::size_t>(static_cast<unsigned>(row)) * ld;
+}
 
 /// One query head of one sequence with its key and value head. q, k and v have rows of ld elements, o has rows of o_ld.
 template <class T>

@@ -30,14 +30,14 @@ struct Tile {
   static constexpr int kRowBytes = D * static_cast<int>(sizeof(T));
   static constexpr int kChunks = kRowBytes / 16;
   static constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
-  static constexpr int kSteps = kRowBytes / 32;                        // of products over D
+  static constexpr int kSteps = kRowBytes / 32;                       // of products over D
   static constexpr int kStepRows = 32 / static_cast<int>(sizeof(T));  // rows per step of products over rows
   static_assert(kChunks % 4 == 0);
   __device__ __forceinline__ static int offset(int row, int chunk) {
     const int turn = kChunks % 8 == 0 ? row & 7 : (row >> 1) & 3;
     return row * kRowBytes + ((chunk ^ turn) << 4);
   }
-  /// offset(row0 + row, chunk + bytes / 16) from lane = offset(row, chunk), for row0 a multiple of 8, chunk 0 or 1 and bytes a
+  /// offset(row0 + row, chunk + bytes / 16) from lane = offset(row, chunk), for row0 a multiple of 8, chunk 0 or 1, bytes a
   /// multiple of 32: what depends on the lane is computed once, the rest are constants.
   __device__ __forceinline__ static int beyond(int lane, int row0, int bytes) {
     constexpr int kTurned = kChunks % 8 == 0 ? 127 : 63;
@@ -61,7 +61,8 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, un
 }
 /// The same for keys and, kRows rows further on, their values, which lie `apart` elements behind them.
 template <class T, int D, int kRows>
-__device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* keys, std::size_t apart, unsigned ld, int first, int end) {
+__device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* keys, std::size_t apart, unsigned ld,
+                                                 int first, int end) {
   using Layout = Tile<T, D>;
 #pragma unroll
   for (int base = 0; base < kRows * Layout::kChunks; base += kMmaThreads) {
@@ -79,14 +80,20 @@ __device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* k
 
 template <class T>
 __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  if constexpr (sizeof(T) == 2) mma_m16n8k16_bf16(d, a, b);
-  else mma_m16n8k8_tf32(d, a, b);
+  if constexpr (sizeof(T) == 2)
+    mma_m16n8k16_bf16(d, a, b);
+  else
+    mma_m16n8k8_tf32(d, a, b);
 }
+// TF32 keeps 10 of f32's 23 bits of mantissa; the tensor cores drop the others. Rounding to nearest first takes three
+// instructions, and there are two operands for each product, so a number is made larger by 2^-11 ln 2 instead: on average
+// over all mantissas that is what dropping takes away. Errors stay below 0.7 units of the last bit; NaN stays NaN.
+__device__ __forceinline__ std::uint32_t tf32_operand(float x) { return __float_as_uint(x * (1.f + 0.693147f / 2048)); }
 template <class T>
 __device__ __forceinline__ void round_words(std::uint32_t (&r)[4]) {
   if constexpr (sizeof(T) == 4)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) r[i] = to_tf32(__uint_as_float(r[i]));
+    for (int i = 0; i < 4; ++i) r[i] = tf32_operand(__uint_as_float(r[i]));
 }
 
 /// A: rows row0..row0+15 of the tile, step `step` of D.
@@ -119,7 +126,8 @@ __device__ __forceinline__ void load_b_transposed(std::uint32_t (&b)[2][2], cons
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = Layout::offset(lane % 4 * 2 + i % 2, lane / 16) + lane / 4 % 4 * 4;
-      b[i / 2][i % 2] = to_tf32(*reinterpret_cast<const float*>(tile + Layout::beyond(at, row0, 64 * pair + i / 2 * 32)));
+      b[i / 2][i % 2] =
+          tf32_operand(*reinterpret_cast<const float*>(tile + Layout::beyond(at, row0, 64 * pair + i / 2 * 32)));
     }
   }
 }
@@ -135,7 +143,7 @@ __device__ __forceinline__ void as_operand(std::uint32_t (&a)[4], const float (&
     a[2] = Vec<Bf16>::pack(w[0], w[1]), a[3] = Vec<Bf16>::pack(w[2], w[3]);
   } else {
     const float(&u)[4] = x[step];
-    a[0] = to_tf32(u[0]), a[1] = to_tf32(u[2]), a[2] = to_tf32(u[1]), a[3] = to_tf32(u[3]);
+    a[0] = tf32_operand(u[0]), a[1] = tf32_operand(u[2]), a[2] = tf32_operand(u[1]), a[3] = tf32_operand(u[3]);
   }
 }
 
@@ -167,7 +175,8 @@ struct WarpRows {
 
 /// out = the warp's rows times rows 0..8*kN-1 of `other`, over D.
 template <class T, int D, int kM, bool kHeld, int kN>
-__device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4], const WarpRows<T, D, kM, kHeld>& rows, const unsigned char* other) {
+__device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4], const WarpRows<T, D, kM, kHeld>& rows,
+                                                const unsigned char* other) {
   static_assert(kN % 2 == 0);
 #pragma unroll
   for (int m = 0; m < kM; ++m)
@@ -192,7 +201,8 @@ __device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4], const W
 
 /// sum += x (in registers, 16*kM x 8*kN) times rows 0..8*kN-1 of `tile`.
 template <class T, int D, int kM, int kN>
-__device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const float (&x)[kM][kN][4], const unsigned char* tile) {
+__device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const float (&x)[kM][kN][4],
+                                             const unsigned char* tile) {
   constexpr int kStepRows = Tile<T, D>::kStepRows;
 #pragma unroll
   for (int step = 0; step < 8 * kN / kStepRows; ++step) {
@@ -214,11 +224,11 @@ __device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const f
 /// Writes a warp's rows, x * factor, as rows row0.. of `to`, 16 bytes at a time, by way of the warp's own rows of a tile
 /// that no other warp reads. `first` is the global row of the tile's row 0; rows from `end` on are left out.
 template <class T, int D, int kM>
-__device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const float (&x)[kM][D / 8][4], const float (&factor)[kM][2],
-                                           T* to, unsigned ld, int first, int end) {
+__device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const float (&x)[kM][D / 8][4],
+                                           const float (&factor)[kM][2], T* to, unsigned ld, int first, int end) {
   using Layout = Tile<T, D>;
   const Lane at;
-  __syncwarp();  // every lane is done with what the tile held
+  __syncwarp();  // ldmatrix reads on behalf of other lanes
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
@@ -229,8 +239,10 @@ __device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const 
         const int row = row0 + 16 * m + at.row(2 * half), column = 8 * n + at.col(0);
         unsigned char* place = tile + Layout::offset(row, column / Layout::kChunkElements) +
                                column % Layout::kChunkElements * static_cast<int>(sizeof(T));
-        if constexpr (sizeof(T) == 2) *reinterpret_cast<std::uint32_t*>(place) = Vec<Bf16>::pack(u, w);
-        else *reinterpret_cast<float2*>(place) = make_float2(u, w);
+        if constexpr (sizeof(T) == 2)
+          *reinterpret_cast<std::uint32_t*>(place) = Vec<Bf16>::pack(u, w);
+        else
+          *reinterpret_cast<float2*>(place) = make_float2(u, w);
       }
   __syncwarp();
 #pragma unroll 4

@@ -1,5 +1,5 @@
-// Gradients of attention on tensor cores. Two kernels, each of which makes the weights anew from q, k and lse: one owns a tile
-// of keys and adds up dk and dv in registers, one owns a tile of queries and adds up dq. That is seven products where one
+// Gradients of attention on tensor cores. Two kernels, each of which makes the weights anew from q, k and lse: one owns tiles
+// of keys and adds up dk and dv in registers, one owns tiles of queries and adds up dq. That is seven products where one
 // kernel would need five, but every sum is made by one block in one order. Never adds to global memory, never keeps scores.
 #include <cmath>
 
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   unsigned char* stages = v + Shape::kOwnBytes;
 
   // Tile 0 has the most queries, and starts first.
-  const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads, first_head = blockIdx.x % s.kv_heads * group;
+  const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads,
+                 first_head = blockIdx.x % s.kv_heads * group;
   const int key0 = static_cast<int>(blockIdx.y) * Shape::kOwn, key_end = key0 + Shape::kOwn < seq ? key0 + Shape::kOwn : seq;
   const int stop = end_query(s, key_end), row0 = warp_index() * 16 * kM, mine = key0 + row0, mine_end = mine + 16 * kM;
   const HeadView<T> first = head_view(s, qkv, sequence, first_head);  // k and v are the same for the whole group
@@ -54,19 +55,21 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   auto copy_queries = [&](unsigned member, int query0, int stage) {
     unsigned char* to = stages + stage * Shape::kStageBytes;
     copy_rows<T, D, kQueries>(to, first.q + static_cast<std::size_t>(member) * D, first.ld, query0, seq);
-    copy_rows<T, D, kQueries>(to + Shape::kOtherBytes, d_o + first.o_at + static_cast<std::size_t>(member) * D, first.o_ld, query0, seq);
+    copy_rows<T, D, kQueries>(to + Shape::kOtherBytes, d_o + first.o_at + static_cast<std::size_t>(member) * D, first.o_ld,
+                              query0, seq);
     cp_async_commit();
   };
-  // The first threads bring a tile's lse, the next ones its delta. An infinite lse makes the weights of rows that are none 0.
+  // The first threads bring a tile's lse, the next ones its delta. Rows behind the sequence are 0 in q, dO, lse and delta:
+  // their weights are 1, and what those add is 0.
   auto row_number = [&](unsigned member, int query0) {
     const int query = query0 + thread % kQueries;
-    if (thread >= 2 * kQueries) return 0.f;
-    if (query >= seq) return thread < kQueries ? INFINITY : 0.f;
+    if (thread >= 2 * kQueries || query >= seq) return 0.f;
     const std::size_t place = first.lse_at + member + row_at(query, s.heads);
     return thread < kQueries ? lse[place] * kLog2e : delta[place];
   };
   auto keep_row_number = [&](float x, int stage) {
-    if (thread < 2 * kQueries) reinterpret_cast<float*>(stages + stage * Shape::kStageBytes + 2 * Shape::kOtherBytes)[thread] = x;
+    if (thread < 2 * kQueries)
+      reinterpret_cast<float*>(stages + stage * Shape::kStageBytes + 2 * Shape::kOtherBytes)[thread] = x;
   };
 
   copy_rows<T, D, Shape::kOwn>(k, first.k, first.ld, key0, seq);
@@ -152,7 +155,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
 
   auto copy_keys = [&](int key0, int stage) {
-    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kOtherBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
+    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kOtherBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D,
+                                  view.ld, key0, seq);
     cp_async_commit();
   };
 
@@ -216,22 +220,23 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 }
 
 template <class T, int D>
-cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta, const T* qkv, T* dqkv) {
+cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta,
+                const T* qkv, T* dqkv) {
   using Keys = KeysShape<T, D>;
   using Queries = QueriesShape<T, D>;
   const float scale = 1.f / std::sqrt(static_cast<float>(D));
-  const cudaError_t e = launch(mma_dkv_kernel<T, D>, dim3(s.sequences * s.kv_heads, tiles(s.seq, Keys::kOwn)), dim3(kMmaThreads),
-                               Keys::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
+  const cudaError_t e = launch(mma_dkv_kernel<T, D>, dim3(s.sequences * s.kv_heads, tiles(s.seq, Keys::kOwn)),
+                               dim3(kMmaThreads), Keys::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
   if (e != cudaSuccess) return e;
-  return launch(mma_dq_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Queries::kOwn)), dim3(kMmaThreads), Queries::kSharedBytes,
-                stream, s, scale, d_o, lse, delta, qkv, dqkv);
+  return launch(mma_dq_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Queries::kOwn)), dim3(kMmaThreads),
+                Queries::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
 }
 
 }  // namespace
 
 template <class T>
-cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta, const T* qkv,
-                         T* dqkv) {
+cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta,
+                         const T* qkv, T* dqkv) {
   switch (s.d) {
     case 32: return run<T, 32>(stream, s, d_o, lse, delta, qkv, dqkv);
     case 64: return run<T, 64>(stream, s, d_o, lse, delta, qkv, dqkv);
@@ -240,7 +245,9 @@ cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* 
     default: return cudaErrorInvalidValue;
   }
 }
-template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const float*, const float*, const float*, const float*, float*);
-template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*, const float*, const Bf16*, Bf16*);
+template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const float*, const float*, const float*,
+                                  const float*, float*);
+template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*, const float*, const Bf16*,
+                                  Bf16*);
 
 }  // namespace trainhost::cuda::attention_detail

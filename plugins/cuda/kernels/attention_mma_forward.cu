@@ -23,7 +23,8 @@ struct ForwardShape {
 
 template <class T, int D>
 __global__ void __launch_bounds__(kMmaThreads, 2)
-    mma_forward_kernel(const AttentionShape s, float scale, const T* __restrict__ qkv, T* __restrict__ o, float* __restrict__ lse) {
+    mma_forward_kernel(const AttentionShape s, float scale, const T* __restrict__ qkv, T* __restrict__ o,
+                       float* __restrict__ lse) {
   using Shape = ForwardShape<T, D>;
   constexpr int kM = Shape::kM, kKeys = Shape::kKeys, kN = kKeys / 8;
   const Lane at;
@@ -38,7 +39,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
 
   auto copy_keys = [&](int key0, int stage) {
-    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kTileBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
+    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kTileBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D,
+                                  view.ld, key0, seq);
     cp_async_commit();
   };
 
@@ -115,8 +117,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       all += __shfl_xor_sync(kFullWarp, all, 2);
       share[m][half] = 1.f / all;
       const int query = mine + 16 * m + at.row(2 * half);
-      if (query < seq && at.lane % 4 == 0)
-        lse[view.lse_at + row_at(query, s.heads)] = top[m][half] * scale + logf(all);
+      if (query < seq && at.lane % 4 == 0) lse[view.lse_at + row_at(query, s.heads)] = top[m][half] * scale + logf(all);
     }
   store_rows<T, D, kM>(q, row0, sum, share, o + view.o_at, view.o_ld, query0, seq);
 }

@@ -31,7 +31,8 @@ __device__ __forceinline__ void load_tile(float* tile, const T* from, unsigned l
 
 /// out[i][j] = row(i) of a times row col(j) of b, over d.
 template <int R>
-__device__ __forceinline__ void rows_times_rows(const PlainThread<R>& t, const float* a, const float* b, int d, float (&out)[R][R]) {
+__device__ __forceinline__ void rows_times_rows(const PlainThread<R>& t, const float* a, const float* b, int d,
+                                                float (&out)[R][R]) {
   const int pitch = plain_pitch(d);
 #pragma unroll
   for (int i = 0; i < R; ++i)
@@ -53,7 +54,8 @@ __device__ __forceinline__ void rows_times_rows(const PlainThread<R>& t, const f
 
 /// sum[i][c] += row(i) of p (kTile wide, pitch kTile + 1) times column col(c) of b.
 template <int R, int C>
-__device__ __forceinline__ void add_products(const PlainThread<R>& t, const float* p, const float* b, int d, float (&sum)[R][C]) {
+__device__ __forceinline__ void add_products(const PlainThread<R>& t, const float* p, const float* b, int d,
+                                             float (&sum)[R][C]) {
   constexpr int kTile = PlainThread<R>::kTile;
   const int pitch = plain_pitch(d);
 #pragma unroll 4

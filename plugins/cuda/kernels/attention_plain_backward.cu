@@ -25,7 +25,7 @@ __device__ __forceinline__ Weight weight(bool seen, float score, float scale, fl
 }
 
 template <class T, int D, int R>
-__global__ void __launch_bounds__(kPlainThreads)
+__global__ void __launch_bounds__(kPlainThreads, 2)
     plain_dkv_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o, const float* __restrict__ lse,
                      const float* __restrict__ delta, const T* __restrict__ qkv, T* __restrict__ dqkv) {
   constexpr int kTile = 16 * R, kCols = D / 16;
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kPlainThreads)
 }
 
 template <class T, int D, int R>
-__global__ void __launch_bounds__(kPlainThreads)
+__global__ void __launch_bounds__(kPlainThreads, 2)
     plain_dq_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o, const float* __restrict__ lse,
                     const float* __restrict__ delta, const T* __restrict__ qkv, T* __restrict__ dqkv) {
   constexpr int kTile = 16 * R, kCols = D / 16;
@@ -144,16 +144,16 @@ __global__ void __launch_bounds__(kPlainThreads)
 }
 
 template <class T, int D, int R>
-cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta, const T* qkv,
-                T* dqkv) {
+cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta,
+                const T* qkv, T* dqkv) {
   const unsigned count = tiles(s.seq, 16 * R);
   const std::size_t shared = shared_bytes<R>(static_cast<int>(s.d));
   const float scale = 1.f / std::sqrt(static_cast<float>(s.d));
   const cudaError_t e = launch(plain_dkv_kernel<T, D, R>, dim3(s.sequences * s.kv_heads, count), dim3(kPlainThreads), shared,
                                stream, s, scale, d_o, lse, delta, qkv, dqkv);
   if (e != cudaSuccess) return e;
-  return launch(plain_dq_kernel<T, D, R>, dim3(s.sequences * s.heads, count), dim3(kPlainThreads), shared, stream, s, scale, d_o,
-                lse, delta, qkv, dqkv);
+  return launch(plain_dq_kernel<T, D, R>, dim3(s.sequences * s.heads, count), dim3(kPlainThreads), shared, stream, s, scale,
+                d_o, lse, delta, qkv, dqkv);
 }
 
 }  // namespace
@@ -166,9 +166,9 @@ cudaError_t plain_backward(cudaStream_t stream, const AttentionShape& s, const T
   if (s.d <= 128) return run<T, 128, 2>(stream, s, d_o, lse, delta, qkv, dqkv);
   return run<T, 256, 1>(stream, s, d_o, lse, delta, qkv, dqkv);
 }
-template cudaError_t plain_backward(cudaStream_t, const AttentionShape&, const float*, const float*, const float*, const float*,
-                                    float*);
-template cudaError_t plain_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*, const float*, const Bf16*,
-                                    Bf16*);
+template cudaError_t plain_backward(cudaStream_t, const AttentionShape&, const float*, const float*, const float*,
+                                    const float*, float*);
+template cudaError_t plain_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*, const float*,
+                                    const Bf16*, Bf16*);
 
 }  // namespace trainhost::cuda::attention_detail

@@ -16,8 +16,9 @@ std::size_t shared_bytes(int d) {
 }
 
 template <class T, int D, int R>
-__global__ void __launch_bounds__(kPlainThreads)
-    plain_forward_kernel(const AttentionShape s, float scale, const T* __restrict__ qkv, T* __restrict__ o, float* __restrict__ lse) {
+__global__ void __launch_bounds__(kPlainThreads, 2)
+    plain_forward_kernel(const AttentionShape s, float scale, const T* __restrict__ qkv, T* __restrict__ o,
+                         float* __restrict__ lse) {
   constexpr int kTile = 16 * R, kCols = D / 16;
   const PlainThread<R> t;
   const int d = static_cast<int>(s.d), seq = static_cast<int>(s.seq);

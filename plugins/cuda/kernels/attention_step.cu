@@ -13,8 +13,8 @@ constexpr unsigned kMaxHead = 256;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    step_kernel(const AttentionShape s, float scale, unsigned position, const T* __restrict__ qkv, T* cache_k, T* cache_v, float* scores,
-                T* __restrict__ o) {
+    step_kernel(const AttentionShape s, float scale, unsigned position, const T* __restrict__ qkv, T* cache_k, T* cache_v,
+                float* scores, T* __restrict__ o) {
   __shared__ float q[kMaxHead];
   __shared__ float part[kThreads];
   const unsigned head = blockIdx.x, group = s.heads / s.kv_heads, kv = head / group, d = s.d;
@@ -71,10 +71,12 @@ template <class T>
 cudaError_t attention_step(cudaStream_t stream, const AttentionShape& s, std::uint32_t position, const T* qkv, T* cache_k,
                            T* cache_v, float* scores, T* o) {
   if (s.d > kMaxHead) return cudaErrorInvalidValue;
-  return launch(step_kernel<T>, dim3(s.heads), dim3(kThreads), 0, stream, s, 1.f / std::sqrt(static_cast<float>(s.d)), position, qkv,
-                cache_k, cache_v, scores, o);
+  return launch(step_kernel<T>, dim3(s.heads), dim3(kThreads), 0, stream, s, 1.f / std::sqrt(static_cast<float>(s.d)),
+                position, qkv, cache_k, cache_v, scores, o);
 }
-template cudaError_t attention_step(cudaStream_t, const AttentionShape&, std::uint32_t, const float*, float*, float*, float*, float*);
-template cudaError_t attention_step(cudaStream_t, const AttentionShape&, std::uint32_t, const Bf16*, Bf16*, Bf16*, float*, Bf16*);
+template cudaError_t attention_step(cudaStream_t, const AttentionShape&, std::uint32_t, const float*, float*, float*, float*,
+                                    float*);
+template cudaError_t attention_step(cudaStream_t, const AttentionShape&, std::uint32_t, const Bf16*, Bf16*, Bf16*, float*,
+                                    Bf16*);
 
 }  // namespace trainhost::cuda

@@ -20,17 +20,22 @@ using reference::Heads;
 using reference::Vec;
 namespace ref = reference;
 
-constexpr std::size_t kGuard = 64;  // elements behind each array, which nobody may write
+constexpr double kExactTolerance = 2e-5;  // f32 sums of up to some hundred products of numbers below 1
+constexpr std::size_t kGuard = 64;        // elements behind each array, which nobody may write
 
 template <class T>
 double widen(T x) {
-  if constexpr (std::is_same_v<T, Bf16>) return __bfloat162float(x);
-  else return x;
+  if constexpr (std::is_same_v<T, Bf16>)
+    return __bfloat162float(x);
+  else
+    return x;
 }
 template <class T>
 T narrow(double x) {
-  if constexpr (std::is_same_v<T, Bf16>) return __float2bfloat16_rn(static_cast<float>(x));
-  else return static_cast<T>(x);
+  if constexpr (std::is_same_v<T, Bf16>)
+    return __float2bfloat16_rn(static_cast<float>(x));
+  else
+    return static_cast<T>(x);
 }
 
 /// An array of the device, all NaN or with these values (rounded to T).
@@ -45,7 +50,8 @@ class Array {
   explicit Array(const Vec& values) : Array(values.size()) {
     std::vector<T> host(values.size());
     for (std::size_t i = 0; i < host.size(); ++i) host[i] = narrow<T>(values[i]);
-    BOOST_REQUIRE(cudaMemcpyAsync(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice, nullptr) == cudaSuccess);
+    BOOST_REQUIRE(cudaMemcpyAsync(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice, nullptr) ==
+                  cudaSuccess);
     BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
   }
   ~Array() { (void)cudaFree(data_); }
@@ -91,6 +97,11 @@ double distance(const Vec& got, const Vec& expected) {
   return got.size() == expected.size() ? worst / largest : std::numeric_limits<double>::infinity();
 }
 
+AttentionShape attention_shape(const Heads& h, std::size_t sequences) {
+  auto u = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
+  return {u(sequences), u(h.seq), u(h.heads), u(h.kv_heads), u(h.d), u(h.window)};
+}
+
 struct Results {
   Vec o, lse, delta, dqkv;
   bool operator==(const Results&) const = default;
@@ -107,9 +118,9 @@ struct Problem {
 template <class T>
 Results run(const Problem& p, F32Products f32) {
   const Heads& h = p.shape;
-  const AttentionShape s{static_cast<std::uint32_t>(p.sequences), static_cast<std::uint32_t>(h.seq), static_cast<std::uint32_t>(h.heads),
-                         static_cast<std::uint32_t>(h.kv_heads), static_cast<std::uint32_t>(h.d), static_cast<std::uint32_t>(h.window)};
-  const Array<T> qkv(numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse)), d_o(numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse));
+  const AttentionShape s = attention_shape(h, p.sequences);
+  const Array<T> qkv(numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse)),
+      d_o(numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse));
   const Array<T> o(p.rows() * h.heads * h.d), dqkv(p.rows() * h.width());
   const Array<float> lse(p.rows() * h.heads), delta(p.rows() * h.heads);
   BOOST_REQUIRE(attention<T>(nullptr, s, f32, qkv, o, lse) == cudaSuccess);
@@ -121,19 +132,20 @@ Results run(const Problem& p, F32Products f32) {
 /// One part of every row: columns [from, to) of rows of `width`. q, k and v have gradients of different sizes.
 Vec columns(const Vec& x, std::size_t width, std::size_t from, std::size_t to) {
   Vec part;
-  for (std::size_t r = 0; r < x.size() / width; ++r) part.insert(part.end(), x.begin() + static_cast<long>(r * width + from), x.begin() + static_cast<long>(r * width + to));
+  for (std::size_t r = 0; r < x.size() / width; ++r)
+    part.insert(part.end(), x.begin() + static_cast<long>(r * width + from), x.begin() + static_cast<long>(r * width + to));
   return part;
 }
 
 template <class T>
 void check(const Problem& p, F32Products f32, double tolerance) {
   const Heads& h = p.shape;
-  const std::string name = std::string(sizeof(T) == 2 ? "bf16" : f32 == F32Products::kTf32 ? "tf32" : "f32") + " d " + std::to_string(h.d) + " seq " +
-                           std::to_string(h.seq) + " x" + std::to_string(p.sequences) + " heads " + std::to_string(h.heads) + "/" +
-                           std::to_string(h.kv_heads) + " window " + std::to_string(h.window);
-  BOOST_TEST_CONTEXT(name) {
+  const char* type = sizeof(T) == 2 ? "bf16" : f32 == F32Products::kTf32 ? "tf32" : "f32";
+  BOOST_TEST_CONTEXT(type << " d " << h.d << " seq " << h.seq << " x" << p.sequences << " heads " << h.heads << "/" << h.kv_heads
+                          << " window " << h.window) {
     const Results got = run<T>(p, f32);
-    const Vec qkv = numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse), d_o = numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse);
+    const Vec qkv = numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse),
+              d_o = numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse);
     const Vec expected = ref::attention_bwd(d_o, qkv, h);
     Vec lse(p.rows() * h.heads);
     for (std::size_t b = 0; b < p.sequences; ++b)
@@ -143,7 +155,9 @@ void check(const Problem& p, F32Products f32, double tolerance) {
         for (std::size_t r = 0; r < h.seq; ++r) lse[(b * h.seq + r) * h.heads + head] = of_head[r];
       }
     BOOST_TEST(distance(got.o, ref::attention(qkv, h)) <= tolerance);
-    BOOST_TEST(distance(got.lse, lse) <= tolerance);
+    // Products of bf16 are exact in f32, and weights are added before they are rounded.
+    const bool tf32 = sizeof(T) == 4 && tolerance > kExactTolerance;
+    BOOST_TEST(distance(got.lse, lse) <= (tf32 ? tolerance : kExactTolerance));
     const std::size_t q = h.heads * h.d, k = q + h.kv_heads * h.d, w = h.width();
     // With one key in sight its weight is 1 and dq and dk are 0: what is left is rounding of numbers of about 1.
     auto gradient = [&](std::size_t from, std::size_t to) {
@@ -162,10 +176,13 @@ struct Mode {
   bool bf16;
   double tolerance;
 };
-constexpr Mode kModes[] = {{F32Products::kExact, false, 2e-5}, {F32Products::kTf32, false, 2e-3}, {F32Products::kExact, true, 2e-2}};
+constexpr Mode kModes[] = {
+    {F32Products::kExact, false, kExactTolerance}, {F32Products::kTf32, false, 2e-3}, {F32Products::kExact, true, 2e-2}};
 void check(const Problem& p, const Mode& mode) {
-  if (mode.bf16) check<Bf16>(p, mode.f32, mode.tolerance);
-  else check<float>(p, mode.f32, mode.tolerance);
+  if (mode.bf16)
+    check<Bf16>(p, mode.f32, mode.tolerance);
+  else
+    check<float>(p, mode.f32, mode.tolerance);
 }
 
 constexpr std::size_t kLengths[] = {1, 5, 16, 63, 64, 65, 130, 200};
@@ -174,16 +191,16 @@ constexpr std::size_t kWindows[] = {0, 1, 7, 64};
 
 BOOST_AUTO_TEST_SUITE(cuda_attention)
 
-// Every head size with every length; heads and windows take turns, so that each meets each over the sizes.
+// Every head size with every length; heads, windows and sequences take turns, so that each meets each over the sizes.
 BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
   const std::vector<emu::Schedule> schedules = emu::every_schedule();
   std::size_t turn = 0;
   for (const Mode& mode : kModes)
     for (std::size_t d : {8u, 16u, 32u, 64u, 96u, 128u})
       for (std::size_t seq : kLengths) {
-        const auto& heads = kHeadCounts[seq > 100 ? turn % 2 : turn % 3];
+        const auto& heads = kHeadCounts[turn % 3];
         emu::set_schedule(schedules[turn % schedules.size()]);
-        check({{seq, heads[0], heads[1], d, kWindows[turn / 2 % 4]}, seq < 100 && turn % 3 == 1 ? 2u : 1u}, mode);
+        check({{seq, heads[0], heads[1], d, kWindows[(turn + turn / 8) % 4]}, seq < 100 && turn % 5 < 2 ? 2u : 1u}, mode);
         ++turn;
       }
   emu::set_schedule({});
@@ -191,12 +208,14 @@ BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
 
 BOOST_AUTO_TEST_CASE(every_window_is_kept_at_every_edge) {
   for (const Mode& mode : kModes)
-    for (std::size_t window : {0u, 1u, 2u, 7u, 31u, 63u, 64u, 65u, 129u, 150u, 1000u}) check({{150, 1, 1, 64, window}, 1}, mode);
+    for (std::size_t window : {0u, 1u, 2u, 7u, 31u, 63u, 64u, 65u, 129u, 150u, 1000u})
+      check({{150, 1, 1, 64, window}, 1}, mode);
 }
 
 BOOST_AUTO_TEST_CASE(head_sizes_that_no_tile_fits) {
   for (std::size_t d : {1u, 20u, 80u, 129u, 200u, 256u})
-    for (bool bf16 : {false, true}) check({{70, 2, 1, d, 40}, 1}, Mode{F32Products::kTf32, bf16, bf16 ? 2e-2 : 2e-5});
+    for (bool bf16 : {false, true})
+      check({{70, 2, 1, d, 40}, 1}, Mode{F32Products::kTf32, bf16, bf16 ? 2e-2 : kExactTolerance});
 }
 
 BOOST_AUTO_TEST_CASE(large_scores_do_not_overflow) {
@@ -213,7 +232,8 @@ BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_the_order_of_threads_and_blocks) {
         emu::set_schedule(schedule);
         all.push_back(mode.bf16 ? run<Bf16>(p, mode.f32) : run<float>(p, mode.f32));
       }
-      for (std::size_t i = 1; i < all.size(); ++i) BOOST_TEST((all[i] == all[0]), "schedule " << i << " changes bits, d " << d);
+      for (std::size_t i = 1; i < all.size(); ++i)
+        BOOST_TEST((all[i] == all[0]), "schedule " << i << " changes bits, d " << d);
     }
   emu::set_schedule({});
 }
@@ -233,8 +253,7 @@ void check_step(const Heads& h, std::uint32_t position, double tolerance) {
     for (std::size_t i = 0; i < kv; ++i) k[r * kv + i] = qkv[r * w + q + i], v[r * kv + i] = qkv[r * w + q + kv + i];
   Vec k_before = k, v_before = v;
   for (std::size_t i = 0; i < kv; ++i) k_before[position * kv + i] = v_before[position * kv + i] = nan;
-  const AttentionShape s{1, static_cast<std::uint32_t>(h.seq), static_cast<std::uint32_t>(h.heads), static_cast<std::uint32_t>(h.kv_heads),
-                         static_cast<std::uint32_t>(h.d), static_cast<std::uint32_t>(h.window)};
+  const AttentionShape s = attention_shape(h, 1);
   Vec first;
   for (const emu::Schedule& schedule : emu::every_schedule()) {
     emu::set_schedule(schedule);
@@ -259,7 +278,7 @@ BOOST_AUTO_TEST_CASE(a_generated_token_attends_to_the_cache_and_is_appended) {
     for (std::uint32_t position : {0u, 1u, 5u, 47u})
       for (std::size_t window : {0u, 1u, 6u}) {
         BOOST_TEST_CONTEXT("d " << d << " position " << position << " window " << window) {
-          check_step<float>({48, 4, 2, d, window}, position, 2e-5);
+          check_step<float>({48, 4, 2, d, window}, position, kExactTolerance);
           check_step<Bf16>({48, 4, 2, d, window}, position, 1e-2);
         }
       }
