@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(a_contract_that_breaks_exits_5) {
 BOOST_AUTO_TEST_CASE(every_mode_of_a_backend_is_judged_and_the_refused_one_is_named) {
   TempDir tmp;
   std::filesystem::copy_file(std::filesystem::path(ZOO_DIR) / "toy_modes.so", tmp.path() / "toy.so");
-  std::vector<std::string> words = {"verify", "--backend=toy", "--plugin-path", tmp.path().string(), "--only", "GPU-002,GPU-004",
+  std::vector<std::string> words = {"verify", "--backend=toy", "--plugin-path", tmp.path().string(), "--only", "GPU-002",
                                     "--json"};
   auto all = results(run_program(words));
   const std::string detail = all["GPU-002"]["detail"];
