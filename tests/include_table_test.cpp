@@ -38,7 +38,7 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"boost/", {"core/plugin"}},
     {"toml++/", {"core/config", "core/plugin"}},
     {"simdjson.h", {"core/config", "core/checkpoint", "core/run"}},
-    {"nlohmann/", {"core/config", "core/checkpoint", "core/report", "core/run", "core/data", "tools"}},
+    {"nlohmann/", {"core/config", "core/checkpoint", "core/report", "core/run", "core/verify", "core/data", "tools"}},
     {"sentencepiece", {"core/data"}},
     {"cblas", {"plugins/cpu"}},
     {"CLI/", {"tools"}},

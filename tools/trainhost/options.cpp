@@ -25,21 +25,26 @@ void add_options(CLI::App& app, Options& o, unsigned uses) {
   app.add_flag("-v,--verbose", o.verbose, "say more");
 }
 
-config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more) {
-  std::vector<config::Override> overrides;
+std::vector<config::Override> overrides(const Options& o) {
+  std::vector<config::Override> out;
   for (const std::string& s : o.sets) {
     auto at = s.find('=');
     if (at == std::string::npos || at == 0)
       throw usage_error("--set takes KEY=VALUE, got '" + escaped(s) + "'", "for example --set train.micro_batch=8", {"--set", 0, 0});
-    overrides.push_back({s.substr(0, at), s.substr(at + 1)});
+    out.push_back({s.substr(0, at), s.substr(at + 1)});
   }
-  if (!o.backend.empty()) overrides.push_back({"train.backend", o.backend});
-  overrides.insert(overrides.end(), more.begin(), more.end());
+  if (!o.backend.empty()) out.push_back({"train.backend", o.backend});
+  return out;
+}
+
+config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more) {
+  std::vector<config::Override> all = overrides(o);
+  all.insert(all.end(), more.begin(), more.end());
   if (!o.model.empty() && !o.run_file.empty())
     throw usage_error("--model stands in for a run file: give one of them, not both");
-  if (!o.model.empty()) return config::run_for_model(o.model, overrides);
-  if (o.run_file.empty()) return config::load_run({}, overrides);
-  return config::load_run(o.run_file, overrides);
+  if (!o.model.empty()) return config::run_for_model(o.model, all);
+  if (o.run_file.empty()) return config::load_run({}, all);
+  return config::load_run(o.run_file, all);
 }
 
 std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c) {

@@ -25,6 +25,9 @@ enum Uses : unsigned { kRunFile = 1, kModel = 2, kBackend = 4, kPlugins = 8 };
 /// Adds the shared options that the command uses, with their help.
 void add_options(CLI::App& app, Options& o, unsigned uses);
 
+/// What --set and --backend override; a --set without '=' throws usage_error.
+std::vector<config::Override> overrides(const Options& o);
+
 /// The run configuration these words mean; --backend wins over the run file.
 config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more = {});
 
@@ -46,5 +49,6 @@ std::unique_ptr<Command> devices_command();
 std::unique_ptr<Command> init_command();
 std::unique_ptr<Command> data_command();
 std::unique_ptr<Command> generate_command();
+std::unique_ptr<Command> verify_command();
 
 }  // namespace trainhost::cli

@@ -6,19 +6,18 @@
 #include <xmmintrin.h>
 #endif
 
-TH_MANIFEST(R"(
-id = "toy"
-version = "1"
-kind = "trainer"
-summary = "adds the learning rate"
-options = ["do"]
-priority = -1
-)");
+#ifdef TOY_MODES  // toy_modes.so: a trainer that has modes, and refuses one of them
+#define TOY_OPTIONS "options = [\"do\", \"mode\"]\n"
+#else
+#define TOY_OPTIONS "options = [\"do\"]\n"
+#endif
+TH_MANIFEST("\nid = \"toy\"\nversion = \"1\"\nkind = \"trainer\"\nsummary = \"adds the learning rate\"\n" TOY_OPTIONS
+            "priority = -1\n");
 
 namespace {
 
-std::string option(const th_host& h) {
-  const char* what = h.option(&h, "do");
+std::string option(const th_host& h, const char* key = "do") {
+  const char* what = h.option(&h, key);
   return what ? what : "";
 }
 
@@ -42,6 +41,7 @@ class Toy {
 
   Toy(const th_host& h, std::int32_t, const th_model& m, const th_run&) : host_(h), do_(option(h)) {
     if (m.layers == 0) throw th::Error(TH_E_UNSUPPORTED, "no layers");
+    if (option(h, "mode") == "streamed") throw th::Error(TH_E_UNSUPPORTED, "toys do not stream");
     if (do_ == "oom") throw th::Error(TH_E_HOST_OOM, "no memory for w", "less", 24);
     block_ = h.alloc(&h, 4096, 64, TH_TIER_HOST, "arena");
   }

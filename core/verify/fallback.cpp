@@ -1,0 +1,88 @@
+// GPU-003: a run that asks for CUDA where there is none trains on the CPU, says why, and succeeds. Asked of the whole
+// program, in a child whose CUDA_VISIBLE_DEVICES is empty: so a machine with a device is, for that child, one without.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/base/text.hpp"
+#include "core/verify/builtin_run.hpp"
+#include "core/verify/child.hpp"
+#include "core/verify/context.hpp"
+#include "core/verify/gpu.hpp"
+#include "core/verify/modes.hpp"
+
+namespace trainhost::verify {
+namespace {
+
+constexpr std::uint64_t kSteps = 2;
+
+struct Told {
+  std::string backend, reason;
+  std::uint64_t steps = 0;
+  bool done = false;
+};
+
+/// What the child's events say; lines that are no JSON are as good as missing.
+Told told(const std::string& out) {
+  Told t;
+  std::istringstream in(out);
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json j = nlohmann::json::parse(line, nullptr, false);
+    if (!j.is_object()) continue;
+    const std::string event = j.value("event", "");
+    if (event == "start") t.backend = j.value("backend", ""), t.reason = j.value("fallback_reason", "");
+    t.steps += event == "step";
+    t.done = t.done || event == "done";
+  }
+  return t;
+}
+
+std::vector<std::string> words_for(const Context& context, const std::filesystem::path& run_file) {
+  std::vector<std::string> words = {
+      "train", run_file.string(), "--backend=cuda", "--steps", std::to_string(kSteps), "--json", "-q"};
+  for (const std::filesystem::path& p : context.plugin_path) words.insert(words.end(), {"--plugin-path", p.string()});
+  return words;
+}
+
+std::string last_line(const std::string& text) {
+  const std::size_t end = text.find_last_not_of("\n ");
+  if (end == text.npos) return "nothing";
+  const std::size_t before = text.find_last_of('\n', end);
+  return escaped(text.substr(before == text.npos ? 0 : before + 1, end - (before == text.npos ? 0 : before + 1) + 1),
+                 300);
+}
+
+Finding judge(const Context& context) {
+  ScratchDirectory scratch;
+  const std::filesystem::path run_file = scratch.path() / "run.toml";
+  std::ofstream(run_file) << builtin_run_toml() << "[output]\ndir = \"out\"\n";
+  const ChildResult r = run_child(context.program, words_for(context, run_file), {{"CUDA_VISIBLE_DEVICES", ""}},
+                                  scratch.path(), std::chrono::seconds(120));
+  const Told t = told(r.out);
+  const double code = r.code;
+  auto no = [&](const std::string& why) {
+    return Finding{false, code, 0, "a run with --backend=cuda and no visible device " + why};
+  };
+  if (r.late) return no("did not end within two minutes");
+  if (r.code != 0) return no(fmt::format("left with {} and said: {}", r.code, last_line(r.err)));
+  if (t.backend != "cpu") return no(fmt::format("trained on '{}'", escaped(t.backend)));
+  if (t.reason.empty()) return no("trained on the cpu and did not say why");
+  if (t.steps != kSteps || !t.done)
+    return no(fmt::format("took {} of {} steps{}", t.steps, kSteps, t.done ? "" : " and never was done"));
+  return {true, code, 0,
+          fmt::format("with no visible device it trained {} steps on the cpu and said why: {}", kSteps,
+                      escaped(t.reason, 300))};
+}
+
+}  // namespace
+
+Result check_fallback(Context& context) {
+  if (context.subjects.backend() != "cuda")
+    return skipped(fmt::format("the {} backend transfers nothing to a device and needs no fallback: only cuda has one",
+                               context.subjects.backend()));
+  return once([&] { return judge(context); });
+}
+
+}  // namespace trainhost::verify

@@ -1,0 +1,211 @@
+// A trainer that is right, and can be made wrong in one way at a time. Its gradients are made up (a pull to zero and a
+// wave that depends on the batch); its optimizers, its counters and its way of saving are those of a real one.
+#pragma once
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/text.hpp"
+#include "core/verify/context.hpp"
+
+namespace trainhost::verify::fake {
+
+using Clock = std::chrono::steady_clock;
+
+class Session : public plugin::Session {
+ public:
+  Session(const ModelSpec& m, const RunSpec& r, std::string fault)
+      : m_(m), r_(r), fault_(std::move(fault)), large_(count_parameters(m).total > 10000000) {
+    if (large_) return;  // a 350M model is timed, not computed
+    std::uint64_t at = 0;
+    for (const TensorInfo& t : tensors(m)) {
+      tensors_.push_back(t);
+      first_.push_back(at);
+      at += t.elements();
+    }
+    w_.assign(at, 0.f), m1_.assign(at, 0.f), m2_.assign(at, 0.f), loaded_.assign(at, false);
+  }
+
+  void load(plugin::Scope, const plugin::TensorPiece& p) override {
+    const std::uint64_t at = first_[index(p.name)] + p.first;
+    for (std::uint64_t i = 0; i < p.count; ++i)
+      w_[at + i] = static_cast<const float*>(p.data)[i], loaded_[at + i] = true;
+  }
+  void init(std::uint64_t seed) override {
+    for (std::size_t i = 0; i < w_.size(); ++i)
+      if (!loaded_[i]) w_[i] = static_cast<float>(0.1 * std::sin(static_cast<double>(seed % 1000 + 7 * i)));
+  }
+
+  plugin::StepResult step(const plugin::StepInput& in) override {
+    const auto begin = Clock::now();
+    if (broken("stale when late") && steps_ && begin - last_ > std::chrono::milliseconds(2))
+      w_[0] = std::nextafter(w_[0], 1.f);
+    if (broken("dies") && steps_ == 4)
+      throw plugin::PluginError(Exit::kFailed, "internal", "a kernel went missing", "", 0);
+    plugin::StepResult r = result(in);
+    if (broken("loss drifts") && steps_ >= 10) r.loss += 2e-3;
+    if (!large_) update(in, r);
+    ++steps_;
+    count(in, begin);
+    last_ = Clock::now();
+    return r;
+  }
+  plugin::StepResult evaluate(const plugin::StepInput& in) override {
+    plugin::StepResult r = result(in);
+    if (broken("head drifts") && steps_) r.loss += 1e-9;
+    return r;
+  }
+  void save(plugin::Scope, const std::function<void(const plugin::TensorPiece&)>& sink) override {
+    ++saves_;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const TensorInfo& t = tensors_[i];
+      if (broken("saves too few") && i == 3) continue;
+      std::vector<float> piece(w_.begin() + static_cast<long>(first_[i]),
+                               w_.begin() + static_cast<long>(first_[i] + t.elements()));
+      if (broken("saves too early") && saves_ % 2 == 0) piece[0] = std::nextafter(piece[0], 1.f);
+      sink({t.name, DType::kF32, t.rank, t.dim, piece.data(), 0, piece.size()});
+    }
+  }
+  plugin::Counters counters() override { return c_; }
+  std::string info(const std::string&) override { return ""; }
+  std::optional<double> metric(const std::string& key) override {
+    if (key == "sync_mismatch") return broken("copies differ") ? 3 : 0;
+    if (key == "order_violations" && broken("counts violations")) return 1;
+    return std::nullopt;
+  }
+  bool can_generate() const override { return false; }
+  std::unique_ptr<plugin::Profiler> profile(std::span<std::byte>, plugin::Profiler::Reached) override {
+    return nullptr;
+  }
+  void next_logits(std::int32_t, std::uint32_t, std::span<float>) override {}
+
+ private:
+  bool broken(const char* what) const { return fault_ == what; }
+  std::size_t index(const std::string& name) const {
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      if (tensors_[i].name == name) return i;
+    throw plugin::PluginError(Exit::kUsage, "argument", "no tensor " + name, "", 0);
+  }
+  double wave(const plugin::StepInput& in) const {
+    const auto bytes = std::string_view(reinterpret_cast<const char*>(in.tokens.data()), in.tokens.size_bytes());
+    return static_cast<double>(fnv1a(bytes) % 1000);
+  }
+  plugin::StepResult result(const plugin::StepInput& in) const {
+    plugin::StepResult r;
+    r.loss = 1 + wave(in) * 1e-5;
+    for (float x : w_) r.loss += 0.05 * x * x / static_cast<double>(w_.size());
+    r.tokens_counted = in.tokens.size();
+    return r;
+  }
+
+  void update(const plugin::StepInput& in, plugin::StepResult& r) {
+    const double h = wave(in);
+    std::vector<double> g(w_.size());
+    double sum = 0;
+    for (std::size_t i = 0; i < g.size(); ++i)
+      g[i] = 0.1 * w_[i] + 0.01 * std::sin(0.37 * static_cast<double>(i) + h), sum += g[i] * g[i];
+    r.grad_norm = std::sqrt(sum);
+    const double scale = r_.clip_norm > 0 && r.grad_norm > r_.clip_norm ? r_.clip_norm / r.grad_norm : 1;
+    for (std::size_t k = 0; k < tensors_.size(); ++k) {
+      if (broken("freezes a norm") && tensors_[k].role == TensorRole::kFinalNorm) continue;
+      const bool embedding = tensors_[k].role == TensorRole::kEmbed;
+      for (std::uint64_t i = first_[k]; i < first_[k] + tensors_[k].elements(); ++i)
+        update_one(i, g[i] * (broken("embedding unclipped") && embedding ? 1 : scale), tensors_[k], in);
+    }
+    if (broken("loses a weight") && steps_ == 3) w_[5] = NAN;
+    if (broken("reports no norm") && steps_ == 3) r.grad_norm = NAN;
+  }
+  void update_one(std::uint64_t i, double g, const TensorInfo& t, const plugin::StepInput& in) {
+    const bool embedding = t.role == TensorRole::kEmbed;
+    const double decay = t.rank >= 2 || broken("decays norms") ? r_.weight_decay : 0;
+    const double eps = broken("hidden eps") && embedding ? 1e-8 : r_.eps;
+    const double beta2 = broken("hidden beta2") && embedding ? 0.8 : r_.beta2;
+    double change = g;
+    if (r_.optimizer == Optimizer::kAdamW) {
+      const double n = static_cast<double>(in.step_index + 1);
+      const double m1 = r_.beta1 * m1_[i] + (1 - r_.beta1) * g, m2 = beta2 * m2_[i] + (1 - beta2) * g * g;
+      m1_[i] = static_cast<float>(m1), m2_[i] = static_cast<float>(m2);
+      change = m1 / (1 - std::pow(r_.beta1, n)) / (std::sqrt(m2 / (1 - std::pow(beta2, n))) + eps);
+    }
+    w_[i] = static_cast<float>(w_[i] - in.lr * (change + decay * w_[i]));
+  }
+
+  /// What the hybrid mode's counters say, and the time of kernels that would have run.
+  void count(const plugin::StepInput& in, Clock::time_point begin) {
+    const std::uint64_t micro = in.batch / r_.micro_batch, elements = r_.tokens_per_micro_batch();
+    c_.h2d += 2 * micro, c_.d2h += micro;
+    c_.h2d_bytes += micro * elements * (m_.hidden + m_.vocab) * 4;
+    c_.d2h_bytes += micro * elements * m_.vocab * (broken("sends half") ? 2 : 4);
+    c_.sync += micro + 1, c_.sync_bytes += 100;
+    if (broken("copies once more")) ++c_.h2d;
+    if (broken("hides a copy in sync")) ++c_.sync;
+    while (large_ && Clock::now() - begin < std::chrono::microseconds(500)) {
+    }
+    const auto ns = static_cast<double>(std::chrono::nanoseconds(Clock::now() - begin).count());
+    c_.compute_ns += static_cast<std::uint64_t>(ns * (broken("idles") ? 0.5 : broken("counts time twice") ? 2 : 0.98));
+    c_.exposed_transfer_ns += static_cast<std::uint64_t>(ns * (broken("waits for copies") ? 0.2 : 0.01));
+  }
+
+  ModelSpec m_;
+  RunSpec r_;
+  std::string fault_;
+  bool large_;
+  std::vector<TensorInfo> tensors_;
+  std::vector<std::uint64_t> first_;
+  std::vector<float> w_, m1_, m2_;
+  std::vector<bool> loaded_;
+  plugin::Counters c_;
+  std::uint64_t steps_ = 0, saves_ = 0;
+  Clock::time_point last_{};
+};
+
+class Trainer : public plugin::Trainer {
+ public:
+  explicit Trainer(std::string fault = {}) : fault_(std::move(fault)) {}
+  const std::string& id() const override { return id_; }
+  void probe() override {}
+  Profile profile(const ModelSpec&, const RunSpec&) override { return {}; }
+  MemoryReport plan(const ModelSpec&, const RunSpec&) override {
+    MemoryReport r;
+    r.tiers = {{Tier::kDevice, 1u << 20, kBackward}};
+    return r;
+  }
+  std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override { return std::nullopt; }
+  std::unique_ptr<plugin::Session> create(const ModelSpec& m, const RunSpec& r) override {
+    if (fault_ == "no room")
+      throw plugin::PluginError(Exit::kDoesNotFit, "device_oom", "3 GiB are missing", "", 3u << 30);
+    return std::make_unique<Session>(m, r, fault_);
+  }
+
+ private:
+  std::string id_ = "cuda", fault_;
+};
+
+/// Two modes, each with a trainer of its own; the reference is right.
+class Subjects : public verify::Subjects {
+ public:
+  Subjects(const std::string& resident, const std::string& hybrid) {
+    trainers_["resident"] = std::make_unique<Trainer>(resident);
+    trainers_["hybrid"] = std::make_unique<Trainer>(hybrid);
+  }
+  const std::string& backend() const override { return backend_; }
+  std::string absent() override { return absent_; }
+  bool on_device() override { return on_device_; }
+  std::vector<std::string> modes() override { return {"resident", "hybrid"}; }
+  bool offers(const std::string& mode) override { return trainers_.count(mode) > 0; }
+  plugin::Trainer& judged(const std::string& mode) override { return *trainers_.at(mode); }
+  plugin::Trainer& reference() override { return right_; }
+  RunSpec resolved(const std::string&, const config::RunConfig& c) override { return c.run; }
+
+  std::string backend_ = "cuda", absent_;
+  bool on_device_ = true;
+
+ private:
+  std::map<std::string, std::unique_ptr<plugin::Trainer>> trainers_;
+  Trainer right_;
+};
+
+}  // namespace trainhost::verify::fake

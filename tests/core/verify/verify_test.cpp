@@ -1,0 +1,244 @@
+// core/verify proved by broken trainers: for every id one that exactly this check finds, and a right one that all let
+// pass.
+#include <sys/stat.h>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <fstream>
+#include <ostream>
+
+#include "core/verify/child.hpp"
+#include "core/verify/modes.hpp"
+#include "core/verify/snapshot.hpp"
+#include "core/verify/verify.hpp"
+#include "tests/core/verify/fake.hpp"
+
+using namespace trainhost;
+using namespace trainhost::verify;
+
+namespace {
+
+const char* kTinyRun =
+    "[model]\nhidden_size = 8\nnum_hidden_layers = 1\nnum_attention_heads = 1\nnum_key_value_heads = "
+    "1\nintermediate_size = 8\n"
+    "[data]\nseq_len = 8\n[train]\nmicro_batch = 1\ngrad_accum = 2\nsteps = 20\n[optimizer]\nlr = 1e-3\ngrad_clip = "
+    "0\n";
+
+constexpr const char* kGoodEvents =
+    R"({"event":"start","backend":"cpu","requested":"cuda","fallback_reason":"no driver"}
+{"event":"step","step":1}
+{"event":"step","step":2}
+{"event":"done","steps":2}
+)";
+
+/// A program that says this and leaves with that code, whatever it is asked.
+class Script {
+ public:
+  Script(const std::string& says, int code) {
+    std::ofstream(dir_.path() / "program") << "#!/bin/sh\ncat <<'END'\n"
+                                           << says << "END\necho went wrong >&2\nexit " << code << "\n";
+    ::chmod((dir_.path() / "program").c_str(), 0755);
+  }
+  std::filesystem::path path() const { return dir_.path() / "program"; }
+
+ private:
+  ScratchDirectory dir_;
+};
+
+struct Outcome {
+  std::vector<Result> results;
+  std::string falsified;  // ids, with spaces
+  const Result& of(const std::string& id) const {
+    for (const Result& r : results)
+      if (r.id == id) return r;
+    throw std::runtime_error("no result " + id);
+  }
+};
+
+Outcome outcome(fake::Subjects& subjects, const std::filesystem::path& program, const std::string& only = {},
+                bool small = false) {
+  Context context(config::parse_run(kTinyRun, "", "/"), subjects);
+  context.program = program;
+  context.small = small;
+  Outcome o;
+  o.results = run_checks(context, select(only));
+  for (const Result& r : o.results)
+    if (r.status == Status::kFalsified) o.falsified += (o.falsified.empty() ? "" : " ") + r.id;
+  return o;
+}
+
+/// The fault in the hybrid mode alone, so that the worst mode is also looked for.
+Outcome with(const std::string& fault, const std::string& only = {}, bool small = false) {
+  static const Script good(kGoodEvents, 0);
+  fake::Subjects s("", fault);
+  return outcome(s, good.path(), only, small);
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+struct Fault {
+  const char *fault, *id, *says;
+};
+std::ostream& operator<<(std::ostream& o, const Fault& f) { return o << f.id << " " << f.fault; }
+
+// Each is found by one check and by no other.
+const Fault kFaults[] = {
+    {"loss drifts", "GPU-001", "differ by at most"},
+    {"head drifts", "GPU-002", "computes with other weights"},
+    {"copies differ", "GPU-002", "counts 3 elements"},
+    {"idles", "GPU-004", "kernels ran"},
+    {"counts time twice", "GPU-004", "counts time twice"},
+    {"copies once more", "GPU-005", "3.25 transfers"},
+    {"sends half", "GPU-005", "S*B*(H+2V)"},
+    {"hides a copy in sync", "GPU-005", "class sync"},
+    {"waits for copies", "GPU-005", "exposed"},
+    {"embedding unclipped", "GPU-006", "moves all weights by"},
+    {"reports no norm", "GPU-006", "gradient norm nan"},
+    {"hidden eps", "GPU-007", "optimizer.eps does not reach model.embed_tokens.weight"},
+    {"hidden beta2", "GPU-007", "optimizer.betas[1] does not reach model.embed_tokens.weight"},
+    {"decays norms", "GPU-007", "which have one dimension"},
+    {"stale when late", "GPU-008", "differ"},
+    {"counts violations", "GPU-008", "came too early"},
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(verify_suite)
+
+BOOST_AUTO_TEST_CASE(a_right_trainer_holds_every_contract) {
+  const Outcome o = with("");
+  for (const Result& r : o.results) BOOST_TEST((r.status == Status::kHeld), r.id + ": " + r.detail);
+  BOOST_TEST(o.results.size() == 8u);
+  BOOST_TEST((exit_of(o.results) == Exit::kDone));
+  BOOST_TEST(has(o.of("GPU-001").detail, "over 20 steps"), o.of("GPU-001").detail);
+  BOOST_TEST(has(o.of("GPU-005").detail, "341."), o.of("GPU-005").detail);
+}
+
+BOOST_DATA_TEST_CASE(a_broken_trainer_is_found_by_its_check_alone, boost::unit_test::data::make(kFaults), f) {
+  const Outcome o = with(f.fault);
+  BOOST_TEST(o.falsified == f.id, o.of(f.id).detail);
+  BOOST_TEST(has(o.of(f.id).detail, f.says), o.of(f.id).detail);
+  BOOST_TEST((exit_of(o.results) == Exit::kFalsified));
+}
+
+BOOST_AUTO_TEST_CASE(the_mode_that_is_wrong_is_named) {
+  const Outcome o = with("loss drifts", "GPU-001");
+  BOOST_TEST(has(o.of("GPU-001").detail, "worst in mode hybrid"), o.of("GPU-001").detail);
+  BOOST_TEST(has(o.of("GPU-001").detail, "resident held"), o.of("GPU-001").detail);
+}
+
+BOOST_AUTO_TEST_CASE(weights_that_are_not_what_was_trained_are_found) {
+  BOOST_TEST(has(with("freezes a norm", "GPU-002").of("GPU-002").detail, "have not changed: model.norm.weight"));
+  BOOST_TEST(has(with("saves too early", "GPU-002").of("GPU-002").detail, "between two saves"));
+  BOOST_TEST(has(with("loses a weight", "GPU-006").of("GPU-006").detail, "step 5: loss nan"));
+}
+
+BOOST_AUTO_TEST_CASE(a_trainer_that_dies_in_a_check_has_not_kept_the_contract) {
+  const Outcome o = with("dies", "GPU-001,GPU-002");
+  BOOST_TEST(o.falsified == "GPU-001 GPU-002");
+  BOOST_TEST(has(o.of("GPU-001").detail, "a kernel went missing"), o.of("GPU-001").detail);
+  BOOST_TEST(has(with("saves too few", "GPU-002").of("GPU-002").detail, "save() gave 0 of the"));
+}
+
+BOOST_AUTO_TEST_CASE(a_mode_without_room_is_left_out_and_named) {
+  const Outcome o = with("no room");
+  BOOST_TEST(o.falsified == "");
+  BOOST_TEST((o.of("GPU-001").status == Status::kHeld));
+  BOOST_TEST(has(o.of("GPU-001").detail, "not judged: hybrid: cuda: 3 GiB are missing"), o.of("GPU-001").detail);
+  BOOST_TEST((o.of("GPU-004").status == Status::kSkipped));
+  BOOST_TEST(has(o.of("GPU-005").detail, "3 GiB are missing"), o.of("GPU-005").detail);
+}
+
+BOOST_AUTO_TEST_CASE(the_fallback_is_judged_by_what_the_program_does) {
+  struct Case {
+    std::string says;
+    int code;
+    const char* detail;
+  };
+  const std::string good = kGoodEvents;
+  auto without = [&](const std::string& part, const std::string& instead) {
+    std::string s = good;
+    return s.replace(s.find(part), part.size(), instead);
+  };
+  const Case cases[] = {
+      {good, 1, "left with 1 and said: went wrong"},
+      {without("\"cpu\"", "\"cuda\""), 0, "trained on 'cuda'"},
+      {without("no driver", ""), 0, "did not say why"},
+      {without("{\"event\":\"step\",\"step\":2}\n", ""), 0, "took 1 of 2 steps"},
+      {"not JSON\n", 0, "trained on ''"},
+  };
+  for (const Case& c : cases) {
+    fake::Subjects s("", "");
+    const Script script(c.says, c.code);
+    const Outcome o = outcome(s, script.path(), c.code ? "GPU-003" : "");
+    BOOST_TEST(o.falsified == "GPU-003");
+    BOOST_TEST(has(o.of("GPU-003").detail, c.detail), o.of("GPU-003").detail);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(without_a_device_all_but_the_fallback_is_skipped_with_the_reason) {
+  fake::Subjects s("", "");
+  s.absent_ = "no driver on this machine";
+  const Script script(kGoodEvents, 0);
+  for (const Result& r : outcome(s, script.path()).results) {
+    BOOST_TEST((r.status == (r.id == "GPU-003" ? Status::kHeld : Status::kSkipped)), r.id);
+    BOOST_TEST((r.id == "GPU-003" || r.detail == "no driver on this machine"), r.detail);
+    BOOST_TEST(r.measured.has_value() == (r.id == "GPU-003"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_trainer_in_host_memory_transfers_nothing) {
+  fake::Subjects s("", "");
+  s.on_device_ = false;
+  s.backend_ = "cpu";
+  const Outcome o = outcome(s, "/nowhere");
+  for (const char* id : {"GPU-003", "GPU-004", "GPU-005", "GPU-008"}) {
+    BOOST_TEST((o.of(id).status == Status::kSkipped), id);
+    BOOST_TEST(has(o.of(id).detail, "the cpu backend transfers nothing"), o.of(id).detail);
+  }
+  for (const char* id : {"GPU-001", "GPU-002", "GPU-006", "GPU-007"})
+    BOOST_TEST((o.of(id).status == Status::kHeld), o.of(id).detail);
+}
+
+BOOST_AUTO_TEST_CASE(a_small_model_is_measured_and_not_held_to_the_bounds_of_350M) {
+  const Outcome idle = with("idles", "GPU-004", true);
+  BOOST_TEST((idle.of("GPU-004").status == Status::kSkipped), idle.of("GPU-004").detail);
+  BOOST_TEST(has(idle.of("GPU-004").detail, "kernels ran"), idle.of("GPU-004").detail);
+  BOOST_TEST((with("waits for copies", "GPU-005", true).of("GPU-005").status == Status::kHeld));
+  BOOST_TEST((with("copies once more", "GPU-005", true).of("GPU-005").status == Status::kFalsified));
+}
+
+BOOST_AUTO_TEST_CASE(checks_are_selected_by_id_and_a_slip_is_named) {
+  BOOST_TEST(select("").size() == 8u);
+  BOOST_TEST(select("GPU-003,GPU-001").size() == 2u);
+  BOOST_TEST(select("GPU-003,GPU-001").front()->id == "GPU-001");
+  BOOST_CHECK_EXCEPTION(select("GPU-O07"), Error, [](const Error& e) {
+    return e.code() == Exit::kUsage && has(e.full(), "--only") && has(e.full(), "did you mean 'GPU-007'");
+  });
+}
+
+BOOST_AUTO_TEST_CASE(results_become_json_and_a_row_that_does_not_decide_does_not_decide) {
+  Result r;
+  r.id = "MEM-002/run";
+  r.status = Status::kFalsified;
+  r.measured = INFINITY;
+  r.bound = 3;
+  r.detail = "a \"quoted\" \x1b[31m word";
+  r.decides = false;
+  const std::string json = results_json({r});
+  BOOST_TEST(has(json, "\"status\": \"falsified\""), json);
+  BOOST_TEST(has(json, "\"measured\": null"), json);
+  BOOST_TEST(!has(results_table({r}, {}), "\x1b"));
+  BOOST_TEST((exit_of({r}) == Exit::kDone));
+  r.decides = true;
+  BOOST_TEST((exit_of({r}) == Exit::kFalsified));
+}
+
+BOOST_AUTO_TEST_CASE(bits_are_compared_as_bits) {
+  const std::vector<float> a = {0.f, NAN, 1.f}, b = {-0.f, NAN, 1.f};
+  BOOST_TEST(different_bits(a, b) == 1u);
+  BOOST_TEST(max_abs_difference(a, b) == INFINITY);
+  BOOST_TEST(shortened({"a", "b", "c", "d", "e"}) == "a, b, c and 2 more");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

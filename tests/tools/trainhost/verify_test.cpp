@@ -1,0 +1,132 @@
+// trainhost verify from outside: the JSON, the exit codes, what is skipped here and why.
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/support/process.hpp"
+
+using namespace trainhost::test;
+using Json = nlohmann::json;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// id -> result, after the schema was looked at.
+std::map<std::string, Json> results(const Outcome& r) {
+  const Json all = Json::parse(r.out, nullptr, false);
+  BOOST_REQUIRE_MESSAGE(all.is_object() && all.size() == 1 && all.contains("results"), r.out + r.err);
+  std::map<std::string, Json> out;
+  for (const Json& j : all["results"]) {
+    BOOST_TEST(j.size() == 5u);
+    BOOST_TEST(j.at("detail").is_string());
+    BOOST_TEST((j.at("measured").is_number() || j.at("measured").is_null()));
+    BOOST_TEST((j.at("bound").is_number() || j.at("bound").is_null()));
+    BOOST_TEST((std::set<std::string>{"held", "falsified", "skipped"}.count(j.at("status")) == 1));
+    out[j.at("id")] = j;
+  }
+  return out;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(verify_command)
+
+BOOST_AUTO_TEST_CASE(the_cpu_trainer_holds_what_can_be_judged_of_it) {
+  const Outcome r = run_program({"verify", "--backend=cpu", "--json", "--set", "train.steps=20"});
+  BOOST_TEST(r.code == 0, r.err);
+  auto all = results(r);
+  BOOST_TEST(all.size() == 8u);
+  for (const char* id : {"GPU-001", "GPU-002", "GPU-006", "GPU-007"})
+    BOOST_TEST(all[id]["status"] == "held", all[id].dump());
+  for (const char* id : {"GPU-003", "GPU-004", "GPU-005", "GPU-008"}) {
+    BOOST_TEST(all[id]["status"] == "skipped", all[id].dump());
+    BOOST_TEST(has(all[id]["detail"], "transfers nothing"), all[id].dump());
+  }
+  BOOST_TEST(has(all["GPU-001"]["detail"], "over 20 steps"), all["GPU-001"].dump());
+  BOOST_TEST(has(r.err, "GPU-002"), "the table goes to stderr");
+}
+
+BOOST_AUTO_TEST_CASE(every_precision_and_recompute_is_verified_as_the_trainer_can) {
+  const Outcome r = run_program({"verify", "--backend=cpu", "--json", "-q", "--set", "train.precision=bf16", "--set",
+                                 "train.recompute=auto", "--set", "train.steps=3"});
+  BOOST_TEST(r.code == 0, r.err);
+  auto all = results(r);
+  BOOST_TEST(all["GPU-002"]["status"] == "held", all["GPU-002"].dump());
+  BOOST_TEST(has(all["GPU-001"]["detail"], "in fp32, whatever the run says (bf16)"), all["GPU-001"].dump());
+  BOOST_TEST(r.err == "");
+}
+
+BOOST_AUTO_TEST_CASE(where_cuda_cannot_be_used_the_fallback_is_judged_and_the_rest_has_the_reason) {
+  RunOptions o;
+  o.environment["CUDA_VISIBLE_DEVICES"] = "";  // a machine with a device must say the same here
+  const Outcome r = run_program({"verify", "--json"}, o);
+  BOOST_TEST(r.code == 0, r.err);
+  auto all = results(r);
+  BOOST_TEST(all.size() == 8u);
+  for (auto& [id, j] : all) {
+    BOOST_TEST(j["status"] == (id == "GPU-003" ? "held" : "skipped"), j.dump());
+    BOOST_TEST(!std::string(j["detail"]).empty());
+  }
+  BOOST_TEST(has(all["GPU-003"]["detail"], "on the cpu and said why: "), all["GPU-003"].dump());
+}
+
+BOOST_AUTO_TEST_CASE(a_contract_that_breaks_exits_5) {
+  TempDir tmp;
+  std::filesystem::copy_file(std::filesystem::path(ZOO_DIR) / "toy.so", tmp.path() / "toy.so");
+  const Outcome r = run_program({"verify", "--backend=toy", "--plugin-path", tmp.path().string(), "--set",
+                                 "plugin.toy.do=nonfinite", "--only", "GPU-001,GPU-006", "--json"});
+  BOOST_TEST(r.code == 5, r.err);
+  auto all = results(r);
+  BOOST_TEST(all.size() == 2u);
+  BOOST_TEST(all["GPU-006"]["status"] == "falsified");
+  BOOST_TEST(all["GPU-006"]["measured"].is_null());
+  BOOST_TEST(has(all["GPU-006"]["detail"], "loss is not finite"), all["GPU-006"].dump());
+}
+
+BOOST_AUTO_TEST_CASE(every_mode_of_a_backend_is_judged_and_the_refused_one_is_named) {
+  TempDir tmp;
+  std::filesystem::copy_file(std::filesystem::path(ZOO_DIR) / "toy_modes.so", tmp.path() / "toy.so");
+  std::vector<std::string> words = {"verify", "--backend=toy", "--plugin-path", tmp.path().string(), "--only", "GPU-002",
+                                    "--json"};
+  auto all = results(run_program(words));
+  const std::string detail = all["GPU-002"]["detail"];
+  BOOST_TEST(has(detail, "worst in mode resident: the trainer failed: save() gave 'w'"), detail);
+  BOOST_TEST(has(detail, "hybrid FALSIFIED"), detail);
+  BOOST_TEST(has(detail, "not judged: streamed: toy: toys do not stream"), detail);
+  words.insert(words.end(), {"--set", "plugin.toy.mode=streamed"});
+  const Outcome r = run_program(words);
+  all = results(r);
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(all["GPU-002"]["detail"] == "streamed: toy: toys do not stream", all["GPU-002"].dump());
+}
+
+BOOST_AUTO_TEST_CASE(slips_exit_2_with_the_nearest_name) {
+  Outcome r = run_program({"verify", "--only", "GPU-01"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "did you mean 'GPU-001'"), r.err);
+  r = run_program({"verify", "--backend=cpuu"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "did you mean 'cpu'"), r.err);
+  r = run_program({"verify", "--set", "train.step=3"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "did you mean 'train.steps'"), r.err);
+  r = run_program({"verify", "--set", "parallel.data=2"});
+  BOOST_TEST(r.code == 2, r.err);
+}
+
+BOOST_AUTO_TEST_CASE(people_get_a_table_and_the_run_file_decides_what_is_trained) {
+  TempDir tmp;
+  RunOptions o;
+  o.directory = tmp.path();
+  tmp.file("run.toml",
+           "[model]\nhidden_size = 32\nnum_hidden_layers = 1\nnum_attention_heads = 2\nintermediate_size = 48\n"
+           "[data]\nseq_len = 16\n[train]\nbackend = \"cpu\"\nsteps = 4\n");
+  const Outcome r = run_program({"verify", "run.toml", "--only", "GPU-001,GPU-002"}, o);
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "GPU-001"), r.out);
+  BOOST_TEST(has(r.out, "over 4 steps"), r.out);
+  BOOST_TEST(!std::filesystem::exists(tmp.path() / "runs"));  // nothing is written where the user stands
+}
+
+BOOST_AUTO_TEST_SUITE_END()
