@@ -40,11 +40,11 @@ struct Group {
 
 std::vector<Group> fold(const Program& p, const MemoryPlan& plan) {
   std::vector<Group> groups;
-  std::map<std::tuple<std::string_view, std::uint32_t, bool>, std::size_t> index;
+  std::map<std::tuple<std::string_view, std::uint32_t, bool, Tier>, std::size_t> index;
   for (BufferId b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
     if (buffer.storage == Storage::kExternal || !plan.lifetime[b].used()) continue;
-    const auto [at, fresh] = index.try_emplace({buffer.role, buffer.copy, buffer.layer >= 0}, groups.size());
+    const auto [at, fresh] = index.try_emplace({buffer.role, buffer.copy, buffer.layer >= 0, buffer.tier}, groups.size());
     if (fresh) groups.emplace_back();
     groups[at->second].members.push_back(b);
   }
@@ -75,13 +75,14 @@ std::string leaf_name(const Buffer& b) {
 
 MemoryNode leaf(const Program& p, const MemoryPlan& plan, const std::vector<PhaseRun>& runs, const Group& g) {
   const Buffer& like = p[g.members.front()];
+  const std::uint32_t peak = plan.of(like.tier).peak_op;
   MemoryNode n;
   n.tier = like.tier;
   n.component = like.component;
   n.name = leaf_name(like);
   for (BufferId b : g.members) {
     n.phases |= phases_in(runs, plan.lifetime[b]);
-    if (plan.lifetime[b].overlaps({plan.peak_op, plan.peak_op})) n.bytes_at_peak += p[b].bytes();
+    if (plan.lifetime[b].overlaps({peak, peak})) n.bytes_at_peak += p[b].bytes();
   }
   if (like.persistent && like.component != Component::kGradients) n.phases |= kLoad | kSave;
   n.bytes = most(p, plan, g);
@@ -102,15 +103,19 @@ MemoryReport account(const Program& p, const MemoryPlan& plan) {
   };
   const std::vector<PhaseRun> runs = phase_runs(p);
   for (const Group& g : fold(p, plan)) add(leaf(p, plan, runs, g));
-  MemoryNode holes;
-  holes.tier = p.profile.tier;
-  holes.component = Component::kFragmentation;
-  holes.name = "fragmentation";
-  holes.formula = "arena - tensors alive at the peak";
-  holes.bytes = holes.bytes_at_peak = plan.fragmentation();
-  for (const PhaseRun& run : runs) holes.phases |= run.phase;
-  add(std::move(holes));
-  r.tiers.push_back({p.profile.tier, plan.arena_bytes, p.ops.empty() ? kLoad : p.ops[plan.peak_op].phase});
+  const auto tier = [&](const TierPlan& t) {
+    MemoryNode holes;
+    holes.tier = t.tier;
+    holes.component = Component::kFragmentation;
+    holes.name = "fragmentation";
+    holes.formula = "arena - tensors alive at the peak";
+    holes.bytes = holes.bytes_at_peak = t.fragmentation();
+    for (const PhaseRun& run : runs) holes.phases |= run.phase;
+    add(std::move(holes));
+    r.tiers.push_back({t.tier, t.arena_bytes, p.ops.empty() ? kLoad : p.ops[t.peak_op].phase});
+  };
+  tier(plan);
+  for (const TierPlan& t : plan.others) tier(t);
   return r;
 }
 

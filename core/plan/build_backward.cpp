@@ -10,7 +10,10 @@ namespace {
 /// y = x w^T + b: first grad_w += dy^T x (x may die), then dx = dy w.
 BufferId linear_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, const Weight& w, const Weight& bias,
                     const char* dx_role, std::uint64_t dx_cols) {
-  b.op(OpKind::kLinearDw, l, {dy, x, w.grad, bias.grad, kNoBuffer}, {w.grad, bias.grad}, kFirstWrite);
+  const BufferId partials = b.on_device() && bias.grad != kNoBuffer
+                                ? b.scratch(role::kBiasPartials, l, b.p.profile.slots, b.p[bias.grad].rows)
+                                : kNoBuffer;
+  b.op(OpKind::kLinearDw, l, {dy, x, w.grad, bias.grad, partials}, {w.grad, bias.grad}, kFirstWrite);
   const BufferId dx = b.act(dx_role, l, dx_cols);
   b.op(OpKind::kLinearDx, l, {dy, w.w}, {dx});
   return dx;
@@ -36,8 +39,9 @@ void attention_bwd(Builder& b, std::int32_t l, const LayerWeights& w, const Laye
   const ModelSpec& m = b.p.model;
   const BufferId d_out = linear_bwd(b, l, dx, a.attn_out, w.o, w.o_bias, role::kDAttnOut, m.q_width());
   const BufferId d_qkv = b.act(role::kDQkv, l, m.qkv_width());
-  const BufferId scratch = b.scratch(role::kAttnBwdScratch, l, b.p.profile.threads,
-                                     attention_scratch_floats(b.p.profile, m.head_dim));
+  const BufferId scratch = b.on_device() ? b.scratch(role::kAttnBwdScratch, l, b.rows, m.heads)
+                                         : b.scratch(role::kAttnBwdScratch, l, b.p.profile.threads,
+                                                     attention_scratch_floats(b.p.profile, m.head_dim));
   b.op(OpKind::kAttentionBwd, l, {d_out, a.attn_out, a.lse, a.qkv, scratch}, {d_qkv});
   b.op(OpKind::kRopeBwd, l, {d_qkv, b.rope_table}, {d_qkv});
   if (m.qk_norm) {
@@ -54,10 +58,9 @@ void attention_bwd(Builder& b, std::int32_t l, const LayerWeights& w, const Laye
 /// Loss and the head's gradients, a chunk of tokens at a time; hf becomes its own gradient.
 void head(Builder& b, const ForwardActs& f) {
   const Weight& w = b.weights.head;
-  const BufferId logits =
-      b.add(role::kLogits, -1, Component::kLogits, head_chunk(b.p.profile, b.rows), b.p.model.vocab);
-  b.op(OpKind::kHeadLoss, -1, {f.hf, w.w, b.targets, w.grad, logits, b.scalars}, {f.hf, w.grad, b.scalars},
-       kFirstWrite);
+  const HeadScratch s = head_scratch(b);
+  b.op(OpKind::kHeadLoss, -1, {f.hf, w.w, b.targets, w.grad, s.logits, b.scalars, s.losses},
+       {f.hf, w.grad, b.scalars}, kFirstWrite);
 }
 
 }  // namespace
@@ -75,7 +78,7 @@ void build_micro(Builder& b) {
     attention_bwd(b, at, b.weights.layers[l], f.layers[l], dx);
   }
   // A tied table has had its first write by the head.
-  b.op(OpKind::kEmbedBwd, -1, {dx, b.ids, b.weights.embed.grad}, {b.weights.embed.grad},
+  b.op(OpKind::kEmbedBwd, -1, {dx, b.ids, b.weights.embed.grad, b.order}, {b.weights.embed.grad},
        b.p.model.tied ? 0u : static_cast<std::uint32_t>(kFirstWrite));
   b.end();
 }

@@ -19,15 +19,16 @@ void attention(Builder& b, std::int32_t l, LayerActs& a) {
   const ModelSpec& m = b.p.model;
   a.attn_out = b.act(role::kAttnOut, l, m.q_width());
   if (b.phase != kGenerate) {
-    a.lse = b.act(role::kLse, l, m.heads);
-    const BufferId scratch = b.scratch(role::kAttnScratch, l, b.p.profile.threads,
-                                       attention_scratch_floats(b.p.profile, m.head_dim));
+    a.lse = b.stat(role::kLse, l, m.heads);
+    const BufferId scratch = b.on_device() ? kNoBuffer  // score tiles live inside a kernel
+                                           : b.scratch(role::kAttnScratch, l, b.p.profile.threads,
+                                                       attention_scratch_floats(b.p.profile, m.head_dim));
     b.op(OpKind::kAttention, l, {a.qkv, scratch}, {a.attn_out, a.lse});
     return;
   }
   const std::uint64_t positions = b.p.run.seq_len;
-  const BufferId k = b.add(role::kCacheK, l, Component::kKvCache, positions, m.kv_width());
-  const BufferId v = b.add(role::kCacheV, l, Component::kKvCache, positions, m.kv_width());
+  const BufferId k = b.add(role::kCacheK, l, Component::kKvCache, positions, m.kv_width(), b.real());
+  const BufferId v = b.add(role::kCacheV, l, Component::kKvCache, positions, m.kv_width(), b.real());
   const BufferId scratch = b.scratch(role::kAttnScratch, l, m.heads, positions);
   b.op(OpKind::kAttentionStep, l, {a.qkv, k, v, scratch}, {a.attn_out, k, v});
 }
@@ -36,13 +37,13 @@ void attention(Builder& b, std::int32_t l, LayerActs& a) {
 BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) {
   const ModelSpec& m = b.p.model;
   a.h1 = b.act(role::kH1, l, m.hidden);
-  a.rstd1 = b.act(role::kRstd1, l, 1);
+  a.rstd1 = b.stat(role::kRstd1, l, 1);
   norm(b, l, a.x, w.norm1, a.h1, a.rstd1);
   a.qkv = b.act(role::kQkv, l, m.qkv_width());
   linear(b, l, a.h1, w.qkv, w.qkv_bias, kNoBuffer, a.qkv);
   if (m.qk_norm) {
     a.qk_pre = b.act(role::kQkPre, l, m.q_width() + m.kv_width());
-    a.qk_rstd = b.act(role::kQkRstd, l, std::uint64_t{m.heads} + m.kv_heads);
+    a.qk_rstd = b.stat(role::kQkRstd, l, std::uint64_t{m.heads} + m.kv_heads);
     b.op(OpKind::kQkNorm, l, {a.qkv, w.q_norm.w, w.k_norm.w}, {a.qkv, a.qk_pre, a.qk_rstd});
   }
   b.op(OpKind::kRope, l, {a.qkv, b.rope_table}, {a.qkv});
@@ -51,7 +52,7 @@ BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) 
   linear(b, l, a.attn_out, w.o, w.o_bias, a.x, a.x_mid);
 
   a.h2 = b.act(role::kH2, l, m.hidden);
-  a.rstd2 = b.act(role::kRstd2, l, 1);
+  a.rstd2 = b.stat(role::kRstd2, l, 1);
   norm(b, l, a.x_mid, w.norm2, a.h2, a.rstd2);
   a.gate_up = b.act(role::kGateUp, l, 2 * std::uint64_t{m.intermediate});
   linear(b, l, a.h2, w.gate_up, w.gate_up_bias, kNoBuffer, a.gate_up);
@@ -77,24 +78,31 @@ ForwardActs build_forward(Builder& b) {
   }
   f.x_out = x;
   f.hf = b.act(role::kHf, -1, m.hidden);
-  f.rstd_f = b.act(role::kRstdF, -1, 1);
+  f.rstd_f = b.stat(role::kRstdF, -1, 1);
   norm(b, -1, f.x_out, b.weights.final_norm, f.hf, f.rstd_f);
   return f;
+}
+
+HeadScratch head_scratch(Builder& b) {
+  const std::uint64_t chunk = head_chunk(b.p.profile, b.rows);
+  HeadScratch s;
+  s.logits = b.add(role::kLogits, -1, Component::kLogits, chunk, b.p.model.vocab, b.real());
+  if (b.on_device()) s.losses = b.scratch(role::kLosses, -1, chunk, 1);
+  return s;
 }
 
 void build_eval(Builder& b) {
   b.begin(SectionKind::kEval, kEval, kOfEval, b.tokens());
   const ForwardActs f = build_forward(b);
-  const BufferId logits =
-      b.add(role::kLogits, -1, Component::kLogits, head_chunk(b.p.profile, b.rows), b.p.model.vocab);
-  b.op(OpKind::kHeadEval, -1, {f.hf, b.weights.head.w, b.targets, logits, b.scalars}, {b.scalars});
+  const HeadScratch s = head_scratch(b);
+  b.op(OpKind::kHeadEval, -1, {f.hf, b.weights.head.w, b.targets, s.logits, b.scalars, s.losses}, {b.scalars});
   b.end();
 }
 
 void build_generate(Builder& b) {
   b.begin(SectionKind::kGenerate, kGenerate, kOfGenerate, 1);
   const ForwardActs f = build_forward(b);
-  const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, 1, b.p.model.vocab);
+  const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, 1, b.p.model.vocab, b.real());
   b.op(OpKind::kHeadLogits, -1, {f.hf, b.weights.head.w}, {logits});
   b.end();
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/plan/builder.hpp"
+#include "core/plan/scratch.hpp"
 
 namespace trainhost::plan {
 namespace {
@@ -71,13 +72,14 @@ void build_params(Builder& b) {
   std::vector<Draft> drafts = gather(b);
   std::vector<Param>& params = b.p.params;
   params.resize(drafts.size());
-  const auto add_all = [&](const char* role::ParamRoles::*which, Component c, BufferId Param::*slot) {
+  const auto add_all = [&](const char* role::ParamRoles::*which, Component c, BufferId Param::*slot, DType t = DType::kF32) {
     for (std::size_t i = 0; i < drafts.size(); ++i)
       params[i].*slot =
-          b.add_persistent(drafts[i].home.roles->*which, drafts[i].layer, c, drafts[i].rows, drafts[i].cols);
+          b.add_persistent(drafts[i].home.roles->*which, drafts[i].layer, c, drafts[i].rows, drafts[i].cols, t);
   };
-  add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight);
+  add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, b.real());
   if (b.trains()) {
+    if (b.real() != DType::kF32) add_all(&role::ParamRoles::master, Component::kMasterWeights, &Param::master);
     add_all(&role::ParamRoles::grad, Component::kGradients, &Param::grad);
     if (b.p.run.optimizer != Optimizer::kSgd)
       add_all(&role::ParamRoles::m, Component::kOptimizerState, &Param::m);
@@ -95,9 +97,14 @@ void build_params(Builder& b) {
   b.scalars = b.add_persistent(role::kScalars, -1, Component::kWorkspace, 1, kScalarCount, DType::kF64);
   if (b.p.profile.workspace_bytes)
     b.add_persistent(role::kVendorWorkspace, -1, Component::kWorkspace, b.p.profile.workspace_bytes, 1, DType::kU8);
-  b.ids = b.add_external(role::kIds, b.tokens());
-  b.targets = b.add_external(role::kTargets, b.tokens());
-  b.token = b.add_external(role::kIds, 1, kOfGenerate);
+  b.ids = b.add_handed_in(role::kIds, b.tokens());
+  b.targets = b.add_handed_in(role::kTargets, b.tokens());
+  if (b.on_device()) b.order = b.add_handed_in(role::kOrder, b.tokens());
+  b.token = b.add_handed_in(role::kIds, 1, kOfGenerate);
+  if (b.on_device()) {
+    b.add_pinned(role::kFeed, feed_bytes(b.p.run));
+    b.add_pinned(role::kStaging, staging_bytes(b.p.model));
+  }
 }
 
 }  // namespace trainhost::plan

@@ -6,6 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/builder.hpp"
+#include "core/plan/modes.hpp"
 #include "core/plan/recompute.hpp"
 
 namespace trainhost::plan {
@@ -27,9 +28,13 @@ void positive(const char* key, std::uint64_t value) {
   if (value == 0) throw usage_error(std::string(key) + " = 0: expected a positive number");
 }
 
-// bf16 with an f32 master copy is the f32 program where the trainer rounds operands alone: the weights are the master copy.
+// bf16 with an f32 master copy: the f32 program where the trainer rounds operands alone (the weights are the master copy),
+// else weights and activations of two bytes. TF32 is a way of multiplying f32, which devices have.
 void refuse_precision(const RunSpec& r, const Profile& p) {
-  if (p.f32_storage && r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32 &&
+  if (r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32 && r.grad == DType::kF32 &&
+      r.moment == DType::kF32)
+    return;
+  if (p.tier == Tier::kDevice && r.compute == DType::kTF32 && r.weight == DType::kF32 && r.master == DType::kNone &&
       r.grad == DType::kF32 && r.moment == DType::kF32)
     return;
   const auto f32 = [](const char* what, DType t, DType expected) {
@@ -97,6 +102,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const Profile&
   build_eval(b);
   build_generate(b);
   if (b.trains()) apply_recompute(b.p, recompute_policy(run));
+  apply_mode(b.p);
   return std::move(b.p);
 }
 

@@ -14,13 +14,13 @@ void build_update(Builder& b) {
     const std::uint32_t flags = q.decay ? kDecay : 0u;
     switch (b.p.run.optimizer) {
       case Optimizer::kAdamW:
-        b.op(OpKind::kAdamW, l, {q.grad, q.weight, q.m, q.v, b.scalars}, {q.weight, q.m, q.v}, flags);
+        b.op(OpKind::kAdamW, l, {q.grad, q.weight, q.m, q.v, b.scalars, q.master}, {q.weight, q.m, q.v, q.master}, flags);
         break;
       case Optimizer::kSgd:
-        b.op(OpKind::kSgd, l, {q.grad, q.weight, b.scalars}, {q.weight}, flags);
+        b.op(OpKind::kSgd, l, {q.grad, q.weight, b.scalars, q.master}, {q.weight, q.master}, flags);
         break;
       case Optimizer::kSgdMomentum:
-        b.op(OpKind::kSgdMomentum, l, {q.grad, q.weight, q.m, b.scalars}, {q.weight, q.m}, flags);
+        b.op(OpKind::kSgdMomentum, l, {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master}, flags);
         break;
     }
   }

@@ -12,7 +12,7 @@ namespace {
 
 BufferId push(Program& p, Buffer b) {
   checked_mul(b.rows, b.cols, size_of(b.dtype));
-  b.tier = p.profile.tier;
+  if (b.tier == Tier{}) b.tier = p.profile.tier;
   p.buffers.push_back(b);
   return static_cast<BufferId>(p.buffers.size() - 1);
 }
@@ -35,11 +35,19 @@ BufferId Builder::add_persistent(const char* role, std::int32_t layer, Component
   return push(p, b);
 }
 
-BufferId Builder::add_external(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy) {
+BufferId Builder::add_handed_in(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy) {
   Buffer b;
   b.role = role, b.copy = of_copy, b.component = Component::kWorkspace, b.dtype = DType::kI32;
-  b.storage = Storage::kExternal;
+  b.storage = on_device() ? Storage::kFed : Storage::kExternal;
+  b.persistent = on_device();
   b.rows = buffer_rows;
+  return push(p, b);
+}
+
+BufferId Builder::add_pinned(const char* role, std::uint64_t bytes) {
+  Buffer b;
+  b.role = role, b.component = Component::kWorkspace, b.dtype = DType::kU8, b.persistent = true, b.tier = Tier::kPinned;
+  b.rows = bytes;
   return push(p, b);
 }
 

@@ -37,8 +37,8 @@ struct ForwardActs {
 struct Builder {
   Program p;
   Weights weights;
-  BufferId ids = kNoBuffer, targets = kNoBuffer,
-           token = kNoBuffer;  // external; token: the one of a generate step
+  BufferId ids = kNoBuffer, targets = kNoBuffer, order = kNoBuffer,
+           token = kNoBuffer;  // external or fed; order: on a device alone; token: the one of a generate step
   BufferId rope_table = kNoBuffer, scalars = kNoBuffer;
 
   // Of the section under construction.
@@ -48,15 +48,25 @@ struct Builder {
 
   std::uint64_t tokens() const { return p.run.tokens_per_micro_batch(); }
   bool trains() const { return p.run.mode != RunMode::kInference; }
+  bool on_device() const { return p.profile.tier == Tier::kDevice; }
+  /// What weights and activations are stored as.
+  DType real() const { return p.profile.f32_storage ? DType::kF32 : p.run.weight; }
 
   /// A buffer of the section's copy. Throws when its bytes leave 63 bits.
   BufferId add(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,
                std::uint64_t cols, DType t = DType::kF32);
   BufferId add_persistent(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,
                           std::uint64_t cols, DType t = DType::kF32);
-  BufferId add_external(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy = kOriginal);
+  /// Token ids or targets: the host's own, or on a device a copy that is fed.
+  BufferId add_handed_in(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy = kOriginal);
+  /// Page-locked memory of the host, for the whole run; no operation of the program names it.
+  BufferId add_pinned(const char* role, std::uint64_t bytes);
   /// An activation [M, cols] of the section.
   BufferId act(const char* role, std::int32_t layer, std::uint64_t cols) {
+    return add(role, layer, Component::kActivations, rows, cols, real());
+  }
+  /// A figure a token [M, cols], f32 whatever the precision: 1/rms, log of a sum.
+  BufferId stat(const char* role, std::int32_t layer, std::uint64_t cols) {
     return add(role, layer, Component::kActivations, rows, cols);
   }
   BufferId scratch(const char* role, std::int32_t layer, std::uint64_t buffer_rows, std::uint64_t cols,
@@ -77,6 +87,11 @@ void build_params(Builder& b);
 /// Embedding, layers, final norm of the section begun; attention through the caches where the section is
 /// generate.
 ForwardActs build_forward(Builder& b);
+/// Logits of a chunk of tokens, and on a device the loss of each.
+struct HeadScratch {
+  BufferId logits = kNoBuffer, losses = kNoBuffer;
+};
+HeadScratch head_scratch(Builder& b);
 void build_micro(Builder& b);  // forward, head loss, backward
 void build_update(Builder& b);
 void build_eval(Builder& b);

@@ -9,27 +9,34 @@
 namespace trainhost::plan {
 namespace {
 
+/// What a plan says of one tier beside offsets.
+void check_figures(const Program& p, const TierPlan& t, Findings& f) {
+  std::uint64_t persistent = 0;
+  for (const Buffer& x : p.buffers)
+    if (x.persistent && x.tier == t.tier && x.storage != Storage::kExternal) persistent += x.bytes();
+  if (persistent != t.persistent_bytes) f.add("persistent_bytes is not the sum of what persists");
+  if (t.peak_tensor_bytes > t.arena_bytes) f.add("more tensor bytes are alive at the peak than the arena has");
+}
+
 void check_places(const Program& p, const MemoryPlan& plan, Findings& f) {
   if (plan.offset.size() != p.buffers.size() || plan.lifetime.size() != p.buffers.size())
     return f.add("the plan is for another program: it has " + std::to_string(plan.offset.size()) +
                  " offsets for " + std::to_string(p.buffers.size()) + " buffers");
-  std::uint64_t persistent = 0;
   for (BufferId b = 0; b < p.buffers.size(); ++b) {
     const Buffer& x = p[b];
     if (x.storage == Storage::kExternal) {
       if (plan.offset[b] != UINT64_MAX) f.add(x.name() + " belongs to the host and has a place in the arena");
       continue;
     }
-    if (x.persistent) persistent += x.bytes();
-    if (plan.offset[b] > plan.arena_bytes || x.bytes() > plan.arena_bytes - plan.offset[b])
+    const std::uint64_t arena = plan.of(x.tier).arena_bytes;
+    if (plan.offset[b] > arena || x.bytes() > arena - plan.offset[b])
       f.add(x.name() + " does not lie inside the arena");
     else if (plan.offset[b] % p.profile.alignment)
       f.add(x.name() + " at " + std::to_string(plan.offset[b]) + " is not aligned to " +
             std::to_string(p.profile.alignment));
   }
-  if (persistent != plan.persistent_bytes) f.add("persistent_bytes is not the sum of what persists");
-  if (plan.peak_tensor_bytes > plan.arena_bytes)
-    f.add("more tensor bytes are alive at the peak than the arena has");
+  check_figures(p, plan, f);
+  for (const TierPlan& t : plan.others) check_figures(p, t, f);
   if (plan.digest != digest(p, plan.offset)) f.add("the digest is of another program or other offsets");
 }
 

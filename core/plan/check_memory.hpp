@@ -15,25 +15,28 @@ class ArenaMap {
   static constexpr std::uint32_t kNobody = UINT32_MAX;
 
   ArenaMap(const Program& p, const MemoryPlan& plan)
-      : p_(p), plan_(plan), lost_to_(p.buffers.size(), kNobody) {}
+      : p_(p), plan_(plan), lost_to_(2 * p.buffers.size(), kNobody) {}
 
-  /// b's bytes become b's; `op` is who writes.
-  void write(BufferId b, std::uint32_t op);
-  /// The operation that took bytes of b since b was last written, or kNobody.
-  std::uint32_t lost_to(BufferId b) const { return lost_to_[b]; }
+  /// Micro-batches take turns with the instances of a ring; a buffer that is none has the one.
+  std::size_t index(BufferId b, std::uint32_t instance) const { return 2 * std::size_t{b} + (p_[b].ring > 1 ? instance : 0); }
+  /// Bytes of this instance of b become its; `op` is who writes.
+  void write(BufferId b, std::uint32_t op, std::uint32_t instance);
+  /// The operation that took bytes of it since it was last written, or kNobody.
+  std::uint32_t lost_to(BufferId b, std::uint32_t instance) const { return lost_to_[index(b, instance)]; }
   bool overlap(BufferId a, BufferId b) const;
 
  private:
   struct Piece {
     std::uint64_t end;
-    BufferId owner;
+    std::size_t owner;  // index()
   };
-  void cut(std::uint64_t begin, std::uint64_t end, BufferId keep, std::uint32_t op);
+  using Pieces = std::map<std::uint64_t, Piece>;  // by begin, disjoint
+  void cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, std::size_t keep, std::uint32_t op);
 
   const Program& p_;
   const MemoryPlan& plan_;
-  std::map<std::uint64_t, Piece> pieces_;  // by begin, disjoint
-  std::vector<std::uint32_t> lost_to_;     // by BufferId
+  std::map<Tier, Pieces> tiers_;
+  std::vector<std::uint32_t> lost_to_;  // by index()
 };
 
 }  // namespace trainhost::plan

@@ -8,14 +8,14 @@ void ValueRun::rms_norm() {
   const std::int32_t at = norm_at(o_->in[1]);
   if (at < 0) return f_.at(i_, p_[o_->in[1]].name() + " is no norm's weight");
   need(0, value(Thing::kResidual, at));
-  weight(1, params_.role(o_->in[1]), params_.layer(o_->in[1]));
+  weight(1, params_.role(own(o_->in[1])), params_.layer(own(o_->in[1])));
   give(0, value(Thing::kNormed, at));
   give(1, value(Thing::kRstd, at));
 }
 
 void ValueRun::forward_linear() {
-  const TensorRole r = params_.role(o_->in[1]);
-  const std::int32_t l = params_.layer(o_->in[1]);
+  const TensorRole r = params_.role(own(o_->in[1]));
+  const std::int32_t l = params_.layer(own(o_->in[1]));
   Product q;
   if (!product(r, l, q)) return f_.at(i_, p_[o_->in[1]].name() + " is no linear layer's weight");
   need(0, q.x);
@@ -29,8 +29,8 @@ void ValueRun::forward_linear() {
 }
 
 void ValueRun::linear_dx() {
-  const TensorRole r = params_.role(o_->in[1]);
-  const std::int32_t l = params_.layer(o_->in[1]);
+  const TensorRole r = params_.role(own(o_->in[1]));
+  const std::int32_t l = params_.layer(own(o_->in[1]));
   Product q;
   if (!product(r, l, q)) return f_.at(i_, p_[o_->in[1]].name() + " is no linear layer's weight");
   need(0, grad(q.y));
@@ -39,8 +39,8 @@ void ValueRun::linear_dx() {
 }
 
 void ValueRun::linear_dw() {
-  const TensorRole r = params_.role(o_->in[2]);
-  const std::int32_t l = params_.layer(o_->in[2]);
+  const TensorRole r = params_.role(own(o_->in[2]));
+  const std::int32_t l = params_.layer(own(o_->in[2]));
   Product q;
   if (!product(r, l, q)) return f_.at(i_, p_[o_->in[2]].name() + " is no linear layer's gradient");
   need(0, grad(q.y));
@@ -58,12 +58,12 @@ void ValueRun::rms_norm_bwd() {
   need(0, grad(value(Thing::kNormed, at)));
   need(1, value(Thing::kResidual, at));
   need(2, value(Thing::kRstd, at));
-  weight(3, params_.role(o_->in[3]), params_.layer(o_->in[3]));
+  weight(3, params_.role(own(o_->in[3])), params_.layer(own(o_->in[3])));
   if ((o_->in[4] == kNoBuffer) != (at == last))
     f_.at(i_, at == last ? "adds to a residual gradient that does not exist yet" : "drops the residual gradient");
   else if (at != last) need(4, grad(value(Thing::kResidual, at + 1)));
   scratch(6);
-  contributes(5, params_.role(o_->in[3]), params_.layer(o_->in[3]));
+  contributes(5, params_.role(own(o_->in[3])), params_.layer(own(o_->in[3])));
   give(0, grad(value(Thing::kResidual, at)));
 }
 
@@ -73,7 +73,7 @@ void ValueRun::head(bool trains) {
   need(0, hf);
   weight(1, head_role(), -1);
   handed_in(2, "targets");
-  scratch(trains ? 4 : 3);
+  scratch(trains ? 4 : 3), scratch(trains ? 6 : 5);
   lasting(trains ? 5 : 4);
   if (!trains) return;
   contributes(3, head_role(), -1);
@@ -96,10 +96,10 @@ void ValueRun::qk_norm_bwd() {
 /// A cache is empty at the first token and must be intact from then on.
 void ValueRun::cache(std::size_t k, Value v) {
   const BufferId b = o_->in[k];
-  if (held_[b].thing != Thing::kNothing) need(k, v);
+  if (held(b).thing != Thing::kNothing) need(k, v);
   if (p_[b].persistent) return;
-  held_[b] = v;
-  arena_.write(b, i_);
+  held(b) = v;
+  write(b);
 }
 
 void ValueRun::attention_step() {
@@ -109,6 +109,46 @@ void ValueRun::attention_step() {
   cache(2, value(Thing::kValues, l));
   scratch(3);
   give(0, value(Thing::kAttnOut, l));
+}
+
+/// What arrives is what was there; of a weight, a copy. Over a lasting buffer only the copy of a weight that is kept in step.
+void ValueRun::copy() {
+  const BufferId from = o_->in[0], to = o_->out[0];
+  const std::uint32_t param = params_.param_of(from, ParamPart::kWeight);
+  intact(from);
+  if (p_[to].persistent) {
+    if (param == UINT32_MAX || stands_for_[to] != from) f_.at(i_, "writes over " + p_[to].name() + ", which is not its to write");
+    return write(to);
+  }
+  if (param != UINT32_MAX) held(to) = value(Thing::kWeightCopy, static_cast<std::int32_t>(param));
+  else if (p_[from].persistent) return f_.at(i_, "copies " + p_[from].name() + ", which nobody needs elsewhere");
+  else if (held(from).thing == Thing::kNothing) return f_.at(i_, "reads " + p_[from].name() + " before anything has written it");
+  else held(to) = held(from);
+  write(to);
+}
+
+void ValueRun::cross_entropy() {
+  need(0, value(Thing::kLogits, 0));
+  handed_in(1, "targets");
+  lasting(2);
+  give(0, grad(value(Thing::kLogits, 0)));
+}
+
+void ValueRun::head_bwd() {
+  const Value hf = value(Thing::kNormed, 2 * layers_);
+  need(0, grad(value(Thing::kLogits, 0)));
+  need(1, hf);
+  weight(2, head_role(), -1);
+  contributes(3, head_role(), -1);
+  give(0, grad(hf));
+}
+
+void ValueRun::add_grad() {
+  const std::uint32_t param = params_.param_of(o_->in[1], ParamPart::kGrad);
+  if (param == UINT32_MAX) return f_.at(i_, "adds to " + p_[o_->in[1]].name() + ", which is no gradient");
+  need(0, value(Thing::kGradPart, static_cast<std::int32_t>(param)));
+  params_.contribute(i_, o_->in[1], o_->flags & kFirstWrite, first_micro_);
+  write(o_->in[1]);
 }
 
 void ValueRun::step() {
@@ -151,15 +191,21 @@ void ValueRun::step() {
       break;
     case OpKind::kQkNormBwd: qk_norm_bwd(); break;
     case OpKind::kEmbedBwd:
-      need(0, grad(value(Thing::kResidual, 0))), handed_in(1, "ids"), contributes(2, TensorRole::kEmbed, -1);
+      need(0, grad(value(Thing::kResidual, 0))), handed_in(1, "ids"), handed_in(3, "order");
+      contributes(2, TensorRole::kEmbed, -1);
       break;
     case OpKind::kGradSquares: params_.squares(i_, o_->in[0]), intact(o_->in[0]), lasting(1), scratch(2); break;
     case OpKind::kAdamW: case OpKind::kSgd: case OpKind::kSgdMomentum:
       for (BufferId b : o_->inputs()) intact(b);
       params_.update(i_);
-      for (BufferId b : o_->outputs()) arena_.write(b, i_);
+      for (BufferId b : o_->outputs()) write(b);
       break;
     case OpKind::kAttentionStep: attention_step(); break;
+    case OpKind::kCopy: copy(); break;
+    case OpKind::kHold: break;
+    case OpKind::kCrossEntropy: cross_entropy(); break;
+    case OpKind::kHeadBwd: head_bwd(); break;
+    case OpKind::kAddGrad: add_grad(); break;
     case OpKind::kCount_: break;
   }
 }

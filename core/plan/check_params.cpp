@@ -15,11 +15,12 @@ ParamBook::ParamBook(const Program& p, Findings& f)
     enter(p.params[i].grad, i, ParamPart::kGrad);
     enter(p.params[i].m, i, ParamPart::kM);
     enter(p.params[i].v, i, ParamPart::kV);
+    enter(p.params[i].master, i, ParamPart::kMaster);
   }
 }
 
 void ParamBook::expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole r, std::int32_t l) {
-  if (entry(b).part != part)
+  if (b >= entries_.size() || entry(b).part != part)
     return f_.at(op, "finds " + p_[b].name() + " where a " +
                          (part == ParamPart::kGrad ? "gradient" : "weight") + " belongs");
   if (role(b) != r || layer(b) != l) f_.at(op, "finds " + p_[b].name() + " where another parameter belongs");
@@ -79,7 +80,9 @@ void ParamBook::update(std::uint32_t op) {
   const bool m = kind != OpKind::kSgd, v = kind == OpKind::kAdamW;
   if (o.in[1] != q.weight || (m && o.in[2] != q.m) || (v && o.in[3] != q.v))
     f_.at(op, "updates " + p_[q.weight].name() + " with what belongs to another parameter");
-  const BufferId scalars = o.in[o.ins - 1];
+  const std::size_t at = kind == OpKind::kAdamW ? 4 : kind == OpKind::kSgdMomentum ? 3 : 2;
+  const BufferId scalars = o.in[at];
+  if (o.in[at + 1] != q.master) f_.at(op, "updates " + p_[q.weight].name() + " without its own f32 copy");
   if (known(scalars) || !p_[scalars].persistent)
     f_.at(op, "finds " + p_[scalars].name() + " where the scalars belong");
   if (((o.flags & kDecay) != 0) != (tensor(q.weight).rank > 1))

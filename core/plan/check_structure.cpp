@@ -24,10 +24,10 @@ const Signature& signature(OpKind k) {
       {4, 0b1100, {kNew, kNone, kNone, kNone}},  // linear
       {3, 0, {0, kNew, kNew, kNone}},            // qk_norm
       {2, 0, {0, kNone, kNone, kNone}},          // rope
-      {2, 0, {kNew, kNew, kNone, kNone}},        // attention
+      {2, 0b10, {kNew, kNew, kNone, kNone}},     // attention
       {1, 0, {kNew, kNone, kNone, kNone}},       // swiglu
-      {6, 0, {0, 3, 5, kNone}},                  // head_loss
-      {5, 0, {4, kNone, kNone, kNone}},          // head_eval
+      {7, 0b1000000, {0, 3, 5, kNone}},          // head_loss
+      {6, 0b100000, {4, kNone, kNone, kNone}},   // head_eval
       {2, 0, {kNew, kNone, kNone, kNone}},       // head_logits
       {7, 0b10000, {4, 5, kNone, kNone}},        // rms_norm_bwd; without operand 4 the first output is new
       {2, 0, {kNew, kNone, kNone, kNone}},       // linear_dx
@@ -36,12 +36,17 @@ const Signature& signature(OpKind k) {
       {5, 0, {kNew, kNone, kNone, kNone}},       // attention_bwd
       {2, 0, {0, kNone, kNone, kNone}},          // rope_bwd
       {8, 0, {0, 5, 6, kNone}},                  // qk_norm_bwd
-      {3, 0, {2, kNone, kNone, kNone}},          // embed_bwd
-      {3, 0, {1, kNone, kNone, kNone}},          // grad_squares
-      {5, 0, {1, 2, 3, kNone}},                  // adamw
-      {3, 0, {1, kNone, kNone, kNone}},          // sgd
-      {4, 0, {1, 2, kNone, kNone}},              // sgd_momentum
+      {4, 0b1000, {2, kNone, kNone, kNone}},     // embed_bwd
+      {3, 0b100, {1, kNone, kNone, kNone}},      // grad_squares; the host needs no scratch
+      {6, 0b100000, {1, 2, 3, 5}},               // adamw; the last only with a master copy
+      {4, 0b1000, {1, 3, kNone, kNone}},         // sgd; likewise
+      {5, 0b10000, {1, 2, 4, kNone}},            // sgd_momentum; likewise
       {4, 0, {kNew, 1, 2, kNone}},               // attention_step
+      {1, 0, {kNew, kNone, kNone, kNone}},       // copy
+      {2, 0b10, {kNone, kNone, kNone, kNone}},   // hold
+      {3, 0, {0, 2, kNone, kNone}},              // cross_entropy
+      {4, 0, {1, 3, kNone, kNone}},              // head_bwd
+      {2, 0, {1, kNone, kNone, kNone}},          // add_grad
   };
   static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
   return kTable[static_cast<std::size_t>(k)];
@@ -86,6 +91,11 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   return true;
 }
 
+/// No bias, no bias gradient; no master copy, nothing to write there.
+bool may_leave_out(OpKind k) {
+  return k == OpKind::kLinearDw || k == OpKind::kAdamW || k == OpKind::kSgd || k == OpKind::kSgdMomentum;
+}
+
 /// Outputs are where the kind has them, and an input is changed only where the kind says so.
 void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
   const Op& o = p.ops[i];
@@ -93,8 +103,7 @@ void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
   for (int wanted : signature(o.kind).outs) {
     if (wanted == kNone) continue;
     const BufferId same = wanted == kNew ? kNoBuffer : o.in[wanted];
-    if (wanted != kNew && same == kNoBuffer && o.kind == OpKind::kLinearDw)
-      continue;  // no bias, no bias gradient
+    if (wanted != kNew && same == kNoBuffer && may_leave_out(o.kind)) continue;
     if (n >= o.outs) return f.at(i, "has " + std::to_string(o.outs) + " outputs, needs more");
     const BufferId out = o.out[n++];
     if (same != kNoBuffer && out != same)
@@ -125,12 +134,15 @@ void check_params(const Program& p, Findings& f) {
         f.add(w.name() + ": weight decay is for tensors of two or more dimensions");
     }
     if (filled != w.rows * w.cols) f.add(w.name() + " has room for other than its tensors");
-    for (BufferId b : {q.weight, q.grad, q.m, q.v})
+    for (BufferId b : {q.weight, q.grad, q.m, q.v, q.master})
       if (b != kNoBuffer &&
           (b >= p.buffers.size() || p[b].rows != w.rows || p[b].cols != w.cols || !p[b].persistent))
         f.add("what belongs to " + w.name() + " has another shape, or does not last");
     const bool trains = p.run.mode != RunMode::kInference, adam = p.run.optimizer == Optimizer::kAdamW;
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
+    const bool rounded = w.dtype != DType::kF32;
+    if ((q.master != kNoBuffer) != (trains && rounded))
+      f.add(w.name() + (rounded ? " has no f32 copy for the update" : " has a copy that it does not need"));
     if ((q.m != kNoBuffer) != (trains && p.run.optimizer != Optimizer::kSgd) ||
         (q.v != kNoBuffer) != (trains && adam))
       f.add(w.name() + " has not the state that its optimizer needs");

@@ -26,6 +26,8 @@ enum class Thing : std::uint8_t {
   kLogits,
   kKeys,
   kValues,
+  kWeightCopy,  // of the weight of parameter `at`, on the other side
+  kGradPart,    // one micro-batch's gradient of parameter `at`
 };
 
 /// `at`: the layer; for residual stream, norm outputs and their 1/rms the half step: 2l before layer l's

@@ -44,6 +44,7 @@ void add(Hash& h, const Buffer& b) {
   h.add(static_cast<std::uint8_t>(b.component)).add(static_cast<std::uint8_t>(b.tier));
   h.add(static_cast<std::uint8_t>(b.dtype)).add(static_cast<std::uint8_t>(b.storage));
   h.add(static_cast<std::uint8_t>(b.persistent)).add(b.rows).add(b.cols);
+  if (b.ring > 1) h.add(b.ring).add(b.stride);
 }
 
 void add(Hash& h, const Op& o) {

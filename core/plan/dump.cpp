@@ -28,7 +28,10 @@ std::string line(const Program& p, BufferId id, std::span<const std::uint64_t> o
   std::string s = "  " + b.name() + "  " + std::string(name(b.dtype)) + "[" + std::to_string(b.rows) + "," +
                   std::to_string(b.cols) + "]  " + std::string(name(b.component));
   if (b.storage == Storage::kExternal) return s + "  external";
+  if (b.storage == Storage::kFed) s += "  fed";
+  if (b.tier != p.profile.tier) s += "  " + std::string(name(b.tier));
   if (b.persistent) s += "  persistent";
+  if (b.ring > 1) s += "  ring " + std::to_string(b.ring);
   if (id < offsets.size()) s += "  @" + std::to_string(offsets[id]) + "+" + std::to_string(b.bytes());
   return s;
 }
@@ -43,6 +46,9 @@ std::string line(const Program& p, const Op& o) {
   if (o.flags & kFreshDx) s += "  fresh_dx";
   if (o.flags & kDecay) s += "  decay";
   if (o.flags & kRecomputed) s += "  recomputed";
+  if (o.flags & kFreshGrad) s += "  fresh_grad";
+  if (o.flags & kActivationCopy) s += "  activation";
+  if (o.flags & kSyncCopy) s += "  sync";
   return s;
 }
 

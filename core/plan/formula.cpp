@@ -54,10 +54,18 @@ constexpr Shape kOthers[] = {
     {role::kFinalPartials, "W", "H"},
     {role::kQkPartials, "W", "2D"},
     {role::kSquarePartials, "W", ""},
+    {role::kLosses, "C", ""},
+    {role::kHidden, "M", "H"},
+    {role::kDHidden, "M", "H"},
+    {role::kIds, "M", ""},
+    {role::kTargets, "M", ""},
+    {role::kOrder, "M", ""},
+    {role::kFeed, "N", ""},
+    {role::kStaging, "N", ""},
 };
 
 std::string_view without_state(std::string_view role) {
-  for (std::string_view prefix : {"w.", "grad.", "m.", "v."})
+  for (std::string_view prefix : {"w.", "grad.", "m.", "v.", "master."})
     if (role.starts_with(prefix)) return role.substr(prefix.size());
   return {};
 }
@@ -72,6 +80,8 @@ Shape shape_of(const Program& p, const Buffer& b) {
     const bool chunked = !one_token && b.rows < p.run.tokens_per_micro_batch();
     return {r, chunked ? "C" : "M", "V"};
   }
+  const bool on_device = b.tier == Tier::kDevice;
+  if (r == role::kAttnBwdScratch && on_device) return {r, "M", "A"};
   if (r == role::kAttnScratch) return one_token ? Shape{r, "A", "S"} : Shape{r, "T", "Q*(2R+D+2)"};
   for (const Shape& s : kOthers)
     if (s.role == r) return s;

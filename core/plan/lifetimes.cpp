@@ -35,21 +35,23 @@ std::vector<Lifetime> lifetimes(const Program& p) {
     for (BufferId b : p.ops[i].outputs()) widen(life[b], i);
   }
   const Lifetime whole{0, static_cast<std::uint32_t>(p.ops.size() - 1)}, gradients = of_gradients(p);
-  const Section generate = p.section(SectionKind::kGenerate);
+  const Section generate = p.section(SectionKind::kGenerate), micro = p.section(SectionKind::kMicro);
   for (std::size_t b = 0; b < life.size(); ++b) {
     if (p.buffers[b].persistent)
       life[b] = p.buffers[b].component == Component::kGradients ? gradients : whole;
+    else if (p.buffers[b].ring > 1 && life[b].used())
+      life[b] = {micro.begin, micro.end - 1};  // while one instance is idle, the other is not
     else if (p.buffers[b].component == Component::kKvCache && life[b].used())
       life[b] = {generate.begin, generate.end - 1};
   }
   return life;
 }
 
-std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes) {
+std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes, Tier tier) {
   // Differences first: what is born minus what died before each op; modulo 2^64 the running sum is exact.
   std::vector<std::uint64_t> live(p.ops.size() + 1, 0);
   for (std::size_t b = 0; b < p.buffers.size(); ++b) {
-    if (p.buffers[b].storage == Storage::kExternal || !lifetimes[b].used()) continue;
+    if (p.buffers[b].storage == Storage::kExternal || p.buffers[b].tier != tier || !lifetimes[b].used()) continue;
     live[lifetimes[b].first] += p.buffers[b].bytes();
     live[lifetimes[b].last + 1] -= p.buffers[b].bytes();
   }

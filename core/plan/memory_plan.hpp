@@ -20,23 +20,32 @@ struct Lifetime {
 };
 std::vector<Lifetime> lifetimes(const Program& p);
 
-struct MemoryPlan {
-  std::vector<std::uint64_t> offset;     // by BufferId, bytes from the arena's start; UINT64_MAX for external buffers
-  std::vector<Lifetime> lifetime;        // by BufferId
-  std::uint64_t arena_bytes = 0;         // what one allocation must hold
+/// One arena: what a single allocation in this tier must hold.
+struct TierPlan {
+  Tier tier{};
+  std::uint64_t arena_bytes = 0;
   std::uint64_t persistent_bytes = 0;    // tensor bytes of persistent buffers
   std::uint64_t peak_tensor_bytes = 0;   // most tensor bytes alive at one op (shape x type, no padding, no holes)
   std::uint32_t peak_op = 0;             // where
   std::uint64_t fragmentation() const { return arena_bytes - peak_tensor_bytes; }
+};
+
+/// The figures by name are those of the compute tier, the profile's; other tiers have arenas of their own.
+struct MemoryPlan : TierPlan {
+  std::vector<std::uint64_t> offset;     // by BufferId, bytes from its tier's arena; UINT64_MAX for external buffers
+  std::vector<Lifetime> lifetime;        // by BufferId
+  std::vector<TierPlan> others;          // tiers with at least one buffer, in the order of Tier
   std::uint64_t digest = 0;              // of program and offsets
+  /// Zeros for a tier without buffers.
+  TierPlan of(Tier t) const;
 };
 MemoryPlan place(const Program& p);
 
-/// Tensor bytes alive during each op.
-std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes);
+/// Tensor bytes of one tier that are alive during each op.
+std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes, Tier tier);
 
 /// The account: a tree of leaves by role (layers folded), component and phases, shares at the peak, fragmentation.
-/// The leaves of a tier sum to its total, which is the arena to the byte.
+/// The leaves of a tier sum to its total, which is its arena to the byte.
 MemoryReport account(const Program& p, const MemoryPlan& plan);
 
 }  // namespace trainhost::plan

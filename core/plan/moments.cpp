@@ -8,12 +8,16 @@
 namespace trainhost::plan {
 namespace {
 
+bool in_compute_tier(const Program& p, const Buffer& b) {
+  return b.storage != Storage::kExternal && b.tier == p.profile.tier;
+}
+
 /// Arena bytes of buffers for which `keeps` holds.
 template <class F>
 std::uint64_t sum(const Program& p, const std::vector<Lifetime>& life, F&& keeps) {
   std::uint64_t bytes = 0;
   for (std::size_t b = 0; b < p.buffers.size(); ++b)
-    if (p.buffers[b].storage == Storage::kArena && life[b].used() && keeps(p.buffers[b], life[b]))
+    if (in_compute_tier(p, p.buffers[b]) && life[b].used() && keeps(p.buffers[b], life[b]))
       bytes = checked_add(bytes, p.buffers[b].bytes());
   return bytes;
 }
@@ -44,7 +48,7 @@ std::vector<LayerShare> live_by_layer(const Program& p, const std::vector<Lifeti
   std::map<std::pair<std::int32_t, Component>, std::uint64_t> cells;
   for (std::size_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& x = p.buffers[b];
-    if (x.storage != Storage::kArena || !life[b].overlaps({op, op})) continue;
+    if (!in_compute_tier(p, x) || !life[b].overlaps({op, op})) continue;
     cells[{x.layer, x.component}] += x.bytes();
   }
   std::vector<LayerShare> out;

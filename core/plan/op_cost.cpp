@@ -35,6 +35,8 @@ std::uint64_t flops(const Program& p, const Op& op) {
       return product_of(p, op, op.in[1]);
     case OpKind::kHeadLogits:
       return product_of(p, op, op.in[1]);
+    case OpKind::kHeadBwd:
+      return checked_mul(2, product_of(p, op, op.in[2]));  // d hf, grad_head
     case OpKind::kAttention:
       return attention(p, op, 2);  // q k^T, p v
     case OpKind::kAttentionBwd:

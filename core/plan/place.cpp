@@ -1,4 +1,4 @@
-// Offsets for a program. Persistent buffers lie at the bottom, side by side: weights, moments, the rest, and the
+// Offsets for a program, tier by tier. Persistent buffers lie at the bottom, side by side: weights, moments, the rest, and the
 // gradients last, because evaluation and generation may use the gradients' place. Each section's transient buffers are
 // packed by themselves (pack.cpp) above whatever persists while it runs; sections never run at the same time.
 #include <algorithm>
@@ -20,14 +20,12 @@ int rank(const Buffer& b) {
 }
 constexpr int kRanks = 4;
 
+/// The buffers of one tier.
 class Placer {
  public:
-  explicit Placer(const Program& p) : p_(p) {
-    plan_.lifetime = lifetimes(p);
-    plan_.offset.assign(p.buffers.size(), UINT64_MAX);
-  }
+  Placer(const Program& p, Tier tier, MemoryPlan& plan) : p_(p), plan_(plan) { made_.tier = tier; }
 
-  MemoryPlan run() {
+  TierPlan run() {
     refuse_too_large();
     place_persistent();
     std::vector<Task> tasks;
@@ -37,10 +35,9 @@ class Placer {
     std::stable_sort(tasks.begin(), tasks.end(),
                      [](const Task& a, const Task& b) { return a.base + a.bound > b.base + b.bound; });
     for (const Task& t : tasks) place_section(t);
-    plan_.arena_bytes = align_up(end_, p_.profile.alignment);
+    made_.arena_bytes = align_up(end_, p_.profile.alignment);
     find_peak();
-    plan_.digest = digest(p_, plan_.offset);
-    return std::move(plan_);
+    return made_;
   }
 
  private:
@@ -51,22 +48,23 @@ class Placer {
     std::vector<PackItem> items;
   };
 
+  bool here(BufferId b) const { return p_[b].tier == made_.tier && p_[b].storage != Storage::kExternal; }
   std::uint64_t padded(const Buffer& b) const { return align_up(b.bytes(), p_.profile.alignment); }
 
   /// No sum of sizes leaves 63 bits after this, in whatever order.
   void refuse_too_large() const {
     std::uint64_t sum = 0;
-    for (const Buffer& b : p_.buffers)
-      if (b.storage == Storage::kArena) sum = checked_add(sum, padded(b), "the memory plan");
+    for (BufferId b = 0; b < p_.buffers.size(); ++b)
+      if (here(b)) sum = checked_add(sum, padded(p_[b]), "the memory plan");
   }
 
   void place_persistent() {
     for (int r = 0; r < kRanks; ++r) {
       for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-        if (!has_own_place(b) || rank(p_[b]) != r) continue;
+        if (!here(b) || !has_own_place(b) || rank(p_[b]) != r) continue;
         plan_.offset[b] = end_;
         end_ += padded(p_[b]);
-        if (p_[b].persistent) plan_.persistent_bytes += p_[b].bytes();
+        if (p_[b].persistent) made_.persistent_bytes += p_[b].bytes();
       }
       if (r < kRanks - 1) below_gradients_ = end_;
     }
@@ -75,7 +73,7 @@ class Placer {
   /// Persistent, or transient and yet used by several sections: no built program has such a buffer, others may.
   bool has_own_place(BufferId b) const {
     if (p_[b].persistent) return true;
-    if (p_[b].storage != Storage::kArena || !plan_.lifetime[b].used()) return false;
+    if (!plan_.lifetime[b].used()) return false;
     const auto in = [&](std::uint32_t op) {
       return std::find_if(p_.sections.begin(), p_.sections.end(),
                           [&](const Section& s) { return s.begin <= op && op < s.end; });
@@ -96,7 +94,7 @@ class Placer {
   void hand_out(std::vector<Task>& tasks) {
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
       const Buffer& buffer = p_.buffers[b];
-      if (buffer.storage != Storage::kArena || has_own_place(b)) continue;
+      if (!here(b) || has_own_place(b)) continue;
       const Lifetime& l = plan_.lifetime[b];
       if (!l.used()) plan_.offset[b] = 0;
       for (Task& t : tasks) {
@@ -118,20 +116,43 @@ class Placer {
   }
 
   void find_peak() {
-    const std::vector<std::uint64_t> live = live_bytes(p_, plan_.lifetime);
+    const std::vector<std::uint64_t> live = live_bytes(p_, plan_.lifetime, made_.tier);
     const auto most = std::max_element(live.begin(), live.end());
     if (most == live.end()) return;
-    plan_.peak_tensor_bytes = *most;
-    plan_.peak_op = static_cast<std::uint32_t>(most - live.begin());
+    made_.peak_tensor_bytes = *most;
+    made_.peak_op = static_cast<std::uint32_t>(most - live.begin());
   }
 
   const Program& p_;
-  MemoryPlan plan_;
+  MemoryPlan& plan_;  // lifetimes are read, offsets written
+  TierPlan made_;
   std::uint64_t end_ = 0, below_gradients_ = 0;
 };
 
 }  // namespace
 
-MemoryPlan place(const Program& p) { return Placer(p).run(); }
+MemoryPlan place(const Program& p) {
+  MemoryPlan plan;
+  plan.lifetime = lifetimes(p);
+  plan.offset.assign(p.buffers.size(), UINT64_MAX);
+  static_cast<TierPlan&>(plan) = Placer(p, p.profile.tier, plan).run();
+  for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
+    const bool used = std::any_of(p.buffers.begin(), p.buffers.end(), [&](const Buffer& b) {
+      return b.tier == t && b.storage != Storage::kExternal;
+    });
+    if (used && t != p.profile.tier) plan.others.push_back(Placer(p, t, plan).run());
+  }
+  plan.digest = digest(p, plan.offset);
+  return plan;
+}
+
+TierPlan MemoryPlan::of(Tier t) const {
+  if (t == tier) return *this;
+  for (const TierPlan& o : others)
+    if (o.tier == t) return o;
+  TierPlan none;
+  none.tier = t;
+  return none;
+}
 
 }  // namespace trainhost::plan

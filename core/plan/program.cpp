@@ -24,8 +24,8 @@ constexpr OpInfo kOps[] = {
     {"rope", bits({0}), 0},
     {"attention", 0, bits({1})},
     {"swiglu", 0, 0},
-    {"head_loss", bits({0, 3, 5}), bits({4})},
-    {"head_eval", bits({4}), bits({3})},
+    {"head_loss", bits({0, 3, 5}), bits({4, 6})},
+    {"head_eval", bits({4}), bits({3, 5})},
     {"head_logits", 0, 0},
     {"rms_norm_bwd", bits({4, 5}), bits({6})},
     {"linear_dx", 0, 0},
@@ -36,10 +36,15 @@ constexpr OpInfo kOps[] = {
     {"qk_norm_bwd", bits({0, 5, 6}), bits({7})},
     {"embed_bwd", bits({2}), 0},
     {"grad_squares", bits({1}), bits({2})},
-    {"adamw", bits({1, 2, 3}), 0},
-    {"sgd", bits({1}), 0},
-    {"sgd_momentum", bits({1, 2}), 0},
+    {"adamw", bits({1, 2, 3, 5}), 0},
+    {"sgd", bits({1, 3}), 0},
+    {"sgd_momentum", bits({1, 2, 4}), 0},
     {"attention_step", bits({1, 2}), bits({3})},
+    {"copy", 0, 0},
+    {"hold", 0, 0},
+    {"cross_entropy", bits({0, 2}), 0},
+    {"head_bwd", bits({1, 3}), 0},
+    {"add_grad", bits({1}), 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 
@@ -52,6 +57,9 @@ std::string Buffer::name() const {
   if (layer >= 0) n += "layers." + std::to_string(layer) + ".";
   n += role;
   if (copy == kRemade) n += "'";
+  if (copy == kOnHost) return n + " (host)";
+  if (copy == kTokenOnHost) return "generate." + n + " (host)";
+  if (copy >= kStreamed) return n + " (streamed " + std::to_string(copy - kStreamed + 1) + ")";
   for (std::uint32_t i = kRemadeAgain; i <= copy; ++i) n += i == kRemadeAgain ? "''" : "'";
   return n;
 }
@@ -70,6 +78,18 @@ std::string op_label(const Program& p, const Op& op) {
   }
   if (op.flags & kRecomputed) label += " again";
   return label;
+}
+
+bool runs_on_host(const Program& p, const Op& op) {
+  return p.profile.tier == Tier::kDevice && op.kind != OpKind::kCopy && op.kind != OpKind::kHold &&
+         p[op.in[0]].tier != Tier::kDevice;
+}
+
+std::uint32_t backward_begin(const Program& p) {
+  const Section micro = p.section(SectionKind::kMicro);
+  std::uint32_t i = micro.begin;
+  while (i < micro.end && p.ops[i].phase == kForward) ++i;
+  return i;
 }
 
 Section Program::section(SectionKind k) const {

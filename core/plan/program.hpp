@@ -22,21 +22,26 @@ namespace trainhost::plan {
 using BufferId = std::uint32_t;
 inline constexpr BufferId kNoBuffer = UINT32_MAX;
 
-/// Who holds the bytes. External buffers (token ids, targets) belong to the host and are handed in with each step.
-enum class Storage : std::uint8_t { kArena, kExternal };
+/// Who holds the bytes. External buffers (token ids, targets) belong to the host and are handed in with each step; fed ones
+/// are their copies on a device: they have a place in its arena, and the trainer fills them before each micro-batch.
+enum class Storage : std::uint8_t { kArena, kExternal, kFed };
 
 struct Buffer {
   const char* role = "";       // static: "qkv", "attn_out", "grad.qkv"; unique together with layer and copy
   std::int32_t layer = -1;     // -1: not of a layer
   std::uint32_t copy = 0;      // 1: made again by a recompute policy, 4: once more; 2, 3: of eval, generate (roles.hpp)
   Component component = Component::kActivations;
-  Tier tier = Tier::kHost;
+  Tier tier{};                 // the profile's, unless a mode moves it elsewhere
   DType dtype = DType::kF32;
   Storage storage = Storage::kArena;
+  std::uint32_t ring = 1;      // 2: one instance a micro-batch in flight, micro-batch i uses instance i % 2
+  std::uint32_t stride = 0;    // of a ring: instances begin at multiples of this many bytes (the profile's alignment)
   bool persistent = false;     // keeps its bytes between operations and steps: weights, gradients, moments, tables,
                                // scalars; gradients through micro and update, the others for the whole run
   std::uint64_t rows = 1, cols = 1;
-  std::uint64_t bytes() const { return rows * cols * size_of(dtype); }  // checked when the buffer was added
+  std::uint64_t instance_bytes() const { return rows * cols * size_of(dtype); }  // checked when the buffer was added
+  std::uint64_t instance_stride() const { return stride ? (instance_bytes() + stride - 1) / stride * stride : 0; }
+  std::uint64_t bytes() const { return (ring - 1) * instance_stride() + instance_bytes(); }
   std::string name() const;    // "layers.3.qkv", "layers.3.qkv'" (recomputed), "eval.x"
 };
 
@@ -49,12 +54,12 @@ enum class OpKind : std::uint8_t {
   kLinear,         // x[M,k], w[n,k], bias[n]?, residual[M,n]?     -> y[M,n] = x w^T (+ bias) (+ residual)
   kQkNorm,         // qkv inout, wq[D], wk[D]                      -> qkv, pre[M,(A+K)D], rstd[M,A+K]
   kRope,           // qkv inout, table[S,D]                        -> qkv          (q and k heads turned in place)
-  kAttention,      // qkv[M,(A+2K)D], scratch                      -> o[M,A*D], lse[M,A]    causal, per sequence
+  kAttention,      // qkv[M,(A+2K)D], scratch?                     -> o[M,A*D], lse[M,A]    causal, per sequence
   kSwiGlu,         // gu[M,2I] (gate | up)                         -> a[M,I] = silu(gate) * up
-  kHeadLoss,       // hf[M,H] inout, head[V,H], targets[M], grad_head inout, logits[C,V], scalars inout
+  kHeadLoss,       // hf[M,H] inout, head[V,H], targets[M], grad_head inout, logits[C,V], scalars inout, losses[C]?
                    //    -> hf becomes d hf, grad_head += , loss += ; chunks of C tokens, scaled by 1/counted targets
-  kHeadEval,       // hf[M,H], head[V,H], targets[M], logits[C,V], scalars inout -> loss +=
-  kHeadLogits,     // hf[1,H], head[V,H]                           -> logits[1,V]
+  kHeadEval,       // hf[M,H], head[V,H], targets[M], logits[C,V], scalars inout, losses[C]? -> loss +=
+  kHeadLogits,     // hf[M,H], head[V,H]                           -> logits[M,V]
   kRmsNormBwd,     // dy[M,H], x[M,H], rstd[M], w[H], dx inout?, grad_w inout, partials[slots,H]
                    //    -> dx (= or += , see kFirstWrite on operand dx), grad_w +=
   kLinearDx,       // dy[M,n], w[n,k]                              -> dx[M,k] = dy w
@@ -63,13 +68,20 @@ enum class OpKind : std::uint8_t {
   kAttentionBwd,   // do[M,A*D], o, lse, qkv, scratch              -> dqkv[M,(A+2K)D]
   kRopeBwd,        // dqkv inout, table                            -> dqkv         (turned back)
   kQkNormBwd,      // dqkv inout, pre, rstd, wq, wk, grad_wq inout, grad_wk inout, partials -> dqkv
-  kEmbedBwd,       // dx[M,H], ids[M], grad_table inout            -> grad_table += scatter
+  kEmbedBwd,       // dx[M,H], ids[M], grad_table inout, order[M]? -> grad_table += scatter; order: rows sorted by id, on a device
   kGradSquares,    // grad, scalars inout, partials[slots] f64     -> scalars.norm2 += sum g^2   (double)
-  kAdamW,          // grad, w inout, m inout, v inout, scalars     -> w, m, v      (clip factor read from scalars)
-  kSgd,            // grad, w inout, scalars                       -> w
-  kSgdMomentum,    // grad, w inout, m inout, scalars              -> w, m
+  kAdamW,          // grad, w inout, m inout, v inout, scalars, master inout? -> w, m, v, master    (clip factor read from scalars)
+  kSgd,            // grad, w inout, scalars, master inout?        -> w, master
+  kSgdMomentum,    // grad, w inout, m inout, scalars, master inout? -> w, m, master
   kAttentionStep,  // qkv[1,(A+2K)D], cache_k[S,K*D] inout, cache_v[S,K*D] inout, scratch[A,S]
                    //    -> o[1,A*D], cache_k, cache_v          position p of generate
+  // Of modes that use more than one tier (modes.hpp). Operations run where their first operand lies.
+  kCopy,           // from                                         -> to           asynchronous: see kHold; one transfer
+  kHold,           // a, b?                                        ->              both stay as they are up to here: a copy
+                   //    between them may still be under way
+  kCrossEntropy,   // logits[M,V] inout, targets[M], scalars inout -> logits becomes its gradient, loss +=
+  kHeadBwd,        // dlogits[M,V], hf[M,H] inout, head[V,H], grad_head inout -> hf becomes d hf, grad_head +=
+  kAddGrad,        // part, grad inout                             -> grad (= on its first write, else +=) part
   kCount_,
 };
 
@@ -79,6 +91,9 @@ enum OpFlag : std::uint32_t {
   kFreshDx = 2,      // kRmsNormBwd: dx is written, not added to
   kDecay = 4,        // optimizer ops: weight decay applies (tensors of two or more dimensions)
   kRecomputed = 8,   // a forward op that a recompute policy runs again in the backward pass
+  kFreshGrad = 16,   // gradient ops: the gradient is of this micro-batch alone: overwrite always
+  kActivationCopy = 32,  // kCopy: class `activation` of the CUDA trainer's contract
+  kSyncCopy = 64,        // kCopy: class `sync`: what keeps the embedding equal on both sides
 };
 
 inline constexpr int kMaxOperands = 8;
@@ -108,10 +123,11 @@ struct Slice {
   std::uint64_t first_element; // where it starts in the parameter's buffer
 };
 
-/// One parameter buffer with its gradient and optimizer state, all of the same shape. q, k, v share one buffer
+/// One parameter buffer with its gradient, its optimizer state and its master copy, all of the same shape. q, k, v share one buffer
 /// (rows q | k | v), so do gate and up, and the biases likewise: one matrix product each.
 struct Param {
   BufferId weight = kNoBuffer, grad = kNoBuffer, m = kNoBuffer, v = kNoBuffer;
+  BufferId master = kNoBuffer;  // f32, where the weight is stored in a lower precision
   bool decay = false;
   std::vector<Slice> slices;
 };
@@ -132,6 +148,12 @@ struct Program {
   /// The buffer of that role and layer, first copy; kNoBuffer when there is none. Linear search: for tests and load.
   BufferId find(std::string_view role, std::int32_t layer = -1, std::uint32_t copy = 0) const;
 };
+
+/// Does the host run it while the rest runs on a device? Copies belong to neither.
+bool runs_on_host(const Program& p, const Op& op);
+
+/// Where the forward part of the micro section ends: its first operation of phase backward.
+std::uint32_t backward_begin(const Program& p);
 
 /// Layout of the "scalars" buffer (16 doubles): what ops leave for the executor and for each other. From kLossScale on: of
 /// trainers whose scalars lie on a device, which read the constants of a step there too.

@@ -114,7 +114,7 @@ class Transform {
     std::size_t n = 0;
     for (std::size_t i = 0; i < op.ins; ++i) {
       BufferId& b = op.in[i];
-      if (info.scratch_mask >> i & 1) b = copy_of(b, kRemade);
+      if ((info.scratch_mask >> i & 1) && b != kNoBuffer) b = copy_of(b, kRemade);
       if (!is_dropped(b)) continue;
       if (!(info.inout_mask >> i & 1) && state_[b].now == kNoBuffer) {
         need(b);

@@ -1,6 +1,7 @@
 // How much scratch an operation gets from the plan. Trainers size their kernels by the same functions; nothing else
 // knows these numbers. Units: elements of the buffer's type, before alignment.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "core/base/checked.hpp"
@@ -19,6 +20,18 @@ inline std::uint64_t attention_scratch_floats(const Profile& p, std::uint64_t he
 /// Rows of logits alive at once, for a micro-batch of `tokens`.
 inline std::uint64_t head_chunk(const Profile& p, std::uint64_t tokens) {
   return p.head_chunk_tokens == 0 || p.head_chunk_tokens > tokens ? tokens : p.head_chunk_tokens;
+}
+
+/// Page-locked bytes for what a step hands to a device and gets back, beside bulk data: ids, targets and order of all its
+/// micro-batches, the scalars on their way up, and on their way down.
+inline std::uint64_t feed_bytes(const RunSpec& r) {
+  return checked_add(checked_mul(3 * sizeof(std::int32_t), r.tokens_per_step()), 2 * 16 * sizeof(double));
+}
+
+/// Page-locked bytes for pieces of tensors between files and a device, and for the logits of a generated token.
+inline std::uint64_t staging_bytes(const ModelSpec& m) {
+  constexpr std::uint64_t kPiece = 4u << 20;
+  return std::max(kPiece, checked_mul(m.vocab, sizeof(float)));
 }
 
 // The others, where they are made (builder.cpp): f32[slots, width] partial sums of norm gradients (width H, or 2D for

@@ -160,8 +160,8 @@ void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {
 
 void Instance::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
   if (program_.run.mode == RunMode::kInference) throw bridge::StatusError(TH_E_STATE, "an inference run has no update to profile");
-  if (!records || bytes < record_bytes(program_))
-    bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " + std::to_string(record_bytes(program_)));
+  if (!records || bytes < bridge::record_bytes(program_))
+    bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " + std::to_string(bridge::record_bytes(program_)));
   log_.emplace(program_, plan_, records, moments);
   executor_.watch(&*log_);
 }

@@ -2,9 +2,9 @@
 // calls on an instance are handed on to it unchanged. See engine/ for what trains.
 #include "core/bridge/convert.hpp"
 #include "core/bridge/guard.hpp"
+#include "core/bridge/op_journal.hpp"
 #include "core/bridge/report.hpp"
 #include "core/plan/memory_plan.hpp"
-#include "plugins/cpu/common/op_record.hpp"
 #include "plugins/cpu/common/profile.hpp"
 #include "plugins/cpu/front/engine_file.hpp"
 #include "trainhost/trainhost.hpp"
@@ -80,7 +80,7 @@ th_status record_bytes_of(const th_host* host, const th_model* model, const th_r
     const ModelSpec m = bridge::from_c(*model);
     const RunSpec r = bridge::from_c(*run);
     require_supported(r);
-    *bytes = record_bytes(plan::build_program(m, r, profile_for(host, m, r)));
+    *bytes = bridge::record_bytes(plan::build_program(m, r, profile_for(host, m, r)));
   });
 }
 th_status start_profile(th_trainer_inst* i, void* records, uint64_t bytes, th_moments* m, th_error* e) {

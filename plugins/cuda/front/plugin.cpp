@@ -4,9 +4,9 @@
 
 #include "core/bridge/convert.hpp"
 #include "core/bridge/guard.hpp"
+#include "core/bridge/op_journal.hpp"
 #include "core/bridge/report.hpp"
 #include "core/plan/memory_plan.hpp"
-#include "plugins/cuda/common/op_record.hpp"
 #include "plugins/cuda/common/profile.hpp"
 #include "plugins/cuda/front/engine_file.hpp"
 #include "plugins/cuda/front/options.hpp"
@@ -124,7 +124,7 @@ th_status record_bytes_of(const th_host* host, const th_model* model, const th_r
   return bridge::guard(error, [&] {
     const ModelSpec m = bridge::from_c(*model);
     const RunSpec r = bridge::from_c(*run);
-    *bytes = record_bytes(plan::build_program(m, r, choice_for(host, m, r).profile));
+    *bytes = bridge::record_bytes(plan::build_program(m, r, choice_for(host, m, r).profile));
   });
 }
 th_status start_profile(th_trainer_inst* i, void* records, uint64_t bytes, th_moments* m, th_error* e) {

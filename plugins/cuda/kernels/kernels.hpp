@@ -29,7 +29,7 @@ template <class T>
 cudaError_t embed_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t h, const std::int32_t* ids,
                       const std::int32_t* order, const T* dx, float* grad);
 
-// ---- norms (norm.cu) -------------------------------------------------------------------------------------------------
+// ---- norms (norm*.cu) -----------------------------------------------------------------------------------------------
 
 /// y[r] = x[r] * rstd[r] * w, rstd = 1/sqrt(mean(x^2) + eps).  x, y: [rows, n].
 template <class T>

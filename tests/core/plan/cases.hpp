@@ -72,4 +72,14 @@ inline Case random_case(std::uint64_t seed) {
   return c;
 }
 
+/// The same run for a trainer with a device, in one of its precisions.
+inline Case on_device(Case c, std::uint64_t seed, const char* mode = "resident") {
+  RunSpec& r = c.run;
+  if (seed % 3 == 1) r.compute = DType::kTF32;
+  if (seed % 3 == 2) r.compute = r.weight = DType::kBF16, r.master = DType::kF32;
+  c.profile.tier = Tier::kDevice, c.profile.alignment = 256, c.profile.mode = mode;
+  c.model.name += std::string(" on a device, ") + mode;
+  return c;
+}
+
 }  // namespace trainhost::plan::test

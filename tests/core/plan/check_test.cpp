@@ -28,6 +28,17 @@ BOOST_AUTO_TEST_CASE(plans_of_random_shapes_options_policies_and_modes_hold) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) holds(random_case(seed), "seed " + std::to_string(seed));
 }
 
+BOOST_AUTO_TEST_CASE(plans_for_a_device_hold_in_every_precision) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed)
+    holds(on_device(random_case(seed), seed), "seed " + std::to_string(seed));
+}
+
+BOOST_AUTO_TEST_CASE(plans_that_keep_part_of_a_run_in_host_memory_hold) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed)
+    for (const char* mode : {"hybrid", "streamed"})
+      holds(on_device(random_case(seed), seed, mode), std::string(mode) + ", seed " + std::to_string(seed));
+}
+
 BOOST_AUTO_TEST_CASE(every_combination_of_family_options_holds_under_every_policy) {
   for (std::uint32_t bits = 0; bits < 32; ++bits)
     for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})

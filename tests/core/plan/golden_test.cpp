@@ -69,4 +69,18 @@ BOOST_AUTO_TEST_CASE(a_qwen3_with_all_options_that_keeps_layer_inputs) {
   compare(c, "qwen3-full.txt");
 }
 
+BOOST_AUTO_TEST_CASE(a_bf16_llama_on_a_device) { compare(on_device(small_case(), 2), "device-bf16.txt"); }
+
+BOOST_AUTO_TEST_CASE(a_tied_llama_with_its_embedding_on_the_host) {
+  Case c = on_device(small_case(), 0, "hybrid");
+  c.model.tied = true, c.run.accumulate = 2;
+  compare(c, "hybrid-tied.txt");
+}
+
+BOOST_AUTO_TEST_CASE(a_bf16_llama_streamed_from_the_host) {
+  Case c = on_device(small_case(), 2, "streamed");
+  c.run.recompute = Recompute::kFull;
+  compare(c, "streamed-bf16.txt");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(the_peak_is_the_largest_sum_of_live_buffers) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Program p = random_case(seed).build();
     const MemoryPlan plan = place(p);
-    const std::vector<std::uint64_t> live = live_bytes(p, plan.lifetime);
+    const std::vector<std::uint64_t> live = live_bytes(p, plan.lifetime, p.profile.tier);
     BOOST_REQUIRE_EQUAL(live.size(), p.ops.size());
     std::uint64_t most = 0;
     for (std::uint32_t i = 0; i < p.ops.size(); ++i) {

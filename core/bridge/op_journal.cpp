@@ -1,28 +1,19 @@
-// See op_log.hpp.
-#include "plugins/cpu/engine/op_log.hpp"
+// See op_journal.hpp.
+#include "core/bridge/op_journal.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include "core/bridge/guard.hpp"
 
-namespace trainhost::cpu {
-namespace {
+namespace trainhost::bridge {
 
-std::uint64_t now_ns() {
-  const auto t = std::chrono::steady_clock::now().time_since_epoch();  // CLOCK_MONOTONIC
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(t).count());
-}
-
-}  // namespace
-
-OpLog::OpLog(const plan::Program& program, const plan::MemoryPlan& plan, void* records, th_moments* moments)
+OpJournal::OpJournal(const plan::Program& program, const plan::MemoryPlan& plan, void* records, th_moments* moments)
     : program_(program),
       records_(static_cast<OpRecord*>(records)),
       capacity_(record_bytes(program) / sizeof(OpRecord)),
       moments_(moments),
       planned_(plan::step_moments(program, plan.lifetime)),
-      live_(plan::live_bytes(program, plan.lifetime)),
+      live_(plan::live_bytes(program, plan.lifetime, program.profile.tier)),
       labels_(program.ops.size()),
       first_(program.ops.size()),
       later_(program.ops.size()),
@@ -37,13 +28,13 @@ OpLog::OpLog(const plan::Program& program, const plan::MemoryPlan& plan, void* r
   }
 }
 
-void OpLog::reached(std::uint32_t moment, std::uint32_t micro, std::uint64_t live_bytes) {
+void OpJournal::reached(std::uint32_t moment, std::uint32_t micro, std::uint64_t live_bytes) {
   if (moments_ && moments_->reached) moments_->reached(moments_, moment, micro, live_bytes);
 }
 
-void OpLog::begin_update() { count_ = 0, phase_ = 0, micro_ = 0; }
+void OpJournal::begin_update() { count_ = 0, phase_ = 0, micro_ = 0; }
 
-void OpLog::enter(std::uint32_t op) {
+void OpJournal::enter(std::uint32_t op) {
   const std::uint32_t phase = program_.ops[op].phase;
   if (phase != phase_) {
     if (op == first_op_ && phase_ != 0) ++micro_;
@@ -53,18 +44,11 @@ void OpLog::enter(std::uint32_t op) {
     if (phase == kUpdate) reached(TH_AFTER_BACKWARD, micro_, planned_.after_backward);
     phase_ = phase;
   }
-  op_ = op;
-  start_ns_ = now_ns();
 }
 
-void OpLog::leave(std::uint32_t count) {
-  const std::uint64_t end = now_ns();
-  if (count_ < capacity_) records_[count_++] = {start_ns_, end, op_, count, micro_, 0};
-}
+void OpJournal::end_update() { reached(TH_AFTER_UPDATE, micro_, planned_.after_update); }
 
-void OpLog::end_update() { reached(TH_AFTER_UPDATE, micro_, planned_.after_update); }
-
-void OpLog::read(th_op_sink& sink) const {
+void OpJournal::read(th_op_sink& sink) const {
   std::string together;
   for (std::uint64_t i = 0; i < count_; ++i) {
     const OpRecord& r = records_[i];
@@ -91,8 +75,8 @@ void OpLog::read(th_op_sink& sink) const {
     out.bytes_written = cost.bytes_written;
     out.live_bytes = live;
     if (th_status s = sink.op(&sink, &out); s != TH_OK)
-      throw bridge::StatusError(s, "the host refused a record");
+      throw StatusError(s, "the host refused a record");
   }
 }
 
-}  // namespace trainhost::cpu
+}  // namespace trainhost::bridge

@@ -1,0 +1,311 @@
+// The order of things inside an update: all micro-batches, the gradient norm and the checks, and only then the weights.
+#include "plugins/cuda/engine/executor.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/model/rope.hpp"
+#include "core/plan/roles.hpp"
+#include "plugins/cuda/engine/op_log.hpp"
+#include "plugins/cuda/host/loops.hpp"
+
+namespace trainhost::cuda {
+
+using plan::OpKind;
+using plan::SectionKind;
+
+namespace {
+
+enum Recorded { kFirstMicro, kLaterMicro };
+
+/// Does any operation need the host, or a copy?
+bool leaves_the_device(const plan::Program& p) {
+  return std::any_of(p.ops.begin(), p.ops.end(), [&](const plan::Op& op) { return op.kind == OpKind::kCopy || plan::runs_on_host(p, op); });
+}
+
+}  // namespace
+
+std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n) {
+  return n - static_cast<std::uint64_t>(std::count(targets, targets + n, -100));
+}
+
+class Executor::Scope {
+ public:
+  explicit Scope(Executor& e) : e_(e) {}
+  ~Scope() {
+    if (!done_) {
+      try {
+        e_.settle();
+      } catch (...) {  // the device is lost: what was under way will not come
+      }
+    }
+    e_.order_.all_done();
+    e_.events_.reset();
+    for (auto& events : e_.event_of_) events.clear();
+    e_.kernel_mark_ = 0, e_.kernel_event_ = nullptr;
+    e_.tasks_.clear();
+  }
+  void finish() {
+    e_.settle();
+    done_ = true;
+  }
+
+ private:
+  Executor& e_;
+  bool done_ = false;
+};
+
+Executor::Executor(const plan::Program& program, const plan::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm, Pool& pool)
+    : program_(program),
+      plan_(plan),
+      arenas_(arenas),
+      pool_(pool),
+      exec_{program, arenas, gemm, kernels_, {}, program.find(plan::role::kScalars), 0},
+      feed_(program, arenas),
+      cut_(plan::backward_begin(program)),
+      host_scalars_(program.find(plan::role::kScalars, -1, plan::kOnHost)) {
+  if (leaves_the_device(program)) {
+    up_ = std::make_unique<Stream>(), down_ = std::make_unique<Stream>(), host_ = std::make_unique<Stream>();
+    rings_ = std::any_of(program.buffers.begin(), program.buffers.end(), [](const plan::Buffer& b) { return b.ring > 1; });
+  }
+  prepare_products(exec_);
+  // table[pos] = cos[D/2] | sin[D/2] of pos * inv_freq, computed in double; a piece of positions at a time.
+  const std::vector<double> inv_freq = rope_inv_freq(exec_.model());
+  const std::size_t half = inv_freq.size(), d = 2 * half;
+  const plan::BufferId table = program.find(plan::role::kRopeTable), staging = program.find(plan::role::kStaging);
+  float* staged = arenas.get<float>(staging);
+  const std::uint64_t positions = program[table].rows, piece = std::max<std::uint64_t>(1, program[staging].bytes() / (d * sizeof(float)));
+  for (std::uint64_t first = 0; first < positions; first += piece) {
+    const std::uint64_t n = std::min(piece, positions - first);
+    for (std::uint64_t p = 0; p < n; ++p)
+      for (std::size_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(first + p) * inv_freq[i];
+        staged[p * d + i] = static_cast<float>(std::cos(angle));
+        staged[p * d + half + i] = static_cast<float>(std::sin(angle));
+      }
+    check(cudaMemcpyAsync(arenas.get<float>(table) + first * d, staged, n * d * sizeof(float), cudaMemcpyHostToDevice, kernels_),
+          "filling the rotary table");
+    kernels_.wait_for_all();
+  }
+}
+
+Executor::~Executor() {
+  for (const Stream* s : {&kernels_, static_cast<const Stream*>(up_.get()), static_cast<const Stream*>(down_.get()), static_cast<const Stream*>(host_.get())})
+    if (s) ignore(cudaStreamSynchronize(*s));
+}
+
+void Executor::settle() {
+  kernels_.wait_for_all();
+  for (const auto& s : {up_.get(), down_.get(), host_.get()})
+    if (s) s->wait_for_all();
+}
+
+// ---- micro-batches -------------------------------------------------------------------------------------------------------
+
+/// Operations [begin, end) in order; the head of the hybrid mode as a pipeline of pieces.
+void Executor::range(std::uint32_t begin, std::uint32_t end) {
+  const std::vector<plan::Op>& ops = program_.ops;
+  for (std::uint32_t i = begin, next = i; i < end; i = next) {
+    next = i + 1;
+    if (ops[i].kind == OpKind::kHeadLogits && i + 3 < end && ops[i + 2].kind == OpKind::kCrossEntropy) {
+      head_in_pieces(&ops[i]);
+      next = i + 4;
+      continue;
+    }
+    while (next < end && one_launch(ops[i].kind) && ops[next].kind == ops[i].kind &&
+           plan::runs_on_host(program_, ops[next]) == plan::runs_on_host(program_, ops[i]))
+      ++next;
+    if (log_ && steps_) log_->enter(i, kernels_);
+    one({&ops[i], next - i});
+    if (log_ && steps_) log_->leave(next - i, kernels_);
+  }
+}
+
+void Executor::forward(std::uint32_t micro) {
+  const plan::Section s = program_.section(SectionKind::kMicro);
+  exec_.step = {program_.run.tokens_per_micro_batch(), rings_ ? micro % 2 : 0, micro == 0, 0};
+  if (log_) log_->begin_micro(micro);
+  feed_.send(kernels_, micro, exec_.step.rows, exec_.step.instance);
+  range(s.begin, cut_);
+}
+
+void Executor::backward(std::uint32_t micro) {
+  exec_.step = {program_.run.tokens_per_micro_batch(), rings_ ? micro % 2 : 0, micro == 0, 0};
+  range(cut_, program_.section(SectionKind::kMicro).end);
+}
+
+/// One after the other, or with rings each forward part before the backward part of the micro-batch before it, so that
+/// the device computes while logits travel.
+void Executor::micro_batches(const std::function<bool()>& cancelled, bool& stopped) {
+  const std::uint32_t n = program_.run.accumulate;
+  const auto stop = [&] { return stopped = cancelled && cancelled(); };
+  if (resident() && !log_) {
+    for (std::uint32_t m = 0; m < n; ++m) {
+      if (stop()) return;
+      exec_.step = {program_.run.tokens_per_micro_batch(), 0, m == 0, 0};
+      feed_.send(kernels_, m, exec_.step.rows, 0);
+      const plan::Section s = program_.section(SectionKind::kMicro);
+      graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, exec_.launches, [&] { range(s.begin, s.end); });
+    }
+    return;
+  }
+  if (stop()) return;
+  if (rings_) forward(0);
+  for (std::uint32_t m = 0; m < n; ++m) {
+    if (!rings_) forward(m);
+    else if (m + 1 < n) forward(m + 1);
+    backward(m);
+    if (m + 1 < n && stop()) return;
+  }
+}
+
+// ---- updates -------------------------------------------------------------------------------------------------------------
+
+Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
+  const RunSpec& r = program_.run;
+  out.counted = counted_targets(in.targets, r.tokens_per_step());
+  Scope scope(*this);
+  double* s = feed_.up();
+  std::fill(s, s + plan::kScalarCount, 0.0);
+  const double t = static_cast<double>(in.step_index) + 1.0;
+  s[plan::kLossScale] = 1.0 / static_cast<double>(out.counted);
+  s[plan::kLr] = in.lr;
+  s[plan::kStepSize] = in.lr / (1.0 - std::pow(r.beta1, t));
+  s[plan::kInvSqrtBias2] = 1.0 / std::sqrt(1.0 - std::pow(r.beta2, t));
+  s[plan::kDecayFactor] = 1.0 - in.lr * r.weight_decay;
+  if (host_scalars_ != plan::kNoBuffer) std::memcpy(arenas_.at(host_scalars_), s, plan::kScalarCount * sizeof(double));
+  feed_.fill(in.tokens, in.targets, r.accumulate, r.tokens_per_micro_batch());
+
+  steps_ = true;
+  if (log_) log_->begin_update(kernels_);
+  tally_.begin_step(kernels_);
+  feed_.send_scalars(kernels_);
+  bool stopped = false;
+  micro_batches(cancelled, stopped);
+  if (stopped) {
+    steps_ = false;
+    scope.finish();
+    return Outcome::kCancelled;
+  }
+  update_section();
+  tally_.end_step(kernels_);
+  scope.finish();
+  half_updated_ = false;
+  steps_ = false;
+  tally_.read();
+  if (log_) log_->end_update();
+  const double* back = feed_.back();
+  out.loss = back[plan::kLossSum] / static_cast<double>(out.counted);
+  out.grad_norm = back[plan::kGradNorm];
+  return back[plan::kApplied] != 0.0 ? Outcome::kDone : Outcome::kNonFinite;
+}
+
+/// Squares on both sides, one norm for all of them, then the weights. The device decides (finish_norm): what the host
+/// has measured goes up, clip factor and verdict come back.
+void Executor::update_section() {
+  const plan::Section s = program_.section(SectionKind::kUpdate);
+  const std::vector<plan::Op>& ops = program_.ops;
+  std::uint32_t i = s.begin;
+  const plan::Op* squares = nullptr;
+  if (host_scalars_ != plan::kNoBuffer) {
+    host_->wait_for_all();  // losses and gradients of the host are complete
+    for (std::uint32_t k = s.begin; k < s.end; ++k)
+      if (ops[k].kind == OpKind::kGradSquares && plan::runs_on_host(program_, ops[k])) {
+        host::Operands at;
+        for (std::size_t o = 0; o < 2; ++o) at.in[o] = exec_.get<void>(ops[k].in[o]);
+        host::run_squares(pool_, program_, ops[k], at);
+      }
+  }
+  for (; i < s.end && ops[i].kind == OpKind::kGradSquares; ++i) {
+    if (plan::runs_on_host(program_, ops[i])) continue;
+    std::uint32_t end = i + 1;
+    while (end < s.end && ops[end].kind == OpKind::kGradSquares && !plan::runs_on_host(program_, ops[end])) ++end;
+    squares = &ops[i];
+    range(i, end);
+    i = end - 1;
+  }
+  if (host_scalars_ != plan::kNoBuffer) {
+    const double* mine = arenas_.get<double>(host_scalars_);
+    const bool host_loss = std::any_of(ops.begin(), ops.end(), [](const plan::Op& o) { return o.kind == OpKind::kCrossEntropy; });
+    for (plan::Scalar which : {plan::kNorm2, plan::kLossSum})
+      if (which == plan::kNorm2 || host_loss)
+        check(cudaMemcpyAsync(exec_.scalar(which), mine + which, sizeof(double), cudaMemcpyHostToDevice, kernels_), "sending the norm");
+  }
+  queue_finish_norm(exec_, squares);
+  feed_.fetch_scalars(kernels_);
+  cudaEvent_t verdict = nullptr;
+  if (host_scalars_ != plan::kNoBuffer) {
+    verdict = events_.next();
+    check(cudaEventRecord(verdict, kernels_), "recording an event");
+  }
+  half_updated_ = true;
+  for (std::uint32_t k = i; k < s.end; ++k)
+    if (!plan::runs_on_host(program_, ops[k])) {
+      std::uint32_t end = k + 1;
+      while (end < s.end && ops[end].kind == ops[k].kind && !plan::runs_on_host(program_, ops[end])) ++end;
+      range(k, end);
+      k = end - 1;
+    }
+  if (!verdict) return;
+  check(cudaEventSynchronize(verdict), "waiting for the gradient norm");
+  auto* mine = arenas_.get<double>(host_scalars_);
+  for (plan::Scalar which : {plan::kClipFactor, plan::kApplied}) mine[which] = feed_.back()[which];
+  host_updates({s.kind, i, s.end});
+}
+
+void Executor::host_updates(const plan::Section& s) {
+  for (std::uint32_t k = s.begin; k < s.end; ++k) {
+    const plan::Op& op = program_.ops[k];
+    if (!plan::runs_on_host(program_, op)) continue;
+    host::Operands at;
+    for (std::size_t o = 0; o < op.ins; ++o) at.in[o] = exec_.get<void>(op.in[o]);
+    host::run_update(pool_, program_, op, at);
+  }
+}
+
+// ---- evaluation and generation ---------------------------------------------------------------------------------------------
+
+Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences, UpdateResult& out) {
+  const std::uint64_t rows = std::uint64_t{sequences} * program_.run.seq_len;
+  out.counted = counted_targets(targets, rows);
+  Scope scope(*this);
+  std::fill(feed_.up(), feed_.up() + plan::kScalarCount, 0.0);
+  feed_.fill(tokens, targets, 1, rows);
+  feed_.send_scalars(kernels_);
+  exec_.step = {rows, 0, true, 0};
+  feed_.send(kernels_, 0, rows, 0);
+  const plan::Section s = program_.section(SectionKind::kEval);
+  range(s.begin, s.end);
+  feed_.fetch_scalars(kernels_);
+  scope.finish();
+  out.loss = out.counted ? feed_.back()[plan::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
+  return std::isfinite(out.loss) ? Outcome::kDone : Outcome::kNonFinite;
+}
+
+void Executor::next_logits(std::int32_t token, std::uint32_t position, float* logits) {
+  Scope scope(*this);
+  exec_.step = {1, 0, true, position};
+  feed_.send_token(kernels_, token);
+  const plan::Section s = program_.section(SectionKind::kGenerate);
+  range(s.begin, s.end);
+  const plan::BufferId made = program_.ops[s.end - 1].out[0], staging = program_.find(plan::role::kStaging);
+  const plan::Buffer& b = program_[made];
+  check(cudaMemcpyAsync(arenas_.at(staging), arenas_.at(made), b.bytes(), cudaMemcpyDeviceToHost, kernels_), "fetching logits");
+  scope.finish();
+  if (b.dtype == DType::kBF16) host::to_float(b.cols, arenas_.get<const host::Half>(staging), logits);
+  else std::memcpy(logits, arenas_.at(staging), b.bytes());
+}
+
+void Executor::refresh_mirrors() {
+  const plan::Section s = program_.section(SectionKind::kUpdate);
+  for (std::uint32_t i = s.begin; i < s.end; ++i) {
+    const plan::Op& op = program_.ops[i];
+    if (op.kind != OpKind::kCopy) continue;
+    check(cudaMemcpyAsync(arenas_.at(op.out[0]), arenas_.at(op.in[0]), program_[op.in[0]].bytes(), cudaMemcpyDeviceToHost, kernels_),
+          "copying the embedding to the host");
+  }
+  kernels_.wait_for_all();
+}
+
+}  // namespace trainhost::cuda

@@ -1,0 +1,117 @@
+// Walks a step program on a device: one update, one evaluation, one generated token. Knows sections, queues and scalars,
+// not shapes; kernels are queued by ops_*.cpp. One stream where everything is resident; where parts live on the host four
+// queues run beside each other, and Order says who waits for whom. Allocates no device memory.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "plugins/cuda/engine/exec.hpp"
+#include "plugins/cuda/engine/feed.hpp"
+#include "plugins/cuda/engine/graphs.hpp"
+#include "plugins/cuda/engine/handles.hpp"
+#include "plugins/cuda/engine/order.hpp"
+#include "plugins/cuda/engine/tally.hpp"
+#include "plugins/cuda/host/ops.hpp"
+
+namespace trainhost::cuda {
+
+class OpLog;
+
+struct UpdateInput {
+  const std::int32_t *tokens, *targets;  // accumulate * micro_batch * seq each
+  double lr;
+  std::uint64_t step_index;
+};
+struct UpdateResult {
+  double loss = 0.0, grad_norm = 0.0;
+  std::uint64_t counted = 0;
+};
+enum class Outcome { kDone, kCancelled, kNonFinite };
+
+class Executor {
+ public:
+  /// All arguments must outlive it. Fills the rotary table on the device.
+  Executor(const plan::Program& program, const plan::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm, Pool& pool);
+  ~Executor();
+
+  /// One optimizer update. `cancelled` is asked before each micro-batch. Not kDone: no weight and no moment has changed.
+  Outcome update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out);
+  /// Mean loss over the counted targets of `sequences` <= micro_batch sequences.
+  Outcome evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences, UpdateResult& out);
+  /// Logits [vocab] of the token after `token` at `position`.
+  void next_logits(std::int32_t token, std::uint32_t position, float* logits);
+
+  /// The host's copy of a tied table, after weights were changed from outside.
+  void refresh_mirrors();
+  /// Waits until nothing is under way.
+  void settle();
+  /// An update was interrupted between its first and its last weight.
+  bool half_updated() const { return half_updated_; }
+
+  cudaStream_t stream() const { return kernels_; }
+  const Tally& tally() const { return tally_; }
+  Exec& exec() { return exec_; }
+  /// Times the operations of update() from now on; nullptr: no more.
+  void watch(OpLog* log) { log_ = log; }
+
+ private:
+  struct HostTask {
+    Executor* self;
+    const plan::Op* op;
+    host::Operands at;
+    host::Step step;
+  };
+  /// Ends a section whatever happens: nothing stays under way that points into it.
+  class Scope;
+
+  bool resident() const { return !up_; }
+  cudaStream_t queue(Queue q) const;
+  void range(std::uint32_t begin, std::uint32_t end);
+  void one(std::span<const plan::Op> ops);
+  void copy(const plan::Op& op, std::uint64_t first, std::uint64_t rows);
+  void host_work(const plan::Op& op, std::uint64_t first, std::uint64_t rows);
+  void head_in_pieces(const plan::Op* four);
+  void forward(std::uint32_t micro);
+  void backward(std::uint32_t micro);
+  void micro_batches(const std::function<bool()>& cancelled, bool& stopped);
+  void update_section();
+  void host_updates(const plan::Section& s);
+
+  // Ordering (ordering.cpp).
+  std::vector<Access>& accesses(const plan::Op& op);
+  Access rows_of(plan::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const;
+  std::uint64_t place(Queue q, std::span<const Access> accesses);
+  void wait(Queue q, const Order::Place& place);
+  cudaEvent_t done(Queue q, std::uint64_t sequence);
+  void placed(Queue q, std::uint64_t sequence);
+
+  const plan::Program& program_;
+  const plan::MemoryPlan& plan_;
+  const Arenas& arenas_;
+  Pool& pool_;
+  Stream kernels_;
+  std::unique_ptr<Stream> up_, down_, host_;  // where parts live on the host
+  Exec exec_;
+  Feed feed_;
+  Tally tally_;
+  Graphs graphs_;
+  Order order_;
+  Events events_{false};
+  std::array<std::vector<cudaEvent_t>, kQueues> event_of_;  // by sequence - 1; of kernels: see done()
+  std::uint64_t kernel_mark_ = 0;                           // sequence that the newest event of the kernels covers
+  cudaEvent_t kernel_event_ = nullptr;
+  std::vector<Access> touched_;
+  std::deque<HostTask> tasks_;
+  std::uint32_t cut_ = 0;  // where the backward part of the micro section begins
+  bool rings_ = false, half_updated_ = false, steps_ = false;
+  plan::BufferId host_scalars_ = plan::kNoBuffer;
+  OpLog* log_ = nullptr;
+};
+
+/// Targets that are counted (not -100).
+std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n);
+
+}  // namespace trainhost::cuda

@@ -1,0 +1,44 @@
+// What a step hands to the device beside bulk data, through one page-locked buffer: token ids, targets, the order in which
+// the embedding's gradient is added, and the scalars; and the scalars on their way back. A few kilobytes, counted apart.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "plugins/cuda/engine/arenas.hpp"
+#include "plugins/cuda/host/ops.hpp"
+
+namespace trainhost::cuda {
+
+class Feed {
+ public:
+  Feed(const plan::Program& program, const Arenas& arenas);
+
+  /// The ids of a whole update (or of one evaluation: fewer tokens), sorted by micro-batch. Nothing may be under way.
+  void fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches, std::uint64_t rows);
+  /// What the host's operations of the micro-batch in hand see, rows [first, first + rows) of its `micro_rows`.
+  host::Step host_step(std::uint64_t micro_rows, std::uint64_t first, std::uint64_t rows, bool first_micro) const;
+  /// Queues the copies of one micro-batch's share.
+  void send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, std::uint32_t instance);
+  void send_token(cudaStream_t stream, std::int32_t token);
+
+  /// Page-locked scalars: what goes up before a section, and what came back.
+  double* up() const { return up_; }
+  const double* back() const { return back_; }
+  void send_scalars(cudaStream_t stream) const;
+  void fetch_scalars(cudaStream_t stream) const;
+
+ private:
+  void sort(const std::int32_t* tokens, std::uint64_t rows, std::int32_t* order);
+
+  const plan::Program& program_;
+  const Arenas& arenas_;
+  plan::BufferId ids_, targets_, order_, token_, scalars_;
+  std::int32_t* staged_;  // [accumulate][ids | targets | order][M]
+  double *up_, *back_;
+  std::uint64_t micro_ = 0;  // in hand
+  std::vector<std::uint32_t> count_;  // by id, for sorting
+};
+
+}  // namespace trainhost::cuda

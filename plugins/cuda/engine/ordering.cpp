@@ -1,0 +1,161 @@
+// The executor's queues: what an operation touches, whom it waits for, and how copies and the host's work are put in line.
+#include <algorithm>
+
+#include "plugins/cuda/engine/executor.hpp"
+
+namespace trainhost::cuda {
+
+using plan::OpKind;
+
+namespace {
+
+/// Rows of logits that travel together: about 32 MiB, so that copies, cross-entropy and products overlap.
+std::uint64_t piece_rows(const plan::Buffer& logits) {
+  constexpr std::uint64_t kPieceBytes = 32u << 20;
+  const std::uint64_t row = logits.cols * size_of(logits.dtype);
+  return std::clamp<std::uint64_t>(kPieceBytes / std::max<std::uint64_t>(row, 1), 1, logits.rows);
+}
+
+}  // namespace
+
+cudaStream_t Executor::queue(Queue q) const {
+  switch (q) {
+    case kUp: return *up_;
+    case kDown: return *down_;
+    case kHostWork: return *host_;
+    default: return kernels_;
+  }
+}
+
+Access Executor::rows_of(plan::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const {
+  const plan::Buffer& x = program_[b];
+  const std::uint64_t row = x.cols * size_of(x.dtype);
+  const std::uint64_t at = plan_.offset[b] + (x.ring > 1 ? exec_.step.instance : 0) * x.instance_stride();
+  return {x.tier, at + first * row, at + std::min(first + rows, x.rows) * row, write};
+}
+
+/// Everything that the operation reads and writes, scratch included.
+std::vector<Access>& Executor::accesses(const plan::Op& op) {
+  touched_.clear();
+  const plan::OpInfo& info = plan::op_info(op.kind);
+  const auto add = [&](plan::BufferId b, bool write) {
+    if (b != plan::kNoBuffer && program_[b].storage != plan::Storage::kExternal) touched_.push_back(rows_of(b, 0, program_[b].rows, write));
+  };
+  for (std::size_t k = 0; k < op.ins; ++k) add(op.in[k], (info.inout_mask | info.scratch_mask) >> k & 1);
+  for (plan::BufferId b : op.outputs()) add(b, true);
+  return touched_;
+}
+
+/// The newest event of a queue that covers `sequence`. Copies and host work have one each; kernels get one when somebody
+/// asks, which then covers everything queued so far.
+cudaEvent_t Executor::done(Queue q, std::uint64_t sequence) {
+  if (q != kKernels) return event_of_[q][sequence - 1];
+  if (kernel_mark_ < sequence) {
+    kernel_event_ = events_.next();
+    check(cudaEventRecord(kernel_event_, kernels_), "recording an event");
+    kernel_mark_ = event_of_[kKernels].size();
+  }
+  return kernel_event_;
+}
+
+void Executor::wait(Queue q, const Order::Place& place) {
+  const bool any = std::any_of(place.wait.begin(), place.wait.end(), [](std::uint64_t s) { return s != 0; });
+  if (!any) return;
+  if (q == kKernels && steps_) tally_.mark(kernels_);
+  for (std::uint32_t r = 0; r < kQueues; ++r)
+    if (place.wait[r]) check(cudaStreamWaitEvent(queue(q), done(static_cast<Queue>(r), place.wait[r]), 0), "ordering queues");
+  if (q == kKernels && steps_) tally_.mark(kernels_);
+}
+
+/// Puts an operation in line: waits for what it must not overtake. The caller queues it, then calls placed().
+std::uint64_t Executor::place(Queue q, std::span<const Access> touched) {
+  const Order::Place p = order_.add(q, touched);
+  wait(q, p);
+  event_of_[q].push_back(nullptr);
+  return p.sequence;
+}
+
+void Executor::placed(Queue q, std::uint64_t sequence) {
+  if (q == kKernels) return;
+  const cudaEvent_t e = events_.next();
+  check(cudaEventRecord(e, queue(q)), "recording an event");
+  event_of_[q][sequence - 1] = e;
+}
+
+void Executor::one(std::span<const plan::Op> ops) {
+  const plan::Op& op = ops.front();
+  if (resident()) return queue_ops(exec_, ops);
+  if (op.kind == OpKind::kHold) return;
+  if (op.kind == OpKind::kCopy) return copy(op, 0, program_[op.in[0]].rows);
+  if (plan::runs_on_host(program_, op)) return host_work(op, 0, exec_.step.rows);
+  std::vector<Access> all;
+  for (const plan::Op& o : ops) {
+    const std::vector<Access>& a = accesses(o);
+    all.insert(all.end(), a.begin(), a.end());
+  }
+  const std::uint64_t sequence = place(kKernels, all);
+  queue_ops(exec_, ops);
+  placed(kKernels, sequence);
+}
+
+/// Rows [first, first + rows) of a copy; one transfer is counted when its first rows go. Activations of a short
+/// micro-batch (evaluation) have fewer rows than planned.
+void Executor::copy(const plan::Op& op, std::uint64_t first, std::uint64_t rows) {
+  const plan::Buffer &from = program_[op.in[0]], &to = program_[op.out[0]];
+  const bool upwards = to.tier == Tier::kDevice, whole = from.persistent || op.rows == 0 || from.rows != op.rows;
+  if (!whole) rows = std::min(rows, exec_.step.rows > first ? exec_.step.rows - first : 0);
+  const Access touched[] = {rows_of(op.in[0], first, rows, false), rows_of(op.out[0], first, rows, true)};
+  const Queue q = upwards ? kUp : kDown;
+  const std::uint64_t sequence = place(q, touched);
+  const std::uint64_t row = from.cols * size_of(from.dtype);
+  check(cudaMemcpyAsync(exec_.get<std::byte>(op.out[0]) + first * row, exec_.get<std::byte>(op.in[0]) + first * row, rows * row,
+                        upwards ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, queue(q)),
+        "queueing a copy of " + from.name());
+  placed(q, sequence);
+  if (!steps_) return;
+  Tally::Class& c = op.flags & plan::kActivationCopy ? tally_.activation : op.flags & plan::kSyncCopy ? tally_.sync : tally_.stream;
+  if (first == 0) tally_.count(c, upwards, whole ? from.instance_bytes() : exec_.step.rows * row, 1);
+  else ++tally_.chunks;
+}
+
+/// Queued behind what it needs, and run by a thread of the driver with all threads of the pool.
+void Executor::host_work(const plan::Op& op, std::uint64_t first, std::uint64_t rows) {
+  const bool by_rows = op.kind == OpKind::kCrossEntropy;
+  std::vector<Access>& touched = accesses(op);
+  if (by_rows) touched.front() = rows_of(op.in[0], first, rows, true), touched[touched.size() - 2] = touched.front();
+  const std::uint64_t sequence = place(kHostWork, touched);
+  HostTask& t = tasks_.emplace_back();
+  t.self = this, t.op = &op;
+  for (std::size_t k = 0; k < op.ins; ++k)
+    if (op.in[k] != plan::kNoBuffer && program_[op.in[k]].storage != plan::Storage::kExternal) t.at.in[k] = exec_.get<void>(op.in[k]);
+  if (op.kind == OpKind::kEmbed) t.at.in[1] = exec_.get<void>(op.out[0]);
+  t.step = feed_.host_step(exec_.step.rows, first, rows, exec_.step.first_micro);
+  check(cudaLaunchHostFunc(*host_,
+                           [](void* task) {
+                             const auto& h = *static_cast<const HostTask*>(task);
+                             host::run(h.self->pool_, h.self->program_, *h.op, h.at, h.step);
+                           },
+                           &t),
+        "queueing work of the host");
+  placed(kHostWork, sequence);
+}
+
+/// Logits, down, loss and gradient on the host, up: a piece of tokens at a time through all four, so that the copies and
+/// the host work while the device goes on.
+void Executor::head_in_pieces(const plan::Op* four) {
+  const plan::Op &logits = four[0], &down = four[1], &loss = four[2], &up = four[3];
+  const std::uint64_t M = exec_.step.rows, piece = piece_rows(program_[logits.out[0]]);
+  for (std::uint64_t first = 0; first < M; first += piece) {
+    const std::uint64_t rows = std::min(piece, M - first);
+    const Access touched[] = {rows_of(logits.in[0], first, rows, false), rows_of(logits.in[1], 0, program_[logits.in[1]].rows, false),
+                              rows_of(logits.out[0], first, rows, true)};
+    const std::uint64_t sequence = place(kKernels, touched);
+    queue_head_logits(exec_, logits, first, rows);
+    placed(kKernels, sequence);
+    copy(down, first, rows);
+    host_work(loss, first, rows);
+    copy(up, first, rows);
+  }
+}
+
+}  // namespace trainhost::cuda

@@ -1,0 +1,145 @@
+// See ops.hpp.
+#include "plugins/cuda/host/ops.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "plugins/cuda/host/loops.hpp"
+
+namespace trainhost::cuda::host {
+namespace {
+
+using plan::Op;
+using plan::OpKind;
+using plan::Program;
+
+constexpr std::uint64_t kElementsPerTask = 1 << 18;
+constexpr std::uint32_t kParts = 64;  // of a sum
+
+std::uint64_t elements(const Program& p, plan::BufferId b) { return p[b].rows * p[b].cols; }
+
+template <class F>
+void over_elements(Pool& pool, std::uint64_t n, F&& f) {
+  const auto tasks = static_cast<std::uint32_t>((n + kElementsPerTask - 1) / kElementsPerTask);
+  pool.run(tasks, [&](std::uint32_t t) {
+    const std::uint64_t begin = t * kElementsPerTask;
+    f(begin, std::min(kElementsPerTask, n - begin));
+  });
+}
+
+/// f(part) for kParts parts, their results added up in order.
+template <class F>
+double sum_of_parts(Pool& pool, F&& f) {
+  std::array<double, kParts> sums{};
+  pool.run(kParts, [&](std::uint32_t i) { sums[i] = f(i); });
+  double total = 0;
+  for (double s : sums) total += s;
+  return total;
+}
+
+struct Range {
+  std::uint64_t begin, end;
+};
+Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) { return {whole * i / n, whole * (i + 1) / n}; }
+
+template <class T>
+void embed(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
+  const std::uint64_t h = p[op.in[0]].cols;
+  const T* table = at.get<const T>(0);
+  T* x = at.get<T>(1);  // the output: see run()
+  pool.run(kParts, [&](std::uint32_t i) {
+    const Range r = part(s.rows, i, kParts);
+    for (std::uint64_t t = r.begin; t < r.end; ++t)
+      std::memcpy(x + t * h, table + static_cast<std::uint64_t>(s.ids[t]) * h, h * sizeof(T));
+  });
+}
+
+// Task t owns the vocabulary entries id % kParts == t and meets their tokens in order: no two tasks write one row.
+template <class T>
+void embed_bwd(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
+  const std::uint64_t h = p[op.in[2]].cols, vocab = p[op.in[2]].rows;
+  const T* dx = at.get<const T>(0);
+  float* grad = at.get<float>(2);
+  const bool overwrite = (op.flags & plan::kFirstWrite) && s.first_micro;
+  pool.run(kParts, [&](std::uint32_t t) {
+    if (overwrite)
+      for (std::uint64_t id = t; id < vocab; id += kParts) std::memset(grad + id * h, 0, h * sizeof(float));
+    for (std::uint64_t r = 0; r < s.rows; ++r)
+      if (const auto id = static_cast<std::uint64_t>(s.ids[r]); id % kParts == t) add(h, dx + r * h, grad + id * h);
+  });
+}
+
+template <class T>
+void cross_entropy(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
+  const std::uint64_t v = p[op.in[0]].cols;
+  double* scalars = at.get<double>(2);
+  const float scale = static_cast<float>(scalars[plan::kLossScale]);
+  T* logits = at.get<T>(0) + s.first * v;
+  scalars[plan::kLossSum] += sum_of_parts(pool, [&](std::uint32_t i) {
+    const Range r = part(s.rows, i, kParts);
+    double loss = 0;
+    for (std::uint64_t t = r.begin; t < r.end; ++t) {
+      if (s.targets[t] >= 0) loss += cross_entropy_row(v, logits + t * v, s.targets[t], scale);
+      else std::memset(logits + t * v, 0, v * sizeof(T));
+    }
+    return loss;
+  });
+}
+
+void add_grad(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
+  const float* from = at.get<const float>(0);
+  float* to = at.get<float>(1);
+  const bool overwrite = (op.flags & plan::kFirstWrite) && s.first_micro;
+  over_elements(pool, elements(p, op.in[0]), [&](std::uint64_t begin, std::uint64_t n) {
+    if (overwrite) std::memcpy(to + begin, from + begin, n * sizeof(float));
+    else add(n, from + begin, to + begin);
+  });
+}
+
+}  // namespace
+
+void run(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& step) {
+  const bool half = p[op.in[0]].dtype == DType::kBF16;
+  switch (op.kind) {
+    case OpKind::kEmbed: return half ? embed<Half>(pool, p, op, at, step) : embed<float>(pool, p, op, at, step);
+    case OpKind::kEmbedBwd: return half ? embed_bwd<Half>(pool, p, op, at, step) : embed_bwd<float>(pool, p, op, at, step);
+    case OpKind::kCrossEntropy: return half ? cross_entropy<Half>(pool, p, op, at, step) : cross_entropy<float>(pool, p, op, at, step);
+    case OpKind::kAddGrad: return add_grad(pool, p, op, at, step);
+    default: return;  // the executor gives no others
+  }
+}
+
+void run_squares(Pool& pool, const Program& p, const Op& op, const Operands& at) {
+  const std::uint64_t n = elements(p, op.in[0]);
+  const float* g = at.get<const float>(0);
+  at.get<double>(1)[plan::kNorm2] += sum_of_parts(pool, [&](std::uint32_t i) {
+    const Range r = part(n, i, kParts);
+    return squares(r.end - r.begin, g + r.begin);
+  });
+}
+
+void run_update(Pool& pool, const Program& p, const Op& op, const Operands& at) {
+  const std::size_t scalars_at = op.kind == OpKind::kAdamW ? 4 : op.kind == OpKind::kSgdMomentum ? 3 : 2;
+  const double* s = at.get<const double>(scalars_at);
+  if (s[plan::kApplied] == 0.0) return;
+  const RunSpec& r = p.run;
+  const float decay = op.flags & plan::kDecay ? static_cast<float>(s[plan::kDecayFactor]) : 1.0f;
+  const float clip = static_cast<float>(s[plan::kClipFactor]);
+  const Adam adam{clip, static_cast<float>(r.beta1), static_cast<float>(1.0 - r.beta1), static_cast<float>(r.beta2),
+                  static_cast<float>(1.0 - r.beta2), decay, static_cast<float>(s[plan::kStepSize]),
+                  static_cast<float>(s[plan::kInvSqrtBias2]), static_cast<float>(r.eps)};
+  const Sgd plain{clip, static_cast<float>(r.beta1), decay, static_cast<float>(s[plan::kLr])};
+  float* master = at.get<float>(scalars_at + 1);
+  over_elements(pool, elements(p, op.in[0]), [&](std::uint64_t begin, std::uint64_t n) {
+    const float* g = at.get<const float>(0) + begin;
+    float* w = (master ? master : at.get<float>(1)) + begin;
+    if (op.kind == OpKind::kAdamW) adamw(n, g, w, at.get<float>(2) + begin, at.get<float>(3) + begin, adam);
+    else if (op.kind == OpKind::kSgd) sgd(n, g, w, plain);
+    else sgd_momentum(n, g, w, at.get<float>(2) + begin, plain);
+    if (master) to_half(n, w, at.get<Half>(1) + begin);
+  });
+}
+
+}  // namespace trainhost::cuda::host

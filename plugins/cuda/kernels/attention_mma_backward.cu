@@ -1,0 +1,246 @@
+// Gradients of attention on tensor cores. Two kernels, each of which makes the weights anew from q, k and lse: one owns a tile
+// of keys and adds up dk and dv in registers, one owns a tile of queries and adds up dq. That is seven products where one
+// kernel would need five, but every sum is made by one block in one order. Never adds to global memory, never keeps scores.
+#include <cmath>
+
+#include "plugins/cuda/kernels/attention_mma.hpp"
+
+namespace trainhost::cuda::attention_detail {
+namespace {
+
+// kM: blocks of 16 own rows a warp; kOther: rows of the other side a tile; kHeld: own rows stay in registers. Two blocks fit
+// a multiprocessor of compute capability 9.0, one fits the 99 KiB of 8.6 and 8.9.
+template <class T, int D>
+struct KeysShape {
+  static constexpr int kM = D <= 64 ? 2 : 1;
+  static constexpr int kOther = D * sizeof(T) <= 384 ? 32 : 16;
+  static constexpr bool kHeld = false;
+  static constexpr int kOwn = 16 * kM * kMmaWarps;
+  static constexpr int kOwnBytes = Tile<T, D>::bytes(kOwn), kOtherBytes = Tile<T, D>::bytes(kOther);
+  // One stage: q, dO, lse in base 2, delta.
+  static constexpr int kStageBytes = 2 * kOtherBytes + 2 * kOther * static_cast<int>(sizeof(float));
+  static constexpr int kSharedBytes = 2 * kOwnBytes + 2 * kStageBytes;  // k, v, then two stages
+};
+template <class T, int D>
+struct QueriesShape {
+  static constexpr int kM = D * sizeof(T) <= 256 ? 2 : 1;
+  static constexpr int kOther = D * sizeof(T) <= 384 ? 32 : 16;
+  static constexpr bool kHeld = D * sizeof(T) <= 128;
+  static constexpr int kOwn = 16 * kM * kMmaWarps;
+  static constexpr int kOwnBytes = Tile<T, D>::bytes(kOwn), kOtherBytes = Tile<T, D>::bytes(kOther);
+  static constexpr int kSharedBytes = 2 * kOwnBytes + 4 * kOtherBytes;  // q, dO, then two of (k, v)
+};
+
+// Scores and products are of k with q: rows are keys, columns queries, so that p and ds are operands as they are.
+template <class T, int D>
+__global__ void __launch_bounds__(kMmaThreads, 2)
+    mma_dkv_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o, const float* __restrict__ lse,
+                   const float* __restrict__ delta, const T* __restrict__ qkv, T* __restrict__ dqkv) {
+  using Shape = KeysShape<T, D>;
+  constexpr int kM = Shape::kM, kQueries = Shape::kOther, kN = kQueries / 8;
+  static_assert(2 * kQueries <= kMmaThreads);
+  const Lane at;
+  const int seq = static_cast<int>(s.seq), thread = static_cast<int>(threadIdx.x);
+  unsigned char* k = dynamic_shared<unsigned char>();
+  unsigned char* v = k + Shape::kOwnBytes;
+  unsigned char* stages = v + Shape::kOwnBytes;
+
+  // Tile 0 has the most queries, and starts first.
+  const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads, first_head = blockIdx.x % s.kv_heads * group;
+  const int key0 = static_cast<int>(blockIdx.y) * Shape::kOwn, key_end = key0 + Shape::kOwn < seq ? key0 + Shape::kOwn : seq;
+  const int stop = end_query(s, key_end), row0 = warp_index() * 16 * kM, mine = key0 + row0, mine_end = mine + 16 * kM;
+  const HeadView<T> first = head_view(s, qkv, sequence, first_head);  // k and v are the same for the whole group
+
+  auto copy_queries = [&](unsigned member, int query0, int stage) {
+    unsigned char* to = stages + stage * Shape::kStageBytes;
+    copy_rows<T, D, kQueries>(to, first.q + static_cast<std::size_t>(member) * D, first.ld, query0, seq);
+    copy_rows<T, D, kQueries>(to + Shape::kOtherBytes, d_o + first.o_at + static_cast<std::size_t>(member) * D, first.o_ld, query0, seq);
+    cp_async_commit();
+  };
+  // The first threads bring a tile's lse, the next ones its delta. An infinite lse makes the weights of rows that are none 0.
+  auto row_number = [&](unsigned member, int query0) {
+    const int query = query0 + thread % kQueries;
+    if (thread >= 2 * kQueries) return 0.f;
+    if (query >= seq) return thread < kQueries ? INFINITY : 0.f;
+    const std::size_t place = first.lse_at + member + row_at(query, s.heads);
+    return thread < kQueries ? lse[place] * kLog2e : delta[place];
+  };
+  auto keep_row_number = [&](float x, int stage) {
+    if (thread < 2 * kQueries) reinterpret_cast<float*>(stages + stage * Shape::kStageBytes + 2 * Shape::kOtherBytes)[thread] = x;
+  };
+
+  copy_rows<T, D, Shape::kOwn>(k, first.k, first.ld, key0, seq);
+  copy_rows<T, D, Shape::kOwn>(v, first.v, first.ld, key0, seq);
+  copy_queries(0, key0, 0);
+  keep_row_number(row_number(0, key0), 0);
+
+  const WarpRows<T, D, kM, Shape::kHeld> keys{k, row0, {}}, values{v, row0, {}};
+  float dk[kM][D / 8][4] = {}, dv[kM][D / 8][4] = {};
+  const float to_log2 = scale * kLog2e;
+  unsigned member = 0;
+  int query0 = key0;
+  for (int stage = 0; member < group; stage ^= 1) {
+    unsigned next_member = member;
+    int next_query0 = query0 + kQueries;
+    if (next_query0 >= stop) next_query0 = key0, ++next_member;
+    cp_async_wait<0>();
+    __syncthreads();  // this tile is there for everyone, and everyone has used the one whose place the next one takes
+    float next_number = 0;
+    if (next_member < group) {
+      copy_queries(next_member, next_query0, stage ^ 1);
+      next_number = row_number(next_member, next_query0);
+    }
+
+    const bool in_window = s.window == 0 || query0 - (mine_end - 1) < static_cast<int>(s.window);
+    if (mine < seq && query0 + kQueries > mine && in_window) {
+      const unsigned char* q = stages + stage * Shape::kStageBytes;
+      const unsigned char* g = q + Shape::kOtherBytes;
+      const float* lse2 = reinterpret_cast<const float*>(g + Shape::kOtherBytes);
+      float p[kM][kN][4], ds[kM][kN][4];
+      rows_times_rows(p, keys, q);
+      rows_times_rows(ds, values, g);
+      if (!all_visible(s, query0, query0 + kQueries, mine, mine_end)) {
+#pragma unroll
+        for (int m = 0; m < kM; ++m)
+#pragma unroll
+          for (int n = 0; n < kN; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              if (!visible(s, query0 + 8 * n + at.col(i), mine + 16 * m + at.row(i))) p[m][n][i] = -INFINITY;
+      }
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+        const float2 columns_lse = *reinterpret_cast<const float2*>(lse2 + 8 * n + at.col(0));
+        const float2 columns_delta = *reinterpret_cast<const float2*>(lse2 + kQueries + 8 * n + at.col(0));
+#pragma unroll
+        for (int m = 0; m < kM; ++m)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            p[m][n][i] = exp2_approx(fmaf(p[m][n][i], to_log2, i % 2 == 0 ? -columns_lse.x : -columns_lse.y));
+            ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - (i % 2 == 0 ? columns_delta.x : columns_delta.y));
+          }
+      }
+      add_products<T, D>(dv, p, g);
+      add_products<T, D>(dk, ds, q);
+    }
+    if (next_member < group) keep_row_number(next_number, stage ^ 1);
+    member = next_member, query0 = next_query0;
+  }
+
+  float scales[kM][2], ones[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m) scales[m][0] = scales[m][1] = scale, ones[m][0] = ones[m][1] = 1;
+  store_rows<T, D, kM>(k, row0, dk, scales, dqkv + (first.k - qkv), first.ld, key0, seq);
+  store_rows<T, D, kM>(v, row0, dv, ones, dqkv + (first.v - qkv), first.ld, key0, seq);
+}
+
+template <class T, int D>
+__global__ void __launch_bounds__(kMmaThreads, 2)
+    mma_dq_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o, const float* __restrict__ lse,
+                  const float* __restrict__ delta, const T* __restrict__ qkv, T* __restrict__ dqkv) {
+  using Shape = QueriesShape<T, D>;
+  constexpr int kM = Shape::kM, kKeys = Shape::kOther, kN = kKeys / 8;
+  const Lane at;
+  const int seq = static_cast<int>(s.seq);
+  unsigned char* q = dynamic_shared<unsigned char>();
+  unsigned char* g = q + Shape::kOwnBytes;
+  unsigned char* stages = g + Shape::kOwnBytes;
+
+  const HeadView<T> view = head_view(s, qkv, blockIdx.x / s.heads, blockIdx.x % s.heads);
+  const int query0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kOwn;
+  const int stop = query0 + Shape::kOwn < seq ? query0 + Shape::kOwn : seq;
+  const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
+
+  auto copy_keys = [&](int key0, int stage) {
+    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kOtherBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
+    cp_async_commit();
+  };
+
+  int key0 = first_key(s, query0) / kKeys * kKeys, stage = 0;
+  copy_rows<T, D, Shape::kOwn>(q, view.q, view.ld, query0, seq);
+  copy_rows<T, D, Shape::kOwn>(g, d_o + view.o_at, view.o_ld, query0, seq);
+  copy_keys(key0, stage);
+
+  float row_lse[kM][2], row_delta[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = mine + 16 * m + at.row(2 * half);
+      const std::size_t place = view.lse_at + row_at(query < seq ? query : seq - 1, s.heads);
+      row_lse[m][half] = lse[place] * kLog2e, row_delta[m][half] = delta[place];
+    }
+  WarpRows<T, D, kM, Shape::kHeld> queries{q, row0, {}}, gradients{g, row0, {}};
+  if constexpr (Shape::kHeld) {
+    cp_async_wait<0>();
+    __syncthreads();
+    queries.load(), gradients.load();
+  }
+
+  float dq[kM][D / 8][4] = {};
+  const float to_log2 = scale * kLog2e;
+  for (; key0 < stop; key0 += kKeys, stage ^= 1) {
+    cp_async_wait<0>();
+    __syncthreads();  // as in the kernel above
+    if (key0 + kKeys < stop) copy_keys(key0 + kKeys, stage ^ 1);
+    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine)) continue;  // nothing seen by this warp
+    const unsigned char* k = stages + 2 * stage * Shape::kOtherBytes;
+    const unsigned char* v = k + Shape::kOtherBytes;
+
+    float p[kM][kN][4], ds[kM][kN][4];
+    rows_times_rows(p, queries, k);
+    rows_times_rows(ds, gradients, v);
+    if (!all_visible(s, mine, mine_end, key0, key0 + kKeys)) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (!visible(s, mine + 16 * m + at.row(i), key0 + 8 * n + at.col(i))) p[m][n][i] = -INFINITY;
+    }
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          ds[m][n][i] = exp2_approx(fmaf(p[m][n][i], to_log2, -row_lse[m][i / 2])) * (ds[m][n][i] - row_delta[m][i / 2]);
+    add_products<T, D>(dq, ds, k);
+  }
+
+  float scales[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m) scales[m][0] = scales[m][1] = scale;
+  store_rows<T, D, kM>(q, row0, dq, scales, dqkv + (view.q - qkv), view.ld, query0, seq);
+}
+
+template <class T, int D>
+cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta, const T* qkv, T* dqkv) {
+  using Keys = KeysShape<T, D>;
+  using Queries = QueriesShape<T, D>;
+  const float scale = 1.f / std::sqrt(static_cast<float>(D));
+  const cudaError_t e = launch(mma_dkv_kernel<T, D>, dim3(s.sequences * s.kv_heads, tiles(s.seq, Keys::kOwn)), dim3(kMmaThreads),
+                               Keys::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
+  if (e != cudaSuccess) return e;
+  return launch(mma_dq_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Queries::kOwn)), dim3(kMmaThreads), Queries::kSharedBytes,
+                stream, s, scale, d_o, lse, delta, qkv, dqkv);
+}
+
+}  // namespace
+
+template <class T>
+cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta, const T* qkv,
+                         T* dqkv) {
+  switch (s.d) {
+    case 32: return run<T, 32>(stream, s, d_o, lse, delta, qkv, dqkv);
+    case 64: return run<T, 64>(stream, s, d_o, lse, delta, qkv, dqkv);
+    case 96: return run<T, 96>(stream, s, d_o, lse, delta, qkv, dqkv);
+    case 128: return run<T, 128>(stream, s, d_o, lse, delta, qkv, dqkv);
+    default: return cudaErrorInvalidValue;
+  }
+}
+template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const float*, const float*, const float*, const float*, float*);
+template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*, const float*, const Bf16*, Bf16*);
+
+}  // namespace trainhost::cuda::attention_detail

@@ -1,0 +1,146 @@
+// Attention on tensor cores, after FlashAttention-2 (Dao 2023): a block owns a tile of queries of one head and walks the
+// keys, with scores and weights in registers, the running maximum in base 2, and the next tile of keys and values under way
+// while this one is used. Never writes scores to memory, and computes no tile in which nothing is seen.
+#include <cmath>
+
+#include "plugins/cuda/kernels/attention_mma.hpp"
+
+namespace trainhost::cuda::attention_detail {
+namespace {
+
+// kM: blocks of 16 queries a warp; kKeys: keys a tile; kHeld: queries stay in registers. Chosen so that two blocks fit a
+// multiprocessor of compute capability 8.0 or 9.0 by registers, and one fits the 99 KiB of 8.6 and 8.9 by shared memory.
+template <class T, int D>
+struct ForwardShape {
+  static constexpr bool kSmall = D * sizeof(T) <= 256;  // bytes of a row
+  static constexpr int kM = kSmall ? 2 : 1;
+  static constexpr int kKeys = D <= 64 ? 64 : 32;
+  static constexpr bool kHeld = D * sizeof(T) <= 128;
+  static constexpr int kQueries = 16 * kM * kMmaWarps;
+  static constexpr int kQueryBytes = Tile<T, D>::bytes(kQueries), kTileBytes = Tile<T, D>::bytes(kKeys);
+  static constexpr int kSharedBytes = kQueryBytes + 4 * kTileBytes;  // q, then two of (k, v)
+};
+
+template <class T, int D>
+__global__ void __launch_bounds__(kMmaThreads, 2)
+    mma_forward_kernel(const AttentionShape s, float scale, const T* __restrict__ qkv, T* __restrict__ o, float* __restrict__ lse) {
+  using Shape = ForwardShape<T, D>;
+  constexpr int kM = Shape::kM, kKeys = Shape::kKeys, kN = kKeys / 8;
+  const Lane at;
+  const int seq = static_cast<int>(s.seq);
+  unsigned char* q = dynamic_shared<unsigned char>();
+  unsigned char* stages = q + Shape::kQueryBytes;
+
+  // Heads and sequences along x; tiles along y, the last first: it has the most keys.
+  const HeadView<T> view = head_view(s, qkv, blockIdx.x / s.heads, blockIdx.x % s.heads);
+  const int query0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kQueries;
+  const int stop = query0 + Shape::kQueries < seq ? query0 + Shape::kQueries : seq;
+  const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
+
+  auto copy_keys = [&](int key0, int stage) {
+    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kTileBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
+    cp_async_commit();
+  };
+
+  int key0 = first_key(s, query0) / kKeys * kKeys, stage = 0;
+  copy_rows<T, D, Shape::kQueries>(q, view.q, view.ld, query0, seq);
+  copy_keys(key0, stage);
+
+  WarpRows<T, D, kM, Shape::kHeld> queries{q, row0, {}};
+  if constexpr (Shape::kHeld) {
+    cp_async_wait<0>();
+    __syncthreads();
+    queries.load();
+  }
+
+  // top: highest score so far, before scaling; total: this lane's share of the sum of weights.
+  float sum[kM][D / 8][4] = {}, top[kM][2], total[kM][2] = {};
+#pragma unroll
+  for (int m = 0; m < kM; ++m) top[m][0] = top[m][1] = -INFINITY;
+  const float to_log2 = scale * kLog2e;
+
+  for (; key0 < stop; key0 += kKeys, stage ^= 1) {
+    cp_async_wait<0>();
+    __syncthreads();  // this tile is there for everyone, and everyone has used the one whose place the next one takes
+    if (key0 + kKeys < stop) copy_keys(key0 + kKeys, stage ^ 1);
+    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine)) continue;  // nothing seen by this warp
+    const unsigned char* k = stages + 2 * stage * Shape::kTileBytes;
+
+    float score[kM][kN][4];
+    rows_times_rows(score, queries, k);
+    if (!all_visible(s, mine, mine_end, key0, key0 + kKeys)) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (!visible(s, mine + 16 * m + at.row(i), key0 + 8 * n + at.col(i))) score[m][n][i] = -INFINITY;
+    }
+
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float high = top[m][half];
+#pragma unroll
+        for (int n = 0; n < kN; ++n) high = fmaxf(high, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
+        high = fmaxf(high, __shfl_xor_sync(kFullWarp, high, 1));
+        high = fmaxf(high, __shfl_xor_sync(kFullWarp, high, 2));
+        // A row that has seen no key yet keeps -inf; 0 in its place makes every weight 2^-inf = 0 instead of NaN.
+        const float shift = high == -INFINITY ? 0.f : high * to_log2;
+        const float shrink = exp2_approx(fmaf(top[m][half], to_log2, -shift));
+        top[m][half] = high;
+        total[m][half] *= shrink;
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            score[m][n][i] = exp2_approx(fmaf(score[m][n][i], to_log2, -shift));
+            total[m][half] += score[m][n][i];
+          }
+#pragma unroll
+        for (int n = 0; n < D / 8; ++n) sum[m][n][2 * half] *= shrink, sum[m][n][2 * half + 1] *= shrink;
+      }
+    add_products<T, D>(sum, score, k + Shape::kTileBytes);
+  }
+
+  float share[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float all = total[m][half];
+      all += __shfl_xor_sync(kFullWarp, all, 1);
+      all += __shfl_xor_sync(kFullWarp, all, 2);
+      share[m][half] = 1.f / all;
+      const int query = mine + 16 * m + at.row(2 * half);
+      if (query < seq && at.lane % 4 == 0)
+        lse[view.lse_at + row_at(query, s.heads)] = top[m][half] * scale + logf(all);
+    }
+  store_rows<T, D, kM>(q, row0, sum, share, o + view.o_at, view.o_ld, query0, seq);
+}
+
+template <class T, int D>
+cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse) {
+  using Shape = ForwardShape<T, D>;
+  return launch(mma_forward_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Shape::kQueries)), dim3(kMmaThreads),
+                Shape::kSharedBytes, stream, s, 1.f / std::sqrt(static_cast<float>(D)), qkv, o, lse);
+}
+
+}  // namespace
+
+template <class T>
+cudaError_t mma_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse) {
+  switch (s.d) {
+    case 32: return run<T, 32>(stream, s, qkv, o, lse);
+    case 64: return run<T, 64>(stream, s, qkv, o, lse);
+    case 96: return run<T, 96>(stream, s, qkv, o, lse);
+    case 128: return run<T, 128>(stream, s, qkv, o, lse);
+    default: return cudaErrorInvalidValue;
+  }
+}
+template cudaError_t mma_forward(cudaStream_t, const AttentionShape&, const float*, float*, float*);
+template cudaError_t mma_forward(cudaStream_t, const AttentionShape&, const Bf16*, Bf16*, float*);
+
+}  // namespace trainhost::cuda::attention_detail

@@ -1,0 +1,222 @@
+// Operations whose elements do not meet: rotary positions, SwiGLU and its gradient, and the column sums that gradients of
+// biases need. Each array is read once and written once; nothing here has more than one kernel.
+#include "plugins/cuda/kernels/packs.hpp"
+
+namespace trainhost::cuda {
+namespace {
+
+// ---- rotary positions ------------------------------------------------------------------------------------------------
+// A thread turns one pack of pairs in several heads of one row, so the table is read once a row and heads are in flight
+// together. `lanes` threads have a row: `parts` packs of a half head times head_lanes heads.
+constexpr int kTurns = 4;
+
+template <class T, int V>
+__global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint32_t heads, std::uint32_t d,
+                                                   std::uint32_t ld, T* x, const float* __restrict__ table,
+                                                   std::uint64_t first_pos, std::uint64_t period, float sign,
+                                                   std::uint32_t parts, std::uint32_t head_lanes) {
+  const std::uint32_t lanes = parts * head_lanes, in_block = threadIdx.x / lanes, lane = threadIdx.x - in_block * lanes;
+  const std::uint64_t row = std::uint64_t{blockIdx.x} * (blockDim.x / lanes) + in_block;
+  if (row >= rows) return;
+  const std::uint64_t ahead = first_pos + row;
+  const bool small = (ahead >> 32) == 0 && (period >> 32) == 0;
+  const std::uint64_t pos = small ? static_cast<std::uint32_t>(ahead) % static_cast<std::uint32_t>(period) : ahead % period;
+  const std::uint32_t half = d / 2, first_head = lane / parts;
+  for (std::uint32_t i = (lane - first_head * parts) * V; i < half; i += parts * V) {
+    const Floats<V> c = load_f32<V>(table + pos * d + i);
+    Floats<V> s = load_f32<V>(table + pos * d + half + i);
+#pragma unroll
+    for (int e = 0; e < V; ++e) s[e] *= sign;
+    for (std::uint32_t head = first_head; head < heads; head += kTurns * head_lanes) {
+      T* at = x + row * ld + std::uint64_t{head} * d + i;
+      const std::uint64_t step = std::uint64_t{head_lanes} * d;
+      Pack<T, V> a[kTurns], b[kTurns];
+#pragma unroll
+      for (int k = 0; k < kTurns; ++k)
+        if (head + k * head_lanes < heads) a[k] = load<V>(at + k * step), b[k] = load<V>(at + k * step + half);
+#pragma unroll
+      for (int k = 0; k < kTurns; ++k) {
+        if (head + k * head_lanes >= heads) continue;
+        const Floats<V> p = unpack(a[k]), q = unpack(b[k]);
+        Floats<V> u, v;
+#pragma unroll
+        for (int e = 0; e < V; ++e) {
+          u[e] = p[e] * c[e] - q[e] * s[e];
+          v[e] = q[e] * c[e] + p[e] * s[e];
+        }
+        store_floats(at + k * step, u);
+        store_floats(at + k * step + half, v);
+      }
+    }
+  }
+}
+
+// ---- SwiGLU ------------------------------------------------------------------------------------------------------------
+// Results of bf16 runs have 8 bits, so the instructions of some 21 bits serve them; f32 runs take the exact functions.
+__device__ __forceinline__ float sigmoid(float x, float) { return 1.0f / (1.0f + expf(-x)); }
+__device__ __forceinline__ float sigmoid(float x, Bf16) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+
+constexpr int kGates = 2;  // packs of a thread: twice that many loads in flight, or three times
+
+template <class T, int V>
+__global__ __launch_bounds__(256) void swiglu_kernel(std::uint64_t rows, std::uint32_t n, const T* __restrict__ gu,
+                                                     T* __restrict__ a, std::uint32_t lanes) {
+  const RowPlace at = row_place<kGates>(lanes);
+  if (at.row >= rows) return;
+  const std::uint32_t packs = n / V;
+  const T* gate = gu + at.row * 2 * n;
+  Pack<T, V> g[kGates], u[kGates];
+#pragma unroll
+  for (int k = 0; k < kGates; ++k) {
+    const std::uint64_t i = std::uint64_t{at.first + k * lanes} * V;
+    if (at.first + k * lanes < packs) g[k] = load<V>(gate + i), u[k] = load<V>(gate + n + i);
+  }
+#pragma unroll
+  for (int k = 0; k < kGates; ++k) {
+    if (at.first + k * lanes >= packs) continue;
+    Floats<V> x = unpack(g[k]);
+    const Floats<V> y = unpack(u[k]);
+#pragma unroll
+    for (int e = 0; e < V; ++e) x[e] = x[e] * sigmoid(x[e], T{}) * y[e];
+    store_floats(a + at.row * n + std::uint64_t{at.first + k * lanes} * V, x);
+  }
+}
+
+template <class T, int V>
+__global__ __launch_bounds__(256) void swiglu_bwd_kernel(std::uint64_t rows, std::uint32_t n, const T* __restrict__ da,
+                                                         T* gu, std::uint32_t lanes) {
+  const RowPlace at = row_place<kGates>(lanes);
+  if (at.row >= rows) return;
+  const std::uint32_t packs = n / V;
+  T* gate = gu + at.row * 2 * n;
+  Pack<T, V> g[kGates], u[kGates], d[kGates];
+#pragma unroll
+  for (int k = 0; k < kGates; ++k) {
+    const std::uint64_t i = std::uint64_t{at.first + k * lanes} * V;
+    if (at.first + k * lanes < packs)
+      g[k] = load<V>(gate + i), u[k] = load<V>(gate + n + i), d[k] = load<V>(da + at.row * n + i);
+  }
+#pragma unroll
+  for (int k = 0; k < kGates; ++k) {
+    if (at.first + k * lanes >= packs) continue;
+    const std::uint64_t i = std::uint64_t{at.first + k * lanes} * V;
+    const Floats<V> x = unpack(g[k]), y = unpack(u[k]), up = unpack(d[k]);
+    Floats<V> dx, dy;
+#pragma unroll
+    for (int e = 0; e < V; ++e) {
+      const float s = sigmoid(x[e], T{});
+      dx[e] = up[e] * y[e] * s * (1.0f + x[e] * (1.0f - s));
+      dy[e] = up[e] * x[e] * s;
+    }
+    store_floats(gate + i, dx);
+    store_floats(gate + n + i, dy);
+  }
+}
+
+// ---- column sums -------------------------------------------------------------------------------------------------------
+// A block has 32 packs of columns and the rows of one slot: 8 warps take every eighth row and are added in order.
+constexpr std::uint32_t kSumWarps = 8, kRowsAhead = 4;
+
+template <class T, int V>
+__global__ __launch_bounds__(kSumWarps * 32) void column_sums_kernel(std::uint64_t rows, std::uint32_t n,
+                                                                     const T* __restrict__ x, std::uint32_t slots,
+                                                                     float* __restrict__ partials) {
+  __shared__ float shared[kSumWarps][32 * V];
+  const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, slot = blockIdx.y;
+  const std::uint64_t first = std::uint64_t{blockIdx.x} * 32 * V, column = first + lane * V;
+  const std::uint64_t begin = rows * slot / slots, end = rows * (slot + 1) / slots;
+  Floats<V> total{};
+  if (column < n)
+    for (std::uint64_t base = begin + warp; base < end; base += kSumWarps * kRowsAhead) {
+      Pack<T, V> p[kRowsAhead];
+#pragma unroll
+      for (std::uint32_t j = 0; j < kRowsAhead; ++j) {
+        const std::uint64_t row = base + j * kSumWarps;
+        p[j] = row < end ? load<V>(x + row * n + column) : zeros<T, V>();
+      }
+#pragma unroll
+      for (std::uint32_t j = 0; j < kRowsAhead; ++j) {
+        const Floats<V> f = unpack(p[j]);
+#pragma unroll
+        for (int e = 0; e < V; ++e) total[e] += f[e];
+      }
+    }
+#pragma unroll
+  for (int e = 0; e < V; ++e) shared[warp][lane * V + e] = total[e];
+  __syncthreads();
+  if (threadIdx.x < 32 * V && first + threadIdx.x < n) {
+    float sum = shared[0][threadIdx.x];
+#pragma unroll
+    for (std::uint32_t w = 1; w < kSumWarps; ++w) sum += shared[w][threadIdx.x];
+    partials[std::uint64_t{slot} * n + first + threadIdx.x] = sum;
+  }
+}
+
+template <class T, int V>
+cudaError_t rope_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint32_t ld, T* x,
+                       const float* table, std::uint64_t first_pos, std::uint64_t period, float sign) {
+  const std::uint32_t packs = d / 2 / V, parts = packs < 256 ? packs : 256;
+  std::uint32_t head_lanes = static_cast<std::uint32_t>(divide_up(heads, kTurns));
+  if (head_lanes > 256 / parts) head_lanes = 256 / parts;
+  const std::uint32_t lanes = parts * head_lanes, rows_of_block = 256 / lanes;
+  const dim3 grid(static_cast<unsigned>(divide_up(rows, rows_of_block)));
+  return launch(rope_kernel<T, V>, grid, dim3(lanes * rows_of_block), 0, stream, rows, heads, d, ld, x, table, first_pos,
+                period, sign, parts, head_lanes);
+}
+
+template <class T, int V>
+cudaError_t column_sums_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x, std::uint32_t slots,
+                              float* partials) {
+  const dim3 grid(static_cast<unsigned>(divide_up(n, 32 * V)), slots);
+  return launch(column_sums_kernel<T, V>, grid, dim3(kSumWarps * 32), 0, stream, rows, n, x, slots, partials);
+}
+
+}  // namespace
+
+template <class T>
+cudaError_t rope(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint32_t ld, T* x,
+                 const float* table, std::uint64_t first_pos, std::uint64_t period, float sign) {
+  if (rows == 0 || heads == 0 || d < 2) return cudaSuccess;
+  const bool wide =
+      d % 2 == 0 && wide_rows(d / 2, x) && wide_rows(ld, x) && reinterpret_cast<std::uintptr_t>(table) % 16 == 0;
+  return wide ? rope_packs<T, kWide<T>>(stream, rows, heads, d, ld, x, table, first_pos, period, sign)
+              : rope_packs<T, 1>(stream, rows, heads, d, ld, x, table, first_pos, period, sign);
+}
+
+template <class T>
+cudaError_t swiglu(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* gu, T* a) {
+  if (rows == 0 || n == 0) return cudaSuccess;
+  const bool wide = wide_rows(n, gu, a);
+  const RowCut cut(rows, wide ? n / kWide<T> : n, kGates);
+  return launch(wide ? swiglu_kernel<T, kWide<T>> : swiglu_kernel<T, 1>, cut.grid(), cut.block(), 0, stream, rows, n, gu, a,
+                cut.lanes);
+}
+
+template <class T>
+cudaError_t swiglu_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* da, T* gu) {
+  if (rows == 0 || n == 0) return cudaSuccess;
+  const bool wide = wide_rows(n, da, gu);
+  const RowCut cut(rows, wide ? n / kWide<T> : n, kGates);
+  return launch(wide ? swiglu_bwd_kernel<T, kWide<T>> : swiglu_bwd_kernel<T, 1>, cut.grid(), cut.block(), 0, stream, rows, n,
+                da, gu, cut.lanes);
+}
+
+template <class T>
+cudaError_t column_sums(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x, std::uint32_t slots,
+                        float* partials) {
+  if (n == 0 || slots == 0) return cudaSuccess;  // without rows the partial sums are still zeros that somebody reads
+  return wide_rows(n, x) ? column_sums_packs<T, kWide<T>>(stream, rows, n, x, slots, partials)
+                         : column_sums_packs<T, 1>(stream, rows, n, x, slots, partials);
+}
+
+#define TRAINHOST_ELEMENTWISE(T)                                                                                           \
+  template cudaError_t rope<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*, const float*, \
+                               std::uint64_t, std::uint64_t, float);                                                       \
+  template cudaError_t swiglu<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, T*);                                \
+  template cudaError_t swiglu_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, T*);                            \
+  template cudaError_t column_sums<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, std::uint32_t, float*);
+TRAINHOST_ELEMENTWISE(float)
+TRAINHOST_ELEMENTWISE(Bf16)
+#undef TRAINHOST_ELEMENTWISE
+
+}  // namespace trainhost::cuda

@@ -1,0 +1,138 @@
+// Rows of the embedding table to activations, and gradients of activations back to rows of the table. The way back adds
+// rows in a fixed order without atomics: the host hands over the row numbers sorted by token.
+#include "plugins/cuda/kernels/packs.hpp"
+
+namespace trainhost::cuda {
+namespace {
+
+constexpr int kCopies = 4;  // loads in flight of a thread
+
+// U: what a thread moves at once, 16 bytes or one element; a row has n of them.
+template <class U>
+__global__ __launch_bounds__(256) void embed_kernel(std::uint64_t rows, std::uint32_t n,
+                                                    const std::int32_t* __restrict__ ids, const U* __restrict__ table,
+                                                    U* __restrict__ x, std::uint32_t lanes) {
+  const RowPlace at = row_place<kCopies>(lanes);
+  if (at.row >= rows) return;
+  const U* from = table + static_cast<std::uint64_t>(ids[at.row]) * n;
+  U* to = x + at.row * n;
+  U u[kCopies];
+#pragma unroll
+  for (int k = 0; k < kCopies; ++k)
+    if (at.first + k * lanes < n) u[k] = from[at.first + k * lanes];
+#pragma unroll
+  for (int k = 0; k < kCopies; ++k)
+    if (at.first + k * lanes < n) to[at.first + k * lanes] = u[k];
+}
+
+template <class U>
+cudaError_t embed_units(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const std::int32_t* ids, const void* table,
+                        void* x) {
+  const RowCut cut(rows, n, kCopies);
+  return launch(embed_kernel<U>, cut.grid(), cut.block(), 0, stream, rows, n, ids, static_cast<const U*>(table),
+                static_cast<U*>(x), cut.lanes);
+}
+
+constexpr int kWarps = 4;      // of a block: neighbouring pieces of 32 V columns
+constexpr int kInFlight = 16;  // rows of a long run that are loaded before the first is added
+
+// Block x stands at position x of `order`. Where a run of one id begins it walks the run and adds to grad once; all other
+// blocks return. Each warp works alone: a lane looks up one position, so 32 rows of the run are known at a time, and
+// the rows are loaded many at a time but added one by one.
+template <class T, int V>
+__global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t rows, std::uint32_t h,
+                                                                const std::int32_t* __restrict__ ids,
+                                                                const std::int32_t* __restrict__ order,
+                                                                const T* __restrict__ dx, float* __restrict__ grad) {
+  const std::uint32_t lane = threadIdx.x % 32;
+  const std::uint64_t piece = (std::uint64_t{blockIdx.y} * kWarps + threadIdx.x / 32) * 32 * V;
+  if (piece >= h) return;
+  const std::uint64_t column = piece + lane * V;
+  const bool live = column < h;
+  std::uint64_t at = blockIdx.x;
+  std::int32_t row = 0, id = -1;  // of position at + lane
+  if (at + lane < rows) {
+    row = order[at + lane];
+    id = ids[row];
+  }
+  const std::int32_t before = at > 0 ? ids[order[at - 1]] : -1;
+  const std::int32_t own = __shfl_sync(kFullWarp, id, 0);
+  if (before == own) return;
+
+  float* place = grad + static_cast<std::uint64_t>(own) * h + column;
+  Floats<V> total{};
+  if (live) total = load_f32<V>(place);
+  for (;;) {
+    const int count = __popc(__ballot_sync(kFullWarp, id == own));  // a prefix of the lanes: positions are sorted
+    std::int32_t next_row = 0, next_id = -1;
+    at += 32;
+    if (count == 32 && at + lane < rows) {
+      next_row = order[at + lane];
+      next_id = ids[next_row];
+    }
+    int k = 0;
+    for (; k + kInFlight <= count; k += kInFlight) {
+      Pack<T, V> p[kInFlight];
+#pragma unroll
+      for (int j = 0; j < kInFlight; ++j) {
+        const std::int32_t r = __shfl_sync(kFullWarp, row, k + j);
+        p[j] = live ? load<V>(dx + static_cast<std::uint64_t>(r) * h + column) : zeros<T, V>();
+      }
+#pragma unroll
+      for (int j = 0; j < kInFlight; ++j) {
+        const Floats<V> f = unpack(p[j]);
+#pragma unroll
+        for (int e = 0; e < V; ++e) total[e] += f[e];
+      }
+    }
+    for (; k < count; k += 4) {
+      Pack<T, V> p[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const std::int32_t r = __shfl_sync(kFullWarp, row, (k + j) % 32);
+        p[j] = live && k + j < count ? load<V>(dx + static_cast<std::uint64_t>(r) * h + column) : zeros<T, V>();
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (k + j >= count) continue;
+        const Floats<V> f = unpack(p[j]);
+#pragma unroll
+        for (int e = 0; e < V; ++e) total[e] += f[e];
+      }
+    }
+    if (count < 32) break;
+    row = next_row;
+    id = next_id;
+  }
+  if (live) store_floats(place, total);
+}
+
+}  // namespace
+
+template <class T>
+cudaError_t embed(cudaStream_t stream, std::uint64_t rows, std::uint32_t h, const std::int32_t* ids, const T* table, T* x) {
+  if (rows == 0 || h == 0) return cudaSuccess;
+  if (wide_rows(h, table, x)) return embed_units<uint4>(stream, rows, h / kWide<T>, ids, table, x);
+  return embed_units<T>(stream, rows, h, ids, table, x);
+}
+
+template <class T>
+cudaError_t embed_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t h, const std::int32_t* ids,
+                      const std::int32_t* order, const T* dx, float* grad) {
+  if (rows == 0 || h == 0) return cudaSuccess;
+  // Four columns a thread for both types: grad moves in 16 bytes, and a long run has many rows in flight.
+  const bool wide = h % 4 == 0 && reinterpret_cast<std::uintptr_t>(dx) % (4 * sizeof(T)) == 0 &&
+                    reinterpret_cast<std::uintptr_t>(grad) % 16 == 0;
+  const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(divide_up(h, kWarps * 32 * (wide ? 4 : 1))));
+  return wide ? launch(embed_bwd_kernel<T, 4>, grid, dim3(kWarps * 32), 0, stream, rows, h, ids, order, dx, grad)
+              : launch(embed_bwd_kernel<T, 1>, grid, dim3(kWarps * 32), 0, stream, rows, h, ids, order, dx, grad);
+}
+
+template cudaError_t embed<float>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*, const float*, float*);
+template cudaError_t embed<Bf16>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*, const Bf16*, Bf16*);
+template cudaError_t embed_bwd<float>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*, const std::int32_t*,
+                                      const float*, float*);
+template cudaError_t embed_bwd<Bf16>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*, const std::int32_t*,
+                                     const Bf16*, float*);
+
+}  // namespace trainhost::cuda

@@ -1,0 +1,202 @@
+// The end of a step: the norm of all gradients, what follows from it, and the optimizers, each over many parameters at once.
+// An update that does not count (applied = 0) changes no weight and no moment. Scalars stay on the device throughout.
+#include "core/plan/program.hpp"
+#include "plugins/cuda/kernels/packs.hpp"
+
+namespace trainhost::cuda {
+namespace {
+
+/// Calls take(piece, first, end) for every chunk of `kChunk` elements that is this block's: chunks are counted through all
+/// pieces, and block b has the b-th of each gridDim.x. What a block has depends on sizes alone.
+template <std::uint32_t kChunk, class P, class Take>
+__device__ __forceinline__ void for_chunks(const Pieces<P>& pieces, Take&& take) {
+  std::uint64_t chunk = blockIdx.x, base = 0;
+  for (std::uint32_t i = 0; i < pieces.count; ++i) {
+    const std::uint64_t elements = pieces.piece[i].elements, chunks = (elements + kChunk - 1) / kChunk;
+    for (; chunk < base + chunks; chunk += gridDim.x) {
+      const std::uint64_t first = (chunk - base) * kChunk, end = first + kChunk < elements ? first + kChunk : elements;
+      take(pieces.piece[i], first, end);
+    }
+    base += chunks;
+  }
+}
+
+// ---- norm ---------------------------------------------------------------------------------------------------------------
+// A thread squares 16 elements of a chunk in f32 and adds their sum in f64: f32 rounding stays that of 16 terms.
+constexpr std::uint32_t kNormThreads = 512, kNormLoads = 4, kNormChunk = kNormThreads * kNormLoads * 4;
+
+__global__ __launch_bounds__(kNormThreads) void grad_squares_kernel(const Pieces<GradPiece> pieces, bool first_call,
+                                                                    double* partials) {
+  __shared__ double shared[32];
+  double total = 0;
+  for_chunks<kNormChunk>(pieces, [&](const GradPiece& piece, std::uint64_t first, std::uint64_t end) {
+    const float* g = piece.grad;
+    Pack<float, 4> p[kNormLoads];
+    const std::uint64_t mine = first + threadIdx.x * 4;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kNormLoads; ++k) {
+      const std::uint64_t i = mine + k * kNormThreads * 4;
+      p[k] = i + 4 <= end ? load<4>(g + i) : zeros<float, 4>();
+    }
+    float sum = 0;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kNormLoads; ++k) {
+      const Floats<4> f = unpack(p[k]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sum = fmaf(f[e], f[e], sum);
+    }
+    if (threadIdx.x < (end - first) % 4) {  // what is left of a piece whose size is no multiple of 4
+      const float f = g[end - 1 - threadIdx.x];
+      sum = fmaf(f, f, sum);
+    }
+    total += sum;
+  });
+  total = sum_of_block(total, shared);
+  if (threadIdx.x == 0) partials[blockIdx.x] = first_call ? total : partials[blockIdx.x] + total;
+}
+
+constexpr std::uint32_t kFinishThreads = 256;
+
+__device__ __forceinline__ bool finite(double x) { return x - x == 0; }
+
+// Thread t: partials t, t + 256, ... in that order; then a tree.
+__global__ __launch_bounds__(kFinishThreads) void finish_norm_kernel(std::uint32_t slots,
+                                                                     const double* __restrict__ partials, double clip_norm,
+                                                                     double* scalars) {
+  __shared__ double shared[32];
+  double total = 0;
+#pragma unroll 4
+  for (std::uint32_t s = threadIdx.x; s < slots; s += kFinishThreads) total += partials[s];
+  total = sum_of_block(total, shared);
+  if (threadIdx.x != 0) return;
+  const double norm2 = scalars[plan::kNorm2] + total, norm = sqrt(norm2);
+  scalars[plan::kNorm2] = norm2;
+  scalars[plan::kGradNorm] = norm;
+  const double clip = clip_norm == 0 ? 1.0 : clip_norm / (norm + 1e-6);
+  scalars[plan::kClipFactor] = clip < 1.0 ? clip : 1.0;
+  scalars[plan::kApplied] = finite(norm) && finite(scalars[plan::kLossSum]) ? 1.0 : 0.0;
+}
+
+// ---- optimizers
+// -----------------------------------------------------------------------------------------------------------
+/// The constants of a step, once they are floats.
+struct Step {
+  float clip, lr, step_size, inv_sqrt_bias2, decay;
+};
+// A rule updates one weight from its clipped gradient and its moments, of which it has kMoments.
+struct AdamWRule {
+  static constexpr int kMoments = 2;
+  AdamW c;
+  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float& m, float& v) const {
+    m = c.beta1 * m + c.one_minus_beta1 * g;
+    v = c.beta2 * v + c.one_minus_beta2 * g * g;
+    return w * decay - s.step_size * m / (sqrtf(v) * s.inv_sqrt_bias2 + c.eps);
+  }
+};
+struct SgdRule {
+  static constexpr int kMoments = 0;
+  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float&, float&) const {
+    return w * decay - s.lr * g;
+  }
+};
+struct MomentumRule {
+  static constexpr int kMoments = 1;
+  float momentum;
+  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float& m, float&) const {
+    m = momentum * m + g;
+    return w * decay - s.lr * m;
+  }
+};
+
+// One wave of a device of 132 multiprocessors; any number gives the same bits, for elements do not meet.
+constexpr std::uint32_t kUpdateBlocks = 4 * 132, kUpdateThreads = 256, kUpdateLoads = 2,
+                        kUpdateChunk = kUpdateThreads * kUpdateLoads * 4;
+
+/// V elements of each array of a piece.
+template <class T, class Rule, int V>
+struct Elements {
+  Floats<V> g, w, m{}, v{};
+  __device__ __forceinline__ void fetch(const ParamPiece<T>& p, std::uint64_t i) {
+    g = load_floats<V>(p.grad + i);
+    w = p.master ? load_floats<V>(p.master + i) : load_floats<V>(p.weight + i);
+    if constexpr (Rule::kMoments > 0) m = load_floats<V>(p.m + i);
+    if constexpr (Rule::kMoments > 1) v = load_floats<V>(p.v + i);
+  }
+  __device__ __forceinline__ void finish(const ParamPiece<T>& p, std::uint64_t i, const Rule& rule, const Step& step) {
+    const float decay = p.decay ? step.decay : 1.0f;
+#pragma unroll
+    for (int e = 0; e < V; ++e) w[e] = rule(step, decay, g[e] * step.clip, w[e], m[e], v[e]);
+    if (p.master) store_floats(p.master + i, w);
+    store_floats(p.weight + i, w);
+    if constexpr (Rule::kMoments > 0) store_floats(p.m + i, m);
+    if constexpr (Rule::kMoments > 1) store_floats(p.v + i, v);
+  }
+};
+
+template <class T, class Rule>
+__global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<ParamPiece<T>> pieces, const Rule rule,
+                                                                   const double* __restrict__ scalars) {
+  if (scalars[plan::kApplied] == 0) return;
+  const Step step{static_cast<float>(scalars[plan::kClipFactor]), static_cast<float>(scalars[plan::kLr]),
+                  static_cast<float>(scalars[plan::kStepSize]), static_cast<float>(scalars[plan::kInvSqrtBias2]),
+                  static_cast<float>(scalars[plan::kDecayFactor])};
+  for_chunks<kUpdateChunk>(pieces, [&](const ParamPiece<T>& piece, std::uint64_t first, std::uint64_t end) {
+    Elements<T, Rule, 4> four[kUpdateLoads];
+    const std::uint64_t mine = first + threadIdx.x * 4;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kUpdateLoads; ++k)
+      if (mine + k * kUpdateThreads * 4 + 4 <= end) four[k].fetch(piece, mine + k * kUpdateThreads * 4);
+#pragma unroll
+    for (std::uint32_t k = 0; k < kUpdateLoads; ++k)
+      if (mine + k * kUpdateThreads * 4 + 4 <= end) four[k].finish(piece, mine + k * kUpdateThreads * 4, rule, step);
+    if (threadIdx.x < (end - first) % 4) {
+      Elements<T, Rule, 1> one;
+      one.fetch(piece, end - 1 - threadIdx.x);
+      one.finish(piece, end - 1 - threadIdx.x, rule, step);
+    }
+  });
+}
+
+template <class T, class Rule>
+cudaError_t update(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const Rule& rule, const double* scalars) {
+  std::uint64_t chunks = 0;
+  for (std::uint32_t i = 0; i < pieces.count; ++i) chunks += divide_up(pieces.piece[i].elements, kUpdateChunk);
+  const dim3 grid(chunks < kUpdateBlocks ? static_cast<unsigned>(chunks) : kUpdateBlocks);
+  return launch(update_kernel<T, Rule>, grid, dim3(kUpdateThreads), 0, stream, pieces, rule, scalars);
+}
+
+}  // namespace
+
+// Without pieces the partial sums of a first call are still zeros that somebody reads.
+cudaError_t grad_squares(cudaStream_t stream, const Pieces<GradPiece>& pieces, std::uint32_t slots, bool first,
+                         double* partials) {
+  return launch(grad_squares_kernel, dim3(slots), dim3(kNormThreads), 0, stream, pieces, first, partials);
+}
+
+cudaError_t finish_norm(cudaStream_t stream, std::uint32_t slots, const double* partials, double clip_norm,
+                        double* scalars) {
+  return launch(finish_norm_kernel, dim3(1), dim3(kFinishThreads), 0, stream, slots, partials, clip_norm, scalars);
+}
+
+template <class T>
+cudaError_t adamw(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const AdamW& c, const double* scalars) {
+  return update(stream, pieces, AdamWRule{c}, scalars);
+}
+template <class T>
+cudaError_t sgd(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const double* scalars) {
+  return update(stream, pieces, SgdRule{}, scalars);
+}
+template <class T>
+cudaError_t sgd_momentum(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, float momentum, const double* scalars) {
+  return update(stream, pieces, MomentumRule{momentum}, scalars);
+}
+
+#define TRAINHOST_UPDATES(T)                                                                              \
+  template cudaError_t adamw<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, const AdamW&, const double*); \
+  template cudaError_t sgd<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, const double*);                 \
+  template cudaError_t sgd_momentum<T>(cudaStream_t, const Pieces<ParamPiece<T>>&, float, const double*);
+TRAINHOST_UPDATES(float)
+TRAINHOST_UPDATES(Bf16)
+#undef TRAINHOST_UPDATES
+
+}  // namespace trainhost::cuda

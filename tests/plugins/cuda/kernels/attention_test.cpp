@@ -1,0 +1,271 @@
+// Attention of the CUDA trainer, run thread by thread on the CPU, against the naive version in double: plain kernels, bf16
+// and TF32 tensor-core kernels, forward, backward and one generated token. Outputs hold NaN before, guards after them too.
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "emu.hpp"
+#include "plugins/cuda/kernels/kernels.hpp"
+#include "tests/support/reference_ops.hpp"
+
+namespace trainhost::cuda {
+namespace {
+
+using reference::Heads;
+using reference::Vec;
+namespace ref = reference;
+
+constexpr std::size_t kGuard = 64;  // elements behind each array, which nobody may write
+
+template <class T>
+double widen(T x) {
+  if constexpr (std::is_same_v<T, Bf16>) return __bfloat162float(x);
+  else return x;
+}
+template <class T>
+T narrow(double x) {
+  if constexpr (std::is_same_v<T, Bf16>) return __float2bfloat16_rn(static_cast<float>(x));
+  else return static_cast<T>(x);
+}
+
+/// An array of the device, all NaN or with these values (rounded to T).
+template <class T>
+class Array {
+ public:
+  explicit Array(std::size_t n) : count_(n) {
+    BOOST_REQUIRE(cudaMalloc(&data_, bytes()) == cudaSuccess);
+    BOOST_REQUIRE(cudaMemsetAsync(data_, 0xff, bytes(), nullptr) == cudaSuccess);
+    BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  }
+  explicit Array(const Vec& values) : Array(values.size()) {
+    std::vector<T> host(values.size());
+    for (std::size_t i = 0; i < host.size(); ++i) host[i] = narrow<T>(values[i]);
+    BOOST_REQUIRE(cudaMemcpyAsync(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice, nullptr) == cudaSuccess);
+    BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  }
+  ~Array() { (void)cudaFree(data_); }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  operator T*() const { return data_; }
+
+  Vec values() const {
+    std::vector<T> host(count_ + kGuard);
+    BOOST_REQUIRE(cudaMemcpyAsync(host.data(), data_, bytes(), cudaMemcpyDeviceToHost, nullptr) == cudaSuccess);
+    BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    for (std::size_t i = count_; i < host.size(); ++i) BOOST_REQUIRE(std::isnan(widen(host[i])));
+    Vec v(count_);
+    for (std::size_t i = 0; i < count_; ++i) v[i] = widen(host[i]);
+    return v;
+  }
+
+ private:
+  std::size_t bytes() const { return (count_ + kGuard) * sizeof(T); }
+  std::size_t count_;
+  T* data_ = nullptr;
+};
+
+/// Numbers in [-scale, scale] that are exact in T, or in bf16 when `coarse`.
+template <class T>
+Vec numbers(std::size_t n, unsigned seed, double scale, bool coarse) {
+  std::mt19937 g(seed);
+  Vec v(n);
+  for (double& x : v) {
+    x = (static_cast<double>(g()) / 4294967296.0 * 2 - 1) * scale;
+    x = coarse ? widen(narrow<Bf16>(x)) : widen(narrow<T>(x));
+  }
+  return v;
+}
+
+/// Largest difference, relative to the largest expected value; infinite where something is not finite.
+double distance(const Vec& got, const Vec& expected) {
+  double worst = 0, largest = 1e-30;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (!std::isfinite(got[i])) return std::numeric_limits<double>::infinity();
+    worst = std::max(worst, std::abs(got[i] - expected[i])), largest = std::max(largest, std::abs(expected[i]));
+  }
+  return got.size() == expected.size() ? worst / largest : std::numeric_limits<double>::infinity();
+}
+
+struct Results {
+  Vec o, lse, delta, dqkv;
+  bool operator==(const Results&) const = default;
+};
+
+struct Problem {
+  Heads shape;
+  std::size_t sequences;
+  double scale = 1;
+  bool coarse = false;
+  std::size_t rows() const { return sequences * shape.seq; }
+};
+
+template <class T>
+Results run(const Problem& p, F32Products f32) {
+  const Heads& h = p.shape;
+  const AttentionShape s{static_cast<std::uint32_t>(p.sequences), static_cast<std::uint32_t>(h.seq), static_cast<std::uint32_t>(h.heads),
+                         static_cast<std::uint32_t>(h.kv_heads), static_cast<std::uint32_t>(h.d), static_cast<std::uint32_t>(h.window)};
+  const Array<T> qkv(numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse)), d_o(numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse));
+  const Array<T> o(p.rows() * h.heads * h.d), dqkv(p.rows() * h.width());
+  const Array<float> lse(p.rows() * h.heads), delta(p.rows() * h.heads);
+  BOOST_REQUIRE(attention<T>(nullptr, s, f32, qkv, o, lse) == cudaSuccess);
+  BOOST_REQUIRE(attention_bwd<T>(nullptr, s, f32, d_o, o, lse, qkv, delta, dqkv) == cudaSuccess);
+  BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  return {o.values(), lse.values(), delta.values(), dqkv.values()};
+}
+
+/// One part of every row: columns [from, to) of rows of `width`. q, k and v have gradients of different sizes.
+Vec columns(const Vec& x, std::size_t width, std::size_t from, std::size_t to) {
+  Vec part;
+  for (std::size_t r = 0; r < x.size() / width; ++r) part.insert(part.end(), x.begin() + static_cast<long>(r * width + from), x.begin() + static_cast<long>(r * width + to));
+  return part;
+}
+
+template <class T>
+void check(const Problem& p, F32Products f32, double tolerance) {
+  const Heads& h = p.shape;
+  const std::string name = std::string(sizeof(T) == 2 ? "bf16" : f32 == F32Products::kTf32 ? "tf32" : "f32") + " d " + std::to_string(h.d) + " seq " +
+                           std::to_string(h.seq) + " x" + std::to_string(p.sequences) + " heads " + std::to_string(h.heads) + "/" +
+                           std::to_string(h.kv_heads) + " window " + std::to_string(h.window);
+  BOOST_TEST_CONTEXT(name) {
+    const Results got = run<T>(p, f32);
+    const Vec qkv = numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse), d_o = numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse);
+    const Vec expected = ref::attention_bwd(d_o, qkv, h);
+    Vec lse(p.rows() * h.heads);
+    for (std::size_t b = 0; b < p.sequences; ++b)
+      for (std::size_t head = 0; head < h.heads; ++head) {
+        Vec of_head;
+        ref::probabilities(qkv, h, b, head, &of_head);
+        for (std::size_t r = 0; r < h.seq; ++r) lse[(b * h.seq + r) * h.heads + head] = of_head[r];
+      }
+    BOOST_TEST(distance(got.o, ref::attention(qkv, h)) <= tolerance);
+    BOOST_TEST(distance(got.lse, lse) <= tolerance);
+    const std::size_t q = h.heads * h.d, k = q + h.kv_heads * h.d, w = h.width();
+    // With one key in sight its weight is 1 and dq and dk are 0: what is left is rounding of numbers of about 1.
+    auto gradient = [&](std::size_t from, std::size_t to) {
+      Vec g = columns(got.dqkv, w, from, to), e = columns(expected, w, from, to);
+      g.push_back(1), e.push_back(1);
+      return distance(g, e);
+    };
+    BOOST_TEST(gradient(0, q) <= tolerance * p.scale);
+    BOOST_TEST(gradient(q, k) <= tolerance * p.scale);
+    BOOST_TEST(gradient(k, w) <= tolerance);
+  }
+}
+
+struct Mode {
+  F32Products f32;
+  bool bf16;
+  double tolerance;
+};
+constexpr Mode kModes[] = {{F32Products::kExact, false, 2e-5}, {F32Products::kTf32, false, 2e-3}, {F32Products::kExact, true, 2e-2}};
+void check(const Problem& p, const Mode& mode) {
+  if (mode.bf16) check<Bf16>(p, mode.f32, mode.tolerance);
+  else check<float>(p, mode.f32, mode.tolerance);
+}
+
+constexpr std::size_t kLengths[] = {1, 5, 16, 63, 64, 65, 130, 200};
+constexpr std::size_t kHeadCounts[][2] = {{1, 1}, {4, 2}, {4, 1}};
+constexpr std::size_t kWindows[] = {0, 1, 7, 64};
+
+BOOST_AUTO_TEST_SUITE(cuda_attention)
+
+// Every head size with every length; heads and windows take turns, so that each meets each over the sizes.
+BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
+  const std::vector<emu::Schedule> schedules = emu::every_schedule();
+  std::size_t turn = 0;
+  for (const Mode& mode : kModes)
+    for (std::size_t d : {8u, 16u, 32u, 64u, 96u, 128u})
+      for (std::size_t seq : kLengths) {
+        const auto& heads = kHeadCounts[seq > 100 ? turn % 2 : turn % 3];
+        emu::set_schedule(schedules[turn % schedules.size()]);
+        check({{seq, heads[0], heads[1], d, kWindows[turn / 2 % 4]}, seq < 100 && turn % 3 == 1 ? 2u : 1u}, mode);
+        ++turn;
+      }
+  emu::set_schedule({});
+}
+
+BOOST_AUTO_TEST_CASE(every_window_is_kept_at_every_edge) {
+  for (const Mode& mode : kModes)
+    for (std::size_t window : {0u, 1u, 2u, 7u, 31u, 63u, 64u, 65u, 129u, 150u, 1000u}) check({{150, 1, 1, 64, window}, 1}, mode);
+}
+
+BOOST_AUTO_TEST_CASE(head_sizes_that_no_tile_fits) {
+  for (std::size_t d : {1u, 20u, 80u, 129u, 200u, 256u})
+    for (bool bf16 : {false, true}) check({{70, 2, 1, d, 40}, 1}, Mode{F32Products::kTf32, bf16, bf16 ? 2e-2 : 2e-5});
+}
+
+BOOST_AUTO_TEST_CASE(large_scores_do_not_overflow) {
+  for (const Mode& mode : kModes)
+    for (std::size_t d : {64u, 128u}) check({{130, 2, 1, d, 0}, 1, 30, true}, Mode{mode.f32, mode.bf16, 2e-2});
+}
+
+BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_the_order_of_threads_and_blocks) {
+  for (const Mode& mode : kModes)
+    for (std::size_t d : {64u, 128u}) {
+      const Problem p{{140, 2, 1, d, 90}, 1};
+      std::vector<Results> all;
+      for (const emu::Schedule& schedule : emu::every_schedule()) {
+        emu::set_schedule(schedule);
+        all.push_back(mode.bf16 ? run<Bf16>(p, mode.f32) : run<float>(p, mode.f32));
+      }
+      for (std::size_t i = 1; i < all.size(); ++i) BOOST_TEST((all[i] == all[0]), "schedule " << i << " changes bits, d " << d);
+    }
+  emu::set_schedule({});
+}
+
+template <class T>
+void check_step(const Heads& h, std::uint32_t position, double tolerance) {
+  // All rows up to `position` as one sequence: the last row of its attention is the token's.
+  const std::size_t kv = h.kv_heads * h.d, q = h.heads * h.d, w = h.width(), rows = position + 1;
+  const Vec qkv = numbers<T>(rows * w, 3, 1, false);
+  Heads whole = h;
+  whole.seq = rows;
+  const Vec o = ref::attention(qkv, whole);
+  // The caches hold the rows before; row `position` and those after it are NaN.
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Vec k(h.seq * kv, nan), v(h.seq * kv, nan);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t i = 0; i < kv; ++i) k[r * kv + i] = qkv[r * w + q + i], v[r * kv + i] = qkv[r * w + q + kv + i];
+  Vec k_before = k, v_before = v;
+  for (std::size_t i = 0; i < kv; ++i) k_before[position * kv + i] = v_before[position * kv + i] = nan;
+  const AttentionShape s{1, static_cast<std::uint32_t>(h.seq), static_cast<std::uint32_t>(h.heads), static_cast<std::uint32_t>(h.kv_heads),
+                         static_cast<std::uint32_t>(h.d), static_cast<std::uint32_t>(h.window)};
+  Vec first;
+  for (const emu::Schedule& schedule : emu::every_schedule()) {
+    emu::set_schedule(schedule);
+    const Array<T> row(columns(qkv, rows * w, position * w, rows * w)), cache_k(k_before), cache_v(v_before), out(q);
+    const Array<float> scores(h.heads * h.seq);
+    BOOST_REQUIRE(attention_step<T>(nullptr, s, position, row, cache_k, cache_v, scores, out) == cudaSuccess);
+    BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    const Vec got = out.values(), got_k = cache_k.values(), got_v = cache_v.values();
+    if (first.empty()) first = got;
+    BOOST_TEST((got == first));
+    BOOST_TEST(distance(got, Vec(o.end() - static_cast<long>(q), o.end())) <= tolerance);
+    for (std::size_t i = 0; i < k.size(); ++i) {
+      BOOST_REQUIRE((got_k[i] == k[i] || (std::isnan(got_k[i]) && std::isnan(k[i]))));
+      BOOST_REQUIRE((got_v[i] == v[i] || (std::isnan(got_v[i]) && std::isnan(v[i]))));
+    }
+  }
+  emu::set_schedule({});
+}
+
+BOOST_AUTO_TEST_CASE(a_generated_token_attends_to_the_cache_and_is_appended) {
+  for (std::size_t d : {8u, 64u, 80u, 256u})
+    for (std::uint32_t position : {0u, 1u, 5u, 47u})
+      for (std::size_t window : {0u, 1u, 6u}) {
+        BOOST_TEST_CONTEXT("d " << d << " position " << position << " window " << window) {
+          check_step<float>({48, 4, 2, d, window}, position, 2e-5);
+          check_step<Bf16>({48, 4, 2, d, window}, position, 1e-2);
+        }
+      }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost::cuda

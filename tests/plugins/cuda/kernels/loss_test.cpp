@@ -1,0 +1,99 @@
+// Cross-entropy and its gradient against doubles: rows that begin anywhere, rows longer than what shared memory keeps,
+// ignored targets, extreme and broken logits; and the sum of losses.
+#include "tests/plugins/cuda/kernels/kernel_rig.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+
+constexpr double kScale = 1.0 / 37;
+
+template <class T>
+void check_cross_entropy(std::size_t rows, std::size_t vocab, std::size_t shift = 0, double spread = 30) {
+  const Vec logits = random_of<T>(rows * vocab, static_cast<unsigned>(vocab), spread);
+  std::mt19937 g(static_cast<unsigned>(rows));
+  Ids targets(rows);
+  for (std::size_t r = 0; r < rows; ++r) targets[r] = r % 4 == 2 ? -100 : static_cast<std::int32_t>(g() % vocab);
+  if (rows > 3) targets[0] = 0, targets[1] = static_cast<std::int32_t>(vocab - 1);
+  Vec losses(rows), gradient;
+  ref::cross_entropy(logits, targets, vocab, kScale, &gradient);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto at = logits.begin() + static_cast<std::ptrdiff_t>(r * vocab);
+    losses[r] = ref::cross_entropy({at, at + static_cast<std::ptrdiff_t>(vocab)}, {targets[r]}, vocab, 1, nullptr);
+  }
+  BOOST_TEST_CONTEXT("rows " << rows << ", vocab " << vocab << ", shift " << shift << ", bytes " << sizeof(T)) {
+    everywhere([&](Rig& rig) {
+      T* in_place = rig.in<T>(logits, shift);
+      float* l = rig.out<float>(rows);
+      rig.expect(in_place, "gradient", gradient, {close<T>().relative, 1e-6}),
+          rig.expect(l, "losses", losses, close<float>());
+      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, in_place, rig.in<std::int32_t>(targets),
+                                    rig.in<double>(Vec{kScale}), l));
+    });
+    everywhere([&](Rig& rig) {  // without a scale the logits are left alone
+      float* l = rig.out<float>(rows);
+      rig.expect(l, "losses", losses, close<float>());
+      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, rig.in<T>(logits, shift), rig.in<std::int32_t>(targets),
+                                    nullptr, l));
+    });
+  }
+}
+
+BOOST_AUTO_TEST_SUITE(cuda_loss)
+
+BOOST_AUTO_TEST_CASE(losses_and_gradients) {
+  for (std::size_t vocab : {1, 2, 3, 7, 8, 17, 33, 100, 256, 257, 1000, 4099, 5003})
+    for (std::size_t rows : {1, 9}) check_cross_entropy<float>(rows, vocab), check_cross_entropy<Bf16>(rows, vocab);
+  for (std::size_t shift : {1, 3, 7}) check_cross_entropy<float>(3, 64, shift), check_cross_entropy<Bf16>(3, 64, shift);
+  check_cross_entropy<float>(5, 300, 0, 1e-3), check_cross_entropy<Bf16>(5, 300, 0, 300);
+}
+
+BOOST_AUTO_TEST_CASE(rows_longer_than_shared_memory) {
+  check_cross_entropy<float>(1, 30'001);  // one block a multiprocessor
+  check_cross_entropy<float>(2, 60'001), check_cross_entropy<Bf16>(2, 120'003);
+  emu::Machine small;
+  small.shared_bytes_optin = 99 * 1024;
+  emu::set_machine(small);
+  check_cross_entropy<float>(2, 30'001), check_cross_entropy<Bf16>(2, 60'003);
+  emu::set_machine({});
+}
+
+BOOST_AUTO_TEST_CASE(masked_and_broken_logits) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const std::size_t vocab = 40;
+  for (double bad : {-inf, inf, nan}) {
+    Vec logits = random_vec(vocab, 1);
+    for (std::size_t i = 0; i < vocab; i += bad == -inf ? 2 : vocab) logits[i] = bad;
+    Vec loss{bad == -inf ? ref::cross_entropy(logits, {5}, vocab, 1, nullptr) : nan};  // what is broken shows in the loss
+    everywhere([&](Rig& rig) {
+      float* l = rig.out<float>(1);
+      rig.expect(l, "loss", loss, close<float>());
+      rig.ok(
+          cuda::cross_entropy<float>(rig.stream, 1, vocab, rig.in<float>(logits), rig.in<std::int32_t>(Ids{5}), nullptr, l));
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(losses_are_added_in_f64) {
+  for (std::size_t rows : {1, 3, 33, 1000, 1024, 1025, 9000}) {
+    const Vec losses = random_vec(rows, 1, 5);
+    Vec sum{0.25};
+    for (double l : losses) sum[0] += l;
+    everywhere([&](Rig& rig) {
+      double* s = rig.in<double>(Vec{0.25});
+      rig.expect(s, "sum", sum, {1e-13, 1e-11});
+      rig.ok(cuda::add_losses(rig.stream, rows, rig.in<float>(losses), s));
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_rows_are_nothing_to_do) {
+  BOOST_TEST(cuda::cross_entropy<float>(nullptr, 0, 8, nullptr, nullptr, nullptr, nullptr) == cudaSuccess);
+  BOOST_TEST(cuda::add_losses(nullptr, 0, nullptr, nullptr) == cudaSuccess);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost

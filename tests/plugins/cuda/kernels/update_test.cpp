@@ -1,0 +1,154 @@
+// The end of a step against doubles: sums of squares, what follows from the norm, and each optimizer over pieces of many
+// sizes; and that an update that does not count leaves every weight and moment alone.
+#include "core/plan/program.hpp"
+#include "tests/plugins/cuda/kernels/kernel_rig.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+using plan::Scalar;
+
+const std::vector<std::size_t> kSizes = {1, 2, 3, 4, 5, 1000, 2047, 2048, 2049, 8192, 20'003, 4};
+
+BOOST_AUTO_TEST_SUITE(cuda_update)
+
+BOOST_AUTO_TEST_CASE(squares_of_all_pieces) {
+  double total = 0;
+  std::vector<Vec> grads;
+  for (std::size_t n : kSizes) {
+    grads.push_back(random_vec(n, static_cast<unsigned>(n), n == 5 ? 1e-3 : 3));
+    for (double g : grads.back()) total += g * g;
+  }
+  for (std::uint32_t slots : {1u, 2u, 7u, 300u}) {
+    const Vec scalars(plan::kScalarCount), norm = [&] {
+      Vec v(plan::kScalarCount);
+      v[plan::kNorm2] = 2 * total, v[plan::kGradNorm] = std::sqrt(2 * total), v[plan::kClipFactor] = 1,
+      v[plan::kApplied] = 1;
+      return v;
+    }();
+    everywhere([&](Rig& rig) {
+      cuda::Pieces<cuda::GradPiece> pieces{0, {}};
+      for (const Vec& g : grads) pieces.piece[pieces.count++] = {g.size(), rig.in<float>(g)};
+      double *partials = rig.out<double>(slots), *s = rig.in<double>(scalars);
+      rig.any(partials), rig.expect(s, "scalars", norm, {1e-7, 0});
+      rig.ok(cuda::grad_squares(rig.stream, pieces, slots, true, partials));
+      rig.ok(cuda::grad_squares(rig.stream, pieces, slots, false, partials));  // added to what is there
+      rig.ok(cuda::finish_norm(rig.stream, slots, partials, 0, s));
+    });
+  }
+  const Vec none(3);
+  everywhere([&](Rig& rig) {
+    double* partials = rig.out<double>(3);
+    rig.expect(partials, "partials", none, kExact);
+    rig.ok(cuda::grad_squares(rig.stream, {0, {}}, 3, true, partials));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(clipping_and_whether_an_update_counts) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  struct Case {
+    double loss, norm2, clip, factor, applied;
+  };
+  for (const Case& c : {Case{5, 25, 0, 1, 1}, Case{5, 25, 1, 1 / (5 + 1e-6), 1}, Case{5, 0.25, 1, 1, 1},
+                        Case{nan, 25, 0, 1, 0}, Case{inf, 25, 0, 1, 0}, Case{5, inf, 1, 0, 0}, Case{5, nan, 0, 1, 0}}) {
+    Vec before(plan::kScalarCount);
+    before[plan::kLossSum] = c.loss, before[plan::kNorm2] = c.norm2 / 2, before[plan::kLr] = 0.125;
+    const Vec partials{c.norm2 / 4, c.norm2 / 8, c.norm2 / 8};
+    Vec after = before;
+    after[plan::kNorm2] = c.norm2, after[plan::kGradNorm] = std::sqrt(c.norm2), after[plan::kClipFactor] = c.factor,
+    after[plan::kApplied] = c.applied;
+    everywhere([&](Rig& rig) {
+      double* s = rig.in<double>(before);
+      rig.expect(s, "scalars", after, {1e-15, 0});
+      rig.ok(cuda::finish_norm(rig.stream, 3, rig.in<double>(partials), c.clip, s));
+    });
+  }
+}
+
+enum class Kind { kAdamW, kSgd, kMomentum };
+
+template <class T>
+void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied) {
+  constexpr bool kMaster = std::is_same_v<T, Bf16>;
+  const double lr = 0.01, clip = 0.5, weight_decay = 0.1, t = 3;
+  const ref::AdamW adamw{lr, 0.9, 0.95, 1e-8, weight_decay};
+  const ref::Sgd sgd{lr, 0.75, weight_decay};
+  Vec scalars(plan::kScalarCount);
+  scalars[plan::kClipFactor] = clip, scalars[plan::kLr] = lr, scalars[plan::kDecayFactor] = 1 - lr * weight_decay;
+  scalars[plan::kStepSize] = lr / (1 - std::pow(adamw.beta1, t)),
+  scalars[plan::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(adamw.beta2, t));
+  scalars[plan::kApplied] = applied;
+  struct Piece {
+    Vec grad, weight, m, v, new_weight, new_stored, new_m, new_v;
+  };
+  std::vector<Piece> all;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const unsigned seed = static_cast<unsigned>(10 * i);
+    Piece p{random_vec(sizes[i], seed + 1),
+            random_vec(sizes[i], seed + 2),
+            random_vec(sizes[i], seed + 3),
+            random_vec(sizes[i], seed + 4),
+            {},
+            {},
+            {},
+            {}};
+    for (double& x : p.v) x = static_cast<float>(x * x + 1e-4);
+    p.new_weight = p.weight, p.new_m = p.m, p.new_v = p.v;
+    Vec g = p.grad;
+    for (double& x : g) x *= clip;
+    const bool decay = i % 2 == 0;
+    if (applied && kind == Kind::kAdamW) adamw.step(t, g, decay, p.new_weight, p.new_m, p.new_v);
+    if (applied && kind != Kind::kAdamW) sgd.step(g, decay, p.new_weight, kind == Kind::kMomentum ? &p.new_m : nullptr);
+    p.new_stored = applied ? p.new_weight : rounded<T>(p.weight);
+    if (!applied) p.grad[0] = std::numeric_limits<double>::quiet_NaN();
+    all.push_back(std::move(p));
+  }
+  const Tolerance f32 = applied ? Tolerance{1e-5, 1e-6} : kExact,
+                  weight = applied ? Tolerance{close<T>().relative, 1e-6} : kExact;
+  BOOST_TEST_CONTEXT("kind " << static_cast<int>(kind) << ", bytes " << sizeof(T) << ", applied " << applied) {
+    everywhere([&](Rig& rig) {
+      cuda::Pieces<cuda::ParamPiece<T>> pieces{0, {}};
+      for (const Piece& p : all) {
+        T* w = rig.in<T>(p.weight);
+        float *master = kMaster ? rig.in<float>(p.weight) : nullptr, *m = nullptr, *v = nullptr;
+        rig.expect(w, "weight", p.new_stored, weight);
+        if (kMaster) rig.expect(master, "master", p.new_weight, f32);
+        if (kind != Kind::kSgd) m = rig.in<float>(p.m), rig.expect(m, "m", p.new_m, f32);
+        if (kind == Kind::kAdamW) v = rig.in<float>(p.v), rig.expect(v, "v", p.new_v, f32);
+        const bool decay = pieces.count % 2 == 0;
+        pieces.piece[pieces.count++] = {p.grad.size(), rig.in<float>(p.grad), w, master, m, v, decay};
+      }
+      const double* s = rig.in<double>(scalars);
+      const auto f = [](double x) { return static_cast<float>(x); };
+      if (kind == Kind::kAdamW)
+        rig.ok(cuda::adamw<T>(rig.stream, pieces,
+                              {f(adamw.beta1), f(1 - adamw.beta1), f(adamw.beta2), f(1 - adamw.beta2), f(adamw.eps)}, s));
+      if (kind == Kind::kSgd) rig.ok(cuda::sgd<T>(rig.stream, pieces, s));
+      if (kind == Kind::kMomentum) rig.ok(cuda::sgd_momentum<T>(rig.stream, pieces, f(sgd.momentum), s));
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(optimizers_update_many_pieces) {
+  for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum}) {
+    check_update<float>(kind, kSizes, true), check_update<Bf16>(kind, kSizes, true);
+    check_update<float>(kind, {1}, true), check_update<Bf16>(kind, std::vector<std::size_t>(cuda::kMaxPieces, 17), true);
+  }
+  check_update<Bf16>(Kind::kSgd, {700'001, 400'003}, true);  // more chunks than blocks
+}
+
+BOOST_AUTO_TEST_CASE(an_update_that_does_not_count_changes_nothing) {
+  for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum})
+    check_update<float>(kind, kSizes, false), check_update<Bf16>(kind, kSizes, false);
+}
+
+BOOST_AUTO_TEST_CASE(no_pieces_are_nothing_to_do) {
+  BOOST_TEST(cuda::sgd<float>(nullptr, {0, {}}, nullptr) == cudaSuccess);
+  BOOST_TEST(cuda::adamw<Bf16>(nullptr, {0, {}}, {}, nullptr) == cudaSuccess);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost

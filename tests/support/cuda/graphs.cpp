@@ -1,0 +1,171 @@
+// Capture and graphs. A captured stream's work goes into a list; each piece keeps what its stream knew of the others, so
+// that a launch can run the pieces in any order that the captured events allow. The seed chooses one for each launch.
+#include <algorithm>
+
+#include "state.hpp"
+
+using namespace emu;
+
+namespace emu {
+namespace {
+
+void leave_capture(const std::shared_ptr<Capture>& c) {
+  for (CUstream_st* s : c->streams) s->capture = nullptr, s->past.clear();
+  for (auto& [handle, e] : state().events)
+    if (e->capture == c) e->capture = nullptr, e->past.clear(), e->mark = nullptr;
+  std::erase(state().captures, c);
+}
+
+// Every captured stream must have been joined, directly or not, by the one that began.
+bool all_joined(const Capture& c) {
+  for (std::size_t i = 0; i < c.items.size(); ++i) {
+    const auto known = c.origin->past.find(c.stream_of[i]);
+    std::size_t until = 0;  // items of that stream up to and with this one
+    for (std::size_t j = 0; j <= i; ++j) until += c.stream_of[j] == c.stream_of[i];
+    if (c.stream_of[i] != c.origin && (known == c.origin->past.end() || known->second < until)) return false;
+  }
+  return true;
+}
+
+// Item i comes after every item that its stream knew of.
+std::vector<std::vector<std::size_t>> order_of(const Capture& c) {
+  std::vector<std::vector<std::size_t>> after(c.items.size());
+  for (std::size_t i = 0; i < c.items.size(); ++i) {
+    std::map<const CUstream_st*, std::size_t> seen;
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto known = c.past_of[i].find(c.stream_of[j]);
+      if (known != c.past_of[i].end() && ++seen[c.stream_of[j]] <= known->second) after[i].push_back(j);
+    }
+  }
+  return after;
+}
+
+// Repeatedly any item whose predecessors are done; half of the time simply the first.
+std::vector<std::size_t> some_order(const CUgraph_st& g) {
+  std::vector<std::size_t> order;
+  std::vector<bool> done(g.items.size());
+  while (order.size() < g.items.size()) {
+    std::vector<std::size_t> could;
+    for (std::size_t i = 0; i < g.items.size() && could.size() < 16; ++i)
+      if (!done[i] && std::all_of(g.after[i].begin(), g.after[i].end(), [&](std::size_t j) { return done[j]; }))
+        could.push_back(i);
+    const std::size_t next = state().random.below(2) ? could[0] : could[state().random.below(could.size())];
+    done[next] = true;
+    order.push_back(next);
+  }
+  return order;
+}
+
+}  // namespace
+
+bool refused_by_capture() {
+  bool refused = false;
+  for (const auto& c : state().captures)
+    if (c->any_thread || c->thread == std::this_thread::get_id()) refused = c->invalid = true;
+  return refused;
+}
+
+cudaError_t refuse(CUstream_st& s) {
+  s.capture->invalid = true;
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t record_item(CUstream_st& s, Item item) {
+  Capture& c = *s.capture;
+  if (c.invalid) return cudaErrorStreamCaptureInvalidated;
+  c.items.push_back(std::move(item));
+  c.stream_of.push_back(&s);
+  c.past_of.push_back(s.past);
+  ++s.past[&s];
+  return cudaSuccess;
+}
+
+}  // namespace emu
+
+extern "C" {
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return call("cudaStreamBeginCapture", [&](Lock&) {
+    CUstream_st* s = stream_of(stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    if (s == &state().null_stream) return cudaErrorStreamCaptureUnsupported;
+    if (s->capture) return cudaErrorInvalidValue;
+    s->capture = std::make_shared<Capture>();
+    s->past.clear();
+    s->capture->origin = s, s->capture->thread = std::this_thread::get_id(), s->capture->streams = {s};
+    s->capture->any_thread = mode == cudaStreamCaptureModeGlobal;
+    state().captures.push_back(s->capture);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
+  return call("cudaStreamEndCapture", [&](Lock&) {
+    CUstream_st* s = stream_of(stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    if (!to || !s->capture) return cudaErrorInvalidValue;
+    const std::shared_ptr<Capture> c = s->capture;
+    *to = nullptr;
+    if (c->thread != std::this_thread::get_id()) return cudaErrorStreamCaptureWrongThread;
+    if (c->origin != s) {
+      c->invalid = true;
+      return cudaErrorStreamCaptureUnmatched;
+    }
+    const cudaError_t e = c->invalid       ? cudaErrorStreamCaptureInvalidated
+                          : all_joined(*c) ? cudaSuccess
+                                           : cudaErrorStreamCaptureUnjoined;
+    if (e == cudaSuccess) {
+      auto g = std::make_unique<CUgraph_st>();
+      g->after = order_of(*c), g->items = std::move(c->items);
+      *to = g.get();
+      state().graphs.emplace(g.get(), std::move(g));
+    }
+    leave_capture(c);
+    return e;
+  });
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return call("cudaStreamIsCapturing", [&](Lock&) {
+    const CUstream_st* s = stream_of(stream);
+    if (!s || !status) return s ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle;
+    *status = !s->capture            ? cudaStreamCaptureStatusNone
+              : s->capture->invalid ? cudaStreamCaptureStatusInvalidated
+                                    : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* to, cudaGraph_t graph, unsigned long long flags) {
+  return call("cudaGraphInstantiate", [&](Lock&) {
+    if (!to || flags != 0 || !state().graphs.contains(graph)) return cudaErrorInvalidValue;
+    auto e = std::make_unique<CUgraphExec_st>(CUgraphExec_st{*graph});
+    *to = e.get();
+    state().execs.emplace(e.get(), std::move(e));
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  return call("cudaGraphLaunch", [&](Lock& lock) {
+    CUstream_st* s = stream_of(stream);
+    if (!s || !state().execs.contains(exec)) return cudaErrorInvalidResourceHandle;
+    if (s->capture) return refuse(*s);  // child graphs: the product has none
+    ++state().statistics.graph_launches, ++s->statistics.graph_launches;
+    for (std::size_t i : some_order(exec->graph))
+      if (const cudaError_t e = enqueue(lock, *s, exec->graph.items[i]); e != cudaSuccess) return e;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  return call(
+      "cudaGraphExecDestroy", [&](Lock&) { return state().execs.erase(exec) ? cudaSuccess : cudaErrorInvalidValue; },
+      Gives::kBack);
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  return call(
+      "cudaGraphDestroy", [&](Lock&) { return state().graphs.erase(graph) ? cudaSuccess : cudaErrorInvalidValue; },
+      Gives::kBack);
+}
+}

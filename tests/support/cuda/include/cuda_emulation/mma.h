@@ -1,0 +1,26 @@
+// What a warp does together in plugins/cuda/kernels/mma.hpp: products of fragments and loads of 8x8 matrices, with the
+// layouts that are written there. Each function is a Collective: lanes[i] is the struct that lane i brought.
+#pragma once
+#include <cstdint>
+
+namespace emu {
+
+struct Mma {
+  float (&d)[4];
+  const std::uint32_t (&a)[4];
+  const std::uint32_t (&b)[2];
+};
+void mma_bf16(void* const* lanes, unsigned mask);
+void mma_tf32(void* const* lanes, unsigned mask);
+
+struct LoadMatrix {
+  std::uint32_t (&r)[4];
+  const void* row;
+};
+void load_matrix(void* const* lanes, unsigned mask);
+void load_matrix_transposed(void* const* lanes, unsigned mask);
+
+/// To nearest, ties away from zero; infinities and NaN stay.
+std::uint32_t round_to_tf32(float x);
+
+}  // namespace emu

@@ -1,0 +1,178 @@
+// Memory of the device and pinned memory of the host: both are ordinary memory that is accounted for, filled with NaN bytes
+// when it is taken. Copies are checked when they are queued and made when they are executed.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "state.hpp"
+
+using namespace emu;
+
+namespace emu {
+namespace {
+
+constexpr std::size_t kAlignment = 512;
+
+bool inside(const std::map<std::uintptr_t, Block>& blocks, const void* p, std::uint64_t bytes) {
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  auto it = blocks.upper_bound(at);
+  if (it == blocks.begin()) return false;
+  --it;
+  return at - it->first <= it->second.bytes && bytes <= it->second.bytes - (at - it->first);
+}
+bool touches(const std::map<std::uintptr_t, Block>& blocks, const void* p) {
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  auto it = blocks.upper_bound(at);
+  return it != blocks.begin() && at - (--it)->first < it->second.bytes;
+}
+
+void* take(std::uint64_t bytes) {
+  void* p = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (p) std::memset(p, 0xff, bytes);
+  return p;
+}
+
+std::uint64_t free_bytes() {
+  const Machine& m = state().machine;
+  const std::uint64_t used = state().device_taken + m.used_by_others_bytes;
+  return m.memory_bytes > used ? m.memory_bytes - used : 0;
+}
+
+// Copies and sets look again when they run: the block may be gone by then.
+void must_be(bool there, const char* what) {
+  if (!there) throw std::runtime_error(std::string(what) + " of device memory that has been given back");
+}
+
+}  // namespace
+
+bool on_device(const void* p, std::uint64_t bytes) { return inside(state().device, p, bytes); }
+bool is_pinned(const void* p, std::uint64_t bytes) { return inside(state().pinned, p, bytes); }
+
+void forget_memory() {
+  State& s = state();
+  for (auto* blocks : {&s.device, &s.pinned}) {
+    for (auto& [at, block] : *blocks) std::free(reinterpret_cast<void*>(at));
+    blocks->clear();
+  }
+  s.device_taken = s.device_bytes = s.pinned_bytes = s.device_peak = s.pinned_peak = 0;
+}
+
+}  // namespace emu
+
+extern "C" {
+
+cudaError_t cudaMalloc(void** to, size_t size) {
+  return call("cudaMalloc", [&](Lock&) {
+    State& s = state();
+    if (!to) return cudaErrorInvalidValue;
+    *to = nullptr;
+    if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
+    if (size == 0) return cudaSuccess;
+    const std::uint64_t unit = s.machine.allocation_unit_bytes;
+    if (size > free_bytes()) return cudaErrorMemoryAllocation;
+    const std::uint64_t taken = (size + unit - 1) / unit * unit;
+    if (taken > free_bytes() || !(*to = take(size))) return cudaErrorMemoryAllocation;
+    s.device.emplace(reinterpret_cast<std::uintptr_t>(*to), Block{size, taken});
+    s.device_taken += taken, s.device_bytes += size;
+    s.device_peak = std::max(s.device_peak, s.device_bytes);
+    return cudaSuccess;
+  });
+}
+
+// Waits for all work, as the driver does.
+cudaError_t cudaFree(void* p) {
+  return call("cudaFree", [&](Lock& lock) {
+    if (!p) return cudaSuccess;
+    State& s = state();
+    if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
+    const auto it = s.device.find(reinterpret_cast<std::uintptr_t>(p));
+    if (it == s.device.end()) return cudaErrorInvalidValue;
+    const cudaError_t e = drive(lock, nullptr, all_idle);
+    s.device_taken -= it->second.taken_bytes, s.device_bytes -= it->second.bytes;
+    s.device.erase(it);
+    std::free(p);
+    return e;
+  }, Gives::kBack);
+}
+
+cudaError_t cudaHostAlloc(void** to, size_t size, unsigned flags) {
+  return call("cudaHostAlloc", [&](Lock&) {
+    State& s = state();
+    if (!to || flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined))
+      return cudaErrorInvalidValue;
+    *to = nullptr;
+    if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
+    if (size == 0) return cudaSuccess;
+    if (size > s.machine.pinned_bytes - std::min(s.machine.pinned_bytes, s.pinned_bytes) || !(*to = take(size)))
+      return cudaErrorMemoryAllocation;
+    s.pinned.emplace(reinterpret_cast<std::uintptr_t>(*to), Block{size, size});
+    s.pinned_bytes += size;
+    s.pinned_peak = std::max(s.pinned_peak, s.pinned_bytes);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFreeHost(void* p) {
+  return call("cudaFreeHost", [&](Lock& lock) {
+    if (!p) return cudaSuccess;
+    State& s = state();
+    const auto it = s.pinned.find(reinterpret_cast<std::uintptr_t>(p));
+    if (it == s.pinned.end()) return cudaErrorInvalidValue;
+    const cudaError_t e = drive(lock, nullptr, all_idle);
+    s.pinned_bytes -= it->second.bytes;
+    s.pinned.erase(it);
+    std::free(p);
+    return e;
+  }, Gives::kBack);
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  return call("cudaMemGetInfo", [&](Lock&) {
+    if (!free || !total) return cudaErrorInvalidValue;
+    *free = free_bytes(), *total = state().machine.memory_bytes;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpyKind kind, cudaStream_t stream) {
+  return call("cudaMemcpyAsync", [&](Lock& lock) {
+    CUstream_st* s = stream_of(stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+    if (count == 0) return cudaSuccess;
+    if (!dst || !src) return cudaErrorInvalidValue;
+    const bool from_device = touches(state().device, src), to_device = touches(state().device, dst);
+    if (kind == cudaMemcpyDefault) kind = static_cast<cudaMemcpyKind>(2 * from_device + to_device);
+    if (from_device != (kind >= cudaMemcpyDeviceToHost) || to_device != (kind % 2 == 1)) return cudaErrorInvalidValue;
+    if ((from_device && !on_device(src, count)) || (to_device && !on_device(dst, count))) return cudaErrorInvalidValue;
+    static const char* names[] = {"h2h", "h2d", "d2h", "d2d"};
+    const Costs& c = state().costs;
+    Item i{.work = Work::kCopy, .name = names[kind], .bytes = count};
+    i.cost_us =
+        static_cast<double>(count) / (kind == cudaMemcpyDeviceToDevice ? c.device_bytes_per_us : c.copy_bytes_per_us);
+    i.pageable = (!from_device && !is_pinned(src, count)) || (!to_device && !is_pinned(dst, count));
+    i.run = [=] {
+      must_be(!from_device || on_device(src, count), "a copy");
+      must_be(!to_device || on_device(dst, count), "a copy");
+      std::memmove(dst, src, count);
+    };
+    return enqueue(lock, *s, std::move(i));
+  });
+}
+
+cudaError_t cudaMemsetAsync(void* p, int value, size_t count, cudaStream_t stream) {
+  return call("cudaMemsetAsync", [&](Lock& lock) {
+    CUstream_st* s = stream_of(stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    if (count == 0) return cudaSuccess;
+    if (!on_device(p, count)) return cudaErrorInvalidValue;
+    Item i{.work = Work::kSet, .name = "cudaMemsetAsync", .bytes = count};
+    i.cost_us = static_cast<double>(count) / state().costs.device_bytes_per_us;
+    i.run = [=] {
+      must_be(on_device(p, count), "a set");
+      std::memset(p, value, count);
+    };
+    return enqueue(lock, *s, std::move(i));
+  });
+}
+}

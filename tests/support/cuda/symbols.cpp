@@ -1,0 +1,145 @@
+// Shared variables are thread-local, and the tag that `__shared__` gives them is part of their names in the symbol table.
+#include "symbols.hpp"
+
+#include <cxxabi.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+// How the run-time linker names a thread-local variable.
+struct TlsIndex {
+  unsigned long module, offset;
+};
+extern "C" void* __tls_get_addr(TlsIndex*);
+
+namespace emu {
+namespace {
+
+struct Variable {
+  TlsIndex at;
+  std::size_t bytes;
+};
+struct Tables {
+  unsigned long long loaded = 0;  // how many objects had been loaded when the tables were made
+  std::map<std::uintptr_t, std::string> functions;
+  std::vector<Variable> shared;
+};
+
+// An object's file, in memory for as long as this lives.
+struct File {
+  const char* at = nullptr;
+  std::size_t bytes = 0;
+  explicit File(const char* path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat s;
+    if (fd < 0) return;
+    if (fstat(fd, &s) == 0 && s.st_size > 0) {
+      void* p = mmap(nullptr, static_cast<std::size_t>(s.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+      if (p != MAP_FAILED) at = static_cast<const char*>(p), bytes = static_cast<std::size_t>(s.st_size);
+    }
+    close(fd);
+  }
+  ~File() {
+    if (at) munmap(const_cast<char*>(at), bytes);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+};
+
+void read_symbols(const File& f, std::uintptr_t base, unsigned long module, Tables& t) {
+  if (f.bytes < sizeof(ElfW(Ehdr)) || std::memcmp(f.at, ELFMAG, SELFMAG) != 0) return;
+  const auto* head = reinterpret_cast<const ElfW(Ehdr)*>(f.at);
+  if (head->e_shoff == 0 || head->e_shoff + head->e_shnum * sizeof(ElfW(Shdr)) > f.bytes) return;
+  const auto* sections = reinterpret_cast<const ElfW(Shdr)*>(f.at + head->e_shoff);
+  for (unsigned i = 0; i < head->e_shnum; ++i) {
+    if (sections[i].sh_type != SHT_SYMTAB) continue;
+    const auto* symbol = reinterpret_cast<const ElfW(Sym)*>(f.at + sections[i].sh_offset);
+    const char* names = f.at + sections[sections[i].sh_link].sh_offset;
+    for (std::size_t n = sections[i].sh_size / sizeof(ElfW(Sym)); n > 0; --n, ++symbol) {
+      const char* name = names + symbol->st_name;
+      const unsigned type = ELF64_ST_TYPE(symbol->st_info);
+      if (type == STT_FUNC && symbol->st_value != 0) t.functions.emplace(base + symbol->st_value, name);
+      if (type == STT_TLS && module != 0 && symbol->st_shndx != SHN_UNDEF && std::strstr(name, "B11cuda_shared"))
+        t.shared.push_back({{module, symbol->st_value}, symbol->st_size});
+    }
+  }
+}
+
+// Only the program and libraries that lie beside it or in a build tree can hold kernels; the system's cannot.
+bool may_hold_kernels(const char* path) { return std::strncmp(path, "/lib", 4) != 0 && std::strncmp(path, "/usr/", 5) != 0; }
+
+int look_at(dl_phdr_info* info, std::size_t, void* to) {
+  auto& t = *static_cast<Tables*>(to);
+  const char* path = info->dlpi_name[0] ? info->dlpi_name : "/proc/self/exe";
+  if (t.loaded == 0) t.loaded = info->dlpi_adds + info->dlpi_subs;
+  if (may_hold_kernels(path)) read_symbols(File(path), info->dlpi_addr, info->dlpi_tls_modid, t);
+  return 0;
+}
+
+const Tables& tables() {
+  static Tables t;
+  unsigned long long now = 0;
+  dl_iterate_phdr([](dl_phdr_info* info, std::size_t, void* to) {
+    *static_cast<unsigned long long*>(to) = info->dlpi_adds + info->dlpi_subs;
+    return 1;
+  }, &now);
+  if (now != t.loaded) {
+    t = Tables();
+    dl_iterate_phdr(look_at, &t);
+  }
+  return t;
+}
+std::mutex mutex;
+
+}  // namespace
+
+std::string kernel_name(const void* function) {
+  std::lock_guard lock(mutex);
+  const auto& functions = tables().functions;
+  const auto it = functions.find(reinterpret_cast<std::uintptr_t>(function));
+  if (it == functions.end()) {
+    char number[32];
+    std::snprintf(number, sizeof number, "kernel@%p", function);
+    return number;
+  }
+  int status = 0;
+  char* plain = abi::__cxa_demangle(it->second.c_str(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? plain : it->second;
+  std::free(plain);
+  // "void trainhost::cuda::(anonymous namespace)::scale<float, 4>(float*, int)" becomes "scale".
+  for (std::size_t at; (at = name.find("(anonymous namespace)")) != std::string::npos;) name.erase(at, 21);
+  name.erase(std::min(name.find('('), name.size()));
+  name.erase(std::min(name.find('<'), name.size()));
+  if (const auto space = name.rfind(' '); space != std::string::npos) name.erase(0, space + 1);
+  if (const auto colon = name.rfind(':'); colon != std::string::npos) name.erase(0, colon + 1);
+  return name;
+}
+
+void fill_static_shared() {
+  std::lock_guard lock(mutex);
+  static thread_local std::vector<std::pair<void*, std::size_t>> mine;
+  static thread_local unsigned long long known = 0;
+  const Tables& t = tables();
+  if (known != t.loaded) {
+    mine.clear();
+    for (const Variable& v : t.shared) {
+      TlsIndex at = v.at;
+      mine.emplace_back(__tls_get_addr(&at), v.bytes);
+    }
+    known = t.loaded;
+  }
+  for (const auto& [at, bytes] : mine) std::memset(at, 0xff, bytes);
+}
+
+}  // namespace emu
