@@ -43,6 +43,8 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"cblas", {"plugins/cpu"}},
     {"CLI/", {"tools"}},
     {"cuda", {"plugins/cuda"}},
+    {"cublas", {"plugins/cuda"}},
+    {"cudnn", {"plugins/cuda"}},
     {"fmt/", {"core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
               "plugins"}},
 };

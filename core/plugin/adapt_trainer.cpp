@@ -10,15 +10,19 @@
 #include "core/plugin/adapt_profiler.hpp"
 #include "core/plugin/known_part.hpp"
 #include "core/plugin/save_sink.hpp"
+#include "trainhost/device.h"
 #include "trainhost/trainer.h"
 
 namespace trainhost::plugin {
 namespace {
 
+constexpr std::int32_t kDevice = 0;  // one device a run; a plugin's own options may name another
+
 struct Tables {
   th_trainer trainer{};
   th_generate generate{};  // next is null where the plugin cannot
   th_profiler profiler{};  // likewise
+  th_device device{};      // memory is null where it has no device of its own
 };
 
 class SessionAdapter : public Session {
@@ -208,12 +212,36 @@ class TrainerAdapter : public Trainer {
     return bytes;
   }
 
+  std::optional<DeviceMemory> device_memory() override {
+    if (!t_.device.memory) return std::nullopt;
+    DeviceMemory d;
+    char text[256] = "";
+    try {
+      call_plugin(*library_, "memory of the device", [&](th_error* e) {
+        return t_.device.memory(library_->host(), kDevice, &d.free_bytes, &d.total_bytes, e);
+      });
+      call_plugin(*library_, "name of the device", [&](th_error* e) {
+        return t_.device.name(library_->host(), kDevice, text, sizeof text, e);
+      });
+    } catch (const PluginError& e) {
+      if (e.status() == "unavailable") return std::nullopt;
+      throw;
+    }
+    if (d.free_bytes > d.total_bytes || d.total_bytes > kMaxBytes)
+      throw PluginError(Exit::kFailed, "internal",
+                        fmt::format("plugin {} says that {} of its device's {} bytes are free", id(),
+                                    d.free_bytes, d.total_bytes),
+                        "a bug of the plugin", 0);
+    d.name = escaped({text, ::strnlen(text, sizeof text)}, kMaxName);
+    return d;
+  }
+
   std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) override {
     th_model model = bridge::to_c(m);
     th_run run = bridge::to_c(r);
     th_trainer_inst* instance = nullptr;
     call_plugin(*library_, "create", [&](th_error* e) {
-      return t_.trainer.create(library_->host(), 0, &model, &run, &instance, e);
+      return t_.trainer.create(library_->host(), kDevice, &model, &run, &instance, e);
     });
     if (!instance)
       throw PluginError(Exit::kFailed, "internal",
@@ -249,6 +277,11 @@ std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library) {
   if (const void* g = library->interface(TH_GENERATE_ID))
     t.generate = known_part<th_generate>(g, TH_UP_TO(th_generate, next), TH_GENERATE_ID " table");
   t.profiler = profiler_table(*library);
+  if (const void* d = library->interface(TH_DEVICE_ID)) {
+    t.device = known_part<th_device>(d, TH_UP_TO(th_device, name), TH_DEVICE_ID " table");
+    need_slot(reinterpret_cast<const void*>(t.device.memory), TH_DEVICE_ID, "memory");
+    need_slot(reinterpret_cast<const void*>(t.device.name), TH_DEVICE_ID, "name");
+  }
   return std::make_unique<TrainerAdapter>(std::move(library), t);
 }
 

@@ -84,6 +84,12 @@ class Session {
   virtual void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) = 0;
 };
 
+/// A device now, as the trainer would take it.
+struct DeviceMemory {
+  std::uint64_t free_bytes = 0, total_bytes = 0;
+  std::string name;  // "NVIDIA H200"
+};
+
 class Trainer {
  public:
   virtual ~Trainer() = default;
@@ -94,6 +100,8 @@ class Trainer {
   virtual MemoryReport plan(const ModelSpec& m, const RunSpec& r) = 0;
   /// Host memory that profiling a run takes; nullopt when this trainer cannot be profiled.
   virtual std::optional<std::uint64_t> profile_bytes(const ModelSpec& m, const RunSpec& r) = 0;
+  /// Of the device that create() would take; nullopt when the trainer has none of its own, or none is here to be asked.
+  virtual std::optional<DeviceMemory> device_memory() = 0;
   virtual std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) = 0;
 };
 

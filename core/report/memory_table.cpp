@@ -45,6 +45,13 @@ void add_tier(Table& table, const Estimate& e, Tier tier) {
   }
 }
 
+std::string verdict(std::uint64_t bytes, std::uint64_t budget, const std::string& source, const Terminal& t) {
+  const std::string word = bytes <= budget
+                               ? styled(t, Style::kGood, "fits")
+                               : styled(t, Style::kBad, fmt::format("does not fit: {} too much", format_bytes(bytes - budget)));
+  return fmt::format("{} in {} ({})", word, format_bytes(budget), source);
+}
+
 std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal& t) {
   std::string out;
   for (Tier tier : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
@@ -60,10 +67,12 @@ std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal&
                std::string(name(e.report.claim)), when});
     out += table.str();
   }
-  std::string verdict =
-      e.fits ? styled(t, Style::kGood, "fits")
-             : styled(t, Style::kBad, fmt::format("does not fit: {} too much", format_bytes(e.compute_bytes - v.budget_bytes)));
-  out += fmt::format("  {} in {} ({})\n", verdict, format_bytes(v.budget_bytes), v.budget_source);
+  if (v.budget_known)
+    out += "  " + verdict(e.compute_bytes, v.budget_bytes, v.budget_source, t) + "\n";
+  else
+    out += "  budget " + v.budget_source + "; --device=NAME or --budget=SIZE judges it\n";
+  if (!v.host_budget_source.empty())
+    out += "  host memory " + verdict(e.host_bytes, v.host_budget_bytes, v.host_budget_source, t) + "\n";
   return out;
 }
 
@@ -71,7 +80,7 @@ std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal&
 
 std::string memory_table(const PlanView& v, const Terminal& t) {
   std::string out = styled(t, Style::kBold, head(v)) + "\n";
-  if (!v.run_line.empty()) out += "  " + v.run_line + "\n";
+  if (!v.run_line.empty()) out += "  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode) + "\n";
   for (const Estimate& e : v.estimates) {
     if (v.estimates.size() > 1 || e.report.source != "llama")
       out += styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) + "\n";

@@ -31,6 +31,14 @@ Json tier_json(const MemoryReport& r, Tier tier) {
   return out;
 }
 
+/// Bytes over the budget, by the tier that has too little.
+Json too_much_json(const PlanView& v, const Estimate& e) {
+  Json out = Json::object();
+  if (v.budget_known && e.compute_bytes > v.budget_bytes) out[std::string(name(v.compute_tier))] = e.compute_bytes - v.budget_bytes;
+  if (!v.host_budget_source.empty() && e.host_bytes > v.host_budget_bytes) out["host"] = e.host_bytes - v.host_budget_bytes;
+  return out;
+}
+
 Json leaves_json(const MemoryReport& r) {
   Json out = Json::array();
   for (const MemoryNode& n : r.nodes)
@@ -55,8 +63,10 @@ std::string plan_json(const PlanView& v, int indent) {
                   {"embedding", v.parameters.embedding}, {"per_layer", v.parameters.per_layer}};
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
   j["backend"] = v.backend;
+  if (!v.mode.empty()) j["mode"] = v.mode;
   if (v.recompute_layers) j["recompute"] = Json::parse(recompute_json(v));
   j["budget_source"] = v.budget_source;
+  if (!v.host_budget_source.empty()) j["host_budget_source"] = v.host_budget_source;
   j["estimates"] = Json::array();
   for (const Estimate& e : v.estimates) {
     Json tiers = Json::array();
@@ -65,8 +75,11 @@ std::string plan_json(const PlanView& v, int indent) {
     char digest[24];
     std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(e.report.digest));
     j["estimates"].push_back({{"estimator", e.report.source}, {"kind", name(e.report.claim)}, {"total_bytes", e.total_bytes},
-                              {"fits", e.fits}, {"budget_bytes", v.budget_bytes}, {"digest", e.report.digest ? digest : ""},
+                              {"fits", e.fits}, {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)}, {"digest", e.report.digest ? digest : ""},
                               {"tiers", std::move(tiers)}, {"leaves", leaves_json(e.report)}, {"notes", e.report.notes}});
+    Json& last = j["estimates"].back();
+    if (!v.host_budget_source.empty()) last["host_budget_bytes"] = v.host_budget_bytes;
+    if (!e.fits) last["too_much"] = too_much_json(v, e);
   }
   j["notes"] = v.notes;
   return j.dump(indent, ' ', false, Json::error_handler_t::replace);

@@ -17,6 +17,7 @@ struct Estimate {
   MemoryReport report;
   std::uint64_t total_bytes = 0;       // per rank, all tiers
   std::uint64_t compute_bytes = 0;     // of the compute tier: what the budget limits
+  std::uint64_t host_bytes = 0;        // pinned and host memory of a run whose compute tier is a device
   bool fits = true;
 };
 
@@ -29,8 +30,12 @@ struct PlanView {
   std::optional<RecomputeLayers> recompute_layers;  // chosen by the host; none where the run says what to recompute
   std::string recompute_words;         // of that choice: "layers 0-3 full, layers 4-11 selective"
   Tier compute_tier = Tier::kHost;
+  std::string mode;                    // of a trainer that has several: "resident"
+  bool budget_known = true;            // false: the source says why nothing could be judged
   std::uint64_t budget_bytes = 0;
   std::string budget_source;           // "free memory", "memory.budget", "h100-80gb"
+  std::uint64_t host_budget_bytes = 0;
+  std::string host_budget_source;      // "" where host memory is not judged by itself
   std::vector<Estimate> estimates;     // the first one decides
   std::vector<std::string> notes;      // of the plan as a whole
 };

@@ -21,6 +21,7 @@ plugin::Trainer* usable(plugin::Registry& registry, const std::string& id, std::
     t.probe();
     return &t;
   } catch (const plugin::PluginError& e) {
+    if (e.status() == "argument") throw;  // a wrong word in [plugin.NAME]: the user's to mend, no reason to take another backend
     reason = e.what();
     return nullptr;
   }

@@ -10,6 +10,7 @@
 #include "core/config/run_config.hpp"
 #include "core/run/backend.hpp"
 #include "core/run/host_buffers.hpp"
+#include "core/run/process.hpp"
 #include "core/run/state.hpp"
 
 namespace trainhost::run {
@@ -55,6 +56,8 @@ void generate(const GenerateRequest& r, plugin::Registry& registry, const std::f
   spec.mode = RunMode::kInference;
   spec.seq_len = r.context ? r.context : context_of(dir, m);
   Choice choice = choose_backend(registry, r.backend, true);
+  if (auto device = choice.trainer->device_memory()) spec.device_budget = device->free_bytes;
+  spec.host_budget = free_host_bytes();
   auto session = choice.trainer->create(m, spec);
   if (!session->can_generate())
     throw Error(Exit::kNoBackend, fmt::format("the backend '{}' does not generate text", choice.id), "try --backend=cpu");

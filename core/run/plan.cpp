@@ -9,15 +9,14 @@
 #include "core/data/dataset.hpp"
 #include "core/plan/choose_recompute.hpp"
 #include "core/run/batches.hpp"
-#include "core/run/budget.hpp"
 #include "core/run/host_buffers.hpp"
 
 namespace trainhost::run {
 namespace {
 
 /// Ids of the estimators to ask, in order. "auto": the one that fits the model best.
-std::vector<std::string> resolve(const std::vector<std::string>& wanted, const config::RunConfig& c,
-                                 plugin::Registry& registry) {
+std::vector<std::string> estimator_ids(const PlanRequest& request, const config::RunConfig& c, plugin::Registry& registry) {
+  const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
   std::vector<std::string> all = registry.ids("estimator"), out;
   // One estimator that is refused when it is loaded does not keep the others from answering.
   auto match = [&](const std::string& id) {
@@ -54,11 +53,6 @@ std::vector<std::string> resolve(const std::vector<std::string>& wanted, const c
   return out;
 }
 
-std::uint64_t compute_bytes(const MemoryReport& r, Tier compute) {
-  // On the CPU everything the run holds lives in the compute tier; on a device, only its own part does.
-  return compute == Tier::kHost ? r.total_bytes() : r.tier_bytes(compute);
-}
-
 /// "layers 0-3 full, layers 4-11 selective"; one word where all layers are alike.
 std::string by_layer(const RecomputeLayers& n, std::uint32_t layers) {
   if (n.total() == 0) return "none";
@@ -73,15 +67,6 @@ std::string by_layer(const RecomputeLayers& n, std::uint32_t layers) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-report::Estimate judge(MemoryReport r, Tier compute, std::uint64_t budget) {
-  report::Estimate e;
-  e.report = std::move(r);
-  e.total_bytes = e.report.total_bytes();
-  e.compute_bytes = compute_bytes(e.report, compute);
-  e.fits = e.compute_bytes <= budget;
-  return e;
-}
-
 /// `profiled_by`: the trainer whose records of a step are held too; null: none.
 HostBuffers host_buffers(const config::RunConfig& c, plugin::Trainer* profiled_by) {
   HostBuffers b = plan_host_buffers(c.model, c.run, planned_data_bytes(c));
@@ -89,10 +74,23 @@ HostBuffers host_buffers(const config::RunConfig& c, plugin::Trainer* profiled_b
   return b;
 }
 
-report::Estimate judged_plan(const config::RunConfig& c, plugin::Trainer& trainer, bool profiled, std::uint64_t budget) {
+report::Estimate judged_plan(const config::RunConfig& c, plugin::Trainer& trainer, bool profiled, const Budgets& budgets) {
   MemoryReport r = trainer.plan(c.model, c.run);
   add_host_buffers(r, host_buffers(c, profiled ? &trainer : nullptr));
-  return judge(std::move(r), trainer.profile(c.model, c.run).tier, budget);
+  return judge(std::move(r), budgets);
+}
+
+/// The trainer that the run is planned for; null where there is none, or it does not know the family.
+plugin::Trainer* trainer_of(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
+  return !request.trainer.empty() && trainable_family(c.model.family) ? &registry.trainer(request.trainer) : nullptr;
+}
+
+/// Where there is no trainer: every buffer on the device.
+Profile profile_for(const config::RunConfig& c, plugin::Trainer* trainer) {
+  if (trainer) return trainer->profile(c.model, c.run);
+  Profile device;
+  device.tier = Tier::kDevice;
+  return device;
 }
 
 }  // namespace
@@ -107,31 +105,35 @@ std::string describe_run(const config::RunConfig& c) {
                                                            : std::string(name(c.run.recompute)));
 }
 
-RunSpec resolve_recompute(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
-  if (c.run.recompute != Recompute::kAuto) return c.run;
-  const std::uint64_t budget = compute_budget(c).bytes;  // once: free memory changes from one look to the next
-  const bool by_trainer = !request.trainer.empty() && trainable_family(c.model.family);
-  const std::vector<std::string> ids =
-      by_trainer ? std::vector<std::string>{} : resolve(request.estimators.empty() ? c.estimators : request.estimators, c, registry);
-  config::RunConfig tried = c;
-  tried.run.recompute = Recompute::kLayers;
-  Profile device;
-  device.tier = Tier::kDevice;
-  tried.run.recompute_layers = plan::choose_recompute(c.model.layers, [&](const RecomputeLayers& layers) {
-    tried.run.recompute_layers = layers;
-    if (by_trainer) return judged_plan(tried, registry.trainer(request.trainer), request.profiled, budget).fits;
-    return judge(registry.estimator(ids.front()).estimate(tried.model, tried.run, &device), device.tier, budget).fits;
+Resolved resolve(const config::RunConfig& asked, plugin::Registry& registry, const PlanRequest& request) {
+  Resolved r{asked, {}};
+  config::RunConfig& c = r.config;
+  const bool choose = c.run.recompute == Recompute::kAuto;
+  if (choose) {
+    c.run.recompute = Recompute::kLayers;  // of no layer, to begin with: no plugin sees a run that is left open
+    c.run.recompute_layers = {};
+  }
+  plugin::Trainer* trainer = trainer_of(c, registry, request);
+  r.budgets = find_budgets(c, profile_for(c, trainer).tier, trainer, request.elsewhere);
+  if (r.budgets.compute.known) c.run.device_budget = r.budgets.compute.bytes;
+  if (r.budgets.host.known) c.run.host_budget = r.budgets.host.bytes;
+  if (!choose) return r;
+  const std::vector<std::string> ids = trainer ? std::vector<std::string>{} : estimator_ids(request, c, registry);
+  const Profile device = trainer ? Profile{} : profile_for(c, nullptr);
+  c.run.recompute_layers = plan::choose_recompute(c.model.layers, [&](const RecomputeLayers& layers) {
+    c.run.recompute_layers = layers;
+    if (trainer) return judged_plan(c, *trainer, request.profiled, r.budgets).fits;
+    return judge(registry.estimator(ids.front()).estimate(c.model, c.run, &device), r.budgets).fits;
   });
-  return tried.run;
+  return r;
 }
 
-report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer, bool profiled) {
-  return judged_plan(c, trainer, profiled, compute_budget(c).bytes);
+report::Estimate trainer_plan(const Resolved& r, plugin::Trainer& trainer, bool profiled) {
+  return judged_plan(r.config, trainer, profiled, r.budgets);
 }
 
-report::PlanView make_plan(const config::RunConfig& asked, plugin::Registry& registry, const PlanRequest& request) {
-  config::RunConfig c = asked;
-  c.run = resolve_recompute(asked, registry, request);
+report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
+  const config::RunConfig& c = r.config;
   report::PlanView v;
   if (c.run.recompute == Recompute::kLayers) {
     v.recompute_layers = c.run.recompute_layers;
@@ -142,26 +144,27 @@ report::PlanView make_plan(const config::RunConfig& asked, plugin::Registry& reg
   if (v.parameters_known) v.parameters = count_parameters(c.model);
   v.backend = request.trainer;
   v.run_line = describe_run(c);
-  Budget budget = compute_budget(c);
-  v.budget_bytes = budget.bytes;
-  v.budget_source = budget.source;
+  v.budget_known = r.budgets.compute.known;
+  v.budget_bytes = r.budgets.compute.bytes;
+  v.budget_source = r.budgets.compute.source;
+  v.host_budget_bytes = r.budgets.host.bytes;
+  v.host_budget_source = r.budgets.host.source;
 
-  std::vector<std::string> ids = resolve(request.estimators.empty() ? c.estimators : request.estimators, c, registry);
-  Profile profile;
-  profile.tier = Tier::kDevice;
-  bool trainable = v.parameters_known;
-  if (!request.trainer.empty() && trainable) {
-    profile = registry.trainer(request.trainer).profile(c.model, c.run);
-  } else if (trainable) {
+  plugin::Trainer* trainer = trainer_of(c, registry, request);
+  const Profile profile = profile_for(c, trainer);
+  if (!trainer && v.parameters_known)
     v.notes.push_back(
         "no trainer for this device is installed here: planned for the same step program with every buffer on the device");
-  }
-  v.compute_tier = profile.tier;
-  for (const std::string& id : ids) {
-    MemoryReport r = registry.estimator(id).estimate(c.model, c.run, &profile);
-    r.source = id;
-    if (r.claim == Claim::kExact) add_host_buffers(r, host_buffers(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));
-    v.estimates.push_back(judge(std::move(r), profile.tier, budget.bytes));
+  v.mode = profile.mode;
+  if (!v.mode.empty())  // a trainer of several modes says why it is this one
+    for (std::string& why : trainer->plan(c.model, c.run).notes) v.notes.push_back(std::move(why));
+  v.compute_tier = r.budgets.tier;
+  for (const std::string& id : estimator_ids(request, c, registry)) {
+    MemoryReport estimated = registry.estimator(id).estimate(c.model, c.run, &profile);
+    estimated.source = id;
+    if (estimated.claim == Claim::kExact)
+      add_host_buffers(estimated, host_buffers(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));
+    v.estimates.push_back(judge(std::move(estimated), r.budgets));
   }
   return v;
 }

@@ -6,6 +6,7 @@
 #include "core/config/run_config.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/report/plan_view.hpp"
+#include "core/run/budget.hpp"
 
 namespace trainhost::run {
 
@@ -13,17 +14,24 @@ struct PlanRequest {
   std::vector<std::string> estimators;  // empty: what the run file says; "auto", "all" or ids
   std::string trainer;                  // id of the trainer to plan for; "" = none (a device nobody here can drive)
   bool profiled = false;                // under --profile: the records of a step are held too
+  bool elsewhere = false;               // for another machine: this one's host memory says nothing
 };
 
-/// Throws usage_error when a family is refused by every estimator, or an estimator is unknown.
-report::PlanView make_plan(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
+/// A run with nothing left open. `config.run` has the budgets that were found, so that a trainer can choose by them.
+struct Resolved {
+  config::RunConfig config;
+  Budgets budgets;
+};
 
-/// train.recompute = "auto" made into what each layer does: the least that fits the budget, by the plan of the trainer that
-/// is asked for, or of the first estimator where there is none. Any other run is returned as it is.
-RunSpec resolve_recompute(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
+/// Looks at free memory, once, and makes train.recompute = "auto" into what each layer does: the least that fits, by the
+/// plan of the trainer that is asked for, or of the first estimator where there is none.
+Resolved resolve(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
+
+/// Throws usage_error when a family is refused by every estimator, or an estimator is unknown.
+report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const PlanRequest& request);
 
 /// The trainer's own plan with the host's buffers: what training will be held to.
-report::Estimate trainer_plan(const config::RunConfig& c, plugin::Trainer& trainer, bool profiled = false);
+report::Estimate trainer_plan(const Resolved& r, plugin::Trainer& trainer, bool profiled = false);
 
 /// Bytes of text that the data of this run holds in memory.
 std::uint64_t planned_data_bytes(const config::RunConfig& c);

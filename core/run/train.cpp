@@ -55,7 +55,8 @@ class Run {
     if (!o_.quiet) progress_.say(text);
   }
 
-  config::RunConfig c_;  // train.recompute = "auto" is resolved in it by plan()
+  config::RunConfig c_;  // as resolved: budgets found, what to recompute chosen
+  Budgets budgets_;
   plugin::Registry& registry_;
   const TrainOptions& o_;
   report::Terminal terminal_;
@@ -96,7 +97,9 @@ Run::Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOpti
   PlanRequest request;
   request.trainer = choice_.id;
   request.profiled = !o.profile.empty();
-  c_.run = resolve_recompute(c_, registry, request);
+  Resolved resolved = resolve(c_, registry, request);
+  c_ = std::move(resolved.config);
+  budgets_ = std::move(resolved.budgets);
   if (!o.profile.empty()) profile_.emplace(o.profile, c_, *choice_.trainer, registry.ledger());
 }
 
@@ -104,8 +107,9 @@ void Run::plan() {
   PlanRequest request;
   request.trainer = choice_.id;
   request.profiled = profile_.has_value();
-  plan_ = make_plan(c_, registry_, request);
-  trainer_plan_ = run::trainer_plan(c_, *choice_.trainer, request.profiled);
+  const Resolved resolved{c_, budgets_};
+  plan_ = make_plan(resolved, registry_, request);
+  trainer_plan_ = run::trainer_plan(resolved, *choice_.trainer, request.profiled);
   const MemoryReport& mine = trainer_plan_.report;
   for (const report::Estimate& e : plan_.estimates)
     if (e.report.claim == Claim::kExact && e.report.digest && mine.digest && e.report.digest != mine.digest)
@@ -114,11 +118,7 @@ void Run::plan() {
                                         e.report.source, choice_.id));
   human(report::memory_table(plan_, terminal_));
   if (!trainer_plan_.fits)
-    throw Error(Exit::kDoesNotFit,
-                fmt::format("the run needs {}{} and {} has {}: {} ({} bytes) too much", format_bytes(trainer_plan_.compute_bytes),
-                            c_.run.recompute == Recompute::kLayers ? " at its smallest (recompute full)" : "", plan_.budget_source,
-                            format_bytes(plan_.budget_bytes), format_bytes(trainer_plan_.compute_bytes - plan_.budget_bytes),
-                            format_count(trainer_plan_.compute_bytes - plan_.budget_bytes)),
+    throw Error(Exit::kDoesNotFit, why_it_does_not_fit(trainer_plan_, budgets_, c_.run.recompute == Recompute::kLayers),
                 c_.run.recompute == Recompute::kLayers ? "every layer already recomputes all it can: a smaller train.micro_batch or data.seq_len"
                                                           : "smaller train.micro_batch or data.seq_len, or train.recompute = \"auto\"");
 }

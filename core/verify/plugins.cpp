@@ -80,7 +80,7 @@ RunSpec PluginSubjects::resolved(const std::string& mode, const config::RunConfi
   enter(mode);
   run::PlanRequest request;
   request.trainer = backend_;
-  return run::resolve_recompute(c, *registry_, request);
+  return run::resolve(c, *registry_, request).config.run;
 }
 
 }  // namespace trainhost::verify

@@ -18,11 +18,16 @@ set(TRAINHOST_ENGINE_DIR ${PROJECT_BINARY_DIR}/lib/trainhost/engines)
 
 set(TRAINHOST_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined")
 
+# Flags by language: nvcc knows none of the host compiler's by name. Kernels are built without sanitizers.
 function(trainhost_flags target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
-    -fno-gnu-unique -fstack-protector-strong $<$<NOT:$<CONFIG:Debug>>:-O2>)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-fno-gnu-unique;-fstack-protector-strong>"
+    "$<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<NOT:$<CONFIG:Debug>>>:-O2>"
+    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-fno-gnu-unique,-fstack-protector-strong>)
   if(TRAINHOST_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${TRAINHOST_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+    target_compile_options(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${TRAINHOST_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer;-g1>")
     target_link_options(${target} PRIVATE -fsanitize=${TRAINHOST_SANITIZE})
   endif()
 endfunction()
@@ -79,12 +84,20 @@ function(trainhost_summary)
   if(TARGET trainhost_cpu_engine)
     set(blas "yes")
   endif()
+  set(cuda "no: the CUDA trainer is listed as unavailable")
+  if(TRAINHOST_CUDA_FOUND)
+    list(JOIN TRAINHOST_CUDA_ARCHITECTURES " " architectures)
+    set(cuda "${CMAKE_CUDA_COMPILER_VERSION} for ${architectures}")
+  elseif(TRAINHOST_CUDA STREQUAL "OFF")
+    set(cuda "off")
+  endif()
   set(spm "no: only byte-level and raw token data")
   if(TRAINHOST_SENTENCEPIECE)
     set(spm "yes")
   endif()
   message(STATUS "trainhost ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE})")
   message(STATUS "  OpenBLAS       ${blas}")
+  message(STATUS "  CUDA           ${cuda}")
   message(STATUS "  SentencePiece  ${spm}")
   message(STATUS "  tests          ${TRAINHOST_TESTS}")
   message(STATUS "  sanitizers     ${TRAINHOST_SANITIZE}")

@@ -44,7 +44,8 @@ class Plan : public Command {
     run::PlanRequest request;
     request.estimators = split_commas(estimators_);
     request.trainer = trainer_for(c, *registry);
-    report::PlanView v = run::make_plan(c, *registry, request);
+    request.elsewhere = !c.device.empty();
+    report::PlanView v = run::make_plan(run::resolve(c, *registry, request), *registry, request);
     if (o_.json)
       fmt::print("{}\n", report::plan_json(v));
     else if (!o_.quiet)
@@ -53,10 +54,16 @@ class Plan : public Command {
   }
 
  private:
-  /// A device other than the CPU is planned for the cuda backend; otherwise the backend that train would choose.
+  /// A device of NVIDIA is planned for the cuda backend, one of another vendor for none of these; without a device, the
+  /// backend that train would choose.
   std::string trainer_for(const config::RunConfig& c, plugin::Registry& registry) const {
     bool device = !c.device.empty();
-    std::string wanted = c.backend == "auto" && device ? "cuda" : c.backend;
+    std::string wanted = c.backend;
+    if (wanted == "auto" && device) {
+      const DevicePreset* preset = find_device_preset(c.device);
+      if (preset && preset->vendor != "NVIDIA") return "";
+      wanted = "cuda";
+    }
     if (device || wanted == "cuda") return registry.find(wanted) ? wanted : "";
     return run::choose_backend(registry, wanted, true).id;
   }

@@ -43,6 +43,8 @@ void run_ops(Exec& e, std::span<const plan::Op> ops) {
     case OpKind::kSgd: return run_optimizer(e, ops);
     case OpKind::kSgdMomentum: return run_optimizer(e, ops);
     case OpKind::kAttentionStep: return run_attention_step(e, op);
+    // Of trainers with more than one tier.
+    case OpKind::kCopy: case OpKind::kHold: case OpKind::kCrossEntropy: case OpKind::kHeadBwd: case OpKind::kAddGrad:
     case OpKind::kCount_: break;
   }
   throw std::logic_error("an operation that the cpu trainer does not have");

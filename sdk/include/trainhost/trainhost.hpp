@@ -270,12 +270,29 @@ namespace th __attribute__((visibility("hidden"))) {
     return &table;
   }
 
+  /// The table of a trainer class that also has two static functions about its devices; both throw Error:
+  ///   void memory(const th_host&, std::int32_t device, std::uint64_t& free_bytes, std::uint64_t& total_bytes);
+  ///   std::string device_name(const th_host&, std::int32_t device);
+  template <class T>
+  const th_device* device() noexcept {
+    static constexpr th_device table{
+        sizeof(th_device), 0,
+        [](const th_host* h, std::int32_t d, std::uint64_t* free_bytes, std::uint64_t* total_bytes, th_error* e) {
+          return guard(e, [&] { T::memory(*h, d, *free_bytes, *total_bytes); });
+        },
+        [](const th_host* h, std::int32_t d, char* text, std::uint32_t text_bytes, th_error* e) {
+          return guard(e, [&] { std::snprintf(text, text_bytes, "%s", T::device_name(*h, d).c_str()); });
+        }};
+    return &table;
+  }
+
   // ---- the entry ----------------------------------------------------------------------------------
 
   inline const char* id_of(const th_estimator*) noexcept { return TH_ESTIMATOR_ID; }
   inline const char* id_of(const th_trainer*) noexcept { return TH_TRAINER_ID; }
   inline const char* id_of(const th_generate*) noexcept { return TH_GENERATE_ID; }
   inline const char* id_of(const th_profiler*) noexcept { return TH_PROFILER_ID; }
+  inline const char* id_of(const th_device*) noexcept { return TH_DEVICE_ID; }
 
   /// The table whose interface id is asked for; nullptr when it is none of them.
   template <class... Table>

@@ -174,6 +174,7 @@ class Trainer : public plugin::Trainer {
     return r;
   }
   std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override { return std::nullopt; }
+  std::optional<plugin::DeviceMemory> device_memory() override { return std::nullopt; }
   std::unique_ptr<plugin::Session> create(const ModelSpec& m, const RunSpec& r) override {
     if (fault_ == "no room")
       throw plugin::PluginError(Exit::kDoesNotFit, "device_oom", "3 GiB are missing", "", 3u << 30);

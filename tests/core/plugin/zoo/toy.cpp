@@ -96,6 +96,13 @@ class Toy {
     if (std::string(key) != "peak_flops") throw th::Error(TH_E_UNSUPPORTED, "toys know no such figure");
     return 12.5;
   }
+  static void memory(const th_host& h, std::int32_t device, std::uint64_t& free_bytes, std::uint64_t& total_bytes) {
+    if (option(h) == "no device") throw th::Error(TH_E_UNAVAILABLE, "no toy in the box");
+    if (option(h) == "wrong device") throw th::Error(TH_E_ARG, "there is no toy 3");
+    free_bytes = 1000, total_bytes = 2000 + static_cast<std::uint64_t>(device);
+    if (option(h) == "more free than there is") free_bytes = 3000;
+  }
+  static std::string device_name(const th_host&, std::int32_t) { return "Toy \x1b[31m 9000"; }
   void next(std::int32_t token, std::uint32_t position, float* logits) {
     logits[0] = static_cast<float>(token), logits[1] = static_cast<float>(position);
   }
@@ -109,7 +116,7 @@ class Toy {
 
 }  // namespace
 
-// Built twice: toy.so cannot be profiled, toy_profiled.so can, and lies when "do" says so.
+// Built several times: toy.so has no device and cannot be profiled, toy_profiled.so can, and lies when "do" says so.
 #ifdef TOY_PROFILED
 namespace {
 
@@ -154,6 +161,11 @@ const th_profiler kProfiler = {sizeof(th_profiler), 0, record_bytes, start, read
 
 }  // namespace
 TH_PLUGIN("toy", "1", th::trainer<Toy>(), th::generate<Toy>(), &kProfiler)
+#elif defined(TOY_DEVICE)
+TH_PLUGIN("toy", "1", th::trainer<Toy>(), th::generate<Toy>(), th::device<Toy>())
+#elif defined(TOY_DEVICE_NAMELESS)
+static const th_device kNameless = {sizeof(th_device), 0, th::device<Toy>()->memory, nullptr};
+TH_PLUGIN("toy", "1", th::trainer<Toy>(), &kNameless)
 #else
 TH_PLUGIN("toy", "1", th::trainer<Toy>(), th::generate<Toy>())
 #endif

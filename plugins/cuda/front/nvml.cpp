@@ -1,0 +1,69 @@
+// See nvml.hpp. Devices are matched by UUID, since NVML counts them in another order and does not hide any; by the PCI
+// address where it does not know the UUID. Declared by hand, as in driver.cpp.
+#include "plugins/cuda/front/nvml.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "plugins/cuda/front/library.hpp"
+
+namespace trainhost::cuda {
+namespace {
+
+using Handle = void*;
+using ByText = int (*)(const char*, Handle*);
+struct Memory {
+  unsigned long long total, free, used;
+};
+
+Library g_nvml("libnvidia-ml.so.1", "TRAINHOST_CUDA_NVML");
+
+/// Initialised at every use: NVML counts, and the first call alone costs something. Never shut down.
+bool ready() {
+  std::string ignored;
+  if (!g_nvml.open(ignored)) return false;
+  auto init = g_nvml.find<int (*)()>("nvmlInit_v2");
+  return init && init() == 0;
+}
+
+/// "GPU-5a0c…": how NVML writes a UUID; slices of a device have another prefix.
+std::string uuid_text(const char* prefix, const std::array<unsigned char, 16>& u) {
+  std::string out = prefix;
+  for (std::size_t i = 0; i < u.size(); ++i) {
+    char hex[4];
+    std::snprintf(hex, sizeof hex, "%02x", u[i]);
+    if (i == 4 || i == 6 || i == 8 || i == 10) out += '-';
+    out += hex;
+  }
+  return out;
+}
+
+Handle handle_of(const Device& d) {
+  Handle h = nullptr;
+  if (auto find = g_nvml.find<ByText>("nvmlDeviceGetHandleByUUID"); find && d.has_uuid)
+    for (const char* prefix : {"GPU-", "MIG-"})
+      if (find(uuid_text(prefix, d.uuid).c_str(), &h) == 0) return h;
+  if (auto find = g_nvml.find<ByText>("nvmlDeviceGetHandleByPciBusId_v2"); find && !d.pci.empty() && find(d.pci.c_str(), &h) == 0) return h;
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<unsigned> nvml_device_count() {
+  unsigned n = 0;
+  if (!ready()) return std::nullopt;
+  auto count = g_nvml.find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
+  return count && count(&n) == 0 ? std::optional(n) : std::nullopt;
+}
+
+std::optional<std::uint64_t> nvml_free_bytes(const Device& d) {
+  if (!ready()) return std::nullopt;
+  auto memory = g_nvml.find<int (*)(Handle, Memory*)>("nvmlDeviceGetMemoryInfo");
+  const Handle h = handle_of(d);
+  Memory m{};
+  if (!h || !memory || memory(h, &m) != 0) return std::nullopt;
+  return std::min<std::uint64_t>(m.free, d.total_bytes);
+}
+
+}  // namespace trainhost::cuda

@@ -1,0 +1,92 @@
+// A CUDA driver for tests: as many devices, of whatever kind, as the environment says. Counts its calls, those that would
+// make a context above all. Variables: FAKE_CUDA_INIT (code of cuInit), _VERSION, _DEVICES, _CC ("9.0"), _TOTAL (bytes),
+// _FAIL (name of a query that gives 999), _UUID ("0": it knows none).
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+std::map<std::string, int>& counts() {
+  static std::map<std::string, int> all;
+  return all;
+}
+
+std::string set(const char* name, const char* otherwise) {
+  const char* v = std::getenv((std::string("FAKE_CUDA_") + name).c_str());
+  return v ? v : otherwise;
+}
+
+/// Counts the call; its result is 0 unless this one is to fail.
+int called(const char* name) {
+  ++counts()[name];
+  return set("FAIL", "") == name ? 999 : 0;
+}
+
+int devices() { return std::atoi(set("DEVICES", "1").c_str()); }
+
+}  // namespace
+
+EXPORT int fake_cuda_calls(const char* name) {
+  auto it = counts().find(name);
+  return it == counts().end() ? 0 : it->second;
+}
+
+EXPORT int cuInit(unsigned) {
+  called("cuInit");
+  return std::atoi(set("INIT", "0").c_str());
+}
+EXPORT int cuDriverGetVersion(int* v) {
+  *v = std::atoi(set("VERSION", "13000").c_str());
+  return called("cuDriverGetVersion");
+}
+EXPORT int cuDeviceGetCount(int* n) {
+  *n = devices();
+  return called("cuDeviceGetCount");
+}
+EXPORT int cuDeviceGet(int* device, int ordinal) {
+  *device = 100 + ordinal;  // a handle is no index
+  return ordinal < devices() ? called("cuDeviceGet") : 101;
+}
+EXPORT int cuDeviceGetName(char* text, int size, int device) {
+  std::string name = "Fake H200";
+  if (device != 100) name += " " + std::to_string(device - 100);
+  std::strncpy(text, name.c_str(), static_cast<std::size_t>(size));
+  return called("cuDeviceGetName");
+}
+EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
+  const std::string cc = set("CC", "9.0");
+  *value = std::atoi(attribute == 75 ? cc.c_str() : cc.c_str() + cc.find('.') + 1);
+  return called("cuDeviceGetAttribute");
+}
+EXPORT int cuDeviceTotalMem_v2(std::size_t* bytes, int) {
+  *bytes = std::strtoull(set("TOTAL", "150000000000").c_str(), nullptr, 10);
+  return called("cuDeviceTotalMem_v2");
+}
+EXPORT int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
+  if (set("UUID", "1") == "0") return 801;
+  for (int i = 0; i < 16; ++i) uuid[i] = static_cast<unsigned char>(i + device);
+  return called("cuDeviceGetUuid_v2");
+}
+EXPORT int cuDeviceGetPCIBusId(char* text, int size, int device) {
+  std::strncpy(text, ("0000:" + std::to_string(device - 100 + 10) + ":00.0").c_str(), static_cast<std::size_t>(size));
+  return called("cuDeviceGetPCIBusId");
+}
+EXPORT int cuGetErrorName(int code, const char** text) {
+  *text = code == 803 ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" : code == 800 ? "CUDA_ERROR_NOT_PERMITTED" : code == 999 ? "CUDA_ERROR_UNKNOWN" : nullptr;
+  return *text ? 0 : 1;
+}
+EXPORT int cuGetErrorString(int code, const char** text) {
+  *text = code == 803 ? "system has unsupported display driver / cuda driver combination"
+          : code == 800 ? "operation not permitted"
+          : code == 999 ? "unknown error"
+                        : nullptr;
+  return *text ? 0 : 1;
+}
+EXPORT int cuCtxCreate_v2(void**, unsigned, int) { return called("cuCtxCreate"); }
+EXPORT int cuCtxCreate_v4(void**, void*, unsigned, int) { return called("cuCtxCreate"); }
+EXPORT int cuDevicePrimaryCtxRetain(void**, int) { return called("cuDevicePrimaryCtxRetain"); }
+EXPORT int cuMemGetInfo_v2(std::size_t*, std::size_t*) { return called("cuMemGetInfo"); }

@@ -1,0 +1,336 @@
+// The front of the CUDA trainer on machines of every kind, made up by a fake driver: each reason for not being usable in
+// its own words, free memory found without a context, plans without any driver at all.
+#include <boost/test/unit_test.hpp>
+#include <filesystem>
+#include <map>
+
+#include "tests/support/plugin_session.hpp"
+#include "trainhost/device.h"
+
+using namespace trainhost;
+using namespace trainhost::test;
+
+namespace {
+
+const std::string kStage = CUDA_STAGE;
+
+/// Variables of one case; gone with it.
+class Machine {
+ public:
+  explicit Machine(std::initializer_list<std::pair<const std::string, std::string>> more = {}) {
+    set("TRAINHOST_CUDA_DRIVER", kStage + "/libfakedriver.so");
+    set("TRAINHOST_CUDA_NVML", kStage + "/libfakenvml.so");
+    for (const auto& [k, v] : more) set(k, v);
+  }
+  ~Machine() {
+    for (const std::string& k : names_) unsetenv(k.c_str());
+  }
+  void set(const std::string& k, const std::string& v) {
+    setenv(k.c_str(), v.c_str(), 1);
+    names_.push_back(k);
+  }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+/// A host with a table [plugin.cuda].
+struct Host : CountingHost {
+  std::map<std::string, std::string> table;
+  Host(std::initializer_list<std::pair<const std::string, std::string>> options = {}) : Host(std::map<std::string, std::string>(options)) {}
+  explicit Host(std::map<std::string, std::string> options) : table(std::move(options)) {
+    th_host::option = [](const th_host* h, const char* key) -> const char* {
+      const auto& t = static_cast<const Host&>(CountingHost::of(h)).table;
+      auto it = t.find(key);
+      return it == t.end() ? nullptr : it->second.c_str();
+    };
+  }
+};
+
+Plugin& front(const std::string& which = "good") {
+  static std::map<std::string, std::unique_ptr<Plugin>> all;
+  auto& p = all[which];
+  if (!p) p = std::make_unique<Plugin>(kStage + "/" + which + "/plugins/cuda.so");
+  return *p;
+}
+
+struct Answer {
+  th_status status;
+  std::string words, hint;
+  std::uint32_t devices = 0;
+  std::uint64_t missing = 0;
+};
+Answer probe(const std::string& which = "good", std::map<std::string, std::string> options = {}) {
+  Host host(std::move(options));
+  th_error e = empty_error();
+  Answer a{};
+  a.status = front(which).trainer->probe(&host, &a.devices, &e);
+  a.words = e.message, a.hint = e.hint, a.missing = e.bytes_needed;
+  return a;
+}
+
+const th_device& device_table() { return *static_cast<const th_device*>(front().descriptor->get(TH_DEVICE_ID)); }
+
+struct Memory {
+  std::uint64_t free = 0, total = 0;
+};
+Memory memory(std::map<std::string, std::string> options = {}, std::int32_t device = 0) {
+  Host host(std::move(options));
+  th_error e = empty_error();
+  Memory m;
+  check(device_table().memory(&host, device, &m.free, &m.total, &e), e);
+  return m;
+}
+
+int calls(const char* name) {
+  void* lib = dlopen((kStage + "/libfakedriver.so").c_str(), RTLD_NOW | RTLD_NOLOAD);
+  return lib ? reinterpret_cast<int (*)(const char*)>(dlsym(lib, "fake_cuda_calls"))(name) : 0;
+}
+
+void says(const Answer& a, const std::string& words, const std::string& hint = "") {
+  BOOST_TEST(a.status == TH_E_UNAVAILABLE, a.words);
+  BOOST_TEST(a.words == words);
+  BOOST_TEST(a.hint.find(hint) != std::string::npos, a.hint);
+}
+
+RunSpec small_run() {
+  RunSpec r;
+  r.micro_batch = 2, r.seq_len = 16;
+  return r;
+}
+ModelSpec small_model() {
+  ModelSpec m;
+  m.vocab = 50, m.hidden = 32, m.layers = 2, m.heads = 4, m.kv_heads = 2, m.head_dim = 8, m.intermediate = 48;
+  return m;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_front)
+
+BOOST_AUTO_TEST_CASE(a_good_machine_is_usable_and_counts_its_devices) {
+  Machine machine{{"FAKE_CUDA_DEVICES", "3"}};
+  const Answer a = probe();
+  BOOST_TEST(a.status == TH_OK, a.words);
+  BOOST_TEST(a.devices == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(a_build_without_an_engine_says_so_on_any_machine) {
+  Machine machine;
+  says(probe("no_toolkit"), "this build has no CUDA engine: the CUDA toolkit was not found when it was built", "install the CUDA toolkit");
+  says(probe("switched_off"), "this build has no CUDA engine: it was configured with TRAINHOST_CUDA=OFF", "TRAINHOST_CUDA=ON");
+}
+
+BOOST_AUTO_TEST_CASE(no_driver_is_the_loaders_own_words) {
+  Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}};
+  says(probe(), "no NVIDIA driver is installed here: libno-such-driver.so.1: cannot open shared object file: No such file or directory",
+       "install the NVIDIA driver");
+}
+
+BOOST_AUTO_TEST_CASE(a_library_that_is_no_driver_is_named_with_what_it_lacks) {
+  Machine machine{{"TRAINHOST_CUDA_DRIVER", kStage + "/libfakenvml.so"}};
+  says(probe(), kStage + "/libfakenvml.so is no CUDA driver: it has no cuInit", "reinstall");
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_that_does_not_start_gives_its_code_and_what_to_do) {
+  Machine machine{{"FAKE_CUDA_INIT", "803"}};
+  says(probe(), "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803): system has unsupported display driver / "
+                "cuda driver combination", "reboot");
+  machine.set("FAKE_CUDA_INIT", "800");
+  says(probe(), "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_NOT_PERMITTED (800): operation not permitted", "/dev/nvidia");
+  machine.set("FAKE_CUDA_INIT", "34");
+  says(probe(), "the NVIDIA driver does not start: cuInit gives error (34)", "stub");
+  for (const char* code : {"46", "304", "802", "804", "999", "1"}) {
+    machine.set("FAKE_CUDA_INIT", code);
+    const Answer a = probe();
+    BOOST_TEST(a.words.find(std::string("(") + code + ")") != std::string::npos, a.words);
+    BOOST_TEST(!a.hint.empty());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_old_driver_is_told_what_to_become) {
+  Machine machine{{"FAKE_CUDA_VERSION", "12080"}};
+  says(probe(), "the NVIDIA driver supports CUDA 12.8, the cuda engine needs 13.0: update the NVIDIA driver to R580 or newer");
+  machine.set("FAKE_CUDA_VERSION", "13020");
+  BOOST_TEST(probe().status == TH_OK);
+}
+
+BOOST_AUTO_TEST_CASE(no_device_tells_hidden_from_absent) {
+  Machine machine{{"FAKE_CUDA_INIT", "100"}};
+  says(probe(), "the NVIDIA driver finds no device on this machine");
+  machine.set("CUDA_VISIBLE_DEVICES", "");
+  machine.set("FAKE_NVML_DEVICES", "2");
+  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"\" hides the 2 that are here", "unset CUDA_VISIBLE_DEVICES");
+  machine.set("CUDA_VISIBLE_DEVICES", "7");
+  machine.set("FAKE_NVML_DEVICES", "1");
+  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"7\" hides the 1 that is here");
+  machine.set("FAKE_NVML_DEVICES", "0");
+  says(probe(), "no NVIDIA device is visible, and CUDA_VISIBLE_DEVICES=\"7\" is not why: the driver finds none");
+  machine.set("TRAINHOST_CUDA_NVML", "libno-nvml.so");
+  says(probe(), "no NVIDIA device is visible, and CUDA_VISIBLE_DEVICES=\"7\" may be why");
+  machine.set("FAKE_CUDA_INIT", "0");
+  machine.set("FAKE_CUDA_DEVICES", "0");
+  says(probe(), "no NVIDIA device is visible, and CUDA_VISIBLE_DEVICES=\"7\" may be why");
+}
+
+BOOST_AUTO_TEST_CASE(an_old_device_is_named_with_its_compute_capability) {
+  Machine machine{{"FAKE_CUDA_CC", "7.5"}};
+  says(probe(), "device 0 (Fake H200) has compute capability 7.5, the cuda trainer needs 8.0 (Ampere) or newer");
+}
+
+BOOST_AUTO_TEST_CASE(a_device_that_the_engine_was_not_built_for_is_told_how_to_build_it) {
+  Machine machine{{"FAKE_CUDA_CC", "8.9"}};
+  BOOST_TEST(probe().status == TH_OK);  // by code for 8.6
+  machine.set("FAKE_CUDA_CC", "8.0");
+  says(probe(), "this build has no code for compute capability 8.0 of device 0 (Fake H200): it was built for 86-real,90-real",
+       "-DTRAINHOST_CUDA_ARCHITECTURES=80-real");
+  machine.set("FAKE_CUDA_CC", "10.0");
+  says(probe(), "this build has no code for compute capability 10.0 of device 0 (Fake H200): it was built for 86-real,90-real",
+       "-DTRAINHOST_CUDA_ARCHITECTURES=100-real");
+}
+
+BOOST_AUTO_TEST_CASE(a_full_device_says_how_much_is_missing) {
+  Machine machine{{"FAKE_NVML_FREE", std::to_string(300ull << 20)}, {"FAKE_CUDA_TOTAL", std::to_string(80ull << 30)}};
+  const Answer a = probe();
+  says(a, "device 0 (Fake H200) has 300 MiB of its 80.0 GiB free: 212 MiB less than the 512 MiB that the cuda trainer needs at the least", "nvidia-smi");
+  BOOST_TEST(a.missing == 212ull << 20);
+}
+
+BOOST_AUTO_TEST_CASE(an_engine_that_cannot_be_used_is_named_with_its_file) {
+  Machine machine;
+  const std::string missing = kStage + "/engine_missing/engines/cuda-cublas.so", other = kStage + "/engine_other_build/engines/cuda-cublas.so";
+  says(probe("engine_missing"), "the engine " + missing + " is missing", "reinstall");
+  says(probe("engine_other_build"), "the engine " + other + " is of another build than the plugin", "reinstall both");
+  says(probe("engine_unloadable"),
+       "the cuda engine cannot be loaded: libcublasLt-absent.so: cannot open shared object file: No such file or directory", "install cuBLAS");
+}
+
+BOOST_AUTO_TEST_CASE(a_query_that_fails_is_named) {
+  Machine machine;
+  for (const char* call : {"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"}) {
+    machine.set("FAKE_CUDA_FAIL", call);
+    says(probe(), std::string("the NVIDIA driver fails in ") + call + ": CUDA_ERROR_UNKNOWN (999): unknown error");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_option_device_takes_another_and_names_them_when_it_cannot) {
+  Machine machine{{"FAKE_CUDA_DEVICES", "2"}};
+  BOOST_TEST(probe("good", {{"device", "1"}}).status == TH_OK);
+  Answer a = probe("good", {{"device", "2"}});
+  BOOST_TEST(a.status == TH_E_ARG);
+  BOOST_TEST(a.words == "there is no CUDA device 2; devices here: 0 (Fake H200), 1 (Fake H200 1)");
+  for (const char* text : {"-1", "one", "1x", "", "99999999999"}) {
+    a = probe("good", {{"device", text}});
+    BOOST_TEST(a.status == TH_E_ARG);
+    BOOST_TEST(a.words == std::string("plugin.cuda.device = ") + text + ": expected the index of a device, 0 for the first");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_wrong_mode_is_an_error_on_every_machine_with_the_nearest) {
+  Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}};
+  const Answer a = probe("good", {{"mode", "resdient"}});
+  BOOST_TEST(a.status == TH_E_ARG);
+  BOOST_TEST(a.words == "plugin.cuda.mode = \"resdient\": there is no such mode; did you mean 'resident'?");
+  BOOST_TEST(a.hint == "auto, resident, hybrid or streamed");
+  Host host{{"mode", "fast"}};
+  BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), small_run()), StatusFailure, [](const StatusFailure& f) { return f.code == TH_E_ARG; });
+  BOOST_CHECK_EXCEPTION(front().plan(host, small_model(), small_run()), StatusFailure, [](const StatusFailure& f) { return f.code == TH_E_ARG; });
+}
+
+BOOST_AUTO_TEST_CASE(free_memory_is_matched_to_the_device_by_every_name_it_has) {
+  for (const char* by : {"uuid", "mig", "pci"}) {
+    Machine machine{{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_NVML_BY", by}};
+    BOOST_TEST(memory().free == 140000000000u, by);
+    BOOST_TEST(memory({{"device", "1"}}).free == 140000000000u + (1u << 20), by);
+    BOOST_TEST(memory({}, 1).free == 140000000000u + (1u << 20), by);
+    BOOST_TEST(memory().total == 150000000000u);
+  }
+  Machine pci{{"FAKE_CUDA_UUID", "0"}, {"FAKE_NVML_BY", "pci"}};
+  BOOST_TEST(memory().free == 140000000000u);
+}
+
+BOOST_AUTO_TEST_CASE(without_nvml_all_of_the_memory_is_taken_for_free) {
+  for (const auto& [name, value] : std::map<std::string, std::string>{
+           {"TRAINHOST_CUDA_NVML", "libno-nvml.so"}, {"FAKE_NVML_INIT", "999"}, {"FAKE_NVML_BY", "nothing"}}) {
+    Machine machine;
+    machine.set(name, value);
+    if (value == "nothing") machine.set("FAKE_CUDA_UUID", "0");
+    BOOST_TEST(memory().free == 150000000000u, name);
+  }
+  Machine more{{"FAKE_NVML_FREE", "999000000000"}};
+  BOOST_TEST(memory().free == 150000000000u);
+}
+
+BOOST_AUTO_TEST_CASE(a_device_has_a_name_cut_to_the_room_there_is) {
+  Machine machine;
+  Host host;
+  th_error e = empty_error();
+  char text[16];
+  check(device_table().name(&host, 0, text, sizeof text, &e), e);
+  BOOST_TEST(std::string(text) == "Fake H200");
+  check(device_table().name(&host, 0, text, 5, &e), e);
+  BOOST_TEST(std::string(text) == "Fake");
+  machine.set("FAKE_CUDA_INIT", "100");
+  BOOST_TEST(device_table().name(&host, 0, text, sizeof text, &e) == TH_E_UNAVAILABLE);
+}
+
+BOOST_AUTO_TEST_CASE(probing_again_gives_the_same_and_leaves_no_context) {
+  Machine machine;
+  const int before = calls("cuInit");
+  for (int i = 0; i < 200; ++i) {
+    BOOST_TEST(probe().status == TH_OK);
+    memory();
+  }
+  BOOST_TEST(calls("cuInit") == before + 400);
+  for (const char* name : {"cuCtxCreate", "cuDevicePrimaryCtxRetain", "cuMemGetInfo"}) BOOST_TEST(calls(name) == 0, name);
+  machine.set("FAKE_CUDA_INIT", "999");
+  BOOST_TEST(probe().status == TH_E_UNAVAILABLE);
+  machine.set("FAKE_CUDA_INIT", "0");
+  BOOST_TEST(probe().status == TH_OK);  // a failure is not remembered
+}
+
+BOOST_AUTO_TEST_CASE(create_hands_the_chosen_device_to_the_engine) {
+  Machine machine{{"FAKE_CUDA_DEVICES", "2"}};
+  RunSpec r = small_run();
+  r.device_budget = 123, r.host_budget = 456;
+  auto made_on = [&](std::map<std::string, std::string> options) -> std::string {
+    Host host(std::move(options));
+    try {
+      PluginSession s(front(), host, small_model(), r);
+    } catch (const StatusFailure& f) {
+      return f.what();
+    }
+    return "made";
+  };
+  BOOST_TEST(made_on({}) == "device 0, device budget 123, host budget 456");
+  BOOST_TEST(made_on({{"device", "1"}}) == "device 1, device budget 123, host budget 456");
+  machine.set("FAKE_CUDA_CC", "6.1");
+  BOOST_TEST(made_on({}).find("compute capability 6.1") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(profile_and_plan_need_no_driver_and_no_engine) {
+  Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}, {"TRAINHOST_CUDA_NVML", "libno-nvml.so"}};
+  for (const char* which : {"no_toolkit", "engine_missing"}) {
+    Host host;
+    const th_profile p = front(which).profile(host, small_model(), small_run());
+    BOOST_TEST(p.tier == TH_TIER_DEVICE);
+    BOOST_TEST(std::string(p.trainer) == "cuda");
+    BOOST_TEST(std::string(p.mode) == "resident");
+    const MemoryReport r = front(which).plan(host, small_model(), small_run());
+    BOOST_TEST(r.tier_bytes(Tier::kDevice) > 0u);
+    BOOST_TEST((r.claim == Claim::kExact));
+    BOOST_TEST(r.digest != 0u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_the_trainer_does_not_do_is_refused_by_name) {
+  Host host;
+  RunSpec lora = small_run();
+  lora.mode = RunMode::kLora;
+  RunSpec ranks = small_run();
+  ranks.tensor_parallel = 2;
+  for (const RunSpec& r : {lora, ranks})
+    BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), r), StatusFailure, [](const StatusFailure& f) { return f.code == TH_E_UNSUPPORTED; });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

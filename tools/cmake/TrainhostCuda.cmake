@@ -1,0 +1,42 @@
+# Finds the CUDA toolkit and switches its language on, if this machine has one. Sets TRAINHOST_CUDA_FOUND.
+# Without it everything else is built, and the cuda plugin says at run time what it was built without.
+include(CheckLanguage)
+set(TRAINHOST_CUDA AUTO CACHE STRING "The engine of the cuda trainer: AUTO (where the toolkit is found), ON or OFF")
+set_property(CACHE TRAINHOST_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(TRAINHOST_CUDA_ARCHITECTURES "80-real;89-real;90-real;100-real;100-virtual" CACHE STRING
+  "Compute capabilities that kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES writes them")
+
+set(TRAINHOST_CUDA_FOUND FALSE)
+if(NOT TRAINHOST_CUDA STREQUAL "OFF")
+  # CUDA's installer does not put nvcc into PATH.
+  find_program(TRAINHOST_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda /opt/cuda PATH_SUFFIXES bin)
+  if(TRAINHOST_NVCC AND NOT CMAKE_CUDA_COMPILER)
+    unset(CMAKE_CUDA_COMPILER CACHE)  # a NOTFOUND of an earlier try would end the search
+    if(NOT DEFINED ENV{CUDACXX})
+      set(ENV{CUDACXX} ${TRAINHOST_NVCC})
+    endif()
+    if(NOT DEFINED ENV{CUDAHOSTCXX})
+      set(ENV{CUDAHOSTCXX} ${CMAKE_CXX_COMPILER})
+    endif()
+    check_language(CUDA)
+  endif()
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES ${TRAINHOST_CUDA_ARCHITECTURES})
+    enable_language(CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # some versions of CMake do not know that nvcc 12 and later speak it
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    set(CMAKE_CUDA_EXTENSIONS OFF)
+    set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+    find_package(CUDAToolkit)
+    if(TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
+      set(TRAINHOST_CUDA_FOUND TRUE)
+    endif()
+  endif()
+  if(TRAINHOST_CUDA STREQUAL "ON" AND NOT TRAINHOST_CUDA_FOUND)
+    message(FATAL_ERROR "TRAINHOST_CUDA=ON, and no CUDA toolkit with cuBLAS was found (nvcc: ${TRAINHOST_NVCC})")
+  endif()
+endif()
