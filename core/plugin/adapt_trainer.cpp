@@ -88,7 +88,9 @@ class SessionAdapter : public Session {
             .chunks = c.chunks,
             .launches = c.launches,
             .compute_ns = c.compute_ns,
-            .exposed_transfer_ns = c.exposed_transfer_ns};
+            .exposed_transfer_ns = c.exposed_transfer_ns,
+            .stream = c.stream_count,
+            .stream_bytes = c.stream_bytes};
   }
 
   std::string info(const std::string& key) override {

@@ -70,7 +70,8 @@ void Events::note(const std::string& text) { line(dumped({{"event", "note"}, {"t
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c, double utilization,
                          const std::string& profile, const report::PlanView& plan) {
   Json transfers = {{"h2d", c.h2d}, {"d2h", c.d2h}, {"h2d_bytes", c.h2d_bytes}, {"d2h_bytes", c.d2h_bytes},
-                    {"sync", c.sync}, {"sync_bytes", c.sync_bytes}, {"chunks", c.chunks}};
+                    {"sync", c.sync}, {"sync_bytes", c.sync_bytes}, {"stream", c.stream}, {"stream_bytes", c.stream_bytes},
+                    {"chunks", c.chunks}, {"exposed_ms", static_cast<double>(c.exposed_transfer_ns) * 1e-6}};
   Json j = {{"event", "done"}, {"steps", steps}, {"memory", memory_json(memory)},
             {"transfers", std::move(transfers)}, {"utilization", utilization}};
   if (plan.recompute_layers) j["recompute"] = Json::parse(report::recompute_json(plan));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -41,6 +42,9 @@ class Run {
  public:
   Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOptions& o);
   Exit go();
+  /// A device that is gone takes nothing with it but the steps since the last checkpoint. Names that checkpoint where it
+  /// verifies, and throws the error where none does.
+  Exit lost(const plugin::PluginError& e);
 
  private:
   void open_data();
@@ -50,6 +54,8 @@ class Run {
   double evaluate(std::uint64_t steps_done);
   void checkpoint(std::uint64_t steps_done);
   bool finish();   // false: a signal came first
+  /// The share of the steps' time in which the device computed; 1 where host and device are one.
+  double utilization(const plugin::Counters& n) const;
   std::string finish_profile();  // the JSON object; "" without --profile
   void human(const std::string& text) {
     if (!o_.quiet) progress_.say(text);
@@ -220,6 +226,27 @@ void Run::checkpoint(std::uint64_t steps_done) {
   human("checkpoint " + dir.string());
 }
 
+double Run::utilization(const plugin::Counters& n) const {
+  if (plan_.compute_tier == Tier::kHost || speed_.seconds() <= 0) return 1.0;
+  return std::min(1.0, static_cast<double>(n.compute_ns) * 1e-9 / speed_.seconds());
+}
+
+Exit Run::lost(const plugin::PluginError& e) {
+  progress_.clear();
+  std::string why;
+  std::optional<checkpoint::Store::Found> found;
+  try {
+    found = checkpoint::Store(c_.output.dir / "checkpoints", c_.output.keep).newest();  // read anew: nothing is taken on trust
+  } catch (const Error& none) {
+    why = none.what();
+  }
+  if (!found)
+    throw Error(Exit::kFailed, fmt::format("{}; no checkpoint to go on from{}", e.what(), why.empty() ? "" : ": " + why), e.hint());
+  human(fmt::format("{}\n  {}\n  {} is intact: run again with --resume", e.what(), e.hint(), found->dir.string()));
+  if (events_) events_->note(fmt::format("{}; stopped, {} is intact", e.what(), found->dir.string()));
+  return Exit::kStopped;
+}
+
 std::string Run::finish_profile() {
   if (!profile_) return {};
   report::ProfileView v = profile_->finish(trainer_plan_);
@@ -236,7 +263,7 @@ bool Run::finish() {
   write_model(*session_, c_, model);
   MemoryResult m = memory_result(trainer_plan_, registry_.ledger());
   plugin::Counters counters = session_->counters();
-  std::string done = events_->done(done_, m, counters, 1.0, finish_profile(), plan_);
+  std::string done = events_->done(done_, m, counters, utilization(counters), finish_profile(), plan_);
   checkpoint::write_file_atomically(c_.output.dir / "summary.json", done + "\n");
   human(memory_lines(m, terminal_));
   if (!o_.quiet)
@@ -280,7 +307,13 @@ Exit Run::go() {
 }  // namespace
 
 Exit train(const config::RunConfig& c, plugin::Registry& registry, const TrainOptions& o) {
-  return Run(c, registry, o).go();
+  Run run(c, registry, o);
+  try {
+    return run.go();
+  } catch (const plugin::PluginError& e) {
+    if (e.status() != "device_lost") throw;
+    return run.lost(e);
+  }
 }
 
 }  // namespace trainhost::run

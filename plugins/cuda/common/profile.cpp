@@ -68,7 +68,10 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   }
   c = {profile_of(m, r, "streamed", threads), "mode streamed: " + short_of};
   if (least_resident < whole) c.why += ", " + format_bytes(least_resident) + " with every layer recomputed";
-  if (may_recompute && device_bytes(m, r, c.profile) > r.device_budget) c.profile.recompute_layers = least(m, r, c.profile);
+  if (may_recompute && device_bytes(m, r, c.profile) > r.device_budget) {
+    c.profile.recompute_layers = least(m, r, c.profile);
+    c.why += "; layers are recomputed as well";
+  }
   return c;
 }
 

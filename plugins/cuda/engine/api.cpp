@@ -30,6 +30,8 @@ constexpr Known kLost[] = {
     {999, "the driver gave no reason: see the kernel log for an Xid (79: the GPU has fallen off the bus)"},
 };
 
+thread_local std::shared_ptr<const std::string> t_device;
+
 const Known* lost(int code) {
   for (const Known& k : kLost)
     if (k.code == code) return &k;
@@ -37,6 +39,8 @@ const Known* lost(int code) {
 }
 
 }  // namespace
+
+void speak_of(std::shared_ptr<const std::string> device) { t_device = std::move(device); }
 
 bool device_lost(cudaError_t status) { return lost(static_cast<int>(status)) != nullptr; }
 
@@ -47,7 +51,7 @@ void check(cudaError_t status, const std::string& what) {
   if (status == cudaErrorMemoryAllocation)
     throw bridge::StatusError(TH_E_DEVICE_OOM, what + ": the device has no memory left", "a smaller train.micro_batch, or train.recompute = \"auto\"");
   if (const Known* k = lost(static_cast<int>(status)))
-    throw bridge::StatusError(TH_E_DEVICE_LOST, "the GPU is lost while " + what + ": " + said, k->hint);
+    throw bridge::StatusError(TH_E_DEVICE_LOST, (t_device ? *t_device : std::string("the GPU")) + " is lost while " + what + ": " + said, k->hint);
   throw bridge::StatusError(TH_E_INTERNAL, what + ": " + said);
 }
 

@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <memory>
 #include <string>
 
 namespace trainhost::cuda {
@@ -13,6 +14,9 @@ namespace trainhost::cuda {
 /// TH_E_INTERNAL. `what`: "queueing layers.3 attention".
 void check(cudaError_t status, const std::string& what);
 void check(cublasStatus_t status, const std::string& what);
+
+/// Which device this thread is at work on, for messages: "device 0 (NVIDIA H200)"; null: not known yet.
+void speak_of(std::shared_ptr<const std::string> device);
 
 /// Is this an error after which every further call fails too?
 bool device_lost(cudaError_t status);

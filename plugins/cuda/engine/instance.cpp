@@ -23,6 +23,7 @@ std::uint64_t ns_since(Clock::time_point t) {
 
 /// The device must be current before any member takes memory of it.
 int current(int device) {
+  speak_of({});
   check(cudaSetDevice(device), "choosing device " + std::to_string(device));
   return device;
 }
@@ -58,9 +59,16 @@ Instance::Instance(const th_host* host, int device, const ModelSpec& model, cons
       executor_(program_, plan_, arenas_, gemm_, pool_),
       tensors_(program_, arenas_, executor_.stream()),
       loaded_(tensors_.count()),
-      kernel_set_(describe(device, profile)) {}
+      kernel_set_(describe(device, profile)) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "asking for the device's name");
+  device_name_ = std::make_shared<const std::string>("device " + std::to_string(device) + " (" + properties.name + ")");
+}
 
-void Instance::use_device() const { check(cudaSetDevice(device_), "choosing device " + std::to_string(device_)); }
+void Instance::use_device() const {
+  speak_of(device_name_);
+  check(cudaSetDevice(device_), "choosing device " + std::to_string(device_));
+}
 
 /// What an interrupted update left is neither the old state nor the new one.
 void Instance::check_whole() const {
@@ -195,6 +203,7 @@ void Instance::counters(th_counters& c) const {
   c.chunks = t.chunks;
   c.launches = const_cast<Executor&>(executor_).exec().launches;
   c.compute_ns = t.compute_ns, c.exposed_transfer_ns = t.exposed_ns;
+  c.stream_count = t.stream.up + t.stream.down, c.stream_bytes = t.stream.up_bytes + t.stream.down_bytes;
 }
 
 const char* Instance::info(std::string_view key) const {

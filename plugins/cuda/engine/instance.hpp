@@ -2,6 +2,7 @@
 // Throws bridge::StatusError and trainhost::Error; entry.cpp turns them into codes.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ class Instance {
 
   const th_host* host_;
   const int device_;
+  std::shared_ptr<const std::string> device_name_;  // "device 0 (NVIDIA H200)"
   plan::Program program_;
   plan::MemoryPlan plan_;
   Arenas arenas_;

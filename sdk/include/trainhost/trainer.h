@@ -52,6 +52,7 @@ typedef struct th_counters {
   uint64_t h2d_bytes, d2h_bytes, h2d_count, d2h_count;         /* class `activation` */
   uint64_t sync_count, sync_bytes, chunks;                     /* class `sync`; pieces that copies were issued in */
   uint64_t launches, compute_ns, exposed_transfer_ns;
+  uint64_t stream_count, stream_bytes; /* class `stream`: weights and gradients of a run that lives in host memory */
 } th_counters;
 
 typedef struct th_trainer_inst th_trainer_inst;

@@ -47,9 +47,14 @@ BOOST_AUTO_TEST_CASE(models_and_devices_are_listed) {
 }
 
 BOOST_AUTO_TEST_CASE(a_model_too_large_for_its_budget_exits_3_and_says_by_how_much) {
-  Outcome r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb"});
+  Outcome r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--set", "plugin.cuda.mode=resident"});
   BOOST_TEST(r.code == 3, r.err);
   BOOST_TEST(has(r.out, "does not fit"), r.out);
+  r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "mode streamed: everything resident needs"), r.out);
+  r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--budget=2GB"});
+  BOOST_TEST(r.code == 3, r.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_405b_plan_is_instant_and_small) {

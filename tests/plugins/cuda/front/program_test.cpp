@@ -141,11 +141,12 @@ BOOST_AUTO_TEST_CASE(without_a_device_to_ask_nothing_is_judged) {
 BOOST_AUTO_TEST_CASE(a_device_run_is_judged_by_the_devices_free_memory_and_the_hosts) {
   json j = plan_of(run_program(with("good", small("plan", {"--backend=cuda"})), fake()));
   BOOST_TEST(j["budget_source"] == "free memory of Fake H200");
-  BOOST_TEST(j["estimates"][0]["budget_bytes"] == 140000000000u);
+  BOOST_TEST(j["estimates"][0]["budget_bytes"] == 139463129088u);
   BOOST_TEST(j["host_budget_source"] == "free host memory");
 
   const std::uint64_t needed = j["estimates"][0]["tiers"][0]["total_bytes"];
-  Outcome r = run_program(with("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed - 1), "--set", "memory.host_budget=100"})), fake());
+  Outcome r = run_program(with("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed - 1), "--set", "memory.host_budget=100", "--set",
+                                                     "plugin.cuda.mode=resident"})), fake());
   BOOST_TEST(r.code == 3);
   j = json::parse(r.out)["estimates"][0];
   BOOST_TEST(j["too_much"]["device"] == 1u);
@@ -162,7 +163,7 @@ BOOST_AUTO_TEST_CASE(the_plugin_is_told_the_budgets_that_were_found) {
   TempDir tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
   Outcome r = run_program(with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=3GB"})), fake());
-  BOOST_TEST(has(r.err, "device 0, device budget 140000000000, host budget 3000000000"), r.err);  // the fake engine's refusal
+  BOOST_TEST(has(r.err, "device 0, device budget 139463129088, host budget 3000000000"), r.err);  // the fake engine's refusal
   r = run_program(with("good", small("train", {"--backend=cuda", "--set", out + "2", "--set", "memory.budget=2GB"})), fake());
   BOOST_TEST(has(r.err, "device 0, device budget 2000000000, host budget "), r.err);
 }
@@ -174,7 +175,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_does_not_fit_says_which_memory_and_by_how_much) 
   BOOST_TEST(r.code == 3);
   BOOST_TEST(has(r.err, "of host memory beside the device's and memory.host_budget has 1.00 KiB"), r.err);
   r = run_program(with("good", small("train", {"--backend=cuda", "--set", out + "2"})), fake({{"FAKE_NVML_FREE", "600000000"}, {"FAKE_CUDA_TOTAL", "600000000"}}));
-  BOOST_TEST(has(r.err, "device budget 600000000"), r.err);  // fits: the fake engine is asked
+  BOOST_TEST(has(r.err, "device budget 63129088"), r.err);  // fits: the fake engine is asked
   r = run_program(with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.budget=1MB"})), fake());
   BOOST_TEST(r.code == 3);
   BOOST_TEST(has(r.err, "and memory.budget has"), r.err);
