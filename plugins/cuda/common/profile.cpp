@@ -8,6 +8,7 @@
 #include "core/bridge/guard.hpp"
 #include "core/plan/choose_recompute.hpp"
 #include "core/plan/memory_plan.hpp"
+#include "plugins/cuda/common/limits.hpp"
 #include "trainhost/status.h"
 
 namespace trainhost::cuda {
@@ -34,6 +35,7 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, const char* mode,
   p.attention_tile_q = std::min<std::uint32_t>(64, run.seq_len);
   p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);
   p.workspace_bytes = 32ull << 20;
+  p.runtime_bytes = kRuntimeBytes;
   return p;
 }
 
