@@ -30,7 +30,8 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, const char* mode,
   p.alignment = 256;
   p.tier = Tier::kDevice;
   p.threads = std::max(1u, threads);
-  p.slots = 264;  // two blocks for each of an H100's or H200's 132 multiprocessors
+  // Two blocks for each of an H100's or H200's 132 multiprocessors; no more than tokens, which they share out.
+  p.slots = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(run.tokens_per_micro_batch(), 1, 264));
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch(), size_of(run.weight));
   p.attention_tile_q = std::min<std::uint32_t>(64, run.seq_len);
   p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);

@@ -1,9 +1,11 @@
 // The CUDA trainer in this process, on the emulation: a host that counts and has options, and the engine's tables.
 #pragma once
+#include "core/model/init.hpp"
 #include "emu.hpp"
 #include "plugins/cuda/common/engine_abi.hpp"
 #include "plugins/cuda/common/profile.hpp"
 #include "tests/support/golden_run.hpp"
+#include "tests/support/model_zoo.hpp"
 #include "tests/support/plugin_session.hpp"
 
 extern "C" const trainhost::cuda::EngineTable* trainhost_cuda_engine();
