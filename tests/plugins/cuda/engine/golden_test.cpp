@@ -25,8 +25,6 @@ std::ostream& operator<<(std::ostream& o, const Case& c) {
   return o << c.name << ", " << c.mode << ", " << c.precision << ", recompute " << name(c.recompute) << ", micro-batch " << c.micro_batch;
 }
 
-constexpr const char* kModes[] = {"resident", "hybrid", "streamed"};
-
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* mode : kModes) {
