@@ -58,12 +58,8 @@ RunSpec tiny_run(const Kind& k) {
   return in_precision(r, k.bf16 ? "bf16" : "fp32");
 }
 
-/// One state of a run: weights and both moments.
-using State = std::vector<Tensors>;
-State state_of(PluginSession& s) { return {s.save(), s.save(TH_SCOPE_MOMENT1), s.save(TH_SCOPE_MOMENT2)}; }
-
 struct Whole {
-  std::vector<State> states;  // before the first update, after it, after the second
+  std::vector<TrainState> states;  // before the first update, after it, after the second
   std::vector<double> losses;
 };
 
@@ -177,7 +173,7 @@ void disturb(const Kind& k, const Whole& whole, const std::string& call, std::ui
     if (run.alive()) {
       // What is left is a state of the run, or it is refused.
       try {
-        const State left = state_of(run.session());
+        const TrainState left = state_of(run.session());
         if (run.stepping()) {
           BOOST_TEST((left == whole.states[run.at()]), said("a failed update has changed something"));
           BOOST_TEST(run.step(run.at()).loss == whole.losses[run.at()], said("the update cannot be done again"));
