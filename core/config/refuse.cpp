@@ -22,10 +22,6 @@ void refuse_ranks(const RunConfig& c, const char* key, std::uint32_t ranks) {
 }  // namespace
 
 void refuse_unsupported(const RunConfig& c) {
-  if (c.precision == "tf32")
-    refuse(c, "train.precision",
-           fmt::format("train.precision = \"{}\": training is in fp32 or bf16 so far", c.precision),
-           "set it to \"fp32\" or \"bf16\", or plan only");
   refuse_ranks(c, "parallel.data", c.run.data_parallel);
   refuse_ranks(c, "parallel.tensor", c.run.tensor_parallel);
   refuse_ranks(c, "parallel.pipeline", c.run.pipeline_parallel);

@@ -210,8 +210,6 @@ const Mistake kInRunFiles[] = {
      "run.toml:2:11: lora.targets: there is no 'q_prj'; did you mean 'q_proj'? (expected some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj)"},
     {"[lora]\nrank = 4\n", {},
      "run.toml:2:8: [lora]: training adapters is not there yet (remove the table to train everything, or plan only)"},
-    {"[train]\nprecision = \"tf32\"\n", {},
-     "run.toml:2:13: train.precision = \"tf32\": training is in fp32 or bf16 so far (set it to \"fp32\" or \"bf16\", or plan only)"},
     {"[output]\nkeep = 0\n", {},
      "run.toml:2:8: output.keep = 0: expected a whole number from 1 to 1000000"},
     {"[output]\ndir = 5\n", {},
@@ -360,8 +358,7 @@ BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file
 }
 
 BOOST_AUTO_TEST_CASE(what_only_a_plan_can_use_is_refused_by_training_alone) {
-  for (const char* toml : {"[train]\nprecision = \"tf32\"\n",
-                           "[parallel]\npipeline = 4\n", "[lora]\n"}) {
+  for (const char* toml : {"[parallel]\npipeline = 4\n", "[lora]\n"}) {
     const RunConfig c = parse_run(toml, "run.toml", path());
     BOOST_CHECK_THROW(refuse_unsupported(c), Error);
   }

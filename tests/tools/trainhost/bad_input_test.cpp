@@ -84,7 +84,7 @@ const std::vector<Mistake>& mistakes() {
       {"broken config.json", {"plan", "--model=broken.json"}, 2, {"broken.json"}},
       {"family that nobody knows", {"plan", "--model=mamba.json"}, 2, {"mamba"}},
       {"training a family that has no step program", train_with({"model.config=mamba.json"}), 2, {"mamba"}},
-      {"precision that is not there yet", train_with({"train.precision=tf32"}), 2, {"train.precision", "fp32", "bf16"}},
+      {"precision that the backend does not compute in", train_with({"train.backend=cpu", "train.precision=tf32"}), 2, {"train.precision", "fp32", "bf16"}},
       {"parallel layout that is not there yet", train_with({"parallel.tensor=2"}), 2, {"parallel.tensor"}},
       {"text that does not exist", train_with({"data.train=shorrt.txt"}), 2, {"shorrt.txt", "short.txt"}},
       {"empty text", train_with({"data.train=empty.txt"}), 2, {"empty.txt"}},

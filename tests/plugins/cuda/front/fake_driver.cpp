@@ -26,7 +26,13 @@ int called(const char* name) {
   return set("FAIL", "") == name ? 999 : 0;
 }
 
-int devices() { return std::atoi(set("DEVICES", "1").c_str()); }
+/// An empty list of visible devices hides them all; other lists are not read.
+bool hidden() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible && !*visible;
+}
+
+int devices() { return hidden() ? 0 : std::atoi(set("DEVICES", "1").c_str()); }
 
 }  // namespace
 
@@ -37,7 +43,8 @@ EXPORT int fake_cuda_calls(const char* name) {
 
 EXPORT int cuInit(unsigned) {
   called("cuInit");
-  return std::atoi(set("INIT", "0").c_str());
+  const int asked = std::atoi(set("INIT", "0").c_str());
+  return asked == 0 && hidden() ? 100 : asked;
 }
 EXPORT int cuDriverGetVersion(int* v) {
   *v = std::atoi(set("VERSION", "13000").c_str());

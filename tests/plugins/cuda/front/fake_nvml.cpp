@@ -1,8 +1,9 @@
 // A management library for tests. Variables: FAKE_NVML_INIT (code), _DEVICES, _FREE (bytes), _BY ("uuid", "mig" or "pci": the
-// only name it knows a device by). Free memory grows by one MiB with the device, so that a wrong match shows.
+// only name it knows a device by). The file that EMULATED_CUDA_FREE names has the word before _FREE while it is there. Free memory grows by one MiB with the device, so that a wrong match shows.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -13,6 +14,12 @@ int g_inits = 0;
 std::string set(const char* name, const char* otherwise) {
   const char* v = std::getenv((std::string("FAKE_NVML_") + name).c_str());
   return v ? v : otherwise;
+}
+
+unsigned long long free_bytes() {
+  unsigned long long n = std::strtoull(set("FREE", "140000000000").c_str(), nullptr, 10);
+  if (const char* file = std::getenv("EMULATED_CUDA_FREE")) std::ifstream(file) >> n;
+  return n;
 }
 
 /// Handles are 1 + the index.
@@ -48,7 +55,7 @@ EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* pci, void** out) {
 EXPORT int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
   const auto index = reinterpret_cast<std::size_t>(device) - 1;
   memory[0] = 150000000000ull;
-  memory[1] = std::strtoull(set("FREE", "140000000000").c_str(), nullptr, 10) + (index << 20);
+  memory[1] = free_bytes() + (index << 20);
   memory[2] = memory[0] - memory[1];
   return 0;
 }

@@ -1,0 +1,27 @@
+// What the emulated device of a whole program has: EMULATED_CUDA_MEMORY bytes, of which others hold EMULATED_CUDA_HELD, or all
+// but the number in the file that EMULATED_CUDA_FREE names. Read once, when the engine is loaded. What a fake driver says of
+// the same machine is set beside it (FAKE_NVML_FREE).
+#include <cstdlib>
+#include <fstream>
+
+#include "emu.hpp"
+
+namespace {
+
+std::uint64_t bytes(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+const bool made = [] {
+  emu::Machine m;
+  m.memory_bytes = bytes("EMULATED_CUDA_MEMORY", m.memory_bytes);
+  m.used_by_others_bytes = bytes("EMULATED_CUDA_HELD", 0);
+  std::uint64_t free = 0;
+  const char* file = std::getenv("EMULATED_CUDA_FREE");
+  if (file && std::ifstream(file) >> free && free <= m.memory_bytes) m.used_by_others_bytes = m.memory_bytes - free;
+  emu::set_machine(m);
+  return true;
+}();
+
+}  // namespace

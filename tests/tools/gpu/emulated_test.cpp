@@ -1,0 +1,208 @@
+// The built program with --backend=cuda on the emulation, from the command line to the exit code: the engine's own sources,
+// loaded by the front as on a machine with a GPU. What the figures of a GPU would be is not asked here (tools/gpu).
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/process.hpp"
+
+using namespace trainhost::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+const fs::path kGolden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs";
+const std::string kMemory = "4294967296";  // of the emulated device
+
+std::string slurp(const fs::path& p) {
+  std::ifstream in(p, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+RunOptions machine(std::map<std::string, std::string> more = {}) {
+  const std::string fakes = CUDA_FAKES;
+  RunOptions o;
+  o.environment = {{"TRAINHOST_CUDA_DRIVER", fakes + "/libfakedriver.so"}, {"TRAINHOST_CUDA_NVML", fakes + "/libfakenvml.so"},
+                   {"FAKE_NVML_FREE", kMemory}, {"FAKE_CUDA_TOTAL", kMemory}};
+  for (auto& [k, v] : more) o.environment[k] = v;
+  return o;
+}
+
+std::vector<std::string> with_plugin(std::vector<std::string> words) {
+  words.insert(words.end(), {"--plugin-path", std::string(CUDA_STAGE) + "/plugins"});
+  return words;
+}
+
+/// train with the emulated backend, into dir; never on anything else.
+std::vector<std::string> train(const fs::path& dir, const std::string& mode, std::vector<std::string> more) {
+  more.insert(more.begin(), "train");
+  more.insert(more.end(), {"--backend=cuda", "--no-fallback", "--json", "-q", "--set", "plugin.cuda.mode=" + mode, "--set", "output.dir=" + dir.string()});
+  return with_plugin(more);
+}
+
+std::vector<std::string> tiny(const fs::path& dir, const std::string& mode, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"--set", "train.steps=3", "--set", "optimizer.warmup_steps=1", "--set", "model.hidden_size=32",
+                             "--set", "model.intermediate_size=48", "--set", "model.num_hidden_layers=2", "--set",
+                             "model.num_attention_heads=2", "--set", "model.num_key_value_heads=1", "--set", "model.head_dim=16",
+                             "--set", "data.train=" + (kGolden / "mha/tokens.bin").string(), "--set", "data.order=sequential",
+                             "--set", "data.seq_len=16", "--set", "train.micro_batch=1"});
+  return train(dir, mode, more);
+}
+
+struct Events {
+  json start, done;
+  std::vector<json> steps;
+};
+
+Events events_of(const std::string& lines) {
+  Events e;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) {
+    const json j = json::parse(line);
+    if (j["event"] == "start") e.start = j;
+    if (j["event"] == "done") e.done = j;
+    if (j["event"] == "step") e.steps.push_back(j);
+  }
+  return e;
+}
+
+/// Every tier was predicted to the byte, the device's among them.
+void exact(const json& done) {
+  bool device = false;
+  for (const json& t : done["memory"]["tiers"]) {
+    BOOST_TEST(t["predicted_bytes"] == t["measured_bytes"], t.dump());
+    device = device || (t["tier"] == "device" && t["measured_bytes"].get<std::uint64_t>() > 0);
+  }
+  BOOST_TEST(device, done.dump());
+}
+
+struct Case {
+  std::string mode, precision;
+};
+std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.mode << ", " << c.precision; }
+std::vector<Case> every_case() {
+  std::vector<Case> all;
+  for (const char* mode : {"resident", "hybrid", "streamed"})
+    for (const char* precision : {"fp32", "tf32", "bf16"}) all.push_back({mode, precision});
+  return all;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(emulated_program)
+
+BOOST_DATA_TEST_CASE(a_golden_run_is_followed_and_its_memory_and_transfers_are_as_planned, data::make(every_case()), c) {
+  const json expected = json::parse(slurp(kGolden / "mha/expected.json"));
+  const std::size_t steps = c.precision == "fp32" ? expected["loss"].size() : 2;  // the learning rate is constant: a beginning
+  TempDir tmp;
+  const Outcome r = run_program(train(tmp.path() / "out", c.mode, {(kGolden / "mha/run.toml").string(), "--set", "train.precision=" + c.precision,
+                                                               "--steps", std::to_string(steps)}), machine());
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  const Events e = events_of(r.out);
+  BOOST_TEST(e.start["backend"] == "cuda");
+  BOOST_TEST(!e.start.contains("fallback_reason"), e.start.dump());
+  BOOST_REQUIRE(e.steps.size() == steps);
+  double worst = 0;
+  for (std::size_t i = 0; i < e.steps.size(); ++i)
+    worst = std::max(worst, std::abs(e.steps[i]["loss"].get<double>() - expected["loss"][i].get<double>()));
+  BOOST_TEST_MESSAGE(c << ": worst loss difference " << worst << ", " << r.seconds << " s");
+  BOOST_TEST(worst < (c.precision == "fp32" ? 1e-4 : 2e-2), c);
+  exact(e.done);
+  const json t = e.done["transfers"];
+  const std::uint64_t micro_batches = e.steps.size();  // grad_accum = 1
+  BOOST_TEST(t["h2d"].get<std::uint64_t>() + t["d2h"].get<std::uint64_t>() == (c.mode == "hybrid" ? 3 * micro_batches : 0u), t.dump());
+  BOOST_TEST((t["h2d_bytes"].get<std::uint64_t>() > 0) == (c.mode == "hybrid"), t.dump());
+}
+
+BOOST_AUTO_TEST_CASE(every_contract_holds_or_is_skipped_with_its_reason) {
+  const Outcome r = run_program(with_plugin({"verify", "--backend=cuda", "--json", "--set", "train.steps=3", "--set", "data.seq_len=4",
+                                             "--set", "model.hidden_size=16", "--set", "model.intermediate_size=24", "--set",
+                                             "model.head_dim=8", "--set", "model.num_hidden_layers=1", "--set", "train.micro_batch=1"}),
+                                machine({{"TRAINHOST_VERIFY_SMALL", "1"}}));
+  BOOST_TEST(r.code == 0, r.err);
+  const json all = json::parse(r.out, nullptr, false);
+  BOOST_REQUIRE(all.is_object());
+  BOOST_TEST(all["results"].size() == 8u);
+  for (const json& j : all["results"]) {
+    const std::string id = j["id"], status = j["status"];
+    BOOST_TEST_MESSAGE(id << " " << status << ": " << j["detail"].get<std::string>());
+    BOOST_TEST(status != "falsified", j.dump());
+    BOOST_TEST((status == "held" || (id == "GPU-004" && !j["detail"].get<std::string>().empty())), j.dump());
+  }
+}
+
+BOOST_DATA_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits, data::make({"resident", "hybrid", "streamed"}), mode) {
+  TempDir tmp;
+  auto words = [&](const char* dir, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--set", "train.steps=10"});
+    return tiny(tmp.path() / dir, mode, more);
+  };
+  const Outcome whole = run_program(words("whole"), machine());
+  BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
+  RunOptions o = machine();
+  bool sent = false;
+  o.watch = [&](pid_t pid, const std::string& out) {
+    if (!sent && has(out, "\"step\":2,")) sent = kill(pid, SIGINT) == 0;
+  };
+  const Outcome stopped = run_program(words("parts"), o);
+  BOOST_REQUIRE_MESSAGE(stopped.code == 75, stopped.err);
+  const Outcome rest = run_program(words("parts", {"--resume"}), machine());
+  BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
+  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") == slurp(tmp.path() / "parts/model/model.safetensors")));
+  const Events a = events_of(whole.out), b = events_of(slurp(tmp.path() / "parts/metrics.jsonl"));
+  BOOST_REQUIRE(a.steps.size() == b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) BOOST_TEST(a.steps[i]["loss"] == b.steps[i]["loss"]);
+  exact(b.done);
+}
+
+BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_on_the_device) {
+  TempDir tmp;
+  const Outcome trained = run_program(tiny(tmp.path() / "out", "resident"), machine());
+  BOOST_REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  const std::vector<std::string> words = {"generate", (tmp.path() / "out").string(), "--prompt", "Once", "--tokens", "8", "--temperature", "0"};
+  std::vector<std::string> on_device = with_plugin(words), on_cpu = words;
+  on_device.push_back("--backend=cuda"), on_cpu.push_back("--backend=cpu");
+  const Outcome r = run_program(on_device, machine()), cpu = run_program(on_cpu, machine());
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(r.out.rfind("Once", 0) == 0u, r.out);
+  BOOST_TEST(r.out == cpu.out);
+}
+
+BOOST_AUTO_TEST_CASE(a_device_that_is_too_full_is_told_before_or_in_the_middle) {
+  TempDir tmp;
+  const Outcome fits = run_program(tiny(tmp.path() / "a", "resident"), machine());
+  BOOST_REQUIRE_MESSAGE(fits.code == 0, fits.err);
+  std::uint64_t plan = 0;
+  const json done = events_of(fits.out).done;
+  for (const json& t : done["memory"]["tiers"])
+    if (t["tier"] == "device") plan = t["predicted_bytes"];
+  // By budget: refused before anything is taken.
+  Outcome r = run_program(tiny(tmp.path() / "b", "resident", {"--set", "memory.budget=" + std::to_string(plan - 1)}), machine());
+  BOOST_TEST(r.code == 3, r.err);
+  r = run_program(tiny(tmp.path() / "c", "resident", {"--set", "memory.budget=" + std::to_string(plan)}), machine());
+  BOOST_TEST(r.code == 0, r.err);
+  // Others took the memory after the plan was judged: the allocation fails, and says by how much.
+  const std::uint64_t memory = std::stoull(kMemory), round = 1 << 20;
+  r = run_program(tiny(tmp.path() / "d", "resident"), machine({{"EMULATED_CUDA_MEMORY", kMemory}, {"EMULATED_CUDA_HELD", std::to_string(memory - plan + plan / 100)}}));
+  BOOST_TEST((r.code == 1 || r.code == 3), r.err);
+  BOOST_TEST(has(r.err, "memory"), r.err);
+  r = run_program(tiny(tmp.path() / "e", "resident"), machine({{"EMULATED_CUDA_MEMORY", kMemory}, {"EMULATED_CUDA_HELD", std::to_string(memory - plan - round)}}));
+  BOOST_TEST(r.code == 0, r.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_hidden_device_is_no_device) {
+  TempDir tmp;
+  const Outcome r = run_program(tiny(tmp.path() / "out", "resident"), machine({{"CUDA_VISIBLE_DEVICES", ""}}));
+  BOOST_TEST(r.code == 4, r.err);
+  BOOST_TEST(has(r.err, "CUDA_VISIBLE_DEVICES=\"\" hides the 1 that is here"), r.err);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

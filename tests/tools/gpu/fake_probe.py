@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""trainhost_gpu_probe for an emulated device: made-up rates, and a ballast that the emulated engine and the fake driver read
+from the file EMULATED_CUDA_FREE names. What a run takes is not seen from outside: `free` tells nothing about it."""
+import json
+import os
+import sys
+
+TOTAL = int(os.environ.get("FAKE_CUDA_TOTAL", 4 << 30))
+FILE = os.environ.get("EMULATED_CUDA_FREE", "")
+
+
+def say(**what):
+    print(json.dumps(what), flush=True)
+
+
+def free() -> int:
+    return int(open(FILE).read()) if FILE and os.path.exists(FILE) else TOTAL
+
+
+what, *words = sys.argv[1:]
+if what == "free":
+    say(free_bytes=free(), total_bytes=TOTAL)
+    for _ in sys.stdin:
+        say(free_bytes=free(), total_bytes=TOTAL)
+elif what == "ballast":
+    leave = min(int(words[0]), TOTAL)
+    with open(FILE, "w") as f:
+        f.write(str(leave))
+    say(held_bytes=TOTAL - leave, free_bytes=leave, asked_bytes=int(words[0]))
+    sys.stdin.read()
+    os.remove(FILE)
+elif what == "rates":
+    shapes = [tuple(map(int, w.split(","))) for w in words]
+    products = [dict(precision=p, m=m, n=n, k=k, flops_per_s=r) for p, r in (("bf16", 6e14), ("tf32", 3e14), ("fp32", 5e13)) for m, n, k in shapes]
+    say(device="Emulated GPU", capability="9.0", free_bytes=free(), total_bytes=TOTAL, device_copy_bytes_per_s=4e12,
+        h2d_bytes_per_s=5e10, d2h_bytes_per_s=5e10, both_bytes_per_s=8e10, products=products)
+else:
+    sys.exit(2)

@@ -1,0 +1,267 @@
+// The instrument of tools/gpu: what a device gives without the trainer, and memory held from outside it. Prints JSON lines.
+//   free              free and total bytes, once at the start and once more for every line read, until stdin closes: one
+//                     process, so that its own context is in every figure alike and cancels out of their differences
+//   ballast LEAVE     takes all but LEAVE bytes, says so, and holds them until stdin closes
+//   rates [M,N,K...]  copies inside the device and over the bus, matrix products of M rows, N columns and K in the sum
+// Every call is checked: a failure is one line on stderr and exit code 1 (2: the words are wrong).
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr std::size_t kCopyBytes = std::size_t{1} << 30, kBusBytes = std::size_t{256} << 20, kWorkspace = std::size_t{32} << 20;
+constexpr int kRounds = 3;       // the best one counts
+constexpr double kEnough = 0.05; // seconds of one round, about
+
+[[noreturn]] void fail(const std::string& text, int code = 1) {
+  std::fprintf(stderr, "trainhost_gpu_probe: %s\n", text.c_str());
+  std::exit(code);
+}
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) fail(std::string(what) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
+}
+void check(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) fail(std::string(what) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
+}
+#define CHECK(call) check((call), #call)
+
+void say_free() {
+  std::size_t free = 0, total = 0;
+  CHECK(cudaMemGetInfo(&free, &total));
+  std::printf("{\"free_bytes\": %zu, \"total_bytes\": %zu}\n", free, total);
+  std::fflush(stdout);
+}
+
+/// Memory of the device, or page-locked memory of the host.
+class Memory {
+ public:
+  enum Where { kDevice, kPinned };
+  Memory(std::size_t bytes, Where where) : where_(where) {
+    if (where == kDevice) CHECK(cudaMalloc(&at, bytes));
+    else CHECK(cudaHostAlloc(&at, bytes, cudaHostAllocDefault));
+  }
+  ~Memory() { where_ == kDevice ? cudaFree(at) : cudaFreeHost(at); }
+  Memory(const Memory&) = delete;
+  void* at = nullptr;
+
+ private:
+  Where where_;
+};
+
+struct Timer {
+  cudaEvent_t begin{}, end{};
+  Timer() {
+    CHECK(cudaEventCreateWithFlags(&begin, cudaEventDefault));
+    CHECK(cudaEventCreateWithFlags(&end, cudaEventDefault));
+  }
+  ~Timer() { cudaEventDestroy(begin), cudaEventDestroy(end); }
+  /// Seconds that `times` calls of `work` take in stream `s`.
+  template <class Work>
+  double run(cudaStream_t s, int times, const Work& work) {
+    CHECK(cudaEventRecord(begin, s));
+    for (int i = 0; i < times; ++i) work();
+    CHECK(cudaEventRecord(end, s));
+    CHECK(cudaEventSynchronize(end));
+    float ms = 0;
+    CHECK(cudaEventElapsedTime(&ms, begin, end));
+    return ms * 1e-3;
+  }
+};
+
+/// Seconds of one call of `work`, the best round's mean. The first calls warm clocks and caches and are not counted.
+template <class Work>
+double best_seconds(cudaStream_t s, const Work& work) {
+  Timer t;
+  const double once = std::max(1e-6, t.run(s, 3, work) / 3);
+  const int times = std::max(1, std::min(2000, static_cast<int>(kEnough / once)));
+  double best = 1e30;
+  for (int i = 0; i < kRounds; ++i) best = std::min(best, t.run(s, times, work) / times);
+  return best;
+}
+
+struct Type {
+  const char* name;
+  cudaDataType_t data;
+  cublasComputeType_t compute;
+  std::size_t bytes;
+};
+constexpr Type kTypes[] = {{"bf16", CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2}, {"tf32", CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4},
+                           {"fp32", CUDA_R_32F, CUBLAS_COMPUTE_32F, 4}};
+
+struct Shape {
+  unsigned long long m, n, k;
+};
+
+/// Numbers in (-1, 1) without a pattern: constant data draws less power, and a device at its limit would look faster.
+void fill(void* at, std::size_t bytes, const Type& t, cudaStream_t s) {
+  std::vector<unsigned char> block(std::min(bytes, std::size_t{16} << 20));
+  unsigned long long x = 1;
+  for (std::size_t i = 0; i + t.bytes <= block.size(); i += t.bytes) {
+    x = x * 6364136223846793005u + 1442695040888963407u;
+    const float value = static_cast<float>(static_cast<int>(x >> 32)) * 0x1p-31f;
+    unsigned bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    if (t.bytes == 2) bits >>= 16;  // bf16 is the upper half of a float
+    std::memcpy(&block[i], &bits, t.bytes);
+  }
+  for (std::size_t done = 0; done < bytes; done += block.size())
+    CHECK(cudaMemcpyAsync(static_cast<char*>(at) + done, block.data(), std::min(block.size(), bytes - done), cudaMemcpyHostToDevice, s));
+  CHECK(cudaStreamSynchronize(s));
+}
+
+/// Operations a second of C[M,N] = A[M,K] B[N,K]^T, row-major as a linear layer has it, with the first algorithm offered.
+double product_rate(cublasLtHandle_t lt, cudaStream_t s, const Type& t, const Shape& shape, const Memory& work) {
+  Memory a(shape.m * shape.k * t.bytes, Memory::kDevice), b(shape.n * shape.k * t.bytes, Memory::kDevice), c(shape.m * shape.n * t.bytes, Memory::kDevice);
+  fill(a.at, shape.m * shape.k * t.bytes, t, s);
+  fill(b.at, shape.n * shape.k * t.bytes, t, s);
+  // In column-major words: C^T[N,M] = (B as [K,N])^T (A as [K,M]).
+  cublasLtMatmulDesc_t op;
+  cublasLtMatrixLayout_t lb, la, lc;
+  cublasLtMatmulPreference_t preference;
+  const cublasOperation_t turned = CUBLAS_OP_T;
+  const std::size_t room = kWorkspace;
+  CHECK(cublasLtMatmulDescCreate(&op, t.compute, CUDA_R_32F));
+  CHECK(cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned));
+  CHECK(cublasLtMatrixLayoutCreate(&lb, t.data, shape.k, shape.n, static_cast<long long>(shape.k)));
+  CHECK(cublasLtMatrixLayoutCreate(&la, t.data, shape.k, shape.m, static_cast<long long>(shape.k)));
+  CHECK(cublasLtMatrixLayoutCreate(&lc, t.data, shape.n, shape.m, static_cast<long long>(shape.n)));
+  CHECK(cublasLtMatmulPreferenceCreate(&preference));
+  CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room));
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  CHECK(cublasLtMatmulAlgoGetHeuristic(lt, op, lb, la, lc, lc, preference, 1, &found, &count));
+  if (count == 0) fail("cublasLt offers no algorithm for a product");
+  const float one = 1, zero = 0;
+  const double seconds = best_seconds(s, [&] {
+    CHECK(cublasLtMatmul(lt, op, &one, b.at, lb, a.at, la, &zero, c.at, lc, c.at, lc, &found.algo, work.at, kWorkspace, s));
+  });
+  CHECK(cublasLtMatmulPreferenceDestroy(preference));
+  for (cublasLtMatrixLayout_t l : {la, lb, lc}) CHECK(cublasLtMatrixLayoutDestroy(l));
+  CHECK(cublasLtMatmulDescDestroy(op));
+  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k) / seconds;
+}
+
+/// Bytes a second from host to device, back, and of both directions together while both are busy.
+void bus_rates(double& up, double& down, double& both) {
+  Memory host_up(kBusBytes, Memory::kPinned), host_down(kBusBytes, Memory::kPinned);
+  Memory device_up(kBusBytes, Memory::kDevice), device_down(kBusBytes, Memory::kDevice);
+  cudaStream_t s[2];
+  cudaEvent_t done;
+  for (cudaStream_t& one : s) CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
+  CHECK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+  auto copy_up = [&] { CHECK(cudaMemcpyAsync(device_up.at, host_up.at, kBusBytes, cudaMemcpyHostToDevice, s[0])); };
+  auto copy_down = [&](cudaStream_t in) { CHECK(cudaMemcpyAsync(host_down.at, device_down.at, kBusBytes, cudaMemcpyDeviceToHost, in)); };
+  const double bytes = static_cast<double>(kBusBytes);
+  up = bytes / best_seconds(s[0], copy_up);
+  down = bytes / best_seconds(s[1], [&] { copy_down(s[1]); });
+  both = 2 * bytes / best_seconds(s[0], [&] {  // the first stream waits for the second, so that its time is that of both
+    copy_down(s[1]), copy_up();
+    CHECK(cudaEventRecord(done, s[1]));
+    CHECK(cudaStreamWaitEvent(s[0], done, 0));
+  });
+  CHECK(cudaEventDestroy(done));
+  for (cudaStream_t one : s) CHECK(cudaStreamDestroy(one));
+}
+
+int rates(const std::vector<Shape>& shapes) {
+  cudaDeviceProp p{};
+  int driver = 0, runtime = 0;
+  std::size_t free = 0, total = 0;
+  CHECK(cudaGetDeviceProperties(&p, 0));
+  CHECK(cudaDriverGetVersion(&driver));
+  CHECK(cudaRuntimeGetVersion(&runtime));
+  CHECK(cudaMemGetInfo(&free, &total));
+  std::printf("{\"device\": \"%s\", \"capability\": \"%d.%d\", \"multiprocessors\": %d, \"driver_cuda\": %d, \"runtime_cuda\": %d, "
+              "\"cublaslt\": %zu, \"free_bytes\": %zu, \"total_bytes\": %zu",
+              p.name, p.major, p.minor, p.multiProcessorCount, driver, runtime, cublasLtGetVersion(), free, total);
+  cudaStream_t s;
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  {
+    const std::size_t bytes = std::min(kCopyBytes, free / 4);
+    Memory from(bytes, Memory::kDevice), to(bytes, Memory::kDevice);
+    const double seconds = best_seconds(s, [&] { CHECK(cudaMemcpyAsync(to.at, from.at, bytes, cudaMemcpyDeviceToDevice, s)); });
+    std::printf(", \"device_copy_bytes_per_s\": %.6g", 2 * static_cast<double>(bytes) / seconds);  // read and written
+  }
+  double up = 0, down = 0, both = 0;
+  bus_rates(up, down, both);
+  std::printf(", \"h2d_bytes_per_s\": %.6g, \"d2h_bytes_per_s\": %.6g, \"both_bytes_per_s\": %.6g, \"products\": [", up, down, both);
+  cublasLtHandle_t lt;
+  CHECK(cublasLtCreate(&lt));
+  const Memory work(kWorkspace, Memory::kDevice);
+  const char* comma = "";
+  for (const Type& t : kTypes)
+    for (const Shape& shape : shapes) {
+      std::printf("%s{\"precision\": \"%s\", \"m\": %llu, \"n\": %llu, \"k\": %llu, \"flops_per_s\": %.6g}", comma, t.name, shape.m, shape.n,
+                  shape.k, product_rate(lt, s, t, shape, work));
+      comma = ", ";
+    }
+  std::printf("]}\n");
+  CHECK(cublasLtDestroy(lt));
+  CHECK(cudaStreamDestroy(s));
+  return 0;
+}
+
+/// Small pieces at the end: large ones fail where the free memory is cut up. Never less than `leave` stays free.
+int ballast(std::size_t leave) {
+  std::size_t free = 0, total = 0, held = 0;
+  for (std::size_t piece = std::size_t{1} << 30; piece >= std::size_t{2} << 20;) {
+    CHECK(cudaMemGetInfo(&free, &total));
+    void* at = nullptr;
+    if (free < leave + piece || cudaMalloc(&at, piece) != cudaSuccess) {
+      cudaGetLastError();  // refused: a smaller piece is tried
+      piece /= 2;
+    } else {
+      held += piece;
+    }
+  }
+  CHECK(cudaMemGetInfo(&free, &total));
+  std::printf("{\"held_bytes\": %zu, \"free_bytes\": %zu, \"asked_bytes\": %zu}\n", held, free, leave);
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {}
+  return 0;  // the driver gives everything back with the process
+}
+
+[[noreturn]] void usage() { fail("expected: free | ballast LEAVE_BYTES | rates [M,N,K ...]", 2); }
+
+/// One number that ends at `end`.
+unsigned long long number(const char*& at, char end) {
+  char* rest = nullptr;
+  const unsigned long long n = std::strtoull(at, &rest, 10);
+  if (rest == at || *rest != end || *at == '-') usage();
+  at = end ? rest + 1 : rest;
+  return n;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "free" && argc == 2) {
+    say_free();
+    for (std::string line; std::getline(std::cin, line);) say_free();
+    return 0;
+  }
+  if (what == "ballast" && argc == 3) {
+    const char* at = argv[2];
+    return ballast(number(at, '\0'));
+  }
+  if (what != "rates") usage();
+  std::vector<Shape> shapes;
+  for (int i = 2; i < argc; ++i) {
+    const char* at = argv[i];
+    Shape s{};
+    s.m = number(at, ','), s.n = number(at, ','), s.k = number(at, '\0');
+    if (s.m == 0 || s.n == 0 || s.k == 0) usage();
+    shapes.push_back(s);
+  }
+  if (shapes.empty()) shapes = {{8192, 8192, 8192}, {16384, 1024, 1024}, {16384, 2816, 1024}, {16384, 2048, 2048}, {16384, 5632, 2048}};
+  return rates(shapes);
+}

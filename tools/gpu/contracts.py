@@ -1,0 +1,89 @@
+"""Is what it computes right? The contracts, the golden runs, and the curves of the lower precisions beside f32's."""
+import glob
+import json
+import os
+
+from models import MODES, PRECISIONS
+from program import NotMeasured
+from report import coarse, mean
+
+GOLDEN_BOUND = 1e-4     # nats, at every step of a golden run in f32
+CURVE_BOUND = 0.01      # of the mean loss of the last steps
+CURVE_STEPS, CURVE_LAST, CURVE_POINTS = 300, 20, 10
+
+
+def verify(c):
+    """GPU-001 to GPU-008 by the program itself."""
+    environment = {"TRAINHOST_VERIFY_SMALL": "1"} if c.quick else {}
+    keys = {"train.steps": 2, "data.seq_len": 4, "model.hidden_size": 16, "model.intermediate_size": 24, "model.head_dim": 8,
+            "model.num_hidden_layers": 1, "train.micro_batch": 1} if c.quick else {}
+    words = ["verify", "--backend=cuda", "--json", "-q", *(w for k, v in keys.items() for w in ("--set", f"{k}={v}"))]
+    if c.quick:
+        words += ["--only", "GPU-001,GPU-002,GPU-003"]  # the others take a hundred steps
+    r = c.program.call(words, environment=environment)
+    try:
+        results = json.loads(r.out)["results"]
+    except (ValueError, KeyError):
+        raise NotMeasured("verify gave no results: " + r.reason())
+    for j in results:
+        status = {"held": True, "falsified": False}.get(j["status"])
+        if status is None and c.quick:
+            c.report.note("verify", j["id"], j["measured"], "skipped: " + j["detail"])
+        else:  # on a device nothing may be skipped
+            bound = "" if j["bound"] is None else f"{j['bound']:g}"
+            c.report.judge("verify", j["id"], j["measured"], status is True, bound, f"{j['status']}: {j['detail']}", always=True)
+
+
+def golden_cases(folder: str) -> list:
+    found = sorted(glob.glob(os.path.join(folder, "*", "run.toml")))
+    if not found:
+        raise NotMeasured(f"no golden runs in {folder}: give their folder with --golden")
+    return [os.path.dirname(f) for f in found]
+
+
+def golden(c):
+    """Losses computed in float64 elsewhere, followed in f32 in each mode."""
+    cases = golden_cases(c.golden)
+    for case in cases[-1:] if c.quick else cases:
+        with open(os.path.join(case, "expected.json")) as f:
+            expected = json.load(f)["loss"]
+        steps = 3 if c.quick else len(expected)
+        name = os.path.basename(case)
+        for mode in MODES:
+            # The whole schedule must stand in the run file's length; a shorter run of a constant one is its beginning.
+            keys = {"plugin.cuda.mode": mode, **({"train.steps": steps} if c.quick else {})}
+            r = c.program.train(keys, run_file=os.path.join(case, "run.toml"))
+            losses = r.losses()
+            if r.code != 0 or len(losses) != steps:
+                c.report.judge("golden", f"{name}, {mode}", None, False, f"<= {GOLDEN_BOUND:g}", r.reason(), always=True)
+                continue
+            worst = max(abs(a - b) for a, b in zip(losses, expected))
+            c.report.at_most("golden", f"{name}, {mode}", worst, GOLDEN_BOUND,
+                             f"{worst:.2e} nats at the worst of {steps} steps", always=True)
+
+
+def curves(c):
+    """The built-in run in every precision: the same text, seed and schedule."""
+    steps, last = (3, 2) if c.quick else (CURVE_STEPS, CURVE_LAST)
+    keys = {"train.steps": steps, "optimizer.warmup_steps": min(10, steps), "plugin.cuda.mode": "resident"}
+    if c.quick:
+        keys.update({"model.hidden_size": 32, "model.intermediate_size": 48, "model.num_hidden_layers": 1, "data.seq_len": 8,
+                     "model.num_attention_heads": 2, "model.num_key_value_heads": 2, "model.head_dim": 16, "train.micro_batch": 1})
+    reference = None
+    for precision in PRECISIONS:
+        # Once the steps are there the run has said all: its validation is not waited for.
+        r = c.program.train({**keys, "train.precision": precision}, enough=lambda e: sum(x.get("event") == "step" for x in e) >= steps)
+        losses = r.losses()
+        if len(losses) < steps:
+            c.report.judge("curves", precision, None, False, "within 1 % of fp32", r.reason(), always=True)
+            continue
+        end = mean(losses[-last:])
+        shown = f"{end:.4f} over the last {last}: " + " ".join(f"{x:.3f}" for x in coarse(losses, CURVE_POINTS))
+        if precision == "fp32":
+            reference = end
+            c.report.note("curves", precision, end, shown, losses=losses)
+        elif reference is None:
+            c.report.note("curves", precision, end, shown + "; nothing to compare it with", losses=losses)
+        else:
+            off = abs(end / reference - 1)
+            c.report.at_most("curves", precision, off, CURVE_BOUND, f"{off:.2%} off fp32, {shown}", always=True, losses=losses)

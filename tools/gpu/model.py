@@ -1,0 +1,142 @@
+"""How fast a step could be: a roofline of the resident trainer from rates that were measured on the same device, and the
+schedule of the hybrid mode. Pure arithmetic; what is assumed and not measured stands in the constants below."""
+from dataclasses import dataclass, field
+
+# Attention (causal, flash) as a part of the rate of the model's matrix products: it has softmax between its products.
+ATTENTION_SHARE = {"bf16": 0.53, "tf32": 0.35, "fp32": 0.62}
+# Fused element-wise kernels as a part of the rate at which the device copies.
+ELEMENTWISE_SHARE = 0.93
+# Cross-entropy on the host: logits a second and core, by bytes of a logit; and what the host's memory gives.
+HOST_LOGITS = {4: 4.0e9, 2: 5.0e9}
+HOST_BYTES = 200e9
+
+
+@dataclass(frozen=True)
+class Dims:
+    """A LLaMA. head_dim = hidden / heads."""
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    vocab: int
+    seq: int
+    tied: bool
+    # Tokens a second that the trainer is meant to reach on an H200, by precision; aims, no bounds.
+    aims: dict = field(default_factory=dict, compare=False)
+
+    @property
+    def kv_width(self) -> int:
+        return self.kv_heads * self.hidden // self.heads
+
+    @property
+    def products(self) -> dict:
+        """(columns, sum) of every linear layer of a step -> how often it occurs."""
+        h, i, kv = self.hidden, self.intermediate, self.kv_width
+        out = {}
+        for shape, times in (((h, h), 2), ((kv, h), 2), ((i, h), 2), ((h, i), 1)):
+            out[shape] = out.get(shape, 0) + times * self.layers
+        out[(self.vocab, h)] = out.get((self.vocab, h), 0) + 1
+        return out
+
+    @property
+    def matrix_elements(self) -> int:
+        return sum(n * k * times for (n, k), times in self.products.items())
+
+    @property
+    def parameters(self) -> int:
+        """Matrices, norms, and the embedding where it is not the head."""
+        return self.matrix_elements + (2 * self.layers + 1) * self.hidden + (0 if self.tied else self.vocab * self.hidden)
+
+    def state_bytes(self, precision: str) -> int:
+        """Weights, gradients and both moments; bf16 has f32 master weights beside its own."""
+        return self.parameters * (18 if precision == "bf16" else 16)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the device was measured to give: bytes a second, and operations a second of products by (precision, N, K)."""
+    copy: float
+    up: float
+    down: float
+    products: dict
+
+    @staticmethod
+    def of(measured: dict) -> "Rates":
+        products = {}
+        for p in measured["products"]:
+            key = (p["precision"], p["n"], p["k"])
+            products[key] = max(products.get(key, 0), p["flops_per_s"])
+        return Rates(measured["device_copy_bytes_per_s"], measured["h2d_bytes_per_s"], measured["d2h_bytes_per_s"], products)
+
+    def of_model(self, m: Dims, precision: str) -> float:
+        """One rate for all products of the model, each weighted by its operations; None where one was not measured."""
+        seconds = 0.0
+        for (n, k), times in m.products.items():
+            rate = self.products.get((precision, n, k))
+            if not rate:
+                return None
+            seconds += times * n * k / rate
+        return m.matrix_elements / seconds
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Seconds a token of each part; `update` is spread over the tokens of a step."""
+    products: float
+    attention: float
+    elementwise: float
+    loss: float
+    update: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return 1 / (self.products + self.attention + self.elementwise + self.loss + self.update)
+
+
+def roofline(m: Dims, precision: str, tokens: int, rates: Rates):
+    """Of one step of `tokens` tokens; None where a rate is missing."""
+    rate = rates.of_model(m, precision)
+    if rate is None:
+        return None
+    element = 2 if precision == "bf16" else 4
+    bytes_per_s = ELEMENTWISE_SHARE * rates.copy
+    return Roofline(
+        products=6 * m.matrix_elements / rate,                      # forward, and both gradients
+        attention=6 * m.layers * m.seq * m.hidden * (7 / 6) / (ATTENTION_SHARE[precision] * rate),  # 7 products for 6 counted
+        elementwise=m.layers * (24 * m.hidden + 8 * m.intermediate) * element / bytes_per_s,
+        loss=3 * m.vocab * element / bytes_per_s,
+        update=m.parameters * (30 if precision == "bf16" else 28) / bytes_per_s / tokens)
+
+
+def hybrid(m: Dims, precision: str, micro_batches: int, sequences: int, chunks: int, rates: Rates, cores: int):
+    """(utilization, tokens a second) of one update in hybrid mode, f32 logits, transfers in chunks that overlap; None where
+    a rate is missing. Forward passes of the next micro-batch run while the host works on the logits of the last one."""
+    r = roofline(m, precision, micro_batches * sequences * m.seq, rates)
+    if r is None:
+        return None
+    tokens = m.seq * sequences
+    device = (r.products + r.attention + r.elementwise) * tokens
+    forward, backward, update = device / 3, device * 2 / 3, r.update * tokens * micro_batches
+    hidden = tokens * m.hidden * 4 / rates.up
+    logits_down, logits_up = tokens * m.vocab * 4 / rates.down, tokens * m.vocab * 4 / rates.up
+    host = max(tokens * m.vocab / (HOST_LOGITS[4] * cores), 3 * tokens * m.vocab * 4 / HOST_BYTES)
+    order = [("F", 0)]
+    for i in range(1, micro_batches):
+        order += [("F", i), ("B", i - 1)]
+    order.append(("B", micro_batches - 1))
+    at_device, at_down, at_host, at_up, ready = hidden, 0.0, 0.0, hidden, {}
+    for kind, i in order:
+        if kind == "B":
+            at_device = max(at_device, ready[i]) + backward
+            continue
+        at_device += forward
+        for _ in range(chunks):
+            at_down = max(at_down, at_device) + logits_down / chunks
+            at_host = max(at_host, at_down) + host / chunks
+            at_up = max(at_up, at_host) + logits_up / chunks
+        ready[i] = at_up
+        at_up += hidden if i + 1 < micro_batches else 0
+    wall = at_device + update
+    return (micro_batches * device + update) / wall, micro_batches * tokens / wall
