@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_SUITE(cuda_model)
 BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kZoo * boost::unit_test::data::make(kModes), z, mode) {
   const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgdMomentum, Optimizer::kSgd};
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
-  for (std::uint32_t accumulate : {1u, 2u, 3u, 4u}) {
+  for (std::uint32_t accumulate : {1 + z.seq % 2, 3 + z.seq % 2}) {
     emu::reset();
     RunSpec r;
     r.seq_len = z.seq, r.accumulate = accumulate, r.micro_batch = accumulate == 1 ? 3 : 1;
@@ -105,6 +105,7 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads, kZoo * boost::
   std::vector<double> losses;
   std::uint32_t threads = 0;
   for (const emu::Schedule& schedule : emu::every_schedule()) {
+    if ((schedule.seed + z.seq) % 2) continue;  // half of them for each model
     emu::reset();
     emu::set_schedule(schedule);
     CudaHost host(mode, 1 + threads++ % 3);
