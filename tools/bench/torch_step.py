@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer: whole training steps of a LLaMA in PyTorch on the CPU, the same model, tokens and optimizer as ours.
+"""The peer: whole training steps of a LLaMA in PyTorch, the same model, tokens and optimizer as ours.
 
   torch_step.py '{"hidden": 256, "layers": 4, "heads": 4, "intermediate": 704, "vocab": 256, "batch": 8, "seq": 256,
                   "threads": 2, "precision": "fp32", "compile": false, "steps": 10, "least": 3, "seconds": 10,
@@ -7,6 +7,8 @@
 
 Written from the public definition (RMSNorm, rotary embedding, SwiGLU, tied head, AdamW with clipping). Runs on torch 1.13
 (explicit attention) and 2.x (scaled_dot_product_attention). Prints one JSON object.
+With "device": "cuda" (and "kv_heads", "tied", precision "tf32") it is the peer of tools/gpu; "batches" in place of "batch"
+gives one line for each, an "error" where one does not fit.
 """
 import contextlib, json, math, os, sys, time
 
@@ -21,7 +23,9 @@ torch.set_num_threads(a["threads"])
 torch.manual_seed(1)
 WARMUP = 2
 H, A, S, V = a["hidden"], a["heads"], a["seq"], a["vocab"]
-D = H // A
+D, KV, TIED, CUDA = H // A, a.get("kv_heads", A), a.get("tied", True), a.get("device", "cpu") == "cuda"
+DEVICE = "cuda" if CUDA else "cpu"
+torch.backends.cuda.matmul.allow_tf32 = a["precision"] != "fp32"
 SDPA = hasattr(F, "scaled_dot_product_attention")
 
 
@@ -45,16 +49,18 @@ class Block(nn.Module):
         super().__init__()
         linear = lambda i, o: nn.Linear(i, o, bias=False)
         self.norm1, self.norm2 = RMSNorm(), RMSNorm()
-        self.q, self.k, self.v, self.o = linear(H, H), linear(H, H), linear(H, H), linear(H, H)
+        self.q, self.k, self.v, self.o = linear(H, H), linear(H, KV * D), linear(H, KV * D), linear(H, H)
         self.gate, self.up, self.down = (linear(H, a["intermediate"]), linear(H, a["intermediate"]),
                                          linear(a["intermediate"], H))
 
     def forward(self, x, cos, sin, mask):
         h = self.norm1(x)
-        heads = lambda t: t.view(x.shape[0], S, A, D)
+        heads = lambda t: t.view(x.shape[0], S, -1, D)
         q = rotate(heads(self.q(h)), cos, sin).transpose(1, 2)
         k = rotate(heads(self.k(h)), cos, sin).transpose(1, 2)
         v = heads(self.v(h)).transpose(1, 2)
+        if KV != A:  # every torch understands this; the compiler makes no copy that could be left out
+            k, v = k.repeat_interleave(A // KV, 1), v.repeat_interleave(A // KV, 1)
         if SDPA:
             o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
@@ -71,7 +77,8 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList([Block() for _ in range(a["layers"])])
         self.norm = RMSNorm()
         self.head = nn.Linear(H, V, bias=False)
-        self.head.weight = self.embed.weight
+        if TIED:
+            self.head.weight = self.embed.weight
         angle = torch.outer(torch.arange(S).float(), 1.0 / (1e4 ** (torch.arange(0, D, 2).float() / D)))
         self.register_buffer("cos", angle.cos()[None, :, None, :], persistent=False)
         self.register_buffer("sin", angle.sin()[None, :, None, :], persistent=False)
@@ -94,27 +101,47 @@ def make_optimizer(parameters):
     return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, **kind)
 
 
-model = Llama()
-optimizer = make_optimizer(list(model.parameters()))
-run = torch.compile(model) if a["compile"] else model
-x, y = torch.randint(0, V, (a["batch"], S)), torch.randint(0, V, (a["batch"], S))
-low = (lambda: torch.autocast("cpu", dtype=torch.bfloat16)) if a["precision"] == "bf16" else contextlib.nullcontext
-step_ms, first_loss, begin = [], None, None
-for i in range(WARMUP + a["steps"]):
-    t0 = time.perf_counter()
-    begin = t0 if i == WARMUP else begin
-    with low():
-        loss = run(x, y)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    value = loss.item()
-    t1 = time.perf_counter()
-    first_loss = value if i == 0 else first_loss
-    if i >= WARMUP:
-        step_ms.append((t1 - t0) * 1e3)
-        if t1 - begin > a["seconds"] and len(step_ms) >= a["least"]:
-            break
-print(json.dumps({"torch": torch.__version__, "parameters": sum(p.numel() for p in model.parameters()), "step_ms": step_ms,
-                  "tokens": x.numel(), "threads": torch.get_num_threads(), "sdpa": SDPA, "first_loss": first_loss}))
+def measure(batch: int) -> dict:
+    model = Llama().to(DEVICE)
+    optimizer = make_optimizer(list(model.parameters()))
+    run = torch.compile(model) if a["compile"] else model
+    x, y = (torch.randint(0, V, (batch, S)).to(DEVICE) for _ in range(2))
+    low = (lambda: torch.autocast(DEVICE, dtype=torch.bfloat16)) if a["precision"] == "bf16" else contextlib.nullcontext
+    step_ms, first_loss, begin = [], None, None
+    for i in range(WARMUP + a["steps"]):
+        t0 = time.perf_counter()
+        begin = t0 if i == WARMUP else begin
+        with low():
+            loss = run(x, y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        value = loss.item()
+        if CUDA:
+            torch.cuda.synchronize()  # the loss is there before the update is done
+        t1 = time.perf_counter()
+        first_loss = value if i == 0 else first_loss
+        if i >= WARMUP:
+            step_ms.append((t1 - t0) * 1e3)
+            if t1 - begin > a["seconds"] and len(step_ms) >= a["least"]:
+                break
+    out = {"torch": torch.__version__, "parameters": sum(p.numel() for p in model.parameters()), "step_ms": step_ms,
+           "tokens": x.numel(), "threads": torch.get_num_threads(), "sdpa": SDPA, "first_loss": first_loss}
+    if CUDA:
+        out.update(batch=batch, peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved())
+    return out
+
+
+for batch in a.get("batches") or [a["batch"]]:
+    if CUDA:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        if a["compile"]:
+            torch._dynamo.reset()
+    try:
+        print(json.dumps(measure(batch)), flush=True)
+    except RuntimeError as e:  # out of memory: a smaller batch may fit
+        if not CUDA:
+            raise
+        print(json.dumps({"batch": batch, "error": str(e).splitlines()[0][:300]}), flush=True)

@@ -59,14 +59,13 @@ def runtime(c):
     planned, taken = r.tiers().get("device", (None, None))
     if r.code != 0 or planned is None or "free" not in seen:
         c.report.judge("runtime", "a run to look at", None, False, "", r.reason())
-        return None
+        return
     used = before - seen["free"]
     beside = used - taken
     c.report.note("runtime", "the device's own figure", used, f"{mib(used)}, of which {mib(taken)} are the run's")
-    c.report.at_most("runtime", "runtime against the stated 512 MiB", abs(beside - RUNTIME_BYTES), RUNTIME_BOUND,
-                     f"{mib(beside)} beside the plan, {mib(beside - RUNTIME_BYTES)} from what is stated")
-    c.report.at_most("runtime", "left behind", before - after, 2 << 20, mib(before - after))
-    return planned
+    c.report.judge("runtime", "beside the plan", abs(beside - RUNTIME_BYTES), abs(beside - RUNTIME_BYTES) <= RUNTIME_BOUND,
+                   f"{mib(RUNTIME_BYTES)} +- {mib(RUNTIME_BOUND)}", f"{mib(beside)}, {mib(beside - RUNTIME_BYTES)} from what is stated")
+    c.report.judge("runtime", "left behind", before - after, before - after <= 2 << 20, "nothing", mib(before - after))
 
 
 def ballast(c):

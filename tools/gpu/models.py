@@ -53,7 +53,7 @@ def random_shapes(count: int, largest: int) -> list:
     for i in range(count):
         kv, group, dim = rng.randint(1, 3), rng.randint(1, 3), 2 * rng.randint(1, 32)
         hidden = kv * group * dim
-        m = Dims(f"shape {i + 1}", hidden, rng.randint(1, 4), kv * group, kv, rng.randint(1, largest), rng.randint(256, 8 * largest),
+        m = Dims(f"shape {i + 1}", hidden, rng.randint(1, 4), kv * group, kv, rng.randint(1, largest), rng.randint(256, 256 + 8 * largest),
                  rng.randint(1, largest), bool(i % 2))
         out.append((m, MODES[i % 3], PRECISIONS[i // 3 % 3], rng.randint(1, 4), rng.randint(1, 3), ("none", "selective", "full")[i % 4 % 3]))
     return out

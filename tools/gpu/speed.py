@@ -36,13 +36,14 @@ def rates(c):
             c.report.note("rates", f"products of {m.name}, {precision}", rate, f"{rate / 1e12:,.0f} TFLOP/s")
 
 
-def measure(c, m, precision, mode, micro_batch, accumulate, more=None, seconds=3.0, done=False):
-    """A run of some steps. `done`: to its end, for the figures of the done event; else it is ended when it has enough."""
-    steps = 4 if c.quick else WARM_UP + (12 if done else 60)
+def measure(c, m, precision, mode, micro_batch, accumulate, more=None, seconds=3.0, done=False, warm_up=WARM_UP, least=5):
+    """(run, steps that do not count). `done`: to its end, for the figures of the done event; else it is ended when it has enough."""
+    steps = 4 if c.quick else warm_up + (12 if done else 60)
     keys = {**run_keys(m, write_tokens(c.scratch, m.vocab, c.token_count), precision, mode, micro_batch, accumulate, steps),
             **(more or {})}
-    warm_up = 1 if c.quick else WARM_UP
-    return c.program.train(keys, enough=None if done else some_steps(warm_up, 2 if c.quick else 5, 40, seconds)), warm_up
+    if c.quick:
+        warm_up, least = 1, 2
+    return c.program.train(keys, enough=None if done else some_steps(warm_up, least, 40, seconds)), warm_up
 
 
 def search(c, m, precision) -> tuple:
@@ -153,7 +154,7 @@ def streamed(c):
     more = {"train.recompute": "auto"}
     if not c.quick:  # tiny models hold more in work space than in state
         more["memory.budget"] = budget
-    r, warm_up = measure(c, m, "bf16", "streamed", micro, accumulate, more, seconds=8)
+    r, warm_up = measure(c, m, "bf16", "streamed", micro, accumulate, more, seconds=8, warm_up=1, least=3)
     if not r.ended and r.code != 0:
         c.report.judge("streamed", "1.1B, bf16", None, False, "", r.reason(), always=True)
         return
@@ -162,7 +163,7 @@ def streamed(c):
     c.report.note("streamed", "1.1B, bf16", rate, f"{rate:,.0f} tokens/s, {how}")
     there = sorted({t["tier"]: t["total_bytes"] for t in r.one("start").get("plan", {}).get("estimates", [{}])[0].get("tiers", [])}.items())
     c.report.note("streamed", "planned", None, ", ".join(f"{tier} {mib(n)}" for tier, n in there))
-    whole, warm_up = measure(c, m, "bf16", "resident", micro, accumulate)
+    whole, warm_up = measure(c, m, "bf16", "resident", micro, accumulate, warm_up=1, least=3)
     if not whole.ended and whole.code != 0:
         c.report.judge("streamed", "/ resident", None, False, "", whole.reason(), always=True)
         return

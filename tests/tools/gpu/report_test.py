@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""tools/gpu without a device: verdicts and table, the roofline against figures worked out by hand, the sanitizer's words."""
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../tools/gpu"))
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../tools/bench"))
+import model
+import models
+import program
+import report
+import sanitize
+
+M = models.MODELS["350M"]
+
+
+def rates(products=620e12, copy=4.0e12 / model.ELEMENTWISE_SHARE, bus=52e9):
+    return model.Rates(copy, bus, bus, {(p, n, k): products for p in ("bf16", "tf32") for n, k in M.products})
+
+
+class TheReport(unittest.TestCase):
+    def test_a_mark_just_missed_is_short_and_named(self):
+        r = report.Report()
+        r.at_least("speed", "350M", 0.8499, 0.85, "0.85")
+        self.assertEqual((r.exit_code(), r.figures[0].status), (1, report.SHORT))
+        self.assertIn("short: speed: 350M", r.summary())
+
+    def test_an_aim_that_is_not_reached_fails_nothing(self):
+        r = report.Report()
+        r.aim("speed", "350M", 95e3, 190e3, "95,000 tokens/s")
+        self.assertEqual(r.exit_code(), 0)
+        self.assertIn("50% of the aim", r.figures[0].text)
+
+    def test_what_was_left_out_or_failed_is_not_held_and_what_was_skipped_is(self):
+        for add, code in (("leave_out", 1), ("fail", 1), ("skip", 0)):
+            r = report.Report()
+            getattr(r, add)("step", "why")
+            self.assertEqual(r.exit_code(), code, add)
+
+    def test_quick_judges_only_what_holds_everywhere(self):
+        r = report.Report(judges=False)
+        r.at_least("speed", "x", 0.0, 0.85, "0")
+        r.at_most("golden", "y", 1.0, 1e-4, "1", always=True)
+        self.assertEqual([f.status for f in r.figures], [report.NOTED, report.SHORT])
+
+    def test_every_line_of_the_table_is_equally_wide_and_no_message_breaks_it(self):
+        r = report.Report()
+        r.note("a", "b", 1, "a|b\nc " + "long " * 99)
+        lines = r.table().splitlines()
+        self.assertEqual((len(lines), len({len(l) for l in lines})), (3, 1))
+        self.assertIn("a/b c", lines[2])
+
+    def test_the_median_is_one_that_was_measured_and_a_curve_keeps_its_mean(self):
+        self.assertEqual(report.median([3, 1, 2, 4]), 3)
+        self.assertEqual(report.coarse([1, 3, 5, 7], 2), [2, 6])
+        self.assertEqual(report.coarse([1, 2], 10), [1, 2])
+
+
+class TheModel(unittest.TestCase):
+    def test_parameters_are_those_of_the_two_models(self):
+        self.assertEqual([m.parameters for m in models.MODELS.values()], [341885952, 1100048384])
+        self.assertEqual(M.state_bytes("bf16"), 18 * 341885952)
+
+    def test_the_roofline_adds_up(self):
+        line = model.roofline(M, "bf16", 16 * 2048, rates())
+        self.assertAlmostEqual(line.products * 1e6, 3.308, 3)       # 6 * 341.8e6 / 620e12 a token
+        self.assertAlmostEqual(line.attention * 1e6, 1.072, 3)
+        self.assertAlmostEqual(line.elementwise * 1e6, 0.565, 3)
+        self.assertAlmostEqual(line.loss * 1e6, 0.049, 3)
+        self.assertAlmostEqual(line.update * 1e6, 0.078, 3)
+        self.assertAlmostEqual(line.tokens_per_s, 197.1e3, delta=200)
+
+    def test_a_product_that_was_not_measured_gives_no_figure_instead_of_a_wrong_one(self):
+        r = rates()
+        self.assertIsNone(model.roofline(M, "fp32", 2048, r))
+        self.assertIsNone(model.hybrid(M, "fp32", 4, 1, 8, r, 16))
+
+    def test_the_slowest_product_weighs_by_its_operations(self):
+        r = rates()
+        r.products[("bf16", M.vocab, M.hidden)] = 310e12  # the head, a tenth of the operations, at half the rate
+        share = M.vocab * M.hidden / M.matrix_elements
+        self.assertAlmostEqual(r.of_model(M, "bf16"), 620e12 / (1 + share))
+
+    def test_a_slower_bus_lowers_utilization_and_more_micro_batches_raise_it(self):
+        u = lambda n, bus: model.hybrid(M, "bf16", n, 1, 8, rates(bus=bus), 16)[0]
+        self.assertGreater(u(4, 52e9), u(4, 12e9))
+        self.assertGreater(u(16, 52e9), u(4, 52e9))
+        self.assertAlmostEqual(u(4, 52e9), 0.933, 2)
+
+
+class Shapes(unittest.TestCase):
+    def test_every_mode_meets_every_precision_and_the_same_shapes_come_again(self):
+        shapes = models.random_shapes(20, 300)
+        self.assertEqual({(s[1], s[2]) for s in shapes}, {(m, p) for m in models.MODES for p in models.PRECISIONS})
+        self.assertEqual(shapes, models.random_shapes(20, 300))
+        self.assertTrue(all(s[0].heads % s[0].kv_heads == 0 and s[0].hidden % (2 * s[0].heads) == 0 for s in shapes))
+        self.assertTrue(all(s[0].vocab <= 65536 for s in models.random_shapes(20, 3)))
+
+
+class Runs(unittest.TestCase):
+    def test_a_run_has_enough_after_its_warm_up(self):
+        enough = program.some_steps(1, 2, 4, 1.0)
+        steps = lambda *ms: [{"event": "step", "ms": x} for x in ms]
+        self.assertFalse(enough(steps(9000, 900)))        # the first does not count
+        self.assertTrue(enough(steps(9000, 900, 900)))
+        self.assertFalse(enough(steps(9, 1, 1, 1)))
+        self.assertTrue(enough(steps(9, 1, 1, 1, 1)))
+
+    def test_the_rate_is_that_of_the_median_step(self):
+        r = program.Run([], events=[{"event": "step", "ms": ms, "tokens": 100} for ms in (999, 10, 20, 90)])
+        self.assertAlmostEqual(program.rate_of(r, 1), 5000)
+        with self.assertRaises(program.NotMeasured):
+            program.rate_of(r, 4)
+
+    def test_a_failure_is_told_by_the_program_s_own_line(self):
+        self.assertEqual(program.Run([], code=3, err="note\ntrainhost: too big\n  a hint\n").reason(), "exit 3: trainhost: too big")
+
+
+class Sanitizer(unittest.TestCase):
+    def test_only_the_tool_s_own_words_are_a_refusal(self):
+        self.assertEqual(sanitize.refusal("========= Error: this device is not supported\n"), "Error: this device is not supported")
+        self.assertEqual(sanitize.refusal("trainhost: mode x is not supported\n========= ERROR SUMMARY: 0 errors"), "")
+
+    def test_findings_are_the_first_and_the_sum(self):
+        text = "========= COMPUTE-SANITIZER\n========= Invalid __global__ read of size 4 bytes\n=========     Host Frame: x\n========= ERROR SUMMARY: 3 errors\n"
+        self.assertEqual(sanitize.findings(text), "Invalid __global__ read of size 4 bytes; ERROR SUMMARY: 3 errors")
+
+
+if __name__ == "__main__":
+    unittest.main()
