@@ -131,17 +131,21 @@ void Executor::range(std::uint32_t begin, std::uint32_t end) {
   const std::vector<plan::Op>& ops = program_.ops;
   for (std::uint32_t i = begin, next = i; i < end; i = next) {
     next = i + 1;
+    // Of the kernels' queue alone: copies and the host's work run beside it.
+    const bool timed = log_ && steps_ && ops[i].kind != OpKind::kCopy && ops[i].kind != OpKind::kHold && !plan::runs_on_host(program_, ops[i]);
     if (ops[i].kind == OpKind::kHeadLogits && i + 3 < end && ops[i + 2].kind == OpKind::kCrossEntropy) {
+      if (timed) log_->enter(i, kernels_);
       head_in_pieces(&ops[i]);
+      if (timed) log_->leave(1, kernels_);
       next = i + 4;
       continue;
     }
     while (next < end && one_launch(ops[i].kind) && ops[next].kind == ops[i].kind &&
            plan::runs_on_host(program_, ops[next]) == plan::runs_on_host(program_, ops[i]))
       ++next;
-    if (log_ && steps_) log_->enter(i, kernels_);
+    if (timed) log_->enter(i, kernels_);
     one({&ops[i], next - i});
-    if (log_ && steps_) log_->leave(next - i, kernels_);
+    if (timed) log_->leave(next - i, kernels_);
   }
 }
 

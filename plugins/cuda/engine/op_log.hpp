@@ -1,5 +1,6 @@
 // Times the operations of an update on the device while somebody watches: two events each, read when the step is done and
-// put on the host's clock. Under it a step runs without recorded graphs.
+// put on the host's clock. Under it a step runs without recorded graphs. Where queues wait for each other, what an operation
+// waited for is in its time.
 #pragma once
 #include <chrono>
 #include <vector>
