@@ -31,6 +31,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"plugins/cuda", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/"}},
     {"plugins/estimators", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/"}},
     {"tools", {"core/"}},
+    {"tools/gpu", {}},
 };
 
 // Libraries that only these folders may name; everything else in <> is the standard library's or the system's.
@@ -42,8 +43,8 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"sentencepiece", {"core/data"}},
     {"cblas", {"plugins/cpu"}},
     {"CLI/", {"tools"}},
-    {"cuda", {"plugins/cuda"}},
-    {"cublas", {"plugins/cuda"}},
+    {"cuda", {"plugins/cuda", "tools/gpu"}},
+    {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},
     {"fmt/", {"core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
               "plugins"}},

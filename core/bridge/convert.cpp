@@ -196,6 +196,7 @@ th_profile to_c(const Profile& p) {
   c.recompute_full = p.recompute_layers.full;
   c.recompute_mlp = p.recompute_layers.mlp;
   c.recompute_selective = p.recompute_layers.selective;
+  c.runtime_bytes = p.runtime_bytes;
   return c;
 }
 
@@ -218,6 +219,7 @@ Profile from_c(const th_profile& c) {
   TH_READ(recompute_full, p.recompute_layers.full = c.recompute_full);
   TH_READ(recompute_mlp, p.recompute_layers.mlp = c.recompute_mlp);
   TH_READ(recompute_selective, p.recompute_layers.selective = c.recompute_selective);
+  TH_READ(runtime_bytes, p.runtime_bytes = c.runtime_bytes);
 #undef TH_READ
   return p;
 }

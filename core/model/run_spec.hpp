@@ -51,6 +51,7 @@ struct Profile {
   std::uint64_t workspace_bytes = 0;      // the vendor library's, taken from the plan
   Tier tier = Tier::kHost;                // where the arena lives
   bool f32_storage = false;               // a lower precision is for products alone: every buffer stays f32
+  std::uint64_t runtime_bytes = 0;        // of the device, beside the plan: context, code, library handles; stated
   RecomputeLayers recompute_layers;       // what the trainer recomputes where the run asks for none
   std::string mode;                       // resident | hybrid | streamed; "" where there is one mode
   bool operator==(const Profile&) const = default;

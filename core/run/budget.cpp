@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/base/text.hpp"
 #include "core/model/presets.hpp"
 #include "core/run/process.hpp"
@@ -34,11 +36,15 @@ std::string too_much(std::uint64_t needed, const Budget& b, const char* of_what)
 
 }  // namespace
 
-Budgets find_budgets(const config::RunConfig& c, Tier tier, plugin::Trainer* trainer, bool elsewhere) {
+Budgets find_budgets(const config::RunConfig& c, const Profile& profile, plugin::Trainer* trainer, bool elsewhere) {
   Budgets b;
-  b.tier = tier;
-  b.compute = compute_budget(c, tier, trainer);
-  if (tier == Tier::kHost) return b;
+  b.tier = profile.tier;
+  b.compute = compute_budget(c, profile.tier, trainer);
+  if (profile.tier == Tier::kHost) return b;
+  if (!c.budget && b.compute.known && profile.runtime_bytes) {
+    b.compute.bytes -= std::min(b.compute.bytes, profile.runtime_bytes);
+    b.compute.source += ", less " + format_bytes(profile.runtime_bytes) + " for its runtime";
+  }
   if (c.host_budget)
     b.host = {*c.host_budget, "memory.host_budget", true};
   else if (trainer && !elsewhere)

@@ -114,7 +114,7 @@ Resolved resolve(const config::RunConfig& asked, plugin::Registry& registry, con
     c.run.recompute_layers = {};
   }
   plugin::Trainer* trainer = trainer_of(c, registry, request);
-  r.budgets = find_budgets(c, profile_for(c, trainer).tier, trainer, request.elsewhere);
+  r.budgets = find_budgets(c, profile_for(c, trainer), trainer, request.elsewhere);
   if (r.budgets.compute.known) c.run.device_budget = r.budgets.compute.bytes;
   if (r.budgets.host.known) c.run.host_budget = r.budgets.host.bytes;
   if (!choose) return r;

@@ -242,8 +242,9 @@ Exit Run::lost(const plugin::PluginError& e) {
   }
   if (!found)
     throw Error(Exit::kFailed, fmt::format("{}; no checkpoint to go on from{}", e.what(), why.empty() ? "" : ": " + why), e.hint());
-  human(fmt::format("{}\n  {}\n  {} is intact: run again with --resume", e.what(), e.hint(), found->dir.string()));
-  if (events_) events_->note(fmt::format("{}; stopped, {} is intact", e.what(), found->dir.string()));
+  const std::string text = fmt::format("{} ({}); {} is intact: run again with --resume", e.what(), e.hint(), found->dir.string());
+  fmt::print(stderr, "trainhost: {}\n", escaped(text));  // why a run ended is said also under -q
+  if (events_) events_->note(text);
   return Exit::kStopped;
 }
 

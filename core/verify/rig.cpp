@@ -25,7 +25,9 @@ void require_room(const config::RunConfig& c, const MemoryReport& plan, const st
     throw NotJudged(fmt::format("no room: {} and {} copies of the weights take {} of host memory, {} is free", trainer,
                                 copies, format_bytes(host), format_bytes(free)));
   if (!c.budget && c.device.empty()) return;
-  const run::Budget budget = run::find_budgets(c, Tier::kDevice, nullptr, false).compute;
+  Profile on_device;
+  on_device.tier = Tier::kDevice;
+  const run::Budget budget = run::find_budgets(c, on_device, nullptr, false).compute;
   if (const std::uint64_t device = plan.tier_bytes(Tier::kDevice); device > budget.bytes)
     throw NotJudged(fmt::format("no room: the plan of {} takes {} on the device, {} allows {}", trainer,
                                 format_bytes(device), budget.source, format_bytes(budget.bytes)));

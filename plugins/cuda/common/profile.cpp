@@ -8,6 +8,7 @@
 #include "core/bridge/guard.hpp"
 #include "core/plan/choose_recompute.hpp"
 #include "core/plan/memory_plan.hpp"
+#include "plugins/cuda/common/limits.hpp"
 #include "trainhost/status.h"
 
 namespace trainhost::cuda {
@@ -29,11 +30,13 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, const char* mode,
   p.alignment = 256;
   p.tier = Tier::kDevice;
   p.threads = std::max(1u, threads);
-  p.slots = 264;  // two blocks for each of an H100's or H200's 132 multiprocessors
+  // Two blocks for each of an H100's or H200's 132 multiprocessors; no more than tokens, which they share out.
+  p.slots = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(run.tokens_per_micro_batch(), 1, 264));
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch(), size_of(run.weight));
   p.attention_tile_q = std::min<std::uint32_t>(64, run.seq_len);
   p.attention_tile_k = std::min<std::uint32_t>(64, run.seq_len);
   p.workspace_bytes = 32ull << 20;
+  p.runtime_bytes = kRuntimeBytes;
   return p;
 }
 

@@ -57,7 +57,7 @@ void check(cudaError_t status, const std::string& what) {
 
 void check(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  const std::string said = what + ": cuBLAS status " + std::to_string(static_cast<int>(status));
+  const std::string said = what + ": " + cublasLtGetStatusName(status) + " (" + std::to_string(static_cast<int>(status)) + ")";
   switch (status) {
     case CUBLAS_STATUS_ALLOC_FAILED: throw bridge::StatusError(TH_E_DEVICE_OOM, said + ", no memory left");
     case CUBLAS_STATUS_EXECUTION_FAILED: check(cudaGetLastError(), what); break;  // the runtime knows more, mostly

@@ -37,14 +37,17 @@ class Executor::Scope {
     if (!done_) {
       try {
         e_.settle();
+        done_ = true;
       } catch (...) {  // the device is lost: what was under way will not come
       }
     }
+    e_.steps_ = false;
     e_.order_.all_done();
     e_.events_.reset();
     for (auto& events : e_.event_of_) events.clear();
     e_.kernel_mark_ = 0, e_.kernel_event_ = nullptr;
-    e_.tasks_.clear();
+    if (done_) e_.host_work_->tasks.clear();
+    else e_.abandon_tasks();
   }
   void finish() {
     e_.settle();
@@ -63,6 +66,7 @@ Executor::Executor(const plan::Program& program, const plan::MemoryPlan& plan, c
       pool_(pool),
       exec_{program, arenas, gemm, kernels_, {}, program.find(plan::role::kScalars), 0},
       feed_(program, arenas),
+      host_work_(new HostWork{this, {}}),
       cut_(plan::backward_begin(program)),
       host_scalars_(program.find(plan::role::kScalars, -1, plan::kOnHost)) {
   if (leaves_the_device(program)) {
@@ -91,15 +95,33 @@ Executor::Executor(const plan::Program& program, const plan::MemoryPlan& plan, c
 }
 
 Executor::~Executor() {
-  ignore(cudaStreamSynchronize(kernels_));
-  for (const Stream* s : {up_.get(), down_.get(), host_.get()})
-    if (s) ignore(cudaStreamSynchronize(*s));
+  try {
+    settle();
+  } catch (...) {
+    abandon_tasks();
+  }
+  if (!host_work_->abandoned) return;
+  static std::mutex mutex;
+  static auto& left = *new std::vector<std::unique_ptr<HostWork>>;
+  std::lock_guard lock(mutex);
+  left.push_back(std::move(host_work_));
 }
 
 void Executor::settle() {
-  kernels_.wait_for_all();
-  for (const auto& s : {up_.get(), down_.get(), host_.get()})
-    if (s) s->wait_for_all();
+  cudaError_t failed = cudaSuccess;
+  for (const Stream* s : {const_cast<const Stream*>(&kernels_), const_cast<const Stream*>(up_.get()),
+                          const_cast<const Stream*>(down_.get()), const_cast<const Stream*>(host_.get())}) {
+    if (!s) continue;
+    const cudaError_t status = cudaStreamSynchronize(*s);  // of all, whatever one of them says
+    if (failed == cudaSuccess) failed = status;
+  }
+  check(failed, "waiting for the device");
+}
+
+/// No task begins any more, and none is still running.
+void Executor::abandon_tasks() {
+  std::lock_guard lock(host_work_->turn);
+  host_work_->abandoned = true;
 }
 
 // ---- micro-batches -------------------------------------------------------------------------------------------------------
@@ -185,7 +207,6 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   bool stopped = false;
   micro_batches(cancelled, stopped);
   if (stopped) {
-    steps_ = false;
     scope.finish();
     return Outcome::kCancelled;
   }
@@ -193,7 +214,6 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   tally_.end_step(kernels_);
   scope.finish();
   half_updated_ = false;
-  steps_ = false;
   tally_.read();
   if (log_) log_->end_update();
   const double* back = feed_.back();

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "plugins/cuda/engine/exec.hpp"
@@ -58,14 +59,24 @@ class Executor {
   void watch(OpLog* log) { log_ = log; }
 
  private:
+  struct HostWork;
   struct HostTask {
-    Executor* self;
+    HostWork* work;
     const plan::Op* op;
     host::Operands at;
     host::Step step;
   };
+  /// Tasks that the driver's thread will start. Where the device is lost nobody can say whether it still will: then none
+  /// does anything any more, and this outlives the executor.
+  struct HostWork {
+    Executor* executor;
+    std::deque<HostTask> tasks;
+    std::mutex turn = {};    // held by the task that runs
+    bool abandoned = false;  // under turn
+  };
   /// Ends a section whatever happens: nothing stays under way that points into it.
   class Scope;
+  void abandon_tasks();
 
   bool resident() const { return !up_; }
   cudaStream_t queue(Queue q) const;
@@ -104,7 +115,7 @@ class Executor {
   std::uint64_t kernel_mark_ = 0;                           // sequence that the newest event of the kernels covers
   cudaEvent_t kernel_event_ = nullptr;
   std::vector<Access> touched_;
-  std::deque<HostTask> tasks_;
+  std::unique_ptr<HostWork> host_work_;
   std::uint32_t cut_ = 0;  // where the backward part of the micro section begins
   bool rings_ = false, half_updated_ = false, steps_ = false;
   plan::BufferId host_scalars_ = plan::kNoBuffer;

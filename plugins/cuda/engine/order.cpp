@@ -17,19 +17,24 @@ Order::Place Order::add(Queue q, std::span<const Access> accesses) {
   Clock& mine = knows_[q];
   for (std::uint32_t r = 0; r < kQueues; ++r) {
     if (r == q) continue;
-    std::uint64_t last = 0;
     // Newest first: the first conflict is the last operation to wait for.
     for (auto e = entries_[r].rbegin(); e != entries_[r].rend() && e->sequence > mine[r]; ++e) {
       const bool hit = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) { return conflict(a, e->access); });
       if (!hit) continue;
-      last = e->sequence;
+      place.wait[r] = e->sequence;
       break;
     }
-    if (last == 0) continue;
-    place.wait[r] = last;
-    const Clock& then = at_[r][last - 1];
+  }
+  // What another of these waits brings with it needs none of its own.
+  const auto last = place.wait;
+  for (std::uint32_t r = 0; r < kQueues; ++r)
+    for (std::uint32_t other = 0; other < kQueues; ++other)
+      if (last[r] && last[other] && other != r && at_[other][last[other] - 1][r] >= last[r]) place.wait[r] = 0;
+  for (std::uint32_t r = 0; r < kQueues; ++r) {
+    if (last[r] == 0) continue;
+    const Clock& then = at_[r][last[r] - 1];
     for (std::uint32_t i = 0; i < kQueues; ++i) mine[i] = std::max(mine[i], then[i]);
-    mine[r] = std::max(mine[r], last);
+    mine[r] = std::max(mine[r], last[r]);
   }
   place.sequence = ++last_[q];
   mine[q] = place.sequence;

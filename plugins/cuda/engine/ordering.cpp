@@ -124,8 +124,8 @@ void Executor::host_work(const plan::Op& op, std::uint64_t first, std::uint64_t 
   std::vector<Access>& touched = accesses(op);
   if (by_rows) touched.front() = rows_of(op.in[0], first, rows, true), touched[touched.size() - 2] = touched.front();
   const std::uint64_t sequence = place(kHostWork, touched);
-  HostTask& t = tasks_.emplace_back();
-  t.self = this, t.op = &op;
+  HostTask& t = host_work_->tasks.emplace_back();
+  t.work = host_work_.get(), t.op = &op;
   for (std::size_t k = 0; k < op.ins; ++k)
     if (op.in[k] != plan::kNoBuffer && program_[op.in[k]].storage != plan::Storage::kExternal) t.at.in[k] = exec_.get<void>(op.in[k]);
   if (op.kind == OpKind::kEmbed) t.at.in[1] = exec_.get<void>(op.out[0]);
@@ -133,7 +133,9 @@ void Executor::host_work(const plan::Op& op, std::uint64_t first, std::uint64_t 
   check(cudaLaunchHostFunc(*host_,
                            [](void* task) {
                              const auto& h = *static_cast<const HostTask*>(task);
-                             host::run(h.self->pool_, h.self->program_, *h.op, h.at, h.step);
+                             std::lock_guard turn(h.work->turn);
+                             const Executor& e = *h.work->executor;
+                             if (!h.work->abandoned) host::run(e.pool_, e.program_, *h.op, h.at, h.step);
                            },
                            &t),
         "queueing work of the host");

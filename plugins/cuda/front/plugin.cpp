@@ -7,7 +7,6 @@
 #include "core/bridge/op_journal.hpp"
 #include "core/bridge/report.hpp"
 #include "core/plan/memory_plan.hpp"
-#include "plugins/cuda/common/limits.hpp"
 #include "plugins/cuda/common/profile.hpp"
 #include "plugins/cuda/front/engine_file.hpp"
 #include "plugins/cuda/front/options.hpp"
@@ -96,8 +95,7 @@ th_status memory(const th_host* host, int32_t device, uint64_t* free_bytes, uint
   return bridge::guard(error, [&] {
     require_engine_built();
     const Device d = device_of(device_index(host, device), kBuild);
-    const std::uint64_t free = free_bytes_of(d);
-    if (free_bytes) *free_bytes = free > kRuntimeBytes ? free - kRuntimeBytes : 0;
+    if (free_bytes) *free_bytes = free_bytes_of(d);
     if (total_bytes) *total_bytes = d.total_bytes;
   });
 }

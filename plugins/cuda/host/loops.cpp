@@ -63,19 +63,30 @@ TRAINHOST_INLINE double cross_entropy(std::uint64_t n, T* row, std::int64_t targ
   float top = -INFINITY;
   for (float m : most) top = std::max(top, m);
   for (std::uint64_t i = whole; i < n; ++i) top = std::max(top, as_float(row[i]));
+  const float at_target = as_float(row[target]);
+  // Numbers of four bytes keep what was computed for the sum; those of two would round it twice.
+  constexpr bool kKeeps = sizeof(T) == sizeof(float);
   float sums[kLanes] = {};
   double total = 0;
   constexpr std::uint64_t kBlock = 256 * kLanes;  // f32 sums stay short
   for (std::uint64_t begin = 0; begin < whole; begin += kBlock) {
     std::fill(sums, sums + kLanes, 0.0f);
-    for (std::uint64_t i = begin; i < std::min(whole, begin + kBlock); i += kLanes)
-      for (std::uint64_t j = 0; j < kLanes; ++j) sums[j] += exp_neg(as_float(row[i + j]) - top);
+    const std::uint64_t end = std::min(whole, begin + kBlock);
+    for (std::uint64_t i = begin; i < end; i += kLanes)
+      for (std::uint64_t j = 0; j < kLanes; ++j) {
+        const float e = exp_neg(as_float(row[i + j]) - top);
+        if constexpr (kKeeps) row[i + j] = e;
+        sums[j] += e;
+      }
     for (float s : sums) total += s;
   }
-  for (std::uint64_t i = whole; i < n; ++i) total += exp_neg(as_float(row[i]) - top);
-  const float at_target = as_float(row[target]);
+  for (std::uint64_t i = whole; i < n; ++i) {
+    const float e = exp_neg(as_float(row[i]) - top);
+    if constexpr (kKeeps) row[i] = e;
+    total += e;
+  }
   const float k = static_cast<float>(static_cast<double>(scale) / total);
-  for (std::uint64_t i = 0; i < n; ++i) put(row[i], exp_neg(as_float(row[i]) - top) * k);
+  for (std::uint64_t i = 0; i < n; ++i) put(row[i], (kKeeps ? as_float(row[i]) : exp_neg(as_float(row[i]) - top)) * k);
   put(row[target], static_cast<float>((std::exp(static_cast<double>(at_target) - top) / total - 1.0) * scale));
   // A NaN among the logits passes through every sum and is told by the loss.
   return std::log(total) + top - at_target;

@@ -82,5 +82,8 @@ typedef struct th_profile {
   uint32_t flags, reserved;                      /* TH_PROFILE_* */
   /* What the trainer makes again by layer where the run's recompute is none: see th_run. */
   uint32_t recompute_full, recompute_mlp, recompute_selective, reserved2;
+  /* What the trainer's runtime takes of the device beside the plan (context, code, library handles): stated, not planned.
+   * A run is given the device's memory less this. */
+  uint64_t runtime_bytes;
 } th_profile;
 #endif

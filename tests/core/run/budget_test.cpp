@@ -29,6 +29,12 @@ class Card : public plugin::Trainer {
   std::string id_ = "card";
 };
 
+Profile on(Tier tier, std::uint64_t runtime = 0) {
+  Profile p;
+  p.tier = tier, p.runtime_bytes = runtime;
+  return p;
+}
+
 MemoryReport report_of(std::uint64_t device, std::uint64_t pinned, std::uint64_t host) {
   MemoryReport r;
   r.tiers = {{Tier::kDevice, device, kForward}, {Tier::kPinned, pinned, kForward}, {Tier::kHost, host, kForward}};
@@ -46,19 +52,24 @@ BOOST_AUTO_TEST_SUITE(budget)
 BOOST_AUTO_TEST_CASE(the_users_word_comes_first_then_the_preset_then_what_is_free) {
   Card card(plugin::DeviceMemory{5000, 8000, "Card"});
   config::RunConfig c;
-  run::Budgets b = run::find_budgets(c, Tier::kDevice, &card, false);
+  run::Budgets b = run::find_budgets(c, on(Tier::kDevice), &card, false);
   BOOST_TEST(b.compute.bytes == 5000u);
   BOOST_TEST(b.compute.source == "free memory of Card");
   BOOST_TEST((b.host.known && b.host.bytes > 0 && b.host.source == "free host memory"));
   BOOST_TEST(card.looks == 1);
+  b = run::find_budgets(c, on(Tier::kDevice, 1024), &card, false);
+  BOOST_TEST(b.compute.bytes == 5000u - 1024u);
+  BOOST_TEST(b.compute.source == "free memory of Card, less 1.00 KiB for its runtime");
+  BOOST_TEST(run::find_budgets(c, on(Tier::kDevice, 9000), &card, false).compute.bytes == 0u);
+  card.looks = 1;
   c.device = "h100-80gb";
-  b = run::find_budgets(c, Tier::kDevice, &card, true);
+  b = run::find_budgets(c, on(Tier::kDevice), &card, true);
   BOOST_TEST(b.compute.bytes == 80000000000u);
   BOOST_TEST(b.compute.source == "h100-80gb");
   BOOST_TEST(!b.host.known);  // of another machine
   c.budget = 100;
   c.host_budget = 200;
-  b = run::find_budgets(c, Tier::kDevice, &card, true);
+  b = run::find_budgets(c, on(Tier::kDevice, 50), &card, true);
   BOOST_TEST((b.compute.bytes == 100u && b.compute.source == "memory.budget"));
   BOOST_TEST((b.host.known && b.host.bytes == 200u && b.host.source == "memory.host_budget"));
   BOOST_TEST(card.looks == 1);  // not asked where nothing is left to ask
@@ -68,7 +79,7 @@ BOOST_AUTO_TEST_CASE(a_run_on_the_host_has_one_budget) {
   Card card(plugin::DeviceMemory{5000, 8000, "Card"});
   config::RunConfig c;
   c.host_budget = 1;
-  const run::Budgets b = run::find_budgets(c, Tier::kHost, &card, false);
+  const run::Budgets b = run::find_budgets(c, on(Tier::kHost), &card, false);
   BOOST_TEST((b.compute.known && b.compute.source == "free memory"));
   BOOST_TEST(!b.host.known);
   BOOST_TEST(card.looks == 0);
@@ -78,7 +89,7 @@ BOOST_AUTO_TEST_CASE(a_run_on_the_host_has_one_budget) {
 
 BOOST_AUTO_TEST_CASE(a_trainer_that_finds_no_device_leaves_the_budget_open) {
   Card none(std::nullopt);
-  const run::Budgets b = run::find_budgets({}, Tier::kDevice, &none, false);
+  const run::Budgets b = run::find_budgets({}, on(Tier::kDevice), &none, false);
   BOOST_TEST(!b.compute.known);
   BOOST_TEST(b.compute.source == "not known: the card backend finds no device here");
   BOOST_TEST(run::judge(report_of(UINT64_C(1) << 60, 0, 0), b).fits);
@@ -87,7 +98,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_that_finds_no_device_leaves_the_budget_open) {
 BOOST_AUTO_TEST_CASE(an_unknown_preset_is_told_the_nearest) {
   config::RunConfig c;
   c.device = "h100-80gbb";
-  BOOST_CHECK_EXCEPTION(run::find_budgets(c, Tier::kDevice, nullptr, true), Error, [](const Error& e) {
+  BOOST_CHECK_EXCEPTION(run::find_budgets(c, on(Tier::kDevice), nullptr, true), Error, [](const Error& e) {
     return e.code() == Exit::kUsage && std::string(e.what()).find("h100-80gb'") != std::string::npos;
   });
 }

@@ -51,12 +51,12 @@ class Executor {
     for (unsigned i = 0; i < kMaxThreads; ++i) threads_.emplace_back(stacks_.at(i));
   }
 
-  void run(const Kernel& k, uint3 at, Order order, Random random) {
+  void run(const Kernel& k, uint3 at, std::size_t number, Order order, Random random) {
     kernel_ = &k, at_ = at, order_ = order, random_ = random;
     count_ = k.block.x * k.block.y * k.block.z;
     error_.clear();
     blockIdx = at, blockDim = k.block, gridDim = k.grid;
-    prepare_memory();
+    prepare_memory(number);
     begin_threads();
     for (returned_ = 0; returned_ < count_ && error_.empty();) {
       if (warps_ready_ == 0) {
@@ -192,13 +192,13 @@ class Executor {
     }
   }
 
-  void prepare_memory() {
+  void prepare_memory(std::size_t number) {
     memory_.resize(kernel_->shared_bytes + kGuard + 1024);
     shared_ =
         reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 1023) & ~std::uintptr_t{1023});
     std::memset(shared_, 0xff, kernel_->shared_bytes);
     std::memset(shared_ + kernel_->shared_bytes, kMark, kGuard);
-    fill_static_shared();
+    fill_static_shared(number);
   }
   void check_memory() {
     for (std::size_t i = 0; i < kGuard; ++i)
@@ -252,9 +252,10 @@ void run_kernel(const Kernel& k, const Schedule& s) {
   if (s.blocks == Order::kDescending) std::reverse(order.begin(), order.end());
   if (s.blocks == Order::kRandom)
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  std::size_t number = 0;
   for (unsigned i : order) {
     const uint3 at{i % k.grid.x, i / k.grid.x % k.grid.y, i / k.grid.x / k.grid.y};
-    executor().run(k, at, s.threads, Random{random.next()});
+    executor().run(k, at, number++, s.threads, Random{random.next()});
   }
 }
 

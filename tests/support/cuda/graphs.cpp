@@ -99,8 +99,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   });
 }
 
+// Whatever it returns, the stream is out of capture afterwards: a call that is made to fail ends it without a graph.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
-  return call("cudaStreamEndCapture", [&](Lock&) {
+  const cudaError_t status = call("cudaStreamEndCapture", [&](Lock&) {
     CUstream_st* s = stream_of(stream);
     if (!s) return cudaErrorInvalidResourceHandle;
     if (!to || !s->capture) return cudaErrorInvalidValue;
@@ -123,6 +124,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
     leave_capture(c);
     return e;
   });
+  Lock lock(state().mutex);
+  CUstream_st* s = stream_of(stream);
+  if (status != cudaSuccess && s && s->capture && s->capture->origin == s && s->capture->thread == std::this_thread::get_id())
+    leave_capture(std::shared_ptr<Capture>(s->capture));
+  return status;
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {

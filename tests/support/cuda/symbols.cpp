@@ -126,20 +126,33 @@ std::string kernel_name(const void* function) {
   return name;
 }
 
-void fill_static_shared() {
-  std::lock_guard lock(mutex);
-  static thread_local std::vector<std::pair<void*, std::size_t>> mine;
+void fill_static_shared(std::size_t block) {
+  struct Shared {
+    unsigned char* at;
+    std::size_t bytes;
+    bool used;
+    bool touched() const { return at[0] != 0xff || std::memcmp(at, at + 1, bytes - 1) != 0; }
+  };
+  static thread_local std::vector<Shared> mine;
   static thread_local unsigned long long known = 0;
-  const Tables& t = tables();
-  if (known != t.loaded) {
-    mine.clear();
-    for (const Variable& v : t.shared) {
-      TlsIndex at = v.at;
-      mine.emplace_back(__tls_get_addr(&at), v.bytes);
+  if (block == 0) {
+    std::lock_guard lock(mutex);
+    const Tables& t = tables();
+    if (known != t.loaded) {
+      mine.clear();
+      for (const Variable& v : t.shared) {
+        TlsIndex at = v.at;
+        if (v.bytes > 0) mine.push_back({static_cast<unsigned char*>(__tls_get_addr(&at)), v.bytes, false});
+      }
+      known = t.loaded;
     }
-    known = t.loaded;
   }
-  for (const auto& [at, bytes] : mine) std::memset(at, 0xff, bytes);
+  const bool look = (block & (block - 1)) == 0;
+  for (Shared& v : mine) {
+    if (block == 0) v.used = false;
+    else if (look && !v.used) v.used = v.touched();
+    if (block == 0 || v.used) std::memset(v.at, 0xff, v.bytes);
+  }
 }
 
 }  // namespace emu

@@ -198,6 +198,29 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_too_full_is_told_before_or_in_the_middle) 
   BOOST_TEST(r.code == 0, r.err);
 }
 
+BOOST_AUTO_TEST_CASE(a_lost_device_leaves_the_last_checkpoint_and_a_run_to_be_resumed) {
+  TempDir tmp;
+  const std::vector<std::string> more = {"--set", "train.steps=6", "--set", "output.checkpoint_every=2"};
+  const Outcome whole = run_program(tiny(tmp.path() / "whole", "resident", more), machine());
+  BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
+  // Lost while the fifth step runs: steps 1 to 4 are in a checkpoint.
+  const RunOptions dying = machine({{"EMULATED_CUDA_FAIL", "cudaGraphLaunch:5:719"}});
+  const Outcome lost = run_program(tiny(tmp.path() / "parts", "resident", more), dying);
+  BOOST_TEST(lost.code == 75, lost.err);
+  for (const char* part : {"device 0 (", ") is lost while replaying a step", "cudaErrorLaunchFailure (719)", "drain this GPU", "step-4 is intact: run again with --resume"})
+    BOOST_TEST((has(lost.err, part) || has(lost.out, part)), part << " in " << lost.err << lost.out);
+  std::vector<std::string> again = more;
+  again.push_back("--resume");
+  const Outcome resumed = run_program(tiny(tmp.path() / "parts", "resident", again), machine());
+  BOOST_REQUIRE_MESSAGE(resumed.code == 0, resumed.err);
+  const Events a = events_of(whole.out), b = events_of(resumed.out);
+  BOOST_TEST(a.steps.back()["loss"] == b.steps.back()["loss"]);
+  // Nothing to go on from, and a checkpoint that is damaged: 1, not 75.
+  const Outcome bare = run_program(tiny(tmp.path() / "bare", "resident"), machine({{"EMULATED_CUDA_FAIL", "cudaGraphLaunch:2:719"}}));
+  BOOST_TEST(bare.code == 1, bare.err);
+  BOOST_TEST(has(bare.err, "no checkpoint to go on from"), bare.err);
+}
+
 BOOST_AUTO_TEST_CASE(a_hidden_device_is_no_device) {
   TempDir tmp;
   const Outcome r = run_program(tiny(tmp.path() / "out", "resident"), machine({{"CUDA_VISIBLE_DEVICES", ""}}));

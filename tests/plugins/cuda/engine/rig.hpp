@@ -1,9 +1,13 @@
 // The CUDA trainer in this process, on the emulation: a host that counts and has options, and the engine's tables.
 #pragma once
+#include "core/model/init.hpp"
+#include "core/plan/memory_plan.hpp"
+#include "core/plan/program.hpp"
 #include "emu.hpp"
 #include "plugins/cuda/common/engine_abi.hpp"
 #include "plugins/cuda/common/profile.hpp"
 #include "tests/support/golden_run.hpp"
+#include "tests/support/model_zoo.hpp"
 #include "tests/support/plugin_session.hpp"
 
 extern "C" const trainhost::cuda::EngineTable* trainhost_cuda_engine();
@@ -38,6 +42,34 @@ inline RunSpec in_precision(RunSpec r, const std::string& precision) {
   if (precision == "bf16") r.compute = r.weight = DType::kBF16, r.master = DType::kF32;
   return r;
 }
+
+/// Weights and both moments, by tensor.
+using TrainState = std::vector<Tensors>;
+inline TrainState state_of(PluginSession& s) { return {s.save(), s.save(TH_SCOPE_MOMENT1), s.save(TH_SCOPE_MOMENT2)}; }
+inline void load_state(PluginSession& s, const TrainState& from) {
+  const std::uint32_t scopes[] = {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2};
+  for (std::size_t i = 0; i < 3; ++i)
+    if (!from[i].empty()) s.load_all(from[i], scopes[i]);
+}
+/// Equal bit for bit, NaN or not.
+inline bool same_bits(const TrainState& a, const TrainState& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].size() != b[i].size()) return false;
+    for (const auto& [name, v] : a[i]) {
+      const auto other = b[i].find(name);
+      if (other == b[i].end() || other->second.size() != v.size()) return false;
+      if (!v.empty() && std::memcmp(v.data(), other->second.data(), v.size() * sizeof(float)) != 0) return false;
+    }
+  }
+  return true;
+}
+inline Tensors as_floats(const reference::Weights& w) {
+  Tensors out;
+  for (const auto& [name, v] : w) out[name].assign(v.begin(), v.end());
+  return out;
+}
+inline constexpr const char* kModes[] = {"resident", "hybrid", "streamed"};
 
 inline th_counters counters(PluginSession& s) {
   th_counters c{};

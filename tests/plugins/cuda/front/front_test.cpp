@@ -240,13 +240,13 @@ BOOST_AUTO_TEST_CASE(a_wrong_mode_is_an_error_on_every_machine_with_the_nearest)
 BOOST_AUTO_TEST_CASE(free_memory_is_matched_to_the_device_by_every_name_it_has) {
   for (const char* by : {"uuid", "mig", "pci"}) {
     Machine machine{{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_NVML_BY", by}};
-    BOOST_TEST(memory().free == 139463129088u, by);
-    BOOST_TEST(memory({{"device", "1"}}).free == 139463129088u + (1u << 20), by);
-    BOOST_TEST(memory({}, 1).free == 139463129088u + (1u << 20), by);
-    BOOST_TEST(memory().total == 149463129088u);
+    BOOST_TEST(memory().free == 140000000000u, by);
+    BOOST_TEST(memory({{"device", "1"}}).free == 140000000000u + (1u << 20), by);
+    BOOST_TEST(memory({}, 1).free == 140000000000u + (1u << 20), by);
+    BOOST_TEST(memory().total == 150000000000u);
   }
   Machine pci{{"FAKE_CUDA_UUID", "0"}, {"FAKE_NVML_BY", "pci"}};
-  BOOST_TEST(memory().free == 139463129088u);
+  BOOST_TEST(memory().free == 140000000000u);
 }
 
 BOOST_AUTO_TEST_CASE(without_nvml_all_of_the_memory_is_taken_for_free) {
@@ -255,10 +255,10 @@ BOOST_AUTO_TEST_CASE(without_nvml_all_of_the_memory_is_taken_for_free) {
     Machine machine;
     machine.set(name, value);
     if (value == "nothing") machine.set("FAKE_CUDA_UUID", "0");
-    BOOST_TEST(memory().free == 149463129088u, name);
+    BOOST_TEST(memory().free == 150000000000u, name);
   }
   Machine more{{"FAKE_NVML_FREE", "999000000000"}};
-  BOOST_TEST(memory().free == 149463129088u);
+  BOOST_TEST(memory().free == 150000000000u);
 }
 
 BOOST_AUTO_TEST_CASE(a_device_has_a_name_cut_to_the_room_there_is) {

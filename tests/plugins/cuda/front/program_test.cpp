@@ -113,11 +113,11 @@ BOOST_AUTO_TEST_CASE(a_device_by_name_is_planned_for_cuda_without_one) {
   const json j = plan_of(run_program(small("plan", {"--device=h100-80gb"}), bare()));
   BOOST_TEST(j["backend"] == "cuda");
   BOOST_TEST(j["mode"] == "resident");
-  BOOST_TEST(j["budget_source"] == "h100-80gb");
+  BOOST_TEST(j["budget_source"] == "h100-80gb, less 512 MiB for its runtime");
   const json e = j["estimates"][0];
   BOOST_TEST(e["kind"] == "exact");
   BOOST_TEST(e["fits"] == true);
-  BOOST_TEST(e["budget_bytes"] == 80000000000u);
+  BOOST_TEST(e["budget_bytes"] == 79463129088u);
   BOOST_TEST(!e.contains("host_budget_bytes"));  // that machine's host memory is not known
   BOOST_TEST(e["tiers"][0]["tier"] == "device");
   const json other = plan_of(run_program(small("plan", {"--device=mi300x-192gb"}), bare()));
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(without_a_device_to_ask_nothing_is_judged) {
 
 BOOST_AUTO_TEST_CASE(a_device_run_is_judged_by_the_devices_free_memory_and_the_hosts) {
   json j = plan_of(run_program(with("good", small("plan", {"--backend=cuda"})), fake()));
-  BOOST_TEST(j["budget_source"] == "free memory of Fake H200");
+  BOOST_TEST(j["budget_source"] == "free memory of Fake H200, less 512 MiB for its runtime");
   BOOST_TEST(j["estimates"][0]["budget_bytes"] == 139463129088u);
   BOOST_TEST(j["host_budget_source"] == "free host memory");
 

@@ -1,0 +1,86 @@
+// Which mode and how much recompute a run gets by itself, and the sentence that says why.
+#include <boost/test/unit_test.hpp>
+
+#include "core/bridge/guard.hpp"
+#include "core/plan/memory_plan.hpp"
+#include "plugins/cuda/common/profile.hpp"
+#include "tests/support/model_zoo.hpp"
+
+namespace trainhost::cuda {
+namespace {
+
+ModelSpec model() { return test::small_model("llama", 500, 256, 6, 4, 4, 64, 700); }
+RunSpec run_of(std::uint64_t budget) {
+  RunSpec r;
+  r.seq_len = 256, r.micro_batch = 8, r.device_budget = budget;
+  return r;
+}
+std::uint64_t device_bytes(const RunSpec& r, const Profile& p) {
+  return plan::place(plan::build_program(model(), r, p)).of(Tier::kDevice).arena_bytes;
+}
+bool says(const Choice& c, const char* words) { return c.why.find(words) != std::string::npos; }
+
+BOOST_AUTO_TEST_SUITE(cuda_choose)
+
+BOOST_AUTO_TEST_CASE(auto_takes_the_first_that_fits_and_says_why) {
+  const std::uint64_t whole = device_bytes(run_of(0), choose(model(), run_of(0), "resident", 4).profile);
+  RunSpec full = run_of(0);
+  full.recompute = Recompute::kFull;
+  const std::uint64_t recomputed = device_bytes(full, choose(model(), full, "resident", 4).profile);
+  const std::uint64_t streamed = device_bytes(full, choose(model(), full, "streamed", 4).profile);
+  BOOST_TEST_REQUIRE((streamed < recomputed && recomputed < whole));
+
+  for (std::uint64_t budget : {std::uint64_t{0}, whole, whole + 1}) {
+    const Choice c = choose(model(), run_of(budget), "auto", 4);
+    BOOST_TEST(c.profile.mode == "resident");
+    BOOST_TEST(c.why.empty(), c.why);
+  }
+  for (std::uint64_t budget : {whole - 1, (whole + recomputed) / 2, recomputed}) {
+    const Choice c = choose(model(), run_of(budget), "auto", 4);
+    BOOST_TEST(c.profile.mode == "resident");
+    BOOST_TEST((says(c, "resident with recompute") && says(c, "needs")), c.why);
+    BOOST_TEST(device_bytes(run_of(budget), c.profile) <= budget);
+  }
+  for (std::uint64_t budget : {recomputed - 1, streamed, std::uint64_t{1}}) {
+    const Choice c = choose(model(), run_of(budget), "auto", 4);
+    BOOST_TEST(c.profile.mode == "streamed");
+    BOOST_TEST((says(c, "mode streamed") && says(c, "with every layer recomputed")), c.why);
+    if (budget >= streamed) BOOST_TEST(device_bytes(run_of(budget), c.profile) <= budget);
+    BOOST_TEST(c.why.find('\n') == std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(recompute_that_the_user_has_chosen_is_kept) {
+  RunSpec r = run_of(0);
+  r.recompute = Recompute::kSelective;
+  const std::uint64_t whole = device_bytes(r, choose(model(), r, "resident", 4).profile);
+  r.device_budget = whole - 1;
+  const Choice c = choose(model(), r, "auto", 4);
+  BOOST_TEST(c.profile.mode == "streamed");
+  BOOST_TEST(!says(c, "recomputed"), c.why);
+}
+
+BOOST_AUTO_TEST_CASE(a_mode_that_is_asked_for_is_taken_without_a_word) {
+  for (const char* mode : {"resident", "hybrid", "streamed"}) {
+    const Choice c = choose(model(), run_of(1), mode, 3);
+    BOOST_TEST(c.profile.mode == mode);
+    BOOST_TEST(c.profile.threads == 3u);
+    BOOST_TEST(c.why.empty());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_word_that_is_no_mode_is_refused_with_the_nearest) {
+  try {
+    choose(model(), run_of(0), "residnet", 1);
+    BOOST_TEST(false, "no refusal");
+  } catch (const bridge::StatusError& e) {
+    BOOST_TEST(e.code == TH_E_ARG);
+    BOOST_TEST(std::string(e.what()).find("resident") != std::string::npos, e.what());
+    BOOST_TEST(e.hint.find("hybrid") != std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost::cuda

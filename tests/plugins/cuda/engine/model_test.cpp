@@ -1,0 +1,177 @@
+// Whole models through the CUDA trainer in every mode, against the reference model in double: losses, norms, weights and
+// moments after updates, evaluation and generation; and the same bits under every schedule, whatever the host's threads.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+
+#include "tests/plugins/cuda/engine/rig.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+using reference::Ids;
+using reference::Vec;
+using reference::Weights;
+
+const auto kZoo = boost::unit_test::data::make(model_zoo());
+
+double distance(const std::vector<float>& a, const Vec& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]) / (1 + std::abs(b[i]));
+    if (!(d <= worst)) worst = std::isfinite(d) ? d : INFINITY;
+  }
+  return worst;
+}
+double furthest(const Tensors& a, const Weights& b) {
+  double worst = 0;
+  for (const auto& [name, v] : b) worst = std::max(worst, distance(a.at(name), v));
+  return worst;
+}
+
+/// What the optimizer should make of the gradients: every tensor and its moments, in double.
+struct Expected {
+  Weights w, m, v;
+  double loss = 0, norm = 0;
+
+  void update(const ZooModel& z, const RunSpec& r, const Ids& ids, const Ids& targets, double lr, double t) {
+    Weights g;
+    loss = reference::Model(z.spec, z.seq).loss(w, ids, targets, &g);
+    norm = 0;
+    for (const auto& [name, x] : g)
+      for (double e : x) norm += e * e;
+    norm = std::sqrt(norm);
+    for (const TensorInfo& info : tensors(z.spec)) {
+      Vec& gi = g[info.name];
+      if (r.clip_norm > 0)
+        for (double& e : gi) e *= std::min(1.0, r.clip_norm / (norm + 1e-6));
+      const bool decay = info.rank > 1;
+      Vec &wi = w[info.name], &mi = m[info.name], &vi = v[info.name];
+      mi.resize(wi.size()), vi.resize(wi.size());
+      if (r.optimizer == Optimizer::kAdamW) reference::AdamW{lr, r.beta1, r.beta2, r.eps, r.weight_decay}.step(t, gi, decay, wi, mi, vi);
+      else reference::Sgd{lr, r.beta1, r.weight_decay}.step(gi, decay, wi, r.optimizer == Optimizer::kSgd ? nullptr : &mi);
+    }
+  }
+};
+
+BOOST_AUTO_TEST_SUITE(cuda_model)
+
+BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kZoo * boost::unit_test::data::make(kModes), z, mode) {
+  const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgdMomentum, Optimizer::kSgd};
+  const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+  for (std::uint32_t accumulate : {1 + z.seq % 2, 3 + z.seq % 2}) {
+    emu::reset();
+    RunSpec r;
+    r.seq_len = z.seq, r.accumulate = accumulate, r.micro_batch = accumulate == 1 ? 3 : 1;
+    r.weight_decay = 0.1, r.clip_norm = accumulate % 2 ? 0.25 : 0.0;
+    r.optimizer = optimizers[accumulate % 3], r.recompute = recomputes[(accumulate + z.seq) % 3];
+    const std::size_t n = r.tokens_per_step();
+    const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+    Expected e;
+    e.w = random_weights(z.spec, 3);
+    CudaHost host(mode);
+    PluginSession s(cuda_engine(), host, z.spec, r);
+    s.load_all(as_floats(e.w));
+    s.init(0);
+    BOOST_TEST_CONTEXT("accumulate " << accumulate << ", " << name(r.optimizer) << ", recompute " << name(r.recompute)) {
+      for (std::uint64_t t = 0; t < 2; ++t) {
+        e.update(z, r, ids, targets, 0.01, static_cast<double>(t) + 1);
+        const th_step_out out = s.step(ids, targets, 0.01, t);
+        BOOST_TEST(std::abs(out.loss - e.loss) <= 1e-4 * e.loss, out.loss << " against " << e.loss);
+        BOOST_TEST(std::abs(out.grad_norm - e.norm) <= 1e-4 * e.norm, out.grad_norm << " against " << e.norm);
+        BOOST_TEST(out.tokens_counted == n - static_cast<std::size_t>(std::count(targets.begin(), targets.end(), -100)));
+      }
+      const bool adam = r.optimizer == Optimizer::kAdamW;
+      // Adam divides by the root of tiny squares: where a gradient is near zero its sign, and so the step, is uncertain.
+      const double off = furthest(s.save(), e.w);
+      BOOST_TEST(off <= (adam ? 2e-3 : 1e-5), "weights are " << off << " off");
+      if (r.optimizer != Optimizer::kSgd) BOOST_TEST(furthest(s.save(TH_SCOPE_MOMENT1), e.m) <= 1e-4);
+      if (adam) BOOST_TEST(furthest(s.save(TH_SCOPE_MOMENT2), e.v) <= 1e-4);
+    }
+  }
+}
+
+BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads, kZoo * boost::unit_test::data::make(kModes), z, mode) {
+  const bool bf16 = z.seq % 2 == 0;
+  RunSpec r;
+  r.seq_len = z.seq, r.micro_batch = 1, r.accumulate = 3;
+  r = in_precision(r, bf16 ? "bf16" : "fp32");
+  const Ids ids = random_tokens(3 * z.seq, z.spec.vocab, 1), targets = random_targets(3 * z.seq, z.spec.vocab, 2);
+  TrainState first;
+  std::vector<double> losses;
+  std::uint32_t threads = 0;
+  for (const emu::Schedule& schedule : emu::every_schedule()) {
+    if ((schedule.seed + z.seq) % 2) continue;  // half of them for each model
+    emu::reset();
+    emu::set_schedule(schedule);
+    CudaHost host(mode, 1 + threads++ % 3);
+    PluginSession s(cuda_engine(), host, z.spec, r);
+    s.load_all(as_floats(random_weights(z.spec, 3)));
+    s.init(0);
+    std::vector<double> mine;
+    for (std::uint64_t t = 0; t < 2; ++t) mine.push_back(s.step(ids, targets, 0.01, t).loss);
+    const Ids short_ids(ids.begin(), ids.begin() + z.seq), short_targets(targets.begin(), targets.begin() + z.seq);
+    mine.push_back(s.evaluate(short_ids, short_targets).loss);
+    mine.push_back(s.next(ids[0], 0)[0]);
+    const TrainState state = state_of(s);
+    if (first.empty()) first = state, losses = mine;
+    BOOST_TEST(same_bits(state, first), "schedule " << schedule.seed << ", threads " << host.thread_budget);
+    BOOST_TEST((mine == losses), "schedule " << schedule.seed);
+    BOOST_TEST(s.metric("sync_mismatch") == 0.0);
+    BOOST_TEST(emu::problems().empty());
+  }
+}
+
+BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo * boost::unit_test::data::make(kModes), z, mode) {
+  emu::reset();
+  const Weights w = random_weights(z.spec, 3);
+  RunSpec r;
+  r.seq_len = z.seq, r.micro_batch = 3, r.accumulate = 1 + z.seq % 2;
+  CudaHost host(mode);
+  PluginSession s(cuda_engine(), host, z.spec, r);
+  s.load_all(as_floats(w));
+  s.init(0);
+  const TrainState before = state_of(s);
+  const th_counters transfers = counters(s);
+  for (std::uint32_t sequences = 1; sequences <= 3; ++sequences) {
+    const std::size_t n = sequences * z.seq;
+    const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
+    const double loss = reference::Model(z.spec, z.seq).loss(w, ids, targets);
+    const th_step_out out = s.evaluate(ids, targets);
+    BOOST_TEST(std::abs(out.loss - loss) <= 1e-5 * loss, sequences << " sequences: " << out.loss << " against " << loss);
+  }
+  BOOST_TEST(s.evaluate(random_tokens(z.seq, z.spec.vocab, 1), Ids(z.seq, -100)).tokens_counted == 0u);
+  BOOST_TEST(same_bits(state_of(s), before));
+  BOOST_TEST(counters(s).h2d_count == transfers.h2d_count);
+}
+
+BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position, kZoo * boost::unit_test::data::make(kModes), z, mode) {
+  const Weights w = random_weights(z.spec, 3);
+  const Ids ids = random_tokens(z.seq, z.spec.vocab, 1);
+  const Vec expected = reference::Model(z.spec, z.seq).logits(w, ids);
+  for (const char* precision : {"fp32", "bf16"}) {
+    emu::reset();
+    RunSpec r;
+    r.seq_len = z.seq, r.micro_batch = 2;
+    CudaHost host(mode);
+    PluginSession s(cuda_engine(), host, z.spec, in_precision(r, precision));
+    s.load_all(as_floats(w));
+    s.init(0);
+    const double allowed = std::string(precision) == "bf16" ? 0.2 : 2e-5;
+    for (int round = 0; round < 2; ++round)  // position 0 starts anew
+      for (std::uint32_t p = 0; p < z.seq; ++p) {
+        const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab), expected.begin() + static_cast<long>((p + 1) * z.spec.vocab));
+        const double off = distance(s.next(ids[p], p), row);
+        BOOST_TEST(off <= allowed, precision << ", position " << p << ": " << off << " off");
+      }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost
