@@ -119,9 +119,10 @@ void fill(void* at, std::size_t bytes, const Type& t, cudaStream_t s) {
 
 /// Operations a second of C[M,N] = A[M,K] B[N,K]^T, row-major as a linear layer has it, with the first algorithm offered.
 double product_rate(cublasLtHandle_t lt, cudaStream_t s, const Type& t, const Shape& shape, const Memory& work) {
-  Memory a(shape.m * shape.k * t.bytes, Memory::kDevice), b(shape.n * shape.k * t.bytes, Memory::kDevice), c(shape.m * shape.n * t.bytes, Memory::kDevice);
-  fill(a.at, shape.m * shape.k * t.bytes, t, s);
-  fill(b.at, shape.n * shape.k * t.bytes, t, s);
+  const std::size_t a_bytes = shape.m * shape.k * t.bytes, b_bytes = shape.n * shape.k * t.bytes;
+  Memory a(a_bytes, Memory::kDevice), b(b_bytes, Memory::kDevice), c(shape.m * shape.n * t.bytes, Memory::kDevice);
+  fill(a.at, a_bytes, t, s);
+  fill(b.at, b_bytes, t, s);
   // In column-major words: C^T[N,M] = (B as [K,N])^T (A as [K,M]).
   cublasLtMatmulDesc_t op;
   cublasLtMatrixLayout_t lb, la, lc;
@@ -192,7 +193,8 @@ int rates(const std::vector<Shape>& shapes) {
   }
   double up = 0, down = 0, both = 0;
   bus_rates(up, down, both);
-  std::printf(", \"h2d_bytes_per_s\": %.6g, \"d2h_bytes_per_s\": %.6g, \"both_bytes_per_s\": %.6g, \"products\": [", up, down, both);
+  std::printf(", \"h2d_bytes_per_s\": %.6g, \"d2h_bytes_per_s\": %.6g, \"both_bytes_per_s\": %.6g", up, down, both);
+  std::printf(", \"products\": [");
   cublasLtHandle_t lt;
   CHECK(cublasLtCreate(&lt));
   const Memory work(kWorkspace, Memory::kDevice);
@@ -262,6 +264,7 @@ int main(int argc, char** argv) {
     if (s.m == 0 || s.n == 0 || s.k == 0) usage();
     shapes.push_back(s);
   }
-  if (shapes.empty()) shapes = {{8192, 8192, 8192}, {16384, 1024, 1024}, {16384, 2816, 1024}, {16384, 2048, 2048}, {16384, 5632, 2048}};
+  if (shapes.empty())
+    shapes = {{8192, 8192, 8192}, {16384, 1024, 1024}, {16384, 2816, 1024}, {16384, 2048, 2048}, {16384, 5632, 2048}};
   return rates(shapes);
 }

@@ -22,7 +22,8 @@ def exact(c):
         r = c.program.train({**keys, "train.recompute": recompute})
         tiers = r.tiers()
         wrong = {t: v for t, v in tiers.items() if v[0] != v[1]}
-        what = f"{m.name}: {mode}, {precision}, H {m.hidden}, A {m.heads}/{m.kv_heads}, I {m.intermediate}, V {m.vocab}, B {micro} x {m.seq}"
+        what = (f"{m.name}: {mode}, {precision}, H {m.hidden}, A {m.heads}/{m.kv_heads}, I {m.intermediate}, V {m.vocab}, "
+                f"B {micro} x {m.seq}")
         told.append({"shape": what, "code": r.code, "tiers": tiers})
         if r.code != 0 or "device" not in tiers:
             c.report.judge("exact", what, None, False, "planned = taken", r.reason(), always=True)

@@ -1,10 +1,10 @@
-"""Ours beside PyTorch on the same card, each at its best micro-batch: torch.compile, SDPA, fused AdamW (tools/bench/torch_step.py)."""
+"""Ours beside PyTorch on the same card, each at its best micro-batch: torch.compile, SDPA, fused AdamW
+(tools/bench/torch_step.py)."""
 import contextlib
 import json
 import os
 import select
 import subprocess
-import sys
 import time
 
 import speed
@@ -33,8 +33,9 @@ def torch_runs(c, m, precision, seconds: float) -> list:
     asked = {"hidden": m.hidden, "layers": m.layers, "heads": m.heads, "kv_heads": m.kv_heads, "intermediate": m.intermediate,
              "vocab": m.vocab, "seq": m.seq, "tied": m.tied, "batches": MICRO_BATCHES[m.name], "threads": os.cpu_count() or 1,
              "precision": precision, "compile": True, "steps": 20, "least": 5, "seconds": 3, "optimizer": "fused", "device": "cuda"}
-    process = subprocess.Popen([c.python, STEP, json.dumps(asked)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                               start_new_session=True, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": os.path.join(c.scratch, "inductor")})
+    cache = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(c.scratch, "inductor")}
+    process = subprocess.Popen([c.python, STEP, json.dumps(asked)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, start_new_session=True, env={**os.environ, **cache})
     until, out = time.monotonic() + seconds, b""
     os.set_blocking(process.stderr.fileno(), False)  # what it warns about may be more than a pipe holds: read along
     said = b""
@@ -82,7 +83,8 @@ def compare(c, m, precision):
         r, warm_up = speed.measure(c, m, precision, "resident", micro, 1)
         ours = max(ours, speed.rate_of(r, warm_up))
     if best["parameters"] != m.parameters:
-        c.report.judge(what, "the same model", best["parameters"], False, f"= {m.parameters:,}", f"torch has {best['parameters']:,} parameters", always=True)
+        c.report.judge(what, "the same model", best["parameters"], False, f"= {m.parameters:,}",
+                       f"torch has {best['parameters']:,} parameters", always=True)
     tried = ", ".join(f"{f['batch']}: {f['error'][:60] if 'error' in f else 'measured'}" for f in found)
     c.report.note(what, "ours", ours, f"{ours:,.0f} tokens/s at micro-batch {micro}")
     c.report.note(what, "torch", theirs, f"{theirs:,.0f} tokens/s at micro-batch {best['batch']} (tried {tried})", runs=found)
@@ -106,7 +108,3 @@ def steps_of_peer(names: list) -> list:
             compare(c, c.models[model], precision)
         return step
     return [(name, 0.25, one(*name.split("-"))) for name in names]
-
-
-def python_with_torch(given: str) -> str:
-    return given or sys.executable

@@ -25,7 +25,7 @@ class Run:
     words: list
     code: int = 0              # exit code; negative: ended by that signal
     out: str = ""
-    events: list = field(default_factory=list)  # lines of `out` that are JSON
+    events: list = field(default_factory=list)  # lines of `out` that are objects
     err: str = ""
     seconds: float = 0.0
     ended: bool = False        # by us, because the steps that were wanted had been taken
@@ -110,9 +110,11 @@ class Program:
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 with contextlib.suppress(ValueError):
-                    r.events.append(json.loads(line))
-                    if on_event:
-                        on_event(r.events[-1], process)
+                    event = json.loads(line)
+                    if isinstance(event, dict):  # a line of an object over many lines may be JSON too
+                        r.events.append(event)
+                        if on_event:
+                            on_event(event, process)
             if enough and enough(r.events):
                 r.ended = True
                 return True

@@ -10,14 +10,14 @@ from program import NotMeasured
 
 FOUND = 86          # the exit code that the tool is told to give for its own findings
 # The tool's own words for what it cannot do here.
-REFUSALS = ("is not supported", "not supported on", "No attachable process", "Unable to find injection library", "Device not supported",
-            "debugger API", "ERR_NVGPUCTRPERM", "Failed to initialize", "Target application terminated before first instrumented API call",
-            "Internal Sanitizer Error")
+REFUSALS = ("is not supported", "not supported on", "No attachable process", "Unable to find injection library",
+            "Device not supported", "debugger API", "ERR_NVGPUCTRPERM", "Failed to initialize", "Internal Sanitizer Error")
 
 
 def find_tool(given: str) -> str:
-    places = [given] if given else [shutil.which("compute-sanitizer") or "", *sorted(glob.glob("/usr/local/cuda*/bin/compute-sanitizer"), reverse=True),
-                                    *sorted(glob.glob("/usr/local/cuda*/compute-sanitizer/compute-sanitizer"), reverse=True)]
+    installed = [f"/usr/local/cuda*/{folder}/compute-sanitizer" for folder in ("bin", "compute-sanitizer")]
+    places = [given] if given else [shutil.which("compute-sanitizer") or "",
+                                    *(p for pattern in installed for p in sorted(glob.glob(pattern), reverse=True))]
     found = next((p for p in places if p and os.access(p, os.X_OK)), "")
     if not found:
         raise NotMeasured("no compute-sanitizer here: it is part of the CUDA toolkit; --sanitizer names it")
@@ -58,5 +58,6 @@ def with_tool(tool: str):
                 raise NotMeasured(f"{tool} refuses: {refused}")
             steps = len(r.losses())
             clean = r.code == 0 and steps == 2
-            c.report.judge(tool, what, r.code, clean, "clean", f"clean in {r.seconds:.0f} s" if clean else findings(text) or r.reason(), always=True)
+            said = f"clean in {r.seconds:.0f} s" if clean else findings(text) or r.reason()
+            c.report.judge(tool, what, r.code, clean, "clean", said, always=True)
     return step

@@ -88,6 +88,12 @@ class Quick(unittest.TestCase):
         self.assertIn("stopped before its end", out)
         self.assertEqual(self.told()["figures"][-1]["status"], "LEFT OUT")
 
+    def test_without_a_device_the_reason_is_said_once(self):
+        self.environment["CUDA_VISIBLE_DEVICES"] = ""
+        r, told = self.accept()
+        self.assertEqual((r.returncode, told), (1, None))
+        self.assertIn('CUDA_VISIBLE_DEVICES="" hides the 1 that is here', r.stderr)
+
     def test_a_wrong_word_is_exit_2_with_the_right_ones(self):
         r, _ = self.accept("--only", "golde")
         self.assertEqual(r.returncode, 2)
