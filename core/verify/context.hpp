@@ -1,6 +1,7 @@
 // What a check may use: the run, the trainers in each of their modes, and the text. Trainers come through Subjects, so
 // that tests put broken ones in their place; the real ones are in plugins.cpp.
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -50,6 +51,8 @@ struct Context {
   std::filesystem::path program = "/proc/self/exe";  // what GPU-003 starts
   std::vector<std::filesystem::path> plugin_path;    // handed to that child
   std::function<void(const std::string&)> say = [](const std::string&) {};  // progress, for people
+  /// What steps are timed by: a test whose trainer only pretends to work brings the clock that it pretends by.
+  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 
   /// Batches of the run's own text; opened on first use, shared by all checks.
   Feed text();

@@ -12,7 +12,6 @@
 namespace trainhost::verify {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kWarmUp = 2, kUpdates = 100, kFewest = 10;
 constexpr auto kLongest = std::chrono::seconds(60);  // a slow device is measured over fewer updates
 
@@ -78,12 +77,12 @@ HybridFigures measure(Context& context) {
   for (std::uint64_t t = 0; t < kWarmUp; ++t) rig.step(t, lr);
   const plugin::Counters before = rig.session().counters();
   const std::optional<double> transfer_before = rig.session().metric("transfer_ns");
-  const auto begin = Clock::now();
+  const auto begin = context.now();
   for (; f.updates < kUpdates; ++f.updates) {
-    if (f.updates >= kFewest && Clock::now() - begin > kLongest) break;
-    const auto start = Clock::now();
+    if (f.updates >= kFewest && context.now() - begin > kLongest) break;
+    const auto start = context.now();
     rig.step(kWarmUp + f.updates, lr);
-    f.wall_ns += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
+    f.wall_ns += static_cast<std::uint64_t>(std::chrono::nanoseconds(context.now() - start).count());
   }
   f.counted = rig.session().counters() - before;
   if (transfer_before) f.transfer_ns = rig.session().metric("transfer_ns").value_or(0) - *transfer_before;

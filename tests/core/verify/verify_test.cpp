@@ -60,6 +60,7 @@ Outcome outcome(fake::Subjects& subjects, const std::filesystem::path& program, 
   Context context(config::parse_run(kTinyRun, "", "/"), subjects);
   context.program = program;
   context.small = small;
+  context.now = [] { return fake::clock(); };
   Outcome o;
   o.results = run_checks(context, select(only));
   for (const Result& r : o.results)
