@@ -28,10 +28,6 @@ class Streamed {
 
  private:
   enum class Part : std::uint8_t { kNone, kWeight, kGrad };
-  struct Of {
-    Part part = Part::kNone;
-    std::uint32_t param = 0;
-  };
   /// Neighbouring operations that share weights, with the copies that stand in for them on the device.
   struct Run {
     std::uint32_t begin = 0, end = 0;
@@ -40,10 +36,10 @@ class Streamed {
 
   void move(std::size_t i) {
     const Param& q = p_.params[i];
-    part_of_[q.weight] = {Part::kWeight, static_cast<std::uint32_t>(i)};
+    part_of_[q.weight] = Part::kWeight;
     const bool table_alone = i == 0 && !p_.model.tied;  // looked up by the host, never copied
     p_.buffers[q.weight].tier = table_alone ? Tier::kHost : Tier::kPinned;
-    if (q.grad != kNoBuffer) part_of_[q.grad] = {Part::kGrad, static_cast<std::uint32_t>(i)};
+    if (q.grad != kNoBuffer) part_of_[q.grad] = Part::kGrad;
     for (BufferId b : {q.grad, q.m, q.v, q.master})
       if (b != kNoBuffer) p_.buffers[b].tier = Tier::kHost;
   }
@@ -75,8 +71,8 @@ class Streamed {
       if (of_embedding(p_.ops[i])) continue;
       for (std::span<const BufferId> side : {p_.ops[i].inputs(), p_.ops[i].outputs()})
         for (BufferId b : side) {
-          if (b == kNoBuffer || b >= part_of_.size() || part_of_[b].part == Part::kNone) continue;
-          std::map<BufferId, BufferId>& known = part_of_[b].part == Part::kWeight ? r.weight : r.grad;
+          if (b == kNoBuffer || b >= part_of_.size() || part_of_[b] == Part::kNone) continue;
+          std::map<BufferId, BufferId>& known = part_of_[b] == Part::kWeight ? r.weight : r.grad;
           if (known.contains(b)) continue;
           Buffer copy = p_[b];
           copy.tier = Tier::kDevice, copy.persistent = false, copy.component = Component::kCommunication;
@@ -145,7 +141,7 @@ class Streamed {
   };
   Program& p_;
   HostSide host_;
-  std::vector<Of> part_of_;               // by BufferId of the program as it was
+  std::vector<Part> part_of_;              // by BufferId of the program as it was
   std::map<BufferId, std::uint32_t> times_;  // how often a parameter's part has been given a place on the device
   std::vector<Arriving> arriving_;
 };

@@ -19,9 +19,8 @@ void apply_mode(Program& p);
 void apply_hybrid(Program& p);
 void apply_streamed(Program& p);
 
-/// Shared by both: the embedding's table on the host. Every look-up in `section` becomes one of the host and a copy up;
-/// its gradient in the micro section a copy down and a scatter of the host.
-/// Appends to `out` what replaces `op`, or returns false when op is neither.
+/// Shared by both: the embedding's table on the host. look_up() and scatter() append to `out` what stands in for an operation
+/// of the device: a look-up of the host and a copy up; a copy down and a scatter of the host.
 class HostSide {
  public:
   explicit HostSide(Program& p) : p_(p) {}

@@ -39,7 +39,7 @@ std::vector<const Check*> select(const std::string& only) {
   }
   for (const std::string& w : wanted)
     if (std::find(known.begin(), known.end(), w) == known.end())
-      throw usage_error(fmt::format("--only: there is no check '{}'", escaped(w, 80)) + did_you_mean(w, known),
+      throw usage_error(fmt::format("there is no check '{}'", escaped(w, 80)) + did_you_mean(w, known),
                         fmt::format("checks: {}", fmt::join(known, ", ")), {"--only"});
   std::vector<const Check*> out;
   for (const Check& c : checks())

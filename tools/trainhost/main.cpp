@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <utility>
 
 #include "core/base/text.hpp"
 #include "core/report/terminal.hpp"
@@ -37,10 +38,12 @@ std::vector<std::string> command_names(const CLI::App& root) {
 
 /// `trainhost run.toml` and `trainhost --backend=cuda` mean `trainhost train ...`: puts the word in.
 void insert_main_job(std::vector<std::string>& words, const std::vector<std::string>& names) {
+  bool may_be_a_value = false;  // of the option before it: `--plugin-path plug`
   for (const std::string& w : words) {
     if (std::find(names.begin(), names.end(), w) != names.end()) return;
     if (w == "--help" || w == "-h" || w == "--version") return;
-    if (w.empty() || w[0] != '-') {
+    const bool value = std::exchange(may_be_a_value, w.rfind("--", 0) == 0 && w.find('=') == std::string::npos);
+    if (!value && (w.empty() || w[0] != '-')) {
       bool file = w.size() > 5 && w.compare(w.size() - 5, 5, ".toml") == 0;
       if (!file && w.find('/') == std::string::npos)
         if (auto n = nearest(w, names))

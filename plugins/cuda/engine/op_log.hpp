@@ -26,7 +26,6 @@ class OpLog {
     base_ns_ = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
   }
-  void begin_micro(std::uint32_t) {}
   /// Around the operations [op, op + count).
   void enter(std::uint32_t op, cudaStream_t stream) {
     journal_.enter(op);

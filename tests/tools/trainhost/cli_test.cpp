@@ -36,6 +36,14 @@ BOOST_AUTO_TEST_CASE(init_writes_a_file_that_plans) {
   BOOST_TEST(has(r.err, "exists already"), r.err);
 }
 
+BOOST_AUTO_TEST_CASE(the_value_of_an_option_is_not_taken_for_a_misspelt_command) {
+  Outcome r = run_program({"--plugin-path", "plug", "--backend=no-such"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "--plugin-path: 'plug' is no directory"), r.err);
+  r = run_program({"trian"});
+  BOOST_TEST(has(r.err, "did you mean 'train'?"), r.err);
+}
+
 BOOST_AUTO_TEST_CASE(models_and_devices_are_listed) {
   Outcome r = run_program({"models"});
   BOOST_TEST(r.code == 0);
