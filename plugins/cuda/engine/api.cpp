@@ -57,8 +57,10 @@ void check(cudaError_t status, const std::string& what) {
 
 void check(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  // A device that is gone makes cuBLAS fail in any way; the runtime knows why.
-  if (const cudaError_t runtime = cudaPeekAtLastError(); device_lost(runtime)) check(runtime, what);
+  // A device that is gone makes cuBLAS fail in any way, and this thread may not have heard of it: what was queued fails
+  // behind its back. Any call asks the context; this one is allowed while a stream is captured and waits for nothing.
+  std::size_t left = 0, all = 0;
+  if (const cudaError_t runtime = cudaMemGetInfo(&left, &all); device_lost(runtime)) check(runtime, what);
   const std::string said = what + ": " + cublasLtGetStatusName(status) + " (" + std::to_string(static_cast<int>(status)) + ")";
   switch (status) {
     case CUBLAS_STATUS_ALLOC_FAILED: throw bridge::StatusError(TH_E_DEVICE_OOM, said + ", no memory left");

@@ -9,7 +9,10 @@
 
 #include <optional>
 #include <set>
+#include <thread>
 
+#include "core/bridge/guard.hpp"
+#include "plugins/cuda/engine/api.hpp"
 #include "tests/plugins/cuda/engine/rig.hpp"
 
 namespace trainhost {
@@ -281,6 +284,19 @@ BOOST_DATA_TEST_CASE(too_little_memory_is_said_with_the_bytes_that_are_missing, 
   m = {}, m.pinned_bytes = pinned - 1;
   emu::set_machine(m);
   create(TH_E_HOST_OOM, pinned);
+}
+
+// What faulted may have been queued, and told to, another thread: cuBLAS then only says that it is not initialized.
+BOOST_AUTO_TEST_CASE(cublas_hears_of_a_lost_device_before_this_thread_does) {
+  emu::reset();
+  emu::fail("cudaStreamQuery", 1, cudaErrorIllegalAddress, true);
+  std::thread([] { (void)cudaStreamQuery(nullptr); }).join();
+  BOOST_TEST(cudaPeekAtLastError() == cudaSuccess);
+  BOOST_CHECK_EXCEPTION(cuda::check(CUBLAS_STATUS_NOT_INITIALIZED, "describing a matrix product"), bridge::StatusError,
+                        [](const bridge::StatusError& e) {
+                          return e.code == TH_E_DEVICE_LOST && std::string(e.what()).find("cudaErrorIllegalAddress") != std::string::npos;
+                        });
+  emu::reset();
 }
 
 BOOST_AUTO_TEST_SUITE_END()
