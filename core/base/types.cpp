@@ -10,14 +10,18 @@ namespace {
 template <class E, std::size_t N>
 using Table = std::array<std::pair<E, std::string_view>, N>;
 
-constexpr Table<DType, 8> kDTypes{{{DType::kNone, "none"},
+constexpr Table<DType, 12> kDTypes{{{DType::kNone, "none"},
                                    {DType::kF32, "f32"},
                                    {DType::kF16, "f16"},
                                    {DType::kBF16, "bf16"},
                                    {DType::kI32, "i32"},
                                    {DType::kU8, "u8"},
                                    {DType::kTF32, "tf32"},
-                                   {DType::kF64, "f64"}}};
+                                   {DType::kF64, "f64"},
+                                    {DType::kF8, "fp8"},
+                                    {DType::kI8, "int8"},
+                                    {DType::kNF4, "nf4"},
+                                    {DType::kI4, "int4"}}};
 constexpr Table<Tier, 4> kTiers{
     {{Tier::kDevice, "device"}, {Tier::kPinned, "pinned"}, {Tier::kHost, "host"}, {Tier::kDisk, "disk"}}};
 constexpr Table<Claim, 3> kClaims{{{Claim::kExact, "exact"},
@@ -42,8 +46,13 @@ constexpr Table<Phase, 7> kPhases{{{kLoad, "load"},
                                    {kEval, "eval"},
                                    {kSave, "save"},
                                    {kGenerate, "generate"}}};
-constexpr Table<Optimizer, 3> kOptimizers{
-    {{Optimizer::kAdamW, "adamw"}, {Optimizer::kSgd, "sgd"}, {Optimizer::kSgdMomentum, "sgd-momentum"}}};
+constexpr Table<Optimizer, 7> kOptimizers{{{Optimizer::kAdamW, "adamw"},
+                                           {Optimizer::kSgd, "sgd"},
+                                           {Optimizer::kSgdMomentum, "sgd-momentum"},
+                                           {Optimizer::kAdafactor, "adafactor"},
+                                           {Optimizer::kLion, "lion"},
+                                           {Optimizer::kMuon, "muon"},
+                                           {Optimizer::kAdamW8bit, "adamw-8bit"}}};
 constexpr Table<Recompute, 5> kRecomputes{{{Recompute::kNone, "none"},
                                            {Recompute::kSelective, "selective"},
                                            {Recompute::kFull, "full"},
@@ -78,12 +87,18 @@ std::uint32_t size_of(DType t) {
     case DType::kBF16:
       return 2;
     case DType::kU8:
+    case DType::kF8:
+    case DType::kI8:
       return 1;
+    case DType::kNF4:
+    case DType::kI4:
     case DType::kNone:
       break;
   }
   return 0;
 }
+
+std::uint32_t bits_of(DType t) { return t == DType::kNF4 || t == DType::kI4 ? 4 : 8 * size_of(t); }
 
 std::string_view name(DType t) { return name_in(kDTypes, t); }
 std::string_view name(Tier t) { return name_in(kTiers, t); }

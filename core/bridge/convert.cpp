@@ -34,6 +34,8 @@ std::string name_from(const char (&from)[N]) {
   return std::string(from, ::strnlen(from, N));
 }
 
+std::uint32_t offloaded_to(Tier t) { return t == Tier::kDevice ? 0u : static_cast<std::uint32_t>(t); }
+
 }  // namespace
 
 th_model to_c(const ModelSpec& m) {
@@ -138,6 +140,22 @@ th_run to_c(const RunSpec& r) {
   c.recompute_full = r.recompute_layers.full;
   c.recompute_mlp = r.recompute_layers.mlp;
   c.recompute_selective = r.recompute_layers.selective;
+  const Layout& l = r.layout;
+  c.layout_flags = (l.sequence_parallel ? TH_LAYOUT_SEQUENCE_PARALLEL : 0u) |
+                   (l.double_quantized ? TH_LAYOUT_DOUBLE_QUANTIZED : 0u) | (l.dora ? TH_LAYOUT_DORA : 0u);
+  c.context_parallel = l.context_parallel;
+  c.expert_parallel = l.expert_parallel;
+  c.interleave = l.interleave;
+  c.vocab_multiple = l.vocab_multiple;
+  c.recompute_every = l.recompute_every;
+  c.attention = static_cast<std::uint32_t>(l.attention);
+  c.cross_entropy = static_cast<std::uint32_t>(l.cross_entropy);
+  c.weights_tier = offloaded_to(l.weights_in);
+  c.optimizer_tier = offloaded_to(l.optimizer_in);
+  c.activations_tier = offloaded_to(l.activations_in);
+  c.dt_frozen = static_cast<std::uint32_t>(l.frozen);
+  c.dt_kv_cache = static_cast<std::uint32_t>(l.kv_cache);
+  c.kv_page = l.kv_page;
   return c;
 }
 
@@ -150,12 +168,12 @@ RunSpec from_c(const th_run& c) {
   TH_READ(micro_batch, r.micro_batch = set_or(c.micro_batch, r.micro_batch));
   TH_READ(seq_len, r.seq_len = set_or(c.seq_len, r.seq_len));
   TH_READ(accumulate, r.accumulate = set_or(c.accumulate, r.accumulate));
-  TH_READ(dt_weight, r.weight = enum_or(c.dt_weight, DType::kF64, r.weight));
-  TH_READ(dt_grad, r.grad = enum_or(c.dt_grad, DType::kF64, r.grad));
-  TH_READ(dt_master, r.master = enum_or(c.dt_master, DType::kF64, DType::kNone));
-  TH_READ(dt_moment, r.moment = enum_or(c.dt_moment, DType::kF64, r.moment));
-  TH_READ(dt_compute, r.compute = enum_or(c.dt_compute, DType::kF64, r.compute));
-  TH_READ(optimizer, r.optimizer = enum_or(c.optimizer, Optimizer::kSgdMomentum, r.optimizer));
+  TH_READ(dt_weight, r.weight = enum_or(c.dt_weight, DType::kI4, r.weight));
+  TH_READ(dt_grad, r.grad = enum_or(c.dt_grad, DType::kI4, r.grad));
+  TH_READ(dt_master, r.master = enum_or(c.dt_master, DType::kI4, DType::kNone));
+  TH_READ(dt_moment, r.moment = enum_or(c.dt_moment, DType::kI4, r.moment));
+  TH_READ(dt_compute, r.compute = enum_or(c.dt_compute, DType::kI4, r.compute));
+  TH_READ(optimizer, r.optimizer = enum_or(c.optimizer, Optimizer::kAdamW8bit, r.optimizer));
   TH_READ(recompute, r.recompute = enum_or(c.recompute, Recompute::kLayers, r.recompute));
   TH_READ(zero_stage, r.zero_stage = c.zero_stage);
   TH_READ(data_parallel, r.data_parallel = set_or(c.data_parallel, r.data_parallel));
@@ -175,6 +193,24 @@ RunSpec from_c(const th_run& c) {
   TH_READ(recompute_full, r.recompute_layers.full = c.recompute_full);
   TH_READ(recompute_mlp, r.recompute_layers.mlp = c.recompute_mlp);
   TH_READ(recompute_selective, r.recompute_layers.selective = c.recompute_selective);
+  TH_READ(layout_flags, {
+    r.layout.sequence_parallel = c.layout_flags & TH_LAYOUT_SEQUENCE_PARALLEL;
+    r.layout.double_quantized = c.layout_flags & TH_LAYOUT_DOUBLE_QUANTIZED;
+    r.layout.dora = c.layout_flags & TH_LAYOUT_DORA;
+  });
+  TH_READ(context_parallel, r.layout.context_parallel = set_or(c.context_parallel, 1u));
+  TH_READ(expert_parallel, r.layout.expert_parallel = set_or(c.expert_parallel, 1u));
+  TH_READ(interleave, r.layout.interleave = set_or(c.interleave, 1u));
+  TH_READ(vocab_multiple, r.layout.vocab_multiple = set_or(c.vocab_multiple, 1u));
+  TH_READ(recompute_every, r.layout.recompute_every = set_or(c.recompute_every, 1u));
+  TH_READ(attention, r.layout.attention = enum_or(c.attention, AttentionMemory::kMaterialised, r.layout.attention));
+  TH_READ(cross_entropy, r.layout.cross_entropy = enum_or(c.cross_entropy, CrossEntropy::kPlain, r.layout.cross_entropy));
+  TH_READ(weights_tier, r.layout.weights_in = enum_or(c.weights_tier, Tier::kDisk, Tier::kDevice));
+  TH_READ(optimizer_tier, r.layout.optimizer_in = enum_or(c.optimizer_tier, Tier::kDisk, Tier::kDevice));
+  TH_READ(activations_tier, r.layout.activations_in = enum_or(c.activations_tier, Tier::kDisk, Tier::kDevice));
+  TH_READ(dt_frozen, r.layout.frozen = enum_or(c.dt_frozen, DType::kI4, DType::kNone));
+  TH_READ(dt_kv_cache, r.layout.kv_cache = enum_or(c.dt_kv_cache, DType::kI4, DType::kNone));
+  TH_READ(kv_page, r.layout.kv_page = set_or(c.kv_page, 1u));
 #undef TH_READ
   return r;
 }

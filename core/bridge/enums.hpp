@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/types.hpp"
+#include "core/model/layout.hpp"
 #include "core/model/model_spec.hpp"
 #include "trainhost/host.h"
 #include "trainhost/memory.h"
@@ -18,7 +19,8 @@ constexpr bool same(E ours, std::uint32_t theirs) {
 
 static_assert(same(DType::kF32, TH_DT_F32) && same(DType::kF16, TH_DT_F16) &&
               same(DType::kBF16, TH_DT_BF16) && same(DType::kI32, TH_DT_I32) && same(DType::kU8, TH_DT_U8) &&
-              same(DType::kTF32, TH_DT_TF32) && same(DType::kF64, TH_DT_F64));
+              same(DType::kTF32, TH_DT_TF32) && same(DType::kF64, TH_DT_F64) && same(DType::kF8, TH_DT_F8) &&
+              same(DType::kI8, TH_DT_I8) && same(DType::kNF4, TH_DT_NF4) && same(DType::kI4, TH_DT_I4));
 static_assert(same(Tier::kDevice, TH_TIER_DEVICE) && same(Tier::kPinned, TH_TIER_PINNED) &&
               same(Tier::kHost, TH_TIER_HOST) && same(Tier::kDisk, TH_TIER_DISK));
 static_assert(same(Claim::kExact, TH_EXACT) && same(Claim::kUpperBound, TH_UPPER_BOUND) &&
@@ -37,7 +39,12 @@ static_assert(same(kLoad, TH_PH_LOAD) && same(kForward, TH_PH_FORWARD) && same(k
               same(kUpdate, TH_PH_UPDATE) && same(kEval, TH_PH_EVAL) && same(kSave, TH_PH_SAVE) &&
               same(kGenerate, TH_PH_GENERATE));
 static_assert(same(Optimizer::kAdamW, TH_OPT_ADAMW) && same(Optimizer::kSgd, TH_OPT_SGD) &&
-              same(Optimizer::kSgdMomentum, TH_OPT_SGD_MOMENTUM));
+              same(Optimizer::kSgdMomentum, TH_OPT_SGD_MOMENTUM) && same(Optimizer::kAdafactor, TH_OPT_ADAFACTOR) &&
+              same(Optimizer::kLion, TH_OPT_LION) && same(Optimizer::kMuon, TH_OPT_MUON) &&
+              same(Optimizer::kAdamW8bit, TH_OPT_ADAMW_8BIT));
+static_assert(same(AttentionMemory::kFlash, TH_ATTENTION_FLASH) &&
+              same(AttentionMemory::kMaterialised, TH_ATTENTION_MATERIALISED) &&
+              same(CrossEntropy::kFused, TH_CE_FUSED) && same(CrossEntropy::kPlain, TH_CE_PLAIN));
 static_assert(same(Recompute::kNone, TH_RC_NONE) && same(Recompute::kSelective, TH_RC_SELECTIVE) &&
               same(Recompute::kFull, TH_RC_FULL) && same(Recompute::kAuto, TH_RC_AUTO) &&
               same(Recompute::kLayers, TH_RC_LAYERS));

@@ -13,27 +13,22 @@ namespace {
   throw usage_error(message, hint, found == c.given.end() ? Where{c.file.string()} : found->second);
 }
 
-void refuse_ranks(const RunConfig& c, const char* key, std::uint32_t ranks) {
-  if (ranks > 1)
-    refuse(c, key, fmt::format("{} = {}: training runs on one rank so far", key, ranks),
-           "set it to 1, or plan only");
-}
-
 }  // namespace
 
 void refuse_unsupported(const RunConfig& c) {
-  refuse_ranks(c, "parallel.data", c.run.data_parallel);
-  refuse_ranks(c, "parallel.tensor", c.run.tensor_parallel);
-  refuse_ranks(c, "parallel.pipeline", c.run.pipeline_parallel);
-  if (c.run.zero_stage > 0)
-    refuse(c, "parallel.zero",
-           fmt::format("parallel.zero = {}: there are no ranks to share the state with so far",
-                       c.run.zero_stage),
-           "set it to 0, or plan only");
-  if (c.run.mode == RunMode::kLora)
-    refuse(c, c.given.count("lora.rank") ? "lora.rank" : "lora.alpha",
-           "[lora]: training adapters is not there yet",
+  if (c.run.mode == RunMode::kInference)
+    refuse(c, "plan.mode", "plan.mode = \"inference\": this is planned, not trained", "leave it out, or plan only");
+  const Beyond b = beyond_one_rank(c.run);
+  if (!b) return;
+  if (b.key.starts_with("lora."))
+    refuse(c, c.given.count("lora.rank") ? "lora.rank" : "lora.alpha", "[lora]: training adapters is not there yet",
            "remove the table to train everything, or plan only");
+  if (b.key == "parallel.zero")
+    refuse(c, b.key, fmt::format("parallel.zero = {}: there are no ranks to share the state with so far", b.value),
+           "set it to 0, or plan only");
+  if (b.key.starts_with("parallel.") && b.key != "parallel.sequence")
+    refuse(c, b.key, fmt::format("{} = {}: training runs on one rank so far", b.key, b.value), "set it to 1, or plan only");
+  refuse(c, b.key, fmt::format("{} = {}: this is planned, not trained", b.key, b.value), "leave it out, or plan only");
 }
 
 }  // namespace trainhost::config

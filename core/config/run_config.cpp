@@ -94,6 +94,15 @@ void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
 void set_precision(const std::string& precision, RunSpec& r) {
   if (precision == "tf32") r.compute = DType::kTF32;
   if (precision == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+  if (precision == "fp16") r.weight = r.compute = DType::kF16, r.master = DType::kF32;
+  if (precision == "fp8") r.weight = r.compute = DType::kF8, r.master = DType::kF32;
+}
+
+DType type_named(const std::string& name) {
+  static const std::map<std::string, DType> types{
+      {"none", DType::kNone}, {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16},
+      {"fp8", DType::kF8},    {"int8", DType::kI8},  {"int4", DType::kI4},   {"nf4", DType::kNF4}};
+  return types.at(name);
 }
 
 std::uint32_t u32(const Settings& s, const char* key) { return static_cast<std::uint32_t>(s.integer(key)); }
@@ -109,6 +118,7 @@ void set_train(const Settings& s, RunConfig& c) {
   c.run.seq_len = u32(s, "data.seq_len");
   c.run.accumulate = u32(s, "train.grad_accum");
   c.run.seed = u64(s, "train.seed");
+  c.run.layout.recompute_every = u32(s, "train.recompute_every");
   c.run.recompute = recompute_from(s.text("train.recompute")).value();
   set_precision(c.precision, c.run);
 }
@@ -153,6 +163,37 @@ void set_parallel(const Settings& s, RunConfig& c) {
   c.run.tensor_parallel = u32(s, "parallel.tensor");
   c.run.pipeline_parallel = u32(s, "parallel.pipeline");
   c.run.zero_stage = u32(s, "parallel.zero");
+  Layout& l = c.run.layout;
+  l.sequence_parallel = s.flag("parallel.sequence");
+  l.context_parallel = u32(s, "parallel.context");
+  l.expert_parallel = u32(s, "parallel.expert");
+  l.interleave = u32(s, "parallel.interleave");
+  l.vocab_multiple = u32(s, "parallel.vocab_multiple");
+}
+
+Tier offload(const Settings& s, const char* key) {
+  const std::string where = s.text(key);
+  return where == "cpu" ? Tier::kHost : where == "nvme" ? Tier::kDisk : Tier::kDevice;
+}
+
+void set_plan(const Settings& s, RunConfig& c) {
+  RunSpec& r = c.run;
+  Layout& l = r.layout;
+  if (s.text("plan.mode") == "inference") r.mode = RunMode::kInference;
+  if (s.given("plan.weights")) {
+    r.weight = type_named(s.text("plan.weights"));
+    r.master = r.weight == DType::kF32 || r.mode == RunMode::kInference ? DType::kNone : DType::kF32;
+  }
+  if (s.given("plan.gradients")) r.grad = type_named(s.text("plan.gradients"));
+  if (s.given("plan.master")) r.master = type_named(s.text("plan.master"));
+  if (s.given("plan.moments")) r.moment = type_named(s.text("plan.moments"));
+  if (s.text("plan.attention") == "materialised") l.attention = AttentionMemory::kMaterialised;
+  if (s.text("plan.cross_entropy") == "plain") l.cross_entropy = CrossEntropy::kPlain;
+  l.weights_in = offload(s, "plan.offload_weights");
+  l.optimizer_in = offload(s, "plan.offload_optimizer");
+  l.activations_in = offload(s, "plan.offload_activations");
+  if (s.given("plan.kv_cache")) l.kv_cache = type_named(s.text("plan.kv_cache"));
+  l.kv_page = u32(s, "plan.kv_page");
 }
 
 void set_lora(const Settings& s, RunConfig& c) {
@@ -161,6 +202,11 @@ void set_lora(const Settings& s, RunConfig& c) {
   c.run.mode = RunMode::kLora;
   c.run.lora_rank = s.given("lora.rank") ? u32(s, "lora.rank") : 8;
   c.run.lora_alpha = s.given("lora.alpha") ? s.number("lora.alpha") : 16;
+  Layout& l = c.run.layout;
+  if (s.given("lora.base")) l.frozen = type_named(s.text("lora.base"));
+  if (l.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
+  l.double_quantized = s.flag("lora.double_quant");
+  l.dora = s.flag("lora.dora");
   std::vector<std::string> targets{"q_proj", "v_proj"};
   if (s.given("lora.targets")) {
     targets.clear();
@@ -213,6 +259,7 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base)
   set_optimizer(s, c);
   set_memory(s, c);
   set_parallel(s, c);
+  set_plan(s, c);
   set_lora(s, c);
   set_output(s, base, c);
   set_plugins(s, base, c);

@@ -29,6 +29,7 @@ class Settings {
   std::int64_t integer(const std::string& key) const { return value(key).integer; }
   double number(const std::string& key) const { return value(key).number; }
   std::string text(const std::string& key) const { return value(key).text; }
+  bool flag(const std::string& key) const { return value(key).boolean; }
   std::vector<Value> list(const std::string& key) const;  // of kTexts, kPaths, kPair; empty when unset
   std::optional<std::uint64_t> size(const std::string& key) const;
 

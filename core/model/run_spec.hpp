@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/types.hpp"
+#include "core/model/layout.hpp"
 
 namespace trainhost {
 
@@ -33,6 +34,7 @@ struct RunSpec {
   std::uint32_t data_parallel = 1, tensor_parallel = 1, pipeline_parallel = 1, zero_stage = 0;
   std::uint32_t lora_rank = 0, lora_targets = 0;
   double lora_alpha = 0;
+  Layout layout;                   // the rest of what planners read
   std::uint64_t device_budget = 0, host_budget = 0;  // bytes; 0 = whatever is free
 
   std::uint64_t tokens_per_micro_batch() const { return std::uint64_t{micro_batch} * seq_len; }

@@ -18,12 +18,6 @@ void refuse_family(const ModelSpec& m) {
                       "there are step programs for llama, mistral, qwen2 and qwen3");
 }
 
-void only(const char* key, std::uint64_t value, std::uint64_t expected) {
-  if (value != expected)
-    throw usage_error(std::string(key) + " = " + std::to_string(value) + ": no step program does this yet",
-                      "set it to " + std::to_string(expected));
-}
-
 void positive(const char* key, std::uint64_t value) {
   if (value == 0) throw usage_error(std::string(key) + " = 0: expected a positive number");
 }
@@ -55,13 +49,8 @@ void refuse_run(const RunSpec& r, const Profile& p, std::uint64_t layers) {
   positive("train.grad_accum", r.accumulate);
   positive("data.seq_len", r.seq_len);
   refuse_precision(r, p);
-  only("parallel.data", r.data_parallel, 1);
-  only("parallel.tensor", r.tensor_parallel, 1);
-  only("parallel.pipeline", r.pipeline_parallel, 1);
-  only("parallel.zero", r.zero_stage, 0);
-  only("lora.rank", r.lora_rank, 0);
-  if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora)
-    throw usage_error("[lora]: no step program trains adapters yet", "leave the table out");
+  if (const Beyond b = beyond_one_rank(r))
+    throw usage_error(b.key + " = " + b.value + ": no step program does this yet", "leave it out");
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
     throw usage_error("train.recompute = \"auto\" has to be resolved before a program is built",
                       "choose none, selective or full");

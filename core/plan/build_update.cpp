@@ -22,6 +22,7 @@ void build_update(Builder& b) {
       case Optimizer::kSgdMomentum:
         b.op(OpKind::kSgdMomentum, l, {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master}, flags);
         break;
+      default: break;  // refused before a program is built: beyond_one_rank
     }
   }
   b.end();

@@ -80,9 +80,9 @@ report::Estimate judged_plan(const config::RunConfig& c, plugin::Trainer& traine
   return judge(std::move(r), budgets);
 }
 
-/// The trainer that the run is planned for; null where there is none, or it does not know the family.
+/// The trainer that the run is planned for; null where there is none, or none is asked for such a model or run.
 plugin::Trainer* trainer_of(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
-  return !request.trainer.empty() && trainable_family(c.model.family) ? &registry.trainer(request.trainer) : nullptr;
+  return !request.trainer.empty() && trainable_family(c.model.family) && c.run.mode == RunMode::kFull && !beyond_one_rank(c.run) ? &registry.trainer(request.trainer) : nullptr;
 }
 
 /// Where there is no trainer: every buffer on the device.

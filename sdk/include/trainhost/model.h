@@ -35,6 +35,11 @@ typedef struct th_model {
 #define TH_DT_U8 5u
 #define TH_DT_TF32 6u /* as a compute type only */
 #define TH_DT_F64 7u
+/* Storage that planners count; no trainer is asked to compute with these. */
+#define TH_DT_F8 8u
+#define TH_DT_I8 9u
+#define TH_DT_NF4 10u
+#define TH_DT_I4 11u
 
 #define TH_MODE_FULL 1u
 #define TH_MODE_LORA 2u
@@ -44,6 +49,21 @@ typedef struct th_model {
 #define TH_OPT_ADAMW 1u
 #define TH_OPT_SGD 2u
 #define TH_OPT_SGD_MOMENTUM 3u
+/* Planned only: */
+#define TH_OPT_ADAFACTOR 4u
+#define TH_OPT_LION 5u
+#define TH_OPT_MUON 6u
+#define TH_OPT_ADAMW_8BIT 7u
+
+#define TH_ATTENTION_FLASH 1u
+#define TH_ATTENTION_MATERIALISED 2u /* scores are kept whole for the backward pass */
+#define TH_CE_FUSED 1u
+#define TH_CE_PLAIN 2u /* logits and their gradient stand whole */
+
+/* th_run.layout_flags */
+#define TH_LAYOUT_SEQUENCE_PARALLEL 1u
+#define TH_LAYOUT_DOUBLE_QUANTIZED 2u
+#define TH_LAYOUT_DORA 4u
 
 #define TH_RC_NONE 1u
 #define TH_RC_SELECTIVE 2u
@@ -62,6 +82,16 @@ typedef struct th_run {
   /* TH_RC_LAYERS, counted from the first layer: `full` layers keep their input alone, the next `mlp` make gate and up
    * again, and what selective does; the next `selective` make norm outputs and the SwiGLU product again. */
   uint32_t recompute_full, recompute_mlp, recompute_selective, reserved3;
+  /* What planners read beside the above. A trainer is never asked for a run where one of these differs from its default
+   * (ranks, interleave, vocab_multiple, recompute_every, kv_page: 0 or 1; flags, types, tiers: 0; flash; fused). */
+  uint32_t layout_flags, context_parallel, expert_parallel; /* expert: ranks of the data-parallel group */
+  uint32_t interleave;                                      /* chunks of layers a pipeline rank holds */
+  uint32_t vocab_multiple;  /* the vocabulary is padded to a multiple of this times tensor_parallel */
+  uint32_t recompute_every; /* with TH_RC_FULL: layers made again together from one kept input */
+  uint32_t attention, cross_entropy;                      /* TH_ATTENTION_* TH_CE_* */
+  uint32_t weights_tier, optimizer_tier, activations_tier; /* TH_TIER_HOST or _DISK: offloaded; 0 = on the device */
+  uint32_t dt_frozen, dt_kv_cache;                         /* TH_DT_*; 0 = as dt_weight */
+  uint32_t kv_page;                                        /* tokens */
 } th_run;
 
 /* A lower precision than f32 is for matrix products alone: the trainer rounds their operands when it reads them, and

@@ -82,6 +82,8 @@ BOOST_AUTO_TEST_CASE(every_line_that_init_comments_out_is_accepted_when_it_is_sw
     std::string with = table + "\n" + line + "\n";
     // Some keys only make sense beside another.
     if (line.starts_with("valid =")) with += "train = \"input.txt\"\n";
+    if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";
+    if (line.starts_with("kv_cache")) with += "mode = \"inference\"\n";
     if (line.starts_with("dtype")) with += "train = \"tokens.bin\"\n";
     if (line.find("window") != line.npos) with += "model_type = \"qwen2\"\n";
     if (line.starts_with("use_sliding_window")) with += "sliding_window = 8\n";

@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE(what_no_program_can_do_is_refused_by_its_key) {
   BOOST_CHECK(mentions(with([](Case& c) { c.run.pipeline_parallel = 4; }), "parallel.pipeline"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.zero_stage = 1; }), "parallel.zero"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.lora_rank = 8; }), "lora.rank"));
-  BOOST_CHECK(mentions(with([](Case& c) { c.run.mode = RunMode::kLora; }), "[lora]"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.mode = RunMode::kLora; }), "lora.rank"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.recompute = Recompute::kAuto; }), "train.recompute"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.micro_batch = 0; }), "train.micro_batch"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.seq_len = 0; }), "data.seq_len"));
