@@ -21,6 +21,27 @@ struct Estimate {
   bool fits = true;
 };
 
+/// A single change of the run that would make it fit, proved by planning it again.
+struct Change {
+  std::string settings;         // "train.micro_batch = 2"
+  std::string sentence;         // "half the sequences at a time, twice the accumulation"
+  double cost = 0;              // of a step's time, 0.33 = a third longer; the ranking
+  std::string cost_words;       // "about 33 % more arithmetic"
+  std::uint64_t compute_bytes = 0;
+};
+/// The most of one thing that fits: the largest micro-batch, the longest sequence, the fewest devices.
+struct Limit {
+  std::string what;             // "largest train.micro_batch"
+  std::uint64_t value = 0;      // 0: none fits
+  std::string binds;            // "activations: layers[].mlp gate and up, 12.3 GiB": what takes the room at the next value
+};
+/// One moment of a step: bytes alive by component, of the compute tier.
+struct Moment {
+  std::string name;             // "forward, layer 3"
+  std::uint64_t bytes = 0;
+  std::vector<std::pair<Component, std::uint64_t>> components;
+};
+
 struct PlanView {
   ModelSpec model;
   ParameterCounts parameters;
@@ -38,6 +59,11 @@ struct PlanView {
   std::string host_budget_source;      // "" where host memory is not judged by itself
   std::vector<Estimate> estimates;     // the first one decides
   std::vector<std::string> notes;      // of the plan as a whole
+  std::uint64_t ranks = 1;             // every figure is of one of them
+  std::uint64_t active_parameters = 0, trainable_parameters = 0;  // 0: as the total
+  std::vector<Change> changes;         // where it does not fit, cheapest first
+  std::vector<Limit> limits;
+  std::vector<Moment> timeline;        // of one step, in order; empty where no program is known
 };
 
 /// The table, for people.
@@ -46,6 +72,13 @@ std::string memory_table(const PlanView& v, const Terminal& t);
 
 /// What was chosen for train.recompute = "auto", in words and as counts of layers. v has a choice.
 std::string recompute_json(const PlanView& v);
+
+/// Every leaf with its formula and the numbers in it, largest first: plan --explain.
+std::string explain_table(const PlanView& v, const Terminal& t);
+/// One line a leaf: estimator, tier, component, name, kind, bytes, bytes_at_peak, formula.
+std::string plan_csv(const PlanView& v);
+/// A page that stands alone.
+std::string plan_html(const PlanView& v);
 
 /// The trainhost.plan/1 object as JSON text; indent < 0: one line.
 std::string plan_json(const PlanView& v, int indent = 2);
