@@ -42,7 +42,8 @@ std::uint64_t bytes_per_weight(const RunSpec& r, bool f32_storage) {
   return f32_storage ? sizeof(float) : size_of(r.weight) + size_of(r.master);
 }
 
-std::uint64_t contract_total_bytes(const ModelSpec& m, const RunSpec& r, std::uint64_t parameters, bool f32_storage) {
+std::uint64_t contract_total_bytes(const ModelSpec& m, const RunSpec& r, std::uint64_t parameters,
+                                   bool f32_storage) {
   const std::uint64_t state = checked_mul(parameters, bytes_per_weight(r, f32_storage) + 4 + 8);
   return checked_add(checked_add(state, contract_activation_bytes(m, r)), kContractRuntimeBytes);
 }

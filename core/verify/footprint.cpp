@@ -68,12 +68,13 @@ Footprint footprint(Context& context, const config::RunConfig& c, const std::str
     rig.evaluate(0);
   }
   count_weights(f, rig.session(), c.model);
-  f.moment_elements = sum(saved(rig.session(), plugin::Scope::kMoment1)) +
-                      sum(saved(rig.session(), plugin::Scope::kMoment2));
+  f.moment_elements =
+      sum(saved(rig.session(), plugin::Scope::kMoment1)) + sum(saved(rig.session(), plugin::Scope::kMoment2));
   f.ledger_bytes = ledger.peak_total() - before;
   if (how == Measured::kWhole) {
     const std::uint64_t resident = run::ResidentMeter().bytes(), held = ledger.now(Tier::kHost);
-    f.runtime_bytes = profile.tier == Tier::kHost ? resident - std::min(resident, held) : profile.runtime_bytes;
+    if (profile.tier == Tier::kHost) f.runtime_bytes = resident - std::min(resident, held);
+    f.stated_runtime_bytes = profile.runtime_bytes;
   }
   return f;
 }

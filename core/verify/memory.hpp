@@ -1,5 +1,5 @@
-// MEM-001 to MEM-005 and MEM-EXACT-001 of CONTRACTS.md section 1, one function each. They judge any trainer by what it
-// saves and by the ledger; the trainer's own plan is asked only for what a byte is called.
+// MEM-001 to MEM-005 and MEM-EXACT-001 of CONTRACTS.md section 1, one function each. They judge any trainer
+// by what it saves and by the ledger; the trainer's own plan is asked only for what a byte is called.
 #pragma once
 #include "core/verify/check.hpp"
 

@@ -1,7 +1,8 @@
-// MEM-EXACT-001: for every V, H, L, A, K, I of 1..4 with A dividing H and K dividing A, the closed form equals the
-// enumerated tensors. 832 models. Trainers turn pairs of elements by RoPE, so they take those with an even head_dim alone
-// (H, A, K = 2,1,1; 4,1,1; 4,2,1; 4,2,2: 256 models); of these the corners, where V, L and I are 1 or 4, are created by
-// the judged trainer as well, and what it saves and what its weights take must be the closed form's.
+// MEM-EXACT-001: for every V, H, L, A, K, I of 1..4 with A dividing H and K dividing A, the closed form
+// equals the enumerated tensors. 832 models. Trainers turn pairs of elements by RoPE, so they take those with
+// an even head_dim alone (H, A, K = 2,1,1; 4,1,1; 4,2,1; 4,2,2: 256 models); of these the corners, where V, L
+// and I are 1 or 4, are created by the judged trainer as well, and what it saves and what its weights take
+// must be the closed form's.
 #include <fmt/format.h>
 
 #include <vector>
@@ -18,7 +19,8 @@ namespace {
 
 constexpr std::uint32_t kSide = 4;
 
-ModelSpec model_of(std::uint32_t V, std::uint32_t H, std::uint32_t L, std::uint32_t A, std::uint32_t K, std::uint32_t I) {
+ModelSpec model_of(std::uint32_t V, std::uint32_t H, std::uint32_t L, std::uint32_t A, std::uint32_t K,
+                   std::uint32_t I) {
   ModelSpec m;
   m.vocab = V, m.hidden = H, m.layers = L, m.heads = A, m.kv_heads = K, m.intermediate = I;
   m.head_dim = H / A;
@@ -45,7 +47,8 @@ bool is_corner(const ModelSpec& m) {
 }
 
 std::string words(const ModelSpec& m) {
-  return fmt::format("V {} H {} L {} A {} K {} I {}", m.vocab, m.hidden, m.layers, m.heads, m.kv_heads, m.intermediate);
+  return fmt::format("V {} H {} L {} A {} K {} I {}", m.vocab, m.hidden, m.layers, m.heads, m.kv_heads,
+                     m.intermediate);
 }
 
 std::uint64_t enumerated(const ModelSpec& m) {
@@ -94,9 +97,10 @@ Differences allocate(Context& context, const std::string& mode, const std::vecto
 
 Finding finding(const Differences& listed, const Differences& created, const std::string& tail) {
   const std::uint64_t n = listed.count + created.count;
-  return {n == 0, double(n), 0,
-          fmt::format("of {} models of 1..4 in every dimension {} differ from their enumerated tensors{}; {}{}",
-                      listed.tried, listed.count, listed.first, tail, created.first)};
+  return {
+      n == 0, double(n), 0,
+      fmt::format("of {} models of 1..4 in every dimension {} differ from their enumerated tensors{}; {}{}",
+                  listed.tried, listed.count, listed.first, tail, created.first)};
 }
 
 }  // namespace
@@ -108,10 +112,11 @@ Result check_small_box(Context& context) {
     return once([&] { return finding(listed, {}, "created by no trainer: " + absent); });
   const Result r = over_modes(context, [&](const std::string& mode) {
     const Differences created = allocate(context, mode, models);
-    return finding(listed, created,
-                   fmt::format("of {} with an even head_dim that the {} trainer created {} differ in what it saves or "
-                               "allocates",
-                               created.tried, context.subjects.backend(), created.count));
+    return finding(
+        listed, created,
+        fmt::format("of {} with an even head_dim that the {} trainer created {} differ in what it saves or "
+                    "allocates",
+                    created.tried, context.subjects.backend(), created.count));
   });
   if (r.status != Status::kSkipped) return r;
   return once([&] { return finding(listed, {}, "created by no trainer: " + r.detail); });

@@ -1,10 +1,12 @@
-// MEM-003: the measured peak of the whole run is at most M_total = P*b_w + P*4 + P*8 + M_act*B + 512 MiB of runtime.
-// M_total holds M_act, so it is judged under the policy under which MEM-002 is; the run's own is told beside it.
+// MEM-003: the measured peak of the whole run is at most M_total = P*b_w + P*4 + P*8 + M_act*B + 512 MiB of
+// runtime. M_total holds M_act, so it is judged under the policy under which MEM-002 is; the run's own is
+// told beside it.
 //
-// Measured: the ledger's peak over all tiers while a session is created, trains, evaluates and saves, with the host's own
-// batch and staging buffers, and the runtime. For a trainer in host memory that is what the process has resident beyond
-// the ledger, code and libraries; for one on a device, what the trainer states for its context. The ledger may not be
-// undercut: memory that was taken and never touched counts.
+// Measured: the ledger's peak over all tiers while a session is created, trains, evaluates and saves, with
+// the host's own batch and staging buffers, and, for a trainer in host memory, what the process has resident
+// beyond the ledger: code and libraries. Memory that was taken and never touched counts. Of a device's
+// context only the trainer's word is known, the same round figure as the contract's: it is told and not
+// added, and the 512 MiB of M_total stand for it.
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
@@ -31,6 +33,12 @@ Whole measure(Context& context, const config::RunConfig& c, const std::string& m
   return {std::move(f), peak, bound};
 }
 
+std::string runtime_words(const Footprint& f) {
+  if (!f.stated_runtime_bytes) return format_count(f.runtime_bytes) + " of runtime";
+  return fmt::format("a context on the device that is not measured (the trainer says {})",
+                     format_count(f.stated_runtime_bytes));
+}
+
 }  // namespace
 
 Result check_whole_run(Context& context) {
@@ -45,14 +53,17 @@ Result check_whole_run(Context& context) {
         own = fmt::format("; the run's own \"{}\" takes {}, which {} it", name(context.run.run.recompute),
                           format_count(o.peak), o.held() ? "holds" : "BREAKS");
       } catch (const NotJudged& e) {
-        own = fmt::format("; the run's own \"{}\" was not measured: {}", name(context.run.run.recompute), e.what());
+        own = fmt::format("; the run's own \"{}\" was not measured: {}", name(context.run.run.recompute),
+                          e.what());
       }
     }
-    return Finding{w.held(), double(w.peak), double(w.bound),
-                   fmt::format("recompute = \"full\": {} bytes by the ledger and {} of runtime at the peak of load, step, "
-                               "evaluation and save; M_total is {} with the contract's 512 MiB of runtime, {} without{}",
-                               format_count(w.f.ledger_bytes), format_count(w.f.runtime_bytes), format_count(w.bound),
-                               format_count(w.bound - kContractRuntimeBytes), own)};
+    return Finding{
+        w.held(), double(w.peak), double(w.bound),
+        fmt::format(
+            "recompute = \"full\": {} bytes by the ledger and {} at the peak of load, step, evaluation "
+            "and save; M_total is {} with the contract's 512 MiB of runtime, {} without{}",
+            format_count(w.f.ledger_bytes), runtime_words(w.f), format_count(w.bound),
+            format_count(w.bound - kContractRuntimeBytes), own)};
   });
 }
 

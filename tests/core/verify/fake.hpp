@@ -222,7 +222,7 @@ class Trainer : public plugin::Trainer {
   std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override { return std::nullopt; }
   std::optional<plugin::DeviceMemory> device_memory() override { return std::nullopt; }
   std::unique_ptr<plugin::Session> create(const ModelSpec& m, const RunSpec& r) override {
-    if (fault_ == "no room")
+    if (fault_ == "no room" || (fault_ == "room for three sequences" && r.micro_batch > 3))
       throw plugin::PluginError(Exit::kDoesNotFit, "device_oom", "3 GiB are missing", "", 3u << 30);
     return std::make_unique<Session>(m, r, fault_, ledger_);
   }

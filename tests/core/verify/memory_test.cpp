@@ -1,4 +1,5 @@
-// The memory contracts proved by trainers that break one each: what they say of themselves is as false as what they take.
+// The memory contracts proved by trainers that break one each: what they say of themselves is as false as
+// what they take.
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <ostream>
@@ -64,12 +65,14 @@ const Fault kFaults[] = {
     {"keeps three moments", "MEM-005", "MEM-005", "takes 30240 bytes more"},
     {"keeps one moment", "MEM-005", "MEM-005", "takes 10080 bytes more"},
     {"saves one moment", "MEM-005", "MEM-005", "saves 2520 elements of moments"},
-    {"saves too few of small models", "MEM-EXACT-001", "MEM-EXACT-001", "V 1 H 2 L 1 A 1 K 1 I 1: elements saved"},
+    {"saves too few of small models", "MEM-EXACT-001", "MEM-EXACT-001",
+     "V 1 H 2 L 1 A 1 K 1 I 1: elements saved"},
 };
 
 ModelSpec llama() {
   ModelSpec m;
-  m.vocab = 1000, m.hidden = 48, m.layers = 3, m.heads = 6, m.kv_heads = 2, m.head_dim = 8, m.intermediate = 100;
+  m.vocab = 1000, m.hidden = 48, m.layers = 3, m.heads = 6, m.kv_heads = 2, m.head_dim = 8,
+  m.intermediate = 100;
   m.tied = true;
   return m;
 }
@@ -78,7 +81,8 @@ ModelSpec llama() {
 
 BOOST_AUTO_TEST_SUITE(memory_contracts)
 
-BOOST_DATA_TEST_CASE(a_trainer_that_breaks_a_memory_contract_is_found, boost::unit_test::data::make(kFaults), f) {
+BOOST_DATA_TEST_CASE(a_trainer_that_breaks_a_memory_contract_is_found, boost::unit_test::data::make(kFaults),
+                     f) {
   const Outcome o = with(f.fault);
   BOOST_TEST(o.falsified == f.ids);
   BOOST_TEST(has(o.of(f.of).detail, f.says), o.of(f.of).detail);
@@ -95,6 +99,17 @@ BOOST_AUTO_TEST_CASE(the_runs_own_policy_is_reported_with_its_k_and_decides_noth
   BOOST_TEST(r.bound.value() == 1 * 8 * 8 * 10 * 4 * 3);  // M_act * B
   BOOST_TEST((exit_of(o.results) == Exit::kDone));
   BOOST_TEST((with("", "recompute = \"full\"\n").of("MEM-002/run").status == Status::kHeld));
+}
+
+BOOST_AUTO_TEST_CASE(without_room_for_twice_the_sequences_what_has_a_name_is_judged) {
+  const Outcome o = with("room for three sequences");
+  BOOST_TEST(o.falsified == "");
+  BOOST_TEST(has(o.of("MEM-002").detail, "not judged") == false, o.of("MEM-002").detail);
+  fake::Subjects alone("room for three sequences", "room for three sequences");
+  Context context(config::parse_run(kRun, "", "/"), alone);
+  const Result r = run_checks(context, select("MEM-002")).front();
+  BOOST_TEST((r.status == Status::kHeld), r.detail);
+  BOOST_TEST(has(r.detail, "no room to measure by what twice"), r.detail);
 }
 
 BOOST_AUTO_TEST_CASE(an_optimizer_without_two_moments_is_skipped_with_its_name) {
@@ -122,7 +137,8 @@ BOOST_AUTO_TEST_CASE(the_formula_is_exact_where_it_says_so_and_names_what_it_lea
   m.tied = false;
   BOOST_TEST(broken_assumptions(m) == "an untied head (V*H = 3,696)");
   BOOST_TEST(contract_parameters(m) + 3696 == count_parameters(m).total);
-  for (bool ModelSpec::*flag : {&ModelSpec::qkv_bias, &ModelSpec::o_bias, &ModelSpec::mlp_bias, &ModelSpec::qk_norm}) {
+  for (bool ModelSpec::*flag :
+       {&ModelSpec::qkv_bias, &ModelSpec::o_bias, &ModelSpec::mlp_bias, &ModelSpec::qk_norm}) {
     ModelSpec with = llama();
     with.*flag = true;
     BOOST_TEST(broken_assumptions(with) != "");
