@@ -3,6 +3,7 @@
 // pipeline, in-flight micro-batches and tiers are closed_form.hpp. Source: the open-source Calculon's memory model.
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace trainhost::calculon {
 
@@ -55,7 +56,13 @@ struct Block {
   std::uint64_t checkpoint = 0;          // bytes of its kept input under full recompute, else 0
 };
 
+/// How three of the sums came about, in the order of the layers: "block input 1024 + q,k,v input 4096 + ...". Bytes.
+struct Derivation {
+  std::string working, stored, gradients;
+};
+
 /// Throws Error (too large) where a size leaves 63 bits. `a` and `e` are those that check() of closed_form.hpp lets pass.
-Block block(const Application& a, const Execution& e);
+/// Fills `words` where it is given.
+Block block(const Application& a, const Execution& e, Derivation* words = nullptr);
 
 }  // namespace trainhost::calculon
