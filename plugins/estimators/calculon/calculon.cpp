@@ -1,5 +1,6 @@
 // Calculon's memory model as a plugin: the co-design tool's account of one rank under tensor, pipeline and data parallelism,
 // with recompute, sequence parallelism and offload. Equations: block.hpp and closed_form.hpp; words: report.hpp.
+#include "core/arch/architecture.hpp"
 #include "core/bridge/convert.hpp"
 #include "core/bridge/guard.hpp"
 #include "core/bridge/report.hpp"
@@ -18,11 +19,17 @@ options = ["embedding", "fused_activation", "attention_type", "tensor_par_comm_t
 namespace trainhost {
 namespace {
 
-constexpr std::int32_t kLoosely = 50;  // any model with these dimensions, as if it were GPT
+constexpr std::int32_t kLoosely = 50;  // as if the model were GPT
 
-std::int32_t match(const th_model* m, const th_run*) {
+/// Models of families that somebody knows, in layouts that Calculon has words for. Asked for by name, the plugin takes any
+/// family with the dimensions, and says what stands in the way of a layout.
+std::int32_t match(const th_model* m, const th_run* r) {
   try {
-    return m && calculon::has_dimensions(bridge::from_c(*m)) ? kLoosely : 0;
+    const ModelSpec model = calculon::completed(bridge::from_c(*m));
+    if (!arch::known_family(model.family) || !calculon::has_dimensions(model)) return 0;
+    const calculon::Mapped mapped = calculon::map(model, bridge::from_c(*r), {});
+    calculon::check(mapped.application, mapped.execution);
+    return kLoosely;
   } catch (...) {
     return 0;
   }
@@ -40,7 +47,7 @@ calculon::Options options_of(const th_host* host) {
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
                    th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
-    const ModelSpec model = bridge::from_c(*m);
+    const ModelSpec model = calculon::completed(bridge::from_c(*m));
     if (!calculon::has_dimensions(model))
       throw usage_error("calculon needs vocab, hidden size, layers, heads, head dimension and MLP width of a model");
     const Tier device = p ? bridge::from_c(*p).tier : Tier::kDevice;

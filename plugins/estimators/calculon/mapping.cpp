@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/arch/architecture.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 
@@ -83,6 +84,11 @@ Options read_options(const Text& text) {
 
 bool has_dimensions(const ModelSpec& m) {
   return m.hidden && m.layers && m.heads && m.head_dim && m.intermediate && m.vocab;
+}
+
+ModelSpec completed(const ModelSpec& m) {
+  if (has_dimensions(m) || m.config_json.empty() || !arch::known_family(m.family)) return m;
+  return arch::outline(arch::from_model(m), m.config_json);
 }
 
 Mapped map(const ModelSpec& m, const RunSpec& r, const Options& o) {

@@ -32,6 +32,9 @@ struct Mapped {
 /// Whether the model has the dimensions that the form needs.
 bool has_dimensions(const ModelSpec& m);
 
+/// The model with what is missing filled in from its config.json, where core/arch knows the family; else as it is.
+ModelSpec completed(const ModelSpec& m);
+
 /// Throws usage_error for a weight type that is none of f32, bf16, fp16, fp8, and for options that contradict the run.
 Mapped map(const ModelSpec& m, const RunSpec& r, const Options& o);
 

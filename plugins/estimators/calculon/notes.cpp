@@ -108,7 +108,7 @@ class Notes {
     const EmbeddingSizes extra = embedding_sizes(to_.embedding, e_);
     const std::uint64_t bytes = checked_add(checked_add(s_.weights.all, s_.optimizer_space()),
                                             checked_add(extra.weights.all, checked_add(extra.master.all, extra.moments.all)));
-    say("Weights and optimizer state together, the static memory of Calculon's note: " + count(bytes) + " bytes = " + mib(bytes) +
+    say("Weights and optimizer state of this rank together, the static memory of Calculon's note: " + count(bytes) + " bytes = " + mib(bytes) +
         "; every \"MB\" in the note is a MiB.");
     if (e_.bytes_per_element < 4) {
       const std::uint64_t elements = s_.block.weights;
