@@ -42,6 +42,7 @@ class Notes {
         real_(architecture_of(m)) {}
 
   std::vector<std::string> all() {
+    summary();
     model();
     embedding();
     pipeline();
@@ -54,11 +55,23 @@ class Notes {
   }
 
  private:
+  bool latent() const { return real_ && !real_->layers.empty() && real_->layers[0].layer.attention.latent; }
+
   void say(const std::string& sentence) { notes_.push_back(sentence); }
+
+  /// Why the figure differs from others, in one line.
+  void summary() {
+    say(std::string("Calculon counts one rank of a GPT-like model: attention with its scores materialised, an MLP of two "
+                    "matrices, ") +
+        (e_.training ? "Adam's state in f32; no logits, workspace or runtime." : "no KV cache, logits, workspace or runtime."));
+  }
 
   /// The blocks are GPT's: as many heads of k and v as of q, an MLP of two matrices, two LayerNorms, no biases.
   void model() {
-    if (!e_.multiquery && m_.kv_heads && m_.kv_heads < m_.heads)
+    if (latent())
+      say("Calculon knows no latent attention: q, k, v and output are counted as full matrices of " + std::to_string(m_.heads) +
+          " heads of " + std::to_string(m_.head_dim) + ".");
+    else if (!e_.multiquery && m_.kv_heads && m_.kv_heads < m_.heads)
       say("Calculon knows no grouped-query attention: k and v are counted at " + std::to_string(m_.heads) + " heads, not " +
           std::to_string(m_.kv_heads) + ", which is " +
           count(checked_mul(2, m_.layers, m_.hidden, m_.heads - m_.kv_heads, m_.head_dim)) + " parameters too many.");
@@ -181,9 +194,12 @@ class Notes {
   void inference() {
     if (e_.training) return;
     const DType cache = r_.layout.kv_cache == DType::kNone ? r_.weight : r_.layout.kv_cache;
-    const std::uint64_t elements = checked_mul(2, s_.blocks, r_.micro_batch, r_.seq_len, m_.kv_heads, m_.head_dim);
-    say("Calculon's inference keeps no KV cache: it would be " +
-        count(checked_mul(elements, bits_of(cache)) / 8 / std::min<std::uint64_t>(e_.tensor_par, std::max(1u, m_.kv_heads))) +
+    const bool known = real_ && !real_->layers.empty();
+    const std::uint64_t width =
+        known ? real_->layers[0].layer.attention.cache_width() : checked_mul(2, m_.kv_heads, m_.head_dim);
+    const std::uint64_t split = latent() ? 1 : std::min<std::uint64_t>(e_.tensor_par, std::max(1u, m_.kv_heads));
+    const std::uint64_t elements = checked_mul(s_.blocks, r_.micro_batch, r_.seq_len, width);
+    say("Calculon's inference keeps no KV cache: it would be " + count(checked_mul(elements, bits_of(cache)) / 8 / split) +
         " bytes.");
   }
 
