@@ -13,13 +13,16 @@ __extension__ using Wide = unsigned __int128;  // 63-bit factors: the product ne
 
 std::string n(std::uint64_t v) { return std::to_string(v); }
 
-std::uint64_t add3(std::uint64_t a, std::uint64_t b, std::uint64_t c) { return checked_add(checked_add(a, b), c); }
+std::uint64_t add3(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+  return checked_add(checked_add(a, b), c);
+}
 
 /// tensor_par must divide `value`.
 void divides(const Execution& e, const char* what, std::uint64_t value) {
   if (value % e.tensor_par != 0)
-    throw usage_error("calculon splits " + std::string(what) + " " + n(value) + " evenly over parallel.tensor = " +
-                          n(e.tensor_par) + " ranks, which does not divide it",
+    throw usage_error("calculon splits " + std::string(what) + " " + n(value) +
+                          " evenly over parallel.tensor = " + n(e.tensor_par) +
+                          " ranks, which does not divide it",
                       "take a divisor of " + n(value));
 }
 
@@ -30,19 +33,24 @@ std::uint64_t blocks_per_rank(const Application& a, const Execution& e) {
 void check_pipeline(const Application& a, const Execution& e) {
   const std::uint64_t blocks = blocks_per_rank(a, e), chunks = e.pipeline_interleaving;
   if (e.pipeline_par > a.num_blocks)
-    throw usage_error("parallel.pipeline = " + n(e.pipeline_par) + ": the model has " + n(a.num_blocks) + " layers",
-                      "take at most " + n(a.num_blocks));
+    throw usage_error(
+        "parallel.pipeline = " + n(e.pipeline_par) + ": the model has " + n(a.num_blocks) + " layers",
+        "take at most " + n(a.num_blocks));
   if (e.pipeline_par == 1 && chunks > 1)
     throw usage_error("parallel.interleave = " + n(chunks) + " needs parallel.pipeline above 1");
   if (chunks > blocks || blocks % chunks != 0)
-    throw usage_error("parallel.interleave = " + n(chunks) + " does not divide the " + n(blocks) + " layers of a pipeline rank");
+    throw usage_error("parallel.interleave = " + n(chunks) + " does not divide the " + n(blocks) +
+                      " layers of a pipeline rank");
   const bool offload = e.weight_offload || e.activations_offload || e.optimizer_offload;
   if (offload && blocks <= 2)
-    throw usage_error("calculon offloads block by block and needs three layers a rank or more; this layout has " + n(blocks));
+    throw usage_error(
+        "calculon offloads block by block and needs three layers a rank or more; this layout has " +
+        n(blocks));
 }
 
 void check_options(const Execution& e) {
-  if (!e.training && e.recompute != Activation::kNone) throw usage_error("an inference run recomputes nothing");
+  if (!e.training && e.recompute != Activation::kNone)
+    throw usage_error("an inference run recomputes nothing");
   if (!e.training && e.optimizer_offload) throw usage_error("an inference run has no optimizer to offload");
   if (e.optimizer_sharding && e.data_par == 1)
     throw usage_error("a sharded optimizer needs more than one data-parallel rank");
@@ -50,10 +58,12 @@ void check_options(const Execution& e) {
     throw usage_error("plugin.calculon.tensor_par_overlap needs parallel.tensor above 1");
   if (!e.seq_par_ag_redo) return;
   if (e.comm != Comm::kRsAg)
-    throw usage_error("plugin.calculon.seq_par_ag_redo gathers again what sequence parallelism splits; this run has none",
-                      "set parallel.sequence = true, or tensor_par_comm_type = \"rs_ag\"");
+    throw usage_error(
+        "plugin.calculon.seq_par_ag_redo gathers again what sequence parallelism splits; this run has none",
+        "set parallel.sequence = true, or tensor_par_comm_type = \"rs_ag\"");
   if (e.recompute == Activation::kFull)
-    throw usage_error("plugin.calculon.seq_par_ag_redo changes nothing under full recompute, which gathers again as it is");
+    throw usage_error(
+        "plugin.calculon.seq_par_ag_redo changes nothing under full recompute, which gathers again as it is");
 }
 
 /// One thing per block, `bytes` of a whole block before its share is taken: offloaded, two of them stay.
@@ -65,9 +75,11 @@ Space per_block(std::uint64_t bytes, std::uint64_t blocks, std::uint64_t shards,
   return s;
 }
 
-/// One block's gradients stand whole, in f32; the others' wait in the type of the weights, sharded with the optimizer.
+/// One block's gradients stand whole, in f32; the others' wait in the type of the weights, sharded with the
+/// optimizer.
 Space gradient_space(const Sizes& s, const Execution& e) {
-  const std::uint64_t whole = checked_mul(s.block.weights, 4), narrow = weight_bytes(s.block.weights, e.bytes_per_element);
+  const std::uint64_t whole = checked_mul(s.block.weights, 4),
+                      narrow = weight_bytes(s.block.weights, e.bytes_per_element);
   const std::uint64_t shards = e.optimizer_shards();
   Space g;
   g.all = g.tier1 = checked_add(whole, share(narrow, s.blocks - 1, shards));
@@ -86,7 +98,8 @@ void optimizer_space(Sizes& s, const Execution& e) {
 }
 
 InFlight in_flight(const Execution& e) {
-  const std::uint64_t micro = std::min(e.microbatches, e.pipeline_par), i = e.pipeline_interleaving, p = e.pipeline_par;
+  const std::uint64_t micro = std::min(e.microbatches, e.pipeline_par), i = e.pipeline_interleaving,
+                      p = e.pipeline_par;
   if (i == 1) return {micro, 1};
   const std::uint64_t ip = checked_mul(i, p);
   return {checked_mul(micro, ip + p - 1), ip};
@@ -98,7 +111,8 @@ Space activation_space(const Sizes& s, const Execution& e) {
   Space a;
   a.all = s.block.working;
   if (e.training)
-    a.all = checked_add(a.all, share(s.block.stored, checked_mul(s.blocks, f.numerator) - f.denominator, f.denominator));
+    a.all = checked_add(
+        a.all, share(s.block.stored, checked_mul(s.blocks, f.numerator) - f.denominator, f.denominator));
   a.tier1 = a.all;
   if (!e.activations_offload) return a;
   const bool full = e.recompute == Activation::kFull;  // then the checkpoints move, not these
@@ -128,7 +142,8 @@ void check(const Application& a, const Execution& e) {
   divides(e, "the hidden size", a.hidden);
   divides(e, "the MLP width", a.feedforward);
   divides(e, "the attention heads", a.attn_heads);
-  if (e.comm != Comm::kAr) divides(e, "the tokens of a micro-batch", checked_mul(e.microbatch_size, a.seq_size));
+  if (e.comm != Comm::kAr)
+    divides(e, "the tokens of a micro-batch", checked_mul(e.microbatch_size, a.seq_size));
   check_pipeline(a, e);
   check_options(e);
 }
@@ -152,12 +167,14 @@ Sizes sizes(const Application& a, const Execution& e) {
 std::uint64_t Sizes::optimizer_space() const { return checked_add(master.all, moments.all); }
 
 std::uint64_t Sizes::tier1() const {
-  const std::uint64_t of_weights = checked_add(add3(weights.tier1, gradients.tier1, master.tier1), moments.tier1);
+  const std::uint64_t of_weights =
+      checked_add(add3(weights.tier1, gradients.tier1, master.tier1), moments.tier1);
   return checked_add(of_weights, add3(activations.tier1, checkpoints.tier1, activation_gradients));
 }
 
 std::uint64_t Sizes::tier2() const {
-  const std::uint64_t of_weights = checked_add(add3(weights.tier2, gradients.tier2, master.tier2), moments.tier2);
+  const std::uint64_t of_weights =
+      checked_add(add3(weights.tier2, gradients.tier2, master.tier2), moments.tier2);
   return add3(of_weights, activations.tier2, checkpoints.tier2);
 }
 
@@ -165,7 +182,9 @@ std::uint64_t Embedding::elements() const { return checked_mul(rows, hidden, mat
 
 EmbeddingSizes embedding_sizes(const Embedding& m, const Execution& e) {
   const std::uint64_t b = e.bytes_per_element, shards = e.optimizer_shards(), elements = m.elements();
-  const auto placed = [](std::uint64_t bytes, bool offload) { return Space{bytes, offload ? 0 : bytes, offload ? bytes : 0}; };
+  const auto placed = [](std::uint64_t bytes, bool offload) {
+    return Space{bytes, offload ? 0 : bytes, offload ? bytes : 0};
+  };
   EmbeddingSizes s;
   s.weights = placed(weight_bytes(elements, b), e.weight_offload);
   if (!e.training) return s;

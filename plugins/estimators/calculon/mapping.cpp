@@ -22,8 +22,9 @@ std::optional<std::size_t> choice(const Text& text, const char* key, const std::
   if (at != words.end()) return static_cast<std::size_t>(at - words.begin());
   std::string all;
   for (const std::string& w : words) all += (all.empty() ? "" : ", ") + w;
-  throw usage_error("plugin.calculon." + std::string(key) + " = \"" + escaped(value, 60) + "\": there is no such value" +
-                        did_you_mean(value, words), "one of " + all);
+  throw usage_error("plugin.calculon." + std::string(key) + " = \"" + escaped(value, 60) +
+                        "\": there is no such value" + did_you_mean(value, words),
+                    "one of " + all);
 }
 
 bool flag(const Text& text, const char* key, bool otherwise) {
@@ -34,7 +35,8 @@ std::uint64_t bytes_per_element(DType t) {
   if (t == DType::kF32 || t == DType::kTF32) return 4;
   if (t == DType::kBF16 || t == DType::kF16) return 2;
   if (t == DType::kF8) return 1;
-  throw usage_error("calculon knows weights in f32, bf16, fp16 and fp8; this run keeps them in " + std::string(name(t)));
+  throw usage_error("calculon knows weights in f32, bf16, fp16 and fp8; this run keeps them in " +
+                    std::string(name(t)));
 }
 
 /// One policy for all blocks: that which every layer of a run by layer has at least.
@@ -57,12 +59,14 @@ Activation recompute(const ModelSpec& m, const RunSpec& r) {
 Comm comm(const RunSpec& r, const Options& o) {
   if (!o.comm) return r.layout.sequence_parallel ? Comm::kRsAg : Comm::kAr;
   if (r.layout.sequence_parallel && *o.comm != Comm::kRsAg)
-    throw usage_error("plugin.calculon.tensor_par_comm_type and parallel.sequence = true contradict each other",
-                      "sequence parallelism is \"rs_ag\"");
+    throw usage_error(
+        "plugin.calculon.tensor_par_comm_type and parallel.sequence = true contradict each other",
+        "sequence parallelism is \"rs_ag\"");
   return *o.comm;
 }
 
-/// On the worst rank: with several stages the first has the embedding and the last its tied copy or the head, one each.
+/// On the worst rank: with several stages the first has the embedding and the last its tied copy or the head,
+/// one each.
 Embedding embedding(const ModelSpec& m, const RunSpec& r) {
   const std::uint64_t t = r.tensor_parallel, multiple = checked_mul(t, std::max(1u, r.layout.vocab_multiple));
   const std::uint64_t padded = checked_mul(checked_add(m.vocab, multiple - 1) / multiple, multiple);
@@ -76,8 +80,10 @@ Options read_options(const Text& text) {
   o.embedding = flag(text, "embedding", o.embedding);
   o.fused_activation = flag(text, "fused_activation", o.fused_activation);
   o.seq_par_ag_redo = flag(text, "seq_par_ag_redo", o.seq_par_ag_redo);
-  if (const auto c = choice(text, "tensor_par_comm_type", {"ar", "p2p_rs_ag", "rs_ag"})) o.comm = static_cast<Comm>(*c);
-  if (const auto c = choice(text, "tensor_par_overlap", {"none", "ring", "pipe"})) o.overlap = static_cast<Overlap>(*c);
+  if (const auto c = choice(text, "tensor_par_comm_type", {"ar", "p2p_rs_ag", "rs_ag"}))
+    o.comm = static_cast<Comm>(*c);
+  if (const auto c = choice(text, "tensor_par_overlap", {"none", "ring", "pipe"}))
+    o.overlap = static_cast<Overlap>(*c);
   if (const auto c = choice(text, "attention_type", {"multihead", "multiquery"})) o.multiquery = *c == 1;
   return o;
 }
@@ -87,7 +93,7 @@ bool has_dimensions(const ModelSpec& m) {
 }
 
 ModelSpec completed(const ModelSpec& m) {
-  if (has_dimensions(m) || m.config_json.empty() || !arch::known_family(m.family)) return m;
+  if (trainable_family(m.family) || m.config_json.empty() || !arch::known_family(m.family)) return m;
   return arch::outline(arch::from_model(m), m.config_json);
 }
 

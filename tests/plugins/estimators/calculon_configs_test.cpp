@@ -1,5 +1,6 @@
-// The calculon plugin's words on every published config: each is estimated, each total is named, no sentence is empty or
-// unfinished. The configs are not ours to ship: the test looks for them beside the source tree and says so when they are not.
+// The calculon plugin's words on every published config: each is estimated, each total is named, no sentence
+// is empty or unfinished. The configs are not ours to ship: the test looks for them beside the source tree
+// and says so when they are not.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>

@@ -16,8 +16,8 @@ tp::Registry registry(std::map<std::string, std::string> table = {}) {
 
 ModelSpec gpt() {
   ModelSpec m;
-  m.family = "megatron-gpt", m.vocab = 51200, m.hidden = 6144, m.layers = 48, m.heads = m.kv_heads = 64, m.head_dim = 96,
-  m.intermediate = 24576;
+  m.family = "megatron-gpt", m.vocab = 51200, m.hidden = 6144, m.layers = 48, m.heads = m.kv_heads = 64,
+  m.head_dim = 96, m.intermediate = 24576;
   return m;
 }
 
@@ -34,7 +34,9 @@ BOOST_AUTO_TEST_SUITE(calculon_plugin)
 
 BOOST_AUTO_TEST_CASE(known_families_with_the_dimensions_match_in_layouts_that_calculon_has_words_for) {
   tp::Registry r = registry();
-  const auto match = [&](const ModelSpec& m, const RunSpec& run) { return r.estimator("calculon").match(m, run); };
+  const auto match = [&](const ModelSpec& m, const RunSpec& run) {
+    return r.estimator("calculon").match(m, run);
+  };
   ModelSpec m = gpt();
   m.family = "llama";
   BOOST_TEST(match(m, {}) == 50);
@@ -46,6 +48,20 @@ BOOST_AUTO_TEST_CASE(known_families_with_the_dimensions_match_in_layouts_that_ca
   BOOST_TEST(match(m, {}) == 0);
   m = gpt(), m.family = "nobody-knows-it";
   BOOST_TEST(match(m, {}) == 0);
+}
+
+// Hosts that read such a config loosely leave its MLP width out: GPT-2 writes null for 4*H.
+BOOST_AUTO_TEST_CASE(dimensions_come_from_the_config_of_a_known_family) {
+  ModelSpec m;
+  m.family = "gpt2", m.hidden = 1, m.heads = m.kv_heads = 1;
+  m.config_json =
+      R"({"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": null,
+                      "n_positions": 1024})";
+  tp::Registry r = registry();
+  BOOST_TEST(r.estimator("calculon").match(m, {}) == 50);
+  const MemoryReport report = r.estimator("calculon").estimate(m, {}, nullptr);
+  const std::uint64_t block = 4ull * 768 * 768 + 2 * 768 * 3072 + 4 * 768;
+  BOOST_TEST(report.component_bytes(Component::kWeights) == 4 * (12 * block + 50257 * 768));
 }
 
 // The rest of this suite is asked for by name, with a family that nobody knows.
@@ -73,11 +89,12 @@ BOOST_AUTO_TEST_CASE(a_profile_names_the_tier_of_tier_1) {
 
 BOOST_AUTO_TEST_CASE(mistakes_are_the_users_and_named) {
   tp::Registry wrong = registry({{"attention_type", "multihaed"}});
-  BOOST_CHECK_EXCEPTION(wrong.estimator("calculon").estimate(gpt(), megatron_22b(), nullptr), tp::PluginError,
-                        [](const tp::PluginError& e) {
-                          BOOST_TEST(std::string(e.what()).find("did you mean 'multihead'?") != std::string::npos, e.what());
-                          return e.status() == "argument" && e.code() == Exit::kUsage;
-                        });
+  BOOST_CHECK_EXCEPTION(
+      wrong.estimator("calculon").estimate(gpt(), megatron_22b(), nullptr), tp::PluginError,
+      [](const tp::PluginError& e) {
+        BOOST_TEST(std::string(e.what()).find("did you mean 'multihead'?") != std::string::npos, e.what());
+        return e.status() == "argument" && e.code() == Exit::kUsage;
+      });
   tp::Registry r = registry();
   RunSpec run = megatron_22b();
   run.tensor_parallel = 7;

@@ -1,5 +1,6 @@
-// Calculon's memory model against Calculon: its 18 validation runs to the byte, 60 random ones of every feature, the worked
-// example of its note, and properties that need no table. The plugin around it: calculon_report_test.cpp.
+// Calculon's memory model against Calculon: its 18 validation runs to the byte, 60 random ones of every
+// feature, the worked example of its note, and properties that need no table. The plugin around it:
+// calculon_report_test.cpp.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 
@@ -17,7 +18,8 @@ namespace {
 void agrees(const Case& c, const char* what, std::uint64_t ours, double source, double parts) {
   const double up = double(ours) - source;
   // 1e-3: the source's own floats (11660165119.999998 for a product that is whole).
-  BOOST_TEST((up > -1e-3 && up < parts - 1e-3), c.name << " " << what << ": " << ours << ", Calculon " << std::llround(source));
+  BOOST_TEST((up > -1e-3 && up < parts - 1e-3),
+             c.name << " " << what << ": " << ours << ", Calculon " << std::llround(source));
 }
 
 void compare(const Case& c) {
@@ -58,7 +60,9 @@ BOOST_AUTO_TEST_CASE(the_18_validation_runs_to_the_byte) {
   int runs = 0;
   for (const Case& c : kGolden) {
     const Sizes s = sizes(c.application, c.execution);
-    const auto equal = [&](std::uint64_t ours, double source) { BOOST_TEST(ours == std::uint64_t(std::llround(source)), c.name); };
+    const auto equal = [&](std::uint64_t ours, double source) {
+      BOOST_TEST(ours == std::uint64_t(std::llround(source)), c.name);
+    };
     equal(s.weights.all, c.out.weight_space);
     equal(s.activations.all, c.out.act_space);
     equal(s.checkpoints.all, c.out.act_checkpoint_size);
@@ -105,15 +109,18 @@ BOOST_AUTO_TEST_CASE(a_block_has_the_weights_that_one_counts_by_hand) {
   BOOST_TEST(block(kSmall, e).weights == (2u * 64 * 64 + 2u * 64 * 256) / 4 + 2 * 64 * 8 + 2 * 2 * 64);
 }
 
-// Tier 1 is c0 + c1*S + c2*S^2, and c2*S^2 is what leaving the scores out takes away: two ways that share nothing.
+// Tier 1 is c0 + c1*S + c2*S^2, and c2*S^2 is what leaving the scores out takes away: two ways that share
+// nothing.
 BOOST_AUTO_TEST_CASE(leaving_out_the_scores_takes_away_the_square_of_the_sequence) {
   for (Activation recompute : {Activation::kNone, Activation::kAttnOnly, Activation::kFull})
     for (bool training : {true, false}) {
       if (!training && recompute != Activation::kNone) continue;
       Execution e;
-      e.tensor_par = 2, e.pipeline_par = 3, e.microbatches = 5, e.recompute = recompute, e.training = training;
+      e.tensor_par = 2, e.pipeline_par = 3, e.microbatches = 5, e.recompute = recompute,
+      e.training = training;
       const std::uint64_t S = 32;
-      const std::uint64_t square = (tier1(kSmall, e, 3 * S) + tier1(kSmall, e, S) - 2 * tier1(kSmall, e, 2 * S)) / 2;
+      const std::uint64_t square =
+          (tier1(kSmall, e, 3 * S) + tier1(kSmall, e, S) - 2 * tier1(kSmall, e, 2 * S)) / 2;
       Execution flash = e;
       flash.scores = false;
       BOOST_TEST(tier1(kSmall, e, S) - tier1(kSmall, flash, S) == square);
@@ -162,7 +169,8 @@ BOOST_AUTO_TEST_CASE(the_embedding_of_the_note_has_weights_and_optimizer_state) 
 BOOST_AUTO_TEST_CASE(what_does_not_go_together_is_named) {
   Execution e;
   e.tensor_par = 3;
-  BOOST_TEST(refusal(kSmall, e).starts_with("calculon splits the hidden size 64 evenly over parallel.tensor = 3"));
+  BOOST_TEST(
+      refusal(kSmall, e).starts_with("calculon splits the hidden size 64 evenly over parallel.tensor = 3"));
   e = {}, e.pipeline_par = 13;
   BOOST_TEST(refusal(kSmall, e) == "parallel.pipeline = 13: the model has 12 layers");
   e = {}, e.pipeline_interleaving = 2;
