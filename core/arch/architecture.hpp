@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/error.hpp"
 #include "core/model/model_spec.hpp"
 
 namespace trainhost::arch {
@@ -47,16 +48,16 @@ struct Mlp {
 /// Routed experts: E MLPs of which a token uses `active`, beside `shared`, an MLP that every token uses (width 0: none).
 struct Experts {
   std::uint32_t count = 0, active = 0;  // count 0: a dense layer
-  Mlp each, shared;
+  Mlp each = {}, shared = {};
   bool router_bias = false;   // E learned numbers beside the router (DeepSeek-V3's correction bias counts as one)
   bool shared_gate = false;   // H numbers that scale the shared expert (Qwen-MoE)
   bool operator==(const Experts&) const = default;
 };
 
 struct Layer {
-  Attention attention;
-  Mlp mlp;                    // of a dense layer; width 0 where `experts` stand in its place
-  Experts experts;
+  Attention attention = {};
+  Mlp mlp = {};               // of a dense layer; width 0 where `experts` stand in its place
+  Experts experts = {};
   NormKind norm = NormKind::kRms;
   std::uint32_t norms = 2;    // of width H: 2; 4 with norms behind as well (Gemma 2, 3); 1 where attention and MLP share one
   bool operator==(const Layer&) const = default;
@@ -90,6 +91,12 @@ struct Architecture {
 std::span<const std::string_view> known_families();
 bool known_family(std::string_view family);
 
+/// The refusal of a family that nobody here knows: names the nearest one and the way to write an estimator for it.
+Error unknown_family(std::string_view family);
+
+/// "GPTNeoXForCausalLM" -> "gpt_neox": the family of a config that states its class and no model_type.
+std::string family_of_class(std::string_view name);
+
 /// From the fields of a trainable family, else from m.config_json. Throws usage_error naming the field that is missing or
 /// impossible; for a family that is not known, the error names the nearest one and how to write an estimator for it.
 Architecture from_model(const ModelSpec& m);
@@ -99,6 +106,10 @@ Architecture from_config(std::string_view json, std::string_view name);
 
 /// The dimensions of a family that we do not train, as a ModelSpec: what lists and messages show. config_json is kept.
 ModelSpec outline(const Architecture& a, std::string_view json);
+
+/// The same of a family that nobody here knows, for estimators that do: what its config says under the names in use, 0 where
+/// it says nothing. Never throws for what a field holds.
+ModelSpec outline_of_unknown(std::string_view family, std::string_view json);
 
 /// Parameters. Closed form, O(kinds of layers). total = distinct trained weights: a tied head counts once; buffers and masks
 /// do not count. active = what one token uses: routed experts that it does not use left out.
@@ -121,5 +132,6 @@ std::vector<TensorShape> tensors(const Architecture& a);
 
 /// Models of families that we plan and do not train, by name; each carries its config_json. Sorted by name.
 std::span<const ModelSpec> planned_presets();
+const ModelSpec* find_planned_preset(std::string_view name);
 
 }  // namespace trainhost::arch
