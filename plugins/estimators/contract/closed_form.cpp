@@ -42,6 +42,8 @@ class Builder {
   MemoryReport build() {
     report_.claim = Claim::kUpperBound;
     leaves();
+    note("A closed form: " + n(weight_size(r_) + master_size(r_) + kF32 + kAdamBytes) +
+         " bytes a parameter, ten f32 tensors of one sequence a layer and 512 MiB; neither logits nor the loss are in it.");
     parameter_notes();
     activation_notes();
     run_notes();
@@ -153,6 +155,12 @@ class Builder {
     if (r_.mode != RunMode::kFull) note("The formula is for full training; this run is of another mode.");
     if (checked_mul(r_.data_parallel, r_.tensor_parallel, r_.pipeline_parallel) > 1 || r_.zero_stage)
       note("The formula knows one rank; sharding is not in it.");
+    if (tier_ == Tier::kDevice) {
+      char ms[32];
+      std::snprintf(ms, sizeof ms, "%.2f", transfer_milliseconds(transfer_bytes(m_, r_), kPcie4BytesPerSecond));
+      note("In hybrid mode a sequence moves S*(H + 2V)*4 = " + count(transfer_bytes(m_, r_)) + " bytes a step over PCIe, " + ms +
+           " ms at 32 GB/s.");
+    }
     if (tier_ == Tier::kHost)
       note("The 512 MiB of CUDA runtime are part of the formula, although this run needs no device.");
   }
@@ -186,6 +194,12 @@ std::uint64_t ten_tensor_bytes(const ModelSpec& m, const RunSpec& r) {
   std::uint64_t layer = checked_add(checked_mul(S, widths), checked_mul(m.heads, S, S));
   return checked_mul(m.layers, layer, kF32);
 }
+
+std::uint64_t transfer_bytes(const ModelSpec& m, const RunSpec& r) {
+  return checked_mul(r.seq_len, checked_add(m.hidden, checked_mul(2, m.vocab)), kF32);
+}
+
+double transfer_milliseconds(std::uint64_t bytes, double bytes_per_second) { return 1e3 * double(bytes) / bytes_per_second; }
 
 MemoryReport estimate(const ModelSpec& m, const RunSpec& r, Tier tier) { return Builder(m, r, tier).build(); }
 

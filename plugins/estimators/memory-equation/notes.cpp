@@ -70,10 +70,9 @@ class Notes {
     Inputs other = in_;
     other.flash = !in_.flash;
     const Bytes total = equation(other).total;
-    if (in_.flash)
-      say("Flash attention: no scores of B*A*S^2 are kept. Materialised they take " + bytes(checked_mul(in_.layers, scores_layer(other))) + "; the total would be " + bytes(total) + ".");
-    else
-      say("Scores of B*A*S^2 are kept, " + bytes(checked_mul(in_.layers, scores_layer(in_))) + "; with flash attention the total would be " + bytes(total) + ".");
+    const Bytes scores = in_.flash ? activations(other) - activations(in_) : activations(in_) - activations(other);
+    say((in_.flash ? "Flash attention: no scores of B*A*S^2 are kept; materialised they take " : "Scores of B*A*S^2 are kept: ") + bytes(scores) +
+        (in_.flash ? ", and the total is " : "; with flash attention the total is ") + bytes(total) + ".");
     std::string crossovers = "Scores outweigh the rest of a layer from S = " + rules::shortest(crossover(in_.hidden, in_.heads)) +
                              " (11H/A, this equation); the source's exercise says " + rules::shortest(crossover_of_exercise(in_.hidden, in_.heads)) +
                              " (34H/A) and the paper that it cites " + fixed(std::floor(crossover_of_paper(in_.hidden, in_.heads)), 0) + " (34h/5a).";
