@@ -1,17 +1,19 @@
 // See model.hpp.
 #include "plugins/estimators/common/model.hpp"
 
+#include <utility>
+
+#include "core/arch/architecture.hpp"
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::rules {
 
-bool countable_family(const std::string& family) { return trainable_family(family); }
+bool countable_family(const std::string& family) { return trainable_family(family) || arch::known_family(family); }
 
 std::uint64_t true_parameters(const ModelSpec& m) {
   if (trainable_family(m.family)) return count_parameters(m).total;
-  throw usage_error("no parameter count is known for the model family '" + escaped(m.family) + "'");
+  return arch::count(arch::from_model(m)).total;
 }
 
 void need_dimensions(const ModelSpec& m, const char* estimator) {

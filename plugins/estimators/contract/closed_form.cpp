@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/arch/architecture.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
-#include "core/model/tensors.hpp"
+#include "plugins/estimators/common/model.hpp"
 
 namespace trainhost::contract {
 namespace {
@@ -37,7 +38,7 @@ std::uint64_t master_size(const RunSpec& r) { return size_of(r.master); }
 class Builder {
  public:
   Builder(const ModelSpec& m, const RunSpec& r, Tier tier)
-      : m_(m), r_(r), tier_(tier), p_(parameters(m)), true_p_(count_parameters(m).total) {}
+      : m_(m), r_(r), tier_(tier), p_(parameters(m)), true_p_(rules::true_parameters(m)) {}
 
   MemoryReport build() {
     report_.claim = Claim::kUpperBound;
@@ -115,6 +116,7 @@ class Builder {
     if (m_.mlp_bias)
       note("The formula leaves out the biases of gate, up and down: " +
            count(checked_mul(layers, 2 * std::uint64_t{m_.intermediate} + H)) + " parameters.");
+    if (!trainable_family(m_.family)) norms_of(arch::from_model(m_));
     if (m_.qk_norm)
       note("The formula leaves out the norms of q and k: " + count(checked_mul(layers, 2, m_.head_dim)) +
            " parameters.");
@@ -124,6 +126,12 @@ class Builder {
            count(checked_mul(true_p_, weight_size(r_) + master_size(r_))) + " bytes, gradients " +
            count(checked_mul(true_p_, kF32)) + ", optimizer state " +
            count(checked_mul(true_p_, kAdamBytes)) + ".");
+  }
+
+  void norms_of(const arch::Architecture& a) {
+    const std::uint32_t norms = a.layers.front().layer.norms;
+    note("The formula is for a LLaMA; this model is a " + escaped(m_.family) +
+         (norms == 2 ? "." : ", with " + n(norms) + " norms a layer where the formula has 2."));
   }
 
   /// The activation bound is falsifiable, and false for a trainer that keeps what it computes.

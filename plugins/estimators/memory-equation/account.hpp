@@ -13,8 +13,8 @@ namespace trainhost::memory_equation {
 
 /// The plugin's options, absent ones as the source has them.
 struct Settings {
-  std::optional<std::uint64_t> parameters;             // Psi; else the model's own count
-  std::optional<bool> flash;                           // else as the run's plan.attention
+  std::optional<std::uint64_t> parameters = {};        // Psi; else the model's own count
+  std::optional<bool> flash = {};                      // else as the run's plan.attention
   std::uint32_t fragmentation = kTenPerCent, temporary = kTenPerCent;
   Bytes chunk = 0;
 };

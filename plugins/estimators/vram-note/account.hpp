@@ -13,8 +13,8 @@ namespace trainhost::vram_note {
 
 /// The plugin's options: what the source states of its example, where that is not the model's own.
 struct Settings {
-  std::optional<std::uint64_t> parameters, hidden, vocab;
-  std::optional<double> ratio;  // trainable share; else all of a full run, the adapters' of a described [lora], else 2 %
+  std::optional<std::uint64_t> parameters = {}, hidden = {}, vocab = {};
+  std::optional<double> ratio = {};  // trainable share; else all of a full run, the adapters' of a described [lora], else 2 %
 };
 
 /// Numbers in low-rank adapters of the run's rank on its targets: rank*(rows + columns) of each matrix, all layers, of a
