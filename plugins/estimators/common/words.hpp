@@ -24,6 +24,12 @@ inline std::string shortest(double v) {
   std::snprintf(text, sizeof text, "%.10g", v);
   return text;
 }
+/// "2 %", "0.0208 %": three significant digits.
+inline std::string percent(std::uint64_t part, std::uint64_t whole) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3g %%", whole ? 100.0 * double(part) / double(whole) : 0.0);
+  return text;
+}
 /// 1.1 of 1 is "+10.00 %".
 inline std::string percent_off(std::uint64_t formula, std::uint64_t truth) {
   char text[64];

@@ -44,7 +44,7 @@ class Builder {
     report_.claim = Claim::kUpperBound;
     leaves();
     note("A closed form: " + n(weight_size(r_) + master_size(r_) + kF32 + kAdamBytes) +
-         " bytes a parameter, ten f32 tensors of one sequence a layer and 512 MiB; neither logits nor the loss are in it.");
+         " bytes a parameter, 40*L*S*H of one sequence, 512 MiB; neither logits nor loss are in it.");
     parameter_notes();
     activation_notes();
     run_notes();

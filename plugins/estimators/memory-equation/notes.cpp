@@ -43,8 +43,8 @@ class Notes {
 
   void why() {
     say("A rule of thumb: " + n(state_.total()) + " bytes a parameter, a GPT block's 11*B*S*H" + (in_.flash ? "" : " + B*A*S^2") + " a layer, " +
-        rules::shortest(in_.temporary / 1e4) + " % of them for temporary tensors and " + rules::shortest(in_.fragmentation / 1e4) +
-        " % of everything for fragmentation; logits, loss and the CUDA context are not in it.");
+        rules::shortest(in_.temporary / 1e4) + " % temporary, " + rules::shortest(in_.fragmentation / 1e4) +
+        " % fragmentation; logits, loss and the CUDA context are not in it.");
   }
 
   void parameters() {

@@ -53,13 +53,13 @@ class Account {
   }
 
   void why() {
-    sheet_.note(infers_ ? "A rule of thumb: 2 bytes a parameter, one hidden state a layer, logits of 2 bytes for every token and 2 GiB for CUDA; no KV cache."
-                        : "A rule of thumb: every number in 2 bytes, moments too and no master weights, one hidden state a layer for activations, 2 GiB for CUDA.");
+    sheet_.note(infers_ ? "A rule of thumb: 2 bytes a parameter, one hidden state a layer, 2 GiB for CUDA; logits of every token, and no KV cache."
+                        : "A rule of thumb: 2 bytes for every number, one hidden state a layer, 2 GiB for CUDA; moments in 2 bytes too, and no master weights.");
   }
 
   void inputs() {
     if (!infers_) {
-      const std::string ratio = rules::shortest(100.0 * double(in_.trainable) / double(std::max<std::uint64_t>(1, in_.parameters))) + " %";
+      const std::string ratio = rules::percent(in_.trainable, in_.parameters);
       const bool adapters = !s_.ratio && adapter_parameters(m_, r_);
       sheet_.note("Trained: " + count(in_.trainable) + " parameters, " + ratio +
                   (adapters ? ", the adapters of rank " + n(r_.lora_rank) + " on the run's targets; the source guesses 2 %." : "."));

@@ -92,12 +92,12 @@ BOOST_AUTO_TEST_CASE(several_estimates_stand_side_by_side_with_their_reasons) {
   v.estimates.push_back(rule);
   const std::string text = report::memory_table(v, {});
   BOOST_TEST(text.find("estimates side by side") != std::string::npos);
-  BOOST_TEST(report::comparison_table(v) ==
-             "  estimator  kind              total          difference  why\n"
-             "  ──────────────────────────────────────────────────────────────────────────────────────────────────\n"
-             "  llama      exact          3.42 KiB                      what the others are held against\n"
-             "  thumb      approximation  4.79 KiB  +1.37 KiB, +40.0 %  a rule of thumb: 16 bytes a parameter\n"
-             "  mute       approximation  3.42 KiB            the same\n");
+  const std::string table = report::comparison_table(v);
+  for (const char* row : {"  llama      exact          3.42 KiB                      what the others are held against\n",
+                          "  thumb      approximation  4.79 KiB  +1.37 KiB, +40.0 %  a rule of thumb: 16 bytes a parameter\n",
+                          "  mute       approximation  3.42 KiB            the same\n"})
+    BOOST_TEST(table.find(row) != std::string::npos, table);
+  BOOST_TEST(text.find(table) != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_reason_keeps_its_symbols) {

@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(gemma_2_27b_as_the_source_has_it) {
 
 BOOST_AUTO_TEST_CASE(the_true_values_stand_in_the_notes) {
   const MemoryReport training = vn::account(gemma_2_27b(), run(RunMode::kLora), as_stated(), kGemma);
-  BOOST_TEST(training.notes.front().starts_with("A rule of thumb: every number in 2 bytes"));
+  BOOST_TEST(training.notes.front().starts_with("A rule of thumb: 2 bytes for every number, one hidden state a layer, 2 GiB for CUDA; "));
   BOOST_TEST(has_note(training, "the model has 27,227,128,320: weights 54,454,256,640 bytes (50.7 GiB)"));
   BOOST_TEST(has_note(training, "hidden size is 4608: activations 3,472,883,712 bytes (3.23 GiB)"));
   BOOST_TEST(has_note(training, "vocabulary is 256000"));
