@@ -22,7 +22,8 @@ std::string difference(std::uint64_t bytes, std::uint64_t first) {
   return fmt::format("{}{}, {:+.1f} %", sign, size, 100 * share);
 }
 
-/// A sentence as a cell: no full stop, no capital where the second letter is a small one ("A rule", not "K = 10").
+/// A sentence as a cell: no full stop, no capital where the second letter is a small one ("A rule", not "K =
+/// 10").
 std::string as_cell(std::string s) {
   if (!s.empty() && s.back() == '.') s.pop_back();
   const bool word = s.size() > 1 && (std::islower(static_cast<unsigned char>(s[1])) || s.rfind("A ", 0) == 0);
@@ -46,7 +47,8 @@ std::string comparison_table(const PlanView& v) {
   for (const Estimate& e : v.estimates) {
     const bool is_first = &e == &v.estimates.front();
     table.row({e.report.source, std::string(name(e.report.claim)), format_bytes(e.total_bytes),
-               is_first ? "" : difference(e.total_bytes, first), is_first ? "what the others are held against" : reason(e)});
+               is_first ? "" : difference(e.total_bytes, first),
+               is_first ? "what the others are held against" : reason(e)});
   }
   return table.str();
 }

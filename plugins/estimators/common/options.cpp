@@ -20,10 +20,13 @@ std::string plain(double v) {
 
 }  // namespace
 
-const char* Options::text(const char* key) const { return host_ && host_->option ? host_->option(host_, key) : nullptr; }
+const char* Options::text(const char* key) const {
+  return host_ && host_->option ? host_->option(host_, key) : nullptr;
+}
 
 void Options::wrong(const char* key, const std::string& value, const std::string& expected) const {
-  throw bridge::StatusError(TH_E_ARG, "plugin." + plugin_ + "." + key + " = " + escaped(value, 60) + ": expected " + expected);
+  throw bridge::StatusError(
+      TH_E_ARG, "plugin." + plugin_ + "." + key + " = " + escaped(value, 60) + ": expected " + expected);
 }
 
 std::optional<std::uint64_t> Options::count(const char* key) const {

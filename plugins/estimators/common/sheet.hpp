@@ -1,5 +1,6 @@
-// What every rule-of-thumb estimator does alike: leaves on the device with their formula, notes, the total of it all. Holds
-// no equation of its own and never reads an option; the plugin says what each leaf is and how far it may be off.
+// What every rule-of-thumb estimator does alike: leaves on the device with their formula, notes, the total of
+// it all. Holds no equation of its own and never reads an option; the plugin says what each leaf is and how
+// far it may be off.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,11 +14,14 @@ namespace trainhost::rules {
 /// All of a run.
 inline constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
 
-/// Collects leaves that are alive at the peak, each an approximation that is certain of itself until told otherwise.
+/// Collects leaves that are alive at the peak, each an approximation that is certain of itself until told
+/// otherwise.
 class Sheet {
  public:
-  /// `bytes` with its formula, numbers filled in. The reference is good until the next leaf; its lo and hi may be widened.
-  MemoryNode& leaf(Component c, const char* name, std::uint32_t phases, std::uint64_t bytes, std::string formula) {
+  /// `bytes` with its formula, numbers filled in. The reference is good until the next leaf; its lo and hi
+  /// may be widened.
+  MemoryNode& leaf(Component c, const char* name, std::uint32_t phases, std::uint64_t bytes,
+                   std::string formula) {
     MemoryNode n;
     n.id = static_cast<std::uint32_t>(report_.nodes.size() + 1);
     n.tier = Tier::kDevice;
@@ -38,7 +42,8 @@ class Sheet {
   MemoryReport finish(Phase at) {
     report_.claim = Claim::kApproximation;
     std::uint64_t total = 0;
-    for (const MemoryNode& n : report_.nodes) total = checked_add(total, n.bytes_at_peak, "an estimate's total");
+    for (const MemoryNode& n : report_.nodes)
+      total = checked_add(total, n.bytes_at_peak, "an estimate's total");
     report_.tiers.push_back({Tier::kDevice, total, at});
     return std::exchange(report_, {});
   }

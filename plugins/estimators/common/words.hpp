@@ -1,4 +1,5 @@
-// How the rule-of-thumb estimators write numbers into formulas and notes: formulas plain, sentences with commas.
+// How the rule-of-thumb estimators write numbers into formulas and notes: formulas plain, sentences with
+// commas.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -33,7 +34,8 @@ inline std::string percent(std::uint64_t part, std::uint64_t whole) {
 /// 1.1 of 1 is "+10.00 %".
 inline std::string percent_off(std::uint64_t formula, std::uint64_t truth) {
   char text[64];
-  std::snprintf(text, sizeof text, "%+.2f %%", truth ? 100.0 * (double(formula) - double(truth)) / double(truth) : 0.0);
+  std::snprintf(text, sizeof text, "%+.2f %%",
+                truth ? 100.0 * (double(formula) - double(truth)) / double(truth) : 0.0);
   return text;
 }
 

@@ -1,5 +1,6 @@
-// The memory equation applied to a run: its parts as leaves with their formulas, and in notes what it derives, what it leaves
-// out and where its source slips. The arithmetic is in equation.hpp; nothing here asks a host.
+// The memory equation applied to a run: its parts as leaves with their formulas, and in notes what it
+// derives, what it leaves out and where its source slips. The arithmetic is in equation.hpp; nothing here
+// asks a host.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,8 +14,8 @@ namespace trainhost::memory_equation {
 
 /// The plugin's options, absent ones as the source has them.
 struct Settings {
-  std::optional<std::uint64_t> parameters = {};        // Psi; else the model's own count
-  std::optional<bool> flash = {};                      // else as the run's plan.attention
+  std::optional<std::uint64_t> parameters = {};  // Psi; else the model's own count
+  std::optional<bool> flash = {};                // else as the run's plan.attention
   std::uint32_t fragmentation = kTenPerCent, temporary = kTenPerCent;
   Bytes chunk = 0;
 };
@@ -22,7 +23,8 @@ struct Settings {
 /// The equation's inputs for a run. `true_psi`: the model's own count.
 Inputs inputs_of(const ModelSpec& m, const RunSpec& r, const Settings& s, std::uint64_t true_psi);
 
-/// Leaves on the device, claim approximation, peak in the backward pass. Throws usage_error for an inference run.
+/// Leaves on the device, claim approximation, peak in the backward pass. Throws usage_error for an inference
+/// run.
 MemoryReport account(const ModelSpec& m, const RunSpec& r, const Settings& s, std::uint64_t true_psi);
 
 }  // namespace trainhost::memory_equation

@@ -13,18 +13,24 @@ Bytes sharded(Bytes bytes, std::uint64_t over) { return bytes / over + (bytes % 
 
 std::uint32_t moment_bytes(Optimizer o) {
   switch (o) {
-    case Optimizer::kAdamW: return 8;
+    case Optimizer::kAdamW:
+      return 8;
     case Optimizer::kSgdMomentum:
     case Optimizer::kLion:
-    case Optimizer::kMuon: return 4;
-    case Optimizer::kAdamW8bit: return 2;
+    case Optimizer::kMuon:
+      return 4;
+    case Optimizer::kAdamW8bit:
+      return 2;
     case Optimizer::kSgd:
-    case Optimizer::kAdafactor: return 0;
+    case Optimizer::kAdafactor:
+      return 0;
   }
   return 8;
 }
 
-Bytes hidden_states(const Inputs& in) { return checked_mul(in.batch, in.seq, in.hidden, in.activation_bytes); }
+Bytes hidden_states(const Inputs& in) {
+  return checked_mul(in.batch, in.seq, in.hidden, in.activation_bytes);
+}
 
 Bytes scores_of_layer(const Inputs& in) {
   return checked_mul(in.batch, in.heads, in.seq, in.seq, in.activation_bytes);
@@ -41,8 +47,8 @@ void add_state(const Inputs& in, Parts& p) {
   p.moments = part(b.moments, 1);
 }
 
-/// Stage 0 sums gradients by a ring; from stage 1 on they are scattered and the parameters gathered: before the next forward
-/// pass, or, at stage 3, in the middle of everything.
+/// Stage 0 sums gradients by a ring; from stage 1 on they are scattered and the parameters gathered: before
+/// the next forward pass, or, at stage 3, in the middle of everything.
 void add_communication(const Inputs& in, Parts& p) {
   if (in.ranks < 2) return;
   const Bytes chunk = in.chunk ? in.chunk : sharded(kBucket, in.ranks);
@@ -77,7 +83,9 @@ StateBytes state_bytes(Optimizer o, std::uint32_t parameter_bytes) {
 
 Bytes linear_layer(const Inputs& in) { return checked_mul(11, hidden_states(in)); }
 Bytes scores_layer(const Inputs& in) { return in.flash ? 0 : scores_of_layer(in); }
-Bytes layer_activations(const Inputs& in) { return checked_add(linear_layer(in), scores_layer(in), "one layer"); }
+Bytes layer_activations(const Inputs& in) {
+  return checked_add(linear_layer(in), scores_layer(in), "one layer");
+}
 
 Bytes activations(const Inputs& in) {
   if (!in.checkpoint_every) return checked_mul(in.layers, layer_activations(in));
@@ -93,7 +101,8 @@ Parts equation(const Inputs& in) {
   p.temporary = share(p.activations, in.temporary);
   add_communication(in, p);
   Bytes rest = 0;
-  for (Bytes b : {p.parameters, p.gradients, p.master, p.moments, p.activations, p.temporary, p.all_reduce, p.reduce_scatter, p.all_gather})
+  for (Bytes b : {p.parameters, p.gradients, p.master, p.moments, p.activations, p.temporary, p.all_reduce,
+                  p.reduce_scatter, p.all_gather})
     rest = checked_add(rest, b, "the memory equation's total");
   p.fragmentation = share(rest, in.fragmentation);
   p.total = checked_add(rest, p.fragmentation, "the memory equation's total");
@@ -106,7 +115,8 @@ Timeline timeline(const Parts& p) {
 }
 
 std::int64_t room(Bytes budget, Bytes needed) {
-  return static_cast<std::int64_t>(std::min(budget, kMaxBytes)) - static_cast<std::int64_t>(std::min(needed, kMaxBytes));
+  return static_cast<std::int64_t>(std::min(budget, kMaxBytes)) -
+         static_cast<std::int64_t>(std::min(needed, kMaxBytes));
 }
 
 std::uint64_t largest_batch(Inputs in, Bytes budget) {
@@ -135,7 +145,9 @@ std::uint64_t ranks_for_state(Inputs in, Bytes each) {
 }
 
 double efficiency(Bytes parameters, Bytes total) { return total ? double(parameters) / double(total) : 0; }
-double fragmentation_ratio(Bytes allocated, Bytes used) { return allocated ? (double(allocated) - double(used)) / double(allocated) : 0; }
+double fragmentation_ratio(Bytes allocated, Bytes used) {
+  return allocated ? (double(allocated) - double(used)) / double(allocated) : 0;
+}
 double overhead_ratio(Bytes allocated, Bytes used) { return used ? double(allocated) / double(used) - 1 : 0; }
 
 std::string_view severity(double ratio) {
@@ -147,8 +159,12 @@ double error_percent(Bytes estimated, Bytes actual) {
 }
 
 double crossover(std::uint64_t hidden, std::uint64_t heads) { return 11.0 * double(hidden) / double(heads); }
-double crossover_of_exercise(std::uint64_t hidden, std::uint64_t heads) { return 34.0 * double(hidden) / double(heads); }
-double crossover_of_paper(std::uint64_t hidden, std::uint64_t heads) { return 34.0 * double(hidden) / (5.0 * double(heads)); }
+double crossover_of_exercise(std::uint64_t hidden, std::uint64_t heads) {
+  return 34.0 * double(hidden) / double(heads);
+}
+double crossover_of_paper(std::uint64_t hidden, std::uint64_t heads) {
+  return 34.0 * double(hidden) / (5.0 * double(heads));
+}
 
 Bytes exercise_linear(const Inputs& in) { return checked_mul(34, in.layers, hidden_states(in)); }
 Bytes exercise_scores(const Inputs& in) { return checked_mul(in.layers, scores_of_layer(in)); }

@@ -26,7 +26,8 @@ std::int32_t match(const th_model* m, const th_run* r) {
   try {
     if (!TH_HAS(m, th_model, family) || !m->family || !rules::countable_family(m->family)) return 0;
     const ModelSpec model = bridge::from_c(*m);
-    if (!model.hidden || !model.layers || !model.heads || bridge::from_c(*r).mode == RunMode::kInference) return 0;
+    if (!model.hidden || !model.layers || !model.heads || bridge::from_c(*r).mode == RunMode::kInference)
+      return 0;
     return kRuleOfThumb;
   } catch (...) {
     return 0;
@@ -41,7 +42,8 @@ memory_equation::Settings settings_of(const th_host* host) {
   const rules::Options options(host, kId);
   memory_equation::Settings s;
   s.parameters = options.count("parameters");
-  if (const auto attention = options.word("attention", {"auto", "flash", "materialised"}); attention && *attention != "auto")
+  if (const auto attention = options.word("attention", {"auto", "flash", "materialised"});
+      attention && *attention != "auto")
     s.flash = *attention == "flash";
   s.fragmentation = millionths(options.number("fragmentation", 0, 1), s.fragmentation);
   s.temporary = millionths(options.number("temporary", 0, 1), s.temporary);
@@ -49,16 +51,18 @@ memory_equation::Settings settings_of(const th_host* host) {
   return s;
 }
 
-th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*, th_mem_sink* sink, th_mem_summary* summary,
-                   th_error* error) {
+th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*,
+                   th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
     const ModelSpec model = bridge::from_c(*m);
     const memory_equation::Settings settings = settings_of(host);
     rules::need_dimensions(model, kId);
     // With a Psi of the user's own, a family whose tensors nobody knows will do.
     const bool countable = rules::countable_family(model.family) || !settings.parameters;
-    const MemoryReport report = memory_equation::account(model, bridge::from_c(*r), settings, countable ? rules::true_parameters(model) : 0);
-    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK) throw bridge::StatusError(s, "the host refused the report");
+    const MemoryReport report = memory_equation::account(model, bridge::from_c(*r), settings,
+                                                         countable ? rules::true_parameters(model) : 0);
+    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
+      throw bridge::StatusError(s, "the host refused the report");
   });
 }
 

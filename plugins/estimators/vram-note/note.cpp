@@ -17,7 +17,8 @@ Parts held(const Inputs& in) {
 }
 
 Parts summed(Parts p) {
-  for (Bytes b : {p.cuda, p.parameters, p.gradients, p.first_moments, p.second_moments, p.activations, p.outputs})
+  for (Bytes b :
+       {p.cuda, p.parameters, p.gradients, p.first_moments, p.second_moments, p.activations, p.outputs})
     p.total = checked_add(p.total, b, "the VRAM note's total");
   return p;
 }
@@ -41,7 +42,9 @@ Parts inference(const Inputs& in) {
   return summed(p);
 }
 
-Bytes outputs(const Inputs& in, std::uint64_t each, std::uint64_t copies) { return checked_mul(in.batch, in.seq, in.vocab, each, copies); }
+Bytes outputs(const Inputs& in, std::uint64_t each, std::uint64_t copies) {
+  return checked_mul(in.batch, in.seq, in.vocab, each, copies);
+}
 
 Bytes kv_cache(const Inputs& in, std::uint64_t kv_width, std::uint64_t each) {
   return checked_mul(2, in.layers, in.batch, in.seq, kv_width, each);

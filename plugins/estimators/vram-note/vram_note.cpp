@@ -34,18 +34,21 @@ std::int32_t match(const th_model* m, const th_run*) {
 
 vram_note::Settings settings_of(const th_host* host) {
   const rules::Options options(host, kId);
-  return {options.count("parameters"), options.count("hidden_size"), options.count("vocab_size"), options.number("trainable_ratio", 0, 1)};
+  return {options.count("parameters"), options.count("hidden_size"), options.count("vocab_size"),
+          options.number("trainable_ratio", 0, 1)};
 }
 
-th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*, th_mem_sink* sink, th_mem_summary* summary,
-                   th_error* error) {
+th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*,
+                   th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
     const ModelSpec model = bridge::from_c(*m);
     const vram_note::Settings settings = settings_of(host);
     rules::need_dimensions(model, kId);
     const bool countable = rules::countable_family(model.family) || !settings.parameters;
-    const MemoryReport report = vram_note::account(model, bridge::from_c(*r), settings, countable ? rules::true_parameters(model) : 0);
-    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK) throw bridge::StatusError(s, "the host refused the report");
+    const MemoryReport report = vram_note::account(model, bridge::from_c(*r), settings,
+                                                   countable ? rules::true_parameters(model) : 0);
+    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
+      throw bridge::StatusError(s, "the host refused the report");
   });
 }
 

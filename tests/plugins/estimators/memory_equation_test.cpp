@@ -1,5 +1,5 @@
-// The memory equation: its parts against the source's own program retyped, monotone and whole, its leaves against its parts,
-// its notes. The source's printed numbers are in sources_test.cpp.
+// The memory equation: its parts against the source's own program retyped, monotone and whole, its leaves
+// against its parts, its notes. The source's printed numbers are in sources_test.cpp.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <random>
@@ -21,7 +21,8 @@ me::Inputs llama_7b() {
 
 ModelSpec llama_2_7b() {
   ModelSpec m;
-  m.vocab = 32000, m.hidden = 4096, m.layers = 32, m.heads = m.kv_heads = 32, m.head_dim = 128, m.intermediate = 11008;
+  m.vocab = 32000, m.hidden = 4096, m.layers = 32, m.heads = m.kv_heads = 32, m.head_dim = 128,
+  m.intermediate = 11008;
   return m;
 }
 
@@ -36,7 +37,8 @@ RunSpec bf16_run(std::uint32_t seq) {
 me::Inputs random_inputs(std::mt19937& g) {
   auto upto = [&](std::uint32_t n) { return static_cast<std::uint32_t>(g() % n); };
   me::Inputs in;
-  in.psi = 1 + upto(1u << 30), in.layers = 1 + upto(40), in.heads = 1 + upto(40), in.hidden = in.heads * (1 + upto(128));
+  in.psi = 1 + upto(1u << 30), in.layers = 1 + upto(40), in.heads = 1 + upto(40),
+  in.hidden = in.heads * (1 + upto(128));
   in.batch = 1 + upto(8), in.seq = 1 + upto(3000);
   in.parameter_bytes = in.activation_bytes = upto(2) ? 2 : 4;
   in.optimizer = static_cast<Optimizer>(1 + upto(7));
@@ -44,10 +46,13 @@ me::Inputs random_inputs(std::mt19937& g) {
   return in;
 }
 
-/// The source's estimate in floating point, everything kept, one rank: an independent writing of the same rule.
+/// The source's estimate in floating point, everything kept, one rank: an independent writing of the same
+/// rule.
 double by_the_sources_program(const me::Inputs& in) {
   const double b = in.parameter_bytes, psi = double(in.psi);
-  const double optimizer = in.optimizer == Optimizer::kAdamW ? psi * 12 : in.optimizer == Optimizer::kSgdMomentum ? psi * 8 : psi * 4;
+  const double optimizer = in.optimizer == Optimizer::kAdamW         ? psi * 12
+                           : in.optimizer == Optimizer::kSgdMomentum ? psi * 8
+                                                                     : psi * 4;
   const double state = 2 * psi * b + optimizer;
   const double linear = 11.0 * double(in.batch) * double(in.seq) * double(in.hidden) * b;
   const double scores = double(in.batch) * double(in.heads) * double(in.seq) * double(in.seq) * b;
@@ -94,7 +99,8 @@ BOOST_AUTO_TEST_CASE(more_of_anything_never_needs_less_and_more_ranks_never_more
   for (int i = 0; i < 300; ++i) {
     const me::Inputs in = random_inputs(g);
     const me::Parts p = me::equation(in);
-    for (std::uint64_t me::Inputs::* dimension : {&me::Inputs::psi, &me::Inputs::layers, &me::Inputs::hidden, &me::Inputs::heads, &me::Inputs::batch, &me::Inputs::seq}) {
+    for (std::uint64_t me::Inputs::*dimension : {&me::Inputs::psi, &me::Inputs::layers, &me::Inputs::hidden,
+                                                 &me::Inputs::heads, &me::Inputs::batch, &me::Inputs::seq}) {
       me::Inputs more = in;
       more.*dimension += 1 + g() % 7;
       BOOST_REQUIRE_GE(me::equation(more).total, p.total);
@@ -102,7 +108,8 @@ BOOST_AUTO_TEST_CASE(more_of_anything_never_needs_less_and_more_ranks_never_more
     me::Inputs wider = in;
     wider.ranks += 1 + g() % 7;
     BOOST_REQUIRE_LE(me::equation(wider).state(), p.state());
-    BOOST_REQUIRE_EQUAL(p.total, p.state() + p.activations + p.temporary + p.communication() + p.fragmentation);
+    BOOST_REQUIRE_EQUAL(p.total,
+                        p.state() + p.activations + p.temporary + p.communication() + p.fragmentation);
   }
 }
 
@@ -137,7 +144,8 @@ BOOST_AUTO_TEST_CASE(the_peak_of_a_step_is_in_its_backward_pass) {
   std::mt19937 g(5);
   for (int i = 0; i < 100; ++i) {
     const me::Timeline t = me::timeline(me::equation(random_inputs(g)));
-    for (std::uint64_t other : {t.before_forward, t.after_forward, t.after_backward, t.after_optimizer}) BOOST_REQUIRE_GE(t.peak, other);
+    for (std::uint64_t other : {t.before_forward, t.after_forward, t.after_backward, t.after_optimizer})
+      BOOST_REQUIRE_GE(t.peak, other);
   }
 }
 
@@ -167,7 +175,9 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kActivations), p.activations);
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kCommunication), p.communication());
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kOptimizerState), p.moments);
-    for (const MemoryNode& n : report.nodes) BOOST_REQUIRE_MESSAGE(n.lo <= n.bytes && n.bytes <= n.hi && n.formula.find('=') != std::string::npos, n.name);
+    for (const MemoryNode& n : report.nodes)
+      BOOST_REQUIRE_MESSAGE(n.lo <= n.bytes && n.bytes <= n.hi && n.formula.find('=') != std::string::npos,
+                            n.name);
   }
 }
 
@@ -188,19 +198,23 @@ BOOST_AUTO_TEST_CASE(notes_tell_what_is_derived_and_where_the_source_slips) {
   const MemoryReport one = me::account(llama_2_7b(), r, {.parameters = 7'000'000'000}, 6'738'415'616);
   BOOST_TEST(one.notes.front().starts_with("A rule of thumb: 16 bytes a parameter"));
   BOOST_TEST(has_note(one, "the model has 6,738,415,616 (+3.88 %), whose state is 107,814,649,856 bytes"));
-  BOOST_TEST(has_note(one, "from S = 1408 (11H/A, this equation); the source's exercise says 4352 (34H/A) and the paper that it cites 870"));
+  BOOST_TEST(has_note(one,
+                      "from S = 1408 (11H/A, this equation); the source's exercise says 4352 (34H/A) and the "
+                      "paper that it cites 870"));
   BOOST_TEST(has_note(one, "12.5 % of the state"));
   BOOST_TEST(has_note(one, "AdamW 2, SGD with momentum 2, SGD 1; ZeRO-3 needs as many"));
   BOOST_TEST(has_note(one, "No micro-batch fits"));
   BOOST_TEST(has_note(one, "at width I = 11008: 8,086,618,112 bytes"));
   BOOST_TEST(has_note(one, "One layer keeps 452,984,832 bytes"));
   r.data_parallel = 8, r.zero_stage = 2;
-  BOOST_TEST(has_note(me::account(llama_2_7b(), r, {}, 6'738'415'616), "prints 48.25 GB; its own formula, used here, gives 48.75"));
+  BOOST_TEST(has_note(me::account(llama_2_7b(), r, {}, 6'738'415'616),
+                      "prints 48.25 GB; its own formula, used here, gives 48.75"));
   r.zero_stage = 3, r.optimizer = Optimizer::kSgdMomentum;
   const MemoryReport three = me::account(llama_2_7b(), r, {}, 6'738'415'616);
   BOOST_TEST(has_note(three, "are 14, 11 and 7"));
   BOOST_TEST(has_note(three, "its code 8"));
-  r.optimizer = Optimizer::kMuon, r.tensor_parallel = 2, r.grad = DType::kF32, r.recompute = Recompute::kSelective;
+  r.optimizer = Optimizer::kMuon, r.tensor_parallel = 2, r.grad = DType::kF32,
+  r.recompute = Recompute::kSelective;
   const MemoryReport odd = me::account(llama_2_7b(), r, {}, 6'738'415'616);
   BOOST_TEST(has_note(odd, "does not name muon"));
   BOOST_TEST(has_note(odd, "tensor, pipeline, context and expert parallelism are not in it"));

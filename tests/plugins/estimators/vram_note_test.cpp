@@ -1,5 +1,6 @@
-// The VRAM note: the example of its source to three decimals through the whole account, its leaves against its parts, the
-// adapters against a count matrix by matrix, its notes. The source's printed lines are in sources_test.cpp.
+// The VRAM note: the example of its source to three decimals through the whole account, its leaves against
+// its parts, the adapters against a count matrix by matrix, its notes. The source's printed lines are in
+// sources_test.cpp.
 #include <boost/test/unit_test.hpp>
 #include <random>
 
@@ -14,7 +15,8 @@ namespace {
 
 ModelSpec gemma_2_27b() {
   ModelSpec m;
-  m.family = "gemma2", m.vocab = 256000, m.hidden = 4608, m.layers = 46, m.heads = 32, m.kv_heads = 16, m.head_dim = 128, m.intermediate = 36864;
+  m.family = "gemma2", m.vocab = 256000, m.hidden = 4608, m.layers = 46, m.heads = 32, m.kv_heads = 16,
+  m.head_dim = 128, m.intermediate = 36864;
   m.tied = true;
   return m;
 }
@@ -56,7 +58,8 @@ BOOST_AUTO_TEST_CASE(gemma_2_27b_as_the_source_has_it) {
 
 BOOST_AUTO_TEST_CASE(the_true_values_stand_in_the_notes) {
   const MemoryReport training = vn::account(gemma_2_27b(), run(RunMode::kLora), as_stated(), kGemma);
-  BOOST_TEST(training.notes.front().starts_with("A rule of thumb: 2 bytes for every number, one hidden state a layer, 2 GiB for CUDA; "));
+  BOOST_TEST(training.notes.front().starts_with(
+      "A rule of thumb: 2 bytes for every number, one hidden state a layer, 2 GiB for CUDA; "));
   BOOST_TEST(has_note(training, "the model has 27,227,128,320: weights 54,454,256,640 bytes (50.7 GiB)"));
   BOOST_TEST(has_note(training, "hidden size is 4608: activations 3,472,883,712 bytes (3.23 GiB)"));
   BOOST_TEST(has_note(training, "vocabulary is 256000"));
@@ -79,9 +82,11 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
     const vn::Parts p = r.mode == RunMode::kInference ? vn::inference(in) : vn::training(in);
     const MemoryReport report = vn::account(gemma_2_27b(), r, s, kGemma);
     BOOST_REQUIRE_EQUAL(report.total_bytes(), p.total);
-    BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kOptimizerState), p.first_moments + p.second_moments);
+    BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kOptimizerState),
+                        p.first_moments + p.second_moments);
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kLogits), p.outputs);
-    for (const MemoryNode& n : report.nodes) BOOST_REQUIRE_MESSAGE(n.lo <= n.bytes && n.bytes <= n.hi && !n.formula.empty(), n.name);
+    for (const MemoryNode& n : report.nodes)
+      BOOST_REQUIRE_MESSAGE(n.lo <= n.bytes && n.bytes <= n.hi && !n.formula.empty(), n.name);
   }
 }
 
@@ -99,7 +104,8 @@ BOOST_AUTO_TEST_CASE(what_is_trained_follows_the_run) {
 BOOST_AUTO_TEST_CASE(adapters_are_rank_times_both_sides_of_every_target) {
   ModelSpec m = gemma_2_27b();
   m.family = "llama", m.layers = 3;
-  const std::vector<TensorRole> roles = {TensorRole::kQ, TensorRole::kK, TensorRole::kV, TensorRole::kO, TensorRole::kGate, TensorRole::kUp, TensorRole::kDown};
+  const std::vector<TensorRole> roles = {TensorRole::kQ,    TensorRole::kK,  TensorRole::kV,   TensorRole::kO,
+                                         TensorRole::kGate, TensorRole::kUp, TensorRole::kDown};
   for (std::uint32_t targets = 0; targets < 128; ++targets) {
     RunSpec r = run(RunMode::kLora);
     r.lora_rank = 5, r.lora_targets = targets;
@@ -123,7 +129,14 @@ BOOST_AUTO_TEST_CASE(runs_that_are_not_bf16_or_not_alone_are_told) {
 }
 
 BOOST_AUTO_TEST_CASE(sizes_that_leave_63_bits_are_too_large) {
-  BOOST_CHECK_THROW(vn::account(gemma_2_27b(), run(RunMode::kLora), {.parameters = std::uint64_t{1} << 62}, kGemma), Error);
+  BOOST_CHECK_THROW(
+      vn::account(gemma_2_27b(), run(RunMode::kLora), {.parameters = std::uint64_t{1} << 62}, kGemma), Error);
+  vn::Inputs in{.parameters = std::uint64_t{1} << 61};
+  BOOST_CHECK_NO_THROW(vn::inference(in));
+  in.parameters *= 2;
+  BOOST_CHECK_THROW(vn::inference(in), Error);
+  in = {.trainable = std::uint64_t{1} << 61};  // each line is below 2^63, their sum is not
+  BOOST_CHECK_THROW(vn::training(in), Error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
