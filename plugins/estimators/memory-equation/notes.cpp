@@ -68,7 +68,8 @@ class Notes {
     if (grad != state_.gradients)
       say("The equation keeps gradients in the type of the parameters; this run's are " +
           std::string(name(r_.grad)) + ": " + bytes(checked_mul(in_.psi, grad)) + " where it counts " +
-          count(checked_mul(in_.psi, state_.gradients)) + ".");
+          count(checked_mul(in_.psi, state_.gradients)) +
+          (in_.zero >= 2 && in_.ranks > 1 ? ", before ZeRO divides either." : "."));
     if (state_.master && r_.master == DType::kNone)
       say("The equation counts master weights of 4 bytes a parameter; this run keeps none.");
     if (r_.optimizer == Optimizer::kSgdMomentum)
