@@ -1,4 +1,5 @@
 // The program from outside: help, lists, plan, exit codes.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "tests/support/process.hpp"
@@ -79,6 +80,16 @@ BOOST_AUTO_TEST_CASE(all_estimators_stand_side_by_side) {
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "estimator llama (exact)"), r.out);
   BOOST_TEST(has(r.out, "estimator contract (upper_bound)"), r.out);
+  const std::string table = r.out.substr(std::min(r.out.size(), r.out.find("estimates side by side")));
+  BOOST_TEST(has(table, "llama"), table);
+  BOOST_TEST(has(table, "what the others are held against"), table);
+  BOOST_TEST(has(table, "a closed form: 16 bytes a parameter"), table);
+  BOOST_TEST(has(table, "memory-equation  approximation"), table);
+  BOOST_TEST(has(table, "a rule of thumb: 16 bytes a parameter"), table);
+  BOOST_TEST(has(table, "a rule of thumb: 2 bytes for every number"), table);
+  r = run_program({"plan", "--estimator=memory-equation", "--set", "plugin.memory-equation.chunks=1MiB"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "did you mean 'chunk'?"), r.err);
 }
 
 BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_state) {
