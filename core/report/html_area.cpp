@@ -8,8 +8,9 @@
 namespace trainhost::report::html {
 namespace {
 
-constexpr double kHeight = 360, kLeft = 74, kRight = 18, kTop = 34, kBottom = 50;
-constexpr double kFloor = kHeight - kBottom;
+constexpr double kFloor = 310, kLeft = 78, kRight = 18, kTop = 34;
+constexpr std::size_t kDotted = 40;            // points of a line that are few enough to be marked
+constexpr double kNames = 28, kAxisName = 22;  // below the floor: names of points, the name of the axis
 
 /// Where the columns or points stand, and how high values are.
 struct Frame {
@@ -62,18 +63,36 @@ std::string bands(const Frame& f) {
   return out;
 }
 
-std::string lines(const Frame& f) {
+/// Each line's name above its last point, where no other name stands.
+std::string line_names(const Frame& f) {
   std::string out;
+  std::vector<double> taken;
+  for (const Series& s : f.c.lines) {
+    std::size_t last = s.y.size();
+    while (last > 0 && !std::isfinite(s.y[last - 1])) --last;
+    if (last == 0) continue;
+    const double x = f.centre(last - 1) - 12, y = std::max(f.y(s.y[last - 1]) - 9, kTop + 4);
+    if (x < kLeft + text_width(s.name) || std::any_of(taken.begin(), taken.end(), [&](double t) { return std::abs(t - y) < 15; })) continue;
+    taken.push_back(y);
+    out += label(x, y, s.name, "end", "strong halo named " + s.css);
+  }
+  return out;
+}
+
+std::string lines(const Frame& f) {
+  std::string out, dots;
   for (const Series& s : f.c.lines) {
     std::string d;
     bool pen_down = false;
     for (std::size_t i = 0; i < s.y.size(); ++i) {
       if (std::isfinite(s.y[i])) d += (pen_down ? "L" : "M") + px(f.centre(i)) + " " + px(f.y(s.y[i]));
       pen_down = std::isfinite(s.y[i]);
+      if (pen_down && s.y.size() <= kDotted)
+        dots += fmt::format("<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3.4\"/>\n", s.css, px(f.centre(i)), px(f.y(s.y[i])));
     }
     if (!d.empty()) out += fmt::format("<path class=\"curve {}\" d=\"{}\"/>\n", s.css, d);
   }
-  return out;
+  return out + dots + line_names(f);
 }
 
 /// Unseen columns above everything else, each with its moment's or point's figures.
@@ -99,7 +118,7 @@ std::string names(const Frame& f) {
     std::size_t end = i + 1;
     const std::string group = f.c.steps ? f.c.x_label[i].substr(0, f.c.x_label[i].find(", ")) : f.c.x_label[i];
     while (f.c.steps && end < n && f.c.x_label[end].substr(0, f.c.x_label[end].find(", ")) == group) ++end;
-    if (f.c.steps) out += line(f.left(i) + 1, kFloor + 5, f.right(end - 1) - 1, kFloor + 5, "grid");
+    if (f.c.steps) out += line(f.left(i) + 1, kFloor + 5, f.right(end - 1) - 1, kFloor + 5, "span");
     centres.push_back((f.left(i) + f.right(end - 1)) / 2);
     labels.push_back(group);
     i = end;
@@ -108,7 +127,7 @@ std::string names(const Frame& f) {
     const double half = text_width(labels[i]) / 2;
     out += label(std::clamp(centres[i], half, kWidth - half - 2), kFloor + 20, labels[i], "middle", "dim");
   }
-  if (!f.c.x_name.empty()) out += label((kLeft + kWidth - kRight) / 2, kHeight - 8, f.c.x_name, "middle");
+  if (!f.c.x_name.empty()) out += label((kLeft + kWidth - kRight) / 2, kFloor + kNames + 14, f.c.x_name, "middle");
   return out;
 }
 
@@ -155,7 +174,7 @@ std::string draw(const AreaChart& c) {
   const double n = static_cast<double>(c.x.size());
   Frame f{c, {c.steps ? 0 : c.x.front(), c.steps ? n : c.x.back(), kLeft, kWidth - kRight, c.log_x},
           {0, ticks.at.back(), kFloor, kTop}};
-  std::string out = open_svg(kHeight, c.title, c.description);
+  std::string out = open_svg(kFloor + kNames + (c.x_name.empty() ? 0 : kAxisName), c.title, c.description);
   for (std::size_t i = 0; i < ticks.at.size(); ++i) {
     const double y = f.y(ticks.at[i]);
     out += line(kLeft, y, kWidth - kRight, y, "grid") + label(kLeft - 8, y + 4, ticks.label[i], "end", "dim");

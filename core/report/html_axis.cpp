@@ -13,7 +13,18 @@ namespace trainhost::report::html {
 namespace {
 
 constexpr double kGap = 10;       // pixels between two labels
-constexpr double kLetter = 6.7;   // pixels of a letter at 12 px in the wider system fonts
+constexpr double kLetter = 7.3;   // pixels of a letter at 12 px in the wider system fonts
+
+/// "2.00 s" as "2 s".
+std::string without_zeros(const std::string& value) {
+  const std::size_t space = value.find(' ');
+  std::string number = value.substr(0, space);
+  if (number.find('.') != std::string::npos) {
+    number.erase(number.find_last_not_of('0') + 1);
+    if (number.back() == '.') number.pop_back();
+  }
+  return number + value.substr(std::min(space, value.size()));
+}
 
 }  // namespace
 
@@ -46,20 +57,13 @@ Ticks second_ticks(double max, int want) {
   const auto n = static_cast<int>(std::ceil(max / step - 1e-9));
   for (int i = 0; i <= n; ++i) {
     t.at.push_back(i * step);
-    t.label.push_back(i == 0 ? "0" : format_seconds(i * step));
+    t.label.push_back(i == 0 ? "0" : without_zeros(format_seconds(i * step)));
   }
   return t;
 }
 
 std::string format_seconds(double s) {
-  const auto three = [](double v) {
-    std::string out = fmt::format("{:.{}f}", v, v < 9.995 ? 2 : v < 99.95 ? 1 : 0);
-    if (out.find('.') != std::string::npos) {
-      out.erase(out.find_last_not_of('0') + 1);
-      if (out.back() == '.') out.pop_back();
-    }
-    return out;
-  };
+  const auto three = [](double v) { return fmt::format("{:.{}f}", v, v < 9.995 ? 2 : v < 99.95 ? 1 : 0); };
   if (!std::isfinite(s)) return "-";
   if (s <= 0) return "0 s";
   if (s < 0.9995e-3) return three(s * 1e6) + " µs";

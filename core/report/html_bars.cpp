@@ -23,7 +23,7 @@ std::string bar(const Bar& b, double y, const Scale& x) {
     const double a = x(before), w = x(before + p.value) - a;
     before += p.value;
     out += fmt::format("<rect class=\"part hit {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n", p.css, px(a), px(y),
-                       px(std::max(w, 0.6)), px(kThick), tip(p.tip));
+                       px(std::max(w, 1.6)), px(kThick), tip(p.tip));
     if (w > text_width(p.name) + 10) out += label(a + w / 2, y + kThick / 2 + 4, p.name, "middle", "on");
   }
   return out;

@@ -1,6 +1,7 @@
 // Dots of memory against time, with the front that nothing beats in both.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/report/html_chart.hpp"
 #include "core/report/html_svg.hpp"
@@ -24,18 +25,18 @@ std::string front(const std::vector<Dot>& points, const Scale& x, const Scale& y
   return d.empty() ? d : "<path class=\"front\" d=\"" + d + "\"/>\n";
 }
 
-/// Names right of the front's dots where they do not run into one that was written before.
+/// Names below the front's dots, where by its meaning no other dot is, unless another name stands there.
 std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) {
   std::string out;
-  std::vector<std::pair<double, double>> taken;  // left end, baseline
+  std::vector<std::pair<double, double>> taken;  // right end, baseline
   for (std::size_t i = 0; i < c.front.size() && i < c.front_label.size(); ++i) {
-    const double w = text_width(c.front_label[i]), at = x(c.front[i].x) + 9, base = y(c.front[i].y) - 7;
-    const bool out_of_room = at + w > kWidth - 4;
-    const double left = out_of_room ? x(c.front[i].x) - 9 - w : at;
-    const bool free = std::none_of(taken.begin(), taken.end(), [&](const auto& t) { return std::abs(t.second - base) < 15 && std::abs(t.first - left) < w + 12; });
+    const double width = text_width(c.front_label[i]), right = std::max(x(c.front[i].x) - 8, kLeft + width), base = y(c.front[i].y) + 14;
+    const bool free = base < kFloor && std::none_of(taken.begin(), taken.end(), [&](const auto& t) {
+      return std::abs(t.second - base) < 15 && right - width < t.first + 8;
+    });
     if (!free) continue;
-    taken.emplace_back(left, base);
-    out += label(out_of_room ? left + w : left, base, c.front_label[i], out_of_room ? "end" : "start", "halo");
+    taken.emplace_back(right, base);
+    out += label(right, base, c.front_label[i], "end", "halo");
   }
   return out;
 }
@@ -43,16 +44,19 @@ std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) 
 }  // namespace
 
 std::string draw(const ScatterChart& c) {
-  double most_x = 0, most_y = 0;
+  double most_x = 0, most_y = 0, least_y = std::numeric_limits<double>::infinity();
   for (const auto* set : {&c.dots, &c.front})
-    for (const Dot& d : *set) most_x = std::max(most_x, d.x), most_y = std::max(most_y, d.y);
+    for (const Dot& d : *set) most_x = std::max(most_x, d.x), most_y = std::max(most_y, d.y), least_y = std::min(least_y, d.y);
   if (most_y <= 0) return {};
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most_x;
-  const Ticks tx = byte_ticks(limit_in ? std::max(most_x, c.limit.value) : most_x, 8), ty = second_ticks(most_y);
+  const Ticks tx = byte_ticks(limit_in ? std::max(most_x, c.limit.value) : most_x, 8), ty = second_ticks(most_y, 10);
   const Scale x{0, std::max(most_x, limit_in ? c.limit.value : 0) * 1.02, kLeft, kWidth - kRight};
-  const Scale y{0, ty.at.back(), kFloor, kTop};
+  // Dots have no length, so the axis may begin above nothing: it gives the room to the differences.
+  std::size_t from = 0;
+  while (from + 3 < ty.at.size() && ty.at[from + 1] < 0.93 * least_y) ++from;
+  const Scale y{ty.at[from], ty.at.back(), kFloor, kTop};
   std::string out = open_svg(kHeight, c.title, c.description);
-  for (std::size_t i = 0; i < ty.at.size(); ++i)
+  for (std::size_t i = from; i < ty.at.size(); ++i)
     out += line(kLeft, y(ty.at[i]), kWidth - kRight, y(ty.at[i]), "grid") + label(kLeft - 8, y(ty.at[i]) + 4, ty.label[i], "end", "dim");
   for (std::size_t i = 0; i < tx.at.size() && x(tx.at[i]) <= kWidth - kRight + 1; ++i)
     out += line(x(tx.at[i]), kTop, x(tx.at[i]), kFloor, "grid") + label(x(tx.at[i]), kFloor + 18, tx.label[i], "middle", "dim");

@@ -36,6 +36,8 @@ section{margin-top:34px;padding-top:18px;border-top:1px solid var(--line)}
 figure{margin:0 0 14px}
 figcaption{font-size:13px;margin-top:4px}
 .scroll{overflow-x:auto}
+.scroll+.scroll{margin-top:20px}
+.nb{white-space:nowrap}
 svg{display:block;width:100%;min-width:680px;height:auto;font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;font-variant-numeric:tabular-nums}
 svg text{fill:var(--ink)}
 svg .dim{fill:var(--dim)}
@@ -43,6 +45,8 @@ svg .on{fill:var(--bg);pointer-events:none}
 svg .strong{font-weight:650}
 svg .bad{fill:var(--bad)}
 svg .grid{stroke:var(--line);stroke-width:1;fill:none}
+svg .span{stroke:var(--dim);stroke-width:2;fill:none}
+svg .named{fill:var(--c)}
 svg .limit{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:6 4;fill:none}
 svg .cross{stroke:var(--dim);stroke-width:1;stroke-dasharray:2 3;fill:none}
 svg .peak{stroke:var(--mark);stroke-width:1.5;fill:var(--bg)}
@@ -63,6 +67,7 @@ th,td{padding:5px 14px 5px 0}
 th:last-child,td:last-child{padding-right:2px}
 td{border-bottom:1px solid var(--line);vertical-align:top}
 .r{text-align:right;white-space:nowrap}
+table[data-tier]{table-layout:fixed;max-width:820px}
 tr.sum td{font-weight:650;border-bottom:0}
 tr.off td{color:var(--dim)}
 td i{display:inline-block;width:10px;height:10px;border-radius:2px;background:var(--c);margin-right:8px}
@@ -75,7 +80,7 @@ ul{margin:6px 0;padding-left:20px}
 details{margin:12px 0}
 summary{cursor:pointer;font-weight:600;padding:4px 0}
 footer{margin-top:36px;padding-top:14px;border-top:1px solid var(--line);font-size:13px}
-button{display:none;font:inherit;font-size:13px;color:var(--ink);background:var(--bg);border:1px solid var(--line);border-radius:6px;padding:3px 11px;cursor:pointer;margin-top:10px}
+button{display:none;position:absolute;top:0;right:0;font:inherit;font-size:13px;color:var(--ink);background:var(--bg);border:1px solid var(--line);border-radius:6px;padding:3px 11px;cursor:pointer}
 button[aria-pressed=true]{background:var(--soft);border-color:var(--dim)}
 .js button{display:inline-block}
 .js th.sort{cursor:pointer}
@@ -134,7 +139,7 @@ const char* const kScript = R"js(
   // A name of a legend dims everything else of its chart.
   each('.legend li', function (li) {
     var f = li.closest('figure'), c = li.getAttribute('data-c');
-    function dim(on) { each('svg .part, svg .curve', function (p) { p.classList.toggle('faded', on && !p.classList.contains(c)); }, f); }
+    function dim(on) { each('svg .part, svg .curve, svg .dot', function (p) { p.classList.toggle('faded', on && !p.classList.contains(c)); }, f); }
     li.addEventListener('pointerenter', function () { dim(true); });
     li.addEventListener('pointerleave', function () { dim(false); });
   });
@@ -174,6 +179,6 @@ const char* const kScript = R"js(
 })();
 )js";
 
-const char* const kScriptHash = "djpJtILXihZETgpNcKrQy28gL2xITTvbADzRt6OtpMQ=";
+const char* const kScriptHash = "3l1+fL5QYPvWDZVWc1kBasEQMDCDryZU5mSu/DJoQmk=";
 
 }  // namespace trainhost::report::html

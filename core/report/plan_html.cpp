@@ -16,6 +16,8 @@ namespace {
 
 using html::Table;
 
+constexpr std::size_t kEstimates = 12;
+
 std::string subtitle(const PlanView& v) {
   const ModelSpec& m = v.model;
   std::string out = m.family;
@@ -51,8 +53,10 @@ void answer(const PlanView& v, html::Page& page) {
   else
     page.answer = "Needs " + format_bytes(e.compute_bytes);
   if (!e.fits && !v.changes.empty()) page.answer += "; cheapest change: " + v.changes.front().settings;
-  page.detail = v.budget_known ? fmt::format("{} needed of {} ({}){}", format_bytes(e.compute_bytes), format_bytes(v.budget_bytes), v.budget_source, peak_words(v, e))
-                               : "Budget " + v.budget_source + "; --device=NAME or --budget=SIZE judges it";
+  page.detail = !v.budget_known ? "Budget " + v.budget_source + "; --device=NAME or --budget=SIZE judges it"
+                : too_much     ? fmt::format("{} needed, {} there ({})", format_bytes(e.compute_bytes), format_bytes(v.budget_bytes), v.budget_source)
+                               : fmt::format("{} to spare ({})", format_bytes(v.budget_bytes - e.compute_bytes), v.budget_source);
+  page.detail += peak_words(v, e);
   if (!v.host_budget_source.empty())
     page.detail += fmt::format(". Host memory: {} ({})", html::part_of(e.host_bytes, v.host_budget_bytes), v.host_budget_source);
   if (v.ranks > 1) page.detail += fmt::format(". Figures are of one of {} ranks", format_count(v.ranks));
@@ -69,32 +73,57 @@ html::Bar bar_of(const MemoryReport& r, Tier tier, const std::string& label) {
   return b;
 }
 
-/// Components of any of the bars, in their order.
-std::string legend_of(const PlanView& v) {
+/// Components of the first so many estimates, in their order.
+std::string legend_of(const PlanView& v, std::size_t estimates) {
   std::vector<std::pair<std::string, std::string>> entries;
   for (unsigned c = 1; c <= html_component_count(); ++c)
-    for (const Estimate& e : v.estimates)
-      if (e.report.component_bytes(static_cast<Component>(c)) > 0) {
+    for (std::size_t i = 0; i < estimates; ++i)
+      if (v.estimates[i].report.component_bytes(static_cast<Component>(c)) > 0) {
         entries.emplace_back(html::colour(static_cast<Component>(c)), html::words(static_cast<Component>(c)));
         break;
       }
   return html::legend(entries);
 }
 
-/// One estimator: its tiers. Several: the compute tier of each, held against the same budget.
-std::string bars(const PlanView& v) {
+html::Limit limit_of(const PlanView& v) {
+  if (!v.budget_known) return {};
+  return {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
+}
+
+/// The tiers of the estimate that decides; the budget is the compute tier's.
+std::string tier_bars(const PlanView& v) {
   html::BarChart c;
-  if (v.budget_known) c.limit = {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
-  const bool several = v.estimates.size() > 1;
-  c.title = several ? "Memory by estimator" : "Memory by tier";
-  for (const Estimate& e : v.estimates)
-    for (Tier t : kAllTiers)
-      if (e.report.tier_bytes(t) > 0 && (!several || t == v.compute_tier || (e.report.tier_bytes(v.compute_tier) == 0)))
-        c.bars.push_back(bar_of(e.report, t, several ? e.report.source : std::string(name(t))));
-  if (c.bars.empty()) return {};
-  c.bars.front().strong = several;
-  c.description = several ? "One bar an estimator, by component; the first one decides." : "One bar a tier, by component.";
-  return html::figure(html::draw(c), legend_of(v), several ? "The first estimator decides; the notes below say why the others differ." : "");
+  c.title = "Memory by tier";
+  c.description = "One bar a tier, by component.";
+  const MemoryReport& r = v.estimates.front().report;
+  for (Tier t : kAllTiers)
+    if (r.tier_bytes(t) > 0) c.bars.push_back(bar_of(r, t, std::string(name(t)))), c.bars.back().strong = t == v.compute_tier;
+  if (r.tier_bytes(v.compute_tier) > 0) c.limit = limit_of(v);
+  return c.bars.empty() ? "" : html::figure(html::draw(c), legend_of(v, 1));
+}
+
+/// Estimators side by side: the compute tier of each against the budget, and why each is what it is.
+std::string side_by_side(const PlanView& v) {
+  if (v.estimates.size() < 2) return {};
+  html::BarChart c;
+  c.title = "Memory by estimator";
+  c.description = "One bar an estimator, by component; the first one decides.";
+  c.limit = limit_of(v);
+  Table t("llrrl", {"estimator", "kind", "needs", "of the first", "what it says"});
+  t.mark("of", "estimators");
+  const std::uint64_t first = v.estimates.front().compute_bytes;
+  for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
+    const Estimate& e = v.estimates[i];
+    // An estimator that knows no device counts in tiers of its own.
+    const bool here = e.report.tier_bytes(v.compute_tier) > 0;
+    for (Tier tier : kAllTiers)
+      if (e.report.tier_bytes(tier) > 0 && (!here || tier == v.compute_tier)) c.bars.push_back(bar_of(e.report, tier, e.report.source)), c.bars.back().strong = i == 0;
+    t.row({html::text(e.report.source), std::string(name(e.report.claim)), html::bytes(e.compute_bytes),
+           first ? fmt::format("{:.0f} %", 100.0 * static_cast<double>(e.compute_bytes) / static_cast<double>(first)) : "",
+           e.report.notes.empty() ? "" : html::text(e.report.notes.front(), 300)},
+          fmt::format("data-estimator=\"{}\"", html::text(e.report.source)));
+  }
+  return html::figure(html::draw(c), legend_of(v, v.estimates.size()), "The first estimator decides.") + t.str();
 }
 
 std::string tier_table(const Estimate& e, Tier tier) {
@@ -121,13 +150,13 @@ std::string estimate_tables(const Estimate& e) {
   return out + html::list(e.report.notes, 12);
 }
 
-std::string memory(const PlanView& v) {
-  std::string out = bars(v);
-  for (std::size_t i = 0; i < v.estimates.size() && i < 16; ++i) {
+std::string memory(const PlanView& v) { return v.estimates.empty() ? "" : tier_bars(v) + estimate_tables(v.estimates.front()); }
+
+std::string other_estimates(const PlanView& v) {
+  std::string out = side_by_side(v);
+  for (std::size_t i = 1; i < v.estimates.size() && i < kEstimates; ++i) {
     const Estimate& e = v.estimates[i];
-    const std::string tables = estimate_tables(e);
-    out += i == 0 ? tables
-                  : html::details(fmt::format("{} ({}): {} in all", e.report.source, name(e.report.claim), format_bytes(e.total_bytes)), tables);
+    out += html::details(fmt::format("{} ({}): {} in all", e.report.source, name(e.report.claim), format_bytes(e.total_bytes)), estimate_tables(e));
   }
   return out;
 }
@@ -150,7 +179,7 @@ std::string limits(const PlanView& v) {
 
 std::string leaves(const PlanView& v) {
   std::string out;
-  for (std::size_t i = 0; i < v.estimates.size() && i < 8; ++i) {
+  for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
     const MemoryReport& r = v.estimates[i].report;
     if (r.nodes.empty()) continue;
     Table t("lllrrl", {"what", "component", "tier", "at the peak", "at most", "formula"});
@@ -177,6 +206,7 @@ std::string plan_html(const PlanView& v) {
   page.section("What would make it fit", changes(v));
   page.section("The most that fits", limits(v));
   page.section("One step, moment by moment", html_timeline(v));
+  page.section("Estimators side by side", other_estimates(v));
   page.section("Derivation", leaves(v));
   page.section("Notes", html::list(v.notes));
   return page.str();

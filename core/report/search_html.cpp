@@ -104,17 +104,18 @@ std::string times(const SearchView& v) {
 }
 
 std::string rows(const std::vector<LayoutRow>& all, std::string_view of, std::size_t most, std::size_t max_bytes) {
-  Table t("rlrrrrl", {"#", "layout", "a step", "tokens/s", "% of peak", "device", "host", "as a run"});
+  Table t("rlrrrrrl", {"#", "layout", "a step", "tokens/s", "% of peak", "device", "host", "as a run"});
   t.mark("of", of).mark("sort", "");
   for (std::size_t i = 0; i < all.size(); ++i) {
     const LayoutRow& r = all[i];
-    std::string settings;
-    for (const std::string& s : r.settings) settings += (settings.empty() ? "" : " ") + s;
+    std::string settings;  // each one unbroken
+    for (const std::string& s : r.settings) settings += (settings.empty() ? "<code>" : " ") + ("<span class=\"nb\">" + html::text(s, 80) + "</span>");
+    if (!settings.empty()) settings += "</code>";
     t.row({fmt::format("<data value=\"{0}\">{0}</data>", i + 1), html::text(layout_words(r)),
            fmt::format("<data value=\"{}\">{}</data>", r.step_seconds, html::format_seconds(r.step_seconds)),
            html::count(static_cast<std::uint64_t>(std::max(0.0, r.tokens_per_second))),
            fmt::format("<data value=\"{}\">{:.1f}</data>", r.utilization, 100 * r.utilization), html::bytes(r.device_bytes),
-           r.host_bytes ? html::bytes(r.host_bytes) : "", settings.empty() ? "" : "<code>" + html::text(settings, 500) + "</code>"});
+           r.host_bytes ? html::bytes(r.host_bytes) : "", settings});
   }
   return all.empty() ? "" : t.str(most, max_bytes);
 }
