@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include "core/base/text.hpp"
 #include "core/run/backend.hpp"
+#include "core/run/batches.hpp"
 #include "core/run/process.hpp"
 
 namespace trainhost::cli {
@@ -69,6 +72,25 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
   r->scan();
   if (c) run::check_plugin_options(*c, *r);
   return r;
+}
+
+run::Source source_of(const Options& o, const std::vector<config::Override>& more) {
+  const auto load = [o, more](const run::Settings& settings) {
+    std::vector<config::Override> all = more;
+    all.insert(all.end(), settings.begin(), settings.end());
+    config::RunConfig c = load_config(o, all);
+    run::adopt_vocabulary(c);
+    return c;
+  };
+  return {load, [o](const config::RunConfig& c) { return make_registry(o, &c); }};
+}
+
+std::vector<std::string> split_commas(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');)
+    if (!part.empty()) out.push_back(part);
+  return out;
 }
 
 }  // namespace trainhost::cli

@@ -3,24 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
-
-#include "core/model/presets.hpp"
 #include "core/report/terminal.hpp"
+#include "core/run/answers.hpp"
 #include "core/run/backend.hpp"
 #include "core/run/batches.hpp"
 #include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
 namespace {
-
-std::vector<std::string> split_commas(const std::string& text) {
-  std::vector<std::string> out;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');)
-    if (!part.empty()) out.push_back(part);
-  return out;
-}
 
 class Plan : public Command {
  public:
@@ -30,6 +20,7 @@ class Plan : public Command {
     app_->add_option("--estimator", estimators_, "auto, all, or names with commas")->option_text("auto|all|NAME,NAME");
     app_->add_option("--device", device_, "plan for this device (trainhost devices lists them)")->option_text("NAME");
     app_->add_option("--budget", budget_, "memory of the compute tier, e.g. 24GiB")->option_text("SIZE");
+    app_->add_flag("--limits", limits_, "also the largest micro-batch, the longest sequence and the fewest devices");
     app_->footer("Example:\n  trainhost plan --model=llama-3-8b --device=h100-80gb --set data.seq_len=4096");
   }
   CLI::App* app() const override { return app_; }
@@ -43,9 +34,11 @@ class Plan : public Command {
     auto registry = make_registry(o_, &c);
     run::PlanRequest request;
     request.estimators = split_commas(estimators_);
-    request.trainer = trainer_for(c, *registry);
+    request.trainer = run::planned_trainer(c, *registry);
     request.elsewhere = !c.device.empty();
-    report::PlanView v = run::make_plan(run::resolve(c, *registry, request), *registry, request);
+    const run::Resolved resolved = run::resolve(c, *registry, request);
+    report::PlanView v = run::make_plan(resolved, *registry, request);
+    answer(v, resolved, *registry, request, more);
     if (o_.json)
       fmt::print("{}\n", report::plan_json(v));
     else if (!o_.quiet)
@@ -54,23 +47,17 @@ class Plan : public Command {
   }
 
  private:
-  /// A device of NVIDIA is planned for the cuda backend, one of another vendor for none of these; without a device, the
-  /// backend that train would choose.
-  std::string trainer_for(const config::RunConfig& c, plugin::Registry& registry) const {
-    bool device = !c.device.empty();
-    std::string wanted = c.backend;
-    if (wanted == "auto" && device) {
-      const DevicePreset* preset = find_device_preset(c.device);
-      if (preset && preset->vendor != "NVIDIA") return "";
-      wanted = "cuda";
-    }
-    if (device || wanted == "cuda") return registry.find(wanted) ? wanted : "";
-    return run::choose_backend(registry, wanted, true).id;
+  /// What to change and how far it goes. The limits and the timeline are made where they are read: on request and by programs.
+  void answer(report::PlanView& v, const run::Resolved& resolved, plugin::Registry& registry, const run::PlanRequest& request,
+              const std::vector<config::Override>& more) const {
+    run::Replanner replan(source_of(o_, more), registry, request, resolved, v.estimates.front().report.source);
+    run::add_answers(v, replan, run::planned_profile(resolved, registry, request), {limits_ || o_.json, o_.json});
   }
 
   CLI::App* app_ = nullptr;
   Options o_;
   std::string estimators_, device_, budget_;
+  bool limits_ = false;
 };
 
 }  // namespace
