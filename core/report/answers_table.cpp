@@ -25,12 +25,16 @@ std::string changes_table(const PlanView& v, const Terminal& t) {
   constexpr std::size_t kOfAPrice = 2;
   if (v.estimates.empty() || v.estimates.front().fits) return {};
   if (v.changes.empty()) return "  Nothing tried makes it fit: neither recomputation, sharing, offload nor any device listed by trainhost devices.\n";
-  Table table("llr");
+  Table table("lrl");
   std::map<Price, std::size_t> shown;
   std::size_t left = 0;
   for (const Change& c : v.changes) {
-    if (++shown[c.price] > kOfAPrice) ++left;
-    else table.row({c.settings, c.sentence + ": " + c.cost_words, format_bytes(c.compute_bytes)});
+    if (++shown[c.price] > kOfAPrice) {
+      ++left;
+      continue;
+    }
+    table.row({c.sentence, format_bytes(c.compute_bytes), c.cost_words});
+    table.row({"  " + c.settings});
   }
   std::string out = "  " + styled(t, Style::kBold, "To make it fit, one of:") + "\n" + table.str("    ");
   if (left) out += fmt::format("    and {} more; --json lists them\n", left);

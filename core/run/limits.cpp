@@ -77,7 +77,7 @@ std::string words(const Ranks& r, bool trains) {
   if (r.tensor > 1) parts.push_back(fmt::format("parallel.tensor = {}{}", r.tensor, trains ? ", parallel.sequence = true" : ""));
   if (r.data > 1) parts.push_back(fmt::format("parallel.data = {}{}", r.data, trains ? ", parallel.zero = 3" : ""));
   if (r.pipeline > 1) parts.push_back(fmt::format("parallel.pipeline = {}", r.pipeline));
-  return parts.empty() ? "this run on one" : fmt::format("with {}", fmt::join(parts, ", "));
+  return parts.empty() ? "this run on one device" : fmt::format("with {}", fmt::join(parts, ", "));
 }
 
 std::optional<Limit> fewest_devices(Replanner& replan) {

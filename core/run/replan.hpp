@@ -38,7 +38,8 @@ class Replanner {
   std::uint64_t planned() const { return planned_; }  // how often an estimator was asked
 
  private:
-  report::Estimate ask(config::RunConfig c, plugin::Registry& registry, bool other_device);
+  report::Estimate ask(config::RunConfig c, bool other_device);
+  plugin::Registry& registry_for(const config::RunConfig& c);
 
   Source source_;
   plugin::Registry& registry_;
@@ -46,6 +47,8 @@ class Replanner {
   Resolved base_;
   std::string decides_;
   std::uint64_t planned_ = 0;
+  std::unique_ptr<plugin::Registry> other_;     // for plugin options that are not the base's
+  decltype(config::RunConfig::plugin_options) other_options_;
 };
 
 }  // namespace trainhost::run
