@@ -163,9 +163,9 @@ std::string other_estimates(const PlanView& v) {
 
 std::string changes(const PlanView& v) {
   if (v.changes.empty()) return {};
-  Table t("llrr", {"change", "what it does", "costs", "then needs"});
-  t.caption("Single changes that make it fit, cheapest first; each was planned again.").mark("of", "changes");
-  for (const Change& c : v.changes) t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), html::text(c.cost_words), html::bytes(c.compute_bytes)});
+  Table t("llllr", {"change", "what it does", "paid with", "costs", "then needs"});
+  t.caption("What would make it fit, cheapest first; each was planned again.").mark("of", "changes");
+  for (const Change& c : v.changes) t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), std::string(name(c.price)), html::text(c.cost_words), html::bytes(c.compute_bytes)});
   return t.str(40, 20'000);
 }
 

@@ -73,9 +73,14 @@ inline report::PlanView sample_plan(unsigned layers = 32, std::uint64_t budget =
   v.ranks = 8;
   v.notes = {"planned for the same step program with every buffer on the device", "attention_dropout = 0.1 adds a mask that no trainer here keeps"};
   if (!v.estimates.front().fits)
-    v.changes = {{"train.recompute = \"full\"", "each layer keeps its input alone and makes the rest again", 0.33, "about 33 % more arithmetic", budget - 3 * kGiB},
-                 {"data.seq_len = 2048", "half the tokens of a sequence", 0.5, "twice the steps for the same text", budget - 2 * kGiB},
-                 {"parallel.zero = 1", "optimizer states shared by 8 ranks", 0.6, "one all-gather more a step", budget - 12 * kGiB}};
+    for (auto [settings, sentence, price, words, need] : {
+             std::tuple{"train.recompute = \"full\"", "each layer keeps its input alone and makes the rest again", report::Price::kTime, "about 33 % more arithmetic", budget - 3 * kGiB},
+             {"data.seq_len = 2048", "half the tokens of a sequence", report::Price::kResult, "a shorter context", budget - 2 * kGiB},
+             {"parallel.zero = 1", "optimizer states shared by 8 ranks", report::Price::kHardware, "8 devices", budget - 12 * kGiB}}) {
+      report::Change c;
+      c.settings = settings, c.sentence = sentence, c.price = price, c.cost_words = words, c.compute_bytes = need, c.estimator = "llama";
+      v.changes.push_back(std::move(c));
+    }
   v.limits = {{"largest train.micro_batch", 2, "activations: layers[].mlp gate and up, 12.3 GiB"}, {"longest data.seq_len", 9472, "activations: layers[].qkv"},
               {"fewest devices", 1, "weights and master weights"}};
   std::uint64_t fixed = 0;  // weights, masters and gradients
