@@ -93,7 +93,7 @@ std::string totals_chart(const SweepView& v) {
       s.y[i] = static_cast<double>(p->compute);
       c.tips[i] += fmt::format("\n{}: {}{}", v.curves[k].estimator, format_bytes(p->compute), v.budget_known && !p->fits ? ", does not fit" : "");
     }
-    names.emplace_back(s.css, fmt::format("{} ({})", s.name, v.curves[k].kind));
+    names.emplace_back(s.css, fmt::format("{} ({})", s.name, html::spaced(v.curves[k].kind)));
     c.lines.push_back(std::move(s));
   }
   return html::figure(html::draw(c), html::legend(names), "Memory of the compute tier, of one rank.");
@@ -138,7 +138,7 @@ std::string curve_chart(const SweepView& v, const SweepCurve& curve) {
   c.limit = limit_of(v);
   c.description = fmt::format("Components on each other at {} values, with {} crossovers.", points.size(), c.marks.size());
   if (!list.empty()) list = "<h3>Crossovers</h3>\n<ol data-of=\"crossovers\">\n" + list + "</ol>\n";
-  return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, curve.kind)) + "</h3>\n" + html::figure(html::draw(c), html::legend(names)) + list;
+  return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, html::spaced(curve.kind))) + "</h3>\n" + html::figure(html::draw(c), html::legend(names)) + list;
 }
 
 /// A row a value: the components, the total, and whether it fits or why it is no run.
