@@ -150,6 +150,12 @@ BOOST_AUTO_TEST_CASE(the_answer_stands_on_top_in_one_sentence) {
   BOOST_TEST(has(report::search_html(report::SearchView{}), "answer bad"));
 }
 
+BOOST_AUTO_TEST_CASE(tooltips_keep_their_lines) {
+  const std::string page = report::search_html(test::sample_search());
+  BOOST_TEST(has(page, "78.5 GiB a device, 12.9 s a step\n62.0 % of peak</title>"));
+  BOOST_TEST(!has(page, "\\x0a"));
+}
+
 BOOST_AUTO_TEST_CASE(empty_views_make_pages_without_empty_sections) {
   for (const std::string& page : pages_of({}, {}, {})) {
     BOOST_TEST(unbalanced(page) == "");
