@@ -67,7 +67,7 @@ th,td{padding:5px 14px 5px 0}
 th:last-child,td:last-child{padding-right:2px}
 td{border-bottom:1px solid var(--line);vertical-align:top}
 .r{text-align:right;white-space:nowrap}
-table[data-tier]{table-layout:fixed;max-width:820px}
+table[data-tier]{table-layout:fixed;max-width:820px;min-width:580px}
 tr.sum td{font-weight:650;border-bottom:0}
 tr.off td{color:var(--dim)}
 td i{display:inline-block;width:10px;height:10px;border-radius:2px;background:var(--c);margin-right:8px}
