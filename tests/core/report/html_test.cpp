@@ -217,6 +217,12 @@ BOOST_AUTO_TEST_CASE(ticks_are_round_and_cover_the_range) {
     BOOST_TEST(s.at.back() >= max * 1e-6 * (1 - 1e-6));
     BOOST_TEST(s.at.size() <= 8u);
   }
+  for (auto [low, high] : {std::pair{0.784, 45.7}, {1.0, 1.0}, {0.003, 2.0}, {7.0, 5000.0}}) {
+    const auto l = report::html::second_ticks_log(low, high);
+    BOOST_TEST(l.at.front() <= low);
+    BOOST_TEST(l.at.back() >= high);
+    BOOST_TEST((l.at.size() < 2 || l.at[1] > low));
+  }
   BOOST_TEST(report::html::format_seconds(0.83) == "830 ms");
   BOOST_TEST(report::html::format_seconds(14.0) == "14.0 s");
   BOOST_TEST(report::html::format_seconds(22680) == "6.30 h");
