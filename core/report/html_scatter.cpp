@@ -31,7 +31,9 @@ std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) 
   std::string before;  // one name for neighbours of the same name
   std::vector<std::pair<double, double>> taken;  // right end, baseline
   for (std::size_t i = 0; i < c.front.size() && i < c.front_label.size(); ++i) {
-    const double width = text_width(c.front_label[i]), right = std::max(x(c.front[i].x) - 8, kLeft + width), base = y(c.front[i].y) + 14;
+    const double width = text_width(c.front_label[i]), at = x(c.front[i].x);
+    const bool room = at - 8 - width > kLeft;  // else beside the dot, on its right
+    const double right = room ? at - 8 : at + 10 + width, base = y(c.front[i].y) + (room ? 14 : 4);
     const bool free = base < kFloor && std::none_of(taken.begin(), taken.end(), [&](const auto& t) {
       return std::abs(t.second - base) < 15 && right - width < t.first + 8;
     });
