@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/base/text.hpp"
+#include "core/report/answers_table.hpp"
 #include "core/report/comparison.hpp"
 #include "core/report/plan_view.hpp"
 #include "core/report/table.hpp"
@@ -90,7 +91,7 @@ std::string memory_table(const PlanView& v, const Terminal& t) {
   }
   if (v.estimates.size() > 1) out += styled(t, Style::kAccent, "estimates side by side") + "\n" + comparison_table(v);
   for (const std::string& n : v.notes) out += "  note: " + n + "\n";
-  return out;
+  return out + changes_table(v, t) + limits_table(v);
 }
 
 }  // namespace trainhost::report
