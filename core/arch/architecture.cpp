@@ -62,9 +62,10 @@ bool known_family(std::string_view family) { return find(family) != nullptr; }
 
 Error unknown_family(std::string_view family) {
   const std::vector<std::string> known(known_families().begin(), known_families().end());
+  std::string list;
+  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
   return usage_error("the model family '" + escaped(family, 60) + "' has no estimator here" + did_you_mean(family, known),
-                     "`trainhost plugins new NAME --kind=estimator` begins one, sdk/README.md says how; known are " +
-                         std::string(known.front()) + " to " + known.back() + ", see `trainhost plugins list`");
+                     "`trainhost plugins new NAME --kind=estimator` begins one, sdk/README.md says how; known are " + list);
 }
 
 std::string family_of_class(std::string_view name) {

@@ -115,6 +115,8 @@ BOOST_AUTO_TEST_CASE(other_families_come_back_with_what_is_known_of_them) {
               gpt2.head_dim == 64));
   BOOST_TEST(gpt2.config_json.find("n_embd") != std::string::npos);
   BOOST_TEST(refusal(R"({"model_type": "who_knows", "hidden_size": "many"})") == "");
+  BOOST_TEST(refusal("{\"model_type\": \"gemma2\",\n \"vocab_size\": 9,\n \"hidden_size\": 0}") ==
+             "config.json:3:2: hidden_size = 0: expected a positive number");
 }
 
 BOOST_AUTO_TEST_CASE(what_is_written_is_read_as_the_same_model) {

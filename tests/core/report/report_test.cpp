@@ -57,6 +57,17 @@ BOOST_AUTO_TEST_CASE(a_bar_is_as_long_as_its_share) {
   BOOST_TEST(report::bar(7, 2) == "██");
 }
 
+BOOST_AUTO_TEST_CASE(active_and_trained_parameters_are_all_of_them_where_nothing_else_is_said) {
+  report::PlanView v = small_plan();
+  auto parameters = [&] { return nlohmann::json::parse(report::plan_json(v)).at("model").at("parameters"); };
+  BOOST_TEST(parameters().at("active") == 12345);
+  BOOST_TEST(parameters().at("trainable") == 12345);
+  v.active_parameters = 99, v.trainable_parameters = 7;
+  BOOST_TEST(parameters().at("total") == 12345);
+  BOOST_TEST(parameters().at("active") == 99);
+  BOOST_TEST(parameters().at("trainable") == 7);
+}
+
 BOOST_AUTO_TEST_CASE(plan_json_has_the_names_of_the_interface) {
   auto j = nlohmann::json::parse(report::plan_json(small_plan(), -1));
   BOOST_TEST(j["schema"] == "trainhost.plan/1");

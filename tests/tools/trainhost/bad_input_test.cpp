@@ -82,7 +82,7 @@ const std::vector<Mistake>& mistakes() {
       {"unknown preset", {"plan", "--model=llama-3-9b"}, 2, {"llama-3-9b", "llama-3-8b"}},
       {"preset and run file at once", {"plan", "good.toml", "--model=llama-3-8b"}, 2, {"--model"}},
       {"broken config.json", {"plan", "--model=broken.json"}, 2, {"broken.json"}},
-      {"family that nobody knows", {"plan", "--model=mamba.json"}, 2, {"mamba"}},
+      {"family that nobody knows", {"plan", "--model=mamba.json"}, 2, {"mamba", "plugins new NAME --kind=estimator", "sdk/README.md"}},
       {"training a family that has no step program", train_with({"model.config=mamba.json"}), 2, {"mamba"}},
       {"precision that the backend does not compute in", train_with({"train.backend=cpu", "train.precision=tf32"}), 2, {"train.precision", "fp32", "bf16"}},
       {"parallel layout that is not there yet", train_with({"parallel.tensor=2"}), 2, {"parallel.tensor"}},
