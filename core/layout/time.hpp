@@ -14,6 +14,7 @@ struct Machine {
   double link_bytes_s = 0;      // between devices of one node
   double network_bytes_s = 0;   // between nodes, per device
   double host_bytes_s = 0;      // device to host memory, for offload
+  double disk_bytes_s = 0;      // device to NVMe, per device, for offload
   std::uint32_t node = 8;       // devices of a node
   double matrix_efficiency = 0; // of the peak that large products reach
   std::uint64_t memory_bytes = 0;
@@ -23,11 +24,53 @@ Machine machine_of(const DevicePreset& d, const RunSpec& r);
 /// Seconds of one update of accumulate micro-batches a data-parallel rank. step = the slowest stage's time with the bubble.
 struct Times {
   double compute = 0, memory = 0, recompute = 0, tensor = 0, context = 0, expert = 0, pipeline = 0, data = 0, bubble = 0,
-         optimizer = 0, offload = 0;  // exposed, each
+         optimizer = 0, offload = 0;  // exposed, each; they sum to step
   double step = 0;
   double tokens_per_second = 0;       // of the whole job
   double model_flops_utilization = 0;
 };
 Times step_time(const arch::Architecture& a, const RunSpec& r, const Machine& m);
+
+/// One micro-batch through some part of the model, forward and backward, on one rank. Seconds, exposed.
+struct Pass {
+  double compute = 0, memory = 0, recompute = 0, tensor = 0, context = 0, expert = 0;
+  double backward = 0;  // of the sum: what a gradient's way through the network can hide behind
+  double sum() const { return compute + memory + recompute + tensor + context + expert; }
+};
+
+/// What every layout of one search has in common, taken out of step_time: step_time(a, r, m) is TimeModel(a, r, m).step(r) to
+/// the last bit. Read-only after construction, so threads may share one.
+class TimeModel {
+ public:
+  /// Of `r` it keeps number types, optimizer, run mode, LoRA and sequence length: what a search does not vary.
+  TimeModel(const arch::Architecture& a, const RunSpec& r, const Machine& m);
+
+  /// The mean layer, and the LM head with its loss and the embedding. Depends on micro_batch, tensor, sequence_parallel, context,
+  /// expert, recompute, attention and cross_entropy of `r` alone: a search computes it once for all that differs elsewhere.
+  struct MicroBatch { Pass layer, head; double saved_bytes = 0 /* of activations, a layer */; };
+  MicroBatch micro_batch(const RunSpec& r) const;
+
+  Times step(const MicroBatch& b, const RunSpec& r) const;
+  Times step(const RunSpec& r) const { return step(micro_batch(r), r); }
+
+  /// No layout of `r`'s micro-batch, tensor, ... takes less: arithmetic, traffic and network of the slowest stage, without the
+  /// bubble, the data-parallel traffic, the update and offload, none of which is negative.
+  double at_least(const MicroBatch& b, const RunSpec& r) const;
+
+ private:
+  double bandwidth(double inner, double size) const;
+  void add_layer(MicroBatch& b, const arch::Layer& l, double share, const RunSpec& r) const;
+  Pass head_pass(const RunSpec& r) const;
+
+  arch::Architecture a_;
+  Machine m_;
+  double width_ = 2, grad_width_ = 4;  // bytes of a weight and of an activation; of a gradient
+  double state_bytes_ = 0;             // of a trained element's optimizer state and master copy
+  double trained_ = 1;                 // share of the parameters that are trained
+  double layers_ = 0;
+  double dense_ = 0, experts_ = 0;     // elements of the mean layer: that every token meets, and of all routed experts
+  double embedding_ = 0, head_ = 0;    // elements; head_: of the product, tied or not
+  double flops_per_token_ = 0;         // useful work, forward and backward
+};
 
 }  // namespace trainhost::layout

@@ -1,0 +1,148 @@
+// From one micro-batch to one update: how often the stage repeats it, the bubble, the gradients' way, the optimizer, offload.
+// See README.md for every term. Pure arithmetic on doubles; a few hundred nanoseconds a layout.
+#include "core/layout/time.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/layout/memory.hpp"
+
+namespace trainhost::layout {
+namespace {
+
+constexpr double kTail = 0.1;  // of a transfer that could hide: the first or last bucket, which nothing runs beside
+
+double bytes_of(DType t) { return bits_of(t) / 8.0; }
+
+/// Moments an element, by optimizer; factored and 8-bit state is small against the rest and counted as what it is.
+double moment_bytes(const RunSpec& r) {
+  switch (r.optimizer) {
+    case Optimizer::kAdamW: return 2 * bytes_of(r.moment);
+    case Optimizer::kAdamW8bit: return 2;
+    case Optimizer::kSgd:
+    case Optimizer::kAdafactor: return 0;
+    default: return bytes_of(r.moment);
+  }
+}
+
+double exposed(double transfer, double window) { return std::max(transfer - window, kTail * transfer); }
+
+/// Layers of pipeline stage `s`: chunks go round the stages, the first chunks take the remainder.
+double layers_of(double layers, std::uint32_t pipeline, std::uint32_t interleave, std::uint32_t s) {
+  const auto total = static_cast<std::uint64_t>(layers), chunks = std::uint64_t{pipeline} * interleave;
+  const std::uint64_t each = total / chunks, rest = total % chunks;
+  const std::uint64_t extra = rest / pipeline + (rest % pipeline > s ? 1 : 0);
+  return static_cast<double>(each * interleave + extra);
+}
+
+Pass times(const Pass& a, double n, const Pass& b, double m) {
+  return {n * a.compute + m * b.compute, n * a.memory + m * b.memory,   n * a.recompute + m * b.recompute, n * a.tensor + m * b.tensor,
+          n * a.context + m * b.context, n * a.expert + m * b.expert,   n * a.backward + m * b.backward};
+}
+
+/// The stage that an update waits for: the last has the head, the first may have a layer more.
+struct Slowest {
+  Pass pass;           // of one micro-batch
+  double layers = 0;
+};
+Slowest slowest_stage(const TimeModel::MicroBatch& b, double layers, const RunSpec& r) {
+  const double first = layers_of(layers, r.pipeline_parallel, r.layout.interleave, 0),
+               last = layers_of(layers, r.pipeline_parallel, r.layout.interleave, r.pipeline_parallel - 1);
+  const bool head = last * b.layer.sum() + b.head.sum() >= first * b.layer.sum();
+  return head ? Slowest{times(b.layer, last, b.head, 1), last} : Slowest{times(b.layer, first, b.head, 0), first};
+}
+
+}  // namespace
+
+TimeModel::TimeModel(const arch::Architecture& a, const RunSpec& r, const Machine& m) : a_(a), m_(m) {
+  width_ = bytes_of(r.weight);
+  grad_width_ = bytes_of(r.grad);
+  state_bytes_ = moment_bytes(r) + bytes_of(r.master);
+  layers_ = a.layer_count();
+  const double H = a.hidden, seq = r.seq_len;
+  double active = 0, scores = 0;
+  for (const arch::LayerRun& run : a.layers) {
+    const arch::Layer& l = run.layer;
+    const double pool = l.experts.count * (l.experts.each.gated ? 3.0 : 2.0) * H * l.experts.each.width;
+    experts_ += run.count * pool / layers_;
+    dense_ += run.count * (double(arch::layer_elements(l, a.hidden)) - pool) / layers_;
+    active += run.count * double(arch::active_layer_elements(l, a.hidden));
+    const double window = l.attention.window, keys = window > 0 && window < seq ? window - window * (window - 1) / (2 * seq) : (seq + 1) / 2;
+    scores += run.count * keys * double(l.attention.q_width() + l.attention.out_width());
+  }
+  const arch::Counts n = arch::count(a);
+  embedding_ = double(n.embedding);
+  head_ = double(a.vocab) * double(a.embedding_width ? a.embedding_width : a.hidden);
+  trained_ = double(trained_parameters(a, r)) / std::max(1.0, double(n.total));
+  flops_per_token_ = (r.lora_rank > 0 ? 4 : 6) * (active + head_) + 6 * scores;
+}
+
+/// Of a ring of `size` ranks that lie `inner` apart. Over several nodes each rank of it in a node brings its own network port.
+double TimeModel::bandwidth(double inner, double size) const {
+  if (inner * size <= m_.node) return m_.link_bytes_s;
+  return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
+}
+
+Times TimeModel::step(const MicroBatch& b, const RunSpec& r) const {
+  const double t = r.tensor_parallel, p = r.pipeline_parallel, c = r.layout.context_parallel, d = r.data_parallel, e = r.layout.expert_parallel;
+  const double n = r.accumulate, v = r.layout.interleave;
+  const double tokens = double(r.micro_batch) * r.seq_len / c;
+  const Slowest s = slowest_stage(b, layers_, r);
+  const double one = s.pass.sum();
+
+  Times x;
+  x.compute = n * s.pass.compute;
+  x.memory = n * s.pass.memory;
+  x.recompute = n * s.pass.recompute;
+  x.tensor = n * s.pass.tensor;
+  x.context = n * s.pass.context;
+  x.expert = n * s.pass.expert;
+  x.bubble = (p - 1) / v * one;
+  if (p > 1) {  // one hidden state on and one gradient back at every boundary of chunks; neighbours lie t*c*d apart
+    const double hop = t * c * d * p <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
+    x.pipeline = n * 2 * v * tokens * a_.hidden * width_ / (r.layout.sequence_parallel ? t : 1) / hop;
+  }
+
+  // Elements of the slowest stage on one rank, and the rings that share them.
+  const double ends = (p > 1 ? std::max(embedding_, head_) : a_.tied ? embedding_ : embedding_ + head_) / t;
+  const double dense = s.layers * dense_ / t + ends, routed = s.layers * experts_ / (t * e);
+  const double group = d * c, expert_group = std::max(1.0, group / e);
+  const double wire = ((group - 1) / group * dense + (expert_group - 1) / expert_group * routed) / bandwidth(t, group);
+  const double gradients = trained_ * wire * grad_width_, weights = wire * width_, updated = trained_ * weights;
+  const double back = s.pass.backward, forth = one - back;
+  switch (r.zero_stage) {
+    case 0: x.data = exposed(2 * gradients, back); break;
+    case 1: x.data = exposed(gradients, back) + exposed(updated, forth); break;
+    case 2: x.data = exposed(n * gradients, n * back) + exposed(updated, forth); break;
+    default: x.data = exposed(n * (2 * weights + gradients), n * one); break;
+  }
+
+  // The update reads the gradient, writes the weight, reads and writes the state.
+  const double mine = trained_ * (r.zero_stage > 0 ? dense / group + routed / expert_group : dense + routed);
+  x.optimizer = mine * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
+
+  // What lives in another tier crosses the link: state once each way an update, in full; weights twice and activations once
+  // each way a micro-batch, hidden behind it.
+  const auto to = [&](Tier tier) { return tier == Tier::kDisk ? m_.disk_bytes_s : m_.host_bytes_s; };
+  const Layout& l = r.layout;
+  if (l.optimizer_in != Tier::kDevice) x.offload += 2 * mine * state_bytes_ / to(l.optimizer_in);
+  double streamed = 0;
+  if (l.weights_in != Tier::kDevice)
+    streamed += 2 * width_ * (r.zero_stage == 3 ? dense / group + routed / expert_group : dense + routed) / to(l.weights_in);
+  if (l.activations_in != Tier::kDevice) streamed += 2 * s.layers * b.saved_bytes / to(l.activations_in);
+  if (streamed > 0) x.offload += n * exposed(streamed, one);
+
+  x.step = x.compute + x.memory + x.recompute + x.tensor + x.context + x.expert + x.pipeline + x.data + x.bubble + x.optimizer + x.offload;
+  const double all = n * r.micro_batch * d * r.seq_len;
+  x.tokens_per_second = all / x.step;
+  x.model_flops_utilization = all * flops_per_token_ / (x.step * m_.flops * t * p * c * d);
+  return x;
+}
+
+double TimeModel::at_least(const MicroBatch& b, const RunSpec& r) const {
+  return r.accumulate * slowest_stage(b, layers_, r).pass.sum();
+}
+
+Times step_time(const arch::Architecture& a, const RunSpec& r, const Machine& m) { return TimeModel(a, r, m).step(r); }
+
+}  // namespace trainhost::layout
