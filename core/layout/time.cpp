@@ -83,64 +83,76 @@ double TimeModel::bandwidth(double inner, double size) const {
   return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
 }
 
-Times TimeModel::step(const MicroBatch& b, const RunSpec& r) const {
-  const double t = r.tensor_parallel, p = r.pipeline_parallel, c = r.layout.context_parallel, d = r.data_parallel, e = r.layout.expert_parallel;
-  const double n = r.accumulate, v = r.layout.interleave;
-  const double tokens = double(r.micro_batch) * r.seq_len / c;
-  const Slowest s = slowest_stage(b, layers_, r);
-  const double one = s.pass.sum();
+TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
+  const double t = r.tensor_parallel, p = r.pipeline_parallel, c = r.layout.context_parallel, d = r.data_parallel;
+  const double e = r.layout.expert_parallel, n = r.accumulate, v = r.layout.interleave;
+  const Slowest slow = slowest_stage(b, layers_, r);
+  Stage s;
+  s.one = slow.pass.sum();
+  s.back = slow.pass.backward;
+  s.saved_bytes = slow.layers * b.saved_bytes;
 
-  Times x;
-  x.compute = n * s.pass.compute;
-  x.memory = n * s.pass.memory;
-  x.recompute = n * s.pass.recompute;
-  x.tensor = n * s.pass.tensor;
-  x.context = n * s.pass.context;
-  x.expert = n * s.pass.expert;
-  x.bubble = (p - 1) / v * one;
+  Times& x = s.times;
+  x.compute = n * slow.pass.compute;
+  x.memory = n * slow.pass.memory;
+  x.recompute = n * slow.pass.recompute;
+  x.tensor = n * slow.pass.tensor;
+  x.context = n * slow.pass.context;
+  x.expert = n * slow.pass.expert;
+  x.bubble = (p - 1) / v * s.one;
   if (p > 1) {  // one hidden state on and one gradient back at every boundary of chunks; neighbours lie t*c*d apart
     const double hop = t * c * d * p <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
-    x.pipeline = n * 2 * v * tokens * a_.hidden * width_ / (r.layout.sequence_parallel ? t : 1) / hop;
+    const double tokens = double(r.micro_batch) * r.seq_len / c / (r.layout.sequence_parallel ? t : 1);
+    x.pipeline = n * 2 * v * tokens * a_.hidden * width_ / hop;
   }
+  x.step = x.compute + x.memory + x.recompute + x.tensor + x.context + x.expert + x.pipeline + x.bubble;
 
-  // Elements of the slowest stage on one rank, and the rings that share them.
   const double ends = (p > 1 ? std::max(embedding_, head_) : a_.tied ? embedding_ : embedding_ + head_) / t;
-  const double dense = s.layers * dense_ / t + ends, routed = s.layers * experts_ / (t * e);
-  const double group = d * c, expert_group = std::max(1.0, group / e);
-  const double wire = ((group - 1) / group * dense + (expert_group - 1) / expert_group * routed) / bandwidth(t, group);
-  const double gradients = trained_ * wire * grad_width_, weights = wire * width_, updated = trained_ * weights;
-  const double back = s.pass.backward, forth = one - back;
-  switch (r.zero_stage) {
-    case 0: x.data = exposed(2 * gradients, back); break;
-    case 1: x.data = exposed(gradients, back) + exposed(updated, forth); break;
-    case 2: x.data = exposed(n * gradients, n * back) + exposed(updated, forth); break;
-    default: x.data = exposed(n * (2 * weights + gradients), n * one); break;
-  }
-
-  // The update reads the gradient, writes the weight, reads and writes the state.
-  const double mine = trained_ * (r.zero_stage > 0 ? dense / group + routed / expert_group : dense + routed);
-  x.optimizer = mine * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
-
-  // What lives in another tier crosses the link: state once each way an update, in full; weights twice and activations once
-  // each way a micro-batch, hidden behind it.
-  const auto to = [&](Tier tier) { return tier == Tier::kDisk ? m_.disk_bytes_s : m_.host_bytes_s; };
-  const Layout& l = r.layout;
-  if (l.optimizer_in != Tier::kDevice) x.offload += 2 * mine * state_bytes_ / to(l.optimizer_in);
-  double streamed = 0;
-  if (l.weights_in != Tier::kDevice)
-    streamed += 2 * width_ * (r.zero_stage == 3 ? dense / group + routed / expert_group : dense + routed) / to(l.weights_in);
-  if (l.activations_in != Tier::kDevice) streamed += 2 * s.layers * b.saved_bytes / to(l.activations_in);
-  if (streamed > 0) x.offload += n * exposed(streamed, one);
-
-  x.step = x.compute + x.memory + x.recompute + x.tensor + x.context + x.expert + x.pipeline + x.data + x.bubble + x.optimizer + x.offload;
-  const double all = n * r.micro_batch * d * r.seq_len;
-  x.tokens_per_second = all / x.step;
-  x.model_flops_utilization = all * flops_per_token_ / (x.step * m_.flops * t * p * c * d);
-  return x;
+  s.dense = slow.layers * dense_ / t + ends;
+  s.routed = slow.layers * experts_ / (t * e);
+  s.group = d * c;
+  s.expert_group = std::max(1.0, s.group / e);
+  s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) / bandwidth(t, s.group);
+  return s;
 }
 
-double TimeModel::at_least(const MicroBatch& b, const RunSpec& r) const {
-  return r.accumulate * slowest_stage(b, layers_, r).pass.sum();
+double TimeModel::data_seconds(const Stage& s, const RunSpec& r) const {
+  const double n = r.accumulate, forth = s.one - s.back;
+  const double gradients = trained_ * s.wire * grad_width_, weights = s.wire * width_, updated = trained_ * weights;
+  switch (r.zero_stage) {
+    case 0: return exposed(2 * gradients, s.back);
+    case 1: return exposed(gradients, s.back) + exposed(updated, forth);
+    case 2: return exposed(n * gradients, n * s.back) + exposed(updated, forth);
+    default: return exposed(n * (2 * weights + gradients), n * s.one);
+  }
+}
+
+double TimeModel::offload_seconds(const Stage& s, const RunSpec& r, double held, double updated) const {
+  const Layout& l = r.layout;
+  const auto to = [&](Tier tier) { return tier == Tier::kDisk ? m_.disk_bytes_s : m_.host_bytes_s; };
+  double streamed = 0, seconds = 0;
+  if (l.weights_in != Tier::kDevice) streamed += 2 * width_ * held / to(l.weights_in);
+  if (l.activations_in != Tier::kDevice) streamed += 2 * s.saved_bytes / to(l.activations_in);
+  if (streamed > 0) seconds += r.accumulate * exposed(streamed, s.one);
+  if (l.optimizer_in != Tier::kDevice) seconds += 2 * updated * state_bytes_ / to(l.optimizer_in);
+  return seconds;
+}
+
+Times TimeModel::step(const Stage& s, const RunSpec& r) const {
+  Times x = s.times;
+  const double whole = s.dense + s.routed, shared = s.dense / s.group + s.routed / s.expert_group;
+  const double updated = trained_ * (r.zero_stage > 0 ? shared : whole);
+  x.data = data_seconds(s, r);
+  // The update reads the gradient, writes the weight, reads and writes the state.
+  x.optimizer = updated * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
+  x.offload = offload_seconds(s, r, r.zero_stage == 3 ? shared : whole, updated);
+  x.step = x.step + x.data + x.optimizer + x.offload;  // in this order: a sum of more never rounds below one of less
+
+  const double devices = double(r.tensor_parallel) * r.pipeline_parallel * s.group;
+  const double tokens = double(r.accumulate) * r.micro_batch * r.data_parallel * r.seq_len;
+  x.tokens_per_second = tokens / x.step;
+  x.model_flops_utilization = tokens * flops_per_token_ / (x.step * m_.flops * devices);
+  return x;
 }
 
 Times step_time(const arch::Architecture& a, const RunSpec& r, const Machine& m) { return TimeModel(a, r, m).step(r); }

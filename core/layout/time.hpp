@@ -50,17 +50,32 @@ class TimeModel {
   struct MicroBatch { Pass layer, head; double saved_bytes = 0 /* of activations, a layer */; };
   MicroBatch micro_batch(const RunSpec& r) const;
 
-  Times step(const MicroBatch& b, const RunSpec& r) const;
-  Times step(const RunSpec& r) const { return step(micro_batch(r), r); }
+  /// The stage that an update waits for, all its micro-batches, bubble and sends included. Depends also on pipeline, interleave,
+  /// accumulate and data of `r`; not on zero and offload.
+  struct Stage {
+    Times times;           // data, optimizer and offload still 0
+    double one = 0, back = 0;        // of a micro-batch: seconds, and its backward part
+    double dense = 0, routed = 0;    // elements on a rank
+    double group = 1, expert_group = 1;  // ranks that share the dense part, and the routed experts
+    double wire = 0;       // seconds that one byte an element takes once round its ring
+    double saved_bytes = 0;  // of a micro-batch's activations
+    /// No layout on this stage takes less: what zero and offload add is never negative.
+    double at_least() const { return times.step; }
+  };
+  Stage stage(const MicroBatch& b, const RunSpec& r) const;
 
-  /// No layout of `r`'s micro-batch, tensor, ... takes less: arithmetic, traffic and network of the slowest stage, without the
-  /// bubble, the data-parallel traffic, the update and offload, none of which is negative.
-  double at_least(const MicroBatch& b, const RunSpec& r) const;
+  /// Adds what zero and offload of `r` cost.
+  Times step(const Stage& s, const RunSpec& r) const;
+  /// step(s, r).step, to the bit.
+  double seconds(const Stage& s, const RunSpec& r) const;
+  Times step(const RunSpec& r) const { return step(stage(micro_batch(r), r), r); }
 
  private:
   double bandwidth(double inner, double size) const;
   void add_layer(MicroBatch& b, const arch::Layer& l, double share, const RunSpec& r) const;
   Pass head_pass(const RunSpec& r) const;
+  double data_seconds(const Stage& s, const RunSpec& r) const;
+  double offload_seconds(const Stage& s, const RunSpec& r, double held, double updated) const;
 
   arch::Architecture a_;
   Machine m_;

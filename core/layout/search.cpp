@@ -1,0 +1,133 @@
+// See search.hpp.
+#include "core/layout/search.hpp"
+
+#include <algorithm>
+
+#include "core/base/error.hpp"
+#include "core/layout/front.hpp"
+#include "core/layout/memory_model.hpp"
+
+namespace trainhost::layout {
+namespace {
+
+std::uint64_t over(std::uint64_t bytes, std::uint64_t budget) { return bytes > budget ? bytes - budget : 0; }
+
+bool closer(const Found& a, const Found& b, const Question& q) {
+  const std::uint64_t x = misses_by(a, q), y = misses_by(b, q);
+  return x != y ? x < y : faster(a, b);
+}
+
+/// One pass over a part of the space. `place` counts layouts within a shape; shapes are told apart by the upper bits.
+class Search {
+ public:
+  explicit Search(const Question& q)
+      : q_(q), a_(*q.architecture), time_(a_, q.job.base, q.machine), memory_(a_, q.job.base), fastest_(q.top),
+        alone_(keeps(q.job, false)), several_(keeps(q.job, true)), run_(q.job.base) {}
+
+  void shape(const Shape& s, std::uint64_t index) {
+    const std::vector<Depth> all = depths(a_, q_.job, s);
+    if (all.empty()) return;
+    shape_ = &s;
+    place_ = index << 32;
+    apply(run_, s);
+    const TimeModel::MicroBatch micro_batch = time_.micro_batch(run_);
+    const MemoryModel::Shape rank = memory_.shape(run_);
+    for (const Depth& d : all) depth(d, micro_batch, rank);
+  }
+
+  Answer answer() {
+    answer_.best = std::move(fastest_.kept());
+    answer_.pareto = std::move(front_.kept());
+    return std::move(answer_);
+  }
+
+ private:
+  void depth(const Depth& d, const TimeModel::MicroBatch& micro_batch, const MemoryModel::Shape& rank) {
+    const std::vector<Keep>& inner = d.data * shape_->context > 1 ? several_ : alone_;
+    answer_.layouts += inner.size();
+    const std::uint64_t first = place_;
+    place_ += inner.size();
+    apply(run_, d);
+    const TimeModel::Stage stage = time_.stage(micro_batch, run_);
+    const MemoryModel::Stages stages = memory_.stages(rank, run_);
+    if (q_.prune && hopeless(stage.at_least(), stages.at_least)) return;
+    for (std::size_t i = 0; i < inner.size(); ++i) {
+      apply(run_, inner[i]);
+      const MemoryModel::Bytes bytes = memory_.bytes(stages, run_);
+      consider({*shape_, d, inner[i], bytes.device, bytes.host, time_.seconds(stage, run_), first + i});
+    }
+    answer_.evaluated += inner.size();
+  }
+
+  /// No layout of the group can be an answer: none is faster than what is kept nor on the front; or none fits the device,
+  /// and where nothing fits so far, none misses by less.
+  bool hopeless(double seconds, std::uint64_t bytes) const {
+    if (bytes > q_.device_budget) return answer_.fitting > 0 || (answer_.closest && bytes - q_.device_budget > misses_by(*answer_.closest, q_));
+    return answer_.fitting > 0 && !fastest_.wants(seconds) && !front_.wants(bytes, seconds);
+  }
+
+  void consider(const Found& f) {
+    if (const std::uint64_t miss = misses_by(f, q_)) {
+      if (answer_.fitting == 0 && (!answer_.closest || closer(f, *answer_.closest, q_))) answer_.closest = f;
+      return;
+    }
+    ++answer_.fitting;
+    if (fastest_.wants(f.step_seconds)) fastest_.add(f);
+    if (front_.wants(f.device_bytes, f.step_seconds)) front_.add(f);
+  }
+
+  const Question& q_;
+  const arch::Architecture& a_;
+  TimeModel time_;
+  MemoryModel memory_;
+  Fastest fastest_;
+  Front front_;
+  std::vector<Keep> alone_, several_;
+  RunSpec run_;
+  const Shape* shape_ = nullptr;
+  std::uint64_t place_ = 0;
+  Answer answer_;
+};
+
+}  // namespace
+
+RunSpec Found::run(const RunSpec& base) const {
+  RunSpec r = base;
+  apply(r, shape);
+  apply(r, depth);
+  apply(r, keep);
+  return r;
+}
+
+std::uint64_t misses_by(const Found& f, const Question& q) {
+  const std::uint64_t device = over(f.device_bytes, q.device_budget), host = over(f.host_bytes, q.host_budget);
+  return device > UINT64_MAX - host ? UINT64_MAX : device + host;
+}
+
+Answer search(const Question& q, std::size_t part, std::size_t parts) {
+  if (q.job.base.mode == RunMode::kInference) throw usage_error("search ranks layouts of training; plan.mode = \"inference\" has no step");
+  const std::vector<Shape> all = shapes(*q.architecture, q.job);
+  Search s(q);
+  for (std::size_t i = part; i < all.size(); i += parts) s.shape(all[i], i);
+  return s.answer();
+}
+
+Answer merge(std::vector<Answer> answers, const Question& q) {
+  Answer out;
+  Fastest fastest(q.top);
+  Front front;
+  for (Answer& a : answers) {
+    out.layouts += a.layouts;
+    out.evaluated += a.evaluated;
+    out.fitting += a.fitting;
+    for (const Found& f : a.best) fastest.add(f);
+    for (const Found& f : a.pareto) front.add(f);
+    if (a.closest && (!out.closest || closer(*a.closest, *out.closest, q))) out.closest = a.closest;
+  }
+  out.best = std::move(fastest.kept());
+  out.pareto = std::move(front.kept());
+  if (out.fitting) out.closest.reset();
+  return out;
+}
+
+}  // namespace trainhost::layout
