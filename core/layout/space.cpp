@@ -59,7 +59,8 @@ std::vector<Shape> shapes(const arch::Architecture& a, const Job& job) {
       if (S % c) continue;
       for (const std::uint32_t e : a.has_experts() ? dividing(job.axes.expert, job.devices / t) : Values{1}) {
         if (!experts_divide(a, e)) continue;
-        for (const std::uint32_t b : dividing(job.axes.micro_batch, job.global_batch))
+        for (const std::uint32_t b : dividing(job.axes.micro_batch, job.global_batch)) {
+          if (b * S > INT32_MAX) continue;  // as the run file has it
           for (const bool sequence : job.axes.sequence) {
             if (sequence && (t == 1 || S / c % t)) continue;
             for (const RecomputeChoice& recompute : job.axes.recompute)
@@ -67,6 +68,7 @@ std::vector<Shape> shapes(const arch::Architecture& a, const Job& job) {
                 for (const CrossEntropy ce : job.axes.cross_entropy)
                   out.push_back({t, c, e, b, sequence, recompute, attention, ce});
           }
+        }
       }
     }
   }
@@ -78,6 +80,7 @@ std::vector<Depth> depths(const arch::Architecture& a, const Job& job, const Sha
   const std::uint32_t layers = a.layer_count(), rest = job.devices / s.tensor / s.context;
   for (const std::uint32_t p : dividing(job.axes.pipeline, rest)) {
     const std::uint32_t d = rest / p;
+    if (!job.axes.data.empty() && std::find(job.axes.data.begin(), job.axes.data.end(), d) == job.axes.data.end()) continue;
     const std::uint64_t local = local_batch(job, d);
     if (p > layers || local == 0 || local % s.micro_batch || std::uint64_t{d} * s.context % s.expert) continue;
     const std::uint64_t accumulate = local / s.micro_batch;

@@ -18,7 +18,7 @@ struct RecomputeChoice {
 
 /// Values that search may take; an empty list of ranks or micro-batches: every one that divides what it shares.
 struct Axes {
-  std::vector<std::uint32_t> tensor, pipeline, context, expert, interleave, micro_batch;
+  std::vector<std::uint32_t> tensor, pipeline, data, context, expert, interleave, micro_batch;
   std::vector<bool> sequence{false, true};
   std::vector<RecomputeChoice> recompute{{Recompute::kNone, 1}, {Recompute::kSelective, 1}, {Recompute::kFull, 1},
                                          {Recompute::kFull, 2}, {Recompute::kFull, 4}};
