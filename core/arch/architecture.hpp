@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/error.hpp"
 #include "core/model/model_spec.hpp"
 
 namespace trainhost::arch {
@@ -47,16 +48,16 @@ struct Mlp {
 /// Routed experts: E MLPs of which a token uses `active`, beside `shared`, an MLP that every token uses (width 0: none).
 struct Experts {
   std::uint32_t count = 0, active = 0;  // count 0: a dense layer
-  Mlp each, shared;
+  Mlp each = {}, shared = {};
   bool router_bias = false;   // E learned numbers beside the router (DeepSeek-V3's correction bias counts as one)
   bool shared_gate = false;   // H numbers that scale the shared expert (Qwen-MoE)
   bool operator==(const Experts&) const = default;
 };
 
 struct Layer {
-  Attention attention;
-  Mlp mlp;                    // of a dense layer; width 0 where `experts` stand in its place
-  Experts experts;
+  Attention attention = {};
+  Mlp mlp = {};               // of a dense layer; width 0 where `experts` stand in its place
+  Experts experts = {};
   NormKind norm = NormKind::kRms;
   std::uint32_t norms = 2;    // of width H: 2; 4 with norms behind as well (Gemma 2, 3); 1 where attention and MLP share one
   bool operator==(const Layer&) const = default;
@@ -89,6 +90,12 @@ struct Architecture {
 /// Families with an entry in the table of readers, sorted: "deepseek_v3", "gemma2", "gpt2", "llama", ...
 std::span<const std::string_view> known_families();
 bool known_family(std::string_view family);
+
+/// The refusal of a family that nobody here knows: names the nearest one and the way to write an estimator for it.
+Error unknown_family(std::string_view family);
+
+/// "GPTNeoXForCausalLM" -> "gpt_neox": the family of a config that states its class and no model_type.
+std::string family_of_class(std::string_view name);
 
 /// From the fields of a trainable family, else from m.config_json. Throws usage_error naming the field that is missing or
 /// impossible; for a family that is not known, the error names the nearest one and how to write an estimator for it.

@@ -44,7 +44,7 @@ static_assert(same(Optimizer::kAdamW, TH_OPT_ADAMW) && same(Optimizer::kSgd, TH_
               same(Optimizer::kAdamW8bit, TH_OPT_ADAMW_8BIT));
 static_assert(same(AttentionMemory::kFlash, TH_ATTENTION_FLASH) &&
               same(AttentionMemory::kMaterialised, TH_ATTENTION_MATERIALISED) &&
-              same(CrossEntropy::kFused, TH_CE_FUSED) && same(CrossEntropy::kPlain, TH_CE_PLAIN));
+              same(CrossEntropy::kFused, TH_CE_FUSED) && same(CrossEntropy::kPlain, TH_CE_PLAIN) && same(CrossEntropy::kInPlace, TH_CE_IN_PLACE));
 static_assert(same(Recompute::kNone, TH_RC_NONE) && same(Recompute::kSelective, TH_RC_SELECTIVE) &&
               same(Recompute::kFull, TH_RC_FULL) && same(Recompute::kAuto, TH_RC_AUTO) &&
               same(Recompute::kLayers, TH_RC_LAYERS));

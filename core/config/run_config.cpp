@@ -189,6 +189,7 @@ void set_plan(const Settings& s, RunConfig& c) {
   if (s.given("plan.moments")) r.moment = type_named(s.text("plan.moments"));
   if (s.text("plan.attention") == "materialised") l.attention = AttentionMemory::kMaterialised;
   if (s.text("plan.cross_entropy") == "plain") l.cross_entropy = CrossEntropy::kPlain;
+  if (s.text("plan.cross_entropy") == "in-place") l.cross_entropy = CrossEntropy::kInPlace;
   l.weights_in = offload(s, "plan.offload_weights");
   l.optimizer_in = offload(s, "plan.offload_optimizer");
   l.activations_in = offload(s, "plan.offload_activations");

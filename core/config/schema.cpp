@@ -94,7 +94,7 @@ constexpr Key kKeys[] = {
     {"plan.master", Type::kChoice, "", 0, 0, "none|fp32|bf16", "\"fp32\"", "type of the master weights; default: fp32 beside narrower weights"},
     {"plan.moments", Type::kChoice, "", 0, 0, "fp32|bf16|fp16|fp8", "\"fp32\"", "type of the optimizer's state; default: fp32"},
     {"plan.attention", Type::kChoice, "\"flash\"", 0, 0, "flash|materialised", "", "flash | materialised (the scores are kept)"},
-    {"plan.cross_entropy", Type::kChoice, "\"fused\"", 0, 0, "fused|plain", "", "fused | plain (logits and their gradient stand whole)"},
+    {"plan.cross_entropy", Type::kChoice, "\"fused\"", 0, 0, "fused|plain|in-place", "", "fused | plain (logits and their gradient stand whole) | in-place (whole once)"},
     {"plan.offload_weights", Type::kChoice, "\"none\"", 0, 0, "none|cpu|nvme", "", "none | cpu | nvme"},
     {"plan.offload_optimizer", Type::kChoice, "\"none\"", 0, 0, "none|cpu|nvme", "", "none | cpu | nvme"},
     {"plan.offload_activations", Type::kChoice, "\"none\"", 0, 0, "none|cpu|nvme", "", "none | cpu | nvme"},

@@ -35,7 +35,7 @@ Beyond beyond_one_rank(const RunSpec& r) {
       {r.weight == DType::kBF16 && r.master != DType::kF32, "plan.master", quoted(name(r.master))},
       {r.mode != RunMode::kInference && r.moment != DType::kF32, "plan.moments", quoted(name(r.moment))},
       {l.attention != AttentionMemory::kFlash, "plan.attention", quoted("materialised")},
-      {l.cross_entropy != CrossEntropy::kFused, "plan.cross_entropy", quoted("plain")},
+      {l.cross_entropy != CrossEntropy::kFused, "plan.cross_entropy", quoted(l.cross_entropy == CrossEntropy::kPlain ? "plain" : "in-place")},
       {l.weights_in != Tier::kDevice, "plan.offload_weights", where(l.weights_in)},
       {l.optimizer_in != Tier::kDevice, "plan.offload_optimizer", where(l.optimizer_in)},
       {l.activations_in != Tier::kDevice, "plan.offload_activations", where(l.activations_in)},

@@ -9,7 +9,9 @@
 namespace trainhost {
 
 enum class AttentionMemory : std::uint32_t { kFlash = 1, kMaterialised = 2 };  // kMaterialised: A*S*S scores are kept
-enum class CrossEntropy : std::uint32_t { kFused = 1, kPlain = 2 };            // kPlain: logits and their gradient stand whole
+/// kFused: logits a chunk of tokens at a time; kPlain: logits and their gradient stand whole; kInPlace: they stand whole once, in
+/// f32, and the gradient overwrites them (the fused kernel of Megatron-LM).
+enum class CrossEntropy : std::uint32_t { kFused = 1, kPlain = 2, kInPlace = 3 };
 
 struct Layout {
   bool sequence_parallel = false;       // between the tensor-parallel parts, each rank keeps its share of the tokens

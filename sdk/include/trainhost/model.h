@@ -59,6 +59,7 @@ typedef struct th_model {
 #define TH_ATTENTION_MATERIALISED 2u /* scores are kept whole for the backward pass */
 #define TH_CE_FUSED 1u
 #define TH_CE_PLAIN 2u /* logits and their gradient stand whole */
+#define TH_CE_IN_PLACE 3u /* they stand whole once, in f32: the gradient overwrites them */
 
 /* th_run.layout_flags */
 #define TH_LAYOUT_SEQUENCE_PARALLEL 1u

@@ -1,0 +1,175 @@
+// THE description of one rank's memory: every leaf once, in one order, for whichever reader asks. A sink is called as
+//   sink.leaf(Leaf, name, formula)     name and formula: functions that give text; a reader of numbers never calls them
+// and says with kRows whether it wants activations tensor by tensor. Both readers get the same sums.
+// Only forward declared terms of states.hpp, activations.hpp and stage.hpp are used here; no size is invented but the
+// constants named below.
+#pragma once
+#include <string>
+
+#include "core/base/types.hpp"
+#include "core/layout/stage.hpp"
+
+namespace trainhost::layout {
+
+inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;    // context, code and library handles of a device
+inline constexpr std::uint64_t kWorkspaceBytes = 64ull << 20;   // of the matrix and attention libraries
+inline constexpr std::uint64_t kHeadChunkTokens = 1024;         // rows of logits alive at once in a chunked cross-entropy
+inline constexpr std::uint64_t kFragmentation = 5;              // a fifth of what comes and goes: README.md, "Accuracy"
+inline constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
+inline constexpr std::uint32_t kPasses = kForward | kBackward;
+
+struct Leaf {
+  Tier tier = Tier::kDevice;
+  Component component = Component::kWeights;
+  Claim claim = Claim::kExact;
+  std::uint32_t phases = kAlways;
+  Size bytes;
+  bool at_peak = true;
+};
+
+/// Text of formulas: numbers joined to words; in a header of its own sink only through these.
+inline std::string text(Size n) { return std::to_string(n.value()); }
+inline std::string of_ranks(std::uint64_t n) { return n > 1 ? " / " + text(n) + " ranks" : std::string(); }
+
+template <class Sink>
+class Account {
+ public:
+  Account(const Stage& stage, Sink& to) : s(stage), r(stage.r), l(stage.r.layout), sink(to) {}
+
+  void run() {
+    walk_layers();
+    states();
+    if (infers(r)) inference();
+    else training();
+    offload_buffers();
+    constants();
+  }
+
+ private:
+  template <class Name, class Formula>
+  void leaf(Leaf f, Name&& name, Formula&& formula) {
+    if (f.bytes == Size()) return;
+    if (f.claim != Claim::kExact && f.component != Component::kRuntime && f.tier == Tier::kDevice && f.at_peak) dynamic_ += f.bytes;
+    sink.leaf(f, name, formula);
+  }
+
+  // ---- layers: what they hold, what they keep, and the most that one of them needs beside it
+
+  void walk_layers() {
+    const arch::LayerRun* last = nullptr;
+    LayerSums sums;
+    s.segments([&](const Segment& g) {
+      if (g.run != last) sums = layer_sums(s, g.run->layer), last = g.run;
+      layers_ += sums.held * g.count;
+      largest_ = std::max(largest_, sums.held.elements + sums.held.expert_elements);
+      largest_trained_ = std::max(largest_trained_, sums.held.dense.elements + sums.held.expert.elements);
+      largest_frozen_ = std::max(largest_frozen_, sums.held.frozen + sums.held.frozen_expert);
+      if (infers(r)) return;
+      const bool grouped = g.policy == kInput;
+      const std::uint64_t kept = grouped ? up(g.count, s.every) : g.count, remade = grouped ? std::min(s.every, g.count) : 1;
+      largest_kept_ = std::max(largest_kept_, sums.kept[g.policy]);
+      // The first of a group made again stands already.
+      const Size again = sums.remade[g.policy] * remade + (grouped ? sums.kept[kInput] * (remade - 1) : Size());
+      if (again + sums.backward > remade_ + backward_) remade_ = again, backward_ = sums.backward;
+      activations_ += sums.kept[g.policy] * kept * g.in_flight;
+      if constexpr (Sink::kRows) rows(g, kept);
+    });
+    if constexpr (!Sink::kRows)
+      leaf({l.activations_in, Component::kActivations, Claim::kApproximation, kPasses, activations_}, none, none);
+  }
+
+  /// Activations of a segment tensor by tensor; of many chunks, the reader adds leaves of one name.
+  void rows(const Segment& g, std::uint64_t kept) {
+    layer_activations(g.run->layer, s.cut, [&](const Activation& row) {
+      if (g.policy > row.until) return;
+      leaf({l.activations_in, Component::kActivations, Claim::kApproximation, kPasses, row.bytes() * kept * g.in_flight},
+           [&] { return std::string("layers[].") + row.name; },
+           [&] {
+             return text(kept) + (kept == 1 ? " layer * " : " layers * ") + text(g.in_flight) + " in flight * " + text(row.tokens) +
+                    " tokens * " + text(row.width) + " * " + text(row.size) + " B";
+           });
+    });
+  }
+
+  // ---- weights, gradients, optimizer state: counted
+
+  void states() {
+    if (s.first()) {
+      Tally t(r);
+      embedding_weights(s.a, s.vocab, t);
+      section("embedding", t.held());
+      table_ = t.held();
+    }
+    section("layers", layers_);
+    if (s.last()) {
+      Tally t(r);
+      head_weights(s.a, s.vocab, !s.a.tied || s.pipeline.stages > 1, t);
+      section("head", t.held());
+      head_ = t.held();
+    }
+  }
+
+  void section(const char* part, const Held& h) {
+    shared(part, "", h.dense, h.frozen, h.elements, s.data_ranks);
+    shared(part, ".experts", h.expert, h.frozen_expert, h.expert_elements, s.expert_data_ranks);
+  }
+
+  /// One set of tensors that `ranks` data ranks hold in common: ZeRO 1 shares optimizer state and master weights, 2 gradients,
+  /// 3 weights as well.
+  void shared(const char* part, const char* which, const Trained& t, Size frozen, Size elements, std::uint64_t ranks) {
+    const std::uint64_t n1 = r.zero_stage >= 1 ? ranks : 1, n2 = r.zero_stage >= 2 ? ranks : 1, n3 = r.zero_stage >= 3 ? ranks : 1;
+    const bool full = !adapts(r) && !infers(r);
+    const auto emit = [&](Tier tier, Component c, std::uint32_t phases, Size bytes, std::uint64_t n, const char* what, Size count,
+                          auto&& each) {
+      leaf({tier, c, Claim::kExact, phases, share(bytes, n)}, [&] { return std::string(part) + which + "." + what; },
+           [&] { return text(count) + " elements" + each() + of_ranks(n); });
+    };
+    const auto typed = [&](DType d) { return [d] { return " * " + (bits_of(d) == 4 ? std::string("1/2") : text(size_of(d))) + " B (" + std::string(name(d)) + ")"; }; };
+    if (full) {
+      emit(l.weights_in, Component::kWeights, kAlways, plain_bytes(r.weight, t.elements), n3, "weights", t.elements, typed(r.weight));
+      emit(l.optimizer_in, Component::kMasterWeights, kAlways, plain_bytes(r.master, t.elements), n1, "master weights", t.elements, typed(r.master));
+    } else {
+      const DType d = resting(r);
+      emit(l.weights_in, Component::kWeights, kAlways, frozen, n3, "weights", elements, [&] {
+        return " in " + std::string(name(d)) + (quantised(d) ? " with block scales, vectors and tables in " + std::string(name(r.compute)) : std::string()) +
+               " = " + text(frozen) + " B";
+      });
+      emit(Tier::kDevice, Component::kAdapters, kAlways, t.elements * 4, n3, "adapters", t.elements, typed(DType::kF32));
+    }
+    if (infers(r)) return;
+    const DType grad = full ? r.grad : DType::kF32;
+    emit(Tier::kDevice, Component::kGradients, kPasses | kUpdate, plain_bytes(grad, t.elements), n2, "gradients", t.elements, typed(grad));
+    emit(l.optimizer_in, Component::kOptimizerState, kAlways, t.state, n1, "optimizer state", t.elements, [&] {
+      return ", " + std::string(name(r.optimizer)) + " moments in " + std::string(name(r.moment)) + " = " + text(t.state) + " B";
+    });
+  }
+
+  // ---- the worst moment: moments.hpp
+
+  void training();
+  void communication();
+  void inference();
+  void offload_buffers();
+  void constants();
+
+  static std::string none() { return {}; }
+
+  const Stage& s;
+  const RunSpec& r;
+  const Layout& l;
+  Sink& sink;
+  Held layers_, table_, head_;
+  Size largest_, largest_trained_, largest_frozen_, largest_kept_;  // of one layer: elements, elements, bytes, bytes
+  Size activations_, remade_, backward_, dynamic_;
+};
+
+/// Every leaf of one rank of `stage` into `sink`.
+template <class Sink>
+void account(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage, Sink& sink) {
+  const Stage s(a, r, stage);
+  Account<Sink>(s, sink).run();
+}
+
+}  // namespace trainhost::layout
+
+#include "core/layout/moments.hpp"

@@ -1,0 +1,89 @@
+// The reader of account.hpp that search calls: sums by tier and component, no text, no allocation.
+#include "core/layout/account.hpp"
+#include "core/layout/memory.hpp"
+
+namespace trainhost::layout {
+namespace {
+
+struct NumberSink {
+  static constexpr bool kRows = false;
+  std::array<std::array<Size, kComponents>, kTiers> bytes{};
+  template <class Name, class Formula>
+  void leaf(const Leaf& f, Name&&, Formula&&) {
+    if (f.at_peak) bytes[std::size_t(f.tier)][std::size_t(f.component)] += f.bytes;
+  }
+};
+
+/// Whether two stages hold equal layers under equal policies, so that the earlier one, with more in flight, needs no less.
+bool alike(const Stage& one, const Stage& two) {
+  // Compared as runs of (layer, policy, count); a stage has few.
+  const auto nth = [](const Stage& s, std::size_t n, Segment& out) {
+    std::size_t at = 0;
+    bool found = false;
+    s.segments([&](const Segment& g) { if (at++ == n) out = g, found = true; });
+    return found;
+  };
+  for (std::size_t n = 0;; ++n) {
+    Segment x, y;
+    const bool has_x = nth(one, n, x), has_y = nth(two, n, y);
+    if (has_x != has_y) return false;
+    if (!has_x) return true;
+    if (x.run != y.run || x.policy != y.policy || x.count != y.count) return false;
+  }
+}
+
+}  // namespace
+
+std::uint64_t Numbers::tier(Tier t) const {
+  Size sum;
+  for (std::uint64_t b : bytes[std::size_t(t)]) sum += b;
+  return sum.value();
+}
+
+std::uint64_t Numbers::total() const {
+  Size sum;
+  for (const auto& t : bytes)
+    for (std::uint64_t b : t) sum += b;
+  return sum.value();
+}
+
+Numbers stage_numbers(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage) {
+  NumberSink sink;
+  account(a, r, stage, sink);
+  Numbers n;
+  n.peak_at = infers(r) ? kGenerate : kBackward;
+  for (std::size_t t = 1; t < kTiers; ++t)
+    for (std::size_t c = 1; c < kComponents; ++c) n.bytes[t][c] = sink.bytes[t][c].value();
+  return n;
+}
+
+std::uint32_t worst_stage(const arch::Architecture& a, const RunSpec& r) {
+  std::uint32_t worst = 0;
+  std::uint64_t most = 0;
+  for (std::uint32_t stage = 0; stage < r.pipeline_parallel; ++stage) {
+    // A stage inside that is like the one before it, which is inside as well, cannot be the worst.
+    const bool inside = stage > 1 && stage + 1 < r.pipeline_parallel;
+    if (inside && alike(Stage(a, r, stage - 1), Stage(a, r, stage))) continue;
+    const std::uint64_t bytes = stage_numbers(a, r, stage).tier(Tier::kDevice);
+    if (stage == 0 || bytes > most) worst = stage, most = bytes;
+  }
+  return worst;
+}
+
+std::uint64_t trained_parameters(const arch::Architecture& a, const RunSpec& r) {
+  RunSpec whole = r;
+  whole.tensor_parallel = whole.pipeline_parallel = whole.layout.expert_parallel = 1;
+  whole.layout.vocab_multiple = whole.layout.interleave = 1;
+  Tally tally(whole);
+  embedding_weights(a, a.vocab, tally);
+  head_weights(a, a.vocab, !a.tied, tally);
+  Size sum = tally.held().dense.elements;
+  for (const arch::LayerRun& run : a.layers) {
+    Tally of_layer(whole);
+    layer_weights(run.layer, a.hidden, 1, 1, of_layer);
+    sum += (of_layer.held().dense.elements + of_layer.held().expert.elements) * run.count;
+  }
+  return sum.value();
+}
+
+}  // namespace trainhost::layout
