@@ -21,8 +21,10 @@ bool closer(const Found& a, const Found& b, const Question& q) {
 class Search {
  public:
   explicit Search(const Question& q)
-      : q_(q), a_(*q.architecture), time_(a_, q.job.base, q.machine), memory_(a_, q.job.base), fastest_(q.top),
-        alone_(keeps(q.job, false)), several_(keeps(q.job, true)), run_(q.job.base) {}
+      : q_(q), a_(*q.architecture), time_(a_, q.job.base, q.machine), run_(q.job.base), memory_(a_, run_), fastest_(q.top),
+        alone_(keeps(q.job, false)), several_(keeps(q.job, true)) {
+    for (const std::uint32_t zero : q.job.axes.zero) highest_zero_ = std::max(highest_zero_, zero);
+  }
 
   void shape(const Shape& s, std::uint64_t index) {
     const std::vector<Depth> all = depths(a_, q_.job, s);
@@ -31,8 +33,8 @@ class Search {
     place_ = index << 32;
     apply(run_, s);
     const TimeModel::MicroBatch micro_batch = time_.micro_batch(run_);
-    const MemoryModel::Shape rank = memory_.shape(run_);
-    for (const Depth& d : all) depth(d, micro_batch, rank);
+    memory_.set_shape();
+    for (const Depth& d : all) depth(d, micro_batch);
   }
 
   Answer answer() {
@@ -42,21 +44,32 @@ class Search {
   }
 
  private:
-  void depth(const Depth& d, const TimeModel::MicroBatch& micro_batch, const MemoryModel::Shape& rank) {
+  void depth(const Depth& d, const TimeModel::MicroBatch& micro_batch) {
     const std::vector<Keep>& inner = d.data * shape_->context > 1 ? several_ : alone_;
     answer_.layouts += inner.size();
     const std::uint64_t first = place_;
     place_ += inner.size();
     apply(run_, d);
     const TimeModel::Stage stage = time_.stage(micro_batch, run_);
-    const MemoryModel::Stages stages = memory_.stages(rank, run_);
-    if (q_.prune && hopeless(stage.at_least(), stages.at_least)) return;
-    for (std::size_t i = 0; i < inner.size(); ++i) {
-      apply(run_, inner[i]);
-      const MemoryModel::Bytes bytes = memory_.bytes(stages, run_);
-      consider({*shape_, d, inner[i], bytes.device, bytes.host, time_.seconds(stage, run_), first + i});
+    memory_.set_depth();
+    const std::size_t places = q_.job.axes.activations_in.size(), block = inner.size() / places;
+    for (std::size_t i = 0; i < inner.size(); i += block) {
+      if (q_.prune && hopeless(stage.at_least(), least_bytes(inner[i]))) continue;
+      for (std::size_t k = i; k < i + block; ++k) look(d, inner[k], stage, first + k);
+      answer_.evaluated += block;
     }
-    answer_.evaluated += inner.size();
+  }
+
+  void look(const Depth& d, const Keep& keep, const TimeModel::Stage& stage, std::uint64_t place) {
+    apply(run_, keep);
+    const MemoryModel::Bytes bytes = memory_.bytes();
+    consider({*shape_, d, keep, bytes.device, bytes.host, time_.seconds(stage, run_), place});
+  }
+
+  /// Of a device, for every layout that keeps its activations where `keep` does.
+  std::uint64_t least_bytes(const Keep& keep) {
+    apply(run_, Keep{highest_zero_, Tier::kHost, Tier::kHost, keep.activations});
+    return memory_.at_least();
   }
 
   /// No layout of the group can be an answer: none is faster than what is kept nor on the front; or none fits the device,
@@ -79,11 +92,12 @@ class Search {
   const Question& q_;
   const arch::Architecture& a_;
   TimeModel time_;
-  MemoryModel memory_;
+  RunSpec run_;         // varied in place
+  MemoryModel memory_;  // of run_
   Fastest fastest_;
   Front front_;
   std::vector<Keep> alone_, several_;
-  RunSpec run_;
+  std::uint32_t highest_zero_ = 0;
   const Shape* shape_ = nullptr;
   std::uint64_t place_ = 0;
   Answer answer_;

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "core/base/error.hpp"
+#include "core/layout/memory.hpp"
+
 namespace trainhost::layout {
 namespace {
 
@@ -27,8 +30,19 @@ Values dividing(const Values& asked, std::uint64_t n) {
   return out;
 }
 
-bool heads_divide(const arch::Architecture& a, std::uint32_t tensor) {
-  return std::all_of(a.layers.begin(), a.layers.end(), [&](const arch::LayerRun& l) { return l.layer.attention.heads % tensor == 0; });
+/// Whether validate() takes so many tensor ranks.
+bool tensor_divides(const arch::Architecture& a, const RunSpec& base, std::uint32_t tensor) {
+  RunSpec r = base;
+  apply(r, Shape{});
+  apply(r, Depth{});
+  apply(r, Keep{});
+  r.tensor_parallel = tensor;
+  try {
+    validate(a, r);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 bool experts_divide(const arch::Architecture& a, std::uint32_t expert) {
@@ -54,7 +68,7 @@ std::vector<Shape> shapes(const arch::Architecture& a, const Job& job) {
   std::vector<Shape> out;
   const std::uint64_t S = job.base.seq_len;
   for (const std::uint32_t t : dividing(job.axes.tensor, job.devices)) {
-    if (!heads_divide(a, t)) continue;
+    if (!tensor_divides(a, job.base, t)) continue;
     for (const std::uint32_t c : dividing(job.axes.context, job.devices / t)) {
       if (S % c) continue;
       for (const std::uint32_t e : a.has_experts() ? dividing(job.axes.expert, job.devices / t) : Values{1}) {
@@ -96,12 +110,12 @@ std::vector<Depth> depths(const arch::Architecture& a, const Job& job, const Sha
 
 std::vector<Keep> keeps(const Job& job, bool several_ranks) {
   std::vector<Keep> out;
-  for (const std::uint32_t zero : job.axes.zero) {
-    if (zero > 0 && !several_ranks) continue;
-    for (const Tier w : job.axes.weights_in)
-      for (const Tier o : job.axes.optimizer_in)
-        for (const Tier act : job.axes.activations_in) out.push_back({zero, w, o, act});
-  }
+  for (const Tier act : job.axes.activations_in)
+    for (const std::uint32_t zero : job.axes.zero) {
+      if (zero > 0 && !several_ranks) continue;
+      for (const Tier w : job.axes.weights_in)
+        for (const Tier o : job.axes.optimizer_in) out.push_back({zero, w, o, act});
+    }
   return out;
 }
 

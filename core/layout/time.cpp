@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/layout/memory.hpp"
+#include "core/layout/pipeline.hpp"
 
 namespace trainhost::layout {
 namespace {
@@ -27,12 +28,12 @@ double moment_bytes(const RunSpec& r) {
 
 double exposed(double transfer, double window) { return std::max(transfer - window, kTail * transfer); }
 
-/// Layers of pipeline stage `s`: chunks go round the stages, the first chunks take the remainder.
-double layers_of(double layers, std::uint32_t pipeline, std::uint32_t interleave, std::uint32_t s) {
-  const auto total = static_cast<std::uint64_t>(layers), chunks = std::uint64_t{pipeline} * interleave;
-  const std::uint64_t each = total / chunks, rest = total % chunks;
-  const std::uint64_t extra = rest / pipeline + (rest % pipeline > s ? 1 : 0);
-  return static_cast<double>(each * interleave + extra);
+double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
+  Pipeline p;
+  p.stages = r.pipeline_parallel, p.chunks = r.layout.interleave, p.layers = static_cast<std::uint64_t>(layers);
+  std::uint64_t n = 0;
+  for (std::uint64_t c = 0; c < p.chunks; ++c) n += p.end(stage, c) - p.begin(stage, c);
+  return static_cast<double>(n);
 }
 
 Pass times(const Pass& a, double n, const Pass& b, double m) {
@@ -40,16 +41,15 @@ Pass times(const Pass& a, double n, const Pass& b, double m) {
           n * a.context + m * b.context, n * a.expert + m * b.expert,   n * a.backward + m * b.backward};
 }
 
-/// The stage that an update waits for: the last has the head, the first may have a layer more.
+/// The stage that an update waits for: the last has the head and, later chunks being the larger, no fewer layers than another
+/// by more than one.
 struct Slowest {
-  Pass pass;           // of one micro-batch
+  Pass pass;  // of one micro-batch
   double layers = 0;
 };
 Slowest slowest_stage(const TimeModel::MicroBatch& b, double layers, const RunSpec& r) {
-  const double first = layers_of(layers, r.pipeline_parallel, r.layout.interleave, 0),
-               last = layers_of(layers, r.pipeline_parallel, r.layout.interleave, r.pipeline_parallel - 1);
-  const bool head = last * b.layer.sum() + b.head.sum() >= first * b.layer.sum();
-  return head ? Slowest{times(b.layer, last, b.head, 1), last} : Slowest{times(b.layer, first, b.head, 0), first};
+  const double last = layers_of(layers, r, r.pipeline_parallel - 1);
+  return {times(b.layer, last, b.head, 1), last};
 }
 
 }  // namespace
@@ -138,16 +138,22 @@ double TimeModel::offload_seconds(const Stage& s, const RunSpec& r, double held,
   return seconds;
 }
 
-Times TimeModel::step(const Stage& s, const RunSpec& r) const {
-  Times x = s.times;
+TimeModel::Added TimeModel::added(const Stage& s, const RunSpec& r) const {
   const double whole = s.dense + s.routed, shared = s.dense / s.group + s.routed / s.expert_group;
   const double updated = trained_ * (r.zero_stage > 0 ? shared : whole);
+  Added x;
   x.data = data_seconds(s, r);
   // The update reads the gradient, writes the weight, reads and writes the state.
   x.optimizer = updated * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
   x.offload = offload_seconds(s, r, r.zero_stage == 3 ? shared : whole, updated);
-  x.step = x.step + x.data + x.optimizer + x.offload;  // in this order: a sum of more never rounds below one of less
+  x.step = s.times.step + x.data + x.optimizer + x.offload;  // in this order: a sum of more never rounds below one of less
+  return x;
+}
 
+Times TimeModel::step(const Stage& s, const RunSpec& r) const {
+  const Added more = added(s, r);
+  Times x = s.times;
+  x.data = more.data, x.optimizer = more.optimizer, x.offload = more.offload, x.step = more.step;
   const double devices = double(r.tensor_parallel) * r.pipeline_parallel * s.group;
   const double tokens = double(r.accumulate) * r.micro_batch * r.data_parallel * r.seq_len;
   x.tokens_per_second = tokens / x.step;

@@ -67,10 +67,12 @@ class TimeModel {
   /// Adds what zero and offload of `r` cost.
   Times step(const Stage& s, const RunSpec& r) const;
   /// step(s, r).step, to the bit.
-  double seconds(const Stage& s, const RunSpec& r) const;
+  double seconds(const Stage& s, const RunSpec& r) const { return added(s, r).step; }
   Times step(const RunSpec& r) const { return step(stage(micro_batch(r), r), r); }
 
  private:
+  struct Added { double data = 0, optimizer = 0, offload = 0, step = 0; };
+  Added added(const Stage& s, const RunSpec& r) const;
   double bandwidth(double inner, double size) const;
   void add_layer(MicroBatch& b, const arch::Layer& l, double share, const RunSpec& r) const;
   Pass head_pass(const RunSpec& r) const;
