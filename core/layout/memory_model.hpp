@@ -27,9 +27,9 @@ class MemoryModel {
   /// Of the run as it stands.
   Bytes bytes();
 
-  /// With the run's zero the highest of a group of layouts and its weights and optimizer where they weigh least: no layout of the
-  /// group that has the run's shape, depth and place of activations takes less of a device. Counts gradients and what the backward
-  /// pass needs, which only shrink as zero grows and stay wherever the rest is kept; leaves out whatever trades one for another.
+  /// With the run's zero the highest of a group of layouts that differ in zero alone: none of the group takes less of a device.
+  /// Counts what ZeRO shares, which only shrinks as the stage grows, and what it does not touch; leaves out what a stage may add:
+  /// buffers of communication, and the allocator's gaps beside them.
   std::uint64_t at_least();
 
  private:
@@ -43,10 +43,7 @@ class MemoryModel {
       bytes[std::size_t(f.tier)] += f.bytes;
       if (f.tier == Tier::kDevice && stays(f.component)) least += f.bytes;
     }
-    static constexpr bool stays(Component c) {
-      return c == Component::kGradients || c == Component::kActivations || c == Component::kLogits || c == Component::kWorkspace ||
-             c == Component::kRuntime;
-    }
+    static constexpr bool stays(Component c) { return c != Component::kCommunication && c != Component::kFragmentation; }
   };
   /// A stage and its account, which refers to it.
   struct Prepared {

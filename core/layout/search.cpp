@@ -2,6 +2,8 @@
 #include "core/layout/search.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <span>
 
 #include "core/base/error.hpp"
 #include "core/layout/front.hpp"
@@ -23,7 +25,13 @@ class Search {
   explicit Search(const Question& q)
       : q_(q), a_(*q.architecture), time_(a_, q.job.base, q.machine), run_(q.job.base), memory_(a_, run_), fastest_(q.top),
         alone_(keeps(q.job, false)), several_(keeps(q.job, true)) {
-    for (const std::uint32_t zero : q.job.axes.zero) highest_zero_ = std::max(highest_zero_, zero);
+    places_ = q.job.axes.activations_in.size() * q.job.axes.weights_in.size() * q.job.axes.optimizer_in.size();
+  }
+
+  /// Work of a sequence, in device-seconds: what promises most is looked at first, so that the rest is left out sooner.
+  double promise(const Shape& s) {
+    apply(run_, s);
+    return time_.micro_batch(run_).layer.sum() * s.tensor * s.context / s.micro_batch;
   }
 
   void shape(const Shape& s, std::uint64_t index) {
@@ -52,10 +60,11 @@ class Search {
     apply(run_, d);
     const TimeModel::Stage stage = time_.stage(micro_batch, run_);
     memory_.set_depth();
-    const std::size_t places = q_.job.axes.activations_in.size(), block = inner.size() / places;
+    const std::size_t block = inner.size() / places_;  // differ in zero alone
     for (std::size_t i = 0; i < inner.size(); i += block) {
-      if (q_.prune && hopeless(stage.at_least(), least_bytes(inner[i]))) continue;
-      for (std::size_t k = i; k < i + block; ++k) look(d, inner[k], stage, first + k);
+      const std::span<const Keep> group(inner.data() + i, block);
+      if (q_.prune && hopeless(least_seconds(group, stage), least_bytes(group))) continue;
+      for (std::size_t k = 0; k < block; ++k) look(d, group[k], stage, first + i + k);
       answer_.evaluated += block;
     }
   }
@@ -66,9 +75,19 @@ class Search {
     consider({*shape_, d, keep, bytes.device, bytes.host, time_.seconds(stage, run_), place});
   }
 
-  /// Of a device, for every layout that keeps its activations where `keep` does.
-  std::uint64_t least_bytes(const Keep& keep) {
-    apply(run_, Keep{highest_zero_, Tier::kHost, Tier::kHost, keep.activations});
+  double least_seconds(std::span<const Keep> group, const TimeModel::Stage& stage) {
+    double least = INFINITY;
+    for (const Keep& k : group) {
+      apply(run_, k);
+      least = std::min(least, time_.seconds(stage, run_));
+    }
+    return least;
+  }
+
+  std::uint64_t least_bytes(std::span<const Keep> group) {
+    Keep most = group.front();
+    for (const Keep& k : group) most.zero = std::max(most.zero, k.zero);
+    apply(run_, most);
     return memory_.at_least();
   }
 
@@ -97,7 +116,7 @@ class Search {
   Fastest fastest_;
   Front front_;
   std::vector<Keep> alone_, several_;
-  std::uint32_t highest_zero_ = 0;
+  std::size_t places_ = 1;  // for weights, optimizer and activations
   const Shape* shape_ = nullptr;
   std::uint64_t place_ = 0;
   Answer answer_;
@@ -122,7 +141,10 @@ Answer search(const Question& q, std::size_t part, std::size_t parts) {
   if (q.job.base.mode == RunMode::kInference) throw usage_error("search ranks layouts of training; plan.mode = \"inference\" has no step");
   const std::vector<Shape> all = shapes(*q.architecture, q.job);
   Search s(q);
-  for (std::size_t i = part; i < all.size(); i += parts) s.shape(all[i], i);
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = part; i < all.size(); i += parts) order.emplace_back(s.promise(all[i]), i);
+  std::sort(order.begin(), order.end());
+  for (const auto& [promise, i] : order) s.shape(all[i], i);
   return s.answer();
 }
 

@@ -111,11 +111,10 @@ std::vector<Depth> depths(const arch::Architecture& a, const Job& job, const Sha
 std::vector<Keep> keeps(const Job& job, bool several_ranks) {
   std::vector<Keep> out;
   for (const Tier act : job.axes.activations_in)
-    for (const std::uint32_t zero : job.axes.zero) {
-      if (zero > 0 && !several_ranks) continue;
-      for (const Tier w : job.axes.weights_in)
-        for (const Tier o : job.axes.optimizer_in) out.push_back({zero, w, o, act});
-    }
+    for (const Tier w : job.axes.weights_in)
+      for (const Tier o : job.axes.optimizer_in)
+        for (const std::uint32_t zero : job.axes.zero)
+          if (zero == 0 || several_ranks) out.push_back({zero, w, o, act});
   return out;
 }
 

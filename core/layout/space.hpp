@@ -61,7 +61,7 @@ std::vector<Shape> shapes(const arch::Architecture& a, const Job& job);
 /// data x context ranks; every chunk has a layer, several of them need accumulate to be a multiple of pipeline.
 std::vector<Depth> depths(const arch::Architecture& a, const Job& job, const Shape& s);
 
-/// Zero only where ranks share the state. Those with activations in one place stand together.
+/// Zero only where ranks share the state. Those that differ in zero alone stand together.
 std::vector<Keep> keeps(const Job& job, bool several_ranks);
 
 void apply(RunSpec& r, const Shape& s);

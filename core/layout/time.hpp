@@ -59,8 +59,6 @@ class TimeModel {
     double group = 1, expert_group = 1;  // ranks that share the dense part, and the routed experts
     double wire = 0;       // seconds that one byte an element takes once round its ring
     double saved_bytes = 0;  // of a micro-batch's activations
-    /// No layout on this stage takes less: what zero and offload add is never negative.
-    double at_least() const { return times.step; }
   };
   Stage stage(const MicroBatch& b, const RunSpec& r) const;
 
