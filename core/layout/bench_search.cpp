@@ -1,5 +1,5 @@
 // Layouts a second, on this machine: GPT-3 175B on 4096 devices, with about the choices that Calculon's search makes
-// (docs of core/layout, "Speed"). Prints; judges nothing. Built with `ninja layout_bench`.
+// (README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
