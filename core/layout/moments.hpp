@@ -26,13 +26,13 @@ void Account<Sink>::training() {
   const bool chunked = l.cross_entropy == CrossEntropy::kFused;
   const Size rows = chunked ? std::min(t.whole, Size(kHeadChunkTokens)) : t.whole;
   const Size logits = s.last() ? rows * s.vocab * logit_bytes(r) : Size();
-  const Size hidden = s.last() ? t.whole * s.a.hidden * (s.cut.tp > 1 && l.sequence_parallel ? 2 : 1) * size : Size();
+  const Size hidden = s.last() ? t.whole * s.a.hidden * size : Size();
   const Size inside = remade_ + backward_;
   const bool at_head = logits + hidden > inside;
   leaf({Tier::kDevice, Component::kLogits, about, kPasses, logits, at_head}, [] { return std::string("head.logits and their gradient"); },
        [&] { return text(rows) + (chunked ? " tokens at a time * " : " tokens * ") + text(s.vocab) + " * " + text(logit_bytes(r)) + " B"; });
   leaf({Tier::kDevice, Component::kWorkspace, about, kBackward, hidden, at_head}, [] { return std::string("head.hidden gradient"); },
-       [&] { return text(t.whole) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B" + (s.cut.tp > 1 && l.sequence_parallel ? " * 2 (gathered input)" : ""); });
+       [&] { return text(t.whole) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B"; });
   leaf({Tier::kDevice, Component::kActivations, about, kBackward, remade_, !at_head}, [] { return std::string("layers made again"); },
        [&] { return "of " + text(r.recompute == Recompute::kFull ? s.every : 1) + " layer(s), one micro-batch: " + text(remade_) + " B"; });
   leaf({Tier::kDevice, Component::kWorkspace, about, kBackward, backward_, !at_head}, [] { return std::string("gradients inside one layer"); },

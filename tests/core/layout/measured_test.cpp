@@ -44,14 +44,14 @@ BOOST_AUTO_TEST_SUITE(measured)
 BOOST_AUTO_TEST_CASE(megatron_runs_are_met_within_three_per_cent) {
   const std::vector<double> e = errors(test::megatron_runs());
   std::printf("median %.2f %%\n", median_size(e));
-  BOOST_TEST(median_size(e) <= 1.5);
+  BOOST_TEST(median_size(e) <= 1);
   for (double error : e) BOOST_TEST((error > -1 && error < 3));
 }
 
-BOOST_AUTO_TEST_CASE(torch_runs_are_met_within_twelve_per_cent) {
+BOOST_AUTO_TEST_CASE(torch_runs_are_met_within_thirteen_per_cent) {
   const std::vector<double> e = errors(test::torch_runs());
   std::printf("median %.2f %%\n", median_size(e));
-  for (double error : e) BOOST_TEST((error > -12 && error < 12));
+  for (double error : e) BOOST_TEST((error > -13 && error < 13));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
