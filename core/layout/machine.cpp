@@ -8,13 +8,11 @@ constexpr double kGB = 1e9, kTera = 1e12;
 constexpr double kMatrixEfficiency = 0.75;  // large products on current devices reach 0.7 to 0.85 of the stated peak
 constexpr double kDisk = 3 * kGB;           // an NVMe drive shared by two devices
 
+/// The peak for the run's type; where a device has none of its own, the next that it has.
 double peak_tflops(const DevicePreset& d, const RunSpec& r) {
-  const double narrow = d.bf16_tflops > 0 ? d.bf16_tflops : d.fp32_tflops;
-  switch (r.compute) {
-    case DType::kTF32: return d.tf32_tflops > 0 ? d.tf32_tflops : d.fp32_tflops;
-    case DType::kF32: return d.fp32_tflops > 0 ? d.fp32_tflops : narrow;
-    default: return narrow;
-  }
+  const double bf16 = d.bf16_tflops > 0 ? d.bf16_tflops : d.fp32_tflops, f32 = d.fp32_tflops > 0 ? d.fp32_tflops : bf16;
+  if (r.compute == DType::kTF32) return d.tf32_tflops > 0 ? d.tf32_tflops : f32;
+  return r.compute == DType::kF32 ? f32 : bf16;
 }
 
 }  // namespace

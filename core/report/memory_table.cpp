@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/base/text.hpp"
+#include "core/report/answers_table.hpp"
 #include "core/report/plan_view.hpp"
 #include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
@@ -88,7 +89,7 @@ std::string memory_table(const PlanView& v, const Terminal& t) {
     for (const std::string& n : e.report.notes) out += "  note: " + n + "\n";
   }
   for (const std::string& n : v.notes) out += "  note: " + n + "\n";
-  return out;
+  return out + changes_table(v, t) + limits_table(v);
 }
 
 }  // namespace trainhost::report

@@ -47,6 +47,30 @@ Json leaves_json(const MemoryReport& r) {
   return out;
 }
 
+Json changes_json(const PlanView& v) {
+  Json out = Json::array();
+  for (const Change& c : v.changes)
+    out.push_back({{"settings", c.settings}, {"set", c.set}, {"sentence", c.sentence}, {"price", name(c.price)}, {"cost", c.cost}, {"cost_words", c.cost_words},
+                   {"compute_bytes", c.compute_bytes}, {"estimator", c.estimator}});
+  return out;
+}
+
+Json limits_json(const PlanView& v) {
+  Json out = Json::array();
+  for (const Limit& l : v.limits) out.push_back({{"what", l.what}, {"value", l.value}, {"binds", l.binds}});
+  return out;
+}
+
+Json timeline_json(const PlanView& v) {
+  Json out = Json::array();
+  for (const Moment& m : v.timeline) {
+    Json components = Json::object();
+    for (const auto& [c, bytes] : m.components) components[std::string(name(c))] = bytes;
+    out.push_back({{"moment", m.name}, {"bytes", m.bytes}, {"components", std::move(components)}});
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string recompute_json(const PlanView& v) {
@@ -82,6 +106,10 @@ std::string plan_json(const PlanView& v, int indent) {
     if (!e.fits) last["too_much"] = too_much_json(v, e);
   }
   j["notes"] = v.notes;
+  j["ranks"] = v.ranks;
+  j["changes"] = changes_json(v);
+  j["limits"] = limits_json(v);
+  j["timeline"] = timeline_json(v);
   return j.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -21,13 +21,20 @@ struct Estimate {
   bool fits = true;
 };
 
-/// A single change of the run that would make it fit, proved by planning it again.
+/// What a change is paid with, from what anybody would do first to what one does last.
+enum class Price : std::uint32_t { kFree, kTime, kHardware, kResult };
+std::string_view name(Price p);  // "free", "time", "hardware", "result"
+
+/// A change of the run that would make it fit, proved by planning it again.
 struct Change {
-  std::string settings;         // "train.micro_batch = 2"
-  std::string sentence;         // "half the sequences at a time, twice the accumulation"
-  double cost = 0;              // of a step's time, 0.33 = a third longer; the ranking
+  std::string settings;         // as in a run file: "train.micro_batch = 2, train.grad_accum = 8"
+  std::vector<std::string> set; // the same for --set: "train.micro_batch=2"
+  std::string sentence;         // "2 sequences at a time instead of 8, 4 times as many accumulated"
+  Price price = Price::kFree;   // ranked by it, then by cost
+  double cost = 0;              // kTime: of a step, 0.33 = a third longer; kHardware: devices; else an order alone
   std::string cost_words;       // "about 33 % more arithmetic"
   std::uint64_t compute_bytes = 0;
+  std::string estimator;        // that planned it
 };
 /// The most of one thing that fits: the largest micro-batch, the longest sequence, the fewest devices.
 struct Limit {
@@ -64,6 +71,7 @@ struct PlanView {
   std::vector<Change> changes;         // where it does not fit, cheapest first
   std::vector<Limit> limits;
   std::vector<Moment> timeline;        // of one step, in order; empty where no program is known
+  std::string command;                 // as it was typed; "" = not known
 };
 
 /// The table, for people.

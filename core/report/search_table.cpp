@@ -46,9 +46,12 @@ std::string rows_table(const std::vector<LayoutRow>& rows) {
   return t.str();
 }
 
+/// A field of words; none of ours has a quote in it.
+std::string quoted(const std::string& text) { return text.find(',') == text.npos ? text : '"' + text + '"'; }
+
 std::string csv_line(const char* list, std::size_t rank, const LayoutRow& r) {
   std::string line = fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", list, rank, r.tensor, r.sequence ? "true" : "false", r.pipeline, r.interleave,
-                                 r.data, r.context, r.expert, r.zero, r.micro_batch, r.accumulate, r.recompute, r.recompute_every, r.offload,
+                                 r.data, r.context, r.expert, r.zero, r.micro_batch, r.accumulate, r.recompute, r.recompute_every, quoted(r.offload),
                                  r.device_bytes, r.host_bytes, r.step_seconds, r.tokens_per_second, r.utilization);
   for (const auto& [name, s] : r.seconds) line += fmt::format(",{}", s);
   return line + "\n";

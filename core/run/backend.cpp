@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
+#include "core/model/presets.hpp"
 
 namespace trainhost::run {
 namespace {
@@ -63,6 +64,18 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
   std::replace(why.begin(), why.end(), '\n', ';');
   throw Error(Exit::kNoBackend, fmt::format("the backend '{}' cannot be used: {}", requested, why),
               allow_fallback ? "see trainhost plugins list -v" : "without --no-fallback the CPU would be used");
+}
+
+std::string planned_trainer(const config::RunConfig& c, plugin::Registry& registry) {
+  const bool device = !c.device.empty();
+  std::string wanted = c.backend;
+  if (wanted == "auto" && device) {
+    const DevicePreset* preset = find_device_preset(c.device);
+    if (preset && preset->vendor != "NVIDIA") return "";
+    wanted = "cuda";
+  }
+  if (device || wanted == "cuda") return registry.find(wanted) ? wanted : "";
+  return choose_backend(registry, wanted, true).id;
 }
 
 void check_plugin_options(const config::RunConfig& c, const plugin::Registry& registry) {

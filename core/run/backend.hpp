@@ -18,6 +18,10 @@ struct Choice {
 /// Throws Error(kNoBackend) when fallback is off or nothing is left, Error(kUsage) for a name that no file provides.
 Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback);
 
+/// The trainer that a plan is for: a device of NVIDIA is planned for the cuda backend, one of another vendor for none of
+/// these; without a device, the backend that train would choose. "" = none is installed for it.
+std::string planned_trainer(const config::RunConfig& c, plugin::Registry& registry);
+
 /// Holds every [plugin.NAME] table of the run file against the manifests: a table of a plugin that is not here, or a key
 /// that a manifest does not list, throws usage_error with its place and the nearest name. [plugin.cuda] may stand in a
 /// run file on machines without that plugin.

@@ -95,6 +95,24 @@ Profile profile_for(const config::RunConfig& c, plugin::Trainer* trainer) {
 
 }  // namespace
 
+std::vector<std::string> estimators_asked(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
+  return estimator_ids(request, c, registry);
+}
+
+Profile planned_profile(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
+  return profile_for(r.config, trainer_of(r.config, registry, request));
+}
+
+report::Estimate estimate(const Resolved& r, plugin::Registry& registry, const PlanRequest& request, const std::string& id,
+                          const Profile& profile) {
+  const config::RunConfig& c = r.config;
+  MemoryReport estimated = registry.estimator(id).estimate(c.model, c.run, &profile);
+  estimated.source = id;
+  if (estimated.claim == Claim::kExact)
+    add_host_buffers(estimated, host_buffers(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));
+  return judge(std::move(estimated), r.budgets);
+}
+
 std::uint64_t planned_data_bytes(const config::RunConfig& c) { return data::planned_held_bytes(open_options(c)); }
 
 std::string describe_run(const config::RunConfig& c) {
@@ -159,13 +177,8 @@ report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const 
   if (!v.mode.empty())  // a trainer of several modes says why it is this one
     for (std::string& why : trainer->plan(c.model, c.run).notes) v.notes.push_back(std::move(why));
   v.compute_tier = r.budgets.tier;
-  for (const std::string& id : estimator_ids(request, c, registry)) {
-    MemoryReport estimated = registry.estimator(id).estimate(c.model, c.run, &profile);
-    estimated.source = id;
-    if (estimated.claim == Claim::kExact)
-      add_host_buffers(estimated, host_buffers(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));
-    v.estimates.push_back(judge(std::move(estimated), r.budgets));
-  }
+  for (const std::string& id : estimator_ids(request, c, registry))
+    v.estimates.push_back(estimate(r, registry, request, id, profile));
   return v;
 }
 

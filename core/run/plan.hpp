@@ -30,6 +30,17 @@ Resolved resolve(const config::RunConfig& c, plugin::Registry& registry, const P
 /// Throws usage_error when a family is refused by every estimator, or an estimator is unknown.
 report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const PlanRequest& request);
 
+/// What estimators are asked with: the profile of the trainer that the run is planned for; where there is none, every buffer
+/// on the device.
+Profile planned_profile(const Resolved& r, plugin::Registry& registry, const PlanRequest& request);
+
+/// Ids of the estimators to ask, the one that decides first. Throws as make_plan does.
+std::vector<std::string> estimators_asked(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
+
+/// One estimator's figure, the host's buffers added where it is exact, judged: what make_plan puts into a row.
+report::Estimate estimate(const Resolved& r, plugin::Registry& registry, const PlanRequest& request, const std::string& id,
+                          const Profile& profile);
+
 /// The trainer's own plan with the host's buffers: what training will be held to.
 report::Estimate trainer_plan(const Resolved& r, plugin::Trainer& trainer, bool profiled = false);
 

@@ -3,11 +3,39 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include "core/base/text.hpp"
 #include "core/run/backend.hpp"
+#include "core/run/batches.hpp"
 #include "core/run/process.hpp"
 
 namespace trainhost::cli {
+namespace {
+
+std::string& remembered() {
+  static std::string line;
+  return line;
+}
+
+/// A word as a shell reads it back: in quotes where a letter of it means something there.
+std::string quoted(std::string_view word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) return std::string(word);
+  std::string out = "'";
+  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+}  // namespace
+
+std::string command_line() { return remembered(); }
+
+void remember_command_line(int argc, char** argv) {
+  std::string line = "trainhost";  // however it was found
+  for (int i = 1; i < argc; ++i) line += " " + quoted(argv[i]);
+  remembered() = line;
+}
 
 void add_options(CLI::App& app, Options& o, unsigned uses) {
   if (uses & kRunFile) {
@@ -69,6 +97,25 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
   r->scan();
   if (c) run::check_plugin_options(*c, *r);
   return r;
+}
+
+run::Source source_of(const Options& o, const std::vector<config::Override>& more) {
+  const auto load = [o, more](const run::Settings& settings) {
+    std::vector<config::Override> all = more;
+    all.insert(all.end(), settings.begin(), settings.end());
+    config::RunConfig c = load_config(o, all);
+    run::adopt_vocabulary(c);
+    return c;
+  };
+  return {load, [o](const config::RunConfig& c) { return make_registry(o, &c); }};
+}
+
+std::vector<std::string> split_commas(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');)
+    if (!part.empty()) out.push_back(part);
+  return out;
 }
 
 }  // namespace trainhost::cli

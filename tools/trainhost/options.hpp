@@ -8,6 +8,7 @@
 
 #include "core/config/run_config.hpp"
 #include "core/plugin/registry.hpp"
+#include "core/run/replan.hpp"
 
 namespace trainhost::cli {
 
@@ -33,6 +34,16 @@ config::RunConfig load_config(const Options& o, const std::vector<config::Overri
 
 /// A scanned registry for that run. `c` may be null (no run file involved).
 std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c);
+
+/// The words this process was started with, quoted for a shell where they need it: what a page says made it.
+std::string command_line();
+void remember_command_line(int argc, char** argv);  // once, by main
+
+/// The run that these words mean, and variations of it: `more` first, then what is varied, the last one winning.
+run::Source source_of(const Options& o, const std::vector<config::Override>& more);
+
+/// "a,b" as {"a", "b"}; empty parts are left out.
+std::vector<std::string> split_commas(const std::string& text);
 
 /// One command: adds itself to the application; run() is called when its words were given.
 struct Command {

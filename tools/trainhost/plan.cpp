@@ -3,24 +3,17 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
-
-#include "core/model/presets.hpp"
 #include "core/report/terminal.hpp"
+#include "core/run/answers.hpp"
 #include "core/run/backend.hpp"
 #include "core/run/batches.hpp"
+#include "core/run/output_file.hpp"
 #include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
 namespace {
 
-std::vector<std::string> split_commas(const std::string& text) {
-  std::vector<std::string> out;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');)
-    if (!part.empty()) out.push_back(part);
-  return out;
-}
+constexpr const char *kHtml = "--html plan.html", *kCsv = "--csv plan.csv";
 
 class Plan : public Command {
  public:
@@ -30,11 +23,17 @@ class Plan : public Command {
     app_->add_option("--estimator", estimators_, "auto, all, or names with commas")->option_text("auto|all|NAME,NAME");
     app_->add_option("--device", device_, "plan for this device (trainhost devices lists them)")->option_text("NAME");
     app_->add_option("--budget", budget_, "memory of the compute tier, e.g. 24GiB")->option_text("SIZE");
+    app_->add_flag("--explain", explain_, "every part with its formula, the numbers filled in");
+    app_->add_option("--html", html_, "write a page that stands alone: charts, timeline, derivation")->option_text("FILE");
+    app_->add_option("--csv", csv_, "write every part as a line of CSV")->option_text("FILE");
+    app_->add_flag("--limits", limits_, "also the largest micro-batch, the longest sequence and the fewest devices");
     app_->footer("Example:\n  trainhost plan --model=llama-3-8b --device=h100-80gb --set data.seq_len=4096");
   }
   CLI::App* app() const override { return app_; }
 
   Exit run() override {
+    if (!html_.empty()) run::require_place_for("--html", html_, kHtml);
+    if (!csv_.empty()) run::require_place_for("--csv", csv_, kCsv);
     std::vector<config::Override> more;
     if (!device_.empty()) more.push_back({"memory.device", device_});
     if (!budget_.empty()) more.push_back({"memory.budget", budget_});
@@ -43,34 +42,34 @@ class Plan : public Command {
     auto registry = make_registry(o_, &c);
     run::PlanRequest request;
     request.estimators = split_commas(estimators_);
-    request.trainer = trainer_for(c, *registry);
+    request.trainer = run::planned_trainer(c, *registry);
     request.elsewhere = !c.device.empty();
-    report::PlanView v = run::make_plan(run::resolve(c, *registry, request), *registry, request);
+    const run::Resolved resolved = run::resolve(c, *registry, request);
+    report::PlanView v = run::make_plan(resolved, *registry, request);
+    answer(v, resolved, *registry, request, more);
+    v.command = command_line();
+    if (!html_.empty()) run::write_output("--html", html_, report::plan_html(v), kHtml);
+    if (!csv_.empty()) run::write_output("--csv", csv_, report::plan_csv(v), kCsv);
+    const report::Terminal terminal = report::terminal_of(1);
     if (o_.json)
       fmt::print("{}\n", report::plan_json(v));
     else if (!o_.quiet)
-      fmt::print("{}", report::memory_table(v, report::terminal_of(1)));
+      fmt::print("{}{}", report::memory_table(v, terminal), explain_ ? report::explain_table(v, terminal) : "");
     return v.estimates.front().fits ? Exit::kDone : Exit::kDoesNotFit;
   }
 
  private:
-  /// A device of NVIDIA is planned for the cuda backend, one of another vendor for none of these; without a device, the
-  /// backend that train would choose.
-  std::string trainer_for(const config::RunConfig& c, plugin::Registry& registry) const {
-    bool device = !c.device.empty();
-    std::string wanted = c.backend;
-    if (wanted == "auto" && device) {
-      const DevicePreset* preset = find_device_preset(c.device);
-      if (preset && preset->vendor != "NVIDIA") return "";
-      wanted = "cuda";
-    }
-    if (device || wanted == "cuda") return registry.find(wanted) ? wanted : "";
-    return run::choose_backend(registry, wanted, true).id;
+  /// What to change and how far it goes. The limits and the timeline are made where they are read: on request, by programs and on the page.
+  void answer(report::PlanView& v, const run::Resolved& resolved, plugin::Registry& registry, const run::PlanRequest& request,
+              const std::vector<config::Override>& more) const {
+    run::Replanner replan(source_of(o_, more), registry, request, resolved, v.estimates.front().report.source);
+    run::add_answers(v, replan, run::planned_profile(resolved, registry, request), {limits_ || o_.json || !html_.empty(), o_.json || !html_.empty()});
   }
 
   CLI::App* app_ = nullptr;
   Options o_;
-  std::string estimators_, device_, budget_;
+  std::string estimators_, device_, budget_, html_, csv_;
+  bool limits_ = false, explain_ = false;
 };
 
 }  // namespace

@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
-#include "core/checkpoint/store.hpp"
 #include "core/report/terminal.hpp"
+#include "core/run/batches.hpp"
+#include "core/run/output_file.hpp"
 #include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
 namespace {
+
+constexpr const char *kCsv = "--csv layouts.csv", *kHtml = "--html search.html";
 
 class Search : public Command {
  public:
@@ -36,9 +39,14 @@ class Search : public Command {
     if (!device_.empty()) more.push_back({"memory.device", device_});
     if (!budget_.empty()) more.push_back({"memory.budget", budget_});
     for (const config::Override& o : overrides(o_)) request_.fixed.insert(o.key);
-    const report::SearchView v = run::search_layouts(load_config(o_, more), request_);
-    write(csv_, [&] { return report::search_csv(v); });
-    write(html_, [&] { return report::search_html(v); });
+    if (!csv_.empty()) run::require_place_for("--csv", csv_, kCsv);
+    if (!html_.empty()) run::require_place_for("--html", html_, kHtml);
+    config::RunConfig c = load_config(o_, more);
+    run::adopt_vocabulary(c);
+    report::SearchView v = run::search_layouts(c, request_);
+    v.command = command_line();
+    if (!csv_.empty()) run::write_output("--csv", csv_, report::search_csv(v), kCsv);
+    if (!html_.empty()) run::write_output("--html", html_, report::search_html(v), kHtml);
     if (o_.json)
       fmt::print("{}\n", report::search_json(v));
     else if (!o_.quiet)
@@ -47,11 +55,6 @@ class Search : public Command {
   }
 
  private:
-  template <class Text>
-  static void write(const std::string& file, Text&& text) {
-    if (!file.empty()) checkpoint::write_file_atomically(std::filesystem::absolute(file), text());
-  }
-
   CLI::App* app_ = nullptr;
   Options o_;
   run::SearchRequest request_;

@@ -2,6 +2,7 @@
 #include "plugins/cuda/common/profile.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "core/base/text.hpp"
@@ -78,10 +79,23 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   return c;
 }
 
+/// A host asks for the profile and then for the plan of the same run, and choosing is some 30 plans: the last choice is kept.
+Choice remembered(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
+  struct Last {
+    ModelSpec model;
+    RunSpec run;
+    std::uint32_t threads = 0;
+    Choice choice;
+  };
+  thread_local std::optional<Last> last;
+  if (!last || last->threads != threads || !(last->run == r) || !(last->model == m)) last = Last{m, r, threads, automatic(m, r, threads)};
+  return last->choice;
+}
+
 }  // namespace
 
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option, std::uint32_t threads) {
-  if (mode_option == "auto") return automatic(model, run, threads);
+  if (mode_option == "auto") return remembered(model, run, threads);
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
   for (const std::string& mode : modes)
     if (mode_option == mode) return {profile_of(model, run, mode.c_str(), threads), ""};

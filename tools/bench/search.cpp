@@ -1,5 +1,5 @@
 // Layouts a second, on this machine: GPT-3 175B on 4096 devices, with about the choices that Calculon's search makes
-// (README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
+// (core/layout/README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -40,7 +40,13 @@ layout::Question question(const arch::Architecture& a) {
   return q;
 }
 
-void measure(layout::Question q, std::size_t threads, bool prune) {
+/// Calculon's ranks alone: it has no context parallelism, and offload goes to one tier.
+layout::Question without_context(layout::Question q) {
+  q.job.axes.context = {1};
+  return q;
+}
+
+void measure(const char* what, layout::Question q, std::size_t threads, bool prune) {
   q.prune = prune;
   const auto begin = std::chrono::steady_clock::now();
   std::vector<layout::Answer> answers(threads);
@@ -50,7 +56,7 @@ void measure(layout::Question q, std::size_t threads, bool prune) {
   for (std::thread& t : others) t.join();
   const layout::Answer a = layout::merge(std::move(answers), q);
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::printf("%zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f million layouts/s a thread", threads, threads > 1 ? "s" : " ",
+  std::printf("%-16s %zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f million layouts/s a thread", what, threads, threads > 1 ? "s" : " ",
               prune ? "pruned" : "all", (unsigned long long)a.layouts, (unsigned long long)a.evaluated, (unsigned long long)a.fitting, s,
               double(a.evaluated) / s / double(threads) / 1e6);
   if (!a.best.empty()) {
@@ -66,5 +72,8 @@ void measure(layout::Question q, std::size_t threads, bool prune) {
 int main() {
   const arch::Architecture a = gpt3();
   for (const std::size_t threads : {1, 2})
-    for (const bool prune : {false, true}) measure(question(a), threads, prune);
+    for (const bool prune : {false, true}) {
+      measure("all ranks", question(a), threads, prune);
+      measure("without context", without_context(question(a)), threads, prune);
+    }
 }

@@ -1,0 +1,140 @@
+// See answers.hpp.
+#include "core/run/answers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/run/candidates.hpp"
+#include "core/run/limits.hpp"
+#include "core/run/timeline.hpp"
+
+namespace trainhost::run {
+namespace {
+
+using report::Change;
+using report::Estimate;
+using report::PlanView;
+using report::Price;
+
+constexpr std::size_t kEnough = 3;
+
+/// What a second look begins with, and how it is said.
+struct Prefix {
+  Settings settings;
+  std::string words;
+};
+
+Settings joined(const Settings& a, const Settings& b) {
+  Settings all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+Situation situation_of(const PlanView& v, const config::RunConfig& c) {
+  Situation s{c, v.compute_tier, v.mode, v.budget_bytes, v.active_parameters ? v.active_parameters : v.parameters.total, 0};
+  s.activation_bytes = v.estimates.front().report.component_bytes(Component::kActivations);
+  return s;
+}
+
+Change change_of(const Settings& settings, const Rung& r, Price price, const Estimate& proof) {
+  Change c{as_run_file(settings), {}, r.sentence, price, r.cost, r.cost_words, proof.compute_bytes, proof.report.source};
+  for (const config::Override& o : settings) c.set.push_back(o.key + "=" + o.value);
+  return c;
+}
+
+/// The mildest rung that fits.
+std::optional<Change> mildest(const Family& family, const Prefix& prefix, Replanner& replan) {
+  std::optional<Estimate> found;
+  const auto fits = [&](std::size_t i) {
+    std::optional<Estimate> e = replan.plan(joined(prefix.settings, family.rungs[i].settings), family.rungs[i].other_device);
+    if (!e || !e->fits) return false;
+    found = std::move(e);
+    return true;
+  };
+  std::size_t low = 0, high = family.rungs.size();
+  if (family.falling) {
+    if (!fits(high - 1)) return std::nullopt;
+    for (--high; low < high;) {
+      const std::size_t middle = low + (high - low) / 2;
+      if (fits(middle)) high = middle;
+      else low = middle + 1;
+    }
+  } else {
+    while (low < high && !fits(low)) ++low;
+    if (low == high) return std::nullopt;
+  }
+  const Rung& r = family.rungs[low];
+  return change_of(joined(prefix.settings, r.settings), {{}, r.sentence + prefix.words, r.cost, r.cost_words}, family.price, *found);
+}
+
+/// Ranks that share more than others of the same number say nothing new.
+void drop_dominated(std::vector<Change>& changes) {
+  const auto ranks = [](const Change& c) { return c.set.empty() || !c.set.front().starts_with("parallel.data=") ? std::string() : c.set.front(); };
+  std::vector<std::string> seen;
+  std::erase_if(changes, [&](const Change& c) {
+    const std::string r = ranks(c);
+    if (r.empty()) return false;
+    if (std::find(seen.begin(), seen.end(), r) != seen.end()) return true;
+    seen.push_back(r);
+    return false;
+  });
+}
+
+std::vector<Change> look(const Situation& s, const Prefix& prefix, Replanner& replan) {
+  std::vector<Change> out;
+  for (const Family& f : candidates(s))
+    if (std::optional<Change> c = mildest(f, prefix, replan)) out.push_back(std::move(*c));
+  return out;
+}
+
+/// What is given up first, together: for runs that no single change saves.
+Prefix smallest_step(const RunSpec& r) {
+  Prefix p;
+  if (r.mode == RunMode::kInference) return p;
+  if (r.recompute != Recompute::kFull) p.settings.push_back({"train.recompute", "full"}), p.words = ", with full recomputation";
+  if (r.micro_batch > 1) {
+    p.settings.push_back({"train.micro_batch", "1"});
+    p.settings.push_back({"train.grad_accum", std::to_string(std::uint64_t{r.accumulate} * r.micro_batch)});
+    p.words += p.words.empty() ? ", with one sequence at a time" : " and one sequence at a time";
+  }
+  return p;
+}
+
+/// The run with the prefix applied, for candidates that look at it.
+config::RunConfig smallest_run(config::RunConfig c) {
+  c.run.accumulate *= c.run.micro_batch, c.run.micro_batch = 1;
+  c.run.recompute = Recompute::kFull;
+  return c;
+}
+
+}  // namespace
+
+std::vector<Change> find_changes(const PlanView& v, Replanner& replan) {
+  const config::RunConfig& c = replan.base().config;
+  std::vector<Change> out = look(situation_of(v, c), {}, replan);
+  if (const Prefix prefix = smallest_step(c.run); out.size() < kEnough && !prefix.settings.empty()) {
+    const config::RunConfig small = smallest_run(c);
+    if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits && out.empty())
+      out.push_back(change_of(prefix.settings, {{}, prefix.words.substr(2), 0.34, "about a third more time"}, Price::kTime, *e));
+    for (Change& more : look(situation_of(v, small), prefix, replan)) {
+      const bool known = std::any_of(out.begin(), out.end(), [&](const Change& o) { return !o.set.empty() && o.set.back() == more.set.back(); });
+      if (known) continue;
+      if (more.price != Price::kResult) more.cost += 0.5;  // behind those that need no recomputation
+      out.push_back(std::move(more));
+    }
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) { return a.price != b.price ? a.price < b.price : a.cost < b.cost; });
+  drop_dominated(out);
+  return out;
+}
+
+void add_answers(PlanView& v, Replanner& replan, const Profile& profile, const Answers& wanted) {
+  if (v.estimates.empty()) return;
+  const Estimate& decides = v.estimates.front();
+  if (!decides.fits && v.budget_known) v.changes = find_changes(v, replan);
+  if (wanted.limits && v.budget_known) v.limits = find_limits(replan);
+  if (wanted.timeline) v.timeline = step_timeline(replan.base().config, profile, decides);
+}
+
+}  // namespace trainhost::run

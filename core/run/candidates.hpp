@@ -1,0 +1,43 @@
+// The changes that somebody whose run does not fit would think of, each with what it costs. Proposes only: whether one helps
+// is found by planning it (answers.cpp). Costs are estimates from stated assumptions (README.md), never measured.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/report/plan_view.hpp"
+#include "core/run/replan.hpp"
+
+namespace trainhost::run {
+
+/// One setting of a knob.
+struct Rung {
+  Settings settings;
+  std::string sentence;
+  double cost = 0;             // as in report::Change
+  std::string cost_words;
+  bool other_device = false;   // names a device, whose memory is then the budget
+};
+
+/// One knob, its mildest rung first.
+struct Family {
+  report::Price price = report::Price::kFree;
+  bool falling = true;  // each rung needs no more memory than the one before: where the last does not fit, none does
+  std::vector<Rung> rungs;
+};
+
+/// What the candidates are chosen and priced by.
+struct Situation {
+  const config::RunConfig& config;
+  Tier compute_tier = Tier::kHost;
+  std::string mode;                     // of a trainer that has several; "" = none
+  std::uint64_t budget_bytes = 0;
+  std::uint64_t parameters = 0;         // that a token uses; 0 = not known
+  std::uint64_t activation_bytes = 0;   // of the plan that does not fit
+};
+
+std::vector<Family> candidates(const Situation& s);
+
+/// "train.micro_batch = 2, train.recompute = \"full\"": as a run file has it.
+std::string as_run_file(const Settings& settings);
+
+}  // namespace trainhost::run

@@ -1,0 +1,62 @@
+// See prices.hpp. P parameters, T tokens of an update; 6 P T operations forward and backward, 2 P T without.
+#include "core/run/prices.hpp"
+
+#include <fmt/format.h>
+
+namespace trainhost::run {
+namespace {
+
+constexpr double kHostLink = 32e9, kHostMemory = 100e9, kReached = 0.4, kUnknownFlops = 100e12, kUnknownLink = 100e9;
+
+double peak_flops(const config::RunConfig& c) {
+  const DevicePreset* d = find_device_preset(c.device);
+  if (!d) return kUnknownFlops;
+  const double t = c.precision == "fp32" ? d->fp32_tflops : c.precision == "tf32" ? d->tf32_tflops : d->bf16_tflops;
+  return t > 0 ? t * 1e12 : kUnknownFlops;
+}
+
+/// Seconds of arithmetic of one update on this rank.
+double compute_seconds(const Situation& s) {
+  const RunSpec& r = s.config.run;
+  const double passes = r.mode == RunMode::kInference ? 2 : 6;
+  const double shared = double(r.tensor_parallel) * r.pipeline_parallel * r.layout.context_parallel;
+  const double operations = passes * double(s.parameters) * double(r.tokens_per_step()) / shared;
+  return operations > 0 ? operations / (kReached * peak_flops(s.config)) : 1;
+}
+
+double weight_bytes(const Situation& s) {
+  const RunSpec& r = s.config.run;
+  return double(s.parameters) * bits_of(r.weight) / 8 / (double(r.tensor_parallel) * r.pipeline_parallel);
+}
+double gradient_bytes(const Situation& s) { return double(s.parameters) * size_of(s.config.run.grad); }
+
+/// Weights, gradient and two moments in f32, read; all but the gradient written.
+double host_update_seconds(const Situation& s) { return double(s.parameters) * 4 * 7 / kHostMemory; }
+
+}  // namespace
+
+double optimizer_offload_cost(const Situation& s) {
+  return ((gradient_bytes(s) + weight_bytes(s)) / kHostLink + host_update_seconds(s)) / compute_seconds(s);
+}
+double weight_offload_cost(const Situation& s) {
+  return 2 * weight_bytes(s) * s.config.run.accumulate / kHostLink / compute_seconds(s);
+}
+double activation_offload_cost(const Situation& s) {
+  return 2 * double(s.activation_bytes) * s.config.run.accumulate / kHostLink / compute_seconds(s);
+}
+double streaming_cost(const Situation& s) {
+  return weight_offload_cost(s) + (gradient_bytes(s) * s.config.run.accumulate / kHostLink + host_update_seconds(s)) / compute_seconds(s);
+}
+double gathered_cost(const Situation& s) {
+  const DevicePreset* d = find_device_preset(s.config.device);
+  const double link = d && d->link_gbs > 0 ? d->link_gbs * 1e9 : kUnknownLink;
+  return weight_bytes(s) * s.config.run.accumulate / link / compute_seconds(s);
+}
+
+std::string time_words(double share) {
+  if (share < 0.005) return "hardly any time";
+  if (share < 1) return fmt::format("about {:.0f} % more time", 100 * share);
+  return fmt::format("about {:.{}f} times the time", 1 + share, share < 9 ? 1 : 0);
+}
+
+}  // namespace trainhost::run
