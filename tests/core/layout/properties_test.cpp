@@ -140,8 +140,6 @@ BOOST_AUTO_TEST_CASE(absurd_sizes_are_the_worst_for_search_and_an_error_for_peop
     c.r.micro_batch = UINT32_MAX, c.r.seq_len = 0xFFFFFF00u, c.r.accumulate = UINT32_MAX, c.r.layout.context_parallel = 1;
     c.r.layout.expert_parallel = 1, c.r.layout.activations_in = Tier::kDevice;
     layout::validate(c.a, c.r);
-    std::uint64_t most = 0;
-    for (std::uint32_t stage = 0; stage < c.r.pipeline_parallel; ++stage) most = std::max(most, need(c.a, c.r, false));
     if (layout::stage_numbers(c.a, c.r, 0).total() < kMaxBytes) return;
     try {
       layout::stage_report(c.a, c.r, 0);
