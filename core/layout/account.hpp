@@ -78,6 +78,9 @@ class Account {
       largest_ = std::max(largest_, sums.held.elements + sums.held.expert_elements);
       largest_trained_ = std::max(largest_trained_, sums.held.dense.elements + sums.held.expert.elements);
       largest_unsummed_ = std::max(largest_unsummed_, sums.held.dense.elements + share(sums.held.expert.elements, std::max<std::uint64_t>(up(g.run->layer.experts.count, s.ep), 1)));
+      const DType master = adapts(r) || infers(r) ? DType::kNone : r.master;
+      const Trained &d = sums.held.dense, &e = sums.held.expert;
+      largest_state_ = std::max(largest_state_, d.state + e.state + plain_bytes(master, d.elements + e.elements));
       largest_frozen_ = std::max(largest_frozen_, sums.held.frozen + sums.held.frozen_expert);
       if (infers(r)) return;
       const bool grouped = g.policy == kInput;
@@ -186,7 +189,7 @@ class Account {
   Sink& sink;
   Held layers_, table_, head_;
   Size largest_, largest_trained_, largest_unsummed_;  // elements of one layer; unsummed: with one expert of all
-  Size largest_frozen_, largest_kept_;                 // bytes of one layer
+  Size largest_frozen_, largest_kept_, largest_state_;                 // bytes of one layer
   Size activations_, remade_, backward_, dynamic_;
 };
 

@@ -156,8 +156,7 @@ void Account<Sink>::offload_buffers() {
     pass(l.activations_in, Component::kActivations, Claim::kApproximation, largest_kept_, activations_, "activations");
     const std::uint64_t n = r.zero_stage >= 1 ? s.data_ranks : 1;
     const Size state = share(layers_.dense.state + layers_.expert.state + plain_bytes(full ? r.master : DType::kNone, layers_.dense.elements + layers_.expert.elements), n);
-    pass(l.optimizer_in, Component::kOptimizerState, Claim::kExact, share(state * 2, std::max<std::uint64_t>(s.pipeline.layers / s.pipeline.stages, 1)), state,
-         "optimizer state");
+    pass(l.optimizer_in, Component::kOptimizerState, Claim::kExact, share(largest_state_, n), state, "optimizer state");
   }
 }
 
