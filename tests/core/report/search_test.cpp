@@ -1,0 +1,78 @@
+// The renderings of a search: every figure of the view stands in JSON and CSV, and a person reads what to do next.
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/report/search_view.hpp"
+#include "core/report/terminal.hpp"
+
+using namespace trainhost::report;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+SearchView view() {
+  LayoutRow r;
+  r.tensor = 8, r.sequence = true, r.pipeline = 4, r.interleave = 2, r.data = 16, r.zero = 1, r.micro_batch = 2, r.accumulate = 32;
+  r.recompute = "full", r.recompute_every = 4, r.offload = "optimizer to cpu";
+  r.device_bytes = 70'000'000'000, r.host_bytes = 5'000'000'000, r.step_seconds = 12.5, r.tokens_per_second = 1e6, r.utilization = 0.423;
+  r.seconds = {{"compute", 9}, {"bubble", 2.5}, {"data", 1}};
+  r.settings = {"--set parallel.tensor=8", "--set parallel.zero=1"};
+  SearchView v;
+  v.model = "gpt3", v.device = "h100-80gb", v.run_line = "bf16, adamw", v.devices = 512, v.budget_bytes = 80'000'000'000;
+  v.global_batch = 1024, v.seq_len = 2048, v.layouts = 1'234'567, v.evaluated = 65'432, v.fitting = 321, v.seconds = 0.0123;
+  v.best = {r}, v.pareto = {r};
+  v.assumptions = {"eight devices a node"}, v.notes = {"a note"};
+  return v;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(search_views)
+
+BOOST_AUTO_TEST_CASE(the_table_says_how_much_was_looked_at_and_where_time_goes) {
+  const std::string t = search_table(view(), Terminal{});
+  for (const char* part : {"512 x h100-80gb", "1,234,567 layouts", "65,432 looked at", "321 of them fit", "full by 4", "optimizer to cpu", "12.50 s", "42.3 %",
+                           "bubble 20 %, data 8 %", "--set parallel.tensor=8 --set parallel.zero=1", "eight devices a node", "a note"})
+    BOOST_TEST(has(t, part), part << " in\n" << t);
+  SearchView none = view();
+  none.best.clear(), none.pareto.clear();
+  BOOST_TEST(has(search_table(none, Terminal{}), "nothing fits"));
+}
+
+BOOST_AUTO_TEST_CASE(json_holds_every_figure_in_full) {
+  const auto j = nlohmann::json::parse(search_json(view()));
+  BOOST_TEST(j["schema"] == "trainhost.search/1");
+  BOOST_TEST(j["layouts"] == 1'234'567);
+  BOOST_TEST(j["evaluated"] == 65'432);
+  BOOST_TEST(j["fitting"] == 321);
+  const auto& r = j["best"][0];
+  BOOST_TEST(r["device_bytes"] == 70'000'000'000);
+  BOOST_TEST(r["host_bytes"] == 5'000'000'000);
+  BOOST_TEST(r["grad_accum"] == 32);
+  BOOST_TEST(r["recompute_every"] == 4);
+  BOOST_TEST(r["seconds"]["bubble"] == 2.5);
+  BOOST_TEST(r["settings"][1] == "--set parallel.zero=1");
+  BOOST_TEST(j["pareto"].size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(csv_has_one_line_a_layout_and_as_many_fields_as_its_head) {
+  std::istringstream in(search_csv(view()));
+  std::string head, line;
+  std::getline(in, head);
+  const auto commas = std::count(head.begin(), head.end(), ',');
+  int lines = 0;
+  while (std::getline(in, line)) {
+    BOOST_TEST(std::count(line.begin(), line.end(), ',') == commas, line);
+    ++lines;
+  }
+  BOOST_TEST(lines == 2);
+  // "weights to cpu, optimizer to cpu" is one field.
+  SearchView v = view();
+  v.best[0].offload = "weights to cpu, optimizer to cpu";
+  BOOST_TEST(has(search_csv(v), ",\"weights to cpu, optimizer to cpu\","));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

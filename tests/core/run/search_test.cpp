@@ -1,0 +1,131 @@
+// search from a run file's side: what is searched and what stays, and that every row's settings are the layout it speaks of.
+#include "core/run/search.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+
+#include "core/base/error.hpp"
+#include "core/layout/memory.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+using Overrides = std::vector<config::Override>;
+
+const Overrides kRun = {{"memory.device", "h100-80gb"}, {"train.precision", "bf16"}, {"data.seq_len", "4096"}};
+
+report::SearchView ask(const Overrides& more, run::SearchRequest request, const std::string& model = "llama-3-8b") {
+  Overrides all = kRun;
+  all.insert(all.end(), more.begin(), more.end());
+  for (const config::Override& o : more) request.fixed.insert(o.key);
+  return run::search_layouts(config::run_for_model(model, all), request);
+}
+
+run::SearchRequest request(std::uint32_t devices, std::uint64_t batch) {
+  run::SearchRequest r;
+  r.devices = devices, r.global_batch = batch, r.top = 5;
+  return r;
+}
+
+/// The row's settings put on the run that was searched.
+config::RunConfig again(const report::LayoutRow& row, const std::string& model = "llama-3-8b") {
+  Overrides all = kRun;
+  for (const std::string& s : row.settings) {
+    const std::string word = s.substr(std::string("--set ").size());
+    all.push_back({word.substr(0, word.find('=')), word.substr(word.find('=') + 1)});
+  }
+  return config::run_for_model(model, all);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(search)
+
+BOOST_AUTO_TEST_CASE(every_row_is_a_run_of_the_same_bytes_and_seconds) {
+  const report::SearchView v = ask({}, request(8, 32));
+  BOOST_REQUIRE(!v.best.empty());
+  BOOST_REQUIRE(!v.pareto.empty());
+  std::vector<report::LayoutRow> rows = v.best;
+  rows.insert(rows.end(), v.pareto.begin(), v.pareto.end());
+  for (const report::LayoutRow& row : rows) {
+    const config::RunConfig c = again(row);
+    const arch::Architecture a = arch::from_model(c.model);
+    layout::validate(a, c.run);
+    const layout::Numbers n = layout::stage_numbers(a, c.run, layout::worst_stage(a, c.run));
+    BOOST_TEST(n.tier(Tier::kDevice) == row.device_bytes);
+    BOOST_TEST(n.tier(Tier::kPinned) + n.tier(Tier::kHost) == row.host_bytes);
+    const layout::Times t = layout::step_time(a, c.run, layout::machine_of(*find_device_preset("h100-80gb"), c.run));
+    BOOST_TEST(t.step == row.step_seconds);
+    BOOST_TEST(t.tokens_per_second == row.tokens_per_second);
+    BOOST_TEST(row.data * row.tensor * row.pipeline * row.context == 8u);
+    BOOST_TEST(row.data * row.micro_batch * row.accumulate == 32u);
+    BOOST_TEST(row.device_bytes <= v.budget_bytes);
+    double sum = 0;
+    for (const auto& [name, s] : row.seconds) sum += s;
+    BOOST_TEST(std::abs(sum - row.step_seconds) < 1e-9 * row.step_seconds);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(best_rows_rise_in_time_and_the_front_falls) {
+  const report::SearchView v = ask({}, request(16, 64));
+  for (std::size_t i = 1; i < v.best.size(); ++i) BOOST_TEST(v.best[i - 1].step_seconds <= v.best[i].step_seconds);
+  for (std::size_t i = 1; i < v.pareto.size(); ++i) {
+    BOOST_TEST(v.pareto[i - 1].device_bytes < v.pareto[i].device_bytes);
+    BOOST_TEST(v.pareto[i - 1].step_seconds > v.pareto[i].step_seconds);
+  }
+  BOOST_TEST(v.pareto.back().step_seconds == v.best.front().step_seconds);
+}
+
+BOOST_AUTO_TEST_CASE(threads_and_pruning_do_not_change_the_answer) {
+  run::SearchRequest r = request(16, 64);
+  r.threads = 1;
+  const report::SearchView one = ask({}, r);
+  r.threads = 5, r.every = true;
+  const report::SearchView five = ask({}, r);
+  BOOST_REQUIRE_EQUAL(one.best.size(), five.best.size());
+  BOOST_REQUIRE_EQUAL(one.pareto.size(), five.pareto.size());
+  for (std::size_t i = 0; i < one.best.size(); ++i) BOOST_TEST(one.best[i].settings == five.best[i].settings, boost::test_tools::per_element());
+  for (std::size_t i = 0; i < one.pareto.size(); ++i) BOOST_TEST(one.pareto[i].settings == five.pareto[i].settings, boost::test_tools::per_element());
+  BOOST_TEST(five.evaluated == five.layouts);
+  BOOST_TEST(one.layouts == five.layouts);
+}
+
+BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays) {
+  const report::SearchView v = ask({{"parallel.tensor", "4"}, {"train.recompute", "full"}, {"plan.offload_optimizer", "none"}}, request(8, 32));
+  BOOST_REQUIRE(!v.best.empty());
+  for (const report::LayoutRow& row : v.best) {
+    BOOST_TEST(row.tensor == 4u);
+    BOOST_TEST(row.recompute == "full");
+    BOOST_TEST(row.offload.find("optimizer") == std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(where_nothing_fits_the_closest_is_named_with_what_it_misses_by) {
+  const report::SearchView v = ask({{"memory.budget", "1GiB"}}, request(1, 1));
+  BOOST_TEST(v.best.empty());
+  BOOST_TEST(v.fitting == 0u);
+  BOOST_REQUIRE(!v.notes.empty());
+  bool said = false;
+  for (const std::string& n : v.notes) said = said || (n.find("closest is") != n.npos && n.find("too much") != n.npos);
+  BOOST_TEST(said);
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_searched_is_refused_by_name) {
+  const auto fails = [](const Overrides& o, const std::string& part) {
+    BOOST_CHECK_EXCEPTION(run::search_layouts(config::run_for_model("llama-3-8b", o), request(8, 8)), Error,
+                          [&](const Error& e) { return std::string(e.full()).find(part) != std::string::npos; });
+  };
+  fails({}, "--device=NAME");
+  fails({{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}}, "inference");
+}
+
+BOOST_AUTO_TEST_CASE(a_number_that_leaves_no_layout_says_so) {
+  // 7 ranks divide neither 32 heads nor 32 sequences, and the pipeline is held at 1.
+  const report::SearchView v = ask({{"parallel.pipeline", "1"}}, request(7, 32));
+  BOOST_TEST(v.layouts == 0u);
+  BOOST_REQUIRE(!v.notes.empty());
+  BOOST_TEST(v.notes.front().find("no layout") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

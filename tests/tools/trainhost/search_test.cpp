@@ -1,0 +1,94 @@
+// trainhost search from outside: its lists, its files, its exit codes, and its rows planned again by the estimator.
+#include <boost/test/unit_test.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/process.hpp"
+
+using namespace trainhost::test;
+using Json = nlohmann::json;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::string read(const std::filesystem::path& p) {
+  std::ifstream in(p);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+const std::vector<std::string> kRun = {"--model=llama-3-8b", "--device=h100-80gb", "--set", "train.precision=bf16", "--set", "data.seq_len=2048"};
+
+Outcome search(std::vector<std::string> more) {
+  std::vector<std::string> words = {"search"};
+  words.insert(words.end(), kRun.begin(), kRun.end());
+  words.insert(words.end(), more.begin(), more.end());
+  return run_program(words);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(search)
+
+BOOST_AUTO_TEST_CASE(rows_planned_again_by_the_transformer_estimator_have_the_same_bytes) {
+  const Outcome found = search({"--devices=8", "--global-batch=32", "--top=3", "--json"});
+  BOOST_REQUIRE_MESSAGE(found.code == 0, found.err);
+  const Json j = Json::parse(found.out);
+  std::vector<Json> rows(j["best"].begin(), j["best"].end());
+  rows.push_back(j["pareto"].front());
+  rows.push_back(j["pareto"][j["pareto"].size() / 2]);
+  for (const Json& row : rows) {
+    std::vector<std::string> words = {"plan", "--estimator=transformer", "--json"};
+    words.insert(words.end(), kRun.begin(), kRun.end());
+    for (const std::string setting : row["settings"]) {
+      const auto space = setting.find(' ');
+      words.push_back(setting.substr(0, space));
+      words.push_back(setting.substr(space + 1));
+    }
+    const Outcome planned = run_program(words);
+    BOOST_REQUIRE_MESSAGE(planned.code == 0, planned.err);
+    const Json plan = Json::parse(planned.out);
+    std::uint64_t device = 0, host = 0;
+    for (const Json& tier : plan["estimates"][0]["tiers"]) {
+      if (tier["tier"] == "device") device = tier["total_bytes"];
+      if (tier["tier"] == "host" || tier["tier"] == "pinned") host += tier["total_bytes"].get<std::uint64_t>();
+    }
+    BOOST_TEST(device == row["device_bytes"].get<std::uint64_t>());
+    BOOST_TEST(host == row["host_bytes"].get<std::uint64_t>());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(people_read_a_table_and_files_are_written_beside_it) {
+  TempDir tmp;
+  const auto csv = tmp.path() / "search.csv", html = tmp.path() / "search.html";
+  const Outcome r = search({"--devices=8", "--global-batch=32", "--csv", csv.string(), "--html", html.string()});
+  BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+  for (const char* part : {"8 x h100-80gb", "layouts", "looked at", "fastest that fit", "least memory for its time", "--set parallel.tensor=", "assumed:"})
+    BOOST_TEST(has(r.out, part), part << " in\n" << r.out);
+  BOOST_TEST(has(read(csv), "list,rank,tensor"));
+  BOOST_TEST(has(read(html), "</"));
+}
+
+BOOST_AUTO_TEST_CASE(where_nothing_fits_it_exits_3_and_names_the_closest) {
+  const Outcome r = search({"--devices=1", "--global-batch=1", "--budget=1GiB"});
+  BOOST_TEST(r.code == 3, r.err);
+  BOOST_TEST(has(r.out, "nothing fits"), r.out);
+  BOOST_TEST(has(r.out, "closest is"), r.out);
+  BOOST_TEST(has(r.out, "too much"), r.out);
+}
+
+BOOST_AUTO_TEST_CASE(slips_are_answered_with_the_nearest_word) {
+  Outcome r = run_program({"search", "--model=llama-3-8b"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "--device=NAME"), r.err);
+  r = run_program({"search", "--model=llama-3-8b", "--device=h100-80g"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "did you mean 'h100-80gb'?"), r.err);
+  r = run_program({"search", "--model=llama-3-8b", "--device=h100-80gb", "--devises=8"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "did you mean '--devices'?"), r.err);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
