@@ -109,6 +109,9 @@ BOOST_AUTO_TEST_CASE(where_nothing_fits_the_closest_is_named_with_what_it_misses
   bool said = false;
   for (const std::string& n : v.notes) said = said || (n.find("closest is") != n.npos && n.find("too much") != n.npos);
   BOOST_TEST(said);
+  const report::SearchView host = ask({{"memory.budget", "60GiB"}, {"memory.host_budget", "1GiB"}}, request(1, 1));
+  BOOST_TEST(host.best.empty());
+  BOOST_TEST(host.notes.front().find("of a device") != std::string::npos, host.notes.front());
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_searched_is_refused_by_name) {
