@@ -6,9 +6,18 @@
 
 namespace trainhost::layout {
 
-/// Bytes a logit while the loss is computed: in place one f32; otherwise logits, their log-softmax and its gradient in f32, or
-/// two of f32 beside logits and gradient in a 16-bit compute type: 12 either way.
-inline std::uint64_t logit_bytes(const RunSpec& r) { return r.layout.cross_entropy == CrossEntropy::kInPlace ? 4 : 12; }
+/// Bytes a logit while the loss is computed. In place: one f32. In chunks: one f32, overwritten by its gradient, beside a
+/// narrower compute type's own. Plain: logits, their log-softmax and its gradient in f32, or two of f32 beside logits and
+/// gradient in a 16-bit compute type, 12 either way.
+inline std::uint64_t logit_bytes(const RunSpec& r) {
+  const std::uint32_t size = size_of(r.compute);
+  switch (r.layout.cross_entropy) {
+    case CrossEntropy::kInPlace: return 4;
+    case CrossEntropy::kFused: return 4 + (size < 4 ? size : 0);
+    case CrossEntropy::kPlain: break;
+  }
+  return 12;
+}
 
 template <class Sink>
 void Account<Sink>::training() {

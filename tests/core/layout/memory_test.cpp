@@ -98,6 +98,16 @@ BOOST_AUTO_TEST_CASE(every_layer_belongs_to_one_stage) {
       }
 }
 
+BOOST_AUTO_TEST_CASE(real_models_have_the_parameters_that_are_counted_elsewhere) {
+  BOOST_TEST(!arch::planned_presets().empty());
+  for (const ModelSpec& m : arch::planned_presets()) {
+    const arch::Architecture a = arch::from_model(m);
+    validate(a, {});
+    BOOST_TEST(trained_parameters(a, {}) == arch::count(a).total, m.name);
+    BOOST_TEST(!report(a, {}).nodes.empty());
+  }
+}
+
 BOOST_AUTO_TEST_CASE(quantised_weights_carry_their_scales) {
   const Weight w{4096, 4096};  // 16,777,216 elements, 262,144 blocks of 64, 1,024 groups of 256 blocks
   BOOST_TEST(stored_bytes(w, DType::kNF4, DType::kBF16, false).value() == 8388608u + 262144 * 4);

@@ -24,20 +24,29 @@ struct Case {
   RunSpec run;
 };
 
-/// Of real proportions, small: what is constant or padded does not lead.
+/// Of real proportions; nothing is allocated, a plan is arithmetic.
 Case random_case(std::mt19937& g) {
   auto between = [&](std::uint32_t low, std::uint32_t high) { return low + static_cast<std::uint32_t>(g() % (high - low + 1)); };
   Case c;
   ModelSpec& m = c.model;
   const char* const families[] = {"llama", "mistral", "qwen2", "qwen3"};
   m.family = families[between(0, 3)];
-  m.kv_heads = between(1, 4), m.heads = m.kv_heads * between(1, 4), m.head_dim = 32, m.hidden = 32 * between(4, 12), m.layers = between(4, 12);
-  m.intermediate = m.hidden * between(2, 4), m.vocab = 32 * between(8, 64);
+  m.kv_heads = between(1, 4), m.heads = m.kv_heads * between(1, 4), m.head_dim = 128, m.hidden = 128 * between(8, 40), m.layers = between(16, 40);
+  m.intermediate = m.hidden * between(2, 4), m.vocab = 1000 * between(32, 128);
   m.tied = between(0, 1), m.qkv_bias = m.family == "qwen2", m.qk_norm = m.family == "qwen3";
-  c.run.micro_batch = between(1, 4), c.run.seq_len = 64 * between(1, 6), c.run.accumulate = between(1, 3);
+  c.run.micro_batch = between(1, 4), c.run.seq_len = 512 * between(1, 8), c.run.accumulate = between(1, 3);
   c.run.optimizer = static_cast<Optimizer>(between(1, 3)), c.run.recompute = static_cast<Recompute>(between(1, 3));
   c.run.layout.cross_entropy = CrossEntropy::kFused;
   return c;
+}
+
+/// What comes and goes: activations, logits and what the backward pass needs beside them; without the constant workspace.
+std::uint64_t moving(const MemoryReport& r) {
+  std::uint64_t sum = 0;
+  for (const MemoryNode& n : r.nodes)
+    if (n.component == Component::kActivations || n.component == Component::kLogits || n.component == Component::kWorkspace)
+      if (n.name != "library workspace") sum += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+  return sum;
 }
 
 bool has_note(const MemoryReport& r, const std::string& part) {
@@ -58,21 +67,24 @@ BOOST_AUTO_TEST_SUITE(transformer)
 
 BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) {
   std::mt19937 g(7);
-  double least = 9, most = 0;
+  double least[4] = {9, 9, 9, 9}, most[4] = {};  // by recompute policy
   for (int i = 0; i < 200; ++i) {
     const Case c = random_case(g);
     Profile profile;
-    profile.trainer = "test";
+    profile.trainer = "test", profile.head_chunk_tokens = 1024;
     const MemoryReport exact = registry().estimator("llama").estimate(c.model, c.run, &profile);
     const MemoryReport ours = registry().estimator("transformer").estimate(c.model, c.run, &profile);
     for (Component k : {Component::kWeights, Component::kMasterWeights, Component::kGradients, Component::kOptimizerState})
       BOOST_REQUIRE_EQUAL(ours.component_bytes(k), exact.component_bytes(k));
-    const double near = double(ours.component_bytes(Component::kActivations)) / double(exact.component_bytes(Component::kActivations));
-    least = std::min(least, near), most = std::max(most, near);
+    const double near = double(moving(ours)) / double(moving(exact));
+    const auto policy = std::size_t(c.run.recompute);
+    least[policy] = std::min(least[policy], near), most[policy] = std::max(most[policy], near);
   }
-  std::printf("activations, ours over the program's: %.3f to %.3f\n", least, most);
-  BOOST_TEST(least > 0.9);
-  BOOST_TEST(most < 1.1);
+  for (std::size_t p = 1; p < 4; ++p) std::printf("recompute %zu: what comes and goes, ours over the program's: %.3f to %.3f\n", p, least[p], most[p]);
+  // Nothing made again: the same tensors. Else the program frees earlier inside a layer than a usual implementation does.
+  BOOST_TEST((least[1] > 0.99 && most[1] < 1.03));
+  BOOST_TEST((least[2] > 0.90 && most[2] < 1.10));
+  BOOST_TEST((least[3] > 0.99 && most[3] < 1.45));
 }
 
 BOOST_AUTO_TEST_CASE(every_known_family_is_fitted_under_any_layout) {
