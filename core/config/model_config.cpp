@@ -64,7 +64,7 @@ std::string name_of(const fs::path& file) {
 }  // namespace
 
 ModelSpec parse_model_config(const std::string& json, const std::string& name) {
-  ModelSpec m = model_from_config(read_config_fields(json, name), name);
+  ModelSpec m = model_from_config(read_config_fields(json, name), json, name);
   m.name = name_of(name);
   m.config_json = json;
   return m;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <optional>
 
+#include "core/arch/architecture.hpp"
 #include "core/base/text.hpp"
 #include "core/config/field_reader.hpp"
 #include "core/model/presets.hpp"
@@ -195,20 +196,25 @@ ModelSpec build(const FieldReader& f, const std::string& family, const Absent& a
 /// "MistralForCausalLM" -> "mistral", for configs without model_type.
 std::string family_from_architecture(const FieldReader& f) {
   const std::vector<Value> list = f.list("architectures");
-  const std::string name = list.empty() ? "" : list.front().text;
-  std::string lower;
-  for (char c : name.substr(0, name.find("For")))
-    lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return lower;
+  return list.empty() ? "" : arch::family_of_class(list.front().text);
+}
+
+/// A family that we do not train. One that core/arch does not know either is refused once every estimator has been asked.
+ModelSpec planned_model(const FieldReader& f, const std::string& family, const std::string& json, const std::string& file) {
+  ModelSpec m;
+  f.check([&] {
+    m = arch::known_family(family) ? arch::outline(arch::from_config(json, file), json) : arch::outline_of_unknown(family, json);
+  });
+  return m;
 }
 
 }  // namespace
 
-ModelSpec model_from_config(const Fields& fields, const std::string& file) {
+ModelSpec model_from_config(const Fields& fields, const std::string& json, const std::string& file) {
   const FieldReader f(fields, "", file);
   const std::string family = f.text("model_type", family_from_architecture(f));
   if (family.empty()) f.fail("model_type", "is missing", "\"model_type\": \"llama\" names the family");
-  if (!trainable_family(family)) return loose_model(family, fields);
+  if (!trainable_family(family)) return planned_model(f, family, json, file);
   return build(f, family, absent_in_config(family));
 }
 

@@ -15,8 +15,8 @@ namespace trainhost::config {
 using Fields = std::map<std::string, Value>;
 
 /// A config.json's model: absent fields take the family's defaults in transformers. A family that cannot be
-/// trained comes back with the dimensions that are known, unchecked.
-ModelSpec model_from_config(const Fields& fields, const std::string& file);
+/// trained comes back as its outline by core/arch, checked where the family is known there. `json` is the text of `fields`.
+ModelSpec model_from_config(const Fields& fields, const std::string& json, const std::string& file);
 
 /// An inline model: absent fields come from the built-in model; heads and head_dim that follow from what was
 /// given do.
@@ -25,8 +25,5 @@ ModelSpec model_from_inline(const Fields& fields, const std::string& file);
 /// The fields of a config.json. Throws usage_error with file, line and column on malformed JSON or a key
 /// given twice.
 Fields read_config_fields(const std::string& json, const std::string& file);
-
-/// What only some families name differently, for those that cannot be trained: "n_embd" for hidden_size, ...
-ModelSpec loose_model(const std::string& family, const Fields& fields);
 
 }  // namespace trainhost::config

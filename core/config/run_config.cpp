@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "core/arch/architecture.hpp"
 #include "core/base/text.hpp"
 #include "core/config/combinations.hpp"
 #include "core/config/model_fields.hpp"
@@ -24,11 +25,17 @@ namespace {
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const ModelSpec& m : model_presets()) names.push_back(m.name);
+  for (const ModelSpec& m : arch::planned_presets()) names.push_back(m.name);
   return names;
 }
 
+const ModelSpec* find_preset(const std::string& name) {
+  const ModelSpec* m = find_model_preset(name);
+  return m ? m : arch::find_planned_preset(name);
+}
+
 const ModelSpec& preset(const std::string& name, const Where& where) {
-  if (const ModelSpec* m = find_model_preset(name)) return *m;
+  if (const ModelSpec* m = find_preset(name)) return *m;
   throw usage_error(fmt::format("model.preset = \"{}\": there is no such model{}", escaped(name, 80),
                                 did_you_mean(name, preset_names())),
                     "`trainhost models` lists them", where);
@@ -295,7 +302,7 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
   const Where where{"--model"};
   std::error_code ec;
   const bool is_path = preset_or_path.ends_with(".json") || preset_or_path.find('/') != preset_or_path.npos;
-  if (find_model_preset(preset_or_path))
+  if (find_preset(preset_or_path))
     s.set("model.preset", text_value(preset_or_path, where));
   else if (is_path || fs::exists(path, ec))
     s.set("model.config", text_value(path.string(), where));

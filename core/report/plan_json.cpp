@@ -83,7 +83,9 @@ std::string plan_json(const PlanView& v, int indent) {
   Json j = {{"schema", "trainhost.plan/1"}};
   Json parameters = nullptr;
   if (v.parameters_known)
-    parameters = {{"total", v.parameters.total}, {"trainable", v.parameters.total}, {"active", v.parameters.total},
+    parameters = {{"total", v.parameters.total},
+                  {"trainable", v.trainable_parameters ? v.trainable_parameters : v.parameters.total},
+                  {"active", v.active_parameters ? v.active_parameters : v.parameters.total},
                   {"embedding", v.parameters.embedding}, {"per_layer", v.parameters.per_layer}};
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
   j["backend"] = v.backend;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/arch/architecture.hpp"
 #include "core/base/text.hpp"
 #include "core/data/dataset.hpp"
 #include "core/plan/choose_recompute.hpp"
@@ -13,6 +14,31 @@
 
 namespace trainhost::run {
 namespace {
+
+/// Every match said no: to the family, or to a run of a family that we know.
+Error refusal(const config::RunConfig& c, const std::vector<std::string>& estimators) {
+  if (!arch::known_family(c.model.family)) return arch::unknown_family(c.model.family);
+  return usage_error(fmt::format("no estimator here plans such a run of the model family '{}'", c.model.family),
+                     fmt::format("estimators here: {}; see trainhost plugins list", fmt::join(estimators, ", ")));
+}
+
+/// Of a layer: the kind that most layers are (a few first ones may be dense where the others have experts).
+std::uint64_t usual_layer_elements(const arch::Architecture& a) {
+  const auto most = std::ranges::max_element(a.layers, {}, &arch::LayerRun::count);
+  return most == a.layers.end() ? 0 : arch::layer_elements(most->layer, a.hidden);
+}
+
+/// What the model is, where its family is known: parameters, and the fields of its config that nobody understood.
+void add_model(const ModelSpec& m, report::PlanView& v) {
+  v.model = m;
+  v.parameters_known = arch::known_family(m.family);
+  if (!v.parameters_known) return;
+  const arch::Architecture a = arch::from_model(m);
+  const arch::Counts n = arch::count(a);
+  v.parameters = {.total = n.total, .embedding = n.embedding, .per_layer = usual_layer_elements(a), .final_norm = n.final_norm, .head = n.head};
+  v.active_parameters = n.active == n.total ? 0 : n.active;
+  v.notes.insert(v.notes.end(), a.notes.begin(), a.notes.end());
+}
 
 /// Ids of the estimators to ask, in order. "auto": the one that fits the model best.
 std::vector<std::string> estimator_ids(const PlanRequest& request, const config::RunConfig& c, plugin::Registry& registry) {
@@ -36,16 +62,14 @@ std::vector<std::string> estimator_ids(const PlanRequest& request, const config:
   for (const std::string& w : wanted) {
     if (w == "auto") {
       std::string id = best();
-      if (id.empty())
-        throw usage_error(fmt::format("no estimator knows the model family '{}'", escaped(c.model.family)),
-                          fmt::format("estimators here: {}; see trainhost plugins list", fmt::join(all, ", ")));
+      if (id.empty()) throw refusal(c, all);
       out.push_back(id);
     } else if (w == "all") {
       std::string first = best();
       if (!first.empty()) out.push_back(first);
       for (const std::string& e : all)
         if (e != first && match(e) > 0) out.push_back(e);
-      if (out.empty()) throw usage_error(fmt::format("no estimator knows the model family '{}'", escaped(c.model.family)));
+      if (out.empty()) throw refusal(c, all);
     } else {
       out.push_back(w);
     }
@@ -157,9 +181,7 @@ report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const 
     v.recompute_layers = c.run.recompute_layers;
     v.recompute_words = by_layer(c.run.recompute_layers, c.model.layers);
   }
-  v.model = c.model;
-  v.parameters_known = trainable_family(c.model.family);
-  if (v.parameters_known) v.parameters = count_parameters(c.model);
+  add_model(c.model, v);
   v.backend = request.trainer;
   v.run_line = describe_run(c);
   v.budget_known = r.budgets.compute.known;
@@ -170,7 +192,7 @@ report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const 
 
   plugin::Trainer* trainer = trainer_of(c, registry, request);
   const Profile profile = profile_for(c, trainer);
-  if (!trainer && v.parameters_known)
+  if (!trainer && trainable_family(c.model.family))
     v.notes.push_back(
         "no trainer for this device is installed here: planned for the same step program with every buffer on the device");
   v.mode = profile.mode;

@@ -1,6 +1,7 @@
 // core/model/presets: every built-in model has exactly the parameters that its publisher's checkpoint has.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 #include <map>
 
 #include "core/model/presets.hpp"
@@ -58,15 +59,24 @@ BOOST_AUTO_TEST_CASE(names_are_sorted) {
       std::is_sorted(devices.begin(), devices.end(), [](auto& a, auto& b) { return a.name < b.name; }));
 }
 
+BOOST_AUTO_TEST_CASE(every_device_that_is_promised_is_there) {
+  for (const char* name : {"a100-40gb", "a100-80gb", "h100-80gb", "h100-pcie-80gb", "h200-141gb", "b200-180gb", "gb200-186gb",
+                           "mi300x-192gb", "l40s-48gb", "rtx-3090", "rtx-4090", "rtx-5090", "tpu-v5p", "xeon-8480"})
+    BOOST_TEST((find_device_preset(name) != nullptr), name);
+}
+
 BOOST_AUTO_TEST_CASE(devices_have_memory_bandwidth_and_peaks_of_sane_size) {
   BOOST_TEST(find_device_preset("h100-80gb")->memory_bytes == 80'000'000'000u);
   BOOST_TEST(find_device_preset("h100") == nullptr);
   for (const DevicePreset& d : device_presets()) {
     BOOST_TEST(find_device_preset(d.name) == &d);
     BOOST_TEST(d.memory_bytes >= 24'000'000'000u, d.name);
-    BOOST_TEST((d.memory_gbs > 500 && d.memory_gbs <= 8000), d.name);
+    BOOST_TEST((d.memory_gbs > 300 && d.memory_gbs <= 8000), d.name);
     BOOST_TEST((d.bf16_tflops >= 2 * d.tf32_tflops * 0.98 && d.bf16_tflops > 50), d.name);
-    BOOST_TEST(d.link_gbs > 0, d.name);
+    BOOST_TEST((d.fp16_tflops == 0 || d.fp16_tflops == d.bf16_tflops), d.name);
+    BOOST_TEST((d.fp8_tflops == 0 || std::abs(d.fp8_tflops / d.bf16_tflops - 2) < 0.03), d.name);
+    BOOST_TEST((d.node == 1) == (d.link_gbs == 0), d.name);
+    BOOST_TEST((d.network_gbs <= d.link_gbs && d.host_gbs <= d.memory_gbs), d.name);
   }
 }
 

@@ -49,9 +49,12 @@ BOOST_AUTO_TEST_CASE(models_and_devices_are_listed) {
   BOOST_TEST(r.code == 0);
   BOOST_TEST(has(r.out, "llama-3-8b"));
   BOOST_TEST(has(r.out, "8,030,261,248"));
+  BOOST_TEST(has(r.out, "mixtral-8x7b-v0.1"));
+  BOOST_TEST(has(r.out, "12,879,925,248"));  // of 46,702,792,704: what a token uses
   r = run_program({"devices", "--json"});
   BOOST_TEST(r.code == 0);
   BOOST_TEST(has(r.out, "\"h100-80gb\""));
+  BOOST_TEST(has(r.out, "\"network_gbs\": 50.0"), r.out);
 }
 
 BOOST_AUTO_TEST_CASE(a_model_too_large_for_its_budget_exits_3_and_says_by_how_much) {
