@@ -55,11 +55,9 @@ bool experts_divide(const arch::Architecture& a, std::uint32_t expert) {
 /// Sequences that one data-parallel rank sees in an update; 0: the ranks do not divide the batch.
 std::uint64_t local_batch(const Job& job, std::uint64_t data) { return job.global_batch % data ? 0 : job.global_batch / data; }
 
-/// Values of interleave: chunks of equal size where the layers allow it, else one.
+/// Values of interleave: chunks of equal size where the layers allow it, else one; none where another number is asked for.
 Values interleaves(const Axes& axes, std::uint32_t layers, std::uint32_t pipeline) {
-  if (pipeline == 1) return {1};
-  if (layers % pipeline) return {1};
-  return dividing(axes.interleave, layers / pipeline);
+  return dividing(axes.interleave, pipeline == 1 || layers % pipeline ? 1 : layers / pipeline);
 }
 
 }  // namespace
@@ -71,7 +69,7 @@ std::vector<Shape> shapes(const arch::Architecture& a, const Job& job) {
     if (!tensor_divides(a, job.base, t)) continue;
     for (const std::uint32_t c : dividing(job.axes.context, job.devices / t)) {
       if (S % c) continue;
-      for (const std::uint32_t e : a.has_experts() ? dividing(job.axes.expert, job.devices / t) : Values{1}) {
+      for (const std::uint32_t e : dividing(job.axes.expert, a.has_experts() ? job.devices / t : 1)) {
         if (!experts_divide(a, e)) continue;
         for (const std::uint32_t b : dividing(job.axes.micro_batch, job.global_batch)) {
           if (b * S > INT32_MAX) continue;  // as the run file has it

@@ -9,6 +9,8 @@
 namespace trainhost::report {
 namespace {
 
+constexpr std::size_t kFrontRows = 10;
+
 std::string seconds_text(double s) {
   if (s >= 100) return fmt::format("{:.0f} s", s);
   if (s >= 1) return fmt::format("{:.2f} s", s);
@@ -31,6 +33,14 @@ std::string where_time_goes(const LayoutRow& r) {
   for (const auto* part : {first, second})
     if (part && part->second >= 0.005 * r.step_seconds)
       out += fmt::format("{}{} {:.0f} %", out.empty() ? "" : ", ", part->first, 100 * part->second / r.step_seconds);
+  return out;
+}
+
+/// At most `most`, both ends among them, the others evenly between.
+std::vector<LayoutRow> spread(const std::vector<LayoutRow>& rows, std::size_t most) {
+  if (rows.size() <= most || most < 2) return rows;
+  std::vector<LayoutRow> out;
+  for (std::size_t i = 0; i < most; ++i) out.push_back(rows[i * (rows.size() - 1) / (most - 1)]);
   return out;
 }
 
@@ -67,7 +77,9 @@ std::string search_table(const SearchView& v, const Terminal& t) {
                      seconds_text(v.seconds));
   if (!v.best.empty()) {
     out += styled(t, Style::kAccent, "fastest that fit") + "\n" + rows_table(v.best);
-    out += styled(t, Style::kAccent, "least memory for its time") + "\n" + rows_table(v.pareto);
+    const std::vector<LayoutRow> front = spread(v.pareto, kFrontRows);
+    const std::string shown = front.size() < v.pareto.size() ? fmt::format(" ({} of the {} that nothing beats in both; --csv and --json have all)", front.size(), v.pareto.size()) : "";
+    out += styled(t, Style::kAccent, "least memory for its time") + shown + "\n" + rows_table(front);
     out += "  the fastest as a run:";
     for (const std::string& s : v.best.front().settings) out += " " + s;
     out += "\n";

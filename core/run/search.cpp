@@ -100,11 +100,17 @@ std::vector<std::string> assumptions(const layout::Machine& m) {
           "tensor ranks are neighbours, then context, data, pipeline; core/layout/README.md states every term of the step"};
 }
 
+std::string too_much(std::uint64_t bytes, std::uint64_t budget, const char* of) {
+  if (bytes <= budget) return fmt::format("{} of {}", format_bytes(bytes), of);
+  return fmt::format("{} of {}, {} too much", format_bytes(bytes), of, format_bytes(bytes - budget));
+}
+
 std::string closest_words(const Found& f, const layout::Question& q) {
-  return fmt::format("closest is tensor {}, pipeline {}, data {}, context {}, zero {}, micro-batch {}, recompute {}{}: {} on a device, {} too much; {}",
-                     f.shape.tensor, f.depth.pipeline, f.depth.data, f.shape.context, f.keep.zero, f.shape.micro_batch, name(f.shape.recompute.kind),
-                     offload_words(f.keep).empty() ? "" : ", " + offload_words(f.keep), format_bytes(f.device_bytes), format_bytes(layout::misses_by(f, q)),
-                     f.device_bytes > q.device_budget ? "more devices, a larger device or a shorter sequence would make room" : "of host memory");
+  std::string out = fmt::format("closest is tensor {}, pipeline {}, data {}, context {}, expert {}, zero {}, micro-batch {}, recompute {}{}: {}", f.shape.tensor, f.depth.pipeline,
+                                f.depth.data, f.shape.context, f.shape.expert, f.keep.zero, f.shape.micro_batch, name(f.shape.recompute.kind),
+                                offload_words(f.keep).empty() ? "" : ", " + offload_words(f.keep), too_much(f.device_bytes, q.device_budget, "a device"));
+  if (f.host_bytes > 0 && q.host_budget != UINT64_MAX) out += "; " + too_much(f.host_bytes, q.host_budget, "host memory");
+  return out + "; more devices, a larger device or a shorter sequence would make room";
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // (core/layout/README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <ctime>
 #include <thread>
 
 #include "core/layout/search.hpp"
@@ -48,6 +48,7 @@ layout::Question without_context(layout::Question q) {
 
 void measure(const char* what, layout::Question q, std::size_t threads, bool prune) {
   q.prune = prune;
+  const std::clock_t cpu = std::clock();
   const auto begin = std::chrono::steady_clock::now();
   std::vector<layout::Answer> answers(threads);
   std::vector<std::thread> others;
@@ -56,9 +57,10 @@ void measure(const char* what, layout::Question q, std::size_t threads, bool pru
   for (std::thread& t : others) t.join();
   const layout::Answer a = layout::merge(std::move(answers), q);
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::printf("%-16s %zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f million layouts/s a thread", what, threads, threads > 1 ? "s" : " ",
+  const double used = double(std::clock() - cpu) / CLOCKS_PER_SEC;  // of all threads: other work on the machine does not count
+  std::printf("%-16s %zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f s of CPU, %.2f million layouts/s of CPU", what, threads, threads > 1 ? "s" : " ",
               prune ? "pruned" : "all", (unsigned long long)a.layouts, (unsigned long long)a.evaluated, (unsigned long long)a.fitting, s,
-              double(a.evaluated) / s / double(threads) / 1e6);
+              used, double(a.evaluated) / used / 1e6);
   if (!a.best.empty()) {
     const layout::Found& f = a.best.front();
     std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, front of %zu", f.shape.tensor, f.depth.pipeline, f.depth.data, f.shape.context,

@@ -143,11 +143,11 @@ BOOST_AUTO_TEST_CASE(experts_cost_what_is_used_and_the_way_to_them) {
 
 BOOST_AUTO_TEST_CASE(every_preset_makes_a_machine) {
   for (const DevicePreset& d : device_presets())
-    for (DType t : {DType::kF32, DType::kTF32, DType::kBF16}) {
+    for (DType t : {DType::kF32, DType::kTF32, DType::kBF16, DType::kF16, DType::kF8}) {
       RunSpec r;
       r.compute = t;
       const Machine m = machine_of(d, r);
-      BOOST_TEST((m.flops > 0 && m.memory_bytes_s > 0 && m.link_bytes_s > 0 && m.memory_bytes == d.memory_bytes), d.name);
+      BOOST_TEST((m.flops > 0 && m.memory_bytes_s > 0 && m.link_bytes_s > 0 && m.network_bytes_s > 0 && m.host_bytes_s > 0 && m.node > 0 && m.memory_bytes == d.memory_bytes), d.name);
     }
 }
 

@@ -42,6 +42,16 @@ BOOST_AUTO_TEST_CASE(the_table_says_how_much_was_looked_at_and_where_time_goes) 
   BOOST_TEST(has(search_table(none, Terminal{}), "nothing fits"));
 }
 
+BOOST_AUTO_TEST_CASE(of_a_long_front_the_table_shows_some_with_both_ends) {
+  SearchView v = view();
+  v.pareto.assign(50, v.best[0]);
+  for (std::size_t i = 0; i < 50; ++i) v.pareto[i].data = static_cast<std::uint32_t>(1000 + i);
+  const std::string t = search_table(v, Terminal{});
+  BOOST_TEST(has(t, "10 of the 50"));
+  BOOST_TEST((has(t, "1000") && has(t, "1049")), t);
+  BOOST_TEST(!has(t, "1001"), t);
+}
+
 BOOST_AUTO_TEST_CASE(json_holds_every_figure_in_full) {
   const auto j = nlohmann::json::parse(search_json(view()));
   BOOST_TEST(j["schema"] == "trainhost.search/1");

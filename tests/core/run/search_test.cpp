@@ -101,6 +101,13 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays_also_where_it_leaves_little) {
+  const report::SearchView v = ask({{"parallel.pipeline", "4"}, {"parallel.interleave", "2"}, {"parallel.zero", "1"}}, request(8, 32));
+  BOOST_REQUIRE(!v.best.empty());
+  for (const report::LayoutRow& row : v.best) BOOST_TEST((row.pipeline == 4u && row.interleave == 2u && row.zero == 1u));
+  BOOST_TEST(ask({{"parallel.expert", "2"}, {"parallel.data", "2"}}, request(8, 32)).layouts == 0u);  // there are no experts
+}
+
 BOOST_AUTO_TEST_CASE(where_nothing_fits_the_closest_is_named_with_what_it_misses_by) {
   const report::SearchView v = ask({{"memory.budget", "1GiB"}}, request(1, 1));
   BOOST_TEST(v.best.empty());
@@ -109,6 +116,9 @@ BOOST_AUTO_TEST_CASE(where_nothing_fits_the_closest_is_named_with_what_it_misses
   bool said = false;
   for (const std::string& n : v.notes) said = said || (n.find("closest is") != n.npos && n.find("too much") != n.npos);
   BOOST_TEST(said);
+  const report::SearchView host = ask({{"memory.budget", "60GiB"}, {"memory.host_budget", "1GiB"}}, request(1, 1));
+  BOOST_TEST(host.best.empty());
+  BOOST_TEST(host.notes.front().find("of a device") != std::string::npos, host.notes.front());
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_searched_is_refused_by_name) {

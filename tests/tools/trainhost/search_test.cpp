@@ -21,7 +21,7 @@ std::string read(const std::filesystem::path& p) {
 
 const std::vector<std::string> kRun = {"--model=llama-3-8b", "--device=h100-80gb", "--set", "train.precision=bf16", "--set", "data.seq_len=2048"};
 
-Outcome search(std::vector<std::string> more) {
+Outcome ask(std::vector<std::string> more) {
   std::vector<std::string> words = {"search"};
   words.insert(words.end(), kRun.begin(), kRun.end());
   words.insert(words.end(), more.begin(), more.end());
@@ -30,10 +30,10 @@ Outcome search(std::vector<std::string> more) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(search)
+BOOST_AUTO_TEST_SUITE(search_command)
 
 BOOST_AUTO_TEST_CASE(rows_planned_again_by_the_transformer_estimator_have_the_same_bytes) {
-  const Outcome found = search({"--devices=8", "--global-batch=32", "--top=3", "--json"});
+  const Outcome found = ask({"--devices=8", "--global-batch=32", "--top=3", "--json"});
   BOOST_REQUIRE_MESSAGE(found.code == 0, found.err);
   const Json j = Json::parse(found.out);
   std::vector<Json> rows(j["best"].begin(), j["best"].end());
@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(rows_planned_again_by_the_transformer_estimator_have_the_sa
 BOOST_AUTO_TEST_CASE(people_read_a_table_and_files_are_written_beside_it) {
   TempDir tmp;
   const auto csv = tmp.path() / "search.csv", html = tmp.path() / "search.html";
-  const Outcome r = search({"--devices=8", "--global-batch=32", "--csv", csv.string(), "--html", html.string()});
+  const Outcome r = ask({"--devices=8", "--global-batch=32", "--csv", csv.string(), "--html", html.string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   for (const char* part : {"8 x h100-80gb", "layouts", "looked at", "fastest that fit", "least memory for its time", "--set parallel.tensor=", "assumed:"})
     BOOST_TEST(has(r.out, part), part << " in\n" << r.out);
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(people_read_a_table_and_files_are_written_beside_it) {
 }
 
 BOOST_AUTO_TEST_CASE(where_nothing_fits_it_exits_3_and_names_the_closest) {
-  const Outcome r = search({"--devices=1", "--global-batch=1", "--budget=1GiB"});
+  const Outcome r = ask({"--devices=1", "--global-batch=1", "--budget=1GiB"});
   BOOST_TEST(r.code == 3, r.err);
   BOOST_TEST(has(r.out, "nothing fits"), r.out);
   BOOST_TEST(has(r.out, "closest is"), r.out);
