@@ -71,6 +71,7 @@ struct PlanView {
   std::vector<Change> changes;         // where it does not fit, cheapest first
   std::vector<Limit> limits;
   std::vector<Moment> timeline;        // of one step, in order; empty where no program is known
+  std::string command;                 // as it was typed; "" = not known
 };
 
 /// The table, for people.

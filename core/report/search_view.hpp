@@ -28,6 +28,7 @@ struct SearchView {
   std::vector<LayoutRow> best;    // fastest first
   std::vector<LayoutRow> pareto;  // least memory first; each faster than all before it
   std::vector<std::string> assumptions, notes;
+  std::string command;            // as it was typed; "" = not known
 };
 
 struct Terminal;

@@ -38,6 +38,7 @@ struct SweepView {
   std::vector<SweepCurve> curves;
   std::vector<Crossover> crossovers;
   std::vector<std::string> notes;
+  std::string command;        // as it was typed; "" = not known
 };
 
 struct Terminal;

@@ -116,6 +116,7 @@ int report(const Error& e) {
 int run(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a full quota are errors to report, not ends
   std::signal(SIGXFSZ, SIG_IGN);
+  remember_command_line(argc, argv);
   try {
     return static_cast<int>(dispatch({argv + 1, argv + argc}));
   } catch (const Error& e) {

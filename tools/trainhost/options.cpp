@@ -11,6 +11,31 @@
 #include "core/run/process.hpp"
 
 namespace trainhost::cli {
+namespace {
+
+std::string& remembered() {
+  static std::string line;
+  return line;
+}
+
+/// A word as a shell reads it back: in quotes where a letter of it means something there.
+std::string quoted(std::string_view word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) return std::string(word);
+  std::string out = "'";
+  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+}  // namespace
+
+std::string command_line() { return remembered(); }
+
+void remember_command_line(int argc, char** argv) {
+  std::string line = "trainhost";  // however it was found
+  for (int i = 1; i < argc; ++i) line += " " + quoted(argv[i]);
+  remembered() = line;
+}
 
 void add_options(CLI::App& app, Options& o, unsigned uses) {
   if (uses & kRunFile) {

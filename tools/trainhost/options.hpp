@@ -35,6 +35,10 @@ config::RunConfig load_config(const Options& o, const std::vector<config::Overri
 /// A scanned registry for that run. `c` may be null (no run file involved).
 std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c);
 
+/// The words this process was started with, quoted for a shell where they need it: what a page says made it.
+std::string command_line();
+void remember_command_line(int argc, char** argv);  // once, by main
+
 /// The run that these words mean, and variations of it: `more` first, then what is varied, the last one winning.
 run::Source source_of(const Options& o, const std::vector<config::Override>& more);
 

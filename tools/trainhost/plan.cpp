@@ -7,10 +7,13 @@
 #include "core/run/answers.hpp"
 #include "core/run/backend.hpp"
 #include "core/run/batches.hpp"
+#include "core/run/output_file.hpp"
 #include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
 namespace {
+
+constexpr const char *kHtml = "--html plan.html", *kCsv = "--csv plan.csv";
 
 class Plan : public Command {
  public:
@@ -20,12 +23,17 @@ class Plan : public Command {
     app_->add_option("--estimator", estimators_, "auto, all, or names with commas")->option_text("auto|all|NAME,NAME");
     app_->add_option("--device", device_, "plan for this device (trainhost devices lists them)")->option_text("NAME");
     app_->add_option("--budget", budget_, "memory of the compute tier, e.g. 24GiB")->option_text("SIZE");
+    app_->add_flag("--explain", explain_, "every part with its formula, the numbers filled in");
+    app_->add_option("--html", html_, "write a page that stands alone: charts, timeline, derivation")->option_text("FILE");
+    app_->add_option("--csv", csv_, "write every part as a line of CSV")->option_text("FILE");
     app_->add_flag("--limits", limits_, "also the largest micro-batch, the longest sequence and the fewest devices");
     app_->footer("Example:\n  trainhost plan --model=llama-3-8b --device=h100-80gb --set data.seq_len=4096");
   }
   CLI::App* app() const override { return app_; }
 
   Exit run() override {
+    if (!html_.empty()) run::require_place_for("--html", html_, kHtml);
+    if (!csv_.empty()) run::require_place_for("--csv", csv_, kCsv);
     std::vector<config::Override> more;
     if (!device_.empty()) more.push_back({"memory.device", device_});
     if (!budget_.empty()) more.push_back({"memory.budget", budget_});
@@ -39,25 +47,29 @@ class Plan : public Command {
     const run::Resolved resolved = run::resolve(c, *registry, request);
     report::PlanView v = run::make_plan(resolved, *registry, request);
     answer(v, resolved, *registry, request, more);
+    v.command = command_line();
+    if (!html_.empty()) run::write_output("--html", html_, report::plan_html(v), kHtml);
+    if (!csv_.empty()) run::write_output("--csv", csv_, report::plan_csv(v), kCsv);
+    const report::Terminal terminal = report::terminal_of(1);
     if (o_.json)
       fmt::print("{}\n", report::plan_json(v));
     else if (!o_.quiet)
-      fmt::print("{}", report::memory_table(v, report::terminal_of(1)));
+      fmt::print("{}{}", report::memory_table(v, terminal), explain_ ? report::explain_table(v, terminal) : "");
     return v.estimates.front().fits ? Exit::kDone : Exit::kDoesNotFit;
   }
 
  private:
-  /// What to change and how far it goes. The limits and the timeline are made where they are read: on request and by programs.
+  /// What to change and how far it goes. The limits and the timeline are made where they are read: on request, by programs and on the page.
   void answer(report::PlanView& v, const run::Resolved& resolved, plugin::Registry& registry, const run::PlanRequest& request,
               const std::vector<config::Override>& more) const {
     run::Replanner replan(source_of(o_, more), registry, request, resolved, v.estimates.front().report.source);
-    run::add_answers(v, replan, run::planned_profile(resolved, registry, request), {limits_ || o_.json, o_.json});
+    run::add_answers(v, replan, run::planned_profile(resolved, registry, request), {limits_ || o_.json || !html_.empty(), o_.json || !html_.empty()});
   }
 
   CLI::App* app_ = nullptr;
   Options o_;
-  std::string estimators_, device_, budget_;
-  bool limits_ = false;
+  std::string estimators_, device_, budget_, html_, csv_;
+  bool limits_ = false, explain_ = false;
 };
 
 }  // namespace

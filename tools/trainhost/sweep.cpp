@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
-#include "core/checkpoint/store.hpp"
 #include "core/report/terminal.hpp"
+#include "core/run/output_file.hpp"
 #include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
 namespace {
+
+constexpr const char *kHtml = "--html sweep.html", *kCsv = "--csv sweep.csv";
 
 class Sweep : public Command {
  public:
@@ -29,6 +31,8 @@ class Sweep : public Command {
 
   Exit run() override {
     if (over_.empty()) throw usage_error("trainhost sweep needs --over KEY=VALUES", "for example --over data.seq_len=512..16384");
+    if (!html_.empty()) run::require_place_for("--html", html_, kHtml);
+    if (!csv_.empty()) run::require_place_for("--csv", csv_, kCsv);
     const run::Axis axis = run::parse_axis(over_);
     for (const config::Override& o : overrides(o_))
       if (o.key == axis.key) throw usage_error(fmt::format("{} is given and swept over", axis.key), "leave one of them out", {"--over"});
@@ -38,8 +42,8 @@ class Sweep : public Command {
     run::PlanRequest request;
     request.estimators = split_commas(estimators_);
     const report::SweepView v = run::sweep(source_of(o_, more), axis, request);
-    write(csv_, report::sweep_csv, v);
-    write(html_, report::sweep_html, v);
+    if (!csv_.empty()) run::write_output("--csv", csv_, report::sweep_csv(v), kCsv);
+    if (!html_.empty()) run::write_output("--html", html_, report::sweep_html(v), kHtml);
     if (o_.json)
       fmt::print("{}\n", report::sweep_json(v));
     else if (!o_.quiet)
@@ -48,10 +52,6 @@ class Sweep : public Command {
   }
 
  private:
-  static void write(const std::string& file, std::string (*text)(const report::SweepView&), const report::SweepView& v) {
-    if (!file.empty()) checkpoint::write_file_atomically(std::filesystem::absolute(file), text(v));
-  }
-
   CLI::App* app_ = nullptr;
   Options o_;
   std::string over_, estimators_, device_, budget_, csv_, html_;

@@ -1,0 +1,186 @@
+// Bands on each other, or lines, over one axis; also the timeline of a step, one column a moment.
+#include <algorithm>
+#include <cmath>
+
+#include "core/report/html_chart.hpp"
+#include "core/report/html_svg.hpp"
+
+namespace trainhost::report::html {
+namespace {
+
+constexpr double kFloor = 310, kLeft = 78, kRight = 18, kTop = 34;
+constexpr std::size_t kDotted = 40;            // points of a line that are few enough to be marked
+constexpr double kNames = 28, kAxisName = 22;  // below the floor: names of points, the name of the axis
+
+/// Where the columns or points stand, and how high values are.
+struct Frame {
+  const AreaChart& c;
+  Scale x, y;
+  double left(std::size_t i) const { return c.steps ? x(static_cast<double>(i)) : x(c.x[i]); }
+  double right(std::size_t i) const { return c.steps ? x(static_cast<double>(i) + 1) : x(c.x[i]); }
+  double centre(std::size_t i) const { return (left(i) + right(i)) / 2; }
+};
+
+double highest(const AreaChart& c) {
+  double most = 0;
+  for (std::size_t i = 0; i < c.x.size(); ++i) {
+    double sum = 0;
+    for (const Series& s : c.bands) sum += s.y[i];
+    most = std::max(most, sum);
+    for (const Series& s : c.lines)
+      if (std::isfinite(s.y[i])) most = std::max(most, s.y[i]);
+  }
+  return most;
+}
+
+/// One edge of a band, from left to right; as columns: only where its height changes.
+std::string edge(const Frame& f, const std::vector<double>& y, bool backwards) {
+  std::string out;
+  const std::size_t n = y.size();
+  for (std::size_t k = 0; k < n; ++k) {
+    const std::size_t i = backwards ? n - 1 - k : k;
+    const bool same_as_next = k + 1 < n && px(f.y(y[i])) == px(f.y(y[backwards ? i - 1 : i + 1]));
+    const std::string height = px(f.y(y[i])), end = px(backwards ? f.left(i) : f.right(i));
+    if (!f.c.steps)
+      out += (out.empty() && !backwards ? "M" : "L") + px(f.centre(i)) + " " + height;
+    else {
+      if (out.empty()) out += (backwards ? "L" : "M") + px(backwards ? f.right(i) : f.left(i)) + " " + height;
+      if (!same_as_next) out += "H" + end + (k + 1 < n ? "V" + px(f.y(y[backwards ? i - 1 : i + 1])) : "");
+    }
+  }
+  return out;
+}
+
+std::string bands(const Frame& f) {
+  std::string out;
+  std::vector<double> below(f.c.x.size(), 0);
+  for (const Series& s : f.c.bands) {
+    std::vector<double> above = below;
+    for (std::size_t i = 0; i < above.size(); ++i) above[i] += s.y[i];
+    out += fmt::format("<path class=\"part {}\" d=\"{}{}Z\"/>\n", s.css, edge(f, above, false), edge(f, below, true));
+    below = std::move(above);
+  }
+  return out;
+}
+
+/// Each line's name above its last point, where no other name stands.
+std::string line_names(const Frame& f) {
+  std::string out;
+  std::vector<double> taken;
+  for (const Series& s : f.c.lines) {
+    std::size_t last = s.y.size();
+    while (last > 0 && !std::isfinite(s.y[last - 1])) --last;
+    if (last == 0) continue;
+    const double x = f.centre(last - 1) - 12, y = std::max(f.y(s.y[last - 1]) - 9, kTop + 4);
+    if (x < kLeft + text_width(s.name) || std::any_of(taken.begin(), taken.end(), [&](double t) { return std::abs(t - y) < 15; })) continue;
+    taken.push_back(y);
+    out += label(x, y, s.name, "end", "strong halo named " + s.css);
+  }
+  return out;
+}
+
+std::string lines(const Frame& f) {
+  std::string out, dots;
+  for (const Series& s : f.c.lines) {
+    std::string d;
+    bool pen_down = false;
+    for (std::size_t i = 0; i < s.y.size(); ++i) {
+      if (std::isfinite(s.y[i])) d += (pen_down ? "L" : "M") + px(f.centre(i)) + " " + px(f.y(s.y[i]));
+      pen_down = std::isfinite(s.y[i]);
+      if (pen_down && s.y.size() <= kDotted)
+        dots += fmt::format("<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3.4\"/>\n", s.css, px(f.centre(i)), px(f.y(s.y[i])));
+    }
+    if (!d.empty()) out += fmt::format("<path class=\"curve {}\" d=\"{}\"/>\n", s.css, d);
+  }
+  return out + dots + line_names(f);
+}
+
+/// Unseen columns above everything else, each with its moment's or point's figures.
+std::string hits(const Frame& f) {
+  std::string out;
+  const std::size_t n = f.c.x.size();
+  for (std::size_t i = 0; i < n && i < f.c.tips.size(); ++i) {
+    const double a = f.c.steps || i == 0 ? f.left(i) : (f.centre(i - 1) + f.centre(i)) / 2;
+    const double b = f.c.steps || i + 1 == n ? f.right(i) : (f.centre(i) + f.centre(i + 1)) / 2;
+    out += fmt::format("<rect class=\"area hit\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n", px(a), px(kTop),
+                       px(std::max(b - a, 1.0)), px(kFloor - kTop), tip(f.c.tips[i]));
+  }
+  return out;
+}
+
+/// Names under the axis: moments in groups ("forward" of "forward, layer 3"), points by their own label.
+std::string names(const Frame& f) {
+  std::string out;
+  std::vector<double> centres;
+  std::vector<std::string> labels;
+  const std::size_t n = f.c.x.size();
+  for (std::size_t i = 0; i < n;) {
+    std::size_t end = i + 1;
+    const std::string group = f.c.steps ? f.c.x_label[i].substr(0, f.c.x_label[i].find(", ")) : f.c.x_label[i];
+    while (f.c.steps && end < n && f.c.x_label[end].substr(0, f.c.x_label[end].find(", ")) == group) ++end;
+    if (f.c.steps) out += line(f.left(i) + 1, kFloor + 5, f.right(end - 1) - 1, kFloor + 5, "span");
+    centres.push_back((f.left(i) + f.right(end - 1)) / 2);
+    labels.push_back(group);
+    i = end;
+  }
+  for (std::size_t i : roomy(centres, labels)) {
+    const double half = text_width(labels[i]) / 2;
+    out += label(std::clamp(centres[i], half, kWidth - half - 2), kFloor + 20, labels[i], "middle", "dim");
+  }
+  if (!f.c.x_name.empty()) out += label((kLeft + kWidth - kRight) / 2, kFloor + kNames + 14, f.c.x_name, "middle");
+  return out;
+}
+
+std::string limit(const Frame& f, bool drawn) {
+  const Limit& l = f.c.limit;
+  if (!(l.value > 0)) return {};
+  if (!drawn) return label(kWidth - kRight, kTop - 10, l.label + ", above this chart ↑", "end", "dim");
+  const double y = f.y(l.value);
+  return line(kLeft, y, kWidth - kRight, y, "limit") + label(kLeft + 6, y - 6, l.label, "start", "bad strong halo");
+}
+
+std::string marks(const Frame& f) {
+  std::string out;
+  double taken = -100;
+  for (const Mark& m : f.c.marks) {
+    if (!(m.x >= f.x.from && m.x <= f.x.to)) continue;
+    const double x = f.x(m.x), badge = std::max(x, taken + 19);
+    taken = badge;
+    out += line(x, kTop - 4, x, kFloor, "cross");
+    out += fmt::format("<g class=\"hit\">{}<circle class=\"peak\" cx=\"{}\" cy=\"{}\" r=\"8.5\"/>{}</g>\n", tip(m.tip), px(badge),
+                       px(kTop - 13), label(badge, kTop - 9, m.label, "middle", "strong"));
+  }
+  return out;
+}
+
+std::string peak(const Frame& f) {
+  if (!f.c.peak) return {};
+  const std::size_t i = *f.c.peak;
+  double sum = 0;
+  for (const Series& s : f.c.bands) sum += s.y[i];
+  const double x = f.centre(i), y = f.y(sum), half = text_width(f.c.peak_label) / 2;
+  return fmt::format("<circle class=\"peak\" cx=\"{}\" cy=\"{}\" r=\"4\"/>\n", px(x), px(y)) +
+         label(std::clamp(x, kLeft + half, kWidth - kRight - half), y - 10, f.c.peak_label, "middle", "strong halo");
+}
+
+}  // namespace
+
+std::string draw(const AreaChart& c) {
+  if (c.x.empty()) return {};
+  const double most = highest(c);
+  const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most;
+  // A peak's label stands above it: some room.
+  const Ticks ticks = byte_ticks(std::max(limit_in ? std::max(most, c.limit.value * 1.04) : most, most * (c.peak ? 1.09 : 1.0)));
+  const double n = static_cast<double>(c.x.size());
+  Frame f{c, {c.steps ? 0 : c.x.front(), c.steps ? n : c.x.back(), kLeft, kWidth - kRight, c.log_x},
+          {0, ticks.at.back(), kFloor, kTop}};
+  std::string out = open_svg(kFloor + kNames + (c.x_name.empty() ? 0 : kAxisName), c.title, c.description);
+  for (std::size_t i = 0; i < ticks.at.size(); ++i) {
+    const double y = f.y(ticks.at[i]);
+    out += line(kLeft, y, kWidth - kRight, y, "grid") + label(kLeft - 8, y + 4, ticks.label[i], "end", "dim");
+  }
+  out += bands(f) + lines(f) + limit(f, limit_in) + names(f) + hits(f) + marks(f) + peak(f);
+  return out + "</svg>\n";
+}
+
+}  // namespace trainhost::report::html

@@ -1,0 +1,103 @@
+// See html_axis.hpp.
+#include "core/report/html_axis.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "core/report/table.hpp"
+
+namespace trainhost::report::html {
+namespace {
+
+constexpr double kGap = 10;       // pixels between two labels
+constexpr double kLetter = 7.3;   // pixels of a letter at 12 px in the wider system fonts
+
+/// "2.00 s" as "2 s".
+std::string without_zeros(const std::string& value) {
+  const std::size_t space = value.find(' ');
+  std::string number = value.substr(0, space);
+  if (number.find('.') != std::string::npos) {
+    number.erase(number.find_last_not_of('0') + 1);
+    if (number.back() == '.') number.pop_back();
+  }
+  return number + value.substr(std::min(space, value.size()));
+}
+
+}  // namespace
+
+Ticks byte_ticks(double max, int want) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (!(max >= 1)) max = 1;
+  const double step = std::max(1.0, std::exp2(std::ceil(std::log2(max / want))));
+  const double top = std::ceil(max / step) * step;
+  std::size_t unit = 0;
+  double scale = 1;
+  while (top / scale >= 1024 && unit + 1 < std::size(kUnits)) scale *= 1024, ++unit;
+  Ticks t;
+  for (double v = 0; v <= top; v += step) {
+    t.at.push_back(v);
+    t.label.push_back(v == 0 ? "0" : fmt::format("{:g} {}", v / scale, kUnits[unit]));
+  }
+  return t;
+}
+
+Ticks second_ticks(double max, int want) {
+  if (!(max > 0) || !std::isfinite(max)) max = 1;
+  const double decade = std::pow(10, std::floor(std::log10(max / want)));
+  double step = decade;
+  for (double m : {1.0, 2.0, 5.0, 10.0})
+    if (max / (m * decade) <= want) {
+      step = m * decade;
+      break;
+    }
+  Ticks t;
+  const auto n = static_cast<int>(std::ceil(max / step - 1e-9));
+  for (int i = 0; i <= n; ++i) {
+    t.at.push_back(i * step);
+    t.label.push_back(i == 0 ? "0" : without_zeros(format_seconds(i * step)));
+  }
+  return t;
+}
+
+std::string format_seconds(double s) {
+  const auto three = [](double v) { return fmt::format("{:.{}f}", v, v < 9.995 ? 2 : v < 99.95 ? 1 : 0); };
+  if (!std::isfinite(s)) return "-";
+  if (s <= 0) return "0 s";
+  if (s < 0.9995e-3) return three(s * 1e6) + " µs";
+  if (s < 0.9995) return three(s * 1e3) + " ms";
+  if (s < 120) return three(s) + " s";
+  if (s < 7200) return three(s / 60) + " min";
+  return three(s / 3600) + " h";
+}
+
+double Scale::operator()(double v) const {
+  const double a = log ? std::log2(from) : from, b = log ? std::log2(to) : to, at = log ? std::log2(v) : v;
+  return b == a ? (pixel_from + pixel_to) / 2 : pixel_from + (at - a) / (b - a) * (pixel_to - pixel_from);
+}
+
+std::string px(double pixels) {
+  if (!std::isfinite(pixels)) pixels = 0;
+  std::string out = fmt::format("{:.1f}", pixels);
+  if (out.ends_with(".0")) out.resize(out.size() - 2);
+  return out == "-0" ? "0" : out;
+}
+
+double text_width(std::string_view plain) { return kLetter * static_cast<double>(display_width(std::string(plain))); }
+
+std::vector<std::size_t> roomy(const std::vector<double>& centres, const std::vector<std::string>& labels) {
+  std::vector<std::size_t> out;
+  const std::size_t n = labels.size();
+  if (n == 0) return out;
+  const auto left = [&](std::size_t i) { return centres[i] - text_width(labels[i]) / 2; };
+  const auto right = [&](std::size_t i) { return centres[i] + text_width(labels[i]) / 2 + kGap; };
+  out.push_back(0);
+  for (std::size_t i = 1; i + 1 < n; ++i)
+    if (left(i) >= right(out.back()) && right(i) <= left(n - 1)) out.push_back(i);
+  if (n > 1 && left(n - 1) >= right(out.back())) out.push_back(n - 1);
+  return out;
+}
+
+}  // namespace trainhost::report::html

@@ -1,0 +1,146 @@
+// See html_page.hpp.
+#include "core/report/html_page.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/report/html_style.hpp"
+
+namespace trainhost::report::html {
+namespace {
+
+std::string entities(std::string_view s) {
+  std::string out;
+  out.reserve(s.size());
+  for (char c : s) switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  return out;
+}
+
+std::string_view tone_class(Tone t) { return t == Tone::kGood ? "good" : t == Tone::kBad ? "bad" : "neutral"; }
+
+}  // namespace
+
+std::string text(std::string_view outside, std::size_t max) { return entities(escaped(outside, max)); }
+
+std::string bytes(std::uint64_t n) {
+  return fmt::format("<data class=\"b\" value=\"{}\" title=\"{} bytes\">{}</data>", n, format_count(n), format_bytes(n));
+}
+
+std::string count(std::uint64_t n) { return fmt::format("<data value=\"{}\">{}</data>", n, format_count(n)); }
+
+std::string part_of(std::uint64_t part, std::uint64_t whole) {
+  std::string a = format_bytes(part), b = format_bytes(whole);
+  const std::string unit = b.substr(b.find(' '));
+  if (a.ends_with(unit)) a.resize(a.size() - unit.size());
+  return a + " of " + b;
+}
+
+std::string words(Component c) {
+  std::string out(name(c));
+  std::replace(out.begin(), out.end(), '_', ' ');
+  return out;
+}
+
+std::string colour(std::size_t n) { return fmt::format("k{}", n % kColours); }
+std::string colour(Component c) { return colour(static_cast<std::size_t>(c) - 1); }
+
+Table::Table(std::string alignment, std::vector<std::string> headings)
+    : alignment_(std::move(alignment)), headings_(std::move(headings)) {}
+
+Table& Table::caption(std::string_view plain) {
+  caption_ = text(plain);
+  return *this;
+}
+
+Table& Table::mark(std::string_view name, std::string_view value) {
+  marks_ += fmt::format(" data-{}=\"{}\"", name, text(value));
+  return *this;
+}
+
+void Table::row(const std::vector<std::string>& cells, const std::string& attributes) {
+  std::string out = attributes.empty() ? "<tr>" : "<tr " + attributes + ">";
+  for (std::size_t c = 0; c < cells.size(); ++c) {
+    const bool right = c < alignment_.size() && alignment_[c] == 'r';
+    out += fmt::format("<td{}>{}</td>", right ? " class=\"r\"" : "", cells[c]);
+  }
+  rows_.push_back(out + "</tr>\n");
+}
+
+std::string Table::str(std::size_t max_rows, std::size_t max_bytes) const {
+  std::string out = "<div class=\"scroll\"><table" + marks_ + ">\n";
+  if (!caption_.empty()) out += "<caption>" + caption_ + "</caption>\n";
+  out += "<thead><tr>";
+  for (std::size_t c = 0; c < headings_.size(); ++c)
+    out += fmt::format("<th scope=\"col\"{}>{}</th>", c < alignment_.size() && alignment_[c] == 'r' ? " class=\"r\"" : "",
+                       text(headings_[c]));
+  out += "</tr></thead>\n<tbody>\n";
+  std::size_t shown = 0;
+  for (; shown < rows_.size() && shown < max_rows && out.size() + rows_[shown].size() <= max_bytes; ++shown) out += rows_[shown];
+  out += "</tbody></table></div>\n";
+  if (const std::size_t left = rows_.size() - shown)
+    out += fmt::format("<p class=\"more\" data-left-out=\"{}\">{} more row{} left out here; --csv and --json have every one.</p>\n", left,
+                       format_count(left), left == 1 ? " is" : "s are");
+  return out;
+}
+
+std::string list(const std::vector<std::string>& sentences, std::size_t most) {
+  if (sentences.empty()) return {};
+  std::string out = "<ul>\n";
+  for (std::size_t i = 0; i < sentences.size() && i < most; ++i) out += "<li>" + text(sentences[i], 600) + "</li>\n";
+  if (sentences.size() > most) out += fmt::format("<li>… and {} more</li>\n", sentences.size() - most);
+  return out + "</ul>\n";
+}
+
+std::string legend(const std::vector<std::pair<std::string, std::string>>& entries) {
+  if (entries.empty()) return {};
+  std::string out = "<ul class=\"legend\">";
+  for (const auto& [css, plain] : entries)
+    out += fmt::format("<li data-c=\"{}\"><i class=\"{}\"></i>{}</li>", css, css, text(plain));
+  return out + "</ul>\n";
+}
+
+std::string figure(const std::string& svg, const std::string& legend_html, std::string_view plain_caption) {
+  std::string out = "<figure>\n" + legend_html + "<div class=\"scroll\">" + svg + "</div>\n";
+  if (!plain_caption.empty()) out += "<figcaption>" + text(plain_caption) + "</figcaption>\n";
+  return out + "</figure>\n";
+}
+
+std::string details(std::string_view plain_summary, const std::string& inner) {
+  return "<details><summary>" + text(plain_summary) + "</summary>\n" + inner + "</details>\n";
+}
+
+void Page::section(std::string_view heading, const std::string& html) {
+  if (!html.empty()) sections += "<section>\n<h2>" + text(heading) + "</h2>\n" + html + "</section>\n";
+}
+
+std::string Page::str() const {
+  std::string out = fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "script-src 'sha256-{}'; base-uri 'none'; form-action 'none'\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" content=\"trainhost\">\n"
+      "<title>{}: {}</title>\n<style>{}</style>\n</head>\n<body data-kind=\"{}\">\n<main>\n",
+      kScriptHash, text(title), text(answer), style(), text(kind));
+  out += fmt::format("<header>\n<p class=\"brand\">trainhost {}</p>\n<h1>{}</h1>\n", text(kind), text(title));
+  if (!subtitle.empty()) out += "<p class=\"sub\">" + text(subtitle, 800) + "</p>\n";
+  out += fmt::format("<p class=\"answer {}\">{}</p>\n", tone_class(tone), text(answer, 800));
+  if (!detail.empty()) out += "<p class=\"sub\">" + text(detail, 800) + "</p>\n";
+  out += "<button type=\"button\" id=\"exact\" aria-pressed=\"false\">Exact bytes</button>\n</header>\n";
+  out += sections + "<footer>\n";
+  if (!command.empty()) out += "<p>Made by</p>\n<pre><code>" + text(command, 4000) + "</code></pre>\n";
+  out += "<p>Sizes are binary (1 GiB = 1,073,741,824 bytes). This page needs no network and no other file.</p>\n</footer>\n</main>\n";
+  out += fmt::format("<div id=\"tip\" role=\"status\" hidden></div>\n<script>{}</script>\n</body>\n</html>\n", kScript);
+  return out;
+}
+
+}  // namespace trainhost::report::html

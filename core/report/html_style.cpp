@@ -1,0 +1,184 @@
+// See html_style.hpp. The script changes how the page reads, never what it says: with scripts off, nothing is missing.
+#include "core/report/html_style.hpp"
+
+#include <fmt/format.h>
+
+namespace trainhost::report::html {
+namespace {
+
+// k0 .. k11 are the components in the order of their enum: weights, master weights, gradients, optimizer state,
+// activations, logits, workspace, communication, key/value cache, adapters, fragmentation, runtime.
+constexpr const char* kLight =
+    "--bg:#ffffff;--ink:#15181e;--dim:#5a6270;--line:#d9dde3;--soft:#f4f6f8;--good:#12703a;--bad:#b3261e;--mark:#15181e;"
+    "--k0:#2563c9;--k1:#17377a;--k2:#7443bd;--k3:#b45309;--k4:#1b7f45;--k5:#0b7285;"
+    "--k6:#7a6242;--k7:#b3276f;--k8:#b3261e;--k9:#68690a;--k10:#66707e;--k11:#3f4754;";
+constexpr const char* kDark =
+    "--bg:#14171c;--ink:#e9ecf1;--dim:#a3acb9;--line:#323844;--soft:#1c2027;--good:#62d394;--bad:#ff8f86;--mark:#ffffff;"
+    "--k0:#6ea5ff;--k1:#a9c4f5;--k2:#b99af5;--k3:#f5a054;--k4:#5fcb8b;--k5:#4cc7d8;"
+    "--k6:#c9b28d;--k7:#f583b5;--k8:#ff8a80;--k9:#d2ce5a;--k10:#9aa3af;--k11:#808a99;";
+
+constexpr const char* kRules = R"css(
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;-webkit-text-size-adjust:100%}
+main{max-width:1040px;margin:0 auto;padding:28px 20px 40px}
+h1{font-size:26px;line-height:1.2;margin:0;font-weight:650;letter-spacing:-.01em;overflow-wrap:anywhere}
+h2{font-size:17px;line-height:1.3;margin:0 0 10px;font-weight:650}
+h3{font-size:14px;margin:18px 0 6px;font-weight:650}
+p{margin:6px 0}
+header{position:relative}
+section{margin-top:34px;padding-top:18px;border-top:1px solid var(--line)}
+.brand{color:var(--dim);font-size:12px;letter-spacing:.06em;text-transform:uppercase;margin:0 0 4px}
+.sub,figcaption,.more,footer,caption{color:var(--dim)}
+.sub{overflow-wrap:anywhere}
+.answer{font-size:21px;line-height:1.35;font-weight:600;margin:16px 0 4px;padding:10px 14px;border-left:5px solid var(--dim);background:var(--soft);border-radius:0 6px 6px 0;overflow-wrap:anywhere}
+.answer.good{border-color:var(--good);color:var(--good)}
+.answer.bad{border-color:var(--bad);color:var(--bad)}
+figure{margin:0 0 14px}
+figcaption{font-size:13px;margin-top:4px}
+.scroll{overflow-x:auto}
+.scroll+.scroll{margin-top:20px}
+.nb{white-space:nowrap}
+svg{display:block;width:100%;min-width:680px;height:auto;font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;font-variant-numeric:tabular-nums}
+svg text{fill:var(--ink)}
+svg .dim{fill:var(--dim)}
+svg .on{fill:var(--bg);pointer-events:none}
+svg .strong{font-weight:650}
+svg .bad{fill:var(--bad)}
+svg .grid{stroke:var(--line);stroke-width:1;fill:none}
+svg .span{stroke:var(--dim);stroke-width:2;fill:none}
+svg .named{fill:var(--c)}
+svg .limit{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:6 4;fill:none}
+svg .cross{stroke:var(--dim);stroke-width:1;stroke-dasharray:2 3;fill:none}
+svg .peak{stroke:var(--mark);stroke-width:1.5;fill:var(--bg)}
+svg .part{stroke:var(--bg);stroke-width:1}
+svg .curve{fill:none;stroke:var(--c);stroke-width:2.25;stroke-linejoin:round}
+svg .front{fill:none;stroke:var(--k3);stroke-width:2}
+svg .dot{fill:var(--c);stroke:var(--bg);stroke-width:1}
+svg .halo{paint-order:stroke;stroke:var(--bg);stroke-width:4px;stroke-linejoin:round}
+svg .area{fill:transparent}
+svg .area:hover{fill:var(--ink);fill-opacity:.1}
+svg .faded{opacity:.18}
+.legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 16px;margin:0 0 8px;padding:0;font-size:13px}
+.legend i{display:inline-block;width:11px;height:11px;border-radius:2px;background:var(--c);margin-right:6px}
+table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
+caption{text-align:left;font-size:13px;padding:0 0 6px}
+th{font-weight:600;color:var(--dim);text-align:left;border-bottom:1px solid var(--line);vertical-align:bottom}
+th,td{padding:5px 14px 5px 0}
+th:last-child,td:last-child{padding-right:2px}
+td{border-bottom:1px solid var(--line);vertical-align:top}
+.r{text-align:right;white-space:nowrap}
+table[data-tier]{table-layout:fixed;max-width:820px}
+tr.sum td{font-weight:650;border-bottom:0}
+tr.off td{color:var(--dim)}
+td i{display:inline-block;width:10px;height:10px;border-radius:2px;background:var(--c);margin-right:8px}
+td code{overflow-wrap:anywhere}
+code,pre{font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
+pre{background:var(--soft);padding:10px 12px;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0;color:var(--ink)}
+.good{color:var(--good)}
+.bad{color:var(--bad)}
+ul{margin:6px 0;padding-left:20px}
+details{margin:12px 0}
+summary{cursor:pointer;font-weight:600;padding:4px 0}
+footer{margin-top:36px;padding-top:14px;border-top:1px solid var(--line);font-size:13px}
+button{display:none;position:absolute;top:0;right:0;font:inherit;font-size:13px;color:var(--ink);background:var(--bg);border:1px solid var(--line);border-radius:6px;padding:3px 11px;cursor:pointer}
+button[aria-pressed=true]{background:var(--soft);border-color:var(--dim)}
+.js button{display:inline-block}
+.js th.sort{cursor:pointer}
+th[aria-sort=ascending]::after{content:" \2191"}
+th[aria-sort=descending]::after{content:" \2193"}
+#tip{position:fixed;z-index:9;max-width:420px;padding:7px 11px;background:var(--ink);color:var(--bg);border-radius:6px;font-size:13px;line-height:1.45;white-space:pre-line;pointer-events:none;font-variant-numeric:tabular-nums}
+#tip[hidden]{display:none}
+@media(max-width:640px){main{padding:18px 14px}h1{font-size:22px}.answer{font-size:18px}}
+@media print{
+body{font-size:10.5pt}
+main{max-width:none;padding:0}
+*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+section{margin-top:18px;padding-top:10px}
+figure,tr,.answer{break-inside:avoid}
+h2,h3,summary{break-after:avoid}
+svg{min-width:0}
+.scroll{overflow:visible}
+.js button,#tip{display:none}
+table{font-size:8.5pt}
+th,td{padding:3px 8px 3px 0}
+code,pre{font-size:8pt}
+})css";
+
+}  // namespace
+
+std::string style() {
+  std::string out = fmt::format(":root{{{}color-scheme:light dark}}\n@media(prefers-color-scheme:dark){{:root{{{}}}}}\n@media print{{:root{{{}}}}}\n",
+                                kLight, kDark, kLight);
+  for (std::size_t i = 0; i < kColours; ++i) out += fmt::format(".k{0}{{--c:var(--k{0})}}svg .k{0}.part{{fill:var(--k{0})}}\n", i);
+  return out + kRules;
+}
+
+const char* const kScript = R"js(
+(function () {
+  'use strict';
+  var d = document, root = d.documentElement, tip = d.getElementById('tip'), exact = d.getElementById('exact');
+  function each(q, f, e) { Array.prototype.forEach.call((e || d).querySelectorAll(q), f); }
+  root.classList.add('js');
+
+  // The marks' own titles become a tooltip that does not make one wait.
+  each('svg .hit', function (e) {
+    var t = e.querySelector('title');
+    if (t) { e.tip = t.textContent; e.setAttribute('aria-label', e.tip); e.removeChild(t); }
+  });
+  d.addEventListener('pointermove', function (v) {
+    var e = v.target.closest ? v.target.closest('.hit') : null;
+    tip.hidden = !(e && e.tip);
+    if (tip.hidden) return;
+    if (tip.textContent !== e.tip) tip.textContent = e.tip;
+    var x = v.clientX + 14, y = v.clientY + 16;
+    if (x + tip.offsetWidth > root.clientWidth - 6) x = Math.max(6, v.clientX - tip.offsetWidth - 12);
+    if (y + tip.offsetHeight > window.innerHeight - 6) y = Math.max(6, v.clientY - tip.offsetHeight - 12);
+    tip.style.left = x + 'px'; tip.style.top = y + 'px';
+  });
+
+  // A name of a legend dims everything else of its chart.
+  each('.legend li', function (li) {
+    var f = li.closest('figure'), c = li.getAttribute('data-c');
+    function dim(on) { each('svg .part, svg .curve, svg .dot', function (p) { p.classList.toggle('faded', on && !p.classList.contains(c)); }, f); }
+    li.addEventListener('pointerenter', function () { dim(true); });
+    li.addEventListener('pointerleave', function () { dim(false); });
+  });
+
+  exact.addEventListener('click', function () {
+    var on = exact.getAttribute('aria-pressed') !== 'true';
+    exact.setAttribute('aria-pressed', String(on));
+    each('data.b', function (e) {
+      if (e.short === undefined) e.short = e.textContent;
+      e.textContent = on ? e.value.replace(/\B(?=(\d{3})+$)/g, ',') : e.short;
+    });
+  });
+
+  // Tables of search and the derivation are sorted by a click on a heading; sums stay below.
+  function key(cell) {
+    var n = cell && cell.querySelector('data');
+    if (n) return Number(n.value);
+    var t = cell ? cell.textContent : '';
+    return t !== '' && isFinite(t) ? Number(t) : t;
+  }
+  each('table[data-sort] th', function (th) {
+    th.classList.add('sort');
+    th.addEventListener('click', function () {
+      var head = th.parentNode, at = Array.prototype.indexOf.call(head.children, th), body = head.closest('table').tBodies[0];
+      var up = th.getAttribute('aria-sort') !== 'ascending';
+      each('th', function (o) { o.removeAttribute('aria-sort'); }, head);
+      th.setAttribute('aria-sort', up ? 'ascending' : 'descending');
+      Array.prototype.slice.call(body.rows).sort(function (a, b) {
+        var p = key(a.cells[at]), q = key(b.cells[at]), c = p < q ? -1 : p > q ? 1 : 0;
+        return up ? c : -c;
+      }).forEach(function (r) { body.appendChild(r); });
+    });
+  });
+
+  window.addEventListener('beforeprint', function () { each('details', function (e) { e.open = true; }); });
+  root.setAttribute('data-ready', '1');
+})();
+)js";
+
+const char* const kScriptHash = "3l1+fL5QYPvWDZVWc1kBasEQMDCDryZU5mSu/DJoQmk=";
+
+}  // namespace trainhost::report::html

@@ -1,0 +1,33 @@
+// What all charts write in the same way: the frame, text, a grid line. Ready-made SVG text, nothing is kept.
+#pragma once
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+#include "core/report/html_axis.hpp"
+#include "core/report/html_page.hpp"
+
+namespace trainhost::report::html {
+
+inline constexpr double kWidth = 960;  // of every chart, in its own pixels; the page scales it
+
+/// Opens the picture; `height` in the same pixels. Followed by marks and "</svg>".
+inline std::string open_svg(double height, std::string_view title, std::string_view description) {
+  return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n", px(kWidth), px(height),
+                     text(title), text(description, 1000));
+}
+
+/// anchor: "start", "middle" or "end".
+inline std::string label(double x, double y, std::string_view plain, std::string_view anchor, std::string_view css = {}) {
+  return fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\"{}>{}</text>\n", px(x), px(y), anchor,
+                     css.empty() ? std::string() : fmt::format(" class=\"{}\"", css), text(plain));
+}
+
+inline std::string line(double x1, double y1, double x2, double y2, std::string_view css) {
+  return fmt::format("<path class=\"{}\" d=\"M{} {}L{} {}\"/>\n", css, px(x1), px(y1), px(x2), px(y2));
+}
+
+inline std::string tip(std::string_view plain) { return "<title>" + text(plain, 600) + "</title>"; }
+
+}  // namespace trainhost::report::html

@@ -1,0 +1,15 @@
+// The timeline of a step as a chart with its peak named, and as a table. Part of plan_html.
+#pragma once
+#include <string>
+
+#include "core/report/plan_view.hpp"
+
+namespace trainhost::report {
+
+/// Components are 1 .. this.
+constexpr unsigned html_component_count() { return static_cast<unsigned>(Component::kRuntime); }
+
+/// "" where the view has no moments. Longer steps are drawn by their worst moments, so that the peak is always there.
+std::string html_timeline(const PlanView& v);
+
+}  // namespace trainhost::report

@@ -1,0 +1,49 @@
+// The derivation of a plan, leaf by leaf: a table for people (--explain) and lines for a spreadsheet (--csv).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/base/text.hpp"
+#include "core/report/csv.hpp"
+#include "core/report/plan_parts.hpp"
+#include "core/report/plan_view.hpp"
+#include "core/report/table.hpp"
+#include "core/report/terminal.hpp"
+
+namespace trainhost::report {
+
+std::vector<const MemoryNode*> largest_first(const MemoryReport& r) {
+  std::vector<const MemoryNode*> out;
+  for (const MemoryNode& n : r.nodes) out.push_back(&n);
+  std::stable_sort(out.begin(), out.end(), [](const MemoryNode* a, const MemoryNode* b) {
+    return std::tuple(at_peak(*a), a->bytes) > std::tuple(at_peak(*b), b->bytes);
+  });
+  return out;
+}
+
+std::string explain_table(const PlanView& v, const Terminal& t) {
+  std::string out;
+  for (const Estimate& e : v.estimates) {
+    out += styled(t, Style::kAccent, fmt::format("what {} counted ({}), largest at the peak first", e.report.source, name(e.report.claim))) + "\n";
+    Table table("rrlllll");
+    table.row({"at the peak", "at most", "bytes", "tier", "component", "what", "formula"});
+    for (const MemoryNode* n : largest_first(e.report))
+      table.row({format_bytes(at_peak(*n)), format_bytes(n->bytes), format_count(n->bytes), std::string(name(n->tier)),
+                 std::string(name(n->component)), escaped(n->name),
+                 escaped(n->formula, 400) + (n->claim == Claim::kExact ? "" : fmt::format("  ({})", name(n->claim)))});
+    out += table.str();
+  }
+  return out;
+}
+
+std::string plan_csv(const PlanView& v) {
+  std::string out = csv_line({"estimator", "tier", "component", "name", "kind", "bytes", "bytes_at_peak", "formula"});
+  for (const Estimate& e : v.estimates)
+    for (const MemoryNode& n : e.report.nodes)
+      out += csv_line({e.report.source, name(n.tier), name(n.component), n.name, name(n.claim), std::to_string(n.bytes),
+                       std::to_string(at_peak(n)), n.formula});
+  return out;
+}
+
+}  // namespace trainhost::report

@@ -1,0 +1,34 @@
+// A report's leaves added up by component, as tables and charts show them: what each takes at the tier's peak.
+#pragma once
+#include <map>
+#include <vector>
+
+#include "core/base/memory_report.hpp"
+
+namespace trainhost::report {
+
+inline constexpr Tier kAllTiers[] = {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk};
+
+/// Bytes of a leaf in its tier's total.
+inline std::uint64_t at_peak(const MemoryNode& n) { return n.has_at_peak ? n.bytes_at_peak : n.bytes; }
+
+struct ComponentPart {
+  std::uint64_t bytes = 0;
+  Claim claim = Claim::kExact;  // of its least certain leaf
+};
+
+inline std::map<Component, ComponentPart> parts_of(const MemoryReport& r, Tier tier) {
+  std::map<Component, ComponentPart> out;
+  for (const MemoryNode& n : r.nodes) {
+    if (n.tier != tier) continue;
+    ComponentPart& p = out[n.component];
+    p.bytes += at_peak(n);
+    if (static_cast<unsigned>(n.claim) > static_cast<unsigned>(p.claim)) p.claim = n.claim;
+  }
+  return out;
+}
+
+/// Leaves with the largest at the peak first; what is nothing there by the most it ever takes. Ties stay in order.
+std::vector<const MemoryNode*> largest_first(const MemoryReport& r);
+
+}  // namespace trainhost::report

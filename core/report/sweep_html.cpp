@@ -1,0 +1,194 @@
+// The page of a sweep: totals of every estimator over the key, each estimator's components on each other with its
+// crossovers, and the numbers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "core/base/text.hpp"
+#include "core/report/html_chart.hpp"
+#include "core/report/html_page.hpp"
+#include "core/report/sweep_view.hpp"
+
+namespace trainhost::report {
+namespace {
+
+using html::Table;
+
+constexpr std::size_t kPoints = 120, kCurves = 10;
+using Points = std::vector<const SweepPoint*>;
+
+/// Points that are runs, by rising x; of more than kPoints every n-th and the last.
+Points runs(const SweepCurve& c) {
+  Points all, out;
+  for (const SweepPoint& p : c.points)
+    if (p.error.empty() && std::isfinite(p.x) && (all.empty() || p.x > all.back()->x)) all.push_back(&p);
+  const std::size_t every = (all.size() + kPoints - 1) / kPoints;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (every <= 1 || i % every == 0 || i + 1 == all.size()) out.push_back(all[i]);
+  return out;
+}
+
+/// Doubling values are spread by logarithm.
+bool by_logarithm(const std::vector<double>& x) { return x.size() > 2 && x.front() > 0 && x.back() >= 8 * x.front(); }
+
+html::Limit limit_of(const SweepView& v) {
+  if (!v.budget_known) return {};
+  return {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
+}
+
+std::string axis_name(const SweepView& v) { return v.unit.empty() ? v.key : v.key + ", " + v.unit; }
+
+/// "Fits up to data.seq_len = 8192": of the first curve, in the order of its points.
+void answer(const SweepView& v, html::Page& page) {
+  page.answer = "Memory over " + v.key;
+  if (v.curves.empty()) return;
+  const SweepCurve& c = v.curves.front();
+  const SweepPoint *last_fit = nullptr, *first_not = nullptr;
+  std::size_t fit = 0, valid = 0;
+  for (const SweepPoint& p : c.points) {
+    if (!p.error.empty()) continue;
+    ++valid;
+    fit += p.fits;
+    if (p.fits && !first_not) last_fit = &p;
+    if (!p.fits && !first_not) first_not = &p;
+  }
+  page.tone = !v.budget_known || !valid ? html::Tone::kNeutral : fit == 0 ? html::Tone::kBad : html::Tone::kGood;
+  if (!valid)
+    page.answer = "No value of " + v.key + " is a run";
+  else if (!v.budget_known)
+    page.answer = fmt::format("{}: {} at {} to {} at {}", v.key, format_bytes(c.points.front().total), c.points.front().label,
+                              format_bytes(c.points.back().total), c.points.back().label);
+  else if (fit == valid)
+    page.answer = fmt::format("Every value of {} fits", v.key);
+  else if (fit == 0)
+    page.answer = fmt::format("No value of {} fits", v.key);
+  else if (last_fit && first_not && fit == static_cast<std::size_t>(std::count_if(c.points.begin(), c.points.end(), [&](const SweepPoint& p) { return p.error.empty() && &p <= last_fit; })))
+    page.answer = fmt::format("Fits up to {} = {}", v.key, last_fit->label);
+  else
+    page.answer = fmt::format("{} of {} values of {} fit", fit, valid, v.key);
+  page.detail = v.budget_known ? fmt::format("Held against {} ({}), by {}.", format_bytes(v.budget_bytes), v.budget_source, c.estimator)
+                               : std::string();
+}
+
+/// Totals of every estimator over all values that any of them has.
+std::string totals_chart(const SweepView& v) {
+  std::map<double, std::string> at;  // x to its label
+  for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k)
+    for (const SweepPoint* p : runs(v.curves[k])) at.emplace(p->x, p->label);
+  html::AreaChart c;
+  c.title = "Total memory over " + v.key;
+  c.description = "One line an estimator.";
+  c.x_name = axis_name(v);
+  c.limit = limit_of(v);
+  for (const auto& [x, label] : at) c.x.push_back(x), c.x_label.push_back(label), c.tips.push_back(v.key + " = " + label);
+  c.log_x = by_logarithm(c.x);
+  std::vector<std::pair<std::string, std::string>> names;
+  for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k) {
+    html::Series s{html::colour(k * 5), v.curves[k].estimator, std::vector<double>(c.x.size(), std::numeric_limits<double>::quiet_NaN())};
+    for (const SweepPoint* p : runs(v.curves[k])) {
+      const auto i = static_cast<std::size_t>(std::lower_bound(c.x.begin(), c.x.end(), p->x) - c.x.begin());
+      s.y[i] = static_cast<double>(p->compute);
+      c.tips[i] += fmt::format("\n{}: {}{}", v.curves[k].estimator, format_bytes(p->compute), v.budget_known && !p->fits ? ", does not fit" : "");
+    }
+    names.emplace_back(s.css, fmt::format("{} ({})", s.name, v.curves[k].kind));
+    c.lines.push_back(std::move(s));
+  }
+  return html::figure(html::draw(c), html::legend(names), "Memory of the compute tier, of one rank.");
+}
+
+std::string curve_tip(const SweepView& v, const SweepPoint& p) {
+  std::string out = fmt::format("{} = {}\n{} in all", v.key, p.label, format_bytes(p.total));
+  for (const auto& [c, bytes] : p.components)
+    if (bytes) out += fmt::format("\n{} {}", html::words(c), format_bytes(bytes));
+  return out;
+}
+
+/// Components of one estimator on each other; its crossovers are upright lines, numbered as in the list below.
+std::string curve_chart(const SweepView& v, const SweepCurve& curve) {
+  const Points points = runs(curve);
+  html::AreaChart c;
+  c.title = fmt::format("Memory by component over {}, by {}", v.key, curve.estimator);
+  c.x_name = axis_name(v);
+  std::map<Component, html::Series> bands;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    c.x.push_back(points[i]->x), c.x_label.push_back(points[i]->label), c.tips.push_back(curve_tip(v, *points[i]));
+    for (const auto& [component, bytes] : points[i]->components) {
+      html::Series& s = bands[component];
+      s.y.resize(points.size(), 0);
+      s.y[i] += static_cast<double>(bytes);
+    }
+  }
+  c.log_x = by_logarithm(c.x);
+  std::vector<std::pair<std::string, std::string>> names;
+  for (auto& [component, s] : bands) {
+    s.css = html::colour(component), s.name = html::words(component);
+    names.emplace_back(s.css, s.name);
+    c.bands.push_back(std::move(s));
+  }
+  std::string list;
+  for (const Crossover& x : v.crossovers) {
+    if (x.estimator != curve.estimator || c.marks.size() >= 12) continue;
+    c.marks.push_back({x.x, std::to_string(c.marks.size() + 1), x.sentence});
+    list += fmt::format("<li><data value=\"{}\">{}</data></li>\n", x.x, html::text(x.sentence));
+  }
+  std::sort(c.marks.begin(), c.marks.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
+  c.limit = limit_of(v);
+  c.description = fmt::format("Components on each other at {} values, with {} crossovers.", points.size(), c.marks.size());
+  if (!list.empty()) list = "<h3>Crossovers</h3>\n<ol data-of=\"crossovers\">\n" + list + "</ol>\n";
+  return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, curve.kind)) + "</h3>\n" + html::figure(html::draw(c), html::legend(names)) + list;
+}
+
+/// A row a value: the components, the total, and whether it fits or why it is no run.
+std::string curve_table(const SweepView& v, const SweepCurve& curve) {
+  std::map<Component, bool> seen;
+  for (const SweepPoint& p : curve.points)
+    for (const auto& part : p.components) seen[part.first] = true;
+  std::vector<std::string> headings = {v.key};
+  for (const auto& part : seen) headings.push_back(html::words(part.first));
+  headings.insert(headings.end(), {"compute tier", "all tiers", ""});
+  Table t("l" + std::string(seen.size() + 2, 'r') + "l", headings);
+  t.mark("estimator", curve.estimator);
+  for (const SweepPoint& p : curve.points) {
+    std::vector<std::string> cells = {html::text(p.label, 60)};
+    for (const auto& part : seen) {
+      std::uint64_t sum = 0;
+      for (const auto& [c, bytes] : p.components) sum += c == part.first ? bytes : 0;
+      cells.push_back(p.error.empty() && sum ? html::bytes(sum) : "");
+    }
+    cells.push_back(p.error.empty() ? html::bytes(p.compute) : "");
+    cells.push_back(p.error.empty() ? html::bytes(p.total) : "");
+    cells.push_back(!p.error.empty() ? html::text(p.error, 160)
+                    : !v.budget_known ? ""
+                    : p.fits          ? "<span class=\"good\">fits</span>"
+                                      : "<span class=\"bad\">does not fit</span>");
+    t.row(cells, fmt::format("data-x=\"{}\"{}", html::text(p.label, 60), p.error.empty() ? "" : " class=\"off\""));
+  }
+  return t.str(60, 14'000);
+}
+
+}  // namespace
+
+std::string sweep_html(const SweepView& v) {
+  html::Page page;
+  page.kind = "sweep";
+  page.title = v.model + " over " + v.key;
+  page.subtitle = v.run_line;
+  page.command = v.command;
+  answer(v, page);
+  page.section("Memory against " + v.key, v.curves.empty() ? "" : totals_chart(v));
+  std::string curves, tables;
+  for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k) {
+    const std::string chart = curve_chart(v, v.curves[k]);
+    if (k < 4) curves += chart;
+    tables += html::details(fmt::format("{}: {} values", v.curves[k].estimator, v.curves[k].points.size()), curve_table(v, v.curves[k]));
+  }
+  page.section("By component", curves);
+  page.section("The numbers", tables);
+  page.section("Notes", html::list(v.notes));
+  return page.str();
+}
+
+}  // namespace trainhost::report

@@ -1,0 +1,237 @@
+// The HTML pages: hostile text stays text, they stay small, and what they say is what the views hold.
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "core/base/text.hpp"
+#include "core/report/csv.hpp"
+#include "core/report/html_axis.hpp"
+#include "core/report/html_page.hpp"
+#include "core/report/html_style.hpp"
+#include "core/report/terminal.hpp"
+#include "tests/support/sample_views.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+constexpr std::size_t kMaxPage = 300'000;
+const std::string kAttack = "</title></text><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' &amp; \x1b[31m \xff";
+
+bool has(const std::string& page, const std::string& text) { return page.find(text) != std::string::npos; }
+
+std::size_t count_of(const std::string& page, const std::string& text) {
+  std::size_t n = 0;
+  for (std::size_t at = page.find(text); at != std::string::npos; at = page.find(text, at + 1)) ++n;
+  return n;
+}
+
+/// The tag-balance of a page, by a stack: "" when every element that must be closed is, in order.
+std::string unbalanced(const std::string& page) {
+  static const std::regex tag(R"re(<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:[^<>"']|"[^"]*"|'[^']*')*)>)re");
+  static const std::string kVoid = " meta img br hr ";
+  std::vector<std::string> open;
+  const std::size_t script = page.find("<script>");
+  const std::string markup = page.substr(0, script) + page.substr(page.find("</script>", script));
+  for (std::sregex_iterator it(markup.begin(), markup.end(), tag), end; it != end; ++it) {
+    const std::string name = (*it)[2], rest = (*it)[3];
+    if (kVoid.find(" " + name + " ") != std::string::npos || rest.ends_with("/") || (name == "script" && it->position() > 0 && (*it)[1] == "/")) continue;
+    if ((*it)[1] != "/") open.push_back(name);
+    else if (open.empty() || open.back() != name) return "</" + name + "> closes " + (open.empty() ? "nothing" : open.back());
+    else open.pop_back();
+  }
+  return open.empty() ? "" : "<" + open.back() + "> stays open";
+}
+
+/// Relative luminance of "#rrggbb" by WCAG 2.
+double luminance(const std::string& hex) {
+  double out = 0;
+  const double weight[] = {0.2126, 0.7152, 0.0722};
+  for (int i = 0; i < 3; ++i) {
+    const double c = std::stoi(hex.substr(1 + 2 * static_cast<std::size_t>(i), 2), nullptr, 16) / 255.0;
+    out += weight[i] * (c <= 0.03928 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4));
+  }
+  return out;
+}
+double contrast(const std::string& a, const std::string& b) {
+  const double x = luminance(a), y = luminance(b);
+  return (std::max(x, y) + 0.05) / (std::min(x, y) + 0.05);
+}
+
+std::vector<std::string> pages_of(const report::PlanView& p, const report::SweepView& s, const report::SearchView& q) {
+  return {report::plan_html(p), report::sweep_html(s), report::search_html(q)};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(html_suite)
+
+BOOST_AUTO_TEST_CASE(text_from_outside_cannot_leave_its_place) {
+  const std::string safe = report::html::text(kAttack);
+  BOOST_TEST(safe.find_first_of("<>\"'\x1b\xff") == std::string::npos, safe);
+  BOOST_TEST(has(safe, "&lt;script&gt;"));
+  BOOST_TEST(has(safe, "&amp;amp;"));
+}
+
+BOOST_AUTO_TEST_CASE(no_string_of_a_view_becomes_markup) {
+  report::PlanView p = test::sample_plan(4, 16 * test::kGiB);
+  p.model.name = p.model.family = p.run_line = p.mode = p.backend = p.budget_source = p.host_budget_source = p.command = kAttack;
+  p.notes = {kAttack};
+  for (report::Estimate& e : p.estimates) {
+    e.report.source = kAttack, e.report.notes = {kAttack};
+    for (MemoryNode& n : e.report.nodes) n.name = n.formula = kAttack;
+  }
+  for (report::Change& c : p.changes) c.settings = c.sentence = c.cost_words = kAttack;
+  for (report::Limit& l : p.limits) l.what = l.binds = kAttack;
+  for (report::Moment& m : p.timeline) m.name = kAttack;
+  report::SweepView s = test::sample_sweep();
+  s.model = s.run_line = s.key = s.unit = s.budget_source = s.command = kAttack;
+  for (report::SweepCurve& c : s.curves) {
+    c.estimator = c.kind = kAttack;
+    for (report::SweepPoint& x : c.points) x.label = kAttack;
+    c.points.back().error = kAttack;
+  }
+  for (report::Crossover& x : s.crossovers) x.estimator = x.sentence = kAttack;
+  report::SearchView q = test::sample_search(4);
+  q.model = q.device = q.run_line = q.command = kAttack;
+  q.assumptions = q.notes = {kAttack};
+  for (auto* rows : {&q.best, &q.pareto})
+    for (report::LayoutRow& r : *rows) {
+      r.recompute = r.offload = kAttack, r.settings = {kAttack};
+      for (auto& part : r.seconds) part.first = kAttack;
+    }
+  for (const std::string& page : pages_of(p, s, q)) {
+    BOOST_TEST(count_of(page, "<script") == 1u);
+    BOOST_TEST(!has(page, "<img"));
+    BOOST_TEST(!has(page, "\x1b"));
+    BOOST_TEST(!has(page, "\xff"));
+    const std::string bare = std::regex_replace(page, std::regex("\"[^\"]*\""), "\"\"");  // no attribute's value
+    BOOST_TEST(!std::regex_search(bare, std::regex("<[a-z]+ [^<>]*\\bon[a-z]+=")));
+    BOOST_TEST(unbalanced(page) == "");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_page_names_nothing_outside_itself) {
+  for (const std::string& page : pages_of(test::sample_plan(), test::sample_sweep(), test::sample_search())) {
+    for (const char* word : {"http:", "https:", "src=", "href=", "url(", "@import", "//www"}) BOOST_TEST(!has(page, word), word);
+    BOOST_TEST(has(page, "default-src 'none'"));
+    BOOST_TEST(unbalanced(page) == "");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(large_views_stay_under_300_kb_and_say_what_they_leave_out) {
+  report::PlanView p = test::sample_plan(126, 600 * test::kGiB);
+  for (int i = 0; i < 60; ++i) p.notes.push_back(std::string(5000, '&'));
+  for (report::Estimate& e : p.estimates)
+    for (MemoryNode& n : e.report.nodes) n.formula = std::string(400, '<');
+  const std::string plan = report::plan_html(p), sweep = report::sweep_html(test::sample_sweep(3000)), search = report::search_html(test::sample_search(2000));
+  for (const std::string& page : {plan, sweep, search}) BOOST_TEST(page.size() < kMaxPage);
+  BOOST_TEST(has(search, " more rows are left out here"));
+  BOOST_TEST(has(sweep, " more rows are left out here"));
+  BOOST_TEST(has(plan, " more rows are left out here"));
+  const std::string best = search.substr(search.find("data-of=\"best\"")), note = "data-left-out=\"";
+  const std::string table = best.substr(0, best.find("</table>"));
+  BOOST_TEST(count_of(table, "<tr>") - 1 + std::stoul(best.substr(best.find(note) + note.size())) == 2000u);
+}
+
+BOOST_AUTO_TEST_CASE(the_answer_stands_on_top_in_one_sentence) {
+  using report::plan_html;
+  BOOST_TEST(has(plan_html(test::sample_plan()), "<p class=\"answer good\">Fits: 68.5 of 80.0 GiB</p>"));
+  BOOST_TEST(has(plan_html(test::sample_plan(32, 64 * test::kGiB)),
+                 "<p class=\"answer bad\">Does not fit: 4.46 GiB too much; cheapest change: train.recompute = &quot;full&quot;</p>"));
+  report::PlanView p = test::sample_plan();
+  p.budget_known = false, p.budget_source = "unknown: no device";
+  BOOST_TEST(has(plan_html(p), "<p class=\"answer neutral\">Needs 68.5 GiB</p>"));
+  p = test::sample_plan();
+  p.estimates[0].fits = false, p.host_budget_source = "free memory", p.host_budget_bytes = p.estimates[0].host_bytes - test::kGiB;
+  BOOST_TEST(has(plan_html(p), "Does not fit: the host lacks 1.00 GiB"));
+  BOOST_TEST(has(report::sweep_html(test::sample_sweep()), "Fits up to data.seq_len = 4646"));
+  BOOST_TEST(has(report::search_html(report::SearchView{}), "answer bad"));
+}
+
+BOOST_AUTO_TEST_CASE(empty_views_make_pages_without_empty_sections) {
+  for (const std::string& page : pages_of({}, {}, {})) {
+    BOOST_TEST(unbalanced(page) == "");
+    BOOST_TEST(!has(page, "<svg"));
+  }
+  report::PlanView p = test::sample_plan();
+  p.timeline.clear();
+  BOOST_TEST(!has(report::plan_html(p), "moment by moment"));
+}
+
+BOOST_AUTO_TEST_CASE(a_thinned_timeline_keeps_its_peak) {
+  report::PlanView p = test::sample_plan(4);
+  p.timeline.clear();
+  for (unsigned i = 0; i < 5000; ++i) p.timeline.push_back({"forward, op " + std::to_string(i), i == 3217 ? 999'999'999u : 1000u, {{Component::kActivations, i == 3217 ? 999'999'999u : 1000u}}});
+  const std::string page = report::plan_html(p);
+  BOOST_TEST(has(page, "peak: 954 MiB in forward, op 3217"));
+  BOOST_TEST(has(page, "5000 moments are drawn as 160 columns"));
+  BOOST_TEST(page.size() < kMaxPage);
+}
+
+BOOST_AUTO_TEST_CASE(sizes_at_the_ends_of_the_scale_are_drawn) {
+  report::PlanView p = test::sample_plan(1);
+  for (std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{INT64_MAX}}) {
+    report::Estimate e;
+    e.report.source = "llama";
+    e.report.nodes = {test::sample_leaf(1, Tier::kDevice, Component::kWeights, bytes, "w", "1")};
+    e.compute_bytes = e.total_bytes = bytes;
+    p.estimates = {e, e};
+    p.timeline = {{"forward", bytes, {{Component::kWeights, bytes}}}};
+    const std::string page = report::plan_html(p);
+    BOOST_TEST(!has(page, "nan"));
+    BOOST_TEST(!has(page, "=\"inf"));
+    BOOST_TEST(unbalanced(page) == "");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_colour_can_carry_a_label_in_both_schemes) {
+  const std::string css = report::html::style();
+  std::vector<std::string> blocks;
+  for (std::size_t at = css.find("--bg:"); at != std::string::npos; at = css.find("--bg:", at + 1)) blocks.push_back(css.substr(at, css.find('}', at) - at));
+  BOOST_TEST(blocks.size() == 3u);  // light, dark, print
+  const auto value = [](const std::string& block, const std::string& name) { return block.substr(block.find("--" + name + ":") + name.size() + 3, 7); };
+  for (const std::string& b : blocks) {
+    const std::string background = value(b, "bg");
+    for (const std::string name : {"ink", "dim", "good", "bad", "mark"}) BOOST_TEST(contrast(value(b, name), background) >= 4.5, name << " in " << b);
+    for (std::size_t k = 0; k < report::html::kColours; ++k) BOOST_TEST(contrast(value(b, "k" + std::to_string(k)), background) >= 4.5, "k" << k << " in " << b);
+    for (const std::string name : {"good", "bad", "dim"}) BOOST_TEST(contrast(value(b, name), value(b, "soft")) >= 4.5, name << " on soft in " << b);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(ticks_are_round_and_cover_the_range) {
+  const auto t = report::html::byte_ticks(68.5 * static_cast<double>(test::kGiB), 8);
+  BOOST_TEST(t.label.at(1) == "16 GiB");
+  for (double max : {1.0, 3.0, 1000.0, 1e6, 5e9, 9.2e18}) {
+    const auto b = report::html::byte_ticks(max);
+    BOOST_TEST(b.at.back() >= max);
+    BOOST_TEST(b.at.size() <= 8u);
+    const auto s = report::html::second_ticks(max * 1e-6);
+    BOOST_TEST(s.at.back() >= max * 1e-6 * (1 - 1e-6));
+    BOOST_TEST(s.at.size() <= 8u);
+  }
+  BOOST_TEST(report::html::format_seconds(0.83) == "830 ms");
+  BOOST_TEST(report::html::format_seconds(14.0) == "14.0 s");
+  BOOST_TEST(report::html::format_seconds(22680) == "6.30 h");
+}
+
+BOOST_AUTO_TEST_CASE(csv_has_every_leaf_and_reads_back) {
+  report::PlanView p = test::sample_plan(2);
+  p.estimates.resize(1);
+  p.estimates[0].report.nodes[0].formula = "P*2, \"bf16\"";
+  const std::string csv = report::plan_csv(p);
+  BOOST_TEST(count_of(csv, "\n") == p.estimates[0].report.nodes.size() + 1);
+  BOOST_TEST(has(csv, "llama,device,weights,model.*,exact,16061050937,16061050937,\"P*2, \"\"bf16\"\"\"\n"));
+  BOOST_TEST(report::csv_field("a\nb") == "\"a\nb\"");
+}
+
+BOOST_AUTO_TEST_CASE(explain_shows_each_leaf_with_its_formula_largest_first) {
+  const std::string text = report::explain_table(test::sample_plan(2), {});
+  BOOST_TEST(has(text, "P*2 = 8,030,261,248*2"));
+  BOOST_TEST(text.find("m, v") < text.find("master.*"));
+  BOOST_TEST(text.find("master.*") < text.find("matrix workspace"));
+  BOOST_TEST(has(text, "(approximation)"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
