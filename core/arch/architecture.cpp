@@ -37,6 +37,16 @@ void name_what_is_not_understood(Fields& f, Architecture& a) {
       a.notes.push_back("the config field " + field + " is not understood: what it adds to the model is not counted");
 }
 
+/// The notes on the config that fields came from. A text that is none has nothing to add to them.
+std::vector<std::string> notes_of(const std::string& json) {
+  if (json.empty()) return {};
+  try {
+    return from_config(json, "").notes;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 std::span<const std::string_view> known_families() {
@@ -82,7 +92,11 @@ Architecture from_config(std::string_view json, std::string_view name) {
 }
 
 Architecture from_model(const ModelSpec& m) {
-  if (trainable_family(m.family)) return from_fields(m);
+  if (trainable_family(m.family)) {
+    Architecture a = from_fields(m);
+    a.notes = notes_of(m.config_json);
+    return a;
+  }
   if (!known_family(m.family)) throw unknown_family(m.family);
   if (m.config_json.empty())
     throw usage_error("the model family '" + m.family + "' is described by its config.json, and this model has none");

@@ -107,6 +107,10 @@ Architecture from_config(std::string_view json, std::string_view name);
 /// The dimensions of a family that we do not train, as a ModelSpec: what lists and messages show. config_json is kept.
 ModelSpec outline(const Architecture& a, std::string_view json);
 
+/// The same of a family that nobody here knows, for estimators that do: what its config says under the names in use, 0 where
+/// it says nothing. Never throws for what a field holds.
+ModelSpec outline_of_unknown(std::string_view family, std::string_view json);
+
 /// Parameters. Closed form, O(kinds of layers). total = distinct trained weights: a tied head counts once; buffers and masks
 /// do not count. active = what one token uses: routed experts that it does not use left out.
 struct Counts {
@@ -128,5 +132,6 @@ std::vector<TensorShape> tensors(const Architecture& a);
 
 /// Models of families that we plan and do not train, by name; each carries its config_json. Sorted by name.
 std::span<const ModelSpec> planned_presets();
+const ModelSpec* find_planned_preset(std::string_view name);
 
 }  // namespace trainhost::arch
