@@ -41,7 +41,8 @@ class Sweep : public Command {
     if (!budget_.empty()) more.push_back({"memory.budget", budget_});
     run::PlanRequest request;
     request.estimators = split_commas(estimators_);
-    const report::SweepView v = run::sweep(source_of(o_, more), axis, request);
+    report::SweepView v = run::sweep(source_of(o_, more), axis, request);
+    v.command = command_line();
     if (!csv_.empty()) run::write_output("--csv", csv_, report::sweep_csv(v), kCsv);
     if (!html_.empty()) run::write_output("--html", html_, report::sweep_html(v), kHtml);
     if (o_.json)
