@@ -37,7 +37,20 @@ class Account {
   Account(const Stage& stage, Sink& to) : s(stage), r(stage.r), l(stage.r.layout), sink(to) {}
 
   void run() {
-    walk_layers();
+    prepare();
+    emit();
+  }
+
+  /// What does not depend on where things are kept and how state is shared (zero, offload): a search prepares once and emits
+  /// often, with other values of those in `r`. known: the sums of each of the architecture's layer runs, where the caller has them.
+  void prepare(const LayerSums* known = nullptr) {
+    walk_layers(known);
+    ends();
+  }
+
+  void emit() {
+    dynamic_ = Size();
+    kept_leaves();
     states();
     if (infers(r)) inference();
     else training();
@@ -55,26 +68,36 @@ class Account {
 
   // ---- layers: what they hold, what they keep, and the most that one of them needs beside it
 
-  void walk_layers() {
+  void walk_layers(const LayerSums* known) {
     const arch::LayerRun* last = nullptr;
-    LayerSums sums;
+    LayerSums made;
     s.segments([&](const Segment& g) {
-      if (g.run != last) sums = layer_sums(s, g.run->layer), last = g.run;
+      if (!known && g.run != last) made = layer_sums(s, g.run->layer), last = g.run;
+      const LayerSums& sums = known ? known[g.run - s.a.layers.data()] : made;
       layers_ += sums.held * g.count;
       largest_ = std::max(largest_, sums.held.elements + sums.held.expert_elements);
       largest_trained_ = std::max(largest_trained_, sums.held.dense.elements + sums.held.expert.elements);
+      largest_unsummed_ = std::max(largest_unsummed_, sums.held.dense.elements + share(sums.held.expert.elements, std::max<std::uint64_t>(up(g.run->layer.experts.count, s.ep), 1)));
       largest_frozen_ = std::max(largest_frozen_, sums.held.frozen + sums.held.frozen_expert);
       if (infers(r)) return;
       const bool grouped = g.policy == kInput;
-      const std::uint64_t kept = grouped ? up(g.count, s.every) : g.count, remade = grouped ? std::min(s.every, g.count) : 1;
+      const std::uint64_t kept = kept_layers(g), remade = grouped ? std::min(s.every, g.count) : 1;
       largest_kept_ = std::max(largest_kept_, sums.kept[g.policy]);
       // The first of a group made again stands already.
       const Size again = sums.remade[g.policy] * remade + (grouped ? sums.kept[kInput] * (remade - 1) : Size());
       if (again + sums.backward > remade_ + backward_) remade_ = again, backward_ = sums.backward;
       activations_ += sums.kept[g.policy] * kept * g.in_flight;
-      if constexpr (Sink::kRows) rows(g, kept);
     });
-    if constexpr (!Sink::kRows)
+  }
+
+  /// Layers of a segment that keep something: of a group made again together, the first.
+  std::uint64_t kept_layers(const Segment& g) const { return g.policy == kInput ? up(g.count, s.every) : g.count; }
+
+  void kept_leaves() {
+    if (infers(r)) return;
+    if constexpr (Sink::kRows)
+      s.segments([&](const Segment& g) { rows(g, kept_layers(g)); });
+    else
       leaf({l.activations_in, Component::kActivations, Claim::kApproximation, kPasses, activations_}, none, none);
   }
 
@@ -93,20 +116,23 @@ class Account {
 
   // ---- weights, gradients, optimizer state: counted
 
-  void states() {
+  void ends() {
     if (s.first()) {
       Tally t(r);
       embedding_weights(s.a, s.vocab, t);
-      section("embedding", t.held());
       table_ = t.held();
     }
-    section("layers", layers_);
     if (s.last()) {
       Tally t(r);
       head_weights(s.a, s.vocab, !s.a.tied || s.pipeline.stages > 1, t);
-      section("head", t.held());
       head_ = t.held();
     }
+  }
+
+  void states() {
+    if (s.first()) section("embedding", table_);
+    section("layers", layers_);
+    if (s.last()) section("head", head_);
   }
 
   void section(const char* part, const Held& h) {
@@ -159,7 +185,8 @@ class Account {
   const Layout& l;
   Sink& sink;
   Held layers_, table_, head_;
-  Size largest_, largest_trained_, largest_frozen_, largest_kept_;  // of one layer: elements, elements, bytes, bytes
+  Size largest_, largest_trained_, largest_unsummed_;  // elements of one layer; unsummed: with one expert of all
+  Size largest_frozen_, largest_kept_;                 // bytes of one layer
   Size activations_, remade_, backward_, dynamic_;
 };
 

@@ -6,13 +6,9 @@
 
 namespace trainhost::layout {
 
-/// Bytes a logit while the loss is computed: in place one f32; otherwise f32 logits and f32 gradient, beside the compute
-/// type's own where that is narrower.
-inline std::uint64_t logit_bytes(const RunSpec& r) {
-  if (r.layout.cross_entropy == CrossEntropy::kInPlace) return 4;
-  const std::uint32_t size = size_of(r.compute);
-  return 8 + (size < 4 ? size : 0);
-}
+/// Bytes a logit while the loss is computed: in place one f32; otherwise logits, their log-softmax and its gradient in f32, or
+/// two of f32 beside logits and gradient in a 16-bit compute type: 12 either way.
+inline std::uint64_t logit_bytes(const RunSpec& r) { return r.layout.cross_entropy == CrossEntropy::kInPlace ? 4 : 12; }
 
 template <class Sink>
 void Account<Sink>::training() {
@@ -30,20 +26,21 @@ void Account<Sink>::training() {
   const bool chunked = l.cross_entropy == CrossEntropy::kFused;
   const Size rows = chunked ? std::min(t.whole, Size(kHeadChunkTokens)) : t.whole;
   const Size logits = s.last() ? rows * s.vocab * logit_bytes(r) : Size();
-  const Size hidden = s.last() ? t.whole * s.a.hidden * (s.cut.tp > 1 && l.sequence_parallel ? 2 : 1) * size : Size();
+  const Size hidden = s.last() ? t.whole * s.a.hidden * size : Size();
   const Size inside = remade_ + backward_;
   const bool at_head = logits + hidden > inside;
   leaf({Tier::kDevice, Component::kLogits, about, kPasses, logits, at_head}, [] { return std::string("head.logits and their gradient"); },
        [&] { return text(rows) + (chunked ? " tokens at a time * " : " tokens * ") + text(s.vocab) + " * " + text(logit_bytes(r)) + " B"; });
   leaf({Tier::kDevice, Component::kWorkspace, about, kBackward, hidden, at_head}, [] { return std::string("head.hidden gradient"); },
-       [&] { return text(t.whole) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B" + (s.cut.tp > 1 && l.sequence_parallel ? " * 2 (gathered input)" : ""); });
+       [&] { return text(t.whole) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B"; });
   leaf({Tier::kDevice, Component::kActivations, about, kBackward, remade_, !at_head}, [] { return std::string("layers made again"); },
        [&] { return "of " + text(r.recompute == Recompute::kFull ? s.every : 1) + " layer(s), one micro-batch: " + text(remade_) + " B"; });
   leaf({Tier::kDevice, Component::kWorkspace, about, kBackward, backward_, !at_head}, [] { return std::string("gradients inside one layer"); },
        [&] { return "the wider of attention and MLP, " + text(t.whole) + " tokens: " + text(backward_) + " B"; });
 
   // A layer's weight gradients before they join the sum: in the compute type, beside sums of another type or of another cut.
-  const Size trained = largest_trained_, of_head = s.last() ? head_.dense.elements : Size();
+  // Experts join one by one.
+  const Size trained = r.zero_stage >= 2 ? largest_trained_ : largest_unsummed_, of_head = s.last() ? head_.dense.elements : Size();
   const bool full = !adapts(r);
   const DType grad = full ? r.grad : DType::kF32;
   if (r.zero_stage >= 2)

@@ -51,7 +51,7 @@ std::string stage_line(const arch::Architecture& a, const RunSpec& r, std::uint3
   s.segments([&](const Segment& g) { layers += g.count, flying = std::max(flying, g.in_flight); });
   std::string line = "Stage " + std::to_string(stage) + ": " + format_bytes(n.tier(Tier::kDevice)) + " on the device, " + std::to_string(layers) +
                      (layers == 1 ? " layer" : " layers");
-  if (!infers(r)) line += ", " + std::to_string(flying) + " micro-batches in flight";
+  if (!infers(r)) line += ", " + std::to_string(flying) + (flying == 1 ? " micro-batch in flight" : " micro-batches in flight");
   if (s.first()) line += ", embedding";
   if (s.last()) line += a.tied && !s.first() ? ", head (a copy of the embedding)" : ", head";
   return line + ".";

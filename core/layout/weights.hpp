@@ -65,9 +65,11 @@ void attention_weights(const arch::Layer& l, std::uint64_t H, std::uint64_t tp, 
     }
   }
   f(Weight{H, w.out, 1, Kind::kMatrix, kO});
-  if (a.q_bias) f(Weight{w.q, 1, 1, Kind::kVector});
-  if (a.k_bias) f(Weight{w.k, 1, 1, Kind::kVector});
-  if (a.v_bias) f(Weight{w.v, 1, 1, Kind::kVector});
+  // MLA's biases stand on its two down-projections, whole on every rank.
+  const bool low_q = a.latent && a.q_lora_rank;
+  if (a.q_bias) f(Weight{low_q ? a.q_lora_rank : w.q, 1, 1, Kind::kVector});
+  if (a.k_bias) f(Weight{a.latent ? a.kv_lora_rank + std::uint64_t{a.rope_head_dim} : w.k, 1, 1, Kind::kVector});
+  if (a.v_bias && !a.latent) f(Weight{w.v, 1, 1, Kind::kVector});
   if (a.o_bias) f(Weight{H, 1, 1, Kind::kVector});
 }
 

@@ -62,5 +62,6 @@ std::unique_ptr<Command> init_command();
 std::unique_ptr<Command> data_command();
 std::unique_ptr<Command> generate_command();
 std::unique_ptr<Command> verify_command();
+std::unique_ptr<Command> search_command();
 
 }  // namespace trainhost::cli

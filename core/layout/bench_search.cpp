@@ -1,0 +1,70 @@
+// Layouts a second, on this machine: GPT-3 175B on 4096 devices, with about the choices that Calculon's search makes
+// (README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "core/layout/search.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+arch::Architecture gpt3() {
+  arch::Architecture a;
+  a.family = "gpt2", a.name = "gpt3-175b";
+  a.vocab = 51200, a.max_positions = 2048, a.hidden = 12288, a.learned_positions = 2048;
+  arch::Layer l;
+  l.attention.heads = l.attention.kv_heads = 96, l.attention.head_dim = 128;
+  l.attention.q_bias = l.attention.k_bias = l.attention.v_bias = l.attention.o_bias = true;
+  l.mlp = {false, true, true, 49152};
+  l.norm = arch::NormKind::kLayer;
+  a.layers = {{l, 96}};
+  a.final_norm = arch::NormKind::kLayer;
+  a.tied = true;
+  return a;
+}
+
+layout::Question question(const arch::Architecture& a) {
+  layout::Question q;
+  q.architecture = &a;
+  q.job.base.weight = q.job.base.compute = DType::kBF16;
+  q.job.base.master = DType::kF32;
+  q.job.base.seq_len = 2048;
+  q.job.devices = 4096, q.job.global_batch = 4096;
+  q.job.axes.attention = {AttentionMemory::kFlash, AttentionMemory::kMaterialised};
+  q.job.axes.cross_entropy = {CrossEntropy::kFused, CrossEntropy::kInPlace, CrossEntropy::kPlain};
+  q.machine = layout::machine_of(*find_device_preset("h100-80gb"), q.job.base);
+  q.device_budget = q.machine.memory_bytes;
+  return q;
+}
+
+void measure(layout::Question q, std::size_t threads, bool prune) {
+  q.prune = prune;
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<layout::Answer> answers(threads);
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < threads; ++i) others.emplace_back([&, i] { answers[i] = layout::search(q, i, threads); });
+  answers[0] = layout::search(q, 0, threads);
+  for (std::thread& t : others) t.join();
+  const layout::Answer a = layout::merge(std::move(answers), q);
+  const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::printf("%zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f million layouts/s a thread", threads, threads > 1 ? "s" : " ",
+              prune ? "pruned" : "all", (unsigned long long)a.layouts, (unsigned long long)a.evaluated, (unsigned long long)a.fitting, s,
+              double(a.evaluated) / s / double(threads) / 1e6);
+  if (!a.best.empty()) {
+    const layout::Found& f = a.best.front();
+    std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, front of %zu", f.shape.tensor, f.depth.pipeline, f.depth.data, f.shape.context,
+                f.depth.interleave, f.shape.micro_batch, f.keep.zero, f.step_seconds, a.pareto.size());
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+int main() {
+  const arch::Architecture a = gpt3();
+  for (const std::size_t threads : {1, 2})
+    for (const bool prune : {false, true}) measure(question(a), threads, prune);
+}

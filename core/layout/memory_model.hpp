@@ -1,0 +1,69 @@
+// The memory of many layouts of one model: stage_numbers() of the worst stage, to the byte, with everything that layouts have in
+// common counted once. No formula stands here: the account is prepared once a stage and asked again for each place to keep things.
+#pragma once
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "core/layout/account.hpp"
+#include "core/layout/memory.hpp"
+#include "core/layout/space.hpp"
+
+namespace trainhost::layout {
+
+class MemoryModel {
+ public:
+  struct Bytes {
+    std::uint64_t device = 0, host = 0;  // of the stage that needs most of the device; host: pinned memory too, disk not
+  };
+
+  /// `run` is the one that a search varies in place; it and `a` outlive the model.
+  MemoryModel(const arch::Architecture& a, const RunSpec& run) : a_(a), r_(run) {}
+
+  /// The run's micro_batch, tensor, context, expert, recompute, ... have changed.
+  void set_shape();
+  /// pipeline, interleave, data or accumulate have changed.
+  void set_depth();
+  /// Of the run as it stands.
+  Bytes bytes();
+
+  /// With the run's zero the highest of a group of layouts that differ in zero alone: none of the group takes less of a device.
+  /// Counts what ZeRO shares, which only shrinks as the stage grows, and what it does not touch; leaves out what a stage may add:
+  /// buffers of communication, and the allocator's gaps beside them.
+  std::uint64_t at_least();
+
+ private:
+  struct Sink {
+    static constexpr bool kRows = false;
+    std::array<Size, kTiers> bytes{};
+    Size least;
+    template <class Name, class Formula>
+    void leaf(const Leaf& f, Name&&, Formula&&) {
+      if (!f.at_peak) return;
+      bytes[std::size_t(f.tier)] += f.bytes;
+      if (f.tier == Tier::kDevice && stays(f.component)) least += f.bytes;
+    }
+    static constexpr bool stays(Component c) { return c != Component::kCommunication && c != Component::kFragmentation; }
+  };
+  /// A stage and its account, which refers to it.
+  struct Prepared {
+    Prepared(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage, const LayerSums* known) : is(a, r, stage), account(is, to) {
+      account.prepare(known);
+    }
+    Prepared(const Prepared&) = delete;
+    const Sink& emit() { return to = {}, account.emit(), to; }
+    Sink to;
+    Stage is;
+    Account<Sink> account;
+  };
+
+  const std::vector<std::uint32_t>& candidates();
+
+  const arch::Architecture& a_;
+  const RunSpec& r_;
+  std::vector<LayerSums> sums_;  // of each run of layers
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>> candidates_;  // by pipeline and interleave
+  std::deque<Prepared> prepared_;  // of the candidates, first stage first
+};
+
+}  // namespace trainhost::layout

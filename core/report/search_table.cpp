@@ -1,0 +1,91 @@
+// The answer of search for people: the best layouts, the front of memory against time, what was assumed. And as CSV.
+#include <fmt/format.h>
+
+#include "core/base/text.hpp"
+#include "core/report/search_view.hpp"
+#include "core/report/table.hpp"
+#include "core/report/terminal.hpp"
+
+namespace trainhost::report {
+namespace {
+
+std::string seconds_text(double s) {
+  if (s >= 100) return fmt::format("{:.0f} s", s);
+  if (s >= 1) return fmt::format("{:.2f} s", s);
+  return s >= 1e-3 ? fmt::format("{:.1f} ms", 1e3 * s) : fmt::format("{:.3f} ms", 1e3 * s);
+}
+
+std::string recompute_text(const LayoutRow& r) {
+  return r.recompute_every > 1 ? fmt::format("{} by {}", r.recompute, r.recompute_every) : r.recompute;
+}
+
+/// The two parts of a step that cost most beside the arithmetic: what to look at next.
+std::string where_time_goes(const LayoutRow& r) {
+  const std::pair<std::string, double>*first = nullptr, *second = nullptr;
+  for (const auto& part : r.seconds) {
+    if (part.first == "compute" || part.second <= 0) continue;
+    if (!first || part.second > first->second) second = first, first = &part;
+    else if (!second || part.second > second->second) second = &part;
+  }
+  std::string out;
+  for (const auto* part : {first, second})
+    if (part && part->second >= 0.005 * r.step_seconds)
+      out += fmt::format("{}{} {:.0f} %", out.empty() ? "" : ", ", part->first, 100 * part->second / r.step_seconds);
+  return out;
+}
+
+std::string rows_table(const std::vector<LayoutRow>& rows) {
+  Table t("rrrrrrrrrllrrrrl");
+  t.row({"tensor", "seq", "pipe", "chunks", "data", "ctx", "exp", "zero", "batch x n", "recompute", "offload", "device", "host", "step", "MFU", "beside arithmetic"});
+  t.rule();
+  for (const LayoutRow& r : rows)
+    t.row({std::to_string(r.tensor), r.sequence ? "yes" : "-", std::to_string(r.pipeline), std::to_string(r.interleave), std::to_string(r.data),
+           std::to_string(r.context), std::to_string(r.expert), std::to_string(r.zero), fmt::format("{} x {}", r.micro_batch, r.accumulate),
+           recompute_text(r), r.offload.empty() ? "-" : r.offload, format_bytes(r.device_bytes), r.host_bytes ? format_bytes(r.host_bytes) : "-",
+           seconds_text(r.step_seconds), fmt::format("{:.1f} %", 100 * r.utilization), where_time_goes(r)});
+  return t.str();
+}
+
+std::string csv_line(const char* list, std::size_t rank, const LayoutRow& r) {
+  std::string line = fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", list, rank, r.tensor, r.sequence ? "true" : "false", r.pipeline, r.interleave,
+                                 r.data, r.context, r.expert, r.zero, r.micro_batch, r.accumulate, r.recompute, r.recompute_every, r.offload,
+                                 r.device_bytes, r.host_bytes, r.step_seconds, r.tokens_per_second, r.utilization);
+  for (const auto& [name, s] : r.seconds) line += fmt::format(",{}", s);
+  return line + "\n";
+}
+
+}  // namespace
+
+std::string search_table(const SearchView& v, const Terminal& t) {
+  std::string out = styled(t, Style::kBold, escaped(fmt::format("{}  on {} x {}", v.model, v.devices, v.device), 400)) + "\n";
+  out += fmt::format("  {}, {} sequence{} of {} tokens an update, {} a device\n", v.run_line, format_count(v.global_batch), v.global_batch == 1 ? "" : "s",
+                     format_count(v.seq_len), format_bytes(v.budget_bytes));
+  out += fmt::format("  {} layouts, {} looked at, {} of them fit; {}\n", format_count(v.layouts), format_count(v.evaluated), format_count(v.fitting),
+                     seconds_text(v.seconds));
+  if (!v.best.empty()) {
+    out += styled(t, Style::kAccent, "fastest that fit") + "\n" + rows_table(v.best);
+    out += styled(t, Style::kAccent, "least memory for its time") + "\n" + rows_table(v.pareto);
+    out += "  the fastest as a run:";
+    for (const std::string& s : v.best.front().settings) out += " " + s;
+    out += "\n";
+  } else {
+    out += "  " + styled(t, Style::kBad, "nothing fits") + "\n";
+  }
+  for (const std::string& a : v.assumptions) out += "  assumed: " + a + "\n";
+  for (const std::string& n : v.notes) out += "  note: " + n + "\n";
+  return out;
+}
+
+std::string search_csv(const SearchView& v) {
+  std::string out =
+      "list,rank,tensor,sequence,pipeline,interleave,data,context,expert,zero,micro_batch,accumulate,recompute,recompute_every,offload,"
+      "device_bytes,host_bytes,step_seconds,tokens_per_second,utilization";
+  if (!v.best.empty())
+    for (const auto& [name, s] : v.best.front().seconds) out += "," + name + "_seconds";
+  out += "\n";
+  for (std::size_t i = 0; i < v.best.size(); ++i) out += csv_line("best", i + 1, v.best[i]);
+  for (std::size_t i = 0; i < v.pareto.size(); ++i) out += csv_line("pareto", i + 1, v.pareto[i]);
+  return out;
+}
+
+}  // namespace trainhost::report

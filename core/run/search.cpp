@@ -1,0 +1,171 @@
+// See search.hpp.
+#include "core/run/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "core/base/checked.hpp"
+#include "core/base/text.hpp"
+#include "core/model/presets.hpp"
+
+namespace trainhost::run {
+namespace {
+
+using layout::Found;
+
+const DevicePreset& device_of(const config::RunConfig& c) {
+  std::vector<std::string> names;
+  for (const DevicePreset& d : device_presets()) names.push_back(d.name);
+  if (c.device.empty())
+    throw usage_error("search needs a device: its speed ranks the layouts", fmt::format("--device=NAME, one of: {}", fmt::join(names, ", ")));
+  if (const DevicePreset* d = find_device_preset(c.device)) return *d;
+  throw usage_error(fmt::format("there is no device '{}'", escaped(c.device, 80)) + did_you_mean(c.device, names), "trainhost devices lists them");
+}
+
+/// The axes of the search; a key that is fixed takes the run's value alone.
+layout::Axes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
+  layout::Axes a;
+  const auto only = [&](const char* key, auto& values, auto value) {
+    if (fixed.count(key)) values = {value};
+  };
+  only("parallel.tensor", a.tensor, r.tensor_parallel);
+  only("parallel.pipeline", a.pipeline, r.pipeline_parallel);
+  only("parallel.data", a.data, r.data_parallel);
+  only("parallel.context", a.context, r.layout.context_parallel);
+  only("parallel.expert", a.expert, r.layout.expert_parallel);
+  only("parallel.interleave", a.interleave, r.layout.interleave);
+  only("parallel.sequence", a.sequence, r.layout.sequence_parallel);
+  only("parallel.zero", a.zero, r.zero_stage);
+  only("train.micro_batch", a.micro_batch, r.micro_batch);
+  if (r.recompute != Recompute::kAuto) only("train.recompute", a.recompute, layout::RecomputeChoice{r.recompute, r.layout.recompute_every});
+  only("plan.offload_weights", a.weights_in, r.layout.weights_in);
+  only("plan.offload_optimizer", a.optimizer_in, r.layout.optimizer_in);
+  only("plan.offload_activations", a.activations_in, r.layout.activations_in);
+  a.attention = {r.layout.attention};
+  a.cross_entropy = {r.layout.cross_entropy};
+  return a;
+}
+
+layout::Answer ask(const layout::Question& q, std::size_t threads) {
+  std::vector<layout::Answer> answers(threads);
+  std::vector<std::exception_ptr> failed(threads);
+  const auto part = [&](std::size_t i) {
+    try {
+      answers[i] = layout::search(q, i, threads);
+    } catch (...) {
+      failed[i] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < threads; ++i) others.emplace_back(part, i);
+  part(0);
+  for (std::thread& t : others) t.join();
+  for (const std::exception_ptr& e : failed)
+    if (e) std::rethrow_exception(e);
+  return layout::merge(std::move(answers), q);
+}
+
+std::string_view place(Tier t) { return t == Tier::kDevice ? "none" : t == Tier::kDisk ? "nvme" : "cpu"; }
+
+std::string offload_words(const layout::Keep& k) {
+  std::string out;
+  for (const auto& [what, tier] : {std::pair{"weights", k.weights}, {"optimizer", k.optimizer}, {"activations", k.activations}})
+    if (tier != Tier::kDevice) out += fmt::format("{}{} to {}", out.empty() ? "" : ", ", what, place(tier));
+  return out;
+}
+
+report::LayoutRow row(const Found& f, const layout::Question& q, const layout::TimeModel& model) {
+  report::LayoutRow r;
+  r.data = f.depth.data, r.tensor = f.shape.tensor, r.pipeline = f.depth.pipeline, r.interleave = f.depth.interleave;
+  r.context = f.shape.context, r.expert = f.shape.expert, r.zero = f.keep.zero, r.sequence = f.shape.sequence;
+  r.micro_batch = f.shape.micro_batch, r.accumulate = f.depth.accumulate;
+  r.recompute = name(f.shape.recompute.kind), r.recompute_every = f.shape.recompute.every;
+  r.offload = offload_words(f.keep);
+  r.device_bytes = f.device_bytes, r.host_bytes = f.host_bytes;
+  const layout::Times t = model.step(f.run(q.job.base));
+  r.step_seconds = t.step, r.tokens_per_second = t.tokens_per_second, r.utilization = t.model_flops_utilization;
+  r.seconds = {{"compute", t.compute}, {"memory", t.memory}, {"recompute", t.recompute}, {"tensor", t.tensor}, {"context", t.context},
+               {"expert", t.expert}, {"pipeline", t.pipeline}, {"data", t.data}, {"bubble", t.bubble}, {"optimizer", t.optimizer}, {"offload", t.offload}};
+  for (const std::string& s : layout_settings(f)) r.settings.push_back("--set " + s);
+  return r;
+}
+
+std::vector<std::string> assumptions(const layout::Machine& m) {
+  return {fmt::format("large products reach {:.0f} % of {:.4g} TFLOP/s; memory {:.5g} GB/s", 100 * m.matrix_efficiency, m.flops / 1e12, m.memory_bytes_s / 1e9),
+          fmt::format("{} devices a node with {:.4g} GB/s between two; {:.4g} GB/s of network a device; {:.4g} GB/s to host memory", m.node,
+                      m.link_bytes_s / 1e9, m.network_bytes_s / 1e9, m.host_bytes_s / 1e9),
+          "tensor ranks are neighbours, then context, data, pipeline; core/layout/README.md states every term of the step"};
+}
+
+std::string closest_words(const Found& f, const layout::Question& q) {
+  return fmt::format("closest is tensor {}, pipeline {}, data {}, context {}, zero {}, micro-batch {}, recompute {}{}: {} on a device, {} too much; {}",
+                     f.shape.tensor, f.depth.pipeline, f.depth.data, f.shape.context, f.keep.zero, f.shape.micro_batch, name(f.shape.recompute.kind),
+                     offload_words(f.keep).empty() ? "" : ", " + offload_words(f.keep), format_bytes(f.device_bytes), format_bytes(layout::misses_by(f, q)),
+                     f.device_bytes > q.device_budget ? "more devices, a larger device or a shorter sequence would make room" : "of host memory");
+}
+
+}  // namespace
+
+std::vector<std::string> layout_settings(const Found& f) {
+  const auto set = [](const char* key, const auto& value) { return fmt::format("{}={}", key, value); };
+  return {set("parallel.data", f.depth.data), set("parallel.tensor", f.shape.tensor), set("parallel.sequence", f.shape.sequence),
+          set("parallel.pipeline", f.depth.pipeline), set("parallel.interleave", f.depth.interleave), set("parallel.context", f.shape.context),
+          set("parallel.expert", f.shape.expert), set("parallel.zero", f.keep.zero), set("train.micro_batch", f.shape.micro_batch),
+          set("train.grad_accum", f.depth.accumulate), set("train.recompute", name(f.shape.recompute.kind)),
+          set("train.recompute_every", f.shape.recompute.every), set("plan.offload_weights", place(f.keep.weights)),
+          set("plan.offload_optimizer", place(f.keep.optimizer)), set("plan.offload_activations", place(f.keep.activations))};
+}
+
+report::SearchView search_layouts(const config::RunConfig& c, const SearchRequest& request) {
+  const DevicePreset& device = device_of(c);
+  const arch::Architecture architecture = arch::from_model(c.model);
+  const RunSpec& r = c.run;
+  report::SearchView v;
+  v.devices = request.devices;
+  if (v.devices == 0)
+    v.devices = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+        UINT32_MAX, checked_mul(r.data_parallel, r.tensor_parallel, r.pipeline_parallel, r.layout.context_parallel)));
+  v.global_batch = request.global_batch;
+  if (v.global_batch == 0) {
+    const std::uint64_t asked = checked_mul(r.micro_batch, r.accumulate, r.data_parallel);
+    v.global_batch = std::max<std::uint64_t>(asked, v.devices);
+    if (v.global_batch != asked) v.notes.push_back(fmt::format("{} sequences an update, one a device; --global-batch says another number", format_count(v.global_batch)));
+  }
+
+  layout::Question q;
+  q.architecture = &architecture;
+  q.job = {r, v.devices, v.global_batch, axes_of(r, request.fixed)};
+  q.machine = layout::machine_of(device, r);
+  q.device_budget = c.budget.value_or(device.memory_bytes);
+  q.host_budget = c.host_budget.value_or(UINT64_MAX);
+  q.top = request.top;
+  q.prune = !request.every;
+
+  const auto begin = std::chrono::steady_clock::now();
+  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const layout::Answer answer = ask(q, request.threads ? request.threads : cores);
+  v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+
+  v.model = c.model.name.empty() ? c.model.family : c.model.name;
+  v.device = device.name;
+  v.run_line = fmt::format("{}, {}", c.precision, name(r.optimizer));
+  v.budget_bytes = q.device_budget;
+  v.seq_len = r.seq_len;
+  v.layouts = answer.layouts, v.fitting = answer.fitting, v.evaluated = answer.evaluated;
+  const layout::TimeModel model(architecture, r, q.machine);
+  for (const Found& f : answer.best) v.best.push_back(row(f, q, model));
+  for (const Found& f : answer.pareto) v.pareto.push_back(row(f, q, model));
+  v.assumptions = assumptions(q.machine);
+  if (answer.layouts == 0)
+    v.notes.push_back(fmt::format("{} devices and {} sequences an update leave no layout: heads, tokens, layers and sequences have to divide", format_count(v.devices),
+                                  format_count(v.global_batch)));
+  if (answer.closest) v.notes.push_back(closest_words(*answer.closest, q));
+  if (!request.every && answer.evaluated < answer.layouts) v.notes.push_back("layouts not looked at can be neither among the fastest nor on the front; --every looks at them too");
+  for (const std::string& n : architecture.notes) v.notes.push_back(n);
+  return v;
+}
+
+}  // namespace trainhost::run

@@ -1,0 +1,117 @@
+// The closed form against the placed program, where both know a run: states to the byte, activations within a stated bound.
+// And the plugin as the host sees it: which families it fits, what it refuses, what it notes.
+#include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <random>
+
+#include "core/arch/architecture.hpp"
+#include "core/layout/memory.hpp"
+#include "core/plan/memory_plan.hpp"
+#include "core/plugin/registry.hpp"
+
+using namespace trainhost;
+namespace tp = trainhost::plugin;
+
+namespace {
+
+tp::Registry& registry() {
+  static tp::Registry r({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, {});
+  return r;
+}
+
+struct Case {
+  ModelSpec model;
+  RunSpec run;
+};
+
+/// Of real proportions, small: what is constant or padded does not lead.
+Case random_case(std::mt19937& g) {
+  auto between = [&](std::uint32_t low, std::uint32_t high) { return low + static_cast<std::uint32_t>(g() % (high - low + 1)); };
+  Case c;
+  ModelSpec& m = c.model;
+  const char* const families[] = {"llama", "mistral", "qwen2", "qwen3"};
+  m.family = families[between(0, 3)];
+  m.kv_heads = between(1, 4), m.heads = m.kv_heads * between(1, 4), m.head_dim = 32, m.hidden = 32 * between(4, 12), m.layers = between(4, 12);
+  m.intermediate = m.hidden * between(2, 4), m.vocab = 32 * between(8, 64);
+  m.tied = between(0, 1), m.qkv_bias = m.family == "qwen2", m.qk_norm = m.family == "qwen3";
+  c.run.micro_batch = between(1, 4), c.run.seq_len = 64 * between(1, 6), c.run.accumulate = between(1, 3);
+  c.run.optimizer = static_cast<Optimizer>(between(1, 3)), c.run.recompute = static_cast<Recompute>(between(1, 3));
+  c.run.layout.cross_entropy = CrossEntropy::kFused;
+  return c;
+}
+
+bool has_note(const MemoryReport& r, const std::string& part) {
+  for (const std::string& n : r.notes)
+    if (n.find(part) != std::string::npos) return true;
+  return false;
+}
+
+ModelSpec llama_7b() {
+  ModelSpec m;
+  m.vocab = 32000, m.hidden = 4096, m.layers = 32, m.heads = m.kv_heads = 32, m.head_dim = 128, m.intermediate = 11008;
+  return m;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(transformer)
+
+BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) {
+  std::mt19937 g(7);
+  double least = 9, most = 0;
+  for (int i = 0; i < 200; ++i) {
+    const Case c = random_case(g);
+    Profile profile;
+    profile.trainer = "test";
+    const MemoryReport exact = registry().estimator("llama").estimate(c.model, c.run, &profile);
+    const MemoryReport ours = registry().estimator("transformer").estimate(c.model, c.run, &profile);
+    for (Component k : {Component::kWeights, Component::kMasterWeights, Component::kGradients, Component::kOptimizerState})
+      BOOST_REQUIRE_EQUAL(ours.component_bytes(k), exact.component_bytes(k));
+    const double near = double(ours.component_bytes(Component::kActivations)) / double(exact.component_bytes(Component::kActivations));
+    least = std::min(least, near), most = std::max(most, near);
+  }
+  std::printf("activations, ours over the program's: %.3f to %.3f\n", least, most);
+  BOOST_TEST(least > 0.9);
+  BOOST_TEST(most < 1.1);
+}
+
+BOOST_AUTO_TEST_CASE(every_known_family_is_fitted_under_any_layout) {
+  ModelSpec m;
+  RunSpec spread;
+  spread.tensor_parallel = 8, spread.zero_stage = 3;
+  for (std::string_view family : arch::known_families()) {
+    m.family = family;
+    BOOST_TEST(registry().estimator("transformer").match(m, {}) == 500, family);
+    BOOST_TEST(registry().estimator("transformer").match(m, spread) == 500, family);
+  }
+  m.family = "mamba";
+  BOOST_TEST(registry().estimator("transformer").match(m, {}) == 0);
+  m.family = "llama";
+  BOOST_TEST(registry().estimator("llama").match(m, {}) == 1000);
+  BOOST_TEST(registry().estimator("llama").match(m, spread) == 0);
+  // The manifest says the same.
+  registry().probe_all();
+  const std::span<const std::string_view> known = arch::known_families();
+  const std::vector<std::string> said = registry().find("transformer")->manifest.families;
+  BOOST_TEST(std::equal(said.begin(), said.end(), known.begin(), known.end()));
+}
+
+BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
+  RunSpec r;
+  r.pipeline_parallel = 4, r.accumulate = 8, r.zero_stage = 1, r.data_parallel = 8;
+  const MemoryReport report = registry().estimator("transformer").estimate(llama_7b(), r, nullptr);
+  const arch::Architecture a = arch::from_model(llama_7b());
+  BOOST_TEST(report.tier_bytes(Tier::kDevice) == layout::stage_numbers(a, r, layout::worst_stage(a, r)).tier(Tier::kDevice));
+  BOOST_TEST((report.claim == Claim::kApproximation));
+  BOOST_TEST(has_note(report, "Stage 3: "));
+  BOOST_TEST(has_note(report, "Counted tensor by tensor"));
+  BOOST_TEST(!has_note(report, "'llama' plans this run exactly"));
+  BOOST_TEST(has_note(registry().estimator("transformer").estimate(llama_7b(), {}, nullptr), "'llama' plans this run exactly"));
+
+  r.tensor_parallel = 3;
+  BOOST_CHECK_EXCEPTION(registry().estimator("transformer").estimate(llama_7b(), r, nullptr), tp::PluginError, [](const tp::PluginError& e) {
+    return std::string(e.what()).find("parallel.tensor = 3 does not divide 32 heads; 2 or 4 do") != std::string::npos && e.code() == Exit::kUsage;
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
