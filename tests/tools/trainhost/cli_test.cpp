@@ -7,7 +7,7 @@ using namespace trainhost::test;
 
 namespace {
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-const std::vector<std::string> kCommands = {"train", "plan", "verify", "generate", "data", "plugins", "models", "devices", "init"};
+const std::vector<std::string> kCommands = {"train", "plan", "sweep", "verify", "generate", "data", "plugins", "models", "devices", "init"};
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(cli)
