@@ -34,14 +34,14 @@ Component largest_component(const Estimate& e) {
   return most == parts.end() ? Component::kWeights : most->first;
 }
 
-/// The tensor of the activations that takes more than all others of them together; "" = none does.
+/// The tensor of the activations that takes at least as much as all others of them together; "" = none does.
 std::string dominant_activation(const Estimate& e) {
   std::map<std::string, std::uint64_t> parts;
   std::uint64_t all = 0;
   for (const MemoryNode& n : e.report.nodes)
     if (n.component == Component::kActivations) parts[n.name] += bytes(n), all += bytes(n);
   for (const auto& [name, b] : parts)
-    if (parts.size() > 1 && b > all - b) return name;
+    if (parts.size() > 1 && b >= all - b) return name;
   return {};
 }
 

@@ -131,8 +131,7 @@ class Sweeper {
     if (axis_.whole_numbers && axis_.values[from].x < x) {
       const auto holds = [&](std::uint64_t n) {
         try {
-          const Point q = at(std::to_string(n));
-          return p.holds(estimate(q.resolved, *q.registry, q.request, id, q.profile));
+          return p.holds(between(n, id));
         } catch (const Error&) {
           return p.holds(estimates_.at(id).at(from));  // no run there: the fact has not changed yet
         }
@@ -141,6 +140,16 @@ class Sweeper {
       x = double(n), where = format_count(n);
     }
     v_.crossovers.push_back({id, fmt::format("{} from {} = {}", p.sentence, axis_.key, where), x});
+  }
+
+  /// An estimate between two points. Neighbouring crossovers ask for the same ones.
+  const Estimate& between(std::uint64_t n, const std::string& id) {
+    const auto key = std::pair(n, id);
+    if (const auto found = between_.find(key); found != between_.end()) return found->second;
+    auto run = runs_.find(n);
+    if (run == runs_.end()) run = runs_.emplace(n, at(std::to_string(n))).first;
+    const Point& q = run->second;
+    return between_.emplace(key, estimate(q.resolved, *q.registry, q.request, id, q.profile)).first->second;
   }
 
   const Source& source_;
@@ -153,6 +162,8 @@ class Sweeper {
   std::optional<std::uint64_t> free_;
   std::vector<std::string> errors_;  // by point
   std::optional<Error> first_error_;
+  std::map<std::uint64_t, Point> runs_;                           // between points: whole numbers, which are no plugin options
+  std::map<std::pair<std::uint64_t, std::string>, Estimate> between_;
   std::map<std::string, std::map<std::size_t, Estimate>> estimates_;  // estimator, point
 };
 
