@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/arch/architecture.hpp"
 #include "core/run/candidates.hpp"
 #include "core/run/limits.hpp"
 #include "core/run/timeline.hpp"
@@ -33,6 +34,7 @@ Settings joined(const Settings& a, const Settings& b) {
 
 Situation situation_of(const PlanView& v, const config::RunConfig& c) {
   Situation s{c, v.compute_tier, v.mode, v.budget_bytes, v.active_parameters ? v.active_parameters : v.parameters.total, 0};
+  if (s.parameters == 0 && arch::known_family(c.model.family)) s.parameters = arch::count(arch::from_model(c.model)).active;
   s.activation_bytes = v.estimates.front().report.component_bytes(Component::kActivations);
   return s;
 }
@@ -97,11 +99,11 @@ Prefix smallest_step(const RunSpec& r, bool tensor) {
     p.words = ", eight ways tensor parallel";
   }
   if (r.mode == RunMode::kInference) return p;
-  if (r.recompute != Recompute::kFull) p.settings.push_back({"train.recompute", "full"}), p.words = ", with full recomputation";
+  if (r.recompute != Recompute::kFull) p.settings.push_back({"train.recompute", "full"}), p.words += ", with full recomputation";
   if (r.micro_batch > 1) {
     p.settings.push_back({"train.micro_batch", "1"});
     p.settings.push_back({"train.grad_accum", std::to_string(std::uint64_t{r.accumulate} * r.micro_batch)});
-    p.words += p.words.empty() ? ", with one sequence at a time" : " and one sequence at a time";
+    p.words += r.recompute == Recompute::kFull ? ", with one sequence at a time" : " and one sequence at a time";
   }
   return p;
 }

@@ -171,7 +171,7 @@ class Proposals {
     std::stable_sort(more.begin(), more.end(), [](auto* a, auto* b) { return a->memory_bytes < b->memory_bytes; });
     std::vector<Rung> rungs;
     for (const DevicePreset* d : more)
-      rungs.push_back({{{"memory.device", d->name}}, fmt::format("one {} with {} of memory", d->full_name, format_bytes(d->memory_bytes)), 1.5, "another device", true});
+      rungs.push_back({{{"memory.device", d->name}}, fmt::format("{}, {} of memory", d->full_name, format_bytes(d->memory_bytes)), 1.5, "another device", true});
     add(Price::kHardware, std::move(rungs));
   }
 
