@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/arch/architecture.hpp"
 #include "core/run/candidates.hpp"
 #include "core/run/limits.hpp"
 #include "core/run/timeline.hpp"
@@ -33,6 +34,7 @@ Settings joined(const Settings& a, const Settings& b) {
 
 Situation situation_of(const PlanView& v, const config::RunConfig& c) {
   Situation s{c, v.compute_tier, v.mode, v.budget_bytes, v.active_parameters ? v.active_parameters : v.parameters.total, 0};
+  if (s.parameters == 0 && arch::known_family(c.model.family)) s.parameters = arch::count(arch::from_model(c.model)).active;
   s.activation_bytes = v.estimates.front().report.component_bytes(Component::kActivations);
   return s;
 }
@@ -88,24 +90,48 @@ std::vector<Change> look(const Situation& s, const Prefix& prefix, Replanner& re
   return out;
 }
 
-/// What is given up first, together: for runs that no single change saves.
-Prefix smallest_step(const RunSpec& r) {
+/// What is given up first, together: for runs that no single change saves. `tensor`: on eight devices as well.
+Prefix smallest_step(const RunSpec& r, bool tensor) {
   Prefix p;
+  if (tensor) {
+    p.settings = {{"parallel.tensor", "8"}};
+    if (r.mode != RunMode::kInference) p.settings.push_back({"parallel.sequence", "true"});
+    p.words = ", eight ways tensor parallel";
+  }
   if (r.mode == RunMode::kInference) return p;
-  if (r.recompute != Recompute::kFull) p.settings.push_back({"train.recompute", "full"}), p.words = ", with full recomputation";
+  if (r.recompute != Recompute::kFull) p.settings.push_back({"train.recompute", "full"}), p.words += ", with full recomputation";
   if (r.micro_batch > 1) {
     p.settings.push_back({"train.micro_batch", "1"});
     p.settings.push_back({"train.grad_accum", std::to_string(std::uint64_t{r.accumulate} * r.micro_batch)});
-    p.words += p.words.empty() ? ", with one sequence at a time" : " and one sequence at a time";
+    p.words += r.recompute == Recompute::kFull ? ", with one sequence at a time" : " and one sequence at a time";
   }
   return p;
 }
 
 /// The run with the prefix applied, for candidates that look at it.
-config::RunConfig smallest_run(config::RunConfig c) {
+config::RunConfig smallest_run(config::RunConfig c, bool tensor) {
+  if (tensor) c.run.tensor_parallel = 8, c.run.layout.sequence_parallel = true;
+  if (c.run.mode == RunMode::kInference) return c;
   c.run.accumulate *= c.run.micro_batch, c.run.micro_batch = 1;
   c.run.recompute = Recompute::kFull;
   return c;
+}
+
+/// The prefix alone, and every candidate behind it that is not known without it.
+void look_further(const PlanView& v, bool tensor, Replanner& replan, std::vector<Change>& out) {
+  const config::RunConfig& c = replan.base().config;
+  const Prefix prefix = smallest_step(c.run, tensor);
+  if (prefix.settings.empty()) return;
+  const Price price = tensor ? Price::kHardware : Price::kTime;
+  if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits && out.empty())
+    out.push_back(change_of(prefix.settings, {{}, prefix.words.substr(2), tensor ? 8.34 : 0.34, tensor ? "8 devices and a third more time" : "about a third more time"}, price, *e));
+  const config::RunConfig small = smallest_run(c, tensor);
+  for (Change& more : look(situation_of(v, small), prefix, replan)) {
+    const bool known = std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
+    if (known) continue;
+    if (more.price != Price::kResult) more.cost += 0.5;  // behind those that need no recomputation
+    out.push_back(std::move(more));
+  }
 }
 
 }  // namespace
@@ -113,17 +139,8 @@ config::RunConfig smallest_run(config::RunConfig c) {
 std::vector<Change> find_changes(const PlanView& v, Replanner& replan) {
   const config::RunConfig& c = replan.base().config;
   std::vector<Change> out = look(situation_of(v, c), {}, replan);
-  if (const Prefix prefix = smallest_step(c.run); out.size() < kEnough && !prefix.settings.empty()) {
-    const config::RunConfig small = smallest_run(c);
-    if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits && out.empty())
-      out.push_back(change_of(prefix.settings, {{}, prefix.words.substr(2), 0.34, "about a third more time"}, Price::kTime, *e));
-    for (Change& more : look(situation_of(v, small), prefix, replan)) {
-      const bool known = std::any_of(out.begin(), out.end(), [&](const Change& o) { return !o.set.empty() && o.set.back() == more.set.back(); });
-      if (known) continue;
-      if (more.price != Price::kResult) more.cost += 0.5;  // behind those that need no recomputation
-      out.push_back(std::move(more));
-    }
-  }
+  if (out.size() < kEnough) look_further(v, false, replan, out);
+  if (out.size() < kEnough && v.compute_tier != Tier::kHost && c.run.tensor_parallel < 8) look_further(v, true, replan, out);
   std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) { return a.price != b.price ? a.price < b.price : a.cost < b.cost; });
   drop_dominated(out);
   return out;

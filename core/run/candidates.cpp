@@ -135,15 +135,25 @@ class Proposals {
     add(Price::kHardware, std::move(tensor));
     add(Price::kHardware, std::move(pipeline), false);  // the last stage has the head, whatever the layers do
     if (trains(r_)) add(Price::kHardware, std::move(context));
+    if (trains(r_)) add(Price::kHardware, experts(now));
     if (trains(r_))
       for (std::uint32_t zero = 1; zero <= 3; ++zero) add(Price::kHardware, zero_ranks(zero, now));
+  }
+
+  /// Of a dense model no estimator plans these.
+  std::vector<Rung> experts(std::uint64_t now) const {
+    std::vector<Rung> rungs;
+    for (std::uint64_t n = 2; n <= 256 && r_.layout.expert_parallel == 1; n *= 2)
+      rungs.push_back({{{"parallel.data", text(r_.data_parallel * n)}, {"parallel.expert", text(n)}, {"parallel.zero", "3"}},
+                       fmt::format("{} data ranks share the experts and all state", r_.data_parallel * n), double(now * n) + 0.25, fmt::format("{} devices instead of {}", now * n, now)});
+    return rungs;
   }
 
   std::vector<Rung> zero_ranks(std::uint32_t zero, std::uint64_t now) const {
     static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients", "all state"};
     std::vector<Rung> rungs;
     if (zero < r_.zero_stage) return rungs;
-    for (std::uint64_t n = 2; n <= 512; n *= 2) {
+    for (std::uint64_t n = 2; n <= 4096; n *= 2) {
       Settings settings = {{"parallel.data", text(r_.data_parallel * n)}, {"parallel.zero", text(zero)}};
       std::string batch = fmt::format("{} times the sequences an update", n);
       if (r_.accumulate % n == 0) settings.push_back({"train.grad_accum", text(r_.accumulate / n)}), batch = "the same update";
@@ -161,7 +171,7 @@ class Proposals {
     std::stable_sort(more.begin(), more.end(), [](auto* a, auto* b) { return a->memory_bytes < b->memory_bytes; });
     std::vector<Rung> rungs;
     for (const DevicePreset* d : more)
-      rungs.push_back({{{"memory.device", d->name}}, fmt::format("one {} with {} of memory", d->full_name, format_bytes(d->memory_bytes)), 1.5, "another device", true});
+      rungs.push_back({{{"memory.device", d->name}}, fmt::format("{}, {} of memory", d->full_name, format_bytes(d->memory_bytes)), 1.5, "another device", true});
     add(Price::kHardware, std::move(rungs));
   }
 

@@ -55,6 +55,12 @@ struct Ranks {
   std::uint32_t tensor = 1, data = 1, pipeline = 1;
 };
 
+/// An expert to each of as many data ranks as there are, where the model has experts; no estimator plans it for a dense one.
+config::RunConfig with_experts_shared(config::RunConfig c) {
+  c.run.layout.expert_parallel = c.run.data_parallel;
+  return c;
+}
+
 /// Every way to write n as tensor x data x pipeline in powers of two, matrices shared first, then state, then layers.
 std::vector<Ranks> ways(std::uint32_t n, const config::RunConfig& c) {
   std::vector<Ranks> out;
@@ -91,10 +97,15 @@ std::optional<Limit> fewest_devices(Replanner& replan) {
   for (std::uint32_t n = 1; n <= kMost; n *= 2) {
     std::optional<Estimate> best;
     for (const Ranks& r : ways(n, base)) {
-      std::optional<Estimate> e = replan.plan(spread(base, r));
+      const config::RunConfig c = spread(base, r);
+      std::optional<Estimate> e = replan.plan(c);
       if (!e) continue;
+      std::string also;
+      if (!e->fits && r.data > 1)
+        if (std::optional<Estimate> shared = replan.plan(with_experts_shared(c)); shared && shared->compute_bytes < e->compute_bytes)
+          e = std::move(shared), also = fmt::format(", parallel.expert = {}", r.data);
       if (e->fits) {
-        std::string binds = words(r, trains);
+        std::string binds = words(r, trains) + also;
         if (closest) binds += fmt::format("; on {}: {}", n / 2, what_binds(nullptr, *closest, tier));
         return Limit{"fewest devices", n, binds};
       }
@@ -143,9 +154,9 @@ std::string what_binds(const Estimate* fits, const Estimate& beyond, Tier tier) 
   for (const auto& leaf : after) {
     const auto was = before.find(leaf.first);
     const bool grew = was == before.end() ? leaf.second > 0 : leaf.second > was->second;
-    if (grew && (!most || leaf.second > most->second)) most = &leaf;
+    if (grew && leaf.first.first != Component::kFragmentation && (!most || leaf.second > most->second)) most = &leaf;
   }
-  if (!most) return "host memory";
+  if (!most) return "no single tensor";
   const std::string component(name(most->first.first));
   return fmt::format("{}{}, {}", component, most->first.second == component ? "" : ": " + most->first.second, format_bytes(most->second));
 }

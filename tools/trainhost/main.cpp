@@ -20,6 +20,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> c;
   c.push_back(train_command());
   c.push_back(plan_command());
+  c.push_back(sweep_command());
   c.push_back(search_command());
   c.push_back(verify_command());
   c.push_back(generate_command());

@@ -54,6 +54,7 @@ struct Command {
 };
 std::unique_ptr<Command> train_command();
 std::unique_ptr<Command> plan_command();
+std::unique_ptr<Command> sweep_command();
 std::unique_ptr<Command> plugins_command();
 std::unique_ptr<Command> models_command();
 std::unique_ptr<Command> devices_command();

@@ -12,7 +12,7 @@ std::string read(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
-const std::vector<std::string> kCommands = {"train", "plan", "search", "verify", "generate", "data", "plugins", "models", "devices", "init"};
+const std::vector<std::string> kCommands = {"train", "plan", "sweep", "search", "verify", "generate", "data", "plugins", "models", "devices", "init"};
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(cli)

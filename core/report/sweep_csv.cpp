@@ -1,0 +1,37 @@
+// The sweep as lines for spreadsheets: one a point and estimator, a column a component; RFC 4180, sizes in bytes.
+#include <set>
+
+#include "core/report/csv.hpp"
+#include "core/report/sweep_view.hpp"
+
+namespace trainhost::report {
+namespace {
+
+std::uint64_t bytes_of(const SweepPoint& p, Component c) {
+  for (const auto& [component, bytes] : p.components)
+    if (component == c) return bytes;
+  return 0;
+}
+
+}  // namespace
+
+std::string sweep_csv(const SweepView& v) {
+  std::set<Component> columns;
+  for (const SweepCurve& c : v.curves)
+    for (const SweepPoint& p : c.points)
+      for (const auto& part : p.components) columns.insert(part.first);
+  std::string out = "estimator,kind," + csv_field(v.key) + ",total_bytes,compute_bytes,fits";
+  for (Component c : columns) out += "," + std::string(name(c));
+  out += ",error\n";
+  for (const SweepCurve& c : v.curves)
+    for (const SweepPoint& p : c.points) {
+      const bool planned = p.error.empty();
+      const auto number = [&](std::uint64_t n) { return planned ? std::to_string(n) : std::string(); };
+      out += csv_field(c.estimator) + "," + c.kind + "," + csv_field(p.label) + "," + number(p.total) + "," + number(p.compute) + "," + (planned ? p.fits ? "true" : "false" : "");
+      for (Component column : columns) out += "," + number(bytes_of(p, column));
+      out += "," + csv_field(p.error) + "\n";
+    }
+  return out;
+}
+
+}  // namespace trainhost::report

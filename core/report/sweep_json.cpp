@@ -1,0 +1,42 @@
+// The trainhost.sweep/1 object: every point of every curve, and the crossovers.
+#include <nlohmann/json.hpp>
+
+#include "core/report/sweep_view.hpp"
+
+namespace trainhost::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json point_json(const SweepPoint& p) {
+  Json j = {{"x", p.x}, {"value", p.label}};
+  if (!p.error.empty()) {
+    j["error"] = p.error;
+    return j;
+  }
+  Json components = Json::object();
+  for (const auto& [c, bytes] : p.components) components[std::string(name(c))] = bytes;
+  j["total_bytes"] = p.total;
+  j["compute_bytes"] = p.compute;
+  j["fits"] = p.fits;
+  j["components"] = std::move(components);
+  return j;
+}
+
+}  // namespace
+
+std::string sweep_json(const SweepView& v) {
+  Json curves = Json::array(), crossovers = Json::array();
+  for (const SweepCurve& c : v.curves) {
+    Json points = Json::array();
+    for (const SweepPoint& p : c.points) points.push_back(point_json(p));
+    curves.push_back({{"estimator", c.estimator}, {"kind", c.kind}, {"points", std::move(points)}});
+  }
+  for (const Crossover& c : v.crossovers) crossovers.push_back({{"estimator", c.estimator}, {"x", c.x}, {"sentence", c.sentence}});
+  const Json j = {{"schema", "trainhost.sweep/1"}, {"model", v.model}, {"run", v.run_line}, {"key", v.key}, {"unit", v.unit},
+                  {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)}, {"budget_source", v.budget_source},
+                  {"curves", std::move(curves)}, {"crossovers", std::move(crossovers)}, {"notes", v.notes}};
+  return j.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace trainhost::report

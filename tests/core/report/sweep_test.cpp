@@ -1,0 +1,54 @@
+// core/report: the sweep as a table, as JSON and as CSV say the same.
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include "core/report/sweep_view.hpp"
+#include "core/report/terminal.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+report::SweepView small() {
+  report::SweepView v;
+  v.model = "tiny", v.key = "data.seq_len", v.unit = "tokens", v.budget_known = true, v.budget_bytes = 3000, v.budget_source = "memory.budget";
+  v.curves.push_back({"llama", "exact",
+                      {{512, "512", 2000, 2000, true, "", {{Component::kWeights, 1500}, {Component::kActivations, 500}}},
+                       {1024, "1024", 3500, 3500, false, "", {{Component::kWeights, 1500}, {Component::kActivations, 2000}}},
+                       {2048, "2048", 0, 0, false, "no, \"really\"", {}}}});
+  v.crossovers.push_back({"llama", "no longer fits the budget from data.seq_len = 853", 853});
+  return v;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(sweep_report)
+
+BOOST_AUTO_TEST_CASE(json_has_every_point_and_the_reason_where_there_is_none) {
+  const auto j = nlohmann::json::parse(report::sweep_json(small()));
+  BOOST_TEST(j["schema"] == "trainhost.sweep/1");
+  const auto& points = j["curves"][0]["points"];
+  BOOST_TEST(points[1]["total_bytes"] == 3500);
+  BOOST_TEST(points[1]["components"]["activations"] == 2000);
+  BOOST_TEST(points[2]["error"] == "no, \"really\"");
+  BOOST_TEST(!points[2].contains("total_bytes"));
+  BOOST_TEST(j["crossovers"][0]["x"] == 853);
+}
+
+BOOST_AUTO_TEST_CASE(csv_quotes_what_needs_it_and_leaves_unplanned_cells_empty) {
+  BOOST_TEST(report::sweep_csv(small()) ==
+             "estimator,kind,data.seq_len,total_bytes,compute_bytes,fits,weights,activations,error\n"
+             "llama,exact,512,2000,2000,true,1500,500,\n"
+             "llama,exact,1024,3500,3500,false,1500,2000,\n"
+             "llama,exact,2048,,,,,,\"no, \"\"really\"\"\"\n");
+}
+
+BOOST_AUTO_TEST_CASE(the_table_marks_what_does_not_fit_and_says_the_crossover) {
+  const std::string text = report::sweep_table(small(), {});
+  BOOST_TEST(text.find("3.42 KiB !") != std::string::npos, text);
+  BOOST_TEST(text.find("1.95 KiB !") == std::string::npos, text);
+  BOOST_TEST(text.find("! does not fit in 2.93 KiB (memory.budget)") != std::string::npos, text);
+  BOOST_TEST(text.find("from data.seq_len = 853") != std::string::npos, text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,164 @@
+// The searches behind plan's answers and sweep's crossovers, against the scans that they stand in for; what --over takes.
+#include <boost/test/unit_test.hpp>
+#include <random>
+
+#include "core/run/candidates.hpp"
+#include "core/run/limits.hpp"
+#include "core/run/sweep.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+report::Estimate of_bytes(std::uint64_t bytes, std::uint64_t budget) {
+  report::Estimate e;
+  e.compute_bytes = e.total_bytes = bytes;
+  e.fits = bytes <= budget;
+  return e;
+}
+
+report::Estimate of_leaves(std::vector<std::pair<std::string, std::uint64_t>> leaves, Component c = Component::kActivations) {
+  report::Estimate e;
+  for (const auto& [name, bytes] : leaves) {
+    MemoryNode n;
+    n.tier = Tier::kDevice, n.component = c, n.name = name, n.bytes = n.bytes_at_peak = bytes, n.has_at_peak = true;
+    e.report.nodes.push_back(n);
+    e.compute_bytes += bytes;
+  }
+  return e;
+}
+
+std::string refusal(const std::string& over) {
+  try {
+    run::parse_axis(over);
+  } catch (const Error& e) {
+    BOOST_TEST(static_cast<int>(e.code()) == 2);
+    return e.what();
+  }
+  return "";
+}
+
+std::vector<std::string> labels(const std::string& over) {
+  std::vector<std::string> out;
+  for (const run::AxisValue& v : run::parse_axis(over).values) out.push_back(v.label);
+  return out;
+}
+
+using Words = std::vector<std::string>;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(answers)
+
+BOOST_AUTO_TEST_CASE(the_largest_that_fits_is_what_a_scan_finds_whatever_the_curve) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 400; ++round) {
+    const std::uint64_t most = 1 + random() % 3000, base = random() % 10000, line = random() % 300, square = round % 2 ? random() % 5 : 0,
+                        steps = 1 + random() % 40, budget = random() % 4000000;
+    const auto bytes = [&](std::uint64_t x) { return base + line * x + square * x * x + x / steps * 17; };
+    std::uint64_t scan = 0, asked = 0;
+    while (scan < most && bytes(scan + 1) <= budget) ++scan;
+    const run::Most m = run::largest_that_fits(most, budget, [&](std::uint64_t x) {
+      BOOST_REQUIRE((x >= 1 && x <= most));
+      ++asked;
+      return std::optional(of_bytes(bytes(x), budget));
+    });
+    BOOST_TEST(m.value == scan);
+    BOOST_TEST(m.at.has_value() == (scan > 0));
+    if (scan > 0) BOOST_TEST(m.at->compute_bytes == bytes(scan));
+    if (scan < most) BOOST_TEST(m.beyond.value().compute_bytes == bytes(scan + 1));
+    BOOST_TEST(asked < 50u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_makes_no_run_does_not_fit) {
+  const run::Most m = run::largest_that_fits(100, 1000, [&](std::uint64_t x) -> std::optional<report::Estimate> {
+    if (x > 7) return std::nullopt;
+    return of_bytes(x, 1000);
+  });
+  BOOST_TEST(m.value == 7u);
+  BOOST_TEST(!m.beyond.has_value());
+}
+
+BOOST_AUTO_TEST_CASE(what_binds_is_the_largest_leaf_that_grew) {
+  const report::Estimate fits = of_leaves({{"weights", 900}, {"gate_up", 100}, {"x", 50}});
+  const report::Estimate beyond = of_leaves({{"weights", 900}, {"gate_up", 200}, {"x", 150}});
+  BOOST_TEST(run::what_binds(&fits, beyond, Tier::kDevice) == "activations: gate_up, 200 B");
+  BOOST_TEST(run::what_binds(nullptr, beyond, Tier::kDevice) == "activations: weights, 900 B");
+}
+
+BOOST_AUTO_TEST_CASE(bisection_finds_where_a_fact_changes) {
+  for (std::uint64_t edge : {3u, 4u, 1000u, 16384u})
+    BOOST_TEST(run::bisect(2, 16384, [&](std::uint64_t x) { return x >= edge; }) == edge);
+  BOOST_TEST(run::bisect(2, 100, [](std::uint64_t x) { return x < 40; }) == 40u);
+}
+
+BOOST_AUTO_TEST_CASE(only_what_changed_between_two_points_is_a_crossover) {
+  const auto a = of_leaves({{"linear", 10}, {"scores", 5}}), b = of_leaves({{"linear", 20}, {"scores", 40}});
+  const std::vector<run::Predicate> facts = run::changed_facts(a, b, false);
+  BOOST_REQUIRE(facts.size() == 2u);
+  BOOST_TEST(facts[0].sentence == "linear no longer outweighs all other activations together");
+  BOOST_TEST(facts[1].sentence == "scores outweighs all other activations together");
+  BOOST_TEST(run::changed_facts(a, a, true).empty());
+}
+
+BOOST_AUTO_TEST_CASE(ranges_double_add_multiply_or_list) {
+  BOOST_TEST(labels("data.seq_len=512..4096") == (Words{"512", "1024", "2048", "4096"}));
+  BOOST_TEST(labels("data.seq_len=512..3000") == (Words{"512", "1024", "2048", "3000"}));
+  BOOST_TEST(labels("data.seq_len=10..40+15") == (Words{"10", "25", "40"}));
+  BOOST_TEST(labels("train.micro_batch=1..81*3") == (Words{"1", "3", "9", "27", "81"}));
+  BOOST_TEST(labels("train.micro_batch=4..4") == (Words{"4"}));
+  BOOST_TEST(labels("parallel.zero=0..3+1") == (Words{"0", "1", "2", "3"}));
+  BOOST_TEST(labels("train.recompute=none,selective,full") == (Words{"none", "selective", "full"}));
+  BOOST_TEST(labels("memory.budget=8GiB..32GiB") == (Words{"8GiB", "16GiB", "32GiB"}));
+  const run::Axis a = run::parse_axis("data.seq_len=5,7");
+  BOOST_TEST((a.unit == "tokens" && a.whole_numbers && a.values[1].x == 7));
+  BOOST_TEST(run::parse_axis("train.recompute=none,full").values[1].x == 1);
+}
+
+BOOST_AUTO_TEST_CASE(ranges_that_say_nothing_are_told_why) {
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  BOOST_TEST(has(refusal("data.seqlen=1..4"), "did you mean 'data.seq_len'?"), refusal("data.seqlen=1..4"));
+  BOOST_TEST(has(refusal("data.seq_len"), "KEY=VALUES"));
+  BOOST_TEST(has(refusal("data.seq_len=4096..512"), "goes down: write 512..4096"));
+  BOOST_TEST(has(refusal("data.seq_len=1..2..3"), "is no range"));
+  BOOST_TEST(has(refusal("data.seq_len=..8"), "is no range"));
+  BOOST_TEST(has(refusal("data.seq_len=8.."), "is no range"));
+  BOOST_TEST(has(refusal("data.seq_len=1..8+0"), "never ends"));
+  BOOST_TEST(has(refusal("data.seq_len=1..8*1"), "never ends"));
+  BOOST_TEST(has(refusal("data.seq_len=0..8"), "never leaves 0"));
+  BOOST_TEST(has(refusal("data.seq_len=1..99999999999"), "expected a whole number from 1 to 16777216"));
+  BOOST_TEST(has(refusal("data.seq_len=1..16777216+1"), "more than 1000 values"));
+  BOOST_TEST(has(refusal("data.seq_len=two,three"), "'two' is no value"));
+  BOOST_TEST(has(refusal("data.seq_len=512,,1024"), "an empty value"));
+  BOOST_TEST(has(refusal("train.recompute=none,ful"), "did you mean 'full'?"));
+  BOOST_TEST(has(refusal("train.recompute=none..full"), "give its values as a list"));
+}
+
+BOOST_AUTO_TEST_CASE(settings_read_as_a_run_file_has_them) {
+  BOOST_TEST(run::as_run_file({{"train.micro_batch", "2"}, {"train.recompute", "full"}, {"plugin.cuda.mode", "streamed"}}) ==
+             "train.micro_batch = 2, train.recompute = \"full\", plugin.cuda.mode = \"streamed\"");
+}
+
+BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_of_an_update_and_propose_what_the_key_takes) {
+  config::RunConfig c = config::load_run({}, {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}, {"memory.device", "h100-80gb"}});
+  const run::Situation s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
+  std::size_t micro = 0, all = 0;
+  for (const run::Family& f : run::candidates(s))
+    for (const run::Rung& r : f.rungs) {
+      ++all;
+      const config::RunConfig changed = config::load_run({}, [&] {
+        run::Settings with = {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}};
+        with.insert(with.end(), r.settings.begin(), r.settings.end());
+        return with;
+      }());
+      BOOST_TEST((!r.sentence.empty() && !r.cost_words.empty()));
+      if (r.settings.front().key != "train.micro_batch") continue;
+      ++micro;
+      BOOST_TEST(changed.run.tokens_per_step() == 36u * 128u);
+    }
+  BOOST_TEST(micro == 5u);  // 6, 4, 3, 2, 1
+  BOOST_TEST(all > 40u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

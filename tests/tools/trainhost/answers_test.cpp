@@ -1,0 +1,181 @@
+// The answers of plan and sweep from outside: every change that is printed is typed in again and must fit, every limit is tried
+// and so is the next, and all real configs that stand beside the checkout are planned.
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/support/process.hpp"
+
+using namespace trainhost::test;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+Outcome plan(std::vector<std::string> words, const std::vector<std::string>& sets = {}) {
+  words.insert(words.begin(), "plan");
+  for (const std::string& s : sets) words.insert(words.end(), {"--set", s});
+  return run_program(words);
+}
+
+/// The settings of a change: typed in behind what was there; a device instead of the one that was named.
+Outcome plan_changed(std::vector<std::string> words, std::vector<std::string> sets, const Json& change, bool json) {
+  for (const std::string s : change["set"]) {
+    if (s.starts_with("memory.device=")) std::erase_if(words, [](const std::string& w) { return w.starts_with("--device=") || w.starts_with("--budget="); });
+    sets.push_back(s);
+  }
+  if (json) words.push_back("--json");
+  return plan(std::move(words), sets);
+}
+
+Json json_of(const Outcome& r) {
+  BOOST_REQUIRE_MESSAGE(r.code == 0 || r.code == 3, r.err);
+  return Json::parse(r.out);
+}
+
+Json plan_json(std::vector<std::string> words, const std::vector<std::string>& sets = {}) {
+  words.push_back("--json");
+  return json_of(plan(std::move(words), sets));
+}
+
+std::uint64_t limit(const Json& j, const std::string& what) {
+  for (const Json& l : j["limits"])
+    if (l["what"] == what) return l["value"];
+  BOOST_ERROR("no limit " + what);
+  return 0;
+}
+
+/// Every change typed in again: it fits, and needs what was said (an open mode or "auto" may choose to use more).
+void changes_fit(const std::vector<std::string>& words, const std::vector<std::string>& sets, const Json& j, std::size_t least, bool same_bytes = true) {
+  BOOST_TEST(j["changes"].size() >= least, j["changes"].dump());
+  std::set<std::string> seen;
+  for (const Json& c : j["changes"]) {
+    BOOST_TEST(seen.insert(c["settings"].get<std::string>()).second);
+    const Outcome r = plan_changed(words, sets, c, true);
+    BOOST_TEST(r.code == 0, c.dump() + r.out + r.err);
+    if (!same_bytes || r.code != 0) continue;
+    const Json again = Json::parse(r.out);
+    std::uint64_t device = 0;
+    for (const Json& t : again["estimates"][0]["tiers"])
+      if (t["tier"] == "device") device = t["total_bytes"];
+    BOOST_TEST((device == c["compute_bytes"] || again["estimates"][0]["total_bytes"] == c["compute_bytes"]), c.dump());
+  }
+}
+
+/// Stands beside the checkout where real models are at hand.
+const fs::path kConfigs = fs::path(TRAINHOST_SOURCE_DIR) / "../shared/data/hf_configs";
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(answers)
+
+BOOST_AUTO_TEST_CASE(changes_of_a_device_run_fit_when_they_are_typed_in) {
+  const std::vector<std::string> words = {"--model=llama-3-8b", "--device=h100-80gb"}, sets = {"plugin.cuda.mode=resident", "train.micro_batch=32", "data.seq_len=1024"};
+  const Json j = plan_json(words, sets);
+  BOOST_TEST(j["estimates"][0]["fits"] == false);
+  changes_fit(words, sets, j, 3);
+  const std::string text = plan(words, sets).out;
+  BOOST_TEST(text.find("To make it fit, one of:") != std::string::npos, text);
+}
+
+BOOST_AUTO_TEST_CASE(changes_of_a_host_run_fit_when_they_are_typed_in) {
+  const std::vector<std::string> words = {"--backend=cpu", "--budget=10MB"}, sets = {"train.micro_batch=8"};
+  changes_fit(words, sets, plan_json(words, sets), 3);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_fits_is_told_no_changes) {
+  const Json j = plan_json({"--backend=cpu", "--budget=1GB"});
+  BOOST_TEST(j["changes"].empty());
+  BOOST_TEST(j["ranks"] == 1);
+}
+
+BOOST_AUTO_TEST_CASE(limits_fit_and_one_more_does_not) {
+  const std::vector<std::string> words = {"--backend=cpu", "--budget=100MB"};
+  const Json j = plan_json(words);
+  for (const auto& [what, key] : {std::pair{"largest train.micro_batch", "train.micro_batch="}, {"longest data.seq_len", "data.seq_len="}}) {
+    const std::uint64_t most = limit(j, what);
+    BOOST_TEST(most > 1u);
+    BOOST_TEST(plan(words, {key + std::to_string(most)}).code == 0);
+    BOOST_TEST(plan(words, {key + std::to_string(most + 1)}).code == 3);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_timeline_peaks_at_the_estimate) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--backend=cpu"}, {"--backend=cpu", "--estimator=contract"}}) {
+    const Json j = plan_json(words);
+    std::uint64_t most = 0;
+    for (const Json& m : j["timeline"]) {
+      std::uint64_t sum = 0;
+      for (const auto& [name, bytes] : m["components"].items()) sum += bytes.get<std::uint64_t>();
+      BOOST_TEST(sum == m["bytes"].get<std::uint64_t>());
+      most = std::max(most, sum);
+    }
+    BOOST_TEST(most == j["estimates"][0]["total_bytes"].get<std::uint64_t>());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_scores_of_the_memory_equation_lead_from_1408_tokens) {
+  const Outcome r = run_program({"sweep", "--model=llama-2-7b", "--device=h100-80gb", "--over", "data.seq_len=512..16384", "--estimator=memory-equation",
+                                 "--set", "train.precision=bf16", "--set", "plan.attention=materialised", "--json"});
+  const Json j = json_of(r);
+  bool found = false;
+  for (const Json& c : j["crossovers"]) found = found || (c["x"] == 1408 && c["sentence"].get<std::string>().find("scores outweighs all other activations") != std::string::npos);
+  BOOST_TEST(found, j["crossovers"].dump());  // 11 H / A
+}
+
+BOOST_AUTO_TEST_CASE(a_sweep_finds_where_the_budget_ends_to_the_token) {
+  const std::vector<std::string> words = {"sweep", "--over", "data.seq_len=64..4096", "--backend=cpu", "--budget=60MB", "--json"};
+  const Json j = json_of(run_program(words));
+  std::uint64_t edge = 0;
+  for (const Json& c : j["crossovers"])
+    if (c["sentence"].get<std::string>().starts_with("no longer fits")) edge = c["x"];
+  BOOST_REQUIRE(edge > 64);
+  BOOST_TEST(plan({"--backend=cpu", "--budget=60MB"}, {"data.seq_len=" + std::to_string(edge)}).code == 3);
+  BOOST_TEST(plan({"--backend=cpu", "--budget=60MB"}, {"data.seq_len=" + std::to_string(edge - 1)}).code == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_sweep_writes_its_files_and_carries_what_is_no_run) {
+  TempDir tmp;
+  RunOptions o;
+  o.directory = tmp.path();
+  const Outcome r = run_program({"sweep", "--over", "model.num_attention_heads=3,5,6", "--set", "model.hidden_size=96", "--set", "model.num_key_value_heads=3", "--backend=cpu",
+                                 "--csv", "s.csv", "--html", "s.html", "--json"}, o);
+  const Json j = json_of(r);
+  BOOST_TEST(j["curves"][0]["points"][0].contains("total_bytes"));
+  BOOST_TEST(j["curves"][0]["points"][1].contains("error"));
+  BOOST_TEST(fs::file_size(tmp.path() / "s.csv") > 100u);
+  BOOST_TEST(fs::file_size(tmp.path() / "s.html") > 1000u);
+  BOOST_TEST(run_program({"sweep", "--over", "data.seq_lenn=1..2"}).code == 2);
+  BOOST_TEST(run_program({"sweep"}).code == 2);
+}
+
+BOOST_AUTO_TEST_CASE(every_real_config_is_planned_with_sentences_that_hold, *boost::unit_test::precondition([](auto) {
+  if (!fs::is_directory(kConfigs)) BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs beside the checkout");
+  return boost::test_tools::assertion_result(fs::is_directory(kConfigs));
+})) {
+  const std::set<std::string> known = {"weights", "master_weights", "gradients", "optimizer_state", "activations", "logits", "workspace", "communication",
+                                       "kv_cache", "adapters", "fragmentation", "runtime"};
+  std::size_t configs = 0;
+  for (const auto& file : fs::directory_iterator(kConfigs)) {
+    const std::string name = file.path().filename().string();
+    if (file.path().extension() != ".json" || name == "PARAMS.json") continue;
+    ++configs;
+    BOOST_TEST_CONTEXT(name) {
+      const std::vector<std::string> words = {"--model=" + file.path().string(), "--device=h100-80gb"}, sets = {"train.precision=bf16", "data.seq_len=2048"};
+      const Outcome text = plan(words, sets);
+      BOOST_TEST((text.code == 0 || text.code == 3), text.err);
+      BOOST_TEST(text.out.find("total on device") != std::string::npos, text.out);
+      BOOST_TEST(text.out.find(" 0 B ") == std::string::npos, text.out);
+      const Json j = plan_json(words, sets);
+      for (const Json& t : j["estimates"][0]["tiers"])
+        for (const Json& c : t["components"]) BOOST_TEST(known.count(c["name"]) == 1u, c.dump());
+      if (text.code == 3) BOOST_TEST(j["changes"].size() >= 3u, j["changes"].dump());
+      for (std::size_t i = 0; i < j["changes"].size(); i += 4) {  // a quarter of them: all would take minutes
+        BOOST_TEST(plan_changed(words, sets, j["changes"][i], false).code == 0, j["changes"][i].dump());
+      }
+    }
+  }
+  BOOST_TEST(configs >= 40u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
