@@ -156,7 +156,7 @@ report::Estimate trainer_plan(const Resolved& r, plugin::Trainer& trainer, bool 
   return judged_plan(r.config, trainer, profiled, r.budgets);
 }
 
-report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
+static report::PlanView planned(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
   const config::RunConfig& c = r.config;
   report::PlanView v;
   if (c.run.recompute == Recompute::kLayers) {
@@ -188,6 +188,14 @@ report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const 
       add_host_buffers(estimated, host_buffers(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));
     v.estimates.push_back(judge(std::move(estimated), r.budgets));
   }
+  return v;
+}
+
+/// An estimator that reads the config names what it does not understand too: said once, of the plan as a whole.
+report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
+  report::PlanView v = planned(r, registry, request);
+  for (report::Estimate& e : v.estimates)
+    std::erase_if(e.report.notes, [&](const std::string& note) { return std::ranges::find(v.notes, note) != v.notes.end(); });
   return v;
 }
 
