@@ -174,7 +174,7 @@ report::Estimate trainer_plan(const Resolved& r, plugin::Trainer& trainer, bool 
   return judged_plan(r.config, trainer, profiled, r.budgets);
 }
 
-report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
+static report::PlanView planned(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
   const config::RunConfig& c = r.config;
   report::PlanView v;
   if (c.run.recompute == Recompute::kLayers) {
@@ -201,6 +201,14 @@ report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const 
   v.compute_tier = r.budgets.tier;
   for (const std::string& id : estimator_ids(request, c, registry))
     v.estimates.push_back(estimate(r, registry, request, id, profile));
+  return v;
+}
+
+/// An estimator that reads the config names what it does not understand too: said once, of the plan as a whole.
+report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
+  report::PlanView v = planned(r, registry, request);
+  for (report::Estimate& e : v.estimates)
+    std::erase_if(e.report.notes, [&](const std::string& note) { return std::ranges::find(v.notes, note) != v.notes.end(); });
   return v;
 }
 
