@@ -127,6 +127,12 @@ std::uint64_t Ledger::peak_total() const {
   std::lock_guard lock(mutex_);
   return total_peak_;
 }
+void Ledger::restart_peaks() {
+  std::lock_guard lock(mutex_);
+  peak_ = now_;
+  total_peak_ = total_now_;
+  for (auto& [tag, e] : tags_) e.peak = e.now;
+}
 void Ledger::set_limit(std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   limit_ = bytes;

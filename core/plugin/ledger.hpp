@@ -26,6 +26,8 @@ class Ledger {
   std::uint64_t now_total() const;
   std::uint64_t peak(Tier t) const;
   std::uint64_t peak_total() const;  // most bytes over all tiers at one moment
+  /// Peaks count from now on, beginning with what is held: for measuring one session after another.
+  void restart_peaks();
   void set_limit(std::uint64_t bytes);
 
   struct Entry { std::string tag; Tier tier; std::uint64_t now = 0, peak = 0; };

@@ -136,7 +136,7 @@ std::string limit(const Frame& f, bool drawn) {
   if (!(l.value > 0)) return {};
   if (!drawn) return label(kWidth - kRight, kTop - 10, l.label + ", above this chart ↑", "end", "dim");
   const double y = f.y(l.value);
-  return line(kLeft, y, kWidth - kRight, y, "limit") + label(kLeft + 6, y - 6, l.label, "start", "bad strong halo");
+  return line(kLeft, y, kWidth - kRight, y, "under") + line(kLeft, y, kWidth - kRight, y, "limit") + label(kLeft + 6, y - 6, l.label, "start", "bad strong halo");
 }
 
 std::string marks(const Frame& f) {

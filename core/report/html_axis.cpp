@@ -62,6 +62,19 @@ Ticks second_ticks(double max, int want) {
   return t;
 }
 
+Ticks second_ticks_log(double min, double max) {
+  Ticks t;
+  for (int decade = static_cast<int>(std::floor(std::log10(min))); decade <= 18; ++decade)
+    for (int m : {1, 2, 5}) {
+      const double v = m * std::pow(10, decade);
+      if (!t.at.empty() && t.at.back() >= max) return t;
+      if (!t.at.empty() && v <= min) t = {};  // a later one is low enough as well
+      t.at.push_back(v);
+      t.label.push_back(without_zeros(format_seconds(v)));
+    }
+  return t;
+}
+
 std::string format_seconds(double s) {
   const auto three = [](double v) { return fmt::format("{:.{}f}", v, v < 9.995 ? 2 : v < 99.95 ? 1 : 0); };
   if (!std::isfinite(s)) return "-";

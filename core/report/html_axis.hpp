@@ -16,6 +16,9 @@ Ticks byte_ticks(double max, int want = 6);
 /// Steps of 1, 2 or 5 by a power of ten; labels as format_seconds.
 Ticks second_ticks(double max, int want = 6);
 
+/// 1, 2 and 5 by powers of ten, the first <= min and the last >= max: for logarithmic axes. 0 < min <= max.
+Ticks second_ticks_log(double min, double max);
+
 /// "12.3 s", "980 ms", "2.1 min", "3.4 h": three digits.
 std::string format_seconds(double s);
 

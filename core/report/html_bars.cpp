@@ -59,7 +59,7 @@ std::string draw(const BarChart& c) {
   if (limit_in) {
     const double at = x(c.limit.value);
     const bool beside = at + text_width(c.limit.label) / 2 > kWidth - 4;
-    out += line(at, kTop - 6, at, bottom, "limit") + label(beside ? kWidth - 4 : at, kTop - 11, c.limit.label, beside ? "end" : "middle", "bad strong");
+    out += line(at, kTop - 6, at, std::min(bottom, kTop + kRow * static_cast<double>(std::min(c.limited, c.bars.size()))), "limit") + label(beside ? kWidth - 4 : at, kTop - 11, c.limit.label, beside ? "end" : "middle", "bad strong");
   } else if (c.limit.value > 0)
     out += label(kWidth - 4, kTop - 11, c.limit.label + ", beyond this chart →", "end", "dim");
   return out + "</svg>\n";

@@ -3,6 +3,7 @@
 // a title and a description. Names and labels are plain text here and are escaped on their way out.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ struct BarChart {
   Unit unit = Unit::kBytes;
   std::vector<Bar> bars;
   Limit limit;
+  std::size_t limited = SIZE_MAX;  // how many bars from the top are held against the limit
 };
 std::string draw(const BarChart& c);
 

@@ -44,11 +44,13 @@ std::string part_of(std::uint64_t part, std::uint64_t whole) {
   return a + " of " + b;
 }
 
-std::string words(Component c) {
-  std::string out(name(c));
+std::string spaced(std::string_view name) {
+  std::string out(name);
   std::replace(out.begin(), out.end(), '_', ' ');
   return out;
 }
+std::string words(Component c) { return spaced(name(c)); }
+std::string words(Claim c) { return spaced(name(c)); }
 
 std::string colour(std::size_t n) { return fmt::format("k{}", n % kColours); }
 std::string colour(Component c) { return colour(static_cast<std::size_t>(c) - 1); }

@@ -22,8 +22,10 @@ std::string count(std::uint64_t n);
 /// "61.2 of 74.5 GiB": one unit where both have the same. Plain text.
 std::string part_of(std::uint64_t part, std::uint64_t whole);
 
-/// "optimizer state"; the JSON's name with spaces.
+/// "optimizer state": a name of the JSON with spaces.
+std::string spaced(std::string_view name);
 std::string words(Component c);
+std::string words(Claim c);
 /// CSS class of the n-th colour; components have theirs by their number, so that a colour means the same on every page.
 std::string colour(std::size_t n);
 std::string colour(Component c);

@@ -28,15 +28,19 @@ std::string front(const std::vector<Dot>& points, const Scale& x, const Scale& y
 /// Names below the front's dots, where by its meaning no other dot is, unless another name stands there.
 std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) {
   std::string out;
+  std::string before;  // one name for neighbours of the same name
   std::vector<std::pair<double, double>> taken;  // right end, baseline
   for (std::size_t i = 0; i < c.front.size() && i < c.front_label.size(); ++i) {
-    const double width = text_width(c.front_label[i]), right = std::max(x(c.front[i].x) - 8, kLeft + width), base = y(c.front[i].y) + 14;
+    const double width = text_width(c.front_label[i]), at = x(c.front[i].x);
+    const bool room = at - 8 - width > kLeft;  // else beside the dot, on its right
+    const double right = room ? at - 8 : at + 10 + width, base = y(c.front[i].y) + (room ? 14 : 4);
     const bool free = base < kFloor && std::none_of(taken.begin(), taken.end(), [&](const auto& t) {
       return std::abs(t.second - base) < 15 && right - width < t.first + 8;
     });
-    if (!free) continue;
+    if (!free || c.front_label[i] == before) continue;
     taken.emplace_back(right, base);
-    out += label(right, base, c.front_label[i], "end", "halo");
+    before = c.front_label[i];
+    out += label(right, base, before, "end", "halo");
   }
   return out;
 }
@@ -49,12 +53,15 @@ std::string draw(const ScatterChart& c) {
     for (const Dot& d : *set) most_x = std::max(most_x, d.x), most_y = std::max(most_y, d.y), least_y = std::min(least_y, d.y);
   if (most_y <= 0) return {};
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most_x;
-  const Ticks tx = byte_ticks(limit_in ? std::max(most_x, c.limit.value) : most_x, 8), ty = second_ticks(most_y, 10);
+  const Ticks tx = byte_ticks(limit_in ? std::max(most_x, c.limit.value) : most_x, 8);
+  // Where the slowest is many times the fastest, each doubling gets the same room.
+  const bool by_logarithm = least_y > 0 && most_y > 6 * least_y;
+  const Ticks ty = by_logarithm ? second_ticks_log(least_y, most_y) : second_ticks(most_y, 10);
   const Scale x{0, std::max(most_x, limit_in ? c.limit.value : 0) * 1.02, kLeft, kWidth - kRight};
   // Dots have no length, so the axis may begin above nothing: it gives the room to the differences.
   std::size_t from = 0;
-  while (from + 3 < ty.at.size() && ty.at[from + 1] < 0.93 * least_y) ++from;
-  const Scale y{ty.at[from], ty.at.back(), kFloor, kTop};
+  while (!by_logarithm && from + 3 < ty.at.size() && ty.at[from + 1] < 0.93 * least_y) ++from;
+  const Scale y{ty.at[from], ty.at.back(), kFloor, kTop, by_logarithm};
   std::string out = open_svg(kHeight, c.title, c.description);
   for (std::size_t i = from; i < ty.at.size(); ++i)
     out += line(kLeft, y(ty.at[i]), kWidth - kRight, y(ty.at[i]), "grid") + label(kLeft - 8, y(ty.at[i]) + 4, ty.label[i], "end", "dim");

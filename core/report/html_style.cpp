@@ -48,6 +48,7 @@ svg .grid{stroke:var(--line);stroke-width:1;fill:none}
 svg .span{stroke:var(--dim);stroke-width:2;fill:none}
 svg .named{fill:var(--c)}
 svg .limit{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:6 4;fill:none}
+svg .under{stroke:var(--bg);stroke-width:4;opacity:.75;fill:none}
 svg .cross{stroke:var(--dim);stroke-width:1;stroke-dasharray:2 3;fill:none}
 svg .peak{stroke:var(--mark);stroke-width:1.5;fill:var(--bg)}
 svg .part{stroke:var(--bg);stroke-width:1}
@@ -66,8 +67,9 @@ th{font-weight:600;color:var(--dim);text-align:left;border-bottom:1px solid var(
 th,td{padding:5px 14px 5px 0}
 th:last-child,td:last-child{padding-right:2px}
 td{border-bottom:1px solid var(--line);vertical-align:top}
+table[data-sort] td:nth-child(2){min-width:200px}
 .r{text-align:right;white-space:nowrap}
-table[data-tier]{table-layout:fixed;max-width:820px}
+table[data-tier]{table-layout:fixed;max-width:820px;min-width:580px}
 tr.sum td{font-weight:650;border-bottom:0}
 tr.off td{color:var(--dim)}
 td i{display:inline-block;width:10px;height:10px;border-radius:2px;background:var(--c);margin-right:8px}

@@ -28,6 +28,17 @@ inline std::string line(double x1, double y1, double x2, double y2, std::string_
   return fmt::format("<path class=\"{}\" d=\"M{} {}L{} {}\"/>\n", css, px(x1), px(y1), px(x2), px(y2));
 }
 
-inline std::string tip(std::string_view plain) { return "<title>" + text(plain, 600) + "</title>"; }
+/// A mark's title, which is its tooltip; lines are kept.
+inline std::string tip(std::string_view plain) {
+  std::string out = "<title>";
+  for (std::size_t lines = 0; lines < 20; ++lines) {
+    const std::size_t end = plain.find('\n');
+    out += text(plain.substr(0, end), 160);
+    if (end == std::string_view::npos) break;
+    out += "\n";
+    plain.remove_prefix(end + 1);
+  }
+  return out + "</title>";
+}
 
 }  // namespace trainhost::report::html

@@ -6,6 +6,7 @@
 
 #include "core/base/text.hpp"
 #include "core/report/answers_table.hpp"
+#include "core/report/comparison.hpp"
 #include "core/report/plan_view.hpp"
 #include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
@@ -89,6 +90,7 @@ std::string memory_table(const PlanView& v, const Terminal& t) {
     out += estimate_table(v, e, t);
     for (const std::string& n : e.report.notes) out += "  note: " + n + "\n";
   }
+  if (v.estimates.size() > 1) out += styled(t, Style::kAccent, "estimates side by side") + "\n" + comparison_table(v);
   for (const std::string& n : v.notes) out += "  note: " + n + "\n";
   return out + changes_table(v, t) + limits_table(v);
 }

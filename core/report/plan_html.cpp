@@ -97,8 +97,11 @@ std::string tier_bars(const PlanView& v) {
   c.description = "One bar a tier, by component.";
   const MemoryReport& r = v.estimates.front().report;
   for (Tier t : kAllTiers)
-    if (r.tier_bytes(t) > 0) c.bars.push_back(bar_of(r, t, std::string(name(t)))), c.bars.back().strong = t == v.compute_tier;
-  if (r.tier_bytes(v.compute_tier) > 0) c.limit = limit_of(v);
+    if (r.tier_bytes(t) > 0) {
+      c.bars.push_back(bar_of(r, t, std::string(name(t))));
+      c.bars.back().strong = t == v.compute_tier;
+      if (t == v.compute_tier) c.limit = limit_of(v), c.limited = c.bars.size();
+    }
   return c.bars.empty() ? "" : html::figure(html::draw(c), legend_of(v, 1));
 }
 
@@ -118,7 +121,7 @@ std::string side_by_side(const PlanView& v) {
     const bool here = e.report.tier_bytes(v.compute_tier) > 0;
     for (Tier tier : kAllTiers)
       if (e.report.tier_bytes(tier) > 0 && (!here || tier == v.compute_tier)) c.bars.push_back(bar_of(e.report, tier, e.report.source)), c.bars.back().strong = i == 0;
-    t.row({html::text(e.report.source), std::string(name(e.report.claim)), html::bytes(e.compute_bytes),
+    t.row({html::text(e.report.source), html::words(e.report.claim), html::bytes(e.compute_bytes),
            first ? fmt::format("{:.0f} %", 100.0 * static_cast<double>(e.compute_bytes) / static_cast<double>(first)) : "",
            e.report.notes.empty() ? "" : html::text(e.report.notes.front(), 300)},
           fmt::format("data-estimator=\"{}\"", html::text(e.report.source)));
@@ -134,7 +137,7 @@ std::string tier_table(const Estimate& e, Tier tier) {
     if (p.bytes)
       t.row({fmt::format("<i class=\"{}\"></i>{}", html::colour(c), html::words(c)), html::bytes(p.bytes), html::count(p.bytes),
              fmt::format("{:.1f} %", 100.0 * static_cast<double>(p.bytes) / static_cast<double>(std::max<std::uint64_t>(total, 1))),
-             std::string(name(p.claim))},
+             html::words(p.claim)},
             fmt::format("data-component=\"{}\"", name(c)));
   std::string when;
   for (const TierPeak& p : e.report.tiers)
@@ -156,7 +159,7 @@ std::string other_estimates(const PlanView& v) {
   std::string out = side_by_side(v);
   for (std::size_t i = 1; i < v.estimates.size() && i < kEstimates; ++i) {
     const Estimate& e = v.estimates[i];
-    out += html::details(fmt::format("{} ({}): {} in all", e.report.source, name(e.report.claim), format_bytes(e.total_bytes)), estimate_tables(e));
+    out += html::details(fmt::format("{} ({}): {} in all", e.report.source, html::words(e.report.claim), format_bytes(e.total_bytes)), estimate_tables(e));
   }
   return out;
 }

@@ -17,6 +17,7 @@ namespace {
 
 using html::Table;
 
+constexpr std::size_t kLineColours[] = {0, 4, 3, 2, 5, 7, 9, 6, 10, 1};  // no red: that is the budget
 constexpr std::size_t kPoints = 120, kCurves = 10;
 using Points = std::vector<const SweepPoint*>;
 
@@ -87,13 +88,13 @@ std::string totals_chart(const SweepView& v) {
   c.log_x = by_logarithm(c.x);
   std::vector<std::pair<std::string, std::string>> names;
   for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k) {
-    html::Series s{html::colour(k * 5), v.curves[k].estimator, std::vector<double>(c.x.size(), std::numeric_limits<double>::quiet_NaN())};
+    html::Series s{html::colour(kLineColours[k]), v.curves[k].estimator, std::vector<double>(c.x.size(), std::numeric_limits<double>::quiet_NaN())};
     for (const SweepPoint* p : runs(v.curves[k])) {
       const auto i = static_cast<std::size_t>(std::lower_bound(c.x.begin(), c.x.end(), p->x) - c.x.begin());
       s.y[i] = static_cast<double>(p->compute);
       c.tips[i] += fmt::format("\n{}: {}{}", v.curves[k].estimator, format_bytes(p->compute), v.budget_known && !p->fits ? ", does not fit" : "");
     }
-    names.emplace_back(s.css, fmt::format("{} ({})", s.name, v.curves[k].kind));
+    names.emplace_back(s.css, fmt::format("{} ({})", s.name, html::spaced(v.curves[k].kind)));
     c.lines.push_back(std::move(s));
   }
   return html::figure(html::draw(c), html::legend(names), "Memory of the compute tier, of one rank.");
@@ -135,10 +136,12 @@ std::string curve_chart(const SweepView& v, const SweepCurve& curve) {
     list += fmt::format("<li><data value=\"{}\">{}</data></li>\n", x.x, html::text(x.sentence));
   }
   std::sort(c.marks.begin(), c.marks.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
-  c.limit = limit_of(v);
+  // The budget is the compute tier's: it says nothing of a stack that counts other tiers too.
+  const bool one_tier = std::all_of(points.begin(), points.end(), [](const SweepPoint* p) { return p->total == p->compute; });
+  if (one_tier) c.limit = limit_of(v);
   c.description = fmt::format("Components on each other at {} values, with {} crossovers.", points.size(), c.marks.size());
   if (!list.empty()) list = "<h3>Crossovers</h3>\n<ol data-of=\"crossovers\">\n" + list + "</ol>\n";
-  return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, curve.kind)) + "</h3>\n" + html::figure(html::draw(c), html::legend(names)) + list;
+  return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, html::spaced(curve.kind))) + "</h3>\n" + html::figure(html::draw(c), html::legend(names), one_tier ? "" : "Of all tiers together; the chart above holds the compute tier against the budget.") + list;
 }
 
 /// A row a value: the components, the total, and whether it fits or why it is no run.

@@ -16,7 +16,7 @@ void require_place_for(std::string_view option, const fs::path& file, std::strin
     return usage_error(fmt::format("{}: cannot write '{}': {}", option, escaped(file.string(), 4096), why), fmt::format("for example {}", example));
   };
   std::error_code ec;
-  if (!file.has_filename()) throw refuse("it names no file");
+  if (!file.has_filename() || file.filename() == "." || file.filename() == "..") throw refuse("it names no file");
   if (fs::is_directory(file, ec)) throw refuse("it is a directory");
   if (fs::exists(file, ec) && !fs::is_regular_file(file, ec)) throw refuse("it is no regular file");
   if (fs::exists(file, ec) && ::access(file.c_str(), W_OK) != 0) throw refuse("it is write-protected");

@@ -34,7 +34,7 @@ struct Check {
 /// Every check in the order of the contracts.
 std::span<const Check> checks();
 
-/// The checks that `only` names ("GPU-001,GPU-003"), in the order of the table; all of them when it is empty.
+/// The checks that `only` names ("GPU-001,MEM-002"; MEM-002 brings MEM-002/run), in the order of the table; all of them when it is empty.
 /// Throws usage_error with the nearest id for one that does not exist.
 std::vector<const Check*> select(const std::string& only);
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/config/run_config.hpp"
+#include "core/plugin/ledger.hpp"
 #include "core/plugin/plugin.hpp"
 
 namespace trainhost::verify {
@@ -33,6 +34,7 @@ class Subjects {
   virtual bool offers(const std::string& mode) = 0;
   virtual plugin::Trainer& judged(const std::string& mode) = 0;
   virtual plugin::Trainer& reference() = 0;  // the CPU trainer; throws NotJudged where there is none
+  virtual plugin::Ledger& ledger() = 0;  // through which the trainers of the mode last asked for take memory
   /// The run with everything decided that depends on the trainer (train.recompute = "auto").
   virtual RunSpec resolved(const std::string& mode, const config::RunConfig& c) = 0;
 };

@@ -38,21 +38,6 @@ config::RunConfig run_350m(const config::RunConfig& from) {
   return c;
 }
 
-/// Ids below `vocab`, a pure function of the update.
-Feed arbitrary_ids(std::uint64_t vocab) {
-  return [vocab](std::uint64_t t, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
-    std::uint64_t x = 0x9e3779b97f4a7c15u * (t + 1);
-    auto fill = [&](std::span<std::int32_t> out) {
-      for (std::int32_t& id : out) {
-        x = x * 6364136223846793005u + 1442695040888963407u;
-        id = static_cast<std::int32_t>((x >> 33) % vocab);
-      }
-    };
-    fill(tokens);
-    fill(targets);
-  };
-}
-
 plugin::Counters operator-(const plugin::Counters& a, const plugin::Counters& b) {
   plugin::Counters d;
   d.h2d = a.h2d - b.h2d, d.d2h = a.d2h - b.d2h;

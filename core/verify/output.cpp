@@ -15,7 +15,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json number(const std::optional<double>& x) { return x && std::isfinite(*x) ? Json(*x) : Json(nullptr); }
-std::string shown(const std::optional<double>& x) { return x ? fmt::format("{:.4g}", *x) : "-"; }
+
+/// Bytes and counts to the last digit, everything else to four.
+std::string shown(const std::optional<double>& x) {
+  if (!x) return "-";
+  const bool whole = *x >= 0 && *x < 1e15 && *x == std::floor(*x);
+  return whole ? format_count(static_cast<std::uint64_t>(*x)) : fmt::format("{:.4g}", *x);
+}
 
 report::Style style_of(Status s) {
   return s == Status::kHeld        ? report::Style::kGood

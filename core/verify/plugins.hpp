@@ -25,6 +25,7 @@ class PluginSubjects : public Subjects {
   bool offers(const std::string& mode) override;
   plugin::Trainer& judged(const std::string& mode) override;
   plugin::Trainer& reference() override;
+  plugin::Ledger& ledger() override { return registry_->ledger(); }
   RunSpec resolved(const std::string& mode, const config::RunConfig& c) override;
 
  private:

@@ -87,6 +87,20 @@ plugin::StepResult Rig::step(std::uint64_t t, double lr) {
 
 plugin::StepResult Rig::evaluate(std::uint64_t t) { return session_->evaluate(input(t, 0, c_.run.micro_batch)); }
 
+Feed arbitrary_ids(std::uint64_t vocab) {
+  return [vocab](std::uint64_t t, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+    std::uint64_t x = 0x9e3779b97f4a7c15u * (t + 1);
+    auto fill = [&](std::span<std::int32_t> out) {
+      for (std::int32_t& id : out) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        id = static_cast<std::int32_t>((x >> 33) % vocab);
+      }
+    };
+    fill(tokens);
+    fill(targets);
+  };
+}
+
 config::RunConfig in_fp32(config::RunConfig c) {
   c.precision = "fp32";
   c.run.weight = c.run.grad = c.run.moment = c.run.compute = DType::kF32;

@@ -45,6 +45,9 @@ class Rig {
 /// The same run in f32 throughout: what a check uses that compares figures of two devices.
 config::RunConfig in_fp32(config::RunConfig c);
 
+/// Ids below `vocab`, a pure function of the update: where only time, traffic or memory are looked at.
+Feed arbitrary_ids(std::uint64_t vocab);
+
 /// min(most, train.steps): a run file may make every check shorter.
 std::uint64_t steps_of(const config::RunConfig& c, std::uint64_t most);
 

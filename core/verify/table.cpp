@@ -1,5 +1,5 @@
-// The one table of checks. A new contract is one function in a file of its own and one row here; MEM-001 to MEM-005
-// go above these rows, in the order of CONTRACTS.md.
+// The one table of checks, in the order of CONTRACTS.md. A new contract is one function in a file of its own and one row
+// here. A row "ID/word" goes with ID: it is chosen where ID is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/verify/check.hpp"
 #include "core/verify/gpu.hpp"
+#include "core/verify/memory.hpp"
 
 namespace trainhost::verify {
 
@@ -15,6 +16,13 @@ std::span<const Check> checks() {
   // clang-format off
   static const std::vector<Check> kChecks = {
       // -- CONTRACTS.md section 1: memory (MEM-...). A row that is only reported has decides = false.
+      {"MEM-001", "P is the number of elements that the trainer saves", check_parameters},
+      {"MEM-002", "recompute full: activations stay within M_act*B", check_activations},
+      {"MEM-002/run", "the run's own recompute policy (reported, decides nothing)", check_activations_run, true, false},
+      {"MEM-003", "the whole run stays within M_total", check_whole_run},
+      {"MEM-004", "weights take P*b_w bytes", check_weight_bytes},
+      {"MEM-005", "AdamW's moments take P*8 bytes", check_optimizer_bytes},
+      {"MEM-EXACT-001", "the closed form is exact for every small model", check_small_box, false},
       // -- CONTRACTS.md section 5: the CUDA trainer's contract.
       {"GPU-001", "the loss equals the CPU trainer's at every step", check_loss},
       {"GPU-002", "training changes every tensor; the weight sync is exact", check_weight_sync},
@@ -43,7 +51,10 @@ std::vector<const Check*> select(const std::string& only) {
                         fmt::format("checks: {}", fmt::join(known, ", ")), {"--only"});
   std::vector<const Check*> out;
   for (const Check& c : checks())
-    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), c.id) != wanted.end()) out.push_back(&c);
+    if (wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [&](const std::string& w) {
+          return c.id == w || c.id.starts_with(w + "/");
+        }))
+      out.push_back(&c);
   return out;
 }
 

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/arch/architecture.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
-#include "core/model/tensors.hpp"
+#include "plugins/estimators/common/model.hpp"
 
 namespace trainhost::contract {
 namespace {
@@ -37,11 +38,13 @@ std::uint64_t master_size(const RunSpec& r) { return size_of(r.master); }
 class Builder {
  public:
   Builder(const ModelSpec& m, const RunSpec& r, Tier tier)
-      : m_(m), r_(r), tier_(tier), p_(parameters(m)), true_p_(count_parameters(m).total) {}
+      : m_(m), r_(r), tier_(tier), p_(parameters(m)), true_p_(rules::true_parameters(m)) {}
 
   MemoryReport build() {
     report_.claim = Claim::kUpperBound;
     leaves();
+    note("A closed form: " + n(weight_size(r_) + master_size(r_) + kF32 + kAdamBytes) +
+         " bytes a parameter, 40*L*S*H of one sequence, 512 MiB; neither logits nor loss are in it.");
     parameter_notes();
     activation_notes();
     run_notes();
@@ -113,6 +116,7 @@ class Builder {
     if (m_.mlp_bias)
       note("The formula leaves out the biases of gate, up and down: " +
            count(checked_mul(layers, 2 * std::uint64_t{m_.intermediate} + H)) + " parameters.");
+    if (!trainable_family(m_.family)) norms_of(arch::from_model(m_));
     if (m_.qk_norm)
       note("The formula leaves out the norms of q and k: " + count(checked_mul(layers, 2, m_.head_dim)) +
            " parameters.");
@@ -122,6 +126,12 @@ class Builder {
            count(checked_mul(true_p_, weight_size(r_) + master_size(r_))) + " bytes, gradients " +
            count(checked_mul(true_p_, kF32)) + ", optimizer state " +
            count(checked_mul(true_p_, kAdamBytes)) + ".");
+  }
+
+  void norms_of(const arch::Architecture& a) {
+    const std::uint32_t norms = a.layers.front().layer.norms;
+    note("The formula is for a LLaMA; this model is a " + escaped(m_.family) +
+         (norms == 2 ? "." : ", with " + n(norms) + " norms a layer where the formula has 2."));
   }
 
   /// The activation bound is falsifiable, and false for a trainer that keeps what it computes.
@@ -153,6 +163,12 @@ class Builder {
     if (r_.mode != RunMode::kFull) note("The formula is for full training; this run is of another mode.");
     if (checked_mul(r_.data_parallel, r_.tensor_parallel, r_.pipeline_parallel) > 1 || r_.zero_stage)
       note("The formula knows one rank; sharding is not in it.");
+    if (tier_ == Tier::kDevice) {
+      char ms[32];
+      std::snprintf(ms, sizeof ms, "%.2f", transfer_milliseconds(transfer_bytes(m_, r_), kPcie4BytesPerSecond));
+      note("In hybrid mode a sequence moves S*(H + 2V)*4 = " + count(transfer_bytes(m_, r_)) + " bytes a step over PCIe, " + ms +
+           " ms at 32 GB/s.");
+    }
     if (tier_ == Tier::kHost)
       note("The 512 MiB of CUDA runtime are part of the formula, although this run needs no device.");
   }
@@ -186,6 +202,12 @@ std::uint64_t ten_tensor_bytes(const ModelSpec& m, const RunSpec& r) {
   std::uint64_t layer = checked_add(checked_mul(S, widths), checked_mul(m.heads, S, S));
   return checked_mul(m.layers, layer, kF32);
 }
+
+std::uint64_t transfer_bytes(const ModelSpec& m, const RunSpec& r) {
+  return checked_mul(r.seq_len, checked_add(m.hidden, checked_mul(2, m.vocab)), kF32);
+}
+
+double transfer_milliseconds(std::uint64_t bytes, double bytes_per_second) { return 1e3 * double(bytes) / bytes_per_second; }
 
 MemoryReport estimate(const ModelSpec& m, const RunSpec& r, Tier tier) { return Builder(m, r, tier).build(); }
 

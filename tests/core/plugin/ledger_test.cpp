@@ -32,6 +32,18 @@ BOOST_AUTO_TEST_CASE(blocks_are_zero_aligned_and_counted_as_asked) {
   BOOST_TEST(l.peak_total() == sum);
 }
 
+BOOST_AUTO_TEST_CASE(peaks_start_again_from_what_is_held) {
+  Ledger l;
+  l.took(100, Tier::kDevice, "x");
+  l.took(-40, Tier::kDevice, "x");
+  l.restart_peaks();
+  BOOST_TEST(l.peak(Tier::kDevice) == 60u);
+  BOOST_TEST(l.peak_total() == 60u);
+  BOOST_TEST(l.by_tag().at("x").peak == 60u);
+  l.took(5, Tier::kHost, "y");
+  BOOST_TEST(l.peak_total() == 65u);
+}
+
 BOOST_AUTO_TEST_CASE(the_peak_of_the_total_is_of_one_moment) {
   Ledger l;
   void* a = l.alloc(100, 64, Tier::kHost, "a");

@@ -150,6 +150,12 @@ BOOST_AUTO_TEST_CASE(the_answer_stands_on_top_in_one_sentence) {
   BOOST_TEST(has(report::search_html(report::SearchView{}), "answer bad"));
 }
 
+BOOST_AUTO_TEST_CASE(tooltips_keep_their_lines) {
+  const std::string page = report::search_html(test::sample_search());
+  BOOST_TEST(has(page, "78.5 GiB a device, 12.9 s a step\n62.0 % of peak</title>"));
+  BOOST_TEST(!has(page, "\\x0a"));
+}
+
 BOOST_AUTO_TEST_CASE(empty_views_make_pages_without_empty_sections) {
   for (const std::string& page : pages_of({}, {}, {})) {
     BOOST_TEST(unbalanced(page) == "");
@@ -210,6 +216,12 @@ BOOST_AUTO_TEST_CASE(ticks_are_round_and_cover_the_range) {
     const auto s = report::html::second_ticks(max * 1e-6);
     BOOST_TEST(s.at.back() >= max * 1e-6 * (1 - 1e-6));
     BOOST_TEST(s.at.size() <= 8u);
+  }
+  for (auto [low, high] : {std::pair{0.784, 45.7}, {1.0, 1.0}, {0.003, 2.0}, {7.0, 5000.0}}) {
+    const auto l = report::html::second_ticks_log(low, high);
+    BOOST_TEST(l.at.front() <= low);
+    BOOST_TEST(l.at.back() >= high);
+    BOOST_TEST((l.at.size() < 2 || l.at[1] > low));
   }
   BOOST_TEST(report::html::format_seconds(0.83) == "830 ms");
   BOOST_TEST(report::html::format_seconds(14.0) == "14.0 s");

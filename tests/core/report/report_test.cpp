@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include "core/report/comparison.hpp"
 #include "core/report/plan_view.hpp"
 #include "core/report/progress.hpp"
 #include "core/report/table.hpp"
@@ -77,6 +78,35 @@ BOOST_AUTO_TEST_CASE(the_table_says_by_how_much_a_run_does_not_fit) {
   BOOST_TEST(text.find("does not fit: 500 B too much in 2.93 KiB (memory.budget)") != std::string::npos, text);
   BOOST_TEST(text.find("peak in backward") != std::string::npos);
   BOOST_TEST(text.find('\x1b') == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(several_estimates_stand_side_by_side_with_their_reasons) {
+  report::PlanView v = small_plan();
+  BOOST_TEST(report::memory_table(v, {}).find("side by side") == std::string::npos);  // one alone is compared with nothing
+  report::Estimate rule = v.estimates[0];
+  rule.report.source = "thumb", rule.report.claim = Claim::kApproximation;
+  rule.report.notes = {"A rule of thumb: 16 bytes a parameter; logits are not in it.", "Another."};
+  rule.total_bytes = 4900;
+  v.estimates.push_back(rule);
+  rule.report.source = "mute", rule.report.notes.clear(), rule.total_bytes = 3500;
+  v.estimates.push_back(rule);
+  const std::string text = report::memory_table(v, {});
+  BOOST_TEST(text.find("estimates side by side") != std::string::npos);
+  const std::string table = report::comparison_table(v);
+  for (const char* row : {"  llama      exact          3.42 KiB                      what the others are held against\n",
+                          "  thumb      approximation  4.79 KiB  +1.37 KiB, +40.0 %  a rule of thumb: 16 bytes a parameter\n",
+                          "  mute       approximation  3.42 KiB            the same\n"})
+    BOOST_TEST(table.find(row) != std::string::npos, table);
+  BOOST_TEST(text.find(table) != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_reason_keeps_its_symbols) {
+  report::Estimate e;
+  BOOST_TEST(report::reason(e) == "");
+  e.report.notes = {"K = 10 is no upper bound."};
+  BOOST_TEST(report::reason(e) == "K = 10 is no upper bound");
+  e.report.notes = {"The formula knows one rank; sharding is not in it."};
+  BOOST_TEST(report::reason(e) == "the formula knows one rank");
 }
 
 BOOST_AUTO_TEST_CASE(hostile_names_are_printed_escaped) {

@@ -21,10 +21,39 @@ inline Clock::time_point& clock() {
   return now;
 }
 
+/// What a fake session takes, by name: two tensors of width H a layer and token under "full", sixteen without.
+inline MemoryReport report(const ModelSpec& m, const RunSpec& r, const std::string& fault) {
+  const std::uint64_t p = count_parameters(m).total, tokens = r.tokens_per_micro_batch();
+  const std::uint64_t kept = r.recompute == Recompute::kFull && fault != "keeps every tensor" ? 2 : 16;
+  const std::uint64_t activations = m.layers * tokens * m.hidden * kept * 4;
+  MemoryReport out;
+  const auto leaf = [&](Component c, std::uint64_t bytes) {
+    MemoryNode n;
+    n.tier = Tier::kDevice, n.component = c, n.bytes = n.bytes_at_peak = bytes, n.has_at_peak = true;
+    out.nodes.push_back(n);
+  };
+  leaf(Component::kWeights, p * (fault == "keeps weights twice" ? 8 : 4));
+  leaf(Component::kGradients, p * 4);
+  if (r.optimizer == Optimizer::kAdamW)
+    leaf(Component::kOptimizerState, p * (fault == "keeps three moments" ? 12 : fault == "keeps one moment" ? 4 : 8));
+  const bool hidden = fault == "calls activations work space";
+  leaf(hidden ? Component::kWorkspace : Component::kActivations, activations * (hidden ? 8 : 1));
+  leaf(Component::kLogits, tokens * m.vocab * 4);
+  leaf(Component::kWorkspace, fault == "takes a GiB" ? 1u << 30 : 100);
+  leaf(Component::kFragmentation, 24);
+  std::uint64_t total = 0;
+  for (const MemoryNode& n : out.nodes) total += n.bytes;
+  out.tiers = {{Tier::kDevice, total, kBackward}};
+  return out;
+}
+
 class Session : public plugin::Session {
  public:
-  Session(const ModelSpec& m, const RunSpec& r, std::string fault)
-      : m_(m), r_(r), fault_(std::move(fault)), large_(count_parameters(m).total > 10000000) {
+  Session(const ModelSpec& m, const RunSpec& r, std::string fault, plugin::Ledger& ledger)
+      : m_(m), r_(r), fault_(std::move(fault)), large_(count_parameters(m).total > 10000000), ledger_(ledger) {
+    took_ = static_cast<std::int64_t>(report(m, r, fault_).total_bytes());
+    if (broken("takes what it does not name")) took_ += 1 << 14;
+    ledger_.took(took_, Tier::kDevice, "arena");
     if (large_) return;  // a 350M model is timed, not computed
     std::uint64_t at = 0;
     for (const TensorInfo& t : tensors(m)) {
@@ -34,6 +63,8 @@ class Session : public plugin::Session {
     }
     w_.assign(at, 0.f), m1_.assign(at, 0.f), m2_.assign(at, 0.f), loaded_.assign(at, false);
   }
+
+  ~Session() override { ledger_.took(-took_, Tier::kDevice, "arena"); }
 
   void load(plugin::Scope, const plugin::TensorPiece& p) override {
     const std::uint64_t at = first_[index(p.name)] + p.first;
@@ -65,15 +96,21 @@ class Session : public plugin::Session {
     if (broken("head drifts") && steps_) r.loss += 1e-9;
     return r;
   }
-  void save(plugin::Scope, const std::function<void(const plugin::TensorPiece&)>& sink) override {
-    ++saves_;
+  void save(plugin::Scope scope, const std::function<void(const plugin::TensorPiece&)>& sink) override {
+    if (scope != plugin::Scope::kWeights && r_.optimizer != Optimizer::kAdamW) return;
+    if (scope == plugin::Scope::kMoment2 && broken("saves one moment")) return;
+    const bool weights = scope == plugin::Scope::kWeights;
+    saves_ += weights;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const TensorInfo& t = tensors_[i];
-      if (broken("saves too few") && i == 3) continue;
+      if (broken("saves too few") && weights && i == 3) continue;
+      if (broken("saves too few of small models") && weights && i == 3 && m_.hidden <= 4) continue;
       std::vector<float> piece(w_.begin() + static_cast<long>(first_[i]),
                                w_.begin() + static_cast<long>(first_[i] + t.elements()));
       if (broken("saves too early") && saves_ % 2 == 0) piece[0] = std::nextafter(piece[0], 1.f);
       sink({t.name, DType::kF32, t.rank, t.dim, piece.data(), 0, piece.size()});
+      if (broken("saves a tensor more") && weights && i == 0 && m_.hidden > 4)
+        sink({"lm_head.weight", DType::kF32, t.rank, {t.dim[0] - 1, t.dim[1]}, piece.data(), 0, piece.size() - t.dim[1]});
     }
   }
   plugin::Counters counters() override { return c_; }
@@ -165,30 +202,33 @@ class Session : public plugin::Session {
   std::vector<float> w_, m1_, m2_;
   std::vector<bool> loaded_;
   plugin::Counters c_;
+  plugin::Ledger& ledger_;
+  std::int64_t took_ = 0;
   std::uint64_t steps_ = 0, saves_ = 0;
   Clock::time_point last_{};
 };
 
 class Trainer : public plugin::Trainer {
  public:
-  explicit Trainer(std::string fault = {}) : fault_(std::move(fault)) {}
+  explicit Trainer(plugin::Ledger& ledger, std::string fault = {}) : ledger_(ledger), fault_(std::move(fault)) {}
   const std::string& id() const override { return id_; }
   void probe() override {}
-  Profile profile(const ModelSpec&, const RunSpec&) override { return {}; }
-  MemoryReport plan(const ModelSpec&, const RunSpec&) override {
-    MemoryReport r;
-    r.tiers = {{Tier::kDevice, 1u << 20, kBackward}};
-    return r;
+  Profile profile(const ModelSpec&, const RunSpec&) override {
+    Profile p;
+    p.tier = Tier::kDevice;
+    return p;
   }
+  MemoryReport plan(const ModelSpec& m, const RunSpec& r) override { return report(m, r, fault_); }
   std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override { return std::nullopt; }
   std::optional<plugin::DeviceMemory> device_memory() override { return std::nullopt; }
   std::unique_ptr<plugin::Session> create(const ModelSpec& m, const RunSpec& r) override {
-    if (fault_ == "no room")
+    if (fault_ == "no room" || (fault_ == "room for three sequences" && r.micro_batch > 3))
       throw plugin::PluginError(Exit::kDoesNotFit, "device_oom", "3 GiB are missing", "", 3u << 30);
-    return std::make_unique<Session>(m, r, fault_);
+    return std::make_unique<Session>(m, r, fault_, ledger_);
   }
 
  private:
+  plugin::Ledger& ledger_;
   std::string id_ = "cuda", fault_;
 };
 
@@ -196,8 +236,8 @@ class Trainer : public plugin::Trainer {
 class Subjects : public verify::Subjects {
  public:
   Subjects(const std::string& resident, const std::string& hybrid) {
-    trainers_["resident"] = std::make_unique<Trainer>(resident);
-    trainers_["hybrid"] = std::make_unique<Trainer>(hybrid);
+    trainers_["resident"] = std::make_unique<Trainer>(ledger_, resident);
+    trainers_["hybrid"] = std::make_unique<Trainer>(ledger_, hybrid);
   }
   const std::string& backend() const override { return backend_; }
   std::string absent() override { return absent_; }
@@ -206,14 +246,16 @@ class Subjects : public verify::Subjects {
   bool offers(const std::string& mode) override { return trainers_.count(mode) > 0; }
   plugin::Trainer& judged(const std::string& mode) override { return *trainers_.at(mode); }
   plugin::Trainer& reference() override { return right_; }
+  plugin::Ledger& ledger() override { return ledger_; }
   RunSpec resolved(const std::string&, const config::RunConfig& c) override { return c.run; }
 
   std::string backend_ = "cuda", absent_;
   bool on_device_ = true;
 
  private:
+  plugin::Ledger ledger_;
   std::map<std::string, std::unique_ptr<plugin::Trainer>> trainers_;
-  Trainer right_;
+  Trainer right_{ledger_};
 };
 
 }  // namespace trainhost::verify::fake

@@ -44,13 +44,18 @@ Case random_case(std::mt19937& g) {
 
 BOOST_AUTO_TEST_SUITE(estimators)
 
-BOOST_AUTO_TEST_CASE(both_are_found_beside_the_program_and_load) {
+BOOST_AUTO_TEST_CASE(all_are_found_beside_the_program_and_load) {
   registry().probe_all();
   for (const char* id : {"llama", "contract"}) {
     const tp::Candidate* c = registry().find(id);
     BOOST_REQUIRE(c);
     BOOST_TEST((c->status == tp::Status::kOk), c->reason);
     BOOST_TEST(c->manifest.families.size() == 4u);
+  }
+  for (const char* id : {"memory-equation", "vram-note"}) {
+    const tp::Candidate* c = registry().find(id);
+    BOOST_REQUIRE(c);
+    BOOST_TEST((c->status == tp::Status::kOk), c->reason);
   }
   std::vector<std::string> ids = registry().ids("estimator");
   BOOST_TEST((std::find(ids.begin(), ids.end(), "llama") < std::find(ids.begin(), ids.end(), "contract")));
@@ -68,6 +73,79 @@ BOOST_AUTO_TEST_CASE(they_fit_the_trainable_families_and_no_other) {
     BOOST_TEST(registry().estimator("llama").match(m, {}) == 0);
     BOOST_TEST(registry().estimator("contract").match(m, {}) == 0);
   }
+}
+
+BOOST_AUTO_TEST_CASE(rules_of_thumb_fit_every_family_that_can_be_counted_and_never_best) {
+  ModelSpec m;
+  m.vocab = 100, m.hidden = 8, m.layers = m.heads = 2;
+  for (const char* id : {"memory-equation", "vram-note"}) {
+    for (const char* family : {"llama", "qwen3", "gpt2", "gemma2", "mixtral"}) {
+      m.family = family;
+      BOOST_TEST(registry().estimator(id).match(m, {}) == 50, id << " " << family);
+    }
+    for (const char* family : {"", "LLAMA", "bert"}) {
+      m.family = family;
+      BOOST_TEST(registry().estimator(id).match(m, {}) == 0, id << " " << family);
+    }
+    ModelSpec bare = m;
+    bare.family = "gpt2", bare.heads = 0;
+    BOOST_TEST(registry().estimator(id).match(bare, {}) == 0);
+  }
+  RunSpec inference;
+  inference.mode = RunMode::kInference;
+  m.family = "llama";
+  BOOST_TEST(registry().estimator("memory-equation").match(m, inference) == 0);
+  BOOST_TEST(registry().estimator("vram-note").match(m, inference) == 50);
+}
+
+BOOST_AUTO_TEST_CASE(options_reach_the_rules_of_thumb) {
+  ModelSpec m;
+  m.family = "one nobody knows", m.vocab = 256000, m.hidden = 4608, m.layers = 46, m.heads = 32, m.kv_heads = 16, m.head_dim = 128;
+  RunSpec lora;
+  lora.mode = RunMode::kLora, lora.seq_len = 8192;
+  auto with = [&](const char* id, std::map<std::string, std::string> options, const RunSpec& r) {
+    tp::HostOptions host;
+    host.plugin_options[id] = std::move(options);
+    tp::Registry here({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, host);
+    return here.estimator(id).estimate(m, r, nullptr);
+  };
+  const MemoryReport note = with("vram-note", {{"parameters", "27e9"}, {"hidden_size", "4068"}, {"vocab_size", "256128"}, {"trainable_ratio", "0.02"}}, lora);
+  BOOST_TEST(note.total_bytes() == 70846191104u);
+  BOOST_TEST((note.claim == Claim::kApproximation));
+
+  m.layers = m.heads = 32, m.hidden = 4096;
+  RunSpec full;
+  full.seq_len = 2048, full.weight = full.grad = DType::kBF16, full.master = DType::kF32;
+  const std::map<std::string, std::string> as_printed = {{"parameters", "7e9"}, {"attention", "materialised"}};
+  BOOST_TEST(with("memory-equation", as_printed, full).total_bytes() == 140739572694u);
+  auto fragmentation = as_printed;
+  fragmentation["fragmentation"] = "0";
+  BOOST_TEST(with("memory-equation", fragmentation, full).component_bytes(Component::kFragmentation) == 0u);
+  full.data_parallel = 8;
+  auto chunked = as_printed;
+  chunked["chunk"] = "1MiB";
+  BOOST_TEST(with("memory-equation", chunked, full).component_bytes(Component::kCommunication) == 2u << 20);
+}
+
+BOOST_AUTO_TEST_CASE(a_wrong_option_is_told_with_its_key_and_the_nearest_word) {
+  ModelSpec m;
+  m.family = "llama", m.vocab = 16, m.hidden = 8, m.layers = m.heads = m.kv_heads = 2, m.head_dim = 4, m.intermediate = 8;
+  auto refused = [&](const char* id, const char* key, const char* value, const std::string& words) {
+    tp::HostOptions host;
+    host.plugin_options[id][key] = value;
+    tp::Registry here({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, host);
+    BOOST_CHECK_EXCEPTION(here.estimator(id).estimate(m, {}, nullptr), tp::PluginError, [&](const tp::PluginError& e) {
+      BOOST_TEST(std::string(e.what()).find(words) != std::string::npos, e.what());
+      return e.code() == Exit::kUsage;
+    });
+  };
+  refused("memory-equation", "attention", "flsh", "plugin.memory-equation.attention = flsh: expected auto, flash or materialised; did you mean 'flash'?");
+  refused("memory-equation", "fragmentation", "7", "expected a number from 0 to 1");
+  refused("memory-equation", "parameters", "many", "expected a whole number above zero");
+  refused("vram-note", "trainable_ratio", "-1", "expected a number from 0 to 1");
+  m.heads = 0;
+  BOOST_CHECK_EXCEPTION(registry().estimator("vram-note").estimate(m, {}, nullptr), tp::PluginError,
+                        [](const tp::PluginError& e) { return std::string(e.what()).find("num_attention_heads") != std::string::npos; });
 }
 
 BOOST_AUTO_TEST_CASE(llama_gives_the_plans_own_account_to_the_byte) {

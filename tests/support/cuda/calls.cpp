@@ -78,7 +78,7 @@ State& state() {
 
 int admit(const char* name) {
   State& s = state();
-  ++s.calls[name];
+  ++s.calls[name], ++s.admitted;
   const bool blas = std::string_view(name).starts_with("cublas");
   int code = s.sticky != cudaSuccess ? s.sticky : machine_refuses(name);
   if (blas && code != 0) code = 1;  // CUBLAS_STATUS_NOT_INITIALIZED

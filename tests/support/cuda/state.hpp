@@ -110,6 +110,7 @@ struct State {
   std::uint64_t host_items = 0;  // host functions queued or running
 
   std::map<std::string, std::uint64_t> calls;
+  std::uint64_t admitted = 0;  // calls in all
   std::vector<Failure> failures;
   cudaError_t sticky = cudaSuccess;
   std::vector<std::string> problems;

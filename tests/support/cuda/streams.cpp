@@ -24,6 +24,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     if (!s || s == &state().null_stream) return cudaErrorInvalidResourceHandle;
     if (s->capture) s->capture->invalid = true, s->capture->streams.erase(s);
     const cudaError_t e = drive(lock, s, [&] { return s->queue.empty() && !s->busy; });
+    state().changed.wait(lock, [&] { return !s->busy; });  // on a broken device drive() waits for nothing
     state().streams.erase(s);
     return e;
   }, Gives::kBack);

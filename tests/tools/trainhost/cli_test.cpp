@@ -1,4 +1,5 @@
 // The program from outside: help, lists, plan, exit codes.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "tests/support/process.hpp"
@@ -7,6 +8,10 @@ using namespace trainhost::test;
 
 namespace {
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+std::string read(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
 const std::vector<std::string> kCommands = {"train", "plan", "search", "verify", "generate", "data", "plugins", "models", "devices", "init"};
 }  // namespace
 
@@ -34,6 +39,38 @@ BOOST_AUTO_TEST_CASE(init_writes_a_file_that_plans) {
   r = run_program({"init", "run.toml"}, o);
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "exists already"), r.err);
+}
+
+BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
+  TempDir tmp;
+  RunOptions o;
+  o.directory = tmp.path();
+  Outcome r = run_program({"plan", "--html", "plan.html", "--csv", "it's.csv", "--explain"}, o);
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "what llama counted"), r.out);
+  BOOST_TEST(has(r.out, "V*H*4"), r.out);
+  const std::string page = read(tmp.path() / "plan.html"), csv = read(tmp.path() / "it's.csv");
+  BOOST_TEST(has(page, "<!doctype html>"));
+  BOOST_TEST(has(page, "</html>\n"));
+  BOOST_TEST(has(page, "trainhost plan --html plan.html --csv &#39;it&#39;\\&#39;&#39;s.csv&#39; --explain"), page.substr(page.size() - 400));
+  BOOST_TEST(csv.rfind("estimator,tier,component,name,kind,bytes,bytes_at_peak,formula\nllama,host,weights,", 0) == 0u, csv.substr(0, 200));
+  BOOST_TEST(std::distance(std::filesystem::directory_iterator(tmp.path()), {}) == 2);  // nothing half-written beside them
+}
+
+BOOST_AUTO_TEST_CASE(a_page_that_cannot_be_written_is_refused_before_any_planning) {
+  TempDir tmp;
+  tmp.file("plain", "x");
+  for (const auto& [file, why] : {std::pair{std::string("."), "names no file"}, {tmp.path().string(), "it is a directory"}, {"missing/p.html", "is no directory"},
+                                  {"plain/p.html", "is no directory"}, {"/dev/null", "no regular file"}})
+    for (const char* option : {"--html", "--csv"}) {
+      RunOptions o;
+      o.directory = tmp.path();
+      Outcome r = run_program({"plan", "no-such-run.toml", option, file}, o);
+      BOOST_TEST(r.code == 2, file);
+      BOOST_TEST(has(r.err, std::string(option) + ": cannot write '" + file + "'"), r.err);
+      BOOST_TEST(has(r.err, why), r.err);
+    }
+  BOOST_TEST(read(tmp.path() / "plain") == "x");
 }
 
 BOOST_AUTO_TEST_CASE(the_value_of_an_option_is_not_taken_for_a_misspelt_command) {
@@ -82,6 +119,16 @@ BOOST_AUTO_TEST_CASE(all_estimators_stand_side_by_side) {
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "estimator llama (exact)"), r.out);
   BOOST_TEST(has(r.out, "estimator contract (upper_bound)"), r.out);
+  const std::string table = r.out.substr(std::min(r.out.size(), r.out.find("estimates side by side")));
+  BOOST_TEST(has(table, "llama"), table);
+  BOOST_TEST(has(table, "what the others are held against"), table);
+  BOOST_TEST(has(table, "a closed form: 16 bytes a parameter"), table);
+  BOOST_TEST(has(table, "memory-equation  approximation"), table);
+  BOOST_TEST(has(table, "a rule of thumb: 16 bytes a parameter"), table);
+  BOOST_TEST(has(table, "a rule of thumb: 2 bytes for every number"), table);
+  r = run_program({"plan", "--estimator=memory-equation", "--set", "plugin.memory-equation.chunks=1MiB"});
+  BOOST_TEST(r.code == 2);
+  BOOST_TEST(has(r.err, "did you mean 'chunk'?"), r.err);
 }
 
 BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_state) {

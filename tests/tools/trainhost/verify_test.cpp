@@ -36,8 +36,9 @@ BOOST_AUTO_TEST_CASE(the_cpu_trainer_holds_what_can_be_judged_of_it) {
   const Outcome r = run_program({"verify", "--backend=cpu", "--json", "--set", "train.steps=20"});
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
-  BOOST_TEST(all.size() == 8u);
-  for (const char* id : {"GPU-001", "GPU-002", "GPU-006", "GPU-007"})
+  BOOST_TEST(all.size() == 15u);
+  for (const char* id : {"GPU-001", "GPU-002", "GPU-006", "GPU-007", "MEM-001", "MEM-002", "MEM-003", "MEM-004", "MEM-005",
+                         "MEM-EXACT-001"})
     BOOST_TEST(all[id]["status"] == "held", all[id].dump());
   for (const char* id : {"GPU-003", "GPU-004", "GPU-005", "GPU-008"}) {
     BOOST_TEST(all[id]["status"] == "skipped", all[id].dump());
@@ -45,6 +46,40 @@ BOOST_AUTO_TEST_CASE(the_cpu_trainer_holds_what_can_be_judged_of_it) {
   }
   BOOST_TEST(has(all["GPU-001"]["detail"], "over 20 steps"), all["GPU-001"].dump());
   BOOST_TEST(has(r.err, "GPU-002"), "the table goes to stderr");
+}
+
+BOOST_AUTO_TEST_CASE(the_activation_bound_is_judged_under_a_policy_of_ours_and_told_of_the_runs_own) {
+  Outcome r = run_program({"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002"});
+  BOOST_TEST(r.code == 0, r.err);
+  auto all = results(r);
+  BOOST_TEST(all.size() == 2u);
+  BOOST_TEST(has(all["MEM-002"]["detail"], "recompute = \"full\""), all["MEM-002"].dump());
+  BOOST_TEST(all["MEM-002"]["bound"] == 2 * 64 * 64 * 10 * 4 * 2);
+  BOOST_TEST(all["MEM-002/run"]["status"] == "falsified", all["MEM-002/run"].dump());
+  BOOST_TEST(all["MEM-002/run"]["bound"] == all["MEM-002"]["bound"]);
+  r = run_program({"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002/run", "--set", "train.recompute=full"});
+  BOOST_TEST(results(r)["MEM-002/run"]["status"] == "held", r.out);
+  // One layer's own working set is above ten of its widths: no policy helps a model of one layer.
+  r = run_program({"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002", "--set", "model.num_hidden_layers=1"});
+  BOOST_TEST(r.code == 5, r.out);
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_counted_to_the_byte_whatever_the_model_and_the_optimizer) {
+  const std::vector<std::string> base = {"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-001,MEM-004,MEM-005"};
+  for (const char* set : {"model.tie_word_embeddings=false", "model.hidden_size=52", "model.head_dim=6", "train.precision=bf16",
+                          "model.vocab_size=257", "model.intermediate_size=7"}) {
+    std::vector<std::string> words = base;
+    words.insert(words.end(), {"--set", set});
+    const Outcome r = run_program(words);
+    BOOST_TEST(r.code == 0, set + r.out + r.err);
+    for (auto& [id, j] : results(r)) BOOST_TEST(j["status"] == "held", set + j.dump());
+  }
+  std::vector<std::string> words = base;
+  words.insert(words.end(), {"--set", "model.tie_word_embeddings=false", "--set", "optimizer.name=sgd"});
+  auto all = results(run_program(words));
+  BOOST_TEST(has(all["MEM-001"]["detail"], "formula gives 108,864 (-13.08 %)"), all["MEM-001"].dump());
+  BOOST_TEST(all["MEM-005"]["status"] == "skipped", all["MEM-005"].dump());
+  BOOST_TEST(has(all["MEM-005"]["detail"], "this run's optimizer is sgd"), all["MEM-005"].dump());
 }
 
 BOOST_AUTO_TEST_CASE(every_precision_and_recompute_is_verified_as_the_trainer_can) {
@@ -63,11 +98,13 @@ BOOST_AUTO_TEST_CASE(where_cuda_cannot_be_used_the_fallback_is_judged_and_the_re
   const Outcome r = run_program({"verify", "--json"}, o);
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
-  BOOST_TEST(all.size() == 8u);
+  BOOST_TEST(all.size() == 15u);
   for (auto& [id, j] : all) {
-    BOOST_TEST(j["status"] == (id == "GPU-003" ? "held" : "skipped"), j.dump());
+    const bool of_cuda = id.starts_with("GPU") && id != "GPU-003";
+    BOOST_TEST(j["status"] == (of_cuda ? "skipped" : id == "MEM-002/run" ? "falsified" : "held"), j.dump());
     BOOST_TEST(!std::string(j["detail"]).empty());
   }
+  BOOST_TEST(has(all["MEM-001"]["detail"], "the cpu trainer"), all["MEM-001"].dump());
   BOOST_TEST(has(all["GPU-003"]["detail"], "on the cpu and said why: "), all["GPU-003"].dump());
 }
 

@@ -1,0 +1,56 @@
+// See comparison.hpp.
+#include "core/report/comparison.hpp"
+
+#include <fmt/format.h>
+
+#include <cctype>
+
+#include "core/base/text.hpp"
+#include "core/report/table.hpp"
+
+namespace trainhost::report {
+namespace {
+
+/// "+17.2 GiB, +12.5 %"; "the same".
+std::string difference(std::uint64_t bytes, std::uint64_t first) {
+  if (bytes == first) return "the same";
+  const bool more = bytes > first;
+  const std::string size = format_bytes(more ? bytes - first : first - bytes);
+  const char sign = more ? '+' : '-';
+  if (first == 0) return fmt::format("{}{}", sign, size);
+  const double share = (static_cast<double>(bytes) - static_cast<double>(first)) / static_cast<double>(first);
+  return fmt::format("{}{}, {:+.1f} %", sign, size, 100 * share);
+}
+
+/// A sentence as a cell: no full stop, no capital where the second letter is a small one ("A rule", not "K =
+/// 10").
+std::string as_cell(std::string s) {
+  if (!s.empty() && s.back() == '.') s.pop_back();
+  const bool word = s.size() > 1 && (std::islower(static_cast<unsigned char>(s[1])) || s.rfind("A ", 0) == 0);
+  if (word) s[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(s[0])));
+  return s;
+}
+
+}  // namespace
+
+std::string reason(const Estimate& e) {
+  if (e.report.notes.empty()) return {};
+  const std::string& note = e.report.notes.front();
+  return as_cell(note.substr(0, note.find(';')));
+}
+
+std::string comparison_table(const PlanView& v) {
+  Table table("llrrl");
+  table.row({"estimator", "kind", "total", "difference", "why"});
+  table.rule();
+  const std::uint64_t first = v.estimates.front().total_bytes;
+  for (const Estimate& e : v.estimates) {
+    const bool is_first = &e == &v.estimates.front();
+    table.row({e.report.source, std::string(name(e.report.claim)), format_bytes(e.total_bytes),
+               is_first ? "" : difference(e.total_bytes, first),
+               is_first ? "what the others are held against" : reason(e)});
+  }
+  return table.str();
+}
+
+}  // namespace trainhost::report

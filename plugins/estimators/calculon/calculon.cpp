@@ -1,0 +1,69 @@
+// Calculon's memory model as a plugin: the co-design tool's account of one rank under tensor, pipeline and
+// data parallelism, with recompute, sequence parallelism and offload. Equations: block.hpp and
+// closed_form.hpp; words: report.hpp.
+#include "core/arch/architecture.hpp"
+#include "core/bridge/convert.hpp"
+#include "core/bridge/guard.hpp"
+#include "core/bridge/report.hpp"
+#include "plugins/estimators/calculon/report.hpp"
+#include "trainhost/trainhost.hpp"
+
+TH_MANIFEST(R"(
+id = "calculon"
+version = "0.1.0"
+kind = "estimator"
+summary = "Calculon's memory model: a GPT block under tensor, pipeline and data parallelism, with offload"
+families = ["*"]
+options = ["embedding", "fused_activation", "attention_type", "tensor_par_comm_type", "tensor_par_overlap", "seq_par_ag_redo"]
+)");
+
+namespace trainhost {
+namespace {
+
+constexpr std::int32_t kLoosely = 50;  // as if the model were GPT
+
+/// Models of families that somebody knows, in layouts that Calculon has words for. Asked for by name, the
+/// plugin takes any family with the dimensions, and says what stands in the way of a layout.
+std::int32_t match(const th_model* m, const th_run* r) {
+  try {
+    const ModelSpec model = calculon::completed(bridge::from_c(*m));
+    if (!arch::known_family(model.family) || !calculon::has_dimensions(model)) return 0;
+    const calculon::Mapped mapped = calculon::map(model, bridge::from_c(*r), {});
+    calculon::check(mapped.application, mapped.execution);
+    return kLoosely;
+  } catch (...) {
+    return 0;
+  }
+}
+
+/// The [plugin.calculon] table. A value that is none of its words is an argument error, not a model we cannot
+/// do.
+calculon::Options options_of(const th_host* host) {
+  try {
+    return calculon::read_options(
+        [&](const char* key) { return host && host->option ? host->option(host, key) : nullptr; });
+  } catch (const Error& e) {
+    throw bridge::StatusError(TH_E_ARG, e.what(), e.hint());
+  }
+}
+
+th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p,
+                   th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
+  return bridge::guard(error, [&] {
+    const ModelSpec model = calculon::completed(bridge::from_c(*m));
+    if (!calculon::has_dimensions(model))
+      throw usage_error(
+          "calculon needs vocab, hidden size, layers, heads, head dimension and MLP width of a model");
+    const Tier device = p ? bridge::from_c(*p).tier : Tier::kDevice;
+    const MemoryReport report = calculon::report(model, bridge::from_c(*r), options_of(host), device);
+    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
+      throw bridge::StatusError(s, "the host refused the report");
+  });
+}
+
+constexpr th_estimator kTable{sizeof(th_estimator), 0, &match, &estimate};
+
+}  // namespace
+}  // namespace trainhost
+
+TH_PLUGIN("calculon", "0.1.0", &trainhost::kTable)

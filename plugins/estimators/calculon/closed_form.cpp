@@ -1,0 +1,199 @@
+// See closed_form.hpp. First what must hold, then the spaces one by one, then their sums.
+#include "plugins/estimators/calculon/closed_form.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "core/base/checked.hpp"
+
+namespace trainhost::calculon {
+namespace {
+
+__extension__ using Wide = unsigned __int128;  // 63-bit factors: the product never overflows
+
+std::string n(std::uint64_t v) { return std::to_string(v); }
+
+std::uint64_t add3(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+  return checked_add(checked_add(a, b), c);
+}
+
+/// tensor_par must divide `value`.
+void divides(const Execution& e, const char* what, std::uint64_t value) {
+  if (value % e.tensor_par != 0)
+    throw usage_error("calculon splits " + std::string(what) + " " + n(value) +
+                          " evenly over parallel.tensor = " + n(e.tensor_par) +
+                          " ranks, which does not divide it",
+                      "take a divisor of " + n(value));
+}
+
+std::uint64_t blocks_per_rank(const Application& a, const Execution& e) {
+  return a.num_blocks / e.pipeline_par + (a.num_blocks % e.pipeline_par != 0);
+}
+
+void check_pipeline(const Application& a, const Execution& e) {
+  const std::uint64_t blocks = blocks_per_rank(a, e), chunks = e.pipeline_interleaving;
+  if (e.pipeline_par > a.num_blocks)
+    throw usage_error(
+        "parallel.pipeline = " + n(e.pipeline_par) + ": the model has " + n(a.num_blocks) + " layers",
+        "take at most " + n(a.num_blocks));
+  if (e.pipeline_par == 1 && chunks > 1)
+    throw usage_error("parallel.interleave = " + n(chunks) + " needs parallel.pipeline above 1");
+  if (chunks > blocks || blocks % chunks != 0)
+    throw usage_error("parallel.interleave = " + n(chunks) + " does not divide the " + n(blocks) +
+                      " layers of a pipeline rank");
+  const bool offload = e.weight_offload || e.activations_offload || e.optimizer_offload;
+  if (offload && blocks <= 2)
+    throw usage_error(
+        "calculon offloads block by block and needs three layers a rank or more; this layout has " +
+        n(blocks));
+}
+
+void check_options(const Execution& e) {
+  if (!e.training && e.recompute != Activation::kNone)
+    throw usage_error("an inference run recomputes nothing");
+  if (!e.training && e.optimizer_offload) throw usage_error("an inference run has no optimizer to offload");
+  if (e.optimizer_sharding && e.data_par == 1)
+    throw usage_error("a sharded optimizer needs more than one data-parallel rank");
+  if (e.overlap != Overlap::kNone && e.tensor_par == 1)
+    throw usage_error("plugin.calculon.tensor_par_overlap needs parallel.tensor above 1");
+  if (!e.seq_par_ag_redo) return;
+  if (e.comm != Comm::kRsAg)
+    throw usage_error(
+        "plugin.calculon.seq_par_ag_redo gathers again what sequence parallelism splits; this run has none",
+        "set parallel.sequence = true, or tensor_par_comm_type = \"rs_ag\"");
+  if (e.recompute == Activation::kFull)
+    throw usage_error(
+        "plugin.calculon.seq_par_ag_redo changes nothing under full recompute, which gathers again as it is");
+}
+
+/// One thing per block, `bytes` of a whole block before its share is taken: offloaded, two of them stay.
+Space per_block(std::uint64_t bytes, std::uint64_t blocks, std::uint64_t shards, bool offload) {
+  Space s;
+  s.all = share(bytes, blocks, shards);
+  s.tier1 = offload ? share(bytes, 2, shards) : s.all;
+  s.tier2 = offload ? s.all : 0;
+  return s;
+}
+
+/// One block's gradients stand whole, in f32; the others' wait in the type of the weights, sharded with the
+/// optimizer.
+Space gradient_space(const Sizes& s, const Execution& e) {
+  const std::uint64_t whole = checked_mul(s.block.weights, 4),
+                      narrow = weight_bytes(s.block.weights, e.bytes_per_element);
+  const std::uint64_t shards = e.optimizer_shards();
+  Space g;
+  g.all = g.tier1 = checked_add(whole, share(narrow, s.blocks - 1, shards));
+  if (!e.optimizer_offload) return g;
+  g.tier1 = checked_add(whole, share(narrow, 1, shards));
+  g.tier2 = share(narrow, s.blocks, shards);
+  return g;
+}
+
+/// The master copy and the moments are rounded up together, so that their sum is Calculon's figure.
+void optimizer_space(Sizes& s, const Execution& e) {
+  const std::uint64_t b = e.bytes_per_element, shards = e.optimizer_shards();
+  const Space both = per_block(optimizer_bytes(s.block.weights, b), s.blocks, shards, e.optimizer_offload);
+  s.master = per_block(master_bytes(s.block.weights, b), s.blocks, shards, e.optimizer_offload);
+  s.moments = {both.all - s.master.all, both.tier1 - s.master.tier1, both.tier2 - s.master.tier2};
+}
+
+InFlight in_flight(const Execution& e) {
+  const std::uint64_t micro = std::min(e.microbatches, e.pipeline_par), i = e.pipeline_interleaving,
+                      p = e.pipeline_par;
+  if (i == 1) return {micro, 1};
+  const std::uint64_t ip = checked_mul(i, p);
+  return {checked_mul(micro, ip + p - 1), ip};
+}
+
+/// stored * (blocks * in flight - 1) beside the block that is being worked on.
+Space activation_space(const Sizes& s, const Execution& e) {
+  const InFlight f = s.in_flight;
+  Space a;
+  a.all = s.block.working;
+  if (e.training)
+    a.all = checked_add(
+        a.all, share(s.block.stored, checked_mul(s.blocks, f.numerator) - f.denominator, f.denominator));
+  a.tier1 = a.all;
+  if (!e.activations_offload) return a;
+  const bool full = e.recompute == Activation::kFull;  // then the checkpoints move, not these
+  a.tier1 = full ? s.block.working : checked_add(s.block.working, s.block.stored);
+  a.tier2 = full ? 0 : a.all;
+  return a;
+}
+
+Space checkpoint_space(const Sizes& s, const Execution& e) {
+  Space c;
+  c.all = share(s.block.checkpoint, checked_mul(s.blocks, s.in_flight.numerator), s.in_flight.denominator);
+  c.tier1 = e.activations_offload ? checked_mul(2, s.block.checkpoint) : c.all;
+  c.tier2 = e.activations_offload ? c.all : 0;
+  return c;
+}
+
+}  // namespace
+
+std::uint64_t share(std::uint64_t bytes, std::uint64_t numerator, std::uint64_t denominator) {
+  const Wide exact = Wide{bytes} * numerator;
+  const Wide rounded = (exact + denominator - 1) / denominator;
+  if (rounded > kMaxBytes) throw_too_large("a share of a size");
+  return static_cast<std::uint64_t>(rounded);
+}
+
+void check(const Application& a, const Execution& e) {
+  divides(e, "the hidden size", a.hidden);
+  divides(e, "the MLP width", a.feedforward);
+  divides(e, "the attention heads", a.attn_heads);
+  if (e.comm != Comm::kAr)
+    divides(e, "the tokens of a micro-batch", checked_mul(e.microbatch_size, a.seq_size));
+  check_pipeline(a, e);
+  check_options(e);
+}
+
+Sizes sizes(const Application& a, const Execution& e) {
+  check(a, e);
+  Sizes s;
+  s.block = block(a, e);
+  s.blocks = blocks_per_rank(a, e);
+  s.in_flight = in_flight(e);
+  s.weights = per_block(weight_bytes(s.block.weights, e.bytes_per_element), s.blocks, 1, e.weight_offload);
+  s.activations = activation_space(s, e);
+  if (!e.training) return s;
+  s.checkpoints = checkpoint_space(s, e);
+  s.activation_gradients = s.block.gradients;
+  s.gradients = gradient_space(s, e);
+  optimizer_space(s, e);
+  return s;
+}
+
+std::uint64_t Sizes::optimizer_space() const { return checked_add(master.all, moments.all); }
+
+std::uint64_t Sizes::tier1() const {
+  const std::uint64_t of_weights =
+      checked_add(add3(weights.tier1, gradients.tier1, master.tier1), moments.tier1);
+  return checked_add(of_weights, add3(activations.tier1, checkpoints.tier1, activation_gradients));
+}
+
+std::uint64_t Sizes::tier2() const {
+  const std::uint64_t of_weights =
+      checked_add(add3(weights.tier2, gradients.tier2, master.tier2), moments.tier2);
+  return add3(of_weights, activations.tier2, checkpoints.tier2);
+}
+
+std::uint64_t Embedding::elements() const { return checked_mul(rows, hidden, matrices); }
+
+EmbeddingSizes embedding_sizes(const Embedding& m, const Execution& e) {
+  const std::uint64_t b = e.bytes_per_element, shards = e.optimizer_shards(), elements = m.elements();
+  const auto placed = [](std::uint64_t bytes, bool offload) {
+    return Space{bytes, offload ? 0 : bytes, offload ? bytes : 0};
+  };
+  EmbeddingSizes s;
+  s.weights = placed(weight_bytes(elements, b), e.weight_offload);
+  if (!e.training) return s;
+  s.master = placed(share(master_bytes(elements, b), 1, shards), e.optimizer_offload);
+  s.moments = placed(share(moment_bytes(elements), 1, shards), e.optimizer_offload);
+  return s;
+}
+
+std::uint64_t EmbeddingSizes::tier1() const { return add3(weights.tier1, master.tier1, moments.tier1); }
+std::uint64_t EmbeddingSizes::tier2() const { return add3(weights.tier2, master.tier2, moments.tier2); }
+
+}  // namespace trainhost::calculon

@@ -1,0 +1,121 @@
+// See mapping.hpp. First the options, then the model, then the run.
+#include "plugins/estimators/calculon/mapping.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/arch/architecture.hpp"
+#include "core/base/checked.hpp"
+#include "core/base/text.hpp"
+
+namespace trainhost::calculon {
+namespace {
+
+using Text = std::function<const char*(const char*)>;
+
+/// Index of the key's value among `words`; nullopt where the key is absent.
+std::optional<std::size_t> choice(const Text& text, const char* key, const std::vector<std::string>& words) {
+  const char* value = text(key);
+  if (!value) return std::nullopt;
+  const auto at = std::find(words.begin(), words.end(), value);
+  if (at != words.end()) return static_cast<std::size_t>(at - words.begin());
+  std::string all;
+  for (const std::string& w : words) all += (all.empty() ? "" : ", ") + w;
+  throw usage_error("plugin.calculon." + std::string(key) + " = \"" + escaped(value, 60) +
+                        "\": there is no such value" + did_you_mean(value, words),
+                    "one of " + all);
+}
+
+bool flag(const Text& text, const char* key, bool otherwise) {
+  return choice(text, key, {"false", "true"}).value_or(otherwise) == 1;
+}
+
+std::uint64_t bytes_per_element(DType t) {
+  if (t == DType::kF32 || t == DType::kTF32) return 4;
+  if (t == DType::kBF16 || t == DType::kF16) return 2;
+  if (t == DType::kF8) return 1;
+  throw usage_error("calculon knows weights in f32, bf16, fp16 and fp8; this run keeps them in " +
+                    std::string(name(t)));
+}
+
+/// One policy for all blocks: that which every layer of a run by layer has at least.
+Activation recompute(const ModelSpec& m, const RunSpec& r) {
+  switch (r.recompute) {
+    case Recompute::kFull:
+      return Activation::kFull;
+    case Recompute::kSelective:
+      return Activation::kAttnOnly;
+    case Recompute::kLayers:
+      if (r.recompute_layers.full >= m.layers) return Activation::kFull;
+      return r.recompute_layers.total() >= m.layers ? Activation::kAttnOnly : Activation::kNone;
+    case Recompute::kNone:
+    case Recompute::kAuto:
+      break;
+  }
+  return Activation::kNone;
+}
+
+Comm comm(const RunSpec& r, const Options& o) {
+  if (!o.comm) return r.layout.sequence_parallel ? Comm::kRsAg : Comm::kAr;
+  if (r.layout.sequence_parallel && *o.comm != Comm::kRsAg)
+    throw usage_error(
+        "plugin.calculon.tensor_par_comm_type and parallel.sequence = true contradict each other",
+        "sequence parallelism is \"rs_ag\"");
+  return *o.comm;
+}
+
+/// On the worst rank: with several stages the first has the embedding and the last its tied copy or the head,
+/// one each.
+Embedding embedding(const ModelSpec& m, const RunSpec& r) {
+  const std::uint64_t t = r.tensor_parallel, multiple = checked_mul(t, std::max(1u, r.layout.vocab_multiple));
+  const std::uint64_t padded = checked_mul(checked_add(m.vocab, multiple - 1) / multiple, multiple);
+  return {padded / t, m.hidden, r.pipeline_parallel == 1 && !m.tied ? 2u : 1u};
+}
+
+}  // namespace
+
+Options read_options(const Text& text) {
+  Options o;
+  o.embedding = flag(text, "embedding", o.embedding);
+  o.fused_activation = flag(text, "fused_activation", o.fused_activation);
+  o.seq_par_ag_redo = flag(text, "seq_par_ag_redo", o.seq_par_ag_redo);
+  if (const auto c = choice(text, "tensor_par_comm_type", {"ar", "p2p_rs_ag", "rs_ag"}))
+    o.comm = static_cast<Comm>(*c);
+  if (const auto c = choice(text, "tensor_par_overlap", {"none", "ring", "pipe"}))
+    o.overlap = static_cast<Overlap>(*c);
+  if (const auto c = choice(text, "attention_type", {"multihead", "multiquery"})) o.multiquery = *c == 1;
+  return o;
+}
+
+bool has_dimensions(const ModelSpec& m) {
+  return m.hidden && m.layers && m.heads && m.head_dim && m.intermediate && m.vocab;
+}
+
+ModelSpec completed(const ModelSpec& m) {
+  if (trainable_family(m.family) || m.config_json.empty() || !arch::known_family(m.family)) return m;
+  return arch::outline(arch::from_model(m), m.config_json);
+}
+
+Mapped map(const ModelSpec& m, const RunSpec& r, const Options& o) {
+  Mapped to;
+  to.application = {m.hidden, m.intermediate, r.seq_len, m.heads, m.head_dim, m.layers};
+  Execution& e = to.execution;
+  e.tensor_par = r.tensor_parallel, e.pipeline_par = r.pipeline_parallel, e.data_par = r.data_parallel;
+  e.microbatch_size = r.micro_batch, e.microbatches = r.accumulate;
+  e.pipeline_interleaving = r.layout.interleave;
+  e.bytes_per_element = bytes_per_element(r.weight);
+  e.training = r.mode != RunMode::kInference;
+  e.fused_activation = o.fused_activation;
+  e.multiquery = o.multiquery.value_or(m.kv_heads == 1 && m.heads > 1);
+  if (e.training) e.recompute = recompute(m, r);
+  e.optimizer_sharding = e.training && r.zero_stage >= 1 && r.data_parallel > 1;
+  e.comm = comm(r, o), e.overlap = o.overlap, e.seq_par_ag_redo = o.seq_par_ag_redo;
+  e.weight_offload = r.layout.weights_in != Tier::kDevice;
+  e.activations_offload = r.layout.activations_in != Tier::kDevice;
+  e.optimizer_offload = e.training && r.layout.optimizer_in != Tier::kDevice;
+  if (o.embedding) to.embedding = embedding(m, r);
+  return to;
+}
+
+}  // namespace trainhost::calculon

@@ -1,0 +1,166 @@
+// See report.hpp. One function a group of leaves: weights, gradients and optimizer, activations, the
+// embedding.
+#include "plugins/estimators/calculon/report.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "core/base/checked.hpp"
+
+namespace trainhost::calculon {
+namespace {
+
+constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
+
+std::string n(std::uint64_t v) { return std::to_string(v); }
+
+/// Elements of a block's weights on one rank, with numbers: (4*H*AD + 2*H*F)/t + 4*H.
+std::string elements_formula(const Application& a, const Execution& e) {
+  const std::string H = n(a.hidden), q = n(a.attn_heads) + "*" + n(a.attn_size), F = n(a.feedforward);
+  const std::string split = e.tensor_par == 1 ? "" : "/" + n(e.tensor_par);
+  const std::string projections = e.multiquery ? "2*" + H + "*" + q : "4*" + H + "*" + q;
+  const std::string whole = e.multiquery ? " + 2*" + H + "*" + n(a.attn_size) : "";
+  return "((" + projections + " + 2*" + H + "*" + F + ")" + split + whole + " + 4*" + H + ")";
+}
+
+/// "/shards", or nothing where there is one.
+std::string over(std::uint64_t shards) { return shards == 1 ? "" : "/" + n(shards); }
+
+class Builder {
+ public:
+  Builder(const RunSpec& r, const Mapped& mapped, Tier device)
+      : r_(r),
+        a_(mapped.application),
+        e_(mapped.execution),
+        embedding_(mapped.embedding),
+        device_(device),
+        s_(sizes(a_, e_)),
+        elements_(elements_formula(a_, e_)) {
+    block(a_, e_, &words_);
+    Execution flash = e_;
+    flash.scores = false;
+    without_scores_ = sizes(a_, flash);
+  }
+
+  MemoryReport build() {
+    report_.claim = Claim::kApproximation;
+    weights();
+    if (e_.training) trained();
+    activations();
+    if (embedding_.matrices) embedding();
+    for (Tier t : {Tier::kDevice, Tier::kHost, Tier::kDisk}) total(t);
+    return std::move(report_);
+  }
+
+ private:
+  /// A leaf, unless it is empty. lo: its least under the claim.
+  void leaf(const char* name, Component c, Tier tier, std::uint32_t phases, std::uint64_t bytes,
+            std::string formula, std::uint64_t lo) {
+    if (bytes == 0) return;
+    MemoryNode l;
+    l.id = static_cast<std::uint32_t>(report_.nodes.size() + 1);
+    l.tier = tier, l.component = c, l.claim = Claim::kApproximation, l.phases = phases;
+    l.bytes = l.bytes_at_peak = bytes, l.has_at_peak = true;
+    l.lo = std::min(lo, bytes), l.hi = bytes > kMaxBytes / 2 ? kMaxBytes : 2 * bytes;
+    l.name = name, l.formula = std::move(formula);
+    report_.nodes.push_back(std::move(l));
+  }
+
+  /// Both places of one thing. Where it is offloaded, tier 1 keeps what is in use.
+  void both(const char* name, Component c, std::uint32_t phases, const Space& space, Tier away,
+            const std::string& here, const std::string& there) {
+    leaf(name, c, device_, phases, space.tier1, here, space.tier1 / 2);
+    leaf(name, c, away, phases, space.tier2, there, space.tier2 / 2);
+  }
+
+  Tier optimizer_away() const { return r_.layout.optimizer_in; }
+
+  void weights() {
+    const std::string one = n(e_.bytes_per_element) + "*" + elements_, all = n(s_.blocks) + "*" + one;
+    both("weights.blocks", Component::kWeights, kAlways, s_.weights, r_.layout.weights_in,
+         e_.weight_offload ? "2*" + one : all, all);
+  }
+
+  void trained() {
+    const std::string b = n(e_.bytes_per_element), shards = over(e_.optimizer_shards()),
+                      blocks = n(s_.blocks);
+    const auto rest = [&](const std::string& count) { return count + "*" + b + "*" + elements_ + shards; };
+    const bool away = e_.optimizer_offload;
+    both("gradients.blocks", Component::kGradients, kBackward | kUpdate, s_.gradients, optimizer_away(),
+         "4*" + elements_ + " + " + rest(away ? "1" : "(" + blocks + " - 1)"), rest(blocks));
+    const auto state = [&](const char* bytes, bool here) {
+      return std::string(bytes) + "*" + (here && away ? "2" : blocks) + "*" + elements_ + shards;
+    };
+    both("master_weights.blocks", Component::kMasterWeights, kAlways, s_.master, optimizer_away(),
+         state("4", true), state("4", false));
+    both("optimizer_state.blocks", Component::kOptimizerState, kAlways, s_.moments, optimizer_away(),
+         state("2*4", true), state("2*4", false));
+  }
+
+  /// blocks * micro-batches in flight, as a factor with numbers.
+  std::string kept_blocks() const {
+    const InFlight f = s_.in_flight;
+    return n(s_.blocks) + "*" + n(f.numerator) + over(f.denominator);
+  }
+
+  void activations() {
+    const std::uint32_t phases = e_.training ? kForward | kBackward : kForward | kEval | kGenerate;
+    const Sizes& bare = without_scores_;
+    leaf("activations.working_block", Component::kActivations, device_, phases, s_.block.working,
+         words_.working, bare.block.working / 2);
+    const std::uint64_t waiting = s_.activations.tier1 - s_.block.working;
+    leaf("activations.waiting_blocks", Component::kActivations, device_, phases, waiting,
+         "(" + words_.stored + ")*" + (e_.activations_offload ? "1" : "(" + kept_blocks() + " - 1)"),
+         (bare.activations.tier1 - bare.block.working) / 2);
+    leaf("activations", Component::kActivations, r_.layout.activations_in, phases, s_.activations.tier2,
+         "all blocks, as without offload: " + n(s_.activations.all), bare.activations.tier2 / 2);
+    const std::string input = n(s_.block.checkpoint) + "*";  // B*S*H*b of one block's input
+    both("activations.block_inputs", Component::kActivations, phases, s_.checkpoints,
+         r_.layout.activations_in, input + (e_.activations_offload ? "2" : kept_blocks()),
+         input + kept_blocks());
+    leaf("activations.gradients", Component::kActivations, device_, kBackward, s_.activation_gradients,
+         words_.gradients, bare.activation_gradients / 2);
+  }
+
+  void embedding() {
+    const EmbeddingSizes s = embedding_sizes(embedding_, e_);
+    const std::string elements =
+        n(embedding_.matrices) + "*" + n(embedding_.rows) + "*" + n(embedding_.hidden);
+    const std::string shards = over(e_.optimizer_shards()), b = n(e_.bytes_per_element);
+    const char* const name = embedding_.matrices == 2 ? "weights.embedding_and_head" : "weights.embedding";
+    both(name, Component::kWeights, kAlways, s.weights, r_.layout.weights_in, b + "*" + elements,
+         b + "*" + elements);
+    both("master_weights.embedding", Component::kMasterWeights, kAlways, s.master, optimizer_away(),
+         "4*" + elements + shards, "4*" + elements + shards);
+    both("optimizer_state.embedding", Component::kOptimizerState, kAlways, s.moments, optimizer_away(),
+         "2*4*" + elements + shards, "2*4*" + elements + shards);
+  }
+
+  void total(Tier t) {
+    std::uint64_t bytes = 0;
+    for (const MemoryNode& l : report_.nodes)
+      if (l.tier == t) bytes = checked_add(bytes, l.bytes, "calculon's total");
+    if (bytes) report_.tiers.push_back({t, bytes, e_.training ? kBackward : kForward});
+  }
+
+  const RunSpec& r_;
+  const Application a_;
+  const Execution e_;
+  const Embedding embedding_;
+  const Tier device_;
+  const Sizes s_;
+  Sizes without_scores_;
+  const std::string elements_;
+  Derivation words_;
+  MemoryReport report_;
+};
+
+}  // namespace
+
+MemoryReport report(const ModelSpec& m, const RunSpec& r, const Options& o, Tier device) {
+  MemoryReport out = Builder(r, map(m, r, o), device).build();
+  out.notes = notes(m, r, o);
+  return out;
+}
+
+}  // namespace trainhost::calculon

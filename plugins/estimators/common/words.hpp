@@ -1,0 +1,42 @@
+// How the rule-of-thumb estimators write numbers into formulas and notes: formulas plain, sentences with
+// commas.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "core/base/text.hpp"
+
+namespace trainhost::rules {
+
+inline std::string n(std::uint64_t v) { return std::to_string(v); }
+inline std::string count(std::uint64_t v) { return format_count(v); }
+/// "1,234,567 bytes (1.18 MiB)".
+inline std::string bytes(std::uint64_t v) { return format_count(v) + " bytes (" + format_bytes(v) + ")"; }
+
+inline std::string fixed(double v, int decimals) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, v);
+  return text;
+}
+/// As short as it goes: "0.02", "870.4".
+inline std::string shortest(double v) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.10g", v);
+  return text;
+}
+/// "2 %", "0.0208 %": three significant digits.
+inline std::string percent(std::uint64_t part, std::uint64_t whole) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3g %%", whole ? 100.0 * double(part) / double(whole) : 0.0);
+  return text;
+}
+/// 1.1 of 1 is "+10.00 %".
+inline std::string percent_off(std::uint64_t formula, std::uint64_t truth) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%+.2f %%",
+                truth ? 100.0 * (double(formula) - double(truth)) / double(truth) : 0.0);
+  return text;
+}
+
+}  // namespace trainhost::rules

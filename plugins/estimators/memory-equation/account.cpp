@@ -1,0 +1,144 @@
+// See account.hpp. The leaves first, then the notes; the note that says why this estimate differs comes first
+// of them.
+#include "plugins/estimators/memory-equation/account.hpp"
+
+#include <algorithm>
+
+#include "core/base/checked.hpp"
+#include "plugins/estimators/common/sheet.hpp"
+#include "plugins/estimators/common/words.hpp"
+#include "plugins/estimators/memory-equation/notes.hpp"
+
+namespace trainhost::memory_equation {
+namespace {
+
+using rules::n;
+
+/// One tensor of the source's list of what a layer keeps: its width in hidden states of B*S*H.
+struct Kept {
+  const char* name;
+  std::uint32_t hidden_states;
+};
+constexpr Kept kKept[] = {{"layers[].norm1_input", 1},      {"layers[].qkv", 3},
+                          {"layers[].attention_out", 1},    {"layers[].norm2_input", 1},
+                          {"layers[].ffn_intermediate", 4}, {"layers[].ffn_out", 1}};
+
+std::string per_parameter(const Inputs& in, std::uint32_t bytes, bool sharded) {
+  const std::string whole = "Psi*" + n(bytes), numbers = n(in.psi) + "*" + n(bytes);
+  return sharded ? whole + "/N = " + numbers + "/" + n(in.ranks) : whole + " = " + numbers;
+}
+
+class Leaves {
+ public:
+  Leaves(const Inputs& in, const Parts& p) : in_(in), p_(p) {}
+
+  MemoryReport build(std::vector<std::string> notes) {
+    state();
+    activations();
+    rest();
+    for (std::string& s : notes) sheet_.note(std::move(s));
+    return sheet_.finish(kBackward);
+  }
+
+ private:
+  void state() {
+    const StateBytes b = state_bytes(in_.optimizer, in_.parameter_bytes);
+    auto leaf = [&](Component c, const char* name, Bytes bytes, std::uint32_t each, std::uint32_t stage) {
+      if (each)
+        sheet_.leaf(c, name, rules::kAlways, bytes,
+                    per_parameter(in_, each, in_.ranks > 1 && in_.zero >= stage));
+    };
+    leaf(Component::kWeights, "parameters", p_.parameters, b.parameters, 3);
+    leaf(Component::kMasterWeights, "master_weights", p_.master, b.master, 1);
+    leaf(Component::kGradients, "gradients", p_.gradients, b.gradients, 2);
+    leaf(Component::kOptimizerState, "moments", p_.moments, b.moments, 1);
+  }
+
+  /// Between nothing and what the paper counts for eager attention with dropout: 34*B*S*H + 5*B*A*S*S bytes a
+  /// layer.
+  void widen(MemoryNode& leaf, std::uint64_t times) {
+    leaf.lo = 0, leaf.hi = std::max(leaf.bytes, checked_mul(leaf.bytes, times));
+  }
+
+  void activations() {
+    const std::uint64_t live =
+        in_.checkpoint_every ? std::min<std::uint64_t>(in_.checkpoint_every, in_.layers) : in_.layers;
+    const Bytes state = checked_mul(in_.batch, in_.seq, in_.hidden, in_.activation_bytes);
+    const std::string tokens = n(live) + "*", shape = "*" + n(in_.batch) + "*" + n(in_.seq) + "*" +
+                                                      n(in_.hidden) + "*" + n(in_.activation_bytes);
+    const char* const layers = in_.checkpoint_every ? "n*" : "L*";
+    for (const Kept& k : kKept) {
+      const std::string times = n(k.hidden_states);
+      widen(sheet_.leaf(Component::kActivations, k.name, kForward | kBackward,
+                        checked_mul(live, state, k.hidden_states),
+                        layers + times + "*B*S*H*b_a = " + tokens + times + shape),
+            2);
+    }
+    if (!in_.flash)
+      widen(sheet_.leaf(Component::kActivations, "layers[].scores", kForward | kBackward,
+                        checked_mul(live, scores_layer(in_)),
+                        std::string(layers) + "B*A*S*S*b_a = " + tokens + n(in_.batch) + "*" + n(in_.heads) +
+                            "*" + n(in_.seq) + "*" + n(in_.seq) + "*" + n(in_.activation_bytes)),
+            3);
+    if (in_.checkpoint_every) {
+      const std::uint64_t kept = (in_.layers + in_.checkpoint_every - 1) / in_.checkpoint_every;
+      sheet_.leaf(Component::kActivations, "checkpoints", kForward | kBackward, checked_mul(kept, state),
+                  "ceil(L/n)*B*S*H*b_a = " + n(kept) + shape);
+    }
+  }
+
+  void rest() {
+    MemoryNode& temporary = sheet_.leaf(
+        Component::kWorkspace, "temporary", kForward | kBackward, p_.temporary,
+        rules::shortest(in_.temporary / 1e4) + " % of activations = " + rules::shortest(in_.temporary / 1e4) +
+            " % of " + n(p_.activations));
+    temporary.lo = 0, temporary.hi = checked_mul(2, p_.temporary);
+    buffers("all_reduce", "2*chunk", p_.all_reduce, 2);
+    buffers("reduce_scatter", "(N-1)*chunk", p_.reduce_scatter, in_.ranks - 1);
+    buffers("all_gather", "(N-1)*chunk", p_.all_gather, in_.ranks - 1);
+    const Bytes others = p_.total - p_.fragmentation;
+    MemoryNode& holes =
+        sheet_.leaf(Component::kFragmentation, "fragmentation", rules::kAlways, p_.fragmentation,
+                    "f*(all the rest) = " + rules::shortest(in_.fragmentation / 1e6) + "*" + n(others));
+    holes.lo = std::min(holes.bytes, share(others, 50'000));  // the source's range, 5 to 20 %
+    holes.hi = std::max(holes.bytes, share(others, 200'000));
+  }
+
+  void buffers(const char* name, const char* formula, Bytes bytes, std::uint64_t chunks) {
+    if (bytes)
+      sheet_.leaf(Component::kCommunication, name, kBackward, bytes,
+                  formula + (" = " + n(chunks)) + "*" + n(bytes / chunks));
+  }
+
+  const Inputs& in_;
+  const Parts& p_;
+  rules::Sheet sheet_;
+};
+
+}  // namespace
+
+Inputs inputs_of(const ModelSpec& m, const RunSpec& r, const Settings& s, std::uint64_t true_psi) {
+  Inputs in;
+  in.psi = s.parameters.value_or(true_psi);
+  in.layers = m.layers, in.hidden = m.hidden, in.heads = m.heads;
+  in.batch = r.micro_batch, in.seq = r.seq_len;
+  in.parameter_bytes = std::max(1u, size_of(r.weight));
+  in.activation_bytes = r.weight == DType::kF32 ? 4 : 2;
+  in.optimizer = r.optimizer;
+  in.flash = s.flash.value_or(r.layout.attention == AttentionMemory::kFlash);
+  in.checkpoint_every = r.recompute == Recompute::kFull ? std::max(1u, r.layout.recompute_every) : 0;
+  in.zero = r.zero_stage, in.ranks = r.data_parallel;
+  in.chunk = s.chunk, in.temporary = s.temporary, in.fragmentation = s.fragmentation;
+  return in;
+}
+
+MemoryReport account(const ModelSpec& m, const RunSpec& r, const Settings& s, std::uint64_t true_psi) {
+  if (r.mode == RunMode::kInference)
+    throw usage_error("the memory equation counts training; this run is inference",
+                      "estimators that know inference: vram-note, calculon");
+  const Inputs in = inputs_of(m, r, s, true_psi);
+  const Parts p = equation(in);
+  return Leaves(in, p).build(notes(m, r, in, p, true_psi));
+}
+
+}  // namespace trainhost::memory_equation

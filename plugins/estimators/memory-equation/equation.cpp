@@ -1,0 +1,172 @@
+// See equation.hpp. In the order of the source: state, activations, the rest, then what it derives from them.
+#include "plugins/estimators/memory-equation/equation.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/checked.hpp"
+
+namespace trainhost::memory_equation {
+namespace {
+
+Bytes sharded(Bytes bytes, std::uint64_t over) { return bytes / over + (bytes % over != 0); }
+
+std::uint32_t moment_bytes(Optimizer o) {
+  switch (o) {
+    case Optimizer::kAdamW:
+      return 8;
+    case Optimizer::kSgdMomentum:
+    case Optimizer::kLion:
+    case Optimizer::kMuon:
+      return 4;
+    case Optimizer::kAdamW8bit:
+      return 2;
+    case Optimizer::kSgd:
+    case Optimizer::kAdafactor:
+      return 0;
+  }
+  return 8;
+}
+
+Bytes hidden_states(const Inputs& in) {
+  return checked_mul(in.batch, in.seq, in.hidden, in.activation_bytes);
+}
+
+Bytes scores_of_layer(const Inputs& in) {
+  return checked_mul(in.batch, in.heads, in.seq, in.seq, in.activation_bytes);
+}
+
+void add_state(const Inputs& in, Parts& p) {
+  const StateBytes b = state_bytes(in.optimizer, in.parameter_bytes);
+  auto part = [&](std::uint32_t bytes, std::uint32_t from_stage) {
+    return sharded(checked_mul(in.psi, bytes), in.zero >= from_stage ? in.ranks : 1);
+  };
+  p.parameters = part(b.parameters, 3);
+  p.gradients = part(b.gradients, 2);
+  p.master = part(b.master, 1);
+  p.moments = part(b.moments, 1);
+}
+
+/// Stage 0 sums gradients by a ring; from stage 1 on they are scattered and the parameters gathered: before
+/// the next forward pass, or, at stage 3, in the middle of everything.
+void add_communication(const Inputs& in, Parts& p) {
+  if (in.ranks < 2) return;
+  const Bytes chunk = in.chunk ? in.chunk : sharded(kBucket, in.ranks);
+  if (in.zero == 0) p.all_reduce = checked_mul(2, chunk);
+  if (in.zero >= 1) p.reduce_scatter = checked_mul(in.ranks - 1, chunk);
+  if (in.zero == 3) p.all_gather = checked_mul(in.ranks - 1, chunk);
+}
+
+template <class Fits>
+std::uint64_t largest_that(Fits fits, std::uint64_t limit) {
+  std::uint64_t low = 0, high = 1;
+  while (high <= limit && fits(high)) low = high, high *= 2;
+  high = std::min(high, limit + 1);
+  while (high - low > 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace
+
+Bytes share(Bytes of, std::uint32_t millionths) {
+  const unsigned __int128 part = static_cast<unsigned __int128>(of) * millionths / kMillion;
+  if (part > kMaxBytes) throw_too_large("a share of a size");
+  return static_cast<Bytes>(part);
+}
+
+StateBytes state_bytes(Optimizer o, std::uint32_t parameter_bytes) {
+  return {parameter_bytes, parameter_bytes, parameter_bytes < 4 ? 4u : 0u, moment_bytes(o)};
+}
+
+Bytes linear_layer(const Inputs& in) { return checked_mul(11, hidden_states(in)); }
+Bytes scores_layer(const Inputs& in) { return in.flash ? 0 : scores_of_layer(in); }
+Bytes layer_activations(const Inputs& in) {
+  return checked_add(linear_layer(in), scores_layer(in), "one layer");
+}
+
+Bytes activations(const Inputs& in) {
+  if (!in.checkpoint_every) return checked_mul(in.layers, layer_activations(in));
+  const std::uint64_t live = std::min<std::uint64_t>(in.checkpoint_every, in.layers);
+  const Bytes kept = checked_mul(sharded(in.layers, in.checkpoint_every), hidden_states(in));
+  return checked_add(kept, checked_mul(live, layer_activations(in)), "checkpointed activations");
+}
+
+Parts equation(const Inputs& in) {
+  Parts p;
+  add_state(in, p);
+  p.activations = activations(in);
+  p.temporary = share(p.activations, in.temporary);
+  add_communication(in, p);
+  Bytes rest = 0;
+  for (Bytes b : {p.parameters, p.gradients, p.master, p.moments, p.activations, p.temporary, p.all_reduce,
+                  p.reduce_scatter, p.all_gather})
+    rest = checked_add(rest, b, "the memory equation's total");
+  p.fragmentation = share(rest, in.fragmentation);
+  p.total = checked_add(rest, p.fragmentation, "the memory equation's total");
+  return p;
+}
+
+Timeline timeline(const Parts& p) {
+  const Bytes held = p.parameters + p.master + p.moments;
+  return {held, held + p.activations, p.total - p.fragmentation, held + p.gradients, held};
+}
+
+std::int64_t room(Bytes budget, Bytes needed) {
+  return static_cast<std::int64_t>(std::min(budget, kMaxBytes)) -
+         static_cast<std::int64_t>(std::min(needed, kMaxBytes));
+}
+
+std::uint64_t largest_batch(Inputs in, Bytes budget) {
+  auto fits = [&](std::uint64_t batch) {
+    in.batch = batch;
+    try {
+      return equation(in).total <= budget;
+    } catch (const Error&) {  // beyond 63 bits, and so beyond any budget
+      return false;
+    }
+  };
+  return largest_that(fits, std::uint64_t{1} << 40);
+}
+
+std::uint64_t devices_for(Bytes needed, Bytes each) { return each ? sharded(needed, each) : 0; }
+
+std::uint64_t ranks_for_state(Inputs in, Bytes each) {
+  auto too_few = [&](std::uint64_t ranks) {
+    in.ranks = ranks;
+    Parts p;
+    add_state(in, p);
+    return p.state() > each;
+  };
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  return too_few(kMost) ? 0 : largest_that(too_few, kMost) + 1;
+}
+
+double efficiency(Bytes parameters, Bytes total) { return total ? double(parameters) / double(total) : 0; }
+double fragmentation_ratio(Bytes allocated, Bytes used) {
+  return allocated ? (double(allocated) - double(used)) / double(allocated) : 0;
+}
+double overhead_ratio(Bytes allocated, Bytes used) { return used ? double(allocated) / double(used) - 1 : 0; }
+
+std::string_view severity(double ratio) {
+  return ratio < 0.05 ? "normal" : ratio < 0.15 ? "moderate" : ratio <= 0.25 ? "high" : "critical";
+}
+
+double error_percent(Bytes estimated, Bytes actual) {
+  return actual ? 100 * std::abs(double(actual) - double(estimated)) / double(actual) : 0;
+}
+
+double crossover(std::uint64_t hidden, std::uint64_t heads) { return 11.0 * double(hidden) / double(heads); }
+double crossover_of_exercise(std::uint64_t hidden, std::uint64_t heads) {
+  return 34.0 * double(hidden) / double(heads);
+}
+double crossover_of_paper(std::uint64_t hidden, std::uint64_t heads) {
+  return 34.0 * double(hidden) / (5.0 * double(heads));
+}
+
+Bytes exercise_linear(const Inputs& in) { return checked_mul(34, in.layers, hidden_states(in)); }
+Bytes exercise_scores(const Inputs& in) { return checked_mul(in.layers, scores_of_layer(in)); }
+
+}  // namespace trainhost::memory_equation

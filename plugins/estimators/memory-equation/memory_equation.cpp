@@ -1,0 +1,74 @@
+// The memory equation as a plugin: reads the options, counts the parameters, hands both to account.hpp.
+#include "core/bridge/convert.hpp"
+#include "core/bridge/guard.hpp"
+#include "core/bridge/report.hpp"
+#include "plugins/estimators/common/model.hpp"
+#include "plugins/estimators/common/options.hpp"
+#include "plugins/estimators/memory-equation/account.hpp"
+#include "trainhost/trainhost.hpp"
+
+TH_MANIFEST(R"(
+id = "memory-equation"
+version = "0.1.0"
+kind = "estimator"
+summary = "rule of thumb: 16 bytes a parameter, 11*B*S*H + B*A*S^2 a layer, 10 % temporary, 10 % fragmentation"
+families = ["*"]
+options = ["parameters", "attention", "fragmentation", "temporary", "chunk"]
+)");
+
+namespace trainhost {
+namespace {
+
+constexpr std::int32_t kRuleOfThumb = 50;  // anything that knows the family's tensors is better
+constexpr const char* kId = "memory-equation";
+
+std::int32_t match(const th_model* m, const th_run* r) {
+  try {
+    if (!TH_HAS(m, th_model, family) || !m->family || !rules::countable_family(m->family)) return 0;
+    const ModelSpec model = bridge::from_c(*m);
+    if (!model.hidden || !model.layers || !model.heads || bridge::from_c(*r).mode == RunMode::kInference)
+      return 0;
+    return kRuleOfThumb;
+  } catch (...) {
+    return 0;
+  }
+}
+
+std::uint32_t millionths(std::optional<double> share, std::uint32_t otherwise) {
+  return share ? static_cast<std::uint32_t>(*share * memory_equation::kMillion + 0.5) : otherwise;
+}
+
+memory_equation::Settings settings_of(const th_host* host) {
+  const rules::Options options(host, kId);
+  memory_equation::Settings s;
+  s.parameters = options.count("parameters");
+  if (const auto attention = options.word("attention", {"auto", "flash", "materialised"});
+      attention && *attention != "auto")
+    s.flash = *attention == "flash";
+  s.fragmentation = millionths(options.number("fragmentation", 0, 1), s.fragmentation);
+  s.temporary = millionths(options.number("temporary", 0, 1), s.temporary);
+  s.chunk = options.count("chunk").value_or(0);
+  return s;
+}
+
+th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*,
+                   th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
+  return bridge::guard(error, [&] {
+    const ModelSpec model = bridge::from_c(*m);
+    const memory_equation::Settings settings = settings_of(host);
+    rules::need_dimensions(model, kId);
+    // With a Psi of the user's own, a family whose tensors nobody knows will do.
+    const bool countable = rules::countable_family(model.family) || !settings.parameters;
+    const MemoryReport report = memory_equation::account(model, bridge::from_c(*r), settings,
+                                                         countable ? rules::true_parameters(model) : 0);
+    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
+      throw bridge::StatusError(s, "the host refused the report");
+  });
+}
+
+constexpr th_estimator kTable{sizeof(th_estimator), 0, &match, &estimate};
+
+}  // namespace
+}  // namespace trainhost
+
+TH_PLUGIN("memory-equation", "0.1.0", &trainhost::kTable)

@@ -1,0 +1,295 @@
+// What the calculon plugin says of a run: options, the mapping from run files, leaves that add up, notes with
+// true values.
+#include <boost/test/unit_test.hpp>
+#include <cctype>
+#include <cstring>
+#include <map>
+
+#include "core/base/error.hpp"
+#include "core/model/tensors.hpp"
+#include "plugins/estimators/calculon/report.hpp"
+#include "tests/plugins/estimators/calculon_golden.hpp"
+
+using namespace trainhost;
+using namespace trainhost::calculon;
+
+namespace {
+
+ModelSpec llama3_8b() {
+  ModelSpec m;
+  m.vocab = 128256, m.hidden = 4096, m.layers = 32, m.heads = 32, m.kv_heads = 8, m.head_dim = 128,
+  m.intermediate = 14336;
+  return m;
+}
+
+RunSpec bf16(std::uint32_t seq = 2048) {
+  RunSpec r;
+  r.seq_len = seq, r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+  return r;
+}
+
+/// The run and model of a case of Calculon's own, in trainhost's words.
+std::pair<ModelSpec, RunSpec> in_our_words(const Case& c) {
+  ModelSpec m;
+  m.family = "gpt", m.vocab = 51200;
+  m.hidden = c.application.hidden, m.layers = c.application.num_blocks,
+  m.heads = m.kv_heads = c.application.attn_heads;
+  m.head_dim = c.application.attn_size, m.intermediate = c.application.feedforward;
+  RunSpec r = bf16(c.application.seq_size);
+  const Execution& e = c.execution;
+  r.micro_batch = e.microbatch_size, r.accumulate = e.microbatches;
+  r.tensor_parallel = e.tensor_par, r.pipeline_parallel = e.pipeline_par,
+  r.layout.interleave = e.pipeline_interleaving;
+  r.layout.sequence_parallel = e.comm == Comm::kRsAg;
+  r.recompute = e.recompute == Activation::kFull       ? Recompute::kFull
+                : e.recompute == Activation::kAttnOnly ? Recompute::kSelective
+                                                       : Recompute::kNone;
+  return {m, r};
+}
+
+Options options(const std::map<std::string, std::string>& table) {
+  return read_options([&](const char* key) { return table.count(key) ? table.at(key).c_str() : nullptr; });
+}
+
+bool has_note(const MemoryReport& r, const std::string& part) {
+  for (const std::string& n : r.notes)
+    if (n.find(part) != std::string::npos) return true;
+  return false;
+}
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    BOOST_TEST((e.code() == Exit::kUsage));
+    return e.what();
+  }
+  return "";
+}
+
+const MemoryNode* leaf(const MemoryReport& r, const std::string& name, Tier t = Tier::kDevice) {
+  for (const MemoryNode& n : r.nodes)
+    if (n.name == name && n.tier == t) return &n;
+  return nullptr;
+}
+
+/// The value of a formula of ours: sums, products and quotients of whole numbers, words skipped. Shares are
+/// exact here.
+struct Arithmetic {
+  const char* p;
+  void skip() {
+    while (*p && !std::isdigit(static_cast<unsigned char>(*p)) && !std::strchr("+-*/()", *p)) ++p;
+  }
+  long double atom() {
+    skip();
+    if (*p == '(') {
+      ++p;
+      const long double v = sum();
+      skip(), ++p;
+      return v;
+    }
+    char* end = nullptr;
+    const long double v = std::strtoull(p, &end, 10);
+    p = end;
+    return v;
+  }
+  long double product() {
+    long double v = atom();
+    for (skip(); *p == '*' || *p == '/'; skip()) v = *p++ == '*' ? v * atom() : v / atom();
+    return v;
+  }
+  long double sum() {
+    long double v = product();
+    for (skip(); *p == '+' || *p == '-'; skip()) v = *p++ == '+' ? v + product() : v - product();
+    return v;
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(calculon_report)
+
+BOOST_AUTO_TEST_CASE(the_validation_runs_in_our_words_sum_to_tier_1) {
+  for (const Case& c : kGolden) {
+    const auto [m, r] = in_our_words(c);
+    Options o;
+    o.embedding = false, o.seq_par_ag_redo = c.execution.seq_par_ag_redo;
+    const MemoryReport report = calculon::report(m, r, o, Tier::kDevice);
+    BOOST_TEST(report.total_bytes() == std::uint64_t(c.out.tier1), c.name);
+    BOOST_TEST(report.tier_bytes(Tier::kHost) == 0u);
+    BOOST_TEST((report.claim == Claim::kApproximation));
+    BOOST_TEST(report.component_bytes(Component::kWeights) == std::uint64_t(c.out.weight_space), c.name);
+    BOOST_TEST(report.component_bytes(Component::kGradients) == std::uint64_t(c.out.weight_grad_space),
+               c.name);
+    BOOST_TEST(report.component_bytes(Component::kMasterWeights) +
+                       report.component_bytes(Component::kOptimizerState) ==
+                   std::uint64_t(c.out.optimizer_space),
+               c.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_formula_has_the_value_of_its_leaf) {
+  int leaves = 0;
+  for (int variant = 0; variant < 64; ++variant) {
+    ModelSpec m = llama3_8b();
+    RunSpec r = bf16(512);
+    r.accumulate = 8;
+    if (variant & 1) r.tensor_parallel = 4, r.layout.sequence_parallel = true;
+    if (variant & 2) r.pipeline_parallel = 4, r.layout.interleave = 2;
+    if (variant & 4) r.data_parallel = 8, r.zero_stage = 1;
+    if (variant & 8)
+      r.layout.weights_in = r.layout.optimizer_in = Tier::kHost, r.layout.activations_in = Tier::kDisk;
+    if (variant & 16) r.recompute = variant & 1 ? Recompute::kFull : Recompute::kSelective;
+    if (variant & 32) m.kv_heads = 1, m.tied = true;
+    const MemoryReport report = calculon::report(m, r, {}, Tier::kDevice);
+    for (const MemoryNode& n : report.nodes) {
+      if (n.formula.starts_with("all blocks")) continue;  // a figure, no formula
+      Arithmetic a{n.formula.c_str()};
+      BOOST_TEST(std::uint64_t(a.sum() + 0.5L) == n.bytes, variant << " " << n.name << " = " << n.formula);
+      ++leaves;
+    }
+    for (const TierPeak& t : report.tiers) {
+      std::uint64_t sum = 0;
+      for (const MemoryNode& n : report.nodes) sum += n.tier == t.tier ? n.bytes_at_peak : 0;
+      BOOST_TEST(sum == t.bytes);
+    }
+  }
+  BOOST_TEST(leaves > 600);
+}
+
+BOOST_AUTO_TEST_CASE(offloaded_parts_stand_in_the_tier_that_the_run_names) {
+  RunSpec r = bf16();
+  r.layout.weights_in = Tier::kHost, r.layout.optimizer_in = Tier::kDisk;
+  const MemoryReport report = calculon::report(llama3_8b(), r, {}, Tier::kDevice);
+  BOOST_REQUIRE(leaf(report, "weights.blocks", Tier::kHost));
+  BOOST_TEST(leaf(report, "weights.blocks", Tier::kHost)->bytes ==
+             16 * leaf(report, "weights.blocks")->bytes);  // 32 to 2
+  BOOST_REQUIRE(leaf(report, "optimizer_state.blocks", Tier::kDisk));
+  BOOST_TEST(leaf(report, "weights.embedding_and_head", Tier::kHost)->bytes == 2u * 128256 * 4096 * 2);
+  BOOST_TEST(!leaf(report, "weights.embedding_and_head"));
+  // weights 2, master 4 and moments 8 bytes an element
+  BOOST_TEST(has_note(report, "Offloaded, the embedding's 14,709,424,128 bytes are counted in tier 2 alone"));
+}
+
+BOOST_AUTO_TEST_CASE(embedding_terms_follow_the_stages) {
+  const std::uint64_t one = 2ull * 128256 * 4096;
+  RunSpec r = bf16();
+  ModelSpec m = llama3_8b();
+  const auto bytes = [&](const char* name) {
+    const MemoryReport report = calculon::report(m, r, {}, Tier::kDevice);
+    return leaf(report, name) ? leaf(report, name)->bytes : 0;
+  };
+  BOOST_TEST(bytes("weights.embedding_and_head") == 2 * one);
+  r.tensor_parallel = 8;
+  BOOST_TEST(bytes("weights.embedding_and_head") == 2 * one / 8);
+  r.pipeline_parallel = 2;
+  BOOST_TEST(bytes("weights.embedding") == one / 8);
+  m.tied = true;
+  BOOST_TEST(bytes("weights.embedding") == one / 8);
+  r.pipeline_parallel = 1;
+  BOOST_TEST(bytes("weights.embedding") == one / 8);
+  r.data_parallel = 4, r.zero_stage = 1;
+  BOOST_TEST(bytes("optimizer_state.embedding") == 4 * one / 8 / 4);
+  BOOST_TEST(bytes("master_weights.embedding") == 2 * one / 8 / 4);
+  r.layout.vocab_multiple = 128;
+  m.vocab = 50257;  // padded to 51200
+  BOOST_TEST(bytes("weights.embedding") == 2ull * 51200 * 4096 / 8);
+}
+
+BOOST_AUTO_TEST_CASE(options_are_words_and_mistakes_get_the_nearest_one) {
+  const Options o = options({{"embedding", "false"},
+                             {"tensor_par_comm_type", "p2p_rs_ag"},
+                             {"tensor_par_overlap", "ring"},
+                             {"attention_type", "multiquery"},
+                             {"fused_activation", "true"},
+                             {"seq_par_ag_redo", "true"}});
+  BOOST_TEST(
+      (!o.embedding && o.comm == Comm::kP2pRsAg && o.overlap == Overlap::kRing && o.multiquery == true));
+  BOOST_TEST((o.fused_activation && o.seq_par_ag_redo));
+  BOOST_TEST((options({}).embedding && !options({}).comm));
+  BOOST_TEST(
+      refusal([] {
+        options({{"tensor_par_comm_type", "rs_gg"}});
+      }) ==
+      "plugin.calculon.tensor_par_comm_type = \"rs_gg\": there is no such value; did you mean 'rs_ag'?");
+  BOOST_TEST(refusal([] { options({{"embedding", "1"}}); }).starts_with("plugin.calculon.embedding = \"1\""));
+}
+
+BOOST_AUTO_TEST_CASE(the_run_file_and_the_options_may_not_contradict) {
+  RunSpec r = bf16();
+  r.tensor_parallel = 2;
+  BOOST_TEST((calculon::map(llama3_8b(), r, {}).execution.comm == Comm::kAr));
+  BOOST_TEST((calculon::map(llama3_8b(), r, options({{"tensor_par_comm_type", "rs_ag"}})).execution.comm ==
+              Comm::kRsAg));
+  r.layout.sequence_parallel = true;
+  BOOST_TEST((calculon::map(llama3_8b(), r, {}).execution.comm == Comm::kRsAg));
+  BOOST_TEST(refusal([&] {
+               calculon::map(llama3_8b(), r, options({{"tensor_par_comm_type", "ar"}}));
+             }).ends_with("contradict each other"));
+  r.weight = DType::kNF4;
+  BOOST_TEST(refusal([&] { calculon::map(llama3_8b(), r, {}); }).ends_with("this run keeps them in nf4"));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_by_layer_is_counted_with_what_every_layer_has) {
+  RunSpec r = bf16();
+  r.recompute = Recompute::kLayers;
+  const auto policy = [&](RecomputeLayers l) {
+    r.recompute_layers = l;
+    return calculon::map(llama3_8b(), r, {}).execution.recompute;
+  };
+  BOOST_TEST((policy({32, 0, 0}) == Activation::kFull));
+  BOOST_TEST((policy({10, 12, 10}) == Activation::kAttnOnly));
+  BOOST_TEST((policy({31, 0, 0}) == Activation::kNone));
+  BOOST_TEST(
+      has_note(calculon::report(llama3_8b(), r, {}, Tier::kDevice), "every layer of this run has at least"));
+}
+
+BOOST_AUTO_TEST_CASE(broken_assumptions_have_notes_with_true_values) {
+  const MemoryReport r = calculon::report(llama3_8b(), bf16(), {}, Tier::kDevice);
+  // 2*32*4096*(32 - 8)*128; 32*4096*14336; what the model really has.
+  BOOST_TEST(has_note(r, "counted at 32 heads, not 8, which is 805,306,368 parameters too many"));
+  BOOST_TEST(has_note(r, "L*H*I = 1,879,048,192 parameters, is left out"));
+  BOOST_TEST(count_parameters(llama3_8b()).total == 8030261248u);
+  BOOST_TEST(has_note(r, "True parameters: 8,030,261,248; the form counts 6,956,777,472 (-13.37 %)"));
+  BOOST_TEST(form_parameters(llama3_8b(), {}, calculon::map(llama3_8b(), bf16(), {})) == 6956777472u);
+  BOOST_TEST(has_note(r, "every \"MB\" in the note is a MiB"));
+  BOOST_TEST(has_note(r, "mixes elements and bytes"));
+  BOOST_TEST(has_note(r, "flash attention, which this run uses, would take"));
+  BOOST_TEST(has_note(r, "gradients would be 4,202,692,608 bytes in f32"));
+  BOOST_TEST(has_note(r, "Logits are not counted: B*S*V/t*4 = 1,050,673,152 bytes"));
+  BOOST_TEST(has_note(r, "in f32, as this run asks, all blocks take"));
+  BOOST_TEST(!has_note(r, "Tied embeddings"));
+  BOOST_TEST(!has_note(r, "KV cache"));
+
+  ModelSpec tied = llama3_8b();
+  tied.tied = true;
+  RunSpec stages = bf16();
+  stages.pipeline_parallel = 3, stages.optimizer = Optimizer::kSgdMomentum, stages.mode = RunMode::kLora;
+  const MemoryReport p = calculon::report(tied, stages, {}, Tier::kDevice);
+  BOOST_TEST(has_note(
+      p,
+      "Tied embeddings live on the first and on the last pipeline stage: 1,050,673,152 bytes of weights on "
+      "each, 2,101,346,304 together"));
+  BOOST_TEST(has_note(p, "The 3 stages do not divide 32 layers: the figure is for a stage with 11"));
+  BOOST_TEST(has_note(p, "sgd-momentum keeps one"));
+  BOOST_TEST(has_note(p, "counted as full training"));
+
+  RunSpec infer = bf16();
+  infer.mode = RunMode::kInference;
+  const MemoryReport i = calculon::report(llama3_8b(), infer, {}, Tier::kDevice);
+  BOOST_TEST(has_note(i, "no KV cache: it would be 268,435,456 bytes"));  // 2*32*2048*8*128*2
+  BOOST_TEST(i.component_bytes(Component::kGradients) + i.component_bytes(Component::kOptimizerState) == 0u);
+
+  Options bare;
+  bare.embedding = false;
+  BOOST_TEST(has_note(calculon::report(llama3_8b(), bf16(), bare, Tier::kDevice),
+                      "models no embedding and no LM head: 1,050,673,152 parameters"));
+}
+
+BOOST_AUTO_TEST_CASE(bounds_hold_the_figure_and_reach_down_to_flash_attention) {
+  const MemoryReport r = calculon::report(llama3_8b(), bf16(8192), {}, Tier::kDevice);
+  for (const MemoryNode& n : r.nodes) BOOST_TEST((n.lo <= n.bytes && n.bytes <= n.hi), n.name);
+  BOOST_TEST(leaf(r, "activations.waiting_blocks")->lo < leaf(r, "activations.waiting_blocks")->bytes / 4);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
