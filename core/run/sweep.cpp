@@ -44,7 +44,8 @@ class Sweeper {
   }
 
  private:
-  Point at(const std::string& value) {
+  /// `profile`: one that is good enough; none: the trainer is asked, which may search for its mode.
+  Point at(const std::string& value, const std::optional<Profile>& profile = std::nullopt) {
     Point p;
     config::RunConfig c = source_.load({{axis_.key, value}});
     if (!registry_ || c.plugin_options != options_ || c.plugin_path != path_)
@@ -57,7 +58,7 @@ class Sweeper {
     if (!c.budget && c.device.empty() && free_ && axis_.key != "memory.device") c.budget = free_;
     p.resolved = resolve(c, *registry_, p.request);
     if (!c.budget && c.device.empty() && p.resolved.budgets.compute.known) free_ = p.resolved.budgets.compute.bytes;
-    p.profile = planned_profile(p.resolved, *registry_, p.request);
+    p.profile = profile ? *profile : planned_profile(p.resolved, *registry_, p.request);
     return p;
   }
 
@@ -66,6 +67,7 @@ class Sweeper {
     try {
       const Point p = at(axis_.values[i].label);
       describe(p);
+      first_profile_ = first_profile_.value_or(p.profile);
       for (const std::string& id : estimators_asked(p.resolved.config, *p.registry, p.request)) ask(p, id, i);
     } catch (const Error& e) {
       errors_[i] = e.what();
@@ -146,8 +148,10 @@ class Sweeper {
   const Estimate& between(std::uint64_t n, const std::string& id) {
     const auto key = std::pair(n, id);
     if (const auto found = between_.find(key); found != between_.end()) return found->second;
-    auto run = runs_.find(n);
-    if (run == runs_.end()) run = runs_.emplace(n, at(std::to_string(n))).first;
+    const bool closed_form = estimates_.at(id).begin()->second.report.digest == 0;  // of a profile it reads the tier alone
+    auto& runs = runs_[closed_form];
+    auto run = runs.find(n);
+    if (run == runs.end()) run = runs.emplace(n, at(std::to_string(n), closed_form ? first_profile_ : std::nullopt)).first;
     const Point& q = run->second;
     return between_.emplace(key, estimate(q.resolved, *q.registry, q.request, id, q.profile)).first->second;
   }
@@ -162,7 +166,8 @@ class Sweeper {
   std::optional<std::uint64_t> free_;
   std::vector<std::string> errors_;  // by point
   std::optional<Error> first_error_;
-  std::map<std::uint64_t, Point> runs_;                           // between points: whole numbers, which are no plugin options
+  std::optional<Profile> first_profile_;
+  std::map<std::uint64_t, Point> runs_[2];  // between points; [1]: for closed forms. Whole numbers are no plugin options
   std::map<std::pair<std::uint64_t, std::string>, Estimate> between_;
   std::map<std::string, std::map<std::size_t, Estimate>> estimates_;  // estimator, point
 };
