@@ -1,11 +1,14 @@
 // See pack.hpp. Two ways to put the next item of an order: on top of whatever lies below it at any time of
 // its life (skyline, n log n, right for activations that die in mirror order), or into the lowest hole that
-// is free throughout its life (quadratic, so for sections of moderate size). Several orders are tried; then
+// is free throughout its life (quadratic, so for sections of moderate size). Several orders are tried, and for very many
+// items an allocator that lives through the section; then
 // the item that sticks out at the top of the best packing is moved to the front of its order, again and
 // again. Finding the best packing is NP-hard; the bound is often met because the long-lived items nest.
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
+#include <tuple>
 
 #include "core/plan/pack.hpp"
 
@@ -13,7 +16,7 @@ namespace trainhost::plan {
 namespace {
 
 constexpr std::size_t kHolesAtAll =
-    6000;  // items; beyond, stacking only: absurdly deep models still plan in time
+    6000;  // items; beyond, no pair of them is compared: absurdly deep models still plan in time
 constexpr std::size_t kMostTries = 200;  // with holes, orders and repairs together,
 constexpr std::size_t kPairsAtAll =
     18000000;  // and the pairs of items they may compare: some 10 ms at any size
@@ -101,6 +104,41 @@ std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, Of
   return height;
 }
 
+/// As an allocator would: time goes by, what has died gives its bytes back, what is born takes the lowest hole it fits in,
+/// the largest first. n log n and steady: a model twice as deep repeats the same holes, where stacking would pile up.
+std::uint64_t as_time_goes_by(std::span<const PackItem> items, Offsets& offset) {
+  Order births(items.size()), deaths;
+  std::iota(births.begin(), births.end(), 0u);
+  deaths = births;
+  std::sort(births.begin(), births.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::tuple(items[a].first, ~items[a].size, a) < std::tuple(items[b].first, ~items[b].size, b);
+  });
+  std::sort(deaths.begin(), deaths.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair(items[a].last, a) < std::pair(items[b].last, b);
+  });
+  std::map<std::uint64_t, std::uint64_t> holes{{0, UINT64_MAX}};  // begin -> end; never two that touch
+  std::uint64_t height = 0;
+  std::size_t dead = 0;
+  for (std::uint32_t i : births) {
+    for (; items[deaths[dead]].last < items[i].first; ++dead) {
+      const std::uint64_t begin = offset[deaths[dead]], end = begin + items[deaths[dead]].size;
+      auto at = holes.emplace(begin, end).first;
+      if (auto next = std::next(at); next->first == end) at->second = next->second, holes.erase(next);
+      if (at != holes.begin())
+        if (auto before = std::prev(at); before->second == begin) before->second = at->second, holes.erase(at);
+    }
+    auto hole = holes.begin();
+    while (hole->second - hole->first < items[i].size) ++hole;
+    const auto [begin, end] = *hole;
+    offset[i] = begin;
+    holes.erase(hole);
+    holes.emplace(begin + items[i].size, end);
+    if (begin + items[i].size == end) holes.erase(end);
+    height = std::max(height, begin + items[i].size);
+  }
+  return height;
+}
+
 /// Largest key first; among equals the longer life, then the larger, then the earlier item.
 template <class Key>
 Order by(std::span<const PackItem> items, Key key) {
@@ -147,6 +185,8 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   const Order longest = by(items, [](const PackItem& i) { return i.last - i.first; });
   const Order earliest = by(items, [&](const PackItem& i) { return times - i.first; });
   if (keep(stack(items, longest, times, trial)) || keep(stack(items, earliest, times, trial))) return best;
+  // Where there is no time to try every order.
+  if (kPairsAtAll / (items.size() * items.size()) < 4 && keep(as_time_goes_by(items, trial))) return best;
   if (items.size() > kHolesAtAll) return best;
   // Each order is tried, then repaired in turn; they stand as they most often meet the bound, over all preset
   // models.

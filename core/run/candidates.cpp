@@ -167,7 +167,7 @@ class Proposals {
   void other_device() {
     std::vector<const DevicePreset*> more;
     for (const DevicePreset& d : device_presets())
-      if (d.memory_bytes > s_.budget_bytes) more.push_back(&d);
+      if (d.memory_bytes > s_.budget_bytes && d.link_gbs > 0) more.push_back(&d);  // a processor is no larger accelerator
     std::stable_sort(more.begin(), more.end(), [](auto* a, auto* b) { return a->memory_bytes < b->memory_bytes; });
     std::vector<Rung> rungs;
     for (const DevicePreset* d : more)

@@ -34,15 +34,22 @@ Component largest_component(const Estimate& e) {
   return most == parts.end() ? Component::kWeights : most->first;
 }
 
-/// The tensor of the activations that takes at least as much as all others of them together; "" = none does.
+/// The tensor of the activations that takes at least as much as all others of them together; "" = none does. Of two that are
+/// equal, the one that is emitted last: what grows faster stands behind what it overtakes.
 std::string dominant_activation(const Estimate& e) {
-  std::map<std::string, std::uint64_t> parts;
+  std::vector<std::pair<std::string, std::uint64_t>> parts;
   std::uint64_t all = 0;
-  for (const MemoryNode& n : e.report.nodes)
-    if (n.component == Component::kActivations) parts[n.name] += bytes(n), all += bytes(n);
+  for (const MemoryNode& n : e.report.nodes) {
+    if (n.component != Component::kActivations) continue;
+    const auto known = std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == n.name; });
+    if (known == parts.end()) parts.emplace_back(n.name, bytes(n));
+    else known->second += bytes(n);
+    all += bytes(n);
+  }
+  std::string found;
   for (const auto& [name, b] : parts)
-    if (parts.size() > 1 && b >= all - b) return name;
-  return {};
+    if (parts.size() > 1 && b >= all - b) found = name;
+  return found;
 }
 
 }  // namespace

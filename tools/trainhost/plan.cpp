@@ -59,11 +59,12 @@ class Plan : public Command {
   }
 
  private:
-  /// What to change and how far it goes. The limits and the timeline are made where they are read: on request, by programs and on the page.
+  /// What to change and how far it goes. Limits are some thirty plans more, so they are made on request
+  /// and for the page; the timeline where it is read.
   void answer(report::PlanView& v, const run::Resolved& resolved, plugin::Registry& registry, const run::PlanRequest& request,
               const std::vector<config::Override>& more) const {
     run::Replanner replan(source_of(o_, more), registry, request, resolved, v.estimates.front().report.source);
-    run::add_answers(v, replan, run::planned_profile(resolved, registry, request), {limits_ || o_.json || !html_.empty(), o_.json || !html_.empty()});
+    run::add_answers(v, replan, run::planned_profile(resolved, registry, request), {limits_ || !html_.empty(), o_.json || !html_.empty()});
   }
 
   CLI::App* app_ = nullptr;

@@ -46,11 +46,19 @@ std::uint64_t device_bytes(const ModelSpec& m, const RunSpec& r, const Profile& 
   return plan::place(plan::build_program(m, r, p)).of(Tier::kDevice).arena_bytes;
 }
 
+/// Does it fit the run's budget? Most candidates do not even without the holes of a placement, which is what takes time.
+bool fits(const ModelSpec& m, const RunSpec& r, const Profile& p) {
+  const plan::Program program = plan::build_program(m, r, p);
+  const std::vector<std::uint64_t> live = plan::live_bytes(program, plan::lifetimes(program), Tier::kDevice);
+  if (*std::max_element(live.begin(), live.end()) > r.device_budget) return false;
+  return plan::place(program).of(Tier::kDevice).arena_bytes <= r.device_budget;
+}
+
 /// The least recompute by layer with which the profile fits; everything where nothing does.
 RecomputeLayers least(const ModelSpec& m, const RunSpec& r, Profile p) {
   return plan::choose_recompute(m.layers, [&](const RecomputeLayers& layers) {
     p.recompute_layers = layers;
-    return device_bytes(m, r, p) <= r.device_budget;
+    return fits(m, r, p);
   });
 }
 
@@ -72,7 +80,7 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   }
   c = {profile_of(m, r, "streamed", threads), "mode streamed: " + short_of};
   if (least_resident < whole) c.why += ", " + format_bytes(least_resident) + " with every layer recomputed";
-  if (may_recompute && device_bytes(m, r, c.profile) > r.device_budget) {
+  if (may_recompute && !fits(m, r, c.profile)) {
     c.profile.recompute_layers = least(m, r, c.profile);
     c.why += "; layers are recomputed as well";
   }

@@ -67,7 +67,16 @@ class Leaves {
     const std::string tokens = n(live) + "*", shape = "*" + n(in_.batch) + "*" + n(in_.seq) + "*" +
                                                       n(in_.hidden) + "*" + n(in_.activation_bytes);
     const char* const layers = in_.checkpoint_every ? "n*" : "L*";
+    const std::string scores_shape = n(in_.batch) + "*" + n(in_.heads) + "*" + n(in_.seq) + "*" + n(in_.seq);
+    if (in_.terms != Terms::kEquation) {
+      const bool bytes = in_.terms == Terms::kPaper;
+      widen(sheet_.leaf(Component::kActivations, "layers[].linear", kForward | kBackward, checked_mul(live, linear_layer(in_)),
+                        layers + (bytes ? "34*B*S*H = " + tokens + "34*" + n(in_.batch) + "*" + n(in_.seq) + "*" + n(in_.hidden)
+                                        : "34*B*S*H*b_a = " + tokens + "34" + shape)),
+            1);
+    }
     for (const Kept& k : kKept) {
+      if (in_.terms != Terms::kEquation) break;
       const std::string times = n(k.hidden_states);
       widen(sheet_.leaf(Component::kActivations, k.name, kForward | kBackward,
                         checked_mul(live, state, k.hidden_states),
@@ -77,8 +86,9 @@ class Leaves {
     if (!in_.flash)
       widen(sheet_.leaf(Component::kActivations, "layers[].scores", kForward | kBackward,
                         checked_mul(live, scores_layer(in_)),
-                        std::string(layers) + "B*A*S*S*b_a = " + tokens + n(in_.batch) + "*" + n(in_.heads) +
-                            "*" + n(in_.seq) + "*" + n(in_.seq) + "*" + n(in_.activation_bytes)),
+                        in_.terms == Terms::kPaper
+                            ? std::string(layers) + "5*B*A*S*S = " + tokens + "5*" + scores_shape
+                            : std::string(layers) + "B*A*S*S*b_a = " + tokens + scores_shape + "*" + n(in_.activation_bytes)),
             3);
     if (in_.checkpoint_every) {
       const std::uint64_t kept = (in_.layers + in_.checkpoint_every - 1) / in_.checkpoint_every;
@@ -127,6 +137,7 @@ Inputs inputs_of(const ModelSpec& m, const RunSpec& r, const Settings& s, std::u
   in.optimizer = r.optimizer;
   in.flash = s.flash.value_or(r.layout.attention == AttentionMemory::kFlash);
   in.checkpoint_every = r.recompute == Recompute::kFull ? std::max(1u, r.layout.recompute_every) : 0;
+  in.terms = s.terms;
   in.zero = r.zero_stage, in.ranks = r.data_parallel;
   in.chunk = s.chunk, in.temporary = s.temporary, in.fragmentation = s.fragmentation;
   return in;

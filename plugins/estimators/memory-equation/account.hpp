@@ -16,6 +16,7 @@ namespace trainhost::memory_equation {
 struct Settings {
   std::optional<std::uint64_t> parameters = {};  // Psi; else the model's own count
   std::optional<bool> flash = {};                // else as the run's plan.attention
+  Terms terms = Terms::kEquation;
   std::uint32_t fragmentation = kTenPerCent, temporary = kTenPerCent;
   Bytes chunk = 0;
 };

@@ -81,8 +81,14 @@ StateBytes state_bytes(Optimizer o, std::uint32_t parameter_bytes) {
   return {parameter_bytes, parameter_bytes, parameter_bytes < 4 ? 4u : 0u, moment_bytes(o)};
 }
 
-Bytes linear_layer(const Inputs& in) { return checked_mul(11, hidden_states(in)); }
-Bytes scores_layer(const Inputs& in) { return in.flash ? 0 : scores_of_layer(in); }
+Bytes linear_layer(const Inputs& in) {
+  if (in.terms == Terms::kPaper) return checked_mul(34, in.batch, in.seq, in.hidden);
+  return checked_mul(in.terms == Terms::kEquation ? 11 : 34, hidden_states(in));
+}
+Bytes scores_layer(const Inputs& in) {
+  if (in.flash) return 0;
+  return in.terms == Terms::kPaper ? checked_mul(5, in.batch, in.heads, in.seq, in.seq) : scores_of_layer(in);
+}
 Bytes layer_activations(const Inputs& in) {
   return checked_add(linear_layer(in), scores_layer(in), "one layer");
 }

@@ -24,12 +24,17 @@ struct StateBytes {
 };
 StateBytes state_bytes(Optimizer o, std::uint32_t parameter_bytes);
 
+/// A layer's two terms as three places of the source have them: kEquation 11*B*S*H and B*A*S^2 numbers; kExercise 34*B*S*H
+/// and B*A*S^2 numbers; kPaper, the one it cites, 34*B*S*H and 5*B*A*S^2 bytes of 16-bit training.
+enum class Terms { kEquation, kExercise, kPaper };
+
 /// Everything that the equation depends on.
 struct Inputs {
   std::uint64_t psi = 0, layers = 0, hidden = 0, heads = 0, batch = 1, seq = 1;
   std::uint32_t parameter_bytes = 2;   // b_p; below 4: a master copy in f32 is kept
   std::uint32_t activation_bytes = 2;  // b_a
   Optimizer optimizer = Optimizer::kAdamW;
+  Terms terms = Terms::kEquation;
   bool flash = false;  // no A*S*S scores
   std::uint32_t checkpoint_every =
       0;                    // layers made again together from one kept input; 0: everything is kept
@@ -41,7 +46,7 @@ struct Inputs {
 };
 inline constexpr Bytes kBucket = 25ull << 20;  // what data-parallel trainers usually gather before they send
 
-/// One layer of activations: linear 11*B*S*H*b_a, scores B*A*S*S*b_a (0 with flash). Throws Error beyond 63
+/// One layer of activations: linear 11*B*S*H*b_a, scores B*A*S*S*b_a (0 with flash), or as in.terms. Throws Error beyond 63
 /// bits, as all do.
 Bytes linear_layer(const Inputs& in);
 Bytes scores_layer(const Inputs& in);

@@ -13,7 +13,7 @@ version = "0.1.0"
 kind = "estimator"
 summary = "rule of thumb: 16 bytes a parameter, 11*B*S*H + B*A*S^2 a layer, 10 % temporary, 10 % fragmentation"
 families = ["*"]
-options = ["parameters", "attention", "fragmentation", "temporary", "chunk"]
+options = ["parameters", "attention", "terms", "fragmentation", "temporary", "chunk"]
 )");
 
 namespace trainhost {
@@ -45,6 +45,10 @@ memory_equation::Settings settings_of(const th_host* host) {
   if (const auto attention = options.word("attention", {"auto", "flash", "materialised"});
       attention && *attention != "auto")
     s.flash = *attention == "flash";
+  if (const auto terms = options.word("terms", {"equation", "exercise", "paper"}))
+    s.terms = *terms == "exercise" ? memory_equation::Terms::kExercise
+              : *terms == "paper"  ? memory_equation::Terms::kPaper
+                                   : memory_equation::Terms::kEquation;
   s.fragmentation = millionths(options.number("fragmentation", 0, 1), s.fragmentation);
   s.temporary = millionths(options.number("temporary", 0, 1), s.temporary);
   s.chunk = options.count("chunk").value_or(0);

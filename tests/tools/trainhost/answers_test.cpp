@@ -91,7 +91,9 @@ BOOST_AUTO_TEST_CASE(a_run_that_fits_is_told_no_changes) {
 
 BOOST_AUTO_TEST_CASE(limits_fit_and_one_more_does_not) {
   const std::vector<std::string> words = {"--backend=cpu", "--budget=100MB"};
-  const Json j = plan_json(words);
+  std::vector<std::string> asked = words;
+  asked.push_back("--limits");
+  const Json j = plan_json(asked);
   for (const auto& [what, key] : {std::pair{"largest train.micro_batch", "train.micro_batch="}, {"longest data.seq_len", "data.seq_len="}}) {
     const std::uint64_t most = limit(j, what);
     BOOST_TEST(most > 1u);
@@ -114,13 +116,18 @@ BOOST_AUTO_TEST_CASE(the_timeline_peaks_at_the_estimate) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_scores_of_the_memory_equation_lead_from_1408_tokens) {
-  const Outcome r = run_program({"sweep", "--model=llama-2-7b", "--device=h100-80gb", "--over", "data.seq_len=512..16384", "--estimator=memory-equation",
-                                 "--set", "train.precision=bf16", "--set", "plan.attention=materialised", "--json"});
-  const Json j = json_of(r);
-  bool found = false;
-  for (const Json& c : j["crossovers"]) found = found || (c["x"] == 1408 && c["sentence"].get<std::string>().find("scores outweighs all other activations") != std::string::npos);
-  BOOST_TEST(found, j["crossovers"].dump());  // 11 H / A
+BOOST_AUTO_TEST_CASE(the_scores_of_the_memory_equation_lead_from_three_lengths) {
+  // 11H/A, 34H/A, and 34h/5a = 870.4: the first whole number at which they outweigh the rest.
+  for (const auto& [terms, tokens] : {std::pair{"equation", 1408}, {"exercise", 4352}, {"paper", 871}}) {
+    const Outcome r = run_program({"sweep", "--model=llama-2-7b", "--device=h100-80gb", "--over", "data.seq_len=512..16384", "--estimator=memory-equation",
+                                   "--set", "train.precision=bf16", "--set", "plan.attention=materialised", "--set",
+                                   std::string("plugin.memory-equation.terms=") + terms, "--json"});
+    const Json j = json_of(r);
+    bool found = false;
+    for (const Json& c : j["crossovers"])
+      found = found || (c["x"] == tokens && c["sentence"].get<std::string>().find("scores outweighs all other activations") != std::string::npos);
+    BOOST_TEST(found, terms << ": " << j["crossovers"].dump());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_sweep_finds_where_the_budget_ends_to_the_token) {
