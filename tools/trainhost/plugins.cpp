@@ -63,13 +63,21 @@ class Plugins : public Command {
     for (const plugin::Candidate& c : registry.candidates())
       table.row({escaped(c.manifest.id.empty() ? c.file.filename().string() : c.manifest.id), c.manifest.kind,
                  escaped(c.manifest.version), word(c.status),
-                 c.reason.empty() ? escaped(fmt::format("{}", fmt::join(c.manifest.families, " "))) : escaped(c.reason)});
+                 c.reason.empty() ? escaped(first_of(c.manifest.families)) : escaped(c.reason)});
     fmt::print("{}", table.str());
     if (o_.verbose)
       for (const plugin::Candidate& c : registry.candidates())
         fmt::print("  {}  {}{}{}\n", escaped(c.file.string()), word(c.status), c.code.empty() ? "" : " " + c.stage + "/" + c.code,
                    c.hint.empty() ? "" : " (" + escaped(c.hint) + ")");
     return Exit::kDone;
+  }
+
+  /// "llama mistral qwen2 qwen3 and 26 more": `info` has them all.
+  static std::string first_of(const std::vector<std::string>& families) {
+    constexpr std::size_t kShown = 4;
+    const std::size_t n = std::min(kShown, families.size());
+    const std::string shown = fmt::format("{}", fmt::join(families.begin(), families.begin() + static_cast<std::ptrdiff_t>(n), " "));
+    return families.size() == n ? shown : fmt::format("{} and {} more", shown, families.size() - n);
   }
 
   Exit info(plugin::Registry& registry) {
