@@ -39,7 +39,9 @@ struct MemoryPlan : TierPlan {
   /// Zeros for a tier without buffers.
   TierPlan of(Tier t) const;
 };
-MemoryPlan place(const Program& p);
+/// `enough`: bytes of the compute tier's arena below which no better packing is looked for; a plan made without it has never
+/// more than one made with it. For who only asks whether a run fits.
+MemoryPlan place(const Program& p, std::uint64_t enough = 0);
 
 /// Tensor bytes of one tier that are alive during each op.
 std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes, Tier tier);

@@ -23,7 +23,7 @@ constexpr int kRanks = 4;
 /// The buffers of one tier.
 class Placer {
  public:
-  Placer(const Program& p, Tier tier, MemoryPlan& plan) : p_(p), plan_(plan) { made_.tier = tier; }
+  Placer(const Program& p, Tier tier, MemoryPlan& plan, std::uint64_t enough) : p_(p), plan_(plan), enough_(enough) { made_.tier = tier; }
 
   TierPlan run() {
     refuse_too_large();
@@ -108,7 +108,7 @@ class Placer {
   }
 
   void place_section(const Task& t) {
-    const std::uint64_t room = end_ > t.base ? end_ - t.base : 0;
+    const std::uint64_t top = std::max(end_, enough_), room = top > t.base ? top - t.base : 0;
     std::vector<std::uint64_t> offset;
     const std::uint64_t height = pack(t.items, t.section.end - t.section.begin, room, offset);
     for (std::size_t i = 0; i < t.ids.size(); ++i) plan_.offset[t.ids[i]] = t.base + offset[i];
@@ -127,20 +127,21 @@ class Placer {
   MemoryPlan& plan_;  // lifetimes are read, offsets written
   TierPlan made_;
   std::uint64_t end_ = 0, below_gradients_ = 0;
+  std::uint64_t enough_;
 };
 
 }  // namespace
 
-MemoryPlan place(const Program& p) {
+MemoryPlan place(const Program& p, std::uint64_t enough) {
   MemoryPlan plan;
   plan.lifetime = lifetimes(p);
   plan.offset.assign(p.buffers.size(), UINT64_MAX);
-  static_cast<TierPlan&>(plan) = Placer(p, p.profile.tier, plan).run();
+  static_cast<TierPlan&>(plan) = Placer(p, p.profile.tier, plan, enough).run();
   for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
     const bool used = std::any_of(p.buffers.begin(), p.buffers.end(), [&](const Buffer& b) {
       return b.tier == t && b.storage != Storage::kExternal;
     });
-    if (used && t != p.profile.tier) plan.others.push_back(Placer(p, t, plan).run());
+    if (used && t != p.profile.tier) plan.others.push_back(Placer(p, t, plan, 0).run());
   }
   plan.digest = digest(p, plan.offset);
   return plan;

@@ -51,7 +51,7 @@ bool fits(const ModelSpec& m, const RunSpec& r, const Profile& p) {
   const plan::Program program = plan::build_program(m, r, p);
   const std::vector<std::uint64_t> live = plan::live_bytes(program, plan::lifetimes(program), Tier::kDevice);
   if (*std::max_element(live.begin(), live.end()) > r.device_budget) return false;
-  return plan::place(program).of(Tier::kDevice).arena_bytes <= r.device_budget;
+  return plan::place(program, r.device_budget).of(Tier::kDevice).arena_bytes <= r.device_budget;
 }
 
 /// The least recompute by layer with which the profile fits; everything where nothing does.

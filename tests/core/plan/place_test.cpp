@@ -166,6 +166,37 @@ BOOST_AUTO_TEST_CASE(the_same_program_is_placed_the_same_way) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_hasty_placement_never_promises_less_than_the_final_one) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const Case c = random_case(seed);
+    const Program p = c.build();
+    const std::uint64_t best = place(p).arena_bytes;
+    for (const std::uint64_t enough : {best / 2, best - 1, best, best + best / 100, 2 * best}) {
+      const std::uint64_t hasty = place(p, enough).arena_bytes;
+      BOOST_CHECK_GE(hasty, best);
+      if (enough >= best) BOOST_CHECK_LE(hasty, std::max(enough, best));
+    }
+  }
+}
+
+// A hundred equal blocks one after the other and what lives across each: more items than pairs can be compared of.
+BOOST_AUTO_TEST_CASE(very_many_items_are_packed_as_an_allocator_would) {
+  std::vector<PackItem> items;
+  for (std::uint32_t block = 0; block < 1000; ++block) {
+    const std::uint32_t t = 8 * block;
+    for (std::uint32_t i = 0; i < 7; ++i) items.push_back({t + i, t + i + 1 + i % 3, 256ull << (i % 5)});
+    items.push_back({t, t + 12, 1024});  // into the next block
+  }
+  std::vector<std::uint64_t> offset;
+  const std::uint32_t times = 8 * 1000 + 16;
+  const std::uint64_t height = pack(items, times, 0, offset), bound = pack_bound(items, times);
+  BOOST_CHECK_LE(height, bound + bound / 2);
+  for (std::size_t i = 0; i < items.size(); ++i)
+    for (std::size_t j = i + 1; j < std::min(items.size(), i + 40); ++j)
+      if (items[i].first <= items[j].last && items[j].first <= items[i].last)
+        BOOST_REQUIRE(offset[i] + items[i].size <= offset[j] || offset[j] + items[j].size <= offset[i]);
+}
+
 // Holes and padding together, over the preset models as they are trained.
 BOOST_AUTO_TEST_CASE(fragmentation_of_real_models_is_below_a_thousandth) {
   for (const ModelSpec& m : model_presets())
