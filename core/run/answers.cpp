@@ -126,11 +126,12 @@ void look_further(const PlanView& v, bool tensor, Replanner& replan, std::vector
   if (prefix.settings.empty()) return;
   const config::RunConfig small = smallest_run(c, tensor);
   const std::string devices = devices_words(devices_of(small.run), devices_of(c.run));
-  if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits) {  // then whatever follows it would change nothing
-    if (out.empty() || tensor)
-      out.push_back(change_of(prefix.settings, {{}, prefix.words.substr(2), tensor ? 8.34 : 0.34, tensor ? devices + " and a third more time" : "about a third more time"},
+  if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits) {
+    const bool milder = std::any_of(out.begin(), out.end(), [](const Change& o) { return o.price <= Price::kTime; });
+    if (tensor || !milder)
+      out.push_back(change_of(prefix.settings, {{}, prefix.words.substr(prefix.words.starts_with(", with ") ? 7 : 2), tensor ? 8.34 : 0.34, tensor ? devices + " and a third more time" : "about a third more time"},
                               tensor ? Price::kHardware : Price::kTime, *e));
-    return;
+    if (out.size() >= kEnough) return;  // what follows the prefix would change nothing
   }
   for (Change& more : look(situation_of(v, small, c.run), prefix, replan)) {
     const bool known = std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
