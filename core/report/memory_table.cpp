@@ -35,6 +35,8 @@ std::string head(const PlanView& v) {
   return escaped(line, 400);
 }
 
+std::string note(const std::string& text, const Terminal& t) { return wrapped("  note: " + text, line_width(t), "    ") + "\n"; }
+
 void add_tier(Table& table, const Estimate& e, Tier tier) {
   std::map<Component, std::uint64_t> parts;
   for (const MemoryNode& n : e.report.nodes)
@@ -88,10 +90,10 @@ std::string memory_table(const PlanView& v, const Terminal& t) {
     if (v.estimates.size() > 1 || e.report.source != "llama")
       out += styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) + "\n";
     out += estimate_table(v, e, t);
-    for (const std::string& n : e.report.notes) out += "  note: " + n + "\n";
+    for (const std::string& n : e.report.notes) out += note(n, t);
   }
   if (v.estimates.size() > 1) out += styled(t, Style::kAccent, "estimates side by side") + "\n" + comparison_table(v);
-  for (const std::string& n : v.notes) out += "  note: " + n + "\n";
+  for (const std::string& n : v.notes) out += note(n, t);
   return out + changes_table(v, t) + limits_table(v);
 }
 

@@ -87,7 +87,7 @@ std::string search_table(const SearchView& v, const Terminal& t) {
     out += "  " + styled(t, Style::kBad, "nothing fits") + "\n";
   }
   for (const std::string& a : v.assumptions) out += "  assumed: " + a + "\n";
-  for (const std::string& n : v.notes) out += "  note: " + n + "\n";
+  for (const std::string& n : v.notes) out += wrapped("  note: " + n, line_width(t), "    ") + "\n";
   return out;
 }
 

@@ -53,4 +53,17 @@ std::string bar(double share, unsigned width) {
   return out + kPart[n % 8];
 }
 
+std::string wrapped(const std::string& text, std::size_t width, const std::string& indent) {
+  if (width == 0 || display_width(text) <= width) return text;
+  std::string out, line;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t word = std::min(text.find_first_not_of(' ', at), text.size()), end = std::min(text.find(' ', word), text.size());
+    const bool fits = line.empty() || line == indent || display_width(line) + display_width(text.substr(at, end - at)) <= width;
+    if (!fits) out += line + "\n", line = indent;
+    line += text.substr(!fits ? word : at, end - (!fits ? word : at));
+    at = end;
+  }
+  return out + line;
+}
+
 }  // namespace trainhost::report

@@ -21,6 +21,10 @@ class Table {
 /// `share` of `width` cells in eighths of a block: "██████▌".
 std::string bar(double share, unsigned width);
 
+/// `text` in lines of at most `width` columns, broken at spaces, every line but the first behind `indent`; a longer word stands
+/// alone. 0: as it is.
+std::string wrapped(const std::string& text, std::size_t width, const std::string& indent);
+
 /// Columns that a UTF-8 text takes, one a code point (styled text must not be measured).
 std::size_t display_width(const std::string& text);
 

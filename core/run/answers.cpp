@@ -32,9 +32,11 @@ Settings joined(const Settings& a, const Settings& b) {
   return all;
 }
 
-Situation situation_of(const PlanView& v, const config::RunConfig& c) {
-  Situation s{c, v.compute_tier, v.mode, v.budget_bytes, v.active_parameters ? v.active_parameters : v.parameters.total, 0};
+/// `c`: the run that is looked at, which may be `asked` with something in front.
+Situation situation_of(const PlanView& v, const config::RunConfig& c, const RunSpec& asked) {
+  Situation s{c, v.compute_tier, v.mode, v.budget_bytes, v.active_parameters ? v.active_parameters : v.parameters.total, 0, 0, devices_of(asked)};
   if (s.parameters == 0 && arch::known_family(c.model.family)) s.parameters = arch::count(arch::from_model(c.model)).active;
+  s.all_parameters = v.parameters_known ? v.parameters.total : 0;
   s.activation_bytes = v.estimates.front().report.component_bytes(Component::kActivations);
   return s;
 }
@@ -122,14 +124,23 @@ void look_further(const PlanView& v, bool tensor, Replanner& replan, std::vector
   const config::RunConfig& c = replan.base().config;
   const Prefix prefix = smallest_step(c.run, tensor);
   if (prefix.settings.empty()) return;
-  const Price price = tensor ? Price::kHardware : Price::kTime;
-  if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits && out.empty())
-    out.push_back(change_of(prefix.settings, {{}, prefix.words.substr(2), tensor ? 8.34 : 0.34, tensor ? "8 devices and a third more time" : "about a third more time"}, price, *e));
   const config::RunConfig small = smallest_run(c, tensor);
-  for (Change& more : look(situation_of(v, small), prefix, replan)) {
+  const std::string devices = devices_words(devices_of(small.run), devices_of(c.run));
+  if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits) {
+    const bool milder = std::any_of(out.begin(), out.end(), [](const Change& o) { return o.price <= Price::kTime; });
+    if (tensor || !milder)
+      out.push_back(change_of(prefix.settings, {{}, prefix.words.substr(prefix.words.starts_with(", with ") ? 7 : 2), tensor ? 8.34 : 0.34, tensor ? devices + " and a third more time" : "about a third more time"},
+                              tensor ? Price::kHardware : Price::kTime, *e));
+    if (out.size() >= kEnough) return;  // what follows the prefix would change nothing
+  }
+  for (Change& more : look(situation_of(v, small, c.run), prefix, replan)) {
     const bool known = std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
     if (known) continue;
     if (more.price != Price::kResult) more.cost += 0.5;  // behind those that need no recomputation
+    if (tensor && more.cost_words.find("devices instead of") == std::string::npos) {
+      more.cost_words += ", " + devices;
+      if (more.price != Price::kResult) more.price = Price::kHardware, more.cost += double(devices_of(small.run));
+    }
     out.push_back(std::move(more));
   }
 }
@@ -138,7 +149,7 @@ void look_further(const PlanView& v, bool tensor, Replanner& replan, std::vector
 
 std::vector<Change> find_changes(const PlanView& v, Replanner& replan) {
   const config::RunConfig& c = replan.base().config;
-  std::vector<Change> out = look(situation_of(v, c), {}, replan);
+  std::vector<Change> out = look(situation_of(v, c, c.run), {}, replan);
   if (out.size() < kEnough) look_further(v, false, replan, out);
   if (out.size() < kEnough && v.compute_tier != Tier::kHost && c.run.tensor_parallel < 8) look_further(v, true, replan, out);
   std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) { return a.price != b.price ? a.price < b.price : a.cost < b.cost; });

@@ -106,20 +106,20 @@ class Proposals {
   void offload() {
     const Layout& l = r_.layout;
     const auto rung = [&](const char* key, const char* what, double share) {
-      return Rung{{{key, "cpu"}}, fmt::format("{} in host memory", what), share, time_words(share)};
+      return Rung{{{key, "cpu"}}, what, share, time_words(share)};
     };
     if (trains(r_) && l.optimizer_in == Tier::kDevice)
-      add(Price::kTime, {rung("plan.offload_optimizer", "optimizer state and its update", optimizer_offload_cost(s_))});
+      add(Price::kTime, {rung("plan.offload_optimizer", "optimizer state and its update in host memory", optimizer_offload_cost(s_))});
     if (l.weights_in == Tier::kDevice)
-      add(Price::kTime, {rung("plan.offload_weights", "weights, a layer at a time on the device,", weight_offload_cost(s_))});
+      add(Price::kTime, {rung("plan.offload_weights", "weights in host memory, a layer at a time on the device", weight_offload_cost(s_))});
     if (trains(r_) && l.activations_in == Tier::kDevice)
-      add(Price::kTime, {rung("plan.offload_activations", "activations, until the backward pass needs them,", activation_offload_cost(s_))});
+      add(Price::kTime, {rung("plan.offload_activations", "activations in host memory until the backward pass needs them", activation_offload_cost(s_))});
   }
 
   /// The smallest power of two of devices, by each way to share a run.
   void more_devices() {
-    const std::uint64_t now = std::uint64_t{r_.data_parallel} * r_.tensor_parallel * r_.pipeline_parallel * r_.layout.context_parallel;
-    const auto devices = [&](std::uint64_t n) { return fmt::format("{} devices instead of {}", now * n, now); };
+    const std::uint64_t now = devices_of(r_);
+    const auto devices = [&](std::uint64_t n) { return devices_words(now * n, s_.devices); };
     std::vector<Rung> tensor, pipeline, context;
     for (std::uint64_t n = 2; r_.tensor_parallel * n <= 8; n *= 2)
       tensor.push_back({{{"parallel.tensor", text(r_.tensor_parallel * n)}, {"parallel.sequence", "true"}},
@@ -145,7 +145,7 @@ class Proposals {
     std::vector<Rung> rungs;
     for (std::uint64_t n = 2; n <= 256 && r_.layout.expert_parallel == 1; n *= 2)
       rungs.push_back({{{"parallel.data", text(r_.data_parallel * n)}, {"parallel.expert", text(n)}, {"parallel.zero", "3"}},
-                       fmt::format("{} data ranks share the experts and all state", r_.data_parallel * n), double(now * n) + 0.25, fmt::format("{} devices instead of {}", now * n, now)});
+                       fmt::format("{} data ranks share the experts and all state", r_.data_parallel * n), double(now * n) + 0.25, devices_words(now * n, s_.devices)});
     return rungs;
   }
 
@@ -158,7 +158,7 @@ class Proposals {
       std::string batch = fmt::format("{} times the sequences an update", n);
       if (r_.accumulate % n == 0) settings.push_back({"train.grad_accum", text(r_.accumulate / n)}), batch = "the same update";
       rungs.push_back({settings, fmt::format("{} data ranks share {}, {}", r_.data_parallel * n, kShared[zero], batch), double(now * n) + 0.3 + 0.01 * zero,
-                       fmt::format("{} devices instead of {}", now * n, now)});
+                       devices_words(now * n, s_.devices)});
     }
     return rungs;
   }
@@ -172,7 +172,7 @@ class Proposals {
     std::vector<Rung> rungs;
     for (const DevicePreset* d : more)
       rungs.push_back({{{"memory.device", d->name}}, fmt::format("{}, {} of memory", d->full_name, format_bytes(d->memory_bytes)), 1.5, "another device", true});
-    add(Price::kHardware, std::move(rungs));
+    add(Price::kHardware, std::move(rungs), false);  // the largest may be one that no trainer here knows
   }
 
   void numbers() {
@@ -213,10 +213,10 @@ class Proposals {
       s.insert(s.end(), more);
       return s;
     };
-    add(Price::kResult, {{rank, "adapters of rank 8 alone are trained", 1, "trains far fewer numbers"},
-                         {with({{"lora.base", "bf16"}}), "adapters of rank 8 beside frozen bf16 weights", 1.1, "trains far fewer numbers"},
+    add(Price::kResult, {{rank, "adapters of rank 8 alone are trained", 1, "trains far fewer parameters"},
+                         {with({{"lora.base", "bf16"}}), "adapters of rank 8 beside frozen bf16 weights", 1.1, "trains far fewer parameters"},
                          {with({{"lora.base", "nf4"}, {"lora.double_quant", "true"}}), "adapters of rank 8 beside frozen 4-bit weights (QLoRA)", 1.3,
-                          "trains far fewer numbers, on rounded weights"}});
+                          "trains far fewer parameters, on rounded weights"}});
   }
 
   void shorter() {
@@ -243,6 +243,12 @@ bool is_quoted(const std::string& key) {
 }
 
 }  // namespace
+
+std::uint64_t devices_of(const RunSpec& r) {
+  return std::uint64_t{r.data_parallel} * r.tensor_parallel * r.pipeline_parallel * r.layout.context_parallel;
+}
+
+std::string devices_words(std::uint64_t n, std::uint64_t before) { return fmt::format("{} devices instead of {}", n, before); }
 
 std::vector<Family> candidates(const Situation& s) { return Proposals(s).all(); }
 

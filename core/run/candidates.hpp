@@ -33,7 +33,14 @@ struct Situation {
   std::uint64_t budget_bytes = 0;
   std::uint64_t parameters = 0;         // that a token uses; 0 = not known
   std::uint64_t activation_bytes = 0;   // of the plan that does not fit
+  std::uint64_t all_parameters = 0;     // also those that a token does not use; 0 = as many as it uses
+  std::uint64_t devices = 1;            // of the run as it was asked: what "instead of" compares with
 };
+
+/// Devices of a run: data, context, tensor and pipeline ranks.
+std::uint64_t devices_of(const RunSpec& r);
+/// "8 devices instead of 1".
+std::string devices_words(std::uint64_t n, std::uint64_t before);
 
 std::vector<Family> candidates(const Situation& s);
 

@@ -78,12 +78,12 @@ std::vector<std::string> estimator_ids(const PlanRequest& request, const config:
 }
 
 /// "layers 0-3 full, layers 4-11 selective"; one word where all layers are alike.
-std::string by_layer(const RecomputeLayers& n, std::uint32_t layers) {
+std::string by_layer(const RecomputeLayers& n, std::uint32_t layers, const std::string& all = "") {
   if (n.total() == 0) return "none";
   std::vector<std::string> parts;
   std::uint32_t first = 0;
   for (auto [count, kind] : {std::pair{n.full, "full"}, {n.mlp, "mlp"}, {n.selective, "selective"}}) {
-    if (count == layers) return kind;
+    if (count == layers) return all + kind;
     if (count == 1) parts.push_back(fmt::format("layer {} {}", first, kind));
     if (count > 1) parts.push_back(fmt::format("layers {}-{} {}", first, first + count - 1, kind));
     first += count;
@@ -139,12 +139,21 @@ report::Estimate estimate(const Resolved& r, plugin::Registry& registry, const P
 
 std::uint64_t planned_data_bytes(const config::RunConfig& c) { return data::planned_held_bytes(open_options(c)); }
 
+/// What is trained, where it is not everything: ", QLoRA of rank 8 (DoRA)".
+static std::string adapters(const RunSpec& r) {
+  if (r.mode != RunMode::kLora && r.mode != RunMode::kQlora) return {};
+  return fmt::format(", {}{} of rank {}", r.mode == RunMode::kQlora ? "Q" : "", r.layout.dora ? "DoRA" : "LoRA", r.lora_rank);
+}
+
 std::string describe_run(const config::RunConfig& c) {
-  return fmt::format("{}, {} sequence{} of {} tokens{}, {}, recompute {}", c.precision, c.run.micro_batch, c.run.micro_batch == 1 ? "" : "s",
+  if (c.run.mode == RunMode::kInference)
+    return fmt::format("{}, inference of {} sequence{} of {} tokens", c.precision, c.run.micro_batch, c.run.micro_batch == 1 ? "" : "s", c.run.seq_len);
+  return fmt::format("{}, {} sequence{} of {} tokens{}{}, {}, recompute {}{}", c.precision, c.run.micro_batch, c.run.micro_batch == 1 ? "" : "s",
                      c.run.seq_len,
-                     c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "", name(c.run.optimizer),
+                     c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "", adapters(c.run), name(c.run.optimizer),
                      c.run.recompute == Recompute::kLayers ? "auto: " + by_layer(c.run.recompute_layers, c.model.layers)
-                                                           : std::string(name(c.run.recompute)));
+                                                           : std::string(name(c.run.recompute)),
+                     c.run.layout.recompute_every > 1 ? fmt::format(", {} layers together", c.run.layout.recompute_every) : "");
 }
 
 Resolved resolve(const config::RunConfig& asked, plugin::Registry& registry, const PlanRequest& request) {
@@ -192,12 +201,14 @@ static report::PlanView planned(const Resolved& r, plugin::Registry& registry, c
 
   plugin::Trainer* trainer = trainer_of(c, registry, request);
   const Profile profile = profile_for(c, trainer);
-  if (!trainer && trainable_family(c.model.family))
+  if (request.trainer.empty() && trainable_family(c.model.family) && c.run.mode == RunMode::kFull && !beyond_one_rank(c.run))
     v.notes.push_back(
         "no trainer for this device is installed here: planned for the same step program with every buffer on the device");
   v.mode = profile.mode;
   if (!v.mode.empty())  // a trainer of several modes says why it is this one
     for (std::string& why : trainer->plan(c.model, c.run).notes) v.notes.push_back(std::move(why));
+  if (c.run.recompute == Recompute::kNone && profile.recompute_layers.total())
+    v.notes.push_back("made again in the backward pass: " + by_layer(profile.recompute_layers, c.model.layers, "every layer "));
   v.compute_tier = r.budgets.tier;
   for (const std::string& id : estimator_ids(request, c, registry))
     v.estimates.push_back(estimate(r, registry, request, id, profile));

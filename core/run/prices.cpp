@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace trainhost::run {
 namespace {
 
-constexpr double kHostLink = 32e9, kHostMemory = 100e9, kReached = 0.4, kUnknownFlops = 100e12, kUnknownLink = 100e9;
+constexpr double kHostLink = 32e9, kHostMemory = 100e9, kReached = 0.4, kUnknownFlops = 100e12, kUnknownLink = 100e9, kUnknownMemory = 1e12;
 
 double peak_flops(const config::RunConfig& c) {
   const DevicePreset* d = find_device_preset(c.device);
@@ -24,14 +26,28 @@ double compute_seconds(const Situation& s) {
   return operations > 0 ? operations / (kReached * peak_flops(s.config)) : 1;
 }
 
-double weight_bytes(const Situation& s) {
+/// Those that a rank holds: a token uses few of the experts, but all of them are moved.
+double held(const Situation& s) {
   const RunSpec& r = s.config.run;
-  return double(s.parameters) * bits_of(r.weight) / 8 / (double(r.tensor_parallel) * r.pipeline_parallel);
+  return double(s.all_parameters ? s.all_parameters : s.parameters) / (double(r.tensor_parallel) * r.pipeline_parallel);
 }
-double gradient_bytes(const Situation& s) { return double(s.parameters) * size_of(s.config.run.grad); }
 
-/// Weights, gradient and two moments in f32, read; all but the gradient written.
-double host_update_seconds(const Situation& s) { return double(s.parameters) * 4 * 7 / kHostMemory; }
+double weight_bytes(const Situation& s) { return held(s) * bits_of(s.config.run.weight) / 8; }
+double gradient_bytes(const Situation& s) { return held(s) * size_of(s.config.run.grad); }
+
+/// Weights, gradient and two moments in f32, read; all but the gradient written. Tensor ranks are neighbours on one host.
+double host_update_seconds(const Situation& s) { return held(s) * s.config.run.tensor_parallel * 4 * 7 / kHostMemory; }
+
+/// One more token of every sequence: arithmetic, or reading the weights that the tokens use (of experts each its own, at most),
+/// whichever takes longer.
+double token_seconds(const Situation& s) {
+  const DevicePreset* d = find_device_preset(s.config.device);
+  const RunSpec& r = s.config.run;
+  const double ranks = double(r.tensor_parallel) * r.pipeline_parallel;
+  const double used = std::min(held(s), double(s.parameters) * r.micro_batch / ranks);
+  const double reading = used * bits_of(r.weight) / 8 / (d && d->memory_gbs > 0 ? d->memory_gbs * 1e9 : kUnknownMemory);
+  return std::max(reading, 2 * double(s.parameters) * r.micro_batch / ranks / (kReached * peak_flops(s.config)));
+}
 
 }  // namespace
 
@@ -39,6 +55,7 @@ double optimizer_offload_cost(const Situation& s) {
   return ((gradient_bytes(s) + weight_bytes(s)) / kHostLink + host_update_seconds(s)) / compute_seconds(s);
 }
 double weight_offload_cost(const Situation& s) {
+  if (s.config.run.mode == RunMode::kInference) return s.parameters ? weight_bytes(s) / kHostLink / token_seconds(s) : 1;
   return 2 * weight_bytes(s) * s.config.run.accumulate / kHostLink / compute_seconds(s);
 }
 double activation_offload_cost(const Situation& s) {

@@ -10,7 +10,7 @@
 namespace trainhost::run {
 
 double optimizer_offload_cost(const Situation& s);   // gradients down and weights up an update, moments read and written there
-double weight_offload_cost(const Situation& s);      // up for the forward and the backward pass of every micro-batch
+double weight_offload_cost(const Situation& s);      // up for the forward and the backward pass of every micro-batch; for every token generated
 double activation_offload_cost(const Situation& s);  // down and up, every micro-batch
 double streaming_cost(const Situation& s);           // weights as above, gradients down, and the update on the host
 double gathered_cost(const Situation& s);            // ZeRO 3: the weights' bytes once more over the link between devices

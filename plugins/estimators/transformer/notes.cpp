@@ -20,6 +20,11 @@ std::string percent(std::uint64_t ours, std::uint64_t truth) {
 void compare_with_program(MemoryReport& r, const ModelSpec& m, const RunSpec& run, const Profile* profile) {
   if (!trainable_family(m.family) || run.mode != RunMode::kFull || beyond_one_rank(run)) return;
   const std::uint64_t truth = plan::place(plan::build_program(m, run, profile ? *profile : Profile{})).arena_bytes;
+  if (profile && !profile->mode.empty() && profile->mode != "resident") {
+    r.notes.push_back("'llama' plans this run exactly, in the trainer's mode " + profile->mode + ": " + format_bytes(truth) +
+                      " where the arithmetic is, the rest elsewhere. This estimate keeps everything on the device.");
+    return;
+  }
   std::uint64_t runtime = r.component_bytes(Component::kRuntime);
   const std::uint64_t ours = r.total_bytes() - runtime;
   r.notes.push_back("'llama' plans this run exactly: " + format_bytes(truth) + "; this estimate without a device's runtime is " +
@@ -54,8 +59,9 @@ void add_notes(MemoryReport& r, const arch::Architecture& a, const ModelSpec& m,
                         ? "Counted tensor by tensor: weights and the key-value cache. Approximate: the rest."
                         : "Counted tensor by tensor: weights, gradients, optimizer state. Approximate: activations, as an implementation "
                           "with fused norms and attention keeps them, and everything that stands for a moment only.");
-  r.notes.push_back("Workspace (64 MiB) and runtime (512 MiB) are constants; an allocator's gaps are taken as a fifth of what comes and goes. "
-                    "Ten measured Megatron-LM runs are met within -1 to +3 %, seven of torchtitan and torchtune within 13 %.");
+  r.notes.push_back("Workspace (64 MiB) and runtime (512 MiB) are constants; an allocator's gaps are taken as a fifth of what comes and goes.");
+  if (run.mode != RunMode::kInference)
+    r.notes.back() += " Ten measured Megatron-LM runs are met within -1 to +3 %, seven of torchtitan and torchtune within 13 %.";
   if (a.has_experts() && run.mode != RunMode::kInference)
     r.notes.push_back("Experts are taken to be chosen evenly; a rank whose experts are chosen more often keeps more activations.");
   if (fused_queries(run)) r.notes.push_back("Adapters are counted for q, k, v, gate and up one by one, also where the model's file fuses them.");

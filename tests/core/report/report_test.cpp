@@ -50,6 +50,13 @@ BOOST_AUTO_TEST_CASE(columns_line_up_and_numbers_go_right) {
   BOOST_TEST(t.str("") == "a         1\ngrößer  123\n");
 }
 
+BOOST_AUTO_TEST_CASE(sentences_are_broken_at_spaces_behind_their_indent) {
+  BOOST_TEST(report::wrapped("  note: one two three", 0, "    ") == "  note: one two three");
+  BOOST_TEST(report::wrapped("  note:  one two three", 13, "    ") == "  note:  one\n    two three");
+  BOOST_TEST(report::wrapped("  a averylongword b", 6, " ") == "  a\n averylongword\n b");
+  BOOST_TEST(report::wrapped("  ─── ───", 9, "") == "  ─── ───");
+}
+
 BOOST_AUTO_TEST_CASE(a_bar_is_as_long_as_its_share) {
   BOOST_TEST(report::bar(0, 8) == "");
   BOOST_TEST(report::bar(1, 2) == "██");

@@ -4,6 +4,7 @@
 
 #include "core/run/candidates.hpp"
 #include "core/run/limits.hpp"
+#include "core/run/prices.hpp"
 #include "core/run/sweep.hpp"
 
 using namespace trainhost;
@@ -159,6 +160,33 @@ BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_of_an_update_and_propose_what_th
     }
   BOOST_TEST(micro == 5u);  // 6, 4, 3, 2, 1
   BOOST_TEST(all > 40u);
+}
+
+BOOST_AUTO_TEST_CASE(more_devices_are_counted_from_the_run_as_it_was_asked) {
+  config::RunConfig c = config::load_run({}, {{"memory.device", "h100-80gb"}});
+  c.run.tensor_parallel = 8;
+  run::Situation s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
+  s.devices = 1;  // what was asked; the tensor ranks were put in front
+  std::size_t counted = 0;
+  for (const run::Family& f : run::candidates(s))
+    for (const run::Rung& r : f.rungs)
+      if (r.cost_words.find("devices instead of") != std::string::npos) {
+        ++counted;
+        BOOST_TEST(r.cost_words.ends_with("instead of 1"), r.cost_words);
+      }
+  BOOST_TEST(counted > 5u);
+}
+
+BOOST_AUTO_TEST_CASE(offload_moves_the_experts_that_no_token_uses) {
+  const config::RunConfig c = config::load_run({}, {{"memory.device", "h100-80gb"}});
+  run::Situation dense{c, Tier::kDevice, "", 80000000000, 1000000, 1000000}, sparse = dense;
+  sparse.all_parameters = 8000000;
+  BOOST_TEST(run::weight_offload_cost(sparse) == 8 * run::weight_offload_cost(dense), boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(run::optimizer_offload_cost(sparse) == 8 * run::optimizer_offload_cost(dense), boost::test_tools::tolerance(1e-9));
+  // Generating, the alternative is to read the weights from the device's own memory: 3350 GB/s against 32.
+  const config::RunConfig generates = config::load_run({}, {{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}, {"train.micro_batch", "1"}});
+  const run::Situation g{generates, Tier::kDevice, "", 80000000000, 1000000, 0};
+  BOOST_TEST(run::weight_offload_cost(g) > 50);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
