@@ -1,7 +1,7 @@
 // The memory of a decoder under any layout, in closed form: one rank of every pipeline stage, by component, tier and moment.
-// One description (account.cpp) feeds two readers: numbers alone, for search, and leaves with their formulas, for plan.
+// One description (account.hpp) feeds two readers: numbers alone, for search, and leaves with their formulas, for plan.
 // Never places a buffer: weights, gradients and optimizer state are counted exactly, activations by the list of tensors
-// that a usual implementation keeps (activations.cpp), and the whole is called an approximation.
+// that a usual implementation keeps (activations.hpp), and the whole is called an approximation.
 #pragma once
 #include <array>
 #include <cstdint>
