@@ -36,7 +36,7 @@ std::uint32_t worst_stage(const arch::Architecture& a, const RunSpec& r);
 /// Error (too large) where a size leaves 63 bits.
 MemoryReport stage_report(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage);
 
-/// The worst stage's report, with one line a stage in its notes where there are several.
+/// The worst stage's report, with one line a stage (of the first 256) in its notes where there are several.
 MemoryReport report(const arch::Architecture& a, const RunSpec& r);
 
 /// Trained parameters: all of them, or the adapters' under [lora].
