@@ -6,7 +6,7 @@
 namespace trainhost::arch {
 namespace {
 
-constexpr std::uint32_t kMaxLayers = 1u << 16;  // a layer is a row in many tables
+constexpr std::uint32_t kMaxLayers = 1u << 12;  // of any published model 126; layers of several kinds are looked at one by one
 
 std::string text_of(std::uint64_t n) { return std::to_string(n); }
 

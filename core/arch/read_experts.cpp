@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/arch/readers.hpp"
+#include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 
 namespace trainhost::arch {
@@ -78,9 +79,9 @@ Attention latent(Fields& f) {
 void name_prediction_layers(Fields& f, Architecture& a) {
   const std::uint32_t modules = f.number({"num_nextn_predict_layers"}, 0);
   if (!modules) return;
-  const std::uint64_t h = a.hidden, each = layer_elements(a.layers.back().layer, h) + 2 * h * h + 3 * h;
+  const std::uint64_t h = a.hidden, each = checked_add(layer_elements(a.layers.back().layer, h), checked_add(checked_mul(2, h, h), 3 * h));
   a.notes.push_back("num_nextn_predict_layers = " + std::to_string(modules) + ": the module that predicts further tokens, " +
-                    format_count(each * modules) + " parameters beside the embedding and head it shares, is left out");
+                    format_count(checked_mul(each, modules)) + " parameters beside the embedding and head it shares, is left out");
 }
 
 }  // namespace

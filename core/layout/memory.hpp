@@ -1,7 +1,7 @@
 // The memory of a decoder under any layout, in closed form: one rank of every pipeline stage, by component, tier and moment.
-// One description (account.cpp) feeds two readers: numbers alone, for search, and leaves with their formulas, for plan.
+// One description (account.hpp) feeds two readers: numbers alone, for search, and leaves with their formulas, for plan.
 // Never places a buffer: weights, gradients and optimizer state are counted exactly, activations by the list of tensors
-// that a usual implementation keeps (activations.cpp), and the whole is called an approximation.
+// that a usual implementation keeps (activations.hpp), and the whole is called an approximation.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -36,7 +36,7 @@ std::uint32_t worst_stage(const arch::Architecture& a, const RunSpec& r);
 /// Error (too large) where a size leaves 63 bits.
 MemoryReport stage_report(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage);
 
-/// The worst stage's report, with one line a stage in its notes where there are several.
+/// The worst stage's report, with one line a stage (of the first 256) in its notes where there are several.
 MemoryReport report(const arch::Architecture& a, const RunSpec& r);
 
 /// Trained parameters: all of them, or the adapters' under [lora].

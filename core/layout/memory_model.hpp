@@ -57,6 +57,7 @@ class MemoryModel {
     Account<Sink> account;
   };
 
+  /// stages_that_count(), once for each depth: under one recompute policy for all layers, as a search has it, they are the same.
   const std::vector<std::uint32_t>& candidates();
 
   const arch::Architecture& a_;

@@ -21,15 +21,14 @@ struct Roof {
   double sum() const { return compute + memory; }
 };
 
-/// Keys that a query sees on average, causal: (S + 1) / 2, less under a window.
+double mlp_elements(const arch::Mlp& m, double hidden) { return (m.gated ? 3 : 2) * hidden * m.width; }
+
+}  // namespace
+
 double mean_keys(double seq, double window) {
   if (window <= 0 || window >= seq) return (seq + 1) / 2;
   return window - window * (window - 1) / (2 * seq);
 }
-
-double mlp_elements(const arch::Mlp& m, double hidden) { return (m.gated ? 3 : 2) * hidden * m.width; }
-
-}  // namespace
 
 /// Adds `share` of layer `l` to the mean layer of `b`: shares of all kinds of layers sum to one mean layer.
 void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, const RunSpec& r) const {

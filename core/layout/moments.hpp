@@ -49,7 +49,8 @@ void Account<Sink>::training() {
 
   // A layer's weight gradients before they join the sum: in the compute type, beside sums of another type or of another cut.
   // Experts join one by one.
-  const Size trained = r.zero_stage >= 2 ? largest_trained_ : largest_unsummed_,            own = s.last() ? head_.dense.elements : Size();
+  const Size trained = r.zero_stage >= 2 ? largest_trained_ : largest_unsummed_;
+  const Size own = s.last() ? head_.dense.elements : Size();
   const bool full = !adapts(r);
   // A tied table on one stage is counted with the embedding; its gradient as the head comes here all the same.
   const Size of_head = own + (full && s.last() && s.first() && s.a.tied ? Size(s.vocab) * embedding_width(s.a) : Size());

@@ -1,4 +1,6 @@
-// The reader of account.hpp that search calls: sums by tier and component, no text, no allocation.
+// The reader of account.hpp in numbers: sums by tier and component, no text; and which stages are worth asking.
+#include <set>
+
 #include "core/layout/account.hpp"
 #include "core/layout/memory.hpp"
 
@@ -13,24 +15,6 @@ struct NumberSink {
     if (f.at_peak) bytes[std::size_t(f.tier)][std::size_t(f.component)] += f.bytes;
   }
 };
-
-/// Whether two stages hold equal layers under equal policies, so that the earlier one, with more in flight, needs no less.
-bool alike(const Stage& one, const Stage& two) {
-  // Compared as runs of (layer, policy, count); a stage has few.
-  const auto nth = [](const Stage& s, std::size_t n, Segment& out) {
-    std::size_t at = 0;
-    bool found = false;
-    s.segments([&](const Segment& g) { if (at++ == n) out = g, found = true; });
-    return found;
-  };
-  for (std::size_t n = 0;; ++n) {
-    Segment x, y;
-    const bool has_x = nth(one, n, x), has_y = nth(two, n, y);
-    if (has_x != has_y) return false;
-    if (!has_x) return true;
-    if (x.run != y.run || x.policy != y.policy || x.count != y.count) return false;
-  }
-}
 
 }  // namespace
 
@@ -57,13 +41,23 @@ Numbers stage_numbers(const arch::Architecture& a, const RunSpec& r, std::uint32
   return n;
 }
 
+std::vector<std::uint32_t> stages_that_count(const arch::Architecture& a, const RunSpec& r) {
+  std::vector<std::uint32_t> out;
+  std::set<std::vector<std::uint64_t>> seen;
+  for (std::uint32_t stage = 0; stage < r.pipeline_parallel; ++stage) {
+    std::vector<std::uint64_t> layers;
+    Stage(a, r, stage).segments([&](const Segment& g) {
+      layers.insert(layers.end(), {static_cast<std::uint64_t>(g.run - a.layers.data()), g.policy, g.count});
+    });
+    if (seen.insert(std::move(layers)).second || stage + 1 == r.pipeline_parallel) out.push_back(stage);
+  }
+  return out;
+}
+
 std::uint32_t worst_stage(const arch::Architecture& a, const RunSpec& r) {
   std::uint32_t worst = 0;
   std::uint64_t most = 0;
-  for (std::uint32_t stage = 0; stage < r.pipeline_parallel; ++stage) {
-    // A stage inside that is like the one before it, which is inside as well, cannot be the worst.
-    const bool inside = stage > 1 && stage + 1 < r.pipeline_parallel;
-    if (inside && alike(Stage(a, r, stage - 1), Stage(a, r, stage))) continue;
+  for (const std::uint32_t stage : stages_that_count(a, r)) {
     const std::uint64_t bytes = stage_numbers(a, r, stage).tier(Tier::kDevice);
     if (stage == 0 || bytes > most) worst = stage, most = bytes;
   }

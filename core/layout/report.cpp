@@ -9,6 +9,7 @@ namespace trainhost::layout {
 namespace {
 
 constexpr std::size_t kLongFormula = 400;
+constexpr std::uint32_t kStageLines = 256;  // a report takes a thousand notes
 
 struct ReportSink {
   static constexpr bool kRows = true;
@@ -80,8 +81,10 @@ MemoryReport report(const arch::Architecture& a, const RunSpec& r) {
   if (r.pipeline_parallel == 1) return out;
   out.notes.push_back("Figures are of stage " + std::to_string(worst) + " of " + std::to_string(r.pipeline_parallel) + ", which needs most.");
   out.notes.push_back(stage_line(a, r, worst));
-  for (std::uint32_t stage = 0; stage < r.pipeline_parallel; ++stage)
+  const std::uint32_t shown = std::min(r.pipeline_parallel, kStageLines);
+  for (std::uint32_t stage = 0; stage < shown; ++stage)
     if (stage != worst) out.notes.push_back(stage_line(a, r, stage));
+  if (shown < r.pipeline_parallel) out.notes.push_back("Stages from " + std::to_string(shown) + " on have no line of their own.");
   return out;
 }
 

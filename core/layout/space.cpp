@@ -30,15 +30,18 @@ Values dividing(const Values& asked, std::uint64_t n) {
   return out;
 }
 
-/// Whether validate() takes so many tensor ranks.
-bool tensor_divides(const arch::Architecture& a, const RunSpec& base, std::uint32_t tensor) {
+RunSpec on_tensor_ranks(const RunSpec& base, std::uint32_t tensor) {
   RunSpec r = base;
-  apply(r, Shape{});
+  apply(r, Shape{.tensor = tensor});
   apply(r, Depth{});
   apply(r, Keep{});
-  r.tensor_parallel = tensor;
+  return r;
+}
+
+/// Whether validate() takes so many tensor ranks.
+bool tensor_divides(const arch::Architecture& a, const RunSpec& base, std::uint32_t tensor) {
   try {
-    validate(a, r);
+    validate(a, on_tensor_ranks(base, tensor));
     return true;
   } catch (const Error&) {
     return false;
@@ -63,6 +66,7 @@ Values interleaves(const Axes& axes, std::uint32_t layers, std::uint32_t pipelin
 }  // namespace
 
 std::vector<Shape> shapes(const arch::Architecture& a, const Job& job) {
+  validate(a, on_tensor_ranks(job.base, 1));
   std::vector<Shape> out;
   const std::uint64_t S = job.base.seq_len;
   for (const std::uint32_t t : dividing(job.axes.tensor, job.devices)) {

@@ -54,7 +54,8 @@ struct Keep {
   Tier weights = Tier::kDevice, optimizer = Tier::kDevice, activations = Tier::kDevice;
 };
 
-/// In a fixed order: a layout's place in it is what breaks ties. None where the model cannot be cut for so many devices.
+/// In a fixed order: a layout's place in it is what breaks ties. None where the model cannot be cut for so many devices;
+/// throws as validate() does where no number of devices would do.
 std::vector<Shape> shapes(const arch::Architecture& a, const Job& job);
 
 /// Those of one shape. Shares: the heads by tensor, tokens by context and, sequence-parallel, tensor; experts by expert, which divides the

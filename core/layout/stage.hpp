@@ -1,8 +1,9 @@
 // One rank of one pipeline stage, before anything is added up: its share of tokens, its layers in runs of equal layer and
-// equal recompute policy, the data ranks that share its state. What account.hpp walks. Never allocates.
+// equal recompute policy, the data ranks that share its state. What account.hpp walks. A stage never allocates.
 #pragma once
 #include <array>
 #include <bit>
+#include <vector>
 
 #include "core/layout/activations.hpp"
 #include "core/layout/pipeline.hpp"
@@ -48,14 +49,16 @@ struct Stage {
   /// Calls f(Segment) for every run of layers of this stage, first layer first.
   template <class F>
   void segments(F&& f) const {
+    std::uint64_t at = 0;  // first layer of *run: chunks rise, so one pass over the runs serves them all
+    auto run = a.layers.begin();
     for (std::uint64_t chunk = 0; chunk < pipeline.chunks; ++chunk) {
-      const std::uint64_t lo = pipeline.begin(index, chunk), hi = pipeline.end(index, chunk);
+      const std::uint64_t hi = pipeline.end(index, chunk);
       const std::uint64_t flying = infers(r) ? 1 : pipeline.in_flight(index, chunk);
-      std::uint64_t at = 0;
-      for (const arch::LayerRun& run : a.layers) {
-        const std::uint64_t from = std::max(lo, at), to = std::min(hi, at + run.count);
-        at += run.count;
-        if (from < to) by_policy(run, from, to, flying, f);
+      for (std::uint64_t from = pipeline.begin(index, chunk); from < hi;) {
+        for (; at + run->count <= from; ++run) at += run->count;
+        const std::uint64_t to = std::min(hi, at + run->count);
+        by_policy(*run, from, to, flying, f);
+        from = to;
       }
     }
   }
@@ -80,6 +83,11 @@ struct Stage {
     }
   }
 };
+
+/// Stages that can need most of the device: the first, the last, and of those between the first with its layers, chunk by chunk
+/// and policy by policy, where the first stage has not the same and the embedding besides. A later one of equal layers has
+/// fewer micro-batches in flight.
+std::vector<std::uint32_t> stages_that_count(const arch::Architecture& a, const RunSpec& r);
 
 /// What a layer holds and keeps, added up once a kind.
 struct LayerSums {

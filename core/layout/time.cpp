@@ -67,8 +67,7 @@ TimeModel::TimeModel(const arch::Architecture& a, const RunSpec& r, const Machin
     experts_ += run.count * pool / layers_;
     dense_ += run.count * (double(arch::layer_elements(l, a.hidden)) - pool) / layers_;
     active += run.count * double(arch::active_layer_elements(l, a.hidden));
-    const double window = l.attention.window, keys = window > 0 && window < seq ? window - window * (window - 1) / (2 * seq) : (seq + 1) / 2;
-    scores += run.count * keys * double(l.attention.q_width() + l.attention.out_width());
+    scores += run.count * mean_keys(seq, l.attention.window) * double(l.attention.q_width() + l.attention.out_width());
   }
   const arch::Counts n = arch::count(a);
   embedding_ = double(n.embedding);

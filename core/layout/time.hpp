@@ -31,6 +31,9 @@ struct Times {
 };
 Times step_time(const arch::Architecture& a, const RunSpec& r, const Machine& m);
 
+/// Keys that a query sees on average, causal: (S + 1) / 2, less under a window; 0: none.
+double mean_keys(double seq, double window);
+
 /// One micro-batch through some part of the model, forward and backward, on one rank. Seconds, exposed.
 struct Pass {
   double compute = 0, memory = 0, recompute = 0, tensor = 0, context = 0, expert = 0;

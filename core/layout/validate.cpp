@@ -10,23 +10,23 @@ namespace {
 
 std::string n(std::uint64_t v) { return std::to_string(v); }
 
-/// "2 or 4 do": the nearest values on both sides for which good(v) holds.
-template <class Good>
-std::string nearest_good(std::uint64_t value, std::uint64_t most, Good good) {
-  std::uint64_t below = std::min(value - 1, most), above = value + 1;
-  while (below > 1 && !good(below)) --below;
-  while (above <= most && !good(above)) ++above;
-  const bool has_below = below >= 1 && good(below), has_above = above <= most;
-  if (has_below && has_above) return n(below) + " or " + n(above) + " do";
-  return has_below ? n(below) + " does" : has_above ? n(above) + " does" : "1 does";
+/// "2 or 4 do": the nearest divisors of whole on both sides of one that is none; 1 is always below.
+std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
+  std::uint64_t below = 1, above = 0;
+  for (std::uint64_t i = 1; i <= whole / i; ++i) {
+    if (whole % i) continue;
+    for (const std::uint64_t d : {i, whole / i}) {
+      if (d < value) below = std::max(below, d);
+      else if (above == 0 || d < above) above = d;
+    }
+  }
+  return above ? n(below) + " or " + n(above) + " do" : n(below) + " does";
 }
 
 /// Throws unless value divides whole (or, for copies, is a multiple of it).
 void divides(const char* key, std::uint64_t value, std::uint64_t whole, const std::string& of, bool copies = false) {
-  const auto good = [&](std::uint64_t v) { return whole % v == 0 || (copies && v % whole == 0); };
-  if (whole == 0 || good(value)) return;
-  throw usage_error(std::string(key) + " = " + n(value) + " does not divide " + n(whole) + " " + of + "; " +
-                    nearest_good(value, whole, good));
+  if (whole == 0 || whole % value == 0 || (copies && value % whole == 0)) return;
+  throw usage_error(std::string(key) + " = " + n(value) + " does not divide " + n(whole) + " " + of + "; " + nearest_divisors(value, whole));
 }
 
 void positive(const char* key, std::uint64_t value) {

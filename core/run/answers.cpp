@@ -114,7 +114,8 @@ Prefix smallest_step(const RunSpec& r, bool tensor) {
 config::RunConfig smallest_run(config::RunConfig c, bool tensor) {
   if (tensor) c.run.tensor_parallel = 8, c.run.layout.sequence_parallel = true;
   if (c.run.mode == RunMode::kInference) return c;
-  c.run.accumulate *= c.run.micro_batch, c.run.micro_batch = 1;
+  const std::uint64_t sequences = std::uint64_t{c.run.accumulate} * c.run.micro_batch;
+  c.run.accumulate = static_cast<std::uint32_t>(std::min<std::uint64_t>(sequences, UINT32_MAX)), c.run.micro_batch = 1;
   c.run.recompute = Recompute::kFull;
   return c;
 }

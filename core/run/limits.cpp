@@ -24,7 +24,7 @@ std::uint64_t guess(std::uint64_t low, const Estimate& at, std::uint64_t high, c
 
 /// The first number past the budget by the line through two plans that fit, at (x0, y0) and (x1, y1); at most `most`.
 std::uint64_t beyond_the_line(std::uint64_t x0, std::uint64_t y0, std::uint64_t x1, std::uint64_t y1, std::uint64_t budget, std::uint64_t most) {
-  if (y1 <= y0 || y1 > budget) return std::min(most, x1 * 2);
+  if (x1 >= most || y1 <= y0 || y1 > budget) return std::min(most, x1 * 2);
   const double more = double(budget - y1) * double(x1 - x0) / double(y1 - y0);
   return static_cast<std::uint64_t>(std::clamp(double(x1) + more + 1, double(x1) + 1, double(most)));
 }

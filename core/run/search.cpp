@@ -40,7 +40,9 @@ layout::Axes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
   only("parallel.sequence", a.sequence, r.layout.sequence_parallel);
   only("parallel.zero", a.zero, r.zero_stage);
   only("train.micro_batch", a.micro_batch, r.micro_batch);
-  if (r.recompute != Recompute::kAuto) only("train.recompute", a.recompute, layout::RecomputeChoice{r.recompute, r.layout.recompute_every});
+  if (r.recompute != Recompute::kAuto)
+    for (const char* key : {"train.recompute", "train.recompute_every"})
+      only(key, a.recompute, layout::RecomputeChoice{r.recompute, r.layout.recompute_every});
   only("plan.offload_weights", a.weights_in, r.layout.weights_in);
   only("plan.offload_optimizer", a.optimizer_in, r.layout.optimizer_in);
   only("plan.offload_activations", a.activations_in, r.layout.activations_in);
@@ -59,10 +61,11 @@ layout::Answer ask(const layout::Question& q, std::size_t threads) {
       failed[i] = std::current_exception();
     }
   };
-  std::vector<std::thread> others;
-  for (std::size_t i = 1; i < threads; ++i) others.emplace_back(part, i);
-  part(0);
-  for (std::thread& t : others) t.join();
+  {
+    std::vector<std::jthread> others;  // joined also where the system has no more of them
+    for (std::size_t i = 1; i < threads; ++i) others.emplace_back(part, i);
+    part(0);
+  }
   for (const std::exception_ptr& e : failed)
     if (e) std::rethrow_exception(e);
   return layout::merge(std::move(answers), q);
