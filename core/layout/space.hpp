@@ -40,7 +40,7 @@ struct Job {
 struct Shape {
   std::uint32_t tensor = 1, context = 1, expert = 1, micro_batch = 1;
   bool sequence = false;
-  RecomputeChoice recompute;
+  RecomputeChoice recompute = {};
   AttentionMemory attention = AttentionMemory::kFlash;
   CrossEntropy cross_entropy = CrossEntropy::kFused;
 };
