@@ -60,20 +60,15 @@ bool Fields::given(std::string_view name) const {
   return at != data_->json.end() && !at->is_null();
 }
 
-std::uint32_t Fields::number(Names names, std::uint32_t fallback) {
+std::uint32_t Fields::number(Names names, std::uint32_t fallback, std::uint32_t least) {
   const auto [name, v] = data_->first(names);
   if (!v) return fallback;
-  if (!v->is_number_unsigned() || v->get<std::uint64_t>() > INT32_MAX)
-    fail(name, "= " + shown(*v) + ": expected a whole number from 0 to " + std::to_string(INT32_MAX));
+  if (!v->is_number_unsigned() || v->get<std::uint64_t>() > INT32_MAX || v->get<std::uint64_t>() < least)
+    fail(name, "= " + shown(*v) + ": expected a whole number from " + std::to_string(least) + " to " + std::to_string(INT32_MAX));
   return v->get<std::uint32_t>();
 }
 
-std::uint32_t Fields::size(Names names, std::uint32_t fallback) {
-  const auto [name, v] = data_->first(names);
-  const std::uint32_t n = number(names, fallback);
-  if (v && n == 0) fail(name, "= 0: expected a positive number");
-  return n;
-}
+std::uint32_t Fields::size(Names names, std::uint32_t fallback) { return number(names, fallback, 1); }
 
 std::uint32_t Fields::size(Names names) {
   const auto [name, v] = data_->first(names);

@@ -26,7 +26,7 @@ class Fields {
   bool present(std::string_view name) const;   // perhaps as null
   std::uint32_t size(Names names);                          // must be given, positive
   std::uint32_t size(Names names, std::uint32_t fallback);  // positive where it is given
-  std::uint32_t number(Names names, std::uint32_t fallback);  // 0 is a value
+  std::uint32_t number(Names names, std::uint32_t fallback, std::uint32_t least = 0);  // 0 is a value
   bool flag(Names names, bool fallback);
   std::string text(Names names, std::string_view fallback);
   std::vector<std::string> texts(std::string_view name);      // [] when it is absent

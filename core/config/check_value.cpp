@@ -125,6 +125,10 @@ void check_texts(const Key& k, const Value& v) {
 
 }  // namespace
 
+void refuse_digits(const Key& k, const std::string& digits, const Where& where) {
+  throw usage_error(fmt::format("{} = {}: expected {}", k.name, escaped(digits, 80), expected(k)), {}, where);
+}
+
 void check_value(const Key& k, const Value& v) {
   switch (k.type) {
     case Type::kInteger:

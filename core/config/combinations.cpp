@@ -64,6 +64,20 @@ void check_optimizer(const Settings& s) {
           fmt::format("optimizer.warmup_steps = {} is more than train.steps = {}", warmup_steps(s), steps));
 }
 
+/// The product of these keys is a number that is shown and computed with. Its place: the largest that was given.
+void counted(const Settings& s, const std::vector<std::string>& keys, const char* what) {
+  std::uint64_t product = 1;
+  std::string words, where = keys.front();
+  bool beyond = false;
+  for (const std::string& key : keys) {
+    const auto n = static_cast<std::uint64_t>(s.integer(key));
+    beyond = beyond || __builtin_mul_overflow(product, n, &product) || product > kMaxBytes;
+    words += fmt::format("{}{} = {}", words.empty() ? "" : " x ", key, n);
+    if (s.given(key) && (!s.given(where) || s.integer(key) > s.integer(where))) where = key;
+  }
+  if (beyond) clash(s, where, fmt::format("{}: so many {} are too many to count in 63 bits", words, what), fmt::format("lower {}", where));
+}
+
 void check_sizes(const Settings& s) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   const std::uint64_t tokens = checked_mul(n("train.micro_batch"), n("data.seq_len"));
@@ -71,8 +85,8 @@ void check_sizes(const Settings& s) {
     clash(s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
           fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}",
                       tokens, INT32_MAX));
-  checked_mul(tokens, n("train.grad_accum"), n("train.steps"));
-  checked_mul(n("parallel.data"), n("parallel.tensor"), n("parallel.pipeline"), n("parallel.context"));
+  counted(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"}, "tokens of the whole run");
+  counted(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"}, "ranks");
 }
 
 void check_layout(const Settings& s) {
@@ -105,6 +119,13 @@ void check_layout(const Settings& s) {
               "lora.base trains adapters beside frozen weights; plan.mode = \"inference\" needs no training");
 }
 
+/// The largest divisor of `whole` that is at most `most`.
+std::uint64_t divisor_up_to(std::uint64_t most, std::uint64_t whole) {
+  for (std::uint64_t d = std::min(most, whole); d > 1; --d)
+    if (whole % d == 0) return d;
+  return 1;
+}
+
 void check_estimators(const Settings& s) {
   const auto names = s.list("memory.estimator");
   for (const Value& v : names)
@@ -131,6 +152,20 @@ std::vector<std::string> inline_fields(const Settings& s) {
     if (key.starts_with("model.") && key != "model.config" && key != "model.preset" && key != "model.weights")
       out.push_back(key.substr(6));
   return out;
+}
+
+void check_against_layers(const Settings& s, std::uint64_t layers) {
+  const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
+  if (layers == 0) return;  // a family that nobody here knows
+  if (n("train.recompute_every") > layers)
+    clash(s, "train.recompute_every",
+          fmt::format("train.recompute_every = {} is more than the {} layers of the model; {} makes all of them again together", n("train.recompute_every"), layers, layers));
+  const std::uint64_t chunks = n("parallel.interleave"), ranks = n("parallel.pipeline");
+  if (chunks == 1 || layers % (chunks * ranks) == 0) return;
+  const std::string nearest = layers % ranks ? fmt::format("{} layers do not divide among {} ranks, so 1 does", layers, ranks)
+                                             : fmt::format("{} does", divisor_up_to(chunks, layers / ranks));
+  clash(s, "parallel.interleave",
+        fmt::format("parallel.interleave = {} with parallel.pipeline = {} asks for {} equal chunks of {} layers; {}", chunks, ranks, chunks * ranks, layers, nearest));
 }
 
 void check_combinations(const Settings& s) {

@@ -1,11 +1,16 @@
 // Rules that need more than one key: what contradicts what. Each key by itself was checked before.
 #pragma once
+#include <cstdint>
+
 #include "core/config/settings.hpp"
 
 namespace trainhost::config {
 
 /// Throws usage_error at the later of the contradicting keys, naming both.
 void check_combinations(const Settings& s);
+
+/// What the model's layers have to be able to do: interleaved chunks of equal size, groups of layers made again together.
+void check_against_layers(const Settings& s, std::uint64_t layers);
 
 /// optimizer.min_lr and optimizer.warmup_steps, whose defaults follow from other keys.
 double min_lr(const Settings& s);

@@ -18,7 +18,8 @@ class FieldReader {
   bool given(const std::string& name) const;                                        // present and not null
   bool is_false(const std::string& name) const;
 
-  std::uint32_t u32(const std::string& name, std::uint32_t fallback) const;
+  std::uint32_t u32(const std::string& name, std::uint32_t fallback, std::int64_t least = 0) const;
+  std::uint32_t size(const std::string& name, std::uint32_t fallback) const { return u32(name, fallback, 1); }
   double number(const std::string& name, double fallback) const;
   bool boolean(const std::string& name, bool fallback) const;
   std::string text(const std::string& name, const std::string& fallback) const;
@@ -35,6 +36,7 @@ class FieldReader {
   const Value* find(const std::string& name) const;
   [[noreturn]] void wrong_type(const std::string& name, const Value& v, const char* expected) const;
   Where where(const std::string& name) const;
+  Error too_large(const Error& e) const;
 
   const Fields& fields_;
   std::string prefix_, file_;

@@ -60,7 +60,7 @@ void read_dimensions(const FieldReader& f, const Absent& absent, ModelSpec& m) {
   const ModelSpec& r = absent.rest;
   const auto dimension = [&](const char* name, std::uint32_t fallback) {
     if (absent.complete && !f.given(name)) f.fail(name, "is missing", "every model states it");
-    return f.u32(name, fallback);
+    return f.size(name, fallback);
   };
   m.vocab = dimension("vocab_size", static_cast<std::uint32_t>(r.vocab));
   m.hidden = dimension("hidden_size", r.hidden);
@@ -68,12 +68,12 @@ void read_dimensions(const FieldReader& f, const Absent& absent, ModelSpec& m) {
   m.heads = dimension("num_attention_heads", r.heads);
   m.intermediate = dimension("intermediate_size", r.intermediate);
   // null and absent differ in transformers: null asks for one per query head, absent takes the class default.
-  m.kv_heads = f.u32("num_key_value_heads",
-                     f.present("num_key_value_heads") || !absent.kv_heads ? m.heads : absent.kv_heads);
+  m.kv_heads = f.size("num_key_value_heads",
+                      f.present("num_key_value_heads") || !absent.kv_heads ? m.heads : absent.kv_heads);
   const std::uint32_t head_dim = f.present("head_dim") ? 0 : absent.head_dim;
   if (!f.given("head_dim") && !head_dim) require_whole_heads(f, m);
-  m.head_dim = f.u32("head_dim", head_dim ? head_dim : m.heads ? m.hidden / m.heads : 0);
-  m.max_positions = f.u32("max_position_embeddings", static_cast<std::uint32_t>(r.max_positions));
+  m.head_dim = f.size("head_dim", head_dim ? head_dim : m.heads ? m.hidden / m.heads : 0);
+  m.max_positions = f.size("max_position_embeddings", static_cast<std::uint32_t>(r.max_positions));
 }
 
 void read_biases(const FieldReader& f, ModelSpec& m) {

@@ -13,6 +13,7 @@
 #include "core/config/model_fields.hpp"
 #include "core/config/paths.hpp"
 #include "core/config/settings.hpp"
+#include "core/config/suggest.hpp"
 #include "core/config/toml_guard.hpp"
 #include "core/config/toml_read.hpp"
 #include "core/model/presets.hpp"
@@ -150,10 +151,7 @@ void set_optimizer(const Settings& s, RunConfig& c) {
 void set_memory(const Settings& s, RunConfig& c) {
   c.device = s.text("memory.device");
   if (!c.device.empty() && !find_device_preset(c.device)) {
-    std::vector<std::string> names;
-    for (const DevicePreset& d : device_presets()) names.push_back(d.name);
-    throw usage_error(fmt::format("memory.device = \"{}\": there is no such device{}", escaped(c.device, 80),
-                                  did_you_mean(c.device, names)),
+    throw usage_error(fmt::format("memory.device = \"{}\": there is no such device{}", escaped(c.device, 80), suggest_device(c.device)),
                       "`trainhost devices` lists them; memory.budget takes any size",
                       s.where("memory.device"));
   }
@@ -224,7 +222,7 @@ void set_lora(const Settings& s, RunConfig& c) {
     const auto found = std::find(names.begin(), names.end(), target);
     if (found == names.end())
       throw usage_error(
-          fmt::format("lora.targets: there is no '{}'{}", escaped(target, 80), did_you_mean(target, names)),
+          fmt::format("lora.targets: no matrix is called '{}'{}", escaped(target, 80), suggest_target(target)),
           fmt::format("expected some of {}", fmt::join(names, ", ")), s.where("lora.targets"));
     c.run.lora_targets |= 1u << (found - names.begin());
   }
@@ -262,6 +260,7 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base)
   RunConfig c;
   c.file = file;
   set_model(s, base, c);
+  check_against_layers(s, c.model.layers);
   set_data(s, base, c);
   set_train(s, c);
   set_optimizer(s, c);

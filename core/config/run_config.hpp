@@ -59,7 +59,8 @@ struct RunConfig {
   std::map<std::string, Where> given;  // every key that was set, and where; a key that is absent has its default
 };
 
-struct Override { std::string key, value; };  // --set train.micro_batch=8
+/// --set train.micro_batch=8; `option`: what the user typed instead, "--device".
+struct Override { std::string key, value, option = {}; };
 
 /// Reads, guards, parses and validates a run file; `file` empty = the built-in run with the overrides applied.
 /// Unknown keys, wrong types, out-of-range values and impossible combinations throw Error(kUsage) with file, line,

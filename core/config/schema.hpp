@@ -36,6 +36,9 @@ bool is_table(std::string_view name);
 /// Throws usage_error at the value's place unless it has the key's type and lies within its limits.
 void check_value(const Key& key, const Value& value);
 
+/// Throws usage_error for a whole number too long to be read, by the key's limits.
+[[noreturn]] void refuse_digits(const Key& key, const std::string& digits, const Where& where);
+
 /// "; did you mean '...'?" for a key that does not exist: the nearest full name, or the same word in another
 /// table.
 std::string suggest_key(std::string_view name);

@@ -25,6 +25,12 @@ bool takes_text(Type t) {
          t == Type::kPaths || t == Type::kSize;
 }
 
+/// A whole number that TOML could not hold: beyond 64 bits.
+bool all_digits(std::string_view text) {
+  const std::size_t sign = text.starts_with('-') || text.starts_with('+');
+  return text.size() > sign && text.find_first_not_of("0123456789_", sign) == text.npos;
+}
+
 }  // namespace
 
 Settings::Settings(std::string file, const std::vector<Entry>& entries,
@@ -72,7 +78,7 @@ void Settings::add_plugin(const Entry& e) {
 
 void Settings::add_override(const Override& o) {
   if (o.key.empty()) throw usage_error("the key is missing", "as in --set train.micro_batch=8", {"--set"});
-  const Where where{"--set " + o.key};
+  const Where where{o.option.empty() ? "--set " + o.key : o.option};
   const Key* key = find_key(o.key);
   const bool plugin = o.key.starts_with(kPluginPrefix);
   if (!key && !plugin && is_table(o.key))
@@ -82,6 +88,7 @@ void Settings::add_override(const Override& o) {
   Value v = read_toml_value(o.value, where).value_or(text_value(o.value, where));
   const bool bare = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
   if (key && bare && takes_text(key->type)) v = text_value(o.value, where);  // output.dir=2024 names a folder
+  if (key && !takes_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value)) refuse_digits(*key, o.value, where);
   overridden_[o.key] = true;
   add({o.key, where, v});
 }

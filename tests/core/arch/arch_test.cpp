@@ -194,9 +194,9 @@ BOOST_AUTO_TEST_SUITE(refusals)
 
 BOOST_AUTO_TEST_CASE(a_missing_or_impossible_field_is_named_with_its_value) {
   BOOST_TEST(refused(R"({"model_type": "gemma2", "vocab_size": 10})") == "hidden_size is missing");
-  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": 0)")) == "head_dim = 0: expected a positive number");
-  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": "8")")) == "head_dim = \"8\": expected a whole number from 0 to 2147483647");
-  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": -8)")) == "head_dim = -8: expected a whole number from 0 to 2147483647");
+  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": 0)")) == "head_dim = 0: expected a whole number from 1 to 2147483647");
+  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": "8")")) == "head_dim = \"8\": expected a whole number from 1 to 2147483647");
+  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": -8)")) == "head_dim = -8: expected a whole number from 1 to 2147483647");
   BOOST_TEST(refused(config("mixtral")) == "num_local_experts is missing");
   BOOST_TEST(refused(config("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 3)")) == "num_experts_per_tok = 3 is more than num_local_experts = 2");
   BOOST_TEST(refused(config("gemma2", R"(, "layer_types": ["full_attention"])")) == "layer_types has 1 entries: expected num_hidden_layers = 6");

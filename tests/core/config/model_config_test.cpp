@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(other_families_come_back_with_what_is_known_of_them) {
   BOOST_TEST(gpt2.config_json.find("n_embd") != std::string::npos);
   BOOST_TEST(refusal(R"({"model_type": "who_knows", "hidden_size": "many"})") == "");
   BOOST_TEST(refusal("{\"model_type\": \"gemma2\",\n \"vocab_size\": 9,\n \"hidden_size\": 0}") ==
-             "config.json:3:2: hidden_size = 0: expected a positive number");
+             "config.json:3:2: hidden_size = 0: expected a whole number from 1 to 2147483647");
 }
 
 BOOST_AUTO_TEST_CASE(what_is_written_is_read_as_the_same_model) {
@@ -160,15 +160,15 @@ BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
   BOOST_TEST(refusal_with(R"("head_dim": 16.0)") ==
              R"(config.json:9:1: head_dim = 16: expected a whole number, got a number with a fraction or exponent)");
   BOOST_TEST(refusal_with(R"("head_dim": -4)") ==
-             R"(config.json:9:1: head_dim = -4: expected a whole number from 0 to 2147483647)");
+             R"(config.json:9:1: head_dim = -4: expected a whole number from 1 to 2147483647)");
   BOOST_TEST(refusal_with(R"("head_dim": 4294967300)") ==
-             R"(config.json:9:1: head_dim = 4294967300: expected a whole number from 0 to 2147483647)");
+             R"(config.json:9:1: head_dim = 4294967300: expected a whole number from 1 to 2147483647)");
   BOOST_TEST(refusal_with(R"("head_dim": 18446744073709551615)") ==
              R"(config.json:9:1: head_dim = 1.8446744073709552e+19: expected a whole number, got a number with a fraction or exponent)");
   BOOST_TEST(refusal_with(R"("head_dim": 15)") ==
              R"(config.json:9:1: head_dim = 15 is odd: rotary embeddings turn pairs (set head_dim to an even number))");
   BOOST_TEST(refusal_with(R"("head_dim": 0)") ==
-             R"(config.json:9:1: head_dim = 0: expected a positive number)");
+             R"(config.json:9:1: head_dim = 0: expected a whole number from 1 to 2147483647)");
   BOOST_TEST(refusal_with(R"("rms_norm_eps": true)") ==
              R"(config.json:9:1: rms_norm_eps = true: expected a number, got true or false)");
   BOOST_TEST(refusal_with(R"("rms_norm_eps": 0)") ==
@@ -223,13 +223,13 @@ BOOST_AUTO_TEST_CASE(impossible_dimensions_are_refused_at_the_field) {
   BOOST_TEST(refusal(changed("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3")) ==
              R"(config.json:6:1: num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (every key/value head serves the same number of query heads))");
   BOOST_TEST(refusal(changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0")) ==
-             R"(config.json:5:1: num_hidden_layers = 0: expected a positive number)");
+             R"(config.json:5:1: num_hidden_layers = 0: expected a whole number from 1 to 2147483647)");
   BOOST_TEST(refusal(changed("\"hidden_size\": 64", "\"hidden_size\": 66")) ==
              R"(config.json:4:1: hidden_size = 66 is not a multiple of num_attention_heads = 4 (set head_dim, or make them divide))");
   BOOST_TEST(refusal(changed("\"vocab_size\": 320,\n", "")) ==
              R"(config.json: vocab_size is missing (every model states it))");
   BOOST_TEST(refusal(changed("\"num_attention_heads\": 4", "\"num_attention_heads\": 0")) ==
-             R"(config.json:6:1: num_attention_heads = 0: expected a positive number)");
+             R"(config.json:6:1: num_attention_heads = 0: expected a whole number from 1 to 2147483647)");
   BOOST_TEST(refusal(changed("\"model_type\": \"llama\"", "\"model_type\": 5")) ==
              R"(config.json:2:1: model_type = 5: expected a string, got a whole number)");
 }
