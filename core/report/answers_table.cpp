@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "core/base/text.hpp"
@@ -36,34 +37,48 @@ std::string plain(std::string text) {
 
 }  // namespace
 
+namespace {
+
+/// At most two of a price; three where one price is all there is.
+std::size_t shown_of_a_price(const PlanView& v) {
+  const bool one = std::all_of(v.changes.begin(), v.changes.end(), [&](const Change& c) { return c.price == v.changes.front().price; });
+  return one ? 3 : 2;
+}
+
+std::string change_lines(const Change& c, unsigned width) {
+  const std::string indent(16, ' ');
+  return wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_words), width, indent) + "\n" +
+         plain(wrapped(indent + bound(c.settings), width, indent)) + "\n";
+}
+
+}  // namespace
+
 std::string changes_table(const PlanView& v, const Terminal& t) {
-  constexpr std::size_t kOfAPrice = 2;
   if (v.estimates.empty() || v.estimates.front().fits) return {};
-  if (v.changes.empty()) return "  Nothing tried makes it fit: neither recomputation, sharing, offload nor any device listed by trainhost devices.\n";
   constexpr unsigned kWidth = 120;  // where the terminal's is not known
   const unsigned width = line_width(t) ? line_width(t) : kWidth;
+  if (v.changes.empty())
+    return wrapped("  Nothing that was tried makes it fit: no recomputation, offload, sharing among devices, narrower type, smaller batch or sequence, adapter, or "
+                   "device that trainhost devices lists.", width, "  ") + "\n";
   std::string list;
   std::map<Price, std::size_t> shown;
   std::size_t left = 0;
   for (const Change& c : v.changes) {
-    if (++shown[c.price] > kOfAPrice) {
-      ++left;
-      continue;
-    }
-    const std::string indent(16, ' ');
-    list += wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_words), width, indent) + "\n";
-    list += plain(wrapped(indent + bound(c.settings), width, indent)) + "\n";
+    if (++shown[c.price] > shown_of_a_price(v)) ++left;
+    else list += change_lines(c, width);
   }
-  std::string out = "  " + styled(t, Style::kBold, "To make it fit, one of:") + "\n" + list;
+  std::string out;
+  if (!v.changes_note.empty()) out += wrapped("  " + v.changes_note, width, "  ") + "\n";
+  out += "  " + styled(t, Style::kBold, v.changes.size() > 1 ? "To make it fit, one of:" : "To make it fit:") + "\n" + list;
   if (left) out += fmt::format("    and {} more; --json lists them\n", left);
   return out;
 }
 
-std::string limits_table(const PlanView& v) {
+std::string limits_table(const PlanView& v, const Terminal& t) {
   if (v.limits.empty()) return {};
   Table table("lrl");
   for (const Limit& l : v.limits) table.row({l.what, l.value ? format_count(l.value) : "none fits", l.binds});
-  return "  How far it goes:\n" + table.str("    ");
+  return "  How far it goes, and what takes the room at the next:\n" + table.fitted(line_width(t), {}, nullptr, "    ");
 }
 
 }  // namespace trainhost::report

@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "core/report/table.hpp"
+#include "core/report/terminal.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -39,7 +40,7 @@ std::string reason(const Estimate& e) {
   return as_cell(note.substr(0, note.find(';')));
 }
 
-std::string comparison_table(const PlanView& v) {
+std::string comparison_table(const PlanView& v, const Terminal& t) {
   Table table("llrrl");
   table.row({"estimator", "kind", "total", "difference", "why"});
   table.rule();
@@ -50,7 +51,7 @@ std::string comparison_table(const PlanView& v) {
                is_first ? "" : difference(e.total_bytes, first),
                is_first ? "what the others are held against" : reason(e)});
   }
-  return table.str();
+  return table.fitted(line_width(t), {1});
 }
 
 }  // namespace trainhost::report

@@ -8,7 +8,7 @@
 namespace trainhost::report {
 
 /// Columns: estimator, kind, total of all tiers, difference from the first, why. v has estimates.
-std::string comparison_table(const PlanView& v);
+std::string comparison_table(const PlanView& v, const Terminal& t);
 
 /// The first clause of an estimate's first note, in lower case at its beginning as part of a table; "" where
 /// it has none.

@@ -51,10 +51,9 @@ void add_tier(Table& table, const Estimate& e, Tier tier) {
 }
 
 std::string verdict(std::uint64_t bytes, std::uint64_t budget, const std::string& source, const Terminal& t) {
-  const std::string word = bytes <= budget
-                               ? styled(t, Style::kGood, "fits")
-                               : styled(t, Style::kBad, fmt::format("does not fit: {} too much", format_bytes(bytes - budget)));
-  return fmt::format("{} in {} ({})", word, format_bytes(budget), source);
+  const std::string where = fmt::format("{} ({})", format_bytes(budget), source);
+  if (bytes <= budget) return fmt::format("{} in {}", styled(t, Style::kGood, "fits"), where);
+  return fmt::format("{} in {}: {} too much", styled(t, Style::kBad, "does not fit"), where, format_bytes(bytes - budget));
 }
 
 std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal& t) {
@@ -70,7 +69,7 @@ std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal&
       if (p.tier == tier) when = fmt::format("peak in {}", name(p.peak_at));
     table.row({fmt::format("total on {}", name(tier)), format_bytes(bytes), format_count(bytes),
                std::string(name(e.report.claim)), when});
-    out += table.str();
+    out += table.fitted(line_width(t), {4, 3});
   }
   if (v.budget_known)
     out += "  " + verdict(e.compute_bytes, v.budget_bytes, v.budget_source, t) + "\n";
@@ -84,17 +83,17 @@ std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal&
 }  // namespace
 
 std::string memory_table(const PlanView& v, const Terminal& t) {
-  std::string out = styled(t, Style::kBold, head(v)) + "\n";
-  if (!v.run_line.empty()) out += "  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode) + "\n";
+  std::string out = styled(t, Style::kBold, wrapped(head(v), line_width(t), "    ")) + "\n";
+  if (!v.run_line.empty()) out += wrapped("  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode), line_width(t), "    ") + "\n";
   for (const Estimate& e : v.estimates) {
     if (v.estimates.size() > 1 || e.report.source != "llama")
       out += styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) + "\n";
     out += estimate_table(v, e, t);
     for (const std::string& n : e.report.notes) out += note(n, t);
   }
-  if (v.estimates.size() > 1) out += styled(t, Style::kAccent, "estimates side by side") + "\n" + comparison_table(v);
+  if (v.estimates.size() > 1) out += styled(t, Style::kAccent, "estimates side by side") + "\n" + comparison_table(v, t);
   for (const std::string& n : v.notes) out += note(n, t);
-  return out + changes_table(v, t) + limits_table(v);
+  return out + changes_table(v, t) + limits_table(v, t);
 }
 
 }  // namespace trainhost::report

@@ -32,7 +32,8 @@ std::string explain_table(const PlanView& v, const Terminal& t) {
       table.row({format_bytes(at_peak(*n)), format_bytes(n->bytes), format_count(n->bytes), std::string(name(n->tier)),
                  std::string(name(n->component)), escaped(n->name),
                  escaped(n->formula, 400) + (n->claim == Claim::kExact ? "" : fmt::format("  ({})", name(n->claim)))});
-    out += table.str();
+    std::vector<std::string> dropped;
+    out += table.fitted(line_width(t), {1, 2, 3}, &dropped) + left_out(dropped, "--csv");
   }
   return out;
 }

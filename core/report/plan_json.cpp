@@ -110,6 +110,7 @@ std::string plan_json(const PlanView& v, int indent) {
   j["notes"] = v.notes;
   j["ranks"] = v.ranks;
   j["changes"] = changes_json(v);
+  if (!v.changes_note.empty()) j["changes_note"] = v.changes_note;
   j["limits"] = limits_json(v);
   j["timeline"] = timeline_json(v);
   return j.dump(indent, ' ', false, Json::error_handler_t::replace);

@@ -35,6 +35,7 @@ struct Change {
   std::string cost_words;       // "about 33 % more arithmetic"
   std::uint64_t compute_bytes = 0;
   std::string estimator;        // that planned it
+  bool leaves_backend = false;  // not for the backend that was chosen by name: ranked behind all that are
 };
 /// The most of one thing that fits: the largest micro-batch, the longest sequence, the fewest devices.
 struct Limit {
@@ -69,6 +70,7 @@ struct PlanView {
   std::uint64_t ranks = 1;             // every figure is of one of them
   std::uint64_t active_parameters = 0, trainable_parameters = 0;  // 0: as the total
   std::vector<Change> changes;         // where it does not fit, cheapest first
+  std::string changes_note;            // why fewer than three single changes make it fit; "" where enough do
   std::vector<Limit> limits;
   std::vector<Moment> timeline;        // of one step, in order; empty where no program is known
   std::string command;                 // as it was typed; "" = not known

@@ -1,6 +1,8 @@
 // The answer of search for people: the best layouts, the front of memory against time, what was assumed. And as CSV.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/base/text.hpp"
 #include "core/report/search_view.hpp"
 #include "core/report/table.hpp"
@@ -44,16 +46,45 @@ std::vector<LayoutRow> spread(const std::vector<LayoutRow>& rows, std::size_t mo
   return out;
 }
 
-std::string rows_table(const std::vector<LayoutRow>& rows) {
+/// Columns in the order in which a narrow terminal loses them: first those that say the same of every row, then what --csv is for.
+std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>& cells) {
+  std::vector<std::size_t> out, others = {15, 12, 14, 3, 1, 6, 5};
+  for (std::size_t c : {6, 5, 3, 1, 7, 12, 10, 9, 4, 2, 0})
+    if (std::all_of(cells.begin(), cells.end(), [&](const auto& r) { return r[c] == cells.front()[c] && (r[c] == "1" || r[c] == "-" || r[c] == "0" || r[c] == "none"); })) out.push_back(c);
+  for (std::size_t c : others)
+    if (std::find(out.begin(), out.end(), c) == out.end()) out.push_back(c);
+  return out;
+}
+
+std::string rows_table(const std::vector<LayoutRow>& rows, const Terminal& terminal) {
   Table t("rrrrrrrrrllrrrrl");
   t.row({"tensor", "seq", "pipe", "chunks", "data", "ctx", "exp", "zero", "batch x n", "recompute", "offload", "device", "host", "step", "MFU", "beside arithmetic"});
   t.rule();
+  std::vector<std::vector<std::string>> cells;
   for (const LayoutRow& r : rows)
-    t.row({std::to_string(r.tensor), r.sequence ? "yes" : "-", std::to_string(r.pipeline), std::to_string(r.interleave), std::to_string(r.data),
-           std::to_string(r.context), std::to_string(r.expert), std::to_string(r.zero), fmt::format("{} x {}", r.micro_batch, r.accumulate),
-           recompute_text(r), r.offload.empty() ? "-" : r.offload, format_bytes(r.device_bytes), r.host_bytes ? format_bytes(r.host_bytes) : "-",
-           seconds_text(r.step_seconds), fmt::format("{:.1f} %", 100 * r.utilization), where_time_goes(r)});
-  return t.str();
+    cells.push_back({std::to_string(r.tensor), r.sequence ? "yes" : "-", std::to_string(r.pipeline), std::to_string(r.interleave), std::to_string(r.data),
+                     std::to_string(r.context), std::to_string(r.expert), std::to_string(r.zero), fmt::format("{} x {}", r.micro_batch, r.accumulate),
+                     recompute_text(r), r.offload.empty() ? "-" : r.offload, format_bytes(r.device_bytes), r.host_bytes ? format_bytes(r.host_bytes) : "-",
+                     seconds_text(r.step_seconds), fmt::format("{:.1f} %", 100 * r.utilization), where_time_goes(r)});
+  for (const auto& row : cells) t.row(row);
+  std::vector<std::string> dropped;
+  const std::string table = t.fitted(line_width(terminal), drop_order(cells), &dropped);
+  return table + left_out(dropped, "--csv");
+}
+
+/// The settings as words of a command line: on a terminal in lines that a shell joins again.
+std::string as_words(const std::vector<std::string>& settings, unsigned width) {
+  constexpr const char* kIndent = "    ";
+  std::string out = "  the fastest as a run:", line;
+  for (const std::string& s : settings) {
+    if (width && (line.empty() || line.size() + s.size() + 3 > width)) {
+      out += line.empty() ? "\n" : line + " \\\n";
+      line = kIndent + s;
+    } else {
+      line += " " + s;
+    }
+  }
+  return out + line + "\n";
 }
 
 /// A field of words; none of ours has a quote in it.
@@ -71,22 +102,20 @@ std::string csv_line(const char* list, std::size_t rank, const LayoutRow& r) {
 
 std::string search_table(const SearchView& v, const Terminal& t) {
   std::string out = styled(t, Style::kBold, escaped(fmt::format("{}  on {} x {}", v.model, v.devices, v.device), 400)) + "\n";
-  out += fmt::format("  {}, {} sequence{} of {} tokens an update, {} a device\n", v.run_line, format_count(v.global_batch), v.global_batch == 1 ? "" : "s",
+  out += fmt::format("  {}, {} sequence{} of {} tokens in an update, {} a device\n", v.run_line, format_count(v.global_batch), v.global_batch == 1 ? "" : "s",
                      format_count(v.seq_len), format_bytes(v.budget_bytes));
   out += fmt::format("  {} layouts, {} looked at, {} of them fit; {}\n", format_count(v.layouts), format_count(v.evaluated), format_count(v.fitting),
                      seconds_text(v.seconds));
   if (!v.best.empty()) {
-    out += styled(t, Style::kAccent, "fastest that fit") + "\n" + rows_table(v.best);
+    out += styled(t, Style::kAccent, "fastest that fit") + "\n" + rows_table(v.best, t);
     const std::vector<LayoutRow> front = spread(v.pareto, kFrontRows);
     const std::string shown = front.size() < v.pareto.size() ? fmt::format(" ({} of the {} that nothing beats in both; --csv and --json have all)", front.size(), v.pareto.size()) : "";
-    out += styled(t, Style::kAccent, "least memory for its time") + shown + "\n" + rows_table(front);
-    out += "  the fastest as a run:";
-    for (const std::string& s : v.best.front().settings) out += " " + s;
-    out += "\n";
+    out += styled(t, Style::kAccent, "least memory for its time") + shown + "\n" + rows_table(front, t);
+    out += as_words(v.best.front().settings, line_width(t));
   } else {
     out += "  " + styled(t, Style::kBad, "nothing fits") + "\n";
   }
-  for (const std::string& a : v.assumptions) out += "  assumed: " + a + "\n";
+  for (const std::string& a : v.assumptions) out += wrapped("  assumed: " + a, line_width(t), "    ") + "\n";
   for (const std::string& n : v.notes) out += wrapped("  note: " + n, line_width(t), "    ") + "\n";
   return out;
 }

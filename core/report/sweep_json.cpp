@@ -20,6 +20,7 @@ Json point_json(const SweepPoint& p) {
   j["compute_bytes"] = p.compute;
   j["fits"] = p.fits;
   j["components"] = std::move(components);
+  if (!p.how.empty()) j["how"] = p.how;
   return j;
 }
 

@@ -18,8 +18,19 @@ std::string figure(const SweepView& v, const SweepPoint& p) {
   return format_bytes(p.total) + (v.budget_known && !p.fits ? " !" : "");
 }
 
+bool how_differs(const SweepView& v) {
+  std::string first;
+  for (const SweepCurve& c : v.curves)
+    for (const SweepPoint& p : c.points) {
+      if (!p.error.empty()) continue;
+      if (first.empty()) first = p.how;
+      if (p.how != first) return true;
+    }
+  return false;
+}
+
 /// One estimator: its components, widest of all points first.
-std::string single(const SweepView& v, const SweepCurve& c) {
+std::string single(const SweepView& v, const SweepCurve& c, const Terminal& t) {
   std::vector<Component> parts;
   std::uint64_t most = 1;
   for (const SweepPoint& p : c.points) {
@@ -28,10 +39,13 @@ std::string single(const SweepView& v, const SweepCurve& c) {
       if (std::find(parts.begin(), parts.end(), part.first) == parts.end()) parts.push_back(part.first);
   }
   std::sort(parts.begin(), parts.end());
-  Table table("r" + std::string(parts.size() + 1, 'r') + "l");
+  const bool differs = how_differs(v);
+  Table table("r" + std::string(parts.size() + 1, 'r') + (differs ? "ll" : "l"));
   std::vector<std::string> head = {v.key};
   for (Component part : parts) head.emplace_back(name(part));
-  head.insert(head.end(), {"total", ""});
+  head.push_back("total");
+  if (differs) head.push_back("how");
+  head.push_back("");
   table.row(head);
   table.rule();
   for (const SweepPoint& p : c.points) {
@@ -41,14 +55,21 @@ std::string single(const SweepView& v, const SweepCurve& c) {
       cells.push_back(found == p.components.end() ? "-" : format_bytes(found->second));
     }
     cells.push_back(figure(v, p));
+    if (differs) cells.push_back(p.how);
     cells.push_back(p.error.empty() ? bar(double(p.total) / double(most), kBarWidth) : escaped(p.error, 120));
     table.row(std::move(cells));
   }
-  return table.str();
+  const bool errors = std::any_of(c.points.begin(), c.points.end(), [](const SweepPoint& p) { return !p.error.empty(); });
+  std::vector<std::size_t> drop;
+  if (!errors) drop.push_back(head.size() - 1);                                // the bar
+  for (std::size_t i = parts.size(); i-- > 0;) drop.push_back(i + 1);          // then components, the total last of all
+  std::vector<std::string> dropped;
+  const std::string text = table.fitted(line_width(t), drop, &dropped);
+  return text + left_out(dropped, "--csv");
 }
 
 /// Several: totals side by side.
-std::string several(const SweepView& v) {
+std::string several(const SweepView& v, const Terminal& t) {
   Table table("r" + std::string(v.curves.size(), 'r') + "l");
   std::vector<std::string> head = {v.key};
   for (const SweepCurve& c : v.curves) head.push_back(c.estimator);
@@ -64,7 +85,7 @@ std::string several(const SweepView& v) {
     cells.push_back(escaped(error, 120));
     table.row(std::move(cells));
   }
-  return table.str();
+  return table.fitted(line_width(t), {});
 }
 
 }  // namespace
@@ -73,7 +94,8 @@ std::string sweep_table(const SweepView& v, const Terminal& t) {
   std::string out = styled(t, Style::kBold, escaped(v.model) + ", memory against " + v.key) + "\n";
   const bool one = v.curves.size() == 1;
   out += fmt::format("  {}{}\n", one ? v.curves.front().estimator + " (" + v.curves.front().kind + "), at first: " : "at first: ", v.run_line);
-  if (!v.curves.empty()) out += one ? single(v, v.curves.front()) : several(v);
+  if (!v.curves.empty()) out += one ? single(v, v.curves.front(), t) : several(v, t);
+  for (const std::string& r : v.remarks) out += wrapped("  note: " + r, line_width(t), "    ") + "\n";
   const auto over = [](const SweepCurve& c) { return std::any_of(c.points.begin(), c.points.end(), [](const SweepPoint& p) { return p.error.empty() && !p.fits; }); };
   if (v.budget_known && std::any_of(v.curves.begin(), v.curves.end(), over))
     out += fmt::format("  ! does not fit in {} ({})\n", format_bytes(v.budget_bytes), v.budget_source);

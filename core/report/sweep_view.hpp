@@ -17,6 +17,7 @@ struct SweepPoint {
   bool fits = true;
   std::string error;          // why this point is no run; then the figures are 0
   std::vector<std::pair<Component, std::uint64_t>> components;
+  std::string how;            // what the run file leaves open, as it is here: "streamed, recompute every layer full"
 };
 
 struct SweepCurve {
@@ -37,6 +38,7 @@ struct SweepView {
   bool budget_known = false;
   std::vector<SweepCurve> curves;
   std::vector<Crossover> crossovers;
+  std::vector<std::string> remarks;        // of the sweep as a whole; also the first of the notes
   std::vector<std::string> notes;
   std::string command;        // as it was typed; "" = not known
 };

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/arch/architecture.hpp"
+#include "core/base/text.hpp"
 #include "core/run/candidates.hpp"
 #include "core/run/limits.hpp"
 #include "core/run/timeline.hpp"
@@ -42,7 +44,7 @@ Situation situation_of(const PlanView& v, const config::RunConfig& c, const RunS
 }
 
 Change change_of(const Settings& settings, const Rung& r, Price price, const Estimate& proof) {
-  Change c{as_run_file(settings), {}, r.sentence, price, r.cost, r.cost_words, proof.compute_bytes, proof.report.source};
+  Change c{as_run_file(settings), {}, r.sentence, price, r.cost, r.cost_words, proof.compute_bytes, proof.report.source, r.leaves_backend};
   for (const config::Override& o : settings) c.set.push_back(o.key + "=" + o.value);
   return c;
 }
@@ -69,7 +71,7 @@ std::optional<Change> mildest(const Family& family, const Prefix& prefix, Replan
     if (low == high) return std::nullopt;
   }
   const Rung& r = family.rungs[low];
-  return change_of(joined(prefix.settings, r.settings), {{}, r.sentence + prefix.words, r.cost, r.cost_words}, family.price, *found);
+  return change_of(joined(prefix.settings, r.settings), {{}, r.sentence + prefix.words, r.cost, r.cost_words, r.other_device, r.leaves_backend}, family.price, *found);
 }
 
 /// Ranks that share more than others of the same number say nothing new.
@@ -92,13 +94,34 @@ std::vector<Change> look(const Situation& s, const Prefix& prefix, Replanner& re
   return out;
 }
 
-/// What is given up first, together: for runs that no single change saves. `tensor`: on eight devices as well.
-Prefix smallest_step(const RunSpec& r, bool tensor) {
+/// The ranks that are put in front: eight-way tensor parallel where the heads divide, and as many pipeline stages as layers allow.
+struct Ranks {
+  std::uint32_t tensor = 1, pipeline = 1;  // 1: left as asked
+};
+
+std::uint32_t tensor_ways(const config::RunConfig& c) {
+  std::uint32_t ways = 8;
+  while (ways > 1 && c.model.heads % ways) ways /= 2;
+  return ways;
+}
+
+std::uint32_t most_stages(const config::RunConfig& c) {
+  std::uint32_t stages = 1;
+  while (std::uint64_t{stages} * 2 <= c.model.layers) stages *= 2;
+  return stages;
+}
+
+/// What is given up first, together: for runs that no single change saves.
+Prefix smallest_step(const RunSpec& r, const Ranks& ranks) {
   Prefix p;
-  if (tensor) {
-    p.settings = {{"parallel.tensor", "8"}};
+  if (ranks.tensor > 1) {
+    p.settings = {{"parallel.tensor", std::to_string(ranks.tensor)}};
     if (r.mode != RunMode::kInference) p.settings.push_back({"parallel.sequence", "true"});
-    p.words = ", eight ways tensor parallel";
+    p.words = fmt::format(", {}-way tensor parallel", ranks.tensor);
+  }
+  if (ranks.pipeline > 1) {
+    p.settings.push_back({"parallel.pipeline", std::to_string(ranks.pipeline)});
+    p.words += fmt::format("{} {} pipeline stages", ranks.tensor > 1 ? " in" : ", in", ranks.pipeline);
   }
   if (r.mode == RunMode::kInference) return p;
   if (r.recompute != Recompute::kFull) p.settings.push_back({"train.recompute", "full"}), p.words += ", with full recomputation";
@@ -111,8 +134,9 @@ Prefix smallest_step(const RunSpec& r, bool tensor) {
 }
 
 /// The run with the prefix applied, for candidates that look at it.
-config::RunConfig smallest_run(config::RunConfig c, bool tensor) {
-  if (tensor) c.run.tensor_parallel = 8, c.run.layout.sequence_parallel = true;
+config::RunConfig smallest_run(config::RunConfig c, const Ranks& ranks) {
+  if (ranks.tensor > 1) c.run.tensor_parallel = ranks.tensor, c.run.layout.sequence_parallel = true;
+  if (ranks.pipeline > 1) c.run.pipeline_parallel = ranks.pipeline, c.run.layout.interleave = 1;
   if (c.run.mode == RunMode::kInference) return c;
   const std::uint64_t sequences = std::uint64_t{c.run.accumulate} * c.run.micro_batch;
   c.run.accumulate = static_cast<std::uint32_t>(std::min<std::uint64_t>(sequences, UINT32_MAX)), c.run.micro_batch = 1;
@@ -121,40 +145,64 @@ config::RunConfig smallest_run(config::RunConfig c, bool tensor) {
 }
 
 /// The prefix alone, and every candidate behind it that is not known without it.
-void look_further(const PlanView& v, bool tensor, Replanner& replan, std::vector<Change>& out) {
+void look_further(const PlanView& v, const Ranks& ranks, Replanner& replan, std::vector<Change>& out) {
   const config::RunConfig& c = replan.base().config;
-  const Prefix prefix = smallest_step(c.run, tensor);
+  const Prefix prefix = smallest_step(c.run, ranks);
   if (prefix.settings.empty()) return;
-  const config::RunConfig small = smallest_run(c, tensor);
+  const config::RunConfig small = smallest_run(c, ranks);
+  const bool shared = ranks.tensor > 1 || ranks.pipeline > 1;
+  const double n = double(devices_of(small.run));
   const std::string devices = devices_words(devices_of(small.run), devices_of(c.run));
   if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits) {
     const bool milder = std::any_of(out.begin(), out.end(), [](const Change& o) { return o.price <= Price::kTime; });
-    if (tensor || !milder)
-      out.push_back(change_of(prefix.settings, {{}, prefix.words.substr(prefix.words.starts_with(", with ") ? 7 : 2), tensor ? 8.34 : 0.34, tensor ? devices + " and a third more time" : "about a third more time"},
-                              tensor ? Price::kHardware : Price::kTime, *e));
+    if (shared || !milder)
+      out.push_back(change_of(prefix.settings, {{}, prefix.words.substr(prefix.words.starts_with(", with ") ? 7 : 2), shared ? n + 0.34 : 0.34, shared ? devices + " and a third more time" : "about a third more time"},
+                              shared ? Price::kHardware : Price::kTime, *e));
     if (out.size() >= kEnough) return;  // what follows the prefix would change nothing
   }
   for (Change& more : look(situation_of(v, small, c.run), prefix, replan)) {
     const bool known = std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
     if (known) continue;
     if (more.price != Price::kResult) more.cost += 0.5;  // behind those that need no recomputation
-    if (tensor && more.cost_words.find("devices instead of") == std::string::npos) {
+    if (shared && more.cost_words.find("devices instead of") == std::string::npos) {
       more.cost_words += ", " + devices;
-      if (more.price != Price::kResult) more.price = Price::kHardware, more.cost += double(devices_of(small.run));
+      if (more.price != Price::kResult) more.price = Price::kHardware, more.cost += n;
     }
     out.push_back(std::move(more));
   }
 }
 
+/// Why so few: what no single change can make small enough.
+std::string why_few(std::size_t singles, std::size_t all, const PlanView& v) {
+  const MemoryReport& r = v.estimates.front().report;
+  const std::uint64_t state = r.component_bytes(Component::kWeights) + r.component_bytes(Component::kMasterWeights) + r.component_bytes(Component::kGradients) +
+                              r.component_bytes(Component::kOptimizerState);
+  const bool trained = r.component_bytes(Component::kOptimizerState) > 0;
+  const std::string what = trained ? "weights, gradients and optimizer state" : "the weights";
+  const std::string reason = state > v.budget_bytes ? fmt::format("{} alone are {}", what, format_bytes(state))
+                                                    : fmt::format("{} leave {} for everything else", what, format_bytes(v.budget_bytes - state));
+  static constexpr const char* kCount[] = {"No single change makes", "Only one single change makes", "Only two single changes make"};
+  return fmt::format("{} it fit in {}: {}.{}", kCount[singles], format_bytes(v.budget_bytes), reason,
+                     all > singles ? " The smallest combinations that were found:" : "");
+}
+
 }  // namespace
 
-std::vector<Change> find_changes(const PlanView& v, Replanner& replan) {
+std::vector<Change> find_changes(PlanView& v, Replanner& replan) {
   const config::RunConfig& c = replan.base().config;
   std::vector<Change> out = look(situation_of(v, c, c.run), {}, replan);
-  if (out.size() < kEnough) look_further(v, false, replan, out);
-  if (out.size() < kEnough && v.compute_tier != Tier::kHost && c.run.tensor_parallel < 8) look_further(v, true, replan, out);
-  std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) { return a.price != b.price ? a.price < b.price : a.cost < b.cost; });
+  const auto keeping = [&] { return static_cast<std::size_t>(std::count_if(out.begin(), out.end(), [](const Change& o) { return !o.leaves_backend; })); };
+  const std::size_t singles = keeping();
+  if (keeping() < kEnough) look_further(v, {}, replan, out);
+  const bool device = v.compute_tier != Tier::kHost;
+  const Ranks tensor{tensor_ways(c), 1}, both{c.run.tensor_parallel < 8 ? tensor.tensor : 1, most_stages(c)};
+  if (keeping() < kEnough && device && c.run.tensor_parallel < 8 && tensor.tensor > 1) look_further(v, tensor, replan, out);
+  if (keeping() < kEnough && device && c.run.pipeline_parallel < both.pipeline) look_further(v, both, replan, out);
+  std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) {
+    return std::tuple(a.leaves_backend, a.price, a.cost) < std::tuple(b.leaves_backend, b.price, b.cost);
+  });
   drop_dominated(out);
+  if (singles < kEnough && !out.empty()) v.changes_note = why_few(singles, keeping(), v);
   return out;
 }
 

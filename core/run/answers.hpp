@@ -16,6 +16,7 @@ void add_answers(report::PlanView& v, Replanner& replan, const Profile& profile,
 
 /// The changes that make it fit, cheapest first: one of each kind, its mildest form. Where fewer than three do by themselves,
 /// more are looked for on top of full recomputation and one sequence at a time.
-std::vector<report::Change> find_changes(const report::PlanView& v, Replanner& replan);
+/// Also fills v.changes_note, which says why there are so few.
+std::vector<report::Change> find_changes(report::PlanView& v, Replanner& replan);
 
 }  // namespace trainhost::run

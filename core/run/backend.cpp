@@ -28,6 +28,13 @@ plugin::Trainer* usable(plugin::Registry& registry, const std::string& id, std::
   }
 }
 
+/// A file of that name which is no plugin, or whose manifest could not be read.
+const plugin::Candidate* refused_file(const plugin::Registry& registry, const std::string& name) {
+  for (const plugin::Candidate& c : registry.candidates())
+    if (c.status == plugin::Status::kRejected && c.manifest.id.empty() && c.file.stem() == name) return &c;
+  return nullptr;
+}
+
 }  // namespace
 
 Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback) {
@@ -46,6 +53,9 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
     known.insert(known.end(), {"auto", "cuda"});
     std::sort(known.begin(), known.end());
     known.erase(std::unique(known.begin(), known.end()), known.end());
+    if (const plugin::Candidate* no = refused_file(registry, requested))
+      throw usage_error(fmt::format("the backend '{}': the plugin {} cannot be used: {}", escaped(requested), escaped(no->file.string()), no->reason),
+                        no->hint.empty() ? fmt::format("backends here: {}", fmt::join(known, ", ")) : no->hint);
     throw usage_error(fmt::format("no plugin provides the backend '{}'", escaped(requested)) + did_you_mean(requested, known),
                       fmt::format("backends here: {}; see trainhost plugins list", fmt::join(known, ", ")));
   }

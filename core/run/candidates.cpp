@@ -155,7 +155,7 @@ class Proposals {
     if (zero < r_.zero_stage) return rungs;
     for (std::uint64_t n = 2; n <= 4096; n *= 2) {
       Settings settings = {{"parallel.data", text(r_.data_parallel * n)}, {"parallel.zero", text(zero)}};
-      std::string batch = fmt::format("{} times the sequences an update", n);
+      std::string batch = fmt::format("{} times as many sequences in an update", n);
       if (r_.accumulate % n == 0) settings.push_back({"train.grad_accum", text(r_.accumulate / n)}), batch = "the same update";
       rungs.push_back({settings, fmt::format("{} data ranks share {}, {}", r_.data_parallel * n, kShared[zero], batch), double(now * n) + 0.3 + 0.01 * zero,
                        devices_words(now * n, s_.devices)});
@@ -170,15 +170,22 @@ class Proposals {
       if (d.memory_bytes > s_.budget_bytes && d.link_gbs > 0) more.push_back(&d);  // a processor is no larger accelerator
     std::stable_sort(more.begin(), more.end(), [](auto* a, auto* b) { return a->memory_bytes < b->memory_bytes; });
     std::vector<Rung> rungs;
-    for (const DevicePreset* d : more)
-      rungs.push_back({{{"memory.device", d->name}}, fmt::format("{}, {} of memory", d->full_name, format_bytes(d->memory_bytes)), 1.5, "another device", true});
+    const bool chosen = !on_device(s_) && c_.backend != "auto";  // the host's backend, by name: a device would be another
+    for (const DevicePreset* d : more) {
+      Rung r{{{"memory.device", d->name}}, fmt::format("{}, {} of memory", d->full_name, format_bytes(d->memory_bytes)), 1.5, "another device", true};
+      if (chosen) {
+        r.settings.insert(r.settings.begin(), {"train.backend", "auto"});
+        r.cost_words = fmt::format("another device, and so not the backend that was chosen, {}", c_.backend), r.leaves_backend = true;
+      }
+      rungs.push_back(std::move(r));
+    }
     add(Price::kHardware, std::move(rungs), false);  // the largest may be one that no trainer here knows
   }
 
   void numbers() {
     if (trains(r_)) {
       if (c_.precision == "fp32" || c_.precision == "tf32")
-        add(Price::kResult, {{{{"train.precision", "bf16"}}, "bf16 weights and activations, f32 master weights", 0.1, "rounds products; usually faster"}});
+        add(Price::kResult, {{{{"train.precision", "bf16"}}, "bf16 weights and activations, f32 master weights", 0.1, "rounds products, usually faster"}});
       else if (r_.grad == DType::kF32)
         add(Price::kResult, {{{{"plan.gradients", "bf16"}}, "gradients in bf16", 0.15, "rounds gradients"}});
       return;

@@ -16,6 +16,7 @@ struct Rung {
   double cost = 0;             // as in report::Change
   std::string cost_words;
   bool other_device = false;   // names a device, whose memory is then the budget
+  bool leaves_backend = false; // the run's backend was chosen by name, and this is for another
 };
 
 /// One knob, its mildest rung first.

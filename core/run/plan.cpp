@@ -11,6 +11,7 @@
 #include "core/plan/choose_recompute.hpp"
 #include "core/run/batches.hpp"
 #include "core/run/host_buffers.hpp"
+#include "core/run/numbers.hpp"
 
 namespace trainhost::run {
 namespace {
@@ -77,6 +78,17 @@ std::vector<std::string> estimator_ids(const PlanRequest& request, const config:
   return out;
 }
 
+/// A name that somebody typed: one whose file is refused is a wrong word, and the refusal says why.
+plugin::Estimator& estimator_named(plugin::Registry& registry, const std::string& id) {
+  try {
+    return registry.estimator(id);
+  } catch (const plugin::PluginError& e) {
+    if (e.status() != "rejected") throw;
+    throw usage_error(fmt::format("the estimator '{}': {}", escaped(id, 80), e.what()),
+                      e.hint().empty() ? fmt::format("estimators here: {}", fmt::join(registry.ids("estimator"), ", ")) : e.hint());
+  }
+}
+
 /// "layers 0-3 full, layers 4-11 selective"; one word where all layers are alike.
 std::string by_layer(const RecomputeLayers& n, std::uint32_t layers, const std::string& all = "") {
   if (n.total() == 0) return "none";
@@ -135,7 +147,7 @@ Profile planned_profile(const Resolved& r, plugin::Registry& registry, const Pla
 report::Estimate estimate(const Resolved& r, plugin::Registry& registry, const PlanRequest& request, const std::string& id,
                           const Profile& profile) {
   const config::RunConfig& c = r.config;
-  MemoryReport estimated = registry.estimator(id).estimate(c.model, c.run, &profile);
+  MemoryReport estimated = naming_numbers(c, [&] { return estimator_named(registry, id).estimate(c.model, c.run, &profile); });
   estimated.source = id;
   if (estimated.claim == Claim::kExact)
     add_host_buffers(estimated, host_buffers(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));
@@ -150,18 +162,25 @@ static std::string adapters(const RunSpec& r) {
   return fmt::format(", {}{} of rank {}", r.mode == RunMode::kQlora ? "Q" : "", r.layout.dora ? "DoRA" : "LoRA", r.lora_rank);
 }
 
-std::string describe_run(const config::RunConfig& c) {
-  if (c.run.mode == RunMode::kInference)
-    return fmt::format("{}, inference of {} sequence{} of {} tokens", c.precision, c.run.micro_batch, c.run.micro_batch == 1 ? "" : "s", c.run.seq_len);
-  return fmt::format("{}, {} sequence{} of {} tokens{}{}, {}, recompute {}{}", c.precision, c.run.micro_batch, c.run.micro_batch == 1 ? "" : "s",
-                     c.run.seq_len,
-                     c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "", adapters(c.run), name(c.run.optimizer),
-                     c.run.recompute == Recompute::kLayers ? "auto: " + by_layer(c.run.recompute_layers, c.model.layers)
-                                                           : std::string(name(c.run.recompute)),
+std::string recompute_words(const config::RunConfig& c, const Profile& profile) {
+  if (c.run.mode == RunMode::kInference) return "";
+  if (c.run.recompute == Recompute::kNone && profile.recompute_layers.total())
+    return "recompute by mode " + profile.mode + ": " + by_layer(profile.recompute_layers, c.model.layers, "every layer ");
+  return fmt::format("recompute {}{}", c.run.recompute == Recompute::kLayers ? "auto: " + by_layer(c.run.recompute_layers, c.model.layers) : std::string(name(c.run.recompute)),
                      c.run.layout.recompute_every > 1 ? fmt::format(", {} layers together", c.run.layout.recompute_every) : "");
 }
 
-Resolved resolve(const config::RunConfig& asked, plugin::Registry& registry, const PlanRequest& request) {
+std::string describe_run(const config::RunConfig& c, const std::string& recompute) {
+  if (c.run.mode == RunMode::kInference)
+    return fmt::format("{}, inference of {} sequence{} of {} tokens", c.precision, c.run.micro_batch, c.run.micro_batch == 1 ? "" : "s", c.run.seq_len);
+  return fmt::format("{}, {} sequence{} of {} tokens{}{}, {}{}{}", c.precision, c.run.micro_batch, c.run.micro_batch == 1 ? "" : "s", c.run.seq_len,
+                     c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "", adapters(c.run), name(c.run.optimizer),
+                     recompute.empty() ? "" : ", ", recompute);
+}
+
+std::string describe_run(const config::RunConfig& c) { return describe_run(c, recompute_words(c, {})); }
+
+static Resolved resolved(const config::RunConfig& asked, plugin::Registry& registry, const PlanRequest& request) {
   Resolved r{asked, {}};
   config::RunConfig& c = r.config;
   const bool choose = c.run.recompute == Recompute::kAuto;
@@ -184,6 +203,10 @@ Resolved resolve(const config::RunConfig& asked, plugin::Registry& registry, con
   return r;
 }
 
+Resolved resolve(const config::RunConfig& asked, plugin::Registry& registry, const PlanRequest& request) {
+  return naming_numbers(asked, [&] { return resolved(asked, registry, request); });
+}
+
 report::Estimate trainer_plan(const Resolved& r, plugin::Trainer& trainer, bool profiled) {
   return judged_plan(r.config, trainer, profiled, r.budgets);
 }
@@ -197,7 +220,6 @@ static report::PlanView planned(const Resolved& r, plugin::Registry& registry, c
   }
   add_model(c.model, v);
   v.backend = request.trainer;
-  v.run_line = describe_run(c);
   v.budget_known = r.budgets.compute.known;
   v.budget_bytes = r.budgets.compute.bytes;
   v.budget_source = r.budgets.compute.source;
@@ -210,10 +232,9 @@ static report::PlanView planned(const Resolved& r, plugin::Registry& registry, c
     v.notes.push_back(
         "no trainer for this device is installed here: planned for the same step program with every buffer on the device");
   v.mode = profile.mode;
+  v.run_line = describe_run(c, recompute_words(c, profile));
   if (!v.mode.empty())  // a trainer of several modes says why it is this one
     for (std::string& why : trainer->plan(c.model, c.run).notes) v.notes.push_back(std::move(why));
-  if (c.run.recompute == Recompute::kNone && profile.recompute_layers.total())
-    v.notes.push_back("made again in the backward pass: " + by_layer(profile.recompute_layers, c.model.layers, "every layer "));
   v.compute_tier = r.budgets.tier;
   for (const std::string& id : estimator_ids(request, c, registry))
     v.estimates.push_back(estimate(r, registry, request, id, profile));
@@ -222,7 +243,7 @@ static report::PlanView planned(const Resolved& r, plugin::Registry& registry, c
 
 /// An estimator that reads the config names what it does not understand too: said once, of the plan as a whole.
 report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
-  report::PlanView v = planned(r, registry, request);
+  report::PlanView v = naming_numbers(r.config, [&] { return planned(r, registry, request); });
   for (report::Estimate& e : v.estimates)
     std::erase_if(e.report.notes, [&](const std::string& note) { return std::ranges::find(v.notes, note) != v.notes.end(); });
   return v;

@@ -49,5 +49,9 @@ std::uint64_t planned_data_bytes(const config::RunConfig& c);
 
 /// "f32, B 8 x S 128, accumulate 1, adamw, recompute none"; "…, recompute auto: layers 0-3 full, 4-11 selective".
 std::string describe_run(const config::RunConfig& c);
+/// The same with `recompute` as its last part ("": not said).
+std::string describe_run(const config::RunConfig& c, const std::string& recompute);
+/// What is made again in the backward pass: by the run's word, or by the mode that a trainer chose for a run which says none.
+std::string recompute_words(const config::RunConfig& c, const Profile& profile);
 
 }  // namespace trainhost::run

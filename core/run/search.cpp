@@ -10,6 +10,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/model/presets.hpp"
+#include "core/run/numbers.hpp"
 
 namespace trainhost::run {
 namespace {
@@ -103,6 +104,24 @@ std::vector<std::string> assumptions(const layout::Machine& m) {
           "tensor ranks are neighbours, then context, data, pipeline; core/layout/README.md states every term of the step"};
 }
 
+/// A run of a real model that names no sequence is searched at a length that the model is trained at: what it is meant for, at
+/// most kUsual tokens. The built-in run's own 128 would be nobody's question. Returns the sentence that says so; "" where it was said.
+std::string open_sequence(config::RunConfig& c) {
+  constexpr std::uint32_t kUsual = 4096;
+  if (c.given.count("data.seq_len") || c.model_is_builtin) return "";
+  const std::uint64_t most = c.model.max_positions;
+  if (most) c.run.seq_len = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, kUsual));
+  const std::string meant = most == 0 ? "its config names no length" : fmt::format("the model is meant for {}", format_count(most));
+  return fmt::format("sequences of {} tokens, as data.seq_len is not given ({}); --set data.seq_len=N says another length", format_count(c.run.seq_len), meant);
+}
+
+/// An update's sequences are given; how many go through at a time is what is searched, and the rest follows.
+[[noreturn]] void refuse_accumulation(const config::RunConfig& c) {
+  throw usage_error(fmt::format("train.grad_accum = {} cannot stay: search finds it from the sequences of an update, the micro-batch and the data ranks", c.run.accumulate),
+                    fmt::format("--global-batch=N says the sequences of an update; {} are what this run has", format_count(checked_mul(c.run.micro_batch, c.run.accumulate, c.run.data_parallel))),
+                    {"--set train.grad_accum"});
+}
+
 std::string too_much(std::uint64_t bytes, std::uint64_t budget, const char* of) {
   if (bytes <= budget) return fmt::format("{} of {}", format_bytes(bytes), of);
   return fmt::format("{} of {}, {} too much", format_bytes(bytes), of, format_bytes(bytes - budget));
@@ -128,11 +147,15 @@ std::vector<std::string> layout_settings(const Found& f) {
           set("plan.offload_optimizer", place(f.keep.optimizer)), set("plan.offload_activations", place(f.keep.activations))};
 }
 
-report::SearchView search_layouts(const config::RunConfig& c, const SearchRequest& request) {
+static report::SearchView searched(const config::RunConfig& asked, const SearchRequest& request) {
+  config::RunConfig c = asked;
   const DevicePreset& device = device_of(c);
+  const std::string sequence = open_sequence(c);
   const arch::Architecture architecture = arch::from_model(c.model);
   const RunSpec& r = c.run;
   report::SearchView v;
+  if (request.fixed.count("train.grad_accum")) refuse_accumulation(c);
+  if (!sequence.empty()) v.notes.push_back(sequence);
   v.devices = request.devices;
   if (v.devices == 0)
     v.devices = static_cast<std::uint32_t>(std::min<std::uint64_t>(
@@ -141,7 +164,7 @@ report::SearchView search_layouts(const config::RunConfig& c, const SearchReques
   if (v.global_batch == 0) {
     const std::uint64_t asked = checked_mul(r.micro_batch, r.accumulate, r.data_parallel);
     v.global_batch = std::max<std::uint64_t>(asked, v.devices);
-    if (v.global_batch != asked) v.notes.push_back(fmt::format("{} sequences an update, one a device; --global-batch says another number", format_count(v.global_batch)));
+    if (v.global_batch != asked) v.notes.push_back(fmt::format("{} sequences in an update, one a device; --global-batch says another number", format_count(v.global_batch)));
   }
 
   layout::Question q;
@@ -167,14 +190,21 @@ report::SearchView search_layouts(const config::RunConfig& c, const SearchReques
   const layout::TimeModel model(architecture, r, q.machine);
   for (const Found& f : answer.best) v.best.push_back(row(f, q, model));
   for (const Found& f : answer.pareto) v.pareto.push_back(row(f, q, model));
+  for (auto* rows : {&v.best, &v.pareto})
+    for (report::LayoutRow& r : *rows)
+      if (!sequence.empty()) r.settings.insert(r.settings.begin(), fmt::format("--set data.seq_len={}", c.run.seq_len));
   v.assumptions = assumptions(q.machine);
   if (answer.layouts == 0)
-    v.notes.push_back(fmt::format("{} devices and {} sequences an update leave no layout: heads, tokens, layers and sequences have to divide", format_count(v.devices),
+    v.notes.push_back(fmt::format("{} devices and {} sequences in an update leave no layout: heads, tokens, layers and sequences have to divide", format_count(v.devices),
                                   format_count(v.global_batch)));
   if (answer.closest) v.notes.push_back(closest_words(*answer.closest, q));
   if (!request.every && answer.evaluated < answer.layouts) v.notes.push_back("layouts not looked at can be neither among the fastest nor on the front; --every looks at them too");
   for (const std::string& n : architecture.notes) v.notes.push_back(n);
   return v;
+}
+
+report::SearchView search_layouts(const config::RunConfig& c, const SearchRequest& request) {
+  return naming_numbers(c, [&] { return searched(c, request); });
 }
 
 }  // namespace trainhost::run

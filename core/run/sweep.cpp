@@ -33,8 +33,10 @@ class Sweeper {
 
   SweepView run() {
     v_.key = axis_.key, v_.unit = axis_.unit;
+    choose_estimator();
     for (std::size_t i = 0; i < axis_.values.size(); ++i) point(i);
     if (v_.curves.empty()) throw *first_error_;
+    describe_recompute();
     for (SweepCurve& c : v_.curves)
       for (std::size_t i = 0; i < c.points.size(); ++i)
         if (c.points[i].total == 0 && c.points[i].error.empty())
@@ -44,6 +46,57 @@ class Sweeper {
   }
 
  private:
+  /// "auto" is one estimator for every point: of those that can plan all of them, the one that knows its worst-known point best.
+  /// Where none can, each point has its own.
+  void choose_estimator() {
+    if (request_.estimators.size() > 1 || (request_.estimators.size() == 1 && request_.estimators.front() != "auto")) return;
+    std::map<std::string, int> worst, first;
+    std::vector<std::string> order;
+    for (const AxisValue& value : axis_.values) {
+      try {
+        const config::RunConfig c = source_.load({{axis_.key, value.label}});
+        if (request_.estimators.empty() && c.estimators != std::vector<std::string>{"auto"}) return;
+        const std::unique_ptr<plugin::Registry> registry = source_.open(c);
+        if (order.empty()) order = registry->ids("estimator");
+        for (const std::string& id : order) {
+          const int match = match_of(*registry, id, c);
+          first.emplace(id, match);
+          worst[id] = worst.count(id) ? std::min(worst[id], match) : match;
+        }
+      } catch (const Error&) {  // no run there: the point says why
+      }
+    }
+    const auto best = [&](const std::map<std::string, int>& by) {
+      std::string id;
+      for (const std::string& e : order)
+        if (by.at(e) > 0 && (id.empty() || by.at(e) > by.at(id))) id = e;
+      return id;
+    };
+    if (order.empty() || best(worst).empty()) return;
+    request_.estimators = {best(worst)};
+    if (best(first) != best(worst))
+      v_.remarks.push_back(fmt::format("{} plans every point of this sweep; {} knows the first one best and cannot plan them all", best(worst), best(first)));
+  }
+
+  static int match_of(plugin::Registry& registry, const std::string& id, const config::RunConfig& c) {
+    try {
+      return registry.estimator(id).match(c.model, c.run);
+    } catch (const plugin::PluginError&) {
+      return 0;
+    }
+  }
+
+  /// The head says what holds at every point; what differs stands at each.
+  void describe_recompute() {
+    std::set<std::string> all;
+    for (const std::string& how : how_) all.insert(how);
+    all.erase("");
+    const bool swept = axis_.key.starts_with("train.recompute");
+    const std::string same = swept || all.empty() ? "" : all.size() == 1 ? *all.begin() : "recompute as each point says";
+    v_.run_line = describe_run(*described_, same);
+    v_.notes.insert(v_.notes.begin(), v_.remarks.begin(), v_.remarks.end());
+  }
+
   /// `profile`: one that is good enough; none: the trainer is asked, which may search for its mode.
   Point at(const std::string& value, const std::optional<Profile>& profile = std::nullopt) {
     Point p;
@@ -64,8 +117,11 @@ class Sweeper {
 
   void point(std::size_t i) {
     errors_.emplace_back();
+    how_.emplace_back();
     try {
       const Point p = at(axis_.values[i].label);
+      how_.back() = recompute_words(p.resolved.config, p.profile);
+      if (!p.profile.mode.empty() && p.profile.recompute_layers.total() == 0) how_.back() = fmt::format("{} {}, {}", p.request.trainer, p.profile.mode, how_.back());
       describe(p);
       first_profile_ = first_profile_.value_or(p.profile);
       for (const std::string& id : estimators_asked(p.resolved.config, *p.registry, p.request)) ask(p, id, i);
@@ -93,12 +149,12 @@ class Sweeper {
     for (SweepCurve& c : v_.curves)
       if (c.estimator == id) return c;
     SweepCurve c{id, std::string(name(e.report.claim)), {}};
-    for (const AxisValue& a : axis_.values) c.points.push_back({a.x, a.label, 0, 0, false, "", {}});
+    for (const AxisValue& a : axis_.values) c.points.push_back({a.x, a.label, 0, 0, false, "", {}, ""});
     return v_.curves.emplace_back(std::move(c));
   }
 
   SweepPoint shown(const Estimate& e, std::size_t i) const {
-    SweepPoint p{axis_.values[i].x, axis_.values[i].label, e.total_bytes, e.compute_bytes, e.fits, "", {}};
+    SweepPoint p{axis_.values[i].x, axis_.values[i].label, e.total_bytes, e.compute_bytes, e.fits, "", {}, how_[i]};
     std::map<Component, std::uint64_t> parts;
     for (const MemoryNode& n : e.report.nodes) parts[n.component] += n.has_at_peak ? n.bytes_at_peak : n.bytes;
     for (const auto& part : parts)
@@ -107,10 +163,10 @@ class Sweeper {
   }
 
   void describe(const Point& p) {
-    if (!v_.run_line.empty()) return;
+    if (described_) return;
     const config::RunConfig& c = p.resolved.config;
     v_.model = c.model.name.empty() ? c.model.family : c.model.name;
-    v_.run_line = describe_run(c);
+    described_ = c;
     const Budget& b = p.resolved.budgets.compute;
     const bool swept = axis_.key == "memory.device" || axis_.key == "memory.budget";  // then each point has its own
     v_.budget_known = b.known && !swept;
@@ -158,13 +214,14 @@ class Sweeper {
 
   const Source& source_;
   const Axis& axis_;
-  const PlanRequest& request_;
+  PlanRequest request_;
   SweepView v_;
   std::unique_ptr<plugin::Registry> registry_;
   decltype(config::RunConfig::plugin_options) options_;
   std::vector<std::filesystem::path> path_;
   std::optional<std::uint64_t> free_;
-  std::vector<std::string> errors_;  // by point
+  std::vector<std::string> errors_, how_;  // by point
+  std::optional<config::RunConfig> described_;  // the first point that is a run
   std::optional<Error> first_error_;
   std::optional<Profile> first_profile_;
   std::map<std::uint64_t, Point> runs_[2];  // between points; [1]: for closed forms. Whole numbers are no plugin options

@@ -75,6 +75,15 @@ Error unknown_word(const CLI::App& app) {
                      fmt::format("trainhost {} --help", app.get_name()));
 }
 
+/// The parser's own sentences name the option first; those that speak of counts are said again.
+Error not_parsed(const CLI::ParseError& e, const std::string& command) {
+  std::string words = e.what();
+  const std::string option = words.substr(0, words.find(':'));
+  if (words.find("At Most 1 required but received") != words.npos) words = option + " is given more than once: it takes one value";
+  if (words.find("1 required") != words.npos && words.ends_with("missing")) words = option + " needs a value";
+  return usage_error(words, fmt::format("trainhost {}--help", command.empty() ? "" : command + " "));
+}
+
 Exit dispatch(std::vector<std::string> words) {
   CLI::App root{"trainhost: plans the memory of an LLM training run to the byte, then trains it.\n"
                 "With no words it plans and trains a small built-in model on the CPU.",
@@ -90,7 +99,10 @@ Exit dispatch(std::vector<std::string> words) {
     c->add(root);
     c->app()->allow_extras();
   }
-  insert_main_job(words, command_names(root));
+  const std::vector<std::string> names = command_names(root);
+  insert_main_job(words, names);
+  const auto command = std::find_first_of(words.begin(), words.end(), names.begin(), names.end());
+  const std::string asked = command == words.end() ? "" : *command;
   std::reverse(words.begin(), words.end());  // CLI11 takes them last first
   try {
     root.parse(words);
@@ -98,7 +110,7 @@ Exit dispatch(std::vector<std::string> words) {
     root.exit(e);
     return Exit::kDone;
   } catch (const CLI::ParseError& e) {
-    throw usage_error(e.what(), "trainhost --help");
+    throw not_parsed(e, asked);
   }
   for (auto& c : commands) {
     if (!c->app()->parsed()) continue;

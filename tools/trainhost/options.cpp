@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <sstream>
 
 #include "core/base/text.hpp"
@@ -27,7 +29,24 @@ std::string quoted(std::string_view word) {
   return out + "'";
 }
 
+/// Once a command: sweeps and answers load the run again and again.
+void say_if_empty(const config::RunConfig& c, const std::string& file) {
+  static bool said = false;
+  const auto of_file = [&](const auto& key) { return key.second.file == file; };
+  const bool plugins = std::any_of(c.plugin_option_lines.begin(), c.plugin_option_lines.end(), [](const auto& o) { return o.second.first > 0; });
+  if (said || plugins || c.run.mode != RunMode::kFull || !c.plugin_path.empty() || std::any_of(c.given.begin(), c.given.end(), of_file)) return;
+  said = true;
+  fmt::print(stderr, "trainhost: {} sets nothing: this is the built-in run\n", escaped(file));
+}
+
 }  // namespace
+
+std::string whole_number(const std::string& text, std::uint64_t least, std::uint64_t most) {
+  std::uint64_t n = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (ec == std::errc{} && end == text.data() + text.size() && n >= least && n <= most) return {};
+  return fmt::format("'{}' is no whole number from {} to {}", escaped(text, 60), least, most);
+}
 
 std::string command_line() { return remembered(); }
 
@@ -61,7 +80,7 @@ std::vector<config::Override> overrides(const Options& o) {
       throw usage_error("--set takes KEY=VALUE, got '" + escaped(s) + "'", "for example --set train.micro_batch=8", {"--set", 0, 0});
     out.push_back({s.substr(0, at), s.substr(at + 1)});
   }
-  if (!o.backend.empty()) out.push_back({"train.backend", o.backend});
+  if (!o.backend.empty()) out.push_back({"train.backend", o.backend, "--backend"});
   return out;
 }
 
@@ -72,7 +91,9 @@ config::RunConfig load_config(const Options& o, const std::vector<config::Overri
     throw usage_error("--model stands in for a run file: give one of them, not both");
   if (!o.model.empty()) return config::run_for_model(o.model, all);
   if (o.run_file.empty()) return config::load_run({}, all);
-  return config::load_run(o.run_file, all);
+  config::RunConfig c = config::load_run(o.run_file, all);
+  if (!o.quiet) say_if_empty(c, o.run_file);
+  return c;
 }
 
 std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c) {

@@ -1,6 +1,7 @@
 // Words of the command line that several commands share, and the way from them to a run configuration and a registry.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -44,6 +45,12 @@ run::Source source_of(const Options& o, const std::vector<config::Override>& mor
 
 /// "a,b" as {"a", "b"}; empty parts are left out.
 std::vector<std::string> split_commas(const std::string& text);
+
+/// For CLI::Option::check: "" where `text` is a whole number in these limits, else one sentence.
+std::string whole_number(const std::string& text, std::uint64_t least, std::uint64_t most);
+inline auto whole(std::uint64_t least, std::uint64_t most) {
+  return [=](const std::string& text) { return whole_number(text, least, most); };
+}
 
 /// One command: adds itself to the application; run() is called when its words were given.
 struct Command {

@@ -35,8 +35,8 @@ class Plan : public Command {
     if (!html_.empty()) run::require_place_for("--html", html_, kHtml);
     if (!csv_.empty()) run::require_place_for("--csv", csv_, kCsv);
     std::vector<config::Override> more;
-    if (!device_.empty()) more.push_back({"memory.device", device_});
-    if (!budget_.empty()) more.push_back({"memory.budget", budget_});
+    if (!device_.empty()) more.push_back({"memory.device", device_, "--device"});
+    if (!budget_.empty()) more.push_back({"memory.budget", budget_, "--budget"});
     config::RunConfig c = load_config(o_, more);
     run::adopt_vocabulary(c);
     auto registry = make_registry(o_, &c);

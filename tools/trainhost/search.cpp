@@ -20,12 +20,12 @@ class Search : public Command {
     add_options(*app_, o_, kRunFile | kModel);
     app_->add_option("--device", device_, "the kind of device (trainhost devices lists them)")->option_text("NAME");
     app_->add_option("--devices", request_.devices, "how many; as many ranks as the run file has when left out")
-        ->option_text("N")->check(CLI::Range(1u, 1048576u));
+        ->option_text("N")->check(whole(1, 1048576));
     app_->add_option("--global-batch", request_.global_batch, "sequences of one update, over all devices")
-        ->option_text("N")->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+        ->option_text("N")->check(whole(1, std::uint64_t{1} << 40));
     app_->add_option("--budget", budget_, "memory of a device, e.g. 24GiB")->option_text("SIZE");
-    app_->add_option("--top", request_.top, "how many to list")->option_text("K")->check(CLI::Range(1, 10000))->default_val(10);
-    app_->add_option("--threads", request_.threads, "threads of the search; 0 = every core")->option_text("N")->check(CLI::Range(0, 1024));
+    app_->add_option("--top", request_.top, "how many to list")->option_text("K")->check(whole(1, 10000))->default_val(10);
+    app_->add_option("--threads", request_.threads, "threads of the search; 0 = every core")->option_text("N")->check(whole(0, 1024));
     app_->add_flag("--every", request_.every, "look at every layout, also where it cannot be an answer");
     app_->add_option("--csv", csv_, "write the lists here as CSV")->option_text("FILE");
     app_->add_option("--html", html_, "write a page that stands alone here")->option_text("FILE");
@@ -36,8 +36,8 @@ class Search : public Command {
 
   Exit run() override {
     std::vector<config::Override> more;
-    if (!device_.empty()) more.push_back({"memory.device", device_});
-    if (!budget_.empty()) more.push_back({"memory.budget", budget_});
+    if (!device_.empty()) more.push_back({"memory.device", device_, "--device"});
+    if (!budget_.empty()) more.push_back({"memory.budget", budget_, "--budget"});
     for (const config::Override& o : overrides(o_)) request_.fixed.insert(o.key);
     if (!csv_.empty()) run::require_place_for("--csv", csv_, kCsv);
     if (!html_.empty()) run::require_place_for("--html", html_, kHtml);

@@ -37,8 +37,8 @@ class Sweep : public Command {
     for (const config::Override& o : overrides(o_))
       if (o.key == axis.key) throw usage_error(fmt::format("{} is given and swept over", axis.key), "leave one of them out", {"--over"});
     std::vector<config::Override> more;
-    if (!device_.empty()) more.push_back({"memory.device", device_});
-    if (!budget_.empty()) more.push_back({"memory.budget", budget_});
+    if (!device_.empty()) more.push_back({"memory.device", device_, "--device"});
+    if (!budget_.empty()) more.push_back({"memory.budget", budget_, "--budget"});
     run::PlanRequest request;
     request.estimators = split_commas(estimators_);
     report::SweepView v = run::sweep(source_of(o_, more), axis, request);

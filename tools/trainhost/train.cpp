@@ -22,7 +22,7 @@ class Train : public Command {
   CLI::App* app() const override { return app_; }
   Exit run() override {
     std::vector<config::Override> more;
-    if (!steps_.empty()) more.push_back({"train.steps", steps_});
+    if (!steps_.empty()) more.push_back({"train.steps", steps_, "--steps"});
     config::RunConfig c = load_config(o_, more);
     run::adopt_vocabulary(c);
     config::refuse_unsupported(c);
