@@ -33,7 +33,7 @@ std::string explain_table(const PlanView& v, const Terminal& t) {
                  std::string(name(n->component)), escaped(n->name),
                  escaped(n->formula, 400) + (n->claim == Claim::kExact ? "" : fmt::format("  ({})", name(n->claim)))});
     std::vector<std::string> dropped;
-    out += table.fitted(line_width(t), {1, 2, 3}, &dropped) + left_out(dropped, "--csv");
+    out += table.fitted(line_width(t), {1, 2, 3}, &dropped) + left_out(dropped, "--csv", line_width(t));
   }
   return out;
 }

@@ -69,7 +69,7 @@ std::string rows_table(const std::vector<LayoutRow>& rows, const Terminal& termi
   for (const auto& row : cells) t.row(row);
   std::vector<std::string> dropped;
   const std::string table = t.fitted(line_width(terminal), drop_order(cells), &dropped);
-  return table + left_out(dropped, "--csv");
+  return table + left_out(dropped, "--csv", line_width(terminal));
 }
 
 /// The settings as words of a command line: on a terminal in lines that a shell joins again.

@@ -65,7 +65,7 @@ std::string single(const SweepView& v, const SweepCurve& c, const Terminal& t) {
   for (std::size_t i = parts.size(); i-- > 0;) drop.push_back(i + 1);          // then components, the total last of all
   std::vector<std::string> dropped;
   const std::string text = table.fitted(line_width(t), drop, &dropped);
-  return text + left_out(dropped, "--csv");
+  return text + left_out(dropped, "--csv", line_width(t));
 }
 
 /// Several: totals side by side.

@@ -109,11 +109,12 @@ std::string Table::fitted(std::size_t width, const std::vector<std::size_t>& dro
   return lines(widths, indent);
 }
 
-std::string left_out(const std::vector<std::string>& dropped, const std::string& where) {
+std::string left_out(const std::vector<std::string>& dropped, const std::string& where, std::size_t width) {
   std::string list;
   for (const std::string& d : dropped)
     if (!d.empty()) list += (list.empty() ? "" : ", ") + d;
-  return list.empty() ? "" : "  left out for the width: " + list + "; " + where + (dropped.size() > 1 ? " has them\n" : " has it\n");
+  if (list.empty()) return "";
+  return wrapped("  left out for the width: " + list + "; " + where + (dropped.size() > 1 ? " has them" : " has it"), width, "    ") + "\n";
 }
 
 std::string bar(double share, unsigned width) {

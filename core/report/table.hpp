@@ -27,7 +27,7 @@ class Table {
 };
 
 /// "  left out for the width: host, MFU; --csv has them\n"; "" where nothing was.
-std::string left_out(const std::vector<std::string>& dropped, const std::string& where);
+std::string left_out(const std::vector<std::string>& dropped, const std::string& where, std::size_t width = 0);
 
 /// `share` of `width` cells in eighths of a block: "██████▌".
 std::string bar(double share, unsigned width);

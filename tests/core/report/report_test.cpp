@@ -142,4 +142,20 @@ BOOST_AUTO_TEST_CASE(durations_and_rates_read_well) {
   BOOST_TEST(report::format_rate(613) == "613");
 }
 
+BOOST_AUTO_TEST_CASE(a_table_runs_text_on_below_then_drops_columns_in_the_stated_order) {
+  report::Table t("lrrl");
+  t.row({"name", "bytes", "share", "why"});
+  t.row({"weights", "1,234,567", "50 %", "one two three four five six seven eight"});
+  std::vector<std::string> dropped;
+  BOOST_TEST(t.fitted(0, {2, 1}) == t.str());
+  BOOST_TEST(t.fitted(200, {2, 1}, &dropped) == t.str());
+  const std::string narrow = t.fitted(50, {2, 1}, &dropped);
+  BOOST_TEST(dropped.empty());
+  BOOST_TEST(narrow == "  name         bytes  share  why\n  weights  1,234,567   50 %  one two three four\n                             five six seven eight\n", narrow);
+  const std::string narrower = t.fitted(42, {2, 1}, &dropped);
+  BOOST_TEST(dropped == std::vector<std::string>{"share"}, boost::test_tools::per_element());
+  BOOST_TEST(narrower.find("1,234,567") != std::string::npos);
+  BOOST_TEST(report::left_out(dropped, "--csv") == "  left out for the width: share; --csv has it\n");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

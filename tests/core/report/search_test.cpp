@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/report/search_view.hpp"
+#include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
 
 using namespace trainhost::report;
@@ -40,6 +41,22 @@ BOOST_AUTO_TEST_CASE(the_table_says_how_much_was_looked_at_and_where_time_goes) 
   SearchView none = view();
   none.best.clear(), none.pareto.clear();
   BOOST_TEST(has(search_table(none, Terminal{}), "nothing fits"));
+}
+
+BOOST_AUTO_TEST_CASE(a_narrow_terminal_gets_fewer_columns_and_no_cut_number) {
+  SearchView v = view();
+  v.best.front().offload = v.pareto.front().offload = "weights to cpu, optimizer to cpu, activations to cpu";
+  const std::string whole = search_table(v, Terminal{});
+  for (unsigned width : {80u, 100u, 120u}) {
+    Terminal t;
+    t.width = width, t.width_known = true;
+    const std::string text = search_table(v, t);
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) BOOST_TEST(display_width(line) <= width, width << ": " << line);
+    for (const char* number : {"12.50 s", "65.2 GiB", "2 x 32"}) BOOST_TEST(has(text, number), number << " in\n" << text);
+    BOOST_TEST((whole == text || has(text, "left out for the width: ") || has(text, "weights to cpu,\n")), text);
+    BOOST_TEST(has(text, "--set parallel.tensor=8"));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(of_a_long_front_the_table_shows_some_with_both_ends) {

@@ -101,6 +101,20 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_sequence_that_nobody_named_is_the_models_own_at_most_4096_and_said) {
+  const Overrides open = {{"memory.device", "h100-80gb"}, {"train.precision", "bf16"}};
+  for (const auto& [model, tokens] : {std::pair{"llama-3-8b", 4096u}, {"gpt2", 1024u}}) {
+    const report::SearchView v = run::search_layouts(config::run_for_model(model, open), request(8, 32));
+    BOOST_TEST(v.seq_len == tokens);
+    BOOST_TEST(v.notes.front().find("data.seq_len is not given") != std::string::npos, v.notes.front());
+    BOOST_REQUIRE(!v.best.empty());
+    BOOST_TEST(v.best.front().settings.front() == "--set data.seq_len=" + std::to_string(tokens));
+  }
+  const report::SearchView given = run::search_layouts(config::run_for_model("gpt2", kRun), request(8, 32));
+  BOOST_TEST(given.seq_len == 4096u);
+  BOOST_TEST(given.best.front().settings.front().starts_with("--set parallel."));
+}
+
 BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays_also_where_it_leaves_little) {
   const report::SearchView v = ask({{"parallel.pipeline", "4"}, {"parallel.interleave", "2"}, {"parallel.zero", "1"}}, request(8, 32));
   BOOST_REQUIRE(!v.best.empty());

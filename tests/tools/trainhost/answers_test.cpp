@@ -22,6 +22,7 @@ Outcome plan(std::vector<std::string> words, const std::vector<std::string>& set
 Outcome plan_changed(std::vector<std::string> words, std::vector<std::string> sets, const Json& change, bool json) {
   for (const std::string s : change["set"]) {
     if (s.starts_with("memory.device=")) std::erase_if(words, [](const std::string& w) { return w.starts_with("--device=") || w.starts_with("--budget="); });
+    if (s.starts_with("train.backend=")) std::erase_if(words, [](const std::string& w) { return w.starts_with("--backend="); });
     sets.push_back(s);
   }
   if (json) words.push_back("--json");
@@ -53,7 +54,7 @@ void changes_fit(const std::vector<std::string>& words, const std::vector<std::s
     BOOST_TEST(seen.insert(c["settings"].get<std::string>()).second);
     const Outcome r = plan_changed(words, sets, c, true);
     BOOST_TEST(r.code == 0, c.dump() + r.out + r.err);
-    if (!same_bytes || r.code != 0) continue;
+    if (!same_bytes || r.code != 0 || c["set"][0] == "train.backend=auto") continue;
     const Json again = Json::parse(r.out);
     std::uint64_t device = 0;
     for (const Json& t : again["estimates"][0]["tiers"])
@@ -81,6 +82,36 @@ BOOST_AUTO_TEST_CASE(changes_of_a_device_run_fit_when_they_are_typed_in) {
 BOOST_AUTO_TEST_CASE(changes_of_a_host_run_fit_when_they_are_typed_in) {
   const std::vector<std::string> words = {"--backend=cpu", "--budget=10MB"}, sets = {"train.micro_batch=8"};
   changes_fit(words, sets, plan_json(words, sets), 3);
+}
+
+BOOST_AUTO_TEST_CASE(changes_for_another_backend_than_the_chosen_stand_last_and_say_so) {
+  const std::vector<std::string> words = {"--backend=cpu", "--budget=10MB"};
+  const Json j = plan_json(words);
+  std::size_t keeping = 0;
+  bool left = false;
+  for (const Json& c : j["changes"]) {
+    const bool device = c["settings"].get<std::string>().find("memory.device") != std::string::npos;
+    BOOST_TEST((device || !left), c.dump());
+    left = left || device, keeping += !device;
+    if (device) BOOST_TEST(c["cost_words"].get<std::string>().ends_with("not the backend that was chosen, cpu"), c.dump());
+  }
+  BOOST_TEST(keeping >= 3u);
+  BOOST_TEST(left);
+}
+
+BOOST_AUTO_TEST_CASE(where_no_single_change_is_enough_it_says_why_and_combines) {
+  const fs::path config = kConfigs / "DeepSeek-V3.json";
+  if (!fs::exists(config)) {
+    BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs beside the checkout");
+    return;
+  }
+  const std::vector<std::string> words = {"--model=" + config.string(), "--device=rtx-4090"};
+  const Json j = plan_json(words);
+  BOOST_TEST(j["changes_note"].get<std::string>().starts_with("No single change makes it fit in 22.4 GiB: weights, gradients and optimizer state alone are 9.76 TiB."),
+             j["changes_note"].dump());
+  changes_fit(words, {}, j, 3);
+  const Json enough = plan_json({"--model=llama-3-8b", "--device=h100-80gb"}, {"plugin.cuda.mode=resident", "train.micro_batch=32", "data.seq_len=1024"});
+  BOOST_TEST((enough["changes"].size() >= 3u && !enough.contains("changes_note")), enough["changes_note"].dump());
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_fits_is_told_no_changes) {
@@ -139,6 +170,31 @@ BOOST_AUTO_TEST_CASE(a_sweep_finds_where_the_budget_ends_to_the_token) {
   BOOST_REQUIRE(edge > 64);
   BOOST_TEST(plan({"--backend=cpu", "--budget=60MB"}, {"data.seq_len=" + std::to_string(edge)}).code == 3);
   BOOST_TEST(plan({"--backend=cpu", "--budget=60MB"}, {"data.seq_len=" + std::to_string(edge - 1)}).code == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_sweep_over_ranks_is_of_one_estimator_that_plans_every_point) {
+  const std::vector<std::string> words = {"sweep", "--model=llama-3-8b", "--device=h100-80gb", "--over", "parallel.tensor=1,2,4"};
+  std::vector<std::string> json = words;
+  json.push_back("--json");
+  const Json j = json_of(run_program(json));
+  BOOST_REQUIRE(j["curves"].size() == 1u);
+  BOOST_TEST(j["curves"][0]["estimator"] == "transformer");
+  for (const Json& p : j["curves"][0]["points"]) BOOST_TEST(p.contains("total_bytes"), p.dump());
+  const std::string text = run_program(words).out;
+  BOOST_TEST(text.find("transformer plans every point of this sweep; llama knows the first one best") != std::string::npos, text);
+}
+
+BOOST_AUTO_TEST_CASE(a_sweep_says_of_each_point_what_the_mode_makes_again) {
+  const std::vector<std::string> words = {"sweep", "--model=llama-3.2-3b", "--device=h100-80gb", "--over", "data.seq_len=512..16384"};
+  std::vector<std::string> json = words;
+  json.push_back("--json");
+  const Json j = json_of(run_program(json));
+  BOOST_TEST(j["run"].get<std::string>().find("recompute none") == std::string::npos, j["run"].dump());
+  for (const Json& p : j["curves"][0]["points"]) {
+    const Outcome one = plan({"--model=llama-3.2-3b", "--device=h100-80gb"}, {"data.seq_len=" + p["value"].get<std::string>()});
+    const std::string how = p["how"];
+    BOOST_TEST(one.out.find(how.substr(how.find("recompute"))) != std::string::npos, how << " is not in\n" << one.out);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_sweep_writes_its_files_and_carries_what_is_no_run) {

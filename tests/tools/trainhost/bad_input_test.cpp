@@ -35,6 +35,7 @@ void furnish(const TempDir& t) {
   t.file("odd.bin", std::string(4001, 'x'));
   t.file("ids.bin", std::string(4000, '\x7f'));
   t.file("config.json", slurp(kGolden / "mha/config.json"));
+  t.file("negative.json", "{\"model_type\": \"gemma\", \"hidden_size\": -8, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
   t.file("broken.json", "{\"model_type\": \"llama\",");
   t.file("mamba.json", "{\"model_type\": \"mamba\", \"hidden_size\": 768, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
   std::string weights = slurp(kGolden / "mha/model.safetensors");
@@ -77,6 +78,17 @@ const std::vector<Mistake>& mistakes() {
       {"cuda without fallback", {"train", "good.toml", "--backend=cuda", "--no-fallback"}, 4, {"cuda"}},
       {"unknown estimator", {"plan", "--estimator=lama"}, 2, {"lama", "llama"}},
       {"unknown device", {"plan", "--device=h100-80g"}, 2, {"h100-80g", "h100"}},
+      {"estimator whose file is no plugin", {"plan", "--plugin-path", "plugins", "--estimator=words"}, 2, {"'words'", "words.so", "ELF", "estimators here: llama"}},
+      {"backend whose file is no plugin", {"plan", "--plugin-path", "plugins", "--backend=words"}, 2, {"'words'", "words.so", "ELF"}},
+      {"device that is a kind of machine", {"plan", "--device=cpu"}, 2, {"--device: ", "--backend=cpu", "xeon-8480"}},
+      {"option given twice", {"sweep", "--over", "data.seq_len=1..4", "--over", "train.micro_batch=1..4"}, 2, {"--over is given more than once", "trainhost sweep --help"}},
+      {"no devices", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=0"}, 2, {"--devices: '0' is no whole number from 1 to 1048576", "trainhost search --help"}},
+      {"accumulation that search would override", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.grad_accum=3"}, 2,
+       {"train.grad_accum = 3 cannot stay", "--global-batch=N", "12 are what this run has"}},
+      {"activations beyond 63 bits", {"plan", "--set", "model.hidden_size=1048576", "--set", "model.num_attention_heads=1024", "--set", "model.intermediate_size=2147483646",
+        "--set", "model.num_hidden_layers=64", "--set", "train.micro_batch=1024", "--set", "data.seq_len=16384"}, 2,
+       {"63 bits", "model.intermediate_size = 2147483646, model.hidden_size = 1048576"}},
+      {"negative dimension", {"plan", "--model=negative.json"}, 2, {"negative.json", "hidden_size = -8", "from 1 to 2147483647"}},
       {"budget that is no size", {"plan", "--budget=lots"}, 2, {"lots", "memory.budget"}},
       {"budget too small", {"train", "good.toml", "--set", "memory.budget=1KiB"}, 3, {"memory.budget"}},
       {"unknown preset", {"plan", "--model=llama-3-9b"}, 2, {"llama-3-9b", "llama-3-8b"}},
@@ -137,6 +149,19 @@ BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason_and_harm_nobody
   Outcome r = run_program({"plugins", "list", "-v", "--plugin-path", (t.path() / "plugins").string()});
   BOOST_TEST(r.code == 0, r.err);
   for (const char* part : {"words.so", "cut.so", "rejected", "cpu", "ok"}) BOOST_TEST(r.out.find(part) != std::string::npos, r.out);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_file_that_sets_nothing_is_said_to_be_the_built_in_run) {
+  TempDir t;
+  t.file("empty.toml", "# nothing\n");
+  t.file("one.toml", "[train]\nsteps = 5\n");
+  RunOptions o;
+  o.directory = t.path();
+  const std::string said = "empty.toml sets nothing: this is the built-in run\n";
+  BOOST_TEST(run_program({"plan", "empty.toml", "--backend=cpu", "--set", "train.steps=5"}, o).err == "trainhost: " + said);
+  BOOST_TEST(run_program({"sweep", "empty.toml", "--backend=cpu", "--over", "data.seq_len=8..32"}, o).err == "trainhost: " + said);
+  BOOST_TEST(run_program({"plan", "empty.toml", "--backend=cpu", "-q"}, o).err == "");
+  BOOST_TEST(run_program({"plan", "one.toml", "--backend=cpu"}, o).err == "");
 }
 
 BOOST_AUTO_TEST_CASE(hostile_text_in_names_is_never_printed_raw) {
