@@ -173,7 +173,8 @@ void look_further(const PlanView& v, const Ranks& ranks, Replanner& replan, std:
 }
 
 /// Why so few: what no single change can make small enough.
-std::string why_few(std::size_t singles, std::size_t all, const PlanView& v) {
+/// `chosen`: of the backend that was chosen by name, others stand below.
+std::string why_few(std::size_t singles, std::size_t all, bool chosen, const PlanView& v) {
   const MemoryReport& r = v.estimates.front().report;
   const std::uint64_t state = r.component_bytes(Component::kWeights) + r.component_bytes(Component::kMasterWeights) + r.component_bytes(Component::kGradients) +
                               r.component_bytes(Component::kOptimizerState);
@@ -181,8 +182,8 @@ std::string why_few(std::size_t singles, std::size_t all, const PlanView& v) {
   const std::string what = trained ? "weights, gradients and optimizer state" : "the weights";
   const std::string reason = state > v.budget_bytes ? fmt::format("{} alone are {}", what, format_bytes(state))
                                                     : fmt::format("{} leave {} for everything else", what, format_bytes(v.budget_bytes - state));
-  static constexpr const char* kCount[] = {"No single change makes", "Only one single change makes", "Only two single changes make"};
-  return fmt::format("{} it fit in {}: {}.{}", kCount[singles], format_bytes(v.budget_bytes), reason,
+  static constexpr const char *kCount[] = {"No single change", "Only one single change", "Only two single changes"}, *kMakes[] = {"makes", "makes", "make"};
+  return fmt::format("{}{} {} it fit in {}: {}.{}", kCount[singles], chosen ? " on the chosen backend" : "", kMakes[singles], format_bytes(v.budget_bytes), reason,
                      all > singles ? " The smallest combinations that were found:" : "");
 }
 
@@ -202,7 +203,7 @@ std::vector<Change> find_changes(PlanView& v, Replanner& replan) {
     return std::tuple(a.leaves_backend, a.price, a.cost) < std::tuple(b.leaves_backend, b.price, b.cost);
   });
   drop_dominated(out);
-  if (singles < kEnough && !out.empty()) v.changes_note = why_few(singles, keeping(), v);
+  if (singles < kEnough && !out.empty()) v.changes_note = why_few(singles, keeping(), keeping() < out.size(), v);
   return out;
 }
 
