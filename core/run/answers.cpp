@@ -184,7 +184,7 @@ std::string why_few(std::size_t singles, std::size_t all, bool chosen, const Pla
                                                     : fmt::format("{} leave {} for everything else", what, format_bytes(v.budget_bytes - state));
   static constexpr const char *kCount[] = {"No single change", "Only one single change", "Only two single changes"}, *kMakes[] = {"makes", "makes", "make"};
   return fmt::format("{}{} {} it fit in {}: {}.{}", kCount[singles], chosen ? " on the chosen backend" : "", kMakes[singles], format_bytes(v.budget_bytes), reason,
-                     all > singles ? " The smallest combinations that were found:" : "");
+                     all > singles ? " The smallest combinations that do stand below." : "");
 }
 
 }  // namespace
