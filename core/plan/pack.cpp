@@ -106,16 +106,20 @@ std::uint64_t as_time_goes_by(std::span<const PackItem> items, Offsets& offset) 
 /// Largest key first; among equals the longer life, then the larger, then the earlier item.
 template <class Key>
 Order by(std::span<const PackItem> items, Key key) {
-  Order o(items.size());
-  std::iota(o.begin(), o.end(), 0u);
-  std::sort(o.begin(), o.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const PackItem &x = items[a], &y = items[b];
-    const auto kx = key(x), ky = key(y);
-    if (kx != ky) return kx > ky;
-    if (x.last - x.first != y.last - y.first) return x.last - x.first > y.last - y.first;
+  struct Place {  // beside each other, not looked up: sorting is a good part of packing many items
+    std::uint64_t key, size;
+    std::uint32_t life, item;
+  };
+  std::vector<Place> places(items.size());
+  for (std::uint32_t i = 0; i < items.size(); ++i) places[i] = {std::uint64_t{key(items[i])}, items[i].size, items[i].last - items[i].first, i};
+  std::sort(places.begin(), places.end(), [](const Place& x, const Place& y) {
+    if (x.key != y.key) return x.key > y.key;
+    if (x.life != y.life) return x.life > y.life;
     if (x.size != y.size) return x.size > y.size;
-    return a < b;
+    return x.item < y.item;
   });
+  Order o(items.size());
+  std::transform(places.begin(), places.end(), o.begin(), [](const Place& p) { return p.item; });
   return o;
 }
 
@@ -139,6 +143,7 @@ std::uint64_t pack_bound(std::span<const PackItem> items, std::uint32_t times) {
 
 std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::uint64_t good_enough,
                    Offsets& offset) {
+  if (items.empty()) return offset.clear(), 0;
   const std::uint64_t enough = std::max(good_enough, pack_bound(items, times));
   std::uint64_t best = kTooHigh;
   Offsets trial(items.size());
@@ -147,11 +152,12 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
     return best <= enough;
   };
   const Order longest = by(items, [](const PackItem& i) { return i.last - i.first; });
-  const Order earliest = by(items, [&](const PackItem& i) { return times - i.first; });
   // Where there is no time to try every order, a stack that rises above the others is not finished either.
-  const bool many = kPairsAtAll / (items.size() * items.size() + 1) < 4;
+  const bool many = kPairsAtAll / (items.size() * items.size()) < 4;
   const auto limit = [&] { return best != kTooHigh ? best : many ? enough : kTooHigh - 1; };
-  if (keep(stack(items, longest, times, limit(), trial)) || keep(stack(items, earliest, times, limit(), trial))) return best;
+  if (keep(stack(items, longest, times, limit(), trial))) return best;
+  const Order earliest = by(items, [&](const PackItem& i) { return times - i.first; });
+  if (keep(stack(items, earliest, times, limit(), trial))) return best;
   if (many) {
     if (keep(as_time_goes_by(items, trial))) return best;
     for (const auto& [lasting, nearest] : kEnds)

@@ -27,11 +27,12 @@ class Hanging {
         const bool seen = s > std::max(p.first, it.first) / kSlice;  // in the slice before
         if (!seen && p.first <= it.last && p.last >= it.first) near_.push_back(p);
       }
-    std::sort(near_.begin(), near_.end(), [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
+    // Nothing between where it does not fit and the end of what is in its way would do either: so this is the least.
     std::uint64_t at = 0;
-    for (const Placed& p : near_) {
-      if (p.begin >= at + it.size) break;
-      at = std::max(at, p.end);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Placed& p : near_)
+        if (p.begin < at + it.size && p.end > at) at = p.end, moved = true;
     }
     for (std::uint32_t s = it.first / kSlice; s <= it.last / kSlice; ++s) by_time_[s].push_back({it.first, it.last, at, at + it.size});
     return at;
@@ -73,10 +74,12 @@ std::uint64_t pack_from_two_ends(std::span<const PackItem> items, std::uint32_t 
     height = std::max(height, offset[i] + items[i].size);
     if (height > limit) return kTooHigh;
   }
+  const std::vector<std::uint64_t> stacked = sky.levels(times);
   Hanging hanging(times);
   for (std::uint32_t i : top) {
     offset[i] = hanging.hang(items[i]);
-    height = std::max(height, sky.highest(items[i].first, items[i].last) + offset[i] + items[i].size);
+    const std::uint64_t below = *std::max_element(stacked.begin() + items[i].first, stacked.begin() + items[i].last + 1);
+    height = std::max(height, below + offset[i] + items[i].size);
     if (height > limit) return kTooHigh;
   }
   for (std::uint32_t i : top) offset[i] = height - offset[i] - items[i].size;

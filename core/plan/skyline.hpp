@@ -21,6 +21,14 @@ class Skyline {
   void raise(std::uint32_t first, std::uint32_t last, std::uint64_t level) {
     raise(1, 0, leaves_ - 1, first, last, level);
   }
+  /// At every time.
+  std::vector<std::uint64_t> levels(std::uint32_t times) const {
+    std::vector<std::uint64_t> below(flat_);
+    for (std::size_t n = 2; n < below.size(); ++n) below[n] = std::max(below[n], below[n / 2]);
+    below.erase(below.begin(), below.begin() + leaves_);
+    below.resize(times);
+    return below;
+  }
 
  private:
   // flat_[n]: at least this high everywhere below n; top_[n]: highest point below n, flat_ of n included.
