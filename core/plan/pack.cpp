@@ -13,6 +13,7 @@
 
 #include "core/plan/pack.hpp"
 #include "core/plan/pack_ends.hpp"
+#include "core/plan/pack_order.hpp"
 #include "core/plan/skyline.hpp"
 
 namespace trainhost::plan {
@@ -26,7 +27,6 @@ constexpr std::size_t kPairsAtAll =
 constexpr std::pair<std::uint32_t, Nearest> kEnds[] = {{100, Nearest::kLatest}, {400, Nearest::kLargest}};
 
 using Offsets = std::vector<std::uint64_t>;
-using Order = std::vector<std::uint32_t>;
 
 /// kTooHigh as soon as it rises above `limit`.
 std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::uint32_t times, std::uint64_t limit, Offsets& offset) {
@@ -70,16 +70,12 @@ std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, Of
 
 /// As an allocator would: time goes by, what has died gives its bytes back, what is born takes the lowest hole it fits in,
 /// the largest first. n log n and steady: a model twice as deep repeats the same holes, where stacking would pile up.
-std::uint64_t as_time_goes_by(std::span<const PackItem> items, Offsets& offset) {
-  Order births(items.size()), deaths;
-  std::iota(births.begin(), births.end(), 0u);
-  deaths = births;
-  std::sort(births.begin(), births.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::tuple(items[a].first, ~items[a].size, a) < std::tuple(items[b].first, ~items[b].size, b);
-  });
-  std::sort(deaths.begin(), deaths.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::pair(items[a].last, a) < std::pair(items[b].last, b);
-  });
+std::uint64_t as_time_goes_by(std::span<const PackItem> items, std::uint32_t times, Offsets& offset) {
+  Order all(items.size());
+  std::iota(all.begin(), all.end(), 0u);
+  const Order births = by_time(items, all, times, [](const PackItem& i) { return i.first; },
+                               [&](std::uint32_t a, std::uint32_t b) { return items[a].size > items[b].size; });
+  const Order deaths = by_time(items, all, times, [](const PackItem& i) { return i.last; }, [](std::uint32_t a, std::uint32_t b) { return a < b; });
   std::map<std::uint64_t, std::uint64_t> holes{{0, UINT64_MAX}};  // begin -> end; never two that touch
   std::uint64_t height = 0;
   std::size_t dead = 0;
@@ -159,7 +155,7 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   const Order earliest = by(items, [&](const PackItem& i) { return times - i.first; });
   if (keep(stack(items, earliest, times, limit(), trial))) return best;
   if (many) {
-    if (keep(as_time_goes_by(items, trial))) return best;
+    if (keep(as_time_goes_by(items, times, trial))) return best;
     for (const auto& [lasting, nearest] : kEnds)
       if (keep(pack_from_two_ends(items, times, lasting, nearest, best - 1, trial))) break;
     return best;

@@ -5,14 +5,12 @@
 #include "core/plan/pack_ends.hpp"
 
 #include <algorithm>
-#include <tuple>
 
+#include "core/plan/pack_order.hpp"
 #include "core/plan/skyline.hpp"
 
 namespace trainhost::plan {
 namespace {
-
-using Order = std::vector<std::uint32_t>;
 
 /// Items by when they live, to find those that may be in the way of another.
 class Hanging {
@@ -56,15 +54,17 @@ std::uint64_t pack_from_two_ends(std::span<const PackItem> items, std::uint32_t 
                                  std::uint64_t limit, std::vector<std::uint64_t>& offset) {
   Order bottom, top;
   for (std::uint32_t i = 0; i < items.size(); ++i) (life(items[i]) > lasting ? bottom : top).push_back(i);
-  std::sort(bottom.begin(), bottom.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::tuple(~life(items[a]), ~items[a].size, a) < std::tuple(~life(items[b]), ~items[b].size, b);
-  });
-  const auto key = [&](std::uint32_t i) {
-    const PackItem& x = items[i];
-    return nearest == Nearest::kLargest ? std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t>(~x.size, ~life(x), 0, i)
-                                        : std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t>(~x.last, ~life(x), ~x.size, i);
+  const auto longer_then_larger = [&](std::uint32_t a, std::uint32_t b) {
+    const PackItem &x = items[a], &y = items[b];
+    return life(x) != life(y) ? life(x) > life(y) : x.size > y.size;
   };
-  std::sort(top.begin(), top.end(), [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); });
+  bottom = by_time(items, bottom, times, [&](const PackItem& i) { return times - 1 - life(i); }, longer_then_larger);
+  if (nearest == Nearest::kLatest)
+    top = by_time(items, top, times, [&](const PackItem& i) { return times - 1 - i.last; }, longer_then_larger);
+  else
+    std::stable_sort(top.begin(), top.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return items[a].size != items[b].size ? items[a].size > items[b].size : life(items[a]) > life(items[b]);
+    });
 
   Skyline sky(times);
   std::uint64_t height = 0;
