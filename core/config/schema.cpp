@@ -22,7 +22,7 @@ constexpr Key kKeys[] = {
     {"model.model_type", Type::kText, "", 0, 0, "", "\"llama\"", "llama, mistral, qwen2 or qwen3"},
     {"model.vocab_size", Type::kInteger, "", 1, kBig, "", "256", "tokens in the vocabulary"},
     {"model.hidden_size", Type::kInteger, "", 1, kBig, "", "96", "width of the residual stream"},
-    {"model.num_hidden_layers", Type::kInteger, "", 1, 65536, "", "4", "transformer blocks"},
+    {"model.num_hidden_layers", Type::kInteger, "", 1, 4096, "", "4", "transformer blocks"},
     {"model.num_attention_heads", Type::kInteger, "", 1, kBig, "", "3", "query heads"},
     {"model.num_key_value_heads", Type::kInteger, "", 1, kBig, "", "3", "key and value heads; default: one per query head"},
     {"model.head_dim", Type::kInteger, "", 1, kBig, "", "32", "width of a head; default: hidden_size / num_attention_heads"},

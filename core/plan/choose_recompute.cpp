@@ -40,4 +40,20 @@ RecomputeLayers choose_recompute(std::uint32_t layers, const std::function<bool(
   return n;
 }
 
+RecomputeLayers choose_recompute(std::uint32_t layers, std::uint64_t budget, const Bytes& least, const Bytes& placed) {
+  constexpr int kTurns = 4;  // holes differ little from one split to the next: the second nearly always fits
+  std::uint64_t room = budget;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const RecomputeLayers n = choose_recompute(layers, [&](const RecomputeLayers& x) { return least(x) <= room; });
+    const std::uint64_t bound = least(n);
+    if (bound > budget) return n;  // everything, and even that is too much
+    if (bound > room) break;
+    const std::uint64_t bytes = placed(n);
+    if (bytes <= budget) return n;
+    const std::uint64_t holes = bytes - bound;
+    room = budget > holes ? budget - holes : 0;
+  }
+  return choose_recompute(layers, [&](const RecomputeLayers& x) { return least(x) <= budget && placed(x) <= budget; });
+}
+
 }  // namespace trainhost::plan

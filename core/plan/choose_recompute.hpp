@@ -13,4 +13,10 @@ namespace trainhost::plan {
 /// nothing fits: full in every layer, the least memory there is.
 RecomputeLayers choose_recompute(std::uint32_t layers, const std::function<bool(const RecomputeLayers&)>& fits);
 
+/// The same search where most layers need not be placed. `least`: bytes below which no placement lies (least_arena.hpp);
+/// `placed`: bytes of a placement, asked once where it meets that bound and otherwise once or twice more, with what holes take
+/// set aside. Both never say less for less recomputation. The answer fits `budget` by `placed`, unless nothing does.
+using Bytes = std::function<std::uint64_t(const RecomputeLayers&)>;
+RecomputeLayers choose_recompute(std::uint32_t layers, std::uint64_t budget, const Bytes& least, const Bytes& placed);
+
 }  // namespace trainhost::plan

@@ -1,5 +1,6 @@
 // One number for a program, and for a plan when offsets are given: estimator and trainer compare theirs.
 // Covers everything that changes memory or meaning; not names of models, seeds or numbers read at run time.
+#include <array>
 #include <string_view>
 
 #include "core/base/text.hpp"
@@ -8,34 +9,33 @@
 namespace trainhost::plan {
 namespace {
 
-/// Little-endian bytes of integers, hashed a chunk at a time: the same on every machine.
+/// FNV-1a over the little-endian bytes of integers: the same on every machine. Most of those bytes are zero, and a run of
+/// zeros is one multiplication by a power of the prime.
 class Hash {
  public:
   template <class T>
   Hash& add(T value) {
-    if (used_ + 8 > sizeof bytes_) flush();
     auto v = static_cast<std::uint64_t>(value);
-    for (std::size_t i = 0; i < sizeof(T); ++i, v >>= 8) bytes_[used_++] = static_cast<char>(v & 0xff);
+    if constexpr (sizeof(T) < 8) v &= (std::uint64_t{1} << (8 * sizeof(T))) - 1;
+    std::size_t left = sizeof(T);
+    for (; v != 0; v >>= 8, --left) hash_ = (hash_ ^ (v & 0xff)) * kPrime;
+    hash_ *= kPowers[left];
     return *this;
   }
   Hash& add(std::string_view text) {
     add(static_cast<std::uint32_t>(text.size()));
-    flush();
     hash_ = fnv1a(text, hash_);
     return *this;
   }
-  std::uint64_t value() {
-    flush();
-    return hash_;
-  }
+  std::uint64_t value() const { return hash_; }
 
  private:
-  void flush() {
-    hash_ = fnv1a({bytes_, used_}, hash_);
-    used_ = 0;
-  }
-  char bytes_[256];
-  std::size_t used_ = 0;
+  static constexpr std::uint64_t kPrime = 0x100000001b3ULL;
+  static constexpr std::array<std::uint64_t, 9> kPowers = [] {
+    std::array<std::uint64_t, 9> p{1};
+    for (std::size_t i = 1; i < p.size(); ++i) p[i] = p[i - 1] * kPrime;
+    return p;
+  }();
   std::uint64_t hash_ = 0xcbf29ce484222325ULL;
 };
 

@@ -1,72 +1,35 @@
 // See pack.hpp. Two ways to put the next item of an order: on top of whatever lies below it at any time of
 // its life (skyline, n log n, right for activations that die in mirror order), or into the lowest hole that
-// is free throughout its life (quadratic, so for sections of moderate size). Several orders are tried, and for very many
-// items an allocator that lives through the section; then
-// the item that sticks out at the top of the best packing is moved to the front of its order, again and
-// again. Finding the best packing is NP-hard; the bound is often met because the long-lived items nest.
+// is free throughout its life (quadratic, so for sections of moderate size). Several orders are tried, then the item that
+// sticks out at the top of the best packing is moved to the front of its order, again and again. For many items, where that
+// takes too long: an allocator that lives through the section, then packing from two ends (pack_ends.hpp). Finding the best
+// packing is NP-hard; the bound is often met because the long-lived items nest.
 #include <algorithm>
 #include <array>
 #include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "core/plan/pack.hpp"
+#include "core/plan/pack_ends.hpp"
+#include "core/plan/pack_order.hpp"
+#include "core/plan/skyline.hpp"
 
 namespace trainhost::plan {
 namespace {
 
-constexpr std::size_t kHolesAtAll =
-    6000;  // items; beyond, no pair of them is compared: absurdly deep models still plan in time
 constexpr std::size_t kMostTries = 200;  // with holes, orders and repairs together,
 constexpr std::size_t kPairsAtAll =
-    18000000;  // and the pairs of items they may compare: some 10 ms at any size
+    18000000;  // and the pairs of items they may compare: some 10 ms at any size; what affords no four tries is `many`
+
+// Of many items: a layer has some 20 to 40 operations a pass, so what outlives several of them is kept for another pass.
+constexpr std::pair<std::uint32_t, Nearest> kEnds[] = {{100, Nearest::kLatest}, {400, Nearest::kLargest}};
 
 using Offsets = std::vector<std::uint64_t>;
-using Order = std::vector<std::uint32_t>;
 
-/// Height of the skyline over time: raise an interval to a level, ask for the highest level in an interval.
-class Skyline {
- public:
-  explicit Skyline(std::uint32_t times) {
-    while (leaves_ < times) leaves_ *= 2;
-    top_.assign(2 * leaves_, 0);
-    flat_.assign(2 * leaves_, 0);
-  }
-  std::uint64_t highest(std::uint32_t first, std::uint32_t last) const {
-    return highest(1, 0, leaves_ - 1, first, last);
-  }
-  void raise(std::uint32_t first, std::uint32_t last, std::uint64_t level) {
-    raise(1, 0, leaves_ - 1, first, last, level);
-  }
-
- private:
-  // flat_[n]: at least this high everywhere below n; top_[n]: highest point below n, flat_ of n included.
-  std::uint64_t highest(std::size_t n, std::uint32_t lo, std::uint32_t hi, std::uint32_t first,
-                        std::uint32_t last) const {
-    if (first <= lo && hi <= last) return top_[n];
-    const std::uint32_t mid = lo + (hi - lo) / 2;
-    std::uint64_t h = flat_[n];
-    if (first <= mid) h = std::max(h, highest(2 * n, lo, mid, first, last));
-    if (last > mid) h = std::max(h, highest(2 * n + 1, mid + 1, hi, first, last));
-    return h;
-  }
-  void raise(std::size_t n, std::uint32_t lo, std::uint32_t hi, std::uint32_t first, std::uint32_t last,
-             std::uint64_t level) {
-    top_[n] = std::max(top_[n], level);
-    if (first <= lo && hi <= last) {
-      flat_[n] = std::max(flat_[n], level);
-      return;
-    }
-    const std::uint32_t mid = lo + (hi - lo) / 2;
-    if (first <= mid) raise(2 * n, lo, mid, first, last, level);
-    if (last > mid) raise(2 * n + 1, mid + 1, hi, first, last, level);
-  }
-  std::uint32_t leaves_ = 1;
-  std::vector<std::uint64_t> top_, flat_;
-};
-
-std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::uint32_t times,
-                    Offsets& offset) {
+/// kTooHigh as soon as it rises above `limit`.
+std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::uint32_t times, std::uint64_t limit, Offsets& offset) {
   Skyline sky(times);
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
@@ -74,6 +37,7 @@ std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::ui
     offset[i] = sky.highest(it.first, it.last);
     sky.raise(it.first, it.last, offset[i] + it.size);
     height = std::max(height, offset[i] + it.size);
+    if (height > limit) return kTooHigh;
   }
   return height;
 }
@@ -106,16 +70,12 @@ std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, Of
 
 /// As an allocator would: time goes by, what has died gives its bytes back, what is born takes the lowest hole it fits in,
 /// the largest first. n log n and steady: a model twice as deep repeats the same holes, where stacking would pile up.
-std::uint64_t as_time_goes_by(std::span<const PackItem> items, Offsets& offset) {
-  Order births(items.size()), deaths;
-  std::iota(births.begin(), births.end(), 0u);
-  deaths = births;
-  std::sort(births.begin(), births.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::tuple(items[a].first, ~items[a].size, a) < std::tuple(items[b].first, ~items[b].size, b);
-  });
-  std::sort(deaths.begin(), deaths.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::pair(items[a].last, a) < std::pair(items[b].last, b);
-  });
+std::uint64_t as_time_goes_by(std::span<const PackItem> items, std::uint32_t times, Offsets& offset) {
+  Order all(items.size());
+  std::iota(all.begin(), all.end(), 0u);
+  const Order births = by_time(items, all, times, [](const PackItem& i) { return i.first; },
+                               [&](std::uint32_t a, std::uint32_t b) { return items[a].size > items[b].size; });
+  const Order deaths = by_time(items, all, times, [](const PackItem& i) { return i.last; }, [](std::uint32_t a, std::uint32_t b) { return a < b; });
   std::map<std::uint64_t, std::uint64_t> holes{{0, UINT64_MAX}};  // begin -> end; never two that touch
   std::uint64_t height = 0;
   std::size_t dead = 0;
@@ -142,16 +102,20 @@ std::uint64_t as_time_goes_by(std::span<const PackItem> items, Offsets& offset) 
 /// Largest key first; among equals the longer life, then the larger, then the earlier item.
 template <class Key>
 Order by(std::span<const PackItem> items, Key key) {
-  Order o(items.size());
-  std::iota(o.begin(), o.end(), 0u);
-  std::sort(o.begin(), o.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const PackItem &x = items[a], &y = items[b];
-    const auto kx = key(x), ky = key(y);
-    if (kx != ky) return kx > ky;
-    if (x.last - x.first != y.last - y.first) return x.last - x.first > y.last - y.first;
+  struct Place {  // beside each other, not looked up: sorting is a good part of packing many items
+    std::uint64_t key, size;
+    std::uint32_t life, item;
+  };
+  std::vector<Place> places(items.size());
+  for (std::uint32_t i = 0; i < items.size(); ++i) places[i] = {std::uint64_t{key(items[i])}, items[i].size, items[i].last - items[i].first, i};
+  std::sort(places.begin(), places.end(), [](const Place& x, const Place& y) {
+    if (x.key != y.key) return x.key > y.key;
+    if (x.life != y.life) return x.life > y.life;
     if (x.size != y.size) return x.size > y.size;
-    return a < b;
+    return x.item < y.item;
   });
+  Order o(items.size());
+  std::transform(places.begin(), places.end(), o.begin(), [](const Place& p) { return p.item; });
   return o;
 }
 
@@ -175,19 +139,27 @@ std::uint64_t pack_bound(std::span<const PackItem> items, std::uint32_t times) {
 
 std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::uint64_t good_enough,
                    Offsets& offset) {
+  if (items.empty()) return offset.clear(), 0;
   const std::uint64_t enough = std::max(good_enough, pack_bound(items, times));
-  std::uint64_t best = UINT64_MAX;
+  std::uint64_t best = kTooHigh;
   Offsets trial(items.size());
   const auto keep = [&](std::uint64_t height) {
     if (height < best) best = height, offset = trial;
     return best <= enough;
   };
   const Order longest = by(items, [](const PackItem& i) { return i.last - i.first; });
+  // Where there is no time to try every order, a stack that rises above the others is not finished either.
+  const bool many = kPairsAtAll / (items.size() * items.size()) < 4;
+  const auto limit = [&] { return best != kTooHigh ? best : many ? enough : kTooHigh - 1; };
+  if (keep(stack(items, longest, times, limit(), trial))) return best;
   const Order earliest = by(items, [&](const PackItem& i) { return times - i.first; });
-  if (keep(stack(items, longest, times, trial)) || keep(stack(items, earliest, times, trial))) return best;
-  // Where there is no time to try every order.
-  if (kPairsAtAll / (items.size() * items.size()) < 4 && keep(as_time_goes_by(items, trial))) return best;
-  if (items.size() > kHolesAtAll) return best;
+  if (keep(stack(items, earliest, times, limit(), trial))) return best;
+  if (many) {
+    if (keep(as_time_goes_by(items, times, trial))) return best;
+    for (const auto& [lasting, nearest] : kEnds)
+      if (keep(pack_from_two_ends(items, times, lasting, nearest, best - 1, trial))) break;
+    return best;
+  }
   // Each order is tried, then repaired in turn; they stand as they most often meet the bound, over all preset
   // models.
   Order orders[] = {by(items, [](const PackItem& i) { return i.size; }), earliest, longest,

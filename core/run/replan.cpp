@@ -1,6 +1,7 @@
 // See replan.hpp.
 #include "core/run/replan.hpp"
 
+#include "core/plan/least_arena.hpp"
 #include "core/run/backend.hpp"
 
 namespace trainhost::run {
@@ -15,6 +16,9 @@ void pin_budgets(config::RunConfig& c, const Budgets& found) {
 /// "auto" searches through modes and layers, some 30 plans. It fits exactly where its last resort does (everything streamed,
 /// every layer recomputed), which is one plan.
 constexpr const char *kSearches = "cuda", *kLastResort = "streamed";
+
+/// The estimator whose plans are those of step programs, placed: what fits no placement (core/plan/least_arena) fits none of them.
+constexpr const char* kPlaces = "llama";
 
 bool leaves_mode_open(const config::RunConfig& c) {
   const auto table = c.plugin_options.find(kSearches);
@@ -38,7 +42,7 @@ plugin::Registry& Replanner::registry_for(const config::RunConfig& c) {
   return *other_;
 }
 
-report::Estimate Replanner::ask(config::RunConfig c, bool other_device) {
+std::optional<report::Estimate> Replanner::ask(config::RunConfig c, bool other_device, bool only_if_it_fits) {
   // Likewise for layers: "auto" comes to this where nothing less fits.
   if (c.run.recompute == Recompute::kAuto || c.run.recompute == Recompute::kLayers) c.run.recompute = Recompute::kFull;
   if (other_device) c.budget.reset();
@@ -54,14 +58,29 @@ report::Estimate Replanner::ask(config::RunConfig c, bool other_device) {
   const Resolved r = resolve(c, registry, request);
   const bool answers = !decides_.empty() && registry.estimator(decides_).match(r.config.model, r.config.run) > 0;
   request.estimators = {answers ? decides_ : "auto"};
+  const std::string id = estimators_asked(r.config, registry, request).front();
+  const Profile profile = planned_profile(r, registry, request);
   ++planned_;
-  return estimate(r, registry, request, estimators_asked(r.config, registry, request).front(),
-                  planned_profile(r, registry, request));
+  if (id != kPlaces) return estimate(r, registry, request, id, profile);
+  if (only_if_it_fits && r.budgets.compute.known && plan::least_arena(r.config.model, r.config.run, profile) > r.budgets.compute.bytes)
+    return std::nullopt;
+  return placed(r, registry, request, profile);
+}
+
+/// A program's plan is the same for every budget: larger devices are held against the plan that is known.
+report::Estimate Replanner::placed(const Resolved& r, plugin::Registry& registry, const PlanRequest& request, const Profile& profile) {
+  RunSpec run = r.config.run;
+  run.device_budget = run.host_budget = 0;
+  for (const Known& k : known_)
+    if (k.run == run && k.model == r.config.model && k.profile == profile) return judge(k.report, r.budgets);
+  report::Estimate e = estimate(r, registry, request, kPlaces, profile);
+  known_.push_back({r.config.model, run, profile, e.report});
+  return e;
 }
 
 std::optional<report::Estimate> Replanner::plan(const Settings& settings, bool other_device) {
   try {
-    return ask(source_.load(settings), other_device);
+    return ask(source_.load(settings), other_device, true);
   } catch (const Error&) {
     return std::nullopt;  // no run: the caller has others
   }
@@ -69,7 +88,7 @@ std::optional<report::Estimate> Replanner::plan(const Settings& settings, bool o
 
 std::optional<report::Estimate> Replanner::plan(const config::RunConfig& c) {
   try {
-    return ask(c, false);
+    return ask(c, false, false);
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -28,7 +28,8 @@ class Replanner {
   /// answer. `decides`: the estimator that judged it ("" = whichever knows a variation best).
   Replanner(Source source, plugin::Registry& registry, PlanRequest request, Resolved base, std::string decides);
 
-  /// With settings on top. nullopt: they make no run, or nobody can plan it. `other_device`: the settings name a device, whose
+  /// With settings on top, for who asks whether it fits. nullopt: they make no run, nobody can plan it, or no placement of it
+  /// fits, which is known without one. `other_device`: the settings name a device, whose
   /// memory stands in for memory.budget and what is free here.
   std::optional<report::Estimate> plan(const Settings& settings, bool other_device = false);
   /// Of a run that differs from the base in numbers alone: no settings are parsed.
@@ -38,7 +39,14 @@ class Replanner {
   std::uint64_t planned() const { return planned_; }  // how often an estimator was asked
 
  private:
-  report::Estimate ask(config::RunConfig c, bool other_device);
+  struct Known {
+    ModelSpec model;
+    RunSpec run;  // without budgets
+    Profile profile;
+    MemoryReport report;
+  };
+  std::optional<report::Estimate> ask(config::RunConfig c, bool other_device, bool only_if_it_fits);
+  report::Estimate placed(const Resolved& r, plugin::Registry& registry, const PlanRequest& request, const Profile& profile);
   plugin::Registry& registry_for(const config::RunConfig& c);
 
   Source source_;
@@ -47,6 +55,7 @@ class Replanner {
   Resolved base_;
   std::string decides_;
   std::uint64_t planned_ = 0;
+  std::vector<Known> known_;                    // plans of step programs
   std::unique_ptr<plugin::Registry> other_;     // for plugin options that are not the base's
   decltype(config::RunConfig::plugin_options) other_options_;
 };

@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/base/text.hpp"
 #include "core/bridge/guard.hpp"
 #include "core/plan/choose_recompute.hpp"
-#include "core/plan/memory_plan.hpp"
+#include "core/plan/least_arena.hpp"
 #include "plugins/cuda/common/limits.hpp"
 #include "trainhost/status.h"
 
@@ -41,53 +42,65 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, const char* mode,
   return p;
 }
 
-/// Device bytes of the run under this profile.
-std::uint64_t device_bytes(const ModelSpec& m, const RunSpec& r, const Profile& p) {
-  return plan::place(plan::build_program(m, r, p)).of(Tier::kDevice).arena_bytes;
-}
+/// Asked of a placement only where the bound below every placement does not say no; the last one is kept for the plan.
+class Candidate {
+ public:
+  Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, std::uint32_t threads) : m_(m), r_(r), profile(profile_of(m, r, mode, threads)) {}
 
-/// Does it fit the run's budget? Most candidates do not even without the holes of a placement, which is what takes time.
-bool fits(const ModelSpec& m, const RunSpec& r, const Profile& p) {
-  const plan::Program program = plan::build_program(m, r, p);
-  const std::vector<std::uint64_t> live = plan::live_bytes(program, plan::lifetimes(program), Tier::kDevice);
-  if (*std::max_element(live.begin(), live.end()) > r.device_budget) return false;
-  return plan::place(program, r.device_budget).of(Tier::kDevice).arena_bytes <= r.device_budget;
-}
+  std::uint64_t least() const { return plan::least_arena(m_, r_, profile); }
+  std::uint64_t bytes() {
+    placed = placed_program(m_, r_, {profile, ""});
+    return placed->plan.of(Tier::kDevice).arena_bytes;
+  }
+  bool fits() { return least() <= r_.device_budget && bytes() <= r_.device_budget; }
 
-/// The least recompute by layer with which the profile fits; everything where nothing does.
-RecomputeLayers least(const ModelSpec& m, const RunSpec& r, Profile p) {
-  return plan::choose_recompute(m.layers, [&](const RecomputeLayers& layers) {
-    p.recompute_layers = layers;
-    return fits(m, r, p);
-  });
-}
+  /// Takes the least recompute by layer with which it fits; every layer where nothing does.
+  void recompute() {
+    const auto with = [this](const RecomputeLayers& n) { profile.recompute_layers = n; };
+    with(plan::choose_recompute(
+        m_.layers, r_.device_budget, [&](const RecomputeLayers& n) { return with(n), least(); },
+        [&](const RecomputeLayers& n) { return with(n), bytes(); }));
+  }
+
+  /// What it needs, in words: of a placement where there was one.
+  std::uint64_t needs() const { return placed && placed->program.profile == profile ? placed->plan.of(Tier::kDevice).arena_bytes : least(); }
+
+  Choice choice(std::string why) const {
+    return {profile, std::move(why), placed && placed->program.profile == profile ? placed : nullptr};
+  }
+
+ private:
+  const ModelSpec& m_;
+  const RunSpec& r_;
+
+ public:
+  Profile profile;
+  std::shared_ptr<const Placed> placed;
+};
 
 Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
-  Choice c{profile_of(m, r, "resident", threads), ""};
-  if (r.device_budget == 0) return c;
-  const std::uint64_t whole = device_bytes(m, r, c.profile);
-  if (whole <= r.device_budget) return c;
+  Candidate resident(m, r, "resident", threads);
+  if (r.device_budget == 0 || resident.fits()) return resident.choice("");
+  const std::uint64_t whole = resident.needs();
   const std::string short_of = "everything resident needs " + format_bytes(whole) + " of the device's " + format_bytes(r.device_budget);
   const bool may_recompute = r.recompute == Recompute::kNone && r.mode != RunMode::kInference;
   std::uint64_t least_resident = whole;
   if (may_recompute) {
-    c.profile.recompute_layers = least(m, r, c.profile);
-    least_resident = device_bytes(m, r, c.profile);
-    if (least_resident <= r.device_budget) {
-      c.why = "mode resident with recompute: " + short_of;
-      return c;
-    }
+    resident.recompute();
+    least_resident = resident.needs();
+    if (least_resident <= r.device_budget) return resident.choice("mode resident with recompute: " + short_of);
   }
-  c = {profile_of(m, r, "streamed", threads), "mode streamed: " + short_of};
-  if (least_resident < whole) c.why += ", " + format_bytes(least_resident) + " with every layer recomputed";
-  if (may_recompute && !fits(m, r, c.profile)) {
-    c.profile.recompute_layers = least(m, r, c.profile);
-    c.why += "; layers are recomputed as well";
+  Candidate streamed(m, r, "streamed", threads);
+  std::string why = "mode streamed: " + short_of;
+  if (least_resident < whole) why += ", " + format_bytes(least_resident) + " with every layer recomputed";
+  if (may_recompute && !streamed.fits()) {
+    streamed.recompute();
+    why += "; layers are recomputed as well";
   }
-  return c;
+  return streamed.choice(std::move(why));
 }
 
-/// A host asks for the profile and then for the plan of the same run, and choosing is some 30 plans: the last choice is kept.
+/// A host asks for the profile and then for the plan of the same run, and choosing takes several plans: the last choice is kept.
 Choice remembered(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   struct Last {
     ModelSpec model;
@@ -101,6 +114,13 @@ Choice remembered(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
 }
 
 }  // namespace
+
+std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run, const Choice& choice) {
+  if (choice.placed) return choice.placed;
+  plan::Program program = plan::build_program(model, run, choice.profile);
+  plan::MemoryPlan placed = plan::place(program);
+  return std::make_shared<const Placed>(std::move(program), std::move(placed));
+}
 
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option, std::uint32_t threads) {
   if (mode_option == "auto") return remembered(model, run, threads);

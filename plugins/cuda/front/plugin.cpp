@@ -71,8 +71,8 @@ th_status plan_run(const th_host* host, const th_model* model, const th_run* run
     const ModelSpec m = bridge::from_c(*model);
     const RunSpec r = bridge::from_c(*run);
     const Choice choice = choice_for(host, m, r);
-    const plan::Program program = plan::build_program(m, r, choice.profile);
-    MemoryReport report = plan::account(program, plan::place(program));
+    const std::shared_ptr<const Placed> placed = placed_program(m, r, choice);
+    MemoryReport report = plan::account(placed->program, placed->plan);
     report.source = kId;
     if (!choice.why.empty()) report.notes.push_back(choice.why);
     refused = bridge::emit(report, sink, summary);

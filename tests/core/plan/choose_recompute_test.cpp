@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
+#include "core/plan/least_arena.hpp"
 #include "core/plan/recompute.hpp"
 #include "tests/core/plan/cases.hpp"
 
@@ -174,6 +175,40 @@ BOOST_AUTO_TEST_CASE(memory_grows_linearly_with_the_sequence) {
     };
     for (std::uint32_t seq = 512; seq <= 4096; seq *= 2)
       BOOST_TEST(peak(4 * seq) - peak(2 * seq) == 2 * (peak(2 * seq) - peak(seq)), seq << " tokens");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(with_a_bound_the_same_is_chosen_from_few_placements) {
+  const Case c = usual_case(6);
+  const auto arena = [&](const RecomputeLayers& n) { return place(with(c, n)).arena_bytes; };
+  const auto bound = [&](const RecomputeLayers& n) {
+    Case x = c;
+    x.run.recompute = Recompute::kLayers, x.run.recompute_layers = n;
+    return least_arena(x.model, x.run, x.profile);
+  };
+  const std::uint64_t none = arena({}), full = arena({6, 0, 0});
+  for (std::uint64_t budget = full - 1000; budget < none + 1000; budget += (none - full) / 40) {
+    std::size_t placed = 0;
+    const RecomputeLayers chosen = choose_recompute(6, budget, bound, [&](const RecomputeLayers& n) { return ++placed, arena(n); });
+    BOOST_CHECK_EQUAL(arena(chosen) <= budget, full <= budget);
+    BOOST_CHECK_LE(placed, 4u);
+    if (arena(chosen) == bound(chosen))  // no hole in the way
+      BOOST_CHECK(chosen == choose_recompute(6, [&](const RecomputeLayers& n) { return arena(n) <= budget; }));
+  }
+}
+
+// Placements with holes that come and go as they like: what is chosen fits whenever anything does.
+BOOST_AUTO_TEST_CASE(holes_above_the_bound_never_lead_to_a_choice_that_does_not_fit) {
+  constexpr std::uint32_t kLayers = 40;
+  const auto bound = [](const RecomputeLayers& n) { return 100000 - 1200ull * n.full - 700ull * n.mlp - 200ull * n.selective; };
+  for (std::uint64_t seed = 1; seed < 60; ++seed) {
+    const auto placed = [&](const RecomputeLayers& n) { return bound(n) + (n.full * 7919u + n.mlp * 104729u + n.selective * 1299709u) * seed % 9000; };
+    for (std::uint64_t budget = 40000; budget < 120000; budget += 1777) {
+      const RecomputeLayers n = choose_recompute(kLayers, budget, bound, placed);
+      BOOST_CHECK(placed(n) <= budget || placed({kLayers, 0, 0}) > budget);
+      if (bound({kLayers, 0, 0}) > budget) BOOST_CHECK(n == (RecomputeLayers{kLayers, 0, 0}));
+      if (placed({}) <= budget) BOOST_CHECK_EQUAL(n.total(), 0u);
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/model/presets.hpp"
 #include "core/plan/pack.hpp"
+#include "core/plan/pack_ends.hpp"
 #include "core/plan/roles.hpp"
 #include "tests/core/plan/cases.hpp"
 
@@ -197,6 +198,42 @@ BOOST_AUTO_TEST_CASE(very_many_items_are_packed_as_an_allocator_would) {
         BOOST_REQUIRE(offset[i] + items[i].size <= offset[j] || offset[j] + items[j].size <= offset[i]);
 }
 
+BOOST_AUTO_TEST_CASE(items_packed_from_two_ends_never_overlap_and_keep_to_the_limit) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed)
+    for (const Nearest nearest : {Nearest::kLargest, Nearest::kLatest})
+      for (const std::uint32_t lasting : {0u, 9u, 70u, 1000u}) {
+        const std::uint32_t times = 1 + seed * 7 % 300;
+        const std::vector<PackItem> items = random_items(seed, seed * 3, times);
+        std::vector<std::uint64_t> offset(items.size());
+        const std::uint64_t height = pack_from_two_ends(items, times, lasting, nearest, UINT64_MAX - 1, offset);
+        BOOST_CHECK_GE(height, pack_bound(items, times));
+        for (std::size_t i = 0; i < items.size(); ++i) {
+          BOOST_REQUIRE_LE(offset[i] + items[i].size, height);
+          for (std::size_t j = 0; j < i; ++j) BOOST_REQUIRE(!collide(items[i], offset[i], items[j], offset[j]));
+        }
+        std::vector<std::uint64_t> other(items.size());
+        BOOST_CHECK_EQUAL(pack_from_two_ends(items, times, lasting, nearest, height, other), height);
+        BOOST_CHECK(other == offset);
+        if (height > 0) BOOST_CHECK_EQUAL(pack_from_two_ends(items, times, lasting, nearest, height - 1, other), kTooHigh);
+      }
+}
+
+// What streaming looks like: activations that nest, and copies of weights each of which overlaps the next. A stack piles the
+// copies up; two ends need no more than lives at one time.
+BOOST_AUTO_TEST_CASE(a_chain_beside_a_nest_is_packed_without_a_hole) {
+  std::vector<PackItem> items;
+  constexpr std::uint32_t kLayers = 400, kOps = 10, kTimes = 2 * kLayers * kOps;
+  for (std::uint32_t l = 0; l < kLayers; ++l)
+    for (std::uint64_t size : {64u, 256u, 128u}) items.push_back({l * kOps, kTimes - 1 - l * kOps, size});
+  for (std::uint32_t r = 0; r + 1 < 2 * kLayers; ++r) {
+    items.push_back({r * kOps, (r + 2) * kOps - 1, 4096});
+    items.push_back({(r + 1) * kOps + 3, (r + 1) * kOps + 5, 1024});
+  }
+  std::vector<std::uint64_t> offset(items.size());
+  BOOST_CHECK_EQUAL(pack_from_two_ends(items, kTimes, 100, Nearest::kLargest, UINT64_MAX - 1, offset), pack_bound(items, kTimes));
+  BOOST_CHECK_EQUAL(pack(items, kTimes, 0, offset), pack_bound(items, kTimes));
+}
+
 // Holes and padding together, over the preset models as they are trained.
 BOOST_AUTO_TEST_CASE(fragmentation_of_real_models_is_below_a_thousandth) {
   for (const ModelSpec& m : model_presets())
@@ -222,6 +259,22 @@ BOOST_AUTO_TEST_CASE(generation_does_not_raise_the_peak_of_training) {
   BOOST_CHECK(p.ops[plan.peak_op].phase == kBackward);
   BOOST_CHECK_LT(plan.offset[p.find(role::kCacheK, 0, kOfGenerate)],
                  plan.offset[p.find("grad.embed")] + p[p.find("grad.embed")].bytes());
+}
+
+// The digest as it is defined, a byte at a time, over the last things that it covers.
+BOOST_AUTO_TEST_CASE(offsets_enter_the_digest_byte_by_byte) {
+  const Program p = small_case().build();
+  const std::uint64_t offsets[] = {0, 1, 256, 0x0100000000000000, 0x00ff00, UINT64_MAX, 7ull << 40};
+  std::uint64_t before = 1;  // the inverse of the prime undoes the eight zero bytes of "no offsets"
+  for (int i = 0; i < 6; ++i) before *= 2 - 0x100000001b3ull * before;
+  std::uint64_t dumb = digest(p);
+  for (int i = 0; i < 8; ++i) dumb *= before;
+  const auto eat = [&](std::uint64_t v) {
+    for (int i = 0; i < 8; ++i, v >>= 8) dumb = (dumb ^ (v & 0xff)) * 0x100000001b3ull;
+  };
+  eat(std::size(offsets));
+  for (std::uint64_t o : offsets) eat(o);
+  BOOST_CHECK_EQUAL(digest(p, offsets), dumb);
 }
 
 BOOST_AUTO_TEST_CASE(a_405b_model_is_planned_in_milliseconds_and_little_memory) {
