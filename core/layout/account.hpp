@@ -15,7 +15,6 @@ inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;    // context, code
 inline constexpr std::uint64_t kWorkspaceBytes = 64ull << 20;   // of the matrix and attention libraries
 inline constexpr std::uint64_t kHeadChunkTokens = 1024;         // rows of logits alive at once in a chunked cross-entropy
 inline constexpr std::uint64_t kFragmentation = 5;              // a fifth of what comes and goes: README.md, "Accuracy"
-inline constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
 inline constexpr std::uint32_t kPasses = kForward | kBackward;
 
 struct Leaf {

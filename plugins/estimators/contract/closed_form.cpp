@@ -13,7 +13,6 @@ namespace trainhost::contract {
 namespace {
 
 constexpr std::uint64_t kK = 10, kF32 = 4, kAdamBytes = 8;
-constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
 
 std::string n(std::uint64_t v) { return std::to_string(v); }
 std::string count(std::uint64_t v) { return format_count(v); }

@@ -45,7 +45,7 @@ class Leaves {
     const StateBytes b = state_bytes(in_.optimizer, in_.parameter_bytes);
     auto leaf = [&](Component c, const char* name, Bytes bytes, std::uint32_t each, std::uint32_t stage) {
       if (each)
-        sheet_.leaf(c, name, rules::kAlways, bytes,
+        sheet_.leaf(c, name, kAlways, bytes,
                     per_parameter(in_, each, in_.ranks > 1 && in_.zero >= stage));
     };
     leaf(Component::kWeights, "parameters", p_.parameters, b.parameters, 3);
@@ -108,7 +108,7 @@ class Leaves {
     buffers("all_gather", "(N-1)*chunk", p_.all_gather, in_.ranks - 1);
     const Bytes others = p_.total - p_.fragmentation;
     MemoryNode& holes =
-        sheet_.leaf(Component::kFragmentation, "fragmentation", rules::kAlways, p_.fragmentation,
+        sheet_.leaf(Component::kFragmentation, "fragmentation", kAlways, p_.fragmentation,
                     "f*(all the rest) = " + rules::shortest(in_.fragmentation / 1e6) + "*" + n(others));
     holes.lo = std::min(holes.bytes, share(others, 50'000));  // the source's range, 5 to 20 %
     holes.hi = std::max(holes.bytes, share(others, 200'000));

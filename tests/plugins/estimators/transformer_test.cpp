@@ -45,7 +45,7 @@ std::uint64_t moving(const MemoryReport& r) {
   std::uint64_t sum = 0;
   for (const MemoryNode& n : r.nodes)
     if (n.component == Component::kActivations || n.component == Component::kLogits || n.component == Component::kWorkspace)
-      if (n.name != "library workspace") sum += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+      if (n.name != "library workspace") sum += n.at_peak();
   return sum;
 }
 
