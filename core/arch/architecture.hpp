@@ -42,6 +42,11 @@ struct Attention {
 struct Mlp {
   bool gated = true, up_bias = false, down_bias = false;  // up_bias: of gate and up
   std::uint32_t width = 0;                                // I; 0 = there is none
+
+  /// Matrices of H x I, gate, up and down: as many numbers of width I a token makes inside, gate, up and their product.
+  std::uint64_t matrices() const { return gated ? 3 : 2; }
+  /// I times that: numbers a token makes inside, and the MLP's elements but its biases for each of H.
+  std::uint64_t token_width() const { return matrices() * width; }
   bool operator==(const Mlp&) const = default;
 };
 

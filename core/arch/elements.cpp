@@ -39,8 +39,8 @@ std::uint64_t attention_elements(const Attention& a, std::uint64_t h) {
 }
 
 std::uint64_t mlp_elements(const Mlp& m, std::uint64_t h) {
-  const std::uint64_t in = m.gated ? 2 : 1;
-  return sum({checked_mul(in + 1, h, m.width), where(m.up_bias, checked_mul(in, m.width)), where(m.down_bias && m.width, h)});
+  const std::uint64_t in = m.matrices() - 1;
+  return sum({checked_mul(m.matrices(), h, m.width), where(m.up_bias, checked_mul(in, m.width)), where(m.down_bias && m.width, h)});
 }
 
 std::uint64_t expert_elements(const Experts& e, std::uint64_t h, std::uint64_t counted) {

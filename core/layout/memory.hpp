@@ -14,6 +14,8 @@
 namespace trainhost::layout {
 
 inline constexpr std::size_t kComponents = 13, kTiers = 5;  // indexed by Component and Tier; [0] unused
+static_assert(kComponents == static_cast<std::size_t>(Component::kRuntime) + 1, "a component without its column");
+static_assert(kTiers == static_cast<std::size_t>(Tier::kDisk) + 1, "a tier without its row");
 
 /// Bytes of one rank at its worst moment.
 struct Numbers {

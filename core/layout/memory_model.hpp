@@ -18,7 +18,7 @@ class MemoryModel {
   };
 
   /// `run` is the one that a search varies in place; it and `a` outlive the model.
-  MemoryModel(const arch::Architecture& a, const RunSpec& run) : a_(a), r_(run) {}
+  MemoryModel(const arch::Architecture& a, const RunSpec& run) : a_(a), kinds_(a), r_(run) {}
 
   /// The run's micro_batch, tensor, context, expert, recompute, ... have changed.
   void set_shape();
@@ -47,7 +47,8 @@ class MemoryModel {
   };
   /// A stage and its account, which refers to it.
   struct Prepared {
-    Prepared(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage, const LayerSums* known) : is(a, r, stage), account(is, to) {
+    Prepared(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage, const LayerSums* known)
+        : is(a, kinds, r, stage), account(is, to) {
       account.prepare(known);
     }
     Prepared(const Prepared&) = delete;
@@ -61,8 +62,9 @@ class MemoryModel {
   const std::vector<std::uint32_t>& candidates();
 
   const arch::Architecture& a_;
+  const LayerKinds kinds_;
   const RunSpec& r_;
-  std::vector<LayerSums> sums_;  // of each run of layers
+  std::vector<LayerSums> sums_;  // of each kind of layer
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>> candidates_;  // by pipeline and interleave
   std::deque<Prepared> prepared_;  // of the candidates, first stage first
 };

@@ -21,8 +21,6 @@ struct Roof {
   double sum() const { return compute + memory; }
 };
 
-double mlp_elements(const arch::Mlp& m, double hidden) { return (m.gated ? 3 : 2) * hidden * m.width; }
-
 }  // namespace
 
 double mean_keys(double seq, double window) {
@@ -37,13 +35,13 @@ void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, con
   const double q = double(l.attention.q_width()), k = double(l.attention.k_width()), v = double(l.attention.v_width()),
                o = double(l.attention.out_width());
   const double peak = m_.flops * m_.matrix_efficiency, bytes = m_.memory_bytes_s, w = width_;
-  const double used = l.experts.count ? l.experts.active : 0, pool = l.experts.count * mlp_elements(l.experts.each, H);
+  const double used = l.experts.count ? l.experts.active : 0, pool = l.experts.count * H * double(l.experts.each.token_width());
 
   // Products with weights: what a token meets, against weights read once and activations in and out.
   const double active = double(arch::active_layer_elements(l, a_.hidden));
   const double held = (double(arch::layer_elements(l, a_.hidden)) - pool) / t + pool / (t * e);
-  const double wide = (l.mlp.gated ? 3.0 : 2.0) * l.mlp.width + (l.experts.each.gated ? 3.0 : 2.0) * used * l.experts.each.width +
-                      (l.experts.shared.gated ? 3.0 : 2.0) * l.experts.shared.width;
+  const double wide = double(l.mlp.token_width()) + used * double(l.experts.each.token_width()) +
+                      double(l.experts.shared.token_width());
   const double in_out = T * w * (4 * H + (q + k + v + o + wide) / t);
   const double products = 2 * T * active / t / peak, products_bytes = (held * w + in_out) / bytes;
 

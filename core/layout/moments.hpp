@@ -86,14 +86,16 @@ void Account<Sink>::communication() {
   if (s.pipeline.stages > 1)
     buffer(t.part * s.a.hidden * 2 * size, "pipeline send and receive",
            [&] { return "2 * " + text(t.part) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B"; });
-  if (l.context_parallel > 1 && !s.a.layers.empty()) {
-    const Widths w = widths(s.a.layers.front().layer.attention, s.tp);
-    buffer(t.whole * (Size(w.k) + w.v) * 2 * size, "keys and values of the next context rank",
-           [&] { return "2 * " + text(t.whole) + " tokens * " + text(Size(w.k) + w.v) + " * " + text(size) + " B"; });
+  if (l.context_parallel > 1) {
+    const Size wide = widest([&](const arch::Layer& layer) {
+      const Widths w = widths(layer.attention, s.tp);
+      return Size(w.k) + w.v;
+    });
+    buffer(t.whole * wide * 2 * size, "keys and values of the next context rank",
+           [&] { return "2 * " + text(t.whole) + " tokens * " + text(wide) + " * " + text(size) + " B"; });
   }
   if (s.ep > 1) {
-    std::uint64_t active = 0;
-    for (const arch::LayerRun& run : s.a.layers) active = std::max<std::uint64_t>(active, run.layer.experts.active);
+    const Size active = widest([](const arch::Layer& layer) { return Size(layer.experts.active); });
     buffer(t.whole * active * s.a.hidden * size, "tokens on their way to experts",
            [&] { return text(t.whole) + " tokens * " + text(active) + " * " + text(s.a.hidden) + " * " + text(size) + " B"; });
   }
@@ -106,7 +108,7 @@ void Account<Sink>::inference() {
   const auto& t = s.cut.tokens;
   Size inside;
   s.segments([&](const Segment& g) {
-    const arch::Layer& layer = g.run->layer;
+    const arch::Layer& layer = *g.layer;
     const Widths w = widths(layer.attention, s.tp);
     const std::uint64_t window = layer.attention.window;
     const std::uint64_t seen = up(window ? std::min<std::uint64_t>(window, r.seq_len) : r.seq_len, l.context_parallel);
@@ -120,7 +122,7 @@ void Account<Sink>::inference() {
                   text(w.cache) + " * " + text(bits_of(type)) + "/8 B" + (scales ? " + " + text(scales) + " scales of 4 B a token" : "");
          });
     const Size routed = layer.experts.count ? Size(layer.experts.active) : Size();
-    const auto mlp = [&](const arch::Mlp& m) { return Size(up(m.width, s.tp)) * (m.gated ? 3 : 2); };
+    const auto mlp = [&](const arch::Mlp& m) { return Size(up(m.width, s.tp)) * m.matrices(); };
     const Size widest = std::max(Size(w.q) + w.k + w.v + w.out, mlp(layer.mlp) + mlp(layer.experts.each) * routed + mlp(layer.experts.shared));
     Size need = t.whole * (Size(s.a.hidden) * 2 + widest) * s.cut.size;
     if (s.cut.materialised) need += t.whole * (Size(w.heads) * t.keys) * s.cut.size;

@@ -45,9 +45,9 @@ struct ReportSink {
   }
 };
 
-std::string stage_line(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage) {
-  const Numbers n = stage_numbers(a, r, stage);
-  const Stage s(a, r, stage);
+std::string stage_line(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage) {
+  const Numbers n = stage_numbers(a, kinds, r, stage);
+  const Stage s(a, kinds, r, stage);
   std::uint64_t layers = 0, flying = 0;
   s.segments([&](const Segment& g) { layers += g.count, flying = std::max(flying, g.in_flight); });
   std::string line = "Stage " + std::to_string(stage) + ": " + format_bytes(n.tier(Tier::kDevice)) + " on the device, " + std::to_string(layers) +
@@ -62,7 +62,7 @@ std::string stage_line(const arch::Architecture& a, const RunSpec& r, std::uint3
 
 MemoryReport stage_report(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage) {
   ReportSink sink;
-  account(a, r, stage, sink);
+  account(a, LayerKinds(a), r, stage, sink);
   MemoryReport report;
   report.claim = Claim::kApproximation;
   report.nodes = std::move(sink.nodes);
@@ -76,14 +76,15 @@ MemoryReport stage_report(const arch::Architecture& a, const RunSpec& r, std::ui
 }
 
 MemoryReport report(const arch::Architecture& a, const RunSpec& r) {
-  const std::uint32_t worst = worst_stage(a, r);
+  const LayerKinds kinds(a);
+  const std::uint32_t worst = worst_stage(a, kinds, r);
   MemoryReport out = stage_report(a, r, worst);
   if (r.pipeline_parallel == 1) return out;
   out.notes.push_back("Figures are of stage " + std::to_string(worst) + " of " + std::to_string(r.pipeline_parallel) + ", which needs most.");
-  out.notes.push_back(stage_line(a, r, worst));
+  out.notes.push_back(stage_line(a, kinds, r, worst));
   const std::uint32_t shown = std::min(r.pipeline_parallel, kStageLines);
   for (std::uint32_t stage = 0; stage < shown; ++stage)
-    if (stage != worst) out.notes.push_back(stage_line(a, r, stage));
+    if (stage != worst) out.notes.push_back(stage_line(a, kinds, r, stage));
   if (shown < r.pipeline_parallel) out.notes.push_back("Stages from " + std::to_string(shown) + " on have no line of their own.");
   return out;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/layout/kinds.hpp"
 #include "core/layout/memory.hpp"
 #include "core/layout/pipeline.hpp"
 
@@ -59,11 +60,12 @@ TimeModel::TimeModel(const arch::Architecture& a, const RunSpec& r, const Machin
   grad_width_ = bytes_of(r.grad);
   state_bytes_ = moment_bytes(r) + bytes_of(r.master);
   layers_ = a.layer_count();
+  a_.layers = LayerKinds(a).merged();
   const double H = a.hidden, seq = r.seq_len;
   double active = 0, scores = 0;
-  for (const arch::LayerRun& run : a.layers) {
+  for (const arch::LayerRun& run : a_.layers) {
     const arch::Layer& l = run.layer;
-    const double pool = l.experts.count * (l.experts.each.gated ? 3.0 : 2.0) * H * l.experts.each.width;
+    const double pool = l.experts.count * H * double(l.experts.each.token_width());
     experts_ += run.count * pool / layers_;
     dense_ += run.count * (double(arch::layer_elements(l, a.hidden)) - pool) / layers_;
     active += run.count * double(arch::active_layer_elements(l, a.hidden));

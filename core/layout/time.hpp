@@ -80,7 +80,7 @@ class TimeModel {
   double data_seconds(const Stage& s, const RunSpec& r) const;
   double offload_seconds(const Stage& s, const RunSpec& r, double held, double updated) const;
 
-  arch::Architecture a_;
+  arch::Architecture a_;               // its layers one run a kind: where they stand makes no difference here
   Machine m_;
   double width_ = 2, grad_width_ = 4;  // bytes of a weight and of an activation; of a gradient
   double state_bytes_ = 0;             // of a trained element's optimizer state and master copy

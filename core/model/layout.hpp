@@ -31,14 +31,19 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+struct ModelSpec;
 struct RunSpec;
 
 /// The run-file key of the first setting that no step program carries out ("parallel.tensor", "plan.attention", ...), with
 /// its value; "" when the run is one that a trainer on one rank can be asked for. Optimizer, number types and [lora] count.
+/// Not beyond: inference, which trainers also have; "auto" recompute, which the host resolves.
 struct Beyond {
   std::string key, value;
   explicit operator bool() const { return !key.empty(); }
 };
 Beyond beyond_one_rank(const RunSpec& r);
+
+/// Whether a step program of core/plan trains this model in this run: a trainable family, all of it, on one rank.
+bool trains_by_program(const ModelSpec& m, const RunSpec& r);
 
 }  // namespace trainhost
