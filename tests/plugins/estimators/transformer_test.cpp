@@ -120,6 +120,16 @@ BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
   BOOST_TEST(!has_note(report, "'llama' plans this run exactly"));
   BOOST_TEST(has_note(registry().estimator("transformer").estimate(llama_7b(), {}, nullptr), "'llama' plans this run exactly"));
 
+  // A note says the figure of the program only where that is cheap, and a program that cannot be built fails no estimate.
+  ModelSpec shallow = llama_7b();
+  shallow.layers = 4;
+  BOOST_TEST(!has_note(registry().estimator("transformer").estimate(llama_7b(), {}, nullptr), "'llama' plans this run exactly: "));
+  BOOST_TEST(has_note(registry().estimator("transformer").estimate(shallow, {}, nullptr), "'llama' plans this run exactly: "));
+  Profile unusable;
+  unusable.trainer = "test", unusable.alignment = 3;
+  BOOST_CHECK_THROW(registry().estimator("llama").estimate(shallow, {}, &unusable), tp::PluginError);
+  BOOST_TEST(has_note(registry().estimator("transformer").estimate(shallow, {}, &unusable), "'llama' plans this run exactly. "));
+
   r.tensor_parallel = 3;
   BOOST_CHECK_EXCEPTION(registry().estimator("transformer").estimate(llama_7b(), r, nullptr), tp::PluginError, [](const tp::PluginError& e) {
     return std::string(e.what()).find("parallel.tensor = 3 does not divide 32 heads; 2 or 4 do") != std::string::npos && e.code() == Exit::kUsage;
