@@ -75,20 +75,12 @@ void check_sizes(const Settings& s) {
   checked_mul(n("parallel.data"), n("parallel.tensor"), n("parallel.pipeline"), n("parallel.context"));
 }
 
-/// Of keys as they are written; what a run says against itself, however it came about: core/model/layout_rules.hpp.
-void check_layout(const Settings& s) {
-  const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
-  if (s.flag("parallel.sequence") && n("parallel.tensor") == 1)
-    clash(s, "parallel.sequence", "parallel.sequence needs parallel.tensor > 1: it shares what tensor parallelism leaves whole");
-  if (s.flag("lora.double_quant") && s.text("lora.base") != "nf4")
-    clash(s, "lora.double_quant", "lora.double_quant is for lora.base = \"nf4\"");
-  const bool inference = s.text("plan.mode") == "inference";
-  if (!inference && (s.given("plan.kv_cache") || n("plan.kv_page") > 1)) {
-    const char* key = s.given("plan.kv_cache") ? "plan.kv_cache" : "plan.kv_page";
-    clash(s, key, fmt::format("{} is for plan.mode = \"inference\"", key));
-  }
-  for (const char* key : {"plan.gradients", "plan.master", "plan.moments", "plan.offload_optimizer", "plan.offload_activations"})
-    if (inference && s.given(key) && s.text(key) != "none") clash(s, key, fmt::format("{}: there is none in plan.mode = \"inference\"", key));
+/// What is written and has no meaning; what a run says against itself, however it came about: core/model/layout_rules.hpp.
+void check_inference(const Settings& s) {
+  if (s.text("plan.mode") != "inference") return;
+  for (const char* key : {"plan.gradients", "plan.master", "plan.moments"})
+    if (s.given(key) && s.text(key) != "none")
+      clash(s, key, fmt::format("{}: there is none in plan.mode = \"inference\"", key));
 }
 
 void check_estimators(const Settings& s) {
@@ -124,7 +116,7 @@ void check_combinations(const Settings& s) {
   check_data(s);
   check_optimizer(s);
   check_sizes(s);
-  check_layout(s);
+  check_inference(s);
   check_estimators(s);
 }
 

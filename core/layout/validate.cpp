@@ -77,6 +77,7 @@ void validate(const arch::Architecture& a, const RunSpec& r) {
   positive("parallel.data", r.data_parallel), positive("parallel.tensor", r.tensor_parallel);
   positive("parallel.pipeline", r.pipeline_parallel), positive("parallel.context", l.context_parallel);
   positive("parallel.expert", l.expert_parallel), positive("parallel.interleave", l.interleave);
+  positive("parallel.vocab_multiple", l.vocab_multiple), positive("plan.kv_page", l.kv_page);
   positive("train.recompute_every", l.recompute_every), positive("train.micro_batch", r.micro_batch);
   positive("train.grad_accum", r.accumulate), positive("data.seq_len", r.seq_len);
   sizes(a);

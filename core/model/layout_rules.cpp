@@ -44,6 +44,33 @@ std::optional<Clash> type_clash(const RunSpec& r) {
   return std::nullopt;
 }
 
+/// A setting of one kind of run in a run of another, which would be read past.
+std::optional<Clash> kind_clash(const RunSpec& r) {
+  const Layout& l = r.layout;
+  const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora, infers = r.mode == RunMode::kInference;
+  const bool nf4 = l.frozen == DType::kNF4 || (l.frozen == DType::kNone && r.mode == RunMode::kQlora);
+  const char *adapters = " is for a run that trains adapters ([lora])", *inference = " is for plan.mode = \"inference\"",
+             *none = ": there is none in plan.mode = \"inference\"";
+  const struct {
+    bool astray;
+    const char *key, *why;
+  } rows[] = {{!adapts && r.lora_rank != 0, "lora.rank", adapters},
+              {!adapts && r.lora_targets != 0, "lora.targets", adapters},
+              {!adapts && r.lora_alpha != 0, "lora.alpha", adapters},
+              {!adapts && l.frozen != DType::kNone, "lora.base", adapters},
+              {!adapts && l.dora, "lora.dora", adapters},
+              {l.double_quantized && !(adapts && nf4), "lora.double_quant", " is for lora.base = \"nf4\""},
+              {!infers && l.kv_cache != DType::kNone, "plan.kv_cache", inference},
+              {!infers && l.kv_page > 1, "plan.kv_page", inference},
+              {infers && l.optimizer_in != Tier::kDevice, "plan.offload_optimizer", none},
+              {infers && l.activations_in != Tier::kDevice, "plan.offload_activations", none},
+              {l.sequence_parallel && r.tensor_parallel == 1, "parallel.sequence",
+               " needs parallel.tensor > 1: it shares what tensor parallelism leaves whole"}};
+  for (const auto& row : rows)
+    if (row.astray) return Clash{row.key, std::string(row.key) + row.why, ""};
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
@@ -79,6 +106,7 @@ std::optional<Clash> clash_of(const RunSpec& r) {
                  "train.recompute_every = " + n(l.recompute_every) + " needs train.recompute = \"full\"; it is " +
                      quoted(name(r.recompute)),
                  ""};
+  if (std::optional<Clash> clash = kind_clash(r)) return clash;
   return type_clash(r);
 }
 

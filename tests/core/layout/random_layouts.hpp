@@ -64,7 +64,7 @@ inline RunSpec random_run(const Draw& draw, const arch::Architecture& a) {
   r.micro_batch = static_cast<std::uint32_t>(draw(1, 5)), r.accumulate = static_cast<std::uint32_t>(draw(1, 12)), r.seq_len = 8 * static_cast<std::uint32_t>(draw(1, 50));
   r.data_parallel = power(draw, 3), r.tensor_parallel = power(draw, 3), r.zero_stage = static_cast<std::uint32_t>(draw(0, 3));
   Layout& l = r.layout;
-  l.context_parallel = power(draw, 3), l.sequence_parallel = coin(draw), l.vocab_multiple = power(draw, 7);
+  l.context_parallel = power(draw, 3), l.sequence_parallel = coin(draw) && r.tensor_parallel > 1, l.vocab_multiple = power(draw, 7);
   if (a.has_experts() && a.layers.size() == 1) l.expert_parallel = std::min(power(draw, 3), r.data_parallel * l.context_parallel);
   const std::uint32_t layers = a.layer_count();
   r.pipeline_parallel = static_cast<std::uint32_t>(draw(1, std::min(layers, 6u)));
@@ -77,8 +77,13 @@ inline RunSpec random_run(const Draw& draw, const arch::Architecture& a) {
   l.attention = coin(draw) ? AttentionMemory::kFlash : AttentionMemory::kMaterialised;
   l.cross_entropy = static_cast<CrossEntropy>(draw(1, 3));
   constexpr Tier kHomes[] = {Tier::kDevice, Tier::kDevice, Tier::kHost, Tier::kDisk};
-  l.weights_in = kHomes[draw(0, 3)], l.optimizer_in = kHomes[draw(0, 3)], l.activations_in = kHomes[draw(0, 3)];
-  l.double_quantized = coin(draw), l.dora = coin(draw), l.kv_cache = kCache[draw(0, 3)], l.kv_page = power(draw, 6);
+  l.weights_in = kHomes[draw(0, 3)];
+  if (r.mode == RunMode::kInference) l.kv_cache = kCache[draw(0, 3)], l.kv_page = power(draw, 6);
+  else l.optimizer_in = kHomes[draw(0, 3)], l.activations_in = kHomes[draw(0, 3)];
+  if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora) {
+    l.dora = coin(draw);
+    l.double_quantized = coin(draw) && (l.frozen == DType::kNF4 || (l.frozen == DType::kNone && r.mode == RunMode::kQlora));
+  }
   return r;
 }
 
