@@ -13,7 +13,8 @@ namespace trainhost::layout {
 
 inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;    // context, code and library handles of a device
 inline constexpr std::uint64_t kWorkspaceBytes = 64ull << 20;   // of the matrix and attention libraries
-inline constexpr std::uint64_t kHeadChunkTokens = 1024;         // rows of logits alive at once in a chunked cross-entropy
+inline constexpr std::uint64_t kHeadChunkTokens =
+    1024;  // rows of logits alive at once in a chunked cross-entropy
 inline constexpr std::uint64_t kFragmentation = 5;              // a fifth of what comes and goes: README.md, "Accuracy"
 inline constexpr std::uint32_t kPasses = kForward | kBackward;
 
@@ -40,8 +41,8 @@ class Account {
     emit();
   }
 
-  /// What does not depend on where things are kept and how state is shared (zero, offload): a search prepares once and emits
-  /// often, with other values of those in `r`. known: sums_by_kind(), where the caller has
+  /// What does not depend on where things are kept and how state is shared (zero, offload): a search prepares once and
+  /// emits often, with other values of those in `r`. known: sums_by_kind(), where the caller has
   /// them.
   void prepare(const LayerSums* known = nullptr) {
     if (!known) {
@@ -66,7 +67,9 @@ class Account {
   template <class Name, class Formula>
   void leaf(Leaf f, Name&& name, Formula&& formula) {
     if (f.bytes == Size()) return;
-    if (f.claim != Claim::kExact && f.component != Component::kRuntime && f.tier == Tier::kDevice && f.at_peak) dynamic_ += f.bytes;
+    if (f.claim != Claim::kExact && f.component != Component::kRuntime && f.tier == Tier::kDevice &&
+        f.at_peak)
+      dynamic_ += f.bytes;
     sink.leaf(f, name, formula);
   }
 
@@ -78,7 +81,10 @@ class Account {
       layers_ += sums.held * g.count;
       largest_ = std::max(largest_, sums.held.elements + sums.held.expert_elements);
       largest_trained_ = std::max(largest_trained_, sums.held.dense.elements + sums.held.expert.elements);
-      largest_unsummed_ = std::max(largest_unsummed_, sums.held.dense.elements + share(sums.held.expert.elements, std::max<std::uint64_t>(up((*g.layer).experts.count, s.ep), 1)));
+      largest_unsummed_ = std::max(
+          largest_unsummed_,
+          sums.held.dense.elements + share(sums.held.expert.elements,
+                                           std::max<std::uint64_t>(up((*g.layer).experts.count, s.ep), 1)));
       const DType master = adapts(r) || infers(r) ? DType::kNone : r.master;
       const Trained &d = sums.held.dense, &e = sums.held.expert;
       largest_state_ = std::max(largest_state_, d.state + e.state + plain_bytes(master, d.elements + e.elements));
@@ -91,8 +97,8 @@ class Account {
     });
   }
 
-  /// What a group of layers made again together gives: of mixed kinds taken to be those that need most, so that no group
-  /// needs more. The input of the first stands already.
+  /// What a group of layers made again together gives: of mixed kinds taken to be those that need most, so that no
+  /// group needs more. The input of the first stands already.
   Size group_again(const Segment& g, const LayerSums* sums) const {
     if (s.every == 1) return sums[g.kind].remade[kInput];
     std::uint64_t left = std::min(s.every, g.to - g.from);
@@ -128,12 +134,15 @@ class Account {
     const std::uint64_t kept = g.keeping;
     layer_activations((*g.layer), s.cut, [&](const Activation& row) {
       if (g.policy > row.until) return;
-      leaf({l.activations_in, Component::kActivations, Claim::kApproximation, kPasses, row.bytes() * kept * g.in_flight},
-           [&] { return std::string("layers[].") + row.name; },
-           [&] {
-             return text(kept) + (kept == 1 ? " layer * " : " layers * ") + text(g.in_flight) + " in flight * " + text(row.tokens) +
-                    " tokens * " + text(row.width) + " * " + text(row.size) + " B";
-           });
+      leaf(
+          {l.activations_in, Component::kActivations, Claim::kApproximation, kPasses,
+           row.bytes() * kept * g.in_flight},
+          [&] { return std::string("layers[].") + row.name; },
+          [&] {
+            return text(kept) + (kept == 1 ? " layer * " : " layers * ") + text(g.in_flight) +
+                   " in flight * " + text(row.tokens) + " tokens * " + text(row.width) + " * " +
+                   text(row.size) + " B";
+          });
     });
   }
 
@@ -163,34 +172,48 @@ class Account {
     shared(part, ".experts", h.expert, h.frozen_expert, h.expert_elements, s.expert_data_ranks);
   }
 
-  /// One set of tensors that `ranks` data ranks hold in common: ZeRO 1 shares optimizer state and master weights, 2 gradients,
-  /// 3 weights as well.
+  /// One set of tensors that `ranks` data ranks hold in common: ZeRO 1 shares optimizer state and master weights, 2
+  /// gradients, 3 weights as well.
   void shared(const char* part, const char* which, const Trained& t, Size frozen, Size elements, std::uint64_t ranks) {
-    const std::uint64_t n1 = r.zero_stage >= 1 ? ranks : 1, n2 = r.zero_stage >= 2 ? ranks : 1, n3 = r.zero_stage >= 3 ? ranks : 1;
+    const std::uint64_t n1 = r.zero_stage >= 1 ? ranks : 1, n2 = r.zero_stage >= 2 ? ranks : 1,
+                        n3 = r.zero_stage >= 3 ? ranks : 1;
     const bool full = !adapts(r) && !infers(r);
-    const auto emit = [&](Tier tier, Component c, std::uint32_t phases, Size bytes, std::uint64_t n, const char* what, Size count,
-                          auto&& each) {
+    const auto emit = [&](Tier tier, Component c, std::uint32_t phases, Size bytes, std::uint64_t n,
+                          const char* what, Size count, auto&& each) {
       leaf({tier, c, Claim::kExact, phases, share(bytes, n)}, [&] { return std::string(part) + which + "." + what; },
            [&] { return text(count) + " elements" + each() + of_ranks(n); });
     };
-    const auto typed = [&](DType d) { return [d] { return " * " + (bits_of(d) == 4 ? std::string("1/2") : text(size_of(d))) + " B (" + std::string(name(d)) + ")"; }; };
+    const auto typed = [&](DType d) {
+      return [d] {
+        return " * " + (bits_of(d) == 4 ? std::string("1/2") : text(size_of(d))) + " B (" +
+               std::string(name(d)) + ")";
+      };
+    };
     if (full) {
-      emit(l.weights_in, Component::kWeights, kAlways, plain_bytes(r.weight, t.elements), n3, "weights", t.elements, typed(r.weight));
-      emit(l.optimizer_in, Component::kMasterWeights, kAlways, plain_bytes(r.master, t.elements), n1, "master weights", t.elements, typed(r.master));
+      emit(l.weights_in, Component::kWeights, kAlways, plain_bytes(r.weight, t.elements), n3, "weights",
+           t.elements, typed(r.weight));
+      emit(l.optimizer_in, Component::kMasterWeights, kAlways, plain_bytes(r.master, t.elements), n1,
+           "master weights", t.elements, typed(r.master));
     } else {
       const DType d = resting(r);
       emit(l.weights_in, Component::kWeights, kAlways, frozen, n3, "weights", elements, [&] {
-        return " in " + std::string(name(d)) + (quantised(d) ? " with block scales, vectors and tables in " + std::string(name(r.compute)) : std::string()) +
+        return " in " + std::string(name(d)) +
+               (quantised(d) ? " with block scales, vectors and tables in " + std::string(name(r.compute))
+                             : std::string()) +
                " = " + text(frozen) + " B";
       });
-      emit(Tier::kDevice, Component::kAdapters, kAlways, t.elements * 4, n3, "adapters", t.elements, typed(DType::kF32));
+      emit(Tier::kDevice, Component::kAdapters, kAlways, t.elements * 4, n3, "adapters", t.elements,
+           typed(DType::kF32));
     }
     if (infers(r)) return;
     const DType grad = full ? r.grad : DType::kF32;
-    emit(Tier::kDevice, Component::kGradients, kPasses | kUpdate, plain_bytes(grad, t.elements), n2, "gradients", t.elements, typed(grad));
-    emit(l.optimizer_in, Component::kOptimizerState, kAlways, t.state, n1, "optimizer state", t.elements, [&] {
-      return ", " + std::string(name(r.optimizer)) + " moments in " + std::string(name(r.moment)) + " = " + text(t.state) + " B";
-    });
+    emit(Tier::kDevice, Component::kGradients, kPasses | kUpdate, plain_bytes(grad, t.elements), n2,
+         "gradients", t.elements, typed(grad));
+    emit(l.optimizer_in, Component::kOptimizerState, kAlways, t.state, n1, "optimizer state", t.elements,
+         [&] {
+           return ", " + std::string(name(r.optimizer)) + " moments in " + std::string(name(r.moment)) +
+                  " = " + text(t.state) + " B";
+         });
   }
 
   // ---- the worst moment: moments.hpp

@@ -1,5 +1,5 @@
-// One rank of one pipeline stage, before anything is added up: its share of tokens, its layers by chunk, recompute policy
-// and kind, the data ranks that share its state. What account.hpp walks. A stage never allocates.
+// One rank of one pipeline stage, before anything is added up: its share of tokens, its layers by chunk, recompute
+// policy and kind, the data ranks that share its state. What account.hpp walks. A stage never allocates.
 #pragma once
 #include <array>
 #include <bit>
@@ -13,14 +13,15 @@
 
 namespace trainhost::layout {
 
-/// `count` layers of one kind under one policy, among layers `from` .. `to` - 1, which all have that policy; `in_flight`
-/// micro-batches of each.
+/// `count` layers of one kind under one policy, among layers `from` .. `to` - 1, which all have that policy;
+/// `in_flight` micro-batches of each.
 struct Segment {
   const arch::Layer* layer = nullptr;
   std::size_t kind = 0;
   std::uint64_t chunk = 0, from = 0, to = 0;
   Policy policy = kAll;
-  std::uint64_t count = 0, keeping = 0;  // keeping: those that keep something; of a group made again together, the first
+  std::uint64_t count = 0,
+                keeping = 0;  // keeping: those that keep something; of a group made again together, the first
   std::uint64_t in_flight = 1;
 };
 
@@ -44,7 +45,9 @@ struct Stage {
     vocab = vocab_rows(a, tp, r.layout.vocab_multiple);
     cut.H = a.hidden, cut.tp = tp, cut.size = size_of(r.compute);
     cut.materialised = r.layout.attention == AttentionMemory::kMaterialised;
-    if (adapts(r)) cut.needed = r.lora_targets, cut.inner = std::uint64_t{r.lora_rank} * std::popcount(r.lora_targets & 0x7fu);
+    if (adapts(r))
+      cut.needed = r.lora_targets,
+      cut.inner = std::uint64_t{r.lora_rank} * std::popcount(r.lora_targets & 0x7fu);
     const Size tokens = Size(r.micro_batch) * up(r.seq_len, r.layout.context_parallel);
     cut.tokens = {tokens, r.layout.sequence_parallel ? share(tokens, tp) : tokens, r.seq_len};
   }
@@ -97,9 +100,9 @@ struct Stage {
   }
 };
 
-/// Stages that can need most of the device: the first, the last, and of those between the first with its layers, chunk by chunk
-/// and policy by policy, where the first stage has not the same and the embedding besides. A later one of equal layers has
-/// fewer micro-batches in flight.
+/// Stages that can need most of the device: the first, the last, and of those between the first with its layers, chunk
+/// by chunk and policy by policy, where the first stage has not the same and the embedding besides. A later one of
+/// equal layers has fewer micro-batches in flight.
 std::vector<std::uint32_t> stages_that_count(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r);
 
 /// As in memory.hpp, for callers that have the kinds of `a`.

@@ -1,5 +1,5 @@
-// From one micro-batch to one update: how often the stage repeats it, the bubble, the gradients' way, the optimizer, offload.
-// See README.md for every term. Pure arithmetic on doubles; a few hundred nanoseconds a layout.
+// From one micro-batch to one update: how often the stage repeats it, the bubble, the gradients' way, the optimizer,
+// offload. See README.md for every term. Pure arithmetic on doubles; a few hundred nanoseconds a layout.
 #include "core/layout/time.hpp"
 
 #include <algorithm>
@@ -38,12 +38,13 @@ double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
 }
 
 Pass times(const Pass& a, double n, const Pass& b, double m) {
-  return {n * a.compute + m * b.compute, n * a.memory + m * b.memory,   n * a.recompute + m * b.recompute, n * a.tensor + m * b.tensor,
-          n * a.context + m * b.context, n * a.expert + m * b.expert,   n * a.backward + m * b.backward};
+  return {n * a.compute + m * b.compute,  n * a.memory + m * b.memory,   n * a.recompute + m * b.recompute,
+          n * a.tensor + m * b.tensor,    n * a.context + m * b.context, n * a.expert + m * b.expert,
+          n * a.backward + m * b.backward};
 }
 
-/// The stage that an update waits for: the last has the head and, later chunks being the larger, no fewer layers than another
-/// by more than one.
+/// The stage that an update waits for: the last has the head and, later chunks being the larger, no fewer layers than
+/// another by more than one.
 struct Slowest {
   Pass pass;  // of one micro-batch
   double layers = 0;
@@ -78,7 +79,8 @@ TimeModel::TimeModel(const arch::Architecture& a, const RunSpec& r, const Machin
   flops_per_token_ = (r.lora_rank > 0 ? 4 : 6) * (active + head_) + 6 * scores;
 }
 
-/// Of a ring of `size` ranks that lie `inner` apart. Over several nodes each rank of it in a node brings its own network port.
+/// Of a ring of `size` ranks that lie `inner` apart. Over several nodes each rank of it in a node brings its own
+/// network port.
 double TimeModel::bandwidth(double inner, double size) const {
   if (inner * size <= m_.node) return m_.link_bytes_s;
   return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
@@ -113,7 +115,8 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   s.routed = slow.layers * experts_ / (t * e);
   s.group = d * c;
   s.expert_group = std::max(1.0, s.group / e);
-  s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) / bandwidth(t, s.group);
+  s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) /
+           bandwidth(t, s.group);
   return s;
 }
 
@@ -147,7 +150,8 @@ TimeModel::Added TimeModel::added(const Stage& s, const RunSpec& r) const {
   // The update reads the gradient, writes the weight, reads and writes the state.
   x.optimizer = updated * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
   x.offload = offload_seconds(s, r, r.zero_stage == 3 ? shared : whole, updated);
-  x.step = s.times.step + x.data + x.optimizer + x.offload;  // in this order: a sum of more never rounds below one of less
+  x.step = s.times.step + x.data + x.optimizer +
+           x.offload;  // in this order: a sum of more never rounds below one of less
   return x;
 }
 

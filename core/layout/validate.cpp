@@ -1,5 +1,6 @@
-// Whether an architecture and a layout go together; what a layout says against itself is core/model/layout_rules.hpp. Every refusal names the run-file key, its value and the nearest values
-// that would do; nothing is rounded or ignored in silence.
+// Whether an architecture and a layout go together; what a layout says against itself is core/model/layout_rules.hpp.
+// Every refusal names the run-file key, its value and the nearest values that would do; nothing is rounded or ignored
+// in silence.
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/layout/memory.hpp"
@@ -14,7 +15,8 @@ std::string n(std::uint64_t v) { return std::to_string(v); }
 /// Throws unless value divides whole (or, for copies, is a multiple of it).
 void divides(const char* key, std::uint64_t value, std::uint64_t whole, const std::string& of, bool copies = false) {
   if (whole == 0 || whole % value == 0 || (copies && value % whole == 0)) return;
-  throw usage_error(std::string(key) + " = " + n(value) + " does not divide " + n(whole) + " " + of + "; " + nearest_divisors(value, whole));
+  throw usage_error(std::string(key) + " = " + n(value) + " does not divide " + n(whole) + " " + of + "; " +
+                    nearest_divisors(value, whole));
 }
 
 void positive(const char* key, std::uint64_t value) {
@@ -30,9 +32,11 @@ void sizes(const arch::Architecture& a) {
   small("hidden size", a.hidden);
   for (const arch::LayerRun& run : a.layers) {
     const arch::Attention& t = run.layer.attention;
-    for (std::uint64_t v : {t.heads, t.kv_heads, t.head_dim, t.q_lora_rank, t.kv_lora_rank, t.rope_head_dim, t.nope_head_dim, t.v_head_dim})
+    for (std::uint64_t v : {t.heads, t.kv_heads, t.head_dim, t.q_lora_rank, t.kv_lora_rank, t.rope_head_dim,
+                            t.nope_head_dim, t.v_head_dim})
       small("a dimension of attention", v);
-    small("an MLP's width", std::max({run.layer.mlp.width, run.layer.experts.each.width, run.layer.experts.shared.width}));
+    small("an MLP's width",
+          std::max({run.layer.mlp.width, run.layer.experts.each.width, run.layer.experts.shared.width}));
     small("the number of experts", run.layer.experts.count);
   }
 }
@@ -57,17 +61,22 @@ void experts(const arch::Architecture& a, const RunSpec& r) {
     any = any || run.layer.experts.count;
     divides("parallel.expert", ep, run.layer.experts.count, "experts");
   }
-  if (!any) throw usage_error("parallel.expert = " + n(ep) + ", but " + (a.name.empty() ? "this model" : a.name) + " has no experts; 1 does");
+  if (!any)
+    throw usage_error("parallel.expert = " + n(ep) + ", but " + (a.name.empty() ? "this model" : a.name) +
+                      " has no experts; 1 does");
 }
 
 void pipeline(const arch::Architecture& a, const RunSpec& r) {
   std::uint64_t layers = 0;
   for (const arch::LayerRun& run : a.layers) layers += run.count;
   const std::uint64_t pp = r.pipeline_parallel, chunks = pp * r.layout.interleave;
-  if (pp > layers) throw usage_error("parallel.pipeline = " + n(pp) + " is more than the " + n(layers) + " layers; " + n(layers) + " does");
+  if (pp > layers)
+    throw usage_error("parallel.pipeline = " + n(pp) + " is more than the " + n(layers) + " layers; " +
+                      n(layers) + " does");
   if (chunks > layers)
-    throw usage_error("parallel.interleave = " + n(r.layout.interleave) + " with parallel.pipeline = " + n(pp) + " asks for " + n(chunks) +
-                      " chunks of " + n(layers) + " layers; " + n(layers / pp) + " does");
+    throw usage_error("parallel.interleave = " + n(r.layout.interleave) +
+                      " with parallel.pipeline = " + n(pp) + " asks for " + n(chunks) + " chunks of " +
+                      n(layers) + " layers; " + n(layers / pp) + " does");
 }
 
 }  // namespace

@@ -13,7 +13,13 @@ std::string quoted(std::string_view v) { return '"' + std::string(v) + '"'; }
 
 bool floating(DType t) {
   switch (t) {
-    case DType::kF64: case DType::kF32: case DType::kTF32: case DType::kBF16: case DType::kF16: case DType::kF8: return true;
+    case DType::kF64:
+    case DType::kF32:
+    case DType::kTF32:
+    case DType::kBF16:
+    case DType::kF16:
+    case DType::kF8:
+      return true;
     default: return false;
   }
 }
@@ -49,7 +55,8 @@ std::optional<Clash> kind_clash(const RunSpec& r) {
   const Layout& l = r.layout;
   const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora, infers = r.mode == RunMode::kInference;
   const bool nf4 = l.frozen == DType::kNF4 || (l.frozen == DType::kNone && r.mode == RunMode::kQlora);
-  const char *adapters = " is for a run that trains adapters ([lora])", *inference = " is for plan.mode = \"inference\"",
+  const char *adapters = " is for a run that trains adapters ([lora])",
+             *inference = " is for plan.mode = \"inference\"",
              *none = ": there is none in plan.mode = \"inference\"";
   const struct {
     bool astray;

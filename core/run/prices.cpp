@@ -10,7 +10,8 @@
 namespace trainhost::run {
 namespace {
 
-constexpr double kReached = 0.4;  // of the peak, over a whole update; its large products alone reach more: core/layout/machine.cpp
+constexpr double kReached =
+    0.4;  // of the peak, over a whole update; its large products alone reach more: core/layout/machine.cpp
 constexpr double kHostMemory = 100e9;
 
 /// Where no device is named: one of middle size, so that a price still has an order of magnitude.
@@ -46,11 +47,12 @@ double held(const Situation& s) {
 double weight_bytes(const Situation& s) { return held(s) * bits_of(s.config.run.weight) / 8; }
 double gradient_bytes(const Situation& s) { return held(s) * size_of(s.config.run.grad); }
 
-/// Weights, gradient and two moments in f32, read; all but the gradient written. Tensor ranks are neighbours on one host.
+/// Weights, gradient and two moments in f32, read; all but the gradient written. Tensor ranks are neighbours on one
+/// host.
 double host_update_seconds(const Situation& s) { return held(s) * s.config.run.tensor_parallel * 4 * 7 / kHostMemory; }
 
-/// One more token of every sequence: arithmetic, or reading the weights that the tokens use (of experts each its own, at most),
-/// whichever takes longer.
+/// One more token of every sequence: arithmetic, or reading the weights that the tokens use (of experts each its own,
+/// at most), whichever takes longer.
 double token_seconds(const Situation& s) {
   const RunSpec& r = s.config.run;
   const double ranks = double(r.tensor_parallel) * r.pipeline_parallel;
@@ -65,14 +67,17 @@ double optimizer_offload_cost(const Situation& s) {
   return ((gradient_bytes(s) + weight_bytes(s)) / host_link(s) + host_update_seconds(s)) / compute_seconds(s);
 }
 double weight_offload_cost(const Situation& s) {
-  if (s.config.run.mode == RunMode::kInference) return s.parameters ? weight_bytes(s) / host_link(s) / token_seconds(s) : 1;
+  if (s.config.run.mode == RunMode::kInference)
+    return s.parameters ? weight_bytes(s) / host_link(s) / token_seconds(s) : 1;
   return 2 * weight_bytes(s) * s.config.run.accumulate / host_link(s) / compute_seconds(s);
 }
 double activation_offload_cost(const Situation& s) {
   return 2 * double(s.activation_bytes) * s.config.run.accumulate / host_link(s) / compute_seconds(s);
 }
 double streaming_cost(const Situation& s) {
-  return weight_offload_cost(s) + (gradient_bytes(s) * s.config.run.accumulate / host_link(s) + host_update_seconds(s)) / compute_seconds(s);
+  return weight_offload_cost(s) +
+         (gradient_bytes(s) * s.config.run.accumulate / host_link(s) + host_update_seconds(s)) /
+             compute_seconds(s);
 }
 double gathered_cost(const Situation& s) {
   return weight_bytes(s) * s.config.run.accumulate / machine(s.config).link_bytes_s / compute_seconds(s);

@@ -44,7 +44,8 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
       throw usage_error(
           "calculon needs vocab, hidden size, layers, heads, head dimension and MLP width of a model");
     const Tier device = p ? bridge::from_c(*p).tier : Tier::kDevice;
-    const MemoryReport report = calculon::report(model, bridge::from_c(*r), calculon::read_options({host, "calculon"}), device);
+    const MemoryReport report =
+        calculon::report(model, bridge::from_c(*r), calculon::read_options({host, "calculon"}), device);
     if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
       throw bridge::StatusError(s, "the host refused the report");
   });

@@ -70,8 +70,10 @@ class Leaves {
     const std::string scores_shape = n(in_.batch) + "*" + n(in_.heads) + "*" + n(in_.seq) + "*" + n(in_.seq);
     if (in_.terms != Terms::kEquation) {
       const bool bytes = in_.terms == Terms::kPaper;
-      widen(sheet_.leaf(Component::kActivations, "layers[].linear", kForward | kBackward, checked_mul(live, linear_layer(in_)),
-                        layers + (bytes ? "34*B*S*H = " + tokens + "34*" + n(in_.batch) + "*" + n(in_.seq) + "*" + n(in_.hidden)
+      widen(sheet_.leaf(Component::kActivations, "layers[].linear", kForward | kBackward,
+                        checked_mul(live, linear_layer(in_)),
+                        layers + (bytes ? "34*B*S*H = " + tokens + "34*" + n(in_.batch) + "*" + n(in_.seq) +
+                                              "*" + n(in_.hidden)
                                         : "34*B*S*H*b_a = " + tokens + "34" + shape)),
             1);
     }
@@ -88,7 +90,8 @@ class Leaves {
                         checked_mul(live, scores_layer(in_)),
                         in_.terms == Terms::kPaper
                             ? std::string(layers) + "5*B*A*S*S = " + tokens + "5*" + scores_shape
-                            : std::string(layers) + "B*A*S*S*b_a = " + tokens + scores_shape + "*" + n(in_.activation_bytes)),
+                            : std::string(layers) + "B*A*S*S*b_a = " + tokens + scores_shape + "*" +
+                                  n(in_.activation_bytes)),
             3);
     if (in_.checkpoint_every) {
       const std::uint64_t kept = (in_.layers + in_.checkpoint_every - 1) / in_.checkpoint_every;

@@ -18,11 +18,12 @@ std::string percent(std::uint64_t ours, std::uint64_t truth) {
   return text;
 }
 
-/// A layer of a step program takes some 30 microseconds to build and place: up to here a comparison costs half a millisecond.
+/// A layer of a step program takes some 30 microseconds to build and place: up to here a comparison costs half a
+/// millisecond.
 constexpr std::uint32_t kLayersCompared = 16;
 
-/// What the step program needs where the arithmetic is; nullopt where it is too deep to be placed for a sentence, or refused:
-/// a note never fails the estimate that it stands beside.
+/// What the step program needs where the arithmetic is; nullopt where it is too deep to be placed for a sentence, or
+/// refused: a note never fails the estimate that it stands beside.
 std::optional<std::uint64_t> placed_bytes(const ModelSpec& m, const RunSpec& run, const Profile* profile) {
   if (m.layers > kLayersCompared) return std::nullopt;
   try {
@@ -44,8 +45,8 @@ void compare_with_program(MemoryReport& r, const ModelSpec& m, const RunSpec& ru
   } else {
     if (truth) {
       const std::uint64_t ours = r.total_bytes() - r.component_bytes(Component::kRuntime);
-      note += ": " + format_bytes(*truth) + "; this estimate without a device's runtime is " + format_bytes(ours) + " (" +
-              percent(ours, *truth) + ")";
+      note += ": " + format_bytes(*truth) + "; this estimate without a device's runtime is " +
+              format_bytes(ours) + " (" + percent(ours, *truth) + ")";
     }
     note += ". This one knows no trainer's order of steps, chunks of the head or shared buffers.";
   }
@@ -76,18 +77,30 @@ void move_to_host(MemoryReport& r) {
   if (disk) r.tiers.push_back({Tier::kDisk, disk, peak});
 }
 
-void add_notes(MemoryReport& r, const arch::Architecture& a, const ModelSpec& m, const RunSpec& run, const Profile* profile) {
-  r.notes.push_back(run.mode == RunMode::kInference
-                        ? "Counted tensor by tensor: weights and the key-value cache. Approximate: the rest."
-                        : "Counted tensor by tensor: weights, gradients, optimizer state. Approximate: activations, as an implementation "
-                          "with fused norms and attention keeps them, and everything that stands for a moment only.");
-  r.notes.push_back("Workspace (64 MiB) and runtime (512 MiB) are constants; an allocator's gaps are taken as a fifth of what comes and goes.");
+void add_notes(MemoryReport& r, const arch::Architecture& a, const ModelSpec& m, const RunSpec& run,
+               const Profile* profile) {
+  r.notes.push_back(
+      run.mode == RunMode::kInference
+          ? "Counted tensor by tensor: weights and the key-value cache. Approximate: the rest."
+          : "Counted tensor by tensor: weights, gradients, optimizer state. Approximate: activations, as an "
+            "implementation "
+            "with fused norms and attention keeps them, and everything that stands for a moment only.");
+  r.notes.push_back(
+      "Workspace (64 MiB) and runtime (512 MiB) are constants; an allocator's gaps are taken as a fifth of "
+      "what comes and goes.");
   if (run.mode != RunMode::kInference)
-    r.notes.back() += " Ten measured Megatron-LM runs are met within -1 to +3 %, seven of torchtitan and torchtune within 13 %.";
+    r.notes.back() +=
+        " Ten measured Megatron-LM runs are met within -1 to +3 %, seven of torchtitan and torchtune within "
+        "13 %.";
   if (a.has_experts() && run.mode != RunMode::kInference)
-    r.notes.push_back("Experts are taken to be chosen evenly; a rank whose experts are chosen more often keeps more activations.");
-  if (fused_queries(run)) r.notes.push_back("Adapters are counted for q, k, v, gate and up one by one, also where the model's file fuses them.");
-  if (run.recompute == Recompute::kAuto) r.notes.push_back("Recompute \"auto\" is a trainer's choice; this estimate keeps everything.");
+    r.notes.push_back(
+        "Experts are taken to be chosen evenly; a rank whose experts are chosen more often keeps more "
+        "activations.");
+  if (fused_queries(run))
+    r.notes.push_back(
+        "Adapters are counted for q, k, v, gate and up one by one, also where the model's file fuses them.");
+  if (run.recompute == Recompute::kAuto)
+    r.notes.push_back("Recompute \"auto\" is a trainer's choice; this estimate keeps everything.");
   for (const std::string& n : a.notes) r.notes.push_back(n);
   compare_with_program(r, m, run, profile);
 }

@@ -1,6 +1,6 @@
 // Calculon's search of GPT-3 175B on 4096 processors, enumerated as its optimal-execution command does (batch 4096, two
-// networks, a second tier, fused activations): 7,126,368 executions. Everything of them that changes what a rank holds is
-// in our space too, but for interleaving where the micro-batches do not fill whole rounds of the pipeline.
+// networks, a second tier, fused activations): 7,126,368 executions. Everything of them that changes what a rank holds
+// is in our space too, but for interleaving where the micro-batches do not fill whole rounds of the pipeline.
 #include <boost/test/unit_test.hpp>
 #include <set>
 #include <tuple>
@@ -22,10 +22,10 @@ std::vector<std::uint32_t> factors(std::uint32_t n) {
   return out;
 }
 
-/// tensor, pipeline, data, interleave, micro-batch, recompute, ZeRO, sequence, then what is offloaded: weights, optimizer,
-/// activations.
-using Point = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, Recompute, std::uint32_t,
-                         bool, bool, bool, bool>;
+/// tensor, pipeline, data, interleave, micro-batch, recompute, ZeRO, sequence, then what is offloaded: weights,
+/// optimizer, activations.
+using Point = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, Recompute,
+                         std::uint32_t, bool, bool, bool, bool>;
 
 struct Calculon {
   std::uint64_t executions = 0;  // time alone tells many apart: networks, overlaps, how an all-reduce is made
@@ -57,7 +57,8 @@ Calculon calculon() {
     if (kHidden % t || kHeads % t) continue;
     for (const std::uint32_t p : factors(std::min(kDevices / t, kLayers))) {
       if (kDevices % (t * p) || kLayers % p) continue;
-      for (const std::uint32_t v : p == 1 ? std::vector<std::uint32_t>{1} : factors(kLayers / p)) add(c, t, p, kDevices / t / p, v);
+      for (const std::uint32_t v : p == 1 ? std::vector<std::uint32_t>{1} : factors(kLayers / p))
+        add(c, t, p, kDevices / t / p, v);
     }
   }
   return c;
@@ -94,7 +95,8 @@ BOOST_AUTO_TEST_CASE(what_its_executions_hold_is_in_our_space) {
     else if (!space.contains(x)) ++missing;
   }
   BOOST_TEST(missing == 0u);
-  BOOST_TEST_MESSAGE("distinct in memory " << theirs.points.size() << ", of them uneven rounds " << uneven << "; ours " << space.size());
+  BOOST_TEST_MESSAGE("distinct in memory " << theirs.points.size() << ", of them uneven rounds " << uneven
+                                           << "; ours " << space.size());
   BOOST_TEST(theirs.points.size() > uneven);
 }
 

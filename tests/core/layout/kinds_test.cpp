@@ -42,7 +42,8 @@ BOOST_AUTO_TEST_CASE(layers_of_a_stretch_are_those_counted_one_by_one) {
   test::property("within() against a list of layers", [](const Draw& draw) {
     arch::Architecture a = test::random_model(draw);
     const std::vector<arch::LayerRun> pattern = a.layers;
-    for (std::uint64_t again = draw(0, 4); again > 0; --again) a.layers.insert(a.layers.end(), pattern.begin(), pattern.end());
+    for (std::uint64_t again = draw(0, 4); again > 0; --again)
+      a.layers.insert(a.layers.end(), pattern.begin(), pattern.end());
     const LayerKinds kinds(a);
     const arch::Architecture single = in_single_layers(a);
     const std::uint64_t n = single.layers.size(), from = draw(0, n), to = draw(from, n);
@@ -50,7 +51,8 @@ BOOST_AUTO_TEST_CASE(layers_of_a_stretch_are_those_counted_one_by_one) {
     for (std::size_t k = 0; k < kinds.size(); ++k) {
       std::uint64_t here = 0;
       for (std::uint64_t l = from; l < to; ++l) here += single.layers[l].layer == kinds.layer(k);
-      require(kinds.within(k, from, to) == here, std::to_string(kinds.within(k, from, to)) + ", counted " + std::to_string(here));
+      require(kinds.within(k, from, to) == here,
+              std::to_string(kinds.within(k, from, to)) + ", counted " + std::to_string(here));
     }
   });
 }
@@ -60,8 +62,11 @@ BOOST_AUTO_TEST_CASE(equal_layers_are_one_kind_however_their_runs_are_cut) {
     const test::Case c = test::random_case(draw);
     const arch::Architecture single = in_single_layers(c.a);
     for (std::uint32_t stage = 0; stage < c.r.pipeline_parallel; ++stage)
-      require(same(stage_numbers(c.a, c.r, stage), stage_numbers(single, c.r, stage)), "stage " + std::to_string(stage));
-    require(stages_that_count(c.a, LayerKinds(c.a), c.r) == stages_that_count(single, LayerKinds(single), c.r), "stages");
+      require(same(stage_numbers(c.a, c.r, stage), stage_numbers(single, c.r, stage)),
+              "stage " + std::to_string(stage));
+    require(
+        stages_that_count(c.a, LayerKinds(c.a), c.r) == stages_that_count(single, LayerKinds(single), c.r),
+        "stages");
     require(trained_parameters(c.a, c.r) == trained_parameters(single, c.r), "parameters");
   });
 }

@@ -49,7 +49,8 @@ std::pair<ModelSpec, RunSpec> in_our_words(const Case& c) {
 }
 
 Options options(const std::map<std::string, std::string>& table) {
-  return read_options({[&](const char* key) { return table.count(key) ? table.at(key).c_str() : nullptr; }, "calculon"});
+  return read_options(
+      {[&](const char* key) { return table.count(key) ? table.at(key).c_str() : nullptr; }, "calculon"});
 }
 
 bool has_note(const MemoryReport& r, const std::string& part) {

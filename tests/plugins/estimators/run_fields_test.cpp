@@ -1,6 +1,7 @@
-// Every field of a run and its layout, and every value of those that have few: no trainer is asked for what it would read past.
-// A value is carried out by trainers, or beyond_one_rank() names its key; and the transformer estimator plans it, or
-// refuses it by the same key. A field that is added to either struct fails to compile here until it has its rows.
+// Every field of a run and its layout, and every value of those that have few: no trainer is asked for what it would
+// read past. A value is carried out by trainers, or beyond_one_rank() names its key; and the transformer estimator
+// plans it, or refuses it by the same key. A field that is added to either struct fails to compile here until it has
+// its rows.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -15,11 +16,12 @@ namespace {
 
 // As many names as fields: the compiler counts.
 [[maybe_unused]] void all_fields(const RunSpec& run, const Layout& layout) {
-  const auto& [mode, micro_batch, seq_len, accumulate, weight, grad, master, moment, compute, optimizer, recompute,
-               recompute_layers, beta1, beta2, eps, weight_decay, clip_norm, seed, data, tensor, pipeline, zero, rank, targets,
-               alpha, of_layout, device_budget, host_budget] = run;
-  const auto& [sequence, context, expert, interleave, vocab_multiple, recompute_every, attention, cross_entropy, weights_in,
-               optimizer_in, activations_in, frozen, double_quantized, dora, kv_cache, kv_page] = layout;
+  const auto& [mode, micro_batch, seq_len, accumulate, weight, grad, master, moment, compute, optimizer,
+               recompute, recompute_layers, beta1, beta2, eps, weight_decay, clip_norm, seed, data, tensor,
+               pipeline, zero, rank, targets, alpha, of_layout, device_budget, host_budget] = run;
+  const auto& [sequence, context, expert, interleave, vocab_multiple, recompute_every, attention,
+               cross_entropy, weights_in, optimizer_in, activations_in, frozen, double_quantized, dora,
+               kv_cache, kv_page] = layout;
 }
 
 enum Planned {
@@ -36,7 +38,8 @@ struct Row {
 
 ModelSpec model() {
   ModelSpec m;
-  m.family = "llama", m.vocab = 1000, m.hidden = 256, m.layers = 4, m.heads = m.kv_heads = 8, m.head_dim = 32, m.intermediate = 512;
+  m.family = "llama", m.vocab = 1000, m.hidden = 256, m.layers = 4, m.heads = m.kv_heads = 8, m.head_dim = 32,
+  m.intermediate = 512;
   return m;
 }
 
@@ -55,7 +58,10 @@ void add_types(std::vector<Row>& rows) {
       if (t == otherwise || (t == DType::kNone && !none)) continue;  // across the C interface 0 is "not said"
       const bool fine = floating(t) || t == DType::kNone;
       const bool four_bytes = otherwise == DType::kF32 && t == DType::kTF32;
-      rows.push_back({std::string(field) + " " + std::string(name(t)), key, !fine ? kRefused : four_bytes ? kSame : kDiffers,
+      rows.push_back({std::string(field) + " " + std::string(name(t)), key,
+                      !fine        ? kRefused
+                      : four_bytes ? kSame
+                                   : kDiffers,
                       [=](RunSpec& r) { r.*member = t; }});
     }
   };
@@ -70,8 +76,10 @@ void add_types(std::vector<Row>& rows) {
   }
   const auto mixed = [](RunSpec& r, DType t) { r.weight = r.compute = t, r.master = DType::kF32; };
   rows.push_back({"bf16", "", kDiffers, [=](RunSpec& r) { mixed(r, DType::kBF16); }});
-  rows.push_back({"bf16, bf16 master", "plan.master", kDiffers, [=](RunSpec& r) { mixed(r, DType::kBF16), r.master = DType::kBF16; }});
-  rows.push_back({"bf16, no master", "plan.master", kDiffers, [=](RunSpec& r) { mixed(r, DType::kBF16), r.master = DType::kNone; }});
+  rows.push_back({"bf16, bf16 master", "plan.master", kDiffers,
+                  [=](RunSpec& r) { mixed(r, DType::kBF16), r.master = DType::kBF16; }});
+  rows.push_back({"bf16, no master", "plan.master", kDiffers,
+                  [=](RunSpec& r) { mixed(r, DType::kBF16), r.master = DType::kNone; }});
   for (const DType t : {DType::kF16, DType::kF8})
     rows.push_back({std::string(type_word(t)), "train.precision", kDiffers, [=](RunSpec& r) { mixed(r, t); }});
   for (const DType t : {DType::kI8, DType::kI4, DType::kNF4})  // read past until now
@@ -93,11 +101,14 @@ void add_run(std::vector<Row>& rows) {
   add("seq_len", "", kDiffers, [](RunSpec& r) { r.seq_len = 512; });
   add("accumulate", "", kSame, [](RunSpec& r) { r.accumulate = 2; });
   for (std::uint32_t o = 2; o <= 7; ++o)
-    add("optimizer", o <= 3 ? "" : "optimizer.name", kDiffers, [=](RunSpec& r) { r.optimizer = static_cast<Optimizer>(o); });
+    add("optimizer", o <= 3 ? "" : "optimizer.name", kDiffers,
+        [=](RunSpec& r) { r.optimizer = static_cast<Optimizer>(o); });
   add("recompute selective", "", kDiffers, [](RunSpec& r) { r.recompute = Recompute::kSelective; });
   add("recompute full", "", kDiffers, [](RunSpec& r) { r.recompute = Recompute::kFull; });
   add("recompute auto", "", kSame, [](RunSpec& r) { r.recompute = Recompute::kAuto; });
-  add("recompute layers", "", kDiffers, [](RunSpec& r) { r.recompute = Recompute::kLayers, r.recompute_layers = {2, 1, 1}; });
+  add("recompute layers", "", kDiffers, [](RunSpec& r) {
+    r.recompute = Recompute::kLayers, r.recompute_layers = {2, 1, 1};
+  });
   add("recompute_layers of another policy", "", kSame, [](RunSpec& r) { r.recompute_layers = {1, 1, 1}; });
   add("beta1", "", kSame, [](RunSpec& r) { r.beta1 = 0.8; });
   add("beta2", "", kSame, [](RunSpec& r) { r.beta2 = 0.999; });
@@ -149,7 +160,8 @@ void add_layout(std::vector<Row>& rows) {
 /// What a plan's bytes are, by leaf.
 std::string bytes_of(const MemoryReport& r) {
   std::string out;
-  for (const MemoryNode& n : r.nodes) out += n.name + "@" + std::string(name(n.tier)) + "=" + std::to_string(n.bytes) + "\n";
+  for (const MemoryNode& n : r.nodes)
+    out += n.name + "@" + std::string(name(n.tier)) + "=" + std::to_string(n.bytes) + "\n";
   return out;
 }
 
@@ -161,7 +173,9 @@ BOOST_AUTO_TEST_CASE(every_value_is_carried_out_or_refused_by_name_and_planned_o
   tp::Registry registry({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, {});
   std::vector<Row> rows;
   add_types(rows), add_run(rows), add_layout(rows);
-  const auto planned = [&](const RunSpec& r) { return bytes_of(registry.estimator("transformer").estimate(model(), r, nullptr)); };
+  const auto planned = [&](const RunSpec& r) {
+    return bytes_of(registry.estimator("transformer").estimate(model(), r, nullptr));
+  };
   const std::string base = planned({});
   BOOST_TEST(!beyond_one_rank({}));
   for (const Row& row : rows) {
@@ -184,7 +198,8 @@ BOOST_AUTO_TEST_CASE(every_value_is_carried_out_or_refused_by_name_and_planned_o
 // The C interface reads 0 as "not said"; inside the host it is a value that nobody carries out.
 BOOST_AUTO_TEST_CASE(nothing_is_no_number_of_ranks) {
   RunSpec data, tensor, pipeline, context, compute;
-  data.data_parallel = 0, tensor.tensor_parallel = 0, pipeline.pipeline_parallel = 0, context.layout.context_parallel = 0;
+  data.data_parallel = 0, tensor.tensor_parallel = 0, pipeline.pipeline_parallel = 0,
+  context.layout.context_parallel = 0;
   compute.compute = DType::kNone;
   BOOST_TEST(beyond_one_rank(data).key == "parallel.data");
   BOOST_TEST(beyond_one_rank(tensor).key == "parallel.tensor");
