@@ -62,7 +62,8 @@ inline RunSpec megatron(Ranks n, std::uint32_t S) {
   r.micro_batch = 1, r.accumulate = 4, r.seq_len = S, r.zero_stage = 1;
   r.tensor_parallel = n.tensor, r.pipeline_parallel = n.pipeline, r.data_parallel = n.data;
   r.layout.context_parallel = n.context, r.layout.expert_parallel = n.expert;
-  r.layout.sequence_parallel = n.tensor > 1, r.layout.vocab_multiple = 128, r.layout.cross_entropy = CrossEntropy::kInPlace;
+  r.layout.sequence_parallel = n.tensor > 1;
+  r.layout.vocab_multiple = 128, r.layout.cross_entropy = CrossEntropy::kInPlace;
   return r;
 }
 
