@@ -1,5 +1,5 @@
-// The ways in: from the fields of a family that we train, from a config.json of any known family, and the outline that lists
-// and messages show. The families themselves are in families.cpp and the read_*.cpp files.
+// The ways in: from the fields of a family that we train, from a config.json of any known family, and the outline that
+// lists and messages show. The families themselves are in families.cpp and the read_*.cpp files.
 #include "core/arch/architecture.hpp"
 
 #include <algorithm>
@@ -28,9 +28,10 @@ std::string family_of(Fields& f) {
 void name_what_is_not_understood(Fields& f, Architecture& a) {
   if (f.given("quantization_config")) {
     f.understood("quantization_config");
-    a.notes.push_back("quantization_config: the weights of the file are quantized (" +
-                      escaped(f.object("quantization_config").text({"quant_method"}, "by a method it does not name"), 40) +
-                      "); every weight is planned in the number types of the run");
+    a.notes.push_back(
+        "quantization_config: the weights of the file are quantized (" +
+        escaped(f.object("quantization_config").text({"quant_method"}, "by a method it does not name"), 40) +
+        "); every weight is planned in the number types of the run");
   }
   for (const std::string& field : f.unread())
     if (!field.starts_with("quantization_config."))
@@ -64,8 +65,9 @@ Error unknown_family(std::string_view family) {
   const std::vector<std::string> known(known_families().begin(), known_families().end());
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  return usage_error("the model family '" + escaped(family, 60) + "' has no estimator here" + did_you_mean(family, known),
-                     "`trainhost plugins new NAME --kind=estimator` begins one, sdk/README.md says how; known are " + list);
+  return usage_error(
+      "the model family '" + escaped(family, 60) + "' has no estimator here" + did_you_mean(family, known),
+      "`trainhost plugins new NAME --kind=estimator` begins one, sdk/README.md says how; known are " + list);
 }
 
 std::string family_of_class(std::string_view name) {

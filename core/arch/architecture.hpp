@@ -24,7 +24,8 @@ struct Attention {
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   bool q_bias = false, k_bias = false, v_bias = false, o_bias = false;
   NormKind qk_norm = NormKind::kNone;
-  bool qk_norm_per_head = true;     // one vector of D for all heads (Qwen3, Gemma 3); false: over the whole width (OLMo 2)
+  bool qk_norm_per_head =
+      true;  // one vector of D for all heads (Qwen3, Gemma 3); false: over the whole width (OLMo 2)
   std::uint32_t window = 0;         // keys a query sees; 0 = all before it
   // MLA alone: q_lora_rank 0 = q comes from the hidden state directly.
   bool latent = false;
@@ -42,10 +43,16 @@ struct Attention {
 struct Mlp {
   bool gated = true, up_bias = false, down_bias = false;  // up_bias: of gate and up
   std::uint32_t width = 0;                                // I; 0 = there is none
+
+  /// Matrices of H x I, gate, up and down: as many numbers of width I a token makes inside, gate, up and their product.
+  std::uint64_t matrices() const { return gated ? 3 : 2; }
+  /// I times that: numbers a token makes inside, and the MLP's elements but its biases for each of H.
+  std::uint64_t token_width() const { return matrices() * width; }
   bool operator==(const Mlp&) const = default;
 };
 
-/// Routed experts: E MLPs of which a token uses `active`, beside `shared`, an MLP that every token uses (width 0: none).
+/// Routed experts: E MLPs of which a token uses `active`, beside `shared`, an MLP that every token uses (width 0:
+/// none).
 struct Experts {
   std::uint32_t count = 0, active = 0;  // count 0: a dense layer
   Mlp each = {}, shared = {};
@@ -59,7 +66,8 @@ struct Layer {
   Mlp mlp = {};               // of a dense layer; width 0 where `experts` stand in its place
   Experts experts = {};
   NormKind norm = NormKind::kRms;
-  std::uint32_t norms = 2;    // of width H: 2; 4 with norms behind as well (Gemma 2, 3); 1 where attention and MLP share one
+  std::uint32_t norms =
+      2;  // of width H: 2; 4 with norms behind as well (Gemma 2, 3); 1 where attention and MLP share one
   bool operator==(const Layer&) const = default;
 };
 
@@ -80,7 +88,8 @@ struct Architecture {
   NormKind embedding_norm = NormKind::kNone;
   NormKind final_norm = NormKind::kRms;
   bool tied = false, head_bias = false;
-  std::vector<std::string> notes;        // fields that change memory and are not understood, by name; extra modules left out
+  std::vector<std::string>
+      notes;  // fields that change memory and are not understood, by name; extra modules left out
 
   std::uint32_t layer_count() const;
   bool has_experts() const;
@@ -97,8 +106,8 @@ Error unknown_family(std::string_view family);
 /// "GPTNeoXForCausalLM" -> "gpt_neox": the family of a config that states its class and no model_type.
 std::string family_of_class(std::string_view name);
 
-/// From the fields of a trainable family, else from m.config_json. Throws usage_error naming the field that is missing or
-/// impossible; for a family that is not known, the error names the nearest one and how to write an estimator for it.
+/// From the fields of a trainable family, else from m.config_json. Throws usage_error naming the field that is missing
+/// or impossible; for a family that is not known, the error names the nearest one and how to write an estimator for it.
 Architecture from_model(const ModelSpec& m);
 
 /// From the text of a config.json alone. The same errors.
@@ -107,12 +116,12 @@ Architecture from_config(std::string_view json, std::string_view name);
 /// The dimensions of a family that we do not train, as a ModelSpec: what lists and messages show. config_json is kept.
 ModelSpec outline(const Architecture& a, std::string_view json);
 
-/// The same of a family that nobody here knows, for estimators that do: what its config says under the names in use, 0 where
-/// it says nothing. Never throws for what a field holds.
+/// The same of a family that nobody here knows, for estimators that do: what its config says under the names in use, 0
+/// where it says nothing. Never throws for what a field holds.
 ModelSpec outline_of_unknown(std::string_view family, std::string_view json);
 
-/// Parameters. Closed form, O(kinds of layers). total = distinct trained weights: a tied head counts once; buffers and masks
-/// do not count. active = what one token uses: routed experts that it does not use left out.
+/// Parameters. Closed form, O(kinds of layers). total = distinct trained weights: a tied head counts once; buffers and
+/// masks do not count. active = what one token uses: routed experts that it does not use left out.
 struct Counts {
   std::uint64_t total = 0, active = 0, embedding = 0 /* with positions and their norm */, head = 0, final_norm = 0;
   std::uint64_t first_layer = 0, last_layer = 0;  // of one layer
@@ -121,7 +130,8 @@ Counts count(const Architecture& a);
 std::uint64_t layer_elements(const Layer& l, std::uint64_t hidden);
 std::uint64_t active_layer_elements(const Layer& l, std::uint64_t hidden);
 
-/// Every trained tensor: the dumb way that the closed form is held against, and what optimizers that look at shapes need.
+/// Every trained tensor: the dumb way that the closed form is held against, and what optimizers that look at shapes
+/// need.
 struct TensorShape {
   std::string name;             // "layers.3.attention.q"
   std::int32_t layer = -1;      // -1: of none

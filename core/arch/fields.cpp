@@ -17,7 +17,9 @@ namespace {
 std::string shown(const Json& v) { return escaped(v.dump(-1, ' ', true, Json::error_handler_t::replace), 60); }
 
 /// Off is what every model without the field has.
-bool off(const Json& v) { return v.is_null() || v == false || v == "" || ((v.is_array() || v.is_object()) && v.empty()); }
+bool off(const Json& v) {
+  return v.is_null() || v == false || v == "" || ((v.is_array() || v.is_object()) && v.empty());
+}
 
 }  // namespace
 
@@ -108,7 +110,8 @@ std::vector<std::uint32_t> Fields::numbers(std::string_view name) {
   if (!v) return out;
   if (!v->is_array()) fail(name, "= " + shown(*v) + ": expected a list");
   for (const Json& item : *v) {
-    if (!item.is_number_unsigned() || item.get<std::uint64_t>() > INT32_MAX) fail(name, "has " + shown(item) + ": expected whole numbers");
+    if (!item.is_number_unsigned() || item.get<std::uint64_t>() > INT32_MAX)
+      fail(name, "has " + shown(item) + ": expected whole numbers");
     out.push_back(item.get<std::uint32_t>());
   }
   return out;

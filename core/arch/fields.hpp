@@ -1,6 +1,7 @@
-// The fields of a config.json, typed: a wrong or missing one throws usage_error that begins with its name. What is read is
-// remembered, so that what nobody read, and what is not known to be harmless (harmless.cpp), can be named in the notes.
-// Never a file, never a default that is not written where the field is asked for. nlohmann stays inside fields.cpp.
+// The fields of a config.json, typed: a wrong or missing one throws usage_error that begins with its name. What is
+// read is remembered, so that what nobody read, and what is not known to be harmless (harmless.cpp), can be named in
+// the notes. Never a file, never a default that is not written where the field is asked for. nlohmann stays inside
+// fields.cpp.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -11,7 +12,8 @@
 
 namespace trainhost::arch {
 
-/// One name, or the names that a field has had: the first that is given counts, the first of all is the one in messages.
+/// One name, or the names that a field has had: the first that is given counts, the first of all is the one in
+/// messages.
 using Names = std::initializer_list<std::string_view>;
 
 class Fields {
@@ -48,7 +50,8 @@ class Fields {
   std::unique_ptr<Data> data_;
 };
 
-/// Fields that touch no tensor: token ids, dropout, epsilons, activation functions, rotary angles, words for other software.
+/// Fields that touch no tensor: token ids, dropout, epsilons, activation functions, rotary angles, words for other
+/// software.
 bool harmless(std::string_view name);
 
 }  // namespace trainhost::arch

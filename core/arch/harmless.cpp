@@ -1,5 +1,6 @@
-// Fields of published configs that change no tensor and no shape. A field that is not here and that no reader reads is named
-// in the notes of the plan: add one only when it is known to leave parameters, activations and the cache as they are.
+// Fields of published configs that change no tensor and no shape. A field that is not here and that no reader reads is
+// named in the notes of the plan: add one only when it is known to leave parameters, activations and the cache as they
+// are.
 #include <algorithm>
 #include <iterator>
 
@@ -32,8 +33,9 @@ constexpr std::string_view kHarmless[] = {
 };
 static_assert(std::ranges::is_sorted(kHarmless));
 
-constexpr std::string_view kEndings[] = {"_coef", "_dropout", "_dropout_prob", "_eps", "_epsilon", "_init_std", "_pdrop",
-                                         "_std", "_token", "_token_id", "_token_ids"};
+constexpr std::string_view kEndings[] = {"_coef",    "_dropout",  "_dropout_prob", "_eps",
+                                         "_epsilon", "_init_std", "_pdrop",        "_std",
+                                         "_token",   "_token_id", "_token_ids"};
 constexpr std::string_view kBeginnings[] = {"initializer_", "summary_"};
 
 }  // namespace

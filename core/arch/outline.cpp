@@ -1,5 +1,5 @@
-// A decoder of any family as a ModelSpec: what lists, messages and estimators across the plugin boundary are shown. Lenient;
-// whoever plans the model reads config_json, which goes with it.
+// A decoder of any family as a ModelSpec: what lists, messages and estimators across the plugin boundary are shown.
+// Lenient; whoever plans the model reads config_json, which goes with it.
 #include <algorithm>
 
 #include "core/arch/readers.hpp"

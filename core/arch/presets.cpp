@@ -1,5 +1,6 @@
-// Models by name that we plan and do not train: the fields of their configs that decide a tensor, as their publishers state
-// them, typed in by hand. Facts only; nothing is read or fetched. tests/core/arch/totals_test.cpp holds every total.
+// Models by name that we plan and do not train: the fields of their configs that decide a tensor, as their publishers
+// state them, typed in by hand. Facts only; nothing is read or fetched. tests/core/arch/totals_test.cpp holds every
+// total.
 #include <algorithm>
 
 #include "core/arch/architecture.hpp"

@@ -6,7 +6,8 @@
 namespace trainhost::arch {
 namespace {
 
-constexpr std::uint32_t kMaxLayers = 1u << 12;  // of any published model 126; layers of several kinds are looked at one by one
+constexpr std::uint32_t kMaxLayers =
+    1u << 12;  // of any published model 126; layers of several kinds are looked at one by one
 
 std::string text_of(std::uint64_t n) { return std::to_string(n); }
 
@@ -35,7 +36,8 @@ Attention heads_of(Fields& f, std::uint32_t hidden, Absent absent) {
   const bool own = !f.given("num_key_value_heads") && (f.present("num_key_value_heads") || !absent.kv_heads);
   a.kv_heads = f.size({"num_key_value_heads"}, own ? a.heads : absent.kv_heads);
   if (a.heads % a.kv_heads)
-    f.fail("num_key_value_heads", "= " + text_of(a.kv_heads) + " does not divide num_attention_heads = " + text_of(a.heads));
+    f.fail("num_key_value_heads",
+           "= " + text_of(a.kv_heads) + " does not divide num_attention_heads = " + text_of(a.heads));
   const bool derived = !f.given("head_dim") && (f.present("head_dim") || !absent.head_dim);
   if (derived && hidden % a.heads)
     f.fail("num_attention_heads", "= " + text_of(a.heads) + " does not divide hidden_size = " + text_of(hidden),

@@ -1,5 +1,5 @@
-// Mixtures of experts: a router of E x H, E gated MLPs of which a token uses a few, beside them what every token uses. Which
-// layers have them is a rule of each family; the rest are dense.
+// Mixtures of experts: a router of E x H, E gated MLPs of which a token uses a few, beside them what every token uses.
+// Which layers have them is a rule of each family; the rest are dense.
 #include <algorithm>
 
 #include "core/arch/readers.hpp"
@@ -16,12 +16,14 @@ Experts routed(Fields& f, Names count, Names active, std::uint32_t width) {
   e.active = f.size(active);
   e.each = {.width = width};
   if (e.active > e.count)
-    f.fail(*active.begin(), "= " + std::to_string(e.active) + " is more than " + std::string(*count.begin()) + " = " + std::to_string(e.count));
+    f.fail(*active.begin(), "= " + std::to_string(e.active) + " is more than " + std::string(*count.begin()) +
+                                " = " + std::to_string(e.count));
   return e;
 }
 
 /// `l` with a dense MLP where `sparse` says no, with experts where it says yes.
-void append_mixed(Architecture& a, const Layer& l, const Mlp& dense, const Experts& experts, const std::vector<std::uint32_t>& windows,
+void append_mixed(Architecture& a, const Layer& l, const Mlp& dense, const Experts& experts,
+                  const std::vector<std::uint32_t>& windows,
                   const std::function<bool(std::uint32_t)>& sparse) {
   for (std::uint32_t i = 0; i < windows.size(); ++i) {
     Layer one = l;
@@ -43,7 +45,8 @@ Architecture qwen_moe(Fields& f, Architecture a, const Layer& l, Experts experts
   return a;
 }
 
-/// The first layers are dense, then every moe_layer_freq-th has experts; the shared ones are one MLP as wide as all of them.
+/// The first layers are dense, then every moe_layer_freq-th has experts; the shared ones are one MLP as wide as all of
+/// them.
 Architecture deepseek(Fields& f, Architecture a, const Layer& l, bool router_bias) {
   const std::uint32_t width = f.size({"moe_intermediate_size"}), layers = layers_of(f);
   Experts experts = routed(f, {"n_routed_experts"}, {"num_experts_per_tok"}, width);
@@ -74,14 +77,16 @@ Attention latent(Fields& f) {
   return at;
 }
 
-/// A module that predicts one token more: a layer like the last, 2H -> H before it and three norms; embedding and head are
-/// the model's own.
+/// A module that predicts one token more: a layer like the last, 2H -> H before it and three norms; embedding and head
+/// are the model's own.
 void name_prediction_layers(Fields& f, Architecture& a) {
   const std::uint32_t modules = f.number({"num_nextn_predict_layers"}, 0);
   if (!modules) return;
-  const std::uint64_t h = a.hidden, each = checked_add(layer_elements(a.layers.back().layer, h), checked_add(checked_mul(2, h, h), 3 * h));
-  a.notes.push_back("num_nextn_predict_layers = " + std::to_string(modules) + ": the module that predicts further tokens, " +
-                    format_count(checked_mul(each, modules)) + " parameters beside the embedding and head it shares, is left out");
+  const std::uint64_t h = a.hidden, each = checked_add(layer_elements(a.layers.back().layer, h),
+                                                       checked_add(checked_mul(2, h, h), 3 * h));
+  a.notes.push_back("num_nextn_predict_layers = " + std::to_string(modules) +
+                    ": the module that predicts further tokens, " + format_count(checked_mul(each, modules)) +
+                    " parameters beside the embedding and head it shares, is left out");
 }
 
 }  // namespace
@@ -111,7 +116,9 @@ Architecture read_qwen3_moe(Fields& f) {
   Layer l{.attention = heads_of(f, a.hidden, {.kv_heads = 4})};
   l.attention.qk_norm = NormKind::kRms;
   bias_all(l.attention, f.flag({"attention_bias"}, false));
-  return qwen_moe(f, std::move(a), l, routed(f, {"num_experts", "num_local_experts"}, {"num_experts_per_tok"}, f.size({"moe_intermediate_size"})));
+  return qwen_moe(f, std::move(a), l,
+                  routed(f, {"num_experts", "num_local_experts"}, {"num_experts_per_tok"},
+                         f.size({"moe_intermediate_size"})));
 }
 
 Architecture read_deepseek(Fields& f) {

@@ -1,5 +1,5 @@
-// Gemma 1 to 3: heads of their own width, a tied head; from the second on norms before and behind attention and MLP, four a
-// layer, and layers that slide between layers that see everything.
+// Gemma 1 to 3: heads of their own width, a tied head; from the second on norms before and behind attention and MLP,
+// four a layer, and layers that slide between layers that see everything.
 #include "core/arch/readers.hpp"
 
 namespace trainhost::arch {
@@ -46,9 +46,12 @@ Architecture read_gemma3_text(Fields& f) {
 Architecture read_gemma3(Fields& f) {
   if (!f.given("text_config")) f.fail("text_config", "is missing", "it describes the decoder of a gemma3");
   Architecture a = read_gemma3_text(f.object("text_config"));
-  for (const char* name : {"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index"})
+  for (const char* name :
+       {"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index"})
     f.understood(name);
-  if (f.given("vision_config")) a.notes.push_back("vision_config: the vision tower and its projection are left out: the decoder alone is counted");
+  if (f.given("vision_config"))
+    a.notes.push_back(
+        "vision_config: the vision tower and its projection are left out: the decoder alone is counted");
   return a;
 }
 

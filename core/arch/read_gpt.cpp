@@ -1,5 +1,5 @@
-// The kin of GPT: a plain MLP (up and down), LayerNorms with a shift, mostly biases everywhere; positions learned, rotary or
-// ALiBi. What an absent field means is what transformers' class of that family takes.
+// The kin of GPT: a plain MLP (up and down), LayerNorms with a shift, mostly biases everywhere; positions learned,
+// rotary or ALiBi. What an absent field means is what transformers' class of that family takes.
 #include "core/arch/readers.hpp"
 
 namespace trainhost::arch {
@@ -11,7 +11,9 @@ std::uint32_t times(Fields& f, const char* name, std::uint32_t factor, std::uint
   return static_cast<std::uint32_t>(product);
 }
 
-Mlp plain_mlp(std::uint32_t width, bool bias) { return {.gated = false, .up_bias = bias, .down_bias = bias, .width = width}; }
+Mlp plain_mlp(std::uint32_t width, bool bias) {
+  return {.gated = false, .up_bias = bias, .down_bias = bias, .width = width};
+}
 
 }  // namespace
 
@@ -30,15 +32,17 @@ Architecture read_gpt2(Fields& f) {
 Architecture read_gpt_neox(Fields& f) {
   Architecture a = base(f, false);
   a.final_norm = NormKind::kLayer;
-  Layer l{.attention = heads_of(f, a.hidden), .mlp = plain_mlp(f.size({"intermediate_size"}), true), .norm = NormKind::kLayer};
+  Layer l{.attention = heads_of(f, a.hidden),
+          .mlp = plain_mlp(f.size({"intermediate_size"}), true),
+          .norm = NormKind::kLayer};
   bias_all(l.attention, f.flag({"attention_bias"}, true));
   f.understood("use_parallel_residual");
   append_equal(a, l, layers_of(f));
   return a;
 }
 
-/// The position table has two rows more than positions. A word embedding narrower than H is projected up, and down again
-/// before the head; with norms behind attention and MLP there is none at the end.
+/// The position table has two rows more than positions. A word embedding narrower than H is projected up, and down
+/// again before the head; with norms behind attention and MLP there is none at the end.
 Architecture read_opt(Fields& f) {
   Architecture a = base(f, true);
   a.learned_positions = a.max_positions + 2;
@@ -65,7 +69,8 @@ Architecture read_falcon(Fields& f) {
   const std::uint32_t stated = f.size({"num_kv_heads", "n_head_kv"}, at.heads);
   at.kv_heads = newer ? stated : one ? 1 : at.heads;
   if (at.heads % at.kv_heads)
-    f.fail("num_kv_heads", "= " + std::to_string(at.kv_heads) + " does not divide num_attention_heads = " + std::to_string(at.heads));
+    f.fail("num_kv_heads", "= " + std::to_string(at.kv_heads) +
+                               " does not divide num_attention_heads = " + std::to_string(at.heads));
   const bool bias = f.flag({"bias"}, false);
   bias_all(at, bias);
   l.mlp = plain_mlp(f.size({"ffn_hidden_size"}, times(f, "hidden_size", 4, a.hidden)), bias);
@@ -75,7 +80,8 @@ Architecture read_falcon(Fields& f) {
   return a;
 }
 
-/// Positions by ALiBi make the learned table vanish, whatever learned_pos_emb says. Its norms have no shift without biases.
+/// Positions by ALiBi make the learned table vanish, whatever learned_pos_emb says. Its norms have no shift without
+/// biases.
 Architecture read_mpt(Fields& f) {
   Architecture a = base(f, true);
   Fields& at = f.object("attn_config");
@@ -91,7 +97,8 @@ Architecture read_mpt(Fields& f) {
   if (type == "grouped_query_attention") l.attention.kv_heads = at.size({"kv_n_heads"});
   else at.understood("kv_n_heads");
   if (l.attention.heads % l.attention.kv_heads)
-    at.fail("kv_n_heads", "= " + std::to_string(l.attention.kv_heads) + " does not divide n_heads = " + std::to_string(l.attention.heads));
+    at.fail("kv_n_heads", "= " + std::to_string(l.attention.kv_heads) +
+                              " does not divide n_heads = " + std::to_string(l.attention.heads));
   bias_all(l.attention, bias);
   if (at.flag({"qk_ln"}, false)) l.attention.qk_norm = norm;
   l.attention.qk_norm_per_head = false;
@@ -106,7 +113,10 @@ Architecture read_phi(Fields& f) {
   Architecture a = base(f, false);
   a.final_norm = NormKind::kLayer;
   a.head_bias = true;
-  Layer l{.attention = heads_of(f, a.hidden), .mlp = plain_mlp(f.size({"intermediate_size"}), true), .norm = NormKind::kLayer, .norms = 1};
+  Layer l{.attention = heads_of(f, a.hidden),
+          .mlp = plain_mlp(f.size({"intermediate_size"}), true),
+          .norm = NormKind::kLayer,
+          .norms = 1};
   bias_all(l.attention, true);
   if (f.flag({"qk_layernorm"}, false)) l.attention.qk_norm = NormKind::kLayer;
   append_equal(a, l, layers_of(f));
@@ -117,9 +127,12 @@ Architecture read_starcoder2(Fields& f) {
   Architecture a = base(f, true, 4096);
   a.final_norm = NormKind::kLayer;
   const bool bias = f.flag({"use_bias"}, true);
-  Layer l{.attention = heads_of(f, a.hidden, {.kv_heads = 2}), .mlp = plain_mlp(f.size({"intermediate_size"}), bias), .norm = NormKind::kLayer};
+  Layer l{.attention = heads_of(f, a.hidden, {.kv_heads = 2}),
+          .mlp = plain_mlp(f.size({"intermediate_size"}), bias),
+          .norm = NormKind::kLayer};
   bias_all(l.attention, bias);
-  if (f.text({"norm_type"}, "layer_norm") != "layer_norm") f.fail("norm_type", "= \"" + f.text({"norm_type"}, "") + "\": expected layer_norm");
+  if (f.text({"norm_type"}, "layer_norm") != "layer_norm")
+    f.fail("norm_type", "= \"" + f.text({"norm_type"}, "") + "\": expected layer_norm");
   const std::uint32_t window = window_of(f, 0);
   append_windowed(a, l, windows_of(f, layers_of(f), window, [](std::uint32_t) { return true; }));
   return a;

@@ -1,5 +1,5 @@
-// Every trained tensor of a decoder, one by one and in order, with its shape: what elements.cpp sums in closed form, and what
-// optimizers that keep rows and columns (Adafactor, Muon) or adapters need. Never counts by a formula.
+// Every trained tensor of a decoder, one by one and in order, with its shape: what elements.cpp sums in closed form,
+// and what optimizers that keep rows and columns (Adafactor, Muon) or adapters need. Never counts by a formula.
 // Fused weights (qkv, gate and up) are given apart: the sum is the same.
 #include "core/arch/architecture.hpp"
 

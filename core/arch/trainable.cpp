@@ -1,5 +1,5 @@
-// The families that we train, from the fields of a ModelSpec: what the user, a preset or core/config said, already checked.
-// Never looks at config_json for a dimension: the fields are the truth there.
+// The families that we train, from the fields of a ModelSpec: what the user, a preset or core/config said, already
+// checked. Never looks at config_json for a dimension: the fields are the truth there.
 #include "core/arch/readers.hpp"
 
 namespace trainhost::arch {

@@ -10,8 +10,6 @@
 namespace trainhost {
 namespace {
 
-constexpr std::uint32_t kAllPhases = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
-
 /// Calls visit(node) for each node without children.
 template <class Visit>
 void for_leaves(const std::vector<MemoryNode>& nodes, Visit visit) {
@@ -31,15 +29,13 @@ std::uint64_t peak_of_leaves(const std::vector<MemoryNode>& nodes, Tier tier) {
     if (n.tier != tier) return;
     all_at_peak = all_at_peak && n.has_at_peak;
     at_peak = checked_add(at_peak, n.bytes_at_peak, "a tier's total");
-    const std::uint32_t phases = n.phases ? n.phases : kAllPhases;
+    const std::uint32_t phases = n.phases ? n.phases : kAlways;
     for (std::size_t p = 0; p < by_phase.size(); ++p)
       if (phases >> p & 1) by_phase[p] = checked_add(by_phase[p], n.bytes, "a tier's total");
   });
   for (std::uint64_t b : by_phase) worst = std::max(worst, b);
   return all_at_peak ? at_peak : worst;
 }
-
-std::uint64_t share(const MemoryNode& n) { return n.has_at_peak ? n.bytes_at_peak : n.bytes; }
 
 }  // namespace
 
@@ -60,7 +56,7 @@ std::uint64_t MemoryReport::total_bytes() const {
 std::uint64_t MemoryReport::component_bytes(Component c) const {
   std::uint64_t sum = 0;
   for_leaves(nodes, [&](const MemoryNode& n) {
-    if (n.component == c) sum = checked_add(sum, share(n), "a component's total");
+    if (n.component == c) sum = checked_add(sum, n.at_peak(), "a component's total");
   });
   return sum;
 }
@@ -68,7 +64,7 @@ std::uint64_t MemoryReport::component_bytes(Component c) const {
 std::uint64_t MemoryReport::component_bytes(Tier t, Component c) const {
   std::uint64_t sum = 0;
   for_leaves(nodes, [&](const MemoryNode& n) {
-    if (n.tier == t && n.component == c) sum = checked_add(sum, share(n), "a component's total");
+    if (n.tier == t && n.component == c) sum = checked_add(sum, n.at_peak(), "a component's total");
   });
   return sum;
 }

@@ -9,6 +9,9 @@
 
 namespace trainhost {
 
+/// The phases of what stands for all of a run.
+inline constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
+
 struct MemoryNode {
   std::uint32_t id = 0, parent = 0;  // ids count from 1, a parent comes before its children, 0 = root
   Tier tier = Tier::kHost;
@@ -20,6 +23,9 @@ struct MemoryNode {
   std::uint64_t bytes_at_peak = 0;   // its share of the tier's peak: a tier's leaves sum to its total
   bool has_at_peak = false;          // false: only `bytes` and `phases` are known
   std::string name, formula;         // "layers[].qkv", "L*B*S*(A+2K)*D*4"
+
+  /// Its bytes in its tier's total: what it has at the worst moment, or the most it takes where that is not known.
+  std::uint64_t at_peak() const { return has_at_peak ? bytes_at_peak : bytes; }
 };
 
 struct TierPeak {

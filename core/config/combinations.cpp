@@ -89,34 +89,12 @@ void check_sizes(const Settings& s) {
   counted(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"}, "ranks");
 }
 
-void check_layout(const Settings& s) {
-  const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
-  if (n("parallel.interleave") > 1 && n("parallel.pipeline") == 1)
-    clash(s, "parallel.interleave", fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", n("parallel.interleave")));
-  if (s.flag("parallel.sequence") && n("parallel.tensor") == 1)
-    clash(s, "parallel.sequence", "parallel.sequence needs parallel.tensor > 1: it shares what tensor parallelism leaves whole");
-  if (n("parallel.data") * n("parallel.context") % n("parallel.expert"))
-    clash(s, "parallel.expert",
-          fmt::format("parallel.expert = {} does not divide the {} data and context ranks that share the experts", n("parallel.expert"),
-                      n("parallel.data") * n("parallel.context")));
-  if (n("train.recompute_every") > 1 && s.text("train.recompute") != "full")
-    clash(s, "train.recompute_every", "train.recompute_every is for train.recompute = \"full\"");
-  if (n("data.seq_len") % n("parallel.context"))
-    clash(s, "parallel.context", fmt::format("parallel.context = {} does not divide data.seq_len = {}", n("parallel.context"), n("data.seq_len")));
-  if (s.flag("lora.double_quant") && s.text("lora.base") != "nf4")
-    clash(s, "lora.double_quant", "lora.double_quant is for lora.base = \"nf4\"");
-  const bool inference = s.text("plan.mode") == "inference";
-  if (!inference && (s.given("plan.kv_cache") || n("plan.kv_page") > 1)) {
-    const char* key = s.given("plan.kv_cache") ? "plan.kv_cache" : "plan.kv_page";
-    clash(s, key, fmt::format("{} is for plan.mode = \"inference\"", key));
-  }
-  for (const char* key : {"plan.gradients", "plan.master", "plan.moments", "plan.offload_optimizer", "plan.offload_activations"})
-    if (inference && s.given(key) && s.text(key) != "none") clash(s, key, fmt::format("{}: there is none in plan.mode = \"inference\"", key));
-  if (s.given("plan.weights") && !inference)
-    for (const char* narrow : {"int8", "int4", "nf4"})
-      if (s.text("plan.weights") == narrow)
-        clash(s, "plan.weights", fmt::format("plan.weights = \"{}\" cannot be trained", narrow),
-              "lora.base trains adapters beside frozen weights; plan.mode = \"inference\" needs no training");
+/// What is written and has no meaning; what a run says against itself, however it came about: core/model/layout_rules.hpp.
+void check_inference(const Settings& s) {
+  if (s.text("plan.mode") != "inference") return;
+  for (const char* key : {"plan.gradients", "plan.master", "plan.moments"})
+    if (s.given(key) && s.text(key) != "none")
+      clash(s, key, fmt::format("{}: there is none in plan.mode = \"inference\"", key));
 }
 
 /// The largest divisor of `whole` that is at most `most`.
@@ -173,7 +151,7 @@ void check_combinations(const Settings& s) {
   check_data(s);
   check_optimizer(s);
   check_sizes(s);
-  check_layout(s);
+  check_inference(s);
   check_estimators(s);
 }
 

@@ -16,7 +16,9 @@
 #include "core/config/suggest.hpp"
 #include "core/config/toml_guard.hpp"
 #include "core/config/toml_read.hpp"
+#include "core/model/layout_rules.hpp"
 #include "core/model/presets.hpp"
+#include "core/model/words.hpp"
 
 namespace fs = std::filesystem;
 
@@ -106,12 +108,7 @@ void set_precision(const std::string& precision, RunSpec& r) {
   if (precision == "fp8") r.weight = r.compute = DType::kF8, r.master = DType::kF32;
 }
 
-DType type_named(const std::string& name) {
-  static const std::map<std::string, DType> types{
-      {"none", DType::kNone}, {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16},
-      {"fp8", DType::kF8},    {"int8", DType::kI8},  {"int4", DType::kI4},   {"nf4", DType::kNF4}};
-  return types.at(name);
-}
+DType type_named(const std::string& name) { return type_of_word(name).value(); }
 
 std::uint32_t u32(const Settings& s, const char* key) { return static_cast<std::uint32_t>(s.integer(key)); }
 std::uint64_t u64(const Settings& s, const char* key) { return static_cast<std::uint64_t>(s.integer(key)); }
@@ -176,10 +173,7 @@ void set_parallel(const Settings& s, RunConfig& c) {
   l.vocab_multiple = u32(s, "parallel.vocab_multiple");
 }
 
-Tier offload(const Settings& s, const char* key) {
-  const std::string where = s.text(key);
-  return where == "cpu" ? Tier::kHost : where == "nvme" ? Tier::kDisk : Tier::kDevice;
-}
+Tier offload(const Settings& s, const char* key) { return tier_of_word(s.text(key)).value(); }
 
 void set_plan(const Settings& s, RunConfig& c) {
   RunSpec& r = c.run;
@@ -270,6 +264,7 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base)
   set_lora(s, c);
   set_output(s, base, c);
   set_plugins(s, base, c);
+  if (const std::optional<Clash> clash = clash_of(c.run)) throw usage_error(clash->sentence, clash->hint, s.where(clash->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
   return c;
 }

@@ -1,7 +1,8 @@
-// The table of activations: every tensor that a usual implementation keeps of one layer from its forward to its backward
-// pass, for one micro-batch on one rank, with the recompute policies under which it is kept and how it is cut. A usual
-// implementation: each product keeps its input, each norm its input and output, attention q, k, v and its output; biases,
-// residual sums and rotary turns keep nothing of their own. Never allocates; knows no pipeline (pipeline.hpp).
+// The table of activations: every tensor that a usual implementation keeps of one layer from its forward to its
+// backward pass, for one micro-batch on one rank, with the recompute policies under which it is kept and how it is
+// cut. A usual implementation: each product keeps its input, each norm its input and output, attention q, k, v and its
+// output; biases, residual sums and rotary turns keep nothing of their own. Never allocates; knows no pipeline
+// (pipeline.hpp).
 #pragma once
 #include "core/layout/weights.hpp"
 #include "core/model/run_spec.hpp"
@@ -13,8 +14,8 @@ namespace trainhost::layout {
 enum Policy : std::uint8_t { kAll = 0, kLight, kLighter, kInput };
 inline constexpr std::size_t kPolicies = 4;
 
-/// Tokens of a micro-batch on one rank: whole inside the tensor-parallel parts, part between them. Context parallelism cuts
-/// both; tensor parallelism cuts `part` where the run is sequence-parallel.
+/// Tokens of a micro-batch on one rank: whole inside the tensor-parallel parts, part between them. Context parallelism
+/// cuts both; tensor parallelism cuts `part` where the run is sequence-parallel.
 struct Tokens {
   Size whole, part;
   std::uint64_t keys = 0;  // of a query: the sequence
@@ -33,12 +34,13 @@ struct Cut {
   std::uint64_t H = 0, tp = 1;
   std::uint32_t size = 4;  // of an element in the compute type
   bool materialised = false;
-  std::uint32_t needed = ~0u;  // bits of Target: matrices whose input is kept, because they or their adapter are trained
+  std::uint32_t needed =
+      ~0u;  // bits of Target: matrices whose input is kept, because they or their adapter are trained
   std::uint64_t inner = 0;     // ranks of all adapters of a layer: what their first halves give
   bool needs(std::uint32_t targets) const { return needed & targets; }
 };
-inline constexpr std::uint32_t kReadAttentionNorm = 1u << kQ | 1u << kK | 1u << kV, kReadMlpNorm = 1u << kGate | 1u << kUp,
-                               kReadProduct = 1u << kDown;
+inline constexpr std::uint32_t kReadAttentionNorm = 1u << kQ | 1u << kK | 1u << kV,
+                               kReadMlpNorm = 1u << kGate | 1u << kUp, kReadProduct = 1u << kDown;
 
 template <class F>
 void attention_activations(const arch::Layer& l, const Cut& c, F&& f) {
@@ -72,7 +74,8 @@ void attention_activations(const arch::Layer& l, const Cut& c, F&& f) {
   if (l.norms >= 4) f(Activation{"norm behind attention, input", t.part, c.H, c.size, kLighter});
 }
 
-/// One MLP of local width I over `tokens` rows. The product (activation applied, times up) is what the down projection reads.
+/// One MLP of local width I over `tokens` rows. The product (activation applied, times up) is what the down projection
+/// reads.
 template <class F>
 void mlp_activations(const arch::Mlp& m, const Cut& c, Size tokens, const char* gate, const char* product, F&& f) {
   if (!m.width) return;
@@ -105,8 +108,8 @@ void layer_activations(const arch::Layer& l, const Cut& c, F&& f) {
   if (c.inner) f(Activation{"adapters, first halves", t.whole, c.inner, c.size, kLighter});
 }
 
-/// Gradients alive at once inside one layer's backward pass, beside what is kept: of gate and up with the hidden gradient, or
-/// of q, k, v and the attention output, whichever is more.
+/// Gradients alive at once inside one layer's backward pass, beside what is kept: of gate and up with the hidden
+/// gradient, or of q, k, v and the attention output, whichever is more.
 inline Size backward_bytes(const arch::Layer& l, const Cut& c) {
   const Widths w = widths(l.attention, c.tp);
   const Tokens& t = c.tokens;
@@ -116,7 +119,9 @@ inline Size backward_bytes(const arch::Layer& l, const Cut& c) {
   Size inside = t.whole * (Size(w.q) + w.k + w.v + w.out);
   if (c.materialised) inside += t.whole * (Size(w.heads) * t.keys);
   inside = std::max(inside, mlp(l.mlp, t.whole));
-  if (l.experts.count) inside = std::max(inside, mlp(l.experts.each, t.whole * l.experts.active) + mlp(l.experts.shared, t.whole));
+  if (l.experts.count)
+    inside =
+        std::max(inside, mlp(l.experts.each, t.whole * l.experts.active) + mlp(l.experts.shared, t.whole));
   return inside * c.size;
 }
 

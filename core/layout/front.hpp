@@ -1,5 +1,5 @@
-// The two collections of a search: the fastest so many, and the front of memory against time. Both keep a total order, so
-// that what they hold does not depend on the order in which layouts came.
+// The two collections of a search: the fastest so many, and the front of memory against time. Both keep a total order,
+// so that what they hold does not depend on the order in which layouts came.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,5 @@
-// A device preset as the time model reads it. What a preset does not state is assumed here, and search prints what it used.
+// A device preset as the time model reads it. What a preset does not state is assumed here, and search prints what it
+// used.
 #include <algorithm>
 
 #include "core/layout/time.hpp"

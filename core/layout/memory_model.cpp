@@ -5,19 +5,17 @@ namespace trainhost::layout {
 
 const std::vector<std::uint32_t>& MemoryModel::candidates() {
   std::vector<std::uint32_t>& out = candidates_[{r_.pipeline_parallel, r_.layout.interleave}];
-  if (out.empty()) out = stages_that_count(a_, r_);
+  if (out.empty()) out = stages_that_count(a_, kinds_, r_);
   return out;
 }
 
 void MemoryModel::set_shape() {
-  const Stage any(a_, r_, 0);
-  sums_.clear();
-  for (const arch::LayerRun& run : a_.layers) sums_.push_back(layer_sums(any, run.layer));
+  sums_ = sums_by_kind(Stage(a_, kinds_, r_, 0));
 }
 
 void MemoryModel::set_depth() {
   prepared_.clear();
-  for (const std::uint32_t stage : candidates()) prepared_.emplace_back(a_, r_, stage, sums_.data());
+  for (const std::uint32_t stage : candidates()) prepared_.emplace_back(a_, kinds_, r_, stage, sums_.data());
 }
 
 MemoryModel::Bytes MemoryModel::bytes() {

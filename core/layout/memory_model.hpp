@@ -1,5 +1,6 @@
-// The memory of many layouts of one model: stage_numbers() of the worst stage, to the byte, with everything that layouts have in
-// common counted once. No formula stands here: the account is prepared once a stage and asked again for each place to keep things.
+// The memory of many layouts of one model: stage_numbers() of the worst stage, to the byte, with everything that
+// layouts have in common counted once. No formula stands here: the account is prepared once a stage and asked again
+// for each place to keep things.
 #pragma once
 #include <deque>
 #include <map>
@@ -14,11 +15,12 @@ namespace trainhost::layout {
 class MemoryModel {
  public:
   struct Bytes {
-    std::uint64_t device = 0, host = 0;  // of the stage that needs most of the device; host: pinned memory too, disk not
+    std::uint64_t device = 0,
+                  host = 0;  // of the stage that needs most of the device; host: pinned memory too, disk not
   };
 
   /// `run` is the one that a search varies in place; it and `a` outlive the model.
-  MemoryModel(const arch::Architecture& a, const RunSpec& run) : a_(a), r_(run) {}
+  MemoryModel(const arch::Architecture& a, const RunSpec& run) : a_(a), kinds_(a), r_(run) {}
 
   /// The run's micro_batch, tensor, context, expert, recompute, ... have changed.
   void set_shape();
@@ -27,9 +29,9 @@ class MemoryModel {
   /// Of the run as it stands.
   Bytes bytes();
 
-  /// With the run's zero the highest of a group of layouts that differ in zero alone: none of the group takes less of a device.
-  /// Counts what ZeRO shares, which only shrinks as the stage grows, and what it does not touch; leaves out what a stage may add:
-  /// buffers of communication, and the allocator's gaps beside them.
+  /// With the run's zero the highest of a group of layouts that differ in zero alone: none of the group takes less of
+  /// a device. Counts what ZeRO shares, which only shrinks as the stage grows, and what it does not touch; leaves out
+  /// what a stage may add: buffers of communication, and the allocator's gaps beside them.
   std::uint64_t at_least();
 
  private:
@@ -43,11 +45,15 @@ class MemoryModel {
       bytes[std::size_t(f.tier)] += f.bytes;
       if (f.tier == Tier::kDevice && stays(f.component)) least += f.bytes;
     }
-    static constexpr bool stays(Component c) { return c != Component::kCommunication && c != Component::kFragmentation; }
+    static constexpr bool stays(Component c) {
+      return c != Component::kCommunication && c != Component::kFragmentation;
+    }
   };
   /// A stage and its account, which refers to it.
   struct Prepared {
-    Prepared(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage, const LayerSums* known) : is(a, r, stage), account(is, to) {
+    Prepared(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage,
+             const LayerSums* known)
+        : is(a, kinds, r, stage), account(is, to) {
       account.prepare(known);
     }
     Prepared(const Prepared&) = delete;
@@ -57,13 +63,16 @@ class MemoryModel {
     Account<Sink> account;
   };
 
-  /// stages_that_count(), once for each depth: under one recompute policy for all layers, as a search has it, they are the same.
+  /// stages_that_count(), once for each depth: under one recompute policy for all layers, as a search has it, they are
+  /// the same.
   const std::vector<std::uint32_t>& candidates();
 
   const arch::Architecture& a_;
+  const LayerKinds kinds_;
   const RunSpec& r_;
-  std::vector<LayerSums> sums_;  // of each run of layers
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>> candidates_;  // by pipeline and interleave
+  std::vector<LayerSums> sums_;  // of each kind of layer
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>>
+      candidates_;                 // by pipeline and interleave
   std::deque<Prepared> prepared_;  // of the candidates, first stage first
 };
 

@@ -1,5 +1,6 @@
-// One micro-batch through one layer and through the head, on one rank: the part of the time model that depends on shapes and
-// not on how many ranks repeat it. Symbols: T tokens of the micro-batch on a rank, H hidden, t tensor ranks, e expert ranks.
+// One micro-batch through one layer and through the head, on one rank: the part of the time model that depends on
+// shapes and not on how many ranks repeat it. Symbols: T tokens of the micro-batch on a rank, H hidden, t tensor
+// ranks, e expert ranks.
 #include <algorithm>
 #include <cmath>
 
@@ -21,8 +22,6 @@ struct Roof {
   double sum() const { return compute + memory; }
 };
 
-double mlp_elements(const arch::Mlp& m, double hidden) { return (m.gated ? 3 : 2) * hidden * m.width; }
-
 }  // namespace
 
 double mean_keys(double seq, double window) {
@@ -32,18 +31,20 @@ double mean_keys(double seq, double window) {
 
 /// Adds `share` of layer `l` to the mean layer of `b`: shares of all kinds of layers sum to one mean layer.
 void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, const RunSpec& r) const {
-  const double H = a_.hidden, S = r.seq_len, t = r.tensor_parallel, c = r.layout.context_parallel, e = r.layout.expert_parallel;
+  const double H = a_.hidden, S = r.seq_len, t = r.tensor_parallel, c = r.layout.context_parallel,
+               e = r.layout.expert_parallel;
   const double T = double(r.micro_batch) * S / c, spread = r.layout.sequence_parallel ? t : 1;
   const double q = double(l.attention.q_width()), k = double(l.attention.k_width()), v = double(l.attention.v_width()),
                o = double(l.attention.out_width());
   const double peak = m_.flops * m_.matrix_efficiency, bytes = m_.memory_bytes_s, w = width_;
-  const double used = l.experts.count ? l.experts.active : 0, pool = l.experts.count * mlp_elements(l.experts.each, H);
+  const double used = l.experts.count ? l.experts.active : 0,
+               pool = l.experts.count * H * double(l.experts.each.token_width());
 
   // Products with weights: what a token meets, against weights read once and activations in and out.
   const double active = double(arch::active_layer_elements(l, a_.hidden));
   const double held = (double(arch::layer_elements(l, a_.hidden)) - pool) / t + pool / (t * e);
-  const double wide = (l.mlp.gated ? 3.0 : 2.0) * l.mlp.width + (l.experts.each.gated ? 3.0 : 2.0) * used * l.experts.each.width +
-                      (l.experts.shared.gated ? 3.0 : 2.0) * l.experts.shared.width;
+  const double wide = double(l.mlp.token_width()) + used * double(l.experts.each.token_width()) +
+                      double(l.experts.shared.token_width());
   const double in_out = T * w * (4 * H + (q + k + v + o + wide) / t);
   const double products = 2 * T * active / t / peak, products_bytes = (held * w + in_out) / bytes;
 
@@ -73,13 +74,14 @@ void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, con
     if (!flash) again.add(scores, scores_bytes);
   }
 
-  // Tensor parallel: an all-reduce behind attention and one behind the MLP, each way; a gather and a scatter move as much.
+  // Tensor parallel: an all-reduce behind attention and one behind the MLP, each way; a gather and a scatter move as
+  // much.
   const double ring = (t - 1) / t, reduces = l.norms == 1 ? 1 : 2;
   const double reduce = t > 1 ? reduces * 2 * ring * T * H * w / bandwidth(1, t) : 0;
   const double again_reduce = r.recompute == Recompute::kFull ? reduce : 0;
 
-  // Context parallel: keys and values go round the ring while the scores of the block before are made; backward they and
-  // their gradients do.
+  // Context parallel: keys and values go round the ring while the scores of the block before are made; backward they
+  // and their gradients do.
   double round = 0;
   if (c > 1) {
     const double hop = (c - 1) * T * w * (k + v) / t / bandwidth(t, c);
@@ -105,10 +107,12 @@ void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, con
 
   // What waits for the backward pass, where it is sent to another tier.
   const double norms = r.recompute == Recompute::kSelective ? 2 : 2 + l.norms;
-  b.saved_bytes += share * w * T *
-                   (r.recompute == Recompute::kFull ? H / spread / r.layout.recompute_every
-                                                    : norms * H / spread + (q + k + v + o + wide) / t +
-                                                          (flash || r.recompute == Recompute::kSelective ? 0 : 2 * S * l.attention.heads / t));
+  b.saved_bytes +=
+      share * w * T *
+      (r.recompute == Recompute::kFull
+           ? H / spread / r.layout.recompute_every
+           : norms * H / spread + (q + k + v + o + wide) / t +
+                 (flash || r.recompute == Recompute::kSelective ? 0 : 2 * S * l.attention.heads / t));
 }
 
 /// The head's product and its loss; under tensor parallelism one reduction forward (embedding) and one backward (head).

@@ -31,9 +31,9 @@ std::uint64_t Numbers::total() const {
   return sum.value();
 }
 
-Numbers stage_numbers(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage) {
+Numbers stage_numbers(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage) {
   NumberSink sink;
-  account(a, r, stage, sink);
+  account(a, kinds, r, stage, sink);
   Numbers n;
   n.peak_at = infers(r) ? kGenerate : kBackward;
   for (std::size_t t = 1; t < kTiers; ++t)
@@ -41,28 +41,34 @@ Numbers stage_numbers(const arch::Architecture& a, const RunSpec& r, std::uint32
   return n;
 }
 
-std::vector<std::uint32_t> stages_that_count(const arch::Architecture& a, const RunSpec& r) {
+Numbers stage_numbers(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage) {
+  return stage_numbers(a, LayerKinds(a), r, stage);
+}
+
+std::vector<std::uint32_t> stages_that_count(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r) {
   std::vector<std::uint32_t> out;
   std::set<std::vector<std::uint64_t>> seen;
   for (std::uint32_t stage = 0; stage < r.pipeline_parallel; ++stage) {
     std::vector<std::uint64_t> layers;
-    Stage(a, r, stage).segments([&](const Segment& g) {
-      layers.insert(layers.end(), {static_cast<std::uint64_t>(g.run - a.layers.data()), g.policy, g.count});
+    Stage(a, kinds, r, stage).segments([&](const Segment& g) {
+      layers.insert(layers.end(), {g.chunk, g.kind, g.policy, g.count});
     });
     if (seen.insert(std::move(layers)).second || stage + 1 == r.pipeline_parallel) out.push_back(stage);
   }
   return out;
 }
 
-std::uint32_t worst_stage(const arch::Architecture& a, const RunSpec& r) {
+std::uint32_t worst_stage(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r) {
   std::uint32_t worst = 0;
   std::uint64_t most = 0;
-  for (const std::uint32_t stage : stages_that_count(a, r)) {
-    const std::uint64_t bytes = stage_numbers(a, r, stage).tier(Tier::kDevice);
+  for (const std::uint32_t stage : stages_that_count(a, kinds, r)) {
+    const std::uint64_t bytes = stage_numbers(a, kinds, r, stage).tier(Tier::kDevice);
     if (stage == 0 || bytes > most) worst = stage, most = bytes;
   }
   return worst;
 }
+
+std::uint32_t worst_stage(const arch::Architecture& a, const RunSpec& r) { return worst_stage(a, LayerKinds(a), r); }
 
 std::uint64_t trained_parameters(const arch::Architecture& a, const RunSpec& r) {
   RunSpec whole = r;
@@ -72,7 +78,7 @@ std::uint64_t trained_parameters(const arch::Architecture& a, const RunSpec& r) 
   embedding_weights(a, a.vocab, tally);
   head_weights(a, a.vocab, !a.tied, tally);
   Size sum = tally.held().dense.elements;
-  for (const arch::LayerRun& run : a.layers) {
+  for (const arch::LayerRun& run : LayerKinds(a).merged()) {
     Tally of_layer(whole);
     layer_weights(run.layer, a.hidden, 1, 1, of_layer);
     sum += (of_layer.held().dense.elements + of_layer.held().expert.elements) * run.count;

@@ -1,6 +1,7 @@
-// Which layers a pipeline stage holds and how many micro-batches of each of its chunks are in flight at the worst moment.
-// 1F1B and interleaved 1F1B (virtual stages) with the warm-up of Narayanan et al. 2021: 2 (P - s - 1) + (v - 1) P chunk
-// passes before the first backward pass, in groups of P micro-batches. Numbers alone; knows nothing of what a layer is.
+// Which layers a pipeline stage holds and how many micro-batches of each of its chunks are in flight at the worst
+// moment. 1F1B and interleaved 1F1B (virtual stages) with the warm-up of Narayanan et al. 2021: 2 (P - s - 1) + (v -
+// 1) P chunk passes before the first backward pass, in groups of P micro-batches. Numbers alone; knows nothing of what
+// a layer is.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +13,9 @@ struct Pipeline {
   std::uint64_t layers = 1;
 
   /// First layer of the n-th chunk of the whole model; chunks are even up to one layer, the later ones larger.
-  std::uint64_t first(std::uint64_t n) const { return static_cast<std::uint64_t>(static_cast<unsigned __int128>(layers) * n / (stages * chunks)); }
+  std::uint64_t first(std::uint64_t n) const {
+    return static_cast<std::uint64_t>(static_cast<unsigned __int128>(layers) * n / (stages * chunks));
+  }
   std::uint64_t begin(std::uint64_t stage, std::uint64_t chunk) const { return first(chunk * stages + stage); }
   std::uint64_t end(std::uint64_t stage, std::uint64_t chunk) const { return first(chunk * stages + stage + 1); }
 

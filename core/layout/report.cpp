@@ -1,5 +1,6 @@
 // The reader of account.hpp that people see: leaves with their formulas, one a name, and a line for every stage.
-// Leaves of one name (a stage's chunks, kinds of layers) are one: their bytes add up and their formulas stand side by side.
+// Leaves of one name (a stage's chunks, kinds of layers) are one: their bytes add up and their formulas stand side by
+// side.
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/layout/account.hpp"
@@ -39,20 +40,23 @@ struct ReportSink {
   }
   /// An approximation is meant within a quarter; constants and gaps within a factor of two.
   static void bounds(MemoryNode& n) {
-    const bool exact = n.claim == Claim::kExact, rough = n.component == Component::kRuntime || n.component == Component::kFragmentation;
+    const bool exact = n.claim == Claim::kExact,
+               rough = n.component == Component::kRuntime || n.component == Component::kFragmentation;
     const std::uint64_t slack = exact ? 0 : rough ? n.bytes : n.bytes / 4;
     n.lo = n.bytes - slack, n.hi = std::min(kMaxBytes, n.bytes + slack);
   }
 };
 
-std::string stage_line(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage) {
-  const Numbers n = stage_numbers(a, r, stage);
-  const Stage s(a, r, stage);
+std::string stage_line(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage) {
+  const Numbers n = stage_numbers(a, kinds, r, stage);
+  const Stage s(a, kinds, r, stage);
   std::uint64_t layers = 0, flying = 0;
   s.segments([&](const Segment& g) { layers += g.count, flying = std::max(flying, g.in_flight); });
-  std::string line = "Stage " + std::to_string(stage) + ": " + format_bytes(n.tier(Tier::kDevice)) + " on the device, " + std::to_string(layers) +
-                     (layers == 1 ? " layer" : " layers");
-  if (!infers(r)) line += ", " + std::to_string(flying) + (flying == 1 ? " micro-batch in flight" : " micro-batches in flight");
+  std::string line = "Stage " + std::to_string(stage) + ": " + format_bytes(n.tier(Tier::kDevice)) +
+                     " on the device, " + std::to_string(layers) + (layers == 1 ? " layer" : " layers");
+  if (!infers(r))
+    line +=
+        ", " + std::to_string(flying) + (flying == 1 ? " micro-batch in flight" : " micro-batches in flight");
   if (s.first()) line += ", embedding";
   if (s.last()) line += a.tied && !s.first() ? ", head (a copy of the embedding)" : ", head";
   return line + ".";
@@ -62,7 +66,7 @@ std::string stage_line(const arch::Architecture& a, const RunSpec& r, std::uint3
 
 MemoryReport stage_report(const arch::Architecture& a, const RunSpec& r, std::uint32_t stage) {
   ReportSink sink;
-  account(a, r, stage, sink);
+  account(a, LayerKinds(a), r, stage, sink);
   MemoryReport report;
   report.claim = Claim::kApproximation;
   report.nodes = std::move(sink.nodes);
@@ -76,15 +80,18 @@ MemoryReport stage_report(const arch::Architecture& a, const RunSpec& r, std::ui
 }
 
 MemoryReport report(const arch::Architecture& a, const RunSpec& r) {
-  const std::uint32_t worst = worst_stage(a, r);
+  const LayerKinds kinds(a);
+  const std::uint32_t worst = worst_stage(a, kinds, r);
   MemoryReport out = stage_report(a, r, worst);
   if (r.pipeline_parallel == 1) return out;
-  out.notes.push_back("Figures are of stage " + std::to_string(worst) + " of " + std::to_string(r.pipeline_parallel) + ", which needs most.");
-  out.notes.push_back(stage_line(a, r, worst));
+  out.notes.push_back("Figures are of stage " + std::to_string(worst) + " of " +
+                      std::to_string(r.pipeline_parallel) + ", which needs most.");
+  out.notes.push_back(stage_line(a, kinds, r, worst));
   const std::uint32_t shown = std::min(r.pipeline_parallel, kStageLines);
   for (std::uint32_t stage = 0; stage < shown; ++stage)
-    if (stage != worst) out.notes.push_back(stage_line(a, r, stage));
-  if (shown < r.pipeline_parallel) out.notes.push_back("Stages from " + std::to_string(shown) + " on have no line of their own.");
+    if (stage != worst) out.notes.push_back(stage_line(a, kinds, r, stage));
+  if (shown < r.pipeline_parallel)
+    out.notes.push_back("Stages from " + std::to_string(shown) + " on have no line of their own.");
   return out;
 }
 

@@ -23,8 +23,14 @@ bool closer(const Found& a, const Found& b, const Question& q) {
 class Search {
  public:
   explicit Search(const Question& q)
-      : q_(q), a_(*q.architecture), time_(a_, q.job.base, q.machine), run_(q.job.base), memory_(a_, run_), fastest_(q.top),
-        alone_(keeps(q.job, false)), several_(keeps(q.job, true)) {
+      : q_(q),
+        a_(*q.architecture),
+        time_(a_, q.job.base, q.machine),
+        run_(q.job.base),
+        memory_(a_, run_),
+        fastest_(q.top),
+        alone_(keeps(q.job, false)),
+        several_(keeps(q.job, true)) {
     places_ = q.job.axes.activations_in.size() * q.job.axes.weights_in.size() * q.job.axes.optimizer_in.size();
   }
 
@@ -91,10 +97,12 @@ class Search {
     return memory_.at_least();
   }
 
-  /// No layout of the group can be an answer: none is faster than what is kept nor on the front; or none fits the device,
-  /// and where nothing fits so far, none misses by less.
+  /// No layout of the group can be an answer: none is faster than what is kept nor on the front; or none fits the
+  /// device, and where nothing fits so far, none misses by less.
   bool hopeless(double seconds, std::uint64_t bytes) const {
-    if (bytes > q_.device_budget) return answer_.fitting > 0 || (answer_.closest && bytes - q_.device_budget > misses_by(*answer_.closest, q_));
+    if (bytes > q_.device_budget)
+      return answer_.fitting > 0 ||
+             (answer_.closest && bytes - q_.device_budget > misses_by(*answer_.closest, q_));
     return answer_.fitting > 0 && !fastest_.wants(seconds) && !front_.wants(bytes, seconds);
   }
 
@@ -138,7 +146,8 @@ std::uint64_t misses_by(const Found& f, const Question& q) {
 }
 
 Answer search(const Question& q, std::size_t part, std::size_t parts) {
-  if (q.job.base.mode == RunMode::kInference) throw usage_error("search ranks layouts of training; plan.mode = \"inference\" has no step");
+  if (q.job.base.mode == RunMode::kInference)
+    throw usage_error("search ranks layouts of training; plan.mode = \"inference\" has no step");
   const std::vector<Shape> all = shapes(*q.architecture, q.job);
   Search s(q);
   std::vector<std::pair<double, std::size_t>> order;

@@ -1,7 +1,8 @@
-// Ranks every layout of a space by memory and time. Pure and single-threaded: a caller hands parts of the space to as many
-// threads as it has and merges the answers, which do not depend on how the space was cut.
-// Pruning never loses an answer: a group of layouts is left out only where a lower bound of its time is above the slowest of
-// `top` layouts already found, and a point already on the front beats it with less memory than any of the group can need.
+// Ranks every layout of a space by memory and time. Pure and single-threaded: a caller hands parts of the space to as
+// many threads as it has and merges the answers, which do not depend on how the space was cut.
+// Pruning never loses an answer: a group of layouts is left out only where a lower bound of its time is above the
+// slowest of `top` layouts already found, and a point already on the front beats it with less memory than any of the
+// group can need.
 #pragma once
 #include <optional>
 #include <vector>

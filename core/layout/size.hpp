@@ -1,6 +1,7 @@
 // Sizes that saturate: search compares millions of layouts and wants an absurd one to be the worst, not an exception.
-// Once a size is too large it stays so through every sum, product and quotient; readers that promise exactness ask
-// too_large(). Never used where a number is shown without that question.
+// Once a size is too large it stays so through sums, shares and products, but for a product with nothing, which is
+// nothing. Readers that promise exactness ask too_large() of the size that they show; a formula beside it may hold
+// value(), cut off at kMaxBytes, because such a leaf is refused.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -56,9 +56,12 @@ bool experts_divide(const arch::Architecture& a, std::uint32_t expert) {
 }
 
 /// Sequences that one data-parallel rank sees in an update; 0: the ranks do not divide the batch.
-std::uint64_t local_batch(const Job& job, std::uint64_t data) { return job.global_batch % data ? 0 : job.global_batch / data; }
+std::uint64_t local_batch(const Job& job, std::uint64_t data) {
+  return job.global_batch % data ? 0 : job.global_batch / data;
+}
 
-/// Values of interleave: chunks of equal size where the layers allow it, else one; none where another number is asked for.
+/// Values of interleave: chunks of equal size where the layers allow it, else one; none where another number is asked
+/// for.
 Values interleaves(const Axes& axes, std::uint32_t layers, std::uint32_t pipeline) {
   return dividing(axes.interleave, pipeline == 1 || layers % pipeline ? 1 : layers / pipeline);
 }
@@ -96,7 +99,9 @@ std::vector<Depth> depths(const arch::Architecture& a, const Job& job, const Sha
   const std::uint32_t layers = a.layer_count(), rest = job.devices / s.tensor / s.context;
   for (const std::uint32_t p : dividing(job.axes.pipeline, rest)) {
     const std::uint32_t d = rest / p;
-    if (!job.axes.data.empty() && std::find(job.axes.data.begin(), job.axes.data.end(), d) == job.axes.data.end()) continue;
+    if (!job.axes.data.empty() &&
+        std::find(job.axes.data.begin(), job.axes.data.end(), d) == job.axes.data.end())
+      continue;
     const std::uint64_t local = local_batch(job, d);
     if (p > layers || local == 0 || local % s.micro_batch || std::uint64_t{d} * s.context % s.expert) continue;
     const std::uint64_t accumulate = local / s.micro_batch;

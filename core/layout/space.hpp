@@ -1,6 +1,6 @@
-// The space of layouts of one model on N devices: which values each choice may take and which combinations are layouts. The
-// outer choices (Shape) fix how a micro-batch looks on a rank, the middle ones (Depth) how often and where it runs, the inner
-// ones (zero, offload) only where things are kept. Enumerates; evaluates nothing.
+// The space of layouts of one model on N devices: which values each choice may take and which combinations are
+// layouts. The outer choices (Shape) fix how a micro-batch looks on a rank, the middle ones (Depth) how often and
+// where it runs, the inner ones (zero, offload) only where things are kept. Enumerates; evaluates nothing.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -54,12 +54,13 @@ struct Keep {
   Tier weights = Tier::kDevice, optimizer = Tier::kDevice, activations = Tier::kDevice;
 };
 
-/// In a fixed order: a layout's place in it is what breaks ties. None where the model cannot be cut for so many devices;
-/// throws as validate() does where no number of devices would do.
+/// In a fixed order: a layout's place in it is what breaks ties. None where the model cannot be cut for so many
+/// devices; throws as validate() does where no number of devices would do.
 std::vector<Shape> shapes(const arch::Architecture& a, const Job& job);
 
-/// Those of one shape. Shares: the heads by tensor, tokens by context and, sequence-parallel, tensor; experts by expert, which divides the
-/// data x context ranks; every chunk has a layer, several of them need accumulate to be a multiple of pipeline.
+/// Those of one shape. Shares: the heads by tensor, tokens by context and, sequence-parallel, tensor; experts by
+/// expert, which divides the data x context ranks; every chunk has a layer, several of them need accumulate to be a
+/// multiple of pipeline.
 std::vector<Depth> depths(const arch::Architecture& a, const Job& job, const Shape& s);
 
 /// Zero only where ranks share the state. Those that differ in zero alone stand together.

@@ -1,5 +1,6 @@
-// What weights, optimizer state and adapters take, tensor by tensor: types, block scales, factored and 8-bit state, low-rank
-// adapters. Everything here is counted, nothing estimated. Sums over tensors; sharding over data ranks is account.hpp's.
+// What weights, optimizer state and adapters take, tensor by tensor: types, block scales, factored and 8-bit state,
+// low-rank adapters. Everything here is counted, nothing estimated. Sums over tensors; sharding over data ranks is
+// account.hpp's.
 #pragma once
 #include "core/layout/weights.hpp"
 #include "core/model/run_spec.hpp"
@@ -20,9 +21,9 @@ constexpr Size plain_bytes(DType t, Size n) {
 
 constexpr bool quantised(DType t) { return t == DType::kNF4 || t == DType::kI4 || t == DType::kI8; }
 
-/// Weights at rest. Quantised types hold the layers' matrices alone (blocks of 64 with an f32 scale each; nf4 with double
-/// quantisation: 8-bit scales, and for 256 of them one f32 scale, one f32 mean a tensor: Dettmers et al. 2023); embeddings,
-/// the head and vectors stay in `plain`. i8 has one f32 scale a row.
+/// Weights at rest. Quantised types hold the layers' matrices alone (blocks of 64 with an f32 scale each; nf4 with
+/// double quantisation: 8-bit scales, and for 256 of them one f32 scale, one f32 mean a tensor: Dettmers et al. 2023);
+/// embeddings, the head and vectors stay in `plain`. i8 has one f32 scale a row.
 inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quantised) {
   if (!quantised(t) || w.kind != Kind::kMatrix) return plain_bytes(quantised(t) ? plain : t, w.elements());
   const Size n = w.each();
@@ -32,8 +33,9 @@ inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quan
   return (share(n, 2) + scales) * w.copies;
 }
 
-/// State of one tensor. Adafactor: row and column sums in f32, of a vector one number each. Muon: momentum of the layers'
-/// matrices, AdamW's pair for the rest. 8-bit Adam: a byte each and an f32 per 2048, tensors under 4096 elements in f32.
+/// State of one tensor. Adafactor: row and column sums in f32, of a vector one number each. Muon: momentum of the
+/// layers' matrices, AdamW's pair for the rest. 8-bit Adam: a byte each and an f32 per 2048, tensors under 4096
+/// elements in f32.
 inline Size state_bytes(const Weight& w, Optimizer o, DType moment) {
   switch (o) {
     case Optimizer::kSgd: return 0;
@@ -96,7 +98,8 @@ class Tally {
       t += {w.elements(), state_bytes(w, r_.optimizer, r_.moment)};
       return;
     }
-    (w.expert ? held_.frozen_expert : held_.frozen) += stored_bytes(w, resting_, r_.compute, r_.layout.double_quantized);
+    (w.expert ? held_.frozen_expert : held_.frozen) +=
+        stored_bytes(w, resting_, r_.compute, r_.layout.double_quantized);
     if (adapts(r_) && w.target != kNever && (r_.lora_targets >> w.target & 1)) adapter(w, t);
   }
   const Held& held() const { return held_; }

@@ -1,10 +1,11 @@
-// From one micro-batch to one update: how often the stage repeats it, the bubble, the gradients' way, the optimizer, offload.
-// See README.md for every term. Pure arithmetic on doubles; a few hundred nanoseconds a layout.
+// From one micro-batch to one update: how often the stage repeats it, the bubble, the gradients' way, the optimizer,
+// offload. See README.md for every term. Pure arithmetic on doubles; a few hundred nanoseconds a layout.
 #include "core/layout/time.hpp"
 
 #include <algorithm>
 #include <cmath>
 
+#include "core/layout/kinds.hpp"
 #include "core/layout/memory.hpp"
 #include "core/layout/pipeline.hpp"
 
@@ -37,12 +38,13 @@ double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
 }
 
 Pass times(const Pass& a, double n, const Pass& b, double m) {
-  return {n * a.compute + m * b.compute, n * a.memory + m * b.memory,   n * a.recompute + m * b.recompute, n * a.tensor + m * b.tensor,
-          n * a.context + m * b.context, n * a.expert + m * b.expert,   n * a.backward + m * b.backward};
+  return {n * a.compute + m * b.compute,  n * a.memory + m * b.memory,   n * a.recompute + m * b.recompute,
+          n * a.tensor + m * b.tensor,    n * a.context + m * b.context, n * a.expert + m * b.expert,
+          n * a.backward + m * b.backward};
 }
 
-/// The stage that an update waits for: the last has the head and, later chunks being the larger, no fewer layers than another
-/// by more than one.
+/// The stage that an update waits for: the last has the head and, later chunks being the larger, no fewer layers than
+/// another by more than one.
 struct Slowest {
   Pass pass;  // of one micro-batch
   double layers = 0;
@@ -59,11 +61,12 @@ TimeModel::TimeModel(const arch::Architecture& a, const RunSpec& r, const Machin
   grad_width_ = bytes_of(r.grad);
   state_bytes_ = moment_bytes(r) + bytes_of(r.master);
   layers_ = a.layer_count();
+  a_.layers = LayerKinds(a).merged();
   const double H = a.hidden, seq = r.seq_len;
   double active = 0, scores = 0;
-  for (const arch::LayerRun& run : a.layers) {
+  for (const arch::LayerRun& run : a_.layers) {
     const arch::Layer& l = run.layer;
-    const double pool = l.experts.count * (l.experts.each.gated ? 3.0 : 2.0) * H * l.experts.each.width;
+    const double pool = l.experts.count * H * double(l.experts.each.token_width());
     experts_ += run.count * pool / layers_;
     dense_ += run.count * (double(arch::layer_elements(l, a.hidden)) - pool) / layers_;
     active += run.count * double(arch::active_layer_elements(l, a.hidden));
@@ -76,7 +79,8 @@ TimeModel::TimeModel(const arch::Architecture& a, const RunSpec& r, const Machin
   flops_per_token_ = (r.lora_rank > 0 ? 4 : 6) * (active + head_) + 6 * scores;
 }
 
-/// Of a ring of `size` ranks that lie `inner` apart. Over several nodes each rank of it in a node brings its own network port.
+/// Of a ring of `size` ranks that lie `inner` apart. Over several nodes each rank of it in a node brings its own
+/// network port.
 double TimeModel::bandwidth(double inner, double size) const {
   if (inner * size <= m_.node) return m_.link_bytes_s;
   return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
@@ -111,7 +115,8 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   s.routed = slow.layers * experts_ / (t * e);
   s.group = d * c;
   s.expert_group = std::max(1.0, s.group / e);
-  s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) / bandwidth(t, s.group);
+  s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) /
+           bandwidth(t, s.group);
   return s;
 }
 
@@ -145,7 +150,8 @@ TimeModel::Added TimeModel::added(const Stage& s, const RunSpec& r) const {
   // The update reads the gradient, writes the weight, reads and writes the state.
   x.optimizer = updated * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
   x.offload = offload_seconds(s, r, r.zero_stage == 3 ? shared : whole, updated);
-  x.step = s.times.step + x.data + x.optimizer + x.offload;  // in this order: a sum of more never rounds below one of less
+  x.step = s.times.step + x.data + x.optimizer +
+           x.offload;  // in this order: a sum of more never rounds below one of less
   return x;
 }
 

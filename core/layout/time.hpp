@@ -1,6 +1,6 @@
-// How long one update takes under a layout, by roofline: for every kind of work the larger of its arithmetic at the device's
-// peak and its bytes at the memory's bandwidth, plus what the network adds that nothing hides. A model to rank layouts by,
-// with its terms stated (README.md), never a promise.
+// How long one update takes under a layout, by roofline: for every kind of work the larger of its arithmetic at the
+// device's peak and its bytes at the memory's bandwidth, plus what the network adds that nothing hides. A model to
+// rank layouts by, with its terms stated (README.md), never a promise.
 #pragma once
 #include "core/arch/architecture.hpp"
 #include "core/model/presets.hpp"
@@ -21,10 +21,11 @@ struct Machine {
 };
 Machine machine_of(const DevicePreset& d, const RunSpec& r);
 
-/// Seconds of one update of accumulate micro-batches a data-parallel rank. step = the slowest stage's time with the bubble.
+/// Seconds of one update of accumulate micro-batches a data-parallel rank. step = the slowest stage's time with the
+/// bubble.
 struct Times {
-  double compute = 0, memory = 0, recompute = 0, tensor = 0, context = 0, expert = 0, pipeline = 0, data = 0, bubble = 0,
-         optimizer = 0, offload = 0;  // exposed, each; they sum to step
+  double compute = 0, memory = 0, recompute = 0, tensor = 0, context = 0, expert = 0, pipeline = 0, data = 0,
+         bubble = 0, optimizer = 0, offload = 0;  // exposed, each; they sum to step
   double step = 0;
   double tokens_per_second = 0;       // of the whole job
   double model_flops_utilization = 0;
@@ -41,20 +42,21 @@ struct Pass {
   double sum() const { return compute + memory + recompute + tensor + context + expert; }
 };
 
-/// What every layout of one search has in common, taken out of step_time: step_time(a, r, m) is TimeModel(a, r, m).step(r) to
-/// the last bit. Read-only after construction, so threads may share one.
+/// What every layout of one search has in common, taken out of step_time: step_time(a, r, m) is TimeModel(a, r,
+/// m).step(r) to the last bit. Read-only after construction, so threads may share one.
 class TimeModel {
  public:
   /// Of `r` it keeps number types, optimizer, run mode, LoRA and sequence length: what a search does not vary.
   TimeModel(const arch::Architecture& a, const RunSpec& r, const Machine& m);
 
-  /// The mean layer, and the LM head with its loss and the embedding. Depends on micro_batch, tensor, sequence_parallel, context,
-  /// expert, recompute, attention and cross_entropy of `r` alone: a search computes it once for all that differs elsewhere.
+  /// The mean layer, and the LM head with its loss and the embedding. Depends on micro_batch, tensor,
+  /// sequence_parallel, context, expert, recompute, attention and cross_entropy of `r` alone: a search computes it
+  /// once for all that differs elsewhere.
   struct MicroBatch { Pass layer, head; double saved_bytes = 0 /* of activations, a layer */; };
   MicroBatch micro_batch(const RunSpec& r) const;
 
-  /// The stage that an update waits for, all its micro-batches, bubble and sends included. Depends also on pipeline, interleave,
-  /// accumulate and data of `r`; not on zero and offload.
+  /// The stage that an update waits for, all its micro-batches, bubble and sends included. Depends also on pipeline,
+  /// interleave, accumulate and data of `r`; not on zero and offload.
   struct Stage {
     Times times;           // data, optimizer and offload still 0
     double one = 0, back = 0;        // of a micro-batch: seconds, and its backward part
@@ -80,7 +82,7 @@ class TimeModel {
   double data_seconds(const Stage& s, const RunSpec& r) const;
   double offload_seconds(const Stage& s, const RunSpec& r, double held, double updated) const;
 
-  arch::Architecture a_;
+  arch::Architecture a_;               // its layers one run a kind: where they stand makes no difference here
   Machine m_;
   double width_ = 2, grad_width_ = 4;  // bytes of a weight and of an activation; of a gradient
   double state_bytes_ = 0;             // of a trained element's optimizer state and master copy

@@ -1,32 +1,22 @@
-// Whether an architecture and a layout go together. Every refusal names the run-file key, its value and the nearest values
-// that would do; nothing is rounded or ignored in silence.
+// Whether an architecture and a layout go together; what a layout says against itself is core/model/layout_rules.hpp.
+// Every refusal names the run-file key, its value and the nearest values that would do; nothing is rounded or ignored
+// in silence.
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/layout/memory.hpp"
 #include "core/layout/stage.hpp"
+#include "core/model/layout_rules.hpp"
 
 namespace trainhost::layout {
 namespace {
 
 std::string n(std::uint64_t v) { return std::to_string(v); }
 
-/// "2 or 4 do": the nearest divisors of whole on both sides of one that is none; 1 is always below.
-std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
-  std::uint64_t below = 1, above = 0;
-  for (std::uint64_t i = 1; i <= whole / i; ++i) {
-    if (whole % i) continue;
-    for (const std::uint64_t d : {i, whole / i}) {
-      if (d < value) below = std::max(below, d);
-      else if (above == 0 || d < above) above = d;
-    }
-  }
-  return above ? n(below) + " or " + n(above) + " do" : n(below) + " does";
-}
-
 /// Throws unless value divides whole (or, for copies, is a multiple of it).
 void divides(const char* key, std::uint64_t value, std::uint64_t whole, const std::string& of, bool copies = false) {
   if (whole == 0 || whole % value == 0 || (copies && value % whole == 0)) return;
-  throw usage_error(std::string(key) + " = " + n(value) + " does not divide " + n(whole) + " " + of + "; " + nearest_divisors(value, whole));
+  throw usage_error(std::string(key) + " = " + n(value) + " does not divide " + n(whole) + " " + of + "; " +
+                    nearest_divisors(value, whole));
 }
 
 void positive(const char* key, std::uint64_t value) {
@@ -42,9 +32,11 @@ void sizes(const arch::Architecture& a) {
   small("hidden size", a.hidden);
   for (const arch::LayerRun& run : a.layers) {
     const arch::Attention& t = run.layer.attention;
-    for (std::uint64_t v : {t.heads, t.kv_heads, t.head_dim, t.q_lora_rank, t.kv_lora_rank, t.rope_head_dim, t.nope_head_dim, t.v_head_dim})
+    for (std::uint64_t v : {t.heads, t.kv_heads, t.head_dim, t.q_lora_rank, t.kv_lora_rank, t.rope_head_dim,
+                            t.nope_head_dim, t.v_head_dim})
       small("a dimension of attention", v);
-    small("an MLP's width", std::max({run.layer.mlp.width, run.layer.experts.each.width, run.layer.experts.shared.width}));
+    small("an MLP's width",
+          std::max({run.layer.mlp.width, run.layer.experts.each.width, run.layer.experts.shared.width}));
     small("the number of experts", run.layer.experts.count);
   }
 }
@@ -69,19 +61,22 @@ void experts(const arch::Architecture& a, const RunSpec& r) {
     any = any || run.layer.experts.count;
     divides("parallel.expert", ep, run.layer.experts.count, "experts");
   }
-  if (!any) throw usage_error("parallel.expert = " + n(ep) + ", but " + (a.name.empty() ? "this model" : a.name) + " has no experts; 1 does");
-  divides("parallel.expert", ep, std::uint64_t{r.data_parallel} * r.layout.context_parallel, "data x context ranks, among which experts are shared");
+  if (!any)
+    throw usage_error("parallel.expert = " + n(ep) + ", but " + (a.name.empty() ? "this model" : a.name) +
+                      " has no experts; 1 does");
 }
 
 void pipeline(const arch::Architecture& a, const RunSpec& r) {
   std::uint64_t layers = 0;
   for (const arch::LayerRun& run : a.layers) layers += run.count;
   const std::uint64_t pp = r.pipeline_parallel, chunks = pp * r.layout.interleave;
-  if (r.layout.interleave > 1 && pp == 1) throw usage_error("parallel.interleave = " + n(r.layout.interleave) + " asks for a pipeline, but parallel.pipeline = 1; 1 does");
-  if (pp > layers) throw usage_error("parallel.pipeline = " + n(pp) + " is more than the " + n(layers) + " layers; " + n(layers) + " does");
+  if (pp > layers)
+    throw usage_error("parallel.pipeline = " + n(pp) + " is more than the " + n(layers) + " layers; " +
+                      n(layers) + " does");
   if (chunks > layers)
-    throw usage_error("parallel.interleave = " + n(r.layout.interleave) + " with parallel.pipeline = " + n(pp) + " asks for " + n(chunks) +
-                      " chunks of " + n(layers) + " layers; " + n(layers / pp) + " does");
+    throw usage_error("parallel.interleave = " + n(r.layout.interleave) +
+                      " with parallel.pipeline = " + n(pp) + " asks for " + n(chunks) + " chunks of " +
+                      n(layers) + " layers; " + n(layers / pp) + " does");
 }
 
 }  // namespace
@@ -91,6 +86,7 @@ void validate(const arch::Architecture& a, const RunSpec& r) {
   positive("parallel.data", r.data_parallel), positive("parallel.tensor", r.tensor_parallel);
   positive("parallel.pipeline", r.pipeline_parallel), positive("parallel.context", l.context_parallel);
   positive("parallel.expert", l.expert_parallel), positive("parallel.interleave", l.interleave);
+  positive("parallel.vocab_multiple", l.vocab_multiple), positive("plan.kv_page", l.kv_page);
   positive("train.recompute_every", l.recompute_every), positive("train.micro_batch", r.micro_batch);
   positive("train.grad_accum", r.accumulate), positive("data.seq_len", r.seq_len);
   sizes(a);
@@ -98,9 +94,7 @@ void validate(const arch::Architecture& a, const RunSpec& r) {
   tensor(a, r.tensor_parallel);
   experts(a, r);
   pipeline(a, r);
-  divides("parallel.context", l.context_parallel, r.seq_len, "tokens of a sequence (data.seq_len)");
-  if (l.recompute_every > 1 && r.recompute != Recompute::kFull)
-    throw usage_error("train.recompute_every = " + n(l.recompute_every) + " needs train.recompute = \"full\"; it is \"" + std::string(name(r.recompute)) + '"');
+  if (const std::optional<Clash> clash = clash_of(r)) throw usage_error(clash->sentence, clash->hint);
   if (adapts(r) && r.lora_rank == 0) throw usage_error("lora.rank = 0; 1 is the least, 8 to 64 are usual");
 }
 

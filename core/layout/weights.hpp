@@ -1,7 +1,7 @@
-// The weights of a decoder as one rank of a tensor- and expert-parallel group holds them: every tensor's own rows and columns.
-// One visitor that counts, sizes of quantised storage and optimizers that look at shapes all read. Never allocates.
-// Column-parallel (q, k, v, gate, up, the vocabulary) tensors are cut by rows here, row-parallel ones (o, down) by columns;
-// norms, routers, MLA's down-projections and biases behind a sum stand whole on every rank.
+// The weights of a decoder as one rank of a tensor- and expert-parallel group holds them: every tensor's own rows and
+// columns. One visitor that counts, sizes of quantised storage and optimizers that look at shapes all read. Never
+// allocates. Column-parallel (q, k, v, gate, up, the vocabulary) tensors are cut by rows here, row-parallel ones (o,
+// down) by columns; norms, routers, MLA's down-projections and biases behind a sum stand whole on every rank.
 #pragma once
 #include "core/arch/architecture.hpp"
 #include "core/layout/size.hpp"
@@ -23,7 +23,8 @@ struct Weight {
 
 constexpr std::uint64_t up(std::uint64_t a, std::uint64_t n) { return n == 1 ? a : a / n + (a % n != 0); }
 
-/// Widths of attention on one of tp ranks. Fewer key heads than ranks: every rank holds one (a copy of its neighbour's).
+/// Widths of attention on one of tp ranks. Fewer key heads than ranks: every rank holds one (a copy of its
+/// neighbour's).
 struct Widths {
   std::uint64_t heads, q, k, v, out;
   std::uint64_t cache;  // elements a token takes in a KV cache; MLA's latent stands whole on every rank
@@ -105,9 +106,12 @@ inline std::uint64_t vocab_rows(const arch::Architecture& a, std::uint64_t tp, s
   return multiple <= 1 || rows > kMaxBytes - multiple ? rows : up(rows, multiple) * multiple;
 }
 
-inline std::uint64_t embedding_width(const arch::Architecture& a) { return a.embedding_width ? a.embedding_width : a.hidden; }
+inline std::uint64_t embedding_width(const arch::Architecture& a) {
+  return a.embedding_width ? a.embedding_width : a.hidden;
+}
 
-/// What stands before the layers: table, positions, their norm, a projection where the table is narrower than the layers.
+/// What stands before the layers: table, positions, their norm, a projection where the table is narrower than the
+/// layers.
 template <class F>
 void embedding_weights(const arch::Architecture& a, std::uint64_t rows, F&& f) {
   f(Weight{rows, embedding_width(a), 1, Kind::kEmbedding});

@@ -40,7 +40,7 @@ std::string note(const std::string& text, const Terminal& t) { return wrapped(" 
 void add_tier(Table& table, const Estimate& e, Tier tier) {
   std::map<Component, std::uint64_t> parts;
   for (const MemoryNode& n : e.report.nodes)
-    if (n.tier == tier) parts[n.component] += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+    if (n.tier == tier) parts[n.component] += n.at_peak();
   std::uint64_t total = e.report.tier_bytes(tier);
   for (auto [c, bytes] : parts) {
     if (bytes == 0) continue;

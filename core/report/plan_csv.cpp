@@ -17,7 +17,7 @@ std::vector<const MemoryNode*> largest_first(const MemoryReport& r) {
   std::vector<const MemoryNode*> out;
   for (const MemoryNode& n : r.nodes) out.push_back(&n);
   std::stable_sort(out.begin(), out.end(), [](const MemoryNode* a, const MemoryNode* b) {
-    return std::tuple(at_peak(*a), a->bytes) > std::tuple(at_peak(*b), b->bytes);
+    return std::tuple(a->at_peak(), a->bytes) > std::tuple(b->at_peak(), b->bytes);
   });
   return out;
 }
@@ -29,7 +29,7 @@ std::string explain_table(const PlanView& v, const Terminal& t) {
     Table table("rrlllll");
     table.row({"at the peak", "at most", "bytes", "tier", "component", "what", "formula"});
     for (const MemoryNode* n : largest_first(e.report))
-      table.row({format_bytes(at_peak(*n)), format_bytes(n->bytes), format_count(n->bytes), std::string(name(n->tier)),
+      table.row({format_bytes(n->at_peak()), format_bytes(n->bytes), format_count(n->bytes), std::string(name(n->tier)),
                  std::string(name(n->component)), escaped(n->name),
                  escaped(n->formula, 400) + (n->claim == Claim::kExact ? "" : fmt::format("  ({})", name(n->claim)))});
     std::vector<std::string> dropped;
@@ -43,7 +43,7 @@ std::string plan_csv(const PlanView& v) {
   for (const Estimate& e : v.estimates)
     for (const MemoryNode& n : e.report.nodes)
       out += csv_line({e.report.source, name(n.tier), name(n.component), n.name, name(n.claim), std::to_string(n.bytes),
-                       std::to_string(at_peak(n)), n.formula});
+                       std::to_string(n.at_peak()), n.formula});
   return out;
 }
 

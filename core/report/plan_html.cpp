@@ -189,7 +189,7 @@ std::string leaves(const PlanView& v) {
     t.mark("leaves", r.source).mark("sort", "");
     for (const MemoryNode* n : largest_first(r))
       t.row({html::text(n->name, 120), fmt::format("<i class=\"{}\"></i>{}", html::colour(n->component), html::words(n->component)),
-             std::string(name(n->tier)), html::bytes(at_peak(*n)), html::bytes(n->bytes),
+             std::string(name(n->tier)), html::bytes(n->at_peak()), html::bytes(n->bytes),
              "<code>" + html::text(n->formula, 200) + "</code>"});
     out += html::details(fmt::format("Every part by {}, with its formula ({} parts)", r.source, r.nodes.size()), t.str(i ? 25 : 100, i ? 9'000 : 45'000));
   }

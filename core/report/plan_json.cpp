@@ -18,7 +18,7 @@ Json tier_json(const MemoryReport& r, Tier tier) {
   for (const MemoryNode& n : r.nodes) {
     if (n.tier != tier) continue;
     Part& p = parts[n.component];
-    p.bytes += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+    p.bytes += n.at_peak();
     p.claim = weaker(p.claim, n.claim);
   }
   Json components = Json::array();
@@ -43,7 +43,7 @@ Json leaves_json(const MemoryReport& r) {
   Json out = Json::array();
   for (const MemoryNode& n : r.nodes)
     out.push_back({{"name", n.name}, {"tier", name(n.tier)}, {"component", name(n.component)}, {"kind", name(n.claim)},
-                   {"bytes", n.bytes}, {"bytes_at_peak", n.has_at_peak ? n.bytes_at_peak : n.bytes}, {"formula", n.formula}});
+                   {"bytes", n.bytes}, {"bytes_at_peak", n.at_peak()}, {"formula", n.formula}});
   return out;
 }
 

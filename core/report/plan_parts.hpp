@@ -9,9 +9,6 @@ namespace trainhost::report {
 
 inline constexpr Tier kAllTiers[] = {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk};
 
-/// Bytes of a leaf in its tier's total.
-inline std::uint64_t at_peak(const MemoryNode& n) { return n.has_at_peak ? n.bytes_at_peak : n.bytes; }
-
 struct ComponentPart {
   std::uint64_t bytes = 0;
   Claim claim = Claim::kExact;  // of its least certain leaf
@@ -22,7 +19,7 @@ inline std::map<Component, ComponentPart> parts_of(const MemoryReport& r, Tier t
   for (const MemoryNode& n : r.nodes) {
     if (n.tier != tier) continue;
     ComponentPart& p = out[n.component];
-    p.bytes += at_peak(n);
+    p.bytes += n.at_peak();
     if (static_cast<unsigned>(n.claim) > static_cast<unsigned>(p.claim)) p.claim = n.claim;
   }
   return out;

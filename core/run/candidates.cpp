@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "core/config/schema.hpp"
+#include "core/model/words.hpp"
 #include "core/run/prices.hpp"
 
 namespace trainhost::run {
@@ -106,7 +107,7 @@ class Proposals {
   void offload() {
     const Layout& l = r_.layout;
     const auto rung = [&](const char* key, const char* what, double share) {
-      return Rung{{{key, "cpu"}}, what, share, time_words(share)};
+      return Rung{{{key, std::string(offload_word(Tier::kHost))}}, what, share, time_words(share)};
     };
     if (trains(r_) && l.optimizer_in == Tier::kDevice)
       add(Price::kTime, {rung("plan.offload_optimizer", "optimizer state and its update in host memory", optimizer_offload_cost(s_))});

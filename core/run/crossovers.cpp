@@ -18,8 +18,6 @@ std::string_view words(Component c) {
   }
 }
 
-std::uint64_t bytes(const MemoryNode& n) { return n.has_at_peak ? n.bytes_at_peak : n.bytes; }
-
 std::uint64_t state_bytes(const Estimate& e) {
   std::uint64_t sum = 0;
   for (Component c : {Component::kWeights, Component::kMasterWeights, Component::kGradients, Component::kOptimizerState, Component::kAdapters})
@@ -29,7 +27,7 @@ std::uint64_t state_bytes(const Estimate& e) {
 
 Component largest_component(const Estimate& e) {
   std::map<Component, std::uint64_t> parts;
-  for (const MemoryNode& n : e.report.nodes) parts[n.component] += bytes(n);
+  for (const MemoryNode& n : e.report.nodes) parts[n.component] += n.at_peak();
   const auto most = std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == parts.end() ? Component::kWeights : most->first;
 }
@@ -42,9 +40,9 @@ std::string dominant_activation(const Estimate& e) {
   for (const MemoryNode& n : e.report.nodes) {
     if (n.component != Component::kActivations) continue;
     const auto known = std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == n.name; });
-    if (known == parts.end()) parts.emplace_back(n.name, bytes(n));
-    else known->second += bytes(n);
-    all += bytes(n);
+    if (known == parts.end()) parts.emplace_back(n.name, n.at_peak());
+    else known->second += n.at_peak();
+    all += n.at_peak();
   }
   std::string found;
   for (const auto& [name, b] : parts)

@@ -33,7 +33,7 @@ std::uint64_t beyond_the_line(std::uint64_t x0, std::uint64_t y0, std::uint64_t 
 std::map<std::pair<Component, std::string>, std::uint64_t> leaves(const Estimate& e, Tier tier) {
   std::map<std::pair<Component, std::string>, std::uint64_t> out;
   for (const MemoryNode& n : e.report.nodes)
-    if (tier == Tier::kHost || n.tier == tier) out[{n.component, n.name}] += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+    if (tier == Tier::kHost || n.tier == tier) out[{n.component, n.name}] += n.at_peak();
   return out;
 }
 

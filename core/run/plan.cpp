@@ -116,14 +116,9 @@ report::Estimate judged_plan(const config::RunConfig& c, plugin::Trainer& traine
   return judge(std::move(r), budgets);
 }
 
-/// Whether there is a step program for it.
-bool trains_here(const config::RunConfig& c) {
-  return trainable_family(c.model.family) && c.run.mode == RunMode::kFull && !beyond_one_rank(c.run);
-}
-
 /// The trainer that the run is planned for; null where there is none, or none is asked for such a model or run.
 plugin::Trainer* trainer_of(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
-  return !request.trainer.empty() && trains_here(c) ? &registry.trainer(request.trainer) : nullptr;
+  return !request.trainer.empty() && trains_by_program(c.model, c.run) ? &registry.trainer(request.trainer) : nullptr;
 }
 
 /// Where there is no trainer: every buffer on the device.
@@ -228,7 +223,7 @@ static report::PlanView planned(const Resolved& r, plugin::Registry& registry, c
 
   plugin::Trainer* trainer = trainer_of(c, registry, request);
   const Profile profile = profile_for(c, trainer);
-  if (!trainer && trains_here(c))
+  if (!trainer && trains_by_program(c.model, c.run))
     v.notes.push_back(
         "no trainer for this device is installed here: planned for the same step program with every buffer on the device");
   v.mode = profile.mode;

@@ -5,17 +5,29 @@
 
 #include <algorithm>
 
+#include "core/layout/time.hpp"
+
 namespace trainhost::run {
 namespace {
 
-constexpr double kHostLink = 32e9, kHostMemory = 100e9, kReached = 0.4, kUnknownFlops = 100e12, kUnknownLink = 100e9, kUnknownMemory = 1e12;
+constexpr double kReached =
+    0.4;  // of the peak, over a whole update; its large products alone reach more: core/layout/machine.cpp
+constexpr double kHostMemory = 100e9;
 
-double peak_flops(const config::RunConfig& c) {
-  const DevicePreset* d = find_device_preset(c.device);
-  if (!d) return kUnknownFlops;
-  const double t = c.precision == "fp32" ? d->fp32_tflops : c.precision == "tf32" ? d->tf32_tflops : d->bf16_tflops;
-  return t > 0 ? t * 1e12 : kUnknownFlops;
+/// Where no device is named: one of middle size, so that a price still has an order of magnitude.
+DevicePreset unknown_device() {
+  DevicePreset d{};
+  d.memory_gbs = 1000, d.bf16_tflops = 100, d.link_gbs = 100;
+  return d;
 }
+
+layout::Machine machine(const config::RunConfig& c) {
+  const DevicePreset* d = find_device_preset(c.device);
+  return layout::machine_of(d ? *d : unknown_device(), c.run);
+}
+
+double peak_flops(const config::RunConfig& c) { return machine(c).flops; }
+double host_link(const Situation& s) { return machine(s.config).host_bytes_s; }
 
 /// Seconds of arithmetic of one update on this rank.
 double compute_seconds(const Situation& s) {
@@ -35,39 +47,40 @@ double held(const Situation& s) {
 double weight_bytes(const Situation& s) { return held(s) * bits_of(s.config.run.weight) / 8; }
 double gradient_bytes(const Situation& s) { return held(s) * size_of(s.config.run.grad); }
 
-/// Weights, gradient and two moments in f32, read; all but the gradient written. Tensor ranks are neighbours on one host.
+/// Weights, gradient and two moments in f32, read; all but the gradient written. Tensor ranks are neighbours on one
+/// host.
 double host_update_seconds(const Situation& s) { return held(s) * s.config.run.tensor_parallel * 4 * 7 / kHostMemory; }
 
-/// One more token of every sequence: arithmetic, or reading the weights that the tokens use (of experts each its own, at most),
-/// whichever takes longer.
+/// One more token of every sequence: arithmetic, or reading the weights that the tokens use (of experts each its own,
+/// at most), whichever takes longer.
 double token_seconds(const Situation& s) {
-  const DevicePreset* d = find_device_preset(s.config.device);
   const RunSpec& r = s.config.run;
   const double ranks = double(r.tensor_parallel) * r.pipeline_parallel;
   const double used = std::min(held(s), double(s.parameters) * r.micro_batch / ranks);
-  const double reading = used * bits_of(r.weight) / 8 / (d && d->memory_gbs > 0 ? d->memory_gbs * 1e9 : kUnknownMemory);
+  const double reading = used * bits_of(r.weight) / 8 / machine(s.config).memory_bytes_s;
   return std::max(reading, 2 * double(s.parameters) * r.micro_batch / ranks / (kReached * peak_flops(s.config)));
 }
 
 }  // namespace
 
 double optimizer_offload_cost(const Situation& s) {
-  return ((gradient_bytes(s) + weight_bytes(s)) / kHostLink + host_update_seconds(s)) / compute_seconds(s);
+  return ((gradient_bytes(s) + weight_bytes(s)) / host_link(s) + host_update_seconds(s)) / compute_seconds(s);
 }
 double weight_offload_cost(const Situation& s) {
-  if (s.config.run.mode == RunMode::kInference) return s.parameters ? weight_bytes(s) / kHostLink / token_seconds(s) : 1;
-  return 2 * weight_bytes(s) * s.config.run.accumulate / kHostLink / compute_seconds(s);
+  if (s.config.run.mode == RunMode::kInference)
+    return s.parameters ? weight_bytes(s) / host_link(s) / token_seconds(s) : 1;
+  return 2 * weight_bytes(s) * s.config.run.accumulate / host_link(s) / compute_seconds(s);
 }
 double activation_offload_cost(const Situation& s) {
-  return 2 * double(s.activation_bytes) * s.config.run.accumulate / kHostLink / compute_seconds(s);
+  return 2 * double(s.activation_bytes) * s.config.run.accumulate / host_link(s) / compute_seconds(s);
 }
 double streaming_cost(const Situation& s) {
-  return weight_offload_cost(s) + (gradient_bytes(s) * s.config.run.accumulate / kHostLink + host_update_seconds(s)) / compute_seconds(s);
+  return weight_offload_cost(s) +
+         (gradient_bytes(s) * s.config.run.accumulate / host_link(s) + host_update_seconds(s)) /
+             compute_seconds(s);
 }
 double gathered_cost(const Situation& s) {
-  const DevicePreset* d = find_device_preset(s.config.device);
-  const double link = d && d->link_gbs > 0 ? d->link_gbs * 1e9 : kUnknownLink;
-  return weight_bytes(s) * s.config.run.accumulate / link / compute_seconds(s);
+  return weight_bytes(s) * s.config.run.accumulate / machine(s.config).link_bytes_s / compute_seconds(s);
 }
 
 std::string time_words(double share) {

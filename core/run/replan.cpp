@@ -50,7 +50,7 @@ std::optional<report::Estimate> Replanner::ask(config::RunConfig c, bool other_d
   PlanRequest request = request_;
   request.elsewhere = !c.device.empty();
   if (c.device != base_.config.device || c.backend != base_.config.backend) request.trainer = planned_trainer(c, registry_);
-  if (request.trainer == kSearches && leaves_mode_open(c) && trainable_family(c.model.family) && !beyond_one_rank(c.run)) {
+  if (request.trainer == kSearches && leaves_mode_open(c) && trains_by_program(c.model, c.run)) {
     c.plugin_options[kSearches]["mode"] = kLastResort;
     if (c.run.recompute == Recompute::kNone) c.run.recompute = Recompute::kFull;
   }

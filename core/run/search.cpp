@@ -10,6 +10,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/model/presets.hpp"
+#include "core/model/words.hpp"
 #include "core/run/numbers.hpp"
 
 namespace trainhost::run {
@@ -72,12 +73,10 @@ layout::Answer ask(const layout::Question& q, std::size_t threads) {
   return layout::merge(std::move(answers), q);
 }
 
-std::string_view place(Tier t) { return t == Tier::kDevice ? "none" : t == Tier::kDisk ? "nvme" : "cpu"; }
-
 std::string offload_words(const layout::Keep& k) {
   std::string out;
   for (const auto& [what, tier] : {std::pair{"weights", k.weights}, {"optimizer", k.optimizer}, {"activations", k.activations}})
-    if (tier != Tier::kDevice) out += fmt::format("{}{} to {}", out.empty() ? "" : ", ", what, place(tier));
+    if (tier != Tier::kDevice) out += fmt::format("{}{} to {}", out.empty() ? "" : ", ", what, offload_word(tier));
   return out;
 }
 
@@ -143,8 +142,8 @@ std::vector<std::string> layout_settings(const Found& f) {
           set("parallel.pipeline", f.depth.pipeline), set("parallel.interleave", f.depth.interleave), set("parallel.context", f.shape.context),
           set("parallel.expert", f.shape.expert), set("parallel.zero", f.keep.zero), set("train.micro_batch", f.shape.micro_batch),
           set("train.grad_accum", f.depth.accumulate), set("train.recompute", name(f.shape.recompute.kind)),
-          set("train.recompute_every", f.shape.recompute.every), set("plan.offload_weights", place(f.keep.weights)),
-          set("plan.offload_optimizer", place(f.keep.optimizer)), set("plan.offload_activations", place(f.keep.activations))};
+          set("train.recompute_every", f.shape.recompute.every), set("plan.offload_weights", offload_word(f.keep.weights)),
+          set("plan.offload_optimizer", offload_word(f.keep.optimizer)), set("plan.offload_activations", offload_word(f.keep.activations))};
 }
 
 static report::SearchView searched(const config::RunConfig& asked, const SearchRequest& request) {

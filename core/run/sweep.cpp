@@ -156,7 +156,7 @@ class Sweeper {
   SweepPoint shown(const Estimate& e, std::size_t i) const {
     SweepPoint p{axis_.values[i].x, axis_.values[i].label, e.total_bytes, e.compute_bytes, e.fits, "", {}, how_[i]};
     std::map<Component, std::uint64_t> parts;
-    for (const MemoryNode& n : e.report.nodes) parts[n.component] += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+    for (const MemoryNode& n : e.report.nodes) parts[n.component] += n.at_peak();
     for (const auto& part : parts)
       if (part.second) p.components.push_back(part);
     return p;

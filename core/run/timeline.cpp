@@ -27,13 +27,12 @@ Moment moment(std::string name, const Parts& parts) {
 }
 
 bool counts(const MemoryNode& n, Tier tier) { return tier == Tier::kHost || n.tier == tier; }
-std::uint64_t at_peak(const MemoryNode& n) { return n.has_at_peak ? n.bytes_at_peak : n.bytes; }
 
 /// What stands from start to end beside the program's tensors: holes and alignment, and the host's own buffers.
 Parts beside_the_program(const Estimate& e, Tier tier) {
   Parts parts;
   for (const MemoryNode& n : e.report.nodes)
-    if (counts(n, tier) && (n.component == Component::kFragmentation || n.name.starts_with("host."))) parts[n.component] += at_peak(n);
+    if (counts(n, tier) && (n.component == Component::kFragmentation || n.name.starts_with("host."))) parts[n.component] += n.at_peak();
   return parts;
 }
 
@@ -87,7 +86,7 @@ std::vector<Moment> from_leaves(const Estimate& e, Tier tier, bool trains) {
   Parts kept, grown, peak, gradients;
   for (const MemoryNode& n : e.report.nodes) {
     if (!counts(n, tier)) continue;
-    const std::uint64_t bytes = at_peak(n);
+    const std::uint64_t bytes = n.at_peak();
     peak[n.component] += bytes;
     switch (n.component) {
       case Component::kGradients: gradients[n.component] += bytes; break;

@@ -42,7 +42,7 @@ std::uint64_t Footprint::bytes_of(std::initializer_list<Component> names) const 
   std::uint64_t other = 0;
   for (const MemoryNode& n : report.nodes)
     if (std::find(names.begin(), names.end(), n.component) == names.end())
-      other += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+      other += n.at_peak();
   return ledger_bytes - std::min(ledger_bytes, other);
 }
 

@@ -36,17 +36,6 @@ std::int32_t match(const th_model* m, const th_run* r) {
   }
 }
 
-/// The [plugin.calculon] table. A value that is none of its words is an argument error, not a model we cannot
-/// do.
-calculon::Options options_of(const th_host* host) {
-  try {
-    return calculon::read_options(
-        [&](const char* key) { return host && host->option ? host->option(host, key) : nullptr; });
-  } catch (const Error& e) {
-    throw bridge::StatusError(TH_E_ARG, e.what(), e.hint());
-  }
-}
-
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p,
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
@@ -55,7 +44,8 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
       throw usage_error(
           "calculon needs vocab, hidden size, layers, heads, head dimension and MLP width of a model");
     const Tier device = p ? bridge::from_c(*p).tier : Tier::kDevice;
-    const MemoryReport report = calculon::report(model, bridge::from_c(*r), options_of(host), device);
+    const MemoryReport report =
+        calculon::report(model, bridge::from_c(*r), calculon::read_options({host, "calculon"}), device);
     if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
       throw bridge::StatusError(s, "the host refused the report");
   });

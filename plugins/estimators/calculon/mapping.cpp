@@ -3,33 +3,12 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "core/arch/architecture.hpp"
 #include "core/base/checked.hpp"
-#include "core/base/text.hpp"
 
 namespace trainhost::calculon {
 namespace {
-
-using Text = std::function<const char*(const char*)>;
-
-/// Index of the key's value among `words`; nullopt where the key is absent.
-std::optional<std::size_t> choice(const Text& text, const char* key, const std::vector<std::string>& words) {
-  const char* value = text(key);
-  if (!value) return std::nullopt;
-  const auto at = std::find(words.begin(), words.end(), value);
-  if (at != words.end()) return static_cast<std::size_t>(at - words.begin());
-  std::string all;
-  for (const std::string& w : words) all += (all.empty() ? "" : ", ") + w;
-  throw usage_error("plugin.calculon." + std::string(key) + " = \"" + escaped(value, 60) +
-                        "\": there is no such value" + did_you_mean(value, words),
-                    "one of " + all);
-}
-
-bool flag(const Text& text, const char* key, bool otherwise) {
-  return choice(text, key, {"false", "true"}).value_or(otherwise) == 1;
-}
 
 std::uint64_t bytes_per_element(DType t) {
   if (t == DType::kF32 || t == DType::kTF32) return 4;
@@ -75,16 +54,16 @@ Embedding embedding(const ModelSpec& m, const RunSpec& r) {
 
 }  // namespace
 
-Options read_options(const Text& text) {
+Options read_options(const rules::Options& given) {
   Options o;
-  o.embedding = flag(text, "embedding", o.embedding);
-  o.fused_activation = flag(text, "fused_activation", o.fused_activation);
-  o.seq_par_ag_redo = flag(text, "seq_par_ag_redo", o.seq_par_ag_redo);
-  if (const auto c = choice(text, "tensor_par_comm_type", {"ar", "p2p_rs_ag", "rs_ag"}))
+  o.embedding = given.flag("embedding", o.embedding);
+  o.fused_activation = given.flag("fused_activation", o.fused_activation);
+  o.seq_par_ag_redo = given.flag("seq_par_ag_redo", o.seq_par_ag_redo);
+  if (const auto c = given.choice("tensor_par_comm_type", {"ar", "p2p_rs_ag", "rs_ag"}))
     o.comm = static_cast<Comm>(*c);
-  if (const auto c = choice(text, "tensor_par_overlap", {"none", "ring", "pipe"}))
+  if (const auto c = given.choice("tensor_par_overlap", {"none", "ring", "pipe"}))
     o.overlap = static_cast<Overlap>(*c);
-  if (const auto c = choice(text, "attention_type", {"multihead", "multiquery"})) o.multiquery = *c == 1;
+  if (const auto c = given.choice("attention_type", {"multihead", "multiquery"})) o.multiquery = *c == 1;
   return o;
 }
 

@@ -2,12 +2,12 @@
 // an Execution and the embedding terms. Refuses what Calculon has no word for and no stand-in either.
 // Computes no memory.
 #pragma once
-#include <functional>
 #include <optional>
 
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "plugins/estimators/calculon/closed_form.hpp"
+#include "plugins/estimators/common/options.hpp"
 
 namespace trainhost::calculon {
 
@@ -21,9 +21,8 @@ struct Options {
   std::optional<bool> multiquery;
 };
 
-/// `text`: the value of a key as the host gives it, nullptr where it is absent. Throws usage_error that names
-/// key, value and the nearest word.
-Options read_options(const std::function<const char*(const char* key)>& text);
+/// Throws as rules::Options does: key, value and the nearest word.
+Options read_options(const rules::Options& given);
 
 struct Mapped {
   Application application;

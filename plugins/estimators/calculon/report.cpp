@@ -10,8 +10,6 @@
 namespace trainhost::calculon {
 namespace {
 
-constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
-
 std::string n(std::uint64_t v) { return std::to_string(v); }
 
 /// Elements of a block's weights on one rank, with numbers: (4*H*AD + 2*H*F)/t + 4*H.

@@ -20,9 +20,9 @@ std::string plain(double v) {
 
 }  // namespace
 
-const char* Options::text(const char* key) const {
-  return host_ && host_->option ? host_->option(host_, key) : nullptr;
-}
+Options::Options(const th_host* host, std::string plugin)
+    : Options([host](const char* key) { return host && host->option ? host->option(host, key) : nullptr; },
+              std::move(plugin)) {}
 
 void Options::wrong(const char* key, const std::string& value, const std::string& expected) const {
   throw bridge::StatusError(
@@ -30,7 +30,7 @@ void Options::wrong(const char* key, const std::string& value, const std::string
 }
 
 std::optional<std::uint64_t> Options::count(const char* key) const {
-  const char* given = text(key);
+  const char* given = text_(key);
   if (!given) return std::nullopt;
   const std::optional<std::uint64_t> n = parse_size(given);
   if (!n || *n == 0) wrong(key, given, "a whole number above zero, like 7e9 or 25MiB");
@@ -38,7 +38,7 @@ std::optional<std::uint64_t> Options::count(const char* key) const {
 }
 
 std::optional<double> Options::number(const char* key, double least, double most) const {
-  const char* given = text(key);
+  const char* given = text_(key);
   if (!given) return std::nullopt;
   double n = 0;
   const char* end = given + std::strlen(given);
@@ -48,13 +48,23 @@ std::optional<double> Options::number(const char* key, double least, double most
   return n;
 }
 
-std::optional<std::string> Options::word(const char* key, const std::vector<std::string>& words) const {
-  const char* given = text(key);
+std::optional<std::size_t> Options::choice(const char* key, const std::vector<std::string>& words) const {
+  const char* given = text_(key);
   if (!given) return std::nullopt;
-  if (std::find(words.begin(), words.end(), given) != words.end()) return given;
+  const auto at = std::find(words.begin(), words.end(), given);
+  if (at != words.end()) return static_cast<std::size_t>(at - words.begin());
   std::string all;
   for (const std::string& w : words) all += (all.empty() ? "" : w == words.back() ? " or " : ", ") + w;
   wrong(key, given, all + did_you_mean(given, words));
+}
+
+std::optional<std::string> Options::word(const char* key, const std::vector<std::string>& words) const {
+  const std::optional<std::size_t> at = choice(key, words);
+  return at ? std::optional(words[*at]) : std::nullopt;
+}
+
+bool Options::flag(const char* key, bool otherwise) const {
+  return choice(key, {"false", "true"}).value_or(otherwise) == 1;
 }
 
 }  // namespace trainhost::rules

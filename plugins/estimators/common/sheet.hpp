@@ -11,9 +11,6 @@
 
 namespace trainhost::rules {
 
-/// All of a run.
-inline constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
-
 /// Collects leaves that are alive at the peak, each an approximation that is certain of itself until told
 /// otherwise.
 class Sheet {

@@ -13,7 +13,6 @@ namespace trainhost::contract {
 namespace {
 
 constexpr std::uint64_t kK = 10, kF32 = 4, kAdamBytes = 8;
-constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
 
 std::string n(std::uint64_t v) { return std::to_string(v); }
 std::string count(std::uint64_t v) { return format_count(v); }
@@ -166,8 +165,8 @@ class Builder {
     if (tier_ == Tier::kDevice) {
       char ms[32];
       std::snprintf(ms, sizeof ms, "%.2f", transfer_milliseconds(transfer_bytes(m_, r_), kPcie4BytesPerSecond));
-      note("In hybrid mode a sequence moves S*(H + 2V)*4 = " + count(transfer_bytes(m_, r_)) + " bytes a step over PCIe, " + ms +
-           " ms at 32 GB/s.");
+      note("In hybrid mode a sequence moves S*(H + 2V)*4 = " + count(transfer_bytes(m_, r_)) +
+           " bytes a step over PCIe, " + ms + " ms at 32 GB/s.");
     }
     if (tier_ == Tier::kHost)
       note("The 512 MiB of CUDA runtime are part of the formula, although this run needs no device.");
@@ -207,7 +206,9 @@ std::uint64_t transfer_bytes(const ModelSpec& m, const RunSpec& r) {
   return checked_mul(r.seq_len, checked_add(m.hidden, checked_mul(2, m.vocab)), kF32);
 }
 
-double transfer_milliseconds(std::uint64_t bytes, double bytes_per_second) { return 1e3 * double(bytes) / bytes_per_second; }
+double transfer_milliseconds(std::uint64_t bytes, double bytes_per_second) {
+  return 1e3 * double(bytes) / bytes_per_second;
+}
 
 MemoryReport estimate(const ModelSpec& m, const RunSpec& r, Tier tier) { return Builder(m, r, tier).build(); }
 

@@ -24,9 +24,8 @@ constexpr std::int32_t kMade = 1000;  // made for these families: nothing fits t
 /// Only what a step program can be built for: one rank, full training, without what is planned alone.
 std::int32_t match(const th_model* m, const th_run* run) {
   try {
-    if (!TH_HAS(m, th_model, family) || !m->family || !trainable_family(m->family)) return 0;
-    const RunSpec r = bridge::from_c(*run);
-    return r.mode == RunMode::kFull && !beyond_one_rank(r) ? kMade : 0;
+    if (!TH_HAS(m, th_model, family) || !m->family) return 0;
+    return trains_by_program(bridge::from_c(*m), bridge::from_c(*run)) ? kMade : 0;
   } catch (...) {
     return 0;
   }

@@ -45,7 +45,7 @@ class Leaves {
     const StateBytes b = state_bytes(in_.optimizer, in_.parameter_bytes);
     auto leaf = [&](Component c, const char* name, Bytes bytes, std::uint32_t each, std::uint32_t stage) {
       if (each)
-        sheet_.leaf(c, name, rules::kAlways, bytes,
+        sheet_.leaf(c, name, kAlways, bytes,
                     per_parameter(in_, each, in_.ranks > 1 && in_.zero >= stage));
     };
     leaf(Component::kWeights, "parameters", p_.parameters, b.parameters, 3);
@@ -70,8 +70,10 @@ class Leaves {
     const std::string scores_shape = n(in_.batch) + "*" + n(in_.heads) + "*" + n(in_.seq) + "*" + n(in_.seq);
     if (in_.terms != Terms::kEquation) {
       const bool bytes = in_.terms == Terms::kPaper;
-      widen(sheet_.leaf(Component::kActivations, "layers[].linear", kForward | kBackward, checked_mul(live, linear_layer(in_)),
-                        layers + (bytes ? "34*B*S*H = " + tokens + "34*" + n(in_.batch) + "*" + n(in_.seq) + "*" + n(in_.hidden)
+      widen(sheet_.leaf(Component::kActivations, "layers[].linear", kForward | kBackward,
+                        checked_mul(live, linear_layer(in_)),
+                        layers + (bytes ? "34*B*S*H = " + tokens + "34*" + n(in_.batch) + "*" + n(in_.seq) +
+                                              "*" + n(in_.hidden)
                                         : "34*B*S*H*b_a = " + tokens + "34" + shape)),
             1);
     }
@@ -88,7 +90,8 @@ class Leaves {
                         checked_mul(live, scores_layer(in_)),
                         in_.terms == Terms::kPaper
                             ? std::string(layers) + "5*B*A*S*S = " + tokens + "5*" + scores_shape
-                            : std::string(layers) + "B*A*S*S*b_a = " + tokens + scores_shape + "*" + n(in_.activation_bytes)),
+                            : std::string(layers) + "B*A*S*S*b_a = " + tokens + scores_shape + "*" +
+                                  n(in_.activation_bytes)),
             3);
     if (in_.checkpoint_every) {
       const std::uint64_t kept = (in_.layers + in_.checkpoint_every - 1) / in_.checkpoint_every;
@@ -108,7 +111,7 @@ class Leaves {
     buffers("all_gather", "(N-1)*chunk", p_.all_gather, in_.ranks - 1);
     const Bytes others = p_.total - p_.fragmentation;
     MemoryNode& holes =
-        sheet_.leaf(Component::kFragmentation, "fragmentation", rules::kAlways, p_.fragmentation,
+        sheet_.leaf(Component::kFragmentation, "fragmentation", kAlways, p_.fragmentation,
                     "f*(all the rest) = " + rules::shortest(in_.fragmentation / 1e6) + "*" + n(others));
     holes.lo = std::min(holes.bytes, share(others, 50'000));  // the source's range, 5 to 20 %
     holes.hi = std::max(holes.bytes, share(others, 200'000));

@@ -2,6 +2,8 @@
 #include "plugins/estimators/transformer/notes.hpp"
 
 #include <cstdio>
+#include <exception>
+#include <optional>
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
@@ -16,20 +18,39 @@ std::string percent(std::uint64_t ours, std::uint64_t truth) {
   return text;
 }
 
+/// A layer of a step program takes some 30 microseconds to build and place: up to here a comparison costs half a
+/// millisecond.
+constexpr std::uint32_t kLayersCompared = 16;
+
+/// What the step program needs where the arithmetic is; nullopt where it is too deep to be placed for a sentence, or
+/// refused: a note never fails the estimate that it stands beside.
+std::optional<std::uint64_t> placed_bytes(const ModelSpec& m, const RunSpec& run, const Profile* profile) {
+  if (m.layers > kLayersCompared) return std::nullopt;
+  try {
+    return plan::place(plan::build_program(m, run, profile ? *profile : Profile{})).arena_bytes;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
 /// Only where a step program exists: its plan is the truth.
 void compare_with_program(MemoryReport& r, const ModelSpec& m, const RunSpec& run, const Profile* profile) {
-  if (!trainable_family(m.family) || run.mode != RunMode::kFull || beyond_one_rank(run)) return;
-  const std::uint64_t truth = plan::place(plan::build_program(m, run, profile ? *profile : Profile{})).arena_bytes;
+  if (!trains_by_program(m, run)) return;
+  const std::optional<std::uint64_t> truth = placed_bytes(m, run, profile);
+  std::string note = "'llama' plans this run exactly";
   if (profile && !profile->mode.empty() && profile->mode != "resident") {
-    r.notes.push_back("'llama' plans this run exactly, in the trainer's mode " + profile->mode + ": " + format_bytes(truth) +
-                      " where the arithmetic is, the rest elsewhere. This estimate keeps everything on the device.");
-    return;
+    note += ", in the trainer's mode " + profile->mode;
+    if (truth) note += ": " + format_bytes(*truth) + " where the arithmetic is, the rest elsewhere";
+    note += ". This estimate keeps everything on the device.";
+  } else {
+    if (truth) {
+      const std::uint64_t ours = r.total_bytes() - r.component_bytes(Component::kRuntime);
+      note += ": " + format_bytes(*truth) + "; this estimate without a device's runtime is " +
+              format_bytes(ours) + " (" + percent(ours, *truth) + ")";
+    }
+    note += ". This one knows no trainer's order of steps, chunks of the head or shared buffers.";
   }
-  std::uint64_t runtime = r.component_bytes(Component::kRuntime);
-  const std::uint64_t ours = r.total_bytes() - runtime;
-  r.notes.push_back("'llama' plans this run exactly: " + format_bytes(truth) + "; this estimate without a device's runtime is " +
-                    format_bytes(ours) + " (" + percent(ours, truth) +
-                    "). It knows no trainer's order of steps, chunks of the head or shared buffers.");
+  r.notes.push_back(std::move(note));
 }
 
 bool fused_queries(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
@@ -46,26 +67,40 @@ void move_to_host(MemoryReport& r) {
   }
   r.nodes = std::move(kept);
   std::uint64_t host = 0, disk = 0;
-  for (const MemoryNode& n : r.nodes)
-    (n.tier == Tier::kDisk ? disk : host) = checked_add(n.tier == Tier::kDisk ? disk : host, n.bytes_at_peak, "the memory of one rank");
+  for (const MemoryNode& n : r.nodes) {
+    std::uint64_t& sum = n.tier == Tier::kDisk ? disk : host;
+    sum = checked_add(sum, n.at_peak(), "the memory of one rank");
+  }
   const Phase peak = r.tiers.empty() ? kBackward : r.tiers.front().peak_at;
   r.tiers.clear();
   r.tiers.push_back({Tier::kHost, host, peak});
   if (disk) r.tiers.push_back({Tier::kDisk, disk, peak});
 }
 
-void add_notes(MemoryReport& r, const arch::Architecture& a, const ModelSpec& m, const RunSpec& run, const Profile* profile) {
-  r.notes.push_back(run.mode == RunMode::kInference
-                        ? "Counted tensor by tensor: weights and the key-value cache. Approximate: the rest."
-                        : "Counted tensor by tensor: weights, gradients, optimizer state. Approximate: activations, as an implementation "
-                          "with fused norms and attention keeps them, and everything that stands for a moment only.");
-  r.notes.push_back("Workspace (64 MiB) and runtime (512 MiB) are constants; an allocator's gaps are taken as a fifth of what comes and goes.");
+void add_notes(MemoryReport& r, const arch::Architecture& a, const ModelSpec& m, const RunSpec& run,
+               const Profile* profile) {
+  r.notes.push_back(
+      run.mode == RunMode::kInference
+          ? "Counted tensor by tensor: weights and the key-value cache. Approximate: the rest."
+          : "Counted tensor by tensor: weights, gradients, optimizer state. Approximate: activations, as an "
+            "implementation "
+            "with fused norms and attention keeps them, and everything that stands for a moment only.");
+  r.notes.push_back(
+      "Workspace (64 MiB) and runtime (512 MiB) are constants; an allocator's gaps are taken as a fifth of "
+      "what comes and goes.");
   if (run.mode != RunMode::kInference)
-    r.notes.back() += " Ten measured Megatron-LM runs are met within -1 to +3 %, seven of torchtitan and torchtune within 13 %.";
+    r.notes.back() +=
+        " Ten measured Megatron-LM runs are met within -1 to +3 %, seven of torchtitan and torchtune within "
+        "13 %.";
   if (a.has_experts() && run.mode != RunMode::kInference)
-    r.notes.push_back("Experts are taken to be chosen evenly; a rank whose experts are chosen more often keeps more activations.");
-  if (fused_queries(run)) r.notes.push_back("Adapters are counted for q, k, v, gate and up one by one, also where the model's file fuses them.");
-  if (run.recompute == Recompute::kAuto) r.notes.push_back("Recompute \"auto\" is a trainer's choice; this estimate keeps everything.");
+    r.notes.push_back(
+        "Experts are taken to be chosen evenly; a rank whose experts are chosen more often keeps more "
+        "activations.");
+  if (fused_queries(run))
+    r.notes.push_back(
+        "Adapters are counted for q, k, v, gate and up one by one, also where the model's file fuses them.");
+  if (run.recompute == Recompute::kAuto)
+    r.notes.push_back("Recompute \"auto\" is a trainer's choice; this estimate keeps everything.");
   for (const std::string& n : a.notes) r.notes.push_back(n);
   compare_with_program(r, m, run, profile);
 }

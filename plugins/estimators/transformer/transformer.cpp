@@ -1,5 +1,6 @@
-// The estimator for every known decoder under any layout, as a plugin: core/layout's account of the worst pipeline stage, with
-// a line for every stage. An approximation, and says of what; where a step program exists `llama` is exact and goes first.
+// The estimator for every known decoder under any layout, as a plugin: core/layout's account of the worst pipeline
+// stage, with a line for every stage. An approximation, and says of what; where a step program exists `llama` is exact
+// and goes first.
 #include "core/bridge/convert.hpp"
 #include "core/bridge/guard.hpp"
 #include "core/bridge/report.hpp"

@@ -39,13 +39,13 @@ class Account {
   void leaves() {
     const std::string tokens = n(in_.batch) + "*" + n(in_.seq);
     const std::uint32_t at_work = infers_ ? kForward | kEval | kGenerate : kForward | kBackward;
-    sheet_.leaf(Component::kRuntime, "cuda", rules::kAlways, p_.cuda, "2 GiB").lo = kCudaMeasured;
-    sheet_.leaf(Component::kWeights, "parameters", rules::kAlways, p_.parameters,
+    sheet_.leaf(Component::kRuntime, "cuda", kAlways, p_.cuda, "2 GiB").lo = kCudaMeasured;
+    sheet_.leaf(Component::kWeights, "parameters", kAlways, p_.parameters,
                 "P*2 = " + n(in_.parameters) + "*2");
     if (!infers_) {
       const std::string trained = "r*P*2 = " + n(in_.trainable) + "*2";
       auto leaf = [&](Component c, const char* name, Bytes size) {
-        sheet_.leaf(c, name, rules::kAlways, size, trained).hi =
+        sheet_.leaf(c, name, kAlways, size, trained).hi =
             checked_mul(2, size);  // f32, as frameworks keep adapters
       };
       leaf(Component::kGradients, "gradients", p_.gradients);

@@ -1,4 +1,5 @@
-// core/arch: closed form against tensors one by one for every small decoder; what a config means; what a wrong one is told.
+// core/arch: closed form against tensors one by one for every small decoder; what a config means; what a wrong one is
+// told.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -24,7 +25,8 @@ void check(const Architecture& a) {
   const Counts n = count(a);
   const std::uint64_t sum = sum_of(a), used = sum_of(a, true);
   if (n.total != sum || n.active != used)  // a BOOST_TEST each would be most of the time
-    BOOST_TEST_ERROR("closed form " << n.total << ", tensors " << sum << "; active " << n.active << ", tensors " << used);
+    BOOST_TEST_ERROR("closed form " << n.total << ", tensors " << sum << "; active " << n.active
+                                    << ", tensors " << used);
 }
 
 /// A family's config with the fields that all have, and `more`.
@@ -33,7 +35,9 @@ std::string config(const std::string& family, const std::string& more = "") {
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12)" + more + "}";
 }
 
-Architecture read(const std::string& family, const std::string& more = "") { return from_config(config(family, more), "test"); }
+Architecture read(const std::string& family, const std::string& more = "") {
+  return from_config(config(family, more), "test");
+}
 
 std::string refused(const std::string& json) {
   try {
@@ -123,16 +127,23 @@ BOOST_AUTO_TEST_SUITE(readers)
 BOOST_AUTO_TEST_CASE(windows_follow_the_rule_of_their_family) {
   using W = std::vector<std::uint32_t>;
   BOOST_TEST((windows(read("gemma2", R"(, "sliding_window": 3)")) == W{3, 0, 3, 0, 3, 0}));
-  BOOST_TEST((windows(read("gemma3_text", R"(, "sliding_window": 3, "sliding_window_pattern": 3)")) == W{3, 3, 0, 3, 3, 0}));
+  BOOST_TEST((windows(read("gemma3_text", R"(, "sliding_window": 3, "sliding_window_pattern": 3)")) ==
+              W{3, 3, 0, 3, 3, 0}));
   BOOST_TEST((windows(read("mistral", R"(, "sliding_window": null)")) == W(6, 0)));
-  BOOST_TEST((windows(read("qwen2", R"(, "sliding_window": 5, "use_sliding_window": true, "max_window_layers": 4)")) == W{0, 0, 0, 0, 5, 5}));
-  BOOST_TEST((windows(read("qwen3", R"(, "sliding_window": 5, "use_sliding_window": false, "max_window_layers": 4)")) == W(6, 0)));
+  BOOST_TEST((windows(read("qwen2",
+                           R"(, "sliding_window": 5, "use_sliding_window": true, "max_window_layers": 4)")) ==
+              W{0, 0, 0, 0, 5, 5}));
+  BOOST_TEST(
+      (windows(
+           read("qwen3", R"(, "sliding_window": 5, "use_sliding_window": false, "max_window_layers": 4)")) ==
+       W(6, 0)));
   BOOST_TEST((windows(read("gemma2", R"(, "sliding_window": 3, "layer_types": ["full_attention", "sliding_attention",
     "full_attention", "full_attention", "full_attention", "full_attention"])")) == W{0, 3, 0, 0, 0, 0}));
 }
 
 BOOST_AUTO_TEST_CASE(both_decoders_of_falcon_have_their_heads_and_norms) {
-  const Architecture seven = read("falcon"), newer = read("falcon", R"(, "new_decoder_architecture": true, "num_kv_heads": 2)"),
+  const Architecture seven = read("falcon"),
+                     newer = read("falcon", R"(, "new_decoder_architecture": true, "num_kv_heads": 2)"),
                      apart = read("falcon", R"(, "parallel_attn": false, "multi_query": false)");
   const auto layer = [](const Architecture& a) { return a.layers.front().layer; };
   BOOST_TEST(layer(seven).attention.kv_heads == 1u);
@@ -144,7 +155,8 @@ BOOST_AUTO_TEST_CASE(both_decoders_of_falcon_have_their_heads_and_norms) {
 }
 
 BOOST_AUTO_TEST_CASE(experts_stand_in_the_layers_that_the_rule_names) {
-  const std::string moe = R"(, "moe_intermediate_size": 2, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 3)";
+  const std::string moe =
+      R"(, "moe_intermediate_size": 2, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 3)";
   const Architecture a = read("deepseek", moe + R"(, "first_k_dense_replace": 2, "moe_layer_freq": 2)");
   std::string pattern;
   for (const LayerRun& r : a.layers) pattern += std::string(r.count, r.layer.experts.count ? 'E' : 'd');
@@ -158,7 +170,9 @@ BOOST_AUTO_TEST_CASE(experts_stand_in_the_layers_that_the_rule_names) {
 }
 
 BOOST_AUTO_TEST_CASE(a_narrow_word_embedding_of_opt_is_projected_up_and_down) {
-  const Architecture a = read("opt", R"(, "ffn_dim": 12, "word_embed_proj_dim": 4, "do_layer_norm_before": false, "max_position_embeddings": 16)");
+  const Architecture a = read(
+      "opt",
+      R"(, "ffn_dim": 12, "word_embed_proj_dim": 4, "do_layer_norm_before": false, "max_position_embeddings": 16)");
   const Counts n = count(a);
   BOOST_TEST(n.embedding == 10u * 4 + 4 * 8 + 18 * 8);
   BOOST_TEST(n.head == 4u * 8);
@@ -167,7 +181,8 @@ BOOST_AUTO_TEST_CASE(a_narrow_word_embedding_of_opt_is_projected_up_and_down) {
 
 BOOST_AUTO_TEST_CASE(the_decoder_of_a_model_with_images_is_read_from_its_object) {
   const std::string inner = config("gemma3_text", R"(, "sliding_window": 3)");
-  Architecture a = from_config(R"({"model_type": "gemma3", "text_config": )" + inner + R"(, "vision_config": {"x": 1}})", "test");
+  Architecture a = from_config(
+      R"({"model_type": "gemma3", "text_config": )" + inner + R"(, "vision_config": {"x": 1}})", "test");
   BOOST_TEST(a.notes.size() == 1u);
   BOOST_TEST(count(a).total == count(from_config(inner, "test")).total);
 }
@@ -180,7 +195,8 @@ BOOST_AUTO_TEST_CASE(a_config_that_states_its_class_alone_is_known_by_it) {
 }
 
 BOOST_AUTO_TEST_CASE(a_field_that_is_not_understood_is_named_and_one_that_is_off_is_not) {
-  const Architecture a = read("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 1, "adapter_rank": 4, "extra_bias": true,
+  const Architecture a = read(
+      "mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 1, "adapter_rank": 4, "extra_bias": true,
     "other_bias": false, "nothing": null, "hidden_act": "silu", "attention_dropout": 0.5)");
   BOOST_REQUIRE(a.notes.size() == 2u);
   BOOST_TEST(a.notes[0].find("adapter_rank = 4") != std::string::npos);
@@ -194,21 +210,32 @@ BOOST_AUTO_TEST_SUITE(refusals)
 
 BOOST_AUTO_TEST_CASE(a_missing_or_impossible_field_is_named_with_its_value) {
   BOOST_TEST(refused(R"({"model_type": "gemma2", "vocab_size": 10})") == "hidden_size is missing");
-  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": 0)")) == "head_dim = 0: expected a whole number from 1 to 2147483647");
-  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": "8")")) == "head_dim = \"8\": expected a whole number from 1 to 2147483647");
-  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": -8)")) == "head_dim = -8: expected a whole number from 1 to 2147483647");
+  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": 0)")) ==
+             "head_dim = 0: expected a whole number from 1 to 2147483647");
+  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": "8")")) ==
+             "head_dim = \"8\": expected a whole number from 1 to 2147483647");
+  BOOST_TEST(refused(config("gemma2", R"(, "head_dim": -8)")) ==
+             "head_dim = -8: expected a whole number from 1 to 2147483647");
   BOOST_TEST(refused(config("mixtral")) == "num_local_experts is missing");
-  BOOST_TEST(refused(config("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 3)")) == "num_experts_per_tok = 3 is more than num_local_experts = 2");
-  BOOST_TEST(refused(config("gemma2", R"(, "layer_types": ["full_attention"])")) == "layer_types has 1 entries: expected num_hidden_layers = 6");
-  BOOST_TEST(refused(config("gpt2", R"(, "tie_word_embeddings": 1)")) == "tie_word_embeddings = 1: expected true or false");
+  BOOST_TEST(refused(config("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 3)")) ==
+             "num_experts_per_tok = 3 is more than num_local_experts = 2");
+  BOOST_TEST(refused(config("gemma2", R"(, "layer_types": ["full_attention"])")) ==
+             "layer_types has 1 entries: expected num_hidden_layers = 6");
+  BOOST_TEST(refused(config("gpt2", R"(, "tie_word_embeddings": 1)")) ==
+             "tie_word_embeddings = 1: expected true or false");
   BOOST_TEST(refused("[]") == "config.json: expected a JSON object with the model's fields");
   BOOST_TEST(refused("{}") == "model_type is missing");
-  BOOST_TEST(refused(R"({"model_type": "gpt2", "vocab_size": 9, "n_embd": 6, "n_layer": 1, "n_head": 4})") == "num_attention_heads = 4 does not divide hidden_size = 6");
-  BOOST_TEST(refused(R"({"model_type": "gpt2", "vocab_size": 2147483647, "n_embd": 2147483647, "n_layer": 65536, "n_head": 1})") != "");
+  BOOST_TEST(refused(R"({"model_type": "gpt2", "vocab_size": 9, "n_embd": 6, "n_layer": 1, "n_head": 4})") ==
+             "num_attention_heads = 4 does not divide hidden_size = 6");
+  BOOST_TEST(
+      refused(
+          R"({"model_type": "gpt2", "vocab_size": 2147483647, "n_embd": 2147483647, "n_layer": 65536, "n_head": 1})") !=
+      "");
 }
 
 BOOST_AUTO_TEST_CASE(a_family_nobody_knows_is_refused_with_the_nearest_and_the_way_to_add_it) {
-  BOOST_TEST(refused(R"({"model_type": "gemma4"})") == "the model family 'gemma4' has no estimator here; did you mean 'gemma'?");
+  BOOST_TEST(refused(R"({"model_type": "gemma4"})") ==
+             "the model family 'gemma4' has no estimator here; did you mean 'gemma'?");
   const Error e = unknown_family("mamba");
   BOOST_TEST(std::string(e.what()).find("'mamba' has no estimator here") != std::string::npos);
   BOOST_TEST(e.hint().find("trainhost plugins new NAME --kind=estimator") != std::string::npos);

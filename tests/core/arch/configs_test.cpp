@@ -1,6 +1,6 @@
-// Every published config: its parameters equal the published total, or the recomputed one where none is stated; active ones
-// come near what the publisher rounds. The configs are not ours to ship: the test looks for them beside the source tree and
-// says so when they are not there (totals_test.cpp checks every family without them).
+// Every published config: its parameters equal the published total, or the recomputed one where none is stated; active
+// ones come near what the publisher rounds. The configs are not ours to ship: the test looks for them beside the
+// source tree and says so when they are not there (totals_test.cpp checks every family without them).
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -48,7 +48,8 @@ BOOST_AUTO_TEST_CASE(parameters_of_every_config_equal_the_published_total) {
     const std::uint64_t recomputed = row.at("recomputed_total");
     const bool stated = row.at("total_kind") == "exact" && total == row.at("total_params").get<std::uint64_t>();
     const bool either = row.at("total_kind") != "exact" || row.at("name") == "DeepSeek-V3";
-    BOOST_TEST((stated || (either && total == recomputed)), row.at("name").get<std::string>() << ": " << total << ", recomputed " << recomputed);
+    BOOST_TEST((stated || (either && total == recomputed)),
+               row.at("name").get<std::string>() << ": " << total << ", recomputed " << recomputed);
   }
   if (!rows.empty()) BOOST_TEST(rows.size() >= 47u);
 }
@@ -63,9 +64,11 @@ BOOST_AUTO_TEST_CASE(active_parameters_are_what_a_token_uses) {
     }
     ++sparse;
     // Publishers round, and differ in whether the embedding counts.
-    BOOST_TEST(static_cast<double>(n.active) == row.at("active_stated").get<double>(), boost::test_tools::tolerance(0.15));
+    BOOST_TEST(static_cast<double>(n.active) == row.at("active_stated").get<double>(),
+               boost::test_tools::tolerance(0.15));
     const auto recomputed = row.at("recomputed_active").get<std::uint64_t>();
-    BOOST_TEST((n.active == recomputed || n.active == recomputed + 58 * 256), row.at("name").get<std::string>() << ": " << n.active);
+    BOOST_TEST((n.active == recomputed || n.active == recomputed + 58 * 256),
+               row.at("name").get<std::string>() << ": " << n.active);
   }
   if (fs::exists(kConfigs / "PARAMS.json")) BOOST_TEST(sparse == 5u);
 }

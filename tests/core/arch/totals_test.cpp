@@ -16,8 +16,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Totals as published, or as recomputed where no exact one is stated (baichuan2, falcon, mpt). DeepSeek-V3 with its 14,848
-// router correction biases, without the module for further tokens.
+// Totals as published, or as recomputed where no exact one is stated (baichuan2, falcon, mpt). DeepSeek-V3 with its
+// 14,848 router correction biases, without the module for further tokens. DeepSeek-V2 and V2-Lite are derived from
+// their published configs, term by term below; their cards say 236B and 15.7B.
 struct Published {
   const char *preset, *config;  // "": there is no config to compare with
   std::uint64_t total;
@@ -87,6 +88,23 @@ BOOST_AUTO_TEST_CASE(a_preset_is_the_decoder_of_its_config) {
     BOOST_TEST((ours == theirs), p.preset);
   }
   BOOST_TEST(true);
+}
+
+// No exact total of DeepSeek-V2 and V2-Lite is stated anywhere but in the sizes of their files; the two terms that are
+// added here know nothing of core/arch: attention by its five products and two norms, an MLP by its three.
+BOOST_AUTO_TEST_CASE(deepseek_v2_totals_follow_from_the_published_dimensions) {
+  const auto total = [](std::uint64_t H, std::uint64_t layers, std::uint64_t heads, std::uint64_t q_lora,
+                        std::uint64_t dense, std::uint64_t width, std::uint64_t experts) {
+    const std::uint64_t vocab = 102400, kv_lora = 512, rope = 64, nope = 128, v = 128, shared = 2,
+                        q = heads * (nope + rope);
+    const std::uint64_t queries = q_lora ? H * q_lora + q_lora + q_lora * q : H * q;
+    const std::uint64_t keys = H * (kv_lora + rope) + kv_lora + kv_lora * heads * (nope + v);
+    const std::uint64_t routed = H * experts + (experts + shared) * 3 * H * width;
+    return 2 * vocab * H + H + layers * (queries + keys + heads * v * H + 2 * H) + 3 * H * dense +
+           (layers - 1) * routed;
+  };
+  BOOST_TEST(total(5120, 60, 128, 1536, 12288, 1536, 160) == 235'741'434'880u);
+  BOOST_TEST(total(2048, 27, 16, 0, 10944, 1408, 64) == 15'706'484'224u);
 }
 
 BOOST_AUTO_TEST_CASE(every_known_family_has_a_model_here_or_is_trained) {

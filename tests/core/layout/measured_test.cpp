@@ -25,7 +25,8 @@ std::vector<double> errors(const std::vector<test::MeasuredRun>& runs) {
   for (const test::MeasuredRun& m : runs) {
     layout::validate(m.model, m.run);
     const double ours = double(figure(m)), error = 100 * (ours - double(m.bytes)) / double(m.bytes);
-    std::printf("%-30s measured %8.2f GiB, ours %8.2f GiB, %+6.2f %%\n", m.what.c_str(), double(m.bytes) / 0x1p30, ours / 0x1p30, error);
+    std::printf("%-30s measured %8.2f GiB, ours %8.2f GiB, %+6.2f %%\n", m.what.c_str(),
+                double(m.bytes) / 0x1p30, ours / 0x1p30, error);
     all.push_back(error);
   }
   return all;

@@ -1,5 +1,5 @@
-// The parts against something dumber: states against enumerated tensors, micro-batches in flight against a played schedule,
-// stored bytes against numbers worked by hand; and what validate() says.
+// The parts against something dumber: states against enumerated tensors, micro-batches in flight against a played
+// schedule, stored bytes against numbers worked by hand; and what validate() says.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -14,12 +14,16 @@ using test::require;
 
 namespace {
 
-std::uint64_t of(const Numbers& n, Component c, Tier t = Tier::kDevice) { return n.bytes[std::size_t(t)][std::size_t(c)]; }
+std::uint64_t of(const Numbers& n, Component c, Tier t = Tier::kDevice) {
+  return n.bytes[std::size_t(t)][std::size_t(c)];
+}
 
-/// Chunk passes of one stage, played: warm-up, then one forward and one backward pass in turn. The most that wait at once.
+/// Chunk passes of one stage, played: warm-up, then one forward and one backward pass in turn. The most that wait at
+/// once.
 std::uint64_t played(const Pipeline& p, std::uint64_t stage) {
   const std::uint64_t all = p.micro_batches * p.chunks;
-  const std::uint64_t warm_up = p.chunks == 1 ? p.stages - stage - 1 : 2 * (p.stages - stage - 1) + (p.chunks - 1) * p.stages;
+  const std::uint64_t warm_up =
+      p.chunks == 1 ? p.stages - stage - 1 : 2 * (p.stages - stage - 1) + (p.chunks - 1) * p.stages;
   std::uint64_t forward = 0, backward = 0, most = 0;
   while (backward < all) {
     while (forward < all && forward - backward < warm_up) ++forward;  // as far as the warm-up allows
@@ -56,9 +60,14 @@ BOOST_AUTO_TEST_CASE(states_are_those_of_the_enumerated_tensors) {
         case Optimizer::kSgd: break;
         case Optimizer::kSgdMomentum: case Optimizer::kLion: state += t.elements() * m; break;
         case Optimizer::kAdamW: state += t.elements() * 2 * m; break;
-        case Optimizer::kMuon: if (t.name.find("project") != std::string::npos || t.name.find("shared_gate") != std::string::npos) return;
+        case Optimizer::kMuon:
+          if (t.name.find("project") != std::string::npos || t.name.find("shared_gate") != std::string::npos)
+            return;
           state += t.elements() * (matrix ? m : 2 * m); break;
-        case Optimizer::kAdafactor: if (t.cols > 1 && t.rows == 1) return; state += (vector ? n : t.rows + t.cols) * 4 * t.copies; break;
+        case Optimizer::kAdafactor:
+          if (t.cols > 1 && t.rows == 1) return;
+          state += (vector ? n : t.rows + t.cols) * 4 * t.copies;
+          break;
         case Optimizer::kAdamW8bit: state += 2 * t.copies * (n < 4096 ? n * 4 : n + (n + 2047) / 2048 * 4); break;
       }
     }
@@ -66,7 +75,9 @@ BOOST_AUTO_TEST_CASE(states_are_those_of_the_enumerated_tensors) {
     require(of(numbers, Component::kWeights) == elements * size_of(r.weight), "weights");
     require(of(numbers, Component::kMasterWeights) == elements * size_of(r.master), "master weights");
     require(of(numbers, Component::kGradients) == elements * size_of(r.grad), "gradients");
-    require(of(numbers, Component::kOptimizerState) == state, "state of " + std::string(name(r.optimizer)) + ": " + std::to_string(of(numbers, Component::kOptimizerState)) + ", " + std::to_string(state));
+    require(of(numbers, Component::kOptimizerState) == state,
+            "state of " + std::string(name(r.optimizer)) + ": " +
+                std::to_string(of(numbers, Component::kOptimizerState)) + ", " + std::to_string(state));
     require(trained_parameters(c.a, r) == arch::count(c.a).total, "parameters");
   });
 }
@@ -135,7 +146,8 @@ BOOST_AUTO_TEST_CASE(adapters_are_counted_by_rank) {
 BOOST_AUTO_TEST_CASE(a_tied_table_is_copied_to_the_last_stage) {
   arch::Architecture a = test::dense(64, 128, 4, 4, 1000, 4, true);
   RunSpec r;
-  const std::uint64_t table = 1000 * 64 * 4, layers = 4 * arch::layer_elements(a.layers[0].layer, 64) * 4, norm = 64 * 4;
+  const std::uint64_t table = 1000 * 64 * 4, layers = 4 * arch::layer_elements(a.layers[0].layer, 64) * 4,
+                      norm = 64 * 4;
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kWeights) == table + layers + norm);
   r.pipeline_parallel = 2;
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kWeights) == table + layers / 2);
@@ -158,7 +170,8 @@ BOOST_AUTO_TEST_CASE(experts_are_shared_by_their_own_data_ranks) {
 BOOST_AUTO_TEST_CASE(a_cache_takes_whole_pages_of_what_is_seen) {
   arch::Architecture a = test::dense(64, 128, 8, 2, 1000, 3);
   RunSpec r;
-  r.mode = RunMode::kInference, r.weight = r.compute = DType::kBF16, r.micro_batch = 5, r.seq_len = 100, r.layout.kv_page = 16;
+  r.mode = RunMode::kInference, r.weight = r.compute = DType::kBF16, r.micro_batch = 5, r.seq_len = 100,
+  r.layout.kv_page = 16;
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 112 * (2 * 2 * 8) * 2);
   a.layers[0].layer.attention.window = 30;
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 32 * (2 * 2 * 8) * 2);
@@ -182,7 +195,8 @@ BOOST_AUTO_TEST_CASE(offloaded_state_leaves_two_layers_in_passing) {
 }
 
 BOOST_AUTO_TEST_CASE(refusals_name_the_key_and_what_would_do) {
-  const arch::Architecture a = test::dense(4096, 11008, 32, 32, 32000, 32), moe = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
+  const arch::Architecture a = test::dense(4096, 11008, 32, 32, 32000, 32),
+                           moe = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
   RunSpec r;
   validate(a, r);
   r.tensor_parallel = 3;
@@ -198,7 +212,9 @@ BOOST_AUTO_TEST_CASE(refusals_name_the_key_and_what_would_do) {
   r.layout.expert_parallel = 5, r.data_parallel = 5;
   refused(moe, r, "parallel.expert = 5 does not divide 16 experts; 4 or 8 do");
   r.layout.expert_parallel = 4, r.data_parallel = 6;
-  refused(moe, r, "parallel.expert = 4 does not divide 6 data x context ranks, among which experts are shared; 3 or 6 do");
+  refused(moe, r,
+          "parallel.expert = 4 does not divide 6 data x context ranks, among which experts are shared; 3 or "
+          "6 do");
   r = {}, r.layout.context_parallel = 7;
   refused(a, r, "parallel.context = 7 does not divide 256 tokens of a sequence (data.seq_len); 4 or 8 do");
   r = {}, r.layout.recompute_every = 2;

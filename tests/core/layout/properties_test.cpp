@@ -1,5 +1,6 @@
-// What must hold of every layout: more work never needs less, sharing never needs more, numbers and formulas agree, and no
-// size wraps. "Needs": a rank's total without communication buffers and the gaps that follow from them, which sharing adds.
+// What must hold of every layout: more work never needs less, sharing never needs more, numbers and formulas agree,
+// and no size wraps. "Needs": a rank's total without communication buffers and the gaps that follow from them, which
+// sharing adds.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -24,7 +25,8 @@ std::uint64_t need(const arch::Architecture& a, const RunSpec& r, bool device_al
     for (std::size_t t = 1; t < layout::kTiers; ++t)
       for (std::size_t c = 1; c < layout::kComponents; ++c) {
         if (device_alone && t != std::size_t(Tier::kDevice)) continue;
-        if (c != std::size_t(Component::kCommunication) && c != std::size_t(Component::kFragmentation)) sum += n.bytes[t][c];
+        if (c != std::size_t(Component::kCommunication) && c != std::size_t(Component::kFragmentation))
+          sum += n.bytes[t][c];
       }
     worst = std::max(worst, sum);
   }
@@ -34,7 +36,8 @@ std::uint64_t need(const arch::Architecture& a, const RunSpec& r, bool device_al
 void never_less(const Case& less, const Case& more, const char* what) {
   for (bool device : {true, false})
     require(need(more.a, more.r, device) >= need(less.a, less.r, device),
-            std::string(what) + (device ? " on the device: " : " in all: ") + std::to_string(need(less.a, less.r, device)) + " became " +
+            std::string(what) + (device ? " on the device: " : " in all: ") +
+                std::to_string(need(less.a, less.r, device)) + " became " +
                 std::to_string(need(more.a, more.r, device)));
 }
 
@@ -60,10 +63,12 @@ BOOST_AUTO_TEST_CASE(numbers_and_formulas_agree) {
     for (std::size_t t = 1; t < layout::kTiers; ++t)
       for (std::size_t k = 1; k < layout::kComponents; ++k)
         require(report.component_bytes(Tier(t), Component(k)) == n.bytes[t][k],
-                std::string(name(Tier(t))) + " " + std::string(name(Component(k))) + ": " + std::to_string(n.bytes[t][k]));
+                std::string(name(Tier(t))) + " " + std::string(name(Component(k))) + ": " +
+                    std::to_string(n.bytes[t][k]));
     for (const TierPeak& p : report.tiers) require(p.bytes == n.tier(p.tier), "a tier's total");
     require(report.total_bytes() == n.total(), "the total");
-    for (const MemoryNode& leaf : report.nodes) require(!leaf.name.empty() && !leaf.formula.empty(), "a leaf without name or formula");
+    for (const MemoryNode& leaf : report.nodes)
+      require(!leaf.name.empty() && !leaf.formula.empty(), "a leaf without name or formula");
   });
 }
 
@@ -77,10 +82,12 @@ BOOST_AUTO_TEST_CASE(more_work_never_needs_less) {
     never_less(c, more, "sequence");
     more = c, more.r.accumulate += static_cast<std::uint32_t>(draw(1, 9));
     never_less(c, more, "accumulation");
-    // Layers move between stages: where kinds or policies differ, one that is made again may move to a stage with more room.
+    // Layers move between stages: where kinds or policies differ, one that is made again may move to a stage with more
+    // room.
     more = c;
     if (c.r.pipeline_parallel > 1 && (c.a.layers.size() > 1 || c.r.recompute == Recompute::kLayers)) return;
-    more.a.layers.back().count += c.r.pipeline_parallel * c.r.layout.interleave * static_cast<std::uint32_t>(draw(1, 3));
+    more.a.layers.back().count +=
+        c.r.pipeline_parallel * c.r.layout.interleave * static_cast<std::uint32_t>(draw(1, 3));
     never_less(c, more, "layers");
   });
 }
@@ -104,7 +111,8 @@ BOOST_AUTO_TEST_CASE(sharing_never_needs_more) {
     halved("expert", [](RunSpec& r) { r.layout.expert_parallel *= 2; });
     const std::uint32_t stages = 2 * c.r.pipeline_parallel;
     if (c.a.layers.size() > 1 || c.a.layer_count() % stages || c.r.layout.interleave > 1) return;
-    if (c.r.recompute == Recompute::kLayers || c.r.layout.recompute_every > 1) return;  // halves of a stage keep unlike parts
+    if (c.r.recompute == Recompute::kLayers || c.r.layout.recompute_every > 1)
+      return;  // halves of a stage keep unlike parts
     halved("pipeline", [](RunSpec& r) { r.pipeline_parallel *= 2; });
   });
 }
@@ -115,7 +123,8 @@ BOOST_AUTO_TEST_CASE(the_worst_stage_is_the_worst_of_all) {
     std::uint64_t most = 0;
     for (std::uint32_t stage = 0; stage < c.r.pipeline_parallel; ++stage)
       most = std::max(most, layout::stage_numbers(c.a, c.r, stage).tier(Tier::kDevice));
-    require(layout::stage_numbers(c.a, c.r, layout::worst_stage(c.a, c.r)).tier(Tier::kDevice) == most, "a worse stage was skipped");
+    require(layout::stage_numbers(c.a, c.r, layout::worst_stage(c.a, c.r)).tier(Tier::kDevice) == most,
+            "a worse stage was skipped");
   });
 }
 
@@ -124,7 +133,10 @@ BOOST_AUTO_TEST_CASE(sizes_never_wrap) {
     using Wide = unsigned __int128;
     const auto number = [&] { return draw(0, UINT64_MAX - 1) >> draw(0, 63); };
     const std::uint64_t a = number(), b = number(), n = std::max<std::uint64_t>(number(), 1);
-    const auto same = [](layout::Size s, Wide w) { return w > kMaxBytes ? s.too_large() && s.value() == kMaxBytes : !s.too_large() && s.value() == std::uint64_t(w); };
+    const auto same = [](layout::Size s, Wide w) {
+      return w > kMaxBytes ? s.too_large() && s.value() == kMaxBytes
+                           : !s.too_large() && s.value() == std::uint64_t(w);
+    };
     require(same(layout::Size(a) , a), "a size");
     if (a > kMaxBytes || b > kMaxBytes) return;
     require(same(layout::Size(a) + b, Wide(a) + b), "a sum");
@@ -137,7 +149,8 @@ BOOST_AUTO_TEST_CASE(sizes_never_wrap) {
 BOOST_AUTO_TEST_CASE(absurd_sizes_are_the_worst_for_search_and_an_error_for_people) {
   property("saturated numbers, or a sentence", [](const Draw& draw) {
     Case c = test::random_case(draw);
-    c.r.micro_batch = UINT32_MAX, c.r.seq_len = 0xFFFFFF00u, c.r.accumulate = UINT32_MAX, c.r.layout.context_parallel = 1;
+    c.r.micro_batch = UINT32_MAX, c.r.seq_len = 0xFFFFFF00u, c.r.accumulate = UINT32_MAX,
+    c.r.layout.context_parallel = 1;
     c.r.layout.expert_parallel = 1, c.r.layout.activations_in = Tier::kDevice;
     layout::validate(c.a, c.r);
     if (layout::stage_numbers(c.a, c.r, 0).total() < kMaxBytes) return;

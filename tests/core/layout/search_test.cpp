@@ -1,5 +1,5 @@
-// The search against brute force: the same model and time functions asked one layout at a time, in the dumbest loops, with
-// no bound, no memory of what was computed before and every stage looked at.
+// The search against brute force: the same model and time functions asked one layout at a time, in the dumbest loops,
+// with no bound, no memory of what was computed before and every stage looked at.
 #include "core/layout/search.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -106,7 +106,8 @@ void against_brute_force(Question q) {
   for (const Found& f : all) bytes.push_back(f.device_bytes);
   std::sort(bytes.begin(), bytes.end());
   // Everything fits; half; a tenth; one; none.
-  for (const std::uint64_t budget : {bytes.back(), bytes[bytes.size() / 2], bytes[bytes.size() / 10], bytes.front(), bytes.front() - 1})
+  for (const std::uint64_t budget :
+       {bytes.back(), bytes[bytes.size() / 2], bytes[bytes.size() / 10], bytes.front(), bytes.front() - 1})
     for (const bool prune : {false, true})
       for (const std::size_t parts : {1, 3}) {
         q.device_budget = budget, q.prune = prune;
@@ -116,7 +117,8 @@ void against_brute_force(Question q) {
         BOOST_TEST(got.layouts == all.size());
         same(got.best, fastest(all, q));
         same(got.pareto, front(all, q));
-        const auto fit = static_cast<std::uint64_t>(std::count_if(all.begin(), all.end(), [&](const Found& f) { return f.device_bytes <= budget; }));
+        const auto fit = static_cast<std::uint64_t>(
+            std::count_if(all.begin(), all.end(), [&](const Found& f) { return f.device_bytes <= budget; }));
         BOOST_TEST(got.fitting <= fit);
         BOOST_TEST((fit == 0) == (got.fitting == 0));
         if (!prune) BOOST_TEST(got.fitting == fit);

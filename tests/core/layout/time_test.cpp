@@ -34,10 +34,13 @@ Machine machine() {
 }
 
 double sum(const Times& t) {
-  return t.compute + t.memory + t.recompute + t.tensor + t.context + t.expert + t.pipeline + t.data + t.bubble + t.optimizer + t.offload;
+  return t.compute + t.memory + t.recompute + t.tensor + t.context + t.expert + t.pipeline + t.data +
+         t.bubble + t.optimizer + t.offload;
 }
 
-void close(double a, double b, double relative = 1e-9) { BOOST_TEST(std::abs(a - b) <= relative * std::max(std::abs(a), std::abs(b)), a << " against " << b); }
+void close(double a, double b, double relative = 1e-9) {
+  BOOST_TEST(std::abs(a - b) <= relative * std::max(std::abs(a), std::abs(b)), a << " against " << b);
+}
 
 }  // namespace
 
@@ -66,11 +69,13 @@ BOOST_AUTO_TEST_CASE(terms_sum_to_the_step_and_none_is_negative) {
           for (std::uint32_t zero : {0u, 1u, 2u, 3u})
             for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
               for (Tier home : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
-                r.tensor_parallel = t, r.pipeline_parallel = p, r.layout.context_parallel = c, r.data_parallel = d, r.zero_stage = zero;
+                r.tensor_parallel = t, r.pipeline_parallel = p, r.layout.context_parallel = c,
+                r.data_parallel = d, r.zero_stage = zero;
                 r.recompute = recompute, r.layout.activations_in = r.layout.optimizer_in = r.layout.weights_in = home;
                 const Times x = step_time(plain(), r, machine());
                 close(x.step, sum(x));
-                for (double part : {x.compute, x.memory, x.recompute, x.tensor, x.context, x.expert, x.pipeline, x.data, x.bubble, x.optimizer, x.offload})
+                for (double part : {x.compute, x.memory, x.recompute, x.tensor, x.context, x.expert,
+                                    x.pipeline, x.data, x.bubble, x.optimizer, x.offload})
                   BOOST_TEST(part >= 0);
                 BOOST_TEST(x.model_flops_utilization < 1);
                 BOOST_TEST(x.step > 0);
@@ -135,10 +140,12 @@ BOOST_AUTO_TEST_CASE(experts_cost_what_is_used_and_the_way_to_them) {
   a.layers = {{l, 8}};
   RunSpec r = bf16();
   const Times one = step_time(a, r, machine());
-  close(one.compute, step_time(plain(), r, machine()).compute, 1e-3);  // 2 of width 2048 are one of 4096, but for the router
+  close(one.compute, step_time(plain(), r, machine()).compute,
+        1e-3);  // 2 of width 2048 are one of 4096, but for the router
   r.data_parallel = 8, r.layout.expert_parallel = 8;
   const Times eight = step_time(a, r, machine());
-  close(eight.expert, 8 * 8 * 4 * 2.0 * 4 * 2048 * 1024 * 2 * (7.0 / 8) / 4e11);  // layers, micro-batches, ways, used, T, H, bytes
+  close(eight.expert, 8 * 8 * 4 * 2.0 * 4 * 2048 * 1024 * 2 * (7.0 / 8) /
+                          4e11);  // layers, micro-batches, ways, used, T, H, bytes
 }
 
 BOOST_AUTO_TEST_CASE(every_preset_makes_a_machine) {
@@ -147,7 +154,9 @@ BOOST_AUTO_TEST_CASE(every_preset_makes_a_machine) {
       RunSpec r;
       r.compute = t;
       const Machine m = machine_of(d, r);
-      BOOST_TEST((m.flops > 0 && m.memory_bytes_s > 0 && m.link_bytes_s > 0 && m.network_bytes_s > 0 && m.host_bytes_s > 0 && m.node > 0 && m.memory_bytes == d.memory_bytes), d.name);
+      BOOST_TEST((m.flops > 0 && m.memory_bytes_s > 0 && m.link_bytes_s > 0 && m.network_bytes_s > 0 &&
+                  m.host_bytes_s > 0 && m.node > 0 && m.memory_bytes == d.memory_bytes),
+                 d.name);
     }
 }
 

@@ -100,7 +100,8 @@ BOOST_AUTO_TEST_CASE(rules_of_thumb_fit_every_family_that_can_be_counted_and_nev
 
 BOOST_AUTO_TEST_CASE(options_reach_the_rules_of_thumb) {
   ModelSpec m;
-  m.family = "one nobody knows", m.vocab = 256000, m.hidden = 4608, m.layers = 46, m.heads = 32, m.kv_heads = 16, m.head_dim = 128;
+  m.family = "one nobody knows", m.vocab = 256000, m.hidden = 4608, m.layers = 46, m.heads = 32,
+  m.kv_heads = 16, m.head_dim = 128;
   RunSpec lora;
   lora.mode = RunMode::kLora, lora.seq_len = 8192;
   auto with = [&](const char* id, std::map<std::string, std::string> options, const RunSpec& r) {
@@ -109,7 +110,12 @@ BOOST_AUTO_TEST_CASE(options_reach_the_rules_of_thumb) {
     tp::Registry here({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, host);
     return here.estimator(id).estimate(m, r, nullptr);
   };
-  const MemoryReport note = with("vram-note", {{"parameters", "27e9"}, {"hidden_size", "4068"}, {"vocab_size", "256128"}, {"trainable_ratio", "0.02"}}, lora);
+  const MemoryReport note = with("vram-note",
+                                 {{"parameters", "27e9"},
+                                  {"hidden_size", "4068"},
+                                  {"vocab_size", "256128"},
+                                  {"trainable_ratio", "0.02"}},
+                                 lora);
   BOOST_TEST(note.total_bytes() == 70846191104u);
   BOOST_TEST((note.claim == Claim::kApproximation));
 
@@ -129,7 +135,8 @@ BOOST_AUTO_TEST_CASE(options_reach_the_rules_of_thumb) {
 
 BOOST_AUTO_TEST_CASE(a_wrong_option_is_told_with_its_key_and_the_nearest_word) {
   ModelSpec m;
-  m.family = "llama", m.vocab = 16, m.hidden = 8, m.layers = m.heads = m.kv_heads = 2, m.head_dim = 4, m.intermediate = 8;
+  m.family = "llama", m.vocab = 16, m.hidden = 8, m.layers = m.heads = m.kv_heads = 2, m.head_dim = 4,
+  m.intermediate = 8;
   auto refused = [&](const char* id, const char* key, const char* value, const std::string& words) {
     tp::HostOptions host;
     host.plugin_options[id][key] = value;
@@ -139,13 +146,17 @@ BOOST_AUTO_TEST_CASE(a_wrong_option_is_told_with_its_key_and_the_nearest_word) {
       return e.code() == Exit::kUsage;
     });
   };
-  refused("memory-equation", "attention", "flsh", "plugin.memory-equation.attention = flsh: expected auto, flash or materialised; did you mean 'flash'?");
+  refused(
+      "memory-equation", "attention", "flsh",
+      "plugin.memory-equation.attention = flsh: expected auto, flash or materialised; did you mean 'flash'?");
   refused("memory-equation", "fragmentation", "7", "expected a number from 0 to 1");
   refused("memory-equation", "parameters", "many", "expected a whole number above zero");
   refused("vram-note", "trainable_ratio", "-1", "expected a number from 0 to 1");
   m.heads = 0;
   BOOST_CHECK_EXCEPTION(registry().estimator("vram-note").estimate(m, {}, nullptr), tp::PluginError,
-                        [](const tp::PluginError& e) { return std::string(e.what()).find("num_attention_heads") != std::string::npos; });
+                        [](const tp::PluginError& e) {
+                          return std::string(e.what()).find("num_attention_heads") != std::string::npos;
+                        });
 }
 
 BOOST_AUTO_TEST_CASE(llama_gives_the_plans_own_account_to_the_byte) {

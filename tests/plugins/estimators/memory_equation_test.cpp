@@ -218,7 +218,9 @@ BOOST_AUTO_TEST_CASE(notes_tell_what_is_derived_and_where_the_source_slips) {
   const MemoryReport odd = me::account(llama_2_7b(), r, {}, 6'738'415'616);
   BOOST_TEST(has_note(odd, "does not name muon"));
   BOOST_TEST(has_note(odd, "tensor, pipeline, context and expert parallelism are not in it"));
-  BOOST_TEST(has_note(odd, "this run's are f32: 26,953,662,464 bytes (25.1 GiB) where it counts 13,476,831,232, before ZeRO"));
+  BOOST_TEST(has_note(
+      odd,
+      "this run's are f32: 26,953,662,464 bytes (25.1 GiB) where it counts 13,476,831,232, before ZeRO"));
   BOOST_TEST(has_note(odd, "not 'selective'"));
 }
 

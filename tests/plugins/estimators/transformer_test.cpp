@@ -1,5 +1,5 @@
-// The closed form against the placed program, where both know a run: states to the byte, activations within a stated bound.
-// And the plugin as the host sees it: which families it fits, what it refuses, what it notes.
+// The closed form against the placed program, where both know a run: states to the byte, activations within a stated
+// bound. And the plugin as the host sees it: which families it fits, what it refuses, what it notes.
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
 #include <random>
@@ -26,12 +26,15 @@ struct Case {
 
 /// Of real proportions; nothing is allocated, a plan is arithmetic.
 Case random_case(std::mt19937& g) {
-  auto between = [&](std::uint32_t low, std::uint32_t high) { return low + static_cast<std::uint32_t>(g() % (high - low + 1)); };
+  auto between = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(g() % (high - low + 1));
+  };
   Case c;
   ModelSpec& m = c.model;
   const char* const families[] = {"llama", "mistral", "qwen2", "qwen3"};
   m.family = families[between(0, 3)];
-  m.kv_heads = between(1, 4), m.heads = m.kv_heads * between(1, 4), m.head_dim = 128, m.hidden = 128 * between(8, 40), m.layers = between(16, 40);
+  m.kv_heads = between(1, 4), m.heads = m.kv_heads * between(1, 4), m.head_dim = 128,
+  m.hidden = 128 * between(8, 40), m.layers = between(16, 40);
   m.intermediate = m.hidden * between(2, 4), m.vocab = 1000 * between(32, 128);
   m.tied = between(0, 1), m.qkv_bias = m.family == "qwen2", m.qk_norm = m.family == "qwen3";
   c.run.micro_batch = between(1, 4), c.run.seq_len = 512 * between(1, 8), c.run.accumulate = between(1, 3);
@@ -40,12 +43,14 @@ Case random_case(std::mt19937& g) {
   return c;
 }
 
-/// What comes and goes: activations, logits and what the backward pass needs beside them; without the constant workspace.
+/// What comes and goes: activations, logits and what the backward pass needs beside them; without the constant
+/// workspace.
 std::uint64_t moving(const MemoryReport& r) {
   std::uint64_t sum = 0;
   for (const MemoryNode& n : r.nodes)
-    if (n.component == Component::kActivations || n.component == Component::kLogits || n.component == Component::kWorkspace)
-      if (n.name != "library workspace") sum += n.has_at_peak ? n.bytes_at_peak : n.bytes;
+    if (n.component == Component::kActivations || n.component == Component::kLogits ||
+        n.component == Component::kWorkspace)
+      if (n.name != "library workspace") sum += n.at_peak();
   return sum;
 }
 
@@ -74,14 +79,18 @@ BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) 
     profile.trainer = "test", profile.head_chunk_tokens = 1024;
     const MemoryReport exact = registry().estimator("llama").estimate(c.model, c.run, &profile);
     const MemoryReport ours = registry().estimator("transformer").estimate(c.model, c.run, &profile);
-    for (Component k : {Component::kWeights, Component::kMasterWeights, Component::kGradients, Component::kOptimizerState})
+    for (Component k :
+         {Component::kWeights, Component::kMasterWeights, Component::kGradients, Component::kOptimizerState})
       BOOST_REQUIRE_EQUAL(ours.component_bytes(k), exact.component_bytes(k));
     const double near = double(moving(ours)) / double(moving(exact));
     const auto policy = std::size_t(c.run.recompute);
     least[policy] = std::min(least[policy], near), most[policy] = std::max(most[policy], near);
   }
-  for (std::size_t p = 1; p < 4; ++p) std::printf("recompute %zu: what comes and goes, ours over the program's: %.3f to %.3f\n", p, least[p], most[p]);
-  // Nothing made again: the same tensors. Else the program frees earlier inside a layer than a usual implementation does.
+  for (std::size_t p = 1; p < 4; ++p)
+    std::printf("recompute %zu: what comes and goes, ours over the program's: %.3f to %.3f\n", p, least[p],
+                most[p]);
+  // Nothing made again: the same tensors. Else the program frees earlier inside a layer than a usual implementation
+  // does.
   BOOST_TEST((least[1] > 0.99 && most[1] < 1.03));
   BOOST_TEST((least[2] > 0.90 && most[2] < 1.10));
   BOOST_TEST((least[3] > 0.99 && most[3] < 1.45));
@@ -113,17 +122,37 @@ BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
   r.pipeline_parallel = 4, r.accumulate = 8, r.zero_stage = 1, r.data_parallel = 8;
   const MemoryReport report = registry().estimator("transformer").estimate(llama_7b(), r, nullptr);
   const arch::Architecture a = arch::from_model(llama_7b());
-  BOOST_TEST(report.tier_bytes(Tier::kDevice) == layout::stage_numbers(a, r, layout::worst_stage(a, r)).tier(Tier::kDevice));
+  BOOST_TEST(report.tier_bytes(Tier::kDevice) ==
+             layout::stage_numbers(a, r, layout::worst_stage(a, r)).tier(Tier::kDevice));
   BOOST_TEST((report.claim == Claim::kApproximation));
   BOOST_TEST(has_note(report, "Stage 3: "));
   BOOST_TEST(has_note(report, "Counted tensor by tensor"));
   BOOST_TEST(!has_note(report, "'llama' plans this run exactly"));
-  BOOST_TEST(has_note(registry().estimator("transformer").estimate(llama_7b(), {}, nullptr), "'llama' plans this run exactly"));
+  BOOST_TEST(has_note(registry().estimator("transformer").estimate(llama_7b(), {}, nullptr),
+                      "'llama' plans this run exactly"));
+
+  // A note says the figure of the program only where that is cheap, and a program that cannot be built fails no
+  // estimate.
+  ModelSpec shallow = llama_7b();
+  shallow.layers = 4;
+  BOOST_TEST(!has_note(registry().estimator("transformer").estimate(llama_7b(), {}, nullptr),
+                       "'llama' plans this run exactly: "));
+  BOOST_TEST(has_note(registry().estimator("transformer").estimate(shallow, {}, nullptr),
+                      "'llama' plans this run exactly: "));
+  Profile unusable;
+  unusable.trainer = "test", unusable.alignment = 3;
+  BOOST_CHECK_THROW(registry().estimator("llama").estimate(shallow, {}, &unusable), tp::PluginError);
+  BOOST_TEST(has_note(registry().estimator("transformer").estimate(shallow, {}, &unusable),
+                      "'llama' plans this run exactly. "));
 
   r.tensor_parallel = 3;
-  BOOST_CHECK_EXCEPTION(registry().estimator("transformer").estimate(llama_7b(), r, nullptr), tp::PluginError, [](const tp::PluginError& e) {
-    return std::string(e.what()).find("parallel.tensor = 3 does not divide 32 heads; 2 or 4 do") != std::string::npos && e.code() == Exit::kUsage;
-  });
+  BOOST_CHECK_EXCEPTION(
+      registry().estimator("transformer").estimate(llama_7b(), r, nullptr), tp::PluginError,
+      [](const tp::PluginError& e) {
+        return std::string(e.what()).find("parallel.tensor = 3 does not divide 32 heads; 2 or 4 do") !=
+                   std::string::npos &&
+               e.code() == Exit::kUsage;
+      });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,224 @@
+// Every field of a run and its layout, and every value of those that have few: no trainer is asked for what it would
+// read past. A value is carried out by trainers, or beyond_one_rank() names its key; and the transformer estimator
+// plans it, or refuses it by the same key. A field that is added to either struct fails to compile here until it has
+// its rows.
+#include <boost/test/unit_test.hpp>
+#include <functional>
+
+#include "core/model/words.hpp"
+#include "core/plan/memory_plan.hpp"
+#include "core/plugin/registry.hpp"
+
+using namespace trainhost;
+namespace tp = trainhost::plugin;
+
+namespace {
+
+// As many names as fields: the compiler counts.
+[[maybe_unused]] void all_fields(const RunSpec& run, const Layout& layout) {
+  const auto& [mode, micro_batch, seq_len, accumulate, weight, grad, master, moment, compute, optimizer,
+               recompute, recompute_layers, beta1, beta2, eps, weight_decay, clip_norm, seed, data, tensor,
+               pipeline, zero, rank, targets, alpha, of_layout, device_budget, host_budget] = run;
+  const auto& [sequence, context, expert, interleave, vocab_multiple, recompute_every, attention,
+               cross_entropy, weights_in, optimizer_in, activations_in, frozen, double_quantized, dora,
+               kv_cache, kv_page] = layout;
+}
+
+enum Planned {
+  kDiffers,  // the transformer plans it, with other bytes
+  kSame,     // it plans it, and no byte depends on it
+  kRefused,  // it refuses it by the key
+};
+
+struct Row {
+  std::string field, key;  // key "": trainers carry it out
+  Planned planned;
+  std::function<void(RunSpec&)> set;
+};
+
+ModelSpec model() {
+  ModelSpec m;
+  m.family = "llama", m.vocab = 1000, m.hidden = 256, m.layers = 4, m.heads = m.kv_heads = 8, m.head_dim = 32,
+  m.intermediate = 512;
+  return m;
+}
+
+constexpr DType kEveryType[] = {DType::kNone, DType::kF32, DType::kF16, DType::kBF16, DType::kI32, DType::kU8,
+                                DType::kTF32, DType::kF64, DType::kF8,  DType::kI8,   DType::kNF4, DType::kI4};
+
+bool floating(DType t) {
+  for (DType f : {DType::kF32, DType::kF16, DType::kBF16, DType::kTF32, DType::kF64, DType::kF8})
+    if (t == f) return true;
+  return false;
+}
+
+void add_types(std::vector<Row>& rows) {
+  const auto each = [&](const char* field, const char* key, DType otherwise, bool none, auto member) {
+    for (const DType t : kEveryType) {
+      if (t == otherwise || (t == DType::kNone && !none)) continue;  // across the C interface 0 is "not said"
+      const bool fine = floating(t) || t == DType::kNone;
+      const bool four_bytes = otherwise == DType::kF32 && t == DType::kTF32;
+      rows.push_back({std::string(field) + " " + std::string(name(t)), key,
+                      !fine        ? kRefused
+                      : four_bytes ? kSame
+                                   : kDiffers,
+                      [=](RunSpec& r) { r.*member = t; }});
+    }
+  };
+  each("weight", "plan.weights", DType::kF32, false, &RunSpec::weight);
+  each("grad", "plan.gradients", DType::kF32, false, &RunSpec::grad);
+  each("master", "plan.master", DType::kNone, true, &RunSpec::master);
+  each("moment", "plan.moments", DType::kF32, false, &RunSpec::moment);
+  each("compute", "train.precision", DType::kF32, false, &RunSpec::compute);
+  for (Row& row : rows) {  // products in these two are the trainers', with weights that go with them
+    if (row.field == "compute tf32") row.key = "";
+    if (row.field == "compute bf16") row.key = "plan.weights";
+  }
+  const auto mixed = [](RunSpec& r, DType t) { r.weight = r.compute = t, r.master = DType::kF32; };
+  rows.push_back({"bf16", "", kDiffers, [=](RunSpec& r) { mixed(r, DType::kBF16); }});
+  rows.push_back({"bf16, bf16 master", "plan.master", kDiffers,
+                  [=](RunSpec& r) { mixed(r, DType::kBF16), r.master = DType::kBF16; }});
+  rows.push_back({"bf16, no master", "plan.master", kDiffers,
+                  [=](RunSpec& r) { mixed(r, DType::kBF16), r.master = DType::kNone; }});
+  for (const DType t : {DType::kF16, DType::kF8})
+    rows.push_back({std::string(type_word(t)), "train.precision", kDiffers, [=](RunSpec& r) { mixed(r, t); }});
+  for (const DType t : {DType::kI8, DType::kI4, DType::kNF4})  // read past until now
+    rows.push_back({"inference " + std::string(type_word(t)), "plan.weights", kDiffers, [=](RunSpec& r) {
+                      r.mode = RunMode::kInference, r.weight = t;
+                    }});
+}
+
+void add_run(std::vector<Row>& rows) {
+  const auto add = [&](const char* field, const char* key, Planned p, std::function<void(RunSpec&)> set) {
+    rows.push_back({field, key, p, std::move(set)});
+  };
+  const auto adapters = [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 5; };
+  add("mode lora", "lora.rank", kDiffers, adapters);
+  add("mode qlora", "lora.rank", kDiffers, [=](RunSpec& r) { adapters(r), r.mode = RunMode::kQlora; });
+  add("mode lora, rank 0", "lora.rank", kRefused, [](RunSpec& r) { r.mode = RunMode::kLora; });
+  add("mode inference", "", kDiffers, [](RunSpec& r) { r.mode = RunMode::kInference; });
+  add("micro_batch", "", kDiffers, [](RunSpec& r) { r.micro_batch = 2; });
+  add("seq_len", "", kDiffers, [](RunSpec& r) { r.seq_len = 512; });
+  add("accumulate", "", kSame, [](RunSpec& r) { r.accumulate = 2; });
+  for (std::uint32_t o = 2; o <= 7; ++o)
+    add("optimizer", o <= 3 ? "" : "optimizer.name", kDiffers,
+        [=](RunSpec& r) { r.optimizer = static_cast<Optimizer>(o); });
+  add("recompute selective", "", kDiffers, [](RunSpec& r) { r.recompute = Recompute::kSelective; });
+  add("recompute full", "", kDiffers, [](RunSpec& r) { r.recompute = Recompute::kFull; });
+  add("recompute auto", "", kSame, [](RunSpec& r) { r.recompute = Recompute::kAuto; });
+  add("recompute layers", "", kDiffers, [](RunSpec& r) {
+    r.recompute = Recompute::kLayers, r.recompute_layers = {2, 1, 1};
+  });
+  add("recompute_layers of another policy", "", kSame, [](RunSpec& r) { r.recompute_layers = {1, 1, 1}; });
+  add("beta1", "", kSame, [](RunSpec& r) { r.beta1 = 0.8; });
+  add("beta2", "", kSame, [](RunSpec& r) { r.beta2 = 0.999; });
+  add("eps", "", kSame, [](RunSpec& r) { r.eps = 1e-6; });
+  add("weight_decay", "", kSame, [](RunSpec& r) { r.weight_decay = 0; });
+  add("clip_norm", "", kSame, [](RunSpec& r) { r.clip_norm = 0; });
+  add("seed", "", kSame, [](RunSpec& r) { r.seed = 1; });
+  add("device_budget", "", kSame, [](RunSpec& r) { r.device_budget = 1; });
+  add("host_budget", "", kSame, [](RunSpec& r) { r.host_budget = 1; });
+  add("data", "parallel.data", kSame, [](RunSpec& r) { r.data_parallel = 2; });
+  add("tensor", "parallel.tensor", kDiffers, [](RunSpec& r) { r.tensor_parallel = 2; });
+  add("pipeline", "parallel.pipeline", kDiffers, [](RunSpec& r) { r.pipeline_parallel = 2; });
+  add("zero 1", "parallel.zero", kSame, [](RunSpec& r) { r.zero_stage = 1; });
+  add("zero 4", "parallel.zero", kRefused, [](RunSpec& r) { r.zero_stage = 4; });
+  add("lora_rank alone", "lora.rank", kRefused, [](RunSpec& r) { r.lora_rank = 8; });
+  add("lora_targets alone", "lora.targets", kRefused, [](RunSpec& r) { r.lora_targets = 1; });
+  add("lora_alpha alone", "lora.alpha", kRefused, [](RunSpec& r) { r.lora_alpha = 16; });
+}
+
+void add_layout(std::vector<Row>& rows) {
+  const auto add = [&](const char* field, const char* key, Planned p, std::function<void(Layout&)> set) {
+    rows.push_back({field, key, p, [set](RunSpec& r) { set(r.layout); }});
+  };
+  add("sequence, one tensor rank", "parallel.sequence", kRefused, [](Layout& l) { l.sequence_parallel = true; });
+  add("context", "parallel.context", kDiffers, [](Layout& l) { l.context_parallel = 2; });
+  add("expert, none in the model", "parallel.expert", kRefused, [](Layout& l) { l.expert_parallel = 2; });
+  add("interleave, no pipeline", "parallel.interleave", kRefused, [](Layout& l) { l.interleave = 2; });
+  add("vocab_multiple", "parallel.vocab_multiple", kDiffers, [](Layout& l) { l.vocab_multiple = 128; });
+  add("recompute_every, none made again", "train.recompute_every", kRefused, [](Layout& l) { l.recompute_every = 2; });
+  add("attention", "plan.attention", kDiffers, [](Layout& l) { l.attention = AttentionMemory::kMaterialised; });
+  add("cross_entropy plain", "plan.cross_entropy", kDiffers, [](Layout& l) { l.cross_entropy = CrossEntropy::kPlain; });
+  for (const Tier t : {Tier::kHost, Tier::kDisk}) {
+    add("weights_in", "plan.offload_weights", kDiffers, [=](Layout& l) { l.weights_in = t; });
+    add("optimizer_in", "plan.offload_optimizer", kDiffers, [=](Layout& l) { l.optimizer_in = t; });
+    add("activations_in", "plan.offload_activations", kDiffers, [=](Layout& l) { l.activations_in = t; });
+  }
+  add("frozen alone", "lora.base", kRefused, [](Layout& l) { l.frozen = DType::kNF4; });
+  add("double_quantized alone", "lora.double_quant", kRefused, [](Layout& l) { l.double_quantized = true; });
+  add("dora alone", "lora.dora", kRefused, [](Layout& l) { l.dora = true; });
+  add("kv_cache in training", "plan.kv_cache", kRefused, [](Layout& l) { l.kv_cache = DType::kF8; });
+  add("kv_page in training", "plan.kv_page", kRefused, [](Layout& l) { l.kv_page = 16; });
+  const auto infer = [&](const char* field, const char* key, std::function<void(Layout&)> set) {
+    rows.push_back({field, key, kDiffers, [set](RunSpec& r) { r.mode = RunMode::kInference, set(r.layout); }});
+  };
+  infer("kv_cache", "plan.kv_cache", [](Layout& l) { l.kv_cache = DType::kF8; });
+  infer("kv_page", "plan.kv_page", [](Layout& l) { l.kv_page = 1024; });
+}
+
+/// What a plan's bytes are, by leaf.
+std::string bytes_of(const MemoryReport& r) {
+  std::string out;
+  for (const MemoryNode& n : r.nodes)
+    out += n.name + "@" + std::string(name(n.tier)) + "=" + std::to_string(n.bytes) + "\n";
+  return out;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(run_fields)
+
+BOOST_AUTO_TEST_CASE(every_value_is_carried_out_or_refused_by_name_and_planned_or_refused_by_name) {
+  tp::Registry registry({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, {});
+  std::vector<Row> rows;
+  add_types(rows), add_run(rows), add_layout(rows);
+  const auto planned = [&](const RunSpec& r) {
+    return bytes_of(registry.estimator("transformer").estimate(model(), r, nullptr));
+  };
+  const std::string base = planned({});
+  BOOST_TEST(!beyond_one_rank({}));
+  for (const Row& row : rows) {
+    RunSpec r;
+    row.set(r);
+    BOOST_TEST(beyond_one_rank(r).key == row.key, row.field << ": beyond is \"" << beyond_one_rank(r).key << '"');
+    const bool trains = row.key.empty() && r.mode == RunMode::kFull;
+    BOOST_TEST((registry.estimator("llama").match(model(), r) > 0) == trains, row.field);
+    try {
+      const bool differs = planned(r) != base;
+      BOOST_TEST(row.planned != kRefused, row.field << ": was planned");
+      BOOST_TEST(differs == (row.planned == kDiffers), row.field << (differs ? ": differs" : ": has no effect"));
+    } catch (const tp::PluginError& e) {
+      BOOST_TEST(row.planned == kRefused, row.field << ": " << e.what());
+      BOOST_TEST(std::string(e.what()).find(row.key) != std::string::npos, row.field << ": " << e.what());
+    }
+  }
+}
+
+// The C interface reads 0 as "not said"; inside the host it is a value that nobody carries out.
+BOOST_AUTO_TEST_CASE(nothing_is_no_number_of_ranks) {
+  RunSpec data, tensor, pipeline, context, compute;
+  data.data_parallel = 0, tensor.tensor_parallel = 0, pipeline.pipeline_parallel = 0,
+  context.layout.context_parallel = 0;
+  compute.compute = DType::kNone;
+  BOOST_TEST(beyond_one_rank(data).key == "parallel.data");
+  BOOST_TEST(beyond_one_rank(tensor).key == "parallel.tensor");
+  BOOST_TEST(beyond_one_rank(pipeline).key == "parallel.pipeline");
+  BOOST_TEST(beyond_one_rank(context).key == "parallel.context");
+  BOOST_TEST(beyond_one_rank(compute).key == "train.precision");
+}
+
+BOOST_AUTO_TEST_CASE(what_trainers_carry_out_has_a_step_program) {
+  std::vector<Row> rows;
+  add_types(rows), add_run(rows), add_layout(rows);
+  for (const Row& row : rows) {
+    RunSpec r;
+    row.set(r);
+    if (!row.key.empty() || r.recompute == Recompute::kAuto) continue;
+    Profile device;
+    device.tier = Tier::kDevice;  // TF32 is the devices' alone
+    BOOST_CHECK_NO_THROW(plan::build_program(model(), r, device));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
