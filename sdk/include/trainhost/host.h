@@ -1,6 +1,6 @@
 /* trainhost plugin ABI: what the host offers to a plugin. See status.h for the rules.
  * The table lives from start() until stop() has returned, so a plugin may keep the pointer; a plugin without start()
- * uses the one that each call brings. No callback is ever NULL. All callbacks [any], inside a plugin call; all {started}. */
+ * uses the one that each call brings. No callback is ever NULL. All callbacks: [any] {started}, inside a plugin call. */
 #ifndef TRAINHOST_HOST_H
 #define TRAINHOST_HOST_H
 #include "trainhost/status.h"
