@@ -41,7 +41,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
 const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"boost/", {"core/plugin"}},
     {"toml++/", {"core/config", "core/plugin"}},
-    {"simdjson.h", {"core/config", "core/checkpoint", "core/run"}},
+    {"simdjson.h", {"core/config", "core/checkpoint", "core/plugin", "core/run"}},
     {"nlohmann/", {"core/arch", "core/config", "core/checkpoint", "core/report", "core/run", "core/verify", "core/data", "tools"}},
     {"sentencepiece", {"core/data"}},
     {"cblas", {"plugins/cpu"}},

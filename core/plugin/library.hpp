@@ -33,6 +33,23 @@ class Library {
   const std::string& id() const { return manifest_.id; }
   const Manifest& manifest() const { return manifest_; }
   const th_host* host() const { return host_.get(); }
+  const AbiView& view() const { return view_; }
+
+  /// What is asked of the plugin, as it knows such structs. Throws PluginError("unsupported") where `value` has a field
+  /// set that the plugin cannot see: it would answer another question.
+  template <class T>
+  bridge::Room<T> ask(const T& value) const {
+    bridge::Room<T> r(value);
+    if (std::string unseen = view_.fit_question(r); !unseen.empty()) refuse_unseen(unseen);
+    return r;
+  }
+  /// An empty struct for the plugin to fill.
+  template <class T>
+  bridge::Room<T> answer() const {
+    bridge::Room<T> r;
+    view_.fit(r);
+    return r;
+  }
 
   /// The plugin's own table of that interface as it lies there (its struct_size first), or nullptr.
   const void* interface(const char* interface_id) const;
@@ -43,8 +60,10 @@ class Library {
  private:
   Library(Manifest manifest, std::shared_ptr<HostContext> context);
   void start();
+  [[noreturn]] void refuse_unseen(const std::string& field) const;
   Manifest manifest_;
   HostTable host_;
+  AbiView view_;
   th_plugin table_{};  // the part of the plugin's table that both sides know
   bool started_ = false;
   mutable std::atomic<bool> warned_{false};
