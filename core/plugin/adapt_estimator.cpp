@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <optional>
 
 #include "core/base/text.hpp"
 #include "core/bridge/convert.hpp"
@@ -22,10 +23,16 @@ class EstimatorAdapter : public Estimator {
   const std::string& id() const override { return library_->id(); }
 
   int match(const ModelSpec& m, const RunSpec& r) const override {
-    AskedAbout about(*library_, m, r);
+    std::optional<AskedAbout> about;
+    try {
+      about.emplace(*library_, m, r);
+    } catch (const PluginError& e) {  // a run that it cannot see is none of its
+      library_->warn_once(e.what());
+      return 0;
+    }
     int32_t score = 0;
     call_plugin(*library_, "match",
-                [&](th_error*) { return score = table_.match(about.model.get(), about.run.get()), TH_OK; });
+                [&](th_error*) { return score = table_.match(about->model.get(), about->run.get()), TH_OK; });
     return score < 0 ? 0 : score > 1000 ? 1000 : score;
   }
 

@@ -189,6 +189,10 @@ void Library::keep_fp_mode(FpMode& before, const char* call) const {
                   call));
 }
 
+void Library::warn_once(const std::string& text) const {
+  if (!told_.exchange(true)) host_.context().log(TH_LOG_WARN, id(), text);
+}
+
 Library::~Library() {
   if (!started_ || !table_.stop) return;
   try {

@@ -54,6 +54,9 @@ class Library {
   /// The plugin's own table of that interface as it lies there (its struct_size first), or nullptr.
   const void* interface(const char* interface_id) const;
 
+  /// A line in the log, once a library, so that a refusal in the middle of a choice is no silence.
+  void warn_once(const std::string& text) const;
+
   /// After a call into the plugin: puts the floating-point mode back, with a warning the first time.
   void keep_fp_mode(FpMode& before, const char* call) const;
 
@@ -66,7 +69,7 @@ class Library {
   AbiView view_;
   th_plugin table_{};  // the part of the plugin's table that both sides know
   bool started_ = false;
-  mutable std::atomic<bool> warned_{false};
+  mutable std::atomic<bool> warned_{false}, told_{false};
 };
 
 }  // namespace trainhost::plugin
