@@ -2,6 +2,7 @@
 // turns what arrives back into a MemoryReport. The collector trusts nothing: every node is checked before it
 // is kept.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -48,6 +49,7 @@ class Collector {
   Room<th_mem_summary> summary_;
   MemoryReport report_;
   std::string problem_;
+  std::size_t text_bytes_ = 0;  // of all names and formulas
   bool open_ = true;
 };
 
