@@ -148,6 +148,7 @@ namespace th __attribute__((visibility("hidden"))) {
     }
     /// The worst moment of a tier; without it the host adds up the leaves.
     void peak(std::uint32_t tier, std::uint64_t bytes, std::uint32_t phase) {
+      if (tier == 0 || tier >= TH_TIER_SLOTS) throw Error(TH_E_INTERNAL, "the peak of a tier that does not exist");
       if (TH_HAS(summary_, th_mem_summary, tier_peak)) summary_->tier_peak[tier] = bytes;
       if (TH_HAS(summary_, th_mem_summary, peak_phase)) summary_->peak_phase[tier] = phase;
     }
