@@ -1,5 +1,5 @@
-// A struct of the plugin boundary with zeros behind it: what the host hands out lies in one. A plugin that was built with
-// later headers reads its newer fields as unset there, and writes its newer results where nobody looks.
+// A struct of the plugin boundary with zeros behind it: what the host hands out lies in one. A plugin that was built
+// with later headers reads its newer fields as unset there, and writes its newer results where nobody looks.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How much of each struct a plugin knows, by the minor that it was built with: authors write no negotiation, the host does
-// it here. The table of sizes is generated from sdk/abi/v1.*.txt. Knows nothing of what the fields mean.
+// How much of each struct a plugin knows, by the minor that it was built with: authors write no negotiation, the host
+// does it here. The table of sizes is generated from sdk/abi/v1.*.txt. Knows nothing of what the fields mean.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,9 +27,9 @@ extern const std::span<const AbiField> kAbiFields;
 // The names of the structs that are cut; another type does not compile.
 template <class T>
 struct AbiName;
-#define TH_ABI_NAME(T) \
-  template <>          \
-  struct AbiName<T> {  \
+#define TH_ABI_NAME(T)                       \
+  template <>                                \
+  struct AbiName<T> {                        \
     static constexpr const char* value = #T; \
   };
 TH_ABI_NAME(th_config)

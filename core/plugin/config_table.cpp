@@ -1,4 +1,5 @@
-// See config_table.hpp. The text is parsed at every question: some 10 kB in some 10 us, and nothing to keep or to lock.
+// See config_table.hpp. The text is parsed at every question: some 10 kB in some 10 us, and nothing to keep or to
+// lock.
 #include "core/plugin/config_table.hpp"
 
 #include <simdjson.h>
@@ -25,7 +26,8 @@ simdjson::simdjson_result<element> item(const element& of, std::string_view key)
   return array.at(i);
 }
 
-/// Looks `dotted` up in the model's config and hands what stands there to `take`, which says whether it is of its kind.
+/// Looks `dotted` up in the model's config and hands what stands there to `take`, which says whether it is of its
+/// kind.
 template <class Take>
 th_status ask(const th_model* m, const char* dotted, Take take) noexcept try {
   if (!m || !dotted) return TH_E_ARG;

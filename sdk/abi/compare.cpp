@@ -13,7 +13,8 @@ void compare(const std::map<std::string, std::string>& older, const std::map<std
   for (const auto& [name, value] : older) {
     auto now = newer.find(name);
     if (now == newer.end()) out.push_back("the " + what + " " + name + " is gone");
-    else if (now->second != value) out.push_back("the " + what + " " + name + " was " + value + " and is " + now->second);
+    else if (now->second != value)
+      out.push_back("the " + what + " " + name + " was " + value + " and is " + now->second);
   }
 }
 
@@ -27,15 +28,18 @@ void compare(const Struct& older, const Struct& newer, std::vector<std::string>&
     }
   }
   if (newer.fields.size() > older.fields.size() && newer.fields[older.fields.size()].offset < older.size)
-    out.push_back(newer.name + "." + newer.fields[older.fields.size()].name + " lies where the older struct ended in padding");
+    out.push_back(newer.name + "." + newer.fields[older.fields.size()].name +
+                  " lies where the older struct ended in padding");
 }
 
 }  // namespace
 
 std::vector<std::string> breaks(const Layout& older, const Layout& newer) {
   std::vector<std::string> out;
-  if (older.major != newer.major) out.push_back("the major was " + std::to_string(older.major) + " and is " + std::to_string(newer.major));
-  if (newer.minor < older.minor) out.push_back("the minor fell from " + std::to_string(older.minor) + " to " + std::to_string(newer.minor));
+  if (older.major != newer.major)
+    out.push_back("the major was " + std::to_string(older.major) + " and is " + std::to_string(newer.major));
+  if (newer.minor < older.minor)
+    out.push_back("the minor fell from " + std::to_string(older.minor) + " to " + std::to_string(newer.minor));
   compare(older.types, newer.types, "type", out);
   compare(older.constants, newer.constants, "constant", out);
   compare(older.functions, newer.functions, "function", out);

@@ -12,10 +12,11 @@ std::string same_type(const Struct& s, const Field& f, int n) {
   const std::string var = "v" + std::to_string(n);
   const std::size_t star = f.type.find("(*)"), bracket = f.type.find('[');
   if (star != std::string::npos)
-    return "  " + f.type.substr(0, star + 2) + var + f.type.substr(star + 2) + " = ((const " + s.name + " *)0)->" + f.name + ";\n";
+    return "  " + f.type.substr(0, star + 2) + var + f.type.substr(star + 2) + " = ((const " + s.name + " *)0)->" +
+           f.name + ";\n";
   if (bracket != std::string::npos)
-    return "  const " + f.type.substr(0, bracket) + " (*" + var + ")" + f.type.substr(bracket) + " = &((const " + s.name +
-           " *)0)->" + f.name + ";\n";
+    return "  const " + f.type.substr(0, bracket) + " (*" + var + ")" + f.type.substr(bracket) + " = &((const " +
+           s.name + " *)0)->" + f.name + ";\n";
   return "  " + f.type + " const *" + var + " = &((const " + s.name + " *)0)->" + f.name + ";\n";
 }
 
@@ -23,7 +24,8 @@ std::string same_type(const Struct& s, const Field& f, int n) {
 
 std::string to_text(const Layout& l) {
   std::ostringstream out;
-  out << "# The plugin interface as built plugins know it: offsets and sizes in bytes. Written by trainhost_abi, never by\n"
+  out << "# The plugin interface as built plugins know it: offsets and sizes in bytes. Written by trainhost_abi, "
+         "never by\n"
          "# hand; a released file never changes (README.md beside it).\n"
       << "abi " << l.major << '.' << l.minor << '\n';
   for (const auto& [name, type] : l.types) out << "type " << name << ' ' << type << '\n';

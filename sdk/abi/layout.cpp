@@ -50,9 +50,11 @@ Tokens tokens_of(const std::string& s) {
   return out;
 }
 
-/// "const th_model *" of {"const", "th_model", "*", "m"}: what a caller must pass, without the name that it has inside.
+/// "const th_model *" of {"const", "th_model", "*", "m"}: what a caller must pass, without the name that it has
+/// inside.
 std::string type_of(Tokens t) {
-  const auto base = std::find_if(t.begin(), t.end(), [](const std::string& w) { return w != "const" && w != "struct"; });
+  const auto base =
+      std::find_if(t.begin(), t.end(), [](const std::string& w) { return w != "const" && w != "struct"; });
   if (base == t.end()) fail("a parameter without a type");
   if (t.size() > 1 && base + 1 != t.end() && identifier(t.back()) && t.back() != "const") t.pop_back();
   std::string out;
@@ -87,7 +89,8 @@ class Reader {
         std::getline(in, more);
         line = line.substr(0, line.size() - 1) + more;
       }
-      if (line.empty() || line[line.find_first_not_of(' ') == std::string::npos ? 0 : line.find_first_not_of(' ')] != '#') {
+      if (line.empty() ||
+          line[line.find_first_not_of(' ') == std::string::npos ? 0 : line.find_first_not_of(' ')] != '#') {
         code += line + '\n';
         continue;
       }
@@ -111,7 +114,8 @@ class Reader {
     in >> hash >> name;
     std::getline(in >> std::ws, value);
     while (!value.empty() && value.back() == ' ') value.pop_back();
-    if (hash != "#define" || value.empty() || name.rfind("TH_", 0) != 0 || name.find('(') != std::string::npos) return;
+    if (hash != "#define" || value.empty() || name.rfind("TH_", 0) != 0 || name.find('(') != std::string::npos)
+      return;
     if (value[0] == '(') value = value.substr(1, value.size() - 2);
     const bool number = std::isdigit(static_cast<unsigned char>(value[0])) || value[0] == '-';
     if (number && value.back() == 'u') value.pop_back();
@@ -121,8 +125,9 @@ class Reader {
   }
 
   std::uint32_t width(const std::string& type) const {
-    static const std::map<std::string, std::uint32_t> kWidths = {
-        {"char", 1}, {"uint16_t", 2}, {"uint32_t", 4}, {"int32_t", 4}, {"float", 4}, {"uint64_t", 8}, {"int64_t", 8}, {"double", 8}};
+    static const std::map<std::string, std::uint32_t> kWidths = {{"char", 1},    {"uint16_t", 2}, {"uint32_t", 4},
+                                                                 {"int32_t", 4}, {"float", 4},    {"uint64_t", 8},
+                                                                 {"int64_t", 8}, {"double", 8}};
     if (type.back() == '*') return 8;
     if (auto t = layout.types.find(type); t != layout.types.end()) return width(t->second);
     auto w = kWidths.find(type);
@@ -155,7 +160,8 @@ class Reader {
 
   void field(Struct& s, const Tokens& t) {
     if (auto open = std::find(t.begin(), t.end(), "("); open != t.end()) {
-      if (t.end() - open < 6 || open[1] != "*" || t.back() != ")") fail("a field of " + s.name + " that is no function");
+      if (t.end() - open < 6 || open[1] != "*" || t.back() != ")")
+        fail("a field of " + s.name + " that is no function");
       add(s, open[2], type_of(Tokens(t.begin(), open)) + " (*)" + parameters(Tokens(open + 5, t.end() - 1)), 8, 1);
       return;
     }
@@ -180,7 +186,8 @@ class Reader {
   }
 
   std::size_t function(const Tokens& t, std::size_t at) {
-    const auto open = std::find(t.begin() + static_cast<std::ptrdiff_t>(at), t.end(), "("), close = std::find(open, t.end(), ")");
+    const auto open = std::find(t.begin() + static_cast<std::ptrdiff_t>(at), t.end(), "("),
+               close = std::find(open, t.end(), ")");
     layout.functions[open[-1]] = type_of(Tokens(t.begin() + static_cast<std::ptrdiff_t>(at) + 1, open - 1)) +
                                  parameters(Tokens(open + 1, close));
     return static_cast<std::size_t>(close - t.begin());

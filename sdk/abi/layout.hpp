@@ -1,6 +1,7 @@
-// The plugin interface as a table: every struct with its fields' offsets, every slot's signature, every constant. Read
-// from the text of the headers, by the rules that they keep (status.h R2: fixed widths, nothing nested), or from a golden
-// file (v1.0.txt). Compiles nothing: that compilers agree is proved by c_asserts(). Next: layout.cpp, compare.cpp.
+// The plugin interface as a table: every struct with its fields' offsets, every slot's signature, every constant.
+// Read from the text of the headers, by the rules that they keep (status.h R2: fixed widths, nothing nested), or from
+// a golden file (v1.0.txt). Compiles nothing: that compilers agree is proved by c_asserts(). Next: layout.cpp,
+// compare.cpp.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,8 +24,9 @@ struct Struct {
 
 struct Layout {
   std::uint32_t major = 0, minor = 0;
-  std::map<std::string, std::string> types;      // th_status -> int32_t
-  std::map<std::string, std::string> constants;  // TH_DT_F32 -> 1; TH_ESTIMATOR_ID -> "trainhost.estimator/1" with its quotes
+  std::map<std::string, std::string> types;  // th_status -> int32_t
+  std::map<std::string, std::string>
+      constants;  // TH_DT_F32 -> 1; TH_ESTIMATOR_ID -> "trainhost.estimator/1" with its quotes
   std::map<std::string, std::string> functions;  // exported: TH_ENTRY -> "const th_plugin *(void)"
   std::vector<Struct> structs;                   // by name
   const Struct* find(const std::string& name) const;

@@ -1,5 +1,6 @@
-// Structs that end, or begin, at a page nobody may touch: a read or write outside struct_size is a crash here. Every struct
-// of the boundary that either side may see shorter than its own, at every size from struct_size itself to the whole.
+// Structs that end, or begin, at a page nobody may touch: a read or write outside struct_size is a crash here. Every
+// struct of the boundary that either side may see shorter than its own, at every size from struct_size itself to the
+// whole.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -45,7 +46,8 @@ constexpr std::size_t kStep = 8;  // a sanitizer looks at alignment; what lies a
 constexpr std::size_t kStep = 1;
 #endif
 
-/// Calls f with the first n bytes of `whole` for every n, once against the page behind and once against the one before.
+/// Calls f with the first n bytes of `whole` for every n, once against the page behind and once against the one
+/// before.
 template <class T, class F>
 void at_every_size(const T& whole, F f, std::size_t least = sizeof(std::uint32_t)) {
   Page page;
@@ -76,7 +78,8 @@ void both_glues() {
   at_every_size(whole, [&](T* t) {
     T copy = th::in(t);
     const std::size_t n = t->struct_size;
-    BOOST_REQUIRE(std::memcmp(reinterpret_cast<char*>(&copy) + 4, reinterpret_cast<const char*>(&whole) + 4, n - 4) == 0);
+    BOOST_REQUIRE(std::memcmp(reinterpret_cast<char*>(&copy) + 4, reinterpret_cast<const char*>(&whole) + 4, n - 4) ==
+                  0);
     for (std::size_t i = n; i < sizeof(T); ++i) BOOST_REQUIRE_EQUAL(reinterpret_cast<char*>(&copy)[i], 0);
     th::out(t, whole);
   });
@@ -124,7 +127,8 @@ BOOST_AUTO_TEST_CASE(the_bridge_reads_and_writes_no_further_either) {
   at_every_size(tb::to_c(m), [](th_model* c) { tb::from_c(*c); });
   at_every_size(tb::to_c(trainhost::RunSpec{}), [](th_run* c) { tb::from_c(*c); });
   at_every_size(tb::to_c(trainhost::Profile{}), [](th_profile* c) { tb::from_c(*c); });
-  at_every_size(th_error{}, [](th_error* e) { tb::fill(e, TH_E_IO, std::string(900, 'm'), std::string(900, 'h'), 1); });
+  at_every_size(th_error{},
+                [](th_error* e) { tb::fill(e, TH_E_IO, std::string(900, 'm'), std::string(900, 'h'), 1); });
   at_every_size(th_error{}, [](th_error* e) { th::fill(e, TH_E_IO, std::string(900, 'm').c_str(), "h", 1); });
   trainhost::MemoryReport r;
   r.digest = 1, r.notes = {"n"}, r.tiers = {{trainhost::Tier::kHost, 1, trainhost::kUpdate}};
@@ -140,14 +144,16 @@ BOOST_AUTO_TEST_CASE(the_bridge_reads_and_writes_no_further_either) {
 
 BOOST_AUTO_TEST_CASE(what_a_plugin_sends_is_read_no_further_than_it_reaches) {
   th_mem node{};
-  node.id = 1, node.tier = TH_TIER_HOST, node.component = 1, node.claim = TH_EXACT, node.bytes = node.lo = node.hi = 1;
+  node.id = 1, node.tier = TH_TIER_HOST, node.component = 1, node.claim = TH_EXACT,
+  node.bytes = node.lo = node.hi = 1;
   at_every_size(node, [](th_mem* n) {
     tb::Collector c;
     BOOST_REQUIRE_EQUAL(c.sink()->node(c.sink(), n), TH_HAS(n, th_mem, hi) ? TH_OK : TH_E_ARG);
   });
   float data[2] = {};
   th_tensor tensor{};
-  tensor.dtype = TH_DT_F32, tensor.rank = 1, tensor.dim[0] = 2, tensor.name = "w", tensor.data = data, tensor.count = 2;
+  tensor.dtype = TH_DT_F32, tensor.rank = 1, tensor.dim[0] = 2, tensor.name = "w", tensor.data = data,
+  tensor.count = 2;
   const std::function<void(const tp::TensorPiece&)> take = [](const tp::TensorPiece&) {};
   at_every_size(tensor, [&](th_tensor* t) {
     tp::SaveSink sink(take);
@@ -175,8 +181,10 @@ BOOST_AUTO_TEST_CASE(a_plugin_written_with_the_glue_touches_nothing_beyond) {
   });
   tb::Collector whole;
   const std::size_t no_note = offsetof(th_mem_sink, note);  // the shortest that can take a node
-  at_every_size(*whole.sink(), [&](th_mem_sink* s) { e->estimate(&host, model.get(), run.get(), nullptr, s, whole.summary(), nullptr); },
-                no_note);
+  at_every_size(
+      *whole.sink(),
+      [&](th_mem_sink* s) { e->estimate(&host, model.get(), run.get(), nullptr, s, whole.summary(), nullptr); },
+      no_note);
 }
 
 BOOST_AUTO_TEST_CASE(a_room_lies_in_zeros_that_a_later_plugin_may_write_to) {

@@ -1,4 +1,5 @@
-// The host extension "trainhost.config/1" against nlohmann's reader, and what it says to questions that make no sense.
+// The host extension "trainhost.config/1" against nlohmann's reader, and what it says to questions that make no
+// sense.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,16 +53,21 @@ BOOST_AUTO_TEST_CASE(every_path_says_what_another_parser_says) {
     const nlohmann::json j = at(whole, path);
     BOOST_TEST_CONTEXT(path) {
       double number = -1;
-      BOOST_TEST(kTable.number(&kTable, &m, path.c_str(), &number) == (j.is_null() ? TH_E_ABSENT : j.is_number() ? TH_OK : TH_E_ARG));
+      BOOST_TEST(kTable.number(&kTable, &m, path.c_str(), &number) == (j.is_null()     ? TH_E_ABSENT
+                                                                       : j.is_number() ? TH_OK
+                                                                                       : TH_E_ARG));
       BOOST_TEST(number == (j.is_number() ? j.get<double>() : -1.0));
       std::uint64_t items = 99;
       const bool list = j.is_array() || j.is_object();
-      BOOST_TEST(kTable.count(&kTable, &m, path.c_str(), &items) == (j.is_null() ? TH_E_ABSENT : list ? TH_OK : TH_E_ARG));
+      BOOST_TEST(kTable.count(&kTable, &m, path.c_str(), &items) == (j.is_null() ? TH_E_ABSENT
+                                                                     : list      ? TH_OK
+                                                                                 : TH_E_ARG));
       BOOST_TEST(items == (list ? j.size() : 99u));
       char text[64] = "before";
       std::uint64_t length = 0;
-      BOOST_TEST(kTable.text(&kTable, &m, path.c_str(), text, sizeof text, &length) ==
-                 (j.is_null() ? TH_E_ABSENT : j.is_string() ? TH_OK : TH_E_ARG));
+      BOOST_TEST(kTable.text(&kTable, &m, path.c_str(), text, sizeof text, &length) == (j.is_null()     ? TH_E_ABSENT
+                                                                                        : j.is_string() ? TH_OK
+                                                                                                        : TH_E_ARG));
       BOOST_TEST(text == (j.is_string() ? j.get<std::string>() : "before"));
     }
   }
@@ -83,8 +89,8 @@ BOOST_AUTO_TEST_CASE(a_whole_number_may_be_written_in_several_ways) {
   BOOST_TEST((integer("moe.factors.2.deep.0") == std::pair{TH_OK, std::int64_t{7}}));
   for (const char* not_whole : {"huge", "very", "eps", "moe.factors.0", "name", "moe"})
     BOOST_TEST((integer(not_whole) == std::pair{TH_E_ARG, std::int64_t{77}}), not_whole);
-  for (const char* nothing : {"hiden", "moe.shared", "moe.factors.3", "moe.factors.-1", "moe.factors.x", "moe.factors.0.1",
-                              "hidden.0", ".", "moe..experts"})
+  for (const char* nothing : {"hiden", "moe.shared", "moe.factors.3", "moe.factors.-1", "moe.factors.x",
+                              "moe.factors.0.1", "hidden.0", ".", "moe..experts"})
     BOOST_TEST((integer(nothing) == std::pair{TH_E_ABSENT, std::int64_t{77}}), nothing);
 }
 

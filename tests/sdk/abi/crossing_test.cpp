@@ -1,5 +1,6 @@
-// Plugins and hosts of two minors in every pairing. Compiled twice: against trainhost as it is, and (TRAINHOST_TOMORROW)
-// against a host whose headers have more fields; each meets plugins built with both. Neither plugin negotiates anything.
+// Plugins and hosts of two minors in every pairing. Compiled twice: against trainhost as it is, and
+// (TRAINHOST_TOMORROW) against a host whose headers have more fields; each meets plugins built with both. Neither
+// plugin negotiates anything.
 #include <boost/test/unit_test.hpp>
 #include <memory>
 #include <string>
@@ -95,8 +96,9 @@ BOOST_AUTO_TEST_CASE(a_plugin_is_not_asked_about_a_run_that_it_cannot_see) {
   BOOST_TEST((c.log.find(kUnseen) != std::string::npos) == kTomorrow);  // and the silence of match() is explained
   Crossing t("today", "trainer");
   auto& trainer = t.registry.trainer("crossing");
-  for (auto ask : {+[](tp::Trainer& x) { x.plan(model(), run(42)); }, +[](tp::Trainer& x) { x.profile(model(), run(42)); },
-                   +[](tp::Trainer& x) { x.create(model(), run(42)); }})
+  for (auto ask :
+       {+[](tp::Trainer& x) { x.plan(model(), run(42)); }, +[](tp::Trainer& x) { x.profile(model(), run(42)); },
+        +[](tp::Trainer& x) { x.create(model(), run(42)); }})
     BOOST_TEST(refusal([&] { ask(trainer); }) == (kTomorrow ? "unsupported: " + kUnseen : ""));
 }
 

@@ -1,6 +1,6 @@
-// The frozen interface: the headers are what the golden of their minor says, every golden continues the one before, and
-// seeded breaks are caught - by our own comparison, and where it is installed by abidiff on the anchor library. That the
-// golden is what compilers do is proved by the build: tests/sdk/abi/CMakeLists.txt compiles its assertions.
+// The frozen interface: the headers are what the golden of their minor says, every golden continues the one before,
+// and seeded breaks are caught - by our own comparison, and where it is installed by abidiff on the anchor library.
+// That the golden is what compilers do is proved by the build: tests/sdk/abi/CMakeLists.txt compiles its assertions.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -46,7 +46,8 @@ const Break kBreaks[] = {
      "th_mem.bytes_at_peak, uint64_t at 56 is now th_mem.device, uint64_t at 56"},
     {"removal", "trainer.h", "  uint64_t device_ns;", "", "th_step_out.device_ns, uint64_t at 40 is gone"},
     {"renamed slot", "trainer.h", "(*counters)(", "(*statistics)(",
-     "th_trainer.counters, th_status (*)(th_trainer_inst *, th_counters *, th_error *) at 72 is now th_trainer.statistics, "
+     "th_trainer.counters, th_status (*)(th_trainer_inst *, th_counters *, th_error *) at 72 is now "
+     "th_trainer.statistics, "
      "th_status (*)(th_trainer_inst *, th_counters *, th_error *) at 72",
      false},
     {"changed constant", "memory.h", "#define TH_PH_EVAL 16u", "#define TH_PH_EVAL 128u",
@@ -55,7 +56,8 @@ const Break kBreaks[] = {
      "th_error.message, char[320] at 40 is now th_error.message, char[300] at 40"},
     {"changed signature", "estimator.h", "int32_t (*match)(const th_model *, const th_run *);",
      "int32_t (*match)(const th_host *, const th_model *, const th_run *);",
-     "th_estimator.match, int32_t (*)(const th_model *, const th_run *) at 8 is now th_estimator.match, int32_t (*)(const "
+     "th_estimator.match, int32_t (*)(const th_model *, const th_run *) at 8 is now th_estimator.match, int32_t "
+     "(*)(const "
      "th_host *, const th_model *, const th_run *) at 8"},
 };
 
@@ -69,7 +71,9 @@ Headers broken(const Break& b) {
   return h;
 }
 
-bool installed(const char* program) { return std::system((std::string("command -v ") + program + " >/dev/null 2>&1").c_str()) == 0; }
+bool installed(const char* program) {
+  return std::system((std::string("command -v ") + program + " >/dev/null 2>&1").c_str()) == 0;
+}
 
 /// The anchor library over these headers, with debug information; its path.
 fs::path anchor(const Headers& h, const std::string& name) {
@@ -77,8 +81,8 @@ fs::path anchor(const Headers& h, const std::string& name) {
   fs::create_directories(dir / "include/trainhost");
   for (const auto& [file, text] : h) std::ofstream(dir / "include/trainhost" / file) << text;
   const fs::path library = dir / "anchor.so";
-  const std::string command = std::string(TRAINHOST_CC) + " -std=c11 -g -O0 -shared -fPIC -I" + (dir / "include").string() + " " +
-                              kSdk + "abi/anchor.c -o " + library.string();
+  const std::string command = std::string(TRAINHOST_CC) + " -std=c11 -g -O0 -shared -fPIC -I" +
+                              (dir / "include").string() + " " + kSdk + "abi/anchor.c -o " + library.string();
   BOOST_REQUIRE_EQUAL(std::system(command.c_str()), 0);
   return library;
 }
@@ -101,7 +105,8 @@ BOOST_AUTO_TEST_SUITE(abi_golden)
 BOOST_AUTO_TEST_CASE(the_headers_are_what_the_golden_of_their_minor_says) {
   const lay::Layout now = current();
   BOOST_TEST(now.major == 1u);
-  BOOST_REQUIRE_MESSAGE(fs::exists(golden_of(now.minor)), "no " << golden_of(now.minor) << ": trainhost_abi layout writes it");
+  BOOST_REQUIRE_MESSAGE(fs::exists(golden_of(now.minor)),
+                        "no " << golden_of(now.minor) << ": trainhost_abi layout writes it");
   const std::string frozen = text_of(golden_of(now.minor));
   BOOST_TEST(lay::to_text(now) == frozen, joined(lay::breaks(lay::from_text(frozen), now)));
   BOOST_TEST(lay::to_text(lay::from_text(frozen)) == frozen);
@@ -109,7 +114,8 @@ BOOST_AUTO_TEST_CASE(the_headers_are_what_the_golden_of_their_minor_says) {
 
 BOOST_AUTO_TEST_CASE(every_golden_continues_the_one_before) {
   for (unsigned minor = 1; minor <= current().minor; ++minor) {
-    const auto found = lay::breaks(lay::from_text(text_of(golden_of(minor - 1))), lay::from_text(text_of(golden_of(minor))));
+    const auto found =
+        lay::breaks(lay::from_text(text_of(golden_of(minor - 1))), lay::from_text(text_of(golden_of(minor))));
     BOOST_TEST(found.empty(), joined(found));
   }
   BOOST_TEST(!fs::exists(golden_of(current().minor + 1)));  // no golden of a minor that nobody speaks
@@ -128,7 +134,8 @@ BOOST_AUTO_TEST_CASE(nothing_is_padded) {
 
 BOOST_AUTO_TEST_CASE(the_anchor_names_every_struct) {
   const std::string text = text_of(kSdk + "abi/anchor.c");
-  for (const lay::Struct& s : current().structs) BOOST_TEST(text.find("ANCHOR(" + s.name + ")") != std::string::npos, s.name);
+  for (const lay::Struct& s : current().structs)
+    BOOST_TEST(text.find("ANCHOR(" + s.name + ")") != std::string::npos, s.name);
 }
 
 BOOST_DATA_TEST_CASE(a_seeded_break_is_caught, boost::unit_test::data::make(kBreaks), seeded) {
@@ -163,7 +170,9 @@ BOOST_AUTO_TEST_CASE(appending_is_a_new_minor_and_no_break) {
 }
 
 BOOST_AUTO_TEST_CASE(what_the_rules_forbid_in_a_struct_is_no_header) {
-  auto read = [](const std::string& field) { return lay::from_headers({{"x.h", "typedef struct th_x { uint32_t struct_size; " + field + " } th_x;"}}); };
+  auto read = [](const std::string& field) {
+    return lay::from_headers({{"x.h", "typedef struct th_x { uint32_t struct_size; " + field + " } th_x;"}});
+  };
   BOOST_CHECK_NO_THROW(read("uint32_t a;"));
   for (const char* field : {"int a;", "size_t a;", "bool a;", "uint32_t a : 3;", "long a;", "th_y a;"})
     BOOST_CHECK_THROW(read(field), std::runtime_error);
