@@ -1,4 +1,4 @@
-// See config_table.hpp. The text is parsed at every question: some 10 kB in some 10 us, and nothing to keep or to
+// See config_table.hpp. The text is parsed at every question: 10 kB in some 50 us, and nothing to keep or to
 // lock.
 #include "core/plugin/config_table.hpp"
 
