@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
-#include <unordered_set>
+#include <vector>
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
@@ -13,7 +13,8 @@
 namespace trainhost::bridge {
 namespace {
 
-constexpr std::size_t kMaxNodes = 1u << 20, kMaxNotes = 1000, kMaxText = 2000;
+constexpr std::size_t kMaxNodes = 1'000'000 - 1, kMaxNotes = 1000, kMaxText = 2000;
+constexpr std::size_t kMaxAllText = 64u << 20;  // names and formulas of one report, bytes
 constexpr Tier kTiers[] = {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk};
 
 std::size_t index(Tier t) { return static_cast<std::size_t>(t); }
@@ -73,14 +74,22 @@ const char* settle_bounds(MemoryNode& n) {
   return "has no claim";
 }
 
+/// By id: does another node name it as its parent? Parents come first, so a million of them are no matter.
+std::vector<bool> headings_of(const MemoryReport& r) {
+  std::vector<bool> heading(r.nodes.size() + 1);
+  for (const MemoryNode& n : r.nodes) heading[n.parent] = true;
+  return heading;
+}
+
 /// The phase in which the leaves of a tier take most.
-Phase worst_phase(const MemoryReport& r, Tier t) {
+Phase worst_phase(const MemoryReport& r, Tier t, const std::vector<bool>& heading) {
   std::uint64_t most = 0;
   Phase at = kForward;
   for (std::uint32_t p = 1; p <= kAllPhases; p <<= 1) {
     std::uint64_t sum = 0;
     for (const MemoryNode& n : r.nodes)
-      if (n.tier == t && (n.phases == 0 || (n.phases & p))) sum += n.bytes;
+      if (n.tier == t && !heading[n.id] && (n.phases == 0 || (n.phases & p)))
+        sum = checked_add(sum, n.bytes, "a tier's total");
     if (sum > most) most = sum, at = static_cast<Phase>(p);
   }
   return at;
@@ -91,13 +100,13 @@ struct Leaves {
   bool all_have_share = true, any = false;
   bool come_and_go =
       false;  // some without a share live in some phases only: their worst sum is a bound, no count
+  const MemoryNode* largest = nullptr;  // of those that are counted and do not say their share
 };
-Leaves leaves_of(const MemoryReport& r, Tier t) {
-  std::unordered_set<std::uint32_t> parents;
-  for (const MemoryNode& n : r.nodes) parents.insert(n.parent);
+Leaves leaves_of(const MemoryReport& r, Tier t, const std::vector<bool>& heading) {
   Leaves l;
   for (const MemoryNode& n : r.nodes) {
-    if (n.tier != t || parents.count(n.id)) continue;
+    if (n.tier != t || heading[n.id]) continue;
+    if (n.claim == Claim::kExact && !n.has_at_peak && (!l.largest || n.bytes > l.largest->bytes)) l.largest = &n;
     l.any = true;
     l.all_have_share &= n.has_at_peak;
     l.come_and_go |= !n.has_at_peak && n.phases != 0 && n.phases != kAllPhases;
@@ -109,6 +118,7 @@ Leaves leaves_of(const MemoryReport& r, Tier t) {
 }  // namespace
 
 th_status emit(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary) {
+  if (!sink || !TH_HAS(sink, th_mem_sink, node) || !sink->node) return TH_E_ARG;
   for (const MemoryNode& n : report.nodes) {
     th_mem c = to_c(n);
     if (th_status s = sink->node(sink, &c); s != TH_OK) return s;
@@ -121,11 +131,9 @@ th_status emit(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* su
 }
 
 Collector::Collector() {
-  sink_.struct_size = sizeof sink_;
-  sink_.self = this;
-  sink_.node = &on_node;
-  sink_.note = &on_note;
-  summary_.struct_size = sizeof summary_;
+  sink_->self = this;
+  sink_->node = &on_node;
+  sink_->note = &on_note;
 }
 
 th_status Collector::refuse(const std::string& why) {
@@ -161,7 +169,7 @@ th_status Collector::add(const th_mem& c) {
   std::string which = "memory node " + std::to_string(report_.nodes.size() + 1);
   if (!TH_HAS(&c, th_mem, hi))
     return refuse(which + " is truncated: struct_size " + std::to_string(c.struct_size));
-  if (report_.nodes.size() >= kMaxNodes) return refuse("more than a million memory nodes");
+  if (report_.nodes.size() >= kMaxNodes) return refuse("10^6 memory nodes or more: leaves that repeat belong together in one");
   if (c.id != report_.nodes.size() + 1)
     return refuse(which + " has id " + std::to_string(c.id) + ": ids count from 1 in the order of the calls");
   if (c.parent >= c.id)
@@ -191,14 +199,17 @@ th_status Collector::add(const th_mem& c) {
   if (TH_HAS(&c, th_mem, formula)) n.formula = text_from(c.formula);
   if (n.bytes_at_peak > n.bytes) return refuse(which + " takes more at the peak than its most");
   if (const char* wrong = settle_bounds(n)) return refuse(which + " " + wrong);
+  if ((text_bytes_ += n.name.size() + n.formula.size()) > kMaxAllText)
+    return refuse("names and formulas of more than 64 MiB");
   report_.nodes.push_back(std::move(n));
   return TH_OK;
 }
 
 void Collector::fill_tier(Tier t) {
   std::size_t i = index(t);
-  Leaves leaves = leaves_of(report_, t);
-  std::uint64_t stated = summary_.tier_peak[i];
+  const std::vector<bool> heading = headings_of(report_);
+  Leaves leaves = leaves_of(report_, t, heading);
+  std::uint64_t stated = summary_->tier_peak[i];
   if (stated == 0 && !leaves.any) return;
   if (stated > kMaxBytes)
     return void(refuse("the total of tier " + std::string(name(t)) + " is 2^63 bytes or more"));
@@ -206,9 +217,13 @@ void Collector::fill_tier(Tier t) {
     return void(refuse("the leaves of tier " + std::string(name(t)) + " sum to " +
                        std::to_string(leaves.at_peak) + " bytes at the peak, its total says " +
                        std::to_string(stated)));
-  std::uint32_t phase = summary_.peak_phase[i];
+  if (stated != 0 && leaves.largest && leaves.largest->bytes > stated)
+    return void(refuse("memory node " + std::to_string(leaves.largest->id) + " takes " +
+                       std::to_string(leaves.largest->bytes) + " bytes, the total of tier " +
+                       std::string(name(t)) + " says " + std::to_string(stated)));
+  std::uint32_t phase = summary_->peak_phase[i];
   bool known_phase = phase != 0 && phase <= kAllPhases && (phase & (phase - 1)) == 0;
-  TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : worst_phase(report_, t)};
+  TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : worst_phase(report_, t, heading)};
   if (stated == 0) {
     MemoryReport leaves_only;
     leaves_only.nodes = report_.nodes;
@@ -221,11 +236,15 @@ void Collector::fill_tier(Tier t) {
 MemoryReport Collector::take(std::string source) {
   open_ = false;
   report_.source = std::move(source);
-  report_.digest = summary_.digest;
-  report_.claim = summary_.claim >= 1 && summary_.claim <= kLastClaim ? static_cast<Claim>(summary_.claim)
+  report_.digest = summary_->digest;
+  report_.claim = summary_->claim >= 1 && summary_->claim <= kLastClaim ? static_cast<Claim>(summary_->claim)
                                                                       : Claim::kExact;
+  if (summary_->claim > kLastClaim) refuse("the unknown claim " + std::to_string(summary_->claim) + " for the whole");
   for (const MemoryNode& n : report_.nodes)  // the whole is never surer than its parts
-    if (summary_.claim == 0) report_.claim = std::max(report_.claim, n.claim);
+    if (summary_->claim == 0) report_.claim = std::max(report_.claim, n.claim);
+  for (std::uint32_t t = 0; t < TH_TIER_SLOTS; ++t)
+    if ((t == 0 || t > kLastTier) && summary_->tier_peak[t] != 0)
+      refuse("a total of the unknown tier " + std::to_string(t));
   try {
     for (Tier t : kTiers) fill_tier(t);
   } catch (const Error& e) {

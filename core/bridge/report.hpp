@@ -2,10 +2,12 @@
 // turns what arrives back into a MemoryReport. The collector trusts nothing: every node is checked before it
 // is kept.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "core/base/memory_report.hpp"
+#include "core/bridge/room.hpp"
 #include "trainhost/memory.h"
 
 namespace trainhost::bridge {
@@ -22,8 +24,10 @@ class Collector {
   Collector();
   Collector(const Collector&) = delete;
 
-  th_mem_sink* sink() { return &sink_; }
-  th_mem_summary* summary() { return &summary_; }
+  th_mem_sink* sink() { return sink_.get(); }
+  th_mem_summary* summary() { return summary_.get(); }
+  Room<th_mem_sink>& sink_room() { return sink_; }
+  Room<th_mem_summary>& summary_room() { return summary_; }
 
   /// What the other side did wrong, in one sentence; "" while all is well.
   const std::string& problem() const { return problem_; }
@@ -41,10 +45,11 @@ class Collector {
   th_status add(const th_mem& node);
   void fill_tier(Tier t);
 
-  th_mem_sink sink_{};
-  th_mem_summary summary_{};
+  Room<th_mem_sink> sink_;
+  Room<th_mem_summary> summary_;
   MemoryReport report_;
   std::string problem_;
+  std::size_t text_bytes_ = 0;  // of all names and formulas
   bool open_ = true;
 };
 

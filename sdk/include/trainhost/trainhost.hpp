@@ -79,6 +79,46 @@ namespace th __attribute__((visibility("hidden"))) {
     to->struct_size = size;
   }
 
+  // ---- config.json --------------------------------------------------------------------------------
+
+  /// What a model's config.json says beyond th_model, with a default for what it does not say. Throws Error(TH_E_ARG)
+  /// where something of another kind stands. Keys: trainhost/config.h. Works without the extension: all is absent then.
+  class Config {
+   public:
+    Config(const th_host& h, const th_model& m)
+        : table_(static_cast<const th_config*>(h.extension(&h, TH_CONFIG_ID))), model_(m) {}
+
+    std::int64_t integer(const char* key, std::int64_t otherwise = 0) const {
+      if (table_) said(table_->integer(table_, &model_, key, &otherwise), key, "no whole number");
+      return otherwise;
+    }
+    double number(const char* key, double otherwise = 0) const {
+      if (table_) said(table_->number(table_, &model_, key, &otherwise), key, "no number");
+      return otherwise;
+    }
+    std::string text(const char* key, std::string otherwise = {}) const {
+      std::uint64_t length = 0;
+      if (!table_ || !said(table_->text(table_, &model_, key, nullptr, 0, &length), key, "no text")) return otherwise;
+      otherwise.assign(length + 1, '\0');
+      table_->text(table_, &model_, key, &otherwise[0], otherwise.size(), nullptr);
+      otherwise.pop_back();
+      return otherwise;
+    }
+    /// Items of an array, members of an object.
+    std::uint64_t count(const char* key, std::uint64_t otherwise = 0) const {
+      if (table_) said(table_->count(table_, &model_, key, &otherwise), key, "no list");
+      return otherwise;
+    }
+
+   private:
+    static bool said(th_status s, const char* key, const char* what) {
+      if (s == TH_OK || s == TH_E_ABSENT) return s == TH_OK;
+      throw Error(s, std::string("config.json: ") + key + " is " + what);
+    }
+    const th_config* table_;
+    const th_model& model_;
+  };
+
   // ---- memory reports -----------------------------------------------------------------------------
 
   /// What a leaf says besides its size. Designated by position: {name, tier, component, phases, formula}.
@@ -108,6 +148,7 @@ namespace th __attribute__((visibility("hidden"))) {
     }
     /// The worst moment of a tier; without it the host adds up the leaves.
     void peak(std::uint32_t tier, std::uint64_t bytes, std::uint32_t phase) {
+      if (tier == 0 || tier >= TH_TIER_SLOTS) throw Error(TH_E_INTERNAL, "the peak of a tier that does not exist");
       if (TH_HAS(summary_, th_mem_summary, tier_peak)) summary_->tier_peak[tier] = bytes;
       if (TH_HAS(summary_, th_mem_summary, peak_phase)) summary_->peak_phase[tier] = phase;
     }

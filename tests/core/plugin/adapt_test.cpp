@@ -153,6 +153,35 @@ BOOST_AUTO_TEST_CASE(a_plugin_sees_only_its_own_options) {
   BOOST_CHECK_NO_THROW(host->estimator("misbehave").estimate(small_model(), {}, nullptr));
 }
 
+BOOST_AUTO_TEST_CASE(a_plugin_asks_the_models_config_by_key) {
+  Directory d;
+  d.copy("misbehave");
+  Host host(d, doing("misbehave", "config"));
+  auto& e = host->estimator("misbehave");
+  trainhost::ModelSpec m = small_model();
+  trainhost::MemoryReport r = e.estimate(m, {}, nullptr);  // given inline: every default
+  BOOST_TEST(r.total_bytes() == 10u);
+  BOOST_TEST(r.notes == (std::vector<std::string>{"none", "1.000000"}), boost::test_tools::per_element());
+  m.config_json = R"({"num_experts": 8, "layer_types": ["full", "ssm"], "rope_scaling": {"type": "yarn", "factor": 4}})";
+  r = e.estimate(m, {}, nullptr);
+  BOOST_TEST(r.total_bytes() == 10u);
+  BOOST_TEST((r.nodes.at(0).bytes == 8 && r.nodes.at(1).bytes == 2));
+  BOOST_TEST(r.notes == (std::vector<std::string>{"yarn", "4.000000"}), boost::test_tools::per_element());
+  m.config_json = R"({"num_experts": "eight"})";
+  BOOST_TEST(status_of([&] { e.estimate(m, {}, nullptr); }) == "argument: config.json: num_experts is no whole number");
+}
+
+BOOST_AUTO_TEST_CASE(progress_is_told_once_a_per_cent) {
+  Directory d;
+  d.copy("misbehave");
+  Host host(d, doing("misbehave", "progress"));
+  host->estimator("misbehave").estimate(small_model(), {}, nullptr);
+  BOOST_TEST(host.log->size() == 3u);
+  BOOST_TEST(host.log->at(0).text == "counting 0 %");
+  BOOST_TEST(host.log->at(1).text == "counting 1 %");
+  BOOST_TEST(host.log->at(2).text == "waiting");
+}
+
 BOOST_AUTO_TEST_CASE(a_cancelled_host_stops_a_plugin) {
   Directory d;
   d.copy("misbehave");

@@ -59,7 +59,7 @@ th_status raw(const std::string& what, th_mem_sink* sink, th_mem_summary* summar
 
 struct Guarded {
   static int match(const th_model&, const th_run&) noexcept { return 100000; }
-  static void estimate(const th_host& h, const th_model&, const th_run&, const th_profile*, th::Tree& tree) {
+  static void estimate(const th_host& h, const th_model& m, const th_run&, const th_profile*, th::Tree& tree) {
     const char* what = h.option(&h, "do");
     std::string w = what ? what : "";
     if (w == "throw") throw std::runtime_error("caught at the border");
@@ -72,6 +72,19 @@ struct Guarded {
       if (h.alloc(&h, 1, 64, TH_TIER_DEVICE, "x") || h.alloc(&h, 1, 3, TH_TIER_HOST, "x"))
         throw th::Error(TH_E_INTERNAL, "the host gave what it cannot have");
       h.took(&h, 77, TH_TIER_DEVICE, "cuda");
+      return;
+    }
+    if (w == "progress") {
+      for (int i = 0; i < 20; ++i) h.progress(&h, "counting", i / 1000.0);
+      h.progress(&h, "waiting", -1);
+      return;
+    }
+    if (w == "config") {
+      th::Config c(h, m);
+      tree.exact({"experts"}, static_cast<std::uint64_t>(c.integer("num_experts", 1)));
+      tree.exact({"kinds"}, c.count("layer_types", 9));
+      tree.note(c.text("rope_scaling.type", "none"));
+      tree.note(std::to_string(c.number("rope_scaling.factor", 1)));
       return;
     }
     if (w == "cancelled") {
