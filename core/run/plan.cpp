@@ -123,11 +123,13 @@ Profile profile_for(const config::RunConfig& c, plugin::Trainer* trainer) {
   return device;
 }
 
-/// With which the run fits. Most splits are refused by the bound that no placement goes below; a trainer that plans less than
-/// that has a program of its own, and is asked each time.
+/// With which the run fits. Most splits are refused by the bound that no placement goes below; a trainer that plans
+/// less than that has a program of its own, and is asked each time.
 RecomputeLayers least_recompute(const Resolved& r, plugin::Trainer& trainer, bool profiled) {
   config::RunConfig c = r.config;
-  const auto planned = [&](const RecomputeLayers& n) { return c.run.recompute_layers = n, judged_plan(c, trainer, profiled, r.budgets); };
+  const auto planned = [&](const RecomputeLayers& n) {
+    return c.run.recompute_layers = n, judged_plan(c, trainer, profiled, r.budgets);
+  };
   const auto bound = [&](const RecomputeLayers& n) {
     return c.run.recompute_layers = n, plan::least_arena(c.model, c.run, trainer.profile(c.model, c.run));
   };
@@ -137,7 +139,7 @@ RecomputeLayers least_recompute(const Resolved& r, plugin::Trainer& trainer, boo
     const auto bytes = [&](const RecomputeLayers& n) {
       const report::Estimate e = planned(n);
       below = below || e.compute_bytes < bound(n);
-      return e.fits ? e.compute_bytes : std::max(e.compute_bytes, budget + 1);  // the host's memory may be what is short
+      return e.fits ? e.compute_bytes : std::max(e.compute_bytes, budget + 1);  // the host's memory may be short
     };
     const RecomputeLayers n = plan::choose_recompute(c.model.layers, budget, bound, bytes);
     if (bound(n) > budget) bytes(n);  // not asked yet
