@@ -9,6 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/data/dataset.hpp"
 #include "core/plan/choose_recompute.hpp"
+#include "core/plan/least_arena.hpp"
 #include "core/run/batches.hpp"
 #include "core/run/host_buffers.hpp"
 #include "core/run/numbers.hpp"
@@ -129,6 +130,31 @@ Profile profile_for(const config::RunConfig& c, plugin::Trainer* trainer) {
   return device;
 }
 
+/// With which the run fits. Most splits are refused by the bound that no placement goes below; a trainer that plans
+/// less than that has a program of its own, and is asked each time.
+RecomputeLayers least_recompute(const Resolved& r, plugin::Trainer& trainer, bool profiled) {
+  config::RunConfig c = r.config;
+  const auto planned = [&](const RecomputeLayers& n) {
+    return c.run.recompute_layers = n, judged_plan(c, trainer, profiled, r.budgets);
+  };
+  const auto bound = [&](const RecomputeLayers& n) {
+    return c.run.recompute_layers = n, plan::least_arena(c.model, c.run, trainer.profile(c.model, c.run));
+  };
+  const std::uint64_t budget = r.budgets.compute.bytes;
+  if (r.budgets.compute.known && trainable_family(c.model.family)) {
+    bool below = false;
+    const auto bytes = [&](const RecomputeLayers& n) {
+      const report::Estimate e = planned(n);
+      below = below || e.compute_bytes < bound(n);
+      return e.fits ? e.compute_bytes : std::max(e.compute_bytes, budget + 1);  // the host's memory may be short
+    };
+    const RecomputeLayers n = plan::choose_recompute(c.model.layers, budget, bound, bytes);
+    if (bound(n) > budget) bytes(n);  // not asked yet
+    if (!below) return n;
+  }
+  return plan::choose_recompute(c.model.layers, [&](const RecomputeLayers& n) { return planned(n).fits; });
+}
+
 }  // namespace
 
 std::vector<std::string> estimators_asked(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
@@ -188,12 +214,15 @@ static Resolved resolved(const config::RunConfig& asked, plugin::Registry& regis
   if (r.budgets.compute.known) c.run.device_budget = r.budgets.compute.bytes;
   if (r.budgets.host.known) c.run.host_budget = r.budgets.host.bytes;
   if (!choose) return r;
-  const std::vector<std::string> ids = trainer ? std::vector<std::string>{} : estimator_ids(request, c, registry);
-  const Profile device = trainer ? Profile{} : profile_for(c, nullptr);
+  if (trainer) {
+    c.run.recompute_layers = least_recompute(r, *trainer, request.profiled);
+    return r;
+  }
+  const std::string id = estimator_ids(request, c, registry).front();
+  const Profile device = profile_for(c, nullptr);
   c.run.recompute_layers = plan::choose_recompute(c.model.layers, [&](const RecomputeLayers& layers) {
     c.run.recompute_layers = layers;
-    if (trainer) return judged_plan(c, *trainer, request.profiled, r.budgets).fits;
-    return judge(registry.estimator(ids.front()).estimate(c.model, c.run, &device), r.budgets).fits;
+    return judge(registry.estimator(id).estimate(c.model, c.run, &device), r.budgets).fits;
   });
   return r;
 }

@@ -46,6 +46,8 @@ const Mistake kInRunFiles[] = {
      "run.toml:2:15: train.micro_batch = 8.5: expected a whole number from 1 to 1048576, got a number with a fraction or exponent"},
     {"[train]\nmicro_batch = 0\n", {},
      "run.toml:2:15: train.micro_batch = 0: expected a whole number from 1 to 1048576"},
+    {"[model]\nnum_hidden_layers = 4097\n", {},
+     "run.toml:2:21: model.num_hidden_layers = 4097: expected a whole number from 1 to 4096"},
     {"[train]\nmicro_batch = -1\n", {},
      "run.toml:2:15: train.micro_batch = -1: expected a whole number from 1 to 1048576"},
     {"", {{"train.micro_batch", "99999999999999999999"}},
