@@ -17,6 +17,7 @@ namespace {
 const std::map<std::string, std::vector<std::string>> kTable = {
     {"sdk/include/trainhost", {"trainhost/"}},
     {"core/base", {}},
+    {"core/child", {"core/base/"}},
     {"core/model", {"core/base/"}},
     {"core/plan", {"core/base/", "core/model/"}},
     {"core/arch", {"core/base/", "core/model/"}},
@@ -25,7 +26,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"core/config", {"core/base/", "core/model/", "core/arch/"}},
     {"core/data", {"core/base/", "core/model/"}},
     {"core/checkpoint", {"core/base/", "core/model/"}},
-    {"core/plugin", {"trainhost/", "core/base/", "core/model/", "core/bridge/"}},
+    {"core/plugin", {"trainhost/", "core/base/", "core/child/", "core/model/", "core/bridge/"}},
     {"core/run", {"core/", "trainhost/"}},
     {"core/verify", {"core/", "trainhost/"}},
     {"core/report", {"core/", "trainhost/"}},
@@ -48,7 +49,7 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"cuda", {"plugins/cuda", "tools/gpu"}},
     {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},
-    {"fmt/", {"core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
+    {"fmt/", {"core/child", "core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
               "plugins"}},
 };
 
