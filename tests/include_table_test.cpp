@@ -27,6 +27,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"core/data", {"core/base/", "core/model/"}},
     {"core/checkpoint", {"core/base/", "core/model/"}},
     {"core/plugin", {"trainhost/", "core/base/", "core/child/", "core/model/", "core/bridge/"}},
+    {"core/check", {"trainhost/", "core/base/", "core/model/", "core/bridge/", "core/child/", "core/plugin/"}},
     {"core/run", {"core/", "trainhost/"}},
     {"core/verify", {"core/", "trainhost/"}},
     {"core/report", {"core/", "trainhost/"}},
@@ -39,10 +40,10 @@ const std::map<std::string, std::vector<std::string>> kTable = {
 
 // Libraries that only these folders may name; everything else in <> is the standard library's or the system's.
 const std::map<std::string, std::vector<std::string>> kLibraries = {
-    {"boost/", {"core/plugin"}},
+    {"boost/", {"core/plugin", "core/check"}},
     {"toml++/", {"core/config", "core/plugin"}},
     {"simdjson.h", {"core/config", "core/checkpoint", "core/run"}},
-    {"nlohmann/", {"core/arch", "core/config", "core/checkpoint", "core/report", "core/run", "core/verify", "core/data", "tools"}},
+    {"nlohmann/", {"core/arch", "core/check", "core/config", "core/checkpoint", "core/report", "core/run", "core/verify", "core/data", "tools"}},
     {"sentencepiece", {"core/data"}},
     {"cblas", {"plugins/cpu"}},
     {"CLI/", {"tools"}},

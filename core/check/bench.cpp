@@ -12,14 +12,16 @@ namespace {
 
 constexpr const char* kCodes[] = {"TH_OK",          "TH_E_ARG",      "TH_E_UNSUPPORTED", "TH_E_UNAVAILABLE",
                                   "TH_E_DEVICE_OOM", "TH_E_HOST_OOM", "TH_E_CANCELLED",   "TH_E_STATE",
-                                  "TH_E_NONFINITE", "TH_E_DEVICE_LOST", "TH_E_IO",        "TH_E_INTERNAL"};
+                                  "TH_E_NONFINITE", "TH_E_DEVICE_LOST", "TH_E_IO",        "TH_E_INTERNAL", "TH_E_ABSENT"};
 
-/// A copy of `of` at the start of a longer block, as a host of a later minor would hand it over.
+/// A copy of `of` before 4 KiB of zeros, as hosts hand structs in; `more` bytes of them count as the struct's own, as in
+/// a host of a later minor.
 template <class T>
-struct Longer {
-  Longer(const T& of, std::uint32_t more) : bytes(sizeof(T) + more, 0) {
+struct HandedIn {
+  static constexpr std::size_t kZeros = 4096;
+  HandedIn(const T& of, std::uint32_t more) : bytes(sizeof(T) + kZeros, 0) {
     std::memcpy(bytes.data(), &of, sizeof(T));
-    const auto size = static_cast<std::uint32_t>(bytes.size());
+    const auto size = static_cast<std::uint32_t>(sizeof(T) + more);
     std::memcpy(bytes.data(), &size, sizeof size);
   }
   const T* get() const { return reinterpret_cast<const T*>(bytes.data()); }
@@ -29,7 +31,7 @@ struct Longer {
 
 }  // namespace
 
-bool documented(th_status s) { return s <= TH_OK && s >= TH_E_INTERNAL; }
+bool documented(th_status s) { return s <= TH_OK && s >= TH_E_ABSENT; }
 std::string status_text(th_status s) { return documented(s) ? kCodes[-s] : fmt::format("the code {}", s); }
 std::string Answer::text() const {
   return message.empty() ? status_text(status) : fmt::format("{} ({})", status_text(status), escaped(message, 120));
@@ -115,8 +117,8 @@ ReportAnswer Bench::report_call(const Sample& s, const Twist& t, const char* nam
   sink->refuse_from(t.refuse_from, t.refuse_with);
   const th_model m = s.c_model();
   const th_run r = s.c_run();
-  const Longer<th_model> model(m, t.later_minor_bytes);
-  const Longer<th_run> run(r, t.later_minor_bytes);
+  const HandedIn<th_model> model(m, t.later_minor_bytes);
+  const HandedIn<th_run> run(r, t.later_minor_bytes);
   Guarded<th_mem_summary> summary;
   ReportAnswer a;
   static_cast<Answer&>(a) =

@@ -12,20 +12,22 @@ namespace trainhost::check {
 template <class T>
 class Guarded {
  public:
-  static constexpr std::size_t kPage = 4096, kMargin = 256;
+  static constexpr std::size_t kPage = 4096, kSize = 2 * kPage;
   static constexpr unsigned char kPattern = 0xA5, kPoison = 0xDB;
-  static_assert(sizeof(T) + 2 * kMargin <= kPage);
+  static_assert(sizeof(T) < kPage);
 
+  /// [pattern][T][4 KiB of zeros, as the interface promises][a page that faults]
   Guarded() {
-    void* p = ::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* p = ::mmap(nullptr, kSize + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) throw std::bad_alloc();
     page_ = static_cast<unsigned char*>(p);
-    ::mprotect(page_ + kPage, kPage, PROT_NONE);
-    std::memset(page_, kPattern, kPage);
-    value_ = new (page_ + (kPage - kMargin - sizeof(T)) / alignof(T) * alignof(T)) T{};
+    ::mprotect(page_ + kSize, kPage, PROT_NONE);
+    unsigned char* at = page_ + (kPage - sizeof(T)) / alignof(T) * alignof(T);
+    std::memset(page_, kPattern, static_cast<std::size_t>(at - page_));
+    value_ = new (at) T{};
     value_->struct_size = sizeof(T);
   }
-  ~Guarded() { ::munmap(page_, 2 * kPage); }
+  ~Guarded() { ::munmap(page_, kSize + kPage); }
   Guarded(const Guarded&) = delete;
 
   T* get() { return value_; }
@@ -35,8 +37,10 @@ class Guarded {
   /// Are the bytes around the struct as they were?
   bool margins_kept() const {
     const auto* begin = reinterpret_cast<const unsigned char*>(value_);
-    for (const unsigned char* p = page_; p < page_ + kPage; ++p)
-      if ((p < begin || p >= begin + sizeof(T)) && *p != kPattern) return false;
+    for (const unsigned char* p = page_; p < begin; ++p)
+      if (*p != kPattern) return false;
+    for (const unsigned char* p = begin + sizeof(T); p < page_ + kSize; ++p)
+      if (*p != 0) return false;
     return true;
   }
   /// Overwrites the struct: whoever still writes to it later is seen by poison_kept().

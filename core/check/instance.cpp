@@ -30,10 +30,11 @@ Batch make_batch(const Sample& s, std::uint64_t seed) {
 }
 
 Answer Instance::create(std::int32_t device, bool no_error) {
-  model_ = sample_.c_model();
-  run_ = sample_.c_run();
+  th_model model = sample_.c_model();
+  th_run run = sample_.c_run();
   Answer a = bench_.call(
-      [&](th_error* e) { return table_.create(bench_.host().get(), device, &model_, &run_, &instance_, e); }, no_error);
+      [&](th_error* e) { return table_.create(bench_.host().get(), device, &model, &run, &instance_, e); }, no_error);
+  std::memset(&model, 0xDB, sizeof model), std::memset(&run, 0xDB, sizeof run);  // whoever kept a pointer reads nonsense
   if (instance_) legal_.emplace(bench_.host());
   return a;
 }

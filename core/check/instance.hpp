@@ -54,8 +54,6 @@ class Instance {
   Bench& bench_;
   Sample sample_;
   th_trainer table_;
-  th_model model_{};
-  th_run run_{};
   th_trainer_inst* instance_ = nullptr;
   std::optional<CheckingHost::Legal> legal_;  // while it lives, its own threads may call back
 };
