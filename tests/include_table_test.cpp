@@ -50,7 +50,7 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"cuda", {"plugins/cuda", "tools/gpu"}},
     {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},
-    {"fmt/", {"core/child", "core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
+    {"fmt/", {"core/check", "core/child", "core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
               "plugins"}},
 };
 

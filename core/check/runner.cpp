@@ -107,6 +107,8 @@ class Runner {
         return;  // those behind it go on in a fresh child
       }
     }
+    const Check& first = *plan.front();  // a child that could not even begin must not be started for ever
+    if (!verdicts_.count(first.id)) settle(first, alone(first));
   }
 
   Verdict alone(const Check& c) {
