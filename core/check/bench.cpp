@@ -129,7 +129,7 @@ ReportAnswer Bench::report_call(const Sample& s, const Twist& t, const char* nam
   if (!summary.margins_kept())
     record_.breach(Rule::kOutPastSize, fmt::format("{} wrote outside the summary's struct_size", name));
   host_.look_at_table();
-  a.report = sink->report();
+  a.report = std::move(sink->report());
   a.report.summary = *summary;
   a.calls_after_refusal = sink->calls_after_refusal();
   return a;

@@ -26,7 +26,7 @@ std::string gate_code(Bench& b, std::string& reason) try {
 
 /// The gate stops at the first thing that it finds: each check owns some codes, and C-012 all that no other owns.
 const std::set<std::string> kFile = {"not_found", "not_regular", "unreadable", "changed"};
-const std::set<std::string> kOpenToAll = {"world_writable", "world_writable_directory"};
+const std::set<std::string> kOpenToAll = {"world_writable"};
 const std::set<std::string> kKind = {"not_elf", "wrong_class", "wrong_machine", "executable", "not_shared"};
 const std::set<std::string> kWhole = {"empty", "truncated"};
 const std::set<std::string> kStack = {"executable_stack"}, kText = {"text_relocations"};
@@ -94,9 +94,9 @@ std::vector<Check> file_checks() {
        "A plugin is one regular file. A directory, a FIFO or a device of that name would make a host hang or fail before "
        "it could say why, so it looks first and refuses.",
        {}, [](Bench& b) { expect_no_refusal(b, kFile); }},
-      {"C-002", 1, "Only its owner may write to it and to its directory",
+      {"C-002", 1, "Only those may write to it who own it",
        "Whoever may write to the file runs code as every user of the host. The host refuses such a file: install it with "
-       "mode 644 or 755 in a directory of mode 755.",
+       "mode 644 or 755.",
        {"C-001"}, [](Bench& b) { expect_no_refusal(b, kOpenToAll); }},
       {"C-003", 1, "It is a shared library for this machine",
        "The dynamic linker calls a library for another machine 'no such file'. The host reads the ELF header itself and "

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 
 #include "core/base/text.hpp"
 #include "core/check/bench.hpp"
@@ -97,42 +98,63 @@ void gives_back_at_stop(Bench& b) {
   expect(held == 0, "{} bytes of the host's memory were still taken after stop(); none were expected", held);
 }
 
+void tables_are_static(Bench& b) {
+  const char* id = b.is_trainer() ? TH_TRAINER_ID : TH_ESTIMATOR_ID;
+  const void* first = b.subject().interface(id);
+  std::uint32_t size = 0;
+  std::memcpy(&size, first, sizeof size);
+  std::vector<unsigned char> before(size < 4096 ? size : 4096), after(before.size());
+  std::memcpy(before.data(), first, before.size());
+  for (int i = 0; i < 2; ++i) {
+    Started started(b);
+    expect(b.subject().interface(id) == first,
+           "get(\"{}\") gave another table after start(); the same one was expected for the life of the library",
+           id);
+  }
+  std::memcpy(after.data(), first, after.size());
+  expect(before == after, "its {} table changed between load and stop(); it was expected to be constant", id);
+}
+
 }  // namespace
 
 std::vector<Check> process_checks() {
   return {
-      {"C-040", 3, "It leaves the floating-point mode as found",
-       "A library that is linked with -ffast-math flushes denormals to zero in the whole thread, from the moment it is "
-       "loaded: other plugins compute other numbers. Compile with it if you must, but do not link with it.",
-       {"C-020"}, [](Bench& b) { keeps(b, "floating-point mode"); }, true},
-      {"C-041", 3, "It leaves signal handlers and masks as found",
-       "The host turns SIGINT and SIGTERM into a checkpoint. A handler or mask that a plugin leaves behind loses the run.",
-       {"C-020"}, [](Bench& b) { keeps(b, "signal handlers"); }, true},
-      {"C-042", 3, "It leaves the locale as found",
-       "With another LC_NUMERIC the host writes 0,5 into JSON. Use the _l functions or std::to_chars.",
-       {"C-020"}, [](Bench& b) { keeps(b, "locale"); }, true},
-      {"C-043", 3, "It leaves working directory and umask as found",
-       "Paths of the run file are relative to where the user stands.",
-       {"C-020"}, [](Bench& b) { keeps(b, "working directory and umask"); }, true},
-      {"C-044", 3, "It leaves the environment as found",
-       "setenv() while another thread calls getenv() is a crash, and children inherit it. Pass settings to your libraries "
-       "by their functions.",
-       {"C-020"}, [](Bench& b) { keeps(b, "environment"); }, true},
-      {"C-045", 3, "It leaves resource limits as found",
-       "A raised or lowered limit changes what the host and every other plugin can do.",
-       {"C-020"}, [](Bench& b) { keeps(b, "resource limits"); }, true},
-      {"C-046", 3, "It leaves the standard streams as found",
-       "Closing or replacing descriptors 0 to 2 sends the host's output into whatever is opened next.",
-       {"C-020"}, [](Bench& b) { keeps(b, "standard streams"); }, true},
-      {"C-047", 3, "It writes nothing to standard output and error",
-       "Standard output may be JSON that a program reads. What users shall know goes through the host's log().",
-       {"C-020"}, writes_nothing, true},
       {"C-048", 3, "A start() that fails says why",
        "The message of a failing start() is all that a user sees of the plugin in `trainhost plugins list`.",
        {"C-024"}, says_why_it_cannot_start},
+      {"C-040", 3, "It leaves the floating-point mode as found",
+       "A library that is linked with -ffast-math flushes denormals to zero in the whole thread, from the moment it is "
+       "loaded: other plugins compute other numbers. Compile with it if you must, but do not link with it.",
+       {"C-048"}, [](Bench& b) { keeps(b, "floating-point mode"); }, true},
+      {"C-041", 3, "It leaves signal handlers and masks as found",
+       "The host turns SIGINT and SIGTERM into a checkpoint. A handler or mask that a plugin leaves behind loses the run.",
+       {"C-048"}, [](Bench& b) { keeps(b, "signal handlers"); }, true},
+      {"C-042", 3, "It leaves the locale as found",
+       "With another LC_NUMERIC the host writes 0,5 into JSON. Use the _l functions or std::to_chars.",
+       {"C-048"}, [](Bench& b) { keeps(b, "locale"); }, true},
+      {"C-043", 3, "It leaves working directory and umask as found",
+       "Paths of the run file are relative to where the user stands.",
+       {"C-048"}, [](Bench& b) { keeps(b, "working directory and umask"); }, true},
+      {"C-044", 3, "It leaves the environment as found",
+       "setenv() while another thread calls getenv() is a crash, and children inherit it. Pass settings to your libraries "
+       "by their functions.",
+       {"C-048"}, [](Bench& b) { keeps(b, "environment"); }, true},
+      {"C-045", 3, "It leaves resource limits as found",
+       "A raised or lowered limit changes what the host and every other plugin can do.",
+       {"C-048"}, [](Bench& b) { keeps(b, "resource limits"); }, true},
+      {"C-046", 3, "It leaves the standard streams as found",
+       "Closing or replacing descriptors 0 to 2 sends the host's output into whatever is opened next.",
+       {"C-048"}, [](Bench& b) { keeps(b, "standard streams"); }, true},
+      {"C-047", 3, "It writes nothing to standard output and error",
+       "Standard output may be JSON that a program reads. What users shall know goes through the host's log().",
+       {"C-048"}, writes_nothing, true},
       {"C-049", 3, "start() and stop() can be repeated",
        "A host stops a plugin when its last run ends, and starts it again for the next.",
        {"C-048"}, starts_again},
+      {"C-031", 3, "Its tables stay where and what they are",
+       "Tables are STATIC: a host keeps the pointer for the life of the library. Building one on the stack or in start() "
+       "leaves hosts with a dangling or a changing one.",
+       {"C-029", "C-030", "C-049"}, tables_are_static},
       {"C-050", 3, "Starting and stopping leaves no descriptors open",
        "A descriptor a start: a long-lived host runs into its limit and can open no checkpoint.",
        {"C-049"}, [](Bench& b) { stays_flat(b, open_descriptors, 0, "open descriptors"); }},

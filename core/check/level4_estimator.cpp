@@ -181,7 +181,7 @@ std::vector<Check> estimator_argument_checks() {
       {"C-060", 4, "A wrong value of an option is refused",
        "A key that the plugin's manifest lists and whose value means nothing to it must be an error that names it: "
        "otherwise a typing mistake in a run file changes nothing and nobody notices.",
-       {"C-048", "C-029"}, options_are_read},
+       {"C-049", "C-029"}, options_are_read},
   };
 }
 
