@@ -164,7 +164,7 @@ std::vector<Check> process_checks() {
        {"C-049"}, [](Bench& b) { stays_flat(b, running_threads, 0, "threads"); }},
       {"C-052", 3, "Starting and stopping leaks no memory",
        "Some bytes a start are nothing in a command and gigabytes in a service.",
-       {"C-049"}, [](Bench& b) { stays_flat(b, heap_bytes, 4096, "bytes of heap"); }},
+       {"C-051"}, [](Bench& b) { stays_flat(b, heap_bytes, 4096, "bytes of heap"); }},
       {"C-053", 3, "stop() has given the host's memory back",
        "Memory of the host's alloc() belongs to what was started. The ledger must be at zero after stop().",
        {"C-049"}, gives_back_at_stop},

@@ -96,12 +96,10 @@ void takes_nothing(Bench& b) {
       th_run r = s.c_run();
       th_mem_sink sink{sizeof sink, 0, nullptr, [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
                        [](th_mem_sink*, const char*) { return th_status{TH_OK}; }};
-      th_mem_summary sum{};
-      sum.struct_size = sizeof sum;
-      th_error error{};
-      error.struct_size = sizeof error;
+      Guarded<th_mem_summary> sum;
+      Guarded<th_error> error;
       CheckingHost::Legal legal(b.host());
-      e.estimate(b.host().get(), &m, &r, nullptr, &sink, &sum, &error);
+      e.estimate(b.host().get(), &m, &r, nullptr, &sink, sum.get(), error.get());
     }
     const std::uint64_t after = heap_bytes();
     return after > before ? after - before : 0;

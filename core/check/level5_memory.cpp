@@ -142,13 +142,13 @@ std::vector<Check> trainer_memory_checks() {
       {"T-040", 5, "What it takes is what it planned",
        "The prediction is the point: a run that fits by its plan must fit. What the ledger counted at the peak is held "
        "against the plan, to the byte where the plan claims to be exact.",
-       {"T-022", "T-044", "C-076"}, plan_is_what_it_takes},
+       {"T-011", "T-022", "T-044", "C-076"}, plan_is_what_it_takes},
       {"T-041", 5, "Planning takes no memory of the run",
        "Plans are made for models a thousand times the size of this machine.",
        {"C-070"}, planning_takes_nothing},
       {"T-042", 5, "destroy() gives everything back",
        "Sweeps and searches train many runs in one process.",
-       {"T-022"}, gives_all_back},
+       {"T-011", "T-022"}, gives_all_back},
       {"T-043", 5, "It takes no tensor memory behind the host's back",
        "Memory from malloc() is in no ledger: the run is killed by the system instead of being refused by the plan. Take "
        "it with the host's alloc(), or report it with took().",

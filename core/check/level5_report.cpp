@@ -80,6 +80,10 @@ void sizes_below_63_bits(Bench& b) {
   huge.model.head_dim = 1u << 28, huge.model.intermediate = 1u << 30;
   write_config(huge.model);
   const ReportAnswer a = b.report(huge);
+  if (a.ok())
+    for (const SeenNode& n : a.report.nodes)
+      expect(n.mem.bytes >> 63 == 0, "{} of a model beyond 63 bits gave node {} 2^63 bytes or more; a refusal was expected",
+             call_of(b), n.mem.id);
   expect(!a.ok() || sum_of_leaves(a.report) > 9.2e18,
          "{} of a model whose weights do not fit 63 bits returned TH_OK and {:.3g} bytes: a product wrapped around", call_of(b),
          sum_of_leaves(a.report));
