@@ -94,7 +94,7 @@ void takes_nothing(Bench& b) {
       const th_estimator e = b.subject().estimator();
       th_model m = s.c_model();
       th_run r = s.c_run();
-      th_mem_sink sink{sizeof sink, 0, nullptr, [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
+      static th_mem_sink sink{sizeof sink, 0, nullptr, [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
                        [](th_mem_sink*, const char*) { return th_status{TH_OK}; }};
       Guarded<th_mem_summary> sum;
       Guarded<th_error> error;

@@ -76,8 +76,8 @@ void sizes_below_63_bits(Bench& b) {
     expect(n.mem.bytes >> 63 == 0 && n.mem.hi >> 63 == 0, "node {} has a size of 2^63 bytes or more", n.mem.id);
   Started started(b);
   Sample huge = b.sample();
-  huge.model.hidden = 1u << 30, huge.model.layers = 1u << 30, huge.model.vocab = 1ull << 40;
-  huge.model.head_dim = 1u << 28, huge.model.intermediate = 1u << 30;
+  huge.model.hidden = 1u << 31, huge.model.layers = 4096, huge.model.vocab = 1ull << 60;
+  huge.model.head_dim = 1u << 29, huge.model.intermediate = 1u << 31;
   write_config(huge.model);
   const ReportAnswer a = b.report(huge);
   if (a.ok())

@@ -29,7 +29,6 @@ void for_degenerate(const Sample& s, const std::function<void(const Sample&, con
   with("vocab 0", [](Sample& w) { w.model.vocab = 0; });
   with("0 heads", [](Sample& w) { w.model.heads = 0, w.model.kv_heads = 0; });
   with("seq_len 0", [](Sample& w) { w.run.seq_len = 0; });
-  with("micro_batch 0", [](Sample& w) { w.run.micro_batch = 0; });
 }
 
 double sum_of_leaves(const SeenReport& r) {
