@@ -24,7 +24,7 @@ std::vector<Check> contract_checks() {
        "A null text, an unknown tier, memory released twice: each is a crash in a host that trusts more than this one.",
        {"C-070"}, kept<Rule::kCallbackArguments>},
       {"C-092", 5, "It calls no sink after its call has returned",
-       "Sinks live on the caller's stack.",
+       "Sinks live on the caller's stack and are gone when the call has returned: a late node lands in somebody else's memory.",
        {"C-070"}, kept<Rule::kSinkAfterReturn>},
       {"C-093", 5, "It calls sinks from the thread of the call",
        "A sink is not locked: the host collects into a plain vector.",

@@ -11,7 +11,7 @@ namespace {
 std::vector<Check> all_parts() {
   std::vector<Check> all;
   for (auto part : {file_checks, load_checks, process_checks, estimator_argument_checks, trainer_argument_checks,
-                    trainer_order_checks, estimator_checks, report_checks, trainer_checks, trainer_memory_checks,
+                    trainer_order_checks, report_checks, estimator_checks, trainer_checks, trainer_memory_checks,
                     contract_checks, budget_checks}) {
     std::vector<Check> some = part();
     std::move(some.begin(), some.end(), std::back_inserter(all));
