@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
+#include "trainhost/model.h"
 #include "trainhost/status.h"
 
 namespace trainhost::bridge {
@@ -31,6 +32,26 @@ struct StatusError : std::runtime_error {
   std::string hint;
   std::uint64_t bytes_needed;
 };
+
+/// For the first line of a guarded function: a null argument, or a run without a token, is the caller's mistake
+/// (TH_E_ARG); a word that this minor does not have is a run for a later plugin (TH_E_UNSUPPORTED), never the default.
+/// `out`: where the answer goes. Throws StatusError.
+inline void require_arguments(const th_model* model, const th_run* run, const void* out) {
+  if (!model) throw StatusError(TH_E_ARG, "there is no model: the argument is null");
+  if (!run) throw StatusError(TH_E_ARG, "there is no run: the argument is null");
+  if (!out) throw StatusError(TH_E_ARG, "there is nowhere to put the answer: the argument is null");
+  if (run->seq_len == 0) throw StatusError(TH_E_ARG, "seq_len is 0: a run has sequences of at least one token");
+  const auto known = [](std::uint32_t word, std::uint32_t last, const char* what) {
+    if (word > last)
+      throw StatusError(TH_E_UNSUPPORTED, std::string("the run asks for ") + what + " " + std::to_string(word) +
+                                              "; this plugin knows 1 to " + std::to_string(last));
+  };
+  known(run->mode, TH_MODE_INFERENCE, "mode");
+  known(run->optimizer, TH_OPT_ADAMW_8BIT, "optimizer");
+  known(run->recompute, TH_RC_LAYERS, "recompute");
+  for (std::uint32_t type : {run->dt_weight, run->dt_grad, run->dt_master, run->dt_moment, run->dt_compute})
+    known(type, TH_DT_I4, "number type");
+}
 
 /// Runs `f` and returns TH_OK, or the code of whatever it threw. Nothing leaves it.
 template <class F>

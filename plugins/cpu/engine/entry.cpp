@@ -38,12 +38,20 @@ th_status init(th_trainer_inst* i, uint64_t seed, th_error* e) {
 th_status step(th_trainer_inst* i, const th_step* s, th_step_out* o, th_error* e) {
   th_step_out full{};
   full.struct_size = sizeof full;
-  th_status status = bridge::guard(e, [&] { self(i).step(th::in(s), full); });
+  th_status status = bridge::guard(e, [&] {
+    self(i).require_ready("step()");
+    self(i).step(th::in(s), full);
+  });
   th::out(o, full);
   return status;
 }
 th_status save(th_trainer_inst* i, uint32_t scope, th_tensor_sink* sink, th_error* e) {
-  return bridge::guard(e, [&] { self(i).save(scope, *sink); });
+  return bridge::guard(e, [&] {
+    if (scope != TH_SCOPE_WEIGHTS && scope != TH_SCOPE_MOMENT1 && scope != TH_SCOPE_MOMENT2)
+      throw bridge::StatusError(TH_E_ARG, "there is no scope " + std::to_string(scope) + " to save");
+    self(i).require_ready("save()");
+    self(i).save(scope, *sink);
+  });
 }
 // One address space: nothing is ever transferred.
 th_status counters(th_trainer_inst* i, th_counters* c, th_error* e) {
@@ -66,7 +74,10 @@ th_status metric(th_trainer_inst* i, const char* key, double* value, th_error* e
 }
 void destroy(th_trainer_inst* i) { delete &self(i); }
 th_status next(th_trainer_inst* i, int32_t token, uint32_t position, float* logits, th_error* e) {
-  return bridge::guard(e, [&] { self(i).next(token, position, logits); });
+  return bridge::guard(e, [&] {
+    self(i).require_ready("next()");
+    self(i).next(token, position, logits);
+  });
 }
 
 // record_bytes is the front's.

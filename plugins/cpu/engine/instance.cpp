@@ -84,6 +84,11 @@ void Instance::init(std::uint64_t seed) {
       init_tensor(program_.model, info, seed, first, std::span<float>(to + first, count));
     });
   }
+  ready_ = true;
+}
+
+void Instance::require_ready(const char* call) const {
+  if (!ready_) throw bridge::StatusError(TH_E_STATE, std::string(call) + " before init()");
 }
 
 void Instance::check_ids(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t n) const {

@@ -18,6 +18,8 @@ class Instance {
 
   void load(std::uint32_t scope, const th_tensor& t);
   void init(std::uint64_t seed);
+  /// Throws TH_E_STATE before init().
+  void require_ready(const char* call) const;
   void step(const th_step& in, th_step_out& out);
   void save(std::uint32_t scope, th_tensor_sink& sink);
   void next(std::int32_t token, std::uint32_t position, float* logits);
@@ -47,6 +49,7 @@ class Instance {
   Pool pool_;
   Executor executor_;
   std::vector<Place> places_;           // by index into program_.tensor_infos
+  bool ready_ = false;  // init() has been called
   std::vector<std::uint64_t> loaded_;   // elements of each tensor's weights that load() brought
   std::string kernel_set_;
   std::uint64_t compute_ns_ = 0;

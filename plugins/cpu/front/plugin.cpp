@@ -34,6 +34,7 @@ Profile profile_for(const th_host* host, const ModelSpec& m, const RunSpec& r) {
 
 th_status profile(const th_host* host, const th_model* model, const th_run* run, th_profile* out, th_error* error) {
   return bridge::guard(error, [&] {
+    bridge::require_arguments(model, run, out);
     const RunSpec r = bridge::from_c(*run);
     require_supported(r);
     const Profile mine = profile_for(host, bridge::from_c(*model), r);
@@ -46,6 +47,7 @@ th_status plan_run(const th_host* host, const th_model* model, const th_run* run
                    th_mem_summary* summary, th_error* error) {
   th_status refused = TH_OK;
   th_status s = bridge::guard(error, [&] {
+    bridge::require_arguments(model, run, sink);
     const ModelSpec m = bridge::from_c(*model);
     const RunSpec r = bridge::from_c(*run);
     require_supported(r);
@@ -59,7 +61,11 @@ th_status plan_run(const th_host* host, const th_model* model, const th_run* run
 
 th_status create(const th_host* host, int32_t device, const th_model* model, const th_run* run, th_trainer_inst** out,
                  th_error* error) {
-  th_status s = bridge::guard(error, [&] { engine(host); });
+  th_status s = bridge::guard(error, [&] {
+    bridge::require_arguments(model, run, out);
+    if (device != 0) throw bridge::StatusError(TH_E_ARG, "there is no device " + std::to_string(device) + ": the cpu trainer has device 0 alone");
+    engine(host);
+  });
   return s != TH_OK ? s : loaded_engine().trainer->create(host, device, model, run, out, error);
 }
 

@@ -58,6 +58,7 @@ Choice choice_for(const th_host* host, const ModelSpec& m, const RunSpec& r) {
 
 th_status profile(const th_host* host, const th_model* model, const th_run* run, th_profile* out, th_error* error) {
   return bridge::guard(error, [&] {
+    bridge::require_arguments(model, run, out);
     const Profile mine = choice_for(host, bridge::from_c(*model), bridge::from_c(*run)).profile;
     const th_profile p = bridge::to_c(mine);
     th::out(out, p);
@@ -68,6 +69,7 @@ th_status plan_run(const th_host* host, const th_model* model, const th_run* run
                    th_mem_summary* summary, th_error* error) {
   th_status refused = TH_OK;
   th_status s = bridge::guard(error, [&] {
+    bridge::require_arguments(model, run, sink);
     const ModelSpec m = bridge::from_c(*model);
     const RunSpec r = bridge::from_c(*run);
     const Choice choice = choice_for(host, m, r);
@@ -84,6 +86,7 @@ th_status create(const th_host* host, int32_t device, const th_model* model, con
                  th_error* error) {
   int index = 0;
   th_status s = bridge::guard(error, [&] {
+    bridge::require_arguments(model, run, out);
     index = device_index(host, device);
     require_usable(device_of(index, kBuild), kBuild);
     engine();

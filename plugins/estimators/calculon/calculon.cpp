@@ -26,6 +26,7 @@ constexpr std::int32_t kLoosely = 50;  // as if the model were GPT
 /// plugin takes any family with the dimensions, and says what stands in the way of a layout.
 std::int32_t match(const th_model* m, const th_run* r) {
   try {
+    if (!m || !r) return 0;
     const ModelSpec model = calculon::completed(bridge::from_c(*m));
     if (!arch::known_family(model.family) || !calculon::has_dimensions(model)) return 0;
     const calculon::Mapped mapped = calculon::map(model, bridge::from_c(*r), {});
@@ -39,6 +40,7 @@ std::int32_t match(const th_model* m, const th_run* r) {
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p,
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
+    bridge::require_arguments(m, r, sink);
     const ModelSpec model = calculon::completed(bridge::from_c(*m));
     if (!calculon::has_dimensions(model))
       throw usage_error(

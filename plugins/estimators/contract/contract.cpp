@@ -20,8 +20,9 @@ namespace {
 
 constexpr std::int32_t kRoughly = 100;  // it fits the family; an estimator that is exact for it wins
 
-std::int32_t match(const th_model* m, const th_run*) {
+std::int32_t match(const th_model* m, const th_run* r) {
   try {
+    if (!m || !r) return 0;
     return TH_HAS(m, th_model, family) && m->family && trainable_family(m->family) ? kRoughly : 0;
   } catch (...) {
     return 0;
@@ -31,6 +32,7 @@ std::int32_t match(const th_model* m, const th_run*) {
 th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
                    th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
+    bridge::require_arguments(m, r, sink);
     Tier tier = p ? bridge::from_c(*p).tier : Tier::kHost;
     MemoryReport report = contract::estimate(bridge::from_c(*m), bridge::from_c(*r), tier);
     if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)

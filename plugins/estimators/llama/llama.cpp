@@ -24,7 +24,7 @@ constexpr std::int32_t kMade = 1000;  // made for these families: nothing fits t
 /// Only what a step program can be built for: one rank, full training, without what is planned alone.
 std::int32_t match(const th_model* m, const th_run* run) {
   try {
-    if (!TH_HAS(m, th_model, family) || !m->family) return 0;
+    if (!m || !run || !TH_HAS(m, th_model, family) || !m->family) return 0;
     return trains_by_program(bridge::from_c(*m), bridge::from_c(*run)) ? kMade : 0;
   } catch (...) {
     return 0;
@@ -40,6 +40,7 @@ const char* const kNeutral =
 th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
                    th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
+    bridge::require_arguments(m, r, sink);
     const plan::Program program =
         plan::build_program(bridge::from_c(*m), bridge::from_c(*r), p ? bridge::from_c(*p) : Profile{});
     const plan::MemoryPlan placed = plan::place(program);

@@ -24,6 +24,7 @@ constexpr const char* kId = "memory-equation";
 
 std::int32_t match(const th_model* m, const th_run* r) {
   try {
+    if (!m || !r) return 0;
     if (!TH_HAS(m, th_model, family) || !m->family || !rules::countable_family(m->family)) return 0;
     const ModelSpec model = bridge::from_c(*m);
     if (!model.hidden || !model.layers || !model.heads || bridge::from_c(*r).mode == RunMode::kInference)
@@ -58,6 +59,7 @@ memory_equation::Settings settings_of(const th_host* host) {
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*,
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
+    bridge::require_arguments(m, r, sink);
     const ModelSpec model = bridge::from_c(*m);
     const memory_equation::Settings settings = settings_of(host);
     rules::need_dimensions(model, kId);

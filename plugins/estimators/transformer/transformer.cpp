@@ -24,8 +24,9 @@ namespace {
 
 constexpr std::int32_t kWell = 500;  // better than a rule of thumb (100), not as good as a placed program (1000)
 
-std::int32_t match(const th_model* m, const th_run*) {
+std::int32_t match(const th_model* m, const th_run* r) {
   try {
+    if (!m || !r) return 0;
     return TH_HAS(m, th_model, family) && m->family && arch::known_family(m->family) ? kWell : 0;
   } catch (...) {
     return 0;
@@ -35,6 +36,7 @@ std::int32_t match(const th_model* m, const th_run*) {
 th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
                    th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
+    bridge::require_arguments(m, r, sink);
     const ModelSpec model = bridge::from_c(*m);
     const RunSpec run = bridge::from_c(*r);
     const Profile profile = p ? bridge::from_c(*p) : Profile{};

@@ -22,8 +22,9 @@ namespace {
 constexpr std::int32_t kRuleOfThumb = 50;  // anything that knows the family's tensors is better
 constexpr const char* kId = "vram-note";
 
-std::int32_t match(const th_model* m, const th_run*) {
+std::int32_t match(const th_model* m, const th_run* r) {
   try {
+    if (!m || !r) return 0;
     if (!TH_HAS(m, th_model, family) || !m->family || !rules::countable_family(m->family)) return 0;
     const ModelSpec model = bridge::from_c(*m);
     return model.hidden && model.layers && model.heads && model.vocab ? kRuleOfThumb : 0;
@@ -41,6 +42,7 @@ vram_note::Settings settings_of(const th_host* host) {
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*,
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   return bridge::guard(error, [&] {
+    bridge::require_arguments(m, r, sink);
     const ModelSpec model = bridge::from_c(*m);
     const vram_note::Settings settings = settings_of(host);
     rules::need_dimensions(model, kId);

@@ -65,6 +65,7 @@ namespace th __attribute__((visibility("hidden"))) {
   /// A full struct from one that may be shorter (its tail is zero = unset) or longer (its tail is not read).
   template <class T>
   T in(const T* from) {
+    if (!from) throw Error(TH_E_ARG, "a null argument");
     T t{};
     std::memcpy(&t, from, from->struct_size < sizeof(T) ? from->struct_size : sizeof(T));
     t.struct_size = sizeof(T);
@@ -132,7 +133,9 @@ namespace th __attribute__((visibility("hidden"))) {
   /// Builds a report; ids are given out in order. Throws Error when the host refuses a node.
   class Tree {
    public:
-    Tree(th_mem_sink* sink, th_mem_summary* summary) : sink_(sink), summary_(summary) {}
+    Tree(th_mem_sink* sink, th_mem_summary* summary) : sink_(sink), summary_(summary) {
+      if (!sink || !summary) throw Error(TH_E_ARG, "nowhere to put the report: a null argument");
+    }
 
     std::uint32_t exact(const Leaf& l, std::uint64_t bytes) { return send(l, TH_EXACT, bytes, bytes, bytes); }
     std::uint32_t upper_bound(const Leaf& l, std::uint64_t bytes) {
@@ -194,7 +197,7 @@ namespace th __attribute__((visibility("hidden"))) {
                   "match() must be noexcept");
     static constexpr th_estimator table{
         sizeof(th_estimator), 0,
-        [](const th_model* m, const th_run* r) -> std::int32_t { return E::match(in(m), in(r)); },
+        [](const th_model* m, const th_run* r) -> std::int32_t { return m && r ? E::match(in(m), in(r)) : 0; },
         [](const th_host* h, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
            th_mem_summary* summary, th_error* e) {
           return guard(e, [&] {

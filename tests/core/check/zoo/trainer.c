@@ -1,0 +1,226 @@
+/* A small honest trainer: a bigram model in the tensors of a llama (embedding and head learn, the layers stand by), plain
+ * gradient descent. FAULT plants one fault in it. Built once an animal: ../animals.txt. */
+#define KIND "trainer"
+#include "report.h"
+
+#include <math.h>
+
+struct th_trainer_inst {
+  const th_host *h;
+  uint32_t vocab, hidden, layers, q, kv, wide, micro, accumulate, seq;
+  uint64_t elements, steps;
+  int ready;
+  float *w, *g, *logits; /* [elements], [elements], [micro * seq * vocab] */
+  char *hidden_heap;
+  void *more[64];
+};
+
+/* Tensor number `i` in the order of the checkpoint: name, shape, its first element. 0 when there are no more. */
+struct place {
+  char name[96];
+  uint32_t rank;
+  uint64_t dim[2], at, count;
+};
+static int tensor(const th_trainer_inst *t, uint32_t i, struct place *p) {
+  static const char *const names[9] = {"input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                       "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj",
+                                       "mlp.down_proj"};
+  const uint64_t h = t->hidden, dims[9][2] = {{h, 0}, {t->q, h}, {t->kv, h}, {t->kv, h}, {h, t->q},
+                                              {h, 0}, {t->wide, h}, {t->wide, h}, {h, t->wide}};
+  uint64_t at = 0;
+  for (uint32_t k = 0; k <= i; ++k) {
+    at += k ? p->count : 0;
+    const uint32_t last = 9 * t->layers + 1;
+    uint64_t rows = t->vocab, columns = h;
+    if (k > last + 1) return 0;
+    if (k == 0) snprintf(p->name, sizeof p->name, "model.embed_tokens.weight");
+    else if (k == last) snprintf(p->name, sizeof p->name, "model.norm.weight"), rows = h, columns = 0;
+    else if (k == last + 1) snprintf(p->name, sizeof p->name, FAULT == own_names ? "head.weight" : "lm_head.weight");
+    else {
+      snprintf(p->name, sizeof p->name, "model.layers.%u.%s.weight", (k - 1) / 9, names[(k - 1) % 9]);
+      rows = dims[(k - 1) % 9][0], columns = dims[(k - 1) % 9][1];
+    }
+    p->rank = columns ? 2 : 1, p->dim[0] = rows, p->dim[1] = columns;
+    p->count = rows * (columns ? columns : 1), p->at = at;
+  }
+  return 1;
+}
+
+static th_status probe(const th_host *h, uint32_t *devices, th_error *e) {
+  (void)h;
+  if (FAULT == probe_fails) return refuse(e, TH_E_IO, "the probe broke off");
+  *devices = 1;
+  return TH_OK;
+}
+
+static th_status trainable(const th_host *h, const th_model *m, const th_run *r, const void *out, th_error *e) {
+  const th_status ok = acceptable(h, m, r, out, e);
+  if (ok != TH_OK || FAULT == unknown_words) return ok;
+  if (r->mode == TH_MODE_LORA && FAULT == lora_is_arg) return refuse(e, TH_E_ARG, "no LoRA please");
+  if (r->mode != TH_MODE_FULL || r->optimizer > TH_OPT_SGD_MOMENTUM || r->tensor_parallel > 1)
+    return refuse(e, TH_E_UNSUPPORTED, "full training on one rank alone");
+  return TH_OK;
+}
+
+static th_status profile(const th_host *h, const th_model *m, const th_run *r, th_profile *p, th_error *e) {
+  const th_status ok = trainable(h, m, r, (const void *)p, e);
+  if (ok != TH_OK) return ok;
+  p->alignment = 64, p->tier = TH_TIER_HOST, p->threads = 1;
+  snprintf(p->trainer, sizeof p->trainer, FAULT == other_trainer ? "somebody" : "animal");
+  return TH_OK;
+}
+
+static th_status plan(const th_host *h, const th_model *m, const th_run *r, th_mem_sink *sink, th_mem_summary *summary,
+                      th_error *e) {
+  const th_status ok = trainable(h, m, r, sink, e);
+  if (ok != TH_OK) return ok;
+  if (FAULT == plan_allocates) h->release(h, h->alloc(h, 4096, 64, TH_TIER_HOST, "plan"));
+  struct account_call c = {h, m, r, sink, summary, elements(m) * 4 + (FAULT == plans_more ? 64 : 0), logits_bytes(m, r), e,
+                           TH_OK};
+  return give_account(&c);
+}
+
+static void destroy(th_trainer_inst *t) {
+  t->h->release(t->h, t->w);
+  t->h->release(t->h, t->g);
+  if (FAULT != destroy_leaks) t->h->release(t->h, t->logits);
+  for (int i = 0; i < 64; ++i) t->h->release(t->h, t->more[i]);
+  free(t->hidden_heap);
+  free(t);
+}
+
+static th_status create(const th_host *h, int32_t device, const th_model *m, const th_run *r, th_trainer_inst **out,
+                        th_error *e) {
+  if (FAULT == create_leaves) h->alloc(h, 64, 64, TH_TIER_HOST, "early");
+  const th_status ok = trainable(h, m, r, (const void *)out, e);
+  if (ok != TH_OK) return ok;
+  if (device != 0 && FAULT != any_device) return refuse(e, TH_E_ARG, "there is device 0 alone");
+  th_trainer_inst *t = calloc(1, sizeof *t);
+  if (!t) return refuse(e, TH_E_HOST_OOM, "out of memory");
+  t->h = h, t->vocab = (uint32_t)m->vocab, t->hidden = m->hidden, t->layers = m->layers, t->q = m->heads * m->head_dim;
+  t->kv = m->kv_heads * m->head_dim, t->wide = m->intermediate, t->micro = r->micro_batch, t->seq = r->seq_len;
+  t->accumulate = r->accumulate, t->elements = elements(m);
+  t->w = h->alloc(h, t->elements * 4, 64, TH_TIER_HOST, "weights");
+  t->g = h->alloc(h, t->elements * 4, 64, TH_TIER_HOST, "gradients");
+  t->logits = h->alloc(h, (uint64_t)t->micro * t->seq * t->vocab * 4, 64, TH_TIER_HOST, "logits");
+  if (FAULT == behind_the_back && (t->hidden_heap = malloc(16 << 20))) memset(t->hidden_heap, 1, 16 << 20);
+  if (!t->w || !t->g || !t->logits) {
+    destroy(t);
+    return refuse(e, TH_E_HOST_OOM, "the host has no memory left");
+  }
+  *out = t;
+  return TH_OK;
+}
+
+static th_status load(th_trainer_inst *t, uint32_t scope, const th_tensor *p, th_error *e) {
+  struct place at;
+  if (scope != TH_SCOPE_WEIGHTS) return refuse(e, TH_E_ARG, "weights alone");
+  for (uint32_t i = 0; tensor(t, i, &at); ++i) {
+    if (strcmp(at.name, p->name) != 0) continue;
+    if (p->rank != at.rank || p->dim[0] != at.dim[0] || (at.rank == 2 && p->dim[1] != at.dim[1]) ||
+        (p->dtype != TH_DT_F32 && FAULT != any_tensor) || p->first > at.count || p->count > at.count - p->first)
+      return refuse(e, TH_E_ARG, "another shape or type");
+    if (FAULT != load_forgets) memcpy(t->w + at.at + p->first, p->data, p->count * 4);
+    t->ready |= 2;
+    return TH_OK;
+  }
+  return refuse(e, TH_E_ARG, "no such tensor");
+}
+
+static th_status init(th_trainer_inst *t, uint64_t seed, th_error *e) {
+  uint64_t x = (FAULT == same_seed ? 1 : seed) * 0x9e3779b97f4a7c15u + 1;
+  (void)e;
+  for (uint64_t i = 0; i < t->elements && !(t->ready & 2); ++i) {
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    t->w[i] = ((float)(x >> 40) / (1 << 24) - 0.5f) * 0.2f;
+  }
+  t->ready |= 1;
+  return TH_OK;
+}
+
+/* Loss of one position, and its gradient: logits = head . embedding[token]. */
+static double position(th_trainer_inst *t, int32_t token, int32_t target, float scale, float *l) {
+  const uint32_t H = t->hidden, V = t->vocab;
+  const uint64_t head = t->elements - (uint64_t)V * H;
+  const float *x = t->w + (uint64_t)token * H;
+  double most = -1e30, sum = 0;
+  for (uint32_t v = 0; v < V; ++v) {
+    l[v] = 0;
+    for (uint32_t h = 0; h < H; ++h) l[v] += t->w[head + (uint64_t)v * H + h] * x[h];
+    if (l[v] > most) most = l[v];
+  }
+  for (uint32_t v = 0; v < V; ++v) sum += exp(l[v] - most);
+  const double loss = log(sum) + most - l[target];
+  for (uint32_t v = 0; v < V; ++v) {
+    const float d = scale * ((float)(exp(l[v] - most) / sum) - (v == (uint32_t)target));
+    for (uint32_t h = 0; h < H; ++h) {
+      t->g[head + (uint64_t)v * H + h] += d * x[h];
+      t->g[(uint64_t)token * H + h] += d * t->w[head + (uint64_t)v * H + h];
+    }
+  }
+  return loss;
+}
+
+static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th_error *e) {
+  const int evaluate = (s->flags & TH_STEP_EVALUATE) != 0;
+  const uint64_t n = (uint64_t)s->batch * s->seq;
+  uint64_t counted = 0;
+  double loss = 0, norm = 0;
+  if (!(t->ready & 1) && FAULT != no_order) return refuse(e, TH_E_STATE, "init() comes first");
+  if (s->seq != t->seq || (evaluate ? s->batch > t->micro : s->batch != t->micro * t->accumulate))
+    return refuse(e, TH_E_ARG, "a batch of another size");
+  if (t->h->cancelled(t->h) && FAULT != ignores_cancel) return refuse(e, TH_E_CANCELLED, "cancelled");
+  if (FAULT == fails_second_step && s->step_index == 1) return refuse(e, TH_E_INTERNAL, "tired");
+  for (uint64_t i = 0; i < n; ++i) {
+    const int bad = s->tokens[i] < 0 || s->tokens[i] >= (int32_t)t->vocab ||
+                    (s->targets[i] != -100 && (s->targets[i] < 0 || s->targets[i] >= (int32_t)t->vocab));
+    if (bad && FAULT == refusal_changes) t->w[0] += 1;
+    if (bad && FAULT == any_token && s->tokens[i] >= 0) return TH_OK;
+    if (bad) return refuse(e, TH_E_ARG, "a token outside the vocabulary");
+    counted += s->targets[i] != -100;
+  }
+  memset(t->g, 0, t->elements * 4);
+  for (uint64_t i = 0; i < n; ++i)
+    if (s->targets[i] != -100)
+      loss += position(t, s->tokens[i], s->targets[i], 1.0f / (float)counted, t->logits);
+  for (uint64_t i = 0; i < t->elements; ++i) {
+    norm += (double)t->g[i] * t->g[i];
+    if (!evaluate || FAULT == evaluation_trains) t->w[i] -= (FAULT == climbs ? -1.f : 1.f) * (float)(s->lr + evaluate) * 10 * t->g[i];
+  }
+  if (FAULT == grows && t->steps < 64) t->more[t->steps] = t->h->alloc(t->h, 64, 64, TH_TIER_HOST, "more");
+  t->steps += !evaluate;
+  out->loss = FAULT == loss_is_sum ? loss : loss / (double)counted;
+  out->grad_norm = evaluate ? 0 : sqrt(norm);
+  out->tokens_counted = FAULT == counts_all ? n : counted;
+  return TH_OK;
+}
+
+static th_status save(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, th_error *e) {
+  struct place at;
+  if (!(t->ready & 1) && FAULT != no_order) return refuse(e, TH_E_STATE, "init() comes first");
+  if (scope != TH_SCOPE_WEIGHTS && FAULT != any_scope) return refuse(e, TH_E_UNSUPPORTED, "weights alone");
+  for (uint32_t i = 0; tensor(t, i, &at); ++i) {
+    th_tensor p = {0};
+    p.struct_size = sizeof p, p.dtype = TH_DT_F32, p.rank = at.rank, p.dim[0] = at.dim[0], p.dim[1] = at.dim[1];
+    p.name = at.name, p.data = t->w + at.at, p.count = FAULT == saves_half ? at.count / 2 : at.count;
+    const th_status s = sink->tensor(sink, &p);
+    if (s != TH_OK && FAULT != save_ignores_sink) return refuse(e, s, "the host wants no more");
+  }
+  return TH_OK;
+}
+
+static th_status counters(th_trainer_inst *t, th_counters *c, th_error *e) {
+  (void)e;
+  c->launches = FAULT == counters_fall ? 100 - t->steps : t->steps;
+  return TH_OK;
+}
+
+static const char *info(th_trainer_inst *t, const char *key) {
+  (void)t;
+  return FAULT == knows_all || strcmp(key, "kernel_set") == 0 ? "plain C" : NULL;
+}
+
+static const th_trainer table = {sizeof(th_trainer), 0, probe, profile, plan, create, load, init, step, save, counters, info,
+                                 0, destroy};
+
+static const void *table_of(const char *id) { return strcmp(id, TH_TRAINER_ID) == 0 ? &table : NULL; }
