@@ -113,6 +113,8 @@ constexpr Key kKeys[] = {
     {"output.keep", Type::kInteger, "2", 1, 1000000, "", "", "checkpoints kept"},
 
     {"plugins.path", Type::kPaths, "", 0, 0, "", "[\"plugins\"]", "folders searched for plugins before the usual ones"},
+    {"plugins.allow", Type::kTexts, "", 0, 0, "", "[\"sha256:...\"]", "SHA-256 of each file of plugins.path that may be used; default: any"},
+    {"plugins.order", Type::kTexts, "", 0, 0, "", "[\"cuda\", \"cpu\"]", "default: cuda, then cpu; backends that auto tries in turn, and that one of them falls back along"},
 };
 // clang-format on
 

@@ -92,6 +92,9 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
     if (level >= 1 || verbose > 1) fmt::print(stderr, "{}: {}\n", where, text);
   };
   host.cancelled = [] { return false; };
+  host.probe_program = "/proc/self/exe";
+  host.cache_file = plugin::default_cache_file();
+  if (c) host.allow = c->plugin_allow, host.allow_in = c->plugin_path;
   auto r = std::make_unique<plugin::Registry>(
       plugin::search_path(line, c ? c->plugin_path : std::vector<std::filesystem::path>{}), std::move(host));
   r->scan();
