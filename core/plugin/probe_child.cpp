@@ -1,5 +1,6 @@
 // See probe.hpp: the child's side. It does what the host would do with the plugin, in the same order, telling before each
 // step what comes, so that the last word before a crash names the step.
+#include <cstdio>
 #include <cstdlib>
 
 #include "core/child/child_side.hpp"
@@ -79,6 +80,7 @@ void probe_child() {
     pass_gate(t.file, trust, passed);
     const ProcessState before = process_state();
     rehearse(t, passed.manifest);
+    std::fflush(nullptr);  // what a plugin printed is on its way to the host's own output
     bool refused = false;
     for (const Change& c : changes(before, process_state())) {
       if (c.refuse && !refused)

@@ -30,6 +30,7 @@ struct Registry::Impl {
   void scan_once();
   std::size_t need(const std::string& id, const std::string& kind);
   void rehearse(std::size_t index);
+  void release_id(std::size_t index);
   void rehearse_for_list(std::size_t index);
   std::shared_ptr<Library> load(std::size_t index);
   template <class Adapter>
@@ -117,6 +118,7 @@ void Registry::Impl::rehearse(std::size_t index) {
   c.from_cache = false;
   if (v.refused) {
     reject(c, *v.refused);
+    release_id(index);
   } else if (v.unavailable) {
     reject(c, *v.unavailable);
     c.status = Status::kUnavailable;
@@ -130,6 +132,20 @@ void Registry::Impl::rehearse(std::size_t index) {
   cache->save();
 }
 
+/// A refused file does not hold its id: the next one in the search order that was refused for it alone is a candidate
+/// again, as it will be when the verdict is remembered.
+void Registry::Impl::release_id(std::size_t index) {
+  for (std::size_t i = index + 1; i < candidates.size(); ++i) {
+    Candidate& c = candidates[i];
+    if (c.manifest.id != candidates[index].manifest.id || c.code != "duplicate_id") continue;
+    c.status = Status::kOk;
+    c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear();
+    context->log(2, "plugins", fmt::format("{} is used in place of {}, which {}", escaped(c.file.string()),
+                                           escaped(candidates[index].file.string()), candidates[index].reason));
+    return;
+  }
+}
+
 /// `plugins list`: a device may have come or gone since, so what needs one is asked again.
 void Registry::Impl::rehearse_for_list(std::size_t index) {
   const Manifest& m = candidates[index].manifest;
@@ -138,8 +154,6 @@ void Registry::Impl::rehearse_for_list(std::size_t index) {
 }
 
 std::shared_ptr<Library> Registry::Impl::load(std::size_t index) {
-  if (!found[index].rehearsed) rehearse(index);
-  if (candidates[index].status == Status::kRejected) throw_rejected(candidates[index]);
   std::shared_ptr<Library> library =
       Library::open(candidates[index].file, found[index].id, candidates[index].manifest, context);
   check_interfaces(*library);
@@ -154,11 +168,12 @@ Adapter& Registry::Impl::provide(const std::string& id, const char* kind,
                                  std::unique_ptr<Adapter> (*adapt)(std::shared_ptr<Library>)) {
   if (auto it = made.find(id); it != made.end()) return *it->second;
   std::size_t index = need(id, kind);
+  while (!context->options.probe_program.empty() && !found[index].rehearsed) {
+    rehearse(index);
+    index = need(id, kind);  // another file with that id, when this one is refused; throws when there is none
+  }
   try {
     return *(made[id] = adapt(load(index)));
-  } catch (const PluginError&) {
-    made.erase(id);
-    throw;
   } catch (const Refused& why) {
     made.erase(id);
     reject(candidates[index], why);
