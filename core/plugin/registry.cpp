@@ -135,14 +135,19 @@ void Registry::Impl::rehearse(std::size_t index) {
 /// A refused file does not hold its id: the next one in the search order that was refused for it alone is a candidate
 /// again, as it will be when the verdict is remembered.
 void Registry::Impl::release_id(std::size_t index) {
+  const Candidate* next = nullptr;
   for (std::size_t i = index + 1; i < candidates.size(); ++i) {
     Candidate& c = candidates[i];
     if (c.manifest.id != candidates[index].manifest.id || c.code != "duplicate_id") continue;
+    if (next) {
+      reject(c, duplicate_of(*next));
+      continue;
+    }
+    next = &c;
     c.status = Status::kOk;
     c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear();
     context->log(2, "plugins", fmt::format("{} is used in place of {}, which {}", escaped(c.file.string()),
                                            escaped(candidates[index].file.string()), candidates[index].reason));
-    return;
   }
 }
 

@@ -40,6 +40,13 @@ void reject(Candidate& c, const Refused& why) {
   c.hint = why.hint();
 }
 
+Refused duplicate_of(const Candidate& first) {
+  return Refused("registry", "duplicate_id",
+                 fmt::format("the id '{}' is taken by {}, which comes first in the search order", first.manifest.id,
+                             escaped(first.file.string())),
+                 "rename one, or remove one of the directories");
+}
+
 void Scan::folder(const fs::path& directory) {
   std::error_code failed;
   const fs::path real = fs::canonical(directory, failed);
@@ -122,10 +129,7 @@ void Scan::refuse_duplicate(Found& f) {
   for (const Found& other : found_) {
     const Candidate& first = other.candidate;
     if (first.status == Status::kRejected || first.manifest.id != c.manifest.id) continue;
-    reject(c, Refused("registry", "duplicate_id",
-                      fmt::format("the id '{}' is taken by {}, which comes first in the search order",
-                                  c.manifest.id, escaped(first.file.string())),
-                      "rename one, or remove one of the directories"));
+    reject(c, duplicate_of(first));
     context_.log(2, "plugins", fmt::format("{}: {}", escaped(c.file.string()), c.reason));
     return;
   }

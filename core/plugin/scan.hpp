@@ -37,6 +37,9 @@ class Scan {
   std::vector<Found> found_;
 };
 
+/// Why a file does not get the id that `first` has.
+Refused duplicate_of(const Candidate& first);
+
 /// Writes a refusal into a candidate.
 void reject(Candidate& c, const Refused& why);
 
