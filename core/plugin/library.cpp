@@ -21,6 +21,7 @@
 #include "core/plugin/adapt.hpp"
 #include "core/plugin/known_part.hpp"
 #include "core/plugin/mapped_file.hpp"
+#include "core/plugin/plugin.hpp"
 #include "core/plugin/refused.hpp"
 
 namespace trainhost::plugin {
@@ -144,6 +145,8 @@ std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const 
     seen.require_mapped_at(base_of(mapped));
     l->table_ = read_table(find_entry(mapped));
     check_description(l->table_, manifest);
+    l->view_ = AbiView(l->table_.abi_minor);
+    l->host_.fit(l->view_);
     context->enter("start");
     l->start();
   } catch (...) {
@@ -156,11 +159,11 @@ std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const 
 
 void Library::start() {
   if (!table_.start) return;
-  th_error error{};
-  error.struct_size = sizeof error;
+  auto room = answer<th_error>();
+  const th_error& error = room.value;
   th_status s;
   try {
-    s = table_.start(host_.get(), &error);
+    s = table_.start(host_.get(), room.get());
   } catch (...) {
     throw Refused("start", "exception", "an exception left its start()");
   }
@@ -173,6 +176,13 @@ void Library::start() {
         escaped(hint));
   }
   started_ = true;
+}
+
+void Library::refuse_unseen(const std::string& field) const {
+  throw PluginError(Exit::kUsage, "unsupported",
+                    fmt::format("plugin {} was built for interface {}.{} and does not know {}", id(), TH_ABI_MAJOR,
+                                view_.minor(), field),
+                    "build it again with this program's SDK, or leave that setting out", 0);
 }
 
 const void* Library::interface(const char* interface_id) const {
@@ -197,6 +207,10 @@ void check_interfaces(const Library& library) {
     if (!library.interface(id.c_str()))
       throw Refused("abi", "interfaces",
                     fmt::format("its manifest lists the interface {} and its get() does not know it", escaped(id)));
+}
+
+void Library::warn_once(const std::string& text) const {
+  if (!told_.exchange(true)) host_.context().log(TH_LOG_WARN, id(), text);
 }
 
 Library::~Library() {
