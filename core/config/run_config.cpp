@@ -273,8 +273,6 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
   }
   if (s.given("plugins.order")) c.backend_order = backend_order(s);
   for (const Value& v : s.list("plugins.allow")) c.plugin_allow.push_back(content_hash(v.text, s.where("plugins.allow")));
-  if (!c.plugin_allow.empty() && c.plugin_path.empty())
-    throw usage_error("plugins.allow is given without plugins.path, whose files it is for", "", s.where("plugins.allow"));
   for (const auto& [name, v] : s.plugin_values()) {
     const auto dot = name.find('.');
     const std::string text = v.kind == Value::Kind::kText ? v.text : written(v);

@@ -163,7 +163,8 @@ std::string abi_of(const toml::table& t) {
   if (text.empty()) return text;
   unsigned major = 0, minor = 0;
   char rest = 0;
-  if (std::sscanf(text.c_str(), "%5u.%5u%c", &major, &minor, &rest) != 2)
+  const bool digits = text.find_first_not_of("0123456789.") == text.npos;
+  if (!digits || std::sscanf(text.c_str(), "%5u.%5u%c", &major, &minor, &rest) != 2)
     bad("bad_value", fmt::format("'abi' in its manifest is '{}', no version like \"{}.{}\"", escaped(text), TH_ABI_MAJOR,
                                  TH_ABI_MINOR));
   if (major != TH_ABI_MAJOR)

@@ -60,6 +60,9 @@ Candidate inspect(const std::filesystem::path& file);
 std::vector<std::filesystem::path> search_path(const std::vector<std::filesystem::path>& command_line,
                                                const std::vector<std::filesystem::path>& run_file);
 
+/// The last of them, <exe>/../lib/trainhost/plugins; empty when the program cannot say where it is.
+std::filesystem::path program_folder();
+
 class Registry {
  public:
   Registry(std::vector<std::filesystem::path> directories, HostOptions options);

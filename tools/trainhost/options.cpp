@@ -94,9 +94,12 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
   host.cancelled = [] { return false; };
   host.probe_program = "/proc/self/exe";
   host.cache_file = plugin::default_cache_file();
-  if (c) host.allow = c->plugin_allow, host.allow_in = c->plugin_path;
-  auto r = std::make_unique<plugin::Registry>(
-      plugin::search_path(line, c ? c->plugin_path : std::vector<std::filesystem::path>{}), std::move(host));
+  const std::vector<std::filesystem::path> folders =
+      plugin::search_path(line, c ? c->plugin_path : std::vector<std::filesystem::path>{});
+  if (c) host.allow = c->plugin_allow;
+  for (const auto& f : folders)
+    if (f != plugin::program_folder()) host.allow_in.push_back(f);
+  auto r = std::make_unique<plugin::Registry>(folders, std::move(host));
   r->scan();
   if (c) run::check_plugin_options(*c, *r);
   return r;
