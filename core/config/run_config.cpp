@@ -235,12 +235,36 @@ void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
   c.output.keep = u64(s, "output.keep");
 }
 
+/// What sha256sum prints for a file, in small letters; "sha256:" before it may stand.
+std::string content_hash(std::string text, const Where& where) {
+  if (text.starts_with("sha256:")) text.erase(0, 7);
+  for (char& ch : text) ch = static_cast<char>(ch >= 'A' && ch <= 'F' ? ch - 'A' + 'a' : ch);
+  if (text.size() != 64 || text.find_first_not_of("0123456789abcdef") != text.npos)
+    throw usage_error(fmt::format("plugins.allow: '{}' is no SHA-256", escaped(text, 80)),
+                      "64 hex digits, as sha256sum prints for the file", where);
+  return text;
+}
+
+std::vector<std::string> backend_order(const Settings& s) {
+  std::vector<std::string> order;
+  for (const Value& v : s.list("plugins.order")) {
+    if (v.text == "auto" || v.text.empty() || std::find(order.begin(), order.end(), v.text) != order.end())
+      throw usage_error(fmt::format("plugins.order: '{}' {}", escaped(v.text, 80),
+                                    v.text == "auto" || v.text.empty() ? "is no backend" : "stands there twice"),
+                        "names of backends, each once, as in [\"cuda\", \"cpu\"]", s.where("plugins.order"));
+    order.push_back(v.text);
+  }
+  return order;
+}
+
 void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
   for (const Value& v : s.list("plugins.path")) {
     const fs::path path = resolve_path(v.text, base);
     require_folder(path, "plugins.path", s.where("plugins.path"));
     c.plugin_path.push_back(path);
   }
+  if (s.given("plugins.order")) c.backend_order = backend_order(s);
+  for (const Value& v : s.list("plugins.allow")) c.plugin_allow.push_back(content_hash(v.text, s.where("plugins.allow")));
   for (const auto& [name, v] : s.plugin_values()) {
     const auto dot = name.find('.');
     const std::string text = v.kind == Value::Kind::kText ? v.text : written(v);

@@ -54,6 +54,8 @@ struct RunConfig {
   std::vector<std::string> estimators{"auto"};
   OutputConfig output;
   std::vector<std::filesystem::path> plugin_path;  // absolute
+  std::vector<std::string> backend_order = {"cuda", "cpu"};  // auto tries them in turn; one of them falls back along
+  std::vector<std::string> plugin_allow;           // SHA-256 in hex of plugins that are not the program's own; empty = any
   std::map<std::string, std::map<std::string, std::string>> plugin_options;  // [plugin.NAME] key -> value as text
   std::map<std::string, std::pair<std::uint32_t, std::uint32_t>> plugin_option_lines;  // "NAME.key" -> line, column
   std::map<std::string, Where> given;  // every key that was set, and where; a key that is absent has its default

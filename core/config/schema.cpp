@@ -113,6 +113,9 @@ constexpr Key kKeys[] = {
     {"output.keep", Type::kInteger, "2", 1, 1000000, "", "", "checkpoints kept"},
 
     {"plugins.path", Type::kPaths, "", 0, 0, "", "[\"plugins\"]", "folders searched for plugins before the usual ones"},
+    {"plugins.allow", Type::kTexts, "", 0, 0, "", "[\"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"]",
+     "with it, of the folders that are not the program's own only files with this content are used (sha256sum prints it)"},
+    {"plugins.order", Type::kTexts, "", 0, 0, "", "[\"cuda\", \"cpu\"]", "default: cuda, then cpu; backends that auto tries in turn, and that one of them falls back along"},
 };
 // clang-format on
 

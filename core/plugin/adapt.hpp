@@ -17,6 +17,9 @@ namespace trainhost::plugin {
 std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library);
 std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library);
 
+/// Throws Refused (abi/interfaces) when its get() does not know an interface that its manifest lists.
+void check_interfaces(const Library& library);
+
 /// Argument and unsupported: kUsage; unavailable: kNoBackend; out of memory: kDoesNotFit; cancelled:
 /// kStopped; else kFailed.
 Exit exit_of(th_status s);

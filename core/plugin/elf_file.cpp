@@ -6,19 +6,22 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "core/plugin/manifest.hpp"
 #include "core/plugin/refused.hpp"
 
 namespace trainhost::plugin {
 namespace {
 
 constexpr std::uint16_t kMaxSegments = 512;
-constexpr std::uint64_t kMaxSectionNames = 1u << 20, kMaxDynamicBytes = 1u << 20;
+constexpr std::uint64_t kMaxSectionNames = 1u << 20, kMaxDynamicBytes = 1u << 20, kMaxName = 4096;
+constexpr std::size_t kMaxNeeded = 256;
 constexpr std::string_view kSection = ".trainhost";
 
 #if defined(__x86_64__)
@@ -114,21 +117,58 @@ Elf64_Ehdr read_header(const File& f) {
 }
 
 /// A position-independent program is ET_DYN too; text relocations make code pages writable.
-void check_dynamic(const File& f, const Elf64_Phdr& p) {
+std::vector<Elf64_Dyn> read_dynamic(const File& f, const Elf64_Phdr& p) {
   if (p.p_filesz > kMaxDynamicBytes)
     gate("truncated", "its dynamic section is larger than 1 MiB", kCopyAgain);
-  for (const Elf64_Dyn& d : f.table<Elf64_Dyn>(p.p_offset, p.p_filesz / sizeof(Elf64_Dyn))) {
-    if (d.d_tag == DT_NULL) return;
+  std::vector<Elf64_Dyn> all = f.table<Elf64_Dyn>(p.p_offset, p.p_filesz / sizeof(Elf64_Dyn));
+  all.erase(std::find_if(all.begin(), all.end(), [](const Elf64_Dyn& d) { return d.d_tag == DT_NULL; }), all.end());
+  for (const Elf64_Dyn& d : all) {
     if (d.d_tag == DT_FLAGS_1 && (d.d_un.d_val & DF_1_PIE))
       gate("executable", "a program, not a shared library", "link it with -shared");
     if (d.d_tag == DT_TEXTREL || (d.d_tag == DT_FLAGS && (d.d_un.d_val & DF_TEXTREL)))
       gate("text_relocations", "has text relocations, which would make its code writable",
            "compile it with -fPIC");
   }
+  return all;
+}
+
+/// The text at an address of the loaded library, by the segment that will hold it.
+std::string text_at(const File& f, const std::vector<Elf64_Phdr>& segments, std::uint64_t address) {
+  for (const Elf64_Phdr& p : segments) {
+    if (p.p_type != PT_LOAD || address < p.p_vaddr || address - p.p_vaddr >= p.p_filesz) continue;
+    const std::uint64_t inside = address - p.p_vaddr;
+    std::string text(std::min(kMaxName, p.p_filesz - inside), '\0');
+    f.read(p.p_offset + inside, text.data(), text.size());
+    const std::size_t end = text.find('\0');
+    if (end == text.npos) break;
+    return text.substr(0, end);
+  }
+  gate("truncated", "the names of the libraries that it needs lie outside the file", kCopyAgain);
+}
+
+/// What the dynamic linker will look for, and where. RUNPATH makes it ignore RPATH.
+void read_links(const File& f, const std::vector<Elf64_Phdr>& segments, const std::vector<Elf64_Dyn>& dynamic,
+                ElfFile& out) {
+  std::uint64_t names = 0;
+  for (const Elf64_Dyn& d : dynamic)
+    if (d.d_tag == DT_STRTAB) names = d.d_un.d_ptr;
+  bool runpath = false;
+  for (const Elf64_Dyn& d : dynamic) {
+    if (d.d_tag != DT_NEEDED && d.d_tag != DT_RPATH && d.d_tag != DT_RUNPATH) continue;
+    const std::string text = text_at(f, segments, names + d.d_un.d_val);
+    if (d.d_tag == DT_NEEDED) {
+      if (out.needed.size() == kMaxNeeded)
+        gate("not_shared", fmt::format("is linked to more than {} libraries", kMaxNeeded));
+      out.needed.push_back(text);
+    } else if (d.d_tag == DT_RUNPATH || !runpath) {
+      runpath = runpath || d.d_tag == DT_RUNPATH;
+      out.run_path = text;
+    }
+  }
 }
 
 /// dlopen of a library whose segments lie outside the file dies of SIGBUS: so look first.
-void check_segments(const File& f, const Elf64_Ehdr& h) {
+void read_segments(const File& f, const Elf64_Ehdr& h, ElfFile& out) {
   if (h.e_phentsize != sizeof(Elf64_Phdr) || h.e_phnum == 0 || h.e_phnum > kMaxSegments)
     gate("not_shared",
          fmt::format("has {} program headers of {} bytes: nothing to load", h.e_phnum, h.e_phentsize));
@@ -136,7 +176,9 @@ void check_segments(const File& f, const Elf64_Ehdr& h) {
     gate("truncated", "cut off: its program headers lie outside the file", kCopyAgain);
   bool dynamic = false, load = false;
   int number = 0;
-  for (const Elf64_Phdr& p : f.table<Elf64_Phdr>(h.e_phoff, h.e_phnum)) {
+  const std::vector<Elf64_Phdr> segments = f.table<Elf64_Phdr>(h.e_phoff, h.e_phnum);
+  std::vector<Elf64_Dyn> entries;
+  for (const Elf64_Phdr& p : segments) {
     if (p.p_type != PT_NULL && p.p_type != PT_GNU_STACK && !f.holds(p.p_offset, p.p_filesz))
       gate("truncated",
            fmt::format("cut off: segment {} does not lie inside the {} bytes of the file", number, f.size()),
@@ -146,11 +188,12 @@ void check_segments(const File& f, const Elf64_Ehdr& h) {
     if (p.p_type == PT_INTERP) gate("executable", "a program, not a shared library", "link it with -shared");
     if (p.p_type == PT_GNU_STACK && (p.p_flags & PF_X))
       gate("executable_stack", "asks for an executable stack", "link it with -z noexecstack");
-    if (p.p_type == PT_DYNAMIC) dynamic = true, check_dynamic(f, p);
+    if (p.p_type == PT_DYNAMIC) dynamic = true, entries = read_dynamic(f, p);
     load = load || p.p_type == PT_LOAD;
     ++number;
   }
   if (!dynamic || !load) gate("not_shared", "has nothing that a dynamic linker could load");
+  read_links(f, segments, entries, out);
 }
 
 std::vector<Elf64_Shdr> read_sections(const File& f, const Elf64_Ehdr& h) {
@@ -188,16 +231,15 @@ std::optional<Elf64_Shdr> find_manifest(const std::vector<Elf64_Shdr>& sections,
 
 }  // namespace
 
-std::string read_manifest_section(int fd, std::uint64_t size) {
-  File f(fd, size);
-  Elf64_Ehdr h = read_header(f);
-  check_segments(f, h);
-  std::vector<Elf64_Shdr> sections = read_sections(f, h);
+ElfFile read_elf(int fd, std::uint64_t size) {
+  const File f(fd, size);
+  const Elf64_Ehdr h = read_header(f);
+  ElfFile out;
+  read_segments(f, h, out);
+  const std::vector<Elf64_Shdr> sections = read_sections(f, h);
   std::optional<Elf64_Shdr> s;
   if (!sections.empty()) s = find_manifest(sections, read_section_names(f, h, sections));
-  if (!s)
-    manifest("absent", "not a trainhost plugin: it has no manifest",
-             "TH_MANIFEST in trainhost/plugin.h makes one");
+  if (!s) return out;
   if (s->sh_type == SHT_NOBITS || s->sh_size == 0) manifest("empty", "its manifest is empty");
   if (s->sh_size > kMaxManifestBytes)
     manifest("too_big",
@@ -208,7 +250,8 @@ std::string read_manifest_section(int fd, std::uint64_t size) {
   f.read(s->sh_offset, text.data(), text.size());
   text.erase(text.find_last_not_of('\0') + 1);  // the terminator of the C string, and the linker's padding
   if (text.empty()) manifest("empty", "its manifest is empty");
-  return text;
+  out.manifest = std::move(text);
+  return out;
 }
 
 }  // namespace trainhost::plugin

@@ -2,26 +2,33 @@
 // swapped for one in between does no harm either.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <nettle/sha2.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "core/plugin/elf_file.hpp"
 #include "core/plugin/gate.hpp"
-#include "core/plugin/manifest.hpp"
+#include "core/plugin/links.hpp"
 #include "core/plugin/refused.hpp"
 
 namespace trainhost::plugin {
 namespace {
+
+namespace fs = std::filesystem;
 
 [[noreturn]] void gate(const char* code, const std::string& reason, std::string hint = {}) {
   throw Refused("gate", code, reason, std::move(hint));
 }
 
 struct Descriptor {
-  int fd;
+  int fd = -1;
+  explicit Descriptor(int f) : fd(f) {}
+  Descriptor(const Descriptor&) = delete;
   ~Descriptor() {
     if (fd >= 0) ::close(fd);
   }
@@ -35,7 +42,7 @@ const char* kind_of(mode_t mode) {
   return "not a file";
 }
 
-struct stat stat_of(const std::filesystem::path& file) {
+struct stat stat_of(const fs::path& file) {
   struct stat s {};
   if (::stat(file.c_str(), &s) != 0) {
     if (errno == EACCES) gate("unreadable", "cannot be read: permission denied");
@@ -48,33 +55,98 @@ FileId id_of(const struct stat& s) {
   return {s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
 }
 
-/// Anybody on the machine could replace what we are about to run. A sticky directory (/tmp) protects its
-/// files.
-void check_permissions(const std::filesystem::path& file, const struct stat& s) {
-  if (s.st_mode & S_IWOTH)
-    gate("world_writable", "anybody may write to it", fmt::format("chmod o-w {}", file.string()));
-  struct stat d {};
-  std::filesystem::path directory = file.parent_path();
-  if (::stat(directory.c_str(), &d) == 0 && (d.st_mode & S_IWOTH) && !(d.st_mode & S_ISVTX))
-    gate("world_writable_directory", fmt::format("anybody may write to its directory {}", directory.string()),
-         fmt::format("chmod o-w {}", directory.string()));
+/// A descriptor of exactly the file that stat() saw, the caller's to close; `id` says which that is.
+int open_regular(const fs::path& file, FileId& id) {
+  const struct stat s = stat_of(file);
+  id = id_of(s);
+  if (!S_ISREG(s.st_mode)) gate("not_regular", fmt::format("{}, not a file", kind_of(s.st_mode)));
+  const int fd = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0) gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)));
+  Descriptor d(fd);
+  struct stat opened {};
+  if (::fstat(fd, &opened) != 0 || !(id_of(opened) == id))
+    gate("changed", "was replaced while it was being looked at");
+  d.fd = -1;
+  return fd;
+}
+
+/// Calls use(bytes, count) for the whole content.
+template <class F>
+void read_all(int fd, F&& use) {
+  std::vector<std::uint8_t> buffer(1 << 18);
+  while (true) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)));
+    if (n == 0) return;
+    use(buffer.data(), static_cast<std::size_t>(n));
+  }
+}
+
+/// The sidecar's text; nullopt when there is none. It is trusted no more than the library.
+std::optional<std::string> read_sidecar(const fs::path& file, Trust& trust, FileId& id) {
+  const fs::path sidecar = sidecar_of(file);
+  std::error_code failed;
+  if (!fs::exists(fs::symlink_status(sidecar, failed))) return std::nullopt;
+  try {
+    const Descriptor d(open_regular(sidecar, id));
+    trust.check(fs::canonical(sidecar));
+    if (id.size > kMaxManifestBytes)
+      throw Refused("manifest", "too_big", fmt::format("has {} bytes; at most {} are allowed", id.size, kMaxManifestBytes));
+    std::string text;
+    read_all(d.fd, [&](const std::uint8_t* p, std::size_t n) { text.append(reinterpret_cast<const char*>(p), n); });
+    return text;
+  } catch (const Refused& why) {
+    throw Refused(why.stage(), why.code(), "its manifest " + sidecar.filename().string() + ": " + why.what(), why.hint());
+  }
+}
+
+Manifest manifest_of(const fs::path& file, const ElfFile& elf, Trust& trust, FileId& sidecar_id) {
+  const std::optional<std::string> beside = read_sidecar(file, trust, sidecar_id);
+  if (!elf.manifest && !beside)
+    throw Refused("manifest", "absent", "not a trainhost plugin: it has no manifest",
+                  "TH_MANIFEST in trainhost/plugin.h makes one");
+  const Manifest m = parse_manifest(elf.manifest ? *elf.manifest : *beside);
+  if (elf.manifest && beside && !(parse_manifest(*beside) == m))
+    throw Refused("manifest", "differs",
+                  fmt::format("the manifest in it and {} beside it do not say the same", sidecar_of(file).filename().string()),
+                  "remove one of both");
+  return m;
 }
 
 }  // namespace
 
-FileId identify(const std::filesystem::path& file) { return id_of(stat_of(file)); }
+FileId identify(const fs::path& file) { return id_of(stat_of(file)); }
 
-Passed pass_gate(const std::filesystem::path& file) {
-  struct stat s = stat_of(file);
-  if (!S_ISREG(s.st_mode)) gate("not_regular", fmt::format("{}, not a file", kind_of(s.st_mode)));
-  check_permissions(file, s);
-  Descriptor d{::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)};
-  if (d.fd < 0) gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)));
-  struct stat opened {};
-  if (::fstat(d.fd, &opened) != 0 || !(id_of(opened) == id_of(s)))
-    gate("changed", "was replaced while it was being looked at");
-  return {id_of(opened),
-          parse_manifest(read_manifest_section(d.fd, static_cast<std::uint64_t>(opened.st_size)))};
+fs::path sidecar_of(const fs::path& file) { return fs::path(file).replace_extension(".toml"); }
+
+FileId identify_sidecar(const fs::path& file) {
+  struct stat s {};
+  return ::stat(sidecar_of(file).c_str(), &s) == 0 ? id_of(s) : FileId{};
+}
+
+void pass_gate(const fs::path& file, Trust& trust, Passed& passed) {
+  const Descriptor d(open_regular(file, passed.id));
+  trust.check(file);
+  const ElfFile elf = read_elf(d.fd, passed.id.size);
+  passed.manifest = manifest_of(file, elf, trust, passed.sidecar);
+  check_run_path(elf.run_path, file);
+  check_cpu(passed.manifest.cpu);
+  check_libraries(elf, passed.manifest, file);
+}
+
+std::string content_hash(const fs::path& file, const FileId& id) {
+  FileId now;
+  const Descriptor d(open_regular(file, now));
+  if (!(now == id)) gate("changed", "was replaced while it was being looked at");
+  sha256_ctx context;
+  sha256_init(&context);
+  read_all(d.fd, [&](const std::uint8_t* p, std::size_t n) { sha256_update(&context, n, p); });
+  std::array<std::uint8_t, SHA256_DIGEST_SIZE> digest{};
+  sha256_digest(&context, digest.size(), digest.data());
+  std::string hex;
+  for (std::uint8_t b : digest) hex += fmt::format("{:02x}", b);
+  return hex;
 }
 
 }  // namespace trainhost::plugin

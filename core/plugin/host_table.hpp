@@ -20,6 +20,9 @@ struct HostContext {
   std::uint32_t threads = 1;  // the budget, resolved
 
   void log(int level, const std::string& where, const std::string& text) noexcept;
+  void enter(const char* stage) const {
+    if (options.stage) options.stage(stage);
+  }
 };
 
 class HostTable {

@@ -18,7 +18,9 @@
 
 #include "core/base/text.hpp"
 #include "core/bridge/guard.hpp"
+#include "core/plugin/adapt.hpp"
 #include "core/plugin/known_part.hpp"
+#include "core/plugin/mapped_file.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/plugin/refused.hpp"
 
@@ -47,6 +49,12 @@ boost::dll::shared_library map_library(const std::filesystem::path& file) {
                   "ldd -r on the file shows what is missing");
   }
   return library;
+}
+
+/// The beginning of its dynamic section: an address that is surely inside the file's mapping.
+const void* base_of(const boost::dll::shared_library& library) {
+  struct link_map* own = nullptr;
+  return ::dlinfo(library.native(), RTLD_DI_LINKMAP, &own) == 0 && own ? own->l_ld : nullptr;
 }
 
 using Entry = const th_plugin* (*)();
@@ -97,6 +105,9 @@ void check_description(const th_plugin& t, const Manifest& m) {
     throw Refused("abi", "version",
                   fmt::format("says version '{}' and its manifest says '{}'", escaped(text_at(t.version)),
                               escaped(m.version)));
+  const std::string abi = fmt::format("{}.{}", t.abi_major, t.abi_minor);
+  if (!m.abi.empty() && m.abi != abi)
+    throw Refused("abi", "minor", fmt::format("speaks version {} of the plugin interface and its manifest says {}", abi, m.abi));
 }
 
 }  // namespace
@@ -124,17 +135,19 @@ Library::Library(Manifest manifest, std::shared_ptr<HostContext> context)
 
 std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const FileId& id,
                                        const Manifest& manifest, std::shared_ptr<HostContext> context) {
-  if (!(identify(file) == id))
-    throw Refused("load", "changed", "was replaced after its manifest was read", "run the command again");
+  const SeenFile seen(file, id);
   std::shared_ptr<Library> l(new Library(manifest, context));
   FpMode mode;
   try {
+    context->enter("load");
     boost::dll::shared_library mapped =
         map_library(file);  // RTLD_NODELETE: closing the handle unmaps nothing
+    seen.require_mapped_at(base_of(mapped));
     l->table_ = read_table(find_entry(mapped));
     check_description(l->table_, manifest);
     l->view_ = AbiView(l->table_.abi_minor);
     l->host_.fit(l->view_);
+    context->enter("start");
     l->start();
   } catch (...) {
     mode.restore();
@@ -187,6 +200,13 @@ void Library::keep_fp_mode(FpMode& before, const char* call) const {
       fmt::format("the plugin changed the floating-point mode in {} (denormals to zero, most likely by "
                   "-ffast-math); undone, now and whenever it happens again",
                   call));
+}
+
+void check_interfaces(const Library& library) {
+  for (const std::string& id : library.manifest().interfaces)
+    if (!library.interface(id.c_str()))
+      throw Refused("abi", "interfaces",
+                    fmt::format("its manifest lists the interface {} and its get() does not know it", escaped(id)));
 }
 
 void Library::warn_once(const std::string& text) const {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <stdexcept>
 
 // The parser's own checks must hold in every build type, and none may end the process.
@@ -18,8 +19,8 @@
 #include <toml++/toml.h>
 
 #include "core/base/text.hpp"
-#include "core/plugin/elf_file.hpp"
 #include "core/plugin/refused.hpp"
+#include "trainhost/trainhost.h"
 
 namespace trainhost::plugin {
 namespace {
@@ -147,6 +148,33 @@ std::vector<std::string> list_of(const toml::table& t, const char* key) {
   return out;
 }
 
+/// A list whose entries are names of files or features: no blanks, no slashes.
+std::vector<std::string> names_of(const toml::table& t, const char* key) {
+  std::vector<std::string> out = list_of(t, key);
+  for (const std::string& name : out)
+    if (name.find_first_of("/ \\") != name.npos)
+      bad("bad_value", fmt::format("'{}' in its manifest holds '{}', which is no plain name", key, name));
+  return out;
+}
+
+/// "1.0". Another major is another interface; a newer minor loads, with the fields that both sides know.
+std::string abi_of(const toml::table& t) {
+  const std::string text = text_of(t, "abi", false, kMaxVersion);
+  if (text.empty()) return text;
+  unsigned major = 0, minor = 0;
+  char rest = 0;
+  const bool digits = text.find_first_not_of("0123456789.") == text.npos;
+  if (!digits || std::sscanf(text.c_str(), "%5u.%5u%c", &major, &minor, &rest) != 2)
+    bad("bad_value", fmt::format("'abi' in its manifest is '{}', no version like \"{}.{}\"", escaped(text), TH_ABI_MAJOR,
+                                 TH_ABI_MINOR));
+  if (major != TH_ABI_MAJOR)
+    bad("abi",
+        fmt::format("is written for version {}.{} of the plugin interface; this program speaks {}.{}", major, minor,
+                    TH_ABI_MAJOR, TH_ABI_MINOR),
+        major < TH_ABI_MAJOR ? "a build of it for this version is needed" : "a newer trainhost is needed");
+  return fmt::format("{}.{}", major, minor);
+}
+
 bool valid_id(const std::string& id) {
   auto ok = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
@@ -170,8 +198,18 @@ Manifest parse_manifest(const std::string& toml) {
     bad("bad_value",
         fmt::format("the kind '{}' in its manifest is neither estimator nor trainer", escaped(m.kind)));
   m.summary = text_of(t, "summary", false, kMaxSummary);
+  m.abi = abi_of(t);
+  m.device = text_of(t, "device", false, kMaxId);
+  if (!m.device.empty() && !valid_id(m.device))
+    bad("bad_value", fmt::format("the device '{}' in its manifest has characters other than a-z 0-9 . _ -",
+                                 escaped(m.device)));
+  m.interfaces = list_of(t, "interfaces");
   m.families = list_of(t, "families");
+  m.modes = list_of(t, "modes");
+  m.dtypes = list_of(t, "dtypes");
   m.options = list_of(t, "options");
+  m.cpu = names_of(t, "cpu");
+  m.libraries = names_of(t, "requires");
   if (const toml::node* n = t.get("priority")) {
     const auto* i = n->as_integer();
     if (!i || i->get() < -1000 || i->get() > 1000)

@@ -1,6 +1,6 @@
-// See registry.hpp. Order of a candidate's life: scan (gate, manifest, duplicates), load on first use
-// (library, tables), probe. Whatever stops it is written into the candidate with stage, code, reason and
-// hint.
+// See registry.hpp. Order of a candidate's life: scan (scan.cpp), rehearsal in a child when it is not remembered
+// (probe.hpp), load on first use (library, tables), probe. Whatever stops it is written into the candidate with stage,
+// code, reason and hint.
 #include "core/plugin/registry.hpp"
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 
 #include "core/base/text.hpp"
 #include "core/plugin/adapt.hpp"
-#include "core/plugin/gate.hpp"
-#include "core/plugin/refused.hpp"
+#include "core/plugin/probe.hpp"
+#include "core/plugin/scan.hpp"
 
 namespace trainhost::plugin {
 
@@ -20,17 +20,18 @@ namespace fs = std::filesystem;
 struct Registry::Impl {
   std::vector<fs::path> directories;
   std::shared_ptr<HostContext> context = std::make_shared<HostContext>();
+  std::unique_ptr<Cache> cache;
+  std::vector<Found> found;           // of the candidate of the same index
   std::vector<Candidate> candidates;
-  std::vector<FileId> files;  // of the candidate of the same index
   std::map<std::string, std::unique_ptr<Estimator>> estimators;
   std::map<std::string, std::unique_ptr<Trainer>> trainers;
   bool scanned = false;
 
-  void scan_directory(const fs::path& directory);
-  void add(const fs::path& file);
-  void refuse_duplicate(std::size_t index);
   void scan_once();
   std::size_t need(const std::string& id, const std::string& kind);
+  void rehearse(std::size_t index);
+  void release_id(std::size_t index);
+  void rehearse_for_list(std::size_t index);
   std::shared_ptr<Library> load(std::size_t index);
   template <class Adapter>
   Adapter& provide(const std::string& id, const char* kind,
@@ -41,91 +42,26 @@ struct Registry::Impl {
   std::vector<std::string> ids(const std::string& kind) const;
 };
 
-namespace {
-
-void reject(Candidate& c, const Refused& why) {
-  c.status = Status::kRejected;
-  c.stage = why.stage();
-  c.code = why.code();
-  c.reason = why.what();
-  c.hint = why.hint();
-}
-
-std::vector<fs::path> libraries_in(const fs::path& directory, std::error_code& failed) {
-  std::vector<fs::path> out;
-  for (fs::directory_iterator it(directory, failed), end; !failed && it != end; it.increment(failed))
-    if (it->path().extension() == ".so") out.push_back(it->path());
-  std::sort(out.begin(), out.end());  // the same order on every file system
-  return out;
-}
-
-}  // namespace
-
-void Registry::Impl::scan_directory(const fs::path& directory) {
-  std::error_code failed;
-  std::vector<fs::path> found = libraries_in(directory, failed);
-  if (failed) {
-    bool missing = failed == std::errc::no_such_file_or_directory;
-    context->log(missing ? 1 : 2, "plugins",
-                 fmt::format("the plugin directory {} {}", escaped(directory.string()),
-                             missing ? "does not exist" : "cannot be read: " + failed.message()));
-  }
-  for (const fs::path& file : found) add(file);
-}
-
-/// A file that was seen already, by whatever name, is no new candidate.
-void Registry::Impl::add(const fs::path& file) {
-  Candidate c;
-  FileId id;
-  std::error_code failed;
-  c.file = fs::canonical(file, failed);
-  if (failed) c.file = file;
-  try {
-    id = identify(c.file);
-    for (const FileId& known : files)
-      if (known.inode != 0 && known.same_file(id)) return;
-    Passed passed = pass_gate(c.file);
-    id = passed.id;
-    c.manifest = std::move(passed.manifest);
-  } catch (const Refused& why) {
-    reject(c, why);
-  }
-  candidates.push_back(std::move(c));
-  files.push_back(id);
-  refuse_duplicate(candidates.size() - 1);
-}
-
-/// Two files with one id: the first in the search order keeps it.
-void Registry::Impl::refuse_duplicate(std::size_t index) {
-  Candidate& c = candidates[index];
-  if (c.status == Status::kRejected) return;
-  for (std::size_t i = 0; i < index; ++i) {
-    const Candidate& first = candidates[i];
-    if (first.status == Status::kRejected || first.manifest.id != c.manifest.id) continue;
-    reject(c, Refused("registry", "duplicate_id",
-                      fmt::format("the id '{}' is taken by {}, which comes first in the search order",
-                                  c.manifest.id, escaped(first.file.string())),
-                      "rename one, or remove one of the directories"));
-    context->log(2, "plugins", fmt::format("{}: {}", escaped(c.file.string()), c.reason));
-    return;
-  }
-}
-
 void Registry::Impl::scan_once() {
   if (scanned) return;
   scanned = true;
-  for (const fs::path& d : directories) scan_directory(d);
+  cache = std::make_unique<Cache>(context->options.cache_file, host_identity());
+  Scan scan(*context, *cache);
+  for (const fs::path& d : directories) scan.folder(d);
+  found = scan.take();
+  for (Found& f : found) candidates.push_back(std::move(f.candidate));
+  cache->save();
 }
 
 std::vector<std::string> Registry::Impl::ids(const std::string& kind) const {
-  std::vector<const Manifest*> found;
+  std::vector<const Manifest*> all;
   for (const Candidate& c : candidates)
-    if (c.status != Status::kRejected && c.manifest.kind == kind) found.push_back(&c.manifest);
-  std::sort(found.begin(), found.end(), [](const Manifest* a, const Manifest* b) {
+    if (c.status != Status::kRejected && c.manifest.kind == kind) all.push_back(&c.manifest);
+  std::sort(all.begin(), all.end(), [](const Manifest* a, const Manifest* b) {
     return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
   });
   std::vector<std::string> out;
-  for (const Manifest* m : found) out.push_back(m->id);
+  for (const Manifest* m : all) out.push_back(m->id);
   return out;
 }
 
@@ -165,8 +101,70 @@ std::size_t Registry::Impl::need(const std::string& id, const std::string& kind)
   throw_unknown(id, kind);
 }
 
+/// Loads an unknown file in a child first, and remembers what came of it. What its options or a device decided is not
+/// remembered: they may be others next time.
+void Registry::Impl::rehearse(std::size_t index) {
+  const HostOptions& o = context->options;
+  Candidate& c = candidates[index];
+  Found& f = found[index];
+  if (o.probe_program.empty() || c.status == Status::kRejected) return;
+  const auto options = o.plugin_options.find(c.manifest.id);
+  const bool plain = options == o.plugin_options.end() || options->second.empty();
+  ProbeRequest request{o.probe_program, o.probe_seconds, c.file, f.id, context->threads, {}};
+  if (!plain) request.options = options->second;
+  const ProbeVerdict v = probe_in_child(request);
+  f.rehearsed = true;
+  c.warnings = v.warnings;
+  c.from_cache = false;
+  if (v.refused) {
+    reject(c, *v.refused);
+    release_id(index);
+  } else if (v.unavailable) {
+    reject(c, *v.unavailable);
+    c.status = Status::kUnavailable;
+  } else {
+    c.status = Status::kOk;
+    c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear();
+  }
+  if (v.refused && (!plain || !depends_on_the_file_alone(*v.refused))) return;
+  Remembered r{f.id, f.sidecar, f.hash, 0, 0, c.manifest, true, v.refused, v.warnings};
+  cache->put(c.file, std::move(r));
+  cache->save();
+}
+
+/// A refused file does not hold its id: the next one in the search order that was refused for it alone is a candidate
+/// again, as it will be when the verdict is remembered.
+void Registry::Impl::release_id(std::size_t index) {
+  const Candidate* next = nullptr;
+  for (std::size_t i = index + 1; i < candidates.size(); ++i) {
+    Candidate& c = candidates[i];
+    if (c.manifest.id != candidates[index].manifest.id || c.code != "duplicate_id") continue;
+    if (next) {
+      reject(c, duplicate_of(*next));
+      continue;
+    }
+    next = &c;
+    c.status = Status::kOk;
+    c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear();
+    context->log(2, "plugins", fmt::format("{} is used in place of {}, which {}", escaped(c.file.string()),
+                                           escaped(candidates[index].file.string()), candidates[index].reason));
+  }
+}
+
+/// `plugins list`: a device may have come or gone since, so what needs one is asked again.
+void Registry::Impl::rehearse_for_list(std::size_t index) {
+  const Manifest& m = candidates[index].manifest;
+  const bool needs_device = m.kind == "trainer" && m.device != "cpu";
+  if (!found[index].rehearsed || needs_device) rehearse(index);
+}
+
 std::shared_ptr<Library> Registry::Impl::load(std::size_t index) {
-  return Library::open(candidates[index].file, files[index], candidates[index].manifest, context);
+  std::shared_ptr<Library> library =
+      Library::open(candidates[index].file, found[index].id, candidates[index].manifest, context);
+  check_interfaces(*library);
+  for (const std::string& w : candidates[index].warnings)
+    context->log(2, candidates[index].manifest.id, "the plugin " + w);
+  return library;
 }
 
 template <class Adapter>
@@ -175,6 +173,10 @@ Adapter& Registry::Impl::provide(const std::string& id, const char* kind,
                                  std::unique_ptr<Adapter> (*adapt)(std::shared_ptr<Library>)) {
   if (auto it = made.find(id); it != made.end()) return *it->second;
   std::size_t index = need(id, kind);
+  while (!context->options.probe_program.empty() && !found[index].rehearsed) {
+    rehearse(index);
+    index = need(id, kind);  // another file with that id, when this one is refused; throws when there is none
+  }
   try {
     return *(made[id] = adapt(load(index)));
   } catch (const Refused& why) {
@@ -223,8 +225,13 @@ Trainer& Registry::trainer(const std::string& id) {
 
 void Registry::probe_all() {
   impl_->scan_once();
-  for (Candidate& c : impl_->candidates) {
+  for (std::size_t i = 0; i < impl_->candidates.size(); ++i) {
+    Candidate& c = impl_->candidates[i];
     if (c.status == Status::kRejected) continue;
+    if (!impl_->context->options.probe_program.empty()) {
+      impl_->rehearse_for_list(i);
+      continue;
+    }
     try {
       if (c.manifest.kind == "estimator") {
         estimator(c.manifest.id);

@@ -9,17 +9,13 @@
 #include <vector>
 
 #include "core/plugin/ledger.hpp"
+#include "core/plugin/manifest.hpp"
 #include "core/plugin/plugin.hpp"
 
 namespace trainhost::plugin {
 
 enum class Status { kOk, kUnavailable, kRejected };
 
-struct Manifest {
-  std::string id, version, kind, summary;  // kind: "estimator" | "trainer"
-  std::vector<std::string> families, options;
-  int priority = 0;
-};
 
 struct Candidate {
   std::filesystem::path file;    // canonical
@@ -28,6 +24,8 @@ struct Candidate {
   std::string reason;            // one sentence for people; empty when ok
   std::string hint;
   Manifest manifest;             // empty id when unreadable
+  std::vector<std::string> warnings;  // what it did and should not, and is used all the same; each follows "it"
+  bool from_cache = false;            // the verdict is remembered: neither read nor run this time
 };
 
 struct HostOptions {
@@ -35,12 +33,35 @@ struct HostOptions {
   std::map<std::string, std::map<std::string, std::string>> plugin_options;  // [plugin.NAME]
   std::function<void(int level, const std::string& where, const std::string& text)> log;
   std::function<bool()> cancelled;
+  /// Told what the loader is about to do with a plugin: "load", "start". For the child that rehearses.
+  std::function<void(const char* stage)> stage;
+
+  /// The program that rehearses unknown plugins when its only word is kProbeWord (probe.hpp): this one, as a rule.
+  /// Empty: they are loaded without a rehearsal.
+  std::filesystem::path probe_program;
+  double probe_seconds = 30;
+  /// Where verdicts are remembered (cache.hpp); empty: nowhere.
+  std::filesystem::path cache_file;
+
+  /// Files of these folders are used only when the SHA-256 of their content, in hex, is in the list.
+  std::vector<std::filesystem::path> allow_in;
+  std::vector<std::string> allow;
 };
+
+/// $TRAINHOST_CACHE, else $XDG_CACHE_HOME/trainhost, else ~/.cache/trainhost, with plugins-1.cache in it; empty when none
+/// of them is set, or the program runs with another user's rights. Throws usage_error when $TRAINHOST_CACHE is relative.
+std::filesystem::path default_cache_file();
+
+/// One file by its path, as the scan would see it: gate and manifest, no code of it.
+Candidate inspect(const std::filesystem::path& file);
 
 /// Directories in search order: --plugin-path, TRAINHOST_PLUGIN_PATH, the run file's, beside the program
 /// (<exe>/../lib/trainhost/plugins). Relative, empty and missing elements: the first two are refused with a message.
 std::vector<std::filesystem::path> search_path(const std::vector<std::filesystem::path>& command_line,
                                                const std::vector<std::filesystem::path>& run_file);
+
+/// The last of them, <exe>/../lib/trainhost/plugins; empty when the program cannot say where it is.
+std::filesystem::path program_folder();
 
 class Registry {
  public:

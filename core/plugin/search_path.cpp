@@ -50,11 +50,14 @@ std::vector<fs::path> search_path(const std::vector<fs::path>& command_line,
   for (const fs::path& d : command_line) append(out, d, "--plugin-path");
   append_variable(out);
   for (const fs::path& d : run_file) append(out, d, "plugins.path");
-  std::error_code failed;
-  fs::path program = fs::read_symlink("/proc/self/exe", failed);
-  if (!failed)
-    append(out, program.parent_path() / ".." / "lib" / "trainhost" / "plugins", "the program's directory");
+  if (const fs::path own = program_folder(); !own.empty()) append(out, own, "the program's directory");
   return out;
+}
+
+fs::path program_folder() {
+  std::error_code failed;
+  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  return failed ? fs::path() : (program.parent_path() / ".." / "lib" / "trainhost" / "plugins").lexically_normal();
 }
 
 }  // namespace trainhost::plugin

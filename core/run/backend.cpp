@@ -11,6 +11,12 @@
 namespace trainhost::run {
 namespace {
 
+/// A wrong word in [plugin.NAME] is the user's to mend, and a device that is full would be as full next time: neither is a
+/// reason to take another backend in silence.
+bool moves_on(const std::string& status) {
+  return status == "unavailable" || status == "unsupported" || status == "rejected";
+}
+
 /// The trainer `id` if it can be used here; otherwise nullptr and the reason.
 plugin::Trainer* usable(plugin::Registry& registry, const std::string& id, std::string& reason) {
   if (!registry.find(id)) {
@@ -22,7 +28,7 @@ plugin::Trainer* usable(plugin::Registry& registry, const std::string& id, std::
     t.probe();
     return &t;
   } catch (const plugin::PluginError& e) {
-    if (e.status() == "argument") throw;  // a wrong word in [plugin.NAME]: the user's to mend, no reason to take another backend
+    if (!moves_on(e.status())) throw;
     reason = e.what();
     return nullptr;
   }
@@ -37,18 +43,18 @@ const plugin::Candidate* refused_file(const plugin::Registry& registry, const st
 
 }  // namespace
 
-Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback) {
+Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback,
+                      const std::vector<std::string>& all) {
   Choice c;
   c.requested = requested;
   std::vector<std::string> order;
-  if (requested == "auto")
-    order = {"cuda", "cpu"};
-  else if (requested == "cuda" && allow_fallback)
-    order = {"cuda", "cpu"};
+  const auto from = requested == "auto" ? all.begin() : std::find(all.begin(), all.end(), requested);
+  if (from != all.end() && (requested == "auto" || allow_fallback))
+    order.assign(from, all.end());
   else
     order = {requested};
 
-  if (requested != "auto" && requested != "cuda" && !registry.find(requested)) {
+  if (requested != "auto" && from == all.end() && requested != "cuda" && !registry.find(requested)) {
     std::vector<std::string> known = registry.ids("trainer");
     known.insert(known.end(), {"auto", "cuda"});
     std::sort(known.begin(), known.end());
@@ -73,7 +79,7 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
   std::string why = c.trace.substr(0, c.trace.find_last_not_of('\n') + 1);
   std::replace(why.begin(), why.end(), '\n', ';');
   throw Error(Exit::kNoBackend, fmt::format("the backend '{}' cannot be used: {}", requested, why),
-              allow_fallback ? "see trainhost plugins list -v" : "without --no-fallback the CPU would be used");
+              order.size() > 1 || allow_fallback ? "see trainhost plugins list -v" : "without --no-fallback another backend would be tried");
 }
 
 std::string planned_trainer(const config::RunConfig& c, plugin::Registry& registry) {
@@ -85,7 +91,7 @@ std::string planned_trainer(const config::RunConfig& c, plugin::Registry& regist
     wanted = "cuda";
   }
   if (device || wanted == "cuda") return registry.find(wanted) ? wanted : "";
-  return choose_backend(registry, wanted, true).id;
+  return choose_backend(registry, wanted, true, c.backend_order).id;
 }
 
 void check_plugin_options(const config::RunConfig& c, const plugin::Registry& registry) {

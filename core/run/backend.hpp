@@ -1,6 +1,8 @@
-// Which trainer runs. `auto` and `cuda` fall back to the CPU with a reason; any other name must work or the run stops.
+// Which trainer runs. `auto` and the names of the run's order (cuda, cpu) fall back along it with a reason; any other name
+// must work or the run stops.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "core/config/run_config.hpp"
 #include "core/plugin/registry.hpp"
@@ -15,8 +17,12 @@ struct Choice {
   std::string trace;            // for -v: each candidate and what became of it
 };
 
-/// Throws Error(kNoBackend) when fallback is off or nothing is left, Error(kUsage) for a name that no file provides.
-Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback);
+/// `auto` walks `order`; one of its names walks it from there on, unless fallback is off. Only what is not there,
+/// unavailable, unsupported or refused by the host moves on: any other failure (out of memory, a wrong option, a plugin's
+/// own bug) is the user's to see. Throws Error(kNoBackend) when fallback is off or nothing is left, Error(kUsage) for a
+/// name that no file provides.
+Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback,
+                      const std::vector<std::string>& order = {"cuda", "cpu"});
 
 /// The trainer that a plan is for: a device of NVIDIA is planned for the cuda backend, one of another vendor for none of
 /// these; without a device, the backend that train would choose. "" = none is installed for it.

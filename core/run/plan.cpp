@@ -157,6 +157,21 @@ RecomputeLayers least_recompute(const Resolved& r, plugin::Trainer& trainer, boo
 
 }  // namespace
 
+std::string estimator_trace(const config::RunConfig& c, plugin::Registry& registry) {
+  std::string out;
+  for (const std::string& id : registry.ids("estimator")) {
+    try {
+      const int fit = registry.estimator(id).match(c.model, c.run);
+      out += fit > 0 ? fmt::format("estimator {}: fits by {}\n", id, fit) : fmt::format("estimator {}: does not apply\n", id);
+    } catch (const plugin::PluginError&) {  // told below
+    }
+  }
+  for (const plugin::Candidate& k : registry.candidates())
+    if (k.status == plugin::Status::kRejected && k.manifest.kind != "trainer")
+      out += fmt::format("{}: refused, {}/{}: {}\n", escaped(k.file.string(), 4096), k.stage, k.code, escaped(k.reason, 1000));
+  return out;
+}
+
 std::vector<std::string> estimators_asked(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
   return estimator_ids(request, c, registry);
 }

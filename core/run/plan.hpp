@@ -34,6 +34,9 @@ report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const 
 /// on the device.
 Profile planned_profile(const Resolved& r, plugin::Registry& registry, const PlanRequest& request);
 
+/// One line for each estimator and each refused file: how well it fits, or why it was not asked. For -v.
+std::string estimator_trace(const config::RunConfig& c, plugin::Registry& registry);
+
 /// Ids of the estimators to ask, the one that decides first. Throws as make_plan does.
 std::vector<std::string> estimators_asked(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request);
 

@@ -95,7 +95,7 @@ Run::Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOpti
                                     : report::Progress::Mode::kPlain,
                 terminal_),
       speed_(c.model, c.run.seq_len) {
-  choice_ = choose_backend(registry, c.backend, o.allow_fallback);
+  choice_ = choose_backend(registry, c.backend, o.allow_fallback, c.backend_order);
   if (!choice_.fallback_reason.empty())
     human(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason, choice_.id));
   if (o.verbosity > 0) human(choice_.trace);

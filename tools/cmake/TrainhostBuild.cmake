@@ -75,7 +75,8 @@ function(trainhost_test path)
   target_link_libraries(${target} PRIVATE ${A_LINK} trainhost_boost_test)
   trainhost_flags(${target})
   add_test(NAME ${path} COMMAND ${target} ${A_ARGS})
-  set_tests_properties(${path} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 900 SKIP_RETURN_CODE 77)
+  set_tests_properties(${path} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 900 SKIP_RETURN_CODE 77
+    ENVIRONMENT TRAINHOST_CACHE=${PROJECT_BINARY_DIR}/tests/cache)
 endfunction()
 
 # What was found, and what its absence switches off.

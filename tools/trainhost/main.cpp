@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "core/plugin/probe.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/options.hpp"
 
@@ -144,4 +145,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace trainhost::cli
 
-int main(int argc, char** argv) { return trainhost::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], trainhost::plugin::kProbeWord) == 0) trainhost::plugin::probe_child();
+  return trainhost::cli::run(argc, argv);
+}

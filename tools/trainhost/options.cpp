@@ -113,8 +113,14 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
     if (level >= 1 || verbose > 1) fmt::print(stderr, "{}: {}\n", where, text);
   };
   host.cancelled = [] { return false; };
-  auto r = std::make_unique<plugin::Registry>(
-      plugin::search_path(line, c ? c->plugin_path : std::vector<std::filesystem::path>{}), std::move(host));
+  host.probe_program = "/proc/self/exe";
+  host.cache_file = plugin::default_cache_file();
+  const std::vector<std::filesystem::path> folders =
+      plugin::search_path(line, c ? c->plugin_path : std::vector<std::filesystem::path>{});
+  if (c) host.allow = c->plugin_allow;
+  for (const auto& f : folders)
+    if (f != plugin::program_folder()) host.allow_in.push_back(f);
+  auto r = std::make_unique<plugin::Registry>(folders, std::move(host));
   r->scan();
   if (c) run::check_plugin_options(*c, *r);
   return r;

@@ -45,6 +45,7 @@ class Plan : public Command {
     request.trainer = run::planned_trainer(c, *registry);
     request.elsewhere = !c.device.empty();
     const run::Resolved resolved = run::resolve(c, *registry, request);
+    if (o_.verbose) fmt::print(stderr, "{}", run::estimator_trace(resolved.config, *registry));
     report::PlanView v = run::make_plan(resolved, *registry, request);
     answer(v, resolved, *registry, request, more);
     v.command = command_line();

@@ -22,7 +22,10 @@ Json to_json(const plugin::Candidate& c) {
   return {{"name", c.manifest.id.empty() ? c.file.stem().string() : c.manifest.id}, {"kind", c.manifest.kind},
           {"version", c.manifest.version}, {"file", c.file.string()}, {"status", word(c.status)}, {"reason", c.reason},
           {"families", c.manifest.families}, {"stage", c.stage}, {"code", c.code}, {"hint", c.hint},
-          {"summary", c.manifest.summary}, {"options", c.manifest.options}, {"priority", c.manifest.priority}};
+          {"summary", c.manifest.summary}, {"options", c.manifest.options}, {"priority", c.manifest.priority},
+          {"abi", c.manifest.abi}, {"device", c.manifest.device}, {"interfaces", c.manifest.interfaces},
+          {"modes", c.manifest.modes}, {"dtypes", c.manifest.dtypes}, {"cpu", c.manifest.cpu},
+          {"requires", c.manifest.libraries}, {"warnings", c.warnings}, {"remembered", c.from_cache}};
 }
 
 std::string printed(const Json& j) { return j.dump(2, ' ', false, Json::error_handler_t::replace); }
@@ -46,6 +49,7 @@ class Plugins : public Command {
   CLI::App* app() const override { return app_; }
   Exit run() override {
     if (check_.parsed()) return check_.run();
+    if (info_->parsed() && is_file(name_)) return show(plugin::inspect(std::filesystem::canonical(name_)));
     auto registry = make_registry(o_, nullptr);
     if (info_->parsed()) return info(*registry);
     registry->probe_all();
@@ -53,6 +57,12 @@ class Plugins : public Command {
   }
 
  private:
+  /// A word with a slash or an ending is a path when something is there; a bare word is a plugin's id.
+  static bool is_file(const std::string& name) {
+    std::error_code failed;
+    return (name.find('/') != name.npos || name.ends_with(".so")) && std::filesystem::exists(name, failed);
+  }
+
   Exit list(plugin::Registry& registry) {
     if (o_.json) {
       Json all = Json::array();
@@ -69,10 +79,19 @@ class Plugins : public Command {
                  c.reason.empty() ? escaped(first_of(c.manifest.families)) : escaped(c.reason)});
     fmt::print("{}", table.str());
     if (o_.verbose)
-      for (const plugin::Candidate& c : registry.candidates())
-        fmt::print("  {}  {}{}{}\n", escaped(c.file.string()), word(c.status), c.code.empty() ? "" : " " + c.stage + "/" + c.code,
-                   c.hint.empty() ? "" : " (" + escaped(c.hint) + ")");
+      for (const plugin::Candidate& c : registry.candidates()) fmt::print("{}\n", explained(c));
     return Exit::kDone;
+  }
+
+  /// One line: path, state, stage and code, the plugin's own words, what to do about it.
+  static std::string explained(const plugin::Candidate& c) {
+    std::string line = fmt::format("  {}  {}", escaped(c.file.string(), 4096), word(c.status));
+    if (!c.code.empty()) line += fmt::format(" {}/{}", c.stage, c.code);
+    if (!c.reason.empty()) line += ": " + escaped(c.reason, 1000);
+    if (!c.hint.empty()) line += " (" + escaped(c.hint, 1000) + ")";
+    if (c.from_cache) line += " [remembered]";
+    for (const std::string& w : c.warnings) line += "; warning: it " + escaped(w, 1000);
+    return line;
   }
 
   /// "llama mistral qwen2 qwen3 and 26 more": `info` has them all.
@@ -93,6 +112,11 @@ class Plugins : public Command {
       for (const plugin::Candidate& k : registry.candidates()) names.push_back(k.manifest.id.empty() ? k.file.filename().string() : k.manifest.id);
       throw usage_error("no plugin '" + escaped(name_) + "'" + did_you_mean(name_, names), "trainhost plugins list");
     }
+    return show(*c);
+  }
+
+  Exit show(const plugin::Candidate& candidate) {
+    const plugin::Candidate* c = &candidate;
     if (o_.json) {
       fmt::print("{}\n", printed(to_json(*c)));
       return Exit::kDone;
@@ -104,12 +128,25 @@ class Plugins : public Command {
     t.row({"summary", escaped(c->manifest.summary)});
     t.row({"families", escaped(fmt::format("{}", fmt::join(c->manifest.families, " ")))});
     t.row({"options", escaped(fmt::format("{}", fmt::join(c->manifest.options, " ")))});
+    row(t, "abi", {c->manifest.abi});
+    row(t, "device", {c->manifest.device});
+    row(t, "interfaces", c->manifest.interfaces);
+    row(t, "modes", c->manifest.modes);
+    row(t, "dtypes", c->manifest.dtypes);
+    row(t, "cpu", c->manifest.cpu);
+    row(t, "requires", c->manifest.libraries);
     t.row({"file", escaped(c->file.string())});
     t.row({"status", word(c->status)});
     if (!c->reason.empty()) t.row({"reason", escaped(c->reason)});
     if (!c->hint.empty()) t.row({"hint", escaped(c->hint)});
     fmt::print("{}", t.str());
     return Exit::kDone;
+  }
+
+  /// What a manifest leaves out has no line.
+  static void row(report::Table& t, const char* name, const std::vector<std::string>& words) {
+    const std::string text = fmt::format("{}", fmt::join(words, " "));
+    if (!text.empty()) t.row({name, escaped(text, 1000)});
   }
 
   CLI::App *app_ = nullptr, *list_ = nullptr, *info_ = nullptr;

@@ -15,6 +15,7 @@ TH_MANIFEST(
     "kind = \"trainer\"\n"
     "summary = \"trains in f32 on all cores, on OpenBLAS\"\n"
     "families = [\"llama\", \"mistral\", \"qwen2\", \"qwen3\"]\n"
+    "device = \"cpu\"\n"
     "options = []\n"
     "priority = 0\n");
 

@@ -19,6 +19,7 @@ TH_MANIFEST(
     "kind = \"trainer\"\n"
     "summary = \"trains in f32, TF32 or bf16 on one NVIDIA GPU, on cuBLAS and own kernels\"\n"
     "families = [\"llama\", \"mistral\", \"qwen2\", \"qwen3\"]\n"
+    "device = \"cuda\"\n"
     "options = [\"mode\", \"device\"]\n"
     "priority = 10\n");
 

@@ -30,6 +30,11 @@ typedef struct th_plugin {
  *   families = ["mamba"]       model_type values it is made for; [] = any
  *   options = ["chunk"]        keys of [plugin.ID] that it understands
  *   priority = 0               larger wins among equals
+ *   abi = "1.0"                interface that it was written for      interfaces = ["..."]  ids that get() knows
+ *   device = "cpu"             what it runs on                        modes, dtypes = [...]  for people
+ *   cpu = ["avx2"]             processor features it needs, as /proc/cpuinfo spells them
+ *   requires = ["libx.so.1"]   sonames that it opens itself
+ * Or the same TOML in NAME.toml beside NAME.so.
  * id: 1..64 of a-z 0-9 . _ -; at most 64 KiB of TOML; keys that the host does not know are ignored.           */
 #if defined(__has_attribute)
 #if __has_attribute(retain)

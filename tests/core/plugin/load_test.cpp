@@ -1,4 +1,6 @@
 // Loading: every animal that reaches the dynamic linker, with the stage, code and sentence that a user sees.
+#include <dlfcn.h>
+
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -8,6 +10,9 @@
 #endif
 
 #include "core/base/error.hpp"
+#include "core/plugin/mapped_file.hpp"
+#include "core/plugin/refused.hpp"
+#include "trainhost/plugin.h"
 #include "zoo.hpp"
 
 using namespace zoo;
@@ -59,19 +64,24 @@ BOOST_DATA_TEST_CASE(a_broken_plugin_is_refused_with_its_stage_code_and_sentence
 }
 
 BOOST_AUTO_TEST_CASE(the_linkers_own_words_reach_the_user) {
-  for (const char* name : {"undefined_symbol", "missing_library"}) {
-    Directory d;
-    d.copy(name);
-    Host host(d);
-    host->probe_all();
-    std::string v = verdict(*host.registry);
-    BOOST_TEST(v.starts_with("load/dlopen: cannot be loaded: "));
-    std::string part = std::string(name) == "undefined_symbol"
-                           ? "undefined symbol: nobody_defines_this"
-                           : "libzoo_lender.so: cannot open shared object file";
-    BOOST_TEST(v.find(part) != std::string::npos, v);
-    BOOST_TEST(host->candidates()[0].hint != "");
-  }
+  Directory d;
+  d.copy("undefined_symbol");
+  Host host(d);
+  host->probe_all();
+  const std::string v = verdict(*host.registry);
+  BOOST_TEST(v.starts_with("load/dlopen: cannot be loaded: "));
+  BOOST_TEST(v.find("undefined symbol: nobody_defines_this") != std::string::npos, v);
+  BOOST_TEST(host->candidates()[0].hint != "");
+}
+
+BOOST_AUTO_TEST_CASE(a_library_swapped_while_it_is_loaded_is_noticed) {
+  Directory d;
+  const fs::path one = d.copy("good"), two = d.copy("good_too", "two");
+  const tp::SeenFile seen(one, tp::identify(one));
+  void* const mapped[2] = {::dlopen(one.c_str(), RTLD_NOW), ::dlopen(two.c_str(), RTLD_NOW)};
+  BOOST_CHECK_NO_THROW(seen.require_mapped_at(::dlsym(mapped[0], TH_ENTRY_NAME)));
+  BOOST_CHECK_THROW(seen.require_mapped_at(::dlsym(mapped[1], TH_ENTRY_NAME)), tp::Refused);  // as if put in its place
+  BOOST_CHECK_THROW(tp::SeenFile(one, tp::identify(two)), tp::Refused);
 }
 
 BOOST_AUTO_TEST_CASE(an_entry_that_belongs_to_a_dependency_does_not_count) {

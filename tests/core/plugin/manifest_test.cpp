@@ -28,7 +28,16 @@ BOOST_AUTO_TEST_CASE(every_key_arrives) {
   tp::Manifest m = tp::parse_manifest(
       kGood +
       "summary = \"sch\u00f6n\"  # a comment with \u00fc\nfamilies = [\"llama\", \"qwen2\"]\n"
-      "options = [\"x\"]\npriority = -3\nnewer_key = {a = 1}\n");
+      "options = [\"x\"]\npriority = -3\nnewer_key = {a = 1}\n"
+      "abi = '1.4'\ninterfaces = ['a/1']\nmodes = ['full', 'lora']\ndtypes = ['bf16']\ndevice = 'cuda'\ncpu = ['avx2']\n"
+      "requires = ['libcuda.so.1']\n");
+  BOOST_TEST(m.abi == "1.4");
+  BOOST_TEST(m.device == "cuda");
+  BOOST_TEST(m.interfaces == std::vector<std::string>{"a/1"}, boost::test_tools::per_element());
+  BOOST_TEST(m.modes == (std::vector<std::string>{"full", "lora"}), boost::test_tools::per_element());
+  BOOST_TEST(m.dtypes == std::vector<std::string>{"bf16"}, boost::test_tools::per_element());
+  BOOST_TEST(m.cpu == std::vector<std::string>{"avx2"}, boost::test_tools::per_element());
+  BOOST_TEST(m.libraries == std::vector<std::string>{"libcuda.so.1"}, boost::test_tools::per_element());
   BOOST_TEST(m.id == "a-1");
   BOOST_TEST(m.version == "1.0");
   BOOST_TEST(m.kind == "trainer");
@@ -57,6 +66,21 @@ BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
              "bad_value: the kind 'pony' in its manifest is neither estimator nor trainer");
   BOOST_TEST(with("families = \"llama\"").starts_with("bad_value: 'families' in its manifest is no list"));
   BOOST_TEST(with("options = [1]") == "bad_value: 'options' in its manifest is no list of short strings");
+  for (const char* version : {"1", "one", "1.", "1.0.0", "-1.0", "1.x", "99999999999.0"})
+    BOOST_TEST(with(std::string("abi = '") + version + "'") == std::string("bad_value: 'abi' in its manifest is '") +
+                                                                   version + "', no version like \"1.0\"");
+  BOOST_TEST(with("abi = 1.0") == "bad_value: 'abi' in its manifest is no string");
+  BOOST_TEST(with("abi = '2.0'") ==
+             "abi: is written for version 2.0 of the plugin interface; this program speaks 1.0");
+  BOOST_TEST(with("device = 'CUDA 12'") ==
+             "bad_value: the device 'CUDA 12' in its manifest has characters other than a-z 0-9 . _ -");
+  for (const char* key : {"interfaces", "modes", "dtypes", "cpu", "requires"})
+    BOOST_TEST(with(std::string(key) + " = 'x'") ==
+               std::string("bad_value: '") + key + "' in its manifest is no list of at most 256 strings");
+  BOOST_TEST(with("requires = ['../evil.so']") ==
+             "bad_value: 'requires' in its manifest holds '../evil.so', which is no plain name");
+  BOOST_TEST(with("cpu = ['avx2 fma']") ==
+             "bad_value: 'cpu' in its manifest holds 'avx2 fma', which is no plain name");
   BOOST_TEST(with("priority = 'high'").starts_with("bad_value: 'priority'"));
   BOOST_TEST(with("priority = 1001").starts_with("bad_value: 'priority'"));
   BOOST_TEST(with("summary = \"\\u001b[31m\"") ==

@@ -93,6 +93,15 @@ inline tp::HostOptions doing(const std::string& plugin, const std::string& what)
   return o;
 }
 
+/// Options of a host that rehearses what it does not know, with `seconds` for each.
+inline tp::HostOptions careful(double seconds = 20, const fs::path& cache = {}) {
+  tp::HostOptions o;
+  o.probe_program = PROBER;
+  o.probe_seconds = seconds;
+  o.cache_file = cache;
+  return o;
+}
+
 inline trainhost::ModelSpec small_model() {
   trainhost::ModelSpec m;
   m.vocab = 11, m.hidden = 8, m.layers = 3, m.heads = 2, m.kv_heads = 1, m.head_dim = 4, m.intermediate = 16;

@@ -140,4 +140,42 @@ BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_state) {
   BOOST_TEST(has(r.out, "trainer"));
 }
 
+BOOST_AUTO_TEST_CASE(every_refusal_is_explained_in_one_line) {
+  TempDir tmp;
+  std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
+  const std::string zoo = std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/";
+  for (const char* name : {"aborts", "no_entry", "needs_cpu"})
+    std::filesystem::copy_file(zoo + name + ".so", tmp.path() / (std::string(name) + ".so"));
+  tmp.file("text.so", "hello");
+  RunOptions o;
+  o.environment["TRAINHOST_CACHE"] = (tmp.path() / "cache").string();
+  for (const char* remembered : {"", " [remembered]"}) {
+    const Outcome r = run_program({"plugins", "list", "-v", "--plugin-path", tmp.path().string()}, o);
+    BOOST_TEST(r.code == 0, r.err);
+    const std::string at = "  " + tmp.path().string() + "/";
+    BOOST_TEST(has(r.out, at + "aborts.so  rejected load/crashed: while it was loaded it was ended by signal 6 (SIGABRT) "
+                               "(it was tried in a process of its own and is left alone until the file changes)" + remembered + "\n"), r.out);
+    BOOST_TEST(has(r.out, at + "no_entry.so  rejected load/no_entry: has no function trainhost_plugin_v1 "
+                               "(export it with TH_PLUGIN, or as const th_plugin *trainhost_plugin_v1(void))" + remembered + "\n"), r.out);
+    BOOST_TEST(has(r.out, at + "needs_cpu.so  rejected gate/cpu_feature: needs the processor feature flux_capacitor, which this "
+                               "machine lacks (a build of it for older processors is needed)\n"), r.out);
+    BOOST_TEST(has(r.out, at + "text.so  rejected gate/not_elf: not a shared library: it does not begin with the ELF magic number"), r.out);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_manifest_of_a_file_is_shown_without_running_it) {
+  const std::string file = std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/aborts.so";
+  const Outcome r = run_program({"plugins", "info", file});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "one of the zoo"), r.out);
+  BOOST_TEST(has(r.out, "status    ok"), r.out);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_chosen_and_why_is_said_on_request) {
+  const Outcome r = run_program({"plan", "-v"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.err, "estimator llama: fits by 1000\n"), r.err);
+  BOOST_TEST(has(r.err, "estimator memory-equation: fits by "), r.err);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -26,6 +26,12 @@ class Toy {
   static std::uint32_t probe(const th_host& h) {
     if (option(h) == "no device")
       throw th::Error(TH_E_UNAVAILABLE, "no toy in the box", "look under the bed");
+    if (option(h) == "probe unavailable") throw th::Error(TH_E_UNAVAILABLE, "not today");
+    if (option(h) == "probe unsupported") throw th::Error(TH_E_UNSUPPORTED, "not this");
+    if (option(h) == "probe device_oom") throw th::Error(TH_E_DEVICE_OOM, "full");
+    if (option(h) == "probe internal") throw th::Error(TH_E_INTERNAL, "a bug");
+    if (option(h) == "probe io") throw th::Error(TH_E_IO, "a disk");
+    if (option(h) == "probe argument") throw th::Error(TH_E_ARG, "a wrong word");
     return option(h) == "zero devices" ? 0 : 1;
   }
   static void profile(const th_host&, const th_model&, const th_run&, th_profile& p) {

@@ -34,6 +34,9 @@
 #ifndef ZOO_ESTIMATOR_SIZE
 #define ZOO_ESTIMATOR_SIZE sizeof(th_estimator)
 #endif
+#ifndef ZOO_MORE
+#define ZOO_MORE ""
+#endif
 #ifndef ZOO_START
 #define ZOO_START 0
 #endif
@@ -50,7 +53,7 @@ __attribute__((section(".trainhost"), used)) static const char big_manifest[1000
 TH_MANIFEST(TEXT(ZOO_MANIFEST));
 #else
 TH_MANIFEST("id = \"animal\"\nversion = \"" ZOO_VERSION "\"\nkind = \"" ZOO_KIND "\"\n"
-            "summary = \"one of the zoo\"\nfamilies = [\"llama\"]\noptions = [\"do\"]\n");
+            "summary = \"one of the zoo\"\nfamilies = [\"llama\"]\noptions = [\"do\"]\n" ZOO_MORE "\n");
 #endif
 
 #ifdef ZOO_UNDEFINED
@@ -113,6 +116,10 @@ static th_status fail_silently(const th_host *h, th_error *error) {
   (void)h, (void)error;
   return TH_E_IO;
 }
+
+#ifdef ZOO_EXTRA
+ZOO_EXTRA
+#endif
 
 /* Used, so that no variant warns about what it leaves out. */
 const void *zoo_keep(void);

@@ -1,0 +1,132 @@
+// See hygiene.hpp.
+#include "core/plugin/hygiene.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <clocale>
+#include <cstdlib>
+#include <filesystem>
+
+#include "core/base/text.hpp"
+#include "core/child/child_side.hpp"
+
+extern char** environ;
+
+namespace trainhost::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Signals by which the host is stopped, or that it turned into errors.
+constexpr int kOurs[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ, SIGCHLD};
+
+std::string file_behind(int fd) {
+  struct stat s {};
+  return ::fstat(fd, &s) == 0 ? fmt::format("{}:{}", s.st_dev, s.st_ino) : "";
+}
+
+std::set<int> open_descriptors() {
+  std::set<int> out;
+  std::error_code failed;
+  for (fs::directory_iterator it("/proc/self/fd", failed), end; !failed && it != end; it.increment(failed)) {
+    const int fd = std::atoi(it->path().filename().c_str());
+    std::error_code gone;
+    const fs::path target = fs::read_symlink(it->path(), gone);
+    const bool passing = gone || target.string().starts_with("/proc/") || target.string().starts_with("/dev/");
+    if (fd > 2 && fd != kChildRecordDescriptor && !passing) out.insert(fd);
+  }
+  return out;
+}
+
+std::string signal_name(int number) {
+  const char* name = nullptr;
+#if __GLIBC_PREREQ(2, 32)
+  name = ::sigabbrev_np(number);
+#endif
+  return name ? std::string("SIG") + name : fmt::format("signal {}", number);
+}
+
+std::string variable(const std::string& entry) { return escaped(entry.substr(0, entry.find('=')), 40); }
+
+/// Names of variables that were set, changed or removed, each once.
+std::set<std::string> changed_variables(const std::set<std::string>& before, const std::set<std::string>& after) {
+  std::set<std::string> names;
+  for (const std::string& e : before)
+    if (!after.count(e)) names.insert(variable(e));
+  for (const std::string& e : after)
+    if (!before.count(e)) names.insert(variable(e));
+  return names;
+}
+
+void compare_signals(const ProcessState& before, const ProcessState& after, std::vector<Change>& out) {
+  std::vector<std::string> ours, others;
+  for (const auto& [number, was] : before.signals) {
+    const auto now = after.signals.find(number);
+    if (now == after.signals.end() || now->second == was) continue;
+    const bool mine = std::find(std::begin(kOurs), std::end(kOurs), number) != std::end(kOurs);
+    (mine ? ours : others).push_back(signal_name(number));
+  }
+  if (!ours.empty())
+    out.push_back({true, "signals", fmt::format("changed what {} does, which the host needs", fmt::join(ours, ", "))});
+  if (!others.empty())
+    out.push_back({false, "signals", fmt::format("changed what {} does", fmt::join(others, ", "))});
+}
+
+void compare_limits(const ProcessState& before, const ProcessState& after, std::vector<Change>& out) {
+  for (const auto& [resource, was] : before.limits)
+    if (const auto now = after.limits.find(resource); now != after.limits.end() && now->second < was)
+      out.push_back({true, "limits", fmt::format("lowered the process's resource limit number {}", resource)});
+}
+
+}  // namespace
+
+ProcessState process_state() {
+  ProcessState s;
+  std::error_code failed;
+  s.cwd = fs::current_path(failed).string();
+  if (const char* l = std::setlocale(LC_ALL, nullptr)) s.locale = l;
+  s.umask = ::umask(0);
+  ::umask(static_cast<mode_t>(s.umask));
+  for (char** e = environ; e && *e; ++e) s.environment.insert(*e);
+  for (int fd : {0, 1, 2}) s.streams[static_cast<std::size_t>(fd)] = file_behind(fd);
+  sigset_t blocked;
+  ::sigprocmask(SIG_BLOCK, nullptr, &blocked);
+  for (int n = 1; n < NSIG; ++n) {
+    struct sigaction a {};
+    if (::sigaction(n, nullptr, &a) == 0)
+      s.signals[n] = {reinterpret_cast<std::uintptr_t>(a.sa_handler), ::sigismember(&blocked, n) == 1};
+  }
+  for (int r = 0; r < static_cast<int>(RLIMIT_NLIMITS); ++r) {
+    rlimit l{};
+    if (::getrlimit(static_cast<__rlimit_resource>(r), &l) == 0) s.limits[r] = l.rlim_cur;
+  }
+  s.descriptors = open_descriptors();
+  return s;
+}
+
+std::vector<Change> changes(const ProcessState& before, const ProcessState& after) {
+  std::vector<Change> out;
+  if (before.cwd != after.cwd)
+    out.push_back({true, "cwd", fmt::format("changed the working directory to {}", escaped(after.cwd))});
+  if (before.locale != after.locale)
+    out.push_back({true, "locale", fmt::format("changed the locale to {}", escaped(after.locale))});
+  if (before.umask != after.umask)
+    out.push_back({true, "umask", fmt::format("changed the umask from {:03o} to {:03o}", before.umask, after.umask)});
+  if (before.streams != after.streams) out.push_back({true, "streams", "closed or replaced a standard stream"});
+  compare_limits(before, after, out);
+  compare_signals(before, after, out);
+  if (const auto names = changed_variables(before.environment, after.environment); !names.empty())
+    out.push_back({false, "environment", fmt::format("changed the environment: {}", fmt::join(names, ", "))});
+  std::size_t opened = 0;
+  for (int fd : after.descriptors) opened += !before.descriptors.count(fd);
+  if (opened) out.push_back({false, "descriptors", fmt::format("keeps {} files open after its stop()", opened)});
+  std::stable_partition(out.begin(), out.end(), [](const Change& c) { return c.refuse; });
+  return out;
+}
+
+}  // namespace trainhost::plugin

@@ -1,0 +1,57 @@
+// See mapped_file.hpp.
+#include "core/plugin/mapped_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "core/plugin/refused.hpp"
+
+namespace trainhost::plugin {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+[[noreturn]] void changed() {
+  throw Refused("load", "changed", "was replaced after its manifest was read", "run the command again");
+}
+
+/// "device inode" of the mapping that holds the address, as the kernel writes it; "" when there is none.
+std::string mapping_of(const void* address) {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream in("/proc/self/maps");
+  for (std::string line; std::getline(in, line);) {
+    unsigned long begin = 0, end = 0, inode = 0;
+    char device[32] = "";
+    if (std::sscanf(line.c_str(), "%lx-%lx %*s %*s %31s %lu", &begin, &end, device, &inode) != 4) continue;
+    if (begin <= wanted && wanted < end) return std::string(device) + " " + std::to_string(inode);
+  }
+  return {};
+}
+
+}  // namespace
+
+SeenFile::SeenFile(const std::filesystem::path& path, const FileId& id) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  struct stat s {};
+  const bool same = fd >= 0 && ::fstat(fd, &s) == 0 &&
+                    FileId{s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), s.st_mtim.tv_sec,
+                           s.st_mtim.tv_nsec} == id;
+  if (same) page_ = ::mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, fd, 0);  // never read: only a name in the maps
+  if (fd >= 0) ::close(fd);
+  if (!same || page_ == MAP_FAILED) changed();
+}
+
+SeenFile::~SeenFile() { ::munmap(page_, kPage); }
+
+void SeenFile::require_mapped_at(const void* address) const {
+  const std::string seen = mapping_of(page_), loaded = mapping_of(address);
+  if (!seen.empty() && seen != loaded) changed();  // without /proc nothing can be compared
+}
+
+}  // namespace trainhost::plugin

@@ -1,0 +1,116 @@
+// See trust.hpp. In a user namespace without root the files of the system belong to the overflow user, who is nobody
+// there: that owner counts as root then.
+#include "core/plugin/trust.hpp"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <vector>
+
+#include "core/base/text.hpp"
+
+namespace trainhost::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Root is mapped when some line of the map begins at user 0 outside as inside; an initial namespace maps everybody.
+bool root_is_hidden() {
+  std::ifstream in("/proc/self/uid_map");
+  std::uint64_t inside = 0, outside = 0, count = 0;
+  return in >> inside >> outside >> count && !(inside == 0 && count > 65534);
+}
+
+bool trusted_owner(uid_t owner) {
+  static const std::vector<uid_t> trusted = [] {
+    std::vector<uid_t> t = {0};
+    struct stat program {};
+    if (::stat("/proc/self/exe", &program) == 0) t.push_back(program.st_uid);
+    uid_t overflow = 65534;
+    std::ifstream("/proc/sys/kernel/overflowuid") >> overflow;
+    if (root_is_hidden()) t.push_back(overflow);
+    return t;
+  }();
+  return owner == ::geteuid() || std::find(trusted.begin(), trusted.end(), owner) != trusted.end();
+}
+
+std::string user_name(uid_t id) {
+  passwd entry{}, *found = nullptr;
+  char text[4096];
+  if (::getpwuid_r(id, &entry, text, sizeof text, &found) == 0 && found) return found->pw_name;
+  return fmt::format("user {}", id);
+}
+
+std::string group_name(gid_t id) {
+  group entry{}, *found = nullptr;
+  char text[16384];
+  if (::getgrgid_r(id, &entry, text, sizeof text, &found) == 0 && found) return found->gr_name;
+  return fmt::format("group {}", id);
+}
+
+/// The group that a user has for itself, named as the user: nobody else is in it by custom of every distribution.
+bool private_group(gid_t id) {
+  if (id == 0) return true;
+  passwd entry{}, *found = nullptr;
+  char text[4096];
+  if (::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) != 0 || !found) return false;
+  return found->pw_gid == id && group_name(id) == found->pw_name;
+}
+
+/// What is wrong with this file or folder itself; `suffix` and `what` say which of both it is.
+std::optional<Refused> judge(const fs::path& path, const struct stat& s, const char* suffix, const std::string& what) {
+  const bool sticky = S_ISDIR(s.st_mode) && (s.st_mode & S_ISVTX);
+  if ((s.st_mode & S_IWOTH) && !sticky)
+    return Refused("gate", std::string("world_writable") + suffix, "anybody may write to " + what,
+                   "chmod o-w " + escaped(path.string(), 4096));
+  if ((s.st_mode & S_IWGRP) && !sticky && !private_group(s.st_gid))
+    return Refused("gate", std::string("group_writable") + suffix,
+                   fmt::format("everybody in the group {} may write to {}", escaped(group_name(s.st_gid)), what),
+                   "chmod g-w " + escaped(path.string(), 4096));
+  if (!trusted_owner(s.st_uid))
+    return Refused("gate", std::string("foreign_owner") + suffix,
+                   fmt::format("{} belongs to {}, who is neither root nor you",
+                               what == "it" ? "the file" : what, escaped(user_name(s.st_uid))),
+                   "copy it to a folder of your own, or have root own it");
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refused> Trust::judge_chain(const fs::path& directory) {
+  if (const auto it = known_.find(directory); it != known_.end()) return it->second;
+  std::optional<Refused> verdict;
+  struct stat s {};
+  if (::stat(directory.c_str(), &s) != 0)
+    verdict = Refused("gate", "not_found", "cannot look at its directory " + escaped(directory.string(), 4096));
+  if (!verdict && directory != directory.root_path()) verdict = judge_chain(directory.parent_path());
+  if (!verdict)
+    verdict = judge(directory, s, "_directory", "its directory " + escaped(directory.string(), 4096));
+  return known_[directory] = verdict;
+}
+
+void Trust::check_directory(const fs::path& directory) {
+  if (const auto verdict = judge_chain(directory)) throw Refused(*verdict);
+}
+
+void Trust::check(const fs::path& file) {
+  struct stat s {};
+  if (::stat(file.c_str(), &s) == 0)
+    if (const auto verdict = judge(file, s, "", "it")) throw Refused(*verdict);
+  check_directory(file.parent_path());
+}
+
+bool anyone_may_add(const fs::path& directory) {
+  struct stat s {};
+  for (fs::path p = directory;; p = p.parent_path()) {
+    if (::stat(p.c_str(), &s) == 0) return (s.st_mode & S_IWOTH) || !trusted_owner(s.st_uid);
+    if (p == p.root_path() || p.empty()) return false;
+  }
+}
+
+}  // namespace trainhost::plugin

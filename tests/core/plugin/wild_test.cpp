@@ -1,0 +1,163 @@
+// Plugins that harm whoever loads them: the host only meets them in a child, lives, says what each did, and lists it.
+// Each row is one small library; the last column is what a user reads.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <csignal>
+
+#include "core/child/child.hpp"
+#include "zoo.hpp"
+
+using namespace zoo;
+
+namespace {
+
+struct Wild {
+  const char *animal, *verdict;
+};
+std::ostream& operator<<(std::ostream& os, const Wild& w) { return os << w.animal; }
+
+const Wild kWild[] = {
+    {"aborts", "load/crashed: while it was loaded it was ended by signal 6 (SIGABRT)"},
+    {"segfaults", "load/crashed: while it was loaded it was ended by signal 11 (SIGSEGV)"},
+    {"bus_error", "load/crashed: while it was loaded it was ended by signal 7 (SIGBUS)"},
+    {"exits", "load/exited: while it was loaded it exited with code 0 before it had finished"},
+    {"loops", "load/hung: while it was loaded it was not done after 1 s"},
+    {"sleeps", "load/hung: while it was loaded it was not done after 1 s"},
+    {"stops", "load/stopped: while it was loaded it was stopped by signal 19 (SIGSTOP) and did not go on"},
+    {"throws",
+     "load/crashed: while it was loaded it was ended by signal 6 (SIGABRT); it wrote: terminate called after throwing an "
+     "instance of 'int'"},
+    {"aborts_in_start", "start/crashed: in its start() it was ended by signal 6 (SIGABRT)"},
+    {"loops_in_start", "start/hung: in its start() it was not done after 1 s"},
+    {"daemonizes", "hygiene/processes: left 1 process(es) running after its stop()"},
+    {"shouts", "hygiene/noise: wrote 1.00 GiB to standard output or error while it was tried"},
+    {"closes", "hygiene/streams: closed or replaced a standard stream"},
+    {"changes_cwd", "hygiene/cwd: changed the working directory to /"},
+    {"changes_umask", "hygiene/umask: changed the umask from 022 to 000"},
+    {"changes_locale", "hygiene/locale: changed the locale to C.UTF-8"},
+    {"takes_sigterm", "hygiene/signals: changed what SIGTERM does, which the host needs"},
+    {"lowers_limit", "hygiene/limits: lowered the process's resource limit number 7"},
+    {"lists_interface",
+     "abi/interfaces: its manifest lists the interface acme.levitation/1 and its get() does not know it"},
+    {"says_abi_1_7", "abi/minor: speaks version 1.0 of the plugin interface and its manifest says 1.7"},
+    {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
+    {"start_fails", "start/unavailable: the moon is in the wrong phase"},
+    {"needs_abi_9", "manifest/abi: is written for version 9.0 of the plugin interface; this program speaks 1.0"},
+    {"needs_cpu", "gate/cpu_feature: needs the processor feature flux_capacitor, which this machine lacks"},
+    {"needs_soname", "gate/missing_library: needs the library libnowhere.so.9, which is not on this machine"},
+    {"missing_library", "gate/missing_library: needs the library libzoo_lender.so, which is not on this machine"},
+    {"run_path_tmp", "gate/run_path: others may add libraries to /tmp, which its RUNPATH names"},
+    {"run_path_relative", "gate/run_path: its RUNPATH has the relative element 'lib'"},
+    {"run_path_empty", "gate/run_path: its RUNPATH has an empty element, which would mean the working directory"},
+    {"good", "ok"},
+    {"keeps_thread", "ok"},
+    {"minor_99", "ok"},
+    {"fast_math", "ok"},
+};
+
+struct Warned {
+  const char *animal, *warning;
+};
+std::ostream& operator<<(std::ostream& os, const Warned& w) { return os << w.animal; }
+const Warned kWarned[] = {
+    {"murmurs", "wrote 6 bytes to standard output or error: hello"},
+    {"changes_variable", "changed the environment: ZOO"},
+    {"takes_sigusr1", "changed what SIGUSR1 does"},
+    {"keeps_file", "keeps 1 files open after its stop()"},
+};
+
+/// Processes of the whole machine that run the prober.
+int alive() {
+  int n = 0;
+  std::error_code failed;
+  for (const auto& e : fs::directory_iterator("/proc", failed))
+    n += fs::read_symlink(e.path() / "exe", failed) == PROBER && !failed;
+  return n;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(wild)
+
+BOOST_DATA_TEST_CASE(a_wild_plugin_is_named_and_nobody_is_harmed, boost::unit_test::data::make(kWild), row) {
+  if (!fs::exists(animal(row.animal))) return;  // fast_math is for x86-64
+  Directory d;
+  d.copy(row.animal);
+  const mode_t mask = ::umask(022);
+  const bool late = std::string(row.verdict).find("after 1 s") != std::string::npos;
+  Host host(d, careful(late ? 1 : 60));
+  const auto begin = std::chrono::steady_clock::now();
+  host->probe_all();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  ::umask(mask);
+  BOOST_TEST(verdict(*host.registry) == row.verdict);
+  if (late) BOOST_TEST((seconds >= 1 && seconds < 1.1), seconds << " s");
+  BOOST_TEST(alive() == 0);
+  BOOST_TEST(host->ids("estimator").size() == (std::string(row.verdict) == "ok" ? 1u : 0u));
+}
+
+BOOST_DATA_TEST_CASE(a_small_fault_is_a_warning, boost::unit_test::data::make(kWarned), row) {
+  Directory d;
+  d.copy(row.animal);
+  Host host(d, careful());
+  host->probe_all();
+  BOOST_TEST(verdict(*host.registry) == "ok");
+  BOOST_REQUIRE_EQUAL(host->candidates()[0].warnings.size(), 1u);
+  BOOST_TEST(host->candidates()[0].warnings[0] == row.warning);
+}
+
+BOOST_AUTO_TEST_CASE(a_child_left_in_its_group_is_killed_too) {
+  Directory d;
+  d.copy("forks");
+  Host host(d, careful());
+  host->probe_all();
+  BOOST_TEST(alive() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(the_first_use_of_an_unknown_file_rehearses_it) {
+  Directory d;
+  d.copy("aborts");
+  Host host(d, careful());
+  BOOST_CHECK_EXCEPTION(host->estimator("animal"), tp::PluginError, [](const tp::PluginError& e) {
+    return e.status() == "rejected" && std::string(e.what()).find("(load/crashed)") != std::string::npos;
+  });
+  Directory well;
+  well.copy("good");
+  Host other(well, careful());
+  BOOST_TEST(other->estimator("animal").match(small_model(), {}) == 7);
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_crashes_does_not_hold_its_id) {
+  Directory d;
+  d.copy("aborts");
+  d.copy("good");
+  Host host(d, careful());
+  BOOST_TEST(host->candidates()[1].code == "duplicate_id");
+  BOOST_TEST(host->estimator("animal").match(small_model(), {}) == 7);
+  BOOST_TEST(host.logged("good.so is used in place of "));
+}
+
+BOOST_AUTO_TEST_CASE(a_trainer_rehearses_its_probe_with_its_own_options) {
+  Directory d;
+  d.copy("toy");
+  tp::HostOptions o = careful();
+  o.plugin_options["toy"]["do"] = "no device";
+  Host host(d, o);
+  host->probe_all();
+  const tp::Candidate& c = host->candidates().at(0);
+  BOOST_TEST((c.status == tp::Status::kUnavailable));
+  BOOST_TEST((c.stage + "/" + c.code + ": " + c.reason) == "probe/unavailable: no toy in the box");
+}
+
+BOOST_AUTO_TEST_CASE(a_manifest_is_shown_without_a_line_of_code_run) {
+  for (const char* name : {"aborts", "undefined_symbol", "loops"}) {
+    const tp::Candidate c = tp::inspect(animal(name));  // loading it would end or hang this test
+    BOOST_TEST(c.manifest.id == "animal", name);
+    BOOST_TEST((c.status == tp::Status::kOk), name);
+    BOOST_TEST(read("/proc/self/maps").find(animal(name).string()) == std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

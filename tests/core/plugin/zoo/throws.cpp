@@ -1,0 +1,14 @@
+// A library whose static initialisation throws what the host cannot know.
+#include <trainhost/trainhost.h>
+
+#include <cstring>
+
+TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"estimator\"\n");
+
+namespace {
+struct Thrower {
+  Thrower() { throw 42; }
+} thrower;
+}  // namespace
+
+const th_plugin* TH_ENTRY(void) { return nullptr; }

@@ -1,0 +1,79 @@
+/* The good animal with one piece of code run where the dynamic linker (WILD_LOAD) or the host (WILD_START) calls it.
+ * What each must do to the host, which only ever meets them in a child: ../wild_test.cpp. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <locale.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifdef WILD_START
+#define ZOO_START wild_start
+#endif
+#define ZOO_EXTRA                                                          \
+  static void wild(void);                                                  \
+  static th_status wild_start(const th_host *h, th_error *error) {         \
+    (void)h, (void)error;                                                  \
+    wild();                                                                \
+    return TH_OK;                                                          \
+  }                                                                        \
+  const void *zoo_keep_wild(void);                                         \
+  const void *zoo_keep_wild(void) { return (const void *)(size_t)wild_start; }
+#include "zoo.c"
+
+static void hang(void) {
+  for (volatile int forever = 1; forever;) {
+  }
+}
+static void *idle(void *p) {
+  pause();
+  return p;
+}
+static void handler(int n) { (void)n; }
+
+/* Used, so that no variant warns about what it leaves out. */
+static void *(*volatile keep_idle)(void *) = idle;
+static void (*volatile keep_handler)(int) = handler;
+static void (*volatile keep_hang)(void) = hang;
+
+static void leave_process(int own_session) {
+  if (fork() != 0) return;
+  if (own_session) setsid();
+  for (;;) pause();
+}
+static void (*volatile keep_leave)(int) = leave_process;
+
+static void noise(void) {
+  static char buffer[1 << 20];
+  for (int i = 0; i < 1024; ++i)
+    if (write(1, buffer, sizeof buffer) < 0) return;
+}
+static void (*volatile keep_noise)(void) = noise;
+
+static void close_many(void) {
+  for (int fd = 0; fd < 10; ++fd) close(fd);
+}
+static void (*volatile keep_close)(void) = close_many;
+
+static void lower_limit(void) {
+  struct rlimit l = {16, 16};
+  setrlimit(RLIMIT_NOFILE, &l);
+}
+static void (*volatile keep_limit)(void) = lower_limit;
+
+static void pool(void) {
+  pthread_t t;
+  pthread_create(&t, 0, idle, 0);
+}
+static void (*volatile keep_pool)(void) = pool;
+
+#ifdef WILD_LOAD
+__attribute__((constructor))
+#endif
+static void wild(void) {
+  WILD;
+}
