@@ -1,10 +1,10 @@
-/* trainhost plugin ABI: interface "trainhost.device/0": the devices of a trainer. Optional: a trainer that lacks it is
+/* trainhost plugin ABI: interface "trainhost.device/1": the devices of a trainer. Optional: a trainer that lacks it is
  * judged against the host's free memory, or against the budget that the user names. */
 #ifndef TRAINHOST_DEVICE_H
 #define TRAINHOST_DEVICE_H
 #include "trainhost/host.h"
 
-#define TH_DEVICE_ID "trainhost.device/0"
+#define TH_DEVICE_ID "trainhost.device/1"
 
 /* device: as in create(), of the number that probe() gives. Neither call leaves a context behind. TH_E_UNAVAILABLE where
  * there is no device to ask. */

@@ -1,11 +1,11 @@
-/* trainhost plugin ABI: interface "trainhost.estimator/0". */
+/* trainhost plugin ABI: interface "trainhost.estimator/1". */
 #ifndef TRAINHOST_ESTIMATOR_H
 #define TRAINHOST_ESTIMATOR_H
 #include "trainhost/host.h"
 #include "trainhost/memory.h"
 #include "trainhost/model.h"
 
-#define TH_ESTIMATOR_ID "trainhost.estimator/0"
+#define TH_ESTIMATOR_ID "trainhost.estimator/1"
 
 typedef struct th_estimator {
   uint32_t struct_size, reserved;

@@ -13,8 +13,8 @@ typedef struct th_plugin {
 } th_plugin;
 
 /* The only symbol looked up; must not do any work. The major is in its name, so that one library may serve two. */
-#define TH_ENTRY trainhost_plugin_v0
-#define TH_ENTRY_NAME "trainhost_plugin_v0"
+#define TH_ENTRY trainhost_plugin_v1
+#define TH_ENTRY_NAME "trainhost_plugin_v1"
 #define TH_EXPORT __attribute__((visibility("default")))
 
 /* The manifest: TOML in a section of the file, readable without running code.

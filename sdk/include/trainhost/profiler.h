@@ -1,10 +1,10 @@
-/* trainhost plugin ABI: interface "trainhost.profiler/0": what each operation of a step took. Optional: a trainer that
+/* trainhost plugin ABI: interface "trainhost.profiler/1": what each operation of a step took. Optional: a trainer that
  * lacks it trains all the same and cannot be profiled. Not to be confused with th_profile, a trainer's choices. */
 #ifndef TRAINHOST_PROFILER_H
 #define TRAINHOST_PROFILER_H
 #include "trainhost/trainer.h"
 
-#define TH_PROFILER_ID "trainhost.profiler/0"
+#define TH_PROFILER_ID "trainhost.profiler/1"
 
 /* Moments of a step at which the host looks at memory. */
 #define TH_BEFORE_FORWARD 1u /* of micro-batch `micro` */

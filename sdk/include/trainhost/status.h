@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Major 0: may break with any release until the SDK is frozen as 1.0. */
-#define TH_ABI_MAJOR 0u
-#define TH_ABI_MINOR 1u
+/* Frozen: what a plugin of minor n was built with is there in every later minor (sdk/abi/README.md). */
+#define TH_ABI_MAJOR 1u
+#define TH_ABI_MINOR 0u
 
 /* Is field f inside what the other side wrote? */
 #define TH_HAS(p, T, f) ((p)->struct_size >= (uint32_t)(offsetof(T, f) + sizeof((p)->f)))

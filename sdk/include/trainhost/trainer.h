@@ -1,12 +1,12 @@
-/* trainhost plugin ABI: interfaces "trainhost.trainer/0" and "trainhost.generate/0". */
+/* trainhost plugin ABI: interfaces "trainhost.trainer/1" and "trainhost.generate/1". */
 #ifndef TRAINHOST_TRAINER_H
 #define TRAINHOST_TRAINER_H
 #include "trainhost/host.h"
 #include "trainhost/memory.h"
 #include "trainhost/model.h"
 
-#define TH_TRAINER_ID "trainhost.trainer/0"
-#define TH_GENERATE_ID "trainhost.generate/0"
+#define TH_TRAINER_ID "trainhost.trainer/1"
+#define TH_GENERATE_ID "trainhost.generate/1"
 
 #define TH_SCOPE_WEIGHTS 1u
 #define TH_SCOPE_ADAPTER 2u

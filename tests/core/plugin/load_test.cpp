@@ -20,10 +20,11 @@ struct Refusal {
 std::ostream& operator<<(std::ostream& os, const Refusal& r) { return os << r.animal; }
 
 const Refusal kRefusals[] = {
-    {"no_entry", "load/no_entry: has no function trainhost_plugin_v0"},
-    {"data_entry", "load/no_entry: trainhost_plugin_v0 is no function there"},
+    {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
+    {"data_entry", "load/no_entry: trainhost_plugin_v1 is no function there"},
     {"null_table", "abi/null: its plugin table is null"},
-    {"major_1", "abi/major: speaks version 1.1 of the plugin interface; this program speaks 0.1"},
+    {"major_0", "abi/major: speaks version 0.0 of the plugin interface; this program speaks 1.0"},
+    {"major_2", "abi/major: speaks version 2.0 of the plugin interface; this program speaks 1.0"},
     {"size_0", "abi/truncated: its plugin table has struct_size 0; at least 8 is needed"},
     {"size_3", "abi/truncated: its plugin table has struct_size 3; at least 8 is needed"},
     {"size_small", "abi/truncated: its plugin table has struct_size 16; at least 48 is needed"},
@@ -31,11 +32,11 @@ const Refusal kRefusals[] = {
     {"id_null", "abi/id: calls itself '' and its manifest says 'animal'"},
     {"id_other", "abi/id: calls itself 'other' and its manifest says 'animal'"},
     {"version_other", "abi/version: says version '9' and its manifest says '1'"},
-    {"no_interface", "abi/no_interface: does not offer trainhost.estimator/0"},
-    {"claims_to_train", "abi/no_interface: does not offer trainhost.trainer/0"},
-    {"no_estimate", "abi/slot: its trainhost.estimator/0 table has no estimate(), which is mandatory"},
+    {"no_interface", "abi/no_interface: does not offer trainhost.estimator/1"},
+    {"claims_to_train", "abi/no_interface: does not offer trainhost.trainer/1"},
+    {"no_estimate", "abi/slot: its trainhost.estimator/1 table has no estimate(), which is mandatory"},
     {"estimator_size_8",
-     "abi/truncated: its trainhost.estimator/0 table has struct_size 8; at least 24 is needed"},
+     "abi/truncated: its trainhost.estimator/1 table has struct_size 8; at least 24 is needed"},
     {"start_fails", "start/unavailable: the moon is in the wrong phase"},
     {"start_fails_silently", "start/io: its start() failed without a message, code -10"},
 };
@@ -79,7 +80,7 @@ BOOST_AUTO_TEST_CASE(an_entry_that_belongs_to_a_dependency_does_not_count) {
   Host host(d);
   host->probe_all();
   BOOST_TEST(verdict(*host.registry)
-                 .starts_with("load/no_entry: trainhost_plugin_v0 belongs to a library that it depends on"));
+                 .starts_with("load/no_entry: trainhost_plugin_v1 belongs to a library that it depends on"));
 }
 
 BOOST_AUTO_TEST_CASE(other_minors_and_larger_structs_load) {
@@ -97,15 +98,15 @@ BOOST_AUTO_TEST_CASE(other_minors_and_larger_structs_load) {
 
 BOOST_AUTO_TEST_CASE(a_refused_plugin_that_is_asked_for_is_an_error_with_the_reason) {
   Directory d;
-  d.copy("major_1");
+  d.copy("major_2");
   Host host(d);
   for (int i = 0; i < 2; ++i) {
     BOOST_CHECK_EXCEPTION(host->estimator("animal"), tp::PluginError, [&](const tp::PluginError& e) {
       BOOST_TEST(e.status() == "rejected");
       BOOST_TEST((e.code() == trainhost::Exit::kFailed));
-      BOOST_TEST(std::string(e.what()) == "the plugin " + (d / "major_1.so").string() +
-                                              " cannot be used: speaks version 1.1 of the plugin interface; "
-                                              "this program speaks 0.1 (abi/major)");
+      BOOST_TEST(std::string(e.what()) == "the plugin " + (d / "major_2.so").string() +
+                                              " cannot be used: speaks version 2.0 of the plugin interface; "
+                                              "this program speaks 1.0 (abi/major)");
       BOOST_TEST(e.hint() == "build it against this program's SDK");
       return true;
     });
@@ -161,7 +162,7 @@ BOOST_AUTO_TEST_CASE(every_animal_exports_the_entry_alone) {
       return;
     }
     BOOST_TEST(std::count(out.begin(), out.end(), '\n') == 1, out);
-    BOOST_TEST(out.find(" T trainhost_plugin_v0") != std::string::npos, out);
+    BOOST_TEST(out.find(" T trainhost_plugin_v1") != std::string::npos, out);
   }
 }
 
