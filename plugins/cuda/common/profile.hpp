@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 
+#include "core/executor/calls.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 
@@ -11,10 +12,8 @@ namespace trainhost::cuda {
 inline constexpr const char* kId = "cuda";
 inline constexpr const char* kVersion = "0.1.0";
 
-struct Choice {
-  Profile profile;
-  std::string why;  // one sentence for the user where mode "auto" had to decide; else ""
-};
+/// The profile, and one sentence for the user where mode "auto" had to decide.
+using executor::Choice;
 
 /// mode_option: auto | resident | hybrid | streamed. threads: of the CPU, for the modes that use them.
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option, std::uint32_t threads);
