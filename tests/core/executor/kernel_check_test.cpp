@@ -6,10 +6,8 @@
 
 #include "core/executor/kernel_check.hpp"
 
-namespace trainhost {
+namespace trainhost::executor {
 namespace {
-
-using namespace executor;
 
 // The same arguments with the last row, element or key left out: the mistake of a loop that ends too early.
 template <class A>
@@ -105,4 +103,4 @@ BOOST_AUTO_TEST_CASE(kernels_that_are_left_to_the_reference_are_named) {
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace
-}  // namespace trainhost
+}  // namespace trainhost::executor
