@@ -30,7 +30,8 @@ std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.name <<
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* n : {"mha", "gqa-tied", "contract"})
-    for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) all.push_back({n, r});
+    for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+      if (r == Recompute::kNone || std::string(n) != "contract") all.push_back({n, r});  // the large one takes half a minute
   return all;
 }
 
@@ -111,7 +112,7 @@ BOOST_AUTO_TEST_CASE(its_kernels_pass_the_kit) {
 
 BOOST_AUTO_TEST_CASE(all_of_it_is_under_600_lines) {
   std::size_t lines = 0;
-  for (const char* file : {"plain_trainer.cpp", "plain_kernels.hpp", "CMakeLists.txt"}) {
+  for (const char* file : {"plain_trainer.cpp", "plain_kernels.hpp", "check.cpp", "CMakeLists.txt"}) {
     std::ifstream in(std::string(TRAINHOST_SOURCE_DIR) + "/sdk/examples/plain_trainer/" + file);
     BOOST_REQUIRE(in);
     for (std::string line; std::getline(in, line);) ++lines;

@@ -13,19 +13,18 @@ namespace {
 
 using namespace test;
 
-const std::string kPlugins = TRAINHOST_BINARY_DIR "/lib/trainhost/plugins";
-bool has_cpu_trainer() { return std::filesystem::exists(kPlugins + "/cpu.so"); }
+bool has_cpu_trainer() { return std::filesystem::exists(TRAINHOST_BINARY_DIR "/lib/trainhost/engines/cpu-openblas.so"); }
 
-/// Ids of the checks with that status.
+/// Ids of the checks with that status. MEM-002/run decides nothing: it tells of a policy.
 std::set<std::string> rows(const Outcome& o, const std::string& status) {
   std::set<std::string> ids;
   for (const nlohmann::json& row : nlohmann::json::parse(o.out).at("checks"))
-    if (row.at("status") == status) ids.insert(row.at("id"));
+    if (row.at("status") == status && row.at("id") != "MEM-002/run") ids.insert(row.at("id"));
   return ids;
 }
 
 Outcome verify(const char* backend, const char* folder, const char* only) {
-  return run_program({"verify", "--json", std::string("--backend=") + backend, "--plugin-path", std::string(folder) + ":" + kPlugins, "--only", only});
+  return run_program({"verify", "--json", std::string("--backend=") + backend, "--plugin-path", folder, "--only", only});
 }
 
 BOOST_AUTO_TEST_SUITE(plain_verified)
