@@ -63,7 +63,7 @@ Plugin plugin() {
 }
 
 struct Rig {
-  GoldenRun g = read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/gqa-tied");
+  GoldenRun g = read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/mha");
   CountingHost host{2};
   std::vector<std::int32_t> ids, targets;
   Rig() { g.samples(0, std::uint64_t{g.run.micro_batch} * g.run.accumulate, ids, targets); }

@@ -18,7 +18,7 @@ bool has_cpu_trainer() { return std::filesystem::exists(TRAINHOST_BINARY_DIR "/l
 /// Ids of the checks with that status. MEM-002/run decides nothing: it tells of a policy.
 std::set<std::string> rows(const Outcome& o, const std::string& status) {
   std::set<std::string> ids;
-  for (const nlohmann::json& row : nlohmann::json::parse(o.out).at("checks"))
+  for (const nlohmann::json& row : nlohmann::json::parse(o.out).at("results"))
     if (row.at("status") == status && row.at("id") != "MEM-002/run") ids.insert(row.at("id"));
   return ids;
 }
