@@ -18,7 +18,8 @@ bool has_cpu_trainer() { return std::filesystem::exists(TRAINHOST_BINARY_DIR "/l
 /// Ids of the checks with that status. MEM-002/run decides nothing: it tells of a policy.
 std::set<std::string> rows(const Outcome& o, const std::string& status) {
   std::set<std::string> ids;
-  for (const nlohmann::json& row : nlohmann::json::parse(o.out).at("results"))
+  const nlohmann::json said = nlohmann::json::parse(o.out);
+  for (const nlohmann::json& row : said.at("results"))
     if (row.at("status") == status && row.at("id") != "MEM-002/run") ids.insert(row.at("id"));
   return ids;
 }
@@ -31,20 +32,20 @@ BOOST_AUTO_TEST_SUITE(plain_verified)
 
 BOOST_AUTO_TEST_CASE(the_plain_trainer_keeps_the_contracts) {
   const Outcome o = verify("plain", EXAMPLE_PLUGINS, "MEM-001,MEM-002,MEM-004,MEM-005,GPU-006");
-  BOOST_TEST(o.code == 0, o.out << o.err);
+  BOOST_TEST(o.code == 0);
   BOOST_TEST(rows(o, "falsified").empty(), o.out);
   BOOST_TEST(rows(o, "held").size() >= 5u, o.out);
 }
 
 BOOST_AUTO_TEST_CASE(it_trains_as_the_cpu_trainer_does, * boost::unit_test::precondition([](boost::unit_test::test_unit_id) { return has_cpu_trainer(); })) {
   const Outcome o = verify("plain", EXAMPLE_PLUGINS, "GPU-001,GPU-007");
-  BOOST_TEST(o.code == 0, o.out << o.err);
+  BOOST_TEST(o.code == 0);
   BOOST_TEST(rows(o, "held") == (std::set<std::string>{"GPU-001", "GPU-007"}), o.out);
 }
 
 BOOST_AUTO_TEST_CASE(a_mistake_in_one_kernel_is_found, * boost::unit_test::precondition([](boost::unit_test::test_unit_id) { return has_cpu_trainer(); })) {
   const Outcome o = verify("faulty", FAULTY_PLUGINS, "GPU-007");
-  BOOST_TEST(o.code == 5, o.out << o.err);
+  BOOST_TEST(o.code == 5);
   BOOST_TEST(rows(o, "falsified").count("GPU-007") == 1u, o.out);
 }
 
