@@ -5,15 +5,15 @@
 
 #include "core/plan/memory_plan.hpp"
 #include "plugins/cpu/common/profile.hpp"
-#include "plugins/cpu/engine/executor.hpp"
-#include "plugins/cpu/engine/float_mode.hpp"
+#include "core/executor/walker.hpp"
+#include "plugins/cpu/engine/backend.hpp"
 #include "tests/support/model_zoo.hpp"
 #include "tests/support/separate_storage.hpp"
 
 namespace trainhost::test {
 
 /// All buffers where the plan put them.
-class PlannedStorage final : public cpu::Storage {
+class PlannedStorage final : public executor::Storage {
  public:
   PlannedStorage(const plan::Program& p) : plan_(plan::place(p)), arena_(plan_.arena_bytes / 64 + 1) {}
   void* at(plan::BufferId b) override { return reinterpret_cast<std::byte*>(arena_.data()) + plan_.offset[b]; }
@@ -28,10 +28,11 @@ class PlannedStorage final : public cpu::Storage {
 class ModelRig {
  public:
   ModelRig(const ModelSpec& m, const RunSpec& r, const cpu::Kernels& kernels, std::uint32_t threads, bool separate = false, const Profile* profile = nullptr)
-      : program(plan::build_program(m, r, profile ? *profile : cpu::profile_of(m, r, threads))), pool(threads) {
+      : program(plan::build_program(m, r, profile ? *profile : cpu::profile_of(m, r, threads))) {
     if (separate) storage = std::make_unique<SeparateStorage>(program);
     else storage = std::make_unique<PlannedStorage>(program);
-    executor = std::make_unique<cpu::Executor>(program, *storage, pool, kernels);
+    backend = std::make_unique<cpu::CpuBackend>(program, *storage, kernels);
+    walker = std::make_unique<executor::Walker>(program, *storage, *backend);
   }
 
   void load(const reference::Weights& w) {
@@ -49,27 +50,26 @@ class ModelRig {
     });
     return out;
   }
-  cpu::UpdateResult update(const reference::Ids& ids, const reference::Ids& targets, double lr, std::uint64_t index) {
-    cpu::FlushDenormals mode;
-    cpu::UpdateResult out;
-    if (executor->update({ids.data(), targets.data(), lr, index}, nullptr, out) != cpu::Outcome::kDone) throw std::runtime_error("the update was not applied");
+  executor::UpdateResult update(const reference::Ids& ids, const reference::Ids& targets, double lr, std::uint64_t index) {
+    executor::UpdateResult out;
+    if (walker->update({ids.data(), targets.data(), lr, index}, nullptr, out) != executor::Outcome::kDone) throw std::runtime_error("the update was not applied");
     return out;
   }
-  cpu::UpdateResult evaluate(const reference::Ids& ids, const reference::Ids& targets) {
-    cpu::UpdateResult out;
-    executor->evaluate(ids.data(), targets.data(), static_cast<std::uint32_t>(ids.size() / program.run.seq_len), nullptr, out);
+  executor::UpdateResult evaluate(const reference::Ids& ids, const reference::Ids& targets) {
+    executor::UpdateResult out;
+    walker->evaluate(ids.data(), targets.data(), static_cast<std::uint32_t>(ids.size() / program.run.seq_len), nullptr, out);
     return out;
   }
   std::vector<float> next(std::int32_t token, std::uint32_t position) {
     std::vector<float> logits(program.model.vocab);
-    executor->next_logits(token, position, logits.data());
+    walker->next_logits(token, position, logits.data());
     return logits;
   }
 
   plan::Program program;
-  cpu::Pool pool;
-  std::unique_ptr<cpu::Storage> storage;
-  std::unique_ptr<cpu::Executor> executor;
+  std::unique_ptr<executor::Storage> storage;
+  std::unique_ptr<cpu::CpuBackend> backend;
+  std::unique_ptr<executor::Walker> walker;
 
  private:
   template <class F>

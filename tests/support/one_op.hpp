@@ -24,7 +24,7 @@ inline Vec random_vec(std::size_t n, unsigned seed, double scale = 1.0) {
   return v;
 }
 
-class VectorStorage final : public cpu::Storage {
+class VectorStorage final : public executor::Storage {
  public:
   void* at(BufferId b) override { return data[b].data(); }
   std::vector<std::vector<double>> data;  // doubles for their alignment; mostly hold floats
@@ -79,7 +79,7 @@ class OneOp {
     if (buffer.dtype == DType::kF64) return storage_.data[b];
     return Vec(floats(b), floats(b) + buffer.rows * buffer.cols);
   }
-  cpu::StepState& step() { return exec_.step; }
+  executor::StepState& step() { return exec_.step; }
 
   plan::Program program;
 

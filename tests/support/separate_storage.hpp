@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "plugins/cpu/engine/storage.hpp"
+#include "core/executor/storage.hpp"
 
 namespace trainhost::test {
 
-class SeparateStorage final : public cpu::Storage {
+class SeparateStorage final : public executor::Storage {
  public:
   explicit SeparateStorage(const plan::Program& p) : p_(p), first_(p.buffers.size(), UINT32_MAX), last_(p.buffers.size(), 0), blocks_(p.buffers.size()) {
     for (std::uint32_t i = 0; i < p.ops.size(); ++i)

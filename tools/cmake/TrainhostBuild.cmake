@@ -61,6 +61,7 @@ function(trainhost_plugin name)
   endif()
   set_target_properties(${name} PROPERTIES LINK_DEPENDS ${A_EXPORTS})
   trainhost_flags(${name})
+  trainhost_install_plugin(${name} ${A_DIR})
 endfunction()
 
 # trainhost_test(path/name LINK libs... [LABELS l]): tests/path/name.cpp becomes one ctest case "path/name".

@@ -1,29 +1,21 @@
 // What an operation sees while it runs: the program, where its buffers lie, the threads, the kernels, and the state of
-// the step. One run_*() per operation, grouped in ops_*.cpp; executor.cpp decides the order.
+// the step. One run_*() per operation, grouped in ops_*.cpp; core/executor decides the order.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "core/executor/backend.hpp"
 #include "core/plan/program.hpp"
 #include "plugins/cpu/common/workspace.hpp"
 #include "plugins/cpu/engine/pool.hpp"
-#include "plugins/cpu/engine/storage.hpp"
 #include "plugins/cpu/kernels/bf16.hpp"
 #include "plugins/cpu/kernels/kernels.hpp"
 
 namespace trainhost::cpu {
 
-struct StepState {
-  const std::int32_t* tokens = nullptr;   // of this micro-batch
-  const std::int32_t* targets = nullptr;
-  std::uint64_t rows = 0;                 // tokens of this micro-batch; fewer than planned only in evaluation
-  bool first_micro = true;                // gradients with kFirstWrite are overwritten
-  float loss_scale = 1.0f;                // 1 / counted targets of the update
-  double lr = 0.0;
-  std::uint64_t step_index = 0;           // of the update, from 0
-  std::uint32_t position = 0;             // of generate
-};
+using executor::StepState;
+using executor::Storage;
 
 /// A range of rows or columns, and the i-th of n equal parts of a whole.
 struct Range {
@@ -50,7 +42,7 @@ struct Exec {
   float* worker_space(std::uint32_t worker) {
     return f32(workspace) + shared_floats(model(), program.run, program.profile) + worker * worker_floats(model(), program.run, program.profile);
   }
-  bool overwrite(const plan::Op& op) const { return (op.flags & plan::kFirstWrite) && step.first_micro; }
+  bool overwrite(const plan::Op& op) const { return step.overwrite(op); }
 
   /// Runs f(first_row, rows) over all rows in parts whose size follows from the shape.
   template <class F>

@@ -115,13 +115,6 @@ Choice remembered(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
 
 }  // namespace
 
-std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run, const Choice& choice) {
-  if (choice.placed) return choice.placed;
-  plan::Program program = plan::build_program(model, run, choice.profile);
-  plan::MemoryPlan placed = plan::place(program);
-  return std::make_shared<const Placed>(std::move(program), std::move(placed));
-}
-
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option, std::uint32_t threads) {
   if (mode_option == "auto") return remembered(model, run, threads);
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};

@@ -1,35 +1,24 @@
 // What both halves of the CUDA trainer must agree on without a device: the profile of a run, and why it is that one.
 // Pure: reads the model, the run (its budgets included) and the option `mode`, nothing else.
 #pragma once
-#include <memory>
 #include <string>
 
+#include "core/executor/calls.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
-#include "core/plan/memory_plan.hpp"
 
 namespace trainhost::cuda {
 
 inline constexpr const char* kId = "cuda";
 inline constexpr const char* kVersion = "0.1.0";
 
-/// A program in its place.
-struct Placed {
-  plan::Program program;
-  plan::MemoryPlan plan;
-};
-
-struct Choice {
-  Profile profile;
-  std::string why;  // one sentence for the user where mode "auto" had to decide; else ""
-  std::shared_ptr<const Placed> placed = nullptr;  // where deciding took a placement of this profile
-};
+/// The profile, and one sentence for the user where mode "auto" had to decide.
+using executor::Choice;
+using executor::Placed;
+using executor::placed_program;
 
 /// mode_option: auto | resident | hybrid | streamed. threads: of the CPU, for the modes that use them.
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option, std::uint32_t threads);
-
-/// The program of the choice: the placement that decided, or one made now.
-std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run, const Choice& choice);
 
 /// Throws bridge::StatusError (unsupported) when the run asks for what this trainer does not do.
 void require_supported(const RunSpec& run);

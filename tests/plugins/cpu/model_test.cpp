@@ -52,7 +52,7 @@ BOOST_DATA_TEST_CASE(gradients_are_those_of_the_reference, kZoo, z) {
         r.recompute = recompute;
         ModelRig rig(z.spec, r, *k, 2);
         rig.load(w);
-        const cpu::UpdateResult out = rig.update(ids, targets, 0.0, 0);
+        const executor::UpdateResult out = rig.update(ids, targets, 0.0, 0);
         BOOST_TEST_CONTEXT(k->name << ", accumulate " << accumulate << ", recompute " << name(recompute)) {
           BOOST_TEST(std::abs(out.loss - loss) <= 2e-6 * loss);
           BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-5 * norm);
@@ -87,7 +87,7 @@ BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, 
         if (o == Optimizer::kAdamW) reference::AdamW{0.01, r.beta1, r.beta2, r.eps, 0.1}.step(static_cast<double>(t) + 1, gi, decay, w[info.name], m[info.name], v[info.name]);
         else reference::Sgd{0.01, r.beta1, 0.1}.step(gi, decay, w[info.name], o == Optimizer::kSgd ? nullptr : &m[info.name]);
       }
-      const cpu::UpdateResult out = rig.update(ids, targets, 0.01, t);
+      const executor::UpdateResult out = rig.update(ids, targets, 0.01, t);
       BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-4 * norm);
     }
     // Adam divides by the root of tiny squares: where a gradient is near zero its sign, and so the step, is uncertain.

@@ -4,13 +4,13 @@
 #include "core/plan/memory_plan.hpp"
 #include "core/plan/program.hpp"
 #include "emu.hpp"
-#include "plugins/cuda/common/engine_abi.hpp"
+#include "plugins/common/engine_table.hpp"
 #include "plugins/cuda/common/profile.hpp"
 #include "tests/support/golden_run.hpp"
 #include "tests/support/model_zoo.hpp"
 #include "tests/support/plugin_session.hpp"
 
-extern "C" const trainhost::cuda::EngineTable* trainhost_cuda_engine();
+extern "C" const trainhost::plugins::EngineTable* trainhost_cuda_engine();
 
 namespace trainhost::test {
 

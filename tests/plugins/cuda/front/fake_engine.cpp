@@ -1,11 +1,11 @@
 // An engine for tests: remembers which device it was asked to make a run on, and makes none.
 #include <cstdio>
 
-#include "plugins/cuda/common/engine_abi.hpp"
+#include "plugins/common/engine_table.hpp"
 #include "trainhost/trainhost.hpp"
 
 #ifndef FAKE_ENGINE_ABI
-#define FAKE_ENGINE_ABI trainhost::cuda::kEngineAbi
+#define FAKE_ENGINE_ABI trainhost::plugins::kEngineAbi
 #endif
 
 namespace {
@@ -21,8 +21,8 @@ const th_trainer kTrainer = {sizeof(th_trainer), 0, nullptr, nullptr, nullptr, c
                              nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
 const th_generate kGenerate = {sizeof(th_generate), 0, nullptr};
 const th_profiler kProfiler = {sizeof(th_profiler), 0, nullptr, nullptr, nullptr, nullptr};
-const trainhost::cuda::EngineTable kTable = {FAKE_ENGINE_ABI, &kTrainer, &kGenerate, &kProfiler};
+const trainhost::plugins::EngineTable kTable = {FAKE_ENGINE_ABI, &kTrainer, &kGenerate, &kProfiler};
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const trainhost::cuda::EngineTable* trainhost_cuda_engine() { return &kTable; }
+extern "C" __attribute__((visibility("default"))) const trainhost::plugins::EngineTable* trainhost_cuda_engine() { return &kTable; }

@@ -1,13 +1,13 @@
-// Walks a step program: one update, one evaluation, one generated token. Knows sections and scalars, not shapes; the
-// operations are in ops_*.cpp. Allocates nothing after construction. Works on any Storage.
+// Walks a step program: one update, one evaluation, one generated token. Knows sections and scalars, not shapes; what an
+// operation does is the backend's. Allocates nothing after construction. Works on any Storage.
 #pragma once
 #include <cstdint>
 #include <functional>
 
-#include "plugins/cpu/engine/exec.hpp"
-#include "plugins/cpu/engine/op_log.hpp"
+#include "core/executor/backend.hpp"
+#include "core/executor/op_log.hpp"
 
-namespace trainhost::cpu {
+namespace trainhost::executor {
 
 struct UpdateInput {
   const std::int32_t *tokens, *targets;  // accumulate * micro_batch * seq each
@@ -20,11 +20,10 @@ struct UpdateResult {
 };
 enum class Outcome { kDone, kCancelled, kNonFinite };
 
-class Executor {
+class Walker {
  public:
-  /// `program`, `storage` and `pool` must outlive it. Fills the tables that the program reads (rotary angles).
-  /// bf16: how products are computed when the run's arithmetic is bf16; not used otherwise.
-  Executor(const plan::Program& program, Storage& storage, Pool& pool, const Kernels& kernels, const Bf16Kernels* bf16 = nullptr);
+  /// `program`, `storage` and `backend` must outlive it. Fills the tables that the program reads (rotary angles).
+  Walker(const plan::Program& program, Storage& storage, Backend& backend);
 
   /// One optimizer update. `cancelled` is asked between operations until the gradients are complete. Not kDone: no
   /// weight and no moment has changed.
@@ -37,22 +36,27 @@ class Executor {
   /// Logits [vocab] of the token after `token` at `position`.
   void next_logits(std::int32_t token, std::uint32_t position, float* logits);
 
+  /// Did a backend throw while it changed weights? Then they are neither the old ones nor the new ones.
+  bool half_updated() const { return half_updated_; }
+
   /// Times the operations of update() from now on; nullptr: no more. `log` must outlive that.
   void watch(OpLog* log) { log_ = log; }
-
-  Exec& exec() { return exec_; }
 
  private:
   bool run(plan::Section section, const std::function<bool()>& cancelled, OpLog* log = nullptr);
   void fill_rope_tables();
-  double* scalars();
+  double* scalars() { return storage_.f64(scalars_); }
 
-  Exec exec_;
-  plan::BufferId scalars_ = plan::kNoBuffer;
+  const plan::Program& program_;
+  Storage& storage_;
+  Backend& backend_;
+  const plan::BufferId scalars_;
+  StepState step_;
   OpLog* log_ = nullptr;
+  bool half_updated_ = false;
 };
 
 /// Targets that are counted (not -100).
 std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n);
 
-}  // namespace trainhost::cpu
+}  // namespace trainhost::executor

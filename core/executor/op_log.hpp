@@ -5,7 +5,7 @@
 
 #include "core/bridge/op_journal.hpp"
 
-namespace trainhost::cpu {
+namespace trainhost::executor {
 
 class OpLog {
  public:
@@ -37,4 +37,4 @@ class OpLog {
   std::uint64_t start_ns_ = 0;
 };
 
-}  // namespace trainhost::cpu
+}  // namespace trainhost::executor

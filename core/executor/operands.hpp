@@ -1,0 +1,61 @@
+// An operation of the program as the struct that its kernel takes: pointers from the storage, shapes from the buffers, the
+// model and the step. The one place that knows the operand slots of core/plan/program.hpp on the executing side.
+#pragma once
+#include "core/executor/backend.hpp"
+#include "core/executor/kernels.hpp"
+
+namespace trainhost::executor {
+
+/// The head's work on one chunk of tokens: a loss, and where it trains the gradients of weight and hidden states.
+struct HeadChunk {
+  Linear logits;
+  CrossEntropy loss;
+  LinearDw weight_gradient;
+  LinearDx hidden_gradient;  // after the weight's: it overwrites the hidden states, which that one reads
+};
+
+class Operands {
+ public:
+  Operands(const plan::Program& program, Storage& storage) : program_(program), storage_(storage) {}
+
+  Embed embed(const plan::Op&, const StepState&) const;
+  EmbedBwd embed_bwd(const plan::Op&, const StepState&) const;
+  RmsNorm rms_norm(const plan::Op&, const StepState&) const;
+  RmsNormBwd rms_norm_bwd(const plan::Op&, const StepState&) const;
+  Linear linear(const plan::Op&, const StepState&) const;
+  LinearDx linear_dx(const plan::Op&, const StepState&) const;
+  LinearDw linear_dw(const plan::Op&, const StepState&) const;
+  QkNorm qk_norm(const plan::Op&, const StepState&) const;
+  QkNormBwd qk_norm_bwd(const plan::Op&, const StepState&) const;
+  Rope rope(const plan::Op&, const StepState&) const;  // forward and back
+  Attention attention(const plan::Op&, const StepState&) const;
+  AttentionBwd attention_bwd(const plan::Op&, const StepState&) const;
+  AttentionStep attention_step(const plan::Op&, const StepState&) const;
+  SwiGlu swiglu(const plan::Op&, const StepState&) const;
+  SwiGluBwd swiglu_bwd(const plan::Op&, const StepState&) const;
+  SumSquares sum_squares(const plan::Op&) const;
+  AdamW adamw(const plan::Op&, const StepState&) const;
+  Sgd sgd(const plan::Op&, const StepState&) const;
+  SgdMomentum sgd_momentum(const plan::Op&, const StepState&) const;
+
+  /// Of kHeadLoss and kHeadEval: the chunk of tokens that begins at `first`.
+  HeadChunk head(const plan::Op&, const StepState&, std::uint64_t first) const;
+  std::uint64_t head_chunk_rows(const plan::Op&) const;
+  Linear head_logits(const plan::Op&) const;
+  /// The scalar that the operation adds to (kLossSum, kEvalLossSum or kNorm2).
+  double& sum(const plan::Op&) const;
+
+ private:
+  float* f32(plan::BufferId b) const { return storage_.f32(b); }
+  const plan::Buffer& buffer(plan::BufferId b) const { return program_[b]; }
+  std::uint64_t elements(plan::BufferId b) const { return program_[b].rows * program_[b].cols; }
+  Heads heads() const { return {program_.model.heads, program_.model.kv_heads, program_.model.head_dim}; }
+  float eps() const { return static_cast<float>(program_.model.norm_eps); }
+  float decay(const plan::Op& op, const StepState& s) const;
+  float clip(const plan::Op& op, int scalars) const;
+
+  const plan::Program& program_;
+  Storage& storage_;
+};
+
+}  // namespace trainhost::executor

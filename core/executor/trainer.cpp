@@ -1,0 +1,33 @@
+// What a class of kernels gets when it says nothing of its own.
+#include "core/executor/trainer.hpp"
+
+#include <algorithm>
+
+namespace trainhost::executor {
+
+Profile default_profile(const char* id, const ModelSpec& model, const RunSpec& run) {
+  constexpr std::uint64_t kLogitBytes = 64ull << 20;
+  const std::uint64_t tokens = run.tokens_per_micro_batch();
+  const std::uint64_t fit = std::max<std::uint64_t>(1, kLogitBytes / (4 * std::max<std::uint64_t>(1, model.vocab)));
+  Profile p;
+  p.trainer = id;
+  p.alignment = 64;
+  p.threads = 1;
+  p.slots = 1;
+  p.head_chunk_tokens = static_cast<std::uint32_t>(std::min(fit, tokens));
+  p.attention_tile_q = 1;
+  p.attention_tile_k = std::max(1u, run.seq_len);
+  p.f32_storage = true;
+  return p;
+}
+
+void require_f32_on_one_rank(const char* id, const RunSpec& r) {
+  const auto refuse = [&](const std::string& what) {
+    throw bridge::StatusError(TH_E_UNSUPPORTED, std::string("the ") + id + " trainer computes in f32, on one rank: " + what);
+  };
+  if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
+    refuse("train.precision must be \"fp32\"");
+  if (const Beyond b = beyond_one_rank(r)) refuse(b.key + " = " + b.value);
+}
+
+}  // namespace trainhost::executor

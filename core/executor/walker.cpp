@@ -1,0 +1,118 @@
+// The order of things inside an update: all micro-batches, the gradient norm, the checks, and only then the weights.
+#include "core/executor/walker.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "core/model/rope.hpp"
+#include "core/plan/roles.hpp"
+
+namespace trainhost::executor {
+
+using plan::OpKind;
+using plan::SectionKind;
+
+std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n) {
+  return n - static_cast<std::uint64_t>(std::count(targets, targets + n, -100));
+}
+
+Walker::Walker(const plan::Program& program, Storage& storage, Backend& backend)
+    : program_(program), storage_(storage), backend_(backend), scalars_(program.find(plan::role::kScalars)) {
+  fill_rope_tables();
+}
+
+// table[pos] = cos[D/2] | sin[D/2] of pos * inv_freq, computed in double.
+void Walker::fill_rope_tables() {
+  const std::vector<double> inv_freq = rope_inv_freq(program_.model);
+  const std::size_t half = inv_freq.size();
+  std::vector<bool> filled(program_.buffers.size());
+  for (const plan::Op& op : program_.ops) {
+    if (op.kind != OpKind::kRope || filled[op.in[1]]) continue;
+    filled[op.in[1]] = true;
+    float* table = storage_.f32(op.in[1]);
+    for (std::uint64_t pos = 0; pos < program_[op.in[1]].rows; ++pos)
+      for (std::size_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(pos) * inv_freq[i];
+        table[pos * 2 * half + i] = static_cast<float>(std::cos(angle));
+        table[pos * 2 * half + half + i] = static_cast<float>(std::sin(angle));
+      }
+  }
+}
+
+// False when the host wants to stop.
+bool Walker::run(plan::Section section, const std::function<bool()>& cancelled, OpLog* log) {
+  const std::vector<plan::Op>& ops = program_.ops;
+  for (std::uint32_t i = section.begin, end = i; i < section.end; i = end) {
+    if (cancelled && cancelled()) return false;
+    const bool together = backend_.together(ops[i].kind);
+    for (end = i + 1; together && end < section.end && ops[end].kind == ops[i].kind;) ++end;
+    for (std::uint32_t o = i; o < end; ++o) storage_.enter(o);
+    if (log) log->enter(i);
+    backend_.run({&ops[i], end - i}, step_);
+    if (log) log->leave(end - i);
+    for (std::uint32_t o = i; o < end; ++o) storage_.leave(o);
+  }
+  return true;
+}
+
+Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
+  const plan::Program& p = program_;
+  const std::uint64_t micro = p.run.tokens_per_micro_batch(), total = p.run.tokens_per_step();
+  out.counted = counted_targets(in.targets, total);
+  scalars()[plan::kLossSum] = 0.0;
+  scalars()[plan::kNorm2] = 0.0;
+  if (log_) log_->begin_update();
+  for (std::uint64_t i = 0; i < p.run.accumulate; ++i) {
+    step_ = {in.tokens + i * micro, in.targets + i * micro, micro, i == 0,
+             static_cast<float>(1.0 / static_cast<double>(out.counted)), in.lr, in.step_index, 0};
+    if (!run(p.section(SectionKind::kMicro), cancelled, log_)) return Outcome::kCancelled;
+  }
+  out.loss = scalars()[plan::kLossSum] / static_cast<double>(out.counted);
+
+  // The update section measures all gradients before it changes any weight; between the two lie the checks.
+  const plan::Section section = p.section(SectionKind::kUpdate);
+  plan::Section norms = section, weights = section;
+  while (norms.end > norms.begin && p.ops[norms.end - 1].kind != OpKind::kGradSquares) --norms.end;
+  weights.begin = norms.end;
+  run(norms, nullptr, log_);
+  out.grad_norm = std::sqrt(scalars()[plan::kNorm2]);
+  if (!std::isfinite(out.loss) || !std::isfinite(out.grad_norm)) return Outcome::kNonFinite;
+  const double clip = p.run.clip_norm;
+  scalars()[plan::kClipFactor] = clip > 0.0 ? std::min(1.0, clip / (out.grad_norm + 1e-6)) : 1.0;
+  half_updated_ = true;
+  run(weights, nullptr, log_);
+  half_updated_ = false;
+  if (log_) log_->end_update();
+  return Outcome::kDone;
+}
+
+Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
+                           const std::function<bool()>& cancelled, UpdateResult& out) {
+  const plan::Program& p = program_;
+  const std::uint64_t rows = std::uint64_t{sequences} * p.run.seq_len;
+  out.counted = counted_targets(targets, rows);
+  scalars()[plan::kEvalLossSum] = 0.0;
+  step_ = {tokens, targets, rows, true, 0.0f, 0.0, 0, 0};
+  if (!run(p.section(SectionKind::kEval), cancelled)) return Outcome::kCancelled;
+  out.loss = out.counted ? scalars()[plan::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
+  return std::isfinite(out.loss) ? Outcome::kDone : Outcome::kNonFinite;
+}
+
+void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logits) {
+  const plan::Program& p = program_;
+  const plan::Section s = p.section(SectionKind::kGenerate);
+  step_ = {&token, nullptr, 1, true, 0.0f, 0.0, 0, position};
+  for (std::uint32_t i = s.begin; i < s.end; ++i) {
+    const plan::Op& op = p.ops[i];
+    storage_.enter(i);
+    backend_.run({&op, 1}, step_);
+    if (op.kind == OpKind::kHeadLogits)
+      std::memcpy(logits, storage_.f32(op.out[0]), program_[op.out[0]].bytes());
+    storage_.leave(i);
+  }
+  step_ = {};
+}
+
+}  // namespace trainhost::executor

@@ -1,0 +1,217 @@
+// A trainer made of the reference kernels alone, through its C tables: what an author gets before the first kernel is
+// written, and what the skeleton does when kernels or the host misbehave.
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "core/executor/trainer.hpp"
+#include "tests/support/golden_run.hpp"
+#include "tests/support/plugin_session.hpp"
+
+namespace trainhost {
+namespace {
+
+using namespace test;
+using executor::KernelTrainer;
+
+struct First : executor::ReferenceKernels {
+  static constexpr const char *id = "first", *version = "0.1";
+};
+
+// With memory, work space, rank of devices and refusals of its own.
+struct Everything : First {
+  static constexpr const char* id = "everything";
+  static inline std::uint64_t taken = 0, given_back = 0, room = 0;
+  static inline std::int32_t device = -1;
+  explicit Everything(const executor::Setup& s) { device = s.device; }
+  static std::uint32_t probe(const th_host*) { throw th::Error(TH_E_UNAVAILABLE, "no such chip here", "plug one in"); }
+  static void profile(const ModelSpec&, const RunSpec&, std::uint32_t threads, Profile& p) { p.alignment = 256, p.workspace_bytes = 1024, p.threads = threads; }
+  static void supports(const RunSpec& r) {
+    if (r.seq_len > 64) throw th::Error(TH_E_UNSUPPORTED, "64 positions at most");
+  }
+  void workspace(void* p, std::uint64_t bytes) { room = p ? bytes : 0; }
+  void* take(std::uint64_t bytes, std::uint64_t alignment) {
+    taken = bytes;
+    void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    return std::memset(p, 0, bytes);
+  }
+  void give_back(void* p) { given_back = taken, std::free(p); }
+};
+
+// Throws at the nth call of the optimizer, counted over all parameters.
+struct Breaks : First {
+  static inline int left = -1;
+  void adamw(const executor::AdamW& a) {
+    if (left >= 0 && left-- == 0) throw std::runtime_error("the chip is gone");
+    First::adamw(a);
+  }
+};
+
+// Loss of NaN while `poison` is set.
+struct Poisoned : First {
+  static inline bool poison = false;
+  double cross_entropy(const executor::CrossEntropy& a) {
+    const double loss = First::cross_entropy(a);
+    return poison ? std::numeric_limits<double>::quiet_NaN() : loss;
+  }
+};
+
+template <class K>
+Plugin plugin() {
+  return {KernelTrainer<K>::trainer(), KernelTrainer<K>::generate()};
+}
+
+struct Rig {
+  GoldenRun g = read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/mha");
+  CountingHost host{2};
+  std::vector<std::int32_t> ids, targets;
+  Rig() { g.samples(0, std::uint64_t{g.run.micro_batch} * g.run.accumulate, ids, targets); }
+  void start(PluginSession& s) {
+    s.load_all(g.weights);
+    s.init(0);
+  }
+  th_step_out step(PluginSession& s, std::uint64_t t = 0) { return s.step(ids, targets, g.lr[0], t); }
+};
+
+th_status code_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const StatusFailure& e) {
+    return e.code;
+  }
+  return TH_OK;
+}
+
+BOOST_AUTO_TEST_SUITE(executor_run)
+
+BOOST_AUTO_TEST_CASE(the_reference_alone_follows_a_golden_run) {
+  Rig rig;
+  const Plugin p = plugin<First>();
+  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
+  rig.start(s);
+  const std::uint64_t sequences = std::uint64_t{rig.g.run.micro_batch} * rig.g.run.accumulate;
+  for (std::uint32_t t = 0; t < rig.g.steps; ++t) {
+    rig.g.samples(t * sequences, sequences, rig.ids, rig.targets);
+    const th_step_out out = s.step(rig.ids, rig.targets, rig.g.lr[t], t);
+    BOOST_TEST(std::abs(out.loss - rig.g.loss[t]) <= 2e-5);
+    BOOST_TEST(std::abs(out.grad_norm - rig.g.grad_norm[t]) <= 1e-3 * rig.g.grad_norm[t]);
+  }
+  BOOST_TEST(s.info("kernel_set").starts_with("first 0.1, of the reference: embed embed_bwd"));
+}
+
+BOOST_AUTO_TEST_CASE(every_optimizer_and_every_family_trains) {
+  Rig rig;
+  rig.host.limit = 1u << 30;
+  for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum})
+    for (bool qk_norm : {false, true}) {
+      rig.g.run.optimizer = o;
+      rig.g.model.qk_norm = qk_norm, rig.g.model.family = qk_norm ? "qwen3" : "llama";
+      const Plugin p = plugin<First>();
+      PluginSession s(p, rig.host, rig.g.model, rig.g.run);
+      s.init(7);
+      const double before = rig.step(s, 0).loss;
+      double after = before;
+      for (std::uint64_t t = 1; t < 4; ++t) after = s.step(rig.ids, rig.targets, o == Optimizer::kAdamW ? 1e-2 : 0.1, t).loss;
+      BOOST_TEST(after < before, name(o) << (qk_norm ? ", qwen3" : ", llama"));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_an_author_says_of_a_chip_arrives) {
+  Rig rig;
+  const Plugin p = plugin<Everything>();
+  th_error e = empty_error();
+  std::uint32_t devices = 5;
+  BOOST_TEST(p.trainer->probe(&rig.host, &devices, &e) == TH_E_UNAVAILABLE);
+  BOOST_TEST(std::string(e.message) == "no such chip here");
+  BOOST_TEST(std::string(e.hint) == "plug one in");
+  BOOST_TEST(p.profile(rig.host, rig.g.model, rig.g.run).alignment == 256u);
+  {
+    PluginSession s(p, rig.host, rig.g.model, rig.g.run);
+    BOOST_TEST(Everything::room == 1024u);
+    BOOST_TEST(Everything::device == 0);
+    BOOST_TEST(rig.host.now == 0u);  // the arena is the author's
+    rig.start(s);
+    BOOST_TEST(std::isfinite(rig.step(s).loss));
+    th_model m = bridge::to_c(rig.g.model);
+    th_run r = bridge::to_c(rig.g.run);
+    bridge::Collector c;
+    BOOST_TEST(p.trainer->plan(&rig.host, &m, &r, c.sink(), c.summary(), &e) == TH_OK);
+    BOOST_TEST(c.take("everything").total_bytes() == Everything::taken);
+  }
+  BOOST_TEST(Everything::given_back == Everything::taken);
+  rig.g.run.seq_len = 65;
+  BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_UNSUPPORTED);
+}
+
+BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_changes_nothing) {
+  Rig rig;
+  const Plugin p = plugin<Poisoned>();
+  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
+  rig.start(s);
+  rig.step(s);
+  const Tensors w = s.save(), m = s.save(TH_SCOPE_MOMENT1), v = s.save(TH_SCOPE_MOMENT2);
+  Poisoned::poison = true;
+  BOOST_TEST(code_of([&] { rig.step(s, 1); }) == TH_E_NONFINITE);
+  Poisoned::poison = false;
+  BOOST_TEST((s.save() == w && s.save(TH_SCOPE_MOMENT1) == m && s.save(TH_SCOPE_MOMENT2) == v));
+  BOOST_TEST(std::isfinite(rig.step(s, 1).loss));
+  BOOST_TEST((s.save() != w));
+}
+
+BOOST_AUTO_TEST_CASE(cancelling_changes_nothing) {
+  Rig rig;
+  const Plugin p = plugin<First>();
+  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
+  rig.start(s);
+  const Tensors w = s.save();
+  rig.host.cancel_after = rig.host.polls + 5;
+  BOOST_TEST(code_of([&] { rig.step(s); }) == TH_E_CANCELLED);
+  BOOST_TEST((s.save() == w));
+}
+
+BOOST_AUTO_TEST_CASE(weights_that_are_half_updated_are_not_handed_out) {
+  Rig rig;
+  const Plugin p = plugin<Breaks>();
+  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
+  rig.start(s);
+  Breaks::left = 3;
+  BOOST_TEST(code_of([&] { rig.step(s); }) == TH_E_INTERNAL);
+  for (const std::function<void()>& call : std::vector<std::function<void()>>{[&] { s.save(); }, [&] { rig.step(s); }, [&] { s.next(1, 0); }})
+    BOOST_TEST(code_of(call) == TH_E_DEVICE_LOST);
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_not_there_is_a_code_and_gives_back_what_was_taken) {
+  Rig rig;
+  rig.host.limit = 1000;
+  const Plugin p = plugin<First>();
+  BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_HOST_OOM);
+  BOOST_TEST(rig.host.now == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_calls_are_refused) {
+  Rig rig;
+  const Plugin p = plugin<First>();
+  PluginSession s(p, rig.host, rig.g.model, rig.g.run);
+  rig.start(s);
+  auto ids = rig.ids;
+  ids[3] = static_cast<std::int32_t>(rig.g.model.vocab);
+  BOOST_TEST(code_of([&] { s.step(ids, rig.targets, 0.1, 0); }) == TH_E_ARG);
+  BOOST_TEST(code_of([&] { s.step(rig.ids, std::vector<std::int32_t>(rig.ids.size(), -100), 0.1, 0); }) == TH_E_ARG);
+  BOOST_TEST(code_of([&] { s.next(0, 1); }) == TH_E_ARG);  // no position 0 before it
+  s.next(0, 0);
+  s.next(0, 1);
+  rig.step(s);
+  BOOST_TEST(code_of([&] { s.next(0, 2); }) == TH_E_ARG);  // the caches lay where the step worked
+  BOOST_TEST(code_of([&] { s.metric("peak_flops"); }) == TH_E_UNSUPPORTED);
+  TensorInfo t = tensors(rig.g.model)[0];
+  t.name = "model.embed";
+  BOOST_TEST(code_of([&] { s.load(t, {1.0f}); }) == TH_E_ARG);
+  rig.g.run.compute = rig.g.run.weight = DType::kBF16, rig.g.run.master = DType::kF32;
+  BOOST_TEST(code_of([&] { PluginSession other(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_UNSUPPORTED);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
+}  // namespace trainhost

@@ -1,0 +1,25 @@
+# Where installed files go, and the three components that packages are made of: runtime (the program), plugins, sdk.
+# Plugins lie in lib/trainhost of the prefix even where libraries have a folder per architecture: they are private, and
+# the program finds them from its own place (core/plugin/search_path.cpp). Packages of it all: TrainhostPackage.cmake.
+include(GNUInstallDirs)
+set(TRAINHOST_INSTALL_PLUGINS lib/trainhost/plugins)
+set(TRAINHOST_INSTALL_ENGINES lib/trainhost/engines)
+set(TRAINHOST_INSTALL_SDK ${CMAKE_INSTALL_DATADIR}/trainhost/sdk)
+
+# trainhost_install_plugin(target dir): installs what is built into the plugin or engine folder; test plugins stay here.
+function(trainhost_install_plugin target dir)
+  if(dir STREQUAL TRAINHOST_PLUGIN_DIR)
+    install(TARGETS ${target} LIBRARY DESTINATION ${TRAINHOST_INSTALL_PLUGINS} COMPONENT plugins)
+  elseif(dir STREQUAL TRAINHOST_ENGINE_DIR)
+    install(TARGETS ${target} LIBRARY DESTINATION ${TRAINHOST_INSTALL_ENGINES} COMPONENT plugins)
+  endif()
+endfunction()
+
+# trainhost_abi(out_major out_minor): the ABI version, read where it is written: sdk/include/trainhost/status.h.
+function(trainhost_abi out_major out_minor)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/sdk/include/trainhost/status.h lines REGEX "^#define TH_ABI_(MAJOR|MINOR) ")
+  string(REGEX REPLACE ".*TH_ABI_MAJOR ([0-9]+)u.*" "\\1" major "${lines}")
+  string(REGEX REPLACE ".*TH_ABI_MINOR ([0-9]+)u.*" "\\1" minor "${lines}")
+  set(${out_major} ${major} PARENT_SCOPE)
+  set(${out_minor} ${minor} PARENT_SCOPE)
+endfunction()
