@@ -45,6 +45,8 @@ std::string_view status_name(th_status s) {
       return "io";
     case TH_E_INTERNAL:
       return "internal";
+    case TH_E_ABSENT:
+      return "absent";
   }
   return "undocumented";
 }

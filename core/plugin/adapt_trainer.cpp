@@ -110,7 +110,7 @@ class SessionAdapter : public Session {
     try {
       call("metric", [&](th_error* e) { return t_.trainer.metric(instance_, key.c_str(), &value, e); });
     } catch (const PluginError& e) {
-      if (e.status() == "unsupported" || e.status() == "argument") return std::nullopt;
+      if (e.status() == "absent" || e.status() == "unsupported" || e.status() == "argument") return std::nullopt;
       throw;
     }
     return value;

@@ -134,11 +134,11 @@ BOOST_AUTO_TEST_CASE(the_layout_is_the_one_that_plugins_were_built_with) {
   BOOST_TEST(sizeof(th_error) == 520u);
   BOOST_TEST(sizeof(th_host) == 104u);
   BOOST_TEST(sizeof(th_mem) == 80u);
-  BOOST_TEST(sizeof(th_mem_summary) == 80u);
+  BOOST_TEST(sizeof(th_mem_summary) == 112u);
   BOOST_TEST(sizeof(th_mem_sink) == 32u);
   BOOST_TEST(sizeof(th_model) == 144u);
-  BOOST_TEST(sizeof(th_run) == 224u);
-  BOOST_TEST(sizeof(th_profile) == 168u);
+  BOOST_TEST(sizeof(th_run) == 216u);
+  BOOST_TEST(sizeof(th_profile) == 160u);
   BOOST_TEST(sizeof(th_plugin) == 48u);
   BOOST_TEST(sizeof(th_estimator) == 24u);
   BOOST_TEST(sizeof(th_tensor) == 112u);

@@ -3,16 +3,21 @@
 #define TRAINHOST_PLUGIN_H
 #include "trainhost/host.h"
 
+/* STATIC, constant. get is mandatory; start and stop may be NULL: nothing to do. */
 typedef struct th_plugin {
   uint32_t struct_size;
-  uint16_t abi_major, abi_minor;
-  const char *id, *version;                       /* STATIC; equal to the manifest's */
-  th_status (*start)(const th_host *, th_error *); /* [ctl] paired with stop, repeatable; NULL = nothing to do */
+  uint16_t abi_major, abi_minor; /* TH_ABI_MAJOR, TH_ABI_MINOR of the headers that it was built with */
+  const char *id, *version;      /* STATIC; equal to the manifest's */
+  /* Paired with stop, repeatable, < 1 s. A code: the plugin is listed as refused, with the message. [ctl] {mapped} */
+  th_status (*start)(const th_host *, th_error *);
+  /* Gives back everything that was taken since start(); after it no callback is called. [ctl] {started} */
   void (*stop)(void);
-  const void *(*get)(const char *interface_id); /* [any] STATIC table; NULL = not offered */
+  /* The table of an interface, STATIC; NULL = not offered, as for every id that it does not know. [any] {started} */
+  const void *(*get)(const char *interface_id);
 } th_plugin;
 
-/* The only symbol looked up; must not do any work. The major is in its name, so that one library may serve two. */
+/* The only symbol looked up; must not do any work. The major is in its name, so that one library may serve two.
+ * [any] {mapped} */
 #define TH_ENTRY trainhost_plugin_v1
 #define TH_ENTRY_NAME "trainhost_plugin_v1"
 #define TH_EXPORT __attribute__((visibility("default")))

@@ -1,15 +1,30 @@
-/* trainhost plugin ABI: status codes and errors. Plain C11.
+/* trainhost plugin ABI: the rules of the boundary, status codes, errors. Plain C11; frozen as major 1.
  * Rules of every header here:
  * R1 every struct starts with struct_size; append-only inside a major; the owner zero-fills it, then sets struct_size;
- *    nobody touches a byte past the other side's struct_size. A zero field means "unset".
+ *    nobody writes a byte past the other side's struct_size. A zero field means "unset"; `reserved` stays zero for ever.
+ *    The host does the negotiating: what it hands in lies before 4 KiB of zeros and is never shorter than the struct of
+ *    the minor that a plugin was built with, so a plugin reads and writes its own headers' fields without asking.
  * R2 fixed-width integers and double only: no enum, bool, bitfield, size_t, long or union in a struct.
  * R3 strings are UTF-8, NUL-terminated, borrowed for the call unless marked STATIC (life of the library).
  * R4 lists never cross as arrays of growing structs: the producer calls a sink once per item, the consumer copies.
  * R5 no exception, panic, longjmp, exit or signal may leave either side; process state (signals, locale, FP mode,
  *    working directory, environment, standard streams) is left as found, also by library constructors.
- * R6 [any] = any thread, concurrent; [inst] = the host serialises per instance, the thread may change between calls;
- *    [ctl] = one thread, no instance alive. Host callbacks are all [any], legal only inside a plugin call or on a
- *    thread that the plugin joins before destroy() returns. */
+ * R6 no memory changes owner: texts and structs are the caller's, the callee fills them; what is taken is given back to
+ *    where it came from.
+ * Threads, a tag on every function:
+ *    [any]  any thread, also concurrently with itself and everything else
+ *    [inst] one call at a time per instance; the thread may change between calls
+ *    [ctl]  one call at a time per library, while no instance of it is alive
+ *    Host callbacks are all [any], legal only inside a plugin call or on a thread that the plugin joins before the
+ *    call that made it returns, for threads of an instance: before destroy() returns.
+ * Life cycle, a tag on every function: the states in which a host calls it. A plugin answers a call in another state with
+ * TH_E_STATE and changes nothing.
+ *    library:  {mapped} entry known -> start() -> {started} -> stop() -> {mapped}
+ *    instance: create() -> {created} -> init() -> {ready} -> step() that updates -> {stepped}
+ *              any call that returned DEVICE_LOST, DEVICE_OOM, HOST_OOM, IO or INTERNAL -> {lost}: destroy() alone is legal
+ *              any other code leaves state, parameters and moments as they were
+ *    {alive} is any of created, ready, stepped, lost. {ready+} is ready or stepped; {created+} is created, ready or
+ *    stepped. */
 #ifndef TRAINHOST_STATUS_H
 #define TRAINHOST_STATUS_H
 #include <stddef.h>
@@ -19,33 +34,34 @@
 #define TH_ABI_MAJOR 1u
 #define TH_ABI_MINOR 0u
 
-/* Is field f inside what the other side wrote? */
+/* Is field f inside what the other side wrote? Plugins need it for structs that they did not get from a host. */
 #define TH_HAS(p, T, f) ((p)->struct_size >= (uint32_t)(offsetof(T, f) + sizeof((p)->f)))
 
-/* 0 ok, < 0 failed. A code says what the CALLER can do about it. */
+/* 0 ok, < 0 failed. A code says what the CALLER can do about it; values that are not listed are a bug of the plugin. */
 typedef int32_t th_status;
 #define TH_OK 0
-#define TH_E_ARG (-1)         /* caller bug: fix the call */
-#define TH_E_UNSUPPORTED (-2) /* valid, but not by this plugin: the host may try the next candidate */
-#define TH_E_UNAVAILABLE (-3) /* no device, driver, library or licence here: the host may fall back */
-#define TH_E_DEVICE_OOM (-4)  /* shrink the run; error.bytes_needed says by how much */
-#define TH_E_HOST_OOM (-5)
-#define TH_E_CANCELLED (-6)
-#define TH_E_STATE (-7)       /* wrong order of calls */
-#define TH_E_NONFINITE (-8)   /* loss or gradient overflow; the step was not applied */
-#define TH_E_DEVICE_LOST (-9) /* the instance is dead: destroy it */
-#define TH_E_IO (-10)
-#define TH_E_INTERNAL (-11)   /* plugin bug (the C++ glue: an escaped exception) */
+#define TH_E_ARG (-1)         /* an argument breaks this interface's rules: fix the call, repeating it is useless */
+#define TH_E_UNSUPPORTED (-2) /* valid, but not by this plugin: try the next candidate, or change the run */
+#define TH_E_UNAVAILABLE (-3) /* no device, driver, library or licence here: fall back, or ask on another machine */
+#define TH_E_DEVICE_OOM (-4)  /* the device's memory is short: shrink the run by error.bytes_needed */
+#define TH_E_HOST_OOM (-5)    /* host memory or the host's budget is short: shrink the run or raise the budget */
+#define TH_E_CANCELLED (-6)   /* host->cancelled() said so: nothing was applied, stop or call again */
+#define TH_E_STATE (-7)       /* wrong order of calls: bring the instance into the right state first */
+#define TH_E_NONFINITE (-8)   /* loss or gradient overflow: the step was not applied; go on, lower lr, or stop */
+#define TH_E_DEVICE_LOST (-9) /* the device is gone: destroy() the instance, create() another and load a checkpoint */
+#define TH_E_IO (-10)         /* a file or a connection failed (error.native_code): repair it and start again */
+#define TH_E_INTERNAL (-11)   /* bug of the plugin: destroy() the instance and report it to the plugin's author */
+#define TH_E_ABSENT (-12)     /* what was asked for by name does not exist: take your default */
 
-/* Caller-owned; the callee fills it when it returns a code < 0. */
+/* Caller-owned and zero-filled; the callee fills it when it returns a code < 0, and keeps no pointer to it. */
 typedef struct th_error {
   uint32_t struct_size;
-  th_status code;
-  int32_t native_code; /* of the vendor library, in native_domain ("cuda", "cublas", "errno") */
+  th_status code;        /* as returned; the returned one counts */
+  int32_t native_code;   /* of the vendor library that native_domain names; 0 = none */
   uint32_t reserved;
-  uint64_t bytes_needed; /* with *_OOM: how much was missing */
-  char native_domain[16];
-  char message[320]; /* what happened, to what */
-  char hint[160];    /* what the user can do */
+  uint64_t bytes_needed; /* with TH_E_*_OOM: bytes that were missing; 0 = not known */
+  char native_domain[16]; /* "cuda", "cublas", "errno"; NUL-terminated, as the two below */
+  char message[320];     /* one sentence: what happened, to what */
+  char hint[160];        /* what the user can do; "" = nothing */
 } th_error;
 #endif

@@ -1,6 +1,7 @@
 /* trainhost plugin ABI, all of it. Plain C11; usable as is from C++ and mirrored by repr(C) in Rust. */
 #ifndef TRAINHOST_H
 #define TRAINHOST_H
+#include "trainhost/config.h"
 #include "trainhost/device.h"
 #include "trainhost/estimator.h"
 #include "trainhost/host.h"
