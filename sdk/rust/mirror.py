@@ -64,9 +64,10 @@ def fields(body):
         first, *more = declaration.split(",")
         head = re.match(r"^((?:const )?(?:struct )?\w+) ?(.*)$", first)
         for declarator in [head.group(2)] + more:
-            stars, name, count = re.match(r"^\s*(\**)\s*(\w+)\s*(?:\[(\d+)\])?$", declarator).groups()
+            stars, name, count = re.match(r"^\s*(\**)\s*(\w+)\s*(?:\[(\w+)\])?$", declarator).groups()
             kind = rust_type(head.group(1), len(stars))
-            out.append((name, "[%s; %s]" % (kind, count) if count else kind))
+            length = count if count and count.isdigit() else "%s as usize" % count
+            out.append((name, "[%s; %s]" % (kind, length) if count else kind))
     return out
 
 

@@ -5,12 +5,14 @@ use core::ffi::{c_char, c_void, CStr};
 
 pub type th_status = i32;
 
+pub const TH_CONFIG_ID: &CStr = c"trainhost.config/1";
 pub const TH_DEVICE_ID: &CStr = c"trainhost.device/1";
 pub const TH_ESTIMATOR_ID: &CStr = c"trainhost.estimator/1";
 pub const TH_TIER_DEVICE: u32 = 1;
 pub const TH_TIER_PINNED: u32 = 2;
 pub const TH_TIER_HOST: u32 = 3;
 pub const TH_TIER_DISK: u32 = 4;
+pub const TH_TIER_SLOTS: u32 = 8;
 pub const TH_LOG_DEBUG: i32 = 0;
 pub const TH_LOG_INFO: i32 = 1;
 pub const TH_LOG_WARN: i32 = 2;
@@ -76,6 +78,13 @@ pub const TH_CE_IN_PLACE: u32 = 3;
 pub const TH_LAYOUT_SEQUENCE_PARALLEL: u32 = 1;
 pub const TH_LAYOUT_DOUBLE_QUANTIZED: u32 = 2;
 pub const TH_LAYOUT_DORA: u32 = 4;
+pub const TH_LORA_Q: u32 = 1;
+pub const TH_LORA_K: u32 = 2;
+pub const TH_LORA_V: u32 = 4;
+pub const TH_LORA_O: u32 = 8;
+pub const TH_LORA_GATE: u32 = 16;
+pub const TH_LORA_UP: u32 = 32;
+pub const TH_LORA_DOWN: u32 = 64;
 pub const TH_RC_NONE: u32 = 1;
 pub const TH_RC_SELECTIVE: u32 = 2;
 pub const TH_RC_FULL: u32 = 3;
@@ -102,6 +111,7 @@ pub const TH_E_NONFINITE: i32 = -8;
 pub const TH_E_DEVICE_LOST: i32 = -9;
 pub const TH_E_IO: i32 = -10;
 pub const TH_E_INTERNAL: i32 = -11;
+pub const TH_E_ABSENT: i32 = -12;
 pub const TH_TRAINER_ID: &CStr = c"trainhost.trainer/1";
 pub const TH_GENERATE_ID: &CStr = c"trainhost.generate/1";
 pub const TH_SCOPE_WEIGHTS: u32 = 1;
@@ -109,6 +119,18 @@ pub const TH_SCOPE_ADAPTER: u32 = 2;
 pub const TH_SCOPE_MOMENT1: u32 = 3;
 pub const TH_SCOPE_MOMENT2: u32 = 4;
 pub const TH_STEP_EVALUATE: u32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct th_config {
+    pub struct_size: u32,
+    pub reserved: u32,
+    pub self_: *mut c_void,
+    pub integer: Option<unsafe extern "C" fn(*const th_config, *const th_model, *const c_char, *mut i64) -> th_status>,
+    pub number: Option<unsafe extern "C" fn(*const th_config, *const th_model, *const c_char, *mut f64) -> th_status>,
+    pub text: Option<unsafe extern "C" fn(*const th_config, *const th_model, *const c_char, *mut c_char, u64, *mut u64) -> th_status>,
+    pub count: Option<unsafe extern "C" fn(*const th_config, *const th_model, *const c_char, *mut u64) -> th_status>,
+}
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -184,9 +206,8 @@ pub struct th_mem_summary {
     pub struct_size: u32,
     pub claim: u32,
     pub digest: u64,
-    pub tier_peak: [u64; 5],
-    pub peak_phase: [u32; 5],
-    pub reserved: u32,
+    pub tier_peak: [u64; TH_TIER_SLOTS as usize],
+    pub peak_phase: [u32; TH_TIER_SLOTS as usize],
 }
 
 #[repr(C)]
@@ -226,7 +247,6 @@ pub struct th_run {
     pub micro_batch: u32,
     pub seq_len: u32,
     pub accumulate: u32,
-    pub reserved: u32,
     pub dt_weight: u32,
     pub dt_grad: u32,
     pub dt_master: u32,
@@ -240,7 +260,6 @@ pub struct th_run {
     pub pipeline_parallel: u32,
     pub lora_rank: u32,
     pub lora_targets: u32,
-    pub reserved2: u32,
     pub lora_alpha: f64,
     pub beta1: f64,
     pub beta2: f64,
@@ -253,7 +272,6 @@ pub struct th_run {
     pub recompute_full: u32,
     pub recompute_mlp: u32,
     pub recompute_selective: u32,
-    pub reserved3: u32,
     pub layout_flags: u32,
     pub context_parallel: u32,
     pub expert_parallel: u32,
@@ -268,6 +286,7 @@ pub struct th_run {
     pub dt_frozen: u32,
     pub dt_kv_cache: u32,
     pub kv_page: u32,
+    pub reserved: u32,
 }
 
 #[repr(C)]
@@ -285,11 +304,9 @@ pub struct th_profile {
     pub trainer: [c_char; 64],
     pub mode: [c_char; 32],
     pub flags: u32,
-    pub reserved: u32,
     pub recompute_full: u32,
     pub recompute_mlp: u32,
     pub recompute_selective: u32,
-    pub reserved2: u32,
     pub runtime_bytes: u64,
 }
 
@@ -405,7 +422,7 @@ pub struct th_step {
 #[derive(Clone, Copy)]
 pub struct th_step_out {
     pub struct_size: u32,
-    pub flags: u32,
+    pub reserved: u32,
     pub loss: f64,
     pub grad_norm: f64,
     pub tokens_counted: u64,

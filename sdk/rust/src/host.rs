@@ -1,8 +1,8 @@
 //! What the host offers: memory that it counts, options, cancelling, the log.
 use crate::abi::*;
 use crate::error::Error;
-use crate::model::text_of;
-use core::ffi::{c_void, CStr};
+use crate::model::{text_of, Model};
+use core::ffi::{c_char, c_void, CStr};
 use std::ffi::CString;
 use std::ops::{Deref, DerefMut};
 
@@ -63,6 +63,33 @@ impl Host {
         let table = unsafe { self.raw().extension?(self.0, id.as_ptr()) };
         if table.is_null() { None } else { Some(table) }
     }
+    /// A whole number of the model's config.json by its dotted key ("conv_width", "rope_scaling.factor", "layer_types.3"):
+    /// for what only your family has. `None`: there is no such key. An error: it is there and no whole number.
+    pub fn config_integer(&self, model: &Model, key: &str) -> Result<Option<i64>, Error> {
+        let mut value = 0;
+        let table = self.config_table()?;
+        let ask = table.integer.ok_or_else(no_config)?;
+        found(unsafe { ask(table, model.raw(), c_text(key).as_ptr(), &mut value) }, key, "whole number").map(|yes| yes.then_some(value))
+    }
+    /// Any number of the model's config.json by its dotted key; as [`Host::config_integer`].
+    pub fn config_number(&self, model: &Model, key: &str) -> Result<Option<f64>, Error> {
+        let mut value = 0.0;
+        let table = self.config_table()?;
+        let ask = table.number.ok_or_else(no_config)?;
+        found(unsafe { ask(table, model.raw(), c_text(key).as_ptr(), &mut value) }, key, "number").map(|yes| yes.then_some(value))
+    }
+    /// A text of the model's config.json by its dotted key, up to 255 bytes; as [`Host::config_integer`].
+    pub fn config_text(&self, model: &Model, key: &str) -> Result<Option<String>, Error> {
+        let mut text = [0 as c_char; 256];
+        let table = self.config_table()?;
+        let ask = table.text.ok_or_else(no_config)?;
+        let status = unsafe { ask(table, model.raw(), c_text(key).as_ptr(), text.as_mut_ptr(), 256, core::ptr::null_mut()) };
+        found(status, key, "text").map(|yes| yes.then(|| unsafe { text_of(text.as_ptr()) }.to_string()))
+    }
+    fn config_table(&self) -> Result<&th_config, Error> {
+        let table = self.extension(TH_CONFIG_ID).ok_or_else(no_config)?;
+        Ok(unsafe { &*table.cast::<th_config>() })
+    }
     /// `count` zeros of host memory, counted by the host's ledger under `tag`; given back when dropped.
     ///
     /// Memory for tensors is taken here and nowhere else: the plan is held against what the ledger counts. The error is
@@ -77,6 +104,19 @@ impl Host {
             return Err(Error::new(TH_E_HOST_OOM, format!("no {bytes} bytes for {}", tag.to_string_lossy())).missing(bytes));
         }
         Ok(Buffer { host: *self, memory: memory.cast(), count })
+    }
+}
+
+fn no_config() -> Error {
+    Error::unsupported("this host does not read config.json for plugins (it lacks trainhost.config/1)").hint("a newer trainhost does")
+}
+
+/// Whether a key of config.json was there; of the wrong kind is an error.
+fn found(status: th_status, key: &str, kind: &str) -> Result<bool, Error> {
+    match status {
+        TH_OK => Ok(true),
+        TH_E_ABSENT => Ok(false),
+        _ => Err(Error::argument(format!("'{key}' in config.json is no {kind}"))),
     }
 }
 

@@ -67,6 +67,9 @@ complete! {
 }
 
 impl Model {
+    pub(crate) fn raw(&self) -> &th_model {
+        &self.0
+    }
     /// `model_type` of the config: "llama", or yours.
     pub fn family(&self) -> &str {
         unsafe { text_of(self.0.family) }
@@ -75,16 +78,10 @@ impl Model {
     pub fn name(&self) -> &str {
         unsafe { text_of(self.0.name) }
     }
-    /// The raw Hugging Face config.json; "" where the model was given inline.
+    /// The raw Hugging Face config.json; "" where the model was given inline. Its numbers by key: see
+    /// [`Host::config_integer`](crate::Host::config_integer) and its neighbours.
     pub fn config_json(&self) -> &str {
         unsafe { text_of(self.0.config_json) }
-    }
-    /// A number at the top level of config.json by its key: for the fields that only your family has.
-    ///
-    /// Knows strings, escapes and nesting, and reads the first `"key": number` outside of any inner object. `None` where
-    /// there is no such key or its value is no number.
-    pub fn config_number(&self, key: &str) -> Option<f64> {
-        number_in(self.config_json(), key)
     }
     /// One of the bits `TH_MODEL_*`.
     pub fn has(&self, flag: u32) -> bool {
@@ -133,33 +130,6 @@ impl Run {
     }
 }
 
-fn number_in(json: &str, key: &str) -> Option<f64> {
-    let bytes = json.as_bytes();
-    let (mut depth, mut at) = (0, 0);
-    while at < bytes.len() {
-        match bytes[at] {
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth -= 1,
-            b'"' => {
-                let begin = at + 1;
-                at = begin;
-                while at < bytes.len() && bytes[at] != b'"' {
-                    at += 1 + usize::from(bytes[at] == b'\\');
-                }
-                let rest = json.get(at + 1..).unwrap_or("").trim_start();
-                if depth == 1 && json.get(begin..at) == Some(key) && rest.starts_with(':') {
-                    let value = rest[1..].trim_start();
-                    let end = value.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c))).unwrap_or(value.len());
-                    return value[..end].parse().ok();
-                }
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,14 +142,6 @@ mod tests {
         let run = unsafe { Run::from_raw(&short) };
         assert_eq!((run.seq_len, run.accumulate), (5, 0));
         assert_eq!(run.struct_size as usize, core::mem::size_of::<th_run>());
-    }
-
-    #[test]
-    fn numbers_of_the_config_are_found_at_its_top_level_alone() {
-        let json = r#"{"a": "b\": 1", "inner": {"width": 3}, "list": [{"width": 4}], "width" : 5, "name": "x", "eps": 1e-5}"#;
-        assert_eq!(number_in(json, "width"), Some(5.0));
-        assert_eq!(number_in(json, "eps"), Some(1e-5));
-        assert_eq!((number_in(json, "name"), number_in(json, "b"), number_in("{\"cut", "cut")), (None, None, None));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub trait Trainer: Sized + Send + 'static {
     }
     /// Figures measured on request, e.g. "peak_flops".
     fn metric(&mut self, key: &str) -> Result<f64, Error> {
-        Err(Error::unsupported(format!("no figure named {key}")))
+        Err(Error::new(TH_E_ABSENT, format!("no figure named {key}")))
     }
 }
 
@@ -147,10 +147,34 @@ impl TensorSink {
     }
 }
 
-/// The object behind an instance handle of the C interface.
-pub struct Instance<T>(T);
-unsafe fn of<'a, T>(instance: *mut th_trainer_inst) -> &'a mut T {
-    &mut (*instance.cast::<Instance<T>>()).0
+/// The object behind an instance handle, and where it is in its life: the calls that the interface forbids in a state are
+/// answered with `TH_E_STATE` here, and what broke answers nothing but destroy.
+#[doc(hidden)]
+pub struct Instance<T> {
+    object: T,
+    ready: bool,
+    lost: bool,
+}
+
+/// Codes after which the interface allows destroy() alone.
+fn is_fatal(code: th_status) -> bool {
+    matches!(code, TH_E_DEVICE_LOST | TH_E_DEVICE_OOM | TH_E_HOST_OOM | TH_E_IO | TH_E_INTERNAL)
+}
+
+/// Runs one call on an instance. `needs_ready`: only after init().
+unsafe fn on<T: Trainer>(
+    instance: *mut th_trainer_inst, needs_ready: bool, error: *mut th_error, f: impl FnOnce(&mut Instance<T>) -> Result<(), Error>,
+) -> th_status {
+    let instance = &mut *instance.cast::<Instance<T>>();
+    if instance.lost {
+        return guard(error, || Err(Error::new(TH_E_STATE, "the run broke before; only destroy() is left")));
+    }
+    if needs_ready && !instance.ready {
+        return guard(error, || Err(Error::new(TH_E_STATE, "init() comes first")));
+    }
+    let code = guard(error, || f(&mut *instance));
+    instance.lost = is_fatal(code);
+    code
 }
 
 unsafe extern "C" fn probe<T: Trainer>(host: *const th_host, devices: *mut u32, error: *mut th_error) -> th_status {
@@ -183,27 +207,35 @@ unsafe extern "C" fn create<T: Trainer>(
     host: *const th_host, device: i32, model: *const th_model, run: *const th_run, out: *mut *mut th_trainer_inst,
     error: *mut th_error,
 ) -> th_status {
+    *out = core::ptr::null_mut();
     guard(error, || {
         let made = T::create(Host::from_raw(host), device, &Model::from_raw(model), &Run::from_raw(run))?;
-        *out = Box::into_raw(Box::new(Instance(made))).cast();
+        *out = Box::into_raw(Box::new(Instance { object: made, ready: false, lost: false })).cast();
         Ok(())
     })
 }
 unsafe extern "C" fn load<T: Trainer>(
     instance: *mut th_trainer_inst, scope: u32, tensor: *const th_tensor, error: *mut th_error,
 ) -> th_status {
-    guard(error, || {
+    on::<T>(instance, false, error, |i| {
         let raw = read_in(tensor);
-        of::<T>(instance).load(scope, &Tensor { name: text_of(raw.name), raw })
+        i.object.load(scope, &Tensor { name: text_of(raw.name), raw })
     })
 }
 unsafe extern "C" fn init<T: Trainer>(instance: *mut th_trainer_inst, seed: u64, error: *mut th_error) -> th_status {
-    guard(error, || of::<T>(instance).init(seed))
+    on::<T>(instance, false, error, |i| {
+        if i.ready {
+            return Err(Error::new(TH_E_STATE, "init() is called once"));
+        }
+        i.object.init(seed)?;
+        i.ready = true;
+        Ok(())
+    })
 }
 unsafe extern "C" fn step<T: Trainer>(
     instance: *mut th_trainer_inst, raw: *const th_step, out: *mut th_step_out, error: *mut th_error,
 ) -> th_status {
-    guard(error, || {
+    on::<T>(instance, true, error, |i| {
         let s = read_in(raw);
         let ids = |at: *const i32| {
             let n = s.batch as usize * s.seq as usize;
@@ -214,7 +246,7 @@ unsafe extern "C" fn step<T: Trainer>(
             return Err(Error::argument("a step without tokens or without targets"));
         }
         let begun = std::time::Instant::now();
-        let result = of::<T>(instance).step(&Step {
+        let result = i.object.step(&Step {
             evaluate: s.flags & TH_STEP_EVALUATE != 0, batch: s.batch as usize, seq: s.seq as usize, tokens, targets, lr: s.lr,
             index: s.step_index,
         })?;
@@ -229,27 +261,29 @@ unsafe extern "C" fn step<T: Trainer>(
 unsafe extern "C" fn save<T: Trainer>(
     instance: *mut th_trainer_inst, scope: u32, sink: *mut th_tensor_sink, error: *mut th_error,
 ) -> th_status {
-    guard(error, || of::<T>(instance).save(scope, &mut TensorSink(sink)))
+    on::<T>(instance, true, error, |i| i.object.save(scope, &mut TensorSink(sink)))
 }
 unsafe extern "C" fn counters<T: Trainer>(
     instance: *mut th_trainer_inst, out: *mut th_counters, error: *mut th_error,
 ) -> th_status {
-    guard(error, || {
-        let mut full = of::<T>(instance).counters()?.0;
+    on::<T>(instance, false, error, |i| {
+        let mut full = i.object.counters()?.0;
         full.struct_size = core::mem::size_of::<th_counters>() as u32;
         write_out(out, &full);
         Ok(())
     })
 }
 unsafe extern "C" fn info<T: Trainer>(instance: *mut th_trainer_inst, key: *const c_char) -> *const c_char {
-    catch_unwind(AssertUnwindSafe(|| of::<T>(instance).info(text_of(key)).map_or(core::ptr::null(), CStr::as_ptr)))
+    catch_unwind(AssertUnwindSafe(|| {
+        (*instance.cast::<Instance<T>>()).object.info(text_of(key)).map_or(core::ptr::null(), CStr::as_ptr)
+    }))
         .unwrap_or(core::ptr::null())
 }
 unsafe extern "C" fn metric<T: Trainer>(
     instance: *mut th_trainer_inst, key: *const c_char, out: *mut f64, error: *mut th_error,
 ) -> th_status {
-    guard(error, || {
-        *out = of::<T>(instance).metric(text_of(key))?;
+    on::<T>(instance, false, error, |i| {
+        *out = i.object.metric(text_of(key))?;
         Ok(())
     })
 }
@@ -261,10 +295,9 @@ unsafe extern "C" fn destroy<T: Trainer>(instance: *mut th_trainer_inst) {
 unsafe extern "C" fn next<T: Generate>(
     instance: *mut th_trainer_inst, token: i32, position: u32, logits: *mut f32, error: *mut th_error,
 ) -> th_status {
-    guard(error, || {
-        let trainer = of::<T>(instance);
-        let vocab = trainer.vocab();
-        trainer.next(token, position, core::slice::from_raw_parts_mut(logits, vocab))
+    on::<T>(instance, true, error, |i| {
+        let vocab = i.object.vocab();
+        i.object.next(token, position, core::slice::from_raw_parts_mut(logits, vocab))
     })
 }
 
@@ -291,4 +324,63 @@ pub const fn trainer_table<T: Trainer>() -> th_trainer {
 #[doc(hidden)]
 pub const fn generate_table<T: Generate>() -> th_generate {
     th_generate { struct_size: core::mem::size_of::<th_generate>() as u32, reserved: 0, next: Some(next::<T>) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails as its option says: enough to walk through the life cycle.
+    struct Toy;
+    impl Trainer for Toy {
+        fn probe(_: &Host) -> Result<u32, Error> {
+            Ok(1)
+        }
+        fn profile(_: &Host, _: &Model, _: &Run, _: &mut th_profile) -> Result<(), Error> {
+            Ok(())
+        }
+        fn plan(_: &Host, _: &Model, _: &Run, _: &mut Tree) -> Result<(), Error> {
+            Ok(())
+        }
+        fn create(_: Host, _: i32, _: &Model, _: &Run) -> Result<Self, Error> {
+            Ok(Toy)
+        }
+        fn load(&mut self, _: u32, _: &Tensor) -> Result<(), Error> {
+            Ok(())
+        }
+        fn init(&mut self, _: u64) -> Result<(), Error> {
+            Ok(())
+        }
+        fn step(&mut self, step: &Step) -> Result<StepResult, Error> {
+            if step.lr > 1.0 {
+                panic!("too fast");
+            }
+            Ok(StepResult { loss: 2.0, grad_norm: 0.0, tokens: step.tokens.len() as u64 })
+        }
+        fn save(&mut self, _: u32, _: &mut TensorSink) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn calls_in_the_wrong_state_are_refused_and_a_panic_ends_the_instance() {
+        let table = trainer_table::<Toy>();
+        let instance: *mut th_trainer_inst =
+            Box::into_raw(Box::new(Instance { object: Toy, ready: false, lost: false })).cast();
+        let ids = [1, 2, 3, 4];
+        let mut s: th_step = unsafe { core::mem::zeroed() };
+        s.struct_size = core::mem::size_of::<th_step>() as u32;
+        (s.batch, s.seq, s.tokens, s.targets) = (2, 2, ids.as_ptr(), ids.as_ptr());
+        let mut out: th_step_out = unsafe { core::mem::zeroed() };
+        out.struct_size = core::mem::size_of::<th_step_out>() as u32;
+        let mut step = |s: &th_step| unsafe { table.step.unwrap()(instance, s, &mut out, core::ptr::null_mut()) };
+        let init = || unsafe { table.init.unwrap()(instance, 1, core::ptr::null_mut()) };
+        assert_eq!(step(&s), TH_E_STATE);
+        assert_eq!((init(), init()), (TH_OK, TH_E_STATE));
+        assert_eq!(step(&s), TH_OK);
+        assert_eq!(step(&th_step { lr: 2.0, ..s }), TH_E_INTERNAL);
+        assert_eq!(step(&s), TH_E_STATE);
+        assert_eq!((out.loss, out.tokens_counted), (2.0, 4));
+        unsafe { table.destroy.unwrap()(instance) }
+    }
 }
