@@ -29,6 +29,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"core/run", {"core/", "trainhost/"}},
     {"core/verify", {"core/", "trainhost/"}},
     {"core/report", {"core/", "trainhost/"}},
+    {"core/scaffold", {"core/base/"}},
     {"plugins/cpu", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/"}},
     {"plugins/cuda", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/"}},
     {"plugins/estimators", {"trainhost/", "core/base/", "core/model/", "core/arch/", "core/layout/", "core/plan/", "core/bridge/"}},

@@ -1,4 +1,4 @@
-// trainhost plugins list | info: what was found, what became of it, and why.
+// trainhost plugins list | info | new: what was found, what became of it, and why.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +7,7 @@
 #include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/options.hpp"
+#include "tools/trainhost/plugins_new.hpp"
 
 namespace trainhost::cli {
 namespace {
@@ -38,11 +39,13 @@ class Plugins : public Command {
     add_options(*info_, o_, kPlugins);
     info_->add_option("NAME", name_, "the plugin's id, or a file")->required();
     info_->footer("Example:\n  trainhost plugins info cpu");
+    new_.add(*app_);
     app_->footer("Example:\n  trainhost plugins list");
     for (CLI::App* a : {list_, info_}) a->allow_extras();
   }
   CLI::App* app() const override { return app_; }
   Exit run() override {
+    if (new_.parsed()) return new_.run();
     auto registry = make_registry(o_, nullptr);
     if (info_->parsed()) return info(*registry);
     registry->probe_all();
@@ -110,6 +113,7 @@ class Plugins : public Command {
   }
 
   CLI::App *app_ = nullptr, *list_ = nullptr, *info_ = nullptr;
+  NewPlugin new_;
   Options o_;
   std::string name_;
 };
