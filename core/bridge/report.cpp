@@ -121,11 +121,9 @@ th_status emit(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* su
 }
 
 Collector::Collector() {
-  sink_.struct_size = sizeof sink_;
-  sink_.self = this;
-  sink_.node = &on_node;
-  sink_.note = &on_note;
-  summary_.struct_size = sizeof summary_;
+  sink_->self = this;
+  sink_->node = &on_node;
+  sink_->note = &on_note;
 }
 
 th_status Collector::refuse(const std::string& why) {
@@ -198,7 +196,7 @@ th_status Collector::add(const th_mem& c) {
 void Collector::fill_tier(Tier t) {
   std::size_t i = index(t);
   Leaves leaves = leaves_of(report_, t);
-  std::uint64_t stated = summary_.tier_peak[i];
+  std::uint64_t stated = summary_->tier_peak[i];
   if (stated == 0 && !leaves.any) return;
   if (stated > kMaxBytes)
     return void(refuse("the total of tier " + std::string(name(t)) + " is 2^63 bytes or more"));
@@ -206,7 +204,7 @@ void Collector::fill_tier(Tier t) {
     return void(refuse("the leaves of tier " + std::string(name(t)) + " sum to " +
                        std::to_string(leaves.at_peak) + " bytes at the peak, its total says " +
                        std::to_string(stated)));
-  std::uint32_t phase = summary_.peak_phase[i];
+  std::uint32_t phase = summary_->peak_phase[i];
   bool known_phase = phase != 0 && phase <= kAllPhases && (phase & (phase - 1)) == 0;
   TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : worst_phase(report_, t)};
   if (stated == 0) {
@@ -221,11 +219,11 @@ void Collector::fill_tier(Tier t) {
 MemoryReport Collector::take(std::string source) {
   open_ = false;
   report_.source = std::move(source);
-  report_.digest = summary_.digest;
-  report_.claim = summary_.claim >= 1 && summary_.claim <= kLastClaim ? static_cast<Claim>(summary_.claim)
+  report_.digest = summary_->digest;
+  report_.claim = summary_->claim >= 1 && summary_->claim <= kLastClaim ? static_cast<Claim>(summary_->claim)
                                                                       : Claim::kExact;
   for (const MemoryNode& n : report_.nodes)  // the whole is never surer than its parts
-    if (summary_.claim == 0) report_.claim = std::max(report_.claim, n.claim);
+    if (summary_->claim == 0) report_.claim = std::max(report_.claim, n.claim);
   try {
     for (Tier t : kTiers) fill_tier(t);
   } catch (const Error& e) {

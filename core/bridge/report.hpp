@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/memory_report.hpp"
+#include "core/bridge/room.hpp"
 #include "trainhost/memory.h"
 
 namespace trainhost::bridge {
@@ -22,8 +23,10 @@ class Collector {
   Collector();
   Collector(const Collector&) = delete;
 
-  th_mem_sink* sink() { return &sink_; }
-  th_mem_summary* summary() { return &summary_; }
+  th_mem_sink* sink() { return sink_.get(); }
+  th_mem_summary* summary() { return summary_.get(); }
+  Room<th_mem_sink>& sink_room() { return sink_; }
+  Room<th_mem_summary>& summary_room() { return summary_; }
 
   /// What the other side did wrong, in one sentence; "" while all is well.
   const std::string& problem() const { return problem_; }
@@ -41,8 +44,8 @@ class Collector {
   th_status add(const th_mem& node);
   void fill_tier(Tier t);
 
-  th_mem_sink sink_{};
-  th_mem_summary summary_{};
+  Room<th_mem_sink> sink_;
+  Room<th_mem_summary> summary_;
   MemoryReport report_;
   std::string problem_;
   bool open_ = true;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "core/bridge/convert.hpp"
 #include "core/bridge/report.hpp"
 #include "core/plugin/library.hpp"
 #include "core/plugin/plugin.hpp"
@@ -23,29 +24,43 @@ Exit exit_of(th_status s);
 /// What the collector holds; throws PluginError("internal") naming `call` when the report broke the rules.
 MemoryReport take_report(const std::string& plugin_id, const char* call, bridge::Collector& collector);
 
-/// A caller's th_error, zeroed and sized.
-th_error fresh_error();
-
 /// Throws PluginError for a status other than TH_OK: the plugin's own words, or `call` and the code where it
 /// has none.
 void require_ok(const std::string& plugin_id, const char* call, th_status s, const th_error& error);
+
+/// The model and the run of a call, as the plugin knows such structs; throws as Library::ask() does. Borrows both.
+struct AskedAbout {
+  AskedAbout(const Library& library, const ModelSpec& m, const RunSpec& r)
+      : model(library.ask(bridge::to_c(m))), run(library.ask(bridge::to_c(r))) {}
+  bridge::Room<th_model> model;
+  bridge::Room<th_run> run;
+};
+
+/// Where a report goes, as the plugin knows such structs.
+struct Answered {
+  explicit Answered(const Library& library) {
+    library.view().fit(collector.sink_room());
+    library.view().fit(collector.summary_room());
+  }
+  bridge::Collector collector;
+};
 
 /// Runs a call into a plugin, f(th_error*) -> th_status. An exception that leaves the plugin is its bug, not
 /// our end; the floating-point mode is ours again afterwards.
 template <class F>
 void call_plugin(const Library& library, const char* call, F&& f) {
-  th_error error = fresh_error();
+  auto room = library.answer<th_error>();
   FpMode mode;
   th_status s;
   try {
-    s = f(&error);
+    s = f(room.get());
   } catch (...) {
     library.keep_fp_mode(mode, call);
     throw PluginError(Exit::kFailed, "internal",
                       "an exception left " + std::string(call) + "() of plugin " + library.id(), "", 0);
   }
   library.keep_fp_mode(mode, call);
-  require_ok(library.id(), call, s, error);
+  require_ok(library.id(), call, s, room.value);
 }
 
 }  // namespace trainhost::plugin

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <optional>
 
 #include "core/base/text.hpp"
 #include "core/bridge/convert.hpp"
@@ -22,23 +23,28 @@ class EstimatorAdapter : public Estimator {
   const std::string& id() const override { return library_->id(); }
 
   int match(const ModelSpec& m, const RunSpec& r) const override {
-    th_model model = bridge::to_c(m);
-    th_run run = bridge::to_c(r);
+    std::optional<AskedAbout> about;
+    try {
+      about.emplace(*library_, m, r);
+    } catch (const PluginError& e) {  // a run that it cannot see is none of its
+      library_->warn_once(e.what());
+      return 0;
+    }
     int32_t score = 0;
-    call_plugin(*library_, "match", [&](th_error*) { return score = table_.match(&model, &run), TH_OK; });
+    call_plugin(*library_, "match",
+                [&](th_error*) { return score = table_.match(about->model.get(), about->run.get()), TH_OK; });
     return score < 0 ? 0 : score > 1000 ? 1000 : score;
   }
 
   MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const Profile* profile) const override {
-    th_model model = bridge::to_c(m);
-    th_run run = bridge::to_c(r);
-    th_profile of_trainer{};
-    if (profile) of_trainer = bridge::to_c(*profile);
-    bridge::Collector collector;
+    AskedAbout about(*library_, m, r);
+    auto of_trainer = library_->ask(profile ? bridge::to_c(*profile) : th_profile{});
+    Answered into(*library_);
+    bridge::Collector& collector = into.collector;
     try {
       call_plugin(*library_, "estimate", [&](th_error* e) {
-        return table_.estimate(library_->host(), &model, &run, profile ? &of_trainer : nullptr,
-                               collector.sink(), collector.summary(), e);
+        return table_.estimate(library_->host(), about.model.get(), about.run.get(),
+                               profile ? of_trainer.get() : nullptr, collector.sink(), collector.summary(), e);
       });
     } catch (const PluginError&) {
       if (collector.problem().empty()) throw;  // otherwise the refused node is the better story
@@ -87,12 +93,6 @@ Exit exit_of(th_status s) {
     default:
       return Exit::kFailed;
   }
-}
-
-th_error fresh_error() {
-  th_error e{};
-  e.struct_size = sizeof e;
-  return e;
 }
 
 void require_ok(const std::string& plugin_id, const char* call, th_status s, const th_error& error) {

@@ -18,13 +18,12 @@ namespace {
 constexpr std::size_t kMaxText = 200;
 
 struct Moments {
-  th_moments c{};
+  bridge::Room<th_moments> c;
   Profiler::Reached to;
 
   explicit Moments(Profiler::Reached reached) : to(std::move(reached)) {
-    c.struct_size = sizeof c;
-    c.self = this;
-    c.reached = [](th_moments* m, std::uint32_t moment, std::uint32_t micro, std::uint64_t live) noexcept {
+    c->self = this;
+    c->reached = [](th_moments* m, std::uint32_t moment, std::uint32_t micro, std::uint64_t live) noexcept {
       if (moment < TH_BEFORE_FORWARD || moment > TH_AFTER_UPDATE) return;
       static_cast<Moments*>(m->self)->to(static_cast<StepMoment>(moment), micro, live);
     };
@@ -33,7 +32,7 @@ struct Moments {
 
 /// Checks each record, hands it on, and keeps what the receiver threw until the plugin has returned.
 struct OpSink {
-  th_op_sink c{};
+  bridge::Room<th_op_sink> c;
   const std::function<void(const OpTiming&)>* to = nullptr;
   std::exception_ptr thrown;
   const char* problem = nullptr;
@@ -41,9 +40,8 @@ struct OpSink {
   std::string kind_, name_;  // of texts that had to be escaped
 
   explicit OpSink(const std::function<void(const OpTiming&)>& receiver) : to(&receiver) {
-    c.struct_size = sizeof c;
-    c.self = this;
-    c.op = &on_op;
+    c->self = this;
+    c->op = &on_op;
   }
 
   static th_status on_op(th_op_sink* sink, const th_op_record* r) noexcept {
@@ -99,8 +97,9 @@ class ProfilerAdapter : public Profiler {
   ProfilerAdapter(std::shared_ptr<Library> library, const th_profiler& table, th_trainer_inst* instance,
                   std::span<std::byte> records, Reached reached)
       : library_(std::move(library)), table_(table), instance_(instance), moments_(std::move(reached)) {
+    library_->view().fit(moments_.c);
     call_plugin(*library_, "start of the profiler", [&](th_error* e) {
-      return table_.start(instance_, records.data(), records.size(), &moments_.c, e);
+      return table_.start(instance_, records.data(), records.size(), moments_.c.get(), e);
     });
   }
   ~ProfilerAdapter() override {
@@ -112,9 +111,10 @@ class ProfilerAdapter : public Profiler {
 
   void read(const std::function<void(const OpTiming&)>& receiver) override {
     OpSink sink(receiver);
+    library_->view().fit(sink.c);
     try {
       call_plugin(*library_, "read of the profiler",
-                  [&](th_error* e) { return table_.read(instance_, &sink.c, e); });
+                  [&](th_error* e) { return table_.read(instance_, sink.c.get(), e); });
     } catch (const PluginError&) {
       if (!sink.thrown && !sink.problem) throw;
     }

@@ -38,7 +38,6 @@ class SessionAdapter : public Session {
 
   void load(Scope scope, const TensorPiece& p) override {
     th_tensor c{};
-    c.struct_size = sizeof c;
     c.dtype = static_cast<std::uint32_t>(p.dtype);
     c.rank = p.rank;
     c.dim[0] = p.dim[0];
@@ -47,8 +46,10 @@ class SessionAdapter : public Session {
     c.data = const_cast<void*>(p.data);  // load() reads only
     c.first = p.first;
     c.count = p.count;
-    call("load",
-         [&](th_error* e) { return t_.trainer.load(instance_, static_cast<std::uint32_t>(scope), &c, e); });
+    auto asked = library_->ask(c);
+    call("load", [&](th_error* e) {
+      return t_.trainer.load(instance_, static_cast<std::uint32_t>(scope), asked.get(), e);
+    });
   }
 
   void init(std::uint64_t seed) override {
@@ -60,9 +61,10 @@ class SessionAdapter : public Session {
 
   void save(Scope scope, const std::function<void(const TensorPiece&)>& receiver) override {
     SaveSink sink(receiver);
+    library_->view().fit(sink.c);
     try {
       call("save", [&](th_error* e) {
-        return t_.trainer.save(instance_, static_cast<std::uint32_t>(scope), &sink.c, e);
+        return t_.trainer.save(instance_, static_cast<std::uint32_t>(scope), sink.c.get(), e);
       });
     } catch (const PluginError&) {
       if (!sink.thrown && sink.problem.empty()) throw;
@@ -76,9 +78,9 @@ class SessionAdapter : public Session {
 
   Counters counters() override {
     if (!t_.trainer.counters) return {};
-    th_counters c{};
-    c.struct_size = sizeof c;
-    call("counters", [&](th_error* e) { return t_.trainer.counters(instance_, &c, e); });
+    auto room = library_->answer<th_counters>();
+    call("counters", [&](th_error* e) { return t_.trainer.counters(instance_, room.get(), e); });
+    const th_counters& c = room.value;
     return {.h2d = c.h2d_count,
             .d2h = c.d2h_count,
             .h2d_bytes = c.h2d_bytes,
@@ -151,9 +153,11 @@ class SessionAdapter : public Session {
     c.targets = in.targets.data();
     c.lr = in.lr;
     c.step_index = in.step_index;
-    th_step_out out{};
-    out.struct_size = sizeof out;
-    call(flags ? "evaluate" : "step", [&](th_error* e) { return t_.trainer.step(instance_, &c, &out, e); });
+    auto asked = library_->ask(c);
+    auto room = library_->answer<th_step_out>();
+    call(flags ? "evaluate" : "step",
+         [&](th_error* e) { return t_.trainer.step(instance_, asked.get(), room.get(), e); });
+    const th_step_out& out = room.value;
     return {out.loss, out.grad_norm, out.tokens_counted, out.wall_ns, out.device_ns};
   }
 
@@ -179,23 +183,21 @@ class TrainerAdapter : public Trainer {
   }
 
   Profile profile(const ModelSpec& m, const RunSpec& r) override {
-    th_model model = bridge::to_c(m);
-    th_run run = bridge::to_c(r);
-    th_profile p{};
-    p.struct_size = sizeof p;
+    AskedAbout about(*library_, m, r);
+    auto p = library_->answer<th_profile>();
     call_plugin(*library_, "profile",
-                [&](th_error* e) { return t_.trainer.profile(library_->host(), &model, &run, &p, e); });
-    p.struct_size = sizeof p;
-    return bridge::from_c(p);
+                [&](th_error* e) { return t_.trainer.profile(library_->host(), about.model.get(), about.run.get(), p.get(), e); });
+    p->struct_size = sizeof(th_profile);
+    return bridge::from_c(p.value);
   }
 
   MemoryReport plan(const ModelSpec& m, const RunSpec& r) override {
-    th_model model = bridge::to_c(m);
-    th_run run = bridge::to_c(r);
-    bridge::Collector collector;
+    AskedAbout about(*library_, m, r);
+    Answered into(*library_);
+    bridge::Collector& collector = into.collector;
     try {
       call_plugin(*library_, "plan", [&](th_error* e) {
-        return t_.trainer.plan(library_->host(), &model, &run, collector.sink(), collector.summary(), e);
+        return t_.trainer.plan(library_->host(), about.model.get(), about.run.get(), collector.sink(), collector.summary(), e);
       });
     } catch (const PluginError&) {
       if (collector.problem().empty()) throw;
@@ -205,11 +207,10 @@ class TrainerAdapter : public Trainer {
 
   std::optional<std::uint64_t> profile_bytes(const ModelSpec& m, const RunSpec& r) override {
     if (!t_.profiler.record_bytes) return std::nullopt;
-    th_model model = bridge::to_c(m);
-    th_run run = bridge::to_c(r);
+    AskedAbout about(*library_, m, r);
     std::uint64_t bytes = 0;
     call_plugin(*library_, "record_bytes", [&](th_error* e) {
-      return t_.profiler.record_bytes(library_->host(), &model, &run, &bytes, e);
+      return t_.profiler.record_bytes(library_->host(), about.model.get(), about.run.get(), &bytes, e);
     });
     return bytes;
   }
@@ -239,11 +240,10 @@ class TrainerAdapter : public Trainer {
   }
 
   std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) override {
-    th_model model = bridge::to_c(m);
-    th_run run = bridge::to_c(r);
+    AskedAbout about(*library_, m, r);
     th_trainer_inst* instance = nullptr;
     call_plugin(*library_, "create", [&](th_error* e) {
-      return t_.trainer.create(library_->host(), kDevice, &model, &run, &instance, e);
+      return t_.trainer.create(library_->host(), kDevice, about.model.get(), about.run.get(), &instance, e);
     });
     if (!instance)
       throw PluginError(Exit::kFailed, "internal",

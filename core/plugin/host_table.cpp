@@ -1,10 +1,12 @@
 // See host_table.hpp.
 #include "core/plugin/host_table.hpp"
 
+#include <functional>
 #include <string_view>
 
 #include "core/base/text.hpp"
 #include "core/bridge/enums.hpp"
+#include "core/plugin/config_table.hpp"
 
 namespace trainhost::plugin {
 
@@ -48,7 +50,16 @@ struct HostCallbacks {
     return 1;
   }
 
-  static void progress(const th_host*, const char*, double) noexcept {}
+  /// A debug line, at most one a per cent and stage.
+  static void progress(const th_host* h, const char* stage, double fraction) noexcept try {
+    const int percent = fraction >= 0 && fraction <= 1 ? static_cast<int>(fraction * 100) : -1;
+    const std::string what = escaped(stage ? stage : "", 80);
+    const std::size_t now = std::hash<std::string>{}(what) * 127 + static_cast<std::size_t>(percent + 1);
+    if (self(h).progress_.exchange(now) == now) return;
+    self(h).context_->log(TH_LOG_DEBUG, self(h).id_,
+                          percent < 0 ? what : what + " " + std::to_string(percent) + " %");
+  } catch (...) {
+  }
 
   static const char* option(const th_host* h, const char* key) noexcept try {
     auto it = self(h).options_.find(key ? key : "");
@@ -57,28 +68,30 @@ struct HostCallbacks {
     return nullptr;
   }
 
-  static const void* extension(const th_host*, const char*) noexcept { return nullptr; }
+  static const void* extension(const th_host* h, const char* id) noexcept {
+    return id && std::string_view(id) == TH_CONFIG_ID ? self(h).config_.get() : nullptr;
+  }
 };
 
 HostTable::HostTable(std::shared_ptr<HostContext> context, std::string plugin_id)
     : context_(std::move(context)), id_(std::move(plugin_id)) {
   if (auto it = context_->options.plugin_options.find(id_); it != context_->options.plugin_options.end())
     options_ = it->second;
-  table_.struct_size = sizeof table_;
-  table_.abi_major = TH_ABI_MAJOR;
-  table_.abi_minor = TH_ABI_MINOR;
-  table_.self = this;
-  table_.name = "trainhost";
-  table_.version = TRAINHOST_VERSION;
-  table_.log = &HostCallbacks::log;
-  table_.alloc = &HostCallbacks::alloc;
-  table_.release = &HostCallbacks::release;
-  table_.took = &HostCallbacks::took;
-  table_.cancelled = &HostCallbacks::cancelled;
-  table_.progress = &HostCallbacks::progress;
-  table_.option = &HostCallbacks::option;
-  table_.thread_budget = context_->threads;
-  table_.extension = &HostCallbacks::extension;
+  table_->abi_major = TH_ABI_MAJOR;
+  table_->abi_minor = TH_ABI_MINOR;
+  table_->self = this;
+  table_->name = "trainhost";
+  table_->version = TRAINHOST_VERSION;
+  table_->log = &HostCallbacks::log;
+  table_->alloc = &HostCallbacks::alloc;
+  table_->release = &HostCallbacks::release;
+  table_->took = &HostCallbacks::took;
+  table_->cancelled = &HostCallbacks::cancelled;
+  table_->progress = &HostCallbacks::progress;
+  table_->option = &HostCallbacks::option;
+  table_->thread_budget = context_->threads;
+  table_->extension = &HostCallbacks::extension;
+  config_.value = config_table();
 }
 
 }  // namespace trainhost::plugin

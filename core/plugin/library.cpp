@@ -19,6 +19,7 @@
 #include "core/base/text.hpp"
 #include "core/bridge/guard.hpp"
 #include "core/plugin/known_part.hpp"
+#include "core/plugin/plugin.hpp"
 #include "core/plugin/refused.hpp"
 
 namespace trainhost::plugin {
@@ -132,6 +133,8 @@ std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const 
         map_library(file);  // RTLD_NODELETE: closing the handle unmaps nothing
     l->table_ = read_table(find_entry(mapped));
     check_description(l->table_, manifest);
+    l->view_ = AbiView(l->table_.abi_minor);
+    l->host_.fit(l->view_);
     l->start();
   } catch (...) {
     mode.restore();
@@ -143,11 +146,11 @@ std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const 
 
 void Library::start() {
   if (!table_.start) return;
-  th_error error{};
-  error.struct_size = sizeof error;
+  auto room = answer<th_error>();
+  const th_error& error = room.value;
   th_status s;
   try {
-    s = table_.start(host_.get(), &error);
+    s = table_.start(host_.get(), room.get());
   } catch (...) {
     throw Refused("start", "exception", "an exception left its start()");
   }
@@ -160,6 +163,13 @@ void Library::start() {
         escaped(hint));
   }
   started_ = true;
+}
+
+void Library::refuse_unseen(const std::string& field) const {
+  throw PluginError(Exit::kUsage, "unsupported",
+                    fmt::format("plugin {} was built for interface {}.{} and does not know {}", id(), TH_ABI_MAJOR,
+                                view_.minor(), field),
+                    "build it again with this program's SDK, or leave that setting out", 0);
 }
 
 const void* Library::interface(const char* interface_id) const {
@@ -177,6 +187,10 @@ void Library::keep_fp_mode(FpMode& before, const char* call) const {
       fmt::format("the plugin changed the floating-point mode in {} (denormals to zero, most likely by "
                   "-ffast-math); undone, now and whenever it happens again",
                   call));
+}
+
+void Library::warn_once(const std::string& text) const {
+  if (!told_.exchange(true)) host_.context().log(TH_LOG_WARN, id(), text);
 }
 
 Library::~Library() {

@@ -7,6 +7,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
+#include "core/bridge/room.hpp"
 #include "core/plugin/plugin.hpp"
 #include "trainhost/trainer.h"
 
@@ -17,15 +18,14 @@ inline constexpr std::size_t kMaxName = 4096;
 /// The sink of Session::save: checks each piece, hands it on, and keeps what the receiver threw until the
 /// plugin has returned.
 struct SaveSink {
-  th_tensor_sink c{};
+  bridge::Room<th_tensor_sink> c;
   const std::function<void(const TensorPiece&)>* to = nullptr;
   std::exception_ptr thrown;
   std::string problem;
 
   explicit SaveSink(const std::function<void(const TensorPiece&)>& receiver) : to(&receiver) {
-    c.struct_size = sizeof c;
-    c.self = this;
-    c.tensor = &on_tensor;
+    c->self = this;
+    c->tensor = &on_tensor;
   }
 
   static th_status on_tensor(th_tensor_sink* sink, const th_tensor* t) noexcept {

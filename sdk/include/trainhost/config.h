@@ -6,10 +6,10 @@
 
 #define TH_CONFIG_ID "trainhost.config/1"
 
-/* Each function looks up `dotted_key` in the JSON text of th_model.config_json: names of objects' members and indices of
- * arrays from 0, joined by dots ("num_experts", "rope_scaling.factor", "layer_types.3").
- * TH_OK: *value was written. TH_E_ABSENT: the model has no config, or no such key, or null stands there. TH_E_ARG: there,
- * but of another kind, or the config is no JSON. In both cases *value is untouched, so a default may stand in it before.
+/* Each function looks up `dotted_key` in the JSON text of th_model.config_json: names of objects' members and indices
+ * of arrays from 0, joined by dots ("num_experts", "rope_scaling.factor", "layer_types.3").
+ * TH_OK: *value was written. TH_E_ABSENT: the model has no config, or no such key, or null stands there. TH_E_ARG:
+ * there, but of another kind, or the config is no JSON. In both *value is untouched: a default may stand in it before.
  * Pure, and quick enough for match(): some microseconds for a config of 10 kB. All [any] {started}. */
 typedef struct th_config th_config;
 struct th_config {

@@ -6,8 +6,8 @@
 
 #define TH_DEVICE_ID "trainhost.device/1"
 
-/* device: as in create(), below the number that probe() gives. Neither call leaves a context behind. TH_E_UNAVAILABLE where
- * there is no device to ask. Both functions are mandatory. */
+/* device: as in create(), below the number that probe() gives. Neither call leaves a context behind. TH_E_UNAVAILABLE
+ * where there is no device to ask. Both functions are mandatory. */
 typedef struct th_device {
   uint32_t struct_size, reserved;
   /* Bytes now: what a run could take, and what the device has in all; free <= total. [any] {started} */

@@ -1,6 +1,6 @@
 /* trainhost plugin ABI: what the host offers to a plugin. See status.h for the rules.
- * The table lives from start() until stop() has returned, so a plugin may keep the pointer; a plugin without start() uses
- * the one that each call brings. No callback is ever NULL. All callbacks [any], inside a plugin call; all {started}. */
+ * The table lives from start() until stop() has returned, so a plugin may keep the pointer; a plugin without start()
+ * uses the one that each call brings. No callback is ever NULL. All callbacks: [any] {started}, inside a plugin call. */
 #ifndef TRAINHOST_HOST_H
 #define TRAINHOST_HOST_H
 #include "trainhost/status.h"
@@ -26,8 +26,8 @@ struct th_host {
   /* A line for the user. level: TH_LOG_*; where: a word for the place, may be NULL. [any] */
   void (*log)(const th_host *, int32_t level, const char *where, const char *text);
   /* Memory of the pinned or host tier, zero-filled, counted by the host's ledger under `tag`. bytes may be 0; align: a
-   * power of two, 0 = 1. NULL: the budget is hit, the system has none left, or an argument is wrong. A plugin that takes
-   * tensor memory elsewhere (a device allocator) reports it with took(). [any] */
+   * power of two, 0 = 1. NULL: the budget is hit, the system has none left, or an argument is wrong. A plugin that
+   * takes tensor memory elsewhere (a device allocator) reports it with took(). [any] */
   void *(*alloc)(const th_host *, uint64_t bytes, uint64_t align, uint32_t tier, const char *tag);
   /* Gives back what alloc() gave, before stop() at the latest; NULL is ignored. [any] */
   void (*release)(const th_host *, void *);

@@ -1,6 +1,6 @@
-/* trainhost plugin ABI: memory as a tree of leaves, used by estimators (prediction) and trainers (their own plan) alike.
- * All sizes are bytes of one rank, the one that takes most, below 2^63. The host refuses a report that contradicts itself,
- * with a sentence that names the node. */
+/* trainhost plugin ABI: memory as a tree of leaves, used by estimators (prediction) and trainers (their own plan)
+ * alike. All sizes are bytes of one rank, the one that takes most, below 2^63. The host refuses a report that
+ * contradicts itself, with a sentence that names the node. */
 #ifndef TRAINHOST_MEMORY_H
 #define TRAINHOST_MEMORY_H
 #include "trainhost/host.h" /* TH_TIER_* */
@@ -52,7 +52,7 @@ struct th_mem_sink {
   uint32_t struct_size, reserved;
   void *self;
   th_status (*node)(th_mem_sink *, const th_mem *);       /* fewer than 10^6 of them */
-  th_status (*note)(th_mem_sink *, const char *sentence); /* for the user: what the numbers leave out, and why; <= 1000 */
+  th_status (*note)(th_mem_sink *, const char *sentence); /* for the user: what is left out, and why; <= 1000 */
 };
 
 /* What a plan or an estimate returns beside its leaves. The caller zero-fills it. */

@@ -1,5 +1,5 @@
-/* trainhost plugin ABI: the model, the run and a trainer's choices as numbers. A zero field is unset: the config does not
- * have it. Symbols of formulas: V vocab, H hidden, L layers, A heads, K kv_heads, D head_dim, I intermediate, B
+/* trainhost plugin ABI: the model, the run and a trainer's choices as numbers. A zero field is unset: the config does
+ * not have it. Symbols of formulas: V vocab, H hidden, L layers, A heads, K kv_heads, D head_dim, I intermediate, B
  * micro_batch, S seq_len. */
 #ifndef TRAINHOST_MODEL_H
 #define TRAINHOST_MODEL_H
@@ -113,7 +113,8 @@ typedef struct th_run {
   /* What planners read beside the above. A trainer is never asked for a run where one of these differs from its default
    * (ranks, interleave, vocab_multiple, recompute_every, kv_page: 0 or 1; flags, types, tiers: 0; flash; fused). */
   uint32_t layout_flags;                      /* TH_LAYOUT_* mask */
-  uint32_t context_parallel, expert_parallel; /* ranks that share a sequence's tokens; ... a layer's experts, of data_parallel */
+  uint32_t context_parallel; /* ranks that share each sequence's tokens */
+  uint32_t expert_parallel;  /* ranks of the data-parallel group that share a layer's experts */
   uint32_t interleave;      /* chunks of layers a pipeline rank holds */
   uint32_t vocab_multiple;  /* the vocabulary is padded to a multiple of this times tensor_parallel */
   uint32_t recompute_every; /* with TH_RC_FULL: layers made again together from one kept input */

@@ -46,10 +46,10 @@ struct th_op_sink {
 /* All four are mandatory. */
 typedef struct th_profiler {
   uint32_t struct_size, reserved;
-  /* Bytes of memory that the records of one step need, so that the host can plan it. Needs no device. [any] {started} */
+  /* Bytes that the records of one step need, so that the host can plan them. Needs no device. [any] {started} */
   th_status (*record_bytes)(const th_host *, const th_model *, const th_run *, uint64_t *bytes, th_error *);
-  /* From here on each step() writes what it did to `records`: host memory of record_bytes, the host's, 64-aligned, there
-   * until stop(). A step allocates nothing more than without. [inst] {created+} */
+  /* From here on each step() writes what it did to `records`: host memory of record_bytes, the host's, 64-aligned,
+   * there until stop(). A step allocates nothing more than without. [inst] {created+} */
   th_status (*start)(th_trainer_inst *, void *records, uint64_t bytes, th_moments *, th_error *);
   /* The records of the last update; evaluation leaves them as they are. TH_E_STATE without start(). [inst] {stepped} */
   th_status (*read)(th_trainer_inst *, th_op_sink *, th_error *);

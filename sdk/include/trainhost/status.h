@@ -1,7 +1,7 @@
 /* trainhost plugin ABI: the rules of the boundary, status codes, errors. Plain C11; frozen as major 1.
  * Rules of every header here:
  * R1 every struct starts with struct_size; append-only inside a major; the owner zero-fills it, then sets struct_size;
- *    nobody writes a byte past the other side's struct_size. A zero field means "unset"; `reserved` stays zero for ever.
+ *    nobody writes a byte past the other side's struct_size. A zero field is "unset"; `reserved` stays zero for ever.
  *    The host does the negotiating: what it hands in lies before 4 KiB of zeros and is never shorter than the struct of
  *    the minor that a plugin was built with, so a plugin reads and writes its own headers' fields without asking.
  * R2 fixed-width integers and double only: no enum, bool, bitfield, size_t, long or union in a struct.
@@ -17,11 +17,11 @@
  *    [ctl]  one call at a time per library, while no instance of it is alive
  *    Host callbacks are all [any], legal only inside a plugin call or on a thread that the plugin joins before the
  *    call that made it returns, for threads of an instance: before destroy() returns.
- * Life cycle, a tag on every function: the states in which a host calls it. A plugin answers a call in another state with
- * TH_E_STATE and changes nothing.
+ * Life cycle, a tag on every function: the states in which a host calls it. A plugin answers a call in another state
+ * with TH_E_STATE and changes nothing.
  *    library:  {mapped} entry known -> start() -> {started} -> stop() -> {mapped}
  *    instance: create() -> {created} -> init() -> {ready} -> step() that updates -> {stepped}
- *              any call that returned DEVICE_LOST, DEVICE_OOM, HOST_OOM, IO or INTERNAL -> {lost}: destroy() alone is legal
+ *              a call that returned DEVICE_LOST, DEVICE_OOM, HOST_OOM, IO or INTERNAL -> {lost}: destroy() alone
  *              any other code leaves state, parameters and moments as they were
  *    {alive} is any of created, ready, stepped, lost. {ready+} is ready or stepped; {created+} is created, ready or
  *    stepped. */

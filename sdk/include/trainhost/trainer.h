@@ -76,8 +76,8 @@ typedef struct th_trainer {
   th_status (*profile)(const th_host *, const th_model *, const th_run *, th_profile *, th_error *);
   /* The trainer's own account of a run; takes no memory of the run, needs no device. [any] {started} */
   th_status (*plan)(const th_host *, const th_model *, const th_run *, th_mem_sink *, th_mem_summary *, th_error *);
-  /* Takes all memory of the run. device: from 0, below the number that probe() gives. On failure nothing stays taken and
-   * *instance is NULL. model and run are the host's: copy what is needed later. [any] {started} */
+  /* Takes all memory of the run. device: from 0, below the number that probe() gives. On failure nothing stays taken
+   * and *instance is NULL. model and run are the host's: copy what is needed later. [any] {started} */
   th_status (*create)(const th_host *, int32_t device, const th_model *, const th_run *, th_trainer_inst **instance,
                       th_error *);
   /* A piece of a tensor, pieces in any order; TH_E_ARG for a name, shape or type that the model does not have.

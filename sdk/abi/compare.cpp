@@ -1,0 +1,52 @@
+// See layout.hpp: the rule of a minor. What stood once stands for ever at its place, and new things come after it.
+#include "sdk/abi/layout.hpp"
+
+namespace trainhost::abi {
+namespace {
+
+std::string at(const Struct& s, const Field& f) {
+  return s.name + "." + f.name + ", " + f.type + " at " + std::to_string(f.offset);
+}
+
+void compare(const std::map<std::string, std::string>& older, const std::map<std::string, std::string>& newer,
+             const std::string& what, std::vector<std::string>& out) {
+  for (const auto& [name, value] : older) {
+    auto now = newer.find(name);
+    if (now == newer.end()) out.push_back("the " + what + " " + name + " is gone");
+    else if (now->second != value) out.push_back("the " + what + " " + name + " was " + value + " and is " + now->second);
+  }
+}
+
+void compare(const Struct& older, const Struct& newer, std::vector<std::string>& out) {
+  for (std::size_t i = 0; i < older.fields.size(); ++i) {
+    if (i >= newer.fields.size()) {
+      out.push_back(at(older, older.fields[i]) + " is gone");
+    } else if (!(older.fields[i] == newer.fields[i])) {
+      out.push_back(at(older, older.fields[i]) + " is now " + at(newer, newer.fields[i]));
+      return;  // all behind it has moved, too: one sentence is enough
+    }
+  }
+  if (newer.fields.size() > older.fields.size() && newer.fields[older.fields.size()].offset < older.size)
+    out.push_back(newer.name + "." + newer.fields[older.fields.size()].name + " lies where the older struct ended in padding");
+}
+
+}  // namespace
+
+std::vector<std::string> breaks(const Layout& older, const Layout& newer) {
+  std::vector<std::string> out;
+  if (older.major != newer.major) out.push_back("the major was " + std::to_string(older.major) + " and is " + std::to_string(newer.major));
+  if (newer.minor < older.minor) out.push_back("the minor fell from " + std::to_string(older.minor) + " to " + std::to_string(newer.minor));
+  compare(older.types, newer.types, "type", out);
+  compare(older.constants, newer.constants, "constant", out);
+  compare(older.functions, newer.functions, "function", out);
+  for (const Struct& s : older.structs) {
+    const Struct* now = newer.find(s.name);
+    if (now) compare(s, *now, out);
+    else out.push_back("the struct " + s.name + " is gone");
+  }
+  if (out.empty() && newer.minor == older.minor && to_text(older) != to_text(newer))
+    out.push_back("something was added without a new minor");
+  return out;
+}
+
+}  // namespace trainhost::abi

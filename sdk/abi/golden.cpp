@@ -1,0 +1,93 @@
+// See layout.hpp: Layout to the golden text and back, and to the source that compilers judge.
+#include <sstream>
+#include <stdexcept>
+
+#include "sdk/abi/layout.hpp"
+
+namespace trainhost::abi {
+namespace {
+
+/// The source for one slot: assigning it to a pointer of the written type compiles only where they are the same.
+std::string same_type(const Struct& s, const Field& f, int n) {
+  const std::string var = "v" + std::to_string(n);
+  const std::size_t star = f.type.find("(*)"), bracket = f.type.find('[');
+  if (star != std::string::npos)
+    return "  " + f.type.substr(0, star + 2) + var + f.type.substr(star + 2) + " = ((const " + s.name + " *)0)->" + f.name + ";\n";
+  if (bracket != std::string::npos)
+    return "  const " + f.type.substr(0, bracket) + " (*" + var + ")" + f.type.substr(bracket) + " = &((const " + s.name +
+           " *)0)->" + f.name + ";\n";
+  return "  " + f.type + " const *" + var + " = &((const " + s.name + " *)0)->" + f.name + ";\n";
+}
+
+}  // namespace
+
+std::string to_text(const Layout& l) {
+  std::ostringstream out;
+  out << "# The plugin interface as built plugins know it: offsets and sizes in bytes. Written by trainhost_abi, never by\n"
+         "# hand; a released file never changes (README.md beside it).\n"
+      << "abi " << l.major << '.' << l.minor << '\n';
+  for (const auto& [name, type] : l.types) out << "type " << name << ' ' << type << '\n';
+  for (const auto& [name, value] : l.constants) out << "constant " << name << ' ' << value << '\n';
+  for (const auto& [name, type] : l.functions) out << "function " << name << ' ' << type << '\n';
+  for (const Struct& s : l.structs) {
+    out << "struct " << s.name << ' ' << s.size << '\n';
+    for (const Field& f : s.fields)
+      out << "field " << s.name << ' ' << f.offset << ' ' << f.size << ' ' << f.name << ' ' << f.type << '\n';
+  }
+  return out.str();
+}
+
+Layout from_text(const std::string& text) {
+  Layout l;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words(line);
+    std::string kind, name, rest;
+    char dot = 0;
+    words >> kind;
+    bool ok = true;
+    if (kind == "abi") {
+      ok = bool(words >> l.major >> dot >> l.minor) && dot == '.';
+    } else if (kind == "type" || kind == "constant" || kind == "function") {
+      ok = bool(words >> name) && bool(std::getline(words >> std::ws, rest));
+      (kind == "type" ? l.types : kind == "constant" ? l.constants : l.functions)[name] = rest;
+    } else if (kind == "struct") {
+      Struct s;
+      ok = bool(words >> s.name >> s.size);
+      l.structs.push_back(s);
+    } else {
+      Field f;
+      ok = kind == "field" && bool(words >> name >> f.offset >> f.size >> f.name) &&
+           bool(std::getline(words >> std::ws, f.type)) && !l.structs.empty() && l.structs.back().name == name;
+      if (ok) l.structs.back().fields.push_back(f);
+    }
+    if (!ok) throw std::runtime_error("no line of a golden file: " + line);
+  }
+  return l;
+}
+
+std::string c_asserts(const Layout& l) {
+  std::ostringstream out;
+  out << "#include <trainhost/trainhost.h>\n"
+         "#ifdef __cplusplus\n#define SAME(a, b) static_assert((a) == (b), #a)\n"
+         "#else\n#define SAME(a, b) _Static_assert((a) == (b), #a)\n#endif\n";
+  for (const auto& [name, value] : l.constants)
+    if (value[0] == '"') out << "SAME(sizeof(" << name << "), sizeof(" << value << "));\n";
+    else if (name != "TH_ENTRY") out << "SAME((long long)" << name << ", " << value << ");\n";
+  int n = 0;
+  std::ostringstream types;
+  for (const Struct& s : l.structs) {
+    out << "SAME(sizeof(" << s.name << "), " << s.size << ");\n";
+    for (const Field& f : s.fields) {
+      out << "SAME(offsetof(" << s.name << ", " << f.name << "), " << f.offset << ");\n"
+          << "SAME(sizeof(((" << s.name << " *)0)->" << f.name << "), " << f.size << ");\n";
+      ++n;
+      types << same_type(s, f, n) << "  (void)v" << n << ";\n";
+    }
+  }
+  out << "void th_never_called(void);\nvoid th_never_called(void) {\n" << types.str() << "}\n";
+  return out.str();
+}
+
+}  // namespace trainhost::abi

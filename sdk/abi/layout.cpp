@@ -1,0 +1,223 @@
+// See layout.hpp: headers to Layout. A tokenizer and three shapes of declaration; anything else is an error.
+#include "sdk/abi/layout.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+namespace trainhost::abi {
+namespace {
+
+using Tokens = std::vector<std::string>;
+
+[[noreturn]] void fail(const std::string& what) { throw std::runtime_error("plugin interface: " + what); }
+
+bool word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+bool identifier(const std::string& t) { return word(t[0]) && !std::isdigit(static_cast<unsigned char>(t[0])); }
+
+std::string without_comments(const std::string& s) {
+  std::string out;
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    if (s.compare(i, 2, "/*") != 0) {
+      out += s[i];
+      continue;
+    }
+    const std::size_t end = s.find("*/", i + 2);
+    if (end == std::string::npos) fail("a comment without an end");
+    out += ' ';
+    i = end + 1;
+  }
+  return out;
+}
+
+Tokens tokens_of(const std::string& s) {
+  Tokens out;
+  for (std::size_t i = 0; i < s.size();) {
+    const char c = s[i];
+    std::size_t n = 1;
+    if (std::isspace(static_cast<unsigned char>(c))) {
+      ++i;
+      continue;
+    }
+    if (word(c)) n = std::find_if_not(s.begin() + static_cast<std::ptrdiff_t>(i), s.end(), word) - s.begin() - i;
+    if (c == '"') n = s.find('"', i + 1) - i + 1;
+    out.push_back(s.substr(i, n));
+    i += n;
+  }
+  return out;
+}
+
+/// "const th_model *" of {"const", "th_model", "*", "m"}: what a caller must pass, without the name that it has inside.
+std::string type_of(Tokens t) {
+  const auto base = std::find_if(t.begin(), t.end(), [](const std::string& w) { return w != "const" && w != "struct"; });
+  if (base == t.end()) fail("a parameter without a type");
+  if (t.size() > 1 && base + 1 != t.end() && identifier(t.back()) && t.back() != "const") t.pop_back();
+  std::string out;
+  for (const std::string& w : t) out += (out.empty() || out.back() == '*' ? "" : " ") + w;
+  return out;
+}
+
+std::string parameters(const Tokens& t) {
+  std::string out;
+  Tokens one;
+  for (std::size_t i = 0; i <= t.size(); ++i)
+    if (i == t.size() || t[i] == ",") {
+      out += (out.empty() ? "" : ", ") + type_of(one);
+      one.clear();
+    } else {
+      one.push_back(t[i]);
+    }
+  return "(" + out + ")";
+}
+
+class Reader {
+ public:
+  Layout layout;
+
+  /// #define NAME VALUE; takes the line out of the text. Guards and macros with arguments are no constants.
+  std::string defines(const std::string& text) {
+    std::istringstream in(text);
+    std::string code;
+    for (std::string line; std::getline(in, line);) {
+      while (!line.empty() && line.back() == '\\') {
+        std::string more;
+        std::getline(in, more);
+        line = line.substr(0, line.size() - 1) + more;
+      }
+      if (line.empty() || line[line.find_first_not_of(' ') == std::string::npos ? 0 : line.find_first_not_of(' ')] != '#') {
+        code += line + '\n';
+        continue;
+      }
+      define(line);
+    }
+    return code;
+  }
+
+  void declarations(const Tokens& t) {
+    for (std::size_t i = 0; i < t.size(); ++i) {
+      if (t[i] == "struct" && i + 2 < t.size() && t[i + 2] == "{") i = structure(t, i);
+      if (t[i] == "typedef" && t[i + 1] != "struct") layout.types[t[i + 2]] = t[i + 1], i += 3;
+      if (t[i] == "TH_EXPORT") i = function(t, i);
+    }
+  }
+
+ private:
+  void define(const std::string& line) {
+    std::istringstream in(line);
+    std::string hash, name, value;
+    in >> hash >> name;
+    std::getline(in >> std::ws, value);
+    while (!value.empty() && value.back() == ' ') value.pop_back();
+    if (hash != "#define" || value.empty() || name.rfind("TH_", 0) != 0 || name.find('(') != std::string::npos) return;
+    if (value[0] == '(') value = value.substr(1, value.size() - 2);
+    const bool number = std::isdigit(static_cast<unsigned char>(value[0])) || value[0] == '-';
+    if (number && value.back() == 'u') value.pop_back();
+    if (name == "TH_ABI_MAJOR") layout.major = static_cast<std::uint32_t>(std::stoul(value));
+    else if (name == "TH_ABI_MINOR") layout.minor = static_cast<std::uint32_t>(std::stoul(value));
+    else if (number || value[0] == '"' || name == "TH_ENTRY") layout.constants[name] = value;
+  }
+
+  std::uint32_t width(const std::string& type) const {
+    static const std::map<std::string, std::uint32_t> kWidths = {
+        {"char", 1}, {"uint16_t", 2}, {"uint32_t", 4}, {"int32_t", 4}, {"float", 4}, {"uint64_t", 8}, {"int64_t", 8}, {"double", 8}};
+    if (type.back() == '*') return 8;
+    if (auto t = layout.types.find(type); t != layout.types.end()) return width(t->second);
+    auto w = kWidths.find(type);
+    if (w == kWidths.end()) fail("a field of type " + type + ", which may not stand in a struct (status.h R2)");
+    return w->second;
+  }
+
+  static std::uint32_t up(std::uint32_t n, std::uint32_t align) { return (n + align - 1) / align * align; }
+
+  void add(Struct& s, std::string name, std::string type, std::uint32_t each, std::uint32_t count) {
+    const std::uint32_t end = s.fields.empty() ? 0 : s.fields.back().offset + s.fields.back().size;
+    s.fields.push_back({up(end, each), each * count, std::move(name), std::move(type)});
+    s.size = std::max(s.size, each);  // the alignment, until the struct is whole
+  }
+
+  std::size_t structure(const Tokens& t, std::size_t at) {
+    Struct s;
+    s.name = t[at + 1];
+    std::size_t i = at + 3;
+    while (i < t.size() && t[i] != "}") {
+      const auto end = std::find(t.begin() + static_cast<std::ptrdiff_t>(i), t.end(), ";");
+      field(s, Tokens(t.begin() + static_cast<std::ptrdiff_t>(i), end));
+      i = static_cast<std::size_t>(end - t.begin()) + 1;
+    }
+    if (s.fields.empty() || s.fields[0].name != "struct_size") fail(s.name + " does not begin with struct_size");
+    s.size = up(s.fields.back().offset + s.fields.back().size, s.size);
+    layout.structs.push_back(s);
+    return i;
+  }
+
+  void field(Struct& s, const Tokens& t) {
+    if (auto open = std::find(t.begin(), t.end(), "("); open != t.end()) {
+      if (t.end() - open < 6 || open[1] != "*" || t.back() != ")") fail("a field of " + s.name + " that is no function");
+      add(s, open[2], type_of(Tokens(t.begin(), open)) + " (*)" + parameters(Tokens(open + 5, t.end() - 1)), 8, 1);
+      return;
+    }
+    auto name = std::find_if(t.begin(), t.end(), [](const std::string& w) { return w != "const" && w != "struct"; });
+    std::string base;
+    for (auto i = t.begin(); i <= name; ++i) base += (base.empty() ? "" : " ") + *i;
+    for (auto i = name + 1; i < t.end(); ++i) {
+      std::string type = base;
+      for (; *i == "*"; ++i) type += type.back() == '*' ? "*" : " *";
+      const std::string field_name = *i;
+      std::uint32_t count = 1;
+      const std::uint32_t each = width(type);
+      if (++i < t.end() && *i == "[") {
+        auto known = layout.constants.find(i[1]);
+        count = static_cast<std::uint32_t>(std::stoul(known == layout.constants.end() ? i[1] : known->second));
+        type += "[" + std::to_string(count) + "]";
+        i += 3;
+      }
+      if (i < t.end() && *i != ",") fail("a field of " + s.name + " that cannot be read: " + field_name);
+      add(s, field_name, type, each, count);
+    }
+  }
+
+  std::size_t function(const Tokens& t, std::size_t at) {
+    const auto open = std::find(t.begin() + static_cast<std::ptrdiff_t>(at), t.end(), "("), close = std::find(open, t.end(), ")");
+    layout.functions[open[-1]] = type_of(Tokens(t.begin() + static_cast<std::ptrdiff_t>(at) + 1, open - 1)) +
+                                 parameters(Tokens(open + 1, close));
+    return static_cast<std::size_t>(close - t.begin());
+  }
+};
+
+}  // namespace
+
+const Struct* Layout::find(const std::string& name) const {
+  for (const Struct& s : structs)
+    if (s.name == name) return &s;
+  return nullptr;
+}
+
+std::map<std::string, std::string> headers_in(const std::string& directory) {
+  std::map<std::string, std::string> out;
+  for (const auto& e : std::filesystem::directory_iterator(directory)) {
+    if (e.path().extension() != ".h") continue;
+    std::ostringstream text;
+    text << std::ifstream(e.path()).rdbuf();
+    out[e.path().filename().string()] = text.str();
+  }
+  if (out.empty()) fail("no headers in " + directory);
+  return out;
+}
+
+Layout from_headers(const std::map<std::string, std::string>& texts) {
+  Reader r;
+  std::vector<Tokens> all;
+  for (const auto& [file, text] : texts) all.push_back(tokens_of(r.defines(without_comments(text))));
+  for (const Tokens& t : all)  // types first: a header may use another's
+    for (std::size_t i = 0; i + 2 < t.size(); ++i)
+      if (t[i] == "typedef" && t[i + 1] != "struct") r.layout.types[t[i + 2]] = t[i + 1];
+  for (const Tokens& t : all) r.declarations(t);
+  std::sort(r.layout.structs.begin(), r.layout.structs.end(),
+            [](const Struct& a, const Struct& b) { return a.name < b.name; });
+  return r.layout;
+}
+
+}  // namespace trainhost::abi
