@@ -18,6 +18,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"sdk/include/trainhost", {"trainhost/"}},
     {"sdk/abi", {"trainhost/", "sdk/abi/"}},
     {"core/base", {}},
+    {"core/child", {"core/base/"}},
     {"core/model", {"core/base/"}},
     {"core/plan", {"core/base/", "core/model/"}},
     {"core/arch", {"core/base/", "core/model/"}},
@@ -26,7 +27,8 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"core/config", {"core/base/", "core/model/", "core/arch/"}},
     {"core/data", {"core/base/", "core/model/"}},
     {"core/checkpoint", {"core/base/", "core/model/"}},
-    {"core/plugin", {"trainhost/", "core/base/", "core/model/", "core/bridge/"}},
+    {"core/plugin", {"trainhost/", "core/base/", "core/child/", "core/model/", "core/bridge/"}},
+    {"core/check", {"trainhost/", "core/base/", "core/model/", "core/bridge/", "core/child/", "core/plugin/"}},
     {"core/run", {"core/", "trainhost/"}},
     {"core/verify", {"core/", "trainhost/"}},
     {"core/report", {"core/", "trainhost/"}},
@@ -40,17 +42,17 @@ const std::map<std::string, std::vector<std::string>> kTable = {
 
 // Libraries that only these folders may name; everything else in <> is the standard library's or the system's.
 const std::map<std::string, std::vector<std::string>> kLibraries = {
-    {"boost/", {"core/plugin"}},
+    {"boost/", {"core/plugin", "core/check"}},
     {"toml++/", {"core/config", "core/plugin"}},
     {"simdjson.h", {"core/config", "core/checkpoint", "core/plugin", "core/run"}},
-    {"nlohmann/", {"core/arch", "core/config", "core/checkpoint", "core/report", "core/run", "core/verify", "core/data", "tools"}},
+    {"nlohmann/", {"core/arch", "core/check", "core/config", "core/checkpoint", "core/report", "core/run", "core/verify", "core/data", "tools"}},
     {"sentencepiece", {"core/data"}},
     {"cblas", {"plugins/cpu"}},
     {"CLI/", {"tools"}},
     {"cuda", {"plugins/cuda", "tools/gpu"}},
     {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},
-    {"fmt/", {"core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
+    {"fmt/", {"core/check", "core/child", "core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
               "plugins"}},
 };
 

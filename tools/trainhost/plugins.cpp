@@ -7,6 +7,7 @@
 #include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/options.hpp"
+#include "tools/trainhost/plugins_check.hpp"
 #include "tools/trainhost/plugins_new.hpp"
 
 namespace trainhost::cli {
@@ -40,12 +41,14 @@ class Plugins : public Command {
     info_->add_option("NAME", name_, "the plugin's id, or a file")->required();
     info_->footer("Example:\n  trainhost plugins info cpu");
     new_.add(*app_);
+    check_.add(*app_);
     app_->footer("Example:\n  trainhost plugins list");
     for (CLI::App* a : {list_, info_}) a->allow_extras();
   }
   CLI::App* app() const override { return app_; }
   Exit run() override {
     if (new_.parsed()) return new_.run();
+    if (check_.parsed()) return check_.run();
     auto registry = make_registry(o_, nullptr);
     if (info_->parsed()) return info(*registry);
     registry->probe_all();
@@ -115,6 +118,7 @@ class Plugins : public Command {
   CLI::App *app_ = nullptr, *list_ = nullptr, *info_ = nullptr;
   NewPlugin new_;
   Options o_;
+  PluginsCheck check_;
   std::string name_;
 };
 

@@ -1,0 +1,122 @@
+// What a check works with: the file, its manifest, the library in this process, the checking host, and calls whose every
+// argument is watched. One Bench lives in one child process and may serve several checks; what one check learned
+// (the tour) another may use.
+#pragma once
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/check/checking_host.hpp"
+#include "core/check/guarded.hpp"
+#include "core/check/record.hpp"
+#include "core/check/samples.hpp"
+#include "core/check/sinks.hpp"
+#include "core/check/subject.hpp"
+#include "core/check/verdict.hpp"
+#include "core/plugin/registry.hpp"
+
+namespace trainhost::check {
+
+/// How a call into the plugin ended.
+struct Answer {
+  th_status status = TH_OK;
+  std::string message, hint;
+  th_status error_code = TH_OK;  // what stands in the th_error itself
+  bool ok() const { return status == TH_OK; }
+  /// "TH_E_ARG (no model)": for sentences.
+  std::string text() const;
+};
+
+struct ReportAnswer : Answer {
+  SeenReport report;
+  int calls_after_refusal = 0;
+};
+
+/// The constant's name, or the number where the interface has no such code.
+std::string status_text(th_status s);
+bool documented(th_status s);
+
+/// What a call may be given instead of the ordinary arguments.
+struct Twist {
+  const th_profile* profile = nullptr;
+  bool no_error = false;                        // a null th_error
+  std::size_t refuse_from = 0;                  // the sink refuses from that node on ...
+  th_status refuse_with = TH_E_CANCELLED;       // ... with this code
+  std::uint32_t later_minor_bytes = 0;          // structs that are this much longer than this build knows
+};
+
+class Bench {
+ public:
+  Bench(std::filesystem::path file, std::uint64_t seed);
+  ~Bench();
+
+  const std::filesystem::path& file() const { return file_; }
+  /// As the host reads it from the file. Throws Broken.
+  const plugin::Manifest& manifest();
+  std::uint64_t seed() const { return seed_; }
+
+  /// The library, mapped at the first use. Throws Broken.
+  Subject& subject();
+  CheckingHost& host() { return host_; }
+  Record& record() { return record_; }
+  Sample sample() { return small_sample(manifest().families); }
+
+  /// Runs f(th_error*) as one call into the plugin: callbacks are legal, the error is guarded and poisoned afterwards.
+  Answer call(const std::function<th_status(th_error*)>& f, bool no_error = false);
+
+  Answer start();
+  void stop();
+
+  // Estimators. The plugin must have been started (Started).
+  int match(const Sample& s);
+  ReportAnswer estimate(const Sample& s, const Twist& t = {});
+  // Trainers.
+  Answer probe(std::uint32_t* devices);
+  Answer profile(const Sample& s, th_profile& out);
+  ReportAnswer plan(const Sample& s, const Twist& t = {});
+  /// estimate() or plan(), whichever the plugin's kind has.
+  ReportAnswer report(const Sample& s, const Twist& t = {});
+  bool is_trainer() { return manifest().kind == "trainer"; }
+  /// Throws NotHere with the plugin's own words where probe() finds no device.
+  void need_device();
+
+  /// A whole life of the plugin under the eyes of the checking host, once a process: what it saw is in record().
+  void tour();
+  /// Looks again at everything that calls were given: writes that came late.
+  void look_back();
+
+  using ReportCall = std::function<th_status(const th_model*, const th_run*, th_mem_sink*, th_mem_summary*, th_error*)>;
+  ReportAnswer report_call(const Sample& s, const Twist& t, const char* name, const ReportCall& f);
+  /// A sink for tensors that lives as long as this.
+  TensorSink& tensor_sink();
+
+ private:
+  void look_at_error(Guarded<th_error>& e, Answer& a);
+  std::filesystem::path file_;
+  std::uint64_t seed_;
+  Record record_;
+  CheckingHost host_;
+  Subject subject_;
+  std::optional<plugin::Manifest> manifest_;
+  std::mutex mutex_;
+  std::deque<Guarded<th_error>> errors_;  // of every call: late writes are seen by their poison
+  std::deque<ReportSink> report_sinks_;
+  std::deque<TensorSink> tensor_sinks_;
+  bool toured_ = false;
+};
+
+/// start() now, stop() at the end. Throws Broken, or NotHere where the plugin says that it cannot run here.
+class Started {
+ public:
+  explicit Started(Bench& b);
+  ~Started() { bench_.stop(); }
+  Started(const Started&) = delete;
+
+ private:
+  Bench& bench_;
+};
+
+}  // namespace trainhost::check

@@ -1,0 +1,56 @@
+// A th_host that judges whoever calls it: every callback is held against the rules of status.h and host.h, memory goes
+// through the same ledger as in training. It answers like the real host, so that a good plugin cannot tell.
+#pragma once
+#include <atomic>
+#include <map>
+#include <set>
+#include <mutex>
+#include <string>
+
+#include "core/check/record.hpp"
+#include "core/plugin/ledger.hpp"
+#include "trainhost/host.h"
+
+namespace trainhost::check {
+
+class CheckingHost {
+ public:
+  explicit CheckingHost(Record& record);
+  CheckingHost(const CheckingHost&) = delete;
+
+  const th_host* get() const { return &table_; }
+  plugin::Ledger& ledger() { return ledger_; }
+
+  /// While one of these lives, callbacks are legal. One for each call into the plugin, one for each instance.
+  class Legal {
+   public:
+    explicit Legal(CheckingHost& h) : host_(h) { ++host_.legal_; }
+    ~Legal() { --host_.legal_; }
+    Legal(const Legal&) = delete;
+
+   private:
+    CheckingHost& host_;
+  };
+
+  void set_option(const std::string& key, const std::string& value) { options_[key] = value; }
+  void clear_options() { options_.clear(); }
+  void cancel_from_now_on(bool on) { cancel_ = on; }
+  void set_threads(std::uint32_t n) { table_.thread_budget = n; }
+  int asked_cancelled() const { return asked_cancelled_; }
+  /// Breach when the plugin wrote into the table itself.
+  void look_at_table();
+
+ private:
+  friend struct CheckingCallbacks;
+  void called(const char* what);
+  Record& record_;
+  plugin::Ledger ledger_;
+  std::mutex mutex_;
+  std::set<void*> given_;
+  std::map<std::string, std::string> options_;
+  std::atomic<int> legal_{0}, asked_cancelled_{0};
+  std::atomic<bool> cancel_{false};
+  th_host table_{};
+};
+
+}  // namespace trainhost::check

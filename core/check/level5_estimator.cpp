@@ -1,0 +1,172 @@
+// Level 5 for estimators: it matches what it says it is made for, quickly, and estimates the same from every thread.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "core/base/text.hpp"
+#include "core/check/bench.hpp"
+#include "core/check/levels.hpp"
+#include "core/check/process_state.hpp"
+
+namespace trainhost::check {
+namespace {
+
+void matches_its_family(Bench& b) {
+  Started started(b);
+  const Sample s = b.sample();
+  expect(b.match(s) > 0, "match() of a small {} model returned {}; its manifest names that family, 1 to 1000 was expected",
+         escaped(s.model.family), b.match(s));
+}
+
+void score_in_range(Bench& b) {
+  Started started(b);
+  Sample s = b.sample();
+  for (const char* family : {s.model.family.c_str(), "llama", "gpt2", "no-such-family", ""}) {
+    Sample other = s;
+    other.model.family = family;
+    const int score = b.match(other);
+    expect(score >= 0 && score <= 1000, "match() of family '{}' returned {}; 0 to 1000 was expected", escaped(family), score);
+  }
+}
+
+void match_is_fast(Bench& b) {
+  Started started(b);
+  const Sample s = b.sample();
+  std::vector<double> ms;
+  for (int i = 0; i < 51; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    b.match(s);
+    ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::nth_element(ms.begin(), ms.begin() + 25, ms.end());
+  expect(ms[25] < 1, "match() took {:.2f} ms in the middle of 51 calls; less than 1 ms was expected", ms[25]);
+}
+
+void match_is_constant(Bench& b) {
+  Started started(b);
+  const Sample s = b.sample();
+  const int first = b.match(s);
+  for (int i = 0; i < 20; ++i) {
+    const int again = b.match(s);
+    expect(again == first, "match() of the same model and run returned {} and then {}", first, again);
+  }
+}
+
+/// Two reports as one text each, so that they can be compared and the first difference named.
+std::string printed(const SeenReport& r) {
+  std::string out = fmt::format("digest {} claim {}\n", r.summary.digest, r.summary.claim);
+  for (const SeenNode& n : r.nodes)
+    out += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", n.mem.id, n.mem.parent, n.mem.tier, n.mem.component,
+                       n.mem.claim, n.mem.phases, n.mem.bytes, n.mem.lo, n.mem.hi, n.mem.bytes_at_peak,
+                       n.name.value_or("-"));
+  for (const auto& note : r.notes) out += note.value_or("-") + "\n";
+  return out;
+}
+
+void from_four_threads(Bench& b) {
+  Started started(b);
+  const Sample s = b.sample();
+  const std::string expected = printed(b.estimate(s).report);
+  std::vector<std::string> wrong(4);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50 && wrong[t].empty(); ++i) {
+        const ReportAnswer a = b.estimate(s);
+        if (!a.ok()) wrong[t] = "returned " + a.text();
+        else if (printed(a.report) != expected) wrong[t] = "gave another report";
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  for (const std::string& w : wrong)
+    expect(w.empty(), "estimate() {} when four threads called it at once; the same as from one was expected", w);
+}
+
+void takes_nothing(Bench& b) {
+  Started started(b);
+  const Sample s = b.sample();
+  for (int i = 0; i < 5; ++i) b.estimate(s);
+  // The bench keeps what it is given: the growth of a run of calls less what the bench itself takes for one more report.
+  const auto grown = [&](int calls) {
+    const std::uint64_t before = heap_bytes();
+    for (int i = 0; i < calls; ++i) {
+      const th_estimator e = b.subject().estimator();
+      th_model m = s.c_model();
+      th_run r = s.c_run();
+      th_mem_sink sink{sizeof sink, 0, nullptr, [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
+                       [](th_mem_sink*, const char*) { return th_status{TH_OK}; }};
+      th_mem_summary sum{};
+      sum.struct_size = sizeof sum;
+      th_error error{};
+      error.struct_size = sizeof error;
+      CheckingHost::Legal legal(b.host());
+      e.estimate(b.host().get(), &m, &r, nullptr, &sink, &sum, &error);
+    }
+    const std::uint64_t after = heap_bytes();
+    return after > before ? after - before : 0;
+  };
+  grown(20);
+  const std::uint64_t bytes = grown(200);
+  expect(bytes < 8192, "200 estimates left {} bytes of heap taken; none were expected", bytes);
+  const std::uint64_t held = b.host().ledger().now_total();
+  expect(held == 0, "estimate() left {} bytes of the host's memory taken; an estimate takes none", held);
+}
+
+void leaves_no_descriptor(Bench& b) {
+  Started started(b);
+  const Sample s = b.sample();
+  for (int i = 0; i < 3; ++i) b.estimate(s);
+  const unsigned before = open_descriptors(), threads = running_threads();
+  for (int i = 0; i < 30; ++i) b.estimate(s);
+  expect(open_descriptors() <= before, "30 estimates left {} more descriptors open; none were expected",
+         open_descriptors() - before);
+  expect(running_threads() <= threads, "30 estimates left {} more threads running; none were expected",
+         running_threads() - threads);
+}
+
+void same_with_a_profile(Bench& b) {
+  Started started(b);
+  th_profile p{};
+  p.struct_size = sizeof p;
+  p.alignment = 128, p.attention_tile_q = p.attention_tile_k = 32, p.threads = 2, p.slots = 8, p.tier = TH_TIER_DEVICE;
+  std::snprintf(p.trainer, sizeof p.trainer, "check");
+  Twist t;
+  t.profile = &p;
+  const ReportAnswer a = b.estimate(b.sample(), t);
+  expect(a.ok() && !a.report.nodes.empty(), "estimate() for a trainer's profile returned {} and {} nodes", a.text(),
+         a.report.nodes.size());
+}
+
+}  // namespace
+
+std::vector<Check> estimator_checks() {
+  return {
+      {"E-010", 5, "match() takes a model of its own family",
+       "The manifest names families so that hosts find the plugin; a match() of 0 for all of them means that it is never "
+       "asked.",
+       {"E-002"}, matches_its_family},
+      {"E-011", 5, "match() stays within 0 to 1000",
+       "The best score wins. A score beyond the scale would win against every better estimator, and is cut.",
+       {"E-002"}, score_in_range},
+      {"E-012", 5, "match() answers within a millisecond",
+       "A search asks every estimator about thousands of layouts. match() reads a few fields and does no I/O.",
+       {"E-002"}, match_is_fast},
+      {"E-013", 5, "match() of the same run is the same",
+       "Which estimator answers must not depend on what was asked before.",
+       {"E-002"}, match_is_constant},
+      {"E-014", 5, "Four threads get what one gets",
+       "estimate() is [any]: hosts search with every core. A static buffer shows here as another report or a crash.",
+       {"C-070", "C-077"}, from_four_threads},
+      {"E-015", 5, "An estimate takes no memory",
+       "A planner runs for hours and asks millions of times.",
+       {"C-070"}, takes_nothing},
+      {"E-016", 5, "An estimate leaves no descriptor and no thread",
+       "Estimates are pure: no files, no threads that outlive the call.",
+       {"C-070"}, leaves_no_descriptor},
+      {"E-017", 5, "It estimates for a trainer's profile too",
+       "With --backend the host hands over the profile of the trainer that would run it: alignment, tiles, threads.",
+       {"C-070"}, same_with_a_profile},
+  };
+}
+
+}  // namespace trainhost::check
