@@ -153,10 +153,11 @@ namespace th __attribute__((visibility("hidden"))) {
                   "match() must be noexcept");
     static constexpr th_estimator table{
         sizeof(th_estimator), 0,
-        [](const th_model* m, const th_run* r) -> std::int32_t { return E::match(in(m), in(r)); },
+        [](const th_model* m, const th_run* r) -> std::int32_t { return m && r ? E::match(in(m), in(r)) : 0; },
         [](const th_host* h, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
            th_mem_summary* summary, th_error* e) {
           return guard(e, [&] {
+            if (!m || !r || !sink) throw Error(TH_E_ARG, "model, run or sink is null");
             th_profile full = p ? in(p) : th_profile{};
             Tree tree(sink, summary);
             E::estimate(*h, in(m), in(r), p ? &full : nullptr, tree);
@@ -198,6 +199,7 @@ namespace th __attribute__((visibility("hidden"))) {
         },
         [](const th_host* h, const th_model* m, const th_run* r, th_profile* p, th_error* e) {
           return guard(e, [&] {
+            if (!m || !r || !p) throw Error(TH_E_ARG, "model, run or profile is null");
             th_profile full{};
             full.struct_size = sizeof full;
             T::profile(*h, in(m), in(r), full);
@@ -207,6 +209,7 @@ namespace th __attribute__((visibility("hidden"))) {
         [](const th_host* h, const th_model* m, const th_run* r, th_mem_sink* sink, th_mem_summary* summary,
            th_error* e) {
           return guard(e, [&] {
+            if (!m || !r || !sink) throw Error(TH_E_ARG, "model, run or sink is null");
             Tree tree(sink, summary);
             T::plan(*h, in(m), in(r), tree);
           });

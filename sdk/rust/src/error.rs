@@ -52,6 +52,11 @@ impl std::fmt::Display for Error {
 }
 impl std::error::Error for Error {}
 
+/// An argument error where one of the pointers is null.
+pub(crate) fn given(pointers: &[*const core::ffi::c_void]) -> Result<(), Error> {
+    if pointers.iter().any(|p| p.is_null()) { Err(Error::argument("an argument is null")) } else { Ok(()) }
+}
+
 /// A code of a sink or another call of the host as a `Result`.
 pub(crate) fn check(status: th_status, what: &str) -> Result<(), Error> {
     if status == TH_OK { Ok(()) } else { Err(Error::new(status, what)) }

@@ -1,6 +1,6 @@
 //! Estimators: what a run takes, said before anything runs.
 use crate::abi::*;
-use crate::error::{guard, Error};
+use crate::error::{given, guard, Error};
 use crate::host::Host;
 use crate::model::{Model, Profile, Run};
 use crate::tree::Tree;
@@ -15,6 +15,9 @@ pub trait Estimator: 'static {
 }
 
 unsafe extern "C" fn matches<E: Estimator>(model: *const th_model, run: *const th_run) -> i32 {
+    if model.is_null() || run.is_null() {
+        return 0;
+    }
     catch_unwind(AssertUnwindSafe(|| E::matches(&Model::from_raw(model), &Run::from_raw(run)))).unwrap_or(0)
 }
 
@@ -23,6 +26,7 @@ unsafe extern "C" fn estimate<E: Estimator>(
     summary: *mut th_mem_summary, error: *mut th_error,
 ) -> th_status {
     guard(error, || {
+        given(&[model.cast(), run.cast(), sink.cast()])?;
         let profile = if profile.is_null() { None } else { Some(Profile::from_raw(profile)) };
         let mut tree = Tree::from_raw(sink, summary);
         E::estimate(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), profile.as_ref(), &mut tree)

@@ -1,6 +1,6 @@
 //! Trainers: one object is one training run.
 use crate::abi::*;
-use crate::error::{check, guard, Error};
+use crate::error::{check, given, guard, Error};
 use crate::host::Host;
 use crate::model::{read_in, text_of, write_out, Model, Run};
 use crate::tree::Tree;
@@ -76,7 +76,7 @@ impl Tensor<'_> {
     /// The piece's numbers; an error where they are of another type than f32.
     pub fn as_f32(&self) -> Result<&[f32], Error> {
         if self.raw.dtype != TH_DT_F32 {
-            return Err(Error::unsupported(format!("tensor {} comes in another type than f32", self.name)));
+            return Err(Error::argument(format!("tensor {} comes in another type than f32", self.name)));
         }
         if self.raw.count == 0 {
             return Ok(&[]);
@@ -187,6 +187,7 @@ unsafe extern "C" fn profile<T: Trainer>(
     host: *const th_host, model: *const th_model, run: *const th_run, out: *mut th_profile, error: *mut th_error,
 ) -> th_status {
     guard(error, || {
+        given(&[model.cast(), run.cast(), out.cast()])?;
         let mut full: th_profile = core::mem::zeroed();
         full.struct_size = core::mem::size_of::<th_profile>() as u32;
         T::profile(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), &mut full)?;
@@ -199,6 +200,7 @@ unsafe extern "C" fn plan<T: Trainer>(
     error: *mut th_error,
 ) -> th_status {
     guard(error, || {
+        given(&[model.cast(), run.cast(), sink.cast()])?;
         let mut tree = Tree::from_raw(sink, summary);
         T::plan(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), &mut tree)
     })
@@ -207,8 +209,9 @@ unsafe extern "C" fn create<T: Trainer>(
     host: *const th_host, device: i32, model: *const th_model, run: *const th_run, out: *mut *mut th_trainer_inst,
     error: *mut th_error,
 ) -> th_status {
-    *out = core::ptr::null_mut();
     guard(error, || {
+        given(&[model.cast(), run.cast(), out.cast()])?;
+        *out = core::ptr::null_mut();
         let made = T::create(Host::from_raw(host), device, &Model::from_raw(model), &Run::from_raw(run))?;
         *out = Box::into_raw(Box::new(Instance { object: made, ready: false, lost: false })).cast();
         Ok(())

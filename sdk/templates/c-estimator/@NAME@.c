@@ -34,7 +34,9 @@ static int moments(const th_run *r) {
 }
 
 static int32_t match(const th_model *m, const th_run *r) {
-  int one_rank = r->data_parallel <= 1 && r->tensor_parallel <= 1 && r->pipeline_parallel <= 1;
+  int one_rank;
+  if (m == NULL || r == NULL || m->family == NULL) return 0;
+  one_rank = r->data_parallel <= 1 && r->tensor_parallel <= 1 && r->pipeline_parallel <= 1;
   if (strcmp(m->family, "@FAMILY@") != 0 || r->mode != TH_MODE_FULL || !one_rank || moments(r) < 0) return 0;
   return r->recompute == TH_RC_NONE || r->recompute == TH_RC_FULL ? 1000 : 0;
 }
@@ -91,6 +93,7 @@ static th_status fail(th_error *e, th_status code, const char *message) {
 static th_status estimate(const th_host *host, const th_model *m, const th_run *r, const th_profile *p, th_mem_sink *sink,
                           th_mem_summary *summary, th_error *error) {
   tree t = {sink, 0, TH_OK, 0};
+  if (m == NULL || r == NULL || sink == NULL) return fail(error, TH_E_ARG, "model, run or sink is null");
   uint64_t table = mul(m->vocab, m->hidden), tables = m->flags & TH_MODEL_TIED_EMBEDDINGS ? table : mul(2, table);
   uint64_t parameters = add(add(tables, m->hidden), mul(m->layers, layer_parameters(m)));
   uint64_t tokens = mul(r->micro_batch, r->seq_len);

@@ -36,7 +36,10 @@ static int moments_of(const th_run *r) {
 }
 
 /* One sentence for what it cannot do, so that the host can go on to another trainer; NULL when it can. */
-static const char *refusal(const th_run *r) {
+static const char *refusal(const th_model *m, const th_run *r) {
+  if (m->vocab == 0 || m->hidden == 0 || m->layers == 0 || m->heads == 0 || m->kv_heads == 0 || m->head_dim == 0 || m->intermediate == 0)
+    return "a dimension of the model is 0";
+  if (r->micro_batch == 0 || r->seq_len == 0 || r->accumulate == 0) return "a run without tokens";
   if (r->mode != TH_MODE_FULL) return "@NAME@ trains all parameters or none";
   if (r->dt_weight != TH_DT_F32 || r->dt_compute != TH_DT_F32) return "@NAME@ computes in fp32";
   if (moments_of(r) < 0) return "@NAME@ knows adamw, sgd and sgd-momentum";
@@ -51,7 +54,8 @@ static th_status probe(const th_host *h, uint32_t *devices, th_error *e) {
 }
 
 static th_status profile(const th_host *h, const th_model *m, const th_run *r, th_profile *p, th_error *e) {
-  (void)h, (void)m, (void)r, (void)e;
+  (void)h;
+  if (m == NULL || r == NULL || p == NULL) return fail(e, TH_E_ARG, "model, run or profile is null");
   p->alignment = 64;
   p->threads = 1;
   p->tier = TH_TIER_HOST;
@@ -75,16 +79,22 @@ static th_status leaf(th_mem_sink *sink, uint32_t id, const char *name, uint32_t
 
 static th_status plan(const th_host *h, const th_model *m, const th_run *r, th_mem_sink *sink, th_mem_summary *summary, th_error *e) {
   tensor_list l = {NULL, 0, 0};
-  uint64_t learns = m->vocab * m->hidden * (m->flags & TH_MODEL_TIED_EMBEDDINGS ? 1 : 2);
+  uint64_t learns;
   th_status s;
   (void)h;
-  if (refusal(r) != NULL) return fail(e, TH_E_UNSUPPORTED, refusal(r));
+  if (m == NULL || r == NULL || sink == NULL) return fail(e, TH_E_ARG, "model, run or sink is null");
+  if (refusal(m, r) != NULL) return fail(e, TH_E_UNSUPPORTED, refusal(m, r));
+  learns = m->vocab * m->hidden * (m->flags & TH_MODEL_TIED_EMBEDDINGS ? 1 : 2);
   list_tensors(&l, m);
   if ((s = leaf(sink, 1, "weights", TH_MEM_WEIGHTS, l.elements * 4, "P*4")) != TH_OK) return s;
   if ((s = leaf(sink, 2, "gradients", TH_MEM_GRADIENTS, learns * 4, "2*V*H*4")) != TH_OK) return s;
   if ((s = leaf(sink, 3, "moments", TH_MEM_OPTIMIZER_STATE, l.elements * 4 * (uint64_t)moments_of(r), "moments*P*4")) != TH_OK) return s;
   if ((s = leaf(sink, 4, "logits", TH_MEM_LOGITS, m->vocab * 4, "V*4")) != TH_OK) return s;
-  summary->claim = TH_EXACT;
+  if (summary != NULL) {
+    summary->claim = TH_EXACT;
+    summary->tier_peak[TH_TIER_HOST] = 4 * (l.elements * (1 + (uint64_t)moments_of(r)) + learns + m->vocab);
+    summary->peak_phase[TH_TIER_HOST] = TH_PH_UPDATE;
+  }
   return sink->note != NULL ? sink->note(sink, "Embedding and head learn; the layers stay as they are.") : TH_OK;
 }
 
@@ -108,9 +118,10 @@ static float *floats(const th_host *h, uint64_t n, const char *tag, uint64_t *mi
 static th_status create(const th_host *h, int32_t device, const th_model *m, const th_run *r, th_trainer_inst **out, th_error *e) {
   th_trainer_inst *t;
   uint64_t missing = 0;
-  (void)device;
+  if (m == NULL || r == NULL || out == NULL) return fail(e, TH_E_ARG, "model, run or instance is null");
   *out = NULL;
-  if (refusal(r) != NULL) return fail(e, TH_E_UNSUPPORTED, refusal(r));
+  if (device != 0) return fail(e, TH_E_ARG, "there is one device, 0");
+  if (refusal(m, r) != NULL) return fail(e, TH_E_UNSUPPORTED, refusal(m, r));
   if ((t = calloc(1, sizeof *t)) == NULL) return fail(e, TH_E_HOST_OOM, "no memory for the run itself");
   t->host = h;
   t->run = *r;
@@ -249,6 +260,9 @@ static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th
   double squares = 0;
   th_status status;
   if (!t->ready) return fail(e, TH_E_STATE, "init() comes first");
+  if (s->seq != t->run.seq_len || s->batch == 0 || s->batch > (learn ? t->run.micro_batch * t->run.accumulate : t->run.micro_batch) ||
+      (learn && s->batch != t->run.micro_batch * t->run.accumulate) || s->tokens == NULL || s->targets == NULL)
+    return fail(e, TH_E_ARG, "a batch that is not the run's");
   timespec_get(&begin, TIME_UTC);
   if (learn) memset(t->g, 0, learns * sizeof(float));
   if ((status = pass(t, s, learn, &out->loss, &out->tokens_counted, e)) != TH_OK) return status;

@@ -19,8 +19,10 @@ int moments_of(const th_run& r) {
 }
 
 /// One sentence for what it cannot do, so that the host can go on to another trainer.
-void refuse(const th_run& r) {
+void refuse(const th_model& m, const th_run& r) {
   const auto no = [](const char* why) { throw th::Error(TH_E_UNSUPPORTED, why); };
+  if (!m.vocab || !m.hidden || !m.layers || !m.heads || !m.kv_heads || !m.head_dim || !m.intermediate) no("a dimension of the model is 0");
+  if (!r.micro_batch || !r.seq_len || !r.accumulate) no("a run without tokens");
   if (r.mode != TH_MODE_FULL) no("@NAME@ trains all parameters or none");
   if (r.dt_weight != TH_DT_F32 || r.dt_compute != TH_DT_F32) no("@NAME@ computes in fp32");
   if (moments_of(r) < 0) no("@NAME@ knows adamw, sgd and sgd-momentum");
@@ -54,20 +56,23 @@ class @TYPE@ {
     std::snprintf(p.trainer, sizeof p.trainer, "@NAME@");
   }
   static void plan(const th_host&, const th_model& m, const th_run& r, th::Tree& tree) {
-    refuse(r);
+    refuse(m, r);
     const std::uint64_t P = elements(tensors(m)), learns = m.vocab * m.hidden * (m.flags & TH_MODEL_TIED_EMBEDDINGS ? 1 : 2);
     tree.exact({"weights", TH_TIER_HOST, TH_MEM_WEIGHTS, 0, "P*4"}, P * 4);
     tree.exact({"gradients", TH_TIER_HOST, TH_MEM_GRADIENTS, 0, "2*V*H*4"}, learns * 4);
     tree.exact({"moments", TH_TIER_HOST, TH_MEM_OPTIMIZER_STATE, 0, "moments*P*4"}, P * 4 * static_cast<std::uint64_t>(moments_of(r)));
     tree.exact({"logits", TH_TIER_HOST, TH_MEM_LOGITS, 0, "V*4"}, m.vocab * 4);
+    tree.peak(TH_TIER_HOST, 4 * (P * (1 + static_cast<std::uint64_t>(moments_of(r))) + learns + m.vocab), TH_PH_UPDATE);
     tree.claim(TH_EXACT);
     tree.note("Embedding and head learn; the layers stay as they are.");
   }
 
-  @TYPE@(const th_host& h, std::int32_t, const th_model& m, const th_run& r)
-      : host_(h), run_((refuse(r), r)), tensors_(tensors(m)), parameters_(elements(tensors_)), V_(m.vocab), H_(m.hidden),
+  @TYPE@(const th_host& h, std::int32_t device, const th_model& m, const th_run& r)
+      : host_(h), run_((refuse(m, r), r)), tensors_(tensors(m)), parameters_(elements(tensors_)), V_(m.vocab), H_(m.hidden),
         tied_(m.flags & TH_MODEL_TIED_EMBEDDINGS), moments_(moments_of(r)), w_(h, parameters_, "weights"),
-        m_(h, parameters_ * static_cast<std::uint64_t>(moments_), "moments"), g_(h, learns(), "gradients"), logits_(h, V_, "logits") {}
+        m_(h, parameters_ * static_cast<std::uint64_t>(moments_), "moments"), g_(h, learns(), "gradients"), logits_(h, V_, "logits") {
+    if (device != 0) throw th::Error(TH_E_ARG, "there is one device, 0");
+  }
 
   void load(std::uint32_t scope, const th_tensor& in) {
     float* to = block(scope);
@@ -98,6 +103,9 @@ class @TYPE@ {
     const auto begin = std::chrono::steady_clock::now();
     const bool learn = (s.flags & TH_STEP_EVALUATE) == 0;
     if (!ready_) throw th::Error(TH_E_STATE, "init() comes first");
+    const std::uint64_t whole = std::uint64_t{run_.micro_batch} * run_.accumulate;
+    if (s.seq != run_.seq_len || s.batch == 0 || (learn ? s.batch != whole : s.batch > run_.micro_batch) || !s.tokens || !s.targets)
+      throw th::Error(TH_E_ARG, "a batch that is not the run's");
     if (learn) std::memset(g_.get(), 0, learns() * sizeof(float));
     pass(s, learn, out);
     double squares = 0;

@@ -15,7 +15,11 @@ priority = -10
 );
 
 /// One sentence for what it cannot do, so that the host can go on to another trainer; else the number of moments.
-fn moments_of(r: &Run) -> Result<usize, Error> {
+fn moments_of(m: &Model, r: &Run) -> Result<usize, Error> {
+    let sizes = [m.hidden, m.layers, m.heads, m.kv_heads, m.head_dim, m.intermediate, r.micro_batch, r.seq_len, r.accumulate];
+    if m.vocab == 0 || sizes.contains(&0) {
+        return Err(Error::unsupported("a dimension of the model or the run is 0"));
+    }
     if r.mode != TH_MODE_FULL {
         return Err(Error::unsupported("@NAME@ trains all parameters or none"));
     }
@@ -45,6 +49,9 @@ struct @TYPE@ {
     eps: f64,
     decay: f64,
     clip: f64,
+    micro_batch: usize,
+    batch: usize,
+    seq: usize,
     w: Buffer<f32>,
     m: Buffer<f32>,
     g: Buffer<f32>,
@@ -148,17 +155,21 @@ impl Trainer for @TYPE@ {
     }
 
     fn plan(_: &Host, m: &Model, r: &Run, tree: &mut Tree) -> Result<(), Error> {
-        let (moments, p) = (moments_of(r)? as u64, elements(&tensors(m)) as u64);
+        let (moments, p) = (moments_of(m, r)? as u64, elements(&tensors(m)) as u64);
         tree.exact(Leaf::new("weights", TH_MEM_WEIGHTS).formula("P*4"), p * 4)?;
         tree.exact(Leaf::new("gradients", TH_MEM_GRADIENTS).formula("2*V*H*4"), learns(m) as u64 * 4)?;
         tree.exact(Leaf::new("moments", TH_MEM_OPTIMIZER_STATE).formula("moments*P*4"), moments * p * 4)?;
         tree.exact(Leaf::new("logits", TH_MEM_LOGITS).formula("V*4"), m.vocab * 4)?;
+        tree.peak(TH_TIER_HOST, 4 * (p * (1 + moments) + learns(m) as u64 + m.vocab), TH_PH_UPDATE);
         tree.claim(TH_EXACT);
         tree.note("Embedding and head learn; the layers stay as they are.")
     }
 
-    fn create(host: Host, _: i32, m: &Model, r: &Run) -> Result<Self, Error> {
-        let moments = moments_of(r)?;
+    fn create(host: Host, device: i32, m: &Model, r: &Run) -> Result<Self, Error> {
+        if device != 0 {
+            return Err(Error::argument("there is one device, 0"));
+        }
+        let moments = moments_of(m, r)?;
         let tensors = tensors(m);
         let parameters = elements(&tensors);
         Ok(@TYPE@ {
@@ -172,6 +183,9 @@ impl Trainer for @TYPE@ {
             eps: r.eps,
             decay: r.weight_decay,
             clip: r.clip_norm,
+            micro_batch: r.micro_batch as usize,
+            batch: r.micro_batch as usize * r.accumulate as usize,
+            seq: r.seq_len as usize,
             w: host.alloc(parameters, c"weights")?,
             m: host.alloc(parameters * moments, c"moments")?,
             g: host.alloc(learns(m), c"gradients")?,
@@ -216,6 +230,10 @@ impl Trainer for @TYPE@ {
     }
 
     fn step(&mut self, s: &Step) -> Result<StepResult, Error> {
+        let fits = if s.evaluate { s.batch <= self.micro_batch } else { s.batch == self.batch };
+        if !fits || s.seq != self.seq {
+            return Err(Error::argument("a batch that is not the run's"));
+        }
         self.g.fill(0.0);
         let (loss, tokens) = self.pass(s, !s.evaluate)?;
         let grad_norm = self.g.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
