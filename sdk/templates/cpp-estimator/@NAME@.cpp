@@ -58,7 +58,7 @@ Size layer_activations(const th_model& m, const th_run& r) {
 struct @TYPE@ {
   static int match(const th_model& m, const th_run& r) noexcept {
     const bool one_rank = r.data_parallel <= 1 && r.tensor_parallel <= 1 && r.pipeline_parallel <= 1;
-    if (std::strcmp(m.family, "@FAMILY@") != 0 || r.mode != TH_MODE_FULL || !one_rank || moments(r) < 0) return 0;
+    if (!m.family || std::strcmp(m.family, "@FAMILY@") != 0 || r.mode != TH_MODE_FULL || !one_rank || moments(r) < 0) return 0;
     return r.recompute == TH_RC_NONE || r.recompute == TH_RC_FULL ? 1000 : 0;
   }
 
