@@ -24,6 +24,6 @@ rm plan.json
 [ "$(nm -D --defined-only "$plugin" | wc -l)" = 1 ] || { echo "more than one exported symbol: nm -D $plugin" >&2; exit 1; }
 
 if trainhost plugins --help | grep -q '^  check'; then
-  trainhost plugins check "$plugin" --level 5
+  trainhost plugins check "$plugin" --level 5 --deadline 60
 fi
 echo "@NAME@: all good"

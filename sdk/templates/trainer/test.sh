@@ -20,6 +20,6 @@ rm -rf first.jsonl second.jsonl runs
 [ "$(nm -D --defined-only "$plugin" | wc -l)" = 1 ] || fail "more than one exported symbol: nm -D $plugin"
 
 if trainhost plugins --help | grep -q '^  check'; then
-  trainhost plugins check "$plugin" --level 5
+  trainhost plugins check "$plugin" --level 5 --deadline 60
 fi
 echo "@NAME@: all good"
