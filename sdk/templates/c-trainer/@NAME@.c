@@ -39,6 +39,9 @@ static int moments_of(const th_run *r) {
 static const char *refusal(const th_model *m, const th_run *r) {
   if (m->vocab == 0 || m->hidden == 0 || m->layers == 0 || m->heads == 0 || m->kv_heads == 0 || m->head_dim == 0 || m->intermediate == 0)
     return "a dimension of the model is 0";
+  /* Within these no size below leaves 63 bits, and the list of tensors stays short. */
+  if (m->vocab >> 31 || m->hidden >> 18 || m->layers > 10000 || m->heads >> 12 || m->kv_heads >> 12 || m->head_dim >> 12 || m->intermediate >> 22)
+    return "the model is beyond what @NAME@ counts";
   if (r->micro_batch == 0 || r->seq_len == 0 || r->accumulate == 0) return "a run without tokens";
   if (r->mode != TH_MODE_FULL) return "@NAME@ trains all parameters or none";
   if (r->dt_weight != TH_DT_F32 || r->dt_compute != TH_DT_F32) return "@NAME@ computes in fp32";

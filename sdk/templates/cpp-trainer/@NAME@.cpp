@@ -22,6 +22,9 @@ int moments_of(const th_run& r) {
 void refuse(const th_model& m, const th_run& r) {
   const auto no = [](const char* why) { throw th::Error(TH_E_UNSUPPORTED, why); };
   if (!m.vocab || !m.hidden || !m.layers || !m.heads || !m.kv_heads || !m.head_dim || !m.intermediate) no("a dimension of the model is 0");
+  // Within these no size below leaves 63 bits, and the list of tensors stays short.
+  if (m.vocab >> 31 || m.hidden >> 18 || m.layers > 10000 || m.heads >> 12 || m.kv_heads >> 12 || m.head_dim >> 12 || m.intermediate >> 22)
+    no("the model is beyond what @NAME@ counts");
   if (!r.micro_batch || !r.seq_len || !r.accumulate) no("a run without tokens");
   if (r.mode != TH_MODE_FULL) no("@NAME@ trains all parameters or none");
   if (r.dt_weight != TH_DT_F32 || r.dt_compute != TH_DT_F32) no("@NAME@ computes in fp32");

@@ -20,6 +20,11 @@ fn moments_of(m: &Model, r: &Run) -> Result<usize, Error> {
     if m.vocab == 0 || sizes.contains(&0) {
         return Err(Error::unsupported("a dimension of the model or the run is 0"));
     }
+    // Within these no size below leaves 63 bits, and the list of tensors stays short.
+    let wide = m.heads >> 12 != 0 || m.kv_heads >> 12 != 0 || m.head_dim >> 12 != 0 || m.intermediate >> 22 != 0;
+    if m.vocab >> 31 != 0 || m.hidden >> 18 != 0 || m.layers > 10000 || wide {
+        return Err(Error::unsupported("the model is beyond what @NAME@ counts"));
+    }
     if r.mode != TH_MODE_FULL {
         return Err(Error::unsupported("@NAME@ trains all parameters or none"));
     }
