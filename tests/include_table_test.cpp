@@ -36,6 +36,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"plugins/common", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/"}},
     {"plugins/cpu", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/", "plugins/common/"}},
     {"plugins/cuda", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/", "plugins/common/"}},
+    {"core/scaffold", {"core/base/"}},
     {"plugins/estimators", {"trainhost/", "core/base/", "core/model/", "core/arch/", "core/layout/", "core/plan/", "core/bridge/"}},
     {"sdk/examples", {"trainhost/", "core/executor/", "core/plan/", "core/bridge/", "core/model/", "core/base/"}},
     {"tools", {"core/"}},

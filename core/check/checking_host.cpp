@@ -1,4 +1,5 @@
 // See checking_host.hpp. Nothing here throws into the plugin: what cannot be recorded is lost, and the call is answered.
+#include "core/plugin/config_table.hpp"
 #include "core/check/checking_host.hpp"
 
 #include <cmath>
@@ -106,7 +107,12 @@ struct CheckingCallbacks {
   static const void* extension(const th_host* h, const char* id) noexcept try {
     self(h).called("extension()");
     judge(self(h), text_breach("extension()", "id", id));
-    return nullptr;
+    static const th_config config = [] {
+      th_config c = plugin::config_table();
+      c.struct_size = sizeof c;
+      return c;
+    }();
+    return id && std::string_view(id) == TH_CONFIG_ID ? &config : nullptr;
   } catch (...) {
     return nullptr;
   }

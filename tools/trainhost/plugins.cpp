@@ -1,4 +1,4 @@
-// trainhost plugins list | info: what was found, what became of it, and why.
+// trainhost plugins list | info | new: what was found, what became of it, and why.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +8,7 @@
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/options.hpp"
 #include "tools/trainhost/plugins_check.hpp"
+#include "tools/trainhost/plugins_new.hpp"
 
 namespace trainhost::cli {
 namespace {
@@ -42,12 +43,14 @@ class Plugins : public Command {
     add_options(*info_, o_, kPlugins);
     info_->add_option("NAME", name_, "the plugin's id, or a file")->required();
     info_->footer("Example:\n  trainhost plugins info cpu");
+    new_.add(*app_);
     check_.add(*app_);
     app_->footer("Example:\n  trainhost plugins list");
     for (CLI::App* a : {list_, info_}) a->allow_extras();
   }
   CLI::App* app() const override { return app_; }
   Exit run() override {
+    if (new_.parsed()) return new_.run();
     if (check_.parsed()) return check_.run();
     if (info_->parsed() && is_file(name_)) return show(plugin::inspect(std::filesystem::canonical(name_)));
     auto registry = make_registry(o_, nullptr);
@@ -150,6 +153,7 @@ class Plugins : public Command {
   }
 
   CLI::App *app_ = nullptr, *list_ = nullptr, *info_ = nullptr;
+  NewPlugin new_;
   Options o_;
   PluginsCheck check_;
   std::string name_;

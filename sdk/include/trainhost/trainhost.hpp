@@ -201,6 +201,7 @@ namespace th __attribute__((visibility("hidden"))) {
         [](const th_host* h, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
            th_mem_summary* summary, th_error* e) {
           return guard(e, [&] {
+            if (!m || !r || !sink) throw Error(TH_E_ARG, "model, run or sink is null");
             th_profile full = p ? in(p) : th_profile{};
             Tree tree(sink, summary);
             E::estimate(*h, in(m), in(r), p ? &full : nullptr, tree);
@@ -242,6 +243,7 @@ namespace th __attribute__((visibility("hidden"))) {
         },
         [](const th_host* h, const th_model* m, const th_run* r, th_profile* p, th_error* e) {
           return guard(e, [&] {
+            if (!m || !r || !p) throw Error(TH_E_ARG, "model, run or profile is null");
             th_profile full{};
             full.struct_size = sizeof full;
             T::profile(*h, in(m), in(r), full);
@@ -251,6 +253,7 @@ namespace th __attribute__((visibility("hidden"))) {
         [](const th_host* h, const th_model* m, const th_run* r, th_mem_sink* sink, th_mem_summary* summary,
            th_error* e) {
           return guard(e, [&] {
+            if (!m || !r || !sink) throw Error(TH_E_ARG, "model, run or sink is null");
             Tree tree(sink, summary);
             T::plan(*h, in(m), in(r), tree);
           });

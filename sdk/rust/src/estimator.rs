@@ -1,0 +1,44 @@
+//! Estimators: what a run takes, said before anything runs.
+use crate::abi::*;
+use crate::error::{given, guard, Error};
+use crate::host::Host;
+use crate::model::{Model, Profile, Run};
+use crate::tree::Tree;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Says what the memory of a run will be. Functions may be called from several threads at once and keep nothing.
+pub trait Estimator: 'static {
+    /// How closely it fits this family and run: 0 = not at all, 1 to 1000. No I/O, under a millisecond.
+    fn matches(model: &Model, run: &Run) -> i32;
+    /// Sends the parts of the answer to `tree`. `profile` is of the trainer that would run it, where there is one.
+    fn estimate(host: &Host, model: &Model, run: &Run, profile: Option<&Profile>, tree: &mut Tree) -> Result<(), Error>;
+}
+
+unsafe extern "C" fn matches<E: Estimator>(model: *const th_model, run: *const th_run) -> i32 {
+    if model.is_null() || run.is_null() {
+        return 0;
+    }
+    catch_unwind(AssertUnwindSafe(|| E::matches(&Model::from_raw(model), &Run::from_raw(run)))).unwrap_or(0)
+}
+
+unsafe extern "C" fn estimate<E: Estimator>(
+    host: *const th_host, model: *const th_model, run: *const th_run, profile: *const th_profile, sink: *mut th_mem_sink,
+    summary: *mut th_mem_summary, error: *mut th_error,
+) -> th_status {
+    guard(error, || {
+        given(&[model.cast(), run.cast(), sink.cast()])?;
+        let profile = if profile.is_null() { None } else { Some(Profile::from_raw(profile)) };
+        let mut tree = Tree::from_raw(sink, summary);
+        E::estimate(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), profile.as_ref(), &mut tree)
+    })
+}
+
+#[doc(hidden)]
+pub const fn estimator_table<E: Estimator>() -> th_estimator {
+    th_estimator {
+        struct_size: core::mem::size_of::<th_estimator>() as u32,
+        reserved: 0,
+        match_: Some(matches::<E>),
+        estimate: Some(estimate::<E>),
+    }
+}

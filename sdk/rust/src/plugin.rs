@@ -1,0 +1,92 @@
+//! The manifest and the entry: the two macros that every plugin uses once.
+use crate::abi::*;
+
+/// The bytes of a text as an array, for a section of the file.
+#[doc(hidden)]
+pub const fn bytes<const N: usize>(text: &str) -> [u8; N] {
+    let (from, mut to, mut i) = (text.as_bytes(), [0u8; N], 0);
+    while i < N {
+        to[i] = from[i];
+        i += 1;
+    }
+    to
+}
+
+/// A `th_plugin` that may stand in a static: all it points to is static and constant.
+#[doc(hidden)]
+#[repr(transparent)]
+pub struct PluginTable(pub th_plugin);
+unsafe impl Sync for PluginTable {}
+
+/// Puts the manifest (TOML: id, version, kind, families, options; see `trainhost/plugin.h`) into the file, where the host
+/// reads it without running code. `id` and `version` must equal those of [`th_plugin!`](crate::th_plugin).
+#[macro_export]
+macro_rules! th_manifest {
+    ($toml:expr) => {
+        const _: () = {
+            const TOML: &str = $toml;
+            #[used]
+            #[link_section = ".trainhost"]
+            static MANIFEST: [u8; TOML.len()] = $crate::bytes(TOML);
+        };
+    };
+}
+
+/// The one exported function: `th_plugin!("acme-conv", "1.0.0", estimator = Mine)`. After id and version come one or more of
+/// `estimator = T`, `trainer = T` and `generate = T`, each a type that implements the trait of that name.
+#[macro_export]
+macro_rules! th_plugin {
+    ($id:expr, $version:expr $(, $kind:ident = $type:ty)+ $(,)?) => {
+        const _: () = {
+            const ID: &str = concat!($id, "\0");
+            const VERSION: &str = concat!($version, "\0");
+            unsafe extern "C" fn get(interface: *const core::ffi::c_char) -> *const core::ffi::c_void {
+                let asked = core::ffi::CStr::from_ptr(interface);
+                $($crate::th_interface!(asked, $kind, $type);)+
+                core::ptr::null()
+            }
+            static PLUGIN: $crate::PluginTable = $crate::PluginTable($crate::th_plugin {
+                struct_size: core::mem::size_of::<$crate::th_plugin>() as u32,
+                abi_major: $crate::TH_ABI_MAJOR as u16,
+                abi_minor: $crate::TH_ABI_MINOR as u16,
+                id: ID.as_ptr().cast(),
+                version: VERSION.as_ptr().cast(),
+                start: None,
+                stop: None,
+                get: Some(get),
+            });
+            #[export_name = "trainhost_plugin_v1"]
+            extern "C" fn entry() -> *const $crate::th_plugin {
+                &PLUGIN.0
+            }
+        };
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! th_interface {
+    ($asked:ident, estimator, $type:ty) => {
+        if $asked == $crate::TH_ESTIMATOR_ID {
+            static TABLE: $crate::th_estimator = $crate::estimator_table::<$type>();
+            return (&TABLE as *const $crate::th_estimator).cast();
+        }
+    };
+    ($asked:ident, trainer, $type:ty) => {
+        if $asked == $crate::TH_TRAINER_ID {
+            static TABLE: $crate::th_trainer = $crate::trainer_table::<$type>();
+            return (&TABLE as *const $crate::th_trainer).cast();
+        }
+    };
+    ($asked:ident, generate, $type:ty) => {
+        if $asked == $crate::TH_GENERATE_ID {
+            static TABLE: $crate::th_generate = $crate::generate_table::<$type>();
+            return (&TABLE as *const $crate::th_generate).cast();
+        }
+    };
+    ($asked:ident, $other:ident, $type:ty) => {
+        compile_error!(concat!("th_plugin! knows estimator, trainer and generate, not ", stringify!($other)));
+    };
+}
+
+const _: () = assert!(TH_ABI_MAJOR == 1, "the entry's name holds the major");

@@ -1,0 +1,389 @@
+//! Trainers: one object is one training run.
+use crate::abi::*;
+use crate::error::{check, given, guard, Error};
+use crate::host::Host;
+use crate::model::{read_in, text_of, write_out, Model, Run};
+use crate::tree::Tree;
+use core::ffi::{c_char, c_void, CStr};
+use std::ffi::CString;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// What it takes to train. `probe`, `profile` and `plan` are asked without an object and from any thread; calls on an object
+/// come one at a time, from any thread.
+pub trait Trainer: Sized + Send + 'static {
+    /// Devices that can be used here; [`Error::unavailable`] with the reason where there are none. Cheap.
+    fn probe(host: &Host) -> Result<u32, Error>;
+    /// Choices that change memory (alignment, tiles, threads): handed to estimators. Needs no device.
+    fn profile(host: &Host, model: &Model, run: &Run, profile: &mut th_profile) -> Result<(), Error>;
+    /// The trainer's own account of a run, leaf by leaf. Allocates nothing. A run that it cannot do is
+    /// [`Error::unsupported`] here already.
+    fn plan(host: &Host, model: &Model, run: &Run, tree: &mut Tree) -> Result<(), Error>;
+    /// One run. The host may be kept: it outlives the object.
+    fn create(host: Host, device: i32, model: &Model, run: &Run) -> Result<Self, Error>;
+    /// A tensor or a piece of one, of a file or a checkpoint. `scope`: `TH_SCOPE_*`.
+    fn load(&mut self, scope: u32, tensor: &Tensor) -> Result<(), Error>;
+    /// Fills whatever `load` left out, as a pure function of the seed.
+    fn init(&mut self, seed: u64) -> Result<(), Error>;
+    /// One update, or with [`Step::evaluate`] the loss alone. `TH_E_NONFINITE` leaves the state as it was.
+    fn step(&mut self, step: &Step) -> Result<StepResult, Error>;
+    /// Every tensor of the scope, in the order of the model's tensors, pieces in order.
+    fn save(&mut self, scope: u32, sink: &mut TensorSink) -> Result<(), Error>;
+    /// What was moved and launched so far.
+    fn counters(&mut self) -> Result<Counters, Error> {
+        Ok(Counters::new())
+    }
+    /// Facts about the object, e.g. for the key "kernel_set". The text lives as long as the object.
+    fn info(&self, _key: &str) -> Option<&CStr> {
+        None
+    }
+    /// Figures measured on request, e.g. "peak_flops".
+    fn metric(&mut self, key: &str) -> Result<f64, Error> {
+        Err(Error::new(TH_E_ABSENT, format!("no figure named {key}")))
+    }
+}
+
+/// A trainer that also gives the logits of the next token: `trainhost generate` uses it.
+pub trait Generate: Trainer {
+    /// Size of the vocabulary of this run's model.
+    fn vocab(&self) -> usize;
+    /// Logits after `token` at `position`; position 0 starts anew. `logits` has the size of the vocabulary.
+    fn next(&mut self, token: i32, position: u32, logits: &mut [f32]) -> Result<(), Error>;
+}
+
+/// A tensor that the host hands over: host memory, row-major, a whole one or elements `first..first + count`.
+pub struct Tensor<'a> {
+    raw: th_tensor,
+    name: &'a str,
+}
+
+impl Tensor<'_> {
+    /// Hugging Face name: "model.layers.0.self_attn.q_proj.weight".
+    pub fn name(&self) -> &str {
+        self.name
+    }
+    /// Of the whole tensor.
+    pub fn dims(&self) -> &[u64] {
+        &self.raw.dim[..(self.raw.rank as usize).min(8)]
+    }
+    /// Where the piece begins, in elements.
+    pub fn first(&self) -> u64 {
+        self.raw.first
+    }
+    /// `TH_DT_*`.
+    pub fn dtype(&self) -> u32 {
+        self.raw.dtype
+    }
+    /// The piece's numbers; an error where they are of another type than f32.
+    pub fn as_f32(&self) -> Result<&[f32], Error> {
+        if self.raw.dtype != TH_DT_F32 {
+            return Err(Error::argument(format!("tensor {} comes in another type than f32", self.name)));
+        }
+        if self.raw.count == 0 {
+            return Ok(&[]);
+        }
+        Ok(unsafe { core::slice::from_raw_parts(self.raw.data.cast(), self.raw.count as usize) })
+    }
+}
+
+/// One update's input.
+pub struct Step<'a> {
+    /// Leave everything as it is: the loss alone is asked for.
+    pub evaluate: bool,
+    /// Sequences: accumulate x micro_batch (evaluate: at most micro_batch).
+    pub batch: usize,
+    /// Tokens of each.
+    pub seq: usize,
+    /// `batch * seq` ids, sequence by sequence.
+    pub tokens: &'a [i32],
+    /// As many; -100 = not counted.
+    pub targets: &'a [i32],
+    /// Of this update.
+    pub lr: f64,
+    /// From 0: bias correction uses `index + 1`.
+    pub index: u64,
+}
+
+/// One update's outcome.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StepResult {
+    /// Mean over counted targets, in nats.
+    pub loss: f64,
+    /// Global L2 norm before clipping.
+    pub grad_norm: f64,
+    /// Targets that were counted.
+    pub tokens: u64,
+}
+
+/// `th_counters`, zero-filled to begin with.
+pub struct Counters(pub th_counters);
+impl Counters {
+    /// All zero.
+    pub fn new() -> Counters {
+        Counters(unsafe { core::mem::zeroed() })
+    }
+}
+impl Default for Counters {
+    fn default() -> Self {
+        Counters::new()
+    }
+}
+
+/// Receives what [`Trainer::save`] hands over.
+pub struct TensorSink(*mut th_tensor_sink);
+impl TensorSink {
+    /// A whole tensor of one or two dimensions.
+    pub fn tensor(&mut self, name: &str, dims: &[u64], values: &[f32]) -> Result<(), Error> {
+        let c_name = CString::new(name).map_err(|_| Error::new(TH_E_INTERNAL, "a tensor's name holds a NUL"))?;
+        if dims.is_empty() || dims.len() > 8 || dims.iter().product::<u64>() != values.len() as u64 {
+            return Err(Error::new(TH_E_INTERNAL, format!("{name} has {} values, which its dimensions {dims:?} do not", values.len())));
+        }
+        let mut t: th_tensor = unsafe { core::mem::zeroed() };
+        t.struct_size = core::mem::size_of::<th_tensor>() as u32;
+        (t.dtype, t.rank, t.name, t.count) = (TH_DT_F32, dims.len() as u32, c_name.as_ptr(), values.len() as u64);
+        t.dim[..dims.len()].copy_from_slice(dims);
+        t.data = values.as_ptr().cast::<c_void>().cast_mut();
+        let send = unsafe { (*self.0).tensor }.ok_or_else(|| Error::argument("the host gave a sink without a function"))?;
+        check(unsafe { send(self.0, &t) }, "the host wants no more")
+    }
+}
+
+/// The object behind an instance handle, and where it is in its life: the calls that the interface forbids in a state are
+/// answered with `TH_E_STATE` here, and what broke answers nothing but destroy.
+#[doc(hidden)]
+pub struct Instance<T> {
+    object: T,
+    ready: bool,
+    lost: bool,
+}
+
+/// Codes after which the interface allows destroy() alone.
+fn is_fatal(code: th_status) -> bool {
+    matches!(code, TH_E_DEVICE_LOST | TH_E_DEVICE_OOM | TH_E_HOST_OOM | TH_E_IO | TH_E_INTERNAL)
+}
+
+/// Runs one call on an instance. `needs_ready`: only after init().
+unsafe fn on<T: Trainer>(
+    instance: *mut th_trainer_inst, needs_ready: bool, error: *mut th_error, f: impl FnOnce(&mut Instance<T>) -> Result<(), Error>,
+) -> th_status {
+    let instance = &mut *instance.cast::<Instance<T>>();
+    if instance.lost {
+        return guard(error, || Err(Error::new(TH_E_STATE, "the run broke before; only destroy() is left")));
+    }
+    if needs_ready && !instance.ready {
+        return guard(error, || Err(Error::new(TH_E_STATE, "init() comes first")));
+    }
+    let code = guard(error, || f(&mut *instance));
+    instance.lost = is_fatal(code);
+    code
+}
+
+unsafe extern "C" fn probe<T: Trainer>(host: *const th_host, devices: *mut u32, error: *mut th_error) -> th_status {
+    guard(error, || {
+        *devices = T::probe(&Host::from_raw(host))?;
+        Ok(())
+    })
+}
+unsafe extern "C" fn profile<T: Trainer>(
+    host: *const th_host, model: *const th_model, run: *const th_run, out: *mut th_profile, error: *mut th_error,
+) -> th_status {
+    guard(error, || {
+        given(&[model.cast(), run.cast(), out.cast()])?;
+        let mut full: th_profile = core::mem::zeroed();
+        full.struct_size = core::mem::size_of::<th_profile>() as u32;
+        T::profile(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), &mut full)?;
+        write_out(out, &full);
+        Ok(())
+    })
+}
+unsafe extern "C" fn plan<T: Trainer>(
+    host: *const th_host, model: *const th_model, run: *const th_run, sink: *mut th_mem_sink, summary: *mut th_mem_summary,
+    error: *mut th_error,
+) -> th_status {
+    guard(error, || {
+        given(&[model.cast(), run.cast(), sink.cast()])?;
+        let mut tree = Tree::from_raw(sink, summary);
+        T::plan(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), &mut tree)
+    })
+}
+unsafe extern "C" fn create<T: Trainer>(
+    host: *const th_host, device: i32, model: *const th_model, run: *const th_run, out: *mut *mut th_trainer_inst,
+    error: *mut th_error,
+) -> th_status {
+    guard(error, || {
+        given(&[model.cast(), run.cast(), out.cast()])?;
+        *out = core::ptr::null_mut();
+        let made = T::create(Host::from_raw(host), device, &Model::from_raw(model), &Run::from_raw(run))?;
+        *out = Box::into_raw(Box::new(Instance { object: made, ready: false, lost: false })).cast();
+        Ok(())
+    })
+}
+unsafe extern "C" fn load<T: Trainer>(
+    instance: *mut th_trainer_inst, scope: u32, tensor: *const th_tensor, error: *mut th_error,
+) -> th_status {
+    on::<T>(instance, false, error, |i| {
+        let raw = read_in(tensor);
+        i.object.load(scope, &Tensor { name: text_of(raw.name), raw })
+    })
+}
+unsafe extern "C" fn init<T: Trainer>(instance: *mut th_trainer_inst, seed: u64, error: *mut th_error) -> th_status {
+    on::<T>(instance, false, error, |i| {
+        if i.ready {
+            return Err(Error::new(TH_E_STATE, "init() is called once"));
+        }
+        i.object.init(seed)?;
+        i.ready = true;
+        Ok(())
+    })
+}
+unsafe extern "C" fn step<T: Trainer>(
+    instance: *mut th_trainer_inst, raw: *const th_step, out: *mut th_step_out, error: *mut th_error,
+) -> th_status {
+    on::<T>(instance, true, error, |i| {
+        let s = read_in(raw);
+        let ids = |at: *const i32| {
+            let n = s.batch as usize * s.seq as usize;
+            if n == 0 || at.is_null() { &[][..] } else { core::slice::from_raw_parts(at, n) }
+        };
+        let (tokens, targets) = (ids(s.tokens), ids(s.targets));
+        if tokens.is_empty() || targets.is_empty() {
+            return Err(Error::argument("a step without tokens or without targets"));
+        }
+        let begun = std::time::Instant::now();
+        let result = i.object.step(&Step {
+            evaluate: s.flags & TH_STEP_EVALUATE != 0, batch: s.batch as usize, seq: s.seq as usize, tokens, targets, lr: s.lr,
+            index: s.step_index,
+        })?;
+        let mut full: th_step_out = core::mem::zeroed();
+        full.struct_size = core::mem::size_of::<th_step_out>() as u32;
+        (full.loss, full.grad_norm, full.tokens_counted) = (result.loss, result.grad_norm, result.tokens);
+        full.wall_ns = begun.elapsed().as_nanos() as u64;
+        write_out(out, &full);
+        Ok(())
+    })
+}
+unsafe extern "C" fn save<T: Trainer>(
+    instance: *mut th_trainer_inst, scope: u32, sink: *mut th_tensor_sink, error: *mut th_error,
+) -> th_status {
+    on::<T>(instance, true, error, |i| i.object.save(scope, &mut TensorSink(sink)))
+}
+unsafe extern "C" fn counters<T: Trainer>(
+    instance: *mut th_trainer_inst, out: *mut th_counters, error: *mut th_error,
+) -> th_status {
+    on::<T>(instance, false, error, |i| {
+        let mut full = i.object.counters()?.0;
+        full.struct_size = core::mem::size_of::<th_counters>() as u32;
+        write_out(out, &full);
+        Ok(())
+    })
+}
+unsafe extern "C" fn info<T: Trainer>(instance: *mut th_trainer_inst, key: *const c_char) -> *const c_char {
+    catch_unwind(AssertUnwindSafe(|| {
+        (*instance.cast::<Instance<T>>()).object.info(text_of(key)).map_or(core::ptr::null(), CStr::as_ptr)
+    }))
+        .unwrap_or(core::ptr::null())
+}
+unsafe extern "C" fn metric<T: Trainer>(
+    instance: *mut th_trainer_inst, key: *const c_char, out: *mut f64, error: *mut th_error,
+) -> th_status {
+    on::<T>(instance, false, error, |i| {
+        *out = i.object.metric(text_of(key))?;
+        Ok(())
+    })
+}
+unsafe extern "C" fn destroy<T: Trainer>(instance: *mut th_trainer_inst) {
+    if !instance.is_null() {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(instance.cast::<Instance<T>>()))));
+    }
+}
+unsafe extern "C" fn next<T: Generate>(
+    instance: *mut th_trainer_inst, token: i32, position: u32, logits: *mut f32, error: *mut th_error,
+) -> th_status {
+    on::<T>(instance, true, error, |i| {
+        let vocab = i.object.vocab();
+        i.object.next(token, position, core::slice::from_raw_parts_mut(logits, vocab))
+    })
+}
+
+#[doc(hidden)]
+pub const fn trainer_table<T: Trainer>() -> th_trainer {
+    th_trainer {
+        struct_size: core::mem::size_of::<th_trainer>() as u32,
+        reserved: 0,
+        probe: Some(probe::<T>),
+        profile: Some(profile::<T>),
+        plan: Some(plan::<T>),
+        create: Some(create::<T>),
+        load: Some(load::<T>),
+        init: Some(init::<T>),
+        step: Some(step::<T>),
+        save: Some(save::<T>),
+        counters: Some(counters::<T>),
+        info: Some(info::<T>),
+        metric: Some(metric::<T>),
+        destroy: Some(destroy::<T>),
+    }
+}
+
+#[doc(hidden)]
+pub const fn generate_table<T: Generate>() -> th_generate {
+    th_generate { struct_size: core::mem::size_of::<th_generate>() as u32, reserved: 0, next: Some(next::<T>) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails as its option says: enough to walk through the life cycle.
+    struct Toy;
+    impl Trainer for Toy {
+        fn probe(_: &Host) -> Result<u32, Error> {
+            Ok(1)
+        }
+        fn profile(_: &Host, _: &Model, _: &Run, _: &mut th_profile) -> Result<(), Error> {
+            Ok(())
+        }
+        fn plan(_: &Host, _: &Model, _: &Run, _: &mut Tree) -> Result<(), Error> {
+            Ok(())
+        }
+        fn create(_: Host, _: i32, _: &Model, _: &Run) -> Result<Self, Error> {
+            Ok(Toy)
+        }
+        fn load(&mut self, _: u32, _: &Tensor) -> Result<(), Error> {
+            Ok(())
+        }
+        fn init(&mut self, _: u64) -> Result<(), Error> {
+            Ok(())
+        }
+        fn step(&mut self, step: &Step) -> Result<StepResult, Error> {
+            if step.lr > 1.0 {
+                panic!("too fast");
+            }
+            Ok(StepResult { loss: 2.0, grad_norm: 0.0, tokens: step.tokens.len() as u64 })
+        }
+        fn save(&mut self, _: u32, _: &mut TensorSink) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn calls_in_the_wrong_state_are_refused_and_a_panic_ends_the_instance() {
+        let table = trainer_table::<Toy>();
+        let instance: *mut th_trainer_inst =
+            Box::into_raw(Box::new(Instance { object: Toy, ready: false, lost: false })).cast();
+        let ids = [1, 2, 3, 4];
+        let mut s: th_step = unsafe { core::mem::zeroed() };
+        s.struct_size = core::mem::size_of::<th_step>() as u32;
+        (s.batch, s.seq, s.tokens, s.targets) = (2, 2, ids.as_ptr(), ids.as_ptr());
+        let mut out: th_step_out = unsafe { core::mem::zeroed() };
+        out.struct_size = core::mem::size_of::<th_step_out>() as u32;
+        let mut step = |s: &th_step| unsafe { table.step.unwrap()(instance, s, &mut out, core::ptr::null_mut()) };
+        let init = || unsafe { table.init.unwrap()(instance, 1, core::ptr::null_mut()) };
+        assert_eq!(step(&s), TH_E_STATE);
+        assert_eq!((init(), init()), (TH_OK, TH_E_STATE));
+        assert_eq!(step(&s), TH_OK);
+        assert_eq!(step(&th_step { lr: 2.0, ..s }), TH_E_INTERNAL);
+        assert_eq!(step(&s), TH_E_STATE);
+        assert_eq!((out.loss, out.tokens_counted), (2.0, 4));
+        unsafe { table.destroy.unwrap()(instance) }
+    }
+}

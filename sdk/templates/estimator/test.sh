@@ -1,0 +1,29 @@
+#!/bin/sh
+# test.sh FILE.so: the estimate of model/config.json against arithmetic that anybody can follow, then the host's own checks.
+set -eu
+plugin=$(realpath "$1")
+cd "$(dirname "$0")"
+
+# V 256, H 64, L 2, heads 4 and 2 of 16, I 128: embedding, layers (two norms; q, k, v, o; gate, up, down), norm, head.
+layer=$((2 * 64 + 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 128))
+parameters=$((256 * 64 + 2 * layer + 64 + 256 * 64))
+# f32 activations that a layer keeps for each of 2 x 32 tokens: 4 of H, 2 of q's width, 2 of k's, 3 of I.
+activations=$((2 * 2 * 32 * (4 * 64 + 2 * 64 + 2 * 32 + 3 * 128) * 4))
+
+trainhost plan run.toml --plugin-path "$(dirname "$plugin")" --estimator=@NAME@ --json >plan.json
+bytes() { tr -d ' \n' <plan.json | grep -o "\"name\":\"$1\",\"bytes\":[0-9]*" | head -n 1 | grep -o '[0-9]*$'; }
+expect() {
+  [ "$(bytes "$1")" = "$2" ] || { echo "$1: by hand $2, the plugin says $(bytes "$1")" >&2; exit 1; }
+  echo "$1 $2"
+}
+expect weights $((parameters * 4))
+expect gradients $((parameters * 4))
+expect optimizer_state $((parameters * 8))
+expect activations $activations
+rm plan.json
+[ "$(nm -D --defined-only "$plugin" | wc -l)" = 1 ] || { echo "more than one exported symbol: nm -D $plugin" >&2; exit 1; }
+
+if trainhost plugins --help | grep -q '^  check'; then
+  trainhost plugins check "$plugin" --level 5 --deadline 60
+fi
+echo "@NAME@: all good"

@@ -1,0 +1,269 @@
+//! @NAME@: a trainer in Rust. It trains a bigram model, logits = head x embedding of the last token, in f32 on one thread; the
+//! layers between are loaded, kept and saved as they are. Your network goes into `pass`. Tensors: tensors.rs.
+mod tensors;
+
+use tensors::{elements, tensors};
+use trainhost_sdk::*;
+
+th_manifest!(
+    "id = '@NAME@'
+version = '0.1.0'
+kind = 'trainer'
+summary = 'bigrams, on one thread'
+priority = -10
+"
+);
+
+/// One sentence for what it cannot do, so that the host can go on to another trainer; else the number of moments.
+fn moments_of(m: &Model, r: &Run) -> Result<usize, Error> {
+    let sizes = [m.hidden, m.layers, m.heads, m.kv_heads, m.head_dim, m.intermediate, r.micro_batch, r.seq_len, r.accumulate];
+    if m.vocab == 0 || sizes.contains(&0) {
+        return Err(Error::unsupported("a dimension of the model or the run is 0"));
+    }
+    // Within these no size below leaves 63 bits, and the list of tensors stays short.
+    let wide = m.heads >> 12 != 0 || m.kv_heads >> 12 != 0 || m.head_dim >> 12 != 0 || m.intermediate >> 22 != 0;
+    if m.vocab >> 31 != 0 || m.hidden >> 18 != 0 || m.layers > 10000 || wide {
+        return Err(Error::unsupported("the model is beyond what @NAME@ counts"));
+    }
+    if r.mode != TH_MODE_FULL {
+        return Err(Error::unsupported("@NAME@ trains all parameters or none"));
+    }
+    if r.dt_weight != TH_DT_F32 || r.dt_compute != TH_DT_F32 {
+        return Err(Error::unsupported("@NAME@ computes in fp32"));
+    }
+    if r.recompute != TH_RC_NONE {
+        return Err(Error::unsupported("@NAME@ keeps nothing that could be recomputed"));
+    }
+    r.moments().map(|n| n as usize).ok_or_else(|| Error::unsupported("@NAME@ knows adamw, sgd and sgd-momentum"))
+}
+
+/// Elements of the tables that learn: embedding and head, or the one that is both.
+fn learns(m: &Model) -> usize {
+    (m.vocab * u64::from(m.hidden)) as usize * if m.has(TH_MODEL_TIED_EMBEDDINGS) { 1 } else { 2 }
+}
+
+/// Memory is four blocks, each taken once: parameters, moments, gradients of what learns, a row of logits. `plan` says the same.
+struct @TYPE@ {
+    host: Host,
+    tensors: Vec<tensors::Tensor>,
+    vocab: usize,
+    hidden: usize,
+    tied: bool,
+    moments: usize,
+    betas: [f64; 2],
+    eps: f64,
+    decay: f64,
+    clip: f64,
+    micro_batch: usize,
+    batch: usize,
+    seq: usize,
+    w: Buffer<f32>,
+    m: Buffer<f32>,
+    g: Buffer<f32>,
+    logits: Buffer<f32>,
+}
+
+/// Uniform numbers of a counter (splitmix64): the same at every run, in every order.
+fn uniform(seed: u64, n: u64) -> f64 {
+    let mut z = seed.wrapping_add((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / 9007199254740992.0
+}
+
+impl @TYPE@ {
+    /// Where a scope lies: the parameters (None), or one of the moments by its number.
+    fn moment(&self, scope: u32) -> Result<Option<usize>, Error> {
+        match scope {
+            TH_SCOPE_WEIGHTS => Ok(None),
+            TH_SCOPE_MOMENT1 if self.moments >= 1 => Ok(Some(0)),
+            TH_SCOPE_MOMENT2 if self.moments >= 2 => Ok(Some(1)),
+            _ => Err(Error::argument("this run has no such tensors")),
+        }
+    }
+
+    /// Mean loss and the number of counted targets, and the gradient where `learn`. logits[v] = head[v] . x,
+    /// x = embedding[token]; the gradient of a logit is (p - 1[v is the target]) / counted.
+    fn pass(&mut self, s: &Step, learn: bool) -> Result<(f64, u64), Error> {
+        let (v_all, h_all) = (self.vocab, self.hidden);
+        let outside = |id: i32| id < 0 || id as usize >= v_all;
+        if s.tokens.iter().any(|t| outside(*t)) || s.targets.iter().any(|t| *t != -100 && outside(*t)) {
+            return Err(Error::argument("a token or a target is outside the vocabulary"));
+        }
+        let counted = s.targets.iter().filter(|t| **t != -100).count();
+        let head = if self.tied { 0 } else { self.w.len() - v_all * h_all };
+        let g_head = if self.tied { 0 } else { v_all * h_all };
+        let mut loss = 0.0;
+        for (i, (token, target)) in s.tokens.iter().zip(s.targets).enumerate() {
+            if i % 64 == 0 {
+                self.host.cancelled()?;
+            }
+            if *target == -100 {
+                continue;
+            }
+            let row = *token as usize * h_all;
+            let (w, logits, g) = (&self.w[..], &mut self.logits[..], &mut self.g[..]);
+            let x = &w[row..row + h_all];
+            for (v, z) in logits.iter_mut().enumerate() {
+                *z = w[head + v * h_all..][..h_all].iter().zip(x).map(|(a, b)| a * b).sum();
+            }
+            let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f64 = logits.iter().map(|z| f64::from(z - top).exp()).sum();
+            loss += sum.ln() + f64::from(top - logits[*target as usize]);
+            for v in 0..if learn { v_all } else { 0 } {
+                let p = f64::from(logits[v] - top).exp() / sum;
+                let d = ((p - f64::from(u8::from(v == *target as usize))) / counted as f64) as f32;
+                for h in 0..h_all {
+                    g[g_head + v * h_all + h] += d * x[h];
+                    g[row + h] += d * w[head + v * h_all + h];
+                }
+            }
+        }
+        Ok((if counted == 0 { 0.0 } else { loss / counted as f64 }, counted as u64))
+    }
+
+    /// One table that begins at `at`; its gradients begin at `from`. Weight decay is apart from the moments.
+    fn update(&mut self, at: usize, from: usize, clip: f64, s: &Step) {
+        let parameters = self.w.len();
+        let [b1, b2] = self.betas;
+        let t = s.index as f64 + 1.0;
+        let (c1, c2) = (1.0 - b1.powf(t), 1.0 - b2.powf(t));
+        for i in 0..self.vocab * self.hidden {
+            let mut d = f64::from(self.g[from + i]) * clip;
+            if self.moments == 1 {
+                self.m[at + i] = (b1 * f64::from(self.m[at + i]) + d) as f32;
+                d = f64::from(self.m[at + i]);
+            }
+            if self.moments == 2 {
+                let (first, second) = (at + i, parameters + at + i);
+                self.m[first] = (b1 * f64::from(self.m[first]) + (1.0 - b1) * d) as f32;
+                self.m[second] = (b2 * f64::from(self.m[second]) + (1.0 - b2) * d * d) as f32;
+                d = f64::from(self.m[first]) / c1 / ((f64::from(self.m[second]) / c2).sqrt() + self.eps);
+            }
+            let w = &mut self.w[at + i];
+            *w -= (s.lr * (d + self.decay * f64::from(*w))) as f32;
+        }
+    }
+}
+
+impl Trainer for @TYPE@ {
+    fn probe(_: &Host) -> Result<u32, Error> {
+        Ok(1)
+    }
+
+    fn profile(_: &Host, _: &Model, _: &Run, p: &mut th_profile) -> Result<(), Error> {
+        (p.alignment, p.threads, p.tier) = (64, 1, TH_TIER_HOST);
+        for (to, from) in p.trainer.iter_mut().zip(b"@NAME@") {
+            *to = *from as core::ffi::c_char;
+        }
+        Ok(())
+    }
+
+    fn plan(_: &Host, m: &Model, r: &Run, tree: &mut Tree) -> Result<(), Error> {
+        let (moments, p) = (moments_of(m, r)? as u64, elements(&tensors(m)) as u64);
+        tree.exact(Leaf::new("weights", TH_MEM_WEIGHTS).formula("P*4"), p * 4)?;
+        tree.exact(Leaf::new("gradients", TH_MEM_GRADIENTS).formula("2*V*H*4"), learns(m) as u64 * 4)?;
+        tree.exact(Leaf::new("moments", TH_MEM_OPTIMIZER_STATE).formula("moments*P*4"), moments * p * 4)?;
+        tree.exact(Leaf::new("logits", TH_MEM_LOGITS).formula("V*4"), m.vocab * 4)?;
+        tree.peak(TH_TIER_HOST, 4 * (p * (1 + moments) + learns(m) as u64 + m.vocab), TH_PH_UPDATE);
+        tree.claim(TH_EXACT);
+        tree.note("Embedding and head learn; the layers stay as they are.")
+    }
+
+    fn create(host: Host, device: i32, m: &Model, r: &Run) -> Result<Self, Error> {
+        if device != 0 {
+            return Err(Error::argument("there is one device, 0"));
+        }
+        let moments = moments_of(m, r)?;
+        let tensors = tensors(m);
+        let parameters = elements(&tensors);
+        Ok(@TYPE@ {
+            host,
+            tensors,
+            vocab: m.vocab as usize,
+            hidden: m.hidden as usize,
+            tied: m.has(TH_MODEL_TIED_EMBEDDINGS),
+            moments,
+            betas: [r.beta1, r.beta2],
+            eps: r.eps,
+            decay: r.weight_decay,
+            clip: r.clip_norm,
+            micro_batch: r.micro_batch as usize,
+            batch: r.micro_batch as usize * r.accumulate as usize,
+            seq: r.seq_len as usize,
+            w: host.alloc(parameters, c"weights")?,
+            m: host.alloc(parameters * moments, c"moments")?,
+            g: host.alloc(learns(m), c"gradients")?,
+            logits: host.alloc(m.vocab as usize, c"logits")?,
+        })
+    }
+
+    fn load(&mut self, scope: u32, tensor: &Tensor) -> Result<(), Error> {
+        let moment = self.moment(scope)?;
+        let values = tensor.as_f32()?;
+        let parameters = self.w.len();
+        let known = self.tensors.iter_mut().find(|t| t.name == tensor.name());
+        let known = known.ok_or_else(|| Error::argument(format!("the model has no tensor {}", tensor.name())))?;
+        if known.dims != tensor.dims() {
+            return Err(Error::argument(format!("{} has another shape than the model gives it", known.name)));
+        }
+        let first = tensor.first() as usize;
+        if first > known.elements() || values.len() > known.elements() - first {
+            return Err(Error::argument(format!("a piece lies outside {}", known.name)));
+        }
+        known.loaded |= moment.is_none();
+        let at = known.at + first;
+        match moment {
+            None => self.w[at..at + values.len()].copy_from_slice(values),
+            Some(n) => self.m[n * parameters + at..][..values.len()].copy_from_slice(values),
+        }
+        Ok(())
+    }
+
+    /// Matrices uniform with standard deviation 0.02, norms one, biases zero.
+    fn init(&mut self, seed: u64) -> Result<(), Error> {
+        for t in self.tensors.iter().filter(|t| !t.loaded) {
+            for i in t.at..t.at + t.elements() {
+                self.w[i] = match t.dims.len() {
+                    2 => (0.02 * 12f64.sqrt() * (uniform(seed, i as u64) - 0.5)) as f32,
+                    _ if t.name.ends_with("bias") => 0.0,
+                    _ => 1.0,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, s: &Step) -> Result<StepResult, Error> {
+        let fits = if s.evaluate { s.batch <= self.micro_batch } else { s.batch == self.batch };
+        if !fits || s.seq != self.seq {
+            return Err(Error::argument("a batch that is not the run's"));
+        }
+        self.g.fill(0.0);
+        let (loss, tokens) = self.pass(s, !s.evaluate)?;
+        let grad_norm = self.g.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+        if !loss.is_finite() || !grad_norm.is_finite() {
+            return Err(Error::new(TH_E_NONFINITE, "the loss or its gradient is not finite"));
+        }
+        if !s.evaluate {
+            let clip = if self.clip > 0.0 { (self.clip / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
+            let table = self.vocab * self.hidden;
+            self.update(0, 0, clip, s);
+            if !self.tied {
+                self.update(self.w.len() - table, table, clip, s);
+            }
+        }
+        Ok(StepResult { loss, grad_norm, tokens })
+    }
+
+    fn save(&mut self, scope: u32, sink: &mut TensorSink) -> Result<(), Error> {
+        let moment = self.moment(scope)?;
+        for t in &self.tensors {
+            let from = moment.map_or(&self.w[..], |n| &self.m[n * self.w.len()..]);
+            sink.tensor(&t.name, &t.dims, &from[t.at..t.at + t.elements()])?;
+        }
+        Ok(())
+    }
+}
+
+th_plugin!("@NAME@", "0.1.0", trainer = @TYPE@);

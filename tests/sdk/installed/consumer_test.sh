@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# consumer_test.sh PREFIX WORK: an outside author with nothing but the installed SDK. One estimator in C (gcc, clang), C++ (g++ with
+# libstdc++, clang++ with libc++) and Rust, found by pkg-config and by find_package: the host gives the same numbers for all,
+# and each exports one symbol. Then trainhost::plan in a plugin. What a missing tool skips is said by name.
+set -euo pipefail
+prefix=$1 work=$2
+here=$(cd "$(dirname "$0")" && pwd)
+rm -rf "$work"; mkdir -p "$work/plugins"; cd "$work"
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig PATH=$prefix/bin:$PATH CMAKE_PREFIX_PATH=$prefix
+unset TRAINHOST_PLUGIN_PATH || true
+names=()
+
+fail() { echo "FAILED: $*"; exit 1; }
+project() {  # project NAME LANG: its sources, in a folder of that name
+  trainhost plugins new "$1" --kind=estimator --lang="$2" --family=convo >/dev/null
+}
+take() {  # take FILE: one exported symbol, and with the others it goes
+  local symbols; symbols=$(nm -D --defined-only "$1" | awk '{print $3}')
+  [ "$symbols" = trainhost_plugin_v1 ] || fail "$1 exports: $symbols"
+  cp "$1" plugins/; names+=("$(basename "$1" .so)")
+}
+by_pkg_config() {  # by_pkg_config NAME LANG COMPILER FLAGS...
+  local name=$1 lang=$2; shift 2
+  project "$name" "$lang"
+  local source; source=$(ls "$name/$name".c*)
+  "$@" -O2 -Wall -Wextra -Werror $(pkg-config --cflags trainhost-sdk) "$source" $(pkg-config --libs trainhost-sdk) -o "$name.so"
+  take "$name.so"
+}
+by_cmake() {  # by_cmake NAME LANG OPTIONS...
+  local name=$1 lang=$2; shift 2
+  project "$name" "$lang"
+  cmake -S "$name" -B "$name/build" -DCMAKE_BUILD_TYPE=Release "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name: configure"; }
+  cmake --build "$name/build" >>"$name.log" 2>&1 || { cat "$name.log"; fail "$name: build"; }
+  take "$name/build/$name.so"
+}
+
+pkg-config --exists 'trainhost-sdk >= 1.0' || fail "pkg-config does not find trainhost-sdk"
+by_pkg_config gcc-c c cc -std=c11
+by_pkg_config gcc-cpp c++ c++ -std=c++17
+by_cmake cmake-c c
+by_cmake cmake-cpp c++
+if command -v clang >/dev/null; then by_pkg_config clang-c c clang -std=c11; else echo "skipped: C with clang (no clang)"; fi
+if command -v clang++ >/dev/null && echo '#include <string>' | clang++ -stdlib=libc++ -xc++ -fsyntax-only - 2>/dev/null; then
+  by_cmake clang-libcxx c++ -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS=-stdlib=libc++
+  ldd plugins/clang-libcxx.so | grep -q 'libc++.so' || fail "clang-libcxx is not linked to libc++"
+else
+  echo "skipped: C++ with libc++ (no clang++ with libc++-dev)"
+fi
+if command -v cargo >/dev/null; then
+  project rust rust
+  diff -r "$prefix/share/trainhost/sdk/rust/trainhost-sdk/src" rust/vendor/trainhost-sdk/src || fail "the installed crate differs from the program's"
+  (cd rust && CARGO_TARGET_DIR=$work/target cargo build --release --offline -q) || fail "rust: build"
+  mv target/release/librust.so rust.so; take rust.so
+else
+  echo "skipped: Rust (no cargo)"
+fi
+
+# The same model and run, the same numbers: the first one's are by hand in its own test.sh.
+cp -r gcc-c/model gcc-c/run.toml .
+(cd gcc-c && ./test.sh ../plugins/gcc-c.so) || fail "gcc-c against numbers by hand"
+for name in "${names[@]}"; do
+  trainhost plan run.toml --plugin-path "$work/plugins" --estimator="$name" --json | sed "s/\"$name\"/\"NAME\"/; /budget_bytes/d; /plugin-path/d" >"$name.json"
+  cmp gcc-c.json "$name.json" || { diff gcc-c.json "$name.json"; fail "$name gives other numbers than gcc-c"; }
+done
+echo "same numbers: ${names[*]}"
+
+# What must not work: a package of another major, a word that the helper does not know, -ffast-math.
+refused() {  # refused TEXT LINES...: a CMakeLists.txt of these lines fails with that text
+  local text=$1; shift; rm -rf bad; mkdir bad
+  printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(bad C)' "$@" >bad/CMakeLists.txt
+  if cmake -S bad -B bad/build >bad.log 2>&1; then fail "accepted: $*"; fi
+  tr '\n' ' ' <bad.log | tr -s ' ' | grep -qF -- "$text" || { cat bad.log; fail "no '$text' for: $*"; }
+}
+refused 'version "2.0"' 'find_package(trainhost-sdk 2.0 REQUIRED)'
+refused "unknown words 'SORCES'" 'find_package(trainhost-sdk 1.0 REQUIRED)' 'trainhost_add_plugin(x SOURCES x.c)' 'trainhost_add_plugin(y SORCES)'
+refused 'SOURCES is missing' 'find_package(trainhost-sdk 1.0 REQUIRED)' 'trainhost_add_plugin(x)'
+refused 'change the floating-point mode' 'find_package(trainhost-sdk 1.0 REQUIRED)' 'set(CMAKE_C_FLAGS -ffast-math)' 'trainhost_add_plugin(x SOURCES x.c)'
+
+# trainhost::plan: the host's own count of parameters and its bridge, from a plugin outside.
+cp -r "$here/plan-user" .
+cmake -S plan-user -B plan-user/build -DCMAKE_BUILD_TYPE=Release >plan.log 2>&1 && cmake --build plan-user/build >>plan.log 2>&1 || { cat plan.log; fail "plan-user"; }
+take plan-user/build/plan-user.so
+weights() { trainhost plan --plugin-path "$work/plugins" --estimator="$1" --json | tr -d ' \n' | grep -o '"name":"weights","bytes":[0-9]*' | head -n 1; }
+[ "$(weights plan-user)" = "$(weights llama)" ] || fail "plan-user: $(weights plan-user), llama: $(weights llama)"
+echo "trainhost::plan: $(weights plan-user)"

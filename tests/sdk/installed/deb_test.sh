@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# deb_test.sh BUILD WORK: the three Debian packages, unpacked into an empty root: a plan by the program in it, and what
+# each package says of itself. Skipped by name without dpkg.
+set -euo pipefail
+build=$1 work=$2
+command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null || { echo "skipped: no dpkg-deb or dpkg-shlibdeps (dpkg-dev)"; exit 77; }
+fail() { echo "FAILED: $*"; exit 1; }
+rm -rf "$work"; mkdir -p "$work/root"; cd "$work"
+cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/packages" >cpack.log 2>&1 || { tail -n 30 cpack.log; fail cpack; }
+for name in trainhost trainhost-plugins trainhost-sdk-dev; do
+  deb=$(ls packages/"${name}"_*.deb) || fail "no package $name"
+  [ "$(dpkg-deb -f "$deb" Package)" = "$name" ] || fail "$deb is another package"
+  dpkg-deb -c "$deb" >"$name.files"
+  grep -q "./usr/share/doc/$name/copyright" "$name.files" && grep -q "./usr/share/doc/$name/changelog" "$name.files" || fail "$name: no copyright or changelog"
+  ! awk '{print $1}' "$name.files" | grep -q '^d....w\|^d.......w' || fail "$name: a folder that others may write to"
+  dpkg-deb -x "$deb" root
+  echo "$name $(stat -c %s "$deb") bytes, depends: $(dpkg-deb -f "$deb" Depends)"
+done
+dpkg-deb -f packages/trainhost_*.deb Depends | grep -q 'libc6' || fail "trainhost does not depend on libc6"
+dpkg-deb -f packages/trainhost-plugins_*.deb Depends | grep -q 'trainhost (=' || fail "plugins do not depend on their program"
+if ldd "$build/lib/trainhost/engines/cpu-openblas.so" 2>/dev/null | grep -q openblas; then
+  dpkg-deb -f packages/trainhost-plugins_*.deb Depends | grep -q 'libopenblas' || fail "plugins do not depend on OpenBLAS"
+fi
+grep -q 'usr/include/trainhost/trainhost.h' trainhost-sdk-dev.files || fail "sdk: no headers"
+! grep -q 'usr/include\|\.a$' trainhost.files trainhost-plugins.files || fail "headers outside of -dev"
+root/usr/bin/trainhost plan --json --estimator=llama | grep -q '"kind": "exact"' || fail "no plan in the unpacked root"
+(cd "$work" && root/usr/bin/trainhost train --steps 2 -q --set output.dir="$work/run") || fail "no training in the unpacked root"
+if command -v lintian >/dev/null; then
+  lintian --fail-on error --suppress-tags dir-or-file-in-opt packages/*.deb || fail lintian
+else
+  echo "skipped: lintian"
+fi
