@@ -41,7 +41,12 @@ Bench::Bench(std::filesystem::path file, std::uint64_t seed) : file_(std::move(f
 Bench::~Bench() = default;
 
 const plugin::Manifest& Bench::manifest() try {
-  if (!manifest_) manifest_ = plugin::pass_gate(file_).manifest;
+  if (!manifest_) {
+    plugin::Trust trust;
+    plugin::Passed passed;
+    plugin::pass_gate(file_, trust, passed);
+    manifest_ = std::move(passed.manifest);
+  }
   return *manifest_;
 } catch (const plugin::Refused& r) {
   throw Broken(std::string("the file ") + r.what());

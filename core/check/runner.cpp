@@ -160,11 +160,13 @@ Report run_checks(const Settings& s, const std::function<void(const Result&)>& s
   Report r;
   r.file = s.file;
   r.seed = s.seed;
+  plugin::Trust trust;
+  plugin::Passed passed;
   try {
-    const plugin::Manifest m = plugin::pass_gate(s.file).manifest;
-    r.id = m.id, r.kind = m.kind, r.version = m.version;
+    plugin::pass_gate(s.file, trust, passed);
   } catch (const plugin::Refused&) {  // level 1 says why
   }
+  r.id = passed.manifest.id, r.kind = passed.manifest.kind, r.version = passed.manifest.version;
   const Selection chosen = select(s.level, s.only, s.skip, r.kind);
   Runner runner(s);
   runner.run(chosen.plan, [&](const Check& c) {
