@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "core/base/text.hpp"
 #include "core/config/schema.hpp"
@@ -29,6 +30,17 @@ bool takes_text(Type t) {
 bool all_digits(std::string_view text) {
   const std::size_t sign = text.starts_with('-') || text.starts_with('+');
   return text.size() > sign && text.find_first_not_of("0123456789_", sign) == text.npos;
+}
+
+/// What a key is where nobody gives it, by key. Read once: `plan` looks at a hundred runs to find one that fits.
+const std::unordered_map<std::string_view, Value>& fallbacks() {
+  static const std::unordered_map<std::string_view, Value> all = [] {
+    std::unordered_map<std::string_view, Value> read;
+    for (const Key& k : schema())
+      if (*k.fallback) read.emplace(k.name, read_toml_value(k.fallback, {}).value_or(Value{}));
+    return read;
+  }();
+  return all;
 }
 
 }  // namespace
@@ -111,8 +123,8 @@ Where Settings::where(const std::string& key) const {
 
 Value Settings::value(const std::string& key) const {
   if (const auto found = values_.find(key); found != values_.end()) return found->second;
-  const Key* k = find_key(key);
-  return k && *k->fallback ? read_toml_value(k->fallback, {}).value_or(Value{}) : Value{};
+  const auto fallback = fallbacks().find(key);
+  return fallback != fallbacks().end() ? fallback->second : Value{};
 }
 
 std::vector<Value> Settings::list(const std::string& key) const {
