@@ -133,12 +133,19 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
     if (height < best) best = height, offset = trial;
     return best <= enough;
   };
-  const Order longest = by(items, [](const PackItem& i) { return i.last - i.first; });
+  Order all(items.size());
+  std::iota(all.begin(), all.end(), 0u);
+  const auto larger = [&](std::uint32_t a, std::uint32_t b) { return items[a].size > items[b].size; };
+  const auto longer_then_larger = [&](std::uint32_t a, std::uint32_t b) {
+    const std::uint32_t x = items[a].last - items[a].first, y = items[b].last - items[b].first;
+    return x != y ? x > y : larger(a, b);
+  };
+  const Order longest = by_time(items, all, times, [&](const PackItem& i) { return times - 1 - (i.last - i.first); }, larger);
   // Where there is no time to try every order, a stack that rises above the others is not finished either.
   const bool many = kPairsAtAll / (items.size() * items.size()) < 4;
   const auto limit = [&] { return best != kTooHigh ? best : many ? enough : kTooHigh - 1; };
   if (keep(stack(items, longest, times, limit(), trial))) return best;
-  const Order earliest = by(items, [&](const PackItem& i) { return times - i.first; });
+  const Order earliest = by_time(items, all, times, [](const PackItem& i) { return i.first; }, longer_then_larger);
   if (keep(stack(items, earliest, times, limit(), trial))) return best;
   if (many) {
     if (keep(as_time_goes_by(items, times, trial))) return best;
