@@ -59,7 +59,7 @@ void answer(const PlanView& v, html::Page& page) {
   page.detail += peak_words(v, e);
   if (!v.host_budget_source.empty())
     page.detail += fmt::format(". Host memory: {} ({})", html::part_of(e.host_bytes, v.host_budget_bytes), v.host_budget_source);
-  if (v.ranks > 1) page.detail += fmt::format(". Figures are of one of {} ranks", format_count(v.ranks));
+  if (v.ranks > 1) page.detail += fmt::format(". Figures are of the fullest of {} devices", format_count(v.ranks));
   page.detail += fmt::format(". By {}, {}.", e.report.source, e.report.claim == Claim::kUpperBound ? "an upper bound" : e.report.claim == Claim::kExact ? "exact" : "an approximation");
 }
 
