@@ -80,12 +80,12 @@ std::string several(const SweepView& v, const Terminal& t) {
 }  // namespace
 
 bool how_differs(const SweepView& v) {
-  std::string first;
+  const std::string* first = nullptr;
   for (const SweepCurve& c : v.curves)
     for (const SweepPoint& p : c.points) {
       if (!p.error.empty()) continue;
-      if (first.empty()) first = p.how;
-      if (p.how != first) return true;
+      if (!first) first = &p.how;
+      if (p.how != *first) return true;
     }
   return false;
 }
