@@ -32,15 +32,12 @@ bool all_digits(std::string_view text) {
   return text.size() > sign && text.find_first_not_of("0123456789_", sign) == text.npos;
 }
 
-/// What a key is where nobody gives it, by key. Read once: `plan` looks at a hundred runs to find one that fits.
-const std::unordered_map<std::string_view, Value>& fallbacks() {
-  static const std::unordered_map<std::string_view, Value> all = [] {
-    std::unordered_map<std::string_view, Value> read;
-    for (const Key& k : schema())
-      if (*k.fallback) read.emplace(k.name, read_toml_value(k.fallback, {}).value_or(Value{}));
-    return read;
-  }();
-  return all;
+/// What a key is where nobody gives it. Read when first asked for, once a thread: `plan` looks at a hundred runs to find one
+/// that fits.
+const Value& fallback(const Key& key) {
+  thread_local std::unordered_map<const Key*, Value> read;
+  const auto known = read.find(&key);
+  return known != read.end() ? known->second : read.emplace(&key, read_toml_value(key.fallback, {}).value_or(Value{})).first->second;
 }
 
 }  // namespace
@@ -123,8 +120,8 @@ Where Settings::where(const std::string& key) const {
 
 Value Settings::value(const std::string& key) const {
   if (const auto found = values_.find(key); found != values_.end()) return found->second;
-  const auto fallback = fallbacks().find(key);
-  return fallback != fallbacks().end() ? fallback->second : Value{};
+  const Key* k = find_key(key);
+  return k && *k->fallback ? fallback(*k) : Value{};
 }
 
 std::vector<Value> Settings::list(const std::string& key) const {
