@@ -124,8 +124,14 @@ std::vector<Entry> read_toml(const std::string& text, const std::string& name) {
   return out;
 }
 
+/// A word that is no TOML value, told without a parser that throws: begins with a letter, and is none of TOML's own words.
+static bool bare_text(const std::string& text) {
+  const bool letter = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
+  return letter && plain_word(text) && text != "true" && text != "false" && text != "inf" && text != "nan";
+}
+
 std::optional<Value> read_toml_value(const std::string& text, const Where& where) {
-  if (text.empty() || text.find_first_of("\r\n") != text.npos) return std::nullopt;
+  if (text.empty() || bare_text(text) || text.find_first_of("\r\n") != text.npos) return std::nullopt;
   try {
     const toml::table table = parse("x = " + text, where.file);
     const toml::node* node = table.get("x");
