@@ -173,16 +173,16 @@ std::vector<Check> long_run_checks() {
        "200 steps, a third of them disturbed: cancelled in the middle, weights that are no number and mended again, "
        "allocations that fail. Each step is taken in the end, and the weights must be those of a run that nothing happened "
        "to.",
-       {"T-053", "T-059", "T-072", "T-061"}, faults_leave_no_trace, false, kPatience},
+       {"T-053", "T-059", "T-072", "T-061", "T-074"}, faults_leave_no_trace, false, kPatience},
       {"T-101", 10, "Over a long run it takes no more than it planned",
        "200 steps with evaluations and saves between them: the measured peak of every tier stays at or below the plan's.",
        {"T-040", "T-044", "T-022"}, peak_stays_planned, false, kPatience},
       {"T-102", 10, "Hundreds of steps make nothing grow",
        "A kilobyte a step is a gigabyte after a week. Heap and resident memory after 600 steps are those after 300.",
-       {"T-044", "T-043", "T-101"}, nothing_grows, true, kPatience},
+       {"T-044", "T-043", "T-101", "T-083"}, nothing_grows, true, kPatience},
       {"E-100", 10, "Thousands of estimates make nothing grow",
        "A search asks about every layout in turn: what a cache keeps of each question is a leak when nobody asks again.",
-       {"E-015"}, estimates_grow_nothing, true, kPatience},
+       {"E-015", "C-098"}, estimates_grow_nothing, true, kPatience},
   };
 }
 

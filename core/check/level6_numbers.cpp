@@ -173,15 +173,15 @@ std::vector<Check> trainer_number_checks() {
       {"T-055", 6, "Targets of -100 weigh nothing",
        "Prompts and padding are masked with -100. A sequence of them alone must change neither the loss nor the mean: a "
        "trainer that reads -100 as a token, or divides by all positions, learns padding.",
-       {"T-022", "T-061"}, ignored_are_ignored},
+       {"T-022", "T-061", "T-026"}, ignored_are_ignored},
       {"T-051", 6, "The update is the gradient of the loss",
        "One update of plain descent with a learning rate of 1 is the gradient. Along random directions of every tensor it "
        "is held against differences of the evaluated loss: a wrong or missing backward kernel shows here and nowhere in a "
        "loss that still falls.",
-       {"T-061", "T-026", "T-055"}, gradient_by_differences},
+       {"T-061", "T-023", "T-025", "T-055"}, gradient_by_differences},
       {"T-052", 6, "grad_norm is the norm of the gradient",
        "Users clip by it and watch it for spikes: the L2 norm over all parameters, before clipping.",
-       {"T-051"}, norm_is_of_the_gradient},
+       {"T-051", "T-058"}, norm_is_of_the_gradient},
       {"T-054", 6, "Micro-batches add up to one batch",
        "accumulate x micro_batch sequences are one update: the loss and the gradient are means over all counted targets, "
        "not means of the means of micro-batches.",

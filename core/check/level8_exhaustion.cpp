@@ -131,7 +131,7 @@ std::vector<Check> exhaustion_checks() {
       {"T-080", 8, "Every failing allocation gives TH_E_HOST_OOM or TH_E_DEVICE_OOM",
        "The code tells the host to shrink the run; any other sends the user looking for a bug. Each allocation of a short "
        "life is made to fail once.",
-       {"T-022"}, clean_codes},
+       {"T-022", "T-003", "T-073"}, clean_codes},
       {"T-081", 8, "Whatever allocation fails, nothing stays taken",
        "A search creates until it fits: what a refused try leaves behind makes the next one fail too.",
        {"T-042", "T-073"}, nothing_stays},

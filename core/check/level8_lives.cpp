@@ -119,7 +119,7 @@ std::vector<Check> many_lives_checks() {
       {"C-121", 8, "It can be closed after stop()",
        "trainhost keeps libraries mapped, other hosts close them: a destructor of a thread's own data, a handler or a thread "
        "that outlives stop() then runs code that is gone. Give such things back in stop(), or link with -z nodelete.",
-       {"C-054", "C-051", "C-070"}, can_be_closed, true},
+       {"C-054", "C-051", "C-070", "C-090"}, can_be_closed, true},
       {"T-083", 8, "A thousand instances leave no memory behind",
        "Sweeps, searches and tests make instances by the thousand. Heap and resident memory after 1000 lives are those after "
        "100.",

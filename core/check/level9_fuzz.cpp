@@ -106,27 +106,37 @@ void trains_what_it_plans(Bench& b) {
   });
 }
 
-}  // namespace
-
-std::vector<Check> fuzz_checks() {
+/// Those that are about reports, for one kind: `first` is their first id, the others need what keeps them from saying what
+/// lower levels said.
+std::vector<Check> report_cases(const std::string& kind, int first, std::vector<std::string> codes, const std::string& sizes) {
+  const auto id = [&](int n) { return fmt::format("{}-{:03}", kind, first + n); };
+  codes.insert(codes.end(), {"C-070", "C-075"});
   return {
-      {"C-130", 9, "It answers whatever model and run it is asked about",
+      {id(0), 9, "It answers whatever model and run it is asked about",
        "Searches and typing errors ask for everything: zero heads, 2^32 layers, half a config.json, families of tomorrow. A "
        "report or a refusal that says why; never a crash, a hang or TH_E_INTERNAL. `--fuzz SECONDS` goes on for longer, "
        "`--seed` repeats a case.",
-       {"C-070", "C-075"}, answers_anything},
-      {"C-131", 9, "It answers the same question alike",
+       codes, answers_anything},
+      {id(1), 9, "It answers the same question alike",
        "Caches, and people who compare two runs, rely on it: the same model and run give the same code and the same report.",
-       {"C-130", "C-077"}, answers_alike},
-      {"C-132", 9, "Structs of any later minor are read as far as it knows them",
+       {id(0), "C-077"}, answers_alike},
+      {id(2), 9, "Structs of any later minor are read as far as it knows them",
        "Hosts of later minors send longer structs whose new fields are set. struct_size is no length to copy, and what lies "
        "beyond the known fields is none of the plugin's business.",
-       {"C-070", "C-077"}, longer_structs},
-      {"T-090", 9, "What it plans, it trains",
-       "Models with one head, sequences of one token, vocabularies of odd sizes: where plan() says yes, two updates and a "
-       "save follow, with a loss that is one.",
-       {"T-022", "T-027", "T-042", "C-130"}, trains_what_it_plans},
+       {sizes, "C-070", "C-077"}, longer_structs},
   };
+}
+
+}  // namespace
+
+std::vector<Check> fuzz_checks() {
+  std::vector<Check> all = report_cases("E", 30, {"E-004", "E-005", "E-006", "E-007", "E-011"}, "E-009");
+  for (Check& c : report_cases("T", 91, {"T-003", "T-004", "T-006"}, "T-009")) all.push_back(std::move(c));
+  all.push_back({"T-090", 9, "What it plans, it trains",
+                 "Models with one head, sequences of one token, vocabularies of odd sizes: where plan() says yes, two "
+                 "updates and a save follow, with a loss that is one.",
+                 {"T-023", "T-027", "T-042", "T-091"}, trains_what_it_plans});
+  return all;
 }
 
 }  // namespace trainhost::check

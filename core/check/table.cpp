@@ -12,7 +12,7 @@ std::vector<Check> all_parts() {
   std::vector<Check> all;
   for (auto part : {file_checks, load_checks, process_checks, estimator_argument_checks, trainer_argument_checks,
                     trainer_order_checks, report_checks, estimator_checks, trainer_checks, trainer_memory_checks,
-                    contract_checks, estimator_number_checks, trainer_number_checks, trainer_state_checks,
+                    contract_checks, estimator_number_checks, trainer_state_checks, trainer_number_checks,
                     budget_checks, cancel_checks, concurrency_checks, exhaustion_checks, many_lives_checks, fuzz_checks,
                     long_run_checks}) {
     std::vector<Check> some = part();
