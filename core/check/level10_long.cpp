@@ -12,7 +12,7 @@
 namespace trainhost::check {
 namespace {
 
-constexpr int kSteps = 200, kWarmSteps = 300, kFlatSteps = 600;
+constexpr int kSteps = 200, kWarmSteps = 200, kFlatSteps = 400;
 constexpr double kPatience = 120;  // seconds
 
 /// A run that is disturbed before some of its steps, and takes each of them in the end.
@@ -178,7 +178,7 @@ std::vector<Check> long_run_checks() {
        "200 steps with evaluations and saves between them: the measured peak of every tier stays at or below the plan's.",
        {"T-040", "T-044", "T-022"}, peak_stays_planned, false, kPatience},
       {"T-102", 10, "Hundreds of steps make nothing grow",
-       "A kilobyte a step is a gigabyte after a week. Heap and resident memory after 600 steps are those after 300.",
+       "A kilobyte a step is a gigabyte after a week. Heap and resident memory after 400 steps are those after 200.",
        {"T-044", "T-043", "T-101", "T-083"}, nothing_grows, true, kPatience},
       {"E-100", 10, "Thousands of estimates make nothing grow",
        "A search asks about every layout in turn: what a cache keeps of each question is a leak when nobody asks again.",

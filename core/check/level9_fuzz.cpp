@@ -11,7 +11,7 @@
 namespace trainhost::check {
 namespace {
 
-constexpr int kCases = 120, kTrainings = 16;
+constexpr int kCases = 100, kTrainings = 16;
 
 void announce(Bench& b, const Sample& s, std::uint64_t case_seed) {
   if (b.around().at_case) b.around().at_case(described(s, case_seed));

@@ -25,15 +25,11 @@ void positive(const char* key, std::uint64_t value) {
 
 /// Products of a few of these stay far from 64 bits, as the widths of weights.hpp want them.
 void sizes(const arch::Architecture& a) {
-  constexpr std::uint64_t kWide = 1ull << 24, kMostLayers = 4096;  // as in a run file; a stage has a line for each
+  constexpr std::uint64_t kWide = 1ull << 24;
   const auto small = [](const char* what, std::uint64_t v) {
     if (v > kWide) throw Error(Exit::kUsage, std::string(what) + " = " + n(v) + " is too large; at most " + n(kWide));
   };
   small("hidden size", a.hidden);
-  std::uint64_t layers = 0;
-  for (const arch::LayerRun& run : a.layers) layers += run.count;
-  if (layers > kMostLayers)
-    throw usage_error("model.num_hidden_layers = " + n(layers) + " is too large; at most " + n(kMostLayers));
   for (const arch::LayerRun& run : a.layers) {
     const arch::Attention& t = run.layer.attention;
     for (std::uint64_t v : {t.heads, t.kv_heads, t.head_dim, t.q_lora_rank, t.kv_lora_rank, t.rope_head_dim,

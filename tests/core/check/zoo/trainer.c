@@ -235,7 +235,7 @@ static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th
   }
   for (uint64_t i = 0; i < t->elements; ++i) norm += (double)t->g[i] * t->g[i];
   if (FAULT != nan_is_fine && !(isfinite(loss) && isfinite(norm))) {
-    if (FAULT == nan_applies) t->w[1] += 1;
+    if (FAULT == nan_applies) t->w[t->elements - 1] += 1;
     return refuse(e, TH_E_NONFINITE, "the loss is not finite");
   }
   if (FAULT == moody_bits && !evaluate) rate *= 1 + 1e-5 * ++all_steps;
