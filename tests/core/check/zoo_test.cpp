@@ -83,8 +83,13 @@ struct Made {
   fs::path root;
 };
 
-tc::Report checked(const fs::path& file) {
+/// What compares with the reference plugins says nothing about models of the zoo's own: it runs for its animals alone.
+bool compares(const std::string& check) { return check == "T-050" || check == "E-023"; }
+
+tc::Report checked(const fs::path& file, bool with_references = false) {
   tc::Settings s;
+  if (with_references && fs::exists(fs::path(OWN_PLUGINS) / "cpu.so")) s.reference_trainer = fs::path(OWN_PLUGINS) / "cpu.so";
+  if (with_references) s.reference_estimator = fs::path(OWN_PLUGINS) / "llama.so";
   s.file = file, s.program = TRAINHOST_PROGRAM, s.level = tc::kLevels, s.deadline = 5;
   return tc::run_checks(s);
 }
@@ -115,7 +120,7 @@ BOOST_AUTO_TEST_CASE(the_honest_ones_pass_everything) {
     const tc::Report r = checked(fs::path(ZOO_DIR) / name);
     BOOST_TEST(r.results.size() > 60u);
     for (const tc::Result& x : r.results)
-      BOOST_TEST((x.verdict.outcome == tc::Outcome::kPass), name << " " << x.check->id << ": " << x.verdict.reason);
+      BOOST_TEST((x.verdict.outcome == tc::Outcome::kPass || compares(x.check->id)), name << " " << x.check->id << ": " << x.verdict.reason);
   }
 }
 
@@ -137,7 +142,7 @@ BOOST_AUTO_TEST_CASE(each_animal_fails_its_check_and_no_other) {
   std::atomic<std::size_t> next{0};
   std::vector<std::string> wrong(all.size());
   const auto work = [&] {
-    for (std::size_t i; (i = next++) < all.size();) wrong[i] = row_breach(all[i], checked(files[i]));
+    for (std::size_t i; (i = next++) < all.size();) wrong[i] = row_breach(all[i], checked(files[i], compares(all[i].check)));
   };
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) threads.emplace_back(work);
