@@ -44,12 +44,14 @@ FileId id_at(const std::vector<std::string>& f, std::size_t i) {
   return {u(i), u(i + 1), u(i + 2), number(f[i + 3]), number(f[i + 4])};
 }
 
-/// Nanoseconds from `then` to `now` where they are less than a second or so; everything else is far away.
+/// Whether `now` is less than `limit_ns` (below a second) after `then`, or before it; also for times that are none.
 bool within(std::int64_t now_s, std::int64_t now_ns, std::int64_t then_s, std::int64_t then_ns, std::int64_t limit_ns) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  for (std::int64_t ns : {now_ns, then_ns})
+    if (ns < 0 || ns >= kSecond) return true;
   if (now_s < then_s) return true;
   const std::uint64_t seconds = static_cast<std::uint64_t>(now_s) - static_cast<std::uint64_t>(then_s);
-  if (seconds > 1) return false;
-  return static_cast<std::int64_t>(seconds) * 1'000'000'000 + (now_ns - then_ns) < limit_ns;
+  return seconds <= 1 && static_cast<std::int64_t>(seconds) * kSecond + now_ns - then_ns < limit_ns;
 }
 
 }  // namespace
