@@ -1,7 +1,6 @@
-// toml++ behind a fence (core/base/toml_fence.hpp, before its own header): a malformed file ends in a message. Everything
+// toml++ behind a fence (core/base/toml_fence.hpp): a malformed file ends in a message. Everything
 // it finds leaves as plain values.
 #include "core/base/toml_fence.hpp"
-#include <toml++/toml.h>
 
 #include <algorithm>
 

@@ -7,7 +7,6 @@
 #include <cstdio>
 
 #include "core/base/toml_fence.hpp"
-#include <toml++/toml.h>
 
 #include "core/base/text.hpp"
 #include "core/plugin/refused.hpp"

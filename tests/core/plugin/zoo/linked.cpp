@@ -4,7 +4,9 @@
 #include <trainhost/trainhost.hpp>
 #include <vector>
 
-#ifndef LINKED_ID
+#ifdef LINKED_OTHER
+#define LINKED_ID "openmp-other"
+#elif !defined(LINKED_ID)
 #define LINKED_ID "animal"
 #endif
 TH_MANIFEST("id = \"" LINKED_ID "\"\nversion = \"1\"\nkind = \"estimator\"\nfamilies = [\"llama\"]\n");
