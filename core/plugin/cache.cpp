@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <set>
@@ -49,7 +50,8 @@ std::string key_of(const std::string& host, const fs::path& plugin) { return joi
 class FolderLock {
  public:
   explicit FolderLock(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    for (int i = 0; fd_ >= 0 && i < 100 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0; ++i)
+    // Two seconds: many hosts that start at once on a busy machine each hold it for some milliseconds.
+    for (int i = 0; fd_ >= 0 && i < 1000 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   ~FolderLock() {

@@ -32,21 +32,16 @@ namespace {
 std::uint64_t value() { return static_cast<std::uint64_t>(OneForAll<int>::number); }
 }  // namespace
 
-#elif defined(LINKED_WEAK)  // hundreds of weak symbols of std::, exported because nothing hides them
+#elif defined(LINKED_WEAK)  // hundreds of weak symbols around std::, exported because nothing hides them
 template <int N>
-struct TH_EXPORT Tag {
-  int n = N;
-};
-template <int N>
-std::uint64_t count() {
-  std::vector<Tag<N>> all;
-  all.push_back({}), all.resize(2), all.reserve(9);
-  std::uint64_t n = all.size();
-  if constexpr (N > 0) n += count<N - 1>();
-  return n;
+TH_EXPORT __attribute__((noinline)) std::uint64_t count(const std::vector<int>& of) {
+  if constexpr (N == 0)
+    return of.size();
+  else
+    return count<N - 1>(of) + 1;
 }
 namespace {
-std::uint64_t value() { return count<99>(); }
+std::uint64_t value() { return count<500>({1, 2}); }
 }  // namespace
 
 #elif defined(LINKED_HELPER)  // a global name that another plugin has too
