@@ -34,7 +34,7 @@ std::uint64_t value() { return static_cast<std::uint64_t>(OneForAll<int>::number
 
 #elif defined(LINKED_WEAK)  // hundreds of weak symbols around std::, exported because nothing hides them
 template <int N>
-TH_EXPORT __attribute__((noinline)) std::uint64_t count(const std::vector<int>& of) {
+TH_EXPORT __attribute__((noinline, used)) std::uint64_t count(const std::vector<int>& of) {
   if constexpr (N == 0)
     return of.size();
   else
