@@ -1,15 +1,6 @@
-// toml++ behind a fence: header-only in this one file, with assertions that throw in every build type,
-// because a malformed file must end in a message and never in an abort. Everything it finds leaves as plain
-// values.
-#undef NDEBUG  // toml++ turns TOML_ASSERT off under NDEBUG, and into undefined behaviour
-#define TOML_HEADER_ONLY 1
-#define TOML_ENABLE_WINDOWS_COMPAT 0
-namespace trainhost::config {
-struct TomlAssertion {};
-[[noreturn]] static void toml_assertion_failed() { throw TomlAssertion{}; }
-}  // namespace trainhost::config
-#define TOML_ASSERT(expr) static_cast<void>((expr) || (::trainhost::config::toml_assertion_failed(), 0))
-#include <toml++/toml.h>
+// toml++ behind a fence (core/base/toml_fence.hpp): a malformed file ends in a message. Everything
+// it finds leaves as plain values.
+#include "core/base/toml_fence.hpp"
 
 #include <algorithm>
 
