@@ -11,8 +11,10 @@ import pathlib
 import re
 import sys
 
-TOKEN = re.compile(r"/\*(?P<comment>.*?)\*/|(?P<blank>\n[ \t]*\n)|(?P<line>\n)|(?P<define>#[^\n]*(?:\\\n[^\n]*)*)|(?P<code>[^\n/#]+)", re.S)
+TOKEN = re.compile(r"/\*(?P<comment>.*?)\*/|(?P<blank>\n[ \t]*\n)|(?P<line>\n)|(?P<define>#(?:\\\n|[^\n/]|/(?!\*))*)|(?P<code>[^\n/#]+)", re.S)
 TAGS = re.compile(r"((?:All|All callbacks:|All four[^.]*\.)\s*)?((?:\[\w+\]|\{[\w+]+\})[\s\w]*(?:\{[\w+]+\})?)\.?\s*$")
+
+GIVEN = {"struct_size": "bytes of the struct, as its writer knows it: rule R1", "reserved": "0"}
 
 
 def golden(sdk):
@@ -27,6 +29,8 @@ def golden(sdk):
         elif word == "field":
             name, offset, size, field, kind = rest.split(" ", 4)
             fields[name].append((int(offset), int(size), field, kind))
+        elif word == "abi":
+            constants["TH_ABI_MAJOR"], constants["TH_ABI_MINOR"] = rest.split(".")
         elif word == "constant":
             name, value = rest.split(" ", 1)
             constants[name] = value
@@ -36,6 +40,13 @@ def golden(sdk):
 def plain(comment):
     """A comment as running text: without stars and line ends."""
     return re.sub(r"\s+", " ", re.sub(r"\n\s*\*", "\n", comment)).strip()
+
+
+def block(comment):
+    """A comment as a paragraph, or as it stands where its lines are indented: a table, a list."""
+    lines = [re.sub(r"^\s*\* ?", "", line).rstrip() for line in comment.strip().splitlines()]
+    indented = any(line.startswith("  ") for line in lines)
+    return "\n".join(["```text"] + lines + ["```"]) if indented else plain(comment)
 
 
 class Header:
@@ -58,27 +69,31 @@ class Header:
                 self.define(t["define"])
                 fresh, code = False, ""
             else:
-                code, fresh = self.declarations(code + t["code"]), False
+                fresh = fresh and not t["code"].strip()
+                code = self.declarations(code + t["code"])
 
     def comment(self, text, fresh, code):
-        text = plain(text)
+        raw, text = text, plain(text)
         if not self.about:
-            self.about = text
+            self.about = block(raw)
         elif not fresh and self.last is not None:
             self.last.append(text)  # behind a declaration, on its line
         elif not code.strip() or code.strip().endswith("{"):
-            self.waiting = text
+            self.waiting, self.raw = text, raw
             self.groups.append((text, []))
 
     def define(self, line):
         found = re.match(r"#define (\w+)(\([^)]*\))?\s*(.*)$", line.replace("\\\n", " "), re.S)
-        if not found or found[1].startswith("TRAINHOST_") or found[1] == "TH_RETAIN":
+        if not found or found[1].startswith("TRAINHOST_"):
+            return
+        if found[1] == "TH_RETAIN":  # a part of TH_MANIFEST
+            self.last = []
             return
         name, arguments, value = found.groups()
-        value, _, behind = value.partition("/*")
-        said = [plain(behind.rpartition("*/")[0])] if behind else []
+        value, said = value.strip(), []
         if arguments or not value or name in ("TH_EXPORT", "TH_ENTRY"):
-            self.macros.append((name + (arguments or ""), self.waiting))
+            self.macros.append((name + (arguments or ""), [block(self.raw)] if self.waiting else []))
+            self.waiting, self.last, self.groups = "", self.macros[-1][1], self.groups + [(None, [])]
             return
         if not self.groups:
             self.groups.append((None, []))
@@ -148,18 +163,21 @@ def page(name, header, fields, sizes, constants):
         lines += ([text, ""] if text else []) + ["| constant | value | meaning |", "|---|---|---|"]
         lines += ["| `%s` | %s | %s |" % (n, constants.pop(n), cell(sentence(said))) for n, said in found] + [""]
     if header.macros:
-        lines += ["## Macros", ""] + ["- `%s` %s" % (n, text) for n, text in header.macros] + [""]
+        lines += ["## Macros", ""] + [line for n, said in header.macros for line in ("### %s" % n, "", sentence(said), "")]
     for struct, members in header.structs.items():
         known = fields.pop(struct)
         if [f[2] for f in known] != list(members):
             sys.exit("reference.py: %s of %s.h is %s here and %s in the golden" % (struct, name, list(members), [f[2] for f in known]))
         about = header.alone[struct]
-        lines += ["## %s" % struct, "", "%d bytes. %s" % (sizes[struct], about), "", "| offset | field | type | meaning |", "|---|---|---|---|"]
+        lines += ["## %s" % struct, "", ("%d bytes. %s" % (sizes[struct], about)).strip(), "", "| offset | field | type | meaning |", "|---|---|---|---|"]
         for offset, _, field, kind in known:
             said, call, names = members[field]
             meaning = "[below](#%s%s)" % (struct, field) if call else cell(sentence(said))
-            if not call and len(names) > 1 and meaning:
-                meaning = "(%s) %s" % (", ".join(names), meaning)
+            together = [n for n in names if n not in GIVEN]
+            if field in GIVEN:
+                meaning = GIVEN[field]
+            elif len(together) > 1 and meaning:
+                meaning = "(%s) %s" % (", ".join(together), meaning)
             lines.append("| %d | `%s` | `%s` | %s |" % (offset, field, "function" if call else cell(kind), meaning))
         lines.append("")
         for field, (said, call, _) in members.items():
