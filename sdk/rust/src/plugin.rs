@@ -49,6 +49,13 @@ macro_rules! th_manifest {
             #[used]
             #[link_section = ".trainhost"]
             static MANIFEST: [u8; TOML.len()] = $crate::bytes(TOML);
+            // Of a file by Rust 1.63 the linker throws away what nothing refers to, `#[used]` or not. It keeps .init_array.
+            extern "C" fn kept() {
+                unsafe { core::ptr::read_volatile(MANIFEST.as_ptr()) };
+            }
+            #[used]
+            #[link_section = ".init_array"]
+            static KEPT: extern "C" fn() = kept;
         };
     };
 }

@@ -154,7 +154,7 @@ impl Trainer for @TYPE@ {
     fn profile(_: &Host, _: &Model, _: &Run, p: &mut th_profile) -> Result<(), Error> {
         (p.alignment, p.threads, p.tier) = (64, 1, TH_TIER_HOST);
         for (to, from) in p.trainer.iter_mut().zip(b"@NAME@") {
-            *to = *from as core::ffi::c_char;
+            *to = *from as std::os::raw::c_char;
         }
         Ok(())
     }
