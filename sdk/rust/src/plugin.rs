@@ -24,6 +24,13 @@ pub const fn terminated(text: &[u8]) -> &[u8] {
 }
 
 /// A text for C, from a literal: `th_text!("weights")` is a `&'static CStr`. (`c"weights"` in Rust 1.77 and later.)
+///
+/// ```
+/// assert_eq!(trainhost_sdk::th_text!("weights").to_bytes(), b"weights");
+/// ```
+/// ```compile_fail
+/// trainhost_sdk::th_text!("wei\0ghts");
+/// ```
 #[macro_export]
 macro_rules! th_text {
     ($text:expr) => {{
