@@ -28,7 +28,7 @@ std::string inherited_kernels() {
   if constexpr (std::is_base_of_v<ReferenceKernels, K>) {
 #define TRAINHOST_INHERITED(function, arguments, result)                                                                 \
   if constexpr (std::is_same_v<K, ReferenceKernels> || requires { requires std::is_same_v<decltype(&K::function), decltype(&ReferenceKernels::function)>; }) \
-    names += (names.empty() ? "" : " ") + std::string(#function);
+    names.append(names.empty() ? "" : " ").append(#function);
     TRAINHOST_KERNELS(TRAINHOST_INHERITED)
 #undef TRAINHOST_INHERITED
   }

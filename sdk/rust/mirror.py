@@ -87,7 +87,7 @@ def constants():
     for header in HEADERS:
         for name, value in re.findall(r"^#define (TH_[A-Z0-9_]+) +(\S.*?)\s*$", plain(header), re.M):
             if value.startswith('"') and value.endswith('"'):
-                yield name, "&CStr", "c" + value
+                yield name, "&CStr", "crate::th_text!(%s)" % value
             elif re.fullmatch(r"\(?-?(0x)?[0-9a-fA-F]+u?\)?", value):
                 number = value.strip("()")
                 yield name, "u32" if number.endswith("u") else "i32", number.rstrip("u")
@@ -97,7 +97,7 @@ def abi_rs():
     out = ["// Written by mirror.py from the C headers; do not edit. Names, order and types are theirs; what each means is",
            "// said there (include/trainhost/*.h). layout.rs holds this file against a C compiler.",
            "#![allow(non_camel_case_types, missing_docs)]",
-           "use core::ffi::{c_char, c_void, CStr};", "", "pub type th_status = i32;", ""]
+           "use std::ffi::CStr;", "use std::os::raw::{c_char, c_void};", "", "pub type th_status = i32;", ""]
     out += ["pub const %s: %s = %s;" % c for c in constants()]
     for name, members in structs().items():
         out += ["", "#[repr(C)]"]
@@ -127,7 +127,7 @@ def layout_rs():
         subprocess.run(["cc", "-std=c11", "-I", INCLUDE, source, "-o", program], check=True)
         asserts = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     head = ("// Written by mirror.py: every size and offset as the C compiler has them. A mirror that is wrong does not compile.\n"
-            "use crate::abi::*;\nuse core::mem::{offset_of, size_of};\n\n")
+            "use crate::abi::*;\nuse crate::offset::offset_of;\nuse core::mem::size_of;\n\n")
     return head + asserts
 
 

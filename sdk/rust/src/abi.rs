@@ -1,13 +1,14 @@
 // Written by mirror.py from the C headers; do not edit. Names, order and types are theirs; what each means is
 // said there (include/trainhost/*.h). layout.rs holds this file against a C compiler.
 #![allow(non_camel_case_types, missing_docs)]
-use core::ffi::{c_char, c_void, CStr};
+use std::ffi::CStr;
+use std::os::raw::{c_char, c_void};
 
 pub type th_status = i32;
 
-pub const TH_CONFIG_ID: &CStr = c"trainhost.config/1";
-pub const TH_DEVICE_ID: &CStr = c"trainhost.device/1";
-pub const TH_ESTIMATOR_ID: &CStr = c"trainhost.estimator/1";
+pub const TH_CONFIG_ID: &CStr = crate::th_text!("trainhost.config/1");
+pub const TH_DEVICE_ID: &CStr = crate::th_text!("trainhost.device/1");
+pub const TH_ESTIMATOR_ID: &CStr = crate::th_text!("trainhost.estimator/1");
 pub const TH_TIER_DEVICE: u32 = 1;
 pub const TH_TIER_PINNED: u32 = 2;
 pub const TH_TIER_HOST: u32 = 3;
@@ -91,8 +92,8 @@ pub const TH_RC_FULL: u32 = 3;
 pub const TH_RC_AUTO: u32 = 4;
 pub const TH_RC_LAYERS: u32 = 5;
 pub const TH_PROFILE_F32_STORAGE: u32 = 1;
-pub const TH_ENTRY_NAME: &CStr = c"trainhost_plugin_v1";
-pub const TH_PROFILER_ID: &CStr = c"trainhost.profiler/1";
+pub const TH_ENTRY_NAME: &CStr = crate::th_text!("trainhost_plugin_v1");
+pub const TH_PROFILER_ID: &CStr = crate::th_text!("trainhost.profiler/1");
 pub const TH_BEFORE_FORWARD: u32 = 1;
 pub const TH_AFTER_FORWARD: u32 = 2;
 pub const TH_AFTER_BACKWARD: u32 = 3;
@@ -112,8 +113,8 @@ pub const TH_E_DEVICE_LOST: i32 = -9;
 pub const TH_E_IO: i32 = -10;
 pub const TH_E_INTERNAL: i32 = -11;
 pub const TH_E_ABSENT: i32 = -12;
-pub const TH_TRAINER_ID: &CStr = c"trainhost.trainer/1";
-pub const TH_GENERATE_ID: &CStr = c"trainhost.generate/1";
+pub const TH_TRAINER_ID: &CStr = crate::th_text!("trainhost.trainer/1");
+pub const TH_GENERATE_ID: &CStr = crate::th_text!("trainhost.generate/1");
 pub const TH_SCOPE_WEIGHTS: u32 = 1;
 pub const TH_SCOPE_ADAPTER: u32 = 2;
 pub const TH_SCOPE_MOMENT1: u32 = 3;

@@ -1,6 +1,7 @@
 //! Errors with a code that says what the caller can do, and the one place where Rust meets the boundary.
 use crate::abi::*;
-use core::ffi::c_char;
+use crate::offset::offset_of;
+use std::os::raw::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// What a plugin's function returns when it cannot: a code for the host, a sentence and a hint for the user.
@@ -53,7 +54,7 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// An argument error where one of the pointers is null.
-pub(crate) fn given(pointers: &[*const core::ffi::c_void]) -> Result<(), Error> {
+pub(crate) fn given(pointers: &[*const std::os::raw::c_void]) -> Result<(), Error> {
     if pointers.iter().any(|p| p.is_null()) { Err(Error::argument("an argument is null")) } else { Ok(()) }
 }
 
@@ -88,10 +89,10 @@ unsafe fn fill(to: *mut th_error, error: &Error) -> th_status {
         // A struct that ends inside `message` would lose its terminating NUL: write no further than before it.
         let whole = if size >= core::mem::size_of::<th_error>() {
             core::mem::size_of::<th_error>()
-        } else if size >= core::mem::offset_of!(th_error, hint) {
-            core::mem::offset_of!(th_error, hint)
+        } else if size >= offset_of!(th_error, hint) {
+            offset_of!(th_error, hint)
         } else {
-            size.min(core::mem::offset_of!(th_error, native_domain))
+            size.min(offset_of!(th_error, native_domain))
         };
         full.struct_size = size as u32;
         core::ptr::copy_nonoverlapping((&full as *const th_error).cast::<u8>(), to.cast::<u8>(), whole);
@@ -140,10 +141,10 @@ mod tests {
     #[test]
     fn an_error_is_written_no_further_than_the_host_has_room() {
         let error = || Err(Error::unavailable("no device").hint("buy one").missing(5));
-        let mut e = zeroed(core::mem::offset_of!(th_error, hint));
+        let mut e = zeroed(offset_of!(th_error, hint));
         assert_eq!(unsafe { guard(&mut e, error) }, TH_E_UNAVAILABLE);
         assert_eq!((text(&e.message), text(&e.hint), e.bytes_needed), ("no device".into(), String::new(), 5));
-        let mut e = zeroed(core::mem::offset_of!(th_error, message) + 3);
+        let mut e = zeroed(offset_of!(th_error, message) + 3);
         assert_eq!(unsafe { guard(&mut e, error) }, TH_E_UNAVAILABLE);
         assert_eq!((e.code, text(&e.message)), (TH_E_UNAVAILABLE, String::new()));
     }

@@ -2,9 +2,10 @@
 use crate::abi::*;
 use crate::error::Error;
 use crate::model::{text_of, Model};
-use core::ffi::{c_char, c_void, CStr};
-use std::ffi::CString;
+use crate::offset::offset_of;
+use std::ffi::{CStr, CString};
 use std::ops::{Deref, DerefMut};
+use std::os::raw::{c_char, c_void};
 
 /// The host of a call. Inside [`crate::Trainer`] it may be kept: it outlives every instance. All of it may be called from
 /// any thread, but only while a call of the plugin runs.
@@ -47,7 +48,7 @@ impl Host {
     }
     /// CPU threads that this plugin may use in all.
     pub fn thread_budget(&self) -> u32 {
-        if self.has(core::mem::offset_of!(th_host, thread_budget) + 4) { self.raw().thread_budget.max(1) } else { 1 }
+        if self.has(offset_of!(th_host, thread_budget) + 4) { self.raw().thread_budget.max(1) } else { 1 }
     }
     /// Bytes that the plugin took (> 0) or gave back (< 0) by an allocator of its own, at the moment it did so.
     pub fn took(&self, bytes: i64, tier: u32, tag: &CStr) {
@@ -55,7 +56,7 @@ impl Host {
             unsafe { took(self.0, bytes, tier, tag.as_ptr()) }
         }
     }
-    /// An extension's table by its id, e.g. `c"com.acme.x/3"`. It is yours to know its type.
+    /// An extension's table by its id, e.g. `th_text!("com.acme.x/3")`. It is yours to know its type.
     pub fn extension(&self, id: &CStr) -> Option<*const c_void> {
         if !self.has(core::mem::size_of::<th_host>()) {
             return None;

@@ -1,6 +1,7 @@
 // Written by mirror.py: every size and offset as the C compiler has them. A mirror that is wrong does not compile.
 use crate::abi::*;
-use core::mem::{offset_of, size_of};
+use crate::offset::offset_of;
+use core::mem::size_of;
 
 const _: () = assert!(size_of::<th_config>() == 48);
 const _: () = assert!(offset_of!(th_config, struct_size) == 0);

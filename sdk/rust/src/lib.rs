@@ -24,6 +24,8 @@
 //! [`Profile`] are full copies), a panic becomes an error with its message, an [`Error`] becomes a code that tells the host
 //! what it can do, and every size and offset is held against a C compiler when the crate is built ([`abi`]).
 //!
+//! Rust 1.63 is enough (Debian 12's), which is why texts for C are written [`th_text!`].
+//!
 //! What it cannot do: `panic = "abort"` in your profile ends the host. Leave it out.
 #![warn(missing_docs)]
 
@@ -33,6 +35,7 @@ mod estimator;
 mod host;
 mod layout;
 mod model;
+mod offset;
 mod plugin;
 mod trainer;
 mod tree;
@@ -46,4 +49,4 @@ pub use trainer::{Counters, Generate, Instance, Step, StepResult, Tensor, Tensor
 pub use tree::{Leaf, Tree};
 
 #[doc(hidden)]
-pub use {estimator::estimator_table, plugin::bytes, plugin::PluginTable, trainer::generate_table, trainer::trainer_table};
+pub use {estimator::estimator_table, plugin::bytes, plugin::terminated, plugin::PluginTable, trainer::generate_table, trainer::trainer_table};

@@ -1,8 +1,9 @@
 //! The model, the run and the trainer's profile, complete: a struct of an older host is filled up with zeros (a zero is
 //! "unset"), one of a newer host is cut to what this crate knows.
 use crate::abi::*;
-use core::ffi::{c_char, CStr};
+use std::ffi::CStr;
 use std::ops::Deref;
+use std::os::raw::c_char;
 
 /// A full struct from one that may be shorter or longer.
 ///
@@ -112,7 +113,8 @@ pub(crate) fn bits_of(dtype: u32) -> u64 {
 impl Run {
     /// Bytes that `elements` of a type `TH_DT_*` take, rounded up. 0 for the type 0 ("none").
     pub fn bytes_of(elements: u64, dtype: u32) -> u64 {
-        elements.saturating_mul(bits_of(dtype)).div_ceil(8)
+        let bits = elements.saturating_mul(bits_of(dtype));
+        bits / 8 + u64::from(bits % 8 != 0)
     }
     /// Tokens of one micro-batch.
     pub fn tokens(&self) -> u64 {
@@ -137,7 +139,7 @@ mod tests {
     #[test]
     fn a_shorter_struct_is_completed_with_zeros() {
         let mut short: th_run = unsafe { core::mem::zeroed() };
-        short.struct_size = core::mem::offset_of!(th_run, accumulate) as u32;
+        short.struct_size = crate::offset::offset_of!(th_run, accumulate) as u32;
         (short.seq_len, short.accumulate) = (5, 7); // the second lies past its size: not there
         let run = unsafe { Run::from_raw(&short) };
         assert_eq!((run.seq_len, run.accumulate), (5, 0));

@@ -12,6 +12,34 @@ pub const fn bytes<const N: usize>(text: &str) -> [u8; N] {
     to
 }
 
+/// The bytes as they are; stops the compiler where a NUL stands before the last of them.
+#[doc(hidden)]
+pub const fn terminated(text: &[u8]) -> &[u8] {
+    let mut i = 0;
+    while i + 1 < text.len() {
+        assert!(text[i] != 0, "a text for C holds a NUL");
+        i += 1;
+    }
+    text
+}
+
+/// A text for C, from a literal: `th_text!("weights")` is a `&'static CStr`. (`c"weights"` in Rust 1.77 and later.)
+///
+/// ```
+/// assert_eq!(trainhost_sdk::th_text!("weights").to_bytes(), b"weights");
+/// ```
+/// ```compile_fail
+/// trainhost_sdk::th_text!("wei\0ghts");
+/// ```
+#[macro_export]
+macro_rules! th_text {
+    ($text:expr) => {{
+        const BYTES: &[u8] = $crate::terminated(concat!($text, "\0").as_bytes());
+        const TEXT: &std::ffi::CStr = unsafe { std::ffi::CStr::from_bytes_with_nul_unchecked(BYTES) };
+        TEXT
+    }};
+}
+
 /// A `th_plugin` that may stand in a static: all it points to is static and constant.
 #[doc(hidden)]
 #[repr(transparent)]
@@ -28,6 +56,13 @@ macro_rules! th_manifest {
             #[used]
             #[link_section = ".trainhost"]
             static MANIFEST: [u8; TOML.len()] = $crate::bytes(TOML);
+            // Of a file by Rust 1.63 the linker throws away what nothing refers to, `#[used]` or not. It keeps .init_array.
+            extern "C" fn kept() {
+                unsafe { core::ptr::read_volatile(MANIFEST.as_ptr()) };
+            }
+            #[used]
+            #[link_section = ".init_array"]
+            static KEPT: extern "C" fn() = kept;
         };
     };
 }
@@ -40,8 +75,8 @@ macro_rules! th_plugin {
         const _: () = {
             const ID: &str = concat!($id, "\0");
             const VERSION: &str = concat!($version, "\0");
-            unsafe extern "C" fn get(interface: *const core::ffi::c_char) -> *const core::ffi::c_void {
-                let asked = core::ffi::CStr::from_ptr(interface);
+            unsafe extern "C" fn get(interface: *const std::os::raw::c_char) -> *const std::os::raw::c_void {
+                let asked = std::ffi::CStr::from_ptr(interface);
                 $($crate::th_interface!(asked, $kind, $type);)+
                 core::ptr::null()
             }

@@ -4,8 +4,8 @@ use crate::error::{check, given, guard, Error};
 use crate::host::Host;
 use crate::model::{read_in, text_of, write_out, Model, Run};
 use crate::tree::Tree;
-use core::ffi::{c_char, c_void, CStr};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
+use std::os::raw::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// What it takes to train. `probe`, `profile` and `plan` are asked without an object and from any thread; calls on an object
@@ -141,7 +141,7 @@ impl TensorSink {
         t.struct_size = core::mem::size_of::<th_tensor>() as u32;
         (t.dtype, t.rank, t.name, t.count) = (TH_DT_F32, dims.len() as u32, c_name.as_ptr(), values.len() as u64);
         t.dim[..dims.len()].copy_from_slice(dims);
-        t.data = values.as_ptr().cast::<c_void>().cast_mut();
+        t.data = values.as_ptr() as *mut c_void;
         let send = unsafe { (*self.0).tensor }.ok_or_else(|| Error::argument("the host gave a sink without a function"))?;
         check(unsafe { send(self.0, &t) }, "the host wants no more")
     }

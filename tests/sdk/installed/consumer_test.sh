@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# consumer_test.sh PREFIX WORK: an outside author with nothing but the installed SDK. One estimator in C (gcc, clang), C++ (g++ with
+# consumer_test.sh PREFIX WORK EXAMPLES: an outside author with nothing but the installed SDK. One estimator in C (gcc, clang), C++ (g++ with
 # libstdc++, clang++ with libc++) and Rust, found by pkg-config and by find_package: the host gives the same numbers for all,
 # and each exports one symbol. Then trainhost::plan in a plugin. What a missing tool skips is said by name.
 set -euo pipefail
-prefix=$1 work=$2
+prefix=$1 work=$2 examples=$3
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$work"; mkdir -p "$work/plugins"; cd "$work"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig PATH=$prefix/bin:$PATH CMAKE_PREFIX_PATH=$prefix
@@ -63,6 +63,14 @@ for name in "${names[@]}"; do
   cmp gcc-c.json "$name.json" || { diff gcc-c.json "$name.json"; fail "$name gives other numbers than gcc-c"; }
 done
 echo "same numbers: ${names[*]}"
+
+# The examples as an author copies them, with the numbers by hand in their own tests.
+for name in estimator_c estimator_cpp; do
+  cp -r "$examples/$name" .
+  cmake -S $name -B $name/build -DCMAKE_BUILD_TYPE=Release >$name.log 2>&1 && cmake --build $name/build >>$name.log 2>&1 || { cat $name.log; fail "$name"; }
+  ctest --test-dir $name/build --output-on-failure >>$name.log 2>&1 || { cat $name.log; fail "$name: its own test"; }
+  echo "example: $name"
+done
 
 # What must not work: a package of another major, a word that the helper does not know, -ffast-math.
 refused() {  # refused TEXT LINES...: a CMakeLists.txt of these lines fails with that text

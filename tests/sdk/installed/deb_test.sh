@@ -22,6 +22,10 @@ if ldd "$build/lib/trainhost/engines/cpu-openblas.so" 2>/dev/null | grep -q open
   dpkg-deb -f packages/trainhost-plugins_*.deb Depends | grep -q 'libopenblas' || fail "plugins do not depend on OpenBLAS"
 fi
 grep -q 'usr/include/trainhost/trainhost.h' trainhost-sdk-dev.files || fail "sdk: no headers"
+for file in core/executor/trainer.hpp core/executor/kernel_check.hpp core/plan/program.hpp; do
+  grep -q "usr/include/trainhost-plan/$file" trainhost-sdk-dev.files || fail "sdk: no $file"
+done
+grep -q 'libtrainhost-executor\.a$' trainhost-sdk-dev.files && grep -q 'libtrainhost-plan\.a$' trainhost-sdk-dev.files || fail "sdk: no archive"
 ! grep -q 'usr/include\|\.a$' trainhost.files trainhost-plugins.files || fail "headers outside of -dev"
 root/usr/bin/trainhost plan --json --estimator=llama | grep -q '"kind": "exact"' || fail "no plan in the unpacked root"
 (cd "$work" && root/usr/bin/trainhost train --steps 2 -q --set output.dir="$work/run") || fail "no training in the unpacked root"

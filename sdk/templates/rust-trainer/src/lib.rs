@@ -154,7 +154,7 @@ impl Trainer for @TYPE@ {
     fn profile(_: &Host, _: &Model, _: &Run, p: &mut th_profile) -> Result<(), Error> {
         (p.alignment, p.threads, p.tier) = (64, 1, TH_TIER_HOST);
         for (to, from) in p.trainer.iter_mut().zip(b"@NAME@") {
-            *to = *from as core::ffi::c_char;
+            *to = *from as std::os::raw::c_char;
         }
         Ok(())
     }
@@ -191,10 +191,10 @@ impl Trainer for @TYPE@ {
             micro_batch: r.micro_batch as usize,
             batch: r.micro_batch as usize * r.accumulate as usize,
             seq: r.seq_len as usize,
-            w: host.alloc(parameters, c"weights")?,
-            m: host.alloc(parameters * moments, c"moments")?,
-            g: host.alloc(learns(m), c"gradients")?,
-            logits: host.alloc(m.vocab as usize, c"logits")?,
+            w: host.alloc(parameters, th_text!("weights"))?,
+            m: host.alloc(parameters * moments, th_text!("moments"))?,
+            g: host.alloc(learns(m), th_text!("gradients"))?,
+            logits: host.alloc(m.vocab as usize, th_text!("logits"))?,
         })
     }
 
