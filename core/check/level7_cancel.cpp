@@ -14,6 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr double kPollSeconds = 0.1;   // host.h: cancelled() at least every 100 ms of work
+constexpr double kBeforeCancel = 0.02;  // seconds into the step: past a question that is asked once, at its beginning
 constexpr double kStepSeconds = 0.25;  // of the step that is cancelled: long enough to tell an early end from a late one
 
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
@@ -49,7 +50,7 @@ double latency(Bench& b, double micro) {
   std::atomic<bool> told{false};
   Clock::time_point at;
   std::thread canceller([&] {
-    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(0.02, 2 * micro)));
+    std::this_thread::sleep_for(std::chrono::duration<double>(kBeforeCancel));
     at = Clock::now();
     told = true;
     b.host().cancel_from_now_on(true);

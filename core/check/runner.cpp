@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
+#include "core/check/case_note.hpp"
 #include "core/check/select.hpp"
 #include "core/child/child.hpp"
 #include "core/plugin/gate.hpp"
@@ -42,9 +43,7 @@ Told parse(ChildResult child) {
     if (!j.is_object() || !j.contains("id")) continue;  // the plugin wrote there: what is ours still counts
     const std::string id = j.value("id", "");
     if (j.contains("begins")) {
-      told.at = id, told.tried = "";
-    } else if (j.contains("case")) {
-      told.tried = j.value("case", "");
+      told.at = id;
     } else {
       told.verdicts[id] = {outcome_of(j.value("outcome", "fail")), j.value("reason", ""), j.value("seconds", 0.0)};
       told.at = "";
@@ -133,6 +132,7 @@ class Runner {
   }
 
   Told in_child(const std::vector<const Check*>& some) {
+    const CaseFile cases;
     Json ids = Json::array(), passed = Json::array();
     for (const Check* c : some) ids.push_back(c->id);
     for (const auto& [id, v] : verdicts_)
@@ -141,13 +141,15 @@ class Runner {
     request.program = s_.program;
     request.words = s_.words;
     request.input = Json{{"file", s_.file.string()}, {"seed", s_.seed}, {"deadline", s_.deadline}, {"checks", ids},
-                         {"passed", passed}, {"fuzz", s_.fuzz_seconds},
+                         {"passed", passed}, {"fuzz", s_.fuzz_seconds}, {"case_file", cases.name()},
                          {"reference_trainer", s_.reference_trainer.string()},
                          {"reference_estimator", s_.reference_estimator.string()}}.dump();
     // The worker ends itself when one check is late; this is for a worker that cannot.
     request.limits.seconds = s_.deadline * static_cast<double>(some.size()) + 2;
     for (const Check* c : some) request.limits.seconds += patience(*c, s_.fuzz_seconds);
-    return parse(run_child(request));
+    Told told = parse(run_child(request));
+    told.tried = cases.text();
+    return told;
   }
 
   const Settings& s_;

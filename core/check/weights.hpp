@@ -17,12 +17,12 @@ struct Weights {
 };
 using AllWeights = std::map<std::string, Weights>;
 
-/// The weights of an instance that is ready. Throws Broken where save() gives no checkpoint, NotHere where its tensors are
-/// of another type than the run's f32.
+/// The weights of an instance that is ready. Throws Broken where save() gives no checkpoint, NotHere where its tensors
+/// are of another type than the run's f32.
 AllWeights weights_of(Instance& i);
 
-/// The same names and shapes with values made from `seed`, large enough that every tensor matters to the loss: norms near
-/// 1, biases near 0, matrices of standard deviation 0.15.
+/// The same names and shapes with values made from `seed`, large enough that every tensor matters to the loss: norms
+/// near 1, biases near 0, matrices of standard deviation 0.15.
 AllWeights made_weights(const AllWeights& like, std::uint64_t seed);
 
 /// load() of elements [first, first + count) of a tensor.

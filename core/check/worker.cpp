@@ -10,6 +10,7 @@
 
 #include "core/base/text.hpp"
 #include "core/check/bench.hpp"
+#include "core/check/case_note.hpp"
 #include "core/check/check.hpp"
 #include "core/child/child_side.hpp"
 
@@ -22,20 +23,22 @@ using Clock = std::chrono::steady_clock;
 /// Lines of the record, and the clock of the check that runs: one lock, so that a verdict and its lateness cannot cross.
 class Teller {
  public:
-  explicit Teller(double deadline) : deadline_(deadline) {
+  Teller(double deadline, const std::string& case_file) : deadline_(deadline) {
+    note_.open(case_file);
     std::thread([this] { watch(); }).detach();
   }
 
   void begins(const std::string& id, double patience) {
     std::lock_guard lock(mutex_);
     at_ = id, since_ = Clock::now(), patience_ = patience;
+    note_.note("");
     line({{"id", id}, {"begins", true}});
   }
   /// What the running check tries now: for the sentence when that ends the process.
   void at_case(const std::string& what) {
     std::lock_guard lock(mutex_);
     case_ = what;
-    line({{"id", at_}, {"case", what}});
+    note_.note(what);
   }
   void ends(const std::string& id, Outcome o, const std::string& reason) {
     std::lock_guard lock(mutex_);
@@ -59,6 +62,7 @@ class Teller {
     }
   }
   ChildRecord record_;
+  CaseNote note_;
   double deadline_, patience_ = 0;
   std::mutex mutex_;
   std::string at_, case_;
@@ -94,7 +98,7 @@ bool met(const Check& c, const std::set<std::string>& passed) {
 void run_worker() {
   const Json request = Json::parse(read_child_input(), nullptr, false);
   if (!request.is_object()) ::_Exit(2);
-  static Teller teller(request.value("deadline", 10.0));
+  static Teller teller(request.value("deadline", 10.0), request.value("case_file", ""));
   static Bench bench(request.value("file", ""), request.value("seed", std::uint64_t{1}));
   Surroundings& around = bench.around();
   around.reference_trainer = request.value("reference_trainer", "");
