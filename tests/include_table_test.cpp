@@ -46,7 +46,7 @@ const std::map<std::string, std::vector<std::string>> kTable = {
 // Libraries that only these folders may name; everything else in <> is the standard library's or the system's.
 const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"boost/", {"core/plugin", "core/check"}},
-    {"toml++/", {"core/config", "core/plugin"}},
+    {"toml++/", {"core/base"}},
     {"simdjson.h", {"core/config", "core/checkpoint", "core/plugin", "core/run"}},
     {"nlohmann/", {"core/arch", "core/check", "core/config", "core/checkpoint", "core/report", "core/run", "core/verify", "core/data", "tools"}},
     {"sentencepiece", {"core/data"}},

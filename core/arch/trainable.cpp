@@ -1,10 +1,15 @@
 // The families that we train, from the fields of a ModelSpec: what the user, a preset or core/config said, already
 // checked. Never looks at config_json for a dimension: the fields are the truth there.
+#include "core/base/error.hpp"
 #include "core/arch/readers.hpp"
 
 namespace trainhost::arch {
 
 Architecture from_fields(const ModelSpec& m) {
+  constexpr std::uint32_t kMostLayers = 4096;  // as in a run file; of any published model 126
+  if (m.layers > kMostLayers)
+    throw usage_error("model.num_hidden_layers = " + std::to_string(m.layers) + " is too large; at most " +
+                      std::to_string(kMostLayers));
   Architecture a;
   a.family = m.family, a.name = m.name;
   a.vocab = m.vocab, a.max_positions = m.max_positions, a.hidden = m.hidden, a.embedding_width = m.hidden;

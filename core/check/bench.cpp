@@ -10,6 +10,8 @@
 namespace trainhost::check {
 namespace {
 
+constexpr std::size_t kErrorsKept = 256;  // each holds three pages
+
 constexpr const char* kCodes[] = {"TH_OK",          "TH_E_ARG",      "TH_E_UNSUPPORTED", "TH_E_UNAVAILABLE",
                                   "TH_E_DEVICE_OOM", "TH_E_HOST_OOM", "TH_E_CANCELLED",   "TH_E_STATE",
                                   "TH_E_NONFINITE", "TH_E_DEVICE_LOST", "TH_E_IO",        "TH_E_INTERNAL", "TH_E_ABSENT"};
@@ -19,8 +21,9 @@ constexpr const char* kCodes[] = {"TH_OK",          "TH_E_ARG",      "TH_E_UNSUP
 template <class T>
 struct HandedIn {
   static constexpr std::size_t kZeros = 4096;
-  HandedIn(const T& of, std::uint32_t more) : bytes(sizeof(T) + kZeros, 0) {
+  HandedIn(const T& of, std::uint32_t more, unsigned char fill) : bytes(sizeof(T) + more + kZeros, 0) {
     std::memcpy(bytes.data(), &of, sizeof(T));
+    std::memset(bytes.data() + sizeof(T), fill, more);
     const auto size = static_cast<std::uint32_t>(sizeof(T) + more);
     std::memcpy(bytes.data(), &size, sizeof size);
   }
@@ -75,16 +78,24 @@ void Bench::look_at_error(Guarded<th_error>& e, Answer& a) {
   e.poison();
 }
 
+void Bench::look_at_late(const Guarded<th_error>& e) {
+  if (!e.poison_kept())
+    record_.breach(Rule::kErrorKept, "a th_error of an earlier call was written to after that call had returned");
+}
+
 Answer Bench::call(const std::function<th_status(th_error*)>& f, bool no_error) {
-  Guarded<th_error>* e = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    e = &errors_.emplace_back();
-  }
+  std::unique_ptr<Guarded<th_error>> fresh = std::make_unique<Guarded<th_error>>();
+  Guarded<th_error>* e = fresh.get();
   Answer a;
   CheckingHost::Legal legal(host_);
   a.status = f(no_error ? nullptr : e->get());
   look_at_error(*e, a);
+  std::lock_guard lock(mutex_);
+  errors_.push_back(std::move(fresh));
+  if (errors_.size() > kErrorsKept) {
+    look_at_late(*errors_.front());
+    errors_.pop_front();
+  }
   return a;
 }
 
@@ -122,8 +133,8 @@ ReportAnswer Bench::report_call(const Sample& s, const Twist& t, const char* nam
   sink->refuse_from(t.refuse_from, t.refuse_with);
   const th_model m = s.c_model();
   const th_run r = s.c_run();
-  const HandedIn<th_model> model(m, t.later_minor_bytes);
-  const HandedIn<th_run> run(r, t.later_minor_bytes);
+  const HandedIn<th_model> model(m, t.later_minor_bytes, t.later_minor_fill);
+  const HandedIn<th_run> run(r, t.later_minor_bytes, t.later_minor_fill);
   Guarded<th_mem_summary> summary;
   ReportAnswer a;
   static_cast<Answer&>(a) =
@@ -188,9 +199,7 @@ TensorSink& Bench::tensor_sink() {
 void Bench::look_back() {
   host_.look_at_table();
   std::lock_guard lock(mutex_);
-  for (Guarded<th_error>& e : errors_)
-    if (!e.poison_kept())
-      record_.breach(Rule::kErrorKept, "a th_error of an earlier call was written to after that call had returned");
+  for (const auto& e : errors_) look_at_late(*e);
 }
 
 }  // namespace trainhost::check

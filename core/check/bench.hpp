@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/check/checking_host.hpp"
 #include "core/check/guarded.hpp"
@@ -45,7 +46,15 @@ struct Twist {
   bool no_error = false;                        // a null th_error
   std::size_t refuse_from = 0;                  // the sink refuses from that node on ...
   th_status refuse_with = TH_E_CANCELLED;       // ... with this code
-  std::uint32_t later_minor_bytes = 0;          // structs that are this much longer than this build knows
+  std::uint32_t later_minor_bytes = 0;          // structs that are this much longer than this build knows ...
+  unsigned char later_minor_fill = 0;           // ... with this in every byte of it
+};
+
+/// What stands around the plugin under test, as the parent found it.
+struct Surroundings {
+  std::filesystem::path reference_trainer, reference_estimator;  // empty: not here
+  double fuzz_seconds = 0;                                       // 0: a fixed number of cases
+  std::function<void(const std::string&)> at_case;               // told before each case, so that a crash has a name
 };
 
 class Bench {
@@ -57,9 +66,16 @@ class Bench {
   /// As the host reads it from the file. Throws Broken.
   const plugin::Manifest& manifest();
   std::uint64_t seed() const { return seed_; }
+  Surroundings& around() { return around_; }
+  /// A figure of a check that passes, for the report.
+  void figure(std::string text) { figure_ = std::move(text); }
+  std::string take_figure() { return std::exchange(figure_, {}); }
 
   /// The library, mapped at the first use. Throws Broken.
   Subject& subject();
+  /// Maps it so that close_subject() unmaps it; false when it cannot be loaded. For a process that is about that.
+  bool subject_until_closed() { return subject_.map(file_, Mapping::kUntilClosed).empty(); }
+  void close_subject() { subject_.unmap(); }
   CheckingHost& host() { return host_; }
   Record& record() { return record_; }
   Sample sample() { return small_sample(manifest().families); }
@@ -95,6 +111,7 @@ class Bench {
 
  private:
   void look_at_error(Guarded<th_error>& e, Answer& a);
+  void look_at_late(const Guarded<th_error>& e);
   std::filesystem::path file_;
   std::uint64_t seed_;
   Record record_;
@@ -102,10 +119,12 @@ class Bench {
   Subject subject_;
   std::optional<plugin::Manifest> manifest_;
   std::mutex mutex_;
-  std::deque<Guarded<th_error>> errors_;  // of every call: late writes are seen by their poison
+  std::deque<std::unique_ptr<Guarded<th_error>>> errors_;  // of the last calls: late writes are seen by their poison
   std::deque<ReportSink> report_sinks_;
   std::deque<TensorSink> tensor_sinks_;
   bool toured_ = false;
+  Surroundings around_;
+  std::string figure_;
 };
 
 /// start() now, stop() at the end. Throws Broken, or NotHere where the plugin says that it cannot run here.

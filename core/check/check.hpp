@@ -24,10 +24,12 @@ struct Check {
   std::vector<std::string> needs;  // checks that must have passed; otherwise this one is skipped naming the first
   void (*run)(Bench&) = nullptr;   // returns: kept; throws Broken or NotHere (verdict.hpp)
   bool alone = false;              // needs a process in which nothing of the plugin has run before
+  double patience = 0;             // seconds beyond the deadline that its own work takes
   Kind kind() const { return id[0] == 'C' ? Kind::kCommon : id[0] == 'E' ? Kind::kEstimator : Kind::kTrainer; }
 };
 
-/// What became of a check. `reason` is one sentence: what the plugin did and what was expected; empty after a pass.
+/// What became of a check. `reason` is one sentence: what the plugin did and what was expected; after a pass empty, or a
+/// figure for those who want it.
 struct Verdict {
   Outcome outcome = Outcome::kSkip;
   std::string reason;
@@ -43,6 +45,9 @@ const Check* find(const std::string& id);
 /// What a level is about, 1..10: "file and manifest, no code of the plugin runs".
 const char* level_title(int level);
 inline constexpr int kLevels = 10, kDefaultLevel = 5;
+
+/// Seconds beyond the deadline that `c` may take when its cases are drawn for `fuzz_seconds`.
+double patience(const Check& c, double fuzz_seconds);
 
 const char* word(Outcome o);  // pass | fail | skip | crash | timeout
 const char* word(Kind k);     // common | estimator | trainer

@@ -50,6 +50,7 @@ struct CheckingCallbacks {
     if ((align & (align - 1)) != 0)
       judge(self(h), fmt::format("alloc() was asked for an alignment of {}, which is no power of two", align));
     judge(self(h), text_breach("alloc()", "tag", tag));
+    if (++self(h).allocs_ == self(h).failing_alloc_) return nullptr;
     void* p = self(h).ledger_.alloc(bytes, align ? align : 1, static_cast<Tier>(tier), tag ? tag : "untagged");
     std::lock_guard lock(self(h).mutex_);
     if (p) self(h).given_.insert(p);
@@ -82,6 +83,8 @@ struct CheckingCallbacks {
   static std::int32_t cancelled(const th_host* h) noexcept try {
     self(h).called("cancelled()");
     ++self(h).asked_cancelled_;
+    if (self(h).polls_left_ == 0) return 1;
+    if (self(h).polls_left_ > 0) --self(h).polls_left_;
     return self(h).cancel_ ? 1 : 0;
   } catch (...) {
     return 0;

@@ -34,7 +34,13 @@ class CheckingHost {
 
   void set_option(const std::string& key, const std::string& value) { options_[key] = value; }
   void clear_options() { options_.clear(); }
-  void cancel_from_now_on(bool on) { cancel_ = on; }
+  void cancel_from_now_on(bool on) { cancel_ = on, polls_left_ = -1; }
+  /// cancelled() says no `times` more times, and then yes until cancel_from_now_on(false).
+  void cancel_after(int times) { polls_left_ = times; }
+  /// alloc() number `n` from now on (from 1) gives nothing, once. 0: all are given.
+  void fail_alloc(int n) { allocs_ = 0, failing_alloc_ = n; }
+  /// alloc() calls since fail_alloc().
+  int allocs() const { return allocs_; }
   void set_threads(std::uint32_t n) { table_.thread_budget = n; }
   int asked_cancelled() const { return asked_cancelled_; }
   /// Breach when the plugin wrote into the table itself.
@@ -48,7 +54,8 @@ class CheckingHost {
   std::mutex mutex_;
   std::set<void*> given_;
   std::map<std::string, std::string> options_;
-  std::atomic<int> legal_{0}, asked_cancelled_{0};
+  std::atomic<int> legal_{0}, asked_cancelled_{0}, allocs_{0}, failing_alloc_{0};
+  std::atomic<int> polls_left_{-1};  // -1: only cancel_ counts
   std::atomic<bool> cancel_{false};
   th_host table_{};
 };

@@ -156,7 +156,7 @@ std::vector<Check> file_checks() {
       {"C-015", 1, "The manifest says what it is for",
        "`trainhost plugins list` shows the summary, and a family that can be no model_type of a config.json can never "
        "match. Both cost a minute to write and save every user a question.",
-       {"C-009", "C-012"}, summary_and_families},
+       {"C-009", "C-012", "C-014"}, summary_and_families},
   };
 }
 

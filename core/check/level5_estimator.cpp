@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/check/bench.hpp"
 #include "core/check/levels.hpp"
+#include "core/check/refusals.hpp"
 #include "core/check/process_state.hpp"
 
 namespace trainhost::check {
@@ -50,17 +51,6 @@ void match_is_constant(Bench& b) {
     const int again = b.match(s);
     expect(again == first, "match() of the same model and run returned {} and then {}", first, again);
   }
-}
-
-/// Two reports as one text each, so that they can be compared and the first difference named.
-std::string printed(const SeenReport& r) {
-  std::string out = fmt::format("digest {} claim {}\n", r.summary.digest, r.summary.claim);
-  for (const SeenNode& n : r.nodes)
-    out += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", n.mem.id, n.mem.parent, n.mem.tier, n.mem.component,
-                       n.mem.claim, n.mem.phases, n.mem.bytes, n.mem.lo, n.mem.hi, n.mem.bytes_at_peak,
-                       n.name.value_or("-"));
-  for (const auto& note : r.notes) out += note.value_or("-") + "\n";
-  return out;
 }
 
 void from_four_threads(Bench& b) {

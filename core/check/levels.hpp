@@ -17,6 +17,15 @@ std::vector<Check> report_checks();                // level 5: what both kinds s
 std::vector<Check> trainer_checks();               // level 5
 std::vector<Check> trainer_memory_checks();        // level 5
 std::vector<Check> contract_checks();              // level 5: what the checking host saw during a tour
+std::vector<Check> estimator_number_checks();      // level 6
+std::vector<Check> trainer_number_checks();        // level 6: loss, gradient, norm
+std::vector<Check> trainer_state_checks();         // level 6: what load, save and a step leave
 std::vector<Check> budget_checks();                // level 7
+std::vector<Check> cancel_checks();                // level 7
+std::vector<Check> concurrency_checks();           // level 7
+std::vector<Check> exhaustion_checks();            // level 8
+std::vector<Check> many_lives_checks();            // level 8
+std::vector<Check> fuzz_checks();                  // level 9
+std::vector<Check> long_run_checks();              // level 10
 
 }  // namespace trainhost::check

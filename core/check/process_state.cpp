@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
@@ -112,6 +113,13 @@ unsigned running_threads() { return entries("/proc/self/task"); }
 std::uint64_t heap_bytes() {
   const struct mallinfo2 m = ::mallinfo2();
   return m.uordblks + m.hblkhd;
+}
+
+std::uint64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  std::uint64_t all = 0, resident = 0;
+  in >> all >> resident;
+  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 CapturedOutput::CapturedOutput() : file_(::memfd_create("output", MFD_CLOEXEC)) {

@@ -17,6 +17,9 @@ unsigned running_threads();
 /// Bytes that the C library's allocator has given out, mapped blocks included.
 std::uint64_t heap_bytes();
 
+/// Bytes of this process that stand in memory.
+std::uint64_t resident_bytes();
+
 /// Standard output and error go to a file while it lives; written() is what came.
 class CapturedOutput {
  public:

@@ -31,6 +31,16 @@ void for_degenerate(const Sample& s, const std::function<void(const Sample&, con
   with("seq_len 0", [](Sample& w) { w.run.seq_len = 0; });
 }
 
+std::string printed(const SeenReport& r) {
+  std::string out = fmt::format("digest {} claim {}\n", r.summary.digest, r.summary.claim);
+  for (const SeenNode& n : r.nodes)
+    out += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", n.mem.id, n.mem.parent, n.mem.tier, n.mem.component,
+                       n.mem.claim, n.mem.phases, n.mem.bytes, n.mem.lo, n.mem.hi, n.mem.bytes_at_peak,
+                       n.name.value_or("-"));
+  for (const auto& note : r.notes) out += note.value_or("-") + "\n";
+  return out;
+}
+
 double sum_of_leaves(const SeenReport& r) {
   std::set<std::uint32_t> parents;
   for (const SeenNode& n : r.nodes) parents.insert(n.mem.parent);

@@ -15,6 +15,9 @@ void for_degenerate(const Sample& s, const std::function<void(const Sample&, con
 /// TH_OK, or a code by which a host can go on to the next candidate or tell the user: argument, unsupported.
 inline bool refused_well(th_status s) { return s == TH_E_ARG || s == TH_E_UNSUPPORTED; }
 
+/// A report as text: equal exactly when the reports are.
+std::string printed(const SeenReport& r);
+
 /// A small total, so that growth can be seen: all leaves added up, in double.
 double sum_of_leaves(const SeenReport& r);
 

@@ -24,6 +24,7 @@ using Verdicts = std::map<std::string, Verdict>;
 struct Told {
   Verdicts verdicts;
   std::string at;  // "": it came to its end
+  std::string tried;  // the case that `at` was at; "" when it has none
   ChildResult child;
 };
 
@@ -41,7 +42,9 @@ Told parse(ChildResult child) {
     if (!j.is_object() || !j.contains("id")) continue;  // the plugin wrote there: what is ours still counts
     const std::string id = j.value("id", "");
     if (j.contains("begins")) {
-      told.at = id;
+      told.at = id, told.tried = "";
+    } else if (j.contains("case")) {
+      told.tried = j.value("case", "");
     } else {
       told.verdicts[id] = {outcome_of(j.value("outcome", "fail")), j.value("reason", ""), j.value("seconds", 0.0)};
       told.at = "";
@@ -103,7 +106,7 @@ class Runner {
       if (it != told.verdicts.end() && it->second.outcome == Outcome::kSkip && unmet(*c).empty()) settle(*c, it->second);
       if (c->id == told.at) {
         Verdict& v = verdicts_[c->id];
-        if (v.outcome == Outcome::kPass) v = ended(told.child, "after the checks before it had run in the same process, ");
+        if (v.outcome == Outcome::kPass) v = ended(told, "after the checks before it had run in the same process, ", *c);
         return;  // those behind it go on in a fresh child
       }
     }
@@ -114,14 +117,17 @@ class Runner {
   Verdict alone(const Check& c) {
     const Told told = in_child({&c});
     if (const auto it = told.verdicts.find(c.id); it != told.verdicts.end()) return it->second;
-    return ended(told.child, "");
+    return ended(told, "", c);
   }
 
-  Verdict ended(const ChildResult& r, const std::string& when) const {
+  Verdict ended(const Told& told, std::string when, const Check& c) const {
+    const ChildResult& r = told.child;
+    if (!told.tried.empty()) when += fmt::format("at {}, ", told.tried);
     ChildLimits limits;
     limits.seconds = r.seconds;
     if (r.end == ChildEnd::kLate)
-      return {Outcome::kTimeout, fmt::format("{}it was not done after {:g} s", when, s_.deadline), r.seconds};
+      return {Outcome::kTimeout, fmt::format("{}it was not done after {:g} s", when,
+                                              s_.deadline + patience(c, s_.fuzz_seconds)), r.seconds};
     return {Outcome::kCrash, fmt::format("{}the process {} inside it; a return was expected", when, describe(r, limits)),
             r.seconds};
   }
@@ -135,9 +141,12 @@ class Runner {
     request.program = s_.program;
     request.words = s_.words;
     request.input = Json{{"file", s_.file.string()}, {"seed", s_.seed}, {"deadline", s_.deadline}, {"checks", ids},
-                         {"passed", passed}}.dump();
+                         {"passed", passed}, {"fuzz", s_.fuzz_seconds},
+                         {"reference_trainer", s_.reference_trainer.string()},
+                         {"reference_estimator", s_.reference_estimator.string()}}.dump();
     // The worker ends itself when one check is late; this is for a worker that cannot.
     request.limits.seconds = s_.deadline * static_cast<double>(some.size()) + 2;
+    for (const Check* c : some) request.limits.seconds += patience(*c, s_.fuzz_seconds);
     return parse(run_child(request));
   }
 

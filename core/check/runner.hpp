@@ -20,6 +20,8 @@ struct Settings {
   std::vector<std::string> only, skip;   // ids or levels ("E-014", "3"); only: these and nothing else, whatever level says
   double deadline = 10;                  // seconds for one check
   std::uint64_t seed = 1;
+  double fuzz_seconds = 0;               // that each check of level 9 draws cases for; 0: a fixed number of cases
+  std::filesystem::path reference_trainer, reference_estimator;  // to compare with; empty: those checks are skipped
 };
 
 struct Result {

@@ -6,6 +6,7 @@
 #include <link.h>
 
 #include <cstring>
+#include <deque>
 #include <vector>  // Boost.DLL 1.74 forgets it
 #define BOOST_DLL_USE_STD_FS
 #include <boost/dll/shared_library.hpp>
@@ -27,14 +28,15 @@ T known(const void* from, std::uint32_t& size) {
 
 }  // namespace
 
-std::string Subject::map(const std::filesystem::path& file) {
+std::string Subject::map(const std::filesystem::path& file, Mapping how) {
   namespace dll = boost::dll;
-  static dll::shared_library library;  // of the process: a child tests one plugin, and it stays mapped
+  static std::deque<dll::shared_library> libraries;  // of the process: as the host does, nothing is ever closed by itself
+  dll::shared_library& library = libraries.emplace_back();
+  const auto stay = how == Mapping::kForever ? static_cast<dll::load_mode::type>(RTLD_NODELETE) : dll::load_mode::type{};
   std::error_code failed;
   ::dlerror();
   try {
-    library.load(dll::fs::path(file), dll::load_mode::rtld_now | dll::load_mode::rtld_local |
-                                          static_cast<dll::load_mode::type>(RTLD_NODELETE), failed);
+    library.load(dll::fs::path(file), dll::load_mode::rtld_now | dll::load_mode::rtld_local | stay, failed);
   } catch (...) {
     return "an exception left its static initialisation";
   }
@@ -43,7 +45,13 @@ std::string Subject::map(const std::filesystem::path& file) {
     return escaped(text ? text : failed.message(), 1000);
   }
   handle_ = library.native();
+  close_ = [&library] { library.unload(); };
   return "";
+}
+
+void Subject::unmap() {
+  if (close_) close_();
+  handle_ = nullptr, close_ = nullptr;
 }
 
 Subject::Entry Subject::entry(std::string& why) const {

@@ -2,6 +2,7 @@
 // sides know them. Unlike the host's own loader it judges step by step, so that each step can be a check.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "trainhost/device.h"
@@ -11,10 +12,14 @@
 
 namespace trainhost::check {
 
+enum class Mapping { kForever, kUntilClosed };
+
 class Subject {
  public:
   /// "" after the library was mapped (RTLD_NOW, as the host does it), else what the dynamic linker said.
-  std::string map(const std::filesystem::path& file);
+  std::string map(const std::filesystem::path& file, Mapping how = Mapping::kForever);
+  /// dlclose(). After a mapping for ever nothing happens.
+  void unmap();
   bool mapped() const { return handle_ != nullptr; }
 
   /// The address of the entry when it is a function of the library itself; else nullptr and the reason.
@@ -29,6 +34,7 @@ class Subject {
 
  private:
   void* handle_ = nullptr;
+  std::function<void()> close_;
 };
 
 }  // namespace trainhost::check

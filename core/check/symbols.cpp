@@ -3,6 +3,7 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -11,6 +12,9 @@
 
 namespace trainhost::check {
 namespace {
+
+// Tables may overlap and name one text a million times: what they ask for is bounded, not only where they lie.
+constexpr std::size_t kMaxSymbols = 100'000, kMaxName = 4096;
 
 class Image {
  public:
@@ -27,7 +31,7 @@ class Image {
   }
   std::string text(std::uint64_t offset) const {
     expect(offset < bytes_.size(), "a name of the file lies outside it");
-    return std::string(bytes_.data() + offset, ::strnlen(bytes_.data() + offset, bytes_.size() - offset));
+    return std::string(bytes_.data() + offset, ::strnlen(bytes_.data() + offset, std::min(kMaxName, bytes_.size() - offset)));
   }
 
  private:
@@ -41,6 +45,7 @@ void add_symbols(const Image& f, const Elf64_Shdr& table, const Elf64_Shdr& name
     if (s.st_shndx == SHN_UNDEF || s.st_shndx == SHN_ABS || binding == STB_LOCAL || visibility == STV_HIDDEN ||
         visibility == STV_INTERNAL)
       continue;
+    expect(out.symbols.size() < kMaxSymbols, "it exports more than {} symbols", kMaxSymbols);
     out.symbols.push_back({f.text(names.sh_offset + s.st_name), ELF64_ST_TYPE(s.st_info) == STT_FUNC,
                            binding == STB_GNU_UNIQUE});
   }
@@ -66,8 +71,10 @@ Exports read_exports(const std::filesystem::path& file) {
     return f.at<Elf64_Shdr>(h.e_shoff + std::uint64_t{i} * sizeof(Elf64_Shdr));
   };
   Exports out;
+  int tables = 0;
   for (std::uint32_t i = 0; i < h.e_shnum; ++i) {
     const Elf64_Shdr s = section(i);
+    if (s.sh_type == SHT_DYNSYM && ++tables > 1) continue;  // a library has one, and the linker looks at that
     if (s.sh_type == SHT_DYNSYM) add_symbols(f, s, section(s.sh_link), out);
     if (s.sh_type == SHT_DYNAMIC) add_paths(f, s, section(s.sh_link), out);
   }

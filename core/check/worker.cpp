@@ -26,15 +26,21 @@ class Teller {
     std::thread([this] { watch(); }).detach();
   }
 
-  void begins(const std::string& id) {
+  void begins(const std::string& id, double patience) {
     std::lock_guard lock(mutex_);
-    at_ = id, since_ = Clock::now();
+    at_ = id, since_ = Clock::now(), patience_ = patience;
     line({{"id", id}, {"begins", true}});
+  }
+  /// What the running check tries now: for the sentence when that ends the process.
+  void at_case(const std::string& what) {
+    std::lock_guard lock(mutex_);
+    case_ = what;
+    line({{"id", at_}, {"case", what}});
   }
   void ends(const std::string& id, Outcome o, const std::string& reason) {
     std::lock_guard lock(mutex_);
     line({{"id", id}, {"outcome", word(o)}, {"reason", reason}, {"seconds", seconds()}});
-    at_.clear();
+    at_.clear(), case_.clear();
   }
   [[noreturn]] void done() { record_.done(); }
 
@@ -45,16 +51,17 @@ class Teller {
     while (true) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       std::lock_guard lock(mutex_);
-      if (at_.empty() || seconds() < deadline_) continue;
-      line({{"id", at_}, {"outcome", "timeout"}, {"reason", fmt::format("it was not done after {:g} s", deadline_)},
-            {"seconds", seconds()}});
+      if (at_.empty() || seconds() < deadline_ + patience_) continue;
+      const std::string when = case_.empty() ? "" : fmt::format(", at {}", case_);
+      line({{"id", at_}, {"outcome", "timeout"}, {"seconds", seconds()},
+            {"reason", fmt::format("it was not done after {:g} s{}", deadline_ + patience_, when)}});
       record_.done();
     }
   }
   ChildRecord record_;
-  double deadline_;
+  double deadline_, patience_ = 0;
   std::mutex mutex_;
-  std::string at_;
+  std::string at_, case_;
   Clock::time_point since_;
 };
 
@@ -65,7 +72,7 @@ struct Ending {
 
 Ending run_one(const Check& c, Bench& b) try {
   c.run(b);
-  return {};
+  return {Outcome::kPass, b.take_figure()};
 } catch (const Broken& e) {
   return {Outcome::kFail, e.what()};
 } catch (const NotHere& e) {
@@ -89,15 +96,23 @@ void run_worker() {
   if (!request.is_object()) ::_Exit(2);
   static Teller teller(request.value("deadline", 10.0));
   static Bench bench(request.value("file", ""), request.value("seed", std::uint64_t{1}));
+  Surroundings& around = bench.around();
+  around.reference_trainer = request.value("reference_trainer", "");
+  around.reference_estimator = request.value("reference_estimator", "");
+  around.fuzz_seconds = request.value("fuzz", 0.0);
+  around.at_case = [](const std::string& what) { teller.at_case(what); };
   std::set<std::string> passed;
   for (const Json& id : request["passed"]) passed.insert(id.get<std::string>());
   for (const Json& id : request["checks"]) {
     const Check* c = find(id.get<std::string>());
     if (!c || !met(*c, passed)) continue;  // the parent says what it lacks
-    teller.begins(c->id);
+    teller.begins(c->id, patience(*c, around.fuzz_seconds));
     const Ending e = run_one(*c, bench);
     bench.host().cancel_from_now_on(false);
     bench.host().clear_options();
+    bench.host().fail_alloc(0);
+    bench.host().ledger().set_limit(UINT64_MAX);
+    bench.take_figure();
     if (e.outcome == Outcome::kPass) passed.insert(c->id);
     teller.ends(c->id, e.outcome, e.reason);
   }

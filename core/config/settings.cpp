@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "core/base/text.hpp"
 #include "core/config/schema.hpp"
@@ -29,6 +30,14 @@ bool takes_text(Type t) {
 bool all_digits(std::string_view text) {
   const std::size_t sign = text.starts_with('-') || text.starts_with('+');
   return text.size() > sign && text.find_first_not_of("0123456789_", sign) == text.npos;
+}
+
+/// What a key is where nobody gives it. Read when first asked for, once a thread: `plan` looks at a hundred runs to find one
+/// that fits.
+const Value& fallback(const Key& key) {
+  thread_local std::unordered_map<const Key*, Value> read;
+  const auto known = read.find(&key);
+  return known != read.end() ? known->second : read.emplace(&key, read_toml_value(key.fallback, {}).value_or(Value{})).first->second;
 }
 
 }  // namespace
@@ -112,7 +121,7 @@ Where Settings::where(const std::string& key) const {
 Value Settings::value(const std::string& key) const {
   if (const auto found = values_.find(key); found != values_.end()) return found->second;
   const Key* k = find_key(key);
-  return k && *k->fallback ? read_toml_value(k->fallback, {}).value_or(Value{}) : Value{};
+  return k && *k->fallback ? fallback(*k) : Value{};
 }
 
 std::vector<Value> Settings::list(const std::string& key) const {

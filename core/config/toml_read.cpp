@@ -1,15 +1,6 @@
-// toml++ behind a fence: header-only in this one file, with assertions that throw in every build type,
-// because a malformed file must end in a message and never in an abort. Everything it finds leaves as plain
-// values.
-#undef NDEBUG  // toml++ turns TOML_ASSERT off under NDEBUG, and into undefined behaviour
-#define TOML_HEADER_ONLY 1
-#define TOML_ENABLE_WINDOWS_COMPAT 0
-namespace trainhost::config {
-struct TomlAssertion {};
-[[noreturn]] static void toml_assertion_failed() { throw TomlAssertion{}; }
-}  // namespace trainhost::config
-#define TOML_ASSERT(expr) static_cast<void>((expr) || (::trainhost::config::toml_assertion_failed(), 0))
-#include <toml++/toml.h>
+// toml++ behind a fence (core/base/toml_fence.hpp): a malformed file ends in a message. Everything
+// it finds leaves as plain values.
+#include "core/base/toml_fence.hpp"
 
 #include <algorithm>
 
@@ -124,8 +115,14 @@ std::vector<Entry> read_toml(const std::string& text, const std::string& name) {
   return out;
 }
 
+/// A word that is no TOML value, told without a parser that throws: begins with a letter, and is none of TOML's own words.
+static bool bare_text(const std::string& text) {
+  const bool letter = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
+  return letter && plain_word(text) && text != "true" && text != "false" && text != "inf" && text != "nan";
+}
+
 std::optional<Value> read_toml_value(const std::string& text, const Where& where) {
-  if (text.empty() || text.find_first_of("\r\n") != text.npos) return std::nullopt;
+  if (text.empty() || bare_text(text) || text.find_first_of("\r\n") != text.npos) return std::nullopt;
   try {
     const toml::table table = parse("x = " + text, where.file);
     const toml::node* node = table.get("x");

@@ -8,9 +8,8 @@ namespace {
 
 constexpr std::uint64_t kGB = 1'000'000'000;
 
-// From the vendors' data sheets (A100, H100, H200, HGX and DGX B200, GB200 NVL72, L40S, MI300X), architecture papers (H100
-// PCIe; GeForce: the column with f32 accumulation) and the Cloud TPU documentation, which gives 95 as GB in one place and
-// GiB in another: the smaller is taken.
+// As published by the vendors, on 2026-11-21 not held against their documents again. Where a vendor gives two figures the
+// smaller is taken: f32 accumulation where f16 is faster (GeForce), 95 GB where GiB is said elsewhere (TPU v5p).
 // Peaks are dense (no structured sparsity), with f32 accumulation; links are NVLink, Infinity Fabric or ICI where there is
 // one, else PCIe, in one direction: half of what data sheets print. Nodes and networks are those of the vendor's systems:
 // DGX A100 (8 x 200 Gb/s), DGX H100, H200 and B200 (8 x 400 Gb/s), GB200 NVL72, MI300X platform, a TPU pod (50 Gb/s of the

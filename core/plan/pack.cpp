@@ -13,6 +13,7 @@
 
 #include "core/plan/pack.hpp"
 #include "core/plan/pack_ends.hpp"
+#include "core/plan/pack_holes.hpp"
 #include "core/plan/pack_order.hpp"
 #include "core/plan/skyline.hpp"
 
@@ -42,28 +43,13 @@ std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::ui
   return height;
 }
 
-std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, Offsets& offset) {
-  struct Placed {
-    std::uint32_t first, last;
-    std::uint64_t begin, end;
-  };
-  std::vector<Placed> placed;  // by begin
-  placed.reserve(items.size());
+/// Each into the lowest hole that is free throughout its life.
+std::uint64_t fill_holes(std::span<const PackItem> items, std::span<const ShortLife> lives, const Order& order, Offsets& offset) {
+  LaidOut laid(items.size());
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
-    const PackItem& it = items[i];
-    std::uint64_t at = 0;
-    for (const Placed& p : placed) {
-      if (p.first > it.last || p.last < it.first || p.end <= at) continue;
-      if (p.begin >= at + it.size) break;
-      at = p.end;
-    }
-    offset[i] = at;
-    height = std::max(height, at + it.size);
-    const Placed mine{it.first, it.last, at, at + it.size};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), mine,
-                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
-                  mine);
+    offset[i] = laid.take_lowest_hole(lives[i], items[i].size);
+    height = std::max(height, offset[i] + items[i].size);
   }
   return height;
 }
@@ -147,12 +133,19 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
     if (height < best) best = height, offset = trial;
     return best <= enough;
   };
-  const Order longest = by(items, [](const PackItem& i) { return i.last - i.first; });
+  Order all(items.size());
+  std::iota(all.begin(), all.end(), 0u);
+  const auto larger = [&](std::uint32_t a, std::uint32_t b) { return items[a].size > items[b].size; };
+  const auto longer_then_larger = [&](std::uint32_t a, std::uint32_t b) {
+    const std::uint32_t x = items[a].last - items[a].first, y = items[b].last - items[b].first;
+    return x != y ? x > y : larger(a, b);
+  };
+  const Order longest = by_time(items, all, times, [&](const PackItem& i) { return times - 1 - (i.last - i.first); }, larger);
   // Where there is no time to try every order, a stack that rises above the others is not finished either.
   const bool many = kPairsAtAll / (items.size() * items.size()) < 4;
   const auto limit = [&] { return best != kTooHigh ? best : many ? enough : kTooHigh - 1; };
   if (keep(stack(items, longest, times, limit(), trial))) return best;
-  const Order earliest = by(items, [&](const PackItem& i) { return times - i.first; });
+  const Order earliest = by_time(items, all, times, [](const PackItem& i) { return i.first; }, longer_then_larger);
   if (keep(stack(items, earliest, times, limit(), trial))) return best;
   if (many) {
     if (keep(as_time_goes_by(items, times, trial))) return best;
@@ -165,12 +158,13 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   Order orders[] = {by(items, [](const PackItem& i) { return i.size; }), earliest, longest,
                     by(items, [](const PackItem& i) { return i.last; })};
   std::array<Offsets, std::size(orders)> latest;
+  const std::vector<ShortLife> lives = short_lives(items, times);
   const std::size_t tries =
       std::clamp<std::size_t>(kPairsAtAll / (items.size() * items.size()), 1, kMostTries);
   for (std::size_t t = 0; t < tries; ++t) {
     const std::size_t o = t % std::size(orders);
     if (t >= std::size(orders)) raise_what_sticks_out(items, latest[o], orders[o]);
-    if (keep(fill_holes(items, orders[o], trial))) break;
+    if (keep(fill_holes(items, lives, orders[o], trial))) break;
     latest[o] = trial;
   }
   return best;

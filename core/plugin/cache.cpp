@@ -1,16 +1,15 @@
-// See cache.hpp. The file: a title line, the SHA-256 of the rest, then one line of fields for each plugin and host.
+// See cache.hpp; what stands in the file: cache_format.hpp.
 #include "core/plugin/cache.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nettle/sha2.h>
 #include <sys/auxv.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <set>
@@ -18,6 +17,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/plugin/cache_format.hpp"
 #include "core/plugin/fields.hpp"
 #include "core/plugin/registry.hpp"
 #include "trainhost/trainhost.h"
@@ -27,21 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTitle = "trainhost plugin cache 1";
 constexpr std::size_t kMaxBytes = 32 << 20, kMaxLines = 20'000;
-constexpr std::size_t kFields = 32;
-constexpr std::int64_t kFresh_ns = 100'000'000;
-
-std::string sha256(std::string_view text) {
-  sha256_ctx context;
-  sha256_init(&context);
-  sha256_update(&context, text.size(), reinterpret_cast<const std::uint8_t*>(text.data()));
-  std::array<std::uint8_t, SHA256_DIGEST_SIZE> digest{};
-  sha256_digest(&context, digest.size(), digest.data());
-  std::string hex;
-  for (std::uint8_t b : digest) hex += fmt::format("{:02x}", b);
-  return hex;
-}
 
 /// A regular file of ours that nobody else may write to; "" for anything else.
 std::string read_own(const fs::path& file) {
@@ -58,74 +44,14 @@ std::string read_own(const fs::path& file) {
   return text;
 }
 
-/// "host \t path" -> the rest of the line; empty when the file is not whole.
-std::map<std::string, std::string> read_lines(const fs::path& file) {
-  std::map<std::string, std::string> out;
-  const std::string text = read_own(file);
-  const std::string head = std::string(kTitle) + "\n";
-  constexpr std::size_t kDigest = 64;
-  if (!text.starts_with(head) || text.size() < head.size() + kDigest + 1) return out;
-  const std::string_view body = std::string_view(text).substr(head.size() + kDigest + 1);
-  if (std::string_view(text).substr(head.size(), kDigest) != sha256(body)) return out;
-  for (std::string_view line : lines_of(body)) {
-    const std::size_t path = line.find('\t'), end = path == line.npos ? path : line.find('\t', path + 1);
-    if (end != line.npos) out.emplace(line.substr(0, end), line.substr(end + 1));
-  }
-  return out;
-}
-
 std::string key_of(const std::string& host, const fs::path& plugin) { return join_fields({host, plugin.string()}); }
-
-std::string list(const std::vector<std::string>& v) { return join_fields(v); }
-std::vector<std::string> unlist(const std::string& s) { return s.empty() ? std::vector<std::string>{} : split_fields(s); }
-
-void add(std::vector<std::string>& to, const FileId& id) {
-  for (auto n : {id.device, id.inode, id.size}) to.push_back(std::to_string(n));
-  for (auto n : {id.mtime_s, id.mtime_ns}) to.push_back(std::to_string(n));
-}
-
-std::string written(const Remembered& r) {
-  const Manifest& m = r.manifest;
-  std::vector<std::string> f;
-  add(f, r.id), add(f, r.sidecar);
-  f.insert(f.end(), {r.hash, std::to_string(r.seen_s), std::to_string(r.seen_ns), r.rehearsed ? "1" : "0", m.id, m.version,
-                     m.kind, m.summary, m.abi, m.device, list(m.interfaces), list(m.families), list(m.modes),
-                     list(m.dtypes), list(m.options), list(m.cpu), list(m.libraries)});
-  f.push_back(std::to_string(m.priority));
-  const Refused none("", "", "");
-  const Refused& why = r.refused ? *r.refused : none;
-  f.insert(f.end(), {why.stage(), why.code(), why.what(), why.hint(), list(r.warnings)});
-  return join_fields(f);
-}
-
-std::int64_t number(const std::string& s) { return std::strtoll(s.c_str(), nullptr, 10); }
-
-FileId id_at(const std::vector<std::string>& f, std::size_t i) {
-  const auto u = [&f](std::size_t k) { return std::strtoull(f[k].c_str(), nullptr, 10); };
-  return {u(i), u(i + 1), u(i + 2), number(f[i + 3]), number(f[i + 4])};
-}
-
-std::optional<Remembered> parsed(const std::string& line) {
-  const std::vector<std::string> f = split_fields(line);
-  Remembered r;
-  if (f.size() != kFields + 1) return std::nullopt;
-  r.id = id_at(f, 0), r.sidecar = id_at(f, 5);
-  r.hash = f[10], r.seen_s = number(f[11]), r.seen_ns = number(f[12]), r.rehearsed = f[13] == "1";
-  Manifest& m = r.manifest;
-  m.id = f[14], m.version = f[15], m.kind = f[16], m.summary = f[17], m.abi = f[18], m.device = f[19];
-  m.interfaces = unlist(f[20]), m.families = unlist(f[21]), m.modes = unlist(f[22]), m.dtypes = unlist(f[23]);
-  m.options = unlist(f[24]), m.cpu = unlist(f[25]), m.libraries = unlist(f[26]);
-  m.priority = static_cast<int>(number(f[27]));
-  if (!f[28].empty()) r.refused.emplace(f[28], f[29], f[30], f[31]);
-  r.warnings = unlist(f[32]);
-  return r;
-}
 
 /// Held by its folder, so that no other file is needed; without it (some network file systems) we write all the same.
 class FolderLock {
  public:
   explicit FolderLock(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    for (int i = 0; fd_ >= 0 && i < 100 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0; ++i)
+    // Two seconds: many hosts that start at once on a busy machine each hold it for some milliseconds.
+    for (int i = 0; fd_ >= 0 && i < 1000 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   ~FolderLock() {
@@ -148,14 +74,8 @@ void replace_file(const fs::path& file, const std::string& text) {
 
 }  // namespace
 
-bool Remembered::too_fresh() const {
-  for (const FileId* i : {&id, &sidecar})
-    if ((seen_s - i->mtime_s) * 1'000'000'000 + (seen_ns - i->mtime_ns) < kFresh_ns) return true;
-  return false;
-}
-
 Cache::Cache(fs::path file, std::string host) : file_(std::move(file)), host_(std::move(host)) {
-  if (!file_.empty()) lines_ = read_lines(file_);
+  if (!file_.empty()) lines_ = cache_lines(read_own(file_));
 }
 
 const Remembered* Cache::find(const fs::path& plugin, const FileId& id, const FileId& sidecar) const {
@@ -164,7 +84,7 @@ const Remembered* Cache::find(const fs::path& plugin, const FileId& id, const Fi
   if (it == read_.end()) {
     const auto line = lines_.find(key);
     if (line == lines_.end()) return nullptr;
-    std::optional<Remembered> r = parsed(line->second);
+    std::optional<Remembered> r = remembered(line->second);
     if (!r) return nullptr;
     it = read_.emplace(key, std::move(*r)).first;
   }
@@ -177,7 +97,7 @@ void Cache::put(const fs::path& plugin, Remembered what) {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   what.seen_s = now.tv_sec, what.seen_ns = now.tv_nsec;
-  fresh_[key] = written(what);
+  fresh_[key] = cache_line(what);
   read_[key] = std::move(what);
 }
 
@@ -186,13 +106,11 @@ void Cache::save() {
   std::error_code failed;
   fs::create_directories(file_.parent_path(), failed);
   const FolderLock lock(file_.parent_path());
-  lines_ = read_lines(file_);
+  lines_ = cache_lines(read_own(file_));
   for (auto& [key, line] : fresh_) lines_[key] = std::move(line);
   fresh_.clear();
   if (lines_.size() > kMaxLines) std::erase_if(lines_, [this](const auto& l) { return !l.first.starts_with(host_); });
-  std::string body;
-  for (const auto& [key, line] : lines_) body += key + "\t" + line + "\n";
-  replace_file(file_, fmt::format("{}\n{}\n{}", kTitle, sha256(body), body));
+  replace_file(file_, cache_text(lines_));
 }
 
 std::string host_identity() {

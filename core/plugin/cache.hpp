@@ -8,23 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "core/plugin/cache_format.hpp"
 #include "core/plugin/gate.hpp"
 #include "core/plugin/refused.hpp"
 
 namespace trainhost::plugin {
-
-struct Remembered {
-  FileId id, sidecar;            // both must be as they are now
-  std::string hash;              // of the content; asked where the times are too close to tell
-  std::int64_t seen_s = 0, seen_ns = 0;  // when it was looked at
-  Manifest manifest;
-  bool rehearsed = false;        // it was loaded in a child, and did no harm unless `refused`
-  std::optional<Refused> refused;
-  std::vector<std::string> warnings;
-
-  /// Its clock may not tell a change: it was written within 100 ms of being looked at.
-  bool too_fresh() const;
-};
 
 class Cache {
  public:

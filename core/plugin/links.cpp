@@ -1,5 +1,4 @@
-// See links.hpp. The cache of the dynamic linker is root's file, but it is read as carefully as any other: layout
-// "glibc-ld.so.cache1.1", after an older part or alone.
+// See links.hpp.
 #include "core/plugin/links.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +15,7 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
+#include "core/plugin/linker_cache.hpp"
 #include "core/plugin/refused.hpp"
 #include "core/plugin/trust.hpp"
 
@@ -56,28 +56,10 @@ std::vector<fs::path> run_path_of(const std::string& run_path, const fs::path& f
   return out;
 }
 
-template <class T>
-T value_at(const std::string& bytes, std::size_t at) {
-  T t{};
-  if (at <= bytes.size() && sizeof t <= bytes.size() - at) std::memcpy(&t, bytes.data() + at, sizeof t);
-  return t;
-}
-
-/// Sonames in the linker's cache; empty when there is none or it has another layout.
 std::set<std::string> read_linker_cache() {
-  constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
-  constexpr std::size_t kHeader = 48, kEntry = 24, kKey = 4;  // entry: flags, key, value, version, hardware
   std::ifstream in("/etc/ld.so.cache", std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  std::set<std::string> out;
-  const std::size_t base = bytes.find(kMagic);
-  if (base == bytes.npos) return out;
-  const auto count = std::min<std::size_t>(value_at<std::uint32_t>(bytes, base + kMagic.size()), bytes.size() / kEntry);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t name = base + value_at<std::uint32_t>(bytes, base + kHeader + i * kEntry + kKey);
-    if (name < bytes.size()) out.insert(bytes.c_str() + name);
-  }
-  return out;
+  return sonames_in_cache(bytes);
 }
 
 /// What this process has mapped is found without any search.

@@ -5,18 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <stdexcept>
 
-// The parser's own checks must hold in every build type, and none may end the process.
-#define TOML_ASSERT(condition)                                                       \
-  do {                                                                               \
-    if (!(condition)) throw std::logic_error("the TOML parser failed: " #condition); \
-  } while (false)
-#ifdef TOML_HEADER_ONLY
-#undef TOML_HEADER_ONLY
-#endif
-#define TOML_HEADER_ONLY 1
-#include <toml++/toml.h>
+#include "core/base/toml_fence.hpp"
 
 #include "core/base/text.hpp"
 #include "core/plugin/refused.hpp"
@@ -113,7 +103,7 @@ toml::table parse(const std::string& toml) {
   } catch (const toml::parse_error& e) {
     bad("not_toml", fmt::format("line {} of its manifest is not TOML: {}", e.source().begin.line,
                                 escaped(e.description())));
-  } catch (const std::logic_error& e) {
+  } catch (const TomlAssertion& e) {
     bad("not_toml", "its manifest is not TOML: " + escaped(e.what()));
   }
 }

@@ -90,7 +90,7 @@ th[aria-sort=ascending]::after{content:" \2191"}
 th[aria-sort=descending]::after{content:" \2193"}
 #tip{position:fixed;z-index:9;max-width:420px;padding:7px 11px;background:var(--ink);color:var(--bg);border-radius:6px;font-size:13px;line-height:1.45;white-space:pre-line;pointer-events:none;font-variant-numeric:tabular-nums}
 #tip[hidden]{display:none}
-@media(max-width:640px){main{padding:18px 14px}h1{font-size:22px}.answer{font-size:18px}}
+@media(max-width:640px){main{padding:18px 14px}h1{font-size:22px}.answer{font-size:18px}.js button{position:static;margin-bottom:8px}td{min-width:5em}}
 @media print{
 body{font-size:10.5pt}
 main{max-width:none;padding:0}

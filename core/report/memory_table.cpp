@@ -71,6 +71,7 @@ std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal&
                std::string(name(e.report.claim)), when});
     out += table.fitted(line_width(t), {4, 3});
   }
+  if (v.ranks > 1) out += fmt::format("  on each of {} devices (at worst)\n", format_count(v.ranks));
   if (v.budget_known)
     out += "  " + verdict(e.compute_bytes, v.budget_bytes, v.budget_source, t) + "\n";
   else

@@ -59,7 +59,7 @@ void answer(const PlanView& v, html::Page& page) {
   page.detail += peak_words(v, e);
   if (!v.host_budget_source.empty())
     page.detail += fmt::format(". Host memory: {} ({})", html::part_of(e.host_bytes, v.host_budget_bytes), v.host_budget_source);
-  if (v.ranks > 1) page.detail += fmt::format(". Figures are of one of {} ranks", format_count(v.ranks));
+  if (v.ranks > 1) page.detail += fmt::format(". Figures are of the fullest of {} devices", format_count(v.ranks));
   page.detail += fmt::format(". By {}, {}.", e.report.source, e.report.claim == Claim::kUpperBound ? "an upper bound" : e.report.claim == Claim::kExact ? "exact" : "an approximation");
 }
 
@@ -166,10 +166,11 @@ std::string other_estimates(const PlanView& v) {
 
 std::string changes(const PlanView& v) {
   if (v.changes.empty()) return {};
+  const std::string why_few = v.changes_note.empty() ? "" : "<p>" + html::text(v.changes_note) + "</p>";
   Table t("llllr", {"change", "what it does", "paid with", "costs", "then needs"});
   t.caption("What would make it fit, cheapest first; each was planned again.").mark("of", "changes");
   for (const Change& c : v.changes) t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), std::string(name(c.price)), html::text(c.cost_words), html::bytes(c.compute_bytes)});
-  return t.str(40, 20'000);
+  return why_few + t.str(40, 20'000);
 }
 
 std::string limits(const PlanView& v) {

@@ -22,14 +22,14 @@ std::string sweep_csv(const SweepView& v) {
       for (const auto& part : p.components) columns.insert(part.first);
   std::string out = "estimator,kind," + csv_field(v.key) + ",total_bytes,compute_bytes,fits";
   for (Component c : columns) out += "," + std::string(name(c));
-  out += ",error\n";
+  out += ",how,error\n";
   for (const SweepCurve& c : v.curves)
     for (const SweepPoint& p : c.points) {
       const bool planned = p.error.empty();
       const auto number = [&](std::uint64_t n) { return planned ? std::to_string(n) : std::string(); };
       out += csv_field(c.estimator) + "," + c.kind + "," + csv_field(p.label) + "," + number(p.total) + "," + number(p.compute) + "," + (planned ? p.fits ? "true" : "false" : "");
       for (Component column : columns) out += "," + number(bytes_of(p, column));
-      out += "," + csv_field(p.error) + "\n";
+      out += "," + csv_field(p.how) + "," + csv_field(p.error) + "\n";
     }
   return out;
 }

@@ -151,8 +151,11 @@ std::string curve_table(const SweepView& v, const SweepCurve& curve) {
     for (const auto& part : p.components) seen[part.first] = true;
   std::vector<std::string> headings = {v.key};
   for (const auto& part : seen) headings.push_back(html::words(part.first));
-  headings.insert(headings.end(), {"compute tier", "all tiers", ""});
-  Table t("l" + std::string(seen.size() + 2, 'r') + "l", headings);
+  headings.insert(headings.end(), {"compute tier", "all tiers"});
+  const bool how = how_differs(v);
+  if (how) headings.push_back("how");
+  headings.push_back("");
+  Table t("l" + std::string(seen.size() + 2, 'r') + (how ? "ll" : "l"), headings);
   t.mark("estimator", curve.estimator);
   for (const SweepPoint& p : curve.points) {
     std::vector<std::string> cells = {html::text(p.label, 60)};
@@ -163,6 +166,7 @@ std::string curve_table(const SweepView& v, const SweepCurve& curve) {
     }
     cells.push_back(p.error.empty() ? html::bytes(p.compute) : "");
     cells.push_back(p.error.empty() ? html::bytes(p.total) : "");
+    if (how) cells.push_back(html::text(p.how, 160));
     cells.push_back(!p.error.empty() ? html::text(p.error, 160)
                     : !v.budget_known ? ""
                     : p.fits          ? "<span class=\"good\">fits</span>"

@@ -18,17 +18,6 @@ std::string figure(const SweepView& v, const SweepPoint& p) {
   return format_bytes(p.total) + (v.budget_known && !p.fits ? " !" : "");
 }
 
-bool how_differs(const SweepView& v) {
-  std::string first;
-  for (const SweepCurve& c : v.curves)
-    for (const SweepPoint& p : c.points) {
-      if (!p.error.empty()) continue;
-      if (first.empty()) first = p.how;
-      if (p.how != first) return true;
-    }
-  return false;
-}
-
 /// One estimator: its components, widest of all points first.
 std::string single(const SweepView& v, const SweepCurve& c, const Terminal& t) {
   std::vector<Component> parts;
@@ -89,6 +78,17 @@ std::string several(const SweepView& v, const Terminal& t) {
 }
 
 }  // namespace
+
+bool how_differs(const SweepView& v) {
+  const std::string* first = nullptr;
+  for (const SweepCurve& c : v.curves)
+    for (const SweepPoint& p : c.points) {
+      if (!p.error.empty()) continue;
+      if (!first) first = &p.how;
+      if (p.how != *first) return true;
+    }
+  return false;
+}
 
 std::string sweep_table(const SweepView& v, const Terminal& t) {
   std::string out = styled(t, Style::kBold, escaped(v.model) + ", memory against " + v.key) + "\n";

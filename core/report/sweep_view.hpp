@@ -43,6 +43,9 @@ struct SweepView {
   std::string command;        // as it was typed; "" = not known
 };
 
+/// Is a point run in another way than the first one: other layers recomputed, another mode? Only then is it worth a column.
+bool how_differs(const SweepView& v);
+
 struct Terminal;
 std::string sweep_table(const SweepView& v, const Terminal& t);
 std::string sweep_json(const SweepView& v);

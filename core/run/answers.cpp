@@ -28,8 +28,10 @@ struct Prefix {
   std::string words;
 };
 
+/// A key once, as a run file takes it: what is set later stands.
 Settings joined(const Settings& a, const Settings& b) {
   Settings all = a;
+  std::erase_if(all, [&](const config::Override& x) { return std::any_of(b.begin(), b.end(), [&](const config::Override& y) { return x.key == y.key; }); });
   all.insert(all.end(), b.begin(), b.end());
   return all;
 }

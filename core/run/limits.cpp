@@ -106,7 +106,7 @@ std::optional<Limit> fewest_devices(Replanner& replan) {
           e = std::move(shared), also = fmt::format(", parallel.expert = {}", r.data);
       if (e->fits) {
         std::string binds = words(r, trains) + also;
-        if (closest) binds += fmt::format("; on {}: {}", n / 2, what_binds(nullptr, *closest, tier));
+        if (closest) binds += fmt::format("; {} too few, where most of a device is {}", n == 2 ? "1 is" : fmt::format("{} are", n / 2), what_binds(nullptr, *closest, tier));
         return Limit{"fewest devices", n, binds};
       }
       if (!best || e->compute_bytes < best->compute_bytes) best = std::move(e);

@@ -11,6 +11,7 @@
 #include "core/plan/choose_recompute.hpp"
 #include "core/plan/least_arena.hpp"
 #include "core/run/batches.hpp"
+#include "core/run/candidates.hpp"
 #include "core/run/host_buffers.hpp"
 #include "core/run/numbers.hpp"
 
@@ -259,6 +260,7 @@ static report::PlanView planned(const Resolved& r, plugin::Registry& registry, c
   }
   add_model(c.model, v);
   v.backend = request.trainer;
+  v.ranks = devices_of(c.run);
   v.budget_known = r.budgets.compute.known;
   v.budget_bytes = r.budgets.compute.bytes;
   v.budget_source = r.budgets.compute.source;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -60,6 +61,8 @@ std::vector<Moment> of_program(const plan::Program& p, const plan::MemoryPlan& p
       if (std::uint32_t& best = fullest[at->second].second; live[i] > live[best]) best = i;
     }
   }
+  // A copy of a mode may begin what belongs elsewhere: moments stand where they are fullest.
+  std::ranges::stable_sort(fullest, {}, [](const auto& moment) { return moment.second; });
   std::vector<Moment> out;
   for (const auto& [name, op] : fullest) {
     Parts parts = beside;

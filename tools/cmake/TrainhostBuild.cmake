@@ -21,7 +21,7 @@ set(TRAINHOST_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,
 # Flags by language: nvcc knows none of the host compiler's by name. Kernels are built without sanitizers.
 function(trainhost_flags target)
   target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-fno-gnu-unique;-fstack-protector-strong>"
+    "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>;-fstack-protector-strong>"
     "$<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<NOT:$<CONFIG:Debug>>>:-O2>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-fno-gnu-unique,-fstack-protector-strong>)

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "core/base/text.hpp"
@@ -43,6 +44,8 @@ void PluginsCheck::add(CLI::App& plugins) {
   check_->add_option("--junit", junit_, "the report as JUnit XML")->option_text("FILE");
   check_->add_option("--deadline", deadline_, "seconds that one check may take (10)")->option_text("SECONDS");
   check_->add_option("--seed", seed_, "of everything that is random (1)")->option_text("N");
+  check_->add_option("--fuzz", fuzz_, "seconds that each check of level 9 draws cases for; raises --level to 9")
+      ->option_text("SECONDS");
   check_->add_option("--explain", explain_, "what a check is for, and how to mend what breaks it")->option_text("ID");
   check_->add_option("--pages", pages_, "writes a page of documentation for each check")->option_text("DIR");
   check_->add_option("--plugin-path", plugin_path_, "directory with plugins, searched first (repeatable)")
@@ -77,6 +80,15 @@ fs::path PluginsCheck::file() const {
                     "give a file, or an id of trainhost plugins list");
 }
 
+/// The plugins that others are compared with, where they stand beside this program.
+void PluginsCheck::find_references(check::Settings& s) const {
+  Options o;
+  o.plugin_path = plugin_path_, o.quiet = true;
+  const auto registry = make_registry(o, nullptr);
+  if (const plugin::Candidate* c = registry->find("cpu")) s.reference_trainer = c->file;
+  if (const plugin::Candidate* c = registry->find("llama")) s.reference_estimator = c->file;
+}
+
 Exit PluginsCheck::write_pages() const {
   std::error_code failed;
   fs::create_directories(pages_, failed);
@@ -99,6 +111,11 @@ Exit PluginsCheck::run() {
   s.file = file();
   s.level = level_, s.only = split_commas(only_), s.skip = split_commas(skip_);
   s.deadline = deadline_, s.seed = seed_;
+  if (check_->count("--fuzz") > 0) {
+    if (!(fuzz_ >= 0.1 && fuzz_ <= 1e6)) throw usage_error(fmt::format("--fuzz {:g}: 0.1 to 1000000 seconds were expected", fuzz_));
+    s.fuzz_seconds = fuzz_, s.level = std::max(s.level, 9);
+  }
+  if (s.level >= 6 || !s.only.empty()) find_references(s);
   const bool json = check_->count("--json") > 0, json_on_stdout = json && (json_file_.empty() || json_file_ == "-");
   std::FILE* people = json_on_stdout ? stderr : stdout;
   const check::Report r = check::run_checks(s, [&](const check::Result& x) {

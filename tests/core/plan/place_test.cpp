@@ -1,4 +1,5 @@
 // Claims about lifetimes and placement, each against something dumber: all pairs, all operations, plain sums.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <functional>
@@ -6,6 +7,7 @@
 #include "core/model/presets.hpp"
 #include "core/plan/pack.hpp"
 #include "core/plan/pack_ends.hpp"
+#include "core/plan/pack_holes.hpp"
 #include "core/plan/roles.hpp"
 #include "tests/core/plan/cases.hpp"
 
@@ -51,6 +53,28 @@ BOOST_AUTO_TEST_CASE(packed_items_alive_together_never_overlap) {
     for (std::size_t i = 0; i < items.size(); ++i) {
       BOOST_CHECK_LE(offset[i] + items[i].size, height);
       for (std::size_t j = 0; j < i; ++j) BOOST_CHECK(!collide(items[i], offset[i], items[j], offset[j]));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_hole_found_by_blocks_is_the_one_found_by_trying_every_end) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const std::uint32_t times = 3 + seed * 31;
+    const std::vector<PackItem> items = random_items(seed, 20 + seed * 37, times);  // up to seven blocks
+    const std::vector<ShortLife> lives = short_lives(items, times);
+    LaidOut laid(items.size());
+    std::vector<std::uint64_t> offset(items.size());
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      std::vector<std::uint64_t> tries{0};
+      for (std::size_t j = 0; j < i; ++j) tries.push_back(offset[j] + items[j].size);
+      std::sort(tries.begin(), tries.end());
+      const auto free = [&](std::uint64_t at) {
+        for (std::size_t j = 0; j < i; ++j)
+          if (collide(items[i], at, items[j], offset[j])) return false;
+        return true;
+      };
+      offset[i] = *std::find_if(tries.begin(), tries.end(), free);
+      BOOST_REQUIRE_EQUAL(laid.take_lowest_hole(lives[i], items[i].size), offset[i]);
     }
   }
 }

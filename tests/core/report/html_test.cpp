@@ -166,6 +166,12 @@ BOOST_AUTO_TEST_CASE(empty_views_make_pages_without_empty_sections) {
   BOOST_TEST(!has(report::plan_html(p), "moment by moment"));
 }
 
+BOOST_AUTO_TEST_CASE(the_page_says_why_single_changes_are_few) {
+  report::PlanView v = test::sample_plan(4, 16 * test::kGiB);
+  v.changes_note = "No single change makes it fit: <weights> alone are 9 TiB.";
+  BOOST_TEST(report::plan_html(v).find("<p>No single change makes it fit: &lt;weights&gt; alone are 9 TiB.</p>") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(a_thinned_timeline_keeps_its_peak) {
   report::PlanView p = test::sample_plan(4);
   p.timeline.clear();

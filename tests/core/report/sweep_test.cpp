@@ -37,10 +37,19 @@ BOOST_AUTO_TEST_CASE(json_has_every_point_and_the_reason_where_there_is_none) {
 
 BOOST_AUTO_TEST_CASE(csv_quotes_what_needs_it_and_leaves_unplanned_cells_empty) {
   BOOST_TEST(report::sweep_csv(small()) ==
-             "estimator,kind,data.seq_len,total_bytes,compute_bytes,fits,weights,activations,error\n"
-             "llama,exact,512,2000,2000,true,1500,500,\n"
-             "llama,exact,1024,3500,3500,false,1500,2000,\n"
-             "llama,exact,2048,,,,,,\"no, \"\"really\"\"\"\n");
+             "estimator,kind,data.seq_len,total_bytes,compute_bytes,fits,weights,activations,how,error\n"
+             "llama,exact,512,2000,2000,true,1500,500,,\n"
+             "llama,exact,1024,3500,3500,false,1500,2000,,\n"
+             "llama,exact,2048,,,,,,,\"no, \"\"really\"\"\"\n");
+}
+
+BOOST_AUTO_TEST_CASE(points_run_in_different_ways_say_how_in_table_page_and_csv) {
+  report::SweepView v = small();
+  BOOST_TEST(report::sweep_html(v).find(">how<") == std::string::npos);
+  v.curves[0].points[1].how = "streamed, recompute none";
+  for (const std::string& text : {report::sweep_table(v, {}), report::sweep_html(v), report::sweep_csv(v)})
+    BOOST_TEST(text.find("streamed, recompute none") != std::string::npos, text);
+  BOOST_TEST(report::sweep_html(v).find(">how<") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(the_table_marks_what_does_not_fit_and_says_the_crossover) {

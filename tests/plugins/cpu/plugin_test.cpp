@@ -143,6 +143,7 @@ BOOST_AUTO_TEST_CASE(init_depends_on_the_seed_alone_and_fills_what_load_left_out
 BOOST_AUTO_TEST_CASE(tensors_come_in_the_order_of_the_checkpoint) {
   CountingHost host;
   PluginSession s(plugin(), host, tiny(), tiny_run());
+  s.init(1);
   std::vector<std::string> names;
   th_tensor_sink sink{};
   sink.struct_size = sizeof sink, sink.self = &names;
@@ -159,6 +160,7 @@ BOOST_AUTO_TEST_CASE(moments_that_an_optimizer_lacks_are_not_saved_and_not_loade
   RunSpec r = tiny_run();
   r.optimizer = Optimizer::kSgd;
   PluginSession s(plugin(), host, tiny(), r);
+  s.init(1);
   BOOST_TEST(s.save(TH_SCOPE_MOMENT1).empty());
   const TensorInfo t = tensors(tiny()).front();
   CHECK_REFUSED(s.load(t, std::vector<float>(t.elements()), TH_SCOPE_MOMENT1), TH_E_ARG, "no such state");

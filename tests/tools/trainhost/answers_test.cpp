@@ -1,5 +1,6 @@
 // The answers of plan and sweep from outside: every change that is printed is typed in again and must fit, every limit is tried
 // and so is the next, and all real configs that stand beside the checkout are planned.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -112,6 +113,30 @@ BOOST_AUTO_TEST_CASE(where_no_single_change_is_enough_it_says_why_and_combines) 
   changes_fit(words, {}, j, 3);
   const Json enough = plan_json({"--backend=cpu", "--budget=21MB"});
   BOOST_TEST((enough["changes"].size() >= 3u && !enough.contains("changes_note")), enough["changes_note"].dump());
+}
+
+BOOST_AUTO_TEST_CASE(a_shared_run_counts_its_devices_and_changes_name_each_key_once) {
+  const Json j = plan_json({"--model=deepseek-v3", "--device=h100-80gb", "--set", "train.precision=bf16", "--set", "data.seq_len=4096",
+                            "--set", "parallel.data=64", "--set", "parallel.expert=64", "--set", "parallel.zero=1"});
+  BOOST_TEST(j["ranks"] == 64);
+  BOOST_TEST(j["changes"].size() >= 3u);
+  for (const Json& c : j["changes"]) {
+    std::vector<std::string> keys;
+    for (const Json& set : c["set"]) keys.push_back(set.get<std::string>().substr(0, set.get<std::string>().find('=')));
+    std::sort(keys.begin(), keys.end());
+    BOOST_TEST((std::adjacent_find(keys.begin(), keys.end()) == keys.end()), c["settings"].dump());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_streamed_step_goes_forward_layer_by_layer_and_ends_in_the_head) {
+  const Json j = plan_json({"--model=llama-3-8b", "--device=h100-80gb", "--set", "train.precision=bf16"});
+  BOOST_REQUIRE(j["mode"] == "streamed");
+  std::vector<std::string> forward;
+  for (const Json& m : j["timeline"])
+    if (m["moment"].get<std::string>().starts_with("forward, ")) forward.push_back(m["moment"]);
+  BOOST_REQUIRE(forward.size() >= 33u);
+  BOOST_TEST(forward.back() == "forward, head");
+  BOOST_TEST(forward[forward.size() - 2] == "forward, layer 31");
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_fits_is_told_no_changes) {

@@ -57,6 +57,9 @@ static void *sleep_on(void *arg) {
   while (1) pause();
   return NULL;
 }
+static void key_ends(void *arg) { (void)arg; }
+static pthread_key_t thread_key;
+static void *needed;
 static pthread_t late_thread;
 static int late;
 
@@ -96,6 +99,14 @@ static th_status start(const th_host *h, th_error *e) {
     pthread_detach(t);
   }
   if (FAULT == slow_start && starts == 1) usleep(1050000);
+  if (FAULT == key_destructor) {
+    if (starts == 1) pthread_key_create(&thread_key, key_ends);
+    pthread_setspecific(thread_key, &thread_key);
+  }
+  if (FAULT == start_needs_memory) {
+    needed = h->alloc(h, 64, 64, TH_TIER_HOST, "needed");
+    *(volatile char *)needed = 1;
+  }
   if (FAULT == calls_after_stop && late) pthread_join(late_thread, NULL), late = 0;
   const char *mode = h->option(h, "mode");
   if (mode && strcmp(mode, "auto") != 0 && FAULT != ignores_option)
@@ -105,6 +116,7 @@ static th_status start(const th_host *h, th_error *e) {
 
 static void stop(void) {
   if (FAULT == calls_after_stop) late = pthread_create(&late_thread, NULL, wait_then_call, NULL) == 0;
+  if (needed) host->release(host, needed), needed = NULL;
   if (kept_error) kept_error->code = 1;
   if (kept_sink) kept_sink->note(kept_sink, "by the way");
   kept_error = NULL, kept_sink = NULL;

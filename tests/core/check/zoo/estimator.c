@@ -20,6 +20,11 @@ static th_status estimate(const th_host *h, const th_model *m, const th_run *r, 
     char *volatile lost = malloc(100);
     if (lost) lost[0] = 1;
   }
+  static int asked;
+  if (FAULT == leaks_seldom && ++asked > 600 && asked % 8 == 0) {
+    char *volatile lost = malloc(1024);
+    if (lost) lost[0] = 1;
+  }
   if (FAULT == leaks_descriptor_by_call) {
     const int lost = open("/dev/null", O_RDONLY);
     (void)lost;

@@ -16,7 +16,13 @@ enum fault {
   unknown_words, lora_is_arg, any_device, create_leaves, no_order, any_tensor, any_token, refusal_changes, knows_all,
   save_ignores_sink, any_scope, probe_fails, other_trainer, fails_second_step, loss_is_sum, counts_all, climbs,
   evaluation_trains, saves_half, own_names, same_seed, load_forgets, plans_more, plan_allocates, destroy_leaks,
-  behind_the_back, grows, counters_fall, ignores_cancel
+  behind_the_back, grows, counters_fall, ignores_cancel,
+  half_the_weights, sgd_takes_more, bf16_takes_more, says_exact, adds_up, whole_tensors_only, fills_nothing, moody_bits,
+  save_counts, counts_own_steps, nan_is_fine, nan_applies, counts_without_bytes, ignored_as_zero, no_embedding_gradient,
+  double_norm, mean_of_means, cancel_keeps_half, polls_once, budget_leaks, shared_steps, one_at_a_time, save_foreign_thread,
+  start_needs_memory, key_destructor, oom_is_internal, middle_alloc_leaks, oom_poisons, leaks_by_life,
+  leaks_descriptor_by_life, aborts_on_shape, moody_shape, copies_by_size, odd_sequence_fails, counts_cancels, grows_late,
+  leaks_by_step, leaks_seldom
 };
 #ifndef FAULT
 #define FAULT none

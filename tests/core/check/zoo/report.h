@@ -35,6 +35,9 @@ static inline th_status acceptable(const th_host *h, const th_model *m, const th
   if (FAULT != null_crashes && (!h || !m || !r || !sink)) return refuse(e, TH_E_ARG, "a null argument");
   if (FAULT == exact_sizes && (m->struct_size != sizeof *m || r->struct_size != sizeof *r))
     return refuse(e, TH_E_ARG, "other headers");
+  if (FAULT == copies_by_size && (m->struct_size > 1200 || r->struct_size > 1200))
+    return refuse(e, TH_E_ARG, "too long for my copy");
+  if (FAULT == aborts_on_shape && m->heads && m->hidden > 40 && m->hidden % m->heads != 0) abort();
   if (!m->family || strcmp(m->family, "llama") != 0) {
     if (FAULT == undocumented_code) return refuse(e, -77, "a code of its own");
     return refuse(e, FAULT == foreign_internal ? TH_E_INTERNAL : TH_E_UNSUPPORTED, "not a family of mine");
@@ -61,6 +64,7 @@ struct emission {
 
 static inline void leaf(struct emission *at, const char *name, uint32_t component, uint64_t bytes) {
   th_mem n = {0};
+  if (FAULT == half_the_weights && component == TH_MEM_WEIGHTS) bytes /= 2;
   if (at->status != TH_OK && FAULT != ignores_sink) return;
   n.struct_size = sizeof n;
   n.id = ++at->id;
@@ -81,11 +85,14 @@ static inline void leaf(struct emission *at, const char *name, uint32_t componen
 static inline th_status account(const th_host *h, const th_model *m, const th_run *r, th_mem_sink *sink,
                                 th_mem_summary *summary, uint64_t weights, uint64_t logits, th_error *e) {
   struct emission at = {sink, 0, 0, TH_OK};
-  (void)m;
+  (void)m, (void)r;
   next_id = 0;
   leaf(&at, "weights", TH_MEM_WEIGHTS, weights);
   leaf(&at, "gradients", TH_MEM_GRADIENTS, weights);
   leaf(&at, "logits", TH_MEM_LOGITS, logits);
+  if (FAULT == sgd_takes_more && r->optimizer == TH_OPT_SGD) leaf(&at, "more", TH_MEM_WORKSPACE, 64);
+  if (FAULT == bf16_takes_more && r->dt_weight == TH_DT_BF16) leaf(&at, "more", TH_MEM_WORKSPACE, 64);
+  if (FAULT == moody_shape && r->micro_batch > 8 && r->accumulate > 1) leaf(&at, "more", TH_MEM_WORKSPACE, (uint64_t)++calls);
   if (FAULT == endless)
     for (int i = 0; i < 10000; ++i) leaf(&at, "and so on", TH_MEM_WORKSPACE, 0);
   if (FAULT == ignores_sink) at.status = TH_OK;

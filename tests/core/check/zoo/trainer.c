@@ -9,7 +9,10 @@ struct th_trainer_inst {
   const th_host *h;
   uint32_t vocab, hidden, layers, q, kv, wide, micro, accumulate, seq;
   uint64_t elements, steps;
+  uint32_t optimizer;
+  uint64_t saves, cancels;
   int ready;
+  char loaded[9 * 16 + 3]; /* by tensor: init() leaves it */
   float *w, *g, *logits; /* [elements], [elements], [micro * seq * vocab] */
   char *hidden_heap;
   void *more[64];
@@ -80,8 +83,13 @@ static th_status plan(const th_host *h, const th_model *m, const th_run *r, th_m
   return give_account(&c);
 }
 
+static th_trainer_inst *last_stepped; /* of shared_steps */
+static uint64_t poisoned;             /* of oom_poisons */
+
 static void destroy(th_trainer_inst *t) {
-  t->h->release(t->h, t->w);
+  if (last_stepped == t) last_stepped = NULL;
+  const int forgets = (FAULT == budget_leaks && !t->logits) || (FAULT == middle_alloc_leaks && !t->g && t->logits);
+  if (!forgets) t->h->release(t->h, t->w);
   t->h->release(t->h, t->g);
   if (FAULT != destroy_leaks) t->h->release(t->h, t->logits);
   for (int i = 0; i < 64; ++i) t->h->release(t->h, t->more[i]);
@@ -96,16 +104,23 @@ static th_status create(const th_host *h, int32_t device, const th_model *m, con
   if (ok != TH_OK) return ok;
   if (device != 0 && FAULT != any_device) return refuse(e, TH_E_ARG, "there is device 0 alone");
   th_trainer_inst *t = calloc(1, sizeof *t);
+  if (FAULT == leaks_by_life) {
+    char *volatile lost = malloc(200);
+    if (lost) lost[0] = 1;
+  }
+  if (FAULT == leaks_descriptor_by_life && open("/dev/null", O_RDONLY) < 0) return refuse(e, TH_E_IO, "no null");
   if (!t) return refuse(e, TH_E_HOST_OOM, "out of memory");
   t->h = h, t->vocab = (uint32_t)m->vocab, t->hidden = m->hidden, t->layers = m->layers, t->q = m->heads * m->head_dim;
   t->kv = m->kv_heads * m->head_dim, t->wide = m->intermediate, t->micro = r->micro_batch, t->seq = r->seq_len;
-  t->accumulate = r->accumulate, t->elements = elements(m);
+  t->accumulate = r->accumulate, t->optimizer = r->optimizer, t->elements = elements(m);
   t->w = h->alloc(h, t->elements * 4, 64, TH_TIER_HOST, "weights");
   t->g = h->alloc(h, t->elements * 4, 64, TH_TIER_HOST, "gradients");
   t->logits = h->alloc(h, (uint64_t)t->micro * t->seq * t->vocab * 4, 64, TH_TIER_HOST, "logits");
   if (FAULT == behind_the_back && (t->hidden_heap = malloc(16 << 20))) memset(t->hidden_heap, 1, 16 << 20);
   if (!t->w || !t->g || !t->logits) {
+    ++poisoned;
     destroy(t);
+    if (FAULT == oom_is_internal) return refuse(e, TH_E_INTERNAL, "malloc");
     return refuse(e, TH_E_HOST_OOM, "the host has no memory left");
   }
   *out = t;
@@ -120,7 +135,13 @@ static th_status load(th_trainer_inst *t, uint32_t scope, const th_tensor *p, th
     if (p->rank != at.rank || p->dim[0] != at.dim[0] || (at.rank == 2 && p->dim[1] != at.dim[1]) ||
         (p->dtype != TH_DT_F32 && FAULT != any_tensor) || p->first > at.count || p->count > at.count - p->first)
       return refuse(e, TH_E_ARG, "another shape or type");
-    if (FAULT != load_forgets) memcpy(t->w + at.at + p->first, p->data, p->count * 4);
+    if (FAULT == whole_tensors_only && p->count != at.count && p->first != 0) return TH_OK;
+    const float *from = p->data;
+    for (uint64_t k = 0; k < p->count && FAULT != load_forgets; ++k) {
+      float *to = t->w + at.at + p->first + k;
+      *to = FAULT == adds_up && t->loaded[i] && p->count == at.count ? *to + from[k] : from[k];
+    }
+    t->loaded[i] = 1;
     t->ready |= 2;
     return TH_OK;
   }
@@ -128,12 +149,16 @@ static th_status load(th_trainer_inst *t, uint32_t scope, const th_tensor *p, th
 }
 
 static th_status init(th_trainer_inst *t, uint64_t seed, th_error *e) {
+  if (FAULT == oom_poisons) seed += poisoned;
   uint64_t x = (FAULT == same_seed ? 1 : seed) * 0x9e3779b97f4a7c15u + 1;
   (void)e;
-  for (uint64_t i = 0; i < t->elements && !(t->ready & 2); ++i) {
-    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-    t->w[i] = ((float)(x >> 40) / (1 << 24) - 0.5f) * 0.2f;
-  }
+  struct place at;
+  for (uint32_t i = 0; tensor(t, i, &at); ++i)
+    for (uint64_t k = 0; k < at.count; ++k) {
+      x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+      const int kept = t->loaded[i] || (FAULT == fills_nothing && t->ready & 2);
+      if (!kept) t->w[at.at + k] = ((float)(x >> 40) / (1 << 24) - 0.5f) * 0.2f;
+    }
   t->ready |= 1;
   return TH_OK;
 }
@@ -155,7 +180,7 @@ static double position(th_trainer_inst *t, int32_t token, int32_t target, float 
     const float d = scale * ((float)(exp(l[v] - most) / sum) - (v == (uint32_t)target));
     for (uint32_t h = 0; h < H; ++h) {
       t->g[head + (uint64_t)v * H + h] += d * x[h];
-      t->g[(uint64_t)token * H + h] += d * t->w[head + (uint64_t)v * H + h];
+      if (FAULT != no_embedding_gradient) t->g[(uint64_t)token * H + h] += d * t->w[head + (uint64_t)v * H + h];
     }
   }
   return loss;
@@ -165,11 +190,22 @@ static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th
   const int evaluate = (s->flags & TH_STEP_EVALUATE) != 0;
   const uint64_t n = (uint64_t)s->batch * s->seq;
   uint64_t counted = 0;
-  double loss = 0, norm = 0;
+  double loss = 0, norm = 0, rate = s->lr * (t->optimizer == TH_OPT_SGD ? 1 : 10);
+  static int all_steps, running;
   if (!(t->ready & 1) && FAULT != no_order) return refuse(e, TH_E_STATE, "init() comes first");
   if (s->seq != t->seq || (evaluate ? s->batch > t->micro : s->batch != t->micro * t->accumulate))
     return refuse(e, TH_E_ARG, "a batch of another size");
-  if (t->h->cancelled(t->h) && FAULT != ignores_cancel) return refuse(e, TH_E_CANCELLED, "cancelled");
+  if (t->h->cancelled(t->h) && FAULT != ignores_cancel) {
+    ++t->cancels;
+    return refuse(e, TH_E_CANCELLED, "cancelled");
+  }
+  if (FAULT == odd_sequence_fails && t->seq % 2 == 1) return refuse(e, TH_E_INTERNAL, "too odd for me");
+  if (FAULT == one_at_a_time) {
+    const int others = __atomic_fetch_add(&running, 1, __ATOMIC_SEQ_CST);
+    usleep(5000);
+    __atomic_fetch_sub(&running, 1, __ATOMIC_SEQ_CST);
+    if (others) return refuse(e, TH_E_STATE, "one at a time");
+  }
   if (FAULT == fails_second_step && s->step_index == 1) return refuse(e, TH_E_INTERNAL, "tired");
   for (uint64_t i = 0; i < n; ++i) {
     const int bad = s->tokens[i] < 0 || s->tokens[i] >= (int32_t)t->vocab ||
@@ -180,22 +216,59 @@ static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th
     counted += s->targets[i] != -100;
   }
   memset(t->g, 0, t->elements * 4);
-  for (uint64_t i = 0; i < n; ++i)
-    if (s->targets[i] != -100)
-      loss += position(t, s->tokens[i], s->targets[i], 1.0f / (float)counted, t->logits);
-  for (uint64_t i = 0; i < t->elements; ++i) {
-    norm += (double)t->g[i] * t->g[i];
-    if (!evaluate || FAULT == evaluation_trains) t->w[i] -= (FAULT == climbs ? -1.f : 1.f) * (float)(s->lr + evaluate) * 10 * t->g[i];
+  const uint64_t micro = (uint64_t)t->micro * t->seq;
+  int half = 0;
+  for (uint64_t i = 0; i < n; ++i) {
+    if (i % micro == 0 && i > 0 && FAULT != polls_once && FAULT != ignores_cancel && t->h->cancelled(t->h)) {
+      if (FAULT != cancel_keeps_half) return refuse(e, TH_E_CANCELLED, "cancelled");
+      half = 1;
+      break;
+    }
+    float scale = 1.0f / (float)counted;
+    if (FAULT == mean_of_means && !evaluate) {
+      uint64_t here = 0;
+      for (uint64_t k = i / micro * micro; k < i / micro * micro + micro && k < n; ++k) here += s->targets[k] != -100;
+      scale = (float)micro / (float)(here ? here * n : 1);
+    }
+    const int32_t target = s->targets[i] == -100 && FAULT == ignored_as_zero ? 0 : s->targets[i];
+    if (target != -100) loss += position(t, s->tokens[i], target, scale, t->logits) * scale;
+  }
+  for (uint64_t i = 0; i < t->elements; ++i) norm += (double)t->g[i] * t->g[i];
+  if (FAULT != nan_is_fine && !(isfinite(loss) && isfinite(norm))) {
+    if (FAULT == nan_applies) t->w[t->elements - 1] += 1;
+    return refuse(e, TH_E_NONFINITE, "the loss is not finite");
+  }
+  if (FAULT == moody_bits && !evaluate) rate *= 1 + 1e-5 * ++all_steps;
+  if (FAULT == shared_steps && last_stepped && last_stepped != t) rate *= 1.01;
+  if (!evaluate) last_stepped = t;
+  if (FAULT == save_counts) rate *= 1 + 0.01 * (double)t->saves;
+  if (FAULT == counts_own_steps) rate /= 1 + 0.1 * (double)t->steps;
+  if (FAULT == counts_cancels && t->cancels > 2) rate *= 1.01;
+  for (uint64_t i = 0; i < t->elements; ++i)
+    if (!evaluate || FAULT == evaluation_trains)
+      t->w[i] -= (FAULT == climbs ? -1.f : 1.f) * (float)(rate + evaluate) * t->g[i];
+  if (half) return refuse(e, TH_E_CANCELLED, "cancelled");
+  if (FAULT == grows_late && t->steps == 100) t->more[0] = t->h->alloc(t->h, 64, 64, TH_TIER_HOST, "more");
+  if (FAULT == leaks_by_step && t->steps > 50) {
+    char *volatile lost = malloc(1024);
+    if (lost) lost[0] = 1;
   }
   if (FAULT == grows && t->steps < 64) t->more[t->steps] = t->h->alloc(t->h, 64, 64, TH_TIER_HOST, "more");
   t->steps += !evaluate;
-  out->loss = FAULT == loss_is_sum ? loss : loss / (double)counted;
-  out->grad_norm = evaluate ? 0 : sqrt(norm);
+  out->loss = FAULT == loss_is_sum ? loss * (double)counted : loss;
+  out->grad_norm = evaluate ? 0 : sqrt(norm) * (FAULT == double_norm ? 2 : 1);
   out->tokens_counted = FAULT == counts_all ? n : counted;
   return TH_OK;
 }
 
-static th_status save(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, th_error *e) {
+struct save_call {
+  th_trainer_inst *t;
+  uint32_t scope;
+  th_tensor_sink *sink;
+  th_error *e;
+  th_status status;
+};
+static th_status save_here(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, th_error *e) {
   struct place at;
   if (!(t->ready & 1) && FAULT != no_order) return refuse(e, TH_E_STATE, "init() comes first");
   if (scope != TH_SCOPE_WEIGHTS && FAULT != any_scope) return refuse(e, TH_E_UNSUPPORTED, "weights alone");
@@ -206,11 +279,29 @@ static th_status save(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, 
     const th_status s = sink->tensor(sink, &p);
     if (s != TH_OK && FAULT != save_ignores_sink) return refuse(e, s, "the host wants no more");
   }
+  ++t->saves;
   return TH_OK;
+}
+static void *save_there(void *arg) {
+  struct save_call *c = arg;
+  c->status = save_here(c->t, c->scope, c->sink, c->e);
+  return NULL;
+}
+static th_status save(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, th_error *e) {
+  struct save_call c = {t, scope, sink, e, TH_OK};
+  if (FAULT == save_foreign_thread) {
+    pthread_t there;
+    pthread_create(&there, NULL, save_there, &c);
+    pthread_join(there, NULL);
+  } else {
+    save_there(&c);
+  }
+  return c.status;
 }
 
 static th_status counters(th_trainer_inst *t, th_counters *c, th_error *e) {
   (void)e;
+  if (FAULT == counts_without_bytes) c->h2d_count = t->steps;
   c->launches = FAULT == counters_fall ? 100 - t->steps : t->steps;
   return TH_OK;
 }

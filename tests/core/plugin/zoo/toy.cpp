@@ -167,6 +167,17 @@ const th_profiler kProfiler = {sizeof(th_profiler), 0, record_bytes, start, read
 
 }  // namespace
 TH_PLUGIN("toy", "1", th::trainer<Toy>(), th::generate<Toy>(), &kProfiler)
+#elif defined(TOY_ORDERED)  // toy_ordered.so: says when it is stopped, as every session says when it is destroyed
+namespace {
+const th_host* started = nullptr;
+th_status start(const th_host* h, th_error*) { return started = h, TH_OK; }
+void stop() { started->log(started, TH_LOG_INFO, "stop", "stopped"); }
+}  // namespace
+extern "C" TH_EXPORT const th_plugin* TH_ENTRY(void) {
+  static const th_plugin plugin{sizeof plugin, TH_ABI_MAJOR, TH_ABI_MINOR, "toy", "1", start, stop,
+                                [](const char* id) -> const void* { return th::pick(id, th::trainer<Toy>()); }};
+  return &plugin;
+}
 #elif defined(TOY_DEVICE)
 TH_PLUGIN("toy", "1", th::trainer<Toy>(), th::generate<Toy>(), th::device<Toy>())
 #elif defined(TOY_DEVICE_NAMELESS)

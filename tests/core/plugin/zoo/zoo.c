@@ -112,6 +112,13 @@ static th_status fail(const th_host *h, th_error *error) {
   memcpy(error->hint, "wait a week", 12);
   return TH_E_UNAVAILABLE;
 }
+static th_status once(const th_host *h, th_error *error) {
+  static int starts;
+  (void)h;
+  if (starts++ == 0) return TH_OK;
+  memcpy(error->message, "once is enough", 15);
+  return TH_E_STATE;
+}
 static th_status fail_silently(const th_host *h, th_error *error) {
   (void)h, (void)error;
   return TH_E_IO;
@@ -124,10 +131,10 @@ ZOO_EXTRA
 /* Used, so that no variant warns about what it leaves out. */
 const void *zoo_keep(void);
 const void *zoo_keep(void) {
-  static const void *all[7];
+  static const void *all[8];
   all[0] = (const void *)(size_t)get, all[1] = (const void *)(size_t)estimate, all[2] = (const void *)(size_t)fail;
   all[3] = (const void *)(size_t)fail_silently, all[4] = (const void *)(size_t)start_well;
-  all[5] = (const void *)(size_t)stop, all[6] = &table;
+  all[5] = (const void *)(size_t)stop, all[6] = &table, all[7] = (const void *)(size_t)once;
   return all;
 }
 

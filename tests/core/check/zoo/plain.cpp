@@ -1,0 +1,29 @@
+// The plain trainer of sdk/examples with another epsilon under the roots of its norms, forward and backward alike: loss and
+// gradient agree with each other, and with no other trainer. FAULT none: without it.
+#include "core/executor/trainer.hpp"
+#include "sdk/examples/plain_trainer/plain_kernels.hpp"
+
+TH_MANIFEST(
+    "id = \"animal\"\n"
+    "version = \"1\"\n"
+    "kind = \"trainer\"\n"
+    "summary = \"one of the zoo\"\n"
+    "families = [\"llama\"]\n"
+    "options = []\n");
+
+namespace {
+
+struct Kernels : plain::Kernels {
+  static constexpr const char *id = "animal", *version = "1";
+  void rms_norm(const trainhost::executor::RmsNorm& a) {
+    auto other = a;
+#if defined(OTHER_EPS)
+    other.eps *= 300;
+#endif
+    plain::Kernels::rms_norm(other);
+  }
+};
+
+}  // namespace
+
+TRAINHOST_TRAINER(Kernels)

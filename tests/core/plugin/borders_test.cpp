@@ -1,0 +1,159 @@
+// What plugins of another language, compiler or run-time library let out or bring along, and what they share by name: the
+// host names the first and lives, and the second does it no harm. Animals that this machine cannot build are skipped by name.
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <thread>
+
+#include "zoo.hpp"
+
+using namespace zoo;
+
+namespace {
+
+bool here(const char* name, const char* needs) {
+  if (fs::exists(animal(name))) return true;
+  BOOST_TEST_MESSAGE("skipped: " << name << " (no " << needs << ")");
+  return false;
+}
+
+std::uint64_t bytes(Host& host, const char* id) {
+  return host->estimator(id).estimate(small_model(), {}, nullptr).total_bytes();
+}
+
+struct Escape {
+  const char *animal, *needs, *what;
+};
+std::ostream& operator<<(std::ostream& os, const Escape& e) { return os << e.animal << " " << e.what; }
+const Escape kEscapes[] = {
+    {"escapes", "C++", "runtime_error"},           {"escapes", "C++", "42"},
+    {"escapes", "C++", "own"},                     {"escapes_libcxx", "clang++ with libc++", "runtime_error"},
+    {"escapes_libcxx", "clang++ with libc++", "42"}, {"escapes_libcxx", "clang++ with libc++", "own"},
+};
+
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(borders)
+
+BOOST_DATA_TEST_CASE(an_exception_of_any_c_plus_plus_is_caught_at_the_border, boost::unit_test::data::make(kEscapes), row) {
+  if (!here(row.animal, row.needs)) return;
+  Directory d;
+  d.copy(row.animal);
+  Host host(d, doing("animal", std::string("estimate ") + row.what));
+  for (int again = 0; again < 2; ++again)
+    BOOST_CHECK_EXCEPTION(bytes(host, "animal"), tp::PluginError, [](const tp::PluginError& e) {
+      return e.status() == "internal" && std::string(e.what()) == "an exception left estimate() of plugin animal";
+    });
+  tp::HostOptions o = careful();
+  o.plugin_options["animal"]["do"] = std::string("start ") + row.what;
+  Host first(d, o);
+  first->probe_all();
+  BOOST_TEST(verdict(*first.registry).starts_with("start/exception: "), verdict(*first.registry));
+}
+
+BOOST_AUTO_TEST_CASE(a_panic_that_leaves_rust_is_met_in_the_child) {
+  if (!here("panics", "rustc")) return;
+  Directory d;
+  d.copy("panics");
+  Host host(d, careful());
+  host->probe_all();
+  const std::string v = verdict(*host.registry);  // old Rust unwinds into the host, new Rust aborts
+  BOOST_TEST((v.starts_with("start/exception: ") || v.starts_with("start/crashed: in its start() it was ended by signal 6")), v);
+}
+
+BOOST_AUTO_TEST_CASE(a_jump_into_a_call_that_has_returned_is_met_in_the_child) {
+  Directory d;
+  d.copy("jumps");
+  Host host(d, careful(5));
+  host->probe_all();
+  BOOST_TEST(verdict(*host.registry).starts_with("start/crashed: in its start() it was ended by signal "), verdict(*host.registry));
+}
+
+BOOST_AUTO_TEST_CASE(a_start_that_works_once_is_one_that_failed_the_second_time) {
+  Directory d;
+  d.copy("starts_once");
+  {
+    Host host(d, careful());  // the rehearsal's start is another process's
+    BOOST_TEST(host->estimator("animal").match(small_model(), {}) == 7);
+  }
+  Host again(d, careful());
+  BOOST_CHECK_EXCEPTION(again->estimator("animal"), tp::PluginError, [](const tp::PluginError& e) {
+    return std::string(e.what()).find("once is enough (start/state)") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(sessions_are_destroyed_before_stop_however_long_they_live) {
+  Directory d;
+  d.copy("toy_ordered");
+  Host host(d);
+  {
+    std::unique_ptr<tp::Session> one = host->trainer("toy").create(small_model(), {});
+    std::unique_ptr<tp::Session> two = host->trainer("toy").create(small_model(), {});
+    host.registry.reset();
+    one.reset();
+    BOOST_TEST(host.log->back().text == "destroyed");
+  }
+  std::vector<std::string> said;
+  for (const LogLine& l : *host.log) said.push_back(l.text);
+  BOOST_TEST(said == (std::vector<std::string>{"destroyed", "destroyed", "stopped"}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_thread_that_ends_after_the_registry_still_finds_its_destructors) {
+  Directory d;
+  d.copy("thread_local");
+  auto host = std::make_unique<Host>(d);
+  std::uint64_t said = 0;
+  std::thread([&] {
+    said = bytes(*host, "animal");
+    host.reset();
+  }).join();  // here the thread calls into a library that was unloaded, if it was
+  BOOST_TEST(said == 62u);
+}
+
+BOOST_AUTO_TEST_CASE(names_that_two_plugins_share_answer_to_each_its_own) {
+  Directory d;
+  for (const char* name : {"helper_1", "helper_2", "weak"}) d.copy(name);
+  Host host(d);
+  BOOST_TEST(bytes(host, "helper-1") == 1u);
+  BOOST_TEST(bytes(host, "helper-2") == 2u);
+  BOOST_TEST(bytes(host, "animal") == 502u);
+  BOOST_TEST(bytes(host, "helper-1") == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(the_animal_with_weak_symbols_has_hundreds) {
+  std::unique_ptr<FILE, int (*)(FILE*)> nm(::popen(("nm -D --defined-only " + animal("weak").string() + " 2>/dev/null").c_str(), "r"), &::pclose);
+  int weak = 0, all = 0;
+  for (char line[1024]; nm && std::fgets(line, sizeof line, nm.get()); ++all) weak += std::string(line).find(" W ") != std::string::npos;
+  if (all == 0) {
+    BOOST_TEST_MESSAGE("skipped: nm is not installed");
+    return;
+  }
+  BOOST_TEST(weak >= 500);
+}
+
+BOOST_AUTO_TEST_CASE(a_unique_symbol_is_the_first_ones_and_pins_it) {
+  Directory d;
+  d.copy("unique_1"), d.copy("unique_2");
+  Host host(d);
+  const bool unique = std::string(BOOST_COMPILER).find("GNU") != std::string::npos;
+  BOOST_TEST(bytes(host, "unique-1") == 1u);
+  BOOST_TEST(bytes(host, "unique-2") == (unique ? 1u : 2u));  // why C-013 of the check refuses them
+}
+
+BOOST_AUTO_TEST_CASE(two_openmp_libraries_live_in_one_process) {
+  Directory d;
+  d.copy("openmp");
+  const bool other = here("openmp_other", "clang++ with libomp");
+  if (other) d.copy("openmp_other");
+  Host host(d);
+  std::uint64_t expected = 0;
+  for (unsigned i = 0; i < 1000; ++i) expected += i % 7;
+  for (int again = 0; again < 3; ++again) {
+    BOOST_TEST(bytes(host, "openmp") == expected);
+    if (other) BOOST_TEST(bytes(host, "openmp-other") == expected);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,61 @@
+// README.md's table of every way to fail: all seventy rows, and each names a test or a check that is there. A test that is
+// renamed or removed fails here until the table says what shows the row now.
+#include <boost/test/unit_test.hpp>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "zoo.hpp"
+
+namespace {
+
+const zoo::fs::path kTests = zoo::fs::path(TRAINHOST_SOURCE_DIR) / "tests";
+
+std::string text(const zoo::fs::path& p) { return zoo::read(kTests / p); }
+
+/// Row number -> what it is shown by.
+std::map<int, std::vector<std::string>> rows(const std::string& readme) {
+  std::map<int, std::vector<std::string>> out;
+  const std::regex row(R"(\n\| (\d+) \| [^|\n]{3,} \| ([^|\n]*) \|)");
+  for (std::sregex_iterator it(readme.begin(), readme.end(), row), end; it != end; ++it) {
+    std::istringstream proofs((*it)[2].str());
+    std::vector<std::string>& list = out[std::stoi((*it)[1])];
+    for (std::string p; std::getline(proofs >> std::ws, p, ';');) list.push_back(p);
+  }
+  return out;
+}
+
+/// "" or what it names that is not there.
+std::string missing(const std::string& proof) {
+  static const std::string animals = text("core/check/animals.txt");
+  const std::size_t colon = proof.find(": ");
+  if (colon == proof.npos) return std::regex_match(proof, std::regex("[CET]-\\d{3}")) && animals.find(proof) != animals.npos ? "" : proof;
+  std::string file = proof.substr(0, colon) + ".cpp";
+  if (file.find('/') == file.npos) file = "core/plugin/" + file;
+  const std::string word = proof.substr(colon + 2), source = text(file);
+  const std::regex whole("(^|[^a-z_0-9])" + word + "([^a-z_0-9]|$)");
+  return std::regex_search(source, whole) ? "" : proof;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(rows_)
+
+BOOST_AUTO_TEST_CASE(every_way_to_fail_is_shown_by_something_that_exists) {
+  const auto table = rows(text("core/plugin/README.md"));
+  for (int n = 1; n <= 70; ++n) {
+    BOOST_TEST(table.count(n) == 1u, "row " << n << " is missing");
+    if (!table.count(n)) continue;
+    BOOST_TEST(!table.at(n).empty(), "row " << n << " is shown by nothing");
+    for (const std::string& proof : table.at(n)) BOOST_TEST(missing(proof) == "", "row " << n << ": there is no " << proof);
+  }
+  BOOST_TEST(table.size() == 70u);
+}
+
+BOOST_AUTO_TEST_CASE(a_proof_that_is_not_there_is_noticed) {
+  BOOST_TEST(missing("load_test: no_entry") == "");
+  for (const char* wrong : {"load_test: no_entr", "nowhere_test: no_entry", "C-999", "C-01"}) BOOST_TEST(missing(wrong) == wrong);
+  BOOST_TEST(rows("x\n| 7 | a fault | C-001; T-001 |\n").at(7).size() == 2u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,45 @@
+// An estimator that lets exceptions out, built by every C++ at hand: its option "do" says what and from where. The words
+// of std:: are its own library's, which may be another than the host's; ../borders_test.cpp.
+#include <cstring>
+#include <stdexcept>
+#include <trainhost/trainhost.hpp>
+
+TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"estimator\"\noptions = [\"do\"]\n");
+
+namespace {
+
+struct Own {
+  int number = 42;
+};
+
+void escape(const th_host* h, const char* where) {
+  const char* what = h->option(h, "do");
+  if (!what || std::strstr(what, where) == nullptr) return;
+  if (std::strstr(what, "runtime_error")) throw std::runtime_error("out of the plugin");
+  if (std::strstr(what, "42")) throw 42;
+  throw Own();
+}
+
+th_status start(const th_host* h, th_error*) {
+  escape(h, "start");
+  return TH_OK;
+}
+void stop() {}
+
+std::int32_t match(const th_model*, const th_run*) { return 7; }
+th_status estimate(const th_host* h, const th_model*, const th_run*, const th_profile*, th_mem_sink*, th_mem_summary*, th_error*) {
+  escape(h, "estimate");
+  return TH_OK;
+}
+
+const void* get(const char* id) {
+  static const th_estimator table{sizeof table, 0, match, estimate};
+  return std::strcmp(id, TH_ESTIMATOR_ID) == 0 ? &table : nullptr;
+}
+
+}  // namespace
+
+extern "C" TH_EXPORT const th_plugin* TH_ENTRY(void) {
+  static const th_plugin plugin{sizeof plugin, TH_ABI_MAJOR, TH_ABI_MINOR, "animal", "1", start, stop, get};
+  return &plugin;
+}

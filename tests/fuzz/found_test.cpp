@@ -1,0 +1,99 @@
+// What fuzzing and reading for it found, each kept small: none of these may break a promise again, and none may be slow.
+#include <elf.h>
+
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <chrono>
+#include <cstring>
+
+#include "core/plugin/cache_format.hpp"
+#include "core/plugin/linker_cache.hpp"
+#include "core/plugin/manifest.hpp"
+#include "tests/fuzz/seeds.hpp"
+#include "tests/fuzz/targets.hpp"
+
+namespace tf = trainhost::fuzz;
+namespace tp = trainhost::plugin;
+
+namespace {
+
+double seconds_of(const char* target, const std::string& input) {
+  const auto begin = std::chrono::steady_clock::now();
+  tf::find(target)->run(input);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// A library of ours, then `sections` section headers whose names lie in a megabyte without an end.
+std::string many_sections(std::uint16_t sections, std::uint32_t type) {
+  std::string elf = tf::seeds("elf").at(0);
+  Elf64_Ehdr h;
+  std::memcpy(&h, elf.data(), sizeof h);
+  Elf64_Shdr s{};
+  s.sh_type = SHT_STRTAB, s.sh_offset = elf.size(), s.sh_size = 1 << 20;
+  elf.append(s.sh_size, 'x');
+  h.e_shoff = elf.size(), h.e_shnum = sections, h.e_shstrndx = 0;
+  for (int i = 0; i < sections; ++i) {
+    elf.append(reinterpret_cast<const char*>(&s), sizeof s);
+    s.sh_type = type;
+  }
+  std::memcpy(elf.data(), &h, sizeof h);
+  return elf;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(found)
+
+// Two files held the TOML parser with assertions of their own; the linker kept one, and what it threw left the other.
+BOOST_AUTO_TEST_CASE(a_manifest_that_trips_the_parsers_own_checks_is_refused) {
+  for (const char* text : {"[[[[[[[^options[", "[", "[a.", "x = [", "x = {"}) {
+    BOOST_CHECK_NO_THROW(tf::find("manifest")->run(text));
+    BOOST_CHECK_NO_THROW(tf::find("run_file")->run(text));
+  }
+}
+
+// Undefined in toml++ 3.3: any letter from U+00A1 to U+0499 where it looks for spaces. The first of these is valid TOML.
+BOOST_AUTO_TEST_CASE(letters_where_the_parser_looks_for_spaces) {
+  const std::string id = "id = 'a'\nversion = '1'\nkind = 'trainer'\n";
+  for (const char* text : {"summary = \"\"\"a \\\n  \xc3\xa9\"\"\"", "x = \"\"\"\\\xc3\xa9\"\"\"", "x = 0x\"\xcd\x97\"", "x = '\xd0\xb6' # \xd0\xb6"}) {
+    BOOST_CHECK_NO_THROW(tf::find("manifest")->run(id + text));
+    BOOST_CHECK_NO_THROW(tf::find("run_file")->run(text));
+  }
+  BOOST_TEST(tp::parse_manifest(id + "summary = \"\"\"a \\\n  \xc3\xa9\"\"\"").summary == "a \xc3\xa9");
+}
+
+BOOST_AUTO_TEST_CASE(times_that_are_none_are_fresh_and_wrap_nothing) {
+  tp::Remembered r;
+  r.seen_s = 100, r.id.mtime_s = r.sidecar.mtime_s = 98;
+  BOOST_TEST(!r.too_fresh());
+  r.id.mtime_s = 100;
+  BOOST_TEST(r.too_fresh());
+  for (std::int64_t extreme : {INT64_MIN, INT64_MAX}) {
+    tp::Remembered e = r;
+    e.id.mtime_ns = extreme, e.seen_ns = 5;
+    BOOST_TEST(e.too_fresh());
+    e = r, e.seen_s = extreme, e.id.mtime_s = ~extreme;
+    BOOST_TEST(e.too_fresh() == (extreme < 0));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(names_without_an_end_are_not_read_to_the_end) {
+  BOOST_TEST(seconds_of("elf", many_sections(65000, SHT_PROGBITS)) < 0.5);
+  std::string cache = tf::seeds("linker_cache").at(0);
+  cache += std::string(4 << 20, 'x');
+  const std::uint32_t count = 150'000;
+  std::memcpy(cache.data() + 20, &count, sizeof count);
+  BOOST_TEST(seconds_of("linker_cache", cache) < 0.5);
+}
+
+BOOST_AUTO_TEST_CASE(tables_that_lie_over_each_other_are_counted_once) {
+  BOOST_TEST(seconds_of("exports", many_sections(65000, SHT_DYNSYM)) < 2);
+}
+
+BOOST_AUTO_TEST_CASE(the_cut_library_is_the_whole_one_to_the_readers) {
+  for (const std::string& seed : tf::seeds("elf")) BOOST_TEST(seed.size() < 6000u);
+  BOOST_TEST(tf::seeds("elf").size() == 2u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
