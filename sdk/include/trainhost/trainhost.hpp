@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <string>
@@ -31,6 +32,15 @@ namespace th __attribute__((visibility("hidden"))) {
   /// Throws when a call of the C interface (a sink, mostly) refused.
   inline void check(th_status s, const char* what) {
     if (s != TH_OK) throw Error(s, what);
+  }
+
+  /// The product of sizes; where it leaves 63 bits an Error(TH_E_UNSUPPORTED) instead of a wrong number.
+  inline std::uint64_t product(std::initializer_list<std::uint64_t> factors) {
+    std::uint64_t all = 1;
+    for (std::uint64_t f : factors)
+      if (__builtin_mul_overflow(all, f, &all) || all >> 63)
+        throw Error(TH_E_UNSUPPORTED, "the model's sizes leave 63 bits");
+    return all;
   }
 
   inline th_status fill(th_error * e, th_status code, const char* message, const char* hint = "",
