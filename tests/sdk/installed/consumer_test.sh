@@ -42,7 +42,7 @@ by_cmake cmake-cpp c++
 if command -v clang >/dev/null; then by_pkg_config clang-c c clang -std=c11; else echo "skipped: C with clang (no clang)"; fi
 if command -v clang++ >/dev/null && echo '#include <string>' | clang++ -stdlib=libc++ -xc++ -fsyntax-only - 2>/dev/null; then
   by_cmake clang-libcxx c++ -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS=-stdlib=libc++
-  ldd plugins/clang-libcxx.so | grep -q 'libc++.so' || fail "clang-libcxx is not linked to libc++"
+  grep -q 'libc++.so' <<<"$(ldd plugins/clang-libcxx.so)" || fail "clang-libcxx is not linked to libc++"
 else
   echo "skipped: C++ with libc++ (no clang++ with libc++-dev)"
 fi
@@ -77,7 +77,7 @@ refused() {  # refused TEXT LINES...: a CMakeLists.txt of these lines fails with
   local text=$1; shift; rm -rf bad; mkdir bad
   printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(bad C)' "$@" >bad/CMakeLists.txt
   if cmake -S bad -B bad/build >bad.log 2>&1; then fail "accepted: $*"; fi
-  tr '\n' ' ' <bad.log | tr -s ' ' | grep -qF -- "$text" || { cat bad.log; fail "no '$text' for: $*"; }
+  grep -qF -- "$text" <<<"$(tr '\n' ' ' <bad.log | tr -s ' ')" || { cat bad.log; fail "no '$text' for: $*"; }
 }
 refused 'version "2.0"' 'find_package(trainhost-sdk 2.0 REQUIRED)'
 refused "unknown words 'SORCES'" 'find_package(trainhost-sdk 1.0 REQUIRED)' 'trainhost_add_plugin(x SOURCES x.c)' 'trainhost_add_plugin(y SORCES)'

@@ -12,14 +12,14 @@ for name in trainhost trainhost-plugins trainhost-sdk-dev; do
   [ "$(dpkg-deb -f "$deb" Package)" = "$name" ] || fail "$deb is another package"
   dpkg-deb -c "$deb" >"$name.files"
   grep -q "./usr/share/doc/$name/copyright" "$name.files" && grep -q "./usr/share/doc/$name/changelog" "$name.files" || fail "$name: no copyright or changelog"
-  ! awk '{print $1}' "$name.files" | grep -q '^d....w\|^d.......w' || fail "$name: a folder that others may write to"
+  ! grep -q '^d....w\|^d.......w' <<<"$(awk '{print $1}' "$name.files")" || fail "$name: a folder that others may write to"
   dpkg-deb -x "$deb" root
   echo "$name $(stat -c %s "$deb") bytes, depends: $(dpkg-deb -f "$deb" Depends)"
 done
-dpkg-deb -f packages/trainhost_*.deb Depends | grep -q 'libc6' || fail "trainhost does not depend on libc6"
-dpkg-deb -f packages/trainhost-plugins_*.deb Depends | grep -q 'trainhost (=' || fail "plugins do not depend on their program"
-if ldd "$build/lib/trainhost/engines/cpu-openblas.so" 2>/dev/null | grep -q openblas; then
-  dpkg-deb -f packages/trainhost-plugins_*.deb Depends | grep -q 'libopenblas' || fail "plugins do not depend on OpenBLAS"
+grep -q 'libc6' <<<"$(dpkg-deb -f packages/trainhost_*.deb Depends)" || fail "trainhost does not depend on libc6"
+grep -q 'trainhost (=' <<<"$(dpkg-deb -f packages/trainhost-plugins_*.deb Depends)" || fail "plugins do not depend on their program"
+if grep -q openblas <<<"$(ldd "$build/lib/trainhost/engines/cpu-openblas.so" 2>/dev/null)"; then
+  grep -q 'libopenblas' <<<"$(dpkg-deb -f packages/trainhost-plugins_*.deb Depends)" || fail "plugins do not depend on OpenBLAS"
 fi
 grep -q 'usr/include/trainhost/trainhost.h' trainhost-sdk-dev.files || fail "sdk: no headers"
 for file in core/executor/trainer.hpp core/executor/kernel_check.hpp core/plan/program.hpp; do
@@ -27,7 +27,7 @@ for file in core/executor/trainer.hpp core/executor/kernel_check.hpp core/plan/p
 done
 grep -q 'libtrainhost-executor\.a$' trainhost-sdk-dev.files && grep -q 'libtrainhost-plan\.a$' trainhost-sdk-dev.files || fail "sdk: no archive"
 ! grep -q 'usr/include\|\.a$' trainhost.files trainhost-plugins.files || fail "headers outside of -dev"
-root/usr/bin/trainhost plan --json --estimator=llama | grep -q '"kind": "exact"' || fail "no plan in the unpacked root"
+grep -q '"kind": "exact"' <<<"$(root/usr/bin/trainhost plan --json --estimator=llama)" || fail "no plan in the unpacked root"
 (cd "$work" && root/usr/bin/trainhost train --steps 2 -q --set output.dir="$work/run") || fail "no training in the unpacked root"
 if command -v lintian >/dev/null; then
   lintian --fail-on error --suppress-tags dir-or-file-in-opt packages/*.deb || fail lintian

@@ -13,5 +13,5 @@ for path in "$source" "$build" /opt/th-first-place; do
     echo "installed files name $path:"; echo "$found"; exit 1
   fi
 done
-"$prefix/bin/trainhost" plugins list --json | grep -q '"name": "llama"' || { echo "the moved program does not find its plugins"; exit 1; }
+grep -q '"name": "llama"' <<<"$("$prefix/bin/trainhost" plugins list --json)" || { echo "the moved program does not find its plugins"; exit 1; }
 echo "installed, moved: $(find "$prefix" -type f | wc -l) files"

@@ -16,7 +16,7 @@ for lang in c c++ rust; do
     trainhost plugins new "$name" --kind=$kind --lang=$lang --family=convo --dir "$lang-$kind" >/dev/null
     ! grep -rn '@[A-Z]*@' "$lang-$kind" --exclude-dir=vendor || fail "$lang $kind: a word was left unfilled"
     "$lang-$kind/ci.sh" >"$lang-$kind.log" 2>&1 || { cat "$lang-$kind.log"; fail "$lang $kind: ci.sh"; }
-    trainhost plugins list -v --plugin-path "$work/$lang-$kind/build" | grep -q "$name .* ok" || fail "$lang $kind: not listed as ok"
+    grep -q "$name .* ok" <<<"$(trainhost plugins list -v --plugin-path "$work/$lang-$kind/build")" || fail "$lang $kind: not listed as ok"
     tail -n 2 "$lang-$kind.log" | sed "s/^/$lang $kind: /"
   done
 done

@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(where_no_single_change_is_enough_it_says_why_and_combines) 
              j["changes_note"].dump());
   changes_fit(words, {}, j, 3);
   const Json enough = plan_json({"--backend=cpu", "--budget=21MB"});
-  BOOST_TEST((enough["changes"].size() >= 3u && !enough.contains("changes_note")), enough["changes_note"].dump());
+  BOOST_TEST((enough["changes"].size() >= 3u && !enough.contains("changes_note")), enough.dump());
 }
 
 BOOST_AUTO_TEST_CASE(a_shared_run_counts_its_devices_and_changes_name_each_key_once) {

@@ -1,0 +1,105 @@
+// What holds of every estimator, whatever its formulas: more sequences, tokens or layers never need less; a tier's leaves
+// sum to its total; the same question has the same answer. Random models and runs, asked through the plugin boundary.
+#include <optional>
+
+#include "core/plugin/registry.hpp"
+#include "tests/support/properties.hpp"
+
+using namespace trainhost;
+namespace tp = trainhost::plugin;
+
+namespace {
+
+tp::Registry& registry() {
+  static tp::Registry r({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, {});
+  return r;
+}
+
+struct Case {
+  ModelSpec model;
+  RunSpec run;
+  Profile profile;
+};
+
+Case draw_case(const test::Draw& draw) {
+  const auto upto = [&](std::uint64_t n) { return static_cast<std::uint32_t>(draw(0, n)); };
+  Case c;
+  ModelSpec& m = c.model;
+  m.family = "llama";
+  m.kv_heads = 1 + upto(3), m.heads = m.kv_heads * (1 + upto(3)), m.head_dim = 8 * (1 + upto(8));
+  m.hidden = m.heads * m.head_dim, m.layers = 1 + upto(11), m.intermediate = 16 * (1 + upto(90));
+  m.vocab = 100 + upto(3000), m.tied = upto(1) == 1;
+  c.run.micro_batch = 1 + upto(6), c.run.seq_len = 16 * (1 + upto(30));
+  c.run.optimizer = static_cast<Optimizer>(1 + upto(2));
+  c.run.recompute = static_cast<Recompute>(1 + upto(2));
+  c.profile.trainer = "test";
+  c.profile.alignment = 256, c.profile.threads = 2, c.profile.head_chunk_tokens = 64;
+  return c;
+}
+
+/// nullopt: the estimator plans no such run.
+std::optional<MemoryReport> asked(const char* id, const Case& c) {
+  tp::Estimator& e = registry().estimator(id);
+  if (e.match(c.model, c.run) == 0) return std::nullopt;
+  try {
+    return e.estimate(c.model, c.run, &c.profile);
+  } catch (const tp::PluginError& refused) {
+    test::require(refused.status() == "unsupported", std::string(id) + ": " + refused.what());
+    return std::nullopt;
+  }
+}
+
+/// What a placement may gain by luck: an exact total is an arena with its holes, and a larger run may leave smaller ones.
+std::uint64_t holes(const MemoryReport& r) { return r.component_bytes(Component::kFragmentation); }
+
+std::uint64_t answered = 0;
+
+void never_less(const char* id, const Case& small, const Case& large, const char* what) {
+  const auto a = asked(id, small), b = asked(id, large);
+  if (!a || !b) return;
+  ++answered;
+  test::require(b->total_bytes() + holes(*a) >= a->total_bytes(),
+                std::string(id) + ": with more " + what + " " + std::to_string(b->total_bytes()) + " bytes instead of " +
+                    std::to_string(a->total_bytes()));
+}
+
+const char* const kAll[] = {"llama", "transformer", "contract", "calculon", "memory-equation", "vram-note"};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(estimators_grow)
+
+BOOST_AUTO_TEST_CASE(more_never_needs_less) {
+  for (const char* id : kAll) {
+    answered = 0;
+    test::property(id, [&](const test::Draw& draw) {
+      const Case c = draw_case(draw);
+      Case more = c;
+      more.run.micro_batch += static_cast<std::uint32_t>(draw(1, 3));
+      never_less(id, c, more, "sequences");
+      more = c, more.run.seq_len += 16 * static_cast<std::uint32_t>(draw(1, 8));
+      never_less(id, c, more, "tokens");
+      more = c, more.model.layers += static_cast<std::uint32_t>(draw(1, 3));
+      never_less(id, c, more, "layers");
+    });
+    BOOST_TEST(answered > 500u, id << " answered " << answered);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(parts_sum_to_totals_and_questions_have_one_answer) {
+  for (const char* id : kAll)
+    test::property(id, [&](const test::Draw& draw) {
+      const Case c = draw_case(draw);
+      const auto r = asked(id, c), again = asked(id, c);
+      if (!r) return;
+      std::uint64_t tiers = 0, leaves = 0;
+      for (const TierPeak& t : r->tiers) tiers += t.bytes;
+      for (const MemoryNode& n : r->nodes) leaves += n.at_peak();
+      test::require(r->total_bytes() == again->total_bytes() && r->nodes.size() == again->nodes.size(), std::string(id) + ": another answer");
+      if (!r->tiers.empty())
+        test::require(tiers == leaves && tiers == r->total_bytes(),
+                      std::string(id) + ": leaves of " + std::to_string(leaves) + " bytes in tiers of " + std::to_string(tiers));
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
