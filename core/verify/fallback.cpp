@@ -7,11 +7,12 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
+#include "core/child/child.hpp"
 #include "core/verify/builtin_run.hpp"
-#include "core/verify/child.hpp"
 #include "core/verify/context.hpp"
 #include "core/verify/gpu.hpp"
 #include "core/verify/modes.hpp"
+#include "core/verify/scratch.hpp"
 
 namespace trainhost::verify {
 namespace {
@@ -19,18 +20,21 @@ namespace {
 constexpr std::uint64_t kSteps = 2;
 
 struct Told {
-  std::string backend, reason;
+  std::string backend, reason, last_words = "nothing";
   std::uint64_t steps = 0;
   bool done = false;
 };
 
-/// What the child's events say; lines that are no JSON are as good as missing.
+/// What the child's events say; the last line that is none is what it had to say itself.
 Told told(const std::string& out) {
   Told t;
   std::istringstream in(out);
   for (std::string line; std::getline(in, line);) {
     const nlohmann::json j = nlohmann::json::parse(line, nullptr, false);
-    if (!j.is_object()) continue;
+    if (!j.is_object()) {
+      if (line.find_first_not_of(' ') != line.npos) t.last_words = escaped(line, 300);
+      continue;
+    }
     const std::string event = j.value("event", "");
     if (event == "start") t.backend = j.value("backend", ""), t.reason = j.value("fallback_reason", "");
     t.steps += event == "step";
@@ -46,27 +50,24 @@ std::vector<std::string> words_for(const Context& context, const std::filesystem
   return words;
 }
 
-std::string last_line(const std::string& text) {
-  const std::size_t end = text.find_last_not_of("\n ");
-  if (end == text.npos) return "nothing";
-  const std::size_t before = text.find_last_of('\n', end);
-  return escaped(text.substr(before == text.npos ? 0 : before + 1, end - (before == text.npos ? 0 : before + 1) + 1),
-                 300);
-}
-
 Finding judge(const Context& context) {
   ScratchDirectory scratch;
   const std::filesystem::path run_file = scratch.path() / "run.toml";
   std::ofstream(run_file) << builtin_run_toml() << "[output]\ndir = \"out\"\n";
-  const ChildResult r = run_child(context.program, words_for(context, run_file), {{"CUDA_VISIBLE_DEVICES", ""}},
-                                  scratch.path(), std::chrono::seconds(120));
-  const Told t = told(r.out);
+  ChildRequest child;
+  child.program = std::filesystem::canonical(context.program);  // /proc/self would be the child's own
+  child.words = words_for(context, run_file);
+  child.environment = {{"CUDA_VISIBLE_DEVICES", ""}};
+  child.limits.seconds = 120;
+  child.limits.output_bytes = 4 << 20;
+  const ChildResult r = run_child(child);
+  const Told t = told(r.output);
   const double code = r.code;
   auto no = [&](const std::string& why) {
     return Finding{false, code, 0, "a run with --backend=cuda and no visible device " + why};
   };
-  if (r.late) return no("did not end within two minutes");
-  if (r.code != 0) return no(fmt::format("left with {} and said: {}", r.code, last_line(r.err)));
+  if (r.end != ChildEnd::kExited) return no(describe(r, child.limits) + " and said: " + t.last_words);
+  if (r.code != 0) return no(fmt::format("left with {} and said: {}", r.code, t.last_words));
   if (t.backend != "cpu") return no(fmt::format("trained on '{}'", escaped(t.backend)));
   if (t.reason.empty()) return no("trained on the cpu and did not say why");
   if (t.steps != kSteps || !t.done)

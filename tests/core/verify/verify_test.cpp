@@ -7,7 +7,7 @@
 #include <fstream>
 #include <ostream>
 
-#include "core/verify/child.hpp"
+#include "core/verify/scratch.hpp"
 #include "core/verify/modes.hpp"
 #include "core/verify/snapshot.hpp"
 #include "core/verify/verify.hpp"
