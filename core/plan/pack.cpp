@@ -43,13 +43,15 @@ std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::ui
   return height;
 }
 
-/// Each into the lowest hole that is free throughout its life.
-std::uint64_t fill_holes(std::span<const PackItem> items, std::span<const ShortLife> lives, const Order& order, Offsets& offset) {
-  LaidOut laid(items.size());
+/// Each into the lowest hole that is free throughout its life; kTooHigh as soon as it rises to `limit`.
+std::uint64_t fill_holes(std::span<const PackItem> items, std::span<const ShortLife> lives, const Order& order, std::uint64_t limit,
+                         Offsets& offset) {
+  LaidOut laid;
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
     offset[i] = laid.take_lowest_hole(lives[i], items[i].size);
     height = std::max(height, offset[i] + items[i].size);
+    if (height >= limit) return kTooHigh;
   }
   return height;
 }
@@ -164,7 +166,8 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   for (std::size_t t = 0; t < tries; ++t) {
     const std::size_t o = t % std::size(orders);
     if (t >= std::size(orders)) raise_what_sticks_out(items, latest[o], orders[o]);
-    if (keep(fill_holes(items, lives, orders[o], trial))) break;
+    const bool repaired = t + std::size(orders) < tries;  // which asks what sticks out of the whole
+    if (keep(fill_holes(items, lives, orders[o], repaired ? kTooHigh : best, trial))) break;
     latest[o] = trial;
   }
   return best;
