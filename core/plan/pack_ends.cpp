@@ -23,27 +23,36 @@ class Hanging {
     for (std::uint32_t s = it.first / kSlice; s <= it.last / kSlice; ++s)
       for (const Placed& p : by_time_[s]) {
         const bool seen = s > std::max(p.first, it.first) / kSlice;  // in the slice before
-        if (!seen && p.first <= it.last && p.last >= it.first) near_.push_back(p);
+        if (!seen && p.first <= it.last && p.last >= it.first) near_.push_back({p.begin, p.end});
       }
     // Nothing between where it does not fit and the end of what is in its way would do either: so this is the least.
+    // What ends above it is in its way no more, so every round looks at less.
     std::uint64_t at = 0;
     for (bool moved = true; moved;) {
       moved = false;
-      for (const Placed& p : near_)
-        if (p.begin < at + it.size && p.end > at) at = p.end, moved = true;
+      std::size_t left = 0;
+      for (const Depths p : near_) {
+        if (p.end <= at) continue;
+        if (p.begin < at + it.size) at = p.end, moved = true;
+        else near_[left++] = p;
+      }
+      near_.resize(left);
     }
     for (std::uint32_t s = it.first / kSlice; s <= it.last / kSlice; ++s) by_time_[s].push_back({it.first, it.last, at, at + it.size});
     return at;
   }
 
  private:
+  struct Depths {
+    std::uint64_t begin, end;
+  };
   struct Placed {
     std::uint32_t first, last;
     std::uint64_t begin, end;  // depths
   };
   static constexpr std::uint32_t kSlice = 64;
   std::vector<std::vector<Placed>> by_time_;
-  std::vector<Placed> near_;
+  std::vector<Depths> near_;
 };
 
 std::uint32_t life(const PackItem& i) { return i.last - i.first; }
