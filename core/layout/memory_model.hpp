@@ -4,6 +4,7 @@
 #pragma once
 #include <deque>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "core/layout/account.hpp"
@@ -27,12 +28,20 @@ class MemoryModel {
   /// pipeline, interleave, data or accumulate have changed.
   void set_depth();
   /// Of the run as it stands.
-  Bytes bytes();
+  Bytes bytes() {
+    return *bytes([](std::uint64_t) { return false; });
+  }
+  /// The same, for who may know before all stages are counted: enough(device bytes so far) is asked after each, which only
+  /// grow. nullopt: it said yes.
+  template <class Enough>
+  std::optional<Bytes> bytes(Enough&& enough);
 
-  /// With the run's zero the highest of a group of layouts that differ in zero alone: none of the group takes less of
-  /// a device. Counts what ZeRO shares, which only shrinks as the stage grows, and what it does not touch; leaves out
-  /// what a stage may add: buffers of communication, and the allocator's gaps beside them.
-  std::uint64_t at_least();
+  /// With the run's zero the highest of a group of layouts that differ in zero alone: whether enough(bytes) says yes to what none
+  /// of the group takes less than of a device, stage by stage as above. Counts what ZeRO shares, which only shrinks as the stage
+  /// grows, and what it does not touch; leaves out what a stage may add: buffers of communication, and the allocator's
+  /// gaps beside them.
+  template <class Enough>
+  bool at_least(Enough&& enough);
 
  private:
   struct Sink {
@@ -67,13 +76,40 @@ class MemoryModel {
   /// the same.
   const std::vector<std::uint32_t>& candidates();
 
+  /// Of the i-th candidate; prepared when it is first asked for.
+  const Sink& emit(std::size_t i) {
+    if (i == prepared_.size()) prepared_.emplace_back(a_, kinds_, r_, (*stages_)[i], sums_.data());
+    return prepared_[i].emit();
+  }
+
   const arch::Architecture& a_;
   const LayerKinds kinds_;
   const RunSpec& r_;
   std::vector<LayerSums> sums_;  // of each kind of layer
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>>
       candidates_;                 // by pipeline and interleave
-  std::deque<Prepared> prepared_;  // of the candidates, first stage first
+  const std::vector<std::uint32_t>* stages_ = nullptr;  // candidates() of this depth
+  std::deque<Prepared> prepared_;  // of the candidates, first stage first, as far as they were asked for
 };
+
+template <class Enough>
+std::optional<MemoryModel::Bytes> MemoryModel::bytes(Enough&& enough) {
+  Bytes worst;
+  for (std::size_t i = 0; i < stages_->size(); ++i) {
+    const Sink& s = emit(i);
+    const std::uint64_t device = s.bytes[std::size_t(Tier::kDevice)].value();
+    if (i == 0 || device > worst.device)
+      worst = {device, (s.bytes[std::size_t(Tier::kPinned)] + s.bytes[std::size_t(Tier::kHost)]).value()};
+    if (enough(worst.device)) return std::nullopt;
+  }
+  return worst;
+}
+
+template <class Enough>
+bool MemoryModel::at_least(Enough&& enough) {
+  for (std::size_t i = 0; i < stages_->size(); ++i)
+    if (enough(emit(i).least.value())) return true;
+  return false;
+}
 
 }  // namespace trainhost::layout

@@ -67,38 +67,43 @@ class Search {
     const TimeModel::Stage stage = time_.stage(micro_batch, run_);
     memory_.set_depth();
     const std::size_t block = inner.size() / places_;  // differ in zero alone
+    seconds_.resize(block);
     for (std::size_t i = 0; i < inner.size(); i += block) {
       const std::span<const Keep> group(inner.data() + i, block);
-      if (q_.prune && hopeless(least_seconds(group, stage), least_bytes(group))) continue;
-      for (std::size_t k = 0; k < block; ++k) look(d, group[k], stage, first + i + k);
-      answer_.evaluated += block;
+      const double least = least_seconds(group, stage);
+      if (q_.prune && all_hopeless(group, least)) continue;
+      for (std::size_t k = 0; k < block; ++k) look(d, group[k], seconds_[k], first + i + k);
     }
   }
 
-  void look(const Depth& d, const Keep& keep, const TimeModel::Stage& stage, std::uint64_t place) {
+  void look(const Depth& d, const Keep& keep, double seconds, std::uint64_t place) {
     apply(run_, keep);
-    const MemoryModel::Bytes bytes = memory_.bytes();
-    consider({*shape_, d, keep, bytes.device, bytes.host, time_.seconds(stage, run_), place});
+    const auto bytes = memory_.bytes([&](std::uint64_t device) { return q_.prune && hopeless(seconds, device); });
+    if (!bytes) return;
+    ++answer_.evaluated;
+    consider({*shape_, d, keep, bytes->device, bytes->host, seconds, place});
   }
 
+  /// Leaves each one's in seconds_.
   double least_seconds(std::span<const Keep> group, const TimeModel::Stage& stage) {
     double least = INFINITY;
-    for (const Keep& k : group) {
-      apply(run_, k);
-      least = std::min(least, time_.seconds(stage, run_));
+    for (std::size_t k = 0; k < group.size(); ++k) {
+      apply(run_, group[k]);
+      seconds_[k] = time_.seconds(stage, run_);
+      least = std::min(least, seconds_[k]);
     }
     return least;
   }
 
-  std::uint64_t least_bytes(std::span<const Keep> group) {
+  bool all_hopeless(std::span<const Keep> group, double seconds) {
     Keep most = group.front();
     for (const Keep& k : group) most.zero = std::max(most.zero, k.zero);
     apply(run_, most);
-    return memory_.at_least();
+    return memory_.at_least([&](std::uint64_t bytes) { return hopeless(seconds, bytes); });
   }
 
-  /// No layout of the group can be an answer: none is faster than what is kept nor on the front; or none fits the
-  /// device, and where nothing fits so far, none misses by less.
+  /// No layout of at least so many seconds and bytes can be an answer: it is neither faster than what is kept nor on the front; or
+  /// it does not fit the device, and where nothing fits so far, it misses by no less.
   bool hopeless(double seconds, std::uint64_t bytes) const {
     if (bytes > q_.device_budget)
       return answer_.fitting > 0 ||
@@ -124,7 +129,8 @@ class Search {
   Fastest fastest_;
   Front front_;
   std::vector<Keep> alone_, several_;
-  std::size_t places_ = 1;  // for weights, optimizer and activations
+  std::vector<double> seconds_;  // of a group
+  std::size_t places_ = 1;       // for weights, optimizer and activations
   const Shape* shape_ = nullptr;
   std::uint64_t place_ = 0;
   Answer answer_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 #include "core/plan/formula.hpp"
 #include "core/plan/memory_plan.hpp"
@@ -38,15 +39,22 @@ struct Group {
   std::vector<BufferId> members;
 };
 
+/// Roles are static words: one pointer is one role (two may be, which only asks the map once more).
 std::vector<Group> fold(const Program& p, const MemoryPlan& plan) {
   std::vector<Group> groups;
   std::map<std::tuple<std::string_view, std::uint32_t, bool, Tier>, std::size_t> index;
+  std::unordered_map<const char*, std::pair<std::tuple<std::uint32_t, bool, Tier>, std::size_t>> latest;
   for (BufferId b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
     if (buffer.storage == Storage::kExternal || !plan.lifetime[b].used()) continue;
-    const auto [at, fresh] = index.try_emplace({buffer.role, buffer.copy, buffer.layer >= 0, buffer.tier}, groups.size());
-    if (fresh) groups.emplace_back();
-    groups[at->second].members.push_back(b);
+    const std::tuple kind{buffer.copy, buffer.layer >= 0, buffer.tier};
+    auto [known, fresh_role] = latest.try_emplace(buffer.role);
+    if (fresh_role || known->second.first != kind) {
+      const auto [at, fresh] = index.try_emplace({buffer.role, buffer.copy, buffer.layer >= 0, buffer.tier}, groups.size());
+      if (fresh) groups.emplace_back();
+      known->second = {kind, at->second};
+    }
+    groups[known->second.second].members.push_back(b);
   }
   return groups;
 }

@@ -1,7 +1,9 @@
 // Streamed: see modes.hpp. A section is cut into runs of neighbouring operations of one layer (or of none: final norm and
 // head). Before a run come the copies of the next run's weights, after it the copies of its own gradients, and one run
 // later the host adds those. So at any time the device holds the weights of two runs and the gradients of two.
-#include <map>
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "core/plan/modes.hpp"
 #include "core/plan/roles.hpp"
@@ -11,7 +13,7 @@ namespace {
 
 class Streamed {
  public:
-  explicit Streamed(Program& p) : p_(p), host_(p), part_of_(p.buffers.size()) {}
+  explicit Streamed(Program& p) : p_(p), host_(p), part_of_(p.buffers.size()), times_(p.buffers.size()) {}
 
   void run() {
     for (std::size_t i = 0; i < p_.params.size(); ++i) move(i);
@@ -28,10 +30,27 @@ class Streamed {
 
  private:
   enum class Part : std::uint8_t { kNone, kWeight, kGrad };
+  /// What stands in for buffers of the host on the device: a handful for a layer, in the order of the host's.
+  class Copies {
+   public:
+    BufferId* find(BufferId home) {
+      const auto at = std::find_if(pairs_.begin(), pairs_.end(), [&](const auto& c) { return c.first == home; });
+      return at == pairs_.end() ? nullptr : &at->second;
+    }
+    void add(BufferId home, BufferId here) {
+      const auto after = [&](const auto& c) { return c.first > home; };
+      pairs_.insert(std::find_if(pairs_.begin(), pairs_.end(), after), {home, here});
+    }
+    auto begin() const { return pairs_.begin(); }
+    auto end() const { return pairs_.end(); }
+
+   private:
+    std::vector<std::pair<BufferId, BufferId>> pairs_;
+  };
   /// Neighbouring operations that share weights, with the copies that stand in for them on the device.
   struct Run {
     std::uint32_t begin = 0, end = 0;
-    std::map<BufferId, BufferId> weight, grad;  // of the host -> on the device
+    Copies weight, grad;
   };
 
   void move(std::size_t i) {
@@ -72,12 +91,12 @@ class Streamed {
       for (std::span<const BufferId> side : {p_.ops[i].inputs(), p_.ops[i].outputs()})
         for (BufferId b : side) {
           if (b == kNoBuffer || b >= part_of_.size() || part_of_[b] == Part::kNone) continue;
-          std::map<BufferId, BufferId>& known = part_of_[b] == Part::kWeight ? r.weight : r.grad;
-          if (known.contains(b)) continue;
+          Copies& known = part_of_[b] == Part::kWeight ? r.weight : r.grad;
+          if (known.find(b)) continue;
           Buffer copy = p_[b];
           copy.tier = Tier::kDevice, copy.persistent = false, copy.component = Component::kCommunication;
           copy.copy = kStreamed + times_[b]++;
-          known[b] = host_.add(copy);
+          known.add(b, host_.add(copy));
         }
     }
   }
@@ -89,16 +108,16 @@ class Streamed {
     for (const auto& [from, to] : r.weight) out.push_back(op_like(like, OpKind::kCopy, {from}, {to}));
   }
 
-  void one(Op op, const Run& r, std::vector<Op>& out) {
+  void one(Op op, Run& r, std::vector<Op>& out) {
     if (op.kind == OpKind::kEmbed) return host_.look_up(op, op.in[0], 0, out);
     if (op.kind == OpKind::kEmbedBwd) return host_.scatter(op, 0, out);
     bool writes = false;
     for (BufferId& b : op.in) {
-      if (const auto w = r.weight.find(b); w != r.weight.end()) b = w->second;
-      if (const auto g = r.grad.find(b); g != r.grad.end()) b = g->second, writes = true;
+      if (const BufferId* w = r.weight.find(b)) b = *w;
+      if (const BufferId* g = r.grad.find(b)) b = *g, writes = true;
     }
     for (BufferId& b : op.out)
-      if (const auto g = r.grad.find(b); g != r.grad.end()) b = g->second;
+      if (const BufferId* g = r.grad.find(b)) b = *g;
     if (writes) op.flags = (op.flags & ~std::uint32_t{kFirstWrite}) | kFreshGrad;
     out.push_back(op);
   }
@@ -142,7 +161,7 @@ class Streamed {
   Program& p_;
   HostSide host_;
   std::vector<Part> part_of_;              // by BufferId of the program as it was
-  std::map<BufferId, std::uint32_t> times_;  // how often a parameter's part has been given a place on the device
+  std::vector<std::uint32_t> times_;         // how often a parameter's part has been given a place on the device
   std::vector<Arriving> arriving_;
 };
 

@@ -43,13 +43,14 @@ std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::ui
   return height;
 }
 
-/// Each into the lowest hole that is free throughout its life.
-std::uint64_t fill_holes(std::span<const PackItem> items, std::span<const ShortLife> lives, const Order& order, Offsets& offset) {
-  LaidOut laid(items.size());
+/// Each into the lowest hole that is free throughout its life; kTooHigh as soon as it rises to `limit`.
+std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, std::uint32_t times, std::uint64_t limit, Offsets& offset) {
+  LaidOut laid(times);
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
-    offset[i] = laid.take_lowest_hole(lives[i], items[i].size);
+    offset[i] = laid.take_lowest_hole(items[i]);
     height = std::max(height, offset[i] + items[i].size);
+    if (height >= limit) return kTooHigh;
   }
   return height;
 }
@@ -158,13 +159,13 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   Order orders[] = {by(items, [](const PackItem& i) { return i.size; }), earliest, longest,
                     by(items, [](const PackItem& i) { return i.last; })};
   std::array<Offsets, std::size(orders)> latest;
-  const std::vector<ShortLife> lives = short_lives(items, times);
   const std::size_t tries =
       std::clamp<std::size_t>(kPairsAtAll / (items.size() * items.size()), 1, kMostTries);
   for (std::size_t t = 0; t < tries; ++t) {
     const std::size_t o = t % std::size(orders);
     if (t >= std::size(orders)) raise_what_sticks_out(items, latest[o], orders[o]);
-    if (keep(fill_holes(items, lives, orders[o], trial))) break;
+    const bool repaired = t + std::size(orders) < tries;  // which asks what sticks out of the whole
+    if (keep(fill_holes(items, orders[o], times, repaired ? kTooHigh : best, trial))) break;
     latest[o] = trial;
   }
   return best;

@@ -6,45 +6,12 @@
 
 #include <algorithm>
 
+#include "core/plan/pack_holes.hpp"
 #include "core/plan/pack_order.hpp"
 #include "core/plan/skyline.hpp"
 
 namespace trainhost::plan {
 namespace {
-
-/// Items by when they live, to find those that may be in the way of another.
-class Hanging {
- public:
-  explicit Hanging(std::uint32_t times) : by_time_(times / kSlice + 1) {}
-
-  /// The least depth at which the item has a hole throughout its life; it takes it.
-  std::uint64_t hang(const PackItem& it) {
-    near_.clear();
-    for (std::uint32_t s = it.first / kSlice; s <= it.last / kSlice; ++s)
-      for (const Placed& p : by_time_[s]) {
-        const bool seen = s > std::max(p.first, it.first) / kSlice;  // in the slice before
-        if (!seen && p.first <= it.last && p.last >= it.first) near_.push_back(p);
-      }
-    // Nothing between where it does not fit and the end of what is in its way would do either: so this is the least.
-    std::uint64_t at = 0;
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (const Placed& p : near_)
-        if (p.begin < at + it.size && p.end > at) at = p.end, moved = true;
-    }
-    for (std::uint32_t s = it.first / kSlice; s <= it.last / kSlice; ++s) by_time_[s].push_back({it.first, it.last, at, at + it.size});
-    return at;
-  }
-
- private:
-  struct Placed {
-    std::uint32_t first, last;
-    std::uint64_t begin, end;  // depths
-  };
-  static constexpr std::uint32_t kSlice = 64;
-  std::vector<std::vector<Placed>> by_time_;
-  std::vector<Placed> near_;
-};
 
 std::uint32_t life(const PackItem& i) { return i.last - i.first; }
 
@@ -75,9 +42,9 @@ std::uint64_t pack_from_two_ends(std::span<const PackItem> items, std::uint32_t 
     if (height > limit) return kTooHigh;
   }
   const std::vector<std::uint64_t> stacked = sky.levels(times);
-  Hanging hanging(times);
+  LaidOut hanging(times);
   for (std::uint32_t i : top) {
-    offset[i] = hanging.hang(items[i]);
+    offset[i] = hanging.take_lowest_hole(items[i]);
     const std::uint64_t below = *std::max_element(stacked.begin() + items[i].first, stacked.begin() + items[i].last + 1);
     height = std::max(height, below + offset[i] + items[i].size);
     if (height > limit) return kTooHigh;

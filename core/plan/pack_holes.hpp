@@ -1,78 +1,97 @@
-// What has been laid into an arena, by where it begins, and the lowest hole for one more: the inner loop of packing (pack.cpp),
-// asked ten thousand times for one plan. Most of what lies there lives at another time, so lives are kept apart from places, in
-// 16 bits, and compared a block at a time in loops that compilers turn into vector instructions. Knows no order and no bound.
+// What has been laid into an arena and the lowest hole for one more: the inner loop of packing (pack.cpp, pack_ends.cpp), asked
+// ten thousand times for one plan. Most of what lies there lives at another time: so it stands in windows of time, an item in
+// each that it lives in, and within one lives are compared a block at a time in loops that compilers turn into vector
+// instructions. Knows no order and no bound.
 #pragma once
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
+#include <limits>
 #include <vector>
 
 #include "core/plan/pack.hpp"
 
 namespace trainhost::plan {
 
-/// Of at most this many items are holes looked for one item at a time: times in 16 bits, see short_lives().
-inline constexpr std::size_t kMostHoles = 32767;
-
-/// Alive in [first, last], both inclusive.
-struct ShortLife {
-  std::int16_t first, last;
+/// Alive in [first, last], both inclusive. Signed: that is what vector instructions compare.
+struct Life {
+  std::int32_t first, last;
 };
 
-/// The same overlaps in fewer times: only those at which something is born are told apart, at most as many as there are items.
-inline std::vector<ShortLife> short_lives(std::span<const PackItem> items, std::uint32_t times) {
-  std::vector<std::uint32_t> births(times, 0);  // at this time or before
-  for (const PackItem& it : items) births[it.first] = 1;
-  for (std::size_t t = 1; t < times; ++t) births[t] += births[t - 1];
-  std::vector<ShortLife> lives;
-  lives.reserve(items.size());
-  for (const PackItem& it : items) lives.push_back({static_cast<std::int16_t>(births[it.first] - 1), static_cast<std::int16_t>(births[it.last] - 1)});
-  return lives;
-}
+/// Items by where they begin, in blocks that split: so that one more moves few.
+class Shelf {
+  static constexpr std::size_t kBlock = 64;  // items whose lives are compared together
 
-class LaidOut {
+  struct Block {
+    Block() { never_alive(0); }
+    /// What is not filled lives at no time.
+    void never_alive(std::size_t from) {
+      std::fill(first + from, first + kBlock, std::numeric_limits<std::int32_t>::max());
+      std::fill(last + from, last + kBlock, std::numeric_limits<std::int32_t>::min());
+    }
+    std::int32_t first[kBlock], last[kBlock];
+    std::uint64_t begin[kBlock], end[kBlock];
+    std::size_t items = 0;
+  };
+
  public:
-  /// Room for `most` items without moving.
-  explicit LaidOut(std::size_t most) {
-    for (auto* v : {&first_, &last_}) v->reserve(most + kBlock);
-    for (auto* v : {&begin_, &end_}) v->reserve(most);
-    first_.assign(kBlock, INT16_MAX);  // blocks are read whole: what lies behind the last item never lives
-    last_.assign(kBlock, INT16_MIN);
-  }
+  /// Goes once over those alive during `life`, from low to high, as far as it is asked to.
+  class Walk {
+   public:
+    Walk(const Shelf& shelf, Life life) : shelf_(&shelf), life_(life) {}
 
-  /// Where the item goes: the lowest offset at which nothing lies throughout its life. Its bytes are taken.
-  std::uint64_t take_lowest_hole(ShortLife life, std::uint64_t size) {
-    const std::uint64_t at = lowest_hole(life, size);
-    const auto place = std::upper_bound(begin_.begin(), begin_.end(), at) - begin_.begin();
-    begin_.insert(begin_.begin() + place, at);
-    end_.insert(end_.begin() + place, at + size);
-    first_.insert(first_.begin() + place, life.first);
-    last_.insert(last_.begin() + place, life.last);
-    return at;
+    /// `at`, or the lowest offset above it where `size` bytes meet none of them. Of one walk `at` never falls.
+    std::uint64_t past(std::uint64_t at, std::uint64_t size) {
+      for (;;) {
+        for (std::uint64_t alive = alive_; alive != 0; alive &= alive - 1) {
+          const auto i = static_cast<std::size_t>(std::countr_zero(alive));
+          if (block_->begin[i] >= at + size) return alive_ = alive, at;  // everything that follows begins higher still
+          at = std::max(at, block_->end[i]);
+        }
+        alive_ = 0;
+        if (next_ == shelf_->order_.size() || shelf_->at(next_).begin[0] >= at + size) return at;
+        block_ = &shelf_->at(next_++);
+        alive_ = alive_with(life_, *block_);
+      }
+    }
+
+   private:
+    const Shelf* shelf_;
+    Life life_;
+    std::size_t next_ = 0;
+    const Block* block_ = nullptr;  // the one before
+    std::uint64_t alive_ = 0;       // in it, those that are not passed yet
+  };
+
+  void insert(Life life, std::uint64_t begin, std::uint64_t end) {
+    if (order_.empty()) add_block(0);
+    const auto higher = std::upper_bound(order_.begin(), order_.end(), begin,
+                                         [&](std::uint64_t at, std::uint32_t b) { return at < blocks_[b].begin[0]; });
+    std::size_t place = higher == order_.begin() ? 0 : static_cast<std::size_t>(higher - order_.begin()) - 1;
+    if (at(place).items == kBlock) {
+      split(place);
+      if (begin >= at(place + 1).begin[0]) ++place;
+    }
+    Block& b = blocks_[order_[place]];
+    const std::size_t i = static_cast<std::size_t>(std::upper_bound(b.begin, b.begin + b.items, begin) - b.begin);
+    const auto put = [&](auto* values, auto value) {
+      std::copy_backward(values + i, values + b.items, values + b.items + 1);
+      values[i] = value;
+    };
+    put(b.first, life.first), put(b.last, life.last), put(b.begin, begin), put(b.end, end);
+    ++b.items;
   }
 
  private:
-  static constexpr std::size_t kBlock = 64;  // items whose lives are compared together
-
-  std::uint64_t lowest_hole(ShortLife life, std::uint64_t size) const {
-    std::uint64_t at = 0;
-    for (std::size_t block = 0; block < begin_.size(); block += kBlock)
-      for (std::uint64_t alive = alive_with(life, block); alive != 0; alive &= alive - 1) {
-        const std::size_t i = block + static_cast<std::size_t>(std::countr_zero(alive));
-        if (begin_[i] >= at + size) return at;  // everything that follows begins higher still
-        at = std::max(at, end_[i]);
-      }
-    return at;
-  }
+  const Block& at(std::size_t place) const { return blocks_[order_[place]]; }
 
   /// Bit k: item k of the block lives at a time of `life`.
-  std::uint64_t alive_with(ShortLife life, std::size_t block) const {
-    const std::int16_t *first = first_.data() + block, *last = last_.data() + block;
+  static std::uint64_t alive_with(Life life, const Block& block) {
     std::uint8_t alive[kBlock];
-    for (std::size_t k = 0; k < kBlock; ++k) alive[k] = static_cast<std::uint8_t>((first[k] <= life.last) & (last[k] >= life.first));
+    for (std::size_t k = 0; k < kBlock; ++k)
+      alive[k] = static_cast<std::uint8_t>((block.first[k] <= life.last) & (block.last[k] >= life.first));
     std::uint64_t bits = 0;
     for (std::size_t k = 0; k < kBlock; k += 8) bits |= eight_bits(alive + k) << k;
     return bits;
@@ -86,8 +105,54 @@ class LaidOut {
     return (bytes * (std::endian::native == std::endian::little ? first_lowest : first_highest)) >> 56;
   }
 
-  std::vector<std::int16_t> first_, last_;   // of the items in the order of begin_, then a block that never lives
-  std::vector<std::uint64_t> begin_, end_;
+  void add_block(std::size_t place) {
+    order_.insert(order_.begin() + static_cast<std::ptrdiff_t>(place), static_cast<std::uint32_t>(blocks_.size()));
+    blocks_.emplace_back();
+  }
+
+  /// The upper half of a full block goes into one of its own behind it.
+  void split(std::size_t place) {
+    add_block(place + 1);
+    Block &low = blocks_[order_[place]], &high = blocks_[order_[place + 1]];
+    constexpr std::size_t kHalf = kBlock / 2;
+    const auto move = [](auto* from, auto* to) { std::copy_n(from + kHalf, kHalf, to); };
+    move(low.first, high.first), move(low.last, high.last), move(low.begin, high.begin), move(low.end, high.end);
+    low.never_alive(kHalf);
+    low.items = high.items = kHalf;
+  }
+
+  std::vector<Block> blocks_;
+  std::vector<std::uint32_t> order_;  // blocks by where they begin
+};
+
+class LaidOut {
+ public:
+  explicit LaidOut(std::uint32_t times) : windows_(times / kWindow + 1) {}
+
+  /// Where the item goes: the lowest offset at which nothing lies throughout its life. Its bytes are taken.
+  std::uint64_t take_lowest_hole(const PackItem& item) {
+    const Life life{static_cast<std::int32_t>(item.first), static_cast<std::int32_t>(item.last)};
+    const std::uint32_t from = item.first / kWindow, to = item.last / kWindow;
+    walks_.assign(1, {lasting_, life});
+    for (std::uint32_t w = from; w <= to; ++w) walks_.push_back({windows_[w], life});
+    // What is in the way on one shelf raises it for all: a hole is where none of them does any more.
+    std::uint64_t at = 0;
+    for (std::size_t agree = 0, w = 0; agree < walks_.size(); w = (w + 1) % walks_.size()) {
+      const std::uint64_t higher = walks_[w].past(at, item.size);
+      agree = higher == at ? agree + 1 : 1;
+      at = higher;
+    }
+    if (to - from >= kMostWindows) lasting_.insert(life, at, at + item.size);
+    else
+      for (std::uint32_t w = from; w <= to; ++w) windows_[w].insert(life, at, at + item.size);
+    return at;
+  }
+
+ private:
+  static constexpr std::uint32_t kWindow = 128, kMostWindows = 2;  // times; what lives in more stands by itself
+  Shelf lasting_;
+  std::vector<Shelf> windows_;
+  std::vector<Shelf::Walk> walks_;
 };
 
 }  // namespace trainhost::plan

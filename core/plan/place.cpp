@@ -2,6 +2,8 @@
 // gradients last, because evaluation and generation may use the gradients' place. Each section's transient buffers are
 // packed by themselves (pack.cpp) above whatever persists while it runs; sections never run at the same time.
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include "core/base/checked.hpp"
 #include "core/plan/memory_plan.hpp"
@@ -58,10 +60,16 @@ class Placer {
       if (here(b)) sum = checked_add(sum, padded(p_[b]), "the memory plan");
   }
 
+  /// Persistent buffers by rank, and those that only live across sections; what is left belongs to one section each.
   void place_persistent() {
+    std::array<std::vector<BufferId>, kRanks> own;
+    for (BufferId b = 0; b < p_.buffers.size(); ++b) {
+      if (!here(b)) continue;
+      if (has_own_place(b)) own[static_cast<std::size_t>(rank(p_[b]))].push_back(b);
+      else in_section_.push_back(b);
+    }
     for (int r = 0; r < kRanks; ++r) {
-      for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-        if (!here(b) || !has_own_place(b) || rank(p_[b]) != r) continue;
+      for (BufferId b : own[static_cast<std::size_t>(r)]) {
         plan_.offset[b] = end_;
         end_ += padded(p_[b]);
         if (p_[b].persistent) made_.persistent_bytes += p_[b].bytes();
@@ -92,15 +100,13 @@ class Placer {
 
   /// Every transient buffer to the section that it lives in.
   void hand_out(std::vector<Task>& tasks) {
-    for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-      const Buffer& buffer = p_.buffers[b];
-      if (!here(b) || has_own_place(b)) continue;
+    for (BufferId b : in_section_) {
       const Lifetime& l = plan_.lifetime[b];
       if (!l.used()) plan_.offset[b] = 0;
       for (Task& t : tasks) {
         if (!l.used() || l.first < t.section.begin || l.first >= t.section.end) continue;
         t.ids.push_back(b);
-        t.items.push_back({l.first - t.section.begin, l.last - t.section.begin, padded(buffer)});
+        t.items.push_back({l.first - t.section.begin, l.last - t.section.begin, padded(p_[b])});
         break;
       }
     }
@@ -126,6 +132,7 @@ class Placer {
   const Program& p_;
   MemoryPlan& plan_;  // lifetimes are read, offsets written
   TierPlan made_;
+  std::vector<BufferId> in_section_;  // of one section each, or of none
   std::uint64_t end_ = 0, below_gradients_ = 0;
   std::uint64_t enough_;
 };

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -21,17 +22,19 @@ constexpr std::size_t kPage = 4096;
   throw Refused("load", "changed", "was replaced after its manifest was read", "run the command again");
 }
 
-/// "device inode" of the mapping that holds the address, as the kernel writes it; "" when there is none.
-std::string mapping_of(const void* address) {
-  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+/// "device inode" of the mappings that hold the addresses, as the kernel writes them; "" where there is none.
+std::array<std::string, 2> mappings_of(const void* one, const void* other) {
+  const std::array wanted{reinterpret_cast<std::uintptr_t>(one), reinterpret_cast<std::uintptr_t>(other)};
+  std::array<std::string, 2> found;
   std::ifstream in("/proc/self/maps");
-  for (std::string line; std::getline(in, line);) {
+  for (std::string line; std::getline(in, line) && (found[0].empty() || found[1].empty());) {
     unsigned long begin = 0, end = 0, inode = 0;
     char device[32] = "";
     if (std::sscanf(line.c_str(), "%lx-%lx %*s %*s %31s %lu", &begin, &end, device, &inode) != 4) continue;
-    if (begin <= wanted && wanted < end) return std::string(device) + " " + std::to_string(inode);
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      if (begin <= wanted[i] && wanted[i] < end) found[i] = std::string(device) + " " + std::to_string(inode);
   }
-  return {};
+  return found;
 }
 
 }  // namespace
@@ -50,7 +53,7 @@ SeenFile::SeenFile(const std::filesystem::path& path, const FileId& id) {
 SeenFile::~SeenFile() { ::munmap(page_, kPage); }
 
 void SeenFile::require_mapped_at(const void* address) const {
-  const std::string seen = mapping_of(page_), loaded = mapping_of(address);
+  const auto [seen, loaded] = mappings_of(page_, address);
   if (!seen.empty() && seen != loaded) changed();  // without /proc nothing can be compared
 }
 

@@ -45,16 +45,24 @@ Situation situation_of(const PlanView& v, const config::RunConfig& c, const RunS
   return s;
 }
 
+std::vector<std::string> words_of(const Settings& settings) {
+  std::vector<std::string> out;
+  for (const config::Override& o : settings) out.push_back(o.key + "=" + o.value);
+  return out;
+}
+
 Change change_of(const Settings& settings, const Rung& r, Price price, const Estimate& proof) {
   Change c{as_run_file(settings), {}, r.sentence, price, r.cost, r.cost_words, proof.compute_bytes, proof.report.source, r.leaves_backend};
-  for (const config::Override& o : settings) c.set.push_back(o.key + "=" + o.value);
+  c.set = words_of(settings);
   return c;
 }
 
-/// The mildest rung that fits.
-std::optional<Change> mildest(const Family& family, const Prefix& prefix, Replanner& replan) {
+/// The mildest rung that fits; nothing where that is one of `known`, which fit without the prefix and so need no plan with it.
+std::optional<Change> mildest(const Family& family, const Prefix& prefix, const std::vector<Change>& known, Replanner& replan) {
   std::optional<Estimate> found;
   const auto fits = [&](std::size_t i) {
+    const std::vector<std::string> set = words_of(family.rungs[i].settings);
+    if (std::any_of(known.begin(), known.end(), [&](const Change& k) { return k.set == set; })) return found.reset(), true;
     std::optional<Estimate> e = replan.plan(joined(prefix.settings, family.rungs[i].settings), family.rungs[i].other_device);
     if (!e || !e->fits) return false;
     found = std::move(e);
@@ -72,6 +80,7 @@ std::optional<Change> mildest(const Family& family, const Prefix& prefix, Replan
     while (low < high && !fits(low)) ++low;
     if (low == high) return std::nullopt;
   }
+  if (!found) return std::nullopt;
   const Rung& r = family.rungs[low];
   return change_of(joined(prefix.settings, r.settings), {{}, r.sentence + prefix.words, r.cost, r.cost_words, r.other_device, r.leaves_backend}, family.price, *found);
 }
@@ -89,10 +98,10 @@ void drop_dominated(std::vector<Change>& changes) {
   });
 }
 
-std::vector<Change> look(const Situation& s, const Prefix& prefix, Replanner& replan) {
+std::vector<Change> look(const Situation& s, const Prefix& prefix, const std::vector<Change>& known, Replanner& replan) {
   std::vector<Change> out;
   for (const Family& f : candidates(s))
-    if (std::optional<Change> c = mildest(f, prefix, replan)) out.push_back(std::move(*c));
+    if (std::optional<Change> c = mildest(f, prefix, known, replan)) out.push_back(std::move(*c));
   return out;
 }
 
@@ -162,7 +171,7 @@ void look_further(const PlanView& v, const Ranks& ranks, Replanner& replan, std:
                               shared ? Price::kHardware : Price::kTime, *e));
     if (out.size() >= kEnough) return;  // what follows the prefix would change nothing
   }
-  for (Change& more : look(situation_of(v, small, c.run), prefix, replan)) {
+  for (Change& more : look(situation_of(v, small, c.run), prefix, out, replan)) {
     const bool known = std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
     if (known) continue;
     if (more.price != Price::kResult) more.cost += 0.5;  // behind those that need no recomputation
@@ -193,7 +202,7 @@ std::string why_few(std::size_t singles, std::size_t all, bool chosen, const Pla
 
 std::vector<Change> find_changes(PlanView& v, Replanner& replan) {
   const config::RunConfig& c = replan.base().config;
-  std::vector<Change> out = look(situation_of(v, c, c.run), {}, replan);
+  std::vector<Change> out = look(situation_of(v, c, c.run), {}, {}, replan);
   const auto keeping = [&] { return static_cast<std::size_t>(std::count_if(out.begin(), out.end(), [](const Change& o) { return !o.leaves_backend; })); };
   const std::size_t singles = keeping();
   if (keeping() < kEnough) look_further(v, {}, replan, out);

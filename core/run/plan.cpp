@@ -43,6 +43,8 @@ void add_model(const ModelSpec& m, report::PlanView& v) {
   v.notes.insert(v.notes.end(), a.notes.begin(), a.notes.end());
 }
 
+constexpr int kMadeForIt = 1000;  // the most that a match can say
+
 /// Ids of the estimators to ask, in order. "auto": the one that fits the model best.
 std::vector<std::string> estimator_ids(const PlanRequest& request, const config::RunConfig& c, plugin::Registry& registry) {
   const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
@@ -58,8 +60,10 @@ std::vector<std::string> estimator_ids(const PlanRequest& request, const config:
   auto best = [&]() -> std::string {
     int top = 0;
     std::string id;
-    for (const std::string& e : all)
+    for (const std::string& e : all) {
       if (int m = match(e); m > top) top = m, id = e;
+      if (top == kMadeForIt) break;  // the others need not even be loaded
+    }
     return id;
   };
   for (const std::string& w : wanted) {

@@ -20,6 +20,14 @@ constexpr const char *kSearches = "cuda", *kLastResort = "streamed";
 /// The estimator whose plans are those of step programs, placed: what fits no placement (core/plan/least_arena) fits none of them.
 constexpr const char* kPlaces = "llama";
 
+/// The same of closed forms. No budget is in either: larger devices are held against a plan that is known.
+constexpr const char* kClosedForms = "transformer";
+
+RunSpec without_budgets(RunSpec run) {
+  run.device_budget = run.host_budget = 0;
+  return run;
+}
+
 bool leaves_mode_open(const config::RunConfig& c) {
   const auto table = c.plugin_options.find(kSearches);
   if (table == c.plugin_options.end()) return true;
@@ -61,21 +69,21 @@ std::optional<report::Estimate> Replanner::ask(config::RunConfig c, bool other_d
   const std::string id = estimators_asked(r.config, registry, request).front();
   const Profile profile = planned_profile(r, registry, request);
   ++planned_;
-  if (id != kPlaces) return estimate(r, registry, request, id, profile);
-  if (only_if_it_fits && r.budgets.compute.known && plan::least_arena(r.config.model, r.config.run, profile) > r.budgets.compute.bytes)
-    return std::nullopt;
-  return placed(r, registry, request, profile);
+  if (id != kPlaces && id != kClosedForms) return estimate(r, registry, request, id, profile);
+  if (const Known* k = known(r, id, profile)) return judge(k->report, r.budgets);
+  const bool none_would_do = id == kPlaces && only_if_it_fits && r.budgets.compute.known &&
+                             plan::least_arena(r.config.model, r.config.run, profile) > r.budgets.compute.bytes;
+  if (none_would_do) return std::nullopt;
+  report::Estimate e = estimate(r, registry, request, id, profile);
+  known_.push_back({id, r.config.model, without_budgets(r.config.run), profile, e.report});
+  return e;
 }
 
-/// A program's plan is the same for every budget: larger devices are held against the plan that is known.
-report::Estimate Replanner::placed(const Resolved& r, plugin::Registry& registry, const PlanRequest& request, const Profile& profile) {
-  RunSpec run = r.config.run;
-  run.device_budget = run.host_budget = 0;
+const Replanner::Known* Replanner::known(const Resolved& r, const std::string& id, const Profile& profile) const {
+  const RunSpec run = without_budgets(r.config.run);
   for (const Known& k : known_)
-    if (k.run == run && k.model == r.config.model && k.profile == profile) return judge(k.report, r.budgets);
-  report::Estimate e = estimate(r, registry, request, kPlaces, profile);
-  known_.push_back({r.config.model, run, profile, e.report});
-  return e;
+    if (k.run == run && k.estimator == id && k.profile == profile && k.model == r.config.model) return &k;
+  return nullptr;
 }
 
 std::optional<report::Estimate> Replanner::plan(const Settings& settings, bool other_device) {

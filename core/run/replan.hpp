@@ -40,13 +40,14 @@ class Replanner {
 
  private:
   struct Known {
+    std::string estimator;
     ModelSpec model;
     RunSpec run;  // without budgets
     Profile profile;
     MemoryReport report;
   };
   std::optional<report::Estimate> ask(config::RunConfig c, bool other_device, bool only_if_it_fits);
-  report::Estimate placed(const Resolved& r, plugin::Registry& registry, const PlanRequest& request, const Profile& profile);
+  const Known* known(const Resolved& r, const std::string& id, const Profile& profile) const;
   plugin::Registry& registry_for(const config::RunConfig& c);
 
   Source source_;
@@ -55,7 +56,7 @@ class Replanner {
   Resolved base_;
   std::string decides_;
   std::uint64_t planned_ = 0;
-  std::vector<Known> known_;                    // plans of step programs
+  std::vector<Known> known_;                    // plans that no budget is in
   std::unique_ptr<plugin::Registry> other_;     // for plugin options that are not the base's
   decltype(config::RunConfig::plugin_options) other_options_;
 };
