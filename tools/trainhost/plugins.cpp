@@ -23,6 +23,7 @@ Json to_json(const plugin::Candidate& c) {
   return {{"name", c.manifest.id.empty() ? c.file.stem().string() : c.manifest.id}, {"kind", c.manifest.kind},
           {"version", c.manifest.version}, {"file", c.file.string()}, {"status", word(c.status)}, {"reason", c.reason},
           {"families", c.manifest.families}, {"stage", c.stage}, {"code", c.code}, {"hint", c.hint},
+          {"native_domain", c.native.domain}, {"native_code", c.native.code},
           {"summary", c.manifest.summary}, {"options", c.manifest.options}, {"priority", c.manifest.priority},
           {"abi", c.manifest.abi}, {"device", c.manifest.device}, {"interfaces", c.manifest.interfaces},
           {"modes", c.manifest.modes}, {"dtypes", c.manifest.dtypes}, {"cpu", c.manifest.cpu},

@@ -112,6 +112,18 @@ static th_status fail(const th_host *h, th_error *error) {
   memcpy(error->hint, "wait a week", 12);
   return TH_E_UNAVAILABLE;
 }
+static th_status fail_with_number(const th_host *host, th_error *error) {
+  (void)host;
+  memcpy(error->message, "the tables cannot be written", 29);
+  memcpy(error->native_domain, "errno", 6);
+  error->native_code = 28;
+  return TH_E_IO;
+}
+static th_status fail_as_bug(const th_host *host, th_error *error) {
+  (void)host;
+  memcpy(error->message, "a table is missing", 19);
+  return TH_E_INTERNAL;
+}
 static th_status once(const th_host *h, th_error *error) {
   static int starts;
   (void)h;
