@@ -124,7 +124,7 @@ std::string host_identity() {
 bool depends_on_the_file_alone(const Refused& why) {
   static const std::set<std::string> kContent = {"empty",      "not_elf",   "wrong_class",      "wrong_machine",   "executable",
                                                  "not_shared", "truncated", "executable_stack", "text_relocations"};
-  static const std::set<std::string> kBugs = {"crashed", "hung", "exited", "stopped", "exception", "internal", "undocumented"};
+  static const std::set<std::string> kBugs = {"crashed", "hung", "exited", "stopped", "exception", "internal", "state", "undocumented"};
   const std::string& stage = why.stage();
   if (stage == "gate") return kContent.count(why.code()) > 0;
   if (stage == "load") return why.code() != "dlopen" && why.code() != "changed";
