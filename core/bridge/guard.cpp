@@ -81,7 +81,7 @@ th_status fill(th_error* error, th_status code, std::string_view message, std::s
 }
 
 Told told(const th_error& e) {
-  const auto text = [](const auto& field) { return escaped({field, ::strnlen(field, sizeof field)}, sizeof field); };
+  const auto text = [](const auto& field) { return escaped({field, ::strnlen(field, sizeof field)}, 4 * sizeof field); };
   return {text(e.message), text(e.hint), {text(e.native_domain), e.native_code}, e.bytes_needed};
 }
 

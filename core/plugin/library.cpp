@@ -81,6 +81,25 @@ Entry find_entry(const boost::dll::shared_library& library) {
   return reinterpret_cast<Entry>(address);
 }
 
+/// For a start() that said what happened and not what to do about it.
+const char* advice(th_status s) {
+  switch (s) {
+    case TH_E_ARG:
+      return "look at its table [plugin.ID] in the run file";
+    case TH_E_UNSUPPORTED:
+    case TH_E_UNAVAILABLE:
+      return "its documentation says what it needs on a machine";
+    case TH_E_HOST_OOM:
+    case TH_E_DEVICE_OOM:
+      return "free some memory and run the command again";
+    case TH_E_IO:
+    case TH_E_DEVICE_LOST:
+      return "repair that and run the command again";
+    default:
+      return "a bug of the plugin: its author should know";
+  }
+}
+
 th_plugin read_table(Entry entry) {
   const th_plugin* raw = nullptr;
   try {
@@ -176,9 +195,10 @@ void Library::start() {
     const bridge::Told told = bridge::told(error);
     const std::string why =
         told.message.empty() ? fmt::format("its start() failed without a message: {} ({})", bridge::status_name(s), s) : told.message;
-    const char* const ask = "a bug of the plugin: a start() that fails says why in the th_error";
     throw Refused("start", std::string(bridge::status_name(s)), bridge::prefix(told.native) + why,
-                  told.message.empty() && told.hint.empty() ? ask : told.hint,
+                  !told.hint.empty()     ? told.hint
+                  : told.message.empty() ? "a bug of the plugin: a start() that fails says why in the th_error"
+                                         : advice(s),
                   {told.native.domain, told.native.code});
   }
   started_ = true;

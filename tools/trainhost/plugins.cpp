@@ -53,7 +53,7 @@ class Plugins : public Command {
   Exit run() override {
     if (new_.parsed()) return new_.run();
     if (check_.parsed()) return check_.run();
-    if (info_->parsed() && is_file(name_)) return show(plugin::inspect(std::filesystem::canonical(name_)));
+    if (info_->parsed() && is_file(name_)) return show(plugin::inspect(std::filesystem::canonical(name_)), " as a file, with its manifest; it was not loaded");
     auto registry = make_registry(o_, nullptr);
     if (info_->parsed()) return info(*registry);
     registry->probe_all();
@@ -119,7 +119,8 @@ class Plugins : public Command {
     return show(*c);
   }
 
-  Exit show(const plugin::Candidate& candidate) {
+  /// known: what a status of ok rests on, where that is less than having loaded it.
+  Exit show(const plugin::Candidate& candidate, const char* known = "") {
     const plugin::Candidate* c = &candidate;
     if (o_.json) {
       fmt::print("{}\n", printed(to_json(*c)));
@@ -140,7 +141,7 @@ class Plugins : public Command {
     row(t, "cpu", c->manifest.cpu);
     row(t, "requires", c->manifest.libraries);
     t.row({"file", escaped(c->file.string())});
-    t.row({"status", word(c->status)});
+    t.row({"status", word(c->status) + std::string(c->status == plugin::Status::kOk ? known : "")});
     if (!c->reason.empty()) t.row({"reason", escaped(c->reason)});
     if (!c->hint.empty()) t.row({"hint", escaped(c->hint)});
     fmt::print("{}", t.str());

@@ -184,6 +184,7 @@ BOOST_AUTO_TEST_CASE(the_manifest_of_a_file_is_shown_without_running_it) {
   const Outcome r = run_program({"plugins", "info", file});
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "one of the zoo"), r.out);
+  BOOST_TEST(has(r.out, "it was not loaded"), r.out);
   BOOST_TEST(has(r.out, "status    ok"), r.out);
 }
 
