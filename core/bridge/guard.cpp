@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/text.hpp"
+
 namespace trainhost::bridge {
 namespace {
 
@@ -67,13 +69,25 @@ th_status status_of(Exit code) {
 }
 
 th_status fill(th_error* error, th_status code, std::string_view message, std::string_view hint,
-               std::uint64_t bytes_needed) noexcept {
+               std::uint64_t bytes_needed, std::string_view native_domain, std::int32_t native_code) noexcept {
   if (!error) return code;
   if (TH_HAS(error, th_error, code)) error->code = code;
+  if (TH_HAS(error, th_error, native_code)) error->native_code = native_code;
   if (TH_HAS(error, th_error, bytes_needed)) error->bytes_needed = bytes_needed;
+  if (TH_HAS(error, th_error, native_domain)) copy_text(error->native_domain, native_domain);
   if (TH_HAS(error, th_error, message)) copy_text(error->message, message);
   if (TH_HAS(error, th_error, hint)) copy_text(error->hint, hint);
   return code;
+}
+
+Told told(const th_error& e) {
+  const auto text = [](const auto& field) { return escaped({field, ::strnlen(field, sizeof field)}, 4 * sizeof field); };
+  return {text(e.message), text(e.hint), {text(e.native_domain), e.native_code}, e.bytes_needed};
+}
+
+std::string prefix(const Native& n) {
+  if (n.code == 0) return "";
+  return (n.domain.empty() ? "code" : n.domain) + " " + std::to_string(n.code) + ": ";
 }
 
 }  // namespace trainhost::bridge

@@ -20,17 +20,36 @@ std::string_view status_name(th_status s);
 /// kNoBackend -> unavailable, kStopped -> cancelled, others -> internal.
 th_status status_of(Exit code);
 
+/// A vendor library's own number for a failure: {"cuda", 719}. Code 0: there is none.
+struct Native {
+  std::string domain;
+  std::int32_t code = 0;
+};
+
 /// Writes the error inside its struct_size; a null `error` is allowed. Returns `code`.
 th_status fill(th_error* error, th_status code, std::string_view message, std::string_view hint = {},
-               std::uint64_t bytes_needed = 0) noexcept;
+               std::uint64_t bytes_needed = 0, std::string_view native_domain = {}, std::int32_t native_code = 0) noexcept;
 
-/// A failure with a code of its own, for code below a guard.
+/// What a plugin wrote into an error, safe to print: no text is read past its field, control characters are escaped.
+struct Told {
+  std::string message, hint;
+  Native native;
+  std::uint64_t bytes_needed = 0;
+};
+Told told(const th_error& error);
+
+/// "cuda 719: " where there is a number, to stand before the message; else "".
+std::string prefix(const Native& native);
+
+/// A failure with a code of its own, for code below a guard: throw StatusError(...).of("cuda", 719).
 struct StatusError : std::runtime_error {
   StatusError(th_status c, const std::string& message, std::string h = {}, std::uint64_t need = 0)
       : std::runtime_error(message), code(c), hint(std::move(h)), bytes_needed(need) {}
+  StatusError& of(std::string domain, std::int32_t number) { return native = {std::move(domain), number}, *this; }
   th_status code;
   std::string hint;
   std::uint64_t bytes_needed;
+  Native native;
 };
 
 /// For the first line of a guarded function: a null argument, or a run without a token, is the caller's mistake
@@ -60,7 +79,7 @@ th_status guard(th_error* error, F&& f) noexcept {
     f();
     return TH_OK;
   } catch (const StatusError& e) {
-    return fill(error, e.code, e.what(), e.hint, e.bytes_needed);
+    return fill(error, e.code, e.what(), e.hint, e.bytes_needed, e.native.domain, e.native.code);
   } catch (const Error& e) {
     return fill(error, status_of(e.code()), e.what(), e.hint());
   } catch (const std::bad_alloc&) {

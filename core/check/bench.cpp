@@ -52,7 +52,7 @@ const plugin::Manifest& Bench::manifest() try {
   }
   return *manifest_;
 } catch (const plugin::Refused& r) {
-  throw Broken(std::string("the file ") + r.what());
+  throw Broken(std::string("refused at the gate: ") + r.what());
 }
 
 Subject& Bench::subject() {

@@ -35,23 +35,29 @@ Answer Instance::create(std::int32_t device, bool no_error) {
   Answer a = bench_.call(
       [&](th_error* e) { return table_.create(bench_.host().get(), device, &model, &run, &instance_, e); }, no_error);
   std::memset(&model, 0xDB, sizeof model), std::memset(&run, 0xDB, sizeof run);  // whoever kept a pointer reads nonsense
+  turns_.begin();
   if (instance_) legal_.emplace(bench_.host());
   return a;
 }
 
+Answer Instance::call(const char* name, const std::function<th_status(th_trainer_inst*, th_error*)>& f) {
+  plugin::Turns::Turn turn(turns_, "under test", name);
+  return bench_.call([&](th_error* e) { return f(instance_, e); });
+}
+
 Answer Instance::init(std::uint64_t seed) {
-  return bench_.call([&](th_error* e) { return table_.init(instance_, seed, e); });
+  return call("init", [&](auto* i, auto* e) { return table_.init(i, seed, e); });
 }
 
 Answer Instance::load(std::uint32_t scope, const th_tensor& t) {
-  return bench_.call([&](th_error* e) { return table_.load(instance_, scope, &t, e); });
+  return call("load", [&](auto* i, auto* e) { return table_.load(i, scope, &t, e); });
 }
 
 StepAnswer Instance::raw_step(const th_step& s) {
   StepAnswer a;
   Guarded<th_step_out> out;
   const th_step before = s;
-  static_cast<Answer&>(a) = bench_.call([&](th_error* e) { return table_.step(instance_, &s, out.get(), e); });
+  static_cast<Answer&>(a) = call("step", [&](auto* i, auto* e) { return table_.step(i, &s, out.get(), e); });
   if (!out.margins_kept()) bench_.record().breach(Rule::kOutPastSize, "step() wrote outside th_step_out's struct_size");
   if (std::memcmp(&before, &s, sizeof s) != 0) bench_.record().breach(Rule::kInputChanged, "step() wrote into th_step");
   a.out = *out;
@@ -81,7 +87,7 @@ SaveAnswer Instance::save(std::uint32_t scope, std::size_t refuse_from) {
   TensorSink& sink = bench_.tensor_sink();
   sink.refuse_from(refuse_from, TH_E_CANCELLED);
   SaveAnswer a;
-  static_cast<Answer&>(a) = bench_.call([&](th_error* e) { return table_.save(instance_, scope, sink.get(), e); });
+  static_cast<Answer&>(a) = call("save", [&](auto* i, auto* e) { return table_.save(i, scope, sink.get(), e); });
   sink.close();
   a.pieces = sink.pieces();
   a.calls_after_refusal = sink.calls_after_refusal();
@@ -91,7 +97,7 @@ SaveAnswer Instance::save(std::uint32_t scope, std::size_t refuse_from) {
 Answer Instance::counters(th_counters& out) {
   if (!table_.counters) return {};
   Guarded<th_counters> c;
-  Answer a = bench_.call([&](th_error* e) { return table_.counters(instance_, c.get(), e); });
+  Answer a = call("counters", [&](auto* i, auto* e) { return table_.counters(i, c.get(), e); });
   if (!c.margins_kept()) bench_.record().breach(Rule::kOutPastSize, "counters() wrote outside th_counters' struct_size");
   out = *c;
   return a;
@@ -99,6 +105,7 @@ Answer Instance::counters(th_counters& out) {
 
 void Instance::destroy() {
   if (!instance_) return;
+  turns_.end();
   CheckingHost::Legal legal(bench_.host());
   table_.destroy(instance_);
   instance_ = nullptr;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/check/bench.hpp"
+#include "core/plugin/turns.hpp"
 
 namespace trainhost::check {
 
@@ -45,6 +46,8 @@ class Instance {
 
   /// create() and init(), as a check that is about something else wants it: throws Broken.
   void begin(std::uint64_t seed = 7);
+  /// A call of one's own on the instance, by the same rules.
+  Answer call(const char* name, const std::function<th_status(th_trainer_inst*, th_error*)>& f);
   bool alive() const { return instance_ != nullptr; }
   th_trainer_inst* raw() const { return instance_; }
   const th_trainer& table() const { return table_; }
@@ -55,6 +58,7 @@ class Instance {
   Sample sample_;
   th_trainer table_;
   th_trainer_inst* instance_ = nullptr;
+  plugin::Turns turns_;                         // that the checks themselves keep [inst]
   std::optional<CheckingHost::Legal> legal_;  // while it lives, its own threads may call back
 };
 

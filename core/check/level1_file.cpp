@@ -37,7 +37,7 @@ const std::set<std::string> kToml = {"not_text", "not_toml"}, kKeys = {"missing_
 
 void expect_no_refusal(Bench& b, const std::set<std::string>& owned) {
   std::string reason;
-  if (owned.count(gate_code(b, reason))) throw Broken("the file " + reason);
+  if (owned.count(gate_code(b, reason))) throw Broken("refused at the gate: " + reason);
 }
 
 void nothing_else(Bench& b) {
@@ -45,7 +45,7 @@ void nothing_else(Bench& b) {
   const std::string code = gate_code(b, reason);
   for (const auto* owned : {&kFile, &kOpenToAll, &kKind, &kWhole, &kStack, &kText, &kSection, &kToml, &kKeys, &kRunPath})
     if (owned->count(code)) return;
-  expect(code.empty(), "the file {} ({})", reason, code);
+  expect(code.empty(), "refused at the gate: {} ({})", reason, code);
 }
 
 void exports_the_entry(Bench& b) {
@@ -122,7 +122,7 @@ std::vector<Check> file_checks() {
        {"C-006"}, [](Bench& b) {
          std::string reason;
          const std::string code = gate_code(b, reason);
-         expect(!kSection.count(code) && !(code == "empty" && reason.find("manifest") != std::string::npos), "the file {}",
+         expect(!kSection.count(code) && !(code == "empty" && reason.find("manifest") != std::string::npos), "refused at the gate: {}",
                 reason);
        }},
       {"C-008", 1, "The manifest is TOML",

@@ -9,6 +9,13 @@
 namespace trainhost::check {
 namespace {
 
+/// Everything that save() gave, in its order.
+std::vector<unsigned char> all_bytes(const SaveAnswer& a) {
+  std::vector<unsigned char> all;
+  for (const SeenPiece& p : a.pieces) all.insert(all.end(), p.bytes.begin(), p.bytes.end());
+  return all;
+}
+
 void wrong_order(Bench& b) {
   Started started(b);
   b.need_device();
@@ -19,6 +26,26 @@ void wrong_order(Bench& b) {
   expect(s.status == TH_E_STATE, "step() before init() returned {}; TH_E_STATE was expected", s.text());
   const SaveAnswer v = i.save();
   expect(v.status == TH_E_STATE, "save() before init() returned {}; TH_E_STATE was expected", v.text());
+}
+
+/// init() belongs to {created}, next() to {ready+}: the other states are answered and change nothing.
+void initialised_once(Bench& b) {
+  Started started(b);
+  b.need_device();
+  Instance i(b, b.sample());
+  const Answer made = i.create();
+  expect(made.ok() && i.alive(), "create() on a tiny model returned {}", made.text());
+  if (const auto* g = static_cast<const th_generate*>(b.subject().interface(TH_GENERATE_ID)); g && g->next) {
+    std::vector<float> logits(i.sample().model.vocab);
+    const Answer a = i.call("next", [&](auto* raw, auto* e) { return g->next(raw, 0, 0, logits.data(), e); });
+    expect(a.status == TH_E_STATE, "next() before init() returned {}; TH_E_STATE was expected", a.text());
+  }
+  const Answer first = i.init(7);
+  expect(first.ok(), "init() on a tiny model returned {}", first.text());
+  const std::vector<unsigned char> before = all_bytes(i.save());
+  const Answer again = i.init(8);
+  expect(again.status == TH_E_STATE, "init() a second time returned {}; TH_E_STATE was expected", again.text());
+  expect(all_bytes(i.save()) == before, "init() a second time changed the weights all the same; nothing was expected to change");
 }
 
 /// Some tensor that the trainer itself has saved, as a piece to load.
@@ -73,13 +100,6 @@ void wrong_batches(Bench& b) {
          target.targets[2], i.sample().model.vocab, a.text());
 }
 
-/// Everything that save() gave, in its order.
-std::vector<unsigned char> all_bytes(const SaveAnswer& a) {
-  std::vector<unsigned char> all;
-  for (const SeenPiece& p : a.pieces) all.insert(all.end(), p.bytes.begin(), p.bytes.end());
-  return all;
-}
-
 void refusal_changes_nothing(Bench& b) {
   Started started(b);
   b.need_device();
@@ -108,7 +128,7 @@ void unknown_keys(Bench& b) {
   }
   if (!i.table().metric) return;
   double value = 0;
-  const Answer a = b.call([&](th_error* e) { return i.table().metric(i.raw(), "no such figure", &value, e); });
+  const Answer a = i.call("metric", [&](auto* raw, auto* e) { return i.table().metric(raw, "no such figure", &value, e); });
   expect(a.status == TH_E_ABSENT || a.status == TH_E_UNSUPPORTED,
          "metric(\"no such figure\") returned {}; TH_E_ABSENT or TH_E_UNSUPPORTED was expected", a.text());
 }
@@ -142,6 +162,10 @@ std::vector<Check> trainer_order_checks() {
       {"T-012", 4, "step() and save() before init() are TH_E_STATE",
        "Training on memory that nobody filled gives numbers that look like a bad learning rate.",
        {"C-049", "C-029"}, wrong_order},
+      {"T-019", 4, "init() is called once, and next() waits for it",
+       "A host that resumes loads weights and calls init() for what is missing: a second call that began anew would lose them "
+       "without a word. Every function has a tag with the states that it may be called in; the others are TH_E_STATE.",
+       {"T-012"}, initialised_once},
       {"T-013", 4, "load() refuses tensors that the model does not have",
        "A checkpoint of another model must stop at the first tensor that does not fit, by name, shape or type.",
        {"C-049", "C-029"}, wrong_tensors},

@@ -1,6 +1,7 @@
 // Level 5 for estimators: it matches what it says it is made for, quickly, and estimates the same from every thread.
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "core/base/text.hpp"
@@ -41,6 +42,27 @@ void match_is_fast(Bench& b) {
   }
   std::nth_element(ms.begin(), ms.begin() + 25, ms.end());
   expect(ms[25] < 1, "match() took {:.2f} ms in the middle of 51 calls; less than 1 ms was expected", ms[25]);
+}
+
+/// Calls of read() and write() that this thread has made; throws NotHere where the kernel does not count them.
+std::uint64_t reads_and_writes() {
+  std::ifstream in("/proc/thread-self/io");
+  std::uint64_t all = 0, counted = 0;
+  for (std::string word; in >> word;)
+    if (std::uint64_t n = 0; (word == "syscr:" || word == "syscw:") && in >> n) all += n, ++counted;
+  if (counted != 2) throw NotHere("this kernel does not count a thread's reads and writes");
+  return all;
+}
+
+void match_does_no_io(Bench& b) {
+  constexpr int kCalls = 20;
+  Started started(b);
+  const Sample s = b.sample();
+  b.match(s);
+  const std::uint64_t first = reads_and_writes(), second = reads_and_writes(), own = second - first;  // looking counts too
+  for (int i = 0; i < kCalls; ++i) b.match(s);
+  const std::uint64_t made = reads_and_writes() - second - own;
+  expect(made == 0, "{} calls of match() read or wrote {} times; none were expected", kCalls, made);
 }
 
 void match_is_constant(Bench& b) {
@@ -140,6 +162,9 @@ std::vector<Check> estimator_checks() {
       {"E-012", 5, "match() answers within a millisecond",
        "A search asks every estimator about thousands of layouts. match() reads a few fields and does no I/O.",
        {"E-002"}, match_is_fast},
+      {"E-018", 5, "match() reads and writes no file",
+       "What a disk or a network gives is slow once in a while, and another answer tomorrow. Read what you need in start().",
+       {"E-002"}, match_does_no_io},
       {"E-013", 5, "match() of the same run is the same",
        "Which estimator answers must not depend on what was asked before.",
        {"E-002"}, match_is_constant},

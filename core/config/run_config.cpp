@@ -263,7 +263,7 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
     require_folder(path, "plugins.path", s.where("plugins.path"));
     c.plugin_path.push_back(path);
   }
-  if (s.given("plugins.order")) c.backend_order = backend_order(s);
+  if (s.given("plugins.order")) c.backend_order = backend_order(s), c.backend_order_at = s.where("plugins.order");
   for (const Value& v : s.list("plugins.allow")) c.plugin_allow.push_back(content_hash(v.text, s.where("plugins.allow")));
   for (const auto& [name, v] : s.plugin_values()) {
     const auto dot = name.find('.');

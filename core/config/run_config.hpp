@@ -55,6 +55,7 @@ struct RunConfig {
   OutputConfig output;
   std::vector<std::filesystem::path> plugin_path;  // absolute
   std::vector<std::string> backend_order = {"cuda", "cpu"};  // auto tries them in turn; one of them falls back along
+  Where backend_order_at;                          // its line; no file where it was not given
   std::vector<std::string> plugin_allow;           // SHA-256 in hex of plugins that are not the program's own; empty = any
   std::map<std::string, std::map<std::string, std::string>> plugin_options;  // [plugin.NAME] key -> value as text
   std::map<std::string, std::pair<std::uint32_t, std::uint32_t>> plugin_option_lines;  // "NAME.key" -> line, column

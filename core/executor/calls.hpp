@@ -7,6 +7,7 @@
 
 #include "core/bridge/convert.hpp"
 #include "core/bridge/guard.hpp"
+#include "core/executor/life.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/plan/memory_plan.hpp"
@@ -37,7 +38,7 @@ th_status guard(th_error* error, F&& f) noexcept {
     try {
       f();
     } catch (const th::Error& e) {
-      throw bridge::StatusError(e.code, e.text, e.hint, e.bytes_needed);
+      throw bridge::StatusError(e.code, e.text, e.hint, e.bytes_needed).of(e.native_domain, e.native_code);
     }
   });
 }
@@ -47,6 +48,11 @@ th_status send_plan(const Choice& choice, const ModelSpec& model, const RunSpec&
                     th_mem_summary* summary);
 std::uint64_t profiler_bytes(const Choice& choice, const ModelSpec& model, const RunSpec& run);
 
+/// A null argument is the caller's mistake. Throws StatusError (TH_E_ARG) naming it.
+inline void require(const void* argument, const char* what) {
+  if (!argument) throw bridge::StatusError(TH_E_ARG, std::string("the ") + what + " is null");
+}
+
 /// F has two static functions, which throw bridge::StatusError, th::Error or trainhost::Error:
 ///   std::uint32_t probe(const th_host*);                                        how many devices
 ///   Choice choose(const th_host*, const ModelSpec&, const RunSpec&);            refuses what the trainer does not do
@@ -54,8 +60,9 @@ template <class F>
 struct FrontCalls {
   static th_status probe(const th_host* host, std::uint32_t* devices, th_error* error) {
     return guard(error, [&] {
-      const std::uint32_t found = F::probe(host);
-      if (devices) *devices = found;
+      require(host, "host");
+      require(devices, "number of devices");
+      *devices = F::probe(host);
     });
   }
   static th_status profile(const th_host* host, const th_model* model, const th_run* run, th_profile* out, th_error* error) {
@@ -89,105 +96,116 @@ struct FrontCalls {
 
 /// T is the object of a run: executor::Run, or a class with its public functions. M has one static function:
 ///   std::unique_ptr<T> create(const th_host*, std::int32_t device, const ModelSpec&, const RunSpec&);
-/// The order of calls is kept here (status.h, life cycle): T is never asked before its parameters are there.
+/// The order of calls is kept here (life.hpp): T is never asked before its parameters are there, nor after it was lost.
 template <class T, class M>
 struct InstanceCalls {
   static th_status create(const th_host* host, std::int32_t device, const th_model* model, const th_run* run,
                           th_trainer_inst** out, th_error* error) {
     if (out) *out = nullptr;
     return guard(error, [&] {
+      require(host, "host");
       bridge::require_arguments(model, run, out);
       auto made = std::make_unique<Held>(M::create(host, device, bridge::from_c(*model), bridge::from_c(*run)));
       *out = reinterpret_cast<th_trainer_inst*>(made.release());
     });
   }
   static th_status load(th_trainer_inst* i, std::uint32_t scope, const th_tensor* t, th_error* e) {
-    return guard(e, [&] {
+    return call(i, e, "load()", Life::kCreatedOn, [&](Held& h) {
       require(t, "tensor");
-      run_of(i).load(scope, th::in(t));
+      h.run->load(scope, th::in(t));
     });
   }
   static th_status init(th_trainer_inst* i, std::uint64_t seed, th_error* e) {
-    return guard(e, [&] {
-      if (held(i).ready) throw bridge::StatusError(TH_E_STATE, "init() a second time");
-      run_of(i).init(seed);
-      held(i).ready = true;
+    return call(i, e, "init()", Life::kCreated, [&](Held& h) {
+      h.run->init(seed);
+      h.life.reached(Life::kReady);
     });
   }
   /// What is known of the step is written even where it failed: the loss that was not finite, for one.
   static th_status step(th_trainer_inst* i, const th_step* s, th_step_out* o, th_error* e) {
     th_step_out full{};
     full.struct_size = sizeof full;
-    const th_status status = guard(e, [&] {
+    const th_status status = call(i, e, "step()", Life::kReadyOn, [&](Held& h) {
       require(s, "step");
       require(o, "result");
-      ready(i, "step()").step(th::in(s), full);
+      const th_step asked = th::in(s);
+      h.run->step(asked, full);
+      if (!(asked.flags & TH_STEP_EVALUATE)) h.life.reached(Life::kStepped);
     });
     if (o) th::out(o, full);
     return status;
   }
   static th_status save(th_trainer_inst* i, std::uint32_t scope, th_tensor_sink* sink, th_error* e) {
-    return guard(e, [&] {
+    return call(i, e, "save()", Life::kReadyOn, [&](Held& h) {
       require(sink, "sink");
       if (scope != TH_SCOPE_WEIGHTS && scope != TH_SCOPE_MOMENT1 && scope != TH_SCOPE_MOMENT2)
         throw bridge::StatusError(TH_E_ARG, "there is no scope " + std::to_string(scope) + " to save");
-      ready(i, "save()").save(scope, *sink);
+      h.run->save(scope, *sink);
     });
   }
   static th_status counters(th_trainer_inst* i, th_counters* c, th_error* e) {
-    return guard(e, [&] {
+    return call(i, e, "counters()", Life::kCreatedOn, [&](Held& h) {
       require(c, "counters");
       th_counters full{};
       full.struct_size = sizeof full;
-      run_of(i).counters(full);
+      h.run->counters(full);
       th::out(c, full);
     });
   }
-  static const char* info(th_trainer_inst* i, const char* key) { return key ? run_of(i).info(key) : nullptr; }
+  /// It has no code: null stands for every refusal.
+  static const char* info(th_trainer_inst* i, const char* key) {
+    const char* text = nullptr;
+    call(i, nullptr, "info()", Life::kCreatedOn, [&](Held& h) {
+      require(key, "key");
+      text = h.run->info(key);
+    });
+    return text;
+  }
   static th_status metric(th_trainer_inst* i, const char* key, double* value, th_error* e) {
-    return guard(e, [&] {
+    return call(i, e, "metric()", Life::kCreatedOn, [&](Held& h) {
       require(key, "key");
       require(value, "value");
-      *value = run_of(i).metric(key);
+      *value = h.run->metric(key);
     });
   }
   static void destroy(th_trainer_inst* i) { delete reinterpret_cast<Held*>(i); }
 
   static th_status next(th_trainer_inst* i, std::int32_t token, std::uint32_t position, float* logits, th_error* e) {
-    return guard(e, [&] {
+    return call(i, e, "next()", Life::kReadyOn, [&](Held& h) {
       require(logits, "logits");
-      ready(i, "next()").next(token, position, logits);
+      h.run->next(token, position, logits);
     });
   }
 
   static th_status start_profile(th_trainer_inst* i, void* records, std::uint64_t bytes, th_moments* moments, th_error* e) {
-    return guard(e, [&] { run_of(i).start_profile(records, bytes, moments); });
+    return call(i, e, "start() of the profiler", Life::kCreatedOn,
+                [&](Held& h) { h.run->start_profile(records, bytes, moments); });
   }
   static th_status read_profile(th_trainer_inst* i, th_op_sink* sink, th_error* e) {
-    return guard(e, [&] {
+    return call(i, e, "read() of the profiler", Life::kStepped, [&](Held& h) {
       require(sink, "sink");
-      run_of(i).read_profile(*sink);
+      h.run->read_profile(*sink);
     });
   }
-  static void stop_profile(th_trainer_inst* i) { run_of(i).stop_profile(); }
+  static void stop_profile(th_trainer_inst* i) {
+    if (i) reinterpret_cast<Held*>(i)->run->stop_profile();
+  }
 
  private:
   struct Held {
     explicit Held(std::unique_ptr<T> r) : run(std::move(r)) {}
     std::unique_ptr<T> run;
-    bool ready = false;  // init() was called
+    Life life;
   };
-  static Held& held(th_trainer_inst* i) {
-    if (!i) throw bridge::StatusError(TH_E_ARG, "the instance is null");
-    return *reinterpret_cast<Held*>(i);
-  }
-  static T& run_of(th_trainer_inst* i) { return *held(i).run; }
-  static T& ready(th_trainer_inst* i, const char* call) {
-    if (!held(i).ready) throw bridge::StatusError(TH_E_STATE, std::string(call) + " before init()");
-    return run_of(i);
-  }
-  static void require(const void* argument, const char* what) {
-    if (!argument) throw bridge::StatusError(TH_E_ARG, std::string("the ") + what + " is null");
+  template <class F>
+  static th_status call(th_trainer_inst* i, th_error* e, const char* name, Life::States allowed, F&& f) noexcept {
+    if (!i) return bridge::fill(e, TH_E_ARG, "the instance is null");
+    Held& held = *reinterpret_cast<Held*>(i);
+    const th_status s = guard(e, [&] {
+      held.life.require(allowed, name);
+      f(held);
+    });
+    return held.life.ended(name, s);
   }
 };
 

@@ -61,7 +61,8 @@ class EstimatorAdapter : public Estimator {
 
 std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_ESTIMATOR_ID);
-  if (!raw) throw Refused("abi", "no_interface", fmt::format("does not offer {}", TH_ESTIMATOR_ID));
+  if (!raw) throw Refused("abi", "no_interface", fmt::format("says that it is an estimator and does not offer {}", TH_ESTIMATOR_ID),
+                          "return its table from get(), or change kind in the manifest");
   auto table = known_part<th_estimator>(raw, TH_UP_TO(th_estimator, estimate), TH_ESTIMATOR_ID " table");
   need_slot(reinterpret_cast<const void*>(table.match), TH_ESTIMATOR_ID, "match");
   need_slot(reinterpret_cast<const void*>(table.estimate), TH_ESTIMATOR_ID, "estimate");
@@ -103,12 +104,12 @@ void require_ok(const std::string& plugin_id, const char* call, th_status s, con
         Exit::kFailed, "internal",
         fmt::format("plugin {} returned the undocumented code {} from {}()", plugin_id, s, call),
         "a bug of the plugin", 0);
-  std::string message =
-      escaped({error.message, ::strnlen(error.message, sizeof error.message)}, sizeof error.message);
-  std::string hint = escaped({error.hint, ::strnlen(error.hint, sizeof error.hint)}, sizeof error.hint);
-  if (message.empty())
-    message = fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status);
-  throw PluginError(exit_of(s), status, message, hint, error.bytes_needed);
+  const bridge::Told told = bridge::told(error);
+  const std::string message =
+      told.message.empty() ? fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status)
+                           : told.message;
+  throw PluginError(exit_of(s), status, bridge::prefix(told.native) + message, told.hint, told.bytes_needed,
+                    {told.native.domain, told.native.code});
 }
 
 }  // namespace trainhost::plugin

@@ -95,9 +95,10 @@ struct OpSink {
 class ProfilerAdapter : public Profiler {
  public:
   ProfilerAdapter(std::shared_ptr<Library> library, const th_profiler& table, th_trainer_inst* instance,
-                  std::span<std::byte> records, Reached reached)
-      : library_(std::move(library)), table_(table), instance_(instance), moments_(std::move(reached)) {
+                  Turns& turns, std::span<std::byte> records, Reached reached)
+      : library_(std::move(library)), table_(table), instance_(instance), turns_(turns), moments_(std::move(reached)) {
     library_->view().fit(moments_.c);
+    Turns::Turn turn(turns_, library_->id(), "start of the profiler");
     call_plugin(*library_, "start of the profiler", [&](th_error* e) {
       return table_.start(instance_, records.data(), records.size(), moments_.c.get(), e);
     });
@@ -112,6 +113,7 @@ class ProfilerAdapter : public Profiler {
   void read(const std::function<void(const OpTiming&)>& receiver) override {
     OpSink sink(receiver);
     library_->view().fit(sink.c);
+    Turns::Turn turn(turns_, library_->id(), "read of the profiler");
     try {
       call_plugin(*library_, "read of the profiler",
                   [&](th_error* e) { return table_.read(instance_, sink.c.get(), e); });
@@ -129,6 +131,7 @@ class ProfilerAdapter : public Profiler {
   std::shared_ptr<Library> library_;
   th_profiler table_;
   th_trainer_inst* instance_;
+  Turns& turns_;  // the session's, which outlives this
   Moments moments_;
 };
 
@@ -149,12 +152,12 @@ th_profiler profiler_table(Library& library) {
 }
 
 std::unique_ptr<Profiler> adapt_profiler(std::shared_ptr<Library> library, const th_profiler& table,
-                                         th_trainer_inst* instance, std::span<std::byte> records,
+                                         th_trainer_inst* instance, Turns& turns, std::span<std::byte> records,
                                          Profiler::Reached reached) {
   if (!table.start)
     throw PluginError(Exit::kUsage, "unsupported", fmt::format("plugin {} cannot be profiled", library->id()),
                       "", 0);
-  return std::make_unique<ProfilerAdapter>(std::move(library), table, instance, records, std::move(reached));
+  return std::make_unique<ProfilerAdapter>(std::move(library), table, instance, turns, records, std::move(reached));
 }
 
 }  // namespace trainhost::plugin

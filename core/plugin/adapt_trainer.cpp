@@ -10,6 +10,7 @@
 #include "core/plugin/adapt_profiler.hpp"
 #include "core/plugin/known_part.hpp"
 #include "core/plugin/save_sink.hpp"
+#include "core/plugin/turns.hpp"
 #include "trainhost/device.h"
 #include "trainhost/trainer.h"
 
@@ -30,6 +31,7 @@ class SessionAdapter : public Session {
   SessionAdapter(std::shared_ptr<Library> library, const Tables& tables, th_trainer_inst* instance)
       : library_(std::move(library)), t_(tables), instance_(instance) {}
   ~SessionAdapter() override {
+    turns_.end();
     try {
       t_.trainer.destroy(instance_);
     } catch (...) {  // destroy() always succeeds; a plugin that throws here has already lost
@@ -128,12 +130,13 @@ class SessionAdapter : public Session {
   }
 
   std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::Reached reached) override {
-    return adapt_profiler(library_, t_.profiler, instance_, records, std::move(reached));
+    return adapt_profiler(library_, t_.profiler, instance_, turns_, records, std::move(reached));
   }
 
  private:
   template <class F>
   void call(const char* name, F&& f) {
+    Turns::Turn turn(turns_, library_->id(), name);
     call_plugin(*library_, name, std::forward<F>(f));
   }
 
@@ -164,6 +167,7 @@ class SessionAdapter : public Session {
   std::shared_ptr<Library> library_;  // outlives the instance, and with it the host table
   Tables t_;
   th_trainer_inst* instance_;
+  Turns turns_;
 };
 
 class TrainerAdapter : public Trainer {
@@ -261,7 +265,8 @@ class TrainerAdapter : public Trainer {
 
 std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_TRAINER_ID);
-  if (!raw) throw Refused("abi", "no_interface", fmt::format("does not offer {}", TH_TRAINER_ID));
+  if (!raw) throw Refused("abi", "no_interface", fmt::format("says that it is a trainer and does not offer {}", TH_TRAINER_ID),
+                          "return its table from get(), or change kind in the manifest");
   Tables t;
   t.trainer = known_part<th_trainer>(raw, TH_UP_TO(th_trainer, destroy), TH_TRAINER_ID " table");
   auto need = [](auto* function, const char* slot) {

@@ -124,10 +124,11 @@ std::string host_identity() {
 bool depends_on_the_file_alone(const Refused& why) {
   static const std::set<std::string> kContent = {"empty",      "not_elf",   "wrong_class",      "wrong_machine",   "executable",
                                                  "not_shared", "truncated", "executable_stack", "text_relocations"};
+  static const std::set<std::string> kBugs = {"crashed", "hung", "exited", "stopped", "exception", "internal", "state", "undocumented"};
   const std::string& stage = why.stage();
   if (stage == "gate") return kContent.count(why.code()) > 0;
   if (stage == "load") return why.code() != "dlopen" && why.code() != "changed";
-  if (stage == "start") return why.code() != "unavailable" && why.code() != "argument";
+  if (stage == "start") return kBugs.count(why.code()) > 0;  // a disk, a device or memory may be repaired
   if (stage == "probe") return why.code() == "crashed" || why.code() == "hung" || why.code() == "exited" || why.code() == "stopped";
   return stage == "manifest" || stage == "abi" || stage == "hygiene" || stage == "stop";
 }

@@ -15,7 +15,7 @@ namespace trainhost::plugin {
 namespace {
 
 constexpr std::string_view kTitle = "trainhost plugin cache 1\n";
-constexpr std::size_t kFields = 33, kDigest = 64;
+constexpr std::size_t kFields = 35, kDigest = 64;
 constexpr std::int64_t kFresh_ns = 100'000'000;
 
 std::string sha256(std::string_view text) {
@@ -90,7 +90,8 @@ std::string cache_line(const Remembered& r) {
   f.push_back(std::to_string(m.priority));
   const Refused none("", "", "");
   const Refused& why = r.refused ? *r.refused : none;
-  f.insert(f.end(), {why.stage(), why.code(), why.what(), why.hint(), list(r.warnings)});
+  f.insert(f.end(), {why.stage(), why.code(), why.what(), why.hint(), list(r.warnings), why.native().domain,
+                     std::to_string(why.native().code)});
   return join_fields(f);
 }
 
@@ -105,7 +106,7 @@ std::optional<Remembered> remembered(std::string_view line) {
   m.interfaces = unlist(f[20]), m.families = unlist(f[21]), m.modes = unlist(f[22]), m.dtypes = unlist(f[23]);
   m.options = unlist(f[24]), m.cpu = unlist(f[25]), m.libraries = unlist(f[26]);
   m.priority = static_cast<int>(number(f[27]));
-  if (!f[28].empty()) r.refused.emplace(f[28], f[29], f[30], f[31]);
+  if (!f[28].empty()) r.refused.emplace(f[28], f[29], f[30], f[31], Native{f[33], static_cast<std::int32_t>(number(f[34]))});
   r.warnings = unlist(f[32]);
   return r;
 }

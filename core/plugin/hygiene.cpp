@@ -77,10 +77,33 @@ void compare_signals(const ProcessState& before, const ProcessState& after, std:
     out.push_back({false, "signals", fmt::format("changed what {} does", fmt::join(others, ", "))});
 }
 
+std::string limit_name(int resource) {
+  switch (resource) {
+    case RLIMIT_NOFILE:
+      return "of open files (RLIMIT_NOFILE)";
+    case RLIMIT_AS:
+      return "of address space (RLIMIT_AS)";
+    case RLIMIT_DATA:
+      return "of data (RLIMIT_DATA)";
+    case RLIMIT_STACK:
+      return "of stack (RLIMIT_STACK)";
+    case RLIMIT_CPU:
+      return "of processor time (RLIMIT_CPU)";
+    case RLIMIT_FSIZE:
+      return "of file size (RLIMIT_FSIZE)";
+    case RLIMIT_MEMLOCK:
+      return "of locked memory (RLIMIT_MEMLOCK)";
+    case RLIMIT_NPROC:
+      return "of processes (RLIMIT_NPROC)";
+    default:
+      return fmt::format("number {} of setrlimit(2)", resource);
+  }
+}
+
 void compare_limits(const ProcessState& before, const ProcessState& after, std::vector<Change>& out) {
   for (const auto& [resource, was] : before.limits)
     if (const auto now = after.limits.find(resource); now != after.limits.end() && now->second < was)
-      out.push_back({true, "limits", fmt::format("lowered the process's resource limit number {}", resource)});
+      out.push_back({true, "limits", fmt::format("lowered the process's limit {} to {}", limit_name(resource), now->second)});
 }
 
 }  // namespace

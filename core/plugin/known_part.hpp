@@ -15,7 +15,7 @@ namespace trainhost::plugin {
 /// has less than `needed` bytes.
 template <class T>
 T known_part(const void* from, std::size_t needed, const char* what) {
-  if (!from) throw Refused("abi", "null", fmt::format("its {} is null", what));
+  if (!from) throw Refused("abi", "null", fmt::format("its {} is null", what), "return the address of a table that is static");
   std::uint32_t size;
   std::memcpy(&size, from, sizeof size);
   if (size < needed)
@@ -34,7 +34,8 @@ T known_part(const void* from, std::size_t needed, const char* what) {
 inline void need_slot(const void* function, const char* interface_id, const char* slot) {
   if (!function)
     throw Refused("abi", "slot",
-                  fmt::format("its {} table has no {}(), which is mandatory", interface_id, slot));
+                  fmt::format("its {} table has no {}(), which is mandatory", interface_id, slot),
+                  "fill in every function that the header does not call optional");
 }
 
 }  // namespace trainhost::plugin

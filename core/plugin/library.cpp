@@ -28,6 +28,7 @@ namespace trainhost::plugin {
 namespace {
 
 constexpr std::size_t kMaxText = 256;
+constexpr const char* kCatch = "a bug of the plugin: catch it inside, th::guard does";
 
 std::string text_at(const char* s) { return s ? std::string(s, ::strnlen(s, kMaxText)) : std::string(); }
 
@@ -41,7 +42,7 @@ boost::dll::shared_library map_library(const std::filesystem::path& file) {
   try {
     library.load(dll::fs::path(file), mode, failed);
   } catch (...) {
-    throw Refused("load", "exception", "an exception left its static initialisation");
+    throw Refused("load", "exception", "an exception left its static initialisation", kCatch);
   }
   if (failed) {
     const char* text = ::dlerror();
@@ -80,34 +81,57 @@ Entry find_entry(const boost::dll::shared_library& library) {
   return reinterpret_cast<Entry>(address);
 }
 
+/// For a start() that said what happened and not what to do about it.
+const char* advice(th_status s) {
+  switch (s) {
+    case TH_E_ARG:
+      return "look at its table [plugin.ID] in the run file";
+    case TH_E_UNSUPPORTED:
+    case TH_E_UNAVAILABLE:
+      return "its documentation says what it needs on a machine";
+    case TH_E_HOST_OOM:
+    case TH_E_DEVICE_OOM:
+      return "free some memory and run the command again";
+    case TH_E_IO:
+    case TH_E_DEVICE_LOST:
+      return "repair that and run the command again";
+    default:
+      return "a bug of the plugin: its author should know";
+  }
+}
+
 th_plugin read_table(Entry entry) {
   const th_plugin* raw = nullptr;
   try {
     raw = entry();
   } catch (...) {
-    throw Refused("load", "exception", fmt::format("an exception left {}", TH_ENTRY_NAME));
+    throw Refused("load", "exception", fmt::format("an exception left {}", TH_ENTRY_NAME), kCatch);
   }
   th_plugin head = known_part<th_plugin>(raw, TH_UP_TO(th_plugin, abi_minor), "plugin table");
   if (head.abi_major != TH_ABI_MAJOR)
     throw Refused("abi", "major",
                   fmt::format("speaks version {}.{} of the plugin interface; this program speaks {}.{}",
                               head.abi_major, head.abi_minor, TH_ABI_MAJOR, TH_ABI_MINOR),
-                  "build it against this program's SDK");
+                  head.abi_major > TH_ABI_MAJOR ? "a newer trainhost is needed, or a build against this program's SDK"
+                                                : "build it against this program's SDK");
   return known_part<th_plugin>(raw, TH_UP_TO(th_plugin, get), "plugin table");
 }
 
 void check_description(const th_plugin& t, const Manifest& m) {
-  if (!t.get) throw Refused("abi", "slot", "its plugin table has no get(), which is mandatory");
+  if (!t.get) throw Refused("abi", "slot", "its plugin table has no get(), which is mandatory", "a bug of the plugin: TH_PLUGIN makes a whole table");
   if (text_at(t.id) != m.id)
     throw Refused("abi", "id",
-                  fmt::format("calls itself '{}' and its manifest says '{}'", escaped(text_at(t.id)), m.id));
+                  fmt::format("calls itself '{}' and its manifest says '{}'", escaped(text_at(t.id)), m.id),
+                  "give table and manifest the same id");
   if (text_at(t.version) != m.version)
     throw Refused("abi", "version",
                   fmt::format("says version '{}' and its manifest says '{}'", escaped(text_at(t.version)),
-                              escaped(m.version)));
+                              escaped(m.version)),
+                  "give table and manifest the same version");
   const std::string abi = fmt::format("{}.{}", t.abi_major, t.abi_minor);
   if (!m.abi.empty() && m.abi != abi)
-    throw Refused("abi", "minor", fmt::format("speaks version {} of the plugin interface and its manifest says {}", abi, m.abi));
+    throw Refused("abi", "minor", fmt::format("speaks version {} of the plugin interface and its manifest says {}", abi, m.abi),
+                  "build it with the headers that its manifest names, or leave abi out there");
 }
 
 }  // namespace
@@ -165,15 +189,17 @@ void Library::start() {
   try {
     s = table_.start(host_.get(), room.get());
   } catch (...) {
-    throw Refused("start", "exception", "an exception left its start()");
+    throw Refused("start", "exception", "an exception left its start()", kCatch);
   }
   if (s != TH_OK) {
-    std::string why(error.message, ::strnlen(error.message, sizeof error.message));
-    std::string hint(error.hint, ::strnlen(error.hint, sizeof error.hint));
-    throw Refused(
-        "start", std::string(bridge::status_name(s)),
-        why.empty() ? fmt::format("its start() failed without a message, code {}", s) : escaped(why, 400),
-        escaped(hint));
+    const bridge::Told told = bridge::told(error);
+    const std::string why =
+        told.message.empty() ? fmt::format("its start() failed without a message: {} ({})", bridge::status_name(s), s) : told.message;
+    throw Refused("start", std::string(bridge::status_name(s)), bridge::prefix(told.native) + why,
+                  !told.hint.empty()     ? told.hint
+                  : told.message.empty() ? "a bug of the plugin: a start() that fails says why in the th_error"
+                                         : advice(s),
+                  {told.native.domain, told.native.code});
   }
   started_ = true;
 }
@@ -189,7 +215,7 @@ const void* Library::interface(const char* interface_id) const {
   try {
     return table_.get(interface_id);
   } catch (...) {
-    throw Refused("abi", "exception", "an exception left its get()");
+    throw Refused("abi", "exception", "an exception left its get()", kCatch);
   }
 }
 
@@ -206,7 +232,8 @@ void check_interfaces(const Library& library) {
   for (const std::string& id : library.manifest().interfaces)
     if (!library.interface(id.c_str()))
       throw Refused("abi", "interfaces",
-                    fmt::format("its manifest lists the interface {} and its get() does not know it", escaped(id)));
+                    fmt::format("its manifest lists the interface {} and its get() does not know it", escaped(id)),
+                    "return its table from get(), or take it off the list");
 }
 
 void Library::warn_once(const std::string& text) const {

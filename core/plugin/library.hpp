@@ -59,6 +59,8 @@ class Library {
 
   /// After a call into the plugin: puts the floating-point mode back, with a warning the first time.
   void keep_fp_mode(FpMode& before, const char* call) const;
+  /// Whether it has changed the mode so far; the log has said so.
+  bool changed_fp_mode() const { return warned_; }
 
  private:
   Library(Manifest manifest, std::shared_ptr<HostContext> context);

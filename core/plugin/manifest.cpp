@@ -18,7 +18,9 @@ namespace {
 constexpr std::size_t kMaxId = 64, kMaxVersion = 64, kMaxSummary = 400, kMaxList = 256;
 constexpr int kMaxNesting = 8, kMaxDots = 8;
 
-[[noreturn]] void bad(const char* code, const std::string& reason, std::string hint = {}) {
+constexpr const char* kKeys = "trainhost/plugin.h has the keys of a manifest, their values and limits";
+
+[[noreturn]] void bad(const char* code, const std::string& reason, std::string hint = kKeys) {
   throw Refused("manifest", code, reason, std::move(hint));
 }
 

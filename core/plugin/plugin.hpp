@@ -15,6 +15,7 @@
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
+#include "core/plugin/native.hpp"
 #include "core/plugin/profiler.hpp"
 
 namespace trainhost::plugin {
@@ -22,14 +23,19 @@ namespace trainhost::plugin {
 /// A plugin said no. `status` is the ABI's code by name ("unavailable", "unsupported", "device_oom", ...).
 class PluginError : public Error {
  public:
-  PluginError(Exit code, std::string status, std::string message, std::string hint, std::uint64_t bytes_needed)
-      : Error(code, std::move(message), std::move(hint)), status_(std::move(status)), bytes_needed_(bytes_needed) {}
+  PluginError(Exit code, std::string status, std::string message, std::string hint, std::uint64_t bytes_needed,
+              Native native = {})
+      : Error(code, std::move(message), std::move(hint)), status_(std::move(status)), bytes_needed_(bytes_needed),
+        native_(std::move(native)) {}
   const std::string& status() const { return status_; }
   std::uint64_t bytes_needed() const { return bytes_needed_; }
+  /// The message begins with it already.
+  const Native& native() const { return native_; }
 
  private:
   std::string status_;
   std::uint64_t bytes_needed_;
+  Native native_;
 };
 
 class Estimator {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "core/base/text.hpp"
 #include "core/child/child.hpp"
 #include "core/plugin/fields.hpp"
@@ -52,11 +54,12 @@ std::string last_words(const ChildResult& c) {
 void read_record(const std::string& record, ProbeVerdict& v, std::string& stage) {
   for (std::string_view line : lines_of(record)) {
     std::vector<std::string> f = split_fields(line);
-    f.resize(5);
+    f.resize(7);
+    const Native native{f[5], static_cast<std::int32_t>(std::strtol(f[6].c_str(), nullptr, 10))};
     if (f[0] == "stage") stage = f[1];
     if (f[0] == "warning") v.warnings.push_back(f[1]);
-    if (f[0] == "refused") v.refused.emplace(f[1], f[2], f[3], f[4]);
-    if (f[0] == "unavailable") v.unavailable.emplace(f[1], f[2], f[3], f[4]);
+    if (f[0] == "refused") v.refused.emplace(f[1], f[2], f[3], f[4], native);
+    if (f[0] == "unavailable") v.unavailable.emplace(f[1], f[2], f[3], f[4], native);
   }
 }
 

@@ -15,6 +15,10 @@ namespace trainhost::plugin {
 
 inline constexpr const char* kProbeWord = "--probe-a-plugin";
 
+/// The warning about a library whose mere loading sets the processor's mode.
+inline constexpr const char* kFpWarning =
+    "changed the floating-point mode when it was loaded (denormals to zero, most likely by -ffast-math): undone";
+
 struct ProbeRequest {
   std::filesystem::path program;  // whose main() answers to kProbeWord
   double seconds = 30;            // a first start of a GPU driver takes ten

@@ -53,6 +53,7 @@ std::shared_ptr<HostContext> context_for(const Task& t, const std::string& id) {
 /// Loads, starts, asks and stops it. Throws Refused; tells itself when probe() says no.
 void rehearse(const Task& t, const Manifest& m) {
   std::shared_ptr<Library> library = Library::open(t.file, t.id, m, context_for(t, m.id));
+  if (library->changed_fp_mode()) tell({"warning", kFpWarning});
   tell({"stage", "abi"});
   check_interfaces(*library);
   if (m.kind == "trainer") {
@@ -61,7 +62,7 @@ void rehearse(const Task& t, const Manifest& m) {
     try {
       trainer->probe();
     } catch (const PluginError& e) {
-      tell({"unavailable", "probe", e.status(), e.what(), e.hint()});
+      tell({"unavailable", "probe", e.status(), e.what(), e.hint(), e.native().domain, std::to_string(e.native().code)});
     }
     tell({"stage", "stop"});
   } else {
@@ -89,7 +90,7 @@ void probe_child() {
       if (!c.refuse) tell({"warning", c.what});
     }
   } catch (const Refused& why) {
-    tell({"refused", why.stage(), why.code(), why.what(), why.hint()});
+    tell({"refused", why.stage(), why.code(), why.what(), why.hint(), why.native().domain, std::to_string(why.native().code)});
   } catch (const std::exception& e) {
     tell({"refused", "load", "exception", e.what(), ""});
   }

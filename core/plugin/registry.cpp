@@ -124,7 +124,7 @@ void Registry::Impl::rehearse(std::size_t index) {
     c.status = Status::kUnavailable;
   } else {
     c.status = Status::kOk;
-    c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear();
+    c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear(), c.native = {};
   }
   if (v.refused && (!plain || !depends_on_the_file_alone(*v.refused))) return;
   Remembered r{f.id, f.sidecar, f.hash, 0, 0, c.manifest, true, v.refused, v.warnings};
@@ -145,7 +145,7 @@ void Registry::Impl::release_id(std::size_t index) {
     }
     next = &c;
     c.status = Status::kOk;
-    c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear();
+    c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear(), c.native = {};
     context->log(2, "plugins", fmt::format("{} is used in place of {}, which {}", escaped(c.file.string()),
                                            escaped(candidates[index].file.string()), candidates[index].reason));
   }
@@ -163,7 +163,8 @@ std::shared_ptr<Library> Registry::Impl::load(std::size_t index) {
       Library::open(candidates[index].file, found[index].id, candidates[index].manifest, context);
   check_interfaces(*library);
   for (const std::string& w : candidates[index].warnings)
-    context->log(2, candidates[index].manifest.id, "the plugin " + w);
+    if (w != kFpWarning || !library->changed_fp_mode())  // said by the library itself, just now
+      context->log(2, candidates[index].manifest.id, "the plugin " + w);
   return library;
 }
 
@@ -246,6 +247,7 @@ void Registry::probe_all() {
       c.code = e.status();
       c.reason = e.what();
       c.hint = e.hint();
+      c.native = e.native();
     }
   }
 }

@@ -23,6 +23,7 @@ struct Candidate {
   std::string stage, code;       // where it was refused: "gate"/"not_elf", "load"/"no_entry", "probe"/"unavailable"
   std::string reason;            // one sentence for people; empty when ok
   std::string hint;
+  Native native;                 // the number behind the reason, which begins with it
   Manifest manifest;             // empty id when unreadable
   std::vector<std::string> warnings;  // what it did and should not, and is used all the same; each follows "it"
   bool from_cache = false;            // the verdict is remembered: neither read nor run this time

@@ -38,6 +38,7 @@ void reject(Candidate& c, const Refused& why) {
   c.code = why.code();
   c.reason = why.what();
   c.hint = why.hint();
+  c.native = why.native();
 }
 
 Refused duplicate_of(const Candidate& first) {

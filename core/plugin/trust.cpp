@@ -87,7 +87,8 @@ std::optional<Refused> Trust::judge_chain(const fs::path& directory) {
   std::optional<Refused> verdict;
   struct stat s {};
   if (::stat(directory.c_str(), &s) != 0)
-    verdict = Refused("gate", "not_found", "cannot look at its directory " + escaped(directory.string(), 4096));
+    verdict = Refused("gate", "not_found", "cannot look at its directory " + escaped(directory.string(), 4096),
+                      "look at the permissions of the folders above it");
   if (!verdict && directory != directory.root_path()) verdict = judge_chain(directory.parent_path());
   if (!verdict)
     verdict = judge(directory, s, "_directory", "its directory " + escaped(directory.string(), 4096));

@@ -94,6 +94,18 @@ std::string planned_trainer(const config::RunConfig& c, plugin::Registry& regist
   return choose_backend(registry, wanted, true, c.backend_order).id;
 }
 
+void check_backend_order(const config::RunConfig& c, const plugin::Registry& registry) {
+  std::vector<std::string> known = registry.ids("trainer");
+  for (const char* own : {"cpu", "cuda"})
+    if (std::find(known.begin(), known.end(), own) == known.end()) known.push_back(own);
+  for (const std::string& id : c.backend_order) {
+    if (registry.find(id) || std::find(known.begin(), known.end(), id) != known.end()) continue;
+    if (const std::string meant = did_you_mean(id, known); !meant.empty())
+      throw usage_error(fmt::format("plugins.order: no plugin provides the backend '{}'", escaped(id)) + meant,
+                        fmt::format("backends here: {}", fmt::join(known, ", ")), c.backend_order_at);
+  }
+}
+
 void check_plugin_options(const config::RunConfig& c, const plugin::Registry& registry) {
   std::vector<std::string> names = {"cuda"};
   for (const plugin::Candidate& k : registry.candidates())

@@ -33,4 +33,8 @@ std::string planned_trainer(const config::RunConfig& c, plugin::Registry& regist
 /// run file on machines without that plugin.
 void check_plugin_options(const config::RunConfig& c, const plugin::Registry& registry);
 
+/// Throws usage_error for a name of plugins.order that no plugin has and that is almost another's. A name like none may be
+/// a backend that other machines have: it is passed over, and the trace says so.
+void check_backend_order(const config::RunConfig& c, const plugin::Registry& registry);
+
 }  // namespace trainhost::run

@@ -65,7 +65,11 @@ void Events::checkpoint(std::uint64_t step, const std::filesystem::path& dir) {
   line(dumped({{"event", "checkpoint"}, {"step", step}, {"dir", dir.string()}}));
 }
 
-void Events::note(const std::string& text) { line(dumped({{"event", "note"}, {"text", text}})); }
+void Events::note(const std::string& text, const plugin::Native& native) {
+  Json j = {{"event", "note"}, {"text", text}};
+  if (native.code != 0) j["native_domain"] = native.domain, j["native_code"] = native.code;
+  line(dumped(j));
+}
 
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c, double utilization,
                          const std::string& profile, const report::PlanView& plan) {

@@ -31,7 +31,8 @@ class Events {
   void step(const StepEvent& e);
   void eval(std::uint64_t step, double loss, std::uint64_t tokens);
   void checkpoint(std::uint64_t step, const std::filesystem::path& dir);
-  void note(const std::string& text);
+  /// native: the number behind it, where there is one.
+  void note(const std::string& text, const plugin::Native& native = {});
   /// Returns the line, which summary.json repeats. `profile`: a JSON object; "" = the run was not profiled.
   std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters, double utilization,
                    const std::string& profile, const report::PlanView& plan);

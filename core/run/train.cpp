@@ -244,7 +244,7 @@ Exit Run::lost(const plugin::PluginError& e) {
     throw Error(Exit::kFailed, fmt::format("{}; no checkpoint to go on from{}", e.what(), why.empty() ? "" : ": " + why), e.hint());
   const std::string text = fmt::format("{} ({}); {} is intact: run again with --resume", e.what(), e.hint(), found->dir.string());
   fmt::print(stderr, "trainhost: {}\n", escaped(text));  // why a run ended is said also under -q
-  if (events_) events_->note(text);
+  if (events_) events_->note(text, e.native());
   return Exit::kStopped;
 }
 

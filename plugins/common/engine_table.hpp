@@ -34,30 +34,47 @@ struct ForwardCalls {
     std::int32_t index = device;
     if (out) *out = nullptr;
     const th_status s = executor::guard(error, [&] {
+      executor::require(host, "host");
       bridge::require_arguments(model, run, out);
       index = E::open(host, device);
     });
     return s != TH_OK ? s : trainer().create(host, index, model, run, out, error);
   }
-  static th_status load(th_trainer_inst* i, std::uint32_t scope, const th_tensor* t, th_error* e) { return trainer().load(i, scope, t, e); }
-  static th_status init(th_trainer_inst* i, std::uint64_t seed, th_error* e) { return trainer().init(i, seed, e); }
-  static th_status step(th_trainer_inst* i, const th_step* s, th_step_out* o, th_error* e) { return trainer().step(i, s, o, e); }
-  static th_status save(th_trainer_inst* i, std::uint32_t scope, th_tensor_sink* s, th_error* e) { return trainer().save(i, scope, s, e); }
-  static th_status counters(th_trainer_inst* i, th_counters* c, th_error* e) { return trainer().counters(i, c, e); }
-  static const char* info(th_trainer_inst* i, const char* key) { return trainer().info(i, key); }
-  static th_status metric(th_trainer_inst* i, const char* key, double* v, th_error* e) { return trainer().metric(i, key, v, e); }
-  static void destroy(th_trainer_inst* i) { trainer().destroy(i); }
+  // An instance comes from create(), so the engine is loaded; behind a null one it may not be.
+  static th_status load(th_trainer_inst* i, std::uint32_t scope, const th_tensor* t, th_error* e) {
+    return i ? trainer().load(i, scope, t, e) : null(e);
+  }
+  static th_status init(th_trainer_inst* i, std::uint64_t seed, th_error* e) { return i ? trainer().init(i, seed, e) : null(e); }
+  static th_status step(th_trainer_inst* i, const th_step* s, th_step_out* o, th_error* e) {
+    return i ? trainer().step(i, s, o, e) : null(e);
+  }
+  static th_status save(th_trainer_inst* i, std::uint32_t scope, th_tensor_sink* s, th_error* e) {
+    return i ? trainer().save(i, scope, s, e) : null(e);
+  }
+  static th_status counters(th_trainer_inst* i, th_counters* c, th_error* e) { return i ? trainer().counters(i, c, e) : null(e); }
+  static const char* info(th_trainer_inst* i, const char* key) { return i ? trainer().info(i, key) : nullptr; }
+  static th_status metric(th_trainer_inst* i, const char* key, double* v, th_error* e) {
+    return i ? trainer().metric(i, key, v, e) : null(e);
+  }
+  static void destroy(th_trainer_inst* i) {
+    if (i) trainer().destroy(i);
+  }
   static th_status next(th_trainer_inst* i, std::int32_t token, std::uint32_t position, float* logits, th_error* e) {
-    return E::loaded().generate->next(i, token, position, logits, e);
+    return i ? E::loaded().generate->next(i, token, position, logits, e) : null(e);
   }
   static th_status start_profile(th_trainer_inst* i, void* records, std::uint64_t bytes, th_moments* m, th_error* e) {
-    return E::loaded().profiler->start(i, records, bytes, m, e);
+    return i ? E::loaded().profiler->start(i, records, bytes, m, e) : null(e);
   }
-  static th_status read_profile(th_trainer_inst* i, th_op_sink* s, th_error* e) { return E::loaded().profiler->read(i, s, e); }
-  static void stop_profile(th_trainer_inst* i) { E::loaded().profiler->stop(i); }
+  static th_status read_profile(th_trainer_inst* i, th_op_sink* s, th_error* e) {
+    return i ? E::loaded().profiler->read(i, s, e) : null(e);
+  }
+  static void stop_profile(th_trainer_inst* i) {
+    if (i) E::loaded().profiler->stop(i);
+  }
 
  private:
   static const th_trainer& trainer() { return *E::loaded().trainer; }
+  static th_status null(th_error* e) { return bridge::fill(e, TH_E_ARG, "the instance is null"); }
 };
 
 }  // namespace trainhost::plugins

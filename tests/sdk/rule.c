@@ -15,8 +15,7 @@ TH_MANIFEST("id = \"rule-of-thumb\"\n"
             "priority = -10\n");
 
 static int32_t match(const th_model *m, const th_run *r) {
-  (void)r;
-  if (!TH_HAS(m, th_model, intermediate) || m->family == NULL) return 0;
+  if (m == NULL || r == NULL || m->family == NULL) return 0;
   return strcmp(m->family, "llama") == 0 || strcmp(m->family, "mistral") == 0 ? 10 : 0;
 }
 
@@ -28,10 +27,18 @@ static th_status fail(th_error *e, th_status code, const char *message) {
   return code;
 }
 
-/* Parameters of one layer: q and o, k and v, gate, up and down, two norms. */
-static uint64_t layer_parameters(const th_model *m) {
-  uint64_t h = m->hidden, q = (uint64_t)m->heads * m->head_dim, kv = (uint64_t)m->kv_heads * m->head_dim;
-  return 2 * h * q + 2 * h * kv + 3 * h * m->intermediate + 2 * h;
+/* The product of four sizes, and whether it stayed below 2^58: five leaves of it, doubled for hi, fit 63 bits. */
+static uint64_t product(uint64_t a, uint64_t b, uint64_t c, uint64_t d, int *fits) {
+  uint64_t n = 0;
+  if (__builtin_mul_overflow(a, b, &n) || __builtin_mul_overflow(n, c, &n) || __builtin_mul_overflow(n, d, &n) || n >> 58) *fits = 0;
+  return n;
+}
+
+/* Width of one layer for each unit of hidden size: q and o, k and v, gate, up and down, two norms. */
+static uint64_t layer_width(const th_model *m, int *fits) {
+  uint64_t q = product(m->heads, m->head_dim, 2, 1, fits), kv = product(m->kv_heads, m->head_dim, 2, 1, fits);
+  uint64_t mlp = product(m->intermediate, 3, 1, 1, fits);
+  return *fits ? q + kv + mlp + 2 : 0;
 }
 
 static th_status send(th_mem_sink *sink, uint32_t id, uint32_t parent, const char *name, const char *formula,
@@ -54,20 +61,27 @@ static th_status send(th_mem_sink *sink, uint32_t id, uint32_t parent, const cha
 
 static th_status estimate(const th_host *host, const th_model *m, const th_run *r, const th_profile *p,
                           th_mem_sink *sink, th_mem_summary *summary, th_error *error) {
-  const char *option = host->option(host, "bytes_per_parameter");
-  uint64_t each = option != NULL ? strtoull(option, NULL, 10) : 16;
-  uint64_t table, layers;
+  const char *option;
+  uint64_t each = 16, table, layers, norm;
+  int fits = 1;
   th_status s;
-  (void)r, (void)p;
+  (void)p;
+  if (host == NULL || m == NULL || r == NULL || sink == NULL) return fail(error, TH_E_ARG, "host, model, run or sink is null");
+  if (m->family == NULL || match(m, r) == 0) return fail(error, TH_E_UNSUPPORTED, "only llama and mistral are counted");
+  if (m->vocab == 0 || m->hidden == 0 || m->layers == 0) return fail(error, TH_E_UNSUPPORTED, "a model without layers");
+  option = host->option(host, "bytes_per_parameter");
+  if (option != NULL) each = strtoull(option, NULL, 10);
   if (each == 0) return fail(error, TH_E_ARG, "bytes_per_parameter must be a positive number");
   if (host->cancelled(host)) return fail(error, TH_E_CANCELLED, "cancelled");
   host->log(host, TH_LOG_DEBUG, "estimate", "counting");
-  table = m->vocab * m->hidden * each;
-  layers = m->layers * layer_parameters(m) * each;
+  table = product(m->vocab, m->hidden, each, 1, &fits);
+  layers = product(m->layers, m->hidden, layer_width(m, &fits), each, &fits);
+  norm = product(m->hidden, each, 1, 1, &fits);
+  if (!fits) return fail(error, TH_E_UNSUPPORTED, "the model's sizes leave 63 bits");
   if ((s = send(sink, 1, 0, "state", NULL, 0)) != TH_OK) return s;
   if ((s = send(sink, 2, 1, "embedding", "V*H*bytes", table)) != TH_OK) return s;
   if ((s = send(sink, 3, 1, "layers", "L*(2H*A*D + 2H*K*D + 3H*I + 2H)*bytes", layers)) != TH_OK) return s;
-  if ((s = send(sink, 4, 1, "norm", "H*bytes", m->hidden * each)) != TH_OK) return s;
+  if ((s = send(sink, 4, 1, "norm", "H*bytes", norm)) != TH_OK) return s;
   if (!(m->flags & TH_MODEL_TIED_EMBEDDINGS))
     if ((s = send(sink, 5, 1, "head", "V*H*bytes", table)) != TH_OK) return s;
   if (TH_HAS(sink, th_mem_sink, note) && sink->note != NULL) sink->note(sink, "Activations are not counted.");

@@ -122,7 +122,7 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
     if (f != plugin::program_folder()) host.allow_in.push_back(f);
   auto r = std::make_unique<plugin::Registry>(folders, std::move(host));
   r->scan();
-  if (c) run::check_plugin_options(*c, *r);
+  if (c) run::check_plugin_options(*c, *r), run::check_backend_order(*c, *r);
   return r;
 }
 

@@ -23,6 +23,7 @@ Json to_json(const plugin::Candidate& c) {
   return {{"name", c.manifest.id.empty() ? c.file.stem().string() : c.manifest.id}, {"kind", c.manifest.kind},
           {"version", c.manifest.version}, {"file", c.file.string()}, {"status", word(c.status)}, {"reason", c.reason},
           {"families", c.manifest.families}, {"stage", c.stage}, {"code", c.code}, {"hint", c.hint},
+          {"native_domain", c.native.domain}, {"native_code", c.native.code},
           {"summary", c.manifest.summary}, {"options", c.manifest.options}, {"priority", c.manifest.priority},
           {"abi", c.manifest.abi}, {"device", c.manifest.device}, {"interfaces", c.manifest.interfaces},
           {"modes", c.manifest.modes}, {"dtypes", c.manifest.dtypes}, {"cpu", c.manifest.cpu},
@@ -52,7 +53,7 @@ class Plugins : public Command {
   Exit run() override {
     if (new_.parsed()) return new_.run();
     if (check_.parsed()) return check_.run();
-    if (info_->parsed() && is_file(name_)) return show(plugin::inspect(std::filesystem::canonical(name_)));
+    if (info_->parsed() && is_file(name_)) return show(plugin::inspect(std::filesystem::canonical(name_)), " as a file, with its manifest; it was not loaded");
     auto registry = make_registry(o_, nullptr);
     if (info_->parsed()) return info(*registry);
     registry->probe_all();
@@ -118,7 +119,8 @@ class Plugins : public Command {
     return show(*c);
   }
 
-  Exit show(const plugin::Candidate& candidate) {
+  /// known: what a status of ok rests on, where that is less than having loaded it.
+  Exit show(const plugin::Candidate& candidate, const char* known = "") {
     const plugin::Candidate* c = &candidate;
     if (o_.json) {
       fmt::print("{}\n", printed(to_json(*c)));
@@ -139,7 +141,7 @@ class Plugins : public Command {
     row(t, "cpu", c->manifest.cpu);
     row(t, "requires", c->manifest.libraries);
     t.row({"file", escaped(c->file.string())});
-    t.row({"status", word(c->status)});
+    t.row({"status", word(c->status) + std::string(c->status == plugin::Status::kOk ? known : "")});
     if (!c->reason.empty()) t.row({"reason", escaped(c->reason)});
     if (!c->hint.empty()) t.row({"hint", escaped(c->hint)});
     fmt::print("{}", t.str());

@@ -46,13 +46,13 @@ bool device_lost(cudaError_t status) { return lost(static_cast<int>(status)) != 
 
 void check(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
-  const std::string said = std::string(cudaGetErrorName(status)) + " (" + std::to_string(static_cast<int>(status)) + "): " +
-                           cudaGetErrorString(status);
+  const int number = static_cast<int>(status);
+  const std::string said = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
   if (status == cudaErrorMemoryAllocation)
-    throw bridge::StatusError(TH_E_DEVICE_OOM, what + ": the device has no memory left", "a smaller train.micro_batch, or train.recompute = \"auto\"");
+    throw bridge::StatusError(TH_E_DEVICE_OOM, what + ": the device has no memory left", "a smaller train.micro_batch, or train.recompute = \"auto\"").of("cuda", number);
   if (const Known* k = lost(static_cast<int>(status)))
-    throw bridge::StatusError(TH_E_DEVICE_LOST, (t_device ? *t_device : std::string("the GPU")) + " is lost while " + what + ": " + said, k->hint);
-  throw bridge::StatusError(TH_E_INTERNAL, what + ": " + said);
+    throw bridge::StatusError(TH_E_DEVICE_LOST, (t_device ? *t_device : std::string("the GPU")) + " is lost while " + what + ": " + said, k->hint).of("cuda", number);
+  throw bridge::StatusError(TH_E_INTERNAL, what + ": " + said).of("cuda", number);
 }
 
 void check(cublasStatus_t status, const std::string& what) {
@@ -61,15 +61,16 @@ void check(cublasStatus_t status, const std::string& what) {
   // behind its back. Any call asks the context; this one is allowed while a stream is captured and waits for nothing.
   std::size_t left = 0, all = 0;
   if (const cudaError_t runtime = cudaMemGetInfo(&left, &all); device_lost(runtime)) check(runtime, what);
-  const std::string said = what + ": " + cublasLtGetStatusName(status) + " (" + std::to_string(static_cast<int>(status)) + ")";
+  const int number = static_cast<int>(status);
+  const std::string said = what + ": " + cublasLtGetStatusName(status);
   switch (status) {
-    case CUBLAS_STATUS_ALLOC_FAILED: throw bridge::StatusError(TH_E_DEVICE_OOM, said + ", no memory left");
+    case CUBLAS_STATUS_ALLOC_FAILED: throw bridge::StatusError(TH_E_DEVICE_OOM, said + ", no memory left").of("cublas", number);
     case CUBLAS_STATUS_EXECUTION_FAILED: check(cudaGetLastError(), what); break;  // the runtime knows more, mostly
-    case CUBLAS_STATUS_NOT_SUPPORTED: throw bridge::StatusError(TH_E_INTERNAL, said + ": no algorithm for this product");
-    case CUBLAS_STATUS_ARCH_MISMATCH: throw bridge::StatusError(TH_E_UNAVAILABLE, said + ": this cuBLAS does not know the device");
+    case CUBLAS_STATUS_NOT_SUPPORTED: throw bridge::StatusError(TH_E_INTERNAL, said + ": no algorithm for this product").of("cublas", number);
+    case CUBLAS_STATUS_ARCH_MISMATCH: throw bridge::StatusError(TH_E_UNAVAILABLE, said + ": this cuBLAS does not know the device").of("cublas", number);
     default: break;
   }
-  throw bridge::StatusError(TH_E_INTERNAL, said);
+  throw bridge::StatusError(TH_E_INTERNAL, said).of("cublas", number);
 }
 
 }  // namespace trainhost::cuda

@@ -22,8 +22,8 @@ constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILI
 
 Library g_driver("libcuda.so.1", "TRAINHOST_CUDA_DRIVER");
 
-[[noreturn]] void unavailable(const std::string& why, const std::string& hint = {}) {
-  throw bridge::StatusError(TH_E_UNAVAILABLE, why, hint);
+[[noreturn]] void unavailable(const std::string& why, const std::string& hint = {}, Result code = 0) {
+  throw bridge::StatusError(TH_E_UNAVAILABLE, why, hint).of("cuda", code);
 }
 
 /// A function that every driver has.
@@ -33,14 +33,13 @@ F need(const char* symbol) {
   unavailable(g_driver.name() + " is no CUDA driver: it has no " + symbol, "reinstall the NVIDIA driver");
 }
 
-/// "CUDA_ERROR_NOT_PERMITTED (800): operation not permitted".
+/// "CUDA_ERROR_NOT_PERMITTED: operation not permitted"; the number goes beside it.
 std::string words(Result code) {
   using Text = Result (*)(Result, const char**);
   const char *name = nullptr, *text = nullptr;
   if (auto f = g_driver.find<Text>("cuGetErrorName")) f(code, &name);
   if (auto f = g_driver.find<Text>("cuGetErrorString")) f(code, &text);
   std::string out = name ? name : "error";
-  out += " (" + std::to_string(code) + ")";
   return text ? out + ": " + text : out;
 }
 
@@ -75,7 +74,7 @@ std::string version_words(int v) { return std::to_string(v / 1000) + "." + std::
 
 /// A query that does not fail on a machine in order.
 void check(Result code, const char* call) {
-  if (code != 0) unavailable(std::string("the NVIDIA driver fails in ") + call + ": " + words(code), remedy(code));
+  if (code != 0) unavailable(std::string("the NVIDIA driver fails in ") + call + ": " + words(code), remedy(code), code);
 }
 
 Device describe(int index) {
@@ -110,7 +109,7 @@ std::vector<Device> visible_devices(int least_version, const char* least_branch)
     unavailable("no NVIDIA driver is installed here: " + why, "install the NVIDIA driver; in a container, start it with the GPUs");
   const Result started = need<Result (*)(unsigned)>("cuInit")(0);
   if (started == kNoDevice || (started == kInvalidDevice && getenv("CUDA_VISIBLE_DEVICES"))) no_device();
-  if (started != 0) unavailable("the NVIDIA driver does not start: cuInit gives " + words(started), remedy(started));
+  if (started != 0) unavailable("the NVIDIA driver does not start: cuInit gives " + words(started), remedy(started), started);
   int version = 0, count = 0;
   check(need<Result (*)(int*)>("cuDriverGetVersion")(&version), "cuDriverGetVersion");
   if (version < least_version)

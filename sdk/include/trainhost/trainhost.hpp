@@ -23,10 +23,16 @@ namespace th __attribute__((visibility("hidden"))) {
   struct Error : std::exception {
     Error(th_status c, std::string message, std::string h = {}, std::uint64_t missing_bytes = 0)
         : code(c), text(std::move(message)), hint(std::move(h)), bytes_needed(missing_bytes) {}
+    /// throw th::Error(TH_E_IO, "no room for the cache").of("errno", ENOSPC): the number that a library gave.
+    Error& of(std::string domain, std::int32_t number) {
+      native_domain = std::move(domain), native_code = number;
+      return *this;
+    }
     const char* what() const noexcept override { return text.c_str(); }
     th_status code;
-    std::string text, hint;
+    std::string text, hint, native_domain;
     std::uint64_t bytes_needed;
+    std::int32_t native_code = 0;
   };
 
   /// Throws when a call of the C interface (a sink, mostly) refused.
@@ -44,10 +50,14 @@ namespace th __attribute__((visibility("hidden"))) {
   }
 
   inline th_status fill(th_error * e, th_status code, const char* message, const char* hint = "",
-                        std::uint64_t bytes_needed = 0) noexcept {
+                        std::uint64_t bytes_needed = 0, const char* native_domain = "",
+                        std::int32_t native_code = 0) noexcept {
     if (!e) return code;
     if (TH_HAS(e, th_error, code)) e->code = code;
+    if (TH_HAS(e, th_error, native_code)) e->native_code = native_code;
     if (TH_HAS(e, th_error, bytes_needed)) e->bytes_needed = bytes_needed;
+    if (TH_HAS(e, th_error, native_domain))
+      std::snprintf(e->native_domain, sizeof e->native_domain, "%s", native_domain);
     if (TH_HAS(e, th_error, message)) std::snprintf(e->message, sizeof e->message, "%s", message);
     if (TH_HAS(e, th_error, hint)) std::snprintf(e->hint, sizeof e->hint, "%s", hint);
     return code;
@@ -60,7 +70,7 @@ namespace th __attribute__((visibility("hidden"))) {
       f();
       return TH_OK;
     } catch (const Error& x) {
-      return fill(e, x.code, x.what(), x.hint.c_str(), x.bytes_needed);
+      return fill(e, x.code, x.what(), x.hint.c_str(), x.bytes_needed, x.native_domain.c_str(), x.native_code);
     } catch (const std::bad_alloc&) {
       return fill(e, TH_E_HOST_OOM, "out of host memory");
     } catch (const std::exception& x) {
@@ -211,7 +221,7 @@ namespace th __attribute__((visibility("hidden"))) {
         [](const th_host* h, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
            th_mem_summary* summary, th_error* e) {
           return guard(e, [&] {
-            if (!m || !r || !sink) throw Error(TH_E_ARG, "model, run or sink is null");
+            if (!h || !m || !r || !sink) throw Error(TH_E_ARG, "host, model, run or sink is null");
             th_profile full = p ? in(p) : th_profile{};
             Tree tree(sink, summary);
             E::estimate(*h, in(m), in(r), p ? &full : nullptr, tree);
@@ -244,16 +254,22 @@ namespace th __attribute__((visibility("hidden"))) {
   ///   counters(th_counters&); const char* info(const char*) noexcept; double metric(const char*);
   template <class T>
   const th_trainer* trainer() noexcept {
-    static constexpr auto self = [](th_trainer_inst* i) -> T& { return *reinterpret_cast<T*>(i); };
+    static constexpr auto self = [](th_trainer_inst* i) -> T& {
+      if (!i) throw Error(TH_E_ARG, "the instance is null");
+      return *reinterpret_cast<T*>(i);
+    };
     static constexpr th_trainer table{
         sizeof(th_trainer),
         0,
         [](const th_host* h, std::uint32_t* devices, th_error* e) {
-          return guard(e, [&] { *devices = T::probe(*h); });
+          return guard(e, [&] {
+            if (!h || !devices) throw Error(TH_E_ARG, "host or number of devices is null");
+            *devices = T::probe(*h);
+          });
         },
         [](const th_host* h, const th_model* m, const th_run* r, th_profile* p, th_error* e) {
           return guard(e, [&] {
-            if (!m || !r || !p) throw Error(TH_E_ARG, "model, run or profile is null");
+            if (!h || !m || !r || !p) throw Error(TH_E_ARG, "host, model, run or profile is null");
             th_profile full{};
             full.struct_size = sizeof full;
             T::profile(*h, in(m), in(r), full);
@@ -263,15 +279,18 @@ namespace th __attribute__((visibility("hidden"))) {
         [](const th_host* h, const th_model* m, const th_run* r, th_mem_sink* sink, th_mem_summary* summary,
            th_error* e) {
           return guard(e, [&] {
-            if (!m || !r || !sink) throw Error(TH_E_ARG, "model, run or sink is null");
+            if (!h || !m || !r || !sink) throw Error(TH_E_ARG, "host, model, run or sink is null");
             Tree tree(sink, summary);
             T::plan(*h, in(m), in(r), tree);
           });
         },
         [](const th_host* h, std::int32_t device, const th_model* m, const th_run* r, th_trainer_inst** inst,
            th_error* e) {
-          return guard(e,
-                       [&] { *inst = reinterpret_cast<th_trainer_inst*>(new T(*h, device, in(m), in(r))); });
+          return guard(e, [&] {
+            if (!h || !inst) throw Error(TH_E_ARG, "host or instance is null");
+            *inst = nullptr;
+            *inst = reinterpret_cast<th_trainer_inst*>(new T(*h, device, in(m), in(r)));
+          });
         },
         [](th_trainer_inst* i, std::uint32_t scope, const th_tensor* t, th_error* e) {
           return guard(e, [&] { self(i).load(scope, in(t)); });
@@ -281,6 +300,7 @@ namespace th __attribute__((visibility("hidden"))) {
         },
         [](th_trainer_inst* i, const th_step* s, th_step_out* o, th_error* e) {
           return guard(e, [&] {
+            if (!o) throw Error(TH_E_ARG, "the result is null");
             th_step_out full{};
             full.struct_size = sizeof full;
             self(i).step(in(s), full);
@@ -288,10 +308,14 @@ namespace th __attribute__((visibility("hidden"))) {
           });
         },
         [](th_trainer_inst* i, std::uint32_t scope, th_tensor_sink* sink, th_error* e) {
-          return guard(e, [&] { self(i).save(scope, *sink); });
+          return guard(e, [&] {
+            if (!sink) throw Error(TH_E_ARG, "the sink is null");
+            self(i).save(scope, *sink);
+          });
         },
         [](th_trainer_inst* i, th_counters* c, th_error* e) {
           return guard(e, [&] {
+            if (!i || !c) throw Error(TH_E_ARG, "instance or counters are null");
             th_counters full{};
             full.struct_size = sizeof full;
             if constexpr (has_counters<T>::value) self(i).counters(full);
@@ -300,12 +324,13 @@ namespace th __attribute__((visibility("hidden"))) {
           });
         },
         [](th_trainer_inst* i, const char* key) -> const char* {
-          if constexpr (has_info<T>::value) return self(i).info(key);
+          if constexpr (has_info<T>::value) return i && key ? self(i).info(key) : nullptr;
           (void)i, (void)key;
           return nullptr;
         },
         [](th_trainer_inst* i, const char* key, double* value, th_error* e) {
           return guard(e, [&] {
+            if (!i || !key || !value) throw Error(TH_E_ARG, "instance, key or value is null");
             if constexpr (has_metric<T>::value) return void(*value = self(i).metric(key));
             (void)i, (void)value;
             throw Error(TH_E_UNSUPPORTED, std::string("no figure named ") + key);
@@ -322,7 +347,10 @@ namespace th __attribute__((visibility("hidden"))) {
     static constexpr th_generate table{
         sizeof(th_generate), 0,
         [](th_trainer_inst* i, std::int32_t token, std::uint32_t position, float* logits, th_error* e) {
-          return guard(e, [&] { reinterpret_cast<T*>(i)->next(token, position, logits); });
+          return guard(e, [&] {
+            if (!i || !logits) throw Error(TH_E_ARG, "instance or logits are null");
+            reinterpret_cast<T*>(i)->next(token, position, logits);
+          });
         }};
     return &table;
   }
@@ -335,10 +363,16 @@ namespace th __attribute__((visibility("hidden"))) {
     static constexpr th_device table{
         sizeof(th_device), 0,
         [](const th_host* h, std::int32_t d, std::uint64_t* free_bytes, std::uint64_t* total_bytes, th_error* e) {
-          return guard(e, [&] { T::memory(*h, d, *free_bytes, *total_bytes); });
+          return guard(e, [&] {
+            if (!h || !free_bytes || !total_bytes) throw Error(TH_E_ARG, "host or a number of bytes is null");
+            T::memory(*h, d, *free_bytes, *total_bytes);
+          });
         },
         [](const th_host* h, std::int32_t d, char* text, std::uint32_t text_bytes, th_error* e) {
-          return guard(e, [&] { std::snprintf(text, text_bytes, "%s", T::device_name(*h, d).c_str()); });
+          return guard(e, [&] {
+            if (!h || (!text && text_bytes)) throw Error(TH_E_ARG, "host or text is null");
+            std::snprintf(text, text_bytes, "%s", T::device_name(*h, d).c_str());
+          });
         }};
     return &table;
   }

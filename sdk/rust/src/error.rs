@@ -15,12 +15,16 @@ pub struct Error {
     pub hint: String,
     /// With `TH_E_HOST_OOM` and `TH_E_DEVICE_OOM`: how many bytes were missing. 0 = not known.
     pub bytes_needed: u64,
+    /// The number that a library below gave, and its name: 719 of "cuda", 28 of "errno". 0 = none.
+    pub native_code: i32,
+    /// Cut to 15 bytes on the way out.
+    pub native_domain: String,
 }
 
 impl Error {
     /// An error with any `TH_E_*` code.
     pub fn new(code: th_status, message: impl Into<String>) -> Error {
-        Error { code, message: message.into(), hint: String::new(), bytes_needed: 0 }
+        Error { code, message: message.into(), hint: String::new(), bytes_needed: 0, native_code: 0, native_domain: String::new() }
     }
     /// Valid, but not by this plugin: the host may try the next candidate.
     pub fn unsupported(message: impl Into<String>) -> Error {
@@ -37,6 +41,12 @@ impl Error {
     /// The same error with a sentence about what the user can do.
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.hint = hint.into();
+        self
+    }
+    /// The same error with the number that a library gave: `.of("errno", 28)`.
+    pub fn of(mut self, domain: impl Into<String>, number: i32) -> Error {
+        self.native_domain = domain.into();
+        self.native_code = number;
         self
     }
     /// The same error with the number of bytes that were missing.
@@ -83,7 +93,9 @@ unsafe fn fill(to: *mut th_error, error: &Error) -> th_status {
         let size = (*to).struct_size as usize;
         let mut full: th_error = core::mem::zeroed();
         full.code = error.code;
+        full.native_code = error.native_code;
         full.bytes_needed = error.bytes_needed;
+        put(&mut full.native_domain, &error.native_domain);
         put(&mut full.message, &error.message);
         put(&mut full.hint, &error.hint);
         // A struct that ends inside `message` would lose its terminating NUL: write no further than before it.
@@ -140,10 +152,11 @@ mod tests {
 
     #[test]
     fn an_error_is_written_no_further_than_the_host_has_room() {
-        let error = || Err(Error::unavailable("no device").hint("buy one").missing(5));
+        let error = || Err(Error::unavailable("no device").hint("buy one").missing(5).of("cuda", 100));
         let mut e = zeroed(offset_of!(th_error, hint));
         assert_eq!(unsafe { guard(&mut e, error) }, TH_E_UNAVAILABLE);
         assert_eq!((text(&e.message), text(&e.hint), e.bytes_needed), ("no device".into(), String::new(), 5));
+        assert_eq!((text(&e.native_domain), e.native_code), ("cuda".into(), 100));
         let mut e = zeroed(offset_of!(th_error, message) + 3);
         assert_eq!(unsafe { guard(&mut e, error) }, TH_E_UNAVAILABLE);
         assert_eq!((e.code, text(&e.message)), (TH_E_UNAVAILABLE, String::new()));

@@ -165,6 +165,9 @@ fn is_fatal(code: th_status) -> bool {
 unsafe fn on<T: Trainer>(
     instance: *mut th_trainer_inst, needs_ready: bool, error: *mut th_error, f: impl FnOnce(&mut Instance<T>) -> Result<(), Error>,
 ) -> th_status {
+    if instance.is_null() {
+        return guard(error, || Err(Error::argument("the instance is null")));
+    }
     let instance = &mut *instance.cast::<Instance<T>>();
     if instance.lost {
         return guard(error, || Err(Error::new(TH_E_STATE, "the run broke before; only destroy() is left")));
@@ -179,6 +182,7 @@ unsafe fn on<T: Trainer>(
 
 unsafe extern "C" fn probe<T: Trainer>(host: *const th_host, devices: *mut u32, error: *mut th_error) -> th_status {
     guard(error, || {
+        given(&[host.cast(), (devices as *const u32).cast()])?;
         *devices = T::probe(&Host::from_raw(host))?;
         Ok(())
     })
@@ -210,7 +214,7 @@ unsafe extern "C" fn create<T: Trainer>(
     error: *mut th_error,
 ) -> th_status {
     guard(error, || {
-        given(&[model.cast(), run.cast(), out.cast()])?;
+        given(&[host.cast(), model.cast(), run.cast(), out.cast()])?;
         *out = core::ptr::null_mut();
         let made = T::create(Host::from_raw(host), device, &Model::from_raw(model), &Run::from_raw(run))?;
         *out = Box::into_raw(Box::new(Instance { object: made, ready: false, lost: false })).cast();
@@ -221,6 +225,7 @@ unsafe extern "C" fn load<T: Trainer>(
     instance: *mut th_trainer_inst, scope: u32, tensor: *const th_tensor, error: *mut th_error,
 ) -> th_status {
     on::<T>(instance, false, error, |i| {
+        given(&[tensor.cast()])?;
         let raw = read_in(tensor);
         i.object.load(scope, &Tensor { name: text_of(raw.name), raw })
     })
@@ -239,6 +244,7 @@ unsafe extern "C" fn step<T: Trainer>(
     instance: *mut th_trainer_inst, raw: *const th_step, out: *mut th_step_out, error: *mut th_error,
 ) -> th_status {
     on::<T>(instance, true, error, |i| {
+        given(&[raw.cast(), (out as *const th_step_out).cast()])?;
         let s = read_in(raw);
         let ids = |at: *const i32| {
             let n = s.batch as usize * s.seq as usize;
@@ -264,12 +270,16 @@ unsafe extern "C" fn step<T: Trainer>(
 unsafe extern "C" fn save<T: Trainer>(
     instance: *mut th_trainer_inst, scope: u32, sink: *mut th_tensor_sink, error: *mut th_error,
 ) -> th_status {
-    on::<T>(instance, true, error, |i| i.object.save(scope, &mut TensorSink(sink)))
+    on::<T>(instance, true, error, |i| {
+        given(&[(sink as *const th_tensor_sink).cast()])?;
+        i.object.save(scope, &mut TensorSink(sink))
+    })
 }
 unsafe extern "C" fn counters<T: Trainer>(
     instance: *mut th_trainer_inst, out: *mut th_counters, error: *mut th_error,
 ) -> th_status {
     on::<T>(instance, false, error, |i| {
+        given(&[(out as *const th_counters).cast()])?;
         let mut full = i.object.counters()?.0;
         full.struct_size = core::mem::size_of::<th_counters>() as u32;
         write_out(out, &full);
@@ -277,6 +287,9 @@ unsafe extern "C" fn counters<T: Trainer>(
     })
 }
 unsafe extern "C" fn info<T: Trainer>(instance: *mut th_trainer_inst, key: *const c_char) -> *const c_char {
+    if instance.is_null() {
+        return core::ptr::null();
+    }
     catch_unwind(AssertUnwindSafe(|| {
         (*instance.cast::<Instance<T>>()).object.info(text_of(key)).map_or(core::ptr::null(), CStr::as_ptr)
     }))
@@ -286,6 +299,7 @@ unsafe extern "C" fn metric<T: Trainer>(
     instance: *mut th_trainer_inst, key: *const c_char, out: *mut f64, error: *mut th_error,
 ) -> th_status {
     on::<T>(instance, false, error, |i| {
+        given(&[key.cast(), (out as *const f64).cast()])?;
         *out = i.object.metric(text_of(key))?;
         Ok(())
     })
@@ -299,6 +313,7 @@ unsafe extern "C" fn next<T: Generate>(
     instance: *mut th_trainer_inst, token: i32, position: u32, logits: *mut f32, error: *mut th_error,
 ) -> th_status {
     on::<T>(instance, true, error, |i| {
+        given(&[(logits as *const f32).cast()])?;
         let vocab = i.object.vocab();
         i.object.next(token, position, core::slice::from_raw_parts_mut(logits, vocab))
     })
@@ -362,6 +377,29 @@ mod tests {
         }
         fn save(&mut self, _: u32, _: &mut TensorSink) -> Result<(), Error> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn nulls_are_argument_errors() {
+        let table = trainer_table::<Toy>();
+        let none = core::ptr::null_mut::<th_trainer_inst>();
+        let e = core::ptr::null_mut::<th_error>();
+        let instance: *mut th_trainer_inst =
+            Box::into_raw(Box::new(Instance { object: Toy, ready: true, lost: false })).cast();
+        unsafe {
+            for i in [none, instance] {
+                assert_eq!(table.load.unwrap()(i, 1, core::ptr::null(), e), TH_E_ARG);
+                assert_eq!(table.step.unwrap()(i, core::ptr::null(), core::ptr::null_mut(), e), TH_E_ARG);
+                assert_eq!(table.save.unwrap()(i, 1, core::ptr::null_mut(), e), TH_E_ARG);
+                assert_eq!(table.counters.unwrap()(i, core::ptr::null_mut(), e), TH_E_ARG);
+                assert_eq!(table.metric.unwrap()(i, core::ptr::null(), core::ptr::null_mut(), e), TH_E_ARG);
+            }
+            assert_eq!(table.init.unwrap()(none, 1, e), TH_E_ARG);
+            assert!(table.info.unwrap()(none, core::ptr::null()).is_null());
+            assert_eq!(table.probe.unwrap()(core::ptr::null(), core::ptr::null_mut(), e), TH_E_ARG);
+            table.destroy.unwrap()(none);
+            table.destroy.unwrap()(instance)
         }
     }
 

@@ -406,6 +406,18 @@ BOOST_AUTO_TEST_CASE(every_exception_becomes_a_code_with_its_words) {
   BOOST_TEST(tb::guard(nullptr, [] { throw 42; }) == TH_E_INTERNAL);
 }
 
+BOOST_AUTO_TEST_CASE(a_librarys_own_number_crosses_beside_the_message) {
+  th_error e{};
+  e.struct_size = sizeof e;
+  tb::guard(&e, [] { throw tb::StatusError(TH_E_DEVICE_LOST, "lost", "destroy").of("cuda", 719); });
+  const tb::Told told = tb::told(e);
+  BOOST_TEST(tb::prefix(told.native) + told.message + "/" + told.hint == "cuda 719: lost/destroy");
+  tb::fill(&e, TH_E_IO, "m", "", 0, "a domain that is far too long", 7);
+  BOOST_TEST(tb::prefix(tb::told(e).native) == "a domain that i 7: ");
+  tb::fill(&e, TH_E_IO, "m");
+  BOOST_TEST(tb::prefix(tb::told(e).native) == "");  // what an earlier failure left is gone
+}
+
 BOOST_AUTO_TEST_CASE(an_error_is_cut_inside_its_field_and_its_struct) {
   th_error e{};
   e.struct_size = sizeof e;

@@ -36,6 +36,9 @@ const Fault kFaults[] = {
     {"no message", Exit::kFailed, "io", "plugin misbehave failed in estimate() without a message: io"},
     {"escape", Exit::kFailed, "io", "red \\x1b[31m"},
     {"no room", Exit::kDoesNotFit, "device_oom", "too big"},
+    {"with number", Exit::kFailed, "io", "errno 28: the disk is full"},
+    {"number alone", Exit::kFailed, "device_lost", "code -719: plugin misbehave failed in estimate() without a message: device_lost"},
+    {"wild domain", Exit::kFailed, "io", "\\x1b[31mmmmmmmmmmmm 5: x"},
     {"bad node", Exit::kFailed, "internal",
      "plugin misbehave gave a broken report from estimate(): memory node 1 has id 3: ids count from 1 in the "
      "order of "
@@ -115,6 +118,30 @@ BOOST_AUTO_TEST_CASE(missing_bytes_and_hint_arrive) {
   BOOST_CHECK_EXCEPTION(
       host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
       [](const tp::PluginError& e) { return e.bytes_needed() == 12345 && e.hint() == "use less"; });
+}
+
+BOOST_AUTO_TEST_CASE(the_number_of_a_library_below_arrives_beside_the_message) {
+  Directory d;
+  d.copy("misbehave");
+  Host host(d, doing("misbehave", "with number"));
+  BOOST_CHECK_EXCEPTION(host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
+                        [](const tp::PluginError& e) { return e.native().domain == "errno" && e.native().code == 28; });
+}
+
+BOOST_AUTO_TEST_CASE(a_call_from_inside_another_on_the_same_instance_is_refused) {
+  Toy toy;
+  const std::unique_ptr<tp::Session> s = toy.create(), beside = toy.create();
+  s->init(1), beside->init(1);
+  int refused = 0;
+  s->save(tp::Scope::kWeights, [&](const tp::TensorPiece&) {
+    BOOST_CHECK_EXCEPTION(s->init(2), tp::PluginError, [](const tp::PluginError& e) {
+      return e.status() == "state" && std::string(e.what()).find("init() was called while save() ran") == 0;
+    });
+    beside->counters();  // another instance is no matter
+    ++refused;
+  });
+  BOOST_TEST(refused > 0);
+  s->counters();
 }
 
 BOOST_AUTO_TEST_CASE(an_estimate_arrives_whole) {

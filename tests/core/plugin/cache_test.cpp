@@ -248,6 +248,26 @@ BOOST_AUTO_TEST_CASE(hosts_that_race_lose_nothing_and_break_nothing) {
   BOOST_TEST(std::distance(fs::directory_iterator(c.cache.parent_path()), {}) == 1);  // no leftovers
 }
 
+BOOST_AUTO_TEST_CASE(a_start_that_the_world_stopped_is_tried_again_and_a_bug_is_not) {
+  for (const auto& [name, again] : {std::pair{"start_fails_with_number", true}, {"start_fails_as_bug", false}}) {
+    Case c;
+    age(c.plugins.copy(name));
+    const std::string first = c.list();
+    BOOST_TEST(first.starts_with("start/"), first);
+    BOOST_TEST(c.remembered() == !again, name);
+    BOOST_TEST(c.list() == first);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_remembered_refusal_keeps_the_number_behind_it) {
+  tp::Remembered r;
+  r.refused.emplace("start", "internal", "x 5: y", "", tp::Native{"x", 5});
+  const auto back = tp::remembered(tp::cache_line(r));
+  BOOST_REQUIRE(back);
+  BOOST_TEST(back->refused->native().domain == "x");
+  BOOST_TEST(back->refused->native().code == 5);
+}
+
 BOOST_AUTO_TEST_CASE(two_hundred_plugins_start_warm_in_no_time) {
   Case c;
   const std::string bytes = read(animal("good"));

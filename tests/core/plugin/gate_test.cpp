@@ -22,6 +22,7 @@ std::string gate(const fs::path& p) {
     tp::pass_gate(p, trust, passed);
     return "ok " + passed.manifest.id;
   } catch (const tp::Refused& why) {
+    BOOST_TEST(why.hint() != "", why.what());  // what to do about it
     return why.stage() + "/" + why.code() + ": " + why.what();
   }
 }

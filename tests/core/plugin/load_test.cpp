@@ -37,13 +37,14 @@ const Refusal kRefusals[] = {
     {"id_null", "abi/id: calls itself '' and its manifest says 'animal'"},
     {"id_other", "abi/id: calls itself 'other' and its manifest says 'animal'"},
     {"version_other", "abi/version: says version '9' and its manifest says '1'"},
-    {"no_interface", "abi/no_interface: does not offer trainhost.estimator/1"},
-    {"claims_to_train", "abi/no_interface: does not offer trainhost.trainer/1"},
+    {"no_interface", "abi/no_interface: says that it is an estimator and does not offer trainhost.estimator/1"},
+    {"claims_to_train", "abi/no_interface: says that it is a trainer and does not offer trainhost.trainer/1"},
     {"no_estimate", "abi/slot: its trainhost.estimator/1 table has no estimate(), which is mandatory"},
     {"estimator_size_8",
      "abi/truncated: its trainhost.estimator/1 table has struct_size 8; at least 24 is needed"},
     {"start_fails", "start/unavailable: the moon is in the wrong phase"},
-    {"start_fails_silently", "start/io: its start() failed without a message, code -10"},
+    {"start_fails_silently", "start/io: its start() failed without a message: io (-10)"},
+    {"start_fails_with_number", "start/io: errno 28: the tables cannot be written"},
 };
 
 }  // namespace
@@ -58,6 +59,7 @@ BOOST_DATA_TEST_CASE(a_broken_plugin_is_refused_with_its_stage_code_and_sentence
   BOOST_TEST(verdict(*host.registry) == "ok");  // nothing has been loaded yet
   host->probe_all();
   BOOST_TEST(verdict(*host.registry) == refusal.verdict);
+  BOOST_TEST(host->candidates()[0].hint != "");  // what to do about it
   BOOST_TEST(host->ids("estimator").empty());
   host->probe_all();  // a second look changes nothing
   BOOST_TEST(verdict(*host.registry) == refusal.verdict);
@@ -117,7 +119,7 @@ BOOST_AUTO_TEST_CASE(a_refused_plugin_that_is_asked_for_is_an_error_with_the_rea
       BOOST_TEST(std::string(e.what()) == "the plugin " + (d / "major_2.so").string() +
                                               " cannot be used: speaks version 2.0 of the plugin interface; "
                                               "this program speaks 1.0 (abi/major)");
-      BOOST_TEST(e.hint() == "build it against this program's SDK");
+      BOOST_TEST(e.hint() == "a newer trainhost is needed, or a build against this program's SDK");
       return true;
     });
   }

@@ -38,12 +38,13 @@ const Wild kWild[] = {
     {"changes_umask", "hygiene/umask: changed the umask from 022 to 000"},
     {"changes_locale", "hygiene/locale: changed the locale to C.UTF-8"},
     {"takes_sigterm", "hygiene/signals: changed what SIGTERM does, which the host needs"},
-    {"lowers_limit", "hygiene/limits: lowered the process's resource limit number 7"},
+    {"lowers_limit", "hygiene/limits: lowered the process's limit of open files (RLIMIT_NOFILE) to 16"},
     {"lists_interface",
      "abi/interfaces: its manifest lists the interface acme.levitation/1 and its get() does not know it"},
     {"says_abi_1_7", "abi/minor: speaks version 1.0 of the plugin interface and its manifest says 1.7"},
     {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
     {"start_fails", "start/unavailable: the moon is in the wrong phase"},
+    {"start_fails_with_number", "start/io: errno 28: the tables cannot be written"},
     {"needs_abi_9", "manifest/abi: is written for version 9.0 of the plugin interface; this program speaks 1.0"},
     {"needs_cpu", "gate/cpu_feature: needs the processor feature flux_capacitor, which this machine lacks"},
     {"needs_soname", "gate/missing_library: needs the library libnowhere.so.9, which is not on this machine"},
@@ -66,6 +67,7 @@ const Warned kWarned[] = {
     {"changes_variable", "changed the environment: ZOO"},
     {"takes_sigusr1", "changed what SIGUSR1 does"},
     {"keeps_file", "keeps 1 files open after its stop()"},
+    {"fast_math", "changed the floating-point mode when it was loaded (denormals to zero, most likely by -ffast-math): undone"},
 };
 
 /// Processes of the whole machine that run the prober.
@@ -93,12 +95,14 @@ BOOST_DATA_TEST_CASE(a_wild_plugin_is_named_and_nobody_is_harmed, boost::unit_te
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   ::umask(mask);
   BOOST_TEST(verdict(*host.registry) == row.verdict);
+  BOOST_TEST((host->candidates()[0].hint != "" || std::string(row.verdict) == "ok"));  // what to do about it
   if (late) BOOST_TEST((seconds >= 1 && seconds < 1.1), seconds << " s");
   BOOST_TEST(alive() == 0);
   BOOST_TEST(host->ids("estimator").size() == (std::string(row.verdict) == "ok" ? 1u : 0u));
 }
 
 BOOST_DATA_TEST_CASE(a_small_fault_is_a_warning, boost::unit_test::data::make(kWarned), row) {
+  if (!fs::exists(animal(row.animal))) return;  // fast_math is for x86-64
   Directory d;
   d.copy(row.animal);
   Host host(d, careful());

@@ -32,6 +32,25 @@ BOOST_AUTO_TEST_CASE(the_order_of_the_run_file_is_walked_and_traced) {
   BOOST_TEST(fell.fallback_reason == "no plugin file provides the ghost backend here");
 }
 
+BOOST_AUTO_TEST_CASE(a_slip_in_the_order_is_named_and_a_stranger_is_passed_over) {
+  Directory d;
+  d.copy("toy");
+  Host host(d);
+  trainhost::config::RunConfig c;
+  c.backend_order_at = {"run.toml", 3, 1};
+  for (const auto& [name, meant] : {std::pair{"toyy", "'toy'"}, {"cudda", "'cuda'"}, {"cpuu", "'cpu'"}}) {
+    c.backend_order = {name, "cpu"};
+    BOOST_CHECK_EXCEPTION(trainhost::run::check_backend_order(c, *host.registry), trainhost::Error, [&](const trainhost::Error& e) {
+      BOOST_TEST(e.full().find(meant) != std::string::npos, e.full());
+      return e.code() == Exit::kUsage && e.full().starts_with("run.toml:3:1: plugins.order: ");
+    });
+  }
+  for (const char* name : {"cuda", "cpu", "toy", "acme-npu-2"}) {
+    c.backend_order = {name};
+    BOOST_CHECK_NO_THROW(trainhost::run::check_backend_order(c, *host.registry));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(without_fallback_the_first_must_work) {
   Directory d;
   d.copy("toy");

@@ -208,7 +208,7 @@ BOOST_AUTO_TEST_CASE(a_lost_device_leaves_the_last_checkpoint_and_a_run_to_be_re
   const RunOptions dying = machine({{"EMULATED_CUDA_FAIL", "cudaGraphLaunch:5:719"}});
   const Outcome lost = run_program(tiny(tmp.path() / "parts", "resident", more), dying);
   BOOST_TEST(lost.code == 75, lost.err);
-  for (const char* part : {"device 0 (", ") is lost while replaying a step", "cudaErrorLaunchFailure (719)", "drain this GPU", "step-4 is intact: run again with --resume"})
+  for (const char* part : {"cuda 719: device 0 (", ") is lost while replaying a step", "cudaErrorLaunchFailure", "drain this GPU", "step-4 is intact: run again with --resume"})
     BOOST_TEST((has(lost.err, part) || has(lost.out, part)), part << " in " << lost.err << lost.out);
   std::vector<std::string> again = more;
   again.push_back("--resume");

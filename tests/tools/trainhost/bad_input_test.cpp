@@ -115,6 +115,7 @@ const std::vector<Mistake>& mistakes() {
       {"plugin path that does not exist", {"plugins", "list", "--plugin-path", "/nowhere/at/all"}, 2, {"/nowhere/at/all"}},
       {"unknown plugin", {"plugins", "info", "lama"}, 2, {"lama", "llama"}},
       {"option of a plugin that it does not have", train_with({"plugin.cpu.treads=2"}), 2, {"plugin.cpu", "treads"}},
+      {"order of backends with a slip", train_with({"plugins.order=[\"cudda\", \"cpu\"]"}), 2, {"plugins.order", "'cudda'", "'cuda'"}},
       {"prompt without a model", {"generate", "plugins", "--prompt", "x"}, 2, {"plugins", "config.json"}},
       {"generate without a prompt", {"generate", "plugins"}, 2, {"--prompt"}},
       {"temperature out of range", {"generate", "plugins", "--prompt", "x", "--temperature", "-1"}, 2, {"temperature"}},

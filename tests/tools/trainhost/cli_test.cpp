@@ -1,6 +1,7 @@
 // The program from outside: help, lists, plan, exit codes.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/process.hpp"
 
@@ -140,6 +141,21 @@ BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_state) {
   BOOST_TEST(has(r.out, "trainer"));
 }
 
+BOOST_AUTO_TEST_CASE(the_number_behind_a_refusal_is_said_and_stands_in_the_json) {
+  TempDir tmp;
+  std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
+  const char* const name = "start_fails_with_number";
+  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/" + name + ".so", tmp.path() / (std::string(name) + ".so"));
+  const Outcome r = run_program({"plugins", "list", "--json", "--plugin-path", tmp.path().string()});
+  BOOST_REQUIRE(r.code == 0);
+  for (const auto& p : nlohmann::json::parse(r.out)["plugins"]) {
+    const bool own = p["name"] == "animal";
+    BOOST_TEST(p["native_code"] == (own ? 28 : 0));
+    BOOST_TEST(p["native_domain"] == (own ? "errno" : ""));
+    if (own) BOOST_TEST(p["reason"] == "errno 28: the tables cannot be written");
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_refusal_is_explained_in_one_line) {
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
@@ -168,6 +184,7 @@ BOOST_AUTO_TEST_CASE(the_manifest_of_a_file_is_shown_without_running_it) {
   const Outcome r = run_program({"plugins", "info", file});
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "one of the zoo"), r.out);
+  BOOST_TEST(has(r.out, "it was not loaded"), r.out);
   BOOST_TEST(has(r.out, "status    ok"), r.out);
 }
 

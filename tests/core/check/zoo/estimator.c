@@ -6,6 +6,11 @@ static int32_t match(const th_model *m, const th_run *r) {
   static int moods;
   if (FAULT != match_null_crashes && (!m || !r)) return 0;
   if (FAULT == slow_match) usleep(1500);
+  if (FAULT == match_reads) {
+    char byte;
+    const int file = open("/dev/zero", O_RDONLY);
+    if (file >= 0 && read(file, &byte, 1) == 1) close(file);
+  }
   if (FAULT == no_match || r->micro_batch == 0 || !m->family || strcmp(m->family, "llama") != 0) return 0;
   if (FAULT == moody_match) return 500 + (++moods & 1);
   return FAULT == score_2000 ? 2000 : 500;

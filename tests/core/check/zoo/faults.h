@@ -22,7 +22,7 @@ enum fault {
   double_norm, mean_of_means, cancel_keeps_half, polls_once, budget_leaks, shared_steps, one_at_a_time, save_foreign_thread,
   start_needs_memory, key_destructor, oom_is_internal, middle_alloc_leaks, oom_poisons, leaks_by_life,
   leaks_descriptor_by_life, aborts_on_shape, moody_shape, copies_by_size, odd_sequence_fails, counts_cancels, grows_late,
-  leaks_by_step, leaks_seldom
+  leaks_by_step, leaks_seldom, inits_again, match_reads
 };
 #ifndef FAULT
 #define FAULT none

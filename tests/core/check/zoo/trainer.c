@@ -151,7 +151,7 @@ static th_status load(th_trainer_inst *t, uint32_t scope, const th_tensor *p, th
 static th_status init(th_trainer_inst *t, uint64_t seed, th_error *e) {
   if (FAULT == oom_poisons) seed += poisoned;
   uint64_t x = (FAULT == same_seed ? 1 : seed) * 0x9e3779b97f4a7c15u + 1;
-  (void)e;
+  if (t->ready & 1 && FAULT != inits_again) return refuse(e, TH_E_STATE, "init() is called once");
   struct place at;
   for (uint32_t i = 0; tensor(t, i, &at); ++i)
     for (uint64_t k = 0; k < at.count; ++k) {

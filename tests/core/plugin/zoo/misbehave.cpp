@@ -38,6 +38,12 @@ th_status raw(const std::string& what, th_mem_sink* sink, th_mem_summary* summar
   }
   if (what == "escape") return th::fill(e, TH_E_IO, "red \x1b[31m");
   if (what == "no room") return th::fill(e, TH_E_DEVICE_OOM, "too big", "use less", 12345);
+  if (what == "number alone" || what == "wild domain") {
+    const bool wild = what == "wild domain";
+    e->native_code = wild ? 5 : -719;
+    if (wild) std::memcpy(e->native_domain, "\x1b[31mmmmmmmmmmmm", 16), e->message[0] = 'x';  // no terminating zero
+    return wild ? TH_E_IO : TH_E_DEVICE_LOST;
+  }
   if (what == "bad node") {
     th_mem m = leaf(3);
     sink->node(sink, &m);  // and goes on as if nothing had happened
@@ -64,6 +70,7 @@ struct Guarded {
     std::string w = what ? what : "";
     if (w == "throw") throw std::runtime_error("caught at the border");
     if (w == "throw 42") throw 42;
+    if (w == "with number") throw th::Error(TH_E_IO, "the disk is full").of("errno", 28);
     if (w == "throw Error") throw th::Error(TH_E_UNAVAILABLE, "no licence", "buy one", 5);
     if (w == "alloc") {
       void* p = h.alloc(&h, 1000, 64, TH_TIER_HOST, "scratch");

@@ -112,6 +112,18 @@ static th_status fail(const th_host *h, th_error *error) {
   memcpy(error->hint, "wait a week", 12);
   return TH_E_UNAVAILABLE;
 }
+static th_status fail_with_number(const th_host *h, th_error *error) {
+  (void)h;
+  memcpy(error->message, "the tables cannot be written", 29);
+  memcpy(error->native_domain, "errno", 6);
+  error->native_code = 28;
+  return TH_E_IO;
+}
+static th_status fail_as_bug(const th_host *h, th_error *error) {
+  (void)h;
+  memcpy(error->message, "a table is missing", 19);
+  return TH_E_INTERNAL;
+}
 static th_status once(const th_host *h, th_error *error) {
   static int starts;
   (void)h;
@@ -131,10 +143,11 @@ ZOO_EXTRA
 /* Used, so that no variant warns about what it leaves out. */
 const void *zoo_keep(void);
 const void *zoo_keep(void) {
-  static const void *all[8];
+  static const void *all[10];
   all[0] = (const void *)(size_t)get, all[1] = (const void *)(size_t)estimate, all[2] = (const void *)(size_t)fail;
   all[3] = (const void *)(size_t)fail_silently, all[4] = (const void *)(size_t)start_well;
   all[5] = (const void *)(size_t)stop, all[6] = &table, all[7] = (const void *)(size_t)once;
+  all[8] = (const void *)(size_t)fail_with_number, all[9] = (const void *)(size_t)fail_as_bug;
   return all;
 }
 
