@@ -29,6 +29,10 @@ std::string slurp(const fs::path& p) {
 void furnish(const TempDir& t) {
   t.file("good.toml", "[data]\nseq_len = 32\n[train]\nsteps = 2\n[optimizer]\nwarmup_steps = 1\n");
   t.file("typo.toml", "[train]\nmicro_bach = 4\n");
+  t.file("tensor.toml", "[model]\npreset = \"llama-3-8b\"\n[parallel]\ntensor = 3\n");
+  t.file("estimator.toml", "[memory]\nestimator = \"trasformer\"\n");
+  t.file("backend.toml", "[train]\nbackend = \"cuta\"\n");
+  t.file("option.toml", "[memory]\nestimator = \"memory-equation\"\n[plugin.memory-equation]\nattention = \"flsh\"\n");
   t.file("syntax.toml", "[train\nsteps = 2\n");
   t.file("empty.txt", "");
   t.file("short.txt", "abc");
@@ -68,6 +72,12 @@ const std::vector<Mistake>& mistakes() {
       {"folder as run file", {"train", "plugins"}, 2, {"plugins"}},
       {"misspelt key in a run file", {"train", "typo.toml"}, 2, {"typo.toml:2:1", "micro_bach", "micro_batch"}},
       {"broken syntax in a run file", {"train", "syntax.toml"}, 2, {"syntax.toml:1"}},
+      {"ranks that do not divide the heads", {"plan", "tensor.toml"}, 2, {"tensor.toml:4:10: parallel.tensor = 3 does not divide 32 heads; 2 or 4 do"}},
+      {"ranks of --set that do not divide", {"plan", "--model=llama-3-8b", "--set", "parallel.tensor=3"}, 2, {"--set parallel.tensor: parallel.tensor = 3 does not"}},
+      {"misspelt estimator in a run file", {"plan", "estimator.toml"}, 2, {"estimator.toml:2:13: ", "'trasformer'", "'transformer'"}},
+      {"misspelt backend in a run file", {"plan", "backend.toml"}, 2, {"backend.toml:2:11: ", "'cuta'", "'cuda'"}},
+      {"misspelt backend of a training run", {"train", "backend.toml"}, 2, {"backend.toml:2:11: ", "'cuta'", "'cuda'"}},
+      {"misspelt word for a plugin", {"plan", "option.toml"}, 2, {"option.toml:4:13: ", "flsh", "'flash'"}},
       {"misspelt key in --set", train_with({"train.stepz=3"}), 2, {"train.stepz", "train.steps"}},
       {"misspelt table in --set", train_with({"trian.steps=3"}), 2, {"trian", "train"}},
       {"--set without a value", {"train", "--set", "train.steps"}, 2, {"KEY=VALUE", "train.steps"}},
@@ -76,6 +86,8 @@ const std::vector<Mistake>& mistakes() {
       {"negative steps", {"train", "--steps", "-3"}, 2, {"train.steps", "-3"}},
       {"unknown backend", {"train", "good.toml", "--backend=cpuu"}, 2, {"cpuu", "'cpu'"}},
       {"cuda without fallback", {"train", "good.toml", "--backend=cuda", "--no-fallback"}, 4, {"cuda"}},
+      {"unknown backend beside a device", {"plan", "--device=h100-80gb", "--backend=cuta"}, 2, {"--backend: ", "'cuta'", "'cuda'"}},
+      {"estimator as a backend", {"plan", "--device=h100-80gb", "--backend=llama"}, 2, {"'llama' is a plugin of kind estimator"}},
       {"unknown estimator", {"plan", "--estimator=lama"}, 2, {"lama", "llama"}},
       {"unknown device", {"plan", "--device=h100-80g"}, 2, {"h100-80g", "h100"}},
       {"estimator whose file is no plugin", {"plan", "--plugin-path", "plugins", "--estimator=words"}, 2, {"'words'", "words.so", "ELF", "estimators here: llama"}},
