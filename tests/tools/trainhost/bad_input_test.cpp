@@ -155,6 +155,22 @@ BOOST_AUTO_TEST_CASE(every_mistake_has_its_exit_code_place_and_suggestion) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(an_answer_that_did_not_arrive_is_a_failure) {
+  RunOptions full;
+  full.stdout_to = "/dev/full";
+  const std::vector<std::vector<std::string>> answers = {
+      {"plan"}, {"plan", "--json"}, {"plan", "--model=llama-3-8b", "--budget=1GB"}, {"plan", "--model=llama-3-8b", "--budget=1GB", "--json"},
+      {"devices"}, {"models", "--json"}, {"search", "--device=h100-80gb", "--json"}, {"sweep", "--over", "data.seq_len=1..4", "--json"},
+      {"plan", "--help"}, {"plugins", "list"}};
+  for (const std::vector<std::string>& words : answers) {
+    const Outcome r = run_program(words, full);
+    BOOST_TEST(r.code == 1, words.back() << " of " << words.front() << ": exit " << r.code);
+    BOOST_TEST(r.err.find("standard output could not be written whole: No space left on device") != std::string::npos, r.err);
+  }
+  BOOST_TEST(run_program({"plan", "--budget=lots"}, full).code == 2);  // nothing was to be said there
+  BOOST_TEST(run_program({"plan", "-q"}, full).code == 0);
+}
+
 BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason_and_harm_nobody) {
   TempDir t;
   furnish(t);
