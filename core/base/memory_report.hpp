@@ -22,7 +22,7 @@ struct MemoryNode {
   std::uint64_t lo = 0, hi = 0;      // kExact: lo == bytes == hi
   std::uint64_t bytes_at_peak = 0;   // its share of the tier's peak: a tier's leaves sum to its total
   bool has_at_peak = false;          // false: only `bytes` and `phases` are known
-  std::string name, formula;         // "layers[].qkv", "L*B*S*(A+2K)*D*4"
+  std::string name, formula;         // "layers[].qkv", "B*S*(A+2K)*D*4 = 4*128*(3+2*3)*32*4"
 
   /// Its bytes in its tier's total: what it has at the worst moment, or the most it takes where that is not known.
   std::uint64_t at_peak() const { return has_at_peak ? bytes_at_peak : bytes; }

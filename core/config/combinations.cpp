@@ -92,6 +92,9 @@ void check_sizes(const Settings& s) {
 /// What is written and has no meaning; what a run says against itself, however it came about: core/model/layout_rules.hpp.
 void check_inference(const Settings& s) {
   if (s.text("plan.mode") != "inference") return;
+  if (s.table_given("lora"))
+    clash(s, "plan.mode", "plan.mode = \"inference\" trains nothing, and [lora] trains adapters",
+          "remove one of them; adapters that are merged take no memory of their own");
   for (const char* key : {"plan.gradients", "plan.master", "plan.moments"})
     if (s.given(key) && s.text(key) != "none")
       clash(s, key, fmt::format("{}: there is none in plan.mode = \"inference\"", key));

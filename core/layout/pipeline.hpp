@@ -23,11 +23,17 @@ struct Pipeline {
   std::uint64_t in_flight(std::uint64_t stage, std::uint64_t chunk) const {
     if (chunks == 1) return std::min(stages - stage, micro_batches);
     const std::uint64_t group = std::min(stages, micro_batches);
-    const std::uint64_t all = micro_batches * chunks;
-    const std::uint64_t passes = std::min(2 * (stages - stage - 1) + (chunks - 1) * group + 1, all);
-    const std::uint64_t round = group * chunks, rest = passes % round;
-    const std::uint64_t of_rest = rest > chunk * group ? std::min(rest - chunk * group, group) : 0;
-    return std::min(passes / round * group + of_rest, micro_batches);
+    const std::uint64_t passes = 2 * (stages - stage - 1) + (chunks - 1) * group + 1;
+    return passed(std::min(passes, micro_batches * chunks), chunk, group);
+  }
+
+ private:
+  /// Micro-batches of this chunk among the first n chunk passes: rounds take `group` micro-batches through every chunk in
+  /// turn, the last round those that are left.
+  std::uint64_t passed(std::uint64_t n, std::uint64_t chunk, std::uint64_t group) const {
+    const std::uint64_t before = std::min(n / (group * chunks), micro_batches / group) * group;
+    const std::uint64_t width = std::min(group, micro_batches - before), rest = n - before * chunks;
+    return before + (rest > chunk * width ? std::min(rest - chunk * width, width) : 0);
   }
 };
 

@@ -94,9 +94,7 @@ void times(std::string& product, std::string_view factor) {
   product += factor;
 }
 
-}  // namespace
-
-std::string formula(const Program& p, const Buffer& b, std::uint64_t count) {
+std::string in_symbols(const Program& p, const Buffer& b, std::uint64_t count) {
   std::string f;
   if (count > 1) times(f, b.layer >= 0 && count == p.model.layers ? "L" : std::to_string(count));
   const Shape s = shape_of(p, b);
@@ -112,6 +110,48 @@ std::string formula(const Program& p, const Buffer& b, std::uint64_t count) {
   }
   times(f, std::to_string(size_of(b.dtype)));
   return f;
+}
+
+std::uint64_t value_of(char symbol, const Program& p, const Buffer& b) {
+  const ModelSpec& m = p.model;
+  switch (symbol) {
+    case 'V': return m.vocab;
+    case 'H': return m.hidden;
+    case 'L': return m.layers;
+    case 'A': return m.heads;
+    case 'K': return m.kv_heads;
+    case 'D': return m.head_dim;
+    case 'I': return m.intermediate;
+    case 'S': return p.run.seq_len;
+    case 'B': return p.run.micro_batch;
+    case 'C': return head_chunk(p.profile, p.run.tokens_per_micro_batch());
+    case 'T': return p.profile.threads;
+    case 'W': return p.profile.slots;
+    case 'Q': return p.profile.attention_tile_q;
+    case 'R': return p.profile.attention_tile_k;
+    default: return b.rows * b.cols;  // N: bytes that a vendor's library or a transfer asks for
+  }
+}
+
+/// "(A+2K)*D" as "(32+2*8)*128": every symbol's number in its place.
+std::string in_numbers(const Program& p, const Buffer& b, std::string_view symbols) {
+  std::string out;
+  for (const char c : symbols) {
+    if (c < 'A' || c > 'Z') {
+      out += c;
+      continue;
+    }
+    if (!out.empty() && out.back() >= '0' && out.back() <= '9') out += '*';
+    out += std::to_string(value_of(c, p, b));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string formula(const Program& p, const Buffer& b, std::uint64_t count) {
+  const std::string symbols = in_symbols(p, b, count), numbers = in_numbers(p, b, symbols);
+  return symbols == numbers ? symbols : symbols + " = " + numbers;
 }
 
 }  // namespace trainhost::plan

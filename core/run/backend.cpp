@@ -7,6 +7,7 @@
 
 #include "core/base/text.hpp"
 #include "core/model/presets.hpp"
+#include "core/run/places.hpp"
 
 namespace trainhost::run {
 namespace {
@@ -41,10 +42,30 @@ const plugin::Candidate* refused_file(const plugin::Registry& registry, const st
   return nullptr;
 }
 
+/// Throws where no file provides a trainer of that name; [plugin.cuda] and its name are known everywhere.
+void require_backend(const plugin::Registry& registry, const std::string& name, const Where& place) {
+  if (name == "cuda" || registry.find(name)) return;
+  std::vector<std::string> known = registry.ids("trainer");
+  known.insert(known.end(), {"auto", "cuda"});
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  if (const plugin::Candidate* no = refused_file(registry, name))
+    throw usage_error(fmt::format("the backend '{}': the plugin {} cannot be used: {}", escaped(name), escaped(no->file.string()), no->reason),
+                      no->hint.empty() ? fmt::format("backends here: {}", fmt::join(known, ", ")) : no->hint, place);
+  throw usage_error(fmt::format("no plugin provides the backend '{}'", escaped(name)) + did_you_mean(name, known),
+                    fmt::format("backends here: {}; see trainhost plugins list", fmt::join(known, ", ")), place);
+}
+
+/// Which trainer is made for the device; "" for none of these. A processor's memory is the host's: no link between.
+std::string backend_for(const DevicePreset* device) {
+  if (device && device->host_gbs == device->memory_gbs) return "cpu";
+  return !device || device->vendor == "NVIDIA" ? "cuda" : "";
+}
+
 }  // namespace
 
 Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback,
-                      const std::vector<std::string>& all) {
+                      const std::vector<std::string>& all, const Where& place) {
   Choice c;
   c.requested = requested;
   std::vector<std::string> order;
@@ -54,17 +75,7 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
   else
     order = {requested};
 
-  if (requested != "auto" && from == all.end() && requested != "cuda" && !registry.find(requested)) {
-    std::vector<std::string> known = registry.ids("trainer");
-    known.insert(known.end(), {"auto", "cuda"});
-    std::sort(known.begin(), known.end());
-    known.erase(std::unique(known.begin(), known.end()), known.end());
-    if (const plugin::Candidate* no = refused_file(registry, requested))
-      throw usage_error(fmt::format("the backend '{}': the plugin {} cannot be used: {}", escaped(requested), escaped(no->file.string()), no->reason),
-                        no->hint.empty() ? fmt::format("backends here: {}", fmt::join(known, ", ")) : no->hint);
-    throw usage_error(fmt::format("no plugin provides the backend '{}'", escaped(requested)) + did_you_mean(requested, known),
-                      fmt::format("backends here: {}; see trainhost plugins list", fmt::join(known, ", ")));
-  }
+  if (requested != "auto" && from == all.end()) require_backend(registry, requested, place);
   for (const std::string& id : order) {
     std::string reason;
     if (plugin::Trainer* t = usable(registry, id, reason)) {
@@ -83,15 +94,12 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
 }
 
 std::string planned_trainer(const config::RunConfig& c, plugin::Registry& registry) {
-  const bool device = !c.device.empty();
+  const Where place = place_of(c, "train.backend");
   std::string wanted = c.backend;
-  if (wanted == "auto" && device) {
-    const DevicePreset* preset = find_device_preset(c.device);
-    if (preset && preset->vendor != "NVIDIA") return "";
-    wanted = "cuda";
-  }
-  if (device || wanted == "cuda") return registry.find(wanted) ? wanted : "";
-  return choose_backend(registry, wanted, true, c.backend_order).id;
+  if (c.device.empty() && wanted != "cuda") return choose_backend(registry, wanted, true, c.backend_order, place).id;
+  if (wanted == "auto") wanted = backend_for(find_device_preset(c.device));
+  else if (std::ranges::find(c.backend_order, wanted) == c.backend_order.end()) require_backend(registry, wanted, place);
+  return registry.find(wanted) ? wanted : "";
 }
 
 void check_backend_order(const config::RunConfig& c, const plugin::Registry& registry) {

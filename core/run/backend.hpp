@@ -20,12 +20,13 @@ struct Choice {
 /// `auto` walks `order`; one of its names walks it from there on, unless fallback is off. Only what is not there,
 /// unavailable, unsupported or refused by the host moves on: any other failure (out of memory, a wrong option, a plugin's
 /// own bug) is the user's to see. Throws Error(kNoBackend) when fallback is off or nothing is left, Error(kUsage) for a
-/// name that no file provides.
+/// name that no file provides, with `place`.
 Choice choose_backend(plugin::Registry& registry, const std::string& requested, bool allow_fallback,
-                      const std::vector<std::string>& order = {"cuda", "cpu"});
+                      const std::vector<std::string>& order = {"cuda", "cpu"}, const Where& place = {});
 
-/// The trainer that a plan is for: a device of NVIDIA is planned for the cuda backend, one of another vendor for none of
-/// these; without a device, the backend that train would choose. "" = none is installed for it.
+/// The trainer that a plan is for: a device of NVIDIA is planned for the cuda backend, a processor for the cpu backend,
+/// another vendor's device for none of these; without a device, the backend that train would choose. "" = none is
+/// installed for it. Throws Error(kUsage) for a backend that no file provides, with its place and the nearest name.
 std::string planned_trainer(const config::RunConfig& c, plugin::Registry& registry);
 
 /// Holds every [plugin.NAME] table of the run file against the manifests: a table of a plugin that is not here, or a key

@@ -73,6 +73,7 @@ class Proposals {
       add(Price::kFree, {{{{"parallel.sequence", "true"}}, fmt::format("the {} tensor-parallel ranks share the tokens between their parts", r_.tensor_parallel), 0,
                           "free: the same bytes on the network"}});
     const std::uint64_t ranks = std::uint64_t{r_.data_parallel} * r_.layout.context_parallel;
+    if (r_.layout.expert_parallel == 1) add(Price::kTime, experts_of(ranks));
     if (ranks == 1 || !trains(r_)) return;
     static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients", "optimizer state, gradients and weights"};
     std::vector<Rung> free;
@@ -141,7 +142,17 @@ class Proposals {
       for (std::uint32_t zero = 1; zero <= 3; ++zero) add(Price::kHardware, zero_ranks(zero, now));
   }
 
-  /// Of a dense model no estimator plans these.
+  /// An even share of the experts on each of n of the ranks that are there. Of a dense model no estimator plans these.
+  std::vector<Rung> experts_of(std::uint64_t ranks) const {
+    constexpr double kExchanged = 0.1;  // tokens go to their experts and back, twice a layer; about what search finds in a node
+    std::vector<Rung> rungs;
+    for (std::uint64_t n = 2; n <= ranks; n *= 2)
+      if (ranks % n == 0)
+        rungs.push_back({{{"parallel.expert", text(n)}}, fmt::format("{} of the {} data ranks share the experts", n, ranks), kExchanged, "about 10 % more time: tokens go to their experts and back"});
+    return rungs;
+  }
+
+  /// With as many ranks more. Of a dense model no estimator plans these.
   std::vector<Rung> experts(std::uint64_t now) const {
     std::vector<Rung> rungs;
     for (std::uint64_t n = 2; n <= 256 && r_.layout.expert_parallel == 1; n *= 2)

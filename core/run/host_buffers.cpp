@@ -26,7 +26,7 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
 void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
   std::uint32_t next = 1;
   for (const MemoryNode& n : report.nodes) next = std::max(next, n.id + 1);
-  auto leaf = [&](const char* name, std::uint64_t bytes, const char* formula) {
+  auto leaf = [&](const char* name, std::uint64_t bytes, std::string formula) {
     if (bytes == 0) return;
     MemoryNode n;
     n.id = next++;
@@ -36,11 +36,12 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
     n.bytes = n.lo = n.hi = n.bytes_at_peak = bytes;
     n.has_at_peak = true;
     n.name = name;
-    n.formula = formula;
+    n.formula = std::move(formula);
     report.nodes.push_back(n);
   };
-  leaf("host.batch", b.batch_bytes, "accumulate*B*S*2*4");
-  leaf("host.staging", b.staging_bytes, "min(4 MiB, largest tensor)");
+  const auto equals = [](const char* words, const std::string& numbers) { return std::string(words) + " = " + numbers; };
+  leaf("host.batch", b.batch_bytes, equals("accumulate*B*S*2*4", std::to_string(b.batch_bytes / 8) + "*2*4"));
+  leaf("host.staging", b.staging_bytes, equals("min(4 MiB, largest matrix), at least its longest row", std::to_string(b.staging_bytes)));
   leaf("host.data", b.data_bytes, "text held in memory");
   leaf("host.profile", b.profile_bytes, "records of one step");
   for (TierPeak& p : report.tiers)

@@ -84,14 +84,16 @@ std::vector<std::string> estimator_ids(const PlanRequest& request, const config:
   return out;
 }
 
-/// A name that somebody typed: one whose file is refused is a wrong word, and the refusal says why.
-plugin::Estimator& estimator_named(plugin::Registry& registry, const std::string& id) {
+/// A name that somebody typed, at `place`: one whose file is refused is a wrong word, and the refusal says why.
+plugin::Estimator& estimator_named(plugin::Registry& registry, const std::string& id, const Where& place) {
   try {
     return registry.estimator(id);
   } catch (const plugin::PluginError& e) {
     if (e.status() != "rejected") throw;
     throw usage_error(fmt::format("the estimator '{}': {}", escaped(id, 80), e.what()),
-                      e.hint().empty() ? fmt::format("estimators here: {}", fmt::join(registry.ids("estimator"), ", ")) : e.hint());
+                      e.hint().empty() ? fmt::format("estimators here: {}", fmt::join(registry.ids("estimator"), ", ")) : e.hint(), place);
+  } catch (const Error& e) {
+    throw Error(e.code(), e.what(), e.hint(), place);
   }
 }
 
@@ -125,6 +127,15 @@ report::Estimate judged_plan(const config::RunConfig& c, plugin::Trainer& traine
 /// The trainer that the run is planned for; null where there is none, or none is asked for such a model or run.
 plugin::Trainer* trainer_of(const config::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
   return !request.trainer.empty() && trains_by_program(c.model, c.run) ? &registry.trainer(request.trainer) : nullptr;
+}
+
+/// Why a backend that was asked for by name is not who plans; "" where it is, or where none was named.
+std::string not_carried_out(const config::RunConfig& c) {
+  if (c.backend == "auto" || c.run.mode == RunMode::kInference || trains_by_program(c.model, c.run)) return "";
+  const Beyond beyond = beyond_one_rank(c.run);
+  const std::string what = trainable_family(c.model.family) ? fmt::format("carry out {} = {}", beyond.key, beyond.value)
+                                                                 : fmt::format("train the family {}", c.model.family);
+  return fmt::format("the {} backend does not {}: planned as it would be on a device, not as that trainer would hold it", escaped(c.backend, 80), what);
 }
 
 /// Where there is no trainer: every buffer on the device.
@@ -188,7 +199,8 @@ Profile planned_profile(const Resolved& r, plugin::Registry& registry, const Pla
 report::Estimate estimate(const Resolved& r, plugin::Registry& registry, const PlanRequest& request, const std::string& id,
                           const Profile& profile) {
   const config::RunConfig& c = r.config;
-  MemoryReport estimated = naming_numbers(c, [&] { return estimator_named(registry, id).estimate(c.model, c.run, &profile); });
+  const Where written = request.estimators.empty() ? place_of(c, "memory.estimator") : Where{};
+  MemoryReport estimated = naming_numbers(c, [&] { return estimator_named(registry, id, written).estimate(c.model, c.run, &profile); });
   estimated.source = id;
   if (estimated.claim == Claim::kExact)
     add_host_buffers(estimated, host_buffers(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));
@@ -276,6 +288,9 @@ static report::PlanView planned(const Resolved& r, plugin::Registry& registry, c
   if (!trainer && trains_by_program(c.model, c.run))
     v.notes.push_back(
         "no trainer for this device is installed here: planned for the same step program with every buffer on the device");
+  if (std::string why = not_carried_out(c); !why.empty()) v.notes.push_back(std::move(why));
+  if (trainer && !c.device.empty() && profile.tier == Tier::kHost && !c.given.count("train.threads"))
+    v.notes.push_back(fmt::format("scratch is planned for {} threads, as many as this machine has cores; train.threads says another number", profile.threads));
   v.mode = profile.mode;
   v.run_line = describe_run(c, recompute_words(c, profile));
   if (!v.mode.empty())  // a trainer of several modes says why it is this one

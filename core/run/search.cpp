@@ -9,6 +9,8 @@
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
+#include "core/layout/memory.hpp"
+#include "core/model/layout_rules.hpp"
 #include "core/model/presets.hpp"
 #include "core/model/words.hpp"
 #include "core/run/numbers.hpp"
@@ -121,6 +123,30 @@ std::string open_sequence(config::RunConfig& c) {
                     {"--set train.grad_accum"});
 }
 
+/// No layout is left: a key that was fixed at a value which no layout has is a mistake, not a model that does not fit.
+void refuse_fixed(const arch::Architecture& a, const RunSpec& r, const std::set<std::string>& fixed, std::uint64_t devices, std::uint64_t sequences) {
+  const struct {
+    const char* key;
+    std::uint64_t value, whole;
+    const char* of;
+  } rows[] = {{"parallel.tensor", r.tensor_parallel, devices, "devices"},
+              {"parallel.pipeline", r.pipeline_parallel, devices, "devices"},
+              {"parallel.context", r.layout.context_parallel, devices, "devices"},
+              {"parallel.data", r.data_parallel, devices, "devices"},
+              {"parallel.data", r.data_parallel, sequences, "sequences of an update (--global-batch)"},
+              {"train.micro_batch", r.micro_batch, sequences, "sequences of an update (--global-batch)"}};
+  for (const auto& row : rows)
+    if (fixed.count(row.key) && row.whole % row.value)
+      throw usage_error(fmt::format("{} = {} does not divide {} {}; {}", row.key, row.value, format_count(row.whole), row.of, nearest_divisors(row.value, row.whole)));
+  RunSpec alone;  // what the model says to each, with nothing beside it
+  alone.seq_len = r.seq_len;
+  if (fixed.count("parallel.tensor")) alone.tensor_parallel = r.tensor_parallel;
+  if (fixed.count("parallel.pipeline")) alone.pipeline_parallel = r.pipeline_parallel;
+  if (fixed.count("parallel.context")) alone.layout.context_parallel = r.layout.context_parallel;
+  if (fixed.count("parallel.expert")) alone.layout.expert_parallel = alone.data_parallel = r.layout.expert_parallel;
+  layout::validate(a, alone);
+}
+
 std::string too_much(std::uint64_t bytes, std::uint64_t budget, const char* of) {
   if (bytes <= budget) return fmt::format("{} of {}", format_bytes(bytes), of);
   return fmt::format("{} of {}, {} too much", format_bytes(bytes), of, format_bytes(bytes - budget));
@@ -193,6 +219,7 @@ static report::SearchView searched(const config::RunConfig& asked, const SearchR
     for (report::LayoutRow& r : *rows)
       if (!sequence.empty()) r.settings.insert(r.settings.begin(), fmt::format("--set data.seq_len={}", c.run.seq_len));
   v.assumptions = assumptions(q.machine);
+  if (answer.layouts == 0) refuse_fixed(architecture, r, request.fixed, v.devices, v.global_batch);
   if (answer.layouts == 0)
     v.notes.push_back(fmt::format("{} devices and {} sequences in an update leave no layout: heads, tokens, layers and sequences have to divide", format_count(v.devices),
                                   format_count(v.global_batch)));

@@ -17,6 +17,7 @@
 #include "core/run/events.hpp"
 #include "core/run/host_buffers.hpp"
 #include "core/run/memory_result.hpp"
+#include "core/run/places.hpp"
 #include "core/run/plan.hpp"
 #include "core/run/profile.hpp"
 #include "core/run/sample.hpp"
@@ -95,7 +96,7 @@ Run::Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOpti
                                     : report::Progress::Mode::kPlain,
                 terminal_),
       speed_(c.model, c.run.seq_len) {
-  choice_ = choose_backend(registry, c.backend, o.allow_fallback, c.backend_order);
+  choice_ = choose_backend(registry, c.backend, o.allow_fallback, c.backend_order, place_of(c, "train.backend"));
   if (!choice_.fallback_reason.empty())
     human(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason, choice_.id));
   if (o.verbosity > 0) human(choice_.trace);

@@ -51,6 +51,7 @@ class TempDir {
 struct RunOptions {
   std::filesystem::path directory;                // working directory
   std::map<std::string, std::string> environment; // added
+  std::filesystem::path stdout_to;                // a file in place of Outcome::out
   std::function<void(pid_t, const std::string& out_so_far)> watch;  // called as output arrives
 };
 
@@ -67,7 +68,7 @@ inline Outcome run_program(const std::vector<std::string>& words, const RunOptio
   argv.push_back(nullptr);
   pid_t pid = fork();
   if (pid == 0) {
-    dup2(out[1], 1);
+    dup2(o.stdout_to.empty() ? out[1] : open(o.stdout_to.c_str(), O_WRONLY), 1);
     dup2(err[1], 2);
     int null = open("/dev/null", O_RDONLY);
     dup2(null, 0);

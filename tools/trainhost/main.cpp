@@ -1,12 +1,18 @@
 // trainhost, the program: finds the command, runs it, turns every failure into one message and an exit code.
 // The commands are one file each; the shared options are in options.cpp.
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
+#include <iostream>
 #include <iterator>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "core/base/text.hpp"
@@ -127,18 +133,42 @@ int report(const Error& e) {
   return static_cast<int>(e.code());
 }
 
+/// A pipe whose reader has left (`| head`): it has what it wanted, which is no mistake.
+bool reader_left() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&out, 1, 0) > 0 && (out.revents & POLLERR);
+}
+
+int unwritten(const std::string& why) {
+  if (reader_left()) return static_cast<int>(Exit::kFailed);
+  return report(run_error("standard output could not be written whole" + (why.empty() ? "" : ": " + why), "is the disk full?"));
+}
+
+/// `code` where everything that was said on stdout arrived: half an answer is none, and its code would be taken for it. A
+/// failure, and a run that stopped with a checkpoint, keep theirs.
+int delivered(Exit code) {
+  const bool answer = code == Exit::kDone || code == Exit::kDoesNotFit || code == Exit::kFalsified;
+  errno = 0;
+  std::cout.flush();
+  const bool whole = std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout;
+  const int why = errno;
+  return whole || !answer || reader_left() ? static_cast<int>(code) : unwritten(why ? std::strerror(why) : "");
+}
+
 int run(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe and a full quota are errors to report, not ends
   std::signal(SIGXFSZ, SIG_IGN);
   remember_command_line(argc, argv);
   try {
-    return static_cast<int>(dispatch({argv + 1, argv + argc}));
+    return delivered(dispatch({argv + 1, argv + argc}));
   } catch (const Error& e) {
     return report(e);
   } catch (const std::bad_alloc&) {
     return report(run_error("out of memory", "see trainhost plan"));
   } catch (const std::filesystem::filesystem_error& e) {
     return report(run_error(e.what()));
+  } catch (const std::system_error& e) {  // of a print: more text than the buffer held
+    return unwritten(e.code().message());
   }
 }
 

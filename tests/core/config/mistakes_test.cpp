@@ -58,6 +58,8 @@ const Mistake kInRunFiles[] = {
      "--device: memory.device = \"cpu\": there is no such device; --backend=cpu plans for this machine's processor, or did you mean 'xeon-8480'? (`trainhost devices` lists them; memory.budget takes any size)"},
     {"[lora]\ntargets = [\"query\"]\n", {},
      "run.toml:2:11: lora.targets: no matrix is called 'query'; did you mean 'q_proj'? (expected some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj)"},
+    {"[plan]\nmode = \"inference\"\n[lora]\nrank = 8\n", {},
+     "run.toml:2:8: plan.mode = \"inference\" trains nothing, and [lora] trains adapters (remove one of them; adapters that are merged take no memory of their own)"},
     {"[parallel]\npipeline = 2\ninterleave = 3\n[model]\nnum_hidden_layers = 8\n", {},
      "run.toml:3:14: parallel.interleave = 3 with parallel.pipeline = 2 asks for 6 equal chunks of 8 layers; 2 does"},
     {"[parallel]\npipeline = 3\ninterleave = 2\n[model]\nnum_hidden_layers = 8\n", {},

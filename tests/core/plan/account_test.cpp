@@ -125,8 +125,13 @@ BOOST_AUTO_TEST_CASE(formulas_evaluate_to_the_bytes_beside_them) {
     const Program p = random_case(seed).build();
     for (const MemoryNode& n : account(p, place(p)).nodes) {
       if (n.component == Component::kFragmentation) continue;
-      BOOST_CHECK_MESSAGE(Formula(p, n.formula).value() == n.bytes,
-                          n.name << ": " << n.formula << " is not " << n.bytes);
+      const std::size_t equals = n.formula.find(" = ");  // symbols, and then the numbers of this run
+      const std::string symbols = n.formula.substr(0, equals);
+      const std::string numbers = equals == std::string::npos ? symbols : n.formula.substr(equals + 3);
+      for (const std::string& side : {symbols, numbers})
+        BOOST_CHECK_MESSAGE(Formula(p, side).value() == n.bytes, n.name << ": " << side << " is not " << n.bytes);
+      BOOST_CHECK_MESSAGE(numbers.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string::npos,
+                          n.name << ": a symbol without its number in " << n.formula);
     }
   }
 }
@@ -136,10 +141,10 @@ BOOST_AUTO_TEST_CASE(layers_are_folded_into_one_leaf) {
   const MemoryReport r = account(p, place(p));
   const MemoryNode* qkv = leaf(r, "layers[].qkv");
   BOOST_REQUIRE(qkv);
-  BOOST_CHECK_EQUAL(qkv->formula, "L*B*S*(A+2K)*D*4");
+  BOOST_CHECK_EQUAL(qkv->formula, "L*B*S*(A+2K)*D*4 = 2*2*6*(4+2*2)*2*4");
   BOOST_CHECK_EQUAL(qkv->phases, static_cast<std::uint32_t>(kForward | kBackward));
   BOOST_REQUIRE(leaf(r, "layers[].w.gate_up"));
-  BOOST_CHECK_EQUAL(leaf(r, "layers[].w.gate_up")->formula, "L*2I*H*4");
+  BOOST_CHECK_EQUAL(leaf(r, "layers[].w.gate_up")->formula, "L*2I*H*4 = 2*2*12*8*4");
   BOOST_REQUIRE(leaf(r, "eval.logits"));
   BOOST_CHECK_EQUAL(leaf(r, "eval.logits")->phases, static_cast<std::uint32_t>(kEval));
   BOOST_CHECK(leaf(r, "grad.embed")->phases == (kForward | kBackward | kUpdate));

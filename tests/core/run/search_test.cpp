@@ -119,7 +119,18 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays_also_where_it_leaves_little) {
   const report::SearchView v = ask({{"parallel.pipeline", "4"}, {"parallel.interleave", "2"}, {"parallel.zero", "1"}}, request(8, 32));
   BOOST_REQUIRE(!v.best.empty());
   for (const report::LayoutRow& row : v.best) BOOST_TEST((row.pipeline == 4u && row.interleave == 2u && row.zero == 1u));
-  BOOST_TEST(ask({{"parallel.expert", "2"}, {"parallel.data", "2"}}, request(8, 32)).layouts == 0u);  // there are no experts
+}
+
+BOOST_AUTO_TEST_CASE(a_key_that_leaves_no_layout_is_refused_by_its_own_sentence) {
+  const auto refused = [](const Overrides& o, const std::string& sentence) {
+    BOOST_CHECK_EXCEPTION(ask(o, request(8, 32)), Error, [&](const Error& e) { return e.code() == Exit::kUsage && e.full().find(sentence) != std::string::npos; });
+  };
+  refused({{"parallel.expert", "2"}, {"parallel.data", "2"}}, "parallel.expert = 2, but llama-3-8b has no experts; 1 does");
+  refused({{"parallel.tensor", "16"}}, "--set parallel.tensor: parallel.tensor = 16 does not divide 8 devices; 8 does");
+  refused({{"parallel.data", "3"}}, "parallel.data = 3 does not divide 8 devices; 2 or 4 do");
+  refused({{"train.micro_batch", "5"}}, "train.micro_batch = 5 does not divide 32 sequences of an update (--global-batch); 4 or 8 do");
+  // Each is possible, and nothing is both: no key to blame, so nothing is refused.
+  BOOST_TEST(ask({{"parallel.tensor", "8"}, {"parallel.data", "2"}}, request(8, 32)).layouts == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(where_nothing_fits_the_closest_is_named_with_what_it_misses_by) {

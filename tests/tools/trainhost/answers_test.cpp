@@ -128,6 +128,19 @@ BOOST_AUTO_TEST_CASE(a_shared_run_counts_its_devices_and_changes_name_each_key_o
   }
 }
 
+BOOST_AUTO_TEST_CASE(experts_are_shared_among_ranks_that_are_there_before_any_are_added) {
+  const std::vector<std::string> words = {"--model=deepseek-v2-lite", "--device=h100-80gb"},
+                                 sets = {"train.precision=bf16", "data.seq_len=4096", "train.micro_batch=1", "parallel.data=8", "parallel.zero=1"};
+  const Json j = plan_json(words, sets);
+  const auto shares = [](const Json& c) { return c["set"].size() == 1 && c["set"][0].get<std::string>().starts_with("parallel.expert="); };
+  const auto change = std::find_if(j["changes"].begin(), j["changes"].end(), shares);
+  BOOST_REQUIRE_MESSAGE(change != j["changes"].end(), j["changes"].dump(1));
+  BOOST_TEST((*change)["price"] == "time");
+  BOOST_TEST(plan_changed(words, sets, *change, false).code == 0);
+  const auto hardware = std::find_if(j["changes"].begin(), j["changes"].end(), [](const Json& c) { return c["price"] == "hardware"; });
+  BOOST_TEST((change < hardware));
+}
+
 BOOST_AUTO_TEST_CASE(a_streamed_step_goes_forward_layer_by_layer_and_ends_in_the_head) {
   const Json j = plan_json({"--model=llama-3-8b", "--device=h100-80gb", "--set", "train.precision=bf16"});
   BOOST_REQUIRE(j["mode"] == "streamed");

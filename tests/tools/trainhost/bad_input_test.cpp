@@ -29,6 +29,10 @@ std::string slurp(const fs::path& p) {
 void furnish(const TempDir& t) {
   t.file("good.toml", "[data]\nseq_len = 32\n[train]\nsteps = 2\n[optimizer]\nwarmup_steps = 1\n");
   t.file("typo.toml", "[train]\nmicro_bach = 4\n");
+  t.file("tensor.toml", "[model]\npreset = \"llama-3-8b\"\n[parallel]\ntensor = 3\n");
+  t.file("estimator.toml", "[memory]\nestimator = \"trasformer\"\n");
+  t.file("backend.toml", "[train]\nbackend = \"cuta\"\n");
+  t.file("option.toml", "[memory]\nestimator = \"memory-equation\"\n[plugin.memory-equation]\nattention = \"flsh\"\n");
   t.file("syntax.toml", "[train\nsteps = 2\n");
   t.file("empty.txt", "");
   t.file("short.txt", "abc");
@@ -68,6 +72,12 @@ const std::vector<Mistake>& mistakes() {
       {"folder as run file", {"train", "plugins"}, 2, {"plugins"}},
       {"misspelt key in a run file", {"train", "typo.toml"}, 2, {"typo.toml:2:1", "micro_bach", "micro_batch"}},
       {"broken syntax in a run file", {"train", "syntax.toml"}, 2, {"syntax.toml:1"}},
+      {"ranks that do not divide the heads", {"plan", "tensor.toml"}, 2, {"tensor.toml:4:10: parallel.tensor = 3 does not divide 32 heads; 2 or 4 do"}},
+      {"ranks of --set that do not divide", {"plan", "--model=llama-3-8b", "--set", "parallel.tensor=3"}, 2, {"--set parallel.tensor: parallel.tensor = 3 does not"}},
+      {"misspelt estimator in a run file", {"plan", "estimator.toml"}, 2, {"estimator.toml:2:13: ", "'trasformer'", "'transformer'"}},
+      {"misspelt backend in a run file", {"plan", "backend.toml"}, 2, {"backend.toml:2:11: ", "'cuta'", "'cuda'"}},
+      {"misspelt backend of a training run", {"train", "backend.toml"}, 2, {"backend.toml:2:11: ", "'cuta'", "'cuda'"}},
+      {"misspelt word for a plugin", {"plan", "option.toml"}, 2, {"option.toml:4:13: ", "flsh", "'flash'"}},
       {"misspelt key in --set", train_with({"train.stepz=3"}), 2, {"train.stepz", "train.steps"}},
       {"misspelt table in --set", train_with({"trian.steps=3"}), 2, {"trian", "train"}},
       {"--set without a value", {"train", "--set", "train.steps"}, 2, {"KEY=VALUE", "train.steps"}},
@@ -76,6 +86,8 @@ const std::vector<Mistake>& mistakes() {
       {"negative steps", {"train", "--steps", "-3"}, 2, {"train.steps", "-3"}},
       {"unknown backend", {"train", "good.toml", "--backend=cpuu"}, 2, {"cpuu", "'cpu'"}},
       {"cuda without fallback", {"train", "good.toml", "--backend=cuda", "--no-fallback"}, 4, {"cuda"}},
+      {"unknown backend beside a device", {"plan", "--device=h100-80gb", "--backend=cuta"}, 2, {"--backend: ", "'cuta'", "'cuda'"}},
+      {"estimator as a backend", {"plan", "--device=h100-80gb", "--backend=llama"}, 2, {"'llama' is a plugin of kind estimator"}},
       {"unknown estimator", {"plan", "--estimator=lama"}, 2, {"lama", "llama"}},
       {"unknown device", {"plan", "--device=h100-80g"}, 2, {"h100-80g", "h100"}},
       {"estimator whose file is no plugin", {"plan", "--plugin-path", "plugins", "--estimator=words"}, 2, {"'words'", "words.so", "ELF", "estimators here: llama"}},
@@ -83,6 +95,14 @@ const std::vector<Mistake>& mistakes() {
       {"device that is a kind of machine", {"plan", "--device=cpu"}, 2, {"--device: ", "--backend=cpu", "xeon-8480"}},
       {"option given twice", {"sweep", "--over", "data.seq_len=1..4", "--over", "train.micro_batch=1..4"}, 2, {"--over is given more than once", "trainhost sweep --help"}},
       {"no devices", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=0"}, 2, {"--devices: '0' is no whole number from 1 to 1048576", "trainhost search --help"}},
+      {"ranks of a search that do not divide its devices", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.tensor=3"}, 2,
+       {"--set parallel.tensor: parallel.tensor = 3 does not divide 8 devices; 2 or 4 do"}},
+      {"ranks of a search that do not divide the heads", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=6", "--set", "parallel.tensor=3"}, 2,
+       {"--set parallel.tensor: parallel.tensor = 3 does not divide 32 heads; 2 or 4 do"}},
+      {"ranks for experts that a model has not", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.expert=2", "--set", "parallel.data=2"}, 2,
+       {"--set parallel.expert: parallel.expert = 2, but", "has no experts; 1 does"}},
+      {"more sequences at a time than an update has", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.micro_batch=3", "--global-batch=8"}, 2,
+       {"--set train.micro_batch: train.micro_batch = 3 does not divide 8 sequences of an update"}},
       {"accumulation that search would override", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.grad_accum=3"}, 2,
        {"train.grad_accum = 3 cannot stay", "--global-batch=N", "12 are what this run has"}},
       {"activations beyond 63 bits", {"plan", "--set", "model.hidden_size=1048576", "--set", "model.num_attention_heads=1024", "--set", "model.intermediate_size=2147483646",
@@ -142,6 +162,22 @@ BOOST_AUTO_TEST_CASE(every_mistake_has_its_exit_code_place_and_suggestion) {
     BOOST_TEST(r.err.find("trainhost: ") != std::string::npos, m.what << "\n" << r.err);
     BOOST_TEST(r.err.find('\x1b') == std::string::npos, m.what);
   }
+}
+
+BOOST_AUTO_TEST_CASE(an_answer_that_did_not_arrive_is_a_failure) {
+  RunOptions full;
+  full.stdout_to = "/dev/full";
+  const std::vector<std::vector<std::string>> answers = {
+      {"plan"}, {"plan", "--json"}, {"plan", "--model=llama-3-8b", "--budget=1GB"}, {"plan", "--model=llama-3-8b", "--budget=1GB", "--json"},
+      {"devices"}, {"models", "--json"}, {"search", "--device=h100-80gb", "--json"}, {"sweep", "--over", "data.seq_len=1..4", "--json"},
+      {"plan", "--help"}, {"plugins", "list"}};
+  for (const std::vector<std::string>& words : answers) {
+    const Outcome r = run_program(words, full);
+    BOOST_TEST(r.code == 1, words.back() << " of " << words.front() << ": exit " << r.code);
+    BOOST_TEST(r.err.find("standard output could not be written whole: No space left on device") != std::string::npos, r.err);
+  }
+  BOOST_TEST(run_program({"plan", "--budget=lots"}, full).code == 2);  // nothing was to be said there
+  BOOST_TEST(run_program({"plan", "-q"}, full).code == 0);
 }
 
 BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason_and_harm_nobody) {

@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
   Outcome r = run_program({"plan", "--html", "plan.html", "--csv", "it's.csv", "--explain"}, o);
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "what llama counted"), r.out);
-  BOOST_TEST(has(r.out, "V*H*4"), r.out);
+  BOOST_TEST(has(r.out, "V*H*4 = 256*96*4"), r.out);
   const std::string page = read(tmp.path() / "plan.html"), csv = read(tmp.path() / "it's.csv");
   BOOST_TEST(has(page, "<!doctype html>"));
   BOOST_TEST(has(page, "</html>\n"));
@@ -104,6 +104,32 @@ BOOST_AUTO_TEST_CASE(a_model_too_large_for_its_budget_exits_3_and_says_by_how_mu
   BOOST_TEST(has(r.out, "mode streamed: everything resident needs"), r.out);
   r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--budget=2GB"});
   BOOST_TEST(r.code == 3, r.err);
+}
+
+BOOST_AUTO_TEST_CASE(a_processor_is_planned_for_the_trainer_of_processors) {
+  Outcome r = run_program({"plan", "--device=xeon-8480"});
+  BOOST_TEST(has(r.out, "total on host"), r.out);
+  BOOST_TEST(!has(r.out, "total on device"), r.out);
+  BOOST_TEST(!has(r.out, "no trainer for this device"), r.out);
+  BOOST_TEST(has(r.out, "train.threads says another number"), r.out);
+  r = run_program({"plan", "--device=xeon-8480", "--set", "train.threads=2"});
+  const Outcome here = run_program({"plan", "--backend=cpu", "--budget=512GB", "--set", "train.threads=2"});
+  const auto total = [](const std::string& out) { return out.substr(out.find("total on host"), 60); };
+  BOOST_TEST(total(r.out) == total(here.out));
+  BOOST_TEST(!has(r.out, "train.threads"), r.out);
+  r = run_program({"plan", "--device=mi300x-192gb"});
+  BOOST_TEST(has(r.out, "no trainer for this device is installed here"), r.out);
+}
+
+BOOST_AUTO_TEST_CASE(a_backend_that_does_not_carry_a_run_out_is_named) {
+  const char* const kNote = "planned as it would be on a device";
+  Outcome r = run_program({"plan", "--backend=cpu", "--set", "optimizer.name=muon"});
+  BOOST_TEST(r.code == 0, r.err);
+  BOOST_TEST(has(r.out, "the cpu backend does not carry out optimizer.name = \"muon\": " + std::string(kNote)), r.out);
+  r = run_program({"plan", "--backend=cpu", "--model=gpt2"});
+  BOOST_TEST(has(r.out, "the cpu backend does not train the family gpt2: " + std::string(kNote)), r.out);
+  BOOST_TEST(!has(run_program({"plan", "--model=gpt2"}).out, kNote));  // nobody asked for a backend
+  BOOST_TEST(!has(run_program({"plan", "--backend=cpu"}).out, kNote));
 }
 
 BOOST_AUTO_TEST_CASE(a_405b_plan_is_instant_and_small) {

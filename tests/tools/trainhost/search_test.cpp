@@ -71,6 +71,26 @@ BOOST_AUTO_TEST_CASE(people_read_a_table_and_files_are_written_beside_it) {
   BOOST_TEST(has(read(html), "</"));
 }
 
+BOOST_AUTO_TEST_CASE(a_key_may_be_fixed_without_the_ranks_that_it_is_about) {
+  const auto best = [](const std::string& model, const std::string& set, const std::string& of, const Json& value) {
+    const Outcome r = run_program({"search", "--model=" + model, "--device=h100-80gb", "--set", "train.precision=bf16", "--devices=8", "--json", "--set", set});
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    const Json j = Json::parse(r.out);
+    BOOST_TEST(!j["best"].empty());
+    BOOST_TEST(j["global_batch"] == 8);  // as without the key: one a device
+    for (const Json& row : j["best"]) BOOST_TEST(row[of] == value, row.dump());
+  };
+  best("deepseek-v2-lite", "parallel.expert=4", "expert", 4);
+  best("llama-3-8b", "parallel.interleave=2", "interleave", 2);
+  best("llama-3-8b", "parallel.sequence=true", "sequence", true);
+  const Outcome both = run_program({"search", "--model=deepseek-v2-lite", "--device=h100-80gb", "--devices=8", "--json", "--set", "parallel.expert=4", "--set", "parallel.sequence=true"});
+  BOOST_REQUIRE_MESSAGE(both.code == 0, both.err);
+  for (const Json& row : Json::parse(both.out)["best"]) BOOST_TEST((row["expert"] == 4 && row["sequence"] == true), row.dump());
+  const Outcome r = run_program({"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.tensor=1", "--set", "parallel.sequence=true"});
+  BOOST_TEST(r.code == 2);  // here both were said, and they contradict each other
+  BOOST_TEST(has(r.err, "parallel.sequence needs parallel.tensor > 1"), r.err);
+}
+
 BOOST_AUTO_TEST_CASE(where_nothing_fits_it_exits_3_and_names_the_closest) {
   const Outcome r = ask({"--devices=1", "--global-batch=1", "--budget=1GiB"});
   BOOST_TEST(r.code == 3, r.err);
