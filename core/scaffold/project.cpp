@@ -1,5 +1,6 @@
 // See project.hpp. A project is laid together from folders of sdk/templates, the general first: all, the build system, the
 // kind, and the kind in that language. In paths and texts @NAME@ is the id, @TYPE@ the same as a type, @FAMILY@ the family.
+// Never: a project that does not compile because of its name (kReserved, kTaken).
 #include "core/scaffold/project.hpp"
 
 #include <algorithm>
@@ -15,9 +16,17 @@ namespace {
 
 const std::vector<std::string> kKinds = {"estimator", "trainer"};
 const std::vector<std::string> kLangs = {"c", "c++", "rust"};
-// Names of targets that CMake keeps for itself, and of crates that Rust does.
-const std::vector<std::string> kReserved = {"all", "alloc", "clean", "core", "edit_cache", "help", "install", "package",
+// What else people write for a language, in small letters: a hint, not another spelling of the option.
+const std::map<std::string, std::string> kMeant = {{"cpp", "c++"}, {"cxx", "c++"}, {"cc", "c++"}, {"cplusplus", "c++"}, {"rs", "rust"}};
+// Names of targets that CMake keeps for itself, of crates that Rust does, and of a file that trainers in C++ have (check.cpp).
+const std::vector<std::string> kReserved = {"all", "alloc", "check", "clean", "core", "edit_cache", "help", "install", "package",
                                             "proc_macro", "rebuild_cache", "std", "test", "trainhost-sdk"};
+// Types that a project's sources use: those of the crate and of the templates, and what Rust knows everywhere. One that is
+// named after the project would stand before them.
+const std::vector<std::string> kTaken = {
+    "Box",  "Buffer", "Counters", "Err",    "Error",  "Estimator",  "Generate", "Host", "Instance", "Leaf",   "Model",  "None",
+    "Numbered", "Ok", "Option",   "Plain",  "Plugin", "PluginTable", "Profile", "Result", "Run",    "Self",   "Size",   "Some",
+    "Step", "StepResult", "String", "Target", "Tensor", "TensorSink", "Toy",    "Trainer", "Tree",  "Vec",    "Weights"};
 constexpr std::size_t kMaxName = 40;
 
 bool lower(char c) { return c >= 'a' && c <= 'z'; }
@@ -52,11 +61,13 @@ void check_word(const char* option, const std::string& word, const std::vector<s
   if (std::find(known.begin(), known.end(), word) != known.end()) return;
   std::string all;
   for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
-  throw usage_error(std::string(option) + (word.empty() ? " is missing" : " '" + escaped(word) + "' is unknown") + did_you_mean(word, known),
-                    "one of " + all);
+  const auto meant = kMeant.find(tidied(word));
+  const bool knows = meant != kMeant.end() && std::find(known.begin(), known.end(), meant->second) != known.end();
+  const std::string better = knows ? "; did you mean '" + meant->second + "'?" : did_you_mean(word, known);
+  throw usage_error(std::string(option) + (word.empty() ? " is missing" : " '" + escaped(word) + "' is unknown") + better, "one of " + all);
 }
 
-/// "acme-conv" -> "AcmeConv".
+/// "acme-conv" -> "AcmeConv"; "model" -> "ModelPlugin", for there is a Model already.
 std::string type_of(const std::string& name) {
   std::string out;
   bool upper = true;
@@ -64,7 +75,7 @@ std::string type_of(const std::string& name) {
     if (c == '-' || c == '_') upper = true;
     else out += std::exchange(upper, false) && lower(c) ? static_cast<char>(c - 'a' + 'A') : c;
   }
-  return out;
+  return std::find(kTaken.begin(), kTaken.end(), out) == kTaken.end() ? out : out + "Plugin";
 }
 
 std::string filled(std::string_view text, const std::map<std::string, std::string>& words) {
@@ -79,7 +90,7 @@ std::string filled(std::string_view text, const std::map<std::string, std::strin
 std::vector<File> project(const Request& r) {
   check_name("name", r.name);
   if (std::find(kReserved.begin(), kReserved.end(), r.name) != kReserved.end())
-    throw usage_error("the name '" + r.name + "' is a word of CMake or Cargo", "for example " + r.name + "-memory");
+    throw usage_error("the name '" + r.name + "' is a word of CMake or Cargo, or of the project itself", "for example " + r.name + "-memory");
   check_word("--kind", r.kind, kKinds);
   check_word("--lang", r.lang, kLangs);
   const std::string family = r.family.empty() ? r.name : r.family;
@@ -87,8 +98,12 @@ std::vector<File> project(const Request& r) {
 
   std::string crate = r.name;
   std::replace(crate.begin(), crate.end(), '-', '_');
+  const std::string language = r.lang == "rust" ? "Rust" : r.lang == "c" ? "C" : "C++";  // as in a sentence
+  const bool cpp = r.lang == "c++";
   const std::map<std::string, std::string> words = {
-      {"@NAME@", r.name}, {"@CRATE@", crate}, {"@TYPE@", type_of(r.name)}, {"@FAMILY@", family}, {"@KIND@", r.kind}, {"@LANG@", r.lang}};
+      {"@NAME@", r.name},        {"@CRATE@", crate},   {"@TYPE@", type_of(r.name)}, {"@FAMILY@", family},
+      {"@KIND@", r.kind},        {"@LANG@", language}, {"@CC@", cpp ? "CXX" : "CC"}, {"@COMPILER@", cpp ? "c++" : "cc"},
+      {"@GCC@", cpp ? "g++" : "gcc"}, {"@CLANG@", cpp ? "clang++" : "clang"}};
   const std::string lang = r.lang == "c++" ? "cpp" : r.lang;
   std::map<std::string, File> files;  // by path: the particular replaces the general
   const auto add = [&](const std::string& folder, const std::string& to) {

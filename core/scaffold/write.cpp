@@ -17,10 +17,13 @@ void write(const fs::path& directory, const std::vector<File>& files) {
     if (!fs::is_empty(directory, failed) || failed)
       throw usage_error("the folder '" + shown + "' exists and is not empty: nothing was written", "another name, or --dir");
   }
+  // The folder by itself first: where it cannot be made, that is what the message names.
+  fs::create_directories(directory, failed);
+  if (failed) throw run_error("cannot make the folder '" + shown + "': " + failed.message(), "another place with --dir");
   for (const File& f : files) {
     const fs::path path = directory / f.path;
     fs::create_directories(path.parent_path(), failed);
-    if (failed) throw run_error("cannot make the folder '" + escaped(path.parent_path().string()) + "': " + failed.message());
+    if (failed) throw run_error("cannot make the folder '" + escaped(path.parent_path().string()) + "': " + failed.message(), "another place with --dir");
     std::ofstream out(path, std::ios::binary);
     out << f.text;
     out.close();

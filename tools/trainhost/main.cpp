@@ -70,16 +70,27 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
+/// The command that was asked for, with its own below it: `plugins new`. Its help and its options are what the user wants.
+const CLI::App& asked_for(const CLI::App& app) {
+  const std::vector<const CLI::App*> below = app.get_subcommands([](const CLI::App* s) { return s->parsed(); });
+  return below.empty() ? app : asked_for(*below.front());
+}
+
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() && app.get_parent()->get_parent() ? full_name(*app.get_parent()) + " " + app.get_name() : app.get_name();
+}
+
 /// What the parser did not understand, with the nearest word it knows.
-Error unknown_word(const CLI::App& app) {
-  std::string word = app.remaining(true).front();
-  std::string option = word.substr(0, word.find('='));
+Error unknown_word(const CLI::App& command) {
+  const std::string word = command.remaining(true).front();
+  const CLI::App& app = asked_for(command);
+  const std::string name = full_name(app);
+  const std::string option = word.substr(0, word.find('='));
   if (option.rfind("-", 0) == 0)
-    return usage_error(fmt::format("unknown option '{}' of trainhost {}", escaped(option), app.get_name()) +
-                           did_you_mean(option, option_names(app)),
-                       fmt::format("trainhost {} --help lists them", app.get_name()));
-  return usage_error(fmt::format("unexpected word '{}' after trainhost {}", escaped(word), app.get_name()),
-                     fmt::format("trainhost {} --help", app.get_name()));
+    return usage_error(fmt::format("unknown option '{}' of trainhost {}", escaped(option), name) + did_you_mean(option, option_names(app)),
+                       fmt::format("trainhost {} --help lists them", name));
+  return usage_error(fmt::format("unexpected word '{}' after trainhost {}", escaped(word), name) + did_you_mean(word, command_names(app)),
+                     fmt::format("trainhost {} --help", name));
 }
 
 /// The parser's own sentences name the option first; those that speak of counts are said again.
@@ -117,7 +128,8 @@ Exit dispatch(std::vector<std::string> words) {
     root.exit(e);
     return Exit::kDone;
   } catch (const CLI::ParseError& e) {
-    throw not_parsed(e, asked);
+    const CLI::App& app = asked_for(root);
+    throw not_parsed(e, &app == &root ? asked : full_name(app));
   }
   for (auto& c : commands) {
     if (!c->app()->parsed()) continue;

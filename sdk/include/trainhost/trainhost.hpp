@@ -49,6 +49,14 @@ namespace th __attribute__((visibility("hidden"))) {
     return all;
   }
 
+  /// The sum of sizes; where it leaves 63 bits an Error(TH_E_UNSUPPORTED) instead of a wrong number.
+  inline std::uint64_t sum(std::initializer_list<std::uint64_t> terms) {
+    std::uint64_t all = 0;
+    for (std::uint64_t t : terms)
+      if (__builtin_add_overflow(all, t, &all) || all >> 63) throw Error(TH_E_UNSUPPORTED, "the model's sizes leave 63 bits");
+    return all;
+  }
+
   inline th_status fill(th_error * e, th_status code, const char* message, const char* hint = "",
                         std::uint64_t bytes_needed = 0, const char* native_domain = "",
                         std::int32_t native_code = 0) noexcept {

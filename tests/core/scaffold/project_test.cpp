@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <regex>
 #include <set>
 
 #include "core/base/error.hpp"
@@ -28,6 +29,15 @@ std::string message(const sc::Request& r) {
     return e.full();
   }
   return "";
+}
+
+/// How often the projects' own sources say `part`, as words that end there.
+std::size_t times(const std::vector<sc::File>& files, const std::string& part) {
+  std::size_t n = 0;
+  for (const sc::File& f : files)
+    for (std::size_t at = 0; f.path.rfind("vendor/", 0) != 0 && (at = f.text.find(part, at)) != f.text.npos; at += part.size())
+      n += at + part.size() == f.text.size() || !std::isalpha(static_cast<unsigned char>(f.text[at + part.size()]));
+  return n;
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -58,7 +68,7 @@ BOOST_AUTO_TEST_CASE(every_project_is_complete_and_filled_in) {
         paths.insert(f.path);
         BOOST_TEST(f.executable == has(f.path, ".sh"), f.path);
         if (f.path.rfind("vendor/", 0) == 0) continue;
-        for (const char* word : {"@NAME@", "@CRATE@", "@TYPE@", "@FAMILY@", "@KIND@", "@LANG@"})
+        for (const char* word : {"@NAME@", "@CRATE@", "@TYPE@", "@FAMILY@", "@KIND@", "@LANG@", "@CC@", "@COMPILER@", "@GCC@", "@CLANG@"})
           BOOST_TEST(!has(f.path + f.text, word), f.path + " still has " + word);
       }
       const std::string build = lang == std::string("rust") ? "Cargo.toml" : "CMakeLists.txt";
@@ -77,8 +87,40 @@ BOOST_AUTO_TEST_CASE(a_wrong_word_is_answered_with_the_nearest_right_one) {
   BOOST_TEST(has(message({std::string(41, 'a'), "estimator", "c", ""}), "did you mean '" + std::string(40, 'a') + "'?"));
   BOOST_TEST(has(message({"all", "estimator", "c", ""}), "a word of CMake or Cargo"));
   BOOST_TEST(has(message({"x", "trainers", "c", ""}), "did you mean 'trainer'?"));
-  BOOST_TEST(has(message({"x", "trainer", "cpp", ""}), "one of c, c++, rust"));
+  for (const char* meant : {"cpp", "CXX", "cc", "C++"}) BOOST_TEST(has(message({"x", "trainer", meant, ""}), "did you mean 'c++'?"), meant);
+  BOOST_TEST(has(message({"x", "trainer", "rs", ""}), "did you mean 'rust'?"));
+  BOOST_TEST(has(message({"x", "trainer", "python", ""}), "'python' is unknown (one of c, c++, rust)"));
   BOOST_TEST(has(message({"x", "estimator", "c", "A\"b"}), "the family"));
+}
+
+// Against the sources themselves: a type that the crate or a template declares, or that Rust has everywhere, is never that
+// of a project. `Host` in Rust would stand before the crate's Host, and the project would not compile.
+BOOST_AUTO_TEST_CASE(no_name_takes_a_type_that_the_sources_use) {
+  std::set<std::string> types = {"Self", "Option", "Result", "Vec", "String", "Box", "Some", "None", "Ok", "Err"};
+  const std::regex declared("\\b(?:struct|trait|enum|type|union) ([A-Z][A-Za-z]*)");
+  for (const sc::Embedded& e : sc::templates()) {
+    const std::string text(e.text);
+    for (std::sregex_iterator i(text.begin(), text.end(), declared), end; i != end; ++i) types.insert((*i)[1]);
+  }
+  BOOST_TEST(types.count("Host") == 1u);  // the search finds what it is for
+  for (const std::string& type : types) {
+    std::string name;
+    for (char c : type) name += (c >= 'A' && c <= 'Z') ? std::string(name.empty() ? "" : "-") + static_cast<char>(c - 'A' + 'a') : std::string(1, c);
+    for (const char* kind : {"estimator", "trainer"})
+      for (const char* lang : {"c++", "rust"})  // C has no type of a project's own
+        BOOST_TEST(times(sc::project({name, kind, lang, ""}), "struct " + type) == times(sc::project({"zz", kind, lang, ""}), "struct " + type),
+                   name + ": a " + kind + " in " + lang + " declares " + type);
+  }
+}
+
+// Two templates of one path would leave a project with a file less.
+BOOST_AUTO_TEST_CASE(no_name_hides_a_file_of_its_project) {
+  BOOST_TEST(has(message({"check", "trainer", "c++", ""}), "a word of CMake or Cargo, or of the project itself"));
+  const auto files = [](const char* name, const char* kind, const char* lang) { return sc::project({name, kind, lang, ""}).size(); };
+  for (const char* kind : {"estimator", "trainer"})
+    for (const char* lang : {"c", "c++", "rust"})
+      for (const char* name : {"kernels", "tensors", "lib", "model", "run", "ci"})
+        BOOST_TEST(files(name, kind, lang) == files("acme-conv", kind, lang), std::string(name) + " " + kind + " " + lang);
 }
 
 BOOST_AUTO_TEST_CASE(what_stands_on_disk_is_never_touched) {
@@ -92,6 +134,10 @@ BOOST_AUTO_TEST_CASE(what_stands_on_disk_is_never_touched) {
   BOOST_CHECK_THROW(sc::write(dir, {{"c", "other", false}}), trainhost::Error);
   BOOST_TEST(text_of(dir / "c") == "text");
   BOOST_CHECK_THROW(sc::write(dir / "c", files), trainhost::Error);
+  // A folder that cannot be made is named as it was given, with the way out.
+  BOOST_CHECK_EXCEPTION(sc::write(dir / "c/below", files), trainhost::Error, [&](const trainhost::Error& e) {
+    return has(e.full(), "cannot make the folder '" + (dir / "c/below").string() + "'") && has(e.full(), "--dir");
+  });
   fs::remove_all(dir);
 }
 

@@ -72,6 +72,14 @@ for name in estimator_c estimator_cpp; do
   echo "example: $name"
 done
 
+# A prefix with spaces is nothing to CMake and the program. (pkg-config's answers are split by the shell: sdk/README.md.)
+cp -r "$prefix" "$work/a prefix"
+CMAKE_PREFIX_PATH="$work/a prefix" cmake -S estimator_cpp -B "spaced build" -DCMAKE_BUILD_TYPE=Release >spaced.log 2>&1 &&
+  cmake --build "spaced build" >>spaced.log 2>&1 || { cat spaced.log; fail "a prefix with spaces"; }
+grep -q 'ebb .* ok' <<<"$("$work/a prefix/bin/trainhost" plugins list --plugin-path "$work/spaced build")" || fail "not listed from a prefix with spaces"
+rm -rf "$work/a prefix"
+echo "a prefix with spaces"
+
 # What must not work: a package of another major, a word that the helper does not know, -ffast-math.
 refused() {  # refused TEXT LINES...: a CMakeLists.txt of these lines fails with that text
   local text=$1; shift; rm -rf bad; mkdir bad

@@ -14,4 +14,14 @@ for path in "$source" "$build" /opt/th-first-place; do
   fi
 done
 grep -q '"name": "llama"' <<<"$("$prefix/bin/trainhost" plugins list --json)" || { echo "the moved program does not find its plugins"; exit 1; }
+# The documents have the tree's shape, and every link in them leads somewhere.
+docs=$prefix/share/doc/trainhost-sdk-dev links=0
+while IFS=: read -r file link; do
+  target=${link#](}; target=${target%)}; target=${target%%#*}
+  case $target in '' | *://*) continue ;; esac
+  [ -e "$(dirname "$file")/$target" ] || { echo "a link that leads nowhere in the installed documents: ${file#"$docs"/}: $target"; exit 1; }
+  links=$((links + 1))
+done < <(grep -roE '\]\([^) ]+\)' --include='*.md' "$docs")
+[ "$links" -gt 100 ] || { echo "only $links links were found in $docs"; exit 1; }
+echo "$links links hold"
 echo "installed, moved: $(find "$prefix" -type f | wc -l) files"

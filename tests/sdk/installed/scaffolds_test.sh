@@ -34,11 +34,29 @@ refused() {  # refused TEXT WORDS...: exit 2 with that text
 refused "did you mean 'acme-conv'?" 'Acme Conv' --kind=estimator --lang=c
 refused "did you mean 'estimator'?" x --kind=estimater --lang=c
 refused "--lang is missing" x --kind=trainer
+refused "did you mean '--dir'?" x --kind=trainer --lang=c --dri=x
+refused "did you mean 'c++'?" x --kind=trainer --lang=cpp
+refused "trainhost plugins new --help"
 refused "did you mean 'rust'?" x --kind=trainer --lang=rst
 refused "word of CMake or Cargo" test --kind=trainer --lang=c
 refused "did you mean 'my-family'?" x --kind=estimator --lang=c --family=My-Family
 echo mine >c-estimator/run.toml
 refused "exists and is not empty: nothing was written" x --kind=trainer --lang=c --dir c-estimator
 [ "$(cat c-estimator/run.toml)" = mine ] || fail "a file was overwritten"
+# A name that is a type of the SDK gives a project that builds all the same.
+trainhost plugins new size --kind=estimator --lang=c++ >/dev/null && size/ci.sh >size.log 2>&1 || { tail -n 20 size.log; fail "a plugin of the name 'size'"; }
+# No tools: one sentence that says what to install, not a screen of CMake.
+mkdir bare; for tool in sh dirname; do ln -s "$(command -v $tool)" bare/; done
+lacking() {  # lacking TEXT PROJECT: its ci.sh, with the tools of bare alone
+  local status=0; env -i PATH="$work/bare" "$2/ci.sh" >out.log 2>&1 || status=$?
+  [ $status = 1 ] && [ "$(wc -l <out.log)" = 1 ] && grep -qF -- "$1" out.log || { cat out.log; fail "exit $status, wanted 1 and '$1'"; }
+}
+lacking "no cmake here" size
+ln -s "$(command -v cmake)" bare/
+lacking "no c++ here: install the package g++" size
+trainhost plugins new bare-rust --kind=estimator --lang=rust >/dev/null
+lacking "no cargo here" bare-rust
+# What is generated names no place of this machine.
+! grep -rn -e "$prefix" -e "$work" size/.github size/*.sh bare-rust/.github bare-rust/*.sh c-estimator/.github || fail "a path of this machine in a project"
 echo x >plain
 refused "exists and is no folder" x --kind=trainer --lang=c --dir plain
