@@ -43,8 +43,8 @@ Exit NewPlugin::run() {
   }
   if (vendored) fmt::print("  {}  the crate trainhost-sdk, {} files\n", escaped((directory / "vendor").string()), vendored);
   if (const std::string other = same_id(request_.name); !other.empty())
-    fmt::print("\nNote: the id '{}' is that of {} too. Of two plugins of one id only the first in the search order is taken: another name is better.\n",
-               request_.name, escaped(other, 4096));
+    fmt::print("\nNote: the id '{}' is that of {} too. Of two plugins of one id only the first in the search order is taken: "
+               "another name is better.\n", request_.name, escaped(other, 4096));
   fmt::print("\nNext: cd {} && ./ci.sh\nREADME.md there says what to change first.\n", escaped(directory.string()));
   return Exit::kDone;
 }
