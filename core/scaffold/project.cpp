@@ -17,7 +17,8 @@ namespace {
 const std::vector<std::string> kKinds = {"estimator", "trainer"};
 const std::vector<std::string> kLangs = {"c", "c++", "rust"};
 // What else people write for a language, in small letters: a hint, not another spelling of the option.
-const std::map<std::string, std::string> kMeant = {{"cpp", "c++"}, {"cxx", "c++"}, {"cc", "c++"}, {"cplusplus", "c++"}, {"rs", "rust"}};
+const std::map<std::string, std::string> kMeant = {
+    {"cpp", "c++"}, {"cxx", "c++"}, {"cc", "c++"}, {"cplusplus", "c++"}, {"rs", "rust"}};
 // Names of targets that CMake keeps for itself, of crates that Rust does, and of a file that trainers in C++ have (check.cpp).
 const std::vector<std::string> kReserved = {"all", "alloc", "check", "clean", "core", "edit_cache", "help", "install", "package",
                                             "proc_macro", "rebuild_cache", "std", "test", "trainhost-sdk"};
@@ -64,7 +65,8 @@ void check_word(const char* option, const std::string& word, const std::vector<s
   const auto meant = kMeant.find(tidied(word));
   const bool knows = meant != kMeant.end() && std::find(known.begin(), known.end(), meant->second) != known.end();
   const std::string better = knows ? "; did you mean '" + meant->second + "'?" : did_you_mean(word, known);
-  throw usage_error(std::string(option) + (word.empty() ? " is missing" : " '" + escaped(word) + "' is unknown") + better, "one of " + all);
+  const std::string wrong = word.empty() ? " is missing" : " '" + escaped(word) + "' is unknown";
+  throw usage_error(option + wrong + better, "one of " + all);
 }
 
 /// "acme-conv" -> "AcmeConv"; "model" -> "ModelPlugin", for there is a Model already.

@@ -23,7 +23,7 @@ void write(const fs::path& directory, const std::vector<File>& files) {
   for (const File& f : files) {
     const fs::path path = directory / f.path;
     fs::create_directories(path.parent_path(), failed);
-    if (failed) throw run_error("cannot make the folder '" + escaped(path.parent_path().string()) + "': " + failed.message(), "another place with --dir");
+    if (failed) throw run_error("cannot make the folder '" + escaped(path.parent_path().string()) + "': " + failed.message());
     std::ofstream out(path, std::ios::binary);
     out << f.text;
     out.close();

@@ -4,8 +4,21 @@
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
+#include "tools/trainhost/options.hpp"
 
 namespace trainhost::cli {
+namespace {
+
+/// A plugin of that id that is found here already: of two, the first in the search order hides the other. "" where there is none.
+std::string same_id(const std::string& id) {
+  Options quiet;
+  quiet.quiet = true;
+  const auto registry = make_registry(quiet, nullptr);
+  const plugin::Candidate* found = registry->find(id);
+  return found ? found->file.string() : "";
+}
+
+}  // namespace
 
 void NewPlugin::add(CLI::App& plugins) {
   app_ = plugins.add_subcommand("new", "a complete project for a plugin of your own: source, build, tests, CI");
@@ -29,6 +42,9 @@ Exit NewPlugin::run() {
     else fmt::print("  {}\n", escaped((directory / f.path).string()));
   }
   if (vendored) fmt::print("  {}  the crate trainhost-sdk, {} files\n", escaped((directory / "vendor").string()), vendored);
+  if (const std::string other = same_id(request_.name); !other.empty())
+    fmt::print("\nNote: the id '{}' is that of {} too. Of two plugins of one id only the first in the search order is taken: "
+               "another name is better.\n", request_.name, escaped(other, 4096));
   fmt::print("\nNext: cd {} && ./ci.sh\nREADME.md there says what to change first.\n", escaped(directory.string()));
   return Exit::kDone;
 }

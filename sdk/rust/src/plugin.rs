@@ -47,7 +47,7 @@ pub struct PluginTable(pub th_plugin);
 unsafe impl Sync for PluginTable {}
 
 /// Puts the manifest (TOML: id, version, kind, families, options; see `trainhost/plugin.h`) into the file, where the host
-/// reads it without running code. `id` and `version` must equal those of [`th_plugin!`](crate::th_plugin).
+/// reads it without running code. `id` and `version` must equal those of [`th_plugin!`](crate::th_plugin!).
 #[macro_export]
 macro_rules! th_manifest {
     ($toml:expr) => {

@@ -29,6 +29,16 @@ grep -q 'libtrainhost-executor\.a$' trainhost-sdk-dev.files && grep -q 'libtrain
 ! grep -q 'usr/include\|\.a$' trainhost.files trainhost-plugins.files || fail "headers outside of -dev"
 grep -q '"kind": "exact"' <<<"$(root/usr/bin/trainhost plan --json --estimator=llama)" || fail "no plan in the unpacked root"
 (cd "$work" && root/usr/bin/trainhost train --steps 2 -q --set output.dir="$work/run") || fail "no training in the unpacked root"
+# An author with these packages: the example out of the documents, by find_package and by pkg-config, listed by the packages' program.
+example=root/usr/share/doc/trainhost-sdk-dev/examples/estimator_c
+CMAKE_PREFIX_PATH=$work/root/usr cmake -S "$example" -B built >author.log 2>&1 && cmake --build built >>author.log 2>&1 || { cat author.log; fail "the example by find_package"; }
+export PKG_CONFIG_PATH=$work/root/usr/lib/pkgconfig
+mkdir by-hand
+# shellcheck disable=SC2046
+cc -std=c11 $(pkg-config --cflags trainhost-sdk) "$example/glacier.c" $(pkg-config --libs trainhost-sdk) -o by-hand/glacier.so || fail "the example by pkg-config"
+for folder in built by-hand; do
+  grep -q 'glacier .* ok' <<<"$(root/usr/bin/trainhost plugins list --plugin-path "$work/$folder")" || fail "the example in $folder is not taken"
+done
 if command -v lintian >/dev/null; then
   lintian --fail-on error --suppress-tags dir-or-file-in-opt packages/*.deb || fail lintian
 else
