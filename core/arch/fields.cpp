@@ -57,6 +57,12 @@ void Fields::fail(std::string_view name, const std::string& message, const std::
 
 bool Fields::present(std::string_view name) const { return data_->json.contains(name); }
 
+std::string_view Fields::spelt(Names names) const {
+  for (const std::string_view name : names)
+    if (given(name)) return name;
+  return *names.begin();
+}
+
 bool Fields::given(std::string_view name) const {
   const auto at = data_->json.find(name);
   return at != data_->json.end() && !at->is_null();

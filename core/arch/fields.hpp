@@ -12,8 +12,8 @@
 
 namespace trainhost::arch {
 
-/// One name, or the names that a field has had: the first that is given counts, the first of all is the one in
-/// messages.
+/// One name, or the names that a field has had: the first that is given counts; where none is, the first of all is the
+/// one in messages.
 using Names = std::initializer_list<std::string_view>;
 
 class Fields {
@@ -26,6 +26,7 @@ class Fields {
 
   bool given(std::string_view name) const;     // present and not null
   bool present(std::string_view name) const;   // perhaps as null
+  std::string_view spelt(Names names) const;   // the one that this config has; the first where it has none
   std::uint32_t size(Names names);                          // must be given, positive
   std::uint32_t size(Names names, std::uint32_t fallback);  // positive where it is given
   std::uint32_t number(Names names, std::uint32_t fallback, std::uint32_t least = 0);  // 0 is a value

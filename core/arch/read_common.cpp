@@ -23,24 +23,26 @@ Architecture base(Fields& f, bool tied, std::uint32_t positions) {
 }
 
 std::uint32_t layers_of(Fields& f) {
-  const std::uint32_t layers = f.size({"num_hidden_layers", "n_layer", "n_layers"});
+  const Names names = {"num_hidden_layers", "n_layer", "n_layers"};
+  const std::uint32_t layers = f.size(names);
   if (layers > kMaxLayers)
-    f.fail("num_hidden_layers", "= " + text_of(layers) + " is too large: expected at most " + text_of(kMaxLayers));
+    f.fail(f.spelt(names), "= " + text_of(layers) + " is too large: expected at most " + text_of(kMaxLayers));
   return layers;
 }
 
 Attention heads_of(Fields& f, std::uint32_t hidden, Absent absent) {
   Attention a;
-  a.heads = f.size({"num_attention_heads", "n_head", "n_heads"});
+  const Names heads = {"num_attention_heads", "n_head", "n_heads"}, width = {"hidden_size", "n_embd", "d_model"};
+  a.heads = f.size(heads);
   // null and absent differ in transformers: null asks for one per query head, absent takes the class default.
   const bool own = !f.given("num_key_value_heads") && (f.present("num_key_value_heads") || !absent.kv_heads);
   a.kv_heads = f.size({"num_key_value_heads"}, own ? a.heads : absent.kv_heads);
   if (a.heads % a.kv_heads)
     f.fail("num_key_value_heads",
-           "= " + text_of(a.kv_heads) + " does not divide num_attention_heads = " + text_of(a.heads));
+           "= " + text_of(a.kv_heads) + " does not divide " + std::string(f.spelt(heads)) + " = " + text_of(a.heads));
   const bool derived = !f.given("head_dim") && (f.present("head_dim") || !absent.head_dim);
   if (derived && hidden % a.heads)
-    f.fail("num_attention_heads", "= " + text_of(a.heads) + " does not divide hidden_size = " + text_of(hidden),
+    f.fail(f.spelt(heads), "= " + text_of(a.heads) + " does not divide " + std::string(f.spelt(width)) + " = " + text_of(hidden),
            "set head_dim, or make them divide");
   a.head_dim = f.size({"head_dim"}, derived ? hidden / a.heads : absent.head_dim);
   return a;

@@ -28,8 +28,8 @@ struct Pipeline {
   }
 
  private:
-  /// Micro-batches of this chunk among the first n chunk passes: rounds take `group` micro-batches through every chunk in
-  /// turn, the last round those that are left.
+  /// Micro-batches of this chunk among the first n chunk passes: rounds take `group` micro-batches through every
+  /// chunk in turn, the last round those that are left.
   std::uint64_t passed(std::uint64_t n, std::uint64_t chunk, std::uint64_t group) const {
     const std::uint64_t before = std::min(n / (group * chunks), micro_batches / group) * group;
     const std::uint64_t width = std::min(group, micro_batches - before), rest = n - before * chunks;

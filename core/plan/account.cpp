@@ -116,7 +116,8 @@ MemoryReport account(const Program& p, const MemoryPlan& plan) {
     holes.tier = t.tier;
     holes.component = Component::kFragmentation;
     holes.name = "fragmentation";
-    holes.formula = "arena - tensors alive at the peak = " + std::to_string(t.arena_bytes) + " - " + std::to_string(t.peak_tensor_bytes);
+    holes.formula = "arena - tensors alive at the peak = " + std::to_string(t.arena_bytes) + " - " +
+                    std::to_string(t.peak_tensor_bytes);
     holes.bytes = holes.bytes_at_peak = t.fragmentation();
     for (const PhaseRun& run : runs) holes.phases |= run.phase;
     add(std::move(holes));

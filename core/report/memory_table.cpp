@@ -30,6 +30,7 @@ std::string head(const PlanView& v) {
   std::string line = fmt::format("{}  {}", m.name.empty() ? m.family : m.name, m.family);
   if (v.parameters_known) line += fmt::format(", {} parameters", format_count(v.parameters.total));
   if (v.active_parameters) line += fmt::format(", {} active", format_count(v.active_parameters));
+  if (v.trained_parameters.value_or(0)) line += fmt::format(", {} trained", format_count(*v.trained_parameters));
   line += fmt::format("  (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads,
                       m.head_dim, m.intermediate, m.vocab);
   return escaped(line, 400);

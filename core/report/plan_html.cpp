@@ -23,7 +23,7 @@ std::string subtitle(const PlanView& v) {
   std::string out = m.family;
   if (v.parameters_known) out += fmt::format(", {} parameters", format_count(v.parameters.total));
   if (v.active_parameters && v.active_parameters != v.parameters.total) out += fmt::format(", {} active", format_count(v.active_parameters));
-  if (v.trainable_parameters && v.trainable_parameters != v.parameters.total) out += fmt::format(", {} trained", format_count(v.trainable_parameters));
+  if (v.trained_parameters.value_or(0)) out += fmt::format(", {} trained", format_count(*v.trained_parameters));
   out += fmt::format(" (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate, m.vocab);
   if (!v.run_line.empty()) out += ". " + v.run_line;
   if (!v.mode.empty()) out += ", " + v.backend + " " + v.mode;

@@ -84,7 +84,7 @@ std::string plan_json(const PlanView& v, int indent) {
   Json parameters = nullptr;
   if (v.parameters_known)
     parameters = {{"total", v.parameters.total},
-                  {"trainable", v.trainable_parameters ? v.trainable_parameters : v.parameters.total},
+                  {"trainable", v.trained_parameters.value_or(v.parameters.total)},
                   {"active", v.active_parameters ? v.active_parameters : v.parameters.total},
                   {"embedding", v.parameters.embedding}, {"per_layer", v.parameters.per_layer}};
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};

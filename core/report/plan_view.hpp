@@ -68,7 +68,8 @@ struct PlanView {
   std::vector<Estimate> estimates;     // the first one decides
   std::vector<std::string> notes;      // of the plan as a whole
   std::uint64_t ranks = 1;             // every figure is of one of them
-  std::uint64_t active_parameters = 0, trainable_parameters = 0;  // 0: as the total
+  std::uint64_t active_parameters = 0; // 0: as the total
+  std::optional<std::uint64_t> trained_parameters;  // adapters, or none in an inference run; not set: all of them
   std::vector<Change> changes;         // where it does not fit, cheapest first
   std::string changes_note;            // why fewer than three single changes make it fit; "" where enough do
   std::vector<Limit> limits;

@@ -1,5 +1,6 @@
-// A size of a run that leaves 63 bits, said with the numbers of the run that it was made of. Whoever counts knows only that a
-// product did not fit; here are the words that the user wrote. Other refusals get the place of their key (places.hpp).
+// A size of a run that leaves 63 bits, said with the numbers of the run that it was made of. Whoever counts knows only
+// that a product did not fit; here are the words that the user wrote. Other refusals get the place of their key
+// (places.hpp).
 #pragma once
 #include <string>
 #include <utility>

@@ -8,6 +8,7 @@
 #include "core/arch/architecture.hpp"
 #include "core/base/text.hpp"
 #include "core/data/dataset.hpp"
+#include "core/layout/memory.hpp"
 #include "core/plan/choose_recompute.hpp"
 #include "core/plan/least_arena.hpp"
 #include "core/run/batches.hpp"
@@ -31,8 +32,9 @@ std::uint64_t usual_layer_elements(const arch::Architecture& a) {
   return most == a.layers.end() ? 0 : arch::layer_elements(most->layer, a.hidden);
 }
 
-/// What the model is, where its family is known: parameters, and the fields of its config that nobody understood.
-void add_model(const ModelSpec& m, report::PlanView& v) {
+/// What the model is, where its family is known: parameters, how many of them the run trains, and the fields of its config
+/// that nobody understood.
+void add_model(const ModelSpec& m, const RunSpec& r, report::PlanView& v) {
   v.model = m;
   v.parameters_known = arch::known_family(m.family);
   if (!v.parameters_known) return;
@@ -40,6 +42,8 @@ void add_model(const ModelSpec& m, report::PlanView& v) {
   const arch::Counts n = arch::count(a);
   v.parameters = {.total = n.total, .embedding = n.embedding, .per_layer = usual_layer_elements(a), .final_norm = n.final_norm, .head = n.head};
   v.active_parameters = n.active == n.total ? 0 : n.active;
+  if (r.mode == RunMode::kInference) v.trained_parameters = 0;
+  if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora) v.trained_parameters = layout::trained_parameters(a, r);
   v.notes.insert(v.notes.end(), a.notes.begin(), a.notes.end());
 }
 
@@ -274,7 +278,7 @@ static report::PlanView planned(const Resolved& r, plugin::Registry& registry, c
     v.recompute_layers = c.run.recompute_layers;
     v.recompute_words = by_layer(c.run.recompute_layers, c.model.layers);
   }
-  add_model(c.model, v);
+  add_model(c.model, c.run, v);
   v.backend = request.trainer;
   v.ranks = devices_of(c.run);
   v.budget_known = r.budgets.compute.known;

@@ -156,8 +156,8 @@ int unwritten(const std::string& why) {
   return report(run_error("standard output could not be written whole" + (why.empty() ? "" : ": " + why), "is the disk full?"));
 }
 
-/// `code` where everything that was said on stdout arrived: half an answer is none, and its code would be taken for it. A
-/// failure, and a run that stopped with a checkpoint, keep theirs.
+/// `code` where everything that was said on stdout arrived: half an answer is none, and its code would be taken for
+/// it. A failure, and a run that stopped with a checkpoint, keep theirs.
 int delivered(Exit code) {
   const bool answer = code == Exit::kDone || code == Exit::kDoesNotFit || code == Exit::kFalsified;
   errno = 0;

@@ -226,7 +226,9 @@ BOOST_AUTO_TEST_CASE(a_missing_or_impossible_field_is_named_with_its_value) {
   BOOST_TEST(refused("[]") == "config.json: expected a JSON object with the model's fields");
   BOOST_TEST(refused("{}") == "model_type is missing");
   BOOST_TEST(refused(R"({"model_type": "gpt2", "vocab_size": 9, "n_embd": 6, "n_layer": 1, "n_head": 4})") ==
-             "num_attention_heads = 4 does not divide hidden_size = 6");
+             "n_head = 4 does not divide n_embd = 6");
+  BOOST_TEST(refused(R"({"model_type": "mpt", "vocab_size": 9, "d_model": 6, "n_layers": 5000, "n_heads": 3})") ==
+             "n_layers = 5000 is too large: expected at most 4096");
   BOOST_TEST(
       refused(
           R"({"model_type": "gpt2", "vocab_size": 2147483647, "n_embd": 2147483647, "n_layer": 65536, "n_head": 1})") !=

@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(active_and_trained_parameters_are_all_of_them_where_nothing
   auto parameters = [&] { return nlohmann::json::parse(report::plan_json(v)).at("model").at("parameters"); };
   BOOST_TEST(parameters().at("active") == 12345);
   BOOST_TEST(parameters().at("trainable") == 12345);
-  v.active_parameters = 99, v.trainable_parameters = 7;
+  v.active_parameters = 99, v.trained_parameters = 7;
   BOOST_TEST(parameters().at("total") == 12345);
   BOOST_TEST(parameters().at("active") == 99);
   BOOST_TEST(parameters().at("trainable") == 7);

@@ -40,6 +40,7 @@ void furnish(const TempDir& t) {
   t.file("ids.bin", std::string(4000, '\x7f'));
   t.file("config.json", slurp(kGolden / "mha/config.json"));
   t.file("negative.json", "{\"model_type\": \"gemma\", \"hidden_size\": -8, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
+  t.file("heads.json", "{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"n_embd\": 768, \"n_layer\": 12, \"n_head\": 7}");
   t.file("broken.json", "{\"model_type\": \"llama\",");
   t.file("mamba.json", "{\"model_type\": \"mamba\", \"hidden_size\": 768, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
   std::string weights = slurp(kGolden / "mha/model.safetensors");
@@ -109,6 +110,7 @@ const std::vector<Mistake>& mistakes() {
         "--set", "model.num_hidden_layers=64", "--set", "train.micro_batch=1024", "--set", "data.seq_len=16384"}, 2,
        {"63 bits", "model.intermediate_size = 2147483646, model.hidden_size = 1048576"}},
       {"negative dimension", {"plan", "--model=negative.json"}, 2, {"negative.json", "hidden_size = -8", "from 1 to 2147483647"}},
+      {"heads that do not divide, by a family's own names", {"plan", "--model=heads.json"}, 2, {"heads.json:1:75: n_head = 7 does not divide n_embd = 768"}},
       {"budget that is no size", {"plan", "--budget=lots"}, 2, {"lots", "memory.budget"}},
       {"budget too small", {"train", "good.toml", "--set", "memory.budget=1KiB"}, 3, {"memory.budget"}},
       {"unknown preset", {"plan", "--model=llama-3-9b"}, 2, {"llama-3-9b", "llama-3-8b"}},

@@ -141,6 +141,20 @@ BOOST_AUTO_TEST_CASE(a_405b_plan_is_instant_and_small) {
 #endif
 }
 
+BOOST_AUTO_TEST_CASE(what_is_trained_is_counted_apart_from_what_is_there) {
+  // Llama-2-7B, rank 8 on q and v: 4,194,304 parameters, as LitGPT prints for it.
+  const std::vector<std::string> lora = {"plan", "--model=llama-2-7b", "--budget=1TB", "--set", "lora.rank=8"};
+  Outcome r = run_program(lora);
+  BOOST_TEST(has(r.out, "6,738,415,616 parameters, 4,194,304 trained"), r.out);
+  std::vector<std::string> json = lora;
+  json.push_back("--json");
+  BOOST_TEST(has(run_program(json).out, "\"trainable\": 4194304,"));
+  r = run_program({"plan", "--model=llama-2-7b", "--budget=1TB", "--json", "--set", "plan.mode=inference"});
+  BOOST_TEST(has(r.out, "\"trainable\": 0,"), r.out.substr(0, 400));
+  r = run_program({"plan", "--model=llama-2-7b", "--budget=1TB", "--json"});
+  BOOST_TEST(has(r.out, "\"trainable\": 6738415616,"), r.out.substr(0, 400));
+}
+
 BOOST_AUTO_TEST_CASE(all_estimators_stand_side_by_side) {
   Outcome r = run_program({"plan", "--estimator=all"});
   BOOST_TEST(r.code == 0, r.err);
