@@ -3,6 +3,7 @@
 #include "core/arch/architecture.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/arch/readers.hpp"
 #include "core/base/error.hpp"
@@ -82,7 +83,7 @@ std::string family_of_class(std::string_view name) {
   return lower;
 }
 
-Architecture from_config(std::string_view json, std::string_view name) {
+static Architecture read_config(std::string_view json, std::string_view name) {
   Fields f(json);
   const std::string family = family_of(f);
   const Family* known = find(family);
@@ -92,6 +93,18 @@ Architecture from_config(std::string_view json, std::string_view name) {
   name_what_is_not_understood(f, a);
   static_cast<void>(count(a));  // sizes that leave 63 bits are refused here, once
   return a;
+}
+
+/// Who looks for a run that fits asks about one model a hundred times: the latest is remembered, once a thread.
+Architecture from_config(std::string_view json, std::string_view name) {
+  struct Latest {
+    std::string json, name;
+    Architecture is;
+  };
+  thread_local std::optional<Latest> latest;
+  if (!latest || latest->json != json || latest->name != name)
+    latest = Latest{std::string(json), std::string(name), read_config(json, name)};
+  return latest->is;
 }
 
 Architecture from_model(const ModelSpec& m) {

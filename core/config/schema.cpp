@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "core/base/text.hpp"
 
@@ -177,9 +178,13 @@ std::span<const Key> schema() { return kKeys; }
 std::span<const Table> tables() { return kTables; }
 
 const Key* find_key(std::string_view name) {
-  const auto* k =
-      std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& key) { return name == key.name; });
-  return k == std::end(kKeys) ? nullptr : k;
+  static const std::unordered_map<std::string_view, const Key*> by_name = [] {
+    std::unordered_map<std::string_view, const Key*> all;
+    for (const Key& key : kKeys) all.emplace(key.name, &key);
+    return all;
+  }();
+  const auto k = by_name.find(name);
+  return k == by_name.end() ? nullptr : k->second;
 }
 
 bool is_table(std::string_view name) {

@@ -118,21 +118,22 @@ Where Settings::where(const std::string& key) const {
   return found == values_.end() ? Where{file_} : found->second.where;
 }
 
-Value Settings::value(const std::string& key) const {
+const Value& Settings::value(const std::string& key) const {
+  static const Value unset;
   if (const auto found = values_.find(key); found != values_.end()) return found->second;
   const Key* k = find_key(key);
-  return k && *k->fallback ? fallback(*k) : Value{};
+  return k && *k->fallback ? fallback(*k) : unset;
 }
 
 std::vector<Value> Settings::list(const std::string& key) const {
-  Value v = value(key);
+  const Value& v = value(key);
   if (v.kind == Value::Kind::kNull) return {};
   if (v.kind == Value::Kind::kList) return v.items;
   return {v};
 }
 
 std::optional<std::uint64_t> Settings::size(const std::string& key) const {
-  const Value v = value(key);
+  const Value& v = value(key);
   if (v.kind == Value::Kind::kText) return parse_size(v.text);
   if (v.kind == Value::Kind::kInteger) return static_cast<std::uint64_t>(v.integer);
   if (v.kind == Value::Kind::kNumber) return static_cast<std::uint64_t>(v.number);

@@ -43,7 +43,7 @@ class Settings {
   void add(const Entry& entry);
   void add_plugin(const Entry& entry);
   void add_override(const Override& o);
-  Value value(const std::string& key) const;
+  const Value& value(const std::string& key) const;
 
   std::string file_;
   std::map<std::string, Value> values_, plugin_values_;

@@ -51,6 +51,12 @@ class Account {
     }
     walk_layers(known);
     ends();
+    for (std::size_t kind = 0; kind < s.kinds.size(); ++kind) {
+      const arch::Layer& layer = s.kinds.layer(kind);
+      const Widths w = widths(layer.attention, s.tp);
+      widest_kv_ = std::max(widest_kv_, Size(w.k) + w.v);
+      most_active_ = std::max(most_active_, Size(layer.experts.active));
+    }
   }
 
   void emit() {
@@ -169,7 +175,7 @@ class Account {
 
   void section(const char* part, const Held& h) {
     shared(part, "", h.dense, h.frozen, h.elements, s.data_ranks);
-    shared(part, ".experts", h.expert, h.frozen_expert, h.expert_elements, s.expert_data_ranks);
+    if (h.expert_elements != Size()) shared(part, ".experts", h.expert, h.frozen_expert, h.expert_elements, s.expert_data_ranks);
   }
 
   /// One set of tensors that `ranks` data ranks hold in common: ZeRO 1 shares optimizer state and master weights, 2
@@ -226,14 +232,6 @@ class Account {
 
   static std::string none() { return {}; }
 
-  /// The most that of(layer) gives for any kind of layer.
-  template <class Of>
-  Size widest(Of&& of) const {
-    Size most;
-    for (std::size_t kind = 0; kind < s.kinds.size(); ++kind) most = std::max(most, of(s.kinds.layer(kind)));
-    return most;
-  }
-
   const Stage& s;
   const RunSpec& r;
   const Layout& l;
@@ -243,6 +241,7 @@ class Account {
   Size largest_, largest_trained_, largest_unsummed_;  // elements of one layer; unsummed: with one expert of all
   Size largest_frozen_, largest_kept_, largest_state_;                 // bytes of one layer
   Size activations_, remade_, backward_, dynamic_;
+  Size widest_kv_, most_active_;  // keys and values, and experts, of a token in any kind of layer
 };
 
 /// Every leaf of one rank of `stage` into `sink`. kinds: of `a`.

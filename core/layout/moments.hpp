@@ -116,15 +116,12 @@ void Account<Sink>::communication() {
     buffer(t.part * s.a.hidden * 2 * size, "pipeline send and receive",
            [&] { return "2 * " + text(t.part) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B"; });
   if (l.context_parallel > 1) {
-    const Size wide = widest([&](const arch::Layer& layer) {
-      const Widths w = widths(layer.attention, s.tp);
-      return Size(w.k) + w.v;
-    });
+    const Size wide = widest_kv_;
     buffer(t.whole * wide * 2 * size, "keys and values of the next context rank",
            [&] { return "2 * " + text(t.whole) + " tokens * " + text(wide) + " * " + text(size) + " B"; });
   }
   if (s.ep > 1) {
-    const Size active = widest([](const arch::Layer& layer) { return Size(layer.experts.active); });
+    const Size active = most_active_;
     buffer(t.whole * active * s.a.hidden * size, "tokens on their way to experts", [&] {
       return text(t.whole) + " tokens * " + text(active) + " * " + text(s.a.hidden) + " * " + text(size) +
              " B";

@@ -31,9 +31,22 @@ class Shelf {
       std::fill(first + from, first + kBlock, std::numeric_limits<std::int32_t>::max());
       std::fill(last + from, last + kBlock, std::numeric_limits<std::int32_t>::min());
     }
+    std::uint64_t all() const { return items == kBlock ? UINT64_MAX : (std::uint64_t{1} << items) - 1; }
+    /// Between its items, were all of them alive; top: where the highest ends. Found when first asked for.
+    std::uint64_t widest_hole() const {
+      if (known) return widest;
+      known = true, widest = 0, top = begin[0];
+      for (std::size_t i = 0; i < items; ++i) {
+        if (begin[i] > top) widest = std::max(widest, begin[i] - top);
+        top = std::max(top, end[i]);
+      }
+      return widest;
+    }
     std::int32_t first[kBlock], last[kBlock];
     std::uint64_t begin[kBlock], end[kBlock];
     std::size_t items = 0;
+    mutable bool known = false;  // widest and top: of the items as they are
+    mutable std::uint64_t widest = 0, top = 0;
   };
 
  public:
@@ -54,6 +67,7 @@ class Shelf {
         if (next_ == shelf_->order_.size() || shelf_->at(next_).begin[0] >= at + size) return at;
         block_ = &shelf_->at(next_++);
         alive_ = alive_with(life_, *block_);
+        if (alive_ == block_->all() && block_->widest_hole() < size) at = std::max(at, block_->top), alive_ = 0;
       }
     }
 
@@ -82,6 +96,7 @@ class Shelf {
     };
     put(b.first, life.first), put(b.last, life.last), put(b.begin, begin), put(b.end, end);
     ++b.items;
+    b.known = false;
   }
 
  private:
@@ -119,6 +134,7 @@ class Shelf {
     move(low.first, high.first), move(low.last, high.last), move(low.begin, high.begin), move(low.end, high.end);
     low.never_alive(kHalf);
     low.items = high.items = kHalf;
+    low.known = false;
   }
 
   std::vector<Block> blocks_;

@@ -75,7 +75,8 @@ void replace_file(const fs::path& file, const std::string& text) {
 }  // namespace
 
 Cache::Cache(fs::path file, std::string host) : file_(std::move(file)), host_(std::move(host)) {
-  if (!file_.empty()) lines_ = cache_lines(read_own(file_));
+  // Other builds' lines may be many, and are of no use here; save() reads them too.
+  if (!file_.empty()) lines_ = cache_lines(read_own(file_), join_fields({host_}));
 }
 
 const Remembered* Cache::find(const fs::path& plugin, const FileId& id, const FileId& sidecar) const {

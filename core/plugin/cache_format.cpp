@@ -62,14 +62,15 @@ bool Remembered::too_fresh() const {
   return false;
 }
 
-std::map<std::string, std::string> cache_lines(std::string_view text) {
+std::map<std::string, std::string> cache_lines(std::string_view text, std::string_view host) {
   std::map<std::string, std::string> out;
   if (!text.starts_with(kTitle) || text.size() < kTitle.size() + kDigest + 1) return out;
   const std::string_view body = text.substr(kTitle.size() + kDigest + 1);
   if (text.substr(kTitle.size(), kDigest) != sha256(body)) return out;
   for (std::string_view line : lines_of(body)) {
     const std::size_t path = line.find('\t'), end = path == line.npos ? path : line.find('\t', path + 1);
-    if (end != line.npos) out.emplace(line.substr(0, end), line.substr(end + 1));
+    const bool wanted = host.empty() || line.substr(0, path) == host;
+    if (end != line.npos && wanted) out.emplace(line.substr(0, end), line.substr(end + 1));
   }
   return out;
 }

@@ -28,8 +28,8 @@ struct Remembered {
   bool too_fresh() const;
 };
 
-/// "host \t path" -> the rest of its line; empty when title or digest are not what they should be.
-std::map<std::string, std::string> cache_lines(std::string_view text);
+/// "host \t path" -> the rest of its line, of the one host or of all; empty when title or digest are not what they should be.
+std::map<std::string, std::string> cache_lines(std::string_view text, std::string_view host = {});
 
 /// The whole file.
 std::string cache_text(const std::map<std::string, std::string>& lines);

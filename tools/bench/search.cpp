@@ -58,9 +58,9 @@ void measure(const char* what, layout::Question q, std::size_t threads, bool pru
   const layout::Answer a = layout::merge(std::move(answers), q);
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double used = double(std::clock() - cpu) / CLOCKS_PER_SEC;  // of all threads: other work on the machine does not count
-  std::printf("%-16s %zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f s of CPU, %.2f million layouts/s of CPU", what, threads, threads > 1 ? "s" : " ",
+  std::printf("%-16s %zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f s of CPU, %.2f million of the space/s of CPU", what, threads, threads > 1 ? "s" : " ",
               prune ? "pruned" : "all", (unsigned long long)a.layouts, (unsigned long long)a.evaluated, (unsigned long long)a.fitting, s,
-              used, double(a.evaluated) / used / 1e6);
+              used, double(a.layouts) / used / 1e6);
   if (!a.best.empty()) {
     const layout::Found& f = a.best.front();
     std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, front of %zu", f.shape.tensor, f.depth.pipeline, f.depth.data, f.shape.context,
