@@ -109,7 +109,8 @@ void require_ok(const std::string& plugin_id, const char* call, th_status s, con
       told.message.empty() ? fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status)
                            : told.message;
   throw PluginError(exit_of(s), status, bridge::prefix(told.native) + message, told.hint, told.bytes_needed,
-                    {told.native.domain, told.native.code});
+                    {told.native.domain, told.native.code})
+      .of(plugin_id);
 }
 
 }  // namespace trainhost::plugin

@@ -31,11 +31,19 @@ class PluginError : public Error {
   std::uint64_t bytes_needed() const { return bytes_needed_; }
   /// The message begins with it already.
   const Native& native() const { return native_; }
+  /// Says whose words the message is.
+  PluginError& of(std::string plugin_id) { return plugin_ = std::move(plugin_id), *this; }
+  /// The message, with the plugin before it where the words are its own and do not name it: for whoever sees no other name.
+  std::string told() const {
+    const std::string words = what();
+    return plugin_.empty() || words.find(plugin_) != words.npos ? words : "plugin " + plugin_ + ": " + words;
+  }
 
  private:
   std::string status_;
   std::uint64_t bytes_needed_;
   Native native_;
+  std::string plugin_;
 };
 
 class Estimator {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "core/plugin/plugin.hpp"
 #include "core/plugin/probe.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/options.hpp"
@@ -173,6 +174,8 @@ int run(int argc, char** argv) {
   remember_command_line(argc, argv);
   try {
     return delivered(dispatch({argv + 1, argv + argc}));
+  } catch (const plugin::PluginError& e) {
+    return report(Error(e.code(), e.told(), e.hint(), e.where()));
   } catch (const Error& e) {
     return report(e);
   } catch (const std::bad_alloc&) {

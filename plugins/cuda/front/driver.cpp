@@ -39,7 +39,7 @@ std::string words(Result code) {
   const char *name = nullptr, *text = nullptr;
   if (auto f = g_driver.find<Text>("cuGetErrorName")) f(code, &name);
   if (auto f = g_driver.find<Text>("cuGetErrorString")) f(code, &text);
-  std::string out = name ? name : "error";
+  std::string out = name ? name : "error " + std::to_string(code);
   return text ? out + ": " + text : out;
 }
 

@@ -196,6 +196,20 @@ BOOST_AUTO_TEST_CASE(the_number_behind_a_refusal_is_said_and_stands_in_the_json)
   }
 }
 
+BOOST_AUTO_TEST_CASE(what_a_plugin_says_is_told_with_its_name) {
+  TempDir tmp;
+  std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
+  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/misbehave.so", tmp.path() / "misbehave.so");
+  for (const auto& [what, words] : {std::pair{"throw Error", "trainhost: plugin misbehave: no licence (buy one)\n"},
+                                    {"with number", "trainhost: plugin misbehave: errno 28: the disk is full\n"},
+                                    {"no message", "trainhost: plugin misbehave failed in estimate() without a message: io\n"}}) {
+    const Outcome r = run_program({"plan", "--estimator=misbehave", "--plugin-path", tmp.path().string(), "--set",
+                                   std::string("plugin.misbehave.do=") + what});
+    BOOST_TEST(r.code != 0);
+    BOOST_TEST(has(r.err, words), r.err);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_refusal_is_explained_in_one_line) {
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
