@@ -91,7 +91,7 @@ const std::vector<Mistake>& mistakes() {
       {"estimator as a backend", {"plan", "--device=h100-80gb", "--backend=llama"}, 2, {"'llama' is a plugin of kind estimator"}},
       {"unknown estimator", {"plan", "--estimator=lama"}, 2, {"lama", "llama"}},
       {"unknown device", {"plan", "--device=h100-80g"}, 2, {"h100-80g", "h100"}},
-      {"estimator whose file is no plugin", {"plan", "--plugin-path", "plugins", "--estimator=words"}, 2, {"'words'", "words.so", "ELF", "estimators here: llama"}},
+      {"estimator whose file is no plugin", {"plan", "--plugin-path", "plugins", "--estimator=words"}, 2, {"'words'", "words.so", "ELF", "take it out of the folder"}},
       {"backend whose file is no plugin", {"plan", "--plugin-path", "plugins", "--backend=words"}, 2, {"'words'", "words.so", "ELF"}},
       {"device that is a kind of machine", {"plan", "--device=cpu"}, 2, {"--device: ", "--backend=cpu", "xeon-8480"}},
       {"option given twice", {"sweep", "--over", "data.seq_len=1..4", "--over", "train.micro_batch=1..4"}, 2, {"--over is given more than once", "trainhost sweep --help"}},
