@@ -31,7 +31,7 @@ struct MemoryNode {
 struct TierPeak {
   Tier tier = Tier::kHost;
   std::uint64_t bytes = 0;  // everything the plugin takes in this tier, at the worst moment
-  Phase peak_at = kForward; // when that moment is
+  Phase peak_at = kForward; // when that moment is; kAlways where nothing comes or goes
 };
 
 struct MemoryReport {

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "core/base/memory_report.hpp"
+
 namespace trainhost {
 namespace {
 
@@ -39,7 +41,8 @@ constexpr Table<Component, 12> kComponents{{{Component::kWeights, "weights"},
                                             {Component::kAdapters, "adapters"},
                                             {Component::kFragmentation, "fragmentation"},
                                             {Component::kRuntime, "runtime"}}};
-constexpr Table<Phase, 7> kPhases{{{kLoad, "load"},
+constexpr Table<Phase, 8> kPhases{{{static_cast<Phase>(kAlways), "every phase"},
+                                   {kLoad, "load"},
                                    {kForward, "forward"},
                                    {kBackward, "backward"},
                                    {kUpdate, "update"},

@@ -53,7 +53,7 @@ void write_summary(const MemoryReport& r, th_mem_summary* s) {
   if (TH_HAS(s, th_mem_summary, digest)) s->digest = r.digest;
   for (const TierPeak& p : r.tiers) {
     if (TH_HAS(s, th_mem_summary, tier_peak)) s->tier_peak[index(p.tier)] += p.bytes;
-    if (TH_HAS(s, th_mem_summary, peak_phase)) s->peak_phase[index(p.tier)] = p.peak_at;
+    if (TH_HAS(s, th_mem_summary, peak_phase)) s->peak_phase[index(p.tier)] = p.peak_at == kAlways ? 0 : p.peak_at;
   }
 }
 
@@ -81,9 +81,9 @@ std::vector<bool> headings_of(const MemoryReport& r) {
   return heading;
 }
 
-/// The phase in which the leaves of a tier take most.
+/// The phase in which the leaves of a tier take most; all of them where each takes the same.
 Phase worst_phase(const MemoryReport& r, Tier t, const std::vector<bool>& heading) {
-  std::uint64_t most = 0;
+  std::uint64_t most = 0, least = UINT64_MAX;
   Phase at = kForward;
   for (std::uint32_t p = 1; p <= kAllPhases; p <<= 1) {
     std::uint64_t sum = 0;
@@ -91,8 +91,9 @@ Phase worst_phase(const MemoryReport& r, Tier t, const std::vector<bool>& headin
       if (n.tier == t && !heading[n.id] && (n.phases == 0 || (n.phases & p)))
         sum = checked_add(sum, n.bytes, "a tier's total");
     if (sum > most) most = sum, at = static_cast<Phase>(p);
+    least = std::min(least, sum);
   }
-  return at;
+  return least == most ? static_cast<Phase>(kAlways) : at;
 }
 
 struct Leaves {

@@ -237,6 +237,19 @@ BOOST_AUTO_TEST_CASE(without_a_stated_peak_the_host_takes_the_worst_phase_and_ca
   BOOST_TEST((r.claim == Claim::kUpperBound));
 }
 
+BOOST_AUTO_TEST_CASE(what_never_changes_peaks_in_every_phase) {
+  tb::Collector c;
+  th_mem a = leaf(1, 100, 0), b = leaf(2, 40, TH_PH_LOAD | (2 * TH_PH_GENERATE - 2));
+  for (th_mem* m : {&a, &b}) BOOST_REQUIRE_EQUAL(c.sink()->node(c.sink(), m), TH_OK);
+  const MemoryReport r = c.take("x");
+  BOOST_REQUIRE_EQUAL(r.tiers.size(), 1u);
+  BOOST_TEST(name(r.tiers[0].peak_at) == "every phase");
+  tb::Collector again;
+  BOOST_REQUIRE_EQUAL(tb::emit(r, again.sink(), again.summary()), TH_OK);
+  BOOST_TEST(again.summary()->peak_phase[TH_TIER_HOST] == 0u);
+  BOOST_TEST(name(again.take("x").tiers[0].peak_at) == "every phase");
+}
+
 BOOST_AUTO_TEST_CASE(the_whole_is_never_surer_than_its_parts) {
   tb::Collector c;
   th_mem a = leaf(1, 100, 0);
