@@ -135,14 +135,14 @@ std::vector<std::string> inline_fields(const Settings& s) {
   return out;
 }
 
-void check_against_layers(const Settings& s, std::uint64_t layers) {
+void check_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   if (layers == 0) return;  // a family that nobody here knows
-  if (n("train.recompute_every") > layers)
+  if (n("train.recompute_every") > layers && !open.count("train.recompute_every"))
     clash(s, "train.recompute_every",
           fmt::format("train.recompute_every = {} is more than the {} layers of the model; {} makes all of them again together", n("train.recompute_every"), layers, layers));
   const std::uint64_t chunks = n("parallel.interleave"), ranks = n("parallel.pipeline");
-  if (chunks == 1 || layers % (chunks * ranks) == 0) return;
+  if (chunks == 1 || layers % (chunks * ranks) == 0 || open.count("parallel.interleave") || open.count("parallel.pipeline")) return;
   const std::string nearest = layers % ranks ? fmt::format("{} layers do not divide among {} ranks, so 1 does", layers, ranks)
                                              : fmt::format("{} does", divisor_up_to(chunks, layers / ranks));
   clash(s, "parallel.interleave",

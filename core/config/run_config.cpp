@@ -273,12 +273,12 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
   }
 }
 
-RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base) {
+RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base, const std::set<std::string>& open) {
   check_combinations(s);
   RunConfig c;
   c.file = file;
   set_model(s, base, c);
-  check_against_layers(s, c.model.layers);
+  check_against_layers(s, c.model.layers, open);
   set_data(s, base, c);
   set_train(s, c);
   set_optimizer(s, c);
@@ -288,7 +288,7 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base)
   set_lora(s, c);
   set_output(s, base, c);
   set_plugins(s, base, c);
-  if (const std::optional<Clash> clash = clash_of(c.run)) throw usage_error(clash->sentence, clash->hint, s.where(clash->key));
+  if (const std::optional<Clash> clash = clash_of(c.run, open)) throw usage_error(clash->sentence, clash->hint, s.where(clash->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
   return c;
 }
@@ -302,19 +302,19 @@ std::span<const std::string> lora_target_names() {
 }
 
 RunConfig parse_run(const std::string& toml, const std::string& name, const fs::path& base,
-                    const std::vector<Override>& overrides) {
-  return resolve(Settings(name, read_toml(toml, name), overrides), {}, base);
+                    const std::vector<Override>& overrides, const std::set<std::string>& open) {
+  return resolve(Settings(name, read_toml(toml, name), overrides), {}, base, open);
 }
 
-RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides) {
-  if (file.empty()) return parse_run("", "", fs::current_path(), overrides);
+RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides, const std::set<std::string>& open) {
+  if (file.empty()) return parse_run("", "", fs::current_path(), overrides, open);
   const fs::path path = fs::absolute(file).lexically_normal();
   const std::string text = read_text_file(path, kMaxTomlBytes, "run file", {});
   return resolve(Settings(file.string(), read_toml(text, file.string()), overrides), path,
-                 path.parent_path());
+                 path.parent_path(), open);
 }
 
-RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides) {
+RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides, const std::set<std::string>& open) {
   Settings s("", {}, overrides);
   const fs::path path = resolve_path(preset_or_path, fs::current_path());
   const Where where{"--model"};
@@ -328,7 +328,7 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
     throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}",
                                   escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
                       "`trainhost models` lists the built-in ones", where);
-  return resolve(s, {}, fs::current_path());
+  return resolve(s, {}, fs::current_path(), open);
 }
 
 }  // namespace trainhost::config

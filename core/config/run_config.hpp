@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,15 +68,16 @@ struct Override { std::string key, value, option = {}; };
 
 /// Reads, guards, parses and validates a run file; `file` empty = the built-in run with the overrides applied.
 /// Unknown keys, wrong types, out-of-range values and impossible combinations throw Error(kUsage) with file, line,
-/// column, value and the nearest valid name.
-RunConfig load_run(const std::filesystem::path& file, const std::vector<Override>& overrides = {});
+/// column, value and the nearest valid name. `open`: keys whose values here are not the last word, as a search varies them;
+/// combinations with one of them are not judged.
+RunConfig load_run(const std::filesystem::path& file, const std::vector<Override>& overrides = {}, const std::set<std::string>& open = {});
 
 /// The same from text; `name` stands for the file in messages, relative paths resolve against `base`.
 RunConfig parse_run(const std::string& toml, const std::string& name, const std::filesystem::path& base,
-                    const std::vector<Override>& overrides = {});
+                    const std::vector<Override>& overrides = {}, const std::set<std::string>& open = {});
 
 /// --model=PRESET|config.json: the built-in run's other keys with that model in place.
-RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides = {});
+RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides = {}, const std::set<std::string>& open = {});
 
 /// A Hugging Face config.json. Families that cannot be trained are returned with their family name and whatever
 /// dimensions are known: who refuses them is the caller. Throws Error(kUsage) on malformed JSON or impossible values.

@@ -51,7 +51,7 @@ std::optional<Clash> type_clash(const RunSpec& r) {
 }
 
 /// A setting of one kind of run in a run of another, which would be read past.
-std::optional<Clash> kind_clash(const RunSpec& r) {
+std::optional<Clash> kind_clash(const RunSpec& r, bool tensor_decided) {
   const Layout& l = r.layout;
   const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora, infers = r.mode == RunMode::kInference;
   const bool nf4 = l.frozen == DType::kNF4 || (l.frozen == DType::kNone && r.mode == RunMode::kQlora);
@@ -71,7 +71,7 @@ std::optional<Clash> kind_clash(const RunSpec& r) {
               {!infers && l.kv_page > 1, "plan.kv_page", inference},
               {infers && l.optimizer_in != Tier::kDevice, "plan.offload_optimizer", none},
               {infers && l.activations_in != Tier::kDevice, "plan.offload_activations", none},
-              {l.sequence_parallel && r.tensor_parallel == 1, "parallel.sequence",
+              {l.sequence_parallel && r.tensor_parallel == 1 && tensor_decided, "parallel.sequence",
                " needs parallel.tensor > 1: it shares what tensor parallelism leaves whole"}};
   for (const auto& row : rows)
     if (row.astray) return Clash{row.key, std::string(row.key) + row.why, ""};
@@ -92,28 +92,29 @@ std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
   return above ? n(below) + " or " + n(above) + " do" : n(below) + " does";
 }
 
-std::optional<Clash> clash_of(const RunSpec& r) {
+std::optional<Clash> clash_of(const RunSpec& r, const std::set<std::string>& open) {
   const Layout& l = r.layout;
-  if (l.interleave > 1 && r.pipeline_parallel == 1)
+  const auto decided = [&](const auto*... keys) { return (!open.count(keys) && ...); };
+  if (l.interleave > 1 && r.pipeline_parallel == 1 && decided("parallel.interleave", "parallel.pipeline"))
     return Clash{"parallel.interleave",
                  "parallel.interleave = " + n(l.interleave) + " asks for a pipeline, but parallel.pipeline = 1; 1 does", ""};
   const std::uint64_t sharing = std::uint64_t{r.data_parallel} * l.context_parallel;
-  if (sharing % l.expert_parallel)
+  if (sharing % l.expert_parallel && decided("parallel.expert", "parallel.data", "parallel.context"))
     return Clash{"parallel.expert",
                  "parallel.expert = " + n(l.expert_parallel) + " does not divide " + n(sharing) +
                      " data x context ranks, among which experts are shared; " + nearest_divisors(l.expert_parallel, sharing),
                  ""};
-  if (r.seq_len % l.context_parallel)
+  if (r.seq_len % l.context_parallel && decided("parallel.context"))
     return Clash{"parallel.context",
                  "parallel.context = " + n(l.context_parallel) + " does not divide " + n(r.seq_len) +
                      " tokens of a sequence (data.seq_len); " + nearest_divisors(l.context_parallel, r.seq_len),
                  ""};
-  if (l.recompute_every > 1 && r.recompute != Recompute::kFull)
+  if (l.recompute_every > 1 && r.recompute != Recompute::kFull && decided("train.recompute", "train.recompute_every"))
     return Clash{"train.recompute_every",
                  "train.recompute_every = " + n(l.recompute_every) + " needs train.recompute = \"full\"; it is " +
                      quoted(name(r.recompute)),
                  ""};
-  if (std::optional<Clash> clash = kind_clash(r)) return clash;
+  if (std::optional<Clash> clash = kind_clash(r, decided("parallel.sequence", "parallel.tensor"))) return clash;
   return type_clash(r);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "core/model/run_spec.hpp"
@@ -17,8 +18,8 @@ struct Clash {
 };
 
 /// The first that does not go together; nullopt where all does. Every number of `r` is at least 1 where 0 has no
-/// meaning.
-std::optional<Clash> clash_of(const RunSpec& r);
+/// meaning. `open`: keys that nobody has decided yet, as a search's; what reads one of them is not judged.
+std::optional<Clash> clash_of(const RunSpec& r, const std::set<std::string>& open = {});
 
 /// "2 or 4 do": the divisors of whole nearest to one that is none. whole > 0. O(sqrt whole).
 std::string nearest_divisors(std::uint64_t value, std::uint64_t whole);

@@ -80,10 +80,10 @@ class Shelf {
   };
 
   void insert(Life life, std::uint64_t begin, std::uint64_t end) {
-    if (order_.empty()) add_block(0);
     const auto higher = std::upper_bound(order_.begin(), order_.end(), begin,
                                          [&](std::uint64_t at, std::uint32_t b) { return at < blocks_[b].begin[0]; });
     std::size_t place = higher == order_.begin() ? 0 : static_cast<std::size_t>(higher - order_.begin()) - 1;
+    if (order_.empty()) add_block(0);
     if (at(place).items == kBlock) {
       split(place);
       if (begin >= at(place + 1).begin[0]) ++place;

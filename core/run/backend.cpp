@@ -108,7 +108,9 @@ void check_backend_order(const config::RunConfig& c, const plugin::Registry& reg
     if (std::find(known.begin(), known.end(), own) == known.end()) known.push_back(own);
   for (const std::string& id : c.backend_order) {
     if (registry.find(id) || std::find(known.begin(), known.end(), id) != known.end()) continue;
-    if (const std::string meant = did_you_mean(id, known); !meant.empty())
+    std::vector<std::string> left = known;  // a name that stands in the list itself is not what another there was meant to be
+    std::erase_if(left, [&](const std::string& k) { return std::find(c.backend_order.begin(), c.backend_order.end(), k) != c.backend_order.end(); });
+    if (const std::string meant = did_you_mean(id, left); !meant.empty())
       throw usage_error(fmt::format("plugins.order: no plugin provides the backend '{}'", escaped(id)) + meant,
                         fmt::format("backends here: {}", fmt::join(known, ", ")), c.backend_order_at);
   }

@@ -73,7 +73,7 @@ class Proposals {
       add(Price::kFree, {{{{"parallel.sequence", "true"}}, fmt::format("the {} tensor-parallel ranks share the tokens between their parts", r_.tensor_parallel), 0,
                           "free: the same bytes on the network"}});
     const std::uint64_t ranks = std::uint64_t{r_.data_parallel} * r_.layout.context_parallel;
-    if (r_.layout.expert_parallel == 1) add(Price::kTime, experts_of(ranks));
+    if (r_.layout.expert_parallel == 1) add(Price::kTime, experts_of(ranks), false);  // more ranks than experts is no run
     if (ranks == 1 || !trains(r_)) return;
     static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients", "optimizer state, gradients and weights"};
     std::vector<Rung> free;
@@ -137,7 +137,7 @@ class Proposals {
     add(Price::kHardware, std::move(tensor));
     add(Price::kHardware, std::move(pipeline), false);  // the last stage has the head, whatever the layers do
     if (trains(r_)) add(Price::kHardware, std::move(context));
-    if (trains(r_)) add(Price::kHardware, experts(now));
+    if (trains(r_)) add(Price::kHardware, experts(now), false);  // the same
     if (trains(r_))
       for (std::uint32_t zero = 1; zero <= 3; ++zero) add(Price::kHardware, zero_ranks(zero, now));
   }

@@ -67,7 +67,11 @@ layout::Answer ask(const layout::Question& q, std::size_t threads) {
   };
   {
     std::vector<std::jthread> others;  // joined also where the system has no more of them
-    for (std::size_t i = 1; i < threads; ++i) others.emplace_back(part, i);
+    try {
+      for (std::size_t i = 1; i < threads; ++i) others.emplace_back(part, i);
+    } catch (const std::system_error& e) {
+      throw run_error(fmt::format("cannot start {} threads: {}", threads, e.code().message()), "--threads=1 needs no more than there is");
+    }
     part(0);
   }
   for (const std::exception_ptr& e : failed)
@@ -138,6 +142,9 @@ void refuse_fixed(const arch::Architecture& a, const RunSpec& r, const std::set<
   for (const auto& row : rows)
     if (fixed.count(row.key) && row.whole % row.value)
       throw usage_error(fmt::format("{} = {} does not divide {} {}; {}", row.key, row.value, format_count(row.whole), row.of, nearest_divisors(row.value, row.whole)));
+  const std::uint64_t layers = a.layer_count(), chunks = r.layout.interleave;
+  if (fixed.count("parallel.interleave") && layers % chunks)
+    throw usage_error(fmt::format("parallel.interleave = {} does not divide {} layers, whatever the pipeline; {}", chunks, layers, nearest_divisors(chunks, layers)));
   RunSpec alone;  // what the model says to each, with nothing beside it
   alone.seq_len = r.seq_len;
   if (fixed.count("parallel.tensor")) alone.tensor_parallel = r.tensor_parallel;
@@ -187,9 +194,9 @@ static report::SearchView searched(const config::RunConfig& asked, const SearchR
         UINT32_MAX, checked_mul(r.data_parallel, r.tensor_parallel, r.pipeline_parallel, r.layout.context_parallel)));
   v.global_batch = request.global_batch;
   if (v.global_batch == 0) {
-    const std::uint64_t asked = checked_mul(r.micro_batch, r.accumulate, r.data_parallel);
-    v.global_batch = std::max<std::uint64_t>(asked, v.devices);
-    if (v.global_batch != asked) v.notes.push_back(fmt::format("{} sequences in an update, one a device; --global-batch says another number", format_count(v.global_batch)));
+    const std::uint64_t own = checked_mul(r.micro_batch, r.accumulate, r.data_parallel);
+    v.global_batch = std::max<std::uint64_t>(own, v.devices);
+    if (v.global_batch != own) v.notes.push_back(fmt::format("{} sequences in an update, one a device; --global-batch says another number", format_count(v.global_batch)));
   }
 
   layout::Question q;
@@ -216,8 +223,8 @@ static report::SearchView searched(const config::RunConfig& asked, const SearchR
   for (const Found& f : answer.best) v.best.push_back(row(f, q, model));
   for (const Found& f : answer.pareto) v.pareto.push_back(row(f, q, model));
   for (auto* rows : {&v.best, &v.pareto})
-    for (report::LayoutRow& r : *rows)
-      if (!sequence.empty()) r.settings.insert(r.settings.begin(), fmt::format("--set data.seq_len={}", c.run.seq_len));
+    for (report::LayoutRow& found : *rows)
+      if (!sequence.empty()) found.settings.insert(found.settings.begin(), fmt::format("--set data.seq_len={}", c.run.seq_len));
   v.assumptions = assumptions(q.machine);
   if (answer.layouts == 0) refuse_fixed(architecture, r, request.fixed, v.devices, v.global_batch);
   if (answer.layouts == 0)

@@ -10,6 +10,11 @@
 
 namespace trainhost::run {
 
+/// The keys of a run file that make a layout.
+inline constexpr const char* kSearchedKeys[] = {
+    "parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context", "parallel.expert", "parallel.interleave", "parallel.sequence",
+    "parallel.zero", "train.micro_batch", "train.recompute", "train.recompute_every", "plan.offload_weights", "plan.offload_optimizer", "plan.offload_activations"};
+
 struct SearchRequest {
   std::uint32_t devices = 0;       // 0: as many ranks as the run file says
   std::uint64_t global_batch = 0;  // sequences of an update; 0: what the run file says, at least one a device

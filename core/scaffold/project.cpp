@@ -19,9 +19,10 @@ const std::vector<std::string> kLangs = {"c", "c++", "rust"};
 // What else people write for a language, in small letters: a hint, not another spelling of the option.
 const std::map<std::string, std::string> kMeant = {
     {"cpp", "c++"}, {"cxx", "c++"}, {"cc", "c++"}, {"cplusplus", "c++"}, {"rs", "rust"}};
-// Names of targets that CMake keeps for itself, of crates that Rust does, and of a file that trainers in C++ have (check.cpp).
-const std::vector<std::string> kReserved = {"all", "alloc", "check", "clean", "core", "edit_cache", "help", "install", "package",
-                                            "proc_macro", "rebuild_cache", "std", "test", "trainhost-sdk"};
+// Names of targets that CMake keeps for itself, of a library that projects link (m), of crates that Rust keeps, and of a file that
+// trainers in C++ have (check.cpp).
+const std::vector<std::string> kReserved = {"all", "alloc", "check", "clean", "core", "edit_cache", "help", "install", "m", "package",
+                                            "preinstall", "proc_macro", "rebuild_cache", "std", "test", "trainhost-sdk"};
 // Types that a project's sources use: those of the crate and of the templates, and what Rust knows everywhere. One that is
 // named after the project would stand before them.
 const std::vector<std::string> kTaken = {

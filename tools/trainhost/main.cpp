@@ -153,7 +153,7 @@ bool reader_left() {
 }
 
 int unwritten(const std::string& why) {
-  if (reader_left()) return static_cast<int>(Exit::kFailed);
+  if (reader_left()) return static_cast<int>(Exit::kDone);
   return report(run_error("standard output could not be written whole" + (why.empty() ? "" : ": " + why), "is the disk full?"));
 }
 
@@ -182,8 +182,8 @@ int run(int argc, char** argv) {
     return report(run_error("out of memory", "see trainhost plan"));
   } catch (const std::filesystem::filesystem_error& e) {
     return report(run_error(e.what()));
-  } catch (const std::system_error& e) {  // of a print: more text than the buffer held
-    return unwritten(e.code().message());
+  } catch (const std::system_error& e) {  // of a print, of more text than the buffer held, or of anything else
+    return std::ferror(stdout) ? unwritten(e.code().message()) : report(run_error(e.what()));
   }
 }
 

@@ -84,14 +84,14 @@ std::vector<config::Override> overrides(const Options& o) {
   return out;
 }
 
-config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more) {
+config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more, const std::set<std::string>& open) {
   std::vector<config::Override> all = overrides(o);
   all.insert(all.end(), more.begin(), more.end());
   if (!o.model.empty() && !o.run_file.empty())
     throw usage_error("--model stands in for a run file: give one of them, not both");
-  if (!o.model.empty()) return config::run_for_model(o.model, all);
-  if (o.run_file.empty()) return config::load_run({}, all);
-  config::RunConfig c = config::load_run(o.run_file, all);
+  if (!o.model.empty()) return config::run_for_model(o.model, all, open);
+  if (o.run_file.empty()) return config::load_run({}, all, open);
+  config::RunConfig c = config::load_run(o.run_file, all, open);
   if (!o.quiet) say_if_empty(c, o.run_file);
   return c;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ void add_options(CLI::App& app, Options& o, unsigned uses);
 std::vector<config::Override> overrides(const Options& o);
 
 /// The run configuration these words mean; --backend wins over the run file.
-config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more = {});
+config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more = {}, const std::set<std::string>& open = {});
 
 /// A scanned registry for that run. `c` may be null (no run file involved).
 std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c);

@@ -44,7 +44,7 @@ class Search : public Command {
     for (const config::Override& o : overrides(o_)) request_.fixed.insert(o.key);
     if (!csv_.empty()) run::require_place_for("--csv", csv_, kCsv);
     if (!html_.empty()) run::require_place_for("--html", html_, kHtml);
-    config::RunConfig c = load(more);
+    config::RunConfig c = load_config(o_, more, open());
     run::adopt_vocabulary(c);
     report::SearchView v = run::search_layouts(c, request_);
     v.command = command_line();
@@ -58,38 +58,15 @@ class Search : public Command {
   }
 
  private:
-  /// A run file's rules hold for a run; a search is asked for what a key leaves open. `--set parallel.expert=8` alone has no
-  /// data ranks to share the experts among yet, as those are what is searched: they are lent while the run is read.
-  config::RunConfig load(std::vector<config::Override> more) const {
-    std::set<std::string> taken = request_.fixed;  // set, or lent already
-    for (;;) {
-      try {
-        config::RunConfig c = load_config(o_, more);
-        if (taken == request_.fixed) return c;
-        const auto free = [&](const char* key, std::uint32_t& ranks) {
-          if (!request_.fixed.count(key)) ranks = 1;
-        };
-        free("parallel.data", c.run.data_parallel), free("parallel.tensor", c.run.tensor_parallel), free("parallel.pipeline", c.run.pipeline_parallel);
-        return c;
-      } catch (const Error& e) {
-        const std::string key = lent(e.where().file);
-        if (key.empty() || !taken.insert(key).second) throw;
-        std::string value = "2";
-        for (const config::Override& o : overrides(o_))
-          if (key == "parallel.data" && o.key == "parallel.expert") value = o.value;
-        more.push_back({key, value, e.where().file});
-      }
-    }
-  }
-
-  /// The key that search will find beside the one at whose place a run was refused; "" where there is none, or where the
-  /// number of devices is to be read from the run.
-  std::string lent(const std::string& place) const {
-    constexpr std::pair<const char*, const char*> kBeside[] = {
-        {"--set parallel.expert", "parallel.data"}, {"--set parallel.interleave", "parallel.pipeline"}, {"--set parallel.sequence", "parallel.tensor"}};
-    for (const auto& [key, beside] : kBeside)
-      if (place == key && request_.devices) return beside;
-    return {};
+  /// A run's rules hold for a run; what a search is asked leaves keys open. `--set parallel.expert=8` alone has no data ranks to
+  /// share the experts among yet: those are what is searched. Where the run itself says how many devices there are, it is read
+  /// as a run.
+  std::set<std::string> open() const {
+    std::set<std::string> keys;
+    if (!request_.devices) return keys;
+    for (const char* key : run::kSearchedKeys)
+      if (!request_.fixed.count(key)) keys.insert(key);
+    return keys;
   }
 
   CLI::App* app_ = nullptr;

@@ -6,6 +6,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// What a plugin's function returns when it cannot: a code for the host, a sentence and a hint for the user.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Error {
     /// `TH_E_*`: what the caller can do about it.
     pub code: th_status,

@@ -26,7 +26,7 @@ unsafe extern "C" fn estimate<E: Estimator>(
     summary: *mut th_mem_summary, error: *mut th_error,
 ) -> th_status {
     guard(error, || {
-        given(&[model.cast(), run.cast(), sink.cast()])?;
+        given(&[host.cast(), model.cast(), run.cast(), sink.cast()])?;
         let profile = if profile.is_null() { None } else { Some(Profile::from_raw(profile)) };
         let mut tree = Tree::from_raw(sink, summary);
         E::estimate(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), profile.as_ref(), &mut tree)

@@ -191,7 +191,7 @@ unsafe extern "C" fn profile<T: Trainer>(
     host: *const th_host, model: *const th_model, run: *const th_run, out: *mut th_profile, error: *mut th_error,
 ) -> th_status {
     guard(error, || {
-        given(&[model.cast(), run.cast(), out.cast()])?;
+        given(&[host.cast(), model.cast(), run.cast(), out.cast()])?;
         let mut full: th_profile = core::mem::zeroed();
         full.struct_size = core::mem::size_of::<th_profile>() as u32;
         T::profile(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), &mut full)?;
@@ -204,7 +204,7 @@ unsafe extern "C" fn plan<T: Trainer>(
     error: *mut th_error,
 ) -> th_status {
     guard(error, || {
-        given(&[model.cast(), run.cast(), sink.cast()])?;
+        given(&[host.cast(), model.cast(), run.cast(), sink.cast()])?;
         let mut tree = Tree::from_raw(sink, summary);
         T::plan(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), &mut tree)
     })
@@ -397,6 +397,10 @@ mod tests {
             }
             assert_eq!(table.init.unwrap()(none, 1, e), TH_E_ARG);
             assert!(table.info.unwrap()(none, core::ptr::null()).is_null());
+            let (m, r): (th_model, th_run) = (core::mem::zeroed(), core::mem::zeroed());
+            let (mut p, mut sink): (th_profile, th_mem_sink) = (core::mem::zeroed(), core::mem::zeroed());
+            assert_eq!(table.profile.unwrap()(core::ptr::null(), &m, &r, &mut p, e), TH_E_ARG);
+            assert_eq!(table.plan.unwrap()(core::ptr::null(), &m, &r, &mut sink, core::ptr::null_mut(), e), TH_E_ARG);
             assert_eq!(table.probe.unwrap()(core::ptr::null(), core::ptr::null_mut(), e), TH_E_ARG);
             table.destroy.unwrap()(none);
             table.destroy.unwrap()(instance)

@@ -121,7 +121,7 @@ static float *floats(const th_host *h, uint64_t n, const char *tag, uint64_t *mi
 static th_status create(const th_host *h, int32_t device, const th_model *m, const th_run *r, th_trainer_inst **out, th_error *e) {
   th_trainer_inst *t;
   uint64_t missing = 0;
-  if (m == NULL || r == NULL || out == NULL) return fail(e, TH_E_ARG, "model, run or instance is null");
+  if (h == NULL || m == NULL || r == NULL || out == NULL) return fail(e, TH_E_ARG, "host, model, run or instance is null");
   *out = NULL;
   if (device != 0) return fail(e, TH_E_ARG, "there is one device, 0");
   if (refusal(m, r) != NULL) return fail(e, TH_E_UNSUPPORTED, refusal(m, r));
@@ -159,8 +159,9 @@ static float *block(th_trainer_inst *t, uint32_t scope) {
 }
 
 static th_status load(th_trainer_inst *t, uint32_t scope, const th_tensor *in, th_error *e) {
-  float *to = block(t, scope);
+  float *to = t == NULL ? NULL : block(t, scope);
   uint64_t i;
+  if (t == NULL || in == NULL || in->name == NULL) return fail(e, TH_E_ARG, "instance, tensor or its name is null");
   if (to == NULL) return fail(e, TH_E_ARG, "this run has no such tensors");
   if (in->dtype != TH_DT_F32) return fail(e, TH_E_ARG, "tensors come in f32");
   for (i = 0; i < t->tensors.count; ++i) {
@@ -188,6 +189,7 @@ static double uniform(uint64_t seed, uint64_t n) {
 /* Matrices uniform with standard deviation 0.02, norms one, biases zero. */
 static th_status init(th_trainer_inst *t, uint64_t seed, th_error *e) {
   uint64_t i, j;
+  if (t == NULL) return fail(e, TH_E_ARG, "the instance is null");
   if (t->ready) return fail(e, TH_E_STATE, "init() is called once");
   for (i = 0; i < t->tensors.count; ++i) {
     const tensor *k = &t->tensors.item[i];
@@ -257,11 +259,14 @@ static void update(th_trainer_inst *t, uint64_t at, const float *g, uint64_t n, 
 }
 
 static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th_error *e) {
-  uint64_t learns = t->table * (t->tied ? 1 : 2), i;
-  int learn = (s->flags & TH_STEP_EVALUATE) == 0;
+  uint64_t learns, i;
+  int learn;
   struct timespec begin, end;
   double squares = 0;
   th_status status;
+  if (t == NULL || s == NULL || out == NULL) return fail(e, TH_E_ARG, "instance, step or its result is null");
+  learns = t->table * (t->tied ? 1 : 2);
+  learn = (s->flags & TH_STEP_EVALUATE) == 0;
   if (!t->ready) return fail(e, TH_E_STATE, "init() comes first");
   if (s->seq != t->run.seq_len || s->batch == 0 || s->batch > (learn ? t->run.micro_batch * t->run.accumulate : t->run.micro_batch) ||
       (learn && s->batch != t->run.micro_batch * t->run.accumulate) || s->tokens == NULL || s->targets == NULL)
@@ -283,9 +288,10 @@ static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th
 }
 
 static th_status save(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, th_error *e) {
-  float *from = block(t, scope);
+  float *from = t == NULL ? NULL : block(t, scope);
   th_status s = TH_OK;
   uint64_t i;
+  if (t == NULL || sink == NULL) return fail(e, TH_E_ARG, "instance or sink is null");
   if (!t->ready) return fail(e, TH_E_STATE, "init() comes first");
   if (from == NULL) return fail(e, TH_E_ARG, "this run has no such tensors");
   for (i = 0; s == TH_OK && i < t->tensors.count; ++i) {

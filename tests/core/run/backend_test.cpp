@@ -39,12 +39,14 @@ BOOST_AUTO_TEST_CASE(a_slip_in_the_order_is_named_and_a_stranger_is_passed_over)
   trainhost::config::RunConfig c;
   c.backend_order_at = {"run.toml", 3, 1};
   for (const auto& [name, meant] : {std::pair{"toyy", "'toy'"}, {"cudda", "'cuda'"}, {"cpuu", "'cpu'"}}) {
-    c.backend_order = {name, "cpu"};
+    c.backend_order = {name};
     BOOST_CHECK_EXCEPTION(trainhost::run::check_backend_order(c, *host.registry), trainhost::Error, [&](const trainhost::Error& e) {
       BOOST_TEST(e.full().find(meant) != std::string::npos, e.full());
       return e.code() == Exit::kUsage && e.full().starts_with("run.toml:3:1: plugins.order: ");
     });
   }
+  c.backend_order = {"xpu", "cpu"};  // near to a name that stands beside it: not that one misspelt
+  BOOST_CHECK_NO_THROW(trainhost::run::check_backend_order(c, *host.registry));
   for (const char* name : {"cuda", "cpu", "toy", "acme-npu-2"}) {
     c.backend_order = {name};
     BOOST_CHECK_NO_THROW(trainhost::run::check_backend_order(c, *host.registry));

@@ -115,6 +115,13 @@ BOOST_AUTO_TEST_CASE(where_no_single_change_is_enough_it_says_why_and_combines) 
   BOOST_TEST((enough["changes"].size() >= 3u && !enough.contains("changes_note")), enough.dump());
 }
 
+BOOST_AUTO_TEST_CASE(more_ranks_than_experts_still_share_them) {
+  const Json j = plan_json({"--model=mixtral-8x7b-v0.1", "--device=h100-80gb", "--set", "train.precision=bf16", "--set", "parallel.zero=1", "--set",
+                            "optimizer.name=sgd", "--set", "parallel.data=16"});
+  const auto& all = j["changes"];
+  BOOST_TEST(std::any_of(all.begin(), all.end(), [](const Json& c) { return c["set"] == Json{"parallel.expert=8"}; }), all.dump());
+}
+
 BOOST_AUTO_TEST_CASE(a_shared_run_counts_its_devices_and_changes_name_each_key_once) {
   const Json j = plan_json({"--model=deepseek-v3", "--device=h100-80gb", "--set", "train.precision=bf16", "--set", "data.seq_len=4096",
                             "--set", "parallel.data=64", "--set", "parallel.expert=64", "--set", "parallel.zero=1"});

@@ -100,6 +100,8 @@ const std::vector<Mistake>& mistakes() {
        {"--set parallel.tensor: parallel.tensor = 3 does not divide 8 devices; 2 or 4 do"}},
       {"ranks of a search that do not divide the heads", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=6", "--set", "parallel.tensor=3"}, 2,
        {"--set parallel.tensor: parallel.tensor = 3 does not divide 32 heads; 2 or 4 do"}},
+      {"chunks of a search that do not divide the layers", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.interleave=3"}, 2,
+       {"--set parallel.interleave: parallel.interleave = 3 does not divide 32 layers, whatever the pipeline; 2 or 4 do"}},
       {"ranks for experts that a model has not", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.expert=2", "--set", "parallel.data=2"}, 2,
        {"--set parallel.expert: parallel.expert = 2, but", "has no experts; 1 does"}},
       {"more sequences at a time than an update has", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.micro_batch=3", "--global-batch=8"}, 2,

@@ -91,6 +91,25 @@ BOOST_AUTO_TEST_CASE(a_key_may_be_fixed_without_the_ranks_that_it_is_about) {
   BOOST_TEST(has(r.err, "parallel.sequence needs parallel.tensor > 1"), r.err);
 }
 
+BOOST_AUTO_TEST_CASE(a_fixed_key_asks_about_the_same_run_and_takes_any_ranks_that_suit_it) {
+  const TempDir tmp;
+  std::ofstream(tmp.path() / "run.toml") << "[model]\npreset = \"llama-3-8b\"\n[parallel]\ndata = 8\n[train]\nmicro_batch = 4\ngrad_accum = 8\nprecision = \"bf16\"\n[data]\nseq_len = 2048\n";
+  const auto asked = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "search");
+    words.push_back("--json");
+    const Outcome r = run_program(words);
+    BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
+    return Json::parse(r.out);
+  };
+  const std::string file = (tmp.path() / "run.toml").string();
+  for (const char* set : {"parallel.sequence=true", "parallel.interleave=2"})  // 4 x 8 x 8 sequences: the file's own
+    BOOST_TEST(asked({file, "--device=h100-80gb", "--devices=64", "--set", set})["global_batch"] == 256);
+  const Json chunks = asked({"--model=deepseek-v2-lite", "--device=h200-141gb", "--devices=9", "--global-batch=90", "--set", "train.precision=bf16", "--set", "parallel.interleave=3"});
+  BOOST_TEST(chunks["best"][0]["pipeline"] == 3);  // 27 layers: 2 ranks of 3 chunks would be none
+  const Json shared = asked({"--model=mixtral-8x7b-v0.1", "--device=h100-80gb", "--devices=64", "--set", "train.precision=bf16", "--set", "parallel.data=4", "--set", "parallel.expert=8"});
+  for (const Json& row : shared["best"]) BOOST_TEST(row["context"].get<int>() % 2 == 0, row.dump());
+}
+
 BOOST_AUTO_TEST_CASE(where_nothing_fits_it_exits_3_and_names_the_closest) {
   const Outcome r = ask({"--devices=1", "--global-batch=1", "--budget=1GiB"});
   BOOST_TEST(r.code == 3, r.err);
