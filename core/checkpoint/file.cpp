@@ -49,7 +49,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& file) : impl_(std::make_unique<
   if (n > size - 8)
     refuse(name, 3, 0,
            fmt::format("a header of {} bytes is declared, the file has {} after the length", n, size - 8),
-           hint);
+           hint.empty() ? "the file is cut off: copy it again" : hint);
 
   std::string text(n, '\0');
   if (!read_at(impl_->fd.get(), 8, std::as_writable_bytes(std::span(text)), file))

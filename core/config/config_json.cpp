@@ -95,9 +95,10 @@ class KeyPlaces {
     }
     const std::string_view message = e.what();
     const auto colon = message.find(": ");
+    const bool ended = message.find("unexpected end of input") != message.npos;
     throw usage_error(fmt::format("not valid JSON: {}",
                                   escaped(colon == message.npos ? message : message.substr(colon + 2), 200)),
-                      {}, where);
+                      ended ? "the file is cut off: copy it again" : "", where);
   } catch (const nlohmann::json::exception&) {
   }
   throw usage_error(fmt::format("not valid JSON: {}", what), {}, {file});

@@ -99,7 +99,10 @@ toml::table parse(const std::string& text, const std::string& name) {
   } catch (const toml::parse_error& e) {
     const std::size_t first = text.find_first_not_of(" \t\r\n");
     const bool json = first != std::string::npos && text[first] == '{';
-    throw usage_error("not valid TOML: " + escaped(e.description(), 400), json ? "a model's config.json goes behind --model=" : "", place(e.source(), name));
+    const bool ended = e.description().find("end-of-file") != std::string_view::npos;
+    throw usage_error("not valid TOML: " + escaped(e.description(), 400),
+                      json ? "a model's config.json goes behind --model=" : ended ? "the file ends in the middle: finish it, or copy the file again" : "",
+                      place(e.source(), name));
   } catch (const TomlAssertion&) {
     throw usage_error("not valid TOML", "look for an unfinished key, table header or value",
                       {name, line_of_assertion(text)});

@@ -265,7 +265,7 @@ const Mistake kInRunFiles[] = {
     {"[train]\nsteps = 1\n[.]\n[output]\n", {},
      "run.toml:3: not valid TOML (look for an unfinished key, table header or value)"},
     {"[train]\nsteps = 1\n[", {},
-     "run.toml:3:2: not valid TOML: Error while parsing table header: encountered end-of-file"},
+     "run.toml:3:2: not valid TOML: Error while parsing table header: encountered end-of-file (the file ends in the middle: finish it, or copy the file again)"},
     {"[train]\nsteps = 1979-05-27\n", {},
      "run.toml:2:9: train.steps = a date or time: expected a whole number from 1, got a date or time"},
     {"[train]\nst\xC3\xA9ps = 5\n", {},

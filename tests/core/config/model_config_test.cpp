@@ -137,8 +137,8 @@ BOOST_AUTO_TEST_CASE(token_ids_survive_the_way_through_training) {
 
 // clang-format off
 BOOST_AUTO_TEST_CASE(malformed_json_is_refused_where_it_breaks) {
-  BOOST_TEST(refusal("") == R"(config.json:1:1: not valid JSON: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal)");
-  BOOST_TEST(refusal("{") == R"(config.json:1:2: not valid JSON: syntax error while parsing object key - unexpected end of input; expected string literal)");
+  BOOST_TEST(refusal("") == R"(config.json:1:1: not valid JSON: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal (the file is cut off: copy it again))");
+  BOOST_TEST(refusal("{") == R"(config.json:1:2: not valid JSON: syntax error while parsing object key - unexpected end of input; expected string literal (the file is cut off: copy it again))");
   BOOST_TEST(refusal("[1]") == R"(config.json:1:1: expected a JSON object with the model's fields)");
   BOOST_TEST(refusal("{\"a\": 1,}") == R"(config.json:1:9: not valid JSON: syntax error while parsing object key - unexpected '}'; expected string literal)");
   BOOST_TEST(refusal("{\n \"a\": 1\n \"b\": 2}") == R"(config.json:3:4: not valid JSON: syntax error while parsing object - unexpected string literal; expected '}')");
