@@ -6,19 +6,9 @@
 
 #include "core/executor/backend.hpp"
 #include "core/executor/op_log.hpp"
+#include "core/executor/update.hpp"
 
 namespace trainhost::executor {
-
-struct UpdateInput {
-  const std::int32_t *tokens, *targets;  // accumulate * micro_batch * seq each
-  double lr;
-  std::uint64_t step_index;
-};
-struct UpdateResult {
-  double loss = 0.0, grad_norm = 0.0;
-  std::uint64_t counted = 0;
-};
-enum class Outcome { kDone, kCancelled, kNonFinite };
 
 class Walker {
  public:

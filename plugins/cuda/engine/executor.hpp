@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/executor/update.hpp"
 #include "plugins/cuda/engine/exec.hpp"
 #include "plugins/cuda/engine/feed.hpp"
 #include "plugins/cuda/engine/graphs.hpp"
@@ -21,16 +22,9 @@ namespace trainhost::cuda {
 
 class OpLog;
 
-struct UpdateInput {
-  const std::int32_t *tokens, *targets;  // accumulate * micro_batch * seq each
-  double lr;
-  std::uint64_t step_index;
-};
-struct UpdateResult {
-  double loss = 0.0, grad_norm = 0.0;
-  std::uint64_t counted = 0;
-};
-enum class Outcome { kDone, kCancelled, kNonFinite };
+using executor::Outcome;
+using executor::UpdateInput;
+using executor::UpdateResult;
 
 class Executor {
  public:

@@ -3,17 +3,12 @@
 #include <random>
 
 #include "core/plan/memory_plan.hpp"
-#include "core/plugin/registry.hpp"
+#include "tests/support/shipped.hpp"
 
 using namespace trainhost;
 namespace tp = trainhost::plugin;
 
 namespace {
-
-tp::Registry& registry() {
-  static tp::Registry r({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, {});
-  return r;
-}
 
 struct Case {
   ModelSpec model;
@@ -45,19 +40,19 @@ Case random_case(std::mt19937& g) {
 BOOST_AUTO_TEST_SUITE(estimators)
 
 BOOST_AUTO_TEST_CASE(all_are_found_beside_the_program_and_load) {
-  registry().probe_all();
+  test::shipped().probe_all();
   for (const char* id : {"llama", "contract"}) {
-    const tp::Candidate* c = registry().find(id);
+    const tp::Candidate* c = test::shipped().find(id);
     BOOST_REQUIRE(c);
     BOOST_TEST((c->status == tp::Status::kOk), c->reason);
     BOOST_TEST(c->manifest.families.size() == 4u);
   }
   for (const char* id : {"memory-equation", "vram-note"}) {
-    const tp::Candidate* c = registry().find(id);
+    const tp::Candidate* c = test::shipped().find(id);
     BOOST_REQUIRE(c);
     BOOST_TEST((c->status == tp::Status::kOk), c->reason);
   }
-  std::vector<std::string> ids = registry().ids("estimator");
+  std::vector<std::string> ids = test::shipped().ids("estimator");
   BOOST_TEST((std::find(ids.begin(), ids.end(), "llama") < std::find(ids.begin(), ids.end(), "contract")));
 }
 
@@ -65,13 +60,13 @@ BOOST_AUTO_TEST_CASE(they_fit_the_trainable_families_and_no_other) {
   ModelSpec m;
   for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) {
     m.family = family;
-    BOOST_TEST(registry().estimator("llama").match(m, {}) == 1000);
-    BOOST_TEST(registry().estimator("contract").match(m, {}) == 100);
+    BOOST_TEST(test::shipped().estimator("llama").match(m, {}) == 1000);
+    BOOST_TEST(test::shipped().estimator("contract").match(m, {}) == 100);
   }
   for (const char* family : {"gpt2", "gemma2", "mixtral", "", "LLAMA"}) {
     m.family = family;
-    BOOST_TEST(registry().estimator("llama").match(m, {}) == 0);
-    BOOST_TEST(registry().estimator("contract").match(m, {}) == 0);
+    BOOST_TEST(test::shipped().estimator("llama").match(m, {}) == 0);
+    BOOST_TEST(test::shipped().estimator("contract").match(m, {}) == 0);
   }
 }
 
@@ -81,21 +76,21 @@ BOOST_AUTO_TEST_CASE(rules_of_thumb_fit_every_family_that_can_be_counted_and_nev
   for (const char* id : {"memory-equation", "vram-note"}) {
     for (const char* family : {"llama", "qwen3", "gpt2", "gemma2", "mixtral"}) {
       m.family = family;
-      BOOST_TEST(registry().estimator(id).match(m, {}) == 50, id << " " << family);
+      BOOST_TEST(test::shipped().estimator(id).match(m, {}) == 50, id << " " << family);
     }
     for (const char* family : {"", "LLAMA", "bert"}) {
       m.family = family;
-      BOOST_TEST(registry().estimator(id).match(m, {}) == 0, id << " " << family);
+      BOOST_TEST(test::shipped().estimator(id).match(m, {}) == 0, id << " " << family);
     }
     ModelSpec bare = m;
     bare.family = "gpt2", bare.heads = 0;
-    BOOST_TEST(registry().estimator(id).match(bare, {}) == 0);
+    BOOST_TEST(test::shipped().estimator(id).match(bare, {}) == 0);
   }
   RunSpec inference;
   inference.mode = RunMode::kInference;
   m.family = "llama";
-  BOOST_TEST(registry().estimator("memory-equation").match(m, inference) == 0);
-  BOOST_TEST(registry().estimator("vram-note").match(m, inference) == 50);
+  BOOST_TEST(test::shipped().estimator("memory-equation").match(m, inference) == 0);
+  BOOST_TEST(test::shipped().estimator("vram-note").match(m, inference) == 50);
 }
 
 BOOST_AUTO_TEST_CASE(options_reach_the_rules_of_thumb) {
@@ -153,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_wrong_option_is_told_with_its_key_and_the_nearest_word) {
   refused("memory-equation", "parameters", "many", "expected a whole number above zero");
   refused("vram-note", "trainable_ratio", "-1", "expected a number from 0 to 1");
   m.heads = 0;
-  BOOST_CHECK_EXCEPTION(registry().estimator("vram-note").estimate(m, {}, nullptr), tp::PluginError,
+  BOOST_CHECK_EXCEPTION(test::shipped().estimator("vram-note").estimate(m, {}, nullptr), tp::PluginError,
                         [](const tp::PluginError& e) {
                           return std::string(e.what()).find("num_attention_heads") != std::string::npos;
                         });
@@ -165,7 +160,7 @@ BOOST_AUTO_TEST_CASE(llama_gives_the_plans_own_account_to_the_byte) {
     Case c = random_case(g);
     plan::Program program = plan::build_program(c.model, c.run, c.profile);
     plan::MemoryPlan placed = plan::place(program);
-    MemoryReport r = registry().estimator("llama").estimate(c.model, c.run, &c.profile);
+    MemoryReport r = test::shipped().estimator("llama").estimate(c.model, c.run, &c.profile);
     BOOST_REQUIRE_EQUAL(r.total_bytes(), placed.arena_bytes);
     BOOST_REQUIRE_EQUAL(r.digest, placed.digest);
     BOOST_REQUIRE_EQUAL(r.component_bytes(Component::kFragmentation), placed.fragmentation());
@@ -177,7 +172,7 @@ BOOST_AUTO_TEST_CASE(llama_gives_the_plans_own_account_to_the_byte) {
 BOOST_AUTO_TEST_CASE(llama_without_a_trainer_says_so) {
   std::mt19937 g(3);
   Case c = random_case(g);
-  MemoryReport r = registry().estimator("llama").estimate(c.model, c.run, nullptr);
+  MemoryReport r = test::shipped().estimator("llama").estimate(c.model, c.run, nullptr);
   plan::Program program = plan::build_program(c.model, c.run, {});
   BOOST_TEST(r.total_bytes() == plan::place(program).arena_bytes);
   BOOST_REQUIRE(!r.notes.empty());
@@ -188,7 +183,7 @@ BOOST_AUTO_TEST_CASE(llama_refuses_a_family_by_name) {
   std::mt19937 g(5);
   Case c = random_case(g);
   c.model.family = "gpt2";
-  BOOST_CHECK_EXCEPTION(registry().estimator("llama").estimate(c.model, c.run, nullptr), tp::PluginError,
+  BOOST_CHECK_EXCEPTION(test::shipped().estimator("llama").estimate(c.model, c.run, nullptr), tp::PluginError,
                         [](const tp::PluginError& e) {
                           BOOST_TEST(std::string(e.what()).find("gpt2") != std::string::npos, e.what());
                           return e.status() == "unsupported" && e.code() == Exit::kUsage;
@@ -201,14 +196,14 @@ BOOST_AUTO_TEST_CASE(contract_arrives_with_its_bound_and_notes) {
   m.intermediate = 4096;
   RunSpec run;
   run.seq_len = 1024;
-  MemoryReport r = registry().estimator("contract").estimate(m, run, nullptr);
+  MemoryReport r = test::shipped().estimator("contract").estimate(m, run, nullptr);
   BOOST_TEST(r.source == "contract");
   BOOST_TEST(r.total_bytes() == 7919648768u);
   BOOST_TEST((r.claim == Claim::kUpperBound));
   BOOST_TEST(r.notes.size() >= 3u);
   Profile gpu;
   gpu.tier = Tier::kDevice;
-  BOOST_TEST(registry().estimator("contract").estimate(m, run, &gpu).tier_bytes(Tier::kDevice) ==
+  BOOST_TEST(test::shipped().estimator("contract").estimate(m, run, &gpu).tier_bytes(Tier::kDevice) ==
              7919648768u);
 }
 

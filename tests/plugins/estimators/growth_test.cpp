@@ -2,18 +2,13 @@
 // sum to its total; the same question has the same answer. Random models and runs, asked through the plugin boundary.
 #include <optional>
 
-#include "core/plugin/registry.hpp"
 #include "tests/support/properties.hpp"
+#include "tests/support/shipped.hpp"
 
 using namespace trainhost;
 namespace tp = trainhost::plugin;
 
 namespace {
-
-tp::Registry& registry() {
-  static tp::Registry r({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, {});
-  return r;
-}
 
 struct Case {
   ModelSpec model;
@@ -39,7 +34,7 @@ Case draw_case(const test::Draw& draw) {
 
 /// nullopt: the estimator plans no such run.
 std::optional<MemoryReport> asked(const char* id, const Case& c) {
-  tp::Estimator& e = registry().estimator(id);
+  tp::Estimator& e = test::shipped().estimator(id);
   if (e.match(c.model, c.run) == 0) return std::nullopt;
   try {
     return e.estimate(c.model, c.run, &c.profile);

@@ -7,17 +7,12 @@
 #include "core/arch/architecture.hpp"
 #include "core/layout/memory.hpp"
 #include "core/plan/memory_plan.hpp"
-#include "core/plugin/registry.hpp"
+#include "tests/support/shipped.hpp"
 
 using namespace trainhost;
 namespace tp = trainhost::plugin;
 
 namespace {
-
-tp::Registry& registry() {
-  static tp::Registry r({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, {});
-  return r;
-}
 
 struct Case {
   ModelSpec model;
@@ -77,8 +72,8 @@ BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) 
     const Case c = random_case(g);
     Profile profile;
     profile.trainer = "test", profile.head_chunk_tokens = 1024;
-    const MemoryReport exact = registry().estimator("llama").estimate(c.model, c.run, &profile);
-    const MemoryReport ours = registry().estimator("transformer").estimate(c.model, c.run, &profile);
+    const MemoryReport exact = test::shipped().estimator("llama").estimate(c.model, c.run, &profile);
+    const MemoryReport ours = test::shipped().estimator("transformer").estimate(c.model, c.run, &profile);
     for (Component k :
          {Component::kWeights, Component::kMasterWeights, Component::kGradients, Component::kOptimizerState})
       BOOST_REQUIRE_EQUAL(ours.component_bytes(k), exact.component_bytes(k));
@@ -102,25 +97,25 @@ BOOST_AUTO_TEST_CASE(every_known_family_is_fitted_under_any_layout) {
   spread.tensor_parallel = 8, spread.zero_stage = 3;
   for (std::string_view family : arch::known_families()) {
     m.family = family;
-    BOOST_TEST(registry().estimator("transformer").match(m, {}) == 500, family);
-    BOOST_TEST(registry().estimator("transformer").match(m, spread) == 500, family);
+    BOOST_TEST(test::shipped().estimator("transformer").match(m, {}) == 500, family);
+    BOOST_TEST(test::shipped().estimator("transformer").match(m, spread) == 500, family);
   }
   m.family = "mamba";
-  BOOST_TEST(registry().estimator("transformer").match(m, {}) == 0);
+  BOOST_TEST(test::shipped().estimator("transformer").match(m, {}) == 0);
   m.family = "llama";
-  BOOST_TEST(registry().estimator("llama").match(m, {}) == 1000);
-  BOOST_TEST(registry().estimator("llama").match(m, spread) == 0);
+  BOOST_TEST(test::shipped().estimator("llama").match(m, {}) == 1000);
+  BOOST_TEST(test::shipped().estimator("llama").match(m, spread) == 0);
   // The manifest says the same.
-  registry().probe_all();
+  test::shipped().probe_all();
   const std::span<const std::string_view> known = arch::known_families();
-  const std::vector<std::string> said = registry().find("transformer")->manifest.families;
+  const std::vector<std::string> said = test::shipped().find("transformer")->manifest.families;
   BOOST_TEST(std::equal(said.begin(), said.end(), known.begin(), known.end()));
 }
 
 BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
   RunSpec r;
   r.pipeline_parallel = 4, r.accumulate = 8, r.zero_stage = 1, r.data_parallel = 8;
-  const MemoryReport report = registry().estimator("transformer").estimate(llama_7b(), r, nullptr);
+  const MemoryReport report = test::shipped().estimator("transformer").estimate(llama_7b(), r, nullptr);
   const arch::Architecture a = arch::from_model(llama_7b());
   BOOST_TEST(report.tier_bytes(Tier::kDevice) ==
              layout::stage_numbers(a, r, layout::worst_stage(a, r)).tier(Tier::kDevice));
@@ -128,26 +123,26 @@ BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
   BOOST_TEST(has_note(report, "Stage 3: "));
   BOOST_TEST(has_note(report, "Counted tensor by tensor"));
   BOOST_TEST(!has_note(report, "'llama' plans this run exactly"));
-  BOOST_TEST(has_note(registry().estimator("transformer").estimate(llama_7b(), {}, nullptr),
+  BOOST_TEST(has_note(test::shipped().estimator("transformer").estimate(llama_7b(), {}, nullptr),
                       "'llama' plans this run exactly"));
 
   // A note says the figure of the program only where that is cheap, and a program that cannot be built fails no
   // estimate.
   ModelSpec shallow = llama_7b();
   shallow.layers = 4;
-  BOOST_TEST(!has_note(registry().estimator("transformer").estimate(llama_7b(), {}, nullptr),
+  BOOST_TEST(!has_note(test::shipped().estimator("transformer").estimate(llama_7b(), {}, nullptr),
                        "'llama' plans this run exactly: "));
-  BOOST_TEST(has_note(registry().estimator("transformer").estimate(shallow, {}, nullptr),
+  BOOST_TEST(has_note(test::shipped().estimator("transformer").estimate(shallow, {}, nullptr),
                       "'llama' plans this run exactly: "));
   Profile unusable;
   unusable.trainer = "test", unusable.alignment = 3;
-  BOOST_CHECK_THROW(registry().estimator("llama").estimate(shallow, {}, &unusable), tp::PluginError);
-  BOOST_TEST(has_note(registry().estimator("transformer").estimate(shallow, {}, &unusable),
+  BOOST_CHECK_THROW(test::shipped().estimator("llama").estimate(shallow, {}, &unusable), tp::PluginError);
+  BOOST_TEST(has_note(test::shipped().estimator("transformer").estimate(shallow, {}, &unusable),
                       "'llama' plans this run exactly. "));
 
   r.tensor_parallel = 3;
   BOOST_CHECK_EXCEPTION(
-      registry().estimator("transformer").estimate(llama_7b(), r, nullptr), tp::PluginError,
+      test::shipped().estimator("transformer").estimate(llama_7b(), r, nullptr), tp::PluginError,
       [](const tp::PluginError& e) {
         return std::string(e.what()).find("parallel.tensor = 3 does not divide 32 heads; 2 or 4 do") !=
                    std::string::npos &&
