@@ -1,5 +1,5 @@
-// Holds the table of core/README.md: who may include whom. Reads the sources as text; a file whose folder has no row
-// is an error too, so that a new folder must say what it may see.
+// Holds the table of core/README.md: who may include whom. Reads the sources as text; a file whose folder has
+// no row is an error too, so that a new folder must say what it may see.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -13,7 +13,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Folder -> what its files may include from this project, besides themselves. The longest matching prefix counts.
+// Folder -> what its files may include from this project, besides themselves. The longest matching prefix
+// counts.
 const std::map<std::string, std::vector<std::string>> kTable = {
     {"sdk/include/trainhost", {"trainhost/"}},
     {"sdk/abi", {"trainhost/", "sdk/abi/"}},
@@ -29,38 +30,51 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"core/data", {"core/base/", "core/model/"}},
     {"core/checkpoint", {"core/base/", "core/model/"}},
     {"core/plugin", {"trainhost/", "core/base/", "core/child/", "core/model/", "core/bridge/"}},
-    {"core/check", {"trainhost/", "core/base/", "core/model/", "core/bridge/", "core/child/", "core/plugin/"}},
+    {"core/check",
+     {"trainhost/", "core/base/", "core/model/", "core/bridge/", "core/child/", "core/plugin/"}},
     {"core/run", {"core/", "trainhost/"}},
     {"core/verify", {"core/", "trainhost/"}},
     {"core/report", {"core/", "trainhost/"}},
-    {"plugins/common", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/"}},
-    {"plugins/cpu", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/", "plugins/common/"}},
-    {"plugins/cuda", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/", "plugins/common/"}},
+    {"plugins/common",
+     {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/"}},
+    {"plugins/cpu",
+     {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/",
+      "plugins/common/"}},
+    {"plugins/cuda",
+     {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/",
+      "plugins/common/"}},
     {"core/scaffold", {"core/base/"}},
-    {"plugins/estimators", {"trainhost/", "core/base/", "core/model/", "core/arch/", "core/layout/", "core/plan/", "core/bridge/"}},
-    {"sdk/examples", {"trainhost/", "core/executor/", "core/plan/", "core/bridge/", "core/model/", "core/base/"}},
+    {"plugins/estimators",
+     {"trainhost/", "core/base/", "core/model/", "core/arch/", "core/layout/", "core/plan/", "core/bridge/"}},
+    {"sdk/examples",
+     {"trainhost/", "core/executor/", "core/plan/", "core/bridge/", "core/model/", "core/base/"}},
     {"tools", {"core/"}},
     {"tools/gpu", {}},
 };
 
-// Libraries that only these folders may name; everything else in <> is the standard library's or the system's.
+// Libraries that only these folders may name; everything else in <> is the standard library's or the
+// system's.
 const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"boost/", {"core/plugin", "core/check"}},
     {"toml++/", {"core/base"}},
     {"simdjson.h", {"core/config", "core/checkpoint", "core/plugin", "core/run"}},
-    {"nlohmann/", {"core/arch", "core/check", "core/config", "core/checkpoint", "core/report", "core/run", "core/verify", "core/data", "tools"}},
+    {"nlohmann/",
+     {"core/arch", "core/check", "core/config", "core/checkpoint", "core/report", "core/run", "core/verify",
+      "core/data", "tools"}},
     {"sentencepiece", {"core/data"}},
     {"cblas", {"plugins/cpu"}},
     {"CLI/", {"tools"}},
     {"cuda", {"plugins/cuda", "tools/gpu"}},
     {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},
-    {"fmt/", {"core/check", "core/child", "core/config", "core/data", "core/checkpoint", "core/plugin", "core/run", "core/report", "core/verify", "tools",
-              "plugins"}},
+    {"fmt/",
+     {"core/check", "core/child", "core/config", "core/data", "core/checkpoint", "core/plugin", "core/run",
+      "core/report", "core/verify", "tools", "plugins"}},
 };
 
 // Headers that the pure middle must not name: files, clocks, environment, threads.
-const std::vector<std::string> kImpure = {"fstream", "filesystem", "chrono", "thread", "cstdlib", "iostream", "unistd.h", "ctime"};
+const std::vector<std::string> kImpure = {"fstream", "filesystem", "chrono",   "thread",
+                                          "cstdlib", "iostream",   "unistd.h", "ctime"};
 
 std::string row_of(const std::string& file) {
   std::string best;

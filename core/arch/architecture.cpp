@@ -1,5 +1,5 @@
-// The ways in: from the fields of a family that we train, from a config.json of any known family, and the outline that
-// lists and messages show. The families themselves are in families.cpp and the read_*.cpp files.
+// The ways in: from the fields of a family that we train, from a config.json of any known family, and the
+// outline that lists and messages show. The families themselves are in families.cpp and the read_*.cpp files.
 #include "core/arch/architecture.hpp"
 
 #include <algorithm>
@@ -20,7 +20,8 @@ const Family* find(std::string_view family) {
 
 std::string family_of(Fields& f) {
   const std::string named = f.text({"model_type"}, "");
-  const std::vector<std::string> classes = named.empty() ? f.texts("architectures") : std::vector<std::string>{};
+  const std::vector<std::string> classes =
+      named.empty() ? f.texts("architectures") : std::vector<std::string>{};
   const std::string family = classes.empty() ? named : family_of_class(classes.front());
   if (family.empty()) f.fail("model_type", "is missing", "\"model_type\": \"llama\" names the family");
   return family;
@@ -36,7 +37,8 @@ void name_what_is_not_understood(Fields& f, Architecture& a) {
   }
   for (const std::string& field : f.unread())
     if (!field.starts_with("quantization_config."))
-      a.notes.push_back("the config field " + field + " is not understood: what it adds to the model is not counted");
+      a.notes.push_back("the config field " + field +
+                        " is not understood: what it adds to the model is not counted");
 }
 
 /// The notes on the config that fields came from. A text that is none has nothing to add to them.
@@ -95,7 +97,8 @@ static Architecture read_config(std::string_view json, std::string_view name) {
   return a;
 }
 
-/// Who looks for a run that fits asks about one model a hundred times: the latest is remembered, once a thread.
+/// Who looks for a run that fits asks about one model a hundred times: the latest is remembered, once a
+/// thread.
 Architecture from_config(std::string_view json, std::string_view name) {
   struct Latest {
     std::string json, name;
@@ -115,7 +118,8 @@ Architecture from_model(const ModelSpec& m) {
   }
   if (!known_family(m.family)) throw unknown_family(m.family);
   if (m.config_json.empty())
-    throw usage_error("the model family '" + m.family + "' is described by its config.json, and this model has none");
+    throw usage_error("the model family '" + m.family +
+                      "' is described by its config.json, and this model has none");
   return from_config(m.config_json, m.name);
 }
 

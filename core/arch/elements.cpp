@@ -1,6 +1,6 @@
-// Parameters of a decoder in closed form: a sum of a few products for each kind of layer, however many layers there
-// are. tensors.cpp enumerates the same weights one by one; the two are held against each other in tests, and neither
-// calls the other.
+// Parameters of a decoder in closed form: a sum of a few products for each kind of layer, however many layers
+// there are. tensors.cpp enumerates the same weights one by one; the two are held against each other in
+// tests, and neither calls the other.
 #include "core/arch/architecture.hpp"
 #include "core/base/checked.hpp"
 
@@ -21,8 +21,8 @@ std::uint64_t qk_norm_elements(const Attention& a) {
   return sum({norm_elements(a.qk_norm, a.q_width()), norm_elements(a.qk_norm, a.k_width())});
 }
 
-/// H -> q_lora -> A*(nope+rope), or H -> A*(nope+rope); H -> kv_lora + rope; kv_lora -> A*(nope+v); A*v -> H. A norm
-/// stands on each of the two narrow vectors.
+/// H -> q_lora -> A*(nope+rope), or H -> A*(nope+rope); H -> kv_lora + rope; kv_lora -> A*(nope+v); A*v -> H.
+/// A norm stands on each of the two narrow vectors.
 std::uint64_t latent_elements(const Attention& a, std::uint64_t h) {
   const std::uint64_t narrow = std::uint64_t{a.kv_lora_rank} + a.rope_head_dim;
   const std::uint64_t wide = checked_mul(a.heads, std::uint64_t{a.nope_head_dim} + a.v_head_dim);
@@ -50,14 +50,15 @@ std::uint64_t mlp_elements(const Mlp& m, std::uint64_t h) {
 
 std::uint64_t expert_elements(const Experts& e, std::uint64_t h, std::uint64_t counted) {
   if (e.count == 0) return 0;
-  return sum({checked_mul(h, e.count), where(e.router_bias, e.count), checked_mul(counted, mlp_elements(e.each, h)),
-              mlp_elements(e.shared, h), where(e.shared_gate, h)});
+  return sum({checked_mul(h, e.count), where(e.router_bias, e.count),
+              checked_mul(counted, mlp_elements(e.each, h)), mlp_elements(e.shared, h),
+              where(e.shared_gate, h)});
 }
 
 /// `counted`: routed experts that are summed.
 std::uint64_t elements(const Layer& l, std::uint64_t h, std::uint64_t counted) {
-  return sum({attention_elements(l.attention, h), mlp_elements(l.mlp, h), expert_elements(l.experts, h, counted),
-              checked_mul(l.norms, norm_elements(l.norm, h))});
+  return sum({attention_elements(l.attention, h), mlp_elements(l.mlp, h),
+              expert_elements(l.experts, h, counted), checked_mul(l.norms, norm_elements(l.norm, h))});
 }
 
 }  // namespace
@@ -78,7 +79,9 @@ std::uint64_t Attention::cache_width() const {
   return latent ? std::uint64_t{kv_lora_rank} + rope_head_dim : sum({k_width(), v_width()});
 }
 
-std::uint64_t layer_elements(const Layer& l, std::uint64_t hidden) { return elements(l, hidden, l.experts.count); }
+std::uint64_t layer_elements(const Layer& l, std::uint64_t hidden) {
+  return elements(l, hidden, l.experts.count);
+}
 std::uint64_t active_layer_elements(const Layer& l, std::uint64_t hidden) {
   return elements(l, hidden, l.experts.active);
 }

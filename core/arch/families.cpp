@@ -1,5 +1,5 @@
-// The table of families: a model_type and the function that reads its config.json. A new family is a line here, a
-// reader in the file of its kin, and its published total in tests/core/arch/totals_test.cpp.
+// The table of families: a model_type and the function that reads its config.json. A new family is a line
+// here, a reader in the file of its kin, and its published total in tests/core/arch/totals_test.cpp.
 #include <algorithm>
 
 #include "core/arch/readers.hpp"

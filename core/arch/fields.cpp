@@ -14,7 +14,9 @@ using Json = nlohmann::json;
 
 namespace {
 
-std::string shown(const Json& v) { return escaped(v.dump(-1, ' ', true, Json::error_handler_t::replace), 60); }
+std::string shown(const Json& v) {
+  return escaped(v.dump(-1, ' ', true, Json::error_handler_t::replace), 60);
+}
 
 /// Off is what every model without the field has.
 bool off(const Json& v) {
@@ -45,7 +47,8 @@ struct Fields::Data {
 
 Fields::Fields(std::string_view json) : data_(std::make_unique<Data>()) {
   data_->json = Json::parse(json, nullptr, false);
-  if (!data_->json.is_object()) throw usage_error("config.json: expected a JSON object with the model's fields");
+  if (!data_->json.is_object())
+    throw usage_error("config.json: expected a JSON object with the model's fields");
 }
 
 Fields::Fields(std::unique_ptr<Data> data) : data_(std::move(data)) {}
@@ -72,7 +75,8 @@ std::uint32_t Fields::number(Names names, std::uint32_t fallback, std::uint32_t 
   const auto [name, v] = data_->first(names);
   if (!v) return fallback;
   if (!v->is_number_unsigned() || v->get<std::uint64_t>() > INT32_MAX || v->get<std::uint64_t>() < least)
-    fail(name, "= " + shown(*v) + ": expected a whole number from " + std::to_string(least) + " to " + std::to_string(INT32_MAX));
+    fail(name, "= " + shown(*v) + ": expected a whole number from " + std::to_string(least) + " to " +
+                   std::to_string(INT32_MAX));
   return v->get<std::uint32_t>();
 }
 

@@ -1,5 +1,5 @@
-// A decoder of any family as a ModelSpec: what lists, messages and estimators across the plugin boundary are shown.
-// Lenient; whoever plans the model reads config_json, which goes with it.
+// A decoder of any family as a ModelSpec: what lists, messages and estimators across the plugin boundary are
+// shown. Lenient; whoever plans the model reads config_json, which goes with it.
 #include <algorithm>
 
 #include "core/arch/readers.hpp"
@@ -55,7 +55,8 @@ ModelSpec outline_of_unknown(std::string_view family, std::string_view json) {
   m.head_dim = any(f, {"head_dim"});
   if (!m.head_dim && m.heads) m.head_dim = m.hidden / m.heads;
   m.intermediate = any(f, {"intermediate_size", "n_inner", "ffn_dim"});
-  m.max_positions = std::max<std::uint32_t>(1, any(f, {"max_position_embeddings", "n_positions", "max_seq_len"}));
+  m.max_positions =
+      std::max<std::uint32_t>(1, any(f, {"max_position_embeddings", "n_positions", "max_seq_len"}));
   m.sliding_window = any(f, {"sliding_window"});
   m.tied = is_true(f, "tie_word_embeddings", true);
   return m;

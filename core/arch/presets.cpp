@@ -1,6 +1,6 @@
-// Models by name that we plan and do not train: the fields of their configs that decide a tensor, as their publishers
-// state them, typed in by hand. Facts only; nothing is read or fetched. tests/core/arch/totals_test.cpp holds every
-// total.
+// Models by name that we plan and do not train: the fields of their configs that decide a tensor, as their
+// publishers state them, typed in by hand. Facts only; nothing is read or fetched.
+// tests/core/arch/totals_test.cpp holds every total.
 #include <algorithm>
 
 #include "core/arch/architecture.hpp"
@@ -120,7 +120,10 @@ std::string json_of(const Row& row) {
     const std::string_view field = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), field.size() + 1));
     const std::size_t begin = field.find_first_not_of(' '), space = field.find(' ', begin);
-    json.append(", \"").append(field.substr(begin, space - begin)).append("\": ").append(field.substr(space + 1));
+    json.append(", \"")
+        .append(field.substr(begin, space - begin))
+        .append("\": ")
+        .append(field.substr(space + 1));
   }
   return json + "}";
 }

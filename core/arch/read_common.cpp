@@ -32,18 +32,21 @@ std::uint32_t layers_of(Fields& f) {
 
 Attention heads_of(Fields& f, std::uint32_t hidden, Absent absent) {
   Attention a;
-  const Names heads = {"num_attention_heads", "n_head", "n_heads"}, width = {"hidden_size", "n_embd", "d_model"};
+  const Names heads = {"num_attention_heads", "n_head", "n_heads"},
+              width = {"hidden_size", "n_embd", "d_model"};
   a.heads = f.size(heads);
   // null and absent differ in transformers: null asks for one per query head, absent takes the class default.
   const bool own = !f.given("num_key_value_heads") && (f.present("num_key_value_heads") || !absent.kv_heads);
   a.kv_heads = f.size({"num_key_value_heads"}, own ? a.heads : absent.kv_heads);
   if (a.heads % a.kv_heads)
-    f.fail("num_key_value_heads",
-           "= " + text_of(a.kv_heads) + " does not divide " + std::string(f.spelt(heads)) + " = " + text_of(a.heads));
+    f.fail("num_key_value_heads", "= " + text_of(a.kv_heads) + " does not divide " +
+                                      std::string(f.spelt(heads)) + " = " + text_of(a.heads));
   const bool derived = !f.given("head_dim") && (f.present("head_dim") || !absent.head_dim);
   if (derived && hidden % a.heads)
-    f.fail(f.spelt(heads), "= " + text_of(a.heads) + " does not divide " + std::string(f.spelt(width)) + " = " + text_of(hidden),
-           "set head_dim, or make them divide");
+    f.fail(
+        f.spelt(heads),
+        "= " + text_of(a.heads) + " does not divide " + std::string(f.spelt(width)) + " = " + text_of(hidden),
+        "set head_dim, or make them divide");
   a.head_dim = f.size({"head_dim"}, derived ? hidden / a.heads : absent.head_dim);
   return a;
 }
@@ -58,10 +61,12 @@ std::vector<std::uint32_t> windows_of(Fields& f, std::uint32_t layers, std::uint
   std::vector<std::uint32_t> out(layers, 0);
   const std::vector<std::string> types = f.texts("layer_types");
   if (!types.empty() && types.size() != layers)
-    f.fail("layer_types", "has " + text_of(types.size()) + " entries: expected num_hidden_layers = " + text_of(layers));
+    f.fail("layer_types",
+           "has " + text_of(types.size()) + " entries: expected num_hidden_layers = " + text_of(layers));
   for (std::uint32_t l = 0; l < layers; ++l) {
     if (!types.empty() && types[l] != "full_attention" && types[l] != "sliding_attention")
-      f.fail("layer_types", "has \"" + escaped(types[l], 40) + "\": expected full_attention or sliding_attention");
+      f.fail("layer_types",
+             "has \"" + escaped(types[l], 40) + "\": expected full_attention or sliding_attention");
     if (types.empty() ? slides(l) : types[l] == "sliding_attention") out[l] = window;
   }
   return out;

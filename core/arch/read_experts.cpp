@@ -1,5 +1,5 @@
-// Mixtures of experts: a router of E x H, E gated MLPs of which a token uses a few, beside them what every token uses.
-// Which layers have them is a rule of each family; the rest are dense.
+// Mixtures of experts: a router of E x H, E gated MLPs of which a token uses a few, beside them what every
+// token uses. Which layers have them is a rule of each family; the rest are dense.
 #include <algorithm>
 
 #include "core/arch/readers.hpp"
@@ -28,8 +28,10 @@ void append_mixed(Architecture& a, const Layer& l, const Mlp& dense, const Exper
   for (std::uint32_t i = 0; i < windows.size(); ++i) {
     Layer one = l;
     one.attention.window = windows[i];
-    if (sparse(i)) one.experts = experts;
-    else one.mlp = dense;
+    if (sparse(i))
+      one.experts = experts;
+    else
+      one.mlp = dense;
     append(a, one);
   }
 }
@@ -45,8 +47,8 @@ Architecture qwen_moe(Fields& f, Architecture a, const Layer& l, Experts experts
   return a;
 }
 
-/// The first layers are dense, then every moe_layer_freq-th has experts; the shared ones are one MLP as wide as all of
-/// them.
+/// The first layers are dense, then every moe_layer_freq-th has experts; the shared ones are one MLP as wide
+/// as all of them.
 Architecture deepseek(Fields& f, Architecture a, const Layer& l, bool router_bias) {
   const std::uint32_t width = f.size({"moe_intermediate_size"}), layers = layers_of(f);
   Experts experts = routed(f, {"n_routed_experts"}, {"num_experts_per_tok"}, width);
@@ -77,8 +79,8 @@ Attention latent(Fields& f) {
   return at;
 }
 
-/// A module that predicts one token more: a layer like the last, 2H -> H before it and three norms; embedding and head
-/// are the model's own.
+/// A module that predicts one token more: a layer like the last, 2H -> H before it and three norms; embedding
+/// and head are the model's own.
 void name_prediction_layers(Fields& f, Architecture& a) {
   const std::uint32_t modules = f.number({"num_nextn_predict_layers"}, 0);
   if (!modules) return;
@@ -94,7 +96,8 @@ void name_prediction_layers(Fields& f, Architecture& a) {
 Architecture read_mixtral(Fields& f) {
   Architecture a = base(f, false, 131072);
   const Layer l{.attention = heads_of(f, a.hidden, {.kv_heads = 8})};
-  const Experts experts = routed(f, {"num_local_experts"}, {"num_experts_per_tok"}, f.size({"intermediate_size"}));
+  const Experts experts =
+      routed(f, {"num_local_experts"}, {"num_experts_per_tok"}, f.size({"intermediate_size"}));
   const std::uint32_t window = window_of(f, 0);
   append_mixed(a, l, {}, experts, windows_of(f, layers_of(f), window, [](std::uint32_t) { return true; }),
                [](std::uint32_t) { return true; });
@@ -135,7 +138,8 @@ Architecture read_deepseek_v2(Fields& f) {
 
 Architecture read_deepseek_v3(Fields& f) {
   Architecture a = base(f, false, 4096);
-  a = deepseek(f, std::move(a), Layer{.attention = latent(f)}, f.text({"topk_method"}, "noaux_tc") == "noaux_tc");
+  a = deepseek(f, std::move(a), Layer{.attention = latent(f)},
+               f.text({"topk_method"}, "noaux_tc") == "noaux_tc");
   name_prediction_layers(f, a);
   return a;
 }

@@ -1,5 +1,5 @@
-// Gemma 1 to 3: heads of their own width, a tied head; from the second on norms before and behind attention and MLP,
-// four a layer, and layers that slide between layers that see everything.
+// Gemma 1 to 3: heads of their own width, a tied head; from the second on norms before and behind attention
+// and MLP, four a layer, and layers that slide between layers that see everything.
 #include "core/arch/readers.hpp"
 
 namespace trainhost::arch {
@@ -38,7 +38,8 @@ Architecture read_gemma3_text(Fields& f) {
   l.attention.qk_norm = NormKind::kRms;
   const std::uint32_t window = window_of(f, 4096);
   const std::uint32_t pattern = f.size({"sliding_window_pattern", "_sliding_window_pattern"}, 6);
-  append_windowed(a, l, windows_of(f, layers_of(f), window, [&](std::uint32_t i) { return (i + 1) % pattern != 0; }));
+  append_windowed(
+      a, l, windows_of(f, layers_of(f), window, [&](std::uint32_t i) { return (i + 1) % pattern != 0; }));
   return a;
 }
 

@@ -1,5 +1,5 @@
-// The kin of GPT: a plain MLP (up and down), LayerNorms with a shift, mostly biases everywhere; positions learned,
-// rotary or ALiBi. What an absent field means is what transformers' class of that family takes.
+// The kin of GPT: a plain MLP (up and down), LayerNorms with a shift, mostly biases everywhere; positions
+// learned, rotary or ALiBi. What an absent field means is what transformers' class of that family takes.
 #include "core/arch/readers.hpp"
 
 namespace trainhost::arch {
@@ -41,15 +41,16 @@ Architecture read_gpt_neox(Fields& f) {
   return a;
 }
 
-/// The position table has two rows more than positions. A word embedding narrower than H is projected up, and down
-/// again before the head; with norms behind attention and MLP there is none at the end.
+/// The position table has two rows more than positions. A word embedding narrower than H is projected up, and
+/// down again before the head; with norms behind attention and MLP there is none at the end.
 Architecture read_opt(Fields& f) {
   Architecture a = base(f, true);
   a.learned_positions = a.max_positions + 2;
   a.embedding_width = f.size({"word_embed_proj_dim"}, a.hidden);
   const bool bias = f.flag({"enable_bias"}, true);
   const NormKind norm = f.flag({"layer_norm_elementwise_affine"}, true) ? NormKind::kLayer : NormKind::kNone;
-  const bool before = f.flag({"do_layer_norm_before"}, true), removed = f.flag({"_remove_final_layer_norm"}, false);
+  const bool before = f.flag({"do_layer_norm_before"}, true),
+             removed = f.flag({"_remove_final_layer_norm"}, false);
   a.final_norm = before && !removed ? norm : NormKind::kNone;
   Layer l{.attention = heads_of(f, a.hidden), .mlp = plain_mlp(f.size({"ffn_dim"}), bias), .norm = norm};
   bias_all(l.attention, bias);
@@ -57,8 +58,8 @@ Architecture read_opt(Fields& f) {
   return a;
 }
 
-/// The older layer has one norm where attention and MLP run side by side (7B), the newer one (40B, 180B) one for each.
-/// One head of k and v (7B), num_kv_heads (newer), or as many as of q.
+/// The older layer has one norm where attention and MLP run side by side (7B), the newer one (40B, 180B) one
+/// for each. One head of k and v (7B), num_kv_heads (newer), or as many as of q.
 Architecture read_falcon(Fields& f) {
   Architecture a = base(f, true);
   a.final_norm = NormKind::kLayer;
@@ -80,8 +81,8 @@ Architecture read_falcon(Fields& f) {
   return a;
 }
 
-/// Positions by ALiBi make the learned table vanish, whatever learned_pos_emb says. Its norms have no shift without
-/// biases.
+/// Positions by ALiBi make the learned table vanish, whatever learned_pos_emb says. Its norms have no shift
+/// without biases.
 Architecture read_mpt(Fields& f) {
   Architecture a = base(f, true);
   Fields& at = f.object("attn_config");
@@ -89,13 +90,17 @@ Architecture read_mpt(Fields& f) {
   if (f.flag({"learned_pos_emb"}, true) && !alibi && !rotary) a.learned_positions = a.max_positions;
   const bool bias = !f.flag({"no_bias"}, true);
   const std::string kind = f.text({"norm_type"}, "low_precision_layernorm");
-  const NormKind norm = kind.find("rms") != kind.npos ? NormKind::kRms : bias ? NormKind::kLayer : NormKind::kScaleOnly;
+  const NormKind norm = kind.find("rms") != kind.npos ? NormKind::kRms
+                        : bias                        ? NormKind::kLayer
+                                                      : NormKind::kScaleOnly;
   a.final_norm = norm;
   Layer l{.attention = heads_of(f, a.hidden), .norm = norm};
   const std::string type = at.text({"attn_type"}, "multihead_attention");
   if (type == "multiquery_attention") l.attention.kv_heads = 1;
-  if (type == "grouped_query_attention") l.attention.kv_heads = at.size({"kv_n_heads"});
-  else at.understood("kv_n_heads");
+  if (type == "grouped_query_attention")
+    l.attention.kv_heads = at.size({"kv_n_heads"});
+  else
+    at.understood("kv_n_heads");
   if (l.attention.heads % l.attention.kv_heads)
     at.fail("kv_n_heads", "= " + std::to_string(l.attention.kv_heads) +
                               " does not divide n_heads = " + std::to_string(l.attention.heads));

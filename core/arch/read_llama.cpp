@@ -1,6 +1,6 @@
-// Families that are a LLaMA with a few fields of their own: RMSNorm, rotary, a gated MLP. What an absent field means
-// is what transformers' class of that family takes. Fused weights (Phi-3's qkv, Baichuan's W_pack) have the shapes of
-// their parts.
+// Families that are a LLaMA with a few fields of their own: RMSNorm, rotary, a gated MLP. What an absent
+// field means is what transformers' class of that family takes. Fused weights (Phi-3's qkv, Baichuan's
+// W_pack) have the shapes of their parts.
 #include "core/arch/readers.hpp"
 
 namespace trainhost::arch {
@@ -84,12 +84,13 @@ Architecture read_baichuan(Fields& f) {
   return a;
 }
 
-/// LayerNorms; one a layer where attention and MLP run side by side. Norms of q and k are one vector a head, without
-/// shift.
+/// LayerNorms; one a layer where attention and MLP run side by side. Norms of q and k are one vector a head,
+/// without shift.
 Architecture read_stablelm(Fields& f) {
   Architecture a = base(f, false, 4096);
   a.final_norm = NormKind::kLayer;
-  Layer l{.attention = heads_of(f, a.hidden, {.kv_heads = 32}), .mlp = gated_mlp(f), .norm = NormKind::kLayer};
+  Layer l{
+      .attention = heads_of(f, a.hidden, {.kv_heads = 32}), .mlp = gated_mlp(f), .norm = NormKind::kLayer};
   l.norms = f.flag({"use_parallel_residual"}, false) ? 1 : 2;
   bias_qkv(l.attention, f.flag({"use_qkv_bias"}, false));
   if (f.flag({"qk_layernorm"}, false)) l.attention.qk_norm = NormKind::kScaleOnly;

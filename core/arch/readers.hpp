@@ -1,5 +1,6 @@
-// What the readers share: one function a family, from the fields of its config.json to layers, in files by kinship
-// (read_llama, read_gemma, read_gpt, read_experts). families.cpp holds the table. Inside core/arch alone.
+// What the readers share: one function a family, from the fields of its config.json to layers, in files by
+// kinship (read_llama, read_gemma, read_gpt, read_experts). families.cpp holds the table. Inside core/arch
+// alone.
 #pragma once
 #include <functional>
 
@@ -21,7 +22,8 @@ Architecture from_fields(const ModelSpec& m);
 /// One more layer behind the others; equal ones in a row share an entry.
 void append(Architecture& a, const Layer& l);
 
-/// V, H, positions and the tied head. An absent tie_word_embeddings means `tied`, absent positions `positions`.
+/// V, H, positions and the tied head. An absent tie_word_embeddings means `tied`, absent positions
+/// `positions`.
 Architecture base(Fields& f, bool tied, std::uint32_t positions = 2048);
 std::uint32_t layers_of(Fields& f);
 
@@ -29,7 +31,8 @@ std::uint32_t layers_of(Fields& f);
 struct Absent {
   std::uint32_t kv_heads = 0, head_dim = 0;
 };
-/// Heads with their widths. Throws where kv_heads does not divide heads, or heads H when no head_dim is given.
+/// Heads with their widths. Throws where kv_heads does not divide heads, or heads H when no head_dim is
+/// given.
 Attention heads_of(Fields& f, std::uint32_t hidden, Absent absent = {});
 void bias_qkv(Attention& a, bool on);
 void bias_all(Attention& a, bool on);

@@ -1,6 +1,6 @@
-// Every trained tensor of a decoder, one by one and in order, with its shape: what elements.cpp sums in closed form,
-// and what optimizers that keep rows and columns (Adafactor, Muon) or adapters need. Never counts by a formula.
-// Fused weights (qkv, gate and up) are given apart: the sum is the same.
+// Every trained tensor of a decoder, one by one and in order, with its shape: what elements.cpp sums in
+// closed form, and what optimizers that keep rows and columns (Adafactor, Muon) or adapters need. Never
+// counts by a formula. Fused weights (qkv, gate and up) are given apart: the sum is the same.
 #include "core/arch/architecture.hpp"
 
 namespace trainhost::arch {
@@ -12,10 +12,12 @@ class List {
 
   void add(const std::string& name, std::uint64_t rows, std::uint64_t cols = 1, std::uint64_t copies = 1) {
     if (rows == 0 || cols == 0 || copies == 0) return;
-    out.push_back({(layer_ < 0 ? "" : "layers." + std::to_string(layer_) + ".") + name, layer_, rows, cols, copies});
+    out.push_back(
+        {(layer_ < 0 ? "" : "layers." + std::to_string(layer_) + ".") + name, layer_, rows, cols, copies});
   }
   /// A linear layer, [out][in], and its bias.
-  void linear(const std::string& name, std::uint64_t to, std::uint64_t from, bool bias, std::uint64_t copies = 1) {
+  void linear(const std::string& name, std::uint64_t to, std::uint64_t from, bool bias,
+              std::uint64_t copies = 1) {
     add(name, to, from, copies);
     if (bias) add(name + ".bias", to, 1, copies);
   }
@@ -86,7 +88,8 @@ std::vector<TensorShape> tensors(const Architecture& a) {
       attention(t, run.layer.attention, h);
       mlp(t, "mlp", run.layer.mlp, h, 1);
       experts(t, run.layer.experts, h);
-      for (std::uint32_t n = 0; n < run.layer.norms; ++n) t.norm("norm" + std::to_string(n + 1), run.layer.norm, h);
+      for (std::uint32_t n = 0; n < run.layer.norms; ++n)
+        t.norm("norm" + std::to_string(n + 1), run.layer.norm, h);
     }
   }
   t.layer(-1);

@@ -1,7 +1,7 @@
-// The families that we train, from the fields of a ModelSpec: what the user, a preset or core/config said, already
-// checked. Never looks at config_json for a dimension: the fields are the truth there.
-#include "core/base/error.hpp"
+// The families that we train, from the fields of a ModelSpec: what the user, a preset or core/config said,
+// already checked. Never looks at config_json for a dimension: the fields are the truth there.
 #include "core/arch/readers.hpp"
+#include "core/base/error.hpp"
 
 namespace trainhost::arch {
 

@@ -12,12 +12,15 @@ void throw_too_large(const char* what) {
 
 bool is_too_large(const Error& e) {
   const std::string words = e.what();
-  return words.find("does not fit in 63 bits") != words.npos && words.find("the largest numbers in it") == words.npos;
+  return words.find("does not fit in 63 bits") != words.npos &&
+         words.find("the largest numbers in it") == words.npos;
 }
 
-Error with_largest(const Error& e, std::vector<std::pair<std::string, std::uint64_t>> numbers, const Where& where) {
+Error with_largest(const Error& e, std::vector<std::pair<std::string, std::uint64_t>> numbers,
+                   const Where& where) {
   constexpr std::size_t kMost = 4;
-  std::stable_sort(numbers.begin(), numbers.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::stable_sort(numbers.begin(), numbers.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string list;
   for (std::size_t i = 0; i < numbers.size() && i < kMost && numbers[i].second > 1; ++i)
     list += (i ? ", " : "") + numbers[i].first + " = " + std::to_string(numbers[i].second);

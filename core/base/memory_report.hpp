@@ -1,5 +1,5 @@
-// What an estimator or a trainer says about memory: leaves with tier, component, claim and phases, plus a summary.
-// Plain data that crosses every layer; computed by plugins, judged and printed by the host.
+// What an estimator or a trainer says about memory: leaves with tier, component, claim and phases, plus a
+// summary. Plain data that crosses every layer; computed by plugins, judged and printed by the host.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,30 +17,31 @@ struct MemoryNode {
   Tier tier = Tier::kHost;
   Component component = Component::kWorkspace;
   Claim claim = Claim::kExact;
-  std::uint32_t phases = 0;          // mask of Phase
-  std::uint64_t bytes = 0;           // the most it ever takes
-  std::uint64_t lo = 0, hi = 0;      // kExact: lo == bytes == hi
-  std::uint64_t bytes_at_peak = 0;   // its share of the tier's peak: a tier's leaves sum to its total
-  bool has_at_peak = false;          // false: only `bytes` and `phases` are known
-  std::string name, formula;         // "layers[].qkv", "B*S*(A+2K)*D*4 = 4*128*(3+2*3)*32*4"
+  std::uint32_t phases = 0;         // mask of Phase
+  std::uint64_t bytes = 0;          // the most it ever takes
+  std::uint64_t lo = 0, hi = 0;     // kExact: lo == bytes == hi
+  std::uint64_t bytes_at_peak = 0;  // its share of the tier's peak: a tier's leaves sum to its total
+  bool has_at_peak = false;         // false: only `bytes` and `phases` are known
+  std::string name, formula;        // "layers[].qkv", "B*S*(A+2K)*D*4 = 4*128*(3+2*3)*32*4"
 
-  /// Its bytes in its tier's total: what it has at the worst moment, or the most it takes where that is not known.
+  /// Its bytes in its tier's total: what it has at the worst moment, or the most it takes where that is not
+  /// known.
   std::uint64_t at_peak() const { return has_at_peak ? bytes_at_peak : bytes; }
 };
 
 struct TierPeak {
   Tier tier = Tier::kHost;
-  std::uint64_t bytes = 0;  // everything the plugin takes in this tier, at the worst moment
-  Phase peak_at = kForward; // when that moment is; kAlways where nothing comes or goes
+  std::uint64_t bytes = 0;   // everything the plugin takes in this tier, at the worst moment
+  Phase peak_at = kForward;  // when that moment is; kAlways where nothing comes or goes
 };
 
 struct MemoryReport {
-  std::string source;                // plugin id
+  std::string source;  // plugin id
   Claim claim = Claim::kExact;
   std::vector<MemoryNode> nodes;
-  std::vector<TierPeak> tiers;       // empty: the host computes them from nodes and phases
-  std::uint64_t digest = 0;          // of the plan, 0 = none
-  std::vector<std::string> notes;    // sentences for the user
+  std::vector<TierPeak> tiers;     // empty: the host computes them from nodes and phases
+  std::uint64_t digest = 0;        // of the plan, 0 = none
+  std::vector<std::string> notes;  // sentences for the user
 
   std::uint64_t total_bytes() const;
   std::uint64_t tier_bytes(Tier t) const;

@@ -10,8 +10,8 @@
 
 namespace trainhost {
 
-/// The candidate closest to `word` by edit distance (transpositions count one), if it is close enough to be meant:
-/// at most a third of the longer length, at least one. Ties go to the first.
+/// The candidate closest to `word` by edit distance (transpositions count one), if it is close enough to be
+/// meant: at most a third of the longer length, at least one. Ties go to the first.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 
 /// "; did you mean 'x'?" or "" - ready to be appended to a message.
@@ -27,7 +27,8 @@ std::string format_bytes(std::uint64_t bytes);
 /// "1,234,567".
 std::string format_count(std::uint64_t n);
 
-/// Printable form of text that came from outside: control, escape and invalid UTF-8 bytes become \xNN; cut at max.
+/// Printable form of text that came from outside: control, escape and invalid UTF-8 bytes become \xNN; cut at
+/// max.
 std::string escaped(std::string_view text, std::size_t max = 200);
 
 /// FNV-1a, 64 bits: for plan digests and other places where no adversary is expected.

@@ -1,6 +1,7 @@
-// The one way to toml++: header-only, with the parser's own checks in every build type, and as an exception, because a
-// malformed file must end in a message and never in an abort. Every file that parses TOML includes this and nothing else of
-// it: the parser's functions are one for the whole program, and take whichever definition the linker keeps.
+// The one way to toml++: header-only, with the parser's own checks in every build type, and as an exception,
+// because a malformed file must end in a message and never in an abort. Every file that parses TOML includes
+// this and nothing else of it: the parser's functions are one for the whole program, and take whichever
+// definition the linker keeps.
 #pragma once
 #include <stdexcept>
 #undef NDEBUG  // toml++ turns TOML_ASSERT off under NDEBUG, and into undefined behaviour
@@ -16,8 +17,8 @@ struct TomlAssertion : std::logic_error {
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_WINDOWS_COMPAT 0
 #define TOML_ASSERT(expr) static_cast<void>((expr) || (::trainhost::toml_assertion_failed(), 0))
-// In 3.3 the tests for spaces outside ASCII run into "unreachable" for every letter from U+00A1 to U+0499, as after a
-// backslash in a string of several lines. There it means no; elsewhere it is a check that failed.
+// In 3.3 the tests for spaces outside ASCII run into "unreachable" for every letter from U+00A1 to U+0499, as
+// after a backslash in a string of several lines. There it means no; elsewhere it is a check that failed.
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE return false

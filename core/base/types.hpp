@@ -1,5 +1,6 @@
 // The words of the project as enums: number types, tiers, memory components, claims and phases.
-// The names are those of the JSON and the run file; the numbers are those of the C ABI (checked by core/bridge).
+// The names are those of the JSON and the run file; the numbers are those of the C ABI (checked by
+// core/bridge).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,27 +11,61 @@ namespace trainhost {
 
 /// kF8 and below are storage that planners count; no kernel here computes with them.
 enum class DType : std::uint32_t {
-  kNone = 0, kF32 = 1, kF16 = 2, kBF16 = 3, kI32 = 4, kU8 = 5, kTF32 = 6, kF64 = 7, kF8 = 8, kI8 = 9, kNF4 = 10, kI4 = 11,
+  kNone = 0,
+  kF32 = 1,
+  kF16 = 2,
+  kBF16 = 3,
+  kI32 = 4,
+  kU8 = 5,
+  kTF32 = 6,
+  kF64 = 7,
+  kF8 = 8,
+  kI8 = 9,
+  kNF4 = 10,
+  kI4 = 11,
 };
 enum class Tier : std::uint32_t { kDevice = 1, kPinned = 2, kHost = 3, kDisk = 4 };
 enum class Claim : std::uint32_t { kExact = 1, kUpperBound = 2, kApproximation = 3 };
 
 /// Memory by what it is for. The JSON names are lower_snake: "weights", "optimizer_state", ...
 enum class Component : std::uint32_t {
-  kWeights = 1, kMasterWeights, kGradients, kOptimizerState, kActivations, kLogits, kWorkspace,
-  kCommunication, kKvCache, kAdapters, kFragmentation, kRuntime,
+  kWeights = 1,
+  kMasterWeights,
+  kGradients,
+  kOptimizerState,
+  kActivations,
+  kLogits,
+  kWorkspace,
+  kCommunication,
+  kKvCache,
+  kAdapters,
+  kFragmentation,
+  kRuntime,
 };
 
 /// When a buffer is alive; a mask in reports, a single value for an op.
 enum Phase : std::uint32_t {
-  kLoad = 1, kForward = 2, kBackward = 4, kUpdate = 8, kEval = 16, kSave = 32, kGenerate = 64,
+  kLoad = 1,
+  kForward = 2,
+  kBackward = 4,
+  kUpdate = 8,
+  kEval = 16,
+  kSave = 32,
+  kGenerate = 64,
 };
 
 /// Those after kSgdMomentum are planned, not trained.
 enum class Optimizer : std::uint32_t {
-  kAdamW = 1, kSgd = 2, kSgdMomentum = 3, kAdafactor = 4, kLion = 5, kMuon = 6, kAdamW8bit = 7,
+  kAdamW = 1,
+  kSgd = 2,
+  kSgdMomentum = 3,
+  kAdafactor = 4,
+  kLion = 5,
+  kMuon = 6,
+  kAdamW8bit = 7,
 };
-/// kAuto is a wish that the host resolves into kLayers: each layer its own policy, counted in RunSpec::recompute_layers.
+/// kAuto is a wish that the host resolves into kLayers: each layer its own policy, counted in
+/// RunSpec::recompute_layers.
 enum class Recompute : std::uint32_t { kNone = 1, kSelective = 2, kFull = 3, kAuto = 4, kLayers = 5 };
 enum class RunMode : std::uint32_t { kFull = 1, kLora = 2, kQlora = 3, kInference = 4 };
 

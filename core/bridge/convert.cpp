@@ -203,11 +203,14 @@ RunSpec from_c(const th_run& c) {
   TH_READ(interleave, r.layout.interleave = set_or(c.interleave, 1u));
   TH_READ(vocab_multiple, r.layout.vocab_multiple = set_or(c.vocab_multiple, 1u));
   TH_READ(recompute_every, r.layout.recompute_every = set_or(c.recompute_every, 1u));
-  TH_READ(attention, r.layout.attention = enum_or(c.attention, AttentionMemory::kMaterialised, r.layout.attention));
-  TH_READ(cross_entropy, r.layout.cross_entropy = enum_or(c.cross_entropy, CrossEntropy::kInPlace, r.layout.cross_entropy));
+  TH_READ(attention,
+          r.layout.attention = enum_or(c.attention, AttentionMemory::kMaterialised, r.layout.attention));
+  TH_READ(cross_entropy,
+          r.layout.cross_entropy = enum_or(c.cross_entropy, CrossEntropy::kInPlace, r.layout.cross_entropy));
   TH_READ(weights_tier, r.layout.weights_in = enum_or(c.weights_tier, Tier::kDisk, Tier::kDevice));
   TH_READ(optimizer_tier, r.layout.optimizer_in = enum_or(c.optimizer_tier, Tier::kDisk, Tier::kDevice));
-  TH_READ(activations_tier, r.layout.activations_in = enum_or(c.activations_tier, Tier::kDisk, Tier::kDevice));
+  TH_READ(activations_tier,
+          r.layout.activations_in = enum_or(c.activations_tier, Tier::kDisk, Tier::kDevice));
   TH_READ(dt_frozen, r.layout.frozen = enum_or(c.dt_frozen, DType::kI4, DType::kNone));
   TH_READ(dt_kv_cache, r.layout.kv_cache = enum_or(c.dt_kv_cache, DType::kI4, DType::kNone));
   TH_READ(kv_page, r.layout.kv_page = set_or(c.kv_page, 1u));

@@ -39,12 +39,13 @@ static_assert(same(kLoad, TH_PH_LOAD) && same(kForward, TH_PH_FORWARD) && same(k
               same(kUpdate, TH_PH_UPDATE) && same(kEval, TH_PH_EVAL) && same(kSave, TH_PH_SAVE) &&
               same(kGenerate, TH_PH_GENERATE));
 static_assert(same(Optimizer::kAdamW, TH_OPT_ADAMW) && same(Optimizer::kSgd, TH_OPT_SGD) &&
-              same(Optimizer::kSgdMomentum, TH_OPT_SGD_MOMENTUM) && same(Optimizer::kAdafactor, TH_OPT_ADAFACTOR) &&
-              same(Optimizer::kLion, TH_OPT_LION) && same(Optimizer::kMuon, TH_OPT_MUON) &&
-              same(Optimizer::kAdamW8bit, TH_OPT_ADAMW_8BIT));
+              same(Optimizer::kSgdMomentum, TH_OPT_SGD_MOMENTUM) &&
+              same(Optimizer::kAdafactor, TH_OPT_ADAFACTOR) && same(Optimizer::kLion, TH_OPT_LION) &&
+              same(Optimizer::kMuon, TH_OPT_MUON) && same(Optimizer::kAdamW8bit, TH_OPT_ADAMW_8BIT));
 static_assert(same(AttentionMemory::kFlash, TH_ATTENTION_FLASH) &&
               same(AttentionMemory::kMaterialised, TH_ATTENTION_MATERIALISED) &&
-              same(CrossEntropy::kFused, TH_CE_FUSED) && same(CrossEntropy::kPlain, TH_CE_PLAIN) && same(CrossEntropy::kInPlace, TH_CE_IN_PLACE));
+              same(CrossEntropy::kFused, TH_CE_FUSED) && same(CrossEntropy::kPlain, TH_CE_PLAIN) &&
+              same(CrossEntropy::kInPlace, TH_CE_IN_PLACE));
 static_assert(same(Recompute::kNone, TH_RC_NONE) && same(Recompute::kSelective, TH_RC_SELECTIVE) &&
               same(Recompute::kFull, TH_RC_FULL) && same(Recompute::kAuto, TH_RC_AUTO) &&
               same(Recompute::kLayers, TH_RC_LAYERS));

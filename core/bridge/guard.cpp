@@ -69,7 +69,8 @@ th_status status_of(Exit code) {
 }
 
 th_status fill(th_error* error, th_status code, std::string_view message, std::string_view hint,
-               std::uint64_t bytes_needed, std::string_view native_domain, std::int32_t native_code) noexcept {
+               std::uint64_t bytes_needed, std::string_view native_domain,
+               std::int32_t native_code) noexcept {
   if (!error) return code;
   if (TH_HAS(error, th_error, code)) error->code = code;
   if (TH_HAS(error, th_error, native_code)) error->native_code = native_code;
@@ -81,7 +82,9 @@ th_status fill(th_error* error, th_status code, std::string_view message, std::s
 }
 
 Told told(const th_error& e) {
-  const auto text = [](const auto& field) { return escaped({field, ::strnlen(field, sizeof field)}, 4 * sizeof field); };
+  const auto text = [](const auto& field) {
+    return escaped({field, ::strnlen(field, sizeof field)}, 4 * sizeof field);
+  };
   return {text(e.message), text(e.hint), {text(e.native_domain), e.native_code}, e.bytes_needed};
 }
 

@@ -28,9 +28,11 @@ struct Native {
 
 /// Writes the error inside its struct_size; a null `error` is allowed. Returns `code`.
 th_status fill(th_error* error, th_status code, std::string_view message, std::string_view hint = {},
-               std::uint64_t bytes_needed = 0, std::string_view native_domain = {}, std::int32_t native_code = 0) noexcept;
+               std::uint64_t bytes_needed = 0, std::string_view native_domain = {},
+               std::int32_t native_code = 0) noexcept;
 
-/// What a plugin wrote into an error, safe to print: no text is read past its field, control characters are escaped.
+/// What a plugin wrote into an error, safe to print: no text is read past its field, control characters are
+/// escaped.
 struct Told {
   std::string message, hint;
   Native native;
@@ -45,25 +47,29 @@ std::string prefix(const Native& native);
 struct StatusError : std::runtime_error {
   StatusError(th_status c, const std::string& message, std::string h = {}, std::uint64_t need = 0)
       : std::runtime_error(message), code(c), hint(std::move(h)), bytes_needed(need) {}
-  StatusError& of(std::string domain, std::int32_t number) { return native = {std::move(domain), number}, *this; }
+  StatusError& of(std::string domain, std::int32_t number) {
+    return native = {std::move(domain), number}, *this;
+  }
   th_status code;
   std::string hint;
   std::uint64_t bytes_needed;
   Native native;
 };
 
-/// For the first line of a guarded function: a null argument, or a run without a token, is the caller's mistake
-/// (TH_E_ARG); a word that this minor does not have is a run for a later plugin (TH_E_UNSUPPORTED), never the default.
-/// `out`: where the answer goes. Throws StatusError.
+/// For the first line of a guarded function: a null argument, or a run without a token, is the caller's
+/// mistake (TH_E_ARG); a word that this minor does not have is a run for a later plugin (TH_E_UNSUPPORTED),
+/// never the default. `out`: where the answer goes. Throws StatusError.
 inline void require_arguments(const th_model* model, const th_run* run, const void* out) {
   if (!model) throw StatusError(TH_E_ARG, "there is no model: the argument is null");
   if (!run) throw StatusError(TH_E_ARG, "there is no run: the argument is null");
   if (!out) throw StatusError(TH_E_ARG, "there is nowhere to put the answer: the argument is null");
-  if (run->seq_len == 0) throw StatusError(TH_E_ARG, "seq_len is 0: a run has sequences of at least one token");
+  if (run->seq_len == 0)
+    throw StatusError(TH_E_ARG, "seq_len is 0: a run has sequences of at least one token");
   const auto known = [](std::uint32_t word, std::uint32_t last, const char* what) {
     if (word > last)
-      throw StatusError(TH_E_UNSUPPORTED, std::string("the run asks for ") + what + " " + std::to_string(word) +
-                                              "; this plugin knows 1 to " + std::to_string(last));
+      throw StatusError(TH_E_UNSUPPORTED, std::string("the run asks for ") + what + " " +
+                                              std::to_string(word) + "; this plugin knows 1 to " +
+                                              std::to_string(last));
   };
   known(run->mode, TH_MODE_INFERENCE, "mode");
   known(run->optimizer, TH_OPT_ADAMW_8BIT, "optimizer");

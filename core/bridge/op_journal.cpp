@@ -7,7 +7,8 @@
 
 namespace trainhost::bridge {
 
-OpJournal::OpJournal(const plan::Program& program, const plan::MemoryPlan& plan, void* records, th_moments* moments)
+OpJournal::OpJournal(const plan::Program& program, const plan::MemoryPlan& plan, void* records,
+                     th_moments* moments)
     : program_(program),
       records_(static_cast<OpRecord*>(records)),
       capacity_(record_bytes(program) / sizeof(OpRecord)),
@@ -74,8 +75,7 @@ void OpJournal::read(th_op_sink& sink) const {
     out.bytes_read = cost.bytes_read;
     out.bytes_written = cost.bytes_written;
     out.live_bytes = live;
-    if (th_status s = sink.op(&sink, &out); s != TH_OK)
-      throw StatusError(s, "the host refused a record");
+    if (th_status s = sink.op(&sink, &out); s != TH_OK) throw StatusError(s, "the host refused a record");
   }
 }
 

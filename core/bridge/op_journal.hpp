@@ -1,5 +1,6 @@
-// What a trainer writes down of each operation while a step is profiled, and how it is told to the host: shared by all
-// trainers that run step programs. A trainer adds its own clock: when an operation began and ended.
+// What a trainer writes down of each operation while a step is profiled, and how it is told to the host:
+// shared by all trainers that run step programs. A trainer adds its own clock: when an operation began and
+// ended.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -33,8 +34,8 @@ class OpJournal {
   OpJournal(const plan::Program& program, const plan::MemoryPlan& plan, void* records, th_moments* moments);
 
   void begin_update();
-  /// Before operation `op`: tells the host when a phase ends. Call it before reading a clock: that time belongs to no
-  /// operation.
+  /// Before operation `op`: tells the host when a phase ends. Call it before reading a clock: that time
+  /// belongs to no operation.
   void enter(std::uint32_t op);
   std::uint32_t micro() const { return micro_; }
   void add(const OpRecord& r) {

@@ -53,7 +53,8 @@ void write_summary(const MemoryReport& r, th_mem_summary* s) {
   if (TH_HAS(s, th_mem_summary, digest)) s->digest = r.digest;
   for (const TierPeak& p : r.tiers) {
     if (TH_HAS(s, th_mem_summary, tier_peak)) s->tier_peak[index(p.tier)] += p.bytes;
-    if (TH_HAS(s, th_mem_summary, peak_phase)) s->peak_phase[index(p.tier)] = p.peak_at == kAlways ? 0 : p.peak_at;
+    if (TH_HAS(s, th_mem_summary, peak_phase))
+      s->peak_phase[index(p.tier)] = p.peak_at == kAlways ? 0 : p.peak_at;
   }
 }
 
@@ -107,7 +108,8 @@ Leaves leaves_of(const MemoryReport& r, Tier t, const std::vector<bool>& heading
   Leaves l;
   for (const MemoryNode& n : r.nodes) {
     if (n.tier != t || heading[n.id]) continue;
-    if (n.claim == Claim::kExact && !n.has_at_peak && (!l.largest || n.bytes > l.largest->bytes)) l.largest = &n;
+    if (n.claim == Claim::kExact && !n.has_at_peak && (!l.largest || n.bytes > l.largest->bytes))
+      l.largest = &n;
     l.any = true;
     l.all_have_share &= n.has_at_peak;
     l.come_and_go |= !n.has_at_peak && n.phases != 0 && n.phases != kAllPhases;
@@ -170,7 +172,8 @@ th_status Collector::add(const th_mem& c) {
   std::string which = "memory node " + std::to_string(report_.nodes.size() + 1);
   if (!TH_HAS(&c, th_mem, hi))
     return refuse(which + " is truncated: struct_size " + std::to_string(c.struct_size));
-  if (report_.nodes.size() >= kMaxNodes) return refuse("10^6 memory nodes or more: leaves that repeat belong together in one");
+  if (report_.nodes.size() >= kMaxNodes)
+    return refuse("10^6 memory nodes or more: leaves that repeat belong together in one");
   if (c.id != report_.nodes.size() + 1)
     return refuse(which + " has id " + std::to_string(c.id) + ": ids count from 1 in the order of the calls");
   if (c.parent >= c.id)
@@ -239,8 +242,9 @@ MemoryReport Collector::take(std::string source) {
   report_.source = std::move(source);
   report_.digest = summary_->digest;
   report_.claim = summary_->claim >= 1 && summary_->claim <= kLastClaim ? static_cast<Claim>(summary_->claim)
-                                                                      : Claim::kExact;
-  if (summary_->claim > kLastClaim) refuse("the unknown claim " + std::to_string(summary_->claim) + " for the whole");
+                                                                        : Claim::kExact;
+  if (summary_->claim > kLastClaim)
+    refuse("the unknown claim " + std::to_string(summary_->claim) + " for the whole");
   for (const MemoryNode& n : report_.nodes)  // the whole is never surer than its parts
     if (summary_->claim == 0) report_.claim = std::max(report_.claim, n.claim);
   for (std::uint32_t t = 0; t < TH_TIER_SLOTS; ++t)

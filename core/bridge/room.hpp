@@ -1,5 +1,6 @@
-// A struct of the plugin boundary with zeros behind it: what the host hands out lies in one. A plugin that was built
-// with later headers reads its newer fields as unset there, and writes its newer results where nobody looks.
+// A struct of the plugin boundary with zeros behind it: what the host hands out lies in one. A plugin that
+// was built with later headers reads its newer fields as unset there, and writes its newer results where
+// nobody looks.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +8,8 @@
 
 namespace trainhost::bridge {
 
-/// Bytes behind every struct that the host hands out; promised in status.h R1. No struct of the major grows past it.
+/// Bytes behind every struct that the host hands out; promised in status.h R1. No struct of the major grows
+/// past it.
 inline constexpr std::size_t kRoomBytes = 4096;
 
 /// Zero but for struct_size, which is this build's.

@@ -12,12 +12,13 @@ namespace {
 
 constexpr std::size_t kErrorsKept = 256;  // each holds three pages
 
-constexpr const char* kCodes[] = {"TH_OK",          "TH_E_ARG",      "TH_E_UNSUPPORTED", "TH_E_UNAVAILABLE",
-                                  "TH_E_DEVICE_OOM", "TH_E_HOST_OOM", "TH_E_CANCELLED",   "TH_E_STATE",
-                                  "TH_E_NONFINITE", "TH_E_DEVICE_LOST", "TH_E_IO",        "TH_E_INTERNAL", "TH_E_ABSENT"};
+constexpr const char* kCodes[] = {
+    "TH_OK",         "TH_E_ARG",       "TH_E_UNSUPPORTED", "TH_E_UNAVAILABLE", "TH_E_DEVICE_OOM",
+    "TH_E_HOST_OOM", "TH_E_CANCELLED", "TH_E_STATE",       "TH_E_NONFINITE",   "TH_E_DEVICE_LOST",
+    "TH_E_IO",       "TH_E_INTERNAL",  "TH_E_ABSENT"};
 
-/// A copy of `of` before 4 KiB of zeros, as hosts hand structs in; `more` bytes of them count as the struct's own, as in
-/// a host of a later minor.
+/// A copy of `of` before 4 KiB of zeros, as hosts hand structs in; `more` bytes of them count as the struct's
+/// own, as in a host of a later minor.
 template <class T>
 struct HandedIn {
   static constexpr std::size_t kZeros = 4096;
@@ -28,7 +29,9 @@ struct HandedIn {
     std::memcpy(bytes.data(), &size, sizeof size);
   }
   const T* get() const { return reinterpret_cast<const T*>(bytes.data()); }
-  bool same(const T& of) const { return std::memcmp(bytes.data() + 4, reinterpret_cast<const char*>(&of) + 4, sizeof(T) - 4) == 0; }
+  bool same(const T& of) const {
+    return std::memcmp(bytes.data() + 4, reinterpret_cast<const char*>(&of) + 4, sizeof(T) - 4) == 0;
+  }
   std::vector<unsigned char> bytes;
 };
 
@@ -37,10 +40,12 @@ struct HandedIn {
 bool documented(th_status s) { return s <= TH_OK && s >= TH_E_ABSENT; }
 std::string status_text(th_status s) { return documented(s) ? kCodes[-s] : fmt::format("the code {}", s); }
 std::string Answer::text() const {
-  return message.empty() ? status_text(status) : fmt::format("{} ({})", status_text(status), escaped(message, 120));
+  return message.empty() ? status_text(status)
+                         : fmt::format("{} ({})", status_text(status), escaped(message, 120));
 }
 
-Bench::Bench(std::filesystem::path file, std::uint64_t seed) : file_(std::move(file)), seed_(seed), host_(record_) {}
+Bench::Bench(std::filesystem::path file, std::uint64_t seed)
+    : file_(std::move(file)), seed_(seed), host_(record_) {}
 Bench::~Bench() = default;
 
 const plugin::Manifest& Bench::manifest() try {
@@ -57,18 +62,21 @@ const plugin::Manifest& Bench::manifest() try {
 
 Subject& Bench::subject() {
   if (!subject_.mapped())
-    if (const std::string why = subject_.map(file_); !why.empty()) throw Broken("it cannot be loaded: " + why);
+    if (const std::string why = subject_.map(file_); !why.empty())
+      throw Broken("it cannot be loaded: " + why);
   return subject_;
 }
 
 void Bench::look_at_error(Guarded<th_error>& e, Answer& a) {
-  if (!e.margins_kept()) record_.breach(Rule::kErrorPastSize, "bytes around the caller's th_error were changed");
+  if (!e.margins_kept())
+    record_.breach(Rule::kErrorPastSize, "bytes around the caller's th_error were changed");
   if (a.status != TH_OK) {
     a.error_code = e->code;
     const auto take = [&](const char* text, std::size_t room, const char* what) {
       const std::size_t n = ::strnlen(text, room);
       if (n == room) record_.breach(Rule::kErrorText, fmt::format("the error's {} is not terminated", what));
-      if (!valid_utf8({text, n})) record_.breach(Rule::kErrorText, fmt::format("the error's {} is not UTF-8", what));
+      if (!valid_utf8({text, n}))
+        record_.breach(Rule::kErrorText, fmt::format("the error's {} is not UTF-8", what));
       return std::string(text, n);
     };
     a.message = take(e->message, sizeof e->message, "message");
@@ -80,7 +88,8 @@ void Bench::look_at_error(Guarded<th_error>& e, Answer& a) {
 
 void Bench::look_at_late(const Guarded<th_error>& e) {
   if (!e.poison_kept())
-    record_.breach(Rule::kErrorKept, "a th_error of an earlier call was written to after that call had returned");
+    record_.breach(Rule::kErrorKept,
+                   "a th_error of an earlier call was written to after that call had returned");
 }
 
 Answer Bench::call(const std::function<th_status(th_error*)>& f, bool no_error) {
@@ -112,7 +121,8 @@ void Bench::stop() {
 
 Started::Started(Bench& b) : bench_(b) {
   const Answer a = b.start();
-  if (a.status == TH_E_UNAVAILABLE) throw NotHere("its start() says that it cannot be used here: " + a.message);
+  if (a.status == TH_E_UNAVAILABLE)
+    throw NotHere("its start() says that it cannot be used here: " + a.message);
   expect(a.ok(), "its start() returned {}", a.text());
 }
 
@@ -165,7 +175,9 @@ ReportAnswer Bench::plan(const Sample& s, const Twist& t) {
   });
 }
 
-ReportAnswer Bench::report(const Sample& s, const Twist& t) { return is_trainer() ? plan(s, t) : estimate(s, t); }
+ReportAnswer Bench::report(const Sample& s, const Twist& t) {
+  return is_trainer() ? plan(s, t) : estimate(s, t);
+}
 
 Answer Bench::probe(std::uint32_t* devices) {
   const th_trainer t = subject().trainer();
@@ -178,7 +190,8 @@ Answer Bench::profile(const Sample& s, th_profile& out) {
   const th_run r = s.c_run();
   Guarded<th_profile> p;
   Answer a = call([&](th_error* e) { return t.profile(host_.get(), &m, &r, p.get(), e); });
-  if (!p.margins_kept()) record_.breach(Rule::kOutPastSize, "profile() wrote outside the profile's struct_size");
+  if (!p.margins_kept())
+    record_.breach(Rule::kOutPastSize, "profile() wrote outside the profile's struct_size");
   out = *p;
   return a;
 }
@@ -186,7 +199,8 @@ Answer Bench::profile(const Sample& s, th_profile& out) {
 void Bench::need_device() {
   std::uint32_t devices = 0;
   const Answer a = probe(&devices);
-  if (a.status == TH_E_UNAVAILABLE) throw NotHere("its probe() says that it cannot be used here: " + a.message);
+  if (a.status == TH_E_UNAVAILABLE)
+    throw NotHere("its probe() says that it cannot be used here: " + a.message);
   if (!a.ok()) throw NotHere("its probe() returned " + a.text());
   if (devices == 0) throw NotHere("its probe() finds no device here");
 }

@@ -1,6 +1,6 @@
-// What a check works with: the file, its manifest, the library in this process, the checking host, and calls whose every
-// argument is watched. One Bench lives in one child process and may serve several checks; what one check learned
-// (the tour) another may use.
+// What a check works with: the file, its manifest, the library in this process, the checking host, and calls
+// whose every argument is watched. One Bench lives in one child process and may serve several checks; what
+// one check learned (the tour) another may use.
 #pragma once
 #include <deque>
 #include <filesystem>
@@ -43,18 +43,18 @@ bool documented(th_status s);
 /// What a call may be given instead of the ordinary arguments.
 struct Twist {
   const th_profile* profile = nullptr;
-  bool no_error = false;                        // a null th_error
-  std::size_t refuse_from = 0;                  // the sink refuses from that node on ...
-  th_status refuse_with = TH_E_CANCELLED;       // ... with this code
-  std::uint32_t later_minor_bytes = 0;          // structs that are this much longer than this build knows ...
-  unsigned char later_minor_fill = 0;           // ... with this in every byte of it
+  bool no_error = false;                   // a null th_error
+  std::size_t refuse_from = 0;             // the sink refuses from that node on ...
+  th_status refuse_with = TH_E_CANCELLED;  // ... with this code
+  std::uint32_t later_minor_bytes = 0;     // structs that are this much longer than this build knows ...
+  unsigned char later_minor_fill = 0;      // ... with this in every byte of it
 };
 
 /// What stands around the plugin under test, as the parent found it.
 struct Surroundings {
   std::filesystem::path reference_trainer, reference_estimator;  // empty: not here
   double fuzz_seconds = 0;                                       // 0: a fixed number of cases
-  std::function<void(const std::string&)> at_case;               // told before each case, so that a crash has a name
+  std::function<void(const std::string&)> at_case;  // told before each case, so that a crash has a name
 };
 
 class Bench {
@@ -73,14 +73,16 @@ class Bench {
 
   /// The library, mapped at the first use. Throws Broken.
   Subject& subject();
-  /// Maps it so that close_subject() unmaps it; false when it cannot be loaded. For a process that is about that.
+  /// Maps it so that close_subject() unmaps it; false when it cannot be loaded. For a process that is about
+  /// that.
   bool subject_until_closed() { return subject_.map(file_, Mapping::kUntilClosed).empty(); }
   void close_subject() { subject_.unmap(); }
   CheckingHost& host() { return host_; }
   Record& record() { return record_; }
   Sample sample() { return small_sample(manifest().families); }
 
-  /// Runs f(th_error*) as one call into the plugin: callbacks are legal, the error is guarded and poisoned afterwards.
+  /// Runs f(th_error*) as one call into the plugin: callbacks are legal, the error is guarded and poisoned
+  /// afterwards.
   Answer call(const std::function<th_status(th_error*)>& f, bool no_error = false);
 
   Answer start();
@@ -99,12 +101,14 @@ class Bench {
   /// Throws NotHere with the plugin's own words where probe() finds no device.
   void need_device();
 
-  /// A whole life of the plugin under the eyes of the checking host, once a process: what it saw is in record().
+  /// A whole life of the plugin under the eyes of the checking host, once a process: what it saw is in
+  /// record().
   void tour();
   /// Looks again at everything that calls were given: writes that came late.
   void look_back();
 
-  using ReportCall = std::function<th_status(const th_model*, const th_run*, th_mem_sink*, th_mem_summary*, th_error*)>;
+  using ReportCall =
+      std::function<th_status(const th_model*, const th_run*, th_mem_sink*, th_mem_summary*, th_error*)>;
   ReportAnswer report_call(const Sample& s, const Twist& t, const char* name, const ReportCall& f);
   /// A sink for tensors that lives as long as this.
   TensorSink& tensor_sink();
@@ -119,7 +123,8 @@ class Bench {
   Subject subject_;
   std::optional<plugin::Manifest> manifest_;
   std::mutex mutex_;
-  std::deque<std::unique_ptr<Guarded<th_error>>> errors_;  // of the last calls: late writes are seen by their poison
+  std::deque<std::unique_ptr<Guarded<th_error>>>
+      errors_;  // of the last calls: late writes are seen by their poison
   std::deque<ReportSink> report_sinks_;
   std::deque<TensorSink> tensor_sinks_;
   bool toured_ = false;

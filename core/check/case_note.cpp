@@ -20,8 +20,10 @@ CaseFile::CaseFile() {
   std::string pattern = (std::filesystem::temp_directory_path(failed) / "trainhost-case-XXXXXX").string();
   const int fd = ::mkostemp(pattern.data(), O_CLOEXEC);
   if (fd < 0) return;
-  if (::ftruncate(fd, kPage) == 0) name_ = pattern;
-  else ::unlink(pattern.c_str());
+  if (::ftruncate(fd, kPage) == 0)
+    name_ = pattern;
+  else
+    ::unlink(pattern.c_str());
   ::close(fd);
 }
 

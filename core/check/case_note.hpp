@@ -1,5 +1,5 @@
-// The case that a child is at, in a page that its parent shares: written a thousand times a second and there after any
-// death of the child. The record of child_side.hpp is for verdicts, which are few.
+// The case that a child is at, in a page that its parent shares: written a thousand times a second and there
+// after any death of the child. The record of child_side.hpp is for verdicts, which are few.
 #pragma once
 #include <filesystem>
 #include <string>

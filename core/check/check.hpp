@@ -1,6 +1,6 @@
-// One promise that a plugin makes by the plugin interface, as a check: a stable id, why it matters, and a function that
-// finds out. All of them stand in one table (table.cpp, from one file a level). A check sees a Bench and nothing else;
-// it never decides where it runs: that is runner.hpp.
+// One promise that a plugin makes by the plugin interface, as a check: a stable id, why it matters, and a
+// function that finds out. All of them stand in one table (table.cpp, from one file a level). A check sees a
+// Bench and nothing else; it never decides where it runs: that is runner.hpp.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,19 +17,22 @@ enum class Kind { kCommon, kEstimator, kTrainer };
 enum class Outcome { kPass, kFail, kSkip, kCrash, kTimeout };
 
 struct Check {
-  std::string id;                  // "E-014"; numbers are never given to another check
-  int level = 1;                   // 1..10, see README.md
-  std::string title;               // the promise, in one line
-  std::string why;                 // one paragraph: what goes wrong for whom when it is broken, and how to mend it
-  std::vector<std::string> needs;  // checks that must have passed; otherwise this one is skipped naming the first
-  void (*run)(Bench&) = nullptr;   // returns: kept; throws Broken or NotHere (verdict.hpp)
-  bool alone = false;              // needs a process in which nothing of the plugin has run before
-  double patience = 0;             // seconds beyond the deadline that its own work takes
-  Kind kind() const { return id[0] == 'C' ? Kind::kCommon : id[0] == 'E' ? Kind::kEstimator : Kind::kTrainer; }
+  std::string id;     // "E-014"; numbers are never given to another check
+  int level = 1;      // 1..10, see README.md
+  std::string title;  // the promise, in one line
+  std::string why;    // one paragraph: what goes wrong for whom when it is broken, and how to mend it
+  std::vector<std::string>
+      needs;  // checks that must have passed; otherwise this one is skipped naming the first
+  void (*run)(Bench&) = nullptr;  // returns: kept; throws Broken or NotHere (verdict.hpp)
+  bool alone = false;             // needs a process in which nothing of the plugin has run before
+  double patience = 0;            // seconds beyond the deadline that its own work takes
+  Kind kind() const {
+    return id[0] == 'C' ? Kind::kCommon : id[0] == 'E' ? Kind::kEstimator : Kind::kTrainer;
+  }
 };
 
-/// What became of a check. `reason` is one sentence: what the plugin did and what was expected; after a pass empty, or a
-/// figure for those who want it.
+/// What became of a check. `reason` is one sentence: what the plugin did and what was expected; after a pass
+/// empty, or a figure for those who want it.
 struct Verdict {
   Outcome outcome = Outcome::kSkip;
   std::string reason;

@@ -1,6 +1,7 @@
-// See checking_host.hpp. Nothing here throws into the plugin: what cannot be recorded is lost, and the call is answered.
-#include "core/plugin/config_table.hpp"
+// See checking_host.hpp. Nothing here throws into the plugin: what cannot be recorded is lost, and the call
+// is answered.
 #include "core/check/checking_host.hpp"
+#include "core/plugin/config_table.hpp"
 
 #include <cmath>
 #include <cstring>
@@ -18,7 +19,8 @@ std::string text_breach(const char* call, const char* what, const char* text) {
   if (!text) return fmt::format("{} was called with a null {}", call, what);
   const std::size_t length = ::strnlen(text, kMaxText);
   if (length == kMaxText) return fmt::format("{} was called with a {} of more than 64 KiB", call, what);
-  if (!valid_utf8({text, length})) return fmt::format("{} was called with a {} that is not UTF-8", call, what);
+  if (!valid_utf8({text, length}))
+    return fmt::format("{} was called with a {} that is not UTF-8", call, what);
   return "";
 }
 
@@ -44,14 +46,17 @@ struct CheckingCallbacks {
                      const char* tag) noexcept try {
     self(h).called("alloc()");
     if (tier != TH_TIER_HOST && tier != TH_TIER_PINNED) {
-      judge(self(h), fmt::format("alloc() was asked for tier {}; it gives host and pinned memory only", tier));
+      judge(self(h),
+            fmt::format("alloc() was asked for tier {}; it gives host and pinned memory only", tier));
       return nullptr;
     }
     if ((align & (align - 1)) != 0)
-      judge(self(h), fmt::format("alloc() was asked for an alignment of {}, which is no power of two", align));
+      judge(self(h),
+            fmt::format("alloc() was asked for an alignment of {}, which is no power of two", align));
     judge(self(h), text_breach("alloc()", "tag", tag));
     if (++self(h).allocs_ == self(h).failing_alloc_) return nullptr;
-    void* p = self(h).ledger_.alloc(bytes, align ? align : 1, static_cast<Tier>(tier), tag ? tag : "untagged");
+    void* p =
+        self(h).ledger_.alloc(bytes, align ? align : 1, static_cast<Tier>(tier), tag ? tag : "untagged");
     std::lock_guard lock(self(h).mutex_);
     if (p) self(h).given_.insert(p);
     return p;
@@ -65,7 +70,8 @@ struct CheckingCallbacks {
     {
       std::lock_guard lock(self(h).mutex_);
       if (self(h).given_.erase(p) == 0)
-        return judge(self(h), "release() was called with memory that is not the host's, or that it has back already");
+        return judge(self(h),
+                     "release() was called with memory that is not the host's, or that it has back already");
     }
     self(h).ledger_.release(p);
   } catch (...) {
@@ -94,7 +100,10 @@ struct CheckingCallbacks {
     self(h).called("progress()");
     judge(self(h), text_breach("progress()", "stage", stage));
     if (!(fraction <= 1))
-      judge(self(h), fmt::format("progress() was called with the fraction {}; it goes from 0 to 1, below 0 = not known", fraction));
+      judge(
+          self(h),
+          fmt::format("progress() was called with the fraction {}; it goes from 0 to 1, below 0 = not known",
+                      fraction));
   } catch (...) {
   }
 
@@ -123,8 +132,10 @@ struct CheckingCallbacks {
 
 void CheckingHost::called(const char* what) {
   if (legal_ == 0)
-    record_.breach(Rule::kCallbackOutsideCall,
-                   fmt::format("the host's {} was called while no call into the plugin ran and no instance lived", what));
+    record_.breach(
+        Rule::kCallbackOutsideCall,
+        fmt::format("the host's {} was called while no call into the plugin ran and no instance lived",
+                    what));
 }
 
 CheckingHost::CheckingHost(Record& record) : record_(record) {

@@ -1,10 +1,11 @@
-// A th_host that judges whoever calls it: every callback is held against the rules of status.h and host.h, memory goes
-// through the same ledger as in training. It answers like the real host, so that a good plugin cannot tell.
+// A th_host that judges whoever calls it: every callback is held against the rules of status.h and host.h,
+// memory goes through the same ledger as in training. It answers like the real host, so that a good plugin
+// cannot tell.
 #pragma once
 #include <atomic>
 #include <map>
-#include <set>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "core/check/record.hpp"

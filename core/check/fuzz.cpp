@@ -7,15 +7,20 @@
 namespace trainhost::check {
 namespace {
 
-/// Draws by a generator whose sequence the C++ standard fixes, and divides itself: the same case on every machine.
+/// Draws by a generator whose sequence the C++ standard fixes, and divides itself: the same case on every
+/// machine.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15u + 1) {}
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
-  std::uint32_t from(std::uint32_t first, std::uint32_t last) { return first + static_cast<std::uint32_t>(below(last - first + 1)); }
+  std::uint32_t from(std::uint32_t first, std::uint32_t last) {
+    return first + static_cast<std::uint32_t>(below(last - first + 1));
+  }
   template <class T, std::size_t N>
-  T of(const T (&all)[N]) { return all[below(N)]; }
+  T of(const T (&all)[N]) {
+    return all[below(N)];
+  }
 
  private:
   std::mt19937_64 random_;
@@ -28,9 +33,22 @@ constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF32,
 void spoil(Draw& d, Sample& s) {
   ModelSpec& m = s.model;
   RunSpec& r = s.run;
-  std::uint32_t* const fields[] = {&m.hidden, &m.layers, &m.heads, &m.kv_heads, &m.head_dim, &m.intermediate,
-                                   &m.sliding_window, &r.micro_batch, &r.seq_len, &r.accumulate, &r.data_parallel,
-                                   &r.tensor_parallel, &r.pipeline_parallel, &r.zero_stage, &r.lora_rank, &r.lora_targets};
+  std::uint32_t* const fields[] = {&m.hidden,
+                                   &m.layers,
+                                   &m.heads,
+                                   &m.kv_heads,
+                                   &m.head_dim,
+                                   &m.intermediate,
+                                   &m.sliding_window,
+                                   &r.micro_batch,
+                                   &r.seq_len,
+                                   &r.accumulate,
+                                   &r.data_parallel,
+                                   &r.tensor_parallel,
+                                   &r.pipeline_parallel,
+                                   &r.zero_stage,
+                                   &r.lora_rank,
+                                   &r.lora_targets};
   *fields[d.below(std::size(fields))] = d.of(kEdges);
   if (d.one_in(8)) m.vocab = d.one_in(2) ? 0 : UINT64_MAX >> d.below(40);
   if (d.one_in(8)) r.optimizer = static_cast<Optimizer>(d.below(12));
@@ -48,8 +66,10 @@ Sample drawn_sample(const Sample& like, std::uint64_t case_seed) {
   RunSpec& r = s.run;
   m.kv_heads = d.from(1, 8), m.heads = m.kv_heads * d.from(1, 8);
   m.head_dim = 2 * d.from(1, 64), m.hidden = d.one_in(4) ? d.from(1, 4096) : m.heads * m.head_dim;
-  m.layers = d.one_in(8) ? d.from(1, 96) : d.from(1, 4), m.intermediate = d.from(1, 4 * m.hidden), m.vocab = d.from(1, 70000);
-  m.tied = d.one_in(2), m.qkv_bias = d.one_in(4), m.o_bias = d.one_in(8), m.mlp_bias = d.one_in(8), m.qk_norm = d.one_in(4);
+  m.layers = d.one_in(8) ? d.from(1, 96) : d.from(1, 4), m.intermediate = d.from(1, 4 * m.hidden),
+  m.vocab = d.from(1, 70000);
+  m.tied = d.one_in(2), m.qkv_bias = d.one_in(4), m.o_bias = d.one_in(8), m.mlp_bias = d.one_in(8),
+  m.qk_norm = d.one_in(4);
   m.sliding_window = d.one_in(4) ? d.from(1, 600) : 0;
   r.micro_batch = d.from(1, 16), r.seq_len = d.from(1, 2048), r.accumulate = d.one_in(2) ? 1 : d.from(1, 64);
   m.max_positions = d.one_in(8) ? d.from(1, 4096) : 4096;
@@ -57,7 +77,8 @@ Sample drawn_sample(const Sample& like, std::uint64_t case_seed) {
   r.recompute = static_cast<Recompute>(d.from(1, 3));
   r.weight = d.of(kTypes), r.grad = d.of(kTypes), r.compute = d.of(kTypes);
   r.master = d.one_in(2) ? DType::kF32 : DType::kNone, r.moment = d.one_in(4) ? DType::kBF16 : DType::kF32;
-  if (d.one_in(4)) r.mode = static_cast<RunMode>(d.from(1, 4)), r.lora_rank = d.from(1, 64), r.lora_targets = d.from(1, 127);
+  if (d.one_in(4))
+    r.mode = static_cast<RunMode>(d.from(1, 4)), r.lora_rank = d.from(1, 64), r.lora_targets = d.from(1, 127);
   if (d.one_in(4)) r.data_parallel = d.from(1, 64), r.zero_stage = d.from(0, 3);
   if (d.one_in(6)) r.tensor_parallel = d.from(1, 8), r.pipeline_parallel = d.from(1, 8);
   if (d.one_in(3)) spoil(d, s);
@@ -83,11 +104,13 @@ Sample drawn_training(const Sample& like, std::uint64_t case_seed) {
 std::string described(const Sample& s, std::uint64_t case_seed) {
   const ModelSpec& m = s.model;
   const RunSpec& r = s.run;
-  return fmt::format("case {} ({} layers, hidden {}, {}/{} heads of {}, intermediate {}, vocab {}, batch {} x {} x {} tokens, "
-                     "optimizer {}, mode {}, ranks {} x {} x {})", case_seed, m.layers, m.hidden, m.heads, m.kv_heads,
-                     m.head_dim, m.intermediate, m.vocab, r.accumulate, r.micro_batch, r.seq_len,
-                     static_cast<unsigned>(r.optimizer), static_cast<unsigned>(r.mode), r.data_parallel, r.tensor_parallel,
-                     r.pipeline_parallel);
+  return fmt::format(
+      "case {} ({} layers, hidden {}, {}/{} heads of {}, intermediate {}, vocab {}, batch {} x {} x {} "
+      "tokens, "
+      "optimizer {}, mode {}, ranks {} x {} x {})",
+      case_seed, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate, m.vocab, r.accumulate,
+      r.micro_batch, r.seq_len, static_cast<unsigned>(r.optimizer), static_cast<unsigned>(r.mode),
+      r.data_parallel, r.tensor_parallel, r.pipeline_parallel);
 }
 
 void each_case(Bench& b, int cases, const std::function<void(std::uint64_t)>& f) {

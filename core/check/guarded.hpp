@@ -1,5 +1,6 @@
-// Memory between tripwires: a struct of the host that a plugin may fill, with pattern bytes around it and a page behind
-// them that cannot be touched. A little too far is seen by the pattern, far too far is a crash in the plugin's own call.
+// Memory between tripwires: a struct of the host that a plugin may fill, with pattern bytes around it and a
+// page behind them that cannot be touched. A little too far is seen by the pattern, far too far is a crash in
+// the plugin's own call.
 #pragma once
 #include <sys/mman.h>
 

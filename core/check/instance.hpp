@@ -1,5 +1,5 @@
-// One training run of the trainer under test, on the smallest of models: created, driven and destroyed through calls that
-// the Bench watches, with batches made from a seed.
+// One training run of the trainer under test, on the smallest of models: created, driven and destroyed
+// through calls that the Bench watches, with batches made from a seed.
 #pragma once
 #include <map>
 #include <string>
@@ -58,12 +58,12 @@ class Instance {
   Sample sample_;
   th_trainer table_;
   th_trainer_inst* instance_ = nullptr;
-  plugin::Turns turns_;                         // that the checks themselves keep [inst]
+  plugin::Turns turns_;                       // that the checks themselves keep [inst]
   std::optional<CheckingHost::Legal> legal_;  // while it lives, its own threads may call back
 };
 
-/// The saved pieces put together, by name. Throws Broken for what no checkpoint can hold: a piece without a name or
-/// data, outside its tensor, twice, or missing.
+/// The saved pieces put together, by name. Throws Broken for what no checkpoint can hold: a piece without a
+/// name or data, outside its tensor, twice, or missing.
 using Tensors = std::map<std::string, std::vector<unsigned char>>;
 Tensors assembled(const std::vector<SeenPiece>& pieces);
 

@@ -1,5 +1,5 @@
-// Level 10: hundreds of steps. With faults on the way (cancelled steps, failing allocations, weights that are no number)
-// the run ends with the bits of one without; memory stays what the plan said, and nothing grows.
+// Level 10: hundreds of steps. With faults on the way (cancelled steps, failing allocations, weights that are
+// no number) the run ends with the bits of one without; memory stays what the plan said, and nothing grows.
 #include <limits>
 #include <memory>
 #include <random>
@@ -18,20 +18,27 @@ constexpr double kPatience = 120;  // seconds
 /// A run that is disturbed before some of its steps, and takes each of them in the end.
 class Disturbed {
  public:
-  explicit Disturbed(Bench& b) : bench_(b), random_(b.seed()), instance_(std::make_unique<Instance>(b, b.sample())) {
+  explicit Disturbed(Bench& b)
+      : bench_(b), random_(b.seed()), instance_(std::make_unique<Instance>(b, b.sample())) {
     instance_->begin();
   }
 
   void step(int n) {
     const std::uint64_t drawn = random_() % 100;
-    if (drawn < 20) cancel(n);
-    else if (drawn < 30) spoil(n);
-    else if (drawn < 40) starve(n);
+    if (drawn < 20)
+      cancel(n);
+    else if (drawn < 30)
+      spoil(n);
+    else if (drawn < 40)
+      starve(n);
     if (done_) return void(done_ = false);
     must_step(*instance_, batch(n), 1e-3, n);
   }
   AllWeights weights() { return weights_of(*instance_); }
-  std::string faults() const { return fmt::format("{} cancelled steps, {} that were not finite, {} without memory", cancelled_, spoiled_, starved_); }
+  std::string faults() const {
+    return fmt::format("{} cancelled steps, {} that were not finite, {} without memory", cancelled_, spoiled_,
+                       starved_);
+  }
 
  private:
   Batch batch(int n) { return make_batch(instance_->sample(), 1000 + static_cast<std::uint64_t>(n)); }
@@ -40,8 +47,8 @@ class Disturbed {
     bench_.host().cancel_after(static_cast<int>(random_() % 3));
     const StepAnswer a = instance_->step(batch(n), 1e-3, n);
     bench_.host().cancel_from_now_on(false);
-    expect(a.ok() || a.status == TH_E_CANCELLED, "step {} returned {} while the run was cancelled; TH_E_CANCELLED was expected",
-           n + 1, a.text());
+    expect(a.ok() || a.status == TH_E_CANCELLED,
+           "step {} returned {} while the run was cancelled; TH_E_CANCELLED was expected", n + 1, a.text());
     done_ = a.ok(), cancelled_ += !done_;
   }
 
@@ -52,7 +59,8 @@ class Disturbed {
     bad.values[0] = std::numeric_limits<float>::quiet_NaN();
     if (!load_piece(*instance_, name, bad, 0, 1).ok()) return;
     const StepAnswer a = instance_->step(batch(n), 1e-3, n);
-    expect(a.status == TH_E_NONFINITE, "step {} with a weight that is no number returned {}", n + 1, a.text());
+    expect(a.status == TH_E_NONFINITE, "step {} with a weight that is no number returned {}", n + 1,
+           a.text());
     const Answer mended = load_piece(*instance_, name, now.at(name), 0, 1);
     expect(mended.ok(), "load() of one element after TH_E_NONFINITE returned {}", mended.text());
     ++spoiled_;
@@ -66,8 +74,8 @@ class Disturbed {
     bench_.host().fail_alloc(0);
     starved_ += asked;
     if (a.ok()) return void(done_ = true);
-    expect(a.status == TH_E_HOST_OOM || a.status == TH_E_DEVICE_OOM, "step {} returned {} when an allocation failed", n + 1,
-           a.text());
+    expect(a.status == TH_E_HOST_OOM || a.status == TH_E_DEVICE_OOM,
+           "step {} returned {} when an allocation failed", n + 1, a.text());
     instance_ = std::make_unique<Instance>(bench_, bench_.sample());
     revive(*instance_, c);
   }
@@ -86,10 +94,11 @@ void faults_leave_no_trace(Bench& b) {
   for (int n = 0; n < kSteps; ++n) d.step(n);
   Instance calm(b, b.sample());
   calm.begin();
-  for (int n = 0; n < kSteps; ++n) must_step(calm, make_batch(calm.sample(), 1000 + static_cast<std::uint64_t>(n)), 1e-3, n);
+  for (int n = 0; n < kSteps; ++n)
+    must_step(calm, make_batch(calm.sample(), 1000 + static_cast<std::uint64_t>(n)), 1e-3, n);
   const std::string where = first_difference(weights_of(calm), d.weights());
-  expect(where.empty(), "{} steps with {} did not end with the weights of {} steps without: {} differs", kSteps, d.faults(),
-         kSteps, where);
+  expect(where.empty(), "{} steps with {} did not end with the weights of {} steps without: {} differs",
+         kSteps, d.faults(), kSteps, where);
   b.figure(fmt::format("{} steps with {}", kSteps, d.faults()));
 }
 
@@ -111,12 +120,16 @@ void peak_stays_planned(Bench& b) {
   }
   std::string figures;
   for (std::uint32_t t = TH_TIER_DEVICE; t <= TH_TIER_HOST; ++t) {
-    const std::uint64_t planned = plan.report.summary.tier_peak[t], taken = ledger.peak(static_cast<Tier>(t)) - before[t];
+    const std::uint64_t planned = plan.report.summary.tier_peak[t],
+                        taken = ledger.peak(static_cast<Tier>(t)) - before[t];
     if (planned == 0 && taken == 0) continue;
-    if (planned == 0 || plan.report.summary.claim == TH_APPROXIMATION) continue;  // it claims nothing, or about so much
-    expect(taken <= planned, "in {} steps with evaluations and saves it took {} bytes of tier {}; its plan says {}", kSteps,
+    if (planned == 0 || plan.report.summary.claim == TH_APPROXIMATION)
+      continue;  // it claims nothing, or about so much
+    expect(taken <= planned,
+           "in {} steps with evaluations and saves it took {} bytes of tier {}; its plan says {}", kSteps,
            taken, t, planned);
-    figures += fmt::format("{}tier {}: {} bytes taken, {} planned", figures.empty() ? "" : "; ", t, taken, planned);
+    figures +=
+        fmt::format("{}tier {}: {} bytes taken, {} planned", figures.empty() ? "" : "; ", t, taken, planned);
   }
   b.figure(figures);
 }
@@ -133,16 +146,18 @@ void nothing_grows(Bench& b) {
     if (n + 1 == kWarmSteps) heap = heap_bytes(), resident = resident_bytes();
   }
   const std::uint64_t heap_after = heap_bytes(), resident_after = resident_bytes();
-  expect(heap_after <= heap + (16 << 10), "{} steps made the heap {} bytes larger; none were expected", kFlatSteps - kWarmSteps,
-         heap_after - heap);
-  expect(resident_after <= resident + (2 << 20), "{} steps made the process {} bytes larger; none were expected",
-         kFlatSteps - kWarmSteps, resident_after - resident);
+  expect(heap_after <= heap + (16 << 10), "{} steps made the heap {} bytes larger; none were expected",
+         kFlatSteps - kWarmSteps, heap_after - heap);
+  expect(resident_after <= resident + (2 << 20),
+         "{} steps made the process {} bytes larger; none were expected", kFlatSteps - kWarmSteps,
+         resident_after - resident);
 }
 
 void estimates_grow_nothing(Bench& b) {
   Started started(b);
   const th_estimator e = b.subject().estimator();
-  static th_mem_sink sink{sizeof sink, 0, nullptr, [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
+  static th_mem_sink sink{sizeof sink, 0, nullptr,
+                          [](th_mem_sink*, const th_mem*) { return th_status{TH_OK}; },
                           [](th_mem_sink*, const char*) { return th_status{TH_OK}; }};
   constexpr int kEstimates = 3000;
   std::uint64_t heap = 0;
@@ -161,28 +176,54 @@ void estimates_grow_nothing(Bench& b) {
     if (n + 1 == kEstimates / 4) heap = heap_bytes();
   }
   const std::uint64_t after = heap_bytes();
-  expect(after <= heap + (16 << 10), "{} estimates of 48 runs made the heap {} bytes larger; none were expected",
-         kEstimates * 3 / 4, after - heap);
+  expect(after <= heap + (16 << 10),
+         "{} estimates of 48 runs made the heap {} bytes larger; none were expected", kEstimates * 3 / 4,
+         after - heap);
 }
 
 }  // namespace
 
 std::vector<Check> long_run_checks() {
   return {
-      {"T-100", 10, "A run with faults ends with the bits of one without",
-       "200 steps, a third of them disturbed: cancelled in the middle, weights that are no number and mended again, "
-       "allocations that fail. Each step is taken in the end, and the weights must be those of a run that nothing happened "
+      {"T-100",
+       10,
+       "A run with faults ends with the bits of one without",
+       "200 steps, a third of them disturbed: cancelled in the middle, weights that are no number and mended "
+       "again, "
+       "allocations that fail. Each step is taken in the end, and the weights must be those of a run that "
+       "nothing happened "
        "to.",
-       {"T-053", "T-059", "T-072", "T-061", "T-074"}, faults_leave_no_trace, false, kPatience},
-      {"T-101", 10, "Over a long run it takes no more than it planned",
-       "200 steps with evaluations and saves between them: the measured peak of every tier stays at or below the plan's.",
-       {"T-040", "T-044", "T-022"}, peak_stays_planned, false, kPatience},
-      {"T-102", 10, "Hundreds of steps make nothing grow",
-       "A kilobyte a step is a gigabyte after a week. Heap and resident memory after 400 steps are those after 200.",
-       {"T-044", "T-043", "T-101", "T-083"}, nothing_grows, true, kPatience},
-      {"E-100", 10, "Thousands of estimates make nothing grow",
-       "A search asks about every layout in turn: what a cache keeps of each question is a leak when nobody asks again.",
-       {"E-015", "C-098"}, estimates_grow_nothing, true, kPatience},
+       {"T-053", "T-059", "T-072", "T-061", "T-074"},
+       faults_leave_no_trace,
+       false,
+       kPatience},
+      {"T-101",
+       10,
+       "Over a long run it takes no more than it planned",
+       "200 steps with evaluations and saves between them: the measured peak of every tier stays at or below "
+       "the plan's.",
+       {"T-040", "T-044", "T-022"},
+       peak_stays_planned,
+       false,
+       kPatience},
+      {"T-102",
+       10,
+       "Hundreds of steps make nothing grow",
+       "A kilobyte a step is a gigabyte after a week. Heap and resident memory after 400 steps are those "
+       "after 200.",
+       {"T-044", "T-043", "T-101", "T-083"},
+       nothing_grows,
+       true,
+       kPatience},
+      {"E-100",
+       10,
+       "Thousands of estimates make nothing grow",
+       "A search asks about every layout in turn: what a cache keeps of each question is a leak when nobody "
+       "asks again.",
+       {"E-015", "C-098"},
+       estimates_grow_nothing,
+       true,
+       kPatience},
   };
 }
 

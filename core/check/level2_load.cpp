@@ -1,5 +1,5 @@
-// Level 2: loading and description. Each step of the host's loader, and what a table must be to outlive the call that
-// gave it.
+// Level 2: loading and description. Each step of the host's loader, and what a table must be to outlive the
+// call that gave it.
 #include <cstring>
 
 #include "core/base/text.hpp"
@@ -36,14 +36,14 @@ void returns_a_table(Bench& b) {
 
 void speaks_this_major(Bench& b) {
   const th_plugin t = b.subject().table();
-  expect(t.abi_major == TH_ABI_MAJOR, "it speaks version {}.{} of the interface; {}.x was expected", t.abi_major,
-         t.abi_minor, TH_ABI_MAJOR);
+  expect(t.abi_major == TH_ABI_MAJOR, "it speaks version {}.{} of the interface; {}.x was expected",
+         t.abi_major, t.abi_minor, TH_ABI_MAJOR);
 }
 
 void table_is_complete(Bench& b) {
   const std::uint32_t size = size_of(raw_table(b));
-  expect(size >= sizeof(th_plugin), "its th_plugin has struct_size {}; sizeof(th_plugin), {}, was expected", size,
-         sizeof(th_plugin));
+  expect(size >= sizeof(th_plugin), "its th_plugin has struct_size {}; sizeof(th_plugin), {}, was expected",
+         size, sizeof(th_plugin));
 }
 
 void start_has_its_stop(Bench& b) {
@@ -54,18 +54,20 @@ void start_has_its_stop(Bench& b) {
 
 void same_id(Bench& b) {
   const std::string id = text_at(b.subject().table().id);
-  expect(id == b.manifest().id, "it calls itself '{}'; '{}' was expected, as its manifest says", id, b.manifest().id);
+  expect(id == b.manifest().id, "it calls itself '{}'; '{}' was expected, as its manifest says", id,
+         b.manifest().id);
 }
 
 void same_version(Bench& b) {
   const std::string v = text_at(b.subject().table().version);
-  expect(v == escaped(b.manifest().version), "it says version '{}'; '{}' was expected, as its manifest says", v,
-         escaped(b.manifest().version));
+  expect(v == escaped(b.manifest().version), "it says version '{}'; '{}' was expected, as its manifest says",
+         v, escaped(b.manifest().version));
 }
 
 void offers_its_kind(Bench& b) {
   expect(b.subject().interface(interface_of(b)) != nullptr,
-         "get(\"{}\") returned null; its manifest says that it is of kind {}", interface_of(b), b.manifest().kind);
+         "get(\"{}\") returned null; its manifest says that it is of kind {}", interface_of(b),
+         b.manifest().kind);
 }
 
 void interface_is_complete(Bench& b) {
@@ -85,56 +87,96 @@ void slots_are_filled(Bench& b) {
   }
   const th_trainer t = b.subject().trainer();
   need(t.probe, "probe"), need(t.profile, "profile"), need(t.plan, "plan"), need(t.create, "create");
-  need(t.load, "load"), need(t.init, "init"), need(t.step, "step"), need(t.save, "save"), need(t.destroy, "destroy");
+  need(t.load, "load"), need(t.init, "init"), need(t.step, "step"), need(t.save, "save"),
+      need(t.destroy, "destroy");
 }
 
 void knows_what_it_does_not_offer(Bench& b) {
   for (const char* id : {"", "trainhost.nothing/1", "com.example.x/9"})
-    expect(b.subject().interface(id) == nullptr, "get(\"{}\") gave a table; null was expected for an id it cannot know",
-           id);
+    expect(b.subject().interface(id) == nullptr,
+           "get(\"{}\") gave a table; null was expected for an id it cannot know", id);
 }
 
 }  // namespace
 
 std::vector<Check> load_checks() {
   return {
-      {"C-020", 2, "It can be loaded",
-       "The host loads with RTLD_NOW: every symbol and every library that it needs must be there, and its constructors must "
+      {"C-020",
+       2,
+       "It can be loaded",
+       "The host loads with RTLD_NOW: every symbol and every library that it needs must be there, and its "
+       "constructors must "
        "neither throw nor take long. `ldd -r FILE` shows what is missing.",
-       {"C-009", "C-012"}, [](Bench& b) { b.subject(); }, true},
-      {"C-021", 2, "The entry returns its table, the same one each time",
+       {"C-009", "C-012"},
+       [](Bench& b) { b.subject(); },
+       true},
+      {"C-021",
+       2,
+       "The entry returns its table, the same one each time",
        "The entry does no work: it returns the address of a constant. A host may call it more than once.",
-       {"C-020", "C-010"}, returns_a_table},
-      {"C-022", 2, "It speaks major version 1 of the interface",
+       {"C-020", "C-010"},
+       returns_a_table},
+      {"C-022",
+       2,
+       "It speaks major version 1 of the interface",
        "Structs of another major have another layout. The minor may differ: a newer one only adds.",
-       {"C-021"}, speaks_this_major},
-      {"C-023", 2, "Its plugin table is complete",
-       "struct_size says how much of the table exists. One that is smaller than the struct of 1.0 hides mandatory "
+       {"C-021"},
+       speaks_this_major},
+      {"C-023",
+       2,
+       "Its plugin table is complete",
+       "struct_size says how much of the table exists. One that is smaller than the struct of 1.0 hides "
+       "mandatory "
        "functions; set it to sizeof(th_plugin).",
-       {"C-022"}, table_is_complete},
-      {"C-024", 2, "It has get(), and stop() where it has start()",
-       "Without get() nothing of the plugin can be used. A start() without stop() could never give anything back.",
-       {"C-023"}, start_has_its_stop},
-      {"C-025", 2, "Its id is the manifest's",
-       "Users choose by the manifest's id, before any code runs. Two names for one plugin make every message and every "
+       {"C-022"},
+       table_is_complete},
+      {"C-024",
+       2,
+       "It has get(), and stop() where it has start()",
+       "Without get() nothing of the plugin can be used. A start() without stop() could never give anything "
+       "back.",
+       {"C-023"},
+       start_has_its_stop},
+      {"C-025",
+       2,
+       "Its id is the manifest's",
+       "Users choose by the manifest's id, before any code runs. Two names for one plugin make every message "
+       "and every "
        "run file ambiguous.",
-       {"C-024", "C-009", "C-014"}, same_id},
-      {"C-026", 2, "Its version is the manifest's",
+       {"C-024", "C-009", "C-014"},
+       same_id},
+      {"C-026",
+       2,
+       "Its version is the manifest's",
        "The version is written into run records, so that a result can be traced to the code that made it.",
-       {"C-024", "C-009", "C-014"}, same_version},
-      {"C-027", 2, "It offers the interface of its kind",
+       {"C-024", "C-009", "C-014"},
+       same_version},
+      {"C-027",
+       2,
+       "It offers the interface of its kind",
        "A manifest that says trainer promises the trainer interface. get() must know its id to the letter.",
-       {"C-024", "C-009", "C-014"}, offers_its_kind},
-      {"C-028", 2, "Its interface table is complete",
+       {"C-024", "C-009", "C-014"},
+       offers_its_kind},
+      {"C-028",
+       2,
+       "Its interface table is complete",
        "The same rule as for the plugin table: struct_size must reach the end of the 1.0 struct.",
-       {"C-027"}, interface_is_complete},
-      {"C-029", 2, "Every mandatory function is there",
+       {"C-027"},
+       interface_is_complete},
+      {"C-029",
+       2,
+       "Every mandatory function is there",
        "A null slot is called and crashes, or the host has to guess what was meant.",
-       {"C-028"}, slots_are_filled},
-      {"C-030", 2, "get() answers null to ids that it does not know",
-       "Hosts ask for optional and future interfaces by name. A plugin that hands out some table for any name is called "
+       {"C-028"},
+       slots_are_filled},
+      {"C-030",
+       2,
+       "get() answers null to ids that it does not know",
+       "Hosts ask for optional and future interfaces by name. A plugin that hands out some table for any "
+       "name is called "
        "with the wrong functions.",
-       {"C-024"}, knows_what_it_does_not_offer},
+       {"C-024"},
+       knows_what_it_does_not_offer},
   };
 }
 

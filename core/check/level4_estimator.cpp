@@ -1,5 +1,5 @@
-// Level 4 for estimators: wrong arguments, unusual runs, and what the answers must look like. Where the same holds for a
-// trainer's plan(), level4_trainer.cpp has its twin.
+// Level 4 for estimators: wrong arguments, unusual runs, and what the answers must look like. Where the same
+// holds for a trainer's plan(), level4_trainer.cpp has its twin.
 #include "core/base/text.hpp"
 #include "core/check/bench.hpp"
 #include "core/check/levels.hpp"
@@ -14,7 +14,8 @@ void null_is_refused(Bench& b) {
   const Sample s = b.sample();
   const th_host* h = b.host().get();
   const auto refused = [&](const char* what, const Answer& a) {
-    expect(a.status == TH_E_ARG, "estimate() with a null {} returned {}; TH_E_ARG was expected", what, a.text());
+    expect(a.status == TH_E_ARG, "estimate() with a null {} returned {}; TH_E_ARG was expected", what,
+           a.text());
   };
   refused("model", b.report_call(s, {}, "estimate()", [&](auto*, auto* r, auto* sink, auto* sum, auto* err) {
     return e.estimate(h, nullptr, r, nullptr, sink, sum, err);
@@ -40,7 +41,8 @@ void match_of_null_is_none(Bench& b) {
   th_model nameless = m;
   nameless.family = nullptr;
   const int score = e.match(&nameless, &r);
-  expect(score >= 0 && score <= 1000, "match() of a model without a family returned {}; 0 to 1000 was expected", score);
+  expect(score >= 0 && score <= 1000,
+         "match() of a model without a family returned {}; 0 to 1000 was expected", score);
 }
 
 void null_error_is_fine(Bench& b) {
@@ -72,7 +74,8 @@ void documented_codes(Bench& b) {
   Started started(b);
   const auto judge = [&](const Sample& w, const std::string& what) {
     const ReportAnswer a = b.estimate(w);
-    expect(documented(a.status), "estimate() answered {} with {}, which no header has", what, status_text(a.status));
+    expect(documented(a.status), "estimate() answered {} with {}, which no header has", what,
+           status_text(a.status));
   };
   for_unknown_words(b.sample(), judge);
   for_degenerate(b.sample(), judge);
@@ -89,7 +92,8 @@ void foreign_family_is_unsupported(Bench& b) {
   if (b.match(s) > 0) throw NotHere("its match() takes any family");
   const ReportAnswer a = b.estimate(s);
   expect(a.ok() || a.status == TH_E_UNSUPPORTED || !documented(a.status),
-         "estimate() of a family that its match() does not take returned {}; TH_E_UNSUPPORTED was expected", a.text());
+         "estimate() of a family that its match() does not take returned {}; TH_E_UNSUPPORTED was expected",
+         a.text());
 }
 
 void no_model_is_no_estimate(Bench& b) {
@@ -108,10 +112,14 @@ void sink_is_obeyed(Bench& b) {
   Twist t;
   t.refuse_from = 1;
   const ReportAnswer a = b.estimate(b.sample(), t);
-  expect(a.status == t.refuse_with, "the sink refused the first node with {} and estimate() returned {}; the sink's code "
-         "was expected", status_text(t.refuse_with), status_text(a.status));
-  expect(a.calls_after_refusal <= 1, "estimate() went on for {} more calls after the sink had refused; it was expected to "
-         "stop", a.calls_after_refusal - 1);
+  expect(a.status == t.refuse_with,
+         "the sink refused the first node with {} and estimate() returned {}; the sink's code "
+         "was expected",
+         status_text(t.refuse_with), status_text(a.status));
+  expect(a.calls_after_refusal <= 1,
+         "estimate() went on for {} more calls after the sink had refused; it was expected to "
+         "stop",
+         a.calls_after_refusal - 1);
 }
 
 void later_minor_is_fine(Bench& b) {
@@ -121,8 +129,8 @@ void later_minor_is_fine(Bench& b) {
   t.later_minor_bytes = 64;
   const ReportAnswer later = b.estimate(b.sample(), t);
   expect(now.status == later.status && now.report.nodes.size() == later.report.nodes.size(),
-         "estimate() with structs 64 bytes longer, as a later minor has them, returned {}; {} was expected", later.text(),
-         now.text());
+         "estimate() with structs 64 bytes longer, as a later minor has them, returned {}; {} was expected",
+         later.text(), now.text());
 }
 
 /// Every option that the manifest lists, with a value that means nothing.
@@ -132,15 +140,18 @@ void options_are_read(Bench& b) {
     b.host().clear_options();
     b.host().set_option(key, "no such value\x01");
     const Answer begun = b.start();
-    if (begun.status == TH_E_UNAVAILABLE) throw NotHere("its start() says that it cannot be used here: " + begun.message);
+    if (begun.status == TH_E_UNAVAILABLE)
+      throw NotHere("its start() says that it cannot be used here: " + begun.message);
     Answer a = begun;
     if (begun.ok()) {
       a = b.report(b.sample());
       b.stop();
     }
     b.host().clear_options();
-    expect(!a.ok(), "it took the value 'no such value' for its option {}; a refusal was expected", escaped(key));
-    expect(refused_well(a.status) || !documented(a.status), "it refused a wrong value of its option {} with {}; TH_E_ARG was expected", escaped(key),
+    expect(!a.ok(), "it took the value 'no such value' for its option {}; a refusal was expected",
+           escaped(key));
+    expect(refused_well(a.status) || !documented(a.status),
+           "it refused a wrong value of its option {} with {}; TH_E_ARG was expected", escaped(key),
            a.text());
   }
 }
@@ -149,39 +160,74 @@ void options_are_read(Bench& b) {
 
 std::vector<Check> estimator_argument_checks() {
   return {
-      {"E-001", 4, "estimate() refuses a null model, run or sink",
+      {"E-001",
+       4,
+       "estimate() refuses a null model, run or sink",
        "A host with a bug learns of it by a code, not by a crash that takes the user's other work along.",
-       {"C-049", "C-029"}, null_is_refused},
-      {"E-002", 4, "match() answers whatever it is given",
-       "match() is asked about every model there is, half-filled ones included, and has no way to say that it cannot "
+       {"C-049", "C-029"},
+       null_is_refused},
+      {"E-002",
+       4,
+       "match() answers whatever it is given",
+       "match() is asked about every model there is, half-filled ones included, and has no way to say that "
+       "it cannot "
        "answer: 0 is the answer then.",
-       {"C-049", "C-029"}, match_of_null_is_none},
-      {"E-003", 4, "estimate() takes a null error",
+       {"C-049", "C-029"},
+       match_of_null_is_none},
+      {"E-003",
+       4,
+       "estimate() takes a null error",
        "A caller that does not want the text passes null; the code alone must come back.",
-       {"C-049", "C-029"}, null_error_is_fine},
-      {"E-004", 4, "A refusal says why, and the error carries the code",
+       {"C-049", "C-029"},
+       null_error_is_fine},
+      {"E-004",
+       4,
+       "A refusal says why, and the error carries the code",
        "The message is the user's only clue. One sentence: what does not fit, to what value.",
-       {"C-049", "C-029"}, says_why},
-      {"E-005", 4, "estimate() returns documented codes alone",
+       {"C-049", "C-029"},
+       says_why},
+      {"E-005",
+       4,
+       "estimate() returns documented codes alone",
        "Codes say what the caller can do. One that no header has can only be treated as a bug.",
-       {"C-049", "C-029"}, documented_codes},
-      {"E-006", 4, "A family that is not its own is TH_E_UNSUPPORTED",
+       {"C-049", "C-029"},
+       documented_codes},
+      {"E-006",
+       4,
+       "A family that is not its own is TH_E_UNSUPPORTED",
        "With that code the host tries the next candidate; with any other it stops and blames the run.",
-       {"C-049", "C-029"}, foreign_family_is_unsupported},
-      {"E-007", 4, "Dimensions that make no model are refused as such",
-       "0 layers or 0 heads come from half-written configs. A division by zero, or an internal error, hides the cause.",
-       {"C-049", "C-029"}, no_model_is_no_estimate},
-      {"E-008", 4, "estimate() stops when the sink refuses",
-       "The host refuses when the user cancels or when memory is short. The sink's code must come back, soon.",
-       {"C-049", "C-029"}, sink_is_obeyed},
-      {"E-009", 4, "Longer structs of a later minor change nothing",
-       "Hosts of a later minor hand over longer structs. A plugin that compares struct_size for equality stops working "
+       {"C-049", "C-029"},
+       foreign_family_is_unsupported},
+      {"E-007",
+       4,
+       "Dimensions that make no model are refused as such",
+       "0 layers or 0 heads come from half-written configs. A division by zero, or an internal error, hides "
+       "the cause.",
+       {"C-049", "C-029"},
+       no_model_is_no_estimate},
+      {"E-008",
+       4,
+       "estimate() stops when the sink refuses",
+       "The host refuses when the user cancels or when memory is short. The sink's code must come back, "
+       "soon.",
+       {"C-049", "C-029"},
+       sink_is_obeyed},
+      {"E-009",
+       4,
+       "Longer structs of a later minor change nothing",
+       "Hosts of a later minor hand over longer structs. A plugin that compares struct_size for equality "
+       "stops working "
        "with the next release.",
-       {"C-049", "C-029"}, later_minor_is_fine},
-      {"C-060", 4, "A wrong value of an option is refused",
-       "A key that the plugin's manifest lists and whose value means nothing to it must be an error that names it: "
+       {"C-049", "C-029"},
+       later_minor_is_fine},
+      {"C-060",
+       4,
+       "A wrong value of an option is refused",
+       "A key that the plugin's manifest lists and whose value means nothing to it must be an error that "
+       "names it: "
        "otherwise a typing mistake in a run file changes nothing and nobody notices.",
-       {"C-049", "C-029"}, options_are_read},
+       {"C-049", "C-029"},
+       options_are_read},
   };
 }
 

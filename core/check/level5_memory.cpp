@@ -1,4 +1,5 @@
-// Level 5 for a trainer's memory: what it takes is what it planned, all of it through the host, and all of it comes back.
+// Level 5 for a trainer's memory: what it takes is what it planned, all of it through the host, and all of it
+// comes back.
 #include <set>
 
 #include "core/base/text.hpp"
@@ -45,11 +46,14 @@ void plan_is_what_it_takes(Bench& b) {
   bool exact = r.summary.claim != TH_APPROXIMATION && r.summary.claim != TH_UPPER_BOUND;
   for (const SeenNode& n : r.nodes) exact = exact && (r.summary.claim == TH_EXACT || n.mem.claim == TH_EXACT);
   for (std::uint32_t tier = TH_TIER_DEVICE; tier <= TH_TIER_HOST; ++tier) {
-    const std::uint64_t planned = r.summary.tier_peak[tier], taken = b.host().ledger().peak(static_cast<Tier>(tier)) - before[tier];
+    const std::uint64_t planned = r.summary.tier_peak[tier],
+                        taken = b.host().ledger().peak(static_cast<Tier>(tier)) - before[tier];
     if (planned == 0 && taken == 0) continue;
-    if (planned == 0) throw Broken(fmt::format("it took {} bytes of tier {}; its plan gives no peak for it", taken, tier));
+    if (planned == 0)
+      throw Broken(fmt::format("it took {} bytes of tier {}; its plan gives no peak for it", taken, tier));
     if (exact)
-      expect(taken == planned, "it took {} bytes of tier {} at most; its plan says exactly {}", taken, tier, planned);
+      expect(taken == planned, "it took {} bytes of tier {} at most; its plan says exactly {}", taken, tier,
+             planned);
     else if (r.summary.claim == TH_UPPER_BOUND)
       expect(taken <= planned, "it took {} bytes of tier {}; its plan says {} at most", taken, tier, planned);
   }
@@ -91,8 +95,10 @@ void nothing_behind_the_hosts_back(Bench& b) {
   i.step(make_batch(i.sample(), b.seed()), 1e-3, 0);
   const std::uint64_t grown = heap_bytes() > before ? heap_bytes() - before : 0;
   const std::uint64_t known = b.host().ledger().now_total() - ledger_before;
-  expect(grown <= known + kUnseen, "the heap grew by {} bytes while the host gave out {}; tensor memory is to be taken with "
-         "alloc() or reported with took()", grown, known);
+  expect(grown <= known + kUnseen,
+         "the heap grew by {} bytes while the host gave out {}; tensor memory is to be taken with "
+         "alloc() or reported with took()",
+         grown, known);
 }
 
 void no_growth_by_step(Bench& b) {
@@ -127,7 +133,8 @@ void counters_never_fall(Bench& b) {
     grows(before.h2d_bytes, now.h2d_bytes, "h2d_bytes"), grows(before.d2h_bytes, now.d2h_bytes, "d2h_bytes");
     grows(before.h2d_count, now.h2d_count, "h2d_count"), grows(before.d2h_count, now.d2h_count, "d2h_count");
     grows(before.sync_count, now.sync_count, "sync_count"), grows(before.launches, now.launches, "launches");
-    grows(before.compute_ns, now.compute_ns, "compute_ns"), grows(before.stream_bytes, now.stream_bytes, "stream_bytes");
+    grows(before.compute_ns, now.compute_ns, "compute_ns"),
+        grows(before.stream_bytes, now.stream_bytes, "stream_bytes");
     before = now;
   }
 }
@@ -136,26 +143,46 @@ void counters_never_fall(Bench& b) {
 
 std::vector<Check> trainer_memory_checks() {
   return {
-      {"T-044", 5, "A step takes nothing that stays",
+      {"T-044",
+       5,
+       "A step takes nothing that stays",
        "Everything is taken in create(): a step that keeps a little is out of memory after a night.",
-       {"T-022"}, no_growth_by_step},
-      {"T-040", 5, "What it takes is what it planned",
-       "The prediction is the point: a run that fits by its plan must fit. What the ledger counted at the peak is held "
+       {"T-022"},
+       no_growth_by_step},
+      {"T-040",
+       5,
+       "What it takes is what it planned",
+       "The prediction is the point: a run that fits by its plan must fit. What the ledger counted at the "
+       "peak is held "
        "against the plan, to the byte where the plan claims to be exact.",
-       {"T-011", "T-022", "T-044", "C-076"}, plan_is_what_it_takes},
-      {"T-041", 5, "Planning takes no memory of the run",
+       {"T-011", "T-022", "T-044", "C-076"},
+       plan_is_what_it_takes},
+      {"T-041",
+       5,
+       "Planning takes no memory of the run",
        "Plans are made for models a thousand times the size of this machine.",
-       {"C-070"}, planning_takes_nothing},
-      {"T-042", 5, "destroy() gives everything back",
+       {"C-070"},
+       planning_takes_nothing},
+      {"T-042",
+       5,
+       "destroy() gives everything back",
        "Sweeps and searches train many runs in one process.",
-       {"T-011", "T-022"}, gives_all_back},
-      {"T-043", 5, "It takes no tensor memory behind the host's back",
-       "Memory from malloc() is in no ledger: the run is killed by the system instead of being refused by the plan. Take "
+       {"T-011", "T-022"},
+       gives_all_back},
+      {"T-043",
+       5,
+       "It takes no tensor memory behind the host's back",
+       "Memory from malloc() is in no ledger: the run is killed by the system instead of being refused by "
+       "the plan. Take "
        "it with the host's alloc(), or report it with took().",
-       {"T-042"}, nothing_behind_the_hosts_back},
-      {"T-045", 5, "Counters never fall",
+       {"T-042"},
+       nothing_behind_the_hosts_back},
+      {"T-045",
+       5,
+       "Counters never fall",
        "They are sums since create(). `verify` subtracts two readings and takes a fall for 18 exabytes.",
-       {"T-022"}, counters_never_fall},
+       {"T-022"},
+       counters_never_fall},
   };
 }
 

@@ -21,20 +21,23 @@ void cancels(Bench& b) {
   b.host().cancel_from_now_on(true);
   const StepAnswer a = i.step(batch, 1e-3, 1);
   b.host().cancel_from_now_on(false);
-  expect(a.status == TH_E_CANCELLED, "step() returned {} while the host said that the run is cancelled; TH_E_CANCELLED was "
-         "expected", a.text());
+  expect(a.status == TH_E_CANCELLED,
+         "step() returned {} while the host said that the run is cancelled; TH_E_CANCELLED was "
+         "expected",
+         a.text());
   expect(assembled(i.save().pieces) == before, "step() was cancelled and changed the weights all the same");
 }
 
 /// The most threads that ran at once, looked at every half millisecond, less this watcher's own.
 class ThreadWatch {
  public:
-  ThreadWatch() : watcher_([this] {
-    while (!done_) {
-      most_ = std::max(most_.load(), running_threads());
-      std::this_thread::sleep_for(std::chrono::microseconds(500));
-    }
-  }) {}
+  ThreadWatch()
+      : watcher_([this] {
+          while (!done_) {
+            most_ = std::max(most_.load(), running_threads());
+            std::this_thread::sleep_for(std::chrono::microseconds(500));
+          }
+        }) {}
   unsigned most() {
     done_ = true;
     watcher_.join();
@@ -65,7 +68,8 @@ void keeps_to_its_threads(Bench& b) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   const unsigned most = watch.most(), own = most > before ? most - before : 0;
-  expect(own + 1 <= kBudget, "it ran {} threads of its own beside the caller's; with a budget of {} one was expected", own,
+  expect(own + 1 <= kBudget,
+         "it ran {} threads of its own beside the caller's; with a budget of {} one was expected", own,
          kBudget);
 }
 
@@ -73,13 +77,22 @@ void keeps_to_its_threads(Bench& b) {
 
 std::vector<Check> budget_checks() {
   return {
-      {"T-070", 7, "A cancelled step ends as cancelled and applies nothing",
-       "Ctrl-C means a checkpoint now. A trainer asks cancelled() at least every 100 ms of work and at each step.",
-       {"T-022", "T-027"}, cancels},
-      {"C-110", 7, "It keeps to its budget of threads",
-       "The budget counts the caller's thread. More than that fights with the host's own threads and with other runs on "
+      {"T-070",
+       7,
+       "A cancelled step ends as cancelled and applies nothing",
+       "Ctrl-C means a checkpoint now. A trainer asks cancelled() at least every 100 ms of work and at each "
+       "step.",
+       {"T-022", "T-027"},
+       cancels},
+      {"C-110",
+       7,
+       "It keeps to its budget of threads",
+       "The budget counts the caller's thread. More than that fights with the host's own threads and with "
+       "other runs on "
        "the machine.",
-       {"C-070"}, keeps_to_its_threads, true},
+       {"C-070"},
+       keeps_to_its_threads,
+       true},
   };
 }
 

@@ -1,5 +1,5 @@
-// Level 7: a step that is cancelled in the middle ends soon and applies nothing; a create() that meets the host's budget
-// leaves nothing.
+// Level 7: a step that is cancelled in the middle ends soon and applies nothing; a create() that meets the
+// host's budget leaves nothing.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,9 +13,11 @@ namespace trainhost::check {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kPollSeconds = 0.1;   // host.h: cancelled() at least every 100 ms of work
-constexpr double kBeforeCancel = 0.02;  // seconds into the step: past a question that is asked once, at its beginning
-constexpr double kStepSeconds = 0.25;  // of the step that is cancelled: long enough to tell an early end from a late one
+constexpr double kPollSeconds = 0.1;  // host.h: cancelled() at least every 100 ms of work
+constexpr double kBeforeCancel =
+    0.02;  // seconds into the step: past a question that is asked once, at its beginning
+constexpr double kStepSeconds =
+    0.25;  // of the step that is cancelled: long enough to tell an early end from a late one
 
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
@@ -60,8 +62,10 @@ double latency(Bench& b, double micro) {
   const bool before = !told;
   canceller.join();
   b.host().cancel_from_now_on(false);
-  expect(a.ok() || a.status == TH_E_CANCELLED, "step() returned {} when the run was cancelled in the middle of it; "
-         "TH_E_CANCELLED was expected", a.text());
+  expect(a.ok() || a.status == TH_E_CANCELLED,
+         "step() returned {} when the run was cancelled in the middle of it; "
+         "TH_E_CANCELLED was expected",
+         a.text());
   return before ? 0 : std::chrono::duration<double>(end - at).count();
 }
 
@@ -71,9 +75,12 @@ void stops_soon(Bench& b) {
   const double micro = micro_batch_seconds(b), most = kPollSeconds + micro;
   double best = 1e9;
   for (int tries = 0; tries < 3 && best > most; ++tries) best = std::min(best, latency(b, micro));
-  expect(best <= most, "step() returned {:.0f} ms after the run was cancelled; 100 ms and one micro-batch ({:.1f} ms) at "
-         "most were expected", best * 1e3, micro * 1e3);
-  b.figure(fmt::format("{:.1f} ms from the cancellation to the return, a micro-batch takes {:.1f} ms", best * 1e3, micro * 1e3));
+  expect(best <= most,
+         "step() returned {:.0f} ms after the run was cancelled; 100 ms and one micro-batch ({:.1f} ms) at "
+         "most were expected",
+         best * 1e3, micro * 1e3);
+  b.figure(fmt::format("{:.1f} ms from the cancellation to the return, a micro-batch takes {:.1f} ms",
+                       best * 1e3, micro * 1e3));
 }
 
 void cancelled_in_the_middle(Bench& b) {
@@ -91,7 +98,8 @@ void cancelled_in_the_middle(Bench& b) {
     b.host().cancel_from_now_on(false);
     if (a.ok()) continue;  // it was done before the question
     const std::string where = first_difference(before, weights_of(i));
-    expect(where.empty(), "step() was cancelled when it asked for the {}. time, and {} changed all the same", polls + 1, where);
+    expect(where.empty(), "step() was cancelled when it asked for the {}. time, and {} changed all the same",
+           polls + 1, where);
     must_step(i, batch, 1e-2, 0);
   }
 }
@@ -115,8 +123,9 @@ void budget_leaves_nothing(Bench& b) {
     i.destroy();
     ledger.set_limit(UINT64_MAX);
     const std::uint64_t held = ledger.now_total() - before;
-    expect(held == 0, "with a budget of {} bytes of the {} that it takes, create() returned {} and left {} bytes taken", budget,
-           taken, a.text(), held);
+    expect(held == 0,
+           "with a budget of {} bytes of the {} that it takes, create() returned {} and left {} bytes taken",
+           budget, taken, a.text(), held);
   }
 }
 
@@ -124,17 +133,29 @@ void budget_leaves_nothing(Bench& b) {
 
 std::vector<Check> cancel_checks() {
   return {
-      {"T-072", 7, "A step that is cancelled in the middle applies nothing",
-       "After some micro-batches of an update the user presses Ctrl-C: the checkpoint that follows holds the state from "
+      {"T-072",
+       7,
+       "A step that is cancelled in the middle applies nothing",
+       "After some micro-batches of an update the user presses Ctrl-C: the checkpoint that follows holds the "
+       "state from "
        "before the update, not a part of it.",
-       {"T-070", "T-057"}, cancelled_in_the_middle},
-      {"T-071", 7, "A cancelled step ends within 100 ms and a micro-batch",
-       "A step over thousands of micro-batches takes minutes. cancelled() is to be asked at each of them, not once a step.",
-       {"T-070"}, stops_soon},
-      {"T-073", 7, "A create() that meets the budget leaves nothing",
-       "The host's budget is a number that users give. A run that does not fit is refused, everything that it had taken "
+       {"T-070", "T-057"},
+       cancelled_in_the_middle},
+      {"T-071",
+       7,
+       "A cancelled step ends within 100 ms and a micro-batch",
+       "A step over thousands of micro-batches takes minutes. cancelled() is to be asked at each of them, "
+       "not once a step.",
+       {"T-070"},
+       stops_soon},
+      {"T-073",
+       7,
+       "A create() that meets the budget leaves nothing",
+       "The host's budget is a number that users give. A run that does not fit is refused, everything that "
+       "it had taken "
        "until then is back, and the next one finds all of it.",
-       {"T-011", "T-042"}, budget_leaves_nothing},
+       {"T-011", "T-042"},
+       budget_leaves_nothing},
   };
 }
 

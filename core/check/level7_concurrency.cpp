@@ -1,5 +1,5 @@
-// Level 7: what is [any] is called from several threads at once, and two instances live beside each other as if each were
-// alone.
+// Level 7: what is [any] is called from several threads at once, and two instances live beside each other as
+// if each were alone.
 #include <exception>
 #include <thread>
 
@@ -26,7 +26,9 @@ AllWeights alone(Bench& b, std::uint64_t batches) {
 
 void expect_alone(const AllWeights& expected, Instance& i, const char* how) {
   const std::string where = first_difference(expected, weights_of(i));
-  expect(where.empty(), "two instances that trained {} did not both come to the weights of one alone: {} differs", how, where);
+  expect(where.empty(),
+         "two instances that trained {} did not both come to the weights of one alone: {} differs", how,
+         where);
 }
 
 void by_turns(Bench& b) {
@@ -76,8 +78,10 @@ void plans_from_four_threads(Bench& b) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 25 && wrong[t].empty(); ++i) {
         const ReportAnswer a = b.plan(s);
-        if (!a.ok()) wrong[t] = "returned " + a.text();
-        else if (printed(a.report) != expected) wrong[t] = "gave another report";
+        if (!a.ok())
+          wrong[t] = "returned " + a.text();
+        else if (printed(a.report) != expected)
+          wrong[t] = "gave another report";
       }
     });
   for (std::thread& t : threads) t.join();
@@ -89,15 +93,27 @@ void plans_from_four_threads(Bench& b) {
 
 std::vector<Check> concurrency_checks() {
   return {
-      {"T-074", 7, "Two instances train beside each other as if alone",
-       "A student and a teacher, two sizes of a sweep: nothing of an instance may stand in a static variable.",
-       {"T-057"}, by_turns},
-      {"T-075", 7, "Two instances may step at the same time",
-       "[inst] is one call at a time for each instance, not for the library: a host may drive two of them from two threads.",
-       {"T-074"}, at_once},
-      {"T-076", 7, "Four threads get the plan that one gets",
-       "plan() is [any]: a search plans with every core. A static buffer shows here as another report or a crash.",
-       {"C-070", "C-077"}, plans_from_four_threads},
+      {"T-074",
+       7,
+       "Two instances train beside each other as if alone",
+       "A student and a teacher, two sizes of a sweep: nothing of an instance may stand in a static "
+       "variable.",
+       {"T-057"},
+       by_turns},
+      {"T-075",
+       7,
+       "Two instances may step at the same time",
+       "[inst] is one call at a time for each instance, not for the library: a host may drive two of them "
+       "from two threads.",
+       {"T-074"},
+       at_once},
+      {"T-076",
+       7,
+       "Four threads get the plan that one gets",
+       "plan() is [any]: a search plans with every core. A static buffer shows here as another report or a "
+       "crash.",
+       {"C-070", "C-077"},
+       plans_from_four_threads},
   };
 }
 

@@ -1,4 +1,5 @@
-// Level 8: many lives in one process leave nothing behind, and a host that does close libraries can close this one.
+// Level 8: many lives in one process leave nothing behind, and a host that does close libraries can close
+// this one.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +31,8 @@ void life(Bench& b, const th_trainer& t, const Sample& s, const Batch& batch, bo
     th_step step{};
     th_step_out out{};
     step.struct_size = sizeof step, out.struct_size = sizeof out;
-    step.batch = batch.sequences, step.seq = batch.seq, step.tokens = batch.tokens.data(), step.targets = batch.targets.data();
+    step.batch = batch.sequences, step.seq = batch.seq, step.tokens = batch.tokens.data(),
+    step.targets = batch.targets.data();
     step.lr = 1e-3;
     status = t.step(i, &step, &out, &e);
   }
@@ -61,25 +63,31 @@ void heap_stays_flat(Bench& b) {
     if (resident_before == 0) resident_before = resident_bytes();
     return heap_bytes();
   });
-  expect(after <= before + kHeapSlack, "{} lives of an instance left {} bytes of heap taken; none were expected",
-         kLives - kWarmLives, after - before);
+  expect(after <= before + kHeapSlack,
+         "{} lives of an instance left {} bytes of heap taken; none were expected", kLives - kWarmLives,
+         after - before);
   const std::uint64_t resident = resident_bytes();
-  expect(resident <= resident_before + kResidentSlack, "{} lives of an instance made the process {} bytes larger; none were "
-         "expected", kLives - kWarmLives, resident - resident_before);
+  expect(resident <= resident_before + kResidentSlack,
+         "{} lives of an instance made the process {} bytes larger; none were "
+         "expected",
+         kLives - kWarmLives, resident - resident_before);
 }
 
 void no_descriptor_no_thread_stays(Bench& b) {
   Started started(b);
   b.need_device();
-  const auto [before, after] = over_lives(b, [] { return std::uint64_t{open_descriptors()} << 32 | running_threads(); });
-  expect(after >> 32 <= before >> 32, "{} lives of an instance left {} more descriptors open; none were expected",
-         kLives - kWarmLives, (after >> 32) - (before >> 32));
+  const auto [before, after] =
+      over_lives(b, [] { return std::uint64_t{open_descriptors()} << 32 | running_threads(); });
+  expect(after >> 32 <= before >> 32,
+         "{} lives of an instance left {} more descriptors open; none were expected", kLives - kWarmLives,
+         (after >> 32) - (before >> 32));
   const std::uint32_t threads = static_cast<std::uint32_t>(after), were = static_cast<std::uint32_t>(before);
-  expect(threads <= were, "{} lives of an instance left {} more threads running; none were expected", kLives - kWarmLives,
-         threads - were);
+  expect(threads <= were, "{} lives of an instance left {} more threads running; none were expected",
+         kLives - kWarmLives, threads - were);
 }
 
-/// In a process of its own: mapped without RTLD_NODELETE, used, closed; then its thread ends, then the process.
+/// In a process of its own: mapped without RTLD_NODELETE, used, closed; then its thread ends, then the
+/// process.
 void can_be_closed(Bench& b) {
   const bool trainer = b.is_trainer();
   const pid_t child = ::fork();
@@ -108,25 +116,43 @@ void can_be_closed(Bench& b) {
   ::waitpid(child, &status, 0);
   expect(!WIFSIGNALED(status), "the process died of signal {} after stop() and dlclose()", WTERMSIG(status));
   if (WEXITSTATUS(status) == 3) throw NotHere("it could not be used in a process that closes it");
-  expect(WEXITSTATUS(status) == 0, "the process ended with code {} after stop() and dlclose(); 0 was expected",
-         WEXITSTATUS(status));
+  expect(WEXITSTATUS(status) == 0,
+         "the process ended with code {} after stop() and dlclose(); 0 was expected", WEXITSTATUS(status));
 }
 
 }  // namespace
 
 std::vector<Check> many_lives_checks() {
   return {
-      {"C-121", 8, "It can be closed after stop()",
-       "trainhost keeps libraries mapped, other hosts close them: a destructor of a thread's own data, a handler or a thread "
-       "that outlives stop() then runs code that is gone. Give such things back in stop(), or link with -z nodelete.",
-       {"C-054", "C-051", "C-070", "C-090"}, can_be_closed, true},
-      {"T-083", 8, "A thousand instances leave no memory behind",
-       "Sweeps, searches and tests make instances by the thousand. Heap and resident memory after 1000 lives are those after "
+      {"C-121",
+       8,
+       "It can be closed after stop()",
+       "trainhost keeps libraries mapped, other hosts close them: a destructor of a thread's own data, a "
+       "handler or a thread "
+       "that outlives stop() then runs code that is gone. Give such things back in stop(), or link with -z "
+       "nodelete.",
+       {"C-054", "C-051", "C-070", "C-090"},
+       can_be_closed,
+       true},
+      {"T-083",
+       8,
+       "A thousand instances leave no memory behind",
+       "Sweeps, searches and tests make instances by the thousand. Heap and resident memory after 1000 lives "
+       "are those after "
        "100.",
-       {"T-042", "T-043"}, heap_stays_flat, true, 20},
-      {"T-084", 8, "A thousand instances leave no descriptor and no thread",
-       "A process has 1024 descriptors. Threads of a pool may stay if there are no more of them with each instance.",
-       {"T-022"}, no_descriptor_no_thread_stays, true, 20},
+       {"T-042", "T-043"},
+       heap_stays_flat,
+       true,
+       20},
+      {"T-084",
+       8,
+       "A thousand instances leave no descriptor and no thread",
+       "A process has 1024 descriptors. Threads of a pool may stay if there are no more of them with each "
+       "instance.",
+       {"T-022"},
+       no_descriptor_no_thread_stays,
+       true,
+       20},
   };
 }
 

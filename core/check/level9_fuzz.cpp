@@ -1,5 +1,5 @@
-// Level 9: drawn models, runs and structs. Whatever is asked, a plugin answers: a report or a documented refusal, the same
-// one each time, and what it says that it can train it trains.
+// Level 9: drawn models, runs and structs. Whatever is asked, a plugin answers: a report or a documented
+// refusal, the same one each time, and what it says that it can train it trains.
 #include <cmath>
 
 #include "core/base/text.hpp"
@@ -29,16 +29,19 @@ void answers_anything(Bench& b) {
     announce(b, s, n);
     if (!b.is_trainer()) {
       const int score = b.match(s);
-      expect(score >= 0 && score <= 1000, "match() of {} returned {}; 0 to 1000 was expected", described(s, n), score);
+      expect(score >= 0 && score <= 1000, "match() of {} returned {}; 0 to 1000 was expected",
+             described(s, n), score);
     }
     const ReportAnswer a = b.report(s);
-    expect(a.ok() || plain_refusal(a.status), "{} was answered with {}; a report, TH_E_ARG or TH_E_UNSUPPORTED was expected",
-           described(s, n), a.text());
+    expect(a.ok() || plain_refusal(a.status),
+           "{} was answered with {}; a report, TH_E_ARG or TH_E_UNSUPPORTED was expected", described(s, n),
+           a.text());
     expect(a.ok() || !a.message.empty(), "{} was refused with {} and no message", described(s, n), a.text());
     if (!a.ok()) return;
     expect(!a.report.nodes.empty(), "{} was answered with TH_OK and no node", described(s, n));
     for (const SeenNode& node : a.report.nodes)
-      expect(node.mem.bytes >> 63 == 0, "{} has a node of {} bytes, which is beyond 2^63", described(s, n), node.mem.bytes);
+      expect(node.mem.bytes >> 63 == 0, "{} has a node of {} bytes, which is beyond 2^63", described(s, n),
+             node.mem.bytes);
   });
 }
 
@@ -48,9 +51,10 @@ void answers_alike(Bench& b) {
     const Sample s = drawn_sample(b.sample(), n);
     announce(b, s, n);
     const ReportAnswer a = b.report(s), again = b.report(s);
-    expect(a.status == again.status, "{} was answered with {} and then with {}; the same was expected", described(s, n),
-           a.text(), again.text());
-    expect(printed(a.report) == printed(again.report), "{} gave two different reports; the same was expected", described(s, n));
+    expect(a.status == again.status, "{} was answered with {} and then with {}; the same was expected",
+           described(s, n), a.text(), again.text());
+    expect(printed(a.report) == printed(again.report), "{} gave two different reports; the same was expected",
+           described(s, n));
   });
 }
 
@@ -66,7 +70,8 @@ void longer_structs(Bench& b) {
                                          t.later_minor_bytes, t.later_minor_fill);
     if (b.around().at_case) b.around().at_case(what);
     const ReportAnswer a = b.report(s, t);
-    expect(a.ok(), "{} was answered with {}; fields of a later minor are none of its business", what, a.text());
+    expect(a.ok(), "{} was answered with {}; fields of a later minor are none of its business", what,
+           a.text());
     expect(printed(a.report) == expected, "{} gave another report; the same was expected", what);
   });
 }
@@ -80,7 +85,8 @@ void trains_what_it_plans(Bench& b) {
     announce(b, s, n);
     const ReportAnswer plan = b.plan(s);
     if (!plan.ok()) {
-      expect(plain_refusal(plan.status), "plan() of {} returned {}; TH_E_UNSUPPORTED was expected", described(s, n), plan.text());
+      expect(plain_refusal(plan.status), "plan() of {} returned {}; TH_E_UNSUPPORTED was expected",
+             described(s, n), plan.text());
       return;
     }
     {
@@ -94,8 +100,9 @@ void trains_what_it_plans(Bench& b) {
         const StepAnswer answer = i.step(batch, 1e-3, step);
         expect(answer.ok(), "step() of {} returned {}", described(s, n), answer.text());
         const double most = 10 + 2 * std::log(static_cast<double>(s.model.vocab));
-        expect(answer.out.loss >= 0 && answer.out.loss < most, "step() of {} gave the loss {}; 0 to {:.0f} was expected",
-               described(s, n), answer.out.loss, most);
+        expect(answer.out.loss >= 0 && answer.out.loss < most,
+               "step() of {} gave the loss {}; 0 to {:.0f} was expected", described(s, n), answer.out.loss,
+               most);
       }
       const SaveAnswer saved = i.save();
       expect(saved.ok(), "save() of {} returned {}", described(s, n), saved.text());
@@ -106,24 +113,35 @@ void trains_what_it_plans(Bench& b) {
   });
 }
 
-/// Those that are about reports, for one kind: `first` is their first id, the others need what keeps them from saying what
-/// lower levels said.
-std::vector<Check> report_cases(const std::string& kind, int first, std::vector<std::string> codes, const std::string& sizes) {
+/// Those that are about reports, for one kind: `first` is their first id, the others need what keeps them
+/// from saying what lower levels said.
+std::vector<Check> report_cases(const std::string& kind, int first, std::vector<std::string> codes,
+                                const std::string& sizes) {
   const auto id = [&](int n) { return fmt::format("{}-{:03}", kind, first + n); };
   codes.insert(codes.end(), {"C-070", "C-075"});
   return {
       {id(0), 9, "It answers whatever model and run it is asked about",
-       "Searches and typing errors ask for everything: zero heads, 2^32 layers, half a config.json, families of tomorrow. A "
-       "report or a refusal that says why; never a crash, a hang or TH_E_INTERNAL. `--fuzz SECONDS` goes on for longer, "
+       "Searches and typing errors ask for everything: zero heads, 2^32 layers, half a config.json, families "
+       "of tomorrow. A "
+       "report or a refusal that says why; never a crash, a hang or TH_E_INTERNAL. `--fuzz SECONDS` goes on "
+       "for longer, "
        "`--seed` repeats a case.",
        codes, answers_anything},
-      {id(1), 9, "It answers the same question alike",
-       "Caches, and people who compare two runs, rely on it: the same model and run give the same code and the same report.",
-       {id(0), "C-077"}, answers_alike},
-      {id(2), 9, "Structs of any later minor are read as far as it knows them",
-       "Hosts of later minors send longer structs whose new fields are set. struct_size is no length to copy, and what lies "
+      {id(1),
+       9,
+       "It answers the same question alike",
+       "Caches, and people who compare two runs, rely on it: the same model and run give the same code and "
+       "the same report.",
+       {id(0), "C-077"},
+       answers_alike},
+      {id(2),
+       9,
+       "Structs of any later minor are read as far as it knows them",
+       "Hosts of later minors send longer structs whose new fields are set. struct_size is no length to "
+       "copy, and what lies "
        "beyond the known fields is none of the plugin's business.",
-       {sizes, "C-070", "C-077"}, longer_structs},
+       {sizes, "C-070", "C-077"},
+       longer_structs},
   };
 }
 
@@ -132,10 +150,14 @@ std::vector<Check> report_cases(const std::string& kind, int first, std::vector<
 std::vector<Check> fuzz_checks() {
   std::vector<Check> all = report_cases("E", 30, {"E-004", "E-005", "E-006", "E-007", "E-011"}, "E-009");
   for (Check& c : report_cases("T", 91, {"T-003", "T-004", "T-006"}, "T-009")) all.push_back(std::move(c));
-  all.push_back({"T-090", 9, "What it plans, it trains",
-                 "Models with one head, sequences of one token, vocabularies of odd sizes: where plan() says yes, two "
-                 "updates and a save follow, with a loss that is one.",
-                 {"T-023", "T-027", "T-042", "T-091"}, trains_what_it_plans});
+  all.push_back(
+      {"T-090",
+       9,
+       "What it plans, it trains",
+       "Models with one head, sequences of one token, vocabularies of odd sizes: where plan() says yes, two "
+       "updates and a save follow, with a loss that is one.",
+       {"T-023", "T-027", "T-042", "T-091"},
+       trains_what_it_plans});
   return all;
 }
 

@@ -1,4 +1,5 @@
-// A report for people, for programs (JSON) and for continuous integration (JUnit). Pure: text out, nothing printed.
+// A report for people, for programs (JSON) and for continuous integration (JUnit). Pure: text out, nothing
+// printed.
 #pragma once
 #include <string>
 
@@ -12,7 +13,8 @@ std::string line_of(const Result& r, bool verbose);
 /// "62 passed, 1 failed, 7 skipped (seed 1)", and how to repeat what failed.
 std::string summary_of(const Report& r);
 
-/// {"schema": "trainhost.check/1", "plugin": ..., "checks": [{"id", "level", "title", "outcome", "reason", "seconds"}]}
+/// {"schema": "trainhost.check/1", "plugin": ..., "checks": [{"id", "level", "title", "outcome", "reason",
+/// "seconds"}]}
 std::string json_of(const Report& r);
 
 /// One testsuite; a crash is an error, a broken promise a failure.

@@ -20,12 +20,15 @@ std::string wrapped(const std::string& text, std::size_t width) {
 
 std::string joined(const std::vector<std::string>& ids, bool links) {
   std::string out;
-  for (const std::string& id : ids) out += (out.empty() ? "" : ", ") + (links ? fmt::format("[{}]({}.md)", id, id) : id);
+  for (const std::string& id : ids)
+    out += (out.empty() ? "" : ", ") + (links ? fmt::format("[{}]({}.md)", id, id) : id);
   return out;
 }
 
 const char* whom(const Check& c) {
-  return c.kind() == Kind::kCommon ? "every plugin" : c.kind() == Kind::kEstimator ? "estimators" : "trainers";
+  return c.kind() == Kind::kCommon      ? "every plugin"
+         : c.kind() == Kind::kEstimator ? "estimators"
+                                        : "trainers";
 }
 
 std::string page(const Check& c) {
@@ -40,16 +43,17 @@ std::string page(const Check& c) {
 }  // namespace
 
 std::string explain(const Check& c) {
-  std::string out = fmt::format("{}  {}\nlevel {}: {}; for {}\n\n{}", c.id, c.title, c.level, level_title(c.level), whom(c),
-                                wrapped(c.why, 100));
+  std::string out = fmt::format("{}  {}\nlevel {}: {}; for {}\n\n{}", c.id, c.title, c.level,
+                                level_title(c.level), whom(c), wrapped(c.why, 100));
   if (!c.needs.empty()) out += fmt::format("\nneeds {}\n", joined(c.needs, false));
   return out;
 }
 
 std::map<std::string, std::string> pages() {
   std::map<std::string, std::string> out;
-  std::string index = "# What `trainhost plugins check` checks\n\n"
-                      "Written by `trainhost plugins check --pages DIR` from the table of checks; do not edit.\n";
+  std::string index =
+      "# What `trainhost plugins check` checks\n\n"
+      "Written by `trainhost plugins check --pages DIR` from the table of checks; do not edit.\n";
   int level = 0;
   for (const Check& c : checks()) {
     if (c.level != level) index += fmt::format("\n## Level {}: {}\n\n", c.level, level_title(c.level));

@@ -1,4 +1,5 @@
-// The documentation of a check, from the table: what `--explain` prints and what a page of sdk/checks says are one text.
+// The documentation of a check, from the table: what `--explain` prints and what a page of sdk/checks says
+// are one text.
 #pragma once
 #include <map>
 #include <string>

@@ -76,7 +76,8 @@ std::string streams() {
   std::string out;
   for (int fd = 0; fd < 3; ++fd) {
     struct stat s {};
-    out += ::fstat(fd, &s) == 0 ? fmt::format(" {}:{}/{}", fd, s.st_dev, s.st_ino) : fmt::format(" {}:closed", fd);
+    out += ::fstat(fd, &s) == 0 ? fmt::format(" {}:{}/{}", fd, s.st_dev, s.st_ino)
+                                : fmt::format(" {}:closed", fd);
   }
   return out;
 }

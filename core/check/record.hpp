@@ -1,5 +1,5 @@
-// What the checking host has seen a plugin do wrong, by rule. Written from any thread, also after the call in which it
-// happened; read by the checks of contract_checks.cpp, one rule each.
+// What the checking host has seen a plugin do wrong, by rule. Written from any thread, also after the call in
+// which it happened; read by the checks of contract_checks.cpp, one rule each.
 #pragma once
 #include <array>
 #include <mutex>

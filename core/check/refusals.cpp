@@ -5,7 +5,8 @@
 
 namespace trainhost::check {
 
-void for_unknown_words(const Sample& s, const std::function<void(const Sample&, const std::string& what)>& visit) {
+void for_unknown_words(const Sample& s,
+                       const std::function<void(const Sample&, const std::string& what)>& visit) {
   const auto with = [&](const char* what, auto change) {
     Sample wrong = s;
     change(wrong);
@@ -17,7 +18,8 @@ void for_unknown_words(const Sample& s, const std::function<void(const Sample&, 
   with("recompute 99", [](Sample& w) { w.run.recompute = static_cast<Recompute>(99); });
 }
 
-void for_degenerate(const Sample& s, const std::function<void(const Sample&, const std::string& what)>& visit) {
+void for_degenerate(const Sample& s,
+                    const std::function<void(const Sample&, const std::string& what)>& visit) {
   const auto with = [&](const char* what, auto change) {
     Sample wrong = s;
     change(wrong);
@@ -34,9 +36,9 @@ void for_degenerate(const Sample& s, const std::function<void(const Sample&, con
 std::string printed(const SeenReport& r) {
   std::string out = fmt::format("digest {} claim {}\n", r.summary.digest, r.summary.claim);
   for (const SeenNode& n : r.nodes)
-    out += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", n.mem.id, n.mem.parent, n.mem.tier, n.mem.component,
-                       n.mem.claim, n.mem.phases, n.mem.bytes, n.mem.lo, n.mem.hi, n.mem.bytes_at_peak,
-                       n.name.value_or("-"));
+    out += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", n.mem.id, n.mem.parent, n.mem.tier,
+                       n.mem.component, n.mem.claim, n.mem.phases, n.mem.bytes, n.mem.lo, n.mem.hi,
+                       n.mem.bytes_at_peak, n.name.value_or("-"));
   for (const auto& note : r.notes) out += note.value_or("-") + "\n";
   return out;
 }

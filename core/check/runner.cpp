@@ -24,7 +24,7 @@ using Verdicts = std::map<std::string, Verdict>;
 /// What one child had to say: a verdict for each check that it finished, and the one it was at when it ended.
 struct Told {
   Verdicts verdicts;
-  std::string at;  // "": it came to its end
+  std::string at;     // "": it came to its end
   std::string tried;  // the case that `at` was at; "" when it has none
   ChildResult child;
 };
@@ -45,7 +45,8 @@ Told parse(ChildResult child) {
     if (j.contains("begins")) {
       told.at = id;
     } else {
-      told.verdicts[id] = {outcome_of(j.value("outcome", "fail")), j.value("reason", ""), j.value("seconds", 0.0)};
+      told.verdicts[id] = {outcome_of(j.value("outcome", "fail")), j.value("reason", ""),
+                           j.value("seconds", 0.0)};
       told.at = "";
     }
   }
@@ -81,7 +82,8 @@ class Runner {
  private:
   std::string unmet(const Check& c) const {
     for (const std::string& id : c.needs)
-      if (const auto it = verdicts_.find(id); it == verdicts_.end() || it->second.outcome != Outcome::kPass) return id;
+      if (const auto it = verdicts_.find(id); it == verdicts_.end() || it->second.outcome != Outcome::kPass)
+        return id;
     return "";
   }
   void settle(const Check& c, Verdict v) { verdicts_[c.id] = std::move(v); }
@@ -101,11 +103,14 @@ class Runner {
     for (const Check* c : some) {  // in order: needs of later ones may change
       if (verdicts_.count(c->id)) continue;
       const auto it = told.verdicts.find(c->id);
-      if (c->id == told.at || (it != told.verdicts.end() && it->second.outcome == Outcome::kFail)) settle(*c, alone(*c));
-      if (it != told.verdicts.end() && it->second.outcome == Outcome::kSkip && unmet(*c).empty()) settle(*c, it->second);
+      if (c->id == told.at || (it != told.verdicts.end() && it->second.outcome == Outcome::kFail))
+        settle(*c, alone(*c));
+      if (it != told.verdicts.end() && it->second.outcome == Outcome::kSkip && unmet(*c).empty())
+        settle(*c, it->second);
       if (c->id == told.at) {
         Verdict& v = verdicts_[c->id];
-        if (v.outcome == Outcome::kPass) v = ended(told, "after the checks before it had run in the same process, ", *c);
+        if (v.outcome == Outcome::kPass)
+          v = ended(told, "after the checks before it had run in the same process, ", *c);
         return;  // those behind it go on in a fresh child
       }
     }
@@ -125,9 +130,11 @@ class Runner {
     ChildLimits limits;
     limits.seconds = r.seconds;
     if (r.end == ChildEnd::kLate)
-      return {Outcome::kTimeout, fmt::format("{}it was not done after {:g} s", when,
-                                              s_.deadline + patience(c, s_.fuzz_seconds)), r.seconds};
-    return {Outcome::kCrash, fmt::format("{}the process {} inside it; a return was expected", when, describe(r, limits)),
+      return {Outcome::kTimeout,
+              fmt::format("{}it was not done after {:g} s", when, s_.deadline + patience(c, s_.fuzz_seconds)),
+              r.seconds};
+    return {Outcome::kCrash,
+            fmt::format("{}the process {} inside it; a return was expected", when, describe(r, limits)),
             r.seconds};
   }
 
@@ -140,10 +147,16 @@ class Runner {
     ChildRequest request;
     request.program = s_.program;
     request.words = s_.words;
-    request.input = Json{{"file", s_.file.string()}, {"seed", s_.seed}, {"deadline", s_.deadline}, {"checks", ids},
-                         {"passed", passed}, {"fuzz", s_.fuzz_seconds}, {"case_file", cases.name()},
+    request.input = Json{{"file", s_.file.string()},
+                         {"seed", s_.seed},
+                         {"deadline", s_.deadline},
+                         {"checks", ids},
+                         {"passed", passed},
+                         {"fuzz", s_.fuzz_seconds},
+                         {"case_file", cases.name()},
                          {"reference_trainer", s_.reference_trainer.string()},
-                         {"reference_estimator", s_.reference_estimator.string()}}.dump();
+                         {"reference_estimator", s_.reference_estimator.string()}}
+                        .dump();
     // The worker ends itself when one check is late; this is for a worker that cannot.
     request.limits.seconds = s_.deadline * static_cast<double>(some.size()) + 2;
     for (const Check* c : some) request.limits.seconds += patience(*c, s_.fuzz_seconds);

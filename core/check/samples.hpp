@@ -1,5 +1,6 @@
-// The small models and runs that plugins are tried on: tiny dimensions, odd where that finds mistakes, the family one
-// that the plugin's manifest names. With them the C structs of the interface, which borrow from the C++ ones.
+// The small models and runs that plugins are tried on: tiny dimensions, odd where that finds mistakes, the
+// family one that the plugin's manifest names. With them the C structs of the interface, which borrow from
+// the C++ ones.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,8 +20,8 @@ struct Sample {
   std::uint64_t tokens() const { return run.tokens_per_step(); }
 };
 
-/// 2 layers, hidden 32, 96 words, 2 sequences of 16 tokens, f32, AdamW. `families`: the manifest's; llama where it is
-/// among them or where any will do, else the first.
+/// 2 layers, hidden 32, 96 words, 2 sequences of 16 tokens, f32, AdamW. `families`: the manifest's; llama
+/// where it is among them or where any will do, else the first.
 Sample small_sample(const std::vector<std::string>& families);
 
 /// The same with a Hugging Face config of that family beside the numbers.

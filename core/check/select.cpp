@@ -12,7 +12,8 @@ namespace trainhost::check {
 namespace {
 
 bool is_number(const std::string& w) {
-  return !w.empty() && w.size() < 4 && std::all_of(w.begin(), w.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !w.empty() && w.size() < 4 &&
+         std::all_of(w.begin(), w.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 void require_known(const std::vector<std::string>& words, const char* option) {
@@ -31,8 +32,9 @@ void require_known(const std::vector<std::string>& words, const char* option) {
 }
 
 bool names(const std::vector<std::string>& words, const Check& c) {
-  return std::any_of(words.begin(), words.end(),
-                     [&](const std::string& w) { return is_number(w) ? std::stoi(w) == c.level : w == c.id; });
+  return std::any_of(words.begin(), words.end(), [&](const std::string& w) {
+    return is_number(w) ? std::stoi(w) == c.level : w == c.id;
+  });
 }
 
 void add_with_needs(const Check& c, std::set<std::string>& all) {

@@ -14,11 +14,13 @@ constexpr std::size_t kMaxText = 1 << 16;
 /// Breaches of time and thread, the same for every sink. False: nothing may be kept of it.
 bool in_time(Record& record, const std::atomic<bool>& open, std::thread::id caller, const char* what) {
   if (!open) {
-    record.breach(Rule::kSinkAfterReturn, fmt::format("{} was called after the plugin's function had returned", what));
+    record.breach(Rule::kSinkAfterReturn,
+                  fmt::format("{} was called after the plugin's function had returned", what));
     return false;
   }
   if (std::this_thread::get_id() != caller)
-    record.breach(Rule::kSinkThread, fmt::format("{} was called from another thread than the one of the call", what));
+    record.breach(Rule::kSinkThread,
+                  fmt::format("{} was called from another thread than the one of the call", what));
   return true;
 }
 
@@ -32,12 +34,17 @@ std::optional<std::string> copied(const char* s) {
 std::size_t element_bytes(std::uint32_t dtype) {
   switch (dtype) {
     case TH_DT_F32:
-    case TH_DT_I32: return 4;
+    case TH_DT_I32:
+      return 4;
     case TH_DT_F16:
-    case TH_DT_BF16: return 2;
-    case TH_DT_U8: return 1;
-    case TH_DT_F64: return 8;
-    default: return 0;
+    case TH_DT_BF16:
+      return 2;
+    case TH_DT_U8:
+      return 1;
+    case TH_DT_F64:
+      return 8;
+    default:
+      return 0;
   }
 }
 

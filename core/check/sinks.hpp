@@ -1,6 +1,7 @@
-// The sinks that a plugin's report and tensors flow into: they copy what comes, and note when it comes too late or from
-// another thread. What the copies mean is judged elsewhere (report_rules.hpp, tensors_seen.hpp). A sink lives as long as
-// the Bench, so that a call long after the return lands in it and not in freed memory.
+// The sinks that a plugin's report and tensors flow into: they copy what comes, and note when it comes too
+// late or from another thread. What the copies mean is judged elsewhere (report_rules.hpp, tensors_seen.hpp).
+// A sink lives as long as the Bench, so that a call long after the return lands in it and not in freed
+// memory.
 #pragma once
 #include <atomic>
 #include <cstdint>

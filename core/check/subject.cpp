@@ -1,4 +1,5 @@
-// See subject.hpp. Boost.DLL maps the file; the questions that it does not ask go to the dynamic linker directly.
+// See subject.hpp. Boost.DLL maps the file; the questions that it does not ask go to the dynamic linker
+// directly.
 #include "core/check/subject.hpp"
 
 #include <dlfcn.h>
@@ -30,9 +31,11 @@ T known(const void* from, std::uint32_t& size) {
 
 std::string Subject::map(const std::filesystem::path& file, Mapping how) {
   namespace dll = boost::dll;
-  static std::deque<dll::shared_library> libraries;  // of the process: as the host does, nothing is ever closed by itself
+  static std::deque<dll::shared_library>
+      libraries;  // of the process: as the host does, nothing is ever closed by itself
   dll::shared_library& library = libraries.emplace_back();
-  const auto stay = how == Mapping::kForever ? static_cast<dll::load_mode::type>(RTLD_NODELETE) : dll::load_mode::type{};
+  const auto stay =
+      how == Mapping::kForever ? static_cast<dll::load_mode::type>(RTLD_NODELETE) : dll::load_mode::type{};
   std::error_code failed;
   ::dlerror();
   try {
@@ -66,7 +69,8 @@ Subject::Entry Subject::entry(std::string& why) const {
     return why = TH_ENTRY_NAME " is data there, no function", nullptr;
   if (::dlinfo(handle_, RTLD_DI_LINKMAP, &own) == 0 && own &&
       reinterpret_cast<std::uintptr_t>(info.dli_fbase) != own->l_addr)
-    return why = fmt::format(TH_ENTRY_NAME " belongs to a library that it depends on, {}", escaped(info.dli_fname)),
+    return why = fmt::format(TH_ENTRY_NAME " belongs to a library that it depends on, {}",
+                             escaped(info.dli_fname)),
            nullptr;
   return reinterpret_cast<Entry>(address);
 }

@@ -1,5 +1,6 @@
-// The plugin under test as a library in this process: mapped once, never unmapped, its tables copied as far as both
-// sides know them. Unlike the host's own loader it judges step by step, so that each step can be a check.
+// The plugin under test as a library in this process: mapped once, never unmapped, its tables copied as far
+// as both sides know them. Unlike the host's own loader it judges step by step, so that each step can be a
+// check.
 #pragma once
 #include <filesystem>
 #include <functional>

@@ -13,7 +13,8 @@
 namespace trainhost::check {
 namespace {
 
-// Tables may overlap and name one text a million times: what they ask for is bounded, not only where they lie.
+// Tables may overlap and name one text a million times: what they ask for is bounded, not only where they
+// lie.
 constexpr std::size_t kMaxSymbols = 100'000, kMaxName = 4096;
 
 class Image {
@@ -24,14 +25,16 @@ class Image {
   }
   template <class T>
   T at(std::uint64_t offset) const {
-    expect(offset <= bytes_.size() && sizeof(T) <= bytes_.size() - offset, "a table of the file lies outside it");
+    expect(offset <= bytes_.size() && sizeof(T) <= bytes_.size() - offset,
+           "a table of the file lies outside it");
     T t;
     std::memcpy(&t, bytes_.data() + offset, sizeof t);
     return t;
   }
   std::string text(std::uint64_t offset) const {
     expect(offset < bytes_.size(), "a name of the file lies outside it");
-    return std::string(bytes_.data() + offset, ::strnlen(bytes_.data() + offset, std::min(kMaxName, bytes_.size() - offset)));
+    return std::string(bytes_.data() + offset,
+                       ::strnlen(bytes_.data() + offset, std::min(kMaxName, bytes_.size() - offset)));
   }
 
  private:
@@ -42,8 +45,8 @@ void add_symbols(const Image& f, const Elf64_Shdr& table, const Elf64_Shdr& name
   for (std::uint64_t i = 1; i < table.sh_size / sizeof(Elf64_Sym); ++i) {
     const auto s = f.at<Elf64_Sym>(table.sh_offset + i * sizeof(Elf64_Sym));
     const int visibility = ELF64_ST_VISIBILITY(s.st_other), binding = ELF64_ST_BIND(s.st_info);
-    if (s.st_shndx == SHN_UNDEF || s.st_shndx == SHN_ABS || binding == STB_LOCAL || visibility == STV_HIDDEN ||
-        visibility == STV_INTERNAL)
+    if (s.st_shndx == SHN_UNDEF || s.st_shndx == SHN_ABS || binding == STB_LOCAL ||
+        visibility == STV_HIDDEN || visibility == STV_INTERNAL)
       continue;
     expect(out.symbols.size() < kMaxSymbols, "it exports more than {} symbols", kMaxSymbols);
     out.symbols.push_back({f.text(names.sh_offset + s.st_name), ELF64_ST_TYPE(s.st_info) == STT_FUNC,

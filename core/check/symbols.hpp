@@ -1,5 +1,5 @@
-// What a library exports and where it looks for others, read from the file without running code of it. Every offset is
-// checked against the file's size; call it only for files that passed the gate.
+// What a library exports and where it looks for others, read from the file without running code of it. Every
+// offset is checked against the file's size; call it only for files that passed the gate.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -10,10 +10,26 @@ namespace {
 
 std::vector<Check> all_parts() {
   std::vector<Check> all;
-  for (auto part : {file_checks, load_checks, process_checks, estimator_argument_checks, trainer_argument_checks,
-                    trainer_order_checks, report_checks, estimator_checks, trainer_checks, trainer_memory_checks,
-                    contract_checks, estimator_number_checks, trainer_state_checks, trainer_number_checks,
-                    budget_checks, cancel_checks, concurrency_checks, exhaustion_checks, many_lives_checks, fuzz_checks,
+  for (auto part : {file_checks,
+                    load_checks,
+                    process_checks,
+                    estimator_argument_checks,
+                    trainer_argument_checks,
+                    trainer_order_checks,
+                    report_checks,
+                    estimator_checks,
+                    trainer_checks,
+                    trainer_memory_checks,
+                    contract_checks,
+                    estimator_number_checks,
+                    trainer_state_checks,
+                    trainer_number_checks,
+                    budget_checks,
+                    cancel_checks,
+                    concurrency_checks,
+                    exhaustion_checks,
+                    many_lives_checks,
+                    fuzz_checks,
                     long_run_checks}) {
     std::vector<Check> some = part();
     std::move(some.begin(), some.end(), std::back_inserter(all));
@@ -51,15 +67,22 @@ const char* level_title(int level) {
   return level >= 1 && level <= kLevels ? titles[level - 1] : "";
 }
 
-double patience(const Check& c, double fuzz_seconds) { return c.patience + (c.level == 9 ? fuzz_seconds : 0); }
+double patience(const Check& c, double fuzz_seconds) {
+  return c.patience + (c.level == 9 ? fuzz_seconds : 0);
+}
 
 const char* word(Outcome o) {
   switch (o) {
-    case Outcome::kPass: return "pass";
-    case Outcome::kFail: return "fail";
-    case Outcome::kSkip: return "skip";
-    case Outcome::kCrash: return "crash";
-    case Outcome::kTimeout: return "timeout";
+    case Outcome::kPass:
+      return "pass";
+    case Outcome::kFail:
+      return "fail";
+    case Outcome::kSkip:
+      return "skip";
+    case Outcome::kCrash:
+      return "crash";
+    case Outcome::kTimeout:
+      return "timeout";
   }
   return "";
 }

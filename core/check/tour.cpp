@@ -1,5 +1,5 @@
-// Bench::tour(): the life of a plugin as a host leads it. Its calls may fail without harm here: other checks say so. What
-// counts is how they behave towards the host while they run and after.
+// Bench::tour(): the life of a plugin as a host leads it. Its calls may fail without harm here: other checks
+// say so. What counts is how they behave towards the host while they run and after.
 #include <chrono>
 #include <thread>
 

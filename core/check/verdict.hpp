@@ -1,5 +1,5 @@
-// How a check says what it found: it returns when the promise is kept, and throws one of these when it is not, or when
-// it cannot be judged here. Caught in worker.cpp and nowhere else.
+// How a check says what it found: it returns when the promise is kept, and throws one of these when it is
+// not, or when it cannot be judged here. Caught in worker.cpp and nowhere else.
 #pragma once
 #include <fmt/format.h>
 

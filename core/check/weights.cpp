@@ -33,12 +33,14 @@ AllWeights made_weights(const AllWeights& like, std::uint64_t seed) {
   std::normal_distribution<float> normal;
   for (auto& [name, w] : all) {
     const bool bias = name.ends_with(".bias");
-    for (float& x : w.values) x = w.rank == 1 ? (bias ? 0.f : 1.f) + 0.1f * normal(random) : 0.15f * normal(random);
+    for (float& x : w.values)
+      x = w.rank == 1 ? (bias ? 0.f : 1.f) + 0.1f * normal(random) : 0.15f * normal(random);
   }
   return all;
 }
 
-Answer load_piece(Instance& i, const std::string& name, const Weights& w, std::uint64_t first, std::uint64_t count) {
+Answer load_piece(Instance& i, const std::string& name, const Weights& w, std::uint64_t first,
+                  std::uint64_t count) {
   std::vector<float> piece(w.values.begin() + static_cast<std::ptrdiff_t>(first),
                            w.values.begin() + static_cast<std::ptrdiff_t>(first + count));
   th_tensor t{};
@@ -62,7 +64,8 @@ std::string first_difference(const AllWeights& a, const AllWeights& b) {
   for (const auto& [name, w] : a) {
     const auto it = b.find(name);
     if (it == b.end() || it->second.values.size() != w.values.size()) return escaped(name);
-    if (std::memcmp(w.values.data(), it->second.values.data(), w.values.size() * sizeof(float)) != 0) return escaped(name);
+    if (std::memcmp(w.values.data(), it->second.values.data(), w.values.size() * sizeof(float)) != 0)
+      return escaped(name);
   }
   return "";
 }
@@ -71,8 +74,10 @@ Checkpoint checkpoint_of(Instance& i) {
   Checkpoint c;
   for (std::uint32_t scope : {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2}) {
     SaveAnswer s = i.save(scope);
-    if (s.ok()) c.scopes[scope] = std::move(s.pieces);
-    else expect(scope != TH_SCOPE_WEIGHTS, "save() returned {}", s.text());
+    if (s.ok())
+      c.scopes[scope] = std::move(s.pieces);
+    else
+      expect(scope != TH_SCOPE_WEIGHTS, "save() returned {}", s.text());
   }
   return c;
 }

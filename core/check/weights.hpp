@@ -1,5 +1,5 @@
-// A trainer's parameters as numbers: what save() gave, as floats by name, changed and handed back by load(). For checks
-// about what training computes; nothing here judges.
+// A trainer's parameters as numbers: what save() gave, as floats by name, changed and handed back by load().
+// For checks about what training computes; nothing here judges.
 #pragma once
 #include <map>
 #include <string>
@@ -17,16 +17,17 @@ struct Weights {
 };
 using AllWeights = std::map<std::string, Weights>;
 
-/// The weights of an instance that is ready. Throws Broken where save() gives no checkpoint, NotHere where its tensors
-/// are of another type than the run's f32.
+/// The weights of an instance that is ready. Throws Broken where save() gives no checkpoint, NotHere where
+/// its tensors are of another type than the run's f32.
 AllWeights weights_of(Instance& i);
 
-/// The same names and shapes with values made from `seed`, large enough that every tensor matters to the loss: norms
-/// near 1, biases near 0, matrices of standard deviation 0.15.
+/// The same names and shapes with values made from `seed`, large enough that every tensor matters to the
+/// loss: norms near 1, biases near 0, matrices of standard deviation 0.15.
 AllWeights made_weights(const AllWeights& like, std::uint64_t seed);
 
 /// load() of elements [first, first + count) of a tensor.
-Answer load_piece(Instance& i, const std::string& name, const Weights& w, std::uint64_t first, std::uint64_t count);
+Answer load_piece(Instance& i, const std::string& name, const Weights& w, std::uint64_t first,
+                  std::uint64_t count);
 /// load() of all of it. Throws Broken when it is refused.
 void load_tensor(Instance& i, const std::string& name, const Weights& w);
 void load_weights(Instance& i, const AllWeights& all);

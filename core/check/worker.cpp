@@ -20,7 +20,8 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-/// Lines of the record, and the clock of the check that runs: one lock, so that a verdict and its lateness cannot cross.
+/// Lines of the record, and the clock of the check that runs: one lock, so that a verdict and its lateness
+/// cannot cross.
 class Teller {
  public:
   Teller(double deadline, const std::string& case_file) : deadline_(deadline) {
@@ -56,7 +57,9 @@ class Teller {
       std::lock_guard lock(mutex_);
       if (at_.empty() || seconds() < deadline_ + patience_) continue;
       const std::string when = case_.empty() ? "" : fmt::format(", at {}", case_);
-      line({{"id", at_}, {"outcome", "timeout"}, {"seconds", seconds()},
+      line({{"id", at_},
+            {"outcome", "timeout"},
+            {"seconds", seconds()},
             {"reason", fmt::format("it was not done after {:g} s{}", deadline_ + patience_, when)}});
       record_.done();
     }

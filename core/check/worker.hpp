@@ -1,5 +1,5 @@
-// The child of runner.hpp: reads which checks to run from standard input, runs them in turn, writes a line before and
-// after each to its record. Ends itself when one check takes longer than it may.
+// The child of runner.hpp: reads which checks to run from standard input, runs them in turn, writes a line
+// before and after each to its record. Ends itself when one check takes longer than it may.
 #pragma once
 
 namespace trainhost::check {

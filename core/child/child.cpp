@@ -1,6 +1,6 @@
-// See child.hpp. posix_spawn, because this process may have threads; one poll over the two pipes and the child, so that
-// neither noise nor silence costs more than the deadline; the group is killed before its leader is reaped, while its
-// number cannot belong to anybody else.
+// See child.hpp. posix_spawn, because this process may have threads; one poll over the two pipes and the
+// child, so that neither noise nor silence costs more than the deadline; the group is killed before its
+// leader is reaped, while its number cannot belong to anybody else.
 #include "core/child/child.hpp"
 
 #include <fcntl.h>
@@ -31,8 +31,8 @@ namespace trainhost {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kMaxInput = 48 * 1024;    // what a pipe surely takes without a reader
-constexpr int kAboveStandard = 10;              // our ends of the pipes never collide with the child's 0 to 3
+constexpr std::size_t kMaxInput = 48 * 1024;  // what a pipe surely takes without a reader
+constexpr int kAboveStandard = 10;            // our ends of the pipes never collide with the child's 0 to 3
 constexpr std::uint32_t kMaxFrame = 1 << 20;
 
 class Descriptor {
@@ -60,7 +60,8 @@ struct Pipe {
 
 Pipe make_pipe() {
   int fd[2];
-  if (::pipe2(fd, O_CLOEXEC) != 0) throw run_error(std::string("cannot make a pipe: ") + std::strerror(errno));
+  if (::pipe2(fd, O_CLOEXEC) != 0)
+    throw run_error(std::string("cannot make a pipe: ") + std::strerror(errno));
   Descriptor low[2] = {Descriptor(fd[0]), Descriptor(fd[1])};
   Pipe p{Descriptor(::fcntl(fd[0], F_DUPFD_CLOEXEC, kAboveStandard)),
          Descriptor(::fcntl(fd[1], F_DUPFD_CLOEXEC, kAboveStandard))};
@@ -103,7 +104,8 @@ void fresh_signals(posix_spawnattr_t& attributes) {
   posix_spawnattr_setsigdefault(&attributes, &all);
 }
 
-pid_t spawn(const ChildRequest& r, const std::string& mark, const Pipe& in, const Pipe& out, const Pipe& record) {
+pid_t spawn(const ChildRequest& r, const std::string& mark, const Pipe& in, const Pipe& out,
+            const Pipe& record) {
   std::vector<std::string> argv_words = {r.program.string()}, env_words = environment(r, mark);
   argv_words.insert(argv_words.end(), r.words.begin(), r.words.end());
   std::vector<char*> argv = pointers(argv_words), env = pointers(env_words);
@@ -120,7 +122,8 @@ pid_t spawn(const ChildRequest& r, const std::string& mark, const Pipe& in, cons
   posix_spawn_file_actions_addclose(&files, 3);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   posix_spawnattr_setpgroup(&attributes, 0);
   fresh_signals(attributes);
   pid_t pid = 0;
@@ -144,7 +147,8 @@ void set_limits(pid_t pid, const ChildLimits& l) {
   lower(RLIMIT_NOFILE, l.descriptors);
 }
 
-/// Our end of input is read by nobody but the child; it fits the pipe, so that one write neither blocks nor signals.
+/// Our end of input is read by nobody but the child; it fits the pipe, so that one write neither blocks nor
+/// signals.
 void send(Pipe& in, const std::string& input) {
   std::size_t sent = 0;
   while (sent < input.size()) {
@@ -192,15 +196,19 @@ bool join_frames(const std::string& bytes, std::string& record) {
   return false;
 }
 
-/// Waits for the child, the pipes or the deadline. Fills end and code, but not whether the record was finished.
+/// Waits for the child, the pipes or the deadline. Fills end and code, but not whether the record was
+/// finished.
 void watch(pid_t pid, Clock::time_point until, Inlet& output, Inlet& record, ChildResult& r) {
-  const Descriptor watched(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // older kernels: by the clock alone
+  const Descriptor watched(
+      static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // older kernels: by the clock alone
   const int tick_ms = watched.get() >= 0 ? 50 : 2;
   while (true) {
     siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid) {
-      r.end = info.si_code == CLD_EXITED ? ChildEnd::kExited
-              : info.si_code == CLD_STOPPED || info.si_code == CLD_TRAPPED ? ChildEnd::kStopped : ChildEnd::kSignal;
+    if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid) {
+      r.end = info.si_code == CLD_EXITED                                   ? ChildEnd::kExited
+              : info.si_code == CLD_STOPPED || info.si_code == CLD_TRAPPED ? ChildEnd::kStopped
+                                                                           : ChildEnd::kSignal;
       r.code = info.si_status;
       return;
     }
@@ -209,8 +217,10 @@ void watch(pid_t pid, Clock::time_point until, Inlet& output, Inlet& record, Chi
       r.end = ChildEnd::kLate;
       return;
     }
-    pollfd ready[3] = {{output.fd.get(), POLLIN, 0}, {record.fd.get(), POLLIN, 0}, {watched.get(), POLLIN, 0}};
-    ::poll(ready, 3, static_cast<int>(std::min<long long>(left, tick_ms)));  // a descriptor of -1 is passed over
+    pollfd ready[3] = {
+        {output.fd.get(), POLLIN, 0}, {record.fd.get(), POLLIN, 0}, {watched.get(), POLLIN, 0}};
+    ::poll(ready, 3,
+           static_cast<int>(std::min<long long>(left, tick_ms)));  // a descriptor of -1 is passed over
     if (ready[0].revents) output.drain();
     if (ready[1].revents) record.drain();
   }

@@ -1,4 +1,5 @@
-// See child_side.hpp. A record is frames of a 32-bit length and that many bytes; a frame of length 0 is the end.
+// See child_side.hpp. A record is frames of a 32-bit length and that many bytes; a frame of length 0 is the
+// end.
 #include "core/child/child_side.hpp"
 
 #include <unistd.h>

@@ -1,5 +1,6 @@
-// The child's side of run_child: its record to the parent, on a descriptor of its own that noise on standard output
-// cannot reach, with a word at its end that only a child that came so far can have sent. See child.hpp.
+// The child's side of run_child: its record to the parent, on a descriptor of its own that noise on standard
+// output cannot reach, with a word at its end that only a child that came so far can have sent. See
+// child.hpp.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,5 @@
-// See orphans.hpp. PR_SET_CHILD_SUBREAPER is the process's: it is set while any watch lives, and put back then.
+// See orphans.hpp. PR_SET_CHILD_SUBREAPER is the process's: it is set while any watch lives, and put back
+// then.
 #include "core/child/orphans.hpp"
 
 #include <sys/prctl.h>
@@ -32,7 +33,8 @@ Shared& shared() {
 std::vector<pid_t> children() {
   std::vector<pid_t> out;
   std::error_code failed;
-  for (fs::directory_iterator it("/proc/self/task", failed), end; !failed && it != end; it.increment(failed)) {
+  for (fs::directory_iterator it("/proc/self/task", failed), end; !failed && it != end;
+       it.increment(failed)) {
     std::ifstream in(it->path() / "children");
     for (pid_t pid; in >> pid;) out.push_back(pid);
   }
@@ -45,8 +47,8 @@ bool marked(pid_t pid, const std::string& entry) {
   return (std::string(1, '\0') + all).find(std::string(1, '\0') + entry + '\0') != std::string::npos;
 }
 
-/// A dead process has no environment left to be known by. One outside our process group that nobody here started is a
-/// child's child: what the rest of the program starts stays in our group.
+/// A dead process has no environment left to be known by. One outside our process group that nobody here
+/// started is a child's child: what the rest of the program starts stays in our group.
 bool adopted(pid_t pid) { return ::getpgid(pid) != ::getpgrp() && !shared().leaders.count(pid); }
 
 }  // namespace

@@ -64,7 +64,8 @@ void check_optimizer(const Settings& s) {
           fmt::format("optimizer.warmup_steps = {} is more than train.steps = {}", warmup_steps(s), steps));
 }
 
-/// The product of these keys is a number that is shown and computed with. Its place: the largest that was given.
+/// The product of these keys is a number that is shown and computed with. Its place: the largest that was
+/// given.
 void counted(const Settings& s, const std::vector<std::string>& keys, const char* what) {
   std::uint64_t product = 1;
   std::string words, where = keys.front();
@@ -75,7 +76,9 @@ void counted(const Settings& s, const std::vector<std::string>& keys, const char
     words += fmt::format("{}{} = {}", words.empty() ? "" : " x ", key, n);
     if (s.given(key) && (!s.given(where) || s.integer(key) > s.integer(where))) where = key;
   }
-  if (beyond) clash(s, where, fmt::format("{}: so many {} are too many to count in 63 bits", words, what), fmt::format("lower {}", where));
+  if (beyond)
+    clash(s, where, fmt::format("{}: so many {} are too many to count in 63 bits", words, what),
+          fmt::format("lower {}", where));
 }
 
 void check_sizes(const Settings& s) {
@@ -85,11 +88,13 @@ void check_sizes(const Settings& s) {
     clash(s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
           fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}",
                       tokens, INT32_MAX));
-  counted(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"}, "tokens of the whole run");
+  counted(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"},
+          "tokens of the whole run");
   counted(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"}, "ranks");
 }
 
-/// What is written and has no meaning; what a run says against itself, however it came about: core/model/layout_rules.hpp.
+/// What is written and has no meaning; what a run says against itself, however it came about:
+/// core/model/layout_rules.hpp.
 void check_inference(const Settings& s) {
   if (s.text("plan.mode") != "inference") return;
   if (s.table_given("lora"))
@@ -140,13 +145,20 @@ void check_against_layers(const Settings& s, std::uint64_t layers, const std::se
   if (layers == 0) return;  // a family that nobody here knows
   if (n("train.recompute_every") > layers && !open.count("train.recompute_every"))
     clash(s, "train.recompute_every",
-          fmt::format("train.recompute_every = {} is more than the {} layers of the model; {} makes all of them again together", n("train.recompute_every"), layers, layers));
+          fmt::format("train.recompute_every = {} is more than the {} layers of the model; {} makes all of "
+                      "them again together",
+                      n("train.recompute_every"), layers, layers));
   const std::uint64_t chunks = n("parallel.interleave"), ranks = n("parallel.pipeline");
-  if (chunks == 1 || layers % (chunks * ranks) == 0 || open.count("parallel.interleave") || open.count("parallel.pipeline")) return;
-  const std::string nearest = layers % ranks ? fmt::format("{} layers do not divide among {} ranks, so 1 does", layers, ranks)
-                                             : fmt::format("{} does", divisor_up_to(chunks, layers / ranks));
+  if (chunks == 1 || layers % (chunks * ranks) == 0 || open.count("parallel.interleave") ||
+      open.count("parallel.pipeline"))
+    return;
+  const std::string nearest =
+      layers % ranks ? fmt::format("{} layers do not divide among {} ranks, so 1 does", layers, ranks)
+                     : fmt::format("{} does", divisor_up_to(chunks, layers / ranks));
   clash(s, "parallel.interleave",
-        fmt::format("parallel.interleave = {} with parallel.pipeline = {} asks for {} equal chunks of {} layers; {}", chunks, ranks, chunks * ranks, layers, nearest));
+        fmt::format(
+            "parallel.interleave = {} with parallel.pipeline = {} asks for {} equal chunks of {} layers; {}",
+            chunks, ranks, chunks * ranks, layers, nearest));
 }
 
 void check_combinations(const Settings& s) {

@@ -11,8 +11,8 @@ namespace trainhost::config {
 /// Throws usage_error at the later of the contradicting keys, naming both.
 void check_combinations(const Settings& s);
 
-/// What the model's layers have to be able to do: interleaved chunks of equal size, groups of layers made again together.
-/// `open`: keys that are not decided yet; what reads one of them is not judged.
+/// What the model's layers have to be able to do: interleaved chunks of equal size, groups of layers made
+/// again together. `open`: keys that are not decided yet; what reads one of them is not judged.
 void check_against_layers(const Settings& s, std::uint64_t layers, const std::set<std::string>& open);
 
 /// optimizer.min_lr and optimizer.warmup_steps, whose defaults follow from other keys.

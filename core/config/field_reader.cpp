@@ -14,7 +14,8 @@ namespace {
 
 /// Whether a whole number of a config is a size: no token id, no position, no version.
 bool is_dimension(const std::string& name) {
-  for (const char* other : {"token_id", "max_position", "max_seq", "n_positions", "n_ctx", "window", "period"})
+  for (const char* other :
+       {"token_id", "max_position", "max_seq", "n_positions", "n_ctx", "window", "period"})
     if (name.find(other) != name.npos) return false;
   return true;
 }

@@ -186,8 +186,10 @@ ModelSpec build(const FieldReader& f, const std::string& family, const Absent& a
   read_rope(f, absent.rest.rope_theta, m);
   m.tied = f.boolean("tie_word_embeddings", absent.rest.tied);
   m.norm_eps = f.number("rms_norm_eps", absent.rest.norm_eps);
-  // A config file without it means the 0.02 of its family; a model given inline takes 1/sqrt(H), as the built-in one does.
-  const double init = absent.complete || m.hidden == 0 ? absent.rest.initializer_range : 1 / std::sqrt(m.hidden);
+  // A config file without it means the 0.02 of its family; a model given inline takes 1/sqrt(H), as the
+  // built-in one does.
+  const double init =
+      absent.complete || m.hidden == 0 ? absent.rest.initializer_range : 1 / std::sqrt(m.hidden);
   m.initializer_range = f.number("initializer_range", init);
   f.check([&] { validate(m); });
   return m;
@@ -199,11 +201,14 @@ std::string family_from_architecture(const FieldReader& f) {
   return list.empty() ? "" : arch::family_of_class(list.front().text);
 }
 
-/// A family that we do not train. One that core/arch does not know either is refused once every estimator has been asked.
-ModelSpec planned_model(const FieldReader& f, const std::string& family, const std::string& json, const std::string& file) {
+/// A family that we do not train. One that core/arch does not know either is refused once every estimator has
+/// been asked.
+ModelSpec planned_model(const FieldReader& f, const std::string& family, const std::string& json,
+                        const std::string& file) {
   ModelSpec m;
   f.check([&] {
-    m = arch::known_family(family) ? arch::outline(arch::from_config(json, file), json) : arch::outline_of_unknown(family, json);
+    m = arch::known_family(family) ? arch::outline(arch::from_config(json, file), json)
+                                   : arch::outline_of_unknown(family, json);
   });
   return m;
 }

@@ -15,7 +15,8 @@ namespace trainhost::config {
 using Fields = std::map<std::string, Value>;
 
 /// A config.json's model: absent fields take the family's defaults in transformers. A family that cannot be
-/// trained comes back as its outline by core/arch, checked where the family is known there. `json` is the text of `fields`.
+/// trained comes back as its outline by core/arch, checked where the family is known there. `json` is the
+/// text of `fields`.
 ModelSpec model_from_config(const Fields& fields, const std::string& json, const std::string& file);
 
 /// An inline model: absent fields come from the built-in model; heads and head_dim that follow from what was

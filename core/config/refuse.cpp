@@ -17,18 +17,23 @@ namespace {
 
 void refuse_unsupported(const RunConfig& c) {
   if (c.run.mode == RunMode::kInference)
-    refuse(c, "plan.mode", "plan.mode = \"inference\": this is planned, not trained", "leave it out, or plan only");
+    refuse(c, "plan.mode", "plan.mode = \"inference\": this is planned, not trained",
+           "leave it out, or plan only");
   const Beyond b = beyond_one_rank(c.run);
   if (!b) return;
   if (b.key.starts_with("lora."))
-    refuse(c, c.given.count("lora.rank") ? "lora.rank" : "lora.alpha", "[lora]: training adapters is not there yet",
+    refuse(c, c.given.count("lora.rank") ? "lora.rank" : "lora.alpha",
+           "[lora]: training adapters is not there yet",
            "remove the table to train everything, or plan only");
   if (b.key == "parallel.zero")
-    refuse(c, b.key, fmt::format("parallel.zero = {}: there are no ranks to share the state with so far", b.value),
+    refuse(c, b.key,
+           fmt::format("parallel.zero = {}: there are no ranks to share the state with so far", b.value),
            "set it to 0, or plan only");
   if (b.key.starts_with("parallel.") && b.key != "parallel.sequence")
-    refuse(c, b.key, fmt::format("{} = {}: training runs on one rank so far", b.key, b.value), "set it to 1, or plan only");
-  refuse(c, b.key, fmt::format("{} = {}: this is planned, not trained", b.key, b.value), "leave it out, or plan only");
+    refuse(c, b.key, fmt::format("{} = {}: training runs on one rank so far", b.key, b.value),
+           "set it to 1, or plan only");
+  refuse(c, b.key, fmt::format("{} = {}: this is planned, not trained", b.key, b.value),
+         "leave it out, or plan only");
 }
 
 }  // namespace trainhost::config

@@ -148,7 +148,8 @@ void set_optimizer(const Settings& s, RunConfig& c) {
 void set_memory(const Settings& s, RunConfig& c) {
   c.device = s.text("memory.device");
   if (!c.device.empty() && !find_device_preset(c.device)) {
-    throw usage_error(fmt::format("memory.device = \"{}\": there is no such device{}", escaped(c.device, 80), suggest_device(c.device)),
+    throw usage_error(fmt::format("memory.device = \"{}\": there is no such device{}", escaped(c.device, 80),
+                                  suggest_device(c.device)),
                       "`trainhost devices` lists them; memory.budget takes any size",
                       s.where("memory.device"));
   }
@@ -215,9 +216,9 @@ void set_lora(const Settings& s, RunConfig& c) {
   for (const std::string& target : targets) {
     const auto found = std::find(names.begin(), names.end(), target);
     if (found == names.end())
-      throw usage_error(
-          fmt::format("lora.targets: no matrix is called '{}'{}", escaped(target, 80), suggest_target(target)),
-          fmt::format("expected some of {}", fmt::join(names, ", ")), s.where("lora.targets"));
+      throw usage_error(fmt::format("lora.targets: no matrix is called '{}'{}", escaped(target, 80),
+                                    suggest_target(target)),
+                        fmt::format("expected some of {}", fmt::join(names, ", ")), s.where("lora.targets"));
     c.run.lora_targets |= 1u << (found - names.begin());
   }
 }
@@ -249,9 +250,10 @@ std::vector<std::string> backend_order(const Settings& s) {
   std::vector<std::string> order;
   for (const Value& v : s.list("plugins.order")) {
     if (v.text == "auto" || v.text.empty() || std::find(order.begin(), order.end(), v.text) != order.end())
-      throw usage_error(fmt::format("plugins.order: '{}' {}", escaped(v.text, 80),
-                                    v.text == "auto" || v.text.empty() ? "is no backend" : "stands there twice"),
-                        "names of backends, each once, as in [\"cuda\", \"cpu\"]", s.where("plugins.order"));
+      throw usage_error(
+          fmt::format("plugins.order: '{}' {}", escaped(v.text, 80),
+                      v.text == "auto" || v.text.empty() ? "is no backend" : "stands there twice"),
+          "names of backends, each once, as in [\"cuda\", \"cpu\"]", s.where("plugins.order"));
     order.push_back(v.text);
   }
   return order;
@@ -263,8 +265,10 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
     require_folder(path, "plugins.path", s.where("plugins.path"));
     c.plugin_path.push_back(path);
   }
-  if (s.given("plugins.order")) c.backend_order = backend_order(s), c.backend_order_at = s.where("plugins.order");
-  for (const Value& v : s.list("plugins.allow")) c.plugin_allow.push_back(content_hash(v.text, s.where("plugins.allow")));
+  if (s.given("plugins.order"))
+    c.backend_order = backend_order(s), c.backend_order_at = s.where("plugins.order");
+  for (const Value& v : s.list("plugins.allow"))
+    c.plugin_allow.push_back(content_hash(v.text, s.where("plugins.allow")));
   for (const auto& [name, v] : s.plugin_values()) {
     const auto dot = name.find('.');
     const std::string text = v.kind == Value::Kind::kText ? v.text : written(v);
@@ -273,7 +277,8 @@ void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
   }
 }
 
-RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base, const std::set<std::string>& open) {
+RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base,
+                  const std::set<std::string>& open) {
   check_combinations(s);
   RunConfig c;
   c.file = file;
@@ -288,7 +293,8 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base,
   set_lora(s, c);
   set_output(s, base, c);
   set_plugins(s, base, c);
-  if (const std::optional<Clash> clash = clash_of(c.run, open)) throw usage_error(clash->sentence, clash->hint, s.where(clash->key));
+  if (const std::optional<Clash> clash = clash_of(c.run, open))
+    throw usage_error(clash->sentence, clash->hint, s.where(clash->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
   return c;
 }
@@ -306,15 +312,17 @@ RunConfig parse_run(const std::string& toml, const std::string& name, const fs::
   return resolve(Settings(name, read_toml(toml, name), overrides), {}, base, open);
 }
 
-RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides, const std::set<std::string>& open) {
+RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides,
+                   const std::set<std::string>& open) {
   if (file.empty()) return parse_run("", "", fs::current_path(), overrides, open);
   const fs::path path = fs::absolute(file).lexically_normal();
   const std::string text = read_text_file(path, kMaxTomlBytes, "run file", {});
-  return resolve(Settings(file.string(), read_toml(text, file.string()), overrides), path,
-                 path.parent_path(), open);
+  return resolve(Settings(file.string(), read_toml(text, file.string()), overrides), path, path.parent_path(),
+                 open);
 }
 
-RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides, const std::set<std::string>& open) {
+RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides,
+                        const std::set<std::string>& open) {
   Settings s("", {}, overrides);
   const fs::path path = resolve_path(preset_or_path, fs::current_path());
   const Where where{"--model"};

@@ -128,7 +128,9 @@ constexpr Table kTables[] = {
     {"optimizer", ""},
     {"memory", "What the plan is held against."},
     {"parallel", "Read by plan, search and the distributed trainers."},
-    {"plan", "What plan, search and sweep may assume and no trainer here does; training refuses what differs from the default."},
+    {"plan",
+     "What plan, search and sweep may assume and no trainer here does; training refuses what differs from "
+     "the default."},
     {"lora", "With this table only low-rank adapters are trained; without it, everything."},
     {"output", ""},
     {"plugins", ""},

@@ -32,12 +32,14 @@ bool all_digits(std::string_view text) {
   return text.size() > sign && text.find_first_not_of("0123456789_", sign) == text.npos;
 }
 
-/// What a key is where nobody gives it. Read when first asked for, once a thread: `plan` looks at a hundred runs to find one
-/// that fits.
+/// What a key is where nobody gives it. Read when first asked for, once a thread: `plan` looks at a hundred
+/// runs to find one that fits.
 const Value& fallback(const Key& key) {
   thread_local std::unordered_map<const Key*, Value> read;
   const auto known = read.find(&key);
-  return known != read.end() ? known->second : read.emplace(&key, read_toml_value(key.fallback, {}).value_or(Value{})).first->second;
+  return known != read.end()
+             ? known->second
+             : read.emplace(&key, read_toml_value(key.fallback, {}).value_or(Value{})).first->second;
 }
 
 }  // namespace
@@ -97,7 +99,8 @@ void Settings::add_override(const Override& o) {
   Value v = read_toml_value(o.value, where).value_or(text_value(o.value, where));
   const bool bare = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
   if (key && bare && takes_text(key->type)) v = text_value(o.value, where);  // output.dir=2024 names a folder
-  if (key && !takes_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value)) refuse_digits(*key, o.value, where);
+  if (key && !takes_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))
+    refuse_digits(*key, o.value, where);
   overridden_[o.key] = true;
   add({o.key, where, v});
 }

@@ -101,7 +101,9 @@ toml::table parse(const std::string& text, const std::string& name) {
     const bool json = first != std::string::npos && text[first] == '{';
     const bool ended = e.description().find("end-of-file") != std::string_view::npos;
     throw usage_error("not valid TOML: " + escaped(e.description(), 400),
-                      json ? "a model's config.json goes behind --model=" : ended ? "the file ends in the middle: finish it, or copy the file again" : "",
+                      json    ? "a model's config.json goes behind --model="
+                      : ended ? "the file ends in the middle: finish it, or copy the file again"
+                              : "",
                       place(e.source(), name));
   } catch (const TomlAssertion&) {
     throw usage_error("not valid TOML", "look for an unfinished key, table header or value",
@@ -118,7 +120,8 @@ std::vector<Entry> read_toml(const std::string& text, const std::string& name) {
   return out;
 }
 
-/// A word that is no TOML value, told without a parser that throws: begins with a letter, and is none of TOML's own words.
+/// A word that is no TOML value, told without a parser that throws: begins with a letter, and is none of
+/// TOML's own words.
 static bool bare_text(const std::string& text) {
   const bool letter = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
   return letter && plain_word(text) && text != "true" && text != "false" && text != "inf" && text != "nan";

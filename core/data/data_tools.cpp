@@ -1,5 +1,5 @@
-// `data info` and `data tokenize` as functions; the command line prints what they return. Interface: data_tools.hpp.
-// Texts stream through in pieces, so that a file larger than memory can be looked at.
+// `data info` and `data tokenize` as functions; the command line prints what they return. Interface:
+// data_tools.hpp. Texts stream through in pieces, so that a file larger than memory can be looked at.
 #include "core/data/data_tools.hpp"
 
 #include <algorithm>
@@ -23,10 +23,13 @@ class Counter {
 
   void add(std::span<const std::int32_t> ids) {
     for (std::int32_t id : ids) {
-      if (vocab_ != 0 && static_cast<std::uint64_t>(id) >= vocab_ && s_.outside++ == 0) s_.first_outside = s_.tokens;
+      if (vocab_ != 0 && static_cast<std::uint64_t>(id) >= vocab_ && s_.outside++ == 0)
+        s_.first_outside = s_.tokens;
       ++s_.tokens;
-      if (static_cast<std::uint32_t>(id) < kLow) ++low_[static_cast<std::size_t>(id)];
-      else ++high_[id];
+      if (static_cast<std::uint32_t>(id) < kLow)
+        ++low_[static_cast<std::size_t>(id)];
+      else
+        ++high_[id];
     }
   }
 
@@ -44,7 +47,8 @@ class Counter {
       const double p = static_cast<double>(c.count) / static_cast<double>(s_.tokens);
       s_.entropy_nats -= p * std::log(p);
     }
-    std::stable_sort(counts.begin(), counts.end(), [](const IdCount& a, const IdCount& b) { return a.count > b.count; });
+    std::stable_sort(counts.begin(), counts.end(),
+                     [](const IdCount& a, const IdCount& b) { return a.count > b.count; });
     counts.resize(std::min(counts.size(), top));
     s_.top = std::move(counts);
     return s_;
@@ -71,14 +75,15 @@ FileInfo file_info(const fs::path& path, const InfoOptions& o, const Tokenizer* 
     f.form = "text by " + tokenizer->name();
     f.scan = counter.result(o.top);
   } else {
-    const TokenLayout layout =
-        path.extension() == ".bin" ? bin_layout(file, o.dtype, o.vocab) : TokenLayout{TokenForm::kBytes, 1, 0, file.size()};
+    const TokenLayout layout = path.extension() == ".bin" ? bin_layout(file, o.dtype, o.vocab)
+                                                          : TokenLayout{TokenForm::kBytes, 1, 0, file.size()};
     header = layout.first_byte;
     f.form = name(layout.form);
     f.scan = scan(*file_tokens(std::move(file), layout, UINT64_MAX), o.vocab, o.top);
     if (f.scan.first_outside) f.first_outside_byte = layout.first_byte + *f.scan.first_outside * layout.width;
   }
-  if (f.scan.tokens > 0) f.bytes_per_token = static_cast<double>(f.bytes - header) / static_cast<double>(f.scan.tokens);
+  if (f.scan.tokens > 0)
+    f.bytes_per_token = static_cast<double>(f.bytes - header) / static_cast<double>(f.scan.tokens);
   return f;
 }
 
@@ -104,19 +109,22 @@ std::vector<FileInfo> info(const InfoOptions& o) {
   return all;
 }
 
-Tokenized tokenize_to_bin(const std::vector<fs::path>& texts, const std::string& tokenizer, const fs::path& out,
-                          const std::string& dtype) {
+Tokenized tokenize_to_bin(const std::vector<fs::path>& texts, const std::string& tokenizer,
+                          const fs::path& out, const std::string& dtype) {
   const std::vector<std::string> dtypes{"uint16", "uint32"};
   if (!dtype.empty() && dtype != "uint16" && dtype != "uint32")
-    throw usage_error("dtype is '" + escaped(dtype) + "'; it can be uint16 or uint32" + did_you_mean(dtype, dtypes));
+    throw usage_error("dtype is '" + escaped(dtype) + "'; it can be uint16 or uint32" +
+                      did_you_mean(dtype, dtypes));
   if (texts.empty()) throw usage_error("no text to tokenize");
-  if (out.extension() != ".bin") throw usage_error("token file " + in_quotes(out) + " must end in .bin, by which it is known later");
+  if (out.extension() != ".bin")
+    throw usage_error("token file " + in_quotes(out) + " must end in .bin, by which it is known later");
   const std::unique_ptr<Tokenizer> t = make_tokenizer(tokenizer);
   const bool wide = dtype.empty() ? needs_uint32(t->vocab()) : dtype == "uint32";
   std::vector<InputFile> files;
   for (const fs::path& p : texts) {
     files.emplace_back(p);
-    if (p.extension() == ".bin") throw usage_error("data file " + in_quotes(p) + " holds token ids already, by its ending");
+    if (p.extension() == ".bin")
+      throw usage_error("data file " + in_quotes(p) + " holds token ids already, by its ending");
     if (files.back().size() == 0) throw usage_error("data file " + in_quotes(p) + " is empty");
   }
   TokenWriter writer(out, wide, false);

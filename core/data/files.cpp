@@ -26,7 +26,8 @@ std::string nearest_beside(const fs::path& path) {
   std::error_code ec;
   std::vector<std::string> names;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  for (fs::directory_iterator it(folder, ec), end; !ec && it != end && names.size() < 10'000; it.increment(ec))
+  for (fs::directory_iterator it(folder, ec), end; !ec && it != end && names.size() < 10'000;
+       it.increment(ec))
     names.push_back(it->path().filename().string());
   std::sort(names.begin(), names.end());
   return did_you_mean(path.filename().string(), names);
@@ -48,10 +49,12 @@ std::string in_quotes(const fs::path& p) { return "'" + escaped(p.string(), 400)
 InputFile::InputFile(const fs::path& path) : path_(path) {
   struct stat st;
   if (::stat(path.c_str(), &st) != 0) {
-    const std::string why = errno == ENOENT ? "does not exist" + nearest_beside(path) : "cannot be read: " + reason();
+    const std::string why =
+        errno == ENOENT ? "does not exist" + nearest_beside(path) : "cannot be read: " + reason();
     throw usage_error("data file " + in_quotes(path) + " " + why);
   }
-  if (S_ISDIR(st.st_mode)) throw usage_error("data file " + in_quotes(path) + " is a folder; name files, or a glob such as *.txt");
+  if (S_ISDIR(st.st_mode))
+    throw usage_error("data file " + in_quotes(path) + " is a folder; name files, or a glob such as *.txt");
   if (!S_ISREG(st.st_mode)) throw usage_error("data file " + in_quotes(path) + " is not a regular file");
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0 || ::fstat(descriptor_, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -73,10 +76,12 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ssize_t n = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw run_error("data file " + in_quotes(path_) + ", byte " + std::to_string(offset) + ": " + reason());
+    if (n < 0)
+      throw run_error("data file " + in_quotes(path_) + ", byte " + std::to_string(offset) + ": " + reason());
     if (n == 0)
-      throw run_error("data file " + in_quotes(path_) + " ends at byte " + std::to_string(offset) + ", but had " +
-                      std::to_string(size_) + " bytes when it was opened: it was changed during the run");
+      throw run_error("data file " + in_quotes(path_) + " ends at byte " + std::to_string(offset) +
+                      ", but had " + std::to_string(size_) +
+                      " bytes when it was opened: it was changed during the run");
     offset += static_cast<std::uint64_t>(n);
     out = out.subspan(static_cast<std::size_t>(n));
   }

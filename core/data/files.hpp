@@ -1,5 +1,6 @@
-// Reading and writing files for this folder: positioned reads that report their place, and writes that appear whole
-// or not at all. Never maps: a mapped file that shrinks kills the process, a positioned read only fails.
+// Reading and writing files for this folder: positioned reads that report their place, and writes that appear
+// whole or not at all. Never maps: a mapped file that shrinks kills the process, a positioned read only
+// fails.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,8 +16,8 @@ std::string in_quotes(const std::filesystem::path& p);
 /// A regular file open for reading. Thread-safe.
 class InputFile {
  public:
-  /// Errors: Error(kUsage) when it does not exist (with the nearest name beside it), is a folder, is not a regular
-  /// file or cannot be opened.
+  /// Errors: Error(kUsage) when it does not exist (with the nearest name beside it), is a folder, is not a
+  /// regular file or cannot be opened.
   explicit InputFile(const std::filesystem::path& path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
@@ -24,7 +25,8 @@ class InputFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return size_; }  // when it was opened
-  /// Fills `out` from byte `offset`. Errors: Error(kFailed) naming file and offset, also when the file has shrunk.
+  /// Fills `out` from byte `offset`. Errors: Error(kFailed) naming file and offset, also when the file has
+  /// shrunk.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -36,8 +38,8 @@ class InputFile {
 /// The whole file. Errors: also when it is larger than `limit` bytes.
 std::string read_whole(const std::filesystem::path& path, std::uint64_t limit);
 
-/// A file that is written beside its place under a name of its own and takes its name in commit(), after its bytes have
-/// reached the disk. Without commit() nothing is left. Errors: Error(kFailed) naming the file.
+/// A file that is written beside its place under a name of its own and takes its name in commit(), after its
+/// bytes have reached the disk. Without commit() nothing is left. Errors: Error(kFailed) naming the file.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path);

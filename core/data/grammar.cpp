@@ -1,5 +1,6 @@
 // Choosing: which entries a bind may take, and the sampler that walks a grammar with a random stream.
-// The reader of the source form is grammar_reader.cpp; probabilities are grammar_score.cpp's, by the same choices().
+// The reader of the source form is grammar_reader.cpp; probabilities are grammar_score.cpp's, by the same
+// choices().
 #include "core/data/grammar.hpp"
 
 #include <algorithm>
@@ -56,7 +57,8 @@ std::string_view GrammarSampler::next() {
     }
     const Symbol& s = *top.at++;
     switch (s.kind) {
-      case Symbol::kText: return s.text;
+      case Symbol::kText:
+        return s.text;
       case Symbol::kRule: {
         if (top.at == top.end) --depth_;  // a rule that ends in a rule goes on forever without growing
         const std::vector<Symbol>& inner = choose(grammar_.rules()[s.target]);
@@ -64,7 +66,9 @@ std::string_view GrammarSampler::next() {
         stack_[depth_++] = {inner.data(), inner.data() + inner.size()};
         break;
       }
-      case Symbol::kBind: slots_[s.slot] = static_cast<std::uint8_t>(choose(s) + 1); [[fallthrough]];
+      case Symbol::kBind:
+        slots_[s.slot] = static_cast<std::uint8_t>(choose(s) + 1);
+        [[fallthrough]];
       case Symbol::kUse:
         if (slots_[s.slot] == 0) throw std::logic_error("grammar: a slot is used before it is chosen");
         return grammar_.classes()[s.target].word(slots_[s.slot] - 1u, s);

@@ -1,5 +1,6 @@
 // Reads the source form of a grammar (described in grammar.hpp) into rules and word classes.
-// A grammar is part of the program, so every mistake is a std::logic_error that names the line. No files here.
+// A grammar is part of the program, so every mistake is a std::logic_error that names the line. No files
+// here.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -16,10 +17,14 @@ class GrammarReader {
   void read() {
     for (std::string_view line; next_line(line);) {
       if (line.empty() || line.front() == '#') continue;
-      if (line.front() == '@') begin_class(line.substr(1));
-      else if (line.front() != ' ') begin_rule(line);
-      else if (in_class_) add_entry(trimmed(line));
-      else add_alternative(trimmed(line));
+      if (line.front() == '@')
+        begin_class(line.substr(1));
+      else if (line.front() != ' ')
+        begin_rule(line);
+      else if (in_class_)
+        add_entry(trimmed(line));
+      else
+        add_alternative(trimmed(line));
     }
     resolve();
   }
@@ -84,11 +89,14 @@ class GrammarReader {
   void add_entry(std::string_view line) {
     WordClass& c = out_.classes_.back();
     std::vector<std::string> words = split(line, '|');
-    if (words.size() != c.fields.size()) fail("an entry of " + c.name + " needs " + std::to_string(c.fields.size()) + " fields");
+    if (words.size() != c.fields.size())
+      fail("an entry of " + c.name + " needs " + std::to_string(c.fields.size()) + " fields");
     if (c.plain.size() == 255) fail("more than 255 entries in " + c.name);
-    for (const std::string& w : words) if (w.empty()) fail("an empty field");
+    for (const std::string& w : words)
+      if (w.empty()) fail("an empty field");
     c.plain.push_back(words);
-    for (std::string& w : words) if (w[0] >= 'a' && w[0] <= 'z') w[0] = static_cast<char>(w[0] - 'a' + 'A');
+    for (std::string& w : words)
+      if (w[0] >= 'a' && w[0] <= 'z') w[0] = static_cast<char>(w[0] - 'a' + 'A');
     c.capital.push_back(std::move(words));
   }
 
@@ -133,7 +141,8 @@ class GrammarReader {
     Symbol s;
     s.kind = Symbol::kRule;
     pending_rules_.push_back({std::string(name), line_});
-    s.target = static_cast<std::uint32_t>(pending_rules_.size() - 1);  // becomes the rule's number in resolve()
+    s.target =
+        static_cast<std::uint32_t>(pending_rules_.size() - 1);  // becomes the rule's number in resolve()
     return s;
   }
 
@@ -147,7 +156,8 @@ class GrammarReader {
       inner = inner.substr(0, dot);
     }
     if (const std::size_t dash = inner.find('-'); dash != std::string_view::npos) {
-      for (const std::string& other : split(inner.substr(dash + 1), '-')) s.apart.push_back(slot_number(other));
+      for (const std::string& other : split(inner.substr(dash + 1), '-'))
+        s.apart.push_back(slot_number(other));
       inner = inner.substr(0, dash);
     }
     const std::size_t equals = inner.find('=');
@@ -183,8 +193,10 @@ class GrammarReader {
       if (r.alternatives.empty()) fail("rule " + r.name + " is empty");
       for (Alternative& a : r.alternatives)
         for (Symbol& s : a.symbols) {
-          if (s.kind == Symbol::kRule) resolve_rule(s);
-          else if (s.kind != Symbol::kText) resolve_slot(s);
+          if (s.kind == Symbol::kRule)
+            resolve_rule(s);
+          else if (s.kind != Symbol::kText)
+            resolve_slot(s);
         }
     }
   }

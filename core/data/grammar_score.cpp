@@ -1,5 +1,6 @@
-// The forward algorithm of grammar_score.hpp. Invariant between calls: every item of live_ has at least one character
-// left to say, and the weights sum to 1 (or live_ is empty, after a character that the grammar cannot say).
+// The forward algorithm of grammar_score.hpp. Invariant between calls: every item of live_ has at least one
+// character left to say, and the weights sum to 1 (or live_ is empty, after a character that the grammar
+// cannot say).
 #include "core/data/grammar_score.hpp"
 
 #include <cmath>
@@ -32,9 +33,12 @@ void GrammarScore::expand(Item item) {
     live_.push_back(item);
   };
   switch (s.kind) {
-    case Symbol::kText: return say(s.text);
-    case Symbol::kRule: return expand_rule(grammar_.rules()[s.target], item);
-    case Symbol::kBind: return expand_bind(s, item);
+    case Symbol::kText:
+      return say(s.text);
+    case Symbol::kRule:
+      return expand_rule(grammar_.rules()[s.target], item);
+    case Symbol::kBind:
+      return expand_bind(s, item);
     case Symbol::kUse:
       if (item.slots[s.slot] == 0) throw std::logic_error("grammar: a slot is used before it is chosen");
       return say(grammar_.classes()[s.target].word(item.slots[s.slot] - 1u, s));
@@ -80,8 +84,10 @@ double GrammarScore::advance(char c) {
   live_.clear();
   for (Item& item : survivors_) {
     item.weight /= p;
-    if (++item.text != item.end) live_.push_back(item);
-    else expand(item);
+    if (++item.text != item.end)
+      live_.push_back(item);
+    else
+      expand(item);
   }
   return survivors_.empty() ? -std::numeric_limits<double>::infinity() : std::log(p);
 }

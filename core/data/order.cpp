@@ -1,5 +1,6 @@
-// Which sample stands at which position: counted round and round, or shuffled anew every epoch without a table.
-// A pure function of seed and position, so that a resumed run continues the order with no state of its own.
+// Which sample stands at which position: counted round and round, or shuffled anew every epoch without a
+// table. A pure function of seed and position, so that a resumed run continues the order with no state of its
+// own.
 #include <algorithm>
 #include <bit>
 
@@ -24,9 +25,9 @@ std::uint64_t feistel(std::uint64_t x, unsigned half_bits, std::uint64_t key) {
   return left << half_bits | right;
 }
 
-// A permutation of 0..n-1: steps that leave the range are walked on until they come back. The network's domain is the
-// next power of four, so fewer than four steps are needed on average; it is never below 256, because smaller networks
-// have too few distinct rounds to shuffle evenly (256/n steps then).
+// A permutation of 0..n-1: steps that leave the range are walked on until they come back. The network's
+// domain is the next power of four, so fewer than four steps are needed on average; it is never below 256,
+// because smaller networks have too few distinct rounds to shuffle evenly (256/n steps then).
 std::uint64_t permuted(std::uint64_t x, std::uint64_t n, std::uint64_t key) {
   if (n == 1) return 0;
   const unsigned half_bits = std::max(4u, (static_cast<unsigned>(std::bit_width(n - 1)) + 1) / 2);
@@ -42,15 +43,17 @@ Order::Order(std::uint64_t tokens, std::uint32_t seq_len, bool shuffled, std::ui
   if (seq_len == 0) throw usage_error("data.seq_len is 0: a sample needs at least one token");
   if (tokens > 0) samples_ = (tokens - 1) / seq_len;
   if (samples_ == 0)
-    throw usage_error("a text of " + format_count(tokens) + " tokens is too short: one sample of data.seq_len = " +
-                      format_count(seq_len) + " needs " + format_count(std::uint64_t{seq_len} + 1));
+    throw usage_error("a text of " + format_count(tokens) +
+                      " tokens is too short: one sample of data.seq_len = " + format_count(seq_len) +
+                      " needs " + format_count(std::uint64_t{seq_len} + 1));
 }
 
 std::uint64_t Order::sample(std::uint64_t position) const {
   const std::uint64_t at = position % samples_;
   if (!shuffled_) return at;
   const std::uint64_t epoch = position / samples_;
-  return permuted(at, samples_, KeyedRandom::mix(KeyedRandom::mix(seed_) ^ KeyedRandom::mix(epoch + 0x6f72646572ULL)));
+  return permuted(at, samples_,
+                  KeyedRandom::mix(KeyedRandom::mix(seed_) ^ KeyedRandom::mix(epoch + 0x6f72646572ULL)));
 }
 
 }  // namespace trainhost::data

@@ -1,5 +1,5 @@
-// A tokenizer from a SentencePiece .model file, through libsentencepiece. Adds no begin or end tokens of its own.
-// The one file that knows the library; sentencepiece_absent.cpp stands in where it is missing.
+// A tokenizer from a SentencePiece .model file, through libsentencepiece. Adds no begin or end tokens of its
+// own. The one file that knows the library; sentencepiece_absent.cpp stands in where it is missing.
 #include <sentencepiece_processor.h>
 
 #include <optional>
@@ -11,7 +11,8 @@
 namespace trainhost::data {
 namespace {
 
-// Walks one level of a protocol buffer, just far enough to find a field; nullopt at its end or when it is malformed.
+// Walks one level of a protocol buffer, just far enough to find a field; nullopt at its end or when it is
+// malformed.
 class ProtoFields {
  public:
   explicit ProtoFields(std::string_view bytes) : rest_(bytes) {}
@@ -25,11 +26,16 @@ class ProtoFields {
     if (rest_.empty() || !varint(key)) return std::nullopt;
     f.number = key >> 3;
     switch (key & 7) {
-      case 0: return varint(f.value) ? std::optional(f) : std::nullopt;
-      case 1: return skip(8, f);
-      case 2: return varint(length) ? skip(length, f) : std::nullopt;
-      case 5: return skip(4, f);
-      default: return std::nullopt;
+      case 0:
+        return varint(f.value) ? std::optional(f) : std::nullopt;
+      case 1:
+        return skip(8, f);
+      case 2:
+        return varint(length) ? skip(length, f) : std::nullopt;
+      case 5:
+        return skip(4, f);
+      default:
+        return std::nullopt;
     }
   }
 
@@ -64,15 +70,21 @@ std::string model_type(std::string_view model) {
       if (g->number == 3) type = g->value;
   }
   switch (type) {
-    case 1: return "unigram";
-    case 2: return "bpe";
-    case 3: return "word";
-    case 4: return "char";
-    default: return "model";
+    case 1:
+      return "unigram";
+    case 2:
+      return "bpe";
+    case 3:
+      return "word";
+    case 4:
+      return "char";
+    default:
+      return "model";
   }
 }
 
-// The library takes a damaged file at its word in places; a file whose outer structure does not add up never gets there.
+// The library takes a damaged file at its word in places; a file whose outer structure does not add up never
+// gets there.
 bool well_formed(std::string_view model) {
   std::size_t pieces = 0, seen = 0;
   ProtoFields top(model);
@@ -90,7 +102,8 @@ class SentencePiece final : public Tokenizer {
     const auto damaged = [&](const std::string& why) {
       return usage_error("tokenizer " + in_quotes(path) + " is not a SentencePiece model" + why);
     };
-    if (!well_formed(model)) throw damaged(model.empty() ? ": it is empty" : ": its structure is damaged or of another kind");
+    if (!well_formed(model))
+      throw damaged(model.empty() ? ": it is empty" : ": its structure is damaged or of another kind");
     const auto status = processor_.LoadFromSerializedProto(absl::string_view(model.data(), model.size()));
     if (!status.ok()) throw damaged(": " + escaped(status.message()));
     if (processor_.GetPieceSize() <= 0) throw damaged(": it has no pieces");
@@ -103,17 +116,20 @@ class SentencePiece final : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<int> ids;
     const auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &ids);
-    if (!status.ok()) throw run_error("tokenizer " + in_quotes(path_) + " could not encode: " + escaped(status.message()));
+    if (!status.ok())
+      throw run_error("tokenizer " + in_quotes(path_) + " could not encode: " + escaped(status.message()));
     return ids;
   }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
     for (std::int32_t id : ids)
       if (id < 0 || static_cast<std::uint64_t>(id) >= vocab())
-        throw usage_error("token id " + std::to_string(id) + " is outside the " + std::to_string(vocab()) + " pieces of " + in_quotes(path_));
+        throw usage_error("token id " + std::to_string(id) + " is outside the " + std::to_string(vocab()) +
+                          " pieces of " + in_quotes(path_));
     std::string text;
     const auto status = processor_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
-    if (!status.ok()) throw run_error("tokenizer " + in_quotes(path_) + " could not decode: " + escaped(status.message()));
+    if (!status.ok())
+      throw run_error("tokenizer " + in_quotes(path_) + " could not decode: " + escaped(status.message()));
     return text;
   }
 
@@ -125,6 +141,8 @@ class SentencePiece final : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) { return std::make_unique<SentencePiece>(model); }
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) {
+  return std::make_unique<SentencePiece>(model);
+}
 
 }  // namespace trainhost::data

@@ -5,8 +5,9 @@
 namespace trainhost::data {
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) {
-  throw usage_error("tokenizer " + in_quotes(model) + " needs SentencePiece, which this trainhost was built without",
-                    "install libsentencepiece-dev and build again, or give token ids in a .bin");
+  throw usage_error(
+      "tokenizer " + in_quotes(model) + " needs SentencePiece, which this trainhost was built without",
+      "install libsentencepiece-dev and build again, or give token ids in a .bin");
 }
 
 }  // namespace trainhost::data

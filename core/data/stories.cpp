@@ -12,7 +12,8 @@ namespace trainhost::data {
 namespace {
 
 std::uint64_t window_key(std::uint64_t seed, StoryStream stream, std::uint64_t window) {
-  const std::uint64_t key = KeyedRandom::mix(seed + 0x5851f42d4c957f2dULL * static_cast<std::uint64_t>(stream));
+  const std::uint64_t key =
+      KeyedRandom::mix(seed + 0x5851f42d4c957f2dULL * static_cast<std::uint64_t>(stream));
   return KeyedRandom::mix(key ^ KeyedRandom::mix(window + 0x2545f4914f6cdd1dULL));
 }
 
@@ -76,9 +77,11 @@ std::uint64_t valid_windows(std::uint32_t seq_len) {
   return std::clamp<std::uint64_t>((std::uint64_t{1} << 16) / std::max(seq_len, 1u), 8, 512);
 }
 
-std::unique_ptr<Tokens> story_tokens(std::uint64_t seed, StoryStream stream, std::uint64_t windows, std::uint32_t seq_len) {
+std::unique_ptr<Tokens> story_tokens(std::uint64_t seed, StoryStream stream, std::uint64_t windows,
+                                     std::uint32_t seq_len) {
   checked_add(checked_mul(windows, seq_len), 1, "the size of the built-in text");
-  if (windows == 0 || seq_len == 0) throw usage_error("the built-in text needs a sequence length of 1 or more");
+  if (windows == 0 || seq_len == 0)
+    throw usage_error("the built-in text needs a sequence length of 1 or more");
   return std::make_unique<StoryTokens>(seed, stream, windows, seq_len);
 }
 

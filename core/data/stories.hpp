@@ -1,6 +1,7 @@
-// The built-in text: endless little stories told by a grammar whose exact probabilities are known, so that a training
-// run can show its validation loss beside the floor that no model can beat. No file, no network, nothing held in memory.
-// The layout of the text in windows, and why, is in README.md; the words are in stories_text.cpp.
+// The built-in text: endless little stories told by a grammar whose exact probabilities are known, so that a
+// training run can show its validation loss beside the floor that no model can beat. No file, no network,
+// nothing held in memory. The layout of the text in windows, and why, is in README.md; the words are in
+// stories_text.cpp.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,10 +23,12 @@ inline constexpr std::uint64_t kTrainWindows = std::uint64_t{1} << 26;
 /// Windows of the validation text: 2^16 tokens in all, but at least 8 windows and at most 512.
 std::uint64_t valid_windows(std::uint32_t seq_len);
 
-/// Token i of the text is a character. Window w is tokens [w*S, w*S + S]: the last character of window w-1 (a newline
-/// where w = 0), which tells nothing, then the first S characters from a fresh story start. So a sample's S targets are
-/// exactly the story's first S characters. Size: windows*S + 1 tokens. A pure function of seed, stream, window and S.
-std::unique_ptr<Tokens> story_tokens(std::uint64_t seed, StoryStream stream, std::uint64_t windows, std::uint32_t seq_len);
+/// Token i of the text is a character. Window w is tokens [w*S, w*S + S]: the last character of window w-1 (a
+/// newline where w = 0), which tells nothing, then the first S characters from a fresh story start. So a
+/// sample's S targets are exactly the story's first S characters. Size: windows*S + 1 tokens. A pure function
+/// of seed, stream, window and S.
+std::unique_ptr<Tokens> story_tokens(std::uint64_t seed, StoryStream stream, std::uint64_t windows,
+                                     std::uint32_t seq_len);
 
 /// The first `length` characters from the story start of that window: its S targets, when length = S.
 std::string story_text(std::uint64_t seed, StoryStream stream, std::uint64_t window, std::size_t length);

@@ -30,9 +30,12 @@ class FileTokens final : public Tokens {
       const std::size_t n = std::min(out.size(), bytes.size() / layout_.width);
       const std::span<std::byte> raw(bytes.data(), n * layout_.width);
       file_.read(layout_.first_byte + first * layout_.width, raw);
-      if (layout_.width == 1) widen<std::uint8_t>(raw, first, out.first(n));
-      else if (layout_.width == 2) widen<std::uint16_t>(raw, first, out.first(n));
-      else widen<std::uint32_t>(raw, first, out.first(n));
+      if (layout_.width == 1)
+        widen<std::uint8_t>(raw, first, out.first(n));
+      else if (layout_.width == 2)
+        widen<std::uint16_t>(raw, first, out.first(n));
+      else
+        widen<std::uint32_t>(raw, first, out.first(n));
       out = out.subspan(n);
       first += n;
     }
@@ -51,12 +54,14 @@ class FileTokens final : public Tokens {
 
   [[noreturn]] void refuse(std::uint64_t id, std::uint64_t index) const {
     const bool text = layout_.form == TokenForm::kBytes;
-    throw usage_error("data file " + in_quotes(file_.path()) + ", byte " +
-                          std::to_string(layout_.first_byte + index * layout_.width) + ": " + (text ? "byte " : "token id ") +
-                          std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocab_),
-                      text ? "set model.vocab_size = 256, or name a data.tokenizer"
-                           : "compare model.vocab_size and data.dtype with what wrote the file (read here as " +
-                                 std::string(name(layout_.form)) + ")");
+    throw usage_error(
+        "data file " + in_quotes(file_.path()) + ", byte " +
+            std::to_string(layout_.first_byte + index * layout_.width) + ": " +
+            (text ? "byte " : "token id ") + std::to_string(id) + " is outside the vocabulary of " +
+            std::to_string(vocab_),
+        text ? "set model.vocab_size = 256, or name a data.tokenizer"
+             : "compare model.vocab_size and data.dtype with what wrote the file (read here as " +
+                   std::string(name(layout_.form)) + ")");
   }
 
   InputFile file_;
@@ -67,7 +72,8 @@ class FileTokens final : public Tokens {
 class JoinedTokens final : public Tokens {
  public:
   explicit JoinedTokens(std::vector<std::unique_ptr<Tokens>> parts) : parts_(std::move(parts)) {
-    for (const auto& p : parts_) ends_.push_back(checked_add(ends_.empty() ? 0 : ends_.back(), p->size(), "a text's size"));
+    for (const auto& p : parts_)
+      ends_.push_back(checked_add(ends_.empty() ? 0 : ends_.back(), p->size(), "a text's size"));
   }
   std::uint64_t size() const override { return ends_.back(); }
   std::uint64_t held_bytes() const override {
@@ -76,7 +82,8 @@ class JoinedTokens final : public Tokens {
     return sum;
   }
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
-    std::size_t i = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
+    std::size_t i =
+        static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
     for (; !out.empty(); ++i) {
       const std::uint64_t begin = i == 0 ? 0 : ends_[i - 1];
       const std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), ends_[i] - first));
@@ -97,7 +104,9 @@ class PartTokens final : public Tokens {
       : all_(std::move(all)), first_(first), count_(count) {}
   std::uint64_t size() const override { return count_; }
   std::uint64_t held_bytes() const override { return first_ == 0 ? all_->held_bytes() : 0; }  // counted once
-  void read(std::uint64_t first, std::span<std::int32_t> out) const override { all_->read(first_ + first, out); }
+  void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    all_->read(first_ + first, out);
+  }
 
  private:
   std::shared_ptr<const Tokens> all_;
@@ -113,12 +122,15 @@ bool read_llmc_header(const InputFile& file, TokenLayout& layout) {
   const bool wide = magic == kLlmcMagic32;
   const std::string who = "data file " + in_quotes(file.path());
   if (version != (wide ? 7 : 1))
-    throw usage_error(who + " begins with llm.c's magic number " + std::to_string(magic) + ", but its version is " +
-                      std::to_string(version) + "; version " + (wide ? "7" : "1") + " is known");
+    throw usage_error(who + " begins with llm.c's magic number " + std::to_string(magic) +
+                      ", but its version is " + std::to_string(version) + "; version " + (wide ? "7" : "1") +
+                      " is known");
   if (file.size() < kLlmcHeaderBytes)
-    throw usage_error(who + " has " + format_count(file.size()) + " bytes, fewer than llm.c's header of 1024");
+    throw usage_error(who + " has " + format_count(file.size()) +
+                      " bytes, fewer than llm.c's header of 1024");
   layout = {wide ? TokenForm::kLlmcUint32 : TokenForm::kLlmcUint16, wide ? 4u : 2u, kLlmcHeaderBytes, 0};
-  const std::uint64_t expected = kLlmcHeaderBytes + static_cast<std::uint32_t>(count) * std::uint64_t{layout.width};
+  const std::uint64_t expected =
+      kLlmcHeaderBytes + static_cast<std::uint32_t>(count) * std::uint64_t{layout.width};
   if (count <= 0 || file.size() != expected)
     throw usage_error(who + ": its header counts " + std::to_string(count) + " tokens, so it should have " +
                       (count <= 0 ? "at least one" : format_count(expected) + " bytes") + ", but it has " +
@@ -131,11 +143,16 @@ bool read_llmc_header(const InputFile& file, TokenLayout& layout) {
 
 std::string_view name(TokenForm f) {
   switch (f) {
-    case TokenForm::kBytes: return "text by bytes";
-    case TokenForm::kUint16: return "raw uint16";
-    case TokenForm::kUint32: return "raw uint32";
-    case TokenForm::kLlmcUint16: return "llm.c uint16";
-    case TokenForm::kLlmcUint32: return "llm.c uint32";
+    case TokenForm::kBytes:
+      return "text by bytes";
+    case TokenForm::kUint16:
+      return "raw uint16";
+    case TokenForm::kUint32:
+      return "raw uint32";
+    case TokenForm::kLlmcUint16:
+      return "llm.c uint16";
+    case TokenForm::kLlmcUint32:
+      return "llm.c uint32";
   }
   return "?";
 }
@@ -143,27 +160,30 @@ std::string_view name(TokenForm f) {
 TokenLayout bin_layout(const InputFile& file, const std::string& dtype, std::uint64_t vocab) {
   const std::vector<std::string> dtypes{"uint16", "uint32"};
   if (!dtype.empty() && dtype != "uint16" && dtype != "uint32")
-    throw usage_error("data.dtype is '" + escaped(dtype) + "'; it can be uint16 or uint32" + did_you_mean(dtype, dtypes));
+    throw usage_error("data.dtype is '" + escaped(dtype) + "'; it can be uint16 or uint32" +
+                      did_you_mean(dtype, dtypes));
   if (file.size() == 0) throw usage_error("data file " + in_quotes(file.path()) + " is empty");
   TokenLayout layout;
   if (read_llmc_header(file, layout)) {
     const std::string own = layout.width == 4 ? "uint32" : "uint16";
     if (!dtype.empty() && dtype != own)
-      throw usage_error("data file " + in_quotes(file.path()) + " holds " + own + " ids by its llm.c header, but data.dtype is " + dtype);
+      throw usage_error("data file " + in_quotes(file.path()) + " holds " + own +
+                        " ids by its llm.c header, but data.dtype is " + dtype);
     return layout;
   }
   const bool wide = dtype.empty() ? vocab > 65536 : dtype == "uint32";
   layout = {wide ? TokenForm::kUint32 : TokenForm::kUint16, wide ? 4u : 2u, 0, 0};
   if (file.size() % layout.width != 0)
-    throw usage_error("data file " + in_quotes(file.path()) + " has " + format_count(file.size()) + " bytes, which is no whole number of " +
-                          (wide ? "uint32" : "uint16") + " ids",
+    throw usage_error("data file " + in_quotes(file.path()) + " has " + format_count(file.size()) +
+                          " bytes, which is no whole number of " + (wide ? "uint32" : "uint16") + " ids",
                       "set data.dtype, or give text files another ending than .bin");
   layout.count = file.size() / layout.width;
   return layout;
 }
 
 std::unique_ptr<Tokens> file_tokens(InputFile file, const TokenLayout& layout, std::uint64_t vocab) {
-  return std::make_unique<FileTokens>(std::move(file), layout, std::min<std::uint64_t>(vocab, std::uint64_t{1} << 31));
+  return std::make_unique<FileTokens>(std::move(file), layout,
+                                      std::min<std::uint64_t>(vocab, std::uint64_t{1} << 31));
 }
 
 std::unique_ptr<Tokens> joined(std::vector<std::unique_ptr<Tokens>> parts) {
@@ -171,13 +191,15 @@ std::unique_ptr<Tokens> joined(std::vector<std::unique_ptr<Tokens>> parts) {
   return std::make_unique<JoinedTokens>(std::move(parts));
 }
 
-std::pair<std::unique_ptr<Tokens>, std::unique_ptr<Tokens>> split_last(std::unique_ptr<Tokens> all, std::uint64_t n) {
+std::pair<std::unique_ptr<Tokens>, std::unique_ptr<Tokens>> split_last(std::unique_ptr<Tokens> all,
+                                                                       std::uint64_t n) {
   const std::shared_ptr<const Tokens> shared = std::move(all);
   const std::uint64_t head = shared->size() - n;
   return {std::make_unique<PartTokens>(shared, 0, head), std::make_unique<PartTokens>(shared, head, n)};
 }
 
-TokenWriter::TokenWriter(const std::filesystem::path& path, bool wide, bool header) : file_(path), wide_(wide), header_(header) {
+TokenWriter::TokenWriter(const std::filesystem::path& path, bool wide, bool header)
+    : file_(path), wide_(wide), header_(header) {
   if (header) file_.append(std::array<std::byte, kLlmcHeaderBytes>{});
 }
 
@@ -186,7 +208,8 @@ void TokenWriter::append(std::span<const std::int32_t> ids) {
   if (wide_) return file_.append(std::as_bytes(ids));
   std::vector<std::uint16_t> narrow(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] > 65535) throw usage_error("token id " + std::to_string(ids[i]) + " does not fit uint16", "use dtype uint32");
+    if (ids[i] < 0 || ids[i] > 65535)
+      throw usage_error("token id " + std::to_string(ids[i]) + " does not fit uint16", "use dtype uint32");
     narrow[i] = static_cast<std::uint16_t>(ids[i]);
   }
   file_.append(std::as_bytes(std::span(narrow)));
@@ -194,8 +217,11 @@ void TokenWriter::append(std::span<const std::int32_t> ids) {
 
 void TokenWriter::commit() {
   if (header_) {
-    if (count_ > INT32_MAX) throw usage_error("a token file with a header holds at most 2,147,483,647 tokens; this text has " + format_count(count_));
-    const std::array<std::int32_t, 3> head{wide_ ? kLlmcMagic32 : kLlmcMagic16, wide_ ? 7 : 1, static_cast<std::int32_t>(count_)};
+    if (count_ > INT32_MAX)
+      throw usage_error("a token file with a header holds at most 2,147,483,647 tokens; this text has " +
+                        format_count(count_));
+    const std::array<std::int32_t, 3> head{wide_ ? kLlmcMagic32 : kLlmcMagic16, wide_ ? 7 : 1,
+                                           static_cast<std::int32_t>(count_)};
     file_.overwrite(0, std::as_bytes(std::span(head)));
   }
   file_.commit();

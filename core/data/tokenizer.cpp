@@ -16,14 +16,17 @@ class ByteTokenizer final : public Tokenizer {
   std::string name() const override { return "bytes"; }
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> ids(text.size());
-    std::transform(text.begin(), text.end(), ids.begin(), [](char c) { return static_cast<unsigned char>(c); });
+    std::transform(text.begin(), text.end(), ids.begin(),
+                   [](char c) { return static_cast<unsigned char>(c); });
     return ids;
   }
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::string text;
     text.reserve(ids.size());
     for (std::int32_t id : ids) {
-      if (id < 0 || id > 255) throw usage_error("token id " + std::to_string(id) + " is no byte: ids of the byte tokenizer are below 256");
+      if (id < 0 || id > 255)
+        throw usage_error("token id " + std::to_string(id) +
+                          " is no byte: ids of the byte tokenizer are below 256");
       text += static_cast<char>(id);
     }
     return text;
@@ -51,7 +54,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& what) {
   const std::string hint = "bytes, or the path of a SentencePiece .model";
   if (what.empty()) throw usage_error("data.tokenizer is empty; it can be " + hint);
   if (!what.ends_with(".model"))
-    throw usage_error("data.tokenizer '" + escaped(what) + "' is not known; it can be " + hint + did_you_mean(what, known));
+    throw usage_error("data.tokenizer '" + escaped(what) + "' is not known; it can be " + hint +
+                      did_you_mean(what, known));
   return load_sentencepiece(what);
 }
 
@@ -64,8 +68,9 @@ void encode_file(const InputFile& file, const Tokenizer& tokenizer,
     file.read(at, std::as_writable_bytes(std::span(text)));
     text.resize(piece_end(text, at + text.size() == file.size()));
     if (needs_utf8 && !valid_utf8(text))
-      throw usage_error("data file " + in_quotes(file.path()) + " is not UTF-8 between bytes " + std::to_string(at) + " and " +
-                            std::to_string(at + text.size()) + ", which " + tokenizer.name() + " needs",
+      throw usage_error("data file " + in_quotes(file.path()) + " is not UTF-8 between bytes " +
+                            std::to_string(at) + " and " + std::to_string(at + text.size()) + ", which " +
+                            tokenizer.name() + " needs",
                         "convert the file, or use data.tokenizer = \"bytes\"");
     take(tokenizer.encode(text));
     at += text.size();

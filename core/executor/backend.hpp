@@ -1,6 +1,7 @@
-// What a trainer adds to the skeleton: something that runs operations of a step program. One object is one run. The
-// order of operations, the arena, tensors, checks and the C tables are the skeleton's; an implementation sees one
-// operation after the other and plans nothing. Authors of kernels need not write one: kernel_backend.hpp is one.
+// What a trainer adds to the skeleton: something that runs operations of a step program. One object is one
+// run. The order of operations, the arena, tensors, checks and the C tables are the skeleton's; an
+// implementation sees one operation after the other and plans nothing. Authors of kernels need not write one:
+// kernel_backend.hpp is one.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,14 +17,14 @@ namespace trainhost::executor {
 
 /// What operations need to know of the step besides their operands. Constant within one micro-batch.
 struct StepState {
-  const std::int32_t* tokens = nullptr;   // of this micro-batch
+  const std::int32_t* tokens = nullptr;  // of this micro-batch
   const std::int32_t* targets = nullptr;
-  std::uint64_t rows = 0;                 // tokens of this micro-batch; fewer than planned only in evaluation
-  bool first_micro = true;                // gradients with kFirstWrite are overwritten
-  float loss_scale = 1.0f;                // 1 / counted targets of the update
+  std::uint64_t rows = 0;   // tokens of this micro-batch; fewer than planned only in evaluation
+  bool first_micro = true;  // gradients with kFirstWrite are overwritten
+  float loss_scale = 1.0f;  // 1 / counted targets of the update
   double lr = 0.0;
-  std::uint64_t step_index = 0;           // of the update, from 0
-  std::uint32_t position = 0;             // of generate
+  std::uint64_t step_index = 0;  // of the update, from 0
+  std::uint32_t position = 0;    // of generate
 
   /// Must this gradient be overwritten, instead of added to?
   bool overwrite(const plan::Op& op) const { return (op.flags & plan::kFirstWrite) && first_micro; }
@@ -33,12 +34,14 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// Runs one operation, or neighbours of one kind for which together() holds. Operands lie where storage() says.
+  /// Runs one operation, or neighbours of one kind for which together() holds. Operands lie where storage()
+  /// says.
   virtual void run(std::span<const plan::Op> ops, const StepState& step) = 0;
   /// Are operations of this kind run together with their neighbours?
   virtual bool together(plan::OpKind) const { return false; }
 
-  /// Calls piece(i) for every i in [0, count), in any order, on any of the backend's threads: weights are filled so.
+  /// Calls piece(i) for every i in [0, count), in any order, on any of the backend's threads: weights are
+  /// filled so.
   virtual void for_each(std::uint32_t count, const std::function<void(std::uint32_t)>& piece) {
     for (std::uint32_t i = 0; i < count; ++i) piece(i);
   }

@@ -6,7 +6,8 @@
 
 namespace trainhost::executor {
 
-std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run, const Choice& choice) {
+std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run,
+                                             const Choice& choice) {
   if (choice.placed) return choice.placed;
   plan::Program program = plan::build_program(model, run, choice.profile);
   plan::MemoryPlan plan = plan::place(program);

@@ -1,6 +1,7 @@
-// The C functions of a trainer, written once: FrontCalls answer what needs no instance, InstanceCalls hand calls on to the
-// object of a run. Nothing thrown leaves them. A trainer in one file joins both (trainer.hpp); one whose front opens an
-// engine beside it puts the first into the front and the second into the engine (plugins/common).
+// The C functions of a trainer, written once: FrontCalls answer what needs no instance, InstanceCalls hand
+// calls on to the object of a run. Nothing thrown leaves them. A trainer in one file joins both
+// (trainer.hpp); one whose front opens an engine beside it puts the first into the front and the second into
+// the engine (plugins/common).
 #pragma once
 #include <memory>
 #include <string>
@@ -29,7 +30,8 @@ struct Choice {
 };
 
 /// The program of the choice: the placement that decided, or one made now.
-std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run, const Choice& choice);
+std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run,
+                                             const Choice& choice);
 
 /// bridge::guard that knows the SDK's own exception as well.
 template <class F>
@@ -55,7 +57,8 @@ inline void require(const void* argument, const char* what) {
 
 /// F has two static functions, which throw bridge::StatusError, th::Error or trainhost::Error:
 ///   std::uint32_t probe(const th_host*);                                        how many devices
-///   Choice choose(const th_host*, const ModelSpec&, const RunSpec&);            refuses what the trainer does not do
+///   Choice choose(const th_host*, const ModelSpec&, const RunSpec&);            refuses what the trainer
+///   does not do
 template <class F>
 struct FrontCalls {
   static th_status probe(const th_host* host, std::uint32_t* devices, th_error* error) {
@@ -65,7 +68,8 @@ struct FrontCalls {
       *devices = F::probe(host);
     });
   }
-  static th_status profile(const th_host* host, const th_model* model, const th_run* run, th_profile* out, th_error* error) {
+  static th_status profile(const th_host* host, const th_model* model, const th_run* run, th_profile* out,
+                           th_error* error) {
     return guard(error, [&] {
       bridge::require_arguments(model, run, out);
       const Choice choice = F::choose(host, bridge::from_c(*model), bridge::from_c(*run));
@@ -81,10 +85,12 @@ struct FrontCalls {
       const RunSpec r = bridge::from_c(*run);
       refused = send_plan(F::choose(host, m, r), m, r, sink, summary);
     });
-    return s != TH_OK ? s : refused != TH_OK ? bridge::fill(error, refused, "the host refused the report") : TH_OK;
+    return s != TH_OK         ? s
+           : refused != TH_OK ? bridge::fill(error, refused, "the host refused the report")
+                              : TH_OK;
   }
-  static th_status record_bytes(const th_host* host, const th_model* model, const th_run* run, std::uint64_t* bytes,
-                                th_error* error) {
+  static th_status record_bytes(const th_host* host, const th_model* model, const th_run* run,
+                                std::uint64_t* bytes, th_error* error) {
     return guard(error, [&] {
       bridge::require_arguments(model, run, bytes);
       const ModelSpec m = bridge::from_c(*model);
@@ -96,7 +102,8 @@ struct FrontCalls {
 
 /// T is the object of a run: executor::Run, or a class with its public functions. M has one static function:
 ///   std::unique_ptr<T> create(const th_host*, std::int32_t device, const ModelSpec&, const RunSpec&);
-/// The order of calls is kept here (life.hpp): T is never asked before its parameters are there, nor after it was lost.
+/// The order of calls is kept here (life.hpp): T is never asked before its parameters are there, nor after it
+/// was lost.
 template <class T, class M>
 struct InstanceCalls {
   static th_status create(const th_host* host, std::int32_t device, const th_model* model, const th_run* run,
@@ -105,7 +112,8 @@ struct InstanceCalls {
     return guard(error, [&] {
       require(host, "host");
       bridge::require_arguments(model, run, out);
-      auto made = std::make_unique<Held>(M::create(host, device, bridge::from_c(*model), bridge::from_c(*run)));
+      auto made =
+          std::make_unique<Held>(M::create(host, device, bridge::from_c(*model), bridge::from_c(*run)));
       *out = reinterpret_cast<th_trainer_inst*>(made.release());
     });
   }
@@ -170,14 +178,16 @@ struct InstanceCalls {
   }
   static void destroy(th_trainer_inst* i) { delete reinterpret_cast<Held*>(i); }
 
-  static th_status next(th_trainer_inst* i, std::int32_t token, std::uint32_t position, float* logits, th_error* e) {
+  static th_status next(th_trainer_inst* i, std::int32_t token, std::uint32_t position, float* logits,
+                        th_error* e) {
     return call(i, e, "next()", Life::kReadyOn, [&](Held& h) {
       require(logits, "logits");
       h.run->next(token, position, logits);
     });
   }
 
-  static th_status start_profile(th_trainer_inst* i, void* records, std::uint64_t bytes, th_moments* moments, th_error* e) {
+  static th_status start_profile(th_trainer_inst* i, void* records, std::uint64_t bytes, th_moments* moments,
+                                 th_error* e) {
     return call(i, e, "start() of the profiler", Life::kCreatedOn,
                 [&](Held& h) { h.run->start_profile(records, bytes, moments); });
   }
@@ -198,7 +208,8 @@ struct InstanceCalls {
     Life life;
   };
   template <class F>
-  static th_status call(th_trainer_inst* i, th_error* e, const char* name, Life::States allowed, F&& f) noexcept {
+  static th_status call(th_trainer_inst* i, th_error* e, const char* name, Life::States allowed,
+                        F&& f) noexcept {
     if (!i) return bridge::fill(e, TH_E_ARG, "the instance is null");
     Held& held = *reinterpret_cast<Held*>(i);
     const th_status s = guard(e, [&] {
@@ -209,15 +220,17 @@ struct InstanceCalls {
   }
 };
 
-/// The tables of front F over the instance functions of I: InstanceCalls, or functions that hand on to another library.
+/// The tables of front F over the instance functions of I: InstanceCalls, or functions that hand on to
+/// another library.
 template <class F, class I>
-inline constexpr th_trainer kTrainerTable = {sizeof(th_trainer), 0, F::probe, F::profile, F::plan, I::create, I::load, I::init,
-                                             I::step, I::save, I::counters, I::info, I::metric, I::destroy};
+inline constexpr th_trainer kTrainerTable = {sizeof(th_trainer), 0,       F::probe,  F::profile, F::plan,
+                                             I::create,          I::load, I::init,   I::step,    I::save,
+                                             I::counters,        I::info, I::metric, I::destroy};
 template <class I>
 inline constexpr th_generate kGenerateTable = {sizeof(th_generate), 0, I::next};
 template <class F, class I>
-inline constexpr th_profiler kProfilerTable = {sizeof(th_profiler), 0, F::record_bytes, I::start_profile, I::read_profile,
-                                               I::stop_profile};
+inline constexpr th_profiler kProfilerTable = {
+    sizeof(th_profiler), 0, F::record_bytes, I::start_profile, I::read_profile, I::stop_profile};
 
 /// An engine's side: what the front answers is absent.
 struct NoFront {

@@ -1,4 +1,5 @@
-// See check_cases.hpp. Operands are made in one order, the same for reference and kernel: their contents follow from it.
+// See check_cases.hpp. Operands are made in one order, the same for reference and kernel: their contents
+// follow from it.
 #include "core/executor/check_cases.hpp"
 
 #include <algorithm>
@@ -36,7 +37,8 @@ class Cases {
 
 void over_rows(const char* kernel, Cases& cases, const std::function<Body(Size, Size)>& body) {
   for (Size rows : kRows)
-    for (Size cols : kCols) cases.add(kernel, text(rows) + " x " + text(cols), rows, cols, cols, body(rows, cols));
+    for (Size cols : kCols)
+      cases.add(kernel, text(rows) + " x " + text(cols), rows, cols, cols, body(rows, cols));
 }
 
 void embeddings(Cases& cases) {
@@ -84,7 +86,8 @@ void norms(Cases& cases) {
         const float* rstd = mem.in(inverse_rms({x, x + m * h}, h, 1e-2));
         const float* w = mem.in(h);
         float* dx = add ? mem.inout(m * h) : mem.out(m * h);
-        const RmsNormBwd a{m, h, dy, x, rstd, w, dx, add, mem.inout(h), overwrite, mem.scratch(p.slots * h), p.slots};
+        const RmsNormBwd a{
+            m, h, dy, x, rstd, w, dx, add, mem.inout(h), overwrite, mem.scratch(p.slots * h), p.slots};
         mem.seal();
         k.rms_norm_bwd(a);
       };
@@ -98,32 +101,43 @@ void products(Cases& cases) {
         for (int how = 0; how < 4; ++how) {
           const bool bias = how & 1, other = how & 2;
           const std::string shape = text(m) + " rows, " + text(n) + " x " + text(i) + (bias ? ", bias" : "");
-          cases.add("linear", shape + (other ? ", residual" : ""), m, n, i, [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-            const Linear a{m, n, i, mem.in(m * i), mem.in(n * i), bias ? mem.in(n) : nullptr, other ? mem.in(m * n) : nullptr, mem.out(m * n)};
-            mem.seal();
-            k.linear(a);
-          });
+          cases.add("linear", shape + (other ? ", residual" : ""), m, n, i,
+                    [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+                      const Linear a{m,
+                                     n,
+                                     i,
+                                     mem.in(m * i),
+                                     mem.in(n * i),
+                                     bias ? mem.in(n) : nullptr,
+                                     other ? mem.in(m * n) : nullptr,
+                                     mem.out(m * n)};
+                      mem.seal();
+                      k.linear(a);
+                    });
         }
   for (Size m : kRows)
     for (Size n : kCols)
       for (Size i : {Size{1}, Size{16}, Size{53}})
-        cases.add("linear_dx", text(m) + " rows, " + text(n) + " x " + text(i), m, n, i, [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-          const LinearDx a{m, n, i, mem.in(m * n), mem.in(n * i), mem.out(m * i)};
-          mem.seal();
-          k.linear_dx(a);
-        });
+        cases.add("linear_dx", text(m) + " rows, " + text(n) + " x " + text(i), m, n, i,
+                  [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+                    const LinearDx a{m, n, i, mem.in(m * n), mem.in(n * i), mem.out(m * i)};
+                    mem.seal();
+                    k.linear_dx(a);
+                  });
   for (Size m : kRows)
     for (Size n : kCols)
       for (Size i : {Size{1}, Size{16}, Size{53}})
         for (int how = 0; how < 4; ++how) {
           const bool bias = how & 1, overwrite = how & 2;
           const std::string shape = text(m) + " rows, " + text(n) + " x " + text(i) + (bias ? ", bias" : "");
-          cases.add("linear_dw", shape + (overwrite ? ", overwriting" : ""), m, n, i, [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-            const float *dy = mem.in(m * n), *x = mem.in(m * i);
-            float *gw = overwrite ? mem.out(n * i) : mem.inout(n * i), *gb = bias ? (overwrite ? mem.out(n) : mem.inout(n)) : nullptr;
-            mem.seal();
-            k.linear_dw({m, n, i, dy, x, gw, gb, overwrite});
-          });
+          cases.add("linear_dw", shape + (overwrite ? ", overwriting" : ""), m, n, i,
+                    [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+                      const float *dy = mem.in(m * n), *x = mem.in(m * i);
+                      float *gw = overwrite ? mem.out(n * i) : mem.inout(n * i),
+                            *gb = bias ? (overwrite ? mem.out(n) : mem.inout(n)) : nullptr;
+                      mem.seal();
+                      k.linear_dw({m, n, i, dy, x, gw, gb, overwrite});
+                    });
         }
 }
 
@@ -131,18 +145,26 @@ struct HeadShape {
   Size sequences, seq, heads, kv_heads, d, window;
 };
 constexpr HeadShape kHeads[] = {
-    {1, 1, 1, 1, 2, 0},  {2, 7, 2, 1, 6, 0},  {1, 33, 3, 3, 10, 0}, {3, 37, 6, 2, 34, 0},   {1, 33, 4, 2, 16, 1},
-    {2, 41, 2, 2, 32, 5}, {1, 61, 6, 3, 22, 17}, {1, 64, 2, 1, 64, 0}, {1, 50, 2, 1, 8, 100}, {1, 131, 2, 2, 32, 0},
+    {1, 1, 1, 1, 2, 0},    {2, 7, 2, 1, 6, 0},    {1, 33, 3, 3, 10, 0},  {3, 37, 6, 2, 34, 0},
+    {1, 33, 4, 2, 16, 1},  {2, 41, 2, 2, 32, 5},  {1, 61, 6, 3, 22, 17}, {1, 64, 2, 1, 64, 0},
+    {1, 50, 2, 1, 8, 100}, {1, 131, 2, 2, 32, 0},
 };
 
-void heads(const char* kernel, Cases& cases, const std::function<void(const HeadShape&, const Calling&, CheckMemory&, const CheckCase&, const Profile&)>& body) {
+void heads(const char* kernel, Cases& cases,
+           const std::function<void(const HeadShape&, const Calling&, CheckMemory&, const CheckCase&,
+                                    const Profile&)>& body) {
   for (const HeadShape& s : kHeads) {
-    const std::string shape = text(s.sequences) + " x " + text(s.seq) + " tokens, " + text(s.heads) + " heads over " + text(s.kv_heads) + " of " +
-                              text(s.d) + (s.window ? ", window " + text(s.window) : "");
-    cases.add(kernel, shape, s.seq, s.heads * s.d, s.d, [=](const Calling& k, CheckMemory& mem, const CheckCase& c, const Profile& p) { body(s, k, mem, c, p); });
+    const std::string shape = text(s.sequences) + " x " + text(s.seq) + " tokens, " + text(s.heads) +
+                              " heads over " + text(s.kv_heads) + " of " + text(s.d) +
+                              (s.window ? ", window " + text(s.window) : "");
+    cases.add(kernel, shape, s.seq, s.heads * s.d, s.d,
+              [=](const Calling& k, CheckMemory& mem, const CheckCase& c, const Profile& p) {
+                body(s, k, mem, c, p);
+              });
     ModelSpec& m = cases.all.back().model;
     m.heads = static_cast<std::uint32_t>(s.heads), m.kv_heads = static_cast<std::uint32_t>(s.kv_heads);
-    m.head_dim = static_cast<std::uint32_t>(s.d), m.sliding_window = static_cast<std::uint32_t>(s.window), m.qk_norm = true;
+    m.head_dim = static_cast<std::uint32_t>(s.d), m.sliding_window = static_cast<std::uint32_t>(s.window),
+    m.qk_norm = true;
     cases.all.back().run.micro_batch = static_cast<std::uint32_t>(s.sequences);
   }
 }
@@ -151,77 +173,131 @@ Heads of(const HeadShape& s) { return {s.heads, s.kv_heads, s.d}; }
 Size tokens(const HeadShape& s) { return s.sequences * s.seq; }
 
 void head_norms(Cases& cases) {
-  heads("qk_norm", cases, [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-    const Heads h = of(s);
-    const Size m = tokens(s), n = h.turned();
-    const QkNorm a{m, h, mem.in(s.d), mem.in(s.d), 1e-5f, mem.inout(m * h.width()), mem.out(m * n * s.d), mem.out(m * n)};
-    mem.seal();
-    k.qk_norm(a);
-  });
+  heads("qk_norm", cases,
+        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+          const Heads h = of(s);
+          const Size m = tokens(s), n = h.turned();
+          const QkNorm a{m,
+                         h,
+                         mem.in(s.d),
+                         mem.in(s.d),
+                         1e-5f,
+                         mem.inout(m * h.width()),
+                         mem.out(m * n * s.d),
+                         mem.out(m * n)};
+          mem.seal();
+          k.qk_norm(a);
+        });
   for (bool overwrite : {false, true})
-    heads("qk_norm_bwd", cases, [=](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile& p) {
-      const Heads h = of(s);
-      const Size m = tokens(s), n = h.turned();
-      const float* pre = mem.in(m * n * s.d);
-      const float* rstd = mem.in(inverse_rms({pre, pre + m * n * s.d}, s.d, 1e-2));
-      const QkNormBwd a{m, h, pre, rstd, mem.in(s.d), mem.in(s.d), mem.inout(m * h.width()), mem.inout(s.d), mem.inout(s.d), overwrite,
-                        mem.scratch(p.slots * 2 * s.d), p.slots};
-      mem.seal();
-      k.qk_norm_bwd(a);
-    });
+    heads("qk_norm_bwd", cases,
+          [=](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile& p) {
+            const Heads h = of(s);
+            const Size m = tokens(s), n = h.turned();
+            const float* pre = mem.in(m * n * s.d);
+            const float* rstd = mem.in(inverse_rms({pre, pre + m * n * s.d}, s.d, 1e-2));
+            const QkNormBwd a{m,
+                              h,
+                              pre,
+                              rstd,
+                              mem.in(s.d),
+                              mem.in(s.d),
+                              mem.inout(m * h.width()),
+                              mem.inout(s.d),
+                              mem.inout(s.d),
+                              overwrite,
+                              mem.scratch(p.slots * 2 * s.d),
+                              p.slots};
+            mem.seal();
+            k.qk_norm_bwd(a);
+          });
 }
 
 std::vector<float> angles(Size seq, Size d) {
   std::vector<float> table(seq * d);
   for (Size pos = 0; pos < seq; ++pos)
     for (Size i = 0; i < d / 2; ++i) {
-      const double angle = static_cast<double>(pos) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(d));
-      table[pos * d + i] = static_cast<float>(std::cos(angle)), table[pos * d + d / 2 + i] = static_cast<float>(std::sin(angle));
+      const double angle = static_cast<double>(pos) *
+                           std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(d));
+      table[pos * d + i] = static_cast<float>(std::cos(angle)),
+                      table[pos * d + d / 2 + i] = static_cast<float>(std::sin(angle));
     }
   return table;
 }
 
 void positions(Cases& cases) {
   for (float sign : {1.0f, -1.0f})
-    heads("rope", cases, [=](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-      const Rope a{tokens(s), s.seq, 0, of(s), mem.in(angles(s.seq, s.d)), sign, mem.inout(tokens(s) * of(s).width())};
-      mem.seal();
-      k.rope(a);
-    });
-  heads("rope", cases, [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-    const Rope a{1, s.seq, s.seq - 1, of(s), mem.in(angles(s.seq, s.d)), 1.0f, mem.inout(of(s).width())};
-    mem.seal();
-    k.rope(a);
-  });
+    heads("rope", cases,
+          [=](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+            const Rope a{tokens(s),
+                         s.seq,
+                         0,
+                         of(s),
+                         mem.in(angles(s.seq, s.d)),
+                         sign,
+                         mem.inout(tokens(s) * of(s).width())};
+            mem.seal();
+            k.rope(a);
+          });
+  heads("rope", cases,
+        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+          const Rope a{
+              1, s.seq, s.seq - 1, of(s), mem.in(angles(s.seq, s.d)), 1.0f, mem.inout(of(s).width())};
+          mem.seal();
+          k.rope(a);
+        });
 }
 
 void attentions(Cases& cases) {
-  heads("attention", cases, [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile& p) {
-    const Size m = tokens(s), floats = plan::attention_scratch_floats(p, s.d);
-    const Attention a{s.sequences, s.seq, of(s), s.window, mem.in(m * of(s).width(), 2.0), mem.out(m * s.heads * s.d), mem.out(m * s.heads),
-                      mem.scratch(p.threads * floats), p.threads, floats};
-    mem.seal();
-    k.attention(a);
-  });
-  heads("attention_bwd", cases, [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile& p) {
-    const Size m = tokens(s), floats = plan::attention_scratch_floats(p, s.d);
-    const float *d_o = mem.in(m * s.heads * s.d), *qkv = mem.in(m * of(s).width(), 2.0);
-    std::vector<float> o(m * s.heads * s.d), lse(m * s.heads), unused(p.threads * floats);
-    ReferenceKernels().attention({s.sequences, s.seq, of(s), s.window, qkv, o.data(), lse.data(), unused.data(), p.threads, floats});
-    const AttentionBwd a{s.sequences, s.seq, of(s), s.window, d_o, mem.in(o), mem.in(lse), qkv, mem.out(m * of(s).width()),
-                         mem.scratch(p.threads * floats), p.threads, floats};
-    mem.seal();
-    k.attention_bwd(a);
-  });
+  heads("attention", cases,
+        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile& p) {
+          const Size m = tokens(s), floats = plan::attention_scratch_floats(p, s.d);
+          const Attention a{s.sequences,
+                            s.seq,
+                            of(s),
+                            s.window,
+                            mem.in(m * of(s).width(), 2.0),
+                            mem.out(m * s.heads * s.d),
+                            mem.out(m * s.heads),
+                            mem.scratch(p.threads * floats),
+                            p.threads,
+                            floats};
+          mem.seal();
+          k.attention(a);
+        });
+  heads("attention_bwd", cases,
+        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile& p) {
+          const Size m = tokens(s), floats = plan::attention_scratch_floats(p, s.d);
+          const float *d_o = mem.in(m * s.heads * s.d), *qkv = mem.in(m * of(s).width(), 2.0);
+          std::vector<float> o(m * s.heads * s.d), lse(m * s.heads), unused(p.threads * floats);
+          ReferenceKernels().attention({s.sequences, s.seq, of(s), s.window, qkv, o.data(), lse.data(),
+                                        unused.data(), p.threads, floats});
+          const AttentionBwd a{s.sequences,
+                               s.seq,
+                               of(s),
+                               s.window,
+                               d_o,
+                               mem.in(o),
+                               mem.in(lse),
+                               qkv,
+                               mem.out(m * of(s).width()),
+                               mem.scratch(p.threads * floats),
+                               p.threads,
+                               floats};
+          mem.seal();
+          k.attention_bwd(a);
+        });
   // Tokens one after the other: the last one sees what the others left in the caches.
-  heads("attention_step", cases, [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-    const Size kv = s.kv_heads * s.d;
-    const float* qkv = mem.in(s.seq * of(s).width(), 2.0);
-    float *cache_k = mem.out(s.seq * kv), *cache_v = mem.out(s.seq * kv), *scratch = mem.scratch(s.heads * s.seq), *o = mem.out(s.seq * s.heads * s.d);
-    mem.seal();
-    for (Size at = 0; at < s.seq; ++at)
-      k.attention_step({at, s.seq, of(s), s.window, qkv + at * of(s).width(), cache_k, cache_v, scratch, o + at * s.heads * s.d});
-  });
+  heads("attention_step", cases,
+        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+          const Size kv = s.kv_heads * s.d;
+          const float* qkv = mem.in(s.seq * of(s).width(), 2.0);
+          float *cache_k = mem.out(s.seq * kv), *cache_v = mem.out(s.seq * kv),
+                *scratch = mem.scratch(s.heads * s.seq), *o = mem.out(s.seq * s.heads * s.d);
+          mem.seal();
+          for (Size at = 0; at < s.seq; ++at)
+            k.attention_step({at, s.seq, of(s), s.window, qkv + at * of(s).width(), cache_k, cache_v, scratch,
+                              o + at * s.heads * s.d});
+        });
 }
 
 void gated(Cases& cases) {
@@ -256,30 +332,47 @@ void losses(Cases& cases) {
 void updates(Cases& cases) {
   constexpr Size sizes[] = {1, 7, 33, 1000, 4099};
   for (Size n : sizes)
-    cases.add("sum_squares", text(n) + " elements", 1, 1, 1, [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-      const float* x = mem.in(n);
-      mem.seal();
-      mem.result(k.sum_squares({n, x}));
-    });
+    cases.add("sum_squares", text(n) + " elements", 1, 1, 1,
+              [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+                const float* x = mem.in(n);
+                mem.seal();
+                mem.result(k.sum_squares({n, x}));
+              });
   for (Size n : sizes)
     for (float decay : {1.0f, 0.97f})
-      cases.add("adamw", text(n) + " elements", 1, 1, 1, [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-        const AdamW a{n, mem.in(n), mem.inout(n), mem.inout(n, 0.1), mem.inout_positive(n, 0.1), 0.7f, 0.9f, 0.1f, 0.95f, 0.05f, decay, 0.02f, 1.7f, 1e-6f};
-        mem.seal();
-        k.adamw(a);
-      });
+      cases.add("adamw", text(n) + " elements", 1, 1, 1,
+                [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+                  const AdamW a{n,
+                                mem.in(n),
+                                mem.inout(n),
+                                mem.inout(n, 0.1),
+                                mem.inout_positive(n, 0.1),
+                                0.7f,
+                                0.9f,
+                                0.1f,
+                                0.95f,
+                                0.05f,
+                                decay,
+                                0.02f,
+                                1.7f,
+                                1e-6f};
+                  mem.seal();
+                  k.adamw(a);
+                });
   for (Size n : sizes)
-    cases.add("sgd", text(n) + " elements", 1, 1, 1, [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-      const Sgd a{n, mem.in(n), mem.inout(n), 0.7f, 0.97f, 0.03f};
-      mem.seal();
-      k.sgd(a);
-    });
+    cases.add("sgd", text(n) + " elements", 1, 1, 1,
+              [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+                const Sgd a{n, mem.in(n), mem.inout(n), 0.7f, 0.97f, 0.03f};
+                mem.seal();
+                k.sgd(a);
+              });
   for (Size n : sizes)
-    cases.add("sgd_momentum", text(n) + " elements", 1, 1, 1, [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
-      const SgdMomentum a{n, mem.in(n), mem.inout(n), mem.inout(n), 0.7f, 0.9f, 0.97f, 0.03f};
-      mem.seal();
-      k.sgd_momentum(a);
-    });
+    cases.add("sgd_momentum", text(n) + " elements", 1, 1, 1,
+              [=](const Calling& k, CheckMemory& mem, const CheckCase&, const Profile&) {
+                const SgdMomentum a{n, mem.in(n), mem.inout(n), mem.inout(n), 0.7f, 0.9f, 0.97f, 0.03f};
+                mem.seal();
+                k.sgd_momentum(a);
+              });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The cases of the kernel kit: for each kernel a list of shapes, odd ones above all, and how its operands are made. A case's
-// body runs against the reference and against the author's kernels with the same operands. Part of kernel_check.hpp.
+// The cases of the kernel kit: for each kernel a list of shapes, odd ones above all, and how its operands are
+// made. A case's body runs against the reference and against the author's kernels with the same operands.
+// Part of kernel_check.hpp.
 #pragma once
 #include <functional>
 #include <string>
@@ -17,7 +18,8 @@ class Calling {
  public:
   template <class K>
   explicit Calling(K& k) {
-#define TRAINHOST_BIND(name, arguments, result) name = [&k](const arguments& a) -> result { return k.name(a); };
+#define TRAINHOST_BIND(name, arguments, result) \
+  name = [&k](const arguments& a) -> result { return k.name(a); };
     TRAINHOST_KERNELS(TRAINHOST_BIND)
 #undef TRAINHOST_BIND
   }

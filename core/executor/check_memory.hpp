@@ -1,5 +1,6 @@
-// Memory for trying one kernel: reproducible operands between guard bands, outputs and scratch full of NaN, and afterwards
-// every sentence that can be said about what the kernel did to it. Part of kernel_check.hpp, which says how to use it.
+// Memory for trying one kernel: reproducible operands between guard bands, outputs and scratch full of NaN,
+// and afterwards every sentence that can be said about what the kernel did to it. Part of kernel_check.hpp,
+// which says how to use it.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -14,22 +15,28 @@
 
 namespace trainhost::executor {
 
-/// Where check memory comes from: aligned to 64, any contents. For kernels that read only what their own take() gave.
+/// Where check memory comes from: aligned to 64, any contents. For kernels that read only what their own
+/// take() gave.
 struct CheckAllocator {
-  std::function<void*(std::uint64_t bytes)> take = [](std::uint64_t bytes) { return std::aligned_alloc(64, (bytes + 63) / 64 * 64); };
+  std::function<void*(std::uint64_t bytes)> take = [](std::uint64_t bytes) {
+    return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  };
   std::function<void(void*)> give_back = [](void* p) { std::free(p); };
 };
 
 class CheckMemory {
  public:
-  CheckMemory(unsigned seed, const CheckAllocator& from) : from_(from), state_(seed * 0x9e3779b97f4a7c15ull + 1) {}
+  CheckMemory(unsigned seed, const CheckAllocator& from)
+      : from_(from), state_(seed * 0x9e3779b97f4a7c15ull + 1) {}
   CheckMemory(const CheckMemory&) = delete;
   ~CheckMemory() {
     for (Block& b : blocks_) from_.give_back(b.raw);
   }
 
   /// Numbers in [-scale, scale]; must stay as they are.
-  const float* in(std::uint64_t count, double scale = 1.0) { return fill(floats(count, kInput), count, scale); }
+  const float* in(std::uint64_t count, double scale = 1.0) {
+    return fill(floats(count, kInput), count, scale);
+  }
   const float* in(const std::vector<float>& values) { return keep(floats(values.size(), kInput), values); }
   /// The same, to be changed.
   float* inout(std::uint64_t count, double scale = 1.0) { return fill(floats(count, kOutput), count, scale); }
@@ -49,7 +56,8 @@ class CheckMemory {
   /// Below `below`; with gaps every fifth or so is -100.
   const std::int32_t* ids(std::uint64_t count, std::uint64_t below, bool gaps = false) {
     std::int32_t* p = reinterpret_cast<std::int32_t*>(floats(count, kInput));
-    for (std::uint64_t i = 0; i < count; ++i) p[i] = gaps && next() % 5 == 0 ? -100 : static_cast<std::int32_t>(next() % below);
+    for (std::uint64_t i = 0; i < count; ++i)
+      p[i] = gaps && next() % 5 == 0 ? -100 : static_cast<std::int32_t>(next() % below);
     return p;
   }
   /// A figure that the kernel returned.
@@ -66,28 +74,35 @@ class CheckMemory {
       const Block& b = blocks_[i];
       for (std::uint64_t g = 0; g < kGuard; ++g)
         if (b.raw[g] != kMark || b.data()[b.bytes + g] != kMark)
-          return std::string("wrote ") + (b.raw[g] != kMark ? "before" : "behind") + " operand " + std::to_string(i) + " of " + std::to_string(b.bytes) + " bytes";
-      if (b.use == kInput && std::memcmp(b.before.data(), b.data(), b.bytes) != 0) return "changed operand " + std::to_string(i) + ", an input";
+          return std::string("wrote ") + (b.raw[g] != kMark ? "before" : "behind") + " operand " +
+                 std::to_string(i) + " of " + std::to_string(b.bytes) + " bytes";
+      if (b.use == kInput && std::memcmp(b.before.data(), b.data(), b.bytes) != 0)
+        return "changed operand " + std::to_string(i) + ", an input";
     }
     return std::nullopt;
   }
   /// The first output that is further than tolerance * (1 + |expected|) from the other's, in a sentence.
   std::optional<std::string> differs_from(const CheckMemory& expected, double tolerance) const {
     for (std::size_t i = 0; i < results_.size(); ++i)
-      if (!near(results_[i], expected.results_[i], tolerance)) return off("the result", 0, results_[i], expected.results_[i]);
+      if (!near(results_[i], expected.results_[i], tolerance))
+        return off("the result", 0, results_[i], expected.results_[i]);
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (blocks_[i].use != kOutput) continue;
       const float *mine = blocks_[i].floats(), *theirs = expected.blocks_[i].floats();
       for (std::uint64_t e = 0; e < blocks_[i].bytes / 4; ++e)
-        if (!near(mine[e], theirs[e], tolerance)) return off("operand " + std::to_string(i), e, mine[e], theirs[e]);
+        if (!near(mine[e], theirs[e], tolerance))
+          return off("operand " + std::to_string(i), e, mine[e], theirs[e]);
     }
     return std::nullopt;
   }
   bool same_bits(const CheckMemory& other) const {
     for (std::size_t i = 0; i < blocks_.size(); ++i)
-      if (blocks_[i].use == kOutput && std::memcmp(blocks_[i].data(), other.blocks_[i].data(), blocks_[i].bytes) != 0) return false;
+      if (blocks_[i].use == kOutput &&
+          std::memcmp(blocks_[i].data(), other.blocks_[i].data(), blocks_[i].bytes) != 0)
+        return false;
     if (results_.size() != other.results_.size()) return false;
-    return results_.empty() || std::memcmp(results_.data(), other.results_.data(), results_.size() * sizeof(double)) == 0;
+    return results_.empty() ||
+           std::memcmp(results_.data(), other.results_.data(), results_.size() * sizeof(double)) == 0;
   }
   std::vector<float> values(std::size_t operand) const {
     const Block& b = blocks_[operand];
@@ -116,7 +131,8 @@ class CheckMemory {
     return reinterpret_cast<float*>(blocks_.back().data());
   }
   float* fill(float* p, std::uint64_t count, double scale) {
-    for (std::uint64_t i = 0; i < count; ++i) p[i] = static_cast<float>((static_cast<double>(next()) / 4294967296.0 * 2 - 1) * scale);
+    for (std::uint64_t i = 0; i < count; ++i)
+      p[i] = static_cast<float>((static_cast<double>(next()) / 4294967296.0 * 2 - 1) * scale);
     return p;
   }
   static float* keep(float* p, const std::vector<float>& v) {
@@ -133,10 +149,15 @@ class CheckMemory {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     return static_cast<std::uint32_t>((z ^ (z >> 31)) >> 32);
   }
-  static bool near(double a, double b, double tolerance) { return std::fabs(a - b) <= tolerance * (1 + std::fabs(b)); }
+  static bool near(double a, double b, double tolerance) {
+    return std::fabs(a - b) <= tolerance * (1 + std::fabs(b));
+  }
   static std::string off(const std::string& what, std::uint64_t at, double got, double expected) {
-    if (!std::isfinite(got)) return what + ", element " + std::to_string(at) + ": not written, or not finite (expected " + std::to_string(expected) + ")";
-    return what + ", element " + std::to_string(at) + ": " + std::to_string(got) + ", expected " + std::to_string(expected);
+    if (!std::isfinite(got))
+      return what + ", element " + std::to_string(at) + ": not written, or not finite (expected " +
+             std::to_string(expected) + ")";
+    return what + ", element " + std::to_string(at) + ": " + std::to_string(got) + ", expected " +
+           std::to_string(expected);
   }
 
   const CheckAllocator& from_;

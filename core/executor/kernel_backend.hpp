@@ -1,4 +1,5 @@
-// A backend made of kernels: one call of one kernel per operation; the head is made of four, a chunk of tokens at a time.
+// A backend made of kernels: one call of one kernel per operation; the head is made of four, a chunk of
+// tokens at a time.
 #pragma once
 #include <memory>
 #include <stdexcept>
@@ -14,18 +15,23 @@ namespace trainhost::executor {
 template <class K>
 class KernelBackend final : public Backend {
  public:
-  KernelBackend(std::shared_ptr<K> kernels, const plan::Program& program, Storage& storage, std::string kernel_set)
+  KernelBackend(std::shared_ptr<K> kernels, const plan::Program& program, Storage& storage,
+                std::string kernel_set)
       : kernels_(std::move(kernels)), operands_(program, storage), kernel_set_(std::move(kernel_set)) {
     require_kernels<K>();
     const plan::BufferId workspace = program.find(plan::role::kVendorWorkspace);
     if constexpr (requires(void* p, std::uint64_t n) { kernels_->workspace(p, n); })
-      if (workspace != plan::kNoBuffer) kernels_->workspace(storage.at(workspace), program[workspace].bytes());
+      if (workspace != plan::kNoBuffer)
+        kernels_->workspace(storage.at(workspace), program[workspace].bytes());
   }
 
   void run(std::span<const plan::Op> ops, const StepState& step) override { one(ops.front(), step); }
   std::string kernel_set() const override { return kernel_set_; }
   double peak_flops() override {
-    if constexpr (requires { { kernels_->peak_flops() } -> std::convertible_to<double>; }) return kernels_->peak_flops();
+    if constexpr (requires {
+                    { kernels_->peak_flops() } -> std::convertible_to<double>;
+                  })
+      return kernels_->peak_flops();
     return 0.0;
   }
 
@@ -35,32 +41,61 @@ class KernelBackend final : public Backend {
     K& k = *kernels_;
     const Operands& o = operands_;
     switch (op.kind) {
-      case OpKind::kEmbed: return k.embed(o.embed(op, s));
-      case OpKind::kEmbedBwd: return k.embed_bwd(o.embed_bwd(op, s));
-      case OpKind::kRmsNorm: return k.rms_norm(o.rms_norm(op, s));
-      case OpKind::kRmsNormBwd: return k.rms_norm_bwd(o.rms_norm_bwd(op, s));
-      case OpKind::kLinear: return k.linear(o.linear(op, s));
-      case OpKind::kLinearDx: return k.linear_dx(o.linear_dx(op, s));
-      case OpKind::kLinearDw: return k.linear_dw(o.linear_dw(op, s));
-      case OpKind::kQkNorm: return k.qk_norm(o.qk_norm(op, s));
-      case OpKind::kQkNormBwd: return k.qk_norm_bwd(o.qk_norm_bwd(op, s));
-      case OpKind::kRope: return k.rope(o.rope(op, s));
-      case OpKind::kRopeBwd: return k.rope(o.rope(op, s));
-      case OpKind::kAttention: return k.attention(o.attention(op, s));
-      case OpKind::kAttentionBwd: return k.attention_bwd(o.attention_bwd(op, s));
-      case OpKind::kAttentionStep: return k.attention_step(o.attention_step(op, s));
-      case OpKind::kSwiGlu: return k.swiglu(o.swiglu(op, s));
-      case OpKind::kSwiGluBwd: return k.swiglu_bwd(o.swiglu_bwd(op, s));
-      case OpKind::kHeadLoss: return head(op, s);
-      case OpKind::kHeadEval: return head(op, s);
-      case OpKind::kHeadLogits: return k.linear(o.head_logits(op));
-      case OpKind::kGradSquares: o.sum(op) += k.sum_squares(o.sum_squares(op)); return;
-      case OpKind::kAdamW: return k.adamw(o.adamw(op, s));
-      case OpKind::kSgd: return k.sgd(o.sgd(op, s));
-      case OpKind::kSgdMomentum: return k.sgd_momentum(o.sgd_momentum(op, s));
+      case OpKind::kEmbed:
+        return k.embed(o.embed(op, s));
+      case OpKind::kEmbedBwd:
+        return k.embed_bwd(o.embed_bwd(op, s));
+      case OpKind::kRmsNorm:
+        return k.rms_norm(o.rms_norm(op, s));
+      case OpKind::kRmsNormBwd:
+        return k.rms_norm_bwd(o.rms_norm_bwd(op, s));
+      case OpKind::kLinear:
+        return k.linear(o.linear(op, s));
+      case OpKind::kLinearDx:
+        return k.linear_dx(o.linear_dx(op, s));
+      case OpKind::kLinearDw:
+        return k.linear_dw(o.linear_dw(op, s));
+      case OpKind::kQkNorm:
+        return k.qk_norm(o.qk_norm(op, s));
+      case OpKind::kQkNormBwd:
+        return k.qk_norm_bwd(o.qk_norm_bwd(op, s));
+      case OpKind::kRope:
+        return k.rope(o.rope(op, s));
+      case OpKind::kRopeBwd:
+        return k.rope(o.rope(op, s));
+      case OpKind::kAttention:
+        return k.attention(o.attention(op, s));
+      case OpKind::kAttentionBwd:
+        return k.attention_bwd(o.attention_bwd(op, s));
+      case OpKind::kAttentionStep:
+        return k.attention_step(o.attention_step(op, s));
+      case OpKind::kSwiGlu:
+        return k.swiglu(o.swiglu(op, s));
+      case OpKind::kSwiGluBwd:
+        return k.swiglu_bwd(o.swiglu_bwd(op, s));
+      case OpKind::kHeadLoss:
+        return head(op, s);
+      case OpKind::kHeadEval:
+        return head(op, s);
+      case OpKind::kHeadLogits:
+        return k.linear(o.head_logits(op));
+      case OpKind::kGradSquares:
+        o.sum(op) += k.sum_squares(o.sum_squares(op));
+        return;
+      case OpKind::kAdamW:
+        return k.adamw(o.adamw(op, s));
+      case OpKind::kSgd:
+        return k.sgd(o.sgd(op, s));
+      case OpKind::kSgdMomentum:
+        return k.sgd_momentum(o.sgd_momentum(op, s));
       // Of trainers with more than one tier.
-      case OpKind::kCopy: case OpKind::kHold: case OpKind::kCrossEntropy: case OpKind::kHeadBwd: case OpKind::kAddGrad:
-      case OpKind::kCount_: break;
+      case OpKind::kCopy:
+      case OpKind::kHold:
+      case OpKind::kCrossEntropy:
+      case OpKind::kHeadBwd:
+      case OpKind::kAddGrad:
+      case OpKind::kCount_:
+        break;
     }
     throw std::logic_error("an operation that kernels in one address space do not have");
   }

@@ -1,11 +1,12 @@
-// The kit for authors of kernels: every kernel of a class against the reference, at sizes that fit no vector and no tile.
+// The kit for authors of kernels: every kernel of a class against the reference, at sizes that fit no vector
+// and no tile.
 //
 //   #include "core/executor/kernel_check.hpp"
 //   int main() { return trainhost::kernel_check_main<Mine>(); }
 //
-// A kernel passes when its outputs are near the reference's, all written, the same bits twice; when it changes no input and
-// writes beside no operand; on every shape, with and without what may be absent, adding and overwriting. Needs no test
-// framework, no host and no model. The shapes: check_cases.hpp.
+// A kernel passes when its outputs are near the reference's, all written, the same bits twice; when it
+// changes no input and writes beside no operand; on every shape, with and without what may be absent, adding
+// and overwriting. Needs no test framework, no host and no model. The shapes: check_cases.hpp.
 #pragma once
 #include <cstdio>
 #include <exception>
@@ -21,7 +22,7 @@ struct KernelFinding {
   std::string kernel, shape, what;
 };
 struct KernelCheckResult {
-  std::vector<KernelFinding> findings;       // at most one a kernel: its first
+  std::vector<KernelFinding> findings;  // at most one a kernel: its first
   std::vector<std::string> passed;
   std::uint64_t cases = 0;
 };
@@ -35,7 +36,8 @@ inline const th_host& silent_host() {
     h.struct_size = sizeof h, h.abi_major = TH_ABI_MAJOR, h.abi_minor = TH_ABI_MINOR, h.thread_budget = 2;
     h.name = "kernel_check", h.version = "1";
     h.log = [](const th_host*, std::int32_t, const char*, const char*) {};
-    h.alloc = [](const th_host*, std::uint64_t bytes, std::uint64_t align, std::uint32_t, const char*) -> void* {
+    h.alloc = [](const th_host*, std::uint64_t bytes, std::uint64_t align, std::uint32_t,
+                 const char*) -> void* {
       const std::uint64_t a = align < 16 ? 16 : align, whole = (bytes + a) / a * a;
       void* p = std::aligned_alloc(a, whole);
       return p ? std::memset(p, 0, whole) : nullptr;
@@ -57,7 +59,10 @@ std::string try_case(const CheckCase& c, double tolerance) {
   const Profile profile = KernelTrainer<K>::profile(c.model, c.run, 2);
   const std::shared_ptr<K> kernels = KernelTrainer<K>::kernels({&silent_host(), 0, c.model, c.run, profile});
   CheckAllocator own;
-  if constexpr (requires(void* p) { p = kernels->take(1u, 1u); kernels->give_back(p); }) {
+  if constexpr (requires(void* p) {
+                  p = kernels->take(1u, 1u);
+                  kernels->give_back(p);
+                }) {
     own.take = [&](std::uint64_t bytes) { return kernels->take(bytes, 64); };
     own.give_back = [&](void* p) { kernels->give_back(p); };
   }
@@ -83,8 +88,9 @@ std::string try_case(const CheckCase& c, double tolerance) {
 
 }  // namespace executor
 
-/// Every kernel of K on every case. tolerance: of an output's distance, in 1 + its size; 1e-4 suits f32 sums of some
-/// hundreds of terms, products in bf16 want 2e-2. A kernel with a finding is not tried further. only: the name of one kernel,
+/// Every kernel of K on every case. tolerance: of an output's distance, in 1 + its size; 1e-4 suits f32 sums
+/// of some hundreds of terms, products in bf16 want 2e-2. A kernel with a finding is not tried further. only:
+/// the name of one kernel,
 /// "" = all.
 template <class K>
 KernelCheckResult kernel_check(double tolerance = 1e-4, const std::string& only = "") {
@@ -109,9 +115,12 @@ template <class K>
 int kernel_check_main(double tolerance = 1e-4, const std::string& only = "") {
   const KernelCheckResult r = kernel_check<K>(tolerance, only);
   for (const std::string& kernel : r.passed) std::printf("ok    %s\n", kernel.c_str());
-  for (const KernelFinding& f : r.findings) std::printf("WRONG %s, %s: %s\n", f.kernel.c_str(), f.shape.c_str(), f.what.c_str());
-  std::printf("%zu of %zu kernels are right, %llu cases\n", r.passed.size(), r.passed.size() + r.findings.size(), static_cast<unsigned long long>(r.cases));
-  if (const std::string left = executor::inherited_kernels<K>(); !left.empty()) std::printf("left to the reference: %s\n", left.c_str());
+  for (const KernelFinding& f : r.findings)
+    std::printf("WRONG %s, %s: %s\n", f.kernel.c_str(), f.shape.c_str(), f.what.c_str());
+  std::printf("%zu of %zu kernels are right, %llu cases\n", r.passed.size(),
+              r.passed.size() + r.findings.size(), static_cast<unsigned long long>(r.cases));
+  if (const std::string left = executor::inherited_kernels<K>(); !left.empty())
+    std::printf("left to the reference: %s\n", left.c_str());
   return r.findings.empty() && !r.passed.empty() ? 0 : 1;
 }
 

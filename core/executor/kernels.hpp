@@ -1,12 +1,14 @@
-// The twenty operations that a trainer is made of, each as a struct of pointers and shapes: what a kernel reads, what it
-// writes, and nothing to plan. A class of kernels has one function an operation, named in the comment of each struct; a class
-// that inherits ReferenceKernels (reference_kernels.hpp) has them all and replaces them one by one.
+// The twenty operations that a trainer is made of, each as a struct of pointers and shapes: what a kernel
+// reads, what it writes, and nothing to plan. A class of kernels has one function an operation, named in the
+// comment of each struct; a class that inherits ReferenceKernels (reference_kernels.hpp) has them all and
+// replaces them one by one.
 //
-// Rules for all of them. Matrices are row-major and packed; every pointer is aligned to the profile's alignment, except those
-// that point into a chunk of logits or hidden states. Outputs hold whatever was there before: write all of it. Scratch
-// likewise. An operand never overlaps another one, unless its comment says so. A pointer is null only where the comment says
-// "may be null". The same arguments must give the same bits, on any number of threads: kernel_check.hpp asks.
-// `overwrite` of a gradient: = instead of +=, because this is the update's first micro-batch.
+// Rules for all of them. Matrices are row-major and packed; every pointer is aligned to the profile's
+// alignment, except those that point into a chunk of logits or hidden states. Outputs hold whatever was there
+// before: write all of it. Scratch likewise. An operand never overlaps another one, unless its comment says
+// so. A pointer is null only where the comment says "may be null". The same arguments must give the same
+// bits, on any number of threads: kernel_check.hpp asks. `overwrite` of a gradient: = instead of +=, because
+// this is the update's first micro-batch.
 #pragma once
 #include <cstdint>
 
@@ -33,7 +35,7 @@ struct RmsNorm {
   std::uint64_t rows, cols;
   const float *x, *w;  // [rows, cols], [cols]
   float eps;
-  float *y, *rstd;     // [rows, cols], [rows]
+  float *y, *rstd;  // [rows, cols], [rows]
 };
 /// void rms_norm_bwd(const RmsNormBwd&): with n = x*rstd and g = dy*w, dx = (or +=) rstd*(g - n*mean(g*n)),
 /// grad_w += sum over rows of dy*n.
@@ -44,16 +46,16 @@ struct RmsNormBwd {
   bool add;                        // to dx
   float* grad_w;                   // [cols]
   bool overwrite;                  // grad_w
-  float* partials;                 // scratch [slots, cols]: sums of parts of the rows, for kernels that cut them
+  float* partials;  // scratch [slots, cols]: sums of parts of the rows, for kernels that cut them
   std::uint32_t slots;
 };
 
 /// void linear(const Linear&): y = x w^T (+ bias) (+ residual). rows is 1 while tokens are generated.
 struct Linear {
   std::uint64_t rows, outputs, inputs;
-  const float *x, *w;             // [rows, inputs], [outputs, inputs]
-  const float *bias, *residual;   // [outputs], [rows, outputs]; each may be null
-  float* y;                       // [rows, outputs]
+  const float *x, *w;            // [rows, inputs], [outputs, inputs]
+  const float *bias, *residual;  // [outputs], [rows, outputs]; each may be null
+  float* y;                      // [rows, outputs]
 };
 /// void linear_dx(const LinearDx&): dx = dy w.
 struct LinearDx {
@@ -69,51 +71,55 @@ struct LinearDw {
   bool overwrite;          // both
 };
 
-/// Rows of  q heads | k heads | v heads,  d floats each. heads / kv_heads neighbours among the q heads share one k and v head.
+/// Rows of  q heads | k heads | v heads,  d floats each. heads / kv_heads neighbours among the q heads share
+/// one k and v head.
 struct Heads {
   std::uint64_t heads, kv_heads, d;
   std::uint64_t width() const { return (heads + 2 * kv_heads) * d; }
   std::uint64_t turned() const { return heads + kv_heads; }  // q and k
   std::uint64_t shared_by() const { return heads / kv_heads; }
 };
-/// void qk_norm(const QkNorm&): every q and k head of a row is normalised by itself, in place; what it was is kept.
+/// void qk_norm(const QkNorm&): every q and k head of a row is normalised by itself, in place; what it was is
+/// kept.
 struct QkNorm {
   std::uint64_t rows;
   Heads heads;
-  const float *wq, *wk;     // [d] each
+  const float *wq, *wk;  // [d] each
   float eps;
-  float* qkv;               // [rows, width], q and k change
-  float *pre, *rstd;        // [rows, turned*d]: q and k as they were; [rows, turned]
+  float* qkv;         // [rows, width], q and k change
+  float *pre, *rstd;  // [rows, turned*d]: q and k as they were; [rows, turned]
 };
 /// void qk_norm_bwd(const QkNormBwd&): the gradient of it, in place; grad_wq and grad_wk as in RmsNormBwd.
 struct QkNormBwd {
   std::uint64_t rows;
   Heads heads;
   const float *pre, *rstd, *wq, *wk;
-  float* d_qkv;               // [rows, width], q and k change
-  float *grad_wq, *grad_wk;   // [d] each
-  bool overwrite;             // both
-  float* partials;            // scratch [slots, 2*d]
+  float* d_qkv;              // [rows, width], q and k change
+  float *grad_wq, *grad_wk;  // [d] each
+  bool overwrite;            // both
+  float* partials;           // scratch [slots, 2*d]
   std::uint32_t slots;
 };
-/// void rope(const Rope&): the pair (i, i + d/2) of every q and k head turns by the angle of its position, in place.
+/// void rope(const Rope&): the pair (i, i + d/2) of every q and k head turns by the angle of its position, in
+/// place.
 struct Rope {
   std::uint64_t rows, seq, first;  // row r stands at position (first + r) % seq
   Heads heads;
-  const float* table;              // [seq, d]: cos[d/2] | sin[d/2]
-  float sign;                      // -1 turns back: the gradient
-  float* qkv;                      // [rows, width]
+  const float* table;  // [seq, d]: cos[d/2] | sin[d/2]
+  float sign;          // -1 turns back: the gradient
+  float* qkv;          // [rows, width]
 };
 
-/// void attention(const Attention&): o = softmax(q k^T / sqrt(d)) v by head; a query sees itself and keys before it in its
-/// own sequence, at most `window` of them in all. lse: log of the sum of exp of a query's scores, for the gradient.
+/// void attention(const Attention&): o = softmax(q k^T / sqrt(d)) v by head; a query sees itself and keys
+/// before it in its own sequence, at most `window` of them in all. lse: log of the sum of exp of a query's
+/// scores, for the gradient.
 struct Attention {
   std::uint64_t sequences, seq;
   Heads heads;
-  std::uint64_t window;   // 0 = no limit
-  const float* qkv;       // [sequences*seq, width]
-  float *o, *lse;         // [sequences*seq, heads*d], [sequences*seq, heads]
-  float* scratch;         // [threads, scratch_floats]
+  std::uint64_t window;                   // 0 = no limit
+  const float* qkv;                       // [sequences*seq, width]
+  float *o, *lse;                         // [sequences*seq, heads*d], [sequences*seq, heads]
+  float* scratch;                         // [threads, scratch_floats]
   std::uint64_t threads, scratch_floats;  // tile_q * (2*tile_k + d + 2), by the profile
 };
 /// void attention_bwd(const AttentionBwd&).
@@ -122,7 +128,7 @@ struct AttentionBwd {
   Heads heads;
   std::uint64_t window;
   const float *d_o, *o, *lse, *qkv;
-  float* d_qkv;           // [sequences*seq, width], all of it
+  float* d_qkv;  // [sequences*seq, width], all of it
   float* scratch;
   std::uint64_t threads, scratch_floats;
 };
@@ -131,10 +137,10 @@ struct AttentionStep {
   std::uint64_t position, seq;
   Heads heads;
   std::uint64_t window;
-  const float* qkv;             // [width]
-  float *cache_k, *cache_v;     // [seq, kv_heads*d]
-  float* scratch;               // [heads, seq]
-  float* o;                     // [heads*d]
+  const float* qkv;          // [width]
+  float *cache_k, *cache_v;  // [seq, kv_heads*d]
+  float* scratch;            // [heads, seq]
+  float* o;                  // [heads*d]
 };
 
 /// void swiglu(const SwiGlu&): act = silu(gate) * up.
@@ -150,10 +156,11 @@ struct SwiGluBwd {
   float* gate_up;      // [rows, 2*cols]
 };
 
-/// double cross_entropy(const CrossEntropy&): the sum of -log softmax(logits[r])[targets[r]] over rows that count.
+/// double cross_entropy(const CrossEntropy&): the sum of -log softmax(logits[r])[targets[r]] over rows that
+/// count.
 struct CrossEntropy {
   std::uint64_t rows, vocab;
-  float* logits;                // [rows, vocab]; become (softmax - onehot) * scale where gradient is set, else scratch
+  float* logits;  // [rows, vocab]; become (softmax - onehot) * scale where gradient is set, else scratch
   const std::int32_t* targets;  // [rows]; -100: the row does not count, and its gradient is 0
   float scale;
   bool gradient;
@@ -165,16 +172,17 @@ struct SumSquares {
   const float* x;
 };
 /// void adamw(const AdamW&): Kingma & Ba 2015 with decoupled decay. With g = grad*grad_scale:
-/// m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g; w = decay*w - step_size * m / (sqrt(v)*inv_sqrt_bias2 + eps).
+/// m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g; w = decay*w - step_size * m /
+/// (sqrt(v)*inv_sqrt_bias2 + eps).
 struct AdamW {
   std::uint64_t count;
   const float* grad;
   float *w, *m, *v;
-  float grad_scale;             // clips
+  float grad_scale;  // clips
   float beta1, one_minus_beta1, beta2, one_minus_beta2;
-  float decay;                  // 1 - lr*weight_decay, or 1
-  float step_size;              // lr / (1 - beta1^t)
-  float inv_sqrt_bias2;         // 1 / sqrt(1 - beta2^t)
+  float decay;           // 1 - lr*weight_decay, or 1
+  float step_size;       // lr / (1 - beta1^t)
+  float inv_sqrt_bias2;  // 1 / sqrt(1 - beta2^t)
   float eps;
 };
 /// void sgd(const Sgd&): w = decay*w - lr*grad*grad_scale.
@@ -195,10 +203,13 @@ struct SgdMomentum {
 }  // namespace trainhost::executor
 
 /// All of them, for code that treats them alike: X(function, arguments, result).
-#define TRAINHOST_KERNELS(X)                                                                                             \
-  X(embed, Embed, void) X(embed_bwd, EmbedBwd, void) X(rms_norm, RmsNorm, void) X(rms_norm_bwd, RmsNormBwd, void)         \
-  X(linear, Linear, void) X(linear_dx, LinearDx, void) X(linear_dw, LinearDw, void) X(qk_norm, QkNorm, void)              \
-  X(qk_norm_bwd, QkNormBwd, void) X(rope, Rope, void) X(attention, Attention, void)                                       \
-  X(attention_bwd, AttentionBwd, void) X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void)                     \
-  X(swiglu_bwd, SwiGluBwd, void) X(cross_entropy, CrossEntropy, double) X(sum_squares, SumSquares, double)                \
-  X(adamw, AdamW, void) X(sgd, Sgd, void) X(sgd_momentum, SgdMomentum, void)
+#define TRAINHOST_KERNELS(X)                                                                         \
+  X(embed, Embed, void)                                                                              \
+  X(embed_bwd, EmbedBwd, void) X(rms_norm, RmsNorm, void) X(rms_norm_bwd, RmsNormBwd, void)          \
+      X(linear, Linear, void) X(linear_dx, LinearDx, void) X(linear_dw, LinearDw, void)              \
+          X(qk_norm, QkNorm, void) X(qk_norm_bwd, QkNormBwd, void) X(rope, Rope, void)               \
+              X(attention, Attention, void) X(attention_bwd, AttentionBwd, void)                     \
+                  X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void)                     \
+                      X(swiglu_bwd, SwiGluBwd, void) X(cross_entropy, CrossEntropy, double)          \
+                          X(sum_squares, SumSquares, double) X(adamw, AdamW, void) X(sgd, Sgd, void) \
+                              X(sgd_momentum, SgdMomentum, void)

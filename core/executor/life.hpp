@@ -1,5 +1,6 @@
-// Where a run stands in its life, and which calls that allows: the life-cycle tags of status.h, kept in one place for every
-// trainer of the skeleton. It allocates nothing and knows no trainer. The functions that ask it: calls.hpp.
+// Where a run stands in its life, and which calls that allows: the life-cycle tags of status.h, kept in one
+// place for every trainer of the skeleton. It allocates nothing and knows no trainer. The functions that ask
+// it: calls.hpp.
 #pragma once
 #include <string>
 
@@ -29,9 +30,11 @@ class Life {
 
   void reached(States s) { state_ = s; }
 
-  /// What `call` (a literal) ended with: a code after which only destroy() is left makes the instance lost. Returns it.
+  /// What `call` (a literal) ended with: a code after which only destroy() is left makes the instance lost.
+  /// Returns it.
   th_status ended(const char* call, th_status s) {
-    const bool lost = s == TH_E_DEVICE_LOST || s == TH_E_DEVICE_OOM || s == TH_E_HOST_OOM || s == TH_E_IO || s == TH_E_INTERNAL;
+    const bool lost = s == TH_E_DEVICE_LOST || s == TH_E_DEVICE_OOM || s == TH_E_HOST_OOM || s == TH_E_IO ||
+                      s == TH_E_INTERNAL;
     if (lost && state_ != kLost) state_ = kLost, lost_by_ = call, lost_with_ = s;
     return s;
   }

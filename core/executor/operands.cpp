@@ -24,9 +24,12 @@ RmsNorm Operands::rms_norm(const Op& op, const StepState& s) const {
 }
 
 RmsNormBwd Operands::rms_norm_bwd(const Op& op, const StepState& s) const {
-  return {s.rows, buffer(op.in[1]).cols, f32(op.in[0]), f32(op.in[1]), f32(op.in[2]), f32(op.in[3]), f32(op.out[0]),
-          !(op.flags & plan::kFreshDx), f32(op.in[5]), s.overwrite(op), f32(op.in[6]),
-          static_cast<std::uint32_t>(buffer(op.in[6]).rows)};
+  return {s.rows,         buffer(op.in[1]).cols,
+          f32(op.in[0]),  f32(op.in[1]),
+          f32(op.in[2]),  f32(op.in[3]),
+          f32(op.out[0]), !(op.flags & plan::kFreshDx),
+          f32(op.in[5]),  s.overwrite(op),
+          f32(op.in[6]),  static_cast<std::uint32_t>(buffer(op.in[6]).rows)};
 }
 
 Linear Operands::linear(const Op& op, const StepState& s) const {
@@ -41,37 +44,63 @@ LinearDx Operands::linear_dx(const Op& op, const StepState& s) const {
 
 LinearDw Operands::linear_dw(const Op& op, const StepState& s) const {
   const plan::Buffer& grad = buffer(op.in[2]);
-  return {s.rows, grad.rows, grad.cols, f32(op.in[0]), f32(op.in[1]), f32(op.in[2]), f32(op.in[3]), s.overwrite(op)};
+  return {s.rows,        grad.rows,     grad.cols,     f32(op.in[0]),
+          f32(op.in[1]), f32(op.in[2]), f32(op.in[3]), s.overwrite(op)};
 }
 
 QkNorm Operands::qk_norm(const Op& op, const StepState& s) const {
-  return {s.rows, heads(), f32(op.in[1]), f32(op.in[2]), eps(), f32(op.in[0]), f32(op.out[1]), f32(op.out[2])};
+  return {s.rows, heads(),       f32(op.in[1]),  f32(op.in[2]),
+          eps(),  f32(op.in[0]), f32(op.out[1]), f32(op.out[2])};
 }
 
 QkNormBwd Operands::qk_norm_bwd(const Op& op, const StepState& s) const {
-  return {s.rows, heads(), f32(op.in[1]), f32(op.in[2]), f32(op.in[3]), f32(op.in[4]), f32(op.in[0]), f32(op.in[5]),
+  return {s.rows,        heads(),         f32(op.in[1]), f32(op.in[2]),
+          f32(op.in[3]), f32(op.in[4]),   f32(op.in[0]), f32(op.in[5]),
           f32(op.in[6]), s.overwrite(op), f32(op.in[7]), program_.profile.slots};
 }
 
 Rope Operands::rope(const Op& op, const StepState& s) const {
-  return {s.rows, program_.run.seq_len, s.position, heads(), f32(op.in[1]), op.kind == OpKind::kRope ? 1.0f : -1.0f, f32(op.in[0])};
+  return {s.rows,       program_.run.seq_len, s.position,
+          heads(),      f32(op.in[1]),        op.kind == OpKind::kRope ? 1.0f : -1.0f,
+          f32(op.in[0])};
 }
 
 Attention Operands::attention(const Op& op, const StepState& s) const {
   const plan::Buffer& scratch = buffer(op.in[1]);
-  return {s.rows / program_.run.seq_len, program_.run.seq_len, heads(), program_.model.window(static_cast<std::uint32_t>(op.layer)),
-          f32(op.in[0]), f32(op.out[0]), f32(op.out[1]), f32(op.in[1]), scratch.rows, scratch.cols};
+  return {s.rows / program_.run.seq_len,
+          program_.run.seq_len,
+          heads(),
+          program_.model.window(static_cast<std::uint32_t>(op.layer)),
+          f32(op.in[0]),
+          f32(op.out[0]),
+          f32(op.out[1]),
+          f32(op.in[1]),
+          scratch.rows,
+          scratch.cols};
 }
 
 AttentionBwd Operands::attention_bwd(const Op& op, const StepState& s) const {
   const plan::Buffer& scratch = buffer(op.in[4]);
-  return {s.rows / program_.run.seq_len, program_.run.seq_len, heads(), program_.model.window(static_cast<std::uint32_t>(op.layer)),
-          f32(op.in[0]), f32(op.in[1]), f32(op.in[2]), f32(op.in[3]), f32(op.out[0]), f32(op.in[4]), scratch.rows, scratch.cols};
+  return {s.rows / program_.run.seq_len,
+          program_.run.seq_len,
+          heads(),
+          program_.model.window(static_cast<std::uint32_t>(op.layer)),
+          f32(op.in[0]),
+          f32(op.in[1]),
+          f32(op.in[2]),
+          f32(op.in[3]),
+          f32(op.out[0]),
+          f32(op.in[4]),
+          scratch.rows,
+          scratch.cols};
 }
 
 AttentionStep Operands::attention_step(const Op& op, const StepState& s) const {
-  return {s.position, program_.run.seq_len, heads(), program_.model.window(static_cast<std::uint32_t>(op.layer)), f32(op.in[0]),
-          f32(op.in[1]), f32(op.in[2]), f32(op.in[3]), f32(op.out[0])};
+  return {s.position,    program_.run.seq_len,
+          heads(),       program_.model.window(static_cast<std::uint32_t>(op.layer)),
+          f32(op.in[0]), f32(op.in[1]),
+          f32(op.in[2]), f32(op.in[3]),
+          f32(op.out[0])};
 }
 
 SwiGlu Operands::swiglu(const Op& op, const StepState& s) const {
@@ -82,7 +111,9 @@ SwiGluBwd Operands::swiglu_bwd(const Op& op, const StepState& s) const {
   return {s.rows, buffer(op.in[0]).cols, f32(op.in[0]), f32(op.in[1])};
 }
 
-std::uint64_t Operands::head_chunk_rows(const Op& op) const { return buffer(op.in[op.kind == OpKind::kHeadLoss ? 4 : 3]).rows; }
+std::uint64_t Operands::head_chunk_rows(const Op& op) const {
+  return buffer(op.in[op.kind == OpKind::kHeadLoss ? 4 : 3]).rows;
+}
 
 HeadChunk Operands::head(const Op& op, const StepState& s, std::uint64_t first) const {
   const bool train = op.kind == OpKind::kHeadLoss;
@@ -91,10 +122,11 @@ HeadChunk Operands::head(const Op& op, const StepState& s, std::uint64_t first) 
   const std::uint64_t rows = std::min(buffer(logits).rows, s.rows - first);
   float *hf = f32(op.in[0]) + first * hidden, *l = f32(logits);
   const float* w = f32(op.in[1]);
-  return {{rows, vocab, hidden, hf, w, nullptr, nullptr, l},
-          {rows, vocab, l, s.targets + first, s.loss_scale, train},
-          {rows, vocab, hidden, l, hf, train ? f32(op.in[3]) : nullptr, nullptr, first == 0 && s.overwrite(op)},
-          {rows, vocab, hidden, l, w, hf}};
+  return {
+      {rows, vocab, hidden, hf, w, nullptr, nullptr, l},
+      {rows, vocab, l, s.targets + first, s.loss_scale, train},
+      {rows, vocab, hidden, l, hf, train ? f32(op.in[3]) : nullptr, nullptr, first == 0 && s.overwrite(op)},
+      {rows, vocab, hidden, l, w, hf}};
 }
 
 Linear Operands::head_logits(const Op& op) const {
@@ -104,9 +136,12 @@ Linear Operands::head_logits(const Op& op) const {
 
 double& Operands::sum(const Op& op) const {
   switch (op.kind) {
-    case OpKind::kHeadLoss: return storage_.f64(op.in[5])[plan::kLossSum];
-    case OpKind::kHeadEval: return storage_.f64(op.in[4])[plan::kEvalLossSum];
-    default: return storage_.f64(op.in[1])[plan::kNorm2];
+    case OpKind::kHeadLoss:
+      return storage_.f64(op.in[5])[plan::kLossSum];
+    case OpKind::kHeadEval:
+      return storage_.f64(op.in[4])[plan::kEvalLossSum];
+    default:
+      return storage_.f64(op.in[1])[plan::kNorm2];
   }
 }
 
@@ -116,7 +151,9 @@ float Operands::decay(const Op& op, const StepState& s) const {
   return op.flags & plan::kDecay ? static_cast<float>(1.0 - s.lr * program_.run.weight_decay) : 1.0f;
 }
 
-float Operands::clip(const Op& op, int scalars) const { return static_cast<float>(storage_.f64(op.in[scalars])[plan::kClipFactor]); }
+float Operands::clip(const Op& op, int scalars) const {
+  return static_cast<float>(storage_.f64(op.in[scalars])[plan::kClipFactor]);
+}
 
 AdamW Operands::adamw(const Op& op, const StepState& s) const {
   const RunSpec& r = program_.run;
@@ -135,12 +172,15 @@ AdamW Operands::adamw(const Op& op, const StepState& s) const {
 }
 
 Sgd Operands::sgd(const Op& op, const StepState& s) const {
-  return {elements(op.in[0]), f32(op.in[0]), f32(op.in[1]), clip(op, 2), decay(op, s), static_cast<float>(s.lr)};
+  return {elements(op.in[0]), f32(op.in[0]), f32(op.in[1]),
+          clip(op, 2),        decay(op, s),  static_cast<float>(s.lr)};
 }
 
 SgdMomentum Operands::sgd_momentum(const Op& op, const StepState& s) const {
-  return {elements(op.in[0]), f32(op.in[0]), f32(op.in[1]), f32(op.in[2]), clip(op, 3),
-          static_cast<float>(program_.run.beta1), decay(op, s), static_cast<float>(s.lr)};
+  return {elements(op.in[0]), f32(op.in[0]),
+          f32(op.in[1]),      f32(op.in[2]),
+          clip(op, 3),        static_cast<float>(program_.run.beta1),
+          decay(op, s),       static_cast<float>(s.lr)};
 }
 
 }  // namespace trainhost::executor

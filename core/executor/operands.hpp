@@ -1,12 +1,14 @@
-// An operation of the program as the struct that its kernel takes: pointers from the storage, shapes from the buffers, the
-// model and the step. The one place that knows the operand slots of core/plan/program.hpp on the executing side.
+// An operation of the program as the struct that its kernel takes: pointers from the storage, shapes from the
+// buffers, the model and the step. The one place that knows the operand slots of core/plan/program.hpp on the
+// executing side.
 #pragma once
 #include "core/executor/backend.hpp"
 #include "core/executor/kernels.hpp"
 
 namespace trainhost::executor {
 
-/// The head's work on one chunk of tokens: a loss, and where it trains the gradients of weight and hidden states.
+/// The head's work on one chunk of tokens: a loss, and where it trains the gradients of weight and hidden
+/// states.
 struct HeadChunk {
   Linear logits;
   CrossEntropy loss;

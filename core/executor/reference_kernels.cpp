@@ -27,7 +27,8 @@ float norm_row(Size n, const float* x, const float* w, float eps, float* y) {
 }
 
 // dx and dy may be the same.
-void norm_row_bwd(Size n, const float* dy, const float* x, double rstd, const float* w, float* dx, bool add, float* grad_w) {
+void norm_row_bwd(Size n, const float* dy, const float* x, double rstd, const float* w, float* dx, bool add,
+                  float* grad_w) {
   double mean = 0.0;
   for (Size j = 0; j < n; ++j) mean += static_cast<double>(dy[j]) * w[j] * x[j] * rstd;
   mean /= static_cast<double>(n);
@@ -46,17 +47,20 @@ Size first_key(Size q, Size window) { return window && q + 1 > window ? q + 1 - 
 }  // namespace
 
 void ReferenceKernels::embed(const Embed& a) {
-  for (Size r = 0; r < a.rows; ++r) std::copy_n(a.table + static_cast<Size>(a.ids[r]) * a.hidden, a.hidden, a.x + r * a.hidden);
+  for (Size r = 0; r < a.rows; ++r)
+    std::copy_n(a.table + static_cast<Size>(a.ids[r]) * a.hidden, a.hidden, a.x + r * a.hidden);
 }
 
 void ReferenceKernels::embed_bwd(const EmbedBwd& a) {
   if (a.overwrite) clear(a.grad, a.vocab * a.hidden);
   for (Size r = 0; r < a.rows; ++r)
-    for (Size j = 0; j < a.hidden; ++j) a.grad[static_cast<Size>(a.ids[r]) * a.hidden + j] += a.dx[r * a.hidden + j];
+    for (Size j = 0; j < a.hidden; ++j)
+      a.grad[static_cast<Size>(a.ids[r]) * a.hidden + j] += a.dx[r * a.hidden + j];
 }
 
 void ReferenceKernels::rms_norm(const RmsNorm& a) {
-  for (Size r = 0; r < a.rows; ++r) a.rstd[r] = norm_row(a.cols, a.x + r * a.cols, a.w, a.eps, a.y + r * a.cols);
+  for (Size r = 0; r < a.rows; ++r)
+    a.rstd[r] = norm_row(a.cols, a.x + r * a.cols, a.w, a.eps, a.y + r * a.cols);
 }
 
 void ReferenceKernels::rms_norm_bwd(const RmsNormBwd& a) {
@@ -69,7 +73,8 @@ void ReferenceKernels::linear(const Linear& a) {
   for (Size r = 0; r < a.rows; ++r)
     for (Size j = 0; j < a.outputs; ++j) {
       const double s = dot(a.inputs, a.x + r * a.inputs, a.w + j * a.inputs);
-      a.y[r * a.outputs + j] = narrow(s + (a.bias ? a.bias[j] : 0.0) + (a.residual ? a.residual[r * a.outputs + j] : 0.0));
+      a.y[r * a.outputs + j] =
+          narrow(s + (a.bias ? a.bias[j] : 0.0) + (a.residual ? a.residual[r * a.outputs + j] : 0.0));
     }
 }
 
@@ -77,7 +82,8 @@ void ReferenceKernels::linear_dx(const LinearDx& a) {
   for (Size r = 0; r < a.rows; ++r)
     for (Size i = 0; i < a.inputs; ++i) {
       double s = 0.0;
-      for (Size j = 0; j < a.outputs; ++j) s += static_cast<double>(a.dy[r * a.outputs + j]) * a.w[j * a.inputs + i];
+      for (Size j = 0; j < a.outputs; ++j)
+        s += static_cast<double>(a.dy[r * a.outputs + j]) * a.w[j * a.inputs + i];
       a.dx[r * a.inputs + i] = narrow(s);
     }
 }
@@ -86,7 +92,8 @@ void ReferenceKernels::linear_dw(const LinearDw& a) {
   for (Size j = 0; j < a.outputs; ++j) {
     for (Size i = 0; i < a.inputs; ++i) {
       double s = a.overwrite ? 0.0 : a.grad_w[j * a.inputs + i];
-      for (Size r = 0; r < a.rows; ++r) s += static_cast<double>(a.dy[r * a.outputs + j]) * a.x[r * a.inputs + i];
+      for (Size r = 0; r < a.rows; ++r)
+        s += static_cast<double>(a.dy[r * a.outputs + j]) * a.x[r * a.inputs + i];
       a.grad_w[j * a.inputs + i] = narrow(s);
     }
     if (!a.grad_b) continue;
@@ -165,7 +172,8 @@ void ReferenceKernels::attention_bwd(const AttentionBwd& a) {
       const Size at_k = row0 * w + (n.heads + h / n.shared_by()) * n.d, at_v = at_k + n.kv_heads * n.d;
       const double delta = dot(n.d, a.d_o + at_o, a.o + at_o);
       for (Size k = first_key(q, a.window); k <= q; ++k) {
-        const double p = std::exp(scale * dot(n.d, a.qkv + at_q, a.qkv + at_k + k * w) - a.lse[row * n.heads + h]);
+        const double p =
+            std::exp(scale * dot(n.d, a.qkv + at_q, a.qkv + at_k + k * w) - a.lse[row * n.heads + h]);
         const double ds = p * (dot(n.d, a.d_o + at_o, a.qkv + at_v + k * w) - delta) * scale;
         for (Size i = 0; i < n.d; ++i) {
           a.d_qkv[at_v + k * w + i] += narrow(p * a.d_o[at_o + i]);
@@ -193,7 +201,8 @@ void ReferenceKernels::attention_step(const AttentionStep& a) {
     for (Size k = from; k <= a.position; ++k) total += std::exp(score[k] - top);
     clear(o, n.d);
     for (Size k = from; k <= a.position; ++k)
-      for (Size i = 0; i < n.d; ++i) o[i] = narrow(o[i] + std::exp(score[k] - top) / total * a.cache_v[k * kv + at + i]);
+      for (Size i = 0; i < n.d; ++i)
+        o[i] = narrow(o[i] + std::exp(score[k] - top) / total * a.cache_v[k * kv + at + i]);
   }
 }
 
@@ -229,7 +238,8 @@ double ReferenceKernels::cross_entropy(const CrossEntropy& a) {
     for (Size j = 0; j < a.vocab; ++j) total += std::exp(row[j] - top);
     loss += top + std::log(total) - row[target];
     if (!a.gradient) continue;
-    for (Size j = 0; j < a.vocab; ++j) row[j] = narrow((std::exp(row[j] - top) / total - (j == target)) * a.scale);
+    for (Size j = 0; j < a.vocab; ++j)
+      row[j] = narrow((std::exp(row[j] - top) / total - (j == target)) * a.scale);
   }
   return loss;
 }
@@ -242,13 +252,15 @@ void ReferenceKernels::adamw(const AdamW& a) {
     const double m = static_cast<double>(a.beta1) * a.m[i] + a.one_minus_beta1 * g;
     const double v = static_cast<double>(a.beta2) * a.v[i] + a.one_minus_beta2 * g * g;
     a.m[i] = narrow(m), a.v[i] = narrow(v);
-    a.w[i] = narrow(static_cast<double>(a.decay) * a.w[i] - a.step_size * m / (std::sqrt(v) * a.inv_sqrt_bias2 + a.eps));
+    a.w[i] = narrow(static_cast<double>(a.decay) * a.w[i] -
+                    a.step_size * m / (std::sqrt(v) * a.inv_sqrt_bias2 + a.eps));
   }
 }
 
 void ReferenceKernels::sgd(const Sgd& a) {
   for (Size i = 0; i < a.count; ++i)
-    a.w[i] = narrow(static_cast<double>(a.decay) * a.w[i] - static_cast<double>(a.lr) * a.grad[i] * a.grad_scale);
+    a.w[i] =
+        narrow(static_cast<double>(a.decay) * a.w[i] - static_cast<double>(a.lr) * a.grad[i] * a.grad_scale);
 }
 
 void ReferenceKernels::sgd_momentum(const SgdMomentum& a) {

@@ -11,7 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 std::uint64_t ns_since(Clock::time_point t) {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - t).count());
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - t).count());
 }
 
 [[noreturn]] void bad_argument(const std::string& what) { throw bridge::StatusError(TH_E_ARG, what); }
@@ -23,8 +24,8 @@ std::unique_ptr<Backend> made(std::unique_ptr<Backend> b, const std::string& tra
 
 }  // namespace
 
-Run::Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const Profile& profile, const MakeBackend& make,
-         Allocator* own)
+Run::Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const Profile& profile,
+         const MakeBackend& make, Allocator* own)
     : host_(host),
       program_(plan::build_program(model, run, profile)),
       plan_(plan::place(program_)),
@@ -37,7 +38,8 @@ Run::Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const 
 /// What an interrupted update left is neither the old state nor the new one.
 void Run::check_whole() const {
   if (walker_.half_updated())
-    throw bridge::StatusError(TH_E_DEVICE_LOST, "the last update failed half-way: the weights are not usable");
+    throw bridge::StatusError(TH_E_DEVICE_LOST,
+                              "the last update failed half-way: the weights are not usable");
 }
 
 void Run::load(std::uint32_t scope, const th_tensor& t) { tensors_.load(scope, t); }
@@ -53,11 +55,11 @@ void Run::check_ids(const std::int32_t* tokens, const std::int32_t* targets, std
   const std::int64_t vocab = static_cast<std::int64_t>(program_.model.vocab);
   for (std::uint64_t i = 0; i < n; ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab)
-      bad_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + "; the vocabulary has " +
-                   std::to_string(vocab));
+      bad_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) +
+                   "; the vocabulary has " + std::to_string(vocab));
     if ((targets[i] < 0 || targets[i] >= vocab) && targets[i] != -100)
-      bad_argument("target " + std::to_string(i) + " is " + std::to_string(targets[i]) + "; the vocabulary has " +
-                   std::to_string(vocab));
+      bad_argument("target " + std::to_string(i) + " is " + std::to_string(targets[i]) +
+                   "; the vocabulary has " + std::to_string(vocab));
   }
 }
 
@@ -68,8 +70,8 @@ void Run::check_step(const th_step& in) const {
   if (!evaluate && r.mode == RunMode::kInference)
     throw bridge::StatusError(TH_E_STATE, "an inference run has no update");
   if (in.seq != r.seq_len || in.batch == 0 || in.batch > most || (!evaluate && in.batch != most))
-    bad_argument("a step of " + std::to_string(in.batch) + " x " + std::to_string(in.seq) + " tokens; the run has " +
-                 std::to_string(most) + " x " + std::to_string(r.seq_len));
+    bad_argument("a step of " + std::to_string(in.batch) + " x " + std::to_string(in.seq) +
+                 " tokens; the run has " + std::to_string(most) + " x " + std::to_string(r.seq_len));
   if (!in.tokens || !in.targets) bad_argument("a step without tokens or targets");
   check_ids(in.tokens, in.targets, std::uint64_t{in.batch} * in.seq);
   if (!evaluate && counted_targets(in.targets, std::uint64_t{in.batch} * in.seq) == 0)
@@ -83,9 +85,10 @@ void Run::step(const th_step& in, th_step_out& out) {
   const auto cancelled = [this] { return host_->cancelled && host_->cancelled(host_) != 0; };
   next_position_ = 0;  // the caches lie where a step works
   UpdateResult result;
-  const Outcome outcome = in.flags & TH_STEP_EVALUATE
-                              ? walker_.evaluate(in.tokens, in.targets, in.batch, cancelled, result)
-                              : walker_.update({in.tokens, in.targets, in.lr, in.step_index}, cancelled, result);
+  const Outcome outcome =
+      in.flags & TH_STEP_EVALUATE
+          ? walker_.evaluate(in.tokens, in.targets, in.batch, cancelled, result)
+          : walker_.update({in.tokens, in.targets, in.lr, in.step_index}, cancelled, result);
   out.loss = result.loss;
   out.grad_norm = result.grad_norm;
   out.tokens_counted = result.counted;
@@ -93,8 +96,9 @@ void Run::step(const th_step& in, th_step_out& out) {
   compute_ns_ += out.wall_ns;
   if (outcome == Outcome::kCancelled) throw bridge::StatusError(TH_E_CANCELLED, "stopped by the host");
   if (outcome == Outcome::kNonFinite)
-    throw bridge::StatusError(TH_E_NONFINITE, "loss " + std::to_string(result.loss) + ", gradient norm " +
-                                                  std::to_string(result.grad_norm) + ": the update was not applied",
+    throw bridge::StatusError(TH_E_NONFINITE,
+                              "loss " + std::to_string(result.loss) + ", gradient norm " +
+                                  std::to_string(result.grad_norm) + ": the update was not applied",
                               "a smaller optimizer.lr, or a longer warm-up");
 }
 
@@ -103,9 +107,11 @@ void Run::next(std::int32_t token, std::uint32_t position, float* logits) {
   if (token < 0 || static_cast<std::uint64_t>(token) >= program_.model.vocab)
     bad_argument("token " + std::to_string(token) + " is outside the vocabulary");
   if (position >= program_.run.seq_len)
-    bad_argument("position " + std::to_string(position) + "; the cache holds " + std::to_string(program_.run.seq_len));
+    bad_argument("position " + std::to_string(position) + "; the cache holds " +
+                 std::to_string(program_.run.seq_len));
   if (position > next_position_)
-    bad_argument("position " + std::to_string(position) + " before position " + std::to_string(next_position_));
+    bad_argument("position " + std::to_string(position) + " before position " +
+                 std::to_string(next_position_));
   walker_.next_logits(token, position, logits);
   next_position_ = position + 1;
 }
@@ -113,7 +119,8 @@ void Run::next(std::int32_t token, std::uint32_t position, float* logits) {
 double Run::metric(std::string_view key) {
   if (key == "peak_flops")
     if (const double measured = backend_->peak_flops(); measured > 0.0) return measured;
-  throw bridge::StatusError(TH_E_UNSUPPORTED, "the " + program_.profile.trainer + " trainer has no figure named " + escaped(key));
+  throw bridge::StatusError(
+      TH_E_UNSUPPORTED, "the " + program_.profile.trainer + " trainer has no figure named " + escaped(key));
 }
 
 void Run::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
@@ -121,7 +128,8 @@ void Run::start_profile(void* records, std::uint64_t bytes, th_moments* moments)
     throw bridge::StatusError(TH_E_STATE, "an inference run has no update to profile");
   const std::uint64_t need = bridge::record_bytes(program_);
   if (!records || bytes < need)
-    bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " + std::to_string(need));
+    bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " +
+                 std::to_string(need));
   log_.emplace(program_, plan_, records, moments);
   walker_.watch(&*log_);
 }

@@ -1,6 +1,7 @@
-// One training run of a trainer that executes step programs: plan, arena, tensors, the walk, and every check of what the
-// host hands in. The C tables over it: calls.hpp. It throws bridge::StatusError and trainhost::Error, nothing else of its
-// own; after any failure but a half-done change of weights the run is as it was before the call.
+// One training run of a trainer that executes step programs: plan, arena, tensors, the walk, and every check
+// of what the host hands in. The C tables over it: calls.hpp. It throws bridge::StatusError and
+// trainhost::Error, nothing else of its own; after any failure but a half-done change of weights the run is
+// as it was before the call.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,14 +22,15 @@ using MakeBackend = std::function<std::unique_ptr<Backend>(const plan::Program&,
 
 class Run {
  public:
-  /// Takes the arena of the program under `profile` (from `own`, else from the host) and nothing more. host and own must
-  /// outlive it. Throws what build_program() and ArenaStorage throw.
-  Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const Profile& profile, const MakeBackend& make,
-      Allocator* own = nullptr);
+  /// Takes the arena of the program under `profile` (from `own`, else from the host) and nothing more. host
+  /// and own must outlive it. Throws what build_program() and ArenaStorage throw.
+  Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const Profile& profile,
+      const MakeBackend& make, Allocator* own = nullptr);
 
   void load(std::uint32_t scope, const th_tensor& t);
   void init(std::uint64_t seed);
-  /// One update or one evaluation. A loss or norm that is not finite: TH_E_NONFINITE, and no weight has changed.
+  /// One update or one evaluation. A loss or norm that is not finite: TH_E_NONFINITE, and no weight has
+  /// changed.
   void step(const th_step& in, th_step_out& out);
   void save(std::uint32_t scope, th_tensor_sink& sink);
   void next(std::int32_t token, std::uint32_t position, float* logits);

@@ -8,7 +8,8 @@
 
 namespace trainhost::executor {
 
-ArenaStorage::ArenaStorage(const th_host* host, const plan::Program& program, const plan::MemoryPlan& plan, Allocator* own)
+ArenaStorage::ArenaStorage(const th_host* host, const plan::Program& program, const plan::MemoryPlan& plan,
+                           Allocator* own)
     : host_(host), plan_(plan), own_(own), tier_(static_cast<std::uint32_t>(program.profile.tier)) {
   if (plan.arena_bytes == 0) return;
   const std::uint64_t alignment = program.profile.alignment;

@@ -1,6 +1,6 @@
-// Where the buffers of a program lie. A backend asks for an address once per operand and operation; the walker announces
-// every operation before and after, so that a test storage can take and drop buffers one by one.
-// The product uses ArenaStorage: one allocation of the planned size, addresses by addition.
+// Where the buffers of a program lie. A backend asks for an address once per operand and operation; the
+// walker announces every operation before and after, so that a test storage can take and drop buffers one by
+// one. The product uses ArenaStorage: one allocation of the planned size, addresses by addition.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +21,8 @@ class Storage {
   double* f64(plan::BufferId b) { return static_cast<double*>(at(b)); }
 };
 
-/// A trainer's own allocator, for memory that a device and the CPU both address. take() gives zero-filled bytes, or
-/// nullptr when there are none left.
+/// A trainer's own allocator, for memory that a device and the CPU both address. take() gives zero-filled
+/// bytes, or nullptr when there are none left.
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -32,10 +32,11 @@ class Allocator {
 
 class ArenaStorage final : public Storage {
  public:
-  /// Takes plan.arena_bytes of the profile's tier under the tag "arena": from the host, or from `own`, and then the host's
-  /// ledger is told. Throws bridge::StatusError with TH_E_HOST_OOM (TH_E_DEVICE_OOM in the device's tier) and the missing
-  /// bytes when there are none left. host, plan and own must outlive it.
-  ArenaStorage(const th_host* host, const plan::Program& program, const plan::MemoryPlan& plan, Allocator* own = nullptr);
+  /// Takes plan.arena_bytes of the profile's tier under the tag "arena": from the host, or from `own`, and
+  /// then the host's ledger is told. Throws bridge::StatusError with TH_E_HOST_OOM (TH_E_DEVICE_OOM in the
+  /// device's tier) and the missing bytes when there are none left. host, plan and own must outlive it.
+  ArenaStorage(const th_host* host, const plan::Program& program, const plan::MemoryPlan& plan,
+               Allocator* own = nullptr);
   ~ArenaStorage() override;
   ArenaStorage(const ArenaStorage&) = delete;
   void* at(plan::BufferId b) override { return base_ + plan_.offset[b]; }

@@ -53,7 +53,8 @@ void Tensors::load(std::uint32_t scope, const th_tensor& t) {
   bad_argument("no tensor named " + escaped(t.name) + " in this model");
 }
 
-// Pieces of 64K elements, so that one large tensor keeps every thread busy; the values depend on the element alone.
+// Pieces of 64K elements, so that one large tensor keeps every thread busy; the values depend on the element
+// alone.
 void Tensors::init(std::uint64_t seed, Backend& backend) {
   constexpr std::uint64_t kPiece = 1 << 16;
   for (std::size_t i = 0; i < places_.size(); ++i) {

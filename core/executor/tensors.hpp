@@ -1,5 +1,6 @@
-// The tensors of a run by their checkpoint names: in, out, and filled with initial values. Every piece that comes from the
-// host is checked before a byte of it is copied. Works on f32 parameters in memory that the CPU addresses.
+// The tensors of a run by their checkpoint names: in, out, and filled with initial values. Every piece that
+// comes from the host is checked before a byte of it is copied. Works on f32 parameters in memory that the
+// CPU addresses.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,8 +15,9 @@ class Tensors {
   /// `trainer`: who refuses, in messages. program and storage must outlive it.
   Tensors(const plan::Program& program, Storage& storage, std::string trainer);
 
-  /// Copies a piece of a tensor into its parameter (scope: TH_SCOPE_*). Throws bridge::StatusError (argument) for a name,
-  /// shape, type or piece that the model does not have, and for a state that the run does not keep.
+  /// Copies a piece of a tensor into its parameter (scope: TH_SCOPE_*). Throws bridge::StatusError (argument)
+  /// for a name, shape, type or piece that the model does not have, and for a state that the run does not
+  /// keep.
   void load(std::uint32_t scope, const th_tensor& t);
   /// Fills the weights that load() did not bring whole, by core/model/init, on the backend's threads.
   void init(std::uint64_t seed, Backend& backend);

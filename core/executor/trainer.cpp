@@ -8,7 +8,8 @@ namespace trainhost::executor {
 Profile default_profile(const char* id, const ModelSpec& model, const RunSpec& run) {
   constexpr std::uint64_t kLogitBytes = 64ull << 20;
   const std::uint64_t tokens = run.tokens_per_micro_batch();
-  const std::uint64_t fit = std::max<std::uint64_t>(1, kLogitBytes / (4 * std::max<std::uint64_t>(1, model.vocab)));
+  const std::uint64_t fit =
+      std::max<std::uint64_t>(1, kLogitBytes / (4 * std::max<std::uint64_t>(1, model.vocab)));
   Profile p;
   p.trainer = id;
   p.alignment = 64;
@@ -23,7 +24,8 @@ Profile default_profile(const char* id, const ModelSpec& model, const RunSpec& r
 
 void require_f32_on_one_rank(const char* id, const RunSpec& r) {
   const auto refuse = [&](const std::string& what) {
-    throw bridge::StatusError(TH_E_UNSUPPORTED, std::string("the ") + id + " trainer computes in f32, on one rank: " + what);
+    throw bridge::StatusError(TH_E_UNSUPPORTED,
+                              std::string("the ") + id + " trainer computes in f32, on one rank: " + what);
   };
   if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
     refuse("train.precision must be \"fp32\"");

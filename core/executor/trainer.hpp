@@ -1,17 +1,19 @@
-// A trainer plugin from a class of kernels: TRAINHOST_TRAINER(Mine) after TH_MANIFEST is the whole plugin. Exact plans,
-// recompute, accumulation, clipping, checkpoints, evaluation, generation, profiling and every check of arguments come with
-// it. Works on memory that the CPU addresses. Example: sdk/examples/plain_trainer; a kit for the kernels: kernel_check.hpp.
+// A trainer plugin from a class of kernels: TRAINHOST_TRAINER(Mine) after TH_MANIFEST is the whole plugin.
+// Exact plans, recompute, accumulation, clipping, checkpoints, evaluation, generation, profiling and every
+// check of arguments come with it. Works on memory that the CPU addresses. Example:
+// sdk/examples/plain_trainer; a kit for the kernels: kernel_check.hpp.
 //
 // Mine has the twenty kernels of kernels.hpp (inherit ReferenceKernels and replace them one by one), and
 //   static constexpr const char *id = "mine", *version = "1.0";                          as in the manifest
 // It may have, and needs none of:
-//   static std::uint32_t probe(const th_host*);                       how many devices; throws th::Error(TH_E_UNAVAILABLE, why)
-//   static void profile(const ModelSpec&, const RunSpec&, std::uint32_t threads, Profile&);   changes the defaults below
-//   static void supports(const RunSpec&);                             throws th::Error(TH_E_UNSUPPORTED, why); else f32, one rank
-//   explicit Mine(const Setup&);                                      one object is one run
-//   void workspace(void* scratch, std::uint64_t bytes);               once, where profile() asked for workspace_bytes
-//   void* take(std::uint64_t bytes, std::uint64_t alignment); void give_back(void*);    the arena's memory, zero-filled
-//   std::string kernel_set(); double peak_flops();                    what bits depend on; flop/s of a large product, measured
+//   static std::uint32_t probe(const th_host*);                       how many devices; throws
+//   th::Error(TH_E_UNAVAILABLE, why) static void profile(const ModelSpec&, const RunSpec&, std::uint32_t
+//   threads, Profile&);   changes the defaults below static void supports(const RunSpec&); throws
+//   th::Error(TH_E_UNSUPPORTED, why); else f32, one rank explicit Mine(const Setup&); one object is one run
+//   void workspace(void* scratch, std::uint64_t bytes);               once, where profile() asked for
+//   workspace_bytes void* take(std::uint64_t bytes, std::uint64_t alignment); void give_back(void*);    the
+//   arena's memory, zero-filled std::string kernel_set(); double peak_flops();                    what bits
+//   depend on; flop/s of a large product, measured
 #pragma once
 #include <memory>
 #include <string>
@@ -31,7 +33,8 @@ struct Setup {
   const Profile& profile;
 };
 
-/// Alignment 64, one thread, one row of scores and one of their gradients at once, logits of at most 64 MiB, no work space.
+/// Alignment 64, one thread, one row of scores and one of their gradients at once, logits of at most 64 MiB,
+/// no work space.
 Profile default_profile(const char* id, const ModelSpec& model, const RunSpec& run);
 
 /// Throws bridge::StatusError (unsupported) for anything but f32 on one rank.
@@ -46,24 +49,32 @@ struct KernelTrainer {
     return 1;
   }
   static Choice choose(const th_host* host, const ModelSpec& model, const RunSpec& run) {
-    if constexpr (requires { K::supports(run); }) K::supports(run);
-    else require_f32_on_one_rank(K::id, run);
+    if constexpr (requires { K::supports(run); })
+      K::supports(run);
+    else
+      require_f32_on_one_rank(K::id, run);
     return {profile(model, run, host ? host->thread_budget : 0), ""};
   }
   static Profile profile(const ModelSpec& model, const RunSpec& run, std::uint32_t threads) {
     Profile p = default_profile(K::id, model, run);
-    if constexpr (requires { K::profile(model, run, threads, p); }) K::profile(model, run, threads ? threads : 1, p);
+    if constexpr (requires { K::profile(model, run, threads, p); })
+      K::profile(model, run, threads ? threads : 1, p);
     return p;
   }
 
   // ---- a run
   static std::shared_ptr<K> kernels(const Setup& setup) {
-    if constexpr (std::is_constructible_v<K, const Setup&>) return std::make_shared<K>(setup);
-    else return std::make_shared<K>();
+    if constexpr (std::is_constructible_v<K, const Setup&>)
+      return std::make_shared<K>(setup);
+    else
+      return std::make_shared<K>();
   }
   static std::string kernel_set(K& k) {
     std::string set = std::string(K::id) + " " + K::version;
-    if constexpr (requires { { k.kernel_set() } -> std::convertible_to<std::string>; }) set += " " + std::string(k.kernel_set());
+    if constexpr (requires {
+                    { k.kernel_set() } -> std::convertible_to<std::string>;
+                  })
+      set += " " + std::string(k.kernel_set());
     const std::string left = inherited_kernels<K>();
     return left.empty() ? set : set + ", of the reference: " + left;
   }
@@ -72,31 +83,44 @@ struct KernelTrainer {
   class Instance {
    public:
     Instance(const th_host* host, std::int32_t device, const ModelSpec& model, const RunSpec& run)
-        : model_(model), spec_(run), profile_(choose(host, model, run).profile),
-          kernels_(kernels({host, device, model_, spec_, profile_})), memory_(*kernels_),
-          run_(host, model, run, profile_,
-               [this](const plan::Program& program, Storage& storage) {
-                 return std::make_unique<KernelBackend<K>>(kernels_, program, storage, KernelTrainer::kernel_set(*kernels_));
-               },
-               OwnMemory::kHas ? &memory_ : nullptr) {
-      if (host->log) host->log(host, TH_LOG_DEBUG, K::id, (std::string("kernels: ") + run_.info("kernel_set")).c_str());
+        : model_(model),
+          spec_(run),
+          profile_(choose(host, model, run).profile),
+          kernels_(kernels({host, device, model_, spec_, profile_})),
+          memory_(*kernels_),
+          run_(
+              host, model, run, profile_,
+              [this](const plan::Program& program, Storage& storage) {
+                return std::make_unique<KernelBackend<K>>(kernels_, program, storage,
+                                                          KernelTrainer::kernel_set(*kernels_));
+              },
+              OwnMemory::kHas ? &memory_ : nullptr) {
+      if (host->log)
+        host->log(host, TH_LOG_DEBUG, K::id, (std::string("kernels: ") + run_.info("kernel_set")).c_str());
     }
 
     void load(std::uint32_t scope, const th_tensor& t) { run_.load(scope, t); }
     void init(std::uint64_t seed) { run_.init(seed); }
     void step(const th_step& in, th_step_out& out) { run_.step(in, out); }
     void save(std::uint32_t scope, th_tensor_sink& sink) { run_.save(scope, sink); }
-    void next(std::int32_t token, std::uint32_t position, float* logits) { run_.next(token, position, logits); }
+    void next(std::int32_t token, std::uint32_t position, float* logits) {
+      run_.next(token, position, logits);
+    }
     void counters(th_counters& c) const { run_.counters(c); }
     const char* info(std::string_view key) const { return run_.info(key); }
     double metric(std::string_view key) { return run_.metric(key); }
-    void start_profile(void* records, std::uint64_t bytes, th_moments* m) { run_.start_profile(records, bytes, m); }
+    void start_profile(void* records, std::uint64_t bytes, th_moments* m) {
+      run_.start_profile(records, bytes, m);
+    }
     void read_profile(th_op_sink& sink) const { run_.read_profile(sink); }
     void stop_profile() { run_.stop_profile(); }
 
    private:
     struct OwnMemory final : Allocator {
-      static constexpr bool kHas = requires(K& k, void* p) { p = k.take(1u, 1u); k.give_back(p); };
+      static constexpr bool kHas = requires(K & k, void* p) {
+        p = k.take(1u, 1u);
+        k.give_back(p);
+      };
       explicit OwnMemory(K& k) : kernels(k) {}
       void* take(std::uint64_t bytes, std::uint64_t alignment) override {
         if constexpr (kHas) return kernels.take(bytes, alignment);
@@ -117,9 +141,11 @@ struct KernelTrainer {
     OwnMemory memory_;
     Run run_;
   };
-  static std::unique_ptr<Instance> create(const th_host* host, std::int32_t device, const ModelSpec& model, const RunSpec& run) {
+  static std::unique_ptr<Instance> create(const th_host* host, std::int32_t device, const ModelSpec& model,
+                                          const RunSpec& run) {
     if (const std::uint32_t found = probe(host); device < 0 || static_cast<std::uint32_t>(device) >= found)
-      throw bridge::StatusError(TH_E_ARG, "there is no device " + std::to_string(device) + " of " + std::to_string(found));
+      throw bridge::StatusError(
+          TH_E_ARG, "there is no device " + std::to_string(device) + " of " + std::to_string(found));
     return std::make_unique<Instance>(host, device, model, run);
   }
 
@@ -134,6 +160,7 @@ struct KernelTrainer {
 }  // namespace trainhost::executor
 
 /// The entry of a plugin whose trainer is the class of kernels K. The manifest is the author's: TH_MANIFEST.
-#define TRAINHOST_TRAINER(K)                                                                                  \
-  TH_PLUGIN(K::id, K::version, trainhost::executor::KernelTrainer<K>::trainer(),                              \
-            trainhost::executor::KernelTrainer<K>::generate(), trainhost::executor::KernelTrainer<K>::profiler())
+#define TRAINHOST_TRAINER(K)                                                     \
+  TH_PLUGIN(K::id, K::version, trainhost::executor::KernelTrainer<K>::trainer(), \
+            trainhost::executor::KernelTrainer<K>::generate(),                   \
+            trainhost::executor::KernelTrainer<K>::profiler())

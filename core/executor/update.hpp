@@ -1,5 +1,5 @@
-// What one optimizer update is given and what comes of it: the words that walker.hpp and a trainer with a loop of its own
-// (plugins/cuda/engine) share.
+// What one optimizer update is given and what comes of it: the words that walker.hpp and a trainer with a
+// loop of its own (plugins/cuda/engine) share.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,5 @@
-// The order of things inside an update: all micro-batches, the gradient norm, the checks, and only then the weights.
+// The order of things inside an update: all micro-batches, the gradient norm, the checks, and only then the
+// weights.
 #include "core/executor/walker.hpp"
 
 #include <algorithm>
@@ -65,8 +66,14 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
   scalars()[plan::kNorm2] = 0.0;
   if (log_) log_->begin_update();
   for (std::uint64_t i = 0; i < p.run.accumulate; ++i) {
-    step_ = {in.tokens + i * micro, in.targets + i * micro, micro, i == 0,
-             static_cast<float>(1.0 / static_cast<double>(out.counted)), in.lr, in.step_index, 0};
+    step_ = {in.tokens + i * micro,
+             in.targets + i * micro,
+             micro,
+             i == 0,
+             static_cast<float>(1.0 / static_cast<double>(out.counted)),
+             in.lr,
+             in.step_index,
+             0};
     if (!run(p.section(SectionKind::kMicro), cancelled, log_)) return Outcome::kCancelled;
   }
   out.loss = scalars()[plan::kLossSum] / static_cast<double>(out.counted);
@@ -89,7 +96,7 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
 }
 
 Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
-                           const std::function<bool()>& cancelled, UpdateResult& out) {
+                         const std::function<bool()>& cancelled, UpdateResult& out) {
   const plan::Program& p = program_;
   const std::uint64_t rows = std::uint64_t{sequences} * p.run.seq_len;
   out.counted = counted_targets(targets, rows);

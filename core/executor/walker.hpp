@@ -1,5 +1,6 @@
-// Walks a step program: one update, one evaluation, one generated token. Knows sections and scalars, not shapes; what an
-// operation does is the backend's. Allocates nothing after construction. Works on any Storage.
+// Walks a step program: one update, one evaluation, one generated token. Knows sections and scalars, not
+// shapes; what an operation does is the backend's. Allocates nothing after construction. Works on any
+// Storage.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,11 +13,12 @@ namespace trainhost::executor {
 
 class Walker {
  public:
-  /// `program`, `storage` and `backend` must outlive it. Fills the tables that the program reads (rotary angles).
+  /// `program`, `storage` and `backend` must outlive it. Fills the tables that the program reads (rotary
+  /// angles).
   Walker(const plan::Program& program, Storage& storage, Backend& backend);
 
-  /// One optimizer update. `cancelled` is asked between operations until the gradients are complete. Not kDone: no
-  /// weight and no moment has changed.
+  /// One optimizer update. `cancelled` is asked between operations until the gradients are complete. Not
+  /// kDone: no weight and no moment has changed.
   Outcome update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out);
 
   /// Mean loss over the counted targets of `sequences` <= micro_batch sequences. Changes no weight.

@@ -1,8 +1,10 @@
-// THE description of one rank's memory: every leaf once, in one order, for whichever reader asks. A sink is called as
-//   sink.leaf(Leaf, name, formula)     name and formula: functions that give text; a reader of numbers never calls them
+// THE description of one rank's memory: every leaf once, in one order, for whichever reader asks. A sink is
+// called as
+//   sink.leaf(Leaf, name, formula)     name and formula: functions that give text; a reader of numbers never
+//   calls them
 // and says with kRows whether it wants activations tensor by tensor. Both readers get the same sums.
-// Only forward declared terms of states.hpp, activations.hpp and stage.hpp are used here; no size is invented but the
-// constants named below.
+// Only forward declared terms of states.hpp, activations.hpp and stage.hpp are used here; no size is invented
+// but the constants named below.
 #pragma once
 #include <string>
 
@@ -11,11 +13,11 @@
 
 namespace trainhost::layout {
 
-inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;    // context, code and library handles of a device
-inline constexpr std::uint64_t kWorkspaceBytes = 64ull << 20;   // of the matrix and attention libraries
+inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;  // context, code and library handles of a device
+inline constexpr std::uint64_t kWorkspaceBytes = 64ull << 20;  // of the matrix and attention libraries
 inline constexpr std::uint64_t kHeadChunkTokens =
-    1024;  // rows of logits alive at once in a chunked cross-entropy
-inline constexpr std::uint64_t kFragmentation = 5;              // a fifth of what comes and goes: README.md, "Accuracy"
+    1024;                                           // rows of logits alive at once in a chunked cross-entropy
+inline constexpr std::uint64_t kFragmentation = 5;  // a fifth of what comes and goes: README.md, "Accuracy"
 inline constexpr std::uint32_t kPasses = kForward | kBackward;
 
 struct Leaf {
@@ -41,8 +43,8 @@ class Account {
     emit();
   }
 
-  /// What does not depend on where things are kept and how state is shared (zero, offload): a search prepares once and
-  /// emits often, with other values of those in `r`. known: sums_by_kind(), where the caller has
+  /// What does not depend on where things are kept and how state is shared (zero, offload): a search prepares
+  /// once and emits often, with other values of those in `r`. known: sums_by_kind(), where the caller has
   /// them.
   void prepare(const LayerSums* known = nullptr) {
     if (!known) {
@@ -63,8 +65,10 @@ class Account {
     dynamic_ = Size();
     kept_leaves();
     states();
-    if (infers(r)) inference();
-    else training();
+    if (infers(r))
+      inference();
+    else
+      training();
     offload_buffers();
     constants();
   }
@@ -93,7 +97,8 @@ class Account {
                                            std::max<std::uint64_t>(up((*g.layer).experts.count, s.ep), 1)));
       const DType master = adapts(r) || infers(r) ? DType::kNone : r.master;
       const Trained &d = sums.held.dense, &e = sums.held.expert;
-      largest_state_ = std::max(largest_state_, d.state + e.state + plain_bytes(master, d.elements + e.elements));
+      largest_state_ =
+          std::max(largest_state_, d.state + e.state + plain_bytes(master, d.elements + e.elements));
       largest_frozen_ = std::max(largest_frozen_, sums.held.frozen + sums.held.frozen_expert);
       if (infers(r)) return;
       largest_kept_ = std::max(largest_kept_, sums.kept[g.policy]);
@@ -103,8 +108,8 @@ class Account {
     });
   }
 
-  /// What a group of layers made again together gives: of mixed kinds taken to be those that need most, so that no
-  /// group needs more. The input of the first stands already.
+  /// What a group of layers made again together gives: of mixed kinds taken to be those that need most, so
+  /// that no group needs more. The input of the first stands already.
   Size group_again(const Segment& g, const LayerSums* sums) const {
     if (s.every == 1) return sums[g.kind].remade[kInput];
     std::uint64_t left = std::min(s.every, g.to - g.from);
@@ -132,7 +137,8 @@ class Account {
     if constexpr (Sink::kRows)
       s.segments([&](const Segment& g) { rows(g); });
     else
-      leaf({l.activations_in, Component::kActivations, Claim::kApproximation, kPasses, activations_}, none, none);
+      leaf({l.activations_in, Component::kActivations, Claim::kApproximation, kPasses, activations_}, none,
+           none);
   }
 
   /// Activations of a segment tensor by tensor; of many chunks, the reader adds leaves of one name.
@@ -175,19 +181,23 @@ class Account {
 
   void section(const char* part, const Held& h) {
     shared(part, "", h.dense, h.frozen, h.elements, s.data_ranks);
-    if (h.expert_elements != Size()) shared(part, ".experts", h.expert, h.frozen_expert, h.expert_elements, s.expert_data_ranks);
+    if (h.expert_elements != Size())
+      shared(part, ".experts", h.expert, h.frozen_expert, h.expert_elements, s.expert_data_ranks);
   }
 
-  /// One set of tensors that `ranks` data ranks hold in common: ZeRO 1 shares optimizer state and master weights, 2
-  /// gradients, 3 weights as well.
-  void shared(const char* part, const char* which, const Trained& t, Size frozen, Size elements, std::uint64_t ranks) {
+  /// One set of tensors that `ranks` data ranks hold in common: ZeRO 1 shares optimizer state and master
+  /// weights, 2 gradients, 3 weights as well.
+  void shared(const char* part, const char* which, const Trained& t, Size frozen, Size elements,
+              std::uint64_t ranks) {
     const std::uint64_t n1 = r.zero_stage >= 1 ? ranks : 1, n2 = r.zero_stage >= 2 ? ranks : 1,
                         n3 = r.zero_stage >= 3 ? ranks : 1;
     const bool full = !adapts(r) && !infers(r);
     const auto emit = [&](Tier tier, Component c, std::uint32_t phases, Size bytes, std::uint64_t n,
                           const char* what, Size count, auto&& each) {
-      leaf({tier, c, Claim::kExact, phases, share(bytes, n)}, [&] { return std::string(part) + which + "." + what; },
-           [&] { return text(count) + " elements" + each() + of_ranks(n); });
+      leaf(
+          {tier, c, Claim::kExact, phases, share(bytes, n)},
+          [&] { return std::string(part) + which + "." + what; },
+          [&] { return text(count) + " elements" + each() + of_ranks(n); });
     };
     const auto typed = [&](DType d) {
       return [d] {
@@ -238,15 +248,17 @@ class Account {
   Sink& sink;
   std::vector<LayerSums> own_sums_;
   Held layers_, table_, head_;
-  Size largest_, largest_trained_, largest_unsummed_;  // elements of one layer; unsummed: with one expert of all
-  Size largest_frozen_, largest_kept_, largest_state_;                 // bytes of one layer
+  Size largest_, largest_trained_,
+      largest_unsummed_;  // elements of one layer; unsummed: with one expert of all
+  Size largest_frozen_, largest_kept_, largest_state_;  // bytes of one layer
   Size activations_, remade_, backward_, dynamic_;
   Size widest_kv_, most_active_;  // keys and values, and experts, of a token in any kind of layer
 };
 
 /// Every leaf of one rank of `stage` into `sink`. kinds: of `a`.
 template <class Sink>
-void account(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage, Sink& sink) {
+void account(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage,
+             Sink& sink) {
   const Stage s(a, kinds, r, stage);
   Account<Sink>(s, sink).run();
 }

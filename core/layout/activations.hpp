@@ -1,21 +1,21 @@
-// The table of activations: every tensor that a usual implementation keeps of one layer from its forward to its
-// backward pass, for one micro-batch on one rank, with the recompute policies under which it is kept and how it is
-// cut. A usual implementation: each product keeps its input, each norm its input and output, attention q, k, v and its
-// output; biases, residual sums and rotary turns keep nothing of their own. Never allocates; knows no pipeline
-// (pipeline.hpp).
+// The table of activations: every tensor that a usual implementation keeps of one layer from its forward to
+// its backward pass, for one micro-batch on one rank, with the recompute policies under which it is kept and
+// how it is cut. A usual implementation: each product keeps its input, each norm its input and output,
+// attention q, k, v and its output; biases, residual sums and rotary turns keep nothing of their own. Never
+// allocates; knows no pipeline (pipeline.hpp).
 #pragma once
 #include "core/layout/weights.hpp"
 #include "core/model/run_spec.hpp"
 
 namespace trainhost::layout {
 
-/// How much of a layer is kept: everything; without what selective makes again (norm outputs, the product behind the
-/// activation, materialised scores); without gate and up as well; its input alone.
+/// How much of a layer is kept: everything; without what selective makes again (norm outputs, the product
+/// behind the activation, materialised scores); without gate and up as well; its input alone.
 enum Policy : std::uint8_t { kAll = 0, kLight, kLighter, kInput };
 inline constexpr std::size_t kPolicies = 4;
 
-/// Tokens of a micro-batch on one rank: whole inside the tensor-parallel parts, part between them. Context parallelism
-/// cuts both; tensor parallelism cuts `part` where the run is sequence-parallel.
+/// Tokens of a micro-batch on one rank: whole inside the tensor-parallel parts, part between them. Context
+/// parallelism cuts both; tensor parallelism cuts `part` where the run is sequence-parallel.
 struct Tokens {
   Size whole, part;
   std::uint64_t keys = 0;  // of a query: the sequence
@@ -23,9 +23,9 @@ struct Tokens {
 
 struct Activation {
   const char* name;
-  Size tokens, width;      // width on this rank
-  std::uint32_t size;      // bytes an element
-  Policy until;            // the last policy that keeps it
+  Size tokens, width;  // width on this rank
+  std::uint32_t size;  // bytes an element
+  Policy until;        // the last policy that keeps it
   Size bytes() const { return tokens * width * size; }
 };
 
@@ -36,7 +36,7 @@ struct Cut {
   bool materialised = false;
   std::uint32_t needed =
       ~0u;  // bits of Target: matrices whose input is kept, because they or their adapter are trained
-  std::uint64_t inner = 0;     // ranks of all adapters of a layer: what their first halves give
+  std::uint64_t inner = 0;  // ranks of all adapters of a layer: what their first halves give
   bool needs(std::uint32_t targets) const { return needed & targets; }
 };
 inline constexpr std::uint32_t kReadAttentionNorm = 1u << kQ | 1u << kK | 1u << kV,
@@ -47,7 +47,8 @@ void attention_activations(const arch::Layer& l, const Cut& c, F&& f) {
   const arch::Attention& a = l.attention;
   const Widths w = widths(a, c.tp);
   const Tokens& t = c.tokens;
-  const std::uint32_t stats = l.norm == arch::NormKind::kRms ? 1 : 2;  // f32 a token: 1/rms, or mean and 1/deviation
+  const std::uint32_t stats =
+      l.norm == arch::NormKind::kRms ? 1 : 2;  // f32 a token: 1/rms, or mean and 1/deviation
   f(Activation{"attention norm, input", t.part, c.H, c.size, kInput});
   f(Activation{"attention norm, statistics", t.part, stats, 4, kLighter});
   if (c.needs(kReadAttentionNorm)) f(Activation{"attention norm, output", t.part, c.H, c.size, kAll});
@@ -74,10 +75,11 @@ void attention_activations(const arch::Layer& l, const Cut& c, F&& f) {
   if (l.norms >= 4) f(Activation{"norm behind attention, input", t.part, c.H, c.size, kLighter});
 }
 
-/// One MLP of local width I over `tokens` rows. The product (activation applied, times up) is what the down projection
-/// reads.
+/// One MLP of local width I over `tokens` rows. The product (activation applied, times up) is what the down
+/// projection reads.
 template <class F>
-void mlp_activations(const arch::Mlp& m, const Cut& c, Size tokens, const char* gate, const char* product, F&& f) {
+void mlp_activations(const arch::Mlp& m, const Cut& c, Size tokens, const char* gate, const char* product,
+                     F&& f) {
   if (!m.width) return;
   const std::uint64_t width = up(m.width, c.tp);
   f(Activation{gate, tokens, Size(width) * (m.gated ? 2 : 1), c.size, kLight});
@@ -108,8 +110,8 @@ void layer_activations(const arch::Layer& l, const Cut& c, F&& f) {
   if (c.inner) f(Activation{"adapters, first halves", t.whole, c.inner, c.size, kLighter});
 }
 
-/// Gradients alive at once inside one layer's backward pass, beside what is kept: of gate and up with the hidden
-/// gradient, or of q, k, v and the attention output, whichever is more.
+/// Gradients alive at once inside one layer's backward pass, beside what is kept: of gate and up with the
+/// hidden gradient, or of q, k, v and the attention output, whichever is more.
 inline Size backward_bytes(const arch::Layer& l, const Cut& c) {
   const Widths w = widths(l.attention, c.tp);
   const Tokens& t = c.tokens;

@@ -1,5 +1,5 @@
-// The two collections of a search: the fastest so many, and the front of memory against time. Both keep a total order,
-// so that what they hold does not depend on the order in which layouts came.
+// The two collections of a search: the fastest so many, and the front of memory against time. Both keep a
+// total order, so that what they hold does not depend on the order in which layouts came.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -16,7 +16,9 @@ bool smaller(const Found& a, const Found& b);
 class Fastest {
  public:
   explicit Fastest(std::size_t top) : top_(top) {}
-  bool wants(double seconds) const { return kept_.size() < top_ || (top_ && seconds <= kept_.back().step_seconds); }
+  bool wants(double seconds) const {
+    return kept_.size() < top_ || (top_ && seconds <= kept_.back().step_seconds);
+  }
   void add(const Found& f);
   std::vector<Found>& kept() { return kept_; }
 

@@ -1,6 +1,6 @@
-// The layers of a decoder by kind: equal layers are one kind wherever they stand, so that local and global attention in
-// turn (Gemma 2 and 3) are two kinds and not a run a layer. Answers how many of a kind lie in a stretch of layers;
-// knows no bytes. What a stage does with the answer: stage.hpp.
+// The layers of a decoder by kind: equal layers are one kind wherever they stand, so that local and global
+// attention in turn (Gemma 2 and 3) are two kinds and not a run a layer. Answers how many of a kind lie in a
+// stretch of layers; knows no bytes. What a stage does with the answer: stage.hpp.
 #pragma once
 #include <cstdint>
 #include <vector>

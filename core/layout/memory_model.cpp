@@ -9,9 +9,7 @@ const std::vector<std::uint32_t>& MemoryModel::candidates() {
   return out;
 }
 
-void MemoryModel::set_shape() {
-  sums_ = sums_by_kind(Stage(a_, kinds_, r_, 0));
-}
+void MemoryModel::set_shape() { sums_ = sums_by_kind(Stage(a_, kinds_, r_, 0)); }
 
 void MemoryModel::set_depth() {
   prepared_.clear();

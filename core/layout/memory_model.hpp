@@ -1,6 +1,6 @@
-// The memory of many layouts of one model: stage_numbers() of the worst stage, to the byte, with everything that
-// layouts have in common counted once. No formula stands here: the account is prepared once a stage and asked again
-// for each place to keep things.
+// The memory of many layouts of one model: stage_numbers() of the worst stage, to the byte, with everything
+// that layouts have in common counted once. No formula stands here: the account is prepared once a stage and
+// asked again for each place to keep things.
 #pragma once
 #include <deque>
 #include <map>
@@ -31,15 +31,15 @@ class MemoryModel {
   Bytes bytes() {
     return *bytes([](std::uint64_t) { return false; });
   }
-  /// The same, for who may know before all stages are counted: enough(device bytes so far) is asked after each, which only
-  /// grow. nullopt: it said yes.
+  /// The same, for who may know before all stages are counted: enough(device bytes so far) is asked after
+  /// each, which only grow. nullopt: it said yes.
   template <class Enough>
   std::optional<Bytes> bytes(Enough&& enough);
 
-  /// With the run's zero the highest of a group of layouts that differ in zero alone: whether enough(bytes) says yes to what none
-  /// of the group takes less than of a device, stage by stage as above. Counts what ZeRO shares, which only shrinks as the stage
-  /// grows, and what it does not touch; leaves out what a stage may add: buffers of communication, and the allocator's
-  /// gaps beside them.
+  /// With the run's zero the highest of a group of layouts that differ in zero alone: whether enough(bytes)
+  /// says yes to what none of the group takes less than of a device, stage by stage as above. Counts what
+  /// ZeRO shares, which only shrinks as the stage grows, and what it does not touch; leaves out what a stage
+  /// may add: buffers of communication, and the allocator's gaps beside them.
   template <class Enough>
   bool at_least(Enough&& enough);
 
@@ -72,8 +72,8 @@ class MemoryModel {
     Account<Sink> account;
   };
 
-  /// stages_that_count(), once for each depth: under one recompute policy for all layers, as a search has it, they are
-  /// the same.
+  /// stages_that_count(), once for each depth: under one recompute policy for all layers, as a search has it,
+  /// they are the same.
   const std::vector<std::uint32_t>& candidates();
 
   /// Of the i-th candidate; prepared when it is first asked for.
@@ -87,7 +87,7 @@ class MemoryModel {
   const RunSpec& r_;
   std::vector<LayerSums> sums_;  // of each kind of layer
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>>
-      candidates_;                 // by pipeline and interleave
+      candidates_;                                      // by pipeline and interleave
   const std::vector<std::uint32_t>* stages_ = nullptr;  // candidates() of this depth
   std::deque<Prepared> prepared_;  // of the candidates, first stage first, as far as they were asked for
 };

@@ -1,6 +1,6 @@
-// One micro-batch through one layer and through the head, on one rank: the part of the time model that depends on
-// shapes and not on how many ranks repeat it. Symbols: T tokens of the micro-batch on a rank, H hidden, t tensor
-// ranks, e expert ranks.
+// One micro-batch through one layer and through the head, on one rank: the part of the time model that
+// depends on shapes and not on how many ranks repeat it. Symbols: T tokens of the micro-batch on a rank, H
+// hidden, t tensor ranks, e expert ranks.
 #include <algorithm>
 #include <cmath>
 
@@ -34,8 +34,8 @@ void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, con
   const double H = a_.hidden, S = r.seq_len, t = r.tensor_parallel, c = r.layout.context_parallel,
                e = r.layout.expert_parallel;
   const double T = double(r.micro_batch) * S / c, spread = r.layout.sequence_parallel ? t : 1;
-  const double q = double(l.attention.q_width()), k = double(l.attention.k_width()), v = double(l.attention.v_width()),
-               o = double(l.attention.out_width());
+  const double q = double(l.attention.q_width()), k = double(l.attention.k_width()),
+               v = double(l.attention.v_width()), o = double(l.attention.out_width());
   const double peak = m_.flops * m_.matrix_efficiency, bytes = m_.memory_bytes_s, w = width_;
   const double used = l.experts.count ? l.experts.active : 0,
                pool = l.experts.count * H * double(l.experts.each.token_width());
@@ -55,7 +55,8 @@ void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, con
   const double square = flash ? 0 : kScoreTouches * w * T * S * l.attention.heads / t;
   const double scores_bytes = (T * w * (q + k + v + o) / t + square) / bytes;
 
-  // Everything between the products: norms and residuals (shared by sequence parallelism), rotation and activation.
+  // Everything between the products: norms and residuals (shared by sequence parallelism), rotation and
+  // activation.
   const double between = T * w * ((2 * l.norms + 6) * H / spread + 2 * (q + k) / t + wide / t) / bytes;
 
   Roof forward, backward;
@@ -74,14 +75,14 @@ void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, con
     if (!flash) again.add(scores, scores_bytes);
   }
 
-  // Tensor parallel: an all-reduce behind attention and one behind the MLP, each way; a gather and a scatter move as
-  // much.
+  // Tensor parallel: an all-reduce behind attention and one behind the MLP, each way; a gather and a scatter
+  // move as much.
   const double ring = (t - 1) / t, reduces = l.norms == 1 ? 1 : 2;
   const double reduce = t > 1 ? reduces * 2 * ring * T * H * w / bandwidth(1, t) : 0;
   const double again_reduce = r.recompute == Recompute::kFull ? reduce : 0;
 
-  // Context parallel: keys and values go round the ring while the scores of the block before are made; backward they
-  // and their gradients do.
+  // Context parallel: keys and values go round the ring while the scores of the block before are made;
+  // backward they and their gradients do.
   double round = 0;
   if (c > 1) {
     const double hop = (c - 1) * T * w * (k + v) / t / bandwidth(t, c);
@@ -91,10 +92,12 @@ void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, con
   }
 
   // Experts: tokens go to the ranks of their experts and come back, each way.
-  const double route_bytes_s = t * c * e <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
+  const double route_bytes_s =
+      t * c * e <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
   double routes = 0;
   if (used > 0 && e > 1)
-    routes = (r.recompute == Recompute::kFull ? 6 : 4) * used * T / spread * H * w * (e - 1) / e / route_bytes_s;
+    routes =
+        (r.recompute == Recompute::kFull ? 6 : 4) * used * T / spread * H * w * (e - 1) / e / route_bytes_s;
 
   Pass& p = b.layer;
   p.compute += share * (forward.compute + backward.compute);
@@ -115,13 +118,16 @@ void TimeModel::add_layer(MicroBatch& b, const arch::Layer& l, double share, con
                  (flash || r.recompute == Recompute::kSelective ? 0 : 2 * S * l.attention.heads / t));
 }
 
-/// The head's product and its loss; under tensor parallelism one reduction forward (embedding) and one backward (head).
+/// The head's product and its loss; under tensor parallelism one reduction forward (embedding) and one
+/// backward (head).
 Pass TimeModel::head_pass(const RunSpec& r) const {
-  const double H = a_.hidden, t = r.tensor_parallel, T = double(r.micro_batch) * r.seq_len / r.layout.context_parallel;
+  const double H = a_.hidden, t = r.tensor_parallel,
+               T = double(r.micro_batch) * r.seq_len / r.layout.context_parallel;
   const double V = double(a_.vocab), w = width_;
   const double logits_touched = (r.layout.cross_entropy == CrossEntropy::kFused ? 2 : 5) * T * V / t * 4;
   Roof forward;
-  forward.add(2 * T * head_ / t / (m_.flops * m_.matrix_efficiency), (head_ * w / t + T * H * w) / m_.memory_bytes_s);
+  forward.add(2 * T * head_ / t / (m_.flops * m_.matrix_efficiency),
+              (head_ * w / t + T * H * w) / m_.memory_bytes_s);
   Pass p;
   p.compute = 3 * forward.compute;
   p.memory = 3 * forward.memory + logits_touched / m_.memory_bytes_s;

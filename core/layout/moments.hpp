@@ -1,20 +1,23 @@
-// The second half of account.hpp: what stands only at the worst moment. Training peaks when the backward pass begins,
-// at the head or inside a layer, whichever needs more; inference inside a layer of the prompt. Then what communication
-// and offload keep in passing, and the stated constants. Included by account.hpp alone.
+// The second half of account.hpp: what stands only at the worst moment. Training peaks when the backward pass
+// begins, at the head or inside a layer, whichever needs more; inference inside a layer of the prompt. Then
+// what communication and offload keep in passing, and the stated constants. Included by account.hpp alone.
 #pragma once
 #include "core/layout/account.hpp"
 
 namespace trainhost::layout {
 
-/// Bytes a logit while the loss is computed. In place: one f32. In chunks: one f32, overwritten by its gradient,
-/// beside a narrower compute type's own. Plain: logits, their log-softmax and its gradient in f32, or two of f32
-/// beside logits and gradient in a 16-bit compute type, 12 either way.
+/// Bytes a logit while the loss is computed. In place: one f32. In chunks: one f32, overwritten by its
+/// gradient, beside a narrower compute type's own. Plain: logits, their log-softmax and its gradient in f32,
+/// or two of f32 beside logits and gradient in a 16-bit compute type, 12 either way.
 inline std::uint64_t logit_bytes(const RunSpec& r) {
   const std::uint32_t size = size_of(r.compute);
   switch (r.layout.cross_entropy) {
-    case CrossEntropy::kInPlace: return 4;
-    case CrossEntropy::kFused: return 4 + (size < 4 ? size : 0);
-    case CrossEntropy::kPlain: break;
+    case CrossEntropy::kInPlace:
+      return 4;
+    case CrossEntropy::kFused:
+      return 4 + (size < 4 ? size : 0);
+    case CrossEntropy::kPlain:
+      break;
   }
   return 12;
 }
@@ -24,12 +27,15 @@ void Account<Sink>::training() {
   const auto& t = s.cut.tokens;
   const std::uint32_t size = s.cut.size;
   const Claim about = Claim::kApproximation;
-  leaf({Tier::kDevice, Component::kActivations, about, kPasses, (s.first() || s.last()) ? t.whole * 16 : Size()},
-       [] { return std::string("tokens and targets"); }, [&] { return text(t.whole) + " tokens * 16 B"; });
+  leaf(
+      {Tier::kDevice, Component::kActivations, about, kPasses,
+       (s.first() || s.last()) ? t.whole * 16 : Size()},
+      [] { return std::string("tokens and targets"); }, [&] { return text(t.whole) + " tokens * 16 B"; });
   if (s.last())
-    leaf({Tier::kDevice, Component::kActivations, about, kPasses, t.part * s.a.hidden * 2 * size},
-         [] { return std::string("head.norm, input and output"); },
-         [&] { return text(t.part) + " tokens * 2 * " + text(s.a.hidden) + " * " + text(size) + " B"; });
+    leaf(
+        {Tier::kDevice, Component::kActivations, about, kPasses, t.part * s.a.hidden * 2 * size},
+        [] { return std::string("head.norm, input and output"); },
+        [&] { return text(t.part) + " tokens * 2 * " + text(s.a.hidden) + " * " + text(size) + " B"; });
 
   // Which moment is worse: the loss at the head, or the layer that needs most beside what is kept.
   const bool chunked = l.cross_entropy == CrossEntropy::kFused;
@@ -63,12 +69,13 @@ void Account<Sink>::training() {
         return "the wider of attention and MLP, " + text(t.whole) + " tokens: " + text(backward_) + " B";
       });
 
-  // A layer's weight gradients before they join the sum: in the compute type, beside sums of another type or of
-  // another cut. Experts join one by one.
+  // A layer's weight gradients before they join the sum: in the compute type, beside sums of another type or
+  // of another cut. Experts join one by one.
   const Size trained = r.zero_stage >= 2 ? largest_trained_ : largest_unsummed_;
   const Size own = s.last() ? head_.dense.elements : Size();
   const bool full = !adapts(r);
-  // A tied table on one stage is counted with the embedding; its gradient as the head comes here all the same.
+  // A tied table on one stage is counted with the embedding; its gradient as the head comes here all the
+  // same.
   const Size of_head =
       own + (full && s.last() && s.first() && s.a.tied ? Size(s.vocab) * embedding_width(s.a) : Size());
   const DType grad = full ? r.grad : DType::kF32;
@@ -113,8 +120,9 @@ void Account<Sink>::communication() {
     buffer(t.whole * s.a.hidden * size, "tokens gathered between tensor ranks",
            [&] { return text(t.whole) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B"; });
   if (s.pipeline.stages > 1)
-    buffer(t.part * s.a.hidden * 2 * size, "pipeline send and receive",
-           [&] { return "2 * " + text(t.part) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B"; });
+    buffer(t.part * s.a.hidden * 2 * size, "pipeline send and receive", [&] {
+      return "2 * " + text(t.part) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B";
+    });
   if (l.context_parallel > 1) {
     const Size wide = widest_kv_;
     buffer(t.whole * wide * 2 * size, "keys and values of the next context rank",
@@ -139,9 +147,11 @@ void Account<Sink>::inference() {
     const arch::Layer& layer = *g.layer;
     const Widths w = widths(layer.attention, s.tp);
     const std::uint64_t window = layer.attention.window;
-    const std::uint64_t seen = up(window ? std::min<std::uint64_t>(window, r.seq_len) : r.seq_len, l.context_parallel);
+    const std::uint64_t seen =
+        up(window ? std::min<std::uint64_t>(window, r.seq_len) : r.seq_len, l.context_parallel);
     const Size tokens = Size(up(seen, page)) * page * r.micro_batch;
-    // A quantised cache has one f32 scale a token for the keys and one for the values of each head (one for a latent).
+    // A quantised cache has one f32 scale a token for the keys and one for the values of each head (one for a
+    // latent).
     const std::uint64_t scales = !quantised(type)         ? 0
                                  : layer.attention.latent ? 1
                                                           : 2 * up(layer.attention.kv_heads, s.tp);
@@ -169,22 +179,26 @@ void Account<Sink>::inference() {
       [] { return std::string("one layer of the prompt"); },
       [&] { return text(t.whole) + " tokens through the widest layer: " + text(inside) + " B"; });
   if (s.last())
-    leaf({Tier::kDevice, Component::kLogits, Claim::kApproximation, kGenerate, Size(r.micro_batch) * s.vocab * 4},
-         [] { return std::string("head.logits"); },
-         [&] { return text(r.micro_batch) + " sequences * " + text(s.vocab) + " * 4 B, of one token each"; });
+    leaf(
+        {Tier::kDevice, Component::kLogits, Claim::kApproximation, kGenerate,
+         Size(r.micro_batch) * s.vocab * 4},
+        [] { return std::string("head.logits"); },
+        [&] { return text(r.micro_batch) + " sequences * " + text(s.vocab) + " * 4 B, of one token each"; });
   communication();
 }
 
-/// Two layers of what lives elsewhere stand on the device, one in use and one on its way; what lies on disk passes
-/// through two more in pinned memory.
+/// Two layers of what lives elsewhere stand on the device, one in use and one on its way; what lies on disk
+/// passes through two more in pinned memory.
 template <class Sink>
 void Account<Sink>::offload_buffers() {
   const auto pass = [&](Tier home, Component c, Claim claim, Size layer, Size all, const char* what) {
     if (home == Tier::kDevice) return;
     const Size two = std::min(layer * 2, all);
     if (c != Component::kOptimizerState)  // the update runs where its state is
-      leaf({Tier::kDevice, c, claim, kAlways, two}, [&] { return std::string(what) + ", two layers in passing"; },
-           [&] { return "min(2 * " + text(layer) + ", " + text(all) + ") B"; });
+      leaf(
+          {Tier::kDevice, c, claim, kAlways, two},
+          [&] { return std::string(what) + ", two layers in passing"; },
+          [&] { return "min(2 * " + text(layer) + ", " + text(all) + ") B"; });
     if (home == Tier::kDisk)
       leaf(
           {Tier::kPinned, c, claim, kAlways, two},
@@ -197,13 +211,15 @@ void Account<Sink>::offload_buffers() {
                         : layers_.frozen + layers_.frozen_expert;
   pass(l.weights_in, Component::kWeights, Claim::kExact, weights, all, "weights");
   if (!infers(r)) {
-    pass(l.activations_in, Component::kActivations, Claim::kApproximation, largest_kept_, activations_, "activations");
+    pass(l.activations_in, Component::kActivations, Claim::kApproximation, largest_kept_, activations_,
+         "activations");
     const std::uint64_t n = r.zero_stage >= 1 ? s.data_ranks : 1;
     const Size state = share(
         layers_.dense.state + layers_.expert.state +
             plain_bytes(full ? r.master : DType::kNone, layers_.dense.elements + layers_.expert.elements),
         n);
-    pass(l.optimizer_in, Component::kOptimizerState, Claim::kExact, share(largest_state_, n), state, "optimizer state");
+    pass(l.optimizer_in, Component::kOptimizerState, Claim::kExact, share(largest_state_, n), state,
+         "optimizer state");
   }
 }
 

@@ -1,4 +1,5 @@
-// The reader of account.hpp in numbers: sums by tier and component, no text; and which stages are worth asking.
+// The reader of account.hpp in numbers: sums by tier and component, no text; and which stages are worth
+// asking.
 #include <set>
 
 #include "core/layout/account.hpp"
@@ -31,7 +32,8 @@ std::uint64_t Numbers::total() const {
   return sum.value();
 }
 
-Numbers stage_numbers(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage) {
+Numbers stage_numbers(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r,
+                      std::uint32_t stage) {
   NumberSink sink;
   account(a, kinds, r, stage, sink);
   Numbers n;
@@ -45,7 +47,8 @@ Numbers stage_numbers(const arch::Architecture& a, const RunSpec& r, std::uint32
   return stage_numbers(a, LayerKinds(a), r, stage);
 }
 
-std::vector<std::uint32_t> stages_that_count(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r) {
+std::vector<std::uint32_t> stages_that_count(const arch::Architecture& a, const LayerKinds& kinds,
+                                             const RunSpec& r) {
   std::vector<std::uint32_t> out;
   std::set<std::vector<std::uint64_t>> seen;
   for (std::uint32_t stage = 0; stage < r.pipeline_parallel; ++stage) {
@@ -68,7 +71,9 @@ std::uint32_t worst_stage(const arch::Architecture& a, const LayerKinds& kinds, 
   return worst;
 }
 
-std::uint32_t worst_stage(const arch::Architecture& a, const RunSpec& r) { return worst_stage(a, LayerKinds(a), r); }
+std::uint32_t worst_stage(const arch::Architecture& a, const RunSpec& r) {
+  return worst_stage(a, LayerKinds(a), r);
+}
 
 std::uint64_t trained_parameters(const arch::Architecture& a, const RunSpec& r) {
   RunSpec whole = r;

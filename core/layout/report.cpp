@@ -1,6 +1,6 @@
-// The reader of account.hpp that people see: leaves with their formulas, one a name, and a line for every stage.
-// Leaves of one name (a stage's chunks, kinds of layers) are one: their bytes add up and their formulas stand side by
-// side.
+// The reader of account.hpp that people see: leaves with their formulas, one a name, and a line for every
+// stage. Leaves of one name (a stage's chunks, kinds of layers) are one: their bytes add up and their
+// formulas stand side by side.
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/layout/account.hpp"
@@ -24,7 +24,8 @@ struct ReportSink {
     n.bytes = f.bytes.value(), n.bytes_at_peak = f.at_peak ? n.bytes : 0, n.has_at_peak = true;
     n.name = name(), n.formula = formula();
     for (MemoryNode& known : nodes)
-      if (known.name == n.name && known.tier == n.tier && known.component == n.component) return join(known, n);
+      if (known.name == n.name && known.tier == n.tier && known.component == n.component)
+        return join(known, n);
     n.id = static_cast<std::uint32_t>(nodes.size() + 1);
     bounds(n);
     nodes.push_back(std::move(n));
@@ -34,8 +35,10 @@ struct ReportSink {
   static void join(MemoryNode& into, const MemoryNode& n) {
     into.bytes = checked_add(into.bytes, n.bytes, "a component's bytes");
     into.bytes_at_peak = checked_add(into.bytes_at_peak, n.bytes_at_peak, "a component's bytes");
-    if (into.formula.size() + n.formula.size() < kLongFormula) into.formula += " + " + n.formula;
-    else if (!into.formula.ends_with(" + ...")) into.formula += " + ...";
+    if (into.formula.size() + n.formula.size() < kLongFormula)
+      into.formula += " + " + n.formula;
+    else if (!into.formula.ends_with(" + ..."))
+      into.formula += " + ...";
     bounds(into);
   }
   /// An approximation is meant within a quarter; constants and gaps within a factor of two.
@@ -47,7 +50,8 @@ struct ReportSink {
   }
 };
 
-std::string stage_line(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage) {
+std::string stage_line(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r,
+                       std::uint32_t stage) {
   const Numbers n = stage_numbers(a, kinds, r, stage);
   const Stage s(a, kinds, r, stage);
   std::uint64_t layers = 0, flying = 0;

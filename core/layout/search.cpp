@@ -19,7 +19,8 @@ bool closer(const Found& a, const Found& b, const Question& q) {
   return x != y ? x < y : faster(a, b);
 }
 
-/// One pass over a part of the space. `place` counts layouts within a shape; shapes are told apart by the upper bits.
+/// One pass over a part of the space. `place` counts layouts within a shape; shapes are told apart by the
+/// upper bits.
 class Search {
  public:
   explicit Search(const Question& q)
@@ -31,10 +32,12 @@ class Search {
         fastest_(q.top),
         alone_(keeps(q.job, false)),
         several_(keeps(q.job, true)) {
-    places_ = q.job.axes.activations_in.size() * q.job.axes.weights_in.size() * q.job.axes.optimizer_in.size();
+    places_ =
+        q.job.axes.activations_in.size() * q.job.axes.weights_in.size() * q.job.axes.optimizer_in.size();
   }
 
-  /// Work of a sequence, in device-seconds: what promises most is looked at first, so that the rest is left out sooner.
+  /// Work of a sequence, in device-seconds: what promises most is looked at first, so that the rest is left
+  /// out sooner.
   double promise(const Shape& s) {
     apply(run_, s);
     return time_.micro_batch(run_).layer.sum() * s.tensor * s.context / s.micro_batch;
@@ -78,7 +81,8 @@ class Search {
 
   void look(const Depth& d, const Keep& keep, double seconds, std::uint64_t place) {
     apply(run_, keep);
-    const auto bytes = memory_.bytes([&](std::uint64_t device) { return q_.prune && hopeless(seconds, device); });
+    const auto bytes =
+        memory_.bytes([&](std::uint64_t device) { return q_.prune && hopeless(seconds, device); });
     if (!bytes) return;
     ++answer_.evaluated;
     consider({*shape_, d, keep, bytes->device, bytes->host, seconds, place});
@@ -102,8 +106,8 @@ class Search {
     return memory_.at_least([&](std::uint64_t bytes) { return hopeless(seconds, bytes); });
   }
 
-  /// No layout of at least so many seconds and bytes can be an answer: it is neither faster than what is kept nor on the front; or
-  /// it does not fit the device, and where nothing fits so far, it misses by no less.
+  /// No layout of at least so many seconds and bytes can be an answer: it is neither faster than what is kept
+  /// nor on the front; or it does not fit the device, and where nothing fits so far, it misses by no less.
   bool hopeless(double seconds, std::uint64_t bytes) const {
     if (bytes > q_.device_budget)
       return answer_.fitting > 0 ||
@@ -147,7 +151,8 @@ RunSpec Found::run(const RunSpec& base) const {
 }
 
 std::uint64_t misses_by(const Found& f, const Question& q) {
-  const std::uint64_t device = over(f.device_bytes, q.device_budget), host = over(f.host_bytes, q.host_budget);
+  const std::uint64_t device = over(f.device_bytes, q.device_budget),
+                      host = over(f.host_bytes, q.host_budget);
   return device > UINT64_MAX - host ? UINT64_MAX : device + host;
 }
 

@@ -1,8 +1,8 @@
-// Ranks every layout of a space by memory and time. Pure and single-threaded: a caller hands parts of the space to as
-// many threads as it has and merges the answers, which do not depend on how the space was cut.
-// Pruning never loses an answer: a group of layouts is left out only where a lower bound of its time is above the
-// slowest of `top` layouts already found, and a point already on the front beats it with less memory than any of the
-// group can need.
+// Ranks every layout of a space by memory and time. Pure and single-threaded: a caller hands parts of the
+// space to as many threads as it has and merges the answers, which do not depend on how the space was cut.
+// Pruning never loses an answer: a group of layouts is left out only where a lower bound of its time is above
+// the slowest of `top` layouts already found, and a point already on the front beats it with less memory than
+// any of the group can need.
 #pragma once
 #include <optional>
 #include <vector>
@@ -32,13 +32,15 @@ struct Found {
 };
 
 struct Answer {
-  std::uint64_t layouts = 0, evaluated = 0, fitting = 0;  // of the space; looked at; of those looked at, fitting
-  std::vector<Found> best;         // fastest first; then least memory, then earliest in the space
-  std::vector<Found> pareto;       // least device memory first, each faster than all before it
-  std::optional<Found> closest;    // where nothing fits: the least over the budgets
+  std::uint64_t layouts = 0, evaluated = 0,
+                fitting = 0;     // of the space; looked at; of those looked at, fitting
+  std::vector<Found> best;       // fastest first; then least memory, then earliest in the space
+  std::vector<Found> pareto;     // least device memory first, each faster than all before it
+  std::optional<Found> closest;  // where nothing fits: the least over the budgets
 };
 
-/// Part `part` of `parts` of the space. Throws usage_error where the run is none that search can vary (inference).
+/// Part `part` of `parts` of the space. Throws usage_error where the run is none that search can vary
+/// (inference).
 Answer search(const Question& q, std::size_t part = 0, std::size_t parts = 1);
 Answer merge(std::vector<Answer> answers, const Question& q);
 

@@ -1,7 +1,7 @@
-// Sizes that saturate: search compares millions of layouts and wants an absurd one to be the worst, not an exception.
-// Once a size is too large it stays so through sums, shares and products, but for a product with nothing, which is
-// nothing. Readers that promise exactness ask too_large() of the size that they show; a formula beside it may hold
-// value(), cut off at kMaxBytes, because such a leaf is refused.
+// Sizes that saturate: search compares millions of layouts and wants an absurd one to be the worst, not an
+// exception. Once a size is too large it stays so through sums, shares and products, but for a product with
+// nothing, which is nothing. Readers that promise exactness ask too_large() of the size that they show; a
+// formula beside it may hold value(), cut off at kMaxBytes, because such a leaf is refused.
 #pragma once
 #include <algorithm>
 #include <cstdint>

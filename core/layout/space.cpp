@@ -26,7 +26,8 @@ Values divisors(std::uint64_t n) {
 Values dividing(const Values& asked, std::uint64_t n) {
   if (asked.empty()) return divisors(n);
   Values out;
-  std::copy_if(asked.begin(), asked.end(), std::back_inserter(out), [&](std::uint32_t v) { return v && n % v == 0; });
+  std::copy_if(asked.begin(), asked.end(), std::back_inserter(out),
+               [&](std::uint32_t v) { return v && n % v == 0; });
   return out;
 }
 
@@ -60,8 +61,8 @@ std::uint64_t local_batch(const Job& job, std::uint64_t data) {
   return job.global_batch % data ? 0 : job.global_batch / data;
 }
 
-/// Values of interleave: chunks of equal size where the layers allow it, else one; none where another number is asked
-/// for.
+/// Values of interleave: chunks of equal size where the layers allow it, else one; none where another number
+/// is asked for.
 Values interleaves(const Axes& axes, std::uint32_t layers, std::uint32_t pipeline) {
   return dividing(axes.interleave, pipeline == 1 || layers % pipeline ? 1 : layers / pipeline);
 }
@@ -103,7 +104,8 @@ std::vector<Depth> depths(const arch::Architecture& a, const Job& job, const Sha
         std::find(job.axes.data.begin(), job.axes.data.end(), d) == job.axes.data.end())
       continue;
     const std::uint64_t local = local_batch(job, d);
-    if (p > layers || local == 0 || local % s.micro_batch || std::uint64_t{d} * s.context % s.expert) continue;
+    if (p > layers || local == 0 || local % s.micro_batch || std::uint64_t{d} * s.context % s.expert)
+      continue;
     const std::uint64_t accumulate = local / s.micro_batch;
     if (accumulate > UINT32_MAX) continue;
     for (const std::uint32_t v : interleaves(job.axes, layers, p)) {

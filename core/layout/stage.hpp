@@ -1,5 +1,6 @@
-// One rank of one pipeline stage, before anything is added up: its share of tokens, its layers by chunk, recompute
-// policy and kind, the data ranks that share its state. What account.hpp walks. A stage never allocates.
+// One rank of one pipeline stage, before anything is added up: its share of tokens, its layers by chunk,
+// recompute policy and kind, the data ranks that share its state. What account.hpp walks. A stage never
+// allocates.
 #pragma once
 #include <array>
 #include <bit>
@@ -37,7 +38,12 @@ struct Stage {
 
   /// `of`: the kinds of `arch`. All three outlive the stage.
   Stage(const arch::Architecture& arch, const LayerKinds& of, const RunSpec& run, std::uint64_t stage)
-      : a(arch), kinds(of), r(run), index(stage), tp(run.tensor_parallel), ep(run.layout.expert_parallel),
+      : a(arch),
+        kinds(of),
+        r(run),
+        index(stage),
+        tp(run.tensor_parallel),
+        ep(run.layout.expert_parallel),
         every(run.layout.recompute_every) {
     pipeline = {r.pipeline_parallel, r.layout.interleave, r.accumulate, kinds.layers()};
     data_ranks = std::uint64_t{r.data_parallel} * r.layout.context_parallel;
@@ -55,7 +61,8 @@ struct Stage {
   bool first() const { return index == 0; }
   bool last() const { return index + 1 == pipeline.stages; }
 
-  /// Calls f(Segment) for what this stage holds: chunk by chunk, in it policy by policy, in that kind by kind.
+  /// Calls f(Segment) for what this stage holds: chunk by chunk, in it policy by policy, in that kind by
+  /// kind.
   template <class F>
   void segments(F&& f) const {
     for (std::uint64_t chunk = 0; chunk < pipeline.chunks; ++chunk) {
@@ -70,10 +77,15 @@ struct Stage {
   template <class F>
   void by_policy(Segment g, F&& f) const {
     switch (r.recompute) {
-      case Recompute::kSelective: return g.policy = kLight, by_kind(g, f);
-      case Recompute::kFull: return g.policy = kInput, by_kind(g, f);
-      case Recompute::kNone: case Recompute::kAuto: return g.policy = kAll, by_kind(g, f);
-      case Recompute::kLayers: break;
+      case Recompute::kSelective:
+        return g.policy = kLight, by_kind(g, f);
+      case Recompute::kFull:
+        return g.policy = kInput, by_kind(g, f);
+      case Recompute::kNone:
+      case Recompute::kAuto:
+        return g.policy = kAll, by_kind(g, f);
+      case Recompute::kLayers:
+        break;
     }
     const RecomputeLayers& n = r.recompute_layers;
     const std::uint64_t ends[] = {n.full, std::uint64_t{n.full} + n.mlp, n.total(), UINT64_MAX}, last = g.to;
@@ -100,13 +112,15 @@ struct Stage {
   }
 };
 
-/// Stages that can need most of the device: the first, the last, and of those between the first with its layers, chunk
-/// by chunk and policy by policy, where the first stage has not the same and the embedding besides. A later one of
-/// equal layers has fewer micro-batches in flight.
-std::vector<std::uint32_t> stages_that_count(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r);
+/// Stages that can need most of the device: the first, the last, and of those between the first with its
+/// layers, chunk by chunk and policy by policy, where the first stage has not the same and the embedding
+/// besides. A later one of equal layers has fewer micro-batches in flight.
+std::vector<std::uint32_t> stages_that_count(const arch::Architecture& a, const LayerKinds& kinds,
+                                             const RunSpec& r);
 
 /// As in memory.hpp, for callers that have the kinds of `a`.
-Numbers stage_numbers(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage);
+Numbers stage_numbers(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r,
+                      std::uint32_t stage);
 std::uint32_t worst_stage(const arch::Architecture& a, const LayerKinds& kinds, const RunSpec& r);
 
 /// What a layer holds and keeps, added up once a kind.
@@ -132,7 +146,8 @@ inline LayerSums layer_sums(const Stage& s, const arch::Layer& l) {
 /// Of every kind; the same for all stages.
 inline std::vector<LayerSums> sums_by_kind(const Stage& s) {
   std::vector<LayerSums> sums;
-  for (std::size_t kind = 0; kind < s.kinds.size(); ++kind) sums.push_back(layer_sums(s, s.kinds.layer(kind)));
+  for (std::size_t kind = 0; kind < s.kinds.size(); ++kind)
+    sums.push_back(layer_sums(s, s.kinds.layer(kind)));
   return sums;
 }
 

@@ -1,6 +1,6 @@
-// What weights, optimizer state and adapters take, tensor by tensor: types, block scales, factored and 8-bit state,
-// low-rank adapters. Everything here is counted, nothing estimated. Sums over tensors; sharding over data ranks is
-// account.hpp's.
+// What weights, optimizer state and adapters take, tensor by tensor: types, block scales, factored and 8-bit
+// state, low-rank adapters. Everything here is counted, nothing estimated. Sums over tensors; sharding over
+// data ranks is account.hpp's.
 #pragma once
 #include "core/layout/weights.hpp"
 #include "core/model/run_spec.hpp"
@@ -10,20 +10,30 @@ namespace trainhost::layout {
 /// Bytes of n elements stored in t without scales; two to a byte where t is 4 bits wide.
 constexpr Size plain_bytes(DType t, Size n) {
   switch (t) {
-    case DType::kNone: return 0;
-    case DType::kF64: return n * 8;
-    case DType::kF32: case DType::kTF32: case DType::kI32: return n * 4;
-    case DType::kF16: case DType::kBF16: return n * 2;
-    case DType::kNF4: case DType::kI4: return share(n, 2);
-    default: return n;
+    case DType::kNone:
+      return 0;
+    case DType::kF64:
+      return n * 8;
+    case DType::kF32:
+    case DType::kTF32:
+    case DType::kI32:
+      return n * 4;
+    case DType::kF16:
+    case DType::kBF16:
+      return n * 2;
+    case DType::kNF4:
+    case DType::kI4:
+      return share(n, 2);
+    default:
+      return n;
   }
 }
 
 constexpr bool quantised(DType t) { return t == DType::kNF4 || t == DType::kI4 || t == DType::kI8; }
 
-/// Weights at rest. Quantised types hold the layers' matrices alone (blocks of 64 with an f32 scale each; nf4 with
-/// double quantisation: 8-bit scales, and for 256 of them one f32 scale, one f32 mean a tensor: Dettmers et al. 2023);
-/// embeddings, the head and vectors stay in `plain`. i8 has one f32 scale a row.
+/// Weights at rest. Quantised types hold the layers' matrices alone (blocks of 64 with an f32 scale each; nf4
+/// with double quantisation: 8-bit scales, and for 256 of them one f32 scale, one f32 mean a tensor: Dettmers
+/// et al. 2023); embeddings, the head and vectors stay in `plain`. i8 has one f32 scale a row.
 inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quantised) {
   if (!quantised(t) || w.kind != Kind::kMatrix) return plain_bytes(quantised(t) ? plain : t, w.elements());
   const Size n = w.each();
@@ -33,21 +43,26 @@ inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quan
   return (share(n, 2) + scales) * w.copies;
 }
 
-/// State of one tensor. Adafactor: row and column sums in f32, of a vector one number each. Muon: momentum of the
-/// layers' matrices, AdamW's pair for the rest. 8-bit Adam: a byte each and an f32 per 2048, tensors under 4096
-/// elements in f32.
+/// State of one tensor. Adafactor: row and column sums in f32, of a vector one number each. Muon: momentum of
+/// the layers' matrices, AdamW's pair for the rest. 8-bit Adam: a byte each and an f32 per 2048, tensors
+/// under 4096 elements in f32.
 inline Size state_bytes(const Weight& w, Optimizer o, DType moment) {
   switch (o) {
-    case Optimizer::kSgd: return 0;
-    case Optimizer::kSgdMomentum: case Optimizer::kLion: return plain_bytes(moment, w.elements());
-    case Optimizer::kMuon: return plain_bytes(moment, w.elements()) * (w.kind == Kind::kMatrix ? 1 : 2);
+    case Optimizer::kSgd:
+      return 0;
+    case Optimizer::kSgdMomentum:
+    case Optimizer::kLion:
+      return plain_bytes(moment, w.elements());
+    case Optimizer::kMuon:
+      return plain_bytes(moment, w.elements()) * (w.kind == Kind::kMatrix ? 1 : 2);
     case Optimizer::kAdafactor:
       return w.kind == Kind::kVector ? w.elements() * 4 : (w.rows + w.cols) * w.copies * 4;
     case Optimizer::kAdamW8bit: {
       const Size n = w.each();
       return (n < 4096 ? n * 4 : n + share(n, 2048) * 4) * w.copies * 2;
     }
-    case Optimizer::kAdamW: break;
+    case Optimizer::kAdamW:
+      break;
   }
   return plain_bytes(moment, w.elements()) * 2;
 }
@@ -65,8 +80,8 @@ struct Trained {
 
 /// Sums of a set of tensors on one rank. Experts apart: other ranks share them.
 struct Held {
-  Trained dense, expert;    // what the optimizer moves: weights, or adapters
-  Size frozen, frozen_expert;  // bytes of a base that is not trained, or of an inference run's weights
+  Trained dense, expert;           // what the optimizer moves: weights, or adapters
+  Size frozen, frozen_expert;      // bytes of a base that is not trained, or of an inference run's weights
   Size elements, expert_elements;  // of the weights, adapters apart
   Held& operator+=(const Held& b) {
     dense += b.dense, expert += b.expert, frozen += b.frozen, frozen_expert += b.frozen_expert;
@@ -74,7 +89,8 @@ struct Held {
     return *this;
   }
   friend Held operator*(const Held& a, std::uint64_t n) {
-    return {a.dense * n, a.expert * n, a.frozen * n, a.frozen_expert * n, a.elements * n, a.expert_elements * n};
+    return {a.dense * n,         a.expert * n,   a.frozen * n,
+            a.frozen_expert * n, a.elements * n, a.expert_elements * n};
   }
 };
 

@@ -1,5 +1,6 @@
-// From one micro-batch to one update: how often the stage repeats it, the bubble, the gradients' way, the optimizer,
-// offload. See README.md for every term. Pure arithmetic on doubles; a few hundred nanoseconds a layout.
+// From one micro-batch to one update: how often the stage repeats it, the bubble, the gradients' way, the
+// optimizer, offload. See README.md for every term. Pure arithmetic on doubles; a few hundred nanoseconds a
+// layout.
 #include "core/layout/time.hpp"
 
 #include <algorithm>
@@ -12,18 +13,24 @@
 namespace trainhost::layout {
 namespace {
 
-constexpr double kTail = 0.1;  // of a transfer that could hide: the first or last bucket, which nothing runs beside
+constexpr double kTail =
+    0.1;  // of a transfer that could hide: the first or last bucket, which nothing runs beside
 
 double bytes_of(DType t) { return bits_of(t) / 8.0; }
 
-/// Moments an element, by optimizer; factored and 8-bit state is small against the rest and counted as what it is.
+/// Moments an element, by optimizer; factored and 8-bit state is small against the rest and counted as what
+/// it is.
 double moment_bytes(const RunSpec& r) {
   switch (r.optimizer) {
-    case Optimizer::kAdamW: return 2 * bytes_of(r.moment);
-    case Optimizer::kAdamW8bit: return 2;
+    case Optimizer::kAdamW:
+      return 2 * bytes_of(r.moment);
+    case Optimizer::kAdamW8bit:
+      return 2;
     case Optimizer::kSgd:
-    case Optimizer::kAdafactor: return 0;
-    default: return bytes_of(r.moment);
+    case Optimizer::kAdafactor:
+      return 0;
+    default:
+      return bytes_of(r.moment);
   }
 }
 
@@ -31,7 +38,8 @@ double exposed(double transfer, double window) { return std::max(transfer - wind
 
 double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
   Pipeline p;
-  p.stages = r.pipeline_parallel, p.chunks = r.layout.interleave, p.layers = static_cast<std::uint64_t>(layers);
+  p.stages = r.pipeline_parallel, p.chunks = r.layout.interleave,
+  p.layers = static_cast<std::uint64_t>(layers);
   std::uint64_t n = 0;
   for (std::uint64_t c = 0; c < p.chunks; ++c) n += p.end(stage, c) - p.begin(stage, c);
   return static_cast<double>(n);
@@ -43,8 +51,8 @@ Pass times(const Pass& a, double n, const Pass& b, double m) {
           n * a.backward + m * b.backward};
 }
 
-/// The stage that an update waits for: the last has the head and, later chunks being the larger, no fewer layers than
-/// another by more than one.
+/// The stage that an update waits for: the last has the head and, later chunks being the larger, no fewer
+/// layers than another by more than one.
 struct Slowest {
   Pass pass;  // of one micro-batch
   double layers = 0;
@@ -70,7 +78,8 @@ TimeModel::TimeModel(const arch::Architecture& a, const RunSpec& r, const Machin
     experts_ += run.count * pool / layers_;
     dense_ += run.count * (double(arch::layer_elements(l, a.hidden)) - pool) / layers_;
     active += run.count * double(arch::active_layer_elements(l, a.hidden));
-    scores += run.count * mean_keys(seq, l.attention.window) * double(l.attention.q_width() + l.attention.out_width());
+    scores += run.count * mean_keys(seq, l.attention.window) *
+              double(l.attention.q_width() + l.attention.out_width());
   }
   const arch::Counts n = arch::count(a);
   embedding_ = double(n.embedding);
@@ -79,15 +88,16 @@ TimeModel::TimeModel(const arch::Architecture& a, const RunSpec& r, const Machin
   flops_per_token_ = (r.lora_rank > 0 ? 4 : 6) * (active + head_) + 6 * scores;
 }
 
-/// Of a ring of `size` ranks that lie `inner` apart. Over several nodes each rank of it in a node brings its own
-/// network port.
+/// Of a ring of `size` ranks that lie `inner` apart. Over several nodes each rank of it in a node brings its
+/// own network port.
 double TimeModel::bandwidth(double inner, double size) const {
   if (inner * size <= m_.node) return m_.link_bytes_s;
   return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
 }
 
 TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
-  const double t = r.tensor_parallel, p = r.pipeline_parallel, c = r.layout.context_parallel, d = r.data_parallel;
+  const double t = r.tensor_parallel, p = r.pipeline_parallel, c = r.layout.context_parallel,
+               d = r.data_parallel;
   const double e = r.layout.expert_parallel, n = r.accumulate, v = r.layout.interleave;
   const Slowest slow = slowest_stage(b, layers_, r);
   Stage s;
@@ -103,8 +113,10 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   x.context = n * slow.pass.context;
   x.expert = n * slow.pass.expert;
   x.bubble = (p - 1) / v * s.one;
-  if (p > 1) {  // one hidden state on and one gradient back at every boundary of chunks; neighbours lie t*c*d apart
-    const double hop = t * c * d * p <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
+  if (p > 1) {  // one hidden state on and one gradient back at every boundary of chunks; neighbours lie t*c*d
+                // apart
+    const double hop =
+        t * c * d * p <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
     const double tokens = double(r.micro_batch) * r.seq_len / c / (r.layout.sequence_parallel ? t : 1);
     x.pipeline = n * 2 * v * tokens * a_.hidden * width_ / hop;
   }
@@ -122,12 +134,17 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
 
 double TimeModel::data_seconds(const Stage& s, const RunSpec& r) const {
   const double n = r.accumulate, forth = s.one - s.back;
-  const double gradients = trained_ * s.wire * grad_width_, weights = s.wire * width_, updated = trained_ * weights;
+  const double gradients = trained_ * s.wire * grad_width_, weights = s.wire * width_,
+               updated = trained_ * weights;
   switch (r.zero_stage) {
-    case 0: return exposed(2 * gradients, s.back);
-    case 1: return exposed(gradients, s.back) + exposed(updated, forth);
-    case 2: return exposed(n * gradients, n * s.back) + exposed(updated, forth);
-    default: return exposed(n * (2 * weights + gradients), n * s.one);
+    case 0:
+      return exposed(2 * gradients, s.back);
+    case 1:
+      return exposed(gradients, s.back) + exposed(updated, forth);
+    case 2:
+      return exposed(n * gradients, n * s.back) + exposed(updated, forth);
+    default:
+      return exposed(n * (2 * weights + gradients), n * s.one);
   }
 }
 
@@ -166,6 +183,8 @@ Times TimeModel::step(const Stage& s, const RunSpec& r) const {
   return x;
 }
 
-Times step_time(const arch::Architecture& a, const RunSpec& r, const Machine& m) { return TimeModel(a, r, m).step(r); }
+Times step_time(const arch::Architecture& a, const RunSpec& r, const Machine& m) {
+  return TimeModel(a, r, m).step(r);
+}
 
 }  // namespace trainhost::layout

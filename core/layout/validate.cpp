@@ -1,6 +1,6 @@
-// Whether an architecture and a layout go together; what a layout says against itself is core/model/layout_rules.hpp.
-// Every refusal names the run-file key, its value and the nearest values that would do; nothing is rounded or ignored
-// in silence.
+// Whether an architecture and a layout go together; what a layout says against itself is
+// core/model/layout_rules.hpp. Every refusal names the run-file key, its value and the nearest values that
+// would do; nothing is rounded or ignored in silence.
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/layout/memory.hpp"
@@ -13,7 +13,8 @@ namespace {
 std::string n(std::uint64_t v) { return std::to_string(v); }
 
 /// Throws unless value divides whole (or, for copies, is a multiple of it).
-void divides(const char* key, std::uint64_t value, std::uint64_t whole, const std::string& of, bool copies = false) {
+void divides(const char* key, std::uint64_t value, std::uint64_t whole, const std::string& of,
+             bool copies = false) {
   if (whole == 0 || whole % value == 0 || (copies && value % whole == 0)) return;
   throw usage_error(std::string(key) + " = " + n(value) + " does not divide " + n(whole) + " " + of + "; " +
                     nearest_divisors(value, whole));
@@ -27,7 +28,8 @@ void positive(const char* key, std::uint64_t value) {
 void sizes(const arch::Architecture& a) {
   constexpr std::uint64_t kWide = 1ull << 24;
   const auto small = [](const char* what, std::uint64_t v) {
-    if (v > kWide) throw Error(Exit::kUsage, std::string(what) + " = " + n(v) + " is too large; at most " + n(kWide));
+    if (v > kWide)
+      throw Error(Exit::kUsage, std::string(what) + " = " + n(v) + " is too large; at most " + n(kWide));
   };
   small("hidden size", a.hidden);
   for (const arch::LayerRun& run : a.layers) {

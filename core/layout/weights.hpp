@@ -1,7 +1,8 @@
-// The weights of a decoder as one rank of a tensor- and expert-parallel group holds them: every tensor's own rows and
-// columns. One visitor that counts, sizes of quantised storage and optimizers that look at shapes all read. Never
-// allocates. Column-parallel (q, k, v, gate, up, the vocabulary) tensors are cut by rows here, row-parallel ones (o,
-// down) by columns; norms, routers, MLA's down-projections and biases behind a sum stand whole on every rank.
+// The weights of a decoder as one rank of a tensor- and expert-parallel group holds them: every tensor's own
+// rows and columns. One visitor that counts, sizes of quantised storage and optimizers that look at shapes
+// all read. Never allocates. Column-parallel (q, k, v, gate, up, the vocabulary) tensors are cut by rows
+// here, row-parallel ones (o, down) by columns; norms, routers, MLA's down-projections and biases behind a
+// sum stand whole on every rank.
 #pragma once
 #include "core/arch/architecture.hpp"
 #include "core/layout/size.hpp"
@@ -32,9 +33,18 @@ struct Widths {
 inline Widths widths(const arch::Attention& a, std::uint64_t tp) {
   const std::uint64_t heads = up(a.heads, tp), keys = up(a.kv_heads, tp);
   if (!a.latent)
-    return {heads, heads * a.head_dim, keys * a.head_dim, keys * a.head_dim, heads * a.head_dim, 2 * keys * a.head_dim};
+    return {heads,
+            heads * a.head_dim,
+            keys * a.head_dim,
+            keys * a.head_dim,
+            heads * a.head_dim,
+            2 * keys * a.head_dim};
   const std::uint64_t qk = std::uint64_t{a.nope_head_dim} + a.rope_head_dim;
-  return {heads, heads * qk, heads * qk, heads * a.v_head_dim, heads * a.v_head_dim,
+  return {heads,
+          heads * qk,
+          heads * qk,
+          heads * a.v_head_dim,
+          heads * a.v_head_dim,
           std::uint64_t{a.kv_lora_rank} + a.rope_head_dim};
 }
 
@@ -55,7 +65,8 @@ void attention_weights(const arch::Layer& l, std::uint64_t H, std::uint64_t tp, 
     f(Weight{w.q, a.q_lora_rank ? a.q_lora_rank : H, 1, Kind::kMatrix, kQ});
     f(Weight{latent, H, 1, Kind::kMatrix, kK});
     f(Weight{norm_of(arch::NormKind::kRms, a.kv_lora_rank), 1, 1, Kind::kVector});
-    f(Weight{w.heads * (std::uint64_t{a.nope_head_dim} + a.v_head_dim), a.kv_lora_rank, 1, Kind::kMatrix, kV});
+    f(Weight{w.heads * (std::uint64_t{a.nope_head_dim} + a.v_head_dim), a.kv_lora_rank, 1, Kind::kMatrix,
+             kV});
   } else {
     f(Weight{w.q, H, 1, Kind::kMatrix, kQ});
     f(Weight{w.k, H, 1, Kind::kMatrix, kK});
@@ -69,13 +80,15 @@ void attention_weights(const arch::Layer& l, std::uint64_t H, std::uint64_t tp, 
   // MLA's biases stand on its two down-projections, whole on every rank.
   const bool low_q = a.latent && a.q_lora_rank;
   if (a.q_bias) f(Weight{low_q ? a.q_lora_rank : w.q, 1, 1, Kind::kVector});
-  if (a.k_bias) f(Weight{a.latent ? a.kv_lora_rank + std::uint64_t{a.rope_head_dim} : w.k, 1, 1, Kind::kVector});
+  if (a.k_bias)
+    f(Weight{a.latent ? a.kv_lora_rank + std::uint64_t{a.rope_head_dim} : w.k, 1, 1, Kind::kVector});
   if (a.v_bias && !a.latent) f(Weight{w.v, 1, 1, Kind::kVector});
   if (a.o_bias) f(Weight{H, 1, 1, Kind::kVector});
 }
 
 template <class F>
-void mlp_weights(const arch::Mlp& m, std::uint64_t H, std::uint64_t tp, std::uint64_t copies, bool expert, F&& f) {
+void mlp_weights(const arch::Mlp& m, std::uint64_t H, std::uint64_t tp, std::uint64_t copies, bool expert,
+                 F&& f) {
   if (!m.width || !copies) return;
   const std::uint64_t width = up(m.width, tp);
   if (m.gated) f(Weight{width, H, copies, Kind::kMatrix, kGate, expert});
@@ -110,8 +123,8 @@ inline std::uint64_t embedding_width(const arch::Architecture& a) {
   return a.embedding_width ? a.embedding_width : a.hidden;
 }
 
-/// What stands before the layers: table, positions, their norm, a projection where the table is narrower than the
-/// layers.
+/// What stands before the layers: table, positions, their norm, a projection where the table is narrower than
+/// the layers.
 template <class F>
 void embedding_weights(const arch::Architecture& a, std::uint64_t rows, F&& f) {
   f(Weight{rows, embedding_width(a), 1, Kind::kEmbedding});
@@ -120,7 +133,8 @@ void embedding_weights(const arch::Architecture& a, std::uint64_t rows, F&& f) {
   if (embedding_width(a) != a.hidden) f(Weight{a.hidden, embedding_width(a)});
 }
 
-/// What stands behind them. own_table: the head has a table here, its own or, tied with pipeline stages, a copy.
+/// What stands behind them. own_table: the head has a table here, its own or, tied with pipeline stages, a
+/// copy.
 template <class F>
 void head_weights(const arch::Architecture& a, std::uint64_t rows, bool own_table, F&& f) {
   if (const std::uint64_t n = norm_of(a.final_norm, a.hidden)) f(Weight{n, 1, 1, Kind::kVector});

@@ -8,14 +8,15 @@ namespace {
 
 constexpr std::uint64_t kGB = 1'000'000'000;
 
-// As published by the vendors, on 2026-11-21 not held against their documents again. Where a vendor gives two figures the
-// smaller is taken: f32 accumulation where f16 is faster (GeForce), 95 GB where GiB is said elsewhere (TPU v5p).
-// Peaks are dense (no structured sparsity), with f32 accumulation; links are NVLink, Infinity Fabric or ICI where there is
-// one, else PCIe, in one direction: half of what data sheets print. Nodes and networks are those of the vendor's systems:
-// DGX A100 (8 x 200 Gb/s), DGX H100, H200 and B200 (8 x 400 Gb/s), GB200 NVL72, MI300X platform, a TPU pod (50 Gb/s of the
-// data centre's network a chip); cards on PCIe are up to eight on a board. The host is behind PCIe 4.0 or 5.0 x16, or
-// NVLink-C2C, half of which is one GPU's. A CPU's peaks are its cores at base frequency: AMX for bf16, two AVX-512 units
-// for f32; its memory is what eight modules of 64 GB hold.
+// As published by the vendors, on 2026-11-21 not held against their documents again. Where a vendor gives two
+// figures the smaller is taken: f32 accumulation where f16 is faster (GeForce), 95 GB where GiB is said
+// elsewhere (TPU v5p). Peaks are dense (no structured sparsity), with f32 accumulation; links are NVLink,
+// Infinity Fabric or ICI where there is one, else PCIe, in one direction: half of what data sheets print.
+// Nodes and networks are those of the vendor's systems: DGX A100 (8 x 200 Gb/s), DGX H100, H200 and B200 (8 x
+// 400 Gb/s), GB200 NVL72, MI300X platform, a TPU pod (50 Gb/s of the data centre's network a chip); cards on
+// PCIe are up to eight on a board. The host is behind PCIe 4.0 or 5.0 x16, or NVLink-C2C, half of which is
+// one GPU's. A CPU's peaks are its cores at base frequency: AMX for bf16, two AVX-512 units for f32; its
+// memory is what eight modules of 64 GB hold.
 const std::vector<DevicePreset>& presets() {
   // clang-format off
   static const std::vector<DevicePreset> all{

@@ -1,5 +1,6 @@
-// Random initial weights as a pure function of (seed, tensor name, element index): every trainer, on any device and
-// in any order, starts from the same bits. Norms are one, biases zero, matrices N(0, initializer_range).
+// Random initial weights as a pure function of (seed, tensor name, element index): every trainer, on any
+// device and in any order, starts from the same bits. Norms are one, biases zero, matrices N(0,
+// initializer_range).
 #pragma once
 #include <cstdint>
 #include <span>

@@ -13,7 +13,9 @@ bool trained(Optimizer o) {
 }
 
 /// Types that products are computed in. TF32 is the devices' alone: a trainer without it refuses by itself.
-bool trained(DType compute) { return compute == DType::kF32 || compute == DType::kTF32 || compute == DType::kBF16; }
+bool trained(DType compute) {
+  return compute == DType::kF32 || compute == DType::kTF32 || compute == DType::kBF16;
+}
 
 bool goes_with(DType weight, DType compute) {
   return weight == (compute == DType::kBF16 ? DType::kBF16 : DType::kF32);

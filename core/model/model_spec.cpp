@@ -15,7 +15,8 @@ namespace trainhost {
 namespace {
 
 constexpr std::uint64_t kMaxVocab = INT32_MAX;  // token ids are 32 bits everywhere
-constexpr std::uint32_t kMaxLayers = 1u << 12;  // of any published model 126; a program is enumerated layer by layer
+constexpr std::uint32_t kMaxLayers =
+    1u << 12;  // of any published model 126; a program is enumerated layer by layer
 constexpr std::uint64_t kMaxPositions = 1u << 31;
 
 [[noreturn]] void bad(const std::string& message, const std::string& hint = {}) {

@@ -17,18 +17,19 @@ struct RopeScaling {
 };
 
 struct ModelSpec {
-  std::string family = "llama";  // model_type of the config: llama, mistral, qwen2, qwen3, or one we cannot train
-  std::string name;              // for people
+  std::string family =
+      "llama";       // model_type of the config: llama, mistral, qwen2, qwen3, or one we cannot train
+  std::string name;  // for people
   std::uint64_t vocab = 0;
   std::uint32_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
   std::uint64_t max_positions = 2048;
   std::uint32_t sliding_window = 0;      // keys a query sees, itself included; 0 = all before it
   std::uint32_t first_window_layer = 0;  // layers below it attend to everything (Qwen2's max_window_layers)
-  bool tied = false;       // the LM head is the embedding
-  bool qkv_bias = false;   // bias on q, k, v
-  bool o_bias = false;     // bias on the attention output
-  bool mlp_bias = false;   // bias on gate, up, down
-  bool qk_norm = false;    // RMSNorm over each head of q and k (Qwen3)
+  bool tied = false;                     // the LM head is the embedding
+  bool qkv_bias = false;                 // bias on q, k, v
+  bool o_bias = false;                   // bias on the attention output
+  bool mlp_bias = false;                 // bias on gate, up, down
+  bool qk_norm = false;                  // RMSNorm over each head of q and k (Qwen3)
   double norm_eps = 1e-5, rope_theta = 10000.0, initializer_range = 0.02;
   RopeScaling rope;
   std::string config_json;  // the raw Hugging Face config, "" when the model was given inline
@@ -44,8 +45,9 @@ struct ModelSpec {
 /// Families whose step program core/plan can build and a trainer can run.
 bool trainable_family(const std::string& family);
 
-/// Throws usage_error naming the field when the numbers do not make a model: zero dimensions, heads that kv_heads
-/// does not divide, an odd head_dim (RoPE turns pairs), a window of nothing, sizes whose products leave 63 bits.
+/// Throws usage_error naming the field when the numbers do not make a model: zero dimensions, heads that
+/// kv_heads does not divide, an odd head_dim (RoPE turns pairs), a window of nothing, sizes whose products
+/// leave 63 bits.
 void validate(const ModelSpec& m);
 
 }  // namespace trainhost

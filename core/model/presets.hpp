@@ -19,16 +19,16 @@ const ModelSpec* find_model_preset(std::string_view name);
 const ModelSpec& builtin_model();
 
 struct DevicePreset {
-  std::string name;             // "h100-80gb"
+  std::string name;  // "h100-80gb"
   std::string vendor, full_name;
-  std::uint64_t memory_bytes;   // what the vendor states
-  double memory_gbs;            // bandwidth, GB/s
+  std::uint64_t memory_bytes;                    // what the vendor states
+  double memory_gbs;                             // bandwidth, GB/s
   double bf16_tflops, tf32_tflops, fp32_tflops;  // dense peaks; 0 = not offered
-  double link_gbs;              // to its peers, one direction; 0 = none
-  double fp16_tflops, fp8_tflops;  // dense, f32 accumulation; 0 = not offered
-  std::uint32_t node;           // devices that the link joins in the vendor's own system, or on one board
-  double network_gbs;           // out of the node, per device, one direction; 0 = no such system is stated
-  double host_gbs;              // to the host's memory, one direction; 0 = not stated
+  double link_gbs;                               // to its peers, one direction; 0 = none
+  double fp16_tflops, fp8_tflops;                // dense, f32 accumulation; 0 = not offered
+  std::uint32_t node;  // devices that the link joins in the vendor's own system, or on one board
+  double network_gbs;  // out of the node, per device, one direction; 0 = no such system is stated
+  double host_gbs;     // to the host's memory, one direction; 0 = not stated
 };
 std::span<const DevicePreset> device_presets();
 const DevicePreset* find_device_preset(std::string_view name);

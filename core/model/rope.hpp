@@ -7,8 +7,8 @@
 
 namespace trainhost {
 
-/// inv_freq[D/2] in double. Source: RoFormer eq. 15; "linear" divides by factor; "llama3" keeps wavelengths below
-/// original/high, divides those above original/low by factor, and blends between.
+/// inv_freq[D/2] in double. Source: RoFormer eq. 15; "linear" divides by factor; "llama3" keeps wavelengths
+/// below original/high, divides those above original/low by factor, and blends between.
 std::vector<double> rope_inv_freq(const ModelSpec& m);
 
 }  // namespace trainhost

@@ -1,5 +1,6 @@
-// The model's parameters as a checkpoint names them: one entry per tensor of the Hugging Face layout, in file order.
-// The one place that knows tensor names and shapes; counts, loading, saving and the step program all read it.
+// The model's parameters as a checkpoint names them: one entry per tensor of the Hugging Face layout, in file
+// order. The one place that knows tensor names and shapes; counts, loading, saving and the step program all
+// read it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,12 +12,31 @@
 namespace trainhost {
 
 enum class TensorRole : std::uint32_t {
-  kEmbed, kNorm1, kQ, kK, kV, kQBias, kKBias, kVBias, kQNorm, kKNorm, kO, kOBias, kNorm2,
-  kGate, kUp, kGateBias, kUpBias, kDown, kDownBias, kFinalNorm, kHead,
+  kEmbed,
+  kNorm1,
+  kQ,
+  kK,
+  kV,
+  kQBias,
+  kKBias,
+  kVBias,
+  kQNorm,
+  kKNorm,
+  kO,
+  kOBias,
+  kNorm2,
+  kGate,
+  kUp,
+  kGateBias,
+  kUpBias,
+  kDown,
+  kDownBias,
+  kFinalNorm,
+  kHead,
 };
 
 struct TensorInfo {
-  std::string name;                    // "model.layers.3.self_attn.q_proj.weight"
+  std::string name;  // "model.layers.3.self_attn.q_proj.weight"
   TensorRole role;
   std::int32_t layer = -1;             // -1: not of a layer
   std::uint32_t rank = 1;              // 1 or 2
@@ -30,7 +50,8 @@ std::vector<TensorInfo> tensors(const ModelSpec& m);
 struct ParameterCounts {
   std::uint64_t total = 0, embedding = 0, per_layer = 0, final_norm = 0, head = 0;
 };
-/// Closed form, without enumerating layers (O(1): a 405B model costs nothing). Equal to the sum over tensors().
+/// Closed form, without enumerating layers (O(1): a 405B model costs nothing). Equal to the sum over
+/// tensors().
 ParameterCounts count_parameters(const ModelSpec& m);
 
 }  // namespace trainhost

@@ -8,13 +8,15 @@ namespace trainhost {
 namespace {
 
 constexpr std::pair<DType, std::string_view> kTypes[] = {
-    {DType::kNone, "none"}, {DType::kF32, "fp32"}, {DType::kTF32, "tf32"}, {DType::kBF16, "bf16"}, {DType::kF16, "fp16"},
-    {DType::kF8, "fp8"},    {DType::kI8, "int8"},  {DType::kI4, "int4"},   {DType::kNF4, "nf4"}};
+    {DType::kNone, "none"}, {DType::kF32, "fp32"}, {DType::kTF32, "tf32"},
+    {DType::kBF16, "bf16"}, {DType::kF16, "fp16"}, {DType::kF8, "fp8"},
+    {DType::kI8, "int8"},   {DType::kI4, "int4"},  {DType::kNF4, "nf4"}};
 constexpr std::pair<Tier, std::string_view> kPlaces[] = {
     {Tier::kDevice, "none"}, {Tier::kHost, "cpu"}, {Tier::kPinned, "cpu"}, {Tier::kDisk, "nvme"}};
 
 template <class Table>
-auto value_in(const Table& table, std::string_view word) -> std::optional<std::remove_const_t<decltype(table[0].first)>> {
+auto value_in(const Table& table, std::string_view word)
+    -> std::optional<std::remove_const_t<decltype(table[0].first)>> {
   for (const auto& [value, name] : table)
     if (name == word) return value;
   return std::nullopt;

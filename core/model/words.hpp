@@ -1,5 +1,7 @@
-// The run file's words for what the library names otherwise: number types ("fp32", "int8") and the places of offload
-// ("none", "cpu", "nvme"). One table for both directions; which keys take which of the words is core/config's.
+// The run file's words for what the library names otherwise: number types ("fp32", "int8") and the places of
+// offload
+// ("none", "cpu", "nvme"). One table for both directions; which keys take which of the words is
+// core/config's.
 #pragma once
 #include <optional>
 #include <string_view>

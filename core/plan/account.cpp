@@ -50,7 +50,8 @@ std::vector<Group> fold(const Program& p, const MemoryPlan& plan) {
     const std::tuple kind{buffer.copy, buffer.layer >= 0, buffer.tier};
     auto [known, fresh_role] = latest.try_emplace(buffer.role);
     if (fresh_role || known->second.first != kind) {
-      const auto [at, fresh] = index.try_emplace({buffer.role, buffer.copy, buffer.layer >= 0, buffer.tier}, groups.size());
+      const auto [at, fresh] =
+          index.try_emplace({buffer.role, buffer.copy, buffer.layer >= 0, buffer.tier}, groups.size());
       if (fresh) groups.emplace_back();
       known->second = {kind, at->second};
     }

@@ -95,7 +95,8 @@ void build_eval(Builder& b) {
   b.begin(SectionKind::kEval, kEval, kOfEval, b.tokens());
   const ForwardActs f = build_forward(b);
   const HeadScratch s = head_scratch(b);
-  b.op(OpKind::kHeadEval, -1, {f.hf, b.weights.head.w, b.targets, s.logits, b.scalars, s.losses}, {b.scalars});
+  b.op(OpKind::kHeadEval, -1, {f.hf, b.weights.head.w, b.targets, s.logits, b.scalars, s.losses},
+       {b.scalars});
   b.end();
 }
 

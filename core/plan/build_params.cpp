@@ -1,5 +1,6 @@
-// Parameters and what stays for the whole run. q, k, v share one buffer (rows q | k | v), so do gate and up, and the
-// biases likewise: one matrix product each. Which buffer a tensor of the checkpoint lies in is decided here alone.
+// Parameters and what stays for the whole run. q, k, v share one buffer (rows q | k | v), so do gate and up,
+// and the biases likewise: one matrix product each. Which buffer a tensor of the checkpoint lies in is
+// decided here alone.
 #include <cassert>
 
 #include "core/base/checked.hpp"
@@ -19,21 +20,42 @@ Home home(Weights& w, const TensorInfo& t) {
   static LayerWeights none;
   LayerWeights& l = t.layer < 0 ? none : w.layers[static_cast<std::size_t>(t.layer)];
   switch (t.role) {
-    case TensorRole::kEmbed: return {&role::kEmbed, &w.embed};
-    case TensorRole::kNorm1: return {&role::kNorm1, &l.norm1};
-    case TensorRole::kQ: case TensorRole::kK: case TensorRole::kV: return {&role::kWQkv, &l.qkv};
-    case TensorRole::kQBias: case TensorRole::kKBias: case TensorRole::kVBias: return {&role::kQkvBias, &l.qkv_bias};
-    case TensorRole::kQNorm: return {&role::kQNorm, &l.q_norm};
-    case TensorRole::kKNorm: return {&role::kKNorm, &l.k_norm};
-    case TensorRole::kO: return {&role::kO, &l.o};
-    case TensorRole::kOBias: return {&role::kOBias, &l.o_bias};
-    case TensorRole::kNorm2: return {&role::kNorm2, &l.norm2};
-    case TensorRole::kGate: case TensorRole::kUp: return {&role::kWGateUp, &l.gate_up};
-    case TensorRole::kGateBias: case TensorRole::kUpBias: return {&role::kGateUpBias, &l.gate_up_bias};
-    case TensorRole::kDown: return {&role::kDown, &l.down};
-    case TensorRole::kDownBias: return {&role::kDownBias, &l.down_bias};
-    case TensorRole::kFinalNorm: return {&role::kFinalNorm, &w.final_norm};
-    case TensorRole::kHead: return {&role::kHead, &w.head};
+    case TensorRole::kEmbed:
+      return {&role::kEmbed, &w.embed};
+    case TensorRole::kNorm1:
+      return {&role::kNorm1, &l.norm1};
+    case TensorRole::kQ:
+    case TensorRole::kK:
+    case TensorRole::kV:
+      return {&role::kWQkv, &l.qkv};
+    case TensorRole::kQBias:
+    case TensorRole::kKBias:
+    case TensorRole::kVBias:
+      return {&role::kQkvBias, &l.qkv_bias};
+    case TensorRole::kQNorm:
+      return {&role::kQNorm, &l.q_norm};
+    case TensorRole::kKNorm:
+      return {&role::kKNorm, &l.k_norm};
+    case TensorRole::kO:
+      return {&role::kO, &l.o};
+    case TensorRole::kOBias:
+      return {&role::kOBias, &l.o_bias};
+    case TensorRole::kNorm2:
+      return {&role::kNorm2, &l.norm2};
+    case TensorRole::kGate:
+    case TensorRole::kUp:
+      return {&role::kWGateUp, &l.gate_up};
+    case TensorRole::kGateBias:
+    case TensorRole::kUpBias:
+      return {&role::kGateUpBias, &l.gate_up_bias};
+    case TensorRole::kDown:
+      return {&role::kDown, &l.down};
+    case TensorRole::kDownBias:
+      return {&role::kDownBias, &l.down_bias};
+    case TensorRole::kFinalNorm:
+      return {&role::kFinalNorm, &w.final_norm};
+    case TensorRole::kHead:
+      return {&role::kHead, &w.head};
   }
   assert(false && "a tensor role without a home");
   return {};
@@ -72,14 +94,16 @@ void build_params(Builder& b) {
   std::vector<Draft> drafts = gather(b);
   std::vector<Param>& params = b.p.params;
   params.resize(drafts.size());
-  const auto add_all = [&](const char* role::ParamRoles::*which, Component c, BufferId Param::*slot, DType t = DType::kF32) {
+  const auto add_all = [&](const char* role::ParamRoles::*which, Component c, BufferId Param::*slot,
+                           DType t = DType::kF32) {
     for (std::size_t i = 0; i < drafts.size(); ++i)
-      params[i].*slot =
-          b.add_persistent(drafts[i].home.roles->*which, drafts[i].layer, c, drafts[i].rows, drafts[i].cols, t);
+      params[i].*slot = b.add_persistent(drafts[i].home.roles->*which, drafts[i].layer, c, drafts[i].rows,
+                                         drafts[i].cols, t);
   };
   add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, b.real());
   if (b.trains()) {
-    if (b.real() != DType::kF32) add_all(&role::ParamRoles::master, Component::kMasterWeights, &Param::master);
+    if (b.real() != DType::kF32)
+      add_all(&role::ParamRoles::master, Component::kMasterWeights, &Param::master);
     add_all(&role::ParamRoles::grad, Component::kGradients, &Param::grad);
     if (b.p.run.optimizer != Optimizer::kSgd)
       add_all(&role::ParamRoles::m, Component::kOptimizerState, &Param::m);
@@ -93,10 +117,12 @@ void build_params(Builder& b) {
   }
   if (b.p.model.tied) b.weights.head = b.weights.embed;
 
-  b.rope_table = b.add_persistent(role::kRopeTable, -1, Component::kWorkspace, b.p.run.seq_len, b.p.model.head_dim);
+  b.rope_table =
+      b.add_persistent(role::kRopeTable, -1, Component::kWorkspace, b.p.run.seq_len, b.p.model.head_dim);
   b.scalars = b.add_persistent(role::kScalars, -1, Component::kWorkspace, 1, kScalarCount, DType::kF64);
   if (b.p.profile.workspace_bytes)
-    b.add_persistent(role::kVendorWorkspace, -1, Component::kWorkspace, b.p.profile.workspace_bytes, 1, DType::kU8);
+    b.add_persistent(role::kVendorWorkspace, -1, Component::kWorkspace, b.p.profile.workspace_bytes, 1,
+                     DType::kU8);
   b.ids = b.add_handed_in(role::kIds, b.tokens());
   b.targets = b.add_handed_in(role::kTargets, b.tokens());
   if (b.on_device()) b.order = b.add_handed_in(role::kOrder, b.tokens());

@@ -22,14 +22,15 @@ void positive(const char* key, std::uint64_t value) {
   if (value == 0) throw usage_error(std::string(key) + " = 0: expected a positive number");
 }
 
-// bf16 with an f32 master copy: the f32 program where the trainer rounds operands alone (the weights are the master copy),
-// else weights and activations of two bytes. TF32 is a way of multiplying f32, which devices have.
+// bf16 with an f32 master copy: the f32 program where the trainer rounds operands alone (the weights are the
+// master copy), else weights and activations of two bytes. TF32 is a way of multiplying f32, which devices
+// have.
 void refuse_precision(const RunSpec& r, const Profile& p) {
-  if (r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32 && r.grad == DType::kF32 &&
-      r.moment == DType::kF32)
-    return;
-  if (p.tier == Tier::kDevice && r.compute == DType::kTF32 && r.weight == DType::kF32 && r.master == DType::kNone &&
+  if (r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32 &&
       r.grad == DType::kF32 && r.moment == DType::kF32)
+    return;
+  if (p.tier == Tier::kDevice && r.compute == DType::kTF32 && r.weight == DType::kF32 &&
+      r.master == DType::kNone && r.grad == DType::kF32 && r.moment == DType::kF32)
     return;
   const auto f32 = [](const char* what, DType t, DType expected) {
     if (t == expected) return;
@@ -55,8 +56,8 @@ void refuse_run(const RunSpec& r, const Profile& p, std::uint64_t layers) {
     throw usage_error("train.recompute = \"auto\" has to be resolved before a program is built",
                       "choose none, selective or full");
   if (r.recompute == Recompute::kLayers && r.recompute_layers.total() > layers)
-    throw usage_error("recompute counts " + std::to_string(r.recompute_layers.total()) + " layers; the model has " +
-                      std::to_string(layers));
+    throw usage_error("recompute counts " + std::to_string(r.recompute_layers.total()) +
+                      " layers; the model has " + std::to_string(layers));
 }
 
 /// A profile comes from a trainer; a wrong one is that plugin's mistake, said by the plugin's name.
@@ -69,7 +70,8 @@ void refuse_profile(const Profile& p, std::uint64_t layers) {
   if (p.threads == 0) bad("threads = 0");
   if (p.slots == 0) bad("slots = 0");
   if (p.recompute_layers.total() > layers)
-    bad("it recomputes " + std::to_string(p.recompute_layers.total()) + " layers, the model has " + std::to_string(layers));
+    bad("it recomputes " + std::to_string(p.recompute_layers.total()) + " layers, the model has " +
+        std::to_string(layers));
   if (p.attention_tile_q == 0 || p.attention_tile_k == 0) bad("an attention tile of nothing");
 }
 

@@ -14,15 +14,18 @@ void build_update(Builder& b) {
     const std::uint32_t flags = q.decay ? kDecay : 0u;
     switch (b.p.run.optimizer) {
       case Optimizer::kAdamW:
-        b.op(OpKind::kAdamW, l, {q.grad, q.weight, q.m, q.v, b.scalars, q.master}, {q.weight, q.m, q.v, q.master}, flags);
+        b.op(OpKind::kAdamW, l, {q.grad, q.weight, q.m, q.v, b.scalars, q.master},
+             {q.weight, q.m, q.v, q.master}, flags);
         break;
       case Optimizer::kSgd:
         b.op(OpKind::kSgd, l, {q.grad, q.weight, b.scalars, q.master}, {q.weight, q.master}, flags);
         break;
       case Optimizer::kSgdMomentum:
-        b.op(OpKind::kSgdMomentum, l, {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master}, flags);
+        b.op(OpKind::kSgdMomentum, l, {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master},
+             flags);
         break;
-      default: break;  // refused before a program is built: beyond_one_rank
+      default:
+        break;  // refused before a program is built: beyond_one_rank
     }
   }
   b.end();

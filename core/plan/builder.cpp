@@ -46,7 +46,8 @@ BufferId Builder::add_handed_in(const char* role, std::uint64_t buffer_rows, std
 
 BufferId Builder::add_pinned(const char* role, std::uint64_t bytes) {
   Buffer b;
-  b.role = role, b.component = Component::kWorkspace, b.dtype = DType::kU8, b.persistent = true, b.tier = Tier::kPinned;
+  b.role = role, b.component = Component::kWorkspace, b.dtype = DType::kU8, b.persistent = true,
+  b.tier = Tier::kPinned;
   b.rows = bytes;
   return push(p, b);
 }

@@ -15,7 +15,8 @@ void check_figures(const Program& p, const TierPlan& t, Findings& f) {
   for (const Buffer& x : p.buffers)
     if (x.persistent && x.tier == t.tier && x.storage != Storage::kExternal) persistent += x.bytes();
   if (persistent != t.persistent_bytes) f.add("persistent_bytes is not the sum of what persists");
-  if (t.peak_tensor_bytes > t.arena_bytes) f.add("more tensor bytes are alive at the peak than the arena has");
+  if (t.peak_tensor_bytes > t.arena_bytes)
+    f.add("more tensor bytes are alive at the peak than the arena has");
 }
 
 void check_places(const Program& p, const MemoryPlan& plan, Findings& f) {

@@ -1,6 +1,7 @@
-// Proves a memory plan: knows the program, the offsets and the meaning of operands, and nothing of how they were found.
-// Rejects: two live buffers that overlap, a buffer outside the arena or misaligned, a read before a write, a
-// parameter nobody updates, a gradient with no or two first writers, operands whose shapes do not fit the operation.
+// Proves a memory plan: knows the program, the offsets and the meaning of operands, and nothing of how they
+// were found. Rejects: two live buffers that overlap, a buffer outside the arena or misaligned, a read before
+// a write, a parameter nobody updates, a gradient with no or two first writers, operands whose shapes do not
+// fit the operation.
 #pragma once
 #include <string>
 #include <vector>

@@ -6,7 +6,8 @@
 namespace trainhost::plan {
 
 /// Takes [begin, end) out of every piece; all owners but `keep` have lost bytes.
-void ArenaMap::cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, std::size_t keep, std::uint32_t op) {
+void ArenaMap::cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, std::size_t keep,
+                   std::uint32_t op) {
   auto at = pieces.upper_bound(begin);
   if (at != pieces.begin() && std::prev(at)->second.end > begin) --at;
   while (at != pieces.end() && at->first < end) {
@@ -22,7 +23,8 @@ void ArenaMap::cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, std::
 void ArenaMap::write(BufferId b, std::uint32_t op, std::uint32_t instance) {
   if (p_[b].storage == Storage::kExternal) return;
   const std::size_t me = index(b, instance);
-  const std::uint64_t begin = plan_.offset[b] + me % 2 * p_[b].instance_stride(), end = begin + p_[b].instance_bytes();
+  const std::uint64_t begin = plan_.offset[b] + me % 2 * p_[b].instance_stride(),
+                      end = begin + p_[b].instance_bytes();
   if (begin == end) return;
   Pieces& pieces = tiers_[p_[b].tier];
   cut(pieces, begin, end, me, op);

@@ -18,7 +18,9 @@ class ArenaMap {
       : p_(p), plan_(plan), lost_to_(2 * p.buffers.size(), kNobody) {}
 
   /// Micro-batches take turns with the instances of a ring; a buffer that is none has the one.
-  std::size_t index(BufferId b, std::uint32_t instance) const { return 2 * std::size_t{b} + (p_[b].ring > 1 ? instance : 0); }
+  std::size_t index(BufferId b, std::uint32_t instance) const {
+    return 2 * std::size_t{b} + (p_[b].ring > 1 ? instance : 0);
+  }
   /// Bytes of this instance of b become its; `op` is who writes.
   void write(BufferId b, std::uint32_t op, std::uint32_t instance);
   /// The operation that took bytes of it since it was last written, or kNobody.

@@ -16,7 +16,9 @@ class ParamBook {
   ParamBook(const Program& p, Findings& f);
 
   /// Whose part a buffer is; UINT32_MAX: nobody's.
-  std::uint32_t param_of(BufferId b, ParamPart part) const { return entry(b).part == part ? entry(b).param : UINT32_MAX; }
+  std::uint32_t param_of(BufferId b, ParamPart part) const {
+    return entry(b).part == part ? entry(b).param : UINT32_MAX;
+  }
   bool known(BufferId b) const { return entry(b).part != ParamPart::kNone; }
   /// Of the first tensor inside; kHead and -1 for a buffer that is no parameter's.
   TensorRole role(BufferId b) const { return known(b) ? tensor(b).role : TensorRole::kHead; }

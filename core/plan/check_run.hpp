@@ -1,5 +1,5 @@
-// The checker's run of a program on values: its state, and the words in which check_ops.cpp says what each kind of
-// operation needs to find and leaves behind. Internal to the checker; the entry is check_values.hpp.
+// The checker's run of a program on values: its state, and the words in which check_ops.cpp says what each
+// kind of operation needs to find and leaves behind. Internal to the checker; the entry is check_values.hpp.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -72,11 +72,12 @@ class ValueRun {
     range(s.begin, s.end);
     one_head(k);
   }
-  /// Three micro-batches: one after the other, or where there are rings each forward part before the backward part of
-  /// the micro-batch before it.
+  /// Three micro-batches: one after the other, or where there are rings each forward part before the backward
+  /// part of the micro-batch before it.
   void micro_batches() {
     const Section s = p_.section(SectionKind::kMicro);
-    const bool rings = std::any_of(p_.buffers.begin(), p_.buffers.end(), [](const Buffer& b) { return b.ring > 1; });
+    const bool rings =
+        std::any_of(p_.buffers.begin(), p_.buffers.end(), [](const Buffer& b) { return b.ring > 1; });
     const std::uint32_t cut = backward_begin(p_);
     constexpr std::uint32_t kTimes = 3;
     forget();
@@ -92,8 +93,10 @@ class ValueRun {
     };
     if (rings) forward(0);
     for (std::uint32_t m = 0; m < kTimes; ++m) {
-      if (!rings) forward(m);
-      else if (m + 1 < kTimes) forward(m + 1);
+      if (!rings)
+        forward(m);
+      else if (m + 1 < kTimes)
+        forward(m + 1);
       backward(m);
     }
     instance_ = 0;
@@ -127,30 +130,42 @@ class ValueRun {
   }
   std::uint32_t scratch_slots() const {
     switch (o_->kind) {
-      case OpKind::kAttention: return 1u << 1;
-      case OpKind::kAttentionBwd: case OpKind::kLinearDw: return 1u << 4;
-      case OpKind::kHeadLoss: return 1u << 4 | 1u << 6;
-      case OpKind::kHeadEval: return 1u << 3 | 1u << 5;
-      case OpKind::kAttentionStep: return 1u << 3;
-      case OpKind::kRmsNormBwd: return 1u << 6;
-      case OpKind::kQkNormBwd: return 1u << 7;
-      case OpKind::kGradSquares: return 1u << 2;
-      default: return 0;
+      case OpKind::kAttention:
+        return 1u << 1;
+      case OpKind::kAttentionBwd:
+      case OpKind::kLinearDw:
+        return 1u << 4;
+      case OpKind::kHeadLoss:
+        return 1u << 4 | 1u << 6;
+      case OpKind::kHeadEval:
+        return 1u << 3 | 1u << 5;
+      case OpKind::kAttentionStep:
+        return 1u << 3;
+      case OpKind::kRmsNormBwd:
+        return 1u << 6;
+      case OpKind::kQkNormBwd:
+        return 1u << 7;
+      case OpKind::kGradSquares:
+        return 1u << 2;
+      default:
+        return 0;
     }
   }
 
   // ---- parameters that have another place for a while
-  /// A persistent copy of a weight that the update refreshes, and places where the gradient of one micro-batch is made
-  /// before the host adds it: found by following copies, not by names.
+  /// A persistent copy of a weight that the update refreshes, and places where the gradient of one
+  /// micro-batch is made before the host adds it: found by following copies, not by names.
   void find_stand_ins() {
     const Section update = p_.section(SectionKind::kUpdate);
     for (std::uint32_t i = update.begin; i < update.end; ++i)
-      if (const Op& o = p_.ops[i]; o.kind == OpKind::kCopy && params_.param_of(o.in[0], ParamPart::kWeight) != UINT32_MAX)
+      if (const Op& o = p_.ops[i];
+          o.kind == OpKind::kCopy && params_.param_of(o.in[0], ParamPart::kWeight) != UINT32_MAX)
         stands_for_[o.out[0]] = o.in[0];
     for (const Op& add : p_.ops)
       if (add.kind == OpKind::kAddGrad) stands_for_[add.in[0]] = add.in[1];
     for (const Op& o : p_.ops)
-      if (o.kind == OpKind::kCopy && stands_for_[o.out[0]] != kNoBuffer && params_.param_of(stands_for_[o.out[0]], ParamPart::kGrad) != UINT32_MAX)
+      if (o.kind == OpKind::kCopy && stands_for_[o.out[0]] != kNoBuffer &&
+          params_.param_of(stands_for_[o.out[0]], ParamPart::kGrad) != UINT32_MAX)
         stands_for_[o.in[0]] = stands_for_[o.out[0]];
   }
   /// The parameter's own buffer.
@@ -166,8 +181,11 @@ class ValueRun {
 
   // ---- operands
   bool intact(BufferId b) {
-    if (b == kNoBuffer || p_[b].storage == Storage::kExternal || arena_.lost_to(b, instance_) == ArenaMap::kNobody) return true;
-    f_.at(i_, "reads " + p_[b].name() + ", whose bytes " + f_.where(arena_.lost_to(b, instance_)) + " has overwritten");
+    if (b == kNoBuffer || p_[b].storage == Storage::kExternal ||
+        arena_.lost_to(b, instance_) == ArenaMap::kNobody)
+      return true;
+    f_.at(i_, "reads " + p_[b].name() + ", whose bytes " + f_.where(arena_.lost_to(b, instance_)) +
+                  " has overwritten");
     return false;
   }
   void need(std::size_t k, Value v) { need_buffer(o_->in[k], v); }
@@ -196,7 +214,8 @@ class ValueRun {
   /// A persistent buffer that is no parameter: table, scalars.
   void lasting(std::size_t k) {
     const BufferId b = o_->in[k];
-    if (!p_[b].persistent || params_.known(b)) f_.at(i_, "finds " + p_[b].name() + " where something lasting belongs");
+    if (!p_[b].persistent || params_.known(b))
+      f_.at(i_, "finds " + p_[b].name() + " where something lasting belongs");
     intact(b);
   }
   void handed_in(std::size_t k, const char* role) {
@@ -220,18 +239,23 @@ class ValueRun {
   }
   /// A gradient of this micro-batch alone.
   void part(BufferId b, BufferId of) {
-    if (!(o_->flags & kFreshGrad)) f_.at(i_, "adds to " + p_[b].name() + ", which holds nothing of an earlier micro-batch");
+    if (!(o_->flags & kFreshGrad))
+      f_.at(i_, "adds to " + p_[b].name() + ", which holds nothing of an earlier micro-batch");
     held(b) = value(Thing::kGradPart, static_cast<std::int32_t>(params_.param_of(of, ParamPart::kGrad)));
     write(b);
   }
 
   // ---- the parts of a layer
   TensorRole head_role() const { return p_.model.tied ? TensorRole::kEmbed : TensorRole::kHead; }
-  Value qkv_before_rope(std::int32_t l) const { return value(p_.model.qk_norm ? Thing::kQkvNormed : Thing::kQkv, l); }
+  Value qkv_before_rope(std::int32_t l) const {
+    return value(p_.model.qk_norm ? Thing::kQkvNormed : Thing::kQkv, l);
+  }
 
   bool product(TensorRole r, std::int32_t l, Product& out) const {
     switch (r) {
-      case TensorRole::kQ: out = {value(Thing::kNormed, 2 * l), value(Thing::kQkv, l), TensorRole::kQBias}; break;
+      case TensorRole::kQ:
+        out = {value(Thing::kNormed, 2 * l), value(Thing::kQkv, l), TensorRole::kQBias};
+        break;
       case TensorRole::kO:
         out = {value(Thing::kAttnOut, l), value(Thing::kResidual, 2 * l + 1), TensorRole::kOBias, true,
                value(Thing::kResidual, 2 * l)};
@@ -243,7 +267,8 @@ class ValueRun {
         out = {value(Thing::kAct, l), value(Thing::kResidual, 2 * l + 2), TensorRole::kDownBias, true,
                value(Thing::kResidual, 2 * l + 1)};
         break;
-      default: return false;
+      default:
+        return false;
     }
     return true;
   }
@@ -254,10 +279,14 @@ class ValueRun {
   /// Half step of the norm whose weight (or its gradient) this is; -1 when it is no such norm.
   std::int32_t norm_at(BufferId b) const {
     switch (params_.role(own(b))) {
-      case TensorRole::kNorm1: return 2 * params_.layer(own(b));
-      case TensorRole::kNorm2: return 2 * params_.layer(own(b)) + 1;
-      case TensorRole::kFinalNorm: return 2 * layers_;
-      default: return -1;
+      case TensorRole::kNorm1:
+        return 2 * params_.layer(own(b));
+      case TensorRole::kNorm2:
+        return 2 * params_.layer(own(b)) + 1;
+      case TensorRole::kFinalNorm:
+        return 2 * layers_;
+      default:
+        return -1;
     }
   }
 
@@ -280,8 +309,8 @@ class ValueRun {
   Findings& f_;
   ArenaMap arena_;
   ParamBook params_;
-  std::vector<Value> held_;            // by ArenaMap::index(), transient buffers
-  std::vector<BufferId> stands_for_;   // by BufferId: the parameter's own, or kNoBuffer
+  std::vector<Value> held_;           // by ArenaMap::index(), transient buffers
+  std::vector<BufferId> stands_for_;  // by BufferId: the parameter's own, or kNoBuffer
   std::int32_t layers_;
   bool first_micro_ = true;
   std::uint32_t heads_ = 0, instance_ = 0;

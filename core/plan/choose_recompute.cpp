@@ -11,21 +11,24 @@ RecomputeLayers step(std::uint32_t i, std::uint32_t layers) {
   return {i - 2 * layers, 3 * layers - i, 0};
 }
 
-/// The least number in [0, most] that fits, given that `most` does. What fits at n is taken to fit above n; where that
-/// does not hold (placement leaves holes), the answer still fits.
+/// The least number in [0, most] that fits, given that `most` does. What fits at n is taken to fit above n;
+/// where that does not hold (placement leaves holes), the answer still fits.
 std::uint32_t least(std::uint32_t most, const std::function<bool(std::uint32_t)>& fits) {
   std::uint32_t low = 0, high = most;
   while (low < high) {
     const std::uint32_t middle = low + (high - low) / 2;
-    if (fits(middle)) high = middle;
-    else low = middle + 1;
+    if (fits(middle))
+      high = middle;
+    else
+      low = middle + 1;
   }
   return high;
 }
 
 }  // namespace
 
-RecomputeLayers choose_recompute(std::uint32_t layers, const std::function<bool(const RecomputeLayers&)>& fits) {
+RecomputeLayers choose_recompute(std::uint32_t layers,
+                                 const std::function<bool(const RecomputeLayers&)>& fits) {
   const RecomputeLayers most = step(3 * layers, layers);
   if (fits(step(0, layers))) return {};
   if (!fits(most)) return most;
@@ -40,11 +43,13 @@ RecomputeLayers choose_recompute(std::uint32_t layers, const std::function<bool(
   return n;
 }
 
-RecomputeLayers choose_recompute(std::uint32_t layers, std::uint64_t budget, const Bytes& least, const Bytes& placed) {
+RecomputeLayers choose_recompute(std::uint32_t layers, std::uint64_t budget, const Bytes& least,
+                                 const Bytes& placed) {
   constexpr int kTurns = 4;  // holes differ little from one split to the next: the second nearly always fits
   std::uint64_t room = budget;
   for (int turn = 0; turn < kTurns; ++turn) {
-    const RecomputeLayers n = choose_recompute(layers, [&](const RecomputeLayers& x) { return least(x) <= room; });
+    const RecomputeLayers n =
+        choose_recompute(layers, [&](const RecomputeLayers& x) { return least(x) <= room; });
     const std::uint64_t bound = least(n);
     if (bound > budget) return n;  // everything, and even that is too much
     if (bound > room) break;
@@ -53,7 +58,8 @@ RecomputeLayers choose_recompute(std::uint32_t layers, std::uint64_t budget, con
     const std::uint64_t holes = bytes - bound;
     room = budget > holes ? budget - holes : 0;
   }
-  return choose_recompute(layers, [&](const RecomputeLayers& x) { return least(x) <= budget && placed(x) <= budget; });
+  return choose_recompute(
+      layers, [&](const RecomputeLayers& x) { return least(x) <= budget && placed(x) <= budget; });
 }
 
 }  // namespace trainhost::plan

@@ -9,8 +9,8 @@
 namespace trainhost::plan {
 namespace {
 
-/// FNV-1a over the little-endian bytes of integers: the same on every machine. Most of those bytes are zero, and a run of
-/// zeros is one multiplication by a power of the prime.
+/// FNV-1a over the little-endian bytes of integers: the same on every machine. Most of those bytes are zero,
+/// and a run of zeros is one multiplication by a power of the prime.
 class Hash {
  public:
   template <class T>

@@ -115,21 +115,36 @@ std::string in_symbols(const Program& p, const Buffer& b, std::uint64_t count) {
 std::uint64_t value_of(char symbol, const Program& p, const Buffer& b) {
   const ModelSpec& m = p.model;
   switch (symbol) {
-    case 'V': return m.vocab;
-    case 'H': return m.hidden;
-    case 'L': return m.layers;
-    case 'A': return m.heads;
-    case 'K': return m.kv_heads;
-    case 'D': return m.head_dim;
-    case 'I': return m.intermediate;
-    case 'S': return p.run.seq_len;
-    case 'B': return p.run.micro_batch;
-    case 'C': return head_chunk(p.profile, p.run.tokens_per_micro_batch());
-    case 'T': return p.profile.threads;
-    case 'W': return p.profile.slots;
-    case 'Q': return p.profile.attention_tile_q;
-    case 'R': return p.profile.attention_tile_k;
-    default: return b.rows * b.cols;  // N: bytes that a vendor's library or a transfer asks for
+    case 'V':
+      return m.vocab;
+    case 'H':
+      return m.hidden;
+    case 'L':
+      return m.layers;
+    case 'A':
+      return m.heads;
+    case 'K':
+      return m.kv_heads;
+    case 'D':
+      return m.head_dim;
+    case 'I':
+      return m.intermediate;
+    case 'S':
+      return p.run.seq_len;
+    case 'B':
+      return p.run.micro_batch;
+    case 'C':
+      return head_chunk(p.profile, p.run.tokens_per_micro_batch());
+    case 'T':
+      return p.profile.threads;
+    case 'W':
+      return p.profile.slots;
+    case 'Q':
+      return p.profile.attention_tile_q;
+    case 'R':
+      return p.profile.attention_tile_k;
+    default:
+      return b.rows * b.cols;  // N: bytes that a vendor's library or a transfer asks for
   }
 }
 

@@ -1,6 +1,7 @@
-// See least_arena.hpp. Of every kind of layer (by what it recomputes) the program keeps at most kEnds: two that meet the kind
-// below, one that stands for all in between, and one that meets the kind above. The third one's turn comes when those that it
-// stands for have left what they keep for their backward pass, and while they still hold it: that is added to its own.
+// See least_arena.hpp. Of every kind of layer (by what it recomputes) the program keeps at most kEnds: two
+// that meet the kind below, one that stands for all in between, and one that meets the kind above. The third
+// one's turn comes when those that it stands for have left what they keep for their backward pass, and while
+// they still hold it: that is added to its own.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -12,7 +13,8 @@
 namespace trainhost::plan {
 namespace {
 
-constexpr std::uint32_t kEnds = 4, kStandsFor = 2;  // layers kept of a kind; which of them stands for the others
+constexpr std::uint32_t kEnds = 4,
+                        kStandsFor = 2;  // layers kept of a kind; which of them stands for the others
 
 /// Layers in order: those that recompute everything, the MLP, selectively, nothing.
 using Kinds = std::array<std::uint32_t, 4>;
@@ -21,7 +23,8 @@ Kinds kinds_of(std::uint32_t layers, const RecomputeLayers& n) {
   return {n.full, n.mlp, n.selective, static_cast<std::uint32_t>(layers - n.total())};
 }
 
-/// The share of a run's layers that recompute something: which of two places says so is recompute_policy()'s choice.
+/// The share of a run's layers that recompute something: which of two places says so is recompute_policy()'s
+/// choice.
 RecomputeLayers* split_of(RunSpec& run, Profile& profile) {
   if (run.recompute == Recompute::kNone) return &profile.recompute_layers;
   return run.recompute == Recompute::kLayers ? &run.recompute_layers : nullptr;
@@ -30,7 +33,8 @@ RecomputeLayers* split_of(RunSpec& run, Profile& profile) {
 class LeastArena {
  public:
   /// `times`: how many layers a layer of the program stands for, itself included.
-  LeastArena(const Program& p, std::vector<std::uint64_t> times) : p_(p), times_(std::move(times)), life_(lifetimes(p)) {}
+  LeastArena(const Program& p, std::vector<std::uint64_t> times)
+      : p_(p), times_(std::move(times)), life_(lifetimes(p)) {}
 
   std::uint64_t bytes() {
     refuse_too_large();
@@ -52,7 +56,9 @@ class LeastArena {
  private:
   bool here(BufferId b) const { return p_[b].tier == p_.profile.tier && p_[b].storage != Storage::kExternal; }
   std::uint64_t padded(BufferId b) const { return align_up(p_[b].bytes(), p_.profile.alignment); }
-  std::uint64_t times(BufferId b) const { return p_[b].layer < 0 ? 1 : times_[static_cast<std::size_t>(p_[b].layer)]; }
+  std::uint64_t times(BufferId b) const {
+    return p_[b].layer < 0 ? 1 : times_[static_cast<std::size_t>(p_[b].layer)];
+  }
 
   /// No sum of sizes leaves 63 bits after this, in whatever order.
   void refuse_too_large() const {
@@ -64,7 +70,9 @@ class LeastArena {
   /// By operation. Differences first; modulo 2^64 the running sum is exact.
   std::vector<std::uint64_t> transient_bytes() const {
     std::vector<std::uint64_t> live(p_.ops.size() + 1, 0);
-    const auto add = [&](Lifetime l, std::uint64_t bytes) { live[l.first] += bytes, live[l.last + 1] -= bytes; };
+    const auto add = [&](Lifetime l, std::uint64_t bytes) {
+      live[l.first] += bytes, live[l.last + 1] -= bytes;
+    };
     const std::vector<Lifetime> turn = turns();
     const std::uint32_t backward = backward_begin(p_);
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
@@ -73,8 +81,10 @@ class LeastArena {
       if (times(b) == 1) continue;
       const bool whole_section = p_[b].ring > 1 || p_[b].component == Component::kKvCache;
       const bool kept = life_[b].first < backward && life_[b].last >= backward;
-      if (whole_section) add(life_[b], (times(b) - 1) * padded(b));
-      else if (kept) add(turn[static_cast<std::size_t>(p_[b].layer)], (times(b) - 1) * padded(b));
+      if (whole_section)
+        add(life_[b], (times(b) - 1) * padded(b));
+      else if (kept)
+        add(turn[static_cast<std::size_t>(p_[b].layer)], (times(b) - 1) * padded(b));
     }
     for (std::size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
     return live;
@@ -99,7 +109,9 @@ class LeastArena {
 
 }  // namespace
 
-std::uint64_t least_arena(const Program& p) { return LeastArena(p, std::vector<std::uint64_t>(p.model.layers, 1)).bytes(); }
+std::uint64_t least_arena(const Program& p) {
+  return LeastArena(p, std::vector<std::uint64_t>(p.model.layers, 1)).bytes();
+}
 
 std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const Profile& profile) {
   validate(model);  // before it has fewer layers

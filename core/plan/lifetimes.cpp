@@ -51,7 +51,8 @@ std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifeti
   // Differences first: what is born minus what died before each op; modulo 2^64 the running sum is exact.
   std::vector<std::uint64_t> live(p.ops.size() + 1, 0);
   for (std::size_t b = 0; b < p.buffers.size(); ++b) {
-    if (p.buffers[b].storage == Storage::kExternal || p.buffers[b].tier != tier || !lifetimes[b].used()) continue;
+    if (p.buffers[b].storage == Storage::kExternal || p.buffers[b].tier != tier || !lifetimes[b].used())
+      continue;
     live[lifetimes[b].first] += p.buffers[b].bytes();
     live[lifetimes[b].last + 1] -= p.buffers[b].bytes();
   }

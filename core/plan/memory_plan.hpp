@@ -11,8 +11,8 @@
 namespace trainhost::plan {
 
 /// Ops [first, last] between which a buffer's bytes matter, both inclusive, as indices into Program::ops.
-/// Persistent buffers: [0, ops-1], gradients through micro and update alone: eval and generate may use their place.
-/// Never used: first > last.
+/// Persistent buffers: [0, ops-1], gradients through micro and update alone: eval and generate may use their
+/// place. Never used: first > last.
 struct Lifetime {
   std::uint32_t first = UINT32_MAX, last = 0;
   bool used() const { return first <= last; }
@@ -24,30 +24,32 @@ std::vector<Lifetime> lifetimes(const Program& p);
 struct TierPlan {
   Tier tier{};
   std::uint64_t arena_bytes = 0;
-  std::uint64_t persistent_bytes = 0;    // tensor bytes of persistent buffers
-  std::uint64_t peak_tensor_bytes = 0;   // most tensor bytes alive at one op (shape x type, no padding, no holes)
-  std::uint32_t peak_op = 0;             // where
+  std::uint64_t persistent_bytes = 0;  // tensor bytes of persistent buffers
+  std::uint64_t peak_tensor_bytes =
+      0;                      // most tensor bytes alive at one op (shape x type, no padding, no holes)
+  std::uint32_t peak_op = 0;  // where
   std::uint64_t fragmentation() const { return arena_bytes - peak_tensor_bytes; }
 };
 
 /// The figures by name are those of the compute tier, the profile's; other tiers have arenas of their own.
 struct MemoryPlan : TierPlan {
-  std::vector<std::uint64_t> offset;     // by BufferId, bytes from its tier's arena; UINT64_MAX for external buffers
-  std::vector<Lifetime> lifetime;        // by BufferId
-  std::vector<TierPlan> others;          // tiers with at least one buffer, in the order of Tier
-  std::uint64_t digest = 0;              // of program and offsets
+  std::vector<std::uint64_t>
+      offset;  // by BufferId, bytes from its tier's arena; UINT64_MAX for external buffers
+  std::vector<Lifetime> lifetime;  // by BufferId
+  std::vector<TierPlan> others;    // tiers with at least one buffer, in the order of Tier
+  std::uint64_t digest = 0;        // of program and offsets
   /// Zeros for a tier without buffers.
   TierPlan of(Tier t) const;
 };
-/// `enough`: bytes of the compute tier's arena below which no better packing is looked for; a plan made without it has never
-/// more than one made with it. For who only asks whether a run fits.
+/// `enough`: bytes of the compute tier's arena below which no better packing is looked for; a plan made
+/// without it has never more than one made with it. For who only asks whether a run fits.
 MemoryPlan place(const Program& p, std::uint64_t enough = 0);
 
 /// Tensor bytes of one tier that are alive during each op.
 std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes, Tier tier);
 
-/// The account: a tree of leaves by role (layers folded), component and phases, shares at the peak, fragmentation.
-/// The leaves of a tier sum to its total, which is its arena to the byte.
+/// The account: a tree of leaves by role (layers folded), component and phases, shares at the peak,
+/// fragmentation. The leaves of a tier sum to its total, which is its arena to the byte.
 MemoryReport account(const Program& p, const MemoryPlan& plan);
 
 }  // namespace trainhost::plan

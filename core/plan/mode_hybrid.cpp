@@ -1,7 +1,9 @@
 // Hybrid: see modes.hpp. Who owns the embedding:
-//   untied  the host alone: table, gradient, moments. Its gradient needs the hidden gradient: one copy of class `sync` a
+//   untied  the host alone: table, gradient, moments. Its gradient needs the hidden gradient: one copy of
+//   class `sync` a
 //           micro-batch, down.
-//   tied    the device, where the same table is the head. Its gradient is made there, nothing goes down for it; the host
+//   tied    the device, where the same table is the head. Its gradient is made there, nothing goes down for
+//   it; the host
 //           looks up in a copy that it gets after each update: one copy of class `sync` an update.
 #include "core/base/types.hpp"
 #include "core/plan/modes.hpp"
@@ -17,7 +19,8 @@ class Hybrid {
   void run() {
     const Param& embed = p_.params.front();  // file order: the table is first
     table_ = embed.weight;
-    if (p_.model.tied) make_mirror();
+    if (p_.model.tied)
+      make_mirror();
     else
       for (BufferId b : {embed.weight, embed.grad, embed.m, embed.v, embed.master})
         if (b != kNoBuffer) p_.buffers[b].tier = Tier::kHost;
@@ -50,14 +53,19 @@ class Hybrid {
       case OpKind::kEmbed:
         if (p_.model.tied && !micro) break;  // the table is on the device as well
         return host_.look_up(op, p_.model.tied ? mirror_ : table_, micro ? kActivationCopy : 0u, out);
-      case OpKind::kHeadLoss: return head(op, out);
+      case OpKind::kHeadLoss:
+        return head(op, out);
       case OpKind::kEmbedBwd:
         if (p_.model.tied) break;
         return host_.scatter(op, kSyncCopy, out);
-      case OpKind::kGradSquares: case OpKind::kAdamW: case OpKind::kSgd: case OpKind::kSgdMomentum:
+      case OpKind::kGradSquares:
+      case OpKind::kAdamW:
+      case OpKind::kSgd:
+      case OpKind::kSgdMomentum:
         if (p_[op.in[0]].tier != Tier::kDevice) return on_host(op, out);
         break;
-      default: break;
+      default:
+        break;
     }
     out.push_back(op);
   }
@@ -73,7 +81,8 @@ class Hybrid {
     out.push_back(op);
   }
 
-  /// All logits of the micro-batch, down, their gradients up in the same place, then the head's own gradients.
+  /// All logits of the micro-batch, down, their gradients up in the same place, then the head's own
+  /// gradients.
   void head(const Op& op, std::vector<Op>& out) {
     const BufferId logits = op.in[4];
     p_.buffers[logits].rows = op.rows;
@@ -86,10 +95,12 @@ class Hybrid {
     out.push_back(op_like(forward, OpKind::kCrossEntropy, {host_logits, host_.targets(), host_.scalars()},
                           {host_logits, host_.scalars()}));
     out.push_back(op_like(forward, OpKind::kCopy, {host_logits}, {logits}, kActivationCopy));
-    out.push_back(op_like(op, OpKind::kHeadBwd, {logits, op.in[0], op.in[1], op.in[3]}, {op.in[0], op.in[3]}, op.flags));
+    out.push_back(op_like(op, OpKind::kHeadBwd, {logits, op.in[0], op.in[1], op.in[3]}, {op.in[0], op.in[3]},
+                          op.flags));
   }
 
-  /// Two micro-batches in flight: whatever is alive between the forward and the backward part, and what is fed, twice.
+  /// Two micro-batches in flight: whatever is alive between the forward and the backward part, and what is
+  /// fed, twice.
   void make_rings() {
     const Section micro = p_.section(SectionKind::kMicro);
     const std::uint32_t cut = backward_begin(p_);
@@ -102,7 +113,8 @@ class Hybrid {
       Buffer& x = p_.buffers[b];
       const bool fed = x.storage == Storage::kFed && x.copy == kOriginal;
       const bool spans = !x.persistent && x.storage == Storage::kArena && forward[b] && backward[b];
-      // Copies run beside the kernels of another micro-batch: what only they and the host touch is spared waiting.
+      // Copies run beside the kernels of another micro-batch: what only they and the host touch is spared
+      // waiting.
       const bool between = !x.persistent && x.tier == Tier::kPinned && (forward[b] || backward[b]);
       if (fed || spans || between) x.ring = 2, x.stride = p_.profile.alignment;
     }

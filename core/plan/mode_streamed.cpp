@@ -1,6 +1,7 @@
-// Streamed: see modes.hpp. A section is cut into runs of neighbouring operations of one layer (or of none: final norm and
-// head). Before a run come the copies of the next run's weights, after it the copies of its own gradients, and one run
-// later the host adds those. So at any time the device holds the weights of two runs and the gradients of two.
+// Streamed: see modes.hpp. A section is cut into runs of neighbouring operations of one layer (or of none:
+// final norm and head). Before a run come the copies of the next run's weights, after it the copies of its
+// own gradients, and one run later the host adds those. So at any time the device holds the weights of two
+// runs and the gradients of two.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -21,8 +22,10 @@ class Streamed {
     ops.reserve(2 * p_.ops.size());
     for (Section& s : p_.sections) {
       const auto begin = static_cast<std::uint32_t>(ops.size());
-      if (s.kind == SectionKind::kUpdate) update(s, ops);
-      else section(s, ops);
+      if (s.kind == SectionKind::kUpdate)
+        update(s, ops);
+      else
+        section(s, ops);
       s.begin = begin, s.end = static_cast<std::uint32_t>(ops.size());
     }
     p_.ops = std::move(ops);
@@ -34,7 +37,8 @@ class Streamed {
   class Copies {
    public:
     BufferId* find(BufferId home) {
-      const auto at = std::find_if(pairs_.begin(), pairs_.end(), [&](const auto& c) { return c.first == home; });
+      const auto at =
+          std::find_if(pairs_.begin(), pairs_.end(), [&](const auto& c) { return c.first == home; });
       return at == pairs_.end() ? nullptr : &at->second;
     }
     void add(BufferId home, BufferId here) {
@@ -160,8 +164,8 @@ class Streamed {
   };
   Program& p_;
   HostSide host_;
-  std::vector<Part> part_of_;              // by BufferId of the program as it was
-  std::vector<std::uint32_t> times_;         // how often a parameter's part has been given a place on the device
+  std::vector<Part> part_of_;         // by BufferId of the program as it was
+  std::vector<std::uint32_t> times_;  // how often a parameter's part has been given a place on the device
   std::vector<Arriving> arriving_;
 };
 

@@ -16,12 +16,13 @@ void apply_mode(Program& p) {
   if (mode.empty() || mode == "resident") return;
   if (mode == "hybrid") return apply_hybrid(p);
   if (mode == "streamed") return apply_streamed(p);
-  throw usage_error("the profile of trainer \"" + escaped(p.profile.trainer) + "\" has mode \"" + escaped(mode) + "\"",
-                    "there are step programs for resident, hybrid and streamed");
+  throw usage_error(
+      "the profile of trainer \"" + escaped(p.profile.trainer) + "\" has mode \"" + escaped(mode) + "\"",
+      "there are step programs for resident, hybrid and streamed");
 }
 
-Op op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in, std::initializer_list<BufferId> out,
-           std::uint32_t flags) {
+Op op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
+           std::initializer_list<BufferId> out, std::uint32_t flags) {
   Op o;
   o.kind = kind, o.phase = like.phase, o.layer = like.layer, o.rows = like.rows, o.flags = flags;
   std::fill(std::begin(o.in), std::end(o.in), kNoBuffer);
@@ -50,7 +51,8 @@ BufferId HostSide::ids(std::uint64_t rows, bool of_generate) {
   if (made != kNoBuffer) return made;
   Buffer b;
   b.role = role::kIds, b.copy = of_generate ? kTokenOnHost : kOnHost;
-  b.component = Component::kWorkspace, b.tier = Tier::kHost, b.dtype = DType::kI32, b.storage = Storage::kExternal, b.rows = rows;
+  b.component = Component::kWorkspace, b.tier = Tier::kHost, b.dtype = DType::kI32,
+  b.storage = Storage::kExternal, b.rows = rows;
   return made = add(b);
 }
 
@@ -62,9 +64,11 @@ BufferId HostSide::targets() {
   return targets_ = add(b);
 }
 
-BufferId HostSide::pinned(const char* role, std::int32_t layer, std::uint32_t copy, std::uint64_t rows, std::uint64_t cols, DType t) {
+BufferId HostSide::pinned(const char* role, std::int32_t layer, std::uint32_t copy, std::uint64_t rows,
+                          std::uint64_t cols, DType t) {
   Buffer b;
-  b.role = role, b.layer = layer, b.copy = copy, b.component = Component::kCommunication, b.tier = Tier::kPinned;
+  b.role = role, b.layer = layer, b.copy = copy, b.component = Component::kCommunication,
+  b.tier = Tier::kPinned;
   b.dtype = t, b.rows = rows, b.cols = cols;
   return add(b);
 }
@@ -80,7 +84,8 @@ void HostSide::scatter(const Op& op, std::uint32_t copy_class, std::vector<Op>& 
   const Buffer dx = p_[op.in[0]];
   const BufferId down = pinned(role::kDHidden, -1, kOriginal, dx.rows, dx.cols, dx.dtype);
   out.push_back(op_like(op, OpKind::kCopy, {op.in[0]}, {down}, copy_class));
-  out.push_back(op_like(op, OpKind::kEmbedBwd, {down, ids(dx.rows, false), op.in[2], kNoBuffer}, {op.in[2]}, op.flags));
+  out.push_back(
+      op_like(op, OpKind::kEmbedBwd, {down, ids(dx.rows, false), op.in[2], kNoBuffer}, {op.in[2]}, op.flags));
 }
 
 }  // namespace trainhost::plan

@@ -28,8 +28,8 @@ struct LayerShare {
   Component component;
   std::uint64_t bytes;
 };
-/// Tensor bytes of the compute tier alive during an operation, by layer and component, in that order. They sum to live_bytes()
-/// there.
+/// Tensor bytes of the compute tier alive during an operation, by layer and component, in that order. They
+/// sum to live_bytes() there.
 std::vector<LayerShare> live_by_layer(const Program& p, const std::vector<Lifetime>& lifetimes,
                                       std::uint32_t op);
 

@@ -1,9 +1,10 @@
 // See pack.hpp. Two ways to put the next item of an order: on top of whatever lies below it at any time of
 // its life (skyline, n log n, right for activations that die in mirror order), or into the lowest hole that
-// is free throughout its life (quadratic, so for sections of moderate size). Several orders are tried, then the item that
-// sticks out at the top of the best packing is moved to the front of its order, again and again. For many items, where that
-// takes too long: an allocator that lives through the section, then packing from two ends (pack_ends.hpp). Finding the best
-// packing is NP-hard; the bound is often met because the long-lived items nest.
+// is free throughout its life (quadratic, so for sections of moderate size). Several orders are tried, then
+// the item that sticks out at the top of the best packing is moved to the front of its order, again and
+// again. For many items, where that takes too long: an allocator that lives through the section, then packing
+// from two ends (pack_ends.hpp). Finding the best packing is NP-hard; the bound is often met because the
+// long-lived items nest.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -20,17 +21,19 @@
 namespace trainhost::plan {
 namespace {
 
-constexpr std::size_t kMostTries = 200;  // with holes, orders and repairs together,
-constexpr std::size_t kPairsAtAll =
-    18000000;  // and the pairs of items they may compare: some 10 ms at any size; what affords no four tries is `many`
+constexpr std::size_t kMostTries = 200;        // with holes, orders and repairs together,
+constexpr std::size_t kPairsAtAll = 18000000;  // and the pairs of items they may compare: some 10 ms at any
+                                               // size; what affords no four tries is `many`
 
-// Of many items: a layer has some 20 to 40 operations a pass, so what outlives several of them is kept for another pass.
+// Of many items: a layer has some 20 to 40 operations a pass, so what outlives several of them is kept for
+// another pass.
 constexpr std::pair<std::uint32_t, Nearest> kEnds[] = {{100, Nearest::kLatest}, {400, Nearest::kLargest}};
 
 using Offsets = std::vector<std::uint64_t>;
 
 /// kTooHigh as soon as it rises above `limit`.
-std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::uint32_t times, std::uint64_t limit, Offsets& offset) {
+std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::uint32_t times,
+                    std::uint64_t limit, Offsets& offset) {
   Skyline sky(times);
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
@@ -44,7 +47,8 @@ std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::ui
 }
 
 /// Each into the lowest hole that is free throughout its life; kTooHigh as soon as it rises to `limit`.
-std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, std::uint32_t times, std::uint64_t limit, Offsets& offset) {
+std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, std::uint32_t times,
+                         std::uint64_t limit, Offsets& offset) {
   LaidOut laid(times);
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
@@ -55,14 +59,18 @@ std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, st
   return height;
 }
 
-/// As an allocator would: time goes by, what has died gives its bytes back, what is born takes the lowest hole it fits in,
-/// the largest first. n log n and steady: a model twice as deep repeats the same holes, where stacking would pile up.
+/// As an allocator would: time goes by, what has died gives its bytes back, what is born takes the lowest
+/// hole it fits in, the largest first. n log n and steady: a model twice as deep repeats the same holes,
+/// where stacking would pile up.
 std::uint64_t as_time_goes_by(std::span<const PackItem> items, std::uint32_t times, Offsets& offset) {
   Order all(items.size());
   std::iota(all.begin(), all.end(), 0u);
-  const Order births = by_time(items, all, times, [](const PackItem& i) { return i.first; },
-                               [&](std::uint32_t a, std::uint32_t b) { return items[a].size > items[b].size; });
-  const Order deaths = by_time(items, all, times, [](const PackItem& i) { return i.last; }, [](std::uint32_t a, std::uint32_t b) { return a < b; });
+  const Order births = by_time(
+      items, all, times, [](const PackItem& i) { return i.first; },
+      [&](std::uint32_t a, std::uint32_t b) { return items[a].size > items[b].size; });
+  const Order deaths = by_time(
+      items, all, times, [](const PackItem& i) { return i.last; },
+      [](std::uint32_t a, std::uint32_t b) { return a < b; });
   std::map<std::uint64_t, std::uint64_t> holes{{0, UINT64_MAX}};  // begin -> end; never two that touch
   std::uint64_t height = 0;
   std::size_t dead = 0;
@@ -72,7 +80,8 @@ std::uint64_t as_time_goes_by(std::span<const PackItem> items, std::uint32_t tim
       auto at = holes.emplace(begin, end).first;
       if (auto next = std::next(at); next->first == end) at->second = next->second, holes.erase(next);
       if (at != holes.begin())
-        if (auto before = std::prev(at); before->second == begin) before->second = at->second, holes.erase(at);
+        if (auto before = std::prev(at); before->second == begin)
+          before->second = at->second, holes.erase(at);
     }
     auto hole = holes.begin();
     while (hole->second - hole->first < items[i].size) ++hole;
@@ -94,7 +103,8 @@ Order by(std::span<const PackItem> items, Key key) {
     std::uint32_t life, item;
   };
   std::vector<Place> places(items.size());
-  for (std::uint32_t i = 0; i < items.size(); ++i) places[i] = {std::uint64_t{key(items[i])}, items[i].size, items[i].last - items[i].first, i};
+  for (std::uint32_t i = 0; i < items.size(); ++i)
+    places[i] = {std::uint64_t{key(items[i])}, items[i].size, items[i].last - items[i].first, i};
   std::sort(places.begin(), places.end(), [](const Place& x, const Place& y) {
     if (x.key != y.key) return x.key > y.key;
     if (x.life != y.life) return x.life > y.life;
@@ -141,12 +151,14 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
     const std::uint32_t x = items[a].last - items[a].first, y = items[b].last - items[b].first;
     return x != y ? x > y : larger(a, b);
   };
-  const Order longest = by_time(items, all, times, [&](const PackItem& i) { return times - 1 - (i.last - i.first); }, larger);
+  const Order longest = by_time(
+      items, all, times, [&](const PackItem& i) { return times - 1 - (i.last - i.first); }, larger);
   // Where there is no time to try every order, a stack that rises above the others is not finished either.
   const bool many = kPairsAtAll / (items.size() * items.size()) < 4;
   const auto limit = [&] { return best != kTooHigh ? best : many ? enough : kTooHigh - 1; };
   if (keep(stack(items, longest, times, limit(), trial))) return best;
-  const Order earliest = by_time(items, all, times, [](const PackItem& i) { return i.first; }, longer_then_larger);
+  const Order earliest = by_time(
+      items, all, times, [](const PackItem& i) { return i.first; }, longer_then_larger);
   if (keep(stack(items, earliest, times, limit(), trial))) return best;
   if (many) {
     if (keep(as_time_goes_by(items, times, trial))) return best;

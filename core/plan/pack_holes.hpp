@@ -1,7 +1,7 @@
-// What has been laid into an arena and the lowest hole for one more: the inner loop of packing (pack.cpp, pack_ends.cpp), asked
-// ten thousand times for one plan. Most of what lies there lives at another time: so it stands in windows of time, an item in
-// each that it lives in, and within one lives are compared a block at a time in loops that compilers turn into vector
-// instructions. Knows no order and no bound.
+// What has been laid into an arena and the lowest hole for one more: the inner loop of packing (pack.cpp,
+// pack_ends.cpp), asked ten thousand times for one plan. Most of what lies there lives at another time: so it
+// stands in windows of time, an item in each that it lives in, and within one lives are compared a block at a
+// time in loops that compilers turn into vector instructions. Knows no order and no bound.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -55,19 +55,22 @@ class Shelf {
    public:
     Walk(const Shelf& shelf, Life life) : shelf_(&shelf), life_(life) {}
 
-    /// `at`, or the lowest offset above it where `size` bytes meet none of them. Of one walk `at` never falls.
+    /// `at`, or the lowest offset above it where `size` bytes meet none of them. Of one walk `at` never
+    /// falls.
     std::uint64_t past(std::uint64_t at, std::uint64_t size) {
       for (;;) {
         for (std::uint64_t alive = alive_; alive != 0; alive &= alive - 1) {
           const auto i = static_cast<std::size_t>(std::countr_zero(alive));
-          if (block_->begin[i] >= at + size) return alive_ = alive, at;  // everything that follows begins higher still
+          if (block_->begin[i] >= at + size)
+            return alive_ = alive, at;  // everything that follows begins higher still
           at = std::max(at, block_->end[i]);
         }
         alive_ = 0;
         if (next_ == shelf_->order_.size() || shelf_->at(next_).begin[0] >= at + size) return at;
         block_ = &shelf_->at(next_++);
         alive_ = alive_with(life_, *block_);
-        if (alive_ == block_->all() && block_->widest_hole() < size) at = std::max(at, block_->top), alive_ = 0;
+        if (alive_ == block_->all() && block_->widest_hole() < size)
+          at = std::max(at, block_->top), alive_ = 0;
       }
     }
 
@@ -80,8 +83,9 @@ class Shelf {
   };
 
   void insert(Life life, std::uint64_t begin, std::uint64_t end) {
-    const auto higher = std::upper_bound(order_.begin(), order_.end(), begin,
-                                         [&](std::uint64_t at, std::uint32_t b) { return at < blocks_[b].begin[0]; });
+    const auto higher =
+        std::upper_bound(order_.begin(), order_.end(), begin,
+                         [&](std::uint64_t at, std::uint32_t b) { return at < blocks_[b].begin[0]; });
     std::size_t place = higher == order_.begin() ? 0 : static_cast<std::size_t>(higher - order_.begin()) - 1;
     if (order_.empty()) add_block(0);
     if (at(place).items == kBlock) {
@@ -89,7 +93,8 @@ class Shelf {
       if (begin >= at(place + 1).begin[0]) ++place;
     }
     Block& b = blocks_[order_[place]];
-    const std::size_t i = static_cast<std::size_t>(std::upper_bound(b.begin, b.begin + b.items, begin) - b.begin);
+    const std::size_t i =
+        static_cast<std::size_t>(std::upper_bound(b.begin, b.begin + b.items, begin) - b.begin);
     const auto put = [&](auto* values, auto value) {
       std::copy_backward(values + i, values + b.items, values + b.items + 1);
       values[i] = value;
@@ -112,7 +117,8 @@ class Shelf {
     return bits;
   }
 
-  /// Eight bytes of 0 or 1 as the bits of one, the first the lowest: a product moves each to its place in the top byte.
+  /// Eight bytes of 0 or 1 as the bits of one, the first the lowest: a product moves each to its place in the
+  /// top byte.
   static std::uint64_t eight_bits(const std::uint8_t* of) {
     std::uint64_t bytes;
     std::memcpy(&bytes, of, sizeof bytes);
@@ -121,7 +127,8 @@ class Shelf {
   }
 
   void add_block(std::size_t place) {
-    order_.insert(order_.begin() + static_cast<std::ptrdiff_t>(place), static_cast<std::uint32_t>(blocks_.size()));
+    order_.insert(order_.begin() + static_cast<std::ptrdiff_t>(place),
+                  static_cast<std::uint32_t>(blocks_.size()));
     blocks_.emplace_back();
   }
 
@@ -131,7 +138,8 @@ class Shelf {
     Block &low = blocks_[order_[place]], &high = blocks_[order_[place + 1]];
     constexpr std::size_t kHalf = kBlock / 2;
     const auto move = [](auto* from, auto* to) { std::copy_n(from + kHalf, kHalf, to); };
-    move(low.first, high.first), move(low.last, high.last), move(low.begin, high.begin), move(low.end, high.end);
+    move(low.first, high.first), move(low.last, high.last), move(low.begin, high.begin),
+        move(low.end, high.end);
     low.never_alive(kHalf);
     low.items = high.items = kHalf;
     low.known = false;
@@ -158,14 +166,16 @@ class LaidOut {
       agree = higher == at ? agree + 1 : 1;
       at = higher;
     }
-    if (to - from >= kMostWindows) lasting_.insert(life, at, at + item.size);
+    if (to - from >= kMostWindows)
+      lasting_.insert(life, at, at + item.size);
     else
       for (std::uint32_t w = from; w <= to; ++w) windows_[w].insert(life, at, at + item.size);
     return at;
   }
 
  private:
-  static constexpr std::uint32_t kWindow = 128, kMostWindows = 2;  // times; what lives in more stands by itself
+  static constexpr std::uint32_t kWindow = 128,
+                                 kMostWindows = 2;  // times; what lives in more stands by itself
   Shelf lasting_;
   std::vector<Shelf> windows_;
   std::vector<Shelf::Walk> walks_;

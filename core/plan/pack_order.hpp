@@ -1,5 +1,5 @@
-// Orders of items by a time: into one bucket a time, and only what shares a bucket is compared. Sorting would be a good part of
-// packing many items. Knows nothing of where items lie (pack.cpp, pack_ends.cpp).
+// Orders of items by a time: into one bucket a time, and only what shares a bucket is compared. Sorting would
+// be a good part of packing many items. Knows nothing of where items lie (pack.cpp, pack_ends.cpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,10 +12,11 @@ namespace trainhost::plan {
 
 using Order = std::vector<std::uint32_t>;
 
-/// `which` items by `time(item)`, 0 to `times` - 1, the least first; of one time by `before(a, b)` over indices, and where
-/// that says nothing in the order of `which`.
+/// `which` items by `time(item)`, 0 to `times` - 1, the least first; of one time by `before(a, b)` over
+/// indices, and where that says nothing in the order of `which`.
 template <class Time, class Before>
-Order by_time(std::span<const PackItem> items, const Order& which, std::uint32_t times, Time time, Before before) {
+Order by_time(std::span<const PackItem> items, const Order& which, std::uint32_t times, Time time,
+              Before before) {
   std::vector<std::uint32_t> begin(std::size_t{times} + 1, 0);
   for (std::uint32_t i : which) ++begin[time(items[i]) + 1];
   for (std::size_t t = 1; t < begin.size(); ++t) begin[t] += begin[t - 1];
@@ -23,7 +24,8 @@ Order by_time(std::span<const PackItem> items, const Order& which, std::uint32_t
   std::vector<std::uint32_t> next(begin);
   for (std::uint32_t i : which) order[next[time(items[i])]++] = i;
   for (std::size_t t = 0; t + 1 < begin.size(); ++t)
-    if (begin[t + 1] - begin[t] > 1) std::stable_sort(order.begin() + begin[t], order.begin() + begin[t + 1], before);
+    if (begin[t + 1] - begin[t] > 1)
+      std::stable_sort(order.begin() + begin[t], order.begin() + begin[t + 1], before);
   return order;
 }
 

@@ -1,6 +1,7 @@
-// Offsets for a program, tier by tier. Persistent buffers lie at the bottom, side by side: weights, moments, the rest, and the
-// gradients last, because evaluation and generation may use the gradients' place. Each section's transient buffers are
-// packed by themselves (pack.cpp) above whatever persists while it runs; sections never run at the same time.
+// Offsets for a program, tier by tier. Persistent buffers lie at the bottom, side by side: weights, moments,
+// the rest, and the gradients last, because evaluation and generation may use the gradients' place. Each
+// section's transient buffers are packed by themselves (pack.cpp) above whatever persists while it runs;
+// sections never run at the same time.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -14,10 +15,14 @@ namespace {
 
 int rank(const Buffer& b) {
   switch (b.component) {
-    case Component::kWeights: return 0;
-    case Component::kOptimizerState: return 1;
-    case Component::kGradients: return 3;
-    default: return 2;
+    case Component::kWeights:
+      return 0;
+    case Component::kOptimizerState:
+      return 1;
+    case Component::kGradients:
+      return 3;
+    default:
+      return 2;
   }
 }
 constexpr int kRanks = 4;
@@ -25,7 +30,10 @@ constexpr int kRanks = 4;
 /// The buffers of one tier.
 class Placer {
  public:
-  Placer(const Program& p, Tier tier, MemoryPlan& plan, std::uint64_t enough) : p_(p), plan_(plan), enough_(enough) { made_.tier = tier; }
+  Placer(const Program& p, Tier tier, MemoryPlan& plan, std::uint64_t enough)
+      : p_(p), plan_(plan), enough_(enough) {
+    made_.tier = tier;
+  }
 
   TierPlan run() {
     refuse_too_large();
@@ -60,13 +68,16 @@ class Placer {
       if (here(b)) sum = checked_add(sum, padded(p_[b]), "the memory plan");
   }
 
-  /// Persistent buffers by rank, and those that only live across sections; what is left belongs to one section each.
+  /// Persistent buffers by rank, and those that only live across sections; what is left belongs to one
+  /// section each.
   void place_persistent() {
     std::array<std::vector<BufferId>, kRanks> own;
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
       if (!here(b)) continue;
-      if (has_own_place(b)) own[static_cast<std::size_t>(rank(p_[b]))].push_back(b);
-      else in_section_.push_back(b);
+      if (has_own_place(b))
+        own[static_cast<std::size_t>(rank(p_[b]))].push_back(b);
+      else
+        in_section_.push_back(b);
     }
     for (int r = 0; r < kRanks; ++r) {
       for (BufferId b : own[static_cast<std::size_t>(r)]) {
@@ -78,7 +89,8 @@ class Placer {
     }
   }
 
-  /// Persistent, or transient and yet used by several sections: no built program has such a buffer, others may.
+  /// Persistent, or transient and yet used by several sections: no built program has such a buffer, others
+  /// may.
   bool has_own_place(BufferId b) const {
     if (p_[b].persistent) return true;
     if (!plan_.lifetime[b].used()) return false;

@@ -1,5 +1,6 @@
-// See recompute.hpp. The transform walks the backward pass once; need() makes a dropped buffer again by cloning all
-// operations that wrote it, in order, after needing their own inputs in the same way. It ends at what was kept.
+// See recompute.hpp. The transform walks the backward pass once; need() makes a dropped buffer again by
+// cloning all operations that wrote it, in order, after needing their own inputs in the same way. It ends at
+// what was kept.
 #include "core/plan/recompute.hpp"
 
 #include <algorithm>
@@ -38,21 +39,24 @@ class Transform {
     p_.ops.reserve(old.size() + old.size() / 4);
     forward_ = &old;
     for (std::uint32_t i = micro.begin; i < micro.end; ++i) {
-      if (old[i].phase == kForward) p_.ops.push_back(old[i]);
-      else rewire(old[i]);
+      if (old[i].phase == kForward)
+        p_.ops.push_back(old[i]);
+      else
+        rewire(old[i]);
     }
     const auto added = static_cast<std::uint32_t>(p_.ops.size()) - micro.end;
     p_.ops.insert(p_.ops.end(), old.begin() + micro.end, old.end());
     micro.end += added;
-    for (std::size_t s = 1; s < p_.sections.size(); ++s) p_.sections[s].begin += added, p_.sections[s].end += added;
+    for (std::size_t s = 1; s < p_.sections.size(); ++s)
+      p_.sections[s].begin += added, p_.sections[s].end += added;
   }
 
  private:
   struct Dropped {
     bool dropped = false, cheap = false;
-    std::uint8_t writers = 0, times = 0;               // times: made again so far
-    std::array<std::uint32_t, kMaxWriters> writer{};   // forward operations, in order
-    BufferId now = kNoBuffer;                          // the clone that holds its value, if one does
+    std::uint8_t writers = 0, times = 0;              // times: made again so far
+    std::array<std::uint32_t, kMaxWriters> writer{};  // forward operations, in order
+    BufferId now = kNoBuffer;                         // the clone that holds its value, if one does
   };
 
   void find_dropped() {
@@ -70,7 +74,8 @@ class Transform {
     keep_what_cannot_be_made_again(micro);
   }
 
-  /// A buffer whose maker changes another one in place, which was kept: running the maker again would change it twice.
+  /// A buffer whose maker changes another one in place, which was kept: running the maker again would change
+  /// it twice.
   void keep_what_cannot_be_made_again(Section micro) {
     for (std::uint32_t i = micro.begin; i < micro.end && p_.ops[i].phase == kForward; ++i) {
       const Op& op = p_.ops[i];
@@ -97,8 +102,8 @@ class Transform {
     for (std::size_t i = 0; i < state_[b].writers; ++i) clone((*forward_)[state_[b].writer[i]]);
   }
 
-  /// The buffer that the operation which makes b changes in place, where there is one: q/k norm makes its statistics
-  /// while it changes qkv.
+  /// The buffer that the operation which makes b changes in place, where there is one: q/k norm makes its
+  /// statistics while it changes qkv.
   BufferId changed_by_maker(BufferId b) const {
     const Op& maker = (*forward_)[state_[b].writer[0]];
     for (std::size_t i = 0; i < maker.ins; ++i)
@@ -106,8 +111,8 @@ class Transform {
     return kNoBuffer;
   }
 
-  /// Runs a forward operation once more. What it needs comes first; what was made again only for it and is cheap is
-  /// forgotten afterwards, so that it is not held until its own gradient.
+  /// Runs a forward operation once more. What it needs comes first; what was made again only for it and is
+  /// cheap is forgotten afterwards, so that it is not held until its own gradient.
   void clone(Op op) {
     const OpInfo& info = op_info(op.kind);
     std::array<BufferId, kMaxOperands> passing{};
@@ -164,11 +169,20 @@ RecomputePolicy recompute_policy(const RunSpec& run, const Profile& profile) {
   constexpr std::uint32_t kAll = UINT32_MAX;
   RecomputeLayers n;
   switch (run.recompute) {
-    case Recompute::kNone: n = profile.recompute_layers; break;
-    case Recompute::kAuto: return {};
-    case Recompute::kSelective: n.selective = kAll; break;
-    case Recompute::kFull: n.full = kAll; break;
-    case Recompute::kLayers: n = run.recompute_layers; break;
+    case Recompute::kNone:
+      n = profile.recompute_layers;
+      break;
+    case Recompute::kAuto:
+      return {};
+    case Recompute::kSelective:
+      n.selective = kAll;
+      break;
+    case Recompute::kFull:
+      n.full = kAll;
+      break;
+    case Recompute::kLayers:
+      n = run.recompute_layers;
+      break;
   }
   if (n.total() == 0) return {};
   const std::uint64_t full = n.full, mlp = full + n.mlp, selective = mlp + n.selective;
@@ -193,7 +207,8 @@ double recompute_cost(const Program& p) {
     else if (op.kind == OpKind::kAttention)
       cost += 2.0 * rows * static_cast<double>(p.run.seq_len) * static_cast<double>(p.model.q_width());
     else
-      for (BufferId b : op.outputs()) cost += b == kNoBuffer ? 0 : 32.0 * rows * static_cast<double>(p[b].cols);
+      for (BufferId b : op.outputs())
+        cost += b == kNoBuffer ? 0 : 32.0 * rows * static_cast<double>(p[b].cols);
   }
   return cost;
 }

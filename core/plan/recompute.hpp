@@ -17,8 +17,9 @@ struct RecomputePolicy {
   std::function<bool(const Buffer&)> cheap;
 };
 
-/// The policy of every layer of a run. none: keeps all. selective: drops what no matrix product is needed for (norm
-/// outputs, the SwiGLU product). mlp: gate and up as well, the largest of all. full: keeps of the layer its input alone.
+/// The policy of every layer of a run. none: keeps all. selective: drops what no matrix product is needed for
+/// (norm outputs, the SwiGLU product). mlp: gate and up as well, the largest of all. full: keeps of the layer
+/// its input alone.
 RecomputePolicy recompute_policy(const RunSpec& run, const Profile& profile = {});
 
 /// Inserts into the micro section's backward pass, right before the first use, clones of the forward
@@ -26,8 +27,9 @@ RecomputePolicy recompute_policy(const RunSpec& run, const Profile& profile = {}
 /// later operations then use the clones. Values do not change: clones read what the originals read.
 void apply_recompute(Program& p, const RecomputePolicy& policy);
 
-/// What recomputation costs a micro-batch, in FLOPs: those of the matrix products that are made again (causal attention
-/// counted by the half that is needed), and 32 for each element that anything else writes again, which is bound by memory.
+/// What recomputation costs a micro-batch, in FLOPs: those of the matrix products that are made again (causal
+/// attention counted by the half that is needed), and 32 for each element that anything else writes again,
+/// which is bound by memory.
 double recompute_cost(const Program& p);
 
 }  // namespace trainhost::plan

@@ -1,5 +1,5 @@
-// The height of a packing over time, in log n a question: what stacking (pack.cpp, pack_ends.cpp) asks for every item.
-// Knows neither items nor offsets.
+// The height of a packing over time, in log n a question: what stacking (pack.cpp, pack_ends.cpp) asks for
+// every item. Knows neither items nor offsets.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// How much of each struct a plugin knows, by the minor that it was built with: authors write no negotiation, the host
-// does it here. The table of sizes is generated from sdk/abi/v1.*.txt. Knows nothing of what the fields mean.
+// How much of each struct a plugin knows, by the minor that it was built with: authors write no negotiation,
+// the host does it here. The table of sizes is generated from sdk/abi/v1.*.txt. Knows nothing of what the
+// fields mean.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -61,8 +62,9 @@ class AbiView {
     cut(reinterpret_cast<std::byte*>(r.get()), AbiName<T>::value, sizeof(T));
     return r.get();
   }
-  /// The same for what is asked of the plugin. Returns the first field that it would not see and that is set, as
-  /// "th_run.tomorrow"; then the call must not be made: the answer would be to another question. "" = all is seen.
+  /// The same for what is asked of the plugin. Returns the first field that it would not see and that is set,
+  /// as "th_run.tomorrow"; then the call must not be made: the answer would be to another question. "" = all
+  /// is seen.
   template <class T>
   std::string fit_question(bridge::Room<T>& r) const {
     return cut(reinterpret_cast<std::byte*>(r.get()), AbiName<T>::value, sizeof(T));

@@ -31,7 +31,8 @@ MemoryReport take_report(const std::string& plugin_id, const char* call, bridge:
 /// has none.
 void require_ok(const std::string& plugin_id, const char* call, th_status s, const th_error& error);
 
-/// The model and the run of a call, as the plugin knows such structs; throws as Library::ask() does. Borrows both.
+/// The model and the run of a call, as the plugin knows such structs; throws as Library::ask() does. Borrows
+/// both.
 struct AskedAbout {
   AskedAbout(const Library& library, const ModelSpec& m, const RunSpec& r)
       : model(library.ask(bridge::to_c(m))), run(library.ask(bridge::to_c(r))) {}

@@ -44,7 +44,8 @@ class EstimatorAdapter : public Estimator {
     try {
       call_plugin(*library_, "estimate", [&](th_error* e) {
         return table_.estimate(library_->host(), about.model.get(), about.run.get(),
-                               profile ? of_trainer.get() : nullptr, collector.sink(), collector.summary(), e);
+                               profile ? of_trainer.get() : nullptr, collector.sink(), collector.summary(),
+                               e);
       });
     } catch (const PluginError&) {
       if (collector.problem().empty()) throw;  // otherwise the refused node is the better story
@@ -61,8 +62,10 @@ class EstimatorAdapter : public Estimator {
 
 std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_ESTIMATOR_ID);
-  if (!raw) throw Refused("abi", "no_interface", fmt::format("says that it is an estimator and does not offer {}", TH_ESTIMATOR_ID),
-                          "return its table from get(), or change kind in the manifest");
+  if (!raw)
+    throw Refused("abi", "no_interface",
+                  fmt::format("says that it is an estimator and does not offer {}", TH_ESTIMATOR_ID),
+                  "return its table from get(), or change kind in the manifest");
   auto table = known_part<th_estimator>(raw, TH_UP_TO(th_estimator, estimate), TH_ESTIMATOR_ID " table");
   need_slot(reinterpret_cast<const void*>(table.match), TH_ESTIMATOR_ID, "match");
   need_slot(reinterpret_cast<const void*>(table.estimate), TH_ESTIMATOR_ID, "estimate");
@@ -106,8 +109,9 @@ void require_ok(const std::string& plugin_id, const char* call, th_status s, con
         "a bug of the plugin", 0);
   const bridge::Told told = bridge::told(error);
   const std::string message =
-      told.message.empty() ? fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status)
-                           : told.message;
+      told.message.empty()
+          ? fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status)
+          : told.message;
   throw PluginError(exit_of(s), status, bridge::prefix(told.native) + message, told.hint, told.bytes_needed,
                     {told.native.domain, told.native.code})
       .of(plugin_id);

@@ -96,7 +96,11 @@ class ProfilerAdapter : public Profiler {
  public:
   ProfilerAdapter(std::shared_ptr<Library> library, const th_profiler& table, th_trainer_inst* instance,
                   Turns& turns, std::span<std::byte> records, Reached reached)
-      : library_(std::move(library)), table_(table), instance_(instance), turns_(turns), moments_(std::move(reached)) {
+      : library_(std::move(library)),
+        table_(table),
+        instance_(instance),
+        turns_(turns),
+        moments_(std::move(reached)) {
     library_->view().fit(moments_.c);
     Turns::Turn turn(turns_, library_->id(), "start of the profiler");
     call_plugin(*library_, "start of the profiler", [&](th_error* e) {
@@ -152,12 +156,13 @@ th_profiler profiler_table(Library& library) {
 }
 
 std::unique_ptr<Profiler> adapt_profiler(std::shared_ptr<Library> library, const th_profiler& table,
-                                         th_trainer_inst* instance, Turns& turns, std::span<std::byte> records,
-                                         Profiler::Reached reached) {
+                                         th_trainer_inst* instance, Turns& turns,
+                                         std::span<std::byte> records, Profiler::Reached reached) {
   if (!table.start)
     throw PluginError(Exit::kUsage, "unsupported", fmt::format("plugin {} cannot be profiled", library->id()),
                       "", 0);
-  return std::make_unique<ProfilerAdapter>(std::move(library), table, instance, turns, records, std::move(reached));
+  return std::make_unique<ProfilerAdapter>(std::move(library), table, instance, turns, records,
+                                           std::move(reached));
 }
 
 }  // namespace trainhost::plugin

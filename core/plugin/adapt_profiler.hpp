@@ -14,10 +14,10 @@ namespace trainhost::plugin {
 /// or has an empty slot.
 th_profiler profiler_table(Library& library);
 
-/// Starts: from here on the instance writes to `records`, which must outlive the result, as must the instance and its
-/// turns.
+/// Starts: from here on the instance writes to `records`, which must outlive the result, as must the instance
+/// and its turns.
 std::unique_ptr<Profiler> adapt_profiler(std::shared_ptr<Library> library, const th_profiler& table,
-                                         th_trainer_inst* instance, Turns& turns, std::span<std::byte> records,
-                                         Profiler::Reached reached);
+                                         th_trainer_inst* instance, Turns& turns,
+                                         std::span<std::byte> records, Profiler::Reached reached);
 
 }  // namespace trainhost::plugin

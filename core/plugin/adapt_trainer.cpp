@@ -114,7 +114,8 @@ class SessionAdapter : public Session {
     try {
       call("metric", [&](th_error* e) { return t_.trainer.metric(instance_, key.c_str(), &value, e); });
     } catch (const PluginError& e) {
-      if (e.status() == "absent" || e.status() == "unsupported" || e.status() == "argument") return std::nullopt;
+      if (e.status() == "absent" || e.status() == "unsupported" || e.status() == "argument")
+        return std::nullopt;
       throw;
     }
     return value;
@@ -189,8 +190,9 @@ class TrainerAdapter : public Trainer {
   Profile profile(const ModelSpec& m, const RunSpec& r) override {
     AskedAbout about(*library_, m, r);
     auto p = library_->answer<th_profile>();
-    call_plugin(*library_, "profile",
-                [&](th_error* e) { return t_.trainer.profile(library_->host(), about.model.get(), about.run.get(), p.get(), e); });
+    call_plugin(*library_, "profile", [&](th_error* e) {
+      return t_.trainer.profile(library_->host(), about.model.get(), about.run.get(), p.get(), e);
+    });
     p->struct_size = sizeof(th_profile);
     return bridge::from_c(p.value);
   }
@@ -201,7 +203,8 @@ class TrainerAdapter : public Trainer {
     bridge::Collector& collector = into.collector;
     try {
       call_plugin(*library_, "plan", [&](th_error* e) {
-        return t_.trainer.plan(library_->host(), about.model.get(), about.run.get(), collector.sink(), collector.summary(), e);
+        return t_.trainer.plan(library_->host(), about.model.get(), about.run.get(), collector.sink(),
+                               collector.summary(), e);
       });
     } catch (const PluginError&) {
       if (collector.problem().empty()) throw;
@@ -265,8 +268,10 @@ class TrainerAdapter : public Trainer {
 
 std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_TRAINER_ID);
-  if (!raw) throw Refused("abi", "no_interface", fmt::format("says that it is a trainer and does not offer {}", TH_TRAINER_ID),
-                          "return its table from get(), or change kind in the manifest");
+  if (!raw)
+    throw Refused("abi", "no_interface",
+                  fmt::format("says that it is a trainer and does not offer {}", TH_TRAINER_ID),
+                  "return its table from get(), or change kind in the manifest");
   Tables t;
   t.trainer = known_part<th_trainer>(raw, TH_UP_TO(th_trainer, destroy), TH_TRAINER_ID " table");
   auto need = [](auto* function, const char* slot) {

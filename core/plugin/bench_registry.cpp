@@ -1,5 +1,6 @@
-// What a start costs: N plugins in a folder, copies of one with an id each, listed cold (gate and rehearsal of each) and warm (remembered).
-// Prints milliseconds, the least of some runs, and processor time. Not a test: what must hold stands in cache_test.
+// What a start costs: N plugins in a folder, copies of one with an id each, listed cold (gate and rehearsal
+// of each) and warm (remembered). Prints milliseconds, the least of some runs, and processor time. Not a
+// test: what must hold stands in cache_test.
 //   bench_registry PLUGIN.so [N]
 #include <fmt/format.h>
 
@@ -82,6 +83,7 @@ int main(int argc, char** argv) {
   Run warm = run(folder, false);
   for (int i = 0; i < 20; ++i) warm.ms = std::min(warm.ms, run(folder, false).ms);
   fs::remove_all(folder);
-  fmt::print("{} plugins, {} listed ok: cold {:.1f} ms, warm {:.2f} ms\n", cold.listed, warm.ok, cold.ms, warm.ms);
+  fmt::print("{} plugins, {} listed ok: cold {:.1f} ms, warm {:.2f} ms\n", cold.listed, warm.ok, cold.ms,
+             warm.ms);
   return warm.listed == static_cast<std::size_t>(n) ? 0 : 1;
 }

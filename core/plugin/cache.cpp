@@ -44,12 +44,16 @@ std::string read_own(const fs::path& file) {
   return text;
 }
 
-std::string key_of(const std::string& host, const fs::path& plugin) { return join_fields({host, plugin.string()}); }
+std::string key_of(const std::string& host, const fs::path& plugin) {
+  return join_fields({host, plugin.string()});
+}
 
-/// Held by its folder, so that no other file is needed; without it (some network file systems) we write all the same.
+/// Held by its folder, so that no other file is needed; without it (some network file systems) we write all
+/// the same.
 class FolderLock {
  public:
-  explicit FolderLock(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  explicit FolderLock(const fs::path& folder)
+      : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     // Two seconds: many hosts that start at once on a busy machine each hold it for some milliseconds.
     for (int i = 0; fd_ >= 0 && i < 1000 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -110,27 +114,33 @@ void Cache::save() {
   lines_ = cache_lines(read_own(file_));
   for (auto& [key, line] : fresh_) lines_[key] = std::move(line);
   fresh_.clear();
-  if (lines_.size() > kMaxLines) std::erase_if(lines_, [this](const auto& l) { return !l.first.starts_with(host_); });
+  if (lines_.size() > kMaxLines)
+    std::erase_if(lines_, [this](const auto& l) { return !l.first.starts_with(host_); });
   replace_file(file_, cache_text(lines_));
 }
 
 std::string host_identity() {
   struct stat s {};
   ::stat("/proc/self/exe", &s);
-  return fmt::format("{} abi {}.{} exe {:x}.{:x}.{:x}.{:x}", TRAINHOST_VERSION, TH_ABI_MAJOR, TH_ABI_MINOR, s.st_dev,
-                     s.st_ino, s.st_size, static_cast<std::uint64_t>(s.st_mtim.tv_sec) * 1'000'000'000u +
-                                              static_cast<std::uint64_t>(s.st_mtim.tv_nsec));
+  return fmt::format("{} abi {}.{} exe {:x}.{:x}.{:x}.{:x}", TRAINHOST_VERSION, TH_ABI_MAJOR, TH_ABI_MINOR,
+                     s.st_dev, s.st_ino, s.st_size,
+                     static_cast<std::uint64_t>(s.st_mtim.tv_sec) * 1'000'000'000u +
+                         static_cast<std::uint64_t>(s.st_mtim.tv_nsec));
 }
 
 bool depends_on_the_file_alone(const Refused& why) {
-  static const std::set<std::string> kContent = {"empty",      "not_elf",   "wrong_class",      "wrong_machine",   "executable",
-                                                 "not_shared", "truncated", "executable_stack", "text_relocations"};
-  static const std::set<std::string> kBugs = {"crashed", "hung", "exited", "stopped", "exception", "internal", "state", "undocumented"};
+  static const std::set<std::string> kContent = {"empty",         "not_elf",          "wrong_class",
+                                                 "wrong_machine", "executable",       "not_shared",
+                                                 "truncated",     "executable_stack", "text_relocations"};
+  static const std::set<std::string> kBugs = {"crashed",   "hung",     "exited", "stopped",
+                                              "exception", "internal", "state",  "undocumented"};
   const std::string& stage = why.stage();
   if (stage == "gate") return kContent.count(why.code()) > 0;
   if (stage == "load") return why.code() != "dlopen" && why.code() != "changed";
   if (stage == "start") return kBugs.count(why.code()) > 0;  // a disk, a device or memory may be repaired
-  if (stage == "probe") return why.code() == "crashed" || why.code() == "hung" || why.code() == "exited" || why.code() == "stopped";
+  if (stage == "probe")
+    return why.code() == "crashed" || why.code() == "hung" || why.code() == "exited" ||
+           why.code() == "stopped";
   return stage == "manifest" || stage == "abi" || stage == "hygiene" || stage == "stop";
 }
 

@@ -1,5 +1,5 @@
-// See cache_format.hpp. Fields and their escapes: fields.hpp. A number that is none, or too large, is 0 or the largest: an
-// entry with a wrong number is that of another file, and found by nobody.
+// See cache_format.hpp. Fields and their escapes: fields.hpp. A number that is none, or too large, is 0 or
+// the largest: an entry with a wrong number is that of another file, and found by nobody.
 #include "core/plugin/cache_format.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +30,9 @@ std::string sha256(std::string_view text) {
 }
 
 std::string list(const std::vector<std::string>& v) { return join_fields(v); }
-std::vector<std::string> unlist(const std::string& s) { return s.empty() ? std::vector<std::string>{} : split_fields(s); }
+std::vector<std::string> unlist(const std::string& s) {
+  return s.empty() ? std::vector<std::string>{} : split_fields(s);
+}
 
 void add(std::vector<std::string>& to, const FileId& id) {
   for (auto n : {id.device, id.inode, id.size}) to.push_back(std::to_string(n));
@@ -44,8 +46,10 @@ FileId id_at(const std::vector<std::string>& f, std::size_t i) {
   return {u(i), u(i + 1), u(i + 2), number(f[i + 3]), number(f[i + 4])};
 }
 
-/// Whether `now` is less than `limit_ns` (below a second) after `then`, or before it; also for times that are none.
-bool within(std::int64_t now_s, std::int64_t now_ns, std::int64_t then_s, std::int64_t then_ns, std::int64_t limit_ns) {
+/// Whether `now` is less than `limit_ns` (below a second) after `then`, or before it; also for times that are
+/// none.
+bool within(std::int64_t now_s, std::int64_t now_ns, std::int64_t then_s, std::int64_t then_ns,
+            std::int64_t limit_ns) {
   constexpr std::int64_t kSecond = 1'000'000'000;
   for (std::int64_t ns : {now_ns, then_ns})
     if (ns < 0 || ns >= kSecond) return true;
@@ -85,9 +89,10 @@ std::string cache_line(const Remembered& r) {
   const Manifest& m = r.manifest;
   std::vector<std::string> f;
   add(f, r.id), add(f, r.sidecar);
-  f.insert(f.end(), {r.hash, std::to_string(r.seen_s), std::to_string(r.seen_ns), r.rehearsed ? "1" : "0", m.id, m.version,
-                     m.kind, m.summary, m.abi, m.device, list(m.interfaces), list(m.families), list(m.modes),
-                     list(m.dtypes), list(m.options), list(m.cpu), list(m.libraries)});
+  f.insert(f.end(),
+           {r.hash, std::to_string(r.seen_s), std::to_string(r.seen_ns), r.rehearsed ? "1" : "0", m.id,
+            m.version, m.kind, m.summary, m.abi, m.device, list(m.interfaces), list(m.families),
+            list(m.modes), list(m.dtypes), list(m.options), list(m.cpu), list(m.libraries)});
   f.push_back(std::to_string(m.priority));
   const Refused none("", "", "");
   const Refused& why = r.refused ? *r.refused : none;
@@ -107,7 +112,8 @@ std::optional<Remembered> remembered(std::string_view line) {
   m.interfaces = unlist(f[20]), m.families = unlist(f[21]), m.modes = unlist(f[22]), m.dtypes = unlist(f[23]);
   m.options = unlist(f[24]), m.cpu = unlist(f[25]), m.libraries = unlist(f[26]);
   m.priority = static_cast<int>(number(f[27]));
-  if (!f[28].empty()) r.refused.emplace(f[28], f[29], f[30], f[31], Native{f[33], static_cast<std::int32_t>(number(f[34]))});
+  if (!f[28].empty())
+    r.refused.emplace(f[28], f[29], f[30], f[31], Native{f[33], static_cast<std::int32_t>(number(f[34]))});
   r.warnings = unlist(f[32]);
   return r;
 }

@@ -1,6 +1,6 @@
-// The text of the registry's cache: a title line, the SHA-256 of the rest, then one line of fields for each plugin and
-// host. Text to values and back; opens no file and never throws: what is not whole is not there. Who reads and writes the
-// file: cache.hpp.
+// The text of the registry's cache: a title line, the SHA-256 of the rest, then one line of fields for each
+// plugin and host. Text to values and back; opens no file and never throws: what is not whole is not there.
+// Who reads and writes the file: cache.hpp.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,11 +16,11 @@
 namespace trainhost::plugin {
 
 struct Remembered {
-  FileId id, sidecar;            // both must be as they are now
-  std::string hash;              // of the content; asked where the times are too close to tell
+  FileId id, sidecar;                    // both must be as they are now
+  std::string hash;                      // of the content; asked where the times are too close to tell
   std::int64_t seen_s = 0, seen_ns = 0;  // when it was looked at
   Manifest manifest;
-  bool rehearsed = false;        // it was loaded in a child, and did no harm unless `refused`
+  bool rehearsed = false;  // it was loaded in a child, and did no harm unless `refused`
   std::optional<Refused> refused;
   std::vector<std::string> warnings;
 
@@ -28,7 +28,8 @@ struct Remembered {
   bool too_fresh() const;
 };
 
-/// "host \t path" -> the rest of its line, of the one host or of all; empty when title or digest are not what they should be.
+/// "host \t path" -> the rest of its line, of the one host or of all; empty when title or digest are not what
+/// they should be.
 std::map<std::string, std::string> cache_lines(std::string_view text, std::string_view host = {});
 
 /// The whole file.

@@ -26,8 +26,8 @@ simdjson::simdjson_result<element> item(const element& of, std::string_view key)
   return array.at(i);
 }
 
-/// Looks `dotted` up in the model's config and hands what stands there to `take`, which says whether it is of its
-/// kind.
+/// Looks `dotted` up in the model's config and hands what stands there to `take`, which says whether it is of
+/// its kind.
 template <class Take>
 th_status ask(const th_model* m, const char* dotted, Take take) noexcept try {
   if (!m || !dotted) return TH_E_ARG;

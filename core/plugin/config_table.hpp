@@ -1,5 +1,5 @@
-// Host extension "trainhost.config/1": what a plugin may ask of a model's config.json. See trainhost/config.h for the
-// rules.
+// Host extension "trainhost.config/1": what a plugin may ask of a model's config.json. See trainhost/config.h
+// for the rules.
 #pragma once
 #include "trainhost/config.h"
 

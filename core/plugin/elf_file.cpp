@@ -57,7 +57,9 @@ std::string machine_name(std::uint16_t machine) {
 [[noreturn]] void gate(const char* code, const std::string& reason, std::string hint = {}) {
   throw Refused("gate", code, reason, std::move(hint));
 }
-[[noreturn]] void manifest(const char* code, const std::string& reason, std::string hint = "write it with TH_MANIFEST of trainhost/plugin.h, which has its keys and limits") {
+[[noreturn]] void manifest(
+    const char* code, const std::string& reason,
+    std::string hint = "write it with TH_MANIFEST of trainhost/plugin.h, which has its keys and limits") {
   throw Refused("manifest", code, reason, std::move(hint));
 }
 const char* const kOtherBuild = "a build of it for this machine is needed";
@@ -77,7 +79,9 @@ class File {
     while (bytes > 0) {
       ssize_t n = ::pread(fd_, p, bytes, static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)), "look at the disk that it lies on");
+      if (n < 0)
+        gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
+             "look at the disk that it lies on");
       if (n == 0) gate("truncated", "the file became shorter while it was read", kCopyAgain);
       p += n, offset += static_cast<std::uint64_t>(n), bytes -= static_cast<std::uint64_t>(n);
     }
@@ -99,17 +103,21 @@ Elf64_Ehdr read_header(const File& f) {
   unsigned char magic[EI_NIDENT] = {};
   f.read(0, magic, std::min<std::uint64_t>(f.size(), sizeof magic));
   if (std::memcmp(magic, ELFMAG, SELFMAG) != 0)
-    gate("not_elf", "not a shared library: it does not begin with the ELF magic number", "take it out of the folder, or link it with -shared");
+    gate("not_elf", "not a shared library: it does not begin with the ELF magic number",
+         "take it out of the folder, or link it with -shared");
   if (f.size() < sizeof(Elf64_Ehdr))
     gate("truncated", fmt::format("cut off: {} bytes are less than an ELF header", f.size()), kCopyAgain);
-  if (magic[EI_CLASS] != ELFCLASS64) gate("wrong_class", "a 32-bit library; this program is 64-bit", kOtherBuild);
+  if (magic[EI_CLASS] != ELFCLASS64)
+    gate("wrong_class", "a 32-bit library; this program is 64-bit", kOtherBuild);
   if (magic[EI_DATA] != ELFDATA2LSB)
     gate("wrong_machine", "a big-endian library; this machine is little-endian", kOtherBuild);
   Elf64_Ehdr h;
   f.read(0, &h, sizeof h);
   if (h.e_machine != kHostMachine)
-    gate("wrong_machine", fmt::format("built for {}; this program runs on {}", machine_name(h.e_machine),
-                                      machine_name(kHostMachine)), kOtherBuild);
+    gate("wrong_machine",
+         fmt::format("built for {}; this program runs on {}", machine_name(h.e_machine),
+                     machine_name(kHostMachine)),
+         kOtherBuild);
   if (h.e_type == ET_EXEC) gate("executable", "a program, not a shared library", "link it with -shared");
   if (h.e_type != ET_DYN)
     gate("not_shared", h.e_type == ET_REL ? "an object file, not a shared library" : "not a shared library",
@@ -122,7 +130,8 @@ std::vector<Elf64_Dyn> read_dynamic(const File& f, const Elf64_Phdr& p) {
   if (p.p_filesz > kMaxDynamicBytes)
     gate("truncated", "its dynamic section is larger than 1 MiB", kCopyAgain);
   std::vector<Elf64_Dyn> all = f.table<Elf64_Dyn>(p.p_offset, p.p_filesz / sizeof(Elf64_Dyn));
-  all.erase(std::find_if(all.begin(), all.end(), [](const Elf64_Dyn& d) { return d.d_tag == DT_NULL; }), all.end());
+  all.erase(std::find_if(all.begin(), all.end(), [](const Elf64_Dyn& d) { return d.d_tag == DT_NULL; }),
+            all.end());
   for (const Elf64_Dyn& d : all) {
     if (d.d_tag == DT_FLAGS_1 && (d.d_un.d_val & DF_1_PIE))
       gate("executable", "a program, not a shared library", "link it with -shared");
@@ -159,7 +168,8 @@ void read_links(const File& f, const std::vector<Elf64_Phdr>& segments, const st
     const std::string text = text_at(f, segments, names + d.d_un.d_val);
     if (d.d_tag == DT_NEEDED) {
       if (out.needed.size() == kMaxNeeded)
-        gate("not_shared", fmt::format("is linked to more than {} libraries", kMaxNeeded), "link it to those alone that it uses: -Wl,--as-needed");
+        gate("not_shared", fmt::format("is linked to more than {} libraries", kMaxNeeded),
+             "link it to those alone that it uses: -Wl,--as-needed");
       out.needed.push_back(text);
     } else if (d.d_tag == DT_RUNPATH || !runpath) {
       runpath = runpath || d.d_tag == DT_RUNPATH;
@@ -172,7 +182,8 @@ void read_links(const File& f, const std::vector<Elf64_Phdr>& segments, const st
 void read_segments(const File& f, const Elf64_Ehdr& h, ElfFile& out) {
   if (h.e_phentsize != sizeof(Elf64_Phdr) || h.e_phnum == 0 || h.e_phnum > kMaxSegments)
     gate("not_shared",
-         fmt::format("has {} program headers of {} bytes: nothing to load", h.e_phnum, h.e_phentsize), "link it with -shared");
+         fmt::format("has {} program headers of {} bytes: nothing to load", h.e_phnum, h.e_phentsize),
+         "link it with -shared");
   if (!f.holds(h.e_phoff, std::uint64_t{h.e_phnum} * sizeof(Elf64_Phdr)))
     gate("truncated", "cut off: its program headers lie outside the file", kCopyAgain);
   bool dynamic = false, load = false;
@@ -193,7 +204,8 @@ void read_segments(const File& f, const Elf64_Ehdr& h, ElfFile& out) {
     load = load || p.p_type == PT_LOAD;
     ++number;
   }
-  if (!dynamic || !load) gate("not_shared", "has nothing that a dynamic linker could load", "link it with -shared");
+  if (!dynamic || !load)
+    gate("not_shared", "has nothing that a dynamic linker could load", "link it with -shared");
   read_links(f, segments, entries, out);
 }
 

@@ -1,6 +1,7 @@
-// Reads what a plugin file says about itself, without running code of it: kind, segments, what it is linked to, the
-// .trainhost section. The file is hostile: every offset is checked against its size, everything is read with pread,
-// nothing is mapped (a file cut short while it is mapped kills the process). Who decides what follows: gate.hpp.
+// Reads what a plugin file says about itself, without running code of it: kind, segments, what it is linked
+// to, the .trainhost section. The file is hostile: every offset is checked against its size, everything is
+// read with pread, nothing is mapped (a file cut short while it is mapped kills the process). Who decides
+// what follows: gate.hpp.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,9 +16,9 @@ struct ElfFile {
   std::string run_path;                 // DT_RUNPATH, else DT_RPATH: colon-separated, not expanded
 };
 
-/// The shared library behind `fd`, which holds `size` bytes. Throws Refused: stage gate for a file that the dynamic linker
-/// must not see (not ELF, other class or machine, an executable, cut off, executable stack, text relocations), stage
-/// manifest for a section that is double, too big, empty or outside the file.
+/// The shared library behind `fd`, which holds `size` bytes. Throws Refused: stage gate for a file that the
+/// dynamic linker must not see (not ELF, other class or machine, an executable, cut off, executable stack,
+/// text relocations), stage manifest for a section that is double, too big, empty or outside the file.
 ElfFile read_elf(int fd, std::uint64_t size);
 
 }  // namespace trainhost::plugin

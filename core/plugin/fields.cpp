@@ -8,10 +8,14 @@ std::string join_fields(const std::vector<std::string>& fields) {
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (i) out += '\t';
     for (char c : fields[i]) {
-      if (c == '\\') out += "\\\\";
-      else if (c == '\t') out += "\\t";
-      else if (c == '\n') out += "\\n";
-      else out += c;
+      if (c == '\\')
+        out += "\\\\";
+      else if (c == '\t')
+        out += "\\t";
+      else if (c == '\n')
+        out += "\\n";
+      else
+        out += c;
     }
   }
   return out;

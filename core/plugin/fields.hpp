@@ -1,5 +1,6 @@
-// Lines of fields, for the registry's cache and for what a probing child is told and answers: tabs between fields, with
-// a backslash before what would end one. No types and no nesting: who writes a line knows what it reads.
+// Lines of fields, for the registry's cache and for what a probing child is told and answers: tabs between
+// fields, with a backslash before what would end one. No types and no nesting: who writes a line knows what
+// it reads.
 #pragma once
 #include <string>
 #include <string_view>

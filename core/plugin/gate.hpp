@@ -1,6 +1,6 @@
-// The cheap gate before the dynamic linker: looks at a file as such, reads its manifest, and asks whether this machine
-// has what it needs; runs no code of it and never blocks on it. One implementation file per operating system
-// (gate_linux.cpp). Its parts: trust.hpp, elf_file.hpp, manifest.hpp, links.hpp.
+// The cheap gate before the dynamic linker: looks at a file as such, reads its manifest, and asks whether
+// this machine has what it needs; runs no code of it and never blocks on it. One implementation file per
+// operating system (gate_linux.cpp). Its parts: trust.hpp, elf_file.hpp, manifest.hpp, links.hpp.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -24,8 +24,8 @@ struct Passed {
   Manifest manifest;   // filled before the machine is asked, so that a refusal has a name
 };
 
-/// Fills `passed` as far as it comes. Throws Refused: not_found, not_regular, unreadable, changed, what trust.hpp,
-/// elf_file.hpp, manifest.hpp and links.hpp find; manifest/{absent, differs}. `file` is canonical.
+/// Fills `passed` as far as it comes. Throws Refused: not_found, not_regular, unreadable, changed, what
+/// trust.hpp, elf_file.hpp, manifest.hpp and links.hpp find; manifest/{absent, differs}. `file` is canonical.
 void pass_gate(const std::filesystem::path& file, Trust& trust, Passed& passed);
 
 /// The file as it is now; throws Refused (gate/not_found).
@@ -35,7 +35,8 @@ FileId identify(const std::filesystem::path& file);
 std::filesystem::path sidecar_of(const std::filesystem::path& file);
 FileId identify_sidecar(const std::filesystem::path& file);
 
-/// SHA-256 of the content in hex. Throws Refused: gate/changed when the file is no longer `id`, gate/unreadable.
+/// SHA-256 of the content in hex. Throws Refused: gate/changed when the file is no longer `id`,
+/// gate/unreadable.
 std::string content_hash(const std::filesystem::path& file, const FileId& id);
 
 }  // namespace trainhost::plugin

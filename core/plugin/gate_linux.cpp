@@ -45,7 +45,9 @@ const char* kind_of(mode_t mode) {
 struct stat stat_of(const fs::path& file) {
   struct stat s {};
   if (::stat(file.c_str(), &s) != 0) {
-    if (errno == EACCES) gate("unreadable", "cannot be read: permission denied", "give yourself the right to read it and its folder");
+    if (errno == EACCES)
+      gate("unreadable", "cannot be read: permission denied",
+           "give yourself the right to read it and its folder");
     gate("not_found", fmt::format("leads nowhere: {}", std::strerror(errno)), "a dangling or circular link");
   }
   return s;
@@ -59,9 +61,13 @@ FileId id_of(const struct stat& s) {
 int open_regular(const fs::path& file, FileId& id) {
   const struct stat s = stat_of(file);
   id = id_of(s);
-  if (!S_ISREG(s.st_mode)) gate("not_regular", fmt::format("{}, not a file", kind_of(s.st_mode)), "take it out of the folder, or give it a name that does not end in .so");
+  if (!S_ISREG(s.st_mode))
+    gate("not_regular", fmt::format("{}, not a file", kind_of(s.st_mode)),
+         "take it out of the folder, or give it a name that does not end in .so");
   const int fd = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-  if (fd < 0) gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)), "look at its permissions and at the disk that it lies on");
+  if (fd < 0)
+    gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
+         "look at its permissions and at the disk that it lies on");
   Descriptor d(fd);
   struct stat opened {};
   if (::fstat(fd, &opened) != 0 || !(id_of(opened) == id))
@@ -77,7 +83,9 @@ void read_all(int fd, F&& use) {
   while (true) {
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)), "look at its permissions and at the disk that it lies on");
+    if (n < 0)
+      gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
+           "look at its permissions and at the disk that it lies on");
     if (n == 0) return;
     use(buffer.data(), static_cast<std::size_t>(n));
   }
@@ -92,13 +100,16 @@ std::optional<std::string> read_sidecar(const fs::path& file, Trust& trust, File
     const Descriptor d(open_regular(sidecar, id));
     trust.check(fs::canonical(sidecar));
     if (id.size > kMaxManifestBytes)
-      throw Refused("manifest", "too_big", fmt::format("has {} bytes; at most {} are allowed", id.size, kMaxManifestBytes),
+      throw Refused("manifest", "too_big",
+                    fmt::format("has {} bytes; at most {} are allowed", id.size, kMaxManifestBytes),
                     "trainhost/plugin.h has the keys that count");
     std::string text;
-    read_all(d.fd, [&](const std::uint8_t* p, std::size_t n) { text.append(reinterpret_cast<const char*>(p), n); });
+    read_all(d.fd,
+             [&](const std::uint8_t* p, std::size_t n) { text.append(reinterpret_cast<const char*>(p), n); });
     return text;
   } catch (const Refused& why) {
-    throw Refused(why.stage(), why.code(), "its manifest " + sidecar.filename().string() + ": " + why.what(), why.hint());
+    throw Refused(why.stage(), why.code(), "its manifest " + sidecar.filename().string() + ": " + why.what(),
+                  why.hint());
   }
 }
 
@@ -110,7 +121,8 @@ Manifest manifest_of(const fs::path& file, const ElfFile& elf, Trust& trust, Fil
   const Manifest m = parse_manifest(elf.manifest ? *elf.manifest : *beside);
   if (elf.manifest && beside && !(parse_manifest(*beside) == m))
     throw Refused("manifest", "differs",
-                  fmt::format("the manifest in it and {} beside it do not say the same", sidecar_of(file).filename().string()),
+                  fmt::format("the manifest in it and {} beside it do not say the same",
+                              sidecar_of(file).filename().string()),
                   "remove one of both");
   return m;
 }

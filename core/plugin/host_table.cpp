@@ -54,7 +54,7 @@ struct HostCallbacks {
   static void progress(const th_host* h, const char* stage, double fraction) noexcept try {
     const int percent = fraction >= 0 && fraction <= 1 ? static_cast<int>(fraction * 100) : -1;
     const std::string what = escaped(stage ? stage : "", 80);
-    const std::size_t now = std::hash<std::string>{}(what) * 127 + static_cast<std::size_t>(percent + 1);
+    const std::size_t now = std::hash<std::string>{}(what)*127 + static_cast<std::size_t>(percent + 1);
     if (self(h).progress_.exchange(now) == now) return;
     self(h).context_->log(TH_LOG_DEBUG, self(h).id_,
                           percent < 0 ? what : what + " " + std::to_string(percent) + " %");

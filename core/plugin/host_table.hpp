@@ -39,7 +39,7 @@ class HostTable {
   std::shared_ptr<HostContext> context_;
   std::string id_;
   std::map<std::string, std::string> options_;  // this plugin's [plugin.ID]
-  std::atomic<std::size_t> progress_{0};  // of the last line about it
+  std::atomic<std::size_t> progress_{0};        // of the last line about it
   bridge::Room<th_host> table_;
   bridge::Room<th_config> config_;
 };

@@ -37,7 +37,8 @@ std::set<int> open_descriptors() {
     const int fd = std::atoi(it->path().filename().c_str());
     std::error_code gone;
     const fs::path target = fs::read_symlink(it->path(), gone);
-    const bool passing = gone || target.string().starts_with("/proc/") || target.string().starts_with("/dev/");
+    const bool passing =
+        gone || target.string().starts_with("/proc/") || target.string().starts_with("/dev/");
     if (fd > 2 && fd != kChildRecordDescriptor && !passing) out.insert(fd);
   }
   return out;
@@ -54,7 +55,8 @@ std::string signal_name(int number) {
 std::string variable(const std::string& entry) { return escaped(entry.substr(0, entry.find('=')), 40); }
 
 /// Names of variables that were set, changed or removed, each once.
-std::set<std::string> changed_variables(const std::set<std::string>& before, const std::set<std::string>& after) {
+std::set<std::string> changed_variables(const std::set<std::string>& before,
+                                        const std::set<std::string>& after) {
   std::set<std::string> names;
   for (const std::string& e : before)
     if (!after.count(e)) names.insert(variable(e));
@@ -72,7 +74,8 @@ void compare_signals(const ProcessState& before, const ProcessState& after, std:
     (mine ? ours : others).push_back(signal_name(number));
   }
   if (!ours.empty())
-    out.push_back({true, "signals", fmt::format("changed what {} does, which the host needs", fmt::join(ours, ", "))});
+    out.push_back(
+        {true, "signals", fmt::format("changed what {} does, which the host needs", fmt::join(ours, ", "))});
   if (!others.empty())
     out.push_back({false, "signals", fmt::format("changed what {} does", fmt::join(others, ", "))});
 }
@@ -103,7 +106,8 @@ std::string limit_name(int resource) {
 void compare_limits(const ProcessState& before, const ProcessState& after, std::vector<Change>& out) {
   for (const auto& [resource, was] : before.limits)
     if (const auto now = after.limits.find(resource); now != after.limits.end() && now->second < was)
-      out.push_back({true, "limits", fmt::format("lowered the process's limit {} to {}", limit_name(resource), now->second)});
+      out.push_back({true, "limits",
+                     fmt::format("lowered the process's limit {} to {}", limit_name(resource), now->second)});
 }
 
 }  // namespace
@@ -139,15 +143,18 @@ std::vector<Change> changes(const ProcessState& before, const ProcessState& afte
   if (before.locale != after.locale)
     out.push_back({true, "locale", fmt::format("changed the locale to {}", escaped(after.locale))});
   if (before.umask != after.umask)
-    out.push_back({true, "umask", fmt::format("changed the umask from {:03o} to {:03o}", before.umask, after.umask)});
-  if (before.streams != after.streams) out.push_back({true, "streams", "closed or replaced a standard stream"});
+    out.push_back(
+        {true, "umask", fmt::format("changed the umask from {:03o} to {:03o}", before.umask, after.umask)});
+  if (before.streams != after.streams)
+    out.push_back({true, "streams", "closed or replaced a standard stream"});
   compare_limits(before, after, out);
   compare_signals(before, after, out);
   if (const auto names = changed_variables(before.environment, after.environment); !names.empty())
     out.push_back({false, "environment", fmt::format("changed the environment: {}", fmt::join(names, ", "))});
   std::size_t opened = 0;
   for (int fd : after.descriptors) opened += !before.descriptors.count(fd);
-  if (opened) out.push_back({false, "descriptors", fmt::format("keeps {} files open after its stop()", opened)});
+  if (opened)
+    out.push_back({false, "descriptors", fmt::format("keeps {} files open after its stop()", opened)});
   std::stable_partition(out.begin(), out.end(), [](const Change& c) { return c.refuse; });
   return out;
 }

@@ -1,6 +1,7 @@
-// The state that a plugin shares with everybody in the process, before and after its code ran: signals, locale, working
-// directory, umask, environment, standard streams, limits, descriptors. Compared in the probing child; the floating-point
-// mode is library.hpp's, which puts it back; threads are free: a library that stays loaded may keep a pool.
+// The state that a plugin shares with everybody in the process, before and after its code ran: signals,
+// locale, working directory, umask, environment, standard streams, limits, descriptors. Compared in the
+// probing child; the floating-point mode is library.hpp's, which puts it back; threads are free: a library
+// that stays loaded may keep a pool.
 #pragma once
 #include <array>
 #include <csignal>
@@ -20,17 +21,18 @@ struct ProcessState {
   };
   std::string cwd, locale;
   unsigned umask = 0;
-  std::set<std::string> environment;            // "NAME=value"
-  std::array<std::string, 3> streams;           // which file each is; "" = closed
-  std::map<int, Signal> signals;                // by number
-  std::map<int, std::uint64_t> limits;          // soft limit by resource
-  std::set<int> descriptors;                    // open files beyond the streams, devices left out
+  std::set<std::string> environment;    // "NAME=value"
+  std::array<std::string, 3> streams;   // which file each is; "" = closed
+  std::map<int, Signal> signals;        // by number
+  std::map<int, std::uint64_t> limits;  // soft limit by resource
+  std::set<int> descriptors;            // open files beyond the streams, devices left out
 };
 
 ProcessState process_state();
 
-/// One thing that is not as it was. Refused where the host or another plugin would be harmed without noticing (numbers
-/// parsed by another locale, files in another folder, a run that can no longer be stopped); else only a warning.
+/// One thing that is not as it was. Refused where the host or another plugin would be harmed without noticing
+/// (numbers parsed by another locale, files in another folder, a run that can no longer be stopped); else
+/// only a warning.
 struct Change {
   bool refuse = false;
   std::string code;  // "cwd", "locale", "umask", "streams", "signals", "limits", "environment", "descriptors"

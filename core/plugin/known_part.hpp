@@ -15,7 +15,9 @@ namespace trainhost::plugin {
 /// has less than `needed` bytes.
 template <class T>
 T known_part(const void* from, std::size_t needed, const char* what) {
-  if (!from) throw Refused("abi", "null", fmt::format("its {} is null", what), "return the address of a table that is static");
+  if (!from)
+    throw Refused("abi", "null", fmt::format("its {} is null", what),
+                  "return the address of a table that is static");
   std::uint32_t size;
   std::memcpy(&size, from, sizeof size);
   if (size < needed)

@@ -1,5 +1,6 @@
-// Counts every buffer that training really takes, at the one boundary through which it is taken (host.alloc, host.took,
-// and the host's own buffers). Knows nothing of any plan: its peak is the measurement that predictions are held against.
+// Counts every buffer that training really takes, at the one boundary through which it is taken (host.alloc,
+// host.took, and the host's own buffers). Knows nothing of any plan: its peak is the measurement that
+// predictions are held against.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -16,7 +17,8 @@ class Ledger {
  public:
   /// Zero-filled memory of `bytes`, aligned (power of two; large blocks come by mmap with huge pages
   /// advised). Counted: `bytes`, whatever pages and alignment add.
-  /// nullptr when the system has none, `limit` would be passed, or align is no power of two up to 4 MiB. Thread-safe.
+  /// nullptr when the system has none, `limit` would be passed, or align is no power of two up to 4 MiB.
+  /// Thread-safe.
   void* alloc(std::uint64_t bytes, std::uint64_t align, Tier tier, const std::string& tag);
   void release(void* p) noexcept;
   /// Bytes taken (> 0) or given back (< 0) by somebody's own allocator.
@@ -30,12 +32,20 @@ class Ledger {
   void restart_peaks();
   void set_limit(std::uint64_t bytes);
 
-  struct Entry { std::string tag; Tier tier; std::uint64_t now = 0, peak = 0; };
+  struct Entry {
+    std::string tag;
+    Tier tier;
+    std::uint64_t now = 0, peak = 0;
+  };
   std::map<std::string, Entry> by_tag() const;
   ~Ledger();
 
  private:
-  struct Block { std::uint64_t bytes, mapped; Tier tier; std::string tag; };  // mapped: 0 = from the heap
+  struct Block {
+    std::uint64_t bytes, mapped;
+    Tier tier;
+    std::string tag;
+  };  // mapped: 0 = from the heap
   void add(std::uint64_t bytes, Tier tier, const std::string& tag);
   void subtract(std::uint64_t bytes, Tier tier, const std::string& tag);
   Entry& entry(Tier tier, const std::string& tag);

@@ -112,13 +112,16 @@ th_plugin read_table(Entry entry) {
     throw Refused("abi", "major",
                   fmt::format("speaks version {}.{} of the plugin interface; this program speaks {}.{}",
                               head.abi_major, head.abi_minor, TH_ABI_MAJOR, TH_ABI_MINOR),
-                  head.abi_major > TH_ABI_MAJOR ? "a newer trainhost is needed, or a build against this program's SDK"
-                                                : "build it against this program's SDK");
+                  head.abi_major > TH_ABI_MAJOR
+                      ? "a newer trainhost is needed, or a build against this program's SDK"
+                      : "build it against this program's SDK");
   return known_part<th_plugin>(raw, TH_UP_TO(th_plugin, get), "plugin table");
 }
 
 void check_description(const th_plugin& t, const Manifest& m) {
-  if (!t.get) throw Refused("abi", "slot", "its plugin table has no get(), which is mandatory", "a bug of the plugin: TH_PLUGIN makes a whole table");
+  if (!t.get)
+    throw Refused("abi", "slot", "its plugin table has no get(), which is mandatory",
+                  "a bug of the plugin: TH_PLUGIN makes a whole table");
   if (text_at(t.id) != m.id)
     throw Refused("abi", "id",
                   fmt::format("calls itself '{}' and its manifest says '{}'", escaped(text_at(t.id)), m.id),
@@ -130,8 +133,10 @@ void check_description(const th_plugin& t, const Manifest& m) {
                   "give table and manifest the same version");
   const std::string abi = fmt::format("{}.{}", t.abi_major, t.abi_minor);
   if (!m.abi.empty() && m.abi != abi)
-    throw Refused("abi", "minor", fmt::format("speaks version {} of the plugin interface and its manifest says {}", abi, m.abi),
-                  "build it with the headers that its manifest names, or leave abi out there");
+    throw Refused(
+        "abi", "minor",
+        fmt::format("speaks version {} of the plugin interface and its manifest says {}", abi, m.abi),
+        "build it with the headers that its manifest names, or leave abi out there");
 }
 
 }  // namespace
@@ -194,11 +199,14 @@ void Library::start() {
   if (s != TH_OK) {
     const bridge::Told told = bridge::told(error);
     const std::string why =
-        told.message.empty() ? fmt::format("its start() failed without a message: {} ({})", bridge::status_name(s), s) : told.message;
+        told.message.empty()
+            ? fmt::format("its start() failed without a message: {} ({})", bridge::status_name(s), s)
+            : told.message;
     throw Refused("start", std::string(bridge::status_name(s)), bridge::prefix(told.native) + why,
-                  !told.hint.empty()     ? told.hint
-                  : told.message.empty() ? "a bug of the plugin: a start() that fails says why in the th_error"
-                                         : advice(s),
+                  !told.hint.empty() ? told.hint
+                  : told.message.empty()
+                      ? "a bug of the plugin: a start() that fails says why in the th_error"
+                      : advice(s),
                   {told.native.domain, told.native.code});
   }
   started_ = true;
@@ -206,8 +214,8 @@ void Library::start() {
 
 void Library::refuse_unseen(const std::string& field) const {
   throw PluginError(Exit::kUsage, "unsupported",
-                    fmt::format("plugin {} was built for interface {}.{} and does not know {}", id(), TH_ABI_MAJOR,
-                                view_.minor(), field),
+                    fmt::format("plugin {} was built for interface {}.{} and does not know {}", id(),
+                                TH_ABI_MAJOR, view_.minor(), field),
                     "build it again with this program's SDK, or leave that setting out", 0);
 }
 
@@ -231,9 +239,10 @@ void Library::keep_fp_mode(FpMode& before, const char* call) const {
 void check_interfaces(const Library& library) {
   for (const std::string& id : library.manifest().interfaces)
     if (!library.interface(id.c_str()))
-      throw Refused("abi", "interfaces",
-                    fmt::format("its manifest lists the interface {} and its get() does not know it", escaped(id)),
-                    "return its table from get(), or take it off the list");
+      throw Refused(
+          "abi", "interfaces",
+          fmt::format("its manifest lists the interface {} and its get() does not know it", escaped(id)),
+          "return its table from get(), or take it off the list");
 }
 
 void Library::warn_once(const std::string& text) const {

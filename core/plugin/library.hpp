@@ -35,8 +35,8 @@ class Library {
   const th_host* host() const { return host_.get(); }
   const AbiView& view() const { return view_; }
 
-  /// What is asked of the plugin, as it knows such structs. Throws PluginError("unsupported") where `value` has a field
-  /// set that the plugin cannot see: it would answer another question.
+  /// What is asked of the plugin, as it knows such structs. Throws PluginError("unsupported") where `value`
+  /// has a field set that the plugin cannot see: it would answer another question.
   template <class T>
   bridge::Room<T> ask(const T& value) const {
     bridge::Room<T> r(value);

@@ -1,5 +1,5 @@
-// See linker_cache.hpp. Layout: a header of 48 bytes, entries of 24 (flags, key, value, version, hardware), names; offsets
-// count from the header.
+// See linker_cache.hpp. Layout: a header of 48 bytes, entries of 24 (flags, key, value, version, hardware),
+// names; offsets count from the header.
 #include "core/plugin/linker_cache.hpp"
 
 #include <algorithm>

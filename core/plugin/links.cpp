@@ -88,7 +88,8 @@ bool found(const std::string& soname, const std::vector<fs::path>& run_path) {
   static const std::set<std::string> cache = read_linker_cache();
   if (cache.count(soname)) return true;
   const std::set<std::string> loaded = loaded_names();
-  return loaded.count(soname) || cache.empty();  // without a cache that we can read, the linker may know more than we
+  return loaded.count(soname) ||
+         cache.empty();  // without a cache that we can read, the linker may know more than we
 }
 
 std::set<std::string> read_cpu_features() {
@@ -106,16 +107,20 @@ std::set<std::string> read_cpu_features() {
 }  // namespace
 
 void check_run_path(const std::string& run_path, const fs::path& file) {
-  const char* const hint = "link it with -Wl,-rpath,'$ORIGIN' or with an absolute folder that only its owner may write";
+  const char* const hint =
+      "link it with -Wl,-rpath,'$ORIGIN' or with an absolute folder that only its owner may write";
   for (const fs::path& e : run_path_of(run_path, file)) {
     if (e.empty())
-      throw Refused("gate", "run_path", "its RUNPATH has an empty element, which would mean the working directory", hint);
+      throw Refused("gate", "run_path",
+                    "its RUNPATH has an empty element, which would mean the working directory", hint);
     if (e.is_relative())
       throw Refused("gate", "run_path",
                     fmt::format("its RUNPATH has the relative element '{}'", escaped(e.string())), hint);
     if (anyone_may_add(e.lexically_normal()))
-      throw Refused("gate", "run_path",
-                    fmt::format("others may add libraries to {}, which its RUNPATH names", escaped(e.string(), 4096)), hint);
+      throw Refused(
+          "gate", "run_path",
+          fmt::format("others may add libraries to {}, which its RUNPATH names", escaped(e.string(), 4096)),
+          hint);
   }
 }
 
@@ -135,7 +140,8 @@ void check_cpu(const std::vector<std::string>& features) {
   if (here.empty()) return;  // no /proc: nothing is known, so nothing is refused
   for (const std::string& f : features)
     if (!here.count(f))
-      throw Refused("gate", "cpu_feature", fmt::format("needs the processor feature {}, which this machine lacks", f),
+      throw Refused("gate", "cpu_feature",
+                    fmt::format("needs the processor feature {}, which this machine lacks", f),
                     "a build of it for older processors is needed");
 }
 

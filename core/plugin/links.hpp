@@ -1,5 +1,6 @@
-// Whether the libraries that a plugin is linked to will be found, by the rules of the dynamic linker and without asking
-// it: asking means loading. And whether the places that it names for them are safe. See ld.so(8); gate.hpp calls.
+// Whether the libraries that a plugin is linked to will be found, by the rules of the dynamic linker and
+// without asking it: asking means loading. And whether the places that it names for them are safe. See
+// ld.so(8); gate.hpp calls.
 #pragma once
 #include <filesystem>
 
@@ -8,8 +9,9 @@
 
 namespace trainhost::plugin {
 
-/// Throws Refused (gate/run_path): an element of RPATH or RUNPATH that is empty or relative (it would mean the working
-/// directory), or that others may write to, a sticky folder included: they could add a library there.
+/// Throws Refused (gate/run_path): an element of RPATH or RUNPATH that is empty or relative (it would mean
+/// the working directory), or that others may write to, a sticky folder included: they could add a library
+/// there.
 void check_run_path(const std::string& run_path, const std::filesystem::path& file);
 
 /// Throws Refused (gate/missing_library) naming the first soname that is found nowhere: RPATH or RUNPATH,

@@ -157,12 +157,12 @@ std::string abi_of(const toml::table& t) {
   char rest = 0;
   const bool digits = text.find_first_not_of("0123456789.") == text.npos;
   if (!digits || std::sscanf(text.c_str(), "%5u.%5u%c", &major, &minor, &rest) != 2)
-    bad("bad_value", fmt::format("'abi' in its manifest is '{}', no version like \"{}.{}\"", escaped(text), TH_ABI_MAJOR,
-                                 TH_ABI_MINOR));
+    bad("bad_value", fmt::format("'abi' in its manifest is '{}', no version like \"{}.{}\"", escaped(text),
+                                 TH_ABI_MAJOR, TH_ABI_MINOR));
   if (major != TH_ABI_MAJOR)
     bad("abi",
-        fmt::format("is written for version {}.{} of the plugin interface; this program speaks {}.{}", major, minor,
-                    TH_ABI_MAJOR, TH_ABI_MINOR),
+        fmt::format("is written for version {}.{} of the plugin interface; this program speaks {}.{}", major,
+                    minor, TH_ABI_MAJOR, TH_ABI_MINOR),
         major < TH_ABI_MAJOR ? "a build of it for this version is needed" : "a newer trainhost is needed");
   return fmt::format("{}.{}", major, minor);
 }

@@ -45,7 +45,8 @@ SeenFile::SeenFile(const std::filesystem::path& path, const FileId& id) {
   const bool same = fd >= 0 && ::fstat(fd, &s) == 0 &&
                     FileId{s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), s.st_mtim.tv_sec,
                            s.st_mtim.tv_nsec} == id;
-  if (same) page_ = ::mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, fd, 0);  // never read: only a name in the maps
+  if (same)
+    page_ = ::mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, fd, 0);  // never read: only a name in the maps
   if (fd >= 0) ::close(fd);
   if (!same || page_ == MAP_FAILED) changed();
 }

@@ -1,5 +1,6 @@
-// Whether what was mapped is the file that was looked at. Between looking and loading somebody may put another file in
-// its place; the dynamic linker opens by path, so it is asked afterwards what it really has. Linux only.
+// Whether what was mapped is the file that was looked at. Between looking and loading somebody may put
+// another file in its place; the dynamic linker opens by path, so it is asked afterwards what it really has.
+// Linux only.
 #pragma once
 #include <filesystem>
 
@@ -15,8 +16,8 @@ class SeenFile {
   ~SeenFile();
   SeenFile(const SeenFile&) = delete;
 
-  /// Throws Refused (load/changed) when the mapping around `address` is of another file. Both are looked up in
-  /// /proc/self/maps, whose device numbers need not be those of stat() on layered file systems.
+  /// Throws Refused (load/changed) when the mapping around `address` is of another file. Both are looked up
+  /// in /proc/self/maps, whose device numbers need not be those of stat() on layered file systems.
   void require_mapped_at(const void* address) const;
 
  private:

@@ -1,5 +1,5 @@
-// A vendor library's own number for a failure, as plugins report it beside the code: {"cuda", 719}. It is shown and kept,
-// never decided upon: what the host does next depends on codes alone.
+// A vendor library's own number for a failure, as plugins report it beside the code: {"cuda", 719}. It is
+// shown and kept, never decided upon: what the host does next depends on codes alone.
 #pragma once
 #include <cstdint>
 #include <string>

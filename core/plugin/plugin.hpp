@@ -1,5 +1,5 @@
-// The host's side of the plugin boundary as C++: what the rest of the host sees of a plugin. Adapters in adapt.cpp turn
-// the C tables into these classes; nothing above this folder includes an SDK header.
+// The host's side of the plugin boundary as C++: what the rest of the host sees of a plugin. Adapters in
+// adapt.cpp turn the C tables into these classes; nothing above this folder includes an SDK header.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,9 +23,11 @@ namespace trainhost::plugin {
 /// A plugin said no. `status` is the ABI's code by name ("unavailable", "unsupported", "device_oom", ...).
 class PluginError : public Error {
  public:
-  PluginError(Exit code, std::string status, std::string message, std::string hint, std::uint64_t bytes_needed,
-              Native native = {})
-      : Error(code, std::move(message), std::move(hint)), status_(std::move(status)), bytes_needed_(bytes_needed),
+  PluginError(Exit code, std::string status, std::string message, std::string hint,
+              std::uint64_t bytes_needed, Native native = {})
+      : Error(code, std::move(message), std::move(hint)),
+        status_(std::move(status)),
+        bytes_needed_(bytes_needed),
         native_(std::move(native)) {}
   const std::string& status() const { return status_; }
   std::uint64_t bytes_needed() const { return bytes_needed_; }
@@ -33,7 +35,8 @@ class PluginError : public Error {
   const Native& native() const { return native_; }
   /// Says whose words the message is.
   PluginError& of(std::string plugin_id) { return plugin_ = std::move(plugin_id), *this; }
-  /// The message, with the plugin before it where the words are its own and do not name it: for whoever sees no other name.
+  /// The message, with the plugin before it where the words are its own and do not name it: for whoever sees
+  /// no other name.
   std::string told() const {
     const std::string words = what();
     return plugin_.empty() || words.find(plugin_) != words.npos ? words : "plugin " + plugin_ + ": " + words;
@@ -91,10 +94,11 @@ class Session {
   virtual StepResult evaluate(const StepInput& in) = 0;
   virtual void save(Scope scope, const std::function<void(const TensorPiece&)>& sink) = 0;
   virtual Counters counters() = 0;
-  virtual std::string info(const std::string& key) = 0;               // "" = unknown
+  virtual std::string info(const std::string& key) = 0;  // "" = unknown
   virtual std::optional<double> metric(const std::string& key) = 0;
   virtual bool can_generate() const = 0;
-  /// Profiles from now on, into `records` (of Trainer::profile_bytes, aligned to 64), which must outlive the result.
+  /// Profiles from now on, into `records` (of Trainer::profile_bytes, aligned to 64), which must outlive the
+  /// result.
   virtual std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::Reached reached) = 0;
   virtual void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) = 0;
 };
@@ -115,7 +119,8 @@ class Trainer {
   virtual MemoryReport plan(const ModelSpec& m, const RunSpec& r) = 0;
   /// Host memory that profiling a run takes; nullopt when this trainer cannot be profiled.
   virtual std::optional<std::uint64_t> profile_bytes(const ModelSpec& m, const RunSpec& r) = 0;
-  /// Of the device that create() would take; nullopt when the trainer has none of its own, or none is here to be asked.
+  /// Of the device that create() would take; nullopt when the trainer has none of its own, or none is here to
+  /// be asked.
   virtual std::optional<DeviceMemory> device_memory() = 0;
   virtual std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) = 0;
 };

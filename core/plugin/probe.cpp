@@ -12,12 +12,15 @@
 namespace trainhost::plugin {
 namespace {
 
-constexpr std::uint64_t kNoise = 1 << 20;  // bytes on standard output and error: beyond this a plugin is refused
+constexpr std::uint64_t kNoise =
+    1 << 20;  // bytes on standard output and error: beyond this a plugin is refused
 
 std::string request_text(const ProbeRequest& r) {
   const FileId& i = r.id;
-  std::string text = join_fields({"file", r.file.string(), std::to_string(i.device), std::to_string(i.inode),
-                                  std::to_string(i.size), std::to_string(i.mtime_s), std::to_string(i.mtime_ns)}) + "\n";
+  std::string text =
+      join_fields({"file", r.file.string(), std::to_string(i.device), std::to_string(i.inode),
+                   std::to_string(i.size), std::to_string(i.mtime_s), std::to_string(i.mtime_ns)}) +
+      "\n";
   text += join_fields({"threads", std::to_string(r.threads)}) + "\n";
   for (const auto& [key, value] : r.options) text += join_fields({"option", key, value}) + "\n";
   return text;
@@ -73,12 +76,14 @@ void judge_end(const ChildResult& c, const ChildLimits& limits, const std::strin
   }
   if (v.refused) return;
   if (c.left_behind > 0)
-    v.refused.emplace("hygiene", "processes", fmt::format("left {} process(es) running after its stop()", c.left_behind),
+    v.refused.emplace("hygiene", "processes",
+                      fmt::format("left {} process(es) running after its stop()", c.left_behind),
                       "end in stop() what start() began");
   else if (c.output_bytes > kNoise)
-    v.refused.emplace("hygiene", "noise",
-                      fmt::format("wrote {} to standard output or error while it was tried", format_bytes(c.output_bytes)),
-                      "use the host's log()");
+    v.refused.emplace(
+        "hygiene", "noise",
+        fmt::format("wrote {} to standard output or error while it was tried", format_bytes(c.output_bytes)),
+        "use the host's log()");
   else if (c.output_bytes > 0)
     v.warnings.push_back(fmt::format("wrote {} bytes to standard output or error: {}", c.output_bytes,
                                      escaped(c.output.substr(0, c.output.find('\n')))));

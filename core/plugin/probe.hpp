@@ -1,6 +1,7 @@
-// The rehearsal: an unknown plugin is loaded, started, asked and stopped in a child process first, so that one that
-// crashes, hangs, exits or changes the process harms nobody. The parent's side runs the child and judges its end; the
-// child's side is probe_child(), which the program's main() calls when its only word is kProbeWord.
+// The rehearsal: an unknown plugin is loaded, started, asked and stopped in a child process first, so that
+// one that crashes, hangs, exits or changes the process harms nobody. The parent's side runs the child and
+// judges its end; the child's side is probe_child(), which the program's main() calls when its only word is
+// kProbeWord.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -17,7 +18,8 @@ inline constexpr const char* kProbeWord = "--probe-a-plugin";
 
 /// The warning about a library whose mere loading sets the processor's mode.
 inline constexpr const char* kFpWarning =
-    "changed the floating-point mode when it was loaded (denormals to zero, most likely by -ffast-math): undone";
+    "changed the floating-point mode when it was loaded (denormals to zero, most likely by -ffast-math): "
+    "undone";
 
 struct ProbeRequest {
   std::filesystem::path program;  // whose main() answers to kProbeWord

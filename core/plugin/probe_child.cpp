@@ -1,5 +1,5 @@
-// See probe.hpp: the child's side. It does what the host would do with the plugin, in the same order, telling before each
-// step what comes, so that the last word before a crash names the step.
+// See probe.hpp: the child's side. It does what the host would do with the plugin, in the same order, telling
+// before each step what comes, so that the last word before a crash names the step.
 #include <cstdio>
 #include <cstdlib>
 
@@ -62,7 +62,8 @@ void rehearse(const Task& t, const Manifest& m) {
     try {
       trainer->probe();
     } catch (const PluginError& e) {
-      tell({"unavailable", "probe", e.status(), e.what(), e.hint(), e.native().domain, std::to_string(e.native().code)});
+      tell({"unavailable", "probe", e.status(), e.what(), e.hint(), e.native().domain,
+            std::to_string(e.native().code)});
     }
     tell({"stage", "stop"});
   } else {
@@ -85,12 +86,14 @@ void probe_child() {
     bool refused = false;
     for (const Change& c : changes(before, process_state())) {
       if (c.refuse && !refused)
-        tell({"refused", "hygiene", c.code, c.what, "leave the process as it was found, library constructors too"});
+        tell({"refused", "hygiene", c.code, c.what,
+              "leave the process as it was found, library constructors too"});
       refused = refused || c.refuse;
       if (!c.refuse) tell({"warning", c.what});
     }
   } catch (const Refused& why) {
-    tell({"refused", why.stage(), why.code(), why.what(), why.hint(), why.native().domain, std::to_string(why.native().code)});
+    tell({"refused", why.stage(), why.code(), why.what(), why.hint(), why.native().domain,
+          std::to_string(why.native().code)});
   } catch (const std::exception& e) {
     tell({"refused", "load", "exception", e.what(), ""});
   }

@@ -12,7 +12,8 @@ namespace trainhost::plugin {
 /// tables), start (its own start), registry (among the others), probe (usable on this machine).
 class Refused : public std::runtime_error {
  public:
-  Refused(std::string stage, std::string code, const std::string& reason, std::string hint = {}, Native native = {})
+  Refused(std::string stage, std::string code, const std::string& reason, std::string hint = {},
+          Native native = {})
       : std::runtime_error(reason),
         stage_(std::move(stage)),
         code_(std::move(code)),

@@ -1,6 +1,6 @@
-// See registry.hpp. Order of a candidate's life: scan (scan.cpp), rehearsal in a child when it is not remembered
-// (probe.hpp), load on first use (library, tables), probe. Whatever stops it is written into the candidate with stage,
-// code, reason and hint.
+// See registry.hpp. Order of a candidate's life: scan (scan.cpp), rehearsal in a child when it is not
+// remembered (probe.hpp), load on first use (library, tables), probe. Whatever stops it is written into the
+// candidate with stage, code, reason and hint.
 #include "core/plugin/registry.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ struct Registry::Impl {
   std::vector<fs::path> directories;
   std::shared_ptr<HostContext> context = std::make_shared<HostContext>();
   std::unique_ptr<Cache> cache;
-  std::vector<Found> found;           // of the candidate of the same index
+  std::vector<Found> found;  // of the candidate of the same index
   std::vector<Candidate> candidates;
   std::map<std::string, std::unique_ptr<Estimator>> estimators;
   std::map<std::string, std::unique_ptr<Trainer>> trainers;
@@ -101,8 +101,8 @@ std::size_t Registry::Impl::need(const std::string& id, const std::string& kind)
   throw_unknown(id, kind);
 }
 
-/// Loads an unknown file in a child first, and remembers what came of it. What its options or a device decided is not
-/// remembered: they may be others next time.
+/// Loads an unknown file in a child first, and remembers what came of it. What its options or a device
+/// decided is not remembered: they may be others next time.
 void Registry::Impl::rehearse(std::size_t index) {
   const HostOptions& o = context->options;
   Candidate& c = candidates[index];
@@ -132,8 +132,8 @@ void Registry::Impl::rehearse(std::size_t index) {
   cache->save();
 }
 
-/// A refused file does not hold its id: the next one in the search order that was refused for it alone is a candidate
-/// again, as it will be when the verdict is remembered.
+/// A refused file does not hold its id: the next one in the search order that was refused for it alone is a
+/// candidate again, as it will be when the verdict is remembered.
 void Registry::Impl::release_id(std::size_t index) {
   const Candidate* next = nullptr;
   for (std::size_t i = index + 1; i < candidates.size(); ++i) {
@@ -146,8 +146,9 @@ void Registry::Impl::release_id(std::size_t index) {
     next = &c;
     c.status = Status::kOk;
     c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear(), c.native = {};
-    context->log(2, "plugins", fmt::format("{} is used in place of {}, which {}", escaped(c.file.string()),
-                                           escaped(candidates[index].file.string()), candidates[index].reason));
+    context->log(2, "plugins",
+                 fmt::format("{} is used in place of {}, which {}", escaped(c.file.string()),
+                             escaped(candidates[index].file.string()), candidates[index].reason));
   }
 }
 

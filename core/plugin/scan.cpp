@@ -1,4 +1,5 @@
-// See scan.hpp. Owners, permissions and the machine are asked every time; what depends on the file alone is remembered.
+// See scan.hpp. Owners, permissions and the machine are asked every time; what depends on the file alone is
+// remembered.
 #include "core/plugin/scan.hpp"
 
 #include <fmt/format.h>
@@ -43,8 +44,8 @@ void reject(Candidate& c, const Refused& why) {
 
 Refused duplicate_of(const Candidate& first) {
   return Refused("registry", "duplicate_id",
-                 fmt::format("the id '{}' is taken by {}, which comes first in the search order", first.manifest.id,
-                             escaped(first.file.string())),
+                 fmt::format("the id '{}' is taken by {}, which comes first in the search order",
+                             first.manifest.id, escaped(first.file.string())),
                  "rename one, or remove one of the directories");
 }
 
@@ -98,8 +99,8 @@ void Scan::judge(Found& f, const fs::path& directory) {
   check_allowed(f, directory);
 }
 
-/// True when this very file was judged before; throws its refusal. Nothing of it is opened, unless its clock cannot tell
-/// whether it changed.
+/// True when this very file was judged before; throws its refusal. Nothing of it is opened, unless its clock
+/// cannot tell whether it changed.
 bool Scan::recall(Found& f) {
   const Remembered* r = cache_.find(f.candidate.file, f.id, f.sidecar);
   if (!r || (r->too_fresh() && content_hash(f.candidate.file, f.id) != r->hash)) return false;
@@ -116,7 +117,8 @@ bool Scan::recall(Found& f) {
 
 void Scan::check_allowed(Found& f, const fs::path& directory) {
   const HostOptions& o = context_.options;
-  if (o.allow.empty() || std::find(o.allow_in.begin(), o.allow_in.end(), directory) == o.allow_in.end()) return;
+  if (o.allow.empty() || std::find(o.allow_in.begin(), o.allow_in.end(), directory) == o.allow_in.end())
+    return;
   if (f.hash.empty() || f.candidate.from_cache) f.hash = content_hash(f.candidate.file, f.id);
   if (std::find(o.allow.begin(), o.allow.end(), f.hash) == o.allow.end())
     throw Refused("gate", "not_allowed", "is not on the list plugins.allow of the run file",

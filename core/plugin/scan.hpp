@@ -1,5 +1,5 @@
-// Candidates from folders: every *.so once, by gate or by memory, without running code of any. Who answers to a name and
-// what is loaded: registry.cpp.
+// Candidates from folders: every *.so once, by gate or by memory, without running code of any. Who answers to
+// a name and what is loaded: registry.cpp.
 #pragma once
 #include <filesystem>
 #include <vector>
@@ -21,7 +21,8 @@ class Scan {
  public:
   Scan(HostContext& context, Cache& cache) : context_(context), cache_(cache) {}
 
-  /// Adds the folder's libraries in order of their names. A file that was seen already, by whatever name, is no new one.
+  /// Adds the folder's libraries in order of their names. A file that was seen already, by whatever name, is
+  /// no new one.
   void folder(const std::filesystem::path& directory);
   std::vector<Found> take() { return std::move(found_); }
 

@@ -57,7 +57,8 @@ std::vector<fs::path> search_path(const std::vector<fs::path>& command_line,
 fs::path program_folder() {
   std::error_code failed;
   const fs::path program = fs::read_symlink("/proc/self/exe", failed);
-  return failed ? fs::path() : (program.parent_path() / ".." / "lib" / "trainhost" / "plugins").lexically_normal();
+  return failed ? fs::path()
+                : (program.parent_path() / ".." / "lib" / "trainhost" / "plugins").lexically_normal();
 }
 
 }  // namespace trainhost::plugin

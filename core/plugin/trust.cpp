@@ -1,5 +1,5 @@
-// See trust.hpp. In a user namespace without root the files of the system belong to the overflow user, who is nobody
-// there: that owner counts as root then.
+// See trust.hpp. In a user namespace without root the files of the system belong to the overflow user, who is
+// nobody there: that owner counts as root then.
 #include "core/plugin/trust.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Root is mapped when some line of the map begins at user 0 outside as inside; an initial namespace maps everybody.
+/// Root is mapped when some line of the map begins at user 0 outside as inside; an initial namespace maps
+/// everybody.
 bool root_is_hidden() {
   std::ifstream in("/proc/self/uid_map");
   std::uint64_t inside = 0, outside = 0, count = 0;
@@ -53,7 +54,8 @@ std::string group_name(gid_t id) {
   return fmt::format("group {}", id);
 }
 
-/// The group that a user has for itself, named as the user: nobody else is in it by custom of every distribution.
+/// The group that a user has for itself, named as the user: nobody else is in it by custom of every
+/// distribution.
 bool private_group(gid_t id) {
   if (id == 0) return true;
   passwd entry{}, *found = nullptr;
@@ -63,15 +65,17 @@ bool private_group(gid_t id) {
 }
 
 /// What is wrong with this file or folder itself; `suffix` and `what` say which of both it is.
-std::optional<Refused> judge(const fs::path& path, const struct stat& s, const char* suffix, const std::string& what) {
+std::optional<Refused> judge(const fs::path& path, const struct stat& s, const char* suffix,
+                             const std::string& what) {
   const bool sticky = S_ISDIR(s.st_mode) && (s.st_mode & S_ISVTX);
   if ((s.st_mode & S_IWOTH) && !sticky)
     return Refused("gate", std::string("world_writable") + suffix, "anybody may write to " + what,
                    "chmod o-w " + escaped(path.string(), 4096));
   if ((s.st_mode & S_IWGRP) && !sticky && !private_group(s.st_gid))
-    return Refused("gate", std::string("group_writable") + suffix,
-                   fmt::format("everybody in the group {} may write to {}", escaped(group_name(s.st_gid)), what),
-                   "chmod g-w " + escaped(path.string(), 4096));
+    return Refused(
+        "gate", std::string("group_writable") + suffix,
+        fmt::format("everybody in the group {} may write to {}", escaped(group_name(s.st_gid)), what),
+        "chmod g-w " + escaped(path.string(), 4096));
   if (!trusted_owner(s.st_uid))
     return Refused("gate", std::string("foreign_owner") + suffix,
                    fmt::format("{} belongs to {}, who is neither root nor you",
@@ -87,8 +91,9 @@ std::optional<Refused> Trust::judge_chain(const fs::path& directory) {
   std::optional<Refused> verdict;
   struct stat s {};
   if (::stat(directory.c_str(), &s) != 0)
-    verdict = Refused("gate", "not_found", "cannot look at its directory " + escaped(directory.string(), 4096),
-                      "look at the permissions of the folders above it");
+    verdict =
+        Refused("gate", "not_found", "cannot look at its directory " + escaped(directory.string(), 4096),
+                "look at the permissions of the folders above it");
   if (!verdict && directory != directory.root_path()) verdict = judge_chain(directory.parent_path());
   if (!verdict)
     verdict = judge(directory, s, "_directory", "its directory " + escaped(directory.string(), 4096));

@@ -1,6 +1,6 @@
-// Who could have put this file here. What we are about to run must not be writable by anybody but root, the user, and
-// whoever owns this program and could as well have changed that. Looks at permission bits and owners, not at access
-// lists; never at contents. See gate.hpp.
+// Who could have put this file here. What we are about to run must not be writable by anybody but root, the
+// user, and whoever owns this program and could as well have changed that. Looks at permission bits and
+// owners, not at access lists; never at contents. See gate.hpp.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -14,9 +14,10 @@ namespace trainhost::plugin {
 /// Remembers directories, so that a hundred files in one folder cost one walk.
 class Trust {
  public:
-  /// Throws Refused (gate): world_writable, group_writable, foreign_owner; the same with _directory for any folder above.
-  /// `file` is canonical. A sticky folder (/tmp) may be writable by all: it protects what others own. The group that may
-  /// write must be root's or the user's own private one (same name as the user): umask 002 is no fault.
+  /// Throws Refused (gate): world_writable, group_writable, foreign_owner; the same with _directory for any
+  /// folder above. `file` is canonical. A sticky folder (/tmp) may be writable by all: it protects what
+  /// others own. The group that may write must be root's or the user's own private one (same name as the
+  /// user): umask 002 is no fault.
   void check(const std::filesystem::path& file);
 
   /// The same for a folder and all above it.
@@ -27,8 +28,8 @@ class Trust {
   std::map<std::filesystem::path, std::optional<Refused>> known_;
 };
 
-/// Whether somebody else could create a file in it, or it where it does not exist yet: stricter than Trust, because a
-/// sticky folder does not keep anybody from adding to it.
+/// Whether somebody else could create a file in it, or it where it does not exist yet: stricter than Trust,
+/// because a sticky folder does not keep anybody from adding to it.
 bool anyone_may_add(const std::filesystem::path& directory);
 
 }  // namespace trainhost::plugin

@@ -1,5 +1,6 @@
-// The tag [inst] of the interface, kept at run time: calls on an instance are made one at a time, none from inside another,
-// none after destroy(). Whoever breaks it is the host itself, so the error names both calls; the plugin hears nothing of it.
+// The tag [inst] of the interface, kept at run time: calls on an instance are made one at a time, none from
+// inside another, none after destroy(). Whoever breaks it is the host itself, so the error names both calls;
+// the plugin hears nothing of it.
 #pragma once
 #include <fmt/format.h>
 
@@ -12,17 +13,20 @@ namespace trainhost::plugin {
 
 class Turns {
  public:
-  /// While it lives, one call runs. Throws PluginError ("state") when another does, or when the instance is gone.
+  /// While it lives, one call runs. Throws PluginError ("state") when another does, or when the instance is
+  /// gone.
   class Turn {
    public:
     Turn(Turns& turns, const std::string& plugin, const char* call) : turns_(turns) {
       const char* running = nullptr;
       if (turns_.running_.compare_exchange_strong(running, call)) return;
-      throw PluginError(Exit::kFailed, "state",
-                        running == kGone ? fmt::format("{}() was called on an instance of plugin {} after destroy()", call, plugin)
-                                         : fmt::format("{}() was called while {}() ran on the same instance of plugin {}", call,
-                                                       running, plugin),
-                        "a bug of trainhost, please report it", 0);
+      throw PluginError(
+          Exit::kFailed, "state",
+          running == kGone
+              ? fmt::format("{}() was called on an instance of plugin {} after destroy()", call, plugin)
+              : fmt::format("{}() was called while {}() ran on the same instance of plugin {}", call, running,
+                            plugin),
+          "a bug of trainhost, please report it", 0);
     }
     ~Turn() { turns_.running_ = nullptr; }
     Turn(const Turn&) = delete;

@@ -14,10 +14,14 @@ namespace trainhost::report {
 
 std::string_view name(Price p) {
   switch (p) {
-    case Price::kFree: return "free";
-    case Price::kTime: return "time";
-    case Price::kHardware: return "hardware";
-    case Price::kResult: return "result";
+    case Price::kFree:
+      return "free";
+    case Price::kTime:
+      return "time";
+    case Price::kHardware:
+      return "hardware";
+    case Price::kResult:
+      return "result";
   }
   return "";
 }
@@ -26,7 +30,8 @@ namespace {
 
 /// "key = value" as one word for wrapped(): no-break spaces.
 std::string bound(std::string settings) {
-  for (std::size_t at = 0; (at = settings.find(" = ", at)) != std::string::npos;) settings.replace(at, 3, "\u00a0=\u00a0");
+  for (std::size_t at = 0; (at = settings.find(" = ", at)) != std::string::npos;)
+    settings.replace(at, 3, "\u00a0=\u00a0");
   return settings;
 }
 
@@ -41,14 +46,16 @@ namespace {
 
 /// At most two of a price; three where one price is all there is.
 std::size_t shown_of_a_price(const PlanView& v) {
-  const bool one = std::all_of(v.changes.begin(), v.changes.end(), [&](const Change& c) { return c.price == v.changes.front().price; });
+  const bool one = std::all_of(v.changes.begin(), v.changes.end(),
+                               [&](const Change& c) { return c.price == v.changes.front().price; });
   return one ? 3 : 2;
 }
 
 std::string change_lines(const Change& c, unsigned width) {
   const std::string indent(16, ' ');
-  return wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_words), width, indent) + "\n" +
-         plain(wrapped(indent + bound(c.settings), width, indent)) + "\n";
+  return wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_words),
+                 width, indent) +
+         "\n" + plain(wrapped(indent + bound(c.settings), width, indent)) + "\n";
 }
 
 }  // namespace
@@ -58,18 +65,26 @@ std::string changes_table(const PlanView& v, const Terminal& t) {
   constexpr unsigned kWidth = 120;  // where the terminal's is not known
   const unsigned width = line_width(t) ? line_width(t) : kWidth;
   if (v.changes.empty())
-    return wrapped("  Nothing that was tried makes it fit: no recomputation, offload, sharing among devices, narrower type, smaller batch or sequence, adapter, or "
-                   "device that trainhost devices lists.", width, "  ") + "\n";
+    return wrapped(
+               "  Nothing that was tried makes it fit: no recomputation, offload, sharing among devices, "
+               "narrower type, smaller batch or sequence, adapter, or "
+               "device that trainhost devices lists.",
+               width, "  ") +
+           "\n";
   std::string list;
   std::map<Price, std::size_t> shown;
   std::size_t left = 0;
   for (const Change& c : v.changes) {
-    if (++shown[c.price] > shown_of_a_price(v)) ++left;
-    else list += change_lines(c, width);
+    if (++shown[c.price] > shown_of_a_price(v))
+      ++left;
+    else
+      list += change_lines(c, width);
   }
   std::string out;
   if (!v.changes_note.empty()) out += wrapped("  " + v.changes_note, width, "  ") + "\n";
-  out += "  " + styled(t, Style::kBold, v.changes.size() > 1 ? "To make it fit, one of:" : "To make it fit:") + "\n" + list;
+  out += "  " +
+         styled(t, Style::kBold, v.changes.size() > 1 ? "To make it fit, one of:" : "To make it fit:") +
+         "\n" + list;
   if (left) out += fmt::format("    and {} more; --json lists them\n", left);
   return out;
 }
@@ -78,7 +93,8 @@ std::string limits_table(const PlanView& v, const Terminal& t) {
   if (v.limits.empty()) return {};
   Table table("lrl");
   for (const Limit& l : v.limits) table.row({l.what, l.value ? format_count(l.value) : "none fits", l.binds});
-  return "  How far it goes, and what takes the room at the next:\n" + table.fitted(line_width(t), {}, nullptr, "    ");
+  return "  How far it goes, and what takes the room at the next:\n" +
+         table.fitted(line_width(t), {}, nullptr, "    ");
 }
 
 }  // namespace trainhost::report

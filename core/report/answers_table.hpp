@@ -6,8 +6,8 @@
 
 namespace trainhost::report {
 
-/// "To make it fit, one of:" with at most two changes of a price; JSON has them all. "" where the run fits; one sentence where
-/// nothing was found.
+/// "To make it fit, one of:" with at most two changes of a price; JSON has them all. "" where the run fits;
+/// one sentence where nothing was found.
 std::string changes_table(const PlanView& v, const Terminal& t);
 std::string limits_table(const PlanView& v, const Terminal& t);
 

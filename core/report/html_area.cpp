@@ -57,7 +57,8 @@ std::string bands(const Frame& f) {
   for (const Series& s : f.c.bands) {
     std::vector<double> above = below;
     for (std::size_t i = 0; i < above.size(); ++i) above[i] += s.y[i];
-    out += fmt::format("<path class=\"part {}\" d=\"{}{}Z\"/>\n", s.css, edge(f, above, false), edge(f, below, true));
+    out += fmt::format("<path class=\"part {}\" d=\"{}{}Z\"/>\n", s.css, edge(f, above, false),
+                       edge(f, below, true));
     below = std::move(above);
   }
   return out;
@@ -72,7 +73,9 @@ std::string line_names(const Frame& f) {
     while (last > 0 && !std::isfinite(s.y[last - 1])) --last;
     if (last == 0) continue;
     const double x = f.centre(last - 1) - 12, y = std::max(f.y(s.y[last - 1]) - 9, kTop + 4);
-    if (x < kLeft + text_width(s.name) || std::any_of(taken.begin(), taken.end(), [&](double t) { return std::abs(t - y) < 15; })) continue;
+    if (x < kLeft + text_width(s.name) ||
+        std::any_of(taken.begin(), taken.end(), [&](double t) { return std::abs(t - y) < 15; }))
+      continue;
     taken.push_back(y);
     out += label(x, y, s.name, "end", "strong halo named " + s.css);
   }
@@ -88,7 +91,8 @@ std::string lines(const Frame& f) {
       if (std::isfinite(s.y[i])) d += (pen_down ? "L" : "M") + px(f.centre(i)) + " " + px(f.y(s.y[i]));
       pen_down = std::isfinite(s.y[i]);
       if (pen_down && s.y.size() <= kDotted)
-        dots += fmt::format("<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3.4\"/>\n", s.css, px(f.centre(i)), px(f.y(s.y[i])));
+        dots += fmt::format("<circle class=\"dot {}\" cx=\"{}\" cy=\"{}\" r=\"3.4\"/>\n", s.css,
+                            px(f.centre(i)), px(f.y(s.y[i])));
     }
     if (!d.empty()) out += fmt::format("<path class=\"curve {}\" d=\"{}\"/>\n", s.css, d);
   }
@@ -102,8 +106,8 @@ std::string hits(const Frame& f) {
   for (std::size_t i = 0; i < n && i < f.c.tips.size(); ++i) {
     const double a = f.c.steps || i == 0 ? f.left(i) : (f.centre(i - 1) + f.centre(i)) / 2;
     const double b = f.c.steps || i + 1 == n ? f.right(i) : (f.centre(i) + f.centre(i + 1)) / 2;
-    out += fmt::format("<rect class=\"area hit\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n", px(a), px(kTop),
-                       px(std::max(b - a, 1.0)), px(kFloor - kTop), tip(f.c.tips[i]));
+    out += fmt::format("<rect class=\"area hit\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n",
+                       px(a), px(kTop), px(std::max(b - a, 1.0)), px(kFloor - kTop), tip(f.c.tips[i]));
   }
   return out;
 }
@@ -116,7 +120,8 @@ std::string names(const Frame& f) {
   const std::size_t n = f.c.x.size();
   for (std::size_t i = 0; i < n;) {
     std::size_t end = i + 1;
-    const std::string group = f.c.steps ? f.c.x_label[i].substr(0, f.c.x_label[i].find(", ")) : f.c.x_label[i];
+    const std::string group =
+        f.c.steps ? f.c.x_label[i].substr(0, f.c.x_label[i].find(", ")) : f.c.x_label[i];
     while (f.c.steps && end < n && f.c.x_label[end].substr(0, f.c.x_label[end].find(", ")) == group) ++end;
     if (f.c.steps) out += line(f.left(i) + 1, kFloor + 5, f.right(end - 1) - 1, kFloor + 5, "span");
     centres.push_back((f.left(i) + f.right(end - 1)) / 2);
@@ -127,7 +132,8 @@ std::string names(const Frame& f) {
     const double half = text_width(labels[i]) / 2;
     out += label(std::clamp(centres[i], half, kWidth - half - 2), kFloor + 20, labels[i], "middle", "dim");
   }
-  if (!f.c.x_name.empty()) out += label((kLeft + kWidth - kRight) / 2, kFloor + kNames + 14, f.c.x_name, "middle");
+  if (!f.c.x_name.empty())
+    out += label((kLeft + kWidth - kRight) / 2, kFloor + kNames + 14, f.c.x_name, "middle");
   return out;
 }
 
@@ -136,7 +142,8 @@ std::string limit(const Frame& f, bool drawn) {
   if (!(l.value > 0)) return {};
   if (!drawn) return label(kWidth - kRight, kTop - 10, l.label + ", above this chart ↑", "end", "dim");
   const double y = f.y(l.value);
-  return line(kLeft, y, kWidth - kRight, y, "under") + line(kLeft, y, kWidth - kRight, y, "limit") + label(kLeft + 6, y - 6, l.label, "start", "bad strong halo");
+  return line(kLeft, y, kWidth - kRight, y, "under") + line(kLeft, y, kWidth - kRight, y, "limit") +
+         label(kLeft + 6, y - 6, l.label, "start", "bad strong halo");
 }
 
 std::string marks(const Frame& f) {
@@ -147,8 +154,9 @@ std::string marks(const Frame& f) {
     const double x = f.x(m.x), badge = std::max(x, taken + 19);
     taken = badge;
     out += line(x, kTop - 4, x, kFloor, "cross");
-    out += fmt::format("<g class=\"hit\">{}<circle class=\"peak\" cx=\"{}\" cy=\"{}\" r=\"8.5\"/>{}</g>\n", tip(m.tip), px(badge),
-                       px(kTop - 13), label(badge, kTop - 9, m.label, "middle", "strong"));
+    out += fmt::format("<g class=\"hit\">{}<circle class=\"peak\" cx=\"{}\" cy=\"{}\" r=\"8.5\"/>{}</g>\n",
+                       tip(m.tip), px(badge), px(kTop - 13),
+                       label(badge, kTop - 9, m.label, "middle", "strong"));
   }
   return out;
 }
@@ -160,7 +168,8 @@ std::string peak(const Frame& f) {
   for (const Series& s : f.c.bands) sum += s.y[i];
   const double x = f.centre(i), y = f.y(sum), half = text_width(f.c.peak_label) / 2;
   return fmt::format("<circle class=\"peak\" cx=\"{}\" cy=\"{}\" r=\"4\"/>\n", px(x), px(y)) +
-         label(std::clamp(x, kLeft + half, kWidth - kRight - half), y - 10, f.c.peak_label, "middle", "strong halo");
+         label(std::clamp(x, kLeft + half, kWidth - kRight - half), y - 10, f.c.peak_label, "middle",
+               "strong halo");
 }
 
 }  // namespace
@@ -170,9 +179,11 @@ std::string draw(const AreaChart& c) {
   const double most = highest(c);
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most;
   // A peak's label stands above it: some room.
-  const Ticks ticks = byte_ticks(std::max(limit_in ? std::max(most, c.limit.value * 1.04) : most, most * (c.peak ? 1.09 : 1.0)));
+  const Ticks ticks = byte_ticks(
+      std::max(limit_in ? std::max(most, c.limit.value * 1.04) : most, most * (c.peak ? 1.09 : 1.0)));
   const double n = static_cast<double>(c.x.size());
-  Frame f{c, {c.steps ? 0 : c.x.front(), c.steps ? n : c.x.back(), kLeft, kWidth - kRight, c.log_x},
+  Frame f{c,
+          {c.steps ? 0 : c.x.front(), c.steps ? n : c.x.back(), kLeft, kWidth - kRight, c.log_x},
           {0, ticks.at.back(), kFloor, kTop}};
   std::string out = open_svg(kFloor + kNames + (c.x_name.empty() ? 0 : kAxisName), c.title, c.description);
   for (std::size_t i = 0; i < ticks.at.size(); ++i) {

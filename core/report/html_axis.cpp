@@ -12,8 +12,8 @@
 namespace trainhost::report::html {
 namespace {
 
-constexpr double kGap = 10;       // pixels between two labels
-constexpr double kLetter = 7.3;   // pixels of a letter at 12 px in the wider system fonts
+constexpr double kGap = 10;      // pixels between two labels
+constexpr double kLetter = 7.3;  // pixels of a letter at 12 px in the wider system fonts
 
 /// "2.00 s" as "2 s".
 std::string without_zeros(const std::string& value) {
@@ -98,7 +98,9 @@ std::string px(double pixels) {
   return out == "-0" ? "0" : out;
 }
 
-double text_width(std::string_view plain) { return kLetter * static_cast<double>(display_width(std::string(plain))); }
+double text_width(std::string_view plain) {
+  return kLetter * static_cast<double>(display_width(std::string(plain)));
+}
 
 std::vector<std::size_t> roomy(const std::vector<double>& centres, const std::vector<std::string>& labels) {
   std::vector<std::size_t> out;

@@ -8,8 +8,8 @@
 namespace trainhost::report::html {
 
 struct Ticks {
-  std::vector<double> at;           // from 0, rising; the last one is >= the maximum asked for
-  std::vector<std::string> label;   // "0", "16 GiB"
+  std::vector<double> at;          // from 0, rising; the last one is >= the maximum asked for
+  std::vector<std::string> label;  // "0", "16 GiB"
 };
 /// At most `want` + 1 steps: powers of two in one binary unit.
 Ticks byte_ticks(double max, int want = 6);
@@ -29,11 +29,11 @@ struct Scale {
   double operator()(double v) const;
 };
 
-std::string px(double pixels);               // "12.3", "12"
-double text_width(std::string_view plain);   // pixels at the charts' 12 px, on the generous side
+std::string px(double pixels);              // "12.3", "12"
+double text_width(std::string_view plain);  // pixels at the charts' 12 px, on the generous side
 
-/// Indices of labels that can stand beside each other at `centres` (rising) without touching: the first, the last and as
-/// many between as there is room for.
+/// Indices of labels that can stand beside each other at `centres` (rising) without touching: the first, the
+/// last and as many between as there is room for.
 std::vector<std::size_t> roomy(const std::vector<double>& centres, const std::vector<std::string>& labels);
 
 }  // namespace trainhost::report::html

@@ -22,8 +22,8 @@ std::string bar(const Bar& b, double y, const Scale& x) {
     if (!(p.value > 0)) continue;
     const double a = x(before), w = x(before + p.value) - a;
     before += p.value;
-    out += fmt::format("<rect class=\"part hit {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n", p.css, px(a), px(y),
-                       px(std::max(w, 1.6)), px(kThick), tip(p.tip));
+    out += fmt::format("<rect class=\"part hit {}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n",
+                       p.css, px(a), px(y), px(std::max(w, 1.6)), px(kThick), tip(p.tip));
     if (w > text_width(p.name) + 10) out += label(a + w / 2, y + kThick / 2 + 4, p.name, "middle", "on");
   }
   return out;
@@ -40,10 +40,12 @@ std::string draw(const BarChart& c) {
   }
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 4 * most;
   const double range = limit_in ? std::max(most, c.limit.value) : most;
-  const double left = std::min(names, kNameMax) + 14, bottom = kTop + kRow * static_cast<double>(c.bars.size());
+  const double left = std::min(names, kNameMax) + 14,
+               bottom = kTop + kRow * static_cast<double>(c.bars.size());
   const Ticks ticks = c.unit == Unit::kBytes ? byte_ticks(range, 8) : second_ticks(range, 8);
   // The end of the longest bar keeps room for its sum.
-  const Scale x{0, std::max(range * 1.001, 1e-30), left, kWidth - kRight - std::max(8.0, most >= range * 0.8 ? ends + 12 : 0.0)};
+  const Scale x{0, std::max(range * 1.001, 1e-30), left,
+                kWidth - kRight - std::max(8.0, most >= range * 0.8 ? ends + 12 : 0.0)};
   std::string out = open_svg(bottom + kBottom, c.title, c.description);
   for (std::size_t i = 0; i < ticks.at.size(); ++i) {
     const double at = x(ticks.at[i]);
@@ -59,7 +61,10 @@ std::string draw(const BarChart& c) {
   if (limit_in) {
     const double at = x(c.limit.value);
     const bool beside = at + text_width(c.limit.label) / 2 > kWidth - 4;
-    out += line(at, kTop - 6, at, std::min(bottom, kTop + kRow * static_cast<double>(std::min(c.limited, c.bars.size()))), "limit") + label(beside ? kWidth - 4 : at, kTop - 11, c.limit.label, beside ? "end" : "middle", "bad strong");
+    out += line(at, kTop - 6, at,
+                std::min(bottom, kTop + kRow * static_cast<double>(std::min(c.limited, c.bars.size()))),
+                "limit") +
+           label(beside ? kWidth - 4 : at, kTop - 11, c.limit.label, beside ? "end" : "middle", "bad strong");
   } else if (c.limit.value > 0)
     out += label(kWidth - 4, kTop - 11, c.limit.label + ", beyond this chart →", "end", "dim");
   return out + "</svg>\n";

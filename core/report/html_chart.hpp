@@ -1,6 +1,7 @@
-// The charts of the HTML reports as SVG: stacked bars, a stacked area (or lines) over one axis, dots with a front line.
-// They draw what they are given and decide nothing; every mark has a title of its own, which is its tooltip, and every chart
-// a title and a description. Names and labels are plain text here and are escaped on their way out.
+// The charts of the HTML reports as SVG: stacked bars, a stacked area (or lines) over one axis, dots with a
+// front line. They draw what they are given and decide nothing; every mark has a title of its own, which is
+// its tooltip, and every chart a title and a description. Names and labels are plain text here and are
+// escaped on their way out.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -50,14 +51,14 @@ struct Mark {
 /// Over x: bands on each other and lines that stand for themselves.
 struct AreaChart {
   std::string title, description, x_name;
-  std::vector<double> x;              // rising
+  std::vector<double> x;                   // rising
   std::vector<std::string> x_label, tips;  // one for each x
   bool log_x = false;
-  bool steps = false;                 // x are moments, one column each, named in groups by what stands before ", "
+  bool steps = false;  // x are moments, one column each, named in groups by what stands before ", "
   std::vector<Series> bands, lines;
   Limit limit;
-  std::vector<Mark> marks;            // upright lines
-  std::optional<std::size_t> peak;    // index of x
+  std::vector<Mark> marks;          // upright lines
+  std::optional<std::size_t> peak;  // index of x
   std::string peak_label;
 };
 std::string draw(const AreaChart& c);
@@ -69,9 +70,9 @@ struct Dot {
 struct ScatterChart {
   std::string title, description, x_name, y_name;
   std::vector<Dot> dots;
-  std::vector<Dot> front;             // joined; by rising x
+  std::vector<Dot> front;  // joined; by rising x
   std::vector<std::string> front_label;
-  Limit limit;                        // of x
+  Limit limit;  // of x
 };
 std::string draw(const ScatterChart& c);
 

@@ -15,24 +15,38 @@ std::string entities(std::string_view s) {
   std::string out;
   out.reserve(s.size());
   for (char c : s) switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
     }
   return out;
 }
 
-std::string_view tone_class(Tone t) { return t == Tone::kGood ? "good" : t == Tone::kBad ? "bad" : "neutral"; }
+std::string_view tone_class(Tone t) {
+  return t == Tone::kGood ? "good" : t == Tone::kBad ? "bad" : "neutral";
+}
 
 }  // namespace
 
 std::string text(std::string_view outside, std::size_t max) { return entities(escaped(outside, max)); }
 
 std::string bytes(std::uint64_t n) {
-  return fmt::format("<data class=\"b\" value=\"{}\" title=\"{} bytes\">{}</data>", n, format_count(n), format_bytes(n));
+  return fmt::format("<data class=\"b\" value=\"{}\" title=\"{} bytes\">{}</data>", n, format_count(n),
+                     format_bytes(n));
 }
 
 std::string count(std::uint64_t n) { return fmt::format("<data value=\"{}\">{}</data>", n, format_count(n)); }
@@ -82,22 +96,27 @@ std::string Table::str(std::size_t max_rows, std::size_t max_bytes) const {
   if (!caption_.empty()) out += "<caption>" + caption_ + "</caption>\n";
   out += "<thead><tr>";
   for (std::size_t c = 0; c < headings_.size(); ++c)
-    out += fmt::format("<th scope=\"col\"{}>{}</th>", c < alignment_.size() && alignment_[c] == 'r' ? " class=\"r\"" : "",
-                       text(headings_[c]));
+    out +=
+        fmt::format("<th scope=\"col\"{}>{}</th>",
+                    c < alignment_.size() && alignment_[c] == 'r' ? " class=\"r\"" : "", text(headings_[c]));
   out += "</tr></thead>\n<tbody>\n";
   std::size_t shown = 0;
-  for (; shown < rows_.size() && shown < max_rows && out.size() + rows_[shown].size() <= max_bytes; ++shown) out += rows_[shown];
+  for (; shown < rows_.size() && shown < max_rows && out.size() + rows_[shown].size() <= max_bytes; ++shown)
+    out += rows_[shown];
   out += "</tbody></table></div>\n";
   if (const std::size_t left = rows_.size() - shown)
-    out += fmt::format("<p class=\"more\" data-left-out=\"{}\">{} more row{} left out here; --csv and --json have every one.</p>\n", left,
-                       format_count(left), left == 1 ? " is" : "s are");
+    out += fmt::format(
+        "<p class=\"more\" data-left-out=\"{}\">{} more row{} left out here; --csv and --json have every "
+        "one.</p>\n",
+        left, format_count(left), left == 1 ? " is" : "s are");
   return out;
 }
 
 std::string list(const std::vector<std::string>& sentences, std::size_t most) {
   if (sentences.empty()) return {};
   std::string out = "<ul>\n";
-  for (std::size_t i = 0; i < sentences.size() && i < most; ++i) out += "<li>" + text(sentences[i], 600) + "</li>\n";
+  for (std::size_t i = 0; i < sentences.size() && i < most; ++i)
+    out += "<li>" + text(sentences[i], 600) + "</li>\n";
   if (sentences.size() > most) out += fmt::format("<li>… and {} more</li>\n", sentences.size() - most);
   return out + "</ul>\n";
 }
@@ -140,8 +159,11 @@ std::string Page::str() const {
   out += "<button type=\"button\" id=\"exact\" aria-pressed=\"false\">Exact bytes</button>\n</header>\n";
   out += sections + "<footer>\n";
   if (!command.empty()) out += "<p>Made by</p>\n<pre><code>" + text(command, 4000) + "</code></pre>\n";
-  out += "<p>Sizes are binary (1 GiB = 1,073,741,824 bytes). This page needs no network and no other file.</p>\n</footer>\n</main>\n";
-  out += fmt::format("<div id=\"tip\" role=\"status\" hidden></div>\n<script>{}</script>\n</body>\n</html>\n", kScript);
+  out +=
+      "<p>Sizes are binary (1 GiB = 1,073,741,824 bytes). This page needs no network and no other "
+      "file.</p>\n</footer>\n</main>\n";
+  out += fmt::format("<div id=\"tip\" role=\"status\" hidden></div>\n<script>{}</script>\n</body>\n</html>\n",
+                     kScript);
   return out;
 }
 

@@ -1,6 +1,7 @@
-// A page that stands alone: skeleton, escaping, tables and lists of the HTML reports. No network, no file beside it; every
-// word is there without its script, which adds tooltips, exact bytes and sorting. Knows no view: plan_html, sweep_html and
-// search_html fill it. Whatever came from outside goes through text() on its way in.
+// A page that stands alone: skeleton, escaping, tables and lists of the HTML reports. No network, no file
+// beside it; every word is there without its script, which adds tooltips, exact bytes and sorting. Knows no
+// view: plan_html, sweep_html and search_html fill it. Whatever came from outside goes through text() on its
+// way in.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +13,8 @@
 
 namespace trainhost::report::html {
 
-/// Safe between tags and inside a quoted attribute: control bytes as \xNN, cut at `max` bytes, & < > " ' as entities.
+/// Safe between tags and inside a quoted attribute: control bytes as \xNN, cut at `max` bytes, & < > " ' as
+/// entities.
 std::string text(std::string_view outside, std::size_t max = 400);
 
 /// "12.4 GiB" that carries its exact value: <data value="13314398617" title="...">.
@@ -26,11 +28,13 @@ std::string part_of(std::uint64_t part, std::uint64_t whole);
 std::string spaced(std::string_view name);
 std::string words(Component c);
 std::string words(Claim c);
-/// CSS class of the n-th colour; components have theirs by their number, so that a colour means the same on every page.
+/// CSS class of the n-th colour; components have theirs by their number, so that a colour means the same on
+/// every page.
 std::string colour(std::size_t n);
 std::string colour(Component c);
 
-/// Rows of ready-made cells. Ends where `max_bytes` of HTML or `max_rows` are reached and says how many rows are missing.
+/// Rows of ready-made cells. Ends where `max_bytes` of HTML or `max_rows` are reached and says how many rows
+/// are missing.
 class Table {
  public:
   /// One letter a column: 'l' left, 'r' right (numbers); headings are plain text.
@@ -53,15 +57,16 @@ std::string list(const std::vector<std::string>& sentences, std::size_t most = 4
 /// Swatches with names: {class, plain name}.
 std::string legend(const std::vector<std::pair<std::string, std::string>>& entries);
 /// A chart with its legend; `svg` is ready-made.
-std::string figure(const std::string& svg, const std::string& legend_html, std::string_view plain_caption = {});
+std::string figure(const std::string& svg, const std::string& legend_html,
+                   std::string_view plain_caption = {});
 /// Folded away; opened by print.
 std::string details(std::string_view plain_summary, const std::string& inner);
 
 enum class Tone { kNeutral, kGood, kBad };
 
 struct Page {
-  std::string kind;      // "plan": data-kind of the body
-  std::string title;     // plain, as everything here: the model
+  std::string kind;   // "plan": data-kind of the body
+  std::string title;  // plain, as everything here: the model
   std::string subtitle;
   Tone tone = Tone::kNeutral;
   std::string answer;    // one sentence

@@ -13,14 +13,15 @@ constexpr double kHeight = 420, kLeft = 78, kRight = 24, kTop = 30, kBottom = 50
 constexpr double kFloor = kHeight - kBottom;
 
 std::string dot(const Dot& d, double radius, const Scale& x, const Scale& y) {
-  return fmt::format("<circle class=\"dot hit {}\" cx=\"{}\" cy=\"{}\" r=\"{}\">{}</circle>\n", d.css, px(x(d.x)), px(y(d.y)), px(radius),
-                     tip(d.tip));
+  return fmt::format("<circle class=\"dot hit {}\" cx=\"{}\" cy=\"{}\" r=\"{}\">{}</circle>\n", d.css,
+                     px(x(d.x)), px(y(d.y)), px(radius), tip(d.tip));
 }
 
 /// From the least memory to the most, a stair: with that much memory, no less time than this.
 std::string front(const std::vector<Dot>& points, const Scale& x, const Scale& y) {
   std::string d;
-  for (const Dot& p : points) d += d.empty() ? "M" + px(x(p.x)) + " " + px(y(p.y)) : "H" + px(x(p.x)) + "V" + px(y(p.y));
+  for (const Dot& p : points)
+    d += d.empty() ? "M" + px(x(p.x)) + " " + px(y(p.y)) : "H" + px(x(p.x)) + "V" + px(y(p.y));
   if (!d.empty()) d += "H" + px(kWidth - kRight);
   return d.empty() ? d : "<path class=\"front\" d=\"" + d + "\"/>\n";
 }
@@ -28,15 +29,15 @@ std::string front(const std::vector<Dot>& points, const Scale& x, const Scale& y
 /// Names below the front's dots, where by its meaning no other dot is, unless another name stands there.
 std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) {
   std::string out;
-  std::string before;  // one name for neighbours of the same name
+  std::string before;                            // one name for neighbours of the same name
   std::vector<std::pair<double, double>> taken;  // right end, baseline
   for (std::size_t i = 0; i < c.front.size() && i < c.front_label.size(); ++i) {
     const double width = text_width(c.front_label[i]), at = x(c.front[i].x);
     const bool room = at - 8 - width > kLeft;  // else beside the dot, on its right
     const double right = room ? at - 8 : at + 10 + width, base = y(c.front[i].y) + (room ? 14 : 4);
     const bool free = base < kFloor && std::none_of(taken.begin(), taken.end(), [&](const auto& t) {
-      return std::abs(t.second - base) < 15 && right - width < t.first + 8;
-    });
+                        return std::abs(t.second - base) < 15 && right - width < t.first + 8;
+                      });
     if (!free || c.front_label[i] == before) continue;
     taken.emplace_back(right, base);
     before = c.front_label[i];
@@ -50,7 +51,8 @@ std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) 
 std::string draw(const ScatterChart& c) {
   double most_x = 0, most_y = 0, least_y = std::numeric_limits<double>::infinity();
   for (const auto* set : {&c.dots, &c.front})
-    for (const Dot& d : *set) most_x = std::max(most_x, d.x), most_y = std::max(most_y, d.y), least_y = std::min(least_y, d.y);
+    for (const Dot& d : *set)
+      most_x = std::max(most_x, d.x), most_y = std::max(most_y, d.y), least_y = std::min(least_y, d.y);
   if (most_y <= 0) return {};
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most_x;
   const Ticks tx = byte_ticks(limit_in ? std::max(most_x, c.limit.value) : most_x, 8);
@@ -64,13 +66,17 @@ std::string draw(const ScatterChart& c) {
   const Scale y{ty.at[from], ty.at.back(), kFloor, kTop, by_logarithm};
   std::string out = open_svg(kHeight, c.title, c.description);
   for (std::size_t i = from; i < ty.at.size(); ++i)
-    out += line(kLeft, y(ty.at[i]), kWidth - kRight, y(ty.at[i]), "grid") + label(kLeft - 8, y(ty.at[i]) + 4, ty.label[i], "end", "dim");
+    out += line(kLeft, y(ty.at[i]), kWidth - kRight, y(ty.at[i]), "grid") +
+           label(kLeft - 8, y(ty.at[i]) + 4, ty.label[i], "end", "dim");
   for (std::size_t i = 0; i < tx.at.size() && x(tx.at[i]) <= kWidth - kRight + 1; ++i)
-    out += line(x(tx.at[i]), kTop, x(tx.at[i]), kFloor, "grid") + label(x(tx.at[i]), kFloor + 18, tx.label[i], "middle", "dim");
-  out += label((kLeft + kWidth - kRight) / 2, kHeight - 8, c.x_name, "middle") + label(4, kTop - 14, c.y_name, "start");
+    out += line(x(tx.at[i]), kTop, x(tx.at[i]), kFloor, "grid") +
+           label(x(tx.at[i]), kFloor + 18, tx.label[i], "middle", "dim");
+  out += label((kLeft + kWidth - kRight) / 2, kHeight - 8, c.x_name, "middle") +
+         label(4, kTop - 14, c.y_name, "start");
   if (limit_in) {
     const double at = x(c.limit.value);
-    out += line(at, kTop - 6, at, kFloor, "limit") + label(std::min(at, kWidth - 4), kTop - 11, c.limit.label, "end", "bad strong");
+    out += line(at, kTop - 6, at, kFloor, "limit") +
+           label(std::min(at, kWidth - 4), kTop - 11, c.limit.label, "end", "bad strong");
   } else if (c.limit.value > 0)
     out += label(kWidth - kRight, kTop - 11, c.limit.label + ", beyond this chart →", "end", "dim");
   for (const Dot& d : c.dots) out += dot(d, 3.2, x, y);

@@ -1,4 +1,5 @@
-// See html_style.hpp. The script changes how the page reads, never what it says: with scripts off, nothing is missing.
+// See html_style.hpp. The script changes how the page reads, never what it says: with scripts off, nothing is
+// missing.
 #include "core/report/html_style.hpp"
 
 #include <fmt/format.h>
@@ -6,14 +7,16 @@
 namespace trainhost::report::html {
 namespace {
 
-// k0 .. k11 are the components in the order of their enum: weights, master weights, gradients, optimizer state,
-// activations, logits, workspace, communication, key/value cache, adapters, fragmentation, runtime.
+// k0 .. k11 are the components in the order of their enum: weights, master weights, gradients, optimizer
+// state, activations, logits, workspace, communication, key/value cache, adapters, fragmentation, runtime.
 constexpr const char* kLight =
-    "--bg:#ffffff;--ink:#15181e;--dim:#5a6270;--line:#d9dde3;--soft:#f4f6f8;--good:#12703a;--bad:#b3261e;--mark:#15181e;"
+    "--bg:#ffffff;--ink:#15181e;--dim:#5a6270;--line:#d9dde3;--soft:#f4f6f8;--good:#12703a;--bad:#b3261e;--"
+    "mark:#15181e;"
     "--k0:#2563c9;--k1:#17377a;--k2:#7443bd;--k3:#b45309;--k4:#1b7f45;--k5:#0b7285;"
     "--k6:#7a6242;--k7:#b3276f;--k8:#b3261e;--k9:#68690a;--k10:#66707e;--k11:#3f4754;";
 constexpr const char* kDark =
-    "--bg:#14171c;--ink:#e9ecf1;--dim:#a3acb9;--line:#323844;--soft:#1c2027;--good:#62d394;--bad:#ff8f86;--mark:#ffffff;"
+    "--bg:#14171c;--ink:#e9ecf1;--dim:#a3acb9;--line:#323844;--soft:#1c2027;--good:#62d394;--bad:#ff8f86;--"
+    "mark:#ffffff;"
     "--k0:#6ea5ff;--k1:#a9c4f5;--k2:#b99af5;--k3:#f5a054;--k4:#5fcb8b;--k5:#4cc7d8;"
     "--k6:#c9b28d;--k7:#f583b5;--k8:#ff8a80;--k9:#d2ce5a;--k10:#9aa3af;--k11:#808a99;";
 
@@ -109,9 +112,12 @@ code,pre{font-size:8pt}
 }  // namespace
 
 std::string style() {
-  std::string out = fmt::format(":root{{{}color-scheme:light dark}}\n@media(prefers-color-scheme:dark){{:root{{{}}}}}\n@media print{{:root{{{}}}}}\n",
-                                kLight, kDark, kLight);
-  for (std::size_t i = 0; i < kColours; ++i) out += fmt::format(".k{0}{{--c:var(--k{0})}}svg .k{0}.part{{fill:var(--k{0})}}\n", i);
+  std::string out = fmt::format(
+      ":root{{{}color-scheme:light dark}}\n@media(prefers-color-scheme:dark){{:root{{{}}}}}\n@media "
+      "print{{:root{{{}}}}}\n",
+      kLight, kDark, kLight);
+  for (std::size_t i = 0; i < kColours; ++i)
+    out += fmt::format(".k{0}{{--c:var(--k{0})}}svg .k{0}.part{{fill:var(--k{0})}}\n", i);
   return out + kRules;
 }
 

@@ -1,5 +1,6 @@
-// The look and the one small script of the HTML reports, as text. Colours are given twice, for light and for dark; each has
-// a contrast of at least 4.5 against its background, so that a label may stand on it (a test computes it).
+// The look and the one small script of the HTML reports, as text. Colours are given twice, for light and for
+// dark; each has a contrast of at least 4.5 against its background, so that a label may stand on it (a test
+// computes it).
 #pragma once
 #include <cstddef>
 #include <string>

@@ -14,12 +14,13 @@ inline constexpr double kWidth = 960;  // of every chart, in its own pixels; the
 
 /// Opens the picture; `height` in the same pixels. Followed by marks and "</svg>".
 inline std::string open_svg(double height, std::string_view title, std::string_view description) {
-  return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n", px(kWidth), px(height),
-                     text(title), text(description, 1000));
+  return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n",
+                     px(kWidth), px(height), text(title), text(description, 1000));
 }
 
 /// anchor: "start", "middle" or "end".
-inline std::string label(double x, double y, std::string_view plain, std::string_view anchor, std::string_view css = {}) {
+inline std::string label(double x, double y, std::string_view plain, std::string_view anchor,
+                         std::string_view css = {}) {
   return fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\"{}>{}</text>\n", px(x), px(y), anchor,
                      css.empty() ? std::string() : fmt::format(" class=\"{}\"", css), text(plain));
 }

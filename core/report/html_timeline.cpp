@@ -23,7 +23,8 @@ Moments thinned(const std::vector<Moment>& all, std::size_t most) {
   for (std::size_t g = 0; g < groups; ++g) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(g * all.size() / groups);
     const auto end = all.begin() + static_cast<std::ptrdiff_t>((g + 1) * all.size() / groups);
-    out.push_back(&*std::max_element(begin, end, [](const Moment& a, const Moment& b) { return a.bytes < b.bytes; }));
+    out.push_back(
+        &*std::max_element(begin, end, [](const Moment& a, const Moment& b) { return a.bytes < b.bytes; }));
   }
   return out;
 }
@@ -45,10 +46,11 @@ std::string tip(const Moment& m) {
 html::AreaChart chart(const PlanView& v, const Moments& moments, const Moment& peak) {
   html::AreaChart c;
   c.title = "Memory over one step";
-  c.description = fmt::format("Bytes alive in the compute tier at each of {} moments; the peak is {} at {}.", v.timeline.size(),
-                              format_bytes(peak.bytes), peak.name);
+  c.description = fmt::format("Bytes alive in the compute tier at each of {} moments; the peak is {} at {}.",
+                              v.timeline.size(), format_bytes(peak.bytes), peak.name);
   c.steps = true;
-  if (v.budget_known) c.limit = {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
+  if (v.budget_known)
+    c.limit = {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
   for (std::size_t i = 0; i < moments.size(); ++i) {
     c.x.push_back(static_cast<double>(i));
     c.x_label.push_back(moments[i]->name);
@@ -69,7 +71,8 @@ std::string table(const Moments& moments, const Moment& peak) {
   html::Table t("lrrl", {"moment", "alive", "bytes", ""});
   t.mark("of", "timeline");
   for (const Moment* m : moments)
-    t.row({html::text(m->name, 80), html::bytes(m->bytes), html::count(m->bytes), m == &peak ? "peak" : ""}, m == &peak ? "class=\"sum\"" : "");
+    t.row({html::text(m->name, 80), html::bytes(m->bytes), html::count(m->bytes), m == &peak ? "peak" : ""},
+          m == &peak ? "class=\"sum\"" : "");
   return t.str(kTableRows, 30'000);
 }
 
@@ -78,13 +81,15 @@ std::string table(const Moments& moments, const Moment& peak) {
 std::string html_timeline(const PlanView& v) {
   if (v.timeline.empty()) return {};
   const Moments columns = thinned(v.timeline, kColumns);
-  const Moment& peak = **std::max_element(columns.begin(), columns.end(), [](const Moment* a, const Moment* b) { return a->bytes < b->bytes; });
+  const Moment& peak = **std::max_element(
+      columns.begin(), columns.end(), [](const Moment* a, const Moment* b) { return a->bytes < b->bytes; });
   const html::AreaChart c = chart(v, columns, peak);
   std::vector<std::pair<std::string, std::string>> names;
   for (const html::Series& s : c.bands) names.emplace_back(s.css, s.name);
   std::string caption;
   if (columns.size() < v.timeline.size())
-    caption = fmt::format("{} moments are drawn as {} columns, each by its worst moment.", v.timeline.size(), columns.size());
+    caption = fmt::format("{} moments are drawn as {} columns, each by its worst moment.", v.timeline.size(),
+                          columns.size());
   return html::figure(html::draw(c), html::legend(names), caption) +
          html::details("The moments as a table", table(thinned(v.timeline, kTableRows), peak));
 }

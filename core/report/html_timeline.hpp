@@ -9,7 +9,8 @@ namespace trainhost::report {
 /// Components are 1 .. this.
 constexpr unsigned html_component_count() { return static_cast<unsigned>(Component::kRuntime); }
 
-/// "" where the view has no moments. Longer steps are drawn by their worst moments, so that the peak is always there.
+/// "" where the view has no moments. Longer steps are drawn by their worst moments, so that the peak is
+/// always there.
 std::string html_timeline(const PlanView& v);
 
 }  // namespace trainhost::report

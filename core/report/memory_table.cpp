@@ -18,10 +18,14 @@ constexpr unsigned kBarWidth = 20;
 
 std::string_view words(Component c) {
   switch (c) {
-    case Component::kOptimizerState: return "optimizer state";
-    case Component::kMasterWeights: return "master weights";
-    case Component::kKvCache: return "key/value cache";
-    default: return name(c);
+    case Component::kOptimizerState:
+      return "optimizer state";
+    case Component::kMasterWeights:
+      return "master weights";
+    case Component::kKvCache:
+      return "key/value cache";
+    default:
+      return name(c);
   }
 }
 
@@ -30,13 +34,16 @@ std::string head(const PlanView& v) {
   std::string line = fmt::format("{}  {}", m.name.empty() ? m.family : m.name, m.family);
   if (v.parameters_known) line += fmt::format(", {} parameters", format_count(v.parameters.total));
   if (v.active_parameters) line += fmt::format(", {} active", format_count(v.active_parameters));
-  if (v.trained_parameters.value_or(0)) line += fmt::format(", {} trained", format_count(*v.trained_parameters));
+  if (v.trained_parameters.value_or(0))
+    line += fmt::format(", {} trained", format_count(*v.trained_parameters));
   line += fmt::format("  (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads,
                       m.head_dim, m.intermediate, m.vocab);
   return escaped(line, 400);
 }
 
-std::string note(const std::string& text, const Terminal& t) { return wrapped("  note: " + text, line_width(t), "    ") + "\n"; }
+std::string note(const std::string& text, const Terminal& t) {
+  return wrapped("  note: " + text, line_width(t), "    ") + "\n";
+}
 
 void add_tier(Table& table, const Estimate& e, Tier tier) {
   std::map<Component, std::uint64_t> parts;
@@ -46,15 +53,16 @@ void add_tier(Table& table, const Estimate& e, Tier tier) {
   for (auto [c, bytes] : parts) {
     if (bytes == 0) continue;
     double share = total ? static_cast<double>(bytes) / static_cast<double>(total) : 0;
-    table.row({std::string(words(c)), format_bytes(bytes), format_count(bytes), fmt::format("{:.1f} %", 100 * share),
-               bar(share, kBarWidth)});
+    table.row({std::string(words(c)), format_bytes(bytes), format_count(bytes),
+               fmt::format("{:.1f} %", 100 * share), bar(share, kBarWidth)});
   }
 }
 
 std::string verdict(std::uint64_t bytes, std::uint64_t budget, const std::string& source, const Terminal& t) {
   const std::string where = fmt::format("{} ({})", format_bytes(budget), source);
   if (bytes <= budget) return fmt::format("{} in {}", styled(t, Style::kGood, "fits"), where);
-  return fmt::format("{} in {}: {} too much", styled(t, Style::kBad, "does not fit"), where, format_bytes(bytes - budget));
+  return fmt::format("{} in {}: {} too much", styled(t, Style::kBad, "does not fit"), where,
+                     format_bytes(bytes - budget));
 }
 
 std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal& t) {
@@ -86,14 +94,20 @@ std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal&
 
 std::string memory_table(const PlanView& v, const Terminal& t) {
   std::string out = styled(t, Style::kBold, wrapped(head(v), line_width(t), "    ")) + "\n";
-  if (!v.run_line.empty()) out += wrapped("  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode), line_width(t), "    ") + "\n";
+  if (!v.run_line.empty())
+    out += wrapped("  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode), line_width(t),
+                   "    ") +
+           "\n";
   for (const Estimate& e : v.estimates) {
     if (v.estimates.size() > 1 || e.report.source != "llama")
-      out += styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) + "\n";
+      out +=
+          styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) +
+          "\n";
     out += estimate_table(v, e, t);
     for (const std::string& n : e.report.notes) out += note(n, t);
   }
-  if (v.estimates.size() > 1) out += styled(t, Style::kAccent, "estimates side by side") + "\n" + comparison_table(v, t);
+  if (v.estimates.size() > 1)
+    out += styled(t, Style::kAccent, "estimates side by side") + "\n" + comparison_table(v, t);
   for (const std::string& n : v.notes) out += note(n, t);
   return out + changes_table(v, t) + limits_table(v, t);
 }

@@ -25,13 +25,17 @@ std::vector<const MemoryNode*> largest_first(const MemoryReport& r) {
 std::string explain_table(const PlanView& v, const Terminal& t) {
   std::string out;
   for (const Estimate& e : v.estimates) {
-    out += styled(t, Style::kAccent, fmt::format("what {} counted ({}), largest at the peak first", e.report.source, name(e.report.claim))) + "\n";
+    out += styled(t, Style::kAccent,
+                  fmt::format("what {} counted ({}), largest at the peak first", e.report.source,
+                              name(e.report.claim))) +
+           "\n";
     Table table("rrlllll");
     table.row({"at the peak", "at most", "bytes", "tier", "component", "what", "formula"});
     for (const MemoryNode* n : largest_first(e.report))
-      table.row({format_bytes(n->at_peak()), format_bytes(n->bytes), format_count(n->bytes), std::string(name(n->tier)),
-                 std::string(name(n->component)), escaped(n->name),
-                 escaped(n->formula, 400) + (n->claim == Claim::kExact ? "" : fmt::format("  ({})", name(n->claim)))});
+      table.row({format_bytes(n->at_peak()), format_bytes(n->bytes), format_count(n->bytes),
+                 std::string(name(n->tier)), std::string(name(n->component)), escaped(n->name),
+                 escaped(n->formula, 400) +
+                     (n->claim == Claim::kExact ? "" : fmt::format("  ({})", name(n->claim)))});
     std::vector<std::string> dropped;
     out += table.fitted(line_width(t), {1, 2, 3}, &dropped) + left_out(dropped, "--csv", line_width(t));
   }
@@ -39,11 +43,12 @@ std::string explain_table(const PlanView& v, const Terminal& t) {
 }
 
 std::string plan_csv(const PlanView& v) {
-  std::string out = csv_line({"estimator", "tier", "component", "name", "kind", "bytes", "bytes_at_peak", "formula"});
+  std::string out =
+      csv_line({"estimator", "tier", "component", "name", "kind", "bytes", "bytes_at_peak", "formula"});
   for (const Estimate& e : v.estimates)
     for (const MemoryNode& n : e.report.nodes)
-      out += csv_line({e.report.source, name(n.tier), name(n.component), n.name, name(n.claim), std::to_string(n.bytes),
-                       std::to_string(n.at_peak()), n.formula});
+      out += csv_line({e.report.source, name(n.tier), name(n.component), n.name, name(n.claim),
+                       std::to_string(n.bytes), std::to_string(n.at_peak()), n.formula});
   return out;
 }
 

@@ -1,5 +1,5 @@
-// The page of a plan: the answer in one sentence, memory by component and tier against the budget, the step's timeline,
-// what would make it fit, and every leaf with its formula.
+// The page of a plan: the answer in one sentence, memory by component and tier against the budget, the step's
+// timeline, what would make it fit, and every leaf with its formula.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,9 +22,12 @@ std::string subtitle(const PlanView& v) {
   const ModelSpec& m = v.model;
   std::string out = m.family;
   if (v.parameters_known) out += fmt::format(", {} parameters", format_count(v.parameters.total));
-  if (v.active_parameters && v.active_parameters != v.parameters.total) out += fmt::format(", {} active", format_count(v.active_parameters));
-  if (v.trained_parameters.value_or(0)) out += fmt::format(", {} trained", format_count(*v.trained_parameters));
-  out += fmt::format(" (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate, m.vocab);
+  if (v.active_parameters && v.active_parameters != v.parameters.total)
+    out += fmt::format(", {} active", format_count(v.active_parameters));
+  if (v.trained_parameters.value_or(0))
+    out += fmt::format(", {} trained", format_count(*v.trained_parameters));
+  out += fmt::format(" (L {}, H {}, A {}, K {}, D {}, I {}, V {})", m.layers, m.hidden, m.heads, m.kv_heads,
+                     m.head_dim, m.intermediate, m.vocab);
   if (!v.run_line.empty()) out += ". " + v.run_line;
   if (!v.mode.empty()) out += ", " + v.backend + " " + v.mode;
   return out;
@@ -47,29 +50,39 @@ void answer(const PlanView& v, html::Page& page) {
   if (too_much)
     page.answer = fmt::format("Does not fit: {} too much", format_bytes(e.compute_bytes - v.budget_bytes));
   else if (!e.fits)
-    page.answer = fmt::format("Does not fit: the host lacks {}", format_bytes(e.host_bytes - std::min(e.host_bytes, v.host_budget_bytes)));
+    page.answer = fmt::format("Does not fit: the host lacks {}",
+                              format_bytes(e.host_bytes - std::min(e.host_bytes, v.host_budget_bytes)));
   else if (v.budget_known)
     page.answer = "Fits: " + html::part_of(e.compute_bytes, v.budget_bytes);
   else
     page.answer = "Needs " + format_bytes(e.compute_bytes);
   if (!e.fits && !v.changes.empty()) page.answer += "; cheapest change: " + v.changes.front().settings;
   page.detail = !v.budget_known ? "Budget " + v.budget_source + "; --device=NAME or --budget=SIZE judges it"
-                : too_much     ? fmt::format("{} needed, {} there ({})", format_bytes(e.compute_bytes), format_bytes(v.budget_bytes), v.budget_source)
-                               : fmt::format("{} to spare ({})", format_bytes(v.budget_bytes - e.compute_bytes), v.budget_source);
+                : too_much      ? fmt::format("{} needed, {} there ({})", format_bytes(e.compute_bytes),
+                                              format_bytes(v.budget_bytes), v.budget_source)
+                           : fmt::format("{} to spare ({})", format_bytes(v.budget_bytes - e.compute_bytes),
+                                         v.budget_source);
   page.detail += peak_words(v, e);
   if (!v.host_budget_source.empty())
-    page.detail += fmt::format(". Host memory: {} ({})", html::part_of(e.host_bytes, v.host_budget_bytes), v.host_budget_source);
-  if (v.ranks > 1) page.detail += fmt::format(". Figures are of the fullest of {} devices", format_count(v.ranks));
-  page.detail += fmt::format(". By {}, {}.", e.report.source, e.report.claim == Claim::kUpperBound ? "an upper bound" : e.report.claim == Claim::kExact ? "exact" : "an approximation");
+    page.detail += fmt::format(". Host memory: {} ({})", html::part_of(e.host_bytes, v.host_budget_bytes),
+                               v.host_budget_source);
+  if (v.ranks > 1)
+    page.detail += fmt::format(". Figures are of the fullest of {} devices", format_count(v.ranks));
+  page.detail += fmt::format(". By {}, {}.", e.report.source,
+                             e.report.claim == Claim::kUpperBound ? "an upper bound"
+                             : e.report.claim == Claim::kExact    ? "exact"
+                                                                  : "an approximation");
 }
 
 html::Bar bar_of(const MemoryReport& r, Tier tier, const std::string& label) {
   const std::uint64_t total = r.tier_bytes(tier);
   html::Bar b{label, {}, format_bytes(total), false};
   for (const auto& [c, p] : parts_of(r, tier))
-    b.parts.push_back({html::colour(c), html::words(c), static_cast<double>(p.bytes),
-                       fmt::format("{}: {}\n{} bytes, {:.1f} %", html::words(c), format_bytes(p.bytes), format_count(p.bytes),
-                                   total ? 100.0 * static_cast<double>(p.bytes) / static_cast<double>(total) : 0.0)});
+    b.parts.push_back(
+        {html::colour(c), html::words(c), static_cast<double>(p.bytes),
+         fmt::format("{}: {}\n{} bytes, {:.1f} %", html::words(c), format_bytes(p.bytes),
+                     format_count(p.bytes),
+                     total ? 100.0 * static_cast<double>(p.bytes) / static_cast<double>(total) : 0.0)});
   return b;
 }
 
@@ -120,29 +133,38 @@ std::string side_by_side(const PlanView& v) {
     // An estimator that knows no device counts in tiers of its own.
     const bool here = e.report.tier_bytes(v.compute_tier) > 0;
     for (Tier tier : kAllTiers)
-      if (e.report.tier_bytes(tier) > 0 && (!here || tier == v.compute_tier)) c.bars.push_back(bar_of(e.report, tier, e.report.source)), c.bars.back().strong = i == 0;
+      if (e.report.tier_bytes(tier) > 0 && (!here || tier == v.compute_tier))
+        c.bars.push_back(bar_of(e.report, tier, e.report.source)), c.bars.back().strong = i == 0;
     t.row({html::text(e.report.source), html::words(e.report.claim), html::bytes(e.compute_bytes),
-           first ? fmt::format("{:.0f} %", 100.0 * static_cast<double>(e.compute_bytes) / static_cast<double>(first)) : "",
+           first ? fmt::format("{:.0f} %",
+                               100.0 * static_cast<double>(e.compute_bytes) / static_cast<double>(first))
+                 : "",
            e.report.notes.empty() ? "" : html::text(e.report.notes.front(), 300)},
           fmt::format("data-estimator=\"{}\"", html::text(e.report.source)));
   }
-  return html::figure(html::draw(c), legend_of(v, v.estimates.size()), "The first estimator decides.") + t.str();
+  return html::figure(html::draw(c), legend_of(v, v.estimates.size()), "The first estimator decides.") +
+         t.str();
 }
 
 std::string tier_table(const Estimate& e, Tier tier) {
   const std::uint64_t total = e.report.tier_bytes(tier);
   Table t("lrrrl", {"component", "size", "bytes", "share", "kind"});
-  t.caption(fmt::format("{}, by {}", name(tier), e.report.source)).mark("estimator", e.report.source).mark("tier", name(tier));
+  t.caption(fmt::format("{}, by {}", name(tier), e.report.source))
+      .mark("estimator", e.report.source)
+      .mark("tier", name(tier));
   for (const auto& [c, p] : parts_of(e.report, tier))
     if (p.bytes)
-      t.row({fmt::format("<i class=\"{}\"></i>{}", html::colour(c), html::words(c)), html::bytes(p.bytes), html::count(p.bytes),
-             fmt::format("{:.1f} %", 100.0 * static_cast<double>(p.bytes) / static_cast<double>(std::max<std::uint64_t>(total, 1))),
+      t.row({fmt::format("<i class=\"{}\"></i>{}", html::colour(c), html::words(c)), html::bytes(p.bytes),
+             html::count(p.bytes),
+             fmt::format("{:.1f} %", 100.0 * static_cast<double>(p.bytes) /
+                                         static_cast<double>(std::max<std::uint64_t>(total, 1))),
              html::words(p.claim)},
             fmt::format("data-component=\"{}\"", name(c)));
   std::string when;
   for (const TierPeak& p : e.report.tiers)
     if (p.tier == tier) when = fmt::format("peak in {}", name(p.peak_at));
-  t.row({fmt::format("total on {}", name(tier)), html::bytes(total), html::count(total), "", when}, "class=\"sum\" data-component=\"total\"");
+  t.row({fmt::format("total on {}", name(tier)), html::bytes(total), html::count(total), "", when},
+        "class=\"sum\" data-component=\"total\"");
   return t.str();
 }
 
@@ -153,13 +175,17 @@ std::string estimate_tables(const Estimate& e) {
   return out + html::list(e.report.notes, 12);
 }
 
-std::string memory(const PlanView& v) { return v.estimates.empty() ? "" : tier_bars(v) + estimate_tables(v.estimates.front()); }
+std::string memory(const PlanView& v) {
+  return v.estimates.empty() ? "" : tier_bars(v) + estimate_tables(v.estimates.front());
+}
 
 std::string other_estimates(const PlanView& v) {
   std::string out = side_by_side(v);
   for (std::size_t i = 1; i < v.estimates.size() && i < kEstimates; ++i) {
     const Estimate& e = v.estimates[i];
-    out += html::details(fmt::format("{} ({}): {} in all", e.report.source, html::words(e.report.claim), format_bytes(e.total_bytes)), estimate_tables(e));
+    out += html::details(fmt::format("{} ({}): {} in all", e.report.source, html::words(e.report.claim),
+                                     format_bytes(e.total_bytes)),
+                         estimate_tables(e));
   }
   return out;
 }
@@ -169,7 +195,9 @@ std::string changes(const PlanView& v) {
   const std::string why_few = v.changes_note.empty() ? "" : "<p>" + html::text(v.changes_note) + "</p>";
   Table t("llllr", {"change", "what it does", "paid with", "costs", "then needs"});
   t.caption("What would make it fit, cheapest first; each was planned again.").mark("of", "changes");
-  for (const Change& c : v.changes) t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), std::string(name(c.price)), html::text(c.cost_words), html::bytes(c.compute_bytes)});
+  for (const Change& c : v.changes)
+    t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), std::string(name(c.price)),
+           html::text(c.cost_words), html::bytes(c.compute_bytes)});
   return why_few + t.str(40, 20'000);
 }
 
@@ -177,7 +205,8 @@ std::string limits(const PlanView& v) {
   if (v.limits.empty()) return {};
   Table t("lrl", {"limit", "value", "what takes the room beyond it"});
   t.mark("of", "limits");
-  for (const Limit& l : v.limits) t.row({html::text(l.what), l.value ? html::count(l.value) : "none fits", html::text(l.binds)});
+  for (const Limit& l : v.limits)
+    t.row({html::text(l.what), l.value ? html::count(l.value) : "none fits", html::text(l.binds)});
   return t.str(40, 20'000);
 }
 
@@ -189,10 +218,13 @@ std::string leaves(const PlanView& v) {
     Table t("lllrrl", {"what", "component", "tier", "at the peak", "at most", "formula"});
     t.mark("leaves", r.source).mark("sort", "");
     for (const MemoryNode* n : largest_first(r))
-      t.row({html::text(n->name, 120), fmt::format("<i class=\"{}\"></i>{}", html::colour(n->component), html::words(n->component)),
+      t.row({html::text(n->name, 120),
+             fmt::format("<i class=\"{}\"></i>{}", html::colour(n->component), html::words(n->component)),
              std::string(name(n->tier)), html::bytes(n->at_peak()), html::bytes(n->bytes),
              "<code>" + html::text(n->formula, 200) + "</code>"});
-    out += html::details(fmt::format("Every part by {}, with its formula ({} parts)", r.source, r.nodes.size()), t.str(i ? 25 : 100, i ? 9'000 : 45'000));
+    out +=
+        html::details(fmt::format("Every part by {}, with its formula ({} parts)", r.source, r.nodes.size()),
+                      t.str(i ? 25 : 100, i ? 9'000 : 45'000));
   }
   return out;
 }

@@ -10,10 +10,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// A component is as certain as the least certain of its leaves.
-Claim weaker(Claim a, Claim b) { return static_cast<std::uint32_t>(a) > static_cast<std::uint32_t>(b) ? a : b; }
+Claim weaker(Claim a, Claim b) {
+  return static_cast<std::uint32_t>(a) > static_cast<std::uint32_t>(b) ? a : b;
+}
 
 Json tier_json(const MemoryReport& r, Tier tier) {
-  struct Part { std::uint64_t bytes = 0; Claim claim = Claim::kExact; };
+  struct Part {
+    std::uint64_t bytes = 0;
+    Claim claim = Claim::kExact;
+  };
   std::map<Component, Part> parts;
   for (const MemoryNode& n : r.nodes) {
     if (n.tier != tier) continue;
@@ -34,24 +39,37 @@ Json tier_json(const MemoryReport& r, Tier tier) {
 /// Bytes over the budget, by the tier that has too little.
 Json too_much_json(const PlanView& v, const Estimate& e) {
   Json out = Json::object();
-  if (v.budget_known && e.compute_bytes > v.budget_bytes) out[std::string(name(v.compute_tier))] = e.compute_bytes - v.budget_bytes;
-  if (!v.host_budget_source.empty() && e.host_bytes > v.host_budget_bytes) out["host"] = e.host_bytes - v.host_budget_bytes;
+  if (v.budget_known && e.compute_bytes > v.budget_bytes)
+    out[std::string(name(v.compute_tier))] = e.compute_bytes - v.budget_bytes;
+  if (!v.host_budget_source.empty() && e.host_bytes > v.host_budget_bytes)
+    out["host"] = e.host_bytes - v.host_budget_bytes;
   return out;
 }
 
 Json leaves_json(const MemoryReport& r) {
   Json out = Json::array();
   for (const MemoryNode& n : r.nodes)
-    out.push_back({{"name", n.name}, {"tier", name(n.tier)}, {"component", name(n.component)}, {"kind", name(n.claim)},
-                   {"bytes", n.bytes}, {"bytes_at_peak", n.at_peak()}, {"formula", n.formula}});
+    out.push_back({{"name", n.name},
+                   {"tier", name(n.tier)},
+                   {"component", name(n.component)},
+                   {"kind", name(n.claim)},
+                   {"bytes", n.bytes},
+                   {"bytes_at_peak", n.at_peak()},
+                   {"formula", n.formula}});
   return out;
 }
 
 Json changes_json(const PlanView& v) {
   Json out = Json::array();
   for (const Change& c : v.changes)
-    out.push_back({{"settings", c.settings}, {"set", c.set}, {"sentence", c.sentence}, {"price", name(c.price)}, {"cost", c.cost}, {"cost_words", c.cost_words},
-                   {"compute_bytes", c.compute_bytes}, {"estimator", c.estimator}});
+    out.push_back({{"settings", c.settings},
+                   {"set", c.set},
+                   {"sentence", c.sentence},
+                   {"price", name(c.price)},
+                   {"cost", c.cost},
+                   {"cost_words", c.cost_words},
+                   {"compute_bytes", c.compute_bytes},
+                   {"estimator", c.estimator}});
   return out;
 }
 
@@ -75,8 +93,9 @@ Json timeline_json(const PlanView& v) {
 
 std::string recompute_json(const PlanView& v) {
   const RecomputeLayers n = v.recompute_layers.value();
-  return Json{{"asked", "auto"}, {"words", v.recompute_words}, {"full", n.full}, {"mlp", n.mlp}, {"selective", n.selective},
-              {"none", v.model.layers - n.total()}}.dump();
+  return Json{{"asked", "auto"}, {"words", v.recompute_words}, {"full", n.full},
+              {"mlp", n.mlp},    {"selective", n.selective},   {"none", v.model.layers - n.total()}}
+      .dump();
 }
 
 std::string plan_json(const PlanView& v, int indent) {
@@ -86,7 +105,8 @@ std::string plan_json(const PlanView& v, int indent) {
     parameters = {{"total", v.parameters.total},
                   {"trainable", v.trained_parameters.value_or(v.parameters.total)},
                   {"active", v.active_parameters ? v.active_parameters : v.parameters.total},
-                  {"embedding", v.parameters.embedding}, {"per_layer", v.parameters.per_layer}};
+                  {"embedding", v.parameters.embedding},
+                  {"per_layer", v.parameters.per_layer}};
   j["model"] = {{"name", v.model.name}, {"family", v.model.family}, {"parameters", std::move(parameters)}};
   j["backend"] = v.backend;
   if (!v.mode.empty()) j["mode"] = v.mode;
@@ -100,9 +120,15 @@ std::string plan_json(const PlanView& v, int indent) {
       if (e.report.tier_bytes(t) > 0) tiers.push_back(tier_json(e.report, t));
     char digest[24];
     std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(e.report.digest));
-    j["estimates"].push_back({{"estimator", e.report.source}, {"kind", name(e.report.claim)}, {"total_bytes", e.total_bytes},
-                              {"fits", e.fits}, {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)}, {"digest", e.report.digest ? digest : ""},
-                              {"tiers", std::move(tiers)}, {"leaves", leaves_json(e.report)}, {"notes", e.report.notes}});
+    j["estimates"].push_back({{"estimator", e.report.source},
+                              {"kind", name(e.report.claim)},
+                              {"total_bytes", e.total_bytes},
+                              {"fits", e.fits},
+                              {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)},
+                              {"digest", e.report.digest ? digest : ""},
+                              {"tiers", std::move(tiers)},
+                              {"leaves", leaves_json(e.report)},
+                              {"notes", e.report.notes}});
     Json& last = j["estimates"].back();
     if (!v.host_budget_source.empty()) last["host_budget_bytes"] = v.host_budget_bytes;
     if (!e.fits) last["too_much"] = too_much_json(v, e);

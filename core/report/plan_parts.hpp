@@ -1,4 +1,5 @@
-// A report's leaves added up by component, as tables and charts show them: what each takes at the tier's peak.
+// A report's leaves added up by component, as tables and charts show them: what each takes at the tier's
+// peak.
 #pragma once
 #include <map>
 #include <vector>
@@ -25,7 +26,8 @@ inline std::map<Component, ComponentPart> parts_of(const MemoryReport& r, Tier t
   return out;
 }
 
-/// Leaves with the largest at the peak first; what is nothing there by the most it ever takes. Ties stay in order.
+/// Leaves with the largest at the peak first; what is nothing there by the most it ever takes. Ties stay in
+/// order.
 std::vector<const MemoryNode*> largest_first(const MemoryReport& r);
 
 }  // namespace trainhost::report

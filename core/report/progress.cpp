@@ -29,7 +29,8 @@ namespace {
 
 std::string text_of(const StepLine& l) {
   std::string s = fmt::format("step {:>{}}/{}  loss {:.4f}  norm {:.2f}  lr {:.2e}  {} tok/s", l.step,
-                              std::to_string(l.steps).size(), l.steps, l.loss, l.grad_norm, l.lr, format_rate(l.tokens_per_s));
+                              std::to_string(l.steps).size(), l.steps, l.loss, l.grad_norm, l.lr,
+                              format_rate(l.tokens_per_s));
   if (l.mfu) s += fmt::format("  MFU {:.0f} %", 100 * *l.mfu);
   return s + "  ETA " + format_duration(l.eta_s);
 }

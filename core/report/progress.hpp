@@ -11,10 +11,10 @@
 namespace trainhost::report {
 
 struct StepLine {
-  std::uint64_t step = 0, steps = 0;   // step counts from 1
+  std::uint64_t step = 0, steps = 0;  // step counts from 1
   double loss = 0, lr = 0, grad_norm = 0;
-  double tokens_per_s = 0;             // smoothed
-  std::optional<double> mfu;           // share of the measured matrix-product rate
+  double tokens_per_s = 0;    // smoothed
+  std::optional<double> mfu;  // share of the measured matrix-product rate
   double eta_s = 0;
 };
 

@@ -11,11 +11,26 @@ using Json = nlohmann::ordered_json;
 Json row_json(const LayoutRow& r) {
   Json seconds = Json::object();
   for (const auto& [name, s] : r.seconds) seconds[name] = s;
-  return {{"tensor", r.tensor}, {"sequence", r.sequence}, {"pipeline", r.pipeline}, {"interleave", r.interleave}, {"data", r.data},
-          {"context", r.context}, {"expert", r.expert}, {"zero", r.zero}, {"micro_batch", r.micro_batch}, {"grad_accum", r.accumulate},
-          {"recompute", r.recompute}, {"recompute_every", r.recompute_every}, {"offload", r.offload}, {"device_bytes", r.device_bytes},
-          {"host_bytes", r.host_bytes}, {"step_seconds", r.step_seconds}, {"tokens_per_second", r.tokens_per_second},
-          {"utilization", r.utilization}, {"seconds", std::move(seconds)}, {"settings", r.settings}};
+  return {{"tensor", r.tensor},
+          {"sequence", r.sequence},
+          {"pipeline", r.pipeline},
+          {"interleave", r.interleave},
+          {"data", r.data},
+          {"context", r.context},
+          {"expert", r.expert},
+          {"zero", r.zero},
+          {"micro_batch", r.micro_batch},
+          {"grad_accum", r.accumulate},
+          {"recompute", r.recompute},
+          {"recompute_every", r.recompute_every},
+          {"offload", r.offload},
+          {"device_bytes", r.device_bytes},
+          {"host_bytes", r.host_bytes},
+          {"step_seconds", r.step_seconds},
+          {"tokens_per_second", r.tokens_per_second},
+          {"utilization", r.utilization},
+          {"seconds", std::move(seconds)},
+          {"settings", r.settings}};
 }
 
 Json rows_json(const std::vector<LayoutRow>& rows) {
@@ -27,10 +42,22 @@ Json rows_json(const std::vector<LayoutRow>& rows) {
 }  // namespace
 
 std::string search_json(const SearchView& v) {
-  const Json j = {{"schema", "trainhost.search/1"}, {"model", v.model}, {"device", v.device}, {"devices", v.devices}, {"run", v.run_line},
-                  {"budget_bytes", v.budget_bytes}, {"global_batch", v.global_batch}, {"seq_len", v.seq_len}, {"layouts", v.layouts},
-                  {"evaluated", v.evaluated}, {"fitting", v.fitting}, {"seconds", v.seconds}, {"best", rows_json(v.best)},
-                  {"pareto", rows_json(v.pareto)}, {"assumptions", v.assumptions}, {"notes", v.notes}};
+  const Json j = {{"schema", "trainhost.search/1"},
+                  {"model", v.model},
+                  {"device", v.device},
+                  {"devices", v.devices},
+                  {"run", v.run_line},
+                  {"budget_bytes", v.budget_bytes},
+                  {"global_batch", v.global_batch},
+                  {"seq_len", v.seq_len},
+                  {"layouts", v.layouts},
+                  {"evaluated", v.evaluated},
+                  {"fitting", v.fitting},
+                  {"seconds", v.seconds},
+                  {"best", rows_json(v.best)},
+                  {"pareto", rows_json(v.pareto)},
+                  {"assumptions", v.assumptions},
+                  {"notes", v.notes}};
   return j.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

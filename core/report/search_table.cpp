@@ -1,4 +1,5 @@
-// The answer of search for people: the best layouts, the front of memory against time, what was assumed. And as CSV.
+// The answer of search for people: the best layouts, the front of memory against time, what was assumed. And
+// as CSV.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,13 +29,16 @@ std::string where_time_goes(const LayoutRow& r) {
   const std::pair<std::string, double>*first = nullptr, *second = nullptr;
   for (const auto& part : r.seconds) {
     if (part.first == "compute" || part.second <= 0) continue;
-    if (!first || part.second > first->second) second = first, first = &part;
-    else if (!second || part.second > second->second) second = &part;
+    if (!first || part.second > first->second)
+      second = first, first = &part;
+    else if (!second || part.second > second->second)
+      second = &part;
   }
   std::string out;
   for (const auto* part : {first, second})
     if (part && part->second >= 0.005 * r.step_seconds)
-      out += fmt::format("{}{} {:.0f} %", out.empty() ? "" : ", ", part->first, 100 * part->second / r.step_seconds);
+      out += fmt::format("{}{} {:.0f} %", out.empty() ? "" : ", ", part->first,
+                         100 * part->second / r.step_seconds);
   return out;
 }
 
@@ -46,11 +50,15 @@ std::vector<LayoutRow> spread(const std::vector<LayoutRow>& rows, std::size_t mo
   return out;
 }
 
-/// Columns in the order in which a narrow terminal loses them: first those that say the same of every row, then what --csv is for.
+/// Columns in the order in which a narrow terminal loses them: first those that say the same of every row,
+/// then what --csv is for.
 std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>& cells) {
   std::vector<std::size_t> out, others = {15, 12, 14, 3, 1, 6, 5};
   for (std::size_t c : {6, 5, 3, 1, 7, 12, 10, 9, 4, 2, 0})
-    if (std::all_of(cells.begin(), cells.end(), [&](const auto& r) { return r[c] == cells.front()[c] && (r[c] == "1" || r[c] == "-" || r[c] == "0" || r[c] == "none"); })) out.push_back(c);
+    if (std::all_of(cells.begin(), cells.end(), [&](const auto& r) {
+          return r[c] == cells.front()[c] && (r[c] == "1" || r[c] == "-" || r[c] == "0" || r[c] == "none");
+        }))
+      out.push_back(c);
   for (std::size_t c : others)
     if (std::find(out.begin(), out.end(), c) == out.end()) out.push_back(c);
   return out;
@@ -58,14 +66,18 @@ std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>&
 
 std::string rows_table(const std::vector<LayoutRow>& rows, const Terminal& terminal) {
   Table t("rrrrrrrrrllrrrrl");
-  t.row({"tensor", "seq", "pipe", "chunks", "data", "ctx", "exp", "zero", "batch x n", "recompute", "offload", "device", "host", "step", "MFU", "beside arithmetic"});
+  t.row({"tensor", "seq", "pipe", "chunks", "data", "ctx", "exp", "zero", "batch x n", "recompute", "offload",
+         "device", "host", "step", "MFU", "beside arithmetic"});
   t.rule();
   std::vector<std::vector<std::string>> cells;
   for (const LayoutRow& r : rows)
-    cells.push_back({std::to_string(r.tensor), r.sequence ? "yes" : "-", std::to_string(r.pipeline), std::to_string(r.interleave), std::to_string(r.data),
-                     std::to_string(r.context), std::to_string(r.expert), std::to_string(r.zero), fmt::format("{} x {}", r.micro_batch, r.accumulate),
-                     recompute_text(r), r.offload.empty() ? "-" : r.offload, format_bytes(r.device_bytes), r.host_bytes ? format_bytes(r.host_bytes) : "-",
-                     seconds_text(r.step_seconds), fmt::format("{:.1f} %", 100 * r.utilization), where_time_goes(r)});
+    cells.push_back({std::to_string(r.tensor), r.sequence ? "yes" : "-", std::to_string(r.pipeline),
+                     std::to_string(r.interleave), std::to_string(r.data), std::to_string(r.context),
+                     std::to_string(r.expert), std::to_string(r.zero),
+                     fmt::format("{} x {}", r.micro_batch, r.accumulate), recompute_text(r),
+                     r.offload.empty() ? "-" : r.offload, format_bytes(r.device_bytes),
+                     r.host_bytes ? format_bytes(r.host_bytes) : "-", seconds_text(r.step_seconds),
+                     fmt::format("{:.1f} %", 100 * r.utilization), where_time_goes(r)});
   for (const auto& row : cells) t.row(row);
   std::vector<std::string> dropped;
   const std::string table = t.fitted(line_width(terminal), drop_order(cells), &dropped);
@@ -91,9 +103,11 @@ std::string as_words(const std::vector<std::string>& settings, unsigned width) {
 std::string quoted(const std::string& text) { return text.find(',') == text.npos ? text : '"' + text + '"'; }
 
 std::string csv_line(const char* list, std::size_t rank, const LayoutRow& r) {
-  std::string line = fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", list, rank, r.tensor, r.sequence ? "true" : "false", r.pipeline, r.interleave,
-                                 r.data, r.context, r.expert, r.zero, r.micro_batch, r.accumulate, r.recompute, r.recompute_every, quoted(r.offload),
-                                 r.device_bytes, r.host_bytes, r.step_seconds, r.tokens_per_second, r.utilization);
+  std::string line =
+      fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", list, rank, r.tensor,
+                  r.sequence ? "true" : "false", r.pipeline, r.interleave, r.data, r.context, r.expert,
+                  r.zero, r.micro_batch, r.accumulate, r.recompute, r.recompute_every, quoted(r.offload),
+                  r.device_bytes, r.host_bytes, r.step_seconds, r.tokens_per_second, r.utilization);
   for (const auto& [name, s] : r.seconds) line += fmt::format(",{}", s);
   return line + "\n";
 }
@@ -101,15 +115,22 @@ std::string csv_line(const char* list, std::size_t rank, const LayoutRow& r) {
 }  // namespace
 
 std::string search_table(const SearchView& v, const Terminal& t) {
-  std::string out = styled(t, Style::kBold, escaped(fmt::format("{}  on {} x {}", v.model, v.devices, v.device), 400)) + "\n";
-  out += fmt::format("  {}, {} sequence{} of {} tokens in an update, {} a device\n", v.run_line, format_count(v.global_batch), v.global_batch == 1 ? "" : "s",
-                     format_count(v.seq_len), format_bytes(v.budget_bytes));
-  out += fmt::format("  {} layouts, {} looked at, {} of them fit; {}\n", format_count(v.layouts), format_count(v.evaluated), format_count(v.fitting),
-                     seconds_text(v.seconds));
+  std::string out =
+      styled(t, Style::kBold, escaped(fmt::format("{}  on {} x {}", v.model, v.devices, v.device), 400)) +
+      "\n";
+  out += fmt::format("  {}, {} sequence{} of {} tokens in an update, {} a device\n", v.run_line,
+                     format_count(v.global_batch), v.global_batch == 1 ? "" : "s", format_count(v.seq_len),
+                     format_bytes(v.budget_bytes));
+  out += fmt::format("  {} layouts, {} looked at, {} of them fit; {}\n", format_count(v.layouts),
+                     format_count(v.evaluated), format_count(v.fitting), seconds_text(v.seconds));
   if (!v.best.empty()) {
     out += styled(t, Style::kAccent, "fastest that fit") + "\n" + rows_table(v.best, t);
     const std::vector<LayoutRow> front = spread(v.pareto, kFrontRows);
-    const std::string shown = front.size() < v.pareto.size() ? fmt::format(" ({} of the {} that nothing beats in both; --csv and --json have all)", front.size(), v.pareto.size()) : "";
+    const std::string shown =
+        front.size() < v.pareto.size()
+            ? fmt::format(" ({} of the {} that nothing beats in both; --csv and --json have all)",
+                          front.size(), v.pareto.size())
+            : "";
     out += styled(t, Style::kAccent, "least memory for its time") + shown + "\n" + rows_table(front, t);
     out += as_words(v.best.front().settings, line_width(t));
   } else {
@@ -122,7 +143,8 @@ std::string search_table(const SearchView& v, const Terminal& t) {
 
 std::string search_csv(const SearchView& v) {
   std::string out =
-      "list,rank,tensor,sequence,pipeline,interleave,data,context,expert,zero,micro_batch,accumulate,recompute,recompute_every,offload,"
+      "list,rank,tensor,sequence,pipeline,interleave,data,context,expert,zero,micro_batch,accumulate,"
+      "recompute,recompute_every,offload,"
       "device_bytes,host_bytes,step_seconds,tokens_per_second,utilization";
   if (!v.best.empty())
     for (const auto& [name, s] : v.best.front().seconds) out += "," + name + "_seconds";

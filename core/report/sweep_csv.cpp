@@ -1,4 +1,5 @@
-// The sweep as lines for spreadsheets: one a point and estimator, a column a component; RFC 4180, sizes in bytes.
+// The sweep as lines for spreadsheets: one a point and estimator, a column a component; RFC 4180, sizes in
+// bytes.
 #include <set>
 
 #include "core/report/csv.hpp"
@@ -27,7 +28,8 @@ std::string sweep_csv(const SweepView& v) {
     for (const SweepPoint& p : c.points) {
       const bool planned = p.error.empty();
       const auto number = [&](std::uint64_t n) { return planned ? std::to_string(n) : std::string(); };
-      out += csv_field(c.estimator) + "," + c.kind + "," + csv_field(p.label) + "," + number(p.total) + "," + number(p.compute) + "," + (planned ? p.fits ? "true" : "false" : "");
+      out += csv_field(c.estimator) + "," + c.kind + "," + csv_field(p.label) + "," + number(p.total) + "," +
+             number(p.compute) + "," + (planned ? p.fits ? "true" : "false" : "");
       for (Component column : columns) out += "," + number(bytes_of(p, column));
       out += "," + csv_field(p.how) + "," + csv_field(p.error) + "\n";
     }

@@ -1,5 +1,5 @@
-// The page of a sweep: totals of every estimator over the key, each estimator's components on each other with its
-// crossovers, and the numbers.
+// The page of a sweep: totals of every estimator over the key, each estimator's components on each other with
+// its crossovers, and the numbers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,9 @@ Points runs(const SweepCurve& c) {
 }
 
 /// Doubling values are spread by logarithm.
-bool by_logarithm(const std::vector<double>& x) { return x.size() > 2 && x.front() > 0 && x.back() >= 8 * x.front(); }
+bool by_logarithm(const std::vector<double>& x) {
+  return x.size() > 2 && x.front() > 0 && x.back() >= 8 * x.front();
+}
 
 html::Limit limit_of(const SweepView& v) {
   if (!v.budget_known) return {};
@@ -56,21 +58,28 @@ void answer(const SweepView& v, html::Page& page) {
     if (p.fits && !first_not) last_fit = &p;
     if (!p.fits && !first_not) first_not = &p;
   }
-  page.tone = !v.budget_known || !valid ? html::Tone::kNeutral : fit == 0 ? html::Tone::kBad : html::Tone::kGood;
+  page.tone = !v.budget_known || !valid ? html::Tone::kNeutral
+              : fit == 0                ? html::Tone::kBad
+                                        : html::Tone::kGood;
   if (!valid)
     page.answer = "No value of " + v.key + " is a run";
   else if (!v.budget_known)
-    page.answer = fmt::format("{}: {} at {} to {} at {}", v.key, format_bytes(c.points.front().total), c.points.front().label,
-                              format_bytes(c.points.back().total), c.points.back().label);
+    page.answer =
+        fmt::format("{}: {} at {} to {} at {}", v.key, format_bytes(c.points.front().total),
+                    c.points.front().label, format_bytes(c.points.back().total), c.points.back().label);
   else if (fit == valid)
     page.answer = fmt::format("Every value of {} fits", v.key);
   else if (fit == 0)
     page.answer = fmt::format("No value of {} fits", v.key);
-  else if (last_fit && first_not && fit == static_cast<std::size_t>(std::count_if(c.points.begin(), c.points.end(), [&](const SweepPoint& p) { return p.error.empty() && &p <= last_fit; })))
+  else if (last_fit && first_not &&
+           fit == static_cast<std::size_t>(
+                      std::count_if(c.points.begin(), c.points.end(),
+                                    [&](const SweepPoint& p) { return p.error.empty() && &p <= last_fit; })))
     page.answer = fmt::format("Fits up to {} = {}", v.key, last_fit->label);
   else
     page.answer = fmt::format("{} of {} values of {} fit", fit, valid, v.key);
-  page.detail = v.budget_known ? fmt::format("Held against {} ({}), by {}.", format_bytes(v.budget_bytes), v.budget_source, c.estimator)
+  page.detail = v.budget_known ? fmt::format("Held against {} ({}), by {}.", format_bytes(v.budget_bytes),
+                                             v.budget_source, c.estimator)
                                : std::string();
 }
 
@@ -84,15 +93,18 @@ std::string totals_chart(const SweepView& v) {
   c.description = "One line an estimator.";
   c.x_name = axis_name(v);
   c.limit = limit_of(v);
-  for (const auto& [x, label] : at) c.x.push_back(x), c.x_label.push_back(label), c.tips.push_back(v.key + " = " + label);
+  for (const auto& [x, label] : at)
+    c.x.push_back(x), c.x_label.push_back(label), c.tips.push_back(v.key + " = " + label);
   c.log_x = by_logarithm(c.x);
   std::vector<std::pair<std::string, std::string>> names;
   for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k) {
-    html::Series s{html::colour(kLineColours[k]), v.curves[k].estimator, std::vector<double>(c.x.size(), std::numeric_limits<double>::quiet_NaN())};
+    html::Series s{html::colour(kLineColours[k]), v.curves[k].estimator,
+                   std::vector<double>(c.x.size(), std::numeric_limits<double>::quiet_NaN())};
     for (const SweepPoint* p : runs(v.curves[k])) {
       const auto i = static_cast<std::size_t>(std::lower_bound(c.x.begin(), c.x.end(), p->x) - c.x.begin());
       s.y[i] = static_cast<double>(p->compute);
-      c.tips[i] += fmt::format("\n{}: {}{}", v.curves[k].estimator, format_bytes(p->compute), v.budget_known && !p->fits ? ", does not fit" : "");
+      c.tips[i] += fmt::format("\n{}: {}{}", v.curves[k].estimator, format_bytes(p->compute),
+                               v.budget_known && !p->fits ? ", does not fit" : "");
     }
     names.emplace_back(s.css, fmt::format("{} ({})", s.name, html::spaced(v.curves[k].kind)));
     c.lines.push_back(std::move(s));
@@ -107,7 +119,8 @@ std::string curve_tip(const SweepView& v, const SweepPoint& p) {
   return out;
 }
 
-/// Components of one estimator on each other; its crossovers are upright lines, numbered as in the list below.
+/// Components of one estimator on each other; its crossovers are upright lines, numbered as in the list
+/// below.
 std::string curve_chart(const SweepView& v, const SweepCurve& curve) {
   const Points points = runs(curve);
   html::AreaChart c;
@@ -115,7 +128,8 @@ std::string curve_chart(const SweepView& v, const SweepCurve& curve) {
   c.x_name = axis_name(v);
   std::map<Component, html::Series> bands;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    c.x.push_back(points[i]->x), c.x_label.push_back(points[i]->label), c.tips.push_back(curve_tip(v, *points[i]));
+    c.x.push_back(points[i]->x), c.x_label.push_back(points[i]->label),
+        c.tips.push_back(curve_tip(v, *points[i]));
     for (const auto& [component, bytes] : points[i]->components) {
       html::Series& s = bands[component];
       s.y.resize(points.size(), 0);
@@ -137,11 +151,18 @@ std::string curve_chart(const SweepView& v, const SweepCurve& curve) {
   }
   std::sort(c.marks.begin(), c.marks.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
   // The budget is the compute tier's: it says nothing of a stack that counts other tiers too.
-  const bool one_tier = std::all_of(points.begin(), points.end(), [](const SweepPoint* p) { return p->total == p->compute; });
+  const bool one_tier =
+      std::all_of(points.begin(), points.end(), [](const SweepPoint* p) { return p->total == p->compute; });
   if (one_tier) c.limit = limit_of(v);
-  c.description = fmt::format("Components on each other at {} values, with {} crossovers.", points.size(), c.marks.size());
+  c.description = fmt::format("Components on each other at {} values, with {} crossovers.", points.size(),
+                              c.marks.size());
   if (!list.empty()) list = "<h3>Crossovers</h3>\n<ol data-of=\"crossovers\">\n" + list + "</ol>\n";
-  return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, html::spaced(curve.kind))) + "</h3>\n" + html::figure(html::draw(c), html::legend(names), one_tier ? "" : "Of all tiers together; the chart above holds the compute tier against the budget.") + list;
+  return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, html::spaced(curve.kind))) + "</h3>\n" +
+         html::figure(
+             html::draw(c), html::legend(names),
+             one_tier ? ""
+                      : "Of all tiers together; the chart above holds the compute tier against the budget.") +
+         list;
 }
 
 /// A row a value: the components, the total, and whether it fits or why it is no run.
@@ -167,11 +188,12 @@ std::string curve_table(const SweepView& v, const SweepCurve& curve) {
     cells.push_back(p.error.empty() ? html::bytes(p.compute) : "");
     cells.push_back(p.error.empty() ? html::bytes(p.total) : "");
     if (how) cells.push_back(html::text(p.how, 160));
-    cells.push_back(!p.error.empty() ? html::text(p.error, 160)
+    cells.push_back(!p.error.empty()  ? html::text(p.error, 160)
                     : !v.budget_known ? ""
                     : p.fits          ? "<span class=\"good\">fits</span>"
                                       : "<span class=\"bad\">does not fit</span>");
-    t.row(cells, fmt::format("data-x=\"{}\"{}", html::text(p.label, 60), p.error.empty() ? "" : " class=\"off\""));
+    t.row(cells,
+          fmt::format("data-x=\"{}\"{}", html::text(p.label, 60), p.error.empty() ? "" : " class=\"off\""));
   }
   return t.str(60, 14'000);
 }
@@ -190,7 +212,8 @@ std::string sweep_html(const SweepView& v) {
   for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k) {
     const std::string chart = curve_chart(v, v.curves[k]);
     if (k < 4) curves += chart;
-    tables += html::details(fmt::format("{}: {} values", v.curves[k].estimator, v.curves[k].points.size()), curve_table(v, v.curves[k]));
+    tables += html::details(fmt::format("{}: {} values", v.curves[k].estimator, v.curves[k].points.size()),
+                            curve_table(v, v.curves[k]));
   }
   page.section("By component", curves);
   page.section("The numbers", tables);

@@ -33,10 +33,18 @@ std::string sweep_json(const SweepView& v) {
     for (const SweepPoint& p : c.points) points.push_back(point_json(p));
     curves.push_back({{"estimator", c.estimator}, {"kind", c.kind}, {"points", std::move(points)}});
   }
-  for (const Crossover& c : v.crossovers) crossovers.push_back({{"estimator", c.estimator}, {"x", c.x}, {"sentence", c.sentence}});
-  const Json j = {{"schema", "trainhost.sweep/1"}, {"model", v.model}, {"run", v.run_line}, {"key", v.key}, {"unit", v.unit},
-                  {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)}, {"budget_source", v.budget_source},
-                  {"curves", std::move(curves)}, {"crossovers", std::move(crossovers)}, {"notes", v.notes}};
+  for (const Crossover& c : v.crossovers)
+    crossovers.push_back({{"estimator", c.estimator}, {"x", c.x}, {"sentence", c.sentence}});
+  const Json j = {{"schema", "trainhost.sweep/1"},
+                  {"model", v.model},
+                  {"run", v.run_line},
+                  {"key", v.key},
+                  {"unit", v.unit},
+                  {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)},
+                  {"budget_source", v.budget_source},
+                  {"curves", std::move(curves)},
+                  {"crossovers", std::move(crossovers)},
+                  {"notes", v.notes}};
   return j.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

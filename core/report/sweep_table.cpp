@@ -40,7 +40,8 @@ std::string single(const SweepView& v, const SweepCurve& c, const Terminal& t) {
   for (const SweepPoint& p : c.points) {
     std::vector<std::string> cells = {p.label};
     for (Component part : parts) {
-      const auto found = std::find_if(p.components.begin(), p.components.end(), [&](const auto& x) { return x.first == part; });
+      const auto found = std::find_if(p.components.begin(), p.components.end(),
+                                      [&](const auto& x) { return x.first == part; });
       cells.push_back(found == p.components.end() ? "-" : format_bytes(found->second));
     }
     cells.push_back(figure(v, p));
@@ -48,10 +49,12 @@ std::string single(const SweepView& v, const SweepCurve& c, const Terminal& t) {
     cells.push_back(p.error.empty() ? bar(double(p.total) / double(most), kBarWidth) : escaped(p.error, 120));
     table.row(std::move(cells));
   }
-  const bool errors = std::any_of(c.points.begin(), c.points.end(), [](const SweepPoint& p) { return !p.error.empty(); });
+  const bool errors =
+      std::any_of(c.points.begin(), c.points.end(), [](const SweepPoint& p) { return !p.error.empty(); });
   std::vector<std::size_t> drop;
-  if (!errors) drop.push_back(head.size() - 1);                                // the bar
-  for (std::size_t i = parts.size(); i-- > 0;) drop.push_back(i + 1);          // then components, the total last of all
+  if (!errors) drop.push_back(head.size() - 1);  // the bar
+  for (std::size_t i = parts.size(); i-- > 0;)
+    drop.push_back(i + 1);  // then components, the total last of all
   std::vector<std::string> dropped;
   const std::string text = table.fitted(line_width(t), drop, &dropped);
   return text + left_out(dropped, "--csv", line_width(t));
@@ -93,13 +96,20 @@ bool how_differs(const SweepView& v) {
 std::string sweep_table(const SweepView& v, const Terminal& t) {
   std::string out = styled(t, Style::kBold, escaped(v.model) + ", memory against " + v.key) + "\n";
   const bool one = v.curves.size() == 1;
-  out += fmt::format("  {}{}\n", one ? v.curves.front().estimator + " (" + v.curves.front().kind + "), at first: " : "at first: ", v.run_line);
+  out += fmt::format(
+      "  {}{}\n",
+      one ? v.curves.front().estimator + " (" + v.curves.front().kind + "), at first: " : "at first: ",
+      v.run_line);
   if (!v.curves.empty()) out += one ? single(v, v.curves.front(), t) : several(v, t);
   for (const std::string& r : v.remarks) out += wrapped("  note: " + r, line_width(t), "    ") + "\n";
-  const auto over = [](const SweepCurve& c) { return std::any_of(c.points.begin(), c.points.end(), [](const SweepPoint& p) { return p.error.empty() && !p.fits; }); };
+  const auto over = [](const SweepCurve& c) {
+    return std::any_of(c.points.begin(), c.points.end(),
+                       [](const SweepPoint& p) { return p.error.empty() && !p.fits; });
+  };
   if (v.budget_known && std::any_of(v.curves.begin(), v.curves.end(), over))
     out += fmt::format("  ! does not fit in {} ({})\n", format_bytes(v.budget_bytes), v.budget_source);
-  for (const Crossover& c : v.crossovers) out += "  " + styled(t, Style::kAccent, escaped(c.estimator) + ": " + escaped(c.sentence)) + "\n";
+  for (const Crossover& c : v.crossovers)
+    out += "  " + styled(t, Style::kAccent, escaped(c.estimator) + ": " + escaped(c.sentence)) + "\n";
   return out;
 }
 

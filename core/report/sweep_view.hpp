@@ -1,5 +1,5 @@
-// What `sweep` shows: memory by component against one key of the run file, for each estimator, with the crossovers found.
-// Filled by core/run/sweep; table, JSON, CSV and HTML read nothing else.
+// What `sweep` shows: memory by component against one key of the run file, for each estimator, with the
+// crossovers found. Filled by core/run/sweep; table, JSON, CSV and HTML read nothing else.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,9 +15,9 @@ struct SweepPoint {
   std::uint64_t total = 0;    // bytes a rank, all tiers
   std::uint64_t compute = 0;  // of the compute tier
   bool fits = true;
-  std::string error;          // why this point is no run; then the figures are 0
+  std::string error;  // why this point is no run; then the figures are 0
   std::vector<std::pair<Component, std::uint64_t>> components;
-  std::string how;            // what the run file leaves open, as it is here: "streamed, recompute every layer full"
+  std::string how;  // what the run file leaves open, as it is here: "streamed, recompute every layer full"
 };
 
 struct SweepCurve {
@@ -38,12 +38,13 @@ struct SweepView {
   bool budget_known = false;
   std::vector<SweepCurve> curves;
   std::vector<Crossover> crossovers;
-  std::vector<std::string> remarks;        // of the sweep as a whole; also the first of the notes
+  std::vector<std::string> remarks;  // of the sweep as a whole; also the first of the notes
   std::vector<std::string> notes;
-  std::string command;        // as it was typed; "" = not known
+  std::string command;  // as it was typed; "" = not known
 };
 
-/// Is a point run in another way than the first one: other layers recomputed, another mode? Only then is it worth a column.
+/// Is a point run in another way than the first one: other layers recomputed, another mode? Only then is it
+/// worth a column.
 bool how_differs(const SweepView& v);
 
 struct Terminal;

@@ -8,7 +8,8 @@
 namespace trainhost::report {
 
 std::size_t display_width(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 void Table::row(std::vector<std::string> cells) {
@@ -72,7 +73,8 @@ std::string Table::lines(const std::vector<std::size_t>& widths, const std::stri
     std::vector<std::vector<std::string>> cells;
     std::size_t height = 1;
     for (std::size_t c = 0; c < r.size(); ++c) {
-      cells.push_back(widths[c] && alignment_[c] == 'l' ? pieces(r[c], widths[c]) : std::vector<std::string>{r[c]});
+      cells.push_back(widths[c] && alignment_[c] == 'l' ? pieces(r[c], widths[c])
+                                                        : std::vector<std::string>{r[c]});
       if (widths[c]) height = std::max(height, cells.back().size());
     }
     for (std::size_t l = 0; l < height; ++l) {
@@ -92,7 +94,8 @@ std::string Table::lines(const std::vector<std::size_t>& widths, const std::stri
 
 std::string Table::str(const std::string& indent) const { return lines(natural(), indent); }
 
-std::string Table::fitted(std::size_t width, const std::vector<std::size_t>& drop, std::vector<std::string>* dropped, const std::string& indent) const {
+std::string Table::fitted(std::size_t width, const std::vector<std::size_t>& drop,
+                          std::vector<std::string>* dropped, const std::string& indent) const {
   const std::vector<std::size_t> wanted = natural();
   if (width == 0 || total_of(wanted) + indent.size() <= width) return lines(wanted, indent);
   const std::size_t room = width > indent.size() ? width - indent.size() : 0;
@@ -105,7 +108,8 @@ std::string Table::fitted(std::size_t width, const std::vector<std::size_t>& dro
     widths[c] = 0;
   }
   for (std::size_t c = widths.size(); c-- > 0 && total_of(widths) < room;)
-    if (widths[c] && widths[c] < wanted[c]) widths[c] = std::min(wanted[c], widths[c] + room - total_of(widths));
+    if (widths[c] && widths[c] < wanted[c])
+      widths[c] = std::min(wanted[c], widths[c] + room - total_of(widths));
   return lines(widths, indent);
 }
 
@@ -114,7 +118,10 @@ std::string left_out(const std::vector<std::string>& dropped, const std::string&
   for (const std::string& d : dropped)
     if (!d.empty()) list += (list.empty() ? "" : ", ") + d;
   if (list.empty()) return "";
-  return wrapped("  left out for the width: " + list + "; " + where + (dropped.size() > 1 ? " has them" : " has it"), width, "    ") + "\n";
+  return wrapped("  left out for the width: " + list + "; " + where +
+                     (dropped.size() > 1 ? " has them" : " has it"),
+                 width, "    ") +
+         "\n";
 }
 
 std::string bar(double share, unsigned width) {
@@ -130,8 +137,10 @@ std::string wrapped(const std::string& text, std::size_t width, const std::strin
   if (width == 0 || display_width(text) <= width) return text;
   std::string out, line;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t word = std::min(text.find_first_not_of(' ', at), text.size()), end = std::min(text.find(' ', word), text.size());
-    const bool fits = line.empty() || line == indent || display_width(line) + display_width(text.substr(at, end - at)) <= width;
+    const std::size_t word = std::min(text.find_first_not_of(' ', at), text.size()),
+                      end = std::min(text.find(' ', word), text.size());
+    const bool fits = line.empty() || line == indent ||
+                      display_width(line) + display_width(text.substr(at, end - at)) <= width;
     if (!fits) out += line + "\n", line = indent;
     line += text.substr(!fits ? word : at, end - (!fits ? word : at));
     at = end;

@@ -17,10 +17,12 @@ Terminal terminal_of(int fd) {
   const char* term = std::getenv("TERM");
   t.color = t.is_tty && !(no_color && *no_color) && !(term && std::strcmp(term, "dumb") == 0);
   winsize size{};
-  if (t.is_tty && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) t.width = size.ws_col, t.width_known = true;
+  if (t.is_tty && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    t.width = size.ws_col, t.width_known = true;
   if (const char* columns = std::getenv("COLUMNS")) {
     unsigned n = 0;
-    if (std::from_chars(columns, columns + std::strlen(columns), n).ec == std::errc{} && n >= 20 && n <= 1000) t.width = n, t.width_known = true;
+    if (std::from_chars(columns, columns + std::strlen(columns), n).ec == std::errc{} && n >= 20 && n <= 1000)
+      t.width = n, t.width_known = true;
   }
   return t;
 }

@@ -1,4 +1,5 @@
-// What the terminal behind a stream can do. Asked once per command; nothing else reads the environment for this.
+// What the terminal behind a stream can do. Asked once per command; nothing else reads the environment for
+// this.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,9 +7,9 @@
 namespace trainhost::report {
 
 struct Terminal {
-  bool is_tty = false;   // progress bars only here
-  bool color = false;    // a terminal, NO_COLOR unset or empty, TERM is not "dumb"
-  unsigned width = 80;   // columns; COLUMNS wins over the terminal's own answer
+  bool is_tty = false;       // progress bars only here
+  bool color = false;        // a terminal, NO_COLOR unset or empty, TERM is not "dumb"
+  unsigned width = 80;       // columns; COLUMNS wins over the terminal's own answer
   bool width_known = false;  // neither said so: a file or a pipe, whose lines stay whole
 };
 

@@ -1,5 +1,5 @@
-// What to change where a run does not fit, and how far one that fits can go: filled into the plan's view. Every answer was
-// planned again by whoever decided; nothing is promised from a formula.
+// What to change where a run does not fit, and how far one that fits can go: filled into the plan's view.
+// Every answer was planned again by whoever decided; nothing is promised from a formula.
 #pragma once
 #include "core/report/plan_view.hpp"
 #include "core/run/replan.hpp"
@@ -14,9 +14,9 @@ struct Answers {
 /// Changes where the first estimate does not fit (else none), and what `wanted` names.
 void add_answers(report::PlanView& v, Replanner& replan, const Profile& profile, const Answers& wanted);
 
-/// The changes that make it fit, cheapest first: one of each kind, its mildest form. Where fewer than three do by themselves,
-/// more are looked for on top of full recomputation and one sequence at a time.
-/// Also fills v.changes_note, which says why there are so few.
+/// The changes that make it fit, cheapest first: one of each kind, its mildest form. Where fewer than three
+/// do by themselves, more are looked for on top of full recomputation and one sequence at a time. Also fills
+/// v.changes_note, which says why there are so few.
 std::vector<report::Change> find_changes(report::PlanView& v, Replanner& replan);
 
 }  // namespace trainhost::run

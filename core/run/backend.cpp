@@ -12,8 +12,8 @@
 namespace trainhost::run {
 namespace {
 
-/// A wrong word in [plugin.NAME] is the user's to mend, and a device that is full would be as full next time: neither is a
-/// reason to take another backend in silence.
+/// A wrong word in [plugin.NAME] is the user's to mend, and a device that is full would be as full next time:
+/// neither is a reason to take another backend in silence.
 bool moves_on(const std::string& status) {
   return status == "unavailable" || status == "unsupported" || status == "rejected";
 }
@@ -50,13 +50,17 @@ void require_backend(const plugin::Registry& registry, const std::string& name, 
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
   if (const plugin::Candidate* no = refused_file(registry, name))
-    throw usage_error(fmt::format("the backend '{}': the plugin {} cannot be used: {}", escaped(name), escaped(no->file.string()), no->reason),
-                      no->hint.empty() ? fmt::format("backends here: {}", fmt::join(known, ", ")) : no->hint, place);
-  throw usage_error(fmt::format("no plugin provides the backend '{}'", escaped(name)) + did_you_mean(name, known),
-                    fmt::format("backends here: {}; see trainhost plugins list", fmt::join(known, ", ")), place);
+    throw usage_error(fmt::format("the backend '{}': the plugin {} cannot be used: {}", escaped(name),
+                                  escaped(no->file.string()), no->reason),
+                      no->hint.empty() ? fmt::format("backends here: {}", fmt::join(known, ", ")) : no->hint,
+                      place);
+  throw usage_error(
+      fmt::format("no plugin provides the backend '{}'", escaped(name)) + did_you_mean(name, known),
+      fmt::format("backends here: {}; see trainhost plugins list", fmt::join(known, ", ")), place);
 }
 
-/// Which trainer is made for the device; "" for none of these. A processor's memory is the host's: no link between.
+/// Which trainer is made for the device; "" for none of these. A processor's memory is the host's: no link
+/// between.
 std::string backend_for(const DevicePreset* device) {
   if (device && device->host_gbs == device->memory_gbs) return "cpu";
   return !device || device->vendor == "NVIDIA" ? "cuda" : "";
@@ -90,15 +94,19 @@ Choice choose_backend(plugin::Registry& registry, const std::string& requested, 
   std::string why = c.trace.substr(0, c.trace.find_last_not_of('\n') + 1);
   std::replace(why.begin(), why.end(), '\n', ';');
   throw Error(Exit::kNoBackend, fmt::format("the backend '{}' cannot be used: {}", requested, why),
-              order.size() > 1 || allow_fallback ? "see trainhost plugins list -v" : "without --no-fallback another backend would be tried");
+              order.size() > 1 || allow_fallback ? "see trainhost plugins list -v"
+                                                 : "without --no-fallback another backend would be tried");
 }
 
 std::string planned_trainer(const config::RunConfig& c, plugin::Registry& registry) {
   const Where place = place_of(c, "train.backend");
   std::string wanted = c.backend;
-  if (c.device.empty() && wanted != "cuda") return choose_backend(registry, wanted, true, c.backend_order, place).id;
-  if (wanted == "auto") wanted = backend_for(find_device_preset(c.device));
-  else if (std::ranges::find(c.backend_order, wanted) == c.backend_order.end()) require_backend(registry, wanted, place);
+  if (c.device.empty() && wanted != "cuda")
+    return choose_backend(registry, wanted, true, c.backend_order, place).id;
+  if (wanted == "auto")
+    wanted = backend_for(find_device_preset(c.device));
+  else if (std::ranges::find(c.backend_order, wanted) == c.backend_order.end())
+    require_backend(registry, wanted, place);
   return registry.find(wanted) ? wanted : "";
 }
 
@@ -108,11 +116,15 @@ void check_backend_order(const config::RunConfig& c, const plugin::Registry& reg
     if (std::find(known.begin(), known.end(), own) == known.end()) known.push_back(own);
   for (const std::string& id : c.backend_order) {
     if (registry.find(id) || std::find(known.begin(), known.end(), id) != known.end()) continue;
-    std::vector<std::string> left = known;  // a name that stands in the list itself is not what another there was meant to be
-    std::erase_if(left, [&](const std::string& k) { return std::find(c.backend_order.begin(), c.backend_order.end(), k) != c.backend_order.end(); });
+    std::vector<std::string> left =
+        known;  // a name that stands in the list itself is not what another there was meant to be
+    std::erase_if(left, [&](const std::string& k) {
+      return std::find(c.backend_order.begin(), c.backend_order.end(), k) != c.backend_order.end();
+    });
     if (const std::string meant = did_you_mean(id, left); !meant.empty())
-      throw usage_error(fmt::format("plugins.order: no plugin provides the backend '{}'", escaped(id)) + meant,
-                        fmt::format("backends here: {}", fmt::join(known, ", ")), c.backend_order_at);
+      throw usage_error(
+          fmt::format("plugins.order: no plugin provides the backend '{}'", escaped(id)) + meant,
+          fmt::format("backends here: {}", fmt::join(known, ", ")), c.backend_order_at);
   }
 }
 
@@ -128,13 +140,16 @@ void check_plugin_options(const config::RunConfig& c, const plugin::Registry& re
         where = {c.file.string(), at->second.first, at->second.second};
       if (!found) {
         if (name == "cuda") continue;
-        throw usage_error(fmt::format("[plugin.{}]: no plugin of that name is here", escaped(name)) + did_you_mean(name, names),
+        throw usage_error(fmt::format("[plugin.{}]: no plugin of that name is here", escaped(name)) +
+                              did_you_mean(name, names),
                           "see trainhost plugins list", where);
       }
       const std::vector<std::string>& known = found->manifest.options;
       if (std::find(known.begin(), known.end(), key) == known.end())
-        throw usage_error(fmt::format("plugin.{}.{}: the plugin has no such option", name, escaped(key)) + did_you_mean(key, known),
-                          known.empty() ? "it has none" : fmt::format("it has: {}", fmt::join(known, ", ")), where);
+        throw usage_error(fmt::format("plugin.{}.{}: the plugin has no such option", name, escaped(key)) +
+                              did_you_mean(key, known),
+                          known.empty() ? "it has none" : fmt::format("it has: {}", fmt::join(known, ", ")),
+                          where);
     }
   }
 }

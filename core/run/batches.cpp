@@ -33,7 +33,8 @@ data::OpenOptions open_options(const config::RunConfig& c) {
 }
 
 void adopt_vocabulary(config::RunConfig& c) {
-  if (c.model_is_builtin && c.data.tokenizer != "bytes") c.model.vocab = data::make_tokenizer(c.data.tokenizer)->vocab();
+  if (c.model_is_builtin && c.data.tokenizer != "bytes")
+    c.model.vocab = data::make_tokenizer(c.data.tokenizer)->vocab();
 }
 
 Batches::Batches(const data::Tokens& tokens, const config::RunConfig& c)
@@ -42,15 +43,17 @@ Batches::Batches(const data::Tokens& tokens, const config::RunConfig& c)
       per_step_(std::uint64_t{c.run.accumulate} * c.run.micro_batch),
       seq_len_(c.run.seq_len) {
   if (order_.samples() == 0)
-    throw usage_error(fmt::format("the training data has {} tokens: not one sample of seq_len = {} and its last target",
-                                  tokens.size(), seq_len_),
-                      "give more text or a smaller data.seq_len");
+    throw usage_error(
+        fmt::format("the training data has {} tokens: not one sample of seq_len = {} and its last target",
+                    tokens.size(), seq_len_),
+        "give more text or a smaller data.seq_len");
 }
 
-void Batches::fill(std::uint64_t step_index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
+void Batches::fill(std::uint64_t step_index, std::span<std::int32_t> tokens,
+                   std::span<std::int32_t> targets) const {
   for (std::uint64_t k = 0; k < per_step_; ++k)
-    read_sample(tokens_, order_.sample(step_index * per_step_ + k), seq_len_, tokens.subspan(k * seq_len_, seq_len_),
-                targets.subspan(k * seq_len_, seq_len_));
+    read_sample(tokens_, order_.sample(step_index * per_step_ + k), seq_len_,
+                tokens.subspan(k * seq_len_, seq_len_), targets.subspan(k * seq_len_, seq_len_));
 }
 
 EvalBatches::EvalBatches(const data::Tokens& tokens, std::uint32_t seq_len, std::uint32_t micro_batch)
@@ -59,8 +62,10 @@ EvalBatches::EvalBatches(const data::Tokens& tokens, std::uint32_t seq_len, std:
       seq_len_(seq_len),
       micro_batch_(micro_batch) {}
 
-std::uint32_t EvalBatches::fill(std::uint64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-  auto n = static_cast<std::uint32_t>(first < samples_ ? std::min<std::uint64_t>(micro_batch_, samples_ - first) : 0);
+std::uint32_t EvalBatches::fill(std::uint64_t first, std::span<std::int32_t> tokens,
+                                std::span<std::int32_t> targets) const {
+  auto n = static_cast<std::uint32_t>(
+      first < samples_ ? std::min<std::uint64_t>(micro_batch_, samples_ - first) : 0);
   for (std::uint32_t k = 0; k < n; ++k)
     read_sample(tokens_, first + k, seq_len_, tokens.subspan(std::size_t{k} * seq_len_, seq_len_),
                 targets.subspan(std::size_t{k} * seq_len_, seq_len_));

@@ -1,5 +1,6 @@
-// Which samples make a step, and the options that open the run's data. The position in the data is a function of the
-// step alone: step t (from 1) takes samples (t-1)*n .. t*n-1 of the order, n = accumulate * micro_batch.
+// Which samples make a step, and the options that open the run's data. The position in the data is a function
+// of the step alone: step t (from 1) takes samples (t-1)*n .. t*n-1 of the order, n = accumulate *
+// micro_batch.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -35,7 +36,8 @@ class EvalBatches {
   EvalBatches(const data::Tokens& tokens, std::uint32_t seq_len, std::uint32_t micro_batch);
   std::uint64_t samples() const { return samples_; }
   /// Fills the batch that begins with sample `first`; returns the number of sequences in it (0 = none left).
-  std::uint32_t fill(std::uint64_t first, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
+  std::uint32_t fill(std::uint64_t first, std::span<std::int32_t> tokens,
+                     std::span<std::int32_t> targets) const;
 
  private:
   const data::Tokens& tokens_;

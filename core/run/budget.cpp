@@ -30,13 +30,15 @@ Budget compute_budget(const config::RunConfig& c, Tier tier, plugin::Trainer* tr
 
 std::string too_much(std::uint64_t needed, const Budget& b, const char* of_what) {
   if (!b.known || needed <= b.bytes) return {};
-  return fmt::format("the run needs {}{} and {} has {}: {} ({} bytes) too much", format_bytes(needed), of_what, b.source,
-                     format_bytes(b.bytes), format_bytes(needed - b.bytes), format_count(needed - b.bytes));
+  return fmt::format("the run needs {}{} and {} has {}: {} ({} bytes) too much", format_bytes(needed),
+                     of_what, b.source, format_bytes(b.bytes), format_bytes(needed - b.bytes),
+                     format_count(needed - b.bytes));
 }
 
 }  // namespace
 
-Budgets find_budgets(const config::RunConfig& c, const Profile& profile, plugin::Trainer* trainer, bool elsewhere) {
+Budgets find_budgets(const config::RunConfig& c, const Profile& profile, plugin::Trainer* trainer,
+                     bool elsewhere) {
   Budgets b;
   b.tier = profile.tier;
   b.compute = compute_budget(c, profile.tier, trainer);
@@ -58,8 +60,10 @@ report::Estimate judge(MemoryReport r, const Budgets& b) {
   e.total_bytes = e.report.total_bytes();
   // On the CPU everything that the run holds lives in the compute tier; on a device, only its own part does.
   e.compute_bytes = b.tier == Tier::kHost ? e.total_bytes : e.report.tier_bytes(b.tier);
-  if (b.tier != Tier::kHost) e.host_bytes = e.report.tier_bytes(Tier::kPinned) + e.report.tier_bytes(Tier::kHost);
-  e.fits = (!b.compute.known || e.compute_bytes <= b.compute.bytes) && (!b.host.known || e.host_bytes <= b.host.bytes);
+  if (b.tier != Tier::kHost)
+    e.host_bytes = e.report.tier_bytes(Tier::kPinned) + e.report.tier_bytes(Tier::kHost);
+  e.fits = (!b.compute.known || e.compute_bytes <= b.compute.bytes) &&
+           (!b.host.known || e.host_bytes <= b.host.bytes);
   return e;
 }
 

@@ -17,9 +17,14 @@ std::string dumped(const Json& j) { return j.dump(-1, ' ', false, Json::error_ha
 Json memory_json(const MemoryResult& m) {
   Json tiers = Json::array();
   for (const auto& t : m.tiers)
-    tiers.push_back({{"tier", name(t.tier)}, {"predicted_bytes", t.predicted_bytes}, {"measured_bytes", t.measured_bytes}});
-  return {{"predicted_bytes", m.predicted_bytes}, {"measured_bytes", m.measured_bytes},
-          {"process_peak_bytes", m.process_peak_bytes}, {"runtime_bytes", m.runtime_bytes()}, {"tiers", std::move(tiers)}};
+    tiers.push_back({{"tier", name(t.tier)},
+                     {"predicted_bytes", t.predicted_bytes},
+                     {"measured_bytes", t.measured_bytes}});
+  return {{"predicted_bytes", m.predicted_bytes},
+          {"measured_bytes", m.measured_bytes},
+          {"process_peak_bytes", m.process_peak_bytes},
+          {"runtime_bytes", m.runtime_bytes()},
+          {"tiers", std::move(tiers)}};
 }
 
 }  // namespace
@@ -40,12 +45,16 @@ void Events::line(const std::string& json) {
   }
 }
 
-void Events::start(const std::string& source, std::optional<double> entropy, std::optional<double> entropy_error,
-                   const Choice& choice, const report::PlanView& plan, std::uint64_t resumed_from) {
+void Events::start(const std::string& source, std::optional<double> entropy,
+                   std::optional<double> entropy_error, const Choice& choice, const report::PlanView& plan,
+                   std::uint64_t resumed_from) {
   Json src = {{"name", source}};
   if (entropy) src["entropy_nats"] = *entropy;
   if (entropy_error) src["entropy_error"] = *entropy_error;
-  Json j = {{"event", "start"}, {"source", std::move(src)}, {"backend", choice.id}, {"requested", choice.requested}};
+  Json j = {{"event", "start"},
+            {"source", std::move(src)},
+            {"backend", choice.id},
+            {"requested", choice.requested}};
   if (!choice.fallback_reason.empty()) j["fallback_reason"] = choice.fallback_reason;
   if (resumed_from) j["resumed_from"] = resumed_from;
   j["plan"] = Json::parse(report::plan_json(plan, -1));
@@ -53,8 +62,14 @@ void Events::start(const std::string& source, std::optional<double> entropy, std
 }
 
 void Events::step(const StepEvent& e) {
-  line(dumped({{"event", "step"}, {"step", e.step}, {"loss", e.loss}, {"grad_norm", e.grad_norm}, {"lr", e.lr},
-               {"tokens", e.tokens}, {"ms", e.ms}, {"tokens_per_s", e.tokens_per_s}}));
+  line(dumped({{"event", "step"},
+               {"step", e.step},
+               {"loss", e.loss},
+               {"grad_norm", e.grad_norm},
+               {"lr", e.lr},
+               {"tokens", e.tokens},
+               {"ms", e.ms},
+               {"tokens_per_s", e.tokens_per_s}}));
 }
 
 void Events::eval(std::uint64_t step, double loss, std::uint64_t tokens) {
@@ -71,13 +86,23 @@ void Events::note(const std::string& text, const plugin::Native& native) {
   line(dumped(j));
 }
 
-std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c, double utilization,
-                         const std::string& profile, const report::PlanView& plan) {
-  Json transfers = {{"h2d", c.h2d}, {"d2h", c.d2h}, {"h2d_bytes", c.h2d_bytes}, {"d2h_bytes", c.d2h_bytes},
-                    {"sync", c.sync}, {"sync_bytes", c.sync_bytes}, {"stream", c.stream}, {"stream_bytes", c.stream_bytes},
-                    {"chunks", c.chunks}, {"exposed_ms", static_cast<double>(c.exposed_transfer_ns) * 1e-6}};
-  Json j = {{"event", "done"}, {"steps", steps}, {"memory", memory_json(memory)},
-            {"transfers", std::move(transfers)}, {"utilization", utilization}};
+std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c,
+                         double utilization, const std::string& profile, const report::PlanView& plan) {
+  Json transfers = {{"h2d", c.h2d},
+                    {"d2h", c.d2h},
+                    {"h2d_bytes", c.h2d_bytes},
+                    {"d2h_bytes", c.d2h_bytes},
+                    {"sync", c.sync},
+                    {"sync_bytes", c.sync_bytes},
+                    {"stream", c.stream},
+                    {"stream_bytes", c.stream_bytes},
+                    {"chunks", c.chunks},
+                    {"exposed_ms", static_cast<double>(c.exposed_transfer_ns) * 1e-6}};
+  Json j = {{"event", "done"},
+            {"steps", steps},
+            {"memory", memory_json(memory)},
+            {"transfers", std::move(transfers)},
+            {"utilization", utilization}};
   if (plan.recompute_layers) j["recompute"] = Json::parse(report::recompute_json(plan));
   if (!profile.empty()) j["profile"] = Json::parse(profile);
   std::string text = dumped(j);

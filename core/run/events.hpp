@@ -1,5 +1,5 @@
-// Events of a run as JSON, one object a line: to metrics.jsonl always, to stdout under --json. Field names are fixed
-// by the interface; numbers keep full precision.
+// Events of a run as JSON, one object a line: to metrics.jsonl always, to stdout under --json. Field names
+// are fixed by the interface; numbers keep full precision.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -34,8 +34,8 @@ class Events {
   /// native: the number behind it, where there is one.
   void note(const std::string& text, const plugin::Native& native = {});
   /// Returns the line, which summary.json repeats. `profile`: a JSON object; "" = the run was not profiled.
-  std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters, double utilization,
-                   const std::string& profile, const report::PlanView& plan);
+  std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters,
+                   double utilization, const std::string& profile, const report::PlanView& plan);
 
  private:
   void line(const std::string& json);

@@ -21,14 +21,16 @@ namespace fs = std::filesystem;
 fs::path model_dir(const fs::path& dir) {
   for (const fs::path& d : {dir / "model", dir})
     if (fs::exists(d / "config.json")) return d;
-  throw usage_error(fmt::format("{} holds no model: neither config.json nor model/config.json is there", escaped(dir.string())),
+  throw usage_error(fmt::format("{} holds no model: neither config.json nor model/config.json is there",
+                                escaped(dir.string())),
                     "give a run's output directory or a model directory in Hugging Face layout");
 }
 
 std::string tokenizer_of(const fs::path& dir, const ModelSpec& m) {
   if (fs::exists(dir / "tokenizer.model")) return (dir / "tokenizer.model").string();
   if (m.vocab == 256) return "bytes";
-  throw usage_error(fmt::format("{} has no tokenizer.model and its vocabulary of {} is not bytes", escaped(dir.string()), m.vocab),
+  throw usage_error(fmt::format("{} has no tokenizer.model and its vocabulary of {} is not bytes",
+                                escaped(dir.string()), m.vocab),
                     "put the model's SentencePiece tokenizer.model beside config.json");
 }
 
@@ -46,11 +48,13 @@ std::uint32_t context_of(const fs::path& dir, const ModelSpec& m) {
 
 }  // namespace
 
-void generate(const GenerateRequest& r, plugin::Registry& registry, const std::function<void(const std::string&)>& emit) {
+void generate(const GenerateRequest& r, plugin::Registry& registry,
+              const std::function<void(const std::string&)>& emit) {
   fs::path dir = model_dir(r.dir);
   ModelSpec m = config::read_model_config(dir / "config.json");
   if (!trainable_family(m.family))
-    throw usage_error(fmt::format("{} is of the family '{}', which no trainer here can run", escaped(dir.string()), escaped(m.family)));
+    throw usage_error(fmt::format("{} is of the family '{}', which no trainer here can run",
+                                  escaped(dir.string()), escaped(m.family)));
   auto tokenizer = data::make_tokenizer(tokenizer_of(dir, m));
   RunSpec spec;
   spec.mode = RunMode::kInference;
@@ -60,7 +64,8 @@ void generate(const GenerateRequest& r, plugin::Registry& registry, const std::f
   spec.host_budget = free_host_bytes();
   auto session = choice.trainer->create(m, spec);
   if (!session->can_generate())
-    throw Error(Exit::kNoBackend, fmt::format("the backend '{}' does not generate text", choice.id), "try --backend=cpu");
+    throw Error(Exit::kNoBackend, fmt::format("the backend '{}' does not generate text", choice.id),
+                "try --backend=cpu");
   HostBlock staging(registry.ledger(), plan_host_buffers(m, spec, 0).staging_bytes, "host.staging");
   load_tensors(*session, plugin::Scope::kWeights, m, dir, staging.as<float>());
   session->init(0);

@@ -11,14 +11,16 @@
 namespace trainhost::run {
 
 struct GenerateRequest {
-  std::filesystem::path dir;    // a run's output.dir, or a directory with config.json and model.safetensors
+  std::filesystem::path dir;  // a run's output.dir, or a directory with config.json and model.safetensors
   std::string prompt;
   std::string backend = "auto";
-  std::uint32_t context = 0;    // tokens the model sees; 0: generation_config.json's max_length, else up to 1024
+  std::uint32_t context =
+      0;  // tokens the model sees; 0: generation_config.json's max_length, else up to 1024
   SampleOptions sample;
 };
 
 /// Throws usage_error when the directory holds no model, or one whose tokenizer we cannot read.
-void generate(const GenerateRequest& r, plugin::Registry& registry, const std::function<void(const std::string&)>& emit);
+void generate(const GenerateRequest& r, plugin::Registry& registry,
+              const std::function<void(const std::string&)>& emit);
 
 }  // namespace trainhost::run

@@ -30,7 +30,9 @@ class HostBlock {
   ~HostBlock();
   HostBlock(const HostBlock&) = delete;
   template <class T>
-  std::span<T> as() const { return {static_cast<T*>(data_), bytes_ / sizeof(T)}; }
+  std::span<T> as() const {
+    return {static_cast<T*>(data_), bytes_ / sizeof(T)};
+  }
 
  private:
   plugin::Ledger& ledger_;

@@ -14,16 +14,21 @@ namespace {
 using report::Estimate;
 using report::Limit;
 
-/// Where the line through two plans meets the budget, strictly between them; the middle where they say nothing.
-std::uint64_t guess(std::uint64_t low, const Estimate& at, std::uint64_t high, const Estimate* beyond, std::uint64_t budget) {
-  if (!beyond || beyond->compute_bytes <= at.compute_bytes || at.compute_bytes > budget) return low + (high - low) / 2;
+/// Where the line through two plans meets the budget, strictly between them; the middle where they say
+/// nothing.
+std::uint64_t guess(std::uint64_t low, const Estimate& at, std::uint64_t high, const Estimate* beyond,
+                    std::uint64_t budget) {
+  if (!beyond || beyond->compute_bytes <= at.compute_bytes || at.compute_bytes > budget)
+    return low + (high - low) / 2;
   const double slope = double(beyond->compute_bytes - at.compute_bytes) / double(high - low);
   const double steps = std::min(double(budget - at.compute_bytes) / slope, double(high - low));
   return std::clamp(low + static_cast<std::uint64_t>(steps), low + 1, high - 1);
 }
 
-/// The first number past the budget by the line through two plans that fit, at (x0, y0) and (x1, y1); at most `most`.
-std::uint64_t beyond_the_line(std::uint64_t x0, std::uint64_t y0, std::uint64_t x1, std::uint64_t y1, std::uint64_t budget, std::uint64_t most) {
+/// The first number past the budget by the line through two plans that fit, at (x0, y0) and (x1, y1); at most
+/// `most`.
+std::uint64_t beyond_the_line(std::uint64_t x0, std::uint64_t y0, std::uint64_t x1, std::uint64_t y1,
+                              std::uint64_t budget, std::uint64_t most) {
   if (x1 >= most || y1 <= y0 || y1 > budget) return std::min(most, x1 * 2);
   const double more = double(budget - y1) * double(x1 - x0) / double(y1 - y0);
   return static_cast<std::uint64_t>(std::clamp(double(x1) + more + 1, double(x1) + 1, double(most)));
@@ -39,7 +44,8 @@ std::map<std::pair<Component, std::string>, std::uint64_t> leaves(const Estimate
 
 std::uint64_t budget_of(Replanner& replan) { return replan.base().budgets.compute.bytes; }
 
-Limit limit(const char* what, Replanner& replan, std::uint64_t most, const std::function<void(config::RunConfig&, std::uint64_t)>& set) {
+Limit limit(const char* what, Replanner& replan, std::uint64_t most,
+            const std::function<void(config::RunConfig&, std::uint64_t)>& set) {
   const auto plan = [&](std::uint64_t x) {
     config::RunConfig c = replan.base().config;
     set(c, x);
@@ -48,24 +54,28 @@ Limit limit(const char* what, Replanner& replan, std::uint64_t most, const std::
   const Most m = largest_that_fits(most, budget_of(replan), plan);
   const Tier tier = replan.base().budgets.tier;
   if (m.value == most) return {what, most, "nothing before the most that the key takes"};
-  return {what, m.value, m.beyond ? what_binds(m.at ? &*m.at : nullptr, *m.beyond, tier) : "no run beyond it"};
+  return {what, m.value,
+          m.beyond ? what_binds(m.at ? &*m.at : nullptr, *m.beyond, tier) : "no run beyond it"};
 }
 
 struct Ranks {
   std::uint32_t tensor = 1, data = 1, pipeline = 1;
 };
 
-/// An expert to each of as many data ranks as there are, where the model has experts; no estimator plans it for a dense one.
+/// An expert to each of as many data ranks as there are, where the model has experts; no estimator plans it
+/// for a dense one.
 config::RunConfig with_experts_shared(config::RunConfig c) {
   c.run.layout.expert_parallel = c.run.data_parallel;
   return c;
 }
 
-/// Every way to write n as tensor x data x pipeline in powers of two, matrices shared first, then state, then layers.
+/// Every way to write n as tensor x data x pipeline in powers of two, matrices shared first, then state, then
+/// layers.
 std::vector<Ranks> ways(std::uint32_t n, const config::RunConfig& c) {
   std::vector<Ranks> out;
   for (std::uint32_t pipeline = 1; pipeline <= n && pipeline <= c.model.layers; pipeline *= 2)
-    for (std::uint32_t tensor = std::min(8u, n / pipeline); tensor >= 1; tensor /= 2) out.push_back({tensor, n / pipeline / tensor, pipeline});
+    for (std::uint32_t tensor = std::min(8u, n / pipeline); tensor >= 1; tensor /= 2)
+      out.push_back({tensor, n / pipeline / tensor, pipeline});
   return out;
 }
 
@@ -80,8 +90,11 @@ config::RunConfig spread(config::RunConfig c, const Ranks& r) {
 
 std::string words(const Ranks& r, bool trains) {
   std::vector<std::string> parts;
-  if (r.tensor > 1) parts.push_back(fmt::format("parallel.tensor = {}{}", r.tensor, trains ? ", parallel.sequence = true" : ""));
-  if (r.data > 1) parts.push_back(fmt::format("parallel.data = {}{}", r.data, trains ? ", parallel.zero = 3" : ""));
+  if (r.tensor > 1)
+    parts.push_back(
+        fmt::format("parallel.tensor = {}{}", r.tensor, trains ? ", parallel.sequence = true" : ""));
+  if (r.data > 1)
+    parts.push_back(fmt::format("parallel.data = {}{}", r.data, trains ? ", parallel.zero = 3" : ""));
   if (r.pipeline > 1) parts.push_back(fmt::format("parallel.pipeline = {}", r.pipeline));
   return parts.empty() ? "this run on one device" : fmt::format("with {}", fmt::join(parts, ", "));
 }
@@ -93,7 +106,8 @@ std::optional<Limit> fewest_devices(Replanner& replan) {
   const bool trains = base.run.mode != RunMode::kInference;
   if (tier == Tier::kHost || budget_of(replan) == 0) return std::nullopt;
   std::optional<Estimate> closest;  // of those that do not fit, on the most devices that are too few
-  // One device may do with less than this run's layout needs; no layout of n needs less than an n-th of what one device does.
+  // One device may do with less than this run's layout needs; no layout of n needs less than an n-th of what
+  // one device does.
   for (std::uint32_t n = 1; n <= kMost; n *= 2) {
     std::optional<Estimate> best;
     for (const Ranks& r : ways(n, base)) {
@@ -102,16 +116,21 @@ std::optional<Limit> fewest_devices(Replanner& replan) {
       if (!e) continue;
       std::string also;
       if (!e->fits && r.data > 1)
-        if (std::optional<Estimate> shared = replan.plan(with_experts_shared(c)); shared && shared->compute_bytes < e->compute_bytes)
+        if (std::optional<Estimate> shared = replan.plan(with_experts_shared(c));
+            shared && shared->compute_bytes < e->compute_bytes)
           e = std::move(shared), also = fmt::format(", parallel.expert = {}", r.data);
       if (e->fits) {
         std::string binds = words(r, trains) + also;
-        if (closest) binds += fmt::format("; {} too few, where most of a device is {}", n == 2 ? "1 is" : fmt::format("{} are", n / 2), what_binds(nullptr, *closest, tier));
+        if (closest)
+          binds += fmt::format("; {} too few, where most of a device is {}",
+                               n == 2 ? "1 is" : fmt::format("{} are", n / 2),
+                               what_binds(nullptr, *closest, tier));
         return Limit{"fewest devices", n, binds};
       }
       if (!best || e->compute_bytes < best->compute_bytes) best = std::move(e);
     }
-    if (n > 1 && (!best || (closest && best->compute_bytes >= closest->compute_bytes))) break;  // more devices do not help
+    if (n > 1 && (!best || (closest && best->compute_bytes >= closest->compute_bytes)))
+      break;  // more devices do not help
     closest = std::move(best);
   }
   if (!closest) return std::nullopt;
@@ -120,7 +139,8 @@ std::optional<Limit> fewest_devices(Replanner& replan) {
 
 }  // namespace
 
-Most largest_that_fits(std::uint64_t most, std::uint64_t budget, const std::function<std::optional<Estimate>(std::uint64_t)>& plan) {
+Most largest_that_fits(std::uint64_t most, std::uint64_t budget,
+                       const std::function<std::optional<Estimate>(std::uint64_t)>& plan) {
   Most m;
   std::optional<Estimate> first = plan(1);
   if (!first || !first->fits) {
@@ -154,11 +174,13 @@ std::string what_binds(const Estimate* fits, const Estimate& beyond, Tier tier) 
   for (const auto& leaf : after) {
     const auto was = before.find(leaf.first);
     const bool grew = was == before.end() ? leaf.second > 0 : leaf.second > was->second;
-    if (grew && leaf.first.first != Component::kFragmentation && (!most || leaf.second > most->second)) most = &leaf;
+    if (grew && leaf.first.first != Component::kFragmentation && (!most || leaf.second > most->second))
+      most = &leaf;
   }
   if (!most) return "no single tensor";
   const std::string component(name(most->first.first));
-  return fmt::format("{}{}, {}", component, most->first.second == component ? "" : ": " + most->first.second, format_bytes(most->second));
+  return fmt::format("{}{}, {}", component, most->first.second == component ? "" : ": " + most->first.second,
+                     format_bytes(most->second));
 }
 
 std::vector<Limit> find_limits(Replanner& replan) {
@@ -166,11 +188,15 @@ std::vector<Limit> find_limits(Replanner& replan) {
   const Resolved& base = replan.base();
   if (!base.budgets.compute.known) return out;
   const RunSpec& r = base.config.run;
-  out.push_back(limit("largest train.micro_batch", replan, std::min<std::uint64_t>(1048576, INT32_MAX / r.seq_len),
-                      [](config::RunConfig& c, std::uint64_t x) { c.run.micro_batch = static_cast<std::uint32_t>(x); }));
+  out.push_back(limit(
+      "largest train.micro_batch", replan, std::min<std::uint64_t>(1048576, INT32_MAX / r.seq_len),
+      [](config::RunConfig& c, std::uint64_t x) { c.run.micro_batch = static_cast<std::uint32_t>(x); }));
   const std::uint32_t step = r.layout.context_parallel;  // ranks share a sequence evenly
-  out.push_back(limit("longest data.seq_len", replan, std::min<std::uint64_t>(16777216, INT32_MAX / r.micro_batch) / step,
-                      [step](config::RunConfig& c, std::uint64_t x) { c.run.seq_len = static_cast<std::uint32_t>(x * step); }));
+  out.push_back(limit("longest data.seq_len", replan,
+                      std::min<std::uint64_t>(16777216, INT32_MAX / r.micro_batch) / step,
+                      [step](config::RunConfig& c, std::uint64_t x) {
+                        c.run.seq_len = static_cast<std::uint32_t>(x * step);
+                      }));
   out.back().value *= step;
   if (std::optional<Limit> d = fewest_devices(replan)) out.push_back(std::move(*d));
   return out;

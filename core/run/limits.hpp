@@ -1,5 +1,6 @@
-// How far a run can go: the most of one number with which it fits, and what takes the room at the next. Found by planning the
-// run again, some eight times a number: memory is nearly a straight line in each of them, so the search guesses along it.
+// How far a run can go: the most of one number with which it fits, and what takes the room at the next. Found
+// by planning the run again, some eight times a number: memory is nearly a straight line in each of them, so
+// the search guesses along it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,8 +12,9 @@
 
 namespace trainhost::run {
 
-/// The largest x in [1, most] for which plan(x) fits `budget_bytes`, taken to hold for every smaller x. 0: not even 1 does.
-/// `least_not`: the plan at the answer + 1, when it was made. nullopt from plan(x): no run, taken not to fit.
+/// The largest x in [1, most] for which plan(x) fits `budget_bytes`, taken to hold for every smaller x. 0:
+/// not even 1 does. `least_not`: the plan at the answer + 1, when it was made. nullopt from plan(x): no run,
+/// taken not to fit.
 struct Most {
   std::uint64_t value = 0;
   std::optional<report::Estimate> at, beyond;  // at value; at value + 1
@@ -20,12 +22,12 @@ struct Most {
 Most largest_that_fits(std::uint64_t most, std::uint64_t budget_bytes,
                        const std::function<std::optional<report::Estimate>(std::uint64_t)>& plan);
 
-/// The largest leaf of the compute tier that grew from `fits` to `beyond`: "activations: layers[].gate_up, 12.3 GiB".
-/// Without `fits`: the largest leaf.
+/// The largest leaf of the compute tier that grew from `fits` to `beyond`: "activations:
+/// layers[].gate_up, 12.3 GiB". Without `fits`: the largest leaf.
 std::string what_binds(const report::Estimate* fits, const report::Estimate& beyond, Tier compute_tier);
 
-/// Largest micro-batch, longest sequence, fewest devices (a power of two, shared by tensor, data with ZeRO 3 and pipeline
-/// parallelism, where an estimator plans them). Nothing where there is no budget.
+/// Largest micro-batch, longest sequence, fewest devices (a power of two, shared by tensor, data with ZeRO 3
+/// and pipeline parallelism, where an estimator plans them). Nothing where there is no budget.
 std::vector<report::Limit> find_limits(Replanner& replan);
 
 }  // namespace trainhost::run

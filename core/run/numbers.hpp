@@ -1,6 +1,6 @@
-// A size of a run that leaves 63 bits, said with the numbers of the run that it was made of. Whoever counts knows only
-// that a product did not fit; here are the words that the user wrote. Other refusals get the place of their key
-// (places.hpp).
+// A size of a run that leaves 63 bits, said with the numbers of the run that it was made of. Whoever counts
+// knows only that a product did not fit; here are the words that the user wrote. Other refusals get the place
+// of their key (places.hpp).
 #pragma once
 #include <string>
 #include <utility>
@@ -15,7 +15,8 @@ namespace trainhost::run {
 /// The numbers that sizes are made of, under their keys; those of the model under its config's names.
 std::vector<std::pair<std::string, std::uint64_t>> numbers_of(const config::RunConfig& c);
 
-/// f(), an Error "too large" of which gets the largest numbers of `c`, and one that begins with a key the key's place.
+/// f(), an Error "too large" of which gets the largest numbers of `c`, and one that begins with a key the
+/// key's place.
 template <class F>
 auto naming_numbers(const config::RunConfig& c, F f) {
   try {

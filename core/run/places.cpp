@@ -6,7 +6,8 @@
 namespace trainhost::run {
 namespace {
 
-/// "parallel.tensor" of "parallel.tensor = 3 does not divide 32 heads"; "" of a sentence that begins otherwise.
+/// "parallel.tensor" of "parallel.tensor = 3 does not divide 32 heads"; "" of a sentence that begins
+/// otherwise.
 std::string key_at_front(std::string_view sentence) {
   const std::size_t end = sentence.find_first_of(" :");
   if (end == sentence.npos || sentence.substr(0, end).find('.') == sentence.npos) return {};

@@ -41,24 +41,28 @@ double compute_seconds(const Situation& s) {
 /// Those that a rank holds: a token uses few of the experts, but all of them are moved.
 double held(const Situation& s) {
   const RunSpec& r = s.config.run;
-  return double(s.all_parameters ? s.all_parameters : s.parameters) / (double(r.tensor_parallel) * r.pipeline_parallel);
+  return double(s.all_parameters ? s.all_parameters : s.parameters) /
+         (double(r.tensor_parallel) * r.pipeline_parallel);
 }
 
 double weight_bytes(const Situation& s) { return held(s) * bits_of(s.config.run.weight) / 8; }
 double gradient_bytes(const Situation& s) { return held(s) * size_of(s.config.run.grad); }
 
-/// Weights, gradient and two moments in f32, read; all but the gradient written. Tensor ranks are neighbours on one
-/// host.
-double host_update_seconds(const Situation& s) { return held(s) * s.config.run.tensor_parallel * 4 * 7 / kHostMemory; }
+/// Weights, gradient and two moments in f32, read; all but the gradient written. Tensor ranks are neighbours
+/// on one host.
+double host_update_seconds(const Situation& s) {
+  return held(s) * s.config.run.tensor_parallel * 4 * 7 / kHostMemory;
+}
 
-/// One more token of every sequence: arithmetic, or reading the weights that the tokens use (of experts each its own,
-/// at most), whichever takes longer.
+/// One more token of every sequence: arithmetic, or reading the weights that the tokens use (of experts each
+/// its own, at most), whichever takes longer.
 double token_seconds(const Situation& s) {
   const RunSpec& r = s.config.run;
   const double ranks = double(r.tensor_parallel) * r.pipeline_parallel;
   const double used = std::min(held(s), double(s.parameters) * r.micro_batch / ranks);
   const double reading = used * bits_of(r.weight) / 8 / machine(s.config).memory_bytes_s;
-  return std::max(reading, 2 * double(s.parameters) * r.micro_batch / ranks / (kReached * peak_flops(s.config)));
+  return std::max(reading,
+                  2 * double(s.parameters) * r.micro_batch / ranks / (kReached * peak_flops(s.config)));
 }
 
 }  // namespace

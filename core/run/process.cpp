@@ -18,7 +18,8 @@ namespace {
 std::uint64_t proc_kib(const char* file, const std::string& key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
-    if (line.compare(0, key.size(), key) != 0 || line.size() <= key.size() || line[key.size()] != ':') continue;
+    if (line.compare(0, key.size(), key) != 0 || line.size() <= key.size() || line[key.size()] != ':')
+      continue;
     std::uint64_t kib = 0;
     std::istringstream(line.substr(key.size() + 1)) >> kib;
     return kib * 1024;
@@ -40,7 +41,8 @@ std::uint64_t cgroup_free() {
     if (line.compare(0, 3, "0::") != 0) continue;
     for (std::string path = line.substr(3);; path = path.substr(0, path.rfind('/'))) {
       std::string dir = "/sys/fs/cgroup" + (path == "/" ? "" : path);
-      std::uint64_t max = number_in(dir + "/memory.max", UINT64_MAX), now = number_in(dir + "/memory.current", 0);
+      std::uint64_t max = number_in(dir + "/memory.max", UINT64_MAX),
+                    now = number_in(dir + "/memory.current", 0);
       if (max != UINT64_MAX) least = std::min(least, max > now ? max - now : 0);
       if (path.empty() || path == "/") break;
     }
@@ -55,7 +57,8 @@ std::uint64_t process_peak_bytes() { return proc_kib("/proc/self/status", "VmHWM
 std::uint64_t free_host_bytes() { return std::min(proc_kib("/proc/meminfo", "MemAvailable"), cgroup_free()); }
 
 ResidentMeter::ResidentMeter()
-    : fd_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)), page_bytes_(static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))) {}
+    : fd_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)),
+      page_bytes_(static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))) {}
 
 ResidentMeter::~ResidentMeter() {
   if (fd_ >= 0) ::close(fd_);

@@ -20,6 +20,6 @@ class ResidentMeter {
   std::uint64_t page_bytes_;
 };
 
-unsigned cpu_count();                // processors this process may run on
+unsigned cpu_count();  // processors this process may run on
 
 }  // namespace trainhost::run

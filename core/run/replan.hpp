@@ -1,5 +1,6 @@
-// The same run with some settings changed, planned again by whoever decided: what answers and sweeps are proved with. A
-// variation is made as the command line would make it (--set), so what is printed is what was planned. Prints nothing.
+// The same run with some settings changed, planned again by whoever decided: what answers and sweeps are
+// proved with. A variation is made as the command line would make it (--set), so what is printed is what was
+// planned. Prints nothing.
 #pragma once
 #include <functional>
 #include <memory>
@@ -18,18 +19,21 @@ using Settings = std::vector<config::Override>;
 
 /// Where variations come from: the user's run file, model and words, with these settings behind them all.
 struct Source {
-  std::function<config::RunConfig(const Settings&)> load;  // throws usage_error where the settings make no run
-  std::function<std::unique_ptr<plugin::Registry>(const config::RunConfig&)> open;  // scanned; for other plugin options
+  std::function<config::RunConfig(const Settings&)>
+      load;  // throws usage_error where the settings make no run
+  std::function<std::unique_ptr<plugin::Registry>(const config::RunConfig&)>
+      open;  // scanned; for other plugin options
 };
 
 class Replanner {
  public:
-  /// `base` is the run as it was planned: its budgets hold for every variation, so that memory that comes and goes changes no
-  /// answer. `decides`: the estimator that judged it ("" = whichever knows a variation best).
-  Replanner(Source source, plugin::Registry& registry, PlanRequest request, Resolved base, std::string decides);
+  /// `base` is the run as it was planned: its budgets hold for every variation, so that memory that comes and
+  /// goes changes no answer. `decides`: the estimator that judged it ("" = whichever knows a variation best).
+  Replanner(Source source, plugin::Registry& registry, PlanRequest request, Resolved base,
+            std::string decides);
 
-  /// With settings on top, for who asks whether it fits. nullopt: they make no run, nobody can plan it, or no placement of it
-  /// fits, which is known without one. `other_device`: the settings name a device, whose
+  /// With settings on top, for who asks whether it fits. nullopt: they make no run, nobody can plan it, or no
+  /// placement of it fits, which is known without one. `other_device`: the settings name a device, whose
   /// memory stands in for memory.budget and what is free here.
   std::optional<report::Estimate> plan(const Settings& settings, bool other_device = false);
   /// Of a run that differs from the base in numbers alone: no settings are parsed.
@@ -56,8 +60,8 @@ class Replanner {
   Resolved base_;
   std::string decides_;
   std::uint64_t planned_ = 0;
-  std::vector<Known> known_;                    // plans that no budget is in
-  std::unique_ptr<plugin::Registry> other_;     // for plugin options that are not the base's
+  std::vector<Known> known_;                 // plans that no budget is in
+  std::unique_ptr<plugin::Registry> other_;  // for plugin options that are not the base's
   decltype(config::RunConfig::plugin_options) other_options_;
 };
 

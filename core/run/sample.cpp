@@ -56,19 +56,22 @@ std::int32_t pick(std::span<float> logits, const SampleOptions& o, double u) {
   return last;
 }
 
-void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::string& prompt, const SampleOptions& o,
-            std::uint32_t seq_len, std::span<float> logits, const std::function<void(const std::string&)>& emit) {
+void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::string& prompt,
+            const SampleOptions& o, std::uint32_t seq_len, std::span<float> logits,
+            const std::function<void(const std::string&)>& emit) {
   std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   if (ids.empty()) throw usage_error("the prompt is empty: there is nothing to continue");
   if (ids.size() >= seq_len)
-    throw usage_error("the prompt has " + std::to_string(ids.size()) + " tokens; the context holds " + std::to_string(seq_len));
+    throw usage_error("the prompt has " + std::to_string(ids.size()) + " tokens; the context holds " +
+                      std::to_string(seq_len));
   std::mt19937_64 random(o.seed);
   std::uint32_t position = 0;
   for (std::int32_t id : ids) s.next_logits(id, position++, logits);
   std::string before = tokenizer.decode(ids);
   for (std::uint32_t n = 0; n < o.tokens; ++n) {
     double u = static_cast<double>(random() >> 11) * 0x1.0p-53;
-    ids.push_back(pick(logits.first(tokenizer.vocab() < logits.size() ? tokenizer.vocab() : logits.size()), o, u));
+    ids.push_back(
+        pick(logits.first(tokenizer.vocab() < logits.size() ? tokenizer.vocab() : logits.size()), o, u));
     std::string now = tokenizer.decode(ids);
     std::size_t whole = whole_utf8(now);
     if (whole > before.size()) {
@@ -77,14 +80,16 @@ void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::str
     }
     if (position + 1 >= seq_len) {  // the context is full: begin it anew with its second half
       position = 0;
-      for (std::size_t i = ids.size() - seq_len / 2; i + 1 < ids.size(); ++i) s.next_logits(ids[i], position++, logits);
+      for (std::size_t i = ids.size() - seq_len / 2; i + 1 < ids.size(); ++i)
+        s.next_logits(ids[i], position++, logits);
     }
     s.next_logits(ids.back(), position++, logits);
   }
 }
 
-std::optional<std::string> closing_sample(plugin::Session& s, const data::Tokenizer& tokenizer, const data::Source& source,
-                                          const ModelSpec& m, const RunSpec& r, std::span<float> logits) {
+std::optional<std::string> closing_sample(plugin::Session& s, const data::Tokenizer& tokenizer,
+                                          const data::Source& source, const ModelSpec& m, const RunSpec& r,
+                                          std::span<float> logits) {
   if (!s.can_generate() || source.untold || tokenizer.vocab() > m.vocab) return std::nullopt;
   std::vector<std::int32_t> ids(std::min<std::uint64_t>(source.valid ? 16 : 0, r.seq_len / 2));
   std::string prompt = "\n";

@@ -1,5 +1,5 @@
-// Ctrl-C, SIGTERM and SIGUSR1 as a flag that the training loop reads between steps. A second signal of the same kind
-// ends the process at once, as it would have without us.
+// Ctrl-C, SIGTERM and SIGUSR1 as a flag that the training loop reads between steps. A second signal of the
+// same kind ends the process at once, as it would have without us.
 #pragma once
 
 namespace trainhost::run {

@@ -16,7 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kShard[] = {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"};
-constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMoment1, plugin::Scope::kMoment2};
+constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMoment1,
+                                    plugin::Scope::kMoment2};
 
 std::map<std::string, std::string> lines_of(const std::string& text) {
   std::map<std::string, std::string> out;
@@ -57,7 +58,8 @@ namespace {
 checkpoint::TensorSource source_of(plugin::Session& s, plugin::Scope scope) {
   return [&s, scope](const checkpoint::TensorSink& sink) {
     s.save(scope, [&](const plugin::TensorPiece& p) {
-      if (p.dtype != DType::kF32) throw run_error("the trainer handed over '" + p.name + "' in a type other than f32");
+      if (p.dtype != DType::kF32)
+        throw run_error("the trainer handed over '" + p.name + "' in a type other than f32");
       sink(p.name, p.first, {static_cast<const float*>(p.data), p.count});
     });
   };
@@ -110,8 +112,8 @@ std::string resume_identity(const config::RunConfig& c) {
   return out;
 }
 
-fs::path save_checkpoint(plugin::Session& s, const config::RunConfig& c, const std::string& backend, std::uint64_t step,
-                         checkpoint::Store& store) {
+fs::path save_checkpoint(plugin::Session& s, const config::RunConfig& c, const std::string& backend,
+                         std::uint64_t step, checkpoint::Store& store) {
   checkpoint::Meta meta;
   meta.step = step;
   meta.kernel_set = s.info("kernel_set");
@@ -125,8 +127,9 @@ fs::path save_checkpoint(plugin::Session& s, const config::RunConfig& c, const s
   });
 }
 
-std::uint64_t resume_checkpoint(plugin::Session& s, const config::RunConfig& c, const checkpoint::Store& store,
-                                std::span<float> scratch, const std::function<void(const std::string&)>& say) {
+std::uint64_t resume_checkpoint(plugin::Session& s, const config::RunConfig& c,
+                                const checkpoint::Store& store, std::span<float> scratch,
+                                const std::function<void(const std::string&)>& say) {
   auto found = store.newest();
   if (!found)
     throw usage_error(fmt::format("--resume: {} holds no checkpoint", c.output.dir.string()),
@@ -135,17 +138,21 @@ std::uint64_t resume_checkpoint(plugin::Session& s, const config::RunConfig& c, 
   auto run = found->meta.extra.find("run");
   if (run != found->meta.extra.end()) compare_identity(run->second, resume_identity(c));
   if (std::string now = s.info("kernel_set"); now != found->meta.kernel_set)
-    say(fmt::format("note: the checkpoint was computed by kernels '{}', this machine uses '{}': the run goes on, but not "
-                    "with the same bits",
-                    found->meta.kernel_set, now));
-  for (int i = 0; i <= moment_count(c.run.optimizer); ++i) load_tensors(s, kScope[i], c.model, found->dir / kShard[i], scratch);
+    say(fmt::format(
+        "note: the checkpoint was computed by kernels '{}', this machine uses '{}': the run goes on, but not "
+        "with the same bits",
+        found->meta.kernel_set, now));
+  for (int i = 0; i <= moment_count(c.run.optimizer); ++i)
+    load_tensors(s, kScope[i], c.model, found->dir / kShard[i], scratch);
   return found->meta.step;
 }
 
 void write_model(plugin::Session& s, const config::RunConfig& c, const fs::path& dir) {
-  // The context that the model has seen: what generate keeps to, and what other software reads as its default.
+  // The context that the model has seen: what generate keeps to, and what other software reads as its
+  // default.
   std::map<std::string, std::string> others = {
-      {"generation_config.json", fmt::format("{{\n  \"do_sample\": true,\n  \"max_length\": {}\n}}\n", c.run.seq_len)}};
+      {"generation_config.json",
+       fmt::format("{{\n  \"do_sample\": true,\n  \"max_length\": {}\n}}\n", c.run.seq_len)}};
   if (c.data.tokenizer != "bytes") {
     std::ifstream in(c.data.tokenizer, std::ios::binary);
     others["tokenizer.model"] = std::string(std::istreambuf_iterator<char>(in), {});

@@ -29,7 +29,8 @@ struct Point {
 
 class Sweeper {
  public:
-  Sweeper(const Source& source, const Axis& axis, const PlanRequest& request) : source_(source), axis_(axis), request_(request) {}
+  Sweeper(const Source& source, const Axis& axis, const PlanRequest& request)
+      : source_(source), axis_(axis), request_(request) {}
 
   SweepView run() {
     v_.key = axis_.key, v_.unit = axis_.unit;
@@ -40,16 +41,19 @@ class Sweeper {
     for (SweepCurve& c : v_.curves)
       for (std::size_t i = 0; i < c.points.size(); ++i)
         if (c.points[i].total == 0 && c.points[i].error.empty())
-          c.points[i].error = errors_[i].empty() ? fmt::format("{} plans no such run", c.estimator) : errors_[i];
+          c.points[i].error =
+              errors_[i].empty() ? fmt::format("{} plans no such run", c.estimator) : errors_[i];
     crossovers();
     return std::move(v_);
   }
 
  private:
-  /// "auto" is one estimator for every point: of those that can plan all of them, the one that knows its worst-known point best.
-  /// Where none can, each point has its own.
+  /// "auto" is one estimator for every point: of those that can plan all of them, the one that knows its
+  /// worst-known point best. Where none can, each point has its own.
   void choose_estimator() {
-    if (request_.estimators.size() > 1 || (request_.estimators.size() == 1 && request_.estimators.front() != "auto")) return;
+    if (request_.estimators.size() > 1 ||
+        (request_.estimators.size() == 1 && request_.estimators.front() != "auto"))
+      return;
     std::map<std::string, int> worst, first;
     std::vector<std::string> order;
     for (const AxisValue& value : axis_.values) {
@@ -75,7 +79,9 @@ class Sweeper {
     if (order.empty() || best(worst).empty()) return;
     request_.estimators = {best(worst)};
     if (best(first) != best(worst))
-      v_.remarks.push_back(fmt::format("{} plans every point of this sweep; {} knows the first one best and cannot plan them all", best(worst), best(first)));
+      v_.remarks.push_back(fmt::format(
+          "{} plans every point of this sweep; {} knows the first one best and cannot plan them all",
+          best(worst), best(first)));
   }
 
   static int match_of(plugin::Registry& registry, const std::string& id, const config::RunConfig& c) {
@@ -92,7 +98,9 @@ class Sweeper {
     for (const std::string& how : how_) all.insert(how);
     all.erase("");
     const bool swept = axis_.key.starts_with("train.recompute");
-    const std::string same = swept || all.empty() ? "" : all.size() == 1 ? *all.begin() : "recompute as each point says";
+    const std::string same = swept || all.empty() ? ""
+                             : all.size() == 1    ? *all.begin()
+                                                  : "recompute as each point says";
     v_.run_line = describe_run(*described_, same);
     v_.notes.insert(v_.notes.begin(), v_.remarks.begin(), v_.remarks.end());
   }
@@ -110,7 +118,8 @@ class Sweeper {
     // Free memory is looked at once: points must differ by the key alone.
     if (!c.budget && c.device.empty() && free_ && axis_.key != "memory.device") c.budget = free_;
     p.resolved = resolve(c, *registry_, p.request);
-    if (!c.budget && c.device.empty() && p.resolved.budgets.compute.known) free_ = p.resolved.budgets.compute.bytes;
+    if (!c.budget && c.device.empty() && p.resolved.budgets.compute.known)
+      free_ = p.resolved.budgets.compute.bytes;
     p.profile = profile ? *profile : planned_profile(p.resolved, *registry_, p.request);
     return p;
   }
@@ -121,7 +130,8 @@ class Sweeper {
     try {
       const Point p = at(axis_.values[i].label);
       how_.back() = recompute_words(p.resolved.config, p.profile);
-      if (!p.profile.mode.empty() && p.profile.recompute_layers.total() == 0) how_.back() = fmt::format("{} {}, {}", p.request.trainer, p.profile.mode, how_.back());
+      if (!p.profile.mode.empty() && p.profile.recompute_layers.total() == 0)
+        how_.back() = fmt::format("{} {}, {}", p.request.trainer, p.profile.mode, how_.back());
       describe(p);
       first_profile_ = first_profile_.value_or(p.profile);
       for (const std::string& id : estimators_asked(p.resolved.config, *p.registry, p.request)) ask(p, id, i);
@@ -138,7 +148,8 @@ class Sweeper {
       c.points[i] = shown(e, i);
       estimates_[id].emplace(i, e);
       for (const std::string& n : e.report.notes)
-        if (estimates_[id].size() == 1) v_.notes.push_back(fmt::format("{}, at {}: {}", id, axis_.values[i].label, n));
+        if (estimates_[id].size() == 1)
+          v_.notes.push_back(fmt::format("{}, at {}: {}", id, axis_.values[i].label, n));
     } catch (const Error& e) {
       if (!first_error_) first_error_ = e;
       if (errors_[i].empty()) errors_[i] = e.what();
@@ -154,7 +165,8 @@ class Sweeper {
   }
 
   SweepPoint shown(const Estimate& e, std::size_t i) const {
-    SweepPoint p{axis_.values[i].x, axis_.values[i].label, e.total_bytes, e.compute_bytes, e.fits, "", {}, how_[i]};
+    SweepPoint p{
+        axis_.values[i].x, axis_.values[i].label, e.total_bytes, e.compute_bytes, e.fits, "", {}, how_[i]};
     std::map<Component, std::uint64_t> parts;
     for (const MemoryNode& n : e.report.nodes) parts[n.component] += n.at_peak();
     for (const auto& part : parts)
@@ -168,7 +180,8 @@ class Sweeper {
     v_.model = c.model.name.empty() ? c.model.family : c.model.name;
     described_ = c;
     const Budget& b = p.resolved.budgets.compute;
-    const bool swept = axis_.key == "memory.device" || axis_.key == "memory.budget";  // then each point has its own
+    const bool swept =
+        axis_.key == "memory.device" || axis_.key == "memory.budget";  // then each point has its own
     v_.budget_known = b.known && !swept;
     v_.budget_bytes = v_.budget_known ? b.bytes : 0;
     v_.budget_source = swept ? "" : b.source;
@@ -178,9 +191,11 @@ class Sweeper {
     for (const SweepCurve& c : v_.curves) {
       const auto& known = estimates_.at(c.estimator);
       for (auto a = known.begin(), b = std::next(a); a != known.end() && b != known.end(); ++a, ++b)
-        for (const Predicate& p : changed_facts(a->second, b->second, v_.budget_known)) cross(c.estimator, p, a->first, b->first);
+        for (const Predicate& p : changed_facts(a->second, b->second, v_.budget_known))
+          cross(c.estimator, p, a->first, b->first);
     }
-    std::stable_sort(v_.crossovers.begin(), v_.crossovers.end(), [](const Crossover& a, const Crossover& b) { return a.x < b.x; });
+    std::stable_sort(v_.crossovers.begin(), v_.crossovers.end(),
+                     [](const Crossover& a, const Crossover& b) { return a.x < b.x; });
   }
 
   void cross(const std::string& id, const Predicate& p, std::size_t from, std::size_t to) {
@@ -194,7 +209,8 @@ class Sweeper {
           return p.holds(estimates_.at(id).at(from));  // no run there: the fact has not changed yet
         }
       };
-      const std::uint64_t n = bisect(static_cast<std::uint64_t>(axis_.values[from].x), static_cast<std::uint64_t>(x), holds);
+      const std::uint64_t n =
+          bisect(static_cast<std::uint64_t>(axis_.values[from].x), static_cast<std::uint64_t>(x), holds);
       x = double(n), where = format_count(n);
     }
     v_.crossovers.push_back({id, fmt::format("{} from {} = {}", p.sentence, axis_.key, where), x});
@@ -204,10 +220,12 @@ class Sweeper {
   const Estimate& between(std::uint64_t n, const std::string& id) {
     const auto key = std::pair(n, id);
     if (const auto found = between_.find(key); found != between_.end()) return found->second;
-    const bool closed_form = estimates_.at(id).begin()->second.report.digest == 0;  // of a profile it reads the tier alone
+    const bool closed_form =
+        estimates_.at(id).begin()->second.report.digest == 0;  // of a profile it reads the tier alone
     auto& runs = runs_[closed_form];
     auto run = runs.find(n);
-    if (run == runs.end()) run = runs.emplace(n, at(std::to_string(n), closed_form ? first_profile_ : std::nullopt)).first;
+    if (run == runs.end())
+      run = runs.emplace(n, at(std::to_string(n), closed_form ? first_profile_ : std::nullopt)).first;
     const Point& q = run->second;
     return between_.emplace(key, estimate(q.resolved, *q.registry, q.request, id, q.profile)).first->second;
   }
@@ -220,11 +238,12 @@ class Sweeper {
   decltype(config::RunConfig::plugin_options) options_;
   std::vector<std::filesystem::path> path_;
   std::optional<std::uint64_t> free_;
-  std::vector<std::string> errors_, how_;  // by point
+  std::vector<std::string> errors_, how_;       // by point
   std::optional<config::RunConfig> described_;  // the first point that is a run
   std::optional<Error> first_error_;
   std::optional<Profile> first_profile_;
-  std::map<std::uint64_t, Point> runs_[2];  // between points; [1]: for closed forms. Whole numbers are no plugin options
+  std::map<std::uint64_t, Point>
+      runs_[2];  // between points; [1]: for closed forms. Whole numbers are no plugin options
   std::map<std::pair<std::uint64_t, std::string>, Estimate> between_;
   std::map<std::string, std::map<std::size_t, Estimate>> estimates_;  // estimator, point
 };
@@ -240,6 +259,8 @@ std::uint64_t bisect(std::uint64_t low, std::uint64_t high, const std::function<
   return high;
 }
 
-SweepView sweep(const Source& source, const Axis& axis, const PlanRequest& request) { return Sweeper(source, axis, request).run(); }
+SweepView sweep(const Source& source, const Axis& axis, const PlanRequest& request) {
+  return Sweeper(source, axis, request).run();
+}
 
 }  // namespace trainhost::run

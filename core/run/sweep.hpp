@@ -1,5 +1,6 @@
-// Memory against one key of the run file: the run is planned at every value, by every estimator that was asked for, and what
-// overtakes what is narrowed down between the points. Values that make no run carry their reason; prints nothing.
+// Memory against one key of the run file: the run is planned at every value, by every estimator that was
+// asked for, and what overtakes what is narrowed down between the points. Values that make no run carry their
+// reason; prints nothing.
 #pragma once
 #include <functional>
 
@@ -13,7 +14,8 @@ namespace trainhost::run {
 /// `request.trainer` is found anew for every point. Throws the first point's error where no point is a run.
 report::SweepView sweep(const Source& source, const Axis& axis, const PlanRequest& request);
 
-/// A fact about a plan that holds on one side of a crossover and not on the other: "activations outweigh the model's state".
+/// A fact about a plan that holds on one side of a crossover and not on the other: "activations outweigh the
+/// model's state".
 struct Predicate {
   std::string sentence;  // "activations outweigh weights, gradients and optimizer state"
   std::function<bool(const report::Estimate&)> holds;
@@ -21,7 +23,8 @@ struct Predicate {
 /// Facts that hold at exactly one of two neighbouring points.
 std::vector<Predicate> changed_facts(const report::Estimate& a, const report::Estimate& b, bool budget_known);
 
-/// The first whole number in (low, high] where `holds` is what it is at `high`; it differs at `low`. Some log2(high - low) calls.
+/// The first whole number in (low, high] where `holds` is what it is at `high`; it differs at `low`. Some
+/// log2(high - low) calls.
 std::uint64_t bisect(std::uint64_t low, std::uint64_t high, const std::function<bool(std::uint64_t)>& holds);
 
 }  // namespace trainhost::run

@@ -16,9 +16,12 @@ using config::Key;
 using config::Type;
 
 const Where kWhere{"--over"};
-constexpr const char* kForms = "for example --over data.seq_len=512..16384, 512..4096+512, 1..64*4 or 512,1024,4096";
+constexpr const char* kForms =
+    "for example --over data.seq_len=512..16384, 512..4096+512, 1..64*4 or 512,1024,4096";
 
-[[noreturn]] void refuse(const std::string& message, const std::string& hint = kForms) { throw usage_error(message, hint, kWhere); }
+[[noreturn]] void refuse(const std::string& message, const std::string& hint = kForms) {
+  throw usage_error(message, hint, kWhere);
+}
 
 std::string unit_of(const std::string& key) {
   if (key == "data.seq_len") return "tokens";
@@ -45,7 +48,9 @@ std::uint64_t number(const Key& k, const std::string& text, const std::string& w
 
 void check(const Key& k, std::uint64_t n) {
   if (k.type != Type::kInteger || (double(n) >= k.min && double(n) <= k.max)) return;
-  refuse(fmt::format("{} = {}: expected a whole number from {} to {}", k.name, n, static_cast<std::int64_t>(k.min), static_cast<std::int64_t>(k.max)), "");
+  refuse(fmt::format("{} = {}: expected a whole number from {} to {}", k.name, n,
+                     static_cast<std::int64_t>(k.min), static_cast<std::int64_t>(k.max)),
+         "");
 }
 
 std::string label(const Key& k, std::uint64_t n) {
@@ -57,21 +62,31 @@ std::string label(const Key& k, std::uint64_t n) {
 /// "a..b", "a..b+step", "a..b*factor".
 void add_range(Axis& axis, const Key& k, const std::string& text) {
   if (k.type != Type::kInteger && k.type != Type::kSize)
-    refuse(fmt::format("{} is no whole number: give its values as a list", k.name), fmt::format("for example --over {}={}", k.name, k.type == Type::kChoice ? "none,full" : "a,b"));
+    refuse(fmt::format("{} is no whole number: give its values as a list", k.name),
+           fmt::format("for example --over {}={}", k.name, k.type == Type::kChoice ? "none,full" : "a,b"));
   const auto dots = text.find("..");
   std::string last = text.substr(dots + 2), step;
   char how = 0;
-  if (const auto at = last.find_first_of("+*"); at != last.npos) how = last[at], step = last.substr(at + 1), last.resize(at);
-  if (dots == 0 || last.empty() || last.find("..") != last.npos) refuse(fmt::format("'{}' is no range: it needs a first and a last value", escaped(text, 60)));
-  const std::uint64_t from = number(k, text.substr(0, dots), "first value"), to = number(k, last, "last value");
+  if (const auto at = last.find_first_of("+*"); at != last.npos)
+    how = last[at], step = last.substr(at + 1), last.resize(at);
+  if (dots == 0 || last.empty() || last.find("..") != last.npos)
+    refuse(fmt::format("'{}' is no range: it needs a first and a last value", escaped(text, 60)));
+  const std::uint64_t from = number(k, text.substr(0, dots), "first value"),
+                      to = number(k, last, "last value");
   const std::uint64_t by = how ? number(k, step, how == '+' ? "step" : "factor") : 2;
-  if (from > to) refuse(fmt::format("the range {} goes down: write {}..{}", escaped(text, 60), label(k, to), label(k, from)));
-  if (how == '+' ? by == 0 : by < 2) refuse(fmt::format("'{}' never ends: a step is at least 1, a factor at least 2", escaped(text, 60)));
-  if (how != '+' && from == 0) refuse(fmt::format("'{}' never leaves 0 by doubling: give a step, as in 0..8+1", escaped(text, 60)));
+  if (from > to)
+    refuse(
+        fmt::format("the range {} goes down: write {}..{}", escaped(text, 60), label(k, to), label(k, from)));
+  if (how == '+' ? by == 0 : by < 2)
+    refuse(fmt::format("'{}' never ends: a step is at least 1, a factor at least 2", escaped(text, 60)));
+  if (how != '+' && from == 0)
+    refuse(fmt::format("'{}' never leaves 0 by doubling: give a step, as in 0..8+1", escaped(text, 60)));
   check(k, from), check(k, to);
   for (std::uint64_t n = from; n < to;) {
     axis.values.push_back({double(n), label(k, n)});
-    if (axis.values.size() >= kMostPoints) refuse(fmt::format("'{}' has more than {} values", escaped(text, 60), kMostPoints), "take a larger step");
+    if (axis.values.size() >= kMostPoints)
+      refuse(fmt::format("'{}' has more than {} values", escaped(text, 60), kMostPoints),
+             "take a larger step");
     if (how == '+' ? n > UINT64_MAX - by : n > UINT64_MAX / by) break;
     n = how == '+' ? n + by : n * by;
   }
@@ -98,7 +113,8 @@ void add_list(Axis& axis, const Key* k, const std::string& text) {
       v.x = double(n);
     }
     if (k && k->type == Type::kChoice) config::check_value(*k, config::text_value(word, kWhere));
-    if (axis.values.size() >= kMostPoints) refuse(fmt::format("more than {} values", kMostPoints), "take fewer");
+    if (axis.values.size() >= kMostPoints)
+      refuse(fmt::format("more than {} values", kMostPoints), "take fewer");
     axis.values.push_back(std::move(v));
   }
 }
@@ -107,13 +123,15 @@ void add_list(Axis& axis, const Key* k, const std::string& text) {
 
 Axis parse_axis(const std::string& over) {
   const auto equals = over.find('=');
-  if (equals == over.npos || equals == 0) refuse(fmt::format("--over takes KEY=VALUES, got '{}'", escaped(over, 80)));
+  if (equals == over.npos || equals == 0)
+    refuse(fmt::format("--over takes KEY=VALUES, got '{}'", escaped(over, 80)));
   Axis axis;
   axis.key = over.substr(0, equals);
   const std::string text = over.substr(equals + 1);
   const Key* k = config::find_key(axis.key);
   const bool of_plugin = axis.key.starts_with("plugin.");
-  if (!k && !of_plugin) refuse(fmt::format("unknown key '{}'{}", escaped(axis.key, 80), config::suggest_key(axis.key)), "");
+  if (!k && !of_plugin)
+    refuse(fmt::format("unknown key '{}'{}", escaped(axis.key, 80), config::suggest_key(axis.key)), "");
   if (text.empty()) refuse(fmt::format("{} has no values", axis.key));
   axis.unit = unit_of(axis.key);
   axis.bytes = k && k->type == Type::kSize;

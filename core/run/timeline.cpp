@@ -29,11 +29,13 @@ Moment moment(std::string name, const Parts& parts) {
 
 bool counts(const MemoryNode& n, Tier tier) { return tier == Tier::kHost || n.tier == tier; }
 
-/// What stands from start to end beside the program's tensors: holes and alignment, and the host's own buffers.
+/// What stands from start to end beside the program's tensors: holes and alignment, and the host's own
+/// buffers.
 Parts beside_the_program(const Estimate& e, Tier tier) {
   Parts parts;
   for (const MemoryNode& n : e.report.nodes)
-    if (counts(n, tier) && (n.component == Component::kFragmentation || n.name.starts_with("host."))) parts[n.component] += n.at_peak();
+    if (counts(n, tier) && (n.component == Component::kFragmentation || n.name.starts_with("host.")))
+      parts[n.component] += n.at_peak();
   return parts;
 }
 
@@ -55,7 +57,8 @@ std::vector<Moment> of_program(const plan::Program& p, const plan::MemoryPlan& p
     const plan::Section s = p.section(kind);
     for (std::uint32_t i = s.begin; i < s.end; ++i) {
       if (p.ops[i].layer >= 0) layers_seen[p.ops[i].phase] = true;
-      const std::string name = kind == plan::SectionKind::kUpdate ? "update" : moment_name(p.ops[i], layers_seen[p.ops[i].phase]);
+      const std::string name =
+          kind == plan::SectionKind::kUpdate ? "update" : moment_name(p.ops[i], layers_seen[p.ops[i].phase]);
       const auto [at, fresh] = index.try_emplace(name, fullest.size());
       if (fresh) fullest.emplace_back(name, i);
       if (std::uint32_t& best = fullest[at->second].second; live[i] > live[best]) best = i;
@@ -66,13 +69,15 @@ std::vector<Moment> of_program(const plan::Program& p, const plan::MemoryPlan& p
   std::vector<Moment> out;
   for (const auto& [name, op] : fullest) {
     Parts parts = beside;
-    for (const plan::LayerShare& s : plan::live_by_layer(p, placed.lifetime, op)) parts[s.component] += s.bytes;
+    for (const plan::LayerShare& s : plan::live_by_layer(p, placed.lifetime, op))
+      parts[s.component] += s.bytes;
     out.push_back(moment(name, parts));
   }
   return out;
 }
 
-std::optional<std::vector<Moment>> from_program(const config::RunConfig& c, const Profile& profile, const Estimate& e) {
+std::optional<std::vector<Moment>> from_program(const config::RunConfig& c, const Profile& profile,
+                                                const Estimate& e) {
   if (e.report.digest == 0 || !trainable_family(c.model.family)) return std::nullopt;
   try {
     const plan::Program p = plan::build_program(c.model, c.run, profile);
@@ -92,10 +97,18 @@ std::vector<Moment> from_leaves(const Estimate& e, Tier tier, bool trains) {
     const std::uint64_t bytes = n.at_peak();
     peak[n.component] += bytes;
     switch (n.component) {
-      case Component::kGradients: gradients[n.component] += bytes; break;
-      case Component::kActivations: case Component::kLogits: grown[n.component] += bytes; break;
-      case Component::kWorkspace: case Component::kCommunication: break;  // of an operation: at the peak alone
-      default: kept[n.component] += bytes;
+      case Component::kGradients:
+        gradients[n.component] += bytes;
+        break;
+      case Component::kActivations:
+      case Component::kLogits:
+        grown[n.component] += bytes;
+        break;
+      case Component::kWorkspace:
+      case Component::kCommunication:
+        break;  // of an operation: at the peak alone
+      default:
+        kept[n.component] += bytes;
     }
   }
   const auto with = [](Parts a, const Parts& b) {
@@ -103,8 +116,9 @@ std::vector<Moment> from_leaves(const Estimate& e, Tier tier, bool trains) {
     return a;
   };
   if (!trains) return {moment("weights loaded", kept), moment("forward", peak)};
-  return {moment("before forward", kept), moment("after forward", with(kept, grown)), moment("backward", peak),
-          moment("after backward", with(kept, gradients)), moment("after optimizer", kept)};
+  return {moment("before forward", kept), moment("after forward", with(kept, grown)),
+          moment("backward", peak), moment("after backward", with(kept, gradients)),
+          moment("after optimizer", kept)};
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ TraceFile::TraceFile(fs::path file) : file_(std::move(file)) {
   try {
     fd_ = checkpoint::create_new(temp_);
   } catch (const Error& e) {
-    throw usage_error(fmt::format("--profile: cannot write '{}': {}", escaped(file_.string(), 4096), e.what()), "for example --profile trace.json");
+    throw usage_error(
+        fmt::format("--profile: cannot write '{}': {}", escaped(file_.string(), 4096), e.what()),
+        "for example --profile trace.json");
   }
 }
 

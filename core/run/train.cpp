@@ -35,7 +35,8 @@ void guard_output(const config::RunConfig& c, bool resume) {
   if (resume || !fs::exists(dir)) return;
   for (const auto& e : fs::directory_iterator(dir))
     if (e.path().filename().string().rfind("step-", 0) == 0)
-      throw usage_error(fmt::format("{} holds checkpoints of an earlier run ({})", c.output.dir.string(), e.path().filename().string()),
+      throw usage_error(fmt::format("{} holds checkpoints of an earlier run ({})", c.output.dir.string(),
+                                    e.path().filename().string()),
                         "continue it with --resume, or begin anew with --set output.dir=DIR");
 }
 
@@ -43,8 +44,8 @@ class Run {
  public:
   Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOptions& o);
   Exit go();
-  /// A device that is gone takes nothing with it but the steps since the last checkpoint. Names that checkpoint where it
-  /// verifies, and throws the error where none does.
+  /// A device that is gone takes nothing with it but the steps since the last checkpoint. Names that
+  /// checkpoint where it verifies, and throws the error where none does.
   Exit lost(const plugin::PluginError& e);
 
  private:
@@ -54,7 +55,7 @@ class Run {
   bool step(std::uint64_t t);  // false: stop here
   double evaluate(std::uint64_t steps_done);
   void checkpoint(std::uint64_t steps_done);
-  bool finish();   // false: a signal came first
+  bool finish();  // false: a signal came first
   /// The share of the steps' time in which the device computed; 1 where host and device are one.
   double utilization(const plugin::Counters& n) const;
   std::string finish_profile();  // the JSON object; "" without --profile
@@ -80,7 +81,7 @@ class Run {
   std::optional<StepProfile> profile_;  // goes before the session
   std::optional<Events> events_;
   std::optional<Batches> batches_;
-  std::uint64_t begin_ = 0, done_ = 0;   // updates done before and so far
+  std::uint64_t begin_ = 0, done_ = 0;  // updates done before and so far
   std::uint64_t checkpointed_ = UINT64_MAX;
   Speed speed_;
   std::uint64_t last_valid_step_ = UINT64_MAX;
@@ -91,14 +92,16 @@ Run::Run(const config::RunConfig& c, plugin::Registry& registry, const TrainOpti
       registry_(registry),
       o_(o),
       terminal_(report::terminal_of(2)),
-      progress_(o.quiet             ? report::Progress::Mode::kSilent
-                : terminal_.is_tty  ? report::Progress::Mode::kLive
-                                    : report::Progress::Mode::kPlain,
+      progress_(o.quiet            ? report::Progress::Mode::kSilent
+                : terminal_.is_tty ? report::Progress::Mode::kLive
+                                   : report::Progress::Mode::kPlain,
                 terminal_),
       speed_(c.model, c.run.seq_len) {
-  choice_ = choose_backend(registry, c.backend, o.allow_fallback, c.backend_order, place_of(c, "train.backend"));
+  choice_ =
+      choose_backend(registry, c.backend, o.allow_fallback, c.backend_order, place_of(c, "train.backend"));
   if (!choice_.fallback_reason.empty())
-    human(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason, choice_.id));
+    human(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason,
+                      choice_.id));
   if (o.verbosity > 0) human(choice_.trace);
   // Everything below plans, trains and profiles the run as resolved.
   PlanRequest request;
@@ -120,14 +123,17 @@ void Run::plan() {
   const MemoryReport& mine = trainer_plan_.report;
   for (const report::Estimate& e : plan_.estimates)
     if (e.report.claim == Claim::kExact && e.report.digest && mine.digest && e.report.digest != mine.digest)
-      plan_.notes.push_back(fmt::format("estimator {} and trainer {} disagree about the plan (digests differ): the "
-                                        "trainer's own is used",
-                                        e.report.source, choice_.id));
+      plan_.notes.push_back(
+          fmt::format("estimator {} and trainer {} disagree about the plan (digests differ): the "
+                      "trainer's own is used",
+                      e.report.source, choice_.id));
   human(report::memory_table(plan_, terminal_));
   if (!trainer_plan_.fits)
-    throw Error(Exit::kDoesNotFit, why_it_does_not_fit(trainer_plan_, budgets_, c_.run.recompute == Recompute::kLayers),
-                c_.run.recompute == Recompute::kLayers ? "every layer already recomputes all it can: a smaller train.micro_batch or data.seq_len"
-                                                          : "smaller train.micro_batch or data.seq_len, or train.recompute = \"auto\"");
+    throw Error(Exit::kDoesNotFit,
+                why_it_does_not_fit(trainer_plan_, budgets_, c_.run.recompute == Recompute::kLayers),
+                c_.run.recompute == Recompute::kLayers
+                    ? "every layer already recomputes all it can: a smaller train.micro_batch or data.seq_len"
+                    : "smaller train.micro_batch or data.seq_len, or train.recompute = \"auto\"");
 }
 
 void Run::open_data() {
@@ -142,7 +148,8 @@ void Run::create() {
   staging_.emplace(registry_.ledger(), b.staging_bytes, "host.staging");
   session_ = choice_.trainer->create(c_.model, c_.run);
   if (o_.resume) {
-    begin_ = resume_checkpoint(*session_, c_, *store_, staging_->as<float>(), [&](const std::string& s) { human(s); });
+    begin_ = resume_checkpoint(*session_, c_, *store_, staging_->as<float>(),
+                               [&](const std::string& s) { human(s); });
     human(fmt::format("resuming after step {}", begin_));
   } else if (c_.weights) {
     load_tensors(*session_, plugin::Scope::kWeights, c_.model, *c_.weights, staging_->as<float>());
@@ -184,7 +191,8 @@ bool Run::step(std::uint64_t t) {
   progress_.step(line);
 
   if (c_.eval_every && done_ % c_.eval_every == 0 && done_ < c_.steps) evaluate(done_);
-  if (c_.output.checkpoint_every && done_ % c_.output.checkpoint_every == 0 && done_ < c_.steps) checkpoint(done_);
+  if (c_.output.checkpoint_every && done_ % c_.output.checkpoint_every == 0 && done_ < c_.steps)
+    checkpoint(done_);
   return StopSignals::received() == 0;
 }
 
@@ -209,8 +217,8 @@ double Run::evaluate(std::uint64_t steps_done) {
   if (tokens == 0) return NAN;
   double loss = sum / static_cast<double>(tokens);
   events_->eval(steps_done, loss, tokens);
-  std::string text = fmt::format("validation after step {}: loss {:.4f} nats a token over {} tokens", steps_done, loss,
-                                 format_count(tokens));
+  std::string text = fmt::format("validation after step {}: loss {:.4f} nats a token over {} tokens",
+                                 steps_done, loss, format_count(tokens));
   if (source_.entropy_nats)
     text += fmt::format("; floor {:.4f} ± {:.4f}, {:+.4f} above it", *source_.entropy_nats,
                         source_.entropy_error.value_or(0), loss - *source_.entropy_nats);
@@ -237,13 +245,17 @@ Exit Run::lost(const plugin::PluginError& e) {
   std::string why;
   std::optional<checkpoint::Store::Found> found;
   try {
-    found = checkpoint::Store(c_.output.dir / "checkpoints", c_.output.keep).newest();  // read anew: nothing is taken on trust
+    found = checkpoint::Store(c_.output.dir / "checkpoints", c_.output.keep)
+                .newest();  // read anew: nothing is taken on trust
   } catch (const Error& none) {
     why = none.what();
   }
   if (!found)
-    throw Error(Exit::kFailed, fmt::format("{}; no checkpoint to go on from{}", e.what(), why.empty() ? "" : ": " + why), e.hint());
-  const std::string text = fmt::format("{} ({}); {} is intact: run again with --resume", e.what(), e.hint(), found->dir.string());
+    throw Error(Exit::kFailed,
+                fmt::format("{}; no checkpoint to go on from{}", e.what(), why.empty() ? "" : ": " + why),
+                e.hint());
+  const std::string text =
+      fmt::format("{} ({}); {} is intact: run again with --resume", e.what(), e.hint(), found->dir.string());
   fmt::print(stderr, "trainhost: {}\n", escaped(text));  // why a run ended is said also under -q
   if (events_) events_->note(text, e.native());
   return Exit::kStopped;
@@ -269,12 +281,14 @@ bool Run::finish() {
   checkpoint::write_file_atomically(c_.output.dir / "summary.json", done + "\n");
   human(memory_lines(m, terminal_));
   if (!o_.quiet)
-    if (auto text = closing_sample(*session_, *tokenizer_, source_, c_.model, c_.run, staging_->as<float>().first(c_.model.vocab)))
+    if (auto text = closing_sample(*session_, *tokenizer_, source_, c_.model, c_.run,
+                                   staging_->as<float>().first(c_.model.vocab)))
       human("a sample of what it writes:\n" + *text);
   double tokens = static_cast<double>((done_ - begin_) * c_.run.tokens_per_step());
   if (speed_.seconds() > 0)
     human(fmt::format("{} steps, {} tokens in {} of step time ({} tokens/s); model in {}", done_ - begin_,
-                      format_count(static_cast<std::uint64_t>(tokens)), report::format_duration(speed_.seconds()),
+                      format_count(static_cast<std::uint64_t>(tokens)),
+                      report::format_duration(speed_.seconds()),
                       report::format_rate(tokens / speed_.seconds()), model.string()));
   return true;
 }
@@ -292,17 +306,20 @@ Exit Run::go() {
   if (o_.resume) truncate_metrics(metrics, begin_);
   events_.emplace(metrics, o_.resume, o_.json);
   events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, plan_, begin_);
-  human(fmt::format("data {}: {} tokens{}", source_.name, format_count(source_.train->size()),
-                    source_.entropy_nats ? fmt::format("; no model can have a validation loss under {:.4f} ± {:.4f} nats a character",
-                                                       *source_.entropy_nats, source_.entropy_error.value_or(0))
-                                         : ""));
+  human(fmt::format(
+      "data {}: {} tokens{}", source_.name, format_count(source_.train->size()),
+      source_.entropy_nats
+          ? fmt::format("; no model can have a validation loss under {:.4f} ± {:.4f} nats a character",
+                        *source_.entropy_nats, source_.entropy_error.value_or(0))
+          : ""));
   bool going = true;
   for (std::uint64_t t = begin_; going && t < c_.steps; ++t) going = step(t);
   if (going && c_.output.checkpoint_every) checkpoint(done_);
   if (going && finish()) return Exit::kDone;
   checkpoint(done_);
   finish_profile();
-  human(fmt::format("stopped by signal {} after step {}; run again with --resume", StopSignals::received(), done_));
+  human(fmt::format("stopped by signal {} after step {}; run again with --resume", StopSignals::received(),
+                    done_));
   return Exit::kStopped;
 }
 

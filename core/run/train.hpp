@@ -1,5 +1,5 @@
-// The main job: plan, check the budget, load or initialise, step, evaluate, checkpoint, write the model, and hold the
-// prediction against the measurement.
+// The main job: plan, check the budget, load or initialise, step, evaluate, checkpoint, write the model, and
+// hold the prediction against the measurement.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,10 +13,10 @@ namespace trainhost::run {
 struct TrainOptions {
   bool resume = false;
   bool allow_fallback = true;
-  bool json = false;      // events on stdout, everything human on stderr
+  bool json = false;  // events on stdout, everything human on stderr
   bool quiet = false;
   int verbosity = 0;
-  std::string profile;    // file of the Chrome trace; "" = no profile
+  std::string profile;  // file of the Chrome trace; "" = no profile
 };
 
 /// Returns kDone, or kStopped when a signal ended it with a good checkpoint. Everything else throws Error.

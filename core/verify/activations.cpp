@@ -1,16 +1,18 @@
-// MEM-002: the measured peak of activation memory is at most M_act * B = L*S*H*10*4*B. False in general, because a
-// trainer that keeps every tensor holds three widths of I and more; so it is judged under recompute "full", the policy
-// that trainhost owns for it, and the run's own policy is a row that is only reported, with the K that it measures.
+// MEM-002: the measured peak of activation memory is at most M_act * B = L*S*H*10*4*B. False in general,
+// because a trainer that keeps every tensor holds three widths of I and more; so it is judged under recompute
+// "full", the policy that trainhost owns for it, and the run's own policy is a row that is only reported,
+// with the K that it measures.
 //
-// What counts as activation memory: everything that is alive at the peak of a step and is no weight, gradient, moment,
-// work space of the trainer or generation cache; gradients of activations and layers made again for the backward pass
-// are in it. Logits are not, the contract's ten tensors do not hold them: so the run's layers are measured with a
-// vocabulary of 16, where the peak cannot fall into the head and no logits hide behind another name.
+// What counts as activation memory: everything that is alive at the peak of a step and is no weight,
+// gradient, moment, work space of the trainer or generation cache; gradients of activations and layers made
+// again for the backward pass are in it. Logits are not, the contract's ten tensors do not hold them: so the
+// run's layers are measured with a vocabulary of 16, where the peak cannot fall into the head and no logits
+// hide behind another name.
 //
-// Two measurements, and the larger one is judged. By name: the ledger's peak without what the trainer's report calls
-// something else (what alignment costs is something else). By growth: what the ledger takes more for twice the
-// sequences, which asks no plan at all; a trainer that books activations as work space is found by it, and work space
-// that grows with the tokens counts.
+// Two measurements, and the larger one is judged. By name: the ledger's peak without what the trainer's
+// report calls something else (what alignment costs is something else). By growth: what the ledger takes more
+// for twice the sequences, which asks no plan at all; a trainer that books activations as work space is found
+// by it, and work space that grows with the tokens counts.
 #include <fmt/format.h>
 
 #include <algorithm>

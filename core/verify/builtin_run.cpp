@@ -1,5 +1,6 @@
-// See builtin_run.hpp. Fewer key heads than query heads and two micro-batches an update, so that the shapes that go
-// wrong first are among those that are checked. grad_clip stays on: GPU-001 compares clipped updates too.
+// See builtin_run.hpp. Fewer key heads than query heads and two micro-batches an update, so that the shapes
+// that go wrong first are among those that are checked. grad_clip stays on: GPU-001 compares clipped updates
+// too.
 #include "core/verify/builtin_run.hpp"
 
 namespace trainhost::verify {

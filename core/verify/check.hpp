@@ -1,6 +1,6 @@
-// One falsification test: an id of CONTRACTS.md, a title for people, and a function that says held, falsified or
-// skipped. All of them stand in one table (table.cpp). A check sees a Context and nothing else: no plugin file, no
-// device.
+// One falsification test: an id of CONTRACTS.md, a title for people, and a function that says held, falsified
+// or skipped. All of them stand in one table (table.cpp). A check sees a Context and nothing else: no plugin
+// file, no device.
 #pragma once
 #include <functional>
 #include <optional>
@@ -14,8 +14,8 @@ struct Context;
 
 enum class Status { kHeld, kFalsified, kSkipped };
 
-/// What a check found. `measured` and `bound` are the figures that decided; both absent where nothing could be
-/// measured.
+/// What a check found. `measured` and `bound` are the figures that decided; both absent where nothing could
+/// be measured.
 struct Result {
   std::string id, title;
   Status status = Status::kSkipped;
@@ -34,8 +34,8 @@ struct Check {
 /// Every check in the order of the contracts.
 std::span<const Check> checks();
 
-/// The checks that `only` names ("GPU-001,MEM-002"; MEM-002 brings MEM-002/run), in the order of the table; all of them when it is empty.
-/// Throws usage_error with the nearest id for one that does not exist.
+/// The checks that `only` names ("GPU-001,MEM-002"; MEM-002 brings MEM-002/run), in the order of the table;
+/// all of them when it is empty. Throws usage_error with the nearest id for one that does not exist.
 std::vector<const Check*> select(const std::string& only);
 
 const char* word(Status s);  // "held" | "falsified" | "skipped"

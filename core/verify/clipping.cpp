@@ -1,6 +1,7 @@
-// GPU-006: loss and weights stay finite, and one global norm clips all gradients. The second is seen from outside:
-// under SGD without decay a clipped step is lr * clip_norm long over all tensors together, whatever the gradient was; a
-// tensor that escapes the clipping, or is clipped by a norm of its own, changes that length.
+// GPU-006: loss and weights stay finite, and one global norm clips all gradients. The second is seen from
+// outside: under SGD without decay a clipped step is lr * clip_norm long over all tensors together, whatever
+// the gradient was; a tensor that escapes the clipping, or is clipped by a norm of its own, changes that
+// length.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -14,9 +15,11 @@ namespace {
 
 constexpr std::uint64_t kSteps = 100;
 constexpr double kClip = 1e-3, kBound = 1e-3;
-constexpr double kLr = 16;  // a power of two, so that the step stands well above the rounding of large models' weights
+constexpr double kLr =
+    16;  // a power of two, so that the step stands well above the rounding of large models' weights
 
-/// Trains and counts what is not finite: losses and norms at every step, weights in the middle and at the end.
+/// Trains and counts what is not finite: losses and norms at every step, weights in the middle and at the
+/// end.
 Finding judge_finite(Context& context, const std::string& mode) {
   const config::RunConfig& c = context.run;
   const std::uint64_t steps = steps_of(c, kSteps);
@@ -24,7 +27,8 @@ Finding judge_finite(Context& context, const std::string& mode) {
   for (std::uint64_t t = 0; t < steps; ++t) {
     const plugin::StepResult r = rig.step(t, config::lr_at(c.optimizer, t, c.steps));
     if (!std::isfinite(r.loss) || !std::isfinite(r.grad_norm))
-      return {false, INFINITY, kBound, fmt::format("step {}: loss {}, gradient norm {}", t + 1, r.loss, r.grad_norm)};
+      return {false, INFINITY, kBound,
+              fmt::format("step {}: loss {}, gradient norm {}", t + 1, r.loss, r.grad_norm)};
     if (t + 1 != (steps + 1) / 2 && t + 1 != steps) continue;
     if (const std::uint64_t n = not_finite(rig.weights()))
       return {false, INFINITY, kBound, fmt::format("{} weights are not finite after step {}", n, t + 1)};
@@ -55,16 +59,16 @@ Finding judge_clip(Context& context, const std::string& mode) {
   const Snapshot before = rig.weights();
   const double norm = rig.step(0, kLr).grad_norm;
   if (norm <= kClip)
-    throw NotJudged(fmt::format("the gradient's norm is {:.3g}: too small to be clipped to {:g}", norm, kClip));
+    throw NotJudged(
+        fmt::format("the gradient's norm is {:.3g}: too small to be clipped to {:g}", norm, kClip));
   const Move move = moved(before, rig.weights());
   const double off = std::abs(move.all / (kLr * kClip) - 1);
   if (!(move.embedding > 0)) return {false, INFINITY, kBound, "a clipped step does not move the embedding"};
-  return {
-      off < kBound, off, kBound,
-      fmt::format(
-          "one SGD step clipped to {:g} moves all weights by {:.6f} of that, the embedding's part {:.1f} % (gradient "
-          "norm {:.3g})",
-          kClip, move.all / (kLr * kClip), 100 * move.embedding / move.all, norm)};
+  return {off < kBound, off, kBound,
+          fmt::format("one SGD step clipped to {:g} moves all weights by {:.6f} of that, the embedding's "
+                      "part {:.1f} % (gradient "
+                      "norm {:.3g})",
+                      kClip, move.all / (kLr * kClip), 100 * move.embedding / move.all, norm)};
 }
 
 }  // namespace

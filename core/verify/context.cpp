@@ -11,9 +11,8 @@ Feed Context::text() {
   if (!text_) {
     auto source = std::make_shared<data::Source>(data::open_source(run::open_options(run)));
     auto batches = std::make_shared<run::Batches>(*source->train, run);
-    text_ = [source, batches](std::uint64_t t, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
-      batches->fill(t, tokens, targets);
-    };
+    text_ = [source, batches](std::uint64_t t, std::span<std::int32_t> tokens,
+                              std::span<std::int32_t> targets) { batches->fill(t, tokens, targets); };
   }
   return text_;
 }

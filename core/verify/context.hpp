@@ -1,5 +1,5 @@
-// What a check may use: the run, the trainers in each of their modes, and the text. Trainers come through Subjects, so
-// that tests put broken ones in their place; the real ones are in plugins.cpp.
+// What a check may use: the run, the trainers in each of their modes, and the text. Trainers come through
+// Subjects, so that tests put broken ones in their place; the real ones are in plugins.cpp.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -29,8 +29,8 @@ class Subjects {
   virtual ~Subjects() = default;
   virtual const std::string& backend() const = 0;  // id of the trainer that is judged
   virtual std::string absent() = 0;                // why nothing can be judged here; "" = it can
-  virtual bool on_device() = 0;                    // false: it computes in host memory, so it transfers nothing
-  virtual std::vector<std::string> modes() = 0;    // those that the run may have; {""} where there is one
+  virtual bool on_device() = 0;                  // false: it computes in host memory, so it transfers nothing
+  virtual std::vector<std::string> modes() = 0;  // those that the run may have; {""} where there is one
   virtual bool offers(const std::string& mode) = 0;
   virtual plugin::Trainer& judged(const std::string& mode) = 0;
   virtual plugin::Trainer& reference() = 0;  // the CPU trainer; throws NotJudged where there is none
@@ -40,7 +40,8 @@ class Subjects {
 };
 
 /// Fills tokens and targets of update t (from 0).
-using Feed = std::function<void(std::uint64_t t, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
+using Feed =
+    std::function<void(std::uint64_t t, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
 
 struct HybridFigures;
 
@@ -49,11 +50,12 @@ struct Context {
 
   config::RunConfig run;  // what is trained, unless a check says otherwise
   Subjects& subjects;
-  bool small = false;                                // measure the run's model where a check has a large one of its own
-  std::filesystem::path program = "/proc/self/exe";  // what GPU-003 starts
-  std::vector<std::filesystem::path> plugin_path;    // handed to that child
+  bool small = false;  // measure the run's model where a check has a large one of its own
+  std::filesystem::path program = "/proc/self/exe";                         // what GPU-003 starts
+  std::vector<std::filesystem::path> plugin_path;                           // handed to that child
   std::function<void(const std::string&)> say = [](const std::string&) {};  // progress, for people
-  /// What steps are timed by: a test whose trainer only pretends to work brings the clock that it pretends by.
+  /// What steps are timed by: a test whose trainer only pretends to work brings the clock that it pretends
+  /// by.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 
   /// Batches of the run's own text; opened on first use, shared by all checks.

@@ -1,5 +1,6 @@
-// GPU-003: a run that asks for CUDA where there is none trains on the CPU, says why, and succeeds. Asked of the whole
-// program, in a child whose CUDA_VISIBLE_DEVICES is empty: so a machine with a device is, for that child, one without.
+// GPU-003: a run that asks for CUDA where there is none trains on the CPU, says why, and succeeds. Asked of
+// the whole program, in a child whose CUDA_VISIBLE_DEVICES is empty: so a machine with a device is, for that
+// child, one without.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -46,7 +47,8 @@ Told told(const std::string& out) {
 std::vector<std::string> words_for(const Context& context, const std::filesystem::path& run_file) {
   std::vector<std::string> words = {
       "train", run_file.string(), "--backend=cuda", "--steps", std::to_string(kSteps), "--json", "-q"};
-  for (const std::filesystem::path& p : context.plugin_path) words.insert(words.end(), {"--plugin-path", p.string()});
+  for (const std::filesystem::path& p : context.plugin_path)
+    words.insert(words.end(), {"--plugin-path", p.string()});
   return words;
 }
 
@@ -81,8 +83,9 @@ Finding judge(const Context& context) {
 
 Result check_fallback(Context& context) {
   if (context.subjects.backend() != "cuda")
-    return skipped(fmt::format("the {} backend transfers nothing to a device and needs no fallback: only cuda has one",
-                               context.subjects.backend()));
+    return skipped(
+        fmt::format("the {} backend transfers nothing to a device and needs no fallback: only cuda has one",
+                    context.subjects.backend()));
   return once([&] { return judge(context); });
 }
 

@@ -1,5 +1,5 @@
-// GPU-001 to GPU-008 of CONTRACTS.md section 5, one function and one file each. They judge any trainer: `--backend=cpu`
-// goes through the same code.
+// GPU-001 to GPU-008 of CONTRACTS.md section 5, one function and one file each. They judge any trainer:
+// `--backend=cpu` goes through the same code.
 #pragma once
 #include "core/verify/check.hpp"
 

@@ -1,5 +1,5 @@
-// See hybrid.hpp. The model is ours, whatever the run file says, because the bounds of GPU-004 and GPU-005 are stated
-// for it; its token ids are arbitrary numbers, because only time and traffic are looked at.
+// See hybrid.hpp. The model is ours, whatever the run file says, because the bounds of GPU-004 and GPU-005
+// are stated for it; its token ids are arbitrary numbers, because only time and traffic are looked at.
 #include "core/verify/hybrid.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The measured hybrid run that GPU-004 and GPU-005 share: 100 updates of a 350M model, its counters, and the wall time.
-// Kept by the Context, so that 100 updates of that size are paid for once.
+// The measured hybrid run that GPU-004 and GPU-005 share: 100 updates of a 350M model, its counters, and the
+// wall time. Kept by the Context, so that 100 updates of that size are paid for once.
 #pragma once
 #include <optional>
 #include <string>

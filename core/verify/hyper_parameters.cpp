@@ -1,7 +1,7 @@
-// GPU-007: every optimizer instance uses the run file's numbers. Two questions. Does AdamW with unusual numbers give
-// the CPU trainer's weights? And does each number by itself change every tensor that it should? For the second, all
-// steps but the last have lr 0: the gradients are then the same bits in every run, and no tensor inherits another one's
-// change.
+// GPU-007: every optimizer instance uses the run file's numbers. Two questions. Does AdamW with unusual
+// numbers give the CPU trainer's weights? And does each number by itself change every tensor that it should?
+// For the second, all steps but the last have lr 0: the gradients are then the same bits in every run, and no
+// tensor inherits another one's change.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,12 +49,11 @@ Finding compare(const Expected& expected, const Snapshot& got, const std::string
     const double relative = off == 0 ? 0 : change == 0 ? INFINITY : off / change;
     if (relative > worst) worst = relative, where = got.tensors[i].name;
   }
-  return {
-      worst < kBound, worst, kBound,
-      fmt::format(
-          "after {} AdamW steps with lr {:g}, betas 0.7 and 0.8, eps 1e-3, weight decay 0.3 the weights differ from "
-          "the cpu trainer's by at most {:.2g} of a tensor's change (worst: {}){}",
-          kSteps, kLr, worst, where, note)};
+  return {worst < kBound, worst, kBound,
+          fmt::format("after {} AdamW steps with lr {:g}, betas 0.7 and 0.8, eps 1e-3, weight decay 0.3 the "
+                      "weights differ from "
+                      "the cpu trainer's by at most {:.2g} of a tensor's change (worst: {}){}",
+                      kSteps, kLr, worst, where, note)};
 }
 
 struct Variant {
@@ -85,7 +84,8 @@ std::string wrong_effect(const Variant& v, const Snapshot& base, const Snapshot&
     if (!same && !should) hurt.push_back(base.tensors[i].name);
   }
   if (!deaf.empty()) return fmt::format("optimizer.{} does not reach {}", v.name, shortened(deaf));
-  if (!hurt.empty()) return fmt::format("optimizer.{} changes {}, which have one dimension", v.name, shortened(hurt));
+  if (!hurt.empty())
+    return fmt::format("optimizer.{} changes {}, which have one dimension", v.name, shortened(hurt));
   return "";
 }
 

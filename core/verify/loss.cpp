@@ -1,5 +1,6 @@
-// GPU-001: from identical weights and the same batches, the loss of the judged trainer and of the CPU trainer differ by
-// less than 1e-3 at each of the first 100 steps. In f32: a lower precision is a choice of the run, not an error.
+// GPU-001: from identical weights and the same batches, the loss of the judged trainer and of the CPU trainer
+// differ by less than 1e-3 at each of the first 100 steps. In f32: a lower precision is a choice of the run,
+// not an error.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -38,9 +39,10 @@ Result check_loss(Context& context) {
     }
     return Finding{
         most < kBound, most, kBound,
-        fmt::format("over {} steps the losses differ by at most {:.3g} nats (step {}: {} {:.6f}, cpu {:.6f}){}",
-                    got.size(), most, at + 1, context.subjects.backend(), got[at], expected[at],
-                    fp32_note(context.run))};
+        fmt::format(
+            "over {} steps the losses differ by at most {:.3g} nats (step {}: {} {:.6f}, cpu {:.6f}){}",
+            got.size(), most, at + 1, context.subjects.backend(), got[at], expected[at],
+            fp32_note(context.run))};
   });
 }
 

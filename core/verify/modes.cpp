@@ -1,5 +1,5 @@
-// See modes.hpp. Here it is decided what a failure of the trainer means: refused, broken, or not its fault. The checks
-// themselves catch nothing.
+// See modes.hpp. Here it is decided what a failure of the trainer means: refused, broken, or not its fault.
+// The checks themselves catch nothing.
 #include "core/verify/modes.hpp"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ struct Judged {
   Finding finding;
 };
 
-/// One mode's finding. A refusal in the middle is no breach; any other failure of the plugin is one. What is not the
-/// plugin's fault (no text, no such file, a full disk, a signal) goes on upwards.
+/// One mode's finding. A refusal in the middle is no breach; any other failure of the plugin is one. What is
+/// not the plugin's fault (no text, no such file, a full disk, a signal) goes on upwards.
 Finding judge_one(const std::function<Finding()>& judge) {
   try {
     return judge();
@@ -65,7 +65,8 @@ Result over_modes(Context& context, const std::function<Finding(const std::strin
     try {
       judged.push_back({mode, judge_one([&] { return judge(mode); })});
     } catch (const NotJudged& e) {
-      not_judged += fmt::format("{}{}{}", not_judged.empty() ? "" : "; ", mode.empty() ? "" : mode + ": ", e.what());
+      not_judged +=
+          fmt::format("{}{}{}", not_judged.empty() ? "" : "; ", mode.empty() ? "" : mode + ": ", e.what());
     }
   }
   if (judged.empty()) return skipped(not_judged);
@@ -77,7 +78,8 @@ Result over_modes(Context& context, const std::function<Finding(const std::strin
     r.detail = fmt::format("{}{}: {}", judged.size() > 1 ? "worst in mode " : "mode ", worst->mode, r.detail);
     for (const Judged& j : judged)
       if (&j != worst)
-        r.detail += fmt::format("; {} {} {:.3g}", j.mode, j.finding.held ? "held," : "FALSIFIED,", j.finding.measured);
+        r.detail += fmt::format("; {} {} {:.3g}", j.mode, j.finding.held ? "held," : "FALSIFIED,",
+                                j.finding.measured);
   }
   if (!not_judged.empty()) r.detail += "; not judged: " + not_judged;
   return r;

@@ -1,6 +1,7 @@
-// GPU-008: no copy off the device reads what a kernel on another stream has not finished writing. Seen from outside,
-// such a copy gives other bits when the host is early or late: 20 steps in peace and 20 with pauses of many lengths and
-// a busy second thread must end in the same losses and weights. A trainer that keeps count itself is asked
+// GPU-008: no copy off the device reads what a kernel on another stream has not finished writing. Seen from
+// outside, such a copy gives other bits when the host is early or late: 20 steps in peace and 20 with pauses
+// of many lengths and a busy second thread must end in the same losses and weights. A trainer that keeps
+// count itself is asked
 // ("order_violations").
 #include <fmt/format.h>
 
@@ -39,7 +40,9 @@ class BusyThread {
 };
 
 /// 0 to 3 ms, the same sequence every time.
-void pause(std::uint64_t t) { std::this_thread::sleep_for(std::chrono::microseconds((t * 2654435761u) % 3001)); }
+void pause(std::uint64_t t) {
+  std::this_thread::sleep_for(std::chrono::microseconds((t * 2654435761u) % 3001));
+}
 
 struct Trace {
   std::vector<double> losses, norms;
@@ -72,7 +75,8 @@ std::uint64_t different_bits(const std::vector<double>& a, const std::vector<dou
 
 Finding judge(Context& context, const std::string& mode) {
   const Trace calm = trace(context, mode, false), late = trace(context, mode, true);
-  const std::uint64_t figures = different_bits(calm.losses, late.losses) + different_bits(calm.norms, late.norms);
+  const std::uint64_t figures =
+      different_bits(calm.losses, late.losses) + different_bits(calm.norms, late.norms);
   const std::uint64_t weights = verify::different_bits(calm.saved, late.saved);
   const std::uint64_t reread =
       verify::different_bits(calm.saved, calm.again) + verify::different_bits(late.saved, late.again);

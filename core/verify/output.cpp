@@ -1,5 +1,5 @@
-// The results as a JSON object and as a table. Texts of a plugin may be in a detail: they are escaped for terminals.
-// The JSON keys are those of the interface and never change; the table may.
+// The results as a JSON object and as a table. Texts of a plugin may be in a detail: they are escaped for
+// terminals. The JSON keys are those of the interface and never change; the table may.
 #include <fmt/format.h>
 
 #include <cmath>

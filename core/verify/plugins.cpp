@@ -1,5 +1,5 @@
-// See plugins.hpp. Which backend, whether it can be used here and which modes it has is found out once, when verify
-// begins; why not becomes the detail of every skipped check.
+// See plugins.hpp. Which backend, whether it can be used here and which modes it has is found out once, when
+// verify begins; why not becomes the detail of every skipped check.
 #include "core/verify/plugins.hpp"
 
 #include <fmt/format.h>
@@ -54,7 +54,9 @@ void PluginSubjects::look() {
   }
 }
 
-bool PluginSubjects::offers(const std::string& mode) { return mode.empty() ? !has_mode_option_ : has_mode_option_; }
+bool PluginSubjects::offers(const std::string& mode) {
+  return mode.empty() ? !has_mode_option_ : has_mode_option_;
+}
 
 void PluginSubjects::enter(const std::string& mode) {
   if (mode.empty() || mode == mode_) return;

@@ -1,5 +1,5 @@
-// The real trainers: Subjects over plugin registries, one registry for each mode because a plugin reads its options
-// when it is loaded. Only one of them is alive at a time.
+// The real trainers: Subjects over plugin registries, one registry for each mode because a plugin reads its
+// options when it is loaded. Only one of them is alive at a time.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,8 +13,8 @@ namespace trainhost::verify {
 
 class PluginSubjects : public Subjects {
  public:
-  /// `open` makes a scanned registry for a run, whose plugin options decide the mode. Throws usage_error for a backend
-  /// that no file provides; one that cannot be used here is absent().
+  /// `open` makes a scanned registry for a run, whose plugin options decide the mode. Throws usage_error for
+  /// a backend that no file provides; one that cannot be used here is absent().
   using Open = std::function<std::unique_ptr<plugin::Registry>(const config::RunConfig&)>;
   PluginSubjects(config::RunConfig c, const std::string& backend, Open open);
 

@@ -1,5 +1,5 @@
-// See rig.hpp. Room is looked for in the plan before anything is created; what a trainer refuses at that point keeps the
-// check from being judged, what goes wrong later is a breach.
+// See rig.hpp. Room is looked for in the plan before anything is created; what a trainer refuses at that
+// point keeps the check from being judged, what goes wrong later is a breach.
 #include "core/verify/rig.hpp"
 
 #include <fmt/format.h>
@@ -15,15 +15,16 @@
 namespace trainhost::verify {
 namespace {
 
-/// Refuses what its plan says cannot be held. The device's free memory is the trainer's to judge: its create() fails
-/// then.
-void require_room(const config::RunConfig& c, const MemoryReport& plan, const std::string& trainer, unsigned copies) {
+/// Refuses what its plan says cannot be held. The device's free memory is the trainer's to judge: its
+/// create() fails then.
+void require_room(const config::RunConfig& c, const MemoryReport& plan, const std::string& trainer,
+                  unsigned copies) {
   const std::uint64_t parameters = count_parameters(c.model).total;
   const std::uint64_t host =
       plan.tier_bytes(Tier::kHost) + plan.tier_bytes(Tier::kPinned) + copies * sizeof(float) * parameters;
   if (const std::uint64_t free = run::free_host_bytes(); free && host > free)
-    throw NotJudged(fmt::format("no room: {} and {} copies of the weights take {} of host memory, {} is free", trainer,
-                                copies, format_bytes(host), format_bytes(free)));
+    throw NotJudged(fmt::format("no room: {} and {} copies of the weights take {} of host memory, {} is free",
+                                trainer, copies, format_bytes(host), format_bytes(free)));
   if (!c.budget && c.device.empty()) return;
   Profile on_device;
   on_device.tier = Tier::kDevice;
@@ -47,7 +48,8 @@ void fill(plugin::Session& s, const config::RunConfig& c, const Snapshot* from) 
 }  // namespace
 
 bool is_refusal(const plugin::PluginError& e) {
-  static constexpr std::string_view kStatus[] = {"unsupported", "unavailable", "device_oom", "host_oom", "rejected"};
+  static constexpr std::string_view kStatus[] = {"unsupported", "unavailable", "device_oom", "host_oom",
+                                                 "rejected"};
   return std::find(std::begin(kStatus), std::end(kStatus), e.status()) != std::end(kStatus);
 }
 
@@ -85,7 +87,9 @@ plugin::StepResult Rig::step(std::uint64_t t, double lr) {
   return session_->step(input(t, lr, c_.run.accumulate * c_.run.micro_batch));
 }
 
-plugin::StepResult Rig::evaluate(std::uint64_t t) { return session_->evaluate(input(t, 0, c_.run.micro_batch)); }
+plugin::StepResult Rig::evaluate(std::uint64_t t) {
+  return session_->evaluate(input(t, 0, c_.run.micro_batch));
+}
 
 Feed arbitrary_ids(std::uint64_t vocab) {
   return [vocab](std::uint64_t t, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {

@@ -1,5 +1,5 @@
-// One session with what it needs to take steps: batches, weights to begin with, room looked for first. The only place
-// in this folder that creates sessions.
+// One session with what it needs to take steps: batches, weights to begin with, room looked for first. The
+// only place in this folder that creates sessions.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,9 +13,9 @@ namespace trainhost::verify {
 
 class Rig {
  public:
-  /// The judged trainer in `mode`, or the reference when `reference` is set, on run `c`. It starts from `from`, else
-  /// from the run's own weights, else from train.seed. Throws NotJudged where there is no room or the trainer cannot do
-  /// it.
+  /// The judged trainer in `mode`, or the reference when `reference` is set, on run `c`. It starts from
+  /// `from`, else from the run's own weights, else from train.seed. Throws NotJudged where there is no room
+  /// or the trainer cannot do it.
   struct Options {
     std::string mode = {};
     bool reference = false;

@@ -11,7 +11,8 @@ namespace trainhost::verify {
 
 ScratchDirectory::ScratchDirectory() {
   std::string pattern = (std::filesystem::temp_directory_path() / "trainhost-verify-XXXXXX").string();
-  if (!::mkdtemp(pattern.data())) throw run_error("cannot make a directory " + pattern + ": " + std::strerror(errno));
+  if (!::mkdtemp(pattern.data()))
+    throw run_error("cannot make a directory " + pattern + ": " + std::strerror(errno));
   path_ = pattern;
 }
 

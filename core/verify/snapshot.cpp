@@ -48,13 +48,14 @@ Snapshot snapshot(plugin::Session& session, const ModelSpec& m) {
   for (std::size_t i = 0; i < s.tensors.size(); ++i) index[s.tensors[i].name] = i;
   std::vector<std::uint64_t> next(s.tensors.size(), 0);
   session.save(plugin::Scope::kWeights, [&](const plugin::TensorPiece& p) {
-    if (p.dtype != DType::kF32) throw broken(fmt::format("save() gave '{}' in a type other than f32", p.name));
+    if (p.dtype != DType::kF32)
+      throw broken(fmt::format("save() gave '{}' in a type other than f32", p.name));
     const auto found = index.find(p.name);
     if (found == index.end()) return keep_copy(s, p);
     const std::size_t i = found->second;
     if (p.first != next[i] || p.count > s.tensors[i].elements() - next[i])
-      throw broken(fmt::format("save() gave elements {} to {} of '{}' after its first {}", p.first, p.first + p.count,
-                               p.name, next[i]));
+      throw broken(fmt::format("save() gave elements {} to {} of '{}' after its first {}", p.first,
+                               p.first + p.count, p.name, next[i]));
     std::memcpy(s.values.data() + s.first[i] + p.first, p.data, p.count * sizeof(float));
     next[i] += p.count;
   });
@@ -68,7 +69,8 @@ Snapshot snapshot(plugin::Session& session, const ModelSpec& m) {
 void load(plugin::Session& session, const Snapshot& from) {
   for (std::size_t i = 0; i < from.tensors.size(); ++i) {
     const TensorInfo& t = from.tensors[i];
-    session.load(plugin::Scope::kWeights, {t.name, DType::kF32, t.rank, t.dim, from.of(i).data(), 0, t.elements()});
+    session.load(plugin::Scope::kWeights,
+                 {t.name, DType::kF32, t.rank, t.dim, from.of(i).data(), 0, t.elements()});
   }
 }
 
@@ -79,7 +81,9 @@ std::uint64_t different_bits(std::span<const float> a, std::span<const float> b)
   return n;
 }
 
-std::uint64_t different_bits(const Snapshot& a, const Snapshot& b) { return different_bits(a.values, b.values); }
+std::uint64_t different_bits(const Snapshot& a, const Snapshot& b) {
+  return different_bits(a.values, b.values);
+}
 
 std::vector<std::string> equal_tensors(const Snapshot& a, const Snapshot& b) {
   std::vector<std::string> out;

@@ -1,5 +1,5 @@
-// A copy of all weights of a session, taken through save() alone, and how two of them differ: bit for bit where the
-// contract says so, by size of the change otherwise.
+// A copy of all weights of a session, taken through save() alone, and how two of them differ: bit for bit
+// where the contract says so, by size of the change otherwise.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,8 +23,8 @@ struct Snapshot {
   }
 };
 
-/// Saves the weights of `s`. Throws PluginError("internal") when save() leaves elements out, gives one twice, or a
-/// tensor that the model does not have.
+/// Saves the weights of `s`. Throws PluginError("internal") when save() leaves elements out, gives one twice,
+/// or a tensor that the model does not have.
 Snapshot snapshot(plugin::Session& s, const ModelSpec& m);
 
 /// Loads every tensor into a session that was created and not initialised yet.

@@ -1,5 +1,5 @@
-// The one table of checks, in the order of CONTRACTS.md. A new contract is one function in a file of its own and one row
-// here. A row "ID/word" goes with ID: it is chosen where ID is.
+// The one table of checks, in the order of CONTRACTS.md. A new contract is one function in a file of its own
+// and one row here. A row "ID/word" goes with ID: it is chosen where ID is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,6 +58,8 @@ std::vector<const Check*> select(const std::string& only) {
   return out;
 }
 
-const char* word(Status s) { return s == Status::kHeld ? "held" : s == Status::kFalsified ? "falsified" : "skipped"; }
+const char* word(Status s) {
+  return s == Status::kHeld ? "held" : s == Status::kFalsified ? "falsified" : "skipped";
+}
 
 }  // namespace trainhost::verify

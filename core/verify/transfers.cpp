@@ -1,6 +1,6 @@
-// GPU-005: in hybrid mode exactly three transfers of class `activation` a micro-batch, of the bytes that the shapes
-// say; those of class `sync` at most one a micro-batch and one an update; exposed transfer time under 5 % of compute
-// time.
+// GPU-005: in hybrid mode exactly three transfers of class `activation` a micro-batch, of the bytes that the
+// shapes say; those of class `sync` at most one a micro-batch and one an update; exposed transfer time under
+// 5 % of compute time.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -31,19 +31,23 @@ Finding judge(const HybridFigures& f) {
   const double micro = static_cast<double>(f.micro_batches);
   const double each = static_cast<double>(n.h2d + n.d2h) / micro;
   const std::uint64_t bytes = n.h2d_bytes + n.d2h_bytes;
-  const double exposed =
-      n.compute_ns ? static_cast<double>(n.exposed_transfer_ns) / static_cast<double>(n.compute_ns) : INFINITY;
+  const double exposed = n.compute_ns
+                             ? static_cast<double>(n.exposed_transfer_ns) / static_cast<double>(n.compute_ns)
+                             : INFINITY;
   std::string text = fmt::format(
-      "{:g} transfers of class activation a micro-batch ({} bytes), {:g} of class sync an update ({} bytes), exposed "
+      "{:g} transfers of class activation a micro-batch ({} bytes), {:g} of class sync an update ({} bytes), "
+      "exposed "
       "{:.2f} % of "
       "compute time, {}; {}",
-      each, format_count(bytes / f.micro_batches), static_cast<double>(n.sync) / static_cast<double>(f.updates),
-      format_count(n.sync_bytes / f.updates), 100 * exposed,
+      each, format_count(bytes / f.micro_batches),
+      static_cast<double>(n.sync) / static_cast<double>(f.updates), format_count(n.sync_bytes / f.updates),
+      100 * exposed,
       f.transfer_ns ? fmt::format("{:.2f} ms of transfers an update in all",
                                   *f.transfer_ns / 1e6 / static_cast<double>(f.updates))
                     : "the trainer does not tell the time of all transfers",
       f.words());
-  if (n.h2d + n.d2h != 3 * f.micro_batches || n.d2h != f.micro_batches) return {false, each, kTransfers, text};
+  if (n.h2d + n.d2h != 3 * f.micro_batches || n.d2h != f.micro_batches)
+    return {false, each, kTransfers, text};
   if (!planned_bytes(f.run, bytes, f.micro_batches))
     return {false, static_cast<double>(bytes) / micro, 4 * static_cast<double>(activation_elements(f.run)),
             "bytes a micro-batch are not S*B*(H+2V) elements: " + text};

@@ -1,5 +1,5 @@
-// See verify.hpp. A check that throws NotJudged is skipped; any other exception that reaches this file is the user's or
-// the machine's and ends the command.
+// See verify.hpp. A check that throws NotJudged is skipped; any other exception that reaches this file is the
+// user's or the machine's and ends the command.
 #include "core/verify/verify.hpp"
 
 #include <algorithm>
@@ -35,8 +35,9 @@ std::vector<Result> run_checks(Context& context, const std::vector<const Check*>
 }
 
 Exit exit_of(const std::vector<Result>& results) {
-  const bool falsified = std::any_of(results.begin(), results.end(),
-                                     [](const Result& r) { return r.decides && r.status == Status::kFalsified; });
+  const bool falsified = std::any_of(results.begin(), results.end(), [](const Result& r) {
+    return r.decides && r.status == Status::kFalsified;
+  });
   return falsified ? Exit::kFalsified : Exit::kDone;
 }
 

@@ -10,8 +10,8 @@
 
 namespace trainhost::verify {
 
-/// One result a check, in order. What a check cannot judge is a skipped result with the reason; the user's mistakes (no
-/// text, a wrong file) throw.
+/// One result a check, in order. What a check cannot judge is a skipped result with the reason; the user's
+/// mistakes (no text, a wrong file) throw.
 std::vector<Result> run_checks(Context& context, const std::vector<const Check*>& which);
 
 /// kFalsified when a check that decides was falsified, else kDone.

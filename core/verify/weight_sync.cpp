@@ -1,7 +1,7 @@
-// GPU-002: after 10 steps every trained tensor has other bits than at the start, and what is saved is what is trained:
-// saved twice it is the same, loaded into a fresh session it comes back bit for bit, and that session has the same
-// loss. The loss is what betrays a head that drifted from its tied embedding: save() shows one of the two, the loss
-// uses both.
+// GPU-002: after 10 steps every trained tensor has other bits than at the start, and what is saved is what is
+// trained: saved twice it is the same, loaded into a fresh session it comes back bit for bit, and that
+// session has the same loss. The loss is what betrays a head that drifted from its tied embedding: save()
+// shows one of the two, the loss uses both.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -34,16 +34,17 @@ struct Breaches {
   }
 };
 
-void compare_reloaded(Context& context, const std::string& mode, const Snapshot& saved, double loss, Breaches& b) {
+void compare_reloaded(Context& context, const std::string& mode, const Snapshot& saved, double loss,
+                      Breaches& b) {
   Rig fresh(context, context.run, {.mode = mode, .from = &saved});
   const std::uint64_t differing = different_bits(saved, fresh.weights());
   b.add(differing, fmt::format("{} elements differ after loading what was saved", differing));
   const double again = fresh.evaluate(kSteps).loss;
   b.add(std::memcmp(&again, &loss, sizeof loss) != 0,
-        fmt::format(
-            "a session with the saved weights has loss {:.9g}, the trained one {:.9g}: it computes with other weights "
-            "than it saves",
-            again, loss));
+        fmt::format("a session with the saved weights has loss {:.9g}, the trained one {:.9g}: it computes "
+                    "with other weights "
+                    "than it saves",
+                    again, loss));
 }
 
 Finding judge(Context& context, const std::string& mode) {
@@ -71,7 +72,8 @@ Finding judge(Context& context, const std::string& mode) {
   compare_reloaded(context, mode, saved, loss, b);
   if (b.text.empty())
     b.text = fmt::format(
-        "after {} steps all {} tensors have changed; saved twice, and saved, loaded and saved again, they have "
+        "after {} steps all {} tensors have changed; saved twice, and saved, loaded and saved again, they "
+        "have "
         "the same bits, and the same loss",
         kSteps, saved.tensors.size());
   return {b.count == 0, static_cast<double>(b.count), 0, b.text};

@@ -7,7 +7,9 @@
 
 namespace trainhost::plugins {
 
-void unavailable(const std::string& why, const std::string& hint) { throw bridge::StatusError(TH_E_UNAVAILABLE, why, hint); }
+void unavailable(const std::string& why, const std::string& hint) {
+  throw bridge::StatusError(TH_E_UNAVAILABLE, why, hint);
+}
 
 const EngineTable* Engine::load(const std::function<void*(const std::filesystem::path&)>& open) const {
   Dl_info self{};
@@ -16,11 +18,13 @@ const EngineTable* Engine::load(const std::function<void*(const std::filesystem:
   const std::filesystem::path plugin = std::filesystem::weakly_canonical(self.dli_fname);
   const std::filesystem::path file = plugin.parent_path().parent_path() / "engines" / file_.file;
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) unavailable("the engine " + file.string() + " is missing", file_.when_missing);
+  if (!std::filesystem::is_regular_file(file, ignored))
+    unavailable("the engine " + file.string() + " is missing", file_.when_missing);
   const auto entry = reinterpret_cast<EngineEntry>(dlsym(open(file), file_.symbol));
   const EngineTable* table = entry ? entry() : nullptr;
   if (!table || table->abi != kEngineAbi)
-    unavailable("the engine " + file.string() + " is of another build than the plugin", "reinstall both files together");
+    unavailable("the engine " + file.string() + " is of another build than the plugin",
+                "reinstall both files together");
   return table;
 }
 

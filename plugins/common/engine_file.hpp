@@ -1,4 +1,5 @@
-// Finds and loads the engine of a front, once per process: ../engines/NAME as seen from the plugin's own file.
+// Finds and loads the engine of a front, once per process: ../engines/NAME as seen from the plugin's own
+// file.
 #pragma once
 #include <atomic>
 #include <filesystem>
@@ -24,9 +25,10 @@ class Engine {
   explicit Engine(const EngineFile& file) : file_(file) {}
   Engine(const Engine&) = delete;
 
-  /// The engine's table. `open` gives a dlopen handle of the path, or throws with the reason; called at the first success
-  /// alone. Throws bridge::StatusError (unavailable): file missing, or of another build. A failure is tried again at the
-  /// next call. Thread-safe. The library stays loaded for the life of the process.
+  /// The engine's table. `open` gives a dlopen handle of the path, or throws with the reason; called at the
+  /// first success alone. Throws bridge::StatusError (unavailable): file missing, or of another build. A
+  /// failure is tried again at the next call. Thread-safe. The library stays loaded for the life of the
+  /// process.
   const EngineTable& table(const std::function<void*(const std::filesystem::path&)>& open);
   /// After table() succeeded; calls on an instance come only then.
   const EngineTable& loaded() const { return *table_.load(std::memory_order_acquire); }

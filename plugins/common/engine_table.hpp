@@ -1,5 +1,5 @@
-// The one symbol between a trainer's front and the engine beside it. Both are built together, so this is no public
-// interface; the number guards against a stale file beside a new one.
+// The one symbol between a trainer's front and the engine beside it. Both are built together, so this is no
+// public interface; the number guards against a stale file beside a new one.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,7 @@ inline constexpr std::uint32_t kEngineAbi = 3;
 
 struct EngineTable {
   std::uint32_t abi;
-  const th_trainer* trainer;    // create and everything of an instance; probe, profile and plan are the front's
+  const th_trainer* trainer;  // create and everything of an instance; probe, profile and plan are the front's
   const th_generate* generate;
   const th_profiler* profiler;  // record_bytes is the front's
 };
@@ -25,8 +25,9 @@ constexpr EngineTable engine_table() {
           &executor::kProfilerTable<NoFront, Calls>};
 }
 
-/// Instance functions of a front: each hands on to the engine unchanged. E::loaded() gives the table; E::open(host, device)
-/// loads it, checks the device, and gives the index to create on; it throws what executor::guard knows.
+/// Instance functions of a front: each hands on to the engine unchanged. E::loaded() gives the table;
+/// E::open(host, device) loads it, checks the device, and gives the index to create on; it throws what
+/// executor::guard knows.
 template <class E>
 struct ForwardCalls {
   static th_status create(const th_host* host, std::int32_t device, const th_model* model, const th_run* run,
@@ -44,25 +45,33 @@ struct ForwardCalls {
   static th_status load(th_trainer_inst* i, std::uint32_t scope, const th_tensor* t, th_error* e) {
     return i ? trainer().load(i, scope, t, e) : null(e);
   }
-  static th_status init(th_trainer_inst* i, std::uint64_t seed, th_error* e) { return i ? trainer().init(i, seed, e) : null(e); }
+  static th_status init(th_trainer_inst* i, std::uint64_t seed, th_error* e) {
+    return i ? trainer().init(i, seed, e) : null(e);
+  }
   static th_status step(th_trainer_inst* i, const th_step* s, th_step_out* o, th_error* e) {
     return i ? trainer().step(i, s, o, e) : null(e);
   }
   static th_status save(th_trainer_inst* i, std::uint32_t scope, th_tensor_sink* s, th_error* e) {
     return i ? trainer().save(i, scope, s, e) : null(e);
   }
-  static th_status counters(th_trainer_inst* i, th_counters* c, th_error* e) { return i ? trainer().counters(i, c, e) : null(e); }
-  static const char* info(th_trainer_inst* i, const char* key) { return i ? trainer().info(i, key) : nullptr; }
+  static th_status counters(th_trainer_inst* i, th_counters* c, th_error* e) {
+    return i ? trainer().counters(i, c, e) : null(e);
+  }
+  static const char* info(th_trainer_inst* i, const char* key) {
+    return i ? trainer().info(i, key) : nullptr;
+  }
   static th_status metric(th_trainer_inst* i, const char* key, double* v, th_error* e) {
     return i ? trainer().metric(i, key, v, e) : null(e);
   }
   static void destroy(th_trainer_inst* i) {
     if (i) trainer().destroy(i);
   }
-  static th_status next(th_trainer_inst* i, std::int32_t token, std::uint32_t position, float* logits, th_error* e) {
+  static th_status next(th_trainer_inst* i, std::int32_t token, std::uint32_t position, float* logits,
+                        th_error* e) {
     return i ? E::loaded().generate->next(i, token, position, logits, e) : null(e);
   }
-  static th_status start_profile(th_trainer_inst* i, void* records, std::uint64_t bytes, th_moments* m, th_error* e) {
+  static th_status start_profile(th_trainer_inst* i, void* records, std::uint64_t bytes, th_moments* m,
+                                 th_error* e) {
     return i ? E::loaded().profiler->start(i, records, bytes, m, e) : null(e);
   }
   static th_status read_profile(th_trainer_inst* i, th_op_sink* s, th_error* e) {

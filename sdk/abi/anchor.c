@@ -1,11 +1,11 @@
-/* A library whose functions name every struct of the plugin interface, so that abidiff sees their layouts: in a plugin they
- * travel behind const void *, where it sees nothing. Built by tests and never loaded. A struct that is missing here is
- * found by tests/sdk/abi. */
+/* A library whose functions name every struct of the plugin interface, so that abidiff sees their layouts: in
+ * a plugin they travel behind const void *, where it sees nothing. Built by tests and never loaded. A struct
+ * that is missing here is found by tests/sdk/abi. */
 #include <trainhost/trainhost.h>
 
-#define ANCHOR(type)                   \
-  TH_EXPORT int anchor_##type(type *); \
-  int anchor_##type(type *p) { return p != NULL; }
+#define ANCHOR(type)                  \
+  TH_EXPORT int anchor_##type(type*); \
+  int anchor_##type(type* p) { return p != NULL; }
 
 ANCHOR(th_config)
 ANCHOR(th_counters)
@@ -31,4 +31,4 @@ ANCHOR(th_tensor)
 ANCHOR(th_tensor_sink)
 ANCHOR(th_trainer)
 
-const th_plugin *TH_ENTRY(void) { return NULL; }
+const th_plugin* TH_ENTRY(void) { return NULL; }

@@ -1,4 +1,5 @@
-// See layout.hpp: the rule of a minor. What stood once stands for ever at its place, and new things come after it.
+// See layout.hpp: the rule of a minor. What stood once stands for ever at its place, and new things come
+// after it.
 #include "sdk/abi/layout.hpp"
 
 namespace trainhost::abi {
@@ -12,7 +13,8 @@ void compare(const std::map<std::string, std::string>& older, const std::map<std
              const std::string& what, std::vector<std::string>& out) {
   for (const auto& [name, value] : older) {
     auto now = newer.find(name);
-    if (now == newer.end()) out.push_back("the " + what + " " + name + " is gone");
+    if (now == newer.end())
+      out.push_back("the " + what + " " + name + " is gone");
     else if (now->second != value)
       out.push_back("the " + what + " " + name + " was " + value + " and is " + now->second);
   }
@@ -39,14 +41,17 @@ std::vector<std::string> breaks(const Layout& older, const Layout& newer) {
   if (older.major != newer.major)
     out.push_back("the major was " + std::to_string(older.major) + " and is " + std::to_string(newer.major));
   if (newer.minor < older.minor)
-    out.push_back("the minor fell from " + std::to_string(older.minor) + " to " + std::to_string(newer.minor));
+    out.push_back("the minor fell from " + std::to_string(older.minor) + " to " +
+                  std::to_string(newer.minor));
   compare(older.types, newer.types, "type", out);
   compare(older.constants, newer.constants, "constant", out);
   compare(older.functions, newer.functions, "function", out);
   for (const Struct& s : older.structs) {
     const Struct* now = newer.find(s.name);
-    if (now) compare(s, *now, out);
-    else out.push_back("the struct " + s.name + " is gone");
+    if (now)
+      compare(s, *now, out);
+    else
+      out.push_back("the struct " + s.name + " is gone");
   }
   if (out.empty() && newer.minor == older.minor && to_text(older) != to_text(newer))
     out.push_back("something was added without a new minor");

@@ -16,7 +16,9 @@ using Tokens = std::vector<std::string>;
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error("plugin interface: " + what); }
 
 bool word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-bool identifier(const std::string& t) { return word(t[0]) && !std::isdigit(static_cast<unsigned char>(t[0])); }
+bool identifier(const std::string& t) {
+  return word(t[0]) && !std::isdigit(static_cast<unsigned char>(t[0]));
+}
 
 std::string without_comments(const std::string& s) {
   std::string out;
@@ -42,7 +44,8 @@ Tokens tokens_of(const std::string& s) {
       ++i;
       continue;
     }
-    if (word(c)) n = std::find_if_not(s.begin() + static_cast<std::ptrdiff_t>(i), s.end(), word) - s.begin() - i;
+    if (word(c))
+      n = std::find_if_not(s.begin() + static_cast<std::ptrdiff_t>(i), s.end(), word) - s.begin() - i;
     if (c == '"') n = s.find('"', i + 1) - i + 1;
     out.push_back(s.substr(i, n));
     i += n;
@@ -50,8 +53,8 @@ Tokens tokens_of(const std::string& s) {
   return out;
 }
 
-/// "const th_model *" of {"const", "th_model", "*", "m"}: what a caller must pass, without the name that it has
-/// inside.
+/// "const th_model *" of {"const", "th_model", "*", "m"}: what a caller must pass, without the name that it
+/// has inside.
 std::string type_of(Tokens t) {
   const auto base =
       std::find_if(t.begin(), t.end(), [](const std::string& w) { return w != "const" && w != "struct"; });
@@ -114,24 +117,29 @@ class Reader {
     in >> hash >> name;
     std::getline(in >> std::ws, value);
     while (!value.empty() && value.back() == ' ') value.pop_back();
-    if (hash != "#define" || value.empty() || name.rfind("TH_", 0) != 0 || name.find('(') != std::string::npos)
+    if (hash != "#define" || value.empty() || name.rfind("TH_", 0) != 0 ||
+        name.find('(') != std::string::npos)
       return;
     if (value[0] == '(') value = value.substr(1, value.size() - 2);
     const bool number = std::isdigit(static_cast<unsigned char>(value[0])) || value[0] == '-';
     if (number && value.back() == 'u') value.pop_back();
-    if (name == "TH_ABI_MAJOR") layout.major = static_cast<std::uint32_t>(std::stoul(value));
-    else if (name == "TH_ABI_MINOR") layout.minor = static_cast<std::uint32_t>(std::stoul(value));
-    else if (number || value[0] == '"' || name == "TH_ENTRY") layout.constants[name] = value;
+    if (name == "TH_ABI_MAJOR")
+      layout.major = static_cast<std::uint32_t>(std::stoul(value));
+    else if (name == "TH_ABI_MINOR")
+      layout.minor = static_cast<std::uint32_t>(std::stoul(value));
+    else if (number || value[0] == '"' || name == "TH_ENTRY")
+      layout.constants[name] = value;
   }
 
   std::uint32_t width(const std::string& type) const {
-    static const std::map<std::string, std::uint32_t> kWidths = {{"char", 1},    {"uint16_t", 2}, {"uint32_t", 4},
-                                                                 {"int32_t", 4}, {"float", 4},    {"uint64_t", 8},
-                                                                 {"int64_t", 8}, {"double", 8}};
+    static const std::map<std::string, std::uint32_t> kWidths = {
+        {"char", 1},  {"uint16_t", 2}, {"uint32_t", 4}, {"int32_t", 4},
+        {"float", 4}, {"uint64_t", 8}, {"int64_t", 8},  {"double", 8}};
     if (type.back() == '*') return 8;
     if (auto t = layout.types.find(type); t != layout.types.end()) return width(t->second);
     auto w = kWidths.find(type);
-    if (w == kWidths.end()) fail("a field of type " + type + ", which may not stand in a struct (status.h R2)");
+    if (w == kWidths.end())
+      fail("a field of type " + type + ", which may not stand in a struct (status.h R2)");
     return w->second;
   }
 
@@ -152,7 +160,8 @@ class Reader {
       field(s, Tokens(t.begin() + static_cast<std::ptrdiff_t>(i), end));
       i = static_cast<std::size_t>(end - t.begin()) + 1;
     }
-    if (s.fields.empty() || s.fields[0].name != "struct_size") fail(s.name + " does not begin with struct_size");
+    if (s.fields.empty() || s.fields[0].name != "struct_size")
+      fail(s.name + " does not begin with struct_size");
     s.size = up(s.fields.back().offset + s.fields.back().size, s.size);
     layout.structs.push_back(s);
     return i;
@@ -162,10 +171,12 @@ class Reader {
     if (auto open = std::find(t.begin(), t.end(), "("); open != t.end()) {
       if (t.end() - open < 6 || open[1] != "*" || t.back() != ")")
         fail("a field of " + s.name + " that is no function");
-      add(s, open[2], type_of(Tokens(t.begin(), open)) + " (*)" + parameters(Tokens(open + 5, t.end() - 1)), 8, 1);
+      add(s, open[2], type_of(Tokens(t.begin(), open)) + " (*)" + parameters(Tokens(open + 5, t.end() - 1)),
+          8, 1);
       return;
     }
-    auto name = std::find_if(t.begin(), t.end(), [](const std::string& w) { return w != "const" && w != "struct"; });
+    auto name =
+        std::find_if(t.begin(), t.end(), [](const std::string& w) { return w != "const" && w != "struct"; });
     std::string base;
     for (auto i = t.begin(); i <= name; ++i) base += (base.empty() ? "" : " ") + *i;
     for (auto i = name + 1; i < t.end(); ++i) {
@@ -176,7 +187,8 @@ class Reader {
       const std::uint32_t each = width(type);
       if (++i < t.end() && *i == "[") {
         auto known = layout.constants.find(i[1]);
-        count = static_cast<std::uint32_t>(std::stoul(known == layout.constants.end() ? i[1] : known->second));
+        count =
+            static_cast<std::uint32_t>(std::stoul(known == layout.constants.end() ? i[1] : known->second));
         type += "[" + std::to_string(count) + "]";
         i += 3;
       }

@@ -1,7 +1,7 @@
-// The plugin interface as a table: every struct with its fields' offsets, every slot's signature, every constant.
-// Read from the text of the headers, by the rules that they keep (status.h R2: fixed widths, nothing nested), or from
-// a golden file (v1.0.txt). Compiles nothing: that compilers agree is proved by c_asserts(). Next: layout.cpp,
-// compare.cpp.
+// The plugin interface as a table: every struct with its fields' offsets, every slot's signature, every
+// constant. Read from the text of the headers, by the rules that they keep (status.h R2: fixed widths,
+// nothing nested), or from a golden file (v1.0.txt). Compiles nothing: that compilers agree is proved by
+// c_asserts(). Next: layout.cpp, compare.cpp.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,7 +12,7 @@ namespace trainhost::abi {
 
 struct Field {
   std::uint32_t offset = 0, size = 0;  // bytes
-  std::string name, type;              // "match", "int32_t (*)(const th_model *, const th_run *)"; "uint64_t[8]"
+  std::string name, type;  // "match", "int32_t (*)(const th_model *, const th_run *)"; "uint64_t[8]"
   bool operator==(const Field&) const = default;
 };
 
@@ -44,8 +44,9 @@ Layout from_text(const std::string& text);
 /// A C11 and C++17 source that compiles only where a compiler lays everything out as `l` says.
 std::string c_asserts(const Layout& l);
 
-/// What a plugin that was built with `older` would trip over in `newer`, one sentence each: all of `older` must stand
-/// there unchanged, fields may be appended to structs, and constants and structs may be added. Empty: compatible.
+/// What a plugin that was built with `older` would trip over in `newer`, one sentence each: all of `older`
+/// must stand there unchanged, fields may be appended to structs, and constants and structs may be added.
+/// Empty: compatible.
 std::vector<std::string> breaks(const Layout& older, const Layout& newer);
 
 }  // namespace trainhost::abi

@@ -19,7 +19,8 @@ static abi::Layout golden(const char* file) {
 
 int main(int argc, char** argv) try {
   const std::string verb = argc > 1 ? argv[1] : "";
-  if (verb == "layout" && argc == 3) return std::cout << abi::to_text(abi::from_headers(abi::headers_in(argv[2]))), 0;
+  if (verb == "layout" && argc == 3)
+    return std::cout << abi::to_text(abi::from_headers(abi::headers_in(argv[2]))), 0;
   if (verb == "asserts" && argc == 3)
     return std::cout << abi::c_asserts(abi::from_headers(abi::headers_in(argv[2]))), 0;
   if (verb == "check" && argc == 4) {

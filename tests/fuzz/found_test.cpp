@@ -1,4 +1,5 @@
-// What fuzzing and reading for it found, each kept small: none of these may break a promise again, and none may be slow.
+// What fuzzing and reading for it found, each kept small: none of these may break a promise again, and none
+// may be slow.
 #include <elf.h>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -45,7 +46,8 @@ std::string many_sections(std::uint16_t sections, std::uint32_t type) {
 
 BOOST_AUTO_TEST_SUITE(found)
 
-// Two files held the TOML parser with assertions of their own; the linker kept one, and what it threw left the other.
+// Two files held the TOML parser with assertions of their own; the linker kept one, and what it threw left
+// the other.
 BOOST_AUTO_TEST_CASE(a_manifest_that_trips_the_parsers_own_checks_is_refused) {
   for (const char* text : {"[[[[[[[^options[", "[", "[a.", "x = [", "x = {"}) {
     BOOST_CHECK_NO_THROW(tf::find("manifest")->run(text));
@@ -53,10 +55,12 @@ BOOST_AUTO_TEST_CASE(a_manifest_that_trips_the_parsers_own_checks_is_refused) {
   }
 }
 
-// Undefined in toml++ 3.3: any letter from U+00A1 to U+0499 where it looks for spaces. The first of these is valid TOML.
+// Undefined in toml++ 3.3: any letter from U+00A1 to U+0499 where it looks for spaces. The first of these is
+// valid TOML.
 BOOST_AUTO_TEST_CASE(letters_where_the_parser_looks_for_spaces) {
   const std::string id = "id = 'a'\nversion = '1'\nkind = 'trainer'\n";
-  for (const char* text : {"summary = \"\"\"a \\\n  \xc3\xa9\"\"\"", "x = \"\"\"\\\xc3\xa9\"\"\"", "x = 0x\"\xcd\x97\"", "x = '\xd0\xb6' # \xd0\xb6"}) {
+  for (const char* text : {"summary = \"\"\"a \\\n  \xc3\xa9\"\"\"", "x = \"\"\"\\\xc3\xa9\"\"\"",
+                           "x = 0x\"\xcd\x97\"", "x = '\xd0\xb6' # \xd0\xb6"}) {
     BOOST_CHECK_NO_THROW(tf::find("manifest")->run(id + text));
     BOOST_CHECK_NO_THROW(tf::find("run_file")->run(text));
   }

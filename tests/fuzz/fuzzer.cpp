@@ -1,5 +1,6 @@
-// libFuzzer over one target: `fuzzer --target=NAME CORPUS [libFuzzer's options]`. `--seeds=FOLDER` instead writes what every
-// target starts from to FOLDER/NAME/ and its words to FOLDER/NAME.dict, and ends. Run by `tools/dev fuzz`.
+// libFuzzer over one target: `fuzzer --target=NAME CORPUS [libFuzzer's options]`. `--seeds=FOLDER` instead
+// writes what every target starts from to FOLDER/NAME/ and its words to FOLDER/NAME.dict, and ends. Run by
+// `tools/dev fuzz`.
 #include <fmt/format.h>
 
 #include <cstdint>

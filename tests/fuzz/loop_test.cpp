@@ -1,6 +1,6 @@
-// Every reader of hostile bytes against some ten thousand inputs, always the same ones: what is broken grossly shows here,
-// with any compiler, in seconds. The rest is for `tools/dev fuzz`. A crash names the target and the number of its input;
-// FUZZ_LOOP_INPUTS=N tries more of them.
+// Every reader of hostile bytes against some ten thousand inputs, always the same ones: what is broken
+// grossly shows here, with any compiler, in seconds. The rest is for `tools/dev fuzz`. A crash names the
+// target and the number of its input; FUZZ_LOOP_INPUTS=N tries more of them.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>

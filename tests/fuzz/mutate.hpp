@@ -1,5 +1,6 @@
-// Small random changes to bytes: flipped bits, numbers that are often wrong, cuts, copies, words of the format. Same seed,
-// same inputs, on every machine. No feedback from the program under test: fuzzer.cpp has that.
+// Small random changes to bytes: flipped bits, numbers that are often wrong, cuts, copies, words of the
+// format. Same seed, same inputs, on every machine. No feedback from the program under test: fuzzer.cpp has
+// that.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -29,12 +30,24 @@ class Mutator {
     if (t.empty()) t = "\n";
     const std::size_t at = below(t.size()), bytes = 1 + below(std::min<std::size_t>(t.size() - at, 32));
     switch (below(7)) {
-      case 0: t[at] = static_cast<char>(t[at] ^ (1 << below(8))); break;
-      case 1: t[at] = static_cast<char>(random_()); break;
-      case 2: t.resize(at); break;
-      case 3: t.erase(at, bytes); break;
-      case 4: t.insert(below(t.size() + 1), t.substr(at, bytes)); break;
-      case 5: t.insert(at, word()); break;
+      case 0:
+        t[at] = static_cast<char>(t[at] ^ (1 << below(8)));
+        break;
+      case 1:
+        t[at] = static_cast<char>(random_());
+        break;
+      case 2:
+        t.resize(at);
+        break;
+      case 3:
+        t.erase(at, bytes);
+        break;
+      case 4:
+        t.insert(below(t.size() + 1), t.substr(at, bytes));
+        break;
+      case 5:
+        t.insert(at, word());
+        break;
       case 6: {
         const std::string w = word();
         t.replace(at / 4 * 4, w.size(), w);  // where a field begins

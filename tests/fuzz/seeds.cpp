@@ -1,4 +1,5 @@
-// See seeds.hpp. FUZZ_PLUGINS is the folder of libraries that the build made for this, one plain and one with a RUNPATH.
+// See seeds.hpp. FUZZ_PLUGINS is the folder of libraries that the build made for this, one plain and one with
+// a RUNPATH.
 #include "tests/fuzz/seeds.hpp"
 
 #include <cstring>
@@ -28,18 +29,32 @@ Texts libraries() {
 const std::string kManifest = "id = \"animal\"\nversion = \"1.2\"\nkind = \"estimator\"\n";
 
 Texts manifests() {
-  return {kManifest,
-          kManifest + "summary = 'one of the zoo'\nfamilies = [\"llama\", \"qwen3\"]\noptions = [\"do\"]\nabi = \"1.0\"\n",
-          kManifest + "cpu = ['avx2']\nrequires = ['libm.so.6']\ninterfaces = ['trainhost.estimator/1']\npriority = -7\n",
-          kManifest + "device = \"cuda\"\nmodes = ['full', 'lora']\ndtypes = [\"f32\"]\n[table.of.mine]\nx = {a.b = 1e9}\n",
-          "\n# \"not a string\nid = \"\"\"a\\\nb\"\"\" \r\nversion = '''1'''\nkind = \"trainer\"\nd = 1979-05-27T07:32:00Z\n",
-          "no toml =", "[[[[[[[[[", "a.b.c.d.e.f.g.h.i.j = 1", "\xef\xbb\xbfid = 1", "id = \"\\uD800\"", "id = '\xff'"};
+  return {
+      kManifest,
+      kManifest +
+          "summary = 'one of the zoo'\nfamilies = [\"llama\", \"qwen3\"]\noptions = [\"do\"]\nabi = "
+          "\"1.0\"\n",
+      kManifest +
+          "cpu = ['avx2']\nrequires = ['libm.so.6']\ninterfaces = ['trainhost.estimator/1']\npriority = -7\n",
+      kManifest +
+          "device = \"cuda\"\nmodes = ['full', 'lora']\ndtypes = [\"f32\"]\n[table.of.mine]\nx = {a.b = "
+          "1e9}\n",
+      "\n# \"not a string\nid = \"\"\"a\\\nb\"\"\" \r\nversion = '''1'''\nkind = \"trainer\"\nd = "
+      "1979-05-27T07:32:00Z\n",
+      "no toml =",
+      "[[[[[[[[[",
+      "a.b.c.d.e.f.g.h.i.j = 1",
+      "\xef\xbb\xbfid = 1",
+      "id = \"\\uD800\"",
+      "id = '\xff'"};
 }
 
 Texts cache_entries() {
   plugin::Remembered r;
-  r.id = {1, 2, 3, 1'700'000'000, 5}, r.hash = std::string(64, 'a'), r.seen_s = 1'700'000'000, r.seen_ns = 99, r.rehearsed = true;
-  r.manifest.id = "animal", r.manifest.version = "1", r.manifest.kind = "estimator", r.manifest.families = {"a\tb", "c\\d\n"};
+  r.id = {1, 2, 3, 1'700'000'000, 5}, r.hash = std::string(64, 'a'), r.seen_s = 1'700'000'000, r.seen_ns = 99,
+  r.rehearsed = true;
+  r.manifest.id = "animal", r.manifest.version = "1", r.manifest.kind = "estimator",
+  r.manifest.families = {"a\tb", "c\\d\n"};
   r.warnings = {"keeps a file open"};
   const std::string good = plugin::cache_line(r);
   r.refused.emplace("gate", "truncated", "cut off", "copy it again");
@@ -59,7 +74,8 @@ Texts linker_caches() {
 }
 
 Texts configs() {
-  const std::string json = R"({"hidden": 4096, "moe": {"experts": 64, "factors": [1.5, 2, {"deep": [7]}]}, "tied": true,
+  const std::string json =
+      R"({"hidden": 4096, "moe": {"experts": 64, "factors": [1.5, 2, {"deep": [7]}]}, "tied": true,
  "name": "a\u00e4\u20ac", "empty": [], "eps": 1e-5, "huge": 18446744073709551615, "n": null, "very": 1e19})";
   Texts out;
   for (const char* key : {"hidden", "moe.experts", "moe.factors.2.deep.0", "name", "empty", "very", ""})
@@ -68,7 +84,8 @@ Texts configs() {
 }
 
 Texts run_files() {
-  return {config::init_text(), "[plugins]\nallow = [\"sha256:" + std::string(64, 'e') + "\"]\norder = [\"cuda\", \"cpu\"]\n",
+  return {config::init_text(),
+          "[plugins]\nallow = [\"sha256:" + std::string(64, 'e') + "\"]\norder = [\"cuda\", \"cpu\"]\n",
           "[model]\npreset = \"tiny\"\n[train]\nsteps = 10\nseq = 128\n[plugin.cpu]\nmode = \"hybrid\"\n",
           "[plugins]\npath = [\"/usr\"]\nallow = [\"" + std::string(64, 'A') + "\"]\n[lora]\nrank = 8\n"};
 }
@@ -93,18 +110,27 @@ Texts seeds(std::string_view target) {
 
 Texts words(std::string_view target) {
   Texts numbers;
-  for (std::uint64_t n : {0ull, 1ull, 0x7fffffffull, 0x80000000ull, 0xffffffffull, 0x7fffffffffffffffull, ~0ull, 64ull, 4096ull})
+  for (std::uint64_t n : {0ull, 1ull, 0x7fffffffull, 0x80000000ull, 0xffffffffull, 0x7fffffffffffffffull,
+                          ~0ull, 64ull, 4096ull})
     numbers.push_back(number_of(n, 4)), numbers.push_back(number_of(n, 8));
   if (target == "elf" || target == "exports") {
-    for (std::uint64_t tag : {1ull, 5ull, 15ull, 22ull, 29ull, 30ull, 0x6ffffffbull}) numbers.push_back(number_of(tag, 8));
+    for (std::uint64_t tag : {1ull, 5ull, 15ull, 22ull, 29ull, 30ull, 0x6ffffffbull})
+      numbers.push_back(number_of(tag, 8));
     numbers.push_back(".trainhost");
     return numbers;
   }
   if (target == "linker_cache") return numbers;
-  if (target == "cache") return {"\t", "\n", "\\t", "\\\\", "-9223372036854775808", "9223372036854775807", "999999999", "1"};
-  if (target == "config") return {"{", "}", "[", "]", "\"", ":", ",", "null", "true", "1e308", "-9223372036854775808", ".0", "\\u0000", "\\ud800"};
-  return {"id = ", "version = ", "kind = ", "\"trainer\"", "abi = \"1.0\"", "priority = ", "[", "]", "[[", "{", "}", "\"", "'''", "\"\"\"", "\\u", "= 0x",
-          "1e999", "inf", "-nan", "1979-05-27", ".", ",", "\n", "# ", "[plugins]\n", "allow = ", "path = ", "sha256:", "[plugin.a]\n"};
+  if (target == "cache")
+    return {"\t", "\n", "\\t", "\\\\", "-9223372036854775808", "9223372036854775807", "999999999", "1"};
+  if (target == "config")
+    return {"{",  "}",       "[",      "]", "\"", ":", ",", "null", "true", "1e308", "-9223372036854775808",
+            ".0", "\\u0000", "\\ud800"};
+  return {"id = ",       "version = ", "kind = ", "\"trainer\"", "abi = \"1.0\"",
+          "priority = ", "[",          "]",       "[[",          "{",
+          "}",           "\"",         "'''",     "\"\"\"",      "\\u",
+          "= 0x",        "1e999",      "inf",     "-nan",        "1979-05-27",
+          ".",           ",",          "\n",      "# ",          "[plugins]\n",
+          "allow = ",    "path = ",    "sha256:", "[plugin.a]\n"};
 }
 
 }  // namespace trainhost::fuzz

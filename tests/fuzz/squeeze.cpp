@@ -1,5 +1,6 @@
-// See seeds.hpp, headers_of(): a library of 16 kB becomes one of 3 kB that every reader takes for the same. It trusts its
-// input, which the build has just made; the readers are what is tested, and this shares no line with them.
+// See seeds.hpp, headers_of(): a library of 16 kB becomes one of 3 kB that every reader takes for the same.
+// It trusts its input, which the build has just made; the readers are what is tested, and this shares no line
+// with them.
 #include <elf.h>
 
 #include <cstring>
@@ -13,7 +14,8 @@ namespace {
 
 template <class T>
 T get(const std::string& from, std::uint64_t at) {
-  if (at > from.size() || sizeof(T) > from.size() - at) throw std::out_of_range("not a library that can be cut");
+  if (at > from.size() || sizeof(T) > from.size() - at)
+    throw std::out_of_range("not a library that can be cut");
   T t;
   std::memcpy(&t, from.data() + at, sizeof t);
   return t;
@@ -32,9 +34,12 @@ bool kept(std::uint32_t type, std::string_view name) {
 
 std::string headers_of(const std::string& elf) {
   auto h = get<Elf64_Ehdr>(elf, 0);
-  const auto section = [&](std::size_t i) { return get<Elf64_Shdr>(elf, h.e_shoff + i * sizeof(Elf64_Shdr)); };
+  const auto section = [&](std::size_t i) {
+    return get<Elf64_Shdr>(elf, h.e_shoff + i * sizeof(Elf64_Shdr));
+  };
   const Elf64_Shdr names = section(h.e_shstrndx);
-  std::string out = elf.substr(0, sizeof h) + elf.substr(h.e_phoff, std::size_t{h.e_phnum} * sizeof(Elf64_Phdr));
+  std::string out =
+      elf.substr(0, sizeof h) + elf.substr(h.e_phoff, std::size_t{h.e_phnum} * sizeof(Elf64_Phdr));
   std::map<std::uint64_t, std::uint64_t> moved;  // address in memory -> offset in `out`
   std::vector<Elf64_Shdr> sections;
   std::uint64_t dynamic = 0, dynamic_bytes = 0;

@@ -1,5 +1,5 @@
-// See targets.hpp. A reader may refuse whatever it likes, in its own words; it may not crash, read outside, or accept what
-// it promises to refuse. Those promises are checked here, on everything that is accepted.
+// See targets.hpp. A reader may refuse whatever it likes, in its own words; it may not crash, read outside,
+// or accept what it promises to refuse. Those promises are checked here, on everything that is accepted.
 #include "tests/fuzz/targets.hpp"
 
 #include <sys/mman.h>
@@ -56,7 +56,8 @@ MemoryFile& file_of(std::string_view bytes) {
 }
 
 void explained(const plugin::Refused& why, std::initializer_list<std::string_view> stages) {
-  promise(std::find(stages.begin(), stages.end(), why.stage()) != stages.end(), "refused at a stage of somebody else");
+  promise(std::find(stages.begin(), stages.end(), why.stage()) != stages.end(),
+          "refused at a stage of somebody else");
   promise(!why.code().empty() && *why.what(), "refused without a code or a reason");
   promise(valid_utf8(why.what()), "a reason that is no text");
 }
@@ -64,7 +65,8 @@ void explained(const plugin::Refused& why, std::initializer_list<std::string_vie
 void elf(std::string_view input) try {
   const plugin::ElfFile e = plugin::read_elf(file_of(input).fd, input.size());
   promise(e.needed.size() <= 256, "more libraries than are allowed");
-  promise(!e.manifest || (!e.manifest->empty() && e.manifest->size() <= plugin::kMaxManifestBytes), "a manifest of no size");
+  promise(!e.manifest || (!e.manifest->empty() && e.manifest->size() <= plugin::kMaxManifestBytes),
+          "a manifest of no size");
 } catch (const plugin::Refused& why) {
   explained(why, {"gate", "manifest"});
 }
@@ -82,7 +84,8 @@ void manifest(std::string_view input) try {
 void cache(std::string_view input) {
   (void)plugin::cache_lines(input);
   std::map<std::string, std::string> lines;
-  for (std::string_view line : plugin::lines_of(input)) lines.emplace("host\t/" + std::to_string(lines.size()), line);
+  for (std::string_view line : plugin::lines_of(input))
+    lines.emplace("host\t/" + std::to_string(lines.size()), line);
   promise(plugin::cache_lines(plugin::cache_text(lines)) == lines, "what was written does not come back");
   for (const auto& [key, line] : lines) {
     const std::optional<plugin::Remembered> r = plugin::remembered(line);
@@ -110,12 +113,15 @@ void config(std::string_view input) {
   double real = 0;
   std::uint64_t length = 0, items = 0;
   char text[8] = "1234567";
-  const th_status s[] = {table.integer(&table, &m, key.c_str(), &whole), table.number(&table, &m, key.c_str(), &real),
+  const th_status s[] = {table.integer(&table, &m, key.c_str(), &whole),
+                         table.number(&table, &m, key.c_str(), &real),
                          table.text(&table, &m, key.c_str(), text, sizeof text, &length),
                          table.count(&table, &m, key.c_str(), &items)};
-  for (th_status status : s) promise(status == TH_OK || status == TH_E_ABSENT || status == TH_E_ARG, "a code of no meaning");
+  for (th_status status : s)
+    promise(status == TH_OK || status == TH_E_ABSENT || status == TH_E_ARG, "a code of no meaning");
   promise(s[1] != TH_OK || std::isfinite(real), "a number that JSON cannot say");
-  promise(s[2] != TH_OK || (std::memchr(text, 0, sizeof text) && valid_utf8(text)), "a text without an end, or cut amidst");
+  promise(s[2] != TH_OK || (std::memchr(text, 0, sizeof text) && valid_utf8(text)),
+          "a text without an end, or cut amidst");
 }
 
 void exports(std::string_view input) try {
@@ -129,7 +135,8 @@ void exports(std::string_view input) try {
 void run_file(std::string_view input) try {
   const config::RunConfig c = config::parse_run(std::string(input), "fuzz.toml", "/nonexistent");
   for (const std::string& hash : c.plugin_allow)
-    promise(hash.size() == 64 && hash.find_first_not_of("0123456789abcdef") == hash.npos, "a hash that is none");
+    promise(hash.size() == 64 && hash.find_first_not_of("0123456789abcdef") == hash.npos,
+            "a hash that is none");
   for (const auto& path : c.plugin_path) promise(path.is_absolute(), "a relative folder for plugins");
 } catch (const Error& e) {
   promise(*e.what(), "refused without a reason");

@@ -1,5 +1,6 @@
-// The readers of hostile bytes, each as one function that any input may be given to. Two programs drive them: fuzzer.cpp
-// (libFuzzer, by `tools/dev fuzz`) and loop_test.cpp (a plain loop, in every test run). What they start from: seeds.hpp.
+// The readers of hostile bytes, each as one function that any input may be given to. Two programs drive them:
+// fuzzer.cpp (libFuzzer, by `tools/dev fuzz`) and loop_test.cpp (a plain loop, in every test run). What they
+// start from: seeds.hpp.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,7 +10,7 @@ namespace trainhost::fuzz {
 
 struct Target {
   const char* name;
-  const char* reads;                 // whose bytes these are
+  const char* reads;                    // whose bytes these are
   void (*run)(std::string_view input);  // throws std::logic_error where a promise of the reader is broken
 };
 

@@ -1,5 +1,5 @@
-// Loads a model directory into the CPU trainer and writes the logits of a token sequence, float32 [tokens, vocab], to a
-// file: the trainhost half of the comparison with other software (hf_logits.py).
+// Loads a model directory into the CPU trainer and writes the logits of a token sequence, float32 [tokens,
+// vocab], to a file: the trainhost half of the comparison with other software (hf_logits.py).
 //   dump_logits MODEL_DIR OUT.bin ID ID ID ...
 #include <cstdio>
 #include <fstream>
@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
     std::ofstream out(argv[2], std::ios::binary);
     for (int i = 3; i < argc; ++i) {
       session->next_logits(std::atoi(argv[i]), static_cast<std::uint32_t>(i - 3), logits);
-      out.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size() * sizeof(float)));
+      out.write(reinterpret_cast<const char*>(logits.data()),
+                static_cast<std::streamsize>(logits.size() * sizeof(float)));
     }
     return out.good() ? 0 : 1;
   } catch (const Error& e) {

@@ -11,7 +11,9 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-void write(const std::filesystem::path& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; }
+void write(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary) << text;
+}
 
 Json plan_numbers(const report::PlanView& v) {
   Json out = Json::parse(report::plan_json(v));

@@ -1,5 +1,6 @@
-// Plugins that were built once for each released minor, by the oldest compiler, loaded by the host of today: the numbers and
-// the notes are still those of the day. tests/sdk/frozen/README.md says how the files came to be.
+// Plugins that were built once for each released minor, by the oldest compiler, loaded by the host of today:
+// the numbers and the notes are still those of the day. tests/sdk/frozen/README.md says how the files came to
+// be.
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -42,7 +43,8 @@ struct Folder {
 trainhost::ModelSpec llama() {
   trainhost::ModelSpec m;
   m.family = "llama";
-  m.vocab = 100, m.hidden = 16, m.layers = 2, m.heads = 4, m.kv_heads = 2, m.head_dim = 4, m.intermediate = 32;
+  m.vocab = 100, m.hidden = 16, m.layers = 2, m.heads = 4, m.kv_heads = 2, m.head_dim = 4,
+  m.intermediate = 32;
   return m;
 }
 
@@ -55,9 +57,10 @@ trainhost::RunSpec run() {
 void tell(std::ostream& to, const trainhost::MemoryReport& r) {
   to << "  claim " << static_cast<int>(r.claim) << ", " << r.total_bytes() << " bytes\n";
   for (const trainhost::MemoryNode& n : r.nodes)
-    to << "  " << n.id << " in " << n.parent << " " << n.name << " tier " << static_cast<int>(n.tier) << " component "
-       << static_cast<int>(n.component) << " claim " << static_cast<int>(n.claim) << " phases " << n.phases << ": " << n.lo << " "
-       << n.bytes << " " << n.hi << " [" << n.formula << "]\n";
+    to << "  " << n.id << " in " << n.parent << " " << n.name << " tier " << static_cast<int>(n.tier)
+       << " component " << static_cast<int>(n.component) << " claim " << static_cast<int>(n.claim)
+       << " phases " << n.phases << ": " << n.lo << " " << n.bytes << " " << n.hi << " [" << n.formula
+       << "]\n";
   for (const std::string& note : r.notes) to << "  note: " << note << "\n";
 }
 
@@ -67,10 +70,13 @@ void tell_training(std::ostream& to, tp::Trainer& t) {
   std::unique_ptr<tp::Session> s = t.create(llama(), r);
   s->init(7);
   std::vector<std::int32_t> tokens(16), targets(16);
-  for (int i = 0; i < 16; ++i) tokens[static_cast<std::size_t>(i)] = i * 7 % 100, targets[static_cast<std::size_t>(i)] = (i + 1) * 7 % 100;
+  for (int i = 0; i < 16; ++i)
+    tokens[static_cast<std::size_t>(i)] = i * 7 % 100,
+    targets[static_cast<std::size_t>(i)] = (i + 1) * 7 % 100;
   for (std::uint64_t step = 0; step < 3; ++step) {
     char line[64];
-    std::snprintf(line, sizeof line, "  step %d: loss %.5f\n", static_cast<int>(step), s->step({tokens, targets, 2, 8, 0.01, step}).loss);
+    std::snprintf(line, sizeof line, "  step %d: loss %.5f\n", static_cast<int>(step),
+                  s->step({tokens, targets, 2, 8, 0.01, step}).loss);
     to << line;
   }
   std::uint64_t tensors = 0, elements = 0;
@@ -118,7 +124,8 @@ BOOST_AUTO_TEST_CASE(files_of_every_released_minor_say_what_they_said) {
     if (!e.is_directory()) continue;
     ++minors;
     const std::string now = everything(e.path()), then = text_of(e.path() / "expected.txt");
-    const fs::path kept = fs::path(TRAINHOST_BINARY_DIR) / "tests" / ("frozen-" + e.path().filename().string() + ".txt");
+    const fs::path kept =
+        fs::path(TRAINHOST_BINARY_DIR) / "tests" / ("frozen-" + e.path().filename().string() + ".txt");
     if (now != then) std::ofstream(kept, std::ios::binary) << now;
     BOOST_TEST(now == then, e.path() << " says something else today: compare expected.txt with " << kept);
   }

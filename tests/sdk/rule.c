@@ -1,25 +1,26 @@
 /* An estimator in plain C, as an outside author would write one: so many bytes a parameter (option
- * "bytes_per_parameter", 16 unless told), by a tree of embedding, layers and head. Activations are not counted.
- * It proves the boundary from another language: no C++ anywhere, nothing but the SDK's headers. */
+ * "bytes_per_parameter", 16 unless told), by a tree of embedding, layers and head. Activations are not
+ * counted. It proves the boundary from another language: no C++ anywhere, nothing but the SDK's headers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <trainhost/trainhost.h>
 
-TH_MANIFEST("id = \"rule-of-thumb\"\n"
-            "version = \"1.0.0\"\n"
-            "kind = \"estimator\"\n"
-            "summary = \"bytes per parameter\"\n"
-            "families = [\"llama\", \"mistral\"]\n"
-            "options = [\"bytes_per_parameter\"]\n"
-            "priority = -10\n");
+TH_MANIFEST(
+    "id = \"rule-of-thumb\"\n"
+    "version = \"1.0.0\"\n"
+    "kind = \"estimator\"\n"
+    "summary = \"bytes per parameter\"\n"
+    "families = [\"llama\", \"mistral\"]\n"
+    "options = [\"bytes_per_parameter\"]\n"
+    "priority = -10\n");
 
-static int32_t match(const th_model *m, const th_run *r) {
+static int32_t match(const th_model* m, const th_run* r) {
   if (m == NULL || r == NULL || m->family == NULL) return 0;
   return strcmp(m->family, "llama") == 0 || strcmp(m->family, "mistral") == 0 ? 10 : 0;
 }
 
-static th_status fail(th_error *e, th_status code, const char *message) {
+static th_status fail(th_error* e, th_status code, const char* message) {
   if (e != NULL && TH_HAS(e, th_error, message)) {
     e->code = code;
     snprintf(e->message, sizeof e->message, "%s", message);
@@ -27,21 +28,24 @@ static th_status fail(th_error *e, th_status code, const char *message) {
   return code;
 }
 
-/* The product of four sizes, and whether it stayed below 2^58: five leaves of it, doubled for hi, fit 63 bits. */
-static uint64_t product(uint64_t a, uint64_t b, uint64_t c, uint64_t d, int *fits) {
+/* The product of four sizes, and whether it stayed below 2^58: five leaves of it, doubled for hi, fit 63
+ * bits. */
+static uint64_t product(uint64_t a, uint64_t b, uint64_t c, uint64_t d, int* fits) {
   uint64_t n = 0;
-  if (__builtin_mul_overflow(a, b, &n) || __builtin_mul_overflow(n, c, &n) || __builtin_mul_overflow(n, d, &n) || n >> 58) *fits = 0;
+  if (__builtin_mul_overflow(a, b, &n) || __builtin_mul_overflow(n, c, &n) ||
+      __builtin_mul_overflow(n, d, &n) || n >> 58)
+    *fits = 0;
   return n;
 }
 
 /* Width of one layer for each unit of hidden size: q and o, k and v, gate, up and down, two norms. */
-static uint64_t layer_width(const th_model *m, int *fits) {
+static uint64_t layer_width(const th_model* m, int* fits) {
   uint64_t q = product(m->heads, m->head_dim, 2, 1, fits), kv = product(m->kv_heads, m->head_dim, 2, 1, fits);
   uint64_t mlp = product(m->intermediate, 3, 1, 1, fits);
   return *fits ? q + kv + mlp + 2 : 0;
 }
 
-static th_status send(th_mem_sink *sink, uint32_t id, uint32_t parent, const char *name, const char *formula,
+static th_status send(th_mem_sink* sink, uint32_t id, uint32_t parent, const char* name, const char* formula,
                       uint64_t bytes) {
   th_mem n;
   memset(&n, 0, sizeof n);
@@ -59,16 +63,19 @@ static th_status send(th_mem_sink *sink, uint32_t id, uint32_t parent, const cha
   return sink->node(sink, &n);
 }
 
-static th_status estimate(const th_host *host, const th_model *m, const th_run *r, const th_profile *p,
-                          th_mem_sink *sink, th_mem_summary *summary, th_error *error) {
-  const char *option;
+static th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p,
+                          th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
+  const char* option;
   uint64_t each = 16, table, layers, norm;
   int fits = 1;
   th_status s;
   (void)p;
-  if (host == NULL || m == NULL || r == NULL || sink == NULL) return fail(error, TH_E_ARG, "host, model, run or sink is null");
-  if (m->family == NULL || match(m, r) == 0) return fail(error, TH_E_UNSUPPORTED, "only llama and mistral are counted");
-  if (m->vocab == 0 || m->hidden == 0 || m->layers == 0) return fail(error, TH_E_UNSUPPORTED, "a model without layers");
+  if (host == NULL || m == NULL || r == NULL || sink == NULL)
+    return fail(error, TH_E_ARG, "host, model, run or sink is null");
+  if (m->family == NULL || match(m, r) == 0)
+    return fail(error, TH_E_UNSUPPORTED, "only llama and mistral are counted");
+  if (m->vocab == 0 || m->hidden == 0 || m->layers == 0)
+    return fail(error, TH_E_UNSUPPORTED, "a model without layers");
   option = host->option(host, "bytes_per_parameter");
   if (option != NULL) each = strtoull(option, NULL, 10);
   if (each == 0) return fail(error, TH_E_ARG, "bytes_per_parameter must be a positive number");
@@ -89,12 +96,13 @@ static th_status estimate(const th_host *host, const th_model *m, const th_run *
   return TH_OK;
 }
 
-static const void *get(const char *interface_id) {
+static const void* get(const char* interface_id) {
   static const th_estimator table = {sizeof(th_estimator), 0, match, estimate};
   return strcmp(interface_id, TH_ESTIMATOR_ID) == 0 ? &table : NULL;
 }
 
-const th_plugin *TH_ENTRY(void) {
-  static const th_plugin plugin = {sizeof(th_plugin), TH_ABI_MAJOR, TH_ABI_MINOR, "rule-of-thumb", "1.0.0", NULL, NULL, get};
+const th_plugin* TH_ENTRY(void) {
+  static const th_plugin plugin = {sizeof(th_plugin), TH_ABI_MAJOR, TH_ABI_MINOR, "rule-of-thumb",
+                                   "1.0.0",           NULL,         NULL,         get};
   return &plugin;
 }

@@ -131,8 +131,17 @@ BOOST_AUTO_TEST_CASE(what_a_guarded_function_throws_becomes_a_code) {
 
 // Against 128 bits, at the edge of 63.
 BOOST_AUTO_TEST_CASE(products_and_sums_of_sizes_never_wrap) {
-  const std::uint64_t sizes[] = {0, 1, 2, 3, std::uint64_t{1} << 31, (std::uint64_t{1} << 32) - 1, (std::uint64_t{1} << 62) - 1,
-                                 std::uint64_t{1} << 62, (std::uint64_t{1} << 63) - 1, std::uint64_t{1} << 63, ~std::uint64_t{0}};
+  const std::uint64_t sizes[] = {0,
+                                 1,
+                                 2,
+                                 3,
+                                 std::uint64_t{1} << 31,
+                                 (std::uint64_t{1} << 32) - 1,
+                                 (std::uint64_t{1} << 62) - 1,
+                                 std::uint64_t{1} << 62,
+                                 (std::uint64_t{1} << 63) - 1,
+                                 std::uint64_t{1} << 63,
+                                 ~std::uint64_t{0}};
   const auto said = [](auto f) {  // the answer, or -1 for the error
     try {
       return static_cast<unsigned __int128>(f());
@@ -144,11 +153,19 @@ BOOST_AUTO_TEST_CASE(products_and_sums_of_sizes_never_wrap) {
   const auto expected = [](unsigned __int128 n) { return n >> 63 ? ~static_cast<unsigned __int128>(0) : n; };
   for (std::uint64_t a : sizes)
     for (std::uint64_t b : sizes) {
-      BOOST_TEST((said([&] { return th::sum({a, b}); }) == expected(static_cast<unsigned __int128>(a) + b)), a << " + " << b);
-      if (a >> 63 == 0) BOOST_TEST((said([&] { return th::product({a, b}); }) == expected(static_cast<unsigned __int128>(a) * b)), a << " * " << b);
+      BOOST_TEST((said([&] {
+                    return th::sum({a, b});
+                  }) == expected(static_cast<unsigned __int128>(a) + b)),
+                 a << " + " << b);
+      if (a >> 63 == 0)
+        BOOST_TEST((said([&] {
+                      return th::product({a, b});
+                    }) == expected(static_cast<unsigned __int128>(a) * b)),
+                   a << " * " << b);
     }
   BOOST_TEST(th::sum({1, 2, 3}) == 6u);
-  BOOST_CHECK_THROW(th::sum({(std::uint64_t{1} << 63) - 1, (std::uint64_t{1} << 63) - 1, 2, 5}), th::Error);  // wraps 64 bits to 5
+  BOOST_CHECK_THROW(th::sum({(std::uint64_t{1} << 63) - 1, (std::uint64_t{1} << 63) - 1, 2, 5}),
+                    th::Error);  // wraps 64 bits to 5
 }
 
 BOOST_AUTO_TEST_CASE(the_layout_is_the_one_that_plugins_were_built_with) {

@@ -1,5 +1,5 @@
-// Reads one golden run of tests/golden/runs: model, run, weights, tokens and the float64 results. A few lines of its
-// own instead of the host's readers, so that a fault there cannot hide a fault here.
+// Reads one golden run of tests/golden/runs: model, run, weights, tokens and the float64 results. A few lines
+// of its own instead of the host's readers, so that a fault there cannot hide a fault here.
 #pragma once
 #include <cstring>
 #include <filesystem>
@@ -26,10 +26,13 @@ struct GoldenRun {
   std::map<std::string, double> final_l2;
 
   /// Samples first .. first+count in order: ids, and targets one further.
-  void samples(std::uint64_t first, std::uint64_t count, std::vector<std::int32_t>& ids, std::vector<std::int32_t>& targets) const {
+  void samples(std::uint64_t first, std::uint64_t count, std::vector<std::int32_t>& ids,
+               std::vector<std::int32_t>& targets) const {
     const std::uint64_t s = run.seq_len;
-    ids.assign(tokens.begin() + static_cast<long>(first * s), tokens.begin() + static_cast<long>((first + count) * s));
-    targets.assign(tokens.begin() + static_cast<long>(first * s + 1), tokens.begin() + static_cast<long>((first + count) * s + 1));
+    ids.assign(tokens.begin() + static_cast<long>(first * s),
+               tokens.begin() + static_cast<long>((first + count) * s));
+    targets.assign(tokens.begin() + static_cast<long>(first * s + 1),
+                   tokens.begin() + static_cast<long>((first + count) * s + 1));
   }
 };
 
@@ -45,7 +48,8 @@ inline std::vector<double> numbers(const std::string& toml, const std::string& k
     std::size_t end = toml.find('\n', at);
     std::string line = toml.substr(at, end - at);
     at = end == std::string::npos ? toml.size() : end + 1;
-    if (line.compare(0, key.size(), key) != 0 || line.find_first_not_of(' ', key.size()) == std::string::npos) continue;
+    if (line.compare(0, key.size(), key) != 0 || line.find_first_not_of(' ', key.size()) == std::string::npos)
+      continue;
     std::size_t eq = line.find_first_not_of(' ', key.size());
     if (line[eq] != '=') continue;
     line = line.substr(eq + 1, line.find('#', eq) - eq - 1);
@@ -53,7 +57,7 @@ inline std::vector<double> numbers(const std::string& toml, const std::string& k
       if (c == '[' || c == ']' || c == ',') c = ' ';
     std::vector<double> out;
     char* p = line.data();
-    for (char* next; ; p = next) {
+    for (char* next;; p = next) {
       double v = std::strtod(p, &next);
       if (next == p) break;
       out.push_back(v);
@@ -70,7 +74,8 @@ inline GoldenRun read_golden(const std::filesystem::path& dir) {
   const nlohmann::json c = nlohmann::json::parse(slurp(dir / "config.json"));
   ModelSpec& m = g.model;
   m.family = c["model_type"];
-  m.vocab = c["vocab_size"], m.hidden = c["hidden_size"], m.layers = c["num_hidden_layers"], m.heads = c["num_attention_heads"];
+  m.vocab = c["vocab_size"], m.hidden = c["hidden_size"], m.layers = c["num_hidden_layers"],
+  m.heads = c["num_attention_heads"];
   m.kv_heads = c["num_key_value_heads"], m.intermediate = c["intermediate_size"], m.head_dim = c["head_dim"];
   m.tied = c["tie_word_embeddings"], m.norm_eps = c["rms_norm_eps"], m.rope_theta = c["rope_theta"];
   m.qkv_bias = c["attention_bias"], m.max_positions = c["max_position_embeddings"];

@@ -1,5 +1,6 @@
-// The life-cycle tags of the interface against a trainer's tables: every function of an instance in every state, with good
-// arguments, null ones and structs that end early. For trainers of this repository and those of the tests.
+// The life-cycle tags of the interface against a trainer's tables: every function of an instance in every
+// state, with good arguments, null ones and structs that end early. For trainers of this repository and those
+// of the tests.
 #pragma once
 #include <boost/test/unit_test.hpp>
 
@@ -22,7 +23,9 @@ struct LifeCycle {
   RunSpec run;
 
   enum State { kCreated, kReady, kStepped, kLost };
-  static const char* name(State s) { return s == kCreated ? "created" : s == kReady ? "ready" : s == kStepped ? "stepped" : "lost"; }
+  static const char* name(State s) {
+    return s == kCreated ? "created" : s == kReady ? "ready" : s == kStepped ? "stepped" : "lost";
+  }
 
   /// One instance, brought into a state.
   struct Instance {
@@ -43,7 +46,8 @@ struct LifeCycle {
       logits.resize(of.model.vocab);
       first = tensors(of.model)[0];
       values.assign(first.elements(), 0.01f);
-      tensor.struct_size = sizeof tensor, tensor.dtype = TH_DT_F32, tensor.rank = first.rank, tensor.name = first.name.c_str();
+      tensor.struct_size = sizeof tensor, tensor.dtype = TH_DT_F32, tensor.rank = first.rank,
+      tensor.name = first.name.c_str();
       tensor.dim[0] = first.dim[0], tensor.dim[1] = first.rank == 2 ? first.dim[1] : 0;
       tensor.data = values.data(), tensor.count = values.size();
       keep.struct_size = refuse.struct_size = sizeof keep;
@@ -65,7 +69,9 @@ struct LifeCycle {
       if (s == kLost) BOOST_TEST(of.trainer.save(raw, TH_SCOPE_WEIGHTS, &refuse, &e) == TH_E_INTERNAL);
     }
 
-    struct alignas(64) Line { char bytes[64]; };
+    struct alignas(64) Line {
+      char bytes[64];
+    };
     const LifeCycle& of;
     th_trainer_inst* raw = nullptr;
     std::vector<Line> records;
@@ -92,43 +98,57 @@ struct LifeCycle {
     const th_generate& g = generate;
     const th_profiler& p = profiler;
     return {
-        {"load", true, true, true, [&t](Instance& i, auto* raw, auto* e) { return t.load(raw, TH_SCOPE_WEIGHTS, &i.tensor, e); }},
+        {"load", true, true, true,
+         [&t](Instance& i, auto* raw, auto* e) { return t.load(raw, TH_SCOPE_WEIGHTS, &i.tensor, e); }},
         {"init", true, false, false, [&t](Instance&, auto* raw, auto* e) { return t.init(raw, 1, e); }},
-        {"step", false, true, true, [&t](Instance& i, auto* raw, auto* e) { return t.step(raw, &i.step, &i.out, e); }},
-        {"evaluate", false, true, true, [&t](Instance& i, auto* raw, auto* e) { return t.step(raw, &i.evaluate, &i.out, e); }},
-        {"save", false, true, true, [&t](Instance& i, auto* raw, auto* e) { return t.save(raw, TH_SCOPE_WEIGHTS, &i.keep, e); }},
-        {"counters", true, true, true, [&t](Instance& i, auto* raw, auto* e) { return t.counters(raw, &i.counters, e); }},
-        {"metric", true, true, true, [&t](Instance& i, auto* raw, auto* e) {
+        {"step", false, true, true,
+         [&t](Instance& i, auto* raw, auto* e) { return t.step(raw, &i.step, &i.out, e); }},
+        {"evaluate", false, true, true,
+         [&t](Instance& i, auto* raw, auto* e) { return t.step(raw, &i.evaluate, &i.out, e); }},
+        {"save", false, true, true,
+         [&t](Instance& i, auto* raw, auto* e) { return t.save(raw, TH_SCOPE_WEIGHTS, &i.keep, e); }},
+        {"counters", true, true, true,
+         [&t](Instance& i, auto* raw, auto* e) { return t.counters(raw, &i.counters, e); }},
+        {"metric", true, true, true,
+         [&t](Instance& i, auto* raw, auto* e) {
            const th_status s = t.metric(raw, "no such figure", &i.figure, e);
            return s == TH_E_UNSUPPORTED || s == TH_E_ABSENT ? TH_OK : s;
          }},
-        {"next", false, true, true, [&g](Instance& i, auto* raw, auto* e) { return g.next(raw, 1, 0, i.logits.data(), e); }},
-        {"read of the profiler", false, false, true, [&p](Instance& i, auto* raw, auto* e) { return p.read(raw, &i.ops, e); }},
-        {"start of the profiler", true, true, true, [&p](Instance& i, auto* raw, auto* e) {
+        {"next", false, true, true,
+         [&g](Instance& i, auto* raw, auto* e) { return g.next(raw, 1, 0, i.logits.data(), e); }},
+        {"read of the profiler", false, false, true,
+         [&p](Instance& i, auto* raw, auto* e) { return p.read(raw, &i.ops, e); }},
+        {"start of the profiler", true, true, true,
+         [&p](Instance& i, auto* raw, auto* e) {
            return p.start(raw, i.records.data(), i.records.size() * sizeof(Instance::Line), nullptr, e);
          }},
     };
   }
 
-  /// Each call in each state: its own code where the tag allows it, TH_E_STATE with a sentence elsewhere, and the state stays.
+  /// Each call in each state: its own code where the tag allows it, TH_E_STATE with a sentence elsewhere, and
+  /// the state stays.
   void every_call_in_every_state() const {
     for (State s : {kCreated, kReady, kStepped, kLost})
       for (const Call& c : calls()) {
         Instance i(*this);
         i.bring_to(s);
         th_error e = empty_error();
-        const bool allowed = (s == kCreated && c.created) || (s == kReady && c.ready) || (s == kStepped && c.stepped);
-        BOOST_TEST(c.make(i, i.raw, &e) == (allowed ? TH_OK : TH_E_STATE), c.what << " in " << name(s) << ": " << e.message);
+        const bool allowed =
+            (s == kCreated && c.created) || (s == kReady && c.ready) || (s == kStepped && c.stepped);
+        BOOST_TEST(c.make(i, i.raw, &e) == (allowed ? TH_OK : TH_E_STATE),
+                   c.what << " in " << name(s) << ": " << e.message);
         if (allowed) continue;
         BOOST_TEST(std::string(e.message) != "", c.what << " in " << name(s) << " gives no reason");
         BOOST_TEST(c.make(i, i.raw, nullptr) == TH_E_STATE, c.what << " in " << name(s) << ", a second time");
-        if (s == kCreated) BOOST_TEST(trainer.init(i.raw, 1, &e) == TH_OK, c.what << " changed a created instance");
+        if (s == kCreated)
+          BOOST_TEST(trainer.init(i.raw, 1, &e) == TH_OK, c.what << " changed a created instance");
         if (s == kLost) BOOST_TEST(trainer.info(i.raw, "kernel_set") == nullptr);
         profiler.stop(i.raw);
       }
   }
 
-  /// Null pointers are TH_E_ARG with a sentence, with and without an instance; the instance goes on as before.
+  /// Null pointers are TH_E_ARG with a sentence, with and without an instance; the instance goes on as
+  /// before.
   void nulls_are_arguments() const {
     Instance i(*this);
     i.bring_to(kStepped);

@@ -1,11 +1,11 @@
-// A whole model inside the CPU trainer's executor, without the C boundary: any storage, any kernel table, any number of
-// threads; weights in and weights, moments or gradients out by checkpoint name. For tests alone.
+// A whole model inside the CPU trainer's executor, without the C boundary: any storage, any kernel table, any
+// number of threads; weights in and weights, moments or gradients out by checkpoint name. For tests alone.
 #pragma once
 #include <memory>
 
+#include "core/executor/walker.hpp"
 #include "core/plan/memory_plan.hpp"
 #include "plugins/cpu/common/profile.hpp"
-#include "core/executor/walker.hpp"
 #include "plugins/cpu/engine/backend.hpp"
 #include "tests/support/model_zoo.hpp"
 #include "tests/support/separate_storage.hpp"
@@ -16,21 +16,28 @@ namespace trainhost::test {
 class PlannedStorage final : public executor::Storage {
  public:
   PlannedStorage(const plan::Program& p) : plan_(plan::place(p)), arena_(plan_.arena_bytes / 64 + 1) {}
-  void* at(plan::BufferId b) override { return reinterpret_cast<std::byte*>(arena_.data()) + plan_.offset[b]; }
+  void* at(plan::BufferId b) override {
+    return reinterpret_cast<std::byte*>(arena_.data()) + plan_.offset[b];
+  }
   const plan::MemoryPlan& plan() const { return plan_; }
 
  private:
-  struct alignas(64) Line { unsigned char bytes[64] = {}; };
+  struct alignas(64) Line {
+    unsigned char bytes[64] = {};
+  };
   plan::MemoryPlan plan_;
   std::vector<Line> arena_;
 };
 
 class ModelRig {
  public:
-  ModelRig(const ModelSpec& m, const RunSpec& r, const cpu::Kernels& kernels, std::uint32_t threads, bool separate = false, const Profile* profile = nullptr)
+  ModelRig(const ModelSpec& m, const RunSpec& r, const cpu::Kernels& kernels, std::uint32_t threads,
+           bool separate = false, const Profile* profile = nullptr)
       : program(plan::build_program(m, r, profile ? *profile : cpu::profile_of(m, r, threads))) {
-    if (separate) storage = std::make_unique<SeparateStorage>(program);
-    else storage = std::make_unique<PlannedStorage>(program);
+    if (separate)
+      storage = std::make_unique<SeparateStorage>(program);
+    else
+      storage = std::make_unique<PlannedStorage>(program);
     backend = std::make_unique<cpu::CpuBackend>(program, *storage, kernels);
     walker = std::make_unique<executor::Walker>(program, *storage, *backend);
   }
@@ -50,14 +57,17 @@ class ModelRig {
     });
     return out;
   }
-  executor::UpdateResult update(const reference::Ids& ids, const reference::Ids& targets, double lr, std::uint64_t index) {
+  executor::UpdateResult update(const reference::Ids& ids, const reference::Ids& targets, double lr,
+                                std::uint64_t index) {
     executor::UpdateResult out;
-    if (walker->update({ids.data(), targets.data(), lr, index}, nullptr, out) != executor::Outcome::kDone) throw std::runtime_error("the update was not applied");
+    if (walker->update({ids.data(), targets.data(), lr, index}, nullptr, out) != executor::Outcome::kDone)
+      throw std::runtime_error("the update was not applied");
     return out;
   }
   executor::UpdateResult evaluate(const reference::Ids& ids, const reference::Ids& targets) {
     executor::UpdateResult out;
-    walker->evaluate(ids.data(), targets.data(), static_cast<std::uint32_t>(ids.size() / program.run.seq_len), nullptr, out);
+    walker->evaluate(ids.data(), targets.data(), static_cast<std::uint32_t>(ids.size() / program.run.seq_len),
+                     nullptr, out);
     return out;
   }
   std::vector<float> next(std::int32_t token, std::uint32_t position) {

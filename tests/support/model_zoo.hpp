@@ -1,4 +1,5 @@
-// Small models with every feature of the trained families, one or two at a time, and data for them. For tests alone.
+// Small models with every feature of the trained families, one or two at a time, and data for them. For tests
+// alone.
 #pragma once
 #include <ostream>
 #include <random>
@@ -17,27 +18,33 @@ struct ZooModel {
 };
 inline std::ostream& operator<<(std::ostream& o, const ZooModel& z) { return o << z.what; }
 
-inline ModelSpec small_model(const char* family, std::uint32_t vocab, std::uint32_t hidden, std::uint32_t layers, std::uint32_t heads,
-                             std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t intermediate) {
+inline ModelSpec small_model(const char* family, std::uint32_t vocab, std::uint32_t hidden,
+                             std::uint32_t layers, std::uint32_t heads, std::uint32_t kv_heads,
+                             std::uint32_t head_dim, std::uint32_t intermediate) {
   ModelSpec m;
-  m.family = family, m.vocab = vocab, m.hidden = hidden, m.layers = layers, m.heads = heads, m.kv_heads = kv_heads;
+  m.family = family, m.vocab = vocab, m.hidden = hidden, m.layers = layers, m.heads = heads,
+  m.kv_heads = kv_heads;
   m.head_dim = head_dim, m.intermediate = intermediate, m.initializer_range = 0.3;
   return m;
 }
 
-/// llama untied and tied, grouped heads with A*D != H, all biases, Qwen2, Qwen3, Mistral's window, a window from a
-/// later layer on, both rope scalings.
+/// llama untied and tied, grouped heads with A*D != H, all biases, Qwen2, Qwen3, Mistral's window, a window
+/// from a later layer on, both rope scalings.
 inline std::vector<ZooModel> model_zoo() {
   std::vector<ZooModel> zoo;
-  auto add = [&](const char* what, ModelSpec m, std::uint32_t seq) -> ModelSpec& { return zoo.push_back({what, std::move(m), seq}), zoo.back().spec; };
+  auto add = [&](const char* what, ModelSpec m, std::uint32_t seq) -> ModelSpec& {
+    return zoo.push_back({what, std::move(m), seq}), zoo.back().spec;
+  };
   add("llama", small_model("llama", 19, 12, 2, 2, 2, 6, 10), 7);
-  add("llama, tied, grouped heads wider than hidden", small_model("llama", 23, 10, 2, 4, 2, 4, 14), 9).tied = true;
+  add("llama, tied, grouped heads wider than hidden", small_model("llama", 23, 10, 2, 4, 2, 4, 14), 9).tied =
+      true;
   ModelSpec& biased = add("llama with o and mlp biases", small_model("llama", 17, 8, 2, 2, 1, 4, 6), 5);
   biased.qkv_bias = biased.o_bias = biased.mlp_bias = true;
   add("qwen2", small_model("qwen2", 21, 12, 2, 3, 1, 4, 9), 8).qkv_bias = true;
   add("qwen3", small_model("qwen3", 21, 12, 2, 4, 2, 6, 9), 8).qk_norm = true;
   add("mistral", small_model("mistral", 16, 8, 2, 2, 1, 4, 11), 13).sliding_window = 4;
-  ModelSpec& late = add("qwen2 with a window from layer 1 on", small_model("qwen2", 16, 8, 3, 2, 2, 4, 7), 11);
+  ModelSpec& late =
+      add("qwen2 with a window from layer 1 on", small_model("qwen2", 16, 8, 3, 2, 2, 4, 7), 11);
   late.sliding_window = 3, late.first_window_layer = 1, late.qkv_bias = true;
   ModelSpec& linear = add("llama, linear rope", small_model("llama", 16, 8, 1, 2, 2, 4, 8), 6);
   linear.rope = {RopeKind::kLinear, 4.0, 1.0, 4.0, 8192};
@@ -54,7 +61,9 @@ inline reference::Weights random_weights(const ModelSpec& m, unsigned seed) {
     reference::Vec& v = w[t.name];
     v.resize(t.elements());
     const bool norm = t.name.find("norm") != std::string::npos;
-    for (double& x : v) x = static_cast<float>((norm ? 1.0 : 0.0) + (static_cast<double>(g()) / 4294967296.0 * 2 - 1) * (norm ? 0.3 : 0.5));
+    for (double& x : v)
+      x = static_cast<float>((norm ? 1.0 : 0.0) +
+                             (static_cast<double>(g()) / 4294967296.0 * 2 - 1) * (norm ? 0.3 : 0.5));
   }
   return w;
 }

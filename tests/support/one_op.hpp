@@ -1,5 +1,6 @@
-// Runs one operation of the CPU trainer by itself: buffers from vectors of doubles, one op over them, results back as
-// doubles. Builds the few parts of a Program that an operation reads by hand, so that it needs no planner.
+// Runs one operation of the CPU trainer by itself: buffers from vectors of doubles, one op over them, results
+// back as doubles. Builds the few parts of a Program that an operation reads by hand, so that it needs no
+// planner.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -33,10 +34,12 @@ class VectorStorage final : public executor::Storage {
 class OneOp {
  public:
   OneOp(const cpu::Kernels& kernels, std::uint32_t threads, const cpu::Bf16Kernels* bf16 = nullptr)
-      : pool_(threads), exec_{program, storage_, pool_, kernels, {}, std::vector<double>(4096), plan::kNoBuffer, bf16} {
+      : pool_(threads), exec_{program,         storage_, pool_, kernels, {}, std::vector<double>(4096),
+                              plan::kNoBuffer, bf16} {
     if (bf16) program.run.compute = program.run.weight = DType::kBF16, program.run.master = DType::kF32;
     program.profile.threads = threads;
-    program.model.vocab = program.model.hidden = program.model.intermediate = 300;  // the largest weight that a test may use
+    program.model.vocab = program.model.hidden = program.model.intermediate =
+        300;  // the largest weight that a test may use
   }
 
   /// A buffer [rows, cols] of f32 with these values, or of NaN when there are none.
@@ -47,7 +50,8 @@ class OneOp {
     storage_.data.emplace_back(rows * cols / 2 + 1);
     BufferId id = static_cast<BufferId>(program.buffers.size() - 1);
     for (std::uint64_t i = 0; i < rows * cols; ++i)
-      floats(id)[i] = values.empty() ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(values[i]);
+      floats(id)[i] =
+          values.empty() ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(values[i]);
     return id;
   }
   BufferId scalars(const Vec& values = Vec(plan::kScalarCount, 0.0)) {
@@ -59,10 +63,13 @@ class OneOp {
   }
 
   /// Work space for the shapes that `program` now has.
-  void prepare() { exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.profile)); }
+  void prepare() {
+    exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.profile));
+  }
   cpu::Exec& exec() { return exec_; }
 
-  void run(plan::OpKind kind, std::initializer_list<BufferId> in, std::initializer_list<BufferId> out, std::uint32_t flags = 0) {
+  void run(plan::OpKind kind, std::initializer_list<BufferId> in, std::initializer_list<BufferId> out,
+           std::uint32_t flags = 0) {
     plan::Op op;
     op.kind = kind, op.layer = 0, op.flags = flags, op.rows = step().rows;
     std::fill(std::begin(op.in), std::end(op.in), plan::kNoBuffer);

@@ -1,5 +1,5 @@
-// A trainer plugin as a test sees it: opened from its file, driven through its C tables by a host that counts memory,
-// keeps the log and can be told to cancel. Knows nothing of the engine behind the tables.
+// A trainer plugin as a test sees it: opened from its file, driven through its C tables by a host that counts
+// memory, keeps the log and can be told to cancel. Knows nothing of the engine behind the tables.
 #pragma once
 #include <dlfcn.h>
 
@@ -29,8 +29,11 @@ struct CountingHost : th_host {
   explicit CountingHost(std::uint32_t threads = 2) : th_host{} {
     struct_size = sizeof(th_host), abi_major = TH_ABI_MAJOR, abi_minor = TH_ABI_MINOR, self = this;
     th_host::name = "test", version = "0", thread_budget = threads;
-    th_host::log = [](const th_host* h, std::int32_t, const char*, const char* text) { of(h).lines.push_back(text); };
-    th_host::alloc = [](const th_host* h, std::uint64_t bytes, std::uint64_t align, std::uint32_t, const char*) -> void* {
+    th_host::log = [](const th_host* h, std::int32_t, const char*, const char* text) {
+      of(h).lines.push_back(text);
+    };
+    th_host::alloc = [](const th_host* h, std::uint64_t bytes, std::uint64_t align, std::uint32_t,
+                        const char*) -> void* {
       CountingHost& s = of(h);
       if (s.now + bytes > s.limit) return nullptr;
       void* p = std::aligned_alloc(align, (bytes + align - 1) / align * align);
@@ -45,7 +48,9 @@ struct CountingHost : th_host {
       std::free(p);
     };
     th_host::took = [](const th_host*, std::int64_t, std::uint32_t, const char*) {};
-    th_host::cancelled = [](const th_host* h) -> std::int32_t { return of(h).cancel || ++of(h).polls > of(h).cancel_after; };
+    th_host::cancelled = [](const th_host* h) -> std::int32_t {
+      return of(h).cancel || ++of(h).polls > of(h).cancel_after;
+    };
     th_host::progress = [](const th_host*, const char*, double) {};
     th_host::option = [](const th_host*, const char*) -> const char* { return nullptr; };
     th_host::extension = [](const th_host*, const char*) -> const void* { return nullptr; };
@@ -60,7 +65,8 @@ struct StatusFailure : std::runtime_error {
 
 /// Throws StatusFailure with the plugin's own words.
 inline void check(th_status s, const th_error& e) {
-  if (s != TH_OK) throw StatusFailure(s, std::string(e.message) + (e.hint[0] ? std::string(" (") + e.hint + ")" : ""));
+  if (s != TH_OK)
+    throw StatusFailure(s, std::string(e.message) + (e.hint[0] ? std::string(" (") + e.hint + ")" : ""));
 }
 inline th_error empty_error() {
   th_error e{};
@@ -112,7 +118,8 @@ using Tensors = std::map<std::string, std::vector<float>>;
 
 class PluginSession {
  public:
-  PluginSession(const Plugin& plugin, const CountingHost& host, const ModelSpec& m, const RunSpec& r) : plugin_(plugin), model_(m) {
+  PluginSession(const Plugin& plugin, const CountingHost& host, const ModelSpec& m, const RunSpec& r)
+      : plugin_(plugin), model_(m) {
     th_model cm = bridge::to_c(model_);
     th_run cr = bridge::to_c(r);
     th_error e = empty_error();
@@ -123,7 +130,8 @@ class PluginSession {
   PluginSession(const PluginSession&) = delete;
 
   /// Brings one tensor, in pieces of at most `piece` elements.
-  void load(const TensorInfo& t, const std::vector<float>& values, std::uint32_t scope = TH_SCOPE_WEIGHTS, std::uint64_t piece = 1000) {
+  void load(const TensorInfo& t, const std::vector<float>& values, std::uint32_t scope = TH_SCOPE_WEIGHTS,
+            std::uint64_t piece = 1000) {
     for (std::uint64_t first = 0; first < values.size(); first += piece) {
       th_tensor c = describe(t);
       c.data = const_cast<float*>(values.data()) + first;
@@ -139,9 +147,11 @@ class PluginSession {
     th_error e = empty_error();
     check(plugin_.trainer->init(instance_, seed, &e), e);
   }
-  th_step_out step(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets, double lr, std::uint64_t index, std::uint32_t flags = 0) {
+  th_step_out step(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets, double lr,
+                   std::uint64_t index, std::uint32_t flags = 0) {
     th_step s{};
-    s.struct_size = sizeof s, s.flags = flags, s.seq = seq_, s.batch = static_cast<std::uint32_t>(ids.size() / seq_);
+    s.struct_size = sizeof s, s.flags = flags, s.seq = seq_,
+    s.batch = static_cast<std::uint32_t>(ids.size() / seq_);
     s.tokens = ids.data(), s.targets = targets.data(), s.lr = lr, s.step_index = index;
     th_step_out out{};
     out.struct_size = sizeof out;
@@ -149,7 +159,9 @@ class PluginSession {
     check(plugin_.trainer->step(instance_, &s, &out, &e), e);
     return out;
   }
-  th_step_out evaluate(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets) { return step(ids, targets, 0, 0, TH_STEP_EVALUATE); }
+  th_step_out evaluate(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& targets) {
+    return step(ids, targets, 0, 0, TH_STEP_EVALUATE);
+  }
 
   Tensors save(std::uint32_t scope = TH_SCOPE_WEIGHTS) {
     Tensors all;

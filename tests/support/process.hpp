@@ -19,7 +19,7 @@
 namespace trainhost::test {
 
 struct Outcome {
-  int code = -1;             // exit code; 128 + signal when killed
+  int code = -1;  // exit code; 128 + signal when killed
   std::string out, err;
   double seconds = 0;
   std::uint64_t max_rss_bytes = 0;
@@ -49,9 +49,9 @@ class TempDir {
 };
 
 struct RunOptions {
-  std::filesystem::path directory;                // working directory
-  std::map<std::string, std::string> environment; // added
-  std::filesystem::path stdout_to;                // a file in place of Outcome::out
+  std::filesystem::path directory;                                  // working directory
+  std::map<std::string, std::string> environment;                   // added
+  std::filesystem::path stdout_to;                                  // a file in place of Outcome::out
   std::function<void(pid_t, const std::string& out_so_far)> watch;  // called as output arrives
 };
 

@@ -1,5 +1,6 @@
-// The dumbest correct version of every operation, in double, with plain loops: what kernels are held against. Nothing
-// here is fast, blocked or in place. Shapes as in core/plan/program.hpp, row-major. Header-only, for tests alone.
+// The dumbest correct version of every operation, in double, with plain loops: what kernels are held against.
+// Nothing here is fast, blocked or in place. Shapes as in core/plan/program.hpp, row-major. Header-only, for
+// tests alone.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -12,7 +13,8 @@ using Vec = std::vector<double>;
 using Ids = std::vector<std::int32_t>;
 using Size = std::size_t;
 
-// ---- embedding ----------------------------------------------------------------------------------------------------
+// ---- embedding
+// ----------------------------------------------------------------------------------------------------
 inline Vec embed(const Vec& table, const Ids& ids, Size h) {
   Vec x(ids.size() * h);
   for (Size r = 0; r < ids.size(); ++r)
@@ -24,7 +26,8 @@ inline void embed_bwd(const Vec& dx, const Ids& ids, Size h, Vec& grad_table) {
     for (Size j = 0; j < h; ++j) grad_table[static_cast<Size>(ids[r]) * h + j] += dx[r * h + j];
 }
 
-// ---- RMSNorm over rows of n ---------------------------------------------------------------------------------------
+// ---- RMSNorm over rows of n
+// ---------------------------------------------------------------------------------------
 inline double rstd(const double* x, Size n, double eps) {
   double s = 0;
   for (Size j = 0; j < n; ++j) s += x[j] * x[j];
@@ -52,7 +55,8 @@ inline Vec rms_norm_bwd(const Vec& dy, const Vec& x, const Vec& w, Size n, doubl
   return dx;
 }
 
-// ---- linear: y[M,n] = x[M,k] w[n,k]^T (+ bias) (+ residual) --------------------------------------------------------
+// ---- linear: y[M,n] = x[M,k] w[n,k]^T (+ bias) (+ residual)
+// --------------------------------------------------------
 inline Vec linear(const Vec& x, const Vec& w, const Vec& bias, const Vec& residual, Size n, Size k) {
   Size m = x.size() / k;
   Vec y(m * n);
@@ -81,7 +85,8 @@ inline void linear_dw(const Vec& dy, const Vec& x, Size n, Size k, Vec& grad_w, 
     }
 }
 
-// ---- heads: rows of  q heads | k heads | v heads ------------------------------------------------------------------
+// ---- heads: rows of  q heads | k heads | v heads
+// ------------------------------------------------------------------
 struct Heads {
   Size seq, heads, kv_heads, d;
   Size window = 0;  // keys a query sees, itself included; 0 = all before it
@@ -89,7 +94,8 @@ struct Heads {
 };
 
 /// Pair (i, i + D/2) of every q and k head turns by sign * position * inv_freq[i].
-inline void rope(Vec& qkv, const Heads& s, const std::vector<double>& inv_freq, double sign, Size first_position = 0) {
+inline void rope(Vec& qkv, const Heads& s, const std::vector<double>& inv_freq, double sign,
+                 Size first_position = 0) {
   for (Size r = 0; r < qkv.size() / s.width(); ++r)
     for (Size h = 0; h < s.heads + s.kv_heads; ++h)
       for (Size i = 0; i < s.d / 2; ++i) {
@@ -113,7 +119,8 @@ inline Vec probabilities(const Vec& qkv, const Heads& s, Size sequence, Size hea
       if (!visible(s, q, k)) continue;
       double dot = 0;
       for (Size i = 0; i < s.d; ++i)
-        dot += qkv[(row0 + q) * s.width() + head * s.d + i] * qkv[(row0 + k) * s.width() + (s.heads + kv) * s.d + i];
+        dot += qkv[(row0 + q) * s.width() + head * s.d + i] *
+               qkv[(row0 + k) * s.width() + (s.heads + kv) * s.d + i];
       p[q * s.seq + k] = dot / std::sqrt(static_cast<double>(s.d));
       top = std::max(top, p[q * s.seq + k]);
     }
@@ -136,7 +143,8 @@ inline Vec attention(const Vec& qkv, const Heads& s) {
       for (Size q = 0; q < s.seq; ++q)
         for (Size k = 0; k < s.seq; ++k)
           for (Size i = 0; i < s.d; ++i)
-            o[((b * s.seq + q) * s.heads + h) * s.d + i] += p[q * s.seq + k] * qkv[(b * s.seq + k) * s.width() + v * s.d + i];
+            o[((b * s.seq + q) * s.heads + h) * s.d + i] +=
+                p[q * s.seq + k] * qkv[(b * s.seq + k) * s.width() + v * s.d + i];
     }
   return o;
 }
@@ -170,7 +178,8 @@ inline Vec attention_bwd(const Vec& d_o, const Vec& qkv, const Heads& s) {
   return dqkv;
 }
 
-// ---- SwiGLU: gu rows are  gate | up  ------------------------------------------------------------------------------
+// ---- SwiGLU: gu rows are  gate | up
+// ------------------------------------------------------------------------------
 inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 inline Vec swiglu(const Vec& gu, Size n) {
   Vec a(gu.size() / 2);
@@ -192,7 +201,8 @@ inline Vec swiglu_bwd(const Vec& da, const Vec& gu, Size n) {
   return d;
 }
 
-// ---- cross-entropy ------------------------------------------------------------------------------------------------
+// ---- cross-entropy
+// ------------------------------------------------------------------------------------------------
 /// Sum of -log softmax(row)[target] over rows whose target is not -100; dlogits = (softmax - onehot) * scale.
 inline double cross_entropy(const Vec& logits, const Ids& targets, Size v, double scale, Vec* dlogits) {
   double loss = 0;
@@ -212,7 +222,8 @@ inline double cross_entropy(const Vec& logits, const Ids& targets, Size v, doubl
   return loss;
 }
 
-// ---- optimizers (g is already clipped) ----------------------------------------------------------------------------
+// ---- optimizers (g is already clipped)
+// ----------------------------------------------------------------------------
 struct AdamW {
   double lr, beta1, beta2, eps, weight_decay;
   void step(double t, const Vec& g, bool decay, Vec& w, Vec& m, Vec& v) const {  // t counts from 1

@@ -1,6 +1,7 @@
-// A storage that takes every buffer by itself at its first use and gives it back after its last, by a rule of its own:
-// it reads the operations and knows no plan. Counts the most bytes alive at once, fills fresh buffers with NaN, and
-// puts a guard band around each, which is looked at after every operation that names the buffer. For tests alone.
+// A storage that takes every buffer by itself at its first use and gives it back after its last, by a rule of
+// its own: it reads the operations and knows no plan. Counts the most bytes alive at once, fills fresh
+// buffers with NaN, and puts a guard band around each, which is looked at after every operation that names
+// the buffer. For tests alone.
 #pragma once
 #include <cstring>
 #include <limits>
@@ -15,15 +16,20 @@ namespace trainhost::test {
 
 class SeparateStorage final : public executor::Storage {
  public:
-  explicit SeparateStorage(const plan::Program& p) : p_(p), first_(p.buffers.size(), UINT32_MAX), last_(p.buffers.size(), 0), blocks_(p.buffers.size()) {
+  explicit SeparateStorage(const plan::Program& p)
+      : p_(p), first_(p.buffers.size(), UINT32_MAX), last_(p.buffers.size(), 0), blocks_(p.buffers.size()) {
     for (std::uint32_t i = 0; i < p.ops.size(); ++i)
-      for (plan::BufferId b : named(p.ops[i])) first_[b] = std::min(first_[b], i), last_[b] = std::max(last_[b], i);
+      for (plan::BufferId b : named(p.ops[i]))
+        first_[b] = std::min(first_[b], i), last_[b] = std::max(last_[b], i);
     for (plan::BufferId b = 0; b < p.buffers.size(); ++b)
       if (p.buffers[b].persistent && !gradient(b)) take(b);
-    const plan::Section micro = p.section(plan::SectionKind::kMicro), update = p.section(plan::SectionKind::kUpdate), generate = p.section(plan::SectionKind::kGenerate);
+    const plan::Section micro = p.section(plan::SectionKind::kMicro),
+                        update = p.section(plan::SectionKind::kUpdate),
+                        generate = p.section(plan::SectionKind::kGenerate);
     for (plan::BufferId b = 0; b < p.buffers.size(); ++b) {
       if (gradient(b)) first_[b] = micro.begin, last_[b] = update.end - 1;  // from micro-batch to micro-batch
-      if (p.buffers[b].component == Component::kKvCache) first_[b] = generate.begin, last_[b] = UINT32_MAX;  // from token to token
+      if (p.buffers[b].component == Component::kKvCache)
+        first_[b] = generate.begin, last_[b] = UINT32_MAX;  // from token to token
     }
   }
 
@@ -47,9 +53,12 @@ class SeparateStorage final : public executor::Storage {
   static constexpr std::size_t kGuard = 64;
   static constexpr unsigned char kMark = 0xA5;
 
-  bool gradient(plan::BufferId b) const { return p_[b].persistent && p_[b].component == Component::kGradients; }
+  bool gradient(plan::BufferId b) const {
+    return p_[b].persistent && p_[b].component == Component::kGradients;
+  }
   bool transient(plan::BufferId b) const {
-    return p_[b].storage == plan::Storage::kArena && first_[b] != UINT32_MAX && (!p_[b].persistent || gradient(b));
+    return p_[b].storage == plan::Storage::kArena && first_[b] != UINT32_MAX &&
+           (!p_[b].persistent || gradient(b));
   }
   static std::vector<plan::BufferId> named(const plan::Op& op) {
     std::vector<plan::BufferId> all;
@@ -62,8 +71,10 @@ class SeparateStorage final : public executor::Storage {
   void take(plan::BufferId b) {
     const std::uint64_t bytes = p_[b].bytes();
     blocks_[b].assign(bytes + 2 * kGuard, kMark);
-    if (p_[b].persistent && !gradient(b)) std::memset(blocks_[b].data() + kGuard, 0, bytes);
-    else fill_nan(blocks_[b].data() + kGuard, bytes);
+    if (p_[b].persistent && !gradient(b))
+      std::memset(blocks_[b].data() + kGuard, 0, bytes);
+    else
+      fill_nan(blocks_[b].data() + kGuard, bytes);
     now_ += bytes;
     peak_ = std::max(peak_, now_);
   }
@@ -80,7 +91,8 @@ class SeparateStorage final : public executor::Storage {
     const auto& block = blocks_[b];
     if (block.empty()) return;
     for (std::size_t i = 0; i < kGuard; ++i)
-      if (block[i] != kMark || block[block.size() - 1 - i] != kMark) throw std::logic_error("something wrote beside buffer " + p_[b].name());
+      if (block[i] != kMark || block[block.size() - 1 - i] != kMark)
+        throw std::logic_error("something wrote beside buffer " + p_[b].name());
   }
 
   const plan::Program& p_;

@@ -1,7 +1,7 @@
-// The ceiling of a trainer on OpenBLAS: every matrix product of one LLaMA training step (forward, input gradient, weight
-// gradient; attention by causal blocks, as in flash attention; head in chunks of tokens with softmax and cross-entropy)
-// and one AdamW pass, replayed on constant data. No norm, no rotation, no residual, no clipping: a trainer cannot be
-// faster than this without products of its own.
+// The ceiling of a trainer on OpenBLAS: every matrix product of one LLaMA training step (forward, input
+// gradient, weight gradient; attention by causal blocks, as in flash attention; head in chunks of tokens with
+// softmax and cross-entropy) and one AdamW pass, replayed on constant data. No norm, no rotation, no
+// residual, no clipping: a trainer cannot be faster than this without products of its own.
 //   gemm_replay LIBRARY THREADS REPEATS H L A I V B S CHUNK,CHUNK,...
 // Prints one JSON object a chunk size: ms of every repeat, and what the best one spent where.
 #include <dlfcn.h>
@@ -16,14 +16,16 @@
 
 namespace {
 
-using Sgemm = void (*)(int, int, int, int, int, int, float, const float*, int, const float*, int, float, float*, int);
+using Sgemm = void (*)(int, int, int, int, int, int, float, const float*, int, const float*, int, float,
+                       float*, int);
 Sgemm sgemm;
 void (*set_threads)(int);
 enum { kRow = 101, kN = 111, kT = 112 };  // CBLAS: row-major, as it is, transposed
 constexpr int kQueries = 128;             // of one attention block
 
 double now_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 struct Shape {
@@ -42,10 +44,16 @@ struct Buffers {
   std::vector<float> p, g, m, v;                // one element a parameter
   std::vector<std::vector<float>> scores, out;  // a thread: [kQueries,S] each
   Buffers(const Shape& s, int chunk, int threads)
-      : w(std::size_t(s.H) * std::max(3 * s.H, s.I), .01f), head(std::size_t(s.V) * s.H, .01f),
-        head_grad(head.size(), 0.f), logits(std::size_t(chunk) * s.V, .1f), p(s.parameters(), .1f),
-        g(p.size(), .1f), m(p.size(), 0.f), v(p.size(), .1f),
-        scores(threads, std::vector<float>(std::size_t(kQueries) * s.S)), out(scores) {
+      : w(std::size_t(s.H) * std::max(3 * s.H, s.I), .01f),
+        head(std::size_t(s.V) * s.H, .01f),
+        head_grad(head.size(), 0.f),
+        logits(std::size_t(chunk) * s.V, .1f),
+        p(s.parameters(), .1f),
+        g(p.size(), .1f),
+        m(p.size(), 0.f),
+        v(p.size(), .1f),
+        scores(threads, std::vector<float>(std::size_t(kQueries) * s.S)),
+        out(scores) {
     std::size_t widest = std::max({std::size_t(s.M()) * std::max(s.I, 3 * s.H), w.size()});
     x.assign(widest, .01f), y.assign(widest, 0.f);
   }
@@ -58,7 +66,8 @@ void linear(Buffers& b, int M, int n, int k) {
   sgemm(kRow, kT, kN, n, k, M, 1, b.y.data(), n, b.x.data(), k, 0, b.w.data(), k);
 }
 
-/// One head of one sequence: forward scores and output; backward scores again, dP, dV, dQ, dK (2 + 5 products).
+/// One head of one sequence: forward scores and output; backward scores again, dP, dV, dQ, dK (2 + 5
+/// products).
 void attention_head(const Shape& s, const float* q, float* p, float* o) {
   const int H = s.H, D = s.D();
   for (int q0 = 0; q0 < s.S; q0 += kQueries) {
@@ -77,7 +86,11 @@ void attention_head(const Shape& s, const float* q, float* p, float* o) {
 void cross_entropy_row(float* r, int V, int M) {
   float top = r[0], sum = 0;
   for (int j = 0; j < V; j++) top = std::max(top, r[j]);
-  for (int j = 0; j < V; j++) { float e = expf(r[j] - top); r[j] = e; sum += e; }
+  for (int j = 0; j < V; j++) {
+    float e = expf(r[j] - top);
+    r[j] = e;
+    sum += e;
+  }
   float k = 1.f / (sum * M);
   for (int j = 0; j < V; j++) r[j] *= k;
 }
@@ -105,7 +118,9 @@ void adamw(Buffers& b) {
   }
 }
 
-struct Times { double linear, attention, head, adamw, total; };
+struct Times {
+  double linear, attention, head, adamw, total;
+};
 
 Times step(const Shape& s, Buffers& b, int threads, int chunk) {
   std::fill(b.x.begin(), b.x.end(), .01f);  // or products of products would overflow
@@ -141,8 +156,8 @@ void replay(const Shape& s, int threads, int repeats, int chunk, const char* cor
   chunk = std::min(chunk, s.M());
   Buffers b(s, chunk, threads);
   Times best{};
-  printf("{\"core\":\"%s\",\"threads\":%d,\"parameters\":%zu,\"tokens\":%d,\"head_chunk\":%d,\"step_ms\":[", core,
-         threads, s.parameters(), s.M(), chunk);
+  printf("{\"core\":\"%s\",\"threads\":%d,\"parameters\":%zu,\"tokens\":%d,\"head_chunk\":%d,\"step_ms\":[",
+         core, threads, s.parameters(), s.M(), chunk);
   for (int i = 0; i < repeats; i++) {
     Times t = step(s, b, threads, chunk);
     if (i == 0 || t.total < best.total) best = t;
@@ -155,7 +170,8 @@ void replay(const Shape& s, int threads, int repeats, int chunk, const char* cor
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 12) return fprintf(stderr, "usage: gemm_replay LIBRARY THREADS REPEATS H L A I V B S CHUNKS\n"), 2;
+  if (argc != 12)
+    return fprintf(stderr, "usage: gemm_replay LIBRARY THREADS REPEATS H L A I V B S CHUNKS\n"), 2;
   void* library = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
   if (!library) return fprintf(stderr, "%s\n", dlerror()), 1;
   sgemm = reinterpret_cast<Sgemm>(dlsym(library, "cblas_sgemm"));

@@ -1,4 +1,5 @@
-// How many complete layouts a second one core evaluates. Prints; never part of the tests. Target: bench_layout.
+// How many complete layouts a second one core evaluates. Prints; never part of the tests. Target:
+// bench_layout.
 #include <chrono>
 #include <cstdio>
 
@@ -22,7 +23,9 @@ int main() {
     const char* what;
     Optimizer optimizer;
     std::uint32_t interleave;
-  } cases[] = {{"AdamW, 1F1B", Optimizer::kAdamW, 1}, {"AdamW, interleaved 5", Optimizer::kAdamW, 5}, {"Adafactor, 1F1B", Optimizer::kAdafactor, 1}};
+  } cases[] = {{"AdamW, 1F1B", Optimizer::kAdamW, 1},
+               {"AdamW, interleaved 5", Optimizer::kAdamW, 5},
+               {"Adafactor, 1F1B", Optimizer::kAdafactor, 1}};
   for (const auto& [what, optimizer, interleave] : cases) {
     RunSpec r;
     r.weight = r.compute = DType::kBF16, r.master = DType::kF32, r.optimizer = optimizer;
@@ -36,6 +39,7 @@ int main() {
       sum += layout::stage_numbers(a, r, i & 7).tier(Tier::kDevice);
     }
     const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf("%-22s %8.0f ns each, %.2f million a second (%llu)\n", what, s / n * 1e9, n / s / 1e6, static_cast<unsigned long long>(sum & 1));
+    std::printf("%-22s %8.0f ns each, %.2f million a second (%llu)\n", what, s / n * 1e9, n / s / 1e6,
+                static_cast<unsigned long long>(sum & 1));
   }
 }

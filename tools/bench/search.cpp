@@ -1,5 +1,5 @@
-// Layouts a second, on this machine: GPT-3 175B on 4096 devices, with about the choices that Calculon's search makes
-// (core/layout/README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
+// Layouts a second, on this machine: GPT-3 175B on 4096 devices, with about the choices that Calculon's
+// search makes (core/layout/README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -52,19 +52,25 @@ void measure(const char* what, layout::Question q, std::size_t threads, bool pru
   const auto begin = std::chrono::steady_clock::now();
   std::vector<layout::Answer> answers(threads);
   std::vector<std::thread> others;
-  for (std::size_t i = 1; i < threads; ++i) others.emplace_back([&, i] { answers[i] = layout::search(q, i, threads); });
+  for (std::size_t i = 1; i < threads; ++i)
+    others.emplace_back([&, i] { answers[i] = layout::search(q, i, threads); });
   answers[0] = layout::search(q, 0, threads);
   for (std::thread& t : others) t.join();
   const layout::Answer a = layout::merge(std::move(answers), q);
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const double used = double(std::clock() - cpu) / CLOCKS_PER_SEC;  // of all threads: other work on the machine does not count
-  std::printf("%-16s %zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f s of CPU, %.2f million of the space/s of CPU", what, threads, threads > 1 ? "s" : " ",
-              prune ? "pruned" : "all", (unsigned long long)a.layouts, (unsigned long long)a.evaluated, (unsigned long long)a.fitting, s,
-              used, double(a.layouts) / used / 1e6);
+  const double used = double(std::clock() - cpu) /
+                      CLOCKS_PER_SEC;  // of all threads: other work on the machine does not count
+  std::printf(
+      "%-16s %zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f s of CPU, %.2f "
+      "million of the space/s of CPU",
+      what, threads, threads > 1 ? "s" : " ", prune ? "pruned" : "all", (unsigned long long)a.layouts,
+      (unsigned long long)a.evaluated, (unsigned long long)a.fitting, s, used,
+      double(a.layouts) / used / 1e6);
   if (!a.best.empty()) {
     const layout::Found& f = a.best.front();
-    std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, front of %zu", f.shape.tensor, f.depth.pipeline, f.depth.data, f.shape.context,
-                f.depth.interleave, f.shape.micro_batch, f.keep.zero, f.step_seconds, a.pareto.size());
+    std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, front of %zu", f.shape.tensor,
+                f.depth.pipeline, f.depth.data, f.shape.context, f.depth.interleave, f.shape.micro_batch,
+                f.keep.zero, f.step_seconds, a.pareto.size());
   }
   std::printf("\n");
 }

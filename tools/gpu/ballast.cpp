@@ -1,8 +1,12 @@
-// The instrument of tools/gpu: what a device gives without the trainer, and memory held from outside it. Prints JSON lines.
-//   free              free and total bytes, once at the start and once more for every line read, until stdin closes: one
-//                     process, so that its own context is in every figure alike and cancels out of their differences
+// The instrument of tools/gpu: what a device gives without the trainer, and memory held from outside it.
+// Prints JSON lines.
+//   free              free and total bytes, once at the start and once more for every line read, until stdin
+//   closes: one
+//                     process, so that its own context is in every figure alike and cancels out of their
+//                     differences
 //   ballast LEAVE     takes all but LEAVE bytes, says so, and holds them until stdin closes
-//   rates [M,N,K...]  copies inside the device and over the bus, matrix products of M rows, N columns and K in the sum
+//   rates [M,N,K...]  copies inside the device and over the bus, matrix products of M rows, N columns and K
+//   in the sum
 // Every call is checked: a failure is one line on stderr and exit code 1 (2: the words are wrong).
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -17,19 +21,22 @@
 
 namespace {
 
-constexpr std::size_t kCopyBytes = std::size_t{1} << 30, kBusBytes = std::size_t{256} << 20, kWorkspace = std::size_t{32} << 20;
-constexpr int kRounds = 3;       // the best one counts
-constexpr double kEnough = 0.05; // seconds of one round, about
+constexpr std::size_t kCopyBytes = std::size_t{1} << 30, kBusBytes = std::size_t{256} << 20,
+                      kWorkspace = std::size_t{32} << 20;
+constexpr int kRounds = 3;        // the best one counts
+constexpr double kEnough = 0.05;  // seconds of one round, about
 
 [[noreturn]] void fail(const std::string& text, int code = 1) {
   std::fprintf(stderr, "trainhost_gpu_probe: %s\n", text.c_str());
   std::exit(code);
 }
 void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) fail(std::string(what) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    fail(std::string(what) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
 void check(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS) fail(std::string(what) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(std::string(what) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
 }
 #define CHECK(call) check((call), #call)
 
@@ -45,8 +52,10 @@ class Memory {
  public:
   enum Where { kDevice, kPinned };
   Memory(std::size_t bytes, Where where) : where_(where) {
-    if (where == kDevice) CHECK(cudaMalloc(&at, bytes));
-    else CHECK(cudaHostAlloc(&at, bytes, cudaHostAllocDefault));
+    if (where == kDevice)
+      CHECK(cudaMalloc(&at, bytes));
+    else
+      CHECK(cudaHostAlloc(&at, bytes, cudaHostAllocDefault));
   }
   ~Memory() { where_ == kDevice ? cudaFree(at) : cudaFreeHost(at); }
   Memory(const Memory&) = delete;
@@ -76,7 +85,8 @@ struct Timer {
   }
 };
 
-/// Seconds of one call of `work`, the best round's mean. The first calls warm clocks and caches and are not counted.
+/// Seconds of one call of `work`, the best round's mean. The first calls warm clocks and caches and are not
+/// counted.
 template <class Work>
 double best_seconds(cudaStream_t s, const Work& work) {
   Timer t;
@@ -93,14 +103,16 @@ struct Type {
   cublasComputeType_t compute;
   std::size_t bytes;
 };
-constexpr Type kTypes[] = {{"bf16", CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2}, {"tf32", CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4},
+constexpr Type kTypes[] = {{"bf16", CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2},
+                           {"tf32", CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4},
                            {"fp32", CUDA_R_32F, CUBLAS_COMPUTE_32F, 4}};
 
 struct Shape {
   unsigned long long m, n, k;
 };
 
-/// Numbers in (-1, 1) without a pattern: constant data draws less power, and a device at its limit would look faster.
+/// Numbers in (-1, 1) without a pattern: constant data draws less power, and a device at its limit would look
+/// faster.
 void fill(void* at, std::size_t bytes, const Type& t, cudaStream_t s) {
   std::vector<unsigned char> block(std::min(bytes, std::size_t{16} << 20));
   unsigned long long x = 1;
@@ -113,14 +125,18 @@ void fill(void* at, std::size_t bytes, const Type& t, cudaStream_t s) {
     std::memcpy(&block[i], &bits, t.bytes);
   }
   for (std::size_t done = 0; done < bytes; done += block.size())
-    CHECK(cudaMemcpyAsync(static_cast<char*>(at) + done, block.data(), std::min(block.size(), bytes - done), cudaMemcpyHostToDevice, s));
+    CHECK(cudaMemcpyAsync(static_cast<char*>(at) + done, block.data(), std::min(block.size(), bytes - done),
+                          cudaMemcpyHostToDevice, s));
   CHECK(cudaStreamSynchronize(s));
 }
 
-/// Operations a second of C[M,N] = A[M,K] B[N,K]^T, row-major as a linear layer has it, with the first algorithm offered.
-double product_rate(cublasLtHandle_t lt, cudaStream_t s, const Type& t, const Shape& shape, const Memory& work) {
+/// Operations a second of C[M,N] = A[M,K] B[N,K]^T, row-major as a linear layer has it, with the first
+/// algorithm offered.
+double product_rate(cublasLtHandle_t lt, cudaStream_t s, const Type& t, const Shape& shape,
+                    const Memory& work) {
   const std::size_t a_bytes = shape.m * shape.k * t.bytes, b_bytes = shape.n * shape.k * t.bytes;
-  Memory a(a_bytes, Memory::kDevice), b(b_bytes, Memory::kDevice), c(shape.m * shape.n * t.bytes, Memory::kDevice);
+  Memory a(a_bytes, Memory::kDevice), b(b_bytes, Memory::kDevice),
+      c(shape.m * shape.n * t.bytes, Memory::kDevice);
   fill(a.at, a_bytes, t, s);
   fill(b.at, b_bytes, t, s);
   // In column-major words: C^T[N,M] = (B as [K,N])^T (A as [K,M]).
@@ -135,19 +151,22 @@ double product_rate(cublasLtHandle_t lt, cudaStream_t s, const Type& t, const Sh
   CHECK(cublasLtMatrixLayoutCreate(&la, t.data, shape.k, shape.m, static_cast<long long>(shape.k)));
   CHECK(cublasLtMatrixLayoutCreate(&lc, t.data, shape.n, shape.m, static_cast<long long>(shape.n)));
   CHECK(cublasLtMatmulPreferenceCreate(&preference));
-  CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room));
+  CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room,
+                                             sizeof room));
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   CHECK(cublasLtMatmulAlgoGetHeuristic(lt, op, lb, la, lc, lc, preference, 1, &found, &count));
   if (count == 0) fail("cublasLt offers no algorithm for a product");
   const float one = 1, zero = 0;
   const double seconds = best_seconds(s, [&] {
-    CHECK(cublasLtMatmul(lt, op, &one, b.at, lb, a.at, la, &zero, c.at, lc, c.at, lc, &found.algo, work.at, kWorkspace, s));
+    CHECK(cublasLtMatmul(lt, op, &one, b.at, lb, a.at, la, &zero, c.at, lc, c.at, lc, &found.algo, work.at,
+                         kWorkspace, s));
   });
   CHECK(cublasLtMatmulPreferenceDestroy(preference));
   for (cublasLtMatrixLayout_t l : {la, lb, lc}) CHECK(cublasLtMatrixLayoutDestroy(l));
   CHECK(cublasLtMatmulDescDestroy(op));
-  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k) / seconds;
+  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k) /
+         seconds;
 }
 
 /// Bytes a second from host to device, back, and of both directions together while both are busy.
@@ -158,16 +177,21 @@ void bus_rates(double& up, double& down, double& both) {
   cudaEvent_t done;
   for (cudaStream_t& one : s) CHECK(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
   CHECK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
-  auto copy_up = [&] { CHECK(cudaMemcpyAsync(device_up.at, host_up.at, kBusBytes, cudaMemcpyHostToDevice, s[0])); };
-  auto copy_down = [&](cudaStream_t in) { CHECK(cudaMemcpyAsync(host_down.at, device_down.at, kBusBytes, cudaMemcpyDeviceToHost, in)); };
+  auto copy_up = [&] {
+    CHECK(cudaMemcpyAsync(device_up.at, host_up.at, kBusBytes, cudaMemcpyHostToDevice, s[0]));
+  };
+  auto copy_down = [&](cudaStream_t in) {
+    CHECK(cudaMemcpyAsync(host_down.at, device_down.at, kBusBytes, cudaMemcpyDeviceToHost, in));
+  };
   const double bytes = static_cast<double>(kBusBytes);
   up = bytes / best_seconds(s[0], copy_up);
   down = bytes / best_seconds(s[1], [&] { copy_down(s[1]); });
-  both = 2 * bytes / best_seconds(s[0], [&] {  // the first stream waits for the second, so that its time is that of both
-    copy_down(s[1]), copy_up();
-    CHECK(cudaEventRecord(done, s[1]));
-    CHECK(cudaStreamWaitEvent(s[0], done, 0));
-  });
+  both = 2 * bytes /
+         best_seconds(s[0], [&] {  // the first stream waits for the second, so that its time is that of both
+           copy_down(s[1]), copy_up();
+           CHECK(cudaEventRecord(done, s[1]));
+           CHECK(cudaStreamWaitEvent(s[0], done, 0));
+         });
   CHECK(cudaEventDestroy(done));
   for (cudaStream_t one : s) CHECK(cudaStreamDestroy(one));
 }
@@ -180,20 +204,25 @@ int rates(const std::vector<Shape>& shapes) {
   CHECK(cudaDriverGetVersion(&driver));
   CHECK(cudaRuntimeGetVersion(&runtime));
   CHECK(cudaMemGetInfo(&free, &total));
-  std::printf("{\"device\": \"%s\", \"capability\": \"%d.%d\", \"multiprocessors\": %d, \"driver_cuda\": %d, \"runtime_cuda\": %d, "
-              "\"cublaslt\": %zu, \"free_bytes\": %zu, \"total_bytes\": %zu",
-              p.name, p.major, p.minor, p.multiProcessorCount, driver, runtime, cublasLtGetVersion(), free, total);
+  std::printf(
+      "{\"device\": \"%s\", \"capability\": \"%d.%d\", \"multiprocessors\": %d, \"driver_cuda\": %d, "
+      "\"runtime_cuda\": %d, "
+      "\"cublaslt\": %zu, \"free_bytes\": %zu, \"total_bytes\": %zu",
+      p.name, p.major, p.minor, p.multiProcessorCount, driver, runtime, cublasLtGetVersion(), free, total);
   cudaStream_t s;
   CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
   {
     const std::size_t bytes = std::min(kCopyBytes, free / 4);
     Memory from(bytes, Memory::kDevice), to(bytes, Memory::kDevice);
-    const double seconds = best_seconds(s, [&] { CHECK(cudaMemcpyAsync(to.at, from.at, bytes, cudaMemcpyDeviceToDevice, s)); });
-    std::printf(", \"device_copy_bytes_per_s\": %.6g", 2 * static_cast<double>(bytes) / seconds);  // read and written
+    const double seconds =
+        best_seconds(s, [&] { CHECK(cudaMemcpyAsync(to.at, from.at, bytes, cudaMemcpyDeviceToDevice, s)); });
+    std::printf(", \"device_copy_bytes_per_s\": %.6g",
+                2 * static_cast<double>(bytes) / seconds);  // read and written
   }
   double up = 0, down = 0, both = 0;
   bus_rates(up, down, both);
-  std::printf(", \"h2d_bytes_per_s\": %.6g, \"d2h_bytes_per_s\": %.6g, \"both_bytes_per_s\": %.6g", up, down, both);
+  std::printf(", \"h2d_bytes_per_s\": %.6g, \"d2h_bytes_per_s\": %.6g, \"both_bytes_per_s\": %.6g", up, down,
+              both);
   std::printf(", \"products\": [");
   cublasLtHandle_t lt;
   CHECK(cublasLtCreate(&lt));
@@ -201,8 +230,8 @@ int rates(const std::vector<Shape>& shapes) {
   const char* comma = "";
   for (const Type& t : kTypes)
     for (const Shape& shape : shapes) {
-      std::printf("%s{\"precision\": \"%s\", \"m\": %llu, \"n\": %llu, \"k\": %llu, \"flops_per_s\": %.6g}", comma, t.name, shape.m, shape.n,
-                  shape.k, product_rate(lt, s, t, shape, work));
+      std::printf("%s{\"precision\": \"%s\", \"m\": %llu, \"n\": %llu, \"k\": %llu, \"flops_per_s\": %.6g}",
+                  comma, t.name, shape.m, shape.n, shape.k, product_rate(lt, s, t, shape, work));
       comma = ", ";
     }
   std::printf("]}\n");
@@ -211,7 +240,8 @@ int rates(const std::vector<Shape>& shapes) {
   return 0;
 }
 
-/// Small pieces at the end: large ones fail where the free memory is cut up. Never less than `leave` stays free.
+/// Small pieces at the end: large ones fail where the free memory is cut up. Never less than `leave` stays
+/// free.
 int ballast(std::size_t leave) {
   std::size_t free = 0, total = 0, held = 0;
   for (std::size_t piece = std::size_t{1} << 30; piece >= std::size_t{2} << 20;) {
@@ -227,7 +257,8 @@ int ballast(std::size_t leave) {
   CHECK(cudaMemGetInfo(&free, &total));
   std::printf("{\"held_bytes\": %zu, \"free_bytes\": %zu, \"asked_bytes\": %zu}\n", held, free, leave);
   std::fflush(stdout);
-  for (std::string line; std::getline(std::cin, line);) {}
+  for (std::string line; std::getline(std::cin, line);) {
+  }
   return 0;  // the driver gives everything back with the process
 }
 
@@ -265,6 +296,10 @@ int main(int argc, char** argv) {
     shapes.push_back(s);
   }
   if (shapes.empty())
-    shapes = {{8192, 8192, 8192}, {16384, 1024, 1024}, {16384, 2816, 1024}, {16384, 2048, 2048}, {16384, 5632, 2048}};
+    shapes = {{8192, 8192, 8192},
+              {16384, 1024, 1024},
+              {16384, 2816, 1024},
+              {16384, 2048, 2048},
+              {16384, 5632, 2048}};
   return rates(shapes);
 }

@@ -23,13 +23,17 @@ class Data : public Command {
     info_->footer("Example:\n  trainhost data info input.txt --tokenizer tokenizer.model");
     info_->add_option("--vocab", vocab_, "ids from here on count as outside; 0: unknown")->option_text("N");
     tokenize_ = app_->add_subcommand("tokenize", "texts to one raw token file");
-    tokenize_->footer("Example:\n  trainhost data tokenize part1.txt part2.txt --tokenizer tokenizer.model -o train.bin");
-    tokenize_->add_option("-o,--output", output_, "where to; the first text's name with .bin when left out")->option_text("FILE.bin");
+    tokenize_->footer(
+        "Example:\n  trainhost data tokenize part1.txt part2.txt --tokenizer tokenizer.model -o train.bin");
+    tokenize_->add_option("-o,--output", output_, "where to; the first text's name with .bin when left out")
+        ->option_text("FILE.bin");
     for (CLI::App* a : {info_, tokenize_}) {
       add_options(*a, o_, 0);
       a->add_option("FILE", files_, "texts or token files")->required()->option_text("FILE...");
-      a->add_option("--tokenizer", tokenizer_, "bytes, or a SentencePiece .model")->option_text("bytes|FILE.model");
-      a->add_option("--dtype", dtype_, "of token files: uint16 or uint32")->check(CLI::IsMember({"uint16", "uint32"}));
+      a->add_option("--tokenizer", tokenizer_, "bytes, or a SentencePiece .model")
+          ->option_text("bytes|FILE.model");
+      a->add_option("--dtype", dtype_, "of token files: uint16 or uint32")
+          ->check(CLI::IsMember({"uint16", "uint32"}));
       a->allow_extras();
     }
   }
@@ -50,9 +54,16 @@ class Data : public Command {
     Json all = Json::array();
     for (const data::FileInfo& f : data::info(options)) {
       if (o_.json) {
-        all.push_back({{"file", f.file.string()}, {"form", f.form}, {"bytes", f.bytes}, {"tokens", f.scan.tokens},
-                       {"bytes_per_token", f.bytes_per_token}, {"distinct", f.scan.distinct}, {"min_id", f.scan.min_id},
-                       {"max_id", f.scan.max_id}, {"entropy_nats", f.scan.entropy_nats}, {"outside", f.scan.outside}});
+        all.push_back({{"file", f.file.string()},
+                       {"form", f.form},
+                       {"bytes", f.bytes},
+                       {"tokens", f.scan.tokens},
+                       {"bytes_per_token", f.bytes_per_token},
+                       {"distinct", f.scan.distinct},
+                       {"min_id", f.scan.min_id},
+                       {"max_id", f.scan.max_id},
+                       {"entropy_nats", f.scan.entropy_nats},
+                       {"outside", f.scan.outside}});
         continue;
       }
       report::Table t("ll");
@@ -60,11 +71,15 @@ class Data : public Command {
       t.row({"form", f.form});
       t.row({"size", fmt::format("{} ({} bytes)", format_bytes(f.bytes), format_count(f.bytes))});
       t.row({"tokens", fmt::format("{}, {:.2f} bytes each", format_count(f.scan.tokens), f.bytes_per_token)});
-      t.row({"ids", fmt::format("{} distinct, {} to {}", format_count(f.scan.distinct), f.scan.min_id, f.scan.max_id)});
-      t.row({"entropy", fmt::format("{:.4f} nats a token, knowing only how frequent each id is", f.scan.entropy_nats)});
+      t.row({"ids", fmt::format("{} distinct, {} to {}", format_count(f.scan.distinct), f.scan.min_id,
+                                f.scan.max_id)});
+      t.row({"entropy",
+             fmt::format("{:.4f} nats a token, knowing only how frequent each id is", f.scan.entropy_nats)});
       if (f.scan.outside)
-        t.row({"outside", fmt::format("{} ids are {} or more{}", format_count(f.scan.outside), vocab_,
-                                      f.first_outside_byte ? fmt::format(", the first at byte {}", *f.first_outside_byte) : "")});
+        t.row({"outside",
+               fmt::format("{} ids are {} or more{}", format_count(f.scan.outside), vocab_,
+                           f.first_outside_byte ? fmt::format(", the first at byte {}", *f.first_outside_byte)
+                                                : "")});
       fmt::print("{}\n", t.str());
     }
     if (o_.json) fmt::print("{}\n", Json{{"files", all}}.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -76,10 +91,14 @@ class Data : public Command {
     if (out.empty()) out = std::filesystem::path(files_.front()).replace_extension(".bin");
     data::Tokenized r = data::tokenize_to_bin({files_.begin(), files_.end()}, tokenizer_, out, dtype_);
     if (o_.json)
-      fmt::print("{}\n", Json{{"file", out.string()}, {"tokens", r.tokens}, {"bytes", r.file_bytes}, {"dtype", r.dtype}}.dump());
+      fmt::print(
+          "{}\n",
+          Json{{"file", out.string()}, {"tokens", r.tokens}, {"bytes", r.file_bytes}, {"dtype", r.dtype}}
+              .dump());
     else if (!o_.quiet)
-      fmt::print(stderr, "wrote {}: {} tokens as {} ({}), {:.2f} bytes of text a token\n", escaped(out.string()), format_count(r.tokens),
-                 r.dtype, format_bytes(r.file_bytes), r.tokens ? static_cast<double>(r.text_bytes) / static_cast<double>(r.tokens) : 0.0);
+      fmt::print(stderr, "wrote {}: {} tokens as {} ({}), {:.2f} bytes of text a token\n",
+                 escaped(out.string()), format_count(r.tokens), r.dtype, format_bytes(r.file_bytes),
+                 r.tokens ? static_cast<double>(r.text_bytes) / static_cast<double>(r.tokens) : 0.0);
     return Exit::kDone;
   }
 

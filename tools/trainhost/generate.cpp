@@ -17,16 +17,21 @@ class Generate : public Command {
   void add(CLI::App& root) override {
     app_ = root.add_subcommand("generate", "sample text from a run or a model directory");
     add_options(*app_, o_, kBackend | kPlugins);
-    app_->add_option("DIR", dir_, "a run's output.dir, or a directory with config.json and model.safetensors")->required();
+    app_->add_option("DIR", dir_, "a run's output.dir, or a directory with config.json and model.safetensors")
+        ->required();
     app_->add_option("--prompt", request_.prompt, "text to continue")->option_text("TEXT")->required();
-    app_->add_option("--tokens", request_.sample.tokens, "how many new tokens at most")->capture_default_str();
+    app_->add_option("--tokens", request_.sample.tokens, "how many new tokens at most")
+        ->capture_default_str();
     app_->add_option("--temperature", request_.sample.temperature, "0: always the likeliest")
-        ->capture_default_str()->check(CLI::Range(0.0, 100.0));
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 100.0));
     app_->add_option("--top-k", request_.sample.top_k, "only the K likeliest; 0: all")->capture_default_str();
     app_->add_option("--top-p", request_.sample.top_p, "only the likeliest that make up this share")
-        ->capture_default_str()->check(CLI::Range(0.0, 1.0));
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 1.0));
     app_->add_option("--seed", request_.sample.seed, "of the choices")->capture_default_str();
-    app_->add_option("--context", request_.context, "tokens the model sees; 0: what it was trained with")->capture_default_str();
+    app_->add_option("--context", request_.context, "tokens the model sees; 0: what it was trained with")
+        ->capture_default_str();
     app_->footer("Example:\n  trainhost generate runs/builtin --prompt \"Once \"");
   }
   CLI::App* app() const override { return app_; }

@@ -41,13 +41,22 @@ class Models : public Command {
     for (const ModelSpec* m : everything()) {
       const arch::Counts n = arch::count(arch::from_model(*m));
       const bool trained = trainable_family(m->family);
-      all.push_back({{"name", m->name}, {"family", m->family}, {"parameters", n.total}, {"active_parameters", n.active},
-                     {"trainable", trained}, {"num_hidden_layers", m->layers}, {"hidden_size", m->hidden},
-                     {"num_attention_heads", m->heads}, {"num_key_value_heads", m->kv_heads}, {"head_dim", m->head_dim},
-                     {"intermediate_size", m->intermediate}, {"vocab_size", m->vocab}});
-      t.row({m->name, m->family, format_count(n.total), n.active == n.total ? "" : format_count(n.active), trained ? "trains" : "plans",
-             std::to_string(m->layers), std::to_string(m->hidden), std::to_string(m->heads), std::to_string(m->kv_heads),
-             std::to_string(m->head_dim), std::to_string(m->intermediate), std::to_string(m->vocab)});
+      all.push_back({{"name", m->name},
+                     {"family", m->family},
+                     {"parameters", n.total},
+                     {"active_parameters", n.active},
+                     {"trainable", trained},
+                     {"num_hidden_layers", m->layers},
+                     {"hidden_size", m->hidden},
+                     {"num_attention_heads", m->heads},
+                     {"num_key_value_heads", m->kv_heads},
+                     {"head_dim", m->head_dim},
+                     {"intermediate_size", m->intermediate},
+                     {"vocab_size", m->vocab}});
+      t.row({m->name, m->family, format_count(n.total), n.active == n.total ? "" : format_count(n.active),
+             trained ? "trains" : "plans", std::to_string(m->layers), std::to_string(m->hidden),
+             std::to_string(m->heads), std::to_string(m->kv_heads), std::to_string(m->head_dim),
+             std::to_string(m->intermediate), std::to_string(m->vocab)});
     }
     fmt::print("{}", o_.json ? Json{{"models", all}}.dump(2) + "\n" : t.str());
     return Exit::kDone;
@@ -69,17 +78,28 @@ class Devices : public Command {
   Exit run() override {
     Json all = Json::array();
     report::Table t("llrrrrrrrrrr");
-    t.row({"name", "device", "memory", "GB/s", "bf16 TFLOP/s", "fp8", "tf32", "fp32", "link GB/s", "node", "network GB/s", "host GB/s"});
+    t.row({"name", "device", "memory", "GB/s", "bf16 TFLOP/s", "fp8", "tf32", "fp32", "link GB/s", "node",
+           "network GB/s", "host GB/s"});
     t.rule();
     auto number = [](double x) { return x == 0 ? std::string("-") : fmt::format("{:g}", x); };
     for (const DevicePreset& d : device_presets()) {
-      all.push_back({{"name", d.name}, {"vendor", d.vendor}, {"full_name", d.full_name}, {"memory_bytes", d.memory_bytes},
-                     {"memory_gbs", d.memory_gbs}, {"bf16_tflops", d.bf16_tflops}, {"tf32_tflops", d.tf32_tflops},
-                     {"fp32_tflops", d.fp32_tflops}, {"fp16_tflops", d.fp16_tflops}, {"fp8_tflops", d.fp8_tflops},
-                     {"link_gbs", d.link_gbs}, {"node", d.node}, {"network_gbs", d.network_gbs}, {"host_gbs", d.host_gbs}});
+      all.push_back({{"name", d.name},
+                     {"vendor", d.vendor},
+                     {"full_name", d.full_name},
+                     {"memory_bytes", d.memory_bytes},
+                     {"memory_gbs", d.memory_gbs},
+                     {"bf16_tflops", d.bf16_tflops},
+                     {"tf32_tflops", d.tf32_tflops},
+                     {"fp32_tflops", d.fp32_tflops},
+                     {"fp16_tflops", d.fp16_tflops},
+                     {"fp8_tflops", d.fp8_tflops},
+                     {"link_gbs", d.link_gbs},
+                     {"node", d.node},
+                     {"network_gbs", d.network_gbs},
+                     {"host_gbs", d.host_gbs}});
       t.row({d.name, d.full_name, format_bytes(d.memory_bytes), number(d.memory_gbs), number(d.bf16_tflops),
-             number(d.fp8_tflops), number(d.tf32_tflops), number(d.fp32_tflops), number(d.link_gbs), std::to_string(d.node),
-             number(d.network_gbs), number(d.host_gbs)});
+             number(d.fp8_tflops), number(d.tf32_tflops), number(d.fp32_tflops), number(d.link_gbs),
+             std::to_string(d.node), number(d.network_gbs), number(d.host_gbs)});
     }
     fmt::print("{}", o_.json ? Json{{"devices", all}}.dump(2) + "\n" : t.str());
     return Exit::kDone;

@@ -52,12 +52,14 @@ void insert_main_job(std::vector<std::string>& words, const std::vector<std::str
   for (const std::string& w : words) {
     if (std::find(names.begin(), names.end(), w) != names.end()) return;
     if (w == "--help" || w == "-h" || w == "--version") return;
-    const bool value = std::exchange(may_be_a_value, w.rfind("--", 0) == 0 && w.find('=') == std::string::npos);
+    const bool value =
+        std::exchange(may_be_a_value, w.rfind("--", 0) == 0 && w.find('=') == std::string::npos);
     if (!value && (w.empty() || w[0] != '-')) {
       bool file = w.size() > 5 && w.compare(w.size() - 5, 5, ".toml") == 0;
       if (!file && w.find('/') == std::string::npos)
         if (auto n = nearest(w, names))
-          throw usage_error(fmt::format("'{}' is neither a command nor a run file; did you mean '{}'?", escaped(w), *n));
+          throw usage_error(
+              fmt::format("'{}' is neither a command nor a run file; did you mean '{}'?", escaped(w), *n));
       break;
     }
   }
@@ -71,14 +73,18 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-/// The command that was asked for, with its own below it: `plugins new`. Its help and its options are what the user wants.
+/// The command that was asked for, with its own below it: `plugins new`. Its help and its options are what
+/// the user wants.
 const CLI::App& asked_for(const CLI::App& app) {
-  const std::vector<const CLI::App*> below = app.get_subcommands([](const CLI::App* s) { return s->parsed(); });
+  const std::vector<const CLI::App*> below =
+      app.get_subcommands([](const CLI::App* s) { return s->parsed(); });
   return below.empty() ? app : asked_for(*below.front());
 }
 
 std::string full_name(const CLI::App& app) {
-  return app.get_parent() && app.get_parent()->get_parent() ? full_name(*app.get_parent()) + " " + app.get_name() : app.get_name();
+  return app.get_parent() && app.get_parent()->get_parent()
+             ? full_name(*app.get_parent()) + " " + app.get_name()
+             : app.get_name();
 }
 
 /// What the parser did not understand, with the nearest word it knows.
@@ -88,9 +94,11 @@ Error unknown_word(const CLI::App& command) {
   const std::string name = full_name(app);
   const std::string option = word.substr(0, word.find('='));
   if (option.rfind("-", 0) == 0)
-    return usage_error(fmt::format("unknown option '{}' of trainhost {}", escaped(option), name) + did_you_mean(option, option_names(app)),
+    return usage_error(fmt::format("unknown option '{}' of trainhost {}", escaped(option), name) +
+                           did_you_mean(option, option_names(app)),
                        fmt::format("trainhost {} --help lists them", name));
-  return usage_error(fmt::format("unexpected word '{}' after trainhost {}", escaped(word), name) + did_you_mean(word, command_names(app)),
+  return usage_error(fmt::format("unexpected word '{}' after trainhost {}", escaped(word), name) +
+                         did_you_mean(word, command_names(app)),
                      fmt::format("trainhost {} --help", name));
 }
 
@@ -98,21 +106,24 @@ Error unknown_word(const CLI::App& command) {
 Error not_parsed(const CLI::ParseError& e, const std::string& command) {
   std::string words = e.what();
   const std::string option = words.substr(0, words.find(':'));
-  if (words.find("At Most 1 required but received") != words.npos) words = option + " is given more than once: it takes one value";
+  if (words.find("At Most 1 required but received") != words.npos)
+    words = option + " is given more than once: it takes one value";
   if (words.find("1 required") != words.npos && words.ends_with("missing")) words = option + " needs a value";
   return usage_error(words, fmt::format("trainhost {}--help", command.empty() ? "" : command + " "));
 }
 
 Exit dispatch(std::vector<std::string> words) {
-  CLI::App root{"trainhost: plans the memory of an LLM training run to the byte, then trains it.\n"
-                "With no words it plans and trains a small built-in model on the CPU.",
-                "trainhost"};
+  CLI::App root{
+      "trainhost: plans the memory of an LLM training run to the byte, then trains it.\n"
+      "With no words it plans and trains a small built-in model on the CPU.",
+      "trainhost"};
   root.set_version_flag("--version", std::string("trainhost ") + TRAINHOST_VERSION);
   root.require_subcommand(0, 1);
-  root.footer("Examples:\n  trainhost                                  the built-in run\n"
-              "  trainhost run.toml --backend=cuda          train what run.toml describes\n"
-              "  trainhost plan --model=llama-3-8b          will it fit here?\n"
-              "Each command has --help with an example.");
+  root.footer(
+      "Examples:\n  trainhost                                  the built-in run\n"
+      "  trainhost run.toml --backend=cuda          train what run.toml describes\n"
+      "  trainhost plan --model=llama-3-8b          will it fit here?\n"
+      "Each command has --help with an example.");
   auto commands = all_commands();
   for (auto& c : commands) {
     c->add(root);
@@ -154,18 +165,20 @@ bool reader_left() {
 
 int unwritten(const std::string& why) {
   if (reader_left()) return static_cast<int>(Exit::kDone);
-  return report(run_error("standard output could not be written whole" + (why.empty() ? "" : ": " + why), "is the disk full?"));
+  return report(run_error("standard output could not be written whole" + (why.empty() ? "" : ": " + why),
+                          "is the disk full?"));
 }
 
-/// `code` where everything that was said on stdout arrived: half an answer is none, and its code would be taken for
-/// it. A failure, and a run that stopped with a checkpoint, keep theirs.
+/// `code` where everything that was said on stdout arrived: half an answer is none, and its code would be
+/// taken for it. A failure, and a run that stopped with a checkpoint, keep theirs.
 int delivered(Exit code) {
   const bool answer = code == Exit::kDone || code == Exit::kDoesNotFit || code == Exit::kFalsified;
   errno = 0;
   std::cout.flush();
   const bool whole = std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout;
   const int why = errno;
-  return whole || !answer || reader_left() ? static_cast<int>(code) : unwritten(why ? std::strerror(why) : "");
+  return whole || !answer || reader_left() ? static_cast<int>(code)
+                                           : unwritten(why ? std::strerror(why) : "");
 }
 
 int run(int argc, char** argv) {
@@ -182,7 +195,8 @@ int run(int argc, char** argv) {
     return report(run_error("out of memory", "see trainhost plan"));
   } catch (const std::filesystem::filesystem_error& e) {
     return report(run_error(e.what()));
-  } catch (const std::system_error& e) {  // of a print, of more text than the buffer held, or of anything else
+  } catch (
+      const std::system_error& e) {  // of a print, of more text than the buffer held, or of anything else
     return std::ferror(stdout) ? unwritten(e.code().message()) : report(run_error(e.what()));
   }
 }

@@ -22,7 +22,8 @@ std::string& remembered() {
 
 /// A word as a shell reads it back: in quotes where a letter of it means something there.
 std::string quoted(std::string_view word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) return std::string(word);
   std::string out = "'";
   for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -33,8 +34,11 @@ std::string quoted(std::string_view word) {
 void say_if_empty(const config::RunConfig& c, const std::string& file) {
   static bool said = false;
   const auto of_file = [&](const auto& key) { return key.second.file == file; };
-  const bool plugins = std::any_of(c.plugin_option_lines.begin(), c.plugin_option_lines.end(), [](const auto& o) { return o.second.first > 0; });
-  if (said || plugins || c.run.mode != RunMode::kFull || !c.plugin_path.empty() || std::any_of(c.given.begin(), c.given.end(), of_file)) return;
+  const bool plugins = std::any_of(c.plugin_option_lines.begin(), c.plugin_option_lines.end(),
+                                   [](const auto& o) { return o.second.first > 0; });
+  if (said || plugins || c.run.mode != RunMode::kFull || !c.plugin_path.empty() ||
+      std::any_of(c.given.begin(), c.given.end(), of_file))
+    return;
   said = true;
   fmt::print(stderr, "trainhost: {} sets nothing: this is the built-in run\n", escaped(file));
 }
@@ -58,15 +62,25 @@ void remember_command_line(int argc, char** argv) {
 
 void add_options(CLI::App& app, Options& o, unsigned uses) {
   if (uses & kRunFile) {
-    app.add_option("RUN", o.run_file, "run file (TOML); the built-in run when left out")->option_text("RUN.toml");
+    app.add_option("RUN", o.run_file, "run file (TOML); the built-in run when left out")
+        ->option_text("RUN.toml");
     app.add_option("--set", o.sets, "override one key of the run file, e.g. --set train.micro_batch=8")
-        ->option_text("KEY=VALUE")->expected(1)->take_all()->allow_extra_args(false);
+        ->option_text("KEY=VALUE")
+        ->expected(1)
+        ->take_all()
+        ->allow_extra_args(false);
   }
-  if (uses & kModel) app.add_option("--model", o.model, "a preset or a config.json in place of a run file")->option_text("PRESET|config.json");
-  if (uses & kBackend) app.add_option("--backend", o.backend, "auto, cpu, cuda or a plugin's name")->option_text("NAME");
+  if (uses & kModel)
+    app.add_option("--model", o.model, "a preset or a config.json in place of a run file")
+        ->option_text("PRESET|config.json");
+  if (uses & kBackend)
+    app.add_option("--backend", o.backend, "auto, cpu, cuda or a plugin's name")->option_text("NAME");
   if (uses & kPlugins)
     app.add_option("--plugin-path", o.plugin_path, "directory with plugins, searched first (repeatable)")
-        ->option_text("DIR")->expected(1)->take_all()->allow_extra_args(false);
+        ->option_text("DIR")
+        ->expected(1)
+        ->take_all()
+        ->allow_extra_args(false);
   app.add_flag("--json", o.json, "machine-readable stdout; everything human goes to stderr");
   app.add_flag("-q,--quiet", o.quiet, "only errors");
   app.add_flag("-v,--verbose", o.verbose, "say more");
@@ -77,14 +91,16 @@ std::vector<config::Override> overrides(const Options& o) {
   for (const std::string& s : o.sets) {
     auto at = s.find('=');
     if (at == std::string::npos || at == 0)
-      throw usage_error("--set takes KEY=VALUE, got '" + escaped(s) + "'", "for example --set train.micro_batch=8", {"--set", 0, 0});
+      throw usage_error("--set takes KEY=VALUE, got '" + escaped(s) + "'",
+                        "for example --set train.micro_batch=8", {"--set", 0, 0});
     out.push_back({s.substr(0, at), s.substr(at + 1)});
   }
   if (!o.backend.empty()) out.push_back({"train.backend", o.backend, "--backend"});
   return out;
 }
 
-config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more, const std::set<std::string>& open) {
+config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more,
+                              const std::set<std::string>& open) {
   std::vector<config::Override> all = overrides(o);
   all.insert(all.end(), more.begin(), more.end());
   if (!o.model.empty() && !o.run_file.empty())
@@ -99,7 +115,9 @@ config::RunConfig load_config(const Options& o, const std::vector<config::Overri
 std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c) {
   std::vector<std::filesystem::path> line(o.plugin_path.begin(), o.plugin_path.end());
   for (auto& p : line) {
-    if (!std::filesystem::is_directory(p)) throw usage_error("--plugin-path: '" + escaped(p.string()) + "' is no directory", "give the folder that holds the plugins");
+    if (!std::filesystem::is_directory(p))
+      throw usage_error("--plugin-path: '" + escaped(p.string()) + "' is no directory",
+                        "give the folder that holds the plugins");
     p = std::filesystem::canonical(p);  // the user's own word, from here
   }
   plugin::HostOptions host;

@@ -1,4 +1,5 @@
-// Words of the command line that several commands share, and the way from them to a run configuration and a registry.
+// Words of the command line that several commands share, and the way from them to a run configuration and a
+// registry.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -32,7 +33,8 @@ void add_options(CLI::App& app, Options& o, unsigned uses);
 std::vector<config::Override> overrides(const Options& o);
 
 /// The run configuration these words mean; --backend wins over the run file.
-config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more = {}, const std::set<std::string>& open = {});
+config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more = {},
+                              const std::set<std::string>& open = {});
 
 /// A scanned registry for that run. `c` may be null (no run file involved).
 std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c);
@@ -41,7 +43,8 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
 std::string command_line();
 void remember_command_line(int argc, char** argv);  // once, by main
 
-/// The run that these words mean, and variations of it: `more` first, then what is varied, the last one winning.
+/// The run that these words mean, and variations of it: `more` first, then what is varied, the last one
+/// winning.
 run::Source source_of(const Options& o, const std::vector<config::Override>& more);
 
 /// "a,b" as {"a", "b"}; empty parts are left out.

@@ -20,13 +20,17 @@ class Plan : public Command {
   void add(CLI::App& root) override {
     app_ = root.add_subcommand("plan", "the memory of a run, to the byte, and whether it fits");
     add_options(*app_, o_, kRunFile | kModel | kBackend | kPlugins);
-    app_->add_option("--estimator", estimators_, "auto, all, or names with commas")->option_text("auto|all|NAME,NAME");
-    app_->add_option("--device", device_, "plan for this device (trainhost devices lists them)")->option_text("NAME");
+    app_->add_option("--estimator", estimators_, "auto, all, or names with commas")
+        ->option_text("auto|all|NAME,NAME");
+    app_->add_option("--device", device_, "plan for this device (trainhost devices lists them)")
+        ->option_text("NAME");
     app_->add_option("--budget", budget_, "memory of the compute tier, e.g. 24GiB")->option_text("SIZE");
     app_->add_flag("--explain", explain_, "every part with its formula, the numbers filled in");
-    app_->add_option("--html", html_, "write a page that stands alone: charts, timeline, derivation")->option_text("FILE");
+    app_->add_option("--html", html_, "write a page that stands alone: charts, timeline, derivation")
+        ->option_text("FILE");
     app_->add_option("--csv", csv_, "write every part as a line of CSV")->option_text("FILE");
-    app_->add_flag("--limits", limits_, "also the largest micro-batch, the longest sequence and the fewest devices");
+    app_->add_flag("--limits", limits_,
+                   "also the largest micro-batch, the longest sequence and the fewest devices");
     app_->footer("Example:\n  trainhost plan --model=llama-3-8b --device=h100-80gb --set data.seq_len=4096");
   }
   CLI::App* app() const override { return app_; }
@@ -55,17 +59,20 @@ class Plan : public Command {
     if (o_.json)
       fmt::print("{}\n", report::plan_json(v));
     else if (!o_.quiet)
-      fmt::print("{}{}", report::memory_table(v, terminal), explain_ ? report::explain_table(v, terminal) : "");
+      fmt::print("{}{}", report::memory_table(v, terminal),
+                 explain_ ? report::explain_table(v, terminal) : "");
     return v.estimates.front().fits ? Exit::kDone : Exit::kDoesNotFit;
   }
 
  private:
   /// What to change and how far it goes. Limits are some thirty plans more, so they are made on request
   /// and for the page; the timeline where it is read.
-  void answer(report::PlanView& v, const run::Resolved& resolved, plugin::Registry& registry, const run::PlanRequest& request,
-              const std::vector<config::Override>& more) const {
-    run::Replanner replan(source_of(o_, more), registry, request, resolved, v.estimates.front().report.source);
-    run::add_answers(v, replan, run::planned_profile(resolved, registry, request), {limits_ || !html_.empty(), o_.json || !html_.empty()});
+  void answer(report::PlanView& v, const run::Resolved& resolved, plugin::Registry& registry,
+              const run::PlanRequest& request, const std::vector<config::Override>& more) const {
+    run::Replanner replan(source_of(o_, more), registry, request, resolved,
+                          v.estimates.front().report.source);
+    run::add_answers(v, replan, run::planned_profile(resolved, registry, request),
+                     {limits_ || !html_.empty(), o_.json || !html_.empty()});
   }
 
   CLI::App* app_ = nullptr;

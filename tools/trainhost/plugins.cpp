@@ -20,14 +20,30 @@ const char* word(plugin::Status s) {
 }
 
 Json to_json(const plugin::Candidate& c) {
-  return {{"name", c.manifest.id.empty() ? c.file.stem().string() : c.manifest.id}, {"kind", c.manifest.kind},
-          {"version", c.manifest.version}, {"file", c.file.string()}, {"status", word(c.status)}, {"reason", c.reason},
-          {"families", c.manifest.families}, {"stage", c.stage}, {"code", c.code}, {"hint", c.hint},
-          {"native_domain", c.native.domain}, {"native_code", c.native.code},
-          {"summary", c.manifest.summary}, {"options", c.manifest.options}, {"priority", c.manifest.priority},
-          {"abi", c.manifest.abi}, {"device", c.manifest.device}, {"interfaces", c.manifest.interfaces},
-          {"modes", c.manifest.modes}, {"dtypes", c.manifest.dtypes}, {"cpu", c.manifest.cpu},
-          {"requires", c.manifest.libraries}, {"warnings", c.warnings}, {"remembered", c.from_cache}};
+  return {{"name", c.manifest.id.empty() ? c.file.stem().string() : c.manifest.id},
+          {"kind", c.manifest.kind},
+          {"version", c.manifest.version},
+          {"file", c.file.string()},
+          {"status", word(c.status)},
+          {"reason", c.reason},
+          {"families", c.manifest.families},
+          {"stage", c.stage},
+          {"code", c.code},
+          {"hint", c.hint},
+          {"native_domain", c.native.domain},
+          {"native_code", c.native.code},
+          {"summary", c.manifest.summary},
+          {"options", c.manifest.options},
+          {"priority", c.manifest.priority},
+          {"abi", c.manifest.abi},
+          {"device", c.manifest.device},
+          {"interfaces", c.manifest.interfaces},
+          {"modes", c.manifest.modes},
+          {"dtypes", c.manifest.dtypes},
+          {"cpu", c.manifest.cpu},
+          {"requires", c.manifest.libraries},
+          {"warnings", c.warnings},
+          {"remembered", c.from_cache}};
 }
 
 std::string printed(const Json& j) { return j.dump(2, ' ', false, Json::error_handler_t::replace); }
@@ -53,7 +69,9 @@ class Plugins : public Command {
   Exit run() override {
     if (new_.parsed()) return new_.run();
     if (check_.parsed()) return check_.run();
-    if (info_->parsed() && is_file(name_)) return show(plugin::inspect(std::filesystem::canonical(name_)), " as a file, with its manifest; it was not loaded");
+    if (info_->parsed() && is_file(name_))
+      return show(plugin::inspect(std::filesystem::canonical(name_)),
+                  " as a file, with its manifest; it was not loaded");
     auto registry = make_registry(o_, nullptr);
     if (info_->parsed()) return info(*registry);
     registry->probe_all();
@@ -102,7 +120,8 @@ class Plugins : public Command {
   static std::string first_of(const std::vector<std::string>& families) {
     constexpr std::size_t kShown = 4;
     const std::size_t n = std::min(kShown, families.size());
-    const std::string shown = fmt::format("{}", fmt::join(families.begin(), families.begin() + static_cast<std::ptrdiff_t>(n), " "));
+    const std::string shown = fmt::format(
+        "{}", fmt::join(families.begin(), families.begin() + static_cast<std::ptrdiff_t>(n), " "));
     return families.size() == n ? shown : fmt::format("{} and {} more", shown, families.size() - n);
   }
 
@@ -113,8 +132,10 @@ class Plugins : public Command {
         if (k.file == name_ || k.file.filename() == name_ || k.file.stem() == name_) c = &k;
     if (!c) {
       std::vector<std::string> names;
-      for (const plugin::Candidate& k : registry.candidates()) names.push_back(k.manifest.id.empty() ? k.file.filename().string() : k.manifest.id);
-      throw usage_error("no plugin '" + escaped(name_) + "'" + did_you_mean(name_, names), "trainhost plugins list");
+      for (const plugin::Candidate& k : registry.candidates())
+        names.push_back(k.manifest.id.empty() ? k.file.filename().string() : k.manifest.id);
+      throw usage_error("no plugin '" + escaped(name_) + "'" + did_you_mean(name_, names),
+                        "trainhost plugins list");
     }
     return show(*c);
   }

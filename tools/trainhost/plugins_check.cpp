@@ -21,14 +21,16 @@ namespace fs = std::filesystem;
 void write(const std::string& file, const std::string& text) {
   std::ofstream out(file, std::ios::binary);
   out << text;
-  if (!out.flush()) throw run_error("cannot write " + escaped(file), "give a file in a directory that is there");
+  if (!out.flush())
+    throw run_error("cannot write " + escaped(file), "give a file in a directory that is there");
 }
 
 const check::Check& known(const std::string& id) {
   if (const check::Check* c = check::find(id)) return *c;
   std::vector<std::string> ids;
   for (const check::Check& c : check::checks()) ids.push_back(c.id);
-  throw usage_error("there is no check '" + escaped(id) + "'" + did_you_mean(id, ids), "trainhost plugins check --list");
+  throw usage_error("there is no check '" + escaped(id) + "'" + did_you_mean(id, ids),
+                    "trainhost plugins check --list");
 }
 
 }  // namespace
@@ -40,21 +42,29 @@ void PluginsCheck::add(CLI::App& plugins) {
   check_->add_option("--only", only_, "these checks or levels alone: E-014,C-020,3")->option_text("ID,...");
   check_->add_option("--skip", skip_, "all but these checks or levels")->option_text("ID,...");
   check_->add_option("--json", json_file_, "the report as JSON, to a file or, without one, to stdout")
-      ->option_text("[FILE]")->expected(0, 1)->default_str("-");
+      ->option_text("[FILE]")
+      ->expected(0, 1)
+      ->default_str("-");
   check_->add_option("--junit", junit_, "the report as JUnit XML")->option_text("FILE");
   check_->add_option("--deadline", deadline_, "seconds that one check may take (10)")->option_text("SECONDS");
   check_->add_option("--seed", seed_, "of everything that is random (1)")->option_text("N");
-  check_->add_option("--fuzz", fuzz_, "seconds that each check of level 9 draws cases for; raises --level to 9")
+  check_
+      ->add_option("--fuzz", fuzz_, "seconds that each check of level 9 draws cases for; raises --level to 9")
       ->option_text("SECONDS");
-  check_->add_option("--explain", explain_, "what a check is for, and how to mend what breaks it")->option_text("ID");
+  check_->add_option("--explain", explain_, "what a check is for, and how to mend what breaks it")
+      ->option_text("ID");
   check_->add_option("--pages", pages_, "writes a page of documentation for each check")->option_text("DIR");
   check_->add_option("--plugin-path", plugin_path_, "directory with plugins, searched first (repeatable)")
-      ->option_text("DIR")->expected(1)->take_all()->allow_extra_args(false);
+      ->option_text("DIR")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
   check_->add_flag("--list", list_, "every check there is");
   check_->add_flag("-q,--quiet", quiet_, "only what is broken");
   check_->add_flag("-v,--verbose", verbose_, "what passed and what was skipped too");
-  check_->footer("Exit code: 0 all kept, 5 a promise broken, 2 no such plugin or option.\n"
-                 "Example:\n  trainhost plugins check ./acme-mamba.so --level 5 --junit check.xml");
+  check_->footer(
+      "Exit code: 0 all kept, 5 a promise broken, 2 no such plugin or option.\n"
+      "Example:\n  trainhost plugins check ./acme-mamba.so --level 5 --junit check.xml");
   worker_ = plugins.add_subcommand("check-worker", "")->group("");
   for (CLI::App* a : {check_, worker_}) a->allow_extras();
 }
@@ -65,7 +75,8 @@ fs::path PluginsCheck::file() const {
   const bool a_path = name_.find('/') != std::string::npos || name_.ends_with(".so");
   if (a_path || fs::exists(name_, ignored)) {
     if (!fs::exists(fs::symlink_status(name_, ignored)))
-      throw usage_error("there is no file " + escaped(name_), "give the path of a plugin, or an id of trainhost plugins list");
+      throw usage_error("there is no file " + escaped(name_),
+                        "give the path of a plugin, or an id of trainhost plugins list");
     const fs::path p = fs::absolute(name_);
     return fs::exists(p, ignored) ? fs::canonical(p) : p;
   }
@@ -102,9 +113,11 @@ Exit PluginsCheck::run() {
   if (!explain_.empty()) return fmt::print("{}", check::explain(known(explain_))), Exit::kDone;
   if (!pages_.empty()) return write_pages();
   if (name_.empty())
-    throw usage_error("plugins check needs a plugin's file or id", "trainhost plugins check --list shows what is checked");
+    throw usage_error("plugins check needs a plugin's file or id",
+                      "trainhost plugins check --list shows what is checked");
   if (level_ < 1 || level_ > check::kLevels)
-    throw usage_error(fmt::format("--level {}: there is no such level; 1 to {} exist", level_, check::kLevels));
+    throw usage_error(
+        fmt::format("--level {}: there is no such level; 1 to {} exist", level_, check::kLevels));
   if (!(deadline_ >= 0.05 && deadline_ <= 3600))
     throw usage_error(fmt::format("--deadline {:g}: 0.05 to 3600 seconds were expected", deadline_));
   check::Settings s;
@@ -112,11 +125,13 @@ Exit PluginsCheck::run() {
   s.level = level_, s.only = split_commas(only_), s.skip = split_commas(skip_);
   s.deadline = deadline_, s.seed = seed_;
   if (check_->count("--fuzz") > 0) {
-    if (!(fuzz_ >= 0.1 && fuzz_ <= 1e6)) throw usage_error(fmt::format("--fuzz {:g}: 0.1 to 1000000 seconds were expected", fuzz_));
+    if (!(fuzz_ >= 0.1 && fuzz_ <= 1e6))
+      throw usage_error(fmt::format("--fuzz {:g}: 0.1 to 1000000 seconds were expected", fuzz_));
     s.fuzz_seconds = fuzz_, s.level = std::max(s.level, 9);
   }
   if (s.level >= 6 || !s.only.empty()) find_references(s);
-  const bool json = check_->count("--json") > 0, json_on_stdout = json && (json_file_.empty() || json_file_ == "-");
+  const bool json = check_->count("--json") > 0,
+             json_on_stdout = json && (json_file_.empty() || json_file_ == "-");
   std::FILE* people = json_on_stdout ? stderr : stdout;
   const check::Report r = check::run_checks(s, [&](const check::Result& x) {
     fmt::print(people, "{}", check::line_of(x, verbose_ > 0));

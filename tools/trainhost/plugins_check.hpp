@@ -1,5 +1,5 @@
-// trainhost plugins check FILE|ID: holds a plugin against the promises of the interface. Words to settings and reports
-// to text; the checks are core/check.
+// trainhost plugins check FILE|ID: holds a plugin against the promises of the interface. Words to settings
+// and reports to text; the checks are core/check.
 #pragma once
 #include <cstdint>
 #include <string>

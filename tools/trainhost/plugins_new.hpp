@@ -1,4 +1,5 @@
-// trainhost plugins new: a plugin project to begin with. The words of the command line; what is written: core/scaffold.
+// trainhost plugins new: a plugin project to begin with. The words of the command line; what is written:
+// core/scaffold.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>

@@ -21,19 +21,30 @@ class Search : public Command {
   void add(CLI::App& root) override {
     app_ = root.add_subcommand("search", "the best layouts that fit a number of devices, ranked");
     add_options(*app_, o_, kRunFile | kModel);
-    app_->add_option("--device", device_, "the kind of device (trainhost devices lists them)")->option_text("NAME");
-    app_->add_option("--devices", request_.devices, "how many; as many ranks as the run file has when left out")
-        ->option_text("N")->check(whole(1, 1048576));
+    app_->add_option("--device", device_, "the kind of device (trainhost devices lists them)")
+        ->option_text("NAME");
+    app_->add_option("--devices", request_.devices,
+                     "how many; as many ranks as the run file has when left out")
+        ->option_text("N")
+        ->check(whole(1, 1048576));
     app_->add_option("--global-batch", request_.global_batch, "sequences of one update, over all devices")
-        ->option_text("N")->check(whole(1, std::uint64_t{1} << 40));
+        ->option_text("N")
+        ->check(whole(1, std::uint64_t{1} << 40));
     app_->add_option("--budget", budget_, "memory of a device, e.g. 24GiB")->option_text("SIZE");
-    app_->add_option("--top", request_.top, "how many to list")->option_text("K")->check(whole(1, 10000))->default_val(10);
-    app_->add_option("--threads", request_.threads, "threads of the search; 0 = every core")->option_text("N")->check(whole(0, 1024));
+    app_->add_option("--top", request_.top, "how many to list")
+        ->option_text("K")
+        ->check(whole(1, 10000))
+        ->default_val(10);
+    app_->add_option("--threads", request_.threads, "threads of the search; 0 = every core")
+        ->option_text("N")
+        ->check(whole(0, 1024));
     app_->add_flag("--every", request_.every, "look at every layout, also where it cannot be an answer");
     app_->add_option("--csv", csv_, "write the lists here as CSV")->option_text("FILE");
     app_->add_option("--html", html_, "write a page that stands alone here")->option_text("FILE");
-    app_->footer("A key given with --set stays as it is; the other keys of a layout are searched.\n"
-                 "Example:\n  trainhost search --model=llama-3-8b --device=h100-80gb --devices=64 --global-batch=512 --set train.precision=bf16");
+    app_->footer(
+        "A key given with --set stays as it is; the other keys of a layout are searched.\n"
+        "Example:\n  trainhost search --model=llama-3-8b --device=h100-80gb --devices=64 --global-batch=512 "
+        "--set train.precision=bf16");
   }
   CLI::App* app() const override { return app_; }
 
@@ -58,9 +69,9 @@ class Search : public Command {
   }
 
  private:
-  /// A run's rules hold for a run; what a search is asked leaves keys open. `--set parallel.expert=8` alone has no data ranks to
-  /// share the experts among yet: those are what is searched. Where the run itself says how many devices there are, it is read
-  /// as a run.
+  /// A run's rules hold for a run; what a search is asked leaves keys open. `--set parallel.expert=8` alone
+  /// has no data ranks to share the experts among yet: those are what is searched. Where the run itself says
+  /// how many devices there are, it is read as a run.
   std::set<std::string> open() const {
     std::set<std::string> keys;
     if (!request_.devices) return keys;

@@ -10,12 +10,14 @@ namespace {
 class Train : public Command {
  public:
   void add(CLI::App& root) override {
-    app_ = root.add_subcommand("train", "plan a run, then train it (what trainhost does when no command is given)");
+    app_ = root.add_subcommand("train",
+                               "plan a run, then train it (what trainhost does when no command is given)");
     add_options(*app_, o_, kRunFile | kBackend | kPlugins);
     app_->add_option("--steps", steps_, "updates to make; wins over train.steps")->option_text("N");
     app_->add_flag("--resume", resume_, "go on from the newest checkpoint of output.dir, with the same bits");
     app_->add_flag("--no-fallback", no_fallback_, "stop (exit 4) when the backend asked for cannot be used");
-    app_->add_option("--profile", profile_, "time every operation; write the first steps as a Chrome trace (ui.perfetto.dev)")
+    app_->add_option("--profile", profile_,
+                     "time every operation; write the first steps as a Chrome trace (ui.perfetto.dev)")
         ->option_text("FILE");
     app_->footer("Example:\n  trainhost train run.toml --backend=cuda --set train.micro_batch=8");
   }
@@ -33,7 +35,8 @@ class Train : public Command {
     t.json = o_.json;
     t.quiet = o_.quiet;
     t.verbosity = o_.verbose;
-    if (app_->count("--profile") && profile_.empty()) throw usage_error("--profile takes a file", "for example --profile trace.json");
+    if (app_->count("--profile") && profile_.empty())
+      throw usage_error("--profile takes a file", "for example --profile trace.json");
     t.profile = profile_;
     return run::train(c, *registry, t);
   }

@@ -1,4 +1,5 @@
-// trainhost verify: the falsification tests of the contracts, against real trainers. Exit 5 when one is falsified.
+// trainhost verify: the falsification tests of the contracts, against real trainers. Exit 5 when one is
+// falsified.
 #include "core/verify/verify.hpp"
 
 #include <fmt/format.h>
@@ -16,16 +17,18 @@ namespace {
 class Verify : public Command {
  public:
   void add(CLI::App& root) override {
-    app_ =
-        root.add_subcommand("verify", "try to falsify the contracts against real trainers");
+    app_ = root.add_subcommand("verify", "try to falsify the contracts against real trainers");
     add_options(*app_, o_, kRunFile | kBackend | kPlugins);
     app_->add_option("--only", only_, "these checks alone, with commas")->option_text("ID,ID");
     app_->footer(
         "Example:\n  trainhost verify --backend=cpu --only MEM-002,GPU-007\n"
-        "Checks: MEM-001 to MEM-005 and MEM-EXACT-001 (memory), GPU-001 to GPU-008 (what trainers compute). With no backend\n"
-        "named, the first are asked of the cpu trainer and the second of cuda. MEM-002 brings the row MEM-002/run, the run's\n"
+        "Checks: MEM-001 to MEM-005 and MEM-EXACT-001 (memory), GPU-001 to GPU-008 (what trainers compute). "
+        "With no backend\n"
+        "named, the first are asked of the cpu trainer and the second of cuda. MEM-002 brings the row "
+        "MEM-002/run, the run's\n"
         "own recompute policy, which is only reported.\n"
-        "Without a run file a model of a tenth of a million weights is trained; train.steps limits every check.\n"
+        "Without a run file a model of a tenth of a million weights is trained; train.steps limits every "
+        "check.\n"
         "A run file that names [plugin.cuda] mode is judged in that mode alone.");
   }
   CLI::App* app() const override { return app_; }
@@ -33,7 +36,8 @@ class Verify : public Command {
   Exit run() override {
     const std::vector<const verify::Check*> checks = verify::select(only_);
     const config::RunConfig c = load();
-    // One family of checks after the other: each has its own subjects, and only one may hold plugins at a time.
+    // One family of checks after the other: each has its own subjects, and only one may hold plugins at a
+    // time.
     std::vector<verify::Result> results;
     for (const bool memory : {true, false}) {
       std::vector<const verify::Check*> family;
@@ -47,9 +51,11 @@ class Verify : public Command {
   }
 
  private:
-  std::vector<verify::Result> judge(const config::RunConfig& c, bool memory, const std::vector<const verify::Check*>& checks) const {
-    verify::PluginSubjects subjects(c, backend_of(c, memory),
-                                    [&](const config::RunConfig& in_mode) { return make_registry(o_, &in_mode); });
+  std::vector<verify::Result> judge(const config::RunConfig& c, bool memory,
+                                    const std::vector<const verify::Check*>& checks) const {
+    verify::PluginSubjects subjects(c, backend_of(c, memory), [&](const config::RunConfig& in_mode) {
+      return make_registry(o_, &in_mode);
+    });
     verify::Context context(c, subjects);
     const char* small =
         std::getenv("TRAINHOST_VERIFY_SMALL");  // where a 350M model would take hours: emulations, tests
@@ -62,9 +68,10 @@ class Verify : public Command {
   }
 
   config::RunConfig load() const {
-    config::RunConfig c = o_.run_file.empty() ? config::parse_run(verify::builtin_run_toml(), "",
-                                                                  std::filesystem::current_path(), overrides(o_))
-                                              : load_config(o_);
+    config::RunConfig c = o_.run_file.empty()
+                              ? config::parse_run(verify::builtin_run_toml(), "",
+                                                  std::filesystem::current_path(), overrides(o_))
+                              : load_config(o_);
     run::adopt_vocabulary(c);
     // Which precisions a trainer can do is its own answer here; the rest is refused as train refuses it.
     config::RunConfig any_precision = c;
@@ -73,8 +80,8 @@ class Verify : public Command {
     return c;
   }
 
-  /// The backend that is named. Without a name the memory contracts are about the cpu trainer, which every machine has, and
-  /// the rest is about cuda, whatever "auto" would train with.
+  /// The backend that is named. Without a name the memory contracts are about the cpu trainer, which every
+  /// machine has, and the rest is about cuda, whatever "auto" would train with.
   static std::string backend_of(const config::RunConfig& c, bool memory) {
     return c.backend != "auto" ? c.backend : memory ? "cpu" : "cuda";
   }

@@ -1,5 +1,6 @@
-// How a bf16 product is cut, from its shape alone: a block of each operand is packed into the shared work space, then
-// multiplied tile by tile. Sizes are such that a packed block stays in the second-level caches and a panel in the first.
+// How a bf16 product is cut, from its shape alone: a block of each operand is packed into the shared work
+// space, then multiplied tile by tile. Sizes are such that a packed block stays in the second-level caches
+// and a panel in the first.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,17 +15,20 @@ struct Bf16Blocks {
   std::uint64_t floats() const { return left_floats() + right_floats(); }
 };
 
-inline constexpr std::uint64_t kBf16Inner = 1024, kBf16Left = 2u << 20, kBf16Right = 1u << 20;  // elements at most
+inline constexpr std::uint64_t kBf16Inner = 1024, kBf16Left = 2u << 20,
+                               kBf16Right = 1u << 20;  // elements at most
 inline std::uint64_t up32(std::uint64_t v) { return std::max<std::uint64_t>(v + 31, 32) / 32 * 32; }
 
 /// Of C[m,n] = A[m,k] B[k,n].
 inline Bf16Blocks bf16_blocks(std::uint64_t m, std::uint64_t n, std::uint64_t k) {
-  const std::uint64_t parts = std::max<std::uint64_t>((k + kBf16Inner - 1) / kBf16Inner, 1), inner = up32((k + parts - 1) / parts);
-  return {std::min(up32(m), kBf16Left / inner / 32 * 32), std::min(up32(n), kBf16Right / inner / 32 * 32), inner};
+  const std::uint64_t parts = std::max<std::uint64_t>((k + kBf16Inner - 1) / kBf16Inner, 1),
+                      inner = up32((k + parts - 1) / parts);
+  return {std::min(up32(m), kBf16Left / inner / 32 * 32), std::min(up32(n), kBf16Right / inner / 32 * 32),
+          inner};
 }
 
-/// Floats that hold the blocks of any product of at most these sizes: what is planned for. Blocks themselves may grow when
-/// a size shrinks (fewer inner elements, more rows), this does not.
+/// Floats that hold the blocks of any product of at most these sizes: what is planned for. Blocks themselves
+/// may grow when a size shrinks (fewer inner elements, more rows), this does not.
 inline std::uint64_t bf16_room(std::uint64_t m, std::uint64_t n, std::uint64_t k) {
   const std::uint64_t inner = std::min(up32(k), kBf16Inner);
   return (std::min(up32(m) * inner, kBf16Left) + std::min(up32(n) * inner, kBf16Right)) / 2;

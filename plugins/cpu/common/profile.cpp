@@ -14,7 +14,8 @@ namespace {
 // Logits of a chunk stay within 64 MiB, in multiples of 64 tokens, and no chunk is nearly empty.
 std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens) {
   constexpr std::uint64_t kLogitBytes = 64ull << 20, kStep = 64;
-  std::uint64_t fit = std::max<std::uint64_t>(1, kLogitBytes / (4 * std::max<std::uint64_t>(1, vocab)) / kStep) * kStep;
+  std::uint64_t fit =
+      std::max<std::uint64_t>(1, kLogitBytes / (4 * std::max<std::uint64_t>(1, vocab)) / kStep) * kStep;
   if (fit >= tokens) return static_cast<std::uint32_t>(tokens);
   std::uint64_t chunks = (tokens + fit - 1) / fit, even = (tokens + chunks - 1) / chunks;
   return static_cast<std::uint32_t>((even + kStep - 1) / kStep * kStep);
@@ -38,7 +39,10 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t thr
 }
 
 void require_supported(const RunSpec& r) {
-  auto refuse = [](const char* what) { throw bridge::StatusError(TH_E_UNSUPPORTED, std::string("the cpu trainer computes in f32 or bf16, on one rank: ") + what); };
+  auto refuse = [](const char* what) {
+    throw bridge::StatusError(TH_E_UNSUPPORTED,
+                              std::string("the cpu trainer computes in f32 or bf16, on one rank: ") + what);
+  };
   const bool f32 = r.compute == DType::kF32 && r.weight == DType::kF32;
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;
   if (!(f32 || bf16) || r.grad != DType::kF32 || r.moment != DType::kF32)

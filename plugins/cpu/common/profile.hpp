@@ -1,5 +1,5 @@
-// What both halves of the CPU trainer must agree on without loading OpenBLAS: the profile of a run, and which of
-// OpenBLAS's kernels suit this machine. Pure apart from reading the CPU's own feature flags.
+// What both halves of the CPU trainer must agree on without loading OpenBLAS: the profile of a run, and which
+// of OpenBLAS's kernels suit this machine. Pure apart from reading the CPU's own feature flags.
 #pragma once
 #include <string>
 
@@ -11,11 +11,12 @@ namespace trainhost::cpu {
 inline constexpr const char* kId = "cpu";
 inline constexpr const char* kVersion = "0.1.0";
 
-/// Choices of this trainer for a run: arena alignment, head chunk, attention tiles, slots. threads 0 = every core.
+/// Choices of this trainer for a run: arena alignment, head chunk, attention tiles, slots. threads 0 = every
+/// core.
 Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads);
 
-/// Throws bridge::StatusError (unsupported) when the run asks for what this trainer does not do: another number type
-/// than f32, LoRA, sharding over ranks.
+/// Throws bridge::StatusError (unsupported) when the run asks for what this trainer does not do: another
+/// number type than f32, LoRA, sharding over ranks.
 void require_supported(const RunSpec& run);
 
 /// "SkylakeX" or "Haswell": OpenBLAS's name of the widest kernels that this CPU runs; "" when neither fits.

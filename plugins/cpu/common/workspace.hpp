@@ -1,5 +1,6 @@
-// The planned work space of the trainer, in floats: one piece shared by all threads, for a packed weight, the parts of
-// a weight's gradient or packed bf16 operands, then one piece a thread for copies of operands. The profile asks for it, the engine lays it out; both by these functions.
+// The planned work space of the trainer, in floats: one piece shared by all threads, for a packed weight, the
+// parts of a weight's gradient or packed bf16 operands, then one piece a thread for copies of operands. The
+// profile asks for it, the engine lays it out; both by these functions.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -12,17 +13,19 @@
 
 namespace trainhost::cpu {
 
-/// Weights of at most this many elements go through the trainer's own small products, larger ones through OpenBLAS,
-/// which is about as quick there. 4 MiB packed.
+/// Weights of at most this many elements go through the trainer's own small products, larger ones through
+/// OpenBLAS, which is about as quick there. 4 MiB packed.
 inline constexpr std::uint64_t kSmallWeight = 1u << 20;
 inline bool small_weight(std::uint64_t n, std::uint64_t k) { return k == 0 || n <= kSmallWeight / k; }
 
-/// A small weight's gradient is computed in tiles of at most this size, the longer side being the most that the copies of
-/// Kernels::product reach; where that gives few tiles, the tokens are cut into up to four slots as well.
+/// A small weight's gradient is computed in tiles of at most this size, the longer side being the most that
+/// the copies of Kernels::product reach; where that gives few tiles, the tokens are cut into up to four slots
+/// as well.
 inline constexpr std::uint64_t kGradientRows = 144, kGradientCols = kProductSide;
 inline std::uint64_t gradient_slots(std::uint64_t n, std::uint64_t k, std::uint64_t tokens) {
   if (!small_weight(n, k)) return 1;
-  const std::uint64_t tiles = ((n + kGradientRows - 1) / kGradientRows) * ((k + kGradientCols - 1) / kGradientCols);
+  const std::uint64_t tiles =
+      ((n + kGradientRows - 1) / kGradientRows) * ((k + kGradientCols - 1) / kGradientCols);
   return std::clamp<std::uint64_t>(std::min(16 / std::max<std::uint64_t>(tiles, 1), tokens / 256), 1, 4);
 }
 
@@ -49,7 +52,8 @@ inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const P
       most = std::max({most, bf16_room(l.tokens, l.n, l.k), bf16_room(l.tokens, l.k, l.n),
                        bf16_room(l.n, l.k, l.tokens)});
     else if (small_weight(l.n, l.k))
-      most = std::max({most, packed_floats(l.n, l.k), (gradient_slots(l.n, l.k, r.tokens_per_micro_batch()) - 1) * l.n * l.k});
+      most = std::max({most, packed_floats(l.n, l.k),
+                       (gradient_slots(l.n, l.k, r.tokens_per_micro_batch()) - 1) * l.n * l.k});
   }
   return (most + 15) / 16 * 16;
 }
@@ -62,10 +66,12 @@ inline std::uint32_t query_block(const Profile& p) {
 inline std::uint64_t packed_tile_floats(const Profile& p, std::uint64_t head_dim) {
   return ((p.attention_tile_k + kWidestPanel) * (head_dim + kWidestPanel) + 15) / 16 * 16;
 }
-/// Copies for one product; three packed tiles, two figures a query of a block and one a query of a group of heads.
+/// Copies for one product; three packed tiles, two figures a query of a block and one a query of a group of
+/// heads.
 inline std::uint64_t worker_floats(const ModelSpec& m, const RunSpec& r, const Profile& p) {
   const std::uint64_t group = m.kv_heads ? m.heads / m.kv_heads : 0;
-  return kProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock + (group * r.seq_len + 15) / 16 * 16;
+  return kProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock +
+         (group * r.seq_len + 15) / 16 * 16;
 }
 inline std::uint64_t workspace_floats(const ModelSpec& m, const RunSpec& r, const Profile& p) {
   return shared_floats(m, r, p) + p.threads * worker_floats(m, r, p);

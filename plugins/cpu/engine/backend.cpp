@@ -17,45 +17,81 @@ namespace trainhost::cpu {
 using plan::OpKind;
 
 bool one_run(OpKind kind) {
-  return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd || kind == OpKind::kSgdMomentum;
+  return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
+         kind == OpKind::kSgdMomentum;
 }
 
 void run_ops(Exec& e, std::span<const plan::Op> ops) {
   const plan::Op& op = ops.front();
   switch (op.kind) {
-    case OpKind::kEmbed: return run_embed(e, op);
-    case OpKind::kRmsNorm: return run_rms_norm(e, op);
-    case OpKind::kLinear: return run_linear(e, op);
-    case OpKind::kQkNorm: return run_qk_norm(e, op);
-    case OpKind::kRope: return run_rope(e, op, 1.0f);
-    case OpKind::kAttention: return run_attention(e, op);
-    case OpKind::kSwiGlu: return run_swiglu(e, op);
-    case OpKind::kHeadLoss: return run_head(e, op);
-    case OpKind::kHeadEval: return run_head(e, op);
-    case OpKind::kHeadLogits: return run_head_logits(e, op);
-    case OpKind::kRmsNormBwd: return run_rms_norm_bwd(e, op);
-    case OpKind::kLinearDx: return run_linear_dx(e, op);
-    case OpKind::kLinearDw: return run_linear_dw(e, op);
-    case OpKind::kSwiGluBwd: return run_swiglu_bwd(e, op);
-    case OpKind::kAttentionBwd: return run_attention_bwd(e, op);
-    case OpKind::kRopeBwd: return run_rope(e, op, -1.0f);
-    case OpKind::kQkNormBwd: return run_qk_norm_bwd(e, op);
-    case OpKind::kEmbedBwd: return run_embed_bwd(e, op);
-    case OpKind::kGradSquares: return run_grad_squares(e, ops);
-    case OpKind::kAdamW: return run_optimizer(e, ops);
-    case OpKind::kSgd: return run_optimizer(e, ops);
-    case OpKind::kSgdMomentum: return run_optimizer(e, ops);
-    case OpKind::kAttentionStep: return run_attention_step(e, op);
+    case OpKind::kEmbed:
+      return run_embed(e, op);
+    case OpKind::kRmsNorm:
+      return run_rms_norm(e, op);
+    case OpKind::kLinear:
+      return run_linear(e, op);
+    case OpKind::kQkNorm:
+      return run_qk_norm(e, op);
+    case OpKind::kRope:
+      return run_rope(e, op, 1.0f);
+    case OpKind::kAttention:
+      return run_attention(e, op);
+    case OpKind::kSwiGlu:
+      return run_swiglu(e, op);
+    case OpKind::kHeadLoss:
+      return run_head(e, op);
+    case OpKind::kHeadEval:
+      return run_head(e, op);
+    case OpKind::kHeadLogits:
+      return run_head_logits(e, op);
+    case OpKind::kRmsNormBwd:
+      return run_rms_norm_bwd(e, op);
+    case OpKind::kLinearDx:
+      return run_linear_dx(e, op);
+    case OpKind::kLinearDw:
+      return run_linear_dw(e, op);
+    case OpKind::kSwiGluBwd:
+      return run_swiglu_bwd(e, op);
+    case OpKind::kAttentionBwd:
+      return run_attention_bwd(e, op);
+    case OpKind::kRopeBwd:
+      return run_rope(e, op, -1.0f);
+    case OpKind::kQkNormBwd:
+      return run_qk_norm_bwd(e, op);
+    case OpKind::kEmbedBwd:
+      return run_embed_bwd(e, op);
+    case OpKind::kGradSquares:
+      return run_grad_squares(e, ops);
+    case OpKind::kAdamW:
+      return run_optimizer(e, ops);
+    case OpKind::kSgd:
+      return run_optimizer(e, ops);
+    case OpKind::kSgdMomentum:
+      return run_optimizer(e, ops);
+    case OpKind::kAttentionStep:
+      return run_attention_step(e, op);
     // Of trainers with more than one tier.
-    case OpKind::kCopy: case OpKind::kHold: case OpKind::kCrossEntropy: case OpKind::kHeadBwd: case OpKind::kAddGrad:
-    case OpKind::kCount_: break;
+    case OpKind::kCopy:
+    case OpKind::kHold:
+    case OpKind::kCrossEntropy:
+    case OpKind::kHeadBwd:
+    case OpKind::kAddGrad:
+    case OpKind::kCount_:
+      break;
   }
   throw std::logic_error("an operation that the cpu trainer does not have");
 }
 
-CpuBackend::CpuBackend(const plan::Program& program, Storage& storage, const Kernels& kernels, const Bf16Kernels* bf16)
+CpuBackend::CpuBackend(const plan::Program& program, Storage& storage, const Kernels& kernels,
+                       const Bf16Kernels* bf16)
     : pool_(program.profile.threads),
-      exec_{program, storage, pool_, kernels, {}, std::vector<double>(partials_needed(program)), program.find("vendor_workspace"),
+      exec_{program,
+            storage,
+            pool_,
+            kernels,
+            {},
+            std::vector<double>(partials_needed(program)),
+            program.find("vendor_workspace"),
             program.run.compute == DType::kBF16 ? bf16 : nullptr} {}
 
 void CpuBackend::run(std::span<const plan::Op> ops, const StepState& step) {
@@ -69,16 +105,18 @@ void CpuBackend::for_each(std::uint32_t count, const std::function<void(std::uin
 }
 
 std::string CpuBackend::kernel_set() const {
-  return std::string(kId) + " " + kVersion + " " + exec_.kernels.name + (exec_.bf16 ? std::string(" bf16:") + exec_.bf16->name : "") +
-         ", " + openblas_version();
+  return std::string(kId) + " " + kVersion + " " + exec_.kernels.name +
+         (exec_.bf16 ? std::string(" bf16:") + exec_.bf16->name : "") + ", " + openblas_version();
 }
 
-// Products of 256 x 512 x 512 on every thread for about 50 ms, in the arithmetic of the run: small enough for the caches,
-// large enough to be the library's best. The operands are the engine's own and are given back: they are no part of a run.
+// Products of 256 x 512 x 512 on every thread for about 50 ms, in the arithmetic of the run: small enough for
+// the caches, large enough to be the library's best. The operands are the engine's own and are given back:
+// they are no part of a run.
 double CpuBackend::peak_flops() {
   using Clock = std::chrono::steady_clock;
   const auto ns_since = [](Clock::time_point t) {
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - t).count());
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - t).count());
   };
   const Bf16Kernels* bf16 = exec_.bf16;
   constexpr std::uint64_t kM = 256, kN = 512, kK = 512;
@@ -92,8 +130,8 @@ double CpuBackend::peak_flops() {
     do {
       float *left = a.data() + i * kM * kK, *right = b.data() + i * kN * kK, *out = c.data() + i * kM * kN;
       if (bf16)  // packed operands take half of the room
-        bf16->multiply(kM, kN, kK / kBf16Block, reinterpret_cast<std::uint16_t*>(left), reinterpret_cast<std::uint16_t*>(right), false,
-                         out, kN, nullptr);
+        bf16->multiply(kM, kN, kK / kBf16Block, reinterpret_cast<std::uint16_t*>(left),
+                       reinterpret_cast<std::uint16_t*>(right), false, out, kN, nullptr);
       else
         blas_tile(Right::kTransposed, {0, kM}, {0, kN}, kN, kK, left, right, false, out);
       ++done[i * 8];

@@ -1,5 +1,5 @@
-// The CPU trainer as the skeleton (core/executor) sees it: something that runs operations, on the pool. The order of
-// operations, the arena, tensors and checks are the skeleton's; the operations are in ops_*.cpp.
+// The CPU trainer as the skeleton (core/executor) sees it: something that runs operations, on the pool. The
+// order of operations, the arena, tensors and checks are the skeleton's; the operations are in ops_*.cpp.
 #pragma once
 #include "core/executor/backend.hpp"
 #include "plugins/cpu/engine/exec.hpp"
@@ -10,7 +10,8 @@ class CpuBackend final : public executor::Backend {
  public:
   /// With the profile's number of threads. `program` and `storage` must outlive it.
   /// bf16: how products are computed when the run's arithmetic is bf16; not used otherwise.
-  CpuBackend(const plan::Program& program, Storage& storage, const Kernels& kernels, const Bf16Kernels* bf16 = nullptr);
+  CpuBackend(const plan::Program& program, Storage& storage, const Kernels& kernels,
+             const Bf16Kernels* bf16 = nullptr);
 
   void run(std::span<const plan::Op> ops, const StepState& step) override;
   bool together(plan::OpKind kind) const override { return one_run(kind); }

@@ -1,5 +1,5 @@
-// What an operation sees while it runs: the program, where its buffers lie, the threads, the kernels, and the state of
-// the step. One run_*() per operation, grouped in ops_*.cpp; core/executor decides the order.
+// What an operation sees while it runs: the program, where its buffers lie, the threads, the kernels, and the
+// state of the step. One run_*() per operation, grouped in ops_*.cpp; core/executor decides the order.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -22,7 +22,9 @@ struct Range {
   std::uint64_t begin, end;
   std::uint64_t size() const { return end - begin; }
 };
-inline Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) { return {whole * i / n, whole * (i + 1) / n}; }
+inline Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
+  return {whole * i / n, whole * (i + 1) / n};
+}
 
 struct Exec {
   const plan::Program& program;
@@ -40,7 +42,8 @@ struct Exec {
   double* f64(plan::BufferId b) { return static_cast<double*>(storage.at(b)); }
   float* shared_space() { return f32(workspace); }
   float* worker_space(std::uint32_t worker) {
-    return f32(workspace) + shared_floats(model(), program.run, program.profile) + worker * worker_floats(model(), program.run, program.profile);
+    return f32(workspace) + shared_floats(model(), program.run, program.profile) +
+           worker * worker_floats(model(), program.run, program.profile);
   }
   bool overwrite(const plan::Op& op) const { return step.overwrite(op); }
 

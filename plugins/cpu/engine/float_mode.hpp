@@ -1,5 +1,6 @@
-// Denormal numbers count as zero while kernels run: they cost hundreds of cycles each and carry nothing that training
-// needs. Set for the pool's own threads and, inside a call, for the caller's; the caller's mode is given back.
+// Denormal numbers count as zero while kernels run: they cost hundreds of cycles each and carry nothing that
+// training needs. Set for the pool's own threads and, inside a call, for the caller's; the caller's mode is
+// given back.
 #pragma once
 #include <xmmintrin.h>
 

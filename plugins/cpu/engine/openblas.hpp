@@ -1,4 +1,5 @@
-// The facts about the OpenBLAS that was loaded, and its one setting: a single thread, because the engine has a pool.
+// The facts about the OpenBLAS that was loaded, and its one setting: a single thread, because the engine has
+// a pool.
 #pragma once
 #include <string>
 

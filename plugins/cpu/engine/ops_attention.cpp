@@ -1,7 +1,8 @@
-// Causal attention by tiles with an online softmax: scores exist only one tile at a time, the backward pass makes them
-// again. Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4. Queries of a tile stand at q0.., keys at k0..;
-// a row of qkv is  q heads | k heads | v heads,  D floats each; A/K query heads share one key/value head.
-// Keys are the outer loop, so that a tile of keys and values is packed once for all queries that see it.
+// Causal attention by tiles with an online softmax: scores exist only one tile at a time, the backward pass
+// makes them again. Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4. Queries of a tile stand at
+// q0.., keys at k0..; a row of qkv is  q heads | k heads | v heads,  D floats each; A/K query heads share one
+// key/value head. Keys are the outer loop, so that a tile of keys and values is packed once for all queries
+// that see it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,8 +14,9 @@ namespace {
 
 struct Shape {
   std::uint32_t seq, tile_q, tile_k, d, heads, kv_heads, window;
-  std::uint64_t ld;         // of a row of qkv
-  std::uint32_t ld_scores;  // of a row of a score tile; not a multiple of 512 bytes, whose rows would share cache sets
+  std::uint64_t ld;  // of a row of qkv
+  std::uint32_t
+      ld_scores;  // of a row of a score tile; not a multiple of 512 bytes, whose rows would share cache sets
   float scale;
   std::uint32_t group() const { return heads / kv_heads; }
   // First key tile that the query at q0 sees.
@@ -40,17 +42,20 @@ Shape shape(const Exec& e, const plan::Op& op) {
   return s;
 }
 
-// What one thread works with: tiles of scores in the operation's scratch, the rest in the trainer's work space.
+// What one thread works with: tiles of scores in the operation's scratch, the rest in the trainer's work
+// space.
 struct Desk {
   float *scores, *dscores;
-  float *work;                              // of Kernels::product
-  float *keys_t, *values_t, *keys, *values; // packed tiles; keys and values share a place: only one is needed at a time
-  float *top, *total;                       // running maximum and sum of each query of a block
-  float *delta;                             // dot(o, d o) of each query of each head of a group
+  float* work;  // of Kernels::product
+  float *keys_t, *values_t, *keys,
+      *values;         // packed tiles; keys and values share a place: only one is needed at a time
+  float *top, *total;  // running maximum and sum of each query of a block
+  float* delta;        // dot(o, d o) of each query of each head of a group
 };
 Desk desk(Exec& e, const Shape& s, plan::BufferId scratch, std::uint32_t worker) {
   Desk d{};
-  d.scores = e.f32(scratch) + worker * (e.buffer(scratch).rows * e.buffer(scratch).cols / e.program.profile.threads);
+  d.scores =
+      e.f32(scratch) + worker * (e.buffer(scratch).rows * e.buffer(scratch).cols / e.program.profile.threads);
   d.dscores = d.scores + std::uint64_t{s.tile_q} * s.ld_scores;
   d.work = e.worker_space(worker);
   const std::uint64_t tile = packed_tile_floats(e.program.profile, s.d);
@@ -77,11 +82,14 @@ void over_queries(const Shape& s, std::uint32_t q_begin, std::uint32_t q_end, st
   }
 }
 
-AttentionTile mask(const Shape& s, const Tile& t) { return {t.rows, t.cols, s.ld_scores, t.q0, t.k0, s.window, s.scale}; }
+AttentionTile mask(const Shape& s, const Tile& t) {
+  return {t.rows, t.cols, s.ld_scores, t.q0, t.k0, s.window, s.scale};
+}
 
 // Scores of a block of queries of one head; o and lse point at the head's part of the sequence's first row.
-void forward_block(const Kernels& kernels, const Shape& s, const Desk& d, const float* q, const float* k, const float* v,
-                   std::uint32_t q_begin, std::uint32_t q_end, float* o, std::uint64_t ldo, float* lse) {
+void forward_block(const Kernels& kernels, const Shape& s, const Desk& d, const float* q, const float* k,
+                   const float* v, std::uint32_t q_begin, std::uint32_t q_end, float* o, std::uint64_t ldo,
+                   float* lse) {
   const std::uint64_t value_width = kernels.panel_width(s.d);
   for (std::uint32_t k0 = s.first_key(q_begin); k0 < q_end; k0 += s.tile_k) {
     const std::uint32_t cols = std::min({s.tile_k, s.seq - k0, q_end - k0});
@@ -90,12 +98,15 @@ void forward_block(const Kernels& kernels, const Shape& s, const Desk& d, const 
     kernels.pack(s.d, cols, v + k0 * s.ld, s.ld, value_width, d.values);
     over_queries(s, q_begin, q_end, k0, [&](const Tile& t) {
       float *top = d.top + (t.q0 - q_begin), *total = d.total + (t.q0 - q_begin), *to = o + t.q0 * ldo;
-      kernels.product_packed(t.rows, t.cols, s.d, q + t.q0 * s.ld, s.ld, d.keys_t, s.d, key_width, false, d.scores, s.ld_scores);
+      kernels.product_packed(t.rows, t.cols, s.d, q + t.q0 * s.ld, s.ld, d.keys_t, s.d, key_width, false,
+                             d.scores, s.ld_scores);
       kernels.softmax_tile(mask(s, t), d.scores, top, total, t.first, to, ldo, s.d);
-      kernels.product_packed(t.rows, s.d, t.cols, d.scores, s.ld_scores, d.values, cols, value_width, !t.first, to, ldo);
+      kernels.product_packed(t.rows, s.d, t.cols, d.scores, s.ld_scores, d.values, cols, value_width,
+                             !t.first, to, ldo);
     });
   }
-  kernels.softmax_finish(q_end - q_begin, s.d, o + q_begin * ldo, ldo, d.top, d.total, lse + std::uint64_t{q_begin} * s.heads, s.heads);
+  kernels.softmax_finish(q_end - q_begin, s.d, o + q_begin * ldo, ldo, d.top, d.total,
+                         lse + std::uint64_t{q_begin} * s.heads, s.heads);
 }
 
 // One sequence's rows of one head, or of one key/value head.
@@ -104,15 +115,21 @@ struct Rows {
   float *dq, *dk, *dv;
 };
 // Everything that the key tile at k0 contributes through one query head: dq, dk and dv are added to.
-void backward_tile(const Kernels& kernels, const Shape& s, const Desk& d, const Rows& r, const Tile& t, std::uint32_t cols,
-                   const float* delta, std::uint64_t ldo) {
+void backward_tile(const Kernels& kernels, const Shape& s, const Desk& d, const Rows& r, const Tile& t,
+                   std::uint32_t cols, const float* delta, std::uint64_t ldo) {
   const std::uint64_t key_width = kernels.panel_width(cols), q = t.q0 * s.ld, o = t.q0 * ldo, k = t.k0 * s.ld;
-  kernels.product_packed(t.rows, t.cols, s.d, r.q + q, s.ld, d.keys_t, s.d, key_width, false, d.scores, s.ld_scores);
-  kernels.product_packed(t.rows, t.cols, s.d, r.d_o + o, ldo, d.values_t, s.d, key_width, false, d.dscores, s.ld_scores);
-  kernels.softmax_bwd_tile(mask(s, t), d.scores, d.dscores, r.lse + std::uint64_t{t.q0} * s.heads, s.heads, delta + t.q0);
-  kernels.product(t.cols, s.d, t.rows, d.scores, s.ld_scores, true, r.d_o + o, ldo, true, r.dv + k, s.ld, d.work);
-  kernels.product(t.cols, s.d, t.rows, d.dscores, s.ld_scores, true, r.q + q, s.ld, true, r.dk + k, s.ld, d.work);
-  kernels.product_packed(t.rows, s.d, t.cols, d.dscores, s.ld_scores, d.keys, cols, kernels.panel_width(s.d), !t.first, r.dq + q, s.ld);
+  kernels.product_packed(t.rows, t.cols, s.d, r.q + q, s.ld, d.keys_t, s.d, key_width, false, d.scores,
+                         s.ld_scores);
+  kernels.product_packed(t.rows, t.cols, s.d, r.d_o + o, ldo, d.values_t, s.d, key_width, false, d.dscores,
+                         s.ld_scores);
+  kernels.softmax_bwd_tile(mask(s, t), d.scores, d.dscores, r.lse + std::uint64_t{t.q0} * s.heads, s.heads,
+                           delta + t.q0);
+  kernels.product(t.cols, s.d, t.rows, d.scores, s.ld_scores, true, r.d_o + o, ldo, true, r.dv + k, s.ld,
+                  d.work);
+  kernels.product(t.cols, s.d, t.rows, d.dscores, s.ld_scores, true, r.q + q, s.ld, true, r.dk + k, s.ld,
+                  d.work);
+  kernels.product_packed(t.rows, s.d, t.cols, d.dscores, s.ld_scores, d.keys, cols, kernels.panel_width(s.d),
+                         !t.first, r.dq + q, s.ld);
 }
 
 void clear_rows(float* to, std::uint64_t rows, std::uint64_t n, std::uint64_t ld) {
@@ -128,17 +145,19 @@ void run_attention(Exec& e, const plan::Op& op) {
   float *o = e.f32(op.out[0]), *lse = e.f32(op.out[1]);
   const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
   const std::uint32_t block = query_block(e.program.profile), blocks = (s.seq + block - 1) / block;
-  e.pool.run(static_cast<std::uint32_t>(sequences * s.heads * blocks), [&](std::uint32_t i, std::uint32_t worker) {
+  e.pool.run(static_cast<std::uint32_t>(sequences * s.heads * blocks), [&](std::uint32_t i,
+                                                                           std::uint32_t worker) {
     const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;
     const std::uint64_t row0 = std::uint64_t{i / blocks / s.heads} * s.seq, kv = head / s.group();
     const float* base = qkv + row0 * s.ld;
     forward_block(e.kernels, s, desk(e, s, op.in[1], worker), base + head * s.d, base + (s.heads + kv) * s.d,
-                  base + (s.heads + s.kv_heads + kv) * s.d, q_begin, std::min(q_begin + block, s.seq), o + row0 * ldo + head * s.d, ldo,
-                  lse + row0 * s.heads + head);
+                  base + (s.heads + s.kv_heads + kv) * s.d, q_begin, std::min(q_begin + block, s.seq),
+                  o + row0 * ldo + head * s.d, ldo, lse + row0 * s.heads + head);
   });
 }
 
-// Task: one key/value head of one sequence, with all query heads that share it, in order: dk and dv have one writer.
+// Task: one key/value head of one sequence, with all query heads that share it, in order: dk and dv have one
+// writer.
 void run_attention_bwd(Exec& e, const plan::Op& op) {
   const Shape s = shape(e, op);
   const float *d_o = e.f32(op.in[0]), *o = e.f32(op.in[1]), *lse = e.f32(op.in[2]), *qkv = e.f32(op.in[3]);
@@ -146,11 +165,14 @@ void run_attention_bwd(Exec& e, const plan::Op& op) {
   const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
   e.pool.run(static_cast<std::uint32_t>(sequences * s.kv_heads), [&](std::uint32_t i, std::uint32_t worker) {
     const std::uint64_t row0 = std::uint64_t{i / s.kv_heads} * s.seq, kv = i % s.kv_heads;
-    const std::uint64_t at_k = row0 * s.ld + (s.heads + kv) * s.d, at_v = at_k + std::uint64_t{s.kv_heads} * s.d;
+    const std::uint64_t at_k = row0 * s.ld + (s.heads + kv) * s.d,
+                        at_v = at_k + std::uint64_t{s.kv_heads} * s.d;
     const Desk d = desk(e, s, op.in[4], worker);
     auto rows = [&](std::uint32_t member) {
-      const std::uint64_t head = kv * s.group() + member, at_q = row0 * s.ld + head * s.d, at_o = row0 * ldo + head * s.d;
-      return Rows{qkv + at_q, qkv + at_k, qkv + at_v, o + at_o, d_o + at_o, lse + row0 * s.heads + head, dqkv + at_q, dqkv + at_k, dqkv + at_v};
+      const std::uint64_t head = kv * s.group() + member, at_q = row0 * s.ld + head * s.d,
+                          at_o = row0 * ldo + head * s.d;
+      return Rows{qkv + at_q,  qkv + at_k,  qkv + at_v, o + at_o, d_o + at_o, lse + row0 * s.heads + head,
+                  dqkv + at_q, dqkv + at_k, dqkv + at_v};
     };
     for (std::uint32_t h = 0; h < s.group(); ++h)
       e.kernels.row_dots(s.seq, s.d, rows(h).d_o, ldo, rows(h).o, ldo, d.delta + h * s.seq);
@@ -164,12 +186,15 @@ void run_attention_bwd(Exec& e, const plan::Op& op) {
       clear_rows(dqkv + at_k + k0 * s.ld, cols, s.d, s.ld);
       clear_rows(dqkv + at_v + k0 * s.ld, cols, s.d, s.ld);
       for (std::uint32_t h = 0; h < s.group(); ++h)
-        over_queries(s, 0, s.seq, k0, [&](const Tile& t) { backward_tile(e.kernels, s, d, rows(h), t, cols, d.delta + h * s.seq, ldo); });
+        over_queries(s, 0, s.seq, k0, [&](const Tile& t) {
+          backward_tile(e.kernels, s, d, rows(h), t, cols, d.delta + h * s.seq, ldo);
+        });
     }
   });
 }
 
-// One token at position p: its key and value join the cache, each head attends over what it sees of the cache.
+// One token at position p: its key and value join the cache, each head attends over what it sees of the
+// cache.
 void run_attention_step(Exec& e, const plan::Op& op) {
   const Shape s = shape(e, op);
   const std::uint64_t p = e.step.position, kv_width = std::uint64_t{s.kv_heads} * s.d;
@@ -181,12 +206,18 @@ void run_attention_step(Exec& e, const plan::Op& op) {
   for (std::uint32_t head = 0; head < s.heads; ++head) {
     const std::uint64_t at = std::uint64_t{head / (s.heads / s.kv_heads)} * s.d;
     float *scores = scratch + head * s.seq, top, total, lse;
-    e.kernels.row_dots(static_cast<std::uint32_t>(count), s.d, keys + first * kv_width + at, kv_width, qkv + head * s.d, 0, scores);
-    const AttentionTile all = {1, static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(count),
-                               static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(first), 0, s.scale};
+    e.kernels.row_dots(static_cast<std::uint32_t>(count), s.d, keys + first * kv_width + at, kv_width,
+                       qkv + head * s.d, 0, scores);
+    const AttentionTile all = {1,
+                               static_cast<std::uint32_t>(count),
+                               static_cast<std::uint32_t>(count),
+                               static_cast<std::uint32_t>(p),
+                               static_cast<std::uint32_t>(first),
+                               0,
+                               s.scale};
     e.kernels.softmax_tile(all, scores, &top, &total, true, o + head * s.d, s.d, s.d);
-    e.kernels.product(1, s.d, count, scores, count, false, values + first * kv_width + at, kv_width, false, o + head * s.d, s.d,
-                      e.worker_space(0));
+    e.kernels.product(1, s.d, count, scores, count, false, values + first * kv_width + at, kv_width, false,
+                      o + head * s.d, s.d, e.worker_space(0));
     e.kernels.softmax_finish(1, s.d, o + head * s.d, s.d, &top, &total, &lse, 1);
   }
 }

@@ -1,5 +1,5 @@
-// The language-model head: logits, cross-entropy and their gradients, a chunk of tokens at a time, so that the logits
-// of a micro-batch never exist together. Losses are summed in double, part by part, in order.
+// The language-model head: logits, cross-entropy and their gradients, a chunk of tokens at a time, so that
+// the logits of a micro-batch never exist together. Losses are summed in double, part by part, in order.
 #include <algorithm>
 
 #include "plugins/cpu/engine/exec.hpp"
@@ -17,7 +17,8 @@ struct Head {
 
 // logits[rows, V] = hf[first.., H] w^T
 void chunk_logits(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows) {
-  product_with_weight(e, Right::kTransposed, rows, c.v, c.h, c.hf + first * c.h, c.w, false, c.logits, [](Range, Range) {});
+  product_with_weight(e, Right::kTransposed, rows, c.v, c.h, c.hf + first * c.h, c.w, false, c.logits,
+                      [](Range, Range) {});
 }
 
 double chunk_loss(Exec& e, const Head& c, std::uint64_t first, std::uint64_t rows) {
@@ -26,7 +27,8 @@ double chunk_loss(Exec& e, const Head& c, std::uint64_t first, std::uint64_t row
     Range r = part(rows, i, parts);
     double loss = 0.0;
     for (std::uint64_t t = r.begin; t < r.end; ++t)
-      loss += e.kernels.cross_entropy(c.v, c.logits + t * c.v, c.targets[first + t], e.step.loss_scale, c.grad != nullptr);
+      loss += e.kernels.cross_entropy(c.v, c.logits + t * c.v, c.targets[first + t], e.step.loss_scale,
+                                      c.grad != nullptr);
     e.partials[i] = loss;
   });
   double loss = 0.0;

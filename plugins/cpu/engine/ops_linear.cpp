@@ -12,7 +12,8 @@ namespace {
 void linear_row(Exec& e, std::uint64_t n, std::uint64_t k, const float* x, const float* w, const float* bias,
                 const float* residual, float* y) {
   e.over_rows(n, k, [&](std::uint64_t j, std::uint64_t count) {
-    for (std::uint64_t i = j; i < j + count; ++i) y[i] = (residual ? residual[i] : 0.0f) + (bias ? bias[i] : 0.0f);
+    for (std::uint64_t i = j; i < j + count; ++i)
+      y[i] = (residual ? residual[i] : 0.0f) + (bias ? bias[i] : 0.0f);
     e.kernels.gemv(count, k, w + j * k, x, true, y + j);
   });
 }
@@ -22,15 +23,18 @@ void linear_row(Exec& e, std::uint64_t n, std::uint64_t k, const float* x, const
 void run_linear(Exec& e, const plan::Op& op) {
   const plan::Buffer& wb = e.buffer(op.in[1]);
   const std::uint64_t m = e.step.rows, n = wb.rows, k = wb.cols;
-  const float *x = e.f32(op.in[0]), *w = e.f32(op.in[1]), *bias = e.f32(op.in[2]), *residual = e.f32(op.in[3]);
+  const float *x = e.f32(op.in[0]), *w = e.f32(op.in[1]), *bias = e.f32(op.in[2]),
+              *residual = e.f32(op.in[3]);
   float* y = e.f32(op.out[0]);
   if (m == 1) return linear_row(e, n, k, x, w, bias, residual, y);
   const bool add = residual || bias;
   product_with_weight(e, Right::kTransposed, m, n, k, x, w, add, y, [&](Range rows, Range cols) {
     if (!add) return;
     for (std::uint64_t r = rows.begin; r < rows.end; ++r)
-      std::memcpy(y + r * n + cols.begin, (residual ? residual + r * n : bias) + cols.begin, cols.size() * sizeof(float));
-    if (residual && bias) e.kernels.add_bias(rows.size(), cols.size(), bias + cols.begin, y + rows.begin * n + cols.begin, n);
+      std::memcpy(y + r * n + cols.begin, (residual ? residual + r * n : bias) + cols.begin,
+                  cols.size() * sizeof(float));
+    if (residual && bias)
+      e.kernels.add_bias(rows.size(), cols.size(), bias + cols.begin, y + rows.begin * n + cols.begin, n);
   });
 }
 
@@ -50,7 +54,8 @@ void run_linear_dw(Exec& e, const plan::Op& op) {
   float *gw = e.f32(op.in[2]), *gbias = e.f32(op.in[3]);
   const bool overwrite = e.overwrite(op);
   constexpr std::uint64_t kBiasColumns = 64;
-  const std::uint32_t bias_tasks = gbias ? static_cast<std::uint32_t>((n + kBiasColumns - 1) / kBiasColumns) : 0;
+  const std::uint32_t bias_tasks =
+      gbias ? static_cast<std::uint32_t>((n + kBiasColumns - 1) / kBiasColumns) : 0;
   weight_gradient(e, n, k, m, dy, x, overwrite, gw, bias_tasks, [&](std::uint32_t i) {
     const std::uint64_t c = i * kBiasColumns, count = std::min(kBiasColumns, n - c);
     if (overwrite) std::memset(gbias + c, 0, count * sizeof(float));

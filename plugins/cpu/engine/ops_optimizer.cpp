@@ -1,5 +1,6 @@
-// The update: sum of squares of all gradients, then one pass over each parameter. Operations of one kind follow each
-// other in the program and are run together: most parameters are too small to keep every thread busy.
+// The update: sum of squares of all gradients, then one pass over each parameter. Operations of one kind
+// follow each other in the program and are run together: most parameters are too small to keep every thread
+// busy.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -39,7 +40,9 @@ SgdConstants sgd_constants(const Exec& e, bool decay, double clip_factor) {
   return c;
 }
 
-std::uint64_t elements(const Exec& e, const plan::Op& op) { return e.buffer(op.in[0]).rows * e.buffer(op.in[0]).cols; }
+std::uint64_t elements(const Exec& e, const plan::Op& op) {
+  return e.buffer(op.in[0]).rows * e.buffer(op.in[0]).cols;
+}
 
 // Tasks of all operations of a run of neighbours, numbered through.
 template <class F>

@@ -1,5 +1,5 @@
-// Operations that treat every token by itself, and the gradients of their weights: embedding, norms, rotary positions,
-// SwiGLU. Sums over tokens go through a fixed number of slots, added up in order.
+// Operations that treat every token by itself, and the gradients of their weights: embedding, norms, rotary
+// positions, SwiGLU. Sums over tokens go through a fixed number of slots, added up in order.
 #include <algorithm>
 #include <cstring>
 
@@ -9,8 +9,8 @@ namespace trainhost::cpu {
 namespace {
 
 // grad[i] (= or +=) the sum of slots [slots, n] in order.
-void combine_slots(Exec& e, const float* slots, std::uint32_t count, std::uint64_t ld, std::uint64_t n, bool overwrite,
-                   float* grad) {
+void combine_slots(Exec& e, const float* slots, std::uint32_t count, std::uint64_t ld, std::uint64_t n,
+                   bool overwrite, float* grad) {
   if (overwrite) std::memset(grad, 0, n * sizeof(float));
   for (std::uint32_t s = 0; s < count; ++s) e.kernels.add(n, slots + s * ld, grad);
 }
@@ -27,14 +27,16 @@ void run_embed(Exec& e, const plan::Op& op) {
   });
 }
 
-// Task t owns the vocabulary entries id % tasks == t and meets their tokens in order: no two tasks write one row.
+// Task t owns the vocabulary entries id % tasks == t and meets their tokens in order: no two tasks write one
+// row.
 void run_embed_bwd(Exec& e, const plan::Op& op) {
   const plan::Buffer& grad = e.buffer(op.in[2]);
   const std::uint64_t h = grad.cols, vocab = grad.rows;
   const float* dx = e.f32(op.in[0]);
   float* table = e.f32(op.in[2]);
   const bool overwrite = e.overwrite(op);
-  const std::uint32_t tasks = static_cast<std::uint32_t>(std::min<std::uint64_t>(e.program.profile.slots, vocab));
+  const std::uint32_t tasks =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(e.program.profile.slots, vocab));
   e.pool.run(tasks, [&](std::uint32_t t, std::uint32_t) {
     if (overwrite)
       for (std::uint64_t id = t; id < vocab; id += tasks) std::memset(table + id * h, 0, h * sizeof(float));
@@ -64,13 +66,14 @@ void run_rms_norm_bwd(Exec& e, const plan::Op& op) {
   e.pool.run(slots, [&](std::uint32_t s, std::uint32_t) {
     Range r = part(e.step.rows, s, slots);
     std::memset(partial + s * h, 0, h * sizeof(float));
-    e.kernels.rms_norm_bwd(r.size(), h, dy + r.begin * h, x + r.begin * h, rstd + r.begin, w, dx + r.begin * h, add,
-                           partial + s * h);
+    e.kernels.rms_norm_bwd(r.size(), h, dy + r.begin * h, x + r.begin * h, rstd + r.begin, w,
+                           dx + r.begin * h, add, partial + s * h);
   });
   combine_slots(e, partial, slots, h, h, e.overwrite(op), grad_w);
 }
 
-// Each of the A+K heads of q and k is normalised over its own D; what it was is kept in `pre` for the backward pass.
+// Each of the A+K heads of q and k is normalised over its own D; what it was is kept in `pre` for the
+// backward pass.
 void run_qk_norm(Exec& e, const plan::Op& op) {
   const ModelSpec& m = e.model();
   const std::uint64_t d = m.head_dim, a = m.heads, k = m.kv_heads, ld = m.qkv_width(), n = (a + k) * d;
@@ -114,7 +117,8 @@ void run_rope(Exec& e, const plan::Op& op, float sign) {
   const float* table = e.f32(op.in[1]);
   const std::uint32_t heads = m.heads + m.kv_heads;
   e.over_rows(e.step.rows, heads * m.head_dim, [&](std::uint64_t r, std::uint64_t rows) {
-    e.kernels.rope(rows, heads, m.head_dim, ld, x + r * ld, table, e.step.position + r, e.program.run.seq_len, sign);
+    e.kernels.rope(rows, heads, m.head_dim, ld, x + r * ld, table, e.step.position + r, e.program.run.seq_len,
+                   sign);
   });
 }
 

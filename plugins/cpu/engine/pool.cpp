@@ -1,4 +1,5 @@
-// Claiming, sleeping and waking. The order of the stores in run_erased() is what makes a late worker harmless: see there.
+// Claiming, sleeping and waking. The order of the stores in run_erased() is what makes a late worker
+// harmless: see there.
 #include "plugins/cpu/engine/pool.hpp"
 
 #include <linux/futex.h>
@@ -14,7 +15,8 @@
 namespace trainhost::cpu {
 namespace {
 
-// About 20 us on current machines: longer than the gap between two operations, shorter than anything a user notices.
+// About 20 us on current machines: longer than the gap between two operations, shorter than anything a user
+// notices.
 constexpr int kSpins = 600;
 
 void relax() { __builtin_ia32_pause(); }
@@ -23,7 +25,8 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
 }
 void futex_wake_all(std::atomic<std::uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr,
+          0);
 }
 
 }  // namespace
@@ -53,9 +56,10 @@ Pool::~Pool() {
   for (std::thread& t : others_) t.join();
 }
 
-// A worker may wake late and still hold the number of an older job. It then fails to claim, because the claim compares
-// the job in its word; and what it read of the older job's fields is never used. All stores to the fields come before
-// the store to the words that lets claims be made, and all claims are done before the next job's fields are written.
+// A worker may wake late and still hold the number of an older job. It then fails to claim, because the claim
+// compares the job in its word; and what it read of the older job's fields is never used. All stores to the
+// fields come before the store to the words that lets claims be made, and all claims are done before the next
+// job's fields are written.
 void Pool::run_erased(std::uint32_t tasks, Call call, void* context) {
   if (threads_ == 1 || tasks <= 1) {
     for (std::uint32_t t = 0; t < tasks; ++t) call(context, t, 0);
@@ -68,7 +72,8 @@ void Pool::run_erased(std::uint32_t tasks, Call call, void* context) {
   claims_.store(claims, std::memory_order_relaxed);
   left_.store(claims, std::memory_order_relaxed);
   for (std::uint32_t w = 0; w < threads_; ++w) {
-    std::uint64_t begin = std::uint64_t{claims} * w / threads_, end = std::uint64_t{claims} * (w + 1) / threads_;
+    std::uint64_t begin = std::uint64_t{claims} * w / threads_,
+                  end = std::uint64_t{claims} * (w + 1) / threads_;
     shares_[w].word.store(std::uint64_t{job} << 32 | end << 16 | begin, std::memory_order_release);
   }
   job_.store(job, std::memory_order_seq_cst);
@@ -92,8 +97,10 @@ std::uint32_t Pool::take_part(std::uint32_t worker, std::uint32_t job) {
     while (seen >> 32 == job && (seen & 0xffff) < (seen >> 16 & 0xffff)) {
       Call call = call_.load(std::memory_order_relaxed);
       void* context = context_.load(std::memory_order_relaxed);
-      std::uint64_t tasks = tasks_.load(std::memory_order_relaxed), claims = claims_.load(std::memory_order_relaxed);
-      if (!word.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      std::uint64_t tasks = tasks_.load(std::memory_order_relaxed),
+                    claims = claims_.load(std::memory_order_relaxed);
+      if (!word.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+        continue;
       std::uint64_t claim = seen & 0xffff;
       for (std::uint64_t t = claim * tasks / claims, end = (claim + 1) * tasks / claims; t < end; ++t)
         call(context, static_cast<std::uint32_t>(t), worker);
@@ -104,8 +111,9 @@ std::uint32_t Pool::take_part(std::uint32_t worker, std::uint32_t job) {
   return done;
 }
 
-// False: the pool ends. Asked first of all: a worker that was late for a job may already have taken the number that the
-// destructor gave, and no further one will come. stop_ is set before that number, so whoever saw the one sees the other.
+// False: the pool ends. Asked first of all: a worker that was late for a job may already have taken the
+// number that the destructor gave, and no further one will come. stop_ is set before that number, so whoever
+// saw the one sees the other.
 bool Pool::wait_for_job(std::uint32_t seen) {
   if (stop_) return false;
   for (int spin = 0; spin < kSpins; ++spin) {

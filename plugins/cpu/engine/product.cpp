@@ -31,24 +31,27 @@ Grid large_grid(std::uint64_t m, std::uint64_t n) {
   std::uint64_t rows = 256, cols = 768;
   Grid g = even_grid(m, n, rows, cols);
   while (g.tiles() < 8 && (cols > 192 || rows > 128)) {
-    if (cols > 192) cols /= 2;
-    else rows /= 2;
+    if (cols > 192)
+      cols /= 2;
+    else
+      rows /= 2;
     g = even_grid(m, n, rows, cols);
   }
   return g;
 }
 
 GradientCut gradient_cut(std::uint64_t n, std::uint64_t k, std::uint64_t tokens) {
-  const Grid g = small_weight(n, k) ? even_grid(n, k, kGradientRows, kGradientCols) : even_grid(n, k, 256, 768);
+  const Grid g =
+      small_weight(n, k) ? even_grid(n, k, kGradientRows, kGradientCols) : even_grid(n, k, 256, 768);
   return {g, gradient_slots(n, k, tokens)};
 }
 
-void blas_tile(Right side, Range rows, Range cols, std::uint64_t n, std::uint64_t k, const float* a, const float* w, bool add,
-               float* c) {
+void blas_tile(Right side, Range rows, Range cols, std::uint64_t n, std::uint64_t k, const float* a,
+               const float* w, bool add, float* c) {
   const bool t = side == Right::kTransposed;
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, t ? CblasTrans : CblasNoTrans, bi(rows.size()), bi(cols.size()), bi(k), 1.0f,
-              a + rows.begin * k, bi(k), t ? w + cols.begin * k : w + cols.begin, bi(t ? k : n), add ? 1.0f : 0.0f,
-              c + rows.begin * n + cols.begin, bi(n));
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, t ? CblasTrans : CblasNoTrans, bi(rows.size()), bi(cols.size()),
+              bi(k), 1.0f, a + rows.begin * k, bi(k), t ? w + cols.begin * k : w + cols.begin, bi(t ? k : n),
+              add ? 1.0f : 0.0f, c + rows.begin * n + cols.begin, bi(n));
 }
 
 std::uint64_t pack_weight(Exec& e, Right side, std::uint64_t n, std::uint64_t k, const float* w) {
@@ -56,26 +59,31 @@ std::uint64_t pack_weight(Exec& e, Right side, std::uint64_t n, std::uint64_t k,
   e.pool.run(static_cast<std::uint32_t>(ceil_div(n, width)), [&](std::uint32_t i, std::uint32_t) {
     const std::uint64_t j = i * width, count = std::min(width, n - j);
     float* to = e.shared_space() + j * k;
-    if (side == Right::kTransposed) e.kernels.pack_transposed(count, k, w + j * k, k, width, to);
-    else e.kernels.pack(count, k, w + j, n, width, to);
+    if (side == Right::kTransposed)
+      e.kernels.pack_transposed(count, k, w + j * k, k, width, to);
+    else
+      e.kernels.pack(count, k, w + j, n, width, to);
   });
   return width;
 }
 
-void gradient_task(Exec& e, const GradientCut& cut, std::uint32_t task, std::uint32_t worker, std::uint64_t n, std::uint64_t k,
-                   std::uint64_t tokens, const float* dy, const float* x, bool overwrite, float* grad) {
+void gradient_task(Exec& e, const GradientCut& cut, std::uint32_t task, std::uint32_t worker, std::uint64_t n,
+                   std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x, bool overwrite,
+                   float* grad) {
   const std::uint64_t slot = task / cut.grid.tiles();
   const std::uint32_t tile = task % cut.grid.tiles();
-  const Range rows = cut.grid.row_range(tile, n), cols = cut.grid.col_range(tile, k), t = part(tokens, slot, cut.slots);
+  const Range rows = cut.grid.row_range(tile, n), cols = cut.grid.col_range(tile, k),
+              t = part(tokens, slot, cut.slots);
   const bool add = slot == 0 && !overwrite;
   float* c = (slot == 0 ? grad : e.shared_space() + (slot - 1) * n * k) + rows.begin * k + cols.begin;
   dy += t.begin * n + rows.begin;
   x += t.begin * k + cols.begin;
   if (small_weight(n, k))
-    e.kernels.product(rows.size(), cols.size(), t.size(), dy, n, true, x, k, add, c, k, e.worker_space(worker));
+    e.kernels.product(rows.size(), cols.size(), t.size(), dy, n, true, x, k, add, c, k,
+                      e.worker_space(worker));
   else
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, bi(rows.size()), bi(cols.size()), bi(t.size()), 1.0f, dy, bi(n), x, bi(k),
-                add ? 1.0f : 0.0f, c, bi(k));
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, bi(rows.size()), bi(cols.size()), bi(t.size()), 1.0f,
+                dy, bi(n), x, bi(k), add ? 1.0f : 0.0f, c, bi(k));
 }
 
 void combine_gradient(Exec& e, const GradientCut& cut, std::uint64_t n, std::uint64_t k, float* grad) {

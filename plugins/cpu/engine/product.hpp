@@ -1,6 +1,6 @@
-// Matrix products cut into a grid of tiles, each computed by one thread, row-major f32. The grid and the choice between
-// OpenBLAS and the trainer's own small products follow from the shape alone; so bits depend on shape and kernel set,
-// never on the number of threads.
+// Matrix products cut into a grid of tiles, each computed by one thread, row-major f32. The grid and the
+// choice between OpenBLAS and the trainer's own small products follow from the shape alone; so bits depend on
+// shape and kernel set, never on the number of threads.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -29,8 +29,9 @@ struct Grid {
 Grid small_grid(std::uint64_t m, std::uint64_t n);  // own products, packed right operand
 Grid large_grid(std::uint64_t m, std::uint64_t n);  // OpenBLAS
 
-/// How a weight's gradient, a sum over all tokens, is cut: the tokens into `slots`, each with a result of its own that
-/// are added up in order, and each result into a grid. Slots keep the tokens with the thread that made them.
+/// How a weight's gradient, a sum over all tokens, is cut: the tokens into `slots`, each with a result of its
+/// own that are added up in order, and each result into a grid. Slots keep the tokens with the thread that
+/// made them.
 struct GradientCut {
   Grid grid;
   std::uint64_t slots;
@@ -42,20 +43,24 @@ GradientCut gradient_cut(std::uint64_t n, std::uint64_t k, std::uint64_t tokens)
 enum class Right { kTransposed, kPlain };
 
 /// Narrow weights that stand as they are need no packing, unless their rows share cache sets.
-inline bool reads_in_place(Right side, std::uint64_t n) { return side == Right::kPlain && n <= 256 && n % 128 != 0; }
+inline bool reads_in_place(Right side, std::uint64_t n) {
+  return side == Right::kPlain && n <= 256 && n % 128 != 0;
+}
 
 /// One tile of C = A B (+ C), A[m,k] with rows of k; B = w^T for w[n,k], or w[k,n]. By OpenBLAS.
-void blas_tile(Right side, Range rows, Range cols, std::uint64_t n, std::uint64_t k, const float* a, const float* w, bool add,
-               float* c);
+void blas_tile(Right side, Range rows, Range cols, std::uint64_t n, std::uint64_t k, const float* a,
+               const float* w, bool add, float* c);
 /// Packs w into the shared work space, in parallel. Returns the panels' width.
 std::uint64_t pack_weight(Exec& e, Right side, std::uint64_t n, std::uint64_t k, const float* w);
 
 /// C[m,n] = A[m,k] B (+ C where before() left something). before(rows, cols) runs on each tile first.
 template <class Before>
-void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, const float* w,
-                         bool add, float* c, Before&& before) {
+void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, std::uint64_t k,
+                         const float* a, const float* w, bool add, float* c, Before&& before) {
   if (e.bf16) {
-    const TileHook hook = {[](void* f, Range rows, Range cols) { (*static_cast<std::remove_reference_t<Before>*>(f))(rows, cols); },
+    const TileHook hook = {[](void* f, Range rows, Range cols) {
+                             (*static_cast<std::remove_reference_t<Before>*>(f))(rows, cols);
+                           },
                            const_cast<void*>(static_cast<const void*>(std::addressof(before)))};
     const bool t = side == Right::kTransposed;
     return bf16_product(e, m, n, k, {a, k, false}, {w, t ? k : n, !t}, add, c, hook);
@@ -78,29 +83,34 @@ void product_with_weight(Exec& e, Right side, std::uint64_t m, std::uint64_t n, 
     before(rows, cols);
     const float* left = a + rows.begin * k;
     float* to = c + rows.begin * n;
-    if (in_place) e.kernels.product(rows.size(), n, k, left, k, false, w, n, add, to, n, e.worker_space(worker));
-    else e.kernels.product_packed(rows.size(), n, k, left, k, packed, k, width, add, to, n);
+    if (in_place)
+      e.kernels.product(rows.size(), n, k, left, k, false, w, n, add, to, n, e.worker_space(worker));
+    else
+      e.kernels.product_packed(rows.size(), n, k, left, k, packed, k, width, add, to, n);
   });
 }
 
 /// One task of a cut.
-void gradient_task(Exec& e, const GradientCut& cut, std::uint32_t task, std::uint32_t worker, std::uint64_t n, std::uint64_t k,
-                   std::uint64_t tokens, const float* dy, const float* x, bool overwrite, float* grad);
+void gradient_task(Exec& e, const GradientCut& cut, std::uint32_t task, std::uint32_t worker, std::uint64_t n,
+                   std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x, bool overwrite,
+                   float* grad);
 /// Adds slots 1.. to the gradient.
 void combine_gradient(Exec& e, const GradientCut& cut, std::uint64_t n, std::uint64_t k, float* grad);
 
 /// grad[n,k] (= or +=) dy[tokens,n]^T x[tokens,k]; `more` tasks of another kind join the same job.
 template <class More>
-void weight_gradient(Exec& e, std::uint64_t n, std::uint64_t k, std::uint64_t tokens, const float* dy, const float* x, bool overwrite,
-                     float* grad, std::uint32_t more, More&& more_task) {
+void weight_gradient(Exec& e, std::uint64_t n, std::uint64_t k, std::uint64_t tokens, const float* dy,
+                     const float* x, bool overwrite, float* grad, std::uint32_t more, More&& more_task) {
   if (e.bf16) {
     bf16_product(e, n, k, tokens, {dy, n, true}, {x, k, true}, !overwrite, grad);
     return e.pool.run(more, [&](std::uint32_t i, std::uint32_t) { more_task(i); });
   }
   const GradientCut cut = gradient_cut(n, k, tokens);
   e.pool.run(cut.tasks() + more, [&](std::uint32_t i, std::uint32_t worker) {
-    if (i < cut.tasks()) gradient_task(e, cut, i, worker, n, k, tokens, dy, x, overwrite, grad);
-    else more_task(i - cut.tasks());
+    if (i < cut.tasks())
+      gradient_task(e, cut, i, worker, n, k, tokens, dy, x, overwrite, grad);
+    else
+      more_task(i - cut.tasks());
   });
   if (cut.slots > 1) combine_gradient(e, cut, n, k, grad);
 }

@@ -9,13 +9,16 @@ namespace {
 constexpr const char *kCore = "OPENBLAS_CORETYPE", *kThreads = "OPENBLAS_NUM_THREADS";
 
 void restore(const char* name, const std::optional<std::string>& value) {
-  if (value) setenv(name, value->c_str(), 1);
-  else unsetenv(name);
+  if (value)
+    setenv(name, value->c_str(), 1);
+  else
+    unsetenv(name);
 }
 
 // Kernel sets of OpenBLAS that use AVX-512, and those that use AVX2: which of two names is the wider.
 int width(const std::string& core) {
-  for (const char* c : {"SkylakeX", "Cooperlake", "SapphireRapids", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS"})
+  for (const char* c :
+       {"SkylakeX", "Cooperlake", "SapphireRapids", "SKYLAKEX", "COOPERLAKE", "SAPPHIRERAPIDS"})
     if (core == c) return 2;
   for (const char* c : {"Haswell", "Zen", "Excavator", "HASWELL", "ZEN", "EXCAVATOR"})
     if (core == c) return 1;
@@ -44,8 +47,8 @@ CoreChoice choose_core(const std::string& best, const std::optional<std::string>
   if (best.empty()) return {};
   if (!pinned || pinned->empty()) return {best, ""};
   if (honour || width(*pinned) >= width(best)) return {};
-  return {best, "OPENBLAS_CORETYPE=" + *pinned + " would use slower kernels than this CPU has; loading " + best +
-                    " instead (TRAINHOST_HONOUR_CORETYPE=1 keeps the pin)"};
+  return {best, "OPENBLAS_CORETYPE=" + *pinned + " would use slower kernels than this CPU has; loading " +
+                    best + " instead (TRAINHOST_HONOUR_CORETYPE=1 keeps the pin)"};
 }
 
 }  // namespace trainhost::cpu

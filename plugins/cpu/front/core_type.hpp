@@ -1,5 +1,5 @@
-// Chooses OpenBLAS's kernels before OpenBLAS is loaded, which is the only moment at which they can be chosen: by its
-// environment variables, set around the load and put back afterwards.
+// Chooses OpenBLAS's kernels before OpenBLAS is loaded, which is the only moment at which they can be chosen:
+// by its environment variables, set around the load and put back afterwards.
 #pragma once
 #include <optional>
 #include <string>

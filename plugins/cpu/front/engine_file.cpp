@@ -1,5 +1,5 @@
-// dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is a reason here, not a crash later, and OpenBLAS's names stay
-// out of everybody else's way.
+// dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is a reason here, not a crash later, and OpenBLAS's
+// names stay out of everybody else's way.
 #include "plugins/cpu/front/engine_file.hpp"
 
 #include <dlfcn.h>
@@ -12,7 +12,8 @@ namespace trainhost::cpu {
 namespace {
 
 plugins::Engine& file() {
-  static plugins::Engine engine_file({kId, "cpu-openblas.so", "trainhost_cpu_engine", "rebuild with OpenBLAS installed",
+  static plugins::Engine engine_file({kId, "cpu-openblas.so", "trainhost_cpu_engine",
+                                      "rebuild with OpenBLAS installed",
                                       reinterpret_cast<const void*>(&engine)});
   return engine_file;
 }

@@ -4,8 +4,8 @@
 
 namespace trainhost::cpu {
 
-/// The engine's table. Throws bridge::StatusError (unavailable) with the reason: file missing, OpenBLAS missing, file of
-/// another build. A failure is tried again at the next call. Thread-safe.
+/// The engine's table. Throws bridge::StatusError (unavailable) with the reason: file missing, OpenBLAS
+/// missing, file of another build. A failure is tried again at the next call. Thread-safe.
 const plugins::EngineTable& engine(const th_host* host);
 
 /// The engine that was loaded; only for calls on an instance, which exist only after engine() succeeded.

@@ -1,5 +1,5 @@
-// The CPU trainer's front: manifest, profile, probe and plan, none of which needs OpenBLAS. create() opens the engine;
-// calls on an instance are handed on to it unchanged. See engine/ for what trains.
+// The CPU trainer's front: manifest, profile, probe and plan, none of which needs OpenBLAS. create() opens
+// the engine; calls on an instance are handed on to it unchanged. See engine/ for what trains.
 #include "plugins/cpu/common/profile.hpp"
 #include "plugins/cpu/front/engine_file.hpp"
 
@@ -31,7 +31,8 @@ struct Opened {
   static const plugins::EngineTable& loaded() { return loaded_engine(); }
   static std::int32_t open(const th_host* host, std::int32_t device) {
     if (device != 0)
-      throw bridge::StatusError(TH_E_ARG, "there is no device " + std::to_string(device) + ": the cpu trainer has device 0 alone");
+      throw bridge::StatusError(
+          TH_E_ARG, "there is no device " + std::to_string(device) + ": the cpu trainer has device 0 alone");
     engine(host);
     return device;
   }
@@ -47,5 +48,5 @@ namespace {
 using trainhost::cpu::Calls;
 using trainhost::cpu::Forward;
 }  // namespace
-TH_PLUGIN("cpu", "0.1.0", &trainhost::executor::kTrainerTable<Calls, Forward>, &trainhost::executor::kGenerateTable<Forward>,
-          &trainhost::executor::kProfilerTable<Calls, Forward>)
+TH_PLUGIN("cpu", "0.1.0", &trainhost::executor::kTrainerTable<Calls, Forward>,
+          &trainhost::executor::kGenerateTable<Forward>, &trainhost::executor::kProfilerTable<Calls, Forward>)

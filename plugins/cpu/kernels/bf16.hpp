@@ -1,6 +1,7 @@
-// Matrix products whose operands are rounded to bfloat16 and whose sums are f32. Both operands are packed first, from
-// f32, so weights and activations stay f32 in memory and no second copy of either exists beyond the work space.
-// One table per way of multiplying; chosen at run time (select.cpp). Nothing here knows of threads or plans.
+// Matrix products whose operands are rounded to bfloat16 and whose sums are f32. Both operands are packed
+// first, from f32, so weights and activations stay f32 in memory and no second copy of either exists beyond
+// the work space. One table per way of multiplying; chosen at run time (select.cpp). Nothing here knows of
+// threads or plans.
 //
 // Packed left operand:  strips of 32 rows    [k/32][32 rows][32 inner]
 // Packed right operand: panels of 32 columns [k/32][16 pairs of inner][32 columns][2 inner]
@@ -17,13 +18,16 @@ inline constexpr std::uint64_t kBf16Block = 32;
 inline constexpr std::uint64_t kBf16Spare = kBf16Block * kBf16Block;
 
 struct Bf16Kernels {
-  const char* name;  // "scalar", "avx2", "avx512": by conversion to f32; "avx512_bf16", "amx": the CPU's own products
+  const char*
+      name;  // "scalar", "avx2", "avx512": by conversion to f32; "avx512_bf16", "amx": the CPU's own products
   bool native;
 
-  // Strip or panel of `count` <= 32 rows or columns over `k` inner elements. Element (i, p) is at[i * ld + p], or
-  // at[p * ld + i] when `inner_is_row`. to: 32 * round_up(k, 32) elements.
-  void (*pack_left)(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld, bool inner_is_row, std::uint16_t* to);
-  void (*pack_right)(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld, bool inner_is_row, std::uint16_t* to);
+  // Strip or panel of `count` <= 32 rows or columns over `k` inner elements. Element (i, p) is at[i * ld +
+  // p], or at[p * ld + i] when `inner_is_row`. to: 32 * round_up(k, 32) elements.
+  void (*pack_left)(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
+                    bool inner_is_row, std::uint16_t* to);
+  void (*pack_right)(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
+                     bool inner_is_row, std::uint16_t* to);
 
   // C[rows, cols] (= or +=) strips times panels; `blocks` = round_up(k, 32) / 32. spare: kBf16Spare floats.
   void (*multiply)(std::uint64_t rows, std::uint64_t cols, std::uint64_t blocks, const std::uint16_t* strips,

@@ -1,6 +1,6 @@
-// bf16 products by AMX: a tile register holds 16 rows of 64 bytes, and one instruction multiplies 16 x 32 by 32 x 16.
-// A tile of C takes 2 x 2 of them. The process must have asked the kernel for the tile registers (select.cpp) before.
-// Same rule about headers as kernels_isa.cpp.
+// bf16 products by AMX: a tile register holds 16 rows of 64 bytes, and one instruction multiplies 16 x 32 by
+// 32 x 16. A tile of C takes 2 x 2 of them. The process must have asked the kernel for the tile registers
+// (select.cpp) before. Same rule about headers as kernels_isa.cpp.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -21,7 +21,8 @@ static constexpr TileShapes kShapes;  // static: the intrinsic tells the compile
 static inline void begin_blocks() { _tile_loadconfig(&kShapes); }
 static inline void end_blocks() { _tile_release(); }
 
-static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add, float* c, std::uint64_t ldc) {
+static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add,
+                  float* c, std::uint64_t ldc) {
   const std::uint64_t stride = ldc * sizeof(float);
   float* low = c + 16 * ldc;
   if (add) {

@@ -1,5 +1,5 @@
-// bf16 products by AVX512_BF16: vdpbf16ps adds the products of a pair to each of 16 sums. Same rule about headers as
-// kernels_isa.cpp.
+// bf16 products by AVX512_BF16: vdpbf16ps adds the products of a pair to each of 16 sums. Same rule about
+// headers as kernels_isa.cpp.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -14,15 +14,18 @@ namespace avx512_bf16 {
 static inline void begin_blocks() {}
 static inline void end_blocks() {}
 
-// 8 rows by 32 columns at a time: 16 sums, two vectors of pairs, and a pair of each row spread over all lanes.
-static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add, float* c, std::uint64_t ldc) {
+// 8 rows by 32 columns at a time: 16 sums, two vectors of pairs, and a pair of each row spread over all
+// lanes.
+static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add,
+                  float* c, std::uint64_t ldc) {
   constexpr int kRows = 8;
   for (std::uint64_t i = 0; i < kBf16Block; i += kRows, c += kRows * ldc) {
     __m512 sum[kRows][2];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
-      for (int v = 0; v < 2; ++v) sum[r][v] = add ? _mm512_loadu_ps(c + r * ldc + v * 16) : _mm512_setzero_ps();
+      for (int v = 0; v < 2; ++v)
+        sum[r][v] = add ? _mm512_loadu_ps(c + r * ldc + v * 16) : _mm512_setzero_ps();
     const std::uint16_t* b = right;
     for (std::uint64_t o = 0; o < blocks; ++o) {
       const std::uint16_t* a = left + o * 1024 + i * 32;

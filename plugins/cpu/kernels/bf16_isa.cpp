@@ -1,5 +1,6 @@
-// bf16 products on CPUs that have none: operands are rounded as the others round them, and multiplied in f32. No faster
-// than f32 products. Compiled once per instruction set, like kernels_isa.cpp, and under the same rule about headers.
+// bf16 products on CPUs that have none: operands are rounded as the others round them, and multiplied in f32.
+// No faster than f32 products. Compiled once per instruction set, like kernels_isa.cpp, and under the same
+// rule about headers.
 #include <cstddef>
 #include <cstdint>
 
@@ -23,19 +24,22 @@ TH_INLINE std::uint16_t round_bf16(float x) {
   return static_cast<std::uint16_t>((b + 0x7fff + (b >> 16 & 1)) >> 16);
 }
 
-TH_INLINE std::uint16_t element(std::uint64_t i, std::uint64_t p, std::uint64_t count, std::uint64_t k, const float* at,
-                                std::uint64_t ld, bool inner_is_row) {
+TH_INLINE std::uint16_t element(std::uint64_t i, std::uint64_t p, std::uint64_t count, std::uint64_t k,
+                                const float* at, std::uint64_t ld, bool inner_is_row) {
   if (i >= count || p >= k) return 0;
   return round_bf16(inner_is_row ? at[p * ld + i] : at[i * ld + p]);
 }
 
-static void pack_left(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld, bool inner_is_row, std::uint16_t* to) {
+static void pack_left(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
+                      bool inner_is_row, std::uint16_t* to) {
   for (std::uint64_t p = 0; p < k; p += kBf16Block)
     for (std::uint64_t i = 0; i < kBf16Block; ++i)
-      for (std::uint64_t q = 0; q < kBf16Block; ++q) *to++ = element(i, p + q, count, k, at, ld, inner_is_row);
+      for (std::uint64_t q = 0; q < kBf16Block; ++q)
+        *to++ = element(i, p + q, count, k, at, ld, inner_is_row);
 }
 
-static void pack_right(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld, bool inner_is_row, std::uint16_t* to) {
+static void pack_right(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
+                       bool inner_is_row, std::uint16_t* to) {
   for (std::uint64_t p = 0; p < (k + kBf16Block - 1) / kBf16Block * kBf16Block; p += 2)
     for (std::uint64_t j = 0; j < kBf16Block; ++j, to += 2) {
       to[0] = element(j, p, count, k, at, ld, inner_is_row);
@@ -47,7 +51,8 @@ TH_INLINE void begin_blocks() {}
 TH_INLINE void end_blocks() {}
 
 // Two rows at a time: a pair of inner elements of each, spread over all lanes, times the pairs of 32 columns.
-static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add, float* c, std::uint64_t ldc) {
+static void block(std::uint64_t blocks, const std::uint16_t* left, const std::uint16_t* right, bool add,
+                  float* c, std::uint64_t ldc) {
   constexpr int kVectors = static_cast<int>(kBf16Block) / kLanes, kRows = 2;
   for (std::uint64_t i = 0; i < kBf16Block; i += kRows, c += kRows * ldc) {
     Vec sum[kRows][kVectors];
@@ -60,7 +65,8 @@ static void block(std::uint64_t blocks, const std::uint16_t* left, const std::ui
         for (int v = 0; v < kVectors; ++v) {
           VecI pairs;
           __builtin_memcpy(&pairs, b + 2 * v * kLanes, sizeof pairs);
-          const Vec first = reinterpret_cast<Vec>(pairs << 16), second = reinterpret_cast<Vec>(pairs & (VecI{} - 0x10000));
+          const Vec first = reinterpret_cast<Vec>(pairs << 16),
+                    second = reinterpret_cast<Vec>(pairs & (VecI{} - 0x10000));
           for (int r = 0; r < kRows; ++r) {
             const std::uint16_t* at = a + r * static_cast<int>(kBf16Block) + p;
             sum[r][v] += first * __builtin_bit_cast(float, std::uint32_t{at[0]} << 16);

@@ -1,11 +1,11 @@
-// Packing with AVX512_BF16, shared by its own products and those of AMX. Included inside a namespace; see bf16.hpp for the
-// layouts. A unit of work is 32 rows or columns by 32 inner elements.
+// Packing with AVX512_BF16, shared by its own products and those of AMX. Included inside a namespace; see
+// bf16.hpp for the layouts. A unit of work is 32 rows or columns by 32 inner elements.
 #pragma once
 
 // The pairs (low[i], high[i]) as 16 words.
 static inline __attribute__((always_inline)) __m512i pairs_of(__m512 low, __m512 high) {
-  const __m512i interleave =
-      _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                              23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   return _mm512_permutexvar_epi16(interleave, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
@@ -46,26 +46,31 @@ static inline __attribute__((always_inline)) __mmask16 first(std::uint64_t n) {
 static inline std::uint64_t beyond(std::uint64_t n, std::uint64_t at) { return n > at ? n - at : 0; }
 
 // Up to 16 rows of 32 inner elements each, as words of pairs: row i in out[i].
-static inline __attribute__((always_inline)) void rows_of_pairs(std::uint64_t rows, std::uint64_t inner, const float* at, std::uint64_t ld,
+static inline __attribute__((always_inline)) void rows_of_pairs(std::uint64_t rows, std::uint64_t inner,
+                                                                const float* at, std::uint64_t ld,
                                                                 __m512i out[16]) {
   const __mmask16 low = first(inner), high = first(beyond(inner, 16));
 #pragma GCC unroll 16
   for (std::uint64_t i = 0; i < 16; ++i)
-    out[i] = i < rows ? (__m512i)_mm512_cvtne2ps_pbh(high ? _mm512_maskz_loadu_ps(high, at + i * ld + 16) : _mm512_setzero_ps(),
-                                                     _mm512_maskz_loadu_ps(low, at + i * ld))
+    out[i] = i < rows ? (__m512i)_mm512_cvtne2ps_pbh(
+                            high ? _mm512_maskz_loadu_ps(high, at + i * ld + 16) : _mm512_setzero_ps(),
+                            _mm512_maskz_loadu_ps(low, at + i * ld))
                       : _mm512_setzero_si512();
 }
 // The same where an inner element's rows stand side by side: pair p of all 16 rows in out[p].
-static inline __attribute__((always_inline)) void pairs_by_inner(std::uint64_t rows, std::uint64_t inner, const float* at,
-                                                                 std::uint64_t ld, __m512i out[16]) {
+static inline __attribute__((always_inline)) void pairs_by_inner(std::uint64_t rows, std::uint64_t inner,
+                                                                 const float* at, std::uint64_t ld,
+                                                                 __m512i out[16]) {
   const __mmask16 mask = first(rows);
 #pragma GCC unroll 16
   for (std::uint64_t p = 0; p < 16; ++p)
-    out[p] = pairs_of(2 * p < inner ? _mm512_maskz_loadu_ps(mask, at + 2 * p * ld) : _mm512_setzero_ps(),
-                      2 * p + 1 < inner ? _mm512_maskz_loadu_ps(mask, at + (2 * p + 1) * ld) : _mm512_setzero_ps());
+    out[p] = pairs_of(
+        2 * p < inner ? _mm512_maskz_loadu_ps(mask, at + 2 * p * ld) : _mm512_setzero_ps(),
+        2 * p + 1 < inner ? _mm512_maskz_loadu_ps(mask, at + (2 * p + 1) * ld) : _mm512_setzero_ps());
 }
 
-static void pack_left(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld, bool inner_is_row, std::uint16_t* to) {
+static void pack_left(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
+                      bool inner_is_row, std::uint16_t* to) {
   for (std::uint64_t p = 0; p < k; p += 32)
     for (std::uint64_t i = 0; i < 32; i += 16, to += 512) {
       __m512i r[16];
@@ -82,7 +87,8 @@ static void pack_left(std::uint64_t count, std::uint64_t k, const float* at, std
     }
 }
 
-static void pack_right(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld, bool inner_is_row, std::uint16_t* to) {
+static void pack_right(std::uint64_t count, std::uint64_t k, const float* at, std::uint64_t ld,
+                       bool inner_is_row, std::uint16_t* to) {
   for (std::uint64_t p = 0; p < k; p += 32, to += 1024)
     for (std::uint64_t j = 0; j < 32; j += 16) {
       __m512i r[16];

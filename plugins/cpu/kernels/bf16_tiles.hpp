@@ -1,10 +1,11 @@
-// The walk over strips and panels that all bf16 kernels share. A file that includes it (inside its own namespace)
-// provides  static void block(blocks, left, right, add, c, ldc):  one whole 32 x 32 tile of C.
-// A panel stays in the first-level cache while all strips pass by. Tiles at the edge go through `spare`.
+// The walk over strips and panels that all bf16 kernels share. A file that includes it (inside its own
+// namespace) provides  static void block(blocks, left, right, add, c, ldc):  one whole 32 x 32 tile of C. A
+// panel stays in the first-level cache while all strips pass by. Tiles at the edge go through `spare`.
 #pragma once
 
-static void multiply(std::uint64_t rows, std::uint64_t cols, std::uint64_t blocks, const std::uint16_t* strips,
-                     const std::uint16_t* panels, bool add, float* c, std::uint64_t ldc, float* spare) {
+static void multiply(std::uint64_t rows, std::uint64_t cols, std::uint64_t blocks,
+                     const std::uint16_t* strips, const std::uint16_t* panels, bool add, float* c,
+                     std::uint64_t ldc, float* spare) {
   begin_blocks();
   const std::uint64_t step = blocks * kBf16Block * kBf16Block;  // elements of a strip or a panel
   for (std::uint64_t j = 0; j < cols; j += kBf16Block, panels += step) {

@@ -1,6 +1,7 @@
-// One instruction set's table of kernels. Compiled once per set, with TRAINHOST_KERNEL_SET naming it and -march
-// deciding kLanes. Includes no standard header with inline functions: their code would be merged with that of units
-// built for older machines. To add a kernel: a row in kernels.hpp, its loop in one of the rows_*.hpp files, a line below.
+// One instruction set's table of kernels. Compiled once per set, with TRAINHOST_KERNEL_SET naming it and
+// -march deciding kLanes. Includes no standard header with inline functions: their code would be merged with
+// that of units built for older machines. To add a kernel: a row in kernels.hpp, its loop in one of the
+// rows_*.hpp files, a line below.
 #include <cstddef>
 #include <cstdint>
 
@@ -19,8 +20,8 @@ namespace trainhost::cpu {
 namespace TRAINHOST_KERNEL_SET {
 #include "plugins/cpu/kernels/simd.hpp"
 // rows_basic.hpp first: the others use its dot products
-#include "plugins/cpu/kernels/rows_basic.hpp"
 #include "plugins/cpu/kernels/rows_attention.hpp"
+#include "plugins/cpu/kernels/rows_basic.hpp"
 #include "plugins/cpu/kernels/rows_norm.hpp"
 #include "plugins/cpu/kernels/rows_optimizer.hpp"
 #include "plugins/cpu/kernels/small_product.hpp"
@@ -28,11 +29,29 @@ namespace TRAINHOST_KERNEL_SET {
 extern const Kernels table;
 const Kernels table = {
     TH_STRING(TRAINHOST_KERNEL_SET),
-    rms_norm, rms_norm_bwd, rope, swiglu, swiglu_bwd,
-    softmax_tile, softmax_finish, softmax_bwd_tile, row_dots, cross_entropy,
-    add_bias, column_sums, add, sum_squares, gemv,
-    product, panel_width, pack_transposed, pack, product_packed,
-    adamw, sgd, sgd_momentum,
+    rms_norm,
+    rms_norm_bwd,
+    rope,
+    swiglu,
+    swiglu_bwd,
+    softmax_tile,
+    softmax_finish,
+    softmax_bwd_tile,
+    row_dots,
+    cross_entropy,
+    add_bias,
+    column_sums,
+    add,
+    sum_squares,
+    gemv,
+    product,
+    panel_width,
+    pack_transposed,
+    pack,
+    product_packed,
+    adamw,
+    sgd,
+    sgd_momentum,
 };
 
 }  // namespace TRAINHOST_KERNEL_SET

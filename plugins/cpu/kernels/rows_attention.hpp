@@ -1,5 +1,6 @@
-// Softmax inside attention tiles, forward and backward, and the cross-entropy of one row of logits. The products
-// around them are matrix products and live elsewhere. Part of kernels_isa.cpp; see kernels.hpp for shapes and meanings.
+// Softmax inside attention tiles, forward and backward, and the cross-entropy of one row of logits. The
+// products around them are matrix products and live elsewhere. Part of kernels_isa.cpp; see kernels.hpp for
+// shapes and meanings.
 #pragma once
 
 // Columns [lo, hi) of row i that its query sees: keys up to its own position, at most `window` of them.
@@ -43,8 +44,8 @@ TH_INLINE float exp_row(float* p, std::uint64_t n, float scale, float shift) {
   return sum(s) + rest;
 }
 
-static void softmax_tile(const AttentionTile& t, float* s, float* m, float* l, bool first, float* o, std::uint64_t ldo,
-                         std::uint32_t d) {
+static void softmax_tile(const AttentionTile& t, float* s, float* m, float* l, bool first, float* o,
+                         std::uint64_t ldo, std::uint32_t d) {
   for (std::uint32_t i = 0; i < t.rows; ++i, s += t.ld, o += ldo) {
     if (first) m[i] = -__builtin_inff(), l[i] = 0.0f;
     std::uint32_t lo, hi;
@@ -78,8 +79,8 @@ static void softmax_finish(std::uint32_t rows, std::uint32_t d, float* o, std::u
   }
 }
 
-static void softmax_bwd_tile(const AttentionTile& t, float* s, float* dp, const float* lse, std::uint64_t lse_ld,
-                             const float* delta) {
+static void softmax_bwd_tile(const AttentionTile& t, float* s, float* dp, const float* lse,
+                             std::uint64_t lse_ld, const float* delta) {
   for (std::uint32_t i = 0; i < t.rows; ++i, s += t.ld, dp += t.ld) {
     std::uint32_t lo, hi;
     visible(t, i, lo, hi);

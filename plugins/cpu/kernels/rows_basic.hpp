@@ -1,4 +1,5 @@
-// Sums, additions and small products over rows. Part of kernels_isa.cpp; see kernels.hpp for shapes and meanings.
+// Sums, additions and small products over rows. Part of kernels_isa.cpp; see kernels.hpp for shapes and
+// meanings.
 #pragma once
 
 TH_INLINE float dot(std::uint64_t n, const float* a, const float* b) {

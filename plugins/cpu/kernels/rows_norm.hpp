@@ -1,4 +1,5 @@
-// RMSNorm, rotary positions and SwiGLU over rows. Part of kernels_isa.cpp; see kernels.hpp for shapes and meanings.
+// RMSNorm, rotary positions and SwiGLU over rows. Part of kernels_isa.cpp; see kernels.hpp for shapes and
+// meanings.
 #pragma once
 
 static void rms_norm(std::uint64_t rows, std::uint64_t n, const float* x, const float* w, float eps, float* y,
@@ -13,8 +14,8 @@ static void rms_norm(std::uint64_t rows, std::uint64_t n, const float* x, const 
 }
 
 // With xh = x * rstd and g = w * dy: dx = rstd * (g - xh * mean(g * xh)), gw += dy * xh.
-static void rms_norm_bwd(std::uint64_t rows, std::uint64_t n, const float* dy, const float* x, const float* rstd,
-                         const float* w, float* dx, bool add, float* gw) {
+static void rms_norm_bwd(std::uint64_t rows, std::uint64_t n, const float* dy, const float* x,
+                         const float* rstd, const float* w, float* dx, bool add, float* gw) {
   for (std::uint64_t r = 0; r < rows; ++r, x += n, dy += n, dx += n) {
     Vec s{};
     std::uint64_t j = 0;
@@ -54,7 +55,8 @@ static void rope(std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::
       }
       if (j < half) {
         std::uint64_t t = half - j;
-        Vec c = load_part(cos + j, t), s = load_part(sin + j, t) * sign, u = load_part(a + j, t), v = load_part(b + j, t);
+        Vec c = load_part(cos + j, t), s = load_part(sin + j, t) * sign, u = load_part(a + j, t),
+            v = load_part(b + j, t);
         store_part(a + j, u * c - v * s, t);
         store_part(b + j, v * c + u * s, t);
       }

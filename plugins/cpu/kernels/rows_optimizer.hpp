@@ -1,8 +1,9 @@
-// One pass of an optimizer over the elements of a parameter. Part of kernels_isa.cpp. Plain loops: every element is
-// independent, so the compiler vectorises them without changing a bit.
+// One pass of an optimizer over the elements of a parameter. Part of kernels_isa.cpp. Plain loops: every
+// element is independent, so the compiler vectorises them without changing a bit.
 #pragma once
 
-// Kingma & Ba 2015 with decoupled decay (Loshchilov & Hutter 2019): decay first, then the bias-corrected step.
+// Kingma & Ba 2015 with decoupled decay (Loshchilov & Hutter 2019): decay first, then the bias-corrected
+// step.
 static void adamw(std::uint64_t n, const float* __restrict g, float* __restrict w, float* __restrict m,
                   float* __restrict v, const AdamConstants& constants) {
   const AdamConstants c = constants;
@@ -16,7 +17,8 @@ static void adamw(std::uint64_t n, const float* __restrict g, float* __restrict 
   }
 }
 
-static void sgd(std::uint64_t n, const float* __restrict g, float* __restrict w, const SgdConstants& constants) {
+static void sgd(std::uint64_t n, const float* __restrict g, float* __restrict w,
+                const SgdConstants& constants) {
   const SgdConstants c = constants;
   for (std::uint64_t i = 0; i < n; ++i) w[i] = c.decay * w[i] - c.lr * (g[i] * c.grad_scale);
 }

@@ -15,14 +15,27 @@
 #include "plugins/cpu/kernels/kernels.hpp"
 
 namespace trainhost::cpu {
-namespace scalar { extern const Kernels table; extern const Bf16Kernels bf16_table; }
-namespace avx2 { extern const Kernels table; extern const Bf16Kernels bf16_table; }
-namespace avx512 { extern const Kernels table; extern const Bf16Kernels bf16_table; }
+namespace scalar {
+extern const Kernels table;
+extern const Bf16Kernels bf16_table;
+}  // namespace scalar
+namespace avx2 {
+extern const Kernels table;
+extern const Bf16Kernels bf16_table;
+}  // namespace avx2
+namespace avx512 {
+extern const Kernels table;
+extern const Bf16Kernels bf16_table;
+}  // namespace avx512
 #ifdef TRAINHOST_AVX512_BF16
-namespace avx512_bf16 { extern const Bf16Kernels bf16_table; }
+namespace avx512_bf16 {
+extern const Bf16Kernels bf16_table;
+}
 #endif
 #ifdef TRAINHOST_AMX
-namespace amx { extern const Bf16Kernels bf16_table; }
+namespace amx {
+extern const Bf16Kernels bf16_table;
+}
 #endif
 
 namespace {
@@ -32,10 +45,12 @@ bool runs_v3() {
 }
 bool runs_v4() {
   return runs_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512cd");
 }
 
-// Leaf 7: bit 5 of eax of subleaf 1 is AVX512_BF16; bits 22 and 24 of edx of subleaf 0 are AMX-BF16 and AMX-TILE.
+// Leaf 7: bit 5 of eax of subleaf 1 is AVX512_BF16; bits 22 and 24 of edx of subleaf 0 are AMX-BF16 and
+// AMX-TILE.
 unsigned leaf7(unsigned subleaf, int which) {
   unsigned r[4] = {};
   __get_cpuid_count(7, subleaf, &r[0], &r[1], &r[2], &r[3]);
@@ -96,9 +111,10 @@ std::string forced() {
   if (!wanted || !*wanted) return "";
   const std::vector<std::string> known = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
   if (std::find(known.begin(), known.end(), wanted) == known.end())
-    throw usage_error("TRAINHOST_CPU_ISA=" + escaped(wanted) + ": expected scalar, avx2, avx512, avx512_bf16 or amx" +
-                      did_you_mean(wanted, known));
-  if (!runnable_bf16().named(wanted)) throw usage_error("TRAINHOST_CPU_ISA=" + std::string(wanted) + ": this CPU cannot run it");
+    throw usage_error("TRAINHOST_CPU_ISA=" + escaped(wanted) +
+                      ": expected scalar, avx2, avx512, avx512_bf16 or amx" + did_you_mean(wanted, known));
+  if (!runnable_bf16().named(wanted))
+    throw usage_error("TRAINHOST_CPU_ISA=" + std::string(wanted) + ": this CPU cannot run it");
   return wanted;
 }
 

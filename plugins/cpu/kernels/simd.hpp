@@ -1,6 +1,7 @@
-// Vectors of kLanes floats by the compiler's vector extension, so that one source serves every instruction set.
-// Included only by kernels_isa.cpp, inside the namespace of one instruction set; no standard header that brings inline
-// functions may be included there (their code would be shared with translation units for older machines).
+// Vectors of kLanes floats by the compiler's vector extension, so that one source serves every instruction
+// set. Included only by kernels_isa.cpp, inside the namespace of one instruction set; no standard header that
+// brings inline functions may be included there (their code would be shared with translation units for older
+// machines).
 #pragma once
 
 #if defined(__AVX512F__)
@@ -41,7 +42,8 @@ TH_INLINE void store_part(float* p, Vec v, std::uint64_t n) {
 }
 #elif defined(__AVX2__)
 TH_INLINE __m256i part_mask(std::uint64_t n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 TH_INLINE Vec load_part(const float* p, std::uint64_t n) {
   return reinterpret_cast<Vec>(_mm256_maskload_ps(p, part_mask(n)));
@@ -64,11 +66,13 @@ TH_INLINE void store_part(float* p, Vec v, std::uint64_t n) {
 typedef float Vec4 __attribute__((vector_size(16)));
 #if defined(__AVX512F__)
 TH_INLINE Vec4 fold_sum(Vec v) {
-  HalfVec h = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  HalfVec h = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+              __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
   return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
 }
 TH_INLINE Vec4 fold_max(Vec v) {
-  HalfVec a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7), b = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  HalfVec a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+          b = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
   HalfVec h = a > b ? a : b;
   Vec4 c = __builtin_shufflevector(h, h, 0, 1, 2, 3), d = __builtin_shufflevector(h, h, 4, 5, 6, 7);
   return c > d ? c : d;
@@ -96,10 +100,11 @@ TH_INLINE float max(Vec v) {
 }
 TH_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
 
-/// e^x, at most 2 ulp off for x in [-87.3, 88]; 0 below, e^88 above. Range reduction by ln 2 in two parts and the
-/// degree-6 polynomial of the Cephes library.
+/// e^x, at most 2 ulp off for x in [-87.3, 88]; 0 below, e^88 above. Range reduction by ln 2 in two parts and
+/// the degree-6 polynomial of the Cephes library.
 TH_INLINE Vec exp(Vec x) {
-  const Vec limit = splat(88.0f), floor_ = splat(-87.3f), magic = splat(12582912.0f);  // 1.5 * 2^23: rounds to integer
+  const Vec limit = splat(88.0f), floor_ = splat(-87.3f),
+            magic = splat(12582912.0f);  // 1.5 * 2^23: rounds to integer
   VecI under = x < floor_;
   x = x > limit ? limit : x;
   x = x < floor_ ? floor_ : x;

@@ -1,19 +1,22 @@
-// Matrix products for shapes that are too small for OpenBLAS to be quick. A register tile of rows x NV vectors runs over
-// the inner dimension, kProductInner of it at a time, so that a panel of the right operand stays in the first-level
-// cache. Part of kernels_isa.cpp; see kernels.hpp for shapes and meanings. Sums run over the inner dimension in order with one
-// accumulator an element, so an element's bits do not depend on the tile that it falls into.
+// Matrix products for shapes that are too small for OpenBLAS to be quick. A register tile of rows x NV
+// vectors runs over the inner dimension, kProductInner of it at a time, so that a panel of the right operand
+// stays in the first-level cache. Part of kernels_isa.cpp; see kernels.hpp for shapes and meanings. Sums run
+// over the inner dimension in order with one accumulator an element, so an element's bits do not depend on
+// the tile that it falls into.
 #pragma once
 
 #if defined(__AVX512F__)
 constexpr int kRows1 = 12, kRows2 = 12, kRows3 = 8;  // 32 registers: accumulators, NV of b, one of a
 #else
-constexpr int kRows1 = 8, kRows2 = 6, kRows3 = 4;    // 16 registers
+constexpr int kRows1 = 8, kRows2 = 6, kRows3 = 4;  // 16 registers
 #endif
 
-// C[MR, NV*kLanes] (+)= sum over p of a[i * ai + p * ap] * b[p * ldb + :]. `last`: elements of the last vector.
+// C[MR, NV*kLanes] (+)= sum over p of a[i * ai + p * ap] * b[p * ldb + :]. `last`: elements of the last
+// vector.
 template <int MR, int NV, bool kPart>
-TH_INLINE void register_tile(std::uint64_t k, const float* a, std::uint64_t ai, std::uint64_t ap, const float* b,
-                             std::uint64_t ldb, bool add, float* c, std::uint64_t ldc, std::uint64_t last) {
+TH_INLINE void register_tile(std::uint64_t k, const float* a, std::uint64_t ai, std::uint64_t ap,
+                             const float* b, std::uint64_t ldb, bool add, float* c, std::uint64_t ldc,
+                             std::uint64_t last) {
   Vec acc[MR][NV];
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
@@ -25,7 +28,8 @@ TH_INLINE void register_tile(std::uint64_t k, const float* a, std::uint64_t ai, 
   for (std::uint64_t p = 0; p < k; ++p) {
     Vec bv[NV];
 #pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) bv[j] = kPart && j == NV - 1 ? load_part(b + j * kLanes, last) : load(b + j * kLanes);
+    for (int j = 0; j < NV; ++j)
+      bv[j] = kPart && j == NV - 1 ? load_part(b + j * kLanes, last) : load(b + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) {
       Vec av = splat(a[i * ai]);
@@ -40,8 +44,10 @@ TH_INLINE void register_tile(std::uint64_t k, const float* a, std::uint64_t ai, 
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) {
       float* to = c + i * ldc + j * kLanes;
-      if (kPart && j == NV - 1) store_part(to, acc[i][j], last);
-      else store(to, acc[i][j]);
+      if (kPart && j == NV - 1)
+        store_part(to, acc[i][j], last);
+      else
+        store(to, acc[i][j]);
     }
 }
 
@@ -53,45 +59,58 @@ struct Left {
 
 // All rows of one panel of columns.
 template <int MR, int NV, bool kPart>
-static __attribute__((noinline)) void panel(std::uint64_t m, std::uint64_t k, Left a, const float* b, std::uint64_t ldb, bool add,
-                                            float* c, std::uint64_t ldc, std::uint64_t last) {
+static __attribute__((noinline)) void panel(std::uint64_t m, std::uint64_t k, Left a, const float* b,
+                                            std::uint64_t ldb, bool add, float* c, std::uint64_t ldc,
+                                            std::uint64_t last) {
   std::uint64_t i = 0;
-  for (; i + MR <= m; i += MR) register_tile<MR, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
+  for (; i + MR <= m; i += MR)
+    register_tile<MR, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
   if constexpr (MR > 8)
-    for (; i + 8 <= m; i += 8) register_tile<8, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
+    for (; i + 8 <= m; i += 8)
+      register_tile<8, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
   if constexpr (MR > 4)
-    for (; i + 4 <= m; i += 4) register_tile<4, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
-  for (; i < m; ++i) register_tile<1, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
+    for (; i + 4 <= m; i += 4)
+      register_tile<4, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
+  for (; i < m; ++i)
+    register_tile<1, NV, kPart>(k, a.at + i * a.ai, a.ai, a.ap, b, ldb, add, c + i * ldc, ldc, last);
 }
 
-TH_INLINE void panel_of(std::uint64_t columns, std::uint64_t m, std::uint64_t k, Left a, const float* b, std::uint64_t ldb, bool add,
-                        float* c, std::uint64_t ldc) {
+TH_INLINE void panel_of(std::uint64_t columns, std::uint64_t m, std::uint64_t k, Left a, const float* b,
+                        std::uint64_t ldb, bool add, float* c, std::uint64_t ldc) {
   const int nv = static_cast<int>((columns + kLanes - 1) / kLanes);
   const std::uint64_t last = columns % kLanes;
   if (last == 0) {
-    if (nv == 3) panel<kRows3, 3, false>(m, k, a, b, ldb, add, c, ldc, 0);
-    else if (nv == 2) panel<kRows2, 2, false>(m, k, a, b, ldb, add, c, ldc, 0);
-    else panel<kRows1, 1, false>(m, k, a, b, ldb, add, c, ldc, 0);
+    if (nv == 3)
+      panel<kRows3, 3, false>(m, k, a, b, ldb, add, c, ldc, 0);
+    else if (nv == 2)
+      panel<kRows2, 2, false>(m, k, a, b, ldb, add, c, ldc, 0);
+    else
+      panel<kRows1, 1, false>(m, k, a, b, ldb, add, c, ldc, 0);
   } else {
-    if (nv == 3) panel<kRows3, 3, true>(m, k, a, b, ldb, add, c, ldc, last);
-    else if (nv == 2) panel<kRows2, 2, true>(m, k, a, b, ldb, add, c, ldc, last);
-    else panel<kRows1, 1, true>(m, k, a, b, ldb, add, c, ldc, last);
+    if (nv == 3)
+      panel<kRows3, 3, true>(m, k, a, b, ldb, add, c, ldc, last);
+    else if (nv == 2)
+      panel<kRows2, 2, true>(m, k, a, b, ldb, add, c, ldc, last);
+    else
+      panel<kRows1, 1, true>(m, k, a, b, ldb, add, c, ldc, last);
   }
 }
 
-// Columns of every panel of a matrix with n columns but the last: three vectors where that comes out even, else two.
+// Columns of every panel of a matrix with n columns but the last: three vectors where that comes out even,
+// else two.
 static std::uint64_t panel_width(std::uint64_t n) {
   const std::uint64_t v = (n + kLanes - 1) / kLanes;
   return (v % 3 == 0 ? 3 : v == 1 ? 1 : 2) * kLanes;
 }
 
-// Rows that lie a multiple of 512 bytes apart share few sets of the first-level cache. Copied, they lie an odd number
-// of lines apart.
+// Rows that lie a multiple of 512 bytes apart share few sets of the first-level cache. Copied, they lie an
+// odd number of lines apart.
 TH_INLINE bool unlucky(std::uint64_t ld) { return ld % 128 == 0; }
 TH_INLINE std::uint64_t lucky(std::uint64_t columns) { return ((columns + 15) / 16 | 1) * 16; }
 
 // Short rows far apart are no stream that the hardware would fetch ahead, so a few rows ahead are asked for.
-static void copy_rows(std::uint64_t rows, std::uint64_t columns, const float* from, std::uint64_t ld, float* to, std::uint64_t ld_to) {
+static void copy_rows(std::uint64_t rows, std::uint64_t columns, const float* from, std::uint64_t ld,
+                      float* to, std::uint64_t ld_to) {
   constexpr std::uint64_t kAhead = 8;
   for (std::uint64_t r = 0; r < rows; ++r, from += ld, to += ld_to) {
     if (r + kAhead < rows)
@@ -102,8 +121,9 @@ static void copy_rows(std::uint64_t rows, std::uint64_t columns, const float* fr
   }
 }
 
-static void product(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda, bool transposed, const float* b,
-                    std::uint64_t ldb, bool add, float* c, std::uint64_t ldc, float* work) {
+static void product(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda,
+                    bool transposed, const float* b, std::uint64_t ldb, bool add, float* c, std::uint64_t ldc,
+                    float* work) {
   const std::uint64_t width = panel_width(n);
   const bool copy_a = transposed && unlucky(lda) && m <= kProductSide && n >= width;
   const bool copy_b = unlucky(ldb) && n <= kProductSide && m >= 24;
@@ -126,9 +146,11 @@ static void product(std::uint64_t m, std::uint64_t n, std::uint64_t k, const flo
   }
 }
 
-// ---- transposed right operand -----------------------------------------------------------------------------------------
+// ---- transposed right operand
+// -----------------------------------------------------------------------------------------
 
-// Rows a and b of a perfect shuffle: a0 b0 a1 b1 ...; log2(kLanes) rounds of it over kLanes rows transpose a square.
+// Rows a and b of a perfect shuffle: a0 b0 a1 b1 ...; log2(kLanes) rounds of it over kLanes rows transpose a
+// square.
 #if defined(__AVX512F__)
 TH_INLINE Vec shuffle_low(Vec a, Vec b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -148,12 +170,14 @@ constexpr int kRounds = 2;
 #endif
 
 // dst[p * ld + j] = src[j * lds + p] for j < rows <= kLanes (the rest zero), p < cols <= kLanes.
-TH_INLINE void transpose_square(std::uint64_t rows, std::uint64_t cols, const float* src, std::uint64_t lds, float* dst,
-                                std::uint64_t ld) {
+TH_INLINE void transpose_square(std::uint64_t rows, std::uint64_t cols, const float* src, std::uint64_t lds,
+                                float* dst, std::uint64_t ld) {
   Vec r[kLanes], t[kLanes];
 #pragma GCC unroll 16
   for (int j = 0; j < kLanes; ++j)
-    r[j] = static_cast<std::uint64_t>(j) >= rows ? Vec{} : cols == kLanes ? load(src + j * lds) : load_part(src + j * lds, cols);
+    r[j] = static_cast<std::uint64_t>(j) >= rows ? Vec{}
+           : cols == kLanes                      ? load(src + j * lds)
+                                                 : load_part(src + j * lds, cols);
 #pragma GCC unroll 4
   for (int round = 0; round < kRounds; ++round) {
 #pragma GCC unroll 8
@@ -172,25 +196,29 @@ TH_INLINE void transpose_square(std::uint64_t rows, std::uint64_t cols, const fl
   }
 }
 
-static void pack_transposed(std::uint64_t n, std::uint64_t k, const float* w, std::uint64_t ldw, std::uint64_t width, float* packed) {
+static void pack_transposed(std::uint64_t n, std::uint64_t k, const float* w, std::uint64_t ldw,
+                            std::uint64_t width, float* packed) {
   for (std::uint64_t j = 0; j < n; j += width, packed += width * k) {
     const std::uint64_t present = n - j < width ? n - j : width;
     for (std::uint64_t i = 0; i < present; i += kLanes) {
       const std::uint64_t rows = present - i < kLanes ? present - i : kLanes;
       for (std::uint64_t p = 0; p < k; p += kLanes)
-        transpose_square(rows, k - p < kLanes ? k - p : kLanes, w + (j + i) * ldw + p, ldw, packed + p * width + i, width);
+        transpose_square(rows, k - p < kLanes ? k - p : kLanes, w + (j + i) * ldw + p, ldw,
+                         packed + p * width + i, width);
     }
   }
 }
 
-static void pack(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t ldb, std::uint64_t width, float* packed) {
+static void pack(std::uint64_t n, std::uint64_t k, const float* b, std::uint64_t ldb, std::uint64_t width,
+                 float* packed) {
   for (std::uint64_t j = 0; j < n; j += width, packed += width * k)
     copy_rows(k, n - j < width ? n - j : width, b + j, ldb, packed, width);
 }
 
 // The longer of n and k is the outer loop: the tile of C, or that of A, then stays in a near cache.
-static void product_packed(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a, std::uint64_t lda, const float* packed,
-                           std::uint64_t packed_k, std::uint64_t width, bool add, float* c, std::uint64_t ldc) {
+static void product_packed(std::uint64_t m, std::uint64_t n, std::uint64_t k, const float* a,
+                           std::uint64_t lda, const float* packed, std::uint64_t packed_k,
+                           std::uint64_t width, bool add, float* c, std::uint64_t ldc) {
   auto block = [&](std::uint64_t j, std::uint64_t p) {
     panel_of(n - j < width ? n - j : width, m, k - p < kProductInner ? k - p : kProductInner, {a + p, lda, 1},
              packed + j * packed_k + p * width, width, add || p, c + j, ldc);

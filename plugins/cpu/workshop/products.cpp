@@ -1,7 +1,9 @@
-// What the matrix products of a trainer reach here: GFLOP/s of forward, input gradient and weight gradient at the shapes of
-// a model, in fp32 and by every way of multiplying bf16. For people who change kernels; no part of a build or of the tests.
+// What the matrix products of a trainer reach here: GFLOP/s of forward, input gradient and weight gradient at
+// the shapes of a model, in fp32 and by every way of multiplying bf16. For people who change kernels; no part
+// of a build or of the tests.
 //   ninja -C build trainhost_cpu_products && build/bin/trainhost_cpu_products [THREADS]
-// Best of eight, each way in turn. OpenBLAS's kernels are those of OPENBLAS_CORETYPE: set it as the front would.
+// Best of eight, each way in turn. OpenBLAS's kernels are those of OPENBLAS_CORETYPE: set it as the front
+// would.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -23,14 +25,17 @@ struct WorkSpace final : Storage {
   void* at(plan::BufferId) override { return floats.data(); }
 };
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 struct Shape {
   std::uint64_t tokens, n, k;
   const char* what;
 };
-constexpr Shape kShapes[] = {{1024, 2304, 768, "110M qkv"},   {1024, 768, 768, "110M o"},      {1024, 4096, 768, "110M gate|up"},
-                             {1024, 768, 2048, "110M down"},  {512, 32000, 768, "110M head"},  {2048, 768, 256, "byte-tiny qkv"},
+constexpr Shape kShapes[] = {{1024, 2304, 768, "110M qkv"},          {1024, 768, 768, "110M o"},
+                             {1024, 4096, 768, "110M gate|up"},      {1024, 768, 2048, "110M down"},
+                             {512, 32000, 768, "110M head"},         {2048, 768, 256, "byte-tiny qkv"},
                              {2048, 1408, 256, "byte-tiny gate|up"}, {512, 288, 96, "built-in qkv"}};
 
 void measure(Exec& e, const Shape& s, double best[3]) {
@@ -38,9 +43,13 @@ void measure(Exec& e, const Shape& s, double best[3]) {
   const auto nothing = [](Range, Range) {};
   for (int part = 0; part < 3; ++part) {
     const double start = seconds();
-    if (part == 0) product_with_weight(e, Right::kTransposed, s.tokens, s.n, s.k, x.data(), w.data(), false, y.data(), nothing);
-    if (part == 1) product_with_weight(e, Right::kPlain, s.tokens, s.k, s.n, y.data(), w.data(), false, x.data(), nothing);
-    if (part == 2) weight_gradient(e, s.n, s.k, s.tokens, y.data(), x.data(), true, g.data(), 0, [](std::uint32_t) {});
+    if (part == 0)
+      product_with_weight(e, Right::kTransposed, s.tokens, s.n, s.k, x.data(), w.data(), false, y.data(),
+                          nothing);
+    if (part == 1)
+      product_with_weight(e, Right::kPlain, s.tokens, s.k, s.n, y.data(), w.data(), false, x.data(), nothing);
+    if (part == 2)
+      weight_gradient(e, s.n, s.k, s.tokens, y.data(), x.data(), true, g.data(), 0, [](std::uint32_t) {});
     best[part] = std::min(best[part], seconds() - start);
   }
 }
@@ -49,7 +58,8 @@ void measure(Exec& e, const Shape& s, double best[3]) {
 
 int main(int argc, char** argv) {
   openblas_single_threaded();
-  const auto threads = static_cast<std::uint32_t>(argc > 1 ? std::max(1, std::atoi(argv[1])) : static_cast<int>(std::thread::hardware_concurrency()));
+  const auto threads = static_cast<std::uint32_t>(
+      argc > 1 ? std::max(1, std::atoi(argv[1])) : static_cast<int>(std::thread::hardware_concurrency()));
   plan::Program program;
   ModelSpec& m = program.model;
   m.vocab = 32000, m.hidden = 768, m.intermediate = 2048, m.heads = m.kv_heads = 12, m.head_dim = 64;
@@ -57,24 +67,29 @@ int main(int argc, char** argv) {
   WorkSpace space;
   for (DType t : {DType::kF32, DType::kBF16}) {
     program.run.compute = t;
-    space.floats.resize(std::max<std::size_t>(space.floats.size(), workspace_floats(m, program.run, program.profile) + (1u << 21)));
+    space.floats.resize(std::max<std::size_t>(
+        space.floats.size(), workspace_floats(m, program.run, program.profile) + (1u << 21)));
   }
   Pool pool(threads);
   std::size_t ways = 0;
   const Bf16Kernels* const* bf16 = runnable_bf16_kernels(&ways);
   FlushDenormals mode;
-  std::printf("%s, OpenBLAS %s, %u threads; GFLOP/s of forward, dx, dw\n", select_kernels().name, openblas_core().c_str(), threads);
+  std::printf("%s, OpenBLAS %s, %u threads; GFLOP/s of forward, dx, dw\n", select_kernels().name,
+              openblas_core().c_str(), threads);
   for (const Shape& s : kShapes)
     for (std::size_t way = 0; way <= ways; ++way) {
       const Bf16Kernels* packed = way ? bf16[way - 1] : nullptr;
-      if (packed && !packed->native && way + 1 < ways && bf16[way]->native == false) continue;  // of the slow ones, the fastest
+      if (packed && !packed->native && way + 1 < ways && bf16[way]->native == false)
+        continue;  // of the slow ones, the fastest
       program.run.compute = packed ? DType::kBF16 : DType::kF32;
       Exec e{program, space, pool, select_kernels(), {}, {}, 0, packed};
       double best[3] = {1e9, 1e9, 1e9};
       for (int rep = 0; rep < 8; ++rep) measure(e, s, best);
-      const double flops = 2e-9 * static_cast<double>(s.tokens) * static_cast<double>(s.n) * static_cast<double>(s.k);
-      std::printf("  %-18s %-16s %7.0f %7.0f %7.0f\n", s.what, packed ? (std::string("bf16 ") + packed->name).c_str() : "fp32",
-                  flops / best[0], flops / best[1], flops / best[2]);
+      const double flops =
+          2e-9 * static_cast<double>(s.tokens) * static_cast<double>(s.n) * static_cast<double>(s.k);
+      std::printf("  %-18s %-16s %7.0f %7.0f %7.0f\n", s.what,
+                  packed ? (std::string("bf16 ") + packed->name).c_str() : "fp32", flops / best[0],
+                  flops / best[1], flops / best[2]);
       std::fflush(stdout);
     }
 }

@@ -1,4 +1,5 @@
-// Where a run's bytes go: the mode that was asked for, or the first that fits, in the order in which they are fast.
+// Where a run's bytes go: the mode that was asked for, or the first that fits, in the order in which they are
+// fast.
 #include "plugins/cuda/common/profile.hpp"
 
 #include <algorithm>
@@ -19,7 +20,8 @@ namespace {
 // Logits of a chunk stay within 256 MiB, in multiples of 128 tokens, and no chunk is nearly empty.
 std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens, std::uint64_t element) {
   constexpr std::uint64_t kLogitBytes = 256ull << 20, kStep = 128;
-  const std::uint64_t fit = std::max<std::uint64_t>(1, kLogitBytes / (element * std::max<std::uint64_t>(1, vocab)) / kStep) * kStep;
+  const std::uint64_t fit =
+      std::max<std::uint64_t>(1, kLogitBytes / (element * std::max<std::uint64_t>(1, vocab)) / kStep) * kStep;
   if (fit >= tokens) return static_cast<std::uint32_t>(tokens);
   const std::uint64_t chunks = (tokens + fit - 1) / fit, even = (tokens + chunks - 1) / chunks;
   return static_cast<std::uint32_t>((even + kStep - 1) / kStep * kStep);
@@ -32,7 +34,8 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, const char* mode,
   p.alignment = 256;
   p.tier = Tier::kDevice;
   p.threads = std::max(1u, threads);
-  // Two blocks for each of an H100's or H200's 132 multiprocessors; no more than tokens, which they share out.
+  // Two blocks for each of an H100's or H200's 132 multiprocessors; no more than tokens, which they share
+  // out.
   p.slots = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(run.tokens_per_micro_batch(), 1, 264));
   p.head_chunk_tokens = head_chunk(model.vocab, run.tokens_per_micro_batch(), size_of(run.weight));
   p.attention_tile_q = std::min<std::uint32_t>(64, run.seq_len);
@@ -42,10 +45,12 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, const char* mode,
   return p;
 }
 
-/// Asked of a placement only where the bound below every placement does not say no; the last one is kept for the plan.
+/// Asked of a placement only where the bound below every placement does not say no; the last one is kept for
+/// the plan.
 class Candidate {
  public:
-  Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, std::uint32_t threads) : m_(m), r_(r), profile(profile_of(m, r, mode, threads)) {}
+  Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, std::uint32_t threads)
+      : m_(m), r_(r), profile(profile_of(m, r, mode, threads)) {}
 
   std::uint64_t least() const { return plan::least_arena(m_, r_, profile); }
   std::uint64_t bytes() {
@@ -63,7 +68,10 @@ class Candidate {
   }
 
   /// What it needs, in words: of a placement where there was one.
-  std::uint64_t needs() const { return placed && placed->program.profile == profile ? placed->plan.of(Tier::kDevice).arena_bytes : least(); }
+  std::uint64_t needs() const {
+    return placed && placed->program.profile == profile ? placed->plan.of(Tier::kDevice).arena_bytes
+                                                        : least();
+  }
 
   Choice choice(std::string why) const {
     return {profile, std::move(why), placed && placed->program.profile == profile ? placed : nullptr};
@@ -82,13 +90,15 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   Candidate resident(m, r, "resident", threads);
   if (r.device_budget == 0 || resident.fits()) return resident.choice("");
   const std::uint64_t whole = resident.needs();
-  const std::string short_of = "everything resident needs " + format_bytes(whole) + " of the device's " + format_bytes(r.device_budget);
+  const std::string short_of = "everything resident needs " + format_bytes(whole) + " of the device's " +
+                               format_bytes(r.device_budget);
   const bool may_recompute = r.recompute == Recompute::kNone && r.mode != RunMode::kInference;
   std::uint64_t least_resident = whole;
   if (may_recompute) {
     resident.recompute();
     least_resident = resident.needs();
-    if (least_resident <= r.device_budget) return resident.choice("mode resident with recompute: " + short_of);
+    if (least_resident <= r.device_budget)
+      return resident.choice("mode resident with recompute: " + short_of);
   }
   Candidate streamed(m, r, "streamed", threads);
   std::string why = "mode streamed: " + short_of;
@@ -100,7 +110,8 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   return streamed.choice(std::move(why));
 }
 
-/// A host asks for the profile and then for the plan of the same run, and choosing takes several plans: the last choice is kept.
+/// A host asks for the profile and then for the plan of the same run, and choosing takes several plans: the
+/// last choice is kept.
 Choice remembered(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   struct Last {
     ModelSpec model;
@@ -109,24 +120,29 @@ Choice remembered(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
     Choice choice;
   };
   thread_local std::optional<Last> last;
-  if (!last || last->threads != threads || !(last->run == r) || !(last->model == m)) last = Last{m, r, threads, automatic(m, r, threads)};
+  if (!last || last->threads != threads || !(last->run == r) || !(last->model == m))
+    last = Last{m, r, threads, automatic(m, r, threads)};
   return last->choice;
 }
 
 }  // namespace
 
-Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option, std::uint32_t threads) {
+Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
+              std::uint32_t threads) {
   if (mode_option == "auto") return remembered(model, run, threads);
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
   for (const std::string& mode : modes)
     if (mode_option == mode) return {profile_of(model, run, mode.c_str(), threads), ""};
-  throw bridge::StatusError(TH_E_ARG, "plugin.cuda.mode = \"" + escaped(mode_option) + "\"" + did_you_mean(mode_option, modes),
-                            "it is auto, resident, hybrid or streamed");
+  throw bridge::StatusError(
+      TH_E_ARG, "plugin.cuda.mode = \"" + escaped(mode_option) + "\"" + did_you_mean(mode_option, modes),
+      "it is auto, resident, hybrid or streamed");
 }
 
 void require_supported(const RunSpec& r) {
   auto refuse = [](const char* what) {
-    throw bridge::StatusError(TH_E_UNSUPPORTED, std::string("the cuda trainer computes in f32, TF32 or bf16, on one rank: ") + what);
+    throw bridge::StatusError(
+        TH_E_UNSUPPORTED,
+        std::string("the cuda trainer computes in f32, TF32 or bf16, on one rank: ") + what);
   };
   const bool f32 = (r.compute == DType::kF32 || r.compute == DType::kTF32) && r.weight == DType::kF32;
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;

@@ -1,5 +1,5 @@
-// What both halves of the CUDA trainer must agree on without a device: the profile of a run, and why it is that one.
-// Pure: reads the model, the run (its budgets included) and the option `mode`, nothing else.
+// What both halves of the CUDA trainer must agree on without a device: the profile of a run, and why it is
+// that one. Pure: reads the model, the run (its budgets included) and the option `mode`, nothing else.
 #pragma once
 #include <string>
 
@@ -18,7 +18,8 @@ using executor::Placed;
 using executor::placed_program;
 
 /// mode_option: auto | resident | hybrid | streamed. threads: of the CPU, for the modes that use them.
-Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option, std::uint32_t threads);
+Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
+              std::uint32_t threads);
 
 /// Throws bridge::StatusError (unsupported) when the run asks for what this trainer does not do.
 void require_supported(const RunSpec& run);

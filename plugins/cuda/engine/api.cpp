@@ -49,26 +49,39 @@ void check(cudaError_t status, const std::string& what) {
   const int number = static_cast<int>(status);
   const std::string said = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
   if (status == cudaErrorMemoryAllocation)
-    throw bridge::StatusError(TH_E_DEVICE_OOM, what + ": the device has no memory left", "a smaller train.micro_batch, or train.recompute = \"auto\"").of("cuda", number);
+    throw bridge::StatusError(TH_E_DEVICE_OOM, what + ": the device has no memory left",
+                              "a smaller train.micro_batch, or train.recompute = \"auto\"")
+        .of("cuda", number);
   if (const Known* k = lost(static_cast<int>(status)))
-    throw bridge::StatusError(TH_E_DEVICE_LOST, (t_device ? *t_device : std::string("the GPU")) + " is lost while " + what + ": " + said, k->hint).of("cuda", number);
+    throw bridge::StatusError(
+        TH_E_DEVICE_LOST,
+        (t_device ? *t_device : std::string("the GPU")) + " is lost while " + what + ": " + said, k->hint)
+        .of("cuda", number);
   throw bridge::StatusError(TH_E_INTERNAL, what + ": " + said).of("cuda", number);
 }
 
 void check(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  // A device that is gone makes cuBLAS fail in any way, and this thread may not have heard of it: what was queued fails
-  // behind its back. Any call asks the context; this one is allowed while a stream is captured and waits for nothing.
+  // A device that is gone makes cuBLAS fail in any way, and this thread may not have heard of it: what was
+  // queued fails behind its back. Any call asks the context; this one is allowed while a stream is captured
+  // and waits for nothing.
   std::size_t left = 0, all = 0;
   if (const cudaError_t runtime = cudaMemGetInfo(&left, &all); device_lost(runtime)) check(runtime, what);
   const int number = static_cast<int>(status);
   const std::string said = what + ": " + cublasLtGetStatusName(status);
   switch (status) {
-    case CUBLAS_STATUS_ALLOC_FAILED: throw bridge::StatusError(TH_E_DEVICE_OOM, said + ", no memory left").of("cublas", number);
-    case CUBLAS_STATUS_EXECUTION_FAILED: check(cudaGetLastError(), what); break;  // the runtime knows more, mostly
-    case CUBLAS_STATUS_NOT_SUPPORTED: throw bridge::StatusError(TH_E_INTERNAL, said + ": no algorithm for this product").of("cublas", number);
-    case CUBLAS_STATUS_ARCH_MISMATCH: throw bridge::StatusError(TH_E_UNAVAILABLE, said + ": this cuBLAS does not know the device").of("cublas", number);
-    default: break;
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      throw bridge::StatusError(TH_E_DEVICE_OOM, said + ", no memory left").of("cublas", number);
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      check(cudaGetLastError(), what);
+      break;  // the runtime knows more, mostly
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      throw bridge::StatusError(TH_E_INTERNAL, said + ": no algorithm for this product").of("cublas", number);
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+      throw bridge::StatusError(TH_E_UNAVAILABLE, said + ": this cuBLAS does not know the device")
+          .of("cublas", number);
+    default:
+      break;
   }
   throw bridge::StatusError(TH_E_INTERNAL, said).of("cublas", number);
 }

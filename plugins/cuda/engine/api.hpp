@@ -1,5 +1,6 @@
-// Every call of the CUDA runtime and of cuBLAS goes through check(): a failure becomes one exception that says what was
-// being done, what the library said, and what the user can do. Nothing else in this folder looks at return codes.
+// Every call of the CUDA runtime and of cuBLAS goes through check(): a failure becomes one exception that
+// says what was being done, what the library said, and what the user can do. Nothing else in this folder
+// looks at return codes.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -9,9 +10,9 @@
 
 namespace trainhost::cuda {
 
-/// Throws bridge::StatusError: TH_E_DEVICE_OOM when the device has no memory left, TH_E_DEVICE_LOST when nothing on this
-/// device can work again in this process (uncorrectable memory error, fallen off the bus, a kernel that faulted), else
-/// TH_E_INTERNAL. `what`: "queueing layers.3 attention".
+/// Throws bridge::StatusError: TH_E_DEVICE_OOM when the device has no memory left, TH_E_DEVICE_LOST when
+/// nothing on this device can work again in this process (uncorrectable memory error, fallen off the bus, a
+/// kernel that faulted), else TH_E_INTERNAL. `what`: "queueing layers.3 attention".
 void check(cudaError_t status, const std::string& what);
 void check(cublasStatus_t status, const std::string& what);
 

@@ -11,7 +11,8 @@ namespace trainhost::cuda {
 namespace {
 
 constexpr const char* kTag = "arena";
-constexpr const char* kHint = "a smaller train.micro_batch, train.recompute = \"auto\", or [plugin.cuda] mode = \"streamed\"";
+constexpr const char* kHint =
+    "a smaller train.micro_batch, train.recompute = \"auto\", or [plugin.cuda] mode = \"streamed\"";
 
 }  // namespace
 
@@ -39,8 +40,8 @@ void Arenas::take_device(std::uint64_t bytes) {
     check(cudaMemGetInfo(&free, &total), "asking for the device's free memory");
     const std::uint64_t missing = bytes > free ? bytes - free : 0;
     throw bridge::StatusError(TH_E_DEVICE_OOM,
-                              "the run needs " + format_bytes(bytes) + " of device memory, " + format_bytes(free) + " of " +
-                                  format_bytes(total) + " are free: " +
+                              "the run needs " + format_bytes(bytes) + " of device memory, " +
+                                  format_bytes(free) + " of " + format_bytes(total) + " are free: " +
                                   (missing ? format_bytes(missing) + " are missing" : "not in one piece"),
                               kHint, missing);
   }
@@ -65,9 +66,11 @@ void Arenas::take_pinned(std::uint64_t bytes) {
 
 void Arenas::take_host(std::uint64_t bytes) {
   if (bytes == 0) return;
-  base(Tier::kHost) = static_cast<std::byte*>(host_->alloc(host_, bytes, program_.profile.alignment, TH_TIER_HOST, kTag));
+  base(Tier::kHost) =
+      static_cast<std::byte*>(host_->alloc(host_, bytes, program_.profile.alignment, TH_TIER_HOST, kTag));
   if (!base(Tier::kHost))
-    throw bridge::StatusError(TH_E_HOST_OOM, "no " + format_bytes(bytes) + " of host memory for the state of the run", "", bytes);
+    throw bridge::StatusError(
+        TH_E_HOST_OOM, "no " + format_bytes(bytes) + " of host memory for the state of the run", "", bytes);
 }
 
 void Arenas::give_back() {
@@ -93,7 +96,8 @@ std::byte* Arenas::transient() const {
 
 std::uint64_t Arenas::transient_bytes() const {
   const std::byte *begin = base_[static_cast<std::size_t>(Tier::kDevice)], *from = transient();
-  const std::uint64_t arena = plan_.of(Tier::kDevice).arena_bytes, used = static_cast<std::uint64_t>(from - begin);
+  const std::uint64_t arena = plan_.of(Tier::kDevice).arena_bytes,
+                      used = static_cast<std::uint64_t>(from - begin);
   return arena > used ? arena - used : 0;
 }
 

@@ -1,5 +1,6 @@
-// All memory of a run: one allocation a tier, of exactly the planned size. Device and page-locked memory come from the
-// CUDA runtime and are reported to the host's ledger; pageable memory comes from the host. Nothing is taken later.
+// All memory of a run: one allocation a tier, of exactly the planned size. Device and page-locked memory come
+// from the CUDA runtime and are reported to the host's ledger; pageable memory comes from the host. Nothing
+// is taken later.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,8 @@ class Arenas {
 
   void* at(plan::BufferId b, std::uint32_t instance = 0) const {
     const plan::Buffer& x = program_.buffers[b];
-    return base_[static_cast<std::size_t>(x.tier)] + plan_.offset[b] + (x.ring > 1 ? instance : 0) * x.instance_stride();
+    return base_[static_cast<std::size_t>(x.tier)] + plan_.offset[b] +
+           (x.ring > 1 ? instance : 0) * x.instance_stride();
   }
   template <class T>
   T* get(plan::BufferId b, std::uint32_t instance = 0) const {

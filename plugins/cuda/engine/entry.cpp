@@ -10,13 +10,15 @@ namespace trainhost::cuda {
 namespace {
 
 struct Maker {
-  static std::unique_ptr<Instance> create(const th_host* host, std::int32_t device, const ModelSpec& model, const RunSpec& run) {
+  static std::unique_ptr<Instance> create(const th_host* host, std::int32_t device, const ModelSpec& model,
+                                          const RunSpec& run) {
     require_supported(run);
     const char* mode = host->option ? host->option(host, "mode") : nullptr;
     const Choice choice = choose(model, run, mode ? mode : "auto", host->thread_budget);
     if (!choice.why.empty() && host->log) host->log(host, TH_LOG_INFO, kId, choice.why.c_str());
     auto made = std::make_unique<Instance>(host, device, model, run, choice.profile);
-    if (host->log) host->log(host, TH_LOG_DEBUG, kId, (std::string("kernels: ") + made->info("kernel_set")).c_str());
+    if (host->log)
+      host->log(host, TH_LOG_DEBUG, kId, (std::string("kernels: ") + made->info("kernel_set")).c_str());
     return made;
   }
 };
@@ -26,6 +28,7 @@ const plugins::EngineTable kTable = plugins::engine_table<executor::InstanceCall
 }  // namespace
 }  // namespace trainhost::cuda
 
-extern "C" __attribute__((visibility("default"))) const trainhost::plugins::EngineTable* trainhost_cuda_engine() {
+extern "C" __attribute__((visibility("default"))) const trainhost::plugins::EngineTable*
+trainhost_cuda_engine() {
   return &trainhost::cuda::kTable;
 }

@@ -1,5 +1,5 @@
-// What an operation sees while it is queued: the program, where its buffers lie, the stream, and the state of the step.
-// queue_op() puts one operation of the device on a stream; executor.cpp decides order and streams.
+// What an operation sees while it is queued: the program, where its buffers lie, the stream, and the state of
+// the step. queue_op() puts one operation of the device on a stream; executor.cpp decides order and streams.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,11 +12,11 @@
 namespace trainhost::cuda {
 
 struct StepState {
-  std::uint64_t rows = 0;        // tokens of this micro-batch; fewer than planned only in evaluation
-  std::uint32_t micro = 0;       // which micro-batch of the update
-  std::uint32_t instance = 0;    // of rings
-  bool first_micro = true;       // gradients with kFirstWrite are overwritten
-  std::uint32_t position = 0;    // of generate
+  std::uint64_t rows = 0;      // tokens of this micro-batch; fewer than planned only in evaluation
+  std::uint32_t micro = 0;     // which micro-batch of the update
+  std::uint32_t instance = 0;  // of rings
+  bool first_micro = true;     // gradients with kFirstWrite are overwritten
+  std::uint32_t position = 0;  // of generate
 };
 
 struct Exec {
@@ -33,7 +33,9 @@ struct Exec {
   bool bf16() const { return program.run.weight == DType::kBF16; }
   bool tf32() const { return program.run.compute == DType::kTF32; }
   template <class T>
-  T* get(plan::BufferId b) const { return arenas.get<T>(b, step.instance); }
+  T* get(plan::BufferId b) const {
+    return arenas.get<T>(b, step.instance);
+  }
   double* scalar(plan::Scalar which) const { return arenas.get<double>(scalars) + which; }
   bool overwrite(const plan::Op& op) const {
     return (op.flags & plan::kFreshGrad) || ((op.flags & plan::kFirstWrite) && step.first_micro);
@@ -43,7 +45,8 @@ struct Exec {
 };
 
 /// Queues one operation of the device, or neighbours of the update for which one_launch() holds.
-/// Rows [first, first + rows) of the operands of kHeadLogits alone where `rows` is given: the hybrid mode's pieces.
+/// Rows [first, first + rows) of the operands of kHeadLogits alone where `rows` is given: the hybrid mode's
+/// pieces.
 void queue_ops(Exec& e, std::span<const plan::Op> ops);
 void queue_head_logits(Exec& e, const plan::Op& op, std::uint64_t first, std::uint64_t rows);
 
@@ -54,12 +57,17 @@ bool one_launch(plan::OpKind kind);
 void prepare_products(Exec& e);
 
 // By kind, for a storage type; ops_*.cpp.
-template <class T> void queue_rows(Exec&, const plan::Op&);       // embedding, norms, rotation, SwiGLU
-template <class T> void queue_attention(Exec&, const plan::Op&);
-template <class T> void queue_head(Exec&, const plan::Op&);       // kHeadLoss, kHeadEval, kHeadBwd
-template <class T> void queue_update(Exec&, std::span<const plan::Op>);
-void queue_linear(Exec&, const plan::Op&);                         // forward, dx, dw and the bias's gradient
-template <class T> void queue_bias_gradient(Exec&, const plan::Op&);
+template <class T>
+void queue_rows(Exec&, const plan::Op&);  // embedding, norms, rotation, SwiGLU
+template <class T>
+void queue_attention(Exec&, const plan::Op&);
+template <class T>
+void queue_head(Exec&, const plan::Op&);  // kHeadLoss, kHeadEval, kHeadBwd
+template <class T>
+void queue_update(Exec&, std::span<const plan::Op>);
+void queue_linear(Exec&, const plan::Op&);  // forward, dx, dw and the bias's gradient
+template <class T>
+void queue_bias_gradient(Exec&, const plan::Op&);
 /// Norm and clip factor from the squares that were queued: between the two halves of the update.
 void queue_finish_norm(Exec&, const plan::Op* any_squares);
 

@@ -1,4 +1,5 @@
-// The order of things inside an update: all micro-batches, the gradient norm and the checks, and only then the weights.
+// The order of things inside an update: all micro-batches, the gradient norm and the checks, and only then
+// the weights.
 #include "plugins/cuda/engine/executor.hpp"
 
 #include <algorithm>
@@ -21,7 +22,9 @@ enum Recorded { kFirstMicro, kLaterMicro };
 
 /// Does any operation need the host, or a copy?
 bool leaves_the_device(const plan::Program& p) {
-  return std::any_of(p.ops.begin(), p.ops.end(), [&](const plan::Op& op) { return op.kind == OpKind::kCopy || plan::runs_on_host(p, op); });
+  return std::any_of(p.ops.begin(), p.ops.end(), [&](const plan::Op& op) {
+    return op.kind == OpKind::kCopy || plan::runs_on_host(p, op);
+  });
 }
 
 }  // namespace
@@ -46,8 +49,10 @@ class Executor::Scope {
     e_.events_.reset();
     for (auto& events : e_.event_of_) events.clear();
     e_.kernel_mark_ = 0, e_.kernel_event_ = nullptr;
-    if (done_) e_.host_work_->tasks.clear();
-    else e_.abandon_tasks();
+    if (done_)
+      e_.host_work_->tasks.clear();
+    else
+      e_.abandon_tasks();
   }
   void finish() {
     e_.settle();
@@ -59,7 +64,8 @@ class Executor::Scope {
   bool done_ = false;
 };
 
-Executor::Executor(const plan::Program& program, const plan::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm, Pool& pool)
+Executor::Executor(const plan::Program& program, const plan::MemoryPlan& plan, const Arenas& arenas,
+                   Gemm& gemm, Pool& pool)
     : program_(program),
       plan_(plan),
       arenas_(arenas),
@@ -71,15 +77,18 @@ Executor::Executor(const plan::Program& program, const plan::MemoryPlan& plan, c
       host_scalars_(program.find(plan::role::kScalars, -1, plan::kOnHost)) {
   if (leaves_the_device(program)) {
     up_ = std::make_unique<Stream>(), down_ = std::make_unique<Stream>(), host_ = std::make_unique<Stream>();
-    rings_ = std::any_of(program.buffers.begin(), program.buffers.end(), [](const plan::Buffer& b) { return b.ring > 1; });
+    rings_ = std::any_of(program.buffers.begin(), program.buffers.end(),
+                         [](const plan::Buffer& b) { return b.ring > 1; });
   }
   prepare_products(exec_);
   // table[pos] = cos[D/2] | sin[D/2] of pos * inv_freq, computed in double; a piece of positions at a time.
   const std::vector<double> inv_freq = rope_inv_freq(exec_.model());
   const std::size_t half = inv_freq.size(), d = 2 * half;
-  const plan::BufferId table = program.find(plan::role::kRopeTable), staging = program.find(plan::role::kStaging);
+  const plan::BufferId table = program.find(plan::role::kRopeTable),
+                       staging = program.find(plan::role::kStaging);
   float* staged = arenas.get<float>(staging);
-  const std::uint64_t positions = program[table].rows, piece = std::max<std::uint64_t>(1, program[staging].bytes() / (d * sizeof(float)));
+  const std::uint64_t positions = program[table].rows,
+                      piece = std::max<std::uint64_t>(1, program[staging].bytes() / (d * sizeof(float)));
   for (std::uint64_t first = 0; first < positions; first += piece) {
     const std::uint64_t n = std::min(piece, positions - first);
     for (std::uint64_t p = 0; p < n; ++p)
@@ -88,7 +97,8 @@ Executor::Executor(const plan::Program& program, const plan::MemoryPlan& plan, c
         staged[p * d + i] = static_cast<float>(std::cos(angle));
         staged[p * d + half + i] = static_cast<float>(std::sin(angle));
       }
-    check(cudaMemcpyAsync(arenas.get<float>(table) + first * d, staged, n * d * sizeof(float), cudaMemcpyHostToDevice, kernels_),
+    check(cudaMemcpyAsync(arenas.get<float>(table) + first * d, staged, n * d * sizeof(float),
+                          cudaMemcpyHostToDevice, kernels_),
           "filling the rotary table");
     kernels_.wait_for_all();
   }
@@ -124,7 +134,8 @@ void Executor::abandon_tasks() {
   host_work_->abandoned = true;
 }
 
-// ---- micro-batches -------------------------------------------------------------------------------------------------------
+// ---- micro-batches
+// -------------------------------------------------------------------------------------------------------
 
 /// Operations [begin, end) in order; the head of the hybrid mode as a pipeline of pieces.
 void Executor::range(std::uint32_t begin, std::uint32_t end) {
@@ -132,7 +143,8 @@ void Executor::range(std::uint32_t begin, std::uint32_t end) {
   for (std::uint32_t i = begin, next = i; i < end; i = next) {
     next = i + 1;
     // Of the kernels' queue alone: copies and the host's work run beside it.
-    const bool timed = log_ && steps_ && ops[i].kind != OpKind::kCopy && ops[i].kind != OpKind::kHold && !plan::runs_on_host(program_, ops[i]);
+    const bool timed = log_ && steps_ && ops[i].kind != OpKind::kCopy && ops[i].kind != OpKind::kHold &&
+                       !plan::runs_on_host(program_, ops[i]);
     if (ops[i].kind == OpKind::kHeadLogits && i + 3 < end && ops[i + 2].kind == OpKind::kCrossEntropy) {
       if (timed) log_->enter(i, kernels_);
       head_in_pieces(&ops[i]);
@@ -161,8 +173,8 @@ void Executor::backward(std::uint32_t micro) {
   range(cut_, program_.section(SectionKind::kMicro).end);
 }
 
-/// One after the other, or with rings each forward part before the backward part of the micro-batch before it, so that
-/// the device computes while logits travel.
+/// One after the other, or with rings each forward part before the backward part of the micro-batch before
+/// it, so that the device computes while logits travel.
 void Executor::micro_batches(const std::function<bool()>& cancelled, bool& stopped) {
   const std::uint32_t n = program_.run.accumulate;
   const auto stop = [&] { return stopped = cancelled && cancelled(); };
@@ -172,21 +184,25 @@ void Executor::micro_batches(const std::function<bool()>& cancelled, bool& stopp
       exec_.step = {program_.run.tokens_per_micro_batch(), m, 0, m == 0, 0};
       feed_.send(kernels_, m, exec_.step.rows, 0);
       const plan::Section s = program_.section(SectionKind::kMicro);
-      graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, exec_.launches, [&] { range(s.begin, s.end); });
+      graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, exec_.launches,
+                  [&] { range(s.begin, s.end); });
     }
     return;
   }
   if (stop()) return;
   if (rings_) forward(0);
   for (std::uint32_t m = 0; m < n; ++m) {
-    if (!rings_) forward(m);
-    else if (m + 1 < n) forward(m + 1);
+    if (!rings_)
+      forward(m);
+    else if (m + 1 < n)
+      forward(m + 1);
     backward(m);
     if (m + 1 < n && stop()) return;
   }
 }
 
-// ---- updates -------------------------------------------------------------------------------------------------------------
+// ---- updates
+// -------------------------------------------------------------------------------------------------------------
 
 Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
   const RunSpec& r = program_.run;
@@ -200,7 +216,8 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   s[plan::kStepSize] = in.lr / (1.0 - std::pow(r.beta1, t));
   s[plan::kInvSqrtBias2] = 1.0 / std::sqrt(1.0 - std::pow(r.beta2, t));
   s[plan::kDecayFactor] = 1.0 - in.lr * r.weight_decay;
-  if (host_scalars_ != plan::kNoBuffer) std::memcpy(arenas_.at(host_scalars_), s, plan::kScalarCount * sizeof(double));
+  if (host_scalars_ != plan::kNoBuffer)
+    std::memcpy(arenas_.at(host_scalars_), s, plan::kScalarCount * sizeof(double));
   feed_.fill(in.tokens, in.targets, r.accumulate, r.tokens_per_micro_batch());
 
   steps_ = true;
@@ -225,9 +242,11 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   return back[plan::kApplied] != 0.0 ? Outcome::kDone : Outcome::kNonFinite;
 }
 
-// ---- evaluation and generation ---------------------------------------------------------------------------------------------
+// ---- evaluation and generation
+// ---------------------------------------------------------------------------------------------
 
-Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences, UpdateResult& out) {
+Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
+                           UpdateResult& out) {
   const std::uint64_t rows = std::uint64_t{sequences} * program_.run.seq_len;
   out.counted = counted_targets(targets, rows);
   Scope scope(*this);
@@ -252,10 +271,13 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
   range(s.begin, s.end);
   const plan::BufferId made = program_.ops[s.end - 1].out[0], staging = program_.find(plan::role::kStaging);
   const plan::Buffer& b = program_[made];
-  check(cudaMemcpyAsync(arenas_.at(staging), arenas_.at(made), b.bytes(), cudaMemcpyDeviceToHost, kernels_), "fetching logits");
+  check(cudaMemcpyAsync(arenas_.at(staging), arenas_.at(made), b.bytes(), cudaMemcpyDeviceToHost, kernels_),
+        "fetching logits");
   scope.finish();
-  if (b.dtype == DType::kBF16) host::to_float(b.cols, arenas_.get<const host::Half>(staging), logits);
-  else std::memcpy(logits, arenas_.at(staging), b.bytes());
+  if (b.dtype == DType::kBF16)
+    host::to_float(b.cols, arenas_.get<const host::Half>(staging), logits);
+  else
+    std::memcpy(logits, arenas_.at(staging), b.bytes());
 }
 
 void Executor::refresh_mirrors() {
@@ -263,7 +285,8 @@ void Executor::refresh_mirrors() {
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const plan::Op& op = program_.ops[i];
     if (op.kind != OpKind::kCopy) continue;
-    check(cudaMemcpyAsync(arenas_.at(op.out[0]), arenas_.at(op.in[0]), program_[op.in[0]].bytes(), cudaMemcpyDeviceToHost, kernels_),
+    check(cudaMemcpyAsync(arenas_.at(op.out[0]), arenas_.at(op.in[0]), program_[op.in[0]].bytes(),
+                          cudaMemcpyDeviceToHost, kernels_),
           "copying the embedding to the host");
   }
   kernels_.wait_for_all();

@@ -1,6 +1,7 @@
-// Walks a step program on a device: one update, one evaluation, one generated token. Knows sections, queues and scalars,
-// not shapes; kernels are queued by ops_*.cpp. One stream where everything is resident; where parts live on the host four
-// queues run beside each other, and Order says who waits for whom. Allocates no device memory.
+// Walks a step program on a device: one update, one evaluation, one generated token. Knows sections, queues
+// and scalars, not shapes; kernels are queued by ops_*.cpp. One stream where everything is resident; where
+// parts live on the host four queues run beside each other, and Order says who waits for whom. Allocates no
+// device memory.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -29,13 +30,16 @@ using executor::UpdateResult;
 class Executor {
  public:
   /// All arguments must outlive it. Fills the rotary table on the device.
-  Executor(const plan::Program& program, const plan::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm, Pool& pool);
+  Executor(const plan::Program& program, const plan::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm,
+           Pool& pool);
   ~Executor();
 
-  /// One optimizer update. `cancelled` is asked before each micro-batch. Not kDone: no weight and no moment has changed.
+  /// One optimizer update. `cancelled` is asked before each micro-batch. Not kDone: no weight and no moment
+  /// has changed.
   Outcome update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out);
   /// Mean loss over the counted targets of `sequences` <= micro_batch sequences.
-  Outcome evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences, UpdateResult& out);
+  Outcome evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
+                   UpdateResult& out);
   /// Logits [vocab] of the token after `token` at `position`.
   void next_logits(std::int32_t token, std::uint32_t position, float* logits);
 
@@ -60,8 +64,8 @@ class Executor {
     host::Operands at;
     host::Step step;
   };
-  /// Tasks that the driver's thread will start. Where the device is lost nobody can say whether it still will: then none
-  /// does anything any more, and this outlives the executor.
+  /// Tasks that the driver's thread will start. Where the device is lost nobody can say whether it still
+  /// will: then none does anything any more, and this outlives the executor.
   struct HostWork {
     Executor* executor;
     std::deque<HostTask> tasks;
@@ -106,7 +110,7 @@ class Executor {
   Order order_;
   Events events_{false};
   std::array<std::vector<cudaEvent_t>, kQueues> event_of_;  // by sequence - 1; of kernels: see done()
-  std::uint64_t kernel_mark_ = 0;                           // sequence that the newest event of the kernels covers
+  std::uint64_t kernel_mark_ = 0;  // sequence that the newest event of the kernels covers
   cudaEvent_t kernel_event_ = nullptr;
   std::vector<Access> touched_;
   std::unique_ptr<HostWork> host_work_;

@@ -35,10 +35,12 @@ void Feed::sort(const std::int32_t* tokens, std::uint64_t rows, std::int32_t* or
   std::fill(count_.begin(), count_.end(), 0u);
   for (std::uint64_t r = 0; r < rows; ++r) ++count_[static_cast<std::size_t>(tokens[r]) + 1];
   for (std::size_t v = 1; v < count_.size(); ++v) count_[v] += count_[v - 1];
-  for (std::uint64_t r = 0; r < rows; ++r) order[count_[static_cast<std::size_t>(tokens[r])]++] = static_cast<std::int32_t>(r);
+  for (std::uint64_t r = 0; r < rows; ++r)
+    order[count_[static_cast<std::size_t>(tokens[r])]++] = static_cast<std::int32_t>(r);
 }
 
-void Feed::fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches, std::uint64_t rows) {
+void Feed::fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches,
+                std::uint64_t rows) {
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
   for (std::uint64_t i = 0; i < micro_batches; ++i) {
     std::int32_t* to = staged_ + i * 3 * m;
@@ -52,7 +54,9 @@ void Feed::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, st
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
   const std::int32_t* from = staged_ + micro * 3 * m;
   for (plan::BufferId b : {ids_, targets_, order_}) {
-    check(cudaMemcpyAsync(arenas_.at(b, instance), from, rows * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream), kFeeding);
+    check(cudaMemcpyAsync(arenas_.at(b, instance), from, rows * sizeof(std::int32_t), cudaMemcpyHostToDevice,
+                          stream),
+          kFeeding);
     from += m;
   }
 }
@@ -73,7 +77,8 @@ void Feed::send_scalars(cudaStream_t stream) const {
 }
 
 void Feed::fetch_scalars(cudaStream_t stream) const {
-  check(cudaMemcpyAsync(back_, arenas_.at(scalars_), kScalarBytes, cudaMemcpyDeviceToHost, stream), "fetching the loss");
+  check(cudaMemcpyAsync(back_, arenas_.at(scalars_), kScalarBytes, cudaMemcpyDeviceToHost, stream),
+        "fetching the loss");
 }
 
 }  // namespace trainhost::cuda

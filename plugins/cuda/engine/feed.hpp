@@ -1,5 +1,6 @@
-// What a step hands to the device beside bulk data, through one page-locked buffer: token ids, targets, the order in which
-// the embedding's gradient is added, and the scalars; and the scalars on their way back. A few kilobytes, counted apart.
+// What a step hands to the device beside bulk data, through one page-locked buffer: token ids, targets, the
+// order in which the embedding's gradient is added, and the scalars; and the scalars on their way back. A few
+// kilobytes, counted apart.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -15,8 +16,10 @@ class Feed {
  public:
   Feed(const plan::Program& program, const Arenas& arenas);
 
-  /// The ids of a whole update (or of one evaluation: fewer tokens), sorted by micro-batch. Nothing may be under way.
-  void fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches, std::uint64_t rows);
+  /// The ids of a whole update (or of one evaluation: fewer tokens), sorted by micro-batch. Nothing may be
+  /// under way.
+  void fill(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t micro_batches,
+            std::uint64_t rows);
   /// What the host's operations of a micro-batch see of its rows [first, first + rows).
   host::Step host_step(std::uint64_t micro, std::uint64_t first, std::uint64_t rows) const;
   /// Queues the copies of one micro-batch's share.

@@ -1,5 +1,6 @@
-// Matrix products by cuBLASLt, in the words of the step program: row-major operands, weights w[n,k]. Descriptors and the
-// library's choice of algorithm are made once for each shape and kept. Workspace comes from the plan.
+// Matrix products by cuBLASLt, in the words of the step program: row-major operands, weights w[n,k].
+// Descriptors and the library's choice of algorithm are made once for each shape and kept. Workspace comes
+// from the plan.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -23,10 +24,10 @@ enum class Product : std::uint8_t {
 struct GemmShape {
   Product product;
   std::uint64_t M, n, k;
-  DType operands;        // f32 or bf16; the result's too, except of kDw
-  bool tf32 = false;     // f32 operands on the tensor cores
-  bool bias = false;     // kForward
-  bool add = false;      // kForward: a residual; kDw: to what is there
+  DType operands;     // f32 or bf16; the result's too, except of kDw
+  bool tf32 = false;  // f32 operands on the tensor cores
+  bool bias = false;  // kForward
+  bool add = false;   // kForward: a residual; kDw: to what is there
   auto key() const { return std::tuple(product, M, n, k, operands, tf32, bias, add); }
 };
 
@@ -37,8 +38,8 @@ class Gemm {
   Gemm(const Gemm&) = delete;
 
   /// left: x, or dy of kDx and kDw. right: w, or x of kDw. residual may be absent, and may not be `out`.
-  void run(cudaStream_t stream, const GemmShape& s, const void* left, const void* right, const void* bias, const void* residual,
-           void* out);
+  void run(cudaStream_t stream, const GemmShape& s, const void* left, const void* right, const void* bias,
+           const void* residual, void* out);
   /// Makes what run() will need, before anything is timed or captured.
   void prepare(const GemmShape& s);
   static std::size_t library_version() { return cublasLtGetVersion(); }

@@ -1,5 +1,5 @@
-// A section that is queued the same way in every step is recorded once and replayed: the host then spends microseconds on
-// a step of hundreds of kernels. For the resident mode, where one stream has it all.
+// A section that is queued the same way in every step is recorded once and replayed: the host then spends
+// microseconds on a step of hundreds of kernels. For the resident mode, where one stream has it all.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -18,8 +18,8 @@ class Graphs {
   }
   Graphs(const Graphs&) = delete;
 
-  /// Replays `which` on the stream; records it first, by queue(), if it is not known. Launches of a replay are added to
-  /// `launches`, which queue() counts in when it is called.
+  /// Replays `which` on the stream; records it first, by queue(), if it is not known. Launches of a replay
+  /// are added to `launches`, which queue() counts in when it is called.
   template <class F>
   void run(int which, cudaStream_t stream, std::uint64_t& launches, F&& queue) {
     auto known = known_.find(which);

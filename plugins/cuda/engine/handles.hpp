@@ -28,7 +28,8 @@ class Event {
  public:
   /// timing: its moment can be asked for, at a little more cost.
   explicit Event(bool timing) {
-    check(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming), "creating an event");
+    check(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming),
+          "creating an event");
   }
   ~Event() {
     if (event_) ignore(cudaEventDestroy(event_));
@@ -41,7 +42,8 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Events handed out one after the other, all free again after reset(); grows to the most that one step needs.
+/// Events handed out one after the other, all free again after reset(); grows to the most that one step
+/// needs.
 class Events {
  public:
   explicit Events(bool timing) : timing_(timing) {}
@@ -57,7 +59,8 @@ class Events {
   std::size_t used_ = 0;
 };
 
-/// Time between two recorded moments that have passed; 0 where the device does not say: nothing depends on it.
+/// Time between two recorded moments that have passed; 0 where the device does not say: nothing depends on
+/// it.
 inline std::uint64_t elapsed_ns(cudaEvent_t from, cudaEvent_t to) {
   float ms = 0;
   if (cudaEventElapsedTime(&ms, from, to) != cudaSuccess) {

@@ -16,7 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 std::uint64_t ns_since(Clock::time_point t) {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - t).count());
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - t).count());
 }
 
 [[noreturn]] void bad_argument(const std::string& what) { throw bridge::StatusError(TH_E_ARG, what); }
@@ -30,24 +31,31 @@ int current(int device) {
 
 State state_of(std::uint32_t scope) {
   switch (scope) {
-    case TH_SCOPE_WEIGHTS: return State::kWeights;
-    case TH_SCOPE_MOMENT1: return State::kMoment1;
-    case TH_SCOPE_MOMENT2: return State::kMoment2;
-    default: bad_argument("no state of kind " + std::to_string(scope));
+    case TH_SCOPE_WEIGHTS:
+      return State::kWeights;
+    case TH_SCOPE_MOMENT1:
+      return State::kMoment1;
+    case TH_SCOPE_MOMENT2:
+      return State::kMoment2;
+    default:
+      bad_argument("no state of kind " + std::to_string(scope));
   }
 }
 
 std::string describe(int device, const Profile& p) {
   int major = 0, minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for the compute capability");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "asking for the compute capability");
-  return std::string(kId) + " " + kVersion + " sm_" + std::to_string(major) + std::to_string(minor) + " " + p.mode + ", cuBLASLt " +
-         std::to_string(Gemm::library_version());
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "asking for the compute capability");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+        "asking for the compute capability");
+  return std::string(kId) + " " + kVersion + " sm_" + std::to_string(major) + std::to_string(minor) + " " +
+         p.mode + ", cuBLASLt " + std::to_string(Gemm::library_version());
 }
 
 }  // namespace
 
-Instance::Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run, const Profile& profile)
+Instance::Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
+                   const Profile& profile)
     : host_(host),
       device_(current(device)),
       program_(plan::build_program(model, run, profile)),
@@ -62,7 +70,8 @@ Instance::Instance(const th_host* host, int device, const ModelSpec& model, cons
       kernel_set_(describe(device, profile)) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "asking for the device's name");
-  device_name_ = std::make_shared<const std::string>("device " + std::to_string(device) + " (" + properties.name + ")");
+  device_name_ =
+      std::make_shared<const std::string>("device " + std::to_string(device) + " (" + properties.name + ")");
 }
 
 void Instance::use_device() const {
@@ -73,7 +82,9 @@ void Instance::use_device() const {
 /// What an interrupted update left is neither the old state nor the new one.
 void Instance::check_whole() const {
   if (executor_.half_updated())
-    throw bridge::StatusError(TH_E_DEVICE_LOST, "the last update was interrupted half-way: the weights on the device are not usable");
+    throw bridge::StatusError(
+        TH_E_DEVICE_LOST,
+        "the last update was interrupted half-way: the weights on the device are not usable");
 }
 
 void Instance::load(std::uint32_t scope, const th_tensor& t) {
@@ -122,9 +133,11 @@ void Instance::check_ids(const std::int32_t* tokens, const std::int32_t* targets
   const std::int64_t vocab = static_cast<std::int64_t>(program_.model.vocab);
   for (std::uint64_t i = 0; i < n; ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab)
-      bad_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + "; the vocabulary has " + std::to_string(vocab));
+      bad_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) +
+                   "; the vocabulary has " + std::to_string(vocab));
     if ((targets[i] < 0 || targets[i] >= vocab) && targets[i] != -100)
-      bad_argument("target " + std::to_string(i) + " is " + std::to_string(targets[i]) + "; the vocabulary has " + std::to_string(vocab));
+      bad_argument("target " + std::to_string(i) + " is " + std::to_string(targets[i]) +
+                   "; the vocabulary has " + std::to_string(vocab));
   }
 }
 
@@ -134,13 +147,15 @@ void Instance::step(const th_step& in, th_step_out& out) {
   const RunSpec& r = program_.run;
   const bool evaluate = in.flags & TH_STEP_EVALUATE;
   const std::uint64_t most = evaluate ? r.micro_batch : std::uint64_t{r.accumulate} * r.micro_batch;
-  if (!evaluate && r.mode == RunMode::kInference) throw bridge::StatusError(TH_E_STATE, "an inference run has no update");
+  if (!evaluate && r.mode == RunMode::kInference)
+    throw bridge::StatusError(TH_E_STATE, "an inference run has no update");
   if (in.seq != r.seq_len || in.batch == 0 || in.batch > most || (!evaluate && in.batch != most))
-    bad_argument("a step of " + std::to_string(in.batch) + " x " + std::to_string(in.seq) + " tokens; the run has " +
-                 std::to_string(most) + " x " + std::to_string(r.seq_len));
+    bad_argument("a step of " + std::to_string(in.batch) + " x " + std::to_string(in.seq) +
+                 " tokens; the run has " + std::to_string(most) + " x " + std::to_string(r.seq_len));
   if (!in.tokens || !in.targets) bad_argument("a step without tokens or targets");
   check_ids(in.tokens, in.targets, std::uint64_t{in.batch} * in.seq);
-  if (!evaluate && counted_targets(in.targets, std::uint64_t{in.batch} * in.seq) == 0) bad_argument("a step without a counted target");
+  if (!evaluate && counted_targets(in.targets, std::uint64_t{in.batch} * in.seq) == 0)
+    bad_argument("a step without a counted target");
 
   if (mirrors_stale_) executor_.refresh_mirrors(), mirrors_stale_ = false;
   const auto start = Clock::now();
@@ -158,8 +173,9 @@ void Instance::step(const th_step& in, th_step_out& out) {
   out.device_ns = executor_.tally().compute_ns - computed;
   if (outcome == Outcome::kCancelled) throw bridge::StatusError(TH_E_CANCELLED, "stopped by the host");
   if (outcome == Outcome::kNonFinite)
-    throw bridge::StatusError(TH_E_NONFINITE, "loss " + std::to_string(result.loss) + ", gradient norm " +
-                                                  std::to_string(result.grad_norm) + ": the update was not applied",
+    throw bridge::StatusError(TH_E_NONFINITE,
+                              "loss " + std::to_string(result.loss) + ", gradient norm " +
+                                  std::to_string(result.grad_norm) + ": the update was not applied",
                               "a smaller optimizer.lr, or a longer warm-up");
 }
 
@@ -180,7 +196,8 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
     tensors_.read(i, state, [&](std::uint64_t first, std::uint64_t n, const float* data) {
       t.data = const_cast<float*>(data);
       t.first = first, t.count = n;
-      if (th_status s = sink.tensor(&sink, &t); s != TH_OK) throw bridge::StatusError(s, "the host refused tensor " + info.name);
+      if (th_status s = sink.tensor(&sink, &t); s != TH_OK)
+        throw bridge::StatusError(s, "the host refused tensor " + info.name);
     });
   }
 }
@@ -191,7 +208,8 @@ void Instance::next(std::int32_t token, std::uint32_t position, float* logits) {
   if (token < 0 || static_cast<std::uint64_t>(token) >= program_.model.vocab)
     bad_argument("token " + std::to_string(token) + " is outside the vocabulary");
   if (position >= program_.run.seq_len)
-    bad_argument("position " + std::to_string(position) + "; the cache holds " + std::to_string(program_.run.seq_len));
+    bad_argument("position " + std::to_string(position) + "; the cache holds " +
+                 std::to_string(program_.run.seq_len));
   executor_.next_logits(token, position, logits);
 }
 
@@ -216,11 +234,13 @@ double Instance::metric(std::string_view key) {
   use_device();
   if (key == "peak_flops") return peak_flops();
   if (key == "sync_mismatch") return sync_mismatch();
-  if (key == "stream_bytes") return static_cast<double>(executor_.tally().stream.up_bytes + executor_.tally().stream.down_bytes);
+  if (key == "stream_bytes")
+    return static_cast<double>(executor_.tally().stream.up_bytes + executor_.tally().stream.down_bytes);
   throw bridge::StatusError(TH_E_UNSUPPORTED, "the cuda trainer has no figure named " + escaped(key));
 }
 
-/// Elements in which a tied table on the device and the host's copy of it differ, bit for bit. 0 where there is one owner.
+/// Elements in which a tied table on the device and the host's copy of it differ, bit for bit. 0 where there
+/// is one owner.
 double Instance::sync_mismatch() {
   if (mirrors_stale_) executor_.refresh_mirrors(), mirrors_stale_ = false;
   std::uint64_t wrong = 0;
@@ -230,10 +250,13 @@ double Instance::sync_mismatch() {
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const plan::Op& op = program_.ops[i];
     if (op.kind != plan::OpKind::kCopy) continue;
-    const std::uint64_t bytes = program_[op.in[0]].bytes(), el = size_of(program_[op.in[0]].dtype), piece = program_[staging].bytes();
+    const std::uint64_t bytes = program_[op.in[0]].bytes(), el = size_of(program_[op.in[0]].dtype),
+                        piece = program_[staging].bytes();
     for (std::uint64_t at = 0; at < bytes; at += piece) {
       const std::uint64_t n = std::min(piece, bytes - at);
-      check(cudaMemcpyAsync(staged, arenas_.get<std::byte>(op.in[0]) + at, n, cudaMemcpyDeviceToHost, executor_.stream()), "fetching the embedding");
+      check(cudaMemcpyAsync(staged, arenas_.get<std::byte>(op.in[0]) + at, n, cudaMemcpyDeviceToHost,
+                            executor_.stream()),
+            "fetching the embedding");
       check(cudaStreamSynchronize(executor_.stream()), "fetching the embedding");
       const std::byte* mine = arenas_.get<std::byte>(op.out[0]) + at;
       for (std::uint64_t e = 0; e < n; e += el) wrong += std::memcmp(staged + e, mine + e, el) != 0;
@@ -243,10 +266,12 @@ double Instance::sync_mismatch() {
 }
 
 void Instance::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
-  if (program_.run.mode == RunMode::kInference) throw bridge::StatusError(TH_E_STATE, "an inference run has no update to profile");
+  if (program_.run.mode == RunMode::kInference)
+    throw bridge::StatusError(TH_E_STATE, "an inference run has no update to profile");
   const std::uint64_t need = bridge::record_bytes(program_);
   if (!records || bytes < need)
-    bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " + std::to_string(need));
+    bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " +
+                 std::to_string(need));
   use_device();
   log_.emplace(program_, plan_, records, moments);
   executor_.watch(&*log_);
@@ -262,16 +287,18 @@ void Instance::stop_profile() {
   log_.reset();
 }
 
-// Square products in the arithmetic of the run, in the part of the arena that is free between steps: as large as it has
-// room for, up to 8192. The operands are whatever lies there, made finite first.
+// Square products in the arithmetic of the run, in the part of the arena that is free between steps: as large
+// as it has room for, up to 8192. The operands are whatever lies there, made finite first.
 double Instance::peak_flops() {
   const std::uint64_t el = size_of(program_.run.weight), room = arenas_.transient_bytes();
   std::uint64_t n = 8192;
   while (n >= 512 && 3 * n * n * el > room) n /= 2;
-  if (n < 512) throw bridge::StatusError(TH_E_UNSUPPORTED, "no room to measure the device's rate beside this run");
+  if (n < 512)
+    throw bridge::StatusError(TH_E_UNSUPPORTED, "no room to measure the device's rate beside this run");
   std::byte* at = arenas_.transient();
   cudaStream_t stream = executor_.stream();
-  check(cudaMemsetAsync(at, 0x3c, 2 * n * n * el, stream), "measuring the device");  // 0.0115 and alike: no zeros
+  check(cudaMemsetAsync(at, 0x3c, 2 * n * n * el, stream),
+        "measuring the device");  // 0.0115 and alike: no zeros
   GemmShape s{};
   s.product = Product::kForward, s.M = s.n = s.k = n;
   s.operands = program_.run.weight == DType::kBF16 ? DType::kBF16 : DType::kF32;
@@ -284,7 +311,8 @@ double Instance::peak_flops() {
   }
   check(cudaEventRecord(end, stream), "recording an event");
   check(cudaEventSynchronize(end), "measuring the device");
-  const double seconds = static_cast<double>(std::max<std::uint64_t>(elapsed_ns(begin, end), 1)) * 1e-9, side = static_cast<double>(n);
+  const double seconds = static_cast<double>(std::max<std::uint64_t>(elapsed_ns(begin, end), 1)) * 1e-9,
+               side = static_cast<double>(n);
   return kTimes * 2.0 * side * side * side / seconds;
 }
 

@@ -1,5 +1,5 @@
-// One training run inside the engine: plan, arenas, queues and executor, and the tensors by their checkpoint names.
-// Throws bridge::StatusError and trainhost::Error; entry.cpp turns them into codes.
+// One training run inside the engine: plan, arenas, queues and executor, and the tensors by their checkpoint
+// names. Throws bridge::StatusError and trainhost::Error; entry.cpp turns them into codes.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,8 @@ namespace trainhost::cuda {
 class Instance {
  public:
   /// profile: the front's choice for this run. device: index among those that the process sees.
-  Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run, const Profile& profile);
+  Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
+           const Profile& profile);
 
   void load(std::uint32_t scope, const th_tensor& t);
   void init(std::uint64_t seed);

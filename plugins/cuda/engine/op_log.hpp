@@ -1,6 +1,6 @@
-// Times the operations of an update on the device while somebody watches: two events each, read when the step is done and
-// put on the host's clock. Under it a step runs without recorded graphs. Where queues wait for each other, what an operation
-// waited for is in its time.
+// Times the operations of an update on the device while somebody watches: two events each, read when the step
+// is done and put on the host's clock. Under it a step runs without recorded graphs. Where queues wait for
+// each other, what an operation waited for is in its time.
 #pragma once
 #include <chrono>
 #include <vector>
@@ -23,8 +23,9 @@ class OpLog {
     base_ = events_.next();
     check(cudaEventRecord(base_, stream), "recording an event");
     check(cudaEventSynchronize(base_), "waiting for the device");
-    base_ns_ = static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+    base_ns_ = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                              std::chrono::steady_clock::now().time_since_epoch())
+                                              .count());
   }
   /// Around the operations [op, op + count).
   void enter(std::uint32_t op, cudaStream_t stream) {

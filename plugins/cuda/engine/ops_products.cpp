@@ -1,5 +1,6 @@
-// Operations that are matrix products: linear layers and the language-model head, which goes through its tokens a chunk at a
-// time so that the logits of a micro-batch never exist together (in hybrid they do: on their way to the host).
+// Operations that are matrix products: linear layers and the language-model head, which goes through its
+// tokens a chunk at a time so that the logits of a micro-batch never exist together (in hybrid they do: on
+// their way to the host).
 #include <algorithm>
 
 #include "plugins/cuda/engine/api.hpp"
@@ -41,11 +42,11 @@ struct Head {
   float *grad, *losses;
 };
 
-/// d hf and the head's gradient from a chunk's gradients: the weight's first, because it needs hf, which becomes its own
-/// gradient.
+/// d hf and the head's gradient from a chunk's gradients: the weight's first, because it needs hf, which
+/// becomes its own gradient.
 template <class T>
-void head_gradients(Exec& e, const plan::Op& op, const Head<T>& c, const plan::Buffer& w, std::uint64_t first, std::uint64_t rows,
-                    const T* d_logits) {
+void head_gradients(Exec& e, const plan::Op& op, const Head<T>& c, const plan::Buffer& w, std::uint64_t first,
+                    std::uint64_t rows, const T* d_logits) {
   GemmShape dw = shape(e, Product::kDw, rows, w);
   dw.add = first != 0 || !e.overwrite(op);
   T* hf = c.hf + first * c.h;
@@ -62,12 +63,15 @@ void queue_linear(Exec& e, const plan::Op& op) {
   const auto in = [&](std::size_t k) { return e.get<void>(op.in[k]); };
   if (op.kind != OpKind::kLinearDw) {
     const bool forward = op.kind == OpKind::kLinear;
-    return e.gemm.run(e.stream, s, in(0), in(1), forward ? in(2) : nullptr, forward ? in(3) : nullptr, e.get<void>(op.out[0]));
+    return e.gemm.run(e.stream, s, in(0), in(1), forward ? in(2) : nullptr, forward ? in(3) : nullptr,
+                      e.get<void>(op.out[0]));
   }
   e.gemm.run(e.stream, s, in(0), in(1), nullptr, nullptr, in(2));
   if (op.in[3] == plan::kNoBuffer) return;
-  if (e.bf16()) queue_bias_gradient<Bf16>(e, op);
-  else queue_bias_gradient<float>(e, op);
+  if (e.bf16())
+    queue_bias_gradient<Bf16>(e, op);
+  else
+    queue_bias_gradient<float>(e, op);
 }
 
 template <class T>
@@ -88,9 +92,12 @@ void queue_head(Exec& e, const plan::Op& op) {
   double* sum = e.scalar(train ? plan::kLossSum : plan::kEvalLossSum);
   for (std::uint64_t first = 0; first < e.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, e.step.rows - first);
-    e.gemm.run(e.stream, shape(e, Product::kForward, rows, w), c.hf + first * c.h, c.w, nullptr, nullptr, c.logits);
+    e.gemm.run(e.stream, shape(e, Product::kForward, rows, w), c.hf + first * c.h, c.w, nullptr, nullptr,
+               c.logits);
     ++e.launches;
-    e.queued(cross_entropy<T>(e.stream, rows, c.v, c.logits, c.targets + first, train ? e.scalar(plan::kLossScale) : nullptr, c.losses), op);
+    e.queued(cross_entropy<T>(e.stream, rows, c.v, c.logits, c.targets + first,
+                              train ? e.scalar(plan::kLossScale) : nullptr, c.losses),
+             op);
     e.queued(add_losses(e.stream, rows, c.losses, sum), op);
     if (train) head_gradients<T>(e, op, c, w, first, rows, c.logits);
   }
@@ -100,8 +107,8 @@ void queue_head_logits(Exec& e, const plan::Op& op, std::uint64_t first, std::ui
   const plan::Buffer& w = e.buffer(op.in[1]);
   const std::uint64_t el = size_of(e.buffer(op.in[0]).dtype);
   ++e.launches;
-  e.gemm.run(e.stream, shape(e, Product::kForward, rows, w), e.get<std::byte>(op.in[0]) + first * w.cols * el, e.get<void>(op.in[1]), nullptr,
-             nullptr, e.get<std::byte>(op.out[0]) + first * w.rows * el);
+  e.gemm.run(e.stream, shape(e, Product::kForward, rows, w), e.get<std::byte>(op.in[0]) + first * w.cols * el,
+             e.get<void>(op.in[1]), nullptr, nullptr, e.get<std::byte>(op.out[0]) + first * w.rows * el);
 }
 
 void prepare_products(Exec& e) {

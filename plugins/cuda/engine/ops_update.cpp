@@ -1,5 +1,5 @@
-// The update: squares of all gradients, norm and clip factor, one pass over the parameters. Operations of one kind follow
-// each other in the program and go out in launches of many parameters each.
+// The update: squares of all gradients, norm and clip factor, one pass over the parameters. Operations of one
+// kind follow each other in the program and go out in launches of many parameters each.
 #include <string>
 
 #include "plugins/cuda/engine/api.hpp"
@@ -10,7 +10,9 @@ namespace {
 
 using plan::OpKind;
 
-std::uint64_t elements(const Exec& e, const plan::Op& op) { return e.buffer(op.in[0]).rows * e.buffer(op.in[0]).cols; }
+std::uint64_t elements(const Exec& e, const plan::Op& op) {
+  return e.buffer(op.in[0]).rows * e.buffer(op.in[0]).cols;
+}
 
 void squares(Exec& e, std::span<const plan::Op> ops) {
   double* partials = e.get<double>(ops.front().in[2]);
@@ -26,7 +28,8 @@ void squares(Exec& e, std::span<const plan::Op> ops) {
 }  // namespace
 
 bool one_launch(OpKind kind) {
-  return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd || kind == OpKind::kSgdMomentum;
+  return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
+         kind == OpKind::kSgdMomentum;
 }
 
 template <class T>
@@ -35,8 +38,8 @@ void queue_update(Exec& e, std::span<const plan::Op> ops) {
   if (kind == OpKind::kGradSquares) return squares(e, ops);
   const std::size_t scalars = kind == OpKind::kAdamW ? 4 : kind == OpKind::kSgdMomentum ? 3 : 2;
   const RunSpec& r = e.program.run;
-  const AdamW adam{static_cast<float>(r.beta1), static_cast<float>(1.0 - r.beta1), static_cast<float>(r.beta2),
-                   static_cast<float>(1.0 - r.beta2), static_cast<float>(r.eps)};
+  const AdamW adam{static_cast<float>(r.beta1), static_cast<float>(1.0 - r.beta1),
+                   static_cast<float>(r.beta2), static_cast<float>(1.0 - r.beta2), static_cast<float>(r.eps)};
   for (std::size_t i = 0; i < ops.size(); i += kMaxPieces) {
     Pieces<ParamPiece<T>> p{};
     for (const plan::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i))) {
@@ -48,16 +51,20 @@ void queue_update(Exec& e, std::span<const plan::Op> ops) {
       q.decay = op.flags & plan::kDecay;
     }
     const double* s = e.get<double>(ops.front().in[scalars]);
-    if (kind == OpKind::kAdamW) e.queued(adamw<T>(e.stream, p, adam, s), ops.front());
-    else if (kind == OpKind::kSgd) e.queued(sgd<T>(e.stream, p, s), ops.front());
-    else e.queued(sgd_momentum<T>(e.stream, p, static_cast<float>(r.beta1), s), ops.front());
+    if (kind == OpKind::kAdamW)
+      e.queued(adamw<T>(e.stream, p, adam, s), ops.front());
+    else if (kind == OpKind::kSgd)
+      e.queued(sgd<T>(e.stream, p, s), ops.front());
+    else
+      e.queued(sgd_momentum<T>(e.stream, p, static_cast<float>(r.beta1), s), ops.front());
   }
 }
 
 void queue_finish_norm(Exec& e, const plan::Op* any_squares) {
   const double* partials = any_squares ? e.get<double>(any_squares->in[2]) : nullptr;
   ++e.launches;
-  check(finish_norm(e.stream, partials ? e.program.profile.slots : 0, partials, e.program.run.clip_norm, e.scalar(plan::kLossSum)),
+  check(finish_norm(e.stream, partials ? e.program.profile.slots : 0, partials, e.program.run.clip_norm,
+                    e.scalar(plan::kLossSum)),
         "queueing the gradient norm");
 }
 
@@ -69,15 +76,27 @@ void Exec::queued(cudaError_t status, const plan::Op& op) {
 void queue_ops(Exec& e, std::span<const plan::Op> ops) {
   const plan::Op& op = ops.front();
   switch (op.kind) {
-    case OpKind::kLinear: case OpKind::kLinearDx: case OpKind::kLinearDw: return queue_linear(e, op);
-    case OpKind::kAttention: case OpKind::kAttentionBwd: case OpKind::kAttentionStep:
+    case OpKind::kLinear:
+    case OpKind::kLinearDx:
+    case OpKind::kLinearDw:
+      return queue_linear(e, op);
+    case OpKind::kAttention:
+    case OpKind::kAttentionBwd:
+    case OpKind::kAttentionStep:
       return e.bf16() ? queue_attention<Bf16>(e, op) : queue_attention<float>(e, op);
-    case OpKind::kHeadLoss: case OpKind::kHeadEval: case OpKind::kHeadBwd:
+    case OpKind::kHeadLoss:
+    case OpKind::kHeadEval:
+    case OpKind::kHeadBwd:
       return e.bf16() ? queue_head<Bf16>(e, op) : queue_head<float>(e, op);
-    case OpKind::kHeadLogits: return queue_head_logits(e, op, 0, e.step.rows);
-    case OpKind::kGradSquares: case OpKind::kAdamW: case OpKind::kSgd: case OpKind::kSgdMomentum:
+    case OpKind::kHeadLogits:
+      return queue_head_logits(e, op, 0, e.step.rows);
+    case OpKind::kGradSquares:
+    case OpKind::kAdamW:
+    case OpKind::kSgd:
+    case OpKind::kSgdMomentum:
       return e.bf16() ? queue_update<Bf16>(e, ops) : queue_update<float>(e, ops);
-    default: return e.bf16() ? queue_rows<Bf16>(e, op) : queue_rows<float>(e, op);
+    default:
+      return e.bf16() ? queue_rows<Bf16>(e, op) : queue_rows<float>(e, op);
   }
 }
 

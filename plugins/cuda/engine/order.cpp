@@ -19,7 +19,8 @@ Order::Place Order::add(Queue q, std::span<const Access> accesses) {
     if (r == q) continue;
     // Newest first: the first conflict is the last operation to wait for.
     for (auto e = entries_[r].rbegin(); e != entries_[r].rend() && e->sequence > mine[r]; ++e) {
-      const bool hit = std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) { return conflict(a, e->access); });
+      const bool hit = std::any_of(accesses.begin(), accesses.end(),
+                                   [&](const Access& a) { return conflict(a, e->access); });
       if (!hit) continue;
       place.wait[r] = e->sequence;
       break;
@@ -29,7 +30,8 @@ Order::Place Order::add(Queue q, std::span<const Access> accesses) {
   const auto last = place.wait;
   for (std::uint32_t r = 0; r < kQueues; ++r)
     for (std::uint32_t other = 0; other < kQueues; ++other)
-      if (last[r] && last[other] && other != r && at_[other][last[other] - 1][r] >= last[r]) place.wait[r] = 0;
+      if (last[r] && last[other] && other != r && at_[other][last[other] - 1][r] >= last[r])
+        place.wait[r] = 0;
   for (std::uint32_t r = 0; r < kQueues; ++r) {
     if (last[r] == 0) continue;
     const Clock& then = at_[r][last[r] - 1];

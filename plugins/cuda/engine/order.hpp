@@ -1,7 +1,8 @@
-// Which queue must wait for which. Four queues run beside each other: kernels, copies up, copies down, and the host's own
-// work; each is in order by itself. An operation is given as the ranges that it reads and writes; add() says, for every
-// other queue, the last operation there that it must not overtake: one that wrote what it touches, or touched what it
-// writes. Pure bookkeeping: no CUDA here, so that it is held against brute force in tests.
+// Which queue must wait for which. Four queues run beside each other: kernels, copies up, copies down, and
+// the host's own work; each is in order by itself. An operation is given as the ranges that it reads and
+// writes; add() says, for every other queue, the last operation there that it must not overtake: one that
+// wrote what it touches, or touched what it writes. Pure bookkeeping: no CUDA here, so that it is held
+// against brute force in tests.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -38,8 +39,8 @@ class Order {
   };
   using Clock = std::array<std::uint64_t, kQueues>;
   std::array<std::vector<Entry>, kQueues> entries_;
-  std::array<Clock, kQueues> knows_{};                // by queue: what of the others is certain to be done before its next
-  std::array<std::vector<Clock>, kQueues> at_{};      // by queue and sequence: what was certain there
+  std::array<Clock, kQueues> knows_{};  // by queue: what of the others is certain to be done before its next
+  std::array<std::vector<Clock>, kQueues> at_{};  // by queue and sequence: what was certain there
   Clock last_{};
 };
 

@@ -1,4 +1,5 @@
-// The executor's queues: what an operation touches, whom it waits for, and how copies and the host's work are put in line.
+// The executor's queues: what an operation touches, whom it waits for, and how copies and the host's work are
+// put in line.
 #include <algorithm>
 
 #include "plugins/cuda/engine/executor.hpp"
@@ -20,10 +21,14 @@ std::uint64_t piece_rows(const plan::Buffer& logits) {
 
 cudaStream_t Executor::queue(Queue q) const {
   switch (q) {
-    case kUp: return *up_;
-    case kDown: return *down_;
-    case kHostWork: return *host_;
-    default: return kernels_;
+    case kUp:
+      return *up_;
+    case kDown:
+      return *down_;
+    case kHostWork:
+      return *host_;
+    default:
+      return kernels_;
   }
 }
 
@@ -39,15 +44,16 @@ std::vector<Access>& Executor::accesses(const plan::Op& op) {
   touched_.clear();
   const plan::OpInfo& info = plan::op_info(op.kind);
   const auto add = [&](plan::BufferId b, bool write) {
-    if (b != plan::kNoBuffer && program_[b].storage != plan::Storage::kExternal) touched_.push_back(rows_of(b, 0, program_[b].rows, write));
+    if (b != plan::kNoBuffer && program_[b].storage != plan::Storage::kExternal)
+      touched_.push_back(rows_of(b, 0, program_[b].rows, write));
   };
   for (std::size_t k = 0; k < op.ins; ++k) add(op.in[k], (info.inout_mask | info.scratch_mask) >> k & 1);
   for (plan::BufferId b : op.outputs()) add(b, true);
   return touched_;
 }
 
-/// The newest event of a queue that covers `sequence`. Copies and host work have one each; kernels get one when somebody
-/// asks, which then covers everything queued so far.
+/// The newest event of a queue that covers `sequence`. Copies and host work have one each; kernels get one
+/// when somebody asks, which then covers everything queued so far.
 cudaEvent_t Executor::done(Queue q, std::uint64_t sequence) {
   if (q != kKernels) return event_of_[q][sequence - 1];
   if (kernel_mark_ < sequence) {
@@ -63,7 +69,8 @@ void Executor::wait(Queue q, const Order::Place& place) {
   if (!any) return;
   if (q == kKernels && steps_) tally_.mark(kernels_);
   for (std::uint32_t r = 0; r < kQueues; ++r)
-    if (place.wait[r]) check(cudaStreamWaitEvent(queue(q), done(static_cast<Queue>(r), place.wait[r]), 0), "ordering queues");
+    if (place.wait[r])
+      check(cudaStreamWaitEvent(queue(q), done(static_cast<Queue>(r), place.wait[r]), 0), "ordering queues");
   if (q == kKernels && steps_) tally_.mark(kernels_);
 }
 
@@ -98,58 +105,68 @@ void Executor::one(std::span<const plan::Op> ops) {
   placed(kKernels, sequence);
 }
 
-/// Rows [first, first + rows) of a copy; one transfer is counted when its first rows go. Activations of a short
-/// micro-batch (evaluation) have fewer rows than planned.
+/// Rows [first, first + rows) of a copy; one transfer is counted when its first rows go. Activations of a
+/// short micro-batch (evaluation) have fewer rows than planned.
 void Executor::copy(const plan::Op& op, std::uint64_t first, std::uint64_t rows) {
   const plan::Buffer &from = program_[op.in[0]], &to = program_[op.out[0]];
-  const bool upwards = to.tier == Tier::kDevice, whole = from.persistent || op.rows == 0 || from.rows != op.rows;
+  const bool upwards = to.tier == Tier::kDevice,
+             whole = from.persistent || op.rows == 0 || from.rows != op.rows;
   if (!whole) rows = std::min(rows, exec_.step.rows > first ? exec_.step.rows - first : 0);
   const Access touched[] = {rows_of(op.in[0], first, rows, false), rows_of(op.out[0], first, rows, true)};
   const Queue q = upwards ? kUp : kDown;
   const std::uint64_t sequence = place(q, touched);
   const std::uint64_t row = from.cols * size_of(from.dtype);
-  check(cudaMemcpyAsync(exec_.get<std::byte>(op.out[0]) + first * row, exec_.get<std::byte>(op.in[0]) + first * row, rows * row,
+  check(cudaMemcpyAsync(exec_.get<std::byte>(op.out[0]) + first * row,
+                        exec_.get<std::byte>(op.in[0]) + first * row, rows * row,
                         upwards ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, queue(q)),
         "queueing a copy of " + from.name());
   placed(q, sequence);
   if (!steps_) return;
-  Tally::Class& c = op.flags & plan::kActivationCopy ? tally_.activation : op.flags & plan::kSyncCopy ? tally_.sync : tally_.stream;
-  if (first == 0) tally_.count(c, upwards, whole ? from.instance_bytes() : exec_.step.rows * row, 1);
-  else ++tally_.chunks;
+  Tally::Class& c = op.flags & plan::kActivationCopy ? tally_.activation
+                    : op.flags & plan::kSyncCopy     ? tally_.sync
+                                                     : tally_.stream;
+  if (first == 0)
+    tally_.count(c, upwards, whole ? from.instance_bytes() : exec_.step.rows * row, 1);
+  else
+    ++tally_.chunks;
 }
 
 /// Queued behind what it needs, and run by a thread of the driver with all threads of the pool.
 void Executor::host_work(const plan::Op& op, std::uint64_t first, std::uint64_t rows) {
   const bool by_rows = op.kind == OpKind::kCrossEntropy;
   std::vector<Access>& touched = accesses(op);
-  if (by_rows) touched.front() = rows_of(op.in[0], first, rows, true), touched[touched.size() - 2] = touched.front();
+  if (by_rows)
+    touched.front() = rows_of(op.in[0], first, rows, true), touched[touched.size() - 2] = touched.front();
   const std::uint64_t sequence = place(kHostWork, touched);
   HostTask& t = host_work_->tasks.emplace_back();
   t.work = host_work_.get(), t.op = &op;
   for (std::size_t k = 0; k < op.ins; ++k)
-    if (op.in[k] != plan::kNoBuffer && program_[op.in[k]].storage != plan::Storage::kExternal) t.at.in[k] = exec_.get<void>(op.in[k]);
+    if (op.in[k] != plan::kNoBuffer && program_[op.in[k]].storage != plan::Storage::kExternal)
+      t.at.in[k] = exec_.get<void>(op.in[k]);
   if (op.kind == OpKind::kEmbed) t.at.in[1] = exec_.get<void>(op.out[0]);
   t.step = feed_.host_step(exec_.step.micro, first, rows);
-  check(cudaLaunchHostFunc(*host_,
-                           [](void* task) {
-                             const auto& h = *static_cast<const HostTask*>(task);
-                             std::lock_guard turn(h.work->turn);
-                             const Executor& e = *h.work->executor;
-                             if (!h.work->abandoned) host::run(e.pool_, e.program_, *h.op, h.at, h.step);
-                           },
-                           &t),
+  check(cudaLaunchHostFunc(
+            *host_,
+            [](void* task) {
+              const auto& h = *static_cast<const HostTask*>(task);
+              std::lock_guard turn(h.work->turn);
+              const Executor& e = *h.work->executor;
+              if (!h.work->abandoned) host::run(e.pool_, e.program_, *h.op, h.at, h.step);
+            },
+            &t),
         "queueing work of the host");
   placed(kHostWork, sequence);
 }
 
-/// Logits, down, loss and gradient on the host, up: a piece of tokens at a time through all four, so that the copies and
-/// the host work while the device goes on.
+/// Logits, down, loss and gradient on the host, up: a piece of tokens at a time through all four, so that the
+/// copies and the host work while the device goes on.
 void Executor::head_in_pieces(const plan::Op* four) {
   const plan::Op &logits = four[0], &down = four[1], &loss = four[2], &up = four[3];
   const std::uint64_t M = exec_.step.rows, piece = piece_rows(program_[logits.out[0]]);
   for (std::uint64_t first = 0; first < M; first += piece) {
     const std::uint64_t rows = std::min(piece, M - first);
-    const Access touched[] = {rows_of(logits.in[0], first, rows, false), rows_of(logits.in[1], 0, program_[logits.in[1]].rows, false),
+    const Access touched[] = {rows_of(logits.in[0], first, rows, false),
+                              rows_of(logits.in[1], 0, program_[logits.in[1]].rows, false),
                               rows_of(logits.out[0], first, rows, true)};
     const std::uint64_t sequence = place(kKernels, touched);
     queue_head_logits(exec_, logits, first, rows);

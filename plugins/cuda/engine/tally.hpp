@@ -1,5 +1,5 @@
-// What a run transferred and how long the device computed: counted where copies are queued, timed by events around every
-// stretch in which kernels follow each other without waiting for another queue.
+// What a run transferred and how long the device computed: counted where copies are queued, timed by events
+// around every stretch in which kernels follow each other without waiting for another queue.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// See tensors.hpp. A weight that is stored in bf16 is written to its f32 master copy and rounded from there; without a
-// master (inference) it is rounded on its way.
+// See tensors.hpp. A weight that is stored in bf16 is written to its f32 master copy and rounded from there;
+// without a master (inference) it is rounded on its way.
 #include "plugins/cuda/engine/tensors.hpp"
 
 #include <algorithm>
@@ -40,13 +40,15 @@ bool Tensors::half_only(std::size_t tensor, State s) const {
 }
 
 /// Elements of a buffer from staged memory, wherever the buffer lies.
-void Tensors::put(plan::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged, std::uint64_t element) {
+void Tensors::put(plan::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged,
+                  std::uint64_t element) {
   std::byte* to = arenas_.get<std::byte>(b) + first * element;
   if (program_[b].tier != Tier::kDevice) {
     std::memcpy(to, staged, n * element);
     return;
   }
-  check(cudaMemcpyAsync(to, staged, n * element, cudaMemcpyHostToDevice, stream_), "sending " + program_[b].name());
+  check(cudaMemcpyAsync(to, staged, n * element, cudaMemcpyHostToDevice, stream_),
+        "sending " + program_[b].name());
   check(cudaStreamSynchronize(stream_), "sending " + program_[b].name());
 }
 
@@ -61,8 +63,10 @@ void Tensors::write(std::size_t tensor, State s, std::uint64_t first, std::uint6
       put(f32, at, count, staging_, sizeof(float));
     }
     if (!rounds) continue;
-    if (f32 != plan::kNoBuffer && program_[weight].tier == Tier::kDevice && program_[f32].tier == Tier::kDevice) {
-      check(to_bf16(stream_, count, arenas_.get<float>(f32) + at, arenas_.get<Bf16>(weight) + at), "rounding " + program_[weight].name());
+    if (f32 != plan::kNoBuffer && program_[weight].tier == Tier::kDevice &&
+        program_[f32].tier == Tier::kDevice) {
+      check(to_bf16(stream_, count, arenas_.get<float>(f32) + at, arenas_.get<Bf16>(weight) + at),
+            "rounding " + program_[weight].name());
       check(cudaStreamSynchronize(stream_), "rounding " + program_[weight].name());
     } else {
       host::to_half(count, from + done, reinterpret_cast<host::Half*>(staging_));
@@ -71,16 +75,19 @@ void Tensors::write(std::size_t tensor, State s, std::uint64_t first, std::uint6
   }
 }
 
-void Tensors::read(std::size_t tensor, State s, const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to) {
+void Tensors::read(std::size_t tensor, State s,
+                   const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to) {
   const Place& p = places_[tensor];
   const plan::BufferId f32 = f32_home(p, s), from = f32 == plan::kNoBuffer ? p.param->weight : f32;
-  const std::uint64_t element = f32 == plan::kNoBuffer ? sizeof(host::Half) : sizeof(float), n = info(tensor).elements();
+  const std::uint64_t element = f32 == plan::kNoBuffer ? sizeof(host::Half) : sizeof(float),
+                      n = info(tensor).elements();
   std::vector<float> widened(f32 == plan::kNoBuffer ? std::min(piece_, n) : 0);
   for (std::uint64_t done = 0; done < n; done += piece_) {
     const std::uint64_t count = std::min(piece_, n - done);
     const std::byte* at = arenas_.get<const std::byte>(from) + (p.first + done) * element;
     if (program_[from].tier == Tier::kDevice) {
-      check(cudaMemcpyAsync(staging_, at, count * element, cudaMemcpyDeviceToHost, stream_), "fetching " + program_[from].name());
+      check(cudaMemcpyAsync(staging_, at, count * element, cudaMemcpyDeviceToHost, stream_),
+            "fetching " + program_[from].name());
       check(cudaStreamSynchronize(stream_), "fetching " + program_[from].name());
       at = staging_;
     }

@@ -1,5 +1,5 @@
-// The tensors of a run by their checkpoint names: in and out, a page-locked piece at a time, wherever their parameter lies
-// and in whatever type. Nothing may be under way on the device.
+// The tensors of a run by their checkpoint names: in and out, a page-locked piece at a time, wherever their
+// parameter lies and in whatever type. Nothing may be under way on the device.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -21,11 +21,14 @@ class Tensors {
   std::size_t count() const { return places_.size(); }
   const TensorInfo& info(std::size_t tensor) const { return program_.tensor_infos[tensor]; }
   /// Does the run keep this state of the tensor?
-  bool has(std::size_t tensor, State s) const { return f32_home(places_[tensor], s) != plan::kNoBuffer || half_only(tensor, s); }
+  bool has(std::size_t tensor, State s) const {
+    return f32_home(places_[tensor], s) != plan::kNoBuffer || half_only(tensor, s);
+  }
   /// Elements [first, first + n) of a tensor, f32.
   void write(std::size_t tensor, State s, std::uint64_t first, std::uint64_t n, const float* from);
   /// Calls to(first, n, data) for pieces in order; data is valid inside the call.
-  void read(std::size_t tensor, State s, const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to);
+  void read(std::size_t tensor, State s,
+            const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to);
   /// Room for a piece that write() may be given: not the buffer that it copies from.
   std::uint64_t piece() const { return piece_; }
 

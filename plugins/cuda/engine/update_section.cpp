@@ -1,5 +1,5 @@
-// The update section of a step, on both sides: squares, one norm and one verdict, then the weights. Nothing is changed before
-// the verdict is on its way to everybody.
+// The update section of a step, on both sides: squares, one norm and one verdict, then the weights. Nothing
+// is changed before the verdict is on its way to everybody.
 #include <algorithm>
 
 #include "plugins/cuda/engine/executor.hpp"
@@ -9,8 +9,8 @@ namespace trainhost::cuda {
 using plan::OpKind;
 using plan::SectionKind;
 
-/// Squares on both sides, one norm for all of them, then the weights. The device decides (finish_norm): what the host
-/// has measured goes up, clip factor and verdict come back.
+/// Squares on both sides, one norm for all of them, then the weights. The device decides (finish_norm): what
+/// the host has measured goes up, clip factor and verdict come back.
 void Executor::update_section() {
   const plan::Section s = program_.section(SectionKind::kUpdate);
   const std::vector<plan::Op>& ops = program_.ops;
@@ -29,17 +29,21 @@ void Executor::update_section() {
   for (; i < s.end && ops[i].kind == OpKind::kGradSquares; ++i) {
     if (plan::runs_on_host(program_, ops[i])) continue;
     std::uint32_t end = i + 1;
-    while (end < s.end && ops[end].kind == OpKind::kGradSquares && !plan::runs_on_host(program_, ops[end])) ++end;
+    while (end < s.end && ops[end].kind == OpKind::kGradSquares && !plan::runs_on_host(program_, ops[end]))
+      ++end;
     squares = &ops[i];
     range(i, end);
     i = end - 1;
   }
   if (host_scalars_ != plan::kNoBuffer) {
     const double* mine = arenas_.get<double>(host_scalars_);
-    const bool host_loss = std::any_of(ops.begin(), ops.end(), [](const plan::Op& o) { return o.kind == OpKind::kCrossEntropy; });
+    const bool host_loss = std::any_of(ops.begin(), ops.end(),
+                                       [](const plan::Op& o) { return o.kind == OpKind::kCrossEntropy; });
     for (plan::Scalar which : {plan::kNorm2, plan::kLossSum})
       if (which == plan::kNorm2 || host_loss)
-        check(cudaMemcpyAsync(exec_.scalar(which), mine + which, sizeof(double), cudaMemcpyHostToDevice, kernels_), "sending the norm");
+        check(cudaMemcpyAsync(exec_.scalar(which), mine + which, sizeof(double), cudaMemcpyHostToDevice,
+                              kernels_),
+              "sending the norm");
     tally_.mark(kernels_);
   }
   queue_finish_norm(exec_, squares);

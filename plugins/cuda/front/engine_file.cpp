@@ -1,5 +1,5 @@
-// dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is a reason here, not a crash later, and cuBLAS's names stay out of
-// everybody else's way. Loading it makes no context.
+// dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is a reason here, not a crash later, and cuBLAS's names
+// stay out of everybody else's way. Loading it makes no context.
 #include "plugins/cuda/front/engine_file.hpp"
 
 #include <dlfcn.h>
@@ -12,9 +12,10 @@ namespace trainhost::cuda {
 namespace {
 
 plugins::Engine& file() {
-  static plugins::Engine engine_file({"cuda", "cuda-cublas.so", "trainhost_cuda_engine",
-                                      "build it again with the CUDA toolkit installed, or reinstall both files",
-                                      reinterpret_cast<const void*>(&engine)});
+  static plugins::Engine engine_file(
+      {"cuda", "cuda-cublas.so", "trainhost_cuda_engine",
+       "build it again with the CUDA toolkit installed, or reinstall both files",
+       reinterpret_cast<const void*>(&engine)});
   return engine_file;
 }
 
@@ -25,7 +26,8 @@ void* open(const std::filesystem::path& path) {
   const std::string why = text ? text : path.string() + ": dlopen failed";
   const bool blas = why.find("libcublas") != std::string::npos;
   plugins::unavailable("the cuda engine cannot be loaded: " + why,
-                       blas ? "install cuBLAS of the CUDA toolkit that this was built with, or add its lib folder to LD_LIBRARY_PATH"
+                       blas ? "install cuBLAS of the CUDA toolkit that this was built with, or add its lib "
+                              "folder to LD_LIBRARY_PATH"
                             : "install the CUDA toolkit's libraries that this was built with");
 }
 
@@ -33,10 +35,11 @@ void* open(const std::filesystem::path& path) {
 
 void require_engine_built() {
 #if defined(TRAINHOST_CUDA_OFF)
-  plugins::unavailable("this build has no CUDA engine: it was configured with TRAINHOST_CUDA=OFF", "configure it with -DTRAINHOST_CUDA=ON");
+  plugins::unavailable("this build has no CUDA engine: it was configured with TRAINHOST_CUDA=OFF",
+                       "configure it with -DTRAINHOST_CUDA=ON");
 #elif !defined(TRAINHOST_CUDA_ENGINE)
   plugins::unavailable("this build has no CUDA engine: the CUDA toolkit was not found when it was built",
-              "install the CUDA toolkit (nvcc and cuBLAS) and build again");
+                       "install the CUDA toolkit (nvcc and cuBLAS) and build again");
 #endif
 }
 

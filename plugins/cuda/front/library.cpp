@@ -1,5 +1,5 @@
-// dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is a reason here, not a crash later. Never closed: a vendor's
-// driver has threads and handlers of its own by then.
+// dlopen with RTLD_NOW | RTLD_LOCAL: a missing symbol is a reason here, not a crash later. Never closed: a
+// vendor's driver has threads and handlers of its own by then.
 #include "plugins/cuda/front/library.hpp"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-// A vendor library that may not be there: opened at first use, kept for the life of the process, its functions looked up
-// by name. The front links none of them.
+// A vendor library that may not be there: opened at first use, kept for the life of the process, its
+// functions looked up by name. The front links none of them.
 #pragma once
 #include <mutex>
 #include <string>
@@ -8,13 +8,15 @@ namespace trainhost::cuda {
 
 class Library {
  public:
-  /// `file`: a soname; the environment variable `variable` names another (tests put a small library of their own there).
+  /// `file`: a soname; the environment variable `variable` names another (tests put a small library of their
+  /// own there).
   Library(const char* file, const char* variable) : file_(file), variable_(variable) {}
 
   /// What would be opened now.
   std::string name() const;
 
-  /// Opens it, if that has not been done. false: `why` says it in the loader's words; the next call tries again.
+  /// Opens it, if that has not been done. false: `why` says it in the loader's words; the next call tries
+  /// again.
   bool open(std::string& why);
 
   /// The function of that name, as F; nullptr when the library has none. Only after open().

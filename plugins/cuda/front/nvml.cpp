@@ -1,5 +1,5 @@
-// See nvml.hpp. Devices are matched by UUID, since NVML counts them in another order and does not hide any; by the PCI
-// address where it does not know the UUID. Declared by hand, as in driver.cpp.
+// See nvml.hpp. Devices are matched by UUID, since NVML counts them in another order and does not hide any;
+// by the PCI address where it does not know the UUID. Declared by hand, as in driver.cpp.
 #include "plugins/cuda/front/nvml.hpp"
 
 #include <algorithm>
@@ -44,7 +44,9 @@ Handle handle_of(const Device& d) {
   if (auto find = g_nvml.find<ByText>("nvmlDeviceGetHandleByUUID"); find && d.has_uuid)
     for (const char* prefix : {"GPU-", "MIG-"})
       if (find(uuid_text(prefix, d.uuid).c_str(), &h) == 0) return h;
-  if (auto find = g_nvml.find<ByText>("nvmlDeviceGetHandleByPciBusId_v2"); find && !d.pci.empty() && find(d.pci.c_str(), &h) == 0) return h;
+  if (auto find = g_nvml.find<ByText>("nvmlDeviceGetHandleByPciBusId_v2");
+      find && !d.pci.empty() && find(d.pci.c_str(), &h) == 0)
+    return h;
   return nullptr;
 }
 

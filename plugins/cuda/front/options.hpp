@@ -1,4 +1,5 @@
-// The table [plugin.cuda] of the run file. A value that is none of those there are is an error, never a default.
+// The table [plugin.cuda] of the run file. A value that is none of those there are is an error, never a
+// default.
 #pragma once
 #include <string>
 

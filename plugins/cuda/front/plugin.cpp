@@ -1,5 +1,6 @@
-// The CUDA trainer's front: manifest, profile, probe, plan and the devices' memory, none of which needs the toolkit or
-// makes a context. create() opens the engine; calls on an instance are handed on to it unchanged. See engine/ for what trains.
+// The CUDA trainer's front: manifest, profile, probe, plan and the devices' memory, none of which needs the
+// toolkit or makes a context. create() opens the engine; calls on an instance are handed on to it unchanged.
+// See engine/ for what trains.
 #include <cstdio>
 
 #include "core/bridge/guard.hpp"
@@ -61,7 +62,8 @@ struct Opened {
   }
 };
 
-th_status memory(const th_host* host, int32_t device, uint64_t* free_bytes, uint64_t* total_bytes, th_error* error) {
+th_status memory(const th_host* host, int32_t device, uint64_t* free_bytes, uint64_t* total_bytes,
+                 th_error* error) {
   return bridge::guard(error, [&] {
     require_engine_built();
     const Device d = device_of(device_index(host, device), kBuild);
@@ -87,7 +89,8 @@ const void* get(const char* interface_id) {
                   &executor::kProfilerTable<Calls, Forward>, &kDevice);
 }
 
-const th_plugin kPlugin = {sizeof(th_plugin), TH_ABI_MAJOR, TH_ABI_MINOR, kId, kVersion, nullptr, nullptr, get};
+const th_plugin kPlugin = {sizeof(th_plugin), TH_ABI_MAJOR, TH_ABI_MINOR, kId,
+                           kVersion,          nullptr,      nullptr,      get};
 
 }  // namespace
 }  // namespace trainhost::cuda

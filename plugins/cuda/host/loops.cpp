@@ -1,4 +1,5 @@
-// Written so that the compiler turns them into vectors by itself: no branches inside, eight or more sums side by side.
+// Written so that the compiler turns them into vectors by itself: no branches inside, eight or more sums side
+// by side.
 #include "plugins/cuda/host/loops.hpp"
 
 #include <algorithm>
@@ -6,7 +7,8 @@
 #include <cstring>
 
 // One body, several instruction sets; without the loader's help under sanitizers.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__) || !defined(__x86_64__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__) || \
+    !defined(__x86_64__)
 #define TRAINHOST_CLONES
 #else
 #define TRAINHOST_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -86,8 +88,10 @@ TRAINHOST_INLINE double cross_entropy(std::uint64_t n, T* row, std::int64_t targ
     total += e;
   }
   const float k = static_cast<float>(static_cast<double>(scale) / total);
-  for (std::uint64_t i = 0; i < n; ++i) put(row[i], (kKeeps ? as_float(row[i]) : exp_neg(as_float(row[i]) - top)) * k);
-  put(row[target], static_cast<float>((std::exp(static_cast<double>(at_target) - top) / total - 1.0) * scale));
+  for (std::uint64_t i = 0; i < n; ++i)
+    put(row[i], (kKeeps ? as_float(row[i]) : exp_neg(as_float(row[i]) - top)) * k);
+  put(row[target],
+      static_cast<float>((std::exp(static_cast<double>(at_target) - top) / total - 1.0) * scale));
   // A NaN among the logits passes through every sum and is told by the loss.
   return std::log(total) + top - at_target;
 }

@@ -1,5 +1,6 @@
-// Loops of the host's share of a step, on plain pointers: what loops.cpp compiles several times, for AVX-512, AVX2 and
-// plain x86-64, chosen when the library is loaded. T is float or std::uint16_t holding a bfloat16. Threads are ops.hpp's.
+// Loops of the host's share of a step, on plain pointers: what loops.cpp compiles several times, for AVX-512,
+// AVX2 and plain x86-64, chosen when the library is loaded. T is float or std::uint16_t holding a bfloat16.
+// Threads are ops.hpp's.
 #pragma once
 #include <cstdint>
 

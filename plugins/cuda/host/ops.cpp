@@ -42,7 +42,9 @@ double sum_of_parts(Pool& pool, F&& f) {
 struct Range {
   std::uint64_t begin, end;
 };
-Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) { return {whole * i / n, whole * (i + 1) / n}; }
+Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
+  return {whole * i / n, whole * (i + 1) / n};
+}
 
 template <class T>
 void embed(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
@@ -56,7 +58,8 @@ void embed(Pool& pool, const Program& p, const Op& op, const Operands& at, const
   });
 }
 
-// Task t owns the vocabulary entries id % kParts == t and meets their tokens in order: no two tasks write one row.
+// Task t owns the vocabulary entries id % kParts == t and meets their tokens in order: no two tasks write one
+// row.
 template <class T>
 void embed_bwd(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
   const std::uint64_t h = p[op.in[2]].cols, vocab = p[op.in[2]].rows;
@@ -67,7 +70,8 @@ void embed_bwd(Pool& pool, const Program& p, const Op& op, const Operands& at, c
     if (overwrite)
       for (std::uint64_t id = t; id < vocab; id += kParts) std::memset(grad + id * h, 0, h * sizeof(float));
     for (std::uint64_t r = 0; r < s.rows; ++r)
-      if (const auto id = static_cast<std::uint64_t>(s.ids[r]); id % kParts == t) add(h, dx + r * h, grad + id * h);
+      if (const auto id = static_cast<std::uint64_t>(s.ids[r]); id % kParts == t)
+        add(h, dx + r * h, grad + id * h);
   });
 }
 
@@ -81,8 +85,10 @@ void cross_entropy(Pool& pool, const Program& p, const Op& op, const Operands& a
     const Range r = part(s.rows, i, kParts);
     double loss = 0;
     for (std::uint64_t t = r.begin; t < r.end; ++t) {
-      if (s.targets[t] >= 0) loss += cross_entropy_row(v, logits + t * v, s.targets[t], scale);
-      else std::memset(logits + t * v, 0, v * sizeof(T));
+      if (s.targets[t] >= 0)
+        loss += cross_entropy_row(v, logits + t * v, s.targets[t], scale);
+      else
+        std::memset(logits + t * v, 0, v * sizeof(T));
     }
     return loss;
   });
@@ -93,8 +99,10 @@ void add_grad(Pool& pool, const Program& p, const Op& op, const Operands& at, co
   float* to = at.get<float>(1);
   const bool overwrite = (op.flags & plan::kFirstWrite) && s.first_micro;
   over_elements(pool, elements(p, op.in[0]), [&](std::uint64_t begin, std::uint64_t n) {
-    if (overwrite) std::memcpy(to + begin, from + begin, n * sizeof(float));
-    else add(n, from + begin, to + begin);
+    if (overwrite)
+      std::memcpy(to + begin, from + begin, n * sizeof(float));
+    else
+      add(n, from + begin, to + begin);
   });
 }
 
@@ -103,11 +111,16 @@ void add_grad(Pool& pool, const Program& p, const Op& op, const Operands& at, co
 void run(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& step) {
   const bool half = p[op.in[0]].dtype == DType::kBF16;
   switch (op.kind) {
-    case OpKind::kEmbed: return half ? embed<Half>(pool, p, op, at, step) : embed<float>(pool, p, op, at, step);
-    case OpKind::kEmbedBwd: return half ? embed_bwd<Half>(pool, p, op, at, step) : embed_bwd<float>(pool, p, op, at, step);
-    case OpKind::kCrossEntropy: return half ? cross_entropy<Half>(pool, p, op, at, step) : cross_entropy<float>(pool, p, op, at, step);
-    case OpKind::kAddGrad: return add_grad(pool, p, op, at, step);
-    default: return;  // the executor gives no others
+    case OpKind::kEmbed:
+      return half ? embed<Half>(pool, p, op, at, step) : embed<float>(pool, p, op, at, step);
+    case OpKind::kEmbedBwd:
+      return half ? embed_bwd<Half>(pool, p, op, at, step) : embed_bwd<float>(pool, p, op, at, step);
+    case OpKind::kCrossEntropy:
+      return half ? cross_entropy<Half>(pool, p, op, at, step) : cross_entropy<float>(pool, p, op, at, step);
+    case OpKind::kAddGrad:
+      return add_grad(pool, p, op, at, step);
+    default:
+      return;  // the executor gives no others
   }
 }
 
@@ -127,17 +140,26 @@ void run_update(Pool& pool, const Program& p, const Op& op, const Operands& at) 
   const RunSpec& r = p.run;
   const float decay = op.flags & plan::kDecay ? static_cast<float>(s[plan::kDecayFactor]) : 1.0f;
   const float clip = static_cast<float>(s[plan::kClipFactor]);
-  const Adam adam{clip, static_cast<float>(r.beta1), static_cast<float>(1.0 - r.beta1), static_cast<float>(r.beta2),
-                  static_cast<float>(1.0 - r.beta2), decay, static_cast<float>(s[plan::kStepSize]),
-                  static_cast<float>(s[plan::kInvSqrtBias2]), static_cast<float>(r.eps)};
+  const Adam adam{clip,
+                  static_cast<float>(r.beta1),
+                  static_cast<float>(1.0 - r.beta1),
+                  static_cast<float>(r.beta2),
+                  static_cast<float>(1.0 - r.beta2),
+                  decay,
+                  static_cast<float>(s[plan::kStepSize]),
+                  static_cast<float>(s[plan::kInvSqrtBias2]),
+                  static_cast<float>(r.eps)};
   const Sgd plain{clip, static_cast<float>(r.beta1), decay, static_cast<float>(s[plan::kLr])};
   float* master = at.get<float>(scalars_at + 1);
   over_elements(pool, elements(p, op.in[0]), [&](std::uint64_t begin, std::uint64_t n) {
     const float* g = at.get<const float>(0) + begin;
     float* w = (master ? master : at.get<float>(1)) + begin;
-    if (op.kind == OpKind::kAdamW) adamw(n, g, w, at.get<float>(2) + begin, at.get<float>(3) + begin, adam);
-    else if (op.kind == OpKind::kSgd) sgd(n, g, w, plain);
-    else sgd_momentum(n, g, w, at.get<float>(2) + begin, plain);
+    if (op.kind == OpKind::kAdamW)
+      adamw(n, g, w, at.get<float>(2) + begin, at.get<float>(3) + begin, adam);
+    else if (op.kind == OpKind::kSgd)
+      sgd(n, g, w, plain);
+    else
+      sgd_momentum(n, g, w, at.get<float>(2) + begin, plain);
     if (master) to_half(n, w, at.get<Half>(1) + begin);
   });
 }

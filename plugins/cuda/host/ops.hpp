@@ -1,5 +1,6 @@
-// The operations of a step that the host runs, on all its threads. Work is cut by shape alone, sums are added up in order:
-// the same bits whatever the number of threads. Pointers into page-locked or pageable memory; nothing here knows CUDA.
+// The operations of a step that the host runs, on all its threads. Work is cut by shape alone, sums are added
+// up in order: the same bits whatever the number of threads. Pointers into page-locked or pageable memory;
+// nothing here knows CUDA.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,7 +14,9 @@ namespace trainhost::cuda::host {
 struct Operands {
   void* in[plan::kMaxOperands] = {};
   template <class T>
-  T* get(std::size_t k) const { return static_cast<T*>(in[k]); }
+  T* get(std::size_t k) const {
+    return static_cast<T*>(in[k]);
+  }
 };
 
 /// What a step says: see StepState and the scalars of the program.

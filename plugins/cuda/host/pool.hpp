@@ -1,5 +1,6 @@
-// The host's threads of the CUDA trainer: for the work that hybrid and streamed leave to the host. A job is a number of
-// independent tasks; a task depends on its number alone, never on the thread. Between jobs the threads sleep.
+// The host's threads of the CUDA trainer: for the work that hybrid and streamed leave to the host. A job is a
+// number of independent tasks; a task depends on its number alone, never on the thread. Between jobs the
+// threads sleep.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -18,8 +19,8 @@ class Pool {
   Pool(const Pool&) = delete;
   std::uint32_t threads() const { return static_cast<std::uint32_t>(others_.size()) + 1; }
 
-  /// Runs f(task) for every task in [0, tasks) and returns when all are done. Several threads may call it: their jobs
-  /// take turns. f must not throw.
+  /// Runs f(task) for every task in [0, tasks) and returns when all are done. Several threads may call it:
+  /// their jobs take turns. f must not throw.
   void run(std::uint32_t tasks, const std::function<void(std::uint32_t)>& f);
 
  private:

@@ -1,6 +1,6 @@
-// Attention over whole sequences: which kernel does it, and the row sums that its gradient needs. bf16, and f32 when TF32
-// products are allowed, go to the tensor cores where the head size fits; everything else is plain f32 arithmetic.
-// Never computes a score. Generation, one token at a time, is in attention_step.cu.
+// Attention over whole sequences: which kernel does it, and the row sums that its gradient needs. bf16, and
+// f32 when TF32 products are allowed, go to the tensor cores where the head size fits; everything else is
+// plain f32 arithmetic. Never computes a score. Generation, one token at a time, is in attention_step.cu.
 #include <type_traits>
 
 #include "plugins/cuda/kernels/attention_common.hpp"
@@ -11,11 +11,14 @@ namespace {
 
 constexpr unsigned kDeltaThreads = 256;
 
-// One warp per row and head: rows of o and d_o are heads * d, so head number `pair` starts at element pair * d.
+// One warp per row and head: rows of o and d_o are heads * d, so head number `pair` starts at element pair *
+// d.
 template <class T>
-__global__ void __launch_bounds__(kDeltaThreads) delta_kernel(std::uint64_t pairs, unsigned d, const T* __restrict__ d_o,
-                                                              const T* __restrict__ o, float* __restrict__ delta) {
-  const std::uint64_t pair = static_cast<std::uint64_t>(blockIdx.x) * (kDeltaThreads / kWarp) + threadIdx.x / kWarp;
+__global__ void __launch_bounds__(kDeltaThreads)
+    delta_kernel(std::uint64_t pairs, unsigned d, const T* __restrict__ d_o, const T* __restrict__ o,
+                 float* __restrict__ delta) {
+  const std::uint64_t pair =
+      static_cast<std::uint64_t>(blockIdx.x) * (kDeltaThreads / kWarp) + threadIdx.x / kWarp;
   if (pair >= pairs) return;  // whole warps: a pair belongs to one
   float sum = 0;
   for (unsigned i = threadIdx.x % kWarp; i < d; i += kWarp)
@@ -27,38 +30,46 @@ __global__ void __launch_bounds__(kDeltaThreads) delta_kernel(std::uint64_t pair
 // The same with 16-byte loads: kLanes = d * sizeof(T) / 16 lanes per row and head.
 template <class T, unsigned kLanes>
 __global__ void __launch_bounds__(kDeltaThreads)
-    wide_delta_kernel(std::uint64_t pairs, const T* __restrict__ d_o, const T* __restrict__ o, float* __restrict__ delta) {
-  const std::uint64_t vector = static_cast<std::uint64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x, pair = vector / kLanes;
+    wide_delta_kernel(std::uint64_t pairs, const T* __restrict__ d_o, const T* __restrict__ o,
+                      float* __restrict__ delta) {
+  const std::uint64_t vector = static_cast<std::uint64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x,
+                      pair = vector / kLanes;
   float sum = 0;
   if (pair < pairs) {
-    const Vec<T> a = Vec<T>::load(d_o + vector * Vec<T>::kWidth), b = Vec<T>::load(o + vector * Vec<T>::kWidth);
+    const Vec<T> a = Vec<T>::load(d_o + vector * Vec<T>::kWidth),
+                 b = Vec<T>::load(o + vector * Vec<T>::kWidth);
 #pragma unroll
     for (unsigned i = 0; i < Vec<T>::kWidth; ++i) sum = fmaf(a.v[i], b.v[i], sum);
   }
 #pragma unroll
-  for (unsigned lanes = kLanes / 2; lanes != 0; lanes /= 2) sum += __shfl_xor_sync(kFullWarp, sum, static_cast<int>(lanes));
+  for (unsigned lanes = kLanes / 2; lanes != 0; lanes /= 2)
+    sum += __shfl_xor_sync(kFullWarp, sum, static_cast<int>(lanes));
   if (pair < pairs && vector % kLanes == 0) delta[pair] = sum;
 }
 
 template <class T, unsigned kLanes>
 cudaError_t wide_delta(cudaStream_t stream, std::uint64_t pairs, const T* d_o, const T* o, float* delta) {
   const std::uint64_t blocks = (pairs * kLanes + kDeltaThreads - 1) / kDeltaThreads;
-  return launch(wide_delta_kernel<T, kLanes>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream, pairs,
-                d_o, o, delta);
+  return launch(wide_delta_kernel<T, kLanes>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0,
+                stream, pairs, d_o, o, delta);
 }
 
 template <class T>
 cudaError_t row_delta(cudaStream_t stream, const AttentionShape& s, const T* d_o, const T* o, float* delta) {
   const std::uint64_t pairs = static_cast<std::uint64_t>(s.sequences) * s.seq * s.heads;
   switch (s.d * sizeof(T)) {
-    case 128: return wide_delta<T, 8>(stream, pairs, d_o, o, delta);
-    case 256: return wide_delta<T, 16>(stream, pairs, d_o, o, delta);
-    case 512: return wide_delta<T, 32>(stream, pairs, d_o, o, delta);
-    default: break;
+    case 128:
+      return wide_delta<T, 8>(stream, pairs, d_o, o, delta);
+    case 256:
+      return wide_delta<T, 16>(stream, pairs, d_o, o, delta);
+    case 512:
+      return wide_delta<T, 32>(stream, pairs, d_o, o, delta);
+    default:
+      break;
   }
   const std::uint64_t blocks = (pairs + kDeltaThreads / kWarp - 1) / (kDeltaThreads / kWarp);
-  return launch(delta_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream, pairs, s.d, d_o, o,
-                delta);
+  return launch(delta_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kDeltaThreads), 0, stream, pairs,
+                s.d, d_o, o, delta);
 }
 
 constexpr std::uint32_t kMaxHead = 256;  // of the plain kernels
@@ -80,7 +91,8 @@ AttentionShape with_real_window(AttentionShape s) {
 namespace detail = attention_detail;
 
 template <class T>
-cudaError_t attention(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* qkv, T* o, float* lse) {
+cudaError_t attention(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* qkv, T* o,
+                      float* lse) {
   if (shape.d > detail::kMaxHead) return cudaErrorInvalidValue;
   const AttentionShape s = detail::with_real_window(shape);
   if (detail::on_tensor_cores<T>(s, f32)) return detail::mma_forward(stream, s, qkv, o, lse);
@@ -88,8 +100,8 @@ cudaError_t attention(cudaStream_t stream, const AttentionShape& shape, F32Produ
 }
 
 template <class T>
-cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* d_o, const T* o,
-                          const float* lse, const T* qkv, float* delta, T* dqkv) {
+cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& shape, F32Products f32, const T* d_o,
+                          const T* o, const float* lse, const T* qkv, float* delta, T* dqkv) {
   if (shape.d > detail::kMaxHead) return cudaErrorInvalidValue;
   const AttentionShape s = detail::with_real_window(shape);
   const cudaError_t e = detail::row_delta(stream, s, d_o, o, delta);
@@ -98,10 +110,10 @@ cudaError_t attention_bwd(cudaStream_t stream, const AttentionShape& shape, F32P
   return detail::plain_backward(stream, s, d_o, lse, delta, qkv, dqkv);
 }
 
-#define TRAINHOST_ATTENTION(T)                                                                                           \
-  template cudaError_t attention(cudaStream_t, const AttentionShape&, F32Products, const T*, T*, float*);                \
-  template cudaError_t attention_bwd(cudaStream_t, const AttentionShape&, F32Products, const T*, const T*, const float*, \
-                                     const T*, float*, T*);
+#define TRAINHOST_ATTENTION(T)                                                                             \
+  template cudaError_t attention(cudaStream_t, const AttentionShape&, F32Products, const T*, T*, float*);  \
+  template cudaError_t attention_bwd(cudaStream_t, const AttentionShape&, F32Products, const T*, const T*, \
+                                     const float*, const T*, float*, T*);
 TRAINHOST_ATTENTION(float)
 TRAINHOST_ATTENTION(Bf16)
 #undef TRAINHOST_ATTENTION

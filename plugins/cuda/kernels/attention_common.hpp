@@ -1,6 +1,6 @@
-// What the attention kernels share: where the heads of a row lie, who sees whom, and the two implementations between
-// which attention.cu chooses: `plain` (any head size, f32 FMA) and `mma` (tensor cores, certain head sizes).
-// Never includes a kernel; everything here is small enough to inline.
+// What the attention kernels share: where the heads of a row lie, who sees whom, and the two implementations
+// between which attention.cu chooses: `plain` (any head size, f32 FMA) and `mma` (tensor cores, certain head
+// sizes). Never includes a kernel; everything here is small enough to inline.
 #pragma once
 #include "plugins/cuda/kernels/device.hpp"
 #include "plugins/cuda/kernels/kernels.hpp"
@@ -13,7 +13,8 @@ __device__ __forceinline__ std::size_t row_at(int row, unsigned ld) {
   return static_cast<std::size_t>(static_cast<unsigned>(row)) * ld;
 }
 
-/// One query head of one sequence with its key and value head. q, k and v have rows of ld elements, o has rows of o_ld.
+/// One query head of one sequence with its key and value head. q, k and v have rows of ld elements, o has
+/// rows of o_ld.
 template <class T>
 struct HeadView {
   const T *q, *k, *v;
@@ -22,7 +23,8 @@ struct HeadView {
   std::size_t lse_at;  // entry of lse and delta at row 0 of this head; rows are `heads` apart
 };
 template <class T>
-__device__ __forceinline__ HeadView<T> head_view(const AttentionShape& s, const T* qkv, unsigned sequence, unsigned head) {
+__device__ __forceinline__ HeadView<T> head_view(const AttentionShape& s, const T* qkv, unsigned sequence,
+                                                 unsigned head) {
   const std::size_t row0 = static_cast<std::size_t>(sequence) * s.seq;
   const unsigned kv = head / (s.heads / s.kv_heads);
   HeadView<T> view;
@@ -49,8 +51,10 @@ __device__ __forceinline__ int end_query(const AttentionShape& s, int key1) {
   const int seq = static_cast<int>(s.seq), window = static_cast<int>(s.window);
   return window != 0 && window < seq - key1 + 1 ? key1 + window - 1 : seq;
 }
-/// Whether every query of [query0, query1) sees every key of [key0, key1): then a tile of scores needs no mask.
-__device__ __forceinline__ bool all_visible(const AttentionShape& s, int query0, int query1, int key0, int key1) {
+/// Whether every query of [query0, query1) sees every key of [key0, key1): then a tile of scores needs no
+/// mask.
+__device__ __forceinline__ bool all_visible(const AttentionShape& s, int query0, int query1, int key0,
+                                            int key1) {
   return key1 - 1 <= query0 && (s.window == 0 || query1 - 1 - key0 < static_cast<int>(s.window));
 }
 
@@ -60,15 +64,15 @@ template <class T>
 cudaError_t plain_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse);
 /// delta[r, h] = sum of d_o * o over a head: what the softmax's gradient subtracts.
 template <class T>
-cudaError_t plain_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta,
-                           const T* qkv, T* dqkv);
+cudaError_t plain_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
+                           const float* delta, const T* qkv, T* dqkv);
 
 /// Head sizes that the tensor-core kernels take.
 inline bool mma_takes(std::uint32_t d) { return d == 32 || d == 64 || d == 96 || d == 128; }
 template <class T>  // float: tf32 products
 cudaError_t mma_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse);
 template <class T>
-cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta,
-                         const T* qkv, T* dqkv);
+cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
+                         const float* delta, const T* qkv, T* dqkv);
 
 }  // namespace trainhost::cuda::attention_detail

@@ -1,6 +1,7 @@
-// Pieces of the tensor-core attention kernels: swizzled tiles in shared memory, fragments of mma.sync, and the two kinds of
-// warp-wide products. One code for bf16 (m16n8k16) and f32 as TF32 (m16n8k8): in both, a step of the inner dimension is 32
-// bytes of a row, two 16-byte chunks. Four warps a block, each with kM * 16 rows of its own. Never waits for other warps.
+// Pieces of the tensor-core attention kernels: swizzled tiles in shared memory, fragments of mma.sync, and
+// the two kinds of warp-wide products. One code for bf16 (m16n8k16) and f32 as TF32 (m16n8k8): in both, a
+// step of the inner dimension is 32 bytes of a row, two 16-byte chunks. Four warps a block, each with kM * 16
+// rows of its own. Never waits for other warps.
 #pragma once
 #include <cstdint>
 
@@ -21,9 +22,11 @@ struct Lane {
 };
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / 32; }
 
-// ---- tiles ---------------------------------------------------------------------------------------------------------
-// Rows of D elements without padding. Chunk c (16 bytes) of a row lies at c ^ (row % 8), or, where a row is no multiple of
-// 128 bytes, at c ^ (row / 2 % 4): eight rows at one chunk then cover all 32 banks, as ldmatrix reads them.
+// ---- tiles
+// ---------------------------------------------------------------------------------------------------------
+// Rows of D elements without padding. Chunk c (16 bytes) of a row lies at c ^ (row % 8), or, where a row is
+// no multiple of 128 bytes, at c ^ (row / 2 % 4): eight rows at one chunk then cover all 32 banks, as
+// ldmatrix reads them.
 
 template <class T, int D>
 struct Tile {
@@ -37,8 +40,8 @@ struct Tile {
     const int turn = kChunks % 8 == 0 ? row & 7 : (row >> 1) & 3;
     return row * kRowBytes + ((chunk ^ turn) << 4);
   }
-  /// offset(row0 + row, chunk + bytes / 16) from lane = offset(row, chunk), for row0 a multiple of 8, chunk 0 or 1, bytes a
-  /// multiple of 32: what depends on the lane is computed once, the rest are constants.
+  /// offset(row0 + row, chunk + bytes / 16) from lane = offset(row, chunk), for row0 a multiple of 8, chunk 0
+  /// or 1, bytes a multiple of 32: what depends on the lane is computed once, the rest are constants.
   __device__ __forceinline__ static int beyond(int lane, int row0, int bytes) {
     constexpr int kTurned = kChunks % 8 == 0 ? 127 : 63;
     return (lane ^ (bytes & kTurned)) + (bytes & ~kTurned) + row0 * kRowBytes;
@@ -48,11 +51,13 @@ struct Tile {
 
 /// Starts copies of rows [first, first + kRows) by the whole block; zeros for rows from `end` on.
 template <class T, int D, int kRows>
-__device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, unsigned ld, int first, int end) {
+__device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, unsigned ld, int first,
+                                          int end) {
   using Layout = Tile<T, D>;
 #pragma unroll
   for (int base = 0; base < kRows * Layout::kChunks; base += kMmaThreads) {
-    const int i = base + static_cast<int>(threadIdx.x), row = i / Layout::kChunks, chunk = i % Layout::kChunks;
+    const int i = base + static_cast<int>(threadIdx.x), row = i / Layout::kChunks,
+              chunk = i % Layout::kChunks;
     if (kRows * Layout::kChunks % kMmaThreads != 0 && row >= kRows) break;
     const bool valid = first + row < end;
     const std::size_t source = row_at(valid ? first + row : end - 1, ld);
@@ -61,12 +66,13 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile, const T* from, un
 }
 /// The same for keys and, kRows rows further on, their values, which lie `apart` elements behind them.
 template <class T, int D, int kRows>
-__device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* keys, std::size_t apart, unsigned ld,
-                                                 int first, int end) {
+__device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* keys, std::size_t apart,
+                                                 unsigned ld, int first, int end) {
   using Layout = Tile<T, D>;
 #pragma unroll
   for (int base = 0; base < kRows * Layout::kChunks; base += kMmaThreads) {
-    const int i = base + static_cast<int>(threadIdx.x), row = i / Layout::kChunks, chunk = i % Layout::kChunks;
+    const int i = base + static_cast<int>(threadIdx.x), row = i / Layout::kChunks,
+              chunk = i % Layout::kChunks;
     if (kRows * Layout::kChunks % kMmaThreads != 0 && row >= kRows) break;
     const bool valid = first + row < end;
     const T* source = keys + row_at(valid ? first + row : end - 1, ld) + chunk * Layout::kChunkElements;
@@ -76,7 +82,8 @@ __device__ __forceinline__ void copy_keys_values(unsigned char* tile, const T* k
   }
 }
 
-// ---- fragments -------------------------------------------------------------------------------------------------------
+// ---- fragments
+// -------------------------------------------------------------------------------------------------------
 
 template <class T>
 __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
@@ -85,10 +92,13 @@ __device__ __forceinline__ void mma(float (&d)[4], const std::uint32_t (&a)[4], 
   else
     mma_m16n8k8_tf32(d, a, b);
 }
-// TF32 keeps 10 of f32's 23 bits of mantissa; the tensor cores drop the others. Rounding to nearest first takes three
-// instructions, and there are two operands for each product, so a number is made larger by 2^-11 ln 2 instead: on average
-// over all mantissas that is what dropping takes away. Errors stay below 0.7 units of the last bit; NaN stays NaN.
-__device__ __forceinline__ std::uint32_t tf32_operand(float x) { return __float_as_uint(x * (1.f + 0.693147f / 2048)); }
+// TF32 keeps 10 of f32's 23 bits of mantissa; the tensor cores drop the others. Rounding to nearest first
+// takes three instructions, and there are two operands for each product, so a number is made larger by 2^-11
+// ln 2 instead: on average over all mantissas that is what dropping takes away. Errors stay below 0.7 units
+// of the last bit; NaN stays NaN.
+__device__ __forceinline__ std::uint32_t tf32_operand(float x) {
+  return __float_as_uint(x * (1.f + 0.693147f / 2048));
+}
 template <class T>
 __device__ __forceinline__ void round_words(std::uint32_t (&r)[4]) {
   if constexpr (sizeof(T) == 4)
@@ -105,17 +115,21 @@ __device__ __forceinline__ void load_a(std::uint32_t (&a)[4], const unsigned cha
 }
 /// B of two blocks of 8 columns, which are rows row0..row0+15 of the tile; step `step` of D.
 template <class T, int D>
-__device__ __forceinline__ void load_b(std::uint32_t (&b)[2][2], const unsigned char* tile, int row0, int step) {
+__device__ __forceinline__ void load_b(std::uint32_t (&b)[2][2], const unsigned char* tile, int row0,
+                                       int step) {
   const int lane = Lane().lane;
   std::uint32_t r[4];
-  ldmatrix_x4(r, tile + Tile<T, D>::beyond(Tile<T, D>::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2), row0, 32 * step));
+  ldmatrix_x4(r, tile + Tile<T, D>::beyond(Tile<T, D>::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2), row0,
+                                           32 * step));
   round_words<T>(r);
   b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
 }
-/// B of two blocks of 8 columns (columns 16 * pair.. of the tile), whose inner dimension is the tile's rows from row0 on.
-/// f32: inner index t is row 2t and t + 4 is row 2t + 1, as as_operand has them; the swizzle keeps these reads apart too.
+/// B of two blocks of 8 columns (columns 16 * pair.. of the tile), whose inner dimension is the tile's rows
+/// from row0 on. f32: inner index t is row 2t and t + 4 is row 2t + 1, as as_operand has them; the swizzle
+/// keeps these reads apart too.
 template <class T, int D>
-__device__ __forceinline__ void load_b_transposed(std::uint32_t (&b)[2][2], const unsigned char* tile, int row0, int pair) {
+__device__ __forceinline__ void load_b_transposed(std::uint32_t (&b)[2][2], const unsigned char* tile,
+                                                  int row0, int pair) {
   using Layout = Tile<T, D>;
   const int lane = Lane().lane;
   if constexpr (sizeof(T) == 2) {
@@ -126,14 +140,14 @@ __device__ __forceinline__ void load_b_transposed(std::uint32_t (&b)[2][2], cons
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = Layout::offset(lane % 4 * 2 + i % 2, lane / 16) + lane / 4 % 4 * 4;
-      b[i / 2][i % 2] =
-          tf32_operand(*reinterpret_cast<const float*>(tile + Layout::beyond(at, row0, 64 * pair + i / 2 * 32)));
+      b[i / 2][i % 2] = tf32_operand(
+          *reinterpret_cast<const float*>(tile + Layout::beyond(at, row0, 64 * pair + i / 2 * 32)));
     }
   }
 }
 
-/// Accumulators as the A operand of the next product, for step `step` over their columns. bf16: two blocks of 8 columns
-/// have the layout of A as they are. f32: one block, with its columns in the order 0 2 4 6 1 3 5 7.
+/// Accumulators as the A operand of the next product, for step `step` over their columns. bf16: two blocks of
+/// 8 columns have the layout of A as they are. f32: one block, with its columns in the order 0 2 4 6 1 3 5 7.
 template <class T, int kN>
 __device__ __forceinline__ void as_operand(std::uint32_t (&a)[4], const float (&x)[kN][4], int step) {
   if constexpr (sizeof(T) == 2) {
@@ -143,14 +157,16 @@ __device__ __forceinline__ void as_operand(std::uint32_t (&a)[4], const float (&
     a[2] = Vec<Bf16>::pack(w[0], w[1]), a[3] = Vec<Bf16>::pack(w[2], w[3]);
   } else {
     const float(&u)[4] = x[step];
-    a[0] = tf32_operand(u[0]), a[1] = tf32_operand(u[2]), a[2] = tf32_operand(u[1]), a[3] = tf32_operand(u[3]);
+    a[0] = tf32_operand(u[0]), a[1] = tf32_operand(u[2]), a[2] = tf32_operand(u[1]),
+    a[3] = tf32_operand(u[3]);
   }
 }
 
-// ---- products ----------------------------------------------------------------------------------------------------------
+// ---- products
+// ----------------------------------------------------------------------------------------------------------
 
-/// A warp's kM * 16 rows of a tile as operands: held in registers where they are used often and small enough, else
-/// read again for each product.
+/// A warp's kM * 16 rows of a tile as operands: held in registers where they are used often and small enough,
+/// else read again for each product.
 template <class T, int D, int kM, bool kHeld>
 struct WarpRows {
   const unsigned char* tile;
@@ -161,7 +177,8 @@ struct WarpRows {
 #pragma unroll
       for (int m = 0; m < kM; ++m)
 #pragma unroll
-        for (int step = 0; step < Tile<T, D>::kSteps; ++step) load_a<T, D>(held[m][step], tile, row0 + 16 * m, step);
+        for (int step = 0; step < Tile<T, D>::kSteps; ++step)
+          load_a<T, D>(held[m][step], tile, row0 + 16 * m, step);
   }
   __device__ __forceinline__ void get(std::uint32_t (&a)[4], int m, int step) const {
     if constexpr (kHeld) {
@@ -175,7 +192,8 @@ struct WarpRows {
 
 /// out = the warp's rows times rows 0..8*kN-1 of `other`, over D.
 template <class T, int D, int kM, bool kHeld, int kN>
-__device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4], const WarpRows<T, D, kM, kHeld>& rows,
+__device__ __forceinline__ void rows_times_rows(float (&out)[kM][kN][4],
+                                                const WarpRows<T, D, kM, kHeld>& rows,
                                                 const unsigned char* other) {
   static_assert(kN % 2 == 0);
 #pragma unroll
@@ -214,18 +232,22 @@ __device__ __forceinline__ void add_products(float (&sum)[kM][D / 8][4], const f
       std::uint32_t b[2][2];
       load_b_transposed<T, D>(b, tile, step * kStepRows, pair);
 #pragma unroll
-      for (int m = 0; m < kM; ++m) mma<T>(sum[m][2 * pair], a[m], b[0]), mma<T>(sum[m][2 * pair + 1], a[m], b[1]);
+      for (int m = 0; m < kM; ++m)
+        mma<T>(sum[m][2 * pair], a[m], b[0]), mma<T>(sum[m][2 * pair + 1], a[m], b[1]);
     }
   }
 }
 
-// ---- results -------------------------------------------------------------------------------------------------------------
+// ---- results
+// -------------------------------------------------------------------------------------------------------------
 
-/// Writes a warp's rows, x * factor, as rows row0.. of `to`, 16 bytes at a time, by way of the warp's own rows of a tile
-/// that no other warp reads. `first` is the global row of the tile's row 0; rows from `end` on are left out.
+/// Writes a warp's rows, x * factor, as rows row0.. of `to`, 16 bytes at a time, by way of the warp's own
+/// rows of a tile that no other warp reads. `first` is the global row of the tile's row 0; rows from `end` on
+/// are left out.
 template <class T, int D, int kM>
 __device__ __forceinline__ void store_rows(unsigned char* tile, int row0, const float (&x)[kM][D / 8][4],
-                                           const float (&factor)[kM][2], T* to, unsigned ld, int first, int end) {
+                                           const float (&factor)[kM][2], T* to, unsigned ld, int first,
+                                           int end) {
   using Layout = Tile<T, D>;
   const Lane at;
   __syncwarp();  // ldmatrix reads on behalf of other lanes

@@ -1,6 +1,7 @@
-// Gradients of attention on tensor cores. Two kernels, each of which makes the weights anew from q, k and lse: one owns tiles
-// of keys and adds up dk and dv in registers, one owns tiles of queries and adds up dq. That is seven products where one
-// kernel would need five, but every sum is made by one block in one order. Never adds to global memory, never keeps scores.
+// Gradients of attention on tensor cores. Two kernels, each of which makes the weights anew from q, k and
+// lse: one owns tiles of keys and adds up dk and dv in registers, one owns tiles of queries and adds up dq.
+// That is seven products where one kernel would need five, but every sum is made by one block in one order.
+// Never adds to global memory, never keeps scores.
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_mma.hpp"
@@ -8,8 +9,8 @@
 namespace trainhost::cuda::attention_detail {
 namespace {
 
-// kM: blocks of 16 own rows a warp; kOther: rows of the other side a tile; kHeld: own rows stay in registers. Two blocks fit
-// a multiprocessor of compute capability 9.0, one fits the 99 KiB of 8.6 and 8.9.
+// kM: blocks of 16 own rows a warp; kOther: rows of the other side a tile; kHeld: own rows stay in registers.
+// Two blocks fit a multiprocessor of compute capability 9.0, one fits the 99 KiB of 8.6 and 8.9.
 template <class T, int D>
 struct KeysShape {
   static constexpr int kM = D <= 64 ? 2 : 1;
@@ -31,11 +32,13 @@ struct QueriesShape {
   static constexpr int kSharedBytes = 2 * kOwnBytes + 4 * kOtherBytes;  // q, dO, then two of (k, v)
 };
 
-// Scores and products are of k with q: rows are keys, columns queries, so that p and ds are operands as they are.
+// Scores and products are of k with q: rows are keys, columns queries, so that p and ds are operands as they
+// are.
 template <class T, int D>
 __global__ void __launch_bounds__(kMmaThreads, 2)
-    mma_dkv_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o, const float* __restrict__ lse,
-                   const float* __restrict__ delta, const T* __restrict__ qkv, T* __restrict__ dqkv) {
+    mma_dkv_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o,
+                   const float* __restrict__ lse, const float* __restrict__ delta, const T* __restrict__ qkv,
+                   T* __restrict__ dqkv) {
   using Shape = KeysShape<T, D>;
   constexpr int kM = Shape::kM, kQueries = Shape::kOther, kN = kQueries / 8;
   static_assert(2 * kQueries <= kMmaThreads);
@@ -48,19 +51,23 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   // Tile 0 has the most queries, and starts first.
   const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads,
                  first_head = blockIdx.x % s.kv_heads * group;
-  const int key0 = static_cast<int>(blockIdx.y) * Shape::kOwn, key_end = key0 + Shape::kOwn < seq ? key0 + Shape::kOwn : seq;
-  const int stop = end_query(s, key_end), row0 = warp_index() * 16 * kM, mine = key0 + row0, mine_end = mine + 16 * kM;
-  const HeadView<T> first = head_view(s, qkv, sequence, first_head);  // k and v are the same for the whole group
+  const int key0 = static_cast<int>(blockIdx.y) * Shape::kOwn,
+            key_end = key0 + Shape::kOwn < seq ? key0 + Shape::kOwn : seq;
+  const int stop = end_query(s, key_end), row0 = warp_index() * 16 * kM, mine = key0 + row0,
+            mine_end = mine + 16 * kM;
+  const HeadView<T> first =
+      head_view(s, qkv, sequence, first_head);  // k and v are the same for the whole group
 
   auto copy_queries = [&](unsigned member, int query0, int stage) {
     unsigned char* to = stages + stage * Shape::kStageBytes;
     copy_rows<T, D, kQueries>(to, first.q + static_cast<std::size_t>(member) * D, first.ld, query0, seq);
-    copy_rows<T, D, kQueries>(to + Shape::kOtherBytes, d_o + first.o_at + static_cast<std::size_t>(member) * D, first.o_ld,
-                              query0, seq);
+    copy_rows<T, D, kQueries>(to + Shape::kOtherBytes,
+                              d_o + first.o_at + static_cast<std::size_t>(member) * D, first.o_ld, query0,
+                              seq);
     cp_async_commit();
   };
-  // The first threads bring a tile's lse, the next ones its delta. Rows behind the sequence are 0 in q, dO, lse and delta:
-  // their weights are 1, and what those add is 0.
+  // The first threads bring a tile's lse, the next ones its delta. Rows behind the sequence are 0 in q, dO,
+  // lse and delta: their weights are 1, and what those add is 0.
   auto row_number = [&](unsigned member, int query0) {
     const int query = query0 + thread % kQueries;
     if (thread >= 2 * kQueries || query >= seq) return 0.f;
@@ -87,7 +94,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     int next_query0 = query0 + kQueries;
     if (next_query0 >= stop) next_query0 = key0, ++next_member;
     cp_async_wait<0>();
-    __syncthreads();  // this tile is there for everyone, and everyone has used the one whose place the next one takes
+    __syncthreads();  // this tile is there for everyone, and everyone has used the one whose place the next
+                      // one takes
     float next_number = 0;
     if (next_member < group) {
       copy_queries(next_member, next_query0, stage ^ 1);
@@ -139,8 +147,9 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 
 template <class T, int D>
 __global__ void __launch_bounds__(kMmaThreads, 2)
-    mma_dq_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o, const float* __restrict__ lse,
-                  const float* __restrict__ delta, const T* __restrict__ qkv, T* __restrict__ dqkv) {
+    mma_dq_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o,
+                  const float* __restrict__ lse, const float* __restrict__ delta, const T* __restrict__ qkv,
+                  T* __restrict__ dqkv) {
   using Shape = QueriesShape<T, D>;
   constexpr int kM = Shape::kM, kKeys = Shape::kOther, kN = kKeys / 8;
   const Lane at;
@@ -155,8 +164,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
 
   auto copy_keys = [&](int key0, int stage) {
-    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kOtherBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D,
-                                  view.ld, key0, seq);
+    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kOtherBytes, view.k,
+                                  static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
     cp_async_commit();
   };
 
@@ -187,7 +196,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     cp_async_wait<0>();
     __syncthreads();  // as in the kernel above
     if (key0 + kKeys < stop) copy_keys(key0 + kKeys, stage ^ 1);
-    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine)) continue;  // nothing seen by this warp
+    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine))
+      continue;  // nothing seen by this warp
     const unsigned char* k = stages + 2 * stage * Shape::kOtherBytes;
     const unsigned char* v = k + Shape::kOtherBytes;
 
@@ -209,7 +219,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       for (int n = 0; n < kN; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          ds[m][n][i] = exp2_approx(fmaf(p[m][n][i], to_log2, -row_lse[m][i / 2])) * (ds[m][n][i] - row_delta[m][i / 2]);
+          ds[m][n][i] = exp2_approx(fmaf(p[m][n][i], to_log2, -row_lse[m][i / 2])) *
+                        (ds[m][n][i] - row_delta[m][i / 2]);
     add_products<T, D>(dq, ds, k);
   }
 
@@ -220,34 +231,40 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 }
 
 template <class T, int D>
-cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta,
-                const T* qkv, T* dqkv) {
+cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
+                const float* delta, const T* qkv, T* dqkv) {
   using Keys = KeysShape<T, D>;
   using Queries = QueriesShape<T, D>;
   const float scale = 1.f / std::sqrt(static_cast<float>(D));
-  const cudaError_t e = launch(mma_dkv_kernel<T, D>, dim3(s.sequences * s.kv_heads, tiles(s.seq, Keys::kOwn)),
-                               dim3(kMmaThreads), Keys::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
+  const cudaError_t e =
+      launch(mma_dkv_kernel<T, D>, dim3(s.sequences * s.kv_heads, tiles(s.seq, Keys::kOwn)),
+             dim3(kMmaThreads), Keys::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
   if (e != cudaSuccess) return e;
-  return launch(mma_dq_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Queries::kOwn)), dim3(kMmaThreads),
-                Queries::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
+  return launch(mma_dq_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Queries::kOwn)),
+                dim3(kMmaThreads), Queries::kSharedBytes, stream, s, scale, d_o, lse, delta, qkv, dqkv);
 }
 
 }  // namespace
 
 template <class T>
-cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta,
-                         const T* qkv, T* dqkv) {
+cudaError_t mma_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
+                         const float* delta, const T* qkv, T* dqkv) {
   switch (s.d) {
-    case 32: return run<T, 32>(stream, s, d_o, lse, delta, qkv, dqkv);
-    case 64: return run<T, 64>(stream, s, d_o, lse, delta, qkv, dqkv);
-    case 96: return run<T, 96>(stream, s, d_o, lse, delta, qkv, dqkv);
-    case 128: return run<T, 128>(stream, s, d_o, lse, delta, qkv, dqkv);
-    default: return cudaErrorInvalidValue;
+    case 32:
+      return run<T, 32>(stream, s, d_o, lse, delta, qkv, dqkv);
+    case 64:
+      return run<T, 64>(stream, s, d_o, lse, delta, qkv, dqkv);
+    case 96:
+      return run<T, 96>(stream, s, d_o, lse, delta, qkv, dqkv);
+    case 128:
+      return run<T, 128>(stream, s, d_o, lse, delta, qkv, dqkv);
+    default:
+      return cudaErrorInvalidValue;
   }
 }
-template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const float*, const float*, const float*,
-                                  const float*, float*);
-template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*, const float*, const Bf16*,
-                                  Bf16*);
+template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const float*, const float*,
+                                  const float*, const float*, float*);
+template cudaError_t mma_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*,
+                                  const float*, const Bf16*, Bf16*);
 
 }  // namespace trainhost::cuda::attention_detail

@@ -1,6 +1,7 @@
-// Attention on tensor cores, after FlashAttention-2 (Dao 2023): a block owns a tile of queries of one head and walks the
-// keys, with scores and weights in registers, the running maximum in base 2, and the next tile of keys and values under way
-// while this one is used. Never writes scores to memory, and computes no tile in which nothing is seen.
+// Attention on tensor cores, after FlashAttention-2 (Dao 2023): a block owns a tile of queries of one head
+// and walks the keys, with scores and weights in registers, the running maximum in base 2, and the next tile
+// of keys and values under way while this one is used. Never writes scores to memory, and computes no tile in
+// which nothing is seen.
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_mma.hpp"
@@ -8,8 +9,9 @@
 namespace trainhost::cuda::attention_detail {
 namespace {
 
-// kM: blocks of 16 queries a warp; kKeys: keys a tile; kHeld: queries stay in registers. Chosen so that two blocks fit a
-// multiprocessor of compute capability 8.0 or 9.0 by registers, and one fits the 99 KiB of 8.6 and 8.9 by shared memory.
+// kM: blocks of 16 queries a warp; kKeys: keys a tile; kHeld: queries stay in registers. Chosen so that two
+// blocks fit a multiprocessor of compute capability 8.0 or 9.0 by registers, and one fits the 99 KiB of 8.6
+// and 8.9 by shared memory.
 template <class T, int D>
 struct ForwardShape {
   static constexpr bool kSmall = D * sizeof(T) <= 256;  // bytes of a row
@@ -39,8 +41,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   const int row0 = warp_index() * 16 * kM, mine = query0 + row0, mine_end = mine + 16 * kM;
 
   auto copy_keys = [&](int key0, int stage) {
-    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kTileBytes, view.k, static_cast<std::size_t>(s.kv_heads) * D,
-                                  view.ld, key0, seq);
+    copy_keys_values<T, D, kKeys>(stages + 2 * stage * Shape::kTileBytes, view.k,
+                                  static_cast<std::size_t>(s.kv_heads) * D, view.ld, key0, seq);
     cp_async_commit();
   };
 
@@ -63,9 +65,11 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 
   for (; key0 < stop; key0 += kKeys, stage ^= 1) {
     cp_async_wait<0>();
-    __syncthreads();  // this tile is there for everyone, and everyone has used the one whose place the next one takes
+    __syncthreads();  // this tile is there for everyone, and everyone has used the one whose place the next
+                      // one takes
     if (key0 + kKeys < stop) copy_keys(key0 + kKeys, stage ^ 1);
-    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine)) continue;  // nothing seen by this warp
+    if (mine >= seq || key0 >= mine_end || key0 + kKeys <= first_key(s, mine))
+      continue;  // nothing seen by this warp
     const unsigned char* k = stages + 2 * stage * Shape::kTileBytes;
 
     float score[kM][kN][4];
@@ -86,10 +90,12 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       for (int half = 0; half < 2; ++half) {
         float high = top[m][half];
 #pragma unroll
-        for (int n = 0; n < kN; ++n) high = fmaxf(high, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
+        for (int n = 0; n < kN; ++n)
+          high = fmaxf(high, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
         high = fmaxf(high, __shfl_xor_sync(kFullWarp, high, 1));
         high = fmaxf(high, __shfl_xor_sync(kFullWarp, high, 2));
-        // A row that has seen no key yet keeps -inf; 0 in its place makes every weight 2^-inf = 0 instead of NaN.
+        // A row that has seen no key yet keeps -inf; 0 in its place makes every weight 2^-inf = 0 instead of
+        // NaN.
         const float shift = high == -INFINITY ? 0.f : high * to_log2;
         const float shrink = exp2_approx(fmaf(top[m][half], to_log2, -shift));
         top[m][half] = high;
@@ -117,7 +123,8 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
       all += __shfl_xor_sync(kFullWarp, all, 2);
       share[m][half] = 1.f / all;
       const int query = mine + 16 * m + at.row(2 * half);
-      if (query < seq && at.lane % 4 == 0) lse[view.lse_at + row_at(query, s.heads)] = top[m][half] * scale + logf(all);
+      if (query < seq && at.lane % 4 == 0)
+        lse[view.lse_at + row_at(query, s.heads)] = top[m][half] * scale + logf(all);
     }
   store_rows<T, D, kM>(q, row0, sum, share, o + view.o_at, view.o_ld, query0, seq);
 }
@@ -125,8 +132,9 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 template <class T, int D>
 cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse) {
   using Shape = ForwardShape<T, D>;
-  return launch(mma_forward_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Shape::kQueries)), dim3(kMmaThreads),
-                Shape::kSharedBytes, stream, s, 1.f / std::sqrt(static_cast<float>(D)), qkv, o, lse);
+  return launch(mma_forward_kernel<T, D>, dim3(s.sequences * s.heads, tiles(s.seq, Shape::kQueries)),
+                dim3(kMmaThreads), Shape::kSharedBytes, stream, s, 1.f / std::sqrt(static_cast<float>(D)),
+                qkv, o, lse);
 }
 
 }  // namespace
@@ -134,11 +142,16 @@ cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o
 template <class T>
 cudaError_t mma_forward(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse) {
   switch (s.d) {
-    case 32: return run<T, 32>(stream, s, qkv, o, lse);
-    case 64: return run<T, 64>(stream, s, qkv, o, lse);
-    case 96: return run<T, 96>(stream, s, qkv, o, lse);
-    case 128: return run<T, 128>(stream, s, qkv, o, lse);
-    default: return cudaErrorInvalidValue;
+    case 32:
+      return run<T, 32>(stream, s, qkv, o, lse);
+    case 64:
+      return run<T, 64>(stream, s, qkv, o, lse);
+    case 96:
+      return run<T, 96>(stream, s, qkv, o, lse);
+    case 128:
+      return run<T, 128>(stream, s, qkv, o, lse);
+    default:
+      return cudaErrorInvalidValue;
   }
 }
 template cudaError_t mma_forward(cudaStream_t, const AttentionShape&, const float*, float*, float*);

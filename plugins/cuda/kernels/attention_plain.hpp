@@ -1,5 +1,5 @@
-// Pieces of the plain attention kernels: 256 threads as 16 x 16, square tiles of scores with R x R of them a thread, and
-// tiles of q, k, v held in shared memory as f32. Never touches global memory but to load a tile.
+// Pieces of the plain attention kernels: 256 threads as 16 x 16, square tiles of scores with R x R of them a
+// thread, and tiles of q, k, v held in shared memory as f32. Never touches global memory but to load a tile.
 #pragma once
 #include "plugins/cuda/kernels/attention_common.hpp"
 
@@ -7,7 +7,8 @@ namespace trainhost::cuda::attention_detail {
 
 inline constexpr int kPlainThreads = 256;
 
-/// A thread owns rows ty*R + i and columns tx + 16*j of a tile of 16R x 16R scores, and columns tx + 16*c < d of a row.
+/// A thread owns rows ty*R + i and columns tx + 16*j of a tile of 16R x 16R scores, and columns tx + 16*c < d
+/// of a row.
 template <int R>
 struct PlainThread {
   static constexpr int kTile = 16 * R;
@@ -21,18 +22,20 @@ __host__ __device__ __forceinline__ int plain_pitch(int d) { return d | 1; }
 
 /// Rows [first, first + kTile) of a matrix with rows of ld; zeros from row `end` on.
 template <int kTile, class T>
-__device__ __forceinline__ void load_tile(float* tile, const T* from, unsigned ld, int first, int end, int d) {
+__device__ __forceinline__ void load_tile(float* tile, const T* from, unsigned ld, int first, int end,
+                                          int d) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   for (int r = warp; r < kTile; r += kPlainThreads / 32) {
     const T* row = from + row_at(first + r, ld);
-    for (int c = lane; c < d; c += 32) tile[r * plain_pitch(d) + c] = first + r < end ? to_float(row[c]) : 0.f;
+    for (int c = lane; c < d; c += 32)
+      tile[r * plain_pitch(d) + c] = first + r < end ? to_float(row[c]) : 0.f;
   }
 }
 
 /// out[i][j] = row(i) of a times row col(j) of b, over d.
 template <int R>
-__device__ __forceinline__ void rows_times_rows(const PlainThread<R>& t, const float* a, const float* b, int d,
-                                                float (&out)[R][R]) {
+__device__ __forceinline__ void rows_times_rows(const PlainThread<R>& t, const float* a, const float* b,
+                                                int d, float (&out)[R][R]) {
   const int pitch = plain_pitch(d);
 #pragma unroll
   for (int i = 0; i < R; ++i)

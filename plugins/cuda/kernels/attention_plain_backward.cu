@@ -1,6 +1,7 @@
-// Gradients of attention for any head size in f32 FMA arithmetic. Two kernels, each of which makes the probabilities anew
-// from q, k and lse: one owns a tile of keys and adds up dk and dv, one owns a tile of queries and adds up dq. So every
-// sum is made by one block in one order. Never adds to global memory, never keeps a row of scores.
+// Gradients of attention for any head size in f32 FMA arithmetic. Two kernels, each of which makes the
+// probabilities anew from q, k and lse: one owns a tile of keys and adds up dk and dv, one owns a tile of
+// queries and adds up dq. So every sum is made by one block in one order. Never adds to global memory, never
+// keeps a row of scores.
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_plain.hpp"
@@ -19,15 +20,17 @@ std::size_t shared_bytes(int d) {
 struct Weight {
   float p, ds;
 };
-__device__ __forceinline__ Weight weight(bool seen, float score, float scale, float lse, float d_p, float delta) {
+__device__ __forceinline__ Weight weight(bool seen, float score, float scale, float lse, float d_p,
+                                         float delta) {
   const float p = seen ? expf(score * scale - lse) : 0.f;
   return {p, p * (d_p - delta)};
 }
 
 template <class T, int D, int R>
 __global__ void __launch_bounds__(kPlainThreads, 2)
-    plain_dkv_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o, const float* __restrict__ lse,
-                     const float* __restrict__ delta, const T* __restrict__ qkv, T* __restrict__ dqkv) {
+    plain_dkv_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o,
+                     const float* __restrict__ lse, const float* __restrict__ delta,
+                     const T* __restrict__ qkv, T* __restrict__ dqkv) {
   constexpr int kTile = 16 * R, kCols = D / 16;
   const PlainThread<R> t;
   const int d = static_cast<int>(s.d), seq = static_cast<int>(s.seq);
@@ -39,8 +42,10 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
   float* ds = p + kTile * (kTile + 1);
 
   // Tile 0 has the most queries, and starts first.
-  const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads, kv_head = blockIdx.x % s.kv_heads;
-  const int key0 = static_cast<int>(blockIdx.y) * kTile, stop = end_query(s, key0 + kTile < seq ? key0 + kTile : seq);
+  const unsigned group = s.heads / s.kv_heads, sequence = blockIdx.x / s.kv_heads,
+                 kv_head = blockIdx.x % s.kv_heads;
+  const int key0 = static_cast<int>(blockIdx.y) * kTile,
+            stop = end_query(s, key0 + kTile < seq ? key0 + kTile : seq);
   const HeadView<T> first = head_view(s, qkv, sequence, kv_head * group);
   load_tile<kTile>(k, first.k, first.ld, key0, seq, d);
   load_tile<kTile>(v, first.v, first.ld, key0, seq, d);
@@ -90,8 +95,9 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
 
 template <class T, int D, int R>
 __global__ void __launch_bounds__(kPlainThreads, 2)
-    plain_dq_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o, const float* __restrict__ lse,
-                    const float* __restrict__ delta, const T* __restrict__ qkv, T* __restrict__ dqkv) {
+    plain_dq_kernel(const AttentionShape s, float scale, const T* __restrict__ d_o,
+                    const float* __restrict__ lse, const float* __restrict__ delta, const T* __restrict__ qkv,
+                    T* __restrict__ dqkv) {
   constexpr int kTile = 16 * R, kCols = D / 16;
   const PlainThread<R> t;
   const int d = static_cast<int>(s.d), seq = static_cast<int>(s.seq);
@@ -127,7 +133,8 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
 #pragma unroll
       for (int j = 0; j < R; ++j) {
         const bool seen = visible(s, query0 + t.row(i), key0 + t.col(j));
-        ds[t.row(i) * (kTile + 1) + t.col(j)] = weight(seen, score[i][j], scale, row_lse[i], d_p[i][j], row_delta[i]).ds;
+        ds[t.row(i) * (kTile + 1) + t.col(j)] =
+            weight(seen, score[i][j], scale, row_lse[i], d_p[i][j], row_delta[i]).ds;
       }
     __syncthreads();
     add_products(t, ds, k, d, dq);
@@ -144,31 +151,31 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
 }
 
 template <class T, int D, int R>
-cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta,
-                const T* qkv, T* dqkv) {
+cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
+                const float* delta, const T* qkv, T* dqkv) {
   const unsigned count = tiles(s.seq, 16 * R);
   const std::size_t shared = shared_bytes<R>(static_cast<int>(s.d));
   const float scale = 1.f / std::sqrt(static_cast<float>(s.d));
-  const cudaError_t e = launch(plain_dkv_kernel<T, D, R>, dim3(s.sequences * s.kv_heads, count), dim3(kPlainThreads), shared,
-                               stream, s, scale, d_o, lse, delta, qkv, dqkv);
+  const cudaError_t e = launch(plain_dkv_kernel<T, D, R>, dim3(s.sequences * s.kv_heads, count),
+                               dim3(kPlainThreads), shared, stream, s, scale, d_o, lse, delta, qkv, dqkv);
   if (e != cudaSuccess) return e;
-  return launch(plain_dq_kernel<T, D, R>, dim3(s.sequences * s.heads, count), dim3(kPlainThreads), shared, stream, s, scale,
-                d_o, lse, delta, qkv, dqkv);
+  return launch(plain_dq_kernel<T, D, R>, dim3(s.sequences * s.heads, count), dim3(kPlainThreads), shared,
+                stream, s, scale, d_o, lse, delta, qkv, dqkv);
 }
 
 }  // namespace
 
 // Tiles shrink as heads grow, so that 100 KiB of shared memory a block suffice.
 template <class T>
-cudaError_t plain_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse, const float* delta,
-                           const T* qkv, T* dqkv) {
+cudaError_t plain_backward(cudaStream_t stream, const AttentionShape& s, const T* d_o, const float* lse,
+                           const float* delta, const T* qkv, T* dqkv) {
   if (s.d <= 64) return run<T, 64, 4>(stream, s, d_o, lse, delta, qkv, dqkv);
   if (s.d <= 128) return run<T, 128, 2>(stream, s, d_o, lse, delta, qkv, dqkv);
   return run<T, 256, 1>(stream, s, d_o, lse, delta, qkv, dqkv);
 }
-template cudaError_t plain_backward(cudaStream_t, const AttentionShape&, const float*, const float*, const float*,
-                                    const float*, float*);
-template cudaError_t plain_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*, const float*,
-                                    const Bf16*, Bf16*);
+template cudaError_t plain_backward(cudaStream_t, const AttentionShape&, const float*, const float*,
+                                    const float*, const float*, float*);
+template cudaError_t plain_backward(cudaStream_t, const AttentionShape&, const Bf16*, const float*,
+                                    const float*, const Bf16*, Bf16*);
 
 }  // namespace trainhost::cuda::attention_detail

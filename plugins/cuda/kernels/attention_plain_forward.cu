@@ -1,6 +1,7 @@
-// Attention for any head size in f32 FMA arithmetic: exact f32 runs, head sizes that the tensor-core kernel does not take,
-// and a check of that kernel. One block per tile of queries and head walks the keys with a running maximum and sum
-// (Milakov and Gimelshein 2018; FlashAttention), so memory is O(seq). Never keeps a row of scores.
+// Attention for any head size in f32 FMA arithmetic: exact f32 runs, head sizes that the tensor-core kernel
+// does not take, and a check of that kernel. One block per tile of queries and head walks the keys with a
+// running maximum and sum (Milakov and Gimelshein 2018; FlashAttention), so memory is O(seq). Never keeps a
+// row of scores.
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_plain.hpp"
@@ -53,7 +54,8 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
         high = fmaxf(high, score[i][j]);
       }
       for (int lanes = 8; lanes != 0; lanes /= 2) high = fmaxf(high, __shfl_xor_sync(kFullWarp, high, lanes));
-      // A row that has seen no key yet keeps -inf; 0 in its place makes every weight exp(-inf) = 0 instead of NaN.
+      // A row that has seen no key yet keeps -inf; 0 in its place makes every weight exp(-inf) = 0 instead of
+      // NaN.
       const float shift = high == -INFINITY ? 0.f : high, shrink = expf(top[i] - shift);
       top[i] = high;
       float row_sum = 0;
@@ -78,7 +80,8 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
     if (query >= seq) continue;
 #pragma unroll
     for (int c = 0; c < kCols; ++c)
-      if (t.col(c) < d) o[view.o_at + row_at(query, view.o_ld) + t.col(c)] = from_float<T>(sum[i][c] / total[i]);
+      if (t.col(c) < d)
+        o[view.o_at + row_at(query, view.o_ld) + t.col(c)] = from_float<T>(sum[i][c] / total[i]);
     if (t.tx == 0) lse[view.lse_at + row_at(query, s.heads)] = top[i] + logf(total[i]);
   }
 }
@@ -86,8 +89,9 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
 template <class T, int D, int R>
 cudaError_t run(cudaStream_t stream, const AttentionShape& s, const T* qkv, T* o, float* lse) {
   const dim3 grid(s.sequences * s.heads, tiles(s.seq, 16 * R));
-  return launch(plain_forward_kernel<T, D, R>, grid, dim3(kPlainThreads), shared_bytes<R>(static_cast<int>(s.d)), stream, s,
-                1.f / std::sqrt(static_cast<float>(s.d)), qkv, o, lse);
+  return launch(plain_forward_kernel<T, D, R>, grid, dim3(kPlainThreads),
+                shared_bytes<R>(static_cast<int>(s.d)), stream, s, 1.f / std::sqrt(static_cast<float>(s.d)),
+                qkv, o, lse);
 }
 
 }  // namespace

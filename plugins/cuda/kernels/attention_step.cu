@@ -1,6 +1,7 @@
-// Attention of one generated token over the cache of keys and values, one block per query head. The first block of a group
-// of query heads also appends the new key and value; since blocks run in any order, every block reads that newest row from
-// qkv and rows before it from the cache, so no block waits for another. Never touches cache rows other than `position`.
+// Attention of one generated token over the cache of keys and values, one block per query head. The first
+// block of a group of query heads also appends the new key and value; since blocks run in any order, every
+// block reads that newest row from qkv and rows before it from the cache, so no block waits for another.
+// Never touches cache rows other than `position`.
 #include <cmath>
 
 #include "plugins/cuda/kernels/attention_common.hpp"
@@ -13,8 +14,8 @@ constexpr unsigned kMaxHead = 256;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    step_kernel(const AttentionShape s, float scale, unsigned position, const T* __restrict__ qkv, T* cache_k, T* cache_v,
-                float* scores, T* __restrict__ o) {
+    step_kernel(const AttentionShape s, float scale, unsigned position, const T* __restrict__ qkv, T* cache_k,
+                T* cache_v, float* scores, T* __restrict__ o) {
   __shared__ float q[kMaxHead];
   __shared__ float part[kThreads];
   const unsigned head = blockIdx.x, group = s.heads / s.kv_heads, kv = head / group, d = s.d;
@@ -22,7 +23,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::size_t ld = static_cast<std::size_t>(s.kv_heads) * d, kv_at = static_cast<std::size_t>(kv) * d;
   const T* new_k = qkv + static_cast<std::size_t>(s.heads) * d + kv_at;
   const T* new_v = new_k + ld;
-  const unsigned first = s.window != 0 && position >= s.window ? position - s.window + 1 : 0, keys = position + 1 - first;
+  const unsigned first = s.window != 0 && position >= s.window ? position - s.window + 1 : 0,
+                 keys = position + 1 - first;
   float* score = scores + static_cast<std::size_t>(head) * s.seq;  // score[i]: key first + i
 
   for (unsigned i = threadIdx.x; i < d; i += kThreads) {
@@ -68,15 +70,15 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 template <class T>
-cudaError_t attention_step(cudaStream_t stream, const AttentionShape& s, std::uint32_t position, const T* qkv, T* cache_k,
-                           T* cache_v, float* scores, T* o) {
+cudaError_t attention_step(cudaStream_t stream, const AttentionShape& s, std::uint32_t position, const T* qkv,
+                           T* cache_k, T* cache_v, float* scores, T* o) {
   if (s.d > kMaxHead) return cudaErrorInvalidValue;
-  return launch(step_kernel<T>, dim3(s.heads), dim3(kThreads), 0, stream, s, 1.f / std::sqrt(static_cast<float>(s.d)),
-                position, qkv, cache_k, cache_v, scores, o);
+  return launch(step_kernel<T>, dim3(s.heads), dim3(kThreads), 0, stream, s,
+                1.f / std::sqrt(static_cast<float>(s.d)), position, qkv, cache_k, cache_v, scores, o);
 }
-template cudaError_t attention_step(cudaStream_t, const AttentionShape&, std::uint32_t, const float*, float*, float*, float*,
-                                    float*);
-template cudaError_t attention_step(cudaStream_t, const AttentionShape&, std::uint32_t, const Bf16*, Bf16*, Bf16*, float*,
-                                    Bf16*);
+template cudaError_t attention_step(cudaStream_t, const AttentionShape&, std::uint32_t, const float*, float*,
+                                    float*, float*, float*);
+template cudaError_t attention_step(cudaStream_t, const AttentionShape&, std::uint32_t, const Bf16*, Bf16*,
+                                    Bf16*, float*, Bf16*);
 
 }  // namespace trainhost::cuda

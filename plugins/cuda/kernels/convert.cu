@@ -1,5 +1,5 @@
-// f32 to bf16, for weights that a bf16 run reads from f32 copies. Never the other way: bf16 values are widened where they
-// are used.
+// f32 to bf16, for weights that a bf16 run reads from f32 copies. Never the other way: bf16 values are
+// widened where they are used.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kThreads = 256, kUnroll = 2;
 
-// Each thread: kUnroll packs of 8, a block apart, all loads before the first store. V = 1 where pointers are odd.
+// Each thread: kUnroll packs of 8, a block apart, all loads before the first store. V = 1 where pointers are
+// odd.
 template <int V>
 __global__ __launch_bounds__(kThreads) void to_bf16_kernel(std::uint64_t n, const float* __restrict__ from,
                                                            Bf16* __restrict__ to) {
@@ -32,7 +33,8 @@ __global__ __launch_bounds__(kThreads) void to_bf16_kernel(std::uint64_t n, cons
 
 cudaError_t to_bf16(cudaStream_t stream, std::uint64_t n, const float* from, Bf16* to) {
   if (n == 0) return cudaSuccess;
-  const bool wide = reinterpret_cast<std::uintptr_t>(from) % 16 == 0 && reinterpret_cast<std::uintptr_t>(to) % 16 == 0;
+  const bool wide =
+      reinterpret_cast<std::uintptr_t>(from) % 16 == 0 && reinterpret_cast<std::uintptr_t>(to) % 16 == 0;
   const std::uint64_t of_block = std::uint64_t{kThreads} * kUnroll * (wide ? 8 : 1);
   const dim3 grid(static_cast<unsigned>(divide_up(n, of_block)));
   return wide ? launch(to_bf16_kernel<8>, grid, dim3(kThreads), 0, stream, n, from, to)

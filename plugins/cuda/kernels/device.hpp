@@ -1,5 +1,6 @@
-// Small device functions that several kernels share: conversions, loads of 16 bytes, sums and maxima over a warp and over a
-// block. All of them add in an order that depends on the block's size alone. Blocks are one-dimensional, of whole warps.
+// Small device functions that several kernels share: conversions, loads of 16 bytes, sums and maxima over a
+// warp and over a block. All of them add in an order that depends on the block's size alone. Blocks are
+// one-dimensional, of whole warps.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -11,7 +12,8 @@ namespace trainhost::cuda {
 inline constexpr unsigned kFullWarp = 0xffffffffu;
 inline constexpr unsigned kWarp = 32;
 
-// ---- conversion ----------------------------------------------------------------------------------------------------
+// ---- conversion
+// ----------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -20,11 +22,16 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162f
 template <class T>
 __device__ __forceinline__ T from_float(float x);
 template <>
-__device__ __forceinline__ float from_float<float>(float x) { return x; }
+__device__ __forceinline__ float from_float<float>(float x) {
+  return x;
+}
 template <>
-__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
 
-// ---- 16 bytes at a time ----------------------------------------------------------------------------------------------
+// ---- 16 bytes at a time
+// ----------------------------------------------------------------------------------------------
 
 /// kWidth elements of T as floats: 4 of float, 8 of bf16. Addresses of load and store are 16-byte aligned.
 template <class T>
@@ -38,7 +45,9 @@ struct Vec<float> {
     const float4 q = *reinterpret_cast<const float4*>(from);
     return {{q.x, q.y, q.z, q.w}};
   }
-  __device__ __forceinline__ void store(float* to) const { *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]); }
+  __device__ __forceinline__ void store(float* to) const {
+    *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
+  }
 };
 
 template <>
@@ -76,7 +85,8 @@ struct Vec<__nv_bfloat16> {
   }
 };
 
-// ---- over a warp -------------------------------------------------------------------------------------------------------
+// ---- over a warp
+// -------------------------------------------------------------------------------------------------------
 // Every lane of the warp must come, and every lane gets the same bits.
 
 template <class T>
@@ -96,9 +106,10 @@ __device__ __forceinline__ T warp_max(T x) {
   return x;
 }
 
-// ---- over a block ------------------------------------------------------------------------------------------------------
-// Every thread must come, and every thread gets the result. A warp writes its part, and each warp then adds all of them.
-// The barrier in front lets one call follow another, whose parts some warp may still be reading.
+// ---- over a block
+// ------------------------------------------------------------------------------------------------------
+// Every thread must come, and every thread gets the result. A warp writes its part, and each warp then adds
+// all of them. The barrier in front lets one call follow another, whose parts some warp may still be reading.
 
 template <class T>
 __device__ __forceinline__ T block_sum(T x) {

@@ -1,13 +1,14 @@
-// Operations whose elements do not meet: rotary positions, SwiGLU and its gradient, and the column sums that gradients of
-// biases need. Each array is read once and written once; nothing here has more than one kernel.
+// Operations whose elements do not meet: rotary positions, SwiGLU and its gradient, and the column sums that
+// gradients of biases need. Each array is read once and written once; nothing here has more than one kernel.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-// ---- rotary positions ------------------------------------------------------------------------------------------------
-// A thread turns one pack of pairs in several heads of one row, so the table is read once a row and heads are in flight
-// together. `lanes` threads have a row: `parts` packs of a half head times head_lanes heads.
+// ---- rotary positions
+// ------------------------------------------------------------------------------------------------ A thread
+// turns one pack of pairs in several heads of one row, so the table is read once a row and heads are in
+// flight together. `lanes` threads have a row: `parts` packs of a half head times head_lanes heads.
 constexpr int kTurns = 4;
 
 template <class T, int V>
@@ -15,12 +16,14 @@ __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint
                                                    std::uint32_t ld, T* x, const float* __restrict__ table,
                                                    std::uint64_t first_pos, std::uint64_t period, float sign,
                                                    std::uint32_t parts, std::uint32_t head_lanes) {
-  const std::uint32_t lanes = parts * head_lanes, in_block = threadIdx.x / lanes, lane = threadIdx.x - in_block * lanes;
+  const std::uint32_t lanes = parts * head_lanes, in_block = threadIdx.x / lanes,
+                      lane = threadIdx.x - in_block * lanes;
   const std::uint64_t row = std::uint64_t{blockIdx.x} * (blockDim.x / lanes) + in_block;
   if (row >= rows) return;
   const std::uint64_t ahead = first_pos + row;
   const bool small = (ahead >> 32) == 0 && (period >> 32) == 0;
-  const std::uint64_t pos = small ? static_cast<std::uint32_t>(ahead) % static_cast<std::uint32_t>(period) : ahead % period;
+  const std::uint64_t pos =
+      small ? static_cast<std::uint32_t>(ahead) % static_cast<std::uint32_t>(period) : ahead % period;
   const std::uint32_t half = d / 2, first_head = lane / parts;
   for (std::uint32_t i = (lane - first_head * parts) * V; i < half; i += parts * V) {
     const Floats<V> c = load_f32<V>(table + pos * d + i);
@@ -33,7 +36,8 @@ __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint
       Pack<T, V> a[kTurns], b[kTurns];
 #pragma unroll
       for (int k = 0; k < kTurns; ++k)
-        if (head + k * head_lanes < heads) a[k] = load<V>(at + k * step), b[k] = load<V>(at + k * step + half);
+        if (head + k * head_lanes < heads)
+          a[k] = load<V>(at + k * step), b[k] = load<V>(at + k * step + half);
 #pragma unroll
       for (int k = 0; k < kTurns; ++k) {
         if (head + k * head_lanes >= heads) continue;
@@ -51,16 +55,19 @@ __global__ __launch_bounds__(256) void rope_kernel(std::uint64_t rows, std::uint
   }
 }
 
-// ---- SwiGLU ------------------------------------------------------------------------------------------------------------
-// Results of bf16 runs have 8 bits, so the instructions of some 21 bits serve them; f32 runs take the exact functions.
+// ---- SwiGLU
+// ------------------------------------------------------------------------------------------------------------
+// Results of bf16 runs have 8 bits, so the instructions of some 21 bits serve them; f32 runs take the exact
+// functions.
 __device__ __forceinline__ float sigmoid(float x, float) { return 1.0f / (1.0f + expf(-x)); }
 __device__ __forceinline__ float sigmoid(float x, Bf16) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
 constexpr int kGates = 2;  // packs of a thread: twice that many loads in flight, or three times
 
 template <class T, int V>
-__global__ __launch_bounds__(256) void swiglu_kernel(std::uint64_t rows, std::uint32_t n, const T* __restrict__ gu,
-                                                     T* __restrict__ a, std::uint32_t lanes) {
+__global__ __launch_bounds__(256) void swiglu_kernel(std::uint64_t rows, std::uint32_t n,
+                                                     const T* __restrict__ gu, T* __restrict__ a,
+                                                     std::uint32_t lanes) {
   const RowPlace at = row_place<kGates>(lanes);
   if (at.row >= rows) return;
   const std::uint32_t packs = n / V;
@@ -83,8 +90,9 @@ __global__ __launch_bounds__(256) void swiglu_kernel(std::uint64_t rows, std::ui
 }
 
 template <class T, int V>
-__global__ __launch_bounds__(256) void swiglu_bwd_kernel(std::uint64_t rows, std::uint32_t n, const T* __restrict__ da,
-                                                         T* gu, std::uint32_t lanes) {
+__global__ __launch_bounds__(256) void swiglu_bwd_kernel(std::uint64_t rows, std::uint32_t n,
+                                                         const T* __restrict__ da, T* gu,
+                                                         std::uint32_t lanes) {
   const RowPlace at = row_place<kGates>(lanes);
   if (at.row >= rows) return;
   const std::uint32_t packs = n / V;
@@ -113,13 +121,16 @@ __global__ __launch_bounds__(256) void swiglu_bwd_kernel(std::uint64_t rows, std
   }
 }
 
-// ---- column sums -------------------------------------------------------------------------------------------------------
-// A block has 32 packs of columns and the rows of one slot: 8 warps take every eighth row and are added in order.
+// ---- column sums
+// ------------------------------------------------------------------------------------------------------- A
+// block has 32 packs of columns and the rows of one slot: 8 warps take every eighth row and are added in
+// order.
 constexpr std::uint32_t kSumWarps = 8, kRowsAhead = 4;
 
 template <class T, int V>
 __global__ __launch_bounds__(kSumWarps * 32) void column_sums_kernel(std::uint64_t rows, std::uint32_t n,
-                                                                     const T* __restrict__ x, std::uint32_t slots,
+                                                                     const T* __restrict__ x,
+                                                                     std::uint32_t slots,
                                                                      float* __restrict__ partials) {
   __shared__ float shared[kSumWarps][32 * V];
   const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, slot = blockIdx.y;
@@ -153,20 +164,21 @@ __global__ __launch_bounds__(kSumWarps * 32) void column_sums_kernel(std::uint64
 }
 
 template <class T, int V>
-cudaError_t rope_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint32_t ld, T* x,
-                       const float* table, std::uint64_t first_pos, std::uint64_t period, float sign) {
+cudaError_t rope_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t d,
+                       std::uint32_t ld, T* x, const float* table, std::uint64_t first_pos,
+                       std::uint64_t period, float sign) {
   const std::uint32_t packs = d / 2 / V, parts = packs < 256 ? packs : 256;
   std::uint32_t head_lanes = static_cast<std::uint32_t>(divide_up(heads, kTurns));
   if (head_lanes > 256 / parts) head_lanes = 256 / parts;
   const std::uint32_t lanes = parts * head_lanes, rows_of_block = 256 / lanes;
   const dim3 grid(static_cast<unsigned>(divide_up(rows, rows_of_block)));
-  return launch(rope_kernel<T, V>, grid, dim3(lanes * rows_of_block), 0, stream, rows, heads, d, ld, x, table, first_pos,
-                period, sign, parts, head_lanes);
+  return launch(rope_kernel<T, V>, grid, dim3(lanes * rows_of_block), 0, stream, rows, heads, d, ld, x, table,
+                first_pos, period, sign, parts, head_lanes);
 }
 
 template <class T, int V>
-cudaError_t column_sums_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x, std::uint32_t slots,
-                              float* partials) {
+cudaError_t column_sums_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x,
+                              std::uint32_t slots, float* partials) {
   const dim3 grid(static_cast<unsigned>(divide_up(n, 32 * V)), slots);
   return launch(column_sums_kernel<T, V>, grid, dim3(kSumWarps * 32), 0, stream, rows, n, x, slots, partials);
 }
@@ -174,11 +186,12 @@ cudaError_t column_sums_packs(cudaStream_t stream, std::uint64_t rows, std::uint
 }  // namespace
 
 template <class T>
-cudaError_t rope(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t d, std::uint32_t ld, T* x,
-                 const float* table, std::uint64_t first_pos, std::uint64_t period, float sign) {
+cudaError_t rope(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t d,
+                 std::uint32_t ld, T* x, const float* table, std::uint64_t first_pos, std::uint64_t period,
+                 float sign) {
   if (rows == 0 || heads == 0 || d < 2) return cudaSuccess;
-  const bool wide =
-      d % 2 == 0 && wide_rows(d / 2, x) && wide_rows(ld, x) && reinterpret_cast<std::uintptr_t>(table) % 16 == 0;
+  const bool wide = d % 2 == 0 && wide_rows(d / 2, x) && wide_rows(ld, x) &&
+                    reinterpret_cast<std::uintptr_t>(table) % 16 == 0;
   return wide ? rope_packs<T, kWide<T>>(stream, rows, heads, d, ld, x, table, first_pos, period, sign)
               : rope_packs<T, 1>(stream, rows, heads, d, ld, x, table, first_pos, period, sign);
 }
@@ -188,8 +201,8 @@ cudaError_t swiglu(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, con
   if (rows == 0 || n == 0) return cudaSuccess;
   const bool wide = wide_rows(n, gu, a);
   const RowCut cut(rows, wide ? n / kWide<T> : n, kGates);
-  return launch(wide ? swiglu_kernel<T, kWide<T>> : swiglu_kernel<T, 1>, cut.grid(), cut.block(), 0, stream, rows, n, gu, a,
-                cut.lanes);
+  return launch(wide ? swiglu_kernel<T, kWide<T>> : swiglu_kernel<T, 1>, cut.grid(), cut.block(), 0, stream,
+                rows, n, gu, a, cut.lanes);
 }
 
 template <class T>
@@ -197,24 +210,26 @@ cudaError_t swiglu_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t n,
   if (rows == 0 || n == 0) return cudaSuccess;
   const bool wide = wide_rows(n, da, gu);
   const RowCut cut(rows, wide ? n / kWide<T> : n, kGates);
-  return launch(wide ? swiglu_bwd_kernel<T, kWide<T>> : swiglu_bwd_kernel<T, 1>, cut.grid(), cut.block(), 0, stream, rows, n,
-                da, gu, cut.lanes);
+  return launch(wide ? swiglu_bwd_kernel<T, kWide<T>> : swiglu_bwd_kernel<T, 1>, cut.grid(), cut.block(), 0,
+                stream, rows, n, da, gu, cut.lanes);
 }
 
 template <class T>
-cudaError_t column_sums(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x, std::uint32_t slots,
-                        float* partials) {
-  if (n == 0 || slots == 0) return cudaSuccess;  // without rows the partial sums are still zeros that somebody reads
+cudaError_t column_sums(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x,
+                        std::uint32_t slots, float* partials) {
+  if (n == 0 || slots == 0)
+    return cudaSuccess;  // without rows the partial sums are still zeros that somebody reads
   return wide_rows(n, x) ? column_sums_packs<T, kWide<T>>(stream, rows, n, x, slots, partials)
                          : column_sums_packs<T, 1>(stream, rows, n, x, slots, partials);
 }
 
-#define TRAINHOST_ELEMENTWISE(T)                                                                                           \
-  template cudaError_t rope<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*, const float*, \
-                               std::uint64_t, std::uint64_t, float);                                                       \
-  template cudaError_t swiglu<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, T*);                                \
-  template cudaError_t swiglu_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, T*);                            \
-  template cudaError_t column_sums<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, std::uint32_t, float*);
+#define TRAINHOST_ELEMENTWISE(T)                                                                             \
+  template cudaError_t rope<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*, \
+                               const float*, std::uint64_t, std::uint64_t, float);                           \
+  template cudaError_t swiglu<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, T*);                  \
+  template cudaError_t swiglu_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, T*);              \
+  template cudaError_t column_sums<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, std::uint32_t,   \
+                                      float*);
 TRAINHOST_ELEMENTWISE(float)
 TRAINHOST_ELEMENTWISE(Bf16)
 #undef TRAINHOST_ELEMENTWISE

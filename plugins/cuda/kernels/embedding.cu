@@ -1,5 +1,5 @@
-// Rows of the embedding table to activations, and gradients of activations back to rows of the table. The way back adds
-// rows in a fixed order without atomics: the host hands over the row numbers sorted by token.
+// Rows of the embedding table to activations, and gradients of activations back to rows of the table. The way
+// back adds rows in a fixed order without atomics: the host hands over the row numbers sorted by token.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
@@ -10,8 +10,9 @@ constexpr int kCopies = 4;  // loads in flight of a thread
 // U: what a thread moves at once, 16 bytes or one element; a row has n of them.
 template <class U>
 __global__ __launch_bounds__(256) void embed_kernel(std::uint64_t rows, std::uint32_t n,
-                                                    const std::int32_t* __restrict__ ids, const U* __restrict__ table,
-                                                    U* __restrict__ x, std::uint32_t lanes) {
+                                                    const std::int32_t* __restrict__ ids,
+                                                    const U* __restrict__ table, U* __restrict__ x,
+                                                    std::uint32_t lanes) {
   const RowPlace at = row_place<kCopies>(lanes);
   if (at.row >= rows) return;
   const U* from = table + static_cast<std::uint64_t>(ids[at.row]) * n;
@@ -26,24 +27,25 @@ __global__ __launch_bounds__(256) void embed_kernel(std::uint64_t rows, std::uin
 }
 
 template <class U>
-cudaError_t embed_units(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const std::int32_t* ids, const void* table,
-                        void* x) {
+cudaError_t embed_units(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const std::int32_t* ids,
+                        const void* table, void* x) {
   const RowCut cut(rows, n, kCopies);
-  return launch(embed_kernel<U>, cut.grid(), cut.block(), 0, stream, rows, n, ids, static_cast<const U*>(table),
-                static_cast<U*>(x), cut.lanes);
+  return launch(embed_kernel<U>, cut.grid(), cut.block(), 0, stream, rows, n, ids,
+                static_cast<const U*>(table), static_cast<U*>(x), cut.lanes);
 }
 
 constexpr int kWarps = 4;      // of a block: neighbouring pieces of 32 V columns
 constexpr int kInFlight = 16;  // rows of a long run that are loaded before the first is added
 
-// Block x stands at position x of `order`. Where a run of one id begins it walks the run and adds to grad once; all other
-// blocks return. Each warp works alone: a lane looks up one position, so 32 rows of the run are known at a time, and
-// the rows are loaded many at a time but added one by one.
+// Block x stands at position x of `order`. Where a run of one id begins it walks the run and adds to grad
+// once; all other blocks return. Each warp works alone: a lane looks up one position, so 32 rows of the run
+// are known at a time, and the rows are loaded many at a time but added one by one.
 template <class T, int V>
 __global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t rows, std::uint32_t h,
                                                                 const std::int32_t* __restrict__ ids,
                                                                 const std::int32_t* __restrict__ order,
-                                                                const T* __restrict__ dx, float* __restrict__ grad) {
+                                                                const T* __restrict__ dx,
+                                                                float* __restrict__ grad) {
   const std::uint32_t lane = threadIdx.x % 32;
   const std::uint64_t piece = (std::uint64_t{blockIdx.y} * kWarps + threadIdx.x / 32) * 32 * V;
   if (piece >= h) return;
@@ -63,7 +65,8 @@ __global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t ro
   Floats<V> total{};
   if (live) total = load_f32<V>(place);
   for (;;) {
-    const int count = __popc(__ballot_sync(kFullWarp, id == own));  // a prefix of the lanes: positions are sorted
+    const int count =
+        __popc(__ballot_sync(kFullWarp, id == own));  // a prefix of the lanes: positions are sorted
     std::int32_t next_row = 0, next_id = -1;
     at += 32;
     if (count == 32 && at + lane < rows) {
@@ -90,7 +93,8 @@ __global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t ro
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const std::int32_t r = __shfl_sync(kFullWarp, row, (k + j) % 32);
-        p[j] = live && k + j < count ? load<V>(dx + static_cast<std::uint64_t>(r) * h + column) : zeros<T, V>();
+        p[j] =
+            live && k + j < count ? load<V>(dx + static_cast<std::uint64_t>(r) * h + column) : zeros<T, V>();
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -110,7 +114,8 @@ __global__ __launch_bounds__(kWarps * 32) void embed_bwd_kernel(std::uint64_t ro
 }  // namespace
 
 template <class T>
-cudaError_t embed(cudaStream_t stream, std::uint64_t rows, std::uint32_t h, const std::int32_t* ids, const T* table, T* x) {
+cudaError_t embed(cudaStream_t stream, std::uint64_t rows, std::uint32_t h, const std::int32_t* ids,
+                  const T* table, T* x) {
   if (rows == 0 || h == 0) return cudaSuccess;
   if (wide_rows(h, table, x)) return embed_units<uint4>(stream, rows, h / kWide<T>, ids, table, x);
   return embed_units<T>(stream, rows, h, ids, table, x);
@@ -123,16 +128,21 @@ cudaError_t embed_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t h, 
   // Four columns a thread for both types: grad moves in 16 bytes, and a long run has many rows in flight.
   const bool wide = h % 4 == 0 && reinterpret_cast<std::uintptr_t>(dx) % (4 * sizeof(T)) == 0 &&
                     reinterpret_cast<std::uintptr_t>(grad) % 16 == 0;
-  const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(divide_up(h, kWarps * 32 * (wide ? 4 : 1))));
-  return wide ? launch(embed_bwd_kernel<T, 4>, grid, dim3(kWarps * 32), 0, stream, rows, h, ids, order, dx, grad)
-              : launch(embed_bwd_kernel<T, 1>, grid, dim3(kWarps * 32), 0, stream, rows, h, ids, order, dx, grad);
+  const dim3 grid(static_cast<unsigned>(rows),
+                  static_cast<unsigned>(divide_up(h, kWarps * 32 * (wide ? 4 : 1))));
+  return wide ? launch(embed_bwd_kernel<T, 4>, grid, dim3(kWarps * 32), 0, stream, rows, h, ids, order, dx,
+                       grad)
+              : launch(embed_bwd_kernel<T, 1>, grid, dim3(kWarps * 32), 0, stream, rows, h, ids, order, dx,
+                       grad);
 }
 
-template cudaError_t embed<float>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*, const float*, float*);
-template cudaError_t embed<Bf16>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*, const Bf16*, Bf16*);
-template cudaError_t embed_bwd<float>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*, const std::int32_t*,
-                                      const float*, float*);
-template cudaError_t embed_bwd<Bf16>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*, const std::int32_t*,
-                                     const Bf16*, float*);
+template cudaError_t embed<float>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*,
+                                  const float*, float*);
+template cudaError_t embed<Bf16>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*, const Bf16*,
+                                 Bf16*);
+template cudaError_t embed_bwd<float>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*,
+                                      const std::int32_t*, const float*, float*);
+template cudaError_t embed_bwd<Bf16>(cudaStream_t, std::uint64_t, std::uint32_t, const std::int32_t*,
+                                     const std::int32_t*, const Bf16*, float*);
 
 }  // namespace trainhost::cuda

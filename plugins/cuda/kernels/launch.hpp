@@ -1,4 +1,5 @@
-// How every kernel of this folder is started, and how it gets its dynamic shared memory. Kernels are never launched with
+// How every kernel of this folder is started, and how it gets its dynamic shared memory. Kernels are never
+// launched with
 // <<<>>>: the same sources are compiled by the host compiler for tests, where no such syntax exists.
 #pragma once
 #include <cuda_runtime.h>
@@ -13,11 +14,13 @@ inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
 
 /// Queues kernel(args...) on the stream; arguments travel by value. A grid without blocks is nothing to do.
 template <class... E, class... A>
-cudaError_t launch(void (*kernel)(E...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, A&&... args) {
+cudaError_t launch(void (*kernel)(E...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+                   A&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return cudaSuccess;
   if (shared_bytes > kDefaultSharedBytes) {
-    const cudaError_t asked = cudaFuncSetAttribute(
-        reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    const cudaError_t asked =
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (asked != cudaSuccess) return asked;
   }
   cudaLaunchConfig_t config = {};

@@ -1,5 +1,6 @@
-// Cross-entropy over rows of logits, with its gradient in place, and the sum of losses. A row comes from memory once as
-// far as shared memory can hold it for the second pass. Logits are never written without a scale.
+// Cross-entropy over rows of logits, with its gradient in place, and the sum of losses. A row comes from
+// memory once as far as shared memory can hold it for the second pass. Logits are never written without a
+// scale.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
@@ -12,8 +13,9 @@ constexpr int kLoads = 4;                // in flight of a thread
 __device__ __forceinline__ float exponential(float x, float) { return expf(x); }
 __device__ __forceinline__ float exponential(float x, Bf16) { return __expf(x); }
 
-/// Maximum of what was seen, and the sum of exp(x - maximum). The least finite number stands for "nothing yet", so that no
-/// difference of infinities arises; a NaN among the logits gets into the sum and stays there.
+/// Maximum of what was seen, and the sum of exp(x - maximum). The least finite number stands for "nothing
+/// yet", so that no difference of infinities arises; a NaN among the logits gets into the sum and stays
+/// there.
 struct Online {
   float top = -3.402823466e38f, sum = 0;
   template <class T, int V>
@@ -30,8 +32,8 @@ struct Online {
   }
 };
 
-// A row may begin anywhere (odd vocabularies): up to V - 1 single elements, then packs on 16-byte boundaries, then singles.
-// The first `kept` packs stay in dynamic shared memory, each for the thread that brought it.
+// A row may begin anywhere (odd vocabularies): up to V - 1 single elements, then packs on 16-byte boundaries,
+// then singles. The first `kept` packs stay in dynamic shared memory, each for the thread that brought it.
 template <class T>
 __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab, T* logits,
                                                              const std::int32_t* __restrict__ targets,
@@ -45,7 +47,8 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
   const std::uint32_t me = threadIdx.x, threads = blockDim.x;
   std::uint64_t head = (16 - reinterpret_cast<std::uintptr_t>(row) % 16) % 16 / sizeof(T);
   if (head > vocab) head = vocab;
-  const std::uint64_t packs = (vocab - head) / V, tail = head + packs * V;  // singles: [0, head) and [tail, vocab)
+  const std::uint64_t packs = (vocab - head) / V,
+                      tail = head + packs * V;  // singles: [0, head) and [tail, vocab)
   T* body = row + head;
 
   if (target == kIgnored) {
@@ -59,7 +62,8 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
   }
 
   float of_target = 0;
-  if (me == 0) of_target = load_floats<1>(row + target)[0];  // before the barrier behind which the row is overwritten
+  if (me == 0)
+    of_target = load_floats<1>(row + target)[0];  // before the barrier behind which the row is overwritten
   Online online;
   for (std::uint64_t i = me; i < head; i += threads) online.take(load_floats<1>(row + i), T{});
   for (std::uint64_t i = tail + me; i < vocab; i += threads) online.take(load_floats<1>(row + i), T{});
@@ -105,7 +109,8 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
       const std::uint64_t at = i + k * threads;
       if (at >= packs) continue;
       Floats<V> x = unpack(p[k]);
-      const std::uint64_t hit = static_cast<std::uint64_t>(target) - head - at * V;  // wraps when the target is elsewhere
+      const std::uint64_t hit =
+          static_cast<std::uint64_t>(target) - head - at * V;  // wraps when the target is elsewhere
 #pragma unroll
       for (int e = 0; e < V; ++e) {
         x[e] = exponential(x[e] - top, T{}) * factor;
@@ -119,7 +124,8 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::uint64_t vocab
 constexpr int kSumThreads = 1024;
 
 // Thread t: losses t, t + 1024, ... in that order; then a tree.
-__global__ __launch_bounds__(kSumThreads) void add_losses_kernel(std::uint64_t rows, const float* __restrict__ losses,
+__global__ __launch_bounds__(kSumThreads) void add_losses_kernel(std::uint64_t rows,
+                                                                 const float* __restrict__ losses,
                                                                  double* sum) {
   __shared__ double shared[32];
   double total = 0;
@@ -129,8 +135,9 @@ __global__ __launch_bounds__(kSumThreads) void add_losses_kernel(std::uint64_t r
   if (threadIdx.x == 0) *sum += total;
 }
 
-/// Bytes of a row that a block keeps. Up to kSmallRow two blocks of 512 threads share a multiprocessor's 228 KiB, and one
-/// reads while the other writes; beyond, one of 1024 has it, and what exceeds kMostKept comes from memory or L2 again.
+/// Bytes of a row that a block keeps. Up to kSmallRow two blocks of 512 threads share a multiprocessor's 228
+/// KiB, and one reads while the other writes; beyond, one of 1024 has it, and what exceeds kMostKept comes
+/// from memory or L2 again.
 constexpr std::uint64_t kSmallRow = 112 * 1024, kMostKept = 224 * 1024;
 
 }  // namespace
@@ -144,19 +151,21 @@ cudaError_t cross_entropy(cudaStream_t stream, std::uint64_t rows, std::uint64_t
   if (scale != nullptr) {
     int device = 0, most = 0;
     cudaError_t asked = cudaGetDevice(&device);
-    if (asked == cudaSuccess) asked = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (asked == cudaSuccess)
+      asked = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (asked != cudaSuccess) return asked;
     const std::uint64_t fixed = 1024;  // what the kernel has of its own, and the system's share
-    const std::uint64_t room =
-        static_cast<std::uint64_t>(most) < kMostKept + fixed ? static_cast<std::uint64_t>(most) - fixed : kMostKept;
+    const std::uint64_t room = static_cast<std::uint64_t>(most) < kMostKept + fixed
+                                   ? static_cast<std::uint64_t>(most) - fixed
+                                   : kMostKept;
     kept = vocab * sizeof(T) / 16;
     if (kept * 16 > kSmallRow) threads = 1024;
     if (kept * 16 > room) kept = room / 16;
   }
   const std::uint64_t packs = divide_up(vocab, kWide<T>);
   if (packs < threads) threads = whole_warps(packs);
-  return launch(cross_entropy_kernel<T>, dim3(static_cast<unsigned>(rows)), dim3(threads), kept * 16, stream, vocab, logits,
-                targets, scale, losses, static_cast<std::uint32_t>(kept));
+  return launch(cross_entropy_kernel<T>, dim3(static_cast<unsigned>(rows)), dim3(threads), kept * 16, stream,
+                vocab, logits, targets, scale, losses, static_cast<std::uint32_t>(kept));
 }
 
 cudaError_t add_losses(cudaStream_t stream, std::uint64_t rows, const float* losses, double* sum) {
@@ -164,9 +173,9 @@ cudaError_t add_losses(cudaStream_t stream, std::uint64_t rows, const float* los
   return launch(add_losses_kernel, dim3(1), dim3(kSumThreads), 0, stream, rows, losses, sum);
 }
 
-template cudaError_t cross_entropy<float>(cudaStream_t, std::uint64_t, std::uint64_t, float*, const std::int32_t*,
-                                          const double*, float*);
-template cudaError_t cross_entropy<Bf16>(cudaStream_t, std::uint64_t, std::uint64_t, Bf16*, const std::int32_t*,
-                                         const double*, float*);
+template cudaError_t cross_entropy<float>(cudaStream_t, std::uint64_t, std::uint64_t, float*,
+                                          const std::int32_t*, const double*, float*);
+template cudaError_t cross_entropy<Bf16>(cudaStream_t, std::uint64_t, std::uint64_t, Bf16*,
+                                         const std::int32_t*, const double*, float*);
 
 }  // namespace trainhost::cuda

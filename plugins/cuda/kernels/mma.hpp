@@ -1,8 +1,10 @@
-// The instructions of the tensor cores and of asynchronous copies that kernels use, as small functions: PTX on the device
-// (sm_80 and later), collectives of the emulation in tests. The one file of kernels with two bodies for one function.
+// The instructions of the tensor cores and of asynchronous copies that kernels use, as small functions: PTX
+// on the device (sm_80 and later), collectives of the emulation in tests. The one file of kernels with two
+// bodies for one function.
 //
 // Fragments, for lane = 4*g + t (g: 0..7, t: 0..3), as the PTX ISA defines them; d += a * b:
-//   m16n8k16, bf16   a[0]: row g,   k 2t, 2t+1     a[1]: row g+8, k 2t, 2t+1    (a word: lower k in the lower half)
+//   m16n8k16, bf16   a[0]: row g,   k 2t, 2t+1     a[1]: row g+8, k 2t, 2t+1    (a word: lower k in the lower
+//   half)
 //                    a[2]: row g,   k 2t+8, 2t+9   a[3]: row g+8, k 2t+8, 2t+9
 //                    b[0]: k 2t, 2t+1, column g    b[1]: k 2t+8, 2t+9, column g
 //   m16n8k8, tf32    a[0]: row g, k t   a[1]: row g+8, k t   a[2]: row g, k t+4   a[3]: row g+8, k t+4
@@ -21,17 +23,23 @@ namespace trainhost::cuda {
 
 #ifdef __CUDACC__
 
-__device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+__device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4],
+                                                  const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 /// Operands come from to_tf32: bits below tf32's ten of mantissa are not looked at.
-__device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+__device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4],
+                                                 const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 /// 2^x to about 2 ulp; results below 2^-126 become 0. -inf gives 0.
@@ -52,8 +60,8 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-/// Four 8x8 matrices of 2-byte elements: lane 8i + j gives the address of row j of matrix i, 16-byte aligned, in shared
-/// memory. r[i]: elements 2t, 2t+1 of row g of matrix i.
+/// Four 8x8 matrices of 2-byte elements: lane 8i + j gives the address of row j of matrix i, 16-byte aligned,
+/// in shared memory. r[i]: elements 2t, 2t+1 of row g of matrix i.
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], const void* shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -71,13 +79,16 @@ __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], const v
 
 /// Starts a copy of 16 bytes from global to shared memory, both 16-byte aligned; zeros when `valid` is false.
 __device__ __forceinline__ void cp_async_16(void* shared, const void* global, bool valid = true) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(valid ? 16 : 0) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(valid ? 16 : 0)
+               : "memory");
 }
 
 /// Copies started since the last commit become one group of this thread.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits until at most kLeft groups of this thread are under way. Other threads see the bytes after a barrier.
+/// Waits until at most kLeft groups of this thread are under way. Other threads see the bytes after a
+/// barrier.
 template <int kLeft>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
@@ -103,7 +114,9 @@ inline void ldmatrix_x4_trans(std::uint32_t (&r)[4], const void* shared_row) {
   emu::LoadMatrix l{r, shared_row};
   emu::warp_collective(0xffffffffu, emu::load_matrix_transposed, &l);
 }
-inline void cp_async_16(void* shared, const void* global, bool valid = true) { emu::copy_async_16(shared, valid ? global : nullptr); }
+inline void cp_async_16(void* shared, const void* global, bool valid = true) {
+  emu::copy_async_16(shared, valid ? global : nullptr);
+}
 inline void cp_async_commit() { emu::copy_async_commit(); }
 template <int kLeft>
 void cp_async_wait() {

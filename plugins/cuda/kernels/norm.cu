@@ -1,11 +1,13 @@
-// RMS norms over rows, and the sum of the slots in which gradients of weights are left. A row is read once: it stays in
-// registers between the sum over it and its use. The way back is in norm_backward.cu, norms of heads are in norm_heads.cu.
+// RMS norms over rows, and the sum of the slots in which gradients of weights are left. A row is read once:
+// it stays in registers between the sum over it and its use. The way back is in norm_backward.cu, norms of
+// heads are in norm_heads.cu.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-// Up to kKept packs a thread: rows of 32 * kKept packs are one warp's, longer ones a block's of just enough warps.
+// Up to kKept packs a thread: rows of 32 * kKept packs are one warp's, longer ones a block's of just enough
+// warps.
 constexpr int kKept = 4;
 constexpr std::uint32_t kRowsOfBlock = 8;  // warps of a block, when each has a row
 
@@ -27,18 +29,20 @@ __device__ __forceinline__ void store_scaled(T* y, const Pack<T, V>& x, float sc
 }
 
 template <class T, int V, bool kWarpRow>
-__global__ __launch_bounds__(kWarpRow ? 256 : 1024) void rms_norm_kernel(std::uint64_t rows, std::uint32_t n, const T* x,
-                                                                         const T* __restrict__ w, float eps, T* y,
-                                                                         float* rstd) {
+__global__ __launch_bounds__(kWarpRow ? 256 : 1024) void rms_norm_kernel(std::uint64_t rows, std::uint32_t n,
+                                                                         const T* x, const T* __restrict__ w,
+                                                                         float eps, T* y, float* rstd) {
   __shared__ float shared[32];
   const std::uint32_t lanes = kWarpRow ? 32 : blockDim.x, lane = threadIdx.x % lanes, packs = n / V;
-  const std::uint64_t row = kWarpRow ? std::uint64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / 32 : blockIdx.x;
+  const std::uint64_t row =
+      kWarpRow ? std::uint64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / 32 : blockIdx.x;
   if (kWarpRow && row >= rows) return;  // whole warps, and no barrier follows
   x += row * n;
   y += row * n;
   Pack<T, V> kept[kKept], weights[kKept];
 #pragma unroll
-  for (int k = 0; k < kKept; ++k) kept[k] = lane + k * lanes < packs ? load<V>(x + (lane + k * lanes) * V) : zeros<T, V>();
+  for (int k = 0; k < kKept; ++k)
+    kept[k] = lane + k * lanes < packs ? load<V>(x + (lane + k * lanes) * V) : zeros<T, V>();
 #pragma unroll
   for (int k = 0; k < kKept; ++k)
     weights[k] = lane + k * lanes < packs ? load<V>(w + (lane + k * lanes) * V) : zeros<T, V>();
@@ -55,8 +59,9 @@ __global__ __launch_bounds__(kWarpRow ? 256 : 1024) void rms_norm_kernel(std::ui
 
 // Rows too long for registers: read twice.
 template <class T, int V>
-__global__ __launch_bounds__(1024) void rms_norm_long_kernel(std::uint32_t n, const T* x, const T* __restrict__ w, float eps,
-                                                             T* y, float* rstd) {
+__global__ __launch_bounds__(1024) void rms_norm_long_kernel(std::uint32_t n, const T* x,
+                                                             const T* __restrict__ w, float eps, T* y,
+                                                             float* rstd) {
   __shared__ float shared[32];
   const std::uint64_t row = blockIdx.x;
   const std::uint32_t packs = n / V;
@@ -64,22 +69,25 @@ __global__ __launch_bounds__(1024) void rms_norm_long_kernel(std::uint32_t n, co
   y += row * n;
   float sum = 0;
 #pragma unroll 4
-  for (std::uint32_t i = threadIdx.x; i < packs; i += blockDim.x) sum += squares(load<V>(x + std::uint64_t{i} * V));
+  for (std::uint32_t i = threadIdx.x; i < packs; i += blockDim.x)
+    sum += squares(load<V>(x + std::uint64_t{i} * V));
   sum = sum_of_block(sum, shared);
   const float scale = rsqrtf(sum / static_cast<float>(n) + eps);
   if (threadIdx.x == 0) rstd[row] = scale;
 #pragma unroll 4
   for (std::uint32_t i = threadIdx.x; i < packs; i += blockDim.x)
-    store_scaled(y + std::uint64_t{i} * V, load<V>(x + std::uint64_t{i} * V), scale, load<V>(w + std::uint64_t{i} * V));
+    store_scaled(y + std::uint64_t{i} * V, load<V>(x + std::uint64_t{i} * V), scale,
+                 load<V>(w + std::uint64_t{i} * V));
 }
 
 template <class T, int V>
-cudaError_t rms_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x, const T* w, float eps, T* y,
-                           float* rstd) {
+cudaError_t rms_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x, const T* w,
+                           float eps, T* y, float* rstd) {
   const std::uint32_t packs = n / V;
   if (packs <= 32 * kKept) {
     const dim3 grid(static_cast<unsigned>(divide_up(rows, kRowsOfBlock)));
-    return launch(rms_norm_kernel<T, V, true>, grid, dim3(32 * kRowsOfBlock), 0, stream, rows, n, x, w, eps, y, rstd);
+    return launch(rms_norm_kernel<T, V, true>, grid, dim3(32 * kRowsOfBlock), 0, stream, rows, n, x, w, eps,
+                  y, rstd);
   }
   const dim3 grid(static_cast<unsigned>(rows));
   if (packs <= 1024 * kKept) {
@@ -89,13 +97,16 @@ cudaError_t rms_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_
   return launch(rms_norm_long_kernel<T, V>, grid, dim3(1024), 0, stream, n, x, w, eps, y, rstd);
 }
 
-// ---- slots -------------------------------------------------------------------------------------------------------------
-// A block has 32 columns. Its 8 warps bring many slots at once to shared memory; one warp then adds them in their order.
+// ---- slots
+// -------------------------------------------------------------------------------------------------------------
+// A block has 32 columns. Its 8 warps bring many slots at once to shared memory; one warp then adds them in
+// their order.
 constexpr std::uint32_t kSlotWarps = 8, kSlotsAtOnce = 256;
 
-__global__ __launch_bounds__(kSlotWarps * 32) void sum_slots_kernel(std::uint32_t slots, std::uint32_t n, std::uint32_t ld,
-                                                                    const float* __restrict__ partials, bool overwrite,
-                                                                    float* grad) {
+__global__ __launch_bounds__(kSlotWarps * 32) void sum_slots_kernel(std::uint32_t slots, std::uint32_t n,
+                                                                    std::uint32_t ld,
+                                                                    const float* __restrict__ partials,
+                                                                    bool overwrite, float* grad) {
   __shared__ float staged[kSlotsAtOnce][32];
   const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = blockIdx.x * 32 + lane;
   float total = 0;
@@ -109,7 +120,8 @@ __global__ __launch_bounds__(kSlotWarps * 32) void sum_slots_kernel(std::uint32_
     __syncthreads();
     if (warp == 0 && column < n) {
 #pragma unroll 16
-      for (std::uint32_t s = 0; s < count; ++s) total = base + s == 0 ? staged[0][lane] : total + staged[s][lane];
+      for (std::uint32_t s = 0; s < count; ++s)
+        total = base + s == 0 ? staged[0][lane] : total + staged[s][lane];
     }
     __syncthreads();
   }
@@ -119,22 +131,22 @@ __global__ __launch_bounds__(kSlotWarps * 32) void sum_slots_kernel(std::uint32_
 }  // namespace
 
 template <class T>
-cudaError_t rms_norm(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x, const T* w, float eps, T* y,
-                     float* rstd) {
+cudaError_t rms_norm(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* x, const T* w,
+                     float eps, T* y, float* rstd) {
   if (rows == 0 || n == 0) return cudaSuccess;
   return wide_rows(n, x, w, y) ? rms_norm_packs<T, kWide<T>>(stream, rows, n, x, w, eps, y, rstd)
                                : rms_norm_packs<T, 1>(stream, rows, n, x, w, eps, y, rstd);
 }
 
-cudaError_t sum_slots(cudaStream_t stream, std::uint32_t slots, std::uint32_t n, std::uint32_t ld, const float* partials,
-                      bool overwrite, float* grad) {
-  return launch(sum_slots_kernel, dim3(static_cast<unsigned>(divide_up(n, 32))), dim3(kSlotWarps * 32), 0, stream, slots, n,
-                ld, partials, overwrite, grad);
+cudaError_t sum_slots(cudaStream_t stream, std::uint32_t slots, std::uint32_t n, std::uint32_t ld,
+                      const float* partials, bool overwrite, float* grad) {
+  return launch(sum_slots_kernel, dim3(static_cast<unsigned>(divide_up(n, 32))), dim3(kSlotWarps * 32), 0,
+                stream, slots, n, ld, partials, overwrite, grad);
 }
 
-template cudaError_t rms_norm<float>(cudaStream_t, std::uint64_t, std::uint32_t, const float*, const float*, float, float*,
-                                     float*);
-template cudaError_t rms_norm<Bf16>(cudaStream_t, std::uint64_t, std::uint32_t, const Bf16*, const Bf16*, float, Bf16*,
-                                    float*);
+template cudaError_t rms_norm<float>(cudaStream_t, std::uint64_t, std::uint32_t, const float*, const float*,
+                                     float, float*, float*);
+template cudaError_t rms_norm<Bf16>(cudaStream_t, std::uint64_t, std::uint32_t, const Bf16*, const Bf16*,
+                                    float, Bf16*, float*);
 
 }  // namespace trainhost::cuda

@@ -1,26 +1,26 @@
-// The gradient through RMS norms over rows. Every array is read once and written once: a block keeps its share of the
-// weight's gradient in registers while it walks the rows of its slot, and leaves it as one partial sum; nothing is added
-// between blocks here.
+// The gradient through RMS norms over rows. Every array is read once and written once: a block keeps its
+// share of the weight's gradient in registers while it walks the rows of its slot, and leaves it as one
+// partial sum; nothing is added between blocks here.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-// A block walks the rows of its slot, several rows side by side where they are short: `lanes` threads a row, K packs a
-// thread. The share of the weight's gradient stays in registers throughout; the next row is on its way while this one is
-// summed.
+// A block walks the rows of its slot, several rows side by side where they are short: `lanes` threads a row,
+// K packs a thread. The share of the weight's gradient stays in registers throughout; the next row is on its
+// way while this one is summed.
 constexpr std::uint32_t kBackThreads = 512;
 
 template <class T, int V, int K>
-__global__ __launch_bounds__(kBackThreads,
-                             K == 1 ? 2 : 1) void rms_norm_bwd_kernel(std::uint64_t rows, std::uint32_t n, const T* dy,
-                                                                      const T* x, const float* __restrict__ rstd,
-                                                                      const T* __restrict__ w, bool add, T* dx,
-                                                                      std::uint32_t lanes, float* __restrict__ partials) {
-  constexpr bool kAhead = K <= 2, kSpare = K * V <= 16;    // where registers are left for another row; for w and dx
-  __shared__ float sums[2][kBackThreads / 32];             // taken in turns: one barrier a row
+__global__ __launch_bounds__(kBackThreads, K == 1 ? 2 : 1) void rms_norm_bwd_kernel(
+    std::uint64_t rows, std::uint32_t n, const T* dy, const T* x, const float* __restrict__ rstd,
+    const T* __restrict__ w, bool add, T* dx, std::uint32_t lanes, float* __restrict__ partials) {
+  constexpr bool kAhead = K <= 2,
+                 kSpare = K * V <= 16;          // where registers are left for another row; for w and dx
+  __shared__ float sums[2][kBackThreads / 32];  // taken in turns: one barrier a row
   __shared__ float merged[K == 1 ? kBackThreads * V : 1];  // rows stand side by side only when K is 1
-  const std::uint32_t groups = blockDim.x / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes, packs = n / V;
+  const std::uint32_t groups = blockDim.x / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes,
+                      packs = n / V;
   const std::uint32_t warp = threadIdx.x / 32, warps = lanes / 32;
   const std::uint64_t begin = rows * blockIdx.x / gridDim.x, end = rows * (blockIdx.x + 1) / gridDim.x;
   const float mean_of = 1.0f / static_cast<float>(n);
@@ -120,12 +120,14 @@ __global__ __launch_bounds__(kBackThreads,
     }
 }
 
-// Rows too long for registers: read twice, and the share of the weight's gradient lies in partials, each column one
-// thread's.
+// Rows too long for registers: read twice, and the share of the weight's gradient lies in partials, each
+// column one thread's.
 template <class T, int V>
-__global__ __launch_bounds__(1024) void rms_norm_bwd_long_kernel(std::uint64_t rows, std::uint32_t n, const T* dy,
-                                                                 const T* x, const float* __restrict__ rstd,
-                                                                 const T* __restrict__ w, bool add, T* dx, float* partials) {
+__global__ __launch_bounds__(1024) void rms_norm_bwd_long_kernel(std::uint64_t rows, std::uint32_t n,
+                                                                 const T* dy, const T* x,
+                                                                 const float* __restrict__ rstd,
+                                                                 const T* __restrict__ w, bool add, T* dx,
+                                                                 float* partials) {
   __shared__ float shared[2][32];
   const std::uint64_t begin = rows * blockIdx.x / gridDim.x, end = rows * (blockIdx.x + 1) / gridDim.x;
   const std::uint32_t packs = n / V;
@@ -139,7 +141,8 @@ __global__ __launch_bounds__(1024) void rms_norm_bwd_long_kernel(std::uint64_t r
     float dot = 0;
     for (std::uint32_t i = threadIdx.x; i < packs; i += blockDim.x) {
       const std::uint64_t at = std::uint64_t{i} * V;
-      const Floats<V> g = load_floats<V>(g_row + at), a = load_floats<V>(x_row + at), b = load_floats<V>(w + at);
+      const Floats<V> g = load_floats<V>(g_row + at), a = load_floats<V>(x_row + at),
+                      b = load_floats<V>(w + at);
       for (int e = 0; e < V; ++e) {
         dot = fmaf(g[e] * a[e], b[e], dot);
         partials[at + e] = fmaf(g[e] * a[e], scale, partials[at + e]);
@@ -148,7 +151,8 @@ __global__ __launch_bounds__(1024) void rms_norm_bwd_long_kernel(std::uint64_t r
     const float back = sum_of_block(dot, shared[turn]) / static_cast<float>(n) * scale * scale;
     for (std::uint32_t i = threadIdx.x; i < packs; i += blockDim.x) {
       const std::uint64_t at = std::uint64_t{i} * V;
-      const Floats<V> g = load_floats<V>(g_row + at), a = load_floats<V>(x_row + at), b = load_floats<V>(w + at);
+      const Floats<V> g = load_floats<V>(g_row + at), a = load_floats<V>(x_row + at),
+                      b = load_floats<V>(w + at);
       Floats<V> d = add ? load_floats<V>(dx + row * n + at) : Floats<V>{};
       for (int e = 0; e < V; ++e) d[e] = fmaf(scale, g[e] * b[e] - a[e] * back, d[e]);
       store_floats(dx + row * n + at, d);
@@ -157,13 +161,14 @@ __global__ __launch_bounds__(1024) void rms_norm_bwd_long_kernel(std::uint64_t r
 }
 
 template <class T, int V>
-cudaError_t rms_norm_bwd_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* dy, const T* x,
-                               const float* rstd, const T* w, bool add, T* dx, std::uint32_t slots, float* partials) {
+cudaError_t rms_norm_bwd_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* dy,
+                               const T* x, const float* rstd, const T* w, bool add, T* dx,
+                               std::uint32_t slots, float* partials) {
   const std::uint32_t packs = n / V, k = packs <= kBackThreads ? 1 : packs <= 2 * kBackThreads ? 2 : 4;
   const std::uint32_t lanes = whole_warps(divide_up(packs, k));
   if (lanes > kBackThreads)
-    return launch(rms_norm_bwd_long_kernel<T, V>, dim3(slots), dim3(1024), 0, stream, rows, n, dy, x, rstd, w, add, dx,
-                  partials);
+    return launch(rms_norm_bwd_long_kernel<T, V>, dim3(slots), dim3(1024), 0, stream, rows, n, dy, x, rstd, w,
+                  add, dx, partials);
   const dim3 block(lanes * (kBackThreads / lanes));
   const auto kernel = k == 1   ? rms_norm_bwd_kernel<T, V, 1>
                       : k == 2 ? rms_norm_bwd_kernel<T, V, 2>
@@ -176,16 +181,17 @@ cudaError_t rms_norm_bwd_packs(cudaStream_t stream, std::uint64_t rows, std::uin
 // Without rows the partial sums are still zeros that somebody reads.
 template <class T>
 cudaError_t rms_norm_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t n, const T* dy, const T* x,
-                         const float* rstd, const T* w, bool add, T* dx, std::uint32_t slots, float* partials) {
+                         const float* rstd, const T* w, bool add, T* dx, std::uint32_t slots,
+                         float* partials) {
   if (slots == 0 || n == 0) return cudaSuccess;
   return wide_rows(n, dy, x, w, dx)
              ? rms_norm_bwd_packs<T, kWide<T>>(stream, rows, n, dy, x, rstd, w, add, dx, slots, partials)
              : rms_norm_bwd_packs<T, 1>(stream, rows, n, dy, x, rstd, w, add, dx, slots, partials);
 }
 
-#define TRAINHOST_NORM_BWD(T)                                                                                        \
-  template cudaError_t rms_norm_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, const T*, const float*, \
-                                       const T*, bool, T*, std::uint32_t, float*);
+#define TRAINHOST_NORM_BWD(T)                                                                          \
+  template cudaError_t rms_norm_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, const T*, const T*, \
+                                       const float*, const T*, bool, T*, std::uint32_t, float*);
 TRAINHOST_NORM_BWD(float)
 TRAINHOST_NORM_BWD(Bf16)
 #undef TRAINHOST_NORM_BWD

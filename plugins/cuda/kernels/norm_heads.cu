@@ -1,11 +1,12 @@
-// RMS norms over the heads of q and k inside rows of qkv, in place, and their gradients. A head is short, so a part of a
-// warp has it, and its sum needs no barrier. v heads are never touched.
+// RMS norms over the heads of q and k inside rows of qkv, in place, and their gradients. A head is short, so
+// a part of a warp has it, and its sum needs no barrier. v heads are never touched.
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-/// Heads of d elements as packs of V: `lanes` neighbouring lanes (a power of two up to 32) have a head, K packs each.
+/// Heads of d elements as packs of V: `lanes` neighbouring lanes (a power of two up to 32) have a head, K
+/// packs each.
 struct HeadCut {
   std::uint32_t lanes = 1, k;
   HeadCut(std::uint32_t d, std::uint32_t v) {
@@ -14,21 +15,23 @@ struct HeadCut {
     k = static_cast<std::uint32_t>(divide_up(packs, lanes));
   }
 };
-// Packs of a lane that a kernel is made for. Wide packs: heads of up to 512 (f32) or 1024 (bf16) elements; single elements:
-// 512.
+// Packs of a lane that a kernel is made for. Wide packs: heads of up to 512 (f32) or 1024 (bf16) elements;
+// single elements: 512.
 constexpr std::uint32_t kMostWide = 4, kMostSingle = 16;
 
 constexpr int kThreads = 256;
 
 template <class T, int V, int K>
-__global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
-                                                           std::uint32_t d, T* qkv, const T* __restrict__ wq,
-                                                           const T* __restrict__ wk, float eps, T* pre, float* rstd,
+__global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, std::uint32_t heads,
+                                                           std::uint32_t kv_heads, std::uint32_t d, T* qkv,
+                                                           const T* __restrict__ wq, const T* __restrict__ wk,
+                                                           float eps, T* pre, float* rstd,
                                                            std::uint32_t lanes) {
   constexpr int kHeads = K <= 2 ? 2 : 1;  // of a lane: their loads are in flight together
   const std::uint32_t both = heads + kv_heads, width = both + kv_heads, lane = threadIdx.x % lanes,
                       groups = kThreads / lanes;
-  const std::uint64_t items = rows * both, first = std::uint64_t{blockIdx.x} * groups * kHeads + threadIdx.x / lanes;
+  const std::uint64_t items = rows * both,
+                      first = std::uint64_t{blockIdx.x} * groups * kHeads + threadIdx.x / lanes;
   Pack<T, V> x[kHeads][K], w[kHeads][K];
   T* from[kHeads];
 #pragma unroll
@@ -74,14 +77,13 @@ __global__ __launch_bounds__(kThreads) void qk_norm_kernel(std::uint64_t rows, s
 
 constexpr int kBackThreads = 512;
 
-// A block has the rows of its slot: first all their q heads, then their k heads. Lanes keep the share of the weight's
-// gradient; at the end of each of the two the groups' shares are added in order.
+// A block has the rows of its slot: first all their q heads, then their k heads. Lanes keep the share of the
+// weight's gradient; at the end of each of the two the groups' shares are added in order.
 template <class T, int V, int K>
-__global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(std::uint64_t rows, std::uint32_t heads,
-                                                                   std::uint32_t kv_heads, std::uint32_t d, T* dqkv,
-                                                                   const T* __restrict__ pre, const float* __restrict__ rstd,
-                                                                   const T* __restrict__ wq, const T* __restrict__ wk,
-                                                                   std::uint32_t lanes, float* partials) {
+__global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(
+    std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t d, T* dqkv,
+    const T* __restrict__ pre, const float* __restrict__ rstd, const T* __restrict__ wq,
+    const T* __restrict__ wk, std::uint32_t lanes, float* partials) {
   constexpr int kHeads = K <= 2 ? 2 : 1;
   __shared__ float merged[kBackThreads * V];
   const std::uint32_t both = heads + kv_heads, width = both + kv_heads;
@@ -94,15 +96,18 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(std::uint64_t
     Pack<T, V> w[K];
     Floats<V> total[K] = {};
 #pragma unroll
-    for (int k = 0; k < K; ++k) w[k] = (lane + k * lanes) * V < d ? load<V>(weight + (lane + k * lanes) * V) : zeros<T, V>();
+    for (int k = 0; k < K; ++k)
+      w[k] = (lane + k * lanes) * V < d ? load<V>(weight + (lane + k * lanes) * V) : zeros<T, V>();
     const std::uint64_t items = (end - begin) * own;
-    for (std::uint64_t base = 0; base < items; base += groups * kHeads) {  // the same for all: sums need every lane
+    for (std::uint64_t base = 0; base < items;
+         base += groups * kHeads) {  // the same for all: sums need every lane
       Pack<T, V> dy[kHeads][K], x[kHeads][K];
       float scale[kHeads];
       T* place[kHeads];
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
-        const std::uint64_t item = base + group + h * groups, of_slot = divide(item, own), row = begin + of_slot;
+        const std::uint64_t item = base + group + h * groups, of_slot = divide(item, own),
+                            row = begin + of_slot;
         const std::uint32_t head = shift + static_cast<std::uint32_t>(item - of_slot * own);
         place[h] = dqkv + (row * width + head) * d;
         scale[h] = item < items ? rstd[row * both + head] : 0.0f;
@@ -161,8 +166,9 @@ __global__ __launch_bounds__(kBackThreads) void qk_norm_bwd_kernel(std::uint64_t
 }
 
 template <class T, int V>
-cudaError_t qk_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
-                          std::uint32_t d, T* qkv, const T* wq, const T* wk, float eps, T* pre, float* rstd) {
+cudaError_t qk_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads,
+                          std::uint32_t kv_heads, std::uint32_t d, T* qkv, const T* wq, const T* wk,
+                          float eps, T* pre, float* rstd) {
   const HeadCut cut(d, V);
   constexpr std::uint32_t kMost = V == 1 ? kMostSingle : kMostWide;
   if (cut.k > kMost) return cudaErrorInvalidValue;
@@ -171,28 +177,30 @@ cudaError_t qk_norm_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t
                                    : qk_norm_kernel<T, V, kMost>;
   const std::uint64_t of_block = std::uint64_t{kThreads} / cut.lanes * (cut.k <= 2 ? 2 : 1);
   const dim3 grid(static_cast<unsigned>(divide_up(rows * (heads + kv_heads), of_block)));
-  return launch(kernel, grid, dim3(kThreads), 0, stream, rows, heads, kv_heads, d, qkv, wq, wk, eps, pre, rstd, cut.lanes);
+  return launch(kernel, grid, dim3(kThreads), 0, stream, rows, heads, kv_heads, d, qkv, wq, wk, eps, pre,
+                rstd, cut.lanes);
 }
 
 template <class T, int V>
-cudaError_t qk_norm_bwd_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
-                              std::uint32_t d, T* dqkv, const T* pre, const float* rstd, const T* wq, const T* wk,
-                              std::uint32_t slots, float* partials) {
+cudaError_t qk_norm_bwd_packs(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads,
+                              std::uint32_t kv_heads, std::uint32_t d, T* dqkv, const T* pre,
+                              const float* rstd, const T* wq, const T* wk, std::uint32_t slots,
+                              float* partials) {
   const HeadCut cut(d, V);
   constexpr std::uint32_t kMost = V == 1 ? kMostSingle : kMostWide;
   if (cut.k > kMost) return cudaErrorInvalidValue;
   const auto kernel = cut.k == 1   ? qk_norm_bwd_kernel<T, V, 1>
                       : cut.k == 2 ? qk_norm_bwd_kernel<T, V, 2>
                                    : qk_norm_bwd_kernel<T, V, kMost>;
-  return launch(kernel, dim3(slots), dim3(kBackThreads), 0, stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk,
-                cut.lanes, partials);
+  return launch(kernel, dim3(slots), dim3(kBackThreads), 0, stream, rows, heads, kv_heads, d, dqkv, pre, rstd,
+                wq, wk, cut.lanes, partials);
 }
 
 }  // namespace
 
 template <class T>
-cudaError_t qk_norm(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t d,
-                    T* qkv, const T* wq, const T* wk, float eps, T* pre, float* rstd) {
+cudaError_t qk_norm(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
+                    std::uint32_t d, T* qkv, const T* wq, const T* wk, float eps, T* pre, float* rstd) {
   if (rows == 0 || d == 0) return cudaSuccess;
   return wide_rows(d, qkv, wq, wk, pre)
              ? qk_norm_packs<T, kWide<T>>(stream, rows, heads, kv_heads, d, qkv, wq, wk, eps, pre, rstd)
@@ -203,17 +211,21 @@ template <class T>
 cudaError_t qk_norm_bwd(cudaStream_t stream, std::uint64_t rows, std::uint32_t heads, std::uint32_t kv_heads,
                         std::uint32_t d, T* dqkv, const T* pre, const float* rstd, const T* wq, const T* wk,
                         std::uint32_t slots, float* partials) {
-  if (slots == 0 || d == 0) return cudaSuccess;  // without rows the partial sums are still zeros that somebody reads
+  if (slots == 0 || d == 0)
+    return cudaSuccess;  // without rows the partial sums are still zeros that somebody reads
   return wide_rows(d, dqkv, pre, wq, wk)
-             ? qk_norm_bwd_packs<T, kWide<T>>(stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk, slots, partials)
-             : qk_norm_bwd_packs<T, 1>(stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk, slots, partials);
+             ? qk_norm_bwd_packs<T, kWide<T>>(stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk,
+                                              slots, partials)
+             : qk_norm_bwd_packs<T, 1>(stream, rows, heads, kv_heads, d, dqkv, pre, rstd, wq, wk, slots,
+                                       partials);
 }
 
-#define TRAINHOST_HEAD_NORMS(T)                                                                                           \
-  template cudaError_t qk_norm<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*, const T*, \
-                                  const T*, float, T*, float*);                                                           \
-  template cudaError_t qk_norm_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, T*,       \
-                                      const T*, const float*, const T*, const T*, std::uint32_t, float*);
+#define TRAINHOST_HEAD_NORMS(T)                                                                             \
+  template cudaError_t qk_norm<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, \
+                                  T*, const T*, const T*, float, T*, float*);                               \
+  template cudaError_t qk_norm_bwd<T>(cudaStream_t, std::uint64_t, std::uint32_t, std::uint32_t,            \
+                                      std::uint32_t, T*, const T*, const float*, const T*, const T*,        \
+                                      std::uint32_t, float*);
 TRAINHOST_HEAD_NORMS(float)
 TRAINHOST_HEAD_NORMS(Bf16)
 #undef TRAINHOST_HEAD_NORMS

@@ -1,6 +1,6 @@
-// What the kernels over rows share: packs of elements that travel in one access, sums over warps and blocks in a fixed
-// order, and the cut of [rows, n] into blocks. Values are f32 once unpacked, whatever the storage type. Nothing here is
-// a kernel or knows of any operation.
+// What the kernels over rows share: packs of elements that travel in one access, sums over warps and blocks
+// in a fixed order, and the cut of [rows, n] into blocks. Values are f32 once unpacked, whatever the storage
+// type. Nothing here is a kernel or knows of any operation.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -24,8 +24,9 @@ struct Floats {
   __device__ __forceinline__ const float& operator[](int i) const { return v[i]; }
 };
 
-// ---- packs: V neighbouring elements as they lie in memory -----------------------------------------------------------
-// A pack is what a thread keeps of a row between two passes: half the registers of its values when the type is bf16.
+// ---- packs: V neighbouring elements as they lie in memory
+// ----------------------------------------------------------- A pack is what a thread keeps of a row between
+// two passes: half the registers of its values when the type is bf16.
 template <class T, int V>
 struct Pack;
 template <>
@@ -53,7 +54,8 @@ template <int V, class T>
 __device__ __forceinline__ Pack<T, V> load(const T* p) {
   return {*reinterpret_cast<const decltype(Pack<T, V>::raw)*>(p)};
 }
-/// To device memory. Written as an assignment, a compiler may take a pack apart again into stores of single words.
+/// To device memory. Written as an assignment, a compiler may take a pack apart again into stores of single
+/// words.
 template <class T, int V>
 __device__ __forceinline__ void store(T* p, const Pack<T, V>& pack) {
   __stcg(reinterpret_cast<decltype(Pack<T, V>::raw)*>(p), pack.raw);
@@ -67,10 +69,14 @@ __device__ __forceinline__ Pack<T, V> zeros() {
 // bf16 is the upper half of an f32: the lower of two neighbours is shifted up, the upper one masked.
 __device__ __forceinline__ float low_half(std::uint32_t two) { return __uint_as_float(two << 16); }
 __device__ __forceinline__ float high_half(std::uint32_t two) { return __uint_as_float(two & 0xffff0000u); }
-__device__ __forceinline__ std::uint32_t two_bf16(float low, float high) { return Vec<Bf16>::pack(low, high); }
+__device__ __forceinline__ std::uint32_t two_bf16(float low, float high) {
+  return Vec<Bf16>::pack(low, high);
+}
 
 __device__ __forceinline__ Floats<1> unpack(const Pack<float, 1>& p) { return {{p.raw}}; }
-__device__ __forceinline__ Floats<4> unpack(const Pack<float, 4>& p) { return {{p.raw.x, p.raw.y, p.raw.z, p.raw.w}}; }
+__device__ __forceinline__ Floats<4> unpack(const Pack<float, 4>& p) {
+  return {{p.raw.x, p.raw.y, p.raw.z, p.raw.w}};
+}
 __device__ __forceinline__ Floats<1> unpack(const Pack<Bf16, 1>& p) { return {{__bfloat162float(p.raw)}}; }
 __device__ __forceinline__ Floats<4> unpack(const Pack<Bf16, 4>& p) {
   return {{low_half(p.raw.x), high_half(p.raw.x), low_half(p.raw.y), high_half(p.raw.y)}};
@@ -85,16 +91,21 @@ struct Packer;  // Packer<T>::pack(Floats<V>) rounds to nearest even
 template <>
 struct Packer<float> {
   static __device__ __forceinline__ Pack<float, 1> pack(const Floats<1>& f) { return {f[0]}; }
-  static __device__ __forceinline__ Pack<float, 4> pack(const Floats<4>& f) { return {make_float4(f[0], f[1], f[2], f[3])}; }
+  static __device__ __forceinline__ Pack<float, 4> pack(const Floats<4>& f) {
+    return {make_float4(f[0], f[1], f[2], f[3])};
+  }
 };
 template <>
 struct Packer<Bf16> {
-  static __device__ __forceinline__ Pack<Bf16, 1> pack(const Floats<1>& f) { return {__float2bfloat16_rn(f[0])}; }
+  static __device__ __forceinline__ Pack<Bf16, 1> pack(const Floats<1>& f) {
+    return {__float2bfloat16_rn(f[0])};
+  }
   static __device__ __forceinline__ Pack<Bf16, 4> pack(const Floats<4>& f) {
     return {make_uint2(two_bf16(f[0], f[1]), two_bf16(f[2], f[3]))};
   }
   static __device__ __forceinline__ Pack<Bf16, 8> pack(const Floats<8>& f) {
-    return {make_uint4(two_bf16(f[0], f[1]), two_bf16(f[2], f[3]), two_bf16(f[4], f[5]), two_bf16(f[6], f[7]))};
+    return {
+        make_uint4(two_bf16(f[0], f[1]), two_bf16(f[2], f[3]), two_bf16(f[4], f[5]), two_bf16(f[6], f[7]))};
   }
 };
 
@@ -127,15 +138,17 @@ bool wide_rows(std::uint64_t n, const T* p, const More*... more) {
   return wide_rows(n, p) && (wide_rows(n, more) && ...);
 }
 
-// ---- sums in a fixed order ------------------------------------------------------------------------------------------
-/// Sum over `lanes` neighbouring lanes (a power of two); each of them gets the same bits, for addition commutes.
+// ---- sums in a fixed order
+// ------------------------------------------------------------------------------------------
+/// Sum over `lanes` neighbouring lanes (a power of two); each of them gets the same bits, for addition
+/// commutes.
 template <class F>
 __device__ __forceinline__ F lanes_sum(F v, std::uint32_t lanes) {
   for (std::uint32_t o = lanes / 2; o > 0; o /= 2) v += __shfl_xor_sync(kFullWarp, v, o);
   return v;
 }
-/// block_sum with one barrier, for loops: `shared` has a place for each warp and is not to be written again before another
-/// barrier, so callers take turns with two of them.
+/// block_sum with one barrier, for loops: `shared` has a place for each warp and is not to be written again
+/// before another barrier, so callers take turns with two of them.
 template <class F>
 __device__ __forceinline__ F sum_of_block(F v, F* shared) {
   const std::uint32_t lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -145,7 +158,8 @@ __device__ __forceinline__ F sum_of_block(F v, F* shared) {
   return warp_sum(lane < warps ? shared[lane] : F(0));
 }
 
-// ---- the cut into blocks --------------------------------------------------------------------------------------------
+// ---- the cut into blocks
+// --------------------------------------------------------------------------------------------
 constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 constexpr std::uint32_t whole_warps(std::uint64_t threads) {
   return static_cast<std::uint32_t>(divide_up(threads, 32) * 32);
@@ -156,8 +170,8 @@ __device__ __forceinline__ std::uint64_t divide(std::uint64_t a, std::uint32_t b
   return (a >> 32) == 0 ? static_cast<std::uint32_t>(a) / b : a / b;
 }
 
-/// Rows of `packs` packs for kernels without sums: a thread takes K packs of one row, `lanes` apart. Short rows share a
-/// block, long ones are cut into parts (grid y).
+/// Rows of `packs` packs for kernels without sums: a thread takes K packs of one row, `lanes` apart. Short
+/// rows share a block, long ones are cut into parts (grid y).
 struct RowCut {
   std::uint32_t lanes, rows_of_block, parts;
   std::uint64_t blocks;

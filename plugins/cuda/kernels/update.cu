@@ -1,32 +1,37 @@
-// The end of a step: the norm of all gradients, what follows from it, and the optimizers, each over many parameters at once.
-// An update that does not count (applied = 0) changes no weight and no moment. Scalars stay on the device throughout.
+// The end of a step: the norm of all gradients, what follows from it, and the optimizers, each over many
+// parameters at once. An update that does not count (applied = 0) changes no weight and no moment. Scalars
+// stay on the device throughout.
 #include "core/plan/program.hpp"
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
-/// Calls take(piece, first, end) for every chunk of `kChunk` elements that is this block's: chunks are counted through all
-/// pieces, and block b has the b-th of each gridDim.x. What a block has depends on sizes alone.
+/// Calls take(piece, first, end) for every chunk of `kChunk` elements that is this block's: chunks are
+/// counted through all pieces, and block b has the b-th of each gridDim.x. What a block has depends on sizes
+/// alone.
 template <std::uint32_t kChunk, class P, class Take>
 __device__ __forceinline__ void for_chunks(const Pieces<P>& pieces, Take&& take) {
   std::uint64_t chunk = blockIdx.x, base = 0;
   for (std::uint32_t i = 0; i < pieces.count; ++i) {
     const std::uint64_t elements = pieces.piece[i].elements, chunks = (elements + kChunk - 1) / kChunk;
     for (; chunk < base + chunks; chunk += gridDim.x) {
-      const std::uint64_t first = (chunk - base) * kChunk, end = first + kChunk < elements ? first + kChunk : elements;
+      const std::uint64_t first = (chunk - base) * kChunk,
+                          end = first + kChunk < elements ? first + kChunk : elements;
       take(pieces.piece[i], first, end);
     }
     base += chunks;
   }
 }
 
-// ---- norm ---------------------------------------------------------------------------------------------------------------
-// A thread squares 16 elements of a chunk in f32 and adds their sum in f64: f32 rounding stays that of 16 terms.
+// ---- norm
+// ---------------------------------------------------------------------------------------------------------------
+// A thread squares 16 elements of a chunk in f32 and adds their sum in f64: f32 rounding stays that of 16
+// terms.
 constexpr std::uint32_t kNormThreads = 512, kNormLoads = 4, kNormChunk = kNormThreads * kNormLoads * 4;
 
-__global__ __launch_bounds__(kNormThreads) void grad_squares_kernel(const Pieces<GradPiece> pieces, bool first_call,
-                                                                    double* partials) {
+__global__ __launch_bounds__(kNormThreads) void grad_squares_kernel(const Pieces<GradPiece> pieces,
+                                                                    bool first_call, double* partials) {
   __shared__ double shared[32];
   double total = 0;
   for_chunks<kNormChunk>(pieces, [&](const GradPiece& piece, std::uint64_t first, std::uint64_t end) {
@@ -61,8 +66,8 @@ __device__ __forceinline__ bool finite(double x) { return x - x == 0; }
 
 // Thread t: partials t, t + 256, ... in that order; then a tree.
 __global__ __launch_bounds__(kFinishThreads) void finish_norm_kernel(std::uint32_t slots,
-                                                                     const double* __restrict__ partials, double clip_norm,
-                                                                     double* scalars) {
+                                                                     const double* __restrict__ partials,
+                                                                     double clip_norm, double* scalars) {
   __shared__ double shared[32];
   double total = 0;
 #pragma unroll 4
@@ -87,7 +92,8 @@ struct Step {
 struct AdamWRule {
   static constexpr int kMoments = 2;
   AdamW c;
-  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float& m, float& v) const {
+  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float& m,
+                                              float& v) const {
     m = c.beta1 * m + c.one_minus_beta1 * g;
     v = c.beta2 * v + c.one_minus_beta2 * g * g;
     return w * decay - s.step_size * m / (sqrtf(v) * s.inv_sqrt_bias2 + c.eps);
@@ -95,14 +101,16 @@ struct AdamWRule {
 };
 struct SgdRule {
   static constexpr int kMoments = 0;
-  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float&, float&) const {
+  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float&,
+                                              float&) const {
     return w * decay - s.lr * g;
   }
 };
 struct MomentumRule {
   static constexpr int kMoments = 1;
   float momentum;
-  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float& m, float&) const {
+  __device__ __forceinline__ float operator()(const Step& s, float decay, float g, float w, float& m,
+                                              float&) const {
     m = momentum * m + g;
     return w * decay - s.lr * m;
   }
@@ -122,7 +130,8 @@ struct Elements {
     if constexpr (Rule::kMoments > 0) m = load_floats<V>(p.m + i);
     if constexpr (Rule::kMoments > 1) v = load_floats<V>(p.v + i);
   }
-  __device__ __forceinline__ void finish(const ParamPiece<T>& p, std::uint64_t i, const Rule& rule, const Step& step) {
+  __device__ __forceinline__ void finish(const ParamPiece<T>& p, std::uint64_t i, const Rule& rule,
+                                         const Step& step) {
     const float decay = p.decay ? step.decay : 1.0f;
 #pragma unroll
     for (int e = 0; e < V; ++e) w[e] = rule(step, decay, g[e] * step.clip, w[e], m[e], v[e]);
@@ -134,11 +143,13 @@ struct Elements {
 };
 
 template <class T, class Rule>
-__global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<ParamPiece<T>> pieces, const Rule rule,
+__global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<ParamPiece<T>> pieces,
+                                                                   const Rule rule,
                                                                    const double* __restrict__ scalars) {
   if (scalars[plan::kApplied] == 0) return;
   const Step step{static_cast<float>(scalars[plan::kClipFactor]), static_cast<float>(scalars[plan::kLr]),
-                  static_cast<float>(scalars[plan::kStepSize]), static_cast<float>(scalars[plan::kInvSqrtBias2]),
+                  static_cast<float>(scalars[plan::kStepSize]),
+                  static_cast<float>(scalars[plan::kInvSqrtBias2]),
                   static_cast<float>(scalars[plan::kDecayFactor])};
   for_chunks<kUpdateChunk>(pieces, [&](const ParamPiece<T>& piece, std::uint64_t first, std::uint64_t end) {
     Elements<T, Rule, 4> four[kUpdateLoads];
@@ -148,7 +159,8 @@ __global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<
       if (mine + k * kUpdateThreads * 4 + 4 <= end) four[k].fetch(piece, mine + k * kUpdateThreads * 4);
 #pragma unroll
     for (std::uint32_t k = 0; k < kUpdateLoads; ++k)
-      if (mine + k * kUpdateThreads * 4 + 4 <= end) four[k].finish(piece, mine + k * kUpdateThreads * 4, rule, step);
+      if (mine + k * kUpdateThreads * 4 + 4 <= end)
+        four[k].finish(piece, mine + k * kUpdateThreads * 4, rule, step);
     if (threadIdx.x < (end - first) % 4) {
       Elements<T, Rule, 1> one;
       one.fetch(piece, end - 1 - threadIdx.x);
@@ -158,9 +170,11 @@ __global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<
 }
 
 template <class T, class Rule>
-cudaError_t update(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const Rule& rule, const double* scalars) {
+cudaError_t update(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const Rule& rule,
+                   const double* scalars) {
   std::uint64_t chunks = 0;
-  for (std::uint32_t i = 0; i < pieces.count; ++i) chunks += divide_up(pieces.piece[i].elements, kUpdateChunk);
+  for (std::uint32_t i = 0; i < pieces.count; ++i)
+    chunks += divide_up(pieces.piece[i].elements, kUpdateChunk);
   const dim3 grid(chunks < kUpdateBlocks ? static_cast<unsigned>(chunks) : kUpdateBlocks);
   return launch(update_kernel<T, Rule>, grid, dim3(kUpdateThreads), 0, stream, pieces, rule, scalars);
 }
@@ -168,18 +182,20 @@ cudaError_t update(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, con
 }  // namespace
 
 // Without pieces the partial sums of a first call are still zeros that somebody reads.
-cudaError_t grad_squares(cudaStream_t stream, const Pieces<GradPiece>& pieces, std::uint32_t slots, bool first,
-                         double* partials) {
+cudaError_t grad_squares(cudaStream_t stream, const Pieces<GradPiece>& pieces, std::uint32_t slots,
+                         bool first, double* partials) {
   return launch(grad_squares_kernel, dim3(slots), dim3(kNormThreads), 0, stream, pieces, first, partials);
 }
 
 cudaError_t finish_norm(cudaStream_t stream, std::uint32_t slots, const double* partials, double clip_norm,
                         double* scalars) {
-  return launch(finish_norm_kernel, dim3(1), dim3(kFinishThreads), 0, stream, slots, partials, clip_norm, scalars);
+  return launch(finish_norm_kernel, dim3(1), dim3(kFinishThreads), 0, stream, slots, partials, clip_norm,
+                scalars);
 }
 
 template <class T>
-cudaError_t adamw(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const AdamW& c, const double* scalars) {
+cudaError_t adamw(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const AdamW& c,
+                  const double* scalars) {
   return update(stream, pieces, AdamWRule{c}, scalars);
 }
 template <class T>
@@ -187,7 +203,8 @@ cudaError_t sgd(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, const 
   return update(stream, pieces, SgdRule{}, scalars);
 }
 template <class T>
-cudaError_t sgd_momentum(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, float momentum, const double* scalars) {
+cudaError_t sgd_momentum(cudaStream_t stream, const Pieces<ParamPiece<T>>& pieces, float momentum,
+                         const double* scalars) {
   return update(stream, pieces, MomentumRule{momentum}, scalars);
 }
 

@@ -159,12 +159,16 @@ class Builder {
     if (size_of(r_.grad) != kF32)
       note("The formula counts gradients in f32; this run keeps them in " + std::string(name(r_.grad)) +
            ": " + count(checked_mul(true_p_, size_of(r_.grad))) + " bytes.");
-    if (r_.mode != RunMode::kFull) note(r_.mode == RunMode::kInference ? "The formula is for full training; this run is inference." : "The formula is for full training; this run trains adapters alone.");
+    if (r_.mode != RunMode::kFull)
+      note(r_.mode == RunMode::kInference
+               ? "The formula is for full training; this run is inference."
+               : "The formula is for full training; this run trains adapters alone.");
     if (checked_mul(r_.data_parallel, r_.tensor_parallel, r_.pipeline_parallel) > 1 || r_.zero_stage)
       note("The formula knows one rank; sharding is not in it.");
     if (tier_ == Tier::kDevice) {
       char ms[32];
-      std::snprintf(ms, sizeof ms, "%.2f", transfer_milliseconds(transfer_bytes(m_, r_), kPcie4BytesPerSecond));
+      std::snprintf(ms, sizeof ms, "%.2f",
+                    transfer_milliseconds(transfer_bytes(m_, r_), kPcie4BytesPerSecond));
       note("In hybrid mode a sequence moves S*(H + 2V)*4 = " + count(transfer_bytes(m_, r_)) +
            " bytes a step over PCIe, " + ms + " ms at 32 GB/s.");
     }

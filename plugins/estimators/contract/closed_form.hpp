@@ -23,8 +23,8 @@ std::uint64_t activation_bytes(const ModelSpec& m, const RunSpec& r);
 /// and two residuals, f32, one sequence, every layer kept. Bytes.
 std::uint64_t ten_tensor_bytes(const ModelSpec& m, const RunSpec& r);
 
-/// The three transfers of a hybrid step (CONTRACTS section 5): hidden up, logits down, their gradient up: S*(H + 2V)*4
-/// bytes of one sequence, and how long they take at a bandwidth.
+/// The three transfers of a hybrid step (CONTRACTS section 5): hidden up, logits down, their gradient up:
+/// S*(H + 2V)*4 bytes of one sequence, and how long they take at a bandwidth.
 std::uint64_t transfer_bytes(const ModelSpec& m, const RunSpec& r);
 double transfer_milliseconds(std::uint64_t bytes, double bytes_per_second);
 inline constexpr double kPcie4BytesPerSecond = 32e9;  // x16, as the source has it

@@ -45,8 +45,7 @@ class Leaves {
     const StateBytes b = state_bytes(in_.optimizer, in_.parameter_bytes);
     auto leaf = [&](Component c, const char* name, Bytes bytes, std::uint32_t each, std::uint32_t stage) {
       if (each)
-        sheet_.leaf(c, name, kAlways, bytes,
-                    per_parameter(in_, each, in_.ranks > 1 && in_.zero >= stage));
+        sheet_.leaf(c, name, kAlways, bytes, per_parameter(in_, each, in_.ranks > 1 && in_.zero >= stage));
     };
     leaf(Component::kWeights, "parameters", p_.parameters, b.parameters, 3);
     leaf(Component::kMasterWeights, "master_weights", p_.master, b.master, 1);

@@ -24,8 +24,9 @@ struct StateBytes {
 };
 StateBytes state_bytes(Optimizer o, std::uint32_t parameter_bytes);
 
-/// A layer's two terms as three places of the source have them: kEquation 11*B*S*H and B*A*S^2 numbers; kExercise
-/// 34*B*S*H and B*A*S^2 numbers; kPaper, the one it cites, 34*B*S*H and 5*B*A*S^2 bytes of 16-bit training.
+/// A layer's two terms as three places of the source have them: kEquation 11*B*S*H and B*A*S^2 numbers;
+/// kExercise 34*B*S*H and B*A*S^2 numbers; kPaper, the one it cites, 34*B*S*H and 5*B*A*S^2 bytes of 16-bit
+/// training.
 enum class Terms { kEquation, kExercise, kPaper };
 
 /// Everything that the equation depends on.
@@ -46,8 +47,8 @@ struct Inputs {
 };
 inline constexpr Bytes kBucket = 25ull << 20;  // what data-parallel trainers usually gather before they send
 
-/// One layer of activations: linear 11*B*S*H*b_a, scores B*A*S*S*b_a (0 with flash), or as in.terms. Throws Error
-/// beyond 63 bits, as all do.
+/// One layer of activations: linear 11*B*S*H*b_a, scores B*A*S*S*b_a (0 with flash), or as in.terms. Throws
+/// Error beyond 63 bits, as all do.
 Bytes linear_layer(const Inputs& in);
 Bytes scores_layer(const Inputs& in);
 Bytes layer_activations(const Inputs& in);

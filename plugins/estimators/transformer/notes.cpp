@@ -18,12 +18,12 @@ std::string percent(std::uint64_t ours, std::uint64_t truth) {
   return text;
 }
 
-/// A layer of a step program takes some 30 microseconds to build and place: up to here a comparison costs half a
-/// millisecond.
+/// A layer of a step program takes some 30 microseconds to build and place: up to here a comparison costs
+/// half a millisecond.
 constexpr std::uint32_t kLayersCompared = 16;
 
-/// What the step program needs where the arithmetic is; nullopt where it is too deep to be placed for a sentence, or
-/// refused: a note never fails the estimate that it stands beside.
+/// What the step program needs where the arithmetic is; nullopt where it is too deep to be placed for a
+/// sentence, or refused: a note never fails the estimate that it stands beside.
 std::optional<std::uint64_t> placed_bytes(const ModelSpec& m, const RunSpec& run, const Profile* profile) {
   if (m.layers > kLayersCompared) return std::nullopt;
   try {

@@ -1,6 +1,6 @@
-// What the `transformer` estimator says beside its numbers: what is counted, what is approximate, and how far it is
-// from the exact plan where there is one. Sentences alone; no size is changed here, but that memory of a trainer on
-// the host is the host's.
+// What the `transformer` estimator says beside its numbers: what is counted, what is approximate, and how far
+// it is from the exact plan where there is one. Sentences alone; no size is changed here, but that memory of
+// a trainer on the host is the host's.
 #pragma once
 #include "core/arch/architecture.hpp"
 #include "core/base/memory_report.hpp"
@@ -8,8 +8,8 @@
 
 namespace trainhost::transformer {
 
-/// For a trainer whose arena is in host memory: device leaves become the host's; without a device there is no runtime
-/// of one, and an arena placed before the run has no allocator's gaps.
+/// For a trainer whose arena is in host memory: device leaves become the host's; without a device there is no
+/// runtime of one, and an arena placed before the run has no allocator's gaps.
 void move_to_host(MemoryReport& r);
 
 /// profile: null where no trainer was named.

@@ -1,6 +1,6 @@
-// The estimator for every known decoder under any layout, as a plugin: core/layout's account of the worst pipeline
-// stage, with a line for every stage. An approximation, and says of what; where a step program exists `llama` is exact
-// and goes first.
+// The estimator for every known decoder under any layout, as a plugin: core/layout's account of the worst
+// pipeline stage, with a line for every stage. An approximation, and says of what; where a step program
+// exists `llama` is exact and goes first.
 #include "core/bridge/convert.hpp"
 #include "core/bridge/guard.hpp"
 #include "core/bridge/report.hpp"
@@ -22,7 +22,8 @@ priority = 50
 namespace trainhost {
 namespace {
 
-constexpr std::int32_t kWell = 500;  // better than a rule of thumb (100), not as good as a placed program (1000)
+constexpr std::int32_t kWell =
+    500;  // better than a rule of thumb (100), not as good as a placed program (1000)
 
 std::int32_t match(const th_model* m, const th_run* r) {
   try {

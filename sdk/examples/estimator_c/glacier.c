@@ -1,15 +1,16 @@
-/* An estimator in C11 for an invented family, "glacier": a decoder whose L layers share U sets of weights, layer i using
- * set i % U. Weights, gradients and moments are of U layers, activations of all L; "unique_layers" is a key of
- * config.json that th_model has no field for. Numbers by hand: README.md. */
+/* An estimator in C11 for an invented family, "glacier": a decoder whose L layers share U sets of weights,
+ * layer i using set i % U. Weights, gradients and moments are of U layers, activations of all L;
+ * "unique_layers" is a key of config.json that th_model has no field for. Numbers by hand: README.md. */
 #include <stdio.h>
 #include <string.h>
 #include <trainhost/trainhost.h>
 
-TH_MANIFEST("id = \"glacier\"\n"
-            "version = \"1.0.0\"\n"
-            "kind = \"estimator\"\n"
-            "summary = \"decoders whose layers share weights: an example\"\n"
-            "families = [\"glacier\"]\n");
+TH_MANIFEST(
+    "id = \"glacier\"\n"
+    "version = \"1.0.0\"\n"
+    "kind = \"estimator\"\n"
+    "summary = \"decoders whose layers share weights: an example\"\n"
+    "families = [\"glacier\"]\n");
 
 /* Sizes stay below 2^63; what does not fit sticks at the top and becomes an error in estimate(). */
 static uint64_t mul(uint64_t a, uint64_t b) {
@@ -19,26 +20,30 @@ static uint64_t mul(uint64_t a, uint64_t b) {
 static uint64_t add(uint64_t a, uint64_t b) { return a + b > INT64_MAX ? INT64_MAX : a + b; }
 
 /* Numbers that the optimizer keeps for each parameter; -1: an optimizer that this estimator does not know. */
-static int moments(const th_run *r) {
-  return r->optimizer == TH_OPT_ADAMW ? 2 : r->optimizer == TH_OPT_SGD_MOMENTUM ? 1 : r->optimizer == TH_OPT_SGD ? 0 : -1;
+static int moments(const th_run* r) {
+  return r->optimizer == TH_OPT_ADAMW          ? 2
+         : r->optimizer == TH_OPT_SGD_MOMENTUM ? 1
+         : r->optimizer == TH_OPT_SGD          ? 0
+                                               : -1;
 }
 
-/* What it counts: f32 on one rank, every parameter trained, all kept or every layer made again. A "no" here lets the
- * host ask the next estimator. */
-static int known(const th_run *r) {
-  int one_rank =
-      r->data_parallel <= 1 && r->tensor_parallel <= 1 && r->pipeline_parallel <= 1 && r->context_parallel <= 1;
+/* What it counts: f32 on one rank, every parameter trained, all kept or every layer made again. A "no" here
+ * lets the host ask the next estimator. */
+static int known(const th_run* r) {
+  int one_rank = r->data_parallel <= 1 && r->tensor_parallel <= 1 && r->pipeline_parallel <= 1 &&
+                 r->context_parallel <= 1;
   int f32 = r->dt_weight == TH_DT_F32 && r->dt_grad == TH_DT_F32 && r->dt_moment == TH_DT_F32 &&
             r->dt_compute == TH_DT_F32;
   return one_rank && f32 && r->dt_master == 0 && r->mode == TH_MODE_FULL && moments(r) >= 0 &&
          (r->recompute == TH_RC_NONE || r->recompute == TH_RC_FULL);
 }
 
-static int32_t match(const th_model *m, const th_run *r) {
-  return m != NULL && r != NULL && m->family != NULL && strcmp(m->family, "glacier") == 0 && known(r) ? 1000 : 0;
+static int32_t match(const th_model* m, const th_run* r) {
+  return m != NULL && r != NULL && m->family != NULL && strcmp(m->family, "glacier") == 0 && known(r) ? 1000
+                                                                                                      : 0;
 }
 
-static th_status fail(th_error *e, th_status code, const char *message) {
+static th_status fail(th_error* e, th_status code, const char* message) {
   if (e != NULL) {
     e->code = code;
     snprintf(e->message, sizeof e->message, "%s", message);
@@ -47,8 +52,8 @@ static th_status fail(th_error *e, th_status code, const char *message) {
 }
 
 /* How many layers have weights of their own; without the key all of them. 0: the key makes no sense. */
-static uint64_t unique_layers(const th_host *host, const th_model *m) {
-  const th_config *config = host == NULL ? NULL : (const th_config *)host->extension(host, TH_CONFIG_ID);
+static uint64_t unique_layers(const th_host* host, const th_model* m) {
+  const th_config* config = host == NULL ? NULL : (const th_config*)host->extension(host, TH_CONFIG_ID);
   int64_t unique = m->layers;
   if (config != NULL && config->integer(config, m, "unique_layers", &unique) == TH_E_ARG) return 0;
   return unique < 1 || unique > (int64_t)m->layers ? 0 : (uint64_t)unique;
@@ -56,14 +61,14 @@ static uint64_t unique_layers(const th_host *host, const th_model *m) {
 
 /* A report in the making: ids count up, the first refusal of the sink sticks. */
 typedef struct report {
-  th_mem_sink *sink;
+  th_mem_sink* sink;
   uint32_t nodes;
   th_status status;
 } report;
 
 /* lo and hi: the truth is claimed to lie between them; equal to bytes where it is counted. */
-static void leaf(report *t, uint32_t component, const char *name, const char *formula, uint64_t bytes, uint64_t lo,
-                 uint64_t hi) {
+static void leaf(report* t, uint32_t component, const char* name, const char* formula, uint64_t bytes,
+                 uint64_t lo, uint64_t hi) {
   th_mem n;
   if (t->status != TH_OK || bytes == 0) return;
   memset(&n, 0, sizeof n); /* zero is "unset" everywhere */
@@ -81,13 +86,14 @@ static void leaf(report *t, uint32_t component, const char *name, const char *fo
   t->status = t->sink->node(t->sink, &n);
 }
 
-static th_status estimate(const th_host *host, const th_model *m, const th_run *r, const th_profile *p,
-                          th_mem_sink *sink, th_mem_summary *summary, th_error *error) {
+static th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p,
+                          th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   report t = {sink, 0, TH_OK};
   uint64_t H, q, kv, I, U, layer, table, bytes, tokens, kept, state;
   (void)p;
   if (m == NULL || r == NULL || sink == NULL) return fail(error, TH_E_ARG, "model, run or sink is null");
-  if (!known(r)) return fail(error, TH_E_UNSUPPORTED, "glacier counts f32 on one rank with adamw, sgd or sgd-momentum");
+  if (!known(r))
+    return fail(error, TH_E_UNSUPPORTED, "glacier counts f32 on one rank with adamw, sgd or sgd-momentum");
   if ((U = unique_layers(host, m)) == 0)
     return fail(error, TH_E_UNSUPPORTED, "unique_layers in config.json is not from 1 to num_hidden_layers");
 
@@ -96,8 +102,8 @@ static th_status estimate(const th_host *host, const th_model *m, const th_run *
   table = mul(m->vocab, H);
   bytes = mul(4, add(add(H, mul(m->flags & TH_MODEL_TIED_EMBEDDINGS ? 1 : 2, table)), mul(U, layer)));
   tokens = mul(r->micro_batch, r->seq_len);
-  /* For each token a layer keeps four rows of H, q and the attention's output, k and v, gate, up and their product;
-   * when layers are made again, its input, and one layer at a time the rest. */
+  /* For each token a layer keeps four rows of H, q and the attention's output, k and v, gate, up and their
+   * product; when layers are made again, its input, and one layer at a time the rest. */
   kept = add(mul(4, H), add(mul(2, add(q, kv)), mul(3, I)));
   kept = r->recompute == TH_RC_FULL ? add(mul(m->layers, H), kept) : mul(m->layers, kept);
   kept = mul(4, mul(tokens, kept));
@@ -114,12 +120,13 @@ static th_status estimate(const th_host *host, const th_model *m, const th_run *
   return t.status;
 }
 
-static const void *get(const char *interface_id) {
+static const void* get(const char* interface_id) {
   static const th_estimator table = {sizeof(th_estimator), 0, match, estimate};
   return strcmp(interface_id, TH_ESTIMATOR_ID) == 0 ? &table : NULL;
 }
 
-const th_plugin *TH_ENTRY(void) {
-  static const th_plugin plugin = {sizeof(th_plugin), TH_ABI_MAJOR, TH_ABI_MINOR, "glacier", "1.0.0", NULL, NULL, get};
+const th_plugin* TH_ENTRY(void) {
+  static const th_plugin plugin = {sizeof(th_plugin), TH_ABI_MAJOR, TH_ABI_MINOR, "glacier",
+                                   "1.0.0",           NULL,         NULL,         get};
   return &plugin;
 }

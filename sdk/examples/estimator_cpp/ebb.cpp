@@ -1,15 +1,16 @@
-// An estimator in C++17 for an invented family, "ebb": layers that carry a state of H x N from token to token instead of
-// looking back, and every attention_every-th layer attends. What th_model has no field for is read from config.json:
-// state_size, attention_every, gate. Kept for the backward pass, beside rows a token: the state at every 64th token.
-// Numbers by hand: README.md.
+// An estimator in C++17 for an invented family, "ebb": layers that carry a state of H x N from token to token
+// instead of looking back, and every attention_every-th layer attends. What th_model has no field for is read
+// from config.json: state_size, attention_every, gate. Kept for the backward pass, beside rows a token: the
+// state at every 64th token. Numbers by hand: README.md.
 #include <limits>
 #include <trainhost/trainhost.hpp>
 
-TH_MANIFEST("id = 'ebb'\n"
-            "version = '1.0.0'\n"
-            "kind = 'estimator'\n"
-            "summary = 'gated recurrences with attention between: an example'\n"
-            "families = ['ebb']\n");
+TH_MANIFEST(
+    "id = 'ebb'\n"
+    "version = '1.0.0'\n"
+    "kind = 'estimator'\n"
+    "summary = 'gated recurrences with attention between: an example'\n"
+    "families = ['ebb']\n");
 
 namespace {
 
@@ -34,7 +35,10 @@ std::uint64_t width(std::uint32_t dtype) {
 
 /// Numbers that the optimizer keeps for each parameter; -1: an optimizer that this estimator does not know.
 int moments(const th_run& r) {
-  return r.optimizer == TH_OPT_ADAMW ? 2 : r.optimizer == TH_OPT_SGD_MOMENTUM ? 1 : r.optimizer == TH_OPT_SGD ? 0 : -1;
+  return r.optimizer == TH_OPT_ADAMW          ? 2
+         : r.optimizer == TH_OPT_SGD_MOMENTUM ? 1
+         : r.optimizer == TH_OPT_SGD          ? 0
+                                              : -1;
 }
 
 /// An ebb as its config.json describes it.
@@ -44,7 +48,8 @@ struct Shape {
     const th::Config config(host, m);
     const std::int64_t n = config.integer("state_size", 16), every = config.integer("attention_every", 0);
     const std::string gate = config.text("gate", "channel");
-    if (n < 1 || n > 4096) throw th::Error(TH_E_UNSUPPORTED, "state_size in config.json is not from 1 to 4096");
+    if (n < 1 || n > 4096)
+      throw th::Error(TH_E_UNSUPPORTED, "state_size in config.json is not from 1 to 4096");
     if (every < 0)
       throw th::Error(TH_E_UNSUPPORTED, "attention_every in config.json is negative", "0: no layer attends");
     if (gate != "channel" && gate != "scalar")
@@ -72,21 +77,24 @@ struct Ebb {
   static bool known(const th_run& r) {
     const bool one_rank =
         r.data_parallel <= 1 && r.tensor_parallel <= 1 && r.pipeline_parallel <= 1 && r.context_parallel <= 1;
-    return one_rank && r.mode == TH_MODE_FULL && r.recompute == TH_RC_NONE && moments(r) >= 0 && width(r.dt_weight) &&
-           width(r.dt_compute);
+    return one_rank && r.mode == TH_MODE_FULL && r.recompute == TH_RC_NONE && moments(r) >= 0 &&
+           width(r.dt_weight) && width(r.dt_compute);
   }
   static int match(const th_model& m, const th_run& r) noexcept {
     return m.family && std::strcmp(m.family, "ebb") == 0 && known(r) ? 1000 : 0;
   }
 
-  static void estimate(const th_host& host, const th_model& m, const th_run& r, const th_profile*, th::Tree& tree) {
+  static void estimate(const th_host& host, const th_model& m, const th_run& r, const th_profile*,
+                       th::Tree& tree) {
     if (!known(r))
-      throw th::Error(TH_E_UNSUPPORTED, "ebb counts one rank with adamw, sgd or sgd-momentum that keeps everything");
+      throw th::Error(TH_E_UNSUPPORTED,
+                      "ebb counts one rank with adamw, sgd or sgd-momentum that keeps everything");
     const Shape s(host, m);
     const Size P = Size(m.vocab) * m.hidden * (m.flags & TH_MODEL_TIED_EMBEDDINGS ? 1 : 2) + s.H +
                    s.recurrence_parameters() * s.recur + s.attention_parameters() * s.attend +
                    s.mlp_parameters() * m.layers;
-    const auto counted = [&](const char* name, std::uint32_t component, Size bytes, const char* formula = "P*bytes") {
+    const auto counted = [&](const char* name, std::uint32_t component, Size bytes,
+                             const char* formula = "P*bytes") {
       if (bytes.value) tree.exact({name, TH_TIER_HOST, component, 0, formula}, bytes.value);
     };
     counted("weights", TH_MEM_WEIGHTS, P * width(r.dt_weight));
@@ -100,7 +108,8 @@ struct Ebb {
     const std::uint32_t heading = tree.exact({"layers", TH_TIER_HOST, TH_MEM_ACTIVATIONS, phases}, 0);
     const auto kept = [&](const char* name, const char* formula, Size bytes) {
       const th::Leaf leaf{name, TH_TIER_HOST, TH_MEM_ACTIVATIONS, phases, formula, heading};
-      const Size most = bytes * 2;  // products in place and fusions differ: a factor of two either way is claimed
+      const Size most =
+          bytes * 2;  // products in place and fusions differ: a factor of two either way is claimed
       if (bytes.value) tree.approximation(leaf, bytes.value, bytes.value / 2, most.value);
     };
     const Size tokens = Size(r.micro_batch) * r.seq_len, bytes = width(r.dt_compute);

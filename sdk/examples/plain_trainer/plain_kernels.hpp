@@ -101,7 +101,8 @@ class Kernels {
     for (Size r = 0; r < a.rows; ++r) {
       float* dx = a.dx + r * a.inputs;
       std::fill_n(dx, a.inputs, 0.0f);
-      for (Size j = 0; j < a.outputs; ++j) add_scaled(a.inputs, a.dy[r * a.outputs + j], a.w + j * a.inputs, dx);
+      for (Size j = 0; j < a.outputs; ++j)
+        add_scaled(a.inputs, a.dy[r * a.outputs + j], a.w + j * a.inputs, dx);
     }
   }
 
@@ -132,7 +133,8 @@ class Kernels {
     }
   }
 
-  // ---- attention: one query of one head at a time. Its probabilities are a row of the scratch, which the default profile
+  // ---- attention: one query of one head at a time. Its probabilities are a row of the scratch, which the
+  // default profile
   //      makes as long as a sequence (tile_q = 1, tile_k = seq: two such rows).
 
   void attention(const ex::Attention& a) {
@@ -147,7 +149,8 @@ class Kernels {
     });
   }
 
-  // With p = exp(s - lse) and dp = do . v: ds = p * (dp - do . o) / sqrt(d); then dq = ds k, dk = ds q, dv = p do.
+  // With p = exp(s - lse) and dp = do . v: ds = p * (dp - do . o) / sqrt(d); then dq = ds k, dk = ds q, dv =
+  // p do.
   void attention_bwd(const ex::AttentionBwd& a) {
     const ex::Heads& n = a.heads;
     const Size w = n.width();
@@ -262,7 +265,8 @@ class Kernels {
   }
 
   // With v = x * rstd and g = dy * w: dx = rstd * (g - v * mean(g * v)), grad_w += dy * v. dx may be dy.
-  static void norm_bwd(Size n, const float* dy, const float* x, float rstd, const float* w, float* dx, bool add, float* grad_w) {
+  static void norm_bwd(Size n, const float* dy, const float* x, float rstd, const float* w, float* dx,
+                       bool add, float* grad_w) {
     float mean = 0.0f;
     for (Size j = 0; j < n; ++j) mean += dy[j] * w[j] * (x[j] * rstd);
     mean /= static_cast<float>(n);
@@ -276,8 +280,10 @@ class Kernels {
   // The first key that the query at position q sees; it sees itself last.
   static Size first_key(Size q, Size window) { return window && q + 1 > window ? q + 1 - window : 0; }
 
-  // p[first..last] = softmax of the scores of one query; gives the log of their sum. Keys stand `ld` floats apart.
-  static float softmax(const ex::Heads& n, const float* query, const float* key, Size first, Size last, Size ld, float* p) {
+  // p[first..last] = softmax of the scores of one query; gives the log of their sum. Keys stand `ld` floats
+  // apart.
+  static float softmax(const ex::Heads& n, const float* query, const float* key, Size first, Size last,
+                       Size ld, float* p) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(n.d));
     float top = -INFINITY, total = 0.0f;
     for (Size k = first; k <= last; ++k) top = std::max(top, p[k] = scale * dot(n.d, query, key + k * ld));
@@ -286,8 +292,8 @@ class Kernels {
     return top + std::log(total);
   }
 
-  // Where one query of one head finds what is its own, as offsets: into qkv (query; the first key and value of its
-  // sequence), into o, into lse. It sees keys first..last of its sequence.
+  // Where one query of one head finds what is its own, as offsets: into qkv (query; the first key and value
+  // of its sequence), into o, into lse. It sees keys first..last of its sequence.
   struct Query {
     Size query, key, value, out, lse, first, last;
   };
@@ -296,8 +302,9 @@ class Kernels {
     for (Size row = 0; row < rows; ++row)
       for (Size h = 0; h < n.heads; ++h) {
         const Size q = row % seq, start = (row - q) * n.width(), kv = h / n.shared_by();
-        f(Query{row * n.width() + h * n.d, start + (n.heads + kv) * n.d, start + (n.heads + n.kv_heads + kv) * n.d,
-                (row * n.heads + h) * n.d, row * n.heads + h, first_key(q, window), q});
+        f(Query{row * n.width() + h * n.d, start + (n.heads + kv) * n.d,
+                start + (n.heads + n.kv_heads + kv) * n.d, (row * n.heads + h) * n.d, row * n.heads + h,
+                first_key(q, window), q});
       }
   }
 };

@@ -53,7 +53,8 @@ namespace th __attribute__((visibility("hidden"))) {
   inline std::uint64_t sum(std::initializer_list<std::uint64_t> terms) {
     std::uint64_t all = 0;
     for (std::uint64_t t : terms)
-      if (__builtin_add_overflow(all, t, &all) || all >> 63) throw Error(TH_E_UNSUPPORTED, "the model's sizes leave 63 bits");
+      if (__builtin_add_overflow(all, t, &all) || all >> 63)
+        throw Error(TH_E_UNSUPPORTED, "the model's sizes leave 63 bits");
     return all;
   }
 
@@ -78,7 +79,8 @@ namespace th __attribute__((visibility("hidden"))) {
       f();
       return TH_OK;
     } catch (const Error& x) {
-      return fill(e, x.code, x.what(), x.hint.c_str(), x.bytes_needed, x.native_domain.c_str(), x.native_code);
+      return fill(e, x.code, x.what(), x.hint.c_str(), x.bytes_needed, x.native_domain.c_str(),
+                  x.native_code);
     } catch (const std::bad_alloc&) {
       return fill(e, TH_E_HOST_OOM, "out of host memory");
     } catch (const std::exception& x) {
@@ -110,8 +112,9 @@ namespace th __attribute__((visibility("hidden"))) {
 
   // ---- config.json --------------------------------------------------------------------------------
 
-  /// What a model's config.json says beyond th_model, with a default for what it does not say. Throws Error(TH_E_ARG)
-  /// where something of another kind stands. Keys: trainhost/config.h. Works without the extension: all is absent then.
+  /// What a model's config.json says beyond th_model, with a default for what it does not say. Throws
+  /// Error(TH_E_ARG) where something of another kind stands. Keys: trainhost/config.h. Works without the
+  /// extension: all is absent then.
   class Config {
    public:
     Config(const th_host& h, const th_model& m)
@@ -127,7 +130,8 @@ namespace th __attribute__((visibility("hidden"))) {
     }
     std::string text(const char* key, std::string otherwise = {}) const {
       std::uint64_t length = 0;
-      if (!table_ || !said(table_->text(table_, &model_, key, nullptr, 0, &length), key, "no text")) return otherwise;
+      if (!table_ || !said(table_->text(table_, &model_, key, nullptr, 0, &length), key, "no text"))
+        return otherwise;
       otherwise.assign(length + 1, '\0');
       table_->text(table_, &model_, key, &otherwise[0], otherwise.size(), nullptr);
       otherwise.pop_back();
@@ -179,7 +183,8 @@ namespace th __attribute__((visibility("hidden"))) {
     }
     /// The worst moment of a tier; without it the host adds up the leaves.
     void peak(std::uint32_t tier, std::uint64_t bytes, std::uint32_t phase) {
-      if (tier == 0 || tier >= TH_TIER_SLOTS) throw Error(TH_E_INTERNAL, "the peak of a tier that does not exist");
+      if (tier == 0 || tier >= TH_TIER_SLOTS)
+        throw Error(TH_E_INTERNAL, "the peak of a tier that does not exist");
       if (TH_HAS(summary_, th_mem_summary, tier_peak)) summary_->tier_peak[tier] = bytes;
       if (TH_HAS(summary_, th_mem_summary, peak_phase)) summary_->peak_phase[tier] = phase;
     }
@@ -225,7 +230,9 @@ namespace th __attribute__((visibility("hidden"))) {
                   "match() must be noexcept");
     static constexpr th_estimator table{
         sizeof(th_estimator), 0,
-        [](const th_model* m, const th_run* r) -> std::int32_t { return m && r ? E::match(in(m), in(r)) : 0; },
+        [](const th_model* m, const th_run* r) -> std::int32_t {
+          return m && r ? E::match(in(m), in(r)) : 0;
+        },
         [](const th_host* h, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
            th_mem_summary* summary, th_error* e) {
           return guard(e, [&] {
@@ -364,13 +371,14 @@ namespace th __attribute__((visibility("hidden"))) {
   }
 
   /// The table of a trainer class that also has two static functions about its devices; both throw Error:
-  ///   void memory(const th_host&, std::int32_t device, std::uint64_t& free_bytes, std::uint64_t& total_bytes);
-  ///   std::string device_name(const th_host&, std::int32_t device);
+  ///   void memory(const th_host&, std::int32_t device, std::uint64_t& free_bytes, std::uint64_t&
+  ///   total_bytes); std::string device_name(const th_host&, std::int32_t device);
   template <class T>
   const th_device* device() noexcept {
     static constexpr th_device table{
         sizeof(th_device), 0,
-        [](const th_host* h, std::int32_t d, std::uint64_t* free_bytes, std::uint64_t* total_bytes, th_error* e) {
+        [](const th_host* h, std::int32_t d, std::uint64_t* free_bytes, std::uint64_t* total_bytes,
+           th_error* e) {
           return guard(e, [&] {
             if (!h || !free_bytes || !total_bytes) throw Error(TH_E_ARG, "host or a number of bytes is null");
             T::memory(*h, d, *free_bytes, *total_bytes);

@@ -1,5 +1,5 @@
-/* The model's parameters as a checkpoint names them, in its order: what load() brings and save() must hand over. Shapes are
- * [rows, columns]; a vector has one dimension. Nothing here allocates. */
+/* The model's parameters as a checkpoint names them, in its order: what load() brings and save() must hand
+ * over. Shapes are [rows, columns]; a vector has one dimension. Nothing here allocates. */
 #ifndef TENSORS_H
 #define TENSORS_H
 #include <stdio.h>
@@ -14,15 +14,17 @@ typedef struct tensor {
 } tensor;
 
 typedef struct tensor_list {
-  tensor *item; /* NULL while counting */
+  tensor* item; /* NULL while counting */
   uint64_t count, elements;
 } tensor_list;
 
-static void add_tensor(tensor_list *l, uint32_t layer, const char *name, uint64_t rows, uint64_t columns) {
+static void add_tensor(tensor_list* l, uint32_t layer, const char* name, uint64_t rows, uint64_t columns) {
   if (l->item != NULL) {
-    tensor *t = &l->item[l->count];
-    if (layer == UINT32_MAX) snprintf(t->name, sizeof t->name, "%s", name);
-    else snprintf(t->name, sizeof t->name, "model.layers.%u.%s", (unsigned)layer, name);
+    tensor* t = &l->item[l->count];
+    if (layer == UINT32_MAX)
+      snprintf(t->name, sizeof t->name, "%s", name);
+    else
+      snprintf(t->name, sizeof t->name, "model.layers.%u.%s", (unsigned)layer, name);
     t->rank = columns != 0 ? 2 : 1;
     t->dim[0] = rows;
     t->dim[1] = columns;
@@ -34,8 +36,9 @@ static void add_tensor(tensor_list *l, uint32_t layer, const char *name, uint64_
 }
 
 /* H hidden, q and kv: widths of queries and keys, I: of the feed-forward part. */
-static void list_tensors(tensor_list *l, const th_model *m) {
-  uint64_t H = m->hidden, q = (uint64_t)m->heads * m->head_dim, kv = (uint64_t)m->kv_heads * m->head_dim, I = m->intermediate;
+static void list_tensors(tensor_list* l, const th_model* m) {
+  uint64_t H = m->hidden, q = (uint64_t)m->heads * m->head_dim, kv = (uint64_t)m->kv_heads * m->head_dim,
+           I = m->intermediate;
   uint32_t i;
   l->count = l->elements = 0;
   add_tensor(l, UINT32_MAX, "model.embed_tokens.weight", m->vocab, H);

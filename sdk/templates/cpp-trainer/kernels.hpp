@@ -1,11 +1,12 @@
-// The kernels of @NAME@. Twenty make a trainer; those that are not here are inherited: plain loops, right and slow. What each of
-// them is given, and the rules for all: core/executor/kernels.hpp of the SDK. check.cpp holds yours against the inherited.
+// The kernels of @NAME@. Twenty make a trainer; those that are not here are inherited: plain loops, right and
+// slow. What each of them is given, and the rules for all: core/executor/kernels.hpp of the SDK. check.cpp
+// holds yours against the inherited.
 #pragma once
 #include <cstdint>
 
 #include "core/executor/reference_kernels.hpp"
 
-struct @TYPE@ : trainhost::executor::ReferenceKernels {
+struct @TYPE @ : trainhost::executor::ReferenceKernels {
   static constexpr const char *id = "@NAME@", *version = "0.1.0";
 
   // y = x w^T (+ bias) (+ residual): rows of x times rows of w. The sum is eight sums, which the compiler

@@ -1,5 +1,5 @@
-// core/arch: closed form against tensors one by one for every small decoder; what a config means; what a wrong one is
-// told.
+// core/arch: closed form against tensors one by one for every small decoder; what a config means; what a
+// wrong one is told.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -32,7 +32,8 @@ void check(const Architecture& a) {
 /// A family's config with the fields that all have, and `more`.
 std::string config(const std::string& family, const std::string& more = "") {
   return R"({"model_type": ")" + family + R"(", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 6,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12)" + more + "}";
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12)" +
+         more + "}";
 }
 
 Architecture read(const std::string& family, const std::string& more = "") {
@@ -73,7 +74,8 @@ BOOST_AUTO_TEST_CASE(equals_the_tensors_of_every_small_dense_decoder) {
         a.final_norm = norm;
         Layer l;
         l.attention.heads = 4, l.attention.kv_heads = kv, l.attention.head_dim = 3;
-        l.attention.q_bias = on(5), l.attention.k_bias = l.attention.v_bias = on(6), l.attention.o_bias = on(7);
+        l.attention.q_bias = on(5), l.attention.k_bias = l.attention.v_bias = on(6),
+        l.attention.o_bias = on(7);
         l.attention.qk_norm = on(8) ? norm : NormKind::kNone;
         l.attention.qk_norm_per_head = on(9);
         l.mlp = {.gated = on(10), .up_bias = on(5), .down_bias = on(6), .width = 1 + kv};
@@ -137,7 +139,8 @@ BOOST_AUTO_TEST_CASE(windows_follow_the_rule_of_their_family) {
       (windows(
            read("qwen3", R"(, "sliding_window": 5, "use_sliding_window": false, "max_window_layers": 4)")) ==
        W(6, 0)));
-  BOOST_TEST((windows(read("gemma2", R"(, "sliding_window": 3, "layer_types": ["full_attention", "sliding_attention",
+  BOOST_TEST(
+      (windows(read("gemma2", R"(, "sliding_window": 3, "layer_types": ["full_attention", "sliding_attention",
     "full_attention", "full_attention", "full_attention", "full_attention"])")) == W{0, 3, 0, 0, 0, 0}));
 }
 
@@ -227,8 +230,9 @@ BOOST_AUTO_TEST_CASE(a_missing_or_impossible_field_is_named_with_its_value) {
   BOOST_TEST(refused("{}") == "model_type is missing");
   BOOST_TEST(refused(R"({"model_type": "gpt2", "vocab_size": 9, "n_embd": 6, "n_layer": 1, "n_head": 4})") ==
              "n_head = 4 does not divide n_embd = 6");
-  BOOST_TEST(refused(R"({"model_type": "mpt", "vocab_size": 9, "d_model": 6, "n_layers": 5000, "n_heads": 3})") ==
-             "n_layers = 5000 is too large: expected at most 4096");
+  BOOST_TEST(
+      refused(R"({"model_type": "mpt", "vocab_size": 9, "d_model": 6, "n_layers": 5000, "n_heads": 3})") ==
+      "n_layers = 5000 is too large: expected at most 4096");
   BOOST_TEST(
       refused(
           R"({"model_type": "gpt2", "vocab_size": 2147483647, "n_embd": 2147483647, "n_layer": 65536, "n_head": 1})") !=

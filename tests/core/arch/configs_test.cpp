@@ -1,6 +1,7 @@
-// Every published config: its parameters equal the published total, or the recomputed one where none is stated; active
-// ones come near what the publisher rounds. The configs are not ours to ship: the test looks for them beside the
-// source tree and says so when they are not there (totals_test.cpp checks every family without them).
+// Every published config: its parameters equal the published total, or the recomputed one where none is
+// stated; active ones come near what the publisher rounds. The configs are not ours to ship: the test looks
+// for them beside the source tree and says so when they are not there (totals_test.cpp checks every family
+// without them).
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -26,7 +27,8 @@ std::string text_of(const fs::path& file) {
 
 /// The rows of PARAMS.json; empty, with a message, where there are none.
 Json published() {
-  if (fs::exists(kConfigs / "PARAMS.json")) return Json::parse(text_of(kConfigs / "PARAMS.json")).at("models");
+  if (fs::exists(kConfigs / "PARAMS.json"))
+    return Json::parse(text_of(kConfigs / "PARAMS.json")).at("models");
   BOOST_TEST_MESSAGE("skipped: there is no " << kConfigs);
   BOOST_TEST(true);
   return Json::array();
@@ -46,7 +48,8 @@ BOOST_AUTO_TEST_CASE(parameters_of_every_config_equal_the_published_total) {
   for (const Json& row : rows) {
     const auto total = arch::count(read(row)).total;
     const std::uint64_t recomputed = row.at("recomputed_total");
-    const bool stated = row.at("total_kind") == "exact" && total == row.at("total_params").get<std::uint64_t>();
+    const bool stated =
+        row.at("total_kind") == "exact" && total == row.at("total_params").get<std::uint64_t>();
     const bool either = row.at("total_kind") != "exact" || row.at("name") == "DeepSeek-V3";
     BOOST_TEST((stated || (either && total == recomputed)),
                row.at("name").get<std::string>() << ": " << total << ", recomputed " << recomputed);

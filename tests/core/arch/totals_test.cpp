@@ -1,5 +1,5 @@
-// Every family without any file: the retyped presets have the published parameters, and are the same decoders as the
-// published configs where those stand beside the source tree.
+// Every family without any file: the retyped presets have the published parameters, and are the same decoders
+// as the published configs where those stand beside the source tree.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Totals as published, or as recomputed where no exact one is stated (baichuan2, falcon, mpt). DeepSeek-V3 with its
-// 14,848 router correction biases, without the module for further tokens. DeepSeek-V2 and V2-Lite are derived from
-// their published configs, term by term below; their cards say 236B and 15.7B.
+// Totals as published, or as recomputed where no exact one is stated (baichuan2, falcon, mpt). DeepSeek-V3
+// with its 14,848 router correction biases, without the module for further tokens. DeepSeek-V2 and V2-Lite
+// are derived from their published configs, term by term below; their cards say 236B and 15.7B.
 struct Published {
   const char *preset, *config;  // "": there is no config to compare with
   std::uint64_t total;
@@ -90,8 +90,9 @@ BOOST_AUTO_TEST_CASE(a_preset_is_the_decoder_of_its_config) {
   BOOST_TEST(true);
 }
 
-// No exact total of DeepSeek-V2 and V2-Lite is stated anywhere but in the sizes of their files; the two terms that are
-// added here know nothing of core/arch: attention by its five products and two norms, an MLP by its three.
+// No exact total of DeepSeek-V2 and V2-Lite is stated anywhere but in the sizes of their files; the two terms
+// that are added here know nothing of core/arch: attention by its five products and two norms, an MLP by its
+// three.
 BOOST_AUTO_TEST_CASE(deepseek_v2_totals_follow_from_the_published_dimensions) {
   const auto total = [](std::uint64_t H, std::uint64_t layers, std::uint64_t heads, std::uint64_t q_lora,
                         std::uint64_t dense, std::uint64_t width, std::uint64_t experts) {

@@ -49,7 +49,8 @@ RunSpec random_run(Random& r) {
   s.master = static_cast<DType>(r.upto(7)), s.moment = static_cast<DType>(1 + r.upto(6));
   s.compute = static_cast<DType>(1 + r.upto(6));
   s.optimizer = static_cast<Optimizer>(1 + r.upto(2)), s.recompute = static_cast<Recompute>(1 + r.upto(4));
-  s.recompute_layers = {static_cast<std::uint32_t>(r.upto(9)), static_cast<std::uint32_t>(r.upto(9)), static_cast<std::uint32_t>(r.upto(9))};
+  s.recompute_layers = {static_cast<std::uint32_t>(r.upto(9)), static_cast<std::uint32_t>(r.upto(9)),
+                        static_cast<std::uint32_t>(r.upto(9))};
   s.beta1 = r.coin() ? 0 : r.positive(), s.beta2 = r.positive(), s.eps = r.positive();
   s.weight_decay = r.coin() ? 0 : r.positive(), s.clip_norm = r.coin() ? 0 : r.positive();
   s.seed = r.engine(), s.zero_stage = static_cast<std::uint32_t>(r.upto(3));

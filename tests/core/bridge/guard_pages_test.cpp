@@ -1,6 +1,6 @@
-// Structs that end, or begin, at a page nobody may touch: a read or write outside struct_size is a crash here. Every
-// struct of the boundary that either side may see shorter than its own, at every size from struct_size itself to the
-// whole.
+// Structs that end, or begin, at a page nobody may touch: a read or write outside struct_size is a crash
+// here. Every struct of the boundary that either side may see shorter than its own, at every size from
+// struct_size itself to the whole.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,7 +28,8 @@ class Page {
     void* p = ::mmap(nullptr, 3 * size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) throw std::runtime_error("no three pages");
     begin_ = static_cast<std::byte*>(p) + size_;
-    if (::mprotect(begin_, size_, PROT_READ | PROT_WRITE) != 0) throw std::runtime_error("no page to write to");
+    if (::mprotect(begin_, size_, PROT_READ | PROT_WRITE) != 0)
+      throw std::runtime_error("no page to write to");
   }
   ~Page() { ::munmap(begin_ - size_, 3 * size_); }
   Page(const Page&) = delete;
@@ -46,8 +47,8 @@ constexpr std::size_t kStep = 8;  // a sanitizer looks at alignment; what lies a
 constexpr std::size_t kStep = 1;
 #endif
 
-/// Calls f with the first n bytes of `whole` for every n, once against the page behind and once against the one
-/// before.
+/// Calls f with the first n bytes of `whole` for every n, once against the page behind and once against the
+/// one before.
 template <class T, class F>
 void at_every_size(const T& whole, F f, std::size_t least = sizeof(std::uint32_t)) {
   Page page;
@@ -78,8 +79,8 @@ void both_glues() {
   at_every_size(whole, [&](T* t) {
     T copy = th::in(t);
     const std::size_t n = t->struct_size;
-    BOOST_REQUIRE(std::memcmp(reinterpret_cast<char*>(&copy) + 4, reinterpret_cast<const char*>(&whole) + 4, n - 4) ==
-                  0);
+    BOOST_REQUIRE(std::memcmp(reinterpret_cast<char*>(&copy) + 4, reinterpret_cast<const char*>(&whole) + 4,
+                              n - 4) == 0);
     for (std::size_t i = n; i < sizeof(T); ++i) BOOST_REQUIRE_EQUAL(reinterpret_cast<char*>(&copy)[i], 0);
     th::out(t, whole);
   });
@@ -177,13 +178,16 @@ BOOST_AUTO_TEST_CASE(a_plugin_written_with_the_glue_touches_nothing_beyond) {
   });
   at_every_size(th_error{}, [&](th_error* error) {
     tb::Collector c;
-    BOOST_REQUIRE_EQUAL(e->estimate(&host, model.get(), run.get(), nullptr, c.sink(), c.summary(), error), TH_E_IO);
+    BOOST_REQUIRE_EQUAL(e->estimate(&host, model.get(), run.get(), nullptr, c.sink(), c.summary(), error),
+                        TH_E_IO);
   });
   tb::Collector whole;
   const std::size_t no_note = offsetof(th_mem_sink, note);  // the shortest that can take a node
   at_every_size(
       *whole.sink(),
-      [&](th_mem_sink* s) { e->estimate(&host, model.get(), run.get(), nullptr, s, whole.summary(), nullptr); },
+      [&](th_mem_sink* s) {
+        e->estimate(&host, model.get(), run.get(), nullptr, s, whole.summary(), nullptr);
+      },
       no_note);
 }
 

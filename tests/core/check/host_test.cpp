@@ -1,5 +1,5 @@
-// The host that judges its callers, held against violations made here by hand: each rule is kept by what is right, and
-// broken by what is wrong, each by itself. The zoo shows the same through plugins.
+// The host that judges its callers, held against violations made here by hand: each rule is kept by what is
+// right, and broken by what is wrong, each by itself. The zoo shows the same through plugins.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 #include <thread>
@@ -64,8 +64,16 @@ BOOST_AUTO_TEST_CASE(every_wrong_argument_is_seen) {
       {"a tier", [](auto* h) { h->alloc(h, 1, 1, TH_TIER_DEVICE, "x"); }},
       {"an alignment", [](auto* h) { h->alloc(h, 1, 3, TH_TIER_HOST, "x"); }},
       {"a null tag", [](auto* h) { h->alloc(h, 1, 1, TH_TIER_HOST, nullptr); }},
-      {"foreign memory", [](auto* h) { int mine = 0; h->release(h, &mine); }},
-      {"memory twice", [](auto* h) { void* p = h->alloc(h, 8, 8, TH_TIER_HOST, "x"); h->release(h, p), h->release(h, p); }},
+      {"foreign memory",
+       [](auto* h) {
+         int mine = 0;
+         h->release(h, &mine);
+       }},
+      {"memory twice",
+       [](auto* h) {
+         void* p = h->alloc(h, 8, 8, TH_TIER_HOST, "x");
+         h->release(h, p), h->release(h, p);
+       }},
       {"a tier of took()", [](auto* h) { h->took(h, 1, 77, "x"); }},
       {"a fraction", [](auto* h) { h->progress(h, "x", 2.0); }},
       {"a key", [](auto* h) { h->option(h, nullptr); }},
@@ -98,12 +106,15 @@ BOOST_AUTO_TEST_CASE(sinks_know_their_time_and_their_thread) {
     m.struct_size = sizeof m, m.name = "x";
     float value = 1;
     th_tensor t{};
-    t.struct_size = sizeof t, t.dtype = TH_DT_F32, t.rank = 1, t.dim[0] = t.count = 1, t.name = "x", t.data = &value;
+    t.struct_size = sizeof t, t.dtype = TH_DT_F32, t.rank = 1, t.dim[0] = t.count = 1, t.name = "x",
+    t.data = &value;
     const auto all = [&] {
-      nodes.get()->node(nodes.get(), &m), nodes.get()->note(nodes.get(), "x"), tensors.get()->tensor(tensors.get(), &t);
+      nodes.get()->node(nodes.get(), &m), nodes.get()->note(nodes.get(), "x"),
+          tensors.get()->tensor(tensors.get(), &t);
     };
     all();
-    BOOST_TEST((rig.record.first(tc::Rule::kSinkThread) + rig.record.first(tc::Rule::kSinkAfterReturn)) == "");
+    BOOST_TEST((rig.record.first(tc::Rule::kSinkThread) + rig.record.first(tc::Rule::kSinkAfterReturn)) ==
+               "");
     if (late) nodes.close(), tensors.close(), all();
     if (!late) elsewhere(all);
     BOOST_TEST((rig.record.first(tc::Rule::kSinkAfterReturn) != "") == late);
@@ -140,7 +151,8 @@ BOOST_AUTO_TEST_CASE(calls_on_an_instance_are_made_by_turns) {
   BOOST_TEST(refused("save") == "");
   {
     Turns::Turn turn(turns, "acme", "step");
-    BOOST_TEST(refused("save") == "state: save() was called while step() ran on the same instance of plugin acme");
+    BOOST_TEST(refused("save") ==
+               "state: save() was called while step() ran on the same instance of plugin acme");
     std::string other;
     elsewhere([&] { other = refused("step"); });
     BOOST_TEST(other == "state: step() was called while step() ran on the same instance of plugin acme");
@@ -148,7 +160,8 @@ BOOST_AUTO_TEST_CASE(calls_on_an_instance_are_made_by_turns) {
   }
   elsewhere([&] { BOOST_TEST(refused("step") == ""); });  // the thread may change between calls
   BOOST_TEST(turns.end());
-  BOOST_TEST(refused("counters") == "state: counters() was called on an instance of plugin acme after destroy()");
+  BOOST_TEST(refused("counters") ==
+             "state: counters() was called on an instance of plugin acme after destroy()");
   BOOST_TEST(!turns.end());
 }
 

@@ -38,7 +38,9 @@ BOOST_AUTO_TEST_CASE(words_choose_checks_and_what_they_need) {
   BOOST_TEST(tc::select(2, {}, {"C-020"}, "trainer").asked.count("C-020") == 0u);
   BOOST_TEST(tc::select(1, {}, {}, "trainer").asked.count("C-020") == 0u);
   BOOST_TEST(tc::select(1, {"4"}, {}, "trainer").asked.count("T-001") == 1u);
-  const auto nearest = [](const trainhost::Error& e) { return std::string(e.what()).find("'E-014'") != std::string::npos; };
+  const auto nearest = [](const trainhost::Error& e) {
+    return std::string(e.what()).find("'E-014'") != std::string::npos;
+  };
   BOOST_CHECK_EXCEPTION(tc::select(5, {"E014"}, {}, "estimator"), trainhost::Error, nearest);
   BOOST_CHECK_THROW(tc::select(5, {"11"}, {}, "estimator"), trainhost::Error);
 }

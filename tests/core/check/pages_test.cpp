@@ -19,7 +19,8 @@ BOOST_AUTO_TEST_CASE(ids_are_unique_and_needs_come_first) {
     BOOST_TEST(c.id.size() == 5u);
     BOOST_TEST((c.level >= 1 && c.level <= tc::kLevels));
     BOOST_TEST((c.run != nullptr && !c.title.empty() && c.why.size() > 40), c.id << " says too little");
-    for (const std::string& need : c.needs) BOOST_TEST(seen.count(need) == 1u, c.id << " needs " << need << ", which comes later");
+    for (const std::string& need : c.needs)
+      BOOST_TEST(seen.count(need) == 1u, c.id << " needs " << need << ", which comes later");
     seen.insert(c.id);
   }
   BOOST_TEST(seen.size() >= 55u);
@@ -34,7 +35,8 @@ BOOST_AUTO_TEST_CASE(the_pages_are_current) {
     BOOST_TEST((there == text), name << " differs: trainhost plugins check --pages sdk/checks");
   }
   for (const auto& e : fs::directory_iterator(folder))
-    BOOST_TEST(pages.count(e.path().filename().string()) == 1u, e.path().filename().string() << " belongs to no check");
+    BOOST_TEST(pages.count(e.path().filename().string()) == 1u, e.path().filename().string()
+                                                                    << " belongs to no check");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

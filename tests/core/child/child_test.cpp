@@ -1,10 +1,11 @@
-// Children that misbehave, each in one way: how it is told apart, that the deadline holds, and that nothing is left.
+// Children that misbehave, each in one way: how it is told apart, that the deadline holds, and that nothing
+// is left.
 #include "core/child/child.hpp"
 
-#include <boost/test/unit_test.hpp>
-#include <chrono>
 #include <fcntl.h>
 #include <unistd.h>
+#include <boost/test/unit_test.hpp>
+#include <chrono>
 
 #include <array>
 #include <csignal>

@@ -263,8 +263,10 @@ BOOST_AUTO_TEST_CASE(a_model_alone_stands_for_a_run_file) {
   BOOST_TEST(run_for_model(config.parent_path().string()).model.name == "mine");
   BOOST_TEST(!run_for_model("builtin").model_is_builtin);
   const ModelSpec planned = run_for_model("gemma-2-9b").model;  // one that is not trained
-  BOOST_TEST((planned.family == "gemma2" && planned.hidden == 3584 && planned.heads == 16 && !planned.config_json.empty()));
-  BOOST_TEST((load_run(f.write("p.toml", "[model]\npreset = \"mixtral-8x7b-v0.1\"\n")).model.family == "mixtral"));
+  BOOST_TEST((planned.family == "gemma2" && planned.hidden == 3584 && planned.heads == 16 &&
+              !planned.config_json.empty()));
+  BOOST_TEST(
+      (load_run(f.write("p.toml", "[model]\npreset = \"mixtral-8x7b-v0.1\"\n")).model.family == "mixtral"));
 }
 
 BOOST_AUTO_TEST_CASE(the_learning_rate_warms_up_then_follows_the_schedule) {

@@ -65,7 +65,8 @@ std::string failure(Act act, Exit code = Exit::kUsage) {
 }
 
 inline void check_says(const std::string& message, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) BOOST_TEST(message.find(part) != std::string::npos, "'" << part << "' in: " << message);
+  for (const std::string& part : parts)
+    BOOST_TEST(message.find(part) != std::string::npos, "'" << part << "' in: " << message);
 }
 
 }  // namespace trainhost::data

@@ -1,4 +1,5 @@
-// The order of samples: a permutation of every epoch for any size, fresh each time, and the same from any position.
+// The order of samples: a permutation of every epoch for any size, fresh each time, and the same from any
+// position.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <set>
@@ -30,7 +31,8 @@ BOOST_AUTO_TEST_CASE(n_tokens_have_floor_of_n_minus_one_over_s_samples) {
 
 BOOST_AUTO_TEST_CASE(a_text_shorter_than_one_sample_is_refused_with_both_numbers) {
   for (std::uint64_t tokens : {0u, 1u, 255u, 256u})
-    check_says(failure([&] { Order(tokens, 256, true, 1); }), {std::to_string(tokens) + " tokens", "seq_len = 256", "needs 257"});
+    check_says(failure([&] { Order(tokens, 256, true, 1); }),
+               {std::to_string(tokens) + " tokens", "seq_len = 256", "needs 257"});
   BOOST_TEST(Order(257, 256, true, 1).samples() == 1u);
   check_says(failure([] { Order(10, 0, true, 1); }), {"data.seq_len is 0"});
 }
@@ -43,7 +45,9 @@ BOOST_AUTO_TEST_CASE(sequential_order_counts_and_wraps) {
 BOOST_AUTO_TEST_CASE(every_shuffled_epoch_is_a_permutation) {
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t n = 1; n <= 140; ++n) sizes.push_back(n);
-  for (std::uint64_t n : {255u, 256u, 257u, 1000u, 1023u, 1024u, 1025u, 4095u, 4096u, 4097u, 10007u, 65536u, 65537u}) sizes.push_back(n);
+  for (std::uint64_t n :
+       {255u, 256u, 257u, 1000u, 1023u, 1024u, 1025u, 4095u, 4096u, 4097u, 10007u, 65536u, 65537u})
+    sizes.push_back(n);
   for (std::uint64_t n : sizes)
     for (std::uint64_t seed : {0u, 1u, 1337u}) {
       const Order o(n * 2 + 1, 2, true, seed);
@@ -78,8 +82,8 @@ BOOST_AUTO_TEST_CASE(epochs_and_seeds_shuffle_differently_and_the_same_one_alike
   BOOST_TEST(epoch(a, 1) != epoch(b, 0));
 }
 
-// The place of a sample within an epoch, and which sample follows which, look random: chi-square over 6 samples and
-// 30,000 epochs, each limit exceeded once in 10,000.
+// The place of a sample within an epoch, and which sample follows which, look random: chi-square over 6
+// samples and 30,000 epochs, each limit exceeded once in 10,000.
 BOOST_AUTO_TEST_CASE(samples_stand_anywhere_equally_often) {
   const Order o(7, 1, true, 77);
   constexpr int kEpochs = 30'000;

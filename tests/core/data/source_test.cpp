@@ -1,5 +1,5 @@
-// Opening data for a run: texts by bytes, raw and llm.c token files, several files, validation parts, and what is refused.
-// Stories and order have tests of their own; SentencePiece is in tokenizer_test.cpp.
+// Opening data for a run: texts by bytes, raw and llm.c token files, several files, validation parts, and
+// what is refused. Stories and order have tests of their own; SentencePiece is in tokenizer_test.cpp.
 #include <sys/stat.h>
 
 #include <boost/test/unit_test.hpp>
@@ -19,7 +19,8 @@ using namespace trainhost::data;
 
 namespace {
 
-OpenOptions options(std::vector<std::filesystem::path> train, std::uint64_t vocab = 256, std::uint32_t seq_len = 4) {
+OpenOptions options(std::vector<std::filesystem::path> train, std::uint64_t vocab = 256,
+                    std::uint32_t seq_len = 4) {
   OpenOptions o;
   o.train = std::move(train);
   o.vocab = vocab;
@@ -49,7 +50,8 @@ BOOST_AUTO_TEST_CASE(a_text_is_its_bytes) {
   BOOST_TEST(s.name == "a.txt");
   BOOST_TEST(!s.valid);
   BOOST_TEST(!s.entropy_nats.has_value());
-  const std::vector<std::int32_t> expected{'H', 'e', 'l', 'l', 'o', ',', ' ', 'w', 0xC3, 0xB6, 'r', 'l', 'd', '\r', '\n'};
+  const std::vector<std::int32_t> expected{'H',  'e',  'l', 'l', 'o', ',',  ' ', 'w',
+                                           0xC3, 0xB6, 'r', 'l', 'd', '\r', '\n'};
   BOOST_TEST(all_ids(*s.train) == expected);
   std::int32_t one[1];
   s.train->read(7, one);
@@ -93,18 +95,24 @@ BOOST_AUTO_TEST_CASE(llmc_files_are_told_apart_by_their_magic_number) {
   const auto gpt2 = f.text("gpt2.bin", llmc<std::uint16_t>(20240520, 1, 5, {9, 8, 7, 6, 5}));
   const auto llama3 = f.text("llama3.bin", llmc<std::uint32_t>(20240801, 7, 5, {9, 8, 7, 6, 5}));
   BOOST_TEST(all_ids(*open_source(options({gpt2}, 50'257)).train) == expected);
-  BOOST_TEST(all_ids(*open_source(options({gpt2}, 100'000)).train) == expected);  // the header outweighs the dtype rule
+  BOOST_TEST(all_ids(*open_source(options({gpt2}, 100'000)).train) ==
+             expected);  // the header outweighs the dtype rule
   BOOST_TEST(all_ids(*open_source(options({llama3}, 10)).train) == expected);
 }
 
 BOOST_AUTO_TEST_CASE(llmc_headers_that_do_not_add_up_are_refused) {
   const Folder f;
   const std::vector<std::uint16_t> ids{9, 8, 7, 6, 5};
-  check_says(open_failure(options({f.text("v.bin", llmc(20240520, 2, 5, ids))})), {"v.bin", "magic number 20240520", "version is 2", "version 1 is known"});
-  check_says(open_failure(options({f.text("c.bin", llmc(20240520, 1, 6, ids))})), {"c.bin", "counts 6 tokens", "1,036 bytes", "has 1,034 bytes"});
-  check_says(open_failure(options({f.text("m.bin", llmc(20240520, 1, 4, ids))})), {"m.bin", "counts 4 tokens", "1,032 bytes", "has 1,034 bytes"});
-  check_says(open_failure(options({f.text("n.bin", llmc(20240520, 1, -5, ids))})), {"n.bin", "counts -5 tokens"});
-  check_says(open_failure(options({f.text("h.bin", llmc(20240520, 1, 5, ids).substr(0, 100))})), {"h.bin", "100 bytes", "header of 1024"});
+  check_says(open_failure(options({f.text("v.bin", llmc(20240520, 2, 5, ids))})),
+             {"v.bin", "magic number 20240520", "version is 2", "version 1 is known"});
+  check_says(open_failure(options({f.text("c.bin", llmc(20240520, 1, 6, ids))})),
+             {"c.bin", "counts 6 tokens", "1,036 bytes", "has 1,034 bytes"});
+  check_says(open_failure(options({f.text("m.bin", llmc(20240520, 1, 4, ids))})),
+             {"m.bin", "counts 4 tokens", "1,032 bytes", "has 1,034 bytes"});
+  check_says(open_failure(options({f.text("n.bin", llmc(20240520, 1, -5, ids))})),
+             {"n.bin", "counts -5 tokens"});
+  check_says(open_failure(options({f.text("h.bin", llmc(20240520, 1, 5, ids).substr(0, 100))})),
+             {"h.bin", "100 bytes", "header of 1024"});
   OpenOptions o = options({f.text("d.bin", llmc(20240520, 1, 5, ids))});
   o.dtype = "uint32";
   check_says(open_failure(o), {"d.bin", "holds uint16", "data.dtype is uint32"});
@@ -116,11 +124,16 @@ BOOST_AUTO_TEST_CASE(an_id_outside_the_vocabulary_names_file_byte_and_id) {
     const Source s = open_source(o);
     return failure([&] { all_ids(*s.train); });
   };
-  check_says(reading(options({f.ids<std::uint16_t>("a.bin", {1, 2, 3, 300, 5})})), {"a.bin", "byte 6", "token id 300", "vocabulary of 256"});
-  check_says(reading(options({f.ids<std::uint16_t>("b.bin", {256, 2, 3, 4, 5})})), {"b.bin", "byte 0", "token id 256"});
-  check_says(reading(options({f.ids<std::uint32_t>("c.bin", {1, 2, 3, 4, 0xFFFFFFFF})}, 70'000)), {"c.bin", "byte 16", "token id 4294967295"});
-  check_says(reading(options({f.text("d.bin", llmc<std::uint16_t>(20240520, 1, 5, {1, 2, 3, 4, 999}))})), {"d.bin", "byte 1032", "token id 999"});
-  check_says(reading(options({f.text("e.txt", "abc~def")}, 126)), {"e.txt", "byte 3: byte 126", "vocabulary of 126", "model.vocab_size = 256"});
+  check_says(reading(options({f.ids<std::uint16_t>("a.bin", {1, 2, 3, 300, 5})})),
+             {"a.bin", "byte 6", "token id 300", "vocabulary of 256"});
+  check_says(reading(options({f.ids<std::uint16_t>("b.bin", {256, 2, 3, 4, 5})})),
+             {"b.bin", "byte 0", "token id 256"});
+  check_says(reading(options({f.ids<std::uint32_t>("c.bin", {1, 2, 3, 4, 0xFFFFFFFF})}, 70'000)),
+             {"c.bin", "byte 16", "token id 4294967295"});
+  check_says(reading(options({f.text("d.bin", llmc<std::uint16_t>(20240520, 1, 5, {1, 2, 3, 4, 999}))})),
+             {"d.bin", "byte 1032", "token id 999"});
+  check_says(reading(options({f.text("e.txt", "abc~def")}, 126)),
+             {"e.txt", "byte 3: byte 126", "vocabulary of 126", "model.vocab_size = 256"});
 }
 
 // A wrong id anywhere in any kind of file is found by the read that meets it, and by no other.
@@ -133,19 +146,23 @@ BOOST_AUTO_TEST_CASE(wrong_ids_are_found_wherever_they_stand) {
     std::vector<std::uint32_t> ids(n);
     for (auto& id : ids) id = random() % 1000;
     ids[bad] = 1000 + random() % 60'000;
-    OpenOptions o = options({wide ? f.ids("x.bin", ids) : f.ids("x.bin", std::vector<std::uint16_t>(ids.begin(), ids.end()))}, 1000);
+    OpenOptions o = options(
+        {wide ? f.ids("x.bin", ids) : f.ids("x.bin", std::vector<std::uint16_t>(ids.begin(), ids.end()))},
+        1000);
     o.dtype = wide ? "uint32" : "uint16";
     const Source s = open_source(o);
     std::vector<std::int32_t> before(bad), after(n - bad - 1);
     s.train->read(0, before);
     s.train->read(bad + 1, after);
-    check_says(failure([&] { all_ids(*s.train); }), {"byte " + std::to_string(bad * (wide ? 4 : 2)) + ": token id " + std::to_string(ids[bad])});
+    check_says(failure([&] { all_ids(*s.train); }),
+               {"byte " + std::to_string(bad * (wide ? 4 : 2)) + ": token id " + std::to_string(ids[bad])});
   }
 }
 
 BOOST_AUTO_TEST_CASE(several_files_are_one_text) {
   const Folder f;
-  const Source s = open_source(options({f.text("a.txt", "abc"), f.ids<std::uint16_t>("b.bin", {1, 2}), f.text("c.txt", "xyz!")}));
+  const Source s = open_source(
+      options({f.text("a.txt", "abc"), f.ids<std::uint16_t>("b.bin", {1, 2}), f.text("c.txt", "xyz!")}));
   const std::vector<std::int32_t> expected{'a', 'b', 'c', 1, 2, 'x', 'y', 'z', '!'};
   BOOST_TEST(s.name == "3 files");
   BOOST_TEST(all_ids(*s.train) == expected);
@@ -201,13 +218,16 @@ BOOST_AUTO_TEST_CASE(files_that_cannot_be_data_are_refused_by_name) {
   f.text("input.txt", "some text");
   std::filesystem::create_directory(f / "folder");
   BOOST_REQUIRE(::mkfifo((f / "pipe").c_str(), 0600) == 0);
-  check_says(open_failure(options({f / "inptu.txt"})), {"inptu.txt", "does not exist", "did you mean 'input.txt'"});
+  check_says(open_failure(options({f / "inptu.txt"})),
+             {"inptu.txt", "does not exist", "did you mean 'input.txt'"});
   check_says(open_failure(options({f / "folder"})), {"folder", "is a folder"});
   check_says(open_failure(options({f / "pipe"})), {"pipe", "not a regular file"});
   check_says(open_failure(options({f.text("empty.txt", "")})), {"empty.txt", "is empty"});
   check_says(open_failure(options({f.text("empty.bin", "")})), {"empty.bin", "is empty"});
-  check_says(open_failure(options({f.text("odd.bin", "12345678901")})), {"odd.bin", "11 bytes", "whole number of uint16"});
-  check_says(open_failure(options({f.text("odd32.bin", "12345678901234")}, 70'000)), {"odd32.bin", "14 bytes", "whole number of uint32"});
+  check_says(open_failure(options({f.text("odd.bin", "12345678901")})),
+             {"odd.bin", "11 bytes", "whole number of uint16"});
+  check_says(open_failure(options({f.text("odd32.bin", "12345678901234")}, 70'000)),
+             {"odd32.bin", "14 bytes", "whole number of uint32"});
   check_says(open_failure(options({f.text("bad\nname.txt", "")})), {"bad\\x0aname.txt"});
   OpenOptions o;
   o.valid = {f / "input.txt"};
@@ -218,7 +238,8 @@ BOOST_AUTO_TEST_CASE(a_file_that_shrinks_during_the_run_is_an_error_not_a_crash)
   const Folder f;
   const Source s = open_source(options({f.text("a.txt", std::string(10'000, 'x'))}));
   std::filesystem::resize_file(f / "a.txt", 5000);
-  check_says(failure([&] { all_ids(*s.train); }, Exit::kFailed), {"a.txt", "ends at byte 5000", "had 10000 bytes"});
+  check_says(failure([&] { all_ids(*s.train); }, Exit::kFailed),
+             {"a.txt", "ends at byte 5000", "had 10000 bytes"});
 }
 
 BOOST_AUTO_TEST_CASE(with_no_files_the_stories_are_told_with_their_floor) {
@@ -279,7 +300,8 @@ BOOST_AUTO_TEST_CASE(an_output_file_appears_whole_or_not_at_all) {
   }
   BOOST_TEST(contents(f / "x") == "Fresh content");
   BOOST_TEST(std::distance(std::filesystem::directory_iterator(f / ""), {}) == 1);
-  check_says(failure([&] { OutputFile(f / "no/such/x"); }, Exit::kFailed), {"no/such/x", "cannot be created"});
+  check_says(failure([&] { OutputFile(f / "no/such/x"); }, Exit::kFailed),
+             {"no/such/x", "cannot be created"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,6 @@
-// The built-in text and its floor: the grammar engine against brute-force enumeration, the exact probabilities against
-// sampling, the layout of the windows, and the text itself pinned. Order, files and tokenizers: dataset_test.cpp.
+// The built-in text and its floor: the grammar engine against brute-force enumeration, the exact
+// probabilities against sampling, the layout of the windows, and the text itself pinned. Order, files and
+// tokenizers: dataset_test.cpp.
 #include "core/data/stories.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -18,8 +19,8 @@ using namespace trainhost::data;
 
 namespace {
 
-// Small enough to list every story; has shared prefixes, binds kept apart, a repeated choice, and one true ambiguity
-// (the two ways to say "ab").
+// Small enough to list every story; has shared prefixes, binds kept apart, a repeated choice, and one true
+// ambiguity (the two ways to say "ab").
 constexpr const char* kSmall = R"(
 @who: name, he
   Ann | she
@@ -45,7 +46,8 @@ y:
 using Told = std::map<std::string, double>;
 
 // Every story of a grammar with its probability, by plain recursion: what the engine must agree with.
-void enumerate(const Grammar& g, std::vector<const Symbol*> rest, Slots slots, std::string text, double p, Told& told) {
+void enumerate(const Grammar& g, std::vector<const Symbol*> rest, Slots slots, std::string text, double p,
+               Told& told) {
   if (rest.empty()) {
     told[text] += p;
     return;
@@ -53,7 +55,8 @@ void enumerate(const Grammar& g, std::vector<const Symbol*> rest, Slots slots, s
   const Symbol& s = *rest.front();
   rest.erase(rest.begin());
   if (s.kind == Symbol::kText) return enumerate(g, rest, slots, text + s.text, p, told);
-  if (s.kind == Symbol::kUse) return enumerate(g, rest, slots, text + g.classes()[s.target].word(slots[s.slot] - 1u, s), p, told);
+  if (s.kind == Symbol::kUse)
+    return enumerate(g, rest, slots, text + g.classes()[s.target].word(slots[s.slot] - 1u, s), p, told);
   if (s.kind == Symbol::kRule) {
     for (const Alternative& a : g.rules()[s.target].alternatives) {
       std::vector<const Symbol*> next;
@@ -92,7 +95,9 @@ double log_p(const Grammar& g, const std::string& text) {
   return sum;
 }
 
-struct Mean { double value, error; };
+struct Mean {
+  double value, error;
+};
 Mean mean_of(const std::vector<double>& x) {
   const double n = static_cast<double>(x.size()), m = std::accumulate(x.begin(), x.end(), 0.0) / n;
   double squares = 0;
@@ -147,7 +152,8 @@ BOOST_AUTO_TEST_CASE(the_sampler_tells_stories_as_often_as_they_weigh) {
   }
   BOOST_TEST(counts.size() == told.size());
   double chi_square = 0;
-  for (const auto& [story, p] : told) chi_square += std::pow(counts[story] - kStories * p, 2) / (kStories * p);
+  for (const auto& [story, p] : told)
+    chi_square += std::pow(counts[story] - kStories * p, 2) / (kStories * p);
   BOOST_TEST(chi_square < 66);  // 29 degrees of freedom: exceeded once in 10,000
 }
 
@@ -172,8 +178,8 @@ BOOST_AUTO_TEST_CASE(next_characters_sum_to_one_and_agree_with_advance) {
   }
 }
 
-// E[-log p(c)] equals E[entropy of p(.)]: the first from what was told, the second from the distributions alone, on
-// windows of different streams.
+// E[-log p(c)] equals E[entropy of p(.)]: the first from what was told, the second from the distributions
+// alone, on windows of different streams.
 BOOST_AUTO_TEST_CASE(told_text_costs_what_the_distributions_say) {
   constexpr std::uint32_t kLength = 128;
   std::vector<double> told, expected;
@@ -189,7 +195,8 @@ BOOST_AUTO_TEST_CASE(told_text_costs_what_the_distributions_say) {
     expected.push_back(entropy / kLength);
   }
   const Mean a = mean_of(told), b = mean_of(expected);
-  BOOST_TEST_MESSAGE("told " << a.value << " +- " << a.error << ", expected " << b.value << " +- " << b.error);
+  BOOST_TEST_MESSAGE("told " << a.value << " +- " << a.error << ", expected " << b.value << " +- "
+                             << b.error);
   BOOST_TEST(std::abs(a.value - b.value) < 4 * std::hypot(a.error, b.error));
 }
 
@@ -216,7 +223,8 @@ BOOST_AUTO_TEST_CASE(any_range_reads_as_the_same_part_of_the_whole_text) {
   tokens->read(0, all);
   BOOST_TEST(all[0] == '\n');
   for (std::size_t w = 0; w < 9; ++w)
-    BOOST_TEST(std::string(all.begin() + static_cast<long>(w * 37 + 1), all.begin() + static_cast<long>(w * 37 + 38)) ==
+    BOOST_TEST(std::string(all.begin() + static_cast<long>(w * 37 + 1),
+                           all.begin() + static_cast<long>(w * 37 + 38)) ==
                story_text(11, StoryStream::kTrain, w, 37));
   for (std::size_t first = 0; first < all.size(); first += 5)
     for (std::size_t n : {0u, 1u, 2u, 36u, 37u, 38u, 80u}) {
@@ -243,8 +251,10 @@ BOOST_AUTO_TEST_CASE(the_grammar_is_as_rich_as_promised) {
     std::string word;
     for (char c : text.substr(0, text.rfind(' '))) {
       const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-      if (lower >= 'a' && lower <= 'z') word += lower;
-      else if (!word.empty()) words.insert(std::exchange(word, ""));
+      if (lower >= 'a' && lower <= 'z')
+        word += lower;
+      else if (!word.empty())
+        words.insert(std::exchange(word, ""));
     }
   }
   BOOST_TEST_MESSAGE(words.size() << " words, " << stories_grammar().rules().size() << " rules");
@@ -261,14 +271,16 @@ BOOST_AUTO_TEST_CASE(stories_read_like_stories) {
     BOOST_REQUIRE_MESSAGE(story.size() > 40 && story.size() < 400, story);
     BOOST_REQUIRE_MESSAGE(story.front() >= 'A' && story.front() <= 'Z', story);
     BOOST_REQUIRE_MESSAGE(story.back() == '.' || story.back() == '"' || story.back() == '?', story);
-    for (const char* wrong : {" a a", " a e", " a i", " a o", "A a", "A e", "A i", "A o", "  ", " .", "\n", "..", " ,"})
+    for (const char* wrong :
+         {" a a", " a e", " a i", " a o", "A a", "A e", "A i", "A o", "  ", " .", "\n", "..", " ,"})
       BOOST_REQUIRE_MESSAGE(story.find(wrong) == std::string::npos, wrong << " in: " << story);
     at = end + 2;
   }
   BOOST_TEST(stories > 2000u);
 }
 
-// Left to right there is one way to have told a text: at every story start as many derivations live as at the first.
+// Left to right there is one way to have told a text: at every story start as many derivations live as at the
+// first.
 BOOST_AUTO_TEST_CASE(the_grammar_is_unambiguous_at_every_story_end) {
   GrammarScore score(stories_grammar());
   const std::size_t at_start = score.live();
@@ -288,10 +300,13 @@ BOOST_AUTO_TEST_CASE(the_grammar_is_unambiguous_at_every_story_end) {
 BOOST_AUTO_TEST_CASE(the_text_is_the_same_on_every_machine) {
   std::uint64_t digest = 0xcbf29ce484222325ULL;
   for (StoryStream stream : {StoryStream::kTrain, StoryStream::kValid})
-    for (std::uint64_t w : {0u, 1u, 511u, 67108863u}) digest = fnv1a(story_text(1337, stream, w, 500), digest);
+    for (std::uint64_t w : {0u, 1u, 511u, 67108863u})
+      digest = fnv1a(story_text(1337, stream, w, 500), digest);
   BOOST_TEST(digest == 4414513090880932672ULL);
-  BOOST_TEST(story_text(1337, StoryStream::kTrain, 0, 60) == "Finn has a little bee. Every year the bee hums and he shiver");
-  BOOST_TEST(story_floor(1337, StoryStream::kValid, 512, 128).nats == 0.24966121092105328, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(story_text(1337, StoryStream::kTrain, 0, 60) ==
+             "Finn has a little bee. Every year the bee hums and he shiver");
+  BOOST_TEST(story_floor(1337, StoryStream::kValid, 512, 128).nats == 0.24966121092105328,
+             boost::test_tools::tolerance(1e-9));
 }
 
 BOOST_AUTO_TEST_CASE(telling_is_far_faster_than_training) {

@@ -1,5 +1,5 @@
-// Tokenizers and the tools built on them: bytes, SentencePiece models trained here and real ones where they are present,
-// the cache of tokenized texts, `data info` and `data tokenize`.
+// Tokenizers and the tools built on them: bytes, SentencePiece models trained here and real ones where they
+// are present, the cache of tokenized texts, `data info` and `data tokenize`.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <map>
@@ -30,8 +30,8 @@ bool absent(const fs::path& p) {
 }
 
 #if TRAINHOST_HAS_SENTENCEPIECE
-// A model of 400 pieces trained on stories, once for all cases. Keeps newlines and spaces as they are, so that decoding
-// gives back the text; `bpe` with byte fallback, as LLaMA's.
+// A model of 400 pieces trained on stories, once for all cases. Keeps newlines and spaces as they are, so
+// that decoding gives back the text; `bpe` with byte fallback, as LLaMA's.
 const fs::path& small_model(const std::string& type) {
   static const Folder folder;
   static std::map<std::string, fs::path> made;
@@ -40,7 +40,8 @@ const fs::path& small_model(const std::string& type) {
   const fs::path text = folder.text("train.txt", story_text(1, StoryStream::kTrain, 0, 60'000));
   const auto status = sentencepiece::SentencePieceTrainer::Train(
       "--input=" + text.string() + " --model_prefix=" + (folder / type).string() + " --model_type=" + type +
-      " --vocab_size=500 --byte_fallback=true --normalization_rule_name=identity --remove_extra_whitespaces=false"
+      " --vocab_size=500 --byte_fallback=true --normalization_rule_name=identity "
+      "--remove_extra_whitespaces=false"
       " --hard_vocab_limit=false --minloglevel=2 --num_threads=1");
   BOOST_REQUIRE_MESSAGE(status.ok(), status.ToString());
   return model = folder / (type + ".model");
@@ -66,23 +67,28 @@ BOOST_AUTO_TEST_CASE(bytes_are_their_own_ids) {
 
 BOOST_AUTO_TEST_CASE(unknown_tokenizers_are_refused_with_what_is_known) {
   check_says(failure([] { make_tokenizer("byte"); }), {"'byte'", "did you mean 'bytes'"});
-  check_says(failure([] { make_tokenizer("gpt2"); }), {"'gpt2'", "bytes, or the path of a SentencePiece .model"});
+  check_says(failure([] { make_tokenizer("gpt2"); }),
+             {"'gpt2'", "bytes, or the path of a SentencePiece .model"});
   check_says(failure([] { make_tokenizer(""); }), {"data.tokenizer is empty"});
 }
 
 BOOST_AUTO_TEST_CASE(pieces_of_a_long_text_end_at_newlines_and_characters) {
   const Folder f;
   std::string text;
-  for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i) + (i % 3 ? "\n" : " \xE2\x82\xAC\xE2\x82\xAC ");
+  for (int i = 0; i < 300; ++i)
+    text += "line " + std::to_string(i) + (i % 3 ? "\n" : " \xE2\x82\xAC\xE2\x82\xAC ");
   const InputFile file(f.text("t.txt", text));
   const auto bytes = make_tokenizer("bytes");
   for (std::size_t piece : {5u, 7u, 64u, 1000u, 100'000u}) {
     std::vector<std::int32_t> joined;
-    encode_file(file, *bytes, [&](std::span<const std::int32_t> ids) {
-      BOOST_TEST(!ids.empty());
-      BOOST_TEST((ids.front() & 0xC0) != 0x80);  // never inside a character
-      joined.insert(joined.end(), ids.begin(), ids.end());
-    }, piece);
+    encode_file(
+        file, *bytes,
+        [&](std::span<const std::int32_t> ids) {
+          BOOST_TEST(!ids.empty());
+          BOOST_TEST((ids.front() & 0xC0) != 0x80);  // never inside a character
+          joined.insert(joined.end(), ids.begin(), ids.end());
+        },
+        piece);
     BOOST_TEST(bytes->decode(joined) == text);
   }
 }
@@ -107,10 +113,13 @@ BOOST_AUTO_TEST_CASE(tokenizing_refuses_what_would_surprise) {
   const Folder f;
   const auto a = f.text("a.txt", "hello");
   check_says(failure([&] { tokenize_to_bin({a}, "bytes", f / "out.txt"); }), {"out.txt", "must end in .bin"});
-  check_says(failure([&] { tokenize_to_bin({f.text("x.bin", "ab")}, "bytes", f / "out.bin"); }), {"x.bin", "holds token ids already"});
-  check_says(failure([&] { tokenize_to_bin({f.text("e.txt", "")}, "bytes", f / "out.bin"); }), {"e.txt", "is empty"});
+  check_says(failure([&] { tokenize_to_bin({f.text("x.bin", "ab")}, "bytes", f / "out.bin"); }),
+             {"x.bin", "holds token ids already"});
+  check_says(failure([&] { tokenize_to_bin({f.text("e.txt", "")}, "bytes", f / "out.bin"); }),
+             {"e.txt", "is empty"});
   check_says(failure([&] { tokenize_to_bin({}, "bytes", f / "out.bin"); }), {"no text"});
-  check_says(failure([&] { tokenize_to_bin({a}, "bytes", f / "out.bin", "int8"); }), {"'int8'", "uint16 or uint32"});
+  check_says(failure([&] { tokenize_to_bin({a}, "bytes", f / "out.bin", "int8"); }),
+             {"'int8'", "uint16 or uint32"});
   BOOST_TEST(!fs::exists(f / "out.bin"));
 }
 
@@ -164,8 +173,9 @@ BOOST_AUTO_TEST_CASE(a_model_trained_here_gives_the_text_back) {
     BOOST_TEST(t->name() == "SentencePiece " + type);
     BOOST_TEST(t->vocab() > 300u);
     BOOST_TEST(t->vocab() <= 500u);
-    for (const std::string& text : {std::string("Mia lives in the old mill."), std::string("two\n\nlines  and spaces "),
-                                   std::string("unseen \xE6\x97\xA5\xE6\x9C\xAC"), story_text(9, StoryStream::kValid, 3, 400)}) {
+    for (const std::string& text :
+         {std::string("Mia lives in the old mill."), std::string("two\n\nlines  and spaces "),
+          std::string("unseen \xE6\x97\xA5\xE6\x9C\xAC"), story_text(9, StoryStream::kValid, 3, 400)}) {
       const auto ids = t->encode(text);
       BOOST_TEST(t->decode(ids) == text);
       for (std::int32_t id : ids) BOOST_REQUIRE((id >= 0 && static_cast<std::uint64_t>(id) < t->vocab()));
@@ -181,8 +191,11 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_models_are_refused_by_name) {
   const Folder f;
   check_says(failure([&] { make_tokenizer((f / "none.model").string()); }), {"none.model", "does not exist"});
   check_says(failure([&] { make_tokenizer(f.text("empty.model", "").string()); }), {"empty.model", "empty"});
-  check_says(failure([&] { make_tokenizer(f.text("text.model", "this is no model, but a text\n").string()); }), {"text.model", "not a SentencePiece model"});
-  check_says(failure([&] { make_tokenizer(f.text("zero.model", std::string(5000, '\0')).string()); }), {"zero.model", "not a SentencePiece model"});
+  check_says(
+      failure([&] { make_tokenizer(f.text("text.model", "this is no model, but a text\n").string()); }),
+      {"text.model", "not a SentencePiece model"});
+  check_says(failure([&] { make_tokenizer(f.text("zero.model", std::string(5000, '\0')).string()); }),
+             {"zero.model", "not a SentencePiece model"});
 }
 
 // Cut anywhere or with bytes changed, a model is refused or still works; the process lives on either way.
@@ -254,7 +267,8 @@ BOOST_AUTO_TEST_CASE(a_model_larger_than_the_vocabulary_is_refused_before_any_te
   o.train = {f.text("a.txt", "Mia lives in the old mill.")};
   o.tokenizer = small_model("bpe").string();
   o.cache_dir = f / "cache";
-  check_says(failure([&] { open_source(o); }), {"bpe.model", "pieces, but model.vocab_size is 256", "set model.vocab_size"});
+  check_says(failure([&] { open_source(o); }),
+             {"bpe.model", "pieces, but model.vocab_size is 256", "set model.vocab_size"});
   o.vocab = 1000;
   o.cache_dir.clear();
   check_says(failure([&] { open_source(o); }), {"no folder"});
@@ -289,8 +303,10 @@ BOOST_AUTO_TEST_CASE(tools_work_through_a_model) {
 }
 
 BOOST_AUTO_TEST_CASE(the_real_models_load_and_give_texts_back) {
-  const fs::path mistral = kShared / "tokenizers/mistral_v1/tokenizer.model", botchan = kShared / "tokenizers/spm_botchan_1000/test_model.model";
-  const fs::path english = kShared / "corpus/tinyshakespeare.txt", japanese = kShared / "corpus/wagahai_ja.txt";
+  const fs::path mistral = kShared / "tokenizers/mistral_v1/tokenizer.model",
+                 botchan = kShared / "tokenizers/spm_botchan_1000/test_model.model";
+  const fs::path english = kShared / "corpus/tinyshakespeare.txt",
+                 japanese = kShared / "corpus/wagahai_ja.txt";
   if (absent(mistral) || absent(botchan) || absent(english) || absent(japanese)) return;
   const auto bpe = make_tokenizer(mistral.string()), unigram = make_tokenizer(botchan.string());
   BOOST_TEST(bpe->vocab() == 32'000u);
@@ -319,7 +335,8 @@ BOOST_AUTO_TEST_CASE(the_real_models_load_and_give_texts_back) {
 #elif TRAINHOST_NO_SENTENCEPIECE
 
 BOOST_AUTO_TEST_CASE(without_the_library_a_model_is_refused_with_the_remedy) {
-  check_says(failure([] { make_tokenizer("x.model"); }), {"x.model", "built without", "libsentencepiece-dev"});
+  check_says(failure([] { make_tokenizer("x.model"); }),
+             {"x.model", "built without", "libsentencepiece-dev"});
 }
 
 #endif

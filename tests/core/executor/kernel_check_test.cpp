@@ -1,5 +1,5 @@
-// The kit, held against kernels that are wrong: for every one of the twenty a class that is wrong in that one alone, and for
-// every way to misbehave. A kit that finds nothing would be worth nothing.
+// The kit, held against kernels that are wrong: for every one of the twenty a class that is wrong in that one
+// alone, and for every way to misbehave. A kit that finds nothing would be worth nothing.
 #include <boost/test/unit_test.hpp>
 
 #include <stdexcept>
@@ -12,18 +12,22 @@ namespace {
 // The same arguments with the last row, element or key left out: the mistake of a loop that ends too early.
 template <class A>
 A one_less(A a) {
-  if constexpr (requires { a.rows; }) --a.rows;
-  else if constexpr (requires { a.count; }) --a.count;
-  else if constexpr (requires { a.sequences; }) --a.sequences;
-  else a.window = 1;
+  if constexpr (requires { a.rows; })
+    --a.rows;
+  else if constexpr (requires { a.count; })
+    --a.count;
+  else if constexpr (requires { a.sequences; })
+    --a.sequences;
+  else
+    a.window = 1;
   return a;
 }
 
 struct Right : ReferenceKernels {
   static constexpr const char *id = "right", *version = "1";
 };
-#define TEST_WRONG(name, arguments, result) \
-  struct Wrong_##name : Right {             \
+#define TEST_WRONG(name, arguments, result)                              \
+  struct Wrong_##name : Right {                                          \
     result name(const arguments& a) { return Right::name(one_less(a)); } \
   };
 TRAINHOST_KERNELS(TEST_WRONG)
@@ -37,15 +41,14 @@ BOOST_AUTO_TEST_CASE(right_kernels_pass) {
   BOOST_TEST(r.cases > 500u);
 }
 
-BOOST_AUTO_TEST_CASE(each_kernel_that_ends_too_early_is_found) {
+BOOST_AUTO_TEST_CASE(each_kernel_that_ends_too_early_is_found){
 #define TEST_FOUND(name, arguments, result)                                        \
   {                                                                                \
     const KernelCheckResult r = kernel_check<Wrong_##name>(1e-4, #name);           \
     BOOST_TEST((r.findings.size() == 1u && r.findings[0].kernel == #name), #name); \
     BOOST_TEST(r.passed.empty(), #name);                                           \
   }
-  TRAINHOST_KERNELS(TEST_FOUND)
-}
+    TRAINHOST_KERNELS(TEST_FOUND)}
 
 BOOST_AUTO_TEST_CASE(nothing_else_is_blamed_for_it) {
   const KernelCheckResult r = kernel_check<Wrong_rms_norm>();
@@ -64,7 +67,9 @@ struct ChangesInput : Right {
 };
 struct OtherBits : Right {
   int calls = 0;
-  void rms_norm(const RmsNorm& a) { Right::rms_norm(a), a.y[0] *= 1.0f + 1e-6f * static_cast<float>(calls++); }
+  void rms_norm(const RmsNorm& a) {
+    Right::rms_norm(a), a.y[0] *= 1.0f + 1e-6f * static_cast<float>(calls++);
+  }
 };
 struct Throws : Right {
   double cross_entropy(const CrossEntropy&) { throw std::runtime_error("no more"); }
@@ -77,7 +82,9 @@ struct TrustsScratch : Right {  // scratch is not zero when it comes
 };
 struct BesideWorkspace : Right {
   float* work = nullptr;
-  static void profile(const ModelSpec&, const RunSpec&, std::uint32_t, Profile& p) { p.workspace_bytes = 256; }
+  static void profile(const ModelSpec&, const RunSpec&, std::uint32_t, Profile& p) {
+    p.workspace_bytes = 256;
+  }
   void workspace(void* p, std::uint64_t) { work = static_cast<float*>(p); }
   void embed(const Embed& a) { Right::embed(a), work[64] = 1.0f; }
 };

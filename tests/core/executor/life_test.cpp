@@ -25,7 +25,9 @@ BOOST_AUTO_TEST_SUITE(executor_life)
 
 BOOST_AUTO_TEST_CASE(every_call_in_every_state) { Rig().life.every_call_in_every_state(); }
 BOOST_AUTO_TEST_CASE(nulls_are_arguments) { Rig().life.nulls_are_arguments(); }
-BOOST_AUTO_TEST_CASE(short_structs_are_taken_as_far_as_they_go) { Rig().life.short_structs_are_taken_as_far_as_they_go(); }
+BOOST_AUTO_TEST_CASE(short_structs_are_taken_as_far_as_they_go) {
+  Rig().life.short_structs_are_taken_as_far_as_they_go();
+}
 
 BOOST_AUTO_TEST_CASE(only_what_breaks_a_run_loses_it) {
   using executor::Life;
@@ -33,9 +35,11 @@ BOOST_AUTO_TEST_CASE(only_what_breaks_a_run_loses_it) {
     Life life;
     life.reached(Life::kReady);
     BOOST_TEST(life.ended("step()", s) == s);
-    const bool lost = s == TH_E_DEVICE_OOM || s == TH_E_HOST_OOM || s == TH_E_DEVICE_LOST || s == TH_E_IO || s == TH_E_INTERNAL;
-    BOOST_CHECK_EXCEPTION(lost ? life.require(Life::kReadyOn, "save()") : throw bridge::StatusError(TH_E_STATE, ""), bridge::StatusError,
-                          [](const bridge::StatusError& e) { return e.code == TH_E_STATE; });
+    const bool lost = s == TH_E_DEVICE_OOM || s == TH_E_HOST_OOM || s == TH_E_DEVICE_LOST || s == TH_E_IO ||
+                      s == TH_E_INTERNAL;
+    BOOST_CHECK_EXCEPTION(
+        lost ? life.require(Life::kReadyOn, "save()") : throw bridge::StatusError(TH_E_STATE, ""),
+        bridge::StatusError, [](const bridge::StatusError& e) { return e.code == TH_E_STATE; });
     if (!lost) BOOST_CHECK_NO_THROW(life.require(Life::kReadyOn, "save()"));
   }
 }
@@ -45,9 +49,12 @@ BOOST_AUTO_TEST_CASE(the_first_failure_is_the_one_that_is_told) {
   life.ended("step()", TH_E_DEVICE_LOST);
   life.ended("save()", TH_E_STATE);
   life.ended("counters()", TH_E_INTERNAL);
-  BOOST_CHECK_EXCEPTION(life.require(executor::Life::kReadyOn, "save()"), bridge::StatusError, [](const bridge::StatusError& e) {
-    return std::string(e.what()) == "save() of a lost instance: step() failed before (device_lost)" && e.hint != "";
-  });
+  BOOST_CHECK_EXCEPTION(life.require(executor::Life::kReadyOn, "save()"), bridge::StatusError,
+                        [](const bridge::StatusError& e) {
+                          return std::string(e.what()) ==
+                                     "save() of a lost instance: step() failed before (device_lost)" &&
+                                 e.hint != "";
+                        });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,5 @@
-// The reference kernels against tests/support/reference_ops.hpp: written apart, out of place, in double throughout. What
-// holds authors' kernels has to be held itself.
+// The reference kernels against tests/support/reference_ops.hpp: written apart, out of place, in double
+// throughout. What holds authors' kernels has to be held itself.
 #include <boost/test/unit_test.hpp>
 
 #include <random>
@@ -24,7 +24,8 @@ ref::Vec wide(const Floats& v) { return {v.begin(), v.end()}; }
 void near(const Floats& got, const ref::Vec& expected, double tolerance = 2e-6) {
   BOOST_REQUIRE_EQUAL(got.size(), expected.size());
   double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - expected[i]) / (1 + std::abs(expected[i])));
+  for (std::size_t i = 0; i < got.size(); ++i)
+    worst = std::max(worst, std::abs(got[i] - expected[i]) / (1 + std::abs(expected[i])));
   BOOST_TEST(worst <= tolerance);
 }
 
@@ -34,7 +35,8 @@ ex::ReferenceKernels kernels;
 BOOST_AUTO_TEST_SUITE(reference_kernels)
 
 BOOST_AUTO_TEST_CASE(products) {
-  const Floats x = random(M * K, 1), w = random(N * K, 2), bias = random(N, 3), residual = random(M * N, 4), dy = random(M * N, 5);
+  const Floats x = random(M * K, 1), w = random(N * K, 2), bias = random(N, 3), residual = random(M * N, 4),
+               dy = random(M * N, 5);
   Floats y(M * N), dx(M * K), gw = random(N * K, 6), gb = random(N, 7);
   kernels.linear({M, N, K, x.data(), w.data(), bias.data(), residual.data(), y.data()});
   near(y, ref::linear(wide(x), wide(w), wide(bias), wide(residual), N, K));
@@ -53,7 +55,8 @@ BOOST_AUTO_TEST_CASE(norms) {
   near(y, ref::rms_norm(wide(x), wide(w), N, 1e-5));
   ref::Vec rgw = wide(gw);
   const ref::Vec rdx = ref::rms_norm_bwd(wide(dy), wide(x), wide(w), N, 1e-5, rgw);
-  kernels.rms_norm_bwd({M, N, dy.data(), x.data(), rstd.data(), w.data(), dx.data(), false, gw.data(), false, nullptr, 1});
+  kernels.rms_norm_bwd(
+      {M, N, dy.data(), x.data(), rstd.data(), w.data(), dx.data(), false, gw.data(), false, nullptr, 1});
   near(dx, rdx, 2e-5), near(gw, rgw, 2e-5);
 }
 
@@ -65,7 +68,8 @@ BOOST_AUTO_TEST_CASE(heads) {
   Floats o(tokens * 24), lse(tokens * 4), d(qkv.size()), turned = qkv, table(shape.seq * 6);
   kernels.attention({2, shape.seq, h, 5, qkv.data(), o.data(), lse.data(), nullptr, 1, 0});
   near(o, ref::attention(wide(qkv), shape));
-  kernels.attention_bwd({2, shape.seq, h, 5, d_o.data(), o.data(), lse.data(), qkv.data(), d.data(), nullptr, 1, 0});
+  kernels.attention_bwd(
+      {2, shape.seq, h, 5, d_o.data(), o.data(), lse.data(), qkv.data(), d.data(), nullptr, 1, 0});
   near(d, ref::attention_bwd(wide(d_o), wide(qkv), shape), 1e-5);
   const std::vector<double> inv_freq = {1.0, 0.1, 0.01};
   for (std::size_t p = 0; p < shape.seq; ++p)
@@ -82,8 +86,10 @@ BOOST_AUTO_TEST_CASE(heads) {
   // One token at a time gives the rows of the whole sequence.
   Floats k(shape.seq * 12), v(shape.seq * 12), scratch(4 * shape.seq), one(24);
   for (std::size_t p = 0; p < shape.seq; ++p) {
-    kernels.attention_step({p, shape.seq, h, 5, qkv.data() + p * shape.width(), k.data(), v.data(), scratch.data(), one.data()});
-    near(one, ref::Vec(o.begin() + static_cast<long>(p * 24), o.begin() + static_cast<long>(p * 24 + 24)), 5e-6);
+    kernels.attention_step(
+        {p, shape.seq, h, 5, qkv.data() + p * shape.width(), k.data(), v.data(), scratch.data(), one.data()});
+    near(one, ref::Vec(o.begin() + static_cast<long>(p * 24), o.begin() + static_cast<long>(p * 24 + 24)),
+         5e-6);
   }
 }
 
@@ -97,7 +103,8 @@ BOOST_AUTO_TEST_CASE(the_gate_and_the_loss) {
   const ref::Ids targets = {3, -100, 0, 32, 7, 7, -100};
   ref::Vec dlogits;
   const double expected = ref::cross_entropy(wide(logits), targets, N, 0.3, &dlogits);
-  BOOST_TEST(std::abs(kernels.cross_entropy({M, N, logits.data(), targets.data(), 0.3f, true}) - expected) < 1e-6 * expected);
+  BOOST_TEST(std::abs(kernels.cross_entropy({M, N, logits.data(), targets.data(), 0.3f, true}) - expected) <
+             1e-6 * expected);
   near(logits, dlogits);
 }
 
@@ -106,7 +113,8 @@ BOOST_AUTO_TEST_CASE(the_update) {
   Floats w = random(N, 2), m(N), v(N);
   ref::Vec rw = wide(w), rm(N), rv(N);
   ref::AdamW{0.01, 0.9, 0.95, 1e-8, 0.1}.step(1, wide(g), true, rw, rm, rv);
-  kernels.adamw({N, g.data(), w.data(), m.data(), v.data(), 1.0f, 0.9f, 0.1f, 0.95f, 0.05f, 0.999f, 0.1f, static_cast<float>(1 / std::sqrt(0.05)), 1e-8f});
+  kernels.adamw({N, g.data(), w.data(), m.data(), v.data(), 1.0f, 0.9f, 0.1f, 0.95f, 0.05f, 0.999f, 0.1f,
+                 static_cast<float>(1 / std::sqrt(0.05)), 1e-8f});
   near(w, rw), near(m, rm), near(v, rv);
   ref::Sgd{0.01, 0.9, 0.1}.step(wide(g), true, rw, &rm);
   kernels.sgd_momentum({N, g.data(), w.data(), m.data(), 1.0f, 0.9f, 0.999f, 0.01f});

@@ -1,5 +1,5 @@
-// A trainer made of the reference kernels alone, through its C tables: what an author gets before the first kernel is
-// written, and what the skeleton does when kernels or the host misbehave.
+// A trainer made of the reference kernels alone, through its C tables: what an author gets before the first
+// kernel is written, and what the skeleton does when kernels or the host misbehave.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -30,7 +30,9 @@ struct Everything : First {
     if (!plugged) throw th::Error(TH_E_UNAVAILABLE, "no such chip here", "plug one in");
     return 1;
   }
-  static void profile(const ModelSpec&, const RunSpec&, std::uint32_t threads, Profile& p) { p.alignment = 256, p.workspace_bytes = 1024, p.threads = threads; }
+  static void profile(const ModelSpec&, const RunSpec&, std::uint32_t threads, Profile& p) {
+    p.alignment = 256, p.workspace_bytes = 1024, p.threads = threads;
+  }
   static void supports(const RunSpec& r) {
     if (r.seq_len > 64) throw th::Error(TH_E_UNSUPPORTED, "64 positions at most");
   }
@@ -116,7 +118,8 @@ BOOST_AUTO_TEST_CASE(every_optimizer_and_every_family_trains) {
       s.init(7);
       const double before = rig.step(s, 0).loss;
       double after = before;
-      for (std::uint64_t t = 1; t < 4; ++t) after = s.step(rig.ids, rig.targets, o == Optimizer::kAdamW ? 1e-2 : 0.1, t).loss;
+      for (std::uint64_t t = 1; t < 4; ++t)
+        after = s.step(rig.ids, rig.targets, o == Optimizer::kAdamW ? 1e-2 : 0.1, t).loss;
       BOOST_TEST(after < before, name(o) << (qk_norm ? ", qwen3" : ", llama"));
     }
 }
@@ -183,7 +186,8 @@ BOOST_AUTO_TEST_CASE(weights_that_are_half_updated_are_not_handed_out) {
   rig.start(s);
   Breaks::left = 3;
   BOOST_TEST(code_of([&] { rig.step(s); }) == TH_E_INTERNAL);
-  for (const std::function<void()>& call : std::vector<std::function<void()>>{[&] { s.save(); }, [&] { rig.step(s); }, [&] { s.next(1, 0); }})
+  for (const std::function<void()>& call :
+       std::vector<std::function<void()>>{[&] { s.save(); }, [&] { rig.step(s); }, [&] { s.next(1, 0); }})
     BOOST_TEST(code_of(call) == TH_E_STATE);
 }
 
@@ -203,7 +207,8 @@ BOOST_AUTO_TEST_CASE(wrong_calls_are_refused) {
   auto ids = rig.ids;
   ids[3] = static_cast<std::int32_t>(rig.g.model.vocab);
   BOOST_TEST(code_of([&] { s.step(ids, rig.targets, 0.1, 0); }) == TH_E_ARG);
-  BOOST_TEST(code_of([&] { s.step(rig.ids, std::vector<std::int32_t>(rig.ids.size(), -100), 0.1, 0); }) == TH_E_ARG);
+  BOOST_TEST(code_of([&] { s.step(rig.ids, std::vector<std::int32_t>(rig.ids.size(), -100), 0.1, 0); }) ==
+             TH_E_ARG);
   BOOST_TEST(code_of([&] { s.next(0, 1); }) == TH_E_ARG);  // no position 0 before it
   s.next(0, 0);
   s.next(0, 1);

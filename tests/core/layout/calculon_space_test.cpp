@@ -1,6 +1,7 @@
-// Calculon's search of GPT-3 175B on 4096 processors, enumerated as its optimal-execution command does (batch 4096, two
-// networks, a second tier, fused activations): 7,126,368 executions. Everything of them that changes what a rank holds
-// is in our space too, but for interleaving where the micro-batches do not fill whole rounds of the pipeline.
+// Calculon's search of GPT-3 175B on 4096 processors, enumerated as its optimal-execution command does (batch
+// 4096, two networks, a second tier, fused activations): 7,126,368 executions. Everything of them that
+// changes what a rank holds is in our space too, but for interleaving where the micro-batches do not fill
+// whole rounds of the pipeline.
 #include <boost/test/unit_test.hpp>
 #include <set>
 #include <tuple>
@@ -13,7 +14,8 @@ using namespace trainhost::layout;
 
 namespace {
 
-constexpr std::uint32_t kDevices = 4096, kBatch = 4096, kLayers = 96, kHeads = 96, kHidden = 12288, kSeq = 2048;
+constexpr std::uint32_t kDevices = 4096, kBatch = 4096, kLayers = 96, kHeads = 96, kHidden = 12288,
+                        kSeq = 2048;
 
 std::vector<std::uint32_t> factors(std::uint32_t n) {
   std::vector<std::uint32_t> out;
@@ -22,8 +24,8 @@ std::vector<std::uint32_t> factors(std::uint32_t n) {
   return out;
 }
 
-/// tensor, pipeline, data, interleave, micro-batch, recompute, ZeRO, sequence, then what is offloaded: weights,
-/// optimizer, activations.
+/// tensor, pipeline, data, interleave, micro-batch, recompute, ZeRO, sequence, then what is offloaded:
+/// weights, optimizer, activations.
 using Point = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, Recompute,
                          std::uint32_t, bool, bool, bool, bool>;
 
@@ -38,14 +40,16 @@ void add(Calculon& c, std::uint32_t t, std::uint32_t p, std::uint32_t d, std::ui
   const std::uint64_t overlaps = (t > 1 ? 3u : 1u) * (d > 1 ? 2u : 1u);
   for (const Recompute recompute : {Recompute::kFull, Recompute::kSelective, Recompute::kNone})
     for (std::uint32_t zero = 0; zero <= (d > 1 ? 1u : 0u); ++zero)
-      for (const int exchange : {0, 1, 2}) {  // all-reduce, its two halves one behind the other, sequence parallel
+      for (const int exchange :
+           {0, 1, 2}) {  // all-reduce, its two halves one behind the other, sequence parallel
         const std::uint64_t redo = exchange == 2 && recompute != Recompute::kFull ? 2 : 1;
         for (unsigned away = 0; away < 8; ++away) {
           if ((away & 4) && recompute == Recompute::kFull) continue;
           for (const std::uint32_t b : factors(kBatch / d)) {
             if (std::uint64_t{b} * kSeq % t) continue;
             c.executions += networks * overlaps * redo;
-            c.points.insert({t, p, d, v, b, recompute, zero, exchange == 2 && t > 1, away & 1, away & 2, away & 4});
+            c.points.insert(
+                {t, p, d, v, b, recompute, zero, exchange == 2 && t > 1, away & 1, away & 2, away & 4});
           }
         }
       }
@@ -75,8 +79,9 @@ std::set<Point> ours() {
   for (const Shape& s : shapes(a, job))
     for (const Depth& d : depths(a, job, s))
       for (const Keep& k : keeps(job, d.data > 1))
-        out.insert({s.tensor, d.pipeline, d.data, d.interleave, s.micro_batch, s.recompute.kind, k.zero, s.sequence,
-                    k.weights != Tier::kDevice, k.optimizer != Tier::kDevice, k.activations != Tier::kDevice});
+        out.insert({s.tensor, d.pipeline, d.data, d.interleave, s.micro_batch, s.recompute.kind, k.zero,
+                    s.sequence, k.weights != Tier::kDevice, k.optimizer != Tier::kDevice,
+                    k.activations != Tier::kDevice});
   return out;
 }
 
@@ -91,8 +96,10 @@ BOOST_AUTO_TEST_CASE(what_its_executions_hold_is_in_our_space) {
   std::uint64_t uneven = 0, missing = 0;
   for (const Point& x : theirs.points) {
     const auto [t, p, d, v, b, recompute, zero, sequence, w, o, act] = x;
-    if (v > 1 && kBatch / d / b % p) ++uneven;
-    else if (!space.contains(x)) ++missing;
+    if (v > 1 && kBatch / d / b % p)
+      ++uneven;
+    else if (!space.contains(x))
+      ++missing;
   }
   BOOST_TEST(missing == 0u);
   BOOST_TEST_MESSAGE("distinct in memory " << theirs.points.size() << ", of them uneven rounds " << uneven

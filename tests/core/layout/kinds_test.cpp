@@ -1,5 +1,5 @@
-// Kinds of layers against something dumber: layers counted one by one, runs cut into single layers, and a decoder whose
-// kinds stand in turn against the same layers in two blocks.
+// Kinds of layers against something dumber: layers counted one by one, runs cut into single layers, and a
+// decoder whose kinds stand in turn against the same layers in two blocks.
 #include <boost/test/unit_test.hpp>
 
 #include "core/layout/kinds.hpp"
@@ -103,7 +103,8 @@ BOOST_AUTO_TEST_CASE(alternating_depth_adds_no_leaves_and_no_stages) {
   const arch::Architecture shallow = in_turn(32), deep = in_turn(3200);
   const LayerKinds kinds(deep);
   BOOST_TEST(kinds.size() == 2u);
-  BOOST_TEST(stages_that_count(deep, kinds, r) == (std::vector<std::uint32_t>{0, 3}), boost::test_tools::per_element());
+  BOOST_TEST(stages_that_count(deep, kinds, r) == (std::vector<std::uint32_t>{0, 3}),
+             boost::test_tools::per_element());
   std::size_t segments = 0;
   Stage(deep, kinds, r, 1).segments([&](const Segment&) { ++segments; });
   BOOST_TEST(segments == 4u);  // two chunks of two kinds

@@ -1,6 +1,6 @@
-// Published peaks of real training runs with the settings that we can express, retyped as facts; each line names its
-// source. `allocated`: what the framework's allocator handed out at most (context, libraries and gaps not in it);
-// `reserved`: with gaps.
+// Published peaks of real training runs with the settings that we can express, retyped as facts; each line
+// names its source. `allocated`: what the framework's allocator handed out at most (context, libraries and
+// gaps not in it); `reserved`: with gaps.
 #pragma once
 #include <ostream>
 #include <string>
@@ -54,8 +54,8 @@ struct Ranks {
   std::uint32_t tensor = 1, pipeline = 1, data = 1, context = 1, expert = 1;
 };
 
-/// Megatron-LM: bf16 weights, f32 sums of gradients, optimizer state shared by the data ranks, flash attention, fused
-/// loss.
+/// Megatron-LM: bf16 weights, f32 sums of gradients, optimizer state shared by the data ranks, flash
+/// attention, fused loss.
 inline RunSpec megatron(Ranks n, std::uint32_t S) {
   RunSpec r;
   r.weight = r.compute = DType::kBF16, r.master = r.grad = r.moment = DType::kF32;
@@ -94,8 +94,8 @@ inline RunSpec lora(RunMode mode, DType base) {
   return r;
 }
 
-/// SimuMax@4dcaae5, docs/b200/b200_release_v1.2_summary.json: Megatron-LM with Transformer Engine on 8 x B200, max
-/// over ranks.
+/// SimuMax@4dcaae5, docs/b200/b200_release_v1.2_summary.json: Megatron-LM with Transformer Engine on 8 x
+/// B200, max over ranks.
 inline std::vector<MeasuredRun> megatron_runs() {
   const auto l70 = [] { return dense(8192, 28672, 64, 8, 128256, 12); };
   const auto l405 = [] { return dense(16384, 53248, 128, 16, 128256, 4); };

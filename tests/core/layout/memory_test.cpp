@@ -1,5 +1,5 @@
-// The parts against something dumber: states against enumerated tensors, micro-batches in flight against a played
-// schedule, stored bytes against numbers worked by hand; and what validate() says.
+// The parts against something dumber: states against enumerated tensors, micro-batches in flight against a
+// played schedule, stored bytes against numbers worked by hand; and what validate() says.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -18,8 +18,8 @@ std::uint64_t of(const Numbers& n, Component c, Tier t = Tier::kDevice) {
   return n.bytes[std::size_t(t)][std::size_t(c)];
 }
 
-/// Chunk passes of one stage, played: warm-up, then one forward and one backward pass in turn. The most that wait at
-/// once, whether the micro-batches fill the last round or not.
+/// Chunk passes of one stage, played: warm-up, then one forward and one backward pass in turn. The most that
+/// wait at once, whether the micro-batches fill the last round or not.
 std::uint64_t played(const Pipeline& p, std::uint64_t stage) {
   const std::uint64_t all = p.micro_batches * p.chunks;
   const std::uint64_t warm_up =
@@ -49,7 +49,8 @@ BOOST_AUTO_TEST_CASE(states_are_those_of_the_enumerated_tensors) {
   test::property("one rank: weights, gradients and state, tensor by tensor", [](const Draw& draw) {
     test::Case c = test::random_case(draw);
     RunSpec r;
-    r.optimizer = c.r.optimizer, r.weight = c.r.weight, r.grad = c.r.grad, r.master = c.r.master, r.moment = c.r.moment;
+    r.optimizer = c.r.optimizer, r.weight = c.r.weight, r.grad = c.r.grad, r.master = c.r.master,
+    r.moment = c.r.moment;
     std::uint64_t elements = 0, state = 0;
     const std::uint64_t m = size_of(r.moment);
     for (const arch::TensorShape& t : arch::tensors(c.a)) {
@@ -57,18 +58,27 @@ BOOST_AUTO_TEST_CASE(states_are_those_of_the_enumerated_tensors) {
       const bool matrix = t.cols > 1 && t.layer >= 0, vector = t.cols == 1 || t.rows == 1;
       elements += t.elements();
       switch (r.optimizer) {
-        case Optimizer::kSgd: break;
-        case Optimizer::kSgdMomentum: case Optimizer::kLion: state += t.elements() * m; break;
-        case Optimizer::kAdamW: state += t.elements() * 2 * m; break;
+        case Optimizer::kSgd:
+          break;
+        case Optimizer::kSgdMomentum:
+        case Optimizer::kLion:
+          state += t.elements() * m;
+          break;
+        case Optimizer::kAdamW:
+          state += t.elements() * 2 * m;
+          break;
         case Optimizer::kMuon:
           if (t.name.find("project") != std::string::npos || t.name.find("shared_gate") != std::string::npos)
             return;
-          state += t.elements() * (matrix ? m : 2 * m); break;
+          state += t.elements() * (matrix ? m : 2 * m);
+          break;
         case Optimizer::kAdafactor:
           if (t.cols > 1 && t.rows == 1) return;
           state += (vector ? n : t.rows + t.cols) * 4 * t.copies;
           break;
-        case Optimizer::kAdamW8bit: state += 2 * t.copies * (n < 4096 ? n * 4 : n + (n + 2047) / 2048 * 4); break;
+        case Optimizer::kAdamW8bit:
+          state += 2 * t.copies * (n < 4096 ? n * 4 : n + (n + 2047) / 2048 * 4);
+          break;
       }
     }
     const Numbers numbers = stage_numbers(c.a, r, 0);
@@ -90,8 +100,9 @@ BOOST_AUTO_TEST_CASE(micro_batches_in_flight_are_those_of_the_played_schedule) {
           const Pipeline p{stages, chunks, micro_batches, stages * chunks};
           std::uint64_t waiting = 0;
           for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) waiting += p.in_flight(stage, chunk);
-          BOOST_TEST(waiting == played(p, stage), stages << " stages of " << chunks << " chunks, " << micro_batches
-                                                         << " micro-batches, stage " << stage << ": " << waiting);
+          BOOST_TEST(waiting == played(p, stage), stages << " stages of " << chunks << " chunks, "
+                                                         << micro_batches << " micro-batches, stage " << stage
+                                                         << ": " << waiting);
         }
 }
 
@@ -162,7 +173,8 @@ BOOST_AUTO_TEST_CASE(experts_are_shared_by_their_own_data_ranks) {
   Tally t(r);
   layer_weights(a.layers[1].layer, 64, 1, 4, t);
   BOOST_TEST(t.held().expert.elements.value() == 4u * 3 * 64 * 32);
-  const std::uint64_t expert_state = 4 * 3 * 64 * 32 * 8 / (8 / 4), dense = trained_parameters(a, r) - 16 * 3 * 64 * 32;
+  const std::uint64_t expert_state = 4 * 3 * 64 * 32 * 8 / (8 / 4),
+                      dense = trained_parameters(a, r) - 16 * 3 * 64 * 32;
   const std::uint64_t state = of(stage_numbers(a, r, 0), Component::kOptimizerState);
   BOOST_TEST(state >= expert_state + dense * 8 / 8);
   BOOST_TEST(state <= expert_state + dense * 8 / 8 + 3);  // each of three parts is rounded up

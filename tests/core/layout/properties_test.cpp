@@ -1,6 +1,6 @@
-// What must hold of every layout: more work never needs less, sharing never needs more, numbers and formulas agree,
-// and no size wraps. "Needs": a rank's total without communication buffers and the gaps that follow from them, which
-// sharing adds.
+// What must hold of every layout: more work never needs less, sharing never needs more, numbers and formulas
+// agree, and no size wraps. "Needs": a rank's total without communication buffers and the gaps that follow
+// from them, which sharing adds.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -80,15 +80,15 @@ BOOST_AUTO_TEST_CASE(more_work_never_needs_less) {
     never_less(c, more, "micro-batch");
     more = c, more.r.seq_len *= static_cast<std::uint32_t>(draw(2, 4));
     never_less(c, more, "sequence");
-    // In whole rounds of an interleaved pipeline: in a round that is not full the passes of a chunk come sooner, and where
-    // chunks differ the heavier one may wait with fewer micro-batches.
+    // In whole rounds of an interleaved pipeline: in a round that is not full the passes of a chunk come
+    // sooner, and where chunks differ the heavier one may wait with fewer micro-batches.
     const std::uint32_t round = c.r.layout.interleave > 1 ? c.r.pipeline_parallel : 1;
     Case fewer = c;
     fewer.r.accumulate = (c.r.accumulate + round - 1) / round * round;
     more = fewer, more.r.accumulate += round * static_cast<std::uint32_t>(draw(1, 9));
     never_less(fewer, more, "accumulation");
-    // Layers move between stages: where kinds or policies differ, one that is made again may move to a stage with more
-    // room.
+    // Layers move between stages: where kinds or policies differ, one that is made again may move to a stage
+    // with more room.
     more = c;
     if (c.r.pipeline_parallel > 1 && (c.a.layers.size() > 1 || c.r.recompute == Recompute::kLayers)) return;
     more.a.layers.back().count +=
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(sizes_never_wrap) {
       return w > kMaxBytes ? s.too_large() && s.value() == kMaxBytes
                            : !s.too_large() && s.value() == std::uint64_t(w);
     };
-    require(same(layout::Size(a) , a), "a size");
+    require(same(layout::Size(a), a), "a size");
     if (a > kMaxBytes || b > kMaxBytes) return;
     require(same(layout::Size(a) + b, Wide(a) + b), "a sum");
     require(same(layout::Size(a) * b, Wide(a) * b), "a product");

@@ -1,5 +1,5 @@
-// Random decoders and layouts that validate() accepts: every kind of attention, MLP, norm and every setting of a
-// layout.
+// Random decoders and layouts that validate() accepts: every kind of attention, MLP, norm and every setting
+// of a layout.
 #pragma once
 #include "core/layout/memory.hpp"
 #include "tests/support/properties.hpp"
@@ -20,7 +20,8 @@ inline arch::Attention random_attention(const Draw& draw) {
   t.head_dim = 2 * static_cast<std::uint32_t>(draw(1, 20));
   t.q_bias = coin(draw), t.k_bias = coin(draw), t.o_bias = coin(draw);
   if (draw(0, 3) == 0) {
-    t.latent = true, t.kv_heads = t.heads, t.q_lora_rank = coin(draw) ? 24 : 0, t.q_bias = t.q_lora_rank && t.q_bias;
+    t.latent = true, t.kv_heads = t.heads, t.q_lora_rank = coin(draw) ? 24 : 0,
+    t.q_bias = t.q_lora_rank && t.q_bias;
     t.kv_lora_rank = 16, t.rope_head_dim = 8, t.nope_head_dim = 12, t.v_head_dim = 10;
     return t;
   }
@@ -47,7 +48,8 @@ inline arch::Architecture random_model(const Draw& draw) {
   a.family = "random", a.vocab = draw(1, 5000), a.hidden = 8 * static_cast<std::uint32_t>(draw(1, 40));
   const bool experts = coin(draw);
   for (std::uint64_t kinds = draw(1, 3), i = 0; i < kinds; ++i)
-    a.layers.push_back({random_layer(draw, experts && i + 1 == kinds), static_cast<std::uint32_t>(draw(1, 9))});
+    a.layers.push_back(
+        {random_layer(draw, experts && i + 1 == kinds), static_cast<std::uint32_t>(draw(1, 9))});
   a.tied = coin(draw), a.head_bias = coin(draw), a.learned_positions = coin(draw) ? 0 : draw(1, 2000);
   a.embedding_width = draw(0, 3) ? 0 : a.hidden / 2;
   a.final_norm = static_cast<arch::NormKind>(draw(0, 3));
@@ -81,8 +83,10 @@ inline RunSpec random_run(const Draw& draw, const arch::Architecture& a) {
     l.expert_parallel = std::min(power(draw, 3), r.data_parallel * l.context_parallel);
   const std::uint32_t layers = a.layer_count();
   r.pipeline_parallel = static_cast<std::uint32_t>(draw(1, std::min(layers, 6u)));
-  if (r.pipeline_parallel > 1) l.interleave = static_cast<std::uint32_t>(draw(1, layers / r.pipeline_parallel));
-  constexpr Recompute kPolicies[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers};
+  if (r.pipeline_parallel > 1)
+    l.interleave = static_cast<std::uint32_t>(draw(1, layers / r.pipeline_parallel));
+  constexpr Recompute kPolicies[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
+                                     Recompute::kLayers};
   r.recompute = kPolicies[draw(0, 3)];
   if (r.recompute == Recompute::kFull) l.recompute_every = static_cast<std::uint32_t>(draw(1, 4));
   if (r.recompute == Recompute::kLayers)
@@ -92,8 +96,10 @@ inline RunSpec random_run(const Draw& draw, const arch::Architecture& a) {
   l.cross_entropy = static_cast<CrossEntropy>(draw(1, 3));
   constexpr Tier kHomes[] = {Tier::kDevice, Tier::kDevice, Tier::kHost, Tier::kDisk};
   l.weights_in = kHomes[draw(0, 3)];
-  if (r.mode == RunMode::kInference) l.kv_cache = kCache[draw(0, 3)], l.kv_page = power(draw, 6);
-  else l.optimizer_in = kHomes[draw(0, 3)], l.activations_in = kHomes[draw(0, 3)];
+  if (r.mode == RunMode::kInference)
+    l.kv_cache = kCache[draw(0, 3)], l.kv_page = power(draw, 6);
+  else
+    l.optimizer_in = kHomes[draw(0, 3)], l.activations_in = kHomes[draw(0, 3)];
   if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora) {
     l.dora = coin(draw);
     l.double_quantized =

@@ -1,9 +1,9 @@
-// The search against brute force: the same model and time functions asked one layout at a time, in the dumbest loops,
-// with no bound, no memory of what was computed before and every stage looked at.
+// The search against brute force: the same model and time functions asked one layout at a time, in the
+// dumbest loops, with no bound, no memory of what was computed before and every stage looked at.
 #include "core/layout/search.hpp"
 
-#include <boost/test/unit_test.hpp>
 #include <algorithm>
+#include <boost/test/unit_test.hpp>
 #include <random>
 
 #include "core/layout/front.hpp"

@@ -28,7 +28,8 @@ RunSpec bf16() {
 
 Machine machine() {
   Machine m;
-  m.flops = 1e15, m.matrix_efficiency = 1, m.memory_bytes_s = 3e12, m.link_bytes_s = 4e11, m.network_bytes_s = 5e10;
+  m.flops = 1e15, m.matrix_efficiency = 1, m.memory_bytes_s = 3e12, m.link_bytes_s = 4e11,
+  m.network_bytes_s = 5e10;
   m.host_bytes_s = 5e10, m.disk_bytes_s = 3e9, m.node = 8;
   return m;
 }
@@ -50,12 +51,14 @@ BOOST_AUTO_TEST_CASE(on_one_device_arithmetic_is_six_operations_a_weight_and_att
   const RunSpec r = bf16();
   const arch::Architecture a = plain();
   const Times t = step_time(a, r, machine());
-  const double tokens = 4 * 2048 * 8, layer = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024, head = 32000.0 * 1024;
+  const double tokens = 4 * 2048 * 8, layer = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024,
+               head = 32000.0 * 1024;
   // Forward 2 products over half the keys; flash backward makes the scores again: 2.5 times that.
   const double attention = 3.5 * 2 * (2049.0 / 2) * 2 * 1024;
   close(t.compute, tokens * (6 * (8 * layer + head) + 8 * attention) / 1e15);
   // Useful work counts attention three times, not three and a half.
-  close(t.model_flops_utilization * t.step, tokens * (6 * (8 * layer + head) + 8 * 6 * (2049.0 / 2) * 2048) / 1e15);
+  close(t.model_flops_utilization * t.step,
+        tokens * (6 * (8 * layer + head) + 8 * 6 * (2049.0 / 2) * 2048) / 1e15);
   close(t.tokens_per_second, tokens / t.step);
   BOOST_TEST(t.tensor + t.context + t.expert + t.pipeline + t.data + t.bubble + t.offload + t.recompute == 0);
 }
@@ -71,7 +74,8 @@ BOOST_AUTO_TEST_CASE(terms_sum_to_the_step_and_none_is_negative) {
               for (Tier home : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
                 r.tensor_parallel = t, r.pipeline_parallel = p, r.layout.context_parallel = c,
                 r.data_parallel = d, r.zero_stage = zero;
-                r.recompute = recompute, r.layout.activations_in = r.layout.optimizer_in = r.layout.weights_in = home;
+                r.recompute = recompute,
+                r.layout.activations_in = r.layout.optimizer_in = r.layout.weights_in = home;
                 const Times x = step_time(plain(), r, machine());
                 close(x.step, sum(x));
                 for (double part : {x.compute, x.memory, x.recompute, x.tensor, x.context, x.expert,
@@ -128,7 +132,15 @@ BOOST_AUTO_TEST_CASE(zero_costs_what_its_transfers_cost) {
   BOOST_TEST(std::abs(unit) < 0.2 * data[0]);  // 2 + 2 + 4 against 8, but for what hides
   close(data[1], data[2], 0.2);
   r.zero_stage = 1;
-  const double replicated = step_time(plain(), [&] { RunSpec x = r; x.zero_stage = 0; return x; }(), m).optimizer;
+  const double replicated = step_time(
+                                plain(),
+                                [&] {
+                                  RunSpec x = r;
+                                  x.zero_stage = 0;
+                                  return x;
+                                }(),
+                                m)
+                                .optimizer;
   close(step_time(plain(), r, m).optimizer * 64, replicated);
 }
 

@@ -58,7 +58,8 @@ BOOST_AUTO_TEST_CASE(absurd_sizes_are_too_large_and_never_wrap) {
   BOOST_TEST(refusal([](ModelSpec& m) { m.vocab = 1ull << 33; }).find("too large") != std::string::npos);
   BOOST_TEST(refusal([](ModelSpec& m) { m.layers = 1u << 31; }).find("too large") != std::string::npos);
   BOOST_TEST(refusal([](ModelSpec& m) { m.layers = 4096; }) == "");
-  BOOST_TEST(refusal([](ModelSpec& m) { m.layers = 4097; }) == "num_hidden_layers = 4097 is too large: expected at most 4096");
+  BOOST_TEST(refusal([](ModelSpec& m) { m.layers = 4097; }) ==
+             "num_hidden_layers = 4097 is too large: expected at most 4096");
   BOOST_TEST(refusal([](ModelSpec& m) { m.hidden = m.intermediate = INT32_MAX; }).find("too large") !=
              std::string::npos);
   BOOST_TEST(refusal([](ModelSpec& m) {

@@ -60,8 +60,9 @@ BOOST_AUTO_TEST_CASE(names_are_sorted) {
 }
 
 BOOST_AUTO_TEST_CASE(every_device_that_is_promised_is_there) {
-  for (const char* name : {"a100-40gb", "a100-80gb", "h100-80gb", "h100-pcie-80gb", "h200-141gb", "b200-180gb", "gb200-186gb",
-                           "mi300x-192gb", "l40s-48gb", "rtx-3090", "rtx-4090", "rtx-5090", "tpu-v5p", "xeon-8480"})
+  for (const char* name :
+       {"a100-40gb", "a100-80gb", "h100-80gb", "h100-pcie-80gb", "h200-141gb", "b200-180gb", "gb200-186gb",
+        "mi300x-192gb", "l40s-48gb", "rtx-3090", "rtx-4090", "rtx-5090", "tpu-v5p", "xeon-8480"})
     BOOST_TEST((find_device_preset(name) != nullptr), name);
 }
 
@@ -80,22 +81,24 @@ BOOST_AUTO_TEST_CASE(devices_have_memory_bandwidth_and_peaks_of_sane_size) {
   }
 }
 
-/// Bandwidths and peaks from what the chips are made of, where that is published: bus width in bits times Gbit/s a pin, and
-/// tensor cores' multiply-adds a clock times clock. Within a hundredth of the data sheet's rounding.
+/// Bandwidths and peaks from what the chips are made of, where that is published: bus width in bits times
+/// Gbit/s a pin, and tensor cores' multiply-adds a clock times clock. Within a hundredth of the data sheet's
+/// rounding.
 BOOST_AUTO_TEST_CASE(figures_follow_from_buses_and_clocks) {
   const auto near = [](double a, double b) { return std::abs(a / b - 1) < 0.01; };
   const struct {
     const char* name;
     double bus_bits, gbit_a_pin, units, dense_bf16_flops_a_clock, boost_ghz;
-  } chips[] = {{"a100-40gb", 5120, 2.43, 108, 2048, 1.41},      {"a100-80gb", 5120, 3.186, 108, 2048, 1.41},
-               {"h100-80gb", 5120, 5.23, 132, 4096, 1.83},      {"h100-pcie-80gb", 5120, 3.125, 114, 4096, 1.62},
-               {"l40s-48gb", 384, 18, 142, 1024, 2.49},         {"rtx-3090", 384, 19.5, 82, 512, 1.695},
-               {"rtx-4090", 384, 21, 128, 512, 2.52},           {"rtx-5090", 512, 28, 170, 512, 2.407},
+  } chips[] = {{"a100-40gb", 5120, 2.43, 108, 2048, 1.41}, {"a100-80gb", 5120, 3.186, 108, 2048, 1.41},
+               {"h100-80gb", 5120, 5.23, 132, 4096, 1.83}, {"h100-pcie-80gb", 5120, 3.125, 114, 4096, 1.62},
+               {"l40s-48gb", 384, 18, 142, 1024, 2.49},    {"rtx-3090", 384, 19.5, 82, 512, 1.695},
+               {"rtx-4090", 384, 21, 128, 512, 2.52},      {"rtx-5090", 512, 28, 170, 512, 2.407},
                {"mi300x-192gb", 8192, 5.2, 304, 2048, 2.1}};
   for (const auto& c : chips) {
     const DevicePreset& d = *find_device_preset(c.name);
     BOOST_TEST(near(d.memory_gbs, c.bus_bits * c.gbit_a_pin / 8), c.name << ": memory");
-    BOOST_TEST(near(d.bf16_tflops, c.units * c.dense_bf16_flops_a_clock * c.boost_ghz / 1000), c.name << ": bf16");
+    BOOST_TEST(near(d.bf16_tflops, c.units * c.dense_bf16_flops_a_clock * c.boost_ghz / 1000),
+               c.name << ": bf16");
   }
 }
 

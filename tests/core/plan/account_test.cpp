@@ -129,7 +129,8 @@ BOOST_AUTO_TEST_CASE(formulas_evaluate_to_the_bytes_beside_them) {
       const std::string symbols = n.formula.substr(0, equals);
       const std::string numbers = equals == std::string::npos ? symbols : n.formula.substr(equals + 3);
       for (const std::string& side : {symbols, numbers})
-        BOOST_CHECK_MESSAGE(Formula(p, side).value() == n.bytes, n.name << ": " << side << " is not " << n.bytes);
+        BOOST_CHECK_MESSAGE(Formula(p, side).value() == n.bytes,
+                            n.name << ": " << side << " is not " << n.bytes);
       BOOST_CHECK_MESSAGE(numbers.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string::npos,
                           n.name << ": a symbol without its number in " << n.formula);
     }

@@ -57,11 +57,13 @@ inline Case random_case(std::uint64_t seed) {
   r.micro_batch = pick(1, 5), r.seq_len = pick(1, 33), r.accumulate = pick(1, 3);
   r.mode = pick(0, 7) == 0 ? RunMode::kInference : RunMode::kFull;
   r.optimizer = static_cast<Optimizer>(pick(1, 3));
-  constexpr Recompute kPolicies[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers};
+  constexpr Recompute kPolicies[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
+                                     Recompute::kLayers};
   r.recompute = kPolicies[pick(0, 3)];
   if (r.recompute == Recompute::kLayers) {
     auto& n = r.recompute_layers;
-    n.full = pick(0, m.layers), n.mlp = pick(0, m.layers - n.full), n.selective = pick(0, m.layers - n.full - n.mlp);
+    n.full = pick(0, m.layers), n.mlp = pick(0, m.layers - n.full),
+    n.selective = pick(0, m.layers - n.full - n.mlp);
   }
   Profile& p = c.profile;
   p.trainer = "test";

@@ -1,4 +1,5 @@
-// The choice of recomputation against trying everything: it fits, nothing that fits is cheaper, and it is found quickly.
+// The choice of recomputation against trying everything: it fits, nothing that fits is cheaper, and it is
+// found quickly.
 #include "core/plan/choose_recompute.hpp"
 
 #include <algorithm>
@@ -31,10 +32,12 @@ std::vector<RecomputeLayers> every_choice(std::uint32_t layers) {
 /// Shapes of a real model: wide MLP, more tokens than vocabulary rows in a chunk.
 Case usual_case(std::uint32_t layers) {
   Case c;
-  c.model.family = "llama", c.model.vocab = 96, c.model.hidden = 32, c.model.layers = layers, c.model.heads = 4;
+  c.model.family = "llama", c.model.vocab = 96, c.model.hidden = 32, c.model.layers = layers,
+  c.model.heads = 4;
   c.model.kv_heads = 2, c.model.head_dim = 8, c.model.intermediate = 88, c.model.max_positions = 4096;
   c.run.micro_batch = 2, c.run.seq_len = 64;
-  c.profile.trainer = "test", c.profile.head_chunk_tokens = 32, c.profile.attention_tile_q = c.profile.attention_tile_k = 16;
+  c.profile.trainer = "test", c.profile.head_chunk_tokens = 32,
+  c.profile.attention_tile_q = c.profile.attention_tile_k = 16;
   return c;
 }
 
@@ -57,8 +60,8 @@ BOOST_AUTO_TEST_CASE(nothing_that_fits_is_cheaper) {
     }
     for (const Tried& budget : tried) {  // every memory need that there is, as the budget, and a byte less
       for (std::uint64_t bytes : {budget.bytes, budget.bytes - 1}) {
-        const RecomputeLayers chosen =
-            choose_recompute(layers, [&](const RecomputeLayers& n) { return place(with(c, n)).arena_bytes <= bytes; });
+        const RecomputeLayers chosen = choose_recompute(
+            layers, [&](const RecomputeLayers& n) { return place(with(c, n)).arena_bytes <= bytes; });
         const Tried* cheapest = nullptr;
         for (const Tried& t : tried)
           if (t.bytes <= bytes && (!cheapest || t.cost < cheapest->cost)) cheapest = &t;
@@ -69,9 +72,10 @@ BOOST_AUTO_TEST_CASE(nothing_that_fits_is_cheaper) {
         const Program p = with(c, chosen);
         BOOST_TEST(place(p).arena_bytes <= bytes);
         BOOST_TEST(recompute_cost(p) <= cheapest->cost,
-                   layers << " layers, " << bytes << " bytes: " << chosen.full << "/" << chosen.mlp << "/" << chosen.selective << " costs "
-                          << recompute_cost(p) << ", " << cheapest->n.full << "/" << cheapest->n.mlp << "/" << cheapest->n.selective
-                          << " would cost " << cheapest->cost);
+                   layers << " layers, " << bytes << " bytes: " << chosen.full << "/" << chosen.mlp << "/"
+                          << chosen.selective << " costs " << recompute_cost(p) << ", " << cheapest->n.full
+                          << "/" << cheapest->n.mlp << "/" << cheapest->n.selective << " would cost "
+                          << cheapest->cost);
       }
     }
   }
@@ -81,12 +85,13 @@ BOOST_AUTO_TEST_CASE(what_random_models_are_given_fits_and_is_not_beaten_by_far)
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Case c = random_case(seed);
     c.run.mode = RunMode::kFull, c.model.layers = std::min(c.model.layers, 4u);
-    const std::uint64_t none = place(with(c, {})).arena_bytes, full = place(with(c, {c.model.layers, 0, 0})).arena_bytes;
+    const std::uint64_t none = place(with(c, {})).arena_bytes,
+                        full = place(with(c, {c.model.layers, 0, 0})).arena_bytes;
     for (int part = 0; part <= 4; ++part) {
       const std::uint64_t bytes = full + (none - full) * static_cast<std::uint64_t>(part) / 4;
       if (none < full) continue;
-      const RecomputeLayers n =
-          choose_recompute(c.model.layers, [&](const RecomputeLayers& r) { return place(with(c, r)).arena_bytes <= bytes; });
+      const RecomputeLayers n = choose_recompute(
+          c.model.layers, [&](const RecomputeLayers& r) { return place(with(c, r)).arena_bytes <= bytes; });
       BOOST_TEST(place(with(c, n)).arena_bytes <= bytes, "seed " << seed << " part " << part);
       if (part == 4) BOOST_TEST(n.total() == 0u);
     }
@@ -158,8 +163,9 @@ BOOST_AUTO_TEST_CASE(no_other_layers_would_do_better_than_the_first) {
         apply_recompute(p, {dropped, policy.cheap});
         const std::uint64_t elsewhere = place(p).peak_tensor_bytes;
         strictly += first < elsewhere;
-        BOOST_REQUIRE_MESSAGE(first <= elsewhere, "seed " << seed << ": " << n.full << "/" << n.mlp << "/" << n.selective << " takes "
-                                                          << first << ", elsewhere " << elsewhere);
+        BOOST_REQUIRE_MESSAGE(first <= elsewhere, "seed " << seed << ": " << n.full << "/" << n.mlp << "/"
+                                                          << n.selective << " takes " << first
+                                                          << ", elsewhere " << elsewhere);
       } while (std::next_permutation(at.begin(), at.end()));
     }
   }
@@ -167,7 +173,8 @@ BOOST_AUTO_TEST_CASE(no_other_layers_would_do_better_than_the_first) {
 }
 
 BOOST_AUTO_TEST_CASE(memory_grows_linearly_with_the_sequence) {
-  for (const RecomputeLayers& n : {RecomputeLayers{}, RecomputeLayers{0, 0, 4}, RecomputeLayers{4, 0, 0}, RecomputeLayers{1, 1, 1}}) {
+  for (const RecomputeLayers& n :
+       {RecomputeLayers{}, RecomputeLayers{0, 0, 4}, RecomputeLayers{4, 0, 0}, RecomputeLayers{1, 1, 1}}) {
     auto peak = [&](std::uint32_t seq) {
       Case c = usual_case(4);
       c.run.seq_len = seq;
@@ -189,20 +196,26 @@ BOOST_AUTO_TEST_CASE(with_a_bound_the_same_is_chosen_from_few_placements) {
   const std::uint64_t none = arena({}), full = arena({6, 0, 0});
   for (std::uint64_t budget = full - 1000; budget < none + 1000; budget += (none - full) / 40) {
     std::size_t placed = 0;
-    const RecomputeLayers chosen = choose_recompute(6, budget, bound, [&](const RecomputeLayers& n) { return ++placed, arena(n); });
+    const RecomputeLayers chosen =
+        choose_recompute(6, budget, bound, [&](const RecomputeLayers& n) { return ++placed, arena(n); });
     BOOST_CHECK_EQUAL(arena(chosen) <= budget, full <= budget);
     BOOST_CHECK_LE(placed, 4u);
     if (arena(chosen) == bound(chosen))  // no hole in the way
-      BOOST_CHECK(chosen == choose_recompute(6, [&](const RecomputeLayers& n) { return arena(n) <= budget; }));
+      BOOST_CHECK(chosen ==
+                  choose_recompute(6, [&](const RecomputeLayers& n) { return arena(n) <= budget; }));
   }
 }
 
 // Placements with holes that come and go as they like: what is chosen fits whenever anything does.
 BOOST_AUTO_TEST_CASE(holes_above_the_bound_never_lead_to_a_choice_that_does_not_fit) {
   constexpr std::uint32_t kLayers = 40;
-  const auto bound = [](const RecomputeLayers& n) { return 100000 - 1200ull * n.full - 700ull * n.mlp - 200ull * n.selective; };
+  const auto bound = [](const RecomputeLayers& n) {
+    return 100000 - 1200ull * n.full - 700ull * n.mlp - 200ull * n.selective;
+  };
   for (std::uint64_t seed = 1; seed < 60; ++seed) {
-    const auto placed = [&](const RecomputeLayers& n) { return bound(n) + (n.full * 7919u + n.mlp * 104729u + n.selective * 1299709u) * seed % 9000; };
+    const auto placed = [&](const RecomputeLayers& n) {
+      return bound(n) + (n.full * 7919u + n.mlp * 104729u + n.selective * 1299709u) * seed % 9000;
+    };
     for (std::uint64_t budget = 40000; budget < 120000; budget += 1777) {
       const RecomputeLayers n = choose_recompute(kLayers, budget, bound, placed);
       BOOST_CHECK(placed(n) <= budget || placed({kLayers, 0, 0}) > budget);

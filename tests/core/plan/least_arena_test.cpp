@@ -1,4 +1,5 @@
-// The folded bound against the whole program: the same number from every layer as it stands, and never above a placement.
+// The folded bound against the whole program: the same number from every layer as it stands, and never above
+// a placement.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -20,17 +21,22 @@ Case with_layers(std::uint64_t seed, std::uint32_t layers, const char* mode) {
   return *mode ? on_device(c, seed, mode) : c;
 }
 
-/// Bytes alive at every operation summed one buffer at a time: what least_arena() must say, without its arithmetic.
+/// Bytes alive at every operation summed one buffer at a time: what least_arena() must say, without its
+/// arithmetic.
 std::uint64_t dumb(const Program& p) {
   const std::vector<Lifetime> life = lifetimes(p);
-  const auto padded = [&](const Buffer& b) { return (b.bytes() + p.profile.alignment - 1) / p.profile.alignment * p.profile.alignment; };
+  const auto padded = [&](const Buffer& b) {
+    return (b.bytes() + p.profile.alignment - 1) / p.profile.alignment * p.profile.alignment;
+  };
   std::uint64_t most = 0;
   for (BufferId b = 0; b < p.buffers.size(); ++b)
-    if (p[b].tier == p.profile.tier && p[b].storage != Storage::kExternal && p[b].persistent) most += padded(p[b]);
+    if (p[b].tier == p.profile.tier && p[b].storage != Storage::kExternal && p[b].persistent)
+      most += padded(p[b]);
   for (std::uint32_t i = 0; i < p.ops.size(); ++i) {
     std::uint64_t sum = 0;
     for (BufferId b = 0; b < p.buffers.size(); ++b)
-      if (p[b].tier == p.profile.tier && p[b].storage != Storage::kExternal && life[b].overlaps({i, i})) sum += padded(p[b]);
+      if (p[b].tier == p.profile.tier && p[b].storage != Storage::kExternal && life[b].overlaps({i, i}))
+        sum += padded(p[b]);
     most = std::max(most, sum);
   }
   return most;
@@ -71,10 +77,12 @@ BOOST_AUTO_TEST_CASE(every_split_of_the_layers_is_folded_right) {
             const RecomputeLayers n{full, mlp, selective};
             c.run.recompute = (full + mlp) % 2 ? Recompute::kLayers : Recompute::kNone;
             (c.run.recompute == Recompute::kLayers ? c.run.recompute_layers : c.profile.recompute_layers) = n;
-            (c.run.recompute == Recompute::kLayers ? c.profile.recompute_layers : c.run.recompute_layers) = {};
+            (c.run.recompute == Recompute::kLayers ? c.profile.recompute_layers
+                                                   : c.run.recompute_layers) = {};
             const std::uint64_t bytes = least_arena(c.model, c.run, c.profile);
-            BOOST_REQUIRE_MESSAGE(bytes == least_arena(c.build()), mode << " seed " << seed << ": " << full << " full, " << mlp
-                                                                        << " mlp, " << selective << " selective");
+            BOOST_REQUIRE_MESSAGE(bytes == least_arena(c.build()), mode << " seed " << seed << ": " << full
+                                                                        << " full, " << mlp << " mlp, "
+                                                                        << selective << " selective");
           }
     }
 }

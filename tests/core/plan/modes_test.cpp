@@ -1,5 +1,5 @@
-// What a mode promises, read off the program: which transfers a micro-batch has, what lies where, and how little of a
-// model the device holds. That the plans hold together is check_test.cpp.
+// What a mode promises, read off the program: which transfers a micro-batch has, what lies where, and how
+// little of a model the device holds. That the plans hold together is check_test.cpp.
 #include "core/plan/modes.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -25,8 +25,10 @@ Transfers transfers(const Program& p, SectionKind k) {
     if (o.kind != OpKind::kCopy) continue;
     const bool up = p[o.out[0]].tier == Tier::kDevice;
     const std::uint64_t bytes = p[o.in[0]].instance_bytes();
-    if (o.flags & kActivationCopy) (up ? t.up : t.down)++, (up ? t.up_bytes : t.down_bytes) += bytes;
-    else (o.flags & kSyncCopy ? t.sync : t.other)++;
+    if (o.flags & kActivationCopy)
+      (up ? t.up : t.down)++, (up ? t.up_bytes : t.down_bytes) += bytes;
+    else
+      (o.flags & kSyncCopy ? t.sync : t.other)++;
   }
   return t;
 }
@@ -54,7 +56,8 @@ BOOST_AUTO_TEST_CASE(hybrid_has_three_activation_transfers_a_micro_batch_of_the_
 BOOST_AUTO_TEST_CASE(the_contracts_example_moves_545259520_bytes) {
   Case c = on_device(small_case(), 0, "hybrid");
   c.model.hidden = 1024, c.model.vocab = 32768, c.run.seq_len = 2048, c.run.micro_batch = 1;
-  c.model.heads = 16, c.model.kv_heads = 16, c.model.head_dim = 64, c.model.layers = 1, c.model.intermediate = 2816;
+  c.model.heads = 16, c.model.kv_heads = 16, c.model.head_dim = 64, c.model.layers = 1,
+  c.model.intermediate = 2816;
   const Transfers t = transfers(c.build(), SectionKind::kMicro);
   BOOST_TEST(t.up_bytes + t.down_bytes == 545259520u);
 }
@@ -67,17 +70,22 @@ BOOST_AUTO_TEST_CASE(resident_copies_nothing) {
 BOOST_AUTO_TEST_CASE(streamed_keeps_all_state_on_the_host_and_two_layers_of_weights_on_the_device) {
   for (bool tied : {false, true}) {
     Case c = on_device(small_case(), 0, "streamed");
-    c.model.layers = 12, c.model.hidden = 64, c.model.intermediate = 200, c.model.heads = 8, c.model.head_dim = 8, c.model.kv_heads = 8;
+    c.model.layers = 12, c.model.hidden = 64, c.model.intermediate = 200, c.model.heads = 8,
+    c.model.head_dim = 8, c.model.kv_heads = 8;
     c.model.vocab = 40, c.model.tied = tied, c.run.recompute = Recompute::kFull;
     const Program p = c.build();
     for (const Param& q : p.params)
       for (BufferId b : {q.weight, q.grad, q.m, q.v}) BOOST_TEST((p[b].tier != Tier::kDevice));
     const MemoryPlan plan = place(p);
     const ModelSpec& m = c.model;
-    const std::uint64_t layer = 4ull * (2 * m.hidden + m.hidden * m.qkv_width() + m.q_width() * m.hidden + 3ull * m.hidden * m.intermediate);
+    const std::uint64_t layer = 4ull * (2 * m.hidden + m.hidden * m.qkv_width() + m.q_width() * m.hidden +
+                                        3ull * m.hidden * m.intermediate);
     // Inputs of all layers, weights of two, gradients of two, and the working set of one.
     const std::uint64_t inputs = 4ull * c.run.tokens_per_micro_batch() * m.hidden * (m.layers + 1);
-    BOOST_TEST(plan.arena_bytes < 4 * layer + inputs + 16ull * c.run.tokens_per_micro_batch() * (m.qkv_width() + 3ull * m.intermediate + 4ull * m.hidden) + 300000);
+    BOOST_TEST(plan.arena_bytes < 4 * layer + inputs +
+                                      16ull * c.run.tokens_per_micro_batch() *
+                                          (m.qkv_width() + 3ull * m.intermediate + 4ull * m.hidden) +
+                                      300000);
     BOOST_TEST(plan.arena_bytes < 12 * layer);
     BOOST_TEST(plan.of(Tier::kPinned).arena_bytes > 12 * layer);
     BOOST_TEST(plan.of(Tier::kHost).arena_bytes > 36 * layer);

@@ -59,9 +59,10 @@ BOOST_AUTO_TEST_CASE(packed_items_alive_together_never_overlap) {
 
 BOOST_AUTO_TEST_CASE(a_hole_found_by_windows_and_blocks_is_the_one_found_by_trying_every_end) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
-    const std::uint32_t times = 3 + seed * 97;  // up to nine windows
+    const std::uint32_t times = 3 + seed * 97;                                // up to nine windows
     std::vector<PackItem> items = random_items(seed, 20 + seed * 37, times);  // up to seven blocks
-    for (std::size_t i = 0; i < items.size(); i += 2) items[i].last = std::min(items[i].last, items[i].first + 100);  // of one window, or two
+    for (std::size_t i = 0; i < items.size(); i += 2)
+      items[i].last = std::min(items[i].last, items[i].first + 100);  // of one window, or two
     LaidOut laid(times);
     std::vector<std::uint64_t> offset(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -204,7 +205,8 @@ BOOST_AUTO_TEST_CASE(a_hasty_placement_never_promises_less_than_the_final_one) {
   }
 }
 
-// A hundred equal blocks one after the other and what lives across each: more items than pairs can be compared of.
+// A hundred equal blocks one after the other and what lives across each: more items than pairs can be
+// compared of.
 BOOST_AUTO_TEST_CASE(very_many_items_are_packed_as_an_allocator_would) {
   std::vector<PackItem> items;
   for (std::uint32_t block = 0; block < 1000; ++block) {
@@ -229,21 +231,24 @@ BOOST_AUTO_TEST_CASE(items_packed_from_two_ends_never_overlap_and_keep_to_the_li
         const std::uint32_t times = 1 + seed * 7 % 300;
         const std::vector<PackItem> items = random_items(seed, seed * 3, times);
         std::vector<std::uint64_t> offset(items.size());
-        const std::uint64_t height = pack_from_two_ends(items, times, lasting, nearest, UINT64_MAX - 1, offset);
+        const std::uint64_t height =
+            pack_from_two_ends(items, times, lasting, nearest, UINT64_MAX - 1, offset);
         BOOST_CHECK_GE(height, pack_bound(items, times));
         for (std::size_t i = 0; i < items.size(); ++i) {
           BOOST_REQUIRE_LE(offset[i] + items[i].size, height);
-          for (std::size_t j = 0; j < i; ++j) BOOST_REQUIRE(!collide(items[i], offset[i], items[j], offset[j]));
+          for (std::size_t j = 0; j < i; ++j)
+            BOOST_REQUIRE(!collide(items[i], offset[i], items[j], offset[j]));
         }
         std::vector<std::uint64_t> other(items.size());
         BOOST_CHECK_EQUAL(pack_from_two_ends(items, times, lasting, nearest, height, other), height);
         BOOST_CHECK(other == offset);
-        if (height > 0) BOOST_CHECK_EQUAL(pack_from_two_ends(items, times, lasting, nearest, height - 1, other), kTooHigh);
+        if (height > 0)
+          BOOST_CHECK_EQUAL(pack_from_two_ends(items, times, lasting, nearest, height - 1, other), kTooHigh);
       }
 }
 
-// What streaming looks like: activations that nest, and copies of weights each of which overlaps the next. A stack piles the
-// copies up; two ends need no more than lives at one time.
+// What streaming looks like: activations that nest, and copies of weights each of which overlaps the next. A
+// stack piles the copies up; two ends need no more than lives at one time.
 BOOST_AUTO_TEST_CASE(a_chain_beside_a_nest_is_packed_without_a_hole) {
   std::vector<PackItem> items;
   constexpr std::uint32_t kLayers = 400, kOps = 10, kTimes = 2 * kLayers * kOps;
@@ -254,7 +259,8 @@ BOOST_AUTO_TEST_CASE(a_chain_beside_a_nest_is_packed_without_a_hole) {
     items.push_back({(r + 1) * kOps + 3, (r + 1) * kOps + 5, 1024});
   }
   std::vector<std::uint64_t> offset(items.size());
-  BOOST_CHECK_EQUAL(pack_from_two_ends(items, kTimes, 100, Nearest::kLargest, UINT64_MAX - 1, offset), pack_bound(items, kTimes));
+  BOOST_CHECK_EQUAL(pack_from_two_ends(items, kTimes, 100, Nearest::kLargest, UINT64_MAX - 1, offset),
+                    pack_bound(items, kTimes));
   BOOST_CHECK_EQUAL(pack(items, kTimes, 0, offset), pack_bound(items, kTimes));
 }
 

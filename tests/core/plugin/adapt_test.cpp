@@ -37,7 +37,8 @@ const Fault kFaults[] = {
     {"escape", Exit::kFailed, "io", "red \\x1b[31m"},
     {"no room", Exit::kDoesNotFit, "device_oom", "too big"},
     {"with number", Exit::kFailed, "io", "errno 28: the disk is full"},
-    {"number alone", Exit::kFailed, "device_lost", "code -719: plugin misbehave failed in estimate() without a message: device_lost"},
+    {"number alone", Exit::kFailed, "device_lost",
+     "code -719: plugin misbehave failed in estimate() without a message: device_lost"},
     {"wild domain", Exit::kFailed, "io", "\\x1b[31mmmmmmmmmmmm 5: x"},
     {"bad node", Exit::kFailed, "internal",
      "plugin misbehave gave a broken report from estimate(): memory node 1 has id 3: ids count from 1 in the "
@@ -124,8 +125,9 @@ BOOST_AUTO_TEST_CASE(the_number_of_a_library_below_arrives_beside_the_message) {
   Directory d;
   d.copy("misbehave");
   Host host(d, doing("misbehave", "with number"));
-  BOOST_CHECK_EXCEPTION(host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
-                        [](const tp::PluginError& e) { return e.native().domain == "errno" && e.native().code == 28; });
+  BOOST_CHECK_EXCEPTION(
+      host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
+      [](const tp::PluginError& e) { return e.native().domain == "errno" && e.native().code == 28; });
 }
 
 BOOST_AUTO_TEST_CASE(a_call_from_inside_another_on_the_same_instance_is_refused) {
@@ -189,13 +191,15 @@ BOOST_AUTO_TEST_CASE(a_plugin_asks_the_models_config_by_key) {
   trainhost::MemoryReport r = e.estimate(m, {}, nullptr);  // given inline: every default
   BOOST_TEST(r.total_bytes() == 10u);
   BOOST_TEST(r.notes == (std::vector<std::string>{"none", "1.000000"}), boost::test_tools::per_element());
-  m.config_json = R"({"num_experts": 8, "layer_types": ["full", "ssm"], "rope_scaling": {"type": "yarn", "factor": 4}})";
+  m.config_json =
+      R"({"num_experts": 8, "layer_types": ["full", "ssm"], "rope_scaling": {"type": "yarn", "factor": 4}})";
   r = e.estimate(m, {}, nullptr);
   BOOST_TEST(r.total_bytes() == 10u);
   BOOST_TEST((r.nodes.at(0).bytes == 8 && r.nodes.at(1).bytes == 2));
   BOOST_TEST(r.notes == (std::vector<std::string>{"yarn", "4.000000"}), boost::test_tools::per_element());
   m.config_json = R"({"num_experts": "eight"})";
-  BOOST_TEST(status_of([&] { e.estimate(m, {}, nullptr); }) == "argument: config.json: num_experts is no whole number");
+  BOOST_TEST(status_of([&] { e.estimate(m, {}, nullptr); }) ==
+             "argument: config.json: num_experts is no whole number");
 }
 
 BOOST_AUTO_TEST_CASE(progress_is_told_once_a_per_cent) {

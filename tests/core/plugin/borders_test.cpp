@@ -1,5 +1,6 @@
-// What plugins of another language, compiler or run-time library let out or bring along, and what they share by name: the
-// host names the first and lives, and the second does it no harm. Animals that this machine cannot build are skipped by name.
+// What plugins of another language, compiler or run-time library let out or bring along, and what they share
+// by name: the host names the first and lives, and the second does it no harm. Animals that this machine
+// cannot build are skipped by name.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -27,24 +28,28 @@ struct Escape {
 };
 std::ostream& operator<<(std::ostream& os, const Escape& e) { return os << e.animal << " " << e.what; }
 const Escape kEscapes[] = {
-    {"escapes", "C++", "runtime_error"},           {"escapes", "C++", "42"},
-    {"escapes", "C++", "own"},                     {"escapes_libcxx", "clang++ with libc++", "runtime_error"},
-    {"escapes_libcxx", "clang++ with libc++", "42"}, {"escapes_libcxx", "clang++ with libc++", "own"},
+    {"escapes", "C++", "runtime_error"},
+    {"escapes", "C++", "42"},
+    {"escapes", "C++", "own"},
+    {"escapes_libcxx", "clang++ with libc++", "runtime_error"},
+    {"escapes_libcxx", "clang++ with libc++", "42"},
+    {"escapes_libcxx", "clang++ with libc++", "own"},
 };
-
 
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(borders)
 
-BOOST_DATA_TEST_CASE(an_exception_of_any_c_plus_plus_is_caught_at_the_border, boost::unit_test::data::make(kEscapes), row) {
+BOOST_DATA_TEST_CASE(an_exception_of_any_c_plus_plus_is_caught_at_the_border,
+                     boost::unit_test::data::make(kEscapes), row) {
   if (!here(row.animal, row.needs)) return;
   Directory d;
   d.copy(row.animal);
   Host host(d, doing("animal", std::string("estimate ") + row.what));
   for (int again = 0; again < 2; ++again)
     BOOST_CHECK_EXCEPTION(bytes(host, "animal"), tp::PluginError, [](const tp::PluginError& e) {
-      return e.status() == "internal" && std::string(e.what()) == "an exception left estimate() of plugin animal";
+      return e.status() == "internal" &&
+             std::string(e.what()) == "an exception left estimate() of plugin animal";
     });
   tp::HostOptions o = careful();
   o.plugin_options["animal"]["do"] = std::string("start ") + row.what;
@@ -60,7 +65,9 @@ BOOST_AUTO_TEST_CASE(a_panic_that_leaves_rust_is_met_in_the_child) {
   Host host(d, careful());
   host->probe_all();
   const std::string v = verdict(*host.registry);  // old Rust unwinds into the host, new Rust aborts
-  BOOST_TEST((v.starts_with("start/exception: ") || v.starts_with("start/crashed: in its start() it was ended by signal 6")), v);
+  BOOST_TEST((v.starts_with("start/exception: ") ||
+              v.starts_with("start/crashed: in its start() it was ended by signal 6")),
+             v);
 }
 
 BOOST_AUTO_TEST_CASE(a_jump_into_a_call_that_has_returned_is_met_in_the_child) {
@@ -68,7 +75,8 @@ BOOST_AUTO_TEST_CASE(a_jump_into_a_call_that_has_returned_is_met_in_the_child) {
   d.copy("jumps");
   Host host(d, careful(5));
   host->probe_all();
-  BOOST_TEST(verdict(*host.registry).starts_with("start/crashed: in its start() it was ended by signal "), verdict(*host.registry));
+  BOOST_TEST(verdict(*host.registry).starts_with("start/crashed: in its start() it was ended by signal "),
+             verdict(*host.registry));
 }
 
 BOOST_AUTO_TEST_CASE(a_start_that_works_once_is_one_that_failed_the_second_time) {
@@ -97,7 +105,8 @@ BOOST_AUTO_TEST_CASE(sessions_are_destroyed_before_stop_however_long_they_live) 
   }
   std::vector<std::string> said;
   for (const LogLine& l : *host.log) said.push_back(l.text);
-  BOOST_TEST(said == (std::vector<std::string>{"destroyed", "destroyed", "stopped"}), boost::test_tools::per_element());
+  BOOST_TEST(said == (std::vector<std::string>{"destroyed", "destroyed", "stopped"}),
+             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(a_thread_that_ends_after_the_registry_still_finds_its_destructors) {
@@ -123,9 +132,11 @@ BOOST_AUTO_TEST_CASE(names_that_two_plugins_share_answer_to_each_its_own) {
 }
 
 BOOST_AUTO_TEST_CASE(the_animal_with_weak_symbols_has_hundreds) {
-  std::unique_ptr<FILE, int (*)(FILE*)> nm(::popen(("nm -D --defined-only " + animal("weak").string() + " 2>/dev/null").c_str(), "r"), &::pclose);
+  std::unique_ptr<FILE, int (*)(FILE*)> nm(
+      ::popen(("nm -D --defined-only " + animal("weak").string() + " 2>/dev/null").c_str(), "r"), &::pclose);
   int weak = 0, all = 0;
-  for (char line[1024]; nm && std::fgets(line, sizeof line, nm.get()); ++all) weak += std::string(line).find(" W ") != std::string::npos;
+  for (char line[1024]; nm && std::fgets(line, sizeof line, nm.get()); ++all)
+    weak += std::string(line).find(" W ") != std::string::npos;
   if (all == 0) {
     BOOST_TEST_MESSAGE("skipped: nm is not installed");
     return;

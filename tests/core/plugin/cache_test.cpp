@@ -1,5 +1,5 @@
-// What is remembered: a warm start opens no plugin and runs none, a fault costs its deadline once, and a cache that is not
-// wholly ours and whole is as none.
+// What is remembered: a warm start opens no plugin and runs none, a fault costs its deadline once, and a
+// cache that is not wholly ours and whole is as none.
 #include <sys/inotify.h>
 #include <sys/wait.h>
 
@@ -15,7 +15,9 @@ using namespace zoo;
 namespace {
 
 /// Makes the file as old as one that was installed yesterday, so that its clock can tell a change.
-void age(const fs::path& p) { fs::last_write_time(p, fs::file_time_type::clock::now() - std::chrono::hours(24)); }
+void age(const fs::path& p) {
+  fs::last_write_time(p, fs::file_time_type::clock::now() - std::chrono::hours(24));
+}
 
 /// Counts files of one directory that anybody opens, by the kernel.
 class Opens {
@@ -61,13 +63,15 @@ BOOST_AUTO_TEST_SUITE(cache)
 
 BOOST_AUTO_TEST_CASE(a_warm_start_opens_no_plugin_and_says_the_same) {
   Case c;
-  for (const char* name : {"good", "no_entry", "aborts", "manifest_absent", "misbehave"}) age(c.plugins.copy(name));
+  for (const char* name : {"good", "no_entry", "aborts", "manifest_absent", "misbehave"})
+    age(c.plugins.copy(name));
   const auto told = [&c] {
     Host host(c.plugins, careful(20, c.cache));
     host->probe_all();
     std::string all;
     for (const tp::Candidate& k : host->candidates())
-      all += k.file.string() + k.stage + k.code + k.reason + k.hint + k.manifest.id + k.manifest.summary + "\n";
+      all +=
+          k.file.string() + k.stage + k.code + k.reason + k.hint + k.manifest.id + k.manifest.summary + "\n";
     return all;
   };
   const std::string cold = told();
@@ -205,7 +209,8 @@ BOOST_AUTO_TEST_CASE(everything_that_is_remembered_comes_back) {
   r.sidecar = {6, 7, 8, 9, 10};
   r.hash = "h\\a\tsh";
   r.rehearsed = true;
-  r.manifest = {"i", "v", "trainer", "s\nt", "1.0", "cpu", {"a/1", "b\t/2"}, {"llama"}, {"full"}, {"bf16"}, {"o"}, {"avx2"}, {"libx.so"}, -7};
+  r.manifest = {"i",       "v",      "trainer", "s\nt", "1.0",    "cpu",       {"a/1", "b\t/2"},
+                {"llama"}, {"full"}, {"bf16"},  {"o"},  {"avx2"}, {"libx.so"}, -7};
   r.refused.emplace("load", "crashed", "why\tso", "hint\n");
   r.warnings = {"one", "two\twords"};
   tp::Cache out(c.cache, "h");
@@ -217,8 +222,8 @@ BOOST_AUTO_TEST_CASE(everything_that_is_remembered_comes_back) {
   BOOST_TEST((back->manifest == r.manifest));
   BOOST_TEST(back->hash == r.hash);
   BOOST_TEST(back->rehearsed);
-  BOOST_TEST((back->refused->stage() + back->refused->code() + back->refused->what() + back->refused->hint()) ==
-             "loadcrashedwhy\tsohint\n");
+  BOOST_TEST((back->refused->stage() + back->refused->code() + back->refused->what() +
+              back->refused->hint()) == "loadcrashedwhy\tsohint\n");
   BOOST_TEST(back->warnings == r.warnings, boost::test_tools::per_element());
 }
 
@@ -243,13 +248,15 @@ BOOST_AUTO_TEST_CASE(hosts_that_race_lose_nothing_and_break_nothing) {
   id.inode = 1;
   int found = 0;
   for (int h = 0; h < kHosts; ++h)
-    for (int i = 0; i < kEach; ++i) found += all.find("/p" + std::to_string(h) + "." + std::to_string(i), id, {}) != nullptr;
+    for (int i = 0; i < kEach; ++i)
+      found += all.find("/p" + std::to_string(h) + "." + std::to_string(i), id, {}) != nullptr;
   BOOST_TEST(found == kHosts * kEach);
   BOOST_TEST(std::distance(fs::directory_iterator(c.cache.parent_path()), {}) == 1);  // no leftovers
 }
 
 BOOST_AUTO_TEST_CASE(a_start_that_the_world_stopped_is_tried_again_and_a_bug_is_not) {
-  for (const auto& [name, again] : {std::pair{"start_fails_with_number", true}, {"start_fails_as_bug", false}}) {
+  for (const auto& [name, again] :
+       {std::pair{"start_fails_with_number", true}, {"start_fails_as_bug", false}}) {
     Case c;
     age(c.plugins.copy(name));
     const std::string first = c.list();

@@ -1,5 +1,5 @@
-// The host extension "trainhost.config/1" against nlohmann's reader, and what it says to questions that make no
-// sense.
+// The host extension "trainhost.config/1" against nlohmann's reader, and what it says to questions that make
+// no sense.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -65,9 +65,10 @@ BOOST_AUTO_TEST_CASE(every_path_says_what_another_parser_says) {
       BOOST_TEST(items == (list ? j.size() : 99u));
       char text[64] = "before";
       std::uint64_t length = 0;
-      BOOST_TEST(kTable.text(&kTable, &m, path.c_str(), text, sizeof text, &length) == (j.is_null()     ? TH_E_ABSENT
-                                                                                        : j.is_string() ? TH_OK
-                                                                                                        : TH_E_ARG));
+      BOOST_TEST(kTable.text(&kTable, &m, path.c_str(), text, sizeof text, &length) ==
+                 (j.is_null()     ? TH_E_ABSENT
+                  : j.is_string() ? TH_OK
+                                  : TH_E_ARG));
       BOOST_TEST(text == (j.is_string() ? j.get<std::string>() : "before"));
     }
   }

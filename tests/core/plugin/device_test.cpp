@@ -1,4 +1,5 @@
-// A trainer's device as the host sees it: memory and name arrive checked, "none here" is no error, a wrong word of the user's is.
+// A trainer's device as the host sees it: memory and name arrive checked, "none here" is no error, a wrong
+// word of the user's is.
 #include <boost/test/unit_test.hpp>
 
 #include "zoo.hpp"
@@ -32,9 +33,10 @@ BOOST_AUTO_TEST_CASE(a_trainer_without_devices_or_a_machine_without_one_has_no_a
 }
 
 BOOST_AUTO_TEST_CASE(any_other_failure_is_the_callers_to_see) {
-  BOOST_CHECK_EXCEPTION(memory_of("toy_device", "wrong device"), tp::PluginError, [](const tp::PluginError& e) {
-    return e.status() == "argument" && std::string(e.what()) == "there is no toy 3";
-  });
+  BOOST_CHECK_EXCEPTION(memory_of("toy_device", "wrong device"), tp::PluginError,
+                        [](const tp::PluginError& e) {
+                          return e.status() == "argument" && std::string(e.what()) == "there is no toy 3";
+                        });
   BOOST_CHECK_EXCEPTION(memory_of("toy_device", "more free than there is"), tp::PluginError,
                         [](const tp::PluginError& e) { return e.status() == "internal"; });
 }

@@ -37,7 +37,8 @@ const Refusal kRefusals[] = {
     {"id_null", "abi/id: calls itself '' and its manifest says 'animal'"},
     {"id_other", "abi/id: calls itself 'other' and its manifest says 'animal'"},
     {"version_other", "abi/version: says version '9' and its manifest says '1'"},
-    {"no_interface", "abi/no_interface: says that it is an estimator and does not offer trainhost.estimator/1"},
+    {"no_interface",
+     "abi/no_interface: says that it is an estimator and does not offer trainhost.estimator/1"},
     {"claims_to_train", "abi/no_interface: says that it is a trainer and does not offer trainhost.trainer/1"},
     {"no_estimate", "abi/slot: its trainhost.estimator/1 table has no estimate(), which is mandatory"},
     {"estimator_size_8",
@@ -82,7 +83,8 @@ BOOST_AUTO_TEST_CASE(a_library_swapped_while_it_is_loaded_is_noticed) {
   const tp::SeenFile seen(one, tp::identify(one));
   void* const mapped[2] = {::dlopen(one.c_str(), RTLD_NOW), ::dlopen(two.c_str(), RTLD_NOW)};
   BOOST_CHECK_NO_THROW(seen.require_mapped_at(::dlsym(mapped[0], TH_ENTRY_NAME)));
-  BOOST_CHECK_THROW(seen.require_mapped_at(::dlsym(mapped[1], TH_ENTRY_NAME)), tp::Refused);  // as if put in its place
+  BOOST_CHECK_THROW(seen.require_mapped_at(::dlsym(mapped[1], TH_ENTRY_NAME)),
+                    tp::Refused);  // as if put in its place
   BOOST_CHECK_THROW(tp::SeenFile(one, tp::identify(two)), tp::Refused);
 }
 

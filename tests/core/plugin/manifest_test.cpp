@@ -29,7 +29,8 @@ BOOST_AUTO_TEST_CASE(every_key_arrives) {
       kGood +
       "summary = \"sch\u00f6n\"  # a comment with \u00fc\nfamilies = [\"llama\", \"qwen2\"]\n"
       "options = [\"x\"]\npriority = -3\nnewer_key = {a = 1}\n"
-      "abi = '1.4'\ninterfaces = ['a/1']\nmodes = ['full', 'lora']\ndtypes = ['bf16']\ndevice = 'cuda'\ncpu = ['avx2']\n"
+      "abi = '1.4'\ninterfaces = ['a/1']\nmodes = ['full', 'lora']\ndtypes = ['bf16']\ndevice = 'cuda'\ncpu "
+      "= ['avx2']\n"
       "requires = ['libcuda.so.1']\n");
   BOOST_TEST(m.abi == "1.4");
   BOOST_TEST(m.device == "cuda");
@@ -67,8 +68,8 @@ BOOST_AUTO_TEST_CASE(wrong_values_are_named) {
   BOOST_TEST(with("families = \"llama\"").starts_with("bad_value: 'families' in its manifest is no list"));
   BOOST_TEST(with("options = [1]") == "bad_value: 'options' in its manifest is no list of short strings");
   for (const char* version : {"1", "one", "1.", "1.0.0", "-1.0", "1.x", "99999999999.0"})
-    BOOST_TEST(with(std::string("abi = '") + version + "'") == std::string("bad_value: 'abi' in its manifest is '") +
-                                                                   version + "', no version like \"1.0\"");
+    BOOST_TEST(with(std::string("abi = '") + version + "'") ==
+               std::string("bad_value: 'abi' in its manifest is '") + version + "', no version like \"1.0\"");
   BOOST_TEST(with("abi = 1.0") == "bad_value: 'abi' in its manifest is no string");
   BOOST_TEST(with("abi = '2.0'") ==
              "abi: is written for version 2.0 of the plugin interface; this program speaks 1.0");

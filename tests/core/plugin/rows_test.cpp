@@ -1,5 +1,5 @@
-// README.md's table of every way to fail: all seventy rows, and each names a test or a check that is there. A test that is
-// renamed or removed fails here until the table says what shows the row now.
+// README.md's table of every way to fail: all seventy rows, and each names a test or a check that is there. A
+// test that is renamed or removed fails here until the table says what shows the row now.
 #include <boost/test/unit_test.hpp>
 #include <map>
 #include <regex>
@@ -29,7 +29,9 @@ std::map<int, std::vector<std::string>> rows(const std::string& readme) {
 std::string missing(const std::string& proof) {
   static const std::string animals = text("core/check/animals.txt");
   const std::size_t colon = proof.find(": ");
-  if (colon == proof.npos) return std::regex_match(proof, std::regex("[CET]-\\d{3}")) && animals.find(proof) != animals.npos ? "" : proof;
+  if (colon == proof.npos)
+    return std::regex_match(proof, std::regex("[CET]-\\d{3}")) && animals.find(proof) != animals.npos ? ""
+                                                                                                      : proof;
   std::string file = proof.substr(0, colon) + ".cpp";
   if (file.find('/') == file.npos) file = "core/plugin/" + file;
   const std::string word = proof.substr(colon + 2), source = text(file);
@@ -47,14 +49,16 @@ BOOST_AUTO_TEST_CASE(every_way_to_fail_is_shown_by_something_that_exists) {
     BOOST_TEST(table.count(n) == 1u, "row " << n << " is missing");
     if (!table.count(n)) continue;
     BOOST_TEST(!table.at(n).empty(), "row " << n << " is shown by nothing");
-    for (const std::string& proof : table.at(n)) BOOST_TEST(missing(proof) == "", "row " << n << ": there is no " << proof);
+    for (const std::string& proof : table.at(n))
+      BOOST_TEST(missing(proof) == "", "row " << n << ": there is no " << proof);
   }
   BOOST_TEST(table.size() == 70u);
 }
 
 BOOST_AUTO_TEST_CASE(a_proof_that_is_not_there_is_noticed) {
   BOOST_TEST(missing("load_test: no_entry") == "");
-  for (const char* wrong : {"load_test: no_entr", "nowhere_test: no_entry", "C-999", "C-01"}) BOOST_TEST(missing(wrong) == wrong);
+  for (const char* wrong : {"load_test: no_entr", "nowhere_test: no_entry", "C-999", "C-01"})
+    BOOST_TEST(missing(wrong) == wrong);
   BOOST_TEST(rows("x\n| 7 | a fault | C-001; T-001 |\n").at(7).size() == 2u);
 }
 

@@ -1,5 +1,6 @@
-// Many threads and processes at once: estimates of every estimator, scans over one cache, children that are tried side by side.
-// Built with -fsanitize=thread by `tools/dev tsan`, which sees every access; in other builds the answers alone are compared.
+// Many threads and processes at once: estimates of every estimator, scans over one cache, children that are
+// tried side by side. Built with -fsanitize=thread by `tools/dev tsan`, which sees every access; in other
+// builds the answers alone are compared.
 #include <sys/wait.h>
 
 #include <atomic>
@@ -31,7 +32,8 @@ BOOST_AUTO_TEST_SUITE(threads)
 BOOST_AUTO_TEST_CASE(estimates_from_four_threads_are_those_of_one) {
   Directory d;
   for (const char* name : {"good", "helper_1", "helper_2", "misbehave"}) d.copy(name);
-  Host host({fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins", d.path()});  // those that are shipped, and the zoo's
+  Host host({fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins",
+             d.path()});  // those that are shipped, and the zoo's
   std::vector<std::string> ids = host->ids("estimator");
   BOOST_REQUIRE(ids.size() >= 4u);
   std::map<std::string, std::string> alone;
@@ -39,7 +41,8 @@ BOOST_AUTO_TEST_CASE(estimates_from_four_threads_are_those_of_one) {
     try {
       if (e.match(small_model(), {}) <= 0) return std::string("no match");
       const trainhost::MemoryReport r = e.estimate(small_model(), {}, nullptr);
-      return std::to_string(r.total_bytes()) + " in " + std::to_string(r.nodes.size()) + ", " + std::to_string(r.digest);
+      return std::to_string(r.total_bytes()) + " in " + std::to_string(r.nodes.size()) + ", " +
+             std::to_string(r.digest);
     } catch (const tp::PluginError& why) {
       return why.status() + ": " + why.what();
     }
@@ -66,13 +69,15 @@ BOOST_AUTO_TEST_CASE(scans_of_threads_and_processes_share_one_cache) {
     Host host(plugins, careful(30, cache));
     host->probe_all();
     std::string out;
-    for (const tp::Candidate& c : host->candidates()) out += c.file.filename().string() + " " + c.stage + "/" + c.code + "\n";
+    for (const tp::Candidate& c : host->candidates())
+      out += c.file.filename().string() + " " + c.stage + "/" + c.code + "\n";
     return out;
   };
   Host cold(plugins, careful(30));
   cold->probe_all();
   std::string expected;
-  for (const tp::Candidate& c : cold->candidates()) expected += c.file.filename().string() + " " + c.stage + "/" + c.code + "\n";
+  for (const tp::Candidate& c : cold->candidates())
+    expected += c.file.filename().string() + " " + c.stage + "/" + c.code + "\n";
   std::atomic<int> wrong{0};
   const auto two_threads = [&] {
     std::thread other([&] { wrong += listed() != expected; });

@@ -1,4 +1,5 @@
-// Who could have put a file there: every folder of its path counts, owners and groups, and a list of contents.
+// Who could have put a file there: every folder of its path counts, owners and groups, and a list of
+// contents.
 #include <grp.h>
 #include <pwd.h>
 
@@ -42,8 +43,9 @@ std::string pass(const fs::path& file) {
   }
 }
 
-const char* const kManifest = "id = 'animal'\nversion = '1'\nkind = 'estimator'\nsummary = 'one of the zoo'\n"
-                              "families = ['llama']\noptions = ['do']\n";
+const char* const kManifest =
+    "id = 'animal'\nversion = '1'\nkind = 'estimator'\nsummary = 'one of the zoo'\n"
+    "families = ['llama']\noptions = ['do']\n";
 
 }  // namespace
 
@@ -56,7 +58,8 @@ BOOST_AUTO_TEST_CASE(any_folder_above_that_all_may_write_is_refused_by_name) {
   for (const char* folder : {"a/b", "a", ""}) {
     const fs::path p = *folder ? d / folder : d.path();
     ::chmod(p.c_str(), 0777);
-    BOOST_TEST(trust(file) == "gate/world_writable_directory: anybody may write to its directory " + p.string());
+    BOOST_TEST(trust(file) ==
+               "gate/world_writable_directory: anybody may write to its directory " + p.string());
     ::chmod(p.c_str(), 01777);  // sticky: others may add, but not replace
     BOOST_TEST(trust(file) == "ok");
     ::chmod(p.c_str(), 0755);
@@ -71,7 +74,8 @@ BOOST_AUTO_TEST_CASE(other_owners_are_refused) {
   Directory d;
   const fs::path file = nested(d);
   BOOST_REQUIRE_EQUAL(::chown(file.c_str(), 12345, 0), 0);
-  BOOST_TEST(trust(file) == "gate/foreign_owner: the file belongs to user 12345, who is neither root nor you");
+  BOOST_TEST(trust(file) ==
+             "gate/foreign_owner: the file belongs to user 12345, who is neither root nor you");
   BOOST_REQUIRE_EQUAL(::chown(file.c_str(), 0, 0), 0);
   BOOST_REQUIRE_EQUAL(::chown((d / "a").c_str(), 12345, 0), 0);
   BOOST_TEST(trust(file) == "gate/foreign_owner_directory: its directory " + (d / "a").string() +

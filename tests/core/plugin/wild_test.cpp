@@ -1,5 +1,5 @@
-// Plugins that harm whoever loads them: the host only meets them in a child, lives, says what each did, and lists it.
-// Each row is one small library; the last column is what a user reads.
+// Plugins that harm whoever loads them: the host only meets them in a child, lives, says what each did, and
+// lists it. Each row is one small library; the last column is what a user reads.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -27,7 +27,8 @@ const Wild kWild[] = {
     {"sleeps", "load/hung: while it was loaded it was not done after 1 s"},
     {"stops", "load/stopped: while it was loaded it was stopped by signal 19 (SIGSTOP) and did not go on"},
     {"throws",
-     "load/crashed: while it was loaded it was ended by signal 6 (SIGABRT); it wrote: terminate called after throwing an "
+     "load/crashed: while it was loaded it was ended by signal 6 (SIGABRT); it wrote: terminate called after "
+     "throwing an "
      "instance of 'int'"},
     {"aborts_in_start", "start/crashed: in its start() it was ended by signal 6 (SIGABRT)"},
     {"loops_in_start", "start/hung: in its start() it was not done after 1 s"},
@@ -45,13 +46,16 @@ const Wild kWild[] = {
     {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
     {"start_fails", "start/unavailable: the moon is in the wrong phase"},
     {"start_fails_with_number", "start/io: errno 28: the tables cannot be written"},
-    {"needs_abi_9", "manifest/abi: is written for version 9.0 of the plugin interface; this program speaks 1.0"},
+    {"needs_abi_9",
+     "manifest/abi: is written for version 9.0 of the plugin interface; this program speaks 1.0"},
     {"needs_cpu", "gate/cpu_feature: needs the processor feature flux_capacitor, which this machine lacks"},
     {"needs_soname", "gate/missing_library: needs the library libnowhere.so.9, which is not on this machine"},
-    {"missing_library", "gate/missing_library: needs the library libzoo_lender.so, which is not on this machine"},
+    {"missing_library",
+     "gate/missing_library: needs the library libzoo_lender.so, which is not on this machine"},
     {"run_path_tmp", "gate/run_path: others may add libraries to /tmp, which its RUNPATH names"},
     {"run_path_relative", "gate/run_path: its RUNPATH has the relative element 'lib'"},
-    {"run_path_empty", "gate/run_path: its RUNPATH has an empty element, which would mean the working directory"},
+    {"run_path_empty",
+     "gate/run_path: its RUNPATH has an empty element, which would mean the working directory"},
     {"good", "ok"},
     {"keeps_thread", "ok"},
     {"minor_99", "ok"},
@@ -67,7 +71,9 @@ const Warned kWarned[] = {
     {"changes_variable", "changed the environment: ZOO"},
     {"takes_sigusr1", "changed what SIGUSR1 does"},
     {"keeps_file", "keeps 1 files open after its stop()"},
-    {"fast_math", "changed the floating-point mode when it was loaded (denormals to zero, most likely by -ffast-math): undone"},
+    {"fast_math",
+     "changed the floating-point mode when it was loaded (denormals to zero, most likely by -ffast-math): "
+     "undone"},
 };
 
 /// Processes of the whole machine that run the prober.

@@ -17,7 +17,8 @@ using namespace trainhost;
 namespace {
 
 constexpr std::size_t kMaxPage = 300'000;
-const std::string kAttack = "</title></text><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' &amp; \x1b[31m \xff";
+const std::string kAttack =
+    "</title></text><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' &amp; \x1b[31m \xff";
 
 bool has(const std::string& page, const std::string& text) { return page.find(text) != std::string::npos; }
 
@@ -36,10 +37,15 @@ std::string unbalanced(const std::string& page) {
   const std::string markup = page.substr(0, script) + page.substr(page.find("</script>", script));
   for (std::sregex_iterator it(markup.begin(), markup.end(), tag), end; it != end; ++it) {
     const std::string name = (*it)[2], rest = (*it)[3];
-    if (kVoid.find(" " + name + " ") != std::string::npos || rest.ends_with("/") || (name == "script" && it->position() > 0 && (*it)[1] == "/")) continue;
-    if ((*it)[1] != "/") open.push_back(name);
-    else if (open.empty() || open.back() != name) return "</" + name + "> closes " + (open.empty() ? "nothing" : open.back());
-    else open.pop_back();
+    if (kVoid.find(" " + name + " ") != std::string::npos || rest.ends_with("/") ||
+        (name == "script" && it->position() > 0 && (*it)[1] == "/"))
+      continue;
+    if ((*it)[1] != "/")
+      open.push_back(name);
+    else if (open.empty() || open.back() != name)
+      return "</" + name + "> closes " + (open.empty() ? "nothing" : open.back());
+    else
+      open.pop_back();
   }
   return open.empty() ? "" : "<" + open.back() + "> stays open";
 }
@@ -59,7 +65,8 @@ double contrast(const std::string& a, const std::string& b) {
   return (std::max(x, y) + 0.05) / (std::min(x, y) + 0.05);
 }
 
-std::vector<std::string> pages_of(const report::PlanView& p, const report::SweepView& s, const report::SearchView& q) {
+std::vector<std::string> pages_of(const report::PlanView& p, const report::SweepView& s,
+                                  const report::SearchView& q) {
   return {report::plan_html(p), report::sweep_html(s), report::search_html(q)};
 }
 
@@ -76,7 +83,8 @@ BOOST_AUTO_TEST_CASE(text_from_outside_cannot_leave_its_place) {
 
 BOOST_AUTO_TEST_CASE(no_string_of_a_view_becomes_markup) {
   report::PlanView p = test::sample_plan(4, 16 * test::kGiB);
-  p.model.name = p.model.family = p.run_line = p.mode = p.backend = p.budget_source = p.host_budget_source = p.command = kAttack;
+  p.model.name = p.model.family = p.run_line = p.mode = p.backend = p.budget_source = p.host_budget_source =
+      p.command = kAttack;
   p.notes = {kAttack};
   for (report::Estimate& e : p.estimates) {
     e.report.source = kAttack, e.report.notes = {kAttack};
@@ -106,7 +114,8 @@ BOOST_AUTO_TEST_CASE(no_string_of_a_view_becomes_markup) {
     BOOST_TEST(!has(page, "<img"));
     BOOST_TEST(!has(page, "\x1b"));
     BOOST_TEST(!has(page, "\xff"));
-    const std::string bare = std::regex_replace(page, std::regex("\"[^\"]*\""), "\"\"");  // no attribute's value
+    const std::string bare =
+        std::regex_replace(page, std::regex("\"[^\"]*\""), "\"\"");  // no attribute's value
     BOOST_TEST(!std::regex_search(bare, std::regex("<[a-z]+ [^<>]*\\bon[a-z]+=")));
     BOOST_TEST(unbalanced(page) == "");
   }
@@ -114,7 +123,8 @@ BOOST_AUTO_TEST_CASE(no_string_of_a_view_becomes_markup) {
 
 BOOST_AUTO_TEST_CASE(a_page_names_nothing_outside_itself) {
   for (const std::string& page : pages_of(test::sample_plan(), test::sample_sweep(), test::sample_search())) {
-    for (const char* word : {"http:", "https:", "src=", "href=", "url(", "@import", "//www"}) BOOST_TEST(!has(page, word), word);
+    for (const char* word : {"http:", "https:", "src=", "href=", "url(", "@import", "//www"})
+      BOOST_TEST(!has(page, word), word);
     BOOST_TEST(has(page, "default-src 'none'"));
     BOOST_TEST(unbalanced(page) == "");
   }
@@ -125,7 +135,8 @@ BOOST_AUTO_TEST_CASE(large_views_stay_under_300_kb_and_say_what_they_leave_out) 
   for (int i = 0; i < 60; ++i) p.notes.push_back(std::string(5000, '&'));
   for (report::Estimate& e : p.estimates)
     for (MemoryNode& n : e.report.nodes) n.formula = std::string(400, '<');
-  const std::string plan = report::plan_html(p), sweep = report::sweep_html(test::sample_sweep(3000)), search = report::search_html(test::sample_search(2000));
+  const std::string plan = report::plan_html(p), sweep = report::sweep_html(test::sample_sweep(3000)),
+                    search = report::search_html(test::sample_search(2000));
   for (const std::string& page : {plan, sweep, search}) BOOST_TEST(page.size() < kMaxPage);
   BOOST_TEST(has(search, " more rows are left out here"));
   BOOST_TEST(has(sweep, " more rows are left out here"));
@@ -139,12 +150,14 @@ BOOST_AUTO_TEST_CASE(the_answer_stands_on_top_in_one_sentence) {
   using report::plan_html;
   BOOST_TEST(has(plan_html(test::sample_plan()), "<p class=\"answer good\">Fits: 68.5 of 80.0 GiB</p>"));
   BOOST_TEST(has(plan_html(test::sample_plan(32, 64 * test::kGiB)),
-                 "<p class=\"answer bad\">Does not fit: 4.46 GiB too much; cheapest change: train.recompute = &quot;full&quot;</p>"));
+                 "<p class=\"answer bad\">Does not fit: 4.46 GiB too much; cheapest change: train.recompute "
+                 "= &quot;full&quot;</p>"));
   report::PlanView p = test::sample_plan();
   p.budget_known = false, p.budget_source = "unknown: no device";
   BOOST_TEST(has(plan_html(p), "<p class=\"answer neutral\">Needs 68.5 GiB</p>"));
   p = test::sample_plan();
-  p.estimates[0].fits = false, p.host_budget_source = "free memory", p.host_budget_bytes = p.estimates[0].host_bytes - test::kGiB;
+  p.estimates[0].fits = false, p.host_budget_source = "free memory",
+  p.host_budget_bytes = p.estimates[0].host_bytes - test::kGiB;
   BOOST_TEST(has(plan_html(p), "Does not fit: the host lacks 1.00 GiB"));
   BOOST_TEST(has(report::sweep_html(test::sample_sweep()), "Fits up to data.seq_len = 4646"));
   BOOST_TEST(has(report::search_html(report::SearchView{}), "answer bad"));
@@ -169,13 +182,18 @@ BOOST_AUTO_TEST_CASE(empty_views_make_pages_without_empty_sections) {
 BOOST_AUTO_TEST_CASE(the_page_says_why_single_changes_are_few) {
   report::PlanView v = test::sample_plan(4, 16 * test::kGiB);
   v.changes_note = "No single change makes it fit: <weights> alone are 9 TiB.";
-  BOOST_TEST(report::plan_html(v).find("<p>No single change makes it fit: &lt;weights&gt; alone are 9 TiB.</p>") != std::string::npos);
+  BOOST_TEST(
+      report::plan_html(v).find("<p>No single change makes it fit: &lt;weights&gt; alone are 9 TiB.</p>") !=
+      std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_thinned_timeline_keeps_its_peak) {
   report::PlanView p = test::sample_plan(4);
   p.timeline.clear();
-  for (unsigned i = 0; i < 5000; ++i) p.timeline.push_back({"forward, op " + std::to_string(i), i == 3217 ? 999'999'999u : 1000u, {{Component::kActivations, i == 3217 ? 999'999'999u : 1000u}}});
+  for (unsigned i = 0; i < 5000; ++i)
+    p.timeline.push_back({"forward, op " + std::to_string(i),
+                          i == 3217 ? 999'999'999u : 1000u,
+                          {{Component::kActivations, i == 3217 ? 999'999'999u : 1000u}}});
   const std::string page = report::plan_html(p);
   BOOST_TEST(has(page, "peak: 954 MiB in forward, op 3217"));
   BOOST_TEST(has(page, "5000 moments are drawn as 160 columns"));
@@ -201,14 +219,20 @@ BOOST_AUTO_TEST_CASE(sizes_at_the_ends_of_the_scale_are_drawn) {
 BOOST_AUTO_TEST_CASE(every_colour_can_carry_a_label_in_both_schemes) {
   const std::string css = report::html::style();
   std::vector<std::string> blocks;
-  for (std::size_t at = css.find("--bg:"); at != std::string::npos; at = css.find("--bg:", at + 1)) blocks.push_back(css.substr(at, css.find('}', at) - at));
+  for (std::size_t at = css.find("--bg:"); at != std::string::npos; at = css.find("--bg:", at + 1))
+    blocks.push_back(css.substr(at, css.find('}', at) - at));
   BOOST_TEST(blocks.size() == 3u);  // light, dark, print
-  const auto value = [](const std::string& block, const std::string& name) { return block.substr(block.find("--" + name + ":") + name.size() + 3, 7); };
+  const auto value = [](const std::string& block, const std::string& name) {
+    return block.substr(block.find("--" + name + ":") + name.size() + 3, 7);
+  };
   for (const std::string& b : blocks) {
     const std::string background = value(b, "bg");
-    for (const std::string name : {"ink", "dim", "good", "bad", "mark"}) BOOST_TEST(contrast(value(b, name), background) >= 4.5, name << " in " << b);
-    for (std::size_t k = 0; k < report::html::kColours; ++k) BOOST_TEST(contrast(value(b, "k" + std::to_string(k)), background) >= 4.5, "k" << k << " in " << b);
-    for (const std::string name : {"good", "bad", "dim"}) BOOST_TEST(contrast(value(b, name), value(b, "soft")) >= 4.5, name << " on soft in " << b);
+    for (const std::string name : {"ink", "dim", "good", "bad", "mark"})
+      BOOST_TEST(contrast(value(b, name), background) >= 4.5, name << " in " << b);
+    for (std::size_t k = 0; k < report::html::kColours; ++k)
+      BOOST_TEST(contrast(value(b, "k" + std::to_string(k)), background) >= 4.5, "k" << k << " in " << b);
+    for (const std::string name : {"good", "bad", "dim"})
+      BOOST_TEST(contrast(value(b, name), value(b, "soft")) >= 4.5, name << " on soft in " << b);
   }
 }
 

@@ -93,14 +93,16 @@ BOOST_AUTO_TEST_CASE(plan_json_has_the_names_of_the_interface) {
 
 BOOST_AUTO_TEST_CASE(the_table_says_by_how_much_a_run_does_not_fit) {
   std::string text = report::memory_table(small_plan(), {});
-  BOOST_TEST(text.find("does not fit in 2.93 KiB (memory.budget): 500 B too much") != std::string::npos, text);
+  BOOST_TEST(text.find("does not fit in 2.93 KiB (memory.budget): 500 B too much") != std::string::npos,
+             text);
   BOOST_TEST(text.find("peak in backward") != std::string::npos);
   BOOST_TEST(text.find('\x1b') == std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(several_estimates_stand_side_by_side_with_their_reasons) {
   report::PlanView v = small_plan();
-  BOOST_TEST(report::memory_table(v, {}).find("side by side") == std::string::npos);  // one alone is compared with nothing
+  BOOST_TEST(report::memory_table(v, {}).find("side by side") ==
+             std::string::npos);  // one alone is compared with nothing
   report::Estimate rule = v.estimates[0];
   rule.report.source = "thumb", rule.report.claim = Claim::kApproximation;
   rule.report.notes = {"A rule of thumb: 16 bytes a parameter; logits are not in it.", "Another."};
@@ -111,9 +113,10 @@ BOOST_AUTO_TEST_CASE(several_estimates_stand_side_by_side_with_their_reasons) {
   const std::string text = report::memory_table(v, {});
   BOOST_TEST(text.find("estimates side by side") != std::string::npos);
   const std::string table = report::comparison_table(v, {});
-  for (const char* row : {"  llama      exact          3.42 KiB                      what the others are held against\n",
-                          "  thumb      approximation  4.79 KiB  +1.37 KiB, +40.0 %  a rule of thumb: 16 bytes a parameter\n",
-                          "  mute       approximation  3.42 KiB            the same\n"})
+  for (const char* row :
+       {"  llama      exact          3.42 KiB                      what the others are held against\n",
+        "  thumb      approximation  4.79 KiB  +1.37 KiB, +40.0 %  a rule of thumb: 16 bytes a parameter\n",
+        "  mute       approximation  3.42 KiB            the same\n"})
     BOOST_TEST(table.find(row) != std::string::npos, table);
   BOOST_TEST(text.find(table) != std::string::npos);
 }
@@ -151,7 +154,10 @@ BOOST_AUTO_TEST_CASE(a_table_runs_text_on_below_then_drops_columns_in_the_stated
   BOOST_TEST(t.fitted(200, {2, 1}, &dropped) == t.str());
   const std::string narrow = t.fitted(50, {2, 1}, &dropped);
   BOOST_TEST(dropped.empty());
-  BOOST_TEST(narrow == "  name         bytes  share  why\n  weights  1,234,567   50 %  one two three four\n                             five six seven eight\n", narrow);
+  BOOST_TEST(narrow ==
+                 "  name         bytes  share  why\n  weights  1,234,567   50 %  one two three four\n        "
+                 "                     five six seven eight\n",
+             narrow);
   const std::string narrower = t.fitted(42, {2, 1}, &dropped);
   BOOST_TEST(dropped == std::vector<std::string>{"share"}, boost::test_tools::per_element());
   BOOST_TEST(narrower.find("1,234,567") != std::string::npos);

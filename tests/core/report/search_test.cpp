@@ -1,4 +1,5 @@
-// The renderings of a search: every figure of the view stands in JSON and CSV, and a person reads what to do next.
+// The renderings of a search: every figure of the view stands in JSON and CSV, and a person reads what to do
+// next.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
@@ -16,14 +17,18 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 SearchView view() {
   LayoutRow r;
-  r.tensor = 8, r.sequence = true, r.pipeline = 4, r.interleave = 2, r.data = 16, r.zero = 1, r.micro_batch = 2, r.accumulate = 32;
+  r.tensor = 8, r.sequence = true, r.pipeline = 4, r.interleave = 2, r.data = 16, r.zero = 1,
+  r.micro_batch = 2, r.accumulate = 32;
   r.recompute = "full", r.recompute_every = 4, r.offload = "optimizer to cpu";
-  r.device_bytes = 70'000'000'000, r.host_bytes = 5'000'000'000, r.step_seconds = 12.5, r.tokens_per_second = 1e6, r.utilization = 0.423;
+  r.device_bytes = 70'000'000'000, r.host_bytes = 5'000'000'000, r.step_seconds = 12.5,
+  r.tokens_per_second = 1e6, r.utilization = 0.423;
   r.seconds = {{"compute", 9}, {"bubble", 2.5}, {"data", 1}};
   r.settings = {"--set parallel.tensor=8", "--set parallel.zero=1"};
   SearchView v;
-  v.model = "gpt3", v.device = "h100-80gb", v.run_line = "bf16, adamw", v.devices = 512, v.budget_bytes = 80'000'000'000;
-  v.global_batch = 1024, v.seq_len = 2048, v.layouts = 1'234'567, v.evaluated = 65'432, v.fitting = 321, v.seconds = 0.0123;
+  v.model = "gpt3", v.device = "h100-80gb", v.run_line = "bf16, adamw", v.devices = 512,
+  v.budget_bytes = 80'000'000'000;
+  v.global_batch = 1024, v.seq_len = 2048, v.layouts = 1'234'567, v.evaluated = 65'432, v.fitting = 321,
+  v.seconds = 0.0123;
   v.best = {r}, v.pareto = {r};
   v.assumptions = {"eight devices a node"}, v.notes = {"a note"};
   return v;
@@ -35,8 +40,9 @@ BOOST_AUTO_TEST_SUITE(search_views)
 
 BOOST_AUTO_TEST_CASE(the_table_says_how_much_was_looked_at_and_where_time_goes) {
   const std::string t = search_table(view(), Terminal{});
-  for (const char* part : {"512 x h100-80gb", "1,234,567 layouts", "65,432 looked at", "321 of them fit", "full by 4", "optimizer to cpu", "12.50 s", "42.3 %",
-                           "bubble 20 %, data 8 %", "--set parallel.tensor=8 --set parallel.zero=1", "eight devices a node", "a note"})
+  for (const char* part : {"512 x h100-80gb", "1,234,567 layouts", "65,432 looked at", "321 of them fit",
+                           "full by 4", "optimizer to cpu", "12.50 s", "42.3 %", "bubble 20 %, data 8 %",
+                           "--set parallel.tensor=8 --set parallel.zero=1", "eight devices a node", "a note"})
     BOOST_TEST(has(t, part), part << " in\n" << t);
   SearchView none = view();
   none.best.clear(), none.pareto.clear();
@@ -52,9 +58,12 @@ BOOST_AUTO_TEST_CASE(a_narrow_terminal_gets_fewer_columns_and_no_cut_number) {
     t.width = width, t.width_known = true;
     const std::string text = search_table(v, t);
     std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) BOOST_TEST(display_width(line) <= width, width << ": " << line);
-    for (const char* number : {"12.50 s", "65.2 GiB", "2 x 32"}) BOOST_TEST(has(text, number), number << " in\n" << text);
-    BOOST_TEST((whole == text || has(text, "left out for the width: ") || has(text, "weights to cpu,\n")), text);
+    for (std::string line; std::getline(in, line);)
+      BOOST_TEST(display_width(line) <= width, width << ": " << line);
+    for (const char* number : {"12.50 s", "65.2 GiB", "2 x 32"})
+      BOOST_TEST(has(text, number), number << " in\n" << text);
+    BOOST_TEST((whole == text || has(text, "left out for the width: ") || has(text, "weights to cpu,\n")),
+               text);
     BOOST_TEST(has(text, "--set parallel.tensor=8"));
   }
 }

@@ -11,11 +11,14 @@ namespace {
 
 report::SweepView small() {
   report::SweepView v;
-  v.model = "tiny", v.key = "data.seq_len", v.unit = "tokens", v.budget_known = true, v.budget_bytes = 3000, v.budget_source = "memory.budget";
-  v.curves.push_back({"llama", "exact",
-                      {{512, "512", 2000, 2000, true, "", {{Component::kWeights, 1500}, {Component::kActivations, 500}}},
-                       {1024, "1024", 3500, 3500, false, "", {{Component::kWeights, 1500}, {Component::kActivations, 2000}}},
-                       {2048, "2048", 0, 0, false, "no, \"really\"", {}}}});
+  v.model = "tiny", v.key = "data.seq_len", v.unit = "tokens", v.budget_known = true, v.budget_bytes = 3000,
+  v.budget_source = "memory.budget";
+  v.curves.push_back(
+      {"llama",
+       "exact",
+       {{512, "512", 2000, 2000, true, "", {{Component::kWeights, 1500}, {Component::kActivations, 500}}},
+        {1024, "1024", 3500, 3500, false, "", {{Component::kWeights, 1500}, {Component::kActivations, 2000}}},
+        {2048, "2048", 0, 0, false, "no, \"really\"", {}}}});
   v.crossovers.push_back({"llama", "no longer fits the budget from data.seq_len = 853", 853});
   return v;
 }

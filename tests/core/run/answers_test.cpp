@@ -1,4 +1,5 @@
-// The searches behind plan's answers and sweep's crossovers, against the scans that they stand in for; what --over takes.
+// The searches behind plan's answers and sweep's crossovers, against the scans that they stand in for; what
+// --over takes.
 #include <boost/test/unit_test.hpp>
 #include <random>
 
@@ -18,11 +19,13 @@ report::Estimate of_bytes(std::uint64_t bytes, std::uint64_t budget) {
   return e;
 }
 
-report::Estimate of_leaves(std::vector<std::pair<std::string, std::uint64_t>> leaves, Component c = Component::kActivations) {
+report::Estimate of_leaves(std::vector<std::pair<std::string, std::uint64_t>> leaves,
+                           Component c = Component::kActivations) {
   report::Estimate e;
   for (const auto& [name, bytes] : leaves) {
     MemoryNode n;
-    n.tier = Tier::kDevice, n.component = c, n.name = name, n.bytes = n.bytes_at_peak = bytes, n.has_at_peak = true;
+    n.tier = Tier::kDevice, n.component = c, n.name = name, n.bytes = n.bytes_at_peak = bytes,
+    n.has_at_peak = true;
     e.report.nodes.push_back(n);
     e.compute_bytes += bytes;
   }
@@ -54,8 +57,9 @@ BOOST_AUTO_TEST_SUITE(answers)
 BOOST_AUTO_TEST_CASE(the_largest_that_fits_is_what_a_scan_finds_whatever_the_curve) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 400; ++round) {
-    const std::uint64_t most = 1 + random() % 3000, base = random() % 10000, line = random() % 300, square = round % 2 ? random() % 5 : 0,
-                        steps = 1 + random() % 40, budget = random() % 4000000;
+    const std::uint64_t most = 1 + random() % 3000, base = random() % 10000, line = random() % 300,
+                        square = round % 2 ? random() % 5 : 0, steps = 1 + random() % 40,
+                        budget = random() % 4000000;
     const auto bytes = [&](std::uint64_t x) { return base + line * x + square * x * x + x / steps * 17; };
     std::uint64_t scan = 0, asked = 0;
     while (scan < most && bytes(scan + 1) <= budget) ++scan;
@@ -73,10 +77,11 @@ BOOST_AUTO_TEST_CASE(the_largest_that_fits_is_what_a_scan_finds_whatever_the_cur
 }
 
 BOOST_AUTO_TEST_CASE(what_makes_no_run_does_not_fit) {
-  const run::Most m = run::largest_that_fits(100, 1000, [&](std::uint64_t x) -> std::optional<report::Estimate> {
-    if (x > 7) return std::nullopt;
-    return of_bytes(x, 1000);
-  });
+  const run::Most m =
+      run::largest_that_fits(100, 1000, [&](std::uint64_t x) -> std::optional<report::Estimate> {
+        if (x > 7) return std::nullopt;
+        return of_bytes(x, 1000);
+      });
   BOOST_TEST(m.value == 7u);
   BOOST_TEST(!m.beyond.has_value());
 }
@@ -118,7 +123,9 @@ BOOST_AUTO_TEST_CASE(ranges_double_add_multiply_or_list) {
 }
 
 BOOST_AUTO_TEST_CASE(ranges_that_say_nothing_are_told_why) {
-  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
   BOOST_TEST(has(refusal("data.seqlen=1..4"), "did you mean 'data.seq_len'?"), refusal("data.seqlen=1..4"));
   BOOST_TEST(has(refusal("data.seq_len"), "KEY=VALUES"));
   BOOST_TEST(has(refusal("data.seq_len=4096..512"), "goes down: write 512..4096"));
@@ -137,12 +144,15 @@ BOOST_AUTO_TEST_CASE(ranges_that_say_nothing_are_told_why) {
 }
 
 BOOST_AUTO_TEST_CASE(settings_read_as_a_run_file_has_them) {
-  BOOST_TEST(run::as_run_file({{"train.micro_batch", "2"}, {"train.recompute", "full"}, {"plugin.cuda.mode", "streamed"}}) ==
-             "train.micro_batch = 2, train.recompute = \"full\", plugin.cuda.mode = \"streamed\"");
+  BOOST_TEST(
+      run::as_run_file(
+          {{"train.micro_batch", "2"}, {"train.recompute", "full"}, {"plugin.cuda.mode", "streamed"}}) ==
+      "train.micro_batch = 2, train.recompute = \"full\", plugin.cuda.mode = \"streamed\"");
 }
 
 BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_of_an_update_and_propose_what_the_key_takes) {
-  config::RunConfig c = config::load_run({}, {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}, {"memory.device", "h100-80gb"}});
+  config::RunConfig c = config::load_run(
+      {}, {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}, {"memory.device", "h100-80gb"}});
   const run::Situation s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
   std::size_t micro = 0, all = 0;
   for (const run::Family& f : run::candidates(s))
@@ -181,10 +191,13 @@ BOOST_AUTO_TEST_CASE(offload_moves_the_experts_that_no_token_uses) {
   const config::RunConfig c = config::load_run({}, {{"memory.device", "h100-80gb"}});
   run::Situation dense{c, Tier::kDevice, "", 80000000000, 1000000, 1000000}, sparse = dense;
   sparse.all_parameters = 8000000;
-  BOOST_TEST(run::weight_offload_cost(sparse) == 8 * run::weight_offload_cost(dense), boost::test_tools::tolerance(1e-9));
-  BOOST_TEST(run::optimizer_offload_cost(sparse) == 8 * run::optimizer_offload_cost(dense), boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(run::weight_offload_cost(sparse) == 8 * run::weight_offload_cost(dense),
+             boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(run::optimizer_offload_cost(sparse) == 8 * run::optimizer_offload_cost(dense),
+             boost::test_tools::tolerance(1e-9));
   // Generating, the alternative is to read the weights from the device's own memory: 3350 GB/s against 32.
-  const config::RunConfig generates = config::load_run({}, {{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}, {"train.micro_batch", "1"}});
+  const config::RunConfig generates = config::load_run(
+      {}, {{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}, {"train.micro_batch", "1"}});
   const run::Situation g{generates, Tier::kDevice, "", 80000000000, 1000000, 0};
   BOOST_TEST(run::weight_offload_cost(g) > 50);
 }

@@ -1,4 +1,5 @@
-// Which trainer runs, by the codes of those before it: plugins of the zoo stand in for devices that are there or not.
+// Which trainer runs, by the codes of those before it: plugins of the zoo stand in for devices that are there
+// or not.
 #include "core/run/backend.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -19,7 +20,8 @@ BOOST_AUTO_TEST_CASE(the_order_of_the_run_file_is_walked_and_traced) {
   BOOST_CHECK_EXCEPTION(choose_backend(*host.registry, "auto", true, {"ghost", "toy"}), trainhost::Error,
                         [](const trainhost::Error& e) {
                           const std::string why = e.what();
-                          return e.code() == Exit::kNoBackend && why.find("ghost: no plugin file") != why.npos &&
+                          return e.code() == Exit::kNoBackend &&
+                                 why.find("ghost: no plugin file") != why.npos &&
                                  why.find("toy: no toy in the box") != why.npos;
                         });
   Host well(d);
@@ -40,10 +42,12 @@ BOOST_AUTO_TEST_CASE(a_slip_in_the_order_is_named_and_a_stranger_is_passed_over)
   c.backend_order_at = {"run.toml", 3, 1};
   for (const auto& [name, meant] : {std::pair{"toyy", "'toy'"}, {"cudda", "'cuda'"}, {"cpuu", "'cpu'"}}) {
     c.backend_order = {name};
-    BOOST_CHECK_EXCEPTION(trainhost::run::check_backend_order(c, *host.registry), trainhost::Error, [&](const trainhost::Error& e) {
-      BOOST_TEST(e.full().find(meant) != std::string::npos, e.full());
-      return e.code() == Exit::kUsage && e.full().starts_with("run.toml:3:1: plugins.order: ");
-    });
+    BOOST_CHECK_EXCEPTION(trainhost::run::check_backend_order(c, *host.registry), trainhost::Error,
+                          [&](const trainhost::Error& e) {
+                            BOOST_TEST(e.full().find(meant) != std::string::npos, e.full());
+                            return e.code() == Exit::kUsage &&
+                                   e.full().starts_with("run.toml:3:1: plugins.order: ");
+                          });
   }
   c.backend_order = {"xpu", "cpu"};  // near to a name that stands beside it: not that one misspelt
   BOOST_CHECK_NO_THROW(trainhost::run::check_backend_order(c, *host.registry));
@@ -67,8 +71,9 @@ BOOST_AUTO_TEST_CASE(only_what_cannot_be_had_moves_on) {
     d.copy("toy");
     d.write("good.so", "no library");
     Host host(d, doing("toy", std::string("probe ") + code));
-    BOOST_CHECK_EXCEPTION(choose_backend(*host.registry, "auto", true, {"toy", "good"}), trainhost::Error,
-                          [](const trainhost::Error& e) { return e.code() == Exit::kNoBackend; });  // both were tried
+    BOOST_CHECK_EXCEPTION(
+        choose_backend(*host.registry, "auto", true, {"toy", "good"}), trainhost::Error,
+        [](const trainhost::Error& e) { return e.code() == Exit::kNoBackend; });  // both were tried
   }
   for (const char* code : {"device_oom", "internal", "io", "argument"}) {
     Directory d;

@@ -16,7 +16,9 @@ class Card : public plugin::Trainer {
   void probe() override {}
   Profile profile(const ModelSpec&, const RunSpec&) override { return {}; }
   MemoryReport plan(const ModelSpec&, const RunSpec&) override { return {}; }
-  std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override { return std::nullopt; }
+  std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override {
+    return std::nullopt;
+  }
   std::optional<plugin::DeviceMemory> device_memory() override {
     ++looks;
     return memory_;
@@ -37,7 +39,8 @@ Profile on(Tier tier, std::uint64_t runtime = 0) {
 
 MemoryReport report_of(std::uint64_t device, std::uint64_t pinned, std::uint64_t host) {
   MemoryReport r;
-  r.tiers = {{Tier::kDevice, device, kForward}, {Tier::kPinned, pinned, kForward}, {Tier::kHost, host, kForward}};
+  r.tiers = {
+      {Tier::kDevice, device, kForward}, {Tier::kPinned, pinned, kForward}, {Tier::kHost, host, kForward}};
   return r;
 }
 
@@ -116,12 +119,16 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_says_where_and_by_how_much) {
     return run::why_it_does_not_fit(run::judge(r, b), b, smallest);
   };
   BOOST_TEST(why(report_of(2048, 512, 512)) == "");
-  const std::string device = "the run needs 3.00 KiB and memory.budget has 2.00 KiB: 1.00 KiB (1,024 bytes) too much";
-  const std::string host = "the run needs 1.50 KiB of host memory beside the device's and free host memory has 1.00 KiB: 512 B (512 bytes) too much";
+  const std::string device =
+      "the run needs 3.00 KiB and memory.budget has 2.00 KiB: 1.00 KiB (1,024 bytes) too much";
+  const std::string host =
+      "the run needs 1.50 KiB of host memory beside the device's and free host memory has 1.00 KiB: 512 B "
+      "(512 bytes) too much";
   BOOST_TEST(why(report_of(3072, 0, 0)) == device);
   BOOST_TEST(why(report_of(0, 512, 1024)) == host);
   BOOST_TEST(why(report_of(3072, 512, 1024)) == device + "; " + host);
-  BOOST_TEST(why(report_of(3072, 0, 0), true).find("3.00 KiB at its smallest (recompute full) and") != std::string::npos);
+  BOOST_TEST(why(report_of(3072, 0, 0), true).find("3.00 KiB at its smallest (recompute full) and") !=
+             std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -29,7 +29,8 @@ class Counting : public data::Tokens {
   std::uint64_t n_;
 };
 
-config::RunConfig config_of(std::uint32_t micro, std::uint32_t accumulate, std::uint32_t seq, config::Order order) {
+config::RunConfig config_of(std::uint32_t micro, std::uint32_t accumulate, std::uint32_t seq,
+                            config::Order order) {
   config::RunConfig c;
   c.run.micro_batch = micro;
   c.run.accumulate = accumulate;
@@ -67,8 +68,10 @@ BOOST_AUTO_TEST_CASE(rearranging_micro_batch_and_accumulation_takes_the_same_tok
 
 BOOST_AUTO_TEST_CASE(a_text_too_short_for_one_sample_is_an_error_with_numbers) {
   Counting tokens(8);
-  BOOST_CHECK_EXCEPTION(run::Batches(tokens, config_of(1, 1, 8, config::Order::kShuffled)), Error,
-                        [](const Error& e) { return e.code() == Exit::kUsage && std::string(e.what()).find("8") != std::string::npos; });
+  BOOST_CHECK_EXCEPTION(
+      run::Batches(tokens, config_of(1, 1, 8, config::Order::kShuffled)), Error, [](const Error& e) {
+        return e.code() == Exit::kUsage && std::string(e.what()).find("8") != std::string::npos;
+      });
 }
 
 BOOST_AUTO_TEST_CASE(evaluation_takes_every_whole_sample_once) {
@@ -162,7 +165,8 @@ BOOST_AUTO_TEST_CASE(the_system_answers) {
   const run::ResidentMeter meter;
   BOOST_TEST(meter.bytes() > 1000000u);
   const std::uint64_t resident = meter.bytes();  // first: reading may itself touch a page
-  BOOST_TEST(resident <= run::process_peak_bytes() + (1u << 20));  // the kernel counts pages in batches a thread
+  BOOST_TEST(resident <=
+             run::process_peak_bytes() + (1u << 20));  // the kernel counts pages in batches a thread
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,4 +1,5 @@
-// search from a run file's side: what is searched and what stays, and that every row's settings are the layout it speaks of.
+// search from a run file's side: what is searched and what stays, and that every row's settings are the
+// layout it speaks of.
 #include "core/run/search.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -13,9 +14,11 @@ namespace {
 
 using Overrides = std::vector<config::Override>;
 
-const Overrides kRun = {{"memory.device", "h100-80gb"}, {"train.precision", "bf16"}, {"data.seq_len", "4096"}};
+const Overrides kRun = {
+    {"memory.device", "h100-80gb"}, {"train.precision", "bf16"}, {"data.seq_len", "4096"}};
 
-report::SearchView ask(const Overrides& more, run::SearchRequest request, const std::string& model = "llama-3-8b") {
+report::SearchView ask(const Overrides& more, run::SearchRequest request,
+                       const std::string& model = "llama-3-8b") {
   Overrides all = kRun;
   all.insert(all.end(), more.begin(), more.end());
   for (const config::Override& o : more) request.fixed.insert(o.key);
@@ -55,7 +58,8 @@ BOOST_AUTO_TEST_CASE(every_row_is_a_run_of_the_same_bytes_and_seconds) {
     const layout::Numbers n = layout::stage_numbers(a, c.run, layout::worst_stage(a, c.run));
     BOOST_TEST(n.tier(Tier::kDevice) == row.device_bytes);
     BOOST_TEST(n.tier(Tier::kPinned) + n.tier(Tier::kHost) == row.host_bytes);
-    const layout::Times t = layout::step_time(a, c.run, layout::machine_of(*find_device_preset("h100-80gb"), c.run));
+    const layout::Times t =
+        layout::step_time(a, c.run, layout::machine_of(*find_device_preset("h100-80gb"), c.run));
     BOOST_TEST(t.step == row.step_seconds);
     BOOST_TEST(t.tokens_per_second == row.tokens_per_second);
     BOOST_TEST(row.data * row.tensor * row.pipeline * row.context == 8u);
@@ -69,7 +73,8 @@ BOOST_AUTO_TEST_CASE(every_row_is_a_run_of_the_same_bytes_and_seconds) {
 
 BOOST_AUTO_TEST_CASE(best_rows_rise_in_time_and_the_front_falls) {
   const report::SearchView v = ask({}, request(16, 64));
-  for (std::size_t i = 1; i < v.best.size(); ++i) BOOST_TEST(v.best[i - 1].step_seconds <= v.best[i].step_seconds);
+  for (std::size_t i = 1; i < v.best.size(); ++i)
+    BOOST_TEST(v.best[i - 1].step_seconds <= v.best[i].step_seconds);
   for (std::size_t i = 1; i < v.pareto.size(); ++i) {
     BOOST_TEST(v.pareto[i - 1].device_bytes < v.pareto[i].device_bytes);
     BOOST_TEST(v.pareto[i - 1].step_seconds > v.pareto[i].step_seconds);
@@ -85,14 +90,18 @@ BOOST_AUTO_TEST_CASE(threads_and_pruning_do_not_change_the_answer) {
   const report::SearchView five = ask({}, r);
   BOOST_REQUIRE_EQUAL(one.best.size(), five.best.size());
   BOOST_REQUIRE_EQUAL(one.pareto.size(), five.pareto.size());
-  for (std::size_t i = 0; i < one.best.size(); ++i) BOOST_TEST(one.best[i].settings == five.best[i].settings, boost::test_tools::per_element());
-  for (std::size_t i = 0; i < one.pareto.size(); ++i) BOOST_TEST(one.pareto[i].settings == five.pareto[i].settings, boost::test_tools::per_element());
+  for (std::size_t i = 0; i < one.best.size(); ++i)
+    BOOST_TEST(one.best[i].settings == five.best[i].settings, boost::test_tools::per_element());
+  for (std::size_t i = 0; i < one.pareto.size(); ++i)
+    BOOST_TEST(one.pareto[i].settings == five.pareto[i].settings, boost::test_tools::per_element());
   BOOST_TEST(five.evaluated == five.layouts);
   BOOST_TEST(one.layouts == five.layouts);
 }
 
 BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays) {
-  const report::SearchView v = ask({{"parallel.tensor", "4"}, {"train.recompute", "full"}, {"plan.offload_optimizer", "none"}}, request(8, 32));
+  const report::SearchView v =
+      ask({{"parallel.tensor", "4"}, {"train.recompute", "full"}, {"plan.offload_optimizer", "none"}},
+          request(8, 32));
   BOOST_REQUIRE(!v.best.empty());
   for (const report::LayoutRow& row : v.best) {
     BOOST_TEST(row.tensor == 4u);
@@ -116,19 +125,26 @@ BOOST_AUTO_TEST_CASE(a_sequence_that_nobody_named_is_the_models_own_at_most_4096
 }
 
 BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays_also_where_it_leaves_little) {
-  const report::SearchView v = ask({{"parallel.pipeline", "4"}, {"parallel.interleave", "2"}, {"parallel.zero", "1"}}, request(8, 32));
+  const report::SearchView v =
+      ask({{"parallel.pipeline", "4"}, {"parallel.interleave", "2"}, {"parallel.zero", "1"}}, request(8, 32));
   BOOST_REQUIRE(!v.best.empty());
-  for (const report::LayoutRow& row : v.best) BOOST_TEST((row.pipeline == 4u && row.interleave == 2u && row.zero == 1u));
+  for (const report::LayoutRow& row : v.best)
+    BOOST_TEST((row.pipeline == 4u && row.interleave == 2u && row.zero == 1u));
 }
 
 BOOST_AUTO_TEST_CASE(a_key_that_leaves_no_layout_is_refused_by_its_own_sentence) {
   const auto refused = [](const Overrides& o, const std::string& sentence) {
-    BOOST_CHECK_EXCEPTION(ask(o, request(8, 32)), Error, [&](const Error& e) { return e.code() == Exit::kUsage && e.full().find(sentence) != std::string::npos; });
+    BOOST_CHECK_EXCEPTION(ask(o, request(8, 32)), Error, [&](const Error& e) {
+      return e.code() == Exit::kUsage && e.full().find(sentence) != std::string::npos;
+    });
   };
-  refused({{"parallel.expert", "2"}, {"parallel.data", "2"}}, "parallel.expert = 2, but llama-3-8b has no experts; 1 does");
-  refused({{"parallel.tensor", "16"}}, "--set parallel.tensor: parallel.tensor = 16 does not divide 8 devices; 8 does");
+  refused({{"parallel.expert", "2"}, {"parallel.data", "2"}},
+          "parallel.expert = 2, but llama-3-8b has no experts; 1 does");
+  refused({{"parallel.tensor", "16"}},
+          "--set parallel.tensor: parallel.tensor = 16 does not divide 8 devices; 8 does");
   refused({{"parallel.data", "3"}}, "parallel.data = 3 does not divide 8 devices; 2 or 4 do");
-  refused({{"train.micro_batch", "5"}}, "train.micro_batch = 5 does not divide 32 sequences of an update (--global-batch); 4 or 8 do");
+  refused({{"train.micro_batch", "5"}},
+          "train.micro_batch = 5 does not divide 32 sequences of an update (--global-batch); 4 or 8 do");
   // Each is possible, and nothing is both: no key to blame, so nothing is refused.
   BOOST_TEST(ask({{"parallel.tensor", "8"}, {"parallel.data", "2"}}, request(8, 32)).layouts == 0u);
 }
@@ -139,17 +155,20 @@ BOOST_AUTO_TEST_CASE(where_nothing_fits_the_closest_is_named_with_what_it_misses
   BOOST_TEST(v.fitting == 0u);
   BOOST_REQUIRE(!v.notes.empty());
   bool said = false;
-  for (const std::string& n : v.notes) said = said || (n.find("closest is") != n.npos && n.find("too much") != n.npos);
+  for (const std::string& n : v.notes)
+    said = said || (n.find("closest is") != n.npos && n.find("too much") != n.npos);
   BOOST_TEST(said);
-  const report::SearchView host = ask({{"memory.budget", "60GiB"}, {"memory.host_budget", "1GiB"}}, request(1, 1));
+  const report::SearchView host =
+      ask({{"memory.budget", "60GiB"}, {"memory.host_budget", "1GiB"}}, request(1, 1));
   BOOST_TEST(host.best.empty());
   BOOST_TEST(host.notes.front().find("of a device") != std::string::npos, host.notes.front());
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_searched_is_refused_by_name) {
   const auto fails = [](const Overrides& o, const std::string& part) {
-    BOOST_CHECK_EXCEPTION(run::search_layouts(config::run_for_model("llama-3-8b", o), request(8, 8)), Error,
-                          [&](const Error& e) { return std::string(e.full()).find(part) != std::string::npos; });
+    BOOST_CHECK_EXCEPTION(
+        run::search_layouts(config::run_for_model("llama-3-8b", o), request(8, 8)), Error,
+        [&](const Error& e) { return std::string(e.full()).find(part) != std::string::npos; });
   };
   fails({}, "--device=NAME");
   fails({{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}}, "inference");

@@ -1,5 +1,6 @@
-// A trainer that is right, and can be made wrong in one way at a time. Its gradients are made up (a pull to zero and a
-// wave that depends on the batch); its optimizers, its counters and its way of saving are those of a real one.
+// A trainer that is right, and can be made wrong in one way at a time. Its gradients are made up (a pull to
+// zero and a wave that depends on the batch); its optimizers, its counters and its way of saving are those of
+// a real one.
 #pragma once
 #include <chrono>
 #include <cmath>
@@ -21,7 +22,8 @@ inline Clock::time_point& clock() {
   return now;
 }
 
-/// What a fake session takes, by name: two tensors of width H a layer and token under "full", sixteen without.
+/// What a fake session takes, by name: two tensors of width H a layer and token under "full", sixteen
+/// without.
 inline MemoryReport report(const ModelSpec& m, const RunSpec& r, const std::string& fault) {
   const std::uint64_t p = count_parameters(m).total, tokens = r.tokens_per_micro_batch();
   const std::uint64_t kept = r.recompute == Recompute::kFull && fault != "keeps every tensor" ? 2 : 16;
@@ -35,7 +37,9 @@ inline MemoryReport report(const ModelSpec& m, const RunSpec& r, const std::stri
   leaf(Component::kWeights, p * (fault == "keeps weights twice" ? 8 : 4));
   leaf(Component::kGradients, p * 4);
   if (r.optimizer == Optimizer::kAdamW)
-    leaf(Component::kOptimizerState, p * (fault == "keeps three moments" ? 12 : fault == "keeps one moment" ? 4 : 8));
+    leaf(Component::kOptimizerState, p * (fault == "keeps three moments" ? 12
+                                          : fault == "keeps one moment"  ? 4
+                                                                         : 8));
   const bool hidden = fault == "calls activations work space";
   leaf(hidden ? Component::kWorkspace : Component::kActivations, activations * (hidden ? 8 : 1));
   leaf(Component::kLogits, tokens * m.vocab * 4);
@@ -50,7 +54,11 @@ inline MemoryReport report(const ModelSpec& m, const RunSpec& r, const std::stri
 class Session : public plugin::Session {
  public:
   Session(const ModelSpec& m, const RunSpec& r, std::string fault, plugin::Ledger& ledger)
-      : m_(m), r_(r), fault_(std::move(fault)), large_(count_parameters(m).total > 10000000), ledger_(ledger) {
+      : m_(m),
+        r_(r),
+        fault_(std::move(fault)),
+        large_(count_parameters(m).total > 10000000),
+        ledger_(ledger) {
     took_ = static_cast<std::int64_t>(report(m, r, fault_).total_bytes());
     if (broken("takes what it does not name")) took_ += 1 << 14;
     ledger_.took(took_, Tier::kDevice, "arena");
@@ -80,7 +88,8 @@ class Session : public plugin::Session {
     const auto begin = Clock::now();
     // By how late, not whether: on a busy machine nobody is ever in time, but no two runs are late alike.
     if (broken("stale when late") && steps_ && !large_)
-      for (auto late = (begin - last_) / std::chrono::microseconds(100); late > 0; --late) w_[0] = std::nextafter(w_[0], 1.f);
+      for (auto late = (begin - last_) / std::chrono::microseconds(100); late > 0; --late)
+        w_[0] = std::nextafter(w_[0], 1.f);
     if (broken("dies") && steps_ == 4)
       throw plugin::PluginError(Exit::kFailed, "internal", "a kernel went missing", "", 0);
     plugin::StepResult r = result(in);
@@ -110,7 +119,13 @@ class Session : public plugin::Session {
       if (broken("saves too early") && saves_ % 2 == 0) piece[0] = std::nextafter(piece[0], 1.f);
       sink({t.name, DType::kF32, t.rank, t.dim, piece.data(), 0, piece.size()});
       if (broken("saves a tensor more") && weights && i == 0 && m_.hidden > 4)
-        sink({"lm_head.weight", DType::kF32, t.rank, {t.dim[0] - 1, t.dim[1]}, piece.data(), 0, piece.size() - t.dim[1]});
+        sink({"lm_head.weight",
+              DType::kF32,
+              t.rank,
+              {t.dim[0] - 1, t.dim[1]},
+              piece.data(),
+              0,
+              piece.size() - t.dim[1]});
     }
   }
   plugin::Counters counters() override { return c_; }
@@ -134,7 +149,8 @@ class Session : public plugin::Session {
     throw plugin::PluginError(Exit::kUsage, "argument", "no tensor " + name, "", 0);
   }
   double wave(const plugin::StepInput& in) const {
-    const auto bytes = std::string_view(reinterpret_cast<const char*>(in.tokens.data()), in.tokens.size_bytes());
+    const auto bytes =
+        std::string_view(reinterpret_cast<const char*>(in.tokens.data()), in.tokens.size_bytes());
     return static_cast<double>(fnv1a(bytes) % 1000);
   }
   plugin::StepResult result(const plugin::StepInput& in) const {
@@ -186,10 +202,13 @@ class Session : public plugin::Session {
     c_.sync += micro + 1, c_.sync_bytes += 100;
     if (broken("copies once more")) ++c_.h2d;
     if (broken("hides a copy in sync")) ++c_.sync;
-    constexpr auto kStep = std::chrono::microseconds(500);  // by a clock that only steps move: no load disturbs it
+    constexpr auto kStep =
+        std::chrono::microseconds(500);  // by a clock that only steps move: no load disturbs it
     clock() += kStep;
     const auto ns = static_cast<double>(std::chrono::nanoseconds(kStep).count());
-    c_.compute_ns += static_cast<std::uint64_t>(ns * (broken("idles") ? 0.5 : broken("counts time twice") ? 2 : 0.98));
+    c_.compute_ns += static_cast<std::uint64_t>(ns * (broken("idles")               ? 0.5
+                                                      : broken("counts time twice") ? 2
+                                                                                    : 0.98));
     c_.exposed_transfer_ns += static_cast<std::uint64_t>(ns * (broken("waits for copies") ? 0.2 : 0.01));
   }
 
@@ -210,7 +229,8 @@ class Session : public plugin::Session {
 
 class Trainer : public plugin::Trainer {
  public:
-  explicit Trainer(plugin::Ledger& ledger, std::string fault = {}) : ledger_(ledger), fault_(std::move(fault)) {}
+  explicit Trainer(plugin::Ledger& ledger, std::string fault = {})
+      : ledger_(ledger), fault_(std::move(fault)) {}
   const std::string& id() const override { return id_; }
   void probe() override {}
   Profile profile(const ModelSpec&, const RunSpec&) override {
@@ -219,7 +239,9 @@ class Trainer : public plugin::Trainer {
     return p;
   }
   MemoryReport plan(const ModelSpec& m, const RunSpec& r) override { return report(m, r, fault_); }
-  std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override { return std::nullopt; }
+  std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override {
+    return std::nullopt;
+  }
   std::optional<plugin::DeviceMemory> device_memory() override { return std::nullopt; }
   std::unique_ptr<plugin::Session> create(const ModelSpec& m, const RunSpec& r) override {
     if (fault_ == "no room" || (fault_ == "room for three sequences" && r.micro_batch > 3))

@@ -1,5 +1,5 @@
-// core/verify proved by broken trainers: for every id one that exactly this check finds, and a right one that all let
-// pass.
+// core/verify proved by broken trainers: for every id one that exactly this check finds, and a right one that
+// all let pass.
 #include <sys/stat.h>
 
 #include <boost/test/data/test_case.hpp>
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <ostream>
 
-#include "core/verify/scratch.hpp"
 #include "core/verify/modes.hpp"
+#include "core/verify/scratch.hpp"
 #include "core/verify/snapshot.hpp"
 #include "core/verify/verify.hpp"
 #include "tests/core/verify/fake.hpp"
@@ -21,7 +21,8 @@ namespace {
 const char* kTinyRun =
     "[model]\nhidden_size = 8\nnum_hidden_layers = 1\nnum_attention_heads = 1\nnum_key_value_heads = "
     "1\nintermediate_size = 8\n"
-    "[data]\nseq_len = 8\n[train]\nmicro_batch = 1\ngrad_accum = 2\nsteps = 20\n[optimizer]\nlr = 1e-3\ngrad_clip = "
+    "[data]\nseq_len = 8\n[train]\nmicro_batch = 1\ngrad_accum = 2\nsteps = 20\n[optimizer]\nlr = "
+    "1e-3\ngrad_clip = "
     "0\n";
 
 constexpr const char* kGoodEvents =
@@ -109,7 +110,8 @@ BOOST_AUTO_TEST_SUITE(verify_suite)
 BOOST_AUTO_TEST_CASE(a_right_trainer_holds_every_contract) {
   const Outcome o = with("");
   for (const Result& r : o.results)  // K = 10 is no bound for a trainer that keeps what it computes
-    BOOST_TEST((r.status == (r.id == "MEM-002/run" ? Status::kFalsified : Status::kHeld)), r.id + ": " + r.detail);
+    BOOST_TEST((r.status == (r.id == "MEM-002/run" ? Status::kFalsified : Status::kHeld)),
+               r.id + ": " + r.detail);
   BOOST_TEST(o.results.size() == 15u);
   BOOST_TEST((exit_of(o.results) == Exit::kDone));
   BOOST_TEST(has(o.of("GPU-001").detail, "over 20 steps"), o.of("GPU-001").detail);
@@ -130,7 +132,8 @@ BOOST_AUTO_TEST_CASE(the_mode_that_is_wrong_is_named) {
 }
 
 BOOST_AUTO_TEST_CASE(weights_that_are_not_what_was_trained_are_found) {
-  BOOST_TEST(has(with("freezes a norm", "GPU-002").of("GPU-002").detail, "have not changed: model.norm.weight"));
+  BOOST_TEST(
+      has(with("freezes a norm", "GPU-002").of("GPU-002").detail, "have not changed: model.norm.weight"));
   BOOST_TEST(has(with("saves too early", "GPU-002").of("GPU-002").detail, "between two saves"));
   BOOST_TEST(has(with("loses a weight", "GPU-006").of("GPU-006").detail, "step 5: loss nan"));
 }
@@ -146,7 +149,8 @@ BOOST_AUTO_TEST_CASE(a_mode_without_room_is_left_out_and_named) {
   const Outcome o = with("no room");
   BOOST_TEST(o.falsified == "");
   BOOST_TEST((o.of("GPU-001").status == Status::kHeld));
-  BOOST_TEST(has(o.of("GPU-001").detail, "not judged: hybrid: cuda: 3 GiB are missing"), o.of("GPU-001").detail);
+  BOOST_TEST(has(o.of("GPU-001").detail, "not judged: hybrid: cuda: 3 GiB are missing"),
+             o.of("GPU-001").detail);
   BOOST_TEST((o.of("GPU-004").status == Status::kSkipped));
   BOOST_TEST(has(o.of("GPU-005").detail, "3 GiB are missing"), o.of("GPU-005").detail);
 }

@@ -1,5 +1,6 @@
-// bf16 products: rounding to the bit, packing, products of odd sizes against sums in double over rounded operands, with
-// every table that this machine runs and with the same bits on 1 to 4 threads; and the linear operation on top of them.
+// bf16 products: rounding to the bit, packing, products of odd sizes against sums in double over rounded
+// operands, with every table that this machine runs and with the same bits on 1 to 4 threads; and the linear
+// operation on top of them.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -66,54 +67,76 @@ BOOST_AUTO_TEST_SUITE(cpu_bf16)
 BOOST_AUTO_TEST_CASE(packing_rounds_to_nearest_even_and_fills_up_with_zeros) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float odd = 1.0f + 0x1p-7f;  // its last bit of eight is set
-  std::vector<float> values = {1.0f, -2.5f, 0.0f, 1.0f + 0x1p-8f, odd + 0x1p-8f, 1.0f + 0x1p-8f + 0x1p-23f, odd - 0x1.8p-9f,
-                               3.3895314e38f, kInfinity, -kInfinity, 0x1.fffffep127f, 1e-30f, -7.0f / 3};
+  std::vector<float> values = {1.0f,
+                               -2.5f,
+                               0.0f,
+                               1.0f + 0x1p-8f,
+                               odd + 0x1p-8f,
+                               1.0f + 0x1p-8f + 0x1p-23f,
+                               odd - 0x1.8p-9f,
+                               3.3895314e38f,
+                               kInfinity,
+                               -kInfinity,
+                               0x1.fffffep127f,
+                               1e-30f,
+                               -7.0f / 3};
   for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
-    for (bool left : {true, false})
-      for (bool inner_is_row : {true, false}) {  // a single row (or column) of values: both readings are the same numbers
-        std::vector<std::uint16_t> to(32 * 32, 0xdead);
-        (left ? t->pack_left : t->pack_right)(1, values.size(), values.data(), inner_is_row ? 1 : values.size(), inner_is_row, to.data());
-        for (std::size_t i = 0; i < to.size(); ++i) {
-          const std::size_t outer = left ? i / 32 : i % 64 / 2, p = left ? i % 32 : i / 64 * 2 + i % 2;
-          const double want = outer == 0 && p < values.size() ? rounded(values[p]) : 0.0;
-          const double clipped = std::abs(want) > 3.4028e38 ? std::copysign(kInfinity, want) : want;
-          BOOST_TEST(widened(to[i]) == clipped, (left ? "left" : "right") << " element " << i);
+      for (bool left : {true, false})
+        for (bool inner_is_row :
+             {true, false}) {  // a single row (or column) of values: both readings are the same numbers
+          std::vector<std::uint16_t> to(32 * 32, 0xdead);
+          (left ? t->pack_left : t->pack_right)(1, values.size(), values.data(),
+                                                inner_is_row ? 1 : values.size(), inner_is_row, to.data());
+          for (std::size_t i = 0; i < to.size(); ++i) {
+            const std::size_t outer = left ? i / 32 : i % 64 / 2, p = left ? i % 32 : i / 64 * 2 + i % 2;
+            const double want = outer == 0 && p < values.size() ? rounded(values[p]) : 0.0;
+            const double clipped = std::abs(want) > 3.4028e38 ? std::copysign(kInfinity, want) : want;
+            BOOST_TEST(widened(to[i]) == clipped, (left ? "left" : "right") << " element " << i);
+          }
         }
-      }
-    std::vector<std::uint16_t> to(32 * 32);
-    const float nan = std::numeric_limits<float>::quiet_NaN();
-    t->pack_left(1, 1, &nan, 1, false, to.data());
-    BOOST_TEST(std::isnan(widened(to[0])));
-  }
+      std::vector<std::uint16_t> to(32 * 32);
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      t->pack_left(1, 1, &nan, 1, false, to.data());
+      BOOST_TEST(std::isnan(widened(to[0])));
+    }
 }
 
-BOOST_DATA_TEST_CASE(products_match_sums_over_rounded_operands, boost::unit_test::data::make({1, 7, 33, 131}) *
-                     boost::unit_test::data::make({1, 31, 64, 97}) * boost::unit_test::data::make({1, 7, 33, 300}), rows, cols, inner) {
-  const auto m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(cols), k = static_cast<std::size_t>(inner);
+BOOST_DATA_TEST_CASE(products_match_sums_over_rounded_operands,
+                     boost::unit_test::data::make({1, 7, 33, 131}) *
+                         boost::unit_test::data::make({1, 31, 64, 97}) *
+                         boost::unit_test::data::make({1, 7, 33, 300}),
+                     rows, cols, inner) {
+  const auto m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(cols),
+             k = static_cast<std::size_t>(inner);
   const Vec a = random_vec(m * k, 1), b = random_vec(n * k, 2), before = random_vec(m * n, 3);
   const Vec product = expected_product(a, b, m, n, k);
   Vec sum = before;
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += product[i];
   for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
-    Vec first[2];
-    for (std::uint32_t threads = 1; threads <= 4; ++threads)
-      for (int way = 0; way < 4; ++way) {  // either operand the other way round
-        OneOp one(f32_kernels(), threads, t);
-        one.program.model.vocab = one.program.model.hidden = 512;
-        one.prepare();
-        cpu::Exec& e = one.exec();
-        const bool ta = way & 1, tb = way & 2;
-        const BufferId ab = one.buffer(m, k, ta ? transposed(a, m, k) : a), bb = one.buffer(n, k, tb ? transposed(b, n, k) : b);
-        for (bool add : {false, true}) {
-          const BufferId cb = add ? one.buffer(m, n, before) : one.buffer(m, n);
-          cpu::bf16_product(e, m, n, k, {e.f32(ab), ta ? m : k, ta}, {e.f32(bb), tb ? n : k, tb}, add, e.f32(cb));
-          const Vec got = one.values(cb);
-          BOOST_TEST(distance(got, add ? sum : product) <= 2e-5, "way " << way << " add " << add);
-          if (threads == 1 && way == 0) first[add] = got;
-          else BOOST_TEST((got == first[add]), "bits depend on threads or on how an operand lies: way " << way);
+      Vec first[2];
+      for (std::uint32_t threads = 1; threads <= 4; ++threads)
+        for (int way = 0; way < 4; ++way) {  // either operand the other way round
+          OneOp one(f32_kernels(), threads, t);
+          one.program.model.vocab = one.program.model.hidden = 512;
+          one.prepare();
+          cpu::Exec& e = one.exec();
+          const bool ta = way & 1, tb = way & 2;
+          const BufferId ab = one.buffer(m, k, ta ? transposed(a, m, k) : a),
+                         bb = one.buffer(n, k, tb ? transposed(b, n, k) : b);
+          for (bool add : {false, true}) {
+            const BufferId cb = add ? one.buffer(m, n, before) : one.buffer(m, n);
+            cpu::bf16_product(e, m, n, k, {e.f32(ab), ta ? m : k, ta}, {e.f32(bb), tb ? n : k, tb}, add,
+                              e.f32(cb));
+            const Vec got = one.values(cb);
+            BOOST_TEST(distance(got, add ? sum : product) <= 2e-5, "way " << way << " add " << add);
+            if (threads == 1 && way == 0)
+              first[add] = got;
+            else
+              BOOST_TEST((got == first[add]),
+                         "bits depend on threads or on how an operand lies: way " << way);
+          }
         }
-      }
-  }
+    }
 }
 
 // More than one block on every side: 1024 inner elements, and few rows of many.
@@ -123,56 +146,63 @@ BOOST_AUTO_TEST_CASE(blocks_add_up) {
   BOOST_TEST((cut.inner < k && cut.cols < n + 32));
   const Vec a = random_vec(m * k, 1), b = random_vec(n * k, 2);
   for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
-    if (!t->native && std::string(t->name) != "avx2") continue;  // as the others, and slow
-    OneOp one(f32_kernels(), 2, t);
-    one.program.model.vocab = 4096, one.program.model.hidden = 1024, one.program.run.seq_len = 4096;
-    one.prepare();
-    const BufferId ab = one.buffer(m, k, a), bb = one.buffer(n, k, b), cb = one.buffer(m, n);
-    cpu::Exec& e = one.exec();
-    std::vector<int> seen(m * n);
-    struct Context { std::vector<int>* seen; std::size_t n; } context{&seen, n};
-    const cpu::TileHook hook = {[](void* c, cpu::Range r, cpu::Range s) {
-      auto* to = static_cast<Context*>(c);
-      for (std::uint64_t i = r.begin; i < r.end; ++i)
-        for (std::uint64_t j = s.begin; j < s.end; ++j) ++(*to->seen)[i * to->n + j];
-    }, &context};
-    cpu::bf16_product(e, m, n, k, {e.f32(ab), k, false}, {e.f32(bb), k, false}, false, e.f32(cb), hook);
-    BOOST_TEST(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
-    const Vec got = one.values(cb);
-    std::mt19937 g(5);
-    for (int probe = 0; probe < 2000; ++probe) {
-      const std::size_t i = g() % m, j = g() % n;
-      double want = 0;
-      for (std::size_t p = 0; p < k; ++p) want += rounded(a[i * k + p]) * rounded(b[j * k + p]);
-      BOOST_REQUIRE(std::abs(got[i * n + j] - want) <= 1e-4 * (1 + std::abs(want)));
+      if (!t->native && std::string(t->name) != "avx2") continue;  // as the others, and slow
+      OneOp one(f32_kernels(), 2, t);
+      one.program.model.vocab = 4096, one.program.model.hidden = 1024, one.program.run.seq_len = 4096;
+      one.prepare();
+      const BufferId ab = one.buffer(m, k, a), bb = one.buffer(n, k, b), cb = one.buffer(m, n);
+      cpu::Exec& e = one.exec();
+      std::vector<int> seen(m * n);
+      struct Context {
+        std::vector<int>* seen;
+        std::size_t n;
+      } context{&seen, n};
+      const cpu::TileHook hook = {[](void* c, cpu::Range r, cpu::Range s) {
+                                    auto* to = static_cast<Context*>(c);
+                                    for (std::uint64_t i = r.begin; i < r.end; ++i)
+                                      for (std::uint64_t j = s.begin; j < s.end; ++j)
+                                        ++(*to->seen)[i * to->n + j];
+                                  },
+                                  &context};
+      cpu::bf16_product(e, m, n, k, {e.f32(ab), k, false}, {e.f32(bb), k, false}, false, e.f32(cb), hook);
+      BOOST_TEST(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
+      const Vec got = one.values(cb);
+      std::mt19937 g(5);
+      for (int probe = 0; probe < 2000; ++probe) {
+        const std::size_t i = g() % m, j = g() % n;
+        double want = 0;
+        for (std::size_t p = 0; p < k; ++p) want += rounded(a[i * k + p]) * rounded(b[j * k + p]);
+        BOOST_REQUIRE(std::abs(got[i * n + j] - want) <= 1e-4 * (1 + std::abs(want)));
+      }
     }
-  }
 }
 
 BOOST_AUTO_TEST_CASE(a_linear_layer_and_its_gradients_round_their_operands) {
   const std::size_t m = 70, n = 45, k = 39;
-  const Vec x = random_vec(m * k, 1), w = random_vec(n * k, 2), bias = random_vec(n, 3), res = random_vec(m * n, 4);
+  const Vec x = random_vec(m * k, 1), w = random_vec(n * k, 2), bias = random_vec(n, 3),
+            res = random_vec(m * n, 4);
   const Vec dy = random_vec(m * n, 5), before = random_vec(n * k, 6);
   Vec y = expected_product(x, w, m, n, k), dx = expected_product(dy, transposed(w, n, k), m, k, n);
   Vec dw = expected_product(transposed(dy, m, n), transposed(x, m, k), n, k, m);
   for (std::size_t i = 0; i < m * n; ++i) y[i] += bias[i % n] + res[i];
   for (std::size_t i = 0; i < n * k; ++i) dw[i] += before[i];
   for (const cpu::Bf16Kernels* t : tables()) BOOST_TEST_CONTEXT(t->name) {
-    OneOp o(f32_kernels(), 2, t);
-    o.step().rows = m, o.step().first_micro = false;
-    const BufferId xb = o.buffer(m, k, x), wb = o.buffer(n, k, w), yb = o.buffer(m, n), dyb = o.buffer(m, n, dy), dxb = o.buffer(m, k);
-    const BufferId gb = o.buffer(n, k, before);
-    o.run(OpKind::kLinear, {xb, wb, o.buffer(1, n, bias), o.buffer(m, n, res)}, {yb});
-    o.run(OpKind::kLinearDx, {dyb, wb}, {dxb});
-    o.run(OpKind::kLinearDw, {dyb, xb, gb, plan::kNoBuffer}, {gb});
-    BOOST_TEST(distance(o.values(yb), y) <= 2e-5);
-    BOOST_TEST(distance(o.values(dxb), dx) <= 2e-5);
-    BOOST_TEST(distance(o.values(gb), dw) <= 2e-5);
-  }
+      OneOp o(f32_kernels(), 2, t);
+      o.step().rows = m, o.step().first_micro = false;
+      const BufferId xb = o.buffer(m, k, x), wb = o.buffer(n, k, w), yb = o.buffer(m, n),
+                     dyb = o.buffer(m, n, dy), dxb = o.buffer(m, k);
+      const BufferId gb = o.buffer(n, k, before);
+      o.run(OpKind::kLinear, {xb, wb, o.buffer(1, n, bias), o.buffer(m, n, res)}, {yb});
+      o.run(OpKind::kLinearDx, {dyb, wb}, {dxb});
+      o.run(OpKind::kLinearDw, {dyb, xb, gb, plan::kNoBuffer}, {gb});
+      BOOST_TEST(distance(o.values(yb), y) <= 2e-5);
+      BOOST_TEST(distance(o.values(dxb), dx) <= 2e-5);
+      BOOST_TEST(distance(o.values(gb), dw) <= 2e-5);
+    }
 }
 
-// Fewer tokens than planned, as rows (an evaluation's last batch) or as inner elements (the last chunk of the head, in its
-// weight's gradient), must find room in the space that was planned for all.
+// Fewer tokens than planned, as rows (an evaluation's last batch) or as inner elements (the last chunk of the
+// head, in its weight's gradient), must find room in the space that was planned for all.
 BOOST_AUTO_TEST_CASE(blocks_of_fewer_tokens_fit_where_those_of_all_do) {
   std::mt19937 g(7);
   for (int i = 0; i < 20000; ++i) {

@@ -1,5 +1,6 @@
-// The golden runs, float64 results from PyTorch: every loss, gradient norm and final weight, at every recompute policy
-// and with the micro-batches of a step cut differently. Through the plugin's C tables, as the host uses them.
+// The golden runs, float64 results from PyTorch: every loss, gradient norm and final weight, at every
+// recompute policy and with the micro-batches of a step cut differently. Through the plugin's C tables, as
+// the host uses them.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -24,7 +25,9 @@ struct Case {
   Recompute recompute;
   std::uint32_t micro_batch;  // 0 = the run's own
 };
-std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.name << ", recompute " << name(c.recompute) << ", micro-batch " << c.micro_batch; }
+std::ostream& operator<<(std::ostream& o, const Case& c) {
+  return o << c.name << ", recompute " << name(c.recompute) << ", micro-batch " << c.micro_batch;
+}
 
 std::vector<Case> cases() {
   std::vector<Case> all;
@@ -40,7 +43,8 @@ BOOST_DATA_TEST_CASE(golden_runs_are_followed, boost::unit_test::data::make(case
   GoldenRun g = read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/" + c.name);
   const std::uint32_t sequences = g.run.micro_batch * g.run.accumulate;
   if (c.micro_batch) {
-    if (sequences % c.micro_batch != 0 || c.micro_batch == g.run.micro_batch) return;  // no other way to cut it
+    if (sequences % c.micro_batch != 0 || c.micro_batch == g.run.micro_batch)
+      return;  // no other way to cut it
     g.run.micro_batch = c.micro_batch, g.run.accumulate = sequences / c.micro_batch;
   }
   g.run.recompute = c.recompute;
@@ -56,8 +60,10 @@ BOOST_DATA_TEST_CASE(golden_runs_are_followed, boost::unit_test::data::make(case
       g.samples(std::uint64_t{t} * sequences, sequences, ids, targets);
       const th_step_out out = session.step(ids, targets, g.lr[t], t);
       worst = std::max(worst, std::abs(out.loss - g.loss[t]));
-      BOOST_TEST(std::abs(out.loss - g.loss[t]) <= loss_tolerance, "step " << t << ": loss " << out.loss << " against " << g.loss[t]);
-      BOOST_TEST(std::abs(out.grad_norm - g.grad_norm[t]) <= 1e-3 * g.grad_norm[t], "step " << t << ": norm " << out.grad_norm << " against " << g.grad_norm[t]);
+      BOOST_TEST(std::abs(out.loss - g.loss[t]) <= loss_tolerance,
+                 "step " << t << ": loss " << out.loss << " against " << g.loss[t]);
+      BOOST_TEST(std::abs(out.grad_norm - g.grad_norm[t]) <= 1e-3 * g.grad_norm[t],
+                 "step " << t << ": norm " << out.grad_norm << " against " << g.grad_norm[t]);
       BOOST_TEST(out.tokens_counted == std::uint64_t{sequences} * g.run.seq_len);
     }
     BOOST_TEST_MESSAGE("largest loss difference " << worst);

@@ -16,7 +16,8 @@ struct Rig {
     RunSpec r;
     r.seq_len = 16, r.micro_batch = 2, r.accumulate = 2;
     const auto* profiler = static_cast<const th_profiler*>(plugin.descriptor->get(TH_PROFILER_ID));
-    return {*plugin.trainer, *plugin.generate, *profiler, host, small_model("llama", 37, 24, 2, 3, 1, 8, 40), r};
+    return {
+        *plugin.trainer, *plugin.generate, *profiler, host, small_model("llama", 37, 24, 2, 3, 1, 8, 40), r};
   }
 };
 

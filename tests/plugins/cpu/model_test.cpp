@@ -1,5 +1,6 @@
-// Whole models through the executor: gradients, updates, evaluation and generation against the reference model in
-// double; the same bits on any number of threads, in one arena or in separate buffers, at any recompute policy.
+// Whole models through the executor: gradients, updates, evaluation and generation against the reference
+// model in double; the same bits on any number of threads, in one arena or in separate buffers, at any
+// recompute policy.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -19,7 +20,8 @@ const auto kZoo = boost::unit_test::data::make(model_zoo());
 
 RunSpec run_of(const ZooModel& z, std::uint32_t micro_batch, std::uint32_t accumulate) {
   RunSpec r;
-  r.seq_len = z.seq, r.micro_batch = micro_batch, r.accumulate = accumulate, r.clip_norm = 0.0, r.weight_decay = 0.1;
+  r.seq_len = z.seq, r.micro_batch = micro_batch, r.accumulate = accumulate, r.clip_norm = 0.0,
+  r.weight_decay = 0.1;
   return r;
 }
 std::vector<const cpu::Kernels*> tables() {
@@ -84,13 +86,18 @@ BOOST_DATA_TEST_CASE(updates_follow_the_optimizers_and_clip_by_the_global_norm, 
         Vec& gi = g[info.name];
         for (double& e : gi) e *= std::min(1.0, r.clip_norm / (norm + 1e-6));
         const bool decay = info.rank > 1;
-        if (o == Optimizer::kAdamW) reference::AdamW{0.01, r.beta1, r.beta2, r.eps, 0.1}.step(static_cast<double>(t) + 1, gi, decay, w[info.name], m[info.name], v[info.name]);
-        else reference::Sgd{0.01, r.beta1, 0.1}.step(gi, decay, w[info.name], o == Optimizer::kSgd ? nullptr : &m[info.name]);
+        if (o == Optimizer::kAdamW)
+          reference::AdamW{0.01, r.beta1, r.beta2, r.eps, 0.1}.step(static_cast<double>(t) + 1, gi, decay,
+                                                                    w[info.name], m[info.name], v[info.name]);
+        else
+          reference::Sgd{0.01, r.beta1, 0.1}.step(gi, decay, w[info.name],
+                                                  o == Optimizer::kSgd ? nullptr : &m[info.name]);
       }
       const executor::UpdateResult out = rig.update(ids, targets, 0.01, t);
       BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-4 * norm);
     }
-    // Adam divides by the root of tiny squares: where a gradient is near zero its sign, and so the step, is uncertain.
+    // Adam divides by the root of tiny squares: where a gradient is near zero its sign, and so the step, is
+    // uncertain.
     const double off = furthest(rig.read(), w);
     BOOST_TEST(off <= (o == Optimizer::kAdamW ? 2e-3 : 2e-6), name(o) << ": weights are " << off << " off");
   }
@@ -102,15 +109,19 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_threads_nor_storage_nor_recompute, k
   for (const cpu::Kernels* k : tables()) {
     Weights first;
     for (std::uint32_t threads = 1; threads <= 4; ++threads)
-      for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers})
+      for (Recompute recompute :
+           {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers})
         for (bool separate : {false, true}) {
           RunSpec r = run_of(z, 3, 2);
           r.recompute = recompute, r.recompute_layers = {threads % 2, 0, 1 - threads % 2};
           ModelRig rig(z.spec, r, *k, threads, separate);
           rig.load(random_weights(z.spec, 3));
           for (std::uint64_t t = 0; t < 3; ++t) rig.update(ids, targets, 0.01, t);
-          if (first.empty()) first = rig.read();
-          else BOOST_TEST((rig.read() == first), k->name << ", " << threads << " threads, recompute " << name(recompute) << ", separate " << separate);
+          if (first.empty())
+            first = rig.read();
+          else
+            BOOST_TEST((rig.read() == first), k->name << ", " << threads << " threads, recompute "
+                                                      << name(recompute) << ", separate " << separate);
         }
   }
 }
@@ -140,7 +151,8 @@ BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position, kZoo, z) {
     for (int round = 0; round < 2; ++round)  // position 0 starts anew
       for (std::uint32_t p = 0; p < z.seq; ++p) {
         const std::vector<float> logits = rig.next(ids[p], p);
-        const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab), expected.begin() + static_cast<long>((p + 1) * z.spec.vocab));
+        const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab),
+                      expected.begin() + static_cast<long>((p + 1) * z.spec.vocab));
         const double off = distance(Vec(logits.begin(), logits.end()), row);
         BOOST_TEST(off <= 5e-6, k->name << ", position " << p << ": " << off << " off");
       }

@@ -1,5 +1,5 @@
-// Every operation of the CPU trainer against the naive version in double, at sizes that fit no vector width, with every
-// instruction set that this machine runs, and with the same bits on 1 to 4 threads.
+// Every operation of the CPU trainer against the naive version in double, at sizes that fit no vector width,
+// with every instruction set that this machine runs, and with the same bits on 1 to 4 threads.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -18,8 +18,8 @@ namespace ref = reference;
 // f32 sums of up to a few hundred products of numbers below 1: well inside sqrt(n) * 2^-24 * n.
 constexpr double kTolerance = 2e-5;
 
-// Runs `body` (which returns the op's results) for every kernel table and 1..4 threads; bits must not depend on the
-// number of threads. Then compares with `expected`.
+// Runs `body` (which returns the op's results) for every kernel table and 1..4 threads; bits must not depend
+// on the number of threads. Then compares with `expected`.
 template <class Body>
 void check_op(const std::vector<Vec>& expected, Body&& body, double tolerance = kTolerance) {
   std::size_t count = 0;
@@ -31,9 +31,13 @@ void check_op(const std::vector<Vec>& expected, Body&& body, double tolerance = 
       std::vector<Vec> got = body(one);
       BOOST_TEST_CONTEXT(tables[t]->name << ", " << threads << " threads") {
         BOOST_REQUIRE_EQUAL(got.size(), expected.size());
-        for (std::size_t i = 0; i < got.size(); ++i) BOOST_TEST(distance(got[i], expected[i]) <= tolerance, "result " << i << " is " << distance(got[i], expected[i]) << " off");
-        if (threads == 1) first = got;
-        else BOOST_TEST((got == first), "bits depend on the number of threads");
+        for (std::size_t i = 0; i < got.size(); ++i)
+          BOOST_TEST(distance(got[i], expected[i]) <= tolerance,
+                     "result " << i << " is " << distance(got[i], expected[i]) << " off");
+        if (threads == 1)
+          first = got;
+        else
+          BOOST_TEST((got == first), "bits depend on the number of threads");
       }
     }
   }
@@ -55,19 +59,23 @@ BOOST_DATA_TEST_CASE(embedding_copies_rows_and_scatters_gradients, kRows* kCols,
   const std::size_t m = static_cast<std::size_t>(rows), h = static_cast<std::size_t>(cols), v = 19;
   const Vec table = random_vec(v * h, 1), dx = random_vec(m * h, 2), before = random_vec(v * h, 3);
   const Ids ids = random_ids(m, v, 4);
-  check_op({ref::embed(table, ids, h)}, [&](OneOp& o) {
-    o.step().rows = m, o.step().tokens = ids.data();
-    BufferId x = o.buffer(m, h);
-    o.run(OpKind::kEmbed, {o.buffer(v, h, table), kNoBuffer}, {x});
-    return std::vector<Vec>{o.values(x)};
-  }, 0);
+  check_op(
+      {ref::embed(table, ids, h)},
+      [&](OneOp& o) {
+        o.step().rows = m, o.step().tokens = ids.data();
+        BufferId x = o.buffer(m, h);
+        o.run(OpKind::kEmbed, {o.buffer(v, h, table), kNoBuffer}, {x});
+        return std::vector<Vec>{o.values(x)};
+      },
+      0);
   for (bool overwrite : {false, true}) {
     Vec grad = overwrite ? Vec(v * h) : before;
     ref::embed_bwd(dx, ids, h, grad);
     check_op({grad}, [&](OneOp& o) {
       o.step().rows = m, o.step().tokens = ids.data();
       BufferId g = o.buffer(v, h, overwrite ? Vec{} : before);
-      o.run(OpKind::kEmbedBwd, {o.buffer(m, h, dx), kNoBuffer, g}, {g}, overwrite ? plan::kFirstWrite : plan::OpFlag{});
+      o.run(OpKind::kEmbedBwd, {o.buffer(m, h, dx), kNoBuffer, g}, {g},
+            overwrite ? plan::kFirstWrite : plan::OpFlag{});
       return std::vector<Vec>{o.values(g)};
     });
   }
@@ -75,7 +83,8 @@ BOOST_DATA_TEST_CASE(embedding_copies_rows_and_scatters_gradients, kRows* kCols,
 
 BOOST_DATA_TEST_CASE(rms_norm_and_its_gradient, kRows* kCols, rows, cols) {
   const std::size_t m = static_cast<std::size_t>(rows), h = static_cast<std::size_t>(cols);
-  const Vec x = random_vec(m * h, 1), w = random_vec(h, 2), dy = random_vec(m * h, 3), before = random_vec(m * h, 4), gw = random_vec(h, 5);
+  const Vec x = random_vec(m * h, 1), w = random_vec(h, 2), dy = random_vec(m * h, 3),
+            before = random_vec(m * h, 4), gw = random_vec(h, 5);
   Vec rstd(m);
   for (std::size_t r = 0; r < m; ++r) rstd[r] = ref::rstd(&x[r * h], h, 1e-5);
   check_op({ref::rms_norm(x, w, h, 1e-5), rstd}, [&](OneOp& o) {
@@ -89,26 +98,37 @@ BOOST_DATA_TEST_CASE(rms_norm_and_its_gradient, kRows* kCols, rows, cols) {
     Vec dx = ref::rms_norm_bwd(dy, x, w, h, 1e-5, grad);
     if (!fresh)
       for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += before[i];
-    check_op({dx, grad}, [&](OneOp& o) {
-      o.step().rows = m;
-      BufferId d = o.buffer(m, h, fresh ? Vec{} : before), g = o.buffer(1, h, fresh ? Vec{} : gw);
-      o.run(OpKind::kRmsNormBwd, {o.buffer(m, h, dy), o.buffer(m, h, x), o.buffer(m, 1, rstd), o.buffer(1, h, w), fresh ? kNoBuffer : d, g, o.buffer(16, h)},
-            {d, g}, fresh ? plan::kFreshDx | plan::kFirstWrite : 0);
-      return std::vector<Vec>{o.values(d), o.values(g)};
-    }, 5e-5);
+    check_op(
+        {dx, grad},
+        [&](OneOp& o) {
+          o.step().rows = m;
+          BufferId d = o.buffer(m, h, fresh ? Vec{} : before), g = o.buffer(1, h, fresh ? Vec{} : gw);
+          o.run(OpKind::kRmsNormBwd,
+                {o.buffer(m, h, dy), o.buffer(m, h, x), o.buffer(m, 1, rstd), o.buffer(1, h, w),
+                 fresh ? kNoBuffer : d, g, o.buffer(16, h)},
+                {d, g}, fresh ? plan::kFreshDx | plan::kFirstWrite : 0);
+          return std::vector<Vec>{o.values(d), o.values(g)};
+        },
+        5e-5);
   }
 }
 
-BOOST_DATA_TEST_CASE(linear_and_its_gradients, kRows* kCols* boost::unit_test::data::make({1, 16, 53}), rows, outputs, inputs) {
-  const std::size_t m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(outputs), k = static_cast<std::size_t>(inputs);
-  const Vec x = random_vec(m * k, 1), w = random_vec(n * k, 2), bias = random_vec(n, 3), residual = random_vec(m * n, 4), dy = random_vec(m * n, 5);
+BOOST_DATA_TEST_CASE(linear_and_its_gradients, kRows* kCols* boost::unit_test::data::make({1, 16, 53}), rows,
+                     outputs, inputs) {
+  const std::size_t m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(outputs),
+                    k = static_cast<std::size_t>(inputs);
+  const Vec x = random_vec(m * k, 1), w = random_vec(n * k, 2), bias = random_vec(n, 3),
+            residual = random_vec(m * n, 4), dy = random_vec(m * n, 5);
   const Vec gw = random_vec(n * k, 6), gb = random_vec(n, 7);
   for (int options = 0; options < 4; ++options) {
     const bool with_bias = options & 1, other = options & 2;
     check_op({ref::linear(x, w, with_bias ? bias : Vec{}, other ? residual : Vec{}, n, k)}, [&](OneOp& o) {
       o.step().rows = m;
       BufferId y = o.buffer(m, n);
-      o.run(OpKind::kLinear, {o.buffer(m, k, x), o.buffer(n, k, w), with_bias ? o.buffer(1, n, bias) : kNoBuffer, other ? o.buffer(m, n, residual) : kNoBuffer}, {y});
+      o.run(OpKind::kLinear,
+            {o.buffer(m, k, x), o.buffer(n, k, w), with_bias ? o.buffer(1, n, bias) : kNoBuffer,
+             other ? o.buffer(m, n, residual) : kNoBuffer},
+            {y});
       return std::vector<Vec>{o.values(y)};
     });
     Vec grad_w = other ? Vec(n * k) : gw, grad_b = other ? Vec(n) : gb;
@@ -117,7 +137,9 @@ BOOST_DATA_TEST_CASE(linear_and_its_gradients, kRows* kCols* boost::unit_test::d
     check_op({grad_w, grad_b}, [&](OneOp& o) {
       o.step().rows = m;
       BufferId g = o.buffer(n, k, other ? Vec{} : gw), b = o.buffer(1, n, with_bias && other ? Vec{} : gb);
-      o.run(OpKind::kLinearDw, {o.buffer(m, n, dy), o.buffer(m, k, x), g, with_bias ? b : kNoBuffer, kNoBuffer}, {g, with_bias ? b : kNoBuffer}, other ? plan::kFirstWrite : plan::OpFlag{});
+      o.run(OpKind::kLinearDw,
+            {o.buffer(m, n, dy), o.buffer(m, k, x), g, with_bias ? b : kNoBuffer, kNoBuffer},
+            {g, with_bias ? b : kNoBuffer}, other ? plan::kFirstWrite : plan::OpFlag{});
       return std::vector<Vec>{o.values(g), o.values(b)};
     });
   }
@@ -131,7 +153,8 @@ BOOST_DATA_TEST_CASE(linear_and_its_gradients, kRows* kCols* boost::unit_test::d
 
 BOOST_DATA_TEST_CASE(swiglu_and_its_gradient, kRows* kCols, rows, cols) {
   const std::size_t m = static_cast<std::size_t>(rows), n = static_cast<std::size_t>(cols);
-  const Vec gu = random_vec(m * 2 * n, 1, 30.0), da = random_vec(m * n, 2);  // far into both tails of the sigmoid
+  const Vec gu = random_vec(m * 2 * n, 1, 30.0),
+            da = random_vec(m * n, 2);  // far into both tails of the sigmoid
   check_op({ref::swiglu(gu, n)}, [&](OneOp& o) {
     o.step().rows = m;
     BufferId a = o.buffer(m, n);
@@ -146,22 +169,26 @@ BOOST_DATA_TEST_CASE(swiglu_and_its_gradient, kRows* kCols, rows, cols) {
   });
 }
 
-// ---- heads ----------------------------------------------------------------------------------------------------------
+// ---- heads
+// ----------------------------------------------------------------------------------------------------------
 
 struct HeadShape {
   std::uint32_t sequences, seq, heads, kv_heads, d, tile_q, tile_k, window;
 };
 std::ostream& operator<<(std::ostream& o, const HeadShape& s) {
-  return o << s.sequences << "x" << s.seq << " A" << s.heads << " K" << s.kv_heads << " D" << s.d << " tiles " << s.tile_q << "x" << s.tile_k << " window " << s.window;
+  return o << s.sequences << "x" << s.seq << " A" << s.heads << " K" << s.kv_heads << " D" << s.d << " tiles "
+           << s.tile_q << "x" << s.tile_k << " window " << s.window;
 }
 const HeadShape kHeadShapes[] = {
-    {1, 1, 1, 1, 2, 1, 1, 0},      {2, 7, 2, 1, 6, 4, 4, 0},   {1, 33, 3, 3, 10, 16, 8, 0}, {3, 37, 6, 2, 34, 8, 16, 0},
-    {1, 33, 4, 2, 16, 8, 8, 1},    {2, 41, 2, 2, 32, 16, 8, 5}, {1, 61, 6, 3, 22, 32, 16, 17}, {1, 64, 2, 1, 64, 64, 64, 0},
-    {1, 50, 2, 1, 8, 64, 16, 100}, {1, 131, 2, 2, 32, 64, 64, 0},
+    {1, 1, 1, 1, 2, 1, 1, 0},      {2, 7, 2, 1, 6, 4, 4, 0},     {1, 33, 3, 3, 10, 16, 8, 0},
+    {3, 37, 6, 2, 34, 8, 16, 0},   {1, 33, 4, 2, 16, 8, 8, 1},   {2, 41, 2, 2, 32, 16, 8, 5},
+    {1, 61, 6, 3, 22, 32, 16, 17}, {1, 64, 2, 1, 64, 64, 64, 0}, {1, 50, 2, 1, 8, 64, 16, 100},
+    {1, 131, 2, 2, 32, 64, 64, 0},
 };
 void set_shape(OneOp& o, const HeadShape& s) {
   ModelSpec& m = o.program.model;
-  m.heads = s.heads, m.kv_heads = s.kv_heads, m.head_dim = s.d, m.sliding_window = s.window, m.norm_eps = 1e-6;
+  m.heads = s.heads, m.kv_heads = s.kv_heads, m.head_dim = s.d, m.sliding_window = s.window,
+  m.norm_eps = 1e-6;
   o.program.run.seq_len = s.seq;
   o.program.profile.attention_tile_q = s.tile_q, o.program.profile.attention_tile_k = s.tile_k;
   o.step().rows = std::uint64_t{s.sequences} * s.seq;
@@ -169,7 +196,8 @@ void set_shape(OneOp& o, const HeadShape& s) {
 ref::Heads reference_heads(const HeadShape& s) { return {s.seq, s.heads, s.kv_heads, s.d, s.window}; }
 
 BOOST_DATA_TEST_CASE(attention_and_its_gradient, boost::unit_test::data::make(kHeadShapes), s) {
-  const std::size_t m = std::size_t{s.sequences} * s.seq, width = reference_heads(s).width(), ow = std::size_t{s.heads} * s.d;
+  const std::size_t m = std::size_t{s.sequences} * s.seq, width = reference_heads(s).width(),
+                    ow = std::size_t{s.heads} * s.d;
   const Vec qkv = random_vec(m * width, 1, 2.0), d_o = random_vec(m * ow, 2);
   const Vec o_ref = ref::attention(qkv, reference_heads(s));
   Vec lse(m * s.heads), one;
@@ -178,7 +206,9 @@ BOOST_DATA_TEST_CASE(attention_and_its_gradient, boost::unit_test::data::make(kH
       ref::probabilities(qkv, reference_heads(s), b, h, &one);
       for (std::size_t q = 0; q < s.seq; ++q) lse[(b * s.seq + q) * s.heads + h] = one[q];
     }
-  auto scratch = [&](OneOp& o) { return o.buffer(o.program.profile.threads, 2 * std::uint64_t{s.tile_q} * s.tile_k); };
+  auto scratch = [&](OneOp& o) {
+    return o.buffer(o.program.profile.threads, 2 * std::uint64_t{s.tile_q} * s.tile_k);
+  };
   check_op({o_ref, lse}, [&](OneOp& o) {
     set_shape(o, s);
     BufferId out = o.buffer(m, ow), l = o.buffer(m, s.heads);
@@ -188,22 +218,30 @@ BOOST_DATA_TEST_CASE(attention_and_its_gradient, boost::unit_test::data::make(kH
   check_op({ref::attention_bwd(d_o, qkv, reference_heads(s))}, [&](OneOp& o) {
     set_shape(o, s);
     BufferId d = o.buffer(m, width);
-    o.run(OpKind::kAttentionBwd, {o.buffer(m, ow, d_o), o.buffer(m, ow, o_ref), o.buffer(m, s.heads, lse), o.buffer(m, width, qkv), scratch(o)}, {d});
+    o.run(OpKind::kAttentionBwd,
+          {o.buffer(m, ow, d_o), o.buffer(m, ow, o_ref), o.buffer(m, s.heads, lse), o.buffer(m, width, qkv),
+           scratch(o)},
+          {d});
     return std::vector<Vec>{o.values(d)};
   });
 }
 
-BOOST_DATA_TEST_CASE(attention_of_one_token_at_a_time_is_the_last_row, boost::unit_test::data::make(kHeadShapes), s) {
-  const std::size_t width = reference_heads(s).width(), ow = std::size_t{s.heads} * s.d, kw = std::size_t{s.kv_heads} * s.d;
+BOOST_DATA_TEST_CASE(attention_of_one_token_at_a_time_is_the_last_row,
+                     boost::unit_test::data::make(kHeadShapes), s) {
+  const std::size_t width = reference_heads(s).width(), ow = std::size_t{s.heads} * s.d,
+                    kw = std::size_t{s.kv_heads} * s.d;
   const Vec qkv = random_vec(s.seq * width, 1, 2.0);
   check_op({ref::attention(qkv, reference_heads(s))}, [&](OneOp& o) {
     set_shape(o, s);
     o.step().rows = 1;
-    BufferId keys = o.buffer(s.seq, kw), values = o.buffer(s.seq, kw), scratch = o.buffer(s.heads, s.seq), out = o.buffer(1, ow);
+    BufferId keys = o.buffer(s.seq, kw), values = o.buffer(s.seq, kw), scratch = o.buffer(s.heads, s.seq),
+             out = o.buffer(1, ow);
     Vec all;
     for (std::uint32_t p = 0; p < s.seq; ++p) {
       o.step().position = p;
-      BufferId row = o.buffer(1, width, Vec(qkv.begin() + static_cast<long>(p * width), qkv.begin() + static_cast<long>((p + 1) * width)));
+      BufferId row = o.buffer(
+          1, width,
+          Vec(qkv.begin() + static_cast<long>(p * width), qkv.begin() + static_cast<long>((p + 1) * width)));
       o.run(OpKind::kAttentionStep, {row, keys, values, scratch}, {out, keys, values});
       const Vec got = o.values(out);
       all.insert(all.end(), got.begin(), got.end());
@@ -215,7 +253,8 @@ BOOST_DATA_TEST_CASE(attention_of_one_token_at_a_time_is_the_last_row, boost::un
 BOOST_DATA_TEST_CASE(rope_turns_and_turns_back, boost::unit_test::data::make(kHeadShapes), s) {
   const std::size_t m = std::size_t{s.sequences} * s.seq, width = reference_heads(s).width();
   std::vector<double> inv_freq(s.d / 2);
-  for (std::size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / s.d);
+  for (std::size_t i = 0; i < inv_freq.size(); ++i)
+    inv_freq[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / s.d);
   Vec table(std::size_t{s.seq} * s.d);
   for (std::size_t p = 0; p < s.seq; ++p)
     for (std::size_t i = 0; i < s.d / 2; ++i) {
@@ -236,35 +275,56 @@ BOOST_DATA_TEST_CASE(rope_turns_and_turns_back, boost::unit_test::data::make(kHe
 }
 
 BOOST_DATA_TEST_CASE(qk_norm_and_its_gradient, boost::unit_test::data::make(kHeadShapes), s) {
-  const std::size_t m = std::size_t{s.sequences} * s.seq, width = reference_heads(s).width(), d = s.d, a = s.heads, k = s.kv_heads, n = (a + k) * d;
-  const Vec qkv = random_vec(m * width, 1), wq = random_vec(d, 2), wk = random_vec(d, 3), dqkv = random_vec(m * width, 4), gq0 = random_vec(d, 5), gk0 = random_vec(d, 6);
+  const std::size_t m = std::size_t{s.sequences} * s.seq, width = reference_heads(s).width(), d = s.d,
+                    a = s.heads, k = s.kv_heads, n = (a + k) * d;
+  const Vec qkv = random_vec(m * width, 1), wq = random_vec(d, 2), wk = random_vec(d, 3),
+            dqkv = random_vec(m * width, 4), gq0 = random_vec(d, 5), gk0 = random_vec(d, 6);
   Vec normed = qkv, pre(m * n), rstd(m * (a + k)), grad = dqkv, gq = gq0, gk = gk0;
   for (std::size_t r = 0; r < m; ++r)
     for (std::size_t h = 0; h < a + k; ++h) {
-      const Vec head(qkv.begin() + static_cast<long>(r * width + h * d), qkv.begin() + static_cast<long>(r * width + (h + 1) * d));
-      const Vec dy(dqkv.begin() + static_cast<long>(r * width + h * d), dqkv.begin() + static_cast<long>(r * width + (h + 1) * d));
-      const Vec y = ref::rms_norm(head, h < a ? wq : wk, d, 1e-6), dx = ref::rms_norm_bwd(dy, head, h < a ? wq : wk, d, 1e-6, h < a ? gq : gk);
+      const Vec head(qkv.begin() + static_cast<long>(r * width + h * d),
+                     qkv.begin() + static_cast<long>(r * width + (h + 1) * d));
+      const Vec dy(dqkv.begin() + static_cast<long>(r * width + h * d),
+                   dqkv.begin() + static_cast<long>(r * width + (h + 1) * d));
+      const Vec y = ref::rms_norm(head, h < a ? wq : wk, d, 1e-6),
+                dx = ref::rms_norm_bwd(dy, head, h < a ? wq : wk, d, 1e-6, h < a ? gq : gk);
       rstd[r * (a + k) + h] = ref::rstd(head.data(), d, 1e-6);
-      for (std::size_t i = 0; i < d; ++i) normed[r * width + h * d + i] = y[i], pre[r * n + h * d + i] = head[i], grad[r * width + h * d + i] = dx[i];
+      for (std::size_t i = 0; i < d; ++i)
+        normed[r * width + h * d + i] = y[i], pre[r * n + h * d + i] = head[i],
+                                   grad[r * width + h * d + i] = dx[i];
     }
-  check_op({normed, pre, rstd}, [&](OneOp& o) {
-    set_shape(o, s);
-    BufferId x = o.buffer(m, width, qkv), p = o.buffer(m, n), t = o.buffer(m, a + k);
-    o.run(OpKind::kQkNorm, {x, o.buffer(1, d, wq), o.buffer(1, d, wk)}, {x, p, t});
-    return std::vector<Vec>{o.values(x), o.values(p), o.values(t)};
-  }, 1e-4);
-  check_op({grad, gq, gk}, [&](OneOp& o) {
-    set_shape(o, s);
-    BufferId x = o.buffer(m, width, dqkv), q = o.buffer(1, d, gq0), g = o.buffer(1, d, gk0);
-    o.run(OpKind::kQkNormBwd, {x, o.buffer(m, n, pre), o.buffer(m, a + k, rstd), o.buffer(1, d, wq), o.buffer(1, d, wk), q, g, o.buffer(16, 2 * d)}, {x, q, g});
-    return std::vector<Vec>{o.values(x), o.values(q), o.values(g)};
-  }, 1e-4);
+  check_op(
+      {normed, pre, rstd},
+      [&](OneOp& o) {
+        set_shape(o, s);
+        BufferId x = o.buffer(m, width, qkv), p = o.buffer(m, n), t = o.buffer(m, a + k);
+        o.run(OpKind::kQkNorm, {x, o.buffer(1, d, wq), o.buffer(1, d, wk)}, {x, p, t});
+        return std::vector<Vec>{o.values(x), o.values(p), o.values(t)};
+      },
+      1e-4);
+  check_op(
+      {grad, gq, gk},
+      [&](OneOp& o) {
+        set_shape(o, s);
+        BufferId x = o.buffer(m, width, dqkv), q = o.buffer(1, d, gq0), g = o.buffer(1, d, gk0);
+        o.run(OpKind::kQkNormBwd,
+              {x, o.buffer(m, n, pre), o.buffer(m, a + k, rstd), o.buffer(1, d, wq), o.buffer(1, d, wk), q, g,
+               o.buffer(16, 2 * d)},
+              {x, q, g});
+        return std::vector<Vec>{o.values(x), o.values(q), o.values(g)};
+      },
+      1e-4);
 }
 
-// ---- head -----------------------------------------------------------------------------------------------------------
+// ---- head
+// -----------------------------------------------------------------------------------------------------------
 
-BOOST_DATA_TEST_CASE(head_loss_and_its_gradients_in_chunks, kRows* boost::unit_test::data::make({2, 37, 257}) * boost::unit_test::data::make({1, 33, 96}), rows, vocab, hidden) {
-  const std::size_t m = static_cast<std::size_t>(rows), v = static_cast<std::size_t>(vocab), h = static_cast<std::size_t>(hidden);
+BOOST_DATA_TEST_CASE(head_loss_and_its_gradients_in_chunks,
+                     kRows* boost::unit_test::data::make({2, 37, 257}) *
+                         boost::unit_test::data::make({1, 33, 96}),
+                     rows, vocab, hidden) {
+  const std::size_t m = static_cast<std::size_t>(rows), v = static_cast<std::size_t>(vocab),
+                    h = static_cast<std::size_t>(hidden);
   const Vec hf = random_vec(m * h, 1), w = random_vec(v * h, 2), before = random_vec(v * h, 3);
   const Ids targets = random_ids(m, v, 4, true);
   const double scale = 1.0 / 16;
@@ -276,13 +336,15 @@ BOOST_DATA_TEST_CASE(head_loss_and_its_gradients_in_chunks, kRows* boost::unit_t
       check_op({ref::linear_dx(dlogits, w, v, h), grad, {loss}}, [&](OneOp& o) {
         o.step().rows = m, o.step().targets = targets.data(), o.step().loss_scale = static_cast<float>(scale);
         BufferId x = o.buffer(m, h, hf), g = o.buffer(v, h, overwrite ? Vec{} : before), s = o.scalars();
-        o.run(OpKind::kHeadLoss, {x, o.buffer(v, h, w), kNoBuffer, g, o.buffer(chunk, v), s}, {x, g, s}, overwrite ? plan::kFirstWrite : plan::OpFlag{});
+        o.run(OpKind::kHeadLoss, {x, o.buffer(v, h, w), kNoBuffer, g, o.buffer(chunk, v), s}, {x, g, s},
+              overwrite ? plan::kFirstWrite : plan::OpFlag{});
         return std::vector<Vec>{o.values(x), o.values(g), {o.values(s)[plan::kLossSum]}};
       });
       check_op({{loss}}, [&](OneOp& o) {
         o.step().rows = m, o.step().targets = targets.data();
         BufferId s = o.scalars();
-        o.run(OpKind::kHeadEval, {o.buffer(m, h, hf), o.buffer(v, h, w), kNoBuffer, o.buffer(chunk, v), s}, {s});
+        o.run(OpKind::kHeadEval, {o.buffer(m, h, hf), o.buffer(v, h, w), kNoBuffer, o.buffer(chunk, v), s},
+              {s});
         return std::vector<Vec>{{o.values(s)[plan::kEvalLossSum]}};
       });
     }
@@ -295,56 +357,76 @@ BOOST_DATA_TEST_CASE(head_loss_and_its_gradients_in_chunks, kRows* boost::unit_t
   });
 }
 
-// ---- update ---------------------------------------------------------------------------------------------------------
+// ---- update
+// ---------------------------------------------------------------------------------------------------------
 
-BOOST_DATA_TEST_CASE(optimizers_follow_their_definitions, boost::unit_test::data::make({1, 33, 20011}) * boost::unit_test::data::make({0, 1}), elements, decay) {
+BOOST_DATA_TEST_CASE(optimizers_follow_their_definitions,
+                     boost::unit_test::data::make({1, 33, 20011}) * boost::unit_test::data::make({0, 1}),
+                     elements, decay) {
   const std::size_t n = static_cast<std::size_t>(elements);
-  const Vec g = random_vec(n, 1), w0 = random_vec(n, 2), m0 = random_vec(n, 3), clip_half = [] { Vec s(plan::kScalarCount); s[plan::kClipFactor] = 0.5; return s; }();
+  const Vec g = random_vec(n, 1), w0 = random_vec(n, 2), m0 = random_vec(n, 3), clip_half = [] {
+    Vec s(plan::kScalarCount);
+    s[plan::kClipFactor] = 0.5;
+    return s;
+  }();
   Vec v0 = random_vec(n, 4), clipped = g;
   for (double& x : v0) x = std::abs(x);
   for (double& x : clipped) x *= 0.5;
   auto setup = [&](OneOp& o) {
-    o.program.run.beta1 = 0.9, o.program.run.beta2 = 0.95, o.program.run.eps = 1e-8, o.program.run.weight_decay = 0.1;
+    o.program.run.beta1 = 0.9, o.program.run.beta2 = 0.95, o.program.run.eps = 1e-8,
+    o.program.run.weight_decay = 0.1;
     o.step().lr = 0.01, o.step().step_index = 2;
   };
   const std::uint32_t flags = decay ? plan::kDecay : plan::OpFlag{};
 
   Vec w = w0, m = m0, v = v0;
   ref::AdamW{0.01, 0.9, 0.95, 1e-8, 0.1}.step(3, clipped, decay, w, m, v);
-  check_op({w, m, v}, [&](OneOp& o) {
-    setup(o);
-    BufferId bw = o.buffer(1, n, w0), bm = o.buffer(1, n, m0), bv = o.buffer(1, n, v0);
-    o.run(OpKind::kAdamW, {o.buffer(1, n, g), bw, bm, bv, o.scalars(clip_half)}, {bw, bm, bv}, flags);
-    return std::vector<Vec>{o.values(bw), o.values(bm), o.values(bv)};
-  }, 1e-6);
+  check_op(
+      {w, m, v},
+      [&](OneOp& o) {
+        setup(o);
+        BufferId bw = o.buffer(1, n, w0), bm = o.buffer(1, n, m0), bv = o.buffer(1, n, v0);
+        o.run(OpKind::kAdamW, {o.buffer(1, n, g), bw, bm, bv, o.scalars(clip_half)}, {bw, bm, bv}, flags);
+        return std::vector<Vec>{o.values(bw), o.values(bm), o.values(bv)};
+      },
+      1e-6);
 
   w = w0;
   ref::Sgd{0.01, 0, 0.1}.step(clipped, decay, w, nullptr);
-  check_op({w}, [&](OneOp& o) {
-    setup(o);
-    BufferId bw = o.buffer(1, n, w0);
-    o.run(OpKind::kSgd, {o.buffer(1, n, g), bw, o.scalars(clip_half)}, {bw}, flags);
-    return std::vector<Vec>{o.values(bw)};
-  }, 1e-6);
+  check_op(
+      {w},
+      [&](OneOp& o) {
+        setup(o);
+        BufferId bw = o.buffer(1, n, w0);
+        o.run(OpKind::kSgd, {o.buffer(1, n, g), bw, o.scalars(clip_half)}, {bw}, flags);
+        return std::vector<Vec>{o.values(bw)};
+      },
+      1e-6);
 
   w = w0, m = m0;
   ref::Sgd{0.01, 0.9, 0.1}.step(clipped, decay, w, &m);
-  check_op({w, m}, [&](OneOp& o) {
-    setup(o);
-    BufferId bw = o.buffer(1, n, w0), bm = o.buffer(1, n, m0);
-    o.run(OpKind::kSgdMomentum, {o.buffer(1, n, g), bw, bm, o.scalars(clip_half)}, {bw, bm}, flags);
-    return std::vector<Vec>{o.values(bw), o.values(bm)};
-  }, 1e-6);
+  check_op(
+      {w, m},
+      [&](OneOp& o) {
+        setup(o);
+        BufferId bw = o.buffer(1, n, w0), bm = o.buffer(1, n, m0);
+        o.run(OpKind::kSgdMomentum, {o.buffer(1, n, g), bw, bm, o.scalars(clip_half)}, {bw, bm}, flags);
+        return std::vector<Vec>{o.values(bw), o.values(bm)};
+      },
+      1e-6);
 
   double squares = 0.25;
   for (double x : g) squares += x * x;
-  check_op({{squares}}, [&](OneOp& o) {
-    Vec before(plan::kScalarCount);
-    before[plan::kNorm2] = 0.25;
-    BufferId s = o.scalars(before), bg = o.buffer(1, n, g);
-    o.run(OpKind::kGradSquares, {bg, s, kNoBuffer}, {bg, s});
-    return std::vector<Vec>{{o.values(s)[plan::kNorm2]}};
-  }, 1e-12);
+  check_op(
+      {{squares}},
+      [&](OneOp& o) {
+        Vec before(plan::kScalarCount);
+        before[plan::kNorm2] = 0.25;
+        BufferId s = o.scalars(before), bg = o.buffer(1, n, g);
+        o.run(OpKind::kGradSquares, {bg, s, kNoBuffer}, {bg, s});
+        return std::vector<Vec>{{o.values(s)[plan::kNorm2]}};
+      },
+      1e-12);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

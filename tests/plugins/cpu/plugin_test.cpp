@@ -1,4 +1,5 @@
-// The built files as a host uses them: the tables of cpu.so, its plan and profile, the engine it opens, and every refusal.
+// The built files as a host uses them: the tables of cpu.so, its plan and profile, the engine it opens, and
+// every refusal.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -15,7 +16,8 @@ namespace {
 using namespace test;
 using Tokens = std::vector<std::int32_t>;
 
-const std::string kPluginDir = TRAINHOST_BINARY_DIR "/lib/trainhost/plugins", kEngineDir = TRAINHOST_BINARY_DIR "/lib/trainhost/engines";
+const std::string kPluginDir = TRAINHOST_BINARY_DIR "/lib/trainhost/plugins",
+                  kEngineDir = TRAINHOST_BINARY_DIR "/lib/trainhost/engines";
 
 const Plugin& plugin() {
   static const Plugin p(kPluginDir + "/cpu.so");
@@ -34,7 +36,9 @@ RunSpec tiny_run() {
 struct Batch {
   Tokens ids, targets;
 };
-Batch batch(unsigned seed, std::size_t sequences = 4) { return {random_tokens(sequences * 16, 37, seed), random_tokens(sequences * 16, 37, seed + 1)}; }
+Batch batch(unsigned seed, std::size_t sequences = 4) {
+  return {random_tokens(sequences * 16, 37, seed), random_tokens(sequences * 16, 37, seed + 1)};
+}
 
 /// The code and the words of a refusal; TH_OK when there was none.
 template <class F>
@@ -46,11 +50,12 @@ std::pair<th_status, std::string> refusal(F&& f) {
     return {e.code, e.what()};
   }
 }
-#define CHECK_REFUSED(expression, status, words)                                                     \
-  do {                                                                                               \
-    const auto [code, text] = refusal([&] { expression; });                                          \
-    BOOST_TEST(code == status);                                                                      \
-    BOOST_TEST(text.find(words) != std::string::npos, "\"" << text << "\" does not say \"" << words << "\""); \
+#define CHECK_REFUSED(expression, status, words)                       \
+  do {                                                                 \
+    const auto [code, text] = refusal([&] { expression; });            \
+    BOOST_TEST(code == status);                                        \
+    BOOST_TEST(text.find(words) != std::string::npos,                  \
+               "\"" << text << "\" does not say \"" << words << "\""); \
   } while (0)
 
 BOOST_AUTO_TEST_SUITE(cpu_plugin)
@@ -62,7 +67,8 @@ BOOST_AUTO_TEST_CASE(descriptor_and_tables_are_complete) {
   BOOST_REQUIRE(plugin().generate);
   BOOST_TEST(!plugin().descriptor->get("trainhost.trainer/99"));
   const th_trainer& t = *plugin().trainer;
-  BOOST_TEST((t.probe && t.profile && t.plan && t.create && t.load && t.init && t.step && t.save && t.counters && t.info && t.metric && t.destroy));
+  BOOST_TEST((t.probe && t.profile && t.plan && t.create && t.load && t.init && t.step && t.save &&
+              t.counters && t.info && t.metric && t.destroy));
 }
 
 BOOST_AUTO_TEST_CASE(probe_finds_one_device) {
@@ -118,7 +124,8 @@ BOOST_AUTO_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits) {
   b.load_all(a.save(TH_SCOPE_MOMENT2), TH_SCOPE_MOMENT2);
   b.init(99);  // nothing is left out
   for (unsigned t = 3; t < 6; ++t) {
-    const th_step_out x = a.step(batch(t).ids, batch(t).targets, 1e-2, t), y = b.step(batch(t).ids, batch(t).targets, 1e-2, t);
+    const th_step_out x = a.step(batch(t).ids, batch(t).targets, 1e-2, t),
+                      y = b.step(batch(t).ids, batch(t).targets, 1e-2, t);
     BOOST_TEST(x.loss == y.loss);
     BOOST_TEST(x.grad_norm == y.grad_norm);
   }
@@ -127,7 +134,8 @@ BOOST_AUTO_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits) {
 
 BOOST_AUTO_TEST_CASE(init_depends_on_the_seed_alone_and_fills_what_load_left_out) {
   CountingHost two(2), four(4);
-  PluginSession a(plugin(), two, tiny(), tiny_run()), b(plugin(), four, tiny(), tiny_run()), c(plugin(), two, tiny(), tiny_run());
+  PluginSession a(plugin(), two, tiny(), tiny_run()), b(plugin(), four, tiny(), tiny_run()),
+      c(plugin(), two, tiny(), tiny_run());
   const TensorInfo first = tensors(tiny()).front();
   const std::vector<float> mine(first.elements(), 0.5f);
   a.init(5), b.init(5);
@@ -147,7 +155,9 @@ BOOST_AUTO_TEST_CASE(tensors_come_in_the_order_of_the_checkpoint) {
   std::vector<std::string> names;
   th_tensor_sink sink{};
   sink.struct_size = sizeof sink, sink.self = &names;
-  sink.tensor = [](th_tensor_sink* k, const th_tensor* t) -> th_status { return static_cast<std::vector<std::string>*>(k->self)->push_back(t->name), TH_OK; };
+  sink.tensor = [](th_tensor_sink* k, const th_tensor* t) -> th_status {
+    return static_cast<std::vector<std::string>*>(k->self)->push_back(t->name), TH_OK;
+  };
   th_error e = empty_error();
   check(plugin().trainer->save(s.handle(), TH_SCOPE_WEIGHTS, &sink, &e), e);
   std::vector<std::string> expected;
@@ -179,7 +189,8 @@ BOOST_AUTO_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was) {
   const Tensors before = s.save();
   CHECK_REFUSED(s.step(batch(2).ids, batch(2).targets, 1e-2, 1), TH_E_NONFINITE, "not applied");
   for (const auto& [name, v] : s.save())
-    for (std::size_t i = 0; i < v.size(); ++i) BOOST_TEST((v[i] == before.at(name)[i] || (std::isnan(v[i]) && std::isnan(before.at(name)[i]))));
+    for (std::size_t i = 0; i < v.size(); ++i)
+      BOOST_TEST((v[i] == before.at(name)[i] || (std::isnan(v[i]) && std::isnan(before.at(name)[i]))));
   BOOST_TEST((s.save(TH_SCOPE_MOMENT1) == m));
   s.load_all(w);
   BOOST_TEST(std::isfinite(s.step(batch(2).ids, batch(2).targets, 1e-2, 1).loss));
@@ -196,7 +207,8 @@ BOOST_AUTO_TEST_CASE(a_cancelled_step_leaves_the_state_as_it_was) {
     BOOST_TEST((s.save() == before));
   }
   host.cancel_after = UINT64_MAX;
-  BOOST_TEST(s.step(batch(2).ids, batch(2).targets, 1e-2, 0).loss == undisturbed.step(batch(2).ids, batch(2).targets, 1e-2, 0).loss);
+  BOOST_TEST(s.step(batch(2).ids, batch(2).targets, 1e-2, 0).loss ==
+             undisturbed.step(batch(2).ids, batch(2).targets, 1e-2, 0).loss);
   BOOST_TEST((s.save() == undisturbed.save()));
 }
 
@@ -321,13 +333,16 @@ BOOST_AUTO_TEST_CASE(a_missing_or_foreign_engine_is_unavailable_with_the_reason)
   auto [missing, why] = probe_copy("missing", [](const fs::path&) {});
   BOOST_TEST(missing == TH_E_UNAVAILABLE);
   BOOST_TEST(why.find("missing") != std::string::npos, why);
-  auto [garbage, why2] = probe_copy("garbage", [](const fs::path& p) { std::ofstream(p) << "not a library"; });
+  auto [garbage, why2] =
+      probe_copy("garbage", [](const fs::path& p) { std::ofstream(p) << "not a library"; });
   BOOST_TEST(garbage == TH_E_UNAVAILABLE);
   BOOST_TEST(why2.find("cpu-openblas.so") != std::string::npos, why2);
-  auto [foreign, why3] = probe_copy("foreign", [](const fs::path& p) { fs::copy_file(kPluginDir + "/cpu.so", p); });
+  auto [foreign, why3] =
+      probe_copy("foreign", [](const fs::path& p) { fs::copy_file(kPluginDir + "/cpu.so", p); });
   BOOST_TEST(foreign == TH_E_UNAVAILABLE);
   BOOST_TEST(why3.find("another build") != std::string::npos, why3);
-  auto [good, why4] = probe_copy("good", [](const fs::path& p) { fs::copy_file(kEngineDir + "/cpu-openblas.so", p); });
+  auto [good, why4] =
+      probe_copy("good", [](const fs::path& p) { fs::copy_file(kEngineDir + "/cpu-openblas.so", p); });
   BOOST_TEST(good == TH_OK, why4);
   fs::remove_all(root);
 }

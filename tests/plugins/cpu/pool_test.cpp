@@ -1,4 +1,5 @@
-// The thread pool: every task once, whatever the number of tasks and threads, also when jobs follow each other closely.
+// The thread pool: every task once, whatever the number of tasks and threads, also when jobs follow each
+// other closely.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// The reference itself: its gradients of every tensor of every small model against finite differences in double.
+// The reference itself: its gradients of every tensor of every small model against finite differences in
+// double.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -12,7 +13,8 @@ using namespace test;
 
 BOOST_AUTO_TEST_SUITE(cpu_reference)
 
-BOOST_DATA_TEST_CASE(reference_gradients_are_those_of_finite_differences, boost::unit_test::data::make(model_zoo()), z) {
+BOOST_DATA_TEST_CASE(reference_gradients_are_those_of_finite_differences,
+                     boost::unit_test::data::make(model_zoo()), z) {
   const std::size_t n = 2 * z.seq;
   const reference::Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
   const reference::Model model(z.spec, z.seq);
@@ -30,7 +32,8 @@ BOOST_DATA_TEST_CASE(reference_gradients_are_those_of_finite_differences, boost:
       const double down = model.loss(w, ids, targets);
       values[i] = before;
       const double expected = (up - down) / (2 * h), error = std::abs(grads[name][i] - expected);
-      BOOST_TEST(error <= 1e-8 + 1e-6 * std::abs(expected), name << "[" << i << "]: " << grads[name][i] << " against " << expected);
+      BOOST_TEST(error <= 1e-8 + 1e-6 * std::abs(expected),
+                 name << "[" << i << "]: " << grads[name][i] << " against " << expected);
     }
   }
 }

@@ -1,7 +1,7 @@
-// 60 small runs of every feature, drawn at random and computed by Calculon itself (its Python at caa4b11 of February
-// 2024, unchanged). Columns: name | hidden, feedforward, seq_size, attn_heads, attn_size, num_blocks | the fields of
-// Execution in their order | weight_space, act_space, act_checkpoint_size, act_grad_space, weight_grad_space,
-// optimizer_space, tier 1, tier 2 in bytes.
+// 60 small runs of every feature, drawn at random and computed by Calculon itself (its Python at caa4b11 of
+// February 2024, unchanged). Columns: name | hidden, feedforward, seq_size, attn_heads, attn_size, num_blocks
+// | the fields of Execution in their order | weight_space, act_space, act_checkpoint_size, act_grad_space,
+// weight_grad_space, optimizer_space, tier 1, tier 2 in bytes.
 #pragma once
 #include "tests/plugins/estimators/calculon_case.hpp"
 

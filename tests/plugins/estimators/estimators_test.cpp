@@ -117,7 +117,8 @@ BOOST_AUTO_TEST_CASE(options_reach_the_rules_of_thumb) {
   m.layers = m.heads = 32, m.hidden = 4096;
   RunSpec full;
   full.seq_len = 2048, full.weight = full.grad = DType::kBF16, full.master = DType::kF32;
-  const std::map<std::string, std::string> as_printed = {{"parameters", "7e9"}, {"attention", "materialised"}};
+  const std::map<std::string, std::string> as_printed = {{"parameters", "7e9"},
+                                                         {"attention", "materialised"}};
   BOOST_TEST(with("memory-equation", as_printed, full).total_bytes() == 140739572694u);
   auto fragmentation = as_printed;
   fragmentation["fragmentation"] = "0";
@@ -136,10 +137,11 @@ BOOST_AUTO_TEST_CASE(a_wrong_option_is_told_with_its_key_and_the_nearest_word) {
     tp::HostOptions host;
     host.plugin_options[id][key] = value;
     tp::Registry here({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, host);
-    BOOST_CHECK_EXCEPTION(here.estimator(id).estimate(m, {}, nullptr), tp::PluginError, [&](const tp::PluginError& e) {
-      BOOST_TEST(std::string(e.what()).find(words) != std::string::npos, e.what());
-      return e.code() == Exit::kUsage;
-    });
+    BOOST_CHECK_EXCEPTION(here.estimator(id).estimate(m, {}, nullptr), tp::PluginError,
+                          [&](const tp::PluginError& e) {
+                            BOOST_TEST(std::string(e.what()).find(words) != std::string::npos, e.what());
+                            return e.code() == Exit::kUsage;
+                          });
   };
   refused(
       "memory-equation", "attention", "flsh",

@@ -1,5 +1,6 @@
-// What holds of every estimator, whatever its formulas: more sequences, tokens or layers never need less; a tier's leaves
-// sum to its total; the same question has the same answer. Random models and runs, asked through the plugin boundary.
+// What holds of every estimator, whatever its formulas: more sequences, tokens or layers never need less; a
+// tier's leaves sum to its total; the same question has the same answer. Random models and runs, asked
+// through the plugin boundary.
 #include <optional>
 
 #include "tests/support/properties.hpp"
@@ -44,7 +45,8 @@ std::optional<MemoryReport> asked(const char* id, const Case& c) {
   }
 }
 
-/// What a placement may gain by luck: an exact total is an arena with its holes, and a larger run may leave smaller ones.
+/// What a placement may gain by luck: an exact total is an arena with its holes, and a larger run may leave
+/// smaller ones.
 std::uint64_t holes(const MemoryReport& r) { return r.component_bytes(Component::kFragmentation); }
 
 std::uint64_t answered = 0;
@@ -54,8 +56,8 @@ void never_less(const char* id, const Case& small, const Case& large, const char
   if (!a || !b) return;
   ++answered;
   test::require(b->total_bytes() + holes(*a) >= a->total_bytes(),
-                std::string(id) + ": with more " + what + " " + std::to_string(b->total_bytes()) + " bytes instead of " +
-                    std::to_string(a->total_bytes()));
+                std::string(id) + ": with more " + what + " " + std::to_string(b->total_bytes()) +
+                    " bytes instead of " + std::to_string(a->total_bytes()));
 }
 
 const char* const kAll[] = {"llama", "transformer", "contract", "calculon", "memory-equation", "vram-note"};
@@ -90,10 +92,12 @@ BOOST_AUTO_TEST_CASE(parts_sum_to_totals_and_questions_have_one_answer) {
       std::uint64_t tiers = 0, leaves = 0;
       for (const TierPeak& t : r->tiers) tiers += t.bytes;
       for (const MemoryNode& n : r->nodes) leaves += n.at_peak();
-      test::require(r->total_bytes() == again->total_bytes() && r->nodes.size() == again->nodes.size(), std::string(id) + ": another answer");
+      test::require(r->total_bytes() == again->total_bytes() && r->nodes.size() == again->nodes.size(),
+                    std::string(id) + ": another answer");
       if (!r->tiers.empty())
         test::require(tiers == leaves && tiers == r->total_bytes(),
-                      std::string(id) + ": leaves of " + std::to_string(leaves) + " bytes in tiers of " + std::to_string(tiers));
+                      std::string(id) + ": leaves of " + std::to_string(leaves) + " bytes in tiers of " +
+                          std::to_string(tiers));
     });
 }
 

@@ -1,7 +1,7 @@
-// Every field of a run and its layout, and every value of those that have few: no trainer is asked for what it would
-// read past. A value is carried out by trainers, or beyond_one_rank() names its key; and the transformer estimator
-// plans it, or refuses it by the same key. A field that is added to either struct fails to compile here until it has
-// its rows.
+// Every field of a run and its layout, and every value of those that have few: no trainer is asked for what
+// it would read past. A value is carried out by trainers, or beyond_one_rank() names its key; and the
+// transformer estimator plans it, or refuses it by the same key. A field that is added to either struct fails
+// to compile here until it has its rows.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -43,8 +43,9 @@ ModelSpec model() {
   return m;
 }
 
-constexpr DType kEveryType[] = {DType::kNone, DType::kF32, DType::kF16, DType::kBF16, DType::kI32, DType::kU8,
-                                DType::kTF32, DType::kF64, DType::kF8,  DType::kI8,   DType::kNF4, DType::kI4};
+constexpr DType kEveryType[] = {DType::kNone, DType::kF32, DType::kF16,  DType::kBF16,
+                                DType::kI32,  DType::kU8,  DType::kTF32, DType::kF64,
+                                DType::kF8,   DType::kI8,  DType::kNF4,  DType::kI4};
 
 bool floating(DType t) {
   for (DType f : {DType::kF32, DType::kF16, DType::kBF16, DType::kTF32, DType::kF64, DType::kF8})
@@ -81,11 +82,11 @@ void add_types(std::vector<Row>& rows) {
   rows.push_back({"bf16, no master", "plan.master", kDiffers,
                   [=](RunSpec& r) { mixed(r, DType::kBF16), r.master = DType::kNone; }});
   for (const DType t : {DType::kF16, DType::kF8})
-    rows.push_back({std::string(type_word(t)), "train.precision", kDiffers, [=](RunSpec& r) { mixed(r, t); }});
+    rows.push_back(
+        {std::string(type_word(t)), "train.precision", kDiffers, [=](RunSpec& r) { mixed(r, t); }});
   for (const DType t : {DType::kI8, DType::kI4, DType::kNF4})  // read past until now
-    rows.push_back({"inference " + std::string(type_word(t)), "plan.weights", kDiffers, [=](RunSpec& r) {
-                      r.mode = RunMode::kInference, r.weight = t;
-                    }});
+    rows.push_back({"inference " + std::string(type_word(t)), "plan.weights", kDiffers,
+                    [=](RunSpec& r) { r.mode = RunMode::kInference, r.weight = t; }});
 }
 
 void add_run(std::vector<Row>& rows) {
@@ -132,14 +133,18 @@ void add_layout(std::vector<Row>& rows) {
   const auto add = [&](const char* field, const char* key, Planned p, std::function<void(Layout&)> set) {
     rows.push_back({field, key, p, [set](RunSpec& r) { set(r.layout); }});
   };
-  add("sequence, one tensor rank", "parallel.sequence", kRefused, [](Layout& l) { l.sequence_parallel = true; });
+  add("sequence, one tensor rank", "parallel.sequence", kRefused,
+      [](Layout& l) { l.sequence_parallel = true; });
   add("context", "parallel.context", kDiffers, [](Layout& l) { l.context_parallel = 2; });
   add("expert, none in the model", "parallel.expert", kRefused, [](Layout& l) { l.expert_parallel = 2; });
   add("interleave, no pipeline", "parallel.interleave", kRefused, [](Layout& l) { l.interleave = 2; });
   add("vocab_multiple", "parallel.vocab_multiple", kDiffers, [](Layout& l) { l.vocab_multiple = 128; });
-  add("recompute_every, none made again", "train.recompute_every", kRefused, [](Layout& l) { l.recompute_every = 2; });
-  add("attention", "plan.attention", kDiffers, [](Layout& l) { l.attention = AttentionMemory::kMaterialised; });
-  add("cross_entropy plain", "plan.cross_entropy", kDiffers, [](Layout& l) { l.cross_entropy = CrossEntropy::kPlain; });
+  add("recompute_every, none made again", "train.recompute_every", kRefused,
+      [](Layout& l) { l.recompute_every = 2; });
+  add("attention", "plan.attention", kDiffers,
+      [](Layout& l) { l.attention = AttentionMemory::kMaterialised; });
+  add("cross_entropy plain", "plan.cross_entropy", kDiffers,
+      [](Layout& l) { l.cross_entropy = CrossEntropy::kPlain; });
   for (const Tier t : {Tier::kHost, Tier::kDisk}) {
     add("weights_in", "plan.offload_weights", kDiffers, [=](Layout& l) { l.weights_in = t; });
     add("optimizer_in", "plan.offload_optimizer", kDiffers, [=](Layout& l) { l.optimizer_in = t; });
@@ -151,7 +156,8 @@ void add_layout(std::vector<Row>& rows) {
   add("kv_cache in training", "plan.kv_cache", kRefused, [](Layout& l) { l.kv_cache = DType::kF8; });
   add("kv_page in training", "plan.kv_page", kRefused, [](Layout& l) { l.kv_page = 16; });
   const auto infer = [&](const char* field, const char* key, std::function<void(Layout&)> set) {
-    rows.push_back({field, key, kDiffers, [set](RunSpec& r) { r.mode = RunMode::kInference, set(r.layout); }});
+    rows.push_back(
+        {field, key, kDiffers, [set](RunSpec& r) { r.mode = RunMode::kInference, set(r.layout); }});
   };
   infer("kv_cache", "plan.kv_cache", [](Layout& l) { l.kv_cache = DType::kF8; });
   infer("kv_page", "plan.kv_page", [](Layout& l) { l.kv_page = 1024; });
@@ -181,13 +187,15 @@ BOOST_AUTO_TEST_CASE(every_value_is_carried_out_or_refused_by_name_and_planned_o
   for (const Row& row : rows) {
     RunSpec r;
     row.set(r);
-    BOOST_TEST(beyond_one_rank(r).key == row.key, row.field << ": beyond is \"" << beyond_one_rank(r).key << '"');
+    BOOST_TEST(beyond_one_rank(r).key == row.key,
+               row.field << ": beyond is \"" << beyond_one_rank(r).key << '"');
     const bool trains = row.key.empty() && r.mode == RunMode::kFull;
     BOOST_TEST((registry.estimator("llama").match(model(), r) > 0) == trains, row.field);
     try {
       const bool differs = planned(r) != base;
       BOOST_TEST(row.planned != kRefused, row.field << ": was planned");
-      BOOST_TEST(differs == (row.planned == kDiffers), row.field << (differs ? ": differs" : ": has no effect"));
+      BOOST_TEST(differs == (row.planned == kDiffers),
+                 row.field << (differs ? ": differs" : ": has no effect"));
     } catch (const tp::PluginError& e) {
       BOOST_TEST(row.planned == kRefused, row.field << ": " << e.what());
       BOOST_TEST(std::string(e.what()).find(row.key) != std::string::npos, row.field << ": " << e.what());

@@ -1,5 +1,5 @@
-// The closed form against the placed program, where both know a run: states to the byte, activations within a stated
-// bound. And the plugin as the host sees it: which families it fits, what it refuses, what it notes.
+// The closed form against the placed program, where both know a run: states to the byte, activations within a
+// stated bound. And the plugin as the host sees it: which families it fits, what it refuses, what it notes.
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
 #include <random>
@@ -33,13 +33,14 @@ Case random_case(std::mt19937& g) {
   m.intermediate = m.hidden * between(2, 4), m.vocab = 1000 * between(32, 128);
   m.tied = between(0, 1), m.qkv_bias = m.family == "qwen2", m.qk_norm = m.family == "qwen3";
   c.run.micro_batch = between(1, 4), c.run.seq_len = 512 * between(1, 8), c.run.accumulate = between(1, 3);
-  c.run.optimizer = static_cast<Optimizer>(between(1, 3)), c.run.recompute = static_cast<Recompute>(between(1, 3));
+  c.run.optimizer = static_cast<Optimizer>(between(1, 3)),
+  c.run.recompute = static_cast<Recompute>(between(1, 3));
   c.run.layout.cross_entropy = CrossEntropy::kFused;
   return c;
 }
 
-/// What comes and goes: activations, logits and what the backward pass needs beside them; without the constant
-/// workspace.
+/// What comes and goes: activations, logits and what the backward pass needs beside them; without the
+/// constant workspace.
 std::uint64_t moving(const MemoryReport& r) {
   std::uint64_t sum = 0;
   for (const MemoryNode& n : r.nodes)
@@ -57,7 +58,8 @@ bool has_note(const MemoryReport& r, const std::string& part) {
 
 ModelSpec llama_7b() {
   ModelSpec m;
-  m.vocab = 32000, m.hidden = 4096, m.layers = 32, m.heads = m.kv_heads = 32, m.head_dim = 128, m.intermediate = 11008;
+  m.vocab = 32000, m.hidden = 4096, m.layers = 32, m.heads = m.kv_heads = 32, m.head_dim = 128,
+  m.intermediate = 11008;
   return m;
 }
 
@@ -84,8 +86,8 @@ BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) 
   for (std::size_t p = 1; p < 4; ++p)
     std::printf("recompute %zu: what comes and goes, ours over the program's: %.3f to %.3f\n", p, least[p],
                 most[p]);
-  // Nothing made again: the same tensors. Else the program frees earlier inside a layer than a usual implementation
-  // does.
+  // Nothing made again: the same tensors. Else the program frees earlier inside a layer than a usual
+  // implementation does.
   BOOST_TEST((least[1] > 0.99 && most[1] < 1.03));
   BOOST_TEST((least[2] > 0.90 && most[2] < 1.10));
   BOOST_TEST((least[3] > 0.99 && most[3] < 1.45));
@@ -126,8 +128,8 @@ BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
   BOOST_TEST(has_note(test::shipped().estimator("transformer").estimate(llama_7b(), {}, nullptr),
                       "'llama' plans this run exactly"));
 
-  // A note says the figure of the program only where that is cheap, and a program that cannot be built fails no
-  // estimate.
+  // A note says the figure of the program only where that is cheap, and a program that cannot be built fails
+  // no estimate.
   ModelSpec shallow = llama_7b();
   shallow.layers = 4;
   BOOST_TEST(!has_note(test::shipped().estimator("transformer").estimate(llama_7b(), {}, nullptr),

@@ -1,6 +1,6 @@
 // Plugins and hosts of two minors in every pairing. Compiled twice: against trainhost as it is, and
-// (TRAINHOST_TOMORROW) against a host whose headers have more fields; each meets plugins built with both. Neither
-// plugin negotiates anything.
+// (TRAINHOST_TOMORROW) against a host whose headers have more fields; each meets plugins built with both.
+// Neither plugin negotiates anything.
 #include <boost/test/unit_test.hpp>
 #include <memory>
 #include <string>
@@ -44,7 +44,8 @@ trainhost::RunSpec run(std::uint64_t seed = 1) {
   return r;
 }
 
-const std::string kUnseen = "plugin crossing was built for interface 1.0 and does not know th_run.tomorrow_ranks";
+const std::string kUnseen =
+    "plugin crossing was built for interface 1.0 and does not know th_run.tomorrow_ranks";
 
 template <class F>
 std::string refusal(F f) {
@@ -93,12 +94,13 @@ BOOST_AUTO_TEST_CASE(a_plugin_is_not_asked_about_a_run_that_it_cannot_see) {
   const std::string said = refusal([&] { e.estimate(model(), run(42), nullptr); });
   BOOST_TEST(said == (kTomorrow ? "unsupported: " + kUnseen : ""));
   BOOST_TEST(e.match(model(), run(42)) == (kTomorrow ? 0 : 7));
-  BOOST_TEST((c.log.find(kUnseen) != std::string::npos) == kTomorrow);  // and the silence of match() is explained
+  BOOST_TEST((c.log.find(kUnseen) != std::string::npos) ==
+             kTomorrow);  // and the silence of match() is explained
   Crossing t("today", "trainer");
   auto& trainer = t.registry.trainer("crossing");
-  for (auto ask :
-       {+[](tp::Trainer& x) { x.plan(model(), run(42)); }, +[](tp::Trainer& x) { x.profile(model(), run(42)); },
-        +[](tp::Trainer& x) { x.create(model(), run(42)); }})
+  for (auto ask : {+[](tp::Trainer& x) { x.plan(model(), run(42)); },
+                   +[](tp::Trainer& x) { x.profile(model(), run(42)); },
+                   +[](tp::Trainer& x) { x.create(model(), run(42)); }})
     BOOST_TEST(refusal([&] { ask(trainer); }) == (kTomorrow ? "unsupported: " + kUnseen : ""));
 }
 

@@ -1,6 +1,7 @@
-// The frozen interface: the headers are what the golden of their minor says, every golden continues the one before,
-// and seeded breaks are caught - by our own comparison, and where it is installed by abidiff on the anchor library.
-// That the golden is what compilers do is proved by the build: tests/sdk/abi/CMakeLists.txt compiles its assertions.
+// The frozen interface: the headers are what the golden of their minor says, every golden continues the one
+// before, and seeded breaks are caught - by our own comparison, and where it is installed by abidiff on the
+// anchor library. That the golden is what compilers do is proved by the build: tests/sdk/abi/CMakeLists.txt
+// compiles its assertions.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -56,7 +57,8 @@ const Break kBreaks[] = {
      "th_error.message, char[320] at 40 is now th_error.message, char[300] at 40"},
     {"changed signature", "estimator.h", "int32_t (*match)(const th_model *, const th_run *);",
      "int32_t (*match)(const th_host *, const th_model *, const th_run *);",
-     "th_estimator.match, int32_t (*)(const th_model *, const th_run *) at 8 is now th_estimator.match, int32_t "
+     "th_estimator.match, int32_t (*)(const th_model *, const th_run *) at 8 is now th_estimator.match, "
+     "int32_t "
      "(*)(const "
      "th_host *, const th_model *, const th_run *) at 8"},
 };
@@ -163,7 +165,8 @@ BOOST_AUTO_TEST_CASE(appending_is_a_new_minor_and_no_break) {
   };
   put("trainer.h", "  uint64_t device_ns;", "  uint64_t device_ns; uint64_t joules;");
   put("memory.h", "#define TH_PH_GENERATE 64u", "#define TH_PH_GENERATE 64u\n#define TH_PH_SHIP 128u");
-  BOOST_TEST(joined(lay::breaks(current(), lay::from_headers(h))) == "something was added without a new minor\n");
+  BOOST_TEST(joined(lay::breaks(current(), lay::from_headers(h))) ==
+             "something was added without a new minor\n");
   put("status.h", "#define TH_ABI_MINOR 0u", "#define TH_ABI_MINOR 1u");
   BOOST_TEST(joined(lay::breaks(current(), lay::from_headers(h))) == "");
   BOOST_TEST(!lay::breaks(lay::from_headers(h), current()).empty());  // and never back
@@ -176,7 +179,8 @@ BOOST_AUTO_TEST_CASE(what_the_rules_forbid_in_a_struct_is_no_header) {
   BOOST_CHECK_NO_THROW(read("uint32_t a;"));
   for (const char* field : {"int a;", "size_t a;", "bool a;", "uint32_t a : 3;", "long a;", "th_y a;"})
     BOOST_CHECK_THROW(read(field), std::runtime_error);
-  BOOST_CHECK_THROW(lay::from_headers({{"x.h", "typedef struct th_x { uint32_t a; } th_x;"}}), std::runtime_error);
+  BOOST_CHECK_THROW(lay::from_headers({{"x.h", "typedef struct th_x { uint32_t a; } th_x;"}}),
+                    std::runtime_error);
   BOOST_CHECK_THROW(lay::from_text("field th_x 0 4 a uint32_t\n"), std::runtime_error);
   BOOST_CHECK_THROW(lay::from_text("abi one\n"), std::runtime_error);
 }

@@ -1,5 +1,5 @@
-// The example trainer as a plugin: the golden runs at every recompute policy, bytes taken against bytes planned, training
-// that stops and goes on with the same bits, and its kernels by the kit.
+// The example trainer as a plugin: the golden runs at every recompute policy, bytes taken against bytes
+// planned, training that stops and goes on with the same bits, and its kernels by the kit.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -20,13 +20,17 @@ const Plugin& plain_plugin() {
   static const Plugin p(EXAMPLE_PLUGINS "/plain.so");
   return p;
 }
-GoldenRun golden(const char* name) { return read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/" + name); }
+GoldenRun golden(const char* name) {
+  return read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/" + name);
+}
 
 struct Case {
   const char* name;
   Recompute recompute;
 };
-std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.name << ", recompute " << name(c.recompute); }
+std::ostream& operator<<(std::ostream& o, const Case& c) {
+  return o << c.name << ", recompute " << name(c.recompute);
+}
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* n : {"mha", "gqa-tied", "contract"})
@@ -45,7 +49,8 @@ th_step_out step(PluginSession& session, const GoldenRun& g, std::uint32_t t) {
 
 BOOST_AUTO_TEST_SUITE(plain_trainer)
 
-BOOST_DATA_TEST_CASE(golden_runs_are_followed_in_the_bytes_that_were_planned, boost::unit_test::data::make(cases()), c) {
+BOOST_DATA_TEST_CASE(golden_runs_are_followed_in_the_bytes_that_were_planned,
+                     boost::unit_test::data::make(cases()), c) {
   GoldenRun g = golden(c.name);
   g.run.recompute = c.recompute;
   CountingHost host(2);
@@ -55,17 +60,21 @@ BOOST_DATA_TEST_CASE(golden_runs_are_followed_in_the_bytes_that_were_planned, bo
     session.load_all(g.weights);
     session.init(0);
     const double tolerance = std::string(c.name) == "contract" ? 1e-3 : 2e-5;
-    const std::uint32_t steps = tolerance > 1e-4 ? 3 : g.steps;  // of the large model alone the first: it takes a minute
+    const std::uint32_t steps =
+        tolerance > 1e-4 ? 3 : g.steps;  // of the large model alone the first: it takes a minute
     for (std::uint32_t t = 0; t < steps; ++t) {
       const th_step_out out = step(session, g, t);
-      BOOST_TEST(std::abs(out.loss - g.loss[t]) <= tolerance, "step " << t << ": loss " << out.loss << " against " << g.loss[t]);
-      BOOST_TEST(std::abs(out.grad_norm - g.grad_norm[t]) <= 1e-3 * g.grad_norm[t], "step " << t << ": norm " << out.grad_norm);
+      BOOST_TEST(std::abs(out.loss - g.loss[t]) <= tolerance,
+                 "step " << t << ": loss " << out.loss << " against " << g.loss[t]);
+      BOOST_TEST(std::abs(out.grad_norm - g.grad_norm[t]) <= 1e-3 * g.grad_norm[t],
+                 "step " << t << ": norm " << out.grad_norm);
     }
-    if (steps == g.steps) for (const auto& [name, values] : session.save()) {
-      double squares = 0;
-      for (float v : values) squares += static_cast<double>(v) * v;
-      BOOST_TEST(std::abs(std::sqrt(squares) - g.final_l2.at(name)) <= 1e-3 * g.final_l2.at(name), name);
-    }
+    if (steps == g.steps)
+      for (const auto& [name, values] : session.save()) {
+        double squares = 0;
+        for (float v : values) squares += static_cast<double>(v) * v;
+        BOOST_TEST(std::abs(std::sqrt(squares) - g.final_l2.at(name)) <= 1e-3 * g.final_l2.at(name), name);
+      }
   }
   BOOST_TEST(host.peak == planned);
   BOOST_TEST(host.now == 0u);
@@ -80,10 +89,12 @@ BOOST_AUTO_TEST_CASE(a_run_that_stops_and_goes_on_ends_with_the_same_bits) {
   for (std::uint32_t t = 0; t < steps; ++t) step(whole, g, t);
   for (std::uint32_t t = 0; t < stop; ++t) step(first, g, t);
   PluginSession resumed(plain_plugin(), host, g.model, g.run);
-  for (std::uint32_t scope : {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2}) resumed.load_all(first.save(scope), scope);
+  for (std::uint32_t scope : {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2})
+    resumed.load_all(first.save(scope), scope);
   resumed.init(0);
   for (std::uint32_t t = stop; t < steps; ++t) step(resumed, g, t);
-  for (std::uint32_t scope : {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2}) BOOST_TEST((resumed.save(scope) == whole.save(scope)));
+  for (std::uint32_t scope : {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2})
+    BOOST_TEST((resumed.save(scope) == whole.save(scope)));
   BOOST_TEST((first.save() != whole.save()));
 }
 

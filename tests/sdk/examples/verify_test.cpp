@@ -1,5 +1,5 @@
-// The contracts against the example trainer, by the program as a user runs it: its rows hold, and one mistake in one kernel
-// is found. The CPU trainer is what it is compared with.
+// The contracts against the example trainer, by the program as a user runs it: its rows hold, and one mistake
+// in one kernel is found. The CPU trainer is what it is compared with.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +13,9 @@ namespace {
 
 using namespace test;
 
-bool has_cpu_trainer() { return std::filesystem::exists(TRAINHOST_BINARY_DIR "/lib/trainhost/engines/cpu-openblas.so"); }
+bool has_cpu_trainer() {
+  return std::filesystem::exists(TRAINHOST_BINARY_DIR "/lib/trainhost/engines/cpu-openblas.so");
+}
 
 /// Ids of the checks with that status. MEM-002/run decides nothing: it tells of a policy.
 std::set<std::string> rows(const Outcome& o, const std::string& status) {
@@ -25,7 +27,8 @@ std::set<std::string> rows(const Outcome& o, const std::string& status) {
 }
 
 Outcome verify(const char* backend, const char* folder, const char* only) {
-  return run_program({"verify", "--json", std::string("--backend=") + backend, "--plugin-path", folder, "--only", only});
+  return run_program(
+      {"verify", "--json", std::string("--backend=") + backend, "--plugin-path", folder, "--only", only});
 }
 
 BOOST_AUTO_TEST_SUITE(plain_verified)
@@ -37,13 +40,19 @@ BOOST_AUTO_TEST_CASE(the_plain_trainer_keeps_the_contracts) {
   BOOST_TEST(rows(o, "held").size() >= 5u, o.out);
 }
 
-BOOST_AUTO_TEST_CASE(it_trains_as_the_cpu_trainer_does, * boost::unit_test::precondition([](boost::unit_test::test_unit_id) { return has_cpu_trainer(); })) {
+BOOST_AUTO_TEST_CASE(it_trains_as_the_cpu_trainer_does,
+                     *boost::unit_test::precondition([](boost::unit_test::test_unit_id) {
+                       return has_cpu_trainer();
+                     })) {
   const Outcome o = verify("plain", EXAMPLE_PLUGINS, "GPU-001,GPU-007");
   BOOST_TEST(o.code == 0);
   BOOST_TEST(rows(o, "held") == (std::set<std::string>{"GPU-001", "GPU-007"}), o.out);
 }
 
-BOOST_AUTO_TEST_CASE(a_mistake_in_one_kernel_is_found, * boost::unit_test::precondition([](boost::unit_test::test_unit_id) { return has_cpu_trainer(); })) {
+BOOST_AUTO_TEST_CASE(a_mistake_in_one_kernel_is_found,
+                     *boost::unit_test::precondition([](boost::unit_test::test_unit_id) {
+                       return has_cpu_trainer();
+                     })) {
   const Outcome o = verify("faulty", FAULTY_PLUGINS, "GPU-007");
   BOOST_TEST(o.code == 5);
   BOOST_TEST(rows(o, "falsified").count("GPU-007") == 1u, o.out);

@@ -1,6 +1,7 @@
-// One executor per thread of the host. A fiber runs until it meets a rendezvous; which one goes on is the schedule's choice.
-// Ascending and descending orders let one warp run as far as it can before the next begins: the worst case for a barrier
-// that is missing. The random order stays with a warp for a few rendezvous, then jumps.
+// One executor per thread of the host. A fiber runs until it meets a rendezvous; which one goes on is the
+// schedule's choice. Ascending and descending orders let one warp run as far as it can before the next
+// begins: the worst case for a barrier that is missing. The random order stays with a warp for a few
+// rendezvous, then jumps.
 #include "block.hpp"
 
 #include <algorithm>
@@ -102,7 +103,8 @@ class Executor {
     for (unsigned i = 0; i < kWarp; ++i) {
       if (!(mask >> i & 1)) continue;
       Thread& other = threads_[first + i];
-      if (other.mask != mask || other.perform != perform) return t.fiber.suspend(false);  // for ever: they disagree
+      if (other.mask != mask || other.perform != perform)
+        return t.fiber.suspend(false);  // for ever: they disagree
       lanes[i] = other.mine;
     }
     perform(lanes, mask);
@@ -129,15 +131,17 @@ class Executor {
     Thread& t = threads_[now_];
     while (t.groups.size() > left) {
       for (const AsyncCopy& c : t.groups.front())
-        if (c.from) std::memcpy(c.to, c.from, 16);
-        else std::memset(c.to, 0, 16);
+        if (c.from)
+          std::memcpy(c.to, c.from, 16);
+        else
+          std::memset(c.to, 0, 16);
       t.groups.erase(t.groups.begin());
     }
   }
 
   void set_error(const char* why) { error_ = who(now_) + ": " + why; }
-  // Leaves the block for good, with error_ said; this thread and the others are forgotten where they are, so whoever calls
-  // this must own nothing.
+  // Leaves the block for good, with error_ said; this thread and the others are forgotten where they are, so
+  // whoever calls this must own nothing.
   [[noreturn]] void leave() {
     threads_[now_].fiber.suspend(false);
     std::abort();
@@ -194,8 +198,8 @@ class Executor {
 
   void prepare_memory(std::size_t number) {
     memory_.resize(kernel_->shared_bytes + kGuard + 1024);
-    shared_ =
-        reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 1023) & ~std::uintptr_t{1023});
+    shared_ = reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 1023) &
+                                               ~std::uintptr_t{1023});
     std::memset(shared_, 0xff, kernel_->shared_bytes);
     std::memset(shared_ + kernel_->shared_bytes, kMark, kGuard);
     fill_static_shared(number);
@@ -203,7 +207,8 @@ class Executor {
   void check_memory() {
     for (std::size_t i = 0; i < kGuard; ++i)
       if (shared_[kernel_->shared_bytes + i] != kMark)
-        error_ = "something wrote beyond its " + std::to_string(kernel_->shared_bytes) + " bytes of dynamic shared memory";
+        error_ = "something wrote beyond its " + std::to_string(kernel_->shared_bytes) +
+                 " bytes of dynamic shared memory";
   }
 
   static std::string triple(uint3 v) {
@@ -219,7 +224,8 @@ class Executor {
       unsigned n = 0, first = 0;
       for (unsigned i = count_; i-- > 0;)
         if (threads_[i].waits == w) ++n, first = i;
-      if (n > 0) text += " " + std::to_string(n) + " " + names[static_cast<int>(w)] + " (first: " + who(first) + ")";
+      if (n > 0)
+        text += " " + std::to_string(n) + " " + names[static_cast<int>(w)] + " (first: " + who(first) + ")";
     }
     return text;
   }
@@ -261,7 +267,9 @@ void run_kernel(const Kernel& k, const Schedule& s) {
 
 unsigned thread_number() { return executor().now(); }
 void block_barrier() { executor().barrier(); }
-void warp_collective(unsigned mask, Collective perform, void* mine) { executor().collective(mask, perform, mine); }
+void warp_collective(unsigned mask, Collective perform, void* mine) {
+  executor().collective(mask, perform, mine);
+}
 void* dynamic_shared() { return executor().shared(); }
 void copy_async_16(void* shared, const void* global) { executor().copy(shared, global); }
 void copy_async_commit() { executor().commit(); }

@@ -1,5 +1,6 @@
-// Runs the blocks of one kernel, one after another, each thread as a fiber of the calling thread. A barrier that not all
-// threads reach, or a collective that a lane of its mask does not reach, is thrown as std::runtime_error; nothing hangs.
+// Runs the blocks of one kernel, one after another, each thread as a fiber of the calling thread. A barrier
+// that not all threads reach, or a collective that a lane of its mask does not reach, is thrown as
+// std::runtime_error; nothing hangs.
 #pragma once
 #include <cstddef>
 #include <cstdint>

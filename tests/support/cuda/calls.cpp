@@ -13,7 +13,8 @@ struct ErrorText {
   cudaError_t code;
   const char *name, *text;
 };
-#define EMU_ERROR(code, text) {code, #code, text}
+#define EMU_ERROR(code, text) \
+  { code, #code, text }
 const ErrorText kErrors[] = {
     EMU_ERROR(cudaSuccess, "no error"),
     EMU_ERROR(cudaErrorInvalidValue, "invalid argument"),
@@ -39,7 +40,8 @@ const ErrorText kErrors[] = {
     EMU_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
     EMU_ERROR(cudaErrorNotPermitted, "operation not permitted"),
     EMU_ERROR(cudaErrorNotSupported, "operation not supported"),
-    EMU_ERROR(cudaErrorSystemDriverMismatch, "system has unsupported display driver / cuda driver combination"),
+    EMU_ERROR(cudaErrorSystemDriverMismatch,
+              "system has unsupported display driver / cuda driver combination"),
     EMU_ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
     EMU_ERROR(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
     EMU_ERROR(cudaErrorStreamCaptureMerge, "operation would result in a merge of separate capture sequences"),
@@ -48,8 +50,10 @@ const ErrorText kErrors[] = {
     EMU_ERROR(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
     EMU_ERROR(cudaErrorStreamCaptureImplicit,
               "operation would make the legacy stream depend on a capturing blocking stream"),
-    EMU_ERROR(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
-    EMU_ERROR(cudaErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread"),
+    EMU_ERROR(cudaErrorCapturedEvent,
+              "operation not permitted on an event last recorded in a capturing stream"),
+    EMU_ERROR(cudaErrorStreamCaptureWrongThread,
+              "attempt to terminate a thread-local capture sequence from another thread"),
     EMU_ERROR(cudaErrorUnknown, "unknown error"),
 };
 #undef EMU_ERROR
@@ -64,7 +68,8 @@ const ErrorText& text_of(cudaError_t e) {
 // What the whole API says on a machine where it cannot work. Asking for versions always works.
 cudaError_t machine_refuses(const std::string& name) {
   const Machine& m = state().machine;
-  if (name == "cudaRuntimeGetVersion" || name == "cudaDriverGetVersion" || name == "cublasLtGetVersion") return cudaSuccess;
+  if (name == "cudaRuntimeGetVersion" || name == "cudaDriverGetVersion" || name == "cublasLtGetVersion")
+    return cudaSuccess;
   if (m.driver_version / 1000 < m.runtime_version / 1000) return cudaErrorInsufficientDriver;
   return m.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
@@ -86,7 +91,8 @@ int admit(const char* name) {
     Failure& f = s.failures[i];
     if (f.name != name || f.nth == 0 || --f.nth > 0) continue;
     const Failure now = f;
-    if (now.sticky && !blas && now.name != "kernel" && now.name != "copy") s.sticky = static_cast<cudaError_t>(now.code);
+    if (now.sticky && !blas && now.name != "kernel" && now.name != "copy")
+      s.sticky = static_cast<cudaError_t>(now.code);
     if (now.sticky && blas) f.nth = 1;  // and again
     if (code == 0) code = now.code;
   }
@@ -100,7 +106,8 @@ cudaError_t note(cudaError_t e) {
 bool inside_host_function() { return in_host_function; }
 void set_inside_host_function(bool inside) { in_host_function = inside; }
 
-// ---- emu.hpp -----------------------------------------------------------------------------------------------------------
+// ---- emu.hpp
+// -----------------------------------------------------------------------------------------------------------
 
 void reset() {
   Lock lock(state().mutex);
@@ -120,28 +127,50 @@ void set_schedule(const Schedule& s) {
   state().schedule = s;
   state().random = {s.seed};
 }
-Schedule schedule() { Lock lock(state().mutex); return state().schedule; }
+Schedule schedule() {
+  Lock lock(state().mutex);
+  return state().schedule;
+}
 std::vector<Schedule> every_schedule() {
   using enum Order;
-  return {{kAscending, kAscending, true, 1}, {kDescending, kDescending, true, 2}, {kRandom, kRandom, true, 3},
-          {kRandom, kRandom, true, 4},       {kAscending, kDescending, true, 5},  {kRandom, kAscending, false, 6}};
+  return {{kAscending, kAscending, true, 1},  {kDescending, kDescending, true, 2},
+          {kRandom, kRandom, true, 3},        {kRandom, kRandom, true, 4},
+          {kAscending, kDescending, true, 5}, {kRandom, kAscending, false, 6}};
 }
-void set_machine(const Machine& m) { Lock lock(state().mutex); state().machine = m; }
+void set_machine(const Machine& m) {
+  Lock lock(state().mutex);
+  state().machine = m;
+}
 void fail(const std::string& name, std::uint64_t nth, int code, bool sticky) {
   Lock lock(state().mutex);
   state().failures.push_back({name, nth, code, sticky});
 }
-std::map<std::string, std::uint64_t> calls() { Lock lock(state().mutex); return state().calls; }
-std::vector<std::string> problems() { Lock lock(state().mutex); return state().problems; }
+std::map<std::string, std::uint64_t> calls() {
+  Lock lock(state().mutex);
+  return state().calls;
+}
+std::vector<std::string> problems() {
+  Lock lock(state().mutex);
+  return state().problems;
+}
 Outstanding outstanding() {
   Lock lock(state().mutex);
   const State& s = state();
-  return {s.device_bytes, s.device.size(), s.pinned_bytes, s.pinned.size(), s.streams.size(), s.events.size(),
-          s.graphs.size(), s.execs.size(), s.blas.size()};
+  return {s.device_bytes,  s.device.size(), s.pinned_bytes, s.pinned.size(), s.streams.size(),
+          s.events.size(), s.graphs.size(), s.execs.size(), s.blas.size()};
 }
-std::uint64_t peak_device_bytes() { Lock lock(state().mutex); return state().device_peak; }
-std::uint64_t peak_pinned_bytes() { Lock lock(state().mutex); return state().pinned_peak; }
-Statistics statistics() { Lock lock(state().mutex); return state().statistics; }
+std::uint64_t peak_device_bytes() {
+  Lock lock(state().mutex);
+  return state().device_peak;
+}
+std::uint64_t peak_pinned_bytes() {
+  Lock lock(state().mutex);
+  return state().pinned_peak;
+}
+Statistics statistics() {
+  Lock lock(state().mutex);
+  return state().statistics;
+}
 Statistics statistics_of(cudaStream_t stream) {
   Lock lock(state().mutex);
   const CUstream_st* s = stream_of(stream);
@@ -152,16 +181,31 @@ void clear_statistics() {
   state().statistics = {}, state().null_stream.statistics = {};
   for (auto& [handle, s] : state().streams) s->statistics = {};
 }
-void set_trace(bool on) { Lock lock(state().mutex); state().tracing = on; }
-std::vector<Record> take_trace() { Lock lock(state().mutex); return std::exchange(state().trace, {}); }
+void set_trace(bool on) {
+  Lock lock(state().mutex);
+  state().tracing = on;
+}
+std::vector<Record> take_trace() {
+  Lock lock(state().mutex);
+  return std::exchange(state().trace, {});
+}
 unsigned number_of(cudaStream_t stream) {
   Lock lock(state().mutex);
   const CUstream_st* s = stream_of(stream);
   return s ? s->number : ~0u;
 }
-void set_costs(const Costs& c) { Lock lock(state().mutex); state().costs = c; }
-double host_clock_us() { Lock lock(state().mutex); return state().host_us; }
-void advance_host_clock(double us) { Lock lock(state().mutex); state().host_us += us; }
+void set_costs(const Costs& c) {
+  Lock lock(state().mutex);
+  state().costs = c;
+}
+double host_clock_us() {
+  Lock lock(state().mutex);
+  return state().host_us;
+}
+void advance_host_clock(double us) {
+  Lock lock(state().mutex);
+  state().host_us += us;
+}
 
 }  // namespace emu
 

@@ -1,5 +1,6 @@
-// cublasLt: descriptors, what is refused, and products as work of a stream. An algorithm remembers the problem that it was
-// found for and the alignments and workspace that were promised; a product that breaks a promise is refused.
+// cublasLt: descriptors, what is refused, and products as work of a stream. An algorithm remembers the
+// problem that it was found for and the alignments and workspace that were promised; a product that breaks a
+// promise is refused.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -68,7 +69,8 @@ cublasStatus_t create(const char* name, T** to, T value) {
 }
 cublasStatus_t destroy(const char* name, const void* p) {
   return blas(
-      name, [&](Lock&) { return state().blas.erase(p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE; },
+      name,
+      [&](Lock&) { return state().blas.erase(p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE; },
       Gives::kBack);
 }
 bool live(const void* p) { return state().blas.contains(p); }
@@ -92,10 +94,12 @@ std::size_t element_bytes(cudaDataType t) { return t == CUDA_R_16BF ? 2 : 4; }
 std::uint64_t bytes_of(const Layout& l) {
   const bool col = l.order == CUBLASLT_ORDER_COL;
   const std::uint64_t vectors = col ? l.cols : l.rows, within = col ? l.rows : l.cols;
-  return vectors == 0 ? 0 : ((vectors - 1) * static_cast<std::uint64_t>(l.ld) + within) * element_bytes(l.type);
+  return vectors == 0 ? 0
+                      : ((vectors - 1) * static_cast<std::uint64_t>(l.ld) + within) * element_bytes(l.type);
 }
 bool sound(const Layout& l) {
-  return l.rows > 0 && l.cols > 0 && l.ld >= static_cast<std::int64_t>(l.order == CUBLASLT_ORDER_COL ? l.rows : l.cols);
+  return l.rows > 0 && l.cols > 0 &&
+         l.ld >= static_cast<std::int64_t>(l.order == CUBLASLT_ORDER_COL ? l.rows : l.cols);
 }
 Matrix matrix(const void* at, const Layout& l, bool transposed) {
   std::size_t row = 1, column = static_cast<std::size_t>(l.ld);
@@ -111,12 +115,13 @@ cublasStatus_t check(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const
   const bool ta = d.transpose_a != CUBLAS_OP_N, tb = d.transpose_b != CUBLAS_OP_N;
   const std::uint64_t m = ta ? a.cols : a.rows, k = ta ? a.rows : a.cols, kb = tb ? b.cols : b.rows,
                       n = tb ? b.rows : b.cols;
-  if (k != kb || out.rows != m || out.cols != n || c.rows != m || c.cols != n) return CUBLAS_STATUS_INVALID_VALUE;
+  if (k != kb || out.rows != m || out.cols != n || c.rows != m || c.cols != n)
+    return CUBLAS_STATUS_INVALID_VALUE;
 
   if (a.type != b.type || c.type != out.type || c.order != out.order || d.scale != CUDA_R_32F)
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  const bool bf16 =
-      a.type == CUDA_R_16BF && d.compute == CUBLAS_COMPUTE_32F && (out.type == CUDA_R_16BF || out.type == CUDA_R_32F);
+  const bool bf16 = a.type == CUDA_R_16BF && d.compute == CUBLAS_COMPUTE_32F &&
+                    (out.type == CUDA_R_16BF || out.type == CUDA_R_32F);
   const bool f32 = a.type == CUDA_R_32F && out.type == CUDA_R_32F &&
                    (d.compute == CUBLAS_COMPUTE_32F || d.compute == CUBLAS_COMPUTE_32F_FAST_TF32);
   if (!bf16 && !f32) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -130,11 +135,12 @@ cublasStatus_t check(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const
 }
 
 // Everything that an algorithm may depend on, as one number.
-std::uint64_t problem_of(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const Layout& b, const Layout& c,
-                         const Layout& out) {
+std::uint64_t problem_of(const cublasLtMatmulDescOpaque_t& d, const Layout& a, const Layout& b,
+                         const Layout& c, const Layout& out) {
   Random h{static_cast<std::uint64_t>(d.compute)};
   auto mix = [&](std::uint64_t x) { h.state = h.next() ^ x; };
-  mix(static_cast<std::uint64_t>(d.transpose_a)), mix(static_cast<std::uint64_t>(d.transpose_b)), mix(d.epilogue);
+  mix(static_cast<std::uint64_t>(d.transpose_a)), mix(static_cast<std::uint64_t>(d.transpose_b)),
+      mix(d.epilogue);
   for (const Layout* l : {&a, &b, &c, &out})
     mix(l->type), mix(l->rows), mix(l->cols), mix(static_cast<std::uint64_t>(l->ld)),
         mix(static_cast<std::uint64_t>(l->order));
@@ -145,65 +151,98 @@ std::uint64_t problem_of(const cublasLtMatmulDescOpaque_t& d, const Layout& a, c
 
 extern "C" {
 
-cublasStatus_t cublasLtCreate(cublasLtHandle_t* to) { return create("cublasLtCreate", to, cublasLtContext{}); }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* to) {
+  return create("cublasLtCreate", to, cublasLtContext{});
+}
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy("cublasLtDestroy", handle); }
 size_t cublasLtGetVersion(void) { return CUBLAS_VERSION; }
 
 const char* cublasLtGetStatusName(cublasStatus_t s) {
   switch (s) {
-    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
-    case CUBLAS_STATUS_ALLOC_FAILED: return "CUBLAS_STATUS_ALLOC_FAILED";
-    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_ARCH_MISMATCH: return "CUBLAS_STATUS_ARCH_MISMATCH";
-    case CUBLAS_STATUS_MAPPING_ERROR: return "CUBLAS_STATUS_MAPPING_ERROR";
-    case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
-    case CUBLAS_STATUS_INTERNAL_ERROR: return "CUBLAS_STATUS_INTERNAL_ERROR";
-    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
-    case CUBLAS_STATUS_LICENSE_ERROR: return "CUBLAS_STATUS_LICENSE_ERROR";
+    case CUBLAS_STATUS_SUCCESS:
+      return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+      return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+      return "CUBLAS_STATUS_ARCH_MISMATCH";
+    case CUBLAS_STATUS_MAPPING_ERROR:
+      return "CUBLAS_STATUS_MAPPING_ERROR";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_INTERNAL_ERROR:
+      return "CUBLAS_STATUS_INTERNAL_ERROR";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_LICENSE_ERROR:
+      return "CUBLAS_STATUS_LICENSE_ERROR";
   }
   return "unknown status";
 }
 const char* cublasLtGetStatusString(cublasStatus_t s) { return cublasLtGetStatusName(s); }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* to, cublasComputeType_t compute, cudaDataType_t scale) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* to, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
   return create("cublasLtMatmulDescCreate", to, cublasLtMatmulDescOpaque_t{compute, scale});
 }
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) { return destroy("cublasLtMatmulDescDestroy", d); }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attr, const void* buf,
-                                              size_t bytes) {
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) {
+  return destroy("cublasLtMatmulDescDestroy", d);
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attr,
+                                              const void* buf, size_t bytes) {
   return blas("cublasLtMatmulDescSetAttribute", [&](Lock&) {
     if (!live(d)) return CUBLAS_STATUS_INVALID_VALUE;
     switch (attr) {
-      case CUBLASLT_MATMUL_DESC_TRANSA: return set(d->transpose_a, buf, bytes);
-      case CUBLASLT_MATMUL_DESC_TRANSB: return set(d->transpose_b, buf, bytes);
-      case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(d->epilogue, buf, bytes);
-      case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(d->bias, buf, bytes);
-      case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return set(d->bias_type, buf, bytes);
-      case CUBLASLT_MATMUL_DESC_POINTER_MODE: return only<std::int32_t>(CUBLASLT_POINTER_MODE_HOST, buf, bytes);
-      case CUBLASLT_MATMUL_DESC_TRANSC: return only<std::int32_t>(CUBLAS_OP_N, buf, bytes);
-      default: return CUBLAS_STATUS_NOT_SUPPORTED;
+      case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(d->transpose_a, buf, bytes);
+      case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(d->transpose_b, buf, bytes);
+      case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(d->epilogue, buf, bytes);
+      case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(d->bias, buf, bytes);
+      case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+        return set(d->bias_type, buf, bytes);
+      case CUBLASLT_MATMUL_DESC_POINTER_MODE:
+        return only<std::int32_t>(CUBLASLT_POINTER_MODE_HOST, buf, bytes);
+      case CUBLASLT_MATMUL_DESC_TRANSC:
+        return only<std::int32_t>(CUBLAS_OP_N, buf, bytes);
+      default:
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     }
   });
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* to, cudaDataType type, uint64_t rows, uint64_t cols,
-                                          int64_t ld) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* to, cudaDataType type, uint64_t rows,
+                                          uint64_t cols, int64_t ld) {
   return create("cublasLtMatrixLayoutCreate", to, Layout{type, rows, cols, ld});
 }
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) { return destroy("cublasLtMatrixLayoutDestroy", l); }
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t attr,
-                                                const void* buf, size_t bytes) {
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l) {
+  return destroy("cublasLtMatrixLayoutDestroy", l);
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
+                                                cublasLtMatrixLayoutAttribute_t attr, const void* buf,
+                                                size_t bytes) {
   return blas("cublasLtMatrixLayoutSetAttribute", [&](Lock&) {
     if (!live(l)) return CUBLAS_STATUS_INVALID_VALUE;
     switch (attr) {
-      case CUBLASLT_MATRIX_LAYOUT_TYPE: return set(l->type, buf, bytes);
-      case CUBLASLT_MATRIX_LAYOUT_ORDER: return set(l->order, buf, bytes);
-      case CUBLASLT_MATRIX_LAYOUT_ROWS: return set(l->rows, buf, bytes);
-      case CUBLASLT_MATRIX_LAYOUT_COLS: return set(l->cols, buf, bytes);
-      case CUBLASLT_MATRIX_LAYOUT_LD: return set(l->ld, buf, bytes);
-      case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return only<std::int32_t>(1, buf, bytes);
-      default: return CUBLAS_STATUS_NOT_SUPPORTED;
+      case CUBLASLT_MATRIX_LAYOUT_TYPE:
+        return set(l->type, buf, bytes);
+      case CUBLASLT_MATRIX_LAYOUT_ORDER:
+        return set(l->order, buf, bytes);
+      case CUBLASLT_MATRIX_LAYOUT_ROWS:
+        return set(l->rows, buf, bytes);
+      case CUBLASLT_MATRIX_LAYOUT_COLS:
+        return set(l->cols, buf, bytes);
+      case CUBLASLT_MATRIX_LAYOUT_LD:
+        return set(l->ld, buf, bytes);
+      case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+        return only<std::int32_t>(1, buf, bytes);
+      default:
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     }
   });
 }
@@ -214,30 +253,40 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* to) {
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) {
   return destroy("cublasLtMatmulPreferenceDestroy", p);
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t attr,
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                    cublasLtMatmulPreferenceAttributes_t attr,
                                                     const void* buf, size_t bytes) {
   return blas("cublasLtMatmulPreferenceSetAttribute", [&](Lock&) {
     if (!live(p)) return CUBLAS_STATUS_INVALID_VALUE;
     std::uint32_t ignored;
     switch (attr) {
-      case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(p->max_workspace, buf, bytes);
-      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return set(p->alignment[0], buf, bytes);
-      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return set(p->alignment[1], buf, bytes);
-      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return set(p->alignment[2], buf, bytes);
-      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return set(p->alignment[3], buf, bytes);
+      case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return set(p->max_workspace, buf, bytes);
+      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+        return set(p->alignment[0], buf, bytes);
+      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+        return set(p->alignment[1], buf, bytes);
+      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+        return set(p->alignment[2], buf, bytes);
+      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return set(p->alignment[3], buf, bytes);
       case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
-      case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return set(ignored, buf, bytes);
-      default: return CUBLAS_STATUS_NOT_SUPPORTED;
+      case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(ignored, buf, bytes);
+      default:
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     }
   });
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
                                               cublasLtMatmulPreference_t p, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int* found) {
   return blas("cublasLtMatmulAlgoGetHeuristic", [&](Lock&) {
-    if (!live(handle) || !live(d) || !live(a) || !live(b) || !live(c) || !live(out) || !live(p)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!live(handle) || !live(d) || !live(a) || !live(b) || !live(c) || !live(out) || !live(p))
+      return CUBLAS_STATUS_INVALID_VALUE;
     if (wanted <= 0 || !results || !found) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 0;
     if (const cublasStatus_t s = check(*d, *a, *b, *c, *out); s != CUBLAS_STATUS_SUCCESS) return s;
@@ -252,14 +301,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   });
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, const void* alpha, const void* A,
-                              cublasLtMatrixLayout_t a, const void* B, cublasLtMatrixLayout_t b, const void* beta,
-                              const void* C, cublasLtMatrixLayout_t c, void* D, cublasLtMatrixLayout_t out,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, const void* alpha,
+                              const void* A, cublasLtMatrixLayout_t a, const void* B,
+                              cublasLtMatrixLayout_t b, const void* beta, const void* C,
+                              cublasLtMatrixLayout_t c, void* D, cublasLtMatrixLayout_t out,
                               const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_bytes,
                               cudaStream_t stream) {
   return blas("cublasLtMatmul", [&](Lock& lock) {
     CUstream_st* s = stream_of(stream);
-    if (!live(handle) || !live(d) || !live(a) || !live(b) || !live(c) || !live(out)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!live(handle) || !live(d) || !live(a) || !live(b) || !live(c) || !live(out))
+      return CUBLAS_STATUS_INVALID_VALUE;
     if (!s || !alpha || !beta || !A || !B || !D) return CUBLAS_STATUS_INVALID_VALUE;
     if (const cublasStatus_t e = check(*d, *a, *b, *c, *out); e != CUBLAS_STATUS_SUCCESS) return e;
 
@@ -268,8 +319,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     if (algo) std::memcpy(&chosen, algo, sizeof chosen);
     if (chosen.magic != kMagic || chosen.problem != problem)
       return CUBLAS_STATUS_NOT_SUPPORTED;  // found for another product
-    if (workspace_bytes < chosen.workspace || workspace_bytes > chosen.max_workspace) return CUBLAS_STATUS_INVALID_VALUE;
-    if (workspace_bytes > 0 && (reinterpret_cast<std::uintptr_t>(workspace) % 256 || !on_device(workspace, workspace_bytes)))
+    if (workspace_bytes < chosen.workspace || workspace_bytes > chosen.max_workspace)
+      return CUBLAS_STATUS_INVALID_VALUE;
+    if (workspace_bytes > 0 &&
+        (reinterpret_cast<std::uintptr_t>(workspace) % 256 || !on_device(workspace, workspace_bytes)))
       return CUBLAS_STATUS_INVALID_VALUE;
 
     float alpha_value, beta_value;
@@ -301,16 +354,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     Item item{.work = Work::kMatmul, .name = "cublasLtMatmul"};
     item.cost_us = state().costs.kernel_us + 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
                                                  static_cast<double>(p.k) / state().costs.matmul_flops_per_us;
-    // Whoever kept something in the work space finds out. Most products spoil the part that the algorithm asked for, a
-    // real one does no more; the first and every 64th the whole, which for tens of megabytes takes longer than the rest.
+    // Whoever kept something in the work space finds out. Most products spoil the part that the algorithm
+    // asked for, a real one does no more; the first and every 64th the whole, which for tens of megabytes
+    // takes longer than the rest.
     static std::uint64_t products = 0;
-    const std::size_t spoiled = products++ % 64 == 0 ? workspace_bytes : std::min<std::size_t>(workspace_bytes, chosen.workspace);
+    const std::size_t spoiled =
+        products++ % 64 == 0 ? workspace_bytes : std::min<std::size_t>(workspace_bytes, chosen.workspace);
     item.run = [=] {
       if (spoiled > 0) std::memset(workspace, 0xff, spoiled);
       multiply(p);
       if (spoiled > 0) std::memset(workspace, 0xff, spoiled);
     };
-    return enqueue(lock, *s, std::move(item)) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+    return enqueue(lock, *s, std::move(item)) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                             : CUBLAS_STATUS_EXECUTION_FAILED;
   });
 }
 }

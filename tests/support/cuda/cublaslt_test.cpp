@@ -55,13 +55,16 @@ float read(const char* at, cudaDataType t, std::size_t i) {
 }
 void fill(char* at, cudaDataType t, int n) {
   for (int i = 0; i < n; ++i)
-    if (t == CUDA_R_32F) reinterpret_cast<float*>(at)[i] = value(i);
-    else reinterpret_cast<__nv_bfloat16*>(at)[i] = __float2bfloat16_rn(value(i));
+    if (t == CUDA_R_32F)
+      reinterpret_cast<float*>(at)[i] = value(i);
+    else
+      reinterpret_cast<__nv_bfloat16*>(at)[i] = __float2bfloat16_rn(value(i));
 }
 
 /// The first status that is not success; compares the result when there is one.
 cublasStatus_t try_case(Rig& r, const Case& c) {
-  char *a = r.memory + c.shift, *b = r.memory + 4096, *cc = b + 4096, *d = cc + 4096, *bias = d + 4096, *work = bias + 4096;
+  char *a = r.memory + c.shift, *b = r.memory + 4096, *cc = b + 4096, *d = cc + 4096, *bias = d + 4096,
+       *work = bias + 4096;
   fill(a, c.in, 64), fill(b, c.in, 64), fill(cc, c.out, 64), fill(bias, c.out, 16);
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t la, lb, lc, ld;
@@ -74,7 +77,8 @@ cublasStatus_t try_case(Rig& r, const Case& c) {
     OK(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e));
     OK(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
   }
-  const std::uint64_t ar = c.ta ? c.k : c.m, ac = c.ta ? c.m : c.k, br = c.tb ? c.n : c.k, bc = c.tb ? c.k : c.n;
+  const std::uint64_t ar = c.ta ? c.k : c.m, ac = c.ta ? c.m : c.k, br = c.tb ? c.n : c.k,
+                      bc = c.tb ? c.k : c.n;
   OK(cublasLtMatrixLayoutCreate(&la, c.in, ar, ac, static_cast<std::int64_t>(ar) - c.short_ld));
   OK(cublasLtMatrixLayoutCreate(&lb, c.in, br, bc, static_cast<std::int64_t>(br)));
   OK(cublasLtMatrixLayoutCreate(&lc, c.out, c.m, c.n, static_cast<std::int64_t>(c.m)));
@@ -82,9 +86,11 @@ cublasStatus_t try_case(Rig& r, const Case& c) {
   cublasLtMatmulHeuristicResult_t found;
   int n = 0;
   const float one = 1;
-  cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(r.handle, desc, la, lb, lc, ld, r.preference, 1, &found, &n);
+  cublasStatus_t s =
+      cublasLtMatmulAlgoGetHeuristic(r.handle, desc, la, lb, lc, ld, r.preference, 1, &found, &n);
   if (s == CUBLAS_STATUS_SUCCESS)
-    s = cublasLtMatmul(r.handle, desc, &one, a, la, b, lb, &c.beta, cc, lc, d, ld, &found.algo, work, c.given, nullptr);
+    s = cublasLtMatmul(r.handle, desc, &one, a, la, b, lb, &c.beta, cc, lc, d, ld, &found.algo, work, c.given,
+                       nullptr);
   cublasLtMatmulDescDestroy(desc);
   for (cublasLtMatrixLayout_t l : {la, lb, lc, ld}) cublasLtMatrixLayoutDestroy(l);
   if (s != CUBLAS_STATUS_SUCCESS) return s;
@@ -96,7 +102,8 @@ cublasStatus_t try_case(Rig& r, const Case& c) {
     for (std::size_t i = 0; i < c.m; ++i) {
       double want = 0;
       for (std::size_t p = 0; p < c.k; ++p) {
-        const float x = read(a, c.in, c.ta ? i * c.k + p : p * c.m + i), y = read(b, c.in, c.tb ? p * c.n + j : j * c.k + p);
+        const float x = read(a, c.in, c.ta ? i * c.k + p : p * c.m + i),
+                    y = read(b, c.in, c.tb ? p * c.n + j : j * c.k + p);
         const bool tf32 = c.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
         want += tf32 ? eleven_bits(x) * eleven_bits(y) : static_cast<double>(x) * y;
       }

@@ -1,5 +1,5 @@
-// The emulation of kernels against itself, broken: each rule of CUDA that the product's kernels rely on is kept once and
-// broken once, and the break must be seen.
+// The emulation of kernels against itself, broken: each rule of CUDA that the product's kernels rely on is
+// kept once and broken once, and the break must be seen.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <set>
@@ -68,9 +68,7 @@ __global__ void half_a_barrier() {
 __global__ void lonely_shuffle(int* out) {
   if (threadIdx.x != 5) out[threadIdx.x] = __shfl_sync(0xffffffffu, 1, 0);
 }
-__global__ void wrong_mask(int* out) {
-  out[threadIdx.x] = __shfl_sync(0x0000ffffu, 1, 0);
-}
+__global__ void wrong_mask(int* out) { out[threadIdx.x] = __shfl_sync(0x0000ffffu, 1, 0); }
 __global__ void beyond() { dynamic_shared<char>()[100] = 1; }
 
 __global__ void shuffles(int* out) {
@@ -99,7 +97,8 @@ __global__ void reductions(float* out) {
   const float x = static_cast<float>(threadIdx.x);
   const float sum = block_sum(x), most = block_max(-x);
   const double fine = block_sum(static_cast<double>(x) * 1e-9);
-  out[3 * threadIdx.x] = sum, out[3 * threadIdx.x + 1] = most, out[3 * threadIdx.x + 2] = static_cast<float>(fine * 1e9);
+  out[3 * threadIdx.x] = sum, out[3 * threadIdx.x + 1] = most,
+          out[3 * threadIdx.x + 2] = static_cast<float>(fine * 1e9);
 }
 
 template <bool kWait>
@@ -126,7 +125,8 @@ __global__ void product_bf16(const Bf16* a, const Bf16* b, float* out) {
   auto* s = dynamic_shared<Bf16>();
   const unsigned lane = threadIdx.x;
   for (unsigned i = lane; i < 256; i += 32) s[i] = a[i];
-  for (unsigned i = lane; i < 256; i += 32) s[256 + i] = i % 16 < 8 ? b[i / 16 * 8 + i % 16] : b[0];  // rows of 16
+  for (unsigned i = lane; i < 256; i += 32)
+    s[256 + i] = i % 16 < 8 ? b[i / 16 * 8 + i % 16] : b[0];  // rows of 16
   __syncwarp();
   std::uint32_t fa[4], fb[4];
   ldmatrix_x4(fa, s + lane % 16 * 16 + lane / 16 * 8);
@@ -304,7 +304,8 @@ BOOST_AUTO_TEST_CASE(fragments_of_bf16_products_lie_where_the_manual_says) {
 
 BOOST_AUTO_TEST_CASE(tf32_products_lose_the_lower_bits_and_no_others) {
   Array<float> a(128), b(64), d(128);
-  for (int i = 0; i < 128; ++i) a[i] = static_cast<float>(i % 13 - 6) + (i == 0 ? std::ldexp(1.0f, -12) : 0.0f);
+  for (int i = 0; i < 128; ++i)
+    a[i] = static_cast<float>(i % 13 - 6) + (i == 0 ? std::ldexp(1.0f, -12) : 0.0f);
   for (int i = 0; i < 64; ++i) b[i] = static_cast<float>(i % 7 - 3);
   run(product_tf32, 1, 32, 0, a.at, b.at, d.at);
   for (int r = 0; r < 16; ++r)

@@ -1,4 +1,5 @@
-// Switching costs about ten instructions on x86-64; other processors use ucontext, which also saves the signal mask.
+// Switching costs about ten instructions on x86-64; other processors use ucontext, which also saves the
+// signal mask.
 #include "fiber.hpp"
 
 #include <sys/mman.h>
@@ -45,7 +46,8 @@ trainhost_emu_switch:
 namespace emu {
 namespace {
 
-// The fiber that is being started: begin() finds itself here. One per thread, as the threads of a block share one.
+// The fiber that is being started: begin() finds itself here. One per thread, as the threads of a block share
+// one.
 thread_local Fiber* starting = nullptr;
 
 }  // namespace
@@ -54,8 +56,10 @@ thread_local Fiber* starting = nullptr;
 
 void Fiber::start(void (*entry)(void*), void* argument) {
   entry_ = entry, argument_ = argument, fake_here_ = nullptr;
-  auto* top = reinterpret_cast<void**>(reinterpret_cast<std::uintptr_t>(stack_ + bytes_) & ~std::uintptr_t{15});
-  *--top = nullptr;  // where a caller's return address would be: the stack is 8 off 16 at entry, as after a call
+  auto* top =
+      reinterpret_cast<void**>(reinterpret_cast<std::uintptr_t>(stack_ + bytes_) & ~std::uintptr_t{15});
+  *--top =
+      nullptr;  // where a caller's return address would be: the stack is 8 off 16 at entry, as after a call
   *--top = reinterpret_cast<void*>(+[] { begin(starting); });
   for (int i = 0; i < 6; ++i) *--top = nullptr;
   here_ = top;
@@ -66,11 +70,13 @@ static void switch_context(void*& from, void*& to) { trainhost_emu_switch(&from,
 
 void Fiber::start(void (*entry)(void*), void* argument) {
   entry_ = entry, argument_ = argument, fake_here_ = nullptr;
-  if (!here_) here_ = new ucontext_t, there_ = new ucontext_t;  // as many as stacks; they live to the end of the tests
+  if (!here_)
+    here_ = new ucontext_t, there_ = new ucontext_t;  // as many as stacks; they live to the end of the tests
   auto* c = static_cast<ucontext_t*>(here_);
   getcontext(c);
   c->uc_stack.ss_sp = stack_, c->uc_stack.ss_size = bytes_, c->uc_link = nullptr;
-  makecontext(c, +[] { begin(starting); }, 0);
+  makecontext(
+      c, +[] { begin(starting); }, 0);
 }
 static void switch_context(void*& from, void*& to) {
   swapcontext(static_cast<ucontext_t*>(from), static_cast<ucontext_t*>(to));
@@ -121,8 +127,8 @@ std::size_t guard() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 }  // namespace
 
 Stacks::Stacks(std::size_t count) : count_(count) {
-  void* p =
-      mmap(nullptr, count * (bytes() + guard()), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = mmap(nullptr, count * (bytes() + guard()), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
   base_ = static_cast<std::byte*>(p);
   for (std::size_t i = 0; i < count; ++i) mprotect(base_ + i * (bytes() + guard()), guard(), PROT_NONE);

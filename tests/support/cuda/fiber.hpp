@@ -1,5 +1,6 @@
-// A stack of its own and the switch to it and back. The emulation runs each thread of a block as one of these; nothing here
-// knows of blocks. Exceptions must not leave a fiber's function. Stacks have a guard page below and are used again.
+// A stack of its own and the switch to it and back. The emulation runs each thread of a block as one of
+// these; nothing here knows of blocks. Exceptions must not leave a fiber's function. Stacks have a guard page
+// below and are used again.
 #pragma once
 #include <cstddef>
 

@@ -1,5 +1,6 @@
-// Capture and graphs. A captured stream's work goes into a list; each piece keeps what its stream knew of the others, so
-// that a launch can run the pieces in any order that the captured events allow. The seed chooses one for each launch.
+// Capture and graphs. A captured stream's work goes into a list; each piece keeps what its stream knew of the
+// others, so that a launch can run the pieces in any order that the captured events allow. The seed chooses
+// one for each launch.
 #include <algorithm>
 
 #include "state.hpp"
@@ -47,7 +48,8 @@ std::vector<std::size_t> some_order(const CUgraph_st& g) {
   while (order.size() < g.items.size()) {
     std::vector<std::size_t> could;
     for (std::size_t i = 0; i < g.items.size() && could.size() < 16; ++i)
-      if (!done[i] && std::all_of(g.after[i].begin(), g.after[i].end(), [&](std::size_t j) { return done[j]; }))
+      if (!done[i] &&
+          std::all_of(g.after[i].begin(), g.after[i].end(), [&](std::size_t j) { return done[j]; }))
         could.push_back(i);
     const std::size_t next = state().random.below(2) ? could[0] : could[state().random.below(could.size())];
     done[next] = true;
@@ -99,7 +101,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   });
 }
 
-// Whatever it returns, the stream is out of capture afterwards: a call that is made to fail ends it without a graph.
+// Whatever it returns, the stream is out of capture afterwards: a call that is made to fail ends it without a
+// graph.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
   const cudaError_t status = call("cudaStreamEndCapture", [&](Lock&) {
     CUstream_st* s = stream_of(stream);
@@ -126,7 +129,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
   });
   Lock lock(state().mutex);
   CUstream_st* s = stream_of(stream);
-  if (status != cudaSuccess && s && s->capture && s->capture->origin == s && s->capture->thread == std::this_thread::get_id())
+  if (status != cudaSuccess && s && s->capture && s->capture->origin == s &&
+      s->capture->thread == std::this_thread::get_id())
     leave_capture(std::shared_ptr<Capture>(s->capture));
   return status;
 }
@@ -135,7 +139,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return call("cudaStreamIsCapturing", [&](Lock&) {
     const CUstream_st* s = stream_of(stream);
     if (!s || !status) return s ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle;
-    *status = !s->capture            ? cudaStreamCaptureStatusNone
+    *status = !s->capture           ? cudaStreamCaptureStatusNone
               : s->capture->invalid ? cudaStreamCaptureStatusInvalidated
                                     : cudaStreamCaptureStatusActive;
     return cudaSuccess;
@@ -166,12 +170,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return call(
-      "cudaGraphExecDestroy", [&](Lock&) { return state().execs.erase(exec) ? cudaSuccess : cudaErrorInvalidValue; },
-      Gives::kBack);
+      "cudaGraphExecDestroy",
+      [&](Lock&) { return state().execs.erase(exec) ? cudaSuccess : cudaErrorInvalidValue; }, Gives::kBack);
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return call(
-      "cudaGraphDestroy", [&](Lock&) { return state().graphs.erase(graph) ? cudaSuccess : cudaErrorInvalidValue; },
-      Gives::kBack);
+      "cudaGraphDestroy",
+      [&](Lock&) { return state().graphs.erase(graph) ? cudaSuccess : cudaErrorInvalidValue; }, Gives::kBack);
 }
 }

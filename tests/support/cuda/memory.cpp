@@ -1,5 +1,5 @@
-// Memory of the device and pinned memory of the host: both are ordinary memory that is accounted for, filled with NaN bytes
-// when it is taken. Copies are checked when they are queued and made when they are executed.
+// Memory of the device and pinned memory of the host: both are ordinary memory that is accounted for, filled
+// with NaN bytes when it is taken. Copies are checked when they are queued and made when they are executed.
 #include <malloc.h>
 
 #include <algorithm>
@@ -86,18 +86,21 @@ cudaError_t cudaMalloc(void** to, size_t size) {
 
 // Waits for all work, as the driver does.
 cudaError_t cudaFree(void* p) {
-  return call("cudaFree", [&](Lock& lock) {
-    if (!p) return cudaSuccess;
-    State& s = state();
-    if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
-    const auto it = s.device.find(reinterpret_cast<std::uintptr_t>(p));
-    if (it == s.device.end()) return cudaErrorInvalidValue;
-    const cudaError_t e = drive(lock, nullptr, all_idle);
-    s.device_taken -= it->second.taken_bytes, s.device_bytes -= it->second.bytes;
-    s.device.erase(it);
-    std::free(p);
-    return e;
-  }, Gives::kBack);
+  return call(
+      "cudaFree",
+      [&](Lock& lock) {
+        if (!p) return cudaSuccess;
+        State& s = state();
+        if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
+        const auto it = s.device.find(reinterpret_cast<std::uintptr_t>(p));
+        if (it == s.device.end()) return cudaErrorInvalidValue;
+        const cudaError_t e = drive(lock, nullptr, all_idle);
+        s.device_taken -= it->second.taken_bytes, s.device_bytes -= it->second.bytes;
+        s.device.erase(it);
+        std::free(p);
+        return e;
+      },
+      Gives::kBack);
 }
 
 cudaError_t cudaHostAlloc(void** to, size_t size, unsigned flags) {
@@ -108,7 +111,8 @@ cudaError_t cudaHostAlloc(void** to, size_t size, unsigned flags) {
     *to = nullptr;
     if (refused_by_capture()) return cudaErrorStreamCaptureUnsupported;
     if (size == 0) return cudaSuccess;
-    if (size > s.machine.pinned_bytes - std::min(s.machine.pinned_bytes, s.pinned_bytes) || !(*to = take(size)))
+    if (size > s.machine.pinned_bytes - std::min(s.machine.pinned_bytes, s.pinned_bytes) ||
+        !(*to = take(size)))
       return cudaErrorMemoryAllocation;
     s.pinned.emplace(reinterpret_cast<std::uintptr_t>(*to), Block{size, size});
     s.pinned_bytes += size;
@@ -118,17 +122,20 @@ cudaError_t cudaHostAlloc(void** to, size_t size, unsigned flags) {
 }
 
 cudaError_t cudaFreeHost(void* p) {
-  return call("cudaFreeHost", [&](Lock& lock) {
-    if (!p) return cudaSuccess;
-    State& s = state();
-    const auto it = s.pinned.find(reinterpret_cast<std::uintptr_t>(p));
-    if (it == s.pinned.end()) return cudaErrorInvalidValue;
-    const cudaError_t e = drive(lock, nullptr, all_idle);
-    s.pinned_bytes -= it->second.bytes;
-    s.pinned.erase(it);
-    std::free(p);
-    return e;
-  }, Gives::kBack);
+  return call(
+      "cudaFreeHost",
+      [&](Lock& lock) {
+        if (!p) return cudaSuccess;
+        State& s = state();
+        const auto it = s.pinned.find(reinterpret_cast<std::uintptr_t>(p));
+        if (it == s.pinned.end()) return cudaErrorInvalidValue;
+        const cudaError_t e = drive(lock, nullptr, all_idle);
+        s.pinned_bytes -= it->second.bytes;
+        s.pinned.erase(it);
+        std::free(p);
+        return e;
+      },
+      Gives::kBack);
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
@@ -139,7 +146,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   });
 }
 
-cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   return call("cudaMemcpyAsync", [&](Lock& lock) {
     CUstream_st* s = stream_of(stream);
     if (!s) return cudaErrorInvalidResourceHandle;
@@ -148,13 +156,15 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpy
     if (!dst || !src) return cudaErrorInvalidValue;
     const bool from_device = touches(state().device, src), to_device = touches(state().device, dst);
     if (kind == cudaMemcpyDefault) kind = static_cast<cudaMemcpyKind>(2 * from_device + to_device);
-    if (from_device != (kind >= cudaMemcpyDeviceToHost) || to_device != (kind % 2 == 1)) return cudaErrorInvalidValue;
-    if ((from_device && !on_device(src, count)) || (to_device && !on_device(dst, count))) return cudaErrorInvalidValue;
+    if (from_device != (kind >= cudaMemcpyDeviceToHost) || to_device != (kind % 2 == 1))
+      return cudaErrorInvalidValue;
+    if ((from_device && !on_device(src, count)) || (to_device && !on_device(dst, count)))
+      return cudaErrorInvalidValue;
     static const char* names[] = {"h2h", "h2d", "d2h", "d2d"};
     const Costs& c = state().costs;
     Item i{.work = Work::kCopy, .name = names[kind], .bytes = count};
-    i.cost_us =
-        static_cast<double>(count) / (kind == cudaMemcpyDeviceToDevice ? c.device_bytes_per_us : c.copy_bytes_per_us);
+    i.cost_us = static_cast<double>(count) /
+                (kind == cudaMemcpyDeviceToDevice ? c.device_bytes_per_us : c.copy_bytes_per_us);
     i.pageable = (!from_device && !is_pinned(src, count)) || (!to_device && !is_pinned(dst, count));
     i.run = [=] {
       must_be(!from_device || on_device(src, count), "a copy");

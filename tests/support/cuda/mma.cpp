@@ -1,5 +1,6 @@
-// Fragments are laid out as plugins/cuda/kernels/mma.hpp says. A product of two bf16 or tf32 numbers is exact in f32; sums
-// are made in f64 and rounded once, where the hardware truncates in ways of its own: results differ in the last bits.
+// Fragments are laid out as plugins/cuda/kernels/mma.hpp says. A product of two bf16 or tf32 numbers is exact
+// in f32; sums are made in f64 and rounded once, where the hardware truncates in ways of its own: results
+// differ in the last bits.
 #include "cuda_emulation/mma.h"
 
 #include <cstring>
@@ -14,7 +15,9 @@ void whole_warp(unsigned mask) {
   if (mask != 0xffffffffu) trap("a tensor-core instruction in a warp of fewer than 32 threads");
 }
 template <class T>
-const T& lane_of(void* const* lanes, unsigned i) { return *static_cast<const T*>(lanes[i]); }
+const T& lane_of(void* const* lanes, unsigned i) {
+  return *static_cast<const T*>(lanes[i]);
+}
 
 // d[16, 8] += a[16, k] * b[k, 8], read from and written to the fragments of the lanes.
 template <unsigned K>
@@ -32,8 +35,12 @@ void accumulate(void* const* lanes, const float (&a)[16][K], const float (&b)[K]
     for (unsigned c = 0; c < 8; ++c) element(r, c) = static_cast<float>(sum[r][c]);
 }
 
-float half_of(std::uint32_t word, unsigned high) { return __uint_as_float(high ? word & 0xffff0000u : word << 16); }
-float tf32(std::uint32_t word) { return __uint_as_float(word & 0xffffe000u); }  // lower bits are not looked at
+float half_of(std::uint32_t word, unsigned high) {
+  return __uint_as_float(high ? word & 0xffff0000u : word << 16);
+}
+float tf32(std::uint32_t word) {
+  return __uint_as_float(word & 0xffffe000u);
+}  // lower bits are not looked at
 
 template <class At>
 void load(void* const* lanes, unsigned mask, At&& at) {
@@ -41,7 +48,8 @@ void load(void* const* lanes, unsigned mask, At&& at) {
   std::uint16_t m[4][8][8];
   for (unsigned l = 0; l < 32; ++l) {
     const void* row = lane_of<LoadMatrix>(lanes, l).row;
-    if (reinterpret_cast<std::uintptr_t>(row) % 16) trap("ldmatrix from an address that is not 16-byte aligned");
+    if (reinterpret_cast<std::uintptr_t>(row) % 16)
+      trap("ldmatrix from an address that is not 16-byte aligned");
     memcpy(m[l / 8][l % 8], row, 16);
   }
   for (unsigned l = 0; l < 32; ++l)
@@ -79,10 +87,10 @@ void mma_tf32(void* const* lanes, unsigned mask) {
 }
 
 void load_matrix(void* const* lanes, unsigned mask) {
-  load(lanes, mask, [](const std::uint16_t (&m)[8][8], unsigned g, unsigned e) { return m[g][e]; });
+  load(lanes, mask, [](const std::uint16_t(&m)[8][8], unsigned g, unsigned e) { return m[g][e]; });
 }
 void load_matrix_transposed(void* const* lanes, unsigned mask) {
-  load(lanes, mask, [](const std::uint16_t (&m)[8][8], unsigned g, unsigned e) { return m[e][g]; });
+  load(lanes, mask, [](const std::uint16_t(&m)[8][8], unsigned g, unsigned e) { return m[e][g]; });
 }
 
 std::uint32_t round_to_tf32(float x) {

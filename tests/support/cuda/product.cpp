@@ -1,5 +1,5 @@
-// Operands are unpacked to f32 in the order in which the inner loop, over rows, reads them. Four columns share what is read
-// of A; the compiler makes vectors of the rest.
+// Operands are unpacked to f32 in the order in which the inner loop, over rows, reads them. Four columns
+// share what is read of A; the compiler makes vectors of the rest.
 #include "product.hpp"
 
 #include <algorithm>
@@ -12,12 +12,15 @@ namespace emu {
 namespace {
 
 float get(const Matrix& m, std::size_t i) {
-  return m.bf16 ? __bfloat162float(static_cast<const __nv_bfloat16*>(m.at)[i]) : static_cast<const float*>(m.at)[i];
+  return m.bf16 ? __bfloat162float(static_cast<const __nv_bfloat16*>(m.at)[i])
+                : static_cast<const float*>(m.at)[i];
 }
 void put(const Matrix& m, std::size_t i, float x) {
   void* at = const_cast<void*>(m.at);
-  if (m.bf16) static_cast<__nv_bfloat16*>(at)[i] = __float2bfloat16_rn(x);
-  else static_cast<float*>(at)[i] = x;
+  if (m.bf16)
+    static_cast<__nv_bfloat16*>(at)[i] = __float2bfloat16_rn(x);
+  else
+    static_cast<float*>(at)[i] = x;
 }
 
 // outer x inner, inner elements together.
@@ -35,7 +38,8 @@ std::vector<float> unpack(const Matrix& m, std::size_t outer, std::size_t outer_
 constexpr std::size_t kColumns = 4;
 
 // sums[kColumns][m] += a[k][m] * b[kColumns][k]
-void add_columns(std::size_t m, std::size_t k, const float* __restrict__ a, const float* b, float* __restrict__ sums) {
+void add_columns(std::size_t m, std::size_t k, const float* __restrict__ a, const float* b,
+                 float* __restrict__ sums) {
   for (std::size_t p = 0; p < k; ++p) {
     const float b0 = b[p], b1 = b[k + p], b2 = b[2 * k + p], b3 = b[3 * k + p];
     const float* __restrict__ row = a + p * m;

@@ -1,5 +1,6 @@
-// The queues of streams, and who goes next. Nothing queued runs before something waits; then the schedule's seed decides,
-// for each wait anew, whether only what is needed runs, whether everything else runs first, or any mixture.
+// The queues of streams, and who goes next. Nothing queued runs before something waits; then the schedule's
+// seed decides, for each wait anew, whether only what is needed runs, whether everything else runs first, or
+// any mixture.
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
@@ -112,13 +113,16 @@ bool any_busy() {
 
 void drop(CUstream_st& s) {
   for (const Item& i : s.queue)
-    if (i.work == Work::kHost) --state().host_items;
-    else if (i.work == Work::kRecord) i.mark->reached = true;
+    if (i.work == Work::kHost)
+      --state().host_items;
+    else if (i.work == Work::kRecord)
+      i.mark->reached = true;
   s.queue.clear();
 }
 
-// Streams with host functions must get on even when the host waits for them by means of its own. Whoever is still queueing
-// work goes first, however slow the machine: only a millisecond without any call shows that the host waits.
+// Streams with host functions must get on even when the host waits for them by means of its own. Whoever is
+// still queueing work goes first, however slow the machine: only a millisecond without any call shows that
+// the host waits.
 void help() {
   Lock lock(state().mutex);
   for (;;) {
@@ -179,9 +183,13 @@ cudaError_t drive(Lock& lock, const CUstream_st* target, const std::function<boo
   const Taste taste = s.schedule.lazy ? static_cast<Taste>(s.random.below(3)) : Taste::kNeeded;
   while (s.sticky == cudaSuccess && !done()) {
     if (!s.pending_error.empty()) throw std::runtime_error(std::exchange(s.pending_error, {}));
-    if (CUstream_st* next = choose(target, taste)) execute_front(lock, *next);
-    else if (any_busy()) s.changed.wait(lock);
-    else throw std::runtime_error("the host waits for work that cannot run: nothing that is queued will reach the mark");
+    if (CUstream_st* next = choose(target, taste))
+      execute_front(lock, *next);
+    else if (any_busy())
+      s.changed.wait(lock);
+    else
+      throw std::runtime_error(
+          "the host waits for work that cannot run: nothing that is queued will reach the mark");
   }
   if (s.sticky != cudaSuccess)
     for (CUstream_st* each : every_stream()) drop(*each);

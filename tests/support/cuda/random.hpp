@@ -16,7 +16,8 @@ struct Random {
   std::uint64_t below(std::uint64_t n) { return next() % n; }
   /// The number of one of the bits that are set; there is one.
   unsigned bit_of(std::uint32_t bits) {
-    for (std::uint64_t skip = below(static_cast<unsigned>(std::popcount(bits))); skip > 0; --skip) bits &= bits - 1;
+    for (std::uint64_t skip = below(static_cast<unsigned>(std::popcount(bits))); skip > 0; --skip)
+      bits &= bits - 1;
     return static_cast<unsigned>(std::countr_zero(bits));
   }
 };

@@ -1,5 +1,5 @@
-// The emulated runtime: order, waiting, accounts, failures, graphs and the virtual clock. Where CUDA leaves an order open,
-// the schedules must show both outcomes.
+// The emulated runtime: order, waiting, accounts, failures, graphs and the virtual clock. Where CUDA leaves
+// an order open, the schedules must show both outcomes.
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
@@ -35,7 +35,8 @@ struct Rig {
     *device = 1, *pinned = 5;
   }
   ~Rig() {
-    cudaStreamDestroy(one), cudaStreamDestroy(two), cudaEventDestroy(event), cudaFree(device), cudaFreeHost(pinned);
+    cudaStreamDestroy(one), cudaStreamDestroy(two), cudaEventDestroy(event), cudaFree(device),
+        cudaFreeHost(pinned);
   }
 };
 struct Fresh {
@@ -161,7 +162,8 @@ BOOST_AUTO_TEST_CASE(memory_is_counted_limited_and_filled_with_nan) {
 BOOST_AUTO_TEST_CASE(copies_are_checked_and_counted_by_kind) {
   Rig r;
   int pageable[2] = {3, 4};
-  GIVES(cudaErrorInvalidValue, cudaMemcpyAsync(r.device, pageable, 8, cudaMemcpyHostToDevice, r.one));  // beyond its block
+  GIVES(cudaErrorInvalidValue,
+        cudaMemcpyAsync(r.device, pageable, 8, cudaMemcpyHostToDevice, r.one));  // beyond its block
   GIVES(cudaErrorInvalidValue, cudaMemcpyAsync(r.pinned, pageable, 4, cudaMemcpyHostToDevice, r.one));
   GIVES(cudaErrorInvalidValue, cudaMemsetAsync(r.pinned, 0, 4, r.one));
   OK(cudaMemcpyAsync(r.device, pageable, 4, cudaMemcpyHostToDevice, r.one));
@@ -211,7 +213,8 @@ BOOST_AUTO_TEST_CASE(launches_beyond_the_limits_are_refused) {
   OK(launch(add, 1, 1, 227 * 1024, r.one, r.device, 1));
   GIVES(cudaErrorInvalidValue, launch(add, 1, 1, 227 * 1024 + 1, r.one, r.device, 1));
   cudaLaunchConfig_t c = {dim3(1), dim3(1), 49 * 1024, r.one, nullptr, 0};
-  GIVES(cudaErrorInvalidValue, cudaLaunchKernelEx(&c, times, r.device, 1));  // nobody asked for more than 48 KiB
+  GIVES(cudaErrorInvalidValue,
+        cudaLaunchKernelEx(&c, times, r.device, 1));  // nobody asked for more than 48 KiB
 }
 
 BOOST_AUTO_TEST_CASE(a_machine_without_device_or_with_an_old_driver_says_so) {
@@ -233,10 +236,12 @@ BOOST_AUTO_TEST_CASE(host_functions_run_in_order_may_not_call_cuda_and_need_no_w
   static int* number;
   number = r.device;
   OK(launch(add, 1, 1, 0, r.one, r.device, 1));
-  OK(cudaLaunchHostFunc(r.one, [](void* by) { seen = *number * *static_cast<int*>(by); }, r.pinned));
+  OK(cudaLaunchHostFunc(
+      r.one, [](void* by) { seen = *number * *static_cast<int*>(by); }, r.pinned));
   for (int ms = 0; seen == 0 && ms < 5000; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   BOOST_TEST(seen == 10);
-  OK(cudaLaunchHostFunc(r.one, [](void* s) { cudaStreamSynchronize(static_cast<cudaStream_t>(s)); }, r.two));
+  OK(cudaLaunchHostFunc(
+      r.one, [](void* s) { cudaStreamSynchronize(static_cast<cudaStream_t>(s)); }, r.two));
   OK(cudaStreamSynchronize(r.one));
   BOOST_TEST(emu::problems().size() == 1u);
 }

@@ -1,6 +1,6 @@
-// The emulated machine behind the API: streams as queues of work, events as marks in them, memory by address. Every call
-// takes the one lock through call(); functions below that take a Lock expect it held. Kernels run under it, host functions
-// do not.
+// The emulated machine behind the API: streams as queues of work, events as marks in them, memory by address.
+// Every call takes the one lock through call(); functions below that take a Lock expect it held. Kernels run
+// under it, host functions do not.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -52,7 +52,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   unsigned flags = 0;
-  std::shared_ptr<Mark> mark;  // of the last record; null before
+  std::shared_ptr<Mark> mark;        // of the last record; null before
   std::shared_ptr<Capture> capture;  // when that record was captured
   Past past;
 };
@@ -102,10 +102,11 @@ struct State {
   std::map<CUgraph_st*, std::unique_ptr<CUgraph_st>> graphs;
   std::map<CUgraphExec_st*, std::unique_ptr<CUgraphExec_st>> execs;
   std::vector<std::shared_ptr<Capture>> captures;
-  std::map<std::uintptr_t, Block> device, pinned;  // by address
+  std::map<std::uintptr_t, Block> device, pinned;   // by address
   std::map<const void*, std::size_t> shared_limit;  // of kernels that asked for more than 48 KiB
   std::uint64_t device_taken = 0, device_bytes = 0, pinned_bytes = 0, device_peak = 0, pinned_peak = 0;
-  std::map<const void*, std::shared_ptr<void>> blas;  // handles, descriptors, layouts and preferences of cublasLt
+  std::map<const void*, std::shared_ptr<void>>
+      blas;  // handles, descriptors, layouts and preferences of cublasLt
   unsigned streams_made = 0;
   std::uint64_t host_items = 0;  // host functions queued or running
 
@@ -123,9 +124,11 @@ struct State {
 };
 State& state();
 
-// ---- calls.cpp ---------------------------------------------------------------------------------------------------------
+// ---- calls.cpp
+// ---------------------------------------------------------------------------------------------------------
 
-/// Counts the call and says what it must return without doing anything; 0: go on. Codes of cublasLt pass through as ints.
+/// Counts the call and says what it must return without doing anything; 0: go on. Codes of cublasLt pass
+/// through as ints.
 int admit(const char* name);
 cudaError_t note(cudaError_t e);  // what cudaGetLastError will say
 bool inside_host_function();
@@ -146,13 +149,15 @@ cudaError_t call(const char* name, F&& f, Gives gives = Gives::kNothing) {
   return note(refused != cudaSuccess ? refused : e);
 }
 
-// ---- queue.cpp ---------------------------------------------------------------------------------------------------------
+// ---- queue.cpp
+// ---------------------------------------------------------------------------------------------------------
 
 /// The stream behind a handle; null where there is none.
 CUstream_st* stream_of(cudaStream_t handle);
 /// Puts work at the end of a stream, or into the graph that it records.
 cudaError_t enqueue(Lock& lock, CUstream_st& s, Item item);
-/// Runs work until `done`; `target`: the stream that the caller waits for, or null for all. Returns the sticky error.
+/// Runs work until `done`; `target`: the stream that the caller waits for, or null for all. Returns the
+/// sticky error.
 cudaError_t drive(Lock& lock, const CUstream_st* target, const std::function<bool()>& done);
 /// Runs one piece of work of any stream, where one can run; cudaErrorNotReady, or the sticky error.
 cudaError_t ask(Lock& lock, const CUstream_st* target);
@@ -160,14 +165,17 @@ std::vector<CUstream_st*> every_stream();  // by number, the null stream first
 bool all_idle();
 void forget_streams(Lock& lock);
 
-// ---- graphs.cpp --------------------------------------------------------------------------------------------------------
+// ---- graphs.cpp
+// --------------------------------------------------------------------------------------------------------
 
-/// Whether a call that may not happen during a capture of this thread must be refused; the capture is then lost.
+/// Whether a call that may not happen during a capture of this thread must be refused; the capture is then
+/// lost.
 bool refused_by_capture();
 cudaError_t refuse(CUstream_st& s);  // the same for a call that names a captured stream
 cudaError_t record_item(CUstream_st& s, Item item);
 
-// ---- memory.cpp --------------------------------------------------------------------------------------------------------
+// ---- memory.cpp
+// --------------------------------------------------------------------------------------------------------
 
 /// Whether [p, p + bytes) lies in one block of device memory, or of pinned memory.
 bool on_device(const void* p, std::uint64_t bytes);

@@ -19,15 +19,18 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* to, unsigned flags) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return call("cudaStreamDestroy", [&](Lock& lock) {
-    CUstream_st* s = stream ? stream_of(stream) : nullptr;
-    if (!s || s == &state().null_stream) return cudaErrorInvalidResourceHandle;
-    if (s->capture) s->capture->invalid = true, s->capture->streams.erase(s);
-    const cudaError_t e = drive(lock, s, [&] { return s->queue.empty() && !s->busy; });
-    state().changed.wait(lock, [&] { return !s->busy; });  // on a broken device drive() waits for nothing
-    state().streams.erase(s);
-    return e;
-  }, Gives::kBack);
+  return call(
+      "cudaStreamDestroy",
+      [&](Lock& lock) {
+        CUstream_st* s = stream ? stream_of(stream) : nullptr;
+        if (!s || s == &state().null_stream) return cudaErrorInvalidResourceHandle;
+        if (s->capture) s->capture->invalid = true, s->capture->streams.erase(s);
+        const cudaError_t e = drive(lock, s, [&] { return s->queue.empty() && !s->busy; });
+        state().changed.wait(lock, [&] { return !s->busy; });  // on a broken device drive() waits for nothing
+        state().streams.erase(s);
+        return e;
+      },
+      Gives::kBack);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -73,9 +76,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* to, unsigned flags) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  return call("cudaEventDestroy", [&](Lock&) {
-    return state().events.erase(event) ? cudaSuccess : cudaErrorInvalidResourceHandle;
-  }, Gives::kBack);
+  return call(
+      "cudaEventDestroy",
+      [&](Lock&) { return state().events.erase(event) ? cudaSuccess : cudaErrorInvalidResourceHandle; },
+      Gives::kBack);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -151,8 +155,11 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* data)
     CUstream_st* s = stream_of(stream);
     if (!s) return cudaErrorInvalidResourceHandle;
     if (!fn) return cudaErrorInvalidValue;
-    return enqueue(lock, *s, {.work = Work::kHost, .name = "cudaLaunchHostFunc", .cost_us = state().costs.host_function_us,
-                              .run = [fn, data] { fn(data); }});
+    return enqueue(lock, *s,
+                   {.work = Work::kHost,
+                    .name = "cudaLaunchHostFunc",
+                    .cost_us = state().costs.host_function_us,
+                    .run = [fn, data] { fn(data); }});
   });
 }
 }

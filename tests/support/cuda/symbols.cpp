@@ -1,4 +1,5 @@
-// Shared variables are thread-local, and the tag that `__shared__` gives them is part of their names in the symbol table.
+// Shared variables are thread-local, and the tag that `__shared__` gives them is part of their names in the
+// symbol table.
 #include "symbols.hpp"
 
 #include <cxxabi.h>
@@ -70,14 +71,17 @@ void read_symbols(const File& f, std::uintptr_t base, unsigned long module, Tabl
       const char* name = names + symbol->st_name;
       const unsigned type = ELF64_ST_TYPE(symbol->st_info);
       if (type == STT_FUNC && symbol->st_value != 0) t.functions.emplace(base + symbol->st_value, name);
-      if (type == STT_TLS && module != 0 && symbol->st_shndx != SHN_UNDEF && std::strstr(name, "B11cuda_shared"))
+      if (type == STT_TLS && module != 0 && symbol->st_shndx != SHN_UNDEF &&
+          std::strstr(name, "B11cuda_shared"))
         t.shared.push_back({{module, symbol->st_value}, symbol->st_size});
     }
   }
 }
 
 // Only the program and libraries that lie beside it or in a build tree can hold kernels; the system's cannot.
-bool may_hold_kernels(const char* path) { return std::strncmp(path, "/lib", 4) != 0 && std::strncmp(path, "/usr/", 5) != 0; }
+bool may_hold_kernels(const char* path) {
+  return std::strncmp(path, "/lib", 4) != 0 && std::strncmp(path, "/usr/", 5) != 0;
+}
 
 int look_at(dl_phdr_info* info, std::size_t, void* to) {
   auto& t = *static_cast<Tables*>(to);
@@ -90,10 +94,12 @@ int look_at(dl_phdr_info* info, std::size_t, void* to) {
 const Tables& tables() {
   static Tables t;
   unsigned long long now = 0;
-  dl_iterate_phdr([](dl_phdr_info* info, std::size_t, void* to) {
-    *static_cast<unsigned long long*>(to) = info->dlpi_adds + info->dlpi_subs;
-    return 1;
-  }, &now);
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* to) {
+        *static_cast<unsigned long long*>(to) = info->dlpi_adds + info->dlpi_subs;
+        return 1;
+      },
+      &now);
   if (now != t.loaded) {
     t = Tables();
     dl_iterate_phdr(look_at, &t);
@@ -149,8 +155,10 @@ void fill_static_shared(std::size_t block) {
   }
   const bool look = (block & (block - 1)) == 0;
   for (Shared& v : mine) {
-    if (block == 0) v.used = false;
-    else if (look && !v.used) v.used = v.touched();
+    if (block == 0)
+      v.used = false;
+    else if (look && !v.used)
+      v.used = v.touched();
     if (block == 0 || v.used) std::memset(v.at, 0xff, v.bytes);
   }
 }

@@ -1,6 +1,7 @@
-// What the emulated device of a whole program has: EMULATED_CUDA_MEMORY bytes, of which others hold EMULATED_CUDA_HELD, or all
-// but the number in the file that EMULATED_CUDA_FREE names. Read once, when the engine is loaded. What a fake driver says of
-// the same machine is set beside it (FAKE_NVML_FREE). EMULATED_CUDA_FAIL = NAME:N:CODE loses it at the N-th call of NAME.
+// What the emulated device of a whole program has: EMULATED_CUDA_MEMORY bytes, of which others hold
+// EMULATED_CUDA_HELD, or all but the number in the file that EMULATED_CUDA_FREE names. Read once, when the
+// engine is loaded. What a fake driver says of the same machine is set beside it (FAKE_NVML_FREE).
+// EMULATED_CUDA_FAIL = NAME:N:CODE loses it at the N-th call of NAME.
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -21,7 +22,8 @@ const bool made = [] {
   m.used_by_others_bytes = bytes("EMULATED_CUDA_HELD", 0);
   std::uint64_t free = 0;
   const char* file = std::getenv("EMULATED_CUDA_FREE");
-  if (file && std::ifstream(file) >> free && free <= m.memory_bytes) m.used_by_others_bytes = m.memory_bytes - free;
+  if (file && std::ifstream(file) >> free && free <= m.memory_bytes)
+    m.used_by_others_bytes = m.memory_bytes - free;
   emu::set_machine(m);
   if (const char* text = std::getenv("EMULATED_CUDA_FAIL")) {
     std::istringstream words(text);

@@ -1,5 +1,6 @@
-// The built program with --backend=cuda on the emulation, from the command line to the exit code: the engine's own sources,
-// loaded by the front as on a machine with a GPU. What the figures of a GPU would be is not asked here (tools/gpu).
+// The built program with --backend=cuda on the emulation, from the command line to the exit code: the
+// engine's own sources, loaded by the front as on a machine with a GPU. What the figures of a GPU would be is
+// not asked here (tools/gpu).
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -30,8 +31,10 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 RunOptions machine(std::map<std::string, std::string> more = {}) {
   const std::string fakes = CUDA_FAKES;
   RunOptions o;
-  o.environment = {{"TRAINHOST_CUDA_DRIVER", fakes + "/libfakedriver.so"}, {"TRAINHOST_CUDA_NVML", fakes + "/libfakenvml.so"},
-                   {"FAKE_NVML_FREE", kMemory}, {"FAKE_CUDA_TOTAL", kMemory}};
+  o.environment = {{"TRAINHOST_CUDA_DRIVER", fakes + "/libfakedriver.so"},
+                   {"TRAINHOST_CUDA_NVML", fakes + "/libfakenvml.so"},
+                   {"FAKE_NVML_FREE", kMemory},
+                   {"FAKE_CUDA_TOTAL", kMemory}};
   for (auto& [k, v] : more) o.environment[k] = v;
   return o;
 }
@@ -44,16 +47,25 @@ std::vector<std::string> with_plugin(std::vector<std::string> words) {
 /// train with the emulated backend, into dir; never on anything else.
 std::vector<std::string> train(const fs::path& dir, const std::string& mode, std::vector<std::string> more) {
   more.insert(more.begin(), "train");
-  more.insert(more.end(), {"--backend=cuda", "--no-fallback", "--json", "-q", "--set", "plugin.cuda.mode=" + mode, "--set", "output.dir=" + dir.string()});
+  more.insert(more.end(), {"--backend=cuda", "--no-fallback", "--json", "-q", "--set",
+                           "plugin.cuda.mode=" + mode, "--set", "output.dir=" + dir.string()});
   return with_plugin(more);
 }
 
-std::vector<std::string> tiny(const fs::path& dir, const std::string& mode, std::vector<std::string> more = {}) {
-  more.insert(more.begin(), {"--set", "train.steps=3", "--set", "optimizer.warmup_steps=1", "--set", "model.hidden_size=32",
-                             "--set", "model.intermediate_size=48", "--set", "model.num_hidden_layers=2", "--set",
-                             "model.num_attention_heads=2", "--set", "model.num_key_value_heads=1", "--set", "model.head_dim=16",
-                             "--set", "data.train=" + (kGolden / "mha/tokens.bin").string(), "--set", "data.order=sequential",
-                             "--set", "data.seq_len=16", "--set", "train.micro_batch=1"});
+std::vector<std::string> tiny(const fs::path& dir, const std::string& mode,
+                              std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"--set", "train.steps=3",
+                             "--set", "optimizer.warmup_steps=1",
+                             "--set", "model.hidden_size=32",
+                             "--set", "model.intermediate_size=48",
+                             "--set", "model.num_hidden_layers=2",
+                             "--set", "model.num_attention_heads=2",
+                             "--set", "model.num_key_value_heads=1",
+                             "--set", "model.head_dim=16",
+                             "--set", "data.train=" + (kGolden / "mha/tokens.bin").string(),
+                             "--set", "data.order=sequential",
+                             "--set", "data.seq_len=16",
+                             "--set", "train.micro_batch=1"});
   return train(dir, mode, more);
 }
 
@@ -99,12 +111,16 @@ std::vector<Case> every_case() {
 
 BOOST_AUTO_TEST_SUITE(emulated_program)
 
-BOOST_DATA_TEST_CASE(a_golden_run_is_followed_and_its_memory_and_transfers_are_as_planned, data::make(every_case()), c) {
+BOOST_DATA_TEST_CASE(a_golden_run_is_followed_and_its_memory_and_transfers_are_as_planned,
+                     data::make(every_case()), c) {
   const json expected = json::parse(slurp(kGolden / "mha/expected.json"));
-  const std::size_t steps = c.precision == "fp32" ? expected["loss"].size() : 2;  // the learning rate is constant: a beginning
+  const std::size_t steps =
+      c.precision == "fp32" ? expected["loss"].size() : 2;  // the learning rate is constant: a beginning
   TempDir tmp;
-  const Outcome r = run_program(train(tmp.path() / "out", c.mode, {(kGolden / "mha/run.toml").string(), "--set", "train.precision=" + c.precision,
-                                                               "--steps", std::to_string(steps)}), machine());
+  const Outcome r = run_program(train(tmp.path() / "out", c.mode,
+                                      {(kGolden / "mha/run.toml").string(), "--set",
+                                       "train.precision=" + c.precision, "--steps", std::to_string(steps)}),
+                                machine());
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   const Events e = events_of(r.out);
   BOOST_TEST(e.start["backend"] == "cuda");
@@ -118,15 +134,19 @@ BOOST_DATA_TEST_CASE(a_golden_run_is_followed_and_its_memory_and_transfers_are_a
   exact(e.done);
   const json t = e.done["transfers"];
   const std::uint64_t micro_batches = e.steps.size();  // grad_accum = 1
-  BOOST_TEST(t["h2d"].get<std::uint64_t>() + t["d2h"].get<std::uint64_t>() == (c.mode == "hybrid" ? 3 * micro_batches : 0u), t.dump());
+  BOOST_TEST(t["h2d"].get<std::uint64_t>() + t["d2h"].get<std::uint64_t>() ==
+                 (c.mode == "hybrid" ? 3 * micro_batches : 0u),
+             t.dump());
   BOOST_TEST((t["h2d_bytes"].get<std::uint64_t>() > 0) == (c.mode == "hybrid"), t.dump());
 }
 
 BOOST_AUTO_TEST_CASE(every_contract_holds_or_is_skipped_with_its_reason) {
-  const Outcome r = run_program(with_plugin({"verify", "--backend=cuda", "--json", "--set", "train.steps=3", "--set", "data.seq_len=4",
-                                             "--set", "model.hidden_size=16", "--set", "model.intermediate_size=24", "--set",
-                                             "model.head_dim=8", "--set", "model.num_hidden_layers=3", "--set", "train.micro_batch=1", "--set", "train.grad_accum=1"}),
-                                machine({{"TRAINHOST_VERIFY_SMALL", "1"}}));
+  const Outcome r = run_program(
+      with_plugin({"verify", "--backend=cuda", "--json", "--set", "train.steps=3", "--set", "data.seq_len=4",
+                   "--set", "model.hidden_size=16", "--set", "model.intermediate_size=24", "--set",
+                   "model.head_dim=8", "--set", "model.num_hidden_layers=3", "--set", "train.micro_batch=1",
+                   "--set", "train.grad_accum=1"}),
+      machine({{"TRAINHOST_VERIFY_SMALL", "1"}}));
   BOOST_TEST(r.code == 0, r.err);
   const json all = json::parse(r.out, nullptr, false);
   BOOST_REQUIRE(all.is_object());
@@ -140,7 +160,8 @@ BOOST_AUTO_TEST_CASE(every_contract_holds_or_is_skipped_with_its_reason) {
   }
 }
 
-BOOST_DATA_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits, data::make({"resident", "hybrid", "streamed"}), mode) {
+BOOST_DATA_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits,
+                     data::make({"resident", "hybrid", "streamed"}), mode) {
   TempDir tmp;
   auto words = [&](const char* dir, std::vector<std::string> more = {}) {
     more.insert(more.end(), {"--set", "train.steps=10"});
@@ -157,7 +178,8 @@ BOOST_DATA_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits, 
   BOOST_REQUIRE_MESSAGE(stopped.code == 75, stopped.err);
   const Outcome rest = run_program(words("parts", {"--resume"}), machine());
   BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
-  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") == slurp(tmp.path() / "parts/model/model.safetensors")));
+  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") ==
+              slurp(tmp.path() / "parts/model/model.safetensors")));
   const Events a = events_of(whole.out), b = events_of(slurp(tmp.path() / "parts/metrics.jsonl"));
   BOOST_REQUIRE(a.steps.size() == b.steps.size());
   for (std::size_t i = 0; i < a.steps.size(); ++i) BOOST_TEST(a.steps[i]["loss"] == b.steps[i]["loss"]);
@@ -168,7 +190,8 @@ BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_on_the_device) {
   TempDir tmp;
   const Outcome trained = run_program(tiny(tmp.path() / "out", "resident"), machine());
   BOOST_REQUIRE_MESSAGE(trained.code == 0, trained.err);
-  const std::vector<std::string> words = {"generate", (tmp.path() / "out").string(), "--prompt", "Once", "--tokens", "8", "--temperature", "0"};
+  const std::vector<std::string> words = {
+      "generate", (tmp.path() / "out").string(), "--prompt", "Once", "--tokens", "8", "--temperature", "0"};
   std::vector<std::string> on_device = with_plugin(words), on_cpu = words;
   on_device.push_back("--backend=cuda"), on_cpu.push_back("--backend=cpu");
   const Outcome r = run_program(on_device, machine()), cpu = run_program(on_cpu, machine());
@@ -186,16 +209,22 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_too_full_is_told_before_or_in_the_middle) 
   for (const json& t : done["memory"]["tiers"])
     if (t["tier"] == "device") plan = t["predicted_bytes"];
   // By budget: refused before anything is taken.
-  Outcome r = run_program(tiny(tmp.path() / "b", "resident", {"--set", "memory.budget=" + std::to_string(plan - 1)}), machine());
+  Outcome r = run_program(
+      tiny(tmp.path() / "b", "resident", {"--set", "memory.budget=" + std::to_string(plan - 1)}), machine());
   BOOST_TEST(r.code == 3, r.err);
-  r = run_program(tiny(tmp.path() / "c", "resident", {"--set", "memory.budget=" + std::to_string(plan)}), machine());
+  r = run_program(tiny(tmp.path() / "c", "resident", {"--set", "memory.budget=" + std::to_string(plan)}),
+                  machine());
   BOOST_TEST(r.code == 0, r.err);
   // Others took the memory after the plan was judged: the allocation fails, and says by how much.
   const std::uint64_t memory = std::stoull(kMemory), round = 1 << 20;
-  r = run_program(tiny(tmp.path() / "d", "resident"), machine({{"EMULATED_CUDA_MEMORY", kMemory}, {"EMULATED_CUDA_HELD", std::to_string(memory - plan + plan / 100)}}));
+  r = run_program(tiny(tmp.path() / "d", "resident"),
+                  machine({{"EMULATED_CUDA_MEMORY", kMemory},
+                           {"EMULATED_CUDA_HELD", std::to_string(memory - plan + plan / 100)}}));
   BOOST_TEST((r.code == 1 || r.code == 3), r.err);
   BOOST_TEST(has(r.err, "memory"), r.err);
-  r = run_program(tiny(tmp.path() / "e", "resident"), machine({{"EMULATED_CUDA_MEMORY", kMemory}, {"EMULATED_CUDA_HELD", std::to_string(memory - plan - round)}}));
+  r = run_program(tiny(tmp.path() / "e", "resident"),
+                  machine({{"EMULATED_CUDA_MEMORY", kMemory},
+                           {"EMULATED_CUDA_HELD", std::to_string(memory - plan - round)}}));
   BOOST_TEST(r.code == 0, r.err);
 }
 
@@ -208,7 +237,9 @@ BOOST_AUTO_TEST_CASE(a_lost_device_leaves_the_last_checkpoint_and_a_run_to_be_re
   const RunOptions dying = machine({{"EMULATED_CUDA_FAIL", "cudaGraphLaunch:5:719"}});
   const Outcome lost = run_program(tiny(tmp.path() / "parts", "resident", more), dying);
   BOOST_TEST(lost.code == 75, lost.err);
-  for (const char* part : {"cuda 719: device 0 (", ") is lost while replaying a step", "cudaErrorLaunchFailure", "drain this GPU", "step-4 is intact: run again with --resume"})
+  for (const char* part :
+       {"cuda 719: device 0 (", ") is lost while replaying a step", "cudaErrorLaunchFailure",
+        "drain this GPU", "step-4 is intact: run again with --resume"})
     BOOST_TEST((has(lost.err, part) || has(lost.out, part)), part << " in " << lost.err << lost.out);
   std::vector<std::string> again = more;
   again.push_back("--resume");
@@ -217,14 +248,16 @@ BOOST_AUTO_TEST_CASE(a_lost_device_leaves_the_last_checkpoint_and_a_run_to_be_re
   const Events a = events_of(whole.out), b = events_of(resumed.out);
   BOOST_TEST(a.steps.back()["loss"] == b.steps.back()["loss"]);
   // Nothing to go on from, and a checkpoint that is damaged: 1, not 75.
-  const Outcome bare = run_program(tiny(tmp.path() / "bare", "resident"), machine({{"EMULATED_CUDA_FAIL", "cudaGraphLaunch:2:719"}}));
+  const Outcome bare = run_program(tiny(tmp.path() / "bare", "resident"),
+                                   machine({{"EMULATED_CUDA_FAIL", "cudaGraphLaunch:2:719"}}));
   BOOST_TEST(bare.code == 1, bare.err);
   BOOST_TEST(has(bare.err, "no checkpoint to go on from"), bare.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_hidden_device_is_no_device) {
   TempDir tmp;
-  const Outcome r = run_program(tiny(tmp.path() / "out", "resident"), machine({{"CUDA_VISIBLE_DEVICES", ""}}));
+  const Outcome r =
+      run_program(tiny(tmp.path() / "out", "resident"), machine({{"CUDA_VISIBLE_DEVICES", ""}}));
   BOOST_TEST(r.code == 4, r.err);
   BOOST_TEST(has(r.err, "CUDA_VISIBLE_DEVICES=\"\" hides the 1 that is here"), r.err);
 }

@@ -1,5 +1,5 @@
-// The answers of plan and sweep from outside: every change that is printed is typed in again and must fit, every limit is tried
-// and so is the next, and all real configs that stand beside the checkout are planned.
+// The answers of plan and sweep from outside: every change that is printed is typed in again and must fit,
+// every limit is tried and so is the next, and all real configs that stand beside the checkout are planned.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
@@ -20,10 +20,15 @@ Outcome plan(std::vector<std::string> words, const std::vector<std::string>& set
 }
 
 /// The settings of a change: typed in behind what was there; a device instead of the one that was named.
-Outcome plan_changed(std::vector<std::string> words, std::vector<std::string> sets, const Json& change, bool json) {
+Outcome plan_changed(std::vector<std::string> words, std::vector<std::string> sets, const Json& change,
+                     bool json) {
   for (const std::string s : change["set"]) {
-    if (s.starts_with("memory.device=")) std::erase_if(words, [](const std::string& w) { return w.starts_with("--device=") || w.starts_with("--budget="); });
-    if (s.starts_with("train.backend=")) std::erase_if(words, [](const std::string& w) { return w.starts_with("--backend="); });
+    if (s.starts_with("memory.device="))
+      std::erase_if(words, [](const std::string& w) {
+        return w.starts_with("--device=") || w.starts_with("--budget=");
+      });
+    if (s.starts_with("train.backend="))
+      std::erase_if(words, [](const std::string& w) { return w.starts_with("--backend="); });
     sets.push_back(s);
   }
   if (json) words.push_back("--json");
@@ -47,8 +52,10 @@ std::uint64_t limit(const Json& j, const std::string& what) {
   return 0;
 }
 
-/// Every change typed in again: it fits, and needs what was said (an open mode or "auto" may choose to use more).
-void changes_fit(const std::vector<std::string>& words, const std::vector<std::string>& sets, const Json& j, std::size_t least, bool same_bytes = true) {
+/// Every change typed in again: it fits, and needs what was said (an open mode or "auto" may choose to use
+/// more).
+void changes_fit(const std::vector<std::string>& words, const std::vector<std::string>& sets, const Json& j,
+                 std::size_t least, bool same_bytes = true) {
   BOOST_TEST(j["changes"].size() >= least, j["changes"].dump());
   std::set<std::string> seen;
   for (const Json& c : j["changes"]) {
@@ -60,7 +67,8 @@ void changes_fit(const std::vector<std::string>& words, const std::vector<std::s
     std::uint64_t device = 0;
     for (const Json& t : again["estimates"][0]["tiers"])
       if (t["tier"] == "device") device = t["total_bytes"];
-    BOOST_TEST((device == c["compute_bytes"] || again["estimates"][0]["total_bytes"] == c["compute_bytes"]), c.dump());
+    BOOST_TEST((device == c["compute_bytes"] || again["estimates"][0]["total_bytes"] == c["compute_bytes"]),
+               c.dump());
   }
 }
 
@@ -72,7 +80,9 @@ const fs::path kConfigs = fs::path(TRAINHOST_SOURCE_DIR) / "../shared/data/hf_co
 BOOST_AUTO_TEST_SUITE(answers)
 
 BOOST_AUTO_TEST_CASE(changes_of_a_device_run_fit_when_they_are_typed_in) {
-  const std::vector<std::string> words = {"--model=llama-3-8b", "--device=h100-80gb"}, sets = {"plugin.cuda.mode=resident", "train.micro_batch=32", "data.seq_len=1024"};
+  const std::vector<std::string> words = {"--model=llama-3-8b", "--device=h100-80gb"},
+                                 sets = {"plugin.cuda.mode=resident", "train.micro_batch=32",
+                                         "data.seq_len=1024"};
   const Json j = plan_json(words, sets);
   BOOST_TEST(j["estimates"][0]["fits"] == false);
   changes_fit(words, sets, j, 3);
@@ -94,7 +104,9 @@ BOOST_AUTO_TEST_CASE(changes_for_another_backend_than_the_chosen_stand_last_and_
     const bool device = c["settings"].get<std::string>().find("memory.device") != std::string::npos;
     BOOST_TEST((device || !left), c.dump());
     left = left || device, keeping += !device;
-    if (device) BOOST_TEST(c["cost_words"].get<std::string>().ends_with("not the backend that was chosen, cpu"), c.dump());
+    if (device)
+      BOOST_TEST(c["cost_words"].get<std::string>().ends_with("not the backend that was chosen, cpu"),
+                 c.dump());
   }
   BOOST_TEST(keeping >= 3u);
   BOOST_TEST(left);
@@ -108,28 +120,35 @@ BOOST_AUTO_TEST_CASE(where_no_single_change_is_enough_it_says_why_and_combines) 
   }
   const std::vector<std::string> words = {"--model=" + config.string(), "--device=rtx-4090"};
   const Json j = plan_json(words);
-  BOOST_TEST(j["changes_note"].get<std::string>().starts_with("No single change makes it fit in 22.4 GiB: weights, gradients and optimizer state alone are 9.76 TiB."),
-             j["changes_note"].dump());
+  BOOST_TEST(
+      j["changes_note"].get<std::string>().starts_with("No single change makes it fit in 22.4 GiB: weights, "
+                                                       "gradients and optimizer state alone are 9.76 TiB."),
+      j["changes_note"].dump());
   changes_fit(words, {}, j, 3);
   const Json enough = plan_json({"--backend=cpu", "--budget=21MB"});
   BOOST_TEST((enough["changes"].size() >= 3u && !enough.contains("changes_note")), enough.dump());
 }
 
 BOOST_AUTO_TEST_CASE(more_ranks_than_experts_still_share_them) {
-  const Json j = plan_json({"--model=mixtral-8x7b-v0.1", "--device=h100-80gb", "--set", "train.precision=bf16", "--set", "parallel.zero=1", "--set",
-                            "optimizer.name=sgd", "--set", "parallel.data=16"});
+  const Json j =
+      plan_json({"--model=mixtral-8x7b-v0.1", "--device=h100-80gb", "--set", "train.precision=bf16", "--set",
+                 "parallel.zero=1", "--set", "optimizer.name=sgd", "--set", "parallel.data=16"});
   const auto& all = j["changes"];
-  BOOST_TEST(std::any_of(all.begin(), all.end(), [](const Json& c) { return c["set"] == Json{"parallel.expert=8"}; }), all.dump());
+  BOOST_TEST(std::any_of(all.begin(), all.end(),
+                         [](const Json& c) { return c["set"] == Json{"parallel.expert=8"}; }),
+             all.dump());
 }
 
 BOOST_AUTO_TEST_CASE(a_shared_run_counts_its_devices_and_changes_name_each_key_once) {
-  const Json j = plan_json({"--model=deepseek-v3", "--device=h100-80gb", "--set", "train.precision=bf16", "--set", "data.seq_len=4096",
-                            "--set", "parallel.data=64", "--set", "parallel.expert=64", "--set", "parallel.zero=1"});
+  const Json j = plan_json({"--model=deepseek-v3", "--device=h100-80gb", "--set", "train.precision=bf16",
+                            "--set", "data.seq_len=4096", "--set", "parallel.data=64", "--set",
+                            "parallel.expert=64", "--set", "parallel.zero=1"});
   BOOST_TEST(j["ranks"] == 64);
   BOOST_TEST(j["changes"].size() >= 3u);
   for (const Json& c : j["changes"]) {
     std::vector<std::string> keys;
-    for (const Json& set : c["set"]) keys.push_back(set.get<std::string>().substr(0, set.get<std::string>().find('=')));
+    for (const Json& set : c["set"])
+      keys.push_back(set.get<std::string>().substr(0, set.get<std::string>().find('=')));
     std::sort(keys.begin(), keys.end());
     BOOST_TEST((std::adjacent_find(keys.begin(), keys.end()) == keys.end()), c["settings"].dump());
   }
@@ -137,14 +156,18 @@ BOOST_AUTO_TEST_CASE(a_shared_run_counts_its_devices_and_changes_name_each_key_o
 
 BOOST_AUTO_TEST_CASE(experts_are_shared_among_ranks_that_are_there_before_any_are_added) {
   const std::vector<std::string> words = {"--model=deepseek-v2-lite", "--device=h100-80gb"},
-                                 sets = {"train.precision=bf16", "data.seq_len=4096", "train.micro_batch=1", "parallel.data=8", "parallel.zero=1"};
+                                 sets = {"train.precision=bf16", "data.seq_len=4096", "train.micro_batch=1",
+                                         "parallel.data=8", "parallel.zero=1"};
   const Json j = plan_json(words, sets);
-  const auto shares = [](const Json& c) { return c["set"].size() == 1 && c["set"][0].get<std::string>().starts_with("parallel.expert="); };
+  const auto shares = [](const Json& c) {
+    return c["set"].size() == 1 && c["set"][0].get<std::string>().starts_with("parallel.expert=");
+  };
   const auto change = std::find_if(j["changes"].begin(), j["changes"].end(), shares);
   BOOST_REQUIRE_MESSAGE(change != j["changes"].end(), j["changes"].dump(1));
   BOOST_TEST((*change)["price"] == "time");
   BOOST_TEST(plan_changed(words, sets, *change, false).code == 0);
-  const auto hardware = std::find_if(j["changes"].begin(), j["changes"].end(), [](const Json& c) { return c["price"] == "hardware"; });
+  const auto hardware = std::find_if(j["changes"].begin(), j["changes"].end(),
+                                     [](const Json& c) { return c["price"] == "hardware"; });
   BOOST_TEST((change < hardware));
 }
 
@@ -170,7 +193,8 @@ BOOST_AUTO_TEST_CASE(limits_fit_and_one_more_does_not) {
   std::vector<std::string> asked = words;
   asked.push_back("--limits");
   const Json j = plan_json(asked);
-  for (const auto& [what, key] : {std::pair{"largest train.micro_batch", "train.micro_batch="}, {"longest data.seq_len", "data.seq_len="}}) {
+  for (const auto& [what, key] : {std::pair{"largest train.micro_batch", "train.micro_batch="},
+                                  {"longest data.seq_len", "data.seq_len="}}) {
     const std::uint64_t most = limit(j, what);
     BOOST_TEST(most > 1u);
     BOOST_TEST(plan(words, {key + std::to_string(most)}).code == 0);
@@ -179,7 +203,8 @@ BOOST_AUTO_TEST_CASE(limits_fit_and_one_more_does_not) {
 }
 
 BOOST_AUTO_TEST_CASE(the_timeline_peaks_at_the_estimate) {
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"--backend=cpu"}, {"--backend=cpu", "--estimator=contract"}}) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--backend=cpu"}, {"--backend=cpu", "--estimator=contract"}}) {
     const Json j = plan_json(words);
     std::uint64_t most = 0;
     for (const Json& m : j["timeline"]) {
@@ -195,30 +220,36 @@ BOOST_AUTO_TEST_CASE(the_timeline_peaks_at_the_estimate) {
 BOOST_AUTO_TEST_CASE(the_scores_of_the_memory_equation_lead_from_three_lengths) {
   // 11H/A, 34H/A, and 34h/5a = 870.4: the first whole number at which they outweigh the rest.
   for (const auto& [terms, tokens] : {std::pair{"equation", 1408}, {"exercise", 4352}, {"paper", 871}}) {
-    const Outcome r = run_program({"sweep", "--model=llama-2-7b", "--device=h100-80gb", "--over", "data.seq_len=512..16384", "--estimator=memory-equation",
-                                   "--set", "train.precision=bf16", "--set", "plan.attention=materialised", "--set",
+    const Outcome r = run_program({"sweep", "--model=llama-2-7b", "--device=h100-80gb", "--over",
+                                   "data.seq_len=512..16384", "--estimator=memory-equation", "--set",
+                                   "train.precision=bf16", "--set", "plan.attention=materialised", "--set",
                                    std::string("plugin.memory-equation.terms=") + terms, "--json"});
     const Json j = json_of(r);
     bool found = false;
     for (const Json& c : j["crossovers"])
-      found = found || (c["x"] == tokens && c["sentence"].get<std::string>().find("scores outweighs all other activations") != std::string::npos);
+      found = found || (c["x"] == tokens &&
+                        c["sentence"].get<std::string>().find("scores outweighs all other activations") !=
+                            std::string::npos);
     BOOST_TEST(found, terms << ": " << j["crossovers"].dump());
   }
 }
 
 BOOST_AUTO_TEST_CASE(a_sweep_finds_where_the_budget_ends_to_the_token) {
-  const std::vector<std::string> words = {"sweep", "--over", "data.seq_len=64..4096", "--backend=cpu", "--budget=60MB", "--json"};
+  const std::vector<std::string> words = {"sweep",         "--over",        "data.seq_len=64..4096",
+                                          "--backend=cpu", "--budget=60MB", "--json"};
   const Json j = json_of(run_program(words));
   std::uint64_t edge = 0;
   for (const Json& c : j["crossovers"])
     if (c["sentence"].get<std::string>().starts_with("no longer fits")) edge = c["x"];
   BOOST_REQUIRE(edge > 64);
   BOOST_TEST(plan({"--backend=cpu", "--budget=60MB"}, {"data.seq_len=" + std::to_string(edge)}).code == 3);
-  BOOST_TEST(plan({"--backend=cpu", "--budget=60MB"}, {"data.seq_len=" + std::to_string(edge - 1)}).code == 0);
+  BOOST_TEST(plan({"--backend=cpu", "--budget=60MB"}, {"data.seq_len=" + std::to_string(edge - 1)}).code ==
+             0);
 }
 
 BOOST_AUTO_TEST_CASE(a_sweep_over_ranks_is_of_one_estimator_that_plans_every_point) {
-  const std::vector<std::string> words = {"sweep", "--model=llama-3-8b", "--device=h100-80gb", "--over", "parallel.tensor=1,2,4"};
+  const std::vector<std::string> words = {"sweep", "--model=llama-3-8b", "--device=h100-80gb", "--over",
+                                          "parallel.tensor=1,2,4"};
   std::vector<std::string> json = words;
   json.push_back("--json");
   const Json j = json_of(run_program(json));
@@ -226,19 +257,24 @@ BOOST_AUTO_TEST_CASE(a_sweep_over_ranks_is_of_one_estimator_that_plans_every_poi
   BOOST_TEST(j["curves"][0]["estimator"] == "transformer");
   for (const Json& p : j["curves"][0]["points"]) BOOST_TEST(p.contains("total_bytes"), p.dump());
   const std::string text = run_program(words).out;
-  BOOST_TEST(text.find("transformer plans every point of this sweep; llama knows the first one best") != std::string::npos, text);
+  BOOST_TEST(text.find("transformer plans every point of this sweep; llama knows the first one best") !=
+                 std::string::npos,
+             text);
 }
 
 BOOST_AUTO_TEST_CASE(a_sweep_says_of_each_point_what_the_mode_makes_again) {
-  const std::vector<std::string> words = {"sweep", "--model=llama-3.2-3b", "--device=h100-80gb", "--over", "data.seq_len=512..16384"};
+  const std::vector<std::string> words = {"sweep", "--model=llama-3.2-3b", "--device=h100-80gb", "--over",
+                                          "data.seq_len=512..16384"};
   std::vector<std::string> json = words;
   json.push_back("--json");
   const Json j = json_of(run_program(json));
   BOOST_TEST(j["run"].get<std::string>().find("recompute none") == std::string::npos, j["run"].dump());
   for (const Json& p : j["curves"][0]["points"]) {
-    const Outcome one = plan({"--model=llama-3.2-3b", "--device=h100-80gb"}, {"data.seq_len=" + p["value"].get<std::string>()});
+    const Outcome one = plan({"--model=llama-3.2-3b", "--device=h100-80gb"},
+                             {"data.seq_len=" + p["value"].get<std::string>()});
     const std::string how = p["how"];
-    BOOST_TEST(one.out.find(how.substr(how.find("recompute"))) != std::string::npos, how << " is not in\n" << one.out);
+    BOOST_TEST(one.out.find(how.substr(how.find("recompute"))) != std::string::npos, how << " is not in\n"
+                                                                                         << one.out);
   }
 }
 
@@ -246,8 +282,10 @@ BOOST_AUTO_TEST_CASE(a_sweep_writes_its_files_and_carries_what_is_no_run) {
   TempDir tmp;
   RunOptions o;
   o.directory = tmp.path();
-  const Outcome r = run_program({"sweep", "--over", "model.num_attention_heads=3,5,6", "--set", "model.hidden_size=96", "--set", "model.num_key_value_heads=3", "--backend=cpu",
-                                 "--csv", "s.csv", "--html", "s.html", "--json"}, o);
+  const Outcome r = run_program(
+      {"sweep", "--over", "model.num_attention_heads=3,5,6", "--set", "model.hidden_size=96", "--set",
+       "model.num_key_value_heads=3", "--backend=cpu", "--csv", "s.csv", "--html", "s.html", "--json"},
+      o);
   const Json j = json_of(r);
   BOOST_TEST(j["curves"][0]["points"][0].contains("total_bytes"));
   BOOST_TEST(j["curves"][0]["points"][1].contains("error"));
@@ -257,19 +295,23 @@ BOOST_AUTO_TEST_CASE(a_sweep_writes_its_files_and_carries_what_is_no_run) {
   BOOST_TEST(run_program({"sweep"}).code == 2);
 }
 
-BOOST_AUTO_TEST_CASE(every_real_config_is_planned_with_sentences_that_hold, *boost::unit_test::precondition([](auto) {
-  if (!fs::is_directory(kConfigs)) BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs beside the checkout");
-  return boost::test_tools::assertion_result(fs::is_directory(kConfigs));
-})) {
-  const std::set<std::string> known = {"weights", "master_weights", "gradients", "optimizer_state", "activations", "logits", "workspace", "communication",
-                                       "kv_cache", "adapters", "fragmentation", "runtime"};
+BOOST_AUTO_TEST_CASE(every_real_config_is_planned_with_sentences_that_hold,
+                     *boost::unit_test::precondition([](auto) {
+                       if (!fs::is_directory(kConfigs))
+                         BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs beside the checkout");
+                       return boost::test_tools::assertion_result(fs::is_directory(kConfigs));
+                     })) {
+  const std::set<std::string> known = {"weights",     "master_weights", "gradients",     "optimizer_state",
+                                       "activations", "logits",         "workspace",     "communication",
+                                       "kv_cache",    "adapters",       "fragmentation", "runtime"};
   std::size_t configs = 0;
   for (const auto& file : fs::directory_iterator(kConfigs)) {
     const std::string name = file.path().filename().string();
     if (file.path().extension() != ".json" || name == "PARAMS.json") continue;
     ++configs;
     BOOST_TEST_CONTEXT(name) {
-      const std::vector<std::string> words = {"--model=" + file.path().string(), "--device=h100-80gb"}, sets = {"train.precision=bf16", "data.seq_len=2048"};
+      const std::vector<std::string> words = {"--model=" + file.path().string(), "--device=h100-80gb"},
+                                     sets = {"train.precision=bf16", "data.seq_len=2048"};
       const Outcome text = plan(words, sets);
       BOOST_TEST((text.code == 0 || text.code == 3), text.err);
       BOOST_TEST(text.out.find("total on device") != std::string::npos, text.out);

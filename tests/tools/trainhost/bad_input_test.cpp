@@ -1,5 +1,5 @@
-// Mistakes at the command line, in files and in folders: each has its exit code, its place and its suggestion pinned.
-// Mistakes inside run files and configs are pinned one by one in tests/core/config.
+// Mistakes at the command line, in files and in folders: each has its exit code, its place and its suggestion
+// pinned. Mistakes inside run files and configs are pinned one by one in tests/core/config.
 #include <boost/test/unit_test.hpp>
 
 #include <sys/stat.h>
@@ -32,17 +32,22 @@ void furnish(const TempDir& t) {
   t.file("tensor.toml", "[model]\npreset = \"llama-3-8b\"\n[parallel]\ntensor = 3\n");
   t.file("estimator.toml", "[memory]\nestimator = \"trasformer\"\n");
   t.file("backend.toml", "[train]\nbackend = \"cuta\"\n");
-  t.file("option.toml", "[memory]\nestimator = \"memory-equation\"\n[plugin.memory-equation]\nattention = \"flsh\"\n");
+  t.file("option.toml",
+         "[memory]\nestimator = \"memory-equation\"\n[plugin.memory-equation]\nattention = \"flsh\"\n");
   t.file("syntax.toml", "[train\nsteps = 2\n");
   t.file("empty.txt", "");
   t.file("short.txt", "abc");
   t.file("odd.bin", std::string(4001, 'x'));
   t.file("ids.bin", std::string(4000, '\x7f'));
   t.file("config.json", slurp(kGolden / "mha/config.json"));
-  t.file("negative.json", "{\"model_type\": \"gemma\", \"hidden_size\": -8, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
-  t.file("heads.json", "{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"n_embd\": 768, \"n_layer\": 12, \"n_head\": 7}");
+  t.file("negative.json",
+         "{\"model_type\": \"gemma\", \"hidden_size\": -8, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
+  t.file(
+      "heads.json",
+      "{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"n_embd\": 768, \"n_layer\": 12, \"n_head\": 7}");
   t.file("broken.json", "{\"model_type\": \"llama\",");
-  t.file("mamba.json", "{\"model_type\": \"mamba\", \"hidden_size\": 768, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
+  t.file("mamba.json",
+         "{\"model_type\": \"mamba\", \"hidden_size\": 768, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
   std::string weights = slurp(kGolden / "mha/model.safetensors");
   t.file("truncated.safetensors", weights.substr(0, weights.size() - 100));
   t.file("header.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + weights.substr(8));
@@ -51,7 +56,8 @@ void furnish(const TempDir& t) {
   t.file("model.bin", "PK\x03\x04 a pickle in a zip");
   t.file("tokenizer.model", "not a SentencePiece model");
   t.file("plugins/words.so", "not a library");
-  t.file("plugins/cut.so", slurp(fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins/llama.so").substr(0, 3000));
+  t.file("plugins/cut.so",
+         slurp(fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins/llama.so").substr(0, 3000));
   t.file("file", "a file where a folder is wanted");
 }
 
@@ -71,13 +77,31 @@ const std::vector<Mistake>& mistakes() {
       {"one word too many", {"train", "good.toml", "again"}, 2, {"'again'"}},
       {"run file that does not exist", {"train", "god.toml"}, 2, {"god.toml", "good.toml"}},
       {"folder as run file", {"train", "plugins"}, 2, {"plugins"}},
-      {"misspelt key in a run file", {"train", "typo.toml"}, 2, {"typo.toml:2:1", "micro_bach", "micro_batch"}},
+      {"misspelt key in a run file",
+       {"train", "typo.toml"},
+       2,
+       {"typo.toml:2:1", "micro_bach", "micro_batch"}},
       {"broken syntax in a run file", {"train", "syntax.toml"}, 2, {"syntax.toml:1"}},
-      {"ranks that do not divide the heads", {"plan", "tensor.toml"}, 2, {"tensor.toml:4:10: parallel.tensor = 3 does not divide 32 heads; 2 or 4 do"}},
-      {"ranks of --set that do not divide", {"plan", "--model=llama-3-8b", "--set", "parallel.tensor=3"}, 2, {"--set parallel.tensor: parallel.tensor = 3 does not"}},
-      {"misspelt estimator in a run file", {"plan", "estimator.toml"}, 2, {"estimator.toml:2:13: ", "'trasformer'", "'transformer'"}},
-      {"misspelt backend in a run file", {"plan", "backend.toml"}, 2, {"backend.toml:2:11: ", "'cuta'", "'cuda'"}},
-      {"misspelt backend of a training run", {"train", "backend.toml"}, 2, {"backend.toml:2:11: ", "'cuta'", "'cuda'"}},
+      {"ranks that do not divide the heads",
+       {"plan", "tensor.toml"},
+       2,
+       {"tensor.toml:4:10: parallel.tensor = 3 does not divide 32 heads; 2 or 4 do"}},
+      {"ranks of --set that do not divide",
+       {"plan", "--model=llama-3-8b", "--set", "parallel.tensor=3"},
+       2,
+       {"--set parallel.tensor: parallel.tensor = 3 does not"}},
+      {"misspelt estimator in a run file",
+       {"plan", "estimator.toml"},
+       2,
+       {"estimator.toml:2:13: ", "'trasformer'", "'transformer'"}},
+      {"misspelt backend in a run file",
+       {"plan", "backend.toml"},
+       2,
+       {"backend.toml:2:11: ", "'cuta'", "'cuda'"}},
+      {"misspelt backend of a training run",
+       {"train", "backend.toml"},
+       2,
+       {"backend.toml:2:11: ", "'cuta'", "'cuda'"}},
       {"misspelt word for a plugin", {"plan", "option.toml"}, 2, {"option.toml:4:13: ", "flsh", "'flash'"}},
       {"misspelt key in --set", train_with({"train.stepz=3"}), 2, {"train.stepz", "train.steps"}},
       {"misspelt table in --set", train_with({"trian.steps=3"}), 2, {"trian", "train"}},
@@ -87,62 +111,147 @@ const std::vector<Mistake>& mistakes() {
       {"negative steps", {"train", "--steps", "-3"}, 2, {"train.steps", "-3"}},
       {"unknown backend", {"train", "good.toml", "--backend=cpuu"}, 2, {"cpuu", "'cpu'"}},
       {"cuda without fallback", {"train", "good.toml", "--backend=cuda", "--no-fallback"}, 4, {"cuda"}},
-      {"unknown backend beside a device", {"plan", "--device=h100-80gb", "--backend=cuta"}, 2, {"--backend: ", "'cuta'", "'cuda'"}},
-      {"estimator as a backend", {"plan", "--device=h100-80gb", "--backend=llama"}, 2, {"'llama' is a plugin of kind estimator"}},
+      {"unknown backend beside a device",
+       {"plan", "--device=h100-80gb", "--backend=cuta"},
+       2,
+       {"--backend: ", "'cuta'", "'cuda'"}},
+      {"estimator as a backend",
+       {"plan", "--device=h100-80gb", "--backend=llama"},
+       2,
+       {"'llama' is a plugin of kind estimator"}},
       {"unknown estimator", {"plan", "--estimator=lama"}, 2, {"lama", "llama"}},
       {"unknown device", {"plan", "--device=h100-80g"}, 2, {"h100-80g", "h100"}},
-      {"estimator whose file is no plugin", {"plan", "--plugin-path", "plugins", "--estimator=words"}, 2, {"'words'", "words.so", "ELF", "take it out of the folder"}},
-      {"backend whose file is no plugin", {"plan", "--plugin-path", "plugins", "--backend=words"}, 2, {"'words'", "words.so", "ELF"}},
-      {"device that is a kind of machine", {"plan", "--device=cpu"}, 2, {"--device: ", "--backend=cpu", "xeon-8480"}},
-      {"option given twice", {"sweep", "--over", "data.seq_len=1..4", "--over", "train.micro_batch=1..4"}, 2, {"--over is given more than once", "trainhost sweep --help"}},
-      {"no devices", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=0"}, 2, {"--devices: '0' is no whole number from 1 to 1048576", "trainhost search --help"}},
-      {"ranks of a search that do not divide its devices", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.tensor=3"}, 2,
+      {"estimator whose file is no plugin",
+       {"plan", "--plugin-path", "plugins", "--estimator=words"},
+       2,
+       {"'words'", "words.so", "ELF", "take it out of the folder"}},
+      {"backend whose file is no plugin",
+       {"plan", "--plugin-path", "plugins", "--backend=words"},
+       2,
+       {"'words'", "words.so", "ELF"}},
+      {"device that is a kind of machine",
+       {"plan", "--device=cpu"},
+       2,
+       {"--device: ", "--backend=cpu", "xeon-8480"}},
+      {"option given twice",
+       {"sweep", "--over", "data.seq_len=1..4", "--over", "train.micro_batch=1..4"},
+       2,
+       {"--over is given more than once", "trainhost sweep --help"}},
+      {"no devices",
+       {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=0"},
+       2,
+       {"--devices: '0' is no whole number from 1 to 1048576", "trainhost search --help"}},
+      {"ranks of a search that do not divide its devices",
+       {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.tensor=3"},
+       2,
        {"--set parallel.tensor: parallel.tensor = 3 does not divide 8 devices; 2 or 4 do"}},
-      {"ranks of a search that do not divide the heads", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=6", "--set", "parallel.tensor=3"}, 2,
+      {"ranks of a search that do not divide the heads",
+       {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=6", "--set", "parallel.tensor=3"},
+       2,
        {"--set parallel.tensor: parallel.tensor = 3 does not divide 32 heads; 2 or 4 do"}},
-      {"chunks of a search that do not divide the layers", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.interleave=3"}, 2,
-       {"--set parallel.interleave: parallel.interleave = 3 does not divide 32 layers, whatever the pipeline; 2 or 4 do"}},
-      {"ranks for experts that a model has not", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.expert=2", "--set", "parallel.data=2"}, 2,
+      {"chunks of a search that do not divide the layers",
+       {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set",
+        "parallel.interleave=3"},
+       2,
+       {"--set parallel.interleave: parallel.interleave = 3 does not divide 32 layers, whatever the "
+        "pipeline; 2 or 4 do"}},
+      {"ranks for experts that a model has not",
+       {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.expert=2",
+        "--set", "parallel.data=2"},
+       2,
        {"--set parallel.expert: parallel.expert = 2, but", "has no experts; 1 does"}},
-      {"more sequences at a time than an update has", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.micro_batch=3", "--global-batch=8"}, 2,
+      {"more sequences at a time than an update has",
+       {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.micro_batch=3",
+        "--global-batch=8"},
+       2,
        {"--set train.micro_batch: train.micro_batch = 3 does not divide 8 sequences of an update"}},
-      {"accumulation that search would override", {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.grad_accum=3"}, 2,
+      {"accumulation that search would override",
+       {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.grad_accum=3"},
+       2,
        {"train.grad_accum = 3 cannot stay", "--global-batch=N", "12 are what this run has"}},
-      {"activations beyond 63 bits", {"plan", "--set", "model.hidden_size=1048576", "--set", "model.num_attention_heads=1024", "--set", "model.intermediate_size=2147483646",
-        "--set", "model.num_hidden_layers=64", "--set", "train.micro_batch=1024", "--set", "data.seq_len=16384"}, 2,
+      {"activations beyond 63 bits",
+       {"plan", "--set", "model.hidden_size=1048576", "--set", "model.num_attention_heads=1024", "--set",
+        "model.intermediate_size=2147483646", "--set", "model.num_hidden_layers=64", "--set",
+        "train.micro_batch=1024", "--set", "data.seq_len=16384"},
+       2,
        {"63 bits", "model.intermediate_size = 2147483646, model.hidden_size = 1048576"}},
-      {"negative dimension", {"plan", "--model=negative.json"}, 2, {"negative.json", "hidden_size = -8", "from 1 to 2147483647"}},
-      {"heads that do not divide, by a family's own names", {"plan", "--model=heads.json"}, 2, {"heads.json:1:75: n_head = 7 does not divide n_embd = 768"}},
+      {"negative dimension",
+       {"plan", "--model=negative.json"},
+       2,
+       {"negative.json", "hidden_size = -8", "from 1 to 2147483647"}},
+      {"heads that do not divide, by a family's own names",
+       {"plan", "--model=heads.json"},
+       2,
+       {"heads.json:1:75: n_head = 7 does not divide n_embd = 768"}},
       {"budget that is no size", {"plan", "--budget=lots"}, 2, {"lots", "memory.budget"}},
       {"budget too small", {"train", "good.toml", "--set", "memory.budget=1KiB"}, 3, {"memory.budget"}},
       {"unknown preset", {"plan", "--model=llama-3-9b"}, 2, {"llama-3-9b", "llama-3-8b"}},
       {"preset and run file at once", {"plan", "good.toml", "--model=llama-3-8b"}, 2, {"--model"}},
       {"broken config.json", {"plan", "--model=broken.json"}, 2, {"broken.json"}},
-      {"family that nobody knows", {"plan", "--model=mamba.json"}, 2, {"mamba", "plugins new NAME --kind=estimator", "sdk/README.md"}},
+      {"family that nobody knows",
+       {"plan", "--model=mamba.json"},
+       2,
+       {"mamba", "plugins new NAME --kind=estimator", "sdk/README.md"}},
       {"training a family that has no step program", train_with({"model.config=mamba.json"}), 2, {"mamba"}},
-      {"precision that the backend does not compute in", train_with({"train.backend=cpu", "train.precision=tf32"}), 2, {"train.precision", "fp32", "bf16"}},
+      {"precision that the backend does not compute in",
+       train_with({"train.backend=cpu", "train.precision=tf32"}),
+       2,
+       {"train.precision", "fp32", "bf16"}},
       {"parallel layout that is not there yet", train_with({"parallel.tensor=2"}), 2, {"parallel.tensor"}},
       {"text that does not exist", train_with({"data.train=shorrt.txt"}), 2, {"shorrt.txt", "short.txt"}},
       {"empty text", train_with({"data.train=empty.txt"}), 2, {"empty.txt"}},
       {"text shorter than one sample", train_with({"data.train=short.txt"}), 2, {"short.txt", "32"}},
       {"token file of odd length", train_with({"data.train=odd.bin"}), 2, {"odd.bin", "4,001"}},
       {"token id outside the vocabulary", train_with({"data.train=ids.bin"}), 2, {"ids.bin", "32639"}},
-      {"tokenizer that is none", train_with({"data.train=short.txt", "data.tokenizer=tokenizer.model"}), 2, {"tokenizer.model"}},
-      {"truncated weights", train_with({"model.config=config.json", "model.weights=truncated.safetensors"}), 2, {"truncated.safetensors"}},
-      {"header length beyond the file", train_with({"model.config=config.json", "model.weights=header.safetensors"}), 2, {"header.safetensors"}},
-      {"text as weights", train_with({"model.config=config.json", "model.weights=text.safetensors"}), 2, {"text.safetensors"}},
-      {"weights of another model", train_with({"model.config=config.json", "model.weights=other.safetensors"}), 2,
-       {"other.safetensors", "lm_head.weight", "model.layers.2.input_layernorm.weight", "model.embed_tokens.weight"}},
-      {"pickled weights", train_with({"model.config=config.json", "model.weights=model.bin"}), 2, {"model.bin", "safetensors"}},
+      {"tokenizer that is none",
+       train_with({"data.train=short.txt", "data.tokenizer=tokenizer.model"}),
+       2,
+       {"tokenizer.model"}},
+      {"truncated weights",
+       train_with({"model.config=config.json", "model.weights=truncated.safetensors"}),
+       2,
+       {"truncated.safetensors"}},
+      {"header length beyond the file",
+       train_with({"model.config=config.json", "model.weights=header.safetensors"}),
+       2,
+       {"header.safetensors"}},
+      {"text as weights",
+       train_with({"model.config=config.json", "model.weights=text.safetensors"}),
+       2,
+       {"text.safetensors"}},
+      {"weights of another model",
+       train_with({"model.config=config.json", "model.weights=other.safetensors"}),
+       2,
+       {"other.safetensors", "lm_head.weight", "model.layers.2.input_layernorm.weight",
+        "model.embed_tokens.weight"}},
+      {"pickled weights",
+       train_with({"model.config=config.json", "model.weights=model.bin"}),
+       2,
+       {"model.bin", "safetensors"}},
       {"output below a file", train_with({"output.dir=file/run"}), 1, {"file"}},
-      {"resume without a checkpoint", {"train", "good.toml", "-q", "--resume"}, 2, {"--resume", "no checkpoint"}},
-      {"plugin path that does not exist", {"plugins", "list", "--plugin-path", "/nowhere/at/all"}, 2, {"/nowhere/at/all"}},
+      {"resume without a checkpoint",
+       {"train", "good.toml", "-q", "--resume"},
+       2,
+       {"--resume", "no checkpoint"}},
+      {"plugin path that does not exist",
+       {"plugins", "list", "--plugin-path", "/nowhere/at/all"},
+       2,
+       {"/nowhere/at/all"}},
       {"unknown plugin", {"plugins", "info", "lama"}, 2, {"lama", "llama"}},
-      {"option of a plugin that it does not have", train_with({"plugin.cpu.treads=2"}), 2, {"plugin.cpu", "treads"}},
-      {"order of backends with a slip", train_with({"plugins.order=[\"cudda\", \"cpu\"]"}), 2, {"plugins.order", "'cudda'", "'cuda'"}},
+      {"option of a plugin that it does not have",
+       train_with({"plugin.cpu.treads=2"}),
+       2,
+       {"plugin.cpu", "treads"}},
+      {"order of backends with a slip",
+       train_with({"plugins.order=[\"cudda\", \"cpu\"]"}),
+       2,
+       {"plugins.order", "'cudda'", "'cuda'"}},
       {"prompt without a model", {"generate", "plugins", "--prompt", "x"}, 2, {"plugins", "config.json"}},
       {"generate without a prompt", {"generate", "plugins"}, 2, {"--prompt"}},
-      {"temperature out of range", {"generate", "plugins", "--prompt", "x", "--temperature", "-1"}, 2, {"temperature"}},
+      {"temperature out of range",
+       {"generate", "plugins", "--prompt", "x", "--temperature", "-1"},
+       2,
+       {"temperature"}},
       {"data info of nothing", {"data", "info", "absent.txt"}, 2, {"absent.txt"}},
       {"data tokenize into itself", {"data", "tokenize", "short.txt", "-o", "short.txt"}, 2, {"short.txt"}},
       {"data without a verb", {"data"}, 2, {"info", "tokenize"}},
@@ -162,7 +271,8 @@ BOOST_AUTO_TEST_CASE(every_mistake_has_its_exit_code_place_and_suggestion) {
   for (const Mistake& m : mistakes()) {
     Outcome r = run_program(m.words, o);
     BOOST_TEST(r.code == m.code, m.what << ": exit " << r.code << "\n" << r.err);
-    for (const std::string& part : m.says) BOOST_TEST(r.err.find(part) != std::string::npos, m.what << ": no \"" << part << "\" in\n" << r.err);
+    for (const std::string& part : m.says)
+      BOOST_TEST(r.err.find(part) != std::string::npos, m.what << ": no \"" << part << "\" in\n" << r.err);
     BOOST_TEST(r.err.find("trainhost: ") != std::string::npos, m.what << "\n" << r.err);
     BOOST_TEST(r.err.find('\x1b') == std::string::npos, m.what);
   }
@@ -172,13 +282,22 @@ BOOST_AUTO_TEST_CASE(an_answer_that_did_not_arrive_is_a_failure) {
   RunOptions full;
   full.stdout_to = "/dev/full";
   const std::vector<std::vector<std::string>> answers = {
-      {"plan"}, {"plan", "--json"}, {"plan", "--model=llama-3-8b", "--budget=1GB"}, {"plan", "--model=llama-3-8b", "--budget=1GB", "--json"},
-      {"devices"}, {"models", "--json"}, {"search", "--device=h100-80gb", "--json"}, {"sweep", "--over", "data.seq_len=1..4", "--json"},
-      {"plan", "--help"}, {"plugins", "list"}};
+      {"plan"},
+      {"plan", "--json"},
+      {"plan", "--model=llama-3-8b", "--budget=1GB"},
+      {"plan", "--model=llama-3-8b", "--budget=1GB", "--json"},
+      {"devices"},
+      {"models", "--json"},
+      {"search", "--device=h100-80gb", "--json"},
+      {"sweep", "--over", "data.seq_len=1..4", "--json"},
+      {"plan", "--help"},
+      {"plugins", "list"}};
   for (const std::vector<std::string>& words : answers) {
     const Outcome r = run_program(words, full);
     BOOST_TEST(r.code == 1, words.back() << " of " << words.front() << ": exit " << r.code);
-    BOOST_TEST(r.err.find("standard output could not be written whole: No space left on device") != std::string::npos, r.err);
+    BOOST_TEST(r.err.find("standard output could not be written whole: No space left on device") !=
+                   std::string::npos,
+               r.err);
   }
   BOOST_TEST(run_program({"plan", "--budget=lots"}, full).code == 2);  // nothing was to be said there
   BOOST_TEST(run_program({"plan", "-q"}, full).code == 0);
@@ -189,7 +308,8 @@ BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason_and_harm_nobody
   furnish(t);
   Outcome r = run_program({"plugins", "list", "-v", "--plugin-path", (t.path() / "plugins").string()});
   BOOST_TEST(r.code == 0, r.err);
-  for (const char* part : {"words.so", "cut.so", "rejected", "cpu", "ok"}) BOOST_TEST(r.out.find(part) != std::string::npos, r.out);
+  for (const char* part : {"words.so", "cut.so", "rejected", "cpu", "ok"})
+    BOOST_TEST(r.out.find(part) != std::string::npos, r.out);
 }
 
 BOOST_AUTO_TEST_CASE(a_run_file_that_sets_nothing_is_said_to_be_the_built_in_run) {
@@ -199,8 +319,10 @@ BOOST_AUTO_TEST_CASE(a_run_file_that_sets_nothing_is_said_to_be_the_built_in_run
   RunOptions o;
   o.directory = t.path();
   const std::string said = "empty.toml sets nothing: this is the built-in run\n";
-  BOOST_TEST(run_program({"plan", "empty.toml", "--backend=cpu", "--set", "train.steps=5"}, o).err == "trainhost: " + said);
-  BOOST_TEST(run_program({"sweep", "empty.toml", "--backend=cpu", "--over", "data.seq_len=8..32"}, o).err == "trainhost: " + said);
+  BOOST_TEST(run_program({"plan", "empty.toml", "--backend=cpu", "--set", "train.steps=5"}, o).err ==
+             "trainhost: " + said);
+  BOOST_TEST(run_program({"sweep", "empty.toml", "--backend=cpu", "--over", "data.seq_len=8..32"}, o).err ==
+             "trainhost: " + said);
   BOOST_TEST(run_program({"plan", "empty.toml", "--backend=cpu", "-q"}, o).err == "");
   BOOST_TEST(run_program({"plan", "one.toml", "--backend=cpu"}, o).err == "");
 }

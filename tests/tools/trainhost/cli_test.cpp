@@ -13,7 +13,8 @@ std::string read(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
-const std::vector<std::string> kCommands = {"train", "plan", "sweep", "search", "verify", "generate", "data", "plugins", "models", "devices", "init"};
+const std::vector<std::string> kCommands = {"train", "plan",    "sweep",  "search",  "verify", "generate",
+                                            "data",  "plugins", "models", "devices", "init"};
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(cli)
@@ -53,16 +54,23 @@ BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
   const std::string page = read(tmp.path() / "plan.html"), csv = read(tmp.path() / "it's.csv");
   BOOST_TEST(has(page, "<!doctype html>"));
   BOOST_TEST(has(page, "</html>\n"));
-  BOOST_TEST(has(page, "trainhost plan --html plan.html --csv &#39;it&#39;\\&#39;&#39;s.csv&#39; --explain"), page.substr(page.size() - 400));
-  BOOST_TEST(csv.rfind("estimator,tier,component,name,kind,bytes,bytes_at_peak,formula\nllama,host,weights,", 0) == 0u, csv.substr(0, 200));
-  BOOST_TEST(std::distance(std::filesystem::directory_iterator(tmp.path()), {}) == 2);  // nothing half-written beside them
+  BOOST_TEST(has(page, "trainhost plan --html plan.html --csv &#39;it&#39;\\&#39;&#39;s.csv&#39; --explain"),
+             page.substr(page.size() - 400));
+  BOOST_TEST(csv.rfind("estimator,tier,component,name,kind,bytes,bytes_at_peak,formula\nllama,host,weights,",
+                       0) == 0u,
+             csv.substr(0, 200));
+  BOOST_TEST(std::distance(std::filesystem::directory_iterator(tmp.path()), {}) ==
+             2);  // nothing half-written beside them
 }
 
 BOOST_AUTO_TEST_CASE(a_page_that_cannot_be_written_is_refused_before_any_planning) {
   TempDir tmp;
   tmp.file("plain", "x");
-  for (const auto& [file, why] : {std::pair{std::string("."), "names no file"}, {tmp.path().string(), "it is a directory"}, {"missing/p.html", "is no directory"},
-                                  {"plain/p.html", "is no directory"}, {"/dev/null", "no regular file"}})
+  for (const auto& [file, why] : {std::pair{std::string("."), "names no file"},
+                                  {tmp.path().string(), "it is a directory"},
+                                  {"missing/p.html", "is no directory"},
+                                  {"plain/p.html", "is no directory"},
+                                  {"/dev/null", "no regular file"}})
     for (const char* option : {"--html", "--csv"}) {
       RunOptions o;
       o.directory = tmp.path();
@@ -96,7 +104,8 @@ BOOST_AUTO_TEST_CASE(models_and_devices_are_listed) {
 }
 
 BOOST_AUTO_TEST_CASE(a_model_too_large_for_its_budget_exits_3_and_says_by_how_much) {
-  Outcome r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--set", "plugin.cuda.mode=resident"});
+  Outcome r =
+      run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--set", "plugin.cuda.mode=resident"});
   BOOST_TEST(r.code == 3, r.err);
   BOOST_TEST(has(r.out, "does not fit"), r.out);
   r = run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb"});
@@ -125,7 +134,9 @@ BOOST_AUTO_TEST_CASE(a_backend_that_does_not_carry_a_run_out_is_named) {
   const char* const kNote = "planned as it would be on a device";
   Outcome r = run_program({"plan", "--backend=cpu", "--set", "optimizer.name=muon"});
   BOOST_TEST(r.code == 0, r.err);
-  BOOST_TEST(has(r.out, "the cpu backend does not carry out optimizer.name = \"muon\": " + std::string(kNote)), r.out);
+  BOOST_TEST(
+      has(r.out, "the cpu backend does not carry out optimizer.name = \"muon\": " + std::string(kNote)),
+      r.out);
   r = run_program({"plan", "--backend=cpu", "--model=gpt2"});
   BOOST_TEST(has(r.out, "the cpu backend does not train the family gpt2: " + std::string(kNote)), r.out);
   BOOST_TEST(!has(run_program({"plan", "--model=gpt2"}).out, kNote));  // nobody asked for a backend
@@ -143,7 +154,8 @@ BOOST_AUTO_TEST_CASE(a_405b_plan_is_instant_and_small) {
 
 BOOST_AUTO_TEST_CASE(what_is_trained_is_counted_apart_from_what_is_there) {
   // Llama-2-7B, rank 8 on q and v: 4,194,304 parameters, as LitGPT prints for it.
-  const std::vector<std::string> lora = {"plan", "--model=llama-2-7b", "--budget=1TB", "--set", "lora.rank=8"};
+  const std::vector<std::string> lora = {"plan", "--model=llama-2-7b", "--budget=1TB", "--set",
+                                         "lora.rank=8"};
   Outcome r = run_program(lora);
   BOOST_TEST(has(r.out, "6,738,415,616 parameters, 4,194,304 trained"), r.out);
   std::vector<std::string> json = lora;
@@ -185,7 +197,8 @@ BOOST_AUTO_TEST_CASE(the_number_behind_a_refusal_is_said_and_stands_in_the_json)
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
   const char* const name = "start_fails_with_number";
-  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/" + name + ".so", tmp.path() / (std::string(name) + ".so"));
+  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/" + name + ".so",
+                             tmp.path() / (std::string(name) + ".so"));
   const Outcome r = run_program({"plugins", "list", "--json", "--plugin-path", tmp.path().string()});
   BOOST_REQUIRE(r.code == 0);
   for (const auto& p : nlohmann::json::parse(r.out)["plugins"]) {
@@ -199,12 +212,14 @@ BOOST_AUTO_TEST_CASE(the_number_behind_a_refusal_is_said_and_stands_in_the_json)
 BOOST_AUTO_TEST_CASE(what_a_plugin_says_is_told_with_its_name) {
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
-  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/misbehave.so", tmp.path() / "misbehave.so");
-  for (const auto& [what, words] : {std::pair{"throw Error", "trainhost: plugin misbehave: no licence (buy one)\n"},
-                                    {"with number", "trainhost: plugin misbehave: errno 28: the disk is full\n"},
-                                    {"no message", "trainhost: plugin misbehave failed in estimate() without a message: io\n"}}) {
-    const Outcome r = run_program({"plan", "--estimator=misbehave", "--plugin-path", tmp.path().string(), "--set",
-                                   std::string("plugin.misbehave.do=") + what});
+  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/misbehave.so",
+                             tmp.path() / "misbehave.so");
+  for (const auto& [what, words] :
+       {std::pair{"throw Error", "trainhost: plugin misbehave: no licence (buy one)\n"},
+        {"with number", "trainhost: plugin misbehave: errno 28: the disk is full\n"},
+        {"no message", "trainhost: plugin misbehave failed in estimate() without a message: io\n"}}) {
+    const Outcome r = run_program({"plan", "--estimator=misbehave", "--plugin-path", tmp.path().string(),
+                                   "--set", std::string("plugin.misbehave.do=") + what});
     BOOST_TEST(r.code != 0);
     BOOST_TEST(has(r.err, words), r.err);
   }
@@ -223,13 +238,25 @@ BOOST_AUTO_TEST_CASE(every_refusal_is_explained_in_one_line) {
     const Outcome r = run_program({"plugins", "list", "-v", "--plugin-path", tmp.path().string()}, o);
     BOOST_TEST(r.code == 0, r.err);
     const std::string at = "  " + tmp.path().string() + "/";
-    BOOST_TEST(has(r.out, at + "aborts.so  rejected load/crashed: while it was loaded it was ended by signal 6 (SIGABRT) "
-                               "(it was tried in a process of its own and is left alone until the file changes)" + remembered + "\n"), r.out);
-    BOOST_TEST(has(r.out, at + "no_entry.so  rejected load/no_entry: has no function trainhost_plugin_v1 "
-                               "(export it with TH_PLUGIN, or as const th_plugin *trainhost_plugin_v1(void))" + remembered + "\n"), r.out);
-    BOOST_TEST(has(r.out, at + "needs_cpu.so  rejected gate/cpu_feature: needs the processor feature flux_capacitor, which this "
-                               "machine lacks (a build of it for older processors is needed)\n"), r.out);
-    BOOST_TEST(has(r.out, at + "text.so  rejected gate/not_elf: not a shared library: it does not begin with the ELF magic number"), r.out);
+    BOOST_TEST(
+        has(r.out,
+            at +
+                "aborts.so  rejected load/crashed: while it was loaded it was ended by signal 6 (SIGABRT) "
+                "(it was tried in a process of its own and is left alone until the file changes)" +
+                remembered + "\n"),
+        r.out);
+    BOOST_TEST(has(r.out, at +
+                              "no_entry.so  rejected load/no_entry: has no function trainhost_plugin_v1 "
+                              "(export it with TH_PLUGIN, or as const th_plugin *trainhost_plugin_v1(void))" +
+                              remembered + "\n"),
+               r.out);
+    BOOST_TEST(has(r.out, at + "needs_cpu.so  rejected gate/cpu_feature: needs the processor feature "
+                               "flux_capacitor, which this "
+                               "machine lacks (a build of it for older processors is needed)\n"),
+               r.out);
+    BOOST_TEST(has(r.out, at + "text.so  rejected gate/not_elf: not a shared library: it does not begin with "
+                               "the ELF magic number"),
+               r.out);
   }
 }
 

@@ -1,4 +1,5 @@
-// Whole runs of the built program: prediction equals measurement, golden losses, resume with the same bits, fallback.
+// Whole runs of the built program: prediction equals measurement, golden losses, resume with the same bits,
+// fallback.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -42,11 +43,33 @@ Events events_of(const std::string& lines) {
 
 /// Words of a small run in `dir`; more are appended.
 std::vector<std::string> small_run(const fs::path& dir, std::vector<std::string> more = {}) {
-  std::vector<std::string> w = {"train", "--json", "-q", "--set", "output.dir=" + dir.string(), "--set", "train.steps=4",
-                                "--set", "optimizer.warmup_steps=1", "--set", "model.hidden_size=32", "--set",
-                                "model.intermediate_size=48", "--set", "model.num_hidden_layers=2", "--set",
-                                "model.num_attention_heads=2", "--set", "model.num_key_value_heads=2", "--set",
-                                "model.head_dim=16", "--set", "model.initializer_range=0.02", "--set", "data.seq_len=32", "--set", "train.micro_batch=2"};
+  std::vector<std::string> w = {"train",
+                                "--json",
+                                "-q",
+                                "--set",
+                                "output.dir=" + dir.string(),
+                                "--set",
+                                "train.steps=4",
+                                "--set",
+                                "optimizer.warmup_steps=1",
+                                "--set",
+                                "model.hidden_size=32",
+                                "--set",
+                                "model.intermediate_size=48",
+                                "--set",
+                                "model.num_hidden_layers=2",
+                                "--set",
+                                "model.num_attention_heads=2",
+                                "--set",
+                                "model.num_key_value_heads=2",
+                                "--set",
+                                "model.head_dim=16",
+                                "--set",
+                                "model.initializer_range=0.02",
+                                "--set",
+                                "data.seq_len=32",
+                                "--set",
+                                "train.micro_batch=2"};
   w.insert(w.end(), more.begin(), more.end());
   return w;
 }
@@ -72,11 +95,13 @@ BOOST_AUTO_TEST_CASE(a_run_reports_every_event_and_its_memory_was_predicted_to_t
   BOOST_TEST(m["predicted_bytes"] == e.start["plan"]["estimates"][0]["total_bytes"]);
   BOOST_TEST(slurp(tmp.path() / "out/metrics.jsonl") == r.out);
   BOOST_TEST(json::parse(slurp(tmp.path() / "out/summary.json"))["steps"] == 4);
-  for (const char* f : {"config.json", "model.safetensors"}) BOOST_TEST(fs::exists(tmp.path() / "out/model" / f), f);
+  for (const char* f : {"config.json", "model.safetensors"})
+    BOOST_TEST(fs::exists(tmp.path() / "out/model" / f), f);
 }
 
-// bf16 rounds the operands of products to 8 significant bits; the loss, a mean over many, loses far less. Over the 100 steps
-// of `contract` small differences grow (f32 itself is allowed 1e-3 there), so the loss of the whole run is compared.
+// bf16 rounds the operands of products to 8 significant bits; the loss, a mean over many, loses far less.
+// Over the 100 steps of `contract` small differences grow (f32 itself is allowed 1e-3 there), so the loss of
+// the whole run is compared.
 BOOST_AUTO_TEST_CASE(golden_runs_in_bf16_stay_near_the_float64_losses) {
   for (const char* name : {"mha", "gqa-tied", "contract"}) {
     json expected = json::parse(slurp(kGolden / name / "expected.json"));
@@ -106,17 +131,20 @@ BOOST_AUTO_TEST_CASE(golden_runs_follow_the_float64_losses) {
     for (const char* recompute : {"none", "selective", "full"}) {
       TempDir tmp;
       Outcome r = run_program({"train", (kGolden / name / "run.toml").string(), "--json", "-q", "--set",
-                               "output.dir=" + tmp.path().string(), "--set", std::string("train.recompute=") + recompute});
+                               "output.dir=" + tmp.path().string(), "--set",
+                               std::string("train.recompute=") + recompute});
       BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
       Events e = events_of(r.out);
       BOOST_REQUIRE(e.steps.size() == expected["loss"].size());
       double worst = 0, worst_norm = 0;
       for (std::size_t i = 0; i < e.steps.size(); ++i) {
-        worst = std::max(worst, std::abs(e.steps[i]["loss"].get<double>() - expected["loss"][i].get<double>()));
+        worst =
+            std::max(worst, std::abs(e.steps[i]["loss"].get<double>() - expected["loss"][i].get<double>()));
         double norm = expected["grad_norm"][i];
         worst_norm = std::max(worst_norm, std::abs(e.steps[i]["grad_norm"].get<double>() - norm) / norm);
       }
-      BOOST_TEST_MESSAGE(name << " " << recompute << ": worst loss " << worst << ", worst norm " << worst_norm);
+      BOOST_TEST_MESSAGE(name << " " << recompute << ": worst loss " << worst << ", worst norm "
+                              << worst_norm);
       BOOST_TEST(worst < tolerance, name << " " << recompute);
       BOOST_TEST(worst_norm < 1e-3, name << " " << recompute);
       BOOST_TEST(e.done["memory"]["predicted_bytes"] == e.done["memory"]["measured_bytes"]);
@@ -132,18 +160,29 @@ BOOST_AUTO_TEST_CASE(a_hundred_random_shapes_are_predicted_to_the_byte) {
   const char* optimizers[] = {"adamw", "sgd", "sgd-momentum"};
   TempDir tmp;
   for (int i = 0; i < 102; ++i) {
-    int kv = std::uniform_int_distribution<int>(1, 3)(rng), groups = std::uniform_int_distribution<int>(1, 3)(rng);
-    std::vector<std::string> sets = {"model.model_type=" + std::string(families[i % 4]), "model.vocab_size=" + any(256, 700),
-                                     "model.hidden_size=" + any(1, 70), "model.num_hidden_layers=" + any(1, 4),
-                                     "model.num_attention_heads=" + std::to_string(kv * groups),
-                                     "model.num_key_value_heads=" + std::to_string(kv),
-                                     "model.head_dim=" + std::to_string(2 * std::uniform_int_distribution<int>(1, 17)(rng)),
-                                     "model.intermediate_size=" + any(1, 90), std::string("model.tie_word_embeddings=") + (i % 2 ? "true" : "false"),
-                                     "data.seq_len=" + any(1, 90), "train.micro_batch=" + any(1, 4), "train.grad_accum=" + any(1, 3),
-                                     std::string("train.recompute=") + policies[i % 3], std::string("optimizer.name=") + optimizers[i / 3 % 3],
-                                     std::string("train.precision=") + (i % 5 == 4 ? "bf16" : "fp32"),
-                                     "train.steps=2", "optimizer.warmup_steps=1", "optimizer.lr=1e-3", "optimizer.min_lr=1e-4",
-                                     "output.dir=" + (tmp.path() / std::to_string(i)).string()};
+    int kv = std::uniform_int_distribution<int>(1, 3)(rng),
+        groups = std::uniform_int_distribution<int>(1, 3)(rng);
+    std::vector<std::string> sets = {
+        "model.model_type=" + std::string(families[i % 4]),
+        "model.vocab_size=" + any(256, 700),
+        "model.hidden_size=" + any(1, 70),
+        "model.num_hidden_layers=" + any(1, 4),
+        "model.num_attention_heads=" + std::to_string(kv * groups),
+        "model.num_key_value_heads=" + std::to_string(kv),
+        "model.head_dim=" + std::to_string(2 * std::uniform_int_distribution<int>(1, 17)(rng)),
+        "model.intermediate_size=" + any(1, 90),
+        std::string("model.tie_word_embeddings=") + (i % 2 ? "true" : "false"),
+        "data.seq_len=" + any(1, 90),
+        "train.micro_batch=" + any(1, 4),
+        "train.grad_accum=" + any(1, 3),
+        std::string("train.recompute=") + policies[i % 3],
+        std::string("optimizer.name=") + optimizers[i / 3 % 3],
+        std::string("train.precision=") + (i % 5 == 4 ? "bf16" : "fp32"),
+        "train.steps=2",
+        "optimizer.warmup_steps=1",
+        "optimizer.lr=1e-3",
+        "optimizer.min_lr=1e-4",
+        "output.dir=" + (tmp.path() / std::to_string(i)).string()};
     std::vector<std::string> words = {"train", "--json", "-q"};
     for (const std::string& s : sets) words.insert(words.end(), {"--set", s});
     Outcome r = run_program(words);
@@ -161,7 +200,8 @@ BOOST_AUTO_TEST_CASE(threads_change_no_bit) {
     std::string first;
     for (const std::string threads : {"1", "2", "3", "4"}) {
       fs::path out = tmp.path() / (precision + threads);
-      Outcome r = run_program(small_run(out, {"--set", "train.threads=" + threads, "--set", "train.precision=" + precision}));
+      Outcome r = run_program(
+          small_run(out, {"--set", "train.threads=" + threads, "--set", "train.precision=" + precision}));
       BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
       std::string weights = slurp(out / "model/model.safetensors");
       if (first.empty()) first = weights;
@@ -191,7 +231,8 @@ BOOST_AUTO_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits) 
   Outcome rest = run_program(more);
   BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
 
-  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") == slurp(tmp.path() / "parts/model/model.safetensors")));
+  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") ==
+              slurp(tmp.path() / "parts/model/model.safetensors")));
   Events a = events_of(whole.out), b = events_of(slurp(tmp.path() / "parts/metrics.jsonl"));
   BOOST_REQUIRE(a.steps.size() == b.steps.size());
   for (std::size_t i = 0; i < a.steps.size(); ++i) BOOST_TEST(a.steps[i]["loss"] == b.steps[i]["loss"]);
@@ -233,11 +274,13 @@ BOOST_AUTO_TEST_CASE(a_run_over_its_budget_exits_3_before_anything_is_taken) {
 BOOST_AUTO_TEST_CASE(auto_finds_a_recomputation_for_every_budget_and_changes_no_bit) {
   TempDir tmp;
   auto words = [&](const std::string& dir, std::vector<std::string> more) {
-    more.insert(more.begin(), {"--set", "model.num_hidden_layers=5", "--set", "data.seq_len=64", "--set", "train.micro_batch=4"});
+    more.insert(more.begin(), {"--set", "model.num_hidden_layers=5", "--set", "data.seq_len=64", "--set",
+                               "train.micro_batch=4"});
     return small_run(tmp.path() / dir, more);
   };
   auto needs = [&](const char* recompute) {
-    Outcome r = run_program(words("unused", {"--set", std::string("train.recompute=") + recompute, "--set", "memory.budget=1KB"}));
+    Outcome r = run_program(words(
+        "unused", {"--set", std::string("train.recompute=") + recompute, "--set", "memory.budget=1KB"}));
     BOOST_REQUIRE(r.code == 3);
     Outcome p = run_program(words(recompute, {"--set", std::string("train.recompute=") + recompute}));
     BOOST_REQUIRE_MESSAGE(p.code == 0, p.err);
@@ -250,7 +293,8 @@ BOOST_AUTO_TEST_CASE(auto_finds_a_recomputation_for_every_budget_and_changes_no_
   for (std::uint64_t tenth = 0; tenth <= 10; ++tenth) {
     const std::uint64_t budget = full + (none - full) * tenth / 10;
     const std::string dir = "auto" + std::to_string(tenth);
-    Outcome r = run_program(words(dir, {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(budget)}));
+    Outcome r = run_program(
+        words(dir, {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(budget)}));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     Events e = events_of(r.out);
     const json m = e.done["memory"], chosen = e.start["plan"]["recompute"];
@@ -266,7 +310,8 @@ BOOST_AUTO_TEST_CASE(auto_finds_a_recomputation_for_every_budget_and_changes_no_
   }
   BOOST_TEST(choices.size() >= 5u);
 
-  Outcome short_of = run_program(words("short", {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(full - 1)}));
+  Outcome short_of = run_program(words(
+      "short", {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(full - 1)}));
   BOOST_TEST(short_of.code == 3);
   BOOST_TEST(short_of.err.find("at its smallest (recompute full)") != std::string::npos, short_of.err);
   BOOST_TEST(short_of.err.find("(1 bytes) too much") != std::string::npos, short_of.err);
@@ -285,7 +330,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_with_the_same_bits_under_another_recomputatio
   Outcome rest = run_program(words("parts", {"--resume", "--set", "train.recompute=full"}));
   BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
   BOOST_TEST(events_of(rest.out).start["resumed_from"] == 2);
-  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") == slurp(tmp.path() / "parts/model/model.safetensors")));
+  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") ==
+              slurp(tmp.path() / "parts/model/model.safetensors")));
 }
 
 BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
@@ -294,16 +340,20 @@ BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
   Outcome r = run_program({"generate", (tmp.path() / "out").string(), "--prompt", "Once", "--tokens", "50"});
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(r.out.rfind("Once", 0) == 0u);
-  Outcome again = run_program({"generate", (tmp.path() / "out/model").string(), "--prompt", "Once", "--tokens", "50"});
+  Outcome again =
+      run_program({"generate", (tmp.path() / "out/model").string(), "--prompt", "Once", "--tokens", "50"});
   BOOST_TEST(again.out == r.out);
 }
 
 BOOST_AUTO_TEST_CASE(a_110m_model_stays_within_the_prediction_and_the_runtime_bound) {
   TempDir tmp;
-  fs::path text = tmp.file("text.txt", std::string(5000, 'a'));  // no validation part: two steps are enough to touch all
-  Outcome r = run_program({"train", "--json", "-q", "--set", "data.train=" + text.string(), "--set", "model.preset=llama-110m", "--set", "data.seq_len=1024", "--set",
-                           "train.micro_batch=1", "--set", "train.steps=2", "--set", "optimizer.warmup_steps=1", "--set",
-                           "train.threads=2", "--set", "output.dir=" + (tmp.path() / "out").string()});
+  fs::path text =
+      tmp.file("text.txt", std::string(5000, 'a'));  // no validation part: two steps are enough to touch all
+  Outcome r =
+      run_program({"train", "--json", "-q", "--set", "data.train=" + text.string(), "--set",
+                   "model.preset=llama-110m", "--set", "data.seq_len=1024", "--set", "train.micro_batch=1",
+                   "--set", "train.steps=2", "--set", "optimizer.warmup_steps=1", "--set", "train.threads=2",
+                   "--set", "output.dir=" + (tmp.path() / "out").string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   json m = events_of(r.out).done["memory"];
   double predicted = m["predicted_bytes"], peak = m["process_peak_bytes"];

@@ -1,4 +1,5 @@
-// trainhost search from outside: its lists, its files, its exit codes, and its rows planned again by the estimator.
+// trainhost search from outside: its lists, its files, its exit codes, and its rows planned again by the
+// estimator.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -19,7 +20,9 @@ std::string read(const std::filesystem::path& p) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-const std::vector<std::string> kRun = {"--model=llama-3-8b", "--device=h100-80gb", "--set", "train.precision=bf16", "--set", "data.seq_len=2048"};
+const std::vector<std::string> kRun = {
+    "--model=llama-3-8b", "--device=h100-80gb", "--set", "train.precision=bf16", "--set",
+    "data.seq_len=2048"};
 
 Outcome ask(std::vector<std::string> more) {
   std::vector<std::string> words = {"search"};
@@ -53,7 +56,8 @@ BOOST_AUTO_TEST_CASE(rows_planned_again_by_the_transformer_estimator_have_the_sa
     std::uint64_t device = 0, host = 0;
     for (const Json& tier : plan["estimates"][0]["tiers"]) {
       if (tier["tier"] == "device") device = tier["total_bytes"];
-      if (tier["tier"] == "host" || tier["tier"] == "pinned") host += tier["total_bytes"].get<std::uint64_t>();
+      if (tier["tier"] == "host" || tier["tier"] == "pinned")
+        host += tier["total_bytes"].get<std::uint64_t>();
     }
     BOOST_TEST(device == row["device_bytes"].get<std::uint64_t>());
     BOOST_TEST(host == row["host_bytes"].get<std::uint64_t>());
@@ -65,15 +69,18 @@ BOOST_AUTO_TEST_CASE(people_read_a_table_and_files_are_written_beside_it) {
   const auto csv = tmp.path() / "search.csv", html = tmp.path() / "search.html";
   const Outcome r = ask({"--devices=8", "--global-batch=32", "--csv", csv.string(), "--html", html.string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-  for (const char* part : {"8 x h100-80gb", "layouts", "looked at", "fastest that fit", "least memory for its time", "--set parallel.tensor=", "assumed:"})
+  for (const char* part : {"8 x h100-80gb", "layouts", "looked at", "fastest that fit",
+                           "least memory for its time", "--set parallel.tensor=", "assumed:"})
     BOOST_TEST(has(r.out, part), part << " in\n" << r.out);
   BOOST_TEST(has(read(csv), "list,rank,tensor"));
   BOOST_TEST(has(read(html), "</"));
 }
 
 BOOST_AUTO_TEST_CASE(a_key_may_be_fixed_without_the_ranks_that_it_is_about) {
-  const auto best = [](const std::string& model, const std::string& set, const std::string& of, const Json& value) {
-    const Outcome r = run_program({"search", "--model=" + model, "--device=h100-80gb", "--set", "train.precision=bf16", "--devices=8", "--json", "--set", set});
+  const auto best = [](const std::string& model, const std::string& set, const std::string& of,
+                       const Json& value) {
+    const Outcome r = run_program({"search", "--model=" + model, "--device=h100-80gb", "--set",
+                                   "train.precision=bf16", "--devices=8", "--json", "--set", set});
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     const Json j = Json::parse(r.out);
     BOOST_TEST(!j["best"].empty());
@@ -83,17 +90,23 @@ BOOST_AUTO_TEST_CASE(a_key_may_be_fixed_without_the_ranks_that_it_is_about) {
   best("deepseek-v2-lite", "parallel.expert=4", "expert", 4);
   best("llama-3-8b", "parallel.interleave=2", "interleave", 2);
   best("llama-3-8b", "parallel.sequence=true", "sequence", true);
-  const Outcome both = run_program({"search", "--model=deepseek-v2-lite", "--device=h100-80gb", "--devices=8", "--json", "--set", "parallel.expert=4", "--set", "parallel.sequence=true"});
+  const Outcome both =
+      run_program({"search", "--model=deepseek-v2-lite", "--device=h100-80gb", "--devices=8", "--json",
+                   "--set", "parallel.expert=4", "--set", "parallel.sequence=true"});
   BOOST_REQUIRE_MESSAGE(both.code == 0, both.err);
-  for (const Json& row : Json::parse(both.out)["best"]) BOOST_TEST((row["expert"] == 4 && row["sequence"] == true), row.dump());
-  const Outcome r = run_program({"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.tensor=1", "--set", "parallel.sequence=true"});
+  for (const Json& row : Json::parse(both.out)["best"])
+    BOOST_TEST((row["expert"] == 4 && row["sequence"] == true), row.dump());
+  const Outcome r = run_program({"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set",
+                                 "parallel.tensor=1", "--set", "parallel.sequence=true"});
   BOOST_TEST(r.code == 2);  // here both were said, and they contradict each other
   BOOST_TEST(has(r.err, "parallel.sequence needs parallel.tensor > 1"), r.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_fixed_key_asks_about_the_same_run_and_takes_any_ranks_that_suit_it) {
   const TempDir tmp;
-  std::ofstream(tmp.path() / "run.toml") << "[model]\npreset = \"llama-3-8b\"\n[parallel]\ndata = 8\n[train]\nmicro_batch = 4\ngrad_accum = 8\nprecision = \"bf16\"\n[data]\nseq_len = 2048\n";
+  std::ofstream(tmp.path() / "run.toml")
+      << "[model]\npreset = \"llama-3-8b\"\n[parallel]\ndata = 8\n[train]\nmicro_batch = 4\ngrad_accum = "
+         "8\nprecision = \"bf16\"\n[data]\nseq_len = 2048\n";
   const auto asked = [](std::vector<std::string> words) {
     words.insert(words.begin(), "search");
     words.push_back("--json");
@@ -102,11 +115,16 @@ BOOST_AUTO_TEST_CASE(a_fixed_key_asks_about_the_same_run_and_takes_any_ranks_tha
     return Json::parse(r.out);
   };
   const std::string file = (tmp.path() / "run.toml").string();
-  for (const char* set : {"parallel.sequence=true", "parallel.interleave=2"})  // 4 x 8 x 8 sequences: the file's own
+  for (const char* set :
+       {"parallel.sequence=true", "parallel.interleave=2"})  // 4 x 8 x 8 sequences: the file's own
     BOOST_TEST(asked({file, "--device=h100-80gb", "--devices=64", "--set", set})["global_batch"] == 256);
-  const Json chunks = asked({"--model=deepseek-v2-lite", "--device=h200-141gb", "--devices=9", "--global-batch=90", "--set", "train.precision=bf16", "--set", "parallel.interleave=3"});
+  const Json chunks =
+      asked({"--model=deepseek-v2-lite", "--device=h200-141gb", "--devices=9", "--global-batch=90", "--set",
+             "train.precision=bf16", "--set", "parallel.interleave=3"});
   BOOST_TEST(chunks["best"][0]["pipeline"] == 3);  // 27 layers: 2 ranks of 3 chunks would be none
-  const Json shared = asked({"--model=mixtral-8x7b-v0.1", "--device=h100-80gb", "--devices=64", "--set", "train.precision=bf16", "--set", "parallel.data=4", "--set", "parallel.expert=8"});
+  const Json shared =
+      asked({"--model=mixtral-8x7b-v0.1", "--device=h100-80gb", "--devices=64", "--set",
+             "train.precision=bf16", "--set", "parallel.data=4", "--set", "parallel.expert=8"});
   for (const Json& row : shared["best"]) BOOST_TEST(row["context"].get<int>() % 2 == 0, row.dump());
 }
 

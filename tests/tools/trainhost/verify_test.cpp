@@ -37,8 +37,8 @@ BOOST_AUTO_TEST_CASE(the_cpu_trainer_holds_what_can_be_judged_of_it) {
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
   BOOST_TEST(all.size() == 15u);
-  for (const char* id : {"GPU-001", "GPU-002", "GPU-006", "GPU-007", "MEM-001", "MEM-002", "MEM-003", "MEM-004", "MEM-005",
-                         "MEM-EXACT-001"})
+  for (const char* id : {"GPU-001", "GPU-002", "GPU-006", "GPU-007", "MEM-001", "MEM-002", "MEM-003",
+                         "MEM-004", "MEM-005", "MEM-EXACT-001"})
     BOOST_TEST(all[id]["status"] == "held", all[id].dump());
   for (const char* id : {"GPU-003", "GPU-004", "GPU-005", "GPU-008"}) {
     BOOST_TEST(all[id]["status"] == "skipped", all[id].dump());
@@ -57,17 +57,20 @@ BOOST_AUTO_TEST_CASE(the_activation_bound_is_judged_under_a_policy_of_ours_and_t
   BOOST_TEST(all["MEM-002"]["bound"] == 2 * 64 * 64 * 10 * 4 * 2);
   BOOST_TEST(all["MEM-002/run"]["status"] == "falsified", all["MEM-002/run"].dump());
   BOOST_TEST(all["MEM-002/run"]["bound"] == all["MEM-002"]["bound"]);
-  r = run_program({"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002/run", "--set", "train.recompute=full"});
+  r = run_program(
+      {"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002/run", "--set", "train.recompute=full"});
   BOOST_TEST(results(r)["MEM-002/run"]["status"] == "held", r.out);
   // One layer's own working set is above ten of its widths: no policy helps a model of one layer.
-  r = run_program({"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002", "--set", "model.num_hidden_layers=1"});
+  r = run_program(
+      {"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002", "--set", "model.num_hidden_layers=1"});
   BOOST_TEST(r.code == 5, r.out);
 }
 
 BOOST_AUTO_TEST_CASE(memory_is_counted_to_the_byte_whatever_the_model_and_the_optimizer) {
-  const std::vector<std::string> base = {"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-001,MEM-004,MEM-005"};
-  for (const char* set : {"model.tie_word_embeddings=false", "model.hidden_size=52", "model.head_dim=6", "train.precision=bf16",
-                          "model.vocab_size=257", "model.intermediate_size=7"}) {
+  const std::vector<std::string> base = {"verify", "--backend=cpu", "--json",
+                                         "-q",     "--only",        "MEM-001,MEM-004,MEM-005"};
+  for (const char* set : {"model.tie_word_embeddings=false", "model.hidden_size=52", "model.head_dim=6",
+                          "train.precision=bf16", "model.vocab_size=257", "model.intermediate_size=7"}) {
     std::vector<std::string> words = base;
     words.insert(words.end(), {"--set", set});
     const Outcome r = run_program(words);
@@ -83,8 +86,8 @@ BOOST_AUTO_TEST_CASE(memory_is_counted_to_the_byte_whatever_the_model_and_the_op
 }
 
 BOOST_AUTO_TEST_CASE(every_precision_and_recompute_is_verified_as_the_trainer_can) {
-  const Outcome r = run_program({"verify", "--backend=cpu", "--json", "-q", "--set", "train.precision=bf16", "--set",
-                                 "train.recompute=auto", "--set", "train.steps=3"});
+  const Outcome r = run_program({"verify", "--backend=cpu", "--json", "-q", "--set", "train.precision=bf16",
+                                 "--set", "train.recompute=auto", "--set", "train.steps=3"});
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
   BOOST_TEST(all["GPU-002"]["status"] == "held", all["GPU-002"].dump());
@@ -124,8 +127,8 @@ BOOST_AUTO_TEST_CASE(a_contract_that_breaks_exits_5) {
 BOOST_AUTO_TEST_CASE(every_mode_of_a_backend_is_judged_and_the_refused_one_is_named) {
   TempDir tmp;
   std::filesystem::copy_file(std::filesystem::path(ZOO_DIR) / "toy_modes.so", tmp.path() / "toy.so");
-  std::vector<std::string> words = {"verify", "--backend=toy", "--plugin-path", tmp.path().string(), "--only", "GPU-002",
-                                    "--json"};
+  std::vector<std::string> words = {"verify", "--backend=toy", "--plugin-path", tmp.path().string(),
+                                    "--only", "GPU-002",       "--json"};
   auto all = results(run_program(words));
   const std::string detail = all["GPU-002"]["detail"];
   BOOST_TEST(has(detail, "worst in mode resident: the trainer failed: save() gave 'w'"), detail);
@@ -156,9 +159,10 @@ BOOST_AUTO_TEST_CASE(people_get_a_table_and_the_run_file_decides_what_is_trained
   TempDir tmp;
   RunOptions o;
   o.directory = tmp.path();
-  tmp.file("run.toml",
-           "[model]\nhidden_size = 32\nnum_hidden_layers = 1\nnum_attention_heads = 2\nintermediate_size = 48\n"
-           "[data]\nseq_len = 16\n[train]\nbackend = \"cpu\"\nsteps = 4\n");
+  tmp.file(
+      "run.toml",
+      "[model]\nhidden_size = 32\nnum_hidden_layers = 1\nnum_attention_heads = 2\nintermediate_size = 48\n"
+      "[data]\nseq_len = 16\n[train]\nbackend = \"cpu\"\nsteps = 4\n");
   const Outcome r = run_program({"verify", "run.toml", "--only", "GPU-001,GPU-002"}, o);
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "GPU-001"), r.out);

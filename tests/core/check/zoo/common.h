@@ -1,4 +1,5 @@
-/* What the estimator and the trainer of the zoo share: manifest, start and stop, the entry, and the faults of those. */
+/* What the estimator and the trainer of the zoo share: manifest, start and stop, the entry, and the faults of
+ * those. */
 #ifndef ZOO_COMMON_H
 #define ZOO_COMMON_H
 #define _GNU_SOURCE
@@ -25,41 +26,43 @@ TH_MANIFEST("no toml =");
 #elif defined(NO_ID)
 TH_MANIFEST("version = \"1\"\nkind = \"" KIND "\"\nsummary = \"an animal\"\n");
 #elif defined(NO_SUMMARY)
-TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"" KIND "\"\nfamilies = [\"llama\"]\noptions = [\"mode\"]\n");
+TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"" KIND
+            "\"\nfamilies = [\"llama\"]\noptions = [\"mode\"]\n");
 #else
-TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"" KIND "\"\nsummary = \"one of the zoo\"\n"
+TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"" KIND
+            "\"\nsummary = \"one of the zoo\"\n"
             "families = [\"llama\"]\noptions = [\"mode\"]\n");
 #endif
 
-static const th_host *host;
-static th_error *kept_error;
-static th_mem_sink *kept_sink;
+static const th_host* host;
+static th_error* kept_error;
+static th_mem_sink* kept_sink;
 static int starts;
 
-static inline th_status refuse(th_error *e, th_status code, const char *message) {
+static inline th_status refuse(th_error* e, th_status code, const char* message) {
   if (!e && FAULT != null_error_crashes) return code;
   e->code = code;
   if (FAULT != no_message) snprintf(e->message, sizeof e->message, "%s", message);
   if (FAULT == unterminated) memset(e->message, 'x', sizeof e->message);
-  if (FAULT == error_past_size) ((volatile char *)e)[sizeof *e + 3] = 1;
+  if (FAULT == error_past_size) ((volatile char*)e)[sizeof *e + 3] = 1;
   if (FAULT == keeps_error) kept_error = e;
   return code;
 }
 
-static void *wait_then_call(void *arg) {
+static void* wait_then_call(void* arg) {
   (void)arg;
   usleep(2000);
   host->log(host, TH_LOG_INFO, "late", "too late");
   return NULL;
 }
-static void *sleep_on(void *arg) {
+static void* sleep_on(void* arg) {
   (void)arg;
   while (1) pause();
   return NULL;
 }
-static void key_ends(void *arg) { (void)arg; }
+static void key_ends(void* arg) { (void)arg; }
 static pthread_key_t thread_key;
-static void *needed;
+static void* needed;
 static pthread_t late_thread;
 static int late;
 
@@ -81,7 +84,7 @@ static void break_process(void) {
   }
 }
 
-static th_status start(const th_host *h, th_error *e) {
+static th_status start(const th_host* h, th_error* e) {
   host = h;
   ++starts;
   break_process();
@@ -89,7 +92,7 @@ static th_status start(const th_host *h, th_error *e) {
   if (FAULT == starts_once && starts > 1) return refuse(e, TH_E_STATE, "once is enough");
   if (FAULT == leaks_descriptor && open("/dev/null", O_RDONLY) < 0) return refuse(e, TH_E_IO, "no null");
   if (FAULT == leaks_heap) {
-    char *volatile lost = malloc(1024);
+    char* volatile lost = malloc(1024);
     if (lost) lost[0] = 1;
   }
   if (FAULT == keeps_host_memory && starts == 1) h->alloc(h, 64, 64, TH_TIER_HOST, "kept");
@@ -105,10 +108,10 @@ static th_status start(const th_host *h, th_error *e) {
   }
   if (FAULT == start_needs_memory) {
     needed = h->alloc(h, 64, 64, TH_TIER_HOST, "needed");
-    *(volatile char *)needed = 1;
+    *(volatile char*)needed = 1;
   }
   if (FAULT == calls_after_stop && late) pthread_join(late_thread, NULL), late = 0;
-  const char *mode = h->option(h, "mode");
+  const char* mode = h->option(h, "mode");
   if (mode && strcmp(mode, "auto") != 0 && FAULT != ignores_option)
     return refuse(e, TH_E_ARG, "plugin.animal.mode: expected auto");
   return TH_OK;
@@ -126,9 +129,9 @@ __attribute__((destructor)) static void at_exit(void) {
   if (FAULT == crashes_at_exit) abort();
 }
 
-static const void *table_of(const char *id);
+static const void* table_of(const char* id);
 
-static const void *get(const char *id) {
+static const void* get(const char* id) {
   if (FAULT == no_interface) return NULL;
   return table_of(id);
 }
@@ -142,20 +145,26 @@ TH_EXPORT int zoo_helper(void);
 int zoo_helper(void) { return 1; }
 #endif
 #if defined(EXPORTS_UNIQUE)
-__asm__(".data\n.globl zoo_unique\n.type zoo_unique, @gnu_unique_object\n.size zoo_unique, 4\nzoo_unique: .long 1\n.text\n");
+__asm__(
+    ".data\n.globl zoo_unique\n.type zoo_unique, @gnu_unique_object\n.size zoo_unique, 4\nzoo_unique: .long "
+    "1\n.text\n");
 #endif
 
 #if defined(DATA_ENTRY)
 TH_EXPORT extern const int zoo_data_entry __asm__(TH_ENTRY_NAME);
 const int zoo_data_entry = 42;
-const void *zoo_used(void);
-const void *zoo_used(void) { return (const void *)((size_t)start + (size_t)stop + (size_t)get); }
+const void* zoo_used(void);
+const void* zoo_used(void) { return (const void*)((size_t)start + (size_t)stop + (size_t)get); }
 #else
-const th_plugin *TH_ENTRY(void) {
-  static const th_plugin plugin = {
-      FAULT == short_table ? 24 : sizeof(th_plugin), FAULT == major_2 ? 2 : TH_ABI_MAJOR, TH_ABI_MINOR,
-      FAULT == other_id ? "other" : "animal", FAULT == other_version ? "9" : "1", start,
-      FAULT == start_without_stop ? 0 : stop, get};
+const th_plugin* TH_ENTRY(void) {
+  static const th_plugin plugin = {FAULT == short_table ? 24 : sizeof(th_plugin),
+                                   FAULT == major_2 ? 2 : TH_ABI_MAJOR,
+                                   TH_ABI_MINOR,
+                                   FAULT == other_id ? "other" : "animal",
+                                   FAULT == other_version ? "9" : "1",
+                                   start,
+                                   FAULT == start_without_stop ? 0 : stop,
+                                   get};
   return FAULT == null_table ? NULL : &plugin;
 }
 #endif

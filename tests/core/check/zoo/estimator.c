@@ -1,8 +1,9 @@
-/* A small honest estimator of a bigram model; FAULT plants one fault in it. Built once an animal: ../animals.txt. */
+/* A small honest estimator of a bigram model; FAULT plants one fault in it. Built once an animal:
+ * ../animals.txt. */
 #define KIND "estimator"
 #include "report.h"
 
-static int32_t match(const th_model *m, const th_run *r) {
+static int32_t match(const th_model* m, const th_run* r) {
   static int moods;
   if (FAULT != match_null_crashes && (!m || !r)) return 0;
   if (FAULT == slow_match) usleep(1500);
@@ -16,18 +17,18 @@ static int32_t match(const th_model *m, const th_run *r) {
   return FAULT == score_2000 ? 2000 : 500;
 }
 
-static th_status estimate(const th_host *h, const th_model *m, const th_run *r, const th_profile *p, th_mem_sink *sink,
-                          th_mem_summary *summary, th_error *e) {
+static th_status estimate(const th_host* h, const th_model* m, const th_run* r, const th_profile* p,
+                          th_mem_sink* sink, th_mem_summary* summary, th_error* e) {
   const th_status ok = acceptable(h, m, r, sink, e);
   if (ok != TH_OK) return ok;
   if (FAULT == no_profile && p) return refuse(e, TH_E_INTERNAL, "no idea what a profile is");
   if (FAULT == leaks_by_call) {
-    char *volatile lost = malloc(100);
+    char* volatile lost = malloc(100);
     if (lost) lost[0] = 1;
   }
   static int asked;
   if (FAULT == leaks_seldom && ++asked > 600 && asked % 8 == 0) {
-    char *volatile lost = malloc(1024);
+    char* volatile lost = malloc(1024);
     if (lost) lost[0] = 1;
   }
   if (FAULT == leaks_descriptor_by_call) {
@@ -42,7 +43,7 @@ static const th_estimator tables[2] = {
     {FAULT == short_interface ? 8 : sizeof(th_estimator), 0, match, FAULT == null_slot ? 0 : estimate},
     {sizeof(th_estimator), 0, match, estimate}};
 
-static const void *table_of(const char *id) {
+static const void* table_of(const char* id) {
   if (FAULT == any_interface) return &tables[0];
   if (strcmp(id, TH_ESTIMATOR_ID) != 0) return NULL;
   return &tables[FAULT == moving_table && starts > 0 ? starts & 1 : 0];

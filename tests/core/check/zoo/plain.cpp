@@ -1,5 +1,5 @@
-// The plain trainer of sdk/examples with another epsilon under the roots of its norms, forward and backward alike: loss and
-// gradient agree with each other, and with no other trainer. FAULT none: without it.
+// The plain trainer of sdk/examples with another epsilon under the roots of its norms, forward and backward
+// alike: loss and gradient agree with each other, and with no other trainer. FAULT none: without it.
 #include "core/executor/trainer.hpp"
 #include "sdk/examples/plain_trainer/plain_kernels.hpp"
 

@@ -1,34 +1,35 @@
-/* A small honest trainer: a bigram model in the tensors of a llama (embedding and head learn, the layers stand by), plain
- * gradient descent. FAULT plants one fault in it. Built once an animal: ../animals.txt. */
+/* A small honest trainer: a bigram model in the tensors of a llama (embedding and head learn, the layers
+ * stand by), plain gradient descent. FAULT plants one fault in it. Built once an animal: ../animals.txt. */
 #define KIND "trainer"
 #include "report.h"
 
 #include <math.h>
 
 struct th_trainer_inst {
-  const th_host *h;
+  const th_host* h;
   uint32_t vocab, hidden, layers, q, kv, wide, micro, accumulate, seq;
   uint64_t elements, steps;
   uint32_t optimizer;
   uint64_t saves, cancels;
   int ready;
   char loaded[9 * 16 + 3]; /* by tensor: init() leaves it */
-  float *w, *g, *logits; /* [elements], [elements], [micro * seq * vocab] */
-  char *hidden_heap;
-  void *more[64];
+  float *w, *g, *logits;   /* [elements], [elements], [micro * seq * vocab] */
+  char* hidden_heap;
+  void* more[64];
 };
 
-/* Tensor number `i` in the order of the checkpoint: name, shape, its first element. 0 when there are no more. */
+/* Tensor number `i` in the order of the checkpoint: name, shape, its first element. 0 when there are no more.
+ */
 struct place {
   char name[96];
   uint32_t rank;
   uint64_t dim[2], at, count;
 };
-static int tensor(const th_trainer_inst *t, uint32_t i, struct place *p) {
-  static const char *const names[9] = {"input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-                                       "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj",
-                                       "mlp.down_proj"};
-  const uint64_t h = t->hidden, dims[9][2] = {{h, 0}, {t->q, h}, {t->kv, h}, {t->kv, h}, {h, t->q},
+static int tensor(const th_trainer_inst* t, uint32_t i, struct place* p) {
+  static const char* const names[9] = {"input_layernorm",  "self_attn.q_proj", "self_attn.k_proj",
+                                       "self_attn.v_proj", "self_attn.o_proj", "post_attention_layernorm",
+                                       "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
+  const uint64_t h = t->hidden, dims[9][2] = {{h, 0}, {t->q, h},    {t->kv, h},   {t->kv, h},  {h, t->q},
                                               {h, 0}, {t->wide, h}, {t->wide, h}, {h, t->wide}};
   uint64_t at = 0;
   for (uint32_t k = 0; k <= i; ++k) {
@@ -36,9 +37,12 @@ static int tensor(const th_trainer_inst *t, uint32_t i, struct place *p) {
     const uint32_t last = 9 * t->layers + 1;
     uint64_t rows = t->vocab, columns = h;
     if (k > last + 1) return 0;
-    if (k == 0) snprintf(p->name, sizeof p->name, "model.embed_tokens.weight");
-    else if (k == last) snprintf(p->name, sizeof p->name, "model.norm.weight"), rows = h, columns = 0;
-    else if (k == last + 1) snprintf(p->name, sizeof p->name, FAULT == own_names ? "head.weight" : "lm_head.weight");
+    if (k == 0)
+      snprintf(p->name, sizeof p->name, "model.embed_tokens.weight");
+    else if (k == last)
+      snprintf(p->name, sizeof p->name, "model.norm.weight"), rows = h, columns = 0;
+    else if (k == last + 1)
+      snprintf(p->name, sizeof p->name, FAULT == own_names ? "head.weight" : "lm_head.weight");
     else {
       snprintf(p->name, sizeof p->name, "model.layers.%u.%s.weight", (k - 1) / 9, names[(k - 1) % 9]);
       rows = dims[(k - 1) % 9][0], columns = dims[(k - 1) % 9][1];
@@ -49,14 +53,15 @@ static int tensor(const th_trainer_inst *t, uint32_t i, struct place *p) {
   return 1;
 }
 
-static th_status probe(const th_host *h, uint32_t *devices, th_error *e) {
+static th_status probe(const th_host* h, uint32_t* devices, th_error* e) {
   (void)h;
   if (FAULT == probe_fails) return refuse(e, TH_E_IO, "the probe broke off");
   *devices = 1;
   return TH_OK;
 }
 
-static th_status trainable(const th_host *h, const th_model *m, const th_run *r, const void *out, th_error *e) {
+static th_status trainable(const th_host* h, const th_model* m, const th_run* r, const void* out,
+                           th_error* e) {
   const th_status ok = acceptable(h, m, r, out, e);
   if (ok != TH_OK || FAULT == unknown_words) return ok;
   if (r->mode == TH_MODE_LORA && FAULT == lora_is_arg) return refuse(e, TH_E_ARG, "no LoRA please");
@@ -65,30 +70,31 @@ static th_status trainable(const th_host *h, const th_model *m, const th_run *r,
   return TH_OK;
 }
 
-static th_status profile(const th_host *h, const th_model *m, const th_run *r, th_profile *p, th_error *e) {
-  const th_status ok = trainable(h, m, r, (const void *)p, e);
+static th_status profile(const th_host* h, const th_model* m, const th_run* r, th_profile* p, th_error* e) {
+  const th_status ok = trainable(h, m, r, (const void*)p, e);
   if (ok != TH_OK) return ok;
   p->alignment = 64, p->tier = TH_TIER_HOST, p->threads = 1;
   snprintf(p->trainer, sizeof p->trainer, FAULT == other_trainer ? "somebody" : "animal");
   return TH_OK;
 }
 
-static th_status plan(const th_host *h, const th_model *m, const th_run *r, th_mem_sink *sink, th_mem_summary *summary,
-                      th_error *e) {
+static th_status plan(const th_host* h, const th_model* m, const th_run* r, th_mem_sink* sink,
+                      th_mem_summary* summary, th_error* e) {
   const th_status ok = trainable(h, m, r, sink, e);
   if (ok != TH_OK) return ok;
   if (FAULT == plan_allocates) h->release(h, h->alloc(h, 4096, 64, TH_TIER_HOST, "plan"));
-  struct account_call c = {h, m, r, sink, summary, elements(m) * 4 + (FAULT == plans_more ? 64 : 0), logits_bytes(m, r), e,
-                           TH_OK};
+  struct account_call c = {
+      h, m, r, sink, summary, elements(m) * 4 + (FAULT == plans_more ? 64 : 0), logits_bytes(m, r), e, TH_OK};
   return give_account(&c);
 }
 
-static th_trainer_inst *last_stepped; /* of shared_steps */
+static th_trainer_inst* last_stepped; /* of shared_steps */
 static uint64_t poisoned;             /* of oom_poisons */
 
-static void destroy(th_trainer_inst *t) {
+static void destroy(th_trainer_inst* t) {
   if (last_stepped == t) last_stepped = NULL;
-  const int forgets = (FAULT == budget_leaks && !t->logits) || (FAULT == middle_alloc_leaks && !t->g && t->logits);
+  const int forgets =
+      (FAULT == budget_leaks && !t->logits) || (FAULT == middle_alloc_leaks && !t->g && t->logits);
   if (!forgets) t->h->release(t->h, t->w);
   t->h->release(t->h, t->g);
   if (FAULT != destroy_leaks) t->h->release(t->h, t->logits);
@@ -97,21 +103,24 @@ static void destroy(th_trainer_inst *t) {
   free(t);
 }
 
-static th_status create(const th_host *h, int32_t device, const th_model *m, const th_run *r, th_trainer_inst **out,
-                        th_error *e) {
+static th_status create(const th_host* h, int32_t device, const th_model* m, const th_run* r,
+                        th_trainer_inst** out, th_error* e) {
   if (FAULT == create_leaves) h->alloc(h, 64, 64, TH_TIER_HOST, "early");
-  const th_status ok = trainable(h, m, r, (const void *)out, e);
+  const th_status ok = trainable(h, m, r, (const void*)out, e);
   if (ok != TH_OK) return ok;
   if (device != 0 && FAULT != any_device) return refuse(e, TH_E_ARG, "there is device 0 alone");
-  th_trainer_inst *t = calloc(1, sizeof *t);
+  th_trainer_inst* t = calloc(1, sizeof *t);
   if (FAULT == leaks_by_life) {
-    char *volatile lost = malloc(200);
+    char* volatile lost = malloc(200);
     if (lost) lost[0] = 1;
   }
-  if (FAULT == leaks_descriptor_by_life && open("/dev/null", O_RDONLY) < 0) return refuse(e, TH_E_IO, "no null");
+  if (FAULT == leaks_descriptor_by_life && open("/dev/null", O_RDONLY) < 0)
+    return refuse(e, TH_E_IO, "no null");
   if (!t) return refuse(e, TH_E_HOST_OOM, "out of memory");
-  t->h = h, t->vocab = (uint32_t)m->vocab, t->hidden = m->hidden, t->layers = m->layers, t->q = m->heads * m->head_dim;
-  t->kv = m->kv_heads * m->head_dim, t->wide = m->intermediate, t->micro = r->micro_batch, t->seq = r->seq_len;
+  t->h = h, t->vocab = (uint32_t)m->vocab, t->hidden = m->hidden, t->layers = m->layers,
+  t->q = m->heads * m->head_dim;
+  t->kv = m->kv_heads * m->head_dim, t->wide = m->intermediate, t->micro = r->micro_batch,
+  t->seq = r->seq_len;
   t->accumulate = r->accumulate, t->optimizer = r->optimizer, t->elements = elements(m);
   t->w = h->alloc(h, t->elements * 4, 64, TH_TIER_HOST, "weights");
   t->g = h->alloc(h, t->elements * 4, 64, TH_TIER_HOST, "gradients");
@@ -127,18 +136,19 @@ static th_status create(const th_host *h, int32_t device, const th_model *m, con
   return TH_OK;
 }
 
-static th_status load(th_trainer_inst *t, uint32_t scope, const th_tensor *p, th_error *e) {
+static th_status load(th_trainer_inst* t, uint32_t scope, const th_tensor* p, th_error* e) {
   struct place at;
   if (scope != TH_SCOPE_WEIGHTS) return refuse(e, TH_E_ARG, "weights alone");
   for (uint32_t i = 0; tensor(t, i, &at); ++i) {
     if (strcmp(at.name, p->name) != 0) continue;
     if (p->rank != at.rank || p->dim[0] != at.dim[0] || (at.rank == 2 && p->dim[1] != at.dim[1]) ||
-        (p->dtype != TH_DT_F32 && FAULT != any_tensor) || p->first > at.count || p->count > at.count - p->first)
+        (p->dtype != TH_DT_F32 && FAULT != any_tensor) || p->first > at.count ||
+        p->count > at.count - p->first)
       return refuse(e, TH_E_ARG, "another shape or type");
     if (FAULT == whole_tensors_only && p->count != at.count && p->first != 0) return TH_OK;
-    const float *from = p->data;
+    const float* from = p->data;
     for (uint64_t k = 0; k < p->count && FAULT != load_forgets; ++k) {
-      float *to = t->w + at.at + p->first + k;
+      float* to = t->w + at.at + p->first + k;
       *to = FAULT == adds_up && t->loaded[i] && p->count == at.count ? *to + from[k] : from[k];
     }
     t->loaded[i] = 1;
@@ -148,7 +158,7 @@ static th_status load(th_trainer_inst *t, uint32_t scope, const th_tensor *p, th
   return refuse(e, TH_E_ARG, "no such tensor");
 }
 
-static th_status init(th_trainer_inst *t, uint64_t seed, th_error *e) {
+static th_status init(th_trainer_inst* t, uint64_t seed, th_error* e) {
   if (FAULT == oom_poisons) seed += poisoned;
   uint64_t x = (FAULT == same_seed ? 1 : seed) * 0x9e3779b97f4a7c15u + 1;
   if (t->ready & 1 && FAULT != inits_again) return refuse(e, TH_E_STATE, "init() is called once");
@@ -164,10 +174,10 @@ static th_status init(th_trainer_inst *t, uint64_t seed, th_error *e) {
 }
 
 /* Loss of one position, and its gradient: logits = head . embedding[token]. */
-static double position(th_trainer_inst *t, int32_t token, int32_t target, float scale, float *l) {
+static double position(th_trainer_inst* t, int32_t token, int32_t target, float scale, float* l) {
   const uint32_t H = t->hidden, V = t->vocab;
   const uint64_t head = t->elements - (uint64_t)V * H;
-  const float *x = t->w + (uint64_t)token * H;
+  const float* x = t->w + (uint64_t)token * H;
   double most = -1e30, sum = 0;
   for (uint32_t v = 0; v < V; ++v) {
     l[v] = 0;
@@ -180,13 +190,14 @@ static double position(th_trainer_inst *t, int32_t token, int32_t target, float 
     const float d = scale * ((float)(exp(l[v] - most) / sum) - (v == (uint32_t)target));
     for (uint32_t h = 0; h < H; ++h) {
       t->g[head + (uint64_t)v * H + h] += d * x[h];
-      if (FAULT != no_embedding_gradient) t->g[(uint64_t)token * H + h] += d * t->w[head + (uint64_t)v * H + h];
+      if (FAULT != no_embedding_gradient)
+        t->g[(uint64_t)token * H + h] += d * t->w[head + (uint64_t)v * H + h];
     }
   }
   return loss;
 }
 
-static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th_error *e) {
+static th_status step(th_trainer_inst* t, const th_step* s, th_step_out* out, th_error* e) {
   const int evaluate = (s->flags & TH_STEP_EVALUATE) != 0;
   const uint64_t n = (uint64_t)s->batch * s->seq;
   uint64_t counted = 0;
@@ -227,7 +238,8 @@ static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th
     float scale = 1.0f / (float)counted;
     if (FAULT == mean_of_means && !evaluate) {
       uint64_t here = 0;
-      for (uint64_t k = i / micro * micro; k < i / micro * micro + micro && k < n; ++k) here += s->targets[k] != -100;
+      for (uint64_t k = i / micro * micro; k < i / micro * micro + micro && k < n; ++k)
+        here += s->targets[k] != -100;
       scale = (float)micro / (float)(here ? here * n : 1);
     }
     const int32_t target = s->targets[i] == -100 && FAULT == ignored_as_zero ? 0 : s->targets[i];
@@ -250,7 +262,7 @@ static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th
   if (half) return refuse(e, TH_E_CANCELLED, "cancelled");
   if (FAULT == grows_late && t->steps == 100) t->more[0] = t->h->alloc(t->h, 64, 64, TH_TIER_HOST, "more");
   if (FAULT == leaks_by_step && t->steps > 50) {
-    char *volatile lost = malloc(1024);
+    char* volatile lost = malloc(1024);
     if (lost) lost[0] = 1;
   }
   if (FAULT == grows && t->steps < 64) t->more[t->steps] = t->h->alloc(t->h, 64, 64, TH_TIER_HOST, "more");
@@ -262,19 +274,20 @@ static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th
 }
 
 struct save_call {
-  th_trainer_inst *t;
+  th_trainer_inst* t;
   uint32_t scope;
-  th_tensor_sink *sink;
-  th_error *e;
+  th_tensor_sink* sink;
+  th_error* e;
   th_status status;
 };
-static th_status save_here(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, th_error *e) {
+static th_status save_here(th_trainer_inst* t, uint32_t scope, th_tensor_sink* sink, th_error* e) {
   struct place at;
   if (!(t->ready & 1) && FAULT != no_order) return refuse(e, TH_E_STATE, "init() comes first");
   if (scope != TH_SCOPE_WEIGHTS && FAULT != any_scope) return refuse(e, TH_E_UNSUPPORTED, "weights alone");
   for (uint32_t i = 0; tensor(t, i, &at); ++i) {
     th_tensor p = {0};
-    p.struct_size = sizeof p, p.dtype = TH_DT_F32, p.rank = at.rank, p.dim[0] = at.dim[0], p.dim[1] = at.dim[1];
+    p.struct_size = sizeof p, p.dtype = TH_DT_F32, p.rank = at.rank, p.dim[0] = at.dim[0],
+    p.dim[1] = at.dim[1];
     p.name = at.name, p.data = t->w + at.at, p.count = FAULT == saves_half ? at.count / 2 : at.count;
     const th_status s = sink->tensor(sink, &p);
     if (s != TH_OK && FAULT != save_ignores_sink) return refuse(e, s, "the host wants no more");
@@ -282,12 +295,12 @@ static th_status save_here(th_trainer_inst *t, uint32_t scope, th_tensor_sink *s
   ++t->saves;
   return TH_OK;
 }
-static void *save_there(void *arg) {
-  struct save_call *c = arg;
+static void* save_there(void* arg) {
+  struct save_call* c = arg;
   c->status = save_here(c->t, c->scope, c->sink, c->e);
   return NULL;
 }
-static th_status save(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, th_error *e) {
+static th_status save(th_trainer_inst* t, uint32_t scope, th_tensor_sink* sink, th_error* e) {
   struct save_call c = {t, scope, sink, e, TH_OK};
   if (FAULT == save_foreign_thread) {
     pthread_t there;
@@ -299,19 +312,19 @@ static th_status save(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, 
   return c.status;
 }
 
-static th_status counters(th_trainer_inst *t, th_counters *c, th_error *e) {
+static th_status counters(th_trainer_inst* t, th_counters* c, th_error* e) {
   (void)e;
   if (FAULT == counts_without_bytes) c->h2d_count = t->steps;
   c->launches = FAULT == counters_fall ? 100 - t->steps : t->steps;
   return TH_OK;
 }
 
-static const char *info(th_trainer_inst *t, const char *key) {
+static const char* info(th_trainer_inst* t, const char* key) {
   (void)t;
   return FAULT == knows_all || strcmp(key, "kernel_set") == 0 ? "plain C" : NULL;
 }
 
-static const th_trainer table = {sizeof(th_trainer), 0, probe, profile, plan, create, load, init, step, save, counters, info,
-                                 0, destroy};
+static const th_trainer table = {
+    sizeof(th_trainer), 0, probe, profile, plan, create, load, init, step, save, counters, info, 0, destroy};
 
-static const void *table_of(const char *id) { return strcmp(id, TH_TRAINER_ID) == 0 ? &table : NULL; }
+static const void* table_of(const char* id) { return strcmp(id, TH_TRAINER_ID) == 0 ? &table : NULL; }

@@ -1,5 +1,5 @@
-// An estimator that lets exceptions out, built by every C++ at hand: its option "do" says what and from where. The words
-// of std:: are its own library's, which may be another than the host's; ../borders_test.cpp.
+// An estimator that lets exceptions out, built by every C++ at hand: its option "do" says what and from
+// where. The words of std:: are its own library's, which may be another than the host's; ../borders_test.cpp.
 #include <cstring>
 #include <stdexcept>
 #include <trainhost/trainhost.hpp>
@@ -27,7 +27,8 @@ th_status start(const th_host* h, th_error*) {
 void stop() {}
 
 std::int32_t match(const th_model*, const th_run*) { return 7; }
-th_status estimate(const th_host* h, const th_model*, const th_run*, const th_profile*, th_mem_sink*, th_mem_summary*, th_error*) {
+th_status estimate(const th_host* h, const th_model*, const th_run*, const th_profile*, th_mem_sink*,
+                   th_mem_summary*, th_error*) {
   escape(h, "estimate");
   return TH_OK;
 }

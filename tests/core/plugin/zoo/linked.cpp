@@ -1,5 +1,6 @@
-// An estimator whose fault is how it is linked: what it exports, what it leaves behind in threads, which run-time library
-// it brings. It reports value() bytes, so that a wrong symbol is a wrong number. One macro, one animal; ../borders_test.cpp.
+// An estimator whose fault is how it is linked: what it exports, what it leaves behind in threads, which
+// run-time library it brings. It reports value() bytes, so that a wrong symbol is a wrong number. One macro,
+// one animal; ../borders_test.cpp.
 #include <string>
 #include <trainhost/trainhost.hpp>
 #include <vector>

@@ -41,7 +41,8 @@ th_status raw(const std::string& what, th_mem_sink* sink, th_mem_summary* summar
   if (what == "number alone" || what == "wild domain") {
     const bool wild = what == "wild domain";
     e->native_code = wild ? 5 : -719;
-    if (wild) std::memcpy(e->native_domain, "\x1b[31mmmmmmmmmmmm", 16), e->message[0] = 'x';  // no terminating zero
+    if (wild)
+      std::memcpy(e->native_domain, "\x1b[31mmmmmmmmmmmm", 16), e->message[0] = 'x';  // no terminating zero
     return wild ? TH_E_IO : TH_E_DEVICE_LOST;
   }
   if (what == "bad node") {
@@ -65,7 +66,8 @@ th_status raw(const std::string& what, th_mem_sink* sink, th_mem_summary* summar
 
 struct Guarded {
   static int match(const th_model&, const th_run&) noexcept { return 100000; }
-  static void estimate(const th_host& h, const th_model& m, const th_run&, const th_profile*, th::Tree& tree) {
+  static void estimate(const th_host& h, const th_model& m, const th_run&, const th_profile*,
+                       th::Tree& tree) {
     const char* what = h.option(&h, "do");
     std::string w = what ? what : "";
     if (w == "throw") throw std::runtime_error("caught at the border");

@@ -11,8 +11,9 @@
 #else
 #define TOY_OPTIONS "options = [\"do\"]\n"
 #endif
-TH_MANIFEST("\nid = \"toy\"\nversion = \"1\"\nkind = \"trainer\"\nsummary = \"adds the learning rate\"\n" TOY_OPTIONS
-            "priority = -1\n");
+TH_MANIFEST(
+    "\nid = \"toy\"\nversion = \"1\"\nkind = \"trainer\"\nsummary = \"adds the learning rate\"\n" TOY_OPTIONS
+    "priority = -1\n");
 
 namespace {
 
@@ -102,7 +103,8 @@ class Toy {
     if (std::string(key) != "peak_flops") throw th::Error(TH_E_UNSUPPORTED, "toys know no such figure");
     return 12.5;
   }
-  static void memory(const th_host& h, std::int32_t device, std::uint64_t& free_bytes, std::uint64_t& total_bytes) {
+  static void memory(const th_host& h, std::int32_t device, std::uint64_t& free_bytes,
+                     std::uint64_t& total_bytes) {
     if (option(h) == "no device") throw th::Error(TH_E_UNAVAILABLE, "no toy in the box");
     if (option(h) == "wrong device") throw th::Error(TH_E_ARG, "there is no toy 3");
     free_bytes = 1000, total_bytes = 2000 + static_cast<std::uint64_t>(device);
@@ -122,7 +124,8 @@ class Toy {
 
 }  // namespace
 
-// Built several times: toy.so has no device and cannot be profiled, toy_profiled.so can, and lies when "do" says so.
+// Built several times: toy.so has no device and cannot be profiled, toy_profiled.so can, and lies when "do"
+// says so.
 #ifdef TOY_PROFILED
 namespace {
 
@@ -167,15 +170,19 @@ const th_profiler kProfiler = {sizeof(th_profiler), 0, record_bytes, start, read
 
 }  // namespace
 TH_PLUGIN("toy", "1", th::trainer<Toy>(), th::generate<Toy>(), &kProfiler)
-#elif defined(TOY_ORDERED)  // toy_ordered.so: says when it is stopped, as every session says when it is destroyed
+#elif defined( \
+    TOY_ORDERED)  // toy_ordered.so: says when it is stopped, as every session says when it is destroyed
 namespace {
 const th_host* started = nullptr;
 th_status start(const th_host* h, th_error*) { return started = h, TH_OK; }
 void stop() { started->log(started, TH_LOG_INFO, "stop", "stopped"); }
 }  // namespace
 extern "C" TH_EXPORT const th_plugin* TH_ENTRY(void) {
-  static const th_plugin plugin{sizeof plugin, TH_ABI_MAJOR, TH_ABI_MINOR, "toy", "1", start, stop,
-                                [](const char* id) -> const void* { return th::pick(id, th::trainer<Toy>()); }};
+  static const th_plugin plugin{
+      sizeof plugin, TH_ABI_MAJOR,
+      TH_ABI_MINOR,  "toy",
+      "1",           start,
+      stop,          [](const char* id) -> const void* { return th::pick(id, th::trainer<Toy>()); }};
   return &plugin;
 }
 #elif defined(TOY_DEVICE)

@@ -1,5 +1,5 @@
-/* The good animal with one piece of code run where the dynamic linker (WILD_LOAD) or the host (WILD_START) calls it.
- * What each must do to the host, which only ever meets them in a child: ../wild_test.cpp. */
+/* The good animal with one piece of code run where the dynamic linker (WILD_LOAD) or the host (WILD_START)
+ * calls it. What each must do to the host, which only ever meets them in a child: ../wild_test.cpp. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <locale.h>
@@ -14,29 +14,29 @@
 #ifdef WILD_START
 #define ZOO_START wild_start
 #endif
-#define ZOO_EXTRA                                                          \
-  static void wild(void);                                                  \
-  static th_status wild_start(const th_host *h, th_error *error) {         \
-    (void)h, (void)error;                                                  \
-    wild();                                                                \
-    return TH_OK;                                                          \
-  }                                                                        \
-  const void *zoo_keep_wild(void);                                         \
-  const void *zoo_keep_wild(void) { return (const void *)(size_t)wild_start; }
+#define ZOO_EXTRA                                                  \
+  static void wild(void);                                          \
+  static th_status wild_start(const th_host* h, th_error* error) { \
+    (void)h, (void)error;                                          \
+    wild();                                                        \
+    return TH_OK;                                                  \
+  }                                                                \
+  const void* zoo_keep_wild(void);                                 \
+  const void* zoo_keep_wild(void) { return (const void*)(size_t)wild_start; }
 #include "zoo.c"
 
 static void hang(void) {
   for (volatile int forever = 1; forever;) {
   }
 }
-static void *idle(void *p) {
+static void* idle(void* p) {
   pause();
   return p;
 }
 static void handler(int n) { (void)n; }
 
 /* Used, so that no variant warns about what it leaves out. */
-static void *(*volatile keep_idle)(void *) = idle;
+static void* (*volatile keep_idle)(void*) = idle;
 static void (*volatile keep_handler)(int) = handler;
 static void (*volatile keep_hang)(void) = hang;
 
@@ -74,6 +74,7 @@ static void (*volatile keep_pool)(void) = pool;
 #ifdef WILD_LOAD
 __attribute__((constructor))
 #endif
-static void wild(void) {
+static void
+wild(void) {
   WILD;
 }

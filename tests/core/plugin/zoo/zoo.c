@@ -1,5 +1,5 @@
-/* One small estimator in C that a macro turns into each animal of the zoo. Without a macro it is a good plugin.
- * What each must do to the host: ../load_test.cpp. */
+/* One small estimator in C that a macro turns into each animal of the zoo. Without a macro it is a good
+ * plugin. What each must do to the host: ../load_test.cpp. */
 #include <stddef.h>
 #include <string.h>
 #include <trainhost/trainhost.h>
@@ -52,7 +52,8 @@ __attribute__((section(".trainhost"), used)) static const char big_manifest[1000
 #elif defined(ZOO_MANIFEST)
 TH_MANIFEST(TEXT(ZOO_MANIFEST));
 #else
-TH_MANIFEST("id = \"animal\"\nversion = \"" ZOO_VERSION "\"\nkind = \"" ZOO_KIND "\"\n"
+TH_MANIFEST("id = \"animal\"\nversion = \"" ZOO_VERSION "\"\nkind = \"" ZOO_KIND
+            "\"\n"
             "summary = \"one of the zoo\"\nfamilies = [\"llama\"]\noptions = [\"do\"]\n" ZOO_MORE "\n");
 #endif
 
@@ -60,16 +61,16 @@ TH_MANIFEST("id = \"animal\"\nversion = \"" ZOO_VERSION "\"\nkind = \"" ZOO_KIND
 int nobody_defines_this(void);
 #endif
 #ifdef ZOO_NEEDS_LENDER
-const th_plugin *zoo_lent(void);
+const th_plugin* zoo_lent(void);
 #endif
 
-static int32_t match(const th_model *m, const th_run *r) {
+static int32_t match(const th_model* m, const th_run* r) {
   (void)r;
   return m->layers == 3 ? 7 : 0;
 }
 
-static th_status estimate(const th_host *h, const th_model *m, const th_run *r, const th_profile *p, th_mem_sink *sink,
-                          th_mem_summary *summary, th_error *error) {
+static th_status estimate(const th_host* h, const th_model* m, const th_run* r, const th_profile* p,
+                          th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   th_mem leaf = {0};
   (void)h, (void)r, (void)p, (void)summary, (void)error;
   leaf.struct_size = sizeof leaf;
@@ -87,7 +88,7 @@ static th_status estimate(const th_host *h, const th_model *m, const th_run *r, 
 
 static const th_estimator table = {ZOO_ESTIMATOR_SIZE, 0, match, ZOO_ESTIMATE};
 
-static const void *get(const char *id) {
+static const void* get(const char* id) {
 #ifdef ZOO_NO_INTERFACE
   (void)id;
   return NULL;
@@ -96,8 +97,8 @@ static const void *get(const char *id) {
 #endif
 }
 
-static const th_host *host;
-static th_status start_well(const th_host *h, th_error *error) {
+static const th_host* host;
+static th_status start_well(const th_host* h, th_error* error) {
   (void)error;
   host = h;
   h->log(h, TH_LOG_INFO, "start", "started");
@@ -106,32 +107,32 @@ static th_status start_well(const th_host *h, th_error *error) {
 static void stop(void) {
   if (host) host->log(host, TH_LOG_INFO, "stop", "stopped");
 }
-static th_status fail(const th_host *h, th_error *error) {
+static th_status fail(const th_host* h, th_error* error) {
   (void)h;
   memcpy(error->message, "the moon is in the wrong phase", 31);
   memcpy(error->hint, "wait a week", 12);
   return TH_E_UNAVAILABLE;
 }
-static th_status fail_with_number(const th_host *h, th_error *error) {
+static th_status fail_with_number(const th_host* h, th_error* error) {
   (void)h;
   memcpy(error->message, "the tables cannot be written", 29);
   memcpy(error->native_domain, "errno", 6);
   error->native_code = 28;
   return TH_E_IO;
 }
-static th_status fail_as_bug(const th_host *h, th_error *error) {
+static th_status fail_as_bug(const th_host* h, th_error* error) {
   (void)h;
   memcpy(error->message, "a table is missing", 19);
   return TH_E_INTERNAL;
 }
-static th_status once(const th_host *h, th_error *error) {
+static th_status once(const th_host* h, th_error* error) {
   static int starts;
   (void)h;
   if (starts++ == 0) return TH_OK;
   memcpy(error->message, "once is enough", 15);
   return TH_E_STATE;
 }
-static th_status fail_silently(const th_host *h, th_error *error) {
+static th_status fail_silently(const th_host* h, th_error* error) {
   (void)h, (void)error;
   return TH_E_IO;
 }
@@ -141,29 +142,31 @@ ZOO_EXTRA
 #endif
 
 /* Used, so that no variant warns about what it leaves out. */
-const void *zoo_keep(void);
-const void *zoo_keep(void) {
-  static const void *all[10];
-  all[0] = (const void *)(size_t)get, all[1] = (const void *)(size_t)estimate, all[2] = (const void *)(size_t)fail;
-  all[3] = (const void *)(size_t)fail_silently, all[4] = (const void *)(size_t)start_well;
-  all[5] = (const void *)(size_t)stop, all[6] = &table, all[7] = (const void *)(size_t)once;
-  all[8] = (const void *)(size_t)fail_with_number, all[9] = (const void *)(size_t)fail_as_bug;
+const void* zoo_keep(void);
+const void* zoo_keep(void) {
+  static const void* all[10];
+  all[0] = (const void*)(size_t)get, all[1] = (const void*)(size_t)estimate,
+  all[2] = (const void*)(size_t)fail;
+  all[3] = (const void*)(size_t)fail_silently, all[4] = (const void*)(size_t)start_well;
+  all[5] = (const void*)(size_t)stop, all[6] = &table, all[7] = (const void*)(size_t)once;
+  all[8] = (const void*)(size_t)fail_with_number, all[9] = (const void*)(size_t)fail_as_bug;
   return all;
 }
 
 #ifdef ZOO_NEEDS_LENDER
-const void *zoo_call_lender(void);
-const void *zoo_call_lender(void) { return zoo_lent(); }
-static const th_plugin *(*volatile keep_the_dependency)(void) = zoo_lent;
+const void* zoo_call_lender(void);
+const void* zoo_call_lender(void) { return zoo_lent(); }
+static const th_plugin* (*volatile keep_the_dependency)(void) = zoo_lent;
 #endif
-TH_EXPORT const th_plugin *zoo_lent(void);
+TH_EXPORT const th_plugin* zoo_lent(void);
 
 #if defined(ZOO_DATA_ENTRY)
 TH_EXPORT extern const int zoo_data_entry __asm__(TH_ENTRY_NAME);
 const int zoo_data_entry = 42;
 #elif !defined(ZOO_NO_ENTRY)
-const th_plugin *TH_ENTRY(void) {
-  static const th_plugin plugin = {ZOO_SIZE, ZOO_MAJOR, ZOO_MINOR, ZOO_TABLE_ID, ZOO_TABLE_VERSION, ZOO_START, stop, ZOO_GET};
+const th_plugin* TH_ENTRY(void) {
+  static const th_plugin plugin = {ZOO_SIZE,          ZOO_MAJOR, ZOO_MINOR, ZOO_TABLE_ID,
+                                   ZOO_TABLE_VERSION, ZOO_START, stop,      ZOO_GET};
 #ifdef ZOO_NULL_TABLE
   (void)plugin;
   return NULL;
@@ -172,6 +175,6 @@ const th_plugin *TH_ENTRY(void) {
 #endif
 }
 #ifndef ZOO_NEEDS_LENDER
-const th_plugin *zoo_lent(void) { return NULL; }
+const th_plugin* zoo_lent(void) { return NULL; }
 #endif
 #endif

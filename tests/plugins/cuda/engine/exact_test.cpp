@@ -1,5 +1,5 @@
-// Memory to the byte: over random shapes, families, precisions, recompute policies and modes, what is taken of each tier is
-// the plan's arena, once, at creation, and nothing is taken by any step.
+// Memory to the byte: over random shapes, families, precisions, recompute policies and modes, what is taken
+// of each tier is the plan's arena, once, at creation, and nothing is taken by any step.
 #include <boost/test/unit_test.hpp>
 
 #include <random>
@@ -17,15 +17,20 @@ struct Shape {
 };
 
 Shape random_shape(std::mt19937& g, int number) {
-  auto between = [&](std::uint32_t lo, std::uint32_t hi) { return lo + static_cast<std::uint32_t>(g() % (hi - lo + 1)); };
+  auto between = [&](std::uint32_t lo, std::uint32_t hi) {
+    return lo + static_cast<std::uint32_t>(g() % (hi - lo + 1));
+  };
   const char* families[] = {"llama", "mistral", "qwen2", "qwen3"};
   const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum};
-  const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers};
+  const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
+                                  Recompute::kLayers};
   const char* precisions[] = {"fp32", "tf32", "bf16"};
   Shape s;
   const std::uint32_t kv = between(1, 2);
-  s.model = small_model(families[number % 4], between(2, 90), between(1, 40), between(1, 3), kv * between(1, 2), kv, 2 * between(1, 12), between(1, 60));
-  s.model.tied = between(0, 1), s.model.qkv_bias = between(0, 1), s.model.o_bias = between(0, 1), s.model.mlp_bias = between(0, 1);
+  s.model = small_model(families[number % 4], between(2, 90), between(1, 40), between(1, 3),
+                        kv * between(1, 2), kv, 2 * between(1, 12), between(1, 60));
+  s.model.tied = between(0, 1), s.model.qkv_bias = between(0, 1), s.model.o_bias = between(0, 1),
+  s.model.mlp_bias = between(0, 1);
   s.model.qk_norm = s.model.family == "qwen3";
   if (s.model.family == "mistral") s.model.sliding_window = between(1, 20);
   s.run.seq_len = between(1, 13), s.run.micro_batch = between(1, 3), s.run.accumulate = between(1, 3);
@@ -45,14 +50,18 @@ BOOST_AUTO_TEST_CASE(what_is_taken_is_the_plan_to_the_byte) {
     const char* mode = kModes[(number + number / 4) % 3];
     emu::reset();
     CudaHost host(mode);
-    const plan::Program program = plan::build_program(s.model, s.run, cuda::choose(s.model, s.run, mode, host.thread_budget).profile);
+    const plan::Program program =
+        plan::build_program(s.model, s.run, cuda::choose(s.model, s.run, mode, host.thread_budget).profile);
     const plan::MemoryPlan plan = plan::place(program);
-    const std::uint64_t device = plan.of(Tier::kDevice).arena_bytes, pinned = plan.of(Tier::kPinned).arena_bytes, pageable = plan.of(Tier::kHost).arena_bytes;
+    const std::uint64_t device = plan.of(Tier::kDevice).arena_bytes,
+                        pinned = plan.of(Tier::kPinned).arena_bytes,
+                        pageable = plan.of(Tier::kHost).arena_bytes;
     BOOST_TEST_CONTEXT("shape " << number << ", " << mode << ", recompute " << name(s.run.recompute)) {
       {
         PluginSession session(cuda_engine(), host, s.model, s.run);
         session.init(1);
-        BOOST_TEST((host.device == static_cast<std::int64_t>(device) && host.pinned == static_cast<std::int64_t>(pinned) && host.now == pageable));
+        BOOST_TEST((host.device == static_cast<std::int64_t>(device) &&
+                    host.pinned == static_cast<std::int64_t>(pinned) && host.now == pageable));
         const auto calls = emu::calls();
         const std::size_t n = s.run.tokens_per_step(), m = s.run.tokens_per_micro_batch();
         for (std::uint64_t t = 0; t < 2; ++t)
@@ -62,7 +71,9 @@ BOOST_AUTO_TEST_CASE(what_is_taken_is_the_plan_to_the_byte) {
         session.save();
         const auto later = emu::calls();
         for (const char* takes : {"cudaMalloc", "cudaHostAlloc"})
-          BOOST_TEST((calls.contains(takes) ? calls.at(takes) : 0) == (later.contains(takes) ? later.at(takes) : 0), takes);
+          BOOST_TEST(
+              (calls.contains(takes) ? calls.at(takes) : 0) == (later.contains(takes) ? later.at(takes) : 0),
+              takes);
       }
       BOOST_TEST(emu::peak_device_bytes() == device);
       BOOST_TEST(emu::peak_pinned_bytes() == pinned);

@@ -1,6 +1,6 @@
-// Every call of the CUDA runtime and of cuBLAS made to fail in turn, in every mode, with every kind of error: the trainer
-// says what it was doing and what the library said, under the right code; the instance
-// answers nothing afterwards; and everything is given back.
+// Every call of the CUDA runtime and of cuBLAS made to fail in turn, in every mode, with every kind of error:
+// the trainer says what it was doing and what the library said, under the right code; the instance answers
+// nothing afterwards; and everything is given back.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -49,7 +49,11 @@ struct Kind {
 std::ostream& operator<<(std::ostream& o, const Kind& k) {
   return o << k.mode << (k.tied ? ", tied" : "") << (k.bf16 ? ", bf16" : "");
 }
-const Kind kKinds[] = {{"resident", false, false}, {"hybrid", false, true}, {"hybrid", true, false}, {"streamed", false, true}, {"streamed", true, false}};
+const Kind kKinds[] = {{"resident", false, false},
+                       {"hybrid", false, true},
+                       {"hybrid", true, false},
+                       {"streamed", false, true},
+                       {"streamed", true, false}};
 
 ModelSpec tiny(const Kind& k) {
   ModelSpec m = small_model("qwen2", 16, 8, 1, 2, 1, 4, 8);
@@ -62,7 +66,8 @@ RunSpec tiny_run(const Kind& k) {
   return in_precision(r, k.bf16 ? "bf16" : "fp32");
 }
 
-/// The run that is disturbed: everything that a host asks of a trainer. Throws StatusFailure from the call that failed.
+/// The run that is disturbed: everything that a host asks of a trainer. Throws StatusFailure from the call
+/// that failed.
 class Run {
  public:
   explicit Run(const Kind& k) : model_(tiny(k)), run_(tiny_run(k)), host_(k.mode, 2) {
@@ -103,7 +108,8 @@ class Run {
   }
   void ask() {
     const std::size_t n = run_.tokens_per_micro_batch();
-    session_->evaluate({ids_.begin(), ids_.begin() + static_cast<long>(n)}, {targets_.begin(), targets_.begin() + static_cast<long>(n)});
+    session_->evaluate({ids_.begin(), ids_.begin() + static_cast<long>(n)},
+                       {targets_.begin(), targets_.begin() + static_cast<long>(n)});
     for (std::uint32_t p = 0; p < 2; ++p) session_->next(ids_[p], p);
     session_->metric("sync_mismatch");
   }
@@ -119,14 +125,16 @@ class Run {
 
 /// Calls whose failure changes nothing: those that give something back, and reading a clock.
 bool may_fail_silently(const std::string& call) {
-  return call.find("Destroy") != std::string::npos || call.starts_with("cudaFree") || call == "cudaEventElapsedTime";
+  return call.find("Destroy") != std::string::npos || call.starts_with("cudaFree") ||
+         call == "cudaEventElapsedTime";
 }
 bool of_blas(const std::string& call) { return call.starts_with("cublas"); }
 
 std::vector<std::uint64_t> which(std::uint64_t calls) {
   std::set<std::uint64_t> n;
   for (std::uint64_t i = 1; i <= std::min<std::uint64_t>(calls, 4); ++i) n.insert(i);
-  for (std::uint64_t i : {calls / 4, calls / 2, calls * 3 / 4, calls * 7 / 8, calls}) n.insert(std::max<std::uint64_t>(i, 1));
+  for (std::uint64_t i : {calls / 4, calls / 2, calls * 3 / 4, calls * 7 / 8, calls})
+    n.insert(std::max<std::uint64_t>(i, 1));
   return {n.begin(), n.end()};
 }
 
@@ -156,14 +164,16 @@ void disturb(const Kind& k, const std::string& call, std::uint64_t nth, const Er
     BOOST_TEST(text.find(e.words) != std::string::npos, said(text));
     if (run.alive()) {
       // Whatever is left of it is handed to nobody: after each of these codes there is destroy() alone.
-      for (const std::function<void()>& again : {std::function<void()>([&] { run.session().save(); }), std::function<void()>([&] { run.step(run.at()); })})
+      for (const std::function<void()>& again : {std::function<void()>([&] { run.session().save(); }),
+                                                 std::function<void()>([&] { run.step(run.at()); })})
         try {
           again();
           BOOST_ERROR(said("a lost instance goes on"));
         } catch (const StatusFailure& refused) {
           ++count.refused;
           BOOST_TEST(refused.code == TH_E_STATE, said(refused.what()));
-          BOOST_TEST(std::string(refused.what()).find("of a lost instance") != std::string::npos, said(refused.what()));
+          BOOST_TEST(std::string(refused.what()).find("of a lost instance") != std::string::npos,
+                     said(refused.what()));
         }
     }
   } else {
@@ -190,14 +200,16 @@ BOOST_DATA_TEST_CASE(every_call_may_fail, boost::unit_test::data::make(kKinds), 
   Count count;
   for (const auto& [call, n] : calls) {
     if (call == "cudaGetLastError" || call == "cublasLtGetVersion") continue;
-    const std::span<const Error> errors = of_blas(call) ? std::span<const Error>(kBlasErrors) : std::span<const Error>(kCudaErrors);
+    const std::span<const Error> errors =
+        of_blas(call) ? std::span<const Error>(kBlasErrors) : std::span<const Error>(kCudaErrors);
     for (std::uint64_t nth : which(n)) {
       const bool all = nth == 1 || nth == n / 2;  // elsewhere two kinds of them, in turn
       for (std::size_t i = 0; i < errors.size(); ++i)
         if (all || (i + nth) % (errors.size() / 2) == 0) disturb(k, call, nth, errors[i], count);
     }
   }
-  BOOST_TEST_MESSAGE(k << ": " << count.cases << " cases, " << count.told << " told, " << count.refused << " calls refused afterwards");
+  BOOST_TEST_MESSAGE(k << ": " << count.cases << " cases, " << count.told << " told, " << count.refused
+                       << " calls refused afterwards");
   BOOST_TEST(count.cases >= 400u);
   BOOST_TEST(count.refused > 400u);
 }
@@ -218,7 +230,8 @@ BOOST_DATA_TEST_CASE(work_may_fail_while_it_runs, boost::unit_test::data::make(k
   BOOST_TEST(count.told == count.cases);
 }
 
-BOOST_DATA_TEST_CASE(too_little_memory_is_said_with_the_bytes_that_are_missing, boost::unit_test::data::make(kKinds), k) {
+BOOST_DATA_TEST_CASE(too_little_memory_is_said_with_the_bytes_that_are_missing,
+                     boost::unit_test::data::make(kKinds), k) {
   emu::reset();
   Run run(k);
   run.until_failure();
@@ -248,15 +261,17 @@ BOOST_DATA_TEST_CASE(too_little_memory_is_said_with_the_bytes_that_are_missing, 
   create(TH_E_HOST_OOM, pinned);
 }
 
-// What faulted may have been queued, and told to, another thread: cuBLAS then only says that it is not initialized.
+// What faulted may have been queued, and told to, another thread: cuBLAS then only says that it is not
+// initialized.
 BOOST_AUTO_TEST_CASE(cublas_hears_of_a_lost_device_before_this_thread_does) {
   emu::reset();
   emu::fail("cudaStreamQuery", 1, cudaErrorIllegalAddress, true);
   std::thread([] { (void)cudaStreamQuery(nullptr); }).join();
   BOOST_TEST(cudaPeekAtLastError() == cudaSuccess);
-  BOOST_CHECK_EXCEPTION(cuda::check(CUBLAS_STATUS_NOT_INITIALIZED, "describing a matrix product"), bridge::StatusError,
-                        [](const bridge::StatusError& e) {
-                          return e.code == TH_E_DEVICE_LOST && std::string(e.what()).find("cudaErrorIllegalAddress") != std::string::npos;
+  BOOST_CHECK_EXCEPTION(cuda::check(CUBLAS_STATUS_NOT_INITIALIZED, "describing a matrix product"),
+                        bridge::StatusError, [](const bridge::StatusError& e) {
+                          return e.code == TH_E_DEVICE_LOST &&
+                                 std::string(e.what()).find("cudaErrorIllegalAddress") != std::string::npos;
                         });
   emu::reset();
 }

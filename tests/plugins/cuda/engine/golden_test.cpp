@@ -1,5 +1,6 @@
-// The golden runs, float64 results from PyTorch, through the whole CUDA trainer on the emulation, in each of its modes and
-// precisions: losses, gradient norms and final weights, with the transfers of each mode as they are reported.
+// The golden runs, float64 results from PyTorch, through the whole CUDA trainer on the emulation, in each of
+// its modes and precisions: losses, gradient norms and final weights, with the transfers of each mode as they
+// are reported.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -22,7 +23,8 @@ struct Case {
   std::uint32_t steps = 0;        // 0 = all
 };
 std::ostream& operator<<(std::ostream& o, const Case& c) {
-  return o << c.name << ", " << c.mode << ", " << c.precision << ", recompute " << name(c.recompute) << ", micro-batch " << c.micro_batch;
+  return o << c.name << ", " << c.mode << ", " << c.precision << ", recompute " << name(c.recompute)
+           << ", micro-batch " << c.micro_batch;
 }
 
 std::vector<Case> cases() {
@@ -32,15 +34,17 @@ std::vector<Case> cases() {
       all.push_back({run, mode});
       all.push_back({run, mode, "fp32", Recompute::kFull, 0, 2});
       for (Recompute r : {Recompute::kNone, Recompute::kFull}) all.push_back({run, mode, "fp32", r, 1, 2});
-      for (const char* precision : {"tf32", "bf16"}) all.push_back({run, mode, precision, Recompute::kNone, 0, 3});
+      for (const char* precision : {"tf32", "bf16"})
+        all.push_back({run, mode, precision, Recompute::kNone, 0, 3});
     }
     all.push_back({"contract", mode, "fp32", Recompute::kNone, 0, 2});
   }
   return all;
 }
 
-/// How far a loss may be off, and a gradient norm or the size of a weight, relatively. Products in bf16 keep 8 bits, in TF32
-/// 11; contract's losses grow apart over its steps, as those of any two orders of summation do.
+/// How far a loss may be off, and a gradient norm or the size of a weight, relatively. Products in bf16 keep
+/// 8 bits, in TF32 11; contract's losses grow apart over its steps, as those of any two orders of summation
+/// do.
 struct Tolerance {
   double loss, norm, weight;
 };
@@ -74,7 +78,8 @@ void follow(const Case& c) {
       g.samples(std::uint64_t{t} * sequences, sequences, ids, targets);
       const th_step_out out = session.step(ids, targets, g.lr[t], t);
       worst = std::max(worst, std::abs(out.loss - g.loss[t]));
-      BOOST_TEST(std::abs(out.loss - g.loss[t]) <= allowed.loss, "step " << t << ": loss " << out.loss << " against " << g.loss[t]);
+      BOOST_TEST(std::abs(out.loss - g.loss[t]) <= allowed.loss,
+                 "step " << t << ": loss " << out.loss << " against " << g.loss[t]);
       BOOST_TEST(std::abs(out.grad_norm - g.grad_norm[t]) <= allowed.norm * g.grad_norm[t],
                  "step " << t << ": norm " << out.grad_norm << " against " << g.grad_norm[t]);
     }
@@ -83,14 +88,16 @@ void follow(const Case& c) {
     const std::uint64_t micros = std::uint64_t{steps} * g.run.accumulate, el = size_of(g.run.weight);
     const bool hybrid = std::string(c.mode) == "hybrid";
     BOOST_TEST(n.h2d_count + n.d2h_count == (hybrid ? 3 * micros : 0u));
-    BOOST_TEST(n.h2d_bytes + n.d2h_bytes ==
-               (hybrid ? micros * el * g.run.tokens_per_micro_batch() * (g.model.hidden + 2 * g.model.vocab) : 0u));
+    BOOST_TEST(
+        n.h2d_bytes + n.d2h_bytes ==
+        (hybrid ? micros * el * g.run.tokens_per_micro_batch() * (g.model.hidden + 2 * g.model.vocab) : 0u));
     BOOST_TEST(n.sync_count == (!hybrid ? 0 : g.model.tied ? steps : micros));
     for (const auto& [name, values] : session.save()) {
       if (steps != g.steps) break;
       double squares = 0;
       for (float v : values) squares += static_cast<double>(v) * v;
-      BOOST_TEST(std::abs(std::sqrt(squares) - g.final_l2.at(name)) <= allowed.weight * g.final_l2.at(name), name);
+      BOOST_TEST(std::abs(std::sqrt(squares) - g.final_l2.at(name)) <= allowed.weight * g.final_l2.at(name),
+                 name);
     }
     BOOST_TEST(session.metric("sync_mismatch") == 0.0);
   }
@@ -105,7 +112,9 @@ BOOST_AUTO_TEST_SUITE_END()
 
 // Minutes: only where it is asked for by name.
 BOOST_AUTO_TEST_SUITE(cuda_golden_whole, *boost::unit_test::disabled())
-BOOST_DATA_TEST_CASE(the_contract_run_is_followed_to_its_end, boost::unit_test::data::make(kModes), mode) { follow({"contract", mode}); }
+BOOST_DATA_TEST_CASE(the_contract_run_is_followed_to_its_end, boost::unit_test::data::make(kModes), mode) {
+  follow({"contract", mode});
+}
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace

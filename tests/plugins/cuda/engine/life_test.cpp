@@ -20,7 +20,12 @@ struct Rig {
     RunSpec r;
     r.seq_len = 6, r.micro_batch = 1, r.accumulate = 2;
     const plugins::EngineTable& t = *trainhost_cuda_engine();
-    return {*t.trainer, *t.generate, *t.profiler, host, small_model("llama", 21, 12, 2, 2, 1, 6, 10), in_precision(r, "fp32")};
+    return {*t.trainer,
+            *t.generate,
+            *t.profiler,
+            host,
+            small_model("llama", 21, 12, 2, 2, 1, 6, 10),
+            in_precision(r, "fp32")};
   }
   CudaHost host;
 };

@@ -1,5 +1,6 @@
-// Whole models through the CUDA trainer in every mode, against the reference model in double: losses, norms, weights and
-// moments after updates, evaluation and generation; and the same bits under every schedule, whatever the host's threads.
+// Whole models through the CUDA trainer in every mode, against the reference model in double: losses, norms,
+// weights and moments after updates, evaluation and generation; and the same bits under every schedule,
+// whatever the host's threads.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -52,15 +53,19 @@ struct Expected {
       const bool decay = info.rank > 1;
       Vec &wi = w[info.name], &mi = m[info.name], &vi = v[info.name];
       mi.resize(wi.size()), vi.resize(wi.size());
-      if (r.optimizer == Optimizer::kAdamW) reference::AdamW{lr, r.beta1, r.beta2, r.eps, r.weight_decay}.step(t, gi, decay, wi, mi, vi);
-      else reference::Sgd{lr, r.beta1, r.weight_decay}.step(gi, decay, wi, r.optimizer == Optimizer::kSgd ? nullptr : &mi);
+      if (r.optimizer == Optimizer::kAdamW)
+        reference::AdamW{lr, r.beta1, r.beta2, r.eps, r.weight_decay}.step(t, gi, decay, wi, mi, vi);
+      else
+        reference::Sgd{lr, r.beta1, r.weight_decay}.step(gi, decay, wi,
+                                                         r.optimizer == Optimizer::kSgd ? nullptr : &mi);
     }
   }
 };
 
 BOOST_AUTO_TEST_SUITE(cuda_model)
 
-BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kZoo * boost::unit_test::data::make(kModes), z, mode) {
+BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kZoo* boost::unit_test::data::make(kModes), z,
+                     mode) {
   const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgdMomentum, Optimizer::kSgd};
   const Recompute recomputes[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
   for (std::uint32_t accumulate : {1 + z.seq % 2, 3 + z.seq % 2}) {
@@ -77,16 +82,19 @@ BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kZoo * boost::unit_test
     PluginSession s(cuda_engine(), host, z.spec, r);
     s.load_all(as_floats(e.w));
     s.init(0);
-    BOOST_TEST_CONTEXT("accumulate " << accumulate << ", " << name(r.optimizer) << ", recompute " << name(r.recompute)) {
+    BOOST_TEST_CONTEXT("accumulate " << accumulate << ", " << name(r.optimizer) << ", recompute "
+                                     << name(r.recompute)) {
       for (std::uint64_t t = 0; t < 2; ++t) {
         e.update(z, r, ids, targets, 0.01, static_cast<double>(t) + 1);
         const th_step_out out = s.step(ids, targets, 0.01, t);
         BOOST_TEST(std::abs(out.loss - e.loss) <= 1e-4 * e.loss, out.loss << " against " << e.loss);
         BOOST_TEST(std::abs(out.grad_norm - e.norm) <= 1e-4 * e.norm, out.grad_norm << " against " << e.norm);
-        BOOST_TEST(out.tokens_counted == n - static_cast<std::size_t>(std::count(targets.begin(), targets.end(), -100)));
+        BOOST_TEST(out.tokens_counted ==
+                   n - static_cast<std::size_t>(std::count(targets.begin(), targets.end(), -100)));
       }
       const bool adam = r.optimizer == Optimizer::kAdamW;
-      // Adam divides by the root of tiny squares: where a gradient is near zero its sign, and so the step, is uncertain.
+      // Adam divides by the root of tiny squares: where a gradient is near zero its sign, and so the step, is
+      // uncertain.
       const double off = furthest(s.save(), e.w);
       BOOST_TEST(off <= (adam ? 2e-3 : 1e-5), "weights are " << off << " off");
       if (r.optimizer != Optimizer::kSgd) BOOST_TEST(furthest(s.save(TH_SCOPE_MOMENT1), e.m) <= 1e-4);
@@ -95,12 +103,14 @@ BOOST_DATA_TEST_CASE(updates_are_those_of_the_reference, kZoo * boost::unit_test
   }
 }
 
-BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads, kZoo * boost::unit_test::data::make(kModes), z, mode) {
+BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads, kZoo* boost::unit_test::data::make(kModes),
+                     z, mode) {
   const bool bf16 = z.seq % 2 == 0;
   RunSpec r;
   r.seq_len = z.seq, r.micro_batch = 1, r.accumulate = 3;
   r = in_precision(r, bf16 ? "bf16" : "fp32");
-  const Ids ids = random_tokens(3 * z.seq, z.spec.vocab, 1), targets = random_targets(3 * z.seq, z.spec.vocab, 2);
+  const Ids ids = random_tokens(3 * z.seq, z.spec.vocab, 1),
+            targets = random_targets(3 * z.seq, z.spec.vocab, 2);
   TrainState first;
   std::vector<double> losses;
   std::uint32_t threads = 0;
@@ -114,7 +124,8 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads, kZoo * boost::
     s.init(0);
     std::vector<double> mine;
     for (std::uint64_t t = 0; t < 2; ++t) mine.push_back(s.step(ids, targets, 0.01, t).loss);
-    const Ids short_ids(ids.begin(), ids.begin() + z.seq), short_targets(targets.begin(), targets.begin() + z.seq);
+    const Ids short_ids(ids.begin(), ids.begin() + z.seq),
+        short_targets(targets.begin(), targets.begin() + z.seq);
     mine.push_back(s.evaluate(short_ids, short_targets).loss);
     mine.push_back(s.next(ids[0], 0)[0]);
     const TrainState state = state_of(s);
@@ -126,7 +137,8 @@ BOOST_DATA_TEST_CASE(bits_depend_on_neither_schedule_nor_threads, kZoo * boost::
   }
 }
 
-BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo * boost::unit_test::data::make(kModes), z, mode) {
+BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo* boost::unit_test::data::make(kModes),
+                     z, mode) {
   emu::reset();
   const Weights w = random_weights(z.spec, 3);
   RunSpec r;
@@ -142,14 +154,16 @@ BOOST_DATA_TEST_CASE(evaluation_is_the_loss_and_changes_nothing, kZoo * boost::u
     const Ids ids = random_tokens(n, z.spec.vocab, 1), targets = random_targets(n, z.spec.vocab, 2);
     const double loss = reference::Model(z.spec, z.seq).loss(w, ids, targets);
     const th_step_out out = s.evaluate(ids, targets);
-    BOOST_TEST(std::abs(out.loss - loss) <= 1e-5 * loss, sequences << " sequences: " << out.loss << " against " << loss);
+    BOOST_TEST(std::abs(out.loss - loss) <= 1e-5 * loss,
+               sequences << " sequences: " << out.loss << " against " << loss);
   }
   BOOST_TEST(s.evaluate(random_tokens(z.seq, z.spec.vocab, 1), Ids(z.seq, -100)).tokens_counted == 0u);
   BOOST_TEST(same_bits(state_of(s), before));
   BOOST_TEST(counters(s).h2d_count == transfers.h2d_count);
 }
 
-BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position, kZoo * boost::unit_test::data::make(kModes), z, mode) {
+BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position,
+                     kZoo* boost::unit_test::data::make(kModes), z, mode) {
   const Weights w = random_weights(z.spec, 3);
   const Ids ids = random_tokens(z.seq, z.spec.vocab, 1);
   const Vec expected = reference::Model(z.spec, z.seq).logits(w, ids);
@@ -164,7 +178,8 @@ BOOST_DATA_TEST_CASE(generation_gives_the_logits_of_every_position, kZoo * boost
     const double allowed = std::string(precision) == "bf16" ? 0.2 : 2e-5;
     for (int round = 0; round < 2; ++round)  // position 0 starts anew
       for (std::uint32_t p = 0; p < z.seq; ++p) {
-        const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab), expected.begin() + static_cast<long>((p + 1) * z.spec.vocab));
+        const Vec row(expected.begin() + static_cast<long>(p * z.spec.vocab),
+                      expected.begin() + static_cast<long>((p + 1) * z.spec.vocab));
         const double off = distance(s.next(ids[p], p), row);
         BOOST_TEST(off <= allowed, precision << ", position " << p << ": " << off << " off");
       }

@@ -1,5 +1,6 @@
-// The order of queues against brute force: random operations over four queues; every pair that must not overtake each other
-// must be joined by a path through queue order and the waits that were given, and no wait may follow from the others.
+// The order of queues against brute force: random operations over four queues; every pair that must not
+// overtake each other must be joined by a path through queue order and the waits that were given, and no wait
+// may follow from the others.
 #include <boost/test/unit_test.hpp>
 
 #include <random>
@@ -27,7 +28,8 @@ bool conflict(const Operation& a, const Operation& b, bool count_overwrites = tr
 /// reaches[i][j]: operation i is certainly done before j begins; `without` leaves one wait of j out.
 class Paths {
  public:
-  explicit Paths(const std::vector<Operation>& ops) : ops_(ops), reaches_(ops.size(), std::vector<bool>(ops.size())) {
+  explicit Paths(const std::vector<Operation>& ops)
+      : ops_(ops), reaches_(ops.size(), std::vector<bool>(ops.size())) {
     for (std::size_t j = 0; j < ops.size(); ++j) reaches_of(j, kQueues, reaches_);
   }
   bool operator()(std::size_t i, std::size_t j) const { return reaches_[i][j]; }
@@ -48,7 +50,8 @@ class Paths {
     };
     for (std::size_t k = 0; k < j; ++k) {
       const Operation &a = ops_[k], &b = ops_[j];
-      const bool in_order = a.queue == b.queue, waited = a.queue != left_out && b.place.wait[a.queue] == a.place.sequence;
+      const bool in_order = a.queue == b.queue,
+                 waited = a.queue != left_out && b.place.wait[a.queue] == a.place.sequence;
       if (in_order || waited) before(k);
     }
   }
@@ -64,7 +67,8 @@ std::vector<Operation> random_operations(std::mt19937& g) {
     op.queue = static_cast<Queue>(below(queues));
     for (std::uint32_t n = 1 + below(3); n > 0; --n) {
       const std::uint64_t begin = below(memory);
-      op.accesses.push_back({below(4) ? Tier::kDevice : Tier::kPinned, begin, begin + below(8), below(2) == 0});  // some are empty
+      op.accesses.push_back({below(4) ? Tier::kDevice : Tier::kPinned, begin, begin + below(8),
+                             below(2) == 0});  // some are empty
     }
   }
   return ops;
@@ -103,7 +107,8 @@ BOOST_AUTO_TEST_CASE(whoever_conflicts_is_ordered_and_no_wait_is_superfluous) {
   BOOST_TEST(waits > 10000u);
 }
 
-// The checks above can fail: were overwriting what somebody still reads no conflict, pairs would be left without order.
+// The checks above can fail: were overwriting what somebody still reads no conflict, pairs would be left
+// without order.
 BOOST_AUTO_TEST_CASE(an_order_that_forgets_overwriting_is_found) {
   std::mt19937 g(7);
   int found = 0;

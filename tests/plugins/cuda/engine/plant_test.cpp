@@ -1,5 +1,5 @@
-// Faults planted in the executor are found: a wait that is left out shows as other bits under some schedule, an additional
-// copy in the count of copies, which without it is the program's.
+// Faults planted in the executor are found: a wait that is left out shows as other bits under some schedule,
+// an additional copy in the count of copies, which without it is the program's.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -59,7 +59,8 @@ struct Planted {
 /// Lazy schedules, in which what nobody waits for comes late.
 std::vector<emu::Schedule> lazy_schedules(std::uint64_t n) {
   std::vector<emu::Schedule> all;
-  for (std::uint64_t seed = 1; seed <= n; ++seed) all.push_back({emu::Order::kAscending, emu::Order::kAscending, true, seed});
+  for (std::uint64_t seed = 1; seed <= n; ++seed)
+    all.push_back({emu::Order::kAscending, emu::Order::kAscending, true, seed});
   return all;
 }
 
@@ -100,7 +101,8 @@ struct Copies {
   bool operator==(const Copies&) const = default;
 };
 std::ostream& operator<<(std::ostream& o, const Copies& c) {
-  return o << c.up << " up (" << c.up_bytes << " bytes), " << c.down << " down (" << c.down_bytes << " bytes)";
+  return o << c.up << " up (" << c.up_bytes << " bytes), " << c.down << " down (" << c.down_bytes
+           << " bytes)";
 }
 
 Copies measured(const char* mode, const ModelSpec& m, const RunSpec& r, th_counters* reported = nullptr) {
@@ -120,8 +122,8 @@ Copies measured(const char* mode, const ModelSpec& m, const RunSpec& r, th_count
   return {done.h2d.count, done.d2h.count, done.h2d.bytes, done.d2h.bytes};
 }
 
-/// The program's copies, and what a step is fed: ids, targets and their order for each micro-batch; scalars both ways, and
-/// from the host its squares, and its losses where it computes them.
+/// The program's copies, and what a step is fed: ids, targets and their order for each micro-batch; scalars
+/// both ways, and from the host its squares, and its losses where it computes them.
 Copies planned(const char* mode, const ModelSpec& m, const RunSpec& r) {
   const plan::Program p = plan::build_program(m, r, cuda::choose(m, r, mode, 2).profile);
   Copies c;
@@ -135,7 +137,8 @@ Copies planned(const char* mode, const ModelSpec& m, const RunSpec& r) {
       const plan::Op& op = p.ops[i];
       host_loss |= op.kind == plan::OpKind::kCrossEntropy;
       if (op.kind == plan::OpKind::kCopy)
-        add(p[op.out[0]].tier == Tier::kDevice, kind == plan::SectionKind::kMicro ? r.accumulate : 1, p[op.in[0]].instance_bytes());
+        add(p[op.out[0]].tier == Tier::kDevice, kind == plan::SectionKind::kMicro ? r.accumulate : 1,
+            p[op.in[0]].instance_bytes());
     }
   }
   add(true, 3 * r.accumulate, 4 * r.tokens_per_micro_batch());
@@ -155,7 +158,8 @@ BOOST_AUTO_TEST_CASE(every_copy_of_an_update_is_one_of_the_program) {
           r.recompute = recompute;
           const ModelSpec m = tiny({mode, tied});
           const Copies expected = planned(mode, m, r);
-          BOOST_TEST(measured(mode, m, r) == expected, mode << ", tied " << tied << ", " << precision << ": " << expected);
+          BOOST_TEST(measured(mode, m, r) == expected,
+                     mode << ", tied " << tied << ", " << precision << ": " << expected);
         }
 }
 
@@ -169,7 +173,8 @@ BOOST_AUTO_TEST_CASE(one_copy_more_is_seen_in_the_count) {
       plants = {};
       plants.double_copy = which;
       const Copies wrong = measured(mode, m, tiny_run());
-      BOOST_TEST(wrong.up + wrong.down == right.up + right.down + 1, mode << ": copy " << which << " is made twice");
+      BOOST_TEST(wrong.up + wrong.down == right.up + right.down + 1,
+                 mode << ": copy " << which << " is made twice");
     }
   }
 }

@@ -1,5 +1,6 @@
-// The executor's queues with faults planted in them: ordering.cpp as it is, between it and the runtime two calls that can
-// be told to leave out a wait or to make a copy twice. Linked before the engine, whose own ordering.cpp is then not used.
+// The executor's queues with faults planted in them: ordering.cpp as it is, between it and the runtime two
+// calls that can be told to leave out a wait or to make a copy twice. Linked before the engine, whose own
+// ordering.cpp is then not used.
 #include "tests/plugins/cuda/engine/plants.hpp"
 
 #include <cuda_runtime.h>
@@ -16,7 +17,8 @@ cudaError_t planted_wait(cudaStream_t stream, cudaEvent_t event, unsigned flags)
   return skip ? cudaSuccess : cudaStreamWaitEvent(stream, event, flags);
 }
 
-cudaError_t planted_copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t planted_copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                         cudaStream_t stream) {
   const cudaError_t first = cudaMemcpyAsync(to, from, bytes, kind, stream);
   const bool twice = ++plants.copies == plants.double_copy;
   return first == cudaSuccess && twice ? cudaMemcpyAsync(to, from, bytes, kind, stream) : first;

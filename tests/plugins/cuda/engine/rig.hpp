@@ -1,4 +1,5 @@
-// The CUDA trainer in this process, on the emulation: a host that counts and has options, and the engine's tables.
+// The CUDA trainer in this process, on the emulation: a host that counts and has options, and the engine's
+// tables.
 #pragma once
 #include "core/model/init.hpp"
 #include "core/plan/memory_plan.hpp"
@@ -14,7 +15,8 @@ extern "C" const trainhost::plugins::EngineTable* trainhost_cuda_engine();
 
 namespace trainhost::test {
 
-/// A host whose run file says  [plugin.cuda] mode = ...; device and page-locked bytes are counted as they are reported.
+/// A host whose run file says  [plugin.cuda] mode = ...; device and page-locked bytes are counted as they are
+/// reported.
 struct CudaHost : CountingHost {
   std::string mode;
   std::int64_t device = 0, pinned = 0, device_peak = 0, pinned_peak = 0;
@@ -45,7 +47,9 @@ inline RunSpec in_precision(RunSpec r, const std::string& precision) {
 
 /// Weights and both moments, by tensor.
 using TrainState = std::vector<Tensors>;
-inline TrainState state_of(PluginSession& s) { return {s.save(), s.save(TH_SCOPE_MOMENT1), s.save(TH_SCOPE_MOMENT2)}; }
+inline TrainState state_of(PluginSession& s) {
+  return {s.save(), s.save(TH_SCOPE_MOMENT1), s.save(TH_SCOPE_MOMENT2)};
+}
 inline void load_state(PluginSession& s, const TrainState& from) {
   const std::uint32_t scopes[] = {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2};
   for (std::size_t i = 0; i < 3; ++i)
@@ -59,7 +63,8 @@ inline bool same_bits(const TrainState& a, const TrainState& b) {
     for (const auto& [name, v] : a[i]) {
       const auto other = b[i].find(name);
       if (other == b[i].end() || other->second.size() != v.size()) return false;
-      if (!v.empty() && std::memcmp(v.data(), other->second.data(), v.size() * sizeof(float)) != 0) return false;
+      if (!v.empty() && std::memcmp(v.data(), other->second.data(), v.size() * sizeof(float)) != 0)
+        return false;
     }
   }
   return true;

@@ -1,5 +1,6 @@
-// What a trainer keeps: weights and moments that come back bit for bit, a resumed run that goes on with the same bits,
-// initial values, updates that are not applied and leave everything as it was, profiling that disturbs nothing.
+// What a trainer keeps: weights and moments that come back bit for bit, a resumed run that goes on with the
+// same bits, initial values, updates that are not applied and leave everything as it was, profiling that
+// disturbs nothing.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -20,7 +21,9 @@ struct Kind {
   const char* precision;
   bool tied;
 };
-std::ostream& operator<<(std::ostream& o, const Kind& k) { return o << k.mode << ", " << k.precision << (k.tied ? ", tied" : ""); }
+std::ostream& operator<<(std::ostream& o, const Kind& k) {
+  return o << k.mode << ", " << k.precision << (k.tied ? ", tied" : "");
+}
 std::vector<Kind> kinds() {
   std::vector<Kind> all;
   for (const char* mode : kModes)
@@ -32,7 +35,8 @@ const auto kKinds = boost::unit_test::data::make(kinds());
 
 constexpr std::uint32_t kSeq = 6, kVocab = 21;
 
-/// A run of three micro-batches an update, its data by step, and a session of it on a fresh machine or beside another.
+/// A run of three micro-batches an update, its data by step, and a session of it on a fresh machine or beside
+/// another.
 struct Rig {
   explicit Rig(const Kind& k, std::uint32_t threads = 2) : host(k.mode, threads) {
     model = small_model("qwen3", kVocab, 12, 2, 2, 1, 6, 10);
@@ -41,8 +45,12 @@ struct Rig {
     run = in_precision(run, k.precision);
     session = std::make_unique<PluginSession>(cuda_engine(), host, model, run);
   }
-  static Ids ids(unsigned t, std::size_t sequences = 3) { return random_tokens(sequences * kSeq, kVocab, 2 * t); }
-  static Ids targets(unsigned t, std::size_t sequences = 3) { return random_targets(sequences * kSeq, kVocab, 2 * t + 1); }
+  static Ids ids(unsigned t, std::size_t sequences = 3) {
+    return random_tokens(sequences * kSeq, kVocab, 2 * t);
+  }
+  static Ids targets(unsigned t, std::size_t sequences = 3) {
+    return random_targets(sequences * kSeq, kVocab, 2 * t + 1);
+  }
   th_step_out step(unsigned t) { return session->step(ids(t), targets(t), 1e-2, t); }
   PluginSession& operator*() { return *session; }
   PluginSession* operator->() { return session.get(); }
@@ -62,11 +70,12 @@ std::pair<th_status, std::string> refusal(F&& f) {
     return {e.code, e.what()};
   }
 }
-#define CHECK_REFUSED(expression, status, words)                                                     \
-  do {                                                                                               \
-    const auto [code, text] = refusal([&] { expression; });                                          \
-    BOOST_TEST(code == status);                                                                      \
-    BOOST_TEST(text.find(words) != std::string::npos, "\"" << text << "\" does not say \"" << words << "\""); \
+#define CHECK_REFUSED(expression, status, words)                       \
+  do {                                                                 \
+    const auto [code, text] = refusal([&] { expression; });            \
+    BOOST_TEST(code == status);                                        \
+    BOOST_TEST(text.find(words) != std::string::npos,                  \
+               "\"" << text << "\" does not say \"" << words << "\""); \
   } while (0)
 
 BOOST_AUTO_TEST_SUITE(cuda_state)
@@ -89,7 +98,8 @@ BOOST_DATA_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits, kKinds, k) {
   }
   BOOST_TEST(same_bits(state_of(*a), state_of(*b)));
   for (Rig* r : {&a, &b}) BOOST_TEST((*r)->metric("sync_mismatch") == 0.0);
-  BOOST_TEST(a->evaluate(Rig::ids(9, 1), Rig::targets(9, 1)).loss == b->evaluate(Rig::ids(9, 1), Rig::targets(9, 1)).loss);
+  BOOST_TEST(a->evaluate(Rig::ids(9, 1), Rig::targets(9, 1)).loss ==
+             b->evaluate(Rig::ids(9, 1), Rig::targets(9, 1)).loss);
 }
 
 BOOST_DATA_TEST_CASE(every_value_comes_back_as_it_was_given, kKinds, k) {
@@ -113,7 +123,8 @@ BOOST_DATA_TEST_CASE(init_is_the_hosts_and_fills_what_load_left_out, kKinds, k) 
   a->init(5);
   BOOST_TEST((a->save() == expected));
   for (std::uint32_t scope : {TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2})
-    for (const auto& [name, v] : a->save(scope)) BOOST_TEST(std::count(v.begin(), v.end(), 0.0f) == static_cast<long>(v.size()), name);
+    for (const auto& [name, v] : a->save(scope))
+      BOOST_TEST(std::count(v.begin(), v.end(), 0.0f) == static_cast<long>(v.size()), name);
   const TensorInfo first = tensors(a.model).front();
   const std::vector<float> mine(first.elements(), 0.5f);
   b->load(first, mine);
@@ -144,9 +155,11 @@ BOOST_DATA_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was, kKinds, k) {
   a->init(1), undisturbed->init(1);
   a.step(0), undisturbed.step(0);
   const TrainState whole = state_of(*a);
-  // In the last norm, in a row of the table that every step uses, and in a matrix: not every weight sees them.
-  const std::pair<const char*, float> poisons[] = {
-      {"model.norm.weight", std::nanf("")}, {"model.embed_tokens.weight", HUGE_VALF}, {"model.layers.1.mlp.down_proj.weight", std::nanf("")}};
+  // In the last norm, in a row of the table that every step uses, and in a matrix: not every weight sees
+  // them.
+  const std::pair<const char*, float> poisons[] = {{"model.norm.weight", std::nanf("")},
+                                                   {"model.embed_tokens.weight", HUGE_VALF},
+                                                   {"model.layers.1.mlp.down_proj.weight", std::nanf("")}};
   for (const auto& [where, poison] : poisons) {
     TrainState broken = whole;
     for (float& x : broken[0].at(where)) x = poison;
@@ -161,7 +174,8 @@ BOOST_DATA_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was, kKinds, k) {
   BOOST_TEST(same_bits(state_of(*a), state_of(*undisturbed)));
 }
 
-BOOST_DATA_TEST_CASE(wrong_arguments_are_refused_by_name_and_change_nothing, boost::unit_test::data::make(kModes), mode) {
+BOOST_DATA_TEST_CASE(wrong_arguments_are_refused_by_name_and_change_nothing,
+                     boost::unit_test::data::make(kModes), mode) {
   emu::reset();
   Rig a({mode, "fp32", false});
   a->init(1);
@@ -195,12 +209,14 @@ BOOST_DATA_TEST_CASE(an_inference_run_evaluates_and_generates_and_refuses_to_upd
   CudaHost host(k.mode);
   PluginSession s(cuda_engine(), host, training.model, r);
   s.init(1), training->init(1);
-  BOOST_TEST(s.evaluate(Rig::ids(1, 1), Rig::targets(1, 1)).loss == training->evaluate(Rig::ids(1, 1), Rig::targets(1, 1)).loss);
+  BOOST_TEST(s.evaluate(Rig::ids(1, 1), Rig::targets(1, 1)).loss ==
+             training->evaluate(Rig::ids(1, 1), Rig::targets(1, 1)).loss);
   for (std::uint32_t p = 0; p < 3; ++p) BOOST_TEST((s.next(3, p) == training->next(3, p)));
   CHECK_REFUSED(s.step(Rig::ids(1), Rig::targets(1), 0, 0), TH_E_STATE, "no update");
 }
 
-// ---- profiling -----------------------------------------------------------------------------------------------------------
+// ---- profiling
+// -----------------------------------------------------------------------------------------------------------
 
 struct Record {
   std::string name;
@@ -210,11 +226,14 @@ struct Record {
 
 struct Profiled {
   explicit Profiled(Rig& rig) : rig_(rig) {
-    const plan::Program p = plan::build_program(rig.model, rig.run, cuda::choose(rig.model, rig.run, rig.host.mode, 2).profile);
+    const plan::Program p =
+        plan::build_program(rig.model, rig.run, cuda::choose(rig.model, rig.run, rig.host.mode, 2).profile);
     bytes_ = bridge::record_bytes(p);
     memory_.assign(bytes_ / 8 + 9, 0xABABABABABABABAB);
     sink_.struct_size = sizeof sink_, sink_.self = this;
-    sink_.reached = [](th_moments* s, std::uint32_t moment, std::uint32_t, std::uint64_t) { static_cast<Profiled*>(s->self)->moments.push_back(moment); };
+    sink_.reached = [](th_moments* s, std::uint32_t moment, std::uint32_t, std::uint64_t) {
+      static_cast<Profiled*>(s->self)->moments.push_back(moment);
+    };
     th_error e = empty_error();
     check(profiler().start(rig->handle(), memory_.data(), bytes_, &sink_, &e), e);
   }
@@ -224,7 +243,8 @@ struct Profiled {
     th_op_sink s{};
     s.struct_size = sizeof s, s.self = &out;
     s.op = [](th_op_sink* to, const th_op_record* o) -> th_status {
-      static_cast<std::vector<Record>*>(to->self)->push_back({o->name, o->micro, o->phase, o->start_ns, o->duration_ns});
+      static_cast<std::vector<Record>*>(to->self)->push_back(
+          {o->name, o->micro, o->phase, o->start_ns, o->duration_ns});
       return TH_OK;
     };
     th_error e = empty_error();
@@ -252,7 +272,8 @@ BOOST_AUTO_TEST_CASE(a_profile_of_the_resident_mode_is_every_operation_in_order)
   Profiled profiled(a);
   a.step(0);
   const std::vector<Record> records = profiled.read();
-  const plan::Program p = plan::build_program(a.model, a.run, cuda::choose(a.model, a.run, "resident", 2).profile);
+  const plan::Program p =
+      plan::build_program(a.model, a.run, cuda::choose(a.model, a.run, "resident", 2).profile);
   const plan::Section micro = p.section(plan::SectionKind::kMicro);
   const std::size_t per_micro = micro.end - micro.begin;
   BOOST_TEST_REQUIRE(records.size() == 3 * per_micro + 2);  // and the norms as one, the weights as one
@@ -266,8 +287,9 @@ BOOST_AUTO_TEST_CASE(a_profile_of_the_resident_mode_is_every_operation_in_order)
     BOOST_TEST(records[i].micro == i / per_micro);
     BOOST_TEST(records[i].phase == op.phase);
   }
-  const std::vector<std::uint32_t> moments = {TH_BEFORE_FORWARD, TH_AFTER_FORWARD, TH_BEFORE_FORWARD, TH_AFTER_FORWARD,
-                                              TH_BEFORE_FORWARD, TH_AFTER_FORWARD, TH_AFTER_BACKWARD, TH_AFTER_UPDATE};
+  const std::vector<std::uint32_t> moments = {TH_BEFORE_FORWARD, TH_AFTER_FORWARD,  TH_BEFORE_FORWARD,
+                                              TH_AFTER_FORWARD,  TH_BEFORE_FORWARD, TH_AFTER_FORWARD,
+                                              TH_AFTER_BACKWARD, TH_AFTER_UPDATE};
   BOOST_TEST((profiled.moments == moments));
 }
 
@@ -288,14 +310,16 @@ BOOST_DATA_TEST_CASE(profiling_changes_no_bit_and_stays_in_its_records, kKinds, 
 BOOST_AUTO_TEST_CASE(measuring_the_rate_leaves_the_state_alone) {
   emu::reset();
   const Kind k = {"resident", "fp32", true};
-  ModelSpec m = small_model("llama", kVocab, 8, 1, 1, 1, 8, 60000);  // activations with room for products of 512 x 512 x 512
+  ModelSpec m = small_model("llama", kVocab, 8, 1, 1, 1, 8,
+                            60000);  // activations with room for products of 512 x 512 x 512
   m.tied = true;
   const RunSpec r = Rig(k).run;
   CudaHost hosts[2] = {CudaHost(k.mode), CudaHost(k.mode)};
   PluginSession a(cuda_engine(), hosts[0], m, r), undisturbed(cuda_engine(), hosts[1], m, r);
   a.init(3), undisturbed.init(3);
   for (unsigned t = 0; t < 2; ++t) {
-    BOOST_TEST(a.step(Rig::ids(t), Rig::targets(t), 1e-2, t).loss == undisturbed.step(Rig::ids(t), Rig::targets(t), 1e-2, t).loss);
+    BOOST_TEST(a.step(Rig::ids(t), Rig::targets(t), 1e-2, t).loss ==
+               undisturbed.step(Rig::ids(t), Rig::targets(t), 1e-2, t).loss);
     BOOST_TEST(a.metric("peak_flops") > 1e6);
   }
   BOOST_TEST(same_bits(state_of(a), state_of(undisturbed)));

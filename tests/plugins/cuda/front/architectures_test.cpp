@@ -1,4 +1,5 @@
-// Which devices an engine has code for, and which values of [plugin.cuda] are refused: the front's pure parts.
+// Which devices an engine has code for, and which values of [plugin.cuda] are refused: the front's pure
+// parts.
 #include <boost/test/unit_test.hpp>
 
 #include "plugins/cuda/front/usable.hpp"

@@ -1,6 +1,6 @@
-// A CUDA driver for tests: as many devices, of whatever kind, as the environment says. Counts its calls, those that would
-// make a context above all. Variables: FAKE_CUDA_INIT (code of cuInit), _VERSION, _DEVICES, _CC ("9.0"), _TOTAL (bytes),
-// _FAIL (name of a query that gives 999), _UUID ("0": it knows none).
+// A CUDA driver for tests: as many devices, of whatever kind, as the environment says. Counts its calls,
+// those that would make a context above all. Variables: FAKE_CUDA_INIT (code of cuInit), _VERSION, _DEVICES,
+// _CC ("9.0"), _TOTAL (bytes), _FAIL (name of a query that gives 999), _UUID ("0": it knows none).
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -79,15 +79,19 @@ EXPORT int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
   return called("cuDeviceGetUuid_v2");
 }
 EXPORT int cuDeviceGetPCIBusId(char* text, int size, int device) {
-  std::strncpy(text, ("0000:" + std::to_string(device - 100 + 10) + ":00.0").c_str(), static_cast<std::size_t>(size));
+  std::strncpy(text, ("0000:" + std::to_string(device - 100 + 10) + ":00.0").c_str(),
+               static_cast<std::size_t>(size));
   return called("cuDeviceGetPCIBusId");
 }
 EXPORT int cuGetErrorName(int code, const char** text) {
-  *text = code == 803 ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" : code == 800 ? "CUDA_ERROR_NOT_PERMITTED" : code == 999 ? "CUDA_ERROR_UNKNOWN" : nullptr;
+  *text = code == 803   ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+          : code == 800 ? "CUDA_ERROR_NOT_PERMITTED"
+          : code == 999 ? "CUDA_ERROR_UNKNOWN"
+                        : nullptr;
   return *text ? 0 : 1;
 }
 EXPORT int cuGetErrorString(int code, const char** text) {
-  *text = code == 803 ? "system has unsupported display driver / cuda driver combination"
+  *text = code == 803   ? "system has unsupported display driver / cuda driver combination"
           : code == 800 ? "operation not permitted"
           : code == 999 ? "unknown error"
                         : nullptr;

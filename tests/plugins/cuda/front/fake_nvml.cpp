@@ -1,5 +1,6 @@
-// A management library for tests. Variables: FAKE_NVML_INIT (code), _DEVICES, _FREE (bytes), _BY ("uuid", "mig" or "pci": the
-// only name it knows a device by). The file that EMULATED_CUDA_FREE names has the word before _FREE while it is there. Free memory grows by one MiB with the device, so that a wrong match shows.
+// A management library for tests. Variables: FAKE_NVML_INIT (code), _DEVICES, _FREE (bytes), _BY ("uuid",
+// "mig" or "pci": the only name it knows a device by). The file that EMULATED_CUDA_FREE names has the word
+// before _FREE while it is there. Free memory grows by one MiB with the device, so that a wrong match shows.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

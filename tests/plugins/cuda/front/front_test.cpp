@@ -1,5 +1,5 @@
-// The front of the CUDA trainer on machines of every kind, made up by a fake driver: each reason for not being usable in
-// its own words, free memory found without a context, plans without any driver at all.
+// The front of the CUDA trainer on machines of every kind, made up by a fake driver: each reason for not
+// being usable in its own words, free memory found without a context, plans without any driver at all.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <map>
@@ -37,7 +37,8 @@ class Machine {
 /// A host with a table [plugin.cuda].
 struct Host : CountingHost {
   std::map<std::string, std::string> table;
-  Host(std::initializer_list<std::pair<const std::string, std::string>> options = {}) : Host(std::map<std::string, std::string>(options)) {}
+  Host(std::initializer_list<std::pair<const std::string, std::string>> options = {})
+      : Host(std::map<std::string, std::string>(options)) {}
   explicit Host(std::map<std::string, std::string> options) : table(std::move(options)) {
     th_host::option = [](const th_host* h, const char* key) -> const char* {
       const auto& t = static_cast<const Host&>(CountingHost::of(h)).table;
@@ -70,7 +71,9 @@ Answer probe(const std::string& which = "good", std::map<std::string, std::strin
   return a;
 }
 
-const th_device& device_table() { return *static_cast<const th_device*>(front().descriptor->get(TH_DEVICE_ID)); }
+const th_device& device_table() {
+  return *static_cast<const th_device*>(front().descriptor->get(TH_DEVICE_ID));
+}
 
 struct Memory {
   std::uint64_t free = 0, total = 0;
@@ -118,13 +121,17 @@ BOOST_AUTO_TEST_CASE(a_good_machine_is_usable_and_counts_its_devices) {
 
 BOOST_AUTO_TEST_CASE(a_build_without_an_engine_says_so_on_any_machine) {
   Machine machine;
-  says(probe("no_toolkit"), "this build has no CUDA engine: the CUDA toolkit was not found when it was built", "install the CUDA toolkit");
-  says(probe("switched_off"), "this build has no CUDA engine: it was configured with TRAINHOST_CUDA=OFF", "TRAINHOST_CUDA=ON");
+  says(probe("no_toolkit"), "this build has no CUDA engine: the CUDA toolkit was not found when it was built",
+       "install the CUDA toolkit");
+  says(probe("switched_off"), "this build has no CUDA engine: it was configured with TRAINHOST_CUDA=OFF",
+       "TRAINHOST_CUDA=ON");
 }
 
 BOOST_AUTO_TEST_CASE(no_driver_is_the_loaders_own_words) {
   Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}};
-  says(probe(), "no NVIDIA driver is installed here: libno-such-driver.so.1: cannot open shared object file: No such file or directory",
+  says(probe(),
+       "no NVIDIA driver is installed here: libno-such-driver.so.1: cannot open shared object file: No such "
+       "file or directory",
        "install the NVIDIA driver");
 }
 
@@ -135,10 +142,15 @@ BOOST_AUTO_TEST_CASE(a_library_that_is_no_driver_is_named_with_what_it_lacks) {
 
 BOOST_AUTO_TEST_CASE(a_driver_that_does_not_start_gives_its_code_and_what_to_do) {
   Machine machine{{"FAKE_CUDA_INIT", "803"}};
-  says(probe(), "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has unsupported display driver / "
-                "cuda driver combination", "reboot");
+  says(probe(),
+       "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: system has "
+       "unsupported display driver / "
+       "cuda driver combination",
+       "reboot");
   machine.set("FAKE_CUDA_INIT", "800");
-  says(probe(), "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_NOT_PERMITTED: operation not permitted", "/dev/nvidia");
+  says(probe(),
+       "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_NOT_PERMITTED: operation not permitted",
+       "/dev/nvidia");
   machine.set("FAKE_CUDA_INIT", "34");
   says(probe(), "the NVIDIA driver does not start: cuInit gives error 34", "stub");
   for (const char* code : {"46", "304", "802", "804", "999", "1"}) {
@@ -151,7 +163,9 @@ BOOST_AUTO_TEST_CASE(a_driver_that_does_not_start_gives_its_code_and_what_to_do)
 
 BOOST_AUTO_TEST_CASE(an_old_driver_is_told_what_to_become) {
   Machine machine{{"FAKE_CUDA_VERSION", "12080"}};
-  says(probe(), "the NVIDIA driver supports CUDA 12.8, the cuda engine needs 13.0: update the NVIDIA driver to R580 or newer");
+  says(probe(),
+       "the NVIDIA driver supports CUDA 12.8, the cuda engine needs 13.0: update the NVIDIA driver to R580 "
+       "or newer");
   machine.set("FAKE_CUDA_VERSION", "13020");
   BOOST_TEST(probe().status == TH_OK);
 }
@@ -161,12 +175,14 @@ BOOST_AUTO_TEST_CASE(no_device_tells_hidden_from_absent) {
   says(probe(), "the NVIDIA driver finds no device on this machine");
   machine.set("CUDA_VISIBLE_DEVICES", "");
   machine.set("FAKE_NVML_DEVICES", "2");
-  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"\" hides the 2 that are here", "unset CUDA_VISIBLE_DEVICES");
+  says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"\" hides the 2 that are here",
+       "unset CUDA_VISIBLE_DEVICES");
   machine.set("CUDA_VISIBLE_DEVICES", "7");
   machine.set("FAKE_NVML_DEVICES", "1");
   says(probe(), "no NVIDIA device is visible: CUDA_VISIBLE_DEVICES=\"7\" hides the 1 that is here");
   machine.set("FAKE_NVML_DEVICES", "0");
-  says(probe(), "no NVIDIA device is visible, and CUDA_VISIBLE_DEVICES=\"7\" is not why: the driver finds none");
+  says(probe(),
+       "no NVIDIA device is visible, and CUDA_VISIBLE_DEVICES=\"7\" is not why: the driver finds none");
   machine.set("TRAINHOST_CUDA_NVML", "libno-nvml.so");
   says(probe(), "no NVIDIA device is visible, and CUDA_VISIBLE_DEVICES=\"7\" may be why");
   machine.set("FAKE_CUDA_INIT", "0");
@@ -176,39 +192,53 @@ BOOST_AUTO_TEST_CASE(no_device_tells_hidden_from_absent) {
 
 BOOST_AUTO_TEST_CASE(an_old_device_is_named_with_its_compute_capability) {
   Machine machine{{"FAKE_CUDA_CC", "7.5"}};
-  says(probe(), "device 0 (Fake H200) has compute capability 7.5, the cuda trainer needs 8.0 (Ampere) or newer");
+  says(probe(),
+       "device 0 (Fake H200) has compute capability 7.5, the cuda trainer needs 8.0 (Ampere) or newer");
 }
 
 BOOST_AUTO_TEST_CASE(a_device_that_the_engine_was_not_built_for_is_told_how_to_build_it) {
   Machine machine{{"FAKE_CUDA_CC", "8.9"}};
   BOOST_TEST(probe().status == TH_OK);  // by code for 8.6
   machine.set("FAKE_CUDA_CC", "8.0");
-  says(probe(), "this build has no code for compute capability 8.0 of device 0 (Fake H200): it was built for 86-real,90-real",
+  says(probe(),
+       "this build has no code for compute capability 8.0 of device 0 (Fake H200): it was built for "
+       "86-real,90-real",
        "-DTRAINHOST_CUDA_ARCHITECTURES=80-real");
   machine.set("FAKE_CUDA_CC", "10.0");
-  says(probe(), "this build has no code for compute capability 10.0 of device 0 (Fake H200): it was built for 86-real,90-real",
+  says(probe(),
+       "this build has no code for compute capability 10.0 of device 0 (Fake H200): it was built for "
+       "86-real,90-real",
        "-DTRAINHOST_CUDA_ARCHITECTURES=100-real");
 }
 
 BOOST_AUTO_TEST_CASE(a_full_device_says_how_much_is_missing) {
-  Machine machine{{"FAKE_NVML_FREE", std::to_string(300ull << 20)}, {"FAKE_CUDA_TOTAL", std::to_string(80ull << 30)}};
+  Machine machine{{"FAKE_NVML_FREE", std::to_string(300ull << 20)},
+                  {"FAKE_CUDA_TOTAL", std::to_string(80ull << 30)}};
   const Answer a = probe();
-  says(a, "device 0 (Fake H200) has 300 MiB of its 80.0 GiB free: 212 MiB less than the 512 MiB that the cuda trainer needs at the least", "nvidia-smi");
+  says(a,
+       "device 0 (Fake H200) has 300 MiB of its 80.0 GiB free: 212 MiB less than the 512 MiB that the cuda "
+       "trainer needs at the least",
+       "nvidia-smi");
   BOOST_TEST(a.missing == 212ull << 20);
 }
 
 BOOST_AUTO_TEST_CASE(an_engine_that_cannot_be_used_is_named_with_its_file) {
   Machine machine;
-  const std::string missing = kStage + "/engine_missing/engines/cuda-cublas.so", other = kStage + "/engine_other_build/engines/cuda-cublas.so";
+  const std::string missing = kStage + "/engine_missing/engines/cuda-cublas.so",
+                    other = kStage + "/engine_other_build/engines/cuda-cublas.so";
   says(probe("engine_missing"), "the engine " + missing + " is missing", "reinstall");
-  says(probe("engine_other_build"), "the engine " + other + " is of another build than the plugin", "reinstall both");
+  says(probe("engine_other_build"), "the engine " + other + " is of another build than the plugin",
+       "reinstall both");
   says(probe("engine_unloadable"),
-       "the cuda engine cannot be loaded: libcublasLt-absent.so: cannot open shared object file: No such file or directory", "install cuBLAS");
+       "the cuda engine cannot be loaded: libcublasLt-absent.so: cannot open shared object file: No such "
+       "file or directory",
+       "install cuBLAS");
 }
 
 BOOST_AUTO_TEST_CASE(a_query_that_fails_is_named) {
   Machine machine;
-  for (const char* call : {"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"}) {
+  for (const char* call :
+       {"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"}) {
     machine.set("FAKE_CUDA_FAIL", call);
     says(probe(), std::string("the NVIDIA driver fails in ") + call + ": CUDA_ERROR_UNKNOWN: unknown error");
   }
@@ -223,7 +253,8 @@ BOOST_AUTO_TEST_CASE(the_option_device_takes_another_and_names_them_when_it_cann
   for (const char* text : {"-1", "one", "1x", "", "99999999999"}) {
     a = probe("good", {{"device", text}});
     BOOST_TEST(a.status == TH_E_ARG);
-    BOOST_TEST(a.words == std::string("plugin.cuda.device = ") + text + ": expected the index of a device, 0 for the first");
+    BOOST_TEST(a.words == std::string("plugin.cuda.device = ") + text +
+                              ": expected the index of a device, 0 for the first");
   }
 }
 
@@ -234,8 +265,10 @@ BOOST_AUTO_TEST_CASE(a_wrong_mode_is_an_error_on_every_machine_with_the_nearest)
   BOOST_TEST(a.words == "plugin.cuda.mode = \"resdient\": there is no such mode; did you mean 'resident'?");
   BOOST_TEST(a.hint == "auto, resident, hybrid or streamed");
   Host host{{"mode", "fast"}};
-  BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), small_run()), StatusFailure, [](const StatusFailure& f) { return f.code == TH_E_ARG; });
-  BOOST_CHECK_EXCEPTION(front().plan(host, small_model(), small_run()), StatusFailure, [](const StatusFailure& f) { return f.code == TH_E_ARG; });
+  BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), small_run()), StatusFailure,
+                        [](const StatusFailure& f) { return f.code == TH_E_ARG; });
+  BOOST_CHECK_EXCEPTION(front().plan(host, small_model(), small_run()), StatusFailure,
+                        [](const StatusFailure& f) { return f.code == TH_E_ARG; });
 }
 
 BOOST_AUTO_TEST_CASE(free_memory_is_matched_to_the_device_by_every_name_it_has) {
@@ -251,8 +284,10 @@ BOOST_AUTO_TEST_CASE(free_memory_is_matched_to_the_device_by_every_name_it_has) 
 }
 
 BOOST_AUTO_TEST_CASE(without_nvml_all_of_the_memory_is_taken_for_free) {
-  for (const auto& [name, value] : std::map<std::string, std::string>{
-           {"TRAINHOST_CUDA_NVML", "libno-nvml.so"}, {"FAKE_NVML_INIT", "999"}, {"FAKE_NVML_BY", "nothing"}}) {
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>{{"TRAINHOST_CUDA_NVML", "libno-nvml.so"},
+                                          {"FAKE_NVML_INIT", "999"},
+                                          {"FAKE_NVML_BY", "nothing"}}) {
     Machine machine;
     machine.set(name, value);
     if (value == "nothing") machine.set("FAKE_CUDA_UUID", "0");
@@ -283,7 +318,8 @@ BOOST_AUTO_TEST_CASE(probing_again_gives_the_same_and_leaves_no_context) {
     memory();
   }
   BOOST_TEST(calls("cuInit") == before + 400);
-  for (const char* name : {"cuCtxCreate", "cuDevicePrimaryCtxRetain", "cuMemGetInfo"}) BOOST_TEST(calls(name) == 0, name);
+  for (const char* name : {"cuCtxCreate", "cuDevicePrimaryCtxRetain", "cuMemGetInfo"})
+    BOOST_TEST(calls(name) == 0, name);
   machine.set("FAKE_CUDA_INIT", "999");
   BOOST_TEST(probe().status == TH_E_UNAVAILABLE);
   machine.set("FAKE_CUDA_INIT", "0");
@@ -310,7 +346,8 @@ BOOST_AUTO_TEST_CASE(create_hands_the_chosen_device_to_the_engine) {
 }
 
 BOOST_AUTO_TEST_CASE(profile_and_plan_need_no_driver_and_no_engine) {
-  Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}, {"TRAINHOST_CUDA_NVML", "libno-nvml.so"}};
+  Machine machine{{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"},
+                  {"TRAINHOST_CUDA_NVML", "libno-nvml.so"}};
   for (const char* which : {"no_toolkit", "engine_missing"}) {
     Host host;
     const th_profile p = front(which).profile(host, small_model(), small_run());
@@ -331,7 +368,8 @@ BOOST_AUTO_TEST_CASE(what_the_trainer_does_not_do_is_refused_by_name) {
   RunSpec ranks = small_run();
   ranks.tensor_parallel = 2;
   for (const RunSpec& r : {lora, ranks})
-    BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), r), StatusFailure, [](const StatusFailure& f) { return f.code == TH_E_UNSUPPORTED; });
+    BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), r), StatusFailure,
+                          [](const StatusFailure& f) { return f.code == TH_E_UNSUPPORTED; });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,5 @@
-// The built program with the cuda backend, on this machine and on machines made up by a fake driver: what is listed, what
-// a run falls back from and why, whose memory a plan is judged by.
+// The built program with the cuda backend, on this machine and on machines made up by a fake driver: what is
+// listed, what a run falls back from and why, whose memory a plan is judged by.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -15,14 +15,16 @@ const std::string kStage = CUDA_STAGE;
 /// A machine with no driver, whatever this one has.
 RunOptions bare() {
   RunOptions o;
-  o.environment = {{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"}, {"TRAINHOST_CUDA_NVML", "libno-nvml.so"}};
+  o.environment = {{"TRAINHOST_CUDA_DRIVER", "libno-such-driver.so.1"},
+                   {"TRAINHOST_CUDA_NVML", "libno-nvml.so"}};
   return o;
 }
 
 /// A machine with one fake device.
 RunOptions fake(std::map<std::string, std::string> more = {}) {
   RunOptions o;
-  o.environment = {{"TRAINHOST_CUDA_DRIVER", kStage + "/libfakedriver.so"}, {"TRAINHOST_CUDA_NVML", kStage + "/libfakenvml.so"}};
+  o.environment = {{"TRAINHOST_CUDA_DRIVER", kStage + "/libfakedriver.so"},
+                   {"TRAINHOST_CUDA_NVML", kStage + "/libfakenvml.so"}};
   o.environment.merge(more);
   return o;
 }
@@ -34,10 +36,17 @@ std::vector<std::string> with(const std::string& front, std::vector<std::string>
 }
 
 std::vector<std::string> small(const std::string& command, std::vector<std::string> more = {}) {
-  std::vector<std::string> w = {command, "--json", "--set", "train.steps=2", "--set", "optimizer.warmup_steps=1", "--set",
-                                "model.hidden_size=32", "--set", "model.intermediate_size=48", "--set", "model.num_hidden_layers=2", "--set",
-                                "model.num_attention_heads=2", "--set", "model.num_key_value_heads=2", "--set", "model.head_dim=16", "--set",
-                                "data.seq_len=32", "--set", "train.micro_batch=2"};
+  std::vector<std::string> w = {command, "--json",
+                                "--set", "train.steps=2",
+                                "--set", "optimizer.warmup_steps=1",
+                                "--set", "model.hidden_size=32",
+                                "--set", "model.intermediate_size=48",
+                                "--set", "model.num_hidden_layers=2",
+                                "--set", "model.num_attention_heads=2",
+                                "--set", "model.num_key_value_heads=2",
+                                "--set", "model.head_dim=16",
+                                "--set", "data.seq_len=32",
+                                "--set", "train.micro_batch=2"};
   w.insert(w.end(), more.begin(), more.end());
   return w;
 }
@@ -49,7 +58,9 @@ json plan_of(const Outcome& r) {
   return json::parse(r.out);
 }
 
-const std::string kNoDriver = "no NVIDIA driver is installed here: libno-such-driver.so.1: cannot open shared object file: No such file or directory";
+const std::string kNoDriver =
+    "no NVIDIA driver is installed here: libno-such-driver.so.1: cannot open shared object file: No such "
+    "file or directory";
 
 }  // namespace
 
@@ -98,10 +109,13 @@ BOOST_AUTO_TEST_CASE(a_run_falls_back_with_the_reason_unless_forbidden) {
 BOOST_AUTO_TEST_CASE(a_wrong_word_in_the_table_is_no_reason_to_fall_back) {
   TempDir tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
-  Outcome r = run_program(small("train", {"--backend=cuda", "--set", "plugin.cuda.mode=resdient", "--set", out}), bare());
+  Outcome r = run_program(
+      small("train", {"--backend=cuda", "--set", "plugin.cuda.mode=resdient", "--set", out}), bare());
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "did you mean 'resident'?"), r.err);
-  r = run_program(with("good", small("train", {"--backend=cuda", "--set", "plugin.cuda.device=4", "--set", out})), fake());
+  r = run_program(
+      with("good", small("train", {"--backend=cuda", "--set", "plugin.cuda.device=4", "--set", out})),
+      fake());
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "there is no CUDA device 4; devices here: 0 (Fake H200)"), r.err);
   r = run_program(small("plan", {"--backend=cuda", "--set", "plugin.cuda.speed=9"}), bare());
@@ -135,7 +149,10 @@ BOOST_AUTO_TEST_CASE(without_a_device_to_ask_nothing_is_judged) {
   std::vector<std::string> words = small("plan", {"--backend=cuda"});
   words.erase(words.begin() + 1);
   r = run_program(words, bare());
-  BOOST_TEST(has(r.out, "budget not known: the cuda backend finds no device here; --device=NAME or --budget=SIZE judges it"), r.out);
+  BOOST_TEST(has(r.out,
+                 "budget not known: the cuda backend finds no device here; --device=NAME or --budget=SIZE "
+                 "judges it"),
+             r.out);
 }
 
 BOOST_AUTO_TEST_CASE(a_device_run_is_judged_by_the_devices_free_memory_and_the_hosts) {
@@ -145,8 +162,10 @@ BOOST_AUTO_TEST_CASE(a_device_run_is_judged_by_the_devices_free_memory_and_the_h
   BOOST_TEST(j["host_budget_source"] == "free host memory");
 
   const std::uint64_t needed = j["estimates"][0]["tiers"][0]["total_bytes"];
-  Outcome r = run_program(with("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed - 1), "--set", "memory.host_budget=100", "--set",
-                                                     "plugin.cuda.mode=resident"})), fake());
+  Outcome r = run_program(
+      with("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed - 1), "--set",
+                                  "memory.host_budget=100", "--set", "plugin.cuda.mode=resident"})),
+      fake());
   BOOST_TEST(r.code == 3);
   j = json::parse(r.out)["estimates"][0];
   BOOST_TEST(j["too_much"]["device"] == 1u);
@@ -154,29 +173,40 @@ BOOST_AUTO_TEST_CASE(a_device_run_is_judged_by_the_devices_free_memory_and_the_h
   for (const json& t : j["tiers"])
     if (t["tier"] == "host" || t["tier"] == "pinned") host += t["total_bytes"].get<std::uint64_t>();
   BOOST_TEST(j["too_much"]["host"] == host - 100);
-  j = plan_of(run_program(with("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed), "--set",
-                                                       "memory.host_budget=" + std::to_string(host)})), fake()));
+  j = plan_of(
+      run_program(with("good", small("plan", {"--backend=cuda", "--budget=" + std::to_string(needed), "--set",
+                                              "memory.host_budget=" + std::to_string(host)})),
+                  fake()));
   BOOST_TEST(j["estimates"][0]["fits"] == true);
 }
 
 BOOST_AUTO_TEST_CASE(the_plugin_is_told_the_budgets_that_were_found) {
   TempDir tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
-  Outcome r = run_program(with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=3GB"})), fake());
-  BOOST_TEST(has(r.err, "device 0, device budget 139463129088, host budget 3000000000"), r.err);  // the fake engine's refusal
-  r = run_program(with("good", small("train", {"--backend=cuda", "--set", out + "2", "--set", "memory.budget=2GB"})), fake());
+  Outcome r = run_program(
+      with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=3GB"})),
+      fake());
+  BOOST_TEST(has(r.err, "device 0, device budget 139463129088, host budget 3000000000"),
+             r.err);  // the fake engine's refusal
+  r = run_program(
+      with("good", small("train", {"--backend=cuda", "--set", out + "2", "--set", "memory.budget=2GB"})),
+      fake());
   BOOST_TEST(has(r.err, "device 0, device budget 2000000000, host budget "), r.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_does_not_fit_says_which_memory_and_by_how_much) {
   TempDir tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
-  Outcome r = run_program(with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=1KiB"})), fake());
+  Outcome r = run_program(
+      with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=1KiB"})),
+      fake());
   BOOST_TEST(r.code == 3);
   BOOST_TEST(has(r.err, "of host memory beside the device's and memory.host_budget has 1.00 KiB"), r.err);
-  r = run_program(with("good", small("train", {"--backend=cuda", "--set", out + "2"})), fake({{"FAKE_NVML_FREE", "600000000"}, {"FAKE_CUDA_TOTAL", "600000000"}}));
+  r = run_program(with("good", small("train", {"--backend=cuda", "--set", out + "2"})),
+                  fake({{"FAKE_NVML_FREE", "600000000"}, {"FAKE_CUDA_TOTAL", "600000000"}}));
   BOOST_TEST(has(r.err, "device budget 63129088"), r.err);  // fits: the fake engine is asked
-  r = run_program(with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.budget=1MB"})), fake());
+  r = run_program(
+      with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.budget=1MB"})), fake());
   BOOST_TEST(r.code == 3);
   BOOST_TEST(has(r.err, "and memory.budget has"), r.err);
   BOOST_TEST(!std::filesystem::exists(tmp.path() / "out"));

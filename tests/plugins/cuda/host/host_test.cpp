@@ -1,5 +1,5 @@
-// The host's share of a step against the reference operations in double, in f32 and bf16; the same bits for any number of
-// threads; and the pool that runs it.
+// The host's share of a step against the reference operations in double, in f32 and bf16; the same bits for
+// any number of threads; and the pool that runs it.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -63,9 +63,12 @@ class OneOp {
     memory_.emplace_back(rows * cols * size_of(t) / 8 + 1);
     for (std::size_t i = 0; i < values.size(); ++i) {
       void* at = memory_.back().data();
-      if (t == DType::kF32) static_cast<float*>(at)[i] = static_cast<float>(values[i]);
-      else if (t == DType::kBF16) static_cast<Half*>(at)[i] = rounded(values[i]);
-      else static_cast<double*>(at)[i] = values[i];
+      if (t == DType::kF32)
+        static_cast<float*>(at)[i] = static_cast<float>(values[i]);
+      else if (t == DType::kBF16)
+        static_cast<Half*>(at)[i] = rounded(values[i]);
+      else
+        static_cast<double*>(at)[i] = values[i];
     }
   }
   void absent() { program_.buffers.emplace_back(), memory_.emplace_back(); }
@@ -74,23 +77,31 @@ class OneOp {
     Vec out(b.rows * b.cols);
     const void* at = memory_[k].data();
     for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = b.dtype == DType::kF32 ? static_cast<const float*>(at)[i] : b.dtype == DType::kBF16 ? widened(static_cast<const Half*>(at)[i]) : static_cast<const double*>(at)[i];
+      out[i] = b.dtype == DType::kF32    ? static_cast<const float*>(at)[i]
+               : b.dtype == DType::kBF16 ? widened(static_cast<const Half*>(at)[i])
+                                         : static_cast<const double*>(at)[i];
     return out;
   }
   plan::Op op(OpKind kind, std::uint32_t flags) const {
     plan::Op op;
     op.kind = kind, op.flags = flags, op.ins = static_cast<std::uint8_t>(program_.buffers.size());
-    for (std::size_t k = 0; k < plan::kMaxOperands; ++k) op.in[k] = k < op.ins ? static_cast<plan::BufferId>(k) : plan::kNoBuffer;
+    for (std::size_t k = 0; k < plan::kMaxOperands; ++k)
+      op.in[k] = k < op.ins ? static_cast<plan::BufferId>(k) : plan::kNoBuffer;
     return op;
   }
   host::Operands operands() {
     host::Operands at;
-    for (std::size_t k = 0; k < memory_.size(); ++k) at.in[k] = memory_[k].empty() ? nullptr : memory_[k].data();
+    for (std::size_t k = 0; k < memory_.size(); ++k)
+      at.in[k] = memory_[k].empty() ? nullptr : memory_[k].data();
     return at;
   }
-  void run(OpKind kind, const host::Step& step, std::uint32_t flags = 0) { host::run(pool_, program_, op(kind, flags), operands(), step); }
+  void run(OpKind kind, const host::Step& step, std::uint32_t flags = 0) {
+    host::run(pool_, program_, op(kind, flags), operands(), step);
+  }
   void squares() { host::run_squares(pool_, program_, op(OpKind::kGradSquares, 0), operands()); }
-  void update(OpKind kind, std::uint32_t flags) { host::run_update(pool_, program_, op(kind, flags), operands()); }
+  void update(OpKind kind, std::uint32_t flags) {
+    host::run_update(pool_, program_, op(kind, flags), operands());
+  }
   plan::Program& program() { return program_; }
 
  private:
@@ -115,7 +126,9 @@ Vec on_any_threads(F&& f) {
   const Vec first = f(1u);
   for (std::uint32_t threads = 2; threads <= 4; ++threads) {
     const Vec other = f(threads);
-    BOOST_TEST((other.size() == first.size() && std::memcmp(other.data(), first.data(), first.size() * sizeof(double)) == 0), threads << " threads");
+    BOOST_TEST((other.size() == first.size() &&
+                std::memcmp(other.data(), first.data(), first.size() * sizeof(double)) == 0),
+               threads << " threads");
   }
   return first;
 }
@@ -134,7 +147,8 @@ BOOST_AUTO_TEST_CASE(embed_looks_up_and_its_gradient_scatters) {
       if (s.vocab > 2000) continue;
       const bool half = t == DType::kBF16;
       const Ids ids = random_ids(s.rows, s.vocab, 1);
-      const Vec table = random_vec(s.vocab * s.h, 2, 1, half), dx = random_vec(s.rows * s.h, 3, 1, half), before = random_vec(s.vocab * s.h, 4, 1);
+      const Vec table = random_vec(s.vocab * s.h, 2, 1, half), dx = random_vec(s.rows * s.h, 3, 1, half),
+                before = random_vec(s.vocab * s.h, 4, 1);
       const host::Step step{ids.data(), nullptr, 0, s.rows, true};
       const Vec x = on_any_threads([&](std::uint32_t threads) {
         OneOp o(threads);
@@ -175,31 +189,38 @@ BOOST_AUTO_TEST_CASE(cross_entropy_is_the_references_and_its_gradient) {
         const std::uint64_t first = s.rows > 4 ? 2 : 0;  // rows before it are somebody else's
         Ids rest(targets.begin() + static_cast<long>(first), targets.end());
         const Vec before_loss(logits.begin(), logits.begin() + static_cast<long>(first * s.vocab));
-        const double skipped = reference::cross_entropy(before_loss, Ids(targets.begin(), targets.begin() + static_cast<long>(first)), s.vocab, 1, nullptr);
+        const double skipped = reference::cross_entropy(
+            before_loss, Ids(targets.begin(), targets.begin() + static_cast<long>(first)), s.vocab, 1,
+            nullptr);
         for (std::size_t i = 0; i < first * s.vocab; ++i) expected[i] = logits[i];
         double sum = 0;
         const Vec grad = on_any_threads([&](std::uint32_t threads) {
           OneOp o(threads);
-          o.buffer(s.rows, s.vocab, logits, t), o.absent(), o.buffer(1, plan::kScalarCount, scalars, DType::kF64);
+          o.buffer(s.rows, s.vocab, logits, t), o.absent(),
+              o.buffer(1, plan::kScalarCount, scalars, DType::kF64);
           o.run(OpKind::kCrossEntropy, {nullptr, rest.data(), first, s.rows - first, true});
           Vec all = o.values(0);
           sum = o.values(2)[plan::kLossSum];
           all.push_back(sum);
           return all;
         });
-        BOOST_TEST(std::abs(sum - 2.0 - (loss - skipped)) <= 2e-6 * (1 + loss), s.vocab << ": " << sum - 2.0 << " against " << loss - skipped);
+        BOOST_TEST(std::abs(sum - 2.0 - (loss - skipped)) <= 2e-6 * (1 + loss),
+                   s.vocab << ": " << sum - 2.0 << " against " << loss - skipped);
         BOOST_TEST(furthest(Vec(grad.begin(), grad.end() - 1), expected) <= (half ? 4e-3 * weight : 1e-6));
       }
 }
 
-// The whole row is exp of differences: relative error where the result is a normal number, and zero where it is none.
+// The whole row is exp of differences: relative error where the result is a normal number, and zero where it
+// is none.
 BOOST_AUTO_TEST_CASE(exponentials_are_accurate) {
   for (double x = 0; x > -100; x -= 0.00137) {
     float row[2] = {0.0f, static_cast<float>(x)};
     const double e = std::exp(static_cast<double>(row[1])), expected = e / (1 + e);
     host::cross_entropy_row(2, row, 0, 1.0f);
-    if (x > -86) BOOST_TEST(std::abs(row[1] - expected) <= 4e-7 * expected, "exp(" << x << ")");
-    else BOOST_TEST((row[1] >= 0 && row[1] < 1e-37));
+    if (x > -86)
+      BOOST_TEST(std::abs(row[1] - expected) <= 4e-7 * expected, "exp(" << x << ")");
+    else
+      BOOST_TEST((row[1] >= 0 && row[1] < 1e-37));
   }
 }
 
@@ -211,7 +232,9 @@ BOOST_AUTO_TEST_CASE(a_nan_among_the_logits_is_told_by_the_loss) {
       BOOST_TEST(!std::isfinite(host::cross_entropy_row(n, row.data(), 1, 1.0f)), n << ", " << at);
       std::vector<float> wide(n, 1.0f);
       wide[at] = HUGE_VALF;
-      BOOST_TEST(!std::isfinite(host::cross_entropy_row(n, wide.data(), static_cast<std::int64_t>(at == 1 ? 0 : 1), 1.0f)), n << ", inf at " << at);
+      BOOST_TEST(!std::isfinite(host::cross_entropy_row(n, wide.data(),
+                                                        static_cast<std::int64_t>(at == 1 ? 0 : 1), 1.0f)),
+                 n << ", inf at " << at);
     }
 }
 
@@ -226,7 +249,8 @@ BOOST_AUTO_TEST_CASE(gradients_are_added_and_squared) {
         return o.values(1);
       });
       for (std::size_t i = 0; i < n; ++i)
-        BOOST_TEST_REQUIRE(sum[i] == (first ? part[i] : static_cast<float>(part[i]) + static_cast<float>(grad[i])));
+        BOOST_TEST_REQUIRE(sum[i] ==
+                           (first ? part[i] : static_cast<float>(part[i]) + static_cast<float>(grad[i])));
     }
     double expected = 0.5;
     for (double g : grad) expected += g * g;
@@ -258,10 +282,14 @@ BOOST_AUTO_TEST_CASE(optimizers_are_those_of_the_reference) {
             const double t = 3;
             RunSpec r;
             scalars[plan::kApplied] = applied, scalars[plan::kClipFactor] = kClip, scalars[plan::kLr] = kLr;
-            scalars[plan::kDecayFactor] = 1 - kLr * kDecay, scalars[plan::kStepSize] = kLr / (1 - std::pow(r.beta1, t));
+            scalars[plan::kDecayFactor] = 1 - kLr * kDecay,
+            scalars[plan::kStepSize] = kLr / (1 - std::pow(r.beta1, t));
             scalars[plan::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(r.beta2, t));
-            if (applied && kind == OpKind::kAdamW) reference::AdamW{kLr, r.beta1, r.beta2, r.eps, kDecay}.step(t, clipped, decay, w, m, v);
-            else if (applied) reference::Sgd{kLr, r.beta1, kDecay}.step(clipped, decay, w, kind == OpKind::kSgd ? nullptr : &m);
+            if (applied && kind == OpKind::kAdamW)
+              reference::AdamW{kLr, r.beta1, r.beta2, r.eps, kDecay}.step(t, clipped, decay, w, m, v);
+            else if (applied)
+              reference::Sgd{kLr, r.beta1, kDecay}.step(clipped, decay, w,
+                                                        kind == OpKind::kSgd ? nullptr : &m);
             const std::size_t moments = kind == OpKind::kAdamW ? 2 : kind == OpKind::kSgdMomentum ? 1 : 0;
             const Vec all = on_any_threads([&](std::uint32_t threads) {
               OneOp o(threads);
@@ -298,7 +326,8 @@ BOOST_AUTO_TEST_CASE(bf16_rounds_to_nearest_even_and_keeps_nan) {
       Half h;
       host::to_half(1, &x, &h);
       const float back = widened(h);
-      if (std::isnan(x)) BOOST_TEST_REQUIRE(std::isnan(back));
+      if (std::isnan(x))
+        BOOST_TEST_REQUIRE(std::isnan(back));
       else if ((high & 0x7f80) != 0x7f80) {
         const bool up = low > 0x8000 || (low == 0x8000 && (high & 1));
         BOOST_TEST_REQUIRE(h == high + up);
@@ -326,7 +355,8 @@ BOOST_AUTO_TEST_CASE(jobs_of_several_threads_take_turns_and_lose_no_task) {
   std::vector<std::thread> callers;
   for (int c = 0; c < 3; ++c)
     callers.emplace_back([&] {
-      for (std::uint32_t job = 0; job < 1000; ++job) pool.run(job % 7, [&](std::uint32_t t) { sum += t + 1; });
+      for (std::uint32_t job = 0; job < 1000; ++job)
+        pool.run(job % 7, [&](std::uint32_t t) { sum += t + 1; });
     });
   for (std::thread& c : callers) c.join();
   std::uint64_t expected = 0;

@@ -1,5 +1,6 @@
-// Attention of the CUDA trainer, run thread by thread on the CPU, against the naive version in double: plain kernels, bf16
-// and TF32 tensor-core kernels, forward, backward and one generated token. Outputs hold NaN before, guards after them too.
+// Attention of the CUDA trainer, run thread by thread on the CPU, against the naive version in double: plain
+// kernels, bf16 and TF32 tensor-core kernels, forward, backward and one generated token. Outputs hold NaN
+// before, guards after them too.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -50,8 +51,8 @@ class Array {
   explicit Array(const Vec& values) : Array(values.size()) {
     std::vector<T> host(values.size());
     for (std::size_t i = 0; i < host.size(); ++i) host[i] = narrow<T>(values[i]);
-    BOOST_REQUIRE(cudaMemcpyAsync(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice, nullptr) ==
-                  cudaSuccess);
+    BOOST_REQUIRE(cudaMemcpyAsync(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice,
+                                  nullptr) == cudaSuccess);
     BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
   }
   ~Array() { (void)cudaFree(data_); }
@@ -61,7 +62,8 @@ class Array {
 
   Vec values() const {
     std::vector<T> host(count_ + kGuard);
-    BOOST_REQUIRE(cudaMemcpyAsync(host.data(), data_, bytes(), cudaMemcpyDeviceToHost, nullptr) == cudaSuccess);
+    BOOST_REQUIRE(cudaMemcpyAsync(host.data(), data_, bytes(), cudaMemcpyDeviceToHost, nullptr) ==
+                  cudaSuccess);
     BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
     for (std::size_t i = count_; i < host.size(); ++i) BOOST_REQUIRE(std::isnan(widen(host[i])));
     Vec v(count_);
@@ -92,7 +94,8 @@ double distance(const Vec& got, const Vec& expected) {
   double worst = 0, largest = 1e-30;
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (!std::isfinite(got[i])) return std::numeric_limits<double>::infinity();
-    worst = std::max(worst, std::abs(got[i] - expected[i])), largest = std::max(largest, std::abs(expected[i]));
+    worst = std::max(worst, std::abs(got[i] - expected[i])),
+    largest = std::max(largest, std::abs(expected[i]));
   }
   return got.size() == expected.size() ? worst / largest : std::numeric_limits<double>::infinity();
 }
@@ -129,11 +132,13 @@ Results run(const Problem& p, F32Products f32) {
   return {o.values(), lse.values(), delta.values(), dqkv.values()};
 }
 
-/// One part of every row: columns [from, to) of rows of `width`. q, k and v have gradients of different sizes.
+/// One part of every row: columns [from, to) of rows of `width`. q, k and v have gradients of different
+/// sizes.
 Vec columns(const Vec& x, std::size_t width, std::size_t from, std::size_t to) {
   Vec part;
   for (std::size_t r = 0; r < x.size() / width; ++r)
-    part.insert(part.end(), x.begin() + static_cast<long>(r * width + from), x.begin() + static_cast<long>(r * width + to));
+    part.insert(part.end(), x.begin() + static_cast<long>(r * width + from),
+                x.begin() + static_cast<long>(r * width + to));
   return part;
 }
 
@@ -141,8 +146,8 @@ template <class T>
 void check(const Problem& p, F32Products f32, double tolerance) {
   const Heads& h = p.shape;
   const char* type = sizeof(T) == 2 ? "bf16" : f32 == F32Products::kTf32 ? "tf32" : "f32";
-  BOOST_TEST_CONTEXT(type << " d " << h.d << " seq " << h.seq << " x" << p.sequences << " heads " << h.heads << "/" << h.kv_heads
-                          << " window " << h.window) {
+  BOOST_TEST_CONTEXT(type << " d " << h.d << " seq " << h.seq << " x" << p.sequences << " heads " << h.heads
+                          << "/" << h.kv_heads << " window " << h.window) {
     const Results got = run<T>(p, f32);
     const Vec qkv = numbers<T>(p.rows() * h.width(), 1, p.scale, p.coarse),
               d_o = numbers<T>(p.rows() * h.heads * h.d, 2, 1, p.coarse);
@@ -159,7 +164,8 @@ void check(const Problem& p, F32Products f32, double tolerance) {
     const bool tf32 = sizeof(T) == 4 && tolerance > kExactTolerance;
     BOOST_TEST(distance(got.lse, lse) <= (tf32 ? tolerance : kExactTolerance));
     const std::size_t q = h.heads * h.d, k = q + h.kv_heads * h.d, w = h.width();
-    // With one key in sight its weight is 1 and dq and dk are 0: what is left is rounding of numbers of about 1.
+    // With one key in sight its weight is 1 and dq and dk are 0: what is left is rounding of numbers of
+    // about 1.
     auto gradient = [&](std::size_t from, std::size_t to) {
       Vec g = columns(got.dqkv, w, from, to), e = columns(expected, w, from, to);
       g.push_back(1), e.push_back(1);
@@ -176,8 +182,9 @@ struct Mode {
   bool bf16;
   double tolerance;
 };
-constexpr Mode kModes[] = {
-    {F32Products::kExact, false, kExactTolerance}, {F32Products::kTf32, false, 2e-3}, {F32Products::kExact, true, 2e-2}};
+constexpr Mode kModes[] = {{F32Products::kExact, false, kExactTolerance},
+                           {F32Products::kTf32, false, 2e-3},
+                           {F32Products::kExact, true, 2e-2}};
 void check(const Problem& p, const Mode& mode) {
   if (mode.bf16)
     check<Bf16>(p, mode.f32, mode.tolerance);
@@ -191,7 +198,8 @@ constexpr std::size_t kWindows[] = {0, 1, 7, 64};
 
 BOOST_AUTO_TEST_SUITE(cuda_attention)
 
-// Every head size with every length; heads, windows and sequences take turns, so that each meets each over the sizes.
+// Every head size with every length; heads, windows and sequences take turns, so that each meets each over
+// the sizes.
 BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
   const std::vector<emu::Schedule> schedules = emu::every_schedule();
   std::size_t turn = 0;
@@ -200,7 +208,9 @@ BOOST_AUTO_TEST_CASE(attention_and_its_gradient_match_the_naive_version) {
       for (std::size_t seq : kLengths) {
         const auto& heads = kHeadCounts[turn % 3];
         emu::set_schedule(schedules[turn % schedules.size()]);
-        check({{seq, heads[0], heads[1], d, kWindows[(turn + turn / 8) % 4]}, seq < 100 && turn % 5 < 2 ? 2u : 1u}, mode);
+        check({{seq, heads[0], heads[1], d, kWindows[(turn + turn / 8) % 4]},
+               seq < 100 && turn % 5 < 2 ? 2u : 1u},
+              mode);
         ++turn;
       }
   emu::set_schedule({});
@@ -220,7 +230,8 @@ BOOST_AUTO_TEST_CASE(head_sizes_that_no_tile_fits) {
 
 BOOST_AUTO_TEST_CASE(large_scores_do_not_overflow) {
   for (const Mode& mode : kModes)
-    for (std::size_t d : {64u, 128u}) check({{130, 2, 1, d, 0}, 1, 30, true}, Mode{mode.f32, mode.bf16, 2e-2});
+    for (std::size_t d : {64u, 128u})
+      check({{130, 2, 1, d, 0}, 1, 30, true}, Mode{mode.f32, mode.bf16, 2e-2});
 }
 
 BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_the_order_of_threads_and_blocks) {
@@ -250,14 +261,16 @@ void check_step(const Heads& h, std::uint32_t position, double tolerance) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   Vec k(h.seq * kv, nan), v(h.seq * kv, nan);
   for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t i = 0; i < kv; ++i) k[r * kv + i] = qkv[r * w + q + i], v[r * kv + i] = qkv[r * w + q + kv + i];
+    for (std::size_t i = 0; i < kv; ++i)
+      k[r * kv + i] = qkv[r * w + q + i], v[r * kv + i] = qkv[r * w + q + kv + i];
   Vec k_before = k, v_before = v;
   for (std::size_t i = 0; i < kv; ++i) k_before[position * kv + i] = v_before[position * kv + i] = nan;
   const AttentionShape s = attention_shape(h, 1);
   Vec first;
   for (const emu::Schedule& schedule : emu::every_schedule()) {
     emu::set_schedule(schedule);
-    const Array<T> row(columns(qkv, rows * w, position * w, rows * w)), cache_k(k_before), cache_v(v_before), out(q);
+    const Array<T> row(columns(qkv, rows * w, position * w, rows * w)), cache_k(k_before), cache_v(v_before),
+        out(q);
     const Array<float> scores(h.heads * h.seq);
     BOOST_REQUIRE(attention_step<T>(nullptr, s, position, row, cache_k, cache_v, scores, out) == cudaSuccess);
     BOOST_REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);

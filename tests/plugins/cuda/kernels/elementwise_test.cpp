@@ -1,5 +1,5 @@
-// Rotary positions, SwiGLU with its gradient and column sums against doubles, wide and element by element, with several
-// rows in a block and several blocks to a row.
+// Rotary positions, SwiGLU with its gradient and column sums against doubles, wide and element by element,
+// with several rows in a block and several blocks to a row.
 #include "tests/plugins/cuda/kernels/kernel_rig.hpp"
 
 namespace trainhost {
@@ -18,7 +18,8 @@ void check_rope(const Turn& t) {
   const std::size_t half = t.d / 2;
   for (std::size_t p = 0; p < t.period; ++p)
     for (std::size_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(p) * std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
+      const double angle =
+          static_cast<double>(p) * std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
       table[p * t.d + i] = static_cast<float>(std::cos(angle)),
                       table[p * t.d + half + i] = static_cast<float>(std::sin(angle));
     }
@@ -31,20 +32,21 @@ void check_rope(const Turn& t) {
         a = u, b = v;
       }
   const auto u = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
-  BOOST_TEST_CONTEXT("rows " << t.rows << ", heads " << t.heads << ", d " << t.d << ", ld " << t.ld << ", bytes "
-                             << sizeof(T)) {
+  BOOST_TEST_CONTEXT("rows " << t.rows << ", heads " << t.heads << ", d " << t.d << ", ld " << t.ld
+                             << ", bytes " << sizeof(T)) {
     everywhere([&](Rig& rig) {
       T* in_place = rig.in<T>(x, t.shift);
       rig.expect(in_place, "x", y, close<T>());
-      rig.ok(cuda::rope<T>(rig.stream, t.rows, u(t.heads), u(t.d), u(t.ld), in_place, rig.in<float>(table), t.first_pos,
-                           t.period, static_cast<float>(t.sign)));
+      rig.ok(cuda::rope<T>(rig.stream, t.rows, u(t.heads), u(t.d), u(t.ld), in_place, rig.in<float>(table),
+                           t.first_pos, t.period, static_cast<float>(t.sign)));
     });
   }
 }
 
 template <class T>
 void check_swiglu(std::size_t rows, std::size_t n, std::size_t shift = 0) {
-  const Vec gu = random_of<T>(rows * 2 * n, 1, 30.0), da = random_of<T>(rows * n, 2);  // far into both tails of the sigmoid
+  const Vec gu = random_of<T>(rows * 2 * n, 1, 30.0),
+            da = random_of<T>(rows * n, 2);  // far into both tails of the sigmoid
   const Vec a = ref::swiglu(gu, n), d = ref::swiglu_bwd(da, gu, n);
   // Values reach 900, so the absolute part is f32's share of that.
   const Tolerance t{close<T>().relative, 1e-4};
@@ -57,7 +59,8 @@ void check_swiglu(std::size_t rows, std::size_t n, std::size_t shift = 0) {
     everywhere([&](Rig& rig) {
       T* in_place = rig.in<T>(gu, shift);
       rig.expect(in_place, "gu", d, t);
-      rig.ok(cuda::swiglu_bwd<T>(rig.stream, rows, static_cast<std::uint32_t>(n), rig.in<T>(da, shift), in_place));
+      rig.ok(cuda::swiglu_bwd<T>(rig.stream, rows, static_cast<std::uint32_t>(n), rig.in<T>(da, shift),
+                                 in_place));
     });
   }
 }

@@ -1,4 +1,5 @@
-// Conversion and the embedding's two ways: copies bit for bit, and gradients added per token in the order of rows.
+// Conversion and the embedding's two ways: copies bit for bit, and gradients added per token in the order of
+// rows.
 #include <algorithm>
 #include <numeric>
 
@@ -32,7 +33,8 @@ void check_embedding(std::size_t rows, std::size_t h, const Ids& ids, std::size_
   // The sums themselves, as f32 makes them in the order of rows: the kernel must give these bits.
   std::vector<float> sums(before.begin(), before.end());
   for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t j = 0; j < h; ++j) sums[static_cast<std::size_t>(ids[r]) * h + j] += static_cast<float>(dx[r * h + j]);
+    for (std::size_t j = 0; j < h; ++j)
+      sums[static_cast<std::size_t>(ids[r]) * h + j] += static_cast<float>(dx[r * h + j]);
   const Vec grad(sums.begin(), sums.end());
   Vec reference = before;
   ref::embed_bwd(dx, ids, h, reference);
@@ -59,7 +61,8 @@ BOOST_AUTO_TEST_CASE(weights_round_to_bf16_as_the_reference_does) {
   for (std::size_t n : {1, 3, 8, 17, 33, 257, 1000, 4096, 5003})
     for (std::size_t shift : {0, 1}) {
       Vec from = random_vec(n, static_cast<unsigned>(n));
-      if (n > 2) from[0] = 1.00390625, from[1] = 1.01171875, from[2] = 3.4e38;  // ties both ways, and over the top
+      if (n > 2)
+        from[0] = 1.00390625, from[1] = 1.01171875, from[2] = 3.4e38;  // ties both ways, and over the top
       const Vec to = rounded<Bf16>(from);
       everywhere([&](Rig& rig) {
         Bf16* b = rig.out<Bf16>(n, shift);
@@ -87,7 +90,8 @@ BOOST_AUTO_TEST_CASE(rows_are_copied_and_gradients_added_in_order) {
 BOOST_AUTO_TEST_CASE(long_runs_of_one_token_end_where_they_should) {
   for (std::size_t run : {15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 200}) {
     Ids ids(run, 2);
-    ids.push_back(4), ids.insert(ids.begin(), 0), ids.push_back(0);  // neighbours on both sides, one of them split
+    ids.push_back(4), ids.insert(ids.begin(), 0),
+        ids.push_back(0);  // neighbours on both sides, one of them split
     check_embedding<float>(ids.size(), 20, ids, 6, 0);
     check_embedding<Bf16>(ids.size(), 20, ids, 6, 0);
     const Ids alone(run, 3);

@@ -1,5 +1,6 @@
-// Runs one CUDA kernel under every schedule of the emulation: arrays between guards, outputs poisoned with NaN, results
-// against doubles, and the same bits whatever the schedule. What a test does not expect to change must not change.
+// Runs one CUDA kernel under every schedule of the emulation: arrays between guards, outputs poisoned with
+// NaN, results against doubles, and the same bits whatever the schedule. What a test does not expect to
+// change must not change.
 #pragma once
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -57,7 +58,8 @@ Vec random_of(std::size_t n, unsigned seed, double scale = 1.0) {
 struct Tolerance {
   double relative, absolute;
 };
-/// Results of f32 arithmetic: sums of some hundred terms near 1, or, stored as bf16, one rounding to 8 bits more.
+/// Results of f32 arithmetic: sums of some hundred terms near 1, or, stored as bf16, one rounding to 8 bits
+/// more.
 template <class T>
 constexpr Tolerance close() {
   if constexpr (std::is_same_v<T, Bf16>)
@@ -72,7 +74,8 @@ class ArrayBase {
  public:
   ArrayBase(std::size_t n, std::size_t size, std::size_t shift)
       : size_(size), bytes_(n * size), start_(kGuard + shift * size) {
-    data_.reset(static_cast<unsigned char*>(std::aligned_alloc(64, (start_ + bytes_ + kGuard + 63) / 64 * 64)));
+    data_.reset(
+        static_cast<unsigned char*>(std::aligned_alloc(64, (start_ + bytes_ + kGuard + 63) / 64 * 64)));
     std::memset(data_.get(), kPattern, start_ + bytes_ + kGuard);
   }
   virtual ~ArrayBase() = default;
@@ -172,8 +175,9 @@ class Rig {
       }
       for (std::size_t i = 0; i < a->count(); ++i) {
         const double got = a->at(i), wanted = (*a->expected)[i];
-        const bool good = std::fabs(got - wanted) <= a->tolerance.relative * std::fabs(wanted) + a->tolerance.absolute ||
-                          (std::isinf(wanted) && got == wanted) || (std::isnan(wanted) && std::isnan(got));
+        const bool good =
+            std::fabs(got - wanted) <= a->tolerance.relative * std::fabs(wanted) + a->tolerance.absolute ||
+            (std::isinf(wanted) && got == wanted) || (std::isnan(wanted) && std::isnan(got));
         if (good) continue;
         BOOST_TEST(good, a->name << "[" << i << " of " << a->count() << "] is " << got << ", not " << wanted);
         break;

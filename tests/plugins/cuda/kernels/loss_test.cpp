@@ -1,5 +1,5 @@
-// Cross-entropy and its gradient against doubles: rows that begin anywhere, rows longer than what shared memory keeps,
-// ignored targets, extreme and broken logits; and the sum of losses.
+// Cross-entropy and its gradient against doubles: rows that begin anywhere, rows longer than what shared
+// memory keeps, ignored targets, extreme and broken logits; and the sum of losses.
 #include "tests/plugins/cuda/kernels/kernel_rig.hpp"
 
 namespace trainhost {
@@ -14,15 +14,18 @@ void check_cross_entropy(std::size_t rows, std::size_t vocab, std::size_t shift 
   const Vec logits = random_of<T>(rows * vocab, static_cast<unsigned>(vocab), spread);
   std::mt19937 g(static_cast<unsigned>(rows));
   Ids targets(rows);
-  for (std::size_t r = 0; r < rows; ++r) targets[r] = r % 4 == 2 ? -100 : static_cast<std::int32_t>(g() % vocab);
+  for (std::size_t r = 0; r < rows; ++r)
+    targets[r] = r % 4 == 2 ? -100 : static_cast<std::int32_t>(g() % vocab);
   if (rows > 3) targets[0] = 0, targets[1] = static_cast<std::int32_t>(vocab - 1);
   Vec losses(rows), gradient;
   ref::cross_entropy(logits, targets, vocab, kScale, &gradient);
   for (std::size_t r = 0; r < rows; ++r) {
     const auto at = logits.begin() + static_cast<std::ptrdiff_t>(r * vocab);
-    losses[r] = ref::cross_entropy({at, at + static_cast<std::ptrdiff_t>(vocab)}, {targets[r]}, vocab, 1, nullptr);
+    losses[r] =
+        ref::cross_entropy({at, at + static_cast<std::ptrdiff_t>(vocab)}, {targets[r]}, vocab, 1, nullptr);
   }
-  BOOST_TEST_CONTEXT("rows " << rows << ", vocab " << vocab << ", shift " << shift << ", bytes " << sizeof(T)) {
+  BOOST_TEST_CONTEXT("rows " << rows << ", vocab " << vocab << ", shift " << shift << ", bytes "
+                             << sizeof(T)) {
     everywhere([&](Rig& rig) {
       T* in_place = rig.in<T>(logits, shift);
       float* l = rig.out<float>(rows);
@@ -34,8 +37,8 @@ void check_cross_entropy(std::size_t rows, std::size_t vocab, std::size_t shift 
     everywhere([&](Rig& rig) {  // without a scale the logits are left alone
       float* l = rig.out<float>(rows);
       rig.expect(l, "losses", losses, close<float>());
-      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, rig.in<T>(logits, shift), rig.in<std::int32_t>(targets),
-                                    nullptr, l));
+      rig.ok(cuda::cross_entropy<T>(rig.stream, rows, vocab, rig.in<T>(logits, shift),
+                                    rig.in<std::int32_t>(targets), nullptr, l));
     });
   }
 }
@@ -44,8 +47,10 @@ BOOST_AUTO_TEST_SUITE(cuda_loss)
 
 BOOST_AUTO_TEST_CASE(losses_and_gradients) {
   for (std::size_t vocab : {1, 2, 3, 7, 8, 17, 33, 100, 256, 257, 1000, 4099, 5003})
-    for (std::size_t rows : {1, 9}) check_cross_entropy<float>(rows, vocab), check_cross_entropy<Bf16>(rows, vocab);
-  for (std::size_t shift : {1, 3, 7}) check_cross_entropy<float>(3, 64, shift), check_cross_entropy<Bf16>(3, 64, shift);
+    for (std::size_t rows : {1, 9})
+      check_cross_entropy<float>(rows, vocab), check_cross_entropy<Bf16>(rows, vocab);
+  for (std::size_t shift : {1, 3, 7})
+    check_cross_entropy<float>(3, 64, shift), check_cross_entropy<Bf16>(3, 64, shift);
   check_cross_entropy<float>(5, 300, 0, 1e-3), check_cross_entropy<Bf16>(5, 300, 0, 300);
 }
 
@@ -65,12 +70,13 @@ BOOST_AUTO_TEST_CASE(masked_and_broken_logits) {
   for (double bad : {-inf, inf, nan}) {
     Vec logits = random_vec(vocab, 1);
     for (std::size_t i = 0; i < vocab; i += bad == -inf ? 2 : vocab) logits[i] = bad;
-    Vec loss{bad == -inf ? ref::cross_entropy(logits, {5}, vocab, 1, nullptr) : nan};  // what is broken shows in the loss
+    Vec loss{bad == -inf ? ref::cross_entropy(logits, {5}, vocab, 1, nullptr)
+                         : nan};  // what is broken shows in the loss
     everywhere([&](Rig& rig) {
       float* l = rig.out<float>(1);
       rig.expect(l, "loss", loss, close<float>());
-      rig.ok(
-          cuda::cross_entropy<float>(rig.stream, 1, vocab, rig.in<float>(logits), rig.in<std::int32_t>(Ids{5}), nullptr, l));
+      rig.ok(cuda::cross_entropy<float>(rig.stream, 1, vocab, rig.in<float>(logits),
+                                        rig.in<std::int32_t>(Ids{5}), nullptr, l));
     });
   }
 }

@@ -1,5 +1,6 @@
-// Norms over rows and over heads, and their gradients, against doubles: every path that the size of a row chooses (a warp, a
-// block, too long for registers; wide and single elements), slots with many, one and no rows.
+// Norms over rows and over heads, and their gradients, against doubles: every path that the size of a row
+// chooses (a warp, a block, too long for registers; wide and single elements), slots with many, one and no
+// rows.
 #include "tests/plugins/cuda/kernels/kernel_rig.hpp"
 
 namespace trainhost {
@@ -19,8 +20,8 @@ void check_rms_norm(std::size_t rows, std::size_t n, std::size_t shift = 0) {
       T* to = rig.out<T>(rows * n, shift);
       float* s = rig.out<float>(rows);
       rig.expect(to, "y", y, close<T>()), rig.expect(s, "rstd", rstd, close<float>());
-      rig.ok(cuda::rms_norm<T>(rig.stream, rows, static_cast<std::uint32_t>(n), rig.in<T>(x, shift), rig.in<T>(w, shift),
-                               static_cast<float>(kEps), to, s));
+      rig.ok(cuda::rms_norm<T>(rig.stream, rows, static_cast<std::uint32_t>(n), rig.in<T>(x, shift),
+                               rig.in<T>(w, shift), static_cast<float>(kEps), to, s));
     });
   }
 }
@@ -33,7 +34,8 @@ Vec slot_sums(const Vec& dy, const Vec& x, const Vec& w, std::size_t n, std::siz
     const auto begin = static_cast<std::ptrdiff_t>(rows * s / slots * n),
                end = static_cast<std::ptrdiff_t>(rows * (s + 1) / slots * n);
     Vec sum(n);
-    ref::rms_norm_bwd({dy.begin() + begin, dy.begin() + end}, {x.begin() + begin, x.begin() + end}, w, n, kEps, sum);
+    ref::rms_norm_bwd({dy.begin() + begin, dy.begin() + end}, {x.begin() + begin, x.begin() + end}, w, n,
+                      kEps, sum);
     all.insert(all.end(), sum.begin(), sum.end());
   }
   return all;
@@ -47,8 +49,8 @@ void check_rms_norm_bwd(std::size_t rows, std::size_t n, std::size_t slots, bool
   for (std::size_t r = 0; r < rows; ++r) rstd[r] = static_cast<float>(ref::rstd(&x[r * n], n, kEps));
   for (std::size_t i = 0; add && i < dx.size(); ++i) dx[i] += before[i];
   const Vec partials = slot_sums(dy, x, w, n, slots);
-  BOOST_TEST_CONTEXT("rows " << rows << ", n " << n << ", slots " << slots << ", add " << add << ", shift " << shift
-                             << ", bytes " << sizeof(T)) {
+  BOOST_TEST_CONTEXT("rows " << rows << ", n " << n << ", slots " << slots << ", add " << add << ", shift "
+                             << shift << ", bytes " << sizeof(T)) {
     everywhere([&](Rig& rig) {
       T* to = add ? rig.in<T>(before, shift) : rig.out<T>(rows * n, shift);
       float* p = rig.out<float>(slots * n);
@@ -67,39 +69,44 @@ struct Shape {
 template <class T>
 void check_qk_norm(const Shape& s) {
   const std::size_t both = s.heads + s.kv_heads, width = (both + s.kv_heads) * s.d;
-  const Vec qkv = random_of<T>(s.rows * width, 1), dqkv = random_of<T>(s.rows * width, 2), wq = random_of<T>(s.d, 3),
-            wk = random_of<T>(s.d, 4);
+  const Vec qkv = random_of<T>(s.rows * width, 1), dqkv = random_of<T>(s.rows * width, 2),
+            wq = random_of<T>(s.d, 3), wk = random_of<T>(s.d, 4);
   Vec y = qkv, dx = dqkv, pre(s.rows * both * s.d), rstd(s.rows * both), partials;
   for (std::size_t slot = 0; slot < s.slots; ++slot) {
     Vec sums[2] = {Vec(s.d), Vec(s.d)};
     for (std::size_t r = s.rows * slot / s.slots; r < s.rows * (slot + 1) / s.slots; ++r)
       for (std::size_t h = 0; h < both; ++h) {
-        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(r * width + h * s.d), d = static_cast<std::ptrdiff_t>(s.d);
+        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(r * width + h * s.d),
+                             d = static_cast<std::ptrdiff_t>(s.d);
         const Vec x(qkv.begin() + at, qkv.begin() + at + d), g(dqkv.begin() + at, dqkv.begin() + at + d);
         const Vec& w = h < s.heads ? wq : wk;
-        const Vec one = ref::rms_norm(x, w, s.d, kEps), back = ref::rms_norm_bwd(g, x, w, s.d, kEps, sums[h >= s.heads]);
-        std::copy(one.begin(), one.end(), y.begin() + at), std::copy(back.begin(), back.end(), dx.begin() + at);
+        const Vec one = ref::rms_norm(x, w, s.d, kEps),
+                  back = ref::rms_norm_bwd(g, x, w, s.d, kEps, sums[h >= s.heads]);
+        std::copy(one.begin(), one.end(), y.begin() + at),
+            std::copy(back.begin(), back.end(), dx.begin() + at);
         std::copy(x.begin(), x.end(), pre.begin() + static_cast<std::ptrdiff_t>((r * both + h) * s.d));
         rstd[r * both + h] = static_cast<float>(ref::rstd(x.data(), s.d, kEps));
       }
     for (const Vec& sum : sums) partials.insert(partials.end(), sum.begin(), sum.end());
   }
   const auto u = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
-  BOOST_TEST_CONTEXT("rows " << s.rows << ", heads " << s.heads << "+" << s.kv_heads << ", d " << s.d << ", shift "
-                             << s.shift << ", bytes " << sizeof(T)) {
+  BOOST_TEST_CONTEXT("rows " << s.rows << ", heads " << s.heads << "+" << s.kv_heads << ", d " << s.d
+                             << ", shift " << s.shift << ", bytes " << sizeof(T)) {
     everywhere([&](Rig& rig) {
       T *q = rig.in<T>(qkv, s.shift), *p = rig.out<T>(pre.size(), s.shift);
       float* k = rig.out<float>(rstd.size());
-      rig.expect(q, "qkv", y, close<T>()), rig.expect(p, "pre", pre, kExact), rig.expect(k, "rstd", rstd, close<float>());
-      rig.ok(cuda::qk_norm<T>(rig.stream, s.rows, u(s.heads), u(s.kv_heads), u(s.d), q, rig.in<T>(wq), rig.in<T>(wk),
-                              static_cast<float>(kEps), p, k));
+      rig.expect(q, "qkv", y, close<T>()), rig.expect(p, "pre", pre, kExact),
+          rig.expect(k, "rstd", rstd, close<float>());
+      rig.ok(cuda::qk_norm<T>(rig.stream, s.rows, u(s.heads), u(s.kv_heads), u(s.d), q, rig.in<T>(wq),
+                              rig.in<T>(wk), static_cast<float>(kEps), p, k));
     });
     everywhere([&](Rig& rig) {
       T* q = rig.in<T>(dqkv, s.shift);
       float* sums = rig.out<float>(partials.size());
       rig.expect(q, "dqkv", dx, close<T>()), rig.expect(sums, "partials", partials, close<float>());
-      rig.ok(cuda::qk_norm_bwd<T>(rig.stream, s.rows, u(s.heads), u(s.kv_heads), u(s.d), q, rig.in<T>(pre, s.shift),
-                                  rig.in<float>(rstd), rig.in<T>(wq), rig.in<T>(wk), u(s.slots), sums));
+      rig.ok(cuda::qk_norm_bwd<T>(rig.stream, s.rows, u(s.heads), u(s.kv_heads), u(s.d), q,
+                                  rig.in<T>(pre, s.shift), rig.in<float>(rstd), rig.in<T>(wq), rig.in<T>(wk),
+                                  u(s.slots), sums));
     });
   }
 }
@@ -124,13 +131,15 @@ BOOST_AUTO_TEST_CASE(gradients_of_rows_and_their_weights) {
       check_rms_norm_bwd<float>(3, n, 7, add), check_rms_norm_bwd<Bf16>(3, n, 7, add);  // slots without rows
     }
     check_rms_norm_bwd<float>(5, 64, 2, add, 1), check_rms_norm_bwd<Bf16>(5, 64, 2, add, 1);
-    for (std::size_t n : {1000, 2048, 2056, 2304, 4096, 4104, 8192, 8200})  // one, two and four packs a thread; too many
+    for (std::size_t n :
+         {1000, 2048, 2056, 2304, 4096, 4104, 8192, 8200})  // one, two and four packs a thread; too many
       check_rms_norm_bwd<float>(3, n, 2, add), check_rms_norm_bwd<Bf16>(3, n, 2, add);
     for (std::size_t n : {513, 1025, 2047, 2051})
       check_rms_norm_bwd<float>(3, n, 2, add), check_rms_norm_bwd<Bf16>(3, n, 2, add);
     check_rms_norm_bwd<Bf16>(3, 16392, 2, add);
   }
-  check_rms_norm_bwd<float>(0, 40, 3, false), check_rms_norm_bwd<Bf16>(0, 9000, 3, true);  // partials become zeros
+  check_rms_norm_bwd<float>(0, 40, 3, false),
+      check_rms_norm_bwd<Bf16>(0, 9000, 3, true);  // partials become zeros
 }
 
 BOOST_AUTO_TEST_CASE(slots_are_added_in_order) {
@@ -156,11 +165,15 @@ BOOST_AUTO_TEST_CASE(slots_are_added_in_order) {
 
 BOOST_AUTO_TEST_CASE(heads_are_normalised_in_place) {
   for (std::size_t d : {1, 2, 3, 8, 17, 33, 64, 100, 128, 256}) {
-    for (const Shape& s : {Shape{5, 4, 2, d, 3}, Shape{1, 1, 1, d, 1}}) check_qk_norm<float>(s), check_qk_norm<Bf16>(s);
+    for (const Shape& s : {Shape{5, 4, 2, d, 3}, Shape{1, 1, 1, d, 1}})
+      check_qk_norm<float>(s), check_qk_norm<Bf16>(s);
   }
-  check_qk_norm<float>({67, 3, 1, 16, 4}), check_qk_norm<Bf16>({67, 3, 1, 16, 4});  // more heads than a block takes at once
-  check_qk_norm<float>({3, 2, 1, 64, 5, 1}), check_qk_norm<Bf16>({3, 2, 1, 64, 5, 1});  // odd places, slots without rows
-  check_qk_norm<float>({2, 2, 1, 512, 1}), check_qk_norm<Bf16>({2, 2, 1, 512, 1}), check_qk_norm<Bf16>({2, 1, 1, 1024, 2});
+  check_qk_norm<float>({67, 3, 1, 16, 4}),
+      check_qk_norm<Bf16>({67, 3, 1, 16, 4});  // more heads than a block takes at once
+  check_qk_norm<float>({3, 2, 1, 64, 5, 1}),
+      check_qk_norm<Bf16>({3, 2, 1, 64, 5, 1});  // odd places, slots without rows
+  check_qk_norm<float>({2, 2, 1, 512, 1}), check_qk_norm<Bf16>({2, 2, 1, 512, 1}),
+      check_qk_norm<Bf16>({2, 1, 1, 1024, 2});
   check_qk_norm<float>({2, 2, 1, 511, 1}), check_qk_norm<Bf16>({2, 2, 1, 511, 1});
   check_qk_norm<Bf16>({0, 2, 1, 64, 3});
   BOOST_TEST(cuda::qk_norm<float>(nullptr, 1, 1, 1, 513, nullptr, nullptr, nullptr, 0, nullptr, nullptr) ==
@@ -169,7 +182,8 @@ BOOST_AUTO_TEST_CASE(heads_are_normalised_in_place) {
 
 BOOST_AUTO_TEST_CASE(no_rows_are_nothing_to_do) {
   BOOST_TEST(cuda::rms_norm<float>(nullptr, 0, 8, nullptr, nullptr, 0, nullptr, nullptr) == cudaSuccess);
-  BOOST_TEST(cuda::qk_norm<Bf16>(nullptr, 0, 1, 1, 8, nullptr, nullptr, nullptr, 0, nullptr, nullptr) == cudaSuccess);
+  BOOST_TEST(cuda::qk_norm<Bf16>(nullptr, 0, 1, 1, 8, nullptr, nullptr, nullptr, 0, nullptr, nullptr) ==
+             cudaSuccess);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

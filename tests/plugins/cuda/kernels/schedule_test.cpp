@@ -1,5 +1,5 @@
-// That the schedules find what they are for: sums over a block with a barrier too few give other results under some of
-// them, and the sum that kernels use gives one result under all.
+// That the schedules find what they are for: sums over a block with a barrier too few give other results
+// under some of them, and the sum that kernels use gives one result under all.
 #include <set>
 
 #include "plugins/cuda/kernels/packs.hpp"
@@ -21,10 +21,11 @@ __device__ float sum_without_barrier(float v, float* shared) {
 }
 __global__ void one_sum(bool barrier, const float* x, float* sums) {
   __shared__ float shared[32];
-  sums[threadIdx.x] = barrier ? cuda::sum_of_block(x[threadIdx.x], shared) : sum_without_barrier(x[threadIdx.x], shared);
+  sums[threadIdx.x] =
+      barrier ? cuda::sum_of_block(x[threadIdx.x], shared) : sum_without_barrier(x[threadIdx.x], shared);
 }
-// Sums one after the other, as in the gradient of a norm: with one place for both, a fast warp writes what others still
-// read.
+// Sums one after the other, as in the gradient of a norm: with one place for both, a fast warp writes what
+// others still read.
 __global__ void sums_in_turn(bool two_places, const float* x, float* sums) {
   __shared__ float shared[2][32];
   for (std::uint32_t i = 0; i < 8; ++i)
@@ -40,8 +41,9 @@ std::size_t different_results(void (*kernel)(bool, const float*, float*), bool c
     std::vector<float> x(values.begin(), values.end()), sums(8 * kThreads);
     cudaStream_t stream = nullptr;
     BOOST_REQUIRE_EQUAL(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    BOOST_REQUIRE_EQUAL(cuda::launch(kernel, dim3(1), dim3(kThreads), 0, stream, correct, x.data(), sums.data()),
-                        cudaSuccess);
+    BOOST_REQUIRE_EQUAL(
+        cuda::launch(kernel, dim3(1), dim3(kThreads), 0, stream, correct, x.data(), sums.data()),
+        cudaSuccess);
     BOOST_REQUIRE_EQUAL(cudaStreamSynchronize(stream), cudaSuccess);
     cudaStreamDestroy(stream);
     const auto* bytes = reinterpret_cast<const unsigned char*>(sums.data());

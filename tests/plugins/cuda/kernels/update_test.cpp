@@ -1,5 +1,5 @@
-// The end of a step against doubles: sums of squares, what follows from the norm, and each optimizer over pieces of many
-// sizes; and that an update that does not count leaves every weight and moment alone.
+// The end of a step against doubles: sums of squares, what follows from the norm, and each optimizer over
+// pieces of many sizes; and that an update that does not count leaves every weight and moment alone.
 #include "core/plan/program.hpp"
 #include "tests/plugins/cuda/kernels/kernel_rig.hpp"
 
@@ -50,14 +50,15 @@ BOOST_AUTO_TEST_CASE(clipping_and_whether_an_update_counts) {
   struct Case {
     double loss, norm2, clip, factor, applied;
   };
-  for (const Case& c : {Case{5, 25, 0, 1, 1}, Case{5, 25, 1, 1 / (5 + 1e-6), 1}, Case{5, 0.25, 1, 1, 1},
-                        Case{nan, 25, 0, 1, 0}, Case{inf, 25, 0, 1, 0}, Case{5, inf, 1, 0, 0}, Case{5, nan, 0, 1, 0}}) {
+  for (const Case& c :
+       {Case{5, 25, 0, 1, 1}, Case{5, 25, 1, 1 / (5 + 1e-6), 1}, Case{5, 0.25, 1, 1, 1},
+        Case{nan, 25, 0, 1, 0}, Case{inf, 25, 0, 1, 0}, Case{5, inf, 1, 0, 0}, Case{5, nan, 0, 1, 0}}) {
     Vec before(plan::kScalarCount);
     before[plan::kLossSum] = c.loss, before[plan::kNorm2] = c.norm2 / 2, before[plan::kLr] = 0.125;
     const Vec partials{c.norm2 / 4, c.norm2 / 8, c.norm2 / 8};
     Vec after = before;
-    after[plan::kNorm2] = c.norm2, after[plan::kGradNorm] = std::sqrt(c.norm2), after[plan::kClipFactor] = c.factor,
-    after[plan::kApplied] = c.applied;
+    after[plan::kNorm2] = c.norm2, after[plan::kGradNorm] = std::sqrt(c.norm2),
+    after[plan::kClipFactor] = c.factor, after[plan::kApplied] = c.applied;
     everywhere([&](Rig& rig) {
       double* s = rig.in<double>(before);
       rig.expect(s, "scalars", after, {1e-15, 0});
@@ -75,7 +76,8 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
   const ref::AdamW adamw{lr, 0.9, 0.95, 1e-8, weight_decay};
   const ref::Sgd sgd{lr, 0.75, weight_decay};
   Vec scalars(plan::kScalarCount);
-  scalars[plan::kClipFactor] = clip, scalars[plan::kLr] = lr, scalars[plan::kDecayFactor] = 1 - lr * weight_decay;
+  scalars[plan::kClipFactor] = clip, scalars[plan::kLr] = lr,
+  scalars[plan::kDecayFactor] = 1 - lr * weight_decay;
   scalars[plan::kStepSize] = lr / (1 - std::pow(adamw.beta1, t)),
   scalars[plan::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(adamw.beta2, t));
   scalars[plan::kApplied] = applied;
@@ -99,14 +101,16 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
     for (double& x : g) x *= clip;
     const bool decay = i % 2 == 0;
     if (applied && kind == Kind::kAdamW) adamw.step(t, g, decay, p.new_weight, p.new_m, p.new_v);
-    if (applied && kind != Kind::kAdamW) sgd.step(g, decay, p.new_weight, kind == Kind::kMomentum ? &p.new_m : nullptr);
+    if (applied && kind != Kind::kAdamW)
+      sgd.step(g, decay, p.new_weight, kind == Kind::kMomentum ? &p.new_m : nullptr);
     p.new_stored = applied ? p.new_weight : rounded<T>(p.weight);
     if (!applied) p.grad[0] = std::numeric_limits<double>::quiet_NaN();
     all.push_back(std::move(p));
   }
   const Tolerance f32 = applied ? Tolerance{1e-5, 1e-6} : kExact,
                   weight = applied ? Tolerance{close<T>().relative, 1e-6} : kExact;
-  BOOST_TEST_CONTEXT("kind " << static_cast<int>(kind) << ", bytes " << sizeof(T) << ", applied " << applied) {
+  BOOST_TEST_CONTEXT("kind " << static_cast<int>(kind) << ", bytes " << sizeof(T) << ", applied "
+                             << applied) {
     everywhere([&](Rig& rig) {
       cuda::Pieces<cuda::ParamPiece<T>> pieces{0, {}};
       for (const Piece& p : all) {
@@ -122,8 +126,9 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
       const double* s = rig.in<double>(scalars);
       const auto f = [](double x) { return static_cast<float>(x); };
       if (kind == Kind::kAdamW)
-        rig.ok(cuda::adamw<T>(rig.stream, pieces,
-                              {f(adamw.beta1), f(1 - adamw.beta1), f(adamw.beta2), f(1 - adamw.beta2), f(adamw.eps)}, s));
+        rig.ok(cuda::adamw<T>(
+            rig.stream, pieces,
+            {f(adamw.beta1), f(1 - adamw.beta1), f(adamw.beta2), f(1 - adamw.beta2), f(adamw.eps)}, s));
       if (kind == Kind::kSgd) rig.ok(cuda::sgd<T>(rig.stream, pieces, s));
       if (kind == Kind::kMomentum) rig.ok(cuda::sgd_momentum<T>(rig.stream, pieces, f(sgd.momentum), s));
     });
@@ -133,7 +138,8 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
 BOOST_AUTO_TEST_CASE(optimizers_update_many_pieces) {
   for (Kind kind : {Kind::kAdamW, Kind::kSgd, Kind::kMomentum}) {
     check_update<float>(kind, kSizes, true), check_update<Bf16>(kind, kSizes, true);
-    check_update<float>(kind, {1}, true), check_update<Bf16>(kind, std::vector<std::size_t>(cuda::kMaxPieces, 17), true);
+    check_update<float>(kind, {1}, true),
+        check_update<Bf16>(kind, std::vector<std::size_t>(cuda::kMaxPieces, 17), true);
   }
   check_update<Bf16>(Kind::kSgd, {700'001, 400'003}, true);  // more chunks than blocks
 }

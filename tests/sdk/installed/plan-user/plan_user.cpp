@@ -1,4 +1,5 @@
-// Counts a model's weights with the host's own closed form, through the bridge: what links here is the installed archive alone.
+// Counts a model's weights with the host's own closed form, through the bridge: what links here is the
+// installed archive alone.
 #include <trainhost/trainhost.hpp>
 
 #include "core/bridge/convert.hpp"
@@ -9,7 +10,8 @@ struct PlanUser {
   static int match(const th_model&, const th_run&) noexcept { return 1; }
   static void estimate(const th_host&, const th_model& m, const th_run&, const th_profile*, th::Tree& tree) {
     const trainhost::ModelSpec model = trainhost::bridge::from_c(m);
-    tree.exact({"weights", TH_TIER_HOST, TH_MEM_WEIGHTS, 0, "P*4"}, trainhost::count_parameters(model).total * 4);
+    tree.exact({"weights", TH_TIER_HOST, TH_MEM_WEIGHTS, 0, "P*4"},
+               trainhost::count_parameters(model).total * 4);
   }
 };
 TH_PLUGIN("plan-user", "1", th::estimator<PlanUser>())

@@ -1,5 +1,5 @@
-// __nv_bfloat16 for tests: storage and conversions, nothing more. Arithmetic on it does not compile here, on purpose:
-// kernels compute in f32.
+// __nv_bfloat16 for tests: storage and conversions, nothing more. Arithmetic on it does not compile here, on
+// purpose: kernels compute in f32.
 #pragma once
 #include "cuda_runtime.h"
 
@@ -22,12 +22,16 @@ inline __nv_bfloat16 __float2bfloat16_rn(float f) {
   return __nv_bfloat16_raw{static_cast<unsigned short>((u + 0x7fffu + ((u >> 16) & 1)) >> 16)};
 }
 inline __nv_bfloat16 __float2bfloat16(float f) { return __float2bfloat16_rn(f); }
-inline float __bfloat162float(__nv_bfloat16 b) { return __uint_as_float(static_cast<unsigned>(b.bits) << 16); }
+inline float __bfloat162float(__nv_bfloat16 b) {
+  return __uint_as_float(static_cast<unsigned>(b.bits) << 16);
+}
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 b) { return b.bits; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short u) { return __nv_bfloat16_raw{u}; }
 
 inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
-inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)}; }
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
+  return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
+}
 inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return __floats2bfloat162_rn(v.x, v.y); }
 inline float2 __bfloat1622float2(__nv_bfloat162 v) { return {__bfloat162float(v.x), __bfloat162float(v.y)}; }
 inline float __low2float(__nv_bfloat162 v) { return __bfloat162float(v.x); }

@@ -1,6 +1,7 @@
-// Stands where the CUDA toolkit's header of this name stands, for tests alone: the product's own sources, kernels included,
-// are compiled by g++ against it and run on the CPU. Holds the part of the language and of the runtime that the product
-// uses, with the toolkit's names and signatures; what is not here does not compile, which is the point.
+// Stands where the CUDA toolkit's header of this name stands, for tests alone: the product's own sources,
+// kernels included, are compiled by g++ against it and run on the CPU. Holds the part of the language and of
+// the runtime that the product uses, with the toolkit's names and signatures; what is not here does not
+// compile, which is the point.
 #pragma once
 #define TRAINHOST_CUDA_EMULATION 1
 

@@ -1,5 +1,6 @@
-// What a kernel asks of the emulation while it runs: who it is, barriers, warp collectives, shared memory, asynchronous
-// copies. Each thread of a block is a fiber; every function here but thread_number and dynamic_shared may switch to another.
+// What a kernel asks of the emulation while it runs: who it is, barriers, warp collectives, shared memory,
+// asynchronous copies. Each thread of a block is a fiber; every function here but thread_number and
+// dynamic_shared may switch to another.
 #pragma once
 #include "vectors.h"
 
@@ -13,11 +14,13 @@ namespace emu {
 unsigned thread_number();
 inline unsigned lane() { return thread_number() & 31; }
 
-/// Every thread of the block must come here; one that returned without is an error that the wait of the host throws.
+/// Every thread of the block must come here; one that returned without is an error that the wait of the host
+/// throws.
 void block_barrier();
 
-/// Waits until every lane of `mask` has called with the same mask and the same function, which then runs once: lanes[i] is
-/// the `mine` of lane i, null outside the mask. Lanes beyond the end of the block need not come.
+/// Waits until every lane of `mask` has called with the same mask and the same function, which then runs
+/// once: lanes[i] is the `mine` of lane i, null outside the mask. Lanes beyond the end of the block need not
+/// come.
 using Collective = void (*)(void* const* lanes, unsigned mask);
 void warp_collective(unsigned mask, Collective perform, void* mine);
 
@@ -27,7 +30,8 @@ void* dynamic_shared();
 /// cp.async of 16 bytes: `shared` holds NaN until this thread waits for its group. Zeros when global is null.
 void copy_async_16(void* shared, const void* global);
 void copy_async_commit();
-void copy_async_wait(unsigned groups_left);  // UINT_MAX - nothing special: waits until at most so many groups are pending
+void copy_async_wait(
+    unsigned groups_left);  // UINT_MAX - nothing special: waits until at most so many groups are pending
 
 /// Ends the block with an error (the device's trap).
 [[noreturn]] void trap(const char* why);

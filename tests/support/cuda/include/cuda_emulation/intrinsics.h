@@ -1,5 +1,5 @@
-// Device functions that the toolkit builds in. Approximate ones (__expf) are the C library's here: tests compare results
-// with tolerances that hold for both.
+// Device functions that the toolkit builds in. Approximate ones (__expf) are the C library's here: tests
+// compare results with tolerances that hold for both.
 #pragma once
 #include "execution.h"
 
@@ -30,11 +30,16 @@ inline float __fsqrt_rn(float a) { return sqrtf(a); }
 inline float __frcp_rn(float a) { return 1.0f / a; }
 
 template <class A, class B>
-constexpr std::common_type_t<A, B> min(A a, B b) { return b < a ? b : a; }
+constexpr std::common_type_t<A, B> min(A a, B b) {
+  return b < a ? b : a;
+}
 template <class A, class B>
-constexpr std::common_type_t<A, B> max(A a, B b) { return a < b ? b : a; }
+constexpr std::common_type_t<A, B> max(A a, B b) {
+  return a < b ? b : a;
+}
 
-// ---- bits ------------------------------------------------------------------------------------------------------------
+// ---- bits
+// ------------------------------------------------------------------------------------------------------------
 inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
 inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
@@ -45,28 +50,63 @@ inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
 
-// ---- memory ----------------------------------------------------------------------------------------------------------
-template <class T> T __ldg(const T* p) { return *p; }
-template <class T> T __ldcg(const T* p) { return *p; }
-template <class T> T __ldcs(const T* p) { return *p; }
-template <class T> void __stcg(T* p, T v) { *p = v; }
-template <class T> void __stcs(T* p, T v) { *p = v; }
+// ---- memory
+// ----------------------------------------------------------------------------------------------------------
+template <class T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <class T>
+T __ldcg(const T* p) {
+  return *p;
+}
+template <class T>
+T __ldcs(const T* p) {
+  return *p;
+}
+template <class T>
+void __stcg(T* p, T v) {
+  *p = v;
+}
+template <class T>
+void __stcs(T* p, T v) {
+  *p = v;
+}
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
 namespace emu {
 template <class T>
-T fetch_add(T* p, T v) { T old = *p; *p = static_cast<T>(old + v); return old; }
+T fetch_add(T* p, T v) {
+  T old = *p;
+  *p = static_cast<T>(old + v);
+  return old;
+}
 }  // namespace emu
 // Integers only: sums of floating point by atomics would differ from run to run.
 inline int atomicAdd(int* p, int v) { return emu::fetch_add(p, v); }
 inline unsigned atomicAdd(unsigned* p, unsigned v) { return emu::fetch_add(p, v); }
-inline unsigned long long atomicAdd(unsigned long long* p, unsigned long long v) { return emu::fetch_add(p, v); }
-inline int atomicMax(int* p, int v) { int old = *p; *p = std::max(old, v); return old; }
-inline int atomicExch(int* p, int v) { int old = *p; *p = v; return old; }
-inline int atomicCAS(int* p, int expected, int v) { int old = *p; if (old == expected) *p = v; return old; }
+inline unsigned long long atomicAdd(unsigned long long* p, unsigned long long v) {
+  return emu::fetch_add(p, v);
+}
+inline int atomicMax(int* p, int v) {
+  int old = *p;
+  *p = std::max(old, v);
+  return old;
+}
+inline int atomicExch(int* p, int v) {
+  int old = *p;
+  *p = v;
+  return old;
+}
+inline int atomicCAS(int* p, int expected, int v) {
+  int old = *p;
+  if (old == expected) *p = v;
+  return old;
+}
 
-// ---- barriers, votes and shuffles ------------------------------------------------------------------------------------
+// ---- barriers, votes and shuffles
+// ------------------------------------------------------------------------------------
 inline void __syncthreads() { emu::block_barrier(); }
 [[noreturn]] inline void __trap() { emu::trap("__trap()"); }
 
@@ -104,7 +144,8 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) { return emu::voted(
 inline int __any_sync(unsigned mask, int predicate) { return emu::voted(mask, predicate != 0) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return emu::voted(mask, predicate == 0) == 0; }
 
-// A lane belongs to a segment of `width` lanes; where the source would lie beyond it, a lane keeps its own value.
+// A lane belongs to a segment of `width` lanes; where the source would lie beyond it, a lane keeps its own
+// value.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   const unsigned w = static_cast<unsigned>(width), me = emu::lane();
@@ -112,7 +153,8 @@ T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
-  const unsigned w = static_cast<unsigned>(width), me = emu::lane(), from = me ^ static_cast<unsigned>(lane_mask);
+  const unsigned w = static_cast<unsigned>(width), me = emu::lane(),
+                 from = me ^ static_cast<unsigned>(lane_mask);
   return emu::shuffled(mask, value, from > (me | (w - 1)) ? me : from & 31);
 }
 template <class T>

@@ -1,5 +1,6 @@
-// What a warp does together in plugins/cuda/kernels/mma.hpp: products of fragments and loads of 8x8 matrices, with the
-// layouts that are written there. Each function is a Collective: lanes[i] is the struct that lane i brought.
+// What a warp does together in plugins/cuda/kernels/mma.hpp: products of fragments and loads of 8x8 matrices,
+// with the layouts that are written there. Each function is a Collective: lanes[i] is the struct that lane i
+// brought.
 #pragma once
 #include <cstdint>
 

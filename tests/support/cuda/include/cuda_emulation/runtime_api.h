@@ -1,5 +1,5 @@
-// The runtime calls that the product makes, with the toolkit's signatures, values and default arguments. Fields of
-// cudaDeviceProp are those in use; the struct of the toolkit is larger.
+// The runtime calls that the product makes, with the toolkit's signatures, values and default arguments.
+// Fields of cudaDeviceProp are those in use; the struct of the toolkit is larger.
 #pragma once
 #include "vectors.h"
 
@@ -172,14 +172,17 @@ cudaError_t cudaFuncSetAttribute(const void* func, enum cudaFuncAttribute attr, 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* pGraph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus* pCaptureStatus);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t graph,
+                                 unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 }
 
 template <class T>
-cudaError_t cudaMalloc(T** p, size_t size) { return ::cudaMalloc(reinterpret_cast<void**>(p), size); }
+cudaError_t cudaMalloc(T** p, size_t size) {
+  return ::cudaMalloc(reinterpret_cast<void**>(p), size);
+}
 template <class T>
 cudaError_t cudaHostAlloc(T** p, size_t size, unsigned flags) {
   return ::cudaHostAlloc(reinterpret_cast<void**>(p), size, flags);
@@ -196,7 +199,8 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t& config, const void* kernel, 
 
 // Arguments are converted and copied here, when the launch is queued, as the toolkit's template does.
 template <class... ExpTypes, class... ActTypes>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(ExpTypes...), ActTypes&&... args) {
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(ExpTypes...),
+                               ActTypes&&... args) {
   return [&](ExpTypes... converted) {
     return emu::launch_kernel(*config, reinterpret_cast<const void*>(kernel),
                               [kernel, converted...] { kernel(converted...); });

@@ -1,14 +1,20 @@
 // dim3 and the short vectors, with the alignment that vector loads rely on.
 #pragma once
 
-#define EMU_VECTOR2(name, T, bytes) \
-  struct __attribute__((aligned(bytes))) name { T x, y; }; \
+#define EMU_VECTOR2(name, T, bytes)             \
+  struct __attribute__((aligned(bytes))) name { \
+    T x, y;                                     \
+  };                                            \
   static inline constexpr name make_##name(T x, T y) { return {x, y}; }
 #define EMU_VECTOR3(name, T) \
-  struct name { T x, y, z; }; \
+  struct name {              \
+    T x, y, z;               \
+  };                         \
   static inline constexpr name make_##name(T x, T y, T z) { return {x, y, z}; }
-#define EMU_VECTOR4(name, T, bytes) \
-  struct __attribute__((aligned(bytes))) name { T x, y, z, w; }; \
+#define EMU_VECTOR4(name, T, bytes)             \
+  struct __attribute__((aligned(bytes))) name { \
+    T x, y, z, w;                               \
+  };                                            \
   static inline constexpr name make_##name(T x, T y, T z, T w) { return {x, y, z, w}; }
 
 EMU_VECTOR2(short2, short, 4)
