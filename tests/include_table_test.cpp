@@ -19,35 +19,40 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"sdk/include/trainhost", {"trainhost/"}},
     {"sdk/abi", {"trainhost/", "sdk/abi/"}},
     {"core/base", {}},
-    {"core/child", {"core/base/"}},
+    {"core/process", {"core/base/"}},
     {"core/model", {"core/base/"}},
-    {"core/plan", {"core/base/", "core/model/"}},
-    {"core/arch", {"core/base/", "core/model/"}},
-    {"core/layout", {"core/base/", "core/model/", "core/arch/"}},
-    {"core/bridge", {"trainhost/", "core/base/", "core/model/", "core/plan/"}},
-    {"core/executor", {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/"}},
-    {"core/config", {"core/base/", "core/model/", "core/arch/"}},
+    {"core/step", {"core/base/", "core/model/"}},
+    {"core/placement", {"core/base/", "core/model/", "core/step/"}},
+    {"core/parallel", {"core/base/", "core/model/"}},
+    {"core/abi", {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/"}},
+    {"core/executor",
+     {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/"}},
+    {"core/runfile", {"core/base/", "core/model/"}},
     {"core/data", {"core/base/", "core/model/"}},
     {"core/checkpoint", {"core/base/", "core/model/"}},
-    {"core/plugin", {"trainhost/", "core/base/", "core/child/", "core/model/", "core/bridge/"}},
-    {"core/check",
-     {"trainhost/", "core/base/", "core/model/", "core/bridge/", "core/child/", "core/plugin/"}},
-    {"core/run", {"core/", "trainhost/"}},
+    {"core/plugin", {"trainhost/", "core/base/", "core/process/", "core/model/", "core/abi/"}},
+    {"core/plugin_validator",
+     {"trainhost/", "core/base/", "core/model/", "core/abi/", "core/process/", "core/plugin/"}},
+    {"core/plugin_template", {"core/base/"}},
+    {"core/planning", {"core/", "trainhost/"}},
+    {"core/training", {"core/", "trainhost/"}},
     {"core/verify", {"core/", "trainhost/"}},
     {"core/report", {"core/", "trainhost/"}},
     {"plugins/common",
-     {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/"}},
+     {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/",
+      "core/executor/"}},
     {"plugins/cpu",
-     {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/",
-      "plugins/common/"}},
+     {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/",
+      "core/executor/", "plugins/common/"}},
     {"plugins/cuda",
-     {"trainhost/", "core/base/", "core/model/", "core/plan/", "core/bridge/", "core/executor/",
-      "plugins/common/"}},
-    {"core/scaffold", {"core/base/"}},
+     {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/",
+      "core/executor/", "plugins/common/"}},
     {"plugins/estimators",
-     {"trainhost/", "core/base/", "core/model/", "core/arch/", "core/layout/", "core/plan/", "core/bridge/"}},
+     {"trainhost/", "core/base/", "core/model/", "core/parallel/", "core/step/", "core/placement/",
+      "core/abi/"}},
     {"sdk/examples",
-     {"trainhost/", "core/executor/", "core/plan/", "core/bridge/", "core/model/", "core/base/"}},
+     {"trainhost/", "core/executor/", "core/step/", "core/placement/", "core/abi/", "core/model/",
+      "core/base/"}},
     {"tools", {"core/"}},
     {"tools/gpu", {}},
 };
@@ -55,12 +60,12 @@ const std::map<std::string, std::vector<std::string>> kTable = {
 // Libraries that only these folders may name; everything else in <> is the standard library's or the
 // system's.
 const std::map<std::string, std::vector<std::string>> kLibraries = {
-    {"boost/", {"core/plugin", "core/check"}},
+    {"boost/", {"core/plugin", "core/plugin_validator"}},
     {"toml++/", {"core/base"}},
-    {"simdjson.h", {"core/config", "core/checkpoint", "core/plugin", "core/run"}},
+    {"simdjson.h", {"core/runfile", "core/checkpoint", "core/plugin", "core/planning", "core/training"}},
     {"nlohmann/",
-     {"core/arch", "core/check", "core/config", "core/checkpoint", "core/report", "core/run", "core/verify",
-      "core/data", "tools"}},
+     {"core/model", "core/plugin_validator", "core/runfile", "core/checkpoint", "core/report",
+      "core/planning", "core/training", "core/verify", "core/data", "tools"}},
     {"sentencepiece", {"core/data"}},
     {"cblas", {"plugins/cpu"}},
     {"CLI/", {"tools"}},
@@ -68,8 +73,8 @@ const std::map<std::string, std::vector<std::string>> kLibraries = {
     {"cublas", {"plugins/cuda", "tools/gpu"}},
     {"cudnn", {"plugins/cuda"}},
     {"fmt/",
-     {"core/check", "core/child", "core/config", "core/data", "core/checkpoint", "core/plugin", "core/run",
-      "core/report", "core/verify", "tools", "plugins"}},
+     {"core/plugin_validator", "core/process", "core/runfile", "core/data", "core/checkpoint", "core/plugin",
+      "core/planning", "core/training", "core/report", "core/verify", "tools", "plugins"}},
 };
 
 // Headers that the pure middle must not name: files, clocks, environment, threads.
@@ -111,9 +116,9 @@ std::vector<std::string> breaches(const std::string& file, const std::string& te
         if (header.rfind(library, 0) == 0 && !allowed(folders, row) &&
             !(row.rfind("plugins/", 0) == 0 && allowed(folders, "plugins")))
           out.push_back(file + ": " + row + " may not include <" + header + ">");
-      if (row == "core/plan" || row == "core/model" || row == "core/base")
+      if (row == "core/step" || row == "core/placement" || row == "core/model" || row == "core/base")
         for (const std::string& h : kImpure)
-          if (header == h && !(row != "core/plan" && h == "cstdlib"))
+          if (header == h && !(row != "core/step" && row != "core/placement" && h == "cstdlib"))
             out.push_back(file + ": the pure middle may not include <" + header + ">");
     }
   }
@@ -144,12 +149,13 @@ BOOST_AUTO_TEST_CASE(every_file_includes_only_what_its_folder_may) {
 }
 
 BOOST_AUTO_TEST_CASE(a_planted_breach_is_seen) {
-  BOOST_TEST(breaches("core/plan/x.cpp", "#include \"core/config/run_config.hpp\"\n").size() == 1u);
-  BOOST_TEST(breaches("core/plan/x.cpp", "#include <fstream>\n").size() == 1u);
+  BOOST_TEST(breaches("core/step/x.cpp", "#include \"core/runfile/run_config.hpp\"\n").size() == 1u);
+  BOOST_TEST(breaches("core/step/x.cpp", "#include <fstream>\n").size() == 1u);
   BOOST_TEST(breaches("plugins/cpu/x.cpp", "#include \"core/plugin/ledger.hpp\"\n").size() == 1u);
   BOOST_TEST(breaches("core/data/x.cpp", "#include <boost/dll.hpp>\n").size() == 1u);
   BOOST_TEST(breaches("core/new/x.cpp", "").size() == 1u);
-  BOOST_TEST(breaches("core/run/x.cpp", "#include \"core/plan/program.hpp\"\n#include <vector>\n").empty());
+  BOOST_TEST(
+      breaches("core/planning/x.cpp", "#include \"core/step/program.hpp\"\n#include <vector>\n").empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

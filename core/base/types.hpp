@@ -1,6 +1,6 @@
 // The words of the project as enums: number types, tiers, memory components, claims and phases.
 // The names are those of the JSON and the run file; the numbers are those of the C ABI (checked by
-// core/bridge).
+// core/abi).
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The element types a safetensors header may name, with their width in bits. An unknown name is an error,
-// never guessed at; only the floating types of f32_from() in convert.hpp can be loaded as weights.
+// never guessed at; only the floating types of f32_from() in convert_dtype.hpp can be loaded as weights.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/checkpoint/sys.hpp"
+#include "core/checkpoint/system_calls.hpp"
 
 namespace trainhost::checkpoint {
 

@@ -7,9 +7,9 @@
 #include <span>
 
 #include "core/base/text.hpp"
-#include "core/checkpoint/convert.hpp"
-#include "core/checkpoint/header.hpp"
+#include "core/checkpoint/convert_dtype.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/safetensors_header.hpp"
 
 namespace trainhost::checkpoint {
 namespace {

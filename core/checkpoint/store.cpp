@@ -10,9 +10,9 @@
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
-#include "core/checkpoint/candidates.hpp"
+#include "core/checkpoint/checkpoint_manifest.hpp"
 #include "core/checkpoint/durable.hpp"
-#include "core/checkpoint/manifest.hpp"
+#include "core/checkpoint/published_checkpoints.hpp"
 #include "core/checkpoint/store.hpp"
 
 namespace trainhost::checkpoint {

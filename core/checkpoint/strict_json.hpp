@@ -1,7 +1,7 @@
 // JSON from strangers, read as a stream: the caller says what must come next and hears the byte where it did
 // not. Sees what a tree would hide: duplicate keys (they are all handed out), exact integers, the depth.
-// Never recurses deeper than max_depth, never converts a number through double. Used by header.cpp, index.cpp
-// and manifest.cpp.
+// Never recurses deeper than max_depth, never converts a number through double. Used by
+// safetensors_header.cpp, shard_index.cpp and checkpoint_manifest.cpp.
 #pragma once
 #include <cstdint>
 #include <stdexcept>

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "core/base/text.hpp"
-#include "core/checkpoint/convert.hpp"
-#include "core/checkpoint/header.hpp"
-#include "core/checkpoint/index.hpp"
+#include "core/checkpoint/convert_dtype.hpp"
 #include "core/checkpoint/pickle.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/safetensors_header.hpp"
+#include "core/checkpoint/shard_index.hpp"
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/data/data_files.hpp"
 #include "core/data/dataset.hpp"
-#include "core/data/files.hpp"
 
 namespace trainhost::data {
 

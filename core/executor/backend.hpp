@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "core/executor/storage.hpp"
-#include "core/plan/program.hpp"
+#include "core/step/program.hpp"
 #include "trainhost/trainer.h"
 
 namespace trainhost::executor {
@@ -27,7 +27,7 @@ struct StepState {
   std::uint32_t position = 0;    // of generate
 
   /// Must this gradient be overwritten, instead of added to?
-  bool overwrite(const plan::Op& op) const { return (op.flags & plan::kFirstWrite) && first_micro; }
+  bool overwrite(const step::Op& op) const { return (op.flags & step::kFirstWrite) && first_micro; }
 };
 
 class Backend {
@@ -36,9 +36,9 @@ class Backend {
 
   /// Runs one operation, or neighbours of one kind for which together() holds. Operands lie where storage()
   /// says.
-  virtual void run(std::span<const plan::Op> ops, const StepState& step) = 0;
+  virtual void run(std::span<const step::Op> ops, const StepState& step) = 0;
   /// Are operations of this kind run together with their neighbours?
-  virtual bool together(plan::OpKind) const { return false; }
+  virtual bool together(step::OpKind) const { return false; }
 
   /// Calls piece(i) for every i in [0, count), in any order, on any of the backend's threads: weights are
   /// filled so.

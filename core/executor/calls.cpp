@@ -1,30 +1,30 @@
 // The two answers of a front that walk a program.
 #include "core/executor/calls.hpp"
 
-#include "core/bridge/op_journal.hpp"
-#include "core/bridge/report.hpp"
+#include "core/abi/op_journal.hpp"
+#include "core/abi/report_transfer.hpp"
 
 namespace trainhost::executor {
 
 std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run,
                                              const Choice& choice) {
   if (choice.placed) return choice.placed;
-  plan::Program program = plan::build_program(model, run, choice.profile);
-  plan::MemoryPlan plan = plan::place(program);
+  step::Program program = step::build_program(model, run, choice.profile);
+  placement::MemoryPlan plan = placement::place(program);
   return std::make_shared<const Placed>(std::move(program), std::move(plan));
 }
 
 th_status send_plan(const Choice& choice, const ModelSpec& model, const RunSpec& run, th_mem_sink* sink,
                     th_mem_summary* summary) {
   const std::shared_ptr<const Placed> placed = placed_program(model, run, choice);
-  MemoryReport report = plan::account(placed->program, placed->plan);
+  MemoryReport report = placement::account(placed->program, placed->plan);
   report.source = choice.profile.trainer;
   if (!choice.why.empty()) report.notes.push_back(choice.why);
-  return bridge::emit(report, sink, summary);
+  return abi::emit(report, sink, summary);
 }
 
 std::uint64_t profiler_bytes(const Choice& choice, const ModelSpec& model, const RunSpec& run) {
-  return bridge::record_bytes(plan::build_program(model, run, choice.profile));
+  return abi::record_bytes(step::build_program(model, run, choice.profile));
 }
 
 }  // namespace trainhost::executor

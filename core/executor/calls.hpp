@@ -6,20 +6,20 @@
 #include <memory>
 #include <string>
 
-#include "core/bridge/convert.hpp"
-#include "core/bridge/guard.hpp"
-#include "core/executor/life.hpp"
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/executor/run_state.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
-#include "core/plan/memory_plan.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "trainhost/trainhost.hpp"
 
 namespace trainhost::executor {
 
 /// A program in its place.
 struct Placed {
-  plan::Program program;
-  plan::MemoryPlan plan;
+  step::Program program;
+  placement::MemoryPlan plan;
 };
 
 /// What a trainer chose for a run.
@@ -33,14 +33,14 @@ struct Choice {
 std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run,
                                              const Choice& choice);
 
-/// bridge::guard that knows the SDK's own exception as well.
+/// abi::guard that knows the SDK's own exception as well.
 template <class F>
 th_status guard(th_error* error, F&& f) noexcept {
-  return bridge::guard(error, [&] {
+  return abi::guard(error, [&] {
     try {
       f();
     } catch (const th::Error& e) {
-      throw bridge::StatusError(e.code, e.text, e.hint, e.bytes_needed).of(e.native_domain, e.native_code);
+      throw abi::StatusError(e.code, e.text, e.hint, e.bytes_needed).of(e.native_domain, e.native_code);
     }
   });
 }
@@ -52,10 +52,10 @@ std::uint64_t profiler_bytes(const Choice& choice, const ModelSpec& model, const
 
 /// A null argument is the caller's mistake. Throws StatusError (TH_E_ARG) naming it.
 inline void require(const void* argument, const char* what) {
-  if (!argument) throw bridge::StatusError(TH_E_ARG, std::string("the ") + what + " is null");
+  if (!argument) throw abi::StatusError(TH_E_ARG, std::string("the ") + what + " is null");
 }
 
-/// F has two static functions, which throw bridge::StatusError, th::Error or trainhost::Error:
+/// F has two static functions, which throw abi::StatusError, th::Error or trainhost::Error:
 ///   std::uint32_t probe(const th_host*);                                        how many devices
 ///   Choice choose(const th_host*, const ModelSpec&, const RunSpec&);            refuses what the trainer
 ///   does not do
@@ -71,30 +71,30 @@ struct FrontCalls {
   static th_status profile(const th_host* host, const th_model* model, const th_run* run, th_profile* out,
                            th_error* error) {
     return guard(error, [&] {
-      bridge::require_arguments(model, run, out);
-      const Choice choice = F::choose(host, bridge::from_c(*model), bridge::from_c(*run));
-      th::out(out, bridge::to_c(choice.profile));
+      abi::require_arguments(model, run, out);
+      const Choice choice = F::choose(host, abi::from_c(*model), abi::from_c(*run));
+      th::out(out, abi::to_c(choice.profile));
     });
   }
   static th_status plan(const th_host* host, const th_model* model, const th_run* run, th_mem_sink* sink,
                         th_mem_summary* summary, th_error* error) {
     th_status refused = TH_OK;
     const th_status s = guard(error, [&] {
-      bridge::require_arguments(model, run, sink);
-      const ModelSpec m = bridge::from_c(*model);
-      const RunSpec r = bridge::from_c(*run);
+      abi::require_arguments(model, run, sink);
+      const ModelSpec m = abi::from_c(*model);
+      const RunSpec r = abi::from_c(*run);
       refused = send_plan(F::choose(host, m, r), m, r, sink, summary);
     });
     return s != TH_OK         ? s
-           : refused != TH_OK ? bridge::fill(error, refused, "the host refused the report")
+           : refused != TH_OK ? abi::fill(error, refused, "the host refused the report")
                               : TH_OK;
   }
   static th_status record_bytes(const th_host* host, const th_model* model, const th_run* run,
                                 std::uint64_t* bytes, th_error* error) {
     return guard(error, [&] {
-      bridge::require_arguments(model, run, bytes);
-      const ModelSpec m = bridge::from_c(*model);
-      const RunSpec r = bridge::from_c(*run);
+      abi::require_arguments(model, run, bytes);
+      const ModelSpec m = abi::from_c(*model);
+      const RunSpec r = abi::from_c(*run);
       *bytes = profiler_bytes(F::choose(host, m, r), m, r);
     });
   }
@@ -102,8 +102,8 @@ struct FrontCalls {
 
 /// T is the object of a run: executor::Run, or a class with its public functions. M has one static function:
 ///   std::unique_ptr<T> create(const th_host*, std::int32_t device, const ModelSpec&, const RunSpec&);
-/// The order of calls is kept here (life.hpp): T is never asked before its parameters are there, nor after it
-/// was lost.
+/// The order of calls is kept here (run_state.hpp): T is never asked before its parameters are there, nor
+/// after it was lost.
 template <class T, class M>
 struct InstanceCalls {
   static th_status create(const th_host* host, std::int32_t device, const th_model* model, const th_run* run,
@@ -111,9 +111,8 @@ struct InstanceCalls {
     if (out) *out = nullptr;
     return guard(error, [&] {
       require(host, "host");
-      bridge::require_arguments(model, run, out);
-      auto made =
-          std::make_unique<Held>(M::create(host, device, bridge::from_c(*model), bridge::from_c(*run)));
+      abi::require_arguments(model, run, out);
+      auto made = std::make_unique<Held>(M::create(host, device, abi::from_c(*model), abi::from_c(*run)));
       *out = reinterpret_cast<th_trainer_inst*>(made.release());
     });
   }
@@ -147,7 +146,7 @@ struct InstanceCalls {
     return call(i, e, "save()", Life::kReadyOn, [&](Held& h) {
       require(sink, "sink");
       if (scope != TH_SCOPE_WEIGHTS && scope != TH_SCOPE_MOMENT1 && scope != TH_SCOPE_MOMENT2)
-        throw bridge::StatusError(TH_E_ARG, "there is no scope " + std::to_string(scope) + " to save");
+        throw abi::StatusError(TH_E_ARG, "there is no scope " + std::to_string(scope) + " to save");
       h.run->save(scope, *sink);
     });
   }
@@ -210,7 +209,7 @@ struct InstanceCalls {
   template <class F>
   static th_status call(th_trainer_inst* i, th_error* e, const char* name, Life::States allowed,
                         F&& f) noexcept {
-    if (!i) return bridge::fill(e, TH_E_ARG, "the instance is null");
+    if (!i) return abi::fill(e, TH_E_ARG, "the instance is null");
     Held& held = *reinterpret_cast<Held*>(i);
     const th_status s = guard(e, [&] {
       held.life.require(allowed, name);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/plan/scratch.hpp"
+#include "core/step/scratch_sizes.hpp"
 
 namespace trainhost::executor {
 namespace {
@@ -250,7 +250,7 @@ void positions(Cases& cases) {
 void attentions(Cases& cases) {
   heads("attention", cases,
         [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile& p) {
-          const Size m = tokens(s), floats = plan::attention_scratch_floats(p, s.d);
+          const Size m = tokens(s), floats = step::attention_scratch_floats(p, s.d);
           const Attention a{s.sequences,
                             s.seq,
                             of(s),
@@ -266,7 +266,7 @@ void attentions(Cases& cases) {
         });
   heads("attention_bwd", cases,
         [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const Profile& p) {
-          const Size m = tokens(s), floats = plan::attention_scratch_floats(p, s.d);
+          const Size m = tokens(s), floats = step::attention_scratch_floats(p, s.d);
           const float *d_o = mem.in(m * s.heads * s.d), *qkv = mem.in(m * of(s).width(), 2.0);
           std::vector<float> o(m * s.heads * s.d), lse(m * s.heads), unused(p.threads * floats);
           ReferenceKernels().attention({s.sequences, s.seq, of(s), s.window, qkv, o.data(), lse.data(),

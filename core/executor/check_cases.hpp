@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/executor/check_memory.hpp"
+#include "core/executor/buffer_check.hpp"
 #include "core/executor/reference_kernels.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"

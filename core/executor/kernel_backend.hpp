@@ -8,24 +8,24 @@
 
 #include "core/executor/operands.hpp"
 #include "core/executor/own_kernels.hpp"
-#include "core/plan/roles.hpp"
+#include "core/step/buffer_names.hpp"
 
 namespace trainhost::executor {
 
 template <class K>
 class KernelBackend final : public Backend {
  public:
-  KernelBackend(std::shared_ptr<K> kernels, const plan::Program& program, Storage& storage,
+  KernelBackend(std::shared_ptr<K> kernels, const step::Program& program, Storage& storage,
                 std::string kernel_set)
       : kernels_(std::move(kernels)), operands_(program, storage), kernel_set_(std::move(kernel_set)) {
     require_kernels<K>();
-    const plan::BufferId workspace = program.find(plan::role::kVendorWorkspace);
+    const step::BufferId workspace = program.find(step::role::kVendorWorkspace);
     if constexpr (requires(void* p, std::uint64_t n) { kernels_->workspace(p, n); })
-      if (workspace != plan::kNoBuffer)
+      if (workspace != step::kNoBuffer)
         kernels_->workspace(storage.at(workspace), program[workspace].bytes());
   }
 
-  void run(std::span<const plan::Op> ops, const StepState& step) override { one(ops.front(), step); }
+  void run(std::span<const step::Op> ops, const StepState& step) override { one(ops.front(), step); }
   std::string kernel_set() const override { return kernel_set_; }
   double peak_flops() override {
     if constexpr (requires {
@@ -36,8 +36,8 @@ class KernelBackend final : public Backend {
   }
 
  private:
-  void one(const plan::Op& op, const StepState& s) {
-    using plan::OpKind;
+  void one(const step::Op& op, const StepState& s) {
+    using step::OpKind;
     K& k = *kernels_;
     const Operands& o = operands_;
     switch (op.kind) {
@@ -100,7 +100,7 @@ class KernelBackend final : public Backend {
     throw std::logic_error("an operation that kernels in one address space do not have");
   }
 
-  void head(const plan::Op& op, const StepState& s) {
+  void head(const step::Op& op, const StepState& s) {
     double loss = 0.0;
     for (std::uint64_t first = 0; first < s.rows; first += operands_.head_chunk_rows(op)) {
       const HeadChunk c = operands_.head(op, s, first);

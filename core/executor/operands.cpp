@@ -6,16 +6,16 @@
 
 namespace trainhost::executor {
 
-using plan::Op;
-using plan::OpKind;
+using step::Op;
+using step::OpKind;
 
 Embed Operands::embed(const Op& op, const StepState& s) const {
-  const plan::Buffer& table = buffer(op.in[0]);
+  const step::Buffer& table = buffer(op.in[0]);
   return {s.rows, table.rows, table.cols, f32(op.in[0]), s.tokens, f32(op.out[0])};
 }
 
 EmbedBwd Operands::embed_bwd(const Op& op, const StepState& s) const {
-  const plan::Buffer& grad = buffer(op.in[2]);
+  const step::Buffer& grad = buffer(op.in[2]);
   return {s.rows, grad.rows, grad.cols, f32(op.in[0]), s.tokens, f32(op.in[2]), s.overwrite(op)};
 }
 
@@ -27,23 +27,23 @@ RmsNormBwd Operands::rms_norm_bwd(const Op& op, const StepState& s) const {
   return {s.rows,         buffer(op.in[1]).cols,
           f32(op.in[0]),  f32(op.in[1]),
           f32(op.in[2]),  f32(op.in[3]),
-          f32(op.out[0]), !(op.flags & plan::kFreshDx),
+          f32(op.out[0]), !(op.flags & step::kFreshDx),
           f32(op.in[5]),  s.overwrite(op),
           f32(op.in[6]),  static_cast<std::uint32_t>(buffer(op.in[6]).rows)};
 }
 
 Linear Operands::linear(const Op& op, const StepState& s) const {
-  const plan::Buffer& w = buffer(op.in[1]);
+  const step::Buffer& w = buffer(op.in[1]);
   return {s.rows, w.rows, w.cols, f32(op.in[0]), f32(op.in[1]), f32(op.in[2]), f32(op.in[3]), f32(op.out[0])};
 }
 
 LinearDx Operands::linear_dx(const Op& op, const StepState& s) const {
-  const plan::Buffer& w = buffer(op.in[1]);
+  const step::Buffer& w = buffer(op.in[1]);
   return {s.rows, w.rows, w.cols, f32(op.in[0]), f32(op.in[1]), f32(op.out[0])};
 }
 
 LinearDw Operands::linear_dw(const Op& op, const StepState& s) const {
-  const plan::Buffer& grad = buffer(op.in[2]);
+  const step::Buffer& grad = buffer(op.in[2]);
   return {s.rows,        grad.rows,     grad.cols,     f32(op.in[0]),
           f32(op.in[1]), f32(op.in[2]), f32(op.in[3]), s.overwrite(op)};
 }
@@ -66,7 +66,7 @@ Rope Operands::rope(const Op& op, const StepState& s) const {
 }
 
 Attention Operands::attention(const Op& op, const StepState& s) const {
-  const plan::Buffer& scratch = buffer(op.in[1]);
+  const step::Buffer& scratch = buffer(op.in[1]);
   return {s.rows / program_.run.seq_len,
           program_.run.seq_len,
           heads(),
@@ -80,7 +80,7 @@ Attention Operands::attention(const Op& op, const StepState& s) const {
 }
 
 AttentionBwd Operands::attention_bwd(const Op& op, const StepState& s) const {
-  const plan::Buffer& scratch = buffer(op.in[4]);
+  const step::Buffer& scratch = buffer(op.in[4]);
   return {s.rows / program_.run.seq_len,
           program_.run.seq_len,
           heads(),
@@ -117,7 +117,7 @@ std::uint64_t Operands::head_chunk_rows(const Op& op) const {
 
 HeadChunk Operands::head(const Op& op, const StepState& s, std::uint64_t first) const {
   const bool train = op.kind == OpKind::kHeadLoss;
-  const plan::BufferId logits = op.in[train ? 4 : 3];
+  const step::BufferId logits = op.in[train ? 4 : 3];
   const std::uint64_t vocab = buffer(op.in[1]).rows, hidden = buffer(op.in[1]).cols;
   const std::uint64_t rows = std::min(buffer(logits).rows, s.rows - first);
   float *hf = f32(op.in[0]) + first * hidden, *l = f32(logits);
@@ -130,29 +130,29 @@ HeadChunk Operands::head(const Op& op, const StepState& s, std::uint64_t first) 
 }
 
 Linear Operands::head_logits(const Op& op) const {
-  const plan::Buffer& w = buffer(op.in[1]);
+  const step::Buffer& w = buffer(op.in[1]);
   return {1, w.rows, w.cols, f32(op.in[0]), f32(op.in[1]), nullptr, nullptr, f32(op.out[0])};
 }
 
 double& Operands::sum(const Op& op) const {
   switch (op.kind) {
     case OpKind::kHeadLoss:
-      return storage_.f64(op.in[5])[plan::kLossSum];
+      return storage_.f64(op.in[5])[step::kLossSum];
     case OpKind::kHeadEval:
-      return storage_.f64(op.in[4])[plan::kEvalLossSum];
+      return storage_.f64(op.in[4])[step::kEvalLossSum];
     default:
-      return storage_.f64(op.in[1])[plan::kNorm2];
+      return storage_.f64(op.in[1])[step::kNorm2];
   }
 }
 
 SumSquares Operands::sum_squares(const Op& op) const { return {elements(op.in[0]), f32(op.in[0])}; }
 
 float Operands::decay(const Op& op, const StepState& s) const {
-  return op.flags & plan::kDecay ? static_cast<float>(1.0 - s.lr * program_.run.weight_decay) : 1.0f;
+  return op.flags & step::kDecay ? static_cast<float>(1.0 - s.lr * program_.run.weight_decay) : 1.0f;
 }
 
 float Operands::clip(const Op& op, int scalars) const {
-  return static_cast<float>(storage_.f64(op.in[scalars])[plan::kClipFactor]);
+  return static_cast<float>(storage_.f64(op.in[scalars])[step::kClipFactor]);
 }
 
 AdamW Operands::adamw(const Op& op, const StepState& s) const {

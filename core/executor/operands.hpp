@@ -1,5 +1,5 @@
 // An operation of the program as the struct that its kernel takes: pointers from the storage, shapes from the
-// buffers, the model and the step. The one place that knows the operand slots of core/plan/program.hpp on the
+// buffers, the model and the step. The one place that knows the operand slots of core/step/program.hpp on the
 // executing side.
 #pragma once
 #include "core/executor/backend.hpp"
@@ -18,45 +18,45 @@ struct HeadChunk {
 
 class Operands {
  public:
-  Operands(const plan::Program& program, Storage& storage) : program_(program), storage_(storage) {}
+  Operands(const step::Program& program, Storage& storage) : program_(program), storage_(storage) {}
 
-  Embed embed(const plan::Op&, const StepState&) const;
-  EmbedBwd embed_bwd(const plan::Op&, const StepState&) const;
-  RmsNorm rms_norm(const plan::Op&, const StepState&) const;
-  RmsNormBwd rms_norm_bwd(const plan::Op&, const StepState&) const;
-  Linear linear(const plan::Op&, const StepState&) const;
-  LinearDx linear_dx(const plan::Op&, const StepState&) const;
-  LinearDw linear_dw(const plan::Op&, const StepState&) const;
-  QkNorm qk_norm(const plan::Op&, const StepState&) const;
-  QkNormBwd qk_norm_bwd(const plan::Op&, const StepState&) const;
-  Rope rope(const plan::Op&, const StepState&) const;  // forward and back
-  Attention attention(const plan::Op&, const StepState&) const;
-  AttentionBwd attention_bwd(const plan::Op&, const StepState&) const;
-  AttentionStep attention_step(const plan::Op&, const StepState&) const;
-  SwiGlu swiglu(const plan::Op&, const StepState&) const;
-  SwiGluBwd swiglu_bwd(const plan::Op&, const StepState&) const;
-  SumSquares sum_squares(const plan::Op&) const;
-  AdamW adamw(const plan::Op&, const StepState&) const;
-  Sgd sgd(const plan::Op&, const StepState&) const;
-  SgdMomentum sgd_momentum(const plan::Op&, const StepState&) const;
+  Embed embed(const step::Op&, const StepState&) const;
+  EmbedBwd embed_bwd(const step::Op&, const StepState&) const;
+  RmsNorm rms_norm(const step::Op&, const StepState&) const;
+  RmsNormBwd rms_norm_bwd(const step::Op&, const StepState&) const;
+  Linear linear(const step::Op&, const StepState&) const;
+  LinearDx linear_dx(const step::Op&, const StepState&) const;
+  LinearDw linear_dw(const step::Op&, const StepState&) const;
+  QkNorm qk_norm(const step::Op&, const StepState&) const;
+  QkNormBwd qk_norm_bwd(const step::Op&, const StepState&) const;
+  Rope rope(const step::Op&, const StepState&) const;  // forward and back
+  Attention attention(const step::Op&, const StepState&) const;
+  AttentionBwd attention_bwd(const step::Op&, const StepState&) const;
+  AttentionStep attention_step(const step::Op&, const StepState&) const;
+  SwiGlu swiglu(const step::Op&, const StepState&) const;
+  SwiGluBwd swiglu_bwd(const step::Op&, const StepState&) const;
+  SumSquares sum_squares(const step::Op&) const;
+  AdamW adamw(const step::Op&, const StepState&) const;
+  Sgd sgd(const step::Op&, const StepState&) const;
+  SgdMomentum sgd_momentum(const step::Op&, const StepState&) const;
 
   /// Of kHeadLoss and kHeadEval: the chunk of tokens that begins at `first`.
-  HeadChunk head(const plan::Op&, const StepState&, std::uint64_t first) const;
-  std::uint64_t head_chunk_rows(const plan::Op&) const;
-  Linear head_logits(const plan::Op&) const;
+  HeadChunk head(const step::Op&, const StepState&, std::uint64_t first) const;
+  std::uint64_t head_chunk_rows(const step::Op&) const;
+  Linear head_logits(const step::Op&) const;
   /// The scalar that the operation adds to (kLossSum, kEvalLossSum or kNorm2).
-  double& sum(const plan::Op&) const;
+  double& sum(const step::Op&) const;
 
  private:
-  float* f32(plan::BufferId b) const { return storage_.f32(b); }
-  const plan::Buffer& buffer(plan::BufferId b) const { return program_[b]; }
-  std::uint64_t elements(plan::BufferId b) const { return program_[b].rows * program_[b].cols; }
+  float* f32(step::BufferId b) const { return storage_.f32(b); }
+  const step::Buffer& buffer(step::BufferId b) const { return program_[b]; }
+  std::uint64_t elements(step::BufferId b) const { return program_[b].rows * program_[b].cols; }
   Heads heads() const { return {program_.model.heads, program_.model.kv_heads, program_.model.head_dim}; }
   float eps() const { return static_cast<float>(program_.model.norm_eps); }
-  float decay(const plan::Op& op, const StepState& s) const;
-  float clip(const plan::Op& op, int scalars) const;
+  float decay(const step::Op& op, const StepState& s) const;
+  float clip(const step::Op& op, int scalars) const;
 
-  const plan::Program& program_;
+  const step::Program& program_;
   Storage& storage_;
 };
 

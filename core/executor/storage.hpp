@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/plan/memory_plan.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "trainhost/host.h"
 
 namespace trainhost::executor {
@@ -13,12 +13,12 @@ namespace trainhost::executor {
 class Storage {
  public:
   virtual ~Storage() = default;
-  virtual void* at(plan::BufferId b) = 0;
+  virtual void* at(step::BufferId b) = 0;
   virtual void enter(std::uint32_t op) { (void)op; }
   virtual void leave(std::uint32_t op) { (void)op; }
 
-  float* f32(plan::BufferId b) { return b == plan::kNoBuffer ? nullptr : static_cast<float*>(at(b)); }
-  double* f64(plan::BufferId b) { return static_cast<double*>(at(b)); }
+  float* f32(step::BufferId b) { return b == step::kNoBuffer ? nullptr : static_cast<float*>(at(b)); }
+  double* f64(step::BufferId b) { return static_cast<double*>(at(b)); }
 };
 
 /// A trainer's own allocator, for memory that a device and the CPU both address. take() gives zero-filled
@@ -33,17 +33,17 @@ class Allocator {
 class ArenaStorage final : public Storage {
  public:
   /// Takes plan.arena_bytes of the profile's tier under the tag "arena": from the host, or from `own`, and
-  /// then the host's ledger is told. Throws bridge::StatusError with TH_E_HOST_OOM (TH_E_DEVICE_OOM in the
+  /// then the host's ledger is told. Throws abi::StatusError with TH_E_HOST_OOM (TH_E_DEVICE_OOM in the
   /// device's tier) and the missing bytes when there are none left. host, plan and own must outlive it.
-  ArenaStorage(const th_host* host, const plan::Program& program, const plan::MemoryPlan& plan,
+  ArenaStorage(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan,
                Allocator* own = nullptr);
   ~ArenaStorage() override;
   ArenaStorage(const ArenaStorage&) = delete;
-  void* at(plan::BufferId b) override { return base_ + plan_.offset[b]; }
+  void* at(step::BufferId b) override { return base_ + plan_.offset[b]; }
 
  private:
   const th_host* host_;
-  const plan::MemoryPlan& plan_;
+  const placement::MemoryPlan& plan_;
   Allocator* own_;
   const std::uint32_t tier_;
   std::byte* base_ = nullptr;

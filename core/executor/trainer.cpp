@@ -24,8 +24,8 @@ Profile default_profile(const char* id, const ModelSpec& model, const RunSpec& r
 
 void require_f32_on_one_rank(const char* id, const RunSpec& r) {
   const auto refuse = [&](const std::string& what) {
-    throw bridge::StatusError(TH_E_UNSUPPORTED,
-                              std::string("the ") + id + " trainer computes in f32, on one rank: " + what);
+    throw abi::StatusError(TH_E_UNSUPPORTED,
+                           std::string("the ") + id + " trainer computes in f32, on one rank: " + what);
   };
   if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
     refuse("train.precision must be \"fp32\"");

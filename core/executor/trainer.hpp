@@ -20,7 +20,7 @@
 
 #include "core/executor/calls.hpp"
 #include "core/executor/kernel_backend.hpp"
-#include "core/executor/run.hpp"
+#include "core/executor/trainer_run.hpp"
 
 namespace trainhost::executor {
 
@@ -37,7 +37,7 @@ struct Setup {
 /// no work space.
 Profile default_profile(const char* id, const ModelSpec& model, const RunSpec& run);
 
-/// Throws bridge::StatusError (unsupported) for anything but f32 on one rank.
+/// Throws abi::StatusError (unsupported) for anything but f32 on one rank.
 void require_f32_on_one_rank(const char* id, const RunSpec& run);
 
 template <class K>
@@ -90,7 +90,7 @@ struct KernelTrainer {
           memory_(*kernels_),
           run_(
               host, model, run, profile_,
-              [this](const plan::Program& program, Storage& storage) {
+              [this](const step::Program& program, Storage& storage) {
                 return std::make_unique<KernelBackend<K>>(kernels_, program, storage,
                                                           KernelTrainer::kernel_set(*kernels_));
               },
@@ -144,8 +144,8 @@ struct KernelTrainer {
   static std::unique_ptr<Instance> create(const th_host* host, std::int32_t device, const ModelSpec& model,
                                           const RunSpec& run) {
     if (const std::uint32_t found = probe(host); device < 0 || static_cast<std::uint32_t>(device) >= found)
-      throw bridge::StatusError(
-          TH_E_ARG, "there is no device " + std::to_string(device) + " of " + std::to_string(found));
+      throw abi::StatusError(TH_E_ARG,
+                             "there is no device " + std::to_string(device) + " of " + std::to_string(found));
     return std::make_unique<Instance>(host, device, model, run);
   }
 

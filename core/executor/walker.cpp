@@ -8,19 +8,19 @@
 #include <vector>
 
 #include "core/model/rope.hpp"
-#include "core/plan/roles.hpp"
+#include "core/step/buffer_names.hpp"
 
 namespace trainhost::executor {
 
-using plan::OpKind;
-using plan::SectionKind;
+using step::OpKind;
+using step::SectionKind;
 
 std::uint64_t counted_targets(const std::int32_t* targets, std::uint64_t n) {
   return n - static_cast<std::uint64_t>(std::count(targets, targets + n, -100));
 }
 
-Walker::Walker(const plan::Program& program, Storage& storage, Backend& backend)
-    : program_(program), storage_(storage), backend_(backend), scalars_(program.find(plan::role::kScalars)) {
+Walker::Walker(const step::Program& program, Storage& storage, Backend& backend)
+    : program_(program), storage_(storage), backend_(backend), scalars_(program.find(step::role::kScalars)) {
   fill_rope_tables();
 }
 
@@ -29,7 +29,7 @@ void Walker::fill_rope_tables() {
   const std::vector<double> inv_freq = rope_inv_freq(program_.model);
   const std::size_t half = inv_freq.size();
   std::vector<bool> filled(program_.buffers.size());
-  for (const plan::Op& op : program_.ops) {
+  for (const step::Op& op : program_.ops) {
     if (op.kind != OpKind::kRope || filled[op.in[1]]) continue;
     filled[op.in[1]] = true;
     float* table = storage_.f32(op.in[1]);
@@ -43,8 +43,8 @@ void Walker::fill_rope_tables() {
 }
 
 // False when the host wants to stop.
-bool Walker::run(plan::Section section, const std::function<bool()>& cancelled, OpLog* log) {
-  const std::vector<plan::Op>& ops = program_.ops;
+bool Walker::run(step::Section section, const std::function<bool()>& cancelled, OpLog* log) {
+  const std::vector<step::Op>& ops = program_.ops;
   for (std::uint32_t i = section.begin, end = i; i < section.end; i = end) {
     if (cancelled && cancelled()) return false;
     const bool together = backend_.together(ops[i].kind);
@@ -59,11 +59,11 @@ bool Walker::run(plan::Section section, const std::function<bool()>& cancelled, 
 }
 
 Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out) {
-  const plan::Program& p = program_;
+  const step::Program& p = program_;
   const std::uint64_t micro = p.run.tokens_per_micro_batch(), total = p.run.tokens_per_step();
   out.counted = counted_targets(in.targets, total);
-  scalars()[plan::kLossSum] = 0.0;
-  scalars()[plan::kNorm2] = 0.0;
+  scalars()[step::kLossSum] = 0.0;
+  scalars()[step::kNorm2] = 0.0;
   if (log_) log_->begin_update();
   for (std::uint64_t i = 0; i < p.run.accumulate; ++i) {
     step_ = {in.tokens + i * micro,
@@ -76,18 +76,18 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
              0};
     if (!run(p.section(SectionKind::kMicro), cancelled, log_)) return Outcome::kCancelled;
   }
-  out.loss = scalars()[plan::kLossSum] / static_cast<double>(out.counted);
+  out.loss = scalars()[step::kLossSum] / static_cast<double>(out.counted);
 
   // The update section measures all gradients before it changes any weight; between the two lie the checks.
-  const plan::Section section = p.section(SectionKind::kUpdate);
-  plan::Section norms = section, weights = section;
+  const step::Section section = p.section(SectionKind::kUpdate);
+  step::Section norms = section, weights = section;
   while (norms.end > norms.begin && p.ops[norms.end - 1].kind != OpKind::kGradSquares) --norms.end;
   weights.begin = norms.end;
   run(norms, nullptr, log_);
-  out.grad_norm = std::sqrt(scalars()[plan::kNorm2]);
+  out.grad_norm = std::sqrt(scalars()[step::kNorm2]);
   if (!std::isfinite(out.loss) || !std::isfinite(out.grad_norm)) return Outcome::kNonFinite;
   const double clip = p.run.clip_norm;
-  scalars()[plan::kClipFactor] = clip > 0.0 ? std::min(1.0, clip / (out.grad_norm + 1e-6)) : 1.0;
+  scalars()[step::kClipFactor] = clip > 0.0 ? std::min(1.0, clip / (out.grad_norm + 1e-6)) : 1.0;
   half_updated_ = true;
   run(weights, nullptr, log_);
   half_updated_ = false;
@@ -97,22 +97,22 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
 
 Outcome Walker::evaluate(const std::int32_t* tokens, const std::int32_t* targets, std::uint32_t sequences,
                          const std::function<bool()>& cancelled, UpdateResult& out) {
-  const plan::Program& p = program_;
+  const step::Program& p = program_;
   const std::uint64_t rows = std::uint64_t{sequences} * p.run.seq_len;
   out.counted = counted_targets(targets, rows);
-  scalars()[plan::kEvalLossSum] = 0.0;
+  scalars()[step::kEvalLossSum] = 0.0;
   step_ = {tokens, targets, rows, true, 0.0f, 0.0, 0, 0};
   if (!run(p.section(SectionKind::kEval), cancelled)) return Outcome::kCancelled;
-  out.loss = out.counted ? scalars()[plan::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
+  out.loss = out.counted ? scalars()[step::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
   return std::isfinite(out.loss) ? Outcome::kDone : Outcome::kNonFinite;
 }
 
 void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logits) {
-  const plan::Program& p = program_;
-  const plan::Section s = p.section(SectionKind::kGenerate);
+  const step::Program& p = program_;
+  const step::Section s = p.section(SectionKind::kGenerate);
   step_ = {&token, nullptr, 1, true, 0.0f, 0.0, 0, position};
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
-    const plan::Op& op = p.ops[i];
+    const step::Op& op = p.ops[i];
     storage_.enter(i);
     backend_.run({&op, 1}, step_);
     if (op.kind == OpKind::kHeadLogits)

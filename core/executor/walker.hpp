@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "core/executor/backend.hpp"
-#include "core/executor/op_log.hpp"
-#include "core/executor/update.hpp"
+#include "core/executor/operation_timer.hpp"
+#include "core/executor/update_result.hpp"
 
 namespace trainhost::executor {
 
@@ -15,7 +15,7 @@ class Walker {
  public:
   /// `program`, `storage` and `backend` must outlive it. Fills the tables that the program reads (rotary
   /// angles).
-  Walker(const plan::Program& program, Storage& storage, Backend& backend);
+  Walker(const step::Program& program, Storage& storage, Backend& backend);
 
   /// One optimizer update. `cancelled` is asked between operations until the gradients are complete. Not
   /// kDone: no weight and no moment has changed.
@@ -35,14 +35,14 @@ class Walker {
   void watch(OpLog* log) { log_ = log; }
 
  private:
-  bool run(plan::Section section, const std::function<bool()>& cancelled, OpLog* log = nullptr);
+  bool run(step::Section section, const std::function<bool()>& cancelled, OpLog* log = nullptr);
   void fill_rope_tables();
   double* scalars() { return storage_.f64(scalars_); }
 
-  const plan::Program& program_;
+  const step::Program& program_;
   Storage& storage_;
   Backend& backend_;
-  const plan::BufferId scalars_;
+  const step::BufferId scalars_;
   StepState step_;
   OpLog* log_ = nullptr;
   bool half_updated_ = false;

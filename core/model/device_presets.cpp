@@ -17,7 +17,7 @@ constexpr std::uint64_t kGB = 1'000'000'000;
 // PCIe are up to eight on a board. The host is behind PCIe 4.0 or 5.0 x16, or NVLink-C2C, half of which is
 // one GPU's. A CPU's peaks are its cores at base frequency: AMX for bf16, two AVX-512 units for f32; its
 // memory is what eight modules of 64 GB hold.
-const std::vector<DevicePreset>& presets() {
+const std::vector<DevicePreset>& device_table() {
   // clang-format off
   static const std::vector<DevicePreset> all{
       // name, vendor, full name
@@ -57,10 +57,10 @@ const std::vector<DevicePreset>& presets() {
 
 }  // namespace
 
-std::span<const DevicePreset> device_presets() { return presets(); }
+std::span<const DevicePreset> device_presets() { return device_table(); }
 
 const DevicePreset* find_device_preset(std::string_view name) {
-  for (const DevicePreset& d : presets())
+  for (const DevicePreset& d : device_table())
     if (d.name == name) return &d;
   return nullptr;
 }

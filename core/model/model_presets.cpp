@@ -90,17 +90,17 @@ std::vector<ModelSpec> make_presets() {
   return all;
 }
 
-const std::vector<ModelSpec>& presets() {
+const std::vector<ModelSpec>& model_table() {
   static const std::vector<ModelSpec> all = make_presets();
   return all;
 }
 
 }  // namespace
 
-std::span<const ModelSpec> model_presets() { return presets(); }
+std::span<const ModelSpec> model_presets() { return model_table(); }
 
 const ModelSpec* find_model_preset(std::string_view name) {
-  for (const ModelSpec& m : presets())
+  for (const ModelSpec& m : model_table())
     if (m.name == name) return &m;
   return nullptr;
 }

@@ -1,6 +1,6 @@
 // What makes a set of dimensions a model: the checks that every source of a ModelSpec goes through.
-// Messages use the Hugging Face field names, which are what users write. Next: tensors.cpp for the
-// parameters.
+// Messages use the Hugging Face field names, which are what users write. Next: architecture_tensors.cpp for
+// the parameters.
 #include "core/model/model_spec.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // What a decoder-only model is, as numbers: the dimensions that decide its tensors, its memory and its step.
-// Made by core/config from a config.json, a preset or inline keys; read by everything that plans or trains.
+// Made by core/runfile from a config.json, a preset or inline keys; read by everything that plans or trains.
 // Symbols of the contracts: V vocab, H hidden, L layers, A heads, K kv_heads, D head_dim, I intermediate.
 #pragma once
 #include <cstdint>

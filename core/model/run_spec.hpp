@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/base/types.hpp"
-#include "core/model/layout.hpp"
+#include "core/model/parallelism.hpp"
 
 namespace trainhost {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "core/bridge/room.hpp"
+#include "core/abi/zeroed_struct.hpp"
 #include "trainhost/trainhost.h"
 
 namespace trainhost::plugin {
@@ -58,7 +58,7 @@ class AbiView {
 
   /// Makes a struct of functions or of results as short as the plugin knows it.
   template <class T>
-  T* fit(bridge::Room<T>& r) const {
+  T* fit(abi::Room<T>& r) const {
     cut(reinterpret_cast<std::byte*>(r.get()), AbiName<T>::value, sizeof(T));
     return r.get();
   }
@@ -66,7 +66,7 @@ class AbiView {
   /// as "th_run.tomorrow"; then the call must not be made: the answer would be to another question. "" = all
   /// is seen.
   template <class T>
-  std::string fit_question(bridge::Room<T>& r) const {
+  std::string fit_question(abi::Room<T>& r) const {
     return cut(reinterpret_cast<std::byte*>(r.get()), AbiName<T>::value, sizeof(T));
   }
 

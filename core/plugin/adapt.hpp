@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "core/bridge/convert.hpp"
-#include "core/bridge/report.hpp"
-#include "core/plugin/library.hpp"
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/report_transfer.hpp"
 #include "core/plugin/plugin.hpp"
+#include "core/plugin/plugin_library.hpp"
 #include "trainhost/status.h"
 
 namespace trainhost::plugin {
@@ -25,7 +25,7 @@ void check_interfaces(const Library& library);
 Exit exit_of(th_status s);
 
 /// What the collector holds; throws PluginError("internal") naming `call` when the report broke the rules.
-MemoryReport take_report(const std::string& plugin_id, const char* call, bridge::Collector& collector);
+MemoryReport take_report(const std::string& plugin_id, const char* call, abi::Collector& collector);
 
 /// Throws PluginError for a status other than TH_OK: the plugin's own words, or `call` and the code where it
 /// has none.
@@ -35,9 +35,9 @@ void require_ok(const std::string& plugin_id, const char* call, th_status s, con
 /// both.
 struct AskedAbout {
   AskedAbout(const Library& library, const ModelSpec& m, const RunSpec& r)
-      : model(library.ask(bridge::to_c(m))), run(library.ask(bridge::to_c(r))) {}
-  bridge::Room<th_model> model;
-  bridge::Room<th_run> run;
+      : model(library.ask(abi::to_c(m))), run(library.ask(abi::to_c(r))) {}
+  abi::Room<th_model> model;
+  abi::Room<th_run> run;
 };
 
 /// Where a report goes, as the plugin knows such structs.
@@ -46,7 +46,7 @@ struct Answered {
     library.view().fit(collector.sink_room());
     library.view().fit(collector.summary_room());
   }
-  bridge::Collector collector;
+  abi::Collector collector;
 };
 
 /// Runs a call into a plugin, f(th_error*) -> th_status. An exception that leaves the plugin is its bug, not

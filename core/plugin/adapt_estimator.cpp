@@ -4,12 +4,12 @@
 #include <cstring>
 #include <optional>
 
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/abi/report_transfer.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/convert.hpp"
-#include "core/bridge/guard.hpp"
-#include "core/bridge/report.hpp"
 #include "core/plugin/adapt.hpp"
-#include "core/plugin/known_part.hpp"
+#include "core/plugin/known_fields.hpp"
 #include "trainhost/estimator.h"
 
 namespace trainhost::plugin {
@@ -38,9 +38,9 @@ class EstimatorAdapter : public Estimator {
 
   MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const Profile* profile) const override {
     AskedAbout about(*library_, m, r);
-    auto of_trainer = library_->ask(profile ? bridge::to_c(*profile) : th_profile{});
+    auto of_trainer = library_->ask(profile ? abi::to_c(*profile) : th_profile{});
     Answered into(*library_);
-    bridge::Collector& collector = into.collector;
+    abi::Collector& collector = into.collector;
     try {
       call_plugin(*library_, "estimate", [&](th_error* e) {
         return table_.estimate(library_->host(), about.model.get(), about.run.get(),
@@ -72,7 +72,7 @@ std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
   return std::make_unique<EstimatorAdapter>(std::move(library), table);
 }
 
-MemoryReport take_report(const std::string& plugin_id, const char* call, bridge::Collector& collector) {
+MemoryReport take_report(const std::string& plugin_id, const char* call, abi::Collector& collector) {
   MemoryReport report = collector.take(plugin_id);
   if (!collector.problem().empty())
     throw PluginError(
@@ -101,18 +101,18 @@ Exit exit_of(th_status s) {
 
 void require_ok(const std::string& plugin_id, const char* call, th_status s, const th_error& error) {
   if (s == TH_OK) return;
-  std::string status(bridge::status_name(s));
+  std::string status(abi::status_name(s));
   if (status == "undocumented")
     throw PluginError(
         Exit::kFailed, "internal",
         fmt::format("plugin {} returned the undocumented code {} from {}()", plugin_id, s, call),
         "a bug of the plugin", 0);
-  const bridge::Told told = bridge::told(error);
+  const abi::Told told = abi::told(error);
   const std::string message =
       told.message.empty()
           ? fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status)
           : told.message;
-  throw PluginError(exit_of(s), status, bridge::prefix(told.native) + message, told.hint, told.bytes_needed,
+  throw PluginError(exit_of(s), status, abi::prefix(told.native) + message, told.hint, told.bytes_needed,
                     {told.native.domain, told.native.code})
       .of(plugin_id);
 }

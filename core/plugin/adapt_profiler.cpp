@@ -10,7 +10,7 @@
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/plugin/adapt.hpp"
-#include "core/plugin/known_part.hpp"
+#include "core/plugin/known_fields.hpp"
 
 namespace trainhost::plugin {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxText = 200;
 
 struct Moments {
-  bridge::Room<th_moments> c;
+  abi::Room<th_moments> c;
   Profiler::Reached to;
 
   explicit Moments(Profiler::Reached reached) : to(std::move(reached)) {
@@ -32,7 +32,7 @@ struct Moments {
 
 /// Checks each record, hands it on, and keeps what the receiver threw until the plugin has returned.
 struct OpSink {
-  bridge::Room<th_op_sink> c;
+  abi::Room<th_op_sink> c;
   const std::function<void(const OpTiming&)>* to = nullptr;
   std::exception_ptr thrown;
   const char* problem = nullptr;

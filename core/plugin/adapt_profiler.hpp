@@ -3,9 +3,9 @@
 #include <memory>
 #include <span>
 
-#include "core/plugin/library.hpp"
+#include "core/plugin/instance_turns.hpp"
+#include "core/plugin/plugin_library.hpp"
 #include "core/plugin/profiler.hpp"
-#include "core/plugin/turns.hpp"
 #include "trainhost/profiler.h"
 
 namespace trainhost::plugin {

@@ -1,16 +1,16 @@
 // See adapt.hpp. The trainer's adapter and its sessions.
 #include <fmt/format.h>
 
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/enums.hpp"
+#include "core/abi/report_transfer.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/convert.hpp"
-#include "core/bridge/enums.hpp"
-#include "core/bridge/report.hpp"
 #include "core/plugin/adapt.hpp"
 #include "core/plugin/adapt_profiler.hpp"
-#include "core/plugin/known_part.hpp"
+#include "core/plugin/instance_turns.hpp"
+#include "core/plugin/known_fields.hpp"
 #include "core/plugin/save_sink.hpp"
-#include "core/plugin/turns.hpp"
 #include "trainhost/device.h"
 #include "trainhost/trainer.h"
 
@@ -194,13 +194,13 @@ class TrainerAdapter : public Trainer {
       return t_.trainer.profile(library_->host(), about.model.get(), about.run.get(), p.get(), e);
     });
     p->struct_size = sizeof(th_profile);
-    return bridge::from_c(p.value);
+    return abi::from_c(p.value);
   }
 
   MemoryReport plan(const ModelSpec& m, const RunSpec& r) override {
     AskedAbout about(*library_, m, r);
     Answered into(*library_);
-    bridge::Collector& collector = into.collector;
+    abi::Collector& collector = into.collector;
     try {
       call_plugin(*library_, "plan", [&](th_error* e) {
         return t_.trainer.plan(library_->host(), about.model.get(), about.run.get(), collector.sink(),

@@ -13,8 +13,8 @@
 #include <iterator>
 #include <string>
 
-#include "core/plugin/probe.hpp"
 #include "core/plugin/registry.hpp"
+#include "core/plugin/trial_load.hpp"
 
 namespace fs = std::filesystem;
 namespace tp = trainhost::plugin;

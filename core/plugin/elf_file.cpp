@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plugin/manifest.hpp"
-#include "core/plugin/refused.hpp"
+#include "core/plugin/plugin_manifest.hpp"
+#include "core/plugin/rejection.hpp"
 
 namespace trainhost::plugin {
 namespace {

@@ -1,7 +1,7 @@
 // Reads what a plugin file says about itself, without running code of it: kind, segments, what it is linked
 // to, the .trainhost section. The file is hostile: every offset is checked against its size, everything is
 // read with pread, nothing is mapped (a file cut short while it is mapped kills the process). Who decides
-// what follows: gate.hpp.
+// what follows: file_validation.hpp.
 #pragma once
 #include <cstdint>
 #include <optional>

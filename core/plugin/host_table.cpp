@@ -4,8 +4,8 @@
 #include <functional>
 #include <string_view>
 
+#include "core/abi/enums.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/enums.hpp"
 #include "core/plugin/config_table.hpp"
 
 namespace trainhost::plugin {
@@ -38,7 +38,7 @@ struct HostCallbacks {
   static void release(const th_host* h, void* p) noexcept { self(h).context_->ledger.release(p); }
 
   static void took(const th_host* h, std::int64_t bytes, std::uint32_t tier, const char* tag) noexcept try {
-    if (tier == 0 || tier > bridge::kLastTier) return;
+    if (tier == 0 || tier > abi::kLastTier) return;
     self(h).context_->ledger.took(bytes, static_cast<Tier>(tier), tag ? tag : "untagged");
   } catch (...) {
   }

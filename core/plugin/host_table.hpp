@@ -40,8 +40,8 @@ class HostTable {
   std::string id_;
   std::map<std::string, std::string> options_;  // this plugin's [plugin.ID]
   std::atomic<std::size_t> progress_{0};        // of the last line about it
-  bridge::Room<th_host> table_;
-  bridge::Room<th_config> config_;
+  abi::Room<th_host> table_;
+  abi::Room<th_config> config_;
 };
 
 }  // namespace trainhost::plugin

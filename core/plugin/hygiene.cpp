@@ -13,7 +13,7 @@
 #include <filesystem>
 
 #include "core/base/text.hpp"
-#include "core/child/child_side.hpp"
+#include "core/process/child_side.hpp"
 
 extern char** environ;
 

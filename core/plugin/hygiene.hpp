@@ -1,7 +1,7 @@
 // The state that a plugin shares with everybody in the process, before and after its code ran: signals,
 // locale, working directory, umask, environment, standard streams, limits, descriptors. Compared in the
-// probing child; the floating-point mode is library.hpp's, which puts it back; threads are free: a library
-// that stays loaded may keep a pool.
+// probing child; the floating-point mode is plugin_library.hpp's, which puts it back; threads are free: a
+// library that stays loaded may keep a pool.
 #pragma once
 #include <array>
 #include <csignal>

@@ -16,7 +16,7 @@
 
 #include "core/base/text.hpp"
 #include "core/plugin/linker_cache.hpp"
-#include "core/plugin/refused.hpp"
+#include "core/plugin/rejection.hpp"
 #include "core/plugin/trust.hpp"
 
 namespace trainhost::plugin {

@@ -1,11 +1,11 @@
 // Whether the libraries that a plugin is linked to will be found, by the rules of the dynamic linker and
 // without asking it: asking means loading. And whether the places that it names for them are safe. See
-// ld.so(8); gate.hpp calls.
+// ld.so(8); file_validation.hpp calls.
 #pragma once
 #include <filesystem>
 
 #include "core/plugin/elf_file.hpp"
-#include "core/plugin/manifest.hpp"
+#include "core/plugin/plugin_manifest.hpp"
 
 namespace trainhost::plugin {
 

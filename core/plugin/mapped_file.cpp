@@ -11,7 +11,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/plugin/refused.hpp"
+#include "core/plugin/rejection.hpp"
 
 namespace trainhost::plugin {
 namespace {

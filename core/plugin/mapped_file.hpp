@@ -4,7 +4,7 @@
 #pragma once
 #include <filesystem>
 
-#include "core/plugin/gate.hpp"
+#include "core/plugin/file_validation.hpp"
 
 namespace trainhost::plugin {
 

@@ -15,8 +15,8 @@
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
-#include "core/plugin/native.hpp"
 #include "core/plugin/profiler.hpp"
+#include "core/plugin/vendor_error.hpp"
 
 namespace trainhost::plugin {
 

@@ -1,6 +1,6 @@
 // See registry.hpp. Order of a candidate's life: scan (scan.cpp), rehearsal in a child when it is not
-// remembered (probe.hpp), load on first use (library, tables), probe. Whatever stops it is written into the
-// candidate with stage, code, reason and hint.
+// remembered (trial_load.hpp), load on first use (library, tables), probe. Whatever stops it is written into
+// the candidate with stage, code, reason and hint.
 #include "core/plugin/registry.hpp"
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 
 #include "core/base/text.hpp"
 #include "core/plugin/adapt.hpp"
-#include "core/plugin/probe.hpp"
 #include "core/plugin/scan.hpp"
+#include "core/plugin/trial_load.hpp"
 
 namespace trainhost::plugin {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/plugin/ledger.hpp"
-#include "core/plugin/manifest.hpp"
 #include "core/plugin/plugin.hpp"
+#include "core/plugin/plugin_manifest.hpp"
 
 namespace trainhost::plugin {
 
@@ -38,11 +38,11 @@ struct HostOptions {
   /// Told what the loader is about to do with a plugin: "load", "start". For the child that rehearses.
   std::function<void(const char* stage)> stage;
 
-  /// The program that rehearses unknown plugins when its only word is kProbeWord (probe.hpp): this one, as a
-  /// rule. Empty: they are loaded without a rehearsal.
+  /// The program that rehearses unknown plugins when its only word is kProbeWord (trial_load.hpp): this one,
+  /// as a rule. Empty: they are loaded without a rehearsal.
   std::filesystem::path probe_program;
   double probe_seconds = 30;
-  /// Where verdicts are remembered (cache.hpp); empty: nowhere.
+  /// Where verdicts are remembered (plugin_cache.hpp); empty: nowhere.
   std::filesystem::path cache_file;
 
   /// Files of these folders are used only when the SHA-256 of their content, in hex, is in the list.

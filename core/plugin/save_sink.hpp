@@ -5,9 +5,9 @@
 #include <functional>
 #include <string>
 
+#include "core/abi/zeroed_struct.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/room.hpp"
 #include "core/plugin/plugin.hpp"
 #include "trainhost/trainer.h"
 
@@ -18,7 +18,7 @@ inline constexpr std::size_t kMaxName = 4096;
 /// The sink of Session::save: checks each piece, hands it on, and keeps what the receiver threw until the
 /// plugin has returned.
 struct SaveSink {
-  bridge::Room<th_tensor_sink> c;
+  abi::Room<th_tensor_sink> c;
   const std::function<void(const TensorPiece&)>* to = nullptr;
   std::exception_ptr thrown;
   std::string problem;

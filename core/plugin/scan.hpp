@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "core/plugin/cache.hpp"
 #include "core/plugin/host_table.hpp"
+#include "core/plugin/plugin_cache.hpp"
 #include "core/plugin/registry.hpp"
 
 namespace trainhost::plugin {

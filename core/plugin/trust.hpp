@@ -1,13 +1,13 @@
 // Who could have put this file here. What we are about to run must not be writable by anybody but root, the
 // user, and whoever owns this program and could as well have changed that. Looks at permission bits and
-// owners, not at access lists; never at contents. See gate.hpp.
+// owners, not at access lists; never at contents. See file_validation.hpp.
 #pragma once
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 
-#include "core/plugin/refused.hpp"
+#include "core/plugin/rejection.hpp"
 
 namespace trainhost::plugin {
 

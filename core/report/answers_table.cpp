@@ -7,8 +7,8 @@
 #include <map>
 
 #include "core/base/text.hpp"
-#include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
+#include "core/report/text_table.hpp"
 
 namespace trainhost::report {
 

@@ -8,7 +8,7 @@
 namespace trainhost::report::html {
 namespace {
 
-constexpr double kFloor = 310, kLeft = 78, kRight = 18, kTop = 34;
+constexpr double kAreaFloor = 310, kAreaLeft = 78, kAreaRight = 18, kAreaTop = 34;
 constexpr std::size_t kDotted = 40;            // points of a line that are few enough to be marked
 constexpr double kNames = 28, kAxisName = 22;  // below the floor: names of points, the name of the axis
 
@@ -72,8 +72,8 @@ std::string line_names(const Frame& f) {
     std::size_t last = s.y.size();
     while (last > 0 && !std::isfinite(s.y[last - 1])) --last;
     if (last == 0) continue;
-    const double x = f.centre(last - 1) - 12, y = std::max(f.y(s.y[last - 1]) - 9, kTop + 4);
-    if (x < kLeft + text_width(s.name) ||
+    const double x = f.centre(last - 1) - 12, y = std::max(f.y(s.y[last - 1]) - 9, kAreaTop + 4);
+    if (x < kAreaLeft + text_width(s.name) ||
         std::any_of(taken.begin(), taken.end(), [&](double t) { return std::abs(t - y) < 15; }))
       continue;
     taken.push_back(y);
@@ -107,7 +107,8 @@ std::string hits(const Frame& f) {
     const double a = f.c.steps || i == 0 ? f.left(i) : (f.centre(i - 1) + f.centre(i)) / 2;
     const double b = f.c.steps || i + 1 == n ? f.right(i) : (f.centre(i) + f.centre(i + 1)) / 2;
     out += fmt::format("<rect class=\"area hit\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n",
-                       px(a), px(kTop), px(std::max(b - a, 1.0)), px(kFloor - kTop), tip(f.c.tips[i]));
+                       px(a), px(kAreaTop), px(std::max(b - a, 1.0)), px(kAreaFloor - kAreaTop),
+                       tip(f.c.tips[i]));
   }
   return out;
 }
@@ -123,27 +124,30 @@ std::string names(const Frame& f) {
     const std::string group =
         f.c.steps ? f.c.x_label[i].substr(0, f.c.x_label[i].find(", ")) : f.c.x_label[i];
     while (f.c.steps && end < n && f.c.x_label[end].substr(0, f.c.x_label[end].find(", ")) == group) ++end;
-    if (f.c.steps) out += line(f.left(i) + 1, kFloor + 5, f.right(end - 1) - 1, kFloor + 5, "span");
+    if (f.c.steps) out += line(f.left(i) + 1, kAreaFloor + 5, f.right(end - 1) - 1, kAreaFloor + 5, "span");
     centres.push_back((f.left(i) + f.right(end - 1)) / 2);
     labels.push_back(group);
     i = end;
   }
   for (std::size_t i : roomy(centres, labels)) {
     const double half = text_width(labels[i]) / 2;
-    out += label(std::clamp(centres[i], half, kWidth - half - 2), kFloor + 20, labels[i], "middle", "dim");
+    out +=
+        label(std::clamp(centres[i], half, kWidth - half - 2), kAreaFloor + 20, labels[i], "middle", "dim");
   }
   if (!f.c.x_name.empty())
-    out += label((kLeft + kWidth - kRight) / 2, kFloor + kNames + 14, f.c.x_name, "middle");
+    out += label((kAreaLeft + kWidth - kAreaRight) / 2, kAreaFloor + kNames + 14, f.c.x_name, "middle");
   return out;
 }
 
 std::string limit(const Frame& f, bool drawn) {
   const Limit& l = f.c.limit;
   if (!(l.value > 0)) return {};
-  if (!drawn) return label(kWidth - kRight, kTop - 10, l.label + ", above this chart ↑", "end", "dim");
+  if (!drawn)
+    return label(kWidth - kAreaRight, kAreaTop - 10, l.label + ", above this chart ↑", "end", "dim");
   const double y = f.y(l.value);
-  return line(kLeft, y, kWidth - kRight, y, "under") + line(kLeft, y, kWidth - kRight, y, "limit") +
-         label(kLeft + 6, y - 6, l.label, "start", "bad strong halo");
+  return line(kAreaLeft, y, kWidth - kAreaRight, y, "under") +
+         line(kAreaLeft, y, kWidth - kAreaRight, y, "limit") +
+         label(kAreaLeft + 6, y - 6, l.label, "start", "bad strong halo");
 }
 
 std::string marks(const Frame& f) {
@@ -153,10 +157,10 @@ std::string marks(const Frame& f) {
     if (!(m.x >= f.x.from && m.x <= f.x.to)) continue;
     const double x = f.x(m.x), badge = std::max(x, taken + 19);
     taken = badge;
-    out += line(x, kTop - 4, x, kFloor, "cross");
+    out += line(x, kAreaTop - 4, x, kAreaFloor, "cross");
     out += fmt::format("<g class=\"hit\">{}<circle class=\"peak\" cx=\"{}\" cy=\"{}\" r=\"8.5\"/>{}</g>\n",
-                       tip(m.tip), px(badge), px(kTop - 13),
-                       label(badge, kTop - 9, m.label, "middle", "strong"));
+                       tip(m.tip), px(badge), px(kAreaTop - 13),
+                       label(badge, kAreaTop - 9, m.label, "middle", "strong"));
   }
   return out;
 }
@@ -168,7 +172,7 @@ std::string peak(const Frame& f) {
   for (const Series& s : f.c.bands) sum += s.y[i];
   const double x = f.centre(i), y = f.y(sum), half = text_width(f.c.peak_label) / 2;
   return fmt::format("<circle class=\"peak\" cx=\"{}\" cy=\"{}\" r=\"4\"/>\n", px(x), px(y)) +
-         label(std::clamp(x, kLeft + half, kWidth - kRight - half), y - 10, f.c.peak_label, "middle",
+         label(std::clamp(x, kAreaLeft + half, kWidth - kAreaRight - half), y - 10, f.c.peak_label, "middle",
                "strong halo");
 }
 
@@ -183,12 +187,14 @@ std::string draw(const AreaChart& c) {
       std::max(limit_in ? std::max(most, c.limit.value * 1.04) : most, most * (c.peak ? 1.09 : 1.0)));
   const double n = static_cast<double>(c.x.size());
   Frame f{c,
-          {c.steps ? 0 : c.x.front(), c.steps ? n : c.x.back(), kLeft, kWidth - kRight, c.log_x},
-          {0, ticks.at.back(), kFloor, kTop}};
-  std::string out = open_svg(kFloor + kNames + (c.x_name.empty() ? 0 : kAxisName), c.title, c.description);
+          {c.steps ? 0 : c.x.front(), c.steps ? n : c.x.back(), kAreaLeft, kWidth - kAreaRight, c.log_x},
+          {0, ticks.at.back(), kAreaFloor, kAreaTop}};
+  std::string out =
+      open_svg(kAreaFloor + kNames + (c.x_name.empty() ? 0 : kAxisName), c.title, c.description);
   for (std::size_t i = 0; i < ticks.at.size(); ++i) {
     const double y = f.y(ticks.at[i]);
-    out += line(kLeft, y, kWidth - kRight, y, "grid") + label(kLeft - 8, y + 4, ticks.label[i], "end", "dim");
+    out += line(kAreaLeft, y, kWidth - kAreaRight, y, "grid") +
+           label(kAreaLeft - 8, y + 4, ticks.label[i], "end", "dim");
   }
   out += bands(f) + lines(f) + limit(f, limit_in) + names(f) + hits(f) + marks(f) + peak(f);
   return out + "</svg>\n";

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "core/report/table.hpp"
+#include "core/report/text_table.hpp"
 
 namespace trainhost::report::html {
 namespace {

@@ -7,7 +7,7 @@
 namespace trainhost::report::html {
 namespace {
 
-constexpr double kRow = 44, kThick = 28, kTop = 26, kBottom = 26, kRight = 12, kNameMax = 230;
+constexpr double kRow = 44, kThick = 28, kBarTop = 26, kBarBottom = 26, kBarRight = 12, kNameMax = 230;
 
 double total(const Bar& b) {
   double sum = 0;
@@ -41,32 +41,34 @@ std::string draw(const BarChart& c) {
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 4 * most;
   const double range = limit_in ? std::max(most, c.limit.value) : most;
   const double left = std::min(names, kNameMax) + 14,
-               bottom = kTop + kRow * static_cast<double>(c.bars.size());
+               bottom = kBarTop + kRow * static_cast<double>(c.bars.size());
   const Ticks ticks = c.unit == Unit::kBytes ? byte_ticks(range, 8) : second_ticks(range, 8);
   // The end of the longest bar keeps room for its sum.
   const Scale x{0, std::max(range * 1.001, 1e-30), left,
-                kWidth - kRight - std::max(8.0, most >= range * 0.8 ? ends + 12 : 0.0)};
-  std::string out = open_svg(bottom + kBottom, c.title, c.description);
+                kWidth - kBarRight - std::max(8.0, most >= range * 0.8 ? ends + 12 : 0.0)};
+  std::string out = open_svg(bottom + kBarBottom, c.title, c.description);
   for (std::size_t i = 0; i < ticks.at.size(); ++i) {
     const double at = x(ticks.at[i]);
-    if (at > kWidth - kRight - 4) break;
-    out += line(at, kTop - 4, at, bottom, "grid") + label(at, bottom + 16, ticks.label[i], "middle", "dim");
+    if (at > kWidth - kBarRight - 4) break;
+    out +=
+        line(at, kBarTop - 4, at, bottom, "grid") + label(at, bottom + 16, ticks.label[i], "middle", "dim");
   }
   for (std::size_t i = 0; i < c.bars.size(); ++i) {
     const Bar& b = c.bars[i];
-    const double y = kTop + kRow * static_cast<double>(i) + (kRow - kThick) / 2;
+    const double y = kBarTop + kRow * static_cast<double>(i) + (kRow - kThick) / 2;
     out += label(left - 10, y + kThick / 2 + 4, b.label, "end", b.strong ? "strong" : "") + bar(b, y, x);
     out += label(x(total(b)) + 8, y + kThick / 2 + 4, b.total, "start", "strong halo");
   }
   if (limit_in) {
     const double at = x(c.limit.value);
     const bool beside = at + text_width(c.limit.label) / 2 > kWidth - 4;
-    out += line(at, kTop - 6, at,
-                std::min(bottom, kTop + kRow * static_cast<double>(std::min(c.limited, c.bars.size()))),
-                "limit") +
-           label(beside ? kWidth - 4 : at, kTop - 11, c.limit.label, beside ? "end" : "middle", "bad strong");
+    out +=
+        line(at, kBarTop - 6, at,
+             std::min(bottom, kBarTop + kRow * static_cast<double>(std::min(c.limited, c.bars.size()))),
+             "limit") +
+        label(beside ? kWidth - 4 : at, kBarTop - 11, c.limit.label, beside ? "end" : "middle", "bad strong");
   } else if (c.limit.value > 0)
-    out += label(kWidth - 4, kTop - 11, c.limit.label + ", beyond this chart →", "end", "dim");
+    out += label(kWidth - 4, kBarTop - 11, c.limit.label + ", beyond this chart →", "end", "dim");
   return out + "</svg>\n";
 }
 

@@ -69,20 +69,20 @@ std::string words(Claim c) { return spaced(name(c)); }
 std::string colour(std::size_t n) { return fmt::format("k{}", n % kColours); }
 std::string colour(Component c) { return colour(static_cast<std::size_t>(c) - 1); }
 
-Table::Table(std::string alignment, std::vector<std::string> headings)
+HtmlTable::HtmlTable(std::string alignment, std::vector<std::string> headings)
     : alignment_(std::move(alignment)), headings_(std::move(headings)) {}
 
-Table& Table::caption(std::string_view plain) {
+HtmlTable& HtmlTable::caption(std::string_view plain) {
   caption_ = text(plain);
   return *this;
 }
 
-Table& Table::mark(std::string_view name, std::string_view value) {
+HtmlTable& HtmlTable::mark(std::string_view name, std::string_view value) {
   marks_ += fmt::format(" data-{}=\"{}\"", name, text(value));
   return *this;
 }
 
-void Table::row(const std::vector<std::string>& cells, const std::string& attributes) {
+void HtmlTable::row(const std::vector<std::string>& cells, const std::string& attributes) {
   std::string out = attributes.empty() ? "<tr>" : "<tr " + attributes + ">";
   for (std::size_t c = 0; c < cells.size(); ++c) {
     const bool right = c < alignment_.size() && alignment_[c] == 'r';
@@ -91,7 +91,7 @@ void Table::row(const std::vector<std::string>& cells, const std::string& attrib
   rows_.push_back(out + "</tr>\n");
 }
 
-std::string Table::str(std::size_t max_rows, std::size_t max_bytes) const {
+std::string HtmlTable::str(std::size_t max_rows, std::size_t max_bytes) const {
   std::string out = "<div class=\"scroll\"><table" + marks_ + ">\n";
   if (!caption_.empty()) out += "<caption>" + caption_ + "</caption>\n";
   out += "<thead><tr>";

@@ -35,13 +35,13 @@ std::string colour(Component c);
 
 /// Rows of ready-made cells. Ends where `max_bytes` of HTML or `max_rows` are reached and says how many rows
 /// are missing.
-class Table {
+class HtmlTable {
  public:
   /// One letter a column: 'l' left, 'r' right (numbers); headings are plain text.
-  Table(std::string alignment, std::vector<std::string> headings);
-  Table& caption(std::string_view plain);
+  HtmlTable(std::string alignment, std::vector<std::string> headings);
+  HtmlTable& caption(std::string_view plain);
   /// data-NAME="value" on the table, for readers of the page by program.
-  Table& mark(std::string_view name, std::string_view value);
+  HtmlTable& mark(std::string_view name, std::string_view value);
   /// `attributes` of the row, ready-made: "class=\"sum\"".
   void row(const std::vector<std::string>& cells, const std::string& attributes = {});
   std::size_t rows() const { return rows_.size(); }

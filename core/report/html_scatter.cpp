@@ -9,8 +9,9 @@
 namespace trainhost::report::html {
 namespace {
 
-constexpr double kHeight = 420, kLeft = 78, kRight = 24, kTop = 30, kBottom = 50;
-constexpr double kFloor = kHeight - kBottom;
+constexpr double kScatterHeight = 420, kScatterLeft = 78, kScatterRight = 24, kScatterTop = 30,
+                 kScatterBottom = 50;
+constexpr double kScatterFloor = kScatterHeight - kScatterBottom;
 
 std::string dot(const Dot& d, double radius, const Scale& x, const Scale& y) {
   return fmt::format("<circle class=\"dot hit {}\" cx=\"{}\" cy=\"{}\" r=\"{}\">{}</circle>\n", d.css,
@@ -22,7 +23,7 @@ std::string front(const std::vector<Dot>& points, const Scale& x, const Scale& y
   std::string d;
   for (const Dot& p : points)
     d += d.empty() ? "M" + px(x(p.x)) + " " + px(y(p.y)) : "H" + px(x(p.x)) + "V" + px(y(p.y));
-  if (!d.empty()) d += "H" + px(kWidth - kRight);
+  if (!d.empty()) d += "H" + px(kWidth - kScatterRight);
   return d.empty() ? d : "<path class=\"front\" d=\"" + d + "\"/>\n";
 }
 
@@ -33,9 +34,9 @@ std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) 
   std::vector<std::pair<double, double>> taken;  // right end, baseline
   for (std::size_t i = 0; i < c.front.size() && i < c.front_label.size(); ++i) {
     const double width = text_width(c.front_label[i]), at = x(c.front[i].x);
-    const bool room = at - 8 - width > kLeft;  // else beside the dot, on its right
+    const bool room = at - 8 - width > kScatterLeft;  // else beside the dot, on its right
     const double right = room ? at - 8 : at + 10 + width, base = y(c.front[i].y) + (room ? 14 : 4);
-    const bool free = base < kFloor && std::none_of(taken.begin(), taken.end(), [&](const auto& t) {
+    const bool free = base < kScatterFloor && std::none_of(taken.begin(), taken.end(), [&](const auto& t) {
                         return std::abs(t.second - base) < 15 && right - width < t.first + 8;
                       });
     if (!free || c.front_label[i] == before) continue;
@@ -59,26 +60,28 @@ std::string draw(const ScatterChart& c) {
   // Where the slowest is many times the fastest, each doubling gets the same room.
   const bool by_logarithm = least_y > 0 && most_y > 6 * least_y;
   const Ticks ty = by_logarithm ? second_ticks_log(least_y, most_y) : second_ticks(most_y, 10);
-  const Scale x{0, std::max(most_x, limit_in ? c.limit.value : 0) * 1.02, kLeft, kWidth - kRight};
+  const Scale x{0, std::max(most_x, limit_in ? c.limit.value : 0) * 1.02, kScatterLeft,
+                kWidth - kScatterRight};
   // Dots have no length, so the axis may begin above nothing: it gives the room to the differences.
   std::size_t from = 0;
   while (!by_logarithm && from + 3 < ty.at.size() && ty.at[from + 1] < 0.93 * least_y) ++from;
-  const Scale y{ty.at[from], ty.at.back(), kFloor, kTop, by_logarithm};
-  std::string out = open_svg(kHeight, c.title, c.description);
+  const Scale y{ty.at[from], ty.at.back(), kScatterFloor, kScatterTop, by_logarithm};
+  std::string out = open_svg(kScatterHeight, c.title, c.description);
   for (std::size_t i = from; i < ty.at.size(); ++i)
-    out += line(kLeft, y(ty.at[i]), kWidth - kRight, y(ty.at[i]), "grid") +
-           label(kLeft - 8, y(ty.at[i]) + 4, ty.label[i], "end", "dim");
-  for (std::size_t i = 0; i < tx.at.size() && x(tx.at[i]) <= kWidth - kRight + 1; ++i)
-    out += line(x(tx.at[i]), kTop, x(tx.at[i]), kFloor, "grid") +
-           label(x(tx.at[i]), kFloor + 18, tx.label[i], "middle", "dim");
-  out += label((kLeft + kWidth - kRight) / 2, kHeight - 8, c.x_name, "middle") +
-         label(4, kTop - 14, c.y_name, "start");
+    out += line(kScatterLeft, y(ty.at[i]), kWidth - kScatterRight, y(ty.at[i]), "grid") +
+           label(kScatterLeft - 8, y(ty.at[i]) + 4, ty.label[i], "end", "dim");
+  for (std::size_t i = 0; i < tx.at.size() && x(tx.at[i]) <= kWidth - kScatterRight + 1; ++i)
+    out += line(x(tx.at[i]), kScatterTop, x(tx.at[i]), kScatterFloor, "grid") +
+           label(x(tx.at[i]), kScatterFloor + 18, tx.label[i], "middle", "dim");
+  out += label((kScatterLeft + kWidth - kScatterRight) / 2, kScatterHeight - 8, c.x_name, "middle") +
+         label(4, kScatterTop - 14, c.y_name, "start");
   if (limit_in) {
     const double at = x(c.limit.value);
-    out += line(at, kTop - 6, at, kFloor, "limit") +
-           label(std::min(at, kWidth - 4), kTop - 11, c.limit.label, "end", "bad strong");
+    out += line(at, kScatterTop - 6, at, kScatterFloor, "limit") +
+           label(std::min(at, kWidth - 4), kScatterTop - 11, c.limit.label, "end", "bad strong");
   } else if (c.limit.value > 0)
-    out += label(kWidth - kRight, kTop - 11, c.limit.label + ", beyond this chart →", "end", "dim");
+    out += label(kWidth - kScatterRight, kScatterTop - 11, c.limit.label + ", beyond this chart →", "end",
+                 "dim");
   for (const Dot& d : c.dots) out += dot(d, 3.2, x, y);
   out += front(c.front, x, y);
   for (const Dot& d : c.front) out += dot(d, 5, x, y);

@@ -68,7 +68,7 @@ html::AreaChart chart(const PlanView& v, const Moments& moments, const Moment& p
 }
 
 std::string table(const Moments& moments, const Moment& peak) {
-  html::Table t("lrrl", {"moment", "alive", "bytes", ""});
+  html::HtmlTable t("lrrl", {"moment", "alive", "bytes", ""});
   t.mark("of", "timeline");
   for (const Moment* m : moments)
     t.row({html::text(m->name, 80), html::bytes(m->bytes), html::count(m->bytes), m == &peak ? "peak" : ""},

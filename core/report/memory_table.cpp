@@ -8,8 +8,8 @@
 #include "core/report/answers_table.hpp"
 #include "core/report/comparison.hpp"
 #include "core/report/plan_view.hpp"
-#include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
+#include "core/report/text_table.hpp"
 
 namespace trainhost::report {
 namespace {

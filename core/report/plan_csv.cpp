@@ -8,8 +8,8 @@
 #include "core/report/csv.hpp"
 #include "core/report/plan_parts.hpp"
 #include "core/report/plan_view.hpp"
-#include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
+#include "core/report/text_table.hpp"
 
 namespace trainhost::report {
 

@@ -14,7 +14,7 @@
 namespace trainhost::report {
 namespace {
 
-using html::Table;
+using html::HtmlTable;
 
 constexpr std::size_t kEstimates = 12;
 
@@ -125,7 +125,7 @@ std::string side_by_side(const PlanView& v) {
   c.title = "Memory by estimator";
   c.description = "One bar an estimator, by component; the first one decides.";
   c.limit = limit_of(v);
-  Table t("llrrl", {"estimator", "kind", "needs", "of the first", "what it says"});
+  HtmlTable t("llrrl", {"estimator", "kind", "needs", "of the first", "what it says"});
   t.mark("of", "estimators");
   const std::uint64_t first = v.estimates.front().compute_bytes;
   for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
@@ -148,7 +148,7 @@ std::string side_by_side(const PlanView& v) {
 
 std::string tier_table(const Estimate& e, Tier tier) {
   const std::uint64_t total = e.report.tier_bytes(tier);
-  Table t("lrrrl", {"component", "size", "bytes", "share", "kind"});
+  HtmlTable t("lrrrl", {"component", "size", "bytes", "share", "kind"});
   t.caption(fmt::format("{}, by {}", name(tier), e.report.source))
       .mark("estimator", e.report.source)
       .mark("tier", name(tier));
@@ -193,7 +193,7 @@ std::string other_estimates(const PlanView& v) {
 std::string changes(const PlanView& v) {
   if (v.changes.empty()) return {};
   const std::string why_few = v.changes_note.empty() ? "" : "<p>" + html::text(v.changes_note) + "</p>";
-  Table t("llllr", {"change", "what it does", "paid with", "costs", "then needs"});
+  HtmlTable t("llllr", {"change", "what it does", "paid with", "costs", "then needs"});
   t.caption("What would make it fit, cheapest first; each was planned again.").mark("of", "changes");
   for (const Change& c : v.changes)
     t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), std::string(name(c.price)),
@@ -203,7 +203,7 @@ std::string changes(const PlanView& v) {
 
 std::string limits(const PlanView& v) {
   if (v.limits.empty()) return {};
-  Table t("lrl", {"limit", "value", "what takes the room beyond it"});
+  HtmlTable t("lrl", {"limit", "value", "what takes the room beyond it"});
   t.mark("of", "limits");
   for (const Limit& l : v.limits)
     t.row({html::text(l.what), l.value ? html::count(l.value) : "none fits", html::text(l.binds)});
@@ -215,7 +215,7 @@ std::string leaves(const PlanView& v) {
   for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
     const MemoryReport& r = v.estimates[i].report;
     if (r.nodes.empty()) continue;
-    Table t("lllrrl", {"what", "component", "tier", "at the peak", "at most", "formula"});
+    HtmlTable t("lllrrl", {"what", "component", "tier", "at the peak", "at most", "formula"});
     t.mark("leaves", r.source).mark("sort", "");
     for (const MemoryNode* n : largest_first(r))
       t.row({html::text(n->name, 120),

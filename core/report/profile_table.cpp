@@ -7,8 +7,8 @@
 
 #include "core/base/text.hpp"
 #include "core/report/profile_view.hpp"
-#include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
+#include "core/report/text_table.hpp"
 
 namespace trainhost::report {
 namespace {

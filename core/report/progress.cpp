@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "core/report/table.hpp"
+#include "core/report/text_table.hpp"
 
 namespace trainhost::report {
 

@@ -14,7 +14,7 @@
 namespace trainhost::report {
 namespace {
 
-using html::Table;
+using html::HtmlTable;
 
 constexpr std::size_t kDots = 400, kFront = 80, kBars = 10;
 
@@ -123,7 +123,7 @@ std::string times(const SearchView& v) {
 
 std::string rows(const std::vector<LayoutRow>& all, std::string_view of, std::size_t most,
                  std::size_t max_bytes) {
-  Table t("rlrrrrrl", {"#", "layout", "a step", "tokens/s", "% of peak", "device", "host", "as a run"});
+  HtmlTable t("rlrrrrrl", {"#", "layout", "a step", "tokens/s", "% of peak", "device", "host", "as a run"});
   t.mark("of", of).mark("sort", "");
   for (std::size_t i = 0; i < all.size(); ++i) {
     const LayoutRow& r = all[i];

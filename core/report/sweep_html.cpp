@@ -15,7 +15,7 @@
 namespace trainhost::report {
 namespace {
 
-using html::Table;
+using html::HtmlTable;
 
 constexpr std::size_t kLineColours[] = {0, 4, 3, 2, 5, 7, 9, 6, 10, 1};  // no red: that is the budget
 constexpr std::size_t kPoints = 120, kCurves = 10;
@@ -176,7 +176,7 @@ std::string curve_table(const SweepView& v, const SweepCurve& curve) {
   const bool how = how_differs(v);
   if (how) headings.push_back("how");
   headings.push_back("");
-  Table t("l" + std::string(seen.size() + 2, 'r') + (how ? "ll" : "l"), headings);
+  HtmlTable t("l" + std::string(seen.size() + 2, 'r') + (how ? "ll" : "l"), headings);
   t.mark("estimator", curve.estimator);
   for (const SweepPoint& p : curve.points) {
     std::vector<std::string> cells = {html::text(p.label, 60)};

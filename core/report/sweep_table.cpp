@@ -5,8 +5,8 @@
 
 #include "core/base/text.hpp"
 #include "core/report/sweep_view.hpp"
-#include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
+#include "core/report/text_table.hpp"
 
 namespace trainhost::report {
 namespace {

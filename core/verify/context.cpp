@@ -3,14 +3,15 @@
 #include "core/verify/context.hpp"
 
 #include "core/data/dataset.hpp"
-#include "core/run/batches.hpp"
+#include "core/planning/dataset_options.hpp"
+#include "core/training/batches.hpp"
 
 namespace trainhost::verify {
 
 Feed Context::text() {
   if (!text_) {
-    auto source = std::make_shared<data::Source>(data::open_source(run::open_options(run)));
-    auto batches = std::make_shared<run::Batches>(*source->train, run);
+    auto source = std::make_shared<data::Source>(data::open_source(planning::open_options(run)));
+    auto batches = std::make_shared<training::Batches>(*source->train, run);
     text_ = [source, batches](std::uint64_t t, std::span<std::int32_t> tokens,
                               std::span<std::int32_t> targets) { batches->fill(t, tokens, targets); };
   }

@@ -1,5 +1,5 @@
 // What a check may use: the run, the trainers in each of their modes, and the text. Trainers come through
-// Subjects, so that tests put broken ones in their place; the real ones are in plugins.cpp.
+// Subjects, so that tests put broken ones in their place; the real ones are in real_trainers.cpp.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "core/config/run_config.hpp"
 #include "core/plugin/ledger.hpp"
 #include "core/plugin/plugin.hpp"
+#include "core/runfile/run_config.hpp"
 
 namespace trainhost::verify {
 
@@ -36,7 +36,7 @@ class Subjects {
   virtual plugin::Trainer& reference() = 0;  // the CPU trainer; throws NotJudged where there is none
   virtual plugin::Ledger& ledger() = 0;  // through which the trainers of the mode last asked for take memory
   /// The run with everything decided that depends on the trainer (train.recompute = "auto").
-  virtual RunSpec resolved(const std::string& mode, const config::RunConfig& c) = 0;
+  virtual RunSpec resolved(const std::string& mode, const runfile::RunConfig& c) = 0;
 };
 
 /// Fills tokens and targets of update t (from 0).
@@ -46,9 +46,9 @@ using Feed =
 struct HybridFigures;
 
 struct Context {
-  Context(config::RunConfig c, Subjects& s) : run(std::move(c)), subjects(s) {}
+  Context(runfile::RunConfig c, Subjects& s) : run(std::move(c)), subjects(s) {}
 
-  config::RunConfig run;  // what is trained, unless a check says otherwise
+  runfile::RunConfig run;  // what is trained, unless a check says otherwise
   Subjects& subjects;
   bool small = false;  // measure the run's model where a check has a large one of its own
   std::filesystem::path program = "/proc/self/exe";                         // what GPU-003 starts

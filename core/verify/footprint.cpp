@@ -5,9 +5,9 @@
 #include <map>
 #include <optional>
 
-#include "core/run/host_buffers.hpp"
-#include "core/run/process.hpp"
-#include "core/verify/rig.hpp"
+#include "core/planning/host_buffers.hpp"
+#include "core/process/host_info.hpp"
+#include "core/verify/trainer_fixture.hpp"
 
 namespace trainhost::verify {
 namespace {
@@ -45,15 +45,15 @@ std::uint64_t Footprint::bytes_of(std::initializer_list<Component> names) const 
   return ledger_bytes - std::min(ledger_bytes, other);
 }
 
-Footprint footprint(Context& context, const config::RunConfig& c, const std::string& mode, Measured how) {
+Footprint footprint(Context& context, const runfile::RunConfig& c, const std::string& mode, Measured how) {
   Footprint f;
   plugin::Trainer& trainer = context.subjects.judged(mode);  // first, because another mode has another ledger
   plugin::Ledger& ledger = context.subjects.ledger();
   const std::uint64_t before = ledger.now_total();
   ledger.restart_peaks();
-  std::optional<run::HostBlock> batch, staging;
+  std::optional<planning::HostBlock> batch, staging;
   if (how == Measured::kWhole) {
-    const run::HostBuffers b = run::plan_host_buffers(c.model, c.run, 0);
+    const planning::HostBuffers b = planning::plan_host_buffers(c.model, c.run, 0);
     batch.emplace(ledger, b.batch_bytes, "host.batch");
     staging.emplace(ledger, b.staging_bytes, "host.staging");
   }
@@ -63,7 +63,7 @@ Footprint footprint(Context& context, const config::RunConfig& c, const std::str
   const Profile profile = trainer.profile(c.model, f.run);
   f.f32_storage = profile.f32_storage;
   if (how != Measured::kCreated) {
-    rig.step(0, config::lr_at(c.optimizer, 0, c.steps));
+    rig.step(0, runfile::lr_at(c.optimizer, 0, c.steps));
     rig.evaluate(0);
   }
   count_weights(f, rig.session(), c.model);
@@ -71,7 +71,7 @@ Footprint footprint(Context& context, const config::RunConfig& c, const std::str
       sum(saved(rig.session(), plugin::Scope::kMoment1)) + sum(saved(rig.session(), plugin::Scope::kMoment2));
   f.ledger_bytes = ledger.peak_total() - before;
   if (how == Measured::kWhole) {
-    const std::uint64_t resident = run::ResidentMeter().bytes(), held = ledger.now(Tier::kHost);
+    const std::uint64_t resident = ResidentMeter().bytes(), held = ledger.now(Tier::kHost);
     if (profile.tier == Tier::kHost) f.runtime_bytes = resident - std::min(resident, held);
     f.stated_runtime_bytes = profile.runtime_bytes;
   }

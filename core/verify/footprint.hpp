@@ -32,6 +32,6 @@ struct Footprint {
 enum class Measured { kCreated, kTrained, kWhole };
 
 /// Arbitrary ids, random weights unless the run brings some. Throws NotJudged where there is no room.
-Footprint footprint(Context& context, const config::RunConfig& c, const std::string& mode, Measured how);
+Footprint footprint(Context& context, const runfile::RunConfig& c, const std::string& mode, Measured how);
 
 }  // namespace trainhost::verify

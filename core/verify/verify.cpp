@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/verify/modes.hpp"
+#include "core/verify/judge_modes.hpp"
 
 namespace trainhost::verify {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "core/base/error.hpp"
 #include "core/report/terminal.hpp"
-#include "core/verify/check.hpp"
 #include "core/verify/context.hpp"
+#include "core/verify/contract_check.hpp"
 
 namespace trainhost::verify {
 

@@ -3,12 +3,12 @@
 
 #include <dlfcn.h>
 
-#include "core/bridge/guard.hpp"
+#include "core/abi/error_guard.hpp"
 
 namespace trainhost::plugins {
 
 void unavailable(const std::string& why, const std::string& hint) {
-  throw bridge::StatusError(TH_E_UNAVAILABLE, why, hint);
+  throw abi::StatusError(TH_E_UNAVAILABLE, why, hint);
 }
 
 const EngineTable* Engine::load(const std::function<void*(const std::filesystem::path&)>& open) const {

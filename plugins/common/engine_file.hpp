@@ -26,7 +26,7 @@ class Engine {
   Engine(const Engine&) = delete;
 
   /// The engine's table. `open` gives a dlopen handle of the path, or throws with the reason; called at the
-  /// first success alone. Throws bridge::StatusError (unavailable): file missing, or of another build. A
+  /// first success alone. Throws abi::StatusError (unavailable): file missing, or of another build. A
   /// failure is tried again at the next call. Thread-safe. The library stays loaded for the life of the
   /// process.
   const EngineTable& table(const std::function<void*(const std::filesystem::path&)>& open);

@@ -36,7 +36,7 @@ struct ForwardCalls {
     if (out) *out = nullptr;
     const th_status s = executor::guard(error, [&] {
       executor::require(host, "host");
-      bridge::require_arguments(model, run, out);
+      abi::require_arguments(model, run, out);
       index = E::open(host, device);
     });
     return s != TH_OK ? s : trainer().create(host, index, model, run, out, error);
@@ -83,7 +83,7 @@ struct ForwardCalls {
 
  private:
   static const th_trainer& trainer() { return *E::loaded().trainer; }
-  static th_status null(th_error* e) { return bridge::fill(e, TH_E_ARG, "the instance is null"); }
+  static th_status null(th_error* e) { return abi::fill(e, TH_E_ARG, "the instance is null"); }
 };
 
 }  // namespace trainhost::plugins

@@ -7,16 +7,17 @@
 namespace trainhost::abi {
 namespace {
 
-/// The source for one slot: assigning it to a pointer of the written type compiles only where they are the same.
+/// The source for one slot: assigning it to a pointer of the written type compiles only where they are the
+/// same.
 std::string same_type(const Struct& s, const Field& f, int n) {
   const std::string var = "v" + std::to_string(n);
   const std::size_t star = f.type.find("(*)"), bracket = f.type.find('[');
   if (star != std::string::npos)
-    return "  " + f.type.substr(0, star + 2) + var + f.type.substr(star + 2) + " = ((const " + s.name + " *)0)->" +
-           f.name + ";\n";
+    return "  " + f.type.substr(0, star + 2) + var + f.type.substr(star + 2) + " = ((const " + s.name +
+           " *)0)->" + f.name + ";\n";
   if (bracket != std::string::npos)
-    return "  const " + f.type.substr(0, bracket) + " (*" + var + ")" + f.type.substr(bracket) + " = &((const " +
-           s.name + " *)0)->" + f.name + ";\n";
+    return "  const " + f.type.substr(0, bracket) + " (*" + var + ")" + f.type.substr(bracket) +
+           " = &((const " + s.name + " *)0)->" + f.name + ";\n";
   return "  " + f.type + " const *" + var + " = &((const " + s.name + " *)0)->" + f.name + ";\n";
 }
 
@@ -24,7 +25,8 @@ std::string same_type(const Struct& s, const Field& f, int n) {
 
 std::string to_text(const Layout& l) {
   std::ostringstream out;
-  out << "# The plugin interface as built plugins know it: offsets and sizes in bytes. Written by trainhost_abi, "
+  out << "# The plugin interface as built plugins know it: offsets and sizes in bytes. Written by "
+         "trainhost_abi, "
          "never by\n"
          "# hand; a released file never changes (README.md beside it).\n"
       << "abi " << l.major << '.' << l.minor << '\n';
@@ -61,7 +63,8 @@ Layout from_text(const std::string& text) {
     } else {
       Field f;
       ok = kind == "field" && bool(words >> name >> f.offset >> f.size >> f.name) &&
-           bool(std::getline(words >> std::ws, f.type)) && !l.structs.empty() && l.structs.back().name == name;
+           bool(std::getline(words >> std::ws, f.type)) && !l.structs.empty() &&
+           l.structs.back().name == name;
       if (ok) l.structs.back().fields.push_back(f);
     }
     if (!ok) throw std::runtime_error("no line of a golden file: " + line);
@@ -75,8 +78,10 @@ std::string c_asserts(const Layout& l) {
          "#ifdef __cplusplus\n#define SAME(a, b) static_assert((a) == (b), #a)\n"
          "#else\n#define SAME(a, b) _Static_assert((a) == (b), #a)\n#endif\n";
   for (const auto& [name, value] : l.constants)
-    if (value[0] == '"') out << "SAME(sizeof(" << name << "), sizeof(" << value << "));\n";
-    else if (name != "TH_ENTRY") out << "SAME((long long)" << name << ", " << value << ");\n";
+    if (value[0] == '"')
+      out << "SAME(sizeof(" << name << "), sizeof(" << value << "));\n";
+    else if (name != "TH_ENTRY")
+      out << "SAME((long long)" << name << ", " << value << ");\n";
   int n = 0;
   std::ostringstream types;
   for (const Struct& s : l.structs) {

@@ -8,9 +8,9 @@
 #include <chrono>
 #include <cstring>
 
-#include "core/plugin/cache_format.hpp"
 #include "core/plugin/linker_cache.hpp"
-#include "core/plugin/manifest.hpp"
+#include "core/plugin/plugin_cache_format.hpp"
+#include "core/plugin/plugin_manifest.hpp"
 #include "tests/fuzz/seeds.hpp"
 #include "tests/fuzz/targets.hpp"
 

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/config/run_config.hpp"
-#include "core/plugin/cache_format.hpp"
+#include "core/plugin/plugin_cache_format.hpp"
+#include "core/runfile/run_config.hpp"
 
 namespace trainhost::fuzz {
 namespace {
@@ -84,7 +84,7 @@ Texts configs() {
 }
 
 Texts run_files() {
-  return {config::init_text(),
+  return {runfile::init_text(),
           "[plugins]\nallow = [\"sha256:" + std::string(64, 'e') + "\"]\norder = [\"cuda\", \"cpu\"]\n",
           "[model]\npreset = \"tiny\"\n[train]\nsteps = 10\nseq = 128\n[plugin.cpu]\nmode = \"hybrid\"\n",
           "[plugins]\npath = [\"/usr\"]\nallow = [\"" + std::string(64, 'A') + "\"]\n[lora]\nrank = 8\n"};

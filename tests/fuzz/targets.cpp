@@ -15,16 +15,16 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
-#include "core/check/symbols.hpp"
-#include "core/check/verdict.hpp"
-#include "core/config/run_config.hpp"
-#include "core/plugin/cache_format.hpp"
+#include "core/plugin/cache_fields.hpp"
 #include "core/plugin/config_table.hpp"
 #include "core/plugin/elf_file.hpp"
-#include "core/plugin/fields.hpp"
 #include "core/plugin/linker_cache.hpp"
-#include "core/plugin/manifest.hpp"
-#include "core/plugin/refused.hpp"
+#include "core/plugin/plugin_cache_format.hpp"
+#include "core/plugin/plugin_manifest.hpp"
+#include "core/plugin/rejection.hpp"
+#include "core/plugin_validator/symbols.hpp"
+#include "core/plugin_validator/verdict.hpp"
+#include "core/runfile/run_config.hpp"
 
 namespace trainhost::fuzz {
 namespace {
@@ -125,15 +125,15 @@ void config(std::string_view input) {
 }
 
 void exports(std::string_view input) try {
-  const check::Exports e = check::read_exports(file_of(input).path);
+  const plugin_validator::Exports e = plugin_validator::read_exports(file_of(input).path);
   promise(e.symbols.size() <= input.size(), "more symbols than bytes");
-} catch (const check::Broken& why) {
+} catch (const plugin_validator::Broken& why) {
   promise(*why.what(), "refused without a reason");
 }
 
 /// plugins.allow, plugins.path and [plugin.NAME] among the rest.
 void run_file(std::string_view input) try {
-  const config::RunConfig c = config::parse_run(std::string(input), "fuzz.toml", "/nonexistent");
+  const runfile::RunConfig c = runfile::parse_run(std::string(input), "fuzz.toml", "/nonexistent");
   for (const std::string& hash : c.plugin_allow)
     promise(hash.size() == 64 && hash.find_first_not_of("0123456789abcdef") == hash.npos,
             "a hash that is none");

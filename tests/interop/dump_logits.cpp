@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/config/run_config.hpp"
 #include "core/plugin/registry.hpp"
-#include "core/run/state.hpp"
+#include "core/runfile/run_config.hpp"
+#include "core/training/model_state.hpp"
 
 using namespace trainhost;
 
@@ -17,13 +17,13 @@ int main(int argc, char** argv) {
   try {
     plugin::Registry registry({std::string(TRAINHOST_BINARY_DIR) + "/lib/trainhost/plugins"}, {});
     registry.scan();
-    ModelSpec m = config::read_model_config(std::string(argv[1]) + "/config.json");
+    ModelSpec m = runfile::read_model_config(std::string(argv[1]) + "/config.json");
     RunSpec r;
     r.mode = RunMode::kInference;
     r.seq_len = static_cast<std::uint32_t>(argc - 3);
     auto session = registry.trainer("cpu").create(m, r);
     std::vector<float> scratch(1 << 20), logits(m.vocab);
-    run::load_tensors(*session, plugin::Scope::kWeights, m, argv[1], scratch);
+    training::load_tensors(*session, plugin::Scope::kWeights, m, argv[1], scratch);
     session->init(0);
     std::ofstream out(argv[2], std::ios::binary);
     for (int i = 3; i < argc; ++i) {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <sstream>
 
-#include "core/plugin/gate.hpp"
+#include "core/plugin/file_validation.hpp"
 #include "core/plugin/registry.hpp"
 
 namespace fs = std::filesystem;

@@ -30,8 +30,8 @@ struct LifeCycle {
   /// One instance, brought into a state.
   struct Instance {
     explicit Instance(const LifeCycle& life) : of(life) {
-      th_model m = bridge::to_c(of.model);
-      th_run r = bridge::to_c(of.run);
+      th_model m = abi::to_c(of.model);
+      th_run r = abi::to_c(of.run);
       th_error e = empty_error();
       check(of.trainer.create(&of.host, 0, &m, &r, &raw, &e), e);
       std::uint64_t bytes = 1 << 20;  // an engine leaves the question to its front
@@ -161,8 +161,8 @@ struct LifeCycle {
     BOOST_TEST(trainer.info(i.raw, nullptr) == nullptr);
     trainer.destroy(nullptr);
     profiler.stop(nullptr);
-    th_model m = bridge::to_c(model);
-    th_run r = bridge::to_c(run);
+    th_model m = abi::to_c(model);
+    th_run r = abi::to_c(run);
     th_trainer_inst* other = nullptr;
     double figure = 0;
     const std::vector<std::pair<const char*, th_status>> codes = {

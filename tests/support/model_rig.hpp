@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "core/executor/walker.hpp"
-#include "core/plan/memory_plan.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "plugins/cpu/common/profile.hpp"
 #include "plugins/cpu/engine/backend.hpp"
 #include "tests/support/model_zoo.hpp"
@@ -15,17 +15,17 @@ namespace trainhost::test {
 /// All buffers where the plan put them.
 class PlannedStorage final : public executor::Storage {
  public:
-  PlannedStorage(const plan::Program& p) : plan_(plan::place(p)), arena_(plan_.arena_bytes / 64 + 1) {}
-  void* at(plan::BufferId b) override {
+  PlannedStorage(const step::Program& p) : plan_(placement::place(p)), arena_(plan_.arena_bytes / 64 + 1) {}
+  void* at(step::BufferId b) override {
     return reinterpret_cast<std::byte*>(arena_.data()) + plan_.offset[b];
   }
-  const plan::MemoryPlan& plan() const { return plan_; }
+  const placement::MemoryPlan& plan() const { return plan_; }
 
  private:
   struct alignas(64) Line {
     unsigned char bytes[64] = {};
   };
-  plan::MemoryPlan plan_;
+  placement::MemoryPlan plan_;
   std::vector<Line> arena_;
 };
 
@@ -33,7 +33,7 @@ class ModelRig {
  public:
   ModelRig(const ModelSpec& m, const RunSpec& r, const cpu::Kernels& kernels, std::uint32_t threads,
            bool separate = false, const Profile* profile = nullptr)
-      : program(plan::build_program(m, r, profile ? *profile : cpu::profile_of(m, r, threads))) {
+      : program(step::build_program(m, r, profile ? *profile : cpu::profile_of(m, r, threads))) {
     if (separate)
       storage = std::make_unique<SeparateStorage>(program);
     else
@@ -43,15 +43,15 @@ class ModelRig {
   }
 
   void load(const reference::Weights& w) {
-    each([&](const TensorInfo& t, const plan::Param& p, std::uint64_t first) {
+    each([&](const TensorInfo& t, const step::Param& p, std::uint64_t first) {
       float* to = static_cast<float*>(storage->at(p.weight)) + first;
       const reference::Vec& v = w.at(t.name);
       for (std::size_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(v[i]);
     });
   }
-  reference::Weights read(plan::BufferId plan::Param::*which = &plan::Param::weight) {
+  reference::Weights read(step::BufferId step::Param::*which = &step::Param::weight) {
     reference::Weights out;
-    each([&](const TensorInfo& t, const plan::Param& p, std::uint64_t first) {
+    each([&](const TensorInfo& t, const step::Param& p, std::uint64_t first) {
       const float* from = static_cast<const float*>(storage->at(p.*which)) + first;
       out[t.name].assign(from, from + t.elements());
     });
@@ -76,7 +76,7 @@ class ModelRig {
     return logits;
   }
 
-  plan::Program program;
+  step::Program program;
   std::unique_ptr<executor::Storage> storage;
   std::unique_ptr<cpu::CpuBackend> backend;
   std::unique_ptr<executor::Walker> walker;
@@ -84,8 +84,8 @@ class ModelRig {
  private:
   template <class F>
   void each(F&& f) {
-    for (const plan::Param& p : program.params)
-      for (const plan::Slice& s : p.slices) f(program.tensor_infos[s.tensor], p, s.first_element);
+    for (const step::Param& p : program.params)
+      for (const step::Slice& s : p.slices) f(program.tensor_infos[s.tensor], p, s.first_element);
   }
 };
 

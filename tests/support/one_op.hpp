@@ -14,8 +14,8 @@
 
 namespace trainhost::test {
 
-using plan::BufferId;
 using reference::Vec;
+using step::BufferId;
 
 /// Reproducible numbers in about [-1, 1] that are exact in f32.
 inline Vec random_vec(std::size_t n, unsigned seed, double scale = 1.0) {
@@ -35,7 +35,7 @@ class OneOp {
  public:
   OneOp(const cpu::Kernels& kernels, std::uint32_t threads, const cpu::Bf16Kernels* bf16 = nullptr)
       : pool_(threads), exec_{program,         storage_, pool_, kernels, {}, std::vector<double>(4096),
-                              plan::kNoBuffer, bf16} {
+                              step::kNoBuffer, bf16} {
     if (bf16) program.run.compute = program.run.weight = DType::kBF16, program.run.master = DType::kF32;
     program.profile.threads = threads;
     program.model.vocab = program.model.hidden = program.model.intermediate =
@@ -44,7 +44,7 @@ class OneOp {
 
   /// A buffer [rows, cols] of f32 with these values, or of NaN when there are none.
   BufferId buffer(std::uint64_t rows, std::uint64_t cols, const Vec& values = {}) {
-    plan::Buffer b;
+    step::Buffer b;
     b.rows = rows, b.cols = cols;
     program.buffers.push_back(b);
     storage_.data.emplace_back(rows * cols / 2 + 1);
@@ -54,8 +54,8 @@ class OneOp {
           values.empty() ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(values[i]);
     return id;
   }
-  BufferId scalars(const Vec& values = Vec(plan::kScalarCount, 0.0)) {
-    plan::Buffer b;
+  BufferId scalars(const Vec& values = Vec(step::kScalarCount, 0.0)) {
+    step::Buffer b;
     b.dtype = DType::kF64, b.cols = values.size();
     program.buffers.push_back(b);
     storage_.data.push_back(values);
@@ -68,12 +68,12 @@ class OneOp {
   }
   cpu::Exec& exec() { return exec_; }
 
-  void run(plan::OpKind kind, std::initializer_list<BufferId> in, std::initializer_list<BufferId> out,
+  void run(step::OpKind kind, std::initializer_list<BufferId> in, std::initializer_list<BufferId> out,
            std::uint32_t flags = 0) {
-    plan::Op op;
+    step::Op op;
     op.kind = kind, op.layer = 0, op.flags = flags, op.rows = step().rows;
-    std::fill(std::begin(op.in), std::end(op.in), plan::kNoBuffer);
-    std::fill(std::begin(op.out), std::end(op.out), plan::kNoBuffer);
+    std::fill(std::begin(op.in), std::end(op.in), step::kNoBuffer);
+    std::fill(std::begin(op.out), std::end(op.out), step::kNoBuffer);
     for (BufferId b : in) op.in[op.ins++] = b;
     for (BufferId b : out) op.out[op.outs++] = b;
     prepare();
@@ -82,13 +82,13 @@ class OneOp {
   }
 
   Vec values(BufferId b) {
-    const plan::Buffer& buffer = program.buffers[b];
+    const step::Buffer& buffer = program.buffers[b];
     if (buffer.dtype == DType::kF64) return storage_.data[b];
     return Vec(floats(b), floats(b) + buffer.rows * buffer.cols);
   }
   executor::StepState& step() { return exec_.step; }
 
-  plan::Program program;
+  step::Program program;
 
  private:
   float* floats(BufferId b) { return reinterpret_cast<float*>(storage_.data[b].data()); }

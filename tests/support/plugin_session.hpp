@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/bridge/convert.hpp"
-#include "core/bridge/report.hpp"
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/report_transfer.hpp"
 #include "core/model/tensors.hpp"
 #include "trainhost/trainhost.h"
 
@@ -92,17 +92,17 @@ class Plugin {
   const th_generate* generate = nullptr;
 
   MemoryReport plan(const CountingHost& host, const ModelSpec& m, const RunSpec& r) const {
-    th_model cm = bridge::to_c(m);
-    th_run cr = bridge::to_c(r);
-    bridge::Collector collector;
+    th_model cm = abi::to_c(m);
+    th_run cr = abi::to_c(r);
+    abi::Collector collector;
     th_error e = empty_error();
     check(trainer->plan(&host, &cm, &cr, collector.sink(), collector.summary(), &e), e);
     return collector.take(descriptor->id);
   }
 
   th_profile profile(const CountingHost& host, const ModelSpec& m, const RunSpec& r) const {
-    th_model cm = bridge::to_c(m);
-    th_run cr = bridge::to_c(r);
+    th_model cm = abi::to_c(m);
+    th_run cr = abi::to_c(r);
     th_profile p{};
     p.struct_size = sizeof p;
     th_error e = empty_error();
@@ -120,8 +120,8 @@ class PluginSession {
  public:
   PluginSession(const Plugin& plugin, const CountingHost& host, const ModelSpec& m, const RunSpec& r)
       : plugin_(plugin), model_(m) {
-    th_model cm = bridge::to_c(model_);
-    th_run cr = bridge::to_c(r);
+    th_model cm = abi::to_c(model_);
+    th_run cr = abi::to_c(r);
     th_error e = empty_error();
     check(plugin.trainer->create(&host, 0, &cm, &cr, &instance_, &e), e);
     seq_ = r.seq_len;

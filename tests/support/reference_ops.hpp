@@ -1,5 +1,5 @@
 // The dumbest correct version of every operation, in double, with plain loops: what kernels are held against.
-// Nothing here is fast, blocked or in place. Shapes as in core/plan/program.hpp, row-major. Header-only, for
+// Nothing here is fast, blocked or in place. Shapes as in core/step/program.hpp, row-major. Header-only, for
 // tests alone.
 #pragma once
 #include <cmath>

@@ -16,35 +16,35 @@ namespace trainhost::test {
 
 class SeparateStorage final : public executor::Storage {
  public:
-  explicit SeparateStorage(const plan::Program& p)
+  explicit SeparateStorage(const step::Program& p)
       : p_(p), first_(p.buffers.size(), UINT32_MAX), last_(p.buffers.size(), 0), blocks_(p.buffers.size()) {
     for (std::uint32_t i = 0; i < p.ops.size(); ++i)
-      for (plan::BufferId b : named(p.ops[i]))
+      for (step::BufferId b : named(p.ops[i]))
         first_[b] = std::min(first_[b], i), last_[b] = std::max(last_[b], i);
-    for (plan::BufferId b = 0; b < p.buffers.size(); ++b)
+    for (step::BufferId b = 0; b < p.buffers.size(); ++b)
       if (p.buffers[b].persistent && !gradient(b)) take(b);
-    const plan::Section micro = p.section(plan::SectionKind::kMicro),
-                        update = p.section(plan::SectionKind::kUpdate),
-                        generate = p.section(plan::SectionKind::kGenerate);
-    for (plan::BufferId b = 0; b < p.buffers.size(); ++b) {
+    const step::Section micro = p.section(step::SectionKind::kMicro),
+                        update = p.section(step::SectionKind::kUpdate),
+                        generate = p.section(step::SectionKind::kGenerate);
+    for (step::BufferId b = 0; b < p.buffers.size(); ++b) {
       if (gradient(b)) first_[b] = micro.begin, last_[b] = update.end - 1;  // from micro-batch to micro-batch
       if (p.buffers[b].component == Component::kKvCache)
         first_[b] = generate.begin, last_[b] = UINT32_MAX;  // from token to token
     }
   }
 
-  void* at(plan::BufferId b) override {
+  void* at(step::BufferId b) override {
     if (blocks_[b].empty()) throw std::logic_error("buffer " + p_[b].name() + " is used while it is dead");
     return blocks_[b].data() + kGuard;
   }
   void enter(std::uint32_t op) override {
-    for (plan::BufferId b = 0; b < blocks_.size(); ++b)
+    for (step::BufferId b = 0; b < blocks_.size(); ++b)
       if (transient(b) && first_[b] == op && blocks_[b].empty()) take(b);
     peak_ = std::max(peak_, now_);
   }
   void leave(std::uint32_t op) override {
-    for (plan::BufferId b : named(p_.ops[op])) check_guards(b);
-    for (plan::BufferId b = 0; b < blocks_.size(); ++b)
+    for (step::BufferId b : named(p_.ops[op])) check_guards(b);
+    for (step::BufferId b = 0; b < blocks_.size(); ++b)
       if (transient(b) && last_[b] == op) drop(b);
   }
   std::uint64_t peak() const { return peak_; }
@@ -53,22 +53,22 @@ class SeparateStorage final : public executor::Storage {
   static constexpr std::size_t kGuard = 64;
   static constexpr unsigned char kMark = 0xA5;
 
-  bool gradient(plan::BufferId b) const {
+  bool gradient(step::BufferId b) const {
     return p_[b].persistent && p_[b].component == Component::kGradients;
   }
-  bool transient(plan::BufferId b) const {
-    return p_[b].storage == plan::Storage::kArena && first_[b] != UINT32_MAX &&
+  bool transient(step::BufferId b) const {
+    return p_[b].storage == step::Storage::kArena && first_[b] != UINT32_MAX &&
            (!p_[b].persistent || gradient(b));
   }
-  static std::vector<plan::BufferId> named(const plan::Op& op) {
-    std::vector<plan::BufferId> all;
-    for (plan::BufferId b : op.inputs())
-      if (b != plan::kNoBuffer) all.push_back(b);
+  static std::vector<step::BufferId> named(const step::Op& op) {
+    std::vector<step::BufferId> all;
+    for (step::BufferId b : op.inputs())
+      if (b != step::kNoBuffer) all.push_back(b);
     all.insert(all.end(), op.outputs().begin(), op.outputs().end());
     return all;
   }
   // Persistent buffers start as the host's memory does, zero-filled; the others hold whatever is worst.
-  void take(plan::BufferId b) {
+  void take(step::BufferId b) {
     const std::uint64_t bytes = p_[b].bytes();
     blocks_[b].assign(bytes + 2 * kGuard, kMark);
     if (p_[b].persistent && !gradient(b))
@@ -82,12 +82,12 @@ class SeparateStorage final : public executor::Storage {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     for (std::uint64_t i = 0; i + 4 <= bytes; i += 4) std::memcpy(p + i, &nan, 4);
   }
-  void drop(plan::BufferId b) {
+  void drop(step::BufferId b) {
     check_guards(b);
     now_ -= p_[b].bytes();
     std::vector<unsigned char>().swap(blocks_[b]);
   }
-  void check_guards(plan::BufferId b) const {
+  void check_guards(step::BufferId b) const {
     const auto& block = blocks_[b];
     if (block.empty()) return;
     for (std::size_t i = 0; i < kGuard; ++i)
@@ -95,7 +95,7 @@ class SeparateStorage final : public executor::Storage {
         throw std::logic_error("something wrote beside buffer " + p_[b].name());
   }
 
-  const plan::Program& p_;
+  const step::Program& p_;
   std::vector<std::uint32_t> first_, last_;
   std::vector<std::vector<unsigned char>> blocks_;
   std::uint64_t now_ = 0, peak_ = 0;

@@ -3,14 +3,14 @@
 #include <chrono>
 #include <cstdio>
 
-#include "core/layout/memory.hpp"
+#include "core/parallel/rank_memory.hpp"
 
 using namespace trainhost;
 
-static arch::Architecture llama(std::uint32_t layers) {
-  arch::Architecture a;
+static model::Architecture llama(std::uint32_t layers) {
+  model::Architecture a;
   a.family = "llama", a.vocab = 128256, a.hidden = 8192;
-  arch::Layer l;
+  model::Layer l;
   l.attention.heads = 64, l.attention.kv_heads = 8, l.attention.head_dim = 128;
   l.mlp.width = 28672;
   a.layers = {{l, layers}};
@@ -18,7 +18,7 @@ static arch::Architecture llama(std::uint32_t layers) {
 }
 
 int main() {
-  const arch::Architecture a = llama(80);
+  const model::Architecture a = llama(80);
   const struct {
     const char* what;
     Optimizer optimizer;
@@ -36,7 +36,7 @@ int main() {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < n; ++i) {
       r.tensor_parallel = 1u << (i & 3), r.micro_batch = 1 + (i >> 2 & 7), r.data_parallel = 1 + (i & 63);
-      sum += layout::stage_numbers(a, r, i & 7).tier(Tier::kDevice);
+      sum += parallel::stage_numbers(a, r, i & 7).tier(Tier::kDevice);
     }
     const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     std::printf("%-22s %8.0f ns each, %.2f million a second (%llu)\n", what, s / n * 1e9, n / s / 1e6,

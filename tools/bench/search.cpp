@@ -1,33 +1,33 @@
 // Layouts a second, on this machine: GPT-3 175B on 4096 devices, with about the choices that Calculon's
-// search makes (core/layout/README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
+// search makes (core/parallel/README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <thread>
 
-#include "core/layout/search.hpp"
+#include "core/parallel/layout_search.hpp"
 
 using namespace trainhost;
 
 namespace {
 
-arch::Architecture gpt3() {
-  arch::Architecture a;
+model::Architecture gpt3() {
+  model::Architecture a;
   a.family = "gpt2", a.name = "gpt3-175b";
   a.vocab = 51200, a.max_positions = 2048, a.hidden = 12288, a.learned_positions = 2048;
-  arch::Layer l;
+  model::Layer l;
   l.attention.heads = l.attention.kv_heads = 96, l.attention.head_dim = 128;
   l.attention.q_bias = l.attention.k_bias = l.attention.v_bias = l.attention.o_bias = true;
   l.mlp = {false, true, true, 49152};
-  l.norm = arch::NormKind::kLayer;
+  l.norm = model::NormKind::kLayer;
   a.layers = {{l, 96}};
-  a.final_norm = arch::NormKind::kLayer;
+  a.final_norm = model::NormKind::kLayer;
   a.tied = true;
   return a;
 }
 
-layout::Question question(const arch::Architecture& a) {
-  layout::Question q;
+parallel::Question question(const model::Architecture& a) {
+  parallel::Question q;
   q.architecture = &a;
   q.job.base.weight = q.job.base.compute = DType::kBF16;
   q.job.base.master = DType::kF32;
@@ -35,28 +35,28 @@ layout::Question question(const arch::Architecture& a) {
   q.job.devices = 4096, q.job.global_batch = 4096;
   q.job.axes.attention = {AttentionMemory::kFlash, AttentionMemory::kMaterialised};
   q.job.axes.cross_entropy = {CrossEntropy::kFused, CrossEntropy::kInPlace, CrossEntropy::kPlain};
-  q.machine = layout::machine_of(*find_device_preset("h100-80gb"), q.job.base);
+  q.machine = parallel::machine_of(*find_device_preset("h100-80gb"), q.job.base);
   q.device_budget = q.machine.memory_bytes;
   return q;
 }
 
 /// Calculon's ranks alone: it has no context parallelism, and offload goes to one tier.
-layout::Question without_context(layout::Question q) {
+parallel::Question without_context(parallel::Question q) {
   q.job.axes.context = {1};
   return q;
 }
 
-void measure(const char* what, layout::Question q, std::size_t threads, bool prune) {
+void measure(const char* what, parallel::Question q, std::size_t threads, bool prune) {
   q.prune = prune;
   const std::clock_t cpu = std::clock();
   const auto begin = std::chrono::steady_clock::now();
-  std::vector<layout::Answer> answers(threads);
+  std::vector<parallel::Answer> answers(threads);
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < threads; ++i)
-    others.emplace_back([&, i] { answers[i] = layout::search(q, i, threads); });
-  answers[0] = layout::search(q, 0, threads);
+    others.emplace_back([&, i] { answers[i] = parallel::search(q, i, threads); });
+  answers[0] = parallel::search(q, 0, threads);
   for (std::thread& t : others) t.join();
-  const layout::Answer a = layout::merge(std::move(answers), q);
+  const parallel::Answer a = parallel::merge(std::move(answers), q);
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double used = double(std::clock() - cpu) /
                       CLOCKS_PER_SEC;  // of all threads: other work on the machine does not count
@@ -67,7 +67,7 @@ void measure(const char* what, layout::Question q, std::size_t threads, bool pru
       (unsigned long long)a.evaluated, (unsigned long long)a.fitting, s, used,
       double(a.layouts) / used / 1e6);
   if (!a.best.empty()) {
-    const layout::Found& f = a.best.front();
+    const parallel::Found& f = a.best.front();
     std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, front of %zu", f.shape.tensor,
                 f.depth.pipeline, f.depth.data, f.shape.context, f.depth.interleave, f.shape.micro_batch,
                 f.keep.zero, f.step_seconds, a.pareto.size());
@@ -78,7 +78,7 @@ void measure(const char* what, layout::Question q, std::size_t threads, bool pru
 }  // namespace
 
 int main() {
-  const arch::Architecture a = gpt3();
+  const model::Architecture a = gpt3();
   for (const std::size_t threads : {1, 2})
     for (const bool prune : {false, true}) {
       measure("all ranks", question(a), threads, prune);

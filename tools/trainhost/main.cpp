@@ -17,7 +17,7 @@
 
 #include "core/base/text.hpp"
 #include "core/plugin/plugin.hpp"
-#include "core/plugin/probe.hpp"
+#include "core/plugin/trial_load.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/options.hpp"
 

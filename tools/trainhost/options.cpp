@@ -8,9 +8,10 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
-#include "core/run/backend.hpp"
-#include "core/run/batches.hpp"
-#include "core/run/process.hpp"
+#include "core/planning/choose_backend.hpp"
+#include "core/planning/dataset_options.hpp"
+#include "core/process/host_info.hpp"
+#include "core/training/batches.hpp"
 
 namespace trainhost::cli {
 namespace {
@@ -31,7 +32,7 @@ std::string quoted(std::string_view word) {
 }
 
 /// Once a command: sweeps and answers load the run again and again.
-void say_if_empty(const config::RunConfig& c, const std::string& file) {
+void say_if_empty(const runfile::RunConfig& c, const std::string& file) {
   static bool said = false;
   const auto of_file = [&](const auto& key) { return key.second.file == file; };
   const bool plugins = std::any_of(c.plugin_option_lines.begin(), c.plugin_option_lines.end(),
@@ -86,8 +87,8 @@ void add_options(CLI::App& app, Options& o, unsigned uses) {
   app.add_flag("-v,--verbose", o.verbose, "say more");
 }
 
-std::vector<config::Override> overrides(const Options& o) {
-  std::vector<config::Override> out;
+std::vector<runfile::Override> overrides(const Options& o) {
+  std::vector<runfile::Override> out;
   for (const std::string& s : o.sets) {
     auto at = s.find('=');
     if (at == std::string::npos || at == 0)
@@ -99,20 +100,20 @@ std::vector<config::Override> overrides(const Options& o) {
   return out;
 }
 
-config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more,
-                              const std::set<std::string>& open) {
-  std::vector<config::Override> all = overrides(o);
+runfile::RunConfig load_config(const Options& o, const std::vector<runfile::Override>& more,
+                               const std::set<std::string>& open) {
+  std::vector<runfile::Override> all = overrides(o);
   all.insert(all.end(), more.begin(), more.end());
   if (!o.model.empty() && !o.run_file.empty())
     throw usage_error("--model stands in for a run file: give one of them, not both");
-  if (!o.model.empty()) return config::run_for_model(o.model, all, open);
-  if (o.run_file.empty()) return config::load_run({}, all, open);
-  config::RunConfig c = config::load_run(o.run_file, all, open);
+  if (!o.model.empty()) return runfile::run_for_model(o.model, all, open);
+  if (o.run_file.empty()) return runfile::load_run({}, all, open);
+  runfile::RunConfig c = runfile::load_run(o.run_file, all, open);
   if (!o.quiet) say_if_empty(c, o.run_file);
   return c;
 }
 
-std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c) {
+std::unique_ptr<plugin::Registry> make_registry(const Options& o, const runfile::RunConfig* c) {
   std::vector<std::filesystem::path> line(o.plugin_path.begin(), o.plugin_path.end());
   for (auto& p : line) {
     if (!std::filesystem::is_directory(p))
@@ -121,7 +122,7 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
     p = std::filesystem::canonical(p);  // the user's own word, from here
   }
   plugin::HostOptions host;
-  unsigned cpus = run::cpu_count();
+  unsigned cpus = cpu_count();
   host.thread_budget = c && c->threads ? c->threads : cpus;
   if (c) host.plugin_options = c->plugin_options;
   bool quiet = o.quiet;
@@ -140,19 +141,19 @@ std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::
     if (f != plugin::program_folder()) host.allow_in.push_back(f);
   auto r = std::make_unique<plugin::Registry>(folders, std::move(host));
   r->scan();
-  if (c) run::check_plugin_options(*c, *r), run::check_backend_order(*c, *r);
+  if (c) planning::check_plugin_options(*c, *r), planning::check_backend_order(*c, *r);
   return r;
 }
 
-run::Source source_of(const Options& o, const std::vector<config::Override>& more) {
-  const auto load = [o, more](const run::Settings& settings) {
-    std::vector<config::Override> all = more;
+planning::Source source_of(const Options& o, const std::vector<runfile::Override>& more) {
+  const auto load = [o, more](const planning::Settings& settings) {
+    std::vector<runfile::Override> all = more;
     all.insert(all.end(), settings.begin(), settings.end());
-    config::RunConfig c = load_config(o, all);
-    run::adopt_vocabulary(c);
+    runfile::RunConfig c = load_config(o, all);
+    planning::adopt_vocabulary(c);
     return c;
   };
-  return {load, [o](const config::RunConfig& c) { return make_registry(o, &c); }};
+  return {load, [o](const runfile::RunConfig& c) { return make_registry(o, &c); }};
 }
 
 std::vector<std::string> split_commas(const std::string& text) {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/config/run_config.hpp"
+#include "core/planning/replan.hpp"
 #include "core/plugin/registry.hpp"
-#include "core/run/replan.hpp"
+#include "core/runfile/run_config.hpp"
 
 namespace trainhost::cli {
 
@@ -30,14 +30,14 @@ enum Uses : unsigned { kRunFile = 1, kModel = 2, kBackend = 4, kPlugins = 8 };
 void add_options(CLI::App& app, Options& o, unsigned uses);
 
 /// What --set and --backend override; a --set without '=' throws usage_error.
-std::vector<config::Override> overrides(const Options& o);
+std::vector<runfile::Override> overrides(const Options& o);
 
 /// The run configuration these words mean; --backend wins over the run file.
-config::RunConfig load_config(const Options& o, const std::vector<config::Override>& more = {},
-                              const std::set<std::string>& open = {});
+runfile::RunConfig load_config(const Options& o, const std::vector<runfile::Override>& more = {},
+                               const std::set<std::string>& open = {});
 
 /// A scanned registry for that run. `c` may be null (no run file involved).
-std::unique_ptr<plugin::Registry> make_registry(const Options& o, const config::RunConfig* c);
+std::unique_ptr<plugin::Registry> make_registry(const Options& o, const runfile::RunConfig* c);
 
 /// The words this process was started with, quoted for a shell where they need it: what a page says made it.
 std::string command_line();
@@ -45,7 +45,7 @@ void remember_command_line(int argc, char** argv);  // once, by main
 
 /// The run that these words mean, and variations of it: `more` first, then what is varied, the last one
 /// winning.
-run::Source source_of(const Options& o, const std::vector<config::Override>& more);
+planning::Source source_of(const Options& o, const std::vector<runfile::Override>& more);
 
 /// "a,b" as {"a", "b"}; empty parts are left out.
 std::vector<std::string> split_commas(const std::string& text);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/bridge/guard.hpp"
+#include "core/abi/error_guard.hpp"
 #include "plugins/cpu/common/workspace.hpp"
 #include "trainhost/status.h"
 
@@ -40,8 +40,8 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t thr
 
 void require_supported(const RunSpec& r) {
   auto refuse = [](const char* what) {
-    throw bridge::StatusError(TH_E_UNSUPPORTED,
-                              std::string("the cpu trainer computes in f32 or bf16, on one rank: ") + what);
+    throw abi::StatusError(TH_E_UNSUPPORTED,
+                           std::string("the cpu trainer computes in f32 or bf16, on one rank: ") + what);
   };
   const bool f32 = r.compute == DType::kF32 && r.weight == DType::kF32;
   const bool bf16 = r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32;

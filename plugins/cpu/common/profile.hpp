@@ -15,7 +15,7 @@ inline constexpr const char* kVersion = "0.1.0";
 /// core.
 Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads);
 
-/// Throws bridge::StatusError (unsupported) when the run asks for what this trainer does not do: another
+/// Throws abi::StatusError (unsupported) when the run asks for what this trainer does not do: another
 /// number type than f32, LoRA, sharding over ranks.
 void require_supported(const RunSpec& run);
 

@@ -14,15 +14,15 @@
 
 namespace trainhost::cpu {
 
-using plan::OpKind;
+using step::OpKind;
 
 bool one_run(OpKind kind) {
   return kind == OpKind::kGradSquares || kind == OpKind::kAdamW || kind == OpKind::kSgd ||
          kind == OpKind::kSgdMomentum;
 }
 
-void run_ops(Exec& e, std::span<const plan::Op> ops) {
-  const plan::Op& op = ops.front();
+void run_ops(Exec& e, std::span<const step::Op> ops) {
+  const step::Op& op = ops.front();
   switch (op.kind) {
     case OpKind::kEmbed:
       return run_embed(e, op);
@@ -82,7 +82,7 @@ void run_ops(Exec& e, std::span<const plan::Op> ops) {
   throw std::logic_error("an operation that the cpu trainer does not have");
 }
 
-CpuBackend::CpuBackend(const plan::Program& program, Storage& storage, const Kernels& kernels,
+CpuBackend::CpuBackend(const step::Program& program, Storage& storage, const Kernels& kernels,
                        const Bf16Kernels* bf16)
     : pool_(program.profile.threads),
       exec_{program,
@@ -94,7 +94,7 @@ CpuBackend::CpuBackend(const plan::Program& program, Storage& storage, const Ker
             program.find("vendor_workspace"),
             program.run.compute == DType::kBF16 ? bf16 : nullptr} {}
 
-void CpuBackend::run(std::span<const plan::Op> ops, const StepState& step) {
+void CpuBackend::run(std::span<const step::Op> ops, const StepState& step) {
   FlushDenormals mode;
   exec_.step = step;
   run_ops(exec_, ops);

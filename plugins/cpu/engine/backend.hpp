@@ -10,11 +10,11 @@ class CpuBackend final : public executor::Backend {
  public:
   /// With the profile's number of threads. `program` and `storage` must outlive it.
   /// bf16: how products are computed when the run's arithmetic is bf16; not used otherwise.
-  CpuBackend(const plan::Program& program, Storage& storage, const Kernels& kernels,
+  CpuBackend(const step::Program& program, Storage& storage, const Kernels& kernels,
              const Bf16Kernels* bf16 = nullptr);
 
-  void run(std::span<const plan::Op> ops, const StepState& step) override;
-  bool together(plan::OpKind kind) const override { return one_run(kind); }
+  void run(std::span<const step::Op> ops, const StepState& step) override;
+  bool together(step::OpKind kind) const override { return one_run(kind); }
   void for_each(std::uint32_t count, const std::function<void(std::uint32_t)>& piece) override;
   std::string kernel_set() const override;
   double peak_flops() override;

@@ -1,6 +1,6 @@
 // The engine's tables for the front: the skeleton's functions over runs with the CPU backend.
 #include "core/executor/calls.hpp"
-#include "core/executor/run.hpp"
+#include "core/executor/trainer_run.hpp"
 #include "plugins/common/engine_table.hpp"
 #include "plugins/cpu/common/profile.hpp"
 #include "plugins/cpu/engine/backend.hpp"
@@ -17,7 +17,7 @@ struct Maker {
     const Bf16Kernels* bf16 = nullptr;
     auto made =
         std::make_unique<executor::Run>(host, model, run, profile_of(model, run, host->thread_budget),
-                                        [&](const plan::Program& program, Storage& storage) {
+                                        [&](const step::Program& program, Storage& storage) {
                                           auto backend = std::make_unique<CpuBackend>(
                                               program, storage, select_kernels(), &select_bf16_kernels());
                                           bf16 = backend->exec().bf16;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/executor/backend.hpp"
-#include "core/plan/program.hpp"
+#include "core/step/program.hpp"
 #include "plugins/cpu/common/workspace.hpp"
 #include "plugins/cpu/engine/pool.hpp"
 #include "plugins/cpu/kernels/bf16.hpp"
@@ -27,25 +27,25 @@ inline Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
 }
 
 struct Exec {
-  const plan::Program& program;
+  const step::Program& program;
   Storage& storage;
   Pool& pool;
   const Kernels& kernels;
   StepState step;
   std::vector<double> partials;  // one per part of a sum; sized once, combined in order
-  plan::BufferId workspace = plan::kNoBuffer;
+  step::BufferId workspace = step::kNoBuffer;
   const Bf16Kernels* bf16 = nullptr;  // null: products in f32
 
   const ModelSpec& model() const { return program.model; }
-  const plan::Buffer& buffer(plan::BufferId b) const { return program.buffers[b]; }
-  float* f32(plan::BufferId b) { return b == plan::kNoBuffer ? nullptr : static_cast<float*>(storage.at(b)); }
-  double* f64(plan::BufferId b) { return static_cast<double*>(storage.at(b)); }
+  const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }
+  float* f32(step::BufferId b) { return b == step::kNoBuffer ? nullptr : static_cast<float*>(storage.at(b)); }
+  double* f64(step::BufferId b) { return static_cast<double*>(storage.at(b)); }
   float* shared_space() { return f32(workspace); }
   float* worker_space(std::uint32_t worker) {
     return f32(workspace) + shared_floats(model(), program.run, program.profile) +
            worker * worker_floats(model(), program.run, program.profile);
   }
-  bool overwrite(const plan::Op& op) const { return step.overwrite(op); }
+  bool overwrite(const step::Op& op) const { return step.overwrite(op); }
 
   /// Runs f(first_row, rows) over all rows in parts whose size follows from the shape.
   template <class F>
@@ -65,31 +65,31 @@ struct Exec {
 };
 
 /// Runs operations on e.step: one, or neighbours of one kind for which one_run() holds.
-void run_ops(Exec& e, std::span<const plan::Op> ops);
+void run_ops(Exec& e, std::span<const step::Op> ops);
 /// Are operations of this kind run together with their neighbours? (Those of the update.)
-bool one_run(plan::OpKind kind);
+bool one_run(step::OpKind kind);
 
 /// Most entries of Exec::partials that any operation of the program uses.
-std::size_t partials_needed(const plan::Program& p);
+std::size_t partials_needed(const step::Program& p);
 
-void run_embed(Exec&, const plan::Op&);
-void run_embed_bwd(Exec&, const plan::Op&);
-void run_rms_norm(Exec&, const plan::Op&);
-void run_rms_norm_bwd(Exec&, const plan::Op&);
-void run_qk_norm(Exec&, const plan::Op&);
-void run_qk_norm_bwd(Exec&, const plan::Op&);
-void run_rope(Exec&, const plan::Op&, float sign);
-void run_swiglu(Exec&, const plan::Op&);
-void run_swiglu_bwd(Exec&, const plan::Op&);
-void run_linear(Exec&, const plan::Op&);
-void run_linear_dx(Exec&, const plan::Op&);
-void run_linear_dw(Exec&, const plan::Op&);
-void run_attention(Exec&, const plan::Op&);
-void run_attention_bwd(Exec&, const plan::Op&);
-void run_attention_step(Exec&, const plan::Op&);
-void run_head(Exec&, const plan::Op&);  // kHeadLoss and kHeadEval
-void run_head_logits(Exec&, const plan::Op&);
-void run_grad_squares(Exec&, std::span<const plan::Op>);
-void run_optimizer(Exec&, std::span<const plan::Op>);  // kAdamW, kSgd, kSgdMomentum
+void run_embed(Exec&, const step::Op&);
+void run_embed_bwd(Exec&, const step::Op&);
+void run_rms_norm(Exec&, const step::Op&);
+void run_rms_norm_bwd(Exec&, const step::Op&);
+void run_qk_norm(Exec&, const step::Op&);
+void run_qk_norm_bwd(Exec&, const step::Op&);
+void run_rope(Exec&, const step::Op&, float sign);
+void run_swiglu(Exec&, const step::Op&);
+void run_swiglu_bwd(Exec&, const step::Op&);
+void run_linear(Exec&, const step::Op&);
+void run_linear_dx(Exec&, const step::Op&);
+void run_linear_dw(Exec&, const step::Op&);
+void run_attention(Exec&, const step::Op&);
+void run_attention_bwd(Exec&, const step::Op&);
+void run_attention_step(Exec&, const step::Op&);
+void run_head(Exec&, const step::Op&);  // kHeadLoss and kHeadEval
+void run_head_logits(Exec&, const step::Op&);
+void run_grad_squares(Exec&, std::span<const step::Op>);
+void run_optimizer(Exec&, std::span<const step::Op>);  // kAdamW, kSgd, kSgdMomentum
 
 }  // namespace trainhost::cpu

@@ -26,7 +26,7 @@ struct Shape {
   }
 };
 
-Shape shape(const Exec& e, const plan::Op& op) {
+Shape shape(const Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();
   const Profile& p = e.program.profile;
   Shape s{};
@@ -52,7 +52,7 @@ struct Desk {
   float *top, *total;  // running maximum and sum of each query of a block
   float* delta;        // dot(o, d o) of each query of each head of a group
 };
-Desk desk(Exec& e, const Shape& s, plan::BufferId scratch, std::uint32_t worker) {
+Desk desk(Exec& e, const Shape& s, step::BufferId scratch, std::uint32_t worker) {
   Desk d{};
   d.scores =
       e.f32(scratch) + worker * (e.buffer(scratch).rows * e.buffer(scratch).cols / e.program.profile.threads);
@@ -139,7 +139,7 @@ void clear_rows(float* to, std::uint64_t rows, std::uint64_t n, std::uint64_t ld
 }  // namespace
 
 // Task: a block of queries of one head of one sequence.
-void run_attention(Exec& e, const plan::Op& op) {
+void run_attention(Exec& e, const step::Op& op) {
   const Shape s = shape(e, op);
   const float* qkv = e.f32(op.in[0]);
   float *o = e.f32(op.out[0]), *lse = e.f32(op.out[1]);
@@ -158,7 +158,7 @@ void run_attention(Exec& e, const plan::Op& op) {
 
 // Task: one key/value head of one sequence, with all query heads that share it, in order: dk and dv have one
 // writer.
-void run_attention_bwd(Exec& e, const plan::Op& op) {
+void run_attention_bwd(Exec& e, const step::Op& op) {
   const Shape s = shape(e, op);
   const float *d_o = e.f32(op.in[0]), *o = e.f32(op.in[1]), *lse = e.f32(op.in[2]), *qkv = e.f32(op.in[3]);
   float* dqkv = e.f32(op.out[0]);
@@ -195,7 +195,7 @@ void run_attention_bwd(Exec& e, const plan::Op& op) {
 
 // One token at position p: its key and value join the cache, each head attends over what it sees of the
 // cache.
-void run_attention_step(Exec& e, const plan::Op& op) {
+void run_attention_step(Exec& e, const step::Op& op) {
   const Shape s = shape(e, op);
   const std::uint64_t p = e.step.position, kv_width = std::uint64_t{s.kv_heads} * s.d;
   const std::uint64_t first = s.window && p + 1 > s.window ? p + 1 - s.window : 0, count = p + 1 - first;

@@ -45,9 +45,9 @@ void chunk_gradients(Exec& e, const Head& c, std::uint64_t first, std::uint64_t 
 
 }  // namespace
 
-void run_head(Exec& e, const plan::Op& op) {
-  const bool train = op.kind == plan::OpKind::kHeadLoss;
-  const plan::BufferId logits = op.in[train ? 4 : 3], scalars = op.in[train ? 5 : 4];
+void run_head(Exec& e, const step::Op& op) {
+  const bool train = op.kind == step::OpKind::kHeadLoss;
+  const step::BufferId logits = op.in[train ? 4 : 3], scalars = op.in[train ? 5 : 4];
   Head c{};
   c.h = e.buffer(op.in[1]).cols, c.v = e.buffer(op.in[1]).rows, c.chunk = e.buffer(logits).rows;
   c.hf = e.f32(op.in[0]), c.w = e.f32(op.in[1]), c.logits = e.f32(logits);
@@ -60,10 +60,10 @@ void run_head(Exec& e, const plan::Op& op) {
     loss += chunk_loss(e, c, first, rows);
     if (train) chunk_gradients(e, c, first, rows, first == 0 && e.overwrite(op));
   }
-  e.f64(scalars)[train ? plan::kLossSum : plan::kEvalLossSum] += loss;
+  e.f64(scalars)[train ? step::kLossSum : step::kEvalLossSum] += loss;
 }
 
-void run_head_logits(Exec& e, const plan::Op& op) {
+void run_head_logits(Exec& e, const step::Op& op) {
   const std::uint64_t v = e.buffer(op.in[1]).rows, h = e.buffer(op.in[1]).cols;
   const float *hf = e.f32(op.in[0]), *w = e.f32(op.in[1]);
   float* logits = e.f32(op.out[0]);

@@ -20,8 +20,8 @@ void linear_row(Exec& e, std::uint64_t n, std::uint64_t k, const float* x, const
 
 }  // namespace
 
-void run_linear(Exec& e, const plan::Op& op) {
-  const plan::Buffer& wb = e.buffer(op.in[1]);
+void run_linear(Exec& e, const step::Op& op) {
+  const step::Buffer& wb = e.buffer(op.in[1]);
   const std::uint64_t m = e.step.rows, n = wb.rows, k = wb.cols;
   const float *x = e.f32(op.in[0]), *w = e.f32(op.in[1]), *bias = e.f32(op.in[2]),
               *residual = e.f32(op.in[3]);
@@ -38,8 +38,8 @@ void run_linear(Exec& e, const plan::Op& op) {
   });
 }
 
-void run_linear_dx(Exec& e, const plan::Op& op) {
-  const plan::Buffer& wb = e.buffer(op.in[1]);
+void run_linear_dx(Exec& e, const step::Op& op) {
+  const step::Buffer& wb = e.buffer(op.in[1]);
   const std::uint64_t m = e.step.rows, n = wb.rows, k = wb.cols;
   const float *dy = e.f32(op.in[0]), *w = e.f32(op.in[1]);
   float* dx = e.f32(op.out[0]);
@@ -47,8 +47,8 @@ void run_linear_dx(Exec& e, const plan::Op& op) {
 }
 
 // The bias gradient is a sum over tokens too, a few columns a task.
-void run_linear_dw(Exec& e, const plan::Op& op) {
-  const plan::Buffer& gb = e.buffer(op.in[2]);
+void run_linear_dw(Exec& e, const step::Op& op) {
+  const step::Buffer& gb = e.buffer(op.in[2]);
   const std::uint64_t m = e.step.rows, n = gb.rows, k = gb.cols;
   const float *dy = e.f32(op.in[0]), *x = e.f32(op.in[1]);
   float *gw = e.f32(op.in[2]), *gbias = e.f32(op.in[3]);

@@ -40,18 +40,18 @@ SgdConstants sgd_constants(const Exec& e, bool decay, double clip_factor) {
   return c;
 }
 
-std::uint64_t elements(const Exec& e, const plan::Op& op) {
+std::uint64_t elements(const Exec& e, const step::Op& op) {
   return e.buffer(op.in[0]).rows * e.buffer(op.in[0]).cols;
 }
 
 // Tasks of all operations of a run of neighbours, numbered through.
 template <class F>
-void over_elements(Exec& e, std::span<const plan::Op> ops, F&& f) {
+void over_elements(Exec& e, std::span<const step::Op> ops, F&& f) {
   std::uint32_t tasks = 0;
-  for (const plan::Op& op : ops) tasks += tasks_for(elements(e, op));
+  for (const step::Op& op : ops) tasks += tasks_for(elements(e, op));
   e.pool.run(tasks, [&](std::uint32_t task, std::uint32_t) {
     std::uint32_t i = task;
-    const plan::Op* op = ops.data();
+    const step::Op* op = ops.data();
     for (std::uint32_t n; i >= (n = tasks_for(elements(e, *op))); ++op) i -= n;
     f(*op, part(elements(e, *op), i, tasks_for(elements(e, *op))), task);
   });
@@ -59,41 +59,41 @@ void over_elements(Exec& e, std::span<const plan::Op> ops, F&& f) {
 
 }  // namespace
 
-void run_grad_squares(Exec& e, std::span<const plan::Op> ops) {
-  over_elements(e, ops, [&](const plan::Op& op, Range r, std::uint32_t task) {
+void run_grad_squares(Exec& e, std::span<const step::Op> ops) {
+  over_elements(e, ops, [&](const step::Op& op, Range r, std::uint32_t task) {
     e.partials[task] = e.kernels.sum_squares(r.size(), e.f32(op.in[0]) + r.begin);
   });
-  double* norm2 = e.f64(ops.front().in[1]) + plan::kNorm2;
+  double* norm2 = e.f64(ops.front().in[1]) + step::kNorm2;
   std::uint32_t task = 0;
-  for (const plan::Op& op : ops)
+  for (const step::Op& op : ops)
     for (std::uint32_t n = tasks_for(elements(e, op)); n > 0; --n) *norm2 += e.partials[task++];
 }
 
-void run_optimizer(Exec& e, std::span<const plan::Op> ops) {
-  const plan::OpKind kind = ops.front().kind;
-  const std::size_t scalars = kind == plan::OpKind::kAdamW ? 4 : kind == plan::OpKind::kSgdMomentum ? 3 : 2;
-  const double clip = e.f64(ops.front().in[scalars])[plan::kClipFactor];
+void run_optimizer(Exec& e, std::span<const step::Op> ops) {
+  const step::OpKind kind = ops.front().kind;
+  const std::size_t scalars = kind == step::OpKind::kAdamW ? 4 : kind == step::OpKind::kSgdMomentum ? 3 : 2;
+  const double clip = e.f64(ops.front().in[scalars])[step::kClipFactor];
   const AdamConstants adam[2] = {adam_constants(e, false, clip), adam_constants(e, true, clip)};
   const SgdConstants sgd[2] = {sgd_constants(e, false, clip), sgd_constants(e, true, clip)};
-  over_elements(e, ops, [&](const plan::Op& op, Range r, std::uint32_t) {
-    const bool decay = op.flags & plan::kDecay;
+  over_elements(e, ops, [&](const step::Op& op, Range r, std::uint32_t) {
+    const bool decay = op.flags & step::kDecay;
     const float* g = e.f32(op.in[0]) + r.begin;
     float* w = e.f32(op.in[1]) + r.begin;
-    if (kind == plan::OpKind::kAdamW)
+    if (kind == step::OpKind::kAdamW)
       e.kernels.adamw(r.size(), g, w, e.f32(op.in[2]) + r.begin, e.f32(op.in[3]) + r.begin, adam[decay]);
-    else if (kind == plan::OpKind::kSgdMomentum)
+    else if (kind == step::OpKind::kSgdMomentum)
       e.kernels.sgd_momentum(r.size(), g, w, e.f32(op.in[2]) + r.begin, sgd[decay]);
     else
       e.kernels.sgd(r.size(), g, w, sgd[decay]);
   });
 }
 
-std::size_t partials_needed(const plan::Program& p) {
+std::size_t partials_needed(const step::Program& p) {
   std::uint64_t squares = 0, losses = 1;
-  for (const plan::Op& op : p.ops) {
-    if (op.kind == plan::OpKind::kGradSquares) squares += tasks_for(p[op.in[0]].rows * p[op.in[0]].cols);
-    if (op.kind == plan::OpKind::kHeadLoss || op.kind == plan::OpKind::kHeadEval) {
-      const plan::Buffer& logits = p[op.in[op.kind == plan::OpKind::kHeadLoss ? 4 : 3]];
+  for (const step::Op& op : p.ops) {
+    if (op.kind == step::OpKind::kGradSquares) squares += tasks_for(p[op.in[0]].rows * p[op.in[0]].cols);
+    if (op.kind == step::OpKind::kHeadLoss || op.kind == step::OpKind::kHeadEval) {
+      const step::Buffer& logits = p[op.in[op.kind == step::OpKind::kHeadLoss ? 4 : 3]];
       losses = std::max<std::uint64_t>(losses, Exec::row_parts(logits.rows, logits.cols));
     }
   }

@@ -17,7 +17,7 @@ void combine_slots(Exec& e, const float* slots, std::uint32_t count, std::uint64
 
 }  // namespace
 
-void run_embed(Exec& e, const plan::Op& op) {
+void run_embed(Exec& e, const step::Op& op) {
   const std::uint64_t h = e.buffer(op.in[0]).cols;
   const float* table = e.f32(op.in[0]);
   float* x = e.f32(op.out[0]);
@@ -29,8 +29,8 @@ void run_embed(Exec& e, const plan::Op& op) {
 
 // Task t owns the vocabulary entries id % tasks == t and meets their tokens in order: no two tasks write one
 // row.
-void run_embed_bwd(Exec& e, const plan::Op& op) {
-  const plan::Buffer& grad = e.buffer(op.in[2]);
+void run_embed_bwd(Exec& e, const step::Op& op) {
+  const step::Buffer& grad = e.buffer(op.in[2]);
   const std::uint64_t h = grad.cols, vocab = grad.rows;
   const float* dx = e.f32(op.in[0]);
   float* table = e.f32(op.in[2]);
@@ -47,7 +47,7 @@ void run_embed_bwd(Exec& e, const plan::Op& op) {
   });
 }
 
-void run_rms_norm(Exec& e, const plan::Op& op) {
+void run_rms_norm(Exec& e, const step::Op& op) {
   const std::uint64_t h = e.buffer(op.in[0]).cols;
   const float *x = e.f32(op.in[0]), *w = e.f32(op.in[1]);
   float *y = e.f32(op.out[0]), *rstd = e.f32(op.out[1]);
@@ -57,11 +57,11 @@ void run_rms_norm(Exec& e, const plan::Op& op) {
   });
 }
 
-void run_rms_norm_bwd(Exec& e, const plan::Op& op) {
+void run_rms_norm_bwd(Exec& e, const step::Op& op) {
   const std::uint64_t h = e.buffer(op.in[1]).cols;
   const float *dy = e.f32(op.in[0]), *x = e.f32(op.in[1]), *rstd = e.f32(op.in[2]), *w = e.f32(op.in[3]);
   float *dx = e.f32(op.out[0]), *grad_w = e.f32(op.in[5]), *partial = e.f32(op.in[6]);
-  const bool add = !(op.flags & plan::kFreshDx);
+  const bool add = !(op.flags & step::kFreshDx);
   const std::uint32_t slots = static_cast<std::uint32_t>(e.buffer(op.in[6]).rows);
   e.pool.run(slots, [&](std::uint32_t s, std::uint32_t) {
     Range r = part(e.step.rows, s, slots);
@@ -74,7 +74,7 @@ void run_rms_norm_bwd(Exec& e, const plan::Op& op) {
 
 // Each of the A+K heads of q and k is normalised over its own D; what it was is kept in `pre` for the
 // backward pass.
-void run_qk_norm(Exec& e, const plan::Op& op) {
+void run_qk_norm(Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();
   const std::uint64_t d = m.head_dim, a = m.heads, k = m.kv_heads, ld = m.qkv_width(), n = (a + k) * d;
   float *qkv = e.f32(op.in[0]), *pre = e.f32(op.out[1]), *rstd = e.f32(op.out[2]);
@@ -89,7 +89,7 @@ void run_qk_norm(Exec& e, const plan::Op& op) {
   });
 }
 
-void run_qk_norm_bwd(Exec& e, const plan::Op& op) {
+void run_qk_norm_bwd(Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();
   const std::uint64_t d = m.head_dim, a = m.heads, k = m.kv_heads, ld = m.qkv_width();
   float *dqkv = e.f32(op.in[0]), *partial = e.f32(op.in[7]);
@@ -110,7 +110,7 @@ void run_qk_norm_bwd(Exec& e, const plan::Op& op) {
   combine_slots(e, partial + d, slots, 2 * d, d, e.overwrite(op), e.f32(op.in[6]));
 }
 
-void run_rope(Exec& e, const plan::Op& op, float sign) {
+void run_rope(Exec& e, const step::Op& op, float sign) {
   const ModelSpec& m = e.model();
   const std::uint64_t ld = m.qkv_width();
   float* x = e.f32(op.in[0]);
@@ -122,7 +122,7 @@ void run_rope(Exec& e, const plan::Op& op, float sign) {
   });
 }
 
-void run_swiglu(Exec& e, const plan::Op& op) {
+void run_swiglu(Exec& e, const step::Op& op) {
   const std::uint64_t n = e.buffer(op.in[0]).cols / 2;
   const float* gu = e.f32(op.in[0]);
   float* a = e.f32(op.out[0]);
@@ -131,7 +131,7 @@ void run_swiglu(Exec& e, const plan::Op& op) {
   });
 }
 
-void run_swiglu_bwd(Exec& e, const plan::Op& op) {
+void run_swiglu_bwd(Exec& e, const step::Op& op) {
   const std::uint64_t n = e.buffer(op.in[1]).cols / 2;
   const float* da = e.f32(op.in[0]);
   float* gu = e.f32(op.in[1]);

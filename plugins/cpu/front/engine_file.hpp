@@ -4,7 +4,7 @@
 
 namespace trainhost::cpu {
 
-/// The engine's table. Throws bridge::StatusError (unavailable) with the reason: file missing, OpenBLAS
+/// The engine's table. Throws abi::StatusError (unavailable) with the reason: file missing, OpenBLAS
 /// missing, file of another build. A failure is tried again at the next call. Thread-safe.
 const plugins::EngineTable& engine(const th_host* host);
 

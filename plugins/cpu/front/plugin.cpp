@@ -31,7 +31,7 @@ struct Opened {
   static const plugins::EngineTable& loaded() { return loaded_engine(); }
   static std::int32_t open(const th_host* host, std::int32_t device) {
     if (device != 0)
-      throw bridge::StatusError(
+      throw abi::StatusError(
           TH_E_ARG, "there is no device " + std::to_string(device) + ": the cpu trainer has device 0 alone");
     engine(host);
     return device;

@@ -18,10 +18,10 @@ extern "C" double log(double) noexcept(true);
 
 namespace trainhost::cpu {
 namespace TRAINHOST_KERNEL_SET {
+#include "plugins/cpu/kernels/rows_basic.hpp"  // first: the others use its dot products
 #include "plugins/cpu/kernels/simd.hpp"
-// rows_basic.hpp first: the others use its dot products
+
 #include "plugins/cpu/kernels/rows_attention.hpp"
-#include "plugins/cpu/kernels/rows_basic.hpp"
 #include "plugins/cpu/kernels/rows_norm.hpp"
 #include "plugins/cpu/kernels/rows_optimizer.hpp"
 #include "plugins/cpu/kernels/small_product.hpp"

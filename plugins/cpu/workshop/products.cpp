@@ -22,7 +22,7 @@ namespace {
 
 struct WorkSpace final : Storage {
   std::vector<float> floats;
-  void* at(plan::BufferId) override { return floats.data(); }
+  void* at(step::BufferId) override { return floats.data(); }
 };
 
 double seconds() {
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   openblas_single_threaded();
   const auto threads = static_cast<std::uint32_t>(
       argc > 1 ? std::max(1, std::atoi(argv[1])) : static_cast<int>(std::thread::hardware_concurrency()));
-  plan::Program program;
+  step::Program program;
   ModelSpec& m = program.model;
   m.vocab = 32000, m.hidden = 768, m.intermediate = 2048, m.heads = m.kv_heads = 12, m.head_dim = 64;
   program.run.seq_len = 1024, program.run.micro_batch = 2, program.profile.threads = threads;

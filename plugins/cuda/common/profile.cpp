@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/guard.hpp"
-#include "core/plan/choose_recompute.hpp"
-#include "core/plan/least_arena.hpp"
+#include "core/placement/least_arena.hpp"
+#include "core/step/choose_recompute.hpp"
 #include "plugins/cuda/common/limits.hpp"
 #include "trainhost/status.h"
 
@@ -52,7 +52,7 @@ class Candidate {
   Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, std::uint32_t threads)
       : m_(m), r_(r), profile(profile_of(m, r, mode, threads)) {}
 
-  std::uint64_t least() const { return plan::least_arena(m_, r_, profile); }
+  std::uint64_t least() const { return placement::least_arena(m_, r_, profile); }
   std::uint64_t bytes() {
     placed = placed_program(m_, r_, {profile, ""});
     return placed->plan.of(Tier::kDevice).arena_bytes;
@@ -62,7 +62,7 @@ class Candidate {
   /// Takes the least recompute by layer with which it fits; every layer where nothing does.
   void recompute() {
     const auto with = [this](const RecomputeLayers& n) { profile.recompute_layers = n; };
-    with(plan::choose_recompute(
+    with(step::choose_recompute(
         m_.layers, r_.device_budget, [&](const RecomputeLayers& n) { return with(n), least(); },
         [&](const RecomputeLayers& n) { return with(n), bytes(); }));
   }
@@ -133,14 +133,14 @@ Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mod
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
   for (const std::string& mode : modes)
     if (mode_option == mode) return {profile_of(model, run, mode.c_str(), threads), ""};
-  throw bridge::StatusError(
+  throw abi::StatusError(
       TH_E_ARG, "plugin.cuda.mode = \"" + escaped(mode_option) + "\"" + did_you_mean(mode_option, modes),
       "it is auto, resident, hybrid or streamed");
 }
 
 void require_supported(const RunSpec& r) {
   auto refuse = [](const char* what) {
-    throw bridge::StatusError(
+    throw abi::StatusError(
         TH_E_UNSUPPORTED,
         std::string("the cuda trainer computes in f32, TF32 or bf16, on one rank: ") + what);
   };

@@ -21,7 +21,7 @@ using executor::placed_program;
 Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mode_option,
               std::uint32_t threads);
 
-/// Throws bridge::StatusError (unsupported) when the run asks for what this trainer does not do.
+/// Throws abi::StatusError (unsupported) when the run asks for what this trainer does not do.
 void require_supported(const RunSpec& run);
 
 }  // namespace trainhost::cuda

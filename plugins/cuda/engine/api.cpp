@@ -1,7 +1,7 @@
 // The sorting of errors: NVIDIA's numbers, and for each kind the sentence that helps.
 #include "plugins/cuda/engine/api.hpp"
 
-#include "core/bridge/guard.hpp"
+#include "core/abi/error_guard.hpp"
 
 namespace trainhost::cuda {
 namespace {
@@ -49,15 +49,15 @@ void check(cudaError_t status, const std::string& what) {
   const int number = static_cast<int>(status);
   const std::string said = std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status);
   if (status == cudaErrorMemoryAllocation)
-    throw bridge::StatusError(TH_E_DEVICE_OOM, what + ": the device has no memory left",
-                              "a smaller train.micro_batch, or train.recompute = \"auto\"")
+    throw abi::StatusError(TH_E_DEVICE_OOM, what + ": the device has no memory left",
+                           "a smaller train.micro_batch, or train.recompute = \"auto\"")
         .of("cuda", number);
   if (const Known* k = lost(static_cast<int>(status)))
-    throw bridge::StatusError(
+    throw abi::StatusError(
         TH_E_DEVICE_LOST,
         (t_device ? *t_device : std::string("the GPU")) + " is lost while " + what + ": " + said, k->hint)
         .of("cuda", number);
-  throw bridge::StatusError(TH_E_INTERNAL, what + ": " + said).of("cuda", number);
+  throw abi::StatusError(TH_E_INTERNAL, what + ": " + said).of("cuda", number);
 }
 
 void check(cublasStatus_t status, const std::string& what) {
@@ -71,19 +71,19 @@ void check(cublasStatus_t status, const std::string& what) {
   const std::string said = what + ": " + cublasLtGetStatusName(status);
   switch (status) {
     case CUBLAS_STATUS_ALLOC_FAILED:
-      throw bridge::StatusError(TH_E_DEVICE_OOM, said + ", no memory left").of("cublas", number);
+      throw abi::StatusError(TH_E_DEVICE_OOM, said + ", no memory left").of("cublas", number);
     case CUBLAS_STATUS_EXECUTION_FAILED:
       check(cudaGetLastError(), what);
       break;  // the runtime knows more, mostly
     case CUBLAS_STATUS_NOT_SUPPORTED:
-      throw bridge::StatusError(TH_E_INTERNAL, said + ": no algorithm for this product").of("cublas", number);
+      throw abi::StatusError(TH_E_INTERNAL, said + ": no algorithm for this product").of("cublas", number);
     case CUBLAS_STATUS_ARCH_MISMATCH:
-      throw bridge::StatusError(TH_E_UNAVAILABLE, said + ": this cuBLAS does not know the device")
+      throw abi::StatusError(TH_E_UNAVAILABLE, said + ": this cuBLAS does not know the device")
           .of("cublas", number);
     default:
       break;
   }
-  throw bridge::StatusError(TH_E_INTERNAL, said).of("cublas", number);
+  throw abi::StatusError(TH_E_INTERNAL, said).of("cublas", number);
 }
 
 }  // namespace trainhost::cuda

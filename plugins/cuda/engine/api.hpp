@@ -10,7 +10,7 @@
 
 namespace trainhost::cuda {
 
-/// Throws bridge::StatusError: TH_E_DEVICE_OOM when the device has no memory left, TH_E_DEVICE_LOST when
+/// Throws abi::StatusError: TH_E_DEVICE_OOM when the device has no memory left, TH_E_DEVICE_LOST when
 /// nothing on this device can work again in this process (uncorrectable memory error, fallen off the bus, a
 /// kernel that faulted), else TH_E_INTERNAL. `what`: "queueing layers.3 attention".
 void check(cudaError_t status, const std::string& what);

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/guard.hpp"
 #include "plugins/cuda/engine/api.hpp"
 
 namespace trainhost::cuda {
@@ -16,7 +16,7 @@ constexpr const char* kHint =
 
 }  // namespace
 
-Arenas::Arenas(const th_host* host, const plan::Program& program, const plan::MemoryPlan& plan)
+Arenas::Arenas(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan)
     : host_(host), program_(program), plan_(plan) {
   try {
     take_device(plan.of(Tier::kDevice).arena_bytes);
@@ -39,11 +39,11 @@ void Arenas::take_device(std::uint64_t bytes) {
     std::size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "asking for the device's free memory");
     const std::uint64_t missing = bytes > free ? bytes - free : 0;
-    throw bridge::StatusError(TH_E_DEVICE_OOM,
-                              "the run needs " + format_bytes(bytes) + " of device memory, " +
-                                  format_bytes(free) + " of " + format_bytes(total) + " are free: " +
-                                  (missing ? format_bytes(missing) + " are missing" : "not in one piece"),
-                              kHint, missing);
+    throw abi::StatusError(TH_E_DEVICE_OOM,
+                           "the run needs " + format_bytes(bytes) + " of device memory, " +
+                               format_bytes(free) + " of " + format_bytes(total) + " are free: " +
+                               (missing ? format_bytes(missing) + " are missing" : "not in one piece"),
+                           kHint, missing);
   }
   check(status, "taking " + format_bytes(bytes) + " of device memory");
   base(Tier::kDevice) = static_cast<std::byte*>(p);
@@ -56,8 +56,8 @@ void Arenas::take_pinned(std::uint64_t bytes) {
   const cudaError_t status = cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
   if (status == cudaErrorMemoryAllocation) {
     ignore(cudaGetLastError());
-    throw bridge::StatusError(TH_E_HOST_OOM, "no " + format_bytes(bytes) + " of page-locked host memory",
-                              "more free memory, or a higher limit of locked memory (ulimit -l)", bytes);
+    throw abi::StatusError(TH_E_HOST_OOM, "no " + format_bytes(bytes) + " of page-locked host memory",
+                           "more free memory, or a higher limit of locked memory (ulimit -l)", bytes);
   }
   check(status, "taking " + format_bytes(bytes) + " of page-locked memory");
   base(Tier::kPinned) = static_cast<std::byte*>(p);
@@ -69,7 +69,7 @@ void Arenas::take_host(std::uint64_t bytes) {
   base(Tier::kHost) =
       static_cast<std::byte*>(host_->alloc(host_, bytes, program_.profile.alignment, TH_TIER_HOST, kTag));
   if (!base(Tier::kHost))
-    throw bridge::StatusError(
+    throw abi::StatusError(
         TH_E_HOST_OOM, "no " + format_bytes(bytes) + " of host memory for the state of the run", "", bytes);
 }
 
@@ -86,9 +86,9 @@ void Arenas::give_back() {
 // Persistent buffers lie at the bottom of an arena, side by side.
 std::byte* Arenas::transient() const {
   std::uint64_t end = 0;
-  for (plan::BufferId b = 0; b < program_.buffers.size(); ++b) {
-    const plan::Buffer& x = program_.buffers[b];
-    if (x.persistent && x.tier == Tier::kDevice && x.storage != plan::Storage::kExternal)
+  for (step::BufferId b = 0; b < program_.buffers.size(); ++b) {
+    const step::Buffer& x = program_.buffers[b];
+    if (x.persistent && x.tier == Tier::kDevice && x.storage != step::Storage::kExternal)
       end = std::max(end, plan_.offset[b] + x.bytes());
   }
   return base_[static_cast<std::size_t>(Tier::kDevice)] + (end + 255) / 256 * 256;

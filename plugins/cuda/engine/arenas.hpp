@@ -5,26 +5,26 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/plan/memory_plan.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "trainhost/host.h"
 
 namespace trainhost::cuda {
 
 class Arenas {
  public:
-  /// Throws bridge::StatusError: TH_E_DEVICE_OOM or TH_E_HOST_OOM with the bytes that were missing.
-  Arenas(const th_host* host, const plan::Program& program, const plan::MemoryPlan& plan);
+  /// Throws abi::StatusError: TH_E_DEVICE_OOM or TH_E_HOST_OOM with the bytes that were missing.
+  Arenas(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan);
   ~Arenas();
   Arenas(const Arenas&) = delete;
 
-  void* at(plan::BufferId b, std::uint32_t instance = 0) const {
-    const plan::Buffer& x = program_.buffers[b];
+  void* at(step::BufferId b, std::uint32_t instance = 0) const {
+    const step::Buffer& x = program_.buffers[b];
     return base_[static_cast<std::size_t>(x.tier)] + plan_.offset[b] +
            (x.ring > 1 ? instance : 0) * x.instance_stride();
   }
   template <class T>
-  T* get(plan::BufferId b, std::uint32_t instance = 0) const {
-    return b == plan::kNoBuffer ? nullptr : static_cast<T*>(at(b, instance));
+  T* get(step::BufferId b, std::uint32_t instance = 0) const {
+    return b == step::kNoBuffer ? nullptr : static_cast<T*>(at(b, instance));
   }
   /// Device memory that no persistent buffer uses: free between steps.
   std::byte* transient() const;
@@ -38,8 +38,8 @@ class Arenas {
   std::byte*& base(Tier t) { return base_[static_cast<std::size_t>(t)]; }
 
   const th_host* host_;
-  const plan::Program& program_;
-  const plan::MemoryPlan& plan_;
+  const step::Program& program_;
+  const placement::MemoryPlan& plan_;
   std::byte* base_[5] = {};
 };
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/plan/program.hpp"
+#include "core/step/program.hpp"
 #include "plugins/cuda/engine/arenas.hpp"
 #include "plugins/cuda/engine/gemm.hpp"
 #include "plugins/cuda/kernels/kernels.hpp"
@@ -20,55 +20,55 @@ struct StepState {
 };
 
 struct Exec {
-  const plan::Program& program;
+  const step::Program& program;
   const Arenas& arenas;
   Gemm& gemm;
   cudaStream_t stream = nullptr;
   StepState step;
-  plan::BufferId scalars = plan::kNoBuffer;  // the device's
+  step::BufferId scalars = step::kNoBuffer;  // the device's
   std::uint64_t launches = 0;
 
   const ModelSpec& model() const { return program.model; }
-  const plan::Buffer& buffer(plan::BufferId b) const { return program.buffers[b]; }
+  const step::Buffer& buffer(step::BufferId b) const { return program.buffers[b]; }
   bool bf16() const { return program.run.weight == DType::kBF16; }
   bool tf32() const { return program.run.compute == DType::kTF32; }
   template <class T>
-  T* get(plan::BufferId b) const {
+  T* get(step::BufferId b) const {
     return arenas.get<T>(b, step.instance);
   }
-  double* scalar(plan::Scalar which) const { return arenas.get<double>(scalars) + which; }
-  bool overwrite(const plan::Op& op) const {
-    return (op.flags & plan::kFreshGrad) || ((op.flags & plan::kFirstWrite) && step.first_micro);
+  double* scalar(step::Scalar which) const { return arenas.get<double>(scalars) + which; }
+  bool overwrite(const step::Op& op) const {
+    return (op.flags & step::kFreshGrad) || ((op.flags & step::kFirstWrite) && step.first_micro);
   }
   /// After a launch: counts it, throws where it failed.
-  void queued(cudaError_t status, const plan::Op& op);
+  void queued(cudaError_t status, const step::Op& op);
 };
 
 /// Queues one operation of the device, or neighbours of the update for which one_launch() holds.
 /// Rows [first, first + rows) of the operands of kHeadLogits alone where `rows` is given: the hybrid mode's
 /// pieces.
-void queue_ops(Exec& e, std::span<const plan::Op> ops);
-void queue_head_logits(Exec& e, const plan::Op& op, std::uint64_t first, std::uint64_t rows);
+void queue_ops(Exec& e, std::span<const step::Op> ops);
+void queue_head_logits(Exec& e, const step::Op& op, std::uint64_t first, std::uint64_t rows);
 
 /// Are operations of this kind launched together with their neighbours? (Those of the update.)
-bool one_launch(plan::OpKind kind);
+bool one_launch(step::OpKind kind);
 
 /// Every matrix product that the program will ask for with full rows.
 void prepare_products(Exec& e);
 
 // By kind, for a storage type; ops_*.cpp.
 template <class T>
-void queue_rows(Exec&, const plan::Op&);  // embedding, norms, rotation, SwiGLU
+void queue_rows(Exec&, const step::Op&);  // embedding, norms, rotation, SwiGLU
 template <class T>
-void queue_attention(Exec&, const plan::Op&);
+void queue_attention(Exec&, const step::Op&);
 template <class T>
-void queue_head(Exec&, const plan::Op&);  // kHeadLoss, kHeadEval, kHeadBwd
+void queue_head(Exec&, const step::Op&);  // kHeadLoss, kHeadEval, kHeadBwd
 template <class T>
-void queue_update(Exec&, std::span<const plan::Op>);
-void queue_linear(Exec&, const plan::Op&);  // forward, dx, dw and the bias's gradient
+void queue_update(Exec&, std::span<const step::Op>);
+void queue_linear(Exec&, const step::Op&);  // forward, dx, dw and the bias's gradient
 template <class T>
-void queue_bias_gradient(Exec&, const plan::Op&);
+void queue_bias_gradient(Exec&, const step::Op&);
 /// Norm and clip factor from the squares that were queued: between the two halves of the update.
-void queue_finish_norm(Exec&, const plan::Op* any_squares);
+void queue_finish_norm(Exec&, const step::Op* any_squares);
 
 }  // namespace trainhost::cuda

@@ -7,23 +7,23 @@
 #include <cstring>
 
 #include "core/model/rope.hpp"
-#include "core/plan/roles.hpp"
+#include "core/step/buffer_names.hpp"
 #include "plugins/cuda/engine/op_log.hpp"
 #include "plugins/cuda/host/loops.hpp"
 
 namespace trainhost::cuda {
 
-using plan::OpKind;
-using plan::SectionKind;
+using step::OpKind;
+using step::SectionKind;
 
 namespace {
 
 enum Recorded { kFirstMicro, kLaterMicro };
 
 /// Does any operation need the host, or a copy?
-bool leaves_the_device(const plan::Program& p) {
-  return std::any_of(p.ops.begin(), p.ops.end(), [&](const plan::Op& op) {
-    return op.kind == OpKind::kCopy || plan::runs_on_host(p, op);
+bool leaves_the_device(const step::Program& p) {
+  return std::any_of(p.ops.begin(), p.ops.end(), [&](const step::Op& op) {
+    return op.kind == OpKind::kCopy || step::runs_on_host(p, op);
   });
 }
 
@@ -64,28 +64,28 @@ class Executor::Scope {
   bool done_ = false;
 };
 
-Executor::Executor(const plan::Program& program, const plan::MemoryPlan& plan, const Arenas& arenas,
+Executor::Executor(const step::Program& program, const placement::MemoryPlan& plan, const Arenas& arenas,
                    Gemm& gemm, Pool& pool)
     : program_(program),
       plan_(plan),
       arenas_(arenas),
       pool_(pool),
-      exec_{program, arenas, gemm, kernels_, {}, program.find(plan::role::kScalars), 0},
+      exec_{program, arenas, gemm, kernels_, {}, program.find(step::role::kScalars), 0},
       feed_(program, arenas),
       host_work_(new HostWork{this, {}}),
-      cut_(plan::backward_begin(program)),
-      host_scalars_(program.find(plan::role::kScalars, -1, plan::kOnHost)) {
+      cut_(step::backward_begin(program)),
+      host_scalars_(program.find(step::role::kScalars, -1, step::kOnHost)) {
   if (leaves_the_device(program)) {
     up_ = std::make_unique<Stream>(), down_ = std::make_unique<Stream>(), host_ = std::make_unique<Stream>();
     rings_ = std::any_of(program.buffers.begin(), program.buffers.end(),
-                         [](const plan::Buffer& b) { return b.ring > 1; });
+                         [](const step::Buffer& b) { return b.ring > 1; });
   }
   prepare_products(exec_);
   // table[pos] = cos[D/2] | sin[D/2] of pos * inv_freq, computed in double; a piece of positions at a time.
   const std::vector<double> inv_freq = rope_inv_freq(exec_.model());
   const std::size_t half = inv_freq.size(), d = 2 * half;
-  const plan::BufferId table = program.find(plan::role::kRopeTable),
-                       staging = program.find(plan::role::kStaging);
+  const step::BufferId table = program.find(step::role::kRopeTable),
+                       staging = program.find(step::role::kStaging);
   float* staged = arenas.get<float>(staging);
   const std::uint64_t positions = program[table].rows,
                       piece = std::max<std::uint64_t>(1, program[staging].bytes() / (d * sizeof(float)));
@@ -139,12 +139,12 @@ void Executor::abandon_tasks() {
 
 /// Operations [begin, end) in order; the head of the hybrid mode as a pipeline of pieces.
 void Executor::range(std::uint32_t begin, std::uint32_t end) {
-  const std::vector<plan::Op>& ops = program_.ops;
+  const std::vector<step::Op>& ops = program_.ops;
   for (std::uint32_t i = begin, next = i; i < end; i = next) {
     next = i + 1;
     // Of the kernels' queue alone: copies and the host's work run beside it.
     const bool timed = log_ && steps_ && ops[i].kind != OpKind::kCopy && ops[i].kind != OpKind::kHold &&
-                       !plan::runs_on_host(program_, ops[i]);
+                       !step::runs_on_host(program_, ops[i]);
     if (ops[i].kind == OpKind::kHeadLogits && i + 3 < end && ops[i + 2].kind == OpKind::kCrossEntropy) {
       if (timed) log_->enter(i, kernels_);
       head_in_pieces(&ops[i]);
@@ -153,7 +153,7 @@ void Executor::range(std::uint32_t begin, std::uint32_t end) {
       continue;
     }
     while (next < end && one_launch(ops[i].kind) && ops[next].kind == ops[i].kind &&
-           plan::runs_on_host(program_, ops[next]) == plan::runs_on_host(program_, ops[i]))
+           step::runs_on_host(program_, ops[next]) == step::runs_on_host(program_, ops[i]))
       ++next;
     if (timed) log_->enter(i, kernels_);
     one({&ops[i], next - i});
@@ -162,7 +162,7 @@ void Executor::range(std::uint32_t begin, std::uint32_t end) {
 }
 
 void Executor::forward(std::uint32_t micro) {
-  const plan::Section s = program_.section(SectionKind::kMicro);
+  const step::Section s = program_.section(SectionKind::kMicro);
   exec_.step = {program_.run.tokens_per_micro_batch(), micro, rings_ ? micro % 2 : 0, micro == 0, 0};
   feed_.send(kernels_, micro, exec_.step.rows, exec_.step.instance);
   range(s.begin, cut_);
@@ -183,7 +183,7 @@ void Executor::micro_batches(const std::function<bool()>& cancelled, bool& stopp
       if (stop()) return;
       exec_.step = {program_.run.tokens_per_micro_batch(), m, 0, m == 0, 0};
       feed_.send(kernels_, m, exec_.step.rows, 0);
-      const plan::Section s = program_.section(SectionKind::kMicro);
+      const step::Section s = program_.section(SectionKind::kMicro);
       graphs_.run(m == 0 ? kFirstMicro : kLaterMicro, kernels_, exec_.launches,
                   [&] { range(s.begin, s.end); });
     }
@@ -209,15 +209,15 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   out.counted = counted_targets(in.targets, r.tokens_per_step());
   Scope scope(*this);
   double* s = feed_.up();
-  std::fill(s, s + plan::kScalarCount, 0.0);
+  std::fill(s, s + step::kScalarCount, 0.0);
   const double t = static_cast<double>(in.step_index) + 1.0;
-  s[plan::kLossScale] = 1.0 / static_cast<double>(out.counted);
-  s[plan::kLr] = in.lr;
-  s[plan::kStepSize] = in.lr / (1.0 - std::pow(r.beta1, t));
-  s[plan::kInvSqrtBias2] = 1.0 / std::sqrt(1.0 - std::pow(r.beta2, t));
-  s[plan::kDecayFactor] = 1.0 - in.lr * r.weight_decay;
-  if (host_scalars_ != plan::kNoBuffer)
-    std::memcpy(arenas_.at(host_scalars_), s, plan::kScalarCount * sizeof(double));
+  s[step::kLossScale] = 1.0 / static_cast<double>(out.counted);
+  s[step::kLr] = in.lr;
+  s[step::kStepSize] = in.lr / (1.0 - std::pow(r.beta1, t));
+  s[step::kInvSqrtBias2] = 1.0 / std::sqrt(1.0 - std::pow(r.beta2, t));
+  s[step::kDecayFactor] = 1.0 - in.lr * r.weight_decay;
+  if (host_scalars_ != step::kNoBuffer)
+    std::memcpy(arenas_.at(host_scalars_), s, step::kScalarCount * sizeof(double));
   feed_.fill(in.tokens, in.targets, r.accumulate, r.tokens_per_micro_batch());
 
   steps_ = true;
@@ -237,9 +237,9 @@ Outcome Executor::update(const UpdateInput& in, const std::function<bool()>& can
   tally_.read();
   if (log_) log_->end_update();
   const double* back = feed_.back();
-  out.loss = back[plan::kLossSum] / static_cast<double>(out.counted);
-  out.grad_norm = back[plan::kGradNorm];
-  return back[plan::kApplied] != 0.0 ? Outcome::kDone : Outcome::kNonFinite;
+  out.loss = back[step::kLossSum] / static_cast<double>(out.counted);
+  out.grad_norm = back[step::kGradNorm];
+  return back[step::kApplied] != 0.0 ? Outcome::kDone : Outcome::kNonFinite;
 }
 
 // ---- evaluation and generation
@@ -250,16 +250,16 @@ Outcome Executor::evaluate(const std::int32_t* tokens, const std::int32_t* targe
   const std::uint64_t rows = std::uint64_t{sequences} * program_.run.seq_len;
   out.counted = counted_targets(targets, rows);
   Scope scope(*this);
-  std::fill(feed_.up(), feed_.up() + plan::kScalarCount, 0.0);
+  std::fill(feed_.up(), feed_.up() + step::kScalarCount, 0.0);
   feed_.fill(tokens, targets, 1, rows);
   feed_.send_scalars(kernels_);
   exec_.step = {rows, 0, 0, true, 0};
   feed_.send(kernels_, 0, rows, 0);
-  const plan::Section s = program_.section(SectionKind::kEval);
+  const step::Section s = program_.section(SectionKind::kEval);
   range(s.begin, s.end);
   feed_.fetch_scalars(kernels_);
   scope.finish();
-  out.loss = out.counted ? feed_.back()[plan::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
+  out.loss = out.counted ? feed_.back()[step::kEvalLossSum] / static_cast<double>(out.counted) : 0.0;
   return std::isfinite(out.loss) ? Outcome::kDone : Outcome::kNonFinite;
 }
 
@@ -267,10 +267,10 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
   Scope scope(*this);
   exec_.step = {1, 0, 0, true, position};
   feed_.send_token(kernels_, token);
-  const plan::Section s = program_.section(SectionKind::kGenerate);
+  const step::Section s = program_.section(SectionKind::kGenerate);
   range(s.begin, s.end);
-  const plan::BufferId made = program_.ops[s.end - 1].out[0], staging = program_.find(plan::role::kStaging);
-  const plan::Buffer& b = program_[made];
+  const step::BufferId made = program_.ops[s.end - 1].out[0], staging = program_.find(step::role::kStaging);
+  const step::Buffer& b = program_[made];
   check(cudaMemcpyAsync(arenas_.at(staging), arenas_.at(made), b.bytes(), cudaMemcpyDeviceToHost, kernels_),
         "fetching logits");
   scope.finish();
@@ -281,9 +281,9 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
 }
 
 void Executor::refresh_mirrors() {
-  const plan::Section s = program_.section(SectionKind::kUpdate);
+  const step::Section s = program_.section(SectionKind::kUpdate);
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
-    const plan::Op& op = program_.ops[i];
+    const step::Op& op = program_.ops[i];
     if (op.kind != OpKind::kCopy) continue;
     check(cudaMemcpyAsync(arenas_.at(op.out[0]), arenas_.at(op.in[0]), program_[op.in[0]].bytes(),
                           cudaMemcpyDeviceToHost, kernels_),

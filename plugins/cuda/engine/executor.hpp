@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/executor/update.hpp"
+#include "core/executor/update_result.hpp"
 #include "plugins/cuda/engine/exec.hpp"
 #include "plugins/cuda/engine/feed.hpp"
 #include "plugins/cuda/engine/graphs.hpp"
@@ -30,7 +30,7 @@ using executor::UpdateResult;
 class Executor {
  public:
   /// All arguments must outlive it. Fills the rotary table on the device.
-  Executor(const plan::Program& program, const plan::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm,
+  Executor(const step::Program& program, const placement::MemoryPlan& plan, const Arenas& arenas, Gemm& gemm,
            Pool& pool);
   ~Executor();
 
@@ -60,7 +60,7 @@ class Executor {
   struct HostWork;
   struct HostTask {
     HostWork* work;
-    const plan::Op* op;
+    const step::Op* op;
     host::Operands at;
     host::Step step;
   };
@@ -79,26 +79,26 @@ class Executor {
   bool resident() const { return !up_; }
   cudaStream_t queue(Queue q) const;
   void range(std::uint32_t begin, std::uint32_t end);
-  void one(std::span<const plan::Op> ops);
-  void copy(const plan::Op& op, std::uint64_t first, std::uint64_t rows);
-  void host_work(const plan::Op& op, std::uint64_t first, std::uint64_t rows);
-  void head_in_pieces(const plan::Op* four);
+  void one(std::span<const step::Op> ops);
+  void copy(const step::Op& op, std::uint64_t first, std::uint64_t rows);
+  void host_work(const step::Op& op, std::uint64_t first, std::uint64_t rows);
+  void head_in_pieces(const step::Op* four);
   void forward(std::uint32_t micro);
   void backward(std::uint32_t micro);
   void micro_batches(const std::function<bool()>& cancelled, bool& stopped);
   void update_section();
-  void host_updates(const plan::Section& s);
+  void host_updates(const step::Section& s);
 
   // Ordering (ordering.cpp).
-  std::vector<Access>& accesses(const plan::Op& op);
-  Access rows_of(plan::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const;
+  std::vector<Access>& accesses(const step::Op& op);
+  Access rows_of(step::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const;
   std::uint64_t place(Queue q, std::span<const Access> accesses);
   void wait(Queue q, const Order::Place& place);
   cudaEvent_t done(Queue q, std::uint64_t sequence);
   void placed(Queue q, std::uint64_t sequence);
 
-  const plan::Program& program_;
-  const plan::MemoryPlan& plan_;
+  const step::Program& program_;
+  const placement::MemoryPlan& plan_;
   const Arenas& arenas_;
   Pool& pool_;
   Stream kernels_;
@@ -116,7 +116,7 @@ class Executor {
   std::unique_ptr<HostWork> host_work_;
   std::uint32_t cut_ = 0;  // where the backward part of the micro section begins
   bool rings_ = false, half_updated_ = false, steps_ = false;
-  plan::BufferId host_scalars_ = plan::kNoBuffer;
+  step::BufferId host_scalars_ = step::kNoBuffer;
   OpLog* log_ = nullptr;
 };
 

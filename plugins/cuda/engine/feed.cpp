@@ -4,30 +4,30 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/plan/roles.hpp"
+#include "core/step/buffer_names.hpp"
 #include "plugins/cuda/engine/api.hpp"
 
 namespace trainhost::cuda {
 namespace {
 
 constexpr const char* kFeeding = "feeding token ids to the device";
-constexpr std::size_t kScalarBytes = plan::kScalarCount * sizeof(double);
+constexpr std::size_t kScalarBytes = step::kScalarCount * sizeof(double);
 
 }  // namespace
 
-Feed::Feed(const plan::Program& program, const Arenas& arenas)
+Feed::Feed(const step::Program& program, const Arenas& arenas)
     : program_(program),
       arenas_(arenas),
-      ids_(program.find(plan::role::kIds)),
-      targets_(program.find(plan::role::kTargets)),
-      order_(program.find(plan::role::kOrder)),
-      token_(program.find(plan::role::kIds, -1, plan::kOfGenerate)),
-      scalars_(program.find(plan::role::kScalars)),
+      ids_(program.find(step::role::kIds)),
+      targets_(program.find(step::role::kTargets)),
+      order_(program.find(step::role::kOrder)),
+      token_(program.find(step::role::kIds, -1, step::kOfGenerate)),
+      scalars_(program.find(step::role::kScalars)),
       count_(program.model.vocab + 1) {
-  auto* feed = arenas.get<std::byte>(program.find(plan::role::kFeed));
+  auto* feed = arenas.get<std::byte>(program.find(step::role::kFeed));
   up_ = reinterpret_cast<double*>(feed);
-  back_ = up_ + plan::kScalarCount;
-  staged_ = reinterpret_cast<std::int32_t*>(back_ + plan::kScalarCount);
+  back_ = up_ + step::kScalarCount;
+  staged_ = reinterpret_cast<std::int32_t*>(back_ + step::kScalarCount);
 }
 
 // Counting sort: stable, one pass to count and one to place.
@@ -53,7 +53,7 @@ void Feed::fill(const std::int32_t* tokens, const std::int32_t* targets, std::ui
 void Feed::send(cudaStream_t stream, std::uint64_t micro, std::uint64_t rows, std::uint32_t instance) const {
   const std::uint64_t m = program_.run.tokens_per_micro_batch();
   const std::int32_t* from = staged_ + micro * 3 * m;
-  for (plan::BufferId b : {ids_, targets_, order_}) {
+  for (step::BufferId b : {ids_, targets_, order_}) {
     check(cudaMemcpyAsync(arenas_.at(b, instance), from, rows * sizeof(std::int32_t), cudaMemcpyHostToDevice,
                           stream),
           kFeeding);

@@ -14,7 +14,7 @@ namespace trainhost::cuda {
 
 class Feed {
  public:
-  Feed(const plan::Program& program, const Arenas& arenas);
+  Feed(const step::Program& program, const Arenas& arenas);
 
   /// The ids of a whole update (or of one evaluation: fewer tokens), sorted by micro-batch. Nothing may be
   /// under way.
@@ -35,9 +35,9 @@ class Feed {
  private:
   void sort(const std::int32_t* tokens, std::uint64_t rows, std::int32_t* order);
 
-  const plan::Program& program_;
+  const step::Program& program_;
   const Arenas& arenas_;
-  plan::BufferId ids_, targets_, order_, token_, scalars_;
+  step::BufferId ids_, targets_, order_, token_, scalars_;
   std::int32_t* staged_;  // [accumulate][ids | targets | order][M]
   double *up_, *back_;
   std::vector<std::uint32_t> count_;  // by id, for sorting

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "core/bridge/guard.hpp"
+#include "core/abi/error_guard.hpp"
 #include "plugins/cuda/engine/api.hpp"
 
 namespace trainhost::cuda {
@@ -98,7 +98,7 @@ Gemm::Plan& Gemm::plan(const GemmShape& s) {
   const std::string what = "choosing an algorithm for a product of " + std::to_string(s.M) + " x " +
                            std::to_string(s.n) + " x " + std::to_string(s.k);
   check(status, what);
-  if (count == 0) throw bridge::StatusError(TH_E_INTERNAL, what + ": cuBLAS has none");
+  if (count == 0) throw abi::StatusError(TH_E_INTERNAL, what + ": cuBLAS has none");
   p->algo = found.algo;
   known = std::move(p);
   return *known;

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/guard.hpp"
 #include "core/model/init.hpp"
 #include "plugins/cuda/common/profile.hpp"
 
@@ -20,7 +20,7 @@ std::uint64_t ns_since(Clock::time_point t) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - t).count());
 }
 
-[[noreturn]] void bad_argument(const std::string& what) { throw bridge::StatusError(TH_E_ARG, what); }
+[[noreturn]] void bad_argument(const std::string& what) { throw abi::StatusError(TH_E_ARG, what); }
 
 /// The device must be current before any member takes memory of it.
 int current(int device) {
@@ -58,11 +58,11 @@ Instance::Instance(const th_host* host, int device, const ModelSpec& model, cons
                    const Profile& profile)
     : host_(host),
       device_(current(device)),
-      program_(plan::build_program(model, run, profile)),
-      plan_(plan::place(program_)),
+      program_(step::build_program(model, run, profile)),
+      plan_(placement::place(program_)),
       arenas_(host, program_, plan_),
       workspace_(program_.find("vendor_workspace")),
-      gemm_(arenas_.get<void>(workspace_), workspace_ == plan::kNoBuffer ? 0 : program_[workspace_].bytes()),
+      gemm_(arenas_.get<void>(workspace_), workspace_ == step::kNoBuffer ? 0 : program_[workspace_].bytes()),
       pool_(profile.threads),
       executor_(program_, plan_, arenas_, gemm_, pool_),
       tensors_(program_, arenas_, executor_.stream()),
@@ -82,7 +82,7 @@ void Instance::use_device() const {
 /// What an interrupted update left is neither the old state nor the new one.
 void Instance::check_whole() const {
   if (executor_.half_updated())
-    throw bridge::StatusError(
+    throw abi::StatusError(
         TH_E_DEVICE_LOST,
         "the last update was interrupted half-way: the weights on the device are not usable");
 }
@@ -148,7 +148,7 @@ void Instance::step(const th_step& in, th_step_out& out) {
   const bool evaluate = in.flags & TH_STEP_EVALUATE;
   const std::uint64_t most = evaluate ? r.micro_batch : std::uint64_t{r.accumulate} * r.micro_batch;
   if (!evaluate && r.mode == RunMode::kInference)
-    throw bridge::StatusError(TH_E_STATE, "an inference run has no update");
+    throw abi::StatusError(TH_E_STATE, "an inference run has no update");
   if (in.seq != r.seq_len || in.batch == 0 || in.batch > most || (!evaluate && in.batch != most))
     bad_argument("a step of " + std::to_string(in.batch) + " x " + std::to_string(in.seq) +
                  " tokens; the run has " + std::to_string(most) + " x " + std::to_string(r.seq_len));
@@ -171,12 +171,12 @@ void Instance::step(const th_step& in, th_step_out& out) {
   out.tokens_counted = result.counted;
   out.wall_ns = ns_since(start);
   out.device_ns = executor_.tally().compute_ns - computed;
-  if (outcome == Outcome::kCancelled) throw bridge::StatusError(TH_E_CANCELLED, "stopped by the host");
+  if (outcome == Outcome::kCancelled) throw abi::StatusError(TH_E_CANCELLED, "stopped by the host");
   if (outcome == Outcome::kNonFinite)
-    throw bridge::StatusError(TH_E_NONFINITE,
-                              "loss " + std::to_string(result.loss) + ", gradient norm " +
-                                  std::to_string(result.grad_norm) + ": the update was not applied",
-                              "a smaller optimizer.lr, or a longer warm-up");
+    throw abi::StatusError(TH_E_NONFINITE,
+                           "loss " + std::to_string(result.loss) + ", gradient norm " +
+                               std::to_string(result.grad_norm) + ": the update was not applied",
+                           "a smaller optimizer.lr, or a longer warm-up");
 }
 
 void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
@@ -197,7 +197,7 @@ void Instance::save(std::uint32_t scope, th_tensor_sink& sink) {
       t.data = const_cast<float*>(data);
       t.first = first, t.count = n;
       if (th_status s = sink.tensor(&sink, &t); s != TH_OK)
-        throw bridge::StatusError(s, "the host refused tensor " + info.name);
+        throw abi::StatusError(s, "the host refused tensor " + info.name);
     });
   }
 }
@@ -236,7 +236,7 @@ double Instance::metric(std::string_view key) {
   if (key == "sync_mismatch") return sync_mismatch();
   if (key == "stream_bytes")
     return static_cast<double>(executor_.tally().stream.up_bytes + executor_.tally().stream.down_bytes);
-  throw bridge::StatusError(TH_E_UNSUPPORTED, "the cuda trainer has no figure named " + escaped(key));
+  throw abi::StatusError(TH_E_UNSUPPORTED, "the cuda trainer has no figure named " + escaped(key));
 }
 
 /// Elements in which a tied table on the device and the host's copy of it differ, bit for bit. 0 where there
@@ -244,12 +244,12 @@ double Instance::metric(std::string_view key) {
 double Instance::sync_mismatch() {
   if (mirrors_stale_) executor_.refresh_mirrors(), mirrors_stale_ = false;
   std::uint64_t wrong = 0;
-  const plan::Section s = program_.section(plan::SectionKind::kUpdate);
-  const plan::BufferId staging = program_.find("staging");
+  const step::Section s = program_.section(step::SectionKind::kUpdate);
+  const step::BufferId staging = program_.find("staging");
   std::byte* staged = arenas_.get<std::byte>(staging);
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
-    const plan::Op& op = program_.ops[i];
-    if (op.kind != plan::OpKind::kCopy) continue;
+    const step::Op& op = program_.ops[i];
+    if (op.kind != step::OpKind::kCopy) continue;
     const std::uint64_t bytes = program_[op.in[0]].bytes(), el = size_of(program_[op.in[0]].dtype),
                         piece = program_[staging].bytes();
     for (std::uint64_t at = 0; at < bytes; at += piece) {
@@ -267,8 +267,8 @@ double Instance::sync_mismatch() {
 
 void Instance::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
   if (program_.run.mode == RunMode::kInference)
-    throw bridge::StatusError(TH_E_STATE, "an inference run has no update to profile");
-  const std::uint64_t need = bridge::record_bytes(program_);
+    throw abi::StatusError(TH_E_STATE, "an inference run has no update to profile");
+  const std::uint64_t need = abi::record_bytes(program_);
   if (!records || bytes < need)
     bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " +
                  std::to_string(need));
@@ -278,7 +278,7 @@ void Instance::start_profile(void* records, std::uint64_t bytes, th_moments* mom
 }
 
 void Instance::read_profile(th_op_sink& sink) const {
-  if (!log_) throw bridge::StatusError(TH_E_STATE, "nothing is profiled");
+  if (!log_) throw abi::StatusError(TH_E_STATE, "nothing is profiled");
   log_->read(sink);
 }
 
@@ -294,7 +294,7 @@ double Instance::peak_flops() {
   std::uint64_t n = 8192;
   while (n >= 512 && 3 * n * n * el > room) n /= 2;
   if (n < 512)
-    throw bridge::StatusError(TH_E_UNSUPPORTED, "no room to measure the device's rate beside this run");
+    throw abi::StatusError(TH_E_UNSUPPORTED, "no room to measure the device's rate beside this run");
   std::byte* at = arenas_.transient();
   cudaStream_t stream = executor_.stream();
   check(cudaMemsetAsync(at, 0x3c, 2 * n * n * el, stream),

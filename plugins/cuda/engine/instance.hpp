@@ -1,5 +1,5 @@
 // One training run inside the engine: plan, arenas, queues and executor, and the tensors by their checkpoint
-// names. Throws bridge::StatusError and trainhost::Error; entry.cpp turns them into codes.
+// names. Throws abi::StatusError and trainhost::Error; entry.cpp turns them into codes.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/memory_plan.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "plugins/cuda/engine/executor.hpp"
 #include "plugins/cuda/engine/op_log.hpp"
 #include "plugins/cuda/engine/tensors.hpp"
@@ -44,10 +44,10 @@ class Instance {
   const th_host* host_;
   const int device_;
   std::shared_ptr<const std::string> device_name_;  // "device 0 (NVIDIA H200)"
-  plan::Program program_;
-  plan::MemoryPlan plan_;
+  step::Program program_;
+  placement::MemoryPlan plan_;
   Arenas arenas_;
-  plan::BufferId workspace_;
+  step::BufferId workspace_;
   Gemm gemm_;
   Pool pool_;
   Executor executor_;

@@ -5,15 +5,15 @@
 #include <chrono>
 #include <vector>
 
-#include "core/bridge/op_journal.hpp"
+#include "core/abi/op_journal.hpp"
 #include "plugins/cuda/engine/handles.hpp"
 
 namespace trainhost::cuda {
 
 class OpLog {
  public:
-  /// See bridge::OpJournal.
-  OpLog(const plan::Program& program, const plan::MemoryPlan& plan, void* records, th_moments* moments)
+  /// See abi::OpJournal.
+  OpLog(const step::Program& program, const placement::MemoryPlan& plan, void* records, th_moments* moments)
       : journal_(program, plan, records, moments) {}
 
   /// The device is idle: the moment at which both clocks are read.
@@ -42,7 +42,7 @@ class OpLog {
   /// After everything is done.
   void end_update() {
     std::size_t i = 0;
-    for (bridge::OpRecord& r : journal_) {
+    for (abi::OpRecord& r : journal_) {
       if (2 * i + 1 >= times_.size()) break;
       r.start_ns = base_ns_ + elapsed_ns(base_, times_[2 * i]);
       r.end_ns = base_ns_ + elapsed_ns(base_, times_[2 * i + 1]);
@@ -53,7 +53,7 @@ class OpLog {
   void read(th_op_sink& sink) const { journal_.read(sink); }
 
  private:
-  bridge::OpJournal journal_;
+  abi::OpJournal journal_;
   Events events_{true};
   std::vector<cudaEvent_t> times_;  // begin, end, begin, end, ...
   cudaEvent_t base_ = nullptr;

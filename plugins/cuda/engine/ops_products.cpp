@@ -9,9 +9,9 @@
 namespace trainhost::cuda {
 namespace {
 
-using plan::OpKind;
+using step::OpKind;
 
-GemmShape shape(const Exec& e, Product p, std::uint64_t rows, const plan::Buffer& weight) {
+GemmShape shape(const Exec& e, Product p, std::uint64_t rows, const step::Buffer& weight) {
   GemmShape s{};
   s.product = p, s.M = rows, s.n = weight.rows, s.k = weight.cols;
   s.operands = e.bf16() ? DType::kBF16 : DType::kF32;
@@ -20,7 +20,7 @@ GemmShape shape(const Exec& e, Product p, std::uint64_t rows, const plan::Buffer
 }
 
 /// The product of a linear operation over `rows` tokens.
-GemmShape linear_shape(const Exec& e, const plan::Op& op, std::uint64_t rows) {
+GemmShape linear_shape(const Exec& e, const step::Op& op, std::uint64_t rows) {
   if (op.kind == OpKind::kLinearDx) return shape(e, Product::kDx, rows, e.buffer(op.in[1]));
   if (op.kind == OpKind::kLinearDw) {
     GemmShape s = shape(e, Product::kDw, rows, e.buffer(op.in[2]));
@@ -28,8 +28,8 @@ GemmShape linear_shape(const Exec& e, const plan::Op& op, std::uint64_t rows) {
     return s;
   }
   GemmShape s = shape(e, Product::kForward, rows, e.buffer(op.in[1]));
-  s.bias = op.in[2] != plan::kNoBuffer;
-  s.add = op.in[3] != plan::kNoBuffer;
+  s.bias = op.in[2] != step::kNoBuffer;
+  s.add = op.in[3] != step::kNoBuffer;
   return s;
 }
 
@@ -45,7 +45,7 @@ struct Head {
 /// d hf and the head's gradient from a chunk's gradients: the weight's first, because it needs hf, which
 /// becomes its own gradient.
 template <class T>
-void head_gradients(Exec& e, const plan::Op& op, const Head<T>& c, const plan::Buffer& w, std::uint64_t first,
+void head_gradients(Exec& e, const step::Op& op, const Head<T>& c, const step::Buffer& w, std::uint64_t first,
                     std::uint64_t rows, const T* d_logits) {
   GemmShape dw = shape(e, Product::kDw, rows, w);
   dw.add = first != 0 || !e.overwrite(op);
@@ -57,7 +57,7 @@ void head_gradients(Exec& e, const plan::Op& op, const Head<T>& c, const plan::B
 
 }  // namespace
 
-void queue_linear(Exec& e, const plan::Op& op) {
+void queue_linear(Exec& e, const step::Op& op) {
   const GemmShape s = linear_shape(e, op, e.step.rows);
   ++e.launches;
   const auto in = [&](std::size_t k) { return e.get<void>(op.in[k]); };
@@ -67,7 +67,7 @@ void queue_linear(Exec& e, const plan::Op& op) {
                       e.get<void>(op.out[0]));
   }
   e.gemm.run(e.stream, s, in(0), in(1), nullptr, nullptr, in(2));
-  if (op.in[3] == plan::kNoBuffer) return;
+  if (op.in[3] == step::kNoBuffer) return;
   if (e.bf16())
     queue_bias_gradient<Bf16>(e, op);
   else
@@ -75,9 +75,9 @@ void queue_linear(Exec& e, const plan::Op& op) {
 }
 
 template <class T>
-void queue_head(Exec& e, const plan::Op& op) {
+void queue_head(Exec& e, const step::Op& op) {
   const bool train = op.kind == OpKind::kHeadLoss, given = op.kind == OpKind::kHeadBwd;
-  const plan::Buffer& w = e.buffer(op.in[given ? 2 : 1]);
+  const step::Buffer& w = e.buffer(op.in[given ? 2 : 1]);
   Head<T> c{};
   c.h = w.cols, c.v = w.rows;
   if (given) {
@@ -89,22 +89,22 @@ void queue_head(Exec& e, const plan::Op& op) {
   c.hf = e.get<T>(op.in[0]), c.w = e.get<T>(op.in[1]), c.logits = e.get<T>(op.in[logits]);
   c.targets = e.get<std::int32_t>(op.in[2]), c.losses = e.get<float>(op.in[train ? 6 : 5]);
   c.grad = train ? e.get<float>(op.in[3]) : nullptr;
-  double* sum = e.scalar(train ? plan::kLossSum : plan::kEvalLossSum);
+  double* sum = e.scalar(train ? step::kLossSum : step::kEvalLossSum);
   for (std::uint64_t first = 0; first < e.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, e.step.rows - first);
     e.gemm.run(e.stream, shape(e, Product::kForward, rows, w), c.hf + first * c.h, c.w, nullptr, nullptr,
                c.logits);
     ++e.launches;
     e.queued(cross_entropy<T>(e.stream, rows, c.v, c.logits, c.targets + first,
-                              train ? e.scalar(plan::kLossScale) : nullptr, c.losses),
+                              train ? e.scalar(step::kLossScale) : nullptr, c.losses),
              op);
     e.queued(add_losses(e.stream, rows, c.losses, sum), op);
     if (train) head_gradients<T>(e, op, c, w, first, rows, c.logits);
   }
 }
 
-void queue_head_logits(Exec& e, const plan::Op& op, std::uint64_t first, std::uint64_t rows) {
-  const plan::Buffer& w = e.buffer(op.in[1]);
+void queue_head_logits(Exec& e, const step::Op& op, std::uint64_t first, std::uint64_t rows) {
+  const step::Buffer& w = e.buffer(op.in[1]);
   const std::uint64_t el = size_of(e.buffer(op.in[0]).dtype);
   ++e.launches;
   e.gemm.run(e.stream, shape(e, Product::kForward, rows, w), e.get<std::byte>(op.in[0]) + first * w.cols * el,
@@ -113,7 +113,7 @@ void queue_head_logits(Exec& e, const plan::Op& op, std::uint64_t first, std::ui
 
 void prepare_products(Exec& e) {
   const std::uint64_t tokens = e.program.run.tokens_per_micro_batch();
-  for (const plan::Op& op : e.program.ops) {
+  for (const step::Op& op : e.program.ops) {
     const std::uint64_t rows = op.rows;
     if (op.kind == OpKind::kLinear || op.kind == OpKind::kLinearDx || op.kind == OpKind::kLinearDw) {
       for (bool first : {true, false}) {
@@ -121,7 +121,7 @@ void prepare_products(Exec& e) {
         e.gemm.prepare(linear_shape(e, op, rows));
       }
     } else if (op.kind == OpKind::kHeadLoss || op.kind == OpKind::kHeadEval) {
-      const plan::Buffer& w = e.buffer(op.in[1]);
+      const step::Buffer& w = e.buffer(op.in[1]);
       const std::uint64_t chunk = e.buffer(op.in[op.kind == OpKind::kHeadLoss ? 4 : 3]).rows;
       for (std::uint64_t part : {std::min(chunk, tokens), tokens % chunk}) {
         if (part == 0) continue;
@@ -132,7 +132,7 @@ void prepare_products(Exec& e) {
         e.gemm.prepare(shape(e, Product::kDx, part, w));
       }
     } else if (op.kind == OpKind::kHeadBwd) {
-      const plan::Buffer& w = e.buffer(op.in[2]);
+      const step::Buffer& w = e.buffer(op.in[2]);
       GemmShape dw = shape(e, Product::kDw, rows, w);
       for (bool add : {false, true}) dw.add = add, e.gemm.prepare(dw);
       e.gemm.prepare(shape(e, Product::kDx, rows, w));
@@ -140,7 +140,7 @@ void prepare_products(Exec& e) {
   }
 }
 
-template void queue_head<float>(Exec&, const plan::Op&);
-template void queue_head<Bf16>(Exec&, const plan::Op&);
+template void queue_head<float>(Exec&, const step::Op&);
+template void queue_head<Bf16>(Exec&, const step::Op&);
 
 }  // namespace trainhost::cuda

@@ -1,15 +1,15 @@
 // Operations that treat every token by itself, attention, and the gradients of small weights: from operands
 // to kernels.
-#include "core/bridge/guard.hpp"
+#include "core/abi/error_guard.hpp"
 #include "plugins/cuda/engine/api.hpp"
 #include "plugins/cuda/engine/exec.hpp"
 
 namespace trainhost::cuda {
 
-using plan::OpKind;
+using step::OpKind;
 
 template <class T>
-void queue_rows(Exec& e, const plan::Op& op) {
+void queue_rows(Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();
   const std::uint64_t rows = e.step.rows;
   const std::uint32_t h = m.hidden, slots = e.program.profile.slots;
@@ -30,7 +30,7 @@ void queue_rows(Exec& e, const plan::Op& op) {
     case OpKind::kRmsNorm:
       return e.queued(rms_norm<T>(e.stream, rows, h, in(0), in(1), eps, out(0), e.get<float>(op.out[1])), op);
     case OpKind::kRmsNormBwd:
-      e.queued(rms_norm_bwd<T>(e.stream, rows, h, in(0), in(1), f32(2), in(3), !(op.flags & plan::kFreshDx),
+      e.queued(rms_norm_bwd<T>(e.stream, rows, h, in(0), in(1), f32(2), in(3), !(op.flags & step::kFreshDx),
                                out(0), slots, f32(6)),
                op);
       return slot_sums(h, h, f32(6), 5);
@@ -57,12 +57,12 @@ void queue_rows(Exec& e, const plan::Op& op) {
     case OpKind::kSwiGluBwd:
       return e.queued(swiglu_bwd<T>(e.stream, rows, m.intermediate, in(0), in(1)), op);
     default:
-      throw bridge::StatusError(TH_E_INTERNAL, std::string("no kernel for ") + plan::op_info(op.kind).name);
+      throw abi::StatusError(TH_E_INTERNAL, std::string("no kernel for ") + step::op_info(op.kind).name);
   }
 }
 
 template <class T>
-void queue_attention(Exec& e, const plan::Op& op) {
+void queue_attention(Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();
   const std::uint32_t seq = e.program.run.seq_len;
   const AttentionShape s{
@@ -87,7 +87,7 @@ void queue_attention(Exec& e, const plan::Op& op) {
 }
 
 template <class T>
-void queue_bias_gradient(Exec& e, const plan::Op& op) {
+void queue_bias_gradient(Exec& e, const step::Op& op) {
   const std::uint32_t n = static_cast<std::uint32_t>(e.buffer(op.in[0]).cols),
                       slots = e.program.profile.slots;
   float* partials = e.get<float>(op.in[4]);
@@ -95,11 +95,11 @@ void queue_bias_gradient(Exec& e, const plan::Op& op) {
   e.queued(sum_slots(e.stream, slots, n, n, partials, e.overwrite(op), e.get<float>(op.in[3])), op);
 }
 
-template void queue_rows<float>(Exec&, const plan::Op&);
-template void queue_rows<Bf16>(Exec&, const plan::Op&);
-template void queue_attention<float>(Exec&, const plan::Op&);
-template void queue_attention<Bf16>(Exec&, const plan::Op&);
-template void queue_bias_gradient<float>(Exec&, const plan::Op&);
-template void queue_bias_gradient<Bf16>(Exec&, const plan::Op&);
+template void queue_rows<float>(Exec&, const step::Op&);
+template void queue_rows<Bf16>(Exec&, const step::Op&);
+template void queue_attention<float>(Exec&, const step::Op&);
+template void queue_attention<Bf16>(Exec&, const step::Op&);
+template void queue_bias_gradient<float>(Exec&, const step::Op&);
+template void queue_bias_gradient<Bf16>(Exec&, const step::Op&);
 
 }  // namespace trainhost::cuda

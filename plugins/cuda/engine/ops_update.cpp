@@ -8,18 +8,18 @@
 namespace trainhost::cuda {
 namespace {
 
-using plan::OpKind;
+using step::OpKind;
 
-std::uint64_t elements(const Exec& e, const plan::Op& op) {
+std::uint64_t elements(const Exec& e, const step::Op& op) {
   return e.buffer(op.in[0]).rows * e.buffer(op.in[0]).cols;
 }
 
-void squares(Exec& e, std::span<const plan::Op> ops) {
+void squares(Exec& e, std::span<const step::Op> ops) {
   double* partials = e.get<double>(ops.front().in[2]);
   bool first = true;
   for (std::size_t i = 0; i < ops.size(); i += kMaxPieces, first = false) {
     Pieces<GradPiece> p{};
-    for (const plan::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i)))
+    for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i)))
       p.piece[p.count++] = {elements(e, op), e.get<float>(op.in[0])};
     e.queued(grad_squares(e.stream, p, e.program.profile.slots, first, partials), ops.front());
   }
@@ -33,7 +33,7 @@ bool one_launch(OpKind kind) {
 }
 
 template <class T>
-void queue_update(Exec& e, std::span<const plan::Op> ops) {
+void queue_update(Exec& e, std::span<const step::Op> ops) {
   const OpKind kind = ops.front().kind;
   if (kind == OpKind::kGradSquares) return squares(e, ops);
   const std::size_t scalars = kind == OpKind::kAdamW ? 4 : kind == OpKind::kSgdMomentum ? 3 : 2;
@@ -42,13 +42,13 @@ void queue_update(Exec& e, std::span<const plan::Op> ops) {
                    static_cast<float>(r.beta2), static_cast<float>(1.0 - r.beta2), static_cast<float>(r.eps)};
   for (std::size_t i = 0; i < ops.size(); i += kMaxPieces) {
     Pieces<ParamPiece<T>> p{};
-    for (const plan::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i))) {
+    for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i))) {
       ParamPiece<T>& q = p.piece[p.count++];
       q.elements = elements(e, op), q.grad = e.get<float>(op.in[0]), q.weight = e.get<T>(op.in[1]);
       q.master = e.get<float>(op.in[scalars + 1]);
       q.m = kind == OpKind::kSgd ? nullptr : e.get<float>(op.in[2]);
       q.v = kind == OpKind::kAdamW ? e.get<float>(op.in[3]) : nullptr;
-      q.decay = op.flags & plan::kDecay;
+      q.decay = op.flags & step::kDecay;
     }
     const double* s = e.get<double>(ops.front().in[scalars]);
     if (kind == OpKind::kAdamW)
@@ -60,21 +60,21 @@ void queue_update(Exec& e, std::span<const plan::Op> ops) {
   }
 }
 
-void queue_finish_norm(Exec& e, const plan::Op* any_squares) {
+void queue_finish_norm(Exec& e, const step::Op* any_squares) {
   const double* partials = any_squares ? e.get<double>(any_squares->in[2]) : nullptr;
   ++e.launches;
   check(finish_norm(e.stream, partials ? e.program.profile.slots : 0, partials, e.program.run.clip_norm,
-                    e.scalar(plan::kLossSum)),
+                    e.scalar(step::kLossSum)),
         "queueing the gradient norm");
 }
 
-void Exec::queued(cudaError_t status, const plan::Op& op) {
+void Exec::queued(cudaError_t status, const step::Op& op) {
   ++launches;
-  if (status != cudaSuccess) check(status, "queueing " + plan::op_label(program, op));
+  if (status != cudaSuccess) check(status, "queueing " + step::op_label(program, op));
 }
 
-void queue_ops(Exec& e, std::span<const plan::Op> ops) {
-  const plan::Op& op = ops.front();
+void queue_ops(Exec& e, std::span<const step::Op> ops) {
+  const step::Op& op = ops.front();
   switch (op.kind) {
     case OpKind::kLinear:
     case OpKind::kLinearDx:
@@ -100,7 +100,7 @@ void queue_ops(Exec& e, std::span<const plan::Op> ops) {
   }
 }
 
-template void queue_update<float>(Exec&, std::span<const plan::Op>);
-template void queue_update<Bf16>(Exec&, std::span<const plan::Op>);
+template void queue_update<float>(Exec&, std::span<const step::Op>);
+template void queue_update<Bf16>(Exec&, std::span<const step::Op>);
 
 }  // namespace trainhost::cuda

@@ -6,12 +6,12 @@
 
 namespace trainhost::cuda {
 
-using plan::OpKind;
+using step::OpKind;
 
 namespace {
 
 /// Rows of logits that travel together: about 32 MiB, so that copies, cross-entropy and products overlap.
-std::uint64_t piece_rows(const plan::Buffer& logits) {
+std::uint64_t piece_rows(const step::Buffer& logits) {
   constexpr std::uint64_t kPieceBytes = 32u << 20;
   const std::uint64_t row = logits.cols * size_of(logits.dtype);
   return std::clamp<std::uint64_t>(kPieceBytes / std::max<std::uint64_t>(row, 1), 1, logits.rows);
@@ -32,23 +32,23 @@ cudaStream_t Executor::queue(Queue q) const {
   }
 }
 
-Access Executor::rows_of(plan::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const {
-  const plan::Buffer& x = program_[b];
+Access Executor::rows_of(step::BufferId b, std::uint64_t first, std::uint64_t rows, bool write) const {
+  const step::Buffer& x = program_[b];
   const std::uint64_t row = x.cols * size_of(x.dtype);
   const std::uint64_t at = plan_.offset[b] + (x.ring > 1 ? exec_.step.instance : 0) * x.instance_stride();
   return {x.tier, at + first * row, at + std::min(first + rows, x.rows) * row, write};
 }
 
 /// Everything that the operation reads and writes, scratch included.
-std::vector<Access>& Executor::accesses(const plan::Op& op) {
+std::vector<Access>& Executor::accesses(const step::Op& op) {
   touched_.clear();
-  const plan::OpInfo& info = plan::op_info(op.kind);
-  const auto add = [&](plan::BufferId b, bool write) {
-    if (b != plan::kNoBuffer && program_[b].storage != plan::Storage::kExternal)
+  const step::OpInfo& info = step::op_info(op.kind);
+  const auto add = [&](step::BufferId b, bool write) {
+    if (b != step::kNoBuffer && program_[b].storage != step::Storage::kExternal)
       touched_.push_back(rows_of(b, 0, program_[b].rows, write));
   };
   for (std::size_t k = 0; k < op.ins; ++k) add(op.in[k], (info.inout_mask | info.scratch_mask) >> k & 1);
-  for (plan::BufferId b : op.outputs()) add(b, true);
+  for (step::BufferId b : op.outputs()) add(b, true);
   return touched_;
 }
 
@@ -89,14 +89,14 @@ void Executor::placed(Queue q, std::uint64_t sequence) {
   event_of_[q][sequence - 1] = e;
 }
 
-void Executor::one(std::span<const plan::Op> ops) {
-  const plan::Op& op = ops.front();
+void Executor::one(std::span<const step::Op> ops) {
+  const step::Op& op = ops.front();
   if (resident()) return queue_ops(exec_, ops);
   if (op.kind == OpKind::kHold) return;
   if (op.kind == OpKind::kCopy) return copy(op, 0, program_[op.in[0]].rows);
-  if (plan::runs_on_host(program_, op)) return host_work(op, 0, exec_.step.rows);
+  if (step::runs_on_host(program_, op)) return host_work(op, 0, exec_.step.rows);
   std::vector<Access> all;
-  for (const plan::Op& o : ops) {
+  for (const step::Op& o : ops) {
     const std::vector<Access>& a = accesses(o);
     all.insert(all.end(), a.begin(), a.end());
   }
@@ -107,8 +107,8 @@ void Executor::one(std::span<const plan::Op> ops) {
 
 /// Rows [first, first + rows) of a copy; one transfer is counted when its first rows go. Activations of a
 /// short micro-batch (evaluation) have fewer rows than planned.
-void Executor::copy(const plan::Op& op, std::uint64_t first, std::uint64_t rows) {
-  const plan::Buffer &from = program_[op.in[0]], &to = program_[op.out[0]];
+void Executor::copy(const step::Op& op, std::uint64_t first, std::uint64_t rows) {
+  const step::Buffer &from = program_[op.in[0]], &to = program_[op.out[0]];
   const bool upwards = to.tier == Tier::kDevice,
              whole = from.persistent || op.rows == 0 || from.rows != op.rows;
   if (!whole) rows = std::min(rows, exec_.step.rows > first ? exec_.step.rows - first : 0);
@@ -122,8 +122,8 @@ void Executor::copy(const plan::Op& op, std::uint64_t first, std::uint64_t rows)
         "queueing a copy of " + from.name());
   placed(q, sequence);
   if (!steps_) return;
-  Tally::Class& c = op.flags & plan::kActivationCopy ? tally_.activation
-                    : op.flags & plan::kSyncCopy     ? tally_.sync
+  Tally::Class& c = op.flags & step::kActivationCopy ? tally_.activation
+                    : op.flags & step::kSyncCopy     ? tally_.sync
                                                      : tally_.stream;
   if (first == 0)
     tally_.count(c, upwards, whole ? from.instance_bytes() : exec_.step.rows * row, 1);
@@ -132,7 +132,7 @@ void Executor::copy(const plan::Op& op, std::uint64_t first, std::uint64_t rows)
 }
 
 /// Queued behind what it needs, and run by a thread of the driver with all threads of the pool.
-void Executor::host_work(const plan::Op& op, std::uint64_t first, std::uint64_t rows) {
+void Executor::host_work(const step::Op& op, std::uint64_t first, std::uint64_t rows) {
   const bool by_rows = op.kind == OpKind::kCrossEntropy;
   std::vector<Access>& touched = accesses(op);
   if (by_rows)
@@ -141,7 +141,7 @@ void Executor::host_work(const plan::Op& op, std::uint64_t first, std::uint64_t 
   HostTask& t = host_work_->tasks.emplace_back();
   t.work = host_work_.get(), t.op = &op;
   for (std::size_t k = 0; k < op.ins; ++k)
-    if (op.in[k] != plan::kNoBuffer && program_[op.in[k]].storage != plan::Storage::kExternal)
+    if (op.in[k] != step::kNoBuffer && program_[op.in[k]].storage != step::Storage::kExternal)
       t.at.in[k] = exec_.get<void>(op.in[k]);
   if (op.kind == OpKind::kEmbed) t.at.in[1] = exec_.get<void>(op.out[0]);
   t.step = feed_.host_step(exec_.step.micro, first, rows);
@@ -160,8 +160,8 @@ void Executor::host_work(const plan::Op& op, std::uint64_t first, std::uint64_t 
 
 /// Logits, down, loss and gradient on the host, up: a piece of tokens at a time through all four, so that the
 /// copies and the host work while the device goes on.
-void Executor::head_in_pieces(const plan::Op* four) {
-  const plan::Op &logits = four[0], &down = four[1], &loss = four[2], &up = four[3];
+void Executor::head_in_pieces(const step::Op* four) {
+  const step::Op &logits = four[0], &down = four[1], &loss = four[2], &up = four[3];
   const std::uint64_t M = exec_.step.rows, piece = piece_rows(program_[logits.out[0]]);
   for (std::uint64_t first = 0; first < M; first += piece) {
     const std::uint64_t rows = std::min(piece, M - first);

@@ -5,42 +5,42 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/plan/roles.hpp"
+#include "core/step/buffer_names.hpp"
 #include "plugins/cuda/engine/api.hpp"
 #include "plugins/cuda/host/loops.hpp"
 #include "plugins/cuda/kernels/kernels.hpp"
 
 namespace trainhost::cuda {
 
-Tensors::Tensors(const plan::Program& program, const Arenas& arenas, cudaStream_t stream)
+Tensors::Tensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream)
     : program_(program), arenas_(arenas), stream_(stream), places_(program.tensor_infos.size()) {
-  const plan::BufferId staging = program.find(plan::role::kStaging);
+  const step::BufferId staging = program.find(step::role::kStaging);
   staging_ = arenas.get<std::byte>(staging);
   piece_ = program[staging].bytes() / sizeof(float);
-  for (const plan::Param& p : program.params)
-    for (const plan::Slice& s : p.slices) places_[s.tensor] = {&p, s.first_element};
+  for (const step::Param& p : program.params)
+    for (const step::Slice& s : p.slices) places_[s.tensor] = {&p, s.first_element};
   // Moments begin as zeros; the host's memory comes so, the device's does not.
-  for (const plan::Param& p : program.params)
-    for (plan::BufferId b : {p.m, p.v})
-      if (b != plan::kNoBuffer && program[b].tier == Tier::kDevice)
+  for (const step::Param& p : program.params)
+    for (step::BufferId b : {p.m, p.v})
+      if (b != step::kNoBuffer && program[b].tier == Tier::kDevice)
         check(cudaMemsetAsync(arenas.at(b), 0, program[b].bytes(), stream), "clearing " + program[b].name());
   check(cudaStreamSynchronize(stream), "clearing the moments");
 }
 
 /// Where the f32 values are; kNoBuffer when there are none.
-plan::BufferId Tensors::f32_home(const Place& p, State s) const {
+step::BufferId Tensors::f32_home(const Place& p, State s) const {
   if (s == State::kMoment1) return p.param->m;
   if (s == State::kMoment2) return p.param->v;
-  if (p.param->master != plan::kNoBuffer) return p.param->master;
-  return program_[p.param->weight].dtype == DType::kF32 ? p.param->weight : plan::kNoBuffer;
+  if (p.param->master != step::kNoBuffer) return p.param->master;
+  return program_[p.param->weight].dtype == DType::kF32 ? p.param->weight : step::kNoBuffer;
 }
 
 bool Tensors::half_only(std::size_t tensor, State s) const {
-  return s == State::kWeights && f32_home(places_[tensor], s) == plan::kNoBuffer;
+  return s == State::kWeights && f32_home(places_[tensor], s) == step::kNoBuffer;
 }
 
 /// Elements of a buffer from staged memory, wherever the buffer lies.
-void Tensors::put(plan::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged,
+void Tensors::put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged,
                   std::uint64_t element) {
   std::byte* to = arenas_.get<std::byte>(b) + first * element;
   if (program_[b].tier != Tier::kDevice) {
@@ -54,16 +54,16 @@ void Tensors::put(plan::BufferId b, std::uint64_t first, std::uint64_t n, const 
 
 void Tensors::write(std::size_t tensor, State s, std::uint64_t first, std::uint64_t n, const float* from) {
   const Place& p = places_[tensor];
-  const plan::BufferId f32 = f32_home(p, s), weight = p.param->weight;
+  const step::BufferId f32 = f32_home(p, s), weight = p.param->weight;
   const bool rounds = s == State::kWeights && program_[weight].dtype == DType::kBF16;
   for (std::uint64_t done = 0; done < n; done += piece_) {
     const std::uint64_t count = std::min(piece_, n - done), at = p.first + first + done;
-    if (f32 != plan::kNoBuffer) {
+    if (f32 != step::kNoBuffer) {
       std::memcpy(staging_, from + done, count * sizeof(float));
       put(f32, at, count, staging_, sizeof(float));
     }
     if (!rounds) continue;
-    if (f32 != plan::kNoBuffer && program_[weight].tier == Tier::kDevice &&
+    if (f32 != step::kNoBuffer && program_[weight].tier == Tier::kDevice &&
         program_[f32].tier == Tier::kDevice) {
       check(to_bf16(stream_, count, arenas_.get<float>(f32) + at, arenas_.get<Bf16>(weight) + at),
             "rounding " + program_[weight].name());
@@ -78,10 +78,10 @@ void Tensors::write(std::size_t tensor, State s, std::uint64_t first, std::uint6
 void Tensors::read(std::size_t tensor, State s,
                    const std::function<void(std::uint64_t, std::uint64_t, const float*)>& to) {
   const Place& p = places_[tensor];
-  const plan::BufferId f32 = f32_home(p, s), from = f32 == plan::kNoBuffer ? p.param->weight : f32;
-  const std::uint64_t element = f32 == plan::kNoBuffer ? sizeof(host::Half) : sizeof(float),
+  const step::BufferId f32 = f32_home(p, s), from = f32 == step::kNoBuffer ? p.param->weight : f32;
+  const std::uint64_t element = f32 == step::kNoBuffer ? sizeof(host::Half) : sizeof(float),
                       n = info(tensor).elements();
-  std::vector<float> widened(f32 == plan::kNoBuffer ? std::min(piece_, n) : 0);
+  std::vector<float> widened(f32 == step::kNoBuffer ? std::min(piece_, n) : 0);
   for (std::uint64_t done = 0; done < n; done += piece_) {
     const std::uint64_t count = std::min(piece_, n - done);
     const std::byte* at = arenas_.get<const std::byte>(from) + (p.first + done) * element;

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/plan/program.hpp"
+#include "core/step/program.hpp"
 #include "plugins/cuda/engine/arenas.hpp"
 
 namespace trainhost::cuda {
@@ -16,13 +16,13 @@ enum class State : std::uint8_t { kWeights, kMoment1, kMoment2 };
 
 class Tensors {
  public:
-  Tensors(const plan::Program& program, const Arenas& arenas, cudaStream_t stream);
+  Tensors(const step::Program& program, const Arenas& arenas, cudaStream_t stream);
 
   std::size_t count() const { return places_.size(); }
   const TensorInfo& info(std::size_t tensor) const { return program_.tensor_infos[tensor]; }
   /// Does the run keep this state of the tensor?
   bool has(std::size_t tensor, State s) const {
-    return f32_home(places_[tensor], s) != plan::kNoBuffer || half_only(tensor, s);
+    return f32_home(places_[tensor], s) != step::kNoBuffer || half_only(tensor, s);
   }
   /// Elements [first, first + n) of a tensor, f32.
   void write(std::size_t tensor, State s, std::uint64_t first, std::uint64_t n, const float* from);
@@ -34,14 +34,14 @@ class Tensors {
 
  private:
   struct Place {
-    const plan::Param* param;
+    const step::Param* param;
     std::uint64_t first;  // element inside the parameter's buffer
   };
-  plan::BufferId f32_home(const Place& p, State s) const;
+  step::BufferId f32_home(const Place& p, State s) const;
   bool half_only(std::size_t tensor, State s) const;
-  void put(plan::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged, std::uint64_t element);
+  void put(step::BufferId b, std::uint64_t first, std::uint64_t n, const void* staged, std::uint64_t element);
 
-  const plan::Program& program_;
+  const step::Program& program_;
   const Arenas& arenas_;
   cudaStream_t stream_;
   std::byte* staging_;

@@ -6,41 +6,41 @@
 
 namespace trainhost::cuda {
 
-using plan::OpKind;
-using plan::SectionKind;
+using step::OpKind;
+using step::SectionKind;
 
 /// Squares on both sides, one norm for all of them, then the weights. The device decides (finish_norm): what
 /// the host has measured goes up, clip factor and verdict come back.
 void Executor::update_section() {
-  const plan::Section s = program_.section(SectionKind::kUpdate);
-  const std::vector<plan::Op>& ops = program_.ops;
+  const step::Section s = program_.section(SectionKind::kUpdate);
+  const std::vector<step::Op>& ops = program_.ops;
   std::uint32_t i = s.begin;
-  const plan::Op* squares = nullptr;
-  if (host_scalars_ != plan::kNoBuffer) {
+  const step::Op* squares = nullptr;
+  if (host_scalars_ != step::kNoBuffer) {
     tally_.mark(kernels_);
     host_->wait_for_all();  // losses and gradients of the host are complete
     for (std::uint32_t k = s.begin; k < s.end; ++k)
-      if (ops[k].kind == OpKind::kGradSquares && plan::runs_on_host(program_, ops[k])) {
+      if (ops[k].kind == OpKind::kGradSquares && step::runs_on_host(program_, ops[k])) {
         host::Operands at;
         for (std::size_t o = 0; o < 2; ++o) at.in[o] = exec_.get<void>(ops[k].in[o]);
         host::run_squares(pool_, program_, ops[k], at);
       }
   }
   for (; i < s.end && ops[i].kind == OpKind::kGradSquares; ++i) {
-    if (plan::runs_on_host(program_, ops[i])) continue;
+    if (step::runs_on_host(program_, ops[i])) continue;
     std::uint32_t end = i + 1;
-    while (end < s.end && ops[end].kind == OpKind::kGradSquares && !plan::runs_on_host(program_, ops[end]))
+    while (end < s.end && ops[end].kind == OpKind::kGradSquares && !step::runs_on_host(program_, ops[end]))
       ++end;
     squares = &ops[i];
     range(i, end);
     i = end - 1;
   }
-  if (host_scalars_ != plan::kNoBuffer) {
+  if (host_scalars_ != step::kNoBuffer) {
     const double* mine = arenas_.get<double>(host_scalars_);
     const bool host_loss = std::any_of(ops.begin(), ops.end(),
-                                       [](const plan::Op& o) { return o.kind == OpKind::kCrossEntropy; });
-    for (plan::Scalar which : {plan::kNorm2, plan::kLossSum})
-      if (which == plan::kNorm2 || host_loss)
+                                       [](const step::Op& o) { return o.kind == OpKind::kCrossEntropy; });
+    for (step::Scalar which : {step::kNorm2, step::kLossSum})
+      if (which == step::kNorm2 || host_loss)
         check(cudaMemcpyAsync(exec_.scalar(which), mine + which, sizeof(double), cudaMemcpyHostToDevice,
                               kernels_),
               "sending the norm");
@@ -49,15 +49,15 @@ void Executor::update_section() {
   queue_finish_norm(exec_, squares);
   feed_.fetch_scalars(kernels_);
   cudaEvent_t verdict = nullptr;
-  if (host_scalars_ != plan::kNoBuffer) {
+  if (host_scalars_ != step::kNoBuffer) {
     verdict = events_.next();
     check(cudaEventRecord(verdict, kernels_), "recording an event");
   }
   half_updated_ = true;
   for (std::uint32_t k = i; k < s.end; ++k)
-    if (!plan::runs_on_host(program_, ops[k])) {
+    if (!step::runs_on_host(program_, ops[k])) {
       std::uint32_t end = k + 1;
-      while (end < s.end && ops[end].kind == ops[k].kind && !plan::runs_on_host(program_, ops[end])) ++end;
+      while (end < s.end && ops[end].kind == ops[k].kind && !step::runs_on_host(program_, ops[end])) ++end;
       range(k, end);
       k = end - 1;
     }
@@ -65,15 +65,15 @@ void Executor::update_section() {
   tally_.mark(kernels_);
   check(cudaEventSynchronize(verdict), "waiting for the gradient norm");
   auto* mine = arenas_.get<double>(host_scalars_);
-  for (plan::Scalar which : {plan::kClipFactor, plan::kApplied}) mine[which] = feed_.back()[which];
+  for (step::Scalar which : {step::kClipFactor, step::kApplied}) mine[which] = feed_.back()[which];
   host_updates({s.kind, i, s.end});
   tally_.mark(kernels_);
 }
 
-void Executor::host_updates(const plan::Section& s) {
+void Executor::host_updates(const step::Section& s) {
   for (std::uint32_t k = s.begin; k < s.end; ++k) {
-    const plan::Op& op = program_.ops[k];
-    if (!plan::runs_on_host(program_, op)) continue;
+    const step::Op& op = program_.ops[k];
+    if (!step::runs_on_host(program_, op)) continue;
     host::Operands at;
     for (std::size_t o = 0; o < op.ins; ++o) at.in[o] = exec_.get<void>(op.in[o]);
     host::run_update(pool_, program_, op, at);

@@ -7,8 +7,8 @@
 
 #include <optional>
 
+#include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/guard.hpp"
 #include "plugins/cuda/front/library.hpp"
 #include "plugins/cuda/front/nvml.hpp"
 #include "trainhost/status.h"
@@ -25,7 +25,7 @@ constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILI
 Library g_driver("libcuda.so.1", "TRAINHOST_CUDA_DRIVER");
 
 [[noreturn]] void unavailable(const std::string& why, const std::string& hint = {}, Result code = 0) {
-  throw bridge::StatusError(TH_E_UNAVAILABLE, why, hint).of("cuda", code);
+  throw abi::StatusError(TH_E_UNAVAILABLE, why, hint).of("cuda", code);
 }
 
 /// A function that every driver has.

@@ -19,7 +19,7 @@ struct Device {
   std::string pci;  // "0000:19:00.0"; "" when the driver does not say
 };
 
-/// The driver's version and the devices that are visible, at least one. Throws bridge::StatusError
+/// The driver's version and the devices that are visible, at least one. Throws abi::StatusError
 /// (unavailable): no driver, a driver that does not start or is older than `least_version`, no device. Makes
 /// no context. Thread-safe.
 std::vector<Device> visible_devices(int least_version, const char* least_branch);

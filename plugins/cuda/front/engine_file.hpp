@@ -6,10 +6,10 @@
 
 namespace trainhost::cuda {
 
-/// Throws bridge::StatusError (unavailable) where this build has no engine at all.
+/// Throws abi::StatusError (unavailable) where this build has no engine at all.
 void require_engine_built();
 
-/// The engine's table. Throws bridge::StatusError (unavailable) with the reason: file missing, cuBLAS
+/// The engine's table. Throws abi::StatusError (unavailable) with the reason: file missing, cuBLAS
 /// missing, file of another build. A failure is tried again at the next call. Thread-safe.
 const plugins::EngineTable& engine();
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/guard.hpp"
 
 namespace trainhost::cuda {
 namespace {
@@ -17,7 +17,7 @@ const char* text_of(const th_host* host, const char* key) {
 }
 
 [[noreturn]] void wrong(const std::string& what, const std::string& hint) {
-  throw bridge::StatusError(TH_E_ARG, what, hint);
+  throw abi::StatusError(TH_E_ARG, what, hint);
 }
 
 }  // namespace

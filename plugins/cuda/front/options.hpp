@@ -12,7 +12,7 @@ struct Options {
   int device = -1;            // -1: left out
 };
 
-/// Throws bridge::StatusError (argument) with the nearest mode, or for a device that is no index.
+/// Throws abi::StatusError (argument) with the nearest mode, or for a device that is no index.
 Options options_of(const th_host* host);
 
 }  // namespace trainhost::cuda

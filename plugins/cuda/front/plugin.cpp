@@ -3,7 +3,7 @@
 // See engine/ for what trains.
 #include <cstdio>
 
-#include "core/bridge/guard.hpp"
+#include "core/abi/error_guard.hpp"
 #include "plugins/cuda/common/profile.hpp"
 #include "plugins/cuda/front/engine_file.hpp"
 #include "plugins/cuda/front/options.hpp"
@@ -64,7 +64,7 @@ struct Opened {
 
 th_status memory(const th_host* host, int32_t device, uint64_t* free_bytes, uint64_t* total_bytes,
                  th_error* error) {
-  return bridge::guard(error, [&] {
+  return abi::guard(error, [&] {
     require_engine_built();
     const Device d = device_of(device_index(host, device), kBuild);
     if (free_bytes) *free_bytes = free_bytes_of(d);
@@ -73,7 +73,7 @@ th_status memory(const th_host* host, int32_t device, uint64_t* free_bytes, uint
 }
 
 th_status name(const th_host* host, int32_t device, char* text, uint32_t text_bytes, th_error* error) {
-  return bridge::guard(error, [&] {
+  return abi::guard(error, [&] {
     require_engine_built();
     const Device d = device_of(device_index(host, device), kBuild);
     if (text_bytes) std::snprintf(text, text_bytes, "%s", d.name.c_str());

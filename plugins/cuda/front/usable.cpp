@@ -3,8 +3,8 @@
 
 #include <charconv>
 
+#include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/guard.hpp"
 #include "plugins/cuda/common/limits.hpp"
 #include "plugins/cuda/front/nvml.hpp"
 #include "trainhost/status.h"
@@ -46,9 +46,9 @@ Device device_of(int index, const EngineBuild& build, std::size_t* count) {
   std::string names;
   for (const Device& d : all)
     names += (names.empty() ? "" : ", ") + std::to_string(d.index) + " (" + d.name + ")";
-  throw bridge::StatusError(TH_E_ARG,
-                            "there is no CUDA device " + std::to_string(index) + "; devices here: " + names,
-                            "plugin.cuda.device counts from 0; CUDA_VISIBLE_DEVICES renumbers them");
+  throw abi::StatusError(TH_E_ARG,
+                         "there is no CUDA device " + std::to_string(index) + "; devices here: " + names,
+                         "plugin.cuda.device counts from 0; CUDA_VISIBLE_DEVICES renumbers them");
 }
 
 std::uint64_t free_bytes_of(const Device& d) { return nvml_free_bytes(d).value_or(d.total_bytes); }
@@ -56,18 +56,17 @@ std::uint64_t free_bytes_of(const Device& d) { return nvml_free_bytes(d).value_o
 void require_usable(const Device& d, const EngineBuild& build) {
   const std::string cc = dotted(d.major, d.minor), least = dotted(kLeastMajor, kLeastMinor);
   if (d.major < kLeastMajor || (d.major == kLeastMajor && d.minor < kLeastMinor))
-    throw bridge::StatusError(TH_E_UNAVAILABLE, called(d) + " has compute capability " + cc +
-                                                    ", the cuda trainer needs " + least +
-                                                    " (Ampere) or newer");
+    throw abi::StatusError(TH_E_UNAVAILABLE, called(d) + " has compute capability " + cc +
+                                                 ", the cuda trainer needs " + least + " (Ampere) or newer");
   if (!has_code_for(build.architectures, d.major, d.minor))
-    throw bridge::StatusError(TH_E_UNAVAILABLE,
-                              "this build has no code for compute capability " + cc + " of " + called(d) +
-                                  ": it was built for " + std::string(build.architectures),
-                              "configure it with -DTRAINHOST_CUDA_ARCHITECTURES=" + std::to_string(d.major) +
-                                  std::to_string(d.minor) + "-real");
+    throw abi::StatusError(TH_E_UNAVAILABLE,
+                           "this build has no code for compute capability " + cc + " of " + called(d) +
+                               ": it was built for " + std::string(build.architectures),
+                           "configure it with -DTRAINHOST_CUDA_ARCHITECTURES=" + std::to_string(d.major) +
+                               std::to_string(d.minor) + "-real");
   const std::uint64_t free = free_bytes_of(d);
   if (free < kLeastFreeBytes)
-    throw bridge::StatusError(
+    throw abi::StatusError(
         TH_E_UNAVAILABLE,
         called(d) + " has " + format_bytes(free) + " of its " + format_bytes(d.total_bytes) +
             " free: " + format_bytes(kLeastFreeBytes - free) + " less than the " +

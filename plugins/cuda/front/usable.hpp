@@ -14,11 +14,11 @@ struct EngineBuild {
   int toolkit_major;
 };
 
-/// The visible device of that index. Throws bridge::StatusError: unavailable with the driver's reason,
+/// The visible device of that index. Throws abi::StatusError: unavailable with the driver's reason,
 /// argument when there is no device of that index (it names those there are).
 Device device_of(int index, const EngineBuild& build, std::size_t* count = nullptr);
 
-/// Throws bridge::StatusError (unavailable): compute capability too low, no code for it in the engine, memory
+/// Throws abi::StatusError (unavailable): compute capability too low, no code for it in the engine, memory
 /// full.
 void require_usable(const Device& device, const EngineBuild& build);
 

@@ -11,14 +11,14 @@
 namespace trainhost::cuda::host {
 namespace {
 
-using plan::Op;
-using plan::OpKind;
-using plan::Program;
+using step::Op;
+using step::OpKind;
+using step::Program;
 
 constexpr std::uint64_t kElementsPerTask = 1 << 18;
 constexpr std::uint32_t kParts = 64;  // of a sum
 
-std::uint64_t elements(const Program& p, plan::BufferId b) { return p[b].rows * p[b].cols; }
+std::uint64_t elements(const Program& p, step::BufferId b) { return p[b].rows * p[b].cols; }
 
 template <class F>
 void over_elements(Pool& pool, std::uint64_t n, F&& f) {
@@ -65,7 +65,7 @@ void embed_bwd(Pool& pool, const Program& p, const Op& op, const Operands& at, c
   const std::uint64_t h = p[op.in[2]].cols, vocab = p[op.in[2]].rows;
   const T* dx = at.get<const T>(0);
   float* grad = at.get<float>(2);
-  const bool overwrite = (op.flags & plan::kFirstWrite) && s.first_micro;
+  const bool overwrite = (op.flags & step::kFirstWrite) && s.first_micro;
   pool.run(kParts, [&](std::uint32_t t) {
     if (overwrite)
       for (std::uint64_t id = t; id < vocab; id += kParts) std::memset(grad + id * h, 0, h * sizeof(float));
@@ -79,9 +79,9 @@ template <class T>
 void cross_entropy(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
   const std::uint64_t v = p[op.in[0]].cols;
   double* scalars = at.get<double>(2);
-  const float scale = static_cast<float>(scalars[plan::kLossScale]);
+  const float scale = static_cast<float>(scalars[step::kLossScale]);
   T* logits = at.get<T>(0) + s.first * v;
-  scalars[plan::kLossSum] += sum_of_parts(pool, [&](std::uint32_t i) {
+  scalars[step::kLossSum] += sum_of_parts(pool, [&](std::uint32_t i) {
     const Range r = part(s.rows, i, kParts);
     double loss = 0;
     for (std::uint64_t t = r.begin; t < r.end; ++t) {
@@ -97,7 +97,7 @@ void cross_entropy(Pool& pool, const Program& p, const Op& op, const Operands& a
 void add_grad(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
   const float* from = at.get<const float>(0);
   float* to = at.get<float>(1);
-  const bool overwrite = (op.flags & plan::kFirstWrite) && s.first_micro;
+  const bool overwrite = (op.flags & step::kFirstWrite) && s.first_micro;
   over_elements(pool, elements(p, op.in[0]), [&](std::uint64_t begin, std::uint64_t n) {
     if (overwrite)
       std::memcpy(to + begin, from + begin, n * sizeof(float));
@@ -127,7 +127,7 @@ void run(Pool& pool, const Program& p, const Op& op, const Operands& at, const S
 void run_squares(Pool& pool, const Program& p, const Op& op, const Operands& at) {
   const std::uint64_t n = elements(p, op.in[0]);
   const float* g = at.get<const float>(0);
-  at.get<double>(1)[plan::kNorm2] += sum_of_parts(pool, [&](std::uint32_t i) {
+  at.get<double>(1)[step::kNorm2] += sum_of_parts(pool, [&](std::uint32_t i) {
     const Range r = part(n, i, kParts);
     return squares(r.end - r.begin, g + r.begin);
   });
@@ -136,20 +136,20 @@ void run_squares(Pool& pool, const Program& p, const Op& op, const Operands& at)
 void run_update(Pool& pool, const Program& p, const Op& op, const Operands& at) {
   const std::size_t scalars_at = op.kind == OpKind::kAdamW ? 4 : op.kind == OpKind::kSgdMomentum ? 3 : 2;
   const double* s = at.get<const double>(scalars_at);
-  if (s[plan::kApplied] == 0.0) return;
+  if (s[step::kApplied] == 0.0) return;
   const RunSpec& r = p.run;
-  const float decay = op.flags & plan::kDecay ? static_cast<float>(s[plan::kDecayFactor]) : 1.0f;
-  const float clip = static_cast<float>(s[plan::kClipFactor]);
+  const float decay = op.flags & step::kDecay ? static_cast<float>(s[step::kDecayFactor]) : 1.0f;
+  const float clip = static_cast<float>(s[step::kClipFactor]);
   const Adam adam{clip,
                   static_cast<float>(r.beta1),
                   static_cast<float>(1.0 - r.beta1),
                   static_cast<float>(r.beta2),
                   static_cast<float>(1.0 - r.beta2),
                   decay,
-                  static_cast<float>(s[plan::kStepSize]),
-                  static_cast<float>(s[plan::kInvSqrtBias2]),
+                  static_cast<float>(s[step::kStepSize]),
+                  static_cast<float>(s[step::kInvSqrtBias2]),
                   static_cast<float>(r.eps)};
-  const Sgd plain{clip, static_cast<float>(r.beta1), decay, static_cast<float>(s[plan::kLr])};
+  const Sgd plain{clip, static_cast<float>(r.beta1), decay, static_cast<float>(s[step::kLr])};
   float* master = at.get<float>(scalars_at + 1);
   over_elements(pool, elements(p, op.in[0]), [&](std::uint64_t begin, std::uint64_t n) {
     const float* g = at.get<const float>(0) + begin;

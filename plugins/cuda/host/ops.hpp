@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <span>
 
-#include "core/plan/program.hpp"
+#include "core/step/program.hpp"
 #include "plugins/cuda/host/pool.hpp"
 
 namespace trainhost::cuda::host {
 
 /// Where the operands of one operation lie; null where one is absent.
 struct Operands {
-  void* in[plan::kMaxOperands] = {};
+  void* in[step::kMaxOperands] = {};
   template <class T>
   T* get(std::size_t k) const {
     return static_cast<T*>(in[k]);
@@ -27,12 +27,12 @@ struct Step {
 };
 
 /// kEmbed, kEmbedBwd, kCrossEntropy, kAddGrad. Loss sums go to the scalars operand.
-void run(Pool& pool, const plan::Program& p, const plan::Op& op, const Operands& at, const Step& step);
+void run(Pool& pool, const step::Program& p, const step::Op& op, const Operands& at, const Step& step);
 
 /// scalars[kNorm2] += the squares of the operation's gradient.
-void run_squares(Pool& pool, const plan::Program& p, const plan::Op& op, const Operands& at);
+void run_squares(Pool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
 /// kAdamW, kSgd, kSgdMomentum by the constants in the scalars operand; nothing where kApplied is 0.
-void run_update(Pool& pool, const plan::Program& p, const plan::Op& op, const Operands& at);
+void run_update(Pool& pool, const step::Program& p, const step::Op& op, const Operands& at);
 
 }  // namespace trainhost::cuda::host

@@ -107,7 +107,7 @@ cudaError_t add_losses(cudaStream_t stream, std::uint64_t rows, const float* los
 // ---- update (update.cu)
 // ------------------------------------------------------------------------------------------------- The
 // constants and results of a step are 16 doubles on the device: the program's "scalars" buffer
-// (plan::Scalar). The host writes losses = norm2 = 0, the loss scale, lr and the bias corrections before a
+// (step::Scalar). The host writes losses = norm2 = 0, the loss scale, lr and the bias corrections before a
 // step; kernels leave loss sum, norm2, clip factor, gradient norm, and applied = 1, or 0 when loss or norm is
 // not finite: then no weight and no moment changes.
 

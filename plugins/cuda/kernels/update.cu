@@ -1,7 +1,7 @@
 // The end of a step: the norm of all gradients, what follows from it, and the optimizers, each over many
 // parameters at once. An update that does not count (applied = 0) changes no weight and no moment. Scalars
 // stay on the device throughout.
-#include "core/plan/program.hpp"
+#include "core/step/program.hpp"
 #include "plugins/cuda/kernels/packs.hpp"
 
 namespace trainhost::cuda {
@@ -74,12 +74,12 @@ __global__ __launch_bounds__(kFinishThreads) void finish_norm_kernel(std::uint32
   for (std::uint32_t s = threadIdx.x; s < slots; s += kFinishThreads) total += partials[s];
   total = sum_of_block(total, shared);
   if (threadIdx.x != 0) return;
-  const double norm2 = scalars[plan::kNorm2] + total, norm = sqrt(norm2);
-  scalars[plan::kNorm2] = norm2;
-  scalars[plan::kGradNorm] = norm;
+  const double norm2 = scalars[step::kNorm2] + total, norm = sqrt(norm2);
+  scalars[step::kNorm2] = norm2;
+  scalars[step::kGradNorm] = norm;
   const double clip = clip_norm == 0 ? 1.0 : clip_norm / (norm + 1e-6);
-  scalars[plan::kClipFactor] = clip < 1.0 ? clip : 1.0;
-  scalars[plan::kApplied] = finite(norm) && finite(scalars[plan::kLossSum]) ? 1.0 : 0.0;
+  scalars[step::kClipFactor] = clip < 1.0 ? clip : 1.0;
+  scalars[step::kApplied] = finite(norm) && finite(scalars[step::kLossSum]) ? 1.0 : 0.0;
 }
 
 // ---- optimizers
@@ -146,11 +146,11 @@ template <class T, class Rule>
 __global__ __launch_bounds__(kUpdateThreads, 4) void update_kernel(const Pieces<ParamPiece<T>> pieces,
                                                                    const Rule rule,
                                                                    const double* __restrict__ scalars) {
-  if (scalars[plan::kApplied] == 0) return;
-  const Step step{static_cast<float>(scalars[plan::kClipFactor]), static_cast<float>(scalars[plan::kLr]),
-                  static_cast<float>(scalars[plan::kStepSize]),
-                  static_cast<float>(scalars[plan::kInvSqrtBias2]),
-                  static_cast<float>(scalars[plan::kDecayFactor])};
+  if (scalars[step::kApplied] == 0) return;
+  const Step step{static_cast<float>(scalars[step::kClipFactor]), static_cast<float>(scalars[step::kLr]),
+                  static_cast<float>(scalars[step::kStepSize]),
+                  static_cast<float>(scalars[step::kInvSqrtBias2]),
+                  static_cast<float>(scalars[step::kDecayFactor])};
   for_chunks<kUpdateChunk>(pieces, [&](const ParamPiece<T>& piece, std::uint64_t first, std::uint64_t end) {
     Elements<T, Rule, 4> four[kUpdateLoads];
     const std::uint64_t mine = first + threadIdx.x * 4;

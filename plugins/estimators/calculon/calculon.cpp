@@ -1,10 +1,10 @@
 // Calculon's memory model as a plugin: the co-design tool's account of one rank under tensor, pipeline and
 // data parallelism, with recompute, sequence parallelism and offload. Equations: block.hpp and
 // closed_form.hpp; words: report.hpp.
-#include "core/arch/architecture.hpp"
-#include "core/bridge/convert.hpp"
-#include "core/bridge/guard.hpp"
-#include "core/bridge/report.hpp"
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/abi/report_transfer.hpp"
+#include "core/model/architecture.hpp"
 #include "plugins/estimators/calculon/report.hpp"
 #include "trainhost/trainhost.hpp"
 
@@ -27,9 +27,9 @@ constexpr std::int32_t kLoosely = 50;  // as if the model were GPT
 std::int32_t match(const th_model* m, const th_run* r) {
   try {
     if (!m || !r) return 0;
-    const ModelSpec model = calculon::completed(bridge::from_c(*m));
-    if (!arch::known_family(model.family) || !calculon::has_dimensions(model)) return 0;
-    const calculon::Mapped mapped = calculon::map(model, bridge::from_c(*r), {});
+    const ModelSpec model = calculon::completed(abi::from_c(*m));
+    if (!model::known_family(model.family) || !calculon::has_dimensions(model)) return 0;
+    const calculon::Mapped mapped = calculon::map(model, abi::from_c(*r), {});
     calculon::check(mapped.application, mapped.execution);
     return kLoosely;
   } catch (...) {
@@ -39,17 +39,17 @@ std::int32_t match(const th_model* m, const th_run* r) {
 
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p,
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
-  return bridge::guard(error, [&] {
-    bridge::require_arguments(m, r, sink);
-    const ModelSpec model = calculon::completed(bridge::from_c(*m));
+  return abi::guard(error, [&] {
+    abi::require_arguments(m, r, sink);
+    const ModelSpec model = calculon::completed(abi::from_c(*m));
     if (!calculon::has_dimensions(model))
       throw usage_error(
           "calculon needs vocab, hidden size, layers, heads, head dimension and MLP width of a model");
-    const Tier device = p ? bridge::from_c(*p).tier : Tier::kDevice;
+    const Tier device = p ? abi::from_c(*p).tier : Tier::kDevice;
     const MemoryReport report =
-        calculon::report(model, bridge::from_c(*r), calculon::read_options({host, "calculon"}), device);
-    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
-      throw bridge::StatusError(s, "the host refused the report");
+        calculon::report(model, abi::from_c(*r), calculon::read_options({host, "calculon"}), device);
+    if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
+      throw abi::StatusError(s, "the host refused the report");
   });
 }
 

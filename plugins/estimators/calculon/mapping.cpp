@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <string>
 
-#include "core/arch/architecture.hpp"
 #include "core/base/checked.hpp"
+#include "core/model/architecture.hpp"
 
 namespace trainhost::calculon {
 namespace {
@@ -72,8 +72,8 @@ bool has_dimensions(const ModelSpec& m) {
 }
 
 ModelSpec completed(const ModelSpec& m) {
-  if (trainable_family(m.family) || m.config_json.empty() || !arch::known_family(m.family)) return m;
-  return arch::outline(arch::from_model(m), m.config_json);
+  if (trainable_family(m.family) || m.config_json.empty() || !model::known_family(m.family)) return m;
+  return model::outline(model::from_model(m), m.config_json);
 }
 
 Mapped map(const ModelSpec& m, const RunSpec& r, const Options& o) {

@@ -33,8 +33,8 @@ struct Mapped {
 /// Whether the model has the dimensions that the form needs.
 bool has_dimensions(const ModelSpec& m);
 
-/// The model with its dimensions as core/arch reads them from config.json, where it knows the family; else as
-/// it is.
+/// The model with its dimensions as core/model reads them from config.json, where it knows the family; else
+/// as it is.
 ModelSpec completed(const ModelSpec& m);
 
 /// Throws usage_error for a weight type that is none of f32, bf16, fp16, fp8, and for options that contradict

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <optional>
 
-#include "core/arch/architecture.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
+#include "core/model/architecture.hpp"
 #include "plugins/estimators/calculon/report.hpp"
 
 namespace trainhost::calculon {
@@ -25,11 +25,11 @@ std::string percent(std::uint64_t formula, std::uint64_t truth) {
   return text;
 }
 
-/// What the model really is; nothing for a family that core/arch does not know, or without its config.json.
-std::optional<arch::Architecture> architecture_of(const ModelSpec& m) {
-  if (!arch::known_family(m.family) && !trainable_family(m.family)) return std::nullopt;
+/// What the model really is; nothing for a family that core/model does not know, or without its config.json.
+std::optional<model::Architecture> architecture_of(const ModelSpec& m) {
+  if (!model::known_family(m.family) && !trainable_family(m.family)) return std::nullopt;
   try {
-    return arch::from_model(m);
+    return model::from_model(m);
   } catch (const Error&) {
     return std::nullopt;  // the notes then say nothing of it; the estimate needs the dimensions alone
   }
@@ -91,7 +91,7 @@ class Notes {
     else if (real_ && !real_->layers.empty() && real_->layers[0].layer.mlp.gated)
       say("Calculon knows no gated MLP: the gate, L*H*I = " +
           count(checked_mul(m_.layers, m_.hidden, m_.intermediate)) + " parameters, is left out.");
-    const std::uint64_t form = form_parameters(m_, o_, to_), truth = real_ ? arch::count(*real_).total : 0;
+    const std::uint64_t form = form_parameters(m_, o_, to_), truth = real_ ? model::count(*real_).total : 0;
     if (real_ && truth != form)
       say("True parameters: " + count(truth) + "; the form counts " + count(form) + " (" +
           percent(form, truth) + ").");
@@ -239,7 +239,7 @@ class Notes {
   const Application& a_;
   const Execution& e_;
   const Sizes s_;
-  const std::optional<arch::Architecture> real_;
+  const std::optional<model::Architecture> real_;
   std::vector<std::string> notes_;
 };
 

@@ -3,19 +3,19 @@
 
 #include <utility>
 
-#include "core/arch/architecture.hpp"
 #include "core/base/error.hpp"
+#include "core/model/architecture.hpp"
 #include "core/model/tensors.hpp"
 
 namespace trainhost::rules {
 
 bool countable_family(const std::string& family) {
-  return trainable_family(family) || arch::known_family(family);
+  return trainable_family(family) || model::known_family(family);
 }
 
 std::uint64_t true_parameters(const ModelSpec& m) {
   if (trainable_family(m.family)) return count_parameters(m).total;
-  return arch::count(arch::from_model(m)).total;
+  return model::count(model::from_model(m)).total;
 }
 
 void need_dimensions(const ModelSpec& m, const char* estimator) {

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/bridge/guard.hpp"
 
 namespace trainhost::rules {
 namespace {
@@ -25,7 +25,7 @@ Options::Options(const th_host* host, std::string plugin)
               std::move(plugin)) {}
 
 void Options::wrong(const char* key, const std::string& value, const std::string& expected) const {
-  throw bridge::StatusError(
+  throw abi::StatusError(
       TH_E_ARG, "plugin." + plugin_ + "." + key + " = " + escaped(value, 60) + ": expected " + expected);
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "core/arch/architecture.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
+#include "core/model/architecture.hpp"
 #include "plugins/estimators/common/model.hpp"
 
 namespace trainhost::contract {
@@ -115,7 +115,7 @@ class Builder {
     if (m_.mlp_bias)
       note("The formula leaves out the biases of gate, up and down: " +
            count(checked_mul(layers, 2 * std::uint64_t{m_.intermediate} + H)) + " parameters.");
-    if (!trainable_family(m_.family)) norms_of(arch::from_model(m_));
+    if (!trainable_family(m_.family)) norms_of(model::from_model(m_));
     if (m_.qk_norm)
       note("The formula leaves out the norms of q and k: " + count(checked_mul(layers, 2, m_.head_dim)) +
            " parameters.");
@@ -127,7 +127,7 @@ class Builder {
            count(checked_mul(true_p_, kAdamBytes)) + ".");
   }
 
-  void norms_of(const arch::Architecture& a) {
+  void norms_of(const model::Architecture& a) {
     const std::uint32_t norms = a.layers.front().layer.norms;
     note("The formula is for a LLaMA; this model is a " + escaped(m_.family) +
          (norms == 2 ? "." : ", with " + n(norms) + " norms a layer where the formula has 2."));

@@ -1,9 +1,9 @@
 // The closed-form estimator as a plugin: training memory of a LLaMA by the contract's equations, as its
 // source writes them, with notes where a model breaks their assumptions. The equations are in
 // closed_form.hpp.
-#include "core/bridge/convert.hpp"
-#include "core/bridge/guard.hpp"
-#include "core/bridge/report.hpp"
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/abi/report_transfer.hpp"
 #include "plugins/estimators/contract/closed_form.hpp"
 #include "trainhost/trainhost.hpp"
 
@@ -31,12 +31,12 @@ std::int32_t match(const th_model* m, const th_run* r) {
 
 th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
                    th_mem_summary* summary, th_error* error) {
-  return bridge::guard(error, [&] {
-    bridge::require_arguments(m, r, sink);
-    Tier tier = p ? bridge::from_c(*p).tier : Tier::kHost;
-    MemoryReport report = contract::estimate(bridge::from_c(*m), bridge::from_c(*r), tier);
-    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
-      throw bridge::StatusError(s, "the host refused the report");
+  return abi::guard(error, [&] {
+    abi::require_arguments(m, r, sink);
+    Tier tier = p ? abi::from_c(*p).tier : Tier::kHost;
+    MemoryReport report = contract::estimate(abi::from_c(*m), abi::from_c(*r), tier);
+    if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
+      throw abi::StatusError(s, "the host refused the report");
   });
 }
 

@@ -1,10 +1,10 @@
 // The exact estimator of the LLaMA family: builds the step program that a trainer would run, places it, adds
 // it up. Never guesses: what no program can be built for is "unsupported", with the reason. Program and
 // placer: core/plan.
-#include "core/bridge/convert.hpp"
-#include "core/bridge/guard.hpp"
-#include "core/bridge/report.hpp"
-#include "core/plan/memory_plan.hpp"
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/abi/report_transfer.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "trainhost/trainhost.hpp"
 
 TH_MANIFEST(R"(
@@ -25,7 +25,7 @@ constexpr std::int32_t kMade = 1000;  // made for these families: nothing fits t
 std::int32_t match(const th_model* m, const th_run* run) {
   try {
     if (!m || !run || !TH_HAS(m, th_model, family) || !m->family) return 0;
-    return trains_by_program(bridge::from_c(*m), bridge::from_c(*run)) ? kMade : 0;
+    return trains_by_program(abi::from_c(*m), abi::from_c(*run)) ? kMade : 0;
   } catch (...) {
     return 0;
   }
@@ -39,16 +39,16 @@ const char* const kNeutral =
 
 th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
                    th_mem_summary* summary, th_error* error) {
-  return bridge::guard(error, [&] {
-    bridge::require_arguments(m, r, sink);
-    const plan::Program program =
-        plan::build_program(bridge::from_c(*m), bridge::from_c(*r), p ? bridge::from_c(*p) : Profile{});
-    const plan::MemoryPlan placed = plan::place(program);
-    MemoryReport report = plan::account(program, placed);
+  return abi::guard(error, [&] {
+    abi::require_arguments(m, r, sink);
+    const step::Program program =
+        step::build_program(abi::from_c(*m), abi::from_c(*r), p ? abi::from_c(*p) : Profile{});
+    const placement::MemoryPlan placed = placement::place(program);
+    MemoryReport report = placement::account(program, placed);
     report.digest = placed.digest;
     if (!p) report.notes.push_back(kNeutral);
-    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
-      throw bridge::StatusError(s, "the host refused the report");
+    if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
+      throw abi::StatusError(s, "the host refused the report");
   });
 }
 

@@ -1,7 +1,7 @@
 // The memory equation as a plugin: reads the options, counts the parameters, hands both to account.hpp.
-#include "core/bridge/convert.hpp"
-#include "core/bridge/guard.hpp"
-#include "core/bridge/report.hpp"
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/abi/report_transfer.hpp"
 #include "plugins/estimators/common/model.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "plugins/estimators/memory-equation/account.hpp"
@@ -26,8 +26,8 @@ std::int32_t match(const th_model* m, const th_run* r) {
   try {
     if (!m || !r) return 0;
     if (!TH_HAS(m, th_model, family) || !m->family || !rules::countable_family(m->family)) return 0;
-    const ModelSpec model = bridge::from_c(*m);
-    if (!model.hidden || !model.layers || !model.heads || bridge::from_c(*r).mode == RunMode::kInference)
+    const ModelSpec model = abi::from_c(*m);
+    if (!model.hidden || !model.layers || !model.heads || abi::from_c(*r).mode == RunMode::kInference)
       return 0;
     return kRuleOfThumb;
   } catch (...) {
@@ -58,17 +58,17 @@ memory_equation::Settings settings_of(const th_host* host) {
 
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*,
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
-  return bridge::guard(error, [&] {
-    bridge::require_arguments(m, r, sink);
-    const ModelSpec model = bridge::from_c(*m);
+  return abi::guard(error, [&] {
+    abi::require_arguments(m, r, sink);
+    const ModelSpec model = abi::from_c(*m);
     const memory_equation::Settings settings = settings_of(host);
     rules::need_dimensions(model, kId);
     // With a Psi of the user's own, a family whose tensors nobody knows will do.
     const bool countable = rules::countable_family(model.family) || !settings.parameters;
-    const MemoryReport report = memory_equation::account(model, bridge::from_c(*r), settings,
+    const MemoryReport report = memory_equation::account(model, abi::from_c(*r), settings,
                                                          countable ? rules::true_parameters(model) : 0);
-    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
-      throw bridge::StatusError(s, "the host refused the report");
+    if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
+      throw abi::StatusError(s, "the host refused the report");
   });
 }
 

@@ -7,7 +7,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
-#include "core/plan/memory_plan.hpp"
+#include "core/placement/memory_plan.hpp"
 
 namespace trainhost::transformer {
 namespace {
@@ -27,7 +27,7 @@ constexpr std::uint32_t kLayersCompared = 16;
 std::optional<std::uint64_t> placed_bytes(const ModelSpec& m, const RunSpec& run, const Profile* profile) {
   if (m.layers > kLayersCompared) return std::nullopt;
   try {
-    return plan::place(plan::build_program(m, run, profile ? *profile : Profile{})).arena_bytes;
+    return placement::place(step::build_program(m, run, profile ? *profile : Profile{})).arena_bytes;
   } catch (const std::exception&) {
     return std::nullopt;
   }
@@ -77,7 +77,7 @@ void move_to_host(MemoryReport& r) {
   if (disk) r.tiers.push_back({Tier::kDisk, disk, peak});
 }
 
-void add_notes(MemoryReport& r, const arch::Architecture& a, const ModelSpec& m, const RunSpec& run,
+void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
                const Profile* profile) {
   r.notes.push_back(
       run.mode == RunMode::kInference

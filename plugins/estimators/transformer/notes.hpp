@@ -2,8 +2,8 @@
 // it is from the exact plan where there is one. Sentences alone; no size is changed here, but that memory of
 // a trainer on the host is the host's.
 #pragma once
-#include "core/arch/architecture.hpp"
 #include "core/base/memory_report.hpp"
+#include "core/model/architecture.hpp"
 #include "core/model/run_spec.hpp"
 
 namespace trainhost::transformer {
@@ -13,7 +13,7 @@ namespace trainhost::transformer {
 void move_to_host(MemoryReport& r);
 
 /// profile: null where no trainer was named.
-void add_notes(MemoryReport& r, const arch::Architecture& a, const ModelSpec& m, const RunSpec& run,
+void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
                const Profile* profile);
 
 }  // namespace trainhost::transformer

@@ -1,10 +1,10 @@
-// The estimator for every known decoder under any layout, as a plugin: core/layout's account of the worst
+// The estimator for every known decoder under any layout, as a plugin: core/parallel's account of the worst
 // pipeline stage, with a line for every stage. An approximation, and says of what; where a step program
 // exists `llama` is exact and goes first.
-#include "core/bridge/convert.hpp"
-#include "core/bridge/guard.hpp"
-#include "core/bridge/report.hpp"
-#include "core/layout/memory.hpp"
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/abi/report_transfer.hpp"
+#include "core/parallel/rank_memory.hpp"
 #include "plugins/estimators/transformer/notes.hpp"
 #include "trainhost/trainhost.hpp"
 
@@ -28,7 +28,7 @@ constexpr std::int32_t kWell =
 std::int32_t match(const th_model* m, const th_run* r) {
   try {
     if (!m || !r) return 0;
-    return TH_HAS(m, th_model, family) && m->family && arch::known_family(m->family) ? kWell : 0;
+    return TH_HAS(m, th_model, family) && m->family && model::known_family(m->family) ? kWell : 0;
   } catch (...) {
     return 0;
   }
@@ -36,18 +36,18 @@ std::int32_t match(const th_model* m, const th_run* r) {
 
 th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
                    th_mem_summary* summary, th_error* error) {
-  return bridge::guard(error, [&] {
-    bridge::require_arguments(m, r, sink);
-    const ModelSpec model = bridge::from_c(*m);
-    const RunSpec run = bridge::from_c(*r);
-    const Profile profile = p ? bridge::from_c(*p) : Profile{};
-    const arch::Architecture a = arch::from_model(model);
-    layout::validate(a, run);
-    MemoryReport report = layout::report(a, run);
+  return abi::guard(error, [&] {
+    abi::require_arguments(m, r, sink);
+    const ModelSpec model = abi::from_c(*m);
+    const RunSpec run = abi::from_c(*r);
+    const Profile profile = p ? abi::from_c(*p) : Profile{};
+    const model::Architecture a = model::from_model(model);
+    parallel::validate(a, run);
+    MemoryReport report = parallel::report(a, run);
     if (p && profile.tier == Tier::kHost) transformer::move_to_host(report);
     transformer::add_notes(report, a, model, run, p ? &profile : nullptr);
-    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
-      throw bridge::StatusError(s, "the host refused the report");
+    if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
+      throw abi::StatusError(s, "the host refused the report");
   });
 }
 

@@ -1,7 +1,7 @@
 // The VRAM note as a plugin: reads the options, counts the parameters, hands both to account.hpp.
-#include "core/bridge/convert.hpp"
-#include "core/bridge/guard.hpp"
-#include "core/bridge/report.hpp"
+#include "core/abi/convert_structs.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/abi/report_transfer.hpp"
 #include "plugins/estimators/common/model.hpp"
 #include "plugins/estimators/common/options.hpp"
 #include "plugins/estimators/vram-note/account.hpp"
@@ -26,7 +26,7 @@ std::int32_t match(const th_model* m, const th_run* r) {
   try {
     if (!m || !r) return 0;
     if (!TH_HAS(m, th_model, family) || !m->family || !rules::countable_family(m->family)) return 0;
-    const ModelSpec model = bridge::from_c(*m);
+    const ModelSpec model = abi::from_c(*m);
     return model.hidden && model.layers && model.heads && model.vocab ? kRuleOfThumb : 0;
   } catch (...) {
     return 0;
@@ -41,16 +41,16 @@ vram_note::Settings settings_of(const th_host* host) {
 
 th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile*,
                    th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
-  return bridge::guard(error, [&] {
-    bridge::require_arguments(m, r, sink);
-    const ModelSpec model = bridge::from_c(*m);
+  return abi::guard(error, [&] {
+    abi::require_arguments(m, r, sink);
+    const ModelSpec model = abi::from_c(*m);
     const vram_note::Settings settings = settings_of(host);
     rules::need_dimensions(model, kId);
     const bool countable = rules::countable_family(model.family) || !settings.parameters;
-    const MemoryReport report = vram_note::account(model, bridge::from_c(*r), settings,
-                                                   countable ? rules::true_parameters(model) : 0);
-    if (th_status s = bridge::emit(report, sink, summary); s != TH_OK)
-      throw bridge::StatusError(s, "the host refused the report");
+    const MemoryReport report =
+        vram_note::account(model, abi::from_c(*r), settings, countable ? rules::true_parameters(model) : 0);
+    if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
+      throw abi::StatusError(s, "the host refused the report");
   });
 }
 

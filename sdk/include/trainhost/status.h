@@ -45,7 +45,8 @@ typedef int32_t th_status;
 #define TH_E_UNAVAILABLE \
   (-3) /* no device, driver, library or licence here: fall back, or ask on another machine */
 #define TH_E_DEVICE_OOM (-4) /* the device's memory is short: shrink the run by error.bytes_needed */
-#define TH_E_HOST_OOM (-5)  /* host memory or the host's budget is short: shrink the run or raise the budget \
+#define TH_E_HOST_OOM                                                                                        \
+  (-5)                      /* host memory or the host's budget is short: shrink the run or raise the budget \
                              */
 #define TH_E_CANCELLED (-6) /* host->cancelled() said so: nothing was applied, stop or call again */
 #define TH_E_STATE (-7)     /* wrong order of calls: bring the instance into the right state first */

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/sys.hpp"
+#include "core/checkpoint/system_calls.hpp"
 #include "tests/core/checkpoint/fixtures.hpp"
 
 namespace trainhost::test {

@@ -11,7 +11,7 @@
 #include <functional>
 #include <string>
 
-#include "core/checkpoint/sys.hpp"
+#include "core/checkpoint/system_calls.hpp"
 
 namespace trainhost::test {
 

@@ -11,8 +11,8 @@
 #include <set>
 #include <thread>
 
+#include "core/checkpoint/checkpoint_manifest.hpp"
 #include "core/checkpoint/hash.hpp"
-#include "core/checkpoint/manifest.hpp"
 #include "tests/core/checkpoint/store_fixture.hpp"
 
 using namespace trainhost;

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <random>
 
+#include "core/data/data_files.hpp"
 #include "core/data/dataset.hpp"
-#include "core/data/files.hpp"
 #include "core/data/stories.hpp"
 #include "core/data/token_files.hpp"
 #include "tests/core/data/data_files.hpp"

@@ -38,8 +38,8 @@ BOOST_AUTO_TEST_CASE(only_what_breaks_a_run_loses_it) {
     const bool lost = s == TH_E_DEVICE_OOM || s == TH_E_HOST_OOM || s == TH_E_DEVICE_LOST || s == TH_E_IO ||
                       s == TH_E_INTERNAL;
     BOOST_CHECK_EXCEPTION(
-        lost ? life.require(Life::kReadyOn, "save()") : throw bridge::StatusError(TH_E_STATE, ""),
-        bridge::StatusError, [](const bridge::StatusError& e) { return e.code == TH_E_STATE; });
+        lost ? life.require(Life::kReadyOn, "save()") : throw abi::StatusError(TH_E_STATE, ""),
+        abi::StatusError, [](const abi::StatusError& e) { return e.code == TH_E_STATE; });
     if (!lost) BOOST_CHECK_NO_THROW(life.require(Life::kReadyOn, "save()"));
   }
 }
@@ -49,12 +49,11 @@ BOOST_AUTO_TEST_CASE(the_first_failure_is_the_one_that_is_told) {
   life.ended("step()", TH_E_DEVICE_LOST);
   life.ended("save()", TH_E_STATE);
   life.ended("counters()", TH_E_INTERNAL);
-  BOOST_CHECK_EXCEPTION(life.require(executor::Life::kReadyOn, "save()"), bridge::StatusError,
-                        [](const bridge::StatusError& e) {
-                          return std::string(e.what()) ==
-                                     "save() of a lost instance: step() failed before (device_lost)" &&
-                                 e.hint != "";
-                        });
+  BOOST_CHECK_EXCEPTION(
+      life.require(executor::Life::kReadyOn, "save()"), abi::StatusError, [](const abi::StatusError& e) {
+        return std::string(e.what()) == "save() of a lost instance: step() failed before (device_lost)" &&
+               e.hint != "";
+      });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -142,9 +142,9 @@ BOOST_AUTO_TEST_CASE(what_an_author_says_of_a_chip_arrives) {
     BOOST_TEST(rig.host.now == 0u);  // the arena is the author's
     rig.start(s);
     BOOST_TEST(std::isfinite(rig.step(s).loss));
-    th_model m = bridge::to_c(rig.g.model);
-    th_run r = bridge::to_c(rig.g.run);
-    bridge::Collector c;
+    th_model m = abi::to_c(rig.g.model);
+    th_run r = abi::to_c(rig.g.run);
+    abi::Collector c;
     BOOST_TEST(p.trainer->plan(&rig.host, &m, &r, c.sink(), c.summary(), &e) == TH_OK);
     BOOST_TEST(c.take("everything").total_bytes() == Everything::taken);
   }

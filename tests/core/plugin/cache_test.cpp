@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/plugin/cache.hpp"
+#include "core/plugin/plugin_cache.hpp"
 #include "zoo.hpp"
 
 using namespace zoo;

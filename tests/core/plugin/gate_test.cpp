@@ -7,8 +7,8 @@
 #include <cstring>
 #include <random>
 
-#include "core/plugin/gate.hpp"
-#include "core/plugin/refused.hpp"
+#include "core/plugin/file_validation.hpp"
+#include "core/plugin/rejection.hpp"
 #include "zoo.hpp"
 
 using namespace zoo;

@@ -11,7 +11,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plugin/mapped_file.hpp"
-#include "core/plugin/refused.hpp"
+#include "core/plugin/rejection.hpp"
 #include "trainhost/plugin.h"
 #include "zoo.hpp"
 

@@ -1,8 +1,8 @@
 // The manifest's text: what is read, and which texts never reach the parser.
 #include <boost/test/unit_test.hpp>
 
-#include "core/plugin/manifest.hpp"
-#include "core/plugin/refused.hpp"
+#include "core/plugin/plugin_manifest.hpp"
+#include "core/plugin/rejection.hpp"
 
 namespace tp = trainhost::plugin;
 

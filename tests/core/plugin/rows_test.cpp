@@ -27,7 +27,7 @@ std::map<int, std::vector<std::string>> rows(const std::string& readme) {
 
 /// "" or what it names that is not there.
 std::string missing(const std::string& proof) {
-  static const std::string animals = text("core/check/animals.txt");
+  static const std::string animals = text("core/plugin_validator/animals.txt");
   const std::size_t colon = proof.find(": ");
   if (colon == proof.npos)
     return std::regex_match(proof, std::regex("[CET]-\\d{3}")) && animals.find(proof) != animals.npos ? ""

@@ -6,8 +6,8 @@
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 
-#include "core/plugin/gate.hpp"
-#include "core/plugin/refused.hpp"
+#include "core/plugin/file_validation.hpp"
+#include "core/plugin/rejection.hpp"
 #include "core/plugin/trust.hpp"
 #include "zoo.hpp"
 

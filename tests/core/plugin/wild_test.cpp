@@ -6,7 +6,7 @@
 #include <chrono>
 #include <csignal>
 
-#include "core/child/child.hpp"
+#include "core/process/child.hpp"
 #include "zoo.hpp"
 
 using namespace zoo;

@@ -5,8 +5,8 @@
 #include "core/report/comparison.hpp"
 #include "core/report/plan_view.hpp"
 #include "core/report/progress.hpp"
-#include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
+#include "core/report/text_table.hpp"
 
 using namespace trainhost;
 

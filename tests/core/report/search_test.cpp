@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "core/report/search_view.hpp"
-#include "core/report/table.hpp"
 #include "core/report/terminal.hpp"
+#include "core/report/text_table.hpp"
 
 using namespace trainhost::report;
 

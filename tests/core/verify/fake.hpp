@@ -269,7 +269,7 @@ class Subjects : public verify::Subjects {
   plugin::Trainer& judged(const std::string& mode) override { return *trainers_.at(mode); }
   plugin::Trainer& reference() override { return right_; }
   plugin::Ledger& ledger() override { return ledger_; }
-  RunSpec resolved(const std::string&, const config::RunConfig& c) override { return c.run; }
+  RunSpec resolved(const std::string&, const runfile::RunConfig& c) override { return c.run; }
 
   std::string backend_ = "cuda", absent_;
   bool on_device_ = true;

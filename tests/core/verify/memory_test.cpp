@@ -4,7 +4,7 @@
 #include <boost/test/unit_test.hpp>
 #include <ostream>
 
-#include "core/verify/closed_form.hpp"
+#include "core/verify/contract_equations.hpp"
 #include "core/verify/verify.hpp"
 #include "tests/core/verify/fake.hpp"
 
@@ -39,7 +39,7 @@ struct Outcome {
 /// The fault in the hybrid mode alone.
 Outcome with(const std::string& fault, const std::string& more = {}) {
   fake::Subjects subjects("", fault);
-  Context context(config::parse_run(kRun + more, "", "/"), subjects);
+  Context context(runfile::parse_run(kRun + more, "", "/"), subjects);
   Outcome o;
   o.results = run_checks(context, select(kMemory));
   for (const Result& r : o.results)
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(without_room_for_twice_the_sequences_what_has_a_name_is_jud
   BOOST_TEST(o.falsified == "");
   BOOST_TEST(has(o.of("MEM-002").detail, "not judged") == false, o.of("MEM-002").detail);
   fake::Subjects alone("room for three sequences", "room for three sequences");
-  Context context(config::parse_run(kRun, "", "/"), alone);
+  Context context(runfile::parse_run(kRun, "", "/"), alone);
   const Result r = run_checks(context, select("MEM-002")).front();
   BOOST_TEST((r.status == Status::kHeld), r.detail);
   BOOST_TEST(has(r.detail, "no room to measure by what twice"), r.detail);
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(an_optimizer_without_two_moments_is_skipped_with_its_name) 
 BOOST_AUTO_TEST_CASE(without_a_trainer_the_box_is_still_enumerated) {
   fake::Subjects s("", "");
   s.absent_ = "no driver";
-  Context context(config::parse_run(kRun, "", "/"), s);
+  Context context(runfile::parse_run(kRun, "", "/"), s);
   const Result r = run_checks(context, select("MEM-EXACT-001")).front();
   BOOST_TEST((r.status == Status::kHeld), r.detail);
   BOOST_TEST(has(r.detail, "of 832 models"), r.detail);

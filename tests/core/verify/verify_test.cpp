@@ -7,8 +7,8 @@
 #include <fstream>
 #include <ostream>
 
-#include "core/verify/modes.hpp"
-#include "core/verify/scratch.hpp"
+#include "core/verify/judge_modes.hpp"
+#include "core/verify/scratch_directory.hpp"
 #include "core/verify/snapshot.hpp"
 #include "core/verify/verify.hpp"
 #include "tests/core/verify/fake.hpp"
@@ -58,7 +58,7 @@ struct Outcome {
 
 Outcome outcome(fake::Subjects& subjects, const std::filesystem::path& program, const std::string& only = {},
                 bool small = false) {
-  Context context(config::parse_run(kTinyRun, "", "/"), subjects);
+  Context context(runfile::parse_run(kTinyRun, "", "/"), subjects);
   context.program = program;
   context.small = small;
   context.now = [] { return fake::clock(); };

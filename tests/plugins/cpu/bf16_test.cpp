@@ -15,7 +15,7 @@ namespace trainhost {
 namespace {
 
 using namespace test;
-using plan::OpKind;
+using step::OpKind;
 namespace ref = reference;
 
 std::vector<const cpu::Bf16Kernels*> tables() {
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_linear_layer_and_its_gradients_round_their_operands) {
       const BufferId gb = o.buffer(n, k, before);
       o.run(OpKind::kLinear, {xb, wb, o.buffer(1, n, bias), o.buffer(m, n, res)}, {yb});
       o.run(OpKind::kLinearDx, {dyb, wb}, {dxb});
-      o.run(OpKind::kLinearDw, {dyb, xb, gb, plan::kNoBuffer}, {gb});
+      o.run(OpKind::kLinearDw, {dyb, xb, gb, step::kNoBuffer}, {gb});
       BOOST_TEST(distance(o.values(yb), y) <= 2e-5);
       BOOST_TEST(distance(o.values(dxb), dx) <= 2e-5);
       BOOST_TEST(distance(o.values(gb), dw) <= 2e-5);

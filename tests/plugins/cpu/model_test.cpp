@@ -58,7 +58,7 @@ BOOST_DATA_TEST_CASE(gradients_are_those_of_the_reference, kZoo, z) {
         BOOST_TEST_CONTEXT(k->name << ", accumulate " << accumulate << ", recompute " << name(recompute)) {
           BOOST_TEST(std::abs(out.loss - loss) <= 2e-6 * loss);
           BOOST_TEST(std::abs(out.grad_norm - norm) <= 1e-5 * norm);
-          const double off = furthest(rig.read(&plan::Param::grad), expected);
+          const double off = furthest(rig.read(&step::Param::grad), expected);
           BOOST_TEST(off <= 2e-6, "gradients are " << off << " off");
           BOOST_TEST((rig.read() == w), "an update with lr 0 changes a weight");
         }

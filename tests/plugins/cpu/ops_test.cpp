@@ -10,9 +10,9 @@ namespace trainhost {
 namespace {
 
 using namespace test;
-using plan::kNoBuffer;
-using plan::OpKind;
 using reference::Ids;
+using step::kNoBuffer;
+using step::OpKind;
 namespace ref = reference;
 
 // f32 sums of up to a few hundred products of numbers below 1: well inside sqrt(n) * 2^-24 * n.
@@ -75,7 +75,7 @@ BOOST_DATA_TEST_CASE(embedding_copies_rows_and_scatters_gradients, kRows* kCols,
       o.step().rows = m, o.step().tokens = ids.data();
       BufferId g = o.buffer(v, h, overwrite ? Vec{} : before);
       o.run(OpKind::kEmbedBwd, {o.buffer(m, h, dx), kNoBuffer, g}, {g},
-            overwrite ? plan::kFirstWrite : plan::OpFlag{});
+            overwrite ? step::kFirstWrite : step::OpFlag{});
       return std::vector<Vec>{o.values(g)};
     });
   }
@@ -106,7 +106,7 @@ BOOST_DATA_TEST_CASE(rms_norm_and_its_gradient, kRows* kCols, rows, cols) {
           o.run(OpKind::kRmsNormBwd,
                 {o.buffer(m, h, dy), o.buffer(m, h, x), o.buffer(m, 1, rstd), o.buffer(1, h, w),
                  fresh ? kNoBuffer : d, g, o.buffer(16, h)},
-                {d, g}, fresh ? plan::kFreshDx | plan::kFirstWrite : 0);
+                {d, g}, fresh ? step::kFreshDx | step::kFirstWrite : 0);
           return std::vector<Vec>{o.values(d), o.values(g)};
         },
         5e-5);
@@ -139,7 +139,7 @@ BOOST_DATA_TEST_CASE(linear_and_its_gradients, kRows* kCols* boost::unit_test::d
       BufferId g = o.buffer(n, k, other ? Vec{} : gw), b = o.buffer(1, n, with_bias && other ? Vec{} : gb);
       o.run(OpKind::kLinearDw,
             {o.buffer(m, n, dy), o.buffer(m, k, x), g, with_bias ? b : kNoBuffer, kNoBuffer},
-            {g, with_bias ? b : kNoBuffer}, other ? plan::kFirstWrite : plan::OpFlag{});
+            {g, with_bias ? b : kNoBuffer}, other ? step::kFirstWrite : step::OpFlag{});
       return std::vector<Vec>{o.values(g), o.values(b)};
     });
   }
@@ -337,15 +337,15 @@ BOOST_DATA_TEST_CASE(head_loss_and_its_gradients_in_chunks,
         o.step().rows = m, o.step().targets = targets.data(), o.step().loss_scale = static_cast<float>(scale);
         BufferId x = o.buffer(m, h, hf), g = o.buffer(v, h, overwrite ? Vec{} : before), s = o.scalars();
         o.run(OpKind::kHeadLoss, {x, o.buffer(v, h, w), kNoBuffer, g, o.buffer(chunk, v), s}, {x, g, s},
-              overwrite ? plan::kFirstWrite : plan::OpFlag{});
-        return std::vector<Vec>{o.values(x), o.values(g), {o.values(s)[plan::kLossSum]}};
+              overwrite ? step::kFirstWrite : step::OpFlag{});
+        return std::vector<Vec>{o.values(x), o.values(g), {o.values(s)[step::kLossSum]}};
       });
       check_op({{loss}}, [&](OneOp& o) {
         o.step().rows = m, o.step().targets = targets.data();
         BufferId s = o.scalars();
         o.run(OpKind::kHeadEval, {o.buffer(m, h, hf), o.buffer(v, h, w), kNoBuffer, o.buffer(chunk, v), s},
               {s});
-        return std::vector<Vec>{{o.values(s)[plan::kEvalLossSum]}};
+        return std::vector<Vec>{{o.values(s)[step::kEvalLossSum]}};
       });
     }
   }
@@ -365,8 +365,8 @@ BOOST_DATA_TEST_CASE(optimizers_follow_their_definitions,
                      elements, decay) {
   const std::size_t n = static_cast<std::size_t>(elements);
   const Vec g = random_vec(n, 1), w0 = random_vec(n, 2), m0 = random_vec(n, 3), clip_half = [] {
-    Vec s(plan::kScalarCount);
-    s[plan::kClipFactor] = 0.5;
+    Vec s(step::kScalarCount);
+    s[step::kClipFactor] = 0.5;
     return s;
   }();
   Vec v0 = random_vec(n, 4), clipped = g;
@@ -377,7 +377,7 @@ BOOST_DATA_TEST_CASE(optimizers_follow_their_definitions,
     o.program.run.weight_decay = 0.1;
     o.step().lr = 0.01, o.step().step_index = 2;
   };
-  const std::uint32_t flags = decay ? plan::kDecay : plan::OpFlag{};
+  const std::uint32_t flags = decay ? step::kDecay : step::OpFlag{};
 
   Vec w = w0, m = m0, v = v0;
   ref::AdamW{0.01, 0.9, 0.95, 1e-8, 0.1}.step(3, clipped, decay, w, m, v);
@@ -420,11 +420,11 @@ BOOST_DATA_TEST_CASE(optimizers_follow_their_definitions,
   check_op(
       {{squares}},
       [&](OneOp& o) {
-        Vec before(plan::kScalarCount);
-        before[plan::kNorm2] = 0.25;
+        Vec before(step::kScalarCount);
+        before[step::kNorm2] = 0.25;
         BufferId s = o.scalars(before), bg = o.buffer(1, n, g);
         o.run(OpKind::kGradSquares, {bg, s, kNoBuffer}, {bg, s});
-        return std::vector<Vec>{{o.values(s)[plan::kNorm2]}};
+        return std::vector<Vec>{{o.values(s)[step::kNorm2]}};
       },
       1e-12);
 }

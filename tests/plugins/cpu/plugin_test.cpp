@@ -265,8 +265,8 @@ BOOST_AUTO_TEST_CASE(too_little_memory_is_said_with_the_bytes_missing) {
   host.limit = 1000;
   const ModelSpec m = tiny();
   const RunSpec r = tiny_run();
-  th_model cm = bridge::to_c(m);
-  th_run cr = bridge::to_c(r);
+  th_model cm = abi::to_c(m);
+  th_run cr = abi::to_c(r);
   th_trainer_inst* instance = nullptr;
   th_error e = empty_error();
   BOOST_TEST(plugin().trainer->create(&host, 0, &cm, &cr, &instance, &e) == TH_E_HOST_OOM);

@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "core/plan/moments.hpp"
-#include "core/plan/op_cost.hpp"
+#include "core/placement/live_bytes.hpp"
+#include "core/step/op_cost.hpp"
 #include "tests/support/model_zoo.hpp"
 #include "tests/support/plugin_session.hpp"
 #include "trainhost/profiler.h"
@@ -57,8 +57,8 @@ struct Profiled {
     };
   }
   std::uint64_t bytes() {
-    th_model cm = bridge::to_c(m);
-    th_run cr = bridge::to_c(r);
+    th_model cm = abi::to_c(m);
+    th_run cr = abi::to_c(r);
     th_error e = empty_error();
     std::uint64_t n = 0;
     check(profiler().record_bytes(&host, &cm, &cr, &n, &e), e);
@@ -87,7 +87,7 @@ struct Profiled {
     check(profiler().read(session->handle(), &s, &e), e);
     return out;
   }
-  plan::Program program() { return plan::build_program(m, r, bridge::from_c(plugin().profile(host, m, r))); }
+  step::Program program() { return step::build_program(m, r, abi::from_c(plugin().profile(host, m, r))); }
 };
 
 BOOST_AUTO_TEST_SUITE(cpu_profiler)
@@ -97,11 +97,11 @@ BOOST_AUTO_TEST_CASE(an_update_is_every_operation_in_order_with_the_cost_of_the_
   x.start();
   const th_step_out out = x.step(0);
   const std::vector<Record> records = x.read();
-  const plan::Program p = x.program();
-  const plan::Section micro = p.section(plan::SectionKind::kMicro);
+  const step::Program p = x.program();
+  const step::Section micro = p.section(step::SectionKind::kMicro);
   const std::size_t per_micro = micro.end - micro.begin;
   BOOST_REQUIRE(records.size() == 3 * per_micro + 2);  // and the norms as one, the weights as one
-  const std::vector<std::uint64_t> live = plan::live_bytes(p, plan::lifetimes(p), p.profile.tier);
+  const std::vector<std::uint64_t> live = placement::live_bytes(p, placement::lifetimes(p), p.profile.tier);
   std::uint64_t sum = 0, end = 0;
   for (std::size_t i = 0; i < records.size(); ++i) {
     const Record& r = records[i];
@@ -110,8 +110,8 @@ BOOST_AUTO_TEST_CASE(an_update_is_every_operation_in_order_with_the_cost_of_the_
     sum += r.ns;
     if (i >= 3 * per_micro) continue;
     const std::uint32_t at = micro.begin + static_cast<std::uint32_t>(i % per_micro);
-    const plan::OpCost cost = plan::op_cost(p, p.ops[at], i < per_micro);
-    BOOST_TEST(r.name == plan::op_label(p, p.ops[at]));
+    const step::OpCost cost = step::op_cost(p, p.ops[at], i < per_micro);
+    BOOST_TEST(r.name == step::op_label(p, p.ops[at]));
     BOOST_TEST(r.micro == i / per_micro);
     BOOST_TEST((r.phase == p.ops[at].phase && r.layer == p.ops[at].layer));
     BOOST_TEST((r.flops == cost.flops && r.bytes == cost.bytes() && r.live == live[at]), r.name);
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(an_update_is_every_operation_in_order_with_the_cost_of_the_
   BOOST_TEST(sum > out.wall_ns / 2);
   BOOST_TEST(records.back().name == "adamw of " + std::to_string(p.params.size()) + " tensors");
   std::uint64_t weights = 0;
-  for (const plan::Param& q : p.params) weights += p[q.weight].bytes();
+  for (const step::Param& q : p.params) weights += p[q.weight].bytes();
   BOOST_TEST(records.back().bytes ==
              7 * weights + 128 * p.params.size());  // g, w, m, v; w, m, v; 16 scalars each time
 }
@@ -129,8 +129,8 @@ BOOST_AUTO_TEST_CASE(moments_come_in_order_with_what_the_plan_keeps) {
   Profiled x;
   x.start();
   x.step(0);
-  const plan::Program p = x.program();
-  const plan::StepMoments m = plan::step_moments(p, plan::lifetimes(p));
+  const step::Program p = x.program();
+  const placement::StepMoments m = placement::step_moments(p, placement::lifetimes(p));
   const Moment expected[] = {
       {TH_BEFORE_FORWARD, 0, m.before_forward},       {TH_AFTER_FORWARD, 0, m.after_forward},
       {TH_BEFORE_FORWARD, 1, m.before_later_forward}, {TH_AFTER_FORWARD, 1, m.after_forward},

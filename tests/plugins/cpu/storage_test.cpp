@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(separate_buffers_peak_at_the_plans_tensor_bytes) {
         for (std::uint32_t p = 0; p < std::min(3u, s.run.seq_len); ++p) rig.next(ids[p], p);
         after[separate] = rig.read();
         if (!separate) continue;
-        const plan::MemoryPlan plan = plan::place(rig.program);
+        const placement::MemoryPlan plan = placement::place(rig.program);
         auto& storage = static_cast<SeparateStorage&>(*rig.storage);
         BOOST_TEST(storage.peak() == plan.peak_tensor_bytes,
                    "shape " << shape << ", recompute " << name(recompute) << ": " << storage.peak()

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/arch/architecture.hpp"
 #include "core/base/text.hpp"
+#include "core/model/architecture.hpp"
 #include "plugins/estimators/calculon/report.hpp"
 
 using namespace trainhost;
@@ -30,7 +30,7 @@ std::vector<fs::path> configs() {
 ModelSpec read(const fs::path& file) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
-  return arch::outline(arch::from_config(text.str(), file.stem().string()), text.str());
+  return model::outline(model::from_config(text.str(), file.stem().string()), text.str());
 }
 
 RunSpec bf16() {
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(every_published_config_is_estimated_with_its_true_total_bes
       RunSpec r = bf16();
       r.mode = mode;
       const MemoryReport report = calculon::report(m, r, {}, Tier::kDevice);
-      const std::uint64_t truth = arch::count(arch::from_model(m)).total;
+      const std::uint64_t truth = model::count(model::from_model(m)).total;
       const std::uint64_t form = calculon::form_parameters(m, {}, calculon::map(m, r, {}));
       bool named = truth == form;
       for (const std::string& note : report.notes) {

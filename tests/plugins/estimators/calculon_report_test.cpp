@@ -5,8 +5,8 @@
 #include <cstring>
 #include <map>
 
+#include "core/abi/error_guard.hpp"
 #include "core/base/error.hpp"
-#include "core/bridge/guard.hpp"
 #include "core/model/tensors.hpp"
 #include "plugins/estimators/calculon/report.hpp"
 #include "tests/plugins/estimators/calculon_golden.hpp"
@@ -65,7 +65,7 @@ std::string refusal(const std::function<void()>& f) {
   } catch (const Error& e) {
     BOOST_TEST((e.code() == Exit::kUsage));
     return e.what();
-  } catch (const bridge::StatusError& e) {
+  } catch (const trainhost::abi::StatusError& e) {
     BOOST_TEST(e.code == TH_E_ARG);
     return e.what();
   }

@@ -2,7 +2,7 @@
 #include <boost/test/unit_test.hpp>
 #include <random>
 
-#include "core/plan/memory_plan.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "tests/support/shipped.hpp"
 
 using namespace trainhost;
@@ -160,14 +160,14 @@ BOOST_AUTO_TEST_CASE(llama_gives_the_plans_own_account_to_the_byte) {
   std::mt19937 g(11);
   for (int i = 0; i < 100; ++i) {
     Case c = random_case(g);
-    plan::Program program = plan::build_program(c.model, c.run, c.profile);
-    plan::MemoryPlan placed = plan::place(program);
+    step::Program program = step::build_program(c.model, c.run, c.profile);
+    placement::MemoryPlan placed = placement::place(program);
     MemoryReport r = test::shipped().estimator("llama").estimate(c.model, c.run, &c.profile);
     BOOST_REQUIRE_EQUAL(r.total_bytes(), placed.arena_bytes);
     BOOST_REQUIRE_EQUAL(r.digest, placed.digest);
     BOOST_REQUIRE_EQUAL(r.component_bytes(Component::kFragmentation), placed.fragmentation());
     BOOST_REQUIRE((r.claim == Claim::kExact));
-    BOOST_REQUIRE(r.notes == plan::account(program, placed).notes);
+    BOOST_REQUIRE(r.notes == placement::account(program, placed).notes);
   }
 }
 
@@ -175,8 +175,8 @@ BOOST_AUTO_TEST_CASE(llama_without_a_trainer_says_so) {
   std::mt19937 g(3);
   Case c = random_case(g);
   MemoryReport r = test::shipped().estimator("llama").estimate(c.model, c.run, nullptr);
-  plan::Program program = plan::build_program(c.model, c.run, {});
-  BOOST_TEST(r.total_bytes() == plan::place(program).arena_bytes);
+  step::Program program = step::build_program(c.model, c.run, {});
+  BOOST_TEST(r.total_bytes() == placement::place(program).arena_bytes);
   BOOST_REQUIRE(!r.notes.empty());
   BOOST_TEST(r.notes.back().starts_with("No trainer was named"));
 }

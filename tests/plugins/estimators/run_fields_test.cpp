@@ -5,8 +5,8 @@
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
-#include "core/model/words.hpp"
-#include "core/plan/memory_plan.hpp"
+#include "core/model/type_names.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "core/plugin/registry.hpp"
 
 using namespace trainhost;
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(what_trainers_carry_out_has_a_step_program) {
     if (!row.key.empty() || r.recompute == Recompute::kAuto) continue;
     Profile device;
     device.tier = Tier::kDevice;  // TF32 is the devices' alone
-    BOOST_CHECK_NO_THROW(plan::build_program(model(), r, device));
+    BOOST_CHECK_NO_THROW(step::build_program(model(), r, device));
   }
 }
 

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <random>
 
-#include "core/arch/architecture.hpp"
-#include "core/layout/memory.hpp"
-#include "core/plan/memory_plan.hpp"
+#include "core/model/architecture.hpp"
+#include "core/parallel/rank_memory.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "tests/support/shipped.hpp"
 
 using namespace trainhost;
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(every_known_family_is_fitted_under_any_layout) {
   ModelSpec m;
   RunSpec spread;
   spread.tensor_parallel = 8, spread.zero_stage = 3;
-  for (std::string_view family : arch::known_families()) {
+  for (std::string_view family : model::known_families()) {
     m.family = family;
     BOOST_TEST(test::shipped().estimator("transformer").match(m, {}) == 500, family);
     BOOST_TEST(test::shipped().estimator("transformer").match(m, spread) == 500, family);
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(every_known_family_is_fitted_under_any_layout) {
   BOOST_TEST(test::shipped().estimator("llama").match(m, spread) == 0);
   // The manifest says the same.
   test::shipped().probe_all();
-  const std::span<const std::string_view> known = arch::known_families();
+  const std::span<const std::string_view> known = model::known_families();
   const std::vector<std::string> said = test::shipped().find("transformer")->manifest.families;
   BOOST_TEST(std::equal(said.begin(), said.end(), known.begin(), known.end()));
 }
@@ -118,9 +118,9 @@ BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
   RunSpec r;
   r.pipeline_parallel = 4, r.accumulate = 8, r.zero_stage = 1, r.data_parallel = 8;
   const MemoryReport report = test::shipped().estimator("transformer").estimate(llama_7b(), r, nullptr);
-  const arch::Architecture a = arch::from_model(llama_7b());
+  const model::Architecture a = model::from_model(llama_7b());
   BOOST_TEST(report.tier_bytes(Tier::kDevice) ==
-             layout::stage_numbers(a, r, layout::worst_stage(a, r)).tier(Tier::kDevice));
+             parallel::stage_numbers(a, r, parallel::worst_stage(a, r)).tier(Tier::kDevice));
   BOOST_TEST((report.claim == Claim::kApproximation));
   BOOST_TEST(has_note(report, "Stage 3: "));
   BOOST_TEST(has_note(report, "Counted tensor by tensor"));

@@ -27,13 +27,13 @@ endforeach()
 tomorrow_patch(${sdk}/status.h "TH_ABI_MINOR 0u" "TH_ABI_MINOR 1u")
 tomorrow_patch(${sdk}/model.h "} th_run;" "  uint32_t tomorrow_ranks, tomorrow_reserved;\n} th_run;")
 tomorrow_patch(${sdk}/trainer.h "} th_step_out;" "  uint64_t joules;\n} th_step_out;"
-  "} th_trainer;" "  th_status (*tomorrow)(th_trainer_inst *, uint64_t *value);\n} th_trainer;")
+  "} th_trainer;" "  th_status (*tomorrow)(th_trainer_inst*, uint64_t* value);\n} th_trainer;")
 tomorrow_patch(${sdk}/memory.h "} th_mem;" "  uint64_t tomorrow_bytes;\n} th_mem;")
-tomorrow_patch(${sdk}/host.h "(*extension)(const th_host *, const char *id);"
-  "(*extension)(const th_host *, const char *id);\n  uint64_t tomorrow_budget;")
+tomorrow_patch(${sdk}/host.h "(*extension)(const th_host*, const char* id);"
+  "(*extension)(const th_host*, const char* id);\n  uint64_t tomorrow_budget;")
 
-tomorrow_patch(core/bridge/convert.cpp "c.kv_page = l.kv_page;" "c.kv_page = l.kv_page;\n  c.tomorrow_ranks = r.seed == 42 ? 3 : 0;")
-tomorrow_patch(core/bridge/report.cpp "n.parent = c.parent;"
+tomorrow_patch(core/abi/convert_structs.cpp "c.kv_page = l.kv_page;" "c.kv_page = l.kv_page;\n  c.tomorrow_ranks = r.seed == 42 ? 3 : 0;")
+tomorrow_patch(core/abi/report_transfer.cpp "n.parent = c.parent;"
   "n.parent = c.parent;\n  if (TH_HAS(&c, th_mem, tomorrow_bytes)) report_.notes.push_back(\"tomorrow \" + std::to_string(c.tomorrow_bytes));")
 tomorrow_patch(core/plugin/host_table.cpp "table_->self = this;" "table_->self = this;\n  table_->tomorrow_budget = 77;")
 tomorrow_patch(core/plugin/adapt_trainer.cpp "return {out.loss," "return {out.loss + static_cast<double>(out.joules),"
@@ -57,9 +57,9 @@ string(APPEND golden "field th_run 216 4 tomorrow_ranks uint32_t\n")
 file(CONFIGURE OUTPUT ${tomorrow}/v1.1.txt CONTENT "${golden}" @ONLY)
 trainhost_abi_sizes(${tomorrow}/abi/abi_sizes.inc ${PROJECT_SOURCE_DIR}/sdk/abi/v1.0.txt ${tomorrow}/v1.1.txt)
 
-# The host of tomorrow: every source of core/bridge and core/plugin again, over tomorrow's headers.
+# The host of tomorrow: every source of core/abi and core/plugin again, over tomorrow's headers.
 set(sources "")
-foreach(folder bridge plugin)
+foreach(folder abi plugin)
   get_target_property(files trainhost_${folder} SOURCES)
   foreach(file ${files})
     if(IS_ABSOLUTE ${file})
@@ -77,8 +77,8 @@ target_include_directories(tomorrow_host PUBLIC ${PROJECT_SOURCE_DIR})
 get_target_property(defines trainhost_plugin COMPILE_DEFINITIONS)
 target_compile_definitions(tomorrow_host PRIVATE ${defines})
 get_target_property(libraries trainhost_plugin LINK_LIBRARIES)
-list(REMOVE_ITEM libraries trainhost::bridge trainhost::sdk)
-target_link_libraries(tomorrow_host PUBLIC trainhost::plan ${libraries})
+list(REMOVE_ITEM libraries trainhost::abi trainhost::sdk)
+target_link_libraries(tomorrow_host PUBLIC trainhost::placement ${libraries})
 trainhost_flags(tomorrow_host)
 
 # The same plugins, built with today's headers and with tomorrow's.
@@ -94,7 +94,7 @@ foreach(day today tomorrow)
   target_compile_definitions(crossing_trainer_${day} PRIVATE CROSSING_TRAINER)
 endforeach()
 
-trainhost_test(sdk/abi/crossing_test LINK trainhost::plugin trainhost::bridge)
+trainhost_test(sdk/abi/crossing_test LINK trainhost::plugin trainhost::abi)
 add_executable(sdk_abi_crossing_tomorrow_test crossing_test.cpp)
 set_target_properties(sdk_abi_crossing_tomorrow_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 target_compile_definitions(sdk_abi_crossing_tomorrow_test PRIVATE BOOST_TEST_DYN_LINK TRAINHOST_TOMORROW)

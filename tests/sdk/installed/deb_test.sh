@@ -22,7 +22,7 @@ if grep -q openblas <<<"$(ldd "$build/lib/trainhost/engines/cpu-openblas.so" 2>/
   grep -q 'libopenblas' <<<"$(dpkg-deb -f packages/trainhost-plugins_*.deb Depends)" || fail "plugins do not depend on OpenBLAS"
 fi
 grep -q 'usr/include/trainhost/trainhost.h' trainhost-sdk-dev.files || fail "sdk: no headers"
-for file in core/executor/trainer.hpp core/executor/kernel_check.hpp core/plan/program.hpp; do
+for file in core/executor/trainer.hpp core/executor/kernel_check.hpp core/step/program.hpp; do
   grep -q "usr/include/trainhost-plan/$file" trainhost-sdk-dev.files || fail "sdk: no $file"
 done
 grep -q 'libtrainhost-executor\.a$' trainhost-sdk-dev.files && grep -q 'libtrainhost-plan\.a$' trainhost-sdk-dev.files || fail "sdk: no archive"

@@ -1,5 +1,5 @@
 // Mistakes at the command line, in files and in folders: each has its exit code, its place and its suggestion
-// pinned. Mistakes inside run files and configs are pinned one by one in tests/core/config.
+// pinned. Mistakes inside run files and configs are pinned one by one in tests/core/runfile.
 #include <boost/test/unit_test.hpp>
 
 #include <sys/stat.h>

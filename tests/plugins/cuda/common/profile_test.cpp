@@ -1,8 +1,8 @@
 // Which mode and how much recompute a run gets by itself, and the sentence that says why.
 #include <boost/test/unit_test.hpp>
 
-#include "core/bridge/guard.hpp"
-#include "core/plan/memory_plan.hpp"
+#include "core/abi/error_guard.hpp"
+#include "core/placement/memory_plan.hpp"
 #include "plugins/cuda/common/profile.hpp"
 #include "tests/support/model_zoo.hpp"
 
@@ -16,7 +16,7 @@ RunSpec run_of(std::uint64_t budget) {
   return r;
 }
 std::uint64_t device_bytes(const RunSpec& r, const Profile& p) {
-  return plan::place(plan::build_program(model(), r, p)).of(Tier::kDevice).arena_bytes;
+  return placement::place(step::build_program(model(), r, p)).of(Tier::kDevice).arena_bytes;
 }
 bool says(const Choice& c, const char* words) { return c.why.find(words) != std::string::npos; }
 
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(a_word_that_is_no_mode_is_refused_with_the_nearest) {
   try {
     choose(model(), run_of(0), "residnet", 1);
     BOOST_TEST(false, "no refusal");
-  } catch (const bridge::StatusError& e) {
+  } catch (const abi::StatusError& e) {
     BOOST_TEST(e.code == TH_E_ARG);
     BOOST_TEST(std::string(e.what()).find("resident") != std::string::npos, e.what());
     BOOST_TEST(e.hint.find("hybrid") != std::string::npos);

@@ -50,9 +50,9 @@ BOOST_AUTO_TEST_CASE(what_is_taken_is_the_plan_to_the_byte) {
     const char* mode = kModes[(number + number / 4) % 3];
     emu::reset();
     CudaHost host(mode);
-    const plan::Program program =
-        plan::build_program(s.model, s.run, cuda::choose(s.model, s.run, mode, host.thread_budget).profile);
-    const plan::MemoryPlan plan = plan::place(program);
+    const step::Program program =
+        step::build_program(s.model, s.run, cuda::choose(s.model, s.run, mode, host.thread_budget).profile);
+    const placement::MemoryPlan plan = placement::place(program);
     const std::uint64_t device = plan.of(Tier::kDevice).arena_bytes,
                         pinned = plan.of(Tier::kPinned).arena_bytes,
                         pageable = plan.of(Tier::kHost).arena_bytes;

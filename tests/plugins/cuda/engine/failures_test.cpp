@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "core/bridge/guard.hpp"
+#include "core/abi/error_guard.hpp"
 #include "plugins/cuda/engine/api.hpp"
 #include "tests/plugins/cuda/engine/rig.hpp"
 
@@ -241,8 +241,8 @@ BOOST_DATA_TEST_CASE(too_little_memory_is_said_with_the_bytes_that_are_missing,
     const ModelSpec m = tiny(k);
     const RunSpec r = tiny_run(k);
     CudaHost host(k.mode);
-    th_model cm = bridge::to_c(m);
-    th_run cr = bridge::to_c(r);
+    th_model cm = abi::to_c(m);
+    th_run cr = abi::to_c(r);
     th_trainer_inst* instance = nullptr;
     th_error e = empty_error();
     BOOST_TEST(trainhost_cuda_engine()->trainer->create(&host, 0, &cm, &cr, &instance, &e) == expected);
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(cublas_hears_of_a_lost_device_before_this_thread_does) {
   std::thread([] { (void)cudaStreamQuery(nullptr); }).join();
   BOOST_TEST(cudaPeekAtLastError() == cudaSuccess);
   BOOST_CHECK_EXCEPTION(cuda::check(CUBLAS_STATUS_NOT_INITIALIZED, "describing a matrix product"),
-                        bridge::StatusError, [](const bridge::StatusError& e) {
+                        abi::StatusError, [](const abi::StatusError& e) {
                           return e.code == TH_E_DEVICE_LOST &&
                                  std::string(e.what()).find("cudaErrorIllegalAddress") != std::string::npos;
                         });

@@ -125,26 +125,26 @@ Copies measured(const char* mode, const ModelSpec& m, const RunSpec& r, th_count
 /// The program's copies, and what a step is fed: ids, targets and their order for each micro-batch; scalars
 /// both ways, and from the host its squares, and its losses where it computes them.
 Copies planned(const char* mode, const ModelSpec& m, const RunSpec& r) {
-  const plan::Program p = plan::build_program(m, r, cuda::choose(m, r, mode, 2).profile);
+  const step::Program p = step::build_program(m, r, cuda::choose(m, r, mode, 2).profile);
   Copies c;
   const auto add = [&](bool up, std::uint64_t times, std::uint64_t bytes) {
     (up ? c.up : c.down) += times, (up ? c.up_bytes : c.down_bytes) += times * bytes;
   };
   bool host_loss = false;
-  for (plan::SectionKind kind : {plan::SectionKind::kMicro, plan::SectionKind::kUpdate}) {
-    const plan::Section s = p.section(kind);
+  for (step::SectionKind kind : {step::SectionKind::kMicro, step::SectionKind::kUpdate}) {
+    const step::Section s = p.section(kind);
     for (std::uint32_t i = s.begin; i < s.end; ++i) {
-      const plan::Op& op = p.ops[i];
-      host_loss |= op.kind == plan::OpKind::kCrossEntropy;
-      if (op.kind == plan::OpKind::kCopy)
-        add(p[op.out[0]].tier == Tier::kDevice, kind == plan::SectionKind::kMicro ? r.accumulate : 1,
+      const step::Op& op = p.ops[i];
+      host_loss |= op.kind == step::OpKind::kCrossEntropy;
+      if (op.kind == step::OpKind::kCopy)
+        add(p[op.out[0]].tier == Tier::kDevice, kind == step::SectionKind::kMicro ? r.accumulate : 1,
             p[op.in[0]].instance_bytes());
     }
   }
   add(true, 3 * r.accumulate, 4 * r.tokens_per_micro_batch());
-  add(true, 1, plan::kScalarCount * 8), add(false, 1, plan::kScalarCount * 8);
+  add(true, 1, step::kScalarCount * 8), add(false, 1, step::kScalarCount * 8);
   const bool host_scalars = std::string(mode) != "resident";
-  if (p.find("scalars", -1, 1) != plan::kNoBuffer || host_scalars) add(true, 1 + host_loss, 8);
+  if (p.find("scalars", -1, 1) != step::kNoBuffer || host_scalars) add(true, 1 + host_loss, 8);
   return c;
 }
 

@@ -2,8 +2,8 @@
 // tables.
 #pragma once
 #include "core/model/init.hpp"
-#include "core/plan/memory_plan.hpp"
-#include "core/plan/program.hpp"
+#include "core/placement/memory_plan.hpp"
+#include "core/step/program.hpp"
 #include "emu.hpp"
 #include "plugins/common/engine_table.hpp"
 #include "plugins/cuda/common/profile.hpp"

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "core/bridge/op_journal.hpp"
+#include "core/abi/op_journal.hpp"
 #include "tests/plugins/cuda/engine/rig.hpp"
 
 namespace trainhost {
@@ -226,9 +226,9 @@ struct Record {
 
 struct Profiled {
   explicit Profiled(Rig& rig) : rig_(rig) {
-    const plan::Program p =
-        plan::build_program(rig.model, rig.run, cuda::choose(rig.model, rig.run, rig.host.mode, 2).profile);
-    bytes_ = bridge::record_bytes(p);
+    const step::Program p =
+        step::build_program(rig.model, rig.run, cuda::choose(rig.model, rig.run, rig.host.mode, 2).profile);
+    bytes_ = abi::record_bytes(p);
     memory_.assign(bytes_ / 8 + 9, 0xABABABABABABABAB);
     sink_.struct_size = sizeof sink_, sink_.self = this;
     sink_.reached = [](th_moments* s, std::uint32_t moment, std::uint32_t, std::uint64_t) {
@@ -272,9 +272,9 @@ BOOST_AUTO_TEST_CASE(a_profile_of_the_resident_mode_is_every_operation_in_order)
   Profiled profiled(a);
   a.step(0);
   const std::vector<Record> records = profiled.read();
-  const plan::Program p =
-      plan::build_program(a.model, a.run, cuda::choose(a.model, a.run, "resident", 2).profile);
-  const plan::Section micro = p.section(plan::SectionKind::kMicro);
+  const step::Program p =
+      step::build_program(a.model, a.run, cuda::choose(a.model, a.run, "resident", 2).profile);
+  const step::Section micro = p.section(step::SectionKind::kMicro);
   const std::size_t per_micro = micro.end - micro.begin;
   BOOST_TEST_REQUIRE(records.size() == 3 * per_micro + 2);  // and the norms as one, the weights as one
   std::uint64_t end = 0;
@@ -282,8 +282,8 @@ BOOST_AUTO_TEST_CASE(a_profile_of_the_resident_mode_is_every_operation_in_order)
     BOOST_TEST(records[i].start >= end, "records overlap");
     end = records[i].start + records[i].ns;
     if (i >= 3 * per_micro) continue;
-    const plan::Op& op = p.ops[micro.begin + i % per_micro];
-    BOOST_TEST(records[i].name == plan::op_label(p, op));
+    const step::Op& op = p.ops[micro.begin + i % per_micro];
+    BOOST_TEST(records[i].name == step::op_label(p, op));
     BOOST_TEST(records[i].micro == i / per_micro);
     BOOST_TEST(records[i].phase == op.phase);
   }

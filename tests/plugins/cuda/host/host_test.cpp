@@ -18,9 +18,9 @@ namespace trainhost::cuda {
 namespace {
 
 using host::Half;
-using plan::OpKind;
 using reference::Ids;
 using reference::Vec;
+using step::OpKind;
 
 float widened(Half h) {
   float f;
@@ -57,7 +57,7 @@ class OneOp {
 
   /// Room for values of that type; `slot`: of the operand that it becomes.
   void buffer(std::uint64_t rows, std::uint64_t cols, const Vec& values, DType t = DType::kF32) {
-    plan::Buffer b;
+    step::Buffer b;
     b.rows = rows, b.cols = cols, b.dtype = t;
     program_.buffers.push_back(b);
     memory_.emplace_back(rows * cols * size_of(t) / 8 + 1);
@@ -73,7 +73,7 @@ class OneOp {
   }
   void absent() { program_.buffers.emplace_back(), memory_.emplace_back(); }
   Vec values(std::size_t k) const {
-    const plan::Buffer& b = program_.buffers[k];
+    const step::Buffer& b = program_.buffers[k];
     Vec out(b.rows * b.cols);
     const void* at = memory_[k].data();
     for (std::size_t i = 0; i < out.size(); ++i)
@@ -82,11 +82,11 @@ class OneOp {
                                          : static_cast<const double*>(at)[i];
     return out;
   }
-  plan::Op op(OpKind kind, std::uint32_t flags) const {
-    plan::Op op;
+  step::Op op(OpKind kind, std::uint32_t flags) const {
+    step::Op op;
     op.kind = kind, op.flags = flags, op.ins = static_cast<std::uint8_t>(program_.buffers.size());
-    for (std::size_t k = 0; k < plan::kMaxOperands; ++k)
-      op.in[k] = k < op.ins ? static_cast<plan::BufferId>(k) : plan::kNoBuffer;
+    for (std::size_t k = 0; k < step::kMaxOperands; ++k)
+      op.in[k] = k < op.ins ? static_cast<step::BufferId>(k) : step::kNoBuffer;
     return op;
   }
   host::Operands operands() {
@@ -102,11 +102,11 @@ class OneOp {
   void update(OpKind kind, std::uint32_t flags) {
     host::run_update(pool_, program_, op(kind, flags), operands());
   }
-  plan::Program& program() { return program_; }
+  step::Program& program() { return program_; }
 
  private:
   Pool pool_;
-  plan::Program program_;
+  step::Program program_;
   std::vector<std::vector<double>> memory_;
 };
 
@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(embed_looks_up_and_its_gradient_scatters) {
       });
       BOOST_TEST((x == reference::embed(table, ids, s.h)));
       for (bool first : {true, false})
-        for (std::uint32_t flags : {0u, std::uint32_t{plan::kFirstWrite}}) {
+        for (std::uint32_t flags : {0u, std::uint32_t{step::kFirstWrite}}) {
           Vec expected = first && flags ? Vec(s.vocab * s.h) : before;
           reference::embed_bwd(dx, ids, s.h, expected);
           host::Step now = step;
@@ -182,9 +182,9 @@ BOOST_AUTO_TEST_CASE(cross_entropy_is_the_references_and_its_gradient) {
         const Vec logits = random_vec(s.rows * s.vocab, 5, scale, half);
         Ids targets = random_ids(s.rows, s.vocab, 6);
         for (std::size_t i = 3; i < targets.size(); i += 4) targets[i] = -100;
-        Vec expected, scalars(plan::kScalarCount, 0.0);
+        Vec expected, scalars(step::kScalarCount, 0.0);
         const double weight = 1.0 / 3.0;
-        scalars[plan::kLossScale] = weight, scalars[plan::kLossSum] = 2.0;
+        scalars[step::kLossScale] = weight, scalars[step::kLossSum] = 2.0;
         const double loss = reference::cross_entropy(logits, targets, s.vocab, weight, &expected);
         const std::uint64_t first = s.rows > 4 ? 2 : 0;  // rows before it are somebody else's
         Ids rest(targets.begin() + static_cast<long>(first), targets.end());
@@ -197,10 +197,10 @@ BOOST_AUTO_TEST_CASE(cross_entropy_is_the_references_and_its_gradient) {
         const Vec grad = on_any_threads([&](std::uint32_t threads) {
           OneOp o(threads);
           o.buffer(s.rows, s.vocab, logits, t), o.absent(),
-              o.buffer(1, plan::kScalarCount, scalars, DType::kF64);
+              o.buffer(1, step::kScalarCount, scalars, DType::kF64);
           o.run(OpKind::kCrossEntropy, {nullptr, rest.data(), first, s.rows - first, true});
           Vec all = o.values(0);
-          sum = o.values(2)[plan::kLossSum];
+          sum = o.values(2)[step::kLossSum];
           all.push_back(sum);
           return all;
         });
@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_added_and_squared) {
       const Vec sum = on_any_threads([&](std::uint32_t threads) {
         OneOp o(threads);
         o.buffer(1, n, part), o.buffer(1, n, grad);
-        o.run(OpKind::kAddGrad, {nullptr, nullptr, 0, 1, first}, plan::kFirstWrite);
+        o.run(OpKind::kAddGrad, {nullptr, nullptr, 0, 1, first}, step::kFirstWrite);
         return o.values(1);
       });
       for (std::size_t i = 0; i < n; ++i)
@@ -256,13 +256,13 @@ BOOST_AUTO_TEST_CASE(gradients_are_added_and_squared) {
     for (double g : grad) expected += g * g;
     const Vec squares = on_any_threads([&](std::uint32_t threads) {
       OneOp o(threads);
-      Vec scalars(plan::kScalarCount, 0.0);
-      scalars[plan::kNorm2] = 0.5;
-      o.buffer(1, n, grad), o.buffer(1, plan::kScalarCount, scalars, DType::kF64);
+      Vec scalars(step::kScalarCount, 0.0);
+      scalars[step::kNorm2] = 0.5;
+      o.buffer(1, n, grad), o.buffer(1, step::kScalarCount, scalars, DType::kF64);
       o.squares();
       return o.values(1);
     });
-    BOOST_TEST(std::abs(squares[plan::kNorm2] - expected) <= 1e-6 * expected);
+    BOOST_TEST(std::abs(squares[step::kNorm2] - expected) <= 1e-6 * expected);
   }
 }
 
@@ -277,14 +277,14 @@ BOOST_AUTO_TEST_CASE(optimizers_are_those_of_the_reference) {
             const Vec g = random_vec(n, 1, 1), w0 = random_vec(n, 2, 1), m0 = random_vec(n, 3, 0.1);
             Vec v0 = random_vec(n, 4, 0.1), clipped = g, w = w0, m = m0;
             for (double& x : v0) x = std::abs(x);
-            Vec v = v0, scalars(plan::kScalarCount, 0.0);
+            Vec v = v0, scalars(step::kScalarCount, 0.0);
             for (double& x : clipped) x *= kClip;
             const double t = 3;
             RunSpec r;
-            scalars[plan::kApplied] = applied, scalars[plan::kClipFactor] = kClip, scalars[plan::kLr] = kLr;
-            scalars[plan::kDecayFactor] = 1 - kLr * kDecay,
-            scalars[plan::kStepSize] = kLr / (1 - std::pow(r.beta1, t));
-            scalars[plan::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(r.beta2, t));
+            scalars[step::kApplied] = applied, scalars[step::kClipFactor] = kClip, scalars[step::kLr] = kLr;
+            scalars[step::kDecayFactor] = 1 - kLr * kDecay,
+            scalars[step::kStepSize] = kLr / (1 - std::pow(r.beta1, t));
+            scalars[step::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(r.beta2, t));
             if (applied && kind == OpKind::kAdamW)
               reference::AdamW{kLr, r.beta1, r.beta2, r.eps, kDecay}.step(t, clipped, decay, w, m, v);
             else if (applied)
@@ -296,9 +296,9 @@ BOOST_AUTO_TEST_CASE(optimizers_are_those_of_the_reference) {
               o.buffer(1, n, g), o.buffer(1, n, w0, master ? DType::kBF16 : DType::kF32);
               if (moments > 0) o.buffer(1, n, m0);
               if (moments > 1) o.buffer(1, n, v0);
-              o.buffer(1, plan::kScalarCount, scalars, DType::kF64);
+              o.buffer(1, step::kScalarCount, scalars, DType::kF64);
               if (master) o.buffer(1, n, w0);
-              o.update(kind, decay ? std::uint32_t{plan::kDecay} : 0u);
+              o.update(kind, decay ? std::uint32_t{step::kDecay} : 0u);
               Vec out = master ? o.values(3 + moments) : o.values(1);
               if (master && applied) {
                 const Vec half = o.values(1);

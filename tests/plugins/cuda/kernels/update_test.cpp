@@ -1,13 +1,13 @@
 // The end of a step against doubles: sums of squares, what follows from the norm, and each optimizer over
 // pieces of many sizes; and that an update that does not count leaves every weight and moment alone.
-#include "core/plan/program.hpp"
+#include "core/step/program.hpp"
 #include "tests/plugins/cuda/kernels/kernel_rig.hpp"
 
 namespace trainhost {
 namespace {
 
 using namespace test;
-using plan::Scalar;
+using step::Scalar;
 
 const std::vector<std::size_t> kSizes = {1, 2, 3, 4, 5, 1000, 2047, 2048, 2049, 8192, 20'003, 4};
 
@@ -21,10 +21,10 @@ BOOST_AUTO_TEST_CASE(squares_of_all_pieces) {
     for (double g : grads.back()) total += g * g;
   }
   for (std::uint32_t slots : {1u, 2u, 7u, 300u}) {
-    const Vec scalars(plan::kScalarCount), norm = [&] {
-      Vec v(plan::kScalarCount);
-      v[plan::kNorm2] = 2 * total, v[plan::kGradNorm] = std::sqrt(2 * total), v[plan::kClipFactor] = 1,
-      v[plan::kApplied] = 1;
+    const Vec scalars(step::kScalarCount), norm = [&] {
+      Vec v(step::kScalarCount);
+      v[step::kNorm2] = 2 * total, v[step::kGradNorm] = std::sqrt(2 * total), v[step::kClipFactor] = 1,
+      v[step::kApplied] = 1;
       return v;
     }();
     everywhere([&](Rig& rig) {
@@ -53,12 +53,12 @@ BOOST_AUTO_TEST_CASE(clipping_and_whether_an_update_counts) {
   for (const Case& c :
        {Case{5, 25, 0, 1, 1}, Case{5, 25, 1, 1 / (5 + 1e-6), 1}, Case{5, 0.25, 1, 1, 1},
         Case{nan, 25, 0, 1, 0}, Case{inf, 25, 0, 1, 0}, Case{5, inf, 1, 0, 0}, Case{5, nan, 0, 1, 0}}) {
-    Vec before(plan::kScalarCount);
-    before[plan::kLossSum] = c.loss, before[plan::kNorm2] = c.norm2 / 2, before[plan::kLr] = 0.125;
+    Vec before(step::kScalarCount);
+    before[step::kLossSum] = c.loss, before[step::kNorm2] = c.norm2 / 2, before[step::kLr] = 0.125;
     const Vec partials{c.norm2 / 4, c.norm2 / 8, c.norm2 / 8};
     Vec after = before;
-    after[plan::kNorm2] = c.norm2, after[plan::kGradNorm] = std::sqrt(c.norm2),
-    after[plan::kClipFactor] = c.factor, after[plan::kApplied] = c.applied;
+    after[step::kNorm2] = c.norm2, after[step::kGradNorm] = std::sqrt(c.norm2),
+    after[step::kClipFactor] = c.factor, after[step::kApplied] = c.applied;
     everywhere([&](Rig& rig) {
       double* s = rig.in<double>(before);
       rig.expect(s, "scalars", after, {1e-15, 0});
@@ -75,12 +75,12 @@ void check_update(Kind kind, const std::vector<std::size_t>& sizes, bool applied
   const double lr = 0.01, clip = 0.5, weight_decay = 0.1, t = 3;
   const ref::AdamW adamw{lr, 0.9, 0.95, 1e-8, weight_decay};
   const ref::Sgd sgd{lr, 0.75, weight_decay};
-  Vec scalars(plan::kScalarCount);
-  scalars[plan::kClipFactor] = clip, scalars[plan::kLr] = lr,
-  scalars[plan::kDecayFactor] = 1 - lr * weight_decay;
-  scalars[plan::kStepSize] = lr / (1 - std::pow(adamw.beta1, t)),
-  scalars[plan::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(adamw.beta2, t));
-  scalars[plan::kApplied] = applied;
+  Vec scalars(step::kScalarCount);
+  scalars[step::kClipFactor] = clip, scalars[step::kLr] = lr,
+  scalars[step::kDecayFactor] = 1 - lr * weight_decay;
+  scalars[step::kStepSize] = lr / (1 - std::pow(adamw.beta1, t)),
+  scalars[step::kInvSqrtBias2] = 1 / std::sqrt(1 - std::pow(adamw.beta2, t));
+  scalars[step::kApplied] = applied;
   struct Piece {
     Vec grad, weight, m, v, new_weight, new_stored, new_m, new_v;
   };

@@ -1,0 +1,266 @@
+// See convert_structs.hpp. Every field appears once in each direction, in the order of the C struct.
+#include "core/abi/convert_structs.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/abi/enums.hpp"
+
+namespace trainhost::abi {
+namespace {
+
+/// Zero means unset where `otherwise` is the only sensible reading.
+template <class T>
+T set_or(T value, T otherwise) {
+  return value == T{} ? otherwise : value;
+}
+
+/// An enum by number; unset or unknown numbers keep `otherwise`.
+template <class E>
+E enum_or(std::uint32_t value, E last, E otherwise) {
+  return value == 0 || value > static_cast<std::uint32_t>(last) ? otherwise : static_cast<E>(value);
+}
+
+template <std::size_t N>
+void copy_name(char (&to)[N], const std::string& from) {
+  std::size_t n = std::min(from.size(), N - 1);
+  std::memcpy(to, from.data(), n);
+  to[n] = '\0';
+}
+
+template <std::size_t N>
+std::string name_from(const char (&from)[N]) {
+  return std::string(from, ::strnlen(from, N));
+}
+
+std::uint32_t offloaded_to(Tier t) { return t == Tier::kDevice ? 0u : static_cast<std::uint32_t>(t); }
+
+}  // namespace
+
+th_model to_c(const ModelSpec& m) {
+  th_model c{};
+  c.struct_size = sizeof c;
+  c.flags = (m.tied ? TH_MODEL_TIED_EMBEDDINGS : 0u) | (m.qkv_bias ? TH_MODEL_QKV_BIAS : 0u) |
+            (m.o_bias ? TH_MODEL_O_BIAS : 0u) | (m.mlp_bias ? TH_MODEL_MLP_BIAS : 0u) |
+            (m.qk_norm ? TH_MODEL_QK_NORM : 0u);
+  c.family = m.family.c_str();
+  c.name = m.name.c_str();
+  c.vocab = m.vocab;
+  c.max_positions = m.max_positions;
+  c.hidden = m.hidden;
+  c.layers = m.layers;
+  c.heads = m.heads;
+  c.kv_heads = m.kv_heads;
+  c.head_dim = m.head_dim;
+  c.intermediate = m.intermediate;
+  c.sliding_window = m.sliding_window;
+  c.first_window_layer = m.first_window_layer;
+  c.rope_theta = m.rope_theta;
+  c.norm_eps = m.norm_eps;
+  c.initializer_range = m.initializer_range;
+  c.rope_kind = static_cast<std::uint32_t>(m.rope.kind);
+  c.rope_factor = m.rope.factor;
+  c.rope_low_freq_factor = m.rope.low_freq_factor;
+  c.rope_high_freq_factor = m.rope.high_freq_factor;
+  c.rope_original_max_positions = m.rope.original_max_positions;
+  c.config_json = m.config_json.empty() ? nullptr : m.config_json.c_str();
+  return c;
+}
+
+ModelSpec from_c(const th_model& c) {
+  ModelSpec m;
+  auto has = [&](std::size_t end) { return c.struct_size >= end; };
+#define TH_READ(field, ...) \
+  if (has(offsetof(th_model, field) + sizeof c.field)) __VA_ARGS__
+  TH_READ(flags, {
+    m.tied = c.flags & TH_MODEL_TIED_EMBEDDINGS;
+    m.qkv_bias = c.flags & TH_MODEL_QKV_BIAS;
+    m.o_bias = c.flags & TH_MODEL_O_BIAS;
+    m.mlp_bias = c.flags & TH_MODEL_MLP_BIAS;
+    m.qk_norm = c.flags & TH_MODEL_QK_NORM;
+  });
+  TH_READ(family, m.family = c.family ? c.family : "");
+  TH_READ(name, m.name = c.name ? c.name : "");
+  TH_READ(vocab, m.vocab = c.vocab);
+  TH_READ(max_positions, m.max_positions = set_or(c.max_positions, m.max_positions));
+  TH_READ(hidden, m.hidden = c.hidden);
+  TH_READ(layers, m.layers = c.layers);
+  TH_READ(heads, m.heads = c.heads);
+  TH_READ(kv_heads, m.kv_heads = c.kv_heads);
+  TH_READ(head_dim, m.head_dim = c.head_dim);
+  TH_READ(intermediate, m.intermediate = c.intermediate);
+  TH_READ(sliding_window, m.sliding_window = c.sliding_window);
+  TH_READ(first_window_layer, m.first_window_layer = c.first_window_layer);
+  TH_READ(rope_theta, m.rope_theta = set_or(c.rope_theta, m.rope_theta));
+  TH_READ(norm_eps, m.norm_eps = set_or(c.norm_eps, m.norm_eps));
+  TH_READ(initializer_range, m.initializer_range = c.initializer_range);
+  TH_READ(rope_kind, m.rope.kind = enum_or(c.rope_kind, RopeKind::kLlama3, RopeKind::kDefault));
+  TH_READ(rope_factor, m.rope.factor = set_or(c.rope_factor, m.rope.factor));
+  TH_READ(rope_low_freq_factor,
+          m.rope.low_freq_factor = set_or(c.rope_low_freq_factor, m.rope.low_freq_factor));
+  TH_READ(rope_high_freq_factor,
+          m.rope.high_freq_factor = set_or(c.rope_high_freq_factor, m.rope.high_freq_factor));
+  TH_READ(rope_original_max_positions, m.rope.original_max_positions = set_or(c.rope_original_max_positions,
+                                                                              m.rope.original_max_positions));
+  TH_READ(config_json, m.config_json = c.config_json ? c.config_json : "");
+#undef TH_READ
+  return m;
+}
+
+th_run to_c(const RunSpec& r) {
+  th_run c{};
+  c.struct_size = sizeof c;
+  c.mode = static_cast<std::uint32_t>(r.mode);
+  c.micro_batch = r.micro_batch;
+  c.seq_len = r.seq_len;
+  c.accumulate = r.accumulate;
+  c.dt_weight = static_cast<std::uint32_t>(r.weight);
+  c.dt_grad = static_cast<std::uint32_t>(r.grad);
+  c.dt_master = static_cast<std::uint32_t>(r.master);
+  c.dt_moment = static_cast<std::uint32_t>(r.moment);
+  c.dt_compute = static_cast<std::uint32_t>(r.compute);
+  c.optimizer = static_cast<std::uint32_t>(r.optimizer);
+  c.recompute = static_cast<std::uint32_t>(r.recompute);
+  c.zero_stage = r.zero_stage;
+  c.data_parallel = r.data_parallel;
+  c.tensor_parallel = r.tensor_parallel;
+  c.pipeline_parallel = r.pipeline_parallel;
+  c.lora_rank = r.lora_rank;
+  c.lora_targets = r.lora_targets;
+  c.lora_alpha = r.lora_alpha;
+  c.beta1 = r.beta1;
+  c.beta2 = r.beta2;
+  c.eps = r.eps;
+  c.weight_decay = r.weight_decay;
+  c.clip_norm = r.clip_norm;
+  c.seed = r.seed;
+  c.device_budget = r.device_budget;
+  c.host_budget = r.host_budget;
+  c.recompute_full = r.recompute_layers.full;
+  c.recompute_mlp = r.recompute_layers.mlp;
+  c.recompute_selective = r.recompute_layers.selective;
+  const Layout& l = r.layout;
+  c.layout_flags = (l.sequence_parallel ? TH_LAYOUT_SEQUENCE_PARALLEL : 0u) |
+                   (l.double_quantized ? TH_LAYOUT_DOUBLE_QUANTIZED : 0u) | (l.dora ? TH_LAYOUT_DORA : 0u);
+  c.context_parallel = l.context_parallel;
+  c.expert_parallel = l.expert_parallel;
+  c.interleave = l.interleave;
+  c.vocab_multiple = l.vocab_multiple;
+  c.recompute_every = l.recompute_every;
+  c.attention = static_cast<std::uint32_t>(l.attention);
+  c.cross_entropy = static_cast<std::uint32_t>(l.cross_entropy);
+  c.weights_tier = offloaded_to(l.weights_in);
+  c.optimizer_tier = offloaded_to(l.optimizer_in);
+  c.activations_tier = offloaded_to(l.activations_in);
+  c.dt_frozen = static_cast<std::uint32_t>(l.frozen);
+  c.dt_kv_cache = static_cast<std::uint32_t>(l.kv_cache);
+  c.kv_page = l.kv_page;
+  return c;
+}
+
+RunSpec from_c(const th_run& c) {
+  RunSpec r;
+  auto has = [&](std::size_t end) { return c.struct_size >= end; };
+#define TH_READ(field, ...) \
+  if (has(offsetof(th_run, field) + sizeof c.field)) __VA_ARGS__
+  TH_READ(mode, r.mode = enum_or(c.mode, RunMode::kInference, r.mode));
+  TH_READ(micro_batch, r.micro_batch = set_or(c.micro_batch, r.micro_batch));
+  TH_READ(seq_len, r.seq_len = set_or(c.seq_len, r.seq_len));
+  TH_READ(accumulate, r.accumulate = set_or(c.accumulate, r.accumulate));
+  TH_READ(dt_weight, r.weight = enum_or(c.dt_weight, DType::kI4, r.weight));
+  TH_READ(dt_grad, r.grad = enum_or(c.dt_grad, DType::kI4, r.grad));
+  TH_READ(dt_master, r.master = enum_or(c.dt_master, DType::kI4, DType::kNone));
+  TH_READ(dt_moment, r.moment = enum_or(c.dt_moment, DType::kI4, r.moment));
+  TH_READ(dt_compute, r.compute = enum_or(c.dt_compute, DType::kI4, r.compute));
+  TH_READ(optimizer, r.optimizer = enum_or(c.optimizer, Optimizer::kAdamW8bit, r.optimizer));
+  TH_READ(recompute, r.recompute = enum_or(c.recompute, Recompute::kLayers, r.recompute));
+  TH_READ(zero_stage, r.zero_stage = c.zero_stage);
+  TH_READ(data_parallel, r.data_parallel = set_or(c.data_parallel, r.data_parallel));
+  TH_READ(tensor_parallel, r.tensor_parallel = set_or(c.tensor_parallel, r.tensor_parallel));
+  TH_READ(pipeline_parallel, r.pipeline_parallel = set_or(c.pipeline_parallel, r.pipeline_parallel));
+  TH_READ(lora_rank, r.lora_rank = c.lora_rank);
+  TH_READ(lora_targets, r.lora_targets = c.lora_targets);
+  TH_READ(lora_alpha, r.lora_alpha = c.lora_alpha);
+  TH_READ(beta1, r.beta1 = c.beta1);
+  TH_READ(beta2, r.beta2 = c.beta2);
+  TH_READ(eps, r.eps = c.eps);
+  TH_READ(weight_decay, r.weight_decay = c.weight_decay);
+  TH_READ(clip_norm, r.clip_norm = c.clip_norm);
+  TH_READ(seed, r.seed = c.seed);
+  TH_READ(device_budget, r.device_budget = c.device_budget);
+  TH_READ(host_budget, r.host_budget = c.host_budget);
+  TH_READ(recompute_full, r.recompute_layers.full = c.recompute_full);
+  TH_READ(recompute_mlp, r.recompute_layers.mlp = c.recompute_mlp);
+  TH_READ(recompute_selective, r.recompute_layers.selective = c.recompute_selective);
+  TH_READ(layout_flags, {
+    r.layout.sequence_parallel = c.layout_flags & TH_LAYOUT_SEQUENCE_PARALLEL;
+    r.layout.double_quantized = c.layout_flags & TH_LAYOUT_DOUBLE_QUANTIZED;
+    r.layout.dora = c.layout_flags & TH_LAYOUT_DORA;
+  });
+  TH_READ(context_parallel, r.layout.context_parallel = set_or(c.context_parallel, 1u));
+  TH_READ(expert_parallel, r.layout.expert_parallel = set_or(c.expert_parallel, 1u));
+  TH_READ(interleave, r.layout.interleave = set_or(c.interleave, 1u));
+  TH_READ(vocab_multiple, r.layout.vocab_multiple = set_or(c.vocab_multiple, 1u));
+  TH_READ(recompute_every, r.layout.recompute_every = set_or(c.recompute_every, 1u));
+  TH_READ(attention,
+          r.layout.attention = enum_or(c.attention, AttentionMemory::kMaterialised, r.layout.attention));
+  TH_READ(cross_entropy,
+          r.layout.cross_entropy = enum_or(c.cross_entropy, CrossEntropy::kInPlace, r.layout.cross_entropy));
+  TH_READ(weights_tier, r.layout.weights_in = enum_or(c.weights_tier, Tier::kDisk, Tier::kDevice));
+  TH_READ(optimizer_tier, r.layout.optimizer_in = enum_or(c.optimizer_tier, Tier::kDisk, Tier::kDevice));
+  TH_READ(activations_tier,
+          r.layout.activations_in = enum_or(c.activations_tier, Tier::kDisk, Tier::kDevice));
+  TH_READ(dt_frozen, r.layout.frozen = enum_or(c.dt_frozen, DType::kI4, DType::kNone));
+  TH_READ(dt_kv_cache, r.layout.kv_cache = enum_or(c.dt_kv_cache, DType::kI4, DType::kNone));
+  TH_READ(kv_page, r.layout.kv_page = set_or(c.kv_page, 1u));
+#undef TH_READ
+  return r;
+}
+
+th_profile to_c(const Profile& p) {
+  th_profile c{};
+  c.struct_size = sizeof c;
+  c.alignment = p.alignment;
+  c.head_chunk_tokens = p.head_chunk_tokens;
+  c.attention_tile_q = p.attention_tile_q;
+  c.attention_tile_k = p.attention_tile_k;
+  c.threads = p.threads;
+  c.slots = p.slots;
+  c.tier = static_cast<std::uint32_t>(p.tier);
+  c.workspace_bytes = p.workspace_bytes;
+  copy_name(c.trainer, p.trainer);
+  copy_name(c.mode, p.mode);
+  c.flags = p.f32_storage ? TH_PROFILE_F32_STORAGE : 0;
+  c.recompute_full = p.recompute_layers.full;
+  c.recompute_mlp = p.recompute_layers.mlp;
+  c.recompute_selective = p.recompute_layers.selective;
+  c.runtime_bytes = p.runtime_bytes;
+  return c;
+}
+
+Profile from_c(const th_profile& c) {
+  Profile p;
+  auto has = [&](std::size_t end) { return c.struct_size >= end; };
+#define TH_READ(field, ...) \
+  if (has(offsetof(th_profile, field) + sizeof c.field)) __VA_ARGS__
+  TH_READ(alignment, p.alignment = set_or(c.alignment, p.alignment));
+  TH_READ(head_chunk_tokens, p.head_chunk_tokens = c.head_chunk_tokens);
+  TH_READ(attention_tile_q, p.attention_tile_q = set_or(c.attention_tile_q, p.attention_tile_q));
+  TH_READ(attention_tile_k, p.attention_tile_k = set_or(c.attention_tile_k, p.attention_tile_k));
+  TH_READ(threads, p.threads = set_or(c.threads, p.threads));
+  TH_READ(slots, p.slots = set_or(c.slots, p.slots));
+  TH_READ(tier, p.tier = enum_or(c.tier, Tier::kDisk, p.tier));
+  TH_READ(workspace_bytes, p.workspace_bytes = c.workspace_bytes);
+  TH_READ(trainer, p.trainer = name_from(c.trainer));
+  TH_READ(mode, p.mode = name_from(c.mode));
+  TH_READ(flags, p.f32_storage = c.flags & TH_PROFILE_F32_STORAGE);
+  TH_READ(recompute_full, p.recompute_layers.full = c.recompute_full);
+  TH_READ(recompute_mlp, p.recompute_layers.mlp = c.recompute_mlp);
+  TH_READ(recompute_selective, p.recompute_layers.selective = c.recompute_selective);
+  TH_READ(runtime_bytes, p.runtime_bytes = c.runtime_bytes);
+#undef TH_READ
+  return p;
+}
+
+}  // namespace trainhost::abi

@@ -1,0 +1,262 @@
+// See report_transfer.hpp.
+#include "core/abi/report_transfer.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "core/abi/enums.hpp"
+#include "core/base/checked.hpp"
+#include "core/base/text.hpp"
+
+namespace trainhost::abi {
+namespace {
+
+constexpr std::size_t kMaxNodes = 1'000'000 - 1, kMaxNotes = 1000, kMaxText = 2000;
+constexpr std::size_t kMaxAllText = 64u << 20;  // names and formulas of one report, bytes
+constexpr Tier kTiers[] = {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk};
+
+std::size_t index(Tier t) { return static_cast<std::size_t>(t); }
+
+/// Text of the other side: bounded, and printable as it stands.
+std::string text_from(const char* s) {
+  if (!s) return {};
+  std::string_view t(s, ::strnlen(s, kMaxText));
+  bool plain = valid_utf8(t) &&
+               std::none_of(t.begin(), t.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  return plain ? std::string(t) : escaped(t, kMaxText);
+}
+
+th_mem to_c(const MemoryNode& n) {
+  th_mem c{};
+  c.struct_size = sizeof c;
+  c.id = n.id;
+  c.parent = n.parent;
+  c.tier = static_cast<std::uint32_t>(n.tier);
+  c.component = static_cast<std::uint32_t>(n.component);
+  c.claim = static_cast<std::uint32_t>(n.claim);
+  c.phases = n.phases;
+  c.flags = n.has_at_peak ? TH_MEM_HAS_AT_PEAK : 0u;
+  c.bytes = n.bytes;
+  c.lo = n.lo;
+  c.hi = n.hi;
+  c.bytes_at_peak = n.bytes_at_peak;
+  c.name = n.name.c_str();
+  c.formula = n.formula.empty() ? nullptr : n.formula.c_str();
+  return c;
+}
+
+void write_summary(const MemoryReport& r, th_mem_summary* s) {
+  if (!s) return;
+  if (TH_HAS(s, th_mem_summary, claim)) s->claim = static_cast<std::uint32_t>(r.claim);
+  if (TH_HAS(s, th_mem_summary, digest)) s->digest = r.digest;
+  for (const TierPeak& p : r.tiers) {
+    if (TH_HAS(s, th_mem_summary, tier_peak)) s->tier_peak[index(p.tier)] += p.bytes;
+    if (TH_HAS(s, th_mem_summary, peak_phase))
+      s->peak_phase[index(p.tier)] = p.peak_at == kAlways ? 0 : p.peak_at;
+  }
+}
+
+/// The claim's bounds, completed where zero says "unset". Returns what is wrong with them, or nullptr.
+const char* settle_bounds(MemoryNode& n) {
+  bool unset = n.lo == 0 && n.hi == 0;
+  switch (n.claim) {
+    case Claim::kExact:
+      if (unset) n.lo = n.hi = n.bytes;
+      return n.lo == n.bytes && n.hi == n.bytes ? nullptr : "is exact, but lo, bytes and hi differ";
+    case Claim::kUpperBound:
+      if (unset) n.hi = n.bytes;
+      return n.hi == n.bytes && n.lo <= n.bytes ? nullptr : "is an upper bound, but hi is not bytes";
+    case Claim::kApproximation:
+      if (unset && n.bytes != 0) return "is an approximation without lo and hi";
+      return n.lo <= n.bytes && n.bytes <= n.hi ? nullptr : "is an approximation with bytes outside [lo, hi]";
+  }
+  return "has no claim";
+}
+
+/// By id: does another node name it as its parent? Parents come first, so a million of them are no matter.
+std::vector<bool> headings_of(const MemoryReport& r) {
+  std::vector<bool> heading(r.nodes.size() + 1);
+  for (const MemoryNode& n : r.nodes) heading[n.parent] = true;
+  return heading;
+}
+
+/// The phase in which the leaves of a tier take most; all of them where each takes the same.
+Phase worst_phase(const MemoryReport& r, Tier t, const std::vector<bool>& heading) {
+  std::uint64_t most = 0, least = UINT64_MAX;
+  Phase at = kForward;
+  for (std::uint32_t p = 1; p <= kAllPhases; p <<= 1) {
+    std::uint64_t sum = 0;
+    for (const MemoryNode& n : r.nodes)
+      if (n.tier == t && !heading[n.id] && (n.phases == 0 || (n.phases & p)))
+        sum = checked_add(sum, n.bytes, "a tier's total");
+    if (sum > most) most = sum, at = static_cast<Phase>(p);
+    least = std::min(least, sum);
+  }
+  return least == most ? static_cast<Phase>(kAlways) : at;
+}
+
+struct Leaves {
+  std::uint64_t at_peak = 0;
+  bool all_have_share = true, any = false;
+  bool come_and_go =
+      false;  // some without a share live in some phases only: their worst sum is a bound, no count
+  const MemoryNode* largest = nullptr;  // of those that are counted and do not say their share
+};
+Leaves leaves_of(const MemoryReport& r, Tier t, const std::vector<bool>& heading) {
+  Leaves l;
+  for (const MemoryNode& n : r.nodes) {
+    if (n.tier != t || heading[n.id]) continue;
+    if (n.claim == Claim::kExact && !n.has_at_peak && (!l.largest || n.bytes > l.largest->bytes))
+      l.largest = &n;
+    l.any = true;
+    l.all_have_share &= n.has_at_peak;
+    l.come_and_go |= !n.has_at_peak && n.phases != 0 && n.phases != kAllPhases;
+    l.at_peak = checked_add(l.at_peak, n.bytes_at_peak, "a tier's total");
+  }
+  return l;
+}
+
+}  // namespace
+
+th_status emit(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary) {
+  if (!sink || !TH_HAS(sink, th_mem_sink, node) || !sink->node) return TH_E_ARG;
+  for (const MemoryNode& n : report.nodes) {
+    th_mem c = to_c(n);
+    if (th_status s = sink->node(sink, &c); s != TH_OK) return s;
+  }
+  if (TH_HAS(sink, th_mem_sink, note) && sink->note)
+    for (const std::string& note : report.notes)
+      if (th_status s = sink->note(sink, note.c_str()); s != TH_OK) return s;
+  write_summary(report, summary);
+  return TH_OK;
+}
+
+Collector::Collector() {
+  sink_->self = this;
+  sink_->node = &on_node;
+  sink_->note = &on_note;
+}
+
+th_status Collector::refuse(const std::string& why) {
+  if (problem_.empty()) problem_ = why;
+  return TH_E_ARG;
+}
+
+th_status Collector::on_node(th_mem_sink* sink, const th_mem* node) {
+  auto* self = static_cast<Collector*>(sink->self);
+  if (!self->open_) return TH_E_STATE;
+  if (!node) return self->refuse("a null memory node");
+  try {
+    return self->add(*node);
+  } catch (...) {
+    self->problem_ = "no memory for another node";
+    return TH_E_HOST_OOM;
+  }
+}
+
+th_status Collector::on_note(th_mem_sink* sink, const char* sentence) {
+  auto* self = static_cast<Collector*>(sink->self);
+  if (!self->open_) return TH_E_STATE;
+  try {
+    if (self->report_.notes.size() >= kMaxNotes) return self->refuse("more than 1000 notes");
+    if (sentence) self->report_.notes.push_back(text_from(sentence));
+    return TH_OK;
+  } catch (...) {
+    return TH_E_HOST_OOM;
+  }
+}
+
+th_status Collector::add(const th_mem& c) {
+  std::string which = "memory node " + std::to_string(report_.nodes.size() + 1);
+  if (!TH_HAS(&c, th_mem, hi))
+    return refuse(which + " is truncated: struct_size " + std::to_string(c.struct_size));
+  if (report_.nodes.size() >= kMaxNodes)
+    return refuse("10^6 memory nodes or more: leaves that repeat belong together in one");
+  if (c.id != report_.nodes.size() + 1)
+    return refuse(which + " has id " + std::to_string(c.id) + ": ids count from 1 in the order of the calls");
+  if (c.parent >= c.id)
+    return refuse(which + " has parent " + std::to_string(c.parent) + ", which was not emitted before it");
+  if (c.tier == 0 || c.tier > kLastTier)
+    return refuse(which + " has the unknown tier " + std::to_string(c.tier));
+  if (c.component == 0 || c.component > kLastComponent)
+    return refuse(which + " has the unknown component " + std::to_string(c.component));
+  if (c.claim == 0 || c.claim > kLastClaim)
+    return refuse(which + " has the unknown claim " + std::to_string(c.claim));
+  if (std::max({c.bytes, c.lo, c.hi}) > kMaxBytes) return refuse(which + " has a size of 2^63 bytes or more");
+  MemoryNode n;
+  n.id = c.id;
+  n.parent = c.parent;
+  n.tier = static_cast<Tier>(c.tier);
+  n.component = static_cast<Component>(c.component);
+  n.claim = static_cast<Claim>(c.claim);
+  n.phases = c.phases & kAllPhases;
+  n.bytes = c.bytes;
+  n.lo = c.lo;
+  n.hi = c.hi;
+  if (TH_HAS(&c, th_mem, bytes_at_peak) && (c.flags & TH_MEM_HAS_AT_PEAK)) {
+    n.has_at_peak = true;
+    n.bytes_at_peak = c.bytes_at_peak;
+  }
+  if (TH_HAS(&c, th_mem, name)) n.name = text_from(c.name);
+  if (TH_HAS(&c, th_mem, formula)) n.formula = text_from(c.formula);
+  if (n.bytes_at_peak > n.bytes) return refuse(which + " takes more at the peak than its most");
+  if (const char* wrong = settle_bounds(n)) return refuse(which + " " + wrong);
+  if ((text_bytes_ += n.name.size() + n.formula.size()) > kMaxAllText)
+    return refuse("names and formulas of more than 64 MiB");
+  report_.nodes.push_back(std::move(n));
+  return TH_OK;
+}
+
+void Collector::fill_tier(Tier t) {
+  std::size_t i = index(t);
+  const std::vector<bool> heading = headings_of(report_);
+  Leaves leaves = leaves_of(report_, t, heading);
+  std::uint64_t stated = summary_->tier_peak[i];
+  if (stated == 0 && !leaves.any) return;
+  if (stated > kMaxBytes)
+    return void(refuse("the total of tier " + std::string(name(t)) + " is 2^63 bytes or more"));
+  if (stated != 0 && leaves.any && leaves.all_have_share && leaves.at_peak != stated)
+    return void(refuse("the leaves of tier " + std::string(name(t)) + " sum to " +
+                       std::to_string(leaves.at_peak) + " bytes at the peak, its total says " +
+                       std::to_string(stated)));
+  if (stated != 0 && leaves.largest && leaves.largest->bytes > stated)
+    return void(refuse("memory node " + std::to_string(leaves.largest->id) + " takes " +
+                       std::to_string(leaves.largest->bytes) + " bytes, the total of tier " +
+                       std::string(name(t)) + " says " + std::to_string(stated)));
+  std::uint32_t phase = summary_->peak_phase[i];
+  bool known_phase = phase != 0 && phase <= kAllPhases && (phase & (phase - 1)) == 0;
+  TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : worst_phase(report_, t, heading)};
+  if (stated == 0) {
+    MemoryReport leaves_only;
+    leaves_only.nodes = report_.nodes;
+    peak.bytes = leaves_only.tier_bytes(t);
+    if (leaves.come_and_go && report_.claim == Claim::kExact) report_.claim = Claim::kUpperBound;
+  }
+  report_.tiers.push_back(peak);
+}
+
+MemoryReport Collector::take(std::string source) {
+  open_ = false;
+  report_.source = std::move(source);
+  report_.digest = summary_->digest;
+  report_.claim = summary_->claim >= 1 && summary_->claim <= kLastClaim ? static_cast<Claim>(summary_->claim)
+                                                                        : Claim::kExact;
+  if (summary_->claim > kLastClaim)
+    refuse("the unknown claim " + std::to_string(summary_->claim) + " for the whole");
+  for (const MemoryNode& n : report_.nodes)  // the whole is never surer than its parts
+    if (summary_->claim == 0) report_.claim = std::max(report_.claim, n.claim);
+  for (std::uint32_t t = 0; t < TH_TIER_SLOTS; ++t)
+    if ((t == 0 || t > kLastTier) && summary_->tier_peak[t] != 0)
+      refuse("a total of the unknown tier " + std::to_string(t));
+  try {
+    for (Tier t : kTiers) fill_tier(t);
+  } catch (const Error& e) {
+    refuse(e.what());
+  }
+  if (!problem_.empty()) report_.nodes.clear(), report_.tiers.clear();
+  return std::move(report_);
+}
+
+}  // namespace trainhost::abi

@@ -1,0 +1,132 @@
+// The manifest as text, both ways. Read with the same strict reader as every other file from outside.
+#include "core/checkpoint/checkpoint_manifest.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/text.hpp"
+#include "core/checkpoint/hash.hpp"
+#include "core/checkpoint/strict_json.hpp"
+
+namespace trainhost::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kSeal = ",\n \"seal\": \"", kEnd = "\"\n}\n";
+constexpr std::size_t kTail = kSeal.size() + 32 + kEnd.size(), kMaxText = 1 << 20, kMaxFiles = 100'000;
+
+Json strings(const std::map<std::string, std::string>& map) {
+  Json j = Json::object();
+  for (const auto& [k, v] : map) j[k] = v;
+  return j;
+}
+
+std::map<std::string, std::string> read_strings(StrictJson& json) {
+  std::map<std::string, std::string> out;
+  std::string key;
+  for (json.open_object(); json.next_member(key, kMaxText);)
+    if (!out.emplace(key, json.string(kMaxText)).second)
+      throw JsonFault(json.at(), "a key that appears twice");
+  return out;
+}
+
+FileRecord read_record(StrictJson& json) {
+  FileRecord r;
+  std::string key;
+  for (json.open_object(); json.next_member(key, kMaxText);) {
+    if (key == "name")
+      r.name = json.string(255);
+    else if (key == "bytes")
+      r.bytes = json.integer();
+    else if (key == "xxh3_128")
+      r.xxh3 = json.string(32);
+    else if (key == "tensors")
+      r.tensors = read_strings(json);
+    else
+      json.skip_value();
+  }
+  bool plain = !r.name.empty() && r.name.find('/') == r.name.npos && r.name != "." && r.name != "..";
+  if (!plain) throw JsonFault(json.at(), fmt::format("'{}' is not the name of a file", escaped(r.name)));
+  return r;
+}
+
+void read_member(StrictJson& json, const std::string& key, Manifest& m) {
+  if (key == "format") {
+    if (std::uint64_t f = json.integer(); f != kManifestFormat)
+      throw run_error(
+          fmt::format("the manifest has format {}, this program reads {}: it was written by another version",
+                      f, kManifestFormat));
+  } else if (key == "serial")
+    m.serial = json.integer();
+  else if (key == "step")
+    m.meta.step = json.integer();
+  else if (key == "kernel_set")
+    m.meta.kernel_set = json.string(kMaxText);
+  else if (key == "config_digest")
+    m.meta.config_digest = json.string(kMaxText);
+  else if (key == "program_version")
+    m.meta.program_version = json.string(kMaxText);
+  else if (key == "backend")
+    m.meta.backend = json.string(kMaxText);
+  else if (key == "extra")
+    m.meta.extra = read_strings(json);
+  else if (key == "files") {
+    for (json.open_array(); json.next_element();) {
+      if (m.files.size() == kMaxFiles) throw JsonFault(json.at(), "too many files");
+      m.files.push_back(read_record(json));
+    }
+  } else
+    json.skip_value();
+}
+
+}  // namespace
+
+std::string manifest_text(const Manifest& m) {
+  Json files = Json::array();
+  for (const FileRecord& f : m.files) {
+    Json j = {{"name", f.name}, {"bytes", f.bytes}, {"xxh3_128", f.xxh3}};
+    if (!f.tensors.empty()) j["tensors"] = strings(f.tensors);
+    files.push_back(std::move(j));
+  }
+  Json j = {{"format", kManifestFormat},
+            {"serial", m.serial},
+            {"step", m.meta.step},
+            {"kernel_set", m.meta.kernel_set},
+            {"config_digest", m.meta.config_digest},
+            {"program_version", m.meta.program_version},
+            {"backend", m.meta.backend},
+            {"extra", strings(m.meta.extra)},
+            {"files", std::move(files)}};
+  std::string text;
+  try {
+    text = j.dump(1);
+  } catch (const Json::exception& e) {
+    throw run_error(fmt::format("a checkpoint's manifest cannot be written: {}", e.what()));
+  }
+  text.resize(text.size() - 2);  // "\n}": the seal goes before it
+  std::string seal = xxh3_hex(text);
+  return text.append(kSeal).append(seal).append(kEnd);
+}
+
+Manifest parse_manifest(std::string_view text) {
+  if (text.size() < kTail) throw run_error("the manifest is incomplete");
+  std::string_view body = text.substr(0, text.size() - kTail), tail = text.substr(body.size());
+  if (!tail.starts_with(kSeal) || !tail.ends_with(kEnd))
+    throw run_error("the manifest is damaged or incomplete");
+  if (tail.substr(kSeal.size(), 32) != xxh3_hex(body))
+    throw run_error("the manifest does not match its own hash");
+  Manifest m;
+  try {
+    StrictJson json(text, 16);
+    std::string key;
+    for (json.open_object(); json.next_member(key, kMaxText);) read_member(json, key, m);
+    json.finish('\0');
+  } catch (const JsonFault& f) {
+    throw run_error(fmt::format("the manifest is not as it was written: {} (byte {})", f.what(), f.at));
+  }
+  return m;
+}
+
+}  // namespace trainhost::checkpoint

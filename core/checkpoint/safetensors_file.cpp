@@ -1,0 +1,90 @@
+// One open safetensors file: rules 1 to 3, 15, 21 and 24; the header itself is judged in
+// safetensors_header.cpp. No size from the file is used before it was held against the length that the system
+// states.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/text.hpp"
+#include "core/checkpoint/dtypes.hpp"
+#include "core/checkpoint/durable.hpp"
+#include "core/checkpoint/pickle.hpp"
+#include "core/checkpoint/safetensors_header.hpp"
+
+namespace trainhost::checkpoint {
+namespace fs = std::filesystem;
+
+struct SafetensorsFile::Impl {
+  fs::path path;
+  Fd fd;
+  struct stat info;
+  Header header;
+
+  std::string name() const { return path.string(); }
+
+  [[noreturn]] void changed(const char* what) const {
+    refuse(name(), 21, std::nullopt, fmt::format("{} while it was open", what),
+           "another program is writing it");
+  }
+};
+
+SafetensorsFile::SafetensorsFile(const fs::path& file) : impl_(std::make_unique<Impl>()) {
+  impl_->path = file;
+  impl_->fd = open_regular(file, impl_->info);
+  const std::string name = impl_->name();
+  auto size = static_cast<std::uint64_t>(impl_->info.st_size);
+  std::array<std::byte, 8> first{};
+  std::span<std::byte> head = std::span(first).first(std::min<std::uint64_t>(8, size));
+  if (!read_at(impl_->fd.get(), 0, head, file)) impl_->changed("it became shorter");
+  const std::string hint = what_else_it_is(head);
+
+  if (size < 8) refuse(name, 1, size, fmt::format("{} bytes cannot hold a header length", size), hint);
+  std::uint64_t n = 0;
+  std::memcpy(&n, first.data(), 8);
+  if (n > kMaxHeaderBytes)
+    refuse(name, 2, 0, fmt::format("a header of {} bytes is declared, {} are the most", n, kMaxHeaderBytes),
+           hint);
+  if (n > size - 8)
+    refuse(name, 3, 0,
+           fmt::format("a header of {} bytes is declared, the file has {} after the length", n, size - 8),
+           hint.empty() ? "the file is cut off: copy it again" : hint);
+
+  std::string text(n, '\0');
+  if (!read_at(impl_->fd.get(), 8, std::as_writable_bytes(std::span(text)), file))
+    impl_->changed("it became shorter");
+  impl_->header = parse_header(text, size - 8 - n, name);
+}
+
+SafetensorsFile::~SafetensorsFile() = default;
+SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
+
+const fs::path& SafetensorsFile::path() const { return impl_->path; }
+const std::vector<TensorEntry>& SafetensorsFile::tensors() const { return impl_->header.tensors; }
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return impl_->header.metadata; }
+
+void SafetensorsFile::read(const TensorEntry& t, std::uint64_t first, std::span<std::byte> out) const {
+  const std::uint64_t size = t.end - t.begin;
+  if (t.end > static_cast<std::uint64_t>(impl_->info.st_size) || first > size || out.size() > size - first)
+    throw usage_error(fmt::format("{}: bytes {} to {} of tensor '{}' were asked for, it has {}",
+                                  escaped(impl_->name()), first, first + out.size(), escaped(t.name), size));
+  if (dtype_bits(t.dtype) % 8 != 0 && out.size() != size)
+    refuse(impl_->name(), 17, std::nullopt,
+           fmt::format("tensor '{}' of {} can only be read whole", escaped(t.name), t.dtype));
+  if (!read_at(impl_->fd.get(), t.begin + first, out, impl_->path)) impl_->changed("it became shorter");
+}
+
+void SafetensorsFile::verify_unchanged() const {
+  struct stat now, there;
+  const struct stat& was = impl_->info;
+  if (::fstat(impl_->fd.get(), &now) != 0) throw_errno("examine", impl_->path, errno);
+  if (now.st_size != was.st_size) impl_->changed("its size changed");
+  if (now.st_mtim.tv_sec != was.st_mtim.tv_sec || now.st_mtim.tv_nsec != was.st_mtim.tv_nsec)
+    impl_->changed("it was written to");
+  if (::stat(impl_->path.c_str(), &there) != 0) impl_->changed("it was removed");
+  if (there.st_ino != was.st_ino || there.st_dev != was.st_dev) impl_->changed("it was replaced");
+}
+
+}  // namespace trainhost::checkpoint

@@ -1,0 +1,283 @@
+// Reads and judges a safetensors header. Memory taken is bounded by the header's own length: the number of
+// entries is counted in the text before any is stored, and no number in it is ever used as a size.
+#include "core/checkpoint/safetensors_header.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "core/base/checked.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/dtypes.hpp"
+#include "core/checkpoint/strict_json.hpp"
+
+namespace trainhost::checkpoint {
+namespace {
+
+constexpr std::uint64_t kLengthBytes = 8;
+
+bool has_control(std::string_view s) {
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    auto c = static_cast<unsigned char>(s[i]);
+    if (c < 0x20 || c == 0x7F) return true;
+    if (c == 0xC2 && i + 1 < s.size() && static_cast<unsigned char>(s[i + 1]) < 0xA0)
+      return true;  // U+0080..9F
+  }
+  return false;
+}
+
+std::size_t count_of(std::string_view text, std::string_view what) {
+  std::size_t n = 0;
+  for (auto at = text.find(what); at != std::string_view::npos; at = text.find(what, at + what.size())) ++n;
+  return n;
+}
+
+class Reader {
+ public:
+  Reader(std::string_view text, std::uint64_t data_bytes, const std::string& file)
+      : json_(text, kMaxHeaderDepth), text_(text), data_bytes_(data_bytes), file_(file) {}
+
+  Header read() {
+    header_.tensors.reserve(std::min<std::size_t>(count_of(text_, "\"data_offsets\""), kMaxTensors));
+    json_.open_object();
+    std::string name;
+    bool has_metadata = false;
+    for (;;) {
+      std::uint64_t at = json_.at();
+      rule_ = 16;  // a key that is too long is a name that is too long; anything else here is grammar
+      if (!member(name)) break;
+      if (name == "__metadata__") {
+        if (has_metadata) fail(6, at, "__metadata__ appears twice");
+        has_metadata = true;
+        metadata();
+        continue;
+      }
+      if (has_control(name))
+        fail(16, at, fmt::format("the name '{}' has a control character", escaped(name)));
+      if (header_.tensors.size() == kMaxTensors)
+        fail(16, at, fmt::format("more than {} tensors", kMaxTensors));
+      tensor(std::move(name));
+    }
+    rule_ = 4;
+    json_.finish(' ');
+    refuse_duplicates();
+    refuse_holes();
+    return std::move(header_);
+  }
+
+  int rule() const { return rule_; }
+
+ private:
+  [[noreturn]] void fail(int rule, std::uint64_t at, const std::string& what) {
+    refuse(file_, rule, kLengthBytes + at, what);
+  }
+
+  bool member(std::string& key) {
+    try {
+      return json_.next_member(key, kMaxNameBytes);
+    } catch (const JsonFault& f) {
+      rule_ = std::string_view(f.what()).starts_with("a string longer") ? 16 : 5;
+      throw;
+    }
+  }
+
+  void metadata() {
+    rule_ = 7;
+    std::uint64_t start = json_.at();
+    json_.open_object();
+    std::string key;
+    while (json_.next_member(key, kMaxMetadataBytes)) {
+      std::uint64_t at = json_.at();
+      std::string value = json_.string(kMaxMetadataBytes);
+      if (at - start > kMaxMetadataBytes || json_.at() - start > kMaxMetadataBytes)
+        fail(7, start, fmt::format("__metadata__ is longer than {} bytes", kMaxMetadataBytes));
+      if (!header_.metadata.emplace(key, std::move(value)).second)
+        fail(6, at, fmt::format("__metadata__ has the key '{}' twice", escaped(key)));
+    }
+  }
+
+  void tensor(std::string name) {
+    TensorEntry t;
+    t.name = std::move(name);
+    bool dtype = false, shape = false, offsets = false;
+    rule_ = 5;
+    std::uint64_t start = json_.at();
+    json_.open_object();
+    std::string key;
+    for (;;) {
+      std::uint64_t at = json_.at();
+      rule_ = 5;
+      if (!json_.next_member(key, kMaxNameBytes)) break;
+      bool* seen = key == "dtype"          ? &dtype
+                   : key == "shape"        ? &shape
+                   : key == "data_offsets" ? &offsets
+                                           : nullptr;
+      if (!seen)
+        fail(5, at, fmt::format("tensor '{}' has the unknown key '{}'", escaped(t.name), escaped(key)));
+      if (*seen) fail(6, at, fmt::format("tensor '{}' has the key '{}' twice", escaped(t.name), key));
+      *seen = true;
+      if (seen == &dtype) read_dtype(t);
+      if (seen == &shape) read_shape(t);
+      if (seen == &offsets) read_offsets(t);
+    }
+    for (auto [seen, what, rule] :
+         {std::tuple{dtype, "dtype", 8}, {shape, "shape", 9}, {offsets, "data_offsets", 12}})
+      if (!seen) fail(rule, start, fmt::format("tensor '{}' has no {}", escaped(t.name), what));
+    judge_size(t, start);
+    header_.tensors.push_back(std::move(t));
+  }
+
+  void read_dtype(TensorEntry& t) {
+    rule_ = 8;
+    std::uint64_t at = json_.at();
+    t.dtype = json_.string(64);
+    if (dtype_bits(t.dtype) == 0)
+      fail(8, at,
+           fmt::format("tensor '{}' has the unknown dtype '{}'{}", escaped(t.name), escaped(t.dtype),
+                       did_you_mean(t.dtype, dtype_names())));
+  }
+
+  void read_shape(TensorEntry& t) {
+    rule_ = 9;
+    std::uint64_t at = json_.at();
+    std::array<std::uint64_t, kMaxRank> dim;
+    std::size_t rank = 0;
+    for (json_.open_array(); json_.next_element(); ++rank) {
+      if (rank == kMaxRank)
+        fail(9, at, fmt::format("tensor '{}' has a rank above {}", escaped(t.name), kMaxRank));
+      dim[rank] = json_.integer();
+    }
+    t.shape.assign(dim.begin(), dim.begin() + static_cast<std::ptrdiff_t>(rank));
+  }
+
+  void read_offsets(TensorEntry& t) {
+    rule_ = 12;
+    std::uint64_t at = json_.at();
+    std::uint64_t v[2] = {0, 0};
+    std::size_t n = 0;
+    for (json_.open_array(); json_.next_element(); ++n) {
+      if (n == 2) fail(12, at, fmt::format("tensor '{}' has more than two data_offsets", escaped(t.name)));
+      v[n] = json_.integer();
+    }
+    if (n != 2)
+      fail(12, at, fmt::format("tensor '{}' has {} data_offsets, two are needed", escaped(t.name), n));
+    if (v[0] > v[1])
+      fail(12, at,
+           fmt::format("tensor '{}' ends at {}, before it begins at {}", escaped(t.name), v[1], v[0]));
+    t.begin = v[0];
+    t.end = v[1];
+  }
+
+  void judge_size(const TensorEntry& t, std::uint64_t at) {
+    int rule = 10;
+    std::optional<std::uint64_t> bytes;
+    try {
+      std::uint64_t count = t.elements();
+      rule = 11;
+      bytes = bytes_of(count, dtype_bits(t.dtype));
+    } catch (const Error&) {
+      fail(rule, at,
+           fmt::format("tensor '{}' is too large: shape [{}] of {}", escaped(t.name),
+                       fmt::join(t.shape, ", "), t.dtype));
+    }
+    if (!bytes)
+      fail(11, at,
+           fmt::format("tensor '{}': {} elements of {} do not fill whole bytes", escaped(t.name),
+                       t.elements(), t.dtype));
+    if (t.end - t.begin != *bytes)
+      fail(13, at,
+           fmt::format("tensor '{}': data_offsets [{}, {}] hold {} bytes, shape [{}] of {} needs {}",
+                       escaped(t.name), t.begin, t.end, t.end - t.begin, fmt::join(t.shape, ", "), t.dtype,
+                       *bytes));
+  }
+
+  void refuse_duplicates() {
+    std::vector<std::uint32_t> order(header_.tensors.size());
+    for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+    const auto& t = header_.tensors;
+    std::sort(order.begin(), order.end(), [&](auto a, auto b) { return t[a].name < t[b].name; });
+    auto twice = std::adjacent_find(order.begin(), order.end(),
+                                    [&](auto a, auto b) { return t[a].name == t[b].name; });
+    if (twice != order.end())
+      refuse(file_, 6, std::nullopt, fmt::format("tensor '{}' appears twice", escaped(t[*twice].name)));
+  }
+
+  /// Invariant: sorted by offset, the tensors so far fill [0, at) exactly.
+  void refuse_holes() {
+    auto& all = header_.tensors;
+    std::sort(all.begin(), all.end(), [](const TensorEntry& a, const TensorEntry& b) {
+      return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+    });
+    const std::uint64_t data = kLengthBytes + text_.size();
+    std::uint64_t at = 0;
+    for (const auto& t : all) {
+      if (t.begin != at)
+        refuse(file_, 14, data + std::min(t.begin, data_bytes_),
+               fmt::format("tensor '{}' begins at {} of the data, {} at {}", escaped(t.name), t.begin,
+                           t.begin > at ? "after a hole that starts" : "inside the tensor that ends", at));
+      at = t.end;
+      if (at > data_bytes_)
+        refuse(file_, 15, data + data_bytes_,
+               fmt::format("tensor '{}' ends at {} of the data, the file holds {} bytes of it: truncated",
+                           escaped(t.name), at, data_bytes_));
+    }
+    if (at != data_bytes_)
+      refuse(file_, 15, data + at,
+             fmt::format("{} bytes after the last tensor belong to none", data_bytes_ - at));
+    for (auto& t : all) {
+      t.begin += data;
+      t.end += data;
+    }
+  }
+
+  StrictJson json_;
+  std::string_view text_;
+  std::uint64_t data_bytes_;
+  const std::string& file_;
+  Header header_;
+  int rule_ = 5;  // what a fault of the JSON itself breaks, at this place
+};
+
+}  // namespace
+
+void refuse(const std::string& file, int rule, std::optional<std::uint64_t> byte, const std::string& what,
+            const std::string& hint) {
+  std::string place = byte ? fmt::format(", byte {}", *byte) : "";
+  throw usage_error(fmt::format("{}: {} (safetensors rule {}{})", escaped(file, 4096), what, rule, place),
+                    hint);
+}
+
+std::uint64_t TensorEntry::elements() const {
+  if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;  // zero whatever the others say
+  std::uint64_t n = 1;
+  for (std::uint64_t d : shape) n = checked_mul(n, d);
+  return n;
+}
+
+std::optional<std::uint64_t> bytes_of(std::uint64_t count, std::uint32_t bits) {
+  if (bits % 8 == 0) return checked_mul(count, bits / 8);
+  std::uint64_t total = checked_mul(count, bits);
+  if (total % 8 != 0) return std::nullopt;
+  return total / 8;
+}
+
+Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& file) {
+  if (!text.starts_with('{')) refuse(file, 4, kLengthBytes, "the header does not start with '{'");
+  int rule = 5;
+  try {
+    Reader reader(text, data_bytes, file);
+    try {
+      return reader.read();
+    } catch (const JsonFault&) {
+      rule = reader.rule();
+      throw;
+    }
+  } catch (const JsonFault& f) {
+    refuse(file, rule, kLengthBytes + f.at, f.what());
+  }
+}
+
+}  // namespace trainhost::checkpoint

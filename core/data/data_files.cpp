@@ -1,0 +1,157 @@
+// Positioned reads, atomic writes and content hashes on POSIX calls. Interface and reasons: data_files.hpp.
+#include "core/data/data_files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+
+namespace trainhost::data {
+namespace fs = std::filesystem;
+namespace {
+
+std::string reason() { return std::strerror(errno); }
+
+std::string nearest_beside(const fs::path& path) {
+  std::error_code ec;
+  std::vector<std::string> names;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  for (fs::directory_iterator it(folder, ec), end; !ec && it != end && names.size() < 10'000;
+       it.increment(ec))
+    names.push_back(it->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return did_you_mean(path.filename().string(), names);
+}
+
+std::string hex(const XXH128_hash_t& hash) {
+  XXH128_canonical_t bytes;
+  XXH128_canonicalFromHash(&bytes, hash);
+  std::string text;
+  for (unsigned char b : bytes.digest)
+    for (int shift : {4, 0}) text += "0123456789abcdef"[b >> shift & 15];
+  return text;
+}
+
+}  // namespace
+
+std::string in_quotes(const fs::path& p) { return "'" + escaped(p.string(), 400) + "'"; }
+
+InputFile::InputFile(const fs::path& path) : path_(path) {
+  struct stat st;
+  if (::stat(path.c_str(), &st) != 0) {
+    const std::string why =
+        errno == ENOENT ? "does not exist" + nearest_beside(path) : "cannot be read: " + reason();
+    throw usage_error("data file " + in_quotes(path) + " " + why);
+  }
+  if (S_ISDIR(st.st_mode))
+    throw usage_error("data file " + in_quotes(path) + " is a folder; name files, or a glob such as *.txt");
+  if (!S_ISREG(st.st_mode)) throw usage_error("data file " + in_quotes(path) + " is not a regular file");
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0 || ::fstat(descriptor_, &st) != 0 || !S_ISREG(st.st_mode)) {
+    const std::string why = reason();
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw usage_error("data file " + in_quotes(path) + " cannot be opened: " + why);
+  }
+  size_ = static_cast<std::uint64_t>(st.st_size);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t n = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0)
+      throw run_error("data file " + in_quotes(path_) + ", byte " + std::to_string(offset) + ": " + reason());
+    if (n == 0)
+      throw run_error("data file " + in_quotes(path_) + " ends at byte " + std::to_string(offset) +
+                      ", but had " + std::to_string(size_) +
+                      " bytes when it was opened: it was changed during the run");
+    offset += static_cast<std::uint64_t>(n);
+    out = out.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+std::string read_whole(const fs::path& path, std::uint64_t limit) {
+  const InputFile file(path);
+  if (file.size() > limit)
+    throw usage_error("file " + in_quotes(path) + " has " + format_bytes(file.size()) + ", more than the " +
+                      format_bytes(limit) + " that such a file may have");
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+OutputFile::OutputFile(const fs::path& path) : path_(path), temporary_(path.string() + ".XXXXXX") {
+  descriptor_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
+  if (descriptor_ < 0) fail("cannot be created");
+  ::fchmod(descriptor_, 0644);
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+void OutputFile::fail(const char* what) const {
+  throw run_error("file " + in_quotes(path_) + " " + what + ": " + reason());
+}
+
+void OutputFile::append(std::span<const std::byte> bytes) {
+  overwrite(size_, bytes);
+  size_ += bytes.size();
+}
+
+void OutputFile::overwrite(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail("cannot be written");
+    offset += static_cast<std::uint64_t>(n);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+void OutputFile::commit() {
+  if (::fsync(descriptor_) != 0) fail("cannot be written to the disk");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in place");
+  ::close(std::exchange(descriptor_, -1));
+  const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
+  if (const int d = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); d >= 0) {
+    ::fsync(d);  // the name as well; a file system that cannot is not an error
+    ::close(d);
+  }
+}
+
+std::string content_hash(const InputFile& file) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  std::vector<std::byte> buffer(std::size_t{1} << 18);
+  for (std::uint64_t at = 0; at < file.size();) {
+    const std::span<std::byte> part(buffer.data(), std::min<std::uint64_t>(buffer.size(), file.size() - at));
+    file.read(at, part);
+    XXH3_128bits_update(&state, part.data(), part.size());
+    at += part.size();
+  }
+  return hex(XXH3_128bits_digest(&state));
+}
+
+std::string content_hash(std::string_view bytes) { return hex(XXH3_128bits(bytes.data(), bytes.size())); }
+
+}  // namespace trainhost::data

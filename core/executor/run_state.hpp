@@ -1,0 +1,48 @@
+// Where a run stands in its life, and which calls that allows: the life-cycle tags of status.h, kept in one
+// place for every trainer of the skeleton. It allocates nothing and knows no trainer. The functions that ask
+// it: calls.hpp.
+#pragma once
+#include <string>
+
+#include "core/abi/error_guard.hpp"
+
+namespace trainhost::executor {
+
+class Life {
+ public:
+  /// Masks, named as in status.h; {alive} is every one of them.
+  using States = unsigned;
+  static constexpr States kCreated = 1, kReady = 2, kStepped = 4, kLost = 8;
+  static constexpr States kReadyOn = kReady | kStepped, kCreatedOn = kCreated | kReadyOn;
+
+  /// Throws StatusError (TH_E_STATE) with a sentence about `call` ("save()") in any state but these.
+  void require(States allowed, const char* call) const {
+    if (state_ & allowed) return;
+    const std::string what(call);
+    if (state_ == kLost)
+      throw abi::StatusError(TH_E_STATE,
+                             what + " of a lost instance: " + lost_by_ + " failed before (" +
+                                 std::string(abi::status_name(lost_with_)) + ")",
+                             "destroy it, create another and load a checkpoint");
+    if (allowed == kCreated) throw abi::StatusError(TH_E_STATE, what + " a second time");
+    throw abi::StatusError(TH_E_STATE, what + (state_ == kCreated ? " before init()" : " before a step"));
+  }
+
+  void reached(States s) { state_ = s; }
+
+  /// What `call` (a literal) ended with: a code after which only destroy() is left makes the instance lost.
+  /// Returns it.
+  th_status ended(const char* call, th_status s) {
+    const bool lost = s == TH_E_DEVICE_LOST || s == TH_E_DEVICE_OOM || s == TH_E_HOST_OOM || s == TH_E_IO ||
+                      s == TH_E_INTERNAL;
+    if (lost && state_ != kLost) state_ = kLost, lost_by_ = call, lost_with_ = s;
+    return s;
+  }
+
+ private:
+  States state_ = kCreated;
+  const char* lost_by_ = "";
+  th_status lost_with_ = TH_OK;
+};
+
+}  // namespace trainhost::executor

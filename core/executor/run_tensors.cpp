@@ -1,0 +1,87 @@
+// See run_tensors.hpp.
+#include "core/executor/run_tensors.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "core/abi/error_guard.hpp"
+#include "core/base/text.hpp"
+#include "core/model/init.hpp"
+
+namespace trainhost::executor {
+namespace {}  // namespace
+
+Tensors::Tensors(const step::Program& program, Storage& storage, std::string trainer)
+    : program_(program),
+      storage_(storage),
+      trainer_(std::move(trainer)),
+      places_(program.tensor_infos.size()),
+      loaded_(program.tensor_infos.size()) {
+  for (const step::Param& p : program_.params)
+    for (const step::Slice& s : p.slices) places_[s.tensor] = {&p, s.first_element};
+}
+
+float* Tensors::data(const Place& place, std::uint32_t scope) {
+  const step::BufferId b = scope == TH_SCOPE_WEIGHTS   ? place.param->weight
+                           : scope == TH_SCOPE_MOMENT1 ? place.param->m
+                           : scope == TH_SCOPE_MOMENT2 ? place.param->v
+                                                       : step::kNoBuffer;
+  return b == step::kNoBuffer ? nullptr : storage_.f32(b) + place.first;
+}
+
+void Tensors::load(std::uint32_t scope, const th_tensor& t) {
+  if (!t.name || !t.data) bad_argument("a tensor without a name or without data");
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const TensorInfo& info = program_.tensor_infos[i];
+    if (info.name != t.name) continue;
+    if (t.dtype != TH_DT_F32) bad_argument(info.name + ": the " + trainer_ + " trainer takes f32");
+    if (t.rank != info.rank || t.dim[0] != info.dim[0] || (info.rank == 2 && t.dim[1] != info.dim[1]))
+      bad_argument(info.name + ": of another shape than the model's");
+    if (t.first > info.elements() || t.count > info.elements() - t.first)
+      bad_argument(info.name + ": a piece outside the tensor");
+    float* to = data(places_[i], scope);
+    if (!to) bad_argument(info.name + ": this run has no such state");
+    std::memcpy(to + t.first, t.data, t.count * sizeof(float));
+    if (scope == TH_SCOPE_WEIGHTS) loaded_[i] += t.count;
+    return;
+  }
+  bad_argument("no tensor named " + escaped(t.name) + " in this model");
+}
+
+// Pieces of 64K elements, so that one large tensor keeps every thread busy; the values depend on the element
+// alone.
+void Tensors::init(std::uint64_t seed, Backend& backend) {
+  constexpr std::uint64_t kPiece = 1 << 16;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const TensorInfo& info = program_.tensor_infos[i];
+    const std::uint64_t n = info.elements();
+    if (loaded_[i] >= n) continue;
+    float* to = data(places_[i], TH_SCOPE_WEIGHTS);
+    backend.for_each(static_cast<std::uint32_t>((n + kPiece - 1) / kPiece), [&](std::uint32_t p) {
+      const std::uint64_t first = p * kPiece, count = std::min(kPiece, n - first);
+      init_tensor(program_.model, info, seed, first, std::span<float>(to + first, count));
+    });
+  }
+}
+
+void Tensors::save(std::uint32_t scope, th_tensor_sink& sink) {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const TensorInfo& info = program_.tensor_infos[i];
+    float* from = data(places_[i], scope);
+    if (!from) continue;  // an optimizer without that moment
+    th_tensor t{};
+    t.struct_size = sizeof t;
+    t.dtype = TH_DT_F32;
+    t.rank = info.rank;
+    t.dim[0] = info.dim[0];
+    t.dim[1] = info.rank == 2 ? info.dim[1] : 0;
+    t.name = info.name.c_str();
+    t.data = from;
+    t.count = info.elements();
+    if (th_status s = sink.tensor(&sink, &t); s != TH_OK)
+      throw abi::StatusError(s, "the host refused tensor " + info.name);
+  }
+}
+
+}  // namespace trainhost::executor

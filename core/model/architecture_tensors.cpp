@@ -1,0 +1,103 @@
+// Every trained tensor of a decoder, one by one and in order, with its shape: what element_counts.cpp sums in
+// closed form, and what optimizers that keep rows and columns (Adafactor, Muon) or adapters need. Never
+// counts by a formula. Fused weights (qkv, gate and up) are given apart: the sum is the same.
+#include "core/model/architecture.hpp"
+
+namespace trainhost::model {
+namespace {
+
+class List {
+ public:
+  void layer(std::int32_t l) { layer_ = l; }
+
+  void add(const std::string& name, std::uint64_t rows, std::uint64_t cols = 1, std::uint64_t copies = 1) {
+    if (rows == 0 || cols == 0 || copies == 0) return;
+    out.push_back(
+        {(layer_ < 0 ? "" : "layers." + std::to_string(layer_) + ".") + name, layer_, rows, cols, copies});
+  }
+  /// A linear layer, [out][in], and its bias.
+  void linear(const std::string& name, std::uint64_t to, std::uint64_t from, bool bias,
+              std::uint64_t copies = 1) {
+    add(name, to, from, copies);
+    if (bias) add(name + ".bias", to, 1, copies);
+  }
+  void norm(const std::string& name, NormKind kind, std::uint64_t n) {
+    if (kind == NormKind::kNone) return;
+    add(name, n);
+    if (kind == NormKind::kLayer) add(name + ".bias", n);
+  }
+
+  std::vector<TensorShape> out;
+
+ private:
+  std::int32_t layer_ = -1;
+};
+
+void latent_attention(List& t, const Attention& a, std::uint64_t h) {
+  if (a.q_lora_rank) {
+    t.linear("attention.q_a", a.q_lora_rank, h, a.q_bias);
+    t.norm("attention.q_a_norm", NormKind::kRms, a.q_lora_rank);
+    t.linear("attention.q_b", a.q_width(), a.q_lora_rank, false);
+  } else {
+    t.linear("attention.q", a.q_width(), h, false);
+  }
+  t.linear("attention.kv_a", a.kv_lora_rank + a.rope_head_dim, h, a.k_bias);
+  t.norm("attention.kv_a_norm", NormKind::kRms, a.kv_lora_rank);
+  t.linear("attention.kv_b", a.heads * (a.nope_head_dim + a.v_head_dim), a.kv_lora_rank, false);
+  t.linear("attention.o", h, a.out_width(), a.o_bias);
+}
+
+void attention(List& t, const Attention& a, std::uint64_t h) {
+  if (a.latent) return latent_attention(t, a, h);
+  t.linear("attention.q", a.q_width(), h, a.q_bias);
+  t.linear("attention.k", a.k_width(), h, a.k_bias);
+  t.linear("attention.v", a.v_width(), h, a.v_bias);
+  t.norm("attention.q_norm", a.qk_norm, a.qk_norm_per_head ? a.head_dim : a.q_width());
+  t.norm("attention.k_norm", a.qk_norm, a.qk_norm_per_head ? a.head_dim : a.k_width());
+  t.linear("attention.o", h, a.out_width(), a.o_bias);
+}
+
+void mlp(List& t, const std::string& name, const Mlp& m, std::uint64_t h, std::uint64_t copies) {
+  if (m.width == 0) return;
+  if (m.gated) t.linear(name + ".gate", m.width, h, m.up_bias, copies);
+  t.linear(name + ".up", m.width, h, m.up_bias, copies);
+  t.linear(name + ".down", h, m.width, m.down_bias, copies);
+}
+
+void experts(List& t, const Experts& e, std::uint64_t h) {
+  if (e.count == 0) return;
+  t.linear("experts.router", e.count, h, e.router_bias);
+  mlp(t, "experts.each", e.each, h, e.count);
+  mlp(t, "experts.shared", e.shared, h, 1);
+  if (e.shared_gate) t.add("experts.shared_gate", 1, h);
+}
+
+}  // namespace
+
+std::vector<TensorShape> tensors(const Architecture& a) {
+  List t;
+  const std::uint64_t h = a.hidden, e = a.embedding_width ? a.embedding_width : h;
+  t.add("embedding", a.vocab, e);
+  if (e != h) t.add("embedding.project_in", h, e);
+  t.add("positions", a.learned_positions, h);
+  t.norm("embedding_norm", a.embedding_norm, h);
+  std::int32_t layer = 0;
+  for (const LayerRun& run : a.layers) {
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      t.layer(layer++);
+      attention(t, run.layer.attention, h);
+      mlp(t, "mlp", run.layer.mlp, h, 1);
+      experts(t, run.layer.experts, h);
+      for (std::uint32_t n = 0; n < run.layer.norms; ++n)
+        t.norm("norm" + std::to_string(n + 1), run.layer.norm, h);
+    }
+  }
+  t.layer(-1);
+  t.norm("final_norm", a.final_norm, h);
+  if (e != h) t.add("head.project_out", e, h);
+  if (!a.tied) t.add("head", a.vocab, e);
+  if (a.head_bias) t.add("head.bias", a.vocab);
+  return t.out;
+}
+
+}  // namespace trainhost::model

@@ -1,0 +1,121 @@
+// Parameters of a decoder in closed form: a sum of a few products for each kind of layer, however many layers
+// there are. architecture_tensors.cpp enumerates the same weights one by one; the two are held against each
+// other in tests, and neither calls the other.
+#include "core/base/checked.hpp"
+#include "core/model/architecture.hpp"
+
+namespace trainhost::model {
+namespace {
+
+std::uint64_t sum(std::initializer_list<std::uint64_t> parts) {
+  std::uint64_t s = 0;
+  for (std::uint64_t p : parts) s = checked_add(s, p, "a count of parameters");
+  return s;
+}
+
+std::uint64_t where(bool present, std::uint64_t n) { return present ? n : 0; }
+
+/// Of q, then of k: one vector for all heads, or one as wide as all heads together.
+std::uint64_t qk_norm_elements(const Attention& a) {
+  if (a.qk_norm_per_head) return 2 * norm_elements(a.qk_norm, a.head_dim);
+  return sum({norm_elements(a.qk_norm, a.q_width()), norm_elements(a.qk_norm, a.k_width())});
+}
+
+/// H -> q_lora -> A*(nope+rope), or H -> A*(nope+rope); H -> kv_lora + rope; kv_lora -> A*(nope+v); A*v -> H.
+/// A norm stands on each of the two narrow vectors.
+std::uint64_t latent_elements(const Attention& a, std::uint64_t h) {
+  const std::uint64_t narrow = std::uint64_t{a.kv_lora_rank} + a.rope_head_dim;
+  const std::uint64_t wide = checked_mul(a.heads, std::uint64_t{a.nope_head_dim} + a.v_head_dim);
+  const std::uint64_t q =
+      a.q_lora_rank
+          ? sum({checked_mul(h, a.q_lora_rank), a.q_lora_rank, checked_mul(a.q_lora_rank, a.q_width())})
+          : checked_mul(h, a.q_width());
+  return sum({q, checked_mul(h, narrow), a.kv_lora_rank, checked_mul(a.kv_lora_rank, wide),
+              checked_mul(a.out_width(), h), where(a.q_bias, a.q_lora_rank), where(a.k_bias, narrow),
+              where(a.o_bias, h)});
+}
+
+std::uint64_t attention_elements(const Attention& a, std::uint64_t h) {
+  if (a.latent) return latent_elements(a, h);
+  return sum({checked_mul(h, a.q_width()), checked_mul(h, a.k_width()), checked_mul(h, a.v_width()),
+              checked_mul(a.out_width(), h), where(a.q_bias, a.q_width()), where(a.k_bias, a.k_width()),
+              where(a.v_bias, a.v_width()), where(a.o_bias, h), qk_norm_elements(a)});
+}
+
+std::uint64_t mlp_elements(const Mlp& m, std::uint64_t h) {
+  const std::uint64_t in = m.matrices() - 1;
+  return sum({checked_mul(m.matrices(), h, m.width), where(m.up_bias, checked_mul(in, m.width)),
+              where(m.down_bias && m.width, h)});
+}
+
+std::uint64_t expert_elements(const Experts& e, std::uint64_t h, std::uint64_t counted) {
+  if (e.count == 0) return 0;
+  return sum({checked_mul(h, e.count), where(e.router_bias, e.count),
+              checked_mul(counted, mlp_elements(e.each, h)), mlp_elements(e.shared, h),
+              where(e.shared_gate, h)});
+}
+
+/// `counted`: routed experts that are summed.
+std::uint64_t elements(const Layer& l, std::uint64_t h, std::uint64_t counted) {
+  return sum({attention_elements(l.attention, h), mlp_elements(l.mlp, h),
+              expert_elements(l.experts, h, counted), checked_mul(l.norms, norm_elements(l.norm, h))});
+}
+
+}  // namespace
+
+std::uint64_t norm_elements(NormKind kind, std::uint64_t n) {
+  return kind == NormKind::kNone ? 0 : kind == NormKind::kLayer ? checked_mul(2, n) : n;
+}
+
+std::uint64_t Attention::q_width() const {
+  return checked_mul(heads, latent ? std::uint64_t{nope_head_dim} + rope_head_dim : head_dim);
+}
+std::uint64_t Attention::k_width() const { return latent ? q_width() : checked_mul(kv_heads, head_dim); }
+std::uint64_t Attention::v_width() const {
+  return latent ? checked_mul(heads, v_head_dim) : checked_mul(kv_heads, head_dim);
+}
+std::uint64_t Attention::out_width() const { return checked_mul(heads, latent ? v_head_dim : head_dim); }
+std::uint64_t Attention::cache_width() const {
+  return latent ? std::uint64_t{kv_lora_rank} + rope_head_dim : sum({k_width(), v_width()});
+}
+
+std::uint64_t layer_elements(const Layer& l, std::uint64_t hidden) {
+  return elements(l, hidden, l.experts.count);
+}
+std::uint64_t active_layer_elements(const Layer& l, std::uint64_t hidden) {
+  return elements(l, hidden, l.experts.active);
+}
+
+std::uint32_t Architecture::layer_count() const {
+  std::uint32_t n = 0;
+  for (const LayerRun& r : layers) n += r.count;
+  return n;
+}
+
+bool Architecture::has_experts() const {
+  for (const LayerRun& r : layers)
+    if (r.layer.experts.count) return true;
+  return false;
+}
+
+Counts count(const Architecture& a) {
+  Counts c;
+  const std::uint64_t h = a.hidden, e = a.embedding_width ? a.embedding_width : h;
+  const std::uint64_t projection =
+      where(e != h, checked_mul(e, h));  // E -> H behind the embedding, H -> E before the head
+  c.embedding = sum({checked_mul(a.vocab, e), projection, checked_mul(a.learned_positions, h),
+                     norm_elements(a.embedding_norm, h)});
+  c.head = sum({projection, where(!a.tied, checked_mul(a.vocab, e)), where(a.head_bias, a.vocab)});
+  c.final_norm = norm_elements(a.final_norm, h);
+  c.total = c.active = sum({c.embedding, c.head, c.final_norm});
+  for (const LayerRun& r : a.layers) {
+    c.total = sum({c.total, checked_mul(r.count, layer_elements(r.layer, h))});
+    c.active = sum({c.active, checked_mul(r.count, active_layer_elements(r.layer, h))});
+  }
+  if (a.layers.empty()) return c;
+  c.first_layer = layer_elements(a.layers.front().layer, h);
+  c.last_layer = layer_elements(a.layers.back().layer, h);
+  return c;
+}
+
+}  // namespace trainhost::model

@@ -1,0 +1,135 @@
+// Fields of published configs that change no tensor and no shape. A field that is not here and that no reader
+// reads is named in the notes of the plan: add one only when it is known to leave parameters, activations and
+// the cache as they are.
+#include <algorithm>
+#include <iterator>
+
+#include "core/model/config_fields.hpp"
+
+namespace trainhost::model {
+namespace {
+
+// Sorted, for the binary search below.
+constexpr std::string_view kHarmless[] = {
+    "_attn_implementation",
+    "_from_model_config",
+    "_name_or_path",
+    "activation",
+    "activation_function",
+    "alibi",
+    "alibi_bias_max",
+    "alpha",
+    "apply_residual_connection_post_layernorm",
+    "architectures",
+    "attention_dropout",
+    "attention_multiplier",
+    "attention_softmax_in_fp32",
+    "attn_impl",
+    "attn_implementation",
+    "attn_logit_softcapping",
+    "attn_uses_sequence_id",
+    "auto_map",
+    "aux_loss_alpha",
+    "bos_token_id",
+    "cache_implementation",
+    "chunk_size_feed_forward",
+    "clip_qkv",
+    "decoder_start_token_id",
+    "do_sample",
+    "dropout",
+    "dtype",
+    "early_stopping",
+    "embedding_multiplier",
+    "eos_token_id",
+    "ep_size",
+    "final_logit_softcapping",
+    "finetuning_task",
+    "hidden_act",
+    "hidden_activation",
+    "id2label",
+    "init_config",
+    "init_device",
+    "initializer_range",
+    "is_llama_config",
+    "label2id",
+    "layerdrop",
+    "length_penalty",
+    "logit_scale",
+    "logits_scaling",
+    "max_length",
+    "max_new_tokens",
+    "min_length",
+    "mlp_type",
+    "model_max_length",
+    "model_type",
+    "n_ctx",
+    "n_group",
+    "n_special",
+    "name",
+    "norm_topk_prob",
+    "num_beams",
+    "original_max_position_embeddings",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "partial_rotary_factor",
+    "predict_special_tokens",
+    "prefix",
+    "prefix_lm",
+    "pretraining_tp",
+    "problem_type",
+    "query_pre_attn_scalar",
+    "reorder_and_upcast_attn",
+    "residual_multiplier",
+    "return_dict",
+    "rope",
+    "rope_interleave",
+    "rope_interleaved",
+    "rope_local_base_freq",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "rotary",
+    "rotary_base",
+    "rotary_emb_base",
+    "rotary_pct",
+    "routed_scaling_factor",
+    "router_jitter_noise",
+    "scale_attention_softmax_in_fp32",
+    "scale_attn_by_inverse_layer_idx",
+    "scale_attn_weights",
+    "scoring_func",
+    "seq_aux",
+    "softmax_scale",
+    "task_specific_params",
+    "temperature",
+    "tokenizer_class",
+    "tokenizer_name",
+    "top_k",
+    "top_p",
+    "topk_group",
+    "topk_method",
+    "torch_dtype",
+    "torchscript",
+    "transformers.js_config",
+    "transformers_version",
+    "use_cache",
+    "use_flash_attn",
+    "verbose",
+};
+static_assert(std::ranges::is_sorted(kHarmless));
+
+constexpr std::string_view kEndings[] = {"_coef",    "_dropout",  "_dropout_prob", "_eps",
+                                         "_epsilon", "_init_std", "_pdrop",        "_std",
+                                         "_token",   "_token_id", "_token_ids"};
+constexpr std::string_view kBeginnings[] = {"initializer_", "summary_"};
+
+}  // namespace
+
+bool harmless(std::string_view name) {
+  return std::binary_search(std::begin(kHarmless), std::end(kHarmless), name) ||
+         std::ranges::any_of(kEndings, [&](auto end) { return name.ends_with(end); }) ||
+         std::ranges::any_of(kBeginnings, [&](auto begin) { return name.starts_with(begin); });
+}
+
+}  // namespace trainhost::model

@@ -1,0 +1,65 @@
+// A decoder of any family as a ModelSpec: what lists, messages and estimators across the plugin boundary are
+// shown. Lenient; whoever plans the model reads config_json, which goes with it.
+#include <algorithm>
+
+#include "core/model/family_readers.hpp"
+
+namespace trainhost::model {
+namespace {
+
+/// The first of these that is a positive number; 0 where there is none.
+std::uint32_t any(Fields& f, std::initializer_list<std::string_view> names) {
+  for (std::string_view name : names) {
+    try {
+      if (const std::uint32_t n = f.number({name}, 0)) return n;
+    } catch (const Error&) {
+    }
+  }
+  return 0;
+}
+
+bool is_true(Fields& f, std::string_view name, bool fallback) {
+  try {
+    return f.flag({name}, fallback);
+  } catch (const Error&) {
+    return fallback;
+  }
+}
+
+}  // namespace
+
+ModelSpec outline(const Architecture& a, std::string_view json) {
+  ModelSpec m;
+  m.family = a.family, m.name = a.name, m.config_json = json;
+  m.vocab = a.vocab, m.hidden = a.hidden, m.layers = a.layer_count(), m.max_positions = a.max_positions;
+  m.tied = a.tied;
+  const Layer& l = a.layers.front().layer;
+  m.heads = l.attention.heads, m.kv_heads = l.attention.kv_heads, m.head_dim = l.attention.head_dim;
+  m.intermediate = l.mlp.width ? l.mlp.width : l.experts.each.width;
+  m.qkv_bias = l.attention.q_bias, m.o_bias = l.attention.o_bias, m.mlp_bias = l.mlp.up_bias;
+  m.qk_norm = l.attention.qk_norm != NormKind::kNone;
+  for (const LayerRun& r : a.layers) m.sliding_window = std::max(m.sliding_window, r.layer.attention.window);
+  return m;
+}
+
+ModelSpec outline_of_unknown(std::string_view family, std::string_view json) {
+  Fields f(json);
+  ModelSpec m;
+  m.family = family, m.config_json = json;
+  m.vocab = any(f, {"vocab_size"});
+  m.hidden = any(f, {"hidden_size", "n_embd", "d_model"});
+  m.layers = any(f, {"num_hidden_layers", "n_layer", "n_layers"});
+  m.heads = any(f, {"num_attention_heads", "n_head", "n_heads"});
+  m.kv_heads = any(f, {"num_key_value_heads", "num_kv_heads"});
+  if (!m.kv_heads) m.kv_heads = is_true(f, "multi_query", false) ? 1 : m.heads;
+  m.head_dim = any(f, {"head_dim"});
+  if (!m.head_dim && m.heads) m.head_dim = m.hidden / m.heads;
+  m.intermediate = any(f, {"intermediate_size", "n_inner", "ffn_dim"});
+  m.max_positions =
+      std::max<std::uint32_t>(1, any(f, {"max_position_embeddings", "n_positions", "max_seq_len"}));
+  m.sliding_window = any(f, {"sliding_window"});
+  m.tied = is_true(f, "tie_word_embeddings", true);
+  return m;
+}
+
+}  // namespace trainhost::model

@@ -1,0 +1,153 @@
+// Models by name that we plan and do not train: the fields of their configs that decide a tensor, as their
+// publishers state them, typed in by hand. Facts only; nothing is read or fetched.
+// tests/core/model/totals_test.cpp holds every total.
+#include <algorithm>
+
+#include "core/model/architecture.hpp"
+
+namespace trainhost::model {
+namespace {
+
+struct Row {
+  const char *name, *family;
+  const char* fields;  // "key value, key value": values as JSON writes them
+};
+
+// clang-format off
+constexpr Row kRows[] = {
+    {"baichuan2-7b", "baichuan",
+     "vocab_size 125696, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, intermediate_size 11008,"
+     "max_position_embeddings 4096, tie_word_embeddings false"},
+    {"deepseek-moe-16b", "deepseek",
+     "vocab_size 102400, hidden_size 2048, num_hidden_layers 28, num_attention_heads 16, num_key_value_heads 16,"
+     "intermediate_size 10944, moe_intermediate_size 1408, n_routed_experts 64, n_shared_experts 2, num_experts_per_tok 6,"
+     "first_k_dense_replace 1, moe_layer_freq 1, attention_bias false, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"deepseek-v2", "deepseek_v2",
+     "vocab_size 102400, hidden_size 5120, num_hidden_layers 60, num_attention_heads 128, num_key_value_heads 128,"
+     "q_lora_rank 1536, kv_lora_rank 512, qk_rope_head_dim 64, qk_nope_head_dim 128, v_head_dim 128, intermediate_size 12288,"
+     "moe_intermediate_size 1536, n_routed_experts 160, n_shared_experts 2, num_experts_per_tok 6, first_k_dense_replace 1,"
+     "moe_layer_freq 1, attention_bias false, max_position_embeddings 163840, tie_word_embeddings false"},
+    {"deepseek-v2-lite", "deepseek_v2",
+     "vocab_size 102400, hidden_size 2048, num_hidden_layers 27, num_attention_heads 16, num_key_value_heads 16,"
+     "q_lora_rank null, kv_lora_rank 512, qk_rope_head_dim 64, qk_nope_head_dim 128, v_head_dim 128, intermediate_size 10944,"
+     "moe_intermediate_size 1408, n_routed_experts 64, n_shared_experts 2, num_experts_per_tok 6, first_k_dense_replace 1,"
+     "moe_layer_freq 1, attention_bias false, max_position_embeddings 163840, tie_word_embeddings false"},
+    {"deepseek-v3", "deepseek_v3",
+     "vocab_size 129280, hidden_size 7168, num_hidden_layers 61, num_attention_heads 128, num_key_value_heads 128,"
+     "q_lora_rank 1536, kv_lora_rank 512, qk_rope_head_dim 64, qk_nope_head_dim 128, v_head_dim 128, intermediate_size 18432,"
+     "moe_intermediate_size 2048, n_routed_experts 256, n_shared_experts 1, num_experts_per_tok 8, first_k_dense_replace 3,"
+     "moe_layer_freq 1, topk_method \"noaux_tc\", num_nextn_predict_layers 1, attention_bias false,"
+     "max_position_embeddings 163840, tie_word_embeddings false"},
+    {"falcon-7b", "falcon",
+     "vocab_size 65024, hidden_size 4544, num_hidden_layers 32, num_attention_heads 71, multi_query true, parallel_attn true,"
+     "new_decoder_architecture false, bias false, alibi false"},
+    {"gemma-2-27b", "gemma2",
+     "vocab_size 256000, hidden_size 4608, num_hidden_layers 46, num_attention_heads 32, num_key_value_heads 16, head_dim 128,"
+     "intermediate_size 36864, sliding_window 4096, attention_bias false, max_position_embeddings 8192"},
+    {"gemma-2-2b", "gemma2",
+     "vocab_size 256000, hidden_size 2304, num_hidden_layers 26, num_attention_heads 8, num_key_value_heads 4, head_dim 256,"
+     "intermediate_size 9216, sliding_window 4096, attention_bias false, max_position_embeddings 8192"},
+    {"gemma-2-9b", "gemma2",
+     "vocab_size 256000, hidden_size 3584, num_hidden_layers 42, num_attention_heads 16, num_key_value_heads 8, head_dim 256,"
+     "intermediate_size 14336, sliding_window 4096, attention_bias false, max_position_embeddings 8192"},
+    {"gemma-2b", "gemma",
+     "vocab_size 256000, hidden_size 2048, num_hidden_layers 18, num_attention_heads 8, num_key_value_heads 1, head_dim 256,"
+     "intermediate_size 16384, attention_bias false, max_position_embeddings 8192"},
+    {"gemma-3-1b", "gemma3_text",
+     "vocab_size 262144, hidden_size 1152, num_hidden_layers 26, num_attention_heads 4, num_key_value_heads 1, head_dim 256,"
+     "intermediate_size 6912, sliding_window 512, sliding_window_pattern 6, attention_bias false, max_position_embeddings 32768"},
+    {"gpt-neox-20b", "gpt_neox",
+     "vocab_size 50432, hidden_size 6144, num_hidden_layers 44, num_attention_heads 64, intermediate_size 24576,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"gpt2", "gpt2", "vocab_size 50257, n_embd 768, n_layer 12, n_head 12, n_positions 1024"},
+    {"gpt2-medium", "gpt2", "vocab_size 50257, n_embd 1024, n_layer 24, n_head 16, n_positions 1024"},
+    {"gpt2-xl", "gpt2", "vocab_size 50257, n_embd 1600, n_layer 48, n_head 25, n_positions 1024"},
+    {"granite-3.3-8b", "granite",
+     "vocab_size 49159, hidden_size 4096, num_hidden_layers 40, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 12800, attention_bias false, mlp_bias false, max_position_embeddings 131072, tie_word_embeddings true"},
+    {"internlm2-7b", "internlm2",
+     "vocab_size 92544, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 14336, bias false, max_position_embeddings 32768, tie_word_embeddings false"},
+    {"mixtral-8x7b-v0.1", "mixtral",
+     "vocab_size 32000, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 8,"
+     "intermediate_size 14336, num_local_experts 8, num_experts_per_tok 2, sliding_window null,"
+     "max_position_embeddings 32768, tie_word_embeddings false"},
+    {"mpt-7b", "mpt",
+     "vocab_size 50432, d_model 4096, n_layers 32, n_heads 32, expansion_ratio 4, max_seq_len 2048, learned_pos_emb true,"
+     "no_bias true, norm_type \"low_precision_layernorm\", attn_config {\"alibi\": true}"},
+    {"olmo-2-7b", "olmo2",
+     "vocab_size 100352, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 11008, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"olmo-7b", "olmo",
+     "vocab_size 50304, hidden_size 4096, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 11008, attention_bias false, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"opt-1.3b", "opt",
+     "vocab_size 50272, hidden_size 2048, num_hidden_layers 24, num_attention_heads 32, ffn_dim 8192, word_embed_proj_dim 2048,"
+     "do_layer_norm_before true, max_position_embeddings 2048"},
+    {"phi-2", "phi",
+     "vocab_size 51200, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 10240, qk_layernorm false, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"phi-3-mini-4k", "phi3",
+     "vocab_size 32064, hidden_size 3072, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 8192, sliding_window 2048, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"pythia-160m", "gpt_neox",
+     "vocab_size 50304, hidden_size 768, num_hidden_layers 12, num_attention_heads 12, intermediate_size 3072,"
+     "use_parallel_residual true, max_position_embeddings 2048, tie_word_embeddings false"},
+    {"qwen1.5-moe-a2.7b", "qwen2_moe",
+     "vocab_size 151936, hidden_size 2048, num_hidden_layers 24, num_attention_heads 16, num_key_value_heads 16,"
+     "intermediate_size 5632, moe_intermediate_size 1408, shared_expert_intermediate_size 5632, num_experts 60,"
+     "num_experts_per_tok 4, decoder_sparse_step 1, use_sliding_window false, max_position_embeddings 32768,"
+     "tie_word_embeddings false"},
+    {"qwen3-235b-a22b", "qwen3_moe",
+     "vocab_size 151936, hidden_size 4096, num_hidden_layers 94, num_attention_heads 64, num_key_value_heads 4, head_dim 128,"
+     "intermediate_size 12288, moe_intermediate_size 1536, num_experts 128, num_experts_per_tok 8, decoder_sparse_step 1,"
+     "attention_bias false, use_sliding_window false, max_position_embeddings 40960, tie_word_embeddings false"},
+    {"stablelm-3b-4e1t", "stablelm",
+     "vocab_size 50304, hidden_size 2560, num_hidden_layers 32, num_attention_heads 32, num_key_value_heads 32,"
+     "intermediate_size 6912, use_qkv_bias false, max_position_embeddings 4096, tie_word_embeddings false"},
+    {"starcoder2-7b", "starcoder2",
+     "vocab_size 49152, hidden_size 4608, num_hidden_layers 32, num_attention_heads 36, num_key_value_heads 4,"
+     "intermediate_size 18432, use_bias true, sliding_window 4096, max_position_embeddings 16384"},
+};
+// clang-format on
+static_assert(std::ranges::is_sorted(kRows, {}, [](const Row& r) { return std::string_view(r.name); }));
+
+/// "a 1, b true" of family f -> {"model_type": "f", "a": 1, "b": true}.
+std::string json_of(const Row& row) {
+  std::string json = std::string("{\"model_type\": \"") + row.family + '"';
+  std::string_view rest = row.fields;
+  while (!rest.empty()) {
+    const std::string_view field = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), field.size() + 1));
+    const std::size_t begin = field.find_first_not_of(' '), space = field.find(' ', begin);
+    json.append(", \"")
+        .append(field.substr(begin, space - begin))
+        .append("\": ")
+        .append(field.substr(space + 1));
+  }
+  return json + "}";
+}
+
+ModelSpec preset(const Row& row) {
+  const std::string json = json_of(row);
+  return outline(from_config(json, row.name), json);
+}
+
+}  // namespace
+
+std::span<const ModelSpec> planned_presets() {
+  static const std::vector<ModelSpec> all = [] {
+    std::vector<ModelSpec> out;
+    for (const Row& row : kRows) out.push_back(preset(row));
+    return out;
+  }();
+  return all;
+}
+
+const ModelSpec* find_planned_preset(std::string_view name) {
+  for (const ModelSpec& m : planned_presets())
+    if (m.name == name) return &m;
+  return nullptr;
+}
+
+}  // namespace trainhost::model

@@ -1,0 +1,99 @@
+// The parts of readers that families share: dimensions, heads, windows. See family_readers.hpp.
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/model/family_readers.hpp"
+
+namespace trainhost::model {
+namespace {
+
+constexpr std::uint32_t kMaxLayers =
+    1u << 12;  // of any published model 126; layers of several kinds are looked at one by one
+
+std::string text_of(std::uint64_t n) { return std::to_string(n); }
+
+}  // namespace
+
+Architecture base(Fields& f, bool tied, std::uint32_t positions) {
+  Architecture a;
+  a.vocab = f.size({"vocab_size"});
+  a.hidden = a.embedding_width = f.size({"hidden_size", "n_embd", "d_model"});
+  a.max_positions = f.size({"max_position_embeddings", "n_positions", "max_seq_len"}, positions);
+  a.tied = f.flag({"tie_word_embeddings"}, tied);
+  return a;
+}
+
+std::uint32_t layers_of(Fields& f) {
+  const Names names = {"num_hidden_layers", "n_layer", "n_layers"};
+  const std::uint32_t layers = f.size(names);
+  if (layers > kMaxLayers)
+    f.fail(f.spelt(names), "= " + text_of(layers) + " is too large: expected at most " + text_of(kMaxLayers));
+  return layers;
+}
+
+Attention heads_of(Fields& f, std::uint32_t hidden, Absent absent) {
+  Attention a;
+  const Names heads = {"num_attention_heads", "n_head", "n_heads"},
+              width = {"hidden_size", "n_embd", "d_model"};
+  a.heads = f.size(heads);
+  // null and absent differ in transformers: null asks for one per query head, absent takes the class default.
+  const bool own = !f.given("num_key_value_heads") && (f.present("num_key_value_heads") || !absent.kv_heads);
+  a.kv_heads = f.size({"num_key_value_heads"}, own ? a.heads : absent.kv_heads);
+  if (a.heads % a.kv_heads)
+    f.fail("num_key_value_heads", "= " + text_of(a.kv_heads) + " does not divide " +
+                                      std::string(f.spelt(heads)) + " = " + text_of(a.heads));
+  const bool derived = !f.given("head_dim") && (f.present("head_dim") || !absent.head_dim);
+  if (derived && hidden % a.heads)
+    f.fail(
+        f.spelt(heads),
+        "= " + text_of(a.heads) + " does not divide " + std::string(f.spelt(width)) + " = " + text_of(hidden),
+        "set head_dim, or make them divide");
+  a.head_dim = f.size({"head_dim"}, derived ? hidden / a.heads : absent.head_dim);
+  return a;
+}
+
+void bias_qkv(Attention& a, bool on) { a.q_bias = a.k_bias = a.v_bias = on; }
+void bias_all(Attention& a, bool on) { a.q_bias = a.k_bias = a.v_bias = a.o_bias = on; }
+
+Mlp gated_mlp(Fields& f) { return {.width = f.size({"intermediate_size"})}; }
+
+std::vector<std::uint32_t> windows_of(Fields& f, std::uint32_t layers, std::uint32_t window,
+                                      const std::function<bool(std::uint32_t)>& slides) {
+  std::vector<std::uint32_t> out(layers, 0);
+  const std::vector<std::string> types = f.texts("layer_types");
+  if (!types.empty() && types.size() != layers)
+    f.fail("layer_types",
+           "has " + text_of(types.size()) + " entries: expected num_hidden_layers = " + text_of(layers));
+  for (std::uint32_t l = 0; l < layers; ++l) {
+    if (!types.empty() && types[l] != "full_attention" && types[l] != "sliding_attention")
+      f.fail("layer_types",
+             "has \"" + escaped(types[l], 40) + "\": expected full_attention or sliding_attention");
+    if (types.empty() ? slides(l) : types[l] == "sliding_attention") out[l] = window;
+  }
+  return out;
+}
+
+void append(Architecture& a, const Layer& l) {
+  if (a.layers.empty() || !(a.layers.back().layer == l)) a.layers.push_back({l, 0});
+  ++a.layers.back().count;
+}
+
+void append_windowed(Architecture& a, Layer l, const std::vector<std::uint32_t>& windows) {
+  for (std::uint32_t window : windows) {
+    l.attention.window = window;
+    append(a, l);
+  }
+}
+
+void append_equal(Architecture& a, const Layer& l, std::uint32_t layers) { a.layers.push_back({l, layers}); }
+
+std::uint32_t window_of(Fields& f, std::uint32_t absent) {
+  return f.size({"sliding_window"}, f.present("sliding_window") ? 0 : absent);
+}
+
+std::vector<std::uint32_t> qwen_windows(Fields& f, std::uint32_t layers) {
+  const bool used = f.flag({"use_sliding_window"}, false);
+  const std::uint32_t window = window_of(f, 4096), first = f.number({"max_window_layers"}, 28);
+  return windows_of(f, layers, used ? window : 0, [&](std::uint32_t l) { return l >= first; });
+}
+
+}  // namespace trainhost::model

@@ -1,0 +1,134 @@
+// See run_rules.hpp.
+#include "core/model/run_rules.hpp"
+
+#include <algorithm>
+
+#include "core/model/type_names.hpp"
+
+namespace trainhost {
+namespace {
+
+std::string n(std::uint64_t v) { return std::to_string(v); }
+std::string quoted(std::string_view v) { return '"' + std::string(v) + '"'; }
+
+bool floating(DType t) {
+  switch (t) {
+    case DType::kF64:
+    case DType::kF32:
+    case DType::kTF32:
+    case DType::kBF16:
+    case DType::kF16:
+    case DType::kF8:
+      return true;
+    default:
+      return false;
+  }
+}
+bool narrow(DType t) { return t == DType::kI8 || t == DType::kI4 || t == DType::kNF4; }
+
+/// A key whose type is none that it can have.
+std::optional<Clash> type_clash(const RunSpec& r) {
+  const bool infers = r.mode == RunMode::kInference;
+  if (!infers && narrow(r.weight))
+    return Clash{
+        "plan.weights", "plan.weights = " + quoted(type_word(r.weight)) + " cannot be trained",
+        "lora.base trains adapters beside frozen weights; plan.mode = \"inference\" needs no training"};
+  const DType frozen = r.layout.frozen, cache = r.layout.kv_cache;
+  const struct {
+    const char* key;
+    DType type;
+    bool fine;
+  } rows[] = {{"plan.weights", r.weight, floating(r.weight) || narrow(r.weight)},
+              {"train.precision", r.compute, floating(r.compute)},
+              {"plan.gradients", r.grad, infers || floating(r.grad)},
+              {"plan.master", r.master, r.master == DType::kNone || floating(r.master)},
+              {"plan.moments", r.moment, infers || floating(r.moment)},
+              {"lora.base", frozen, frozen == DType::kNone || floating(frozen) || narrow(frozen)},
+              {"plan.kv_cache", cache, cache == DType::kNone || floating(cache) || narrow(cache)}};
+  for (const auto& row : rows)
+    if (!row.fine)
+      return Clash{
+          row.key,
+          std::string(row.key) + " = " + quoted(type_word(row.type)) + " is no type that it can have",
+          "fp32, bf16, fp16 or fp8 do"};
+  return std::nullopt;
+}
+
+/// A setting of one kind of run in a run of another, which would be read past.
+std::optional<Clash> kind_clash(const RunSpec& r, bool tensor_decided) {
+  const Layout& l = r.layout;
+  const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora,
+             infers = r.mode == RunMode::kInference;
+  const bool nf4 = l.frozen == DType::kNF4 || (l.frozen == DType::kNone && r.mode == RunMode::kQlora);
+  const char *adapters = " is for a run that trains adapters ([lora])",
+             *inference = " is for plan.mode = \"inference\"",
+             *none = ": there is none in plan.mode = \"inference\"";
+  const struct {
+    bool astray;
+    const char *key, *why;
+  } rows[] = {{!adapts && r.lora_rank != 0, "lora.rank", adapters},
+              {!adapts && r.lora_targets != 0, "lora.targets", adapters},
+              {!adapts && r.lora_alpha != 0, "lora.alpha", adapters},
+              {!adapts && l.frozen != DType::kNone, "lora.base", adapters},
+              {!adapts && l.dora, "lora.dora", adapters},
+              {l.double_quantized && !(adapts && nf4), "lora.double_quant", " is for lora.base = \"nf4\""},
+              {!infers && l.kv_cache != DType::kNone, "plan.kv_cache", inference},
+              {!infers && l.kv_page > 1, "plan.kv_page", inference},
+              {infers && l.optimizer_in != Tier::kDevice, "plan.offload_optimizer", none},
+              {infers && l.activations_in != Tier::kDevice, "plan.offload_activations", none},
+              {l.sequence_parallel && r.tensor_parallel == 1 && tensor_decided, "parallel.sequence",
+               " needs parallel.tensor > 1: it shares what tensor parallelism leaves whole"}};
+  for (const auto& row : rows)
+    if (row.astray) return Clash{row.key, std::string(row.key) + row.why, ""};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
+  std::uint64_t below = 1, above = 0;
+  for (std::uint64_t i = 1; i <= whole / i; ++i) {
+    if (whole % i) continue;
+    for (const std::uint64_t d : {i, whole / i}) {
+      if (d < value)
+        below = std::max(below, d);
+      else if (above == 0 || d < above)
+        above = d;
+    }
+  }
+  return above ? n(below) + " or " + n(above) + " do" : n(below) + " does";
+}
+
+std::optional<Clash> clash_of(const RunSpec& r, const std::set<std::string>& open) {
+  const Layout& l = r.layout;
+  const auto decided = [&](const auto*... keys) { return (!open.count(keys) && ...); };
+  if (l.interleave > 1 && r.pipeline_parallel == 1 && decided("parallel.interleave", "parallel.pipeline"))
+    return Clash{"parallel.interleave",
+                 "parallel.interleave = " + n(l.interleave) +
+                     " asks for a pipeline, but parallel.pipeline = 1; 1 does",
+                 ""};
+  const std::uint64_t sharing = std::uint64_t{r.data_parallel} * l.context_parallel;
+  if (sharing % l.expert_parallel && decided("parallel.expert", "parallel.data", "parallel.context"))
+    return Clash{"parallel.expert",
+                 "parallel.expert = " + n(l.expert_parallel) + " does not divide " + n(sharing) +
+                     " data x context ranks, among which experts are shared; " +
+                     nearest_divisors(l.expert_parallel, sharing),
+                 ""};
+  if (r.seq_len % l.context_parallel && decided("parallel.context"))
+    return Clash{"parallel.context",
+                 "parallel.context = " + n(l.context_parallel) + " does not divide " + n(r.seq_len) +
+                     " tokens of a sequence (data.seq_len); " +
+                     nearest_divisors(l.context_parallel, r.seq_len),
+                 ""};
+  if (l.recompute_every > 1 && r.recompute != Recompute::kFull &&
+      decided("train.recompute", "train.recompute_every"))
+    return Clash{"train.recompute_every",
+                 "train.recompute_every = " + n(l.recompute_every) +
+                     " needs train.recompute = \"full\"; it is " + quoted(name(r.recompute)),
+                 ""};
+  if (std::optional<Clash> clash = kind_clash(r, decided("parallel.sequence", "parallel.tensor")))
+    return clash;
+  return type_clash(r);
+}
+
+}  // namespace trainhost

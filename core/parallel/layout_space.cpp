@@ -1,0 +1,158 @@
+// See layout_space.hpp.
+#include "core/parallel/layout_space.hpp"
+
+#include <algorithm>
+
+#include "core/base/error.hpp"
+#include "core/parallel/rank_memory.hpp"
+
+namespace trainhost::parallel {
+namespace {
+
+using Values = std::vector<std::uint32_t>;
+
+Values divisors(std::uint64_t n) {
+  Values low, high;
+  for (std::uint64_t i = 1; i * i <= n; ++i) {
+    if (n % i) continue;
+    if (i <= UINT32_MAX) low.push_back(static_cast<std::uint32_t>(i));
+    if (i != n / i && n / i <= UINT32_MAX) high.push_back(static_cast<std::uint32_t>(n / i));
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+/// Those of `asked` that divide n, or every divisor where none is asked for.
+Values dividing(const Values& asked, std::uint64_t n) {
+  if (asked.empty()) return divisors(n);
+  Values out;
+  std::copy_if(asked.begin(), asked.end(), std::back_inserter(out),
+               [&](std::uint32_t v) { return v && n % v == 0; });
+  return out;
+}
+
+RunSpec on_tensor_ranks(const RunSpec& base, std::uint32_t tensor) {
+  RunSpec r = base;
+  apply(r, Shape{.tensor = tensor});
+  apply(r, Depth{});
+  apply(r, Keep{});
+  return r;
+}
+
+/// Whether validate() takes so many tensor ranks.
+bool tensor_divides(const model::Architecture& a, const RunSpec& base, std::uint32_t tensor) {
+  try {
+    validate(a, on_tensor_ranks(base, tensor));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool experts_divide(const model::Architecture& a, std::uint32_t expert) {
+  if (expert == 1) return true;
+  return a.has_experts() && std::all_of(a.layers.begin(), a.layers.end(), [&](const model::LayerRun& l) {
+           return l.layer.experts.count % expert == 0;
+         });
+}
+
+/// Sequences that one data-parallel rank sees in an update; 0: the ranks do not divide the batch.
+std::uint64_t local_batch(const Job& job, std::uint64_t data) {
+  return job.global_batch % data ? 0 : job.global_batch / data;
+}
+
+/// Values of interleave: chunks of equal size where the layers allow it, else one; none where another number
+/// is asked for.
+Values interleaves(const Axes& axes, std::uint32_t layers, std::uint32_t pipeline) {
+  return dividing(axes.interleave, pipeline == 1 || layers % pipeline ? 1 : layers / pipeline);
+}
+
+}  // namespace
+
+std::vector<Shape> shapes(const model::Architecture& a, const Job& job) {
+  validate(a, on_tensor_ranks(job.base, 1));
+  std::vector<Shape> out;
+  const std::uint64_t S = job.base.seq_len;
+  for (const std::uint32_t t : dividing(job.axes.tensor, job.devices)) {
+    if (!tensor_divides(a, job.base, t)) continue;
+    for (const std::uint32_t c : dividing(job.axes.context, job.devices / t)) {
+      if (S % c) continue;
+      for (const std::uint32_t e : dividing(job.axes.expert, a.has_experts() ? job.devices / t : 1)) {
+        if (!experts_divide(a, e)) continue;
+        for (const std::uint32_t b : dividing(job.axes.micro_batch, job.global_batch)) {
+          if (b * S > INT32_MAX) continue;  // as the run file has it
+          for (const bool sequence : job.axes.sequence) {
+            if (sequence && (t == 1 || S / c % t)) continue;
+            for (const RecomputeChoice& recompute : job.axes.recompute)
+              for (const AttentionMemory attention : job.axes.attention)
+                for (const CrossEntropy ce : job.axes.cross_entropy)
+                  out.push_back({t, c, e, b, sequence, recompute, attention, ce});
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<Depth> depths(const model::Architecture& a, const Job& job, const Shape& s) {
+  std::vector<Depth> out;
+  const std::uint32_t layers = a.layer_count(), rest = job.devices / s.tensor / s.context;
+  for (const std::uint32_t p : dividing(job.axes.pipeline, rest)) {
+    const std::uint32_t d = rest / p;
+    if (!job.axes.data.empty() &&
+        std::find(job.axes.data.begin(), job.axes.data.end(), d) == job.axes.data.end())
+      continue;
+    const std::uint64_t local = local_batch(job, d);
+    if (p > layers || local == 0 || local % s.micro_batch || std::uint64_t{d} * s.context % s.expert)
+      continue;
+    const std::uint64_t accumulate = local / s.micro_batch;
+    if (accumulate > UINT32_MAX) continue;
+    for (const std::uint32_t v : interleaves(job.axes, layers, p)) {
+      if (v > 1 && accumulate % p) continue;
+      if (s.recompute.every > layers / (p * v)) continue;
+      out.push_back({p, v, d, static_cast<std::uint32_t>(accumulate)});
+    }
+  }
+  return out;
+}
+
+std::vector<Keep> keeps(const Job& job, bool several_ranks) {
+  std::vector<Keep> out;
+  for (const Tier act : job.axes.activations_in)
+    for (const Tier w : job.axes.weights_in)
+      for (const Tier o : job.axes.optimizer_in)
+        for (const std::uint32_t zero : job.axes.zero)
+          if (zero == 0 || several_ranks) out.push_back({zero, w, o, act});
+  return out;
+}
+
+void apply(RunSpec& r, const Shape& s) {
+  r.tensor_parallel = s.tensor;
+  r.micro_batch = s.micro_batch;
+  r.recompute = s.recompute.kind;
+  r.recompute_layers = {};
+  Layout& l = r.layout;
+  l.context_parallel = s.context;
+  l.expert_parallel = s.expert;
+  l.sequence_parallel = s.sequence;
+  l.recompute_every = s.recompute.every;
+  l.attention = s.attention;
+  l.cross_entropy = s.cross_entropy;
+}
+
+void apply(RunSpec& r, const Depth& d) {
+  r.pipeline_parallel = d.pipeline;
+  r.data_parallel = d.data;
+  r.accumulate = d.accumulate;
+  r.layout.interleave = d.interleave;
+}
+
+void apply(RunSpec& r, const Keep& k) {
+  r.zero_stage = k.zero;
+  r.layout.weights_in = k.weights;
+  r.layout.optimizer_in = k.optimizer;
+  r.layout.activations_in = k.activations;
+}
+
+}  // namespace trainhost::parallel

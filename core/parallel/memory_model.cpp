@@ -1,0 +1,19 @@
+// See memory_model.hpp.
+#include "core/parallel/memory_model.hpp"
+
+namespace trainhost::parallel {
+
+const std::vector<std::uint32_t>& MemoryModel::candidates() {
+  std::vector<std::uint32_t>& out = candidates_[{r_.pipeline_parallel, r_.layout.interleave}];
+  if (out.empty()) out = stages_that_count(a_, kinds_, r_);
+  return out;
+}
+
+void MemoryModel::set_shape() { sums_ = sums_by_kind(Stage(a_, kinds_, r_, 0)); }
+
+void MemoryModel::set_depth() {
+  prepared_.clear();
+  stages_ = &candidates();
+}
+
+}  // namespace trainhost::parallel

@@ -1,0 +1,48 @@
+// See pareto_front.hpp.
+#include "core/parallel/pareto_front.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace trainhost::parallel {
+
+bool faster(const Found& a, const Found& b) {
+  return std::tie(a.step_seconds, a.device_bytes, a.host_bytes, a.place) <
+         std::tie(b.step_seconds, b.device_bytes, b.host_bytes, b.place);
+}
+
+bool smaller(const Found& a, const Found& b) {
+  return std::tie(a.device_bytes, a.step_seconds, a.host_bytes, a.place) <
+         std::tie(b.device_bytes, b.step_seconds, b.host_bytes, b.place);
+}
+
+void Fastest::add(const Found& f) {
+  if (!wants(f.step_seconds)) return;
+  kept_.insert(std::upper_bound(kept_.begin(), kept_.end(), f, faster), f);
+  if (kept_.size() > top_) kept_.pop_back();
+}
+
+bool Front::wants(std::uint64_t bytes, double seconds) const {
+  // The last of those with no more bytes is the fastest of them. Equal in both: the tie is add()'s to break.
+  const auto after = std::upper_bound(kept_.begin(), kept_.end(), bytes,
+                                      [](std::uint64_t b, const Found& f) { return b < f.device_bytes; });
+  if (after == kept_.begin()) return true;
+  const Found& before = *std::prev(after);
+  return seconds < before.step_seconds || (seconds == before.step_seconds && bytes == before.device_bytes);
+}
+
+void Front::add(const Found& f) {
+  if (!wants(f.device_bytes, f.step_seconds)) return;
+  auto at = std::lower_bound(kept_.begin(), kept_.end(), f,
+                             [](const Found& a, const Found& b) { return a.device_bytes < b.device_bytes; });
+  if (at != kept_.end() && at->device_bytes == f.device_bytes && at->step_seconds == f.step_seconds) {
+    if (smaller(f, *at)) *at = f;
+    return;
+  }
+  auto end = at;
+  while (end != kept_.end() && end->step_seconds >= f.step_seconds) ++end;
+  at = kept_.erase(at, end);
+  kept_.insert(at, f);
+}
+
+}  // namespace trainhost::parallel

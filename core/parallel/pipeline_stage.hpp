@@ -1,0 +1,154 @@
+// One rank of one pipeline stage, before anything is added up: its share of tokens, its layers by chunk,
+// recompute policy and kind, the data ranks that share its state. What rank_breakdown.hpp walks. A stage
+// never allocates.
+#pragma once
+#include <array>
+#include <bit>
+#include <vector>
+
+#include "core/parallel/activation_table.hpp"
+#include "core/parallel/layer_kinds.hpp"
+#include "core/parallel/pipeline_schedule.hpp"
+#include "core/parallel/rank_memory.hpp"
+#include "core/parallel/rank_states.hpp"
+
+namespace trainhost::parallel {
+
+/// `count` layers of one kind under one policy, among layers `from` .. `to` - 1, which all have that policy;
+/// `in_flight` micro-batches of each.
+struct Segment {
+  const model::Layer* layer = nullptr;
+  std::size_t kind = 0;
+  std::uint64_t chunk = 0, from = 0, to = 0;
+  Policy policy = kAll;
+  std::uint64_t count = 0,
+                keeping = 0;  // keeping: those that keep something; of a group made again together, the first
+  std::uint64_t in_flight = 1;
+};
+
+struct Stage {
+  const model::Architecture& a;
+  const LayerKinds& kinds;
+  const RunSpec& r;
+  Pipeline pipeline;
+  std::uint64_t index, tp, ep, every;
+  std::uint64_t data_ranks, expert_data_ranks;  // that hold the same weights: sharing them is ZeRO
+  std::uint64_t vocab;                          // rows of the table here
+  Cut cut;
+
+  /// `of`: the kinds of `arch`. All three outlive the stage.
+  Stage(const model::Architecture& arch, const LayerKinds& of, const RunSpec& run, std::uint64_t stage)
+      : a(arch),
+        kinds(of),
+        r(run),
+        index(stage),
+        tp(run.tensor_parallel),
+        ep(run.layout.expert_parallel),
+        every(run.layout.recompute_every) {
+    pipeline = {r.pipeline_parallel, r.layout.interleave, r.accumulate, kinds.layers()};
+    data_ranks = std::uint64_t{r.data_parallel} * r.layout.context_parallel;
+    expert_data_ranks = up(data_ranks, ep);
+    vocab = vocab_rows(a, tp, r.layout.vocab_multiple);
+    cut.H = a.hidden, cut.tp = tp, cut.size = size_of(r.compute);
+    cut.materialised = r.layout.attention == AttentionMemory::kMaterialised;
+    if (adapts(r))
+      cut.needed = r.lora_targets,
+      cut.inner = std::uint64_t{r.lora_rank} * std::popcount(r.lora_targets & 0x7fu);
+    const Size tokens = Size(r.micro_batch) * up(r.seq_len, r.layout.context_parallel);
+    cut.tokens = {tokens, r.layout.sequence_parallel ? share(tokens, tp) : tokens, r.seq_len};
+  }
+
+  bool first() const { return index == 0; }
+  bool last() const { return index + 1 == pipeline.stages; }
+
+  /// Calls f(Segment) for what this stage holds: chunk by chunk, in it policy by policy, in that kind by
+  /// kind.
+  template <class F>
+  void segments(F&& f) const {
+    for (std::uint64_t chunk = 0; chunk < pipeline.chunks; ++chunk) {
+      Segment all;
+      all.chunk = chunk, all.from = pipeline.begin(index, chunk), all.to = pipeline.end(index, chunk);
+      all.in_flight = infers(r) ? 1 : pipeline.in_flight(index, chunk);
+      by_policy(all, f);
+    }
+  }
+
+ private:
+  template <class F>
+  void by_policy(Segment g, F&& f) const {
+    switch (r.recompute) {
+      case Recompute::kSelective:
+        return g.policy = kLight, by_kind(g, f);
+      case Recompute::kFull:
+        return g.policy = kInput, by_kind(g, f);
+      case Recompute::kNone:
+      case Recompute::kAuto:
+        return g.policy = kAll, by_kind(g, f);
+      case Recompute::kLayers:
+        break;
+    }
+    const RecomputeLayers& n = r.recompute_layers;
+    const std::uint64_t ends[] = {n.full, std::uint64_t{n.full} + n.mlp, n.total(), UINT64_MAX}, last = g.to;
+    const Policy policies[] = {kInput, kLighter, kLight, kAll};
+    for (int i = 0; i < 4 && g.from < last; ++i) {
+      g.to = std::min(last, ends[i]), g.policy = policies[i];
+      if (g.to <= g.from) continue;
+      by_kind(g, f);
+      g.from = g.to;
+    }
+  }
+
+  /// A layer's input is as wide in every kind: which of a mixed group keeps it makes no difference.
+  template <class F>
+  void by_kind(Segment g, F&& f) const {
+    std::uint64_t inputs = g.policy == kInput ? up(g.to - g.from, every) : g.to - g.from;
+    for (g.kind = 0; g.kind < kinds.size(); ++g.kind) {
+      g.count = kinds.within(g.kind, g.from, g.to);
+      if (g.count == 0) continue;
+      g.layer = &kinds.layer(g.kind), g.keeping = std::min(g.count, inputs);
+      inputs -= g.keeping;
+      f(g);
+    }
+  }
+};
+
+/// Stages that can need most of the device: the first, the last, and of those between the first with its
+/// layers, chunk by chunk and policy by policy, where the first stage has not the same and the embedding
+/// besides. A later one of equal layers has fewer micro-batches in flight.
+std::vector<std::uint32_t> stages_that_count(const model::Architecture& a, const LayerKinds& kinds,
+                                             const RunSpec& r);
+
+/// As in rank_memory.hpp, for callers that have the kinds of `a`.
+Numbers stage_numbers(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r,
+                      std::uint32_t stage);
+std::uint32_t worst_stage(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r);
+
+/// What a layer holds and keeps, added up once a kind.
+struct LayerSums {
+  Held held;
+  std::array<Size, kPolicies> kept, remade;  // bytes of one micro-batch; remade: what the policy gave up
+  Size backward;
+};
+
+inline LayerSums layer_sums(const Stage& s, const model::Layer& l) {
+  LayerSums sums;
+  Tally tally(s.r);
+  layer_weights(l, s.a.hidden, s.tp, s.ep, tally);
+  sums.held = tally.held();
+  layer_activations(l, s.cut, [&](const Activation& row) {
+    const Size bytes = row.bytes();
+    for (std::size_t p = 0; p < kPolicies; ++p) (p <= row.until ? sums.kept : sums.remade)[p] += bytes;
+  });
+  sums.backward = backward_bytes(l, s.cut);
+  return sums;
+}
+
+/// Of every kind; the same for all stages.
+inline std::vector<LayerSums> sums_by_kind(const Stage& s) {
+  std::vector<LayerSums> sums;
+  for (std::size_t kind = 0; kind < s.kinds.size(); ++kind)
+    sums.push_back(layer_sums(s, s.kinds.layer(kind)));
+  return sums;
+}
+
+}  // namespace trainhost::parallel

@@ -1,0 +1,102 @@
+// The reader of rank_breakdown.hpp that people see: leaves with their formulas, one a name, and a line for
+// every stage. Leaves of one name (a stage's chunks, kinds of layers) are one: their bytes add up and their
+// formulas stand side by side.
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/parallel/rank_breakdown.hpp"
+#include "core/parallel/rank_memory.hpp"
+
+namespace trainhost::parallel {
+namespace {
+
+constexpr std::size_t kLongFormula = 400;
+constexpr std::uint32_t kStageLines = 256;  // a report takes a thousand notes
+
+struct ReportSink {
+  static constexpr bool kRows = true;
+  std::vector<MemoryNode> nodes;
+
+  template <class Name, class Formula>
+  void leaf(const Leaf& f, Name&& name, Formula&& formula) {
+    if (f.bytes.too_large()) throw_too_large(("the size of " + name()).c_str());
+    MemoryNode n;
+    n.tier = f.tier, n.component = f.component, n.claim = f.claim, n.phases = f.phases;
+    n.bytes = f.bytes.value(), n.bytes_at_peak = f.at_peak ? n.bytes : 0, n.has_at_peak = true;
+    n.name = name(), n.formula = formula();
+    for (MemoryNode& known : nodes)
+      if (known.name == n.name && known.tier == n.tier && known.component == n.component)
+        return join(known, n);
+    n.id = static_cast<std::uint32_t>(nodes.size() + 1);
+    bounds(n);
+    nodes.push_back(std::move(n));
+  }
+
+ private:
+  static void join(MemoryNode& into, const MemoryNode& n) {
+    into.bytes = checked_add(into.bytes, n.bytes, "a component's bytes");
+    into.bytes_at_peak = checked_add(into.bytes_at_peak, n.bytes_at_peak, "a component's bytes");
+    if (into.formula.size() + n.formula.size() < kLongFormula)
+      into.formula += " + " + n.formula;
+    else if (!into.formula.ends_with(" + ..."))
+      into.formula += " + ...";
+    bounds(into);
+  }
+  /// An approximation is meant within a quarter; constants and gaps within a factor of two.
+  static void bounds(MemoryNode& n) {
+    const bool exact = n.claim == Claim::kExact,
+               rough = n.component == Component::kRuntime || n.component == Component::kFragmentation;
+    const std::uint64_t slack = exact ? 0 : rough ? n.bytes : n.bytes / 4;
+    n.lo = n.bytes - slack, n.hi = std::min(kMaxBytes, n.bytes + slack);
+  }
+};
+
+std::string stage_line(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r,
+                       std::uint32_t stage) {
+  const Numbers n = stage_numbers(a, kinds, r, stage);
+  const Stage s(a, kinds, r, stage);
+  std::uint64_t layers = 0, flying = 0;
+  s.segments([&](const Segment& g) { layers += g.count, flying = std::max(flying, g.in_flight); });
+  std::string line = "Stage " + std::to_string(stage) + ": " + format_bytes(n.tier(Tier::kDevice)) +
+                     " on the device, " + std::to_string(layers) + (layers == 1 ? " layer" : " layers");
+  if (!infers(r))
+    line +=
+        ", " + std::to_string(flying) + (flying == 1 ? " micro-batch in flight" : " micro-batches in flight");
+  if (s.first()) line += ", embedding";
+  if (s.last()) line += a.tied && !s.first() ? ", head (a copy of the embedding)" : ", head";
+  return line + ".";
+}
+
+}  // namespace
+
+MemoryReport stage_report(const model::Architecture& a, const RunSpec& r, std::uint32_t stage) {
+  ReportSink sink;
+  account(a, LayerKinds(a), r, stage, sink);
+  MemoryReport report;
+  report.claim = Claim::kApproximation;
+  report.nodes = std::move(sink.nodes);
+  for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
+    std::uint64_t sum = 0;
+    for (const MemoryNode& n : report.nodes)
+      if (n.tier == t) sum = checked_add(sum, n.bytes_at_peak, "the memory of one rank");
+    if (sum) report.tiers.push_back({t, sum, infers(r) ? kGenerate : kBackward});
+  }
+  return report;
+}
+
+MemoryReport report(const model::Architecture& a, const RunSpec& r) {
+  const LayerKinds kinds(a);
+  const std::uint32_t worst = worst_stage(a, kinds, r);
+  MemoryReport out = stage_report(a, r, worst);
+  if (r.pipeline_parallel == 1) return out;
+  out.notes.push_back("Figures are of stage " + std::to_string(worst) + " of " +
+                      std::to_string(r.pipeline_parallel) + ", which needs most.");
+  out.notes.push_back(stage_line(a, kinds, r, worst));
+  const std::uint32_t shown = std::min(r.pipeline_parallel, kStageLines);
+  for (std::uint32_t stage = 0; stage < shown; ++stage)
+    if (stage != worst) out.notes.push_back(stage_line(a, kinds, r, stage));
+  if (shown < r.pipeline_parallel)
+    out.notes.push_back("Stages from " + std::to_string(shown) + " on have no line of their own.");
+  return out;
+}
+
+}  // namespace trainhost::parallel

@@ -1,0 +1,94 @@
+// The reader of rank_breakdown.hpp in numbers: sums by tier and component, no text; and which stages are
+// worth asking.
+#include <set>
+
+#include "core/parallel/rank_breakdown.hpp"
+#include "core/parallel/rank_memory.hpp"
+
+namespace trainhost::parallel {
+namespace {
+
+struct NumberSink {
+  static constexpr bool kRows = false;
+  std::array<std::array<Size, kComponents>, kTiers> bytes{};
+  template <class Name, class Formula>
+  void leaf(const Leaf& f, Name&&, Formula&&) {
+    if (f.at_peak) bytes[std::size_t(f.tier)][std::size_t(f.component)] += f.bytes;
+  }
+};
+
+}  // namespace
+
+std::uint64_t Numbers::tier(Tier t) const {
+  Size sum;
+  for (std::uint64_t b : bytes[std::size_t(t)]) sum += b;
+  return sum.value();
+}
+
+std::uint64_t Numbers::total() const {
+  Size sum;
+  for (const auto& t : bytes)
+    for (std::uint64_t b : t) sum += b;
+  return sum.value();
+}
+
+Numbers stage_numbers(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r,
+                      std::uint32_t stage) {
+  NumberSink sink;
+  account(a, kinds, r, stage, sink);
+  Numbers n;
+  n.peak_at = infers(r) ? kGenerate : kBackward;
+  for (std::size_t t = 1; t < kTiers; ++t)
+    for (std::size_t c = 1; c < kComponents; ++c) n.bytes[t][c] = sink.bytes[t][c].value();
+  return n;
+}
+
+Numbers stage_numbers(const model::Architecture& a, const RunSpec& r, std::uint32_t stage) {
+  return stage_numbers(a, LayerKinds(a), r, stage);
+}
+
+std::vector<std::uint32_t> stages_that_count(const model::Architecture& a, const LayerKinds& kinds,
+                                             const RunSpec& r) {
+  std::vector<std::uint32_t> out;
+  std::set<std::vector<std::uint64_t>> seen;
+  for (std::uint32_t stage = 0; stage < r.pipeline_parallel; ++stage) {
+    std::vector<std::uint64_t> layers;
+    Stage(a, kinds, r, stage).segments([&](const Segment& g) {
+      layers.insert(layers.end(), {g.chunk, g.kind, g.policy, g.count});
+    });
+    if (seen.insert(std::move(layers)).second || stage + 1 == r.pipeline_parallel) out.push_back(stage);
+  }
+  return out;
+}
+
+std::uint32_t worst_stage(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r) {
+  std::uint32_t worst = 0;
+  std::uint64_t most = 0;
+  for (const std::uint32_t stage : stages_that_count(a, kinds, r)) {
+    const std::uint64_t bytes = stage_numbers(a, kinds, r, stage).tier(Tier::kDevice);
+    if (stage == 0 || bytes > most) worst = stage, most = bytes;
+  }
+  return worst;
+}
+
+std::uint32_t worst_stage(const model::Architecture& a, const RunSpec& r) {
+  return worst_stage(a, LayerKinds(a), r);
+}
+
+std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r) {
+  RunSpec whole = r;
+  whole.tensor_parallel = whole.pipeline_parallel = whole.layout.expert_parallel = 1;
+  whole.layout.vocab_multiple = whole.layout.interleave = 1;
+  Tally tally(whole);
+  embedding_weights(a, a.vocab, tally);
+  head_weights(a, a.vocab, !a.tied, tally);
+  Size sum = tally.held().dense.elements;
+  for (const model::LayerRun& run : LayerKinds(a).merged()) {
+    Tally of_layer(whole);
+    layer_weights(run.layer, a.hidden, 1, 1, of_layer);
+    sum += (of_layer.held().dense.elements + of_layer.held().expert.elements) * run.count;
+  }
+  return sum.value();
+}
+
+}  // namespace trainhost::parallel

@@ -1,0 +1,146 @@
+// The weights of a decoder as one rank of a tensor- and expert-parallel group holds them: every tensor's own
+// rows and columns. One visitor that counts, sizes of quantised storage and optimizers that look at shapes
+// all read. Never allocates. Column-parallel (q, k, v, gate, up, the vocabulary) tensors are cut by rows
+// here, row-parallel ones (o, down) by columns; norms, routers, MLA's down-projections and biases behind a
+// sum stand whole on every rank.
+#pragma once
+#include "core/model/architecture.hpp"
+#include "core/parallel/saturating_size.hpp"
+
+namespace trainhost::parallel {
+
+enum class Kind : std::uint8_t { kMatrix, kVector, kEmbedding };
+/// Bits of RunSpec::lora_targets; kNever takes no adapter.
+enum Target : std::uint8_t { kQ = 0, kK, kV, kO, kGate, kUp, kDown, kNever };
+
+struct Weight {
+  Size rows, cols = 1, copies = 1;  // copies: equal tensors, one an expert
+  Kind kind = Kind::kMatrix;
+  Target target = kNever;
+  bool expert = false;
+  Size each() const { return rows * cols; }
+  Size elements() const { return each() * copies; }
+};
+
+constexpr std::uint64_t up(std::uint64_t a, std::uint64_t n) { return n == 1 ? a : a / n + (a % n != 0); }
+
+/// Widths of attention on one of tp ranks. Fewer key heads than ranks: every rank holds one (a copy of its
+/// neighbour's).
+struct Widths {
+  std::uint64_t heads, q, k, v, out;
+  std::uint64_t cache;  // elements a token takes in a KV cache; MLA's latent stands whole on every rank
+};
+inline Widths widths(const model::Attention& a, std::uint64_t tp) {
+  const std::uint64_t heads = up(a.heads, tp), keys = up(a.kv_heads, tp);
+  if (!a.latent)
+    return {heads,
+            heads * a.head_dim,
+            keys * a.head_dim,
+            keys * a.head_dim,
+            heads * a.head_dim,
+            2 * keys * a.head_dim};
+  const std::uint64_t qk = std::uint64_t{a.nope_head_dim} + a.rope_head_dim;
+  return {heads,
+          heads * qk,
+          heads * qk,
+          heads * a.v_head_dim,
+          heads * a.v_head_dim,
+          std::uint64_t{a.kv_lora_rank} + a.rope_head_dim};
+}
+
+inline std::uint64_t norm_of(model::NormKind k, std::uint64_t n) {
+  return k == model::NormKind::kNone ? 0 : k == model::NormKind::kLayer ? 2 * n : n;
+}
+
+template <class F>
+void attention_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp, F&& f) {
+  const model::Attention& a = l.attention;
+  const Widths w = widths(a, tp);
+  if (a.latent) {
+    const std::uint64_t latent = std::uint64_t{a.kv_lora_rank} + a.rope_head_dim;
+    if (a.q_lora_rank) {
+      f(Weight{a.q_lora_rank, H, 1, Kind::kMatrix, kQ});
+      f(Weight{norm_of(model::NormKind::kRms, a.q_lora_rank), 1, 1, Kind::kVector});
+    }
+    f(Weight{w.q, a.q_lora_rank ? a.q_lora_rank : H, 1, Kind::kMatrix, kQ});
+    f(Weight{latent, H, 1, Kind::kMatrix, kK});
+    f(Weight{norm_of(model::NormKind::kRms, a.kv_lora_rank), 1, 1, Kind::kVector});
+    f(Weight{w.heads * (std::uint64_t{a.nope_head_dim} + a.v_head_dim), a.kv_lora_rank, 1, Kind::kMatrix,
+             kV});
+  } else {
+    f(Weight{w.q, H, 1, Kind::kMatrix, kQ});
+    f(Weight{w.k, H, 1, Kind::kMatrix, kK});
+    f(Weight{w.v, H, 1, Kind::kMatrix, kV});
+    if (a.qk_norm != model::NormKind::kNone) {
+      f(Weight{norm_of(a.qk_norm, a.qk_norm_per_head ? a.head_dim : w.q), 1, 1, Kind::kVector});
+      f(Weight{norm_of(a.qk_norm, a.qk_norm_per_head ? a.head_dim : w.k), 1, 1, Kind::kVector});
+    }
+  }
+  f(Weight{H, w.out, 1, Kind::kMatrix, kO});
+  // MLA's biases stand on its two down-projections, whole on every rank.
+  const bool low_q = a.latent && a.q_lora_rank;
+  if (a.q_bias) f(Weight{low_q ? a.q_lora_rank : w.q, 1, 1, Kind::kVector});
+  if (a.k_bias)
+    f(Weight{a.latent ? a.kv_lora_rank + std::uint64_t{a.rope_head_dim} : w.k, 1, 1, Kind::kVector});
+  if (a.v_bias && !a.latent) f(Weight{w.v, 1, 1, Kind::kVector});
+  if (a.o_bias) f(Weight{H, 1, 1, Kind::kVector});
+}
+
+template <class F>
+void mlp_weights(const model::Mlp& m, std::uint64_t H, std::uint64_t tp, std::uint64_t copies, bool expert,
+                 F&& f) {
+  if (!m.width || !copies) return;
+  const std::uint64_t width = up(m.width, tp);
+  if (m.gated) f(Weight{width, H, copies, Kind::kMatrix, kGate, expert});
+  f(Weight{width, H, copies, Kind::kMatrix, kUp, expert});
+  f(Weight{H, width, copies, Kind::kMatrix, kDown, expert});
+  if (m.up_bias) f(Weight{width, 1, copies * (m.gated ? 2 : 1), Kind::kVector, kNever, expert});
+  if (m.down_bias) f(Weight{H, 1, copies, Kind::kVector, kNever, expert});
+}
+
+/// Every weight of one layer on one rank.
+template <class F>
+void layer_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp, std::uint64_t ep, F&& f) {
+  attention_weights(l, H, tp, f);
+  mlp_weights(l.mlp, H, tp, 1, false, f);
+  if (const model::Experts& e = l.experts; e.count) {
+    f(Weight{e.count, H});
+    if (e.router_bias) f(Weight{e.count, 1, 1, Kind::kVector});
+    mlp_weights(e.each, H, tp, up(e.count, ep), true, f);
+    mlp_weights(e.shared, H, tp, 1, false, f);
+    if (e.shared_gate) f(Weight{1, H, 1, Kind::kVector});
+  }
+  if (const std::uint64_t n = norm_of(l.norm, H)) f(Weight{n, 1, l.norms, Kind::kVector});
+}
+
+/// Rows of the vocabulary on one rank, padded as the run says.
+inline std::uint64_t vocab_rows(const model::Architecture& a, std::uint64_t tp, std::uint64_t multiple) {
+  const std::uint64_t rows = up(a.vocab, tp);
+  return multiple <= 1 || rows > kMaxBytes - multiple ? rows : up(rows, multiple) * multiple;
+}
+
+inline std::uint64_t embedding_width(const model::Architecture& a) {
+  return a.embedding_width ? a.embedding_width : a.hidden;
+}
+
+/// What stands before the layers: table, positions, their norm, a projection where the table is narrower than
+/// the layers.
+template <class F>
+void embedding_weights(const model::Architecture& a, std::uint64_t rows, F&& f) {
+  f(Weight{rows, embedding_width(a), 1, Kind::kEmbedding});
+  if (a.learned_positions) f(Weight{a.learned_positions, a.hidden, 1, Kind::kEmbedding});
+  if (const std::uint64_t n = norm_of(a.embedding_norm, a.hidden)) f(Weight{n, 1, 1, Kind::kVector});
+  if (embedding_width(a) != a.hidden) f(Weight{a.hidden, embedding_width(a)});
+}
+
+/// What stands behind them. own_table: the head has a table here, its own or, tied with pipeline stages, a
+/// copy.
+template <class F>
+void head_weights(const model::Architecture& a, std::uint64_t rows, bool own_table, F&& f) {
+  if (const std::uint64_t n = norm_of(a.final_norm, a.hidden)) f(Weight{n, 1, 1, Kind::kVector});
+  if (embedding_width(a) != a.hidden) f(Weight{embedding_width(a), a.hidden});
+  if (own_table) f(Weight{rows, embedding_width(a), 1, Kind::kEmbedding});
+  if (a.head_bias) f(Weight{rows, 1, 1, Kind::kVector});
+}
+
+}  // namespace trainhost::parallel

@@ -1,0 +1,190 @@
+// From one micro-batch to one update: how often the stage repeats it, the bubble, the gradients' way, the
+// optimizer, offload. See README.md for every term. Pure arithmetic on doubles; a few hundred nanoseconds a
+// layout.
+#include "core/parallel/step_time.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/parallel/layer_kinds.hpp"
+#include "core/parallel/pipeline_schedule.hpp"
+#include "core/parallel/rank_memory.hpp"
+
+namespace trainhost::parallel {
+namespace {
+
+constexpr double kTail =
+    0.1;  // of a transfer that could hide: the first or last bucket, which nothing runs beside
+
+double bytes_of(DType t) { return bits_of(t) / 8.0; }
+
+/// Moments an element, by optimizer; factored and 8-bit state is small against the rest and counted as what
+/// it is.
+double moment_bytes(const RunSpec& r) {
+  switch (r.optimizer) {
+    case Optimizer::kAdamW:
+      return 2 * bytes_of(r.moment);
+    case Optimizer::kAdamW8bit:
+      return 2;
+    case Optimizer::kSgd:
+    case Optimizer::kAdafactor:
+      return 0;
+    default:
+      return bytes_of(r.moment);
+  }
+}
+
+double exposed(double transfer, double window) { return std::max(transfer - window, kTail * transfer); }
+
+double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
+  Pipeline p;
+  p.stages = r.pipeline_parallel, p.chunks = r.layout.interleave,
+  p.layers = static_cast<std::uint64_t>(layers);
+  std::uint64_t n = 0;
+  for (std::uint64_t c = 0; c < p.chunks; ++c) n += p.end(stage, c) - p.begin(stage, c);
+  return static_cast<double>(n);
+}
+
+Pass times(const Pass& a, double n, const Pass& b, double m) {
+  return {n * a.compute + m * b.compute,  n * a.memory + m * b.memory,   n * a.recompute + m * b.recompute,
+          n * a.tensor + m * b.tensor,    n * a.context + m * b.context, n * a.expert + m * b.expert,
+          n * a.backward + m * b.backward};
+}
+
+/// The stage that an update waits for: the last has the head and, later chunks being the larger, no fewer
+/// layers than another by more than one.
+struct Slowest {
+  Pass pass;  // of one micro-batch
+  double layers = 0;
+};
+Slowest slowest_stage(const TimeModel::MicroBatch& b, double layers, const RunSpec& r) {
+  const double last = layers_of(layers, r, r.pipeline_parallel - 1);
+  return {times(b.layer, last, b.head, 1), last};
+}
+
+}  // namespace
+
+TimeModel::TimeModel(const model::Architecture& a, const RunSpec& r, const Machine& m) : a_(a), m_(m) {
+  width_ = bytes_of(r.weight);
+  grad_width_ = bytes_of(r.grad);
+  state_bytes_ = moment_bytes(r) + bytes_of(r.master);
+  layers_ = a.layer_count();
+  a_.layers = LayerKinds(a).merged();
+  const double H = a.hidden, seq = r.seq_len;
+  double active = 0, scores = 0;
+  for (const model::LayerRun& run : a_.layers) {
+    const model::Layer& l = run.layer;
+    const double pool = l.experts.count * H * double(l.experts.each.token_width());
+    experts_ += run.count * pool / layers_;
+    dense_ += run.count * (double(model::layer_elements(l, a.hidden)) - pool) / layers_;
+    active += run.count * double(model::active_layer_elements(l, a.hidden));
+    scores += run.count * mean_keys(seq, l.attention.window) *
+              double(l.attention.q_width() + l.attention.out_width());
+  }
+  const model::Counts n = model::count(a);
+  embedding_ = double(n.embedding);
+  head_ = double(a.vocab) * double(a.embedding_width ? a.embedding_width : a.hidden);
+  trained_ = double(trained_parameters(a, r)) / std::max(1.0, double(n.total));
+  flops_per_token_ = (r.lora_rank > 0 ? 4 : 6) * (active + head_) + 6 * scores;
+}
+
+/// Of a ring of `size` ranks that lie `inner` apart. Over several nodes each rank of it in a node brings its
+/// own network port.
+double TimeModel::bandwidth(double inner, double size) const {
+  if (inner * size <= m_.node) return m_.link_bytes_s;
+  return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
+}
+
+TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
+  const double t = r.tensor_parallel, p = r.pipeline_parallel, c = r.layout.context_parallel,
+               d = r.data_parallel;
+  const double e = r.layout.expert_parallel, n = r.accumulate, v = r.layout.interleave;
+  const Slowest slow = slowest_stage(b, layers_, r);
+  Stage s;
+  s.one = slow.pass.sum();
+  s.back = slow.pass.backward;
+  s.saved_bytes = slow.layers * b.saved_bytes;
+
+  Times& x = s.times;
+  x.compute = n * slow.pass.compute;
+  x.memory = n * slow.pass.memory;
+  x.recompute = n * slow.pass.recompute;
+  x.tensor = n * slow.pass.tensor;
+  x.context = n * slow.pass.context;
+  x.expert = n * slow.pass.expert;
+  x.bubble = (p - 1) / v * s.one;
+  if (p > 1) {  // one hidden state on and one gradient back at every boundary of chunks; neighbours lie t*c*d
+                // apart
+    const double hop =
+        t * c * d * p <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
+    const double tokens = double(r.micro_batch) * r.seq_len / c / (r.layout.sequence_parallel ? t : 1);
+    x.pipeline = n * 2 * v * tokens * a_.hidden * width_ / hop;
+  }
+  x.step = x.compute + x.memory + x.recompute + x.tensor + x.context + x.expert + x.pipeline + x.bubble;
+
+  const double ends = (p > 1 ? std::max(embedding_, head_) : a_.tied ? embedding_ : embedding_ + head_) / t;
+  s.dense = slow.layers * dense_ / t + ends;
+  s.routed = slow.layers * experts_ / (t * e);
+  s.group = d * c;
+  s.expert_group = std::max(1.0, s.group / e);
+  s.wire = ((s.group - 1) / s.group * s.dense + (s.expert_group - 1) / s.expert_group * s.routed) /
+           bandwidth(t, s.group);
+  return s;
+}
+
+double TimeModel::data_seconds(const Stage& s, const RunSpec& r) const {
+  const double n = r.accumulate, forth = s.one - s.back;
+  const double gradients = trained_ * s.wire * grad_width_, weights = s.wire * width_,
+               updated = trained_ * weights;
+  switch (r.zero_stage) {
+    case 0:
+      return exposed(2 * gradients, s.back);
+    case 1:
+      return exposed(gradients, s.back) + exposed(updated, forth);
+    case 2:
+      return exposed(n * gradients, n * s.back) + exposed(updated, forth);
+    default:
+      return exposed(n * (2 * weights + gradients), n * s.one);
+  }
+}
+
+double TimeModel::offload_seconds(const Stage& s, const RunSpec& r, double held, double updated) const {
+  const Layout& l = r.layout;
+  const auto to = [&](Tier tier) { return tier == Tier::kDisk ? m_.disk_bytes_s : m_.host_bytes_s; };
+  double streamed = 0, seconds = 0;
+  if (l.weights_in != Tier::kDevice) streamed += 2 * width_ * held / to(l.weights_in);
+  if (l.activations_in != Tier::kDevice) streamed += 2 * s.saved_bytes / to(l.activations_in);
+  if (streamed > 0) seconds += r.accumulate * exposed(streamed, s.one);
+  if (l.optimizer_in != Tier::kDevice) seconds += 2 * updated * state_bytes_ / to(l.optimizer_in);
+  return seconds;
+}
+
+TimeModel::Added TimeModel::added(const Stage& s, const RunSpec& r) const {
+  const double whole = s.dense + s.routed, shared = s.dense / s.group + s.routed / s.expert_group;
+  const double updated = trained_ * (r.zero_stage > 0 ? shared : whole);
+  Added x;
+  x.data = data_seconds(s, r);
+  // The update reads the gradient, writes the weight, reads and writes the state.
+  x.optimizer = updated * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
+  x.offload = offload_seconds(s, r, r.zero_stage == 3 ? shared : whole, updated);
+  x.step = s.times.step + x.data + x.optimizer +
+           x.offload;  // in this order: a sum of more never rounds below one of less
+  return x;
+}
+
+Times TimeModel::step(const Stage& s, const RunSpec& r) const {
+  const Added more = added(s, r);
+  Times x = s.times;
+  x.data = more.data, x.optimizer = more.optimizer, x.offload = more.offload, x.step = more.step;
+  const double devices = double(r.tensor_parallel) * r.pipeline_parallel * s.group;
+  const double tokens = double(r.accumulate) * r.micro_batch * r.data_parallel * r.seq_len;
+  x.tokens_per_second = tokens / x.step;
+  x.model_flops_utilization = tokens * flops_per_token_ / (x.step * m_.flops * devices);
+  return x;
+}
+
+Times step_time(const model::Architecture& a, const RunSpec& r, const Machine& m) {
+  return TimeModel(a, r, m).step(r);
+}
+
+}  // namespace trainhost::parallel

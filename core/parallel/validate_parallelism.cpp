@@ -1,0 +1,103 @@
+// Whether an architecture and a layout go together; what a layout says against itself is
+// core/model/run_rules.hpp. Every refusal names the run-file key, its value and the nearest values that
+// would do; nothing is rounded or ignored in silence.
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/model/run_rules.hpp"
+#include "core/parallel/pipeline_stage.hpp"
+#include "core/parallel/rank_memory.hpp"
+
+namespace trainhost::parallel {
+namespace {
+
+std::string n(std::uint64_t v) { return std::to_string(v); }
+
+/// Throws unless value divides whole (or, for copies, is a multiple of it).
+void divides(const char* key, std::uint64_t value, std::uint64_t whole, const std::string& of,
+             bool copies = false) {
+  if (whole == 0 || whole % value == 0 || (copies && value % whole == 0)) return;
+  throw usage_error(std::string(key) + " = " + n(value) + " does not divide " + n(whole) + " " + of + "; " +
+                    nearest_divisors(value, whole));
+}
+
+void positive(const char* key, std::uint64_t value) {
+  if (value == 0) throw usage_error(std::string(key) + " = 0; 1 is the least");
+}
+
+/// Products of a few of these stay far from 64 bits, as the widths of rank_weights.hpp want them.
+void sizes(const model::Architecture& a) {
+  constexpr std::uint64_t kWide = 1ull << 24;
+  const auto small = [](const char* what, std::uint64_t v) {
+    if (v > kWide)
+      throw Error(Exit::kUsage, std::string(what) + " = " + n(v) + " is too large; at most " + n(kWide));
+  };
+  small("hidden size", a.hidden);
+  for (const model::LayerRun& run : a.layers) {
+    const model::Attention& t = run.layer.attention;
+    for (std::uint64_t v : {t.heads, t.kv_heads, t.head_dim, t.q_lora_rank, t.kv_lora_rank, t.rope_head_dim,
+                            t.nope_head_dim, t.v_head_dim})
+      small("a dimension of attention", v);
+    small("an MLP's width",
+          std::max({run.layer.mlp.width, run.layer.experts.each.width, run.layer.experts.shared.width}));
+    small("the number of experts", run.layer.experts.count);
+  }
+}
+
+void tensor(const model::Architecture& a, std::uint64_t tp) {
+  if (tp == 1) return;
+  for (const model::LayerRun& run : a.layers) {
+    const model::Layer& l = run.layer;
+    divides("parallel.tensor", tp, l.attention.heads, "heads");
+    if (!l.attention.latent) divides("parallel.tensor", tp, l.attention.kv_heads, "key-value heads", true);
+    divides("parallel.tensor", tp, l.mlp.width, "columns of the MLP");
+    divides("parallel.tensor", tp, l.experts.each.width, "columns of an expert");
+    divides("parallel.tensor", tp, l.experts.shared.width, "columns of the shared expert");
+  }
+}
+
+void experts(const model::Architecture& a, const RunSpec& r) {
+  const std::uint64_t ep = r.layout.expert_parallel;
+  if (ep == 1) return;
+  bool any = false;
+  for (const model::LayerRun& run : a.layers) {
+    any = any || run.layer.experts.count;
+    divides("parallel.expert", ep, run.layer.experts.count, "experts");
+  }
+  if (!any)
+    throw usage_error("parallel.expert = " + n(ep) + ", but " + (a.name.empty() ? "this model" : a.name) +
+                      " has no experts; 1 does");
+}
+
+void pipeline(const model::Architecture& a, const RunSpec& r) {
+  std::uint64_t layers = 0;
+  for (const model::LayerRun& run : a.layers) layers += run.count;
+  const std::uint64_t pp = r.pipeline_parallel, chunks = pp * r.layout.interleave;
+  if (pp > layers)
+    throw usage_error("parallel.pipeline = " + n(pp) + " is more than the " + n(layers) + " layers; " +
+                      n(layers) + " does");
+  if (chunks > layers)
+    throw usage_error("parallel.interleave = " + n(r.layout.interleave) +
+                      " with parallel.pipeline = " + n(pp) + " asks for " + n(chunks) + " chunks of " +
+                      n(layers) + " layers; " + n(layers / pp) + " does");
+}
+
+}  // namespace
+
+void validate(const model::Architecture& a, const RunSpec& r) {
+  const Layout& l = r.layout;
+  positive("parallel.data", r.data_parallel), positive("parallel.tensor", r.tensor_parallel);
+  positive("parallel.pipeline", r.pipeline_parallel), positive("parallel.context", l.context_parallel);
+  positive("parallel.expert", l.expert_parallel), positive("parallel.interleave", l.interleave);
+  positive("parallel.vocab_multiple", l.vocab_multiple), positive("plan.kv_page", l.kv_page);
+  positive("train.recompute_every", l.recompute_every), positive("train.micro_batch", r.micro_batch);
+  positive("train.grad_accum", r.accumulate), positive("data.seq_len", r.seq_len);
+  sizes(a);
+  if (r.zero_stage > 3) throw usage_error("parallel.zero = " + n(r.zero_stage) + "; it is 0 to 3");
+  tensor(a, r.tensor_parallel);
+  experts(a, r);
+  pipeline(a, r);
+  if (const std::optional<Clash> clash = clash_of(r)) throw usage_error(clash->sentence, clash->hint);
+  if (adapts(r) && r.lora_rank == 0) throw usage_error("lora.rank = 0; 1 is the least, 8 to 64 are usual");
+}
+
+}  // namespace trainhost::parallel

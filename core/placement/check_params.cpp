@@ -1,0 +1,105 @@
+// See check_params.hpp.
+#include "core/placement/check_params.hpp"
+
+namespace trainhost::placement {
+
+ParamBook::ParamBook(const Program& p, Findings& f)
+    : p_(p), f_(f), entries_(p.buffers.size()), states_(p.params.size()) {
+  const auto enter = [&](BufferId b, std::size_t param, ParamPart part) {
+    if (b == kNoBuffer) return;
+    if (known(b)) f_.add(p_[b].name() + " belongs to two parameters");
+    entries_[b] = {static_cast<std::uint32_t>(param), part};
+  };
+  for (std::size_t i = 0; i < p.params.size(); ++i) {
+    enter(p.params[i].weight, i, ParamPart::kWeight);
+    enter(p.params[i].grad, i, ParamPart::kGrad);
+    enter(p.params[i].m, i, ParamPart::kM);
+    enter(p.params[i].v, i, ParamPart::kV);
+    enter(p.params[i].master, i, ParamPart::kMaster);
+  }
+}
+
+void ParamBook::expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole r, std::int32_t l) {
+  if (b >= entries_.size() || entry(b).part != part)
+    return f_.at(op, "finds " + p_[b].name() + " where a " +
+                         (part == ParamPart::kGrad ? "gradient" : "weight") + " belongs");
+  if (role(b) != r || layer(b) != l) f_.at(op, "finds " + p_[b].name() + " where another parameter belongs");
+}
+
+void ParamBook::contribute(std::uint32_t op, BufferId grad, bool first_write, bool first_micro) {
+  if (entry(grad).part != ParamPart::kGrad) return;
+  State& s = states_[entry(grad).param];
+  if (first_write && ++s.first_writes > 1)
+    f_.at(op, "is another first writer of " + p_[grad].name());
+  else if (first_write && s.contributions > 0)
+    f_.at(op, "overwrites " + p_[grad].name() + " after something was added to it");
+  if (!first_write && first_micro && !s.defined)
+    f_.at(op, "adds to " + p_[grad].name() + " before its first write");
+  s.defined = true;
+  ++s.contributions;
+}
+
+void ParamBook::end_of_micro() {
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    State& s = states_[i];
+    if (p_.params[i].grad == kNoBuffer) continue;
+    const bool twice = p_.model.tied && role(p_.params[i].grad) == TensorRole::kEmbed;  // table and head
+    const std::uint32_t wanted = twice ? 2 : 1;
+    if (s.contributions != wanted)
+      f_.add(gradient(i) + " gets " + std::to_string(s.contributions) +
+             " contributions a micro-batch, needs " + std::to_string(wanted));
+    if (s.first_writes == 0) f_.add(gradient(i) + " has no first writer");
+    s.contributions = s.first_writes = 0;
+  }
+}
+
+void ParamBook::squares(std::uint32_t op, BufferId grad) {
+  if (entry(grad).part != ParamPart::kGrad)
+    return f_.at(op, "squares " + p_[grad].name() + ", which is no gradient");
+  State& s = states_[entry(grad).param];
+  if (any_update_) f_.at(op, "adds to the norm after a parameter was updated by it");
+  if (!s.defined) f_.at(op, "reads " + p_[grad].name() + " before anything has written it");
+  ++s.squares;
+}
+
+void ParamBook::update(std::uint32_t op) {
+  const Op& o = p_.ops[op];
+  any_update_ = true;
+  if (entry(o.in[0]).part != ParamPart::kGrad)
+    return f_.at(op, "finds " + p_[o.in[0]].name() + " where a gradient belongs");
+  const std::uint32_t i = entry(o.in[0]).param;
+  const Param& q = p_.params[i];
+  State& s = states_[i];
+  ++s.updates;
+  if (!s.defined) f_.at(op, "reads " + p_[q.grad].name() + " before anything has written it");
+  const Optimizer wanted = p_.run.optimizer;
+  const OpKind kind = wanted == Optimizer::kAdamW ? OpKind::kAdamW
+                      : wanted == Optimizer::kSgd ? OpKind::kSgd
+                                                  : OpKind::kSgdMomentum;
+  if (o.kind != kind) return f_.at(op, "is not the optimizer of the run");
+  const bool m = kind != OpKind::kSgd, v = kind == OpKind::kAdamW;
+  if (o.in[1] != q.weight || (m && o.in[2] != q.m) || (v && o.in[3] != q.v))
+    f_.at(op, "updates " + p_[q.weight].name() + " with what belongs to another parameter");
+  const std::size_t at = kind == OpKind::kAdamW ? 4 : kind == OpKind::kSgdMomentum ? 3 : 2;
+  const BufferId scalars = o.in[at];
+  if (o.in[at + 1] != q.master) f_.at(op, "updates " + p_[q.weight].name() + " without its own f32 copy");
+  if (known(scalars) || !p_[scalars].persistent)
+    f_.at(op, "finds " + p_[scalars].name() + " where the scalars belong");
+  if (((o.flags & kDecay) != 0) != (tensor(q.weight).rank > 1))
+    f_.at(op, "weight decay is for tensors of two or more dimensions");
+}
+
+void ParamBook::end_of_update() {
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    State& s = states_[i];
+    if (p_.params[i].grad == kNoBuffer) continue;
+    if (s.squares != 1) f_.add(gradient(i) + " enters the norm " + std::to_string(s.squares) + " times");
+    if (s.updates != 1)
+      f_.add(p_[p_.params[i].weight].name() + " is updated " + std::to_string(s.updates) +
+             " times an update, needs one");
+    s = {};
+  }
+  any_update_ = false;
+}
+
+}  // namespace trainhost::placement

@@ -1,0 +1,57 @@
+// The checker's book of parameters: which buffer is what of which tensor, which operations have contributed
+// to a gradient in this micro-batch, and what the update has done. Says what is missing when a section ends.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/placement/check_findings.hpp"
+
+namespace trainhost::placement {
+
+enum class ParamPart : std::uint8_t { kNone, kWeight, kGrad, kM, kV, kMaster };
+
+class ParamBook {
+ public:
+  ParamBook(const Program& p, Findings& f);
+
+  /// Whose part a buffer is; UINT32_MAX: nobody's.
+  std::uint32_t param_of(BufferId b, ParamPart part) const {
+    return entry(b).part == part ? entry(b).param : UINT32_MAX;
+  }
+  bool known(BufferId b) const { return entry(b).part != ParamPart::kNone; }
+  /// Of the first tensor inside; kHead and -1 for a buffer that is no parameter's.
+  TensorRole role(BufferId b) const { return known(b) ? tensor(b).role : TensorRole::kHead; }
+  std::int32_t layer(BufferId b) const { return known(b) ? tensor(b).layer : -1; }
+
+  void expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole role, std::int32_t layer);
+  void contribute(std::uint32_t op, BufferId grad, bool first_write, bool first_micro);
+  void end_of_micro();
+  void squares(std::uint32_t op, BufferId grad);
+  void update(std::uint32_t op);
+  void end_of_update();
+
+ private:
+  struct Entry {
+    std::uint32_t param = 0;
+    ParamPart part = ParamPart::kNone;
+  };
+  struct State {
+    bool defined = false;                               // holds this update's gradient
+    std::uint32_t contributions = 0, first_writes = 0;  // in this micro-batch
+    std::uint32_t squares = 0, updates = 0;             // in this update
+  };
+  const Entry& entry(BufferId b) const { return entries_[b]; }
+  const TensorInfo& tensor(BufferId b) const {
+    return p_.tensor_infos[p_.params[entry(b).param].slices.front().tensor];
+  }
+  std::string gradient(std::size_t param) const { return p_[p_.params[param].grad].name(); }
+
+  const Program& p_;
+  Findings& f_;
+  std::vector<Entry> entries_;  // by BufferId
+  std::vector<State> states_;   // by parameter
+  bool any_update_ = false;
+};
+
+}  // namespace trainhost::placement

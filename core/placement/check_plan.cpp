@@ -1,0 +1,67 @@
+// The entry of the checker: structure, shapes, where buffers lie, then the program run on values
+// (check_values.cpp). Includes nothing of builders, recompute, lifetimes or placer; what it says about memory
+// it finds out by itself.
+#include "core/placement/check_plan.hpp"
+
+#include "core/placement/check_findings.hpp"
+#include "core/placement/check_values.hpp"
+
+namespace trainhost::placement {
+namespace {
+
+/// What a plan says of one tier beside offsets.
+void check_figures(const Program& p, const TierPlan& t, Findings& f) {
+  std::uint64_t persistent = 0;
+  for (const Buffer& x : p.buffers)
+    if (x.persistent && x.tier == t.tier && x.storage != Storage::kExternal) persistent += x.bytes();
+  if (persistent != t.persistent_bytes) f.add("persistent_bytes is not the sum of what persists");
+  if (t.peak_tensor_bytes > t.arena_bytes)
+    f.add("more tensor bytes are alive at the peak than the arena has");
+}
+
+void check_places(const Program& p, const MemoryPlan& plan, Findings& f) {
+  if (plan.offset.size() != p.buffers.size() || plan.lifetime.size() != p.buffers.size())
+    return f.add("the plan is for another program: it has " + std::to_string(plan.offset.size()) +
+                 " offsets for " + std::to_string(p.buffers.size()) + " buffers");
+  for (BufferId b = 0; b < p.buffers.size(); ++b) {
+    const Buffer& x = p[b];
+    if (x.storage == Storage::kExternal) {
+      if (plan.offset[b] != UINT64_MAX) f.add(x.name() + " belongs to the host and has a place in the arena");
+      continue;
+    }
+    const std::uint64_t arena = plan.of(x.tier).arena_bytes;
+    if (plan.offset[b] > arena || x.bytes() > arena - plan.offset[b])
+      f.add(x.name() + " does not lie inside the arena");
+    else if (plan.offset[b] % p.profile.alignment)
+      f.add(x.name() + " at " + std::to_string(plan.offset[b]) + " is not aligned to " +
+            std::to_string(p.profile.alignment));
+  }
+  check_figures(p, plan, f);
+  for (const TierPlan& t : plan.others) check_figures(p, t, f);
+  if (plan.digest != digest(p, plan.offset)) f.add("the digest is of another program or other offsets");
+}
+
+/// Whoever takes buffers one by one goes by the stated lifetimes: every use must lie inside them.
+void check_lifetimes(const Program& p, const MemoryPlan& plan, Findings& f) {
+  for (std::uint32_t i = 0; i < p.ops.size(); ++i)
+    for (std::span<const BufferId> side : {p.ops[i].inputs(), p.ops[i].outputs()})
+      for (BufferId b : side)
+        if (b != kNoBuffer && (i < plan.lifetime[b].first || i > plan.lifetime[b].last))
+          f.at(i, "uses " + p[b].name() + " outside its stated lifetime");
+}
+
+}  // namespace
+
+std::vector<std::string> check(const Program& p, const MemoryPlan& plan) {
+  Findings f(p);
+  check_structure(p, f);
+  if (f.none()) check_shapes(p, f);
+  if (f.none()) check_places(p, plan, f);
+  if (f.none()) {
+    check_lifetimes(p, plan, f);
+    check_values(p, plan, f);
+  }
+  return f.take();
+}
+
+}  // namespace trainhost::placement

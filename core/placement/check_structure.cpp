@@ -1,0 +1,164 @@
+// Is it a program at all? Sections that cover the operations, operands that exist, in-place operands that are
+// the same buffer on both sides, parameters that hold every tensor of the model exactly once.
+#include <array>
+
+#include "core/base/checked.hpp"
+#include "core/placement/check_findings.hpp"
+
+namespace trainhost::placement {
+namespace {
+
+/// Operands by kind: inputs, which of them may be absent, outputs as "index of the input that is changed in
+/// place", or kNew for a buffer of its own. Restated here from the comments of OpKind, not taken from
+/// op_info().
+constexpr int kNew = -1, kNone = -2;
+struct Signature {
+  std::uint8_t ins;
+  std::uint32_t optional;
+  std::array<int, 4> outs;
+};
+const Signature& signature(OpKind k) {
+  static constexpr Signature kTable[] = {
+      {2, 0, {kNew, kNone, kNone, kNone}},       // embed
+      {2, 0, {kNew, kNew, kNone, kNone}},        // rms_norm
+      {4, 0b1100, {kNew, kNone, kNone, kNone}},  // linear
+      {3, 0, {0, kNew, kNew, kNone}},            // qk_norm
+      {2, 0, {0, kNone, kNone, kNone}},          // rope
+      {2, 0b10, {kNew, kNew, kNone, kNone}},     // attention
+      {1, 0, {kNew, kNone, kNone, kNone}},       // swiglu
+      {7, 0b1000000, {0, 3, 5, kNone}},          // head_loss
+      {6, 0b100000, {4, kNone, kNone, kNone}},   // head_eval
+      {2, 0, {kNew, kNone, kNone, kNone}},       // head_logits
+      {7, 0b10000, {4, 5, kNone, kNone}},        // rms_norm_bwd; without operand 4 the first output is new
+      {2, 0, {kNew, kNone, kNone, kNone}},       // linear_dx
+      {5, 0b11000, {2, 3, kNone, kNone}},        // linear_dw; the second output only with a bias
+      {2, 0, {1, kNone, kNone, kNone}},          // swiglu_bwd
+      {5, 0, {kNew, kNone, kNone, kNone}},       // attention_bwd
+      {2, 0, {0, kNone, kNone, kNone}},          // rope_bwd
+      {8, 0, {0, 5, 6, kNone}},                  // qk_norm_bwd
+      {4, 0b1000, {2, kNone, kNone, kNone}},     // embed_bwd
+      {3, 0b100, {1, kNone, kNone, kNone}},      // grad_squares; the host needs no scratch
+      {6, 0b100000, {1, 2, 3, 5}},               // adamw; the last only with a master copy
+      {4, 0b1000, {1, 3, kNone, kNone}},         // sgd; likewise
+      {5, 0b10000, {1, 2, 4, kNone}},            // sgd_momentum; likewise
+      {4, 0, {kNew, 1, 2, kNone}},               // attention_step
+      {1, 0, {kNew, kNone, kNone, kNone}},       // copy
+      {2, 0b10, {kNone, kNone, kNone, kNone}},   // hold
+      {3, 0, {0, 2, kNone, kNone}},              // cross_entropy
+      {4, 0, {1, 3, kNone, kNone}},              // head_bwd
+      {2, 0, {1, kNone, kNone, kNone}},          // add_grad
+  };
+  static_assert(std::size(kTable) == static_cast<std::size_t>(OpKind::kCount_));
+  return kTable[static_cast<std::size_t>(k)];
+}
+
+void check_sections(const Program& p, Findings& f) {
+  std::uint32_t at = 0;
+  for (const Section& s : p.sections) {
+    if (s.begin != at || s.end < s.begin || s.end > p.ops.size())
+      return f.add("the sections do not follow each other without gaps");
+    at = s.end;
+  }
+  if (at != p.ops.size()) f.add("the sections do not cover all operations");
+  const bool trains = p.run.mode != RunMode::kInference;
+  const auto wanted = [&](SectionKind k, const char* name, bool there) {
+    std::size_t n = 0;
+    for (const Section& s : p.sections) n += s.kind == k;
+    if (n != (there ? 1u : 0u))
+      f.add(std::string("there are ") + std::to_string(n) + " " + name + " sections");
+  };
+  wanted(SectionKind::kMicro, "micro", trains);
+  wanted(SectionKind::kUpdate, "update", trains);
+  wanted(SectionKind::kEval, "eval", true);
+  wanted(SectionKind::kGenerate, "generate", true);
+}
+
+bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
+  const Op& o = p.ops[i];
+  if (o.kind >= OpKind::kCount_) return f.at(i, "no such kind of operation"), false;
+  const Signature& s = signature(o.kind);
+  if (o.ins != s.ins)
+    return f.at(i, "has " + std::to_string(o.ins) + " inputs, needs " + std::to_string(s.ins)), false;
+  for (std::size_t k = 0; k < o.ins; ++k) {
+    if (o.in[k] == kNoBuffer && !(s.optional >> k & 1))
+      return f.at(i, "lacks input " + std::to_string(k)), false;
+    if (o.in[k] != kNoBuffer && o.in[k] >= p.buffers.size())
+      return f.at(i, "names a buffer that does not exist"), false;
+  }
+  if (o.outs > 4) return f.at(i, "has more than four outputs"), false;
+  for (BufferId b : o.outputs())
+    if (b >= p.buffers.size()) return f.at(i, "names a buffer that does not exist"), false;
+  return true;
+}
+
+/// No bias, no bias gradient; no master copy, nothing to write there.
+bool may_leave_out(OpKind k) {
+  return k == OpKind::kLinearDw || k == OpKind::kAdamW || k == OpKind::kSgd || k == OpKind::kSgdMomentum;
+}
+
+/// Outputs are where the kind has them, and an input is changed only where the kind says so.
+void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
+  const Op& o = p.ops[i];
+  std::size_t n = 0;
+  for (int wanted : signature(o.kind).outs) {
+    if (wanted == kNone) continue;
+    const BufferId same = wanted == kNew ? kNoBuffer : o.in[wanted];
+    if (wanted != kNew && same == kNoBuffer && may_leave_out(o.kind)) continue;
+    if (n >= o.outs) return f.at(i, "has " + std::to_string(o.outs) + " outputs, needs more");
+    const BufferId out = o.out[n++];
+    if (same != kNoBuffer && out != same)
+      f.at(i, "should change " + p[same].name() + " in place and writes " + p[out].name());
+    if (same == kNoBuffer)
+      for (BufferId in : o.inputs())
+        if (in == out) f.at(i, "writes " + p[out].name() + " while it reads it");
+  }
+  if (n != o.outs) f.at(i, "has " + std::to_string(o.outs) + " outputs, needs " + std::to_string(n));
+  const bool fresh = o.flags & kFreshDx;
+  if (o.kind == OpKind::kRmsNormBwd && fresh != (o.in[4] == kNoBuffer))
+    f.at(i, fresh ? "writes a fresh dx and reads one" : "adds to a dx that it does not read");
+}
+
+/// Each tensor lies in one parameter, slices follow each other, and everything beside a weight has its shape.
+void check_params(const Program& p, Findings& f) {
+  std::vector<std::uint32_t> homes(p.tensor_infos.size(), 0);
+  for (const Param& q : p.params) {
+    if (q.weight >= p.buffers.size()) return f.add("a parameter has no weight buffer");
+    const Buffer& w = p[q.weight];
+    std::uint64_t filled = 0;
+    for (const Slice& s : q.slices) {
+      if (s.tensor >= p.tensor_infos.size()) return f.add(w.name() + " holds a tensor that does not exist");
+      ++homes[s.tensor];
+      if (s.first_element != filled) f.add(w.name() + ": its tensors do not follow each other");
+      filled = checked_add(filled, p.tensor_infos[s.tensor].elements());
+      if (q.decay != (p.tensor_infos[s.tensor].rank > 1))
+        f.add(w.name() + ": weight decay is for tensors of two or more dimensions");
+    }
+    if (filled != w.rows * w.cols) f.add(w.name() + " has room for other than its tensors");
+    for (BufferId b : {q.weight, q.grad, q.m, q.v, q.master})
+      if (b != kNoBuffer &&
+          (b >= p.buffers.size() || p[b].rows != w.rows || p[b].cols != w.cols || !p[b].persistent))
+        f.add("what belongs to " + w.name() + " has another shape, or does not last");
+    const bool trains = p.run.mode != RunMode::kInference, adam = p.run.optimizer == Optimizer::kAdamW;
+    if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
+    const bool rounded = w.dtype != DType::kF32;
+    if ((q.master != kNoBuffer) != (trains && rounded))
+      f.add(w.name() + (rounded ? " has no f32 copy for the update" : " has a copy that it does not need"));
+    if ((q.m != kNoBuffer) != (trains && p.run.optimizer != Optimizer::kSgd) ||
+        (q.v != kNoBuffer) != (trains && adam))
+      f.add(w.name() + " has not the state that its optimizer needs");
+  }
+  for (std::size_t t = 0; t < homes.size(); ++t)
+    if (homes[t] != 1) f.add(p.tensor_infos[t].name + " lies in " + std::to_string(homes[t]) + " parameters");
+  if (p.tensor_infos.size() != tensors(p.model).size()) f.add("the tensors are not those of the model");
+}
+
+}  // namespace
+
+void check_structure(const Program& p, Findings& f) {
+  check_sections(p, f);
+  for (std::uint32_t i = 0; i < p.ops.size(); ++i)
+    if (operands_exist(p, i, f)) check_outputs(p, i, f);
+  check_params(p, f);
+}
+
+}  // namespace trainhost::placement

@@ -1,0 +1,136 @@
+// See least_arena.hpp. Of every kind of layer (by what it recomputes) the program keeps at most kEnds: two
+// that meet the kind below, one that stands for all in between, and one that meets the kind above. The third
+// one's turn comes when those that it stands for have left what they keep for their backward pass, and while
+// they still hold it: that is added to its own.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "core/base/checked.hpp"
+#include "core/placement/least_arena.hpp"
+#include "core/placement/memory_plan.hpp"
+
+namespace trainhost::placement {
+namespace {
+
+constexpr std::uint32_t kEnds = 4,
+                        kStandsFor = 2;  // layers kept of a kind; which of them stands for the others
+
+/// Layers in order: those that recompute everything, the MLP, selectively, nothing.
+using Kinds = std::array<std::uint32_t, 4>;
+
+Kinds kinds_of(std::uint32_t layers, const RecomputeLayers& n) {
+  return {n.full, n.mlp, n.selective, static_cast<std::uint32_t>(layers - n.total())};
+}
+
+/// The share of a run's layers that recompute something: which of two places says so is recompute_policy()'s
+/// choice.
+RecomputeLayers* split_of(RunSpec& run, Profile& profile) {
+  if (run.recompute == Recompute::kNone) return &profile.recompute_layers;
+  return run.recompute == Recompute::kLayers ? &run.recompute_layers : nullptr;
+}
+
+class LeastArena {
+ public:
+  /// `times`: how many layers a layer of the program stands for, itself included.
+  LeastArena(const Program& p, std::vector<std::uint64_t> times)
+      : p_(p), times_(std::move(times)), life_(lifetimes(p)) {}
+
+  std::uint64_t bytes() {
+    refuse_too_large();
+    std::uint64_t lasting = 0, gradients = 0;
+    for (BufferId b = 0; b < p_.buffers.size(); ++b) {
+      if (!here(b) || !p_[b].persistent) continue;
+      (p_[b].component == Component::kGradients ? gradients : lasting) += times(b) * padded(b);
+    }
+    std::uint64_t most = lasting + gradients;
+    const std::vector<std::uint64_t> live = transient_bytes();
+    for (const Section& s : p_.sections) {
+      const bool holds_gradients = s.kind == SectionKind::kMicro || s.kind == SectionKind::kUpdate;
+      for (std::uint32_t i = s.begin; i < s.end; ++i)
+        most = std::max(most, lasting + (holds_gradients ? gradients : 0) + live[i]);
+    }
+    return align_up(most, p_.profile.alignment);
+  }
+
+ private:
+  bool here(BufferId b) const { return p_[b].tier == p_.profile.tier && p_[b].storage != Storage::kExternal; }
+  std::uint64_t padded(BufferId b) const { return align_up(p_[b].bytes(), p_.profile.alignment); }
+  std::uint64_t times(BufferId b) const {
+    return p_[b].layer < 0 ? 1 : times_[static_cast<std::size_t>(p_[b].layer)];
+  }
+
+  /// No sum of sizes leaves 63 bits after this, in whatever order.
+  void refuse_too_large() const {
+    std::uint64_t sum = 0;
+    for (BufferId b = 0; b < p_.buffers.size(); ++b)
+      if (here(b)) sum = checked_add(sum, checked_mul(times(b), padded(b)), "the memory plan");
+  }
+
+  /// By operation. Differences first; modulo 2^64 the running sum is exact.
+  std::vector<std::uint64_t> transient_bytes() const {
+    std::vector<std::uint64_t> live(p_.ops.size() + 1, 0);
+    const auto add = [&](Lifetime l, std::uint64_t bytes) {
+      live[l.first] += bytes, live[l.last + 1] -= bytes;
+    };
+    const std::vector<Lifetime> turn = turns();
+    const std::uint32_t backward = backward_begin(p_);
+    for (BufferId b = 0; b < p_.buffers.size(); ++b) {
+      if (!here(b) || p_[b].persistent || !life_[b].used()) continue;
+      add(life_[b], padded(b));
+      if (times(b) == 1) continue;
+      const bool whole_section = p_[b].ring > 1 || p_[b].component == Component::kKvCache;
+      const bool kept = life_[b].first < backward && life_[b].last >= backward;
+      if (whole_section)
+        add(life_[b], (times(b) - 1) * padded(b));
+      else if (kept)
+        add(turn[static_cast<std::size_t>(p_[b].layer)], (times(b) - 1) * padded(b));
+    }
+    for (std::size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
+    return live;
+  }
+
+  /// By layer: from its first operation of the forward pass to its last of the backward pass.
+  std::vector<Lifetime> turns() const {
+    std::vector<Lifetime> turn(times_.size());
+    const Section micro = p_.section(SectionKind::kMicro);
+    for (std::uint32_t i = micro.begin; i < micro.end; ++i) {
+      if (p_.ops[i].layer < 0) continue;
+      Lifetime& t = turn[static_cast<std::size_t>(p_.ops[i].layer)];
+      t = {std::min(t.first, i), i};
+    }
+    return turn;
+  }
+
+  const Program& p_;
+  std::vector<std::uint64_t> times_;
+  std::vector<Lifetime> life_;
+};
+
+}  // namespace
+
+std::uint64_t least_arena(const Program& p) {
+  return LeastArena(p, std::vector<std::uint64_t>(p.model.layers, 1)).bytes();
+}
+
+std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const Profile& profile) {
+  validate(model);  // before it has fewer layers
+  ModelSpec m = model;
+  RunSpec r = run;
+  Profile p = profile;
+  RecomputeLayers* split = split_of(r, p);
+  const RecomputeLayers all = split ? *split : RecomputeLayers{};
+  if (all.total() > model.layers) return least_arena(build_program(model, run, profile));  // refused there
+  Kinds few = kinds_of(model.layers, all);
+  std::vector<std::uint64_t> times;
+  for (std::uint32_t& n : few) {
+    for (std::uint32_t i = 0; i < std::min(n, kEnds); ++i)
+      times.push_back(i == kStandsFor && n > kEnds ? n - kEnds + 1 : 1);
+    n = std::min(n, kEnds);
+  }
+  m.layers = static_cast<std::uint32_t>(times.size());
+  if (split) *split = {few[0], few[1], few[2]};
+  return LeastArena(build_program(m, r, p), std::move(times)).bytes();
+}
+
+}  // namespace trainhost::placement

@@ -1,0 +1,132 @@
+// The account of a plan: one leaf a role, layers folded, with the most it ever takes and its share of the
+// peak; what alignment and holes cost is a leaf of its own, so that a tier's leaves sum to its arena, to the
+// byte.
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+#include "core/placement/memory_plan.hpp"
+#include "core/step/buffer_names.hpp"
+#include "core/step/size_formula.hpp"
+
+namespace trainhost::placement {
+namespace {
+
+struct PhaseRun {
+  std::uint32_t first, last;  // ops, inclusive
+  Phase phase;
+};
+
+std::vector<PhaseRun> phase_runs(const Program& p) {
+  std::vector<PhaseRun> runs;
+  for (std::uint32_t i = 0; i < p.ops.size(); ++i) {
+    if (runs.empty() || runs.back().phase != p.ops[i].phase) runs.push_back({i, i, p.ops[i].phase});
+    runs.back().last = i;
+  }
+  return runs;
+}
+
+std::uint32_t phases_in(const std::vector<PhaseRun>& runs, const Lifetime& l) {
+  std::uint32_t mask = 0;
+  for (const PhaseRun& r : runs)
+    if (l.overlaps({r.first, r.last})) mask |= r.phase;
+  return mask;
+}
+
+/// Buffers of one role and copy, of all layers.
+struct Group {
+  std::vector<BufferId> members;
+};
+
+/// Roles are static words: one pointer is one role (two may be, which only asks the map once more).
+std::vector<Group> fold(const Program& p, const MemoryPlan& plan) {
+  std::vector<Group> groups;
+  std::map<std::tuple<std::string_view, std::uint32_t, bool, Tier>, std::size_t> index;
+  std::unordered_map<const char*, std::pair<std::tuple<std::uint32_t, bool, Tier>, std::size_t>> latest;
+  for (BufferId b = 0; b < p.buffers.size(); ++b) {
+    const Buffer& buffer = p.buffers[b];
+    if (buffer.storage == Storage::kExternal || !plan.lifetime[b].used()) continue;
+    const std::tuple kind{buffer.copy, buffer.layer >= 0, buffer.tier};
+    auto [known, fresh_role] = latest.try_emplace(buffer.role);
+    if (fresh_role || known->second.first != kind) {
+      const auto [at, fresh] =
+          index.try_emplace({buffer.role, buffer.copy, buffer.layer >= 0, buffer.tier}, groups.size());
+      if (fresh) groups.emplace_back();
+      known->second = {kind, at->second};
+    }
+    groups[known->second.second].members.push_back(b);
+  }
+  return groups;
+}
+
+/// The most bytes of the group alive at one operation.
+std::uint64_t most(const Program& p, const MemoryPlan& plan, const Group& g) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> change;  // 2 * op (+ 1 after it), bytes modulo 2^64
+  change.reserve(2 * g.members.size());
+  for (BufferId b : g.members) {
+    change.push_back({2 * std::uint64_t{plan.lifetime[b].first}, p[b].bytes()});
+    change.push_back({2 * std::uint64_t{plan.lifetime[b].last} + 1, -p[b].bytes()});
+  }
+  std::sort(change.begin(), change.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::uint64_t live = 0, high = 0;
+  for (const auto& c : change) high = std::max(high, live += c.second);
+  return high;
+}
+
+std::string leaf_name(const Buffer& b) {
+  if (b.layer < 0) return b.name();
+  Buffer any = b;
+  any.layer = 0;
+  std::string n = any.name();
+  return n.replace(n.find("layers.0."), 9, "layers[].");
+}
+
+MemoryNode leaf(const Program& p, const MemoryPlan& plan, const std::vector<PhaseRun>& runs, const Group& g) {
+  const Buffer& like = p[g.members.front()];
+  const std::uint32_t peak = plan.of(like.tier).peak_op;
+  MemoryNode n;
+  n.tier = like.tier;
+  n.component = like.component;
+  n.name = leaf_name(like);
+  for (BufferId b : g.members) {
+    n.phases |= phases_in(runs, plan.lifetime[b]);
+    if (plan.lifetime[b].overlaps({peak, peak})) n.bytes_at_peak += p[b].bytes();
+  }
+  if (like.persistent && like.component != Component::kGradients) n.phases |= kLoad | kSave;
+  n.bytes = most(p, plan, g);
+  n.formula = formula(p, like, like.bytes() ? n.bytes / like.bytes() : 0);
+  return n;
+}
+
+}  // namespace
+
+MemoryReport account(const Program& p, const MemoryPlan& plan) {
+  MemoryReport r;
+  r.digest = plan.digest;
+  const auto add = [&](MemoryNode n) {
+    n.id = static_cast<std::uint32_t>(r.nodes.size() + 1);
+    n.lo = n.hi = n.bytes;
+    n.has_at_peak = true;
+    r.nodes.push_back(std::move(n));
+  };
+  const std::vector<PhaseRun> runs = phase_runs(p);
+  for (const Group& g : fold(p, plan)) add(leaf(p, plan, runs, g));
+  const auto tier = [&](const TierPlan& t) {
+    MemoryNode holes;
+    holes.tier = t.tier;
+    holes.component = Component::kFragmentation;
+    holes.name = "fragmentation";
+    holes.formula = "arena - tensors alive at the peak = " + std::to_string(t.arena_bytes) + " - " +
+                    std::to_string(t.peak_tensor_bytes);
+    holes.bytes = holes.bytes_at_peak = t.fragmentation();
+    for (const PhaseRun& run : runs) holes.phases |= run.phase;
+    add(std::move(holes));
+    r.tiers.push_back({t.tier, t.arena_bytes, p.ops.empty() ? kLoad : p.ops[t.peak_op].phase});
+  };
+  tier(plan);
+  for (const TierPlan& t : plan.others) tier(t);
+  return r;
+}
+
+}  // namespace trainhost::placement

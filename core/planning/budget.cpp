@@ -1,0 +1,76 @@
+// See budget.hpp.
+#include "core/planning/budget.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/model/presets.hpp"
+#include "core/process/host_info.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+Budget preset_budget(const std::string& device) {
+  if (const DevicePreset* d = find_device_preset(device)) return {d->memory_bytes, d->name, true};
+  std::vector<std::string> names;
+  for (const DevicePreset& d : device_presets()) names.push_back(d.name);
+  throw usage_error("unknown device '" + escaped(device) + "'" + did_you_mean(device, names),
+                    "trainhost devices lists them; memory.budget takes any size");
+}
+
+Budget compute_budget(const runfile::RunConfig& c, Tier tier, plugin::Trainer* trainer) {
+  if (c.budget) return {*c.budget, "memory.budget", true};
+  if (!c.device.empty()) return preset_budget(c.device);
+  if (tier == Tier::kHost || !trainer) return {free_host_bytes(), "free memory", true};
+  if (auto d = trainer->device_memory()) return {d->free_bytes, "free memory of " + d->name, true};
+  return {0, fmt::format("not known: the {} backend finds no device here", trainer->id()), false};
+}
+
+std::string too_much(std::uint64_t needed, const Budget& b, const char* of_what) {
+  if (!b.known || needed <= b.bytes) return {};
+  return fmt::format("the run needs {}{} and {} has {}: {} ({} bytes) too much", format_bytes(needed),
+                     of_what, b.source, format_bytes(b.bytes), format_bytes(needed - b.bytes),
+                     format_count(needed - b.bytes));
+}
+
+}  // namespace
+
+Budgets find_budgets(const runfile::RunConfig& c, const Profile& profile, plugin::Trainer* trainer,
+                     bool elsewhere) {
+  Budgets b;
+  b.tier = profile.tier;
+  b.compute = compute_budget(c, profile.tier, trainer);
+  if (profile.tier == Tier::kHost) return b;
+  if (!c.budget && b.compute.known && profile.runtime_bytes) {
+    b.compute.bytes -= std::min(b.compute.bytes, profile.runtime_bytes);
+    b.compute.source += ", less " + format_bytes(profile.runtime_bytes) + " for its runtime";
+  }
+  if (c.host_budget)
+    b.host = {*c.host_budget, "memory.host_budget", true};
+  else if (trainer && !elsewhere)
+    b.host = {free_host_bytes(), "free host memory", true};
+  return b;
+}
+
+report::Estimate judge(MemoryReport r, const Budgets& b) {
+  report::Estimate e;
+  e.report = std::move(r);
+  e.total_bytes = e.report.total_bytes();
+  // On the CPU everything that the run holds lives in the compute tier; on a device, only its own part does.
+  e.compute_bytes = b.tier == Tier::kHost ? e.total_bytes : e.report.tier_bytes(b.tier);
+  if (b.tier != Tier::kHost)
+    e.host_bytes = e.report.tier_bytes(Tier::kPinned) + e.report.tier_bytes(Tier::kHost);
+  e.fits = (!b.compute.known || e.compute_bytes <= b.compute.bytes) &&
+           (!b.host.known || e.host_bytes <= b.host.bytes);
+  return e;
+}
+
+std::string why_it_does_not_fit(const report::Estimate& e, const Budgets& b, bool smallest) {
+  std::string out = too_much(e.compute_bytes, b.compute, smallest ? " at its smallest (recompute full)" : "");
+  const std::string host = too_much(e.host_bytes, b.host, " of host memory beside the device's");
+  return out + (out.empty() || host.empty() ? "" : "; ") + host;
+}
+
+}  // namespace trainhost::planning

@@ -1,0 +1,88 @@
+// What can change between two points of a sweep, as facts that are true or false of an estimate. See
+// sweep.hpp.
+#include <algorithm>
+#include <map>
+
+#include "core/planning/sweep.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+using report::Estimate;
+
+std::string_view words(Component c) {
+  switch (c) {
+    case Component::kOptimizerState:
+      return "optimizer state";
+    case Component::kMasterWeights:
+      return "master weights";
+    case Component::kKvCache:
+      return "the key/value cache";
+    default:
+      return name(c);
+  }
+}
+
+std::uint64_t state_bytes(const Estimate& e) {
+  std::uint64_t sum = 0;
+  for (Component c : {Component::kWeights, Component::kMasterWeights, Component::kGradients,
+                      Component::kOptimizerState, Component::kAdapters})
+    sum += e.report.component_bytes(c);
+  return sum;
+}
+
+Component largest_component(const Estimate& e) {
+  std::map<Component, std::uint64_t> parts;
+  for (const MemoryNode& n : e.report.nodes) parts[n.component] += n.at_peak();
+  const auto most = std::max_element(parts.begin(), parts.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == parts.end() ? Component::kWeights : most->first;
+}
+
+/// The tensor of the activations that takes at least as much as all others of them together; "" = none does.
+/// Of two that are equal, the one that is emitted last: what grows faster stands behind what it overtakes.
+std::string dominant_activation(const Estimate& e) {
+  std::vector<std::pair<std::string, std::uint64_t>> parts;
+  std::uint64_t all = 0;
+  for (const MemoryNode& n : e.report.nodes) {
+    if (n.component != Component::kActivations) continue;
+    const auto known =
+        std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == n.name; });
+    if (known == parts.end())
+      parts.emplace_back(n.name, n.at_peak());
+    else
+      known->second += n.at_peak();
+    all += n.at_peak();
+  }
+  std::string found;
+  for (const auto& [name, b] : parts)
+    if (parts.size() > 1 && b >= all - b) found = name;
+  return found;
+}
+
+}  // namespace
+
+std::vector<Predicate> changed_facts(const Estimate& a, const Estimate& b, bool budget_known) {
+  std::vector<Predicate> out;
+  const auto add = [&](std::string sentence, std::string opposite,
+                       std::function<bool(const Estimate&)> holds) {
+    if (holds(a) != holds(b))
+      out.push_back({holds(b) ? std::move(sentence) : std::move(opposite), std::move(holds)});
+  };
+  if (budget_known)
+    add("fits the budget", "no longer fits the budget", [](const Estimate& e) { return e.fits; });
+  add("activations outweigh weights, gradients and optimizer state",
+      "weights, gradients and optimizer state outweigh activations",
+      [](const Estimate& e) { return e.report.component_bytes(Component::kActivations) > state_bytes(e); });
+  for (const std::string& leaf : {dominant_activation(a), dominant_activation(b)})
+    if (!leaf.empty() && dominant_activation(a) != dominant_activation(b))
+      add(leaf + " outweighs all other activations together",
+          leaf + " no longer outweighs all other activations together",
+          [leaf](const Estimate& e) { return dominant_activation(e) == leaf; });
+  if (const Component most = largest_component(b); most != largest_component(a))
+    add("the largest part is " + std::string(words(most)), "",
+        [most](const Estimate& e) { return largest_component(e) == most; });
+  return out;
+}
+
+}  // namespace trainhost::planning

@@ -1,0 +1,266 @@
+// See sweep.hpp.
+#include "core/planning/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/base/text.hpp"
+#include "core/planning/choose_backend.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+using report::Crossover;
+using report::Estimate;
+using report::SweepCurve;
+using report::SweepPoint;
+using report::SweepView;
+
+/// The run at one value, ready to be asked about.
+struct Point {
+  Resolved resolved;
+  PlanRequest request;
+  Profile profile;
+  plugin::Registry* registry = nullptr;
+};
+
+class Sweeper {
+ public:
+  Sweeper(const Source& source, const Axis& axis, const PlanRequest& request)
+      : source_(source), axis_(axis), request_(request) {}
+
+  SweepView run() {
+    v_.key = axis_.key, v_.unit = axis_.unit;
+    choose_estimator();
+    for (std::size_t i = 0; i < axis_.values.size(); ++i) point(i);
+    if (v_.curves.empty()) throw *first_error_;
+    describe_recompute();
+    for (SweepCurve& c : v_.curves)
+      for (std::size_t i = 0; i < c.points.size(); ++i)
+        if (c.points[i].total == 0 && c.points[i].error.empty())
+          c.points[i].error =
+              errors_[i].empty() ? fmt::format("{} plans no such run", c.estimator) : errors_[i];
+    crossovers();
+    return std::move(v_);
+  }
+
+ private:
+  /// "auto" is one estimator for every point: of those that can plan all of them, the one that knows its
+  /// worst-known point best. Where none can, each point has its own.
+  void choose_estimator() {
+    if (request_.estimators.size() > 1 ||
+        (request_.estimators.size() == 1 && request_.estimators.front() != "auto"))
+      return;
+    std::map<std::string, int> worst, first;
+    std::vector<std::string> order;
+    for (const AxisValue& value : axis_.values) {
+      try {
+        const runfile::RunConfig c = source_.load({{axis_.key, value.label}});
+        if (request_.estimators.empty() && c.estimators != std::vector<std::string>{"auto"}) return;
+        const std::unique_ptr<plugin::Registry> registry = source_.open(c);
+        if (order.empty()) order = registry->ids("estimator");
+        for (const std::string& id : order) {
+          const int match = match_of(*registry, id, c);
+          first.emplace(id, match);
+          worst[id] = worst.count(id) ? std::min(worst[id], match) : match;
+        }
+      } catch (const Error&) {  // no run there: the point says why
+      }
+    }
+    const auto best = [&](const std::map<std::string, int>& by) {
+      std::string id;
+      for (const std::string& e : order)
+        if (by.at(e) > 0 && (id.empty() || by.at(e) > by.at(id))) id = e;
+      return id;
+    };
+    if (order.empty() || best(worst).empty()) return;
+    request_.estimators = {best(worst)};
+    if (best(first) != best(worst))
+      v_.remarks.push_back(fmt::format(
+          "{} plans every point of this sweep; {} knows the first one best and cannot plan them all",
+          best(worst), best(first)));
+  }
+
+  static int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
+    try {
+      return registry.estimator(id).match(c.model, c.run);
+    } catch (const plugin::PluginError&) {
+      return 0;
+    }
+  }
+
+  /// The head says what holds at every point; what differs stands at each.
+  void describe_recompute() {
+    std::set<std::string> all;
+    for (const std::string& how : how_) all.insert(how);
+    all.erase("");
+    const bool swept = axis_.key.starts_with("train.recompute");
+    const std::string same = swept || all.empty() ? ""
+                             : all.size() == 1    ? *all.begin()
+                                                  : "recompute as each point says";
+    v_.run_line = describe_run(*described_, same);
+    v_.notes.insert(v_.notes.begin(), v_.remarks.begin(), v_.remarks.end());
+  }
+
+  /// `profile`: one that is good enough; none: the trainer is asked, which may search for its mode.
+  Point at(const std::string& value, const std::optional<Profile>& profile = std::nullopt) {
+    Point p;
+    runfile::RunConfig c = source_.load({{axis_.key, value}});
+    if (!registry_ || c.plugin_options != options_ || c.plugin_path != path_)
+      registry_ = source_.open(c), options_ = c.plugin_options, path_ = c.plugin_path;
+    p.registry = registry_.get();
+    p.request = request_;
+    p.request.trainer = planned_trainer(c, *registry_);
+    p.request.elsewhere = !c.device.empty();
+    // Free memory is looked at once: points must differ by the key alone.
+    if (!c.budget && c.device.empty() && free_ && axis_.key != "memory.device") c.budget = free_;
+    p.resolved = resolve(c, *registry_, p.request);
+    if (!c.budget && c.device.empty() && p.resolved.budgets.compute.known)
+      free_ = p.resolved.budgets.compute.bytes;
+    p.profile = profile ? *profile : planned_profile(p.resolved, *registry_, p.request);
+    return p;
+  }
+
+  void point(std::size_t i) {
+    errors_.emplace_back();
+    how_.emplace_back();
+    try {
+      const Point p = at(axis_.values[i].label);
+      how_.back() = recompute_words(p.resolved.config, p.profile);
+      if (!p.profile.mode.empty() && p.profile.recompute_layers.total() == 0)
+        how_.back() = fmt::format("{} {}, {}", p.request.trainer, p.profile.mode, how_.back());
+      describe(p);
+      first_profile_ = first_profile_.value_or(p.profile);
+      for (const std::string& id : estimators_asked(p.resolved.config, *p.registry, p.request)) ask(p, id, i);
+    } catch (const Error& e) {
+      errors_[i] = e.what();
+      if (!first_error_) first_error_ = e;
+    }
+  }
+
+  void ask(const Point& p, const std::string& id, std::size_t i) {
+    try {
+      const Estimate e = estimate(p.resolved, *p.registry, p.request, id, p.profile);
+      SweepCurve& c = curve(id, e);
+      c.points[i] = shown(e, i);
+      estimates_[id].emplace(i, e);
+      for (const std::string& n : e.report.notes)
+        if (estimates_[id].size() == 1)
+          v_.notes.push_back(fmt::format("{}, at {}: {}", id, axis_.values[i].label, n));
+    } catch (const Error& e) {
+      if (!first_error_) first_error_ = e;
+      if (errors_[i].empty()) errors_[i] = e.what();
+    }
+  }
+
+  SweepCurve& curve(const std::string& id, const Estimate& e) {
+    for (SweepCurve& c : v_.curves)
+      if (c.estimator == id) return c;
+    SweepCurve c{id, std::string(name(e.report.claim)), {}};
+    for (const AxisValue& a : axis_.values) c.points.push_back({a.x, a.label, 0, 0, false, "", {}, ""});
+    return v_.curves.emplace_back(std::move(c));
+  }
+
+  SweepPoint shown(const Estimate& e, std::size_t i) const {
+    SweepPoint p{
+        axis_.values[i].x, axis_.values[i].label, e.total_bytes, e.compute_bytes, e.fits, "", {}, how_[i]};
+    std::map<Component, std::uint64_t> parts;
+    for (const MemoryNode& n : e.report.nodes) parts[n.component] += n.at_peak();
+    for (const auto& part : parts)
+      if (part.second) p.components.push_back(part);
+    return p;
+  }
+
+  void describe(const Point& p) {
+    if (described_) return;
+    const runfile::RunConfig& c = p.resolved.config;
+    v_.model = c.model.name.empty() ? c.model.family : c.model.name;
+    described_ = c;
+    const Budget& b = p.resolved.budgets.compute;
+    const bool swept =
+        axis_.key == "memory.device" || axis_.key == "memory.budget";  // then each point has its own
+    v_.budget_known = b.known && !swept;
+    v_.budget_bytes = v_.budget_known ? b.bytes : 0;
+    v_.budget_source = swept ? "" : b.source;
+  }
+
+  void crossovers() {
+    for (const SweepCurve& c : v_.curves) {
+      const auto& known = estimates_.at(c.estimator);
+      for (auto a = known.begin(), b = std::next(a); a != known.end() && b != known.end(); ++a, ++b)
+        for (const Predicate& p : changed_facts(a->second, b->second, v_.budget_known))
+          cross(c.estimator, p, a->first, b->first);
+    }
+    std::stable_sort(v_.crossovers.begin(), v_.crossovers.end(),
+                     [](const Crossover& a, const Crossover& b) { return a.x < b.x; });
+  }
+
+  void cross(const std::string& id, const Predicate& p, std::size_t from, std::size_t to) {
+    double x = axis_.values[to].x;
+    std::string where = axis_.values[to].label;
+    if (axis_.whole_numbers && axis_.values[from].x < x) {
+      const auto holds = [&](std::uint64_t n) {
+        try {
+          return p.holds(between(n, id));
+        } catch (const Error&) {
+          return p.holds(estimates_.at(id).at(from));  // no run there: the fact has not changed yet
+        }
+      };
+      const std::uint64_t n =
+          bisect(static_cast<std::uint64_t>(axis_.values[from].x), static_cast<std::uint64_t>(x), holds);
+      x = double(n), where = format_count(n);
+    }
+    v_.crossovers.push_back({id, fmt::format("{} from {} = {}", p.sentence, axis_.key, where), x});
+  }
+
+  /// An estimate between two points. Neighbouring crossovers ask for the same ones.
+  const Estimate& between(std::uint64_t n, const std::string& id) {
+    const auto key = std::pair(n, id);
+    if (const auto found = between_.find(key); found != between_.end()) return found->second;
+    const bool closed_form =
+        estimates_.at(id).begin()->second.report.digest == 0;  // of a profile it reads the tier alone
+    auto& runs = runs_[closed_form];
+    auto run = runs.find(n);
+    if (run == runs.end())
+      run = runs.emplace(n, at(std::to_string(n), closed_form ? first_profile_ : std::nullopt)).first;
+    const Point& q = run->second;
+    return between_.emplace(key, estimate(q.resolved, *q.registry, q.request, id, q.profile)).first->second;
+  }
+
+  const Source& source_;
+  const Axis& axis_;
+  PlanRequest request_;
+  SweepView v_;
+  std::unique_ptr<plugin::Registry> registry_;
+  decltype(runfile::RunConfig::plugin_options) options_;
+  std::vector<std::filesystem::path> path_;
+  std::optional<std::uint64_t> free_;
+  std::vector<std::string> errors_, how_;        // by point
+  std::optional<runfile::RunConfig> described_;  // the first point that is a run
+  std::optional<Error> first_error_;
+  std::optional<Profile> first_profile_;
+  std::map<std::uint64_t, Point>
+      runs_[2];  // between points; [1]: for closed forms. Whole numbers are no plugin options
+  std::map<std::pair<std::uint64_t, std::string>, Estimate> between_;
+  std::map<std::string, std::map<std::size_t, Estimate>> estimates_;  // estimator, point
+};
+
+}  // namespace
+
+std::uint64_t bisect(std::uint64_t low, std::uint64_t high, const std::function<bool(std::uint64_t)>& holds) {
+  const bool there = holds(high);
+  while (high - low > 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    (holds(middle) == there ? high : low) = middle;
+  }
+  return high;
+}
+
+SweepView sweep(const Source& source, const Axis& axis, const PlanRequest& request) {
+  return Sweeper(source, axis, request).run();
+}
+
+}  // namespace trainhost::planning

@@ -1,0 +1,146 @@
+// See sweep_axis.hpp.
+#include "core/planning/sweep_axis.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+
+#include "core/base/text.hpp"
+#include "core/runfile/schema.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+using runfile::Key;
+using runfile::Type;
+
+const Where kWhere{"--over"};
+constexpr const char* kForms =
+    "for example --over data.seq_len=512..16384, 512..4096+512, 1..64*4 or 512,1024,4096";
+
+[[noreturn]] void refuse(const std::string& message, const std::string& hint = kForms) {
+  throw usage_error(message, hint, kWhere);
+}
+
+std::string unit_of(const std::string& key) {
+  if (key == "data.seq_len") return "tokens";
+  if (key == "train.micro_batch") return "sequences";
+  if (key == "train.grad_accum") return "micro-batches";
+  if (key == "model.num_hidden_layers") return "layers";
+  if (key.starts_with("parallel.") && key != "parallel.zero" && key != "parallel.sequence") return "ranks";
+  return "";
+}
+
+std::optional<std::uint64_t> whole(const std::string& text) {
+  std::uint64_t n = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (ec != std::errc{} || end != text.data() + text.size() || n > INT64_MAX) return std::nullopt;
+  return n;
+}
+
+/// A whole number, or a size where the key takes sizes.
+std::uint64_t number(const Key& k, const std::string& text, const std::string& what) {
+  const auto n = k.type == Type::kSize ? parse_size(text) : whole(text);
+  if (!n) refuse(fmt::format("'{}' is no {} of a range of {}", escaped(text, 60), what, k.name));
+  return *n;
+}
+
+void check(const Key& k, std::uint64_t n) {
+  if (k.type != Type::kInteger || (double(n) >= k.min && double(n) <= k.max)) return;
+  refuse(fmt::format("{} = {}: expected a whole number from {} to {}", k.name, n,
+                     static_cast<std::int64_t>(k.min), static_cast<std::int64_t>(k.max)),
+         "");
+}
+
+std::string label(const Key& k, std::uint64_t n) {
+  for (const auto& [unit, word] : {std::pair{std::uint64_t{1} << 30, "GiB"}, {std::uint64_t{1} << 20, "MiB"}})
+    if (k.type == Type::kSize && n && n % unit == 0) return fmt::format("{}{}", n / unit, word);
+  return std::to_string(n);
+}
+
+/// "a..b", "a..b+step", "a..b*factor".
+void add_range(Axis& axis, const Key& k, const std::string& text) {
+  if (k.type != Type::kInteger && k.type != Type::kSize)
+    refuse(fmt::format("{} is no whole number: give its values as a list", k.name),
+           fmt::format("for example --over {}={}", k.name, k.type == Type::kChoice ? "none,full" : "a,b"));
+  const auto dots = text.find("..");
+  std::string last = text.substr(dots + 2), step;
+  char how = 0;
+  if (const auto at = last.find_first_of("+*"); at != last.npos)
+    how = last[at], step = last.substr(at + 1), last.resize(at);
+  if (dots == 0 || last.empty() || last.find("..") != last.npos)
+    refuse(fmt::format("'{}' is no range: it needs a first and a last value", escaped(text, 60)));
+  const std::uint64_t from = number(k, text.substr(0, dots), "first value"),
+                      to = number(k, last, "last value");
+  const std::uint64_t by = how ? number(k, step, how == '+' ? "step" : "factor") : 2;
+  if (from > to)
+    refuse(
+        fmt::format("the range {} goes down: write {}..{}", escaped(text, 60), label(k, to), label(k, from)));
+  if (how == '+' ? by == 0 : by < 2)
+    refuse(fmt::format("'{}' never ends: a step is at least 1, a factor at least 2", escaped(text, 60)));
+  if (how != '+' && from == 0)
+    refuse(fmt::format("'{}' never leaves 0 by doubling: give a step, as in 0..8+1", escaped(text, 60)));
+  check(k, from), check(k, to);
+  for (std::uint64_t n = from; n < to;) {
+    axis.values.push_back({double(n), label(k, n)});
+    if (axis.values.size() >= kMostPoints)
+      refuse(fmt::format("'{}' has more than {} values", escaped(text, 60), kMostPoints),
+             "take a larger step");
+    if (how == '+' ? n > UINT64_MAX - by : n > UINT64_MAX / by) break;
+    n = how == '+' ? n + by : n * by;
+  }
+  axis.values.push_back({double(to), label(k, to)});
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0;;) {
+    const std::size_t end = text.find(',', at);
+    out.push_back(text.substr(at, end - at));
+    if (end == text.npos) return out;
+    at = end + 1;
+  }
+}
+
+void add_list(Axis& axis, const Key* k, const std::string& text) {
+  for (const std::string& word : words_of(text)) {
+    if (word.empty()) refuse(fmt::format("'{}' has an empty value", escaped(text, 60)));
+    AxisValue v{double(axis.values.size()), word};
+    if (k && (k->type == Type::kInteger || k->type == Type::kSize)) {
+      const std::uint64_t n = number(*k, word, "value");
+      check(*k, n);
+      v.x = double(n);
+    }
+    if (k && k->type == Type::kChoice) runfile::check_value(*k, runfile::text_value(word, kWhere));
+    if (axis.values.size() >= kMostPoints)
+      refuse(fmt::format("more than {} values", kMostPoints), "take fewer");
+    axis.values.push_back(std::move(v));
+  }
+}
+
+}  // namespace
+
+Axis parse_axis(const std::string& over) {
+  const auto equals = over.find('=');
+  if (equals == over.npos || equals == 0)
+    refuse(fmt::format("--over takes KEY=VALUES, got '{}'", escaped(over, 80)));
+  Axis axis;
+  axis.key = over.substr(0, equals);
+  const std::string text = over.substr(equals + 1);
+  const Key* k = runfile::find_key(axis.key);
+  const bool of_plugin = axis.key.starts_with("plugin.");
+  if (!k && !of_plugin)
+    refuse(fmt::format("unknown key '{}'{}", escaped(axis.key, 80), runfile::suggest_key(axis.key)), "");
+  if (text.empty()) refuse(fmt::format("{} has no values", axis.key));
+  axis.unit = unit_of(axis.key);
+  axis.bytes = k && k->type == Type::kSize;
+  axis.whole_numbers = k && k->type == Type::kInteger;
+  if (k && text.find("..") != text.npos && k->type != Type::kPath && k->type != Type::kPaths)
+    add_range(axis, *k, text);
+  else
+    add_list(axis, k, text);
+  return axis;
+}
+
+}  // namespace trainhost::planning

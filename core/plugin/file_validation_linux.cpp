@@ -1,0 +1,167 @@
+// See file_validation.hpp. stat first, so that a FIFO or a device is never opened; open without blocking, so
+// that a file swapped for one in between does no harm either.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nettle/sha2.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "core/plugin/elf_file.hpp"
+#include "core/plugin/file_validation.hpp"
+#include "core/plugin/links.hpp"
+#include "core/plugin/rejection.hpp"
+
+namespace trainhost::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void reject_file(const char* code, const std::string& reason, std::string hint = {}) {
+  throw Refused("gate", code, reason, std::move(hint));
+}
+
+struct Descriptor {
+  int fd = -1;
+  explicit Descriptor(int f) : fd(f) {}
+  Descriptor(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+  return "not a file";
+}
+
+struct stat stat_of(const fs::path& file) {
+  struct stat s {};
+  if (::stat(file.c_str(), &s) != 0) {
+    if (errno == EACCES)
+      reject_file("unreadable", "cannot be read: permission denied",
+                  "give yourself the right to read it and its folder");
+    reject_file("not_found", fmt::format("leads nowhere: {}", std::strerror(errno)),
+                "a dangling or circular link");
+  }
+  return s;
+}
+
+FileId id_of(const struct stat& s) {
+  return {s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+}
+
+/// A descriptor of exactly the file that stat() saw, the caller's to close; `id` says which that is.
+int open_regular(const fs::path& file, FileId& id) {
+  const struct stat s = stat_of(file);
+  id = id_of(s);
+  if (!S_ISREG(s.st_mode))
+    reject_file("not_regular", fmt::format("{}, not a file", kind_of(s.st_mode)),
+                "take it out of the folder, or give it a name that does not end in .so");
+  const int fd = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0)
+    reject_file("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
+                "look at its permissions and at the disk that it lies on");
+  Descriptor d(fd);
+  struct stat opened {};
+  if (::fstat(fd, &opened) != 0 || !(id_of(opened) == id))
+    reject_file("changed", "was replaced while it was being looked at", "run the command again");
+  d.fd = -1;
+  return fd;
+}
+
+/// Calls use(bytes, count) for the whole content.
+template <class F>
+void read_all(int fd, F&& use) {
+  std::vector<std::uint8_t> buffer(1 << 18);
+  while (true) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0)
+      reject_file("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
+                  "look at its permissions and at the disk that it lies on");
+    if (n == 0) return;
+    use(buffer.data(), static_cast<std::size_t>(n));
+  }
+}
+
+/// The sidecar's text; nullopt when there is none. It is trusted no more than the library.
+std::optional<std::string> read_sidecar(const fs::path& file, Trust& trust, FileId& id) {
+  const fs::path sidecar = sidecar_of(file);
+  std::error_code failed;
+  if (!fs::exists(fs::symlink_status(sidecar, failed))) return std::nullopt;
+  try {
+    const Descriptor d(open_regular(sidecar, id));
+    trust.check(fs::canonical(sidecar));
+    if (id.size > kMaxManifestBytes)
+      throw Refused("manifest", "too_big",
+                    fmt::format("has {} bytes; at most {} are allowed", id.size, kMaxManifestBytes),
+                    "trainhost/plugin.h has the keys that count");
+    std::string text;
+    read_all(d.fd,
+             [&](const std::uint8_t* p, std::size_t n) { text.append(reinterpret_cast<const char*>(p), n); });
+    return text;
+  } catch (const Refused& why) {
+    throw Refused(why.stage(), why.code(), "its manifest " + sidecar.filename().string() + ": " + why.what(),
+                  why.hint());
+  }
+}
+
+Manifest manifest_of(const fs::path& file, const ElfFile& elf, Trust& trust, FileId& sidecar_id) {
+  const std::optional<std::string> beside = read_sidecar(file, trust, sidecar_id);
+  if (!elf.manifest && !beside)
+    throw Refused("manifest", "absent", "not a trainhost plugin: it has no manifest",
+                  "TH_MANIFEST in trainhost/plugin.h makes one");
+  const Manifest m = parse_manifest(elf.manifest ? *elf.manifest : *beside);
+  if (elf.manifest && beside && !(parse_manifest(*beside) == m))
+    throw Refused("manifest", "differs",
+                  fmt::format("the manifest in it and {} beside it do not say the same",
+                              sidecar_of(file).filename().string()),
+                  "remove one of both");
+  return m;
+}
+
+}  // namespace
+
+FileId identify(const fs::path& file) { return id_of(stat_of(file)); }
+
+fs::path sidecar_of(const fs::path& file) { return fs::path(file).replace_extension(".toml"); }
+
+FileId identify_sidecar(const fs::path& file) {
+  struct stat s {};
+  return ::stat(sidecar_of(file).c_str(), &s) == 0 ? id_of(s) : FileId{};
+}
+
+void pass_gate(const fs::path& file, Trust& trust, Passed& passed) {
+  const Descriptor d(open_regular(file, passed.id));
+  trust.check(file);
+  const ElfFile elf = read_elf(d.fd, passed.id.size);
+  passed.manifest = manifest_of(file, elf, trust, passed.sidecar);
+  check_run_path(elf.run_path, file);
+  check_cpu(passed.manifest.cpu);
+  check_libraries(elf, passed.manifest, file);
+}
+
+std::string content_hash(const fs::path& file, const FileId& id) {
+  FileId now;
+  const Descriptor d(open_regular(file, now));
+  if (!(now == id))
+    reject_file("changed", "was replaced while it was being looked at", "run the command again");
+  sha256_ctx context;
+  sha256_init(&context);
+  read_all(d.fd, [&](const std::uint8_t* p, std::size_t n) { sha256_update(&context, n, p); });
+  std::array<std::uint8_t, SHA256_DIGEST_SIZE> digest{};
+  sha256_digest(&context, digest.size(), digest.data());
+  std::string hex;
+  for (std::uint8_t b : digest) hex += fmt::format("{:02x}", b);
+  return hex;
+}
+
+}  // namespace trainhost::plugin

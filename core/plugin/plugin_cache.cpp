@@ -1,0 +1,166 @@
+// See plugin_cache.hpp; what stands in the file: plugin_cache_format.hpp.
+#include "core/plugin/plugin_cache.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/auxv.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <set>
+#include <thread>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/plugin/cache_fields.hpp"
+#include "core/plugin/plugin_cache_format.hpp"
+#include "core/plugin/registry.hpp"
+#include "trainhost/trainhost.h"
+
+namespace trainhost::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxBytes = 32 << 20, kMaxLines = 20'000;
+
+/// A regular file of ours that nobody else may write to; "" for anything else.
+std::string read_own(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  struct stat s {};
+  std::string text;
+  if (fd >= 0 && ::fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_uid == ::geteuid() &&
+      !(s.st_mode & (S_IWGRP | S_IWOTH)) && static_cast<std::uint64_t>(s.st_size) <= kMaxBytes) {
+    text.resize(static_cast<std::size_t>(s.st_size));
+    const ssize_t n = ::pread(fd, text.data(), text.size(), 0);
+    text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  }
+  if (fd >= 0) ::close(fd);
+  return text;
+}
+
+std::string key_of(const std::string& host, const fs::path& plugin) {
+  return join_fields({host, plugin.string()});
+}
+
+/// Held by its folder, so that no other file is needed; without it (some network file systems) we write all
+/// the same.
+class FolderLock {
+ public:
+  explicit FolderLock(const fs::path& folder)
+      : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    // Two seconds: many hosts that start at once on a busy machine each hold it for some milliseconds.
+    for (int i = 0; fd_ >= 0 && i < 1000 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  ~FolderLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FolderLock(const FolderLock&) = delete;
+
+ private:
+  int fd_;
+};
+
+void replace_file(const fs::path& file, const std::string& text) {
+  std::string pattern = file.string() + ".XXXXXX";
+  const int fd = ::mkostemp(pattern.data(), O_CLOEXEC);
+  if (fd < 0) return;
+  const bool whole = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  ::close(fd);
+  if (!whole || ::rename(pattern.c_str(), file.c_str()) != 0) ::unlink(pattern.c_str());
+}
+
+}  // namespace
+
+Cache::Cache(fs::path file, std::string host) : file_(std::move(file)), host_(std::move(host)) {
+  // Other builds' lines may be many, and are of no use here; save() reads them too.
+  if (!file_.empty()) lines_ = cache_lines(read_own(file_), join_fields({host_}));
+}
+
+const Remembered* Cache::find(const fs::path& plugin, const FileId& id, const FileId& sidecar) const {
+  const std::string key = key_of(host_, plugin);
+  auto it = read_.find(key);
+  if (it == read_.end()) {
+    const auto line = lines_.find(key);
+    if (line == lines_.end()) return nullptr;
+    std::optional<Remembered> r = remembered(line->second);
+    if (!r) return nullptr;
+    it = read_.emplace(key, std::move(*r)).first;
+  }
+  return it->second.id == id && it->second.sidecar == sidecar ? &it->second : nullptr;
+}
+
+void Cache::put(const fs::path& plugin, Remembered what) {
+  if (file_.empty()) return;
+  const std::string key = key_of(host_, plugin);
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  what.seen_s = now.tv_sec, what.seen_ns = now.tv_nsec;
+  fresh_[key] = cache_line(what);
+  read_[key] = std::move(what);
+}
+
+void Cache::save() {
+  if (fresh_.empty()) return;
+  std::error_code failed;
+  fs::create_directories(file_.parent_path(), failed);
+  const FolderLock lock(file_.parent_path());
+  lines_ = cache_lines(read_own(file_));
+  for (auto& [key, line] : fresh_) lines_[key] = std::move(line);
+  fresh_.clear();
+  if (lines_.size() > kMaxLines)
+    std::erase_if(lines_, [this](const auto& l) { return !l.first.starts_with(host_); });
+  replace_file(file_, cache_text(lines_));
+}
+
+std::string host_identity() {
+  struct stat s {};
+  ::stat("/proc/self/exe", &s);
+  return fmt::format("{} abi {}.{} exe {:x}.{:x}.{:x}.{:x}", TRAINHOST_VERSION, TH_ABI_MAJOR, TH_ABI_MINOR,
+                     s.st_dev, s.st_ino, s.st_size,
+                     static_cast<std::uint64_t>(s.st_mtim.tv_sec) * 1'000'000'000u +
+                         static_cast<std::uint64_t>(s.st_mtim.tv_nsec));
+}
+
+bool depends_on_the_file_alone(const Refused& why) {
+  static const std::set<std::string> kContent = {"empty",         "not_elf",          "wrong_class",
+                                                 "wrong_machine", "executable",       "not_shared",
+                                                 "truncated",     "executable_stack", "text_relocations"};
+  static const std::set<std::string> kBugs = {"crashed",   "hung",     "exited", "stopped",
+                                              "exception", "internal", "state",  "undocumented"};
+  const std::string& stage = why.stage();
+  if (stage == "gate") return kContent.count(why.code()) > 0;
+  if (stage == "load") return why.code() != "dlopen" && why.code() != "changed";
+  if (stage == "start") return kBugs.count(why.code()) > 0;  // a disk, a device or memory may be repaired
+  if (stage == "probe")
+    return why.code() == "crashed" || why.code() == "hung" || why.code() == "exited" ||
+           why.code() == "stopped";
+  return stage == "manifest" || stage == "abi" || stage == "hygiene" || stage == "stop";
+}
+
+fs::path default_cache_file() {
+  constexpr const char* kFile = "plugins-1.cache";
+  const auto folder = [](const char* variable) {
+    const char* value = std::getenv(variable);
+    return fs::path(value ? value : "");
+  };
+  if (::getauxval(AT_SECURE) != 0) return {};
+  if (std::getenv("TRAINHOST_CACHE")) {
+    const fs::path own = folder("TRAINHOST_CACHE");
+    if (own.is_relative() && !own.empty())
+      throw usage_error("TRAINHOST_CACHE: '" + escaped(own.string()) + "' is not an absolute path",
+                        "write the folder's absolute path, or leave it empty to remember nothing");
+    return own.empty() ? fs::path() : own / kFile;
+  }
+  if (const fs::path base = folder("XDG_CACHE_HOME"); base.is_absolute()) return base / "trainhost" / kFile;
+  if (const fs::path home = folder("HOME"); home.is_absolute()) return home / ".cache" / "trainhost" / kFile;
+  return {};
+}
+
+}  // namespace trainhost::plugin

@@ -1,0 +1,121 @@
+// See plugin_cache_format.hpp. Fields and their escapes: cache_fields.hpp. A number that is none, or too
+// large, is 0 or the largest: an entry with a wrong number is that of another file, and found by nobody.
+#include "core/plugin/plugin_cache_format.hpp"
+
+#include <fmt/format.h>
+#include <nettle/sha2.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "core/plugin/cache_fields.hpp"
+
+namespace trainhost::plugin {
+namespace {
+
+constexpr std::string_view kTitle = "trainhost plugin cache 1\n";
+constexpr std::size_t kRecordFields = 35, kDigest = 64;
+constexpr std::int64_t kFresh_ns = 100'000'000;
+
+std::string sha256(std::string_view text) {
+  sha256_ctx context;
+  sha256_init(&context);
+  sha256_update(&context, text.size(), reinterpret_cast<const std::uint8_t*>(text.data()));
+  std::array<std::uint8_t, SHA256_DIGEST_SIZE> digest{};
+  sha256_digest(&context, digest.size(), digest.data());
+  std::string hex;
+  for (std::uint8_t b : digest) hex += fmt::format("{:02x}", b);
+  return hex;
+}
+
+std::string list(const std::vector<std::string>& v) { return join_fields(v); }
+std::vector<std::string> unlist(const std::string& s) {
+  return s.empty() ? std::vector<std::string>{} : split_fields(s);
+}
+
+void add(std::vector<std::string>& to, const FileId& id) {
+  for (auto n : {id.device, id.inode, id.size}) to.push_back(std::to_string(n));
+  for (auto n : {id.mtime_s, id.mtime_ns}) to.push_back(std::to_string(n));
+}
+
+std::int64_t number(const std::string& s) { return std::strtoll(s.c_str(), nullptr, 10); }
+
+FileId id_at(const std::vector<std::string>& f, std::size_t i) {
+  const auto u = [&f](std::size_t k) { return std::strtoull(f[k].c_str(), nullptr, 10); };
+  return {u(i), u(i + 1), u(i + 2), number(f[i + 3]), number(f[i + 4])};
+}
+
+/// Whether `now` is less than `limit_ns` (below a second) after `then`, or before it; also for times that are
+/// none.
+bool within(std::int64_t now_s, std::int64_t now_ns, std::int64_t then_s, std::int64_t then_ns,
+            std::int64_t limit_ns) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  for (std::int64_t ns : {now_ns, then_ns})
+    if (ns < 0 || ns >= kSecond) return true;
+  if (now_s < then_s) return true;
+  const std::uint64_t seconds = static_cast<std::uint64_t>(now_s) - static_cast<std::uint64_t>(then_s);
+  return seconds <= 1 && static_cast<std::int64_t>(seconds) * kSecond + now_ns - then_ns < limit_ns;
+}
+
+}  // namespace
+
+bool Remembered::too_fresh() const {
+  for (const FileId* i : {&id, &sidecar})
+    if (within(seen_s, seen_ns, i->mtime_s, i->mtime_ns, kFresh_ns)) return true;
+  return false;
+}
+
+std::map<std::string, std::string> cache_lines(std::string_view text, std::string_view host) {
+  std::map<std::string, std::string> out;
+  if (!text.starts_with(kTitle) || text.size() < kTitle.size() + kDigest + 1) return out;
+  const std::string_view body = text.substr(kTitle.size() + kDigest + 1);
+  if (text.substr(kTitle.size(), kDigest) != sha256(body)) return out;
+  for (std::string_view line : lines_of(body)) {
+    const std::size_t path = line.find('\t'), end = path == line.npos ? path : line.find('\t', path + 1);
+    const bool wanted = host.empty() || line.substr(0, path) == host;
+    if (end != line.npos && wanted) out.emplace(line.substr(0, end), line.substr(end + 1));
+  }
+  return out;
+}
+
+std::string cache_text(const std::map<std::string, std::string>& lines) {
+  std::string body;
+  for (const auto& [key, line] : lines) body += key + "\t" + line + "\n";
+  return fmt::format("{}{}\n{}", kTitle, sha256(body), body);
+}
+
+std::string cache_line(const Remembered& r) {
+  const Manifest& m = r.manifest;
+  std::vector<std::string> f;
+  add(f, r.id), add(f, r.sidecar);
+  f.insert(f.end(),
+           {r.hash, std::to_string(r.seen_s), std::to_string(r.seen_ns), r.rehearsed ? "1" : "0", m.id,
+            m.version, m.kind, m.summary, m.abi, m.device, list(m.interfaces), list(m.families),
+            list(m.modes), list(m.dtypes), list(m.options), list(m.cpu), list(m.libraries)});
+  f.push_back(std::to_string(m.priority));
+  const Refused none("", "", "");
+  const Refused& why = r.refused ? *r.refused : none;
+  f.insert(f.end(), {why.stage(), why.code(), why.what(), why.hint(), list(r.warnings), why.native().domain,
+                     std::to_string(why.native().code)});
+  return join_fields(f);
+}
+
+std::optional<Remembered> remembered(std::string_view line) {
+  const std::vector<std::string> f = split_fields(line);
+  Remembered r;
+  if (f.size() != kRecordFields) return std::nullopt;
+  r.id = id_at(f, 0), r.sidecar = id_at(f, 5);
+  r.hash = f[10], r.seen_s = number(f[11]), r.seen_ns = number(f[12]), r.rehearsed = f[13] == "1";
+  Manifest& m = r.manifest;
+  m.id = f[14], m.version = f[15], m.kind = f[16], m.summary = f[17], m.abi = f[18], m.device = f[19];
+  m.interfaces = unlist(f[20]), m.families = unlist(f[21]), m.modes = unlist(f[22]), m.dtypes = unlist(f[23]);
+  m.options = unlist(f[24]), m.cpu = unlist(f[25]), m.libraries = unlist(f[26]);
+  m.priority = static_cast<int>(number(f[27]));
+  if (!f[28].empty())
+    r.refused.emplace(f[28], f[29], f[30], f[31], Native{f[33], static_cast<std::int32_t>(number(f[34]))});
+  r.warnings = unlist(f[32]);
+  return r;
+}
+
+}  // namespace trainhost::plugin

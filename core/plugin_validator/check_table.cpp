@@ -1,0 +1,95 @@
+// See validator_check.hpp. The parts come in the order of their levels; inside a level the order is that of
+// the files.
+#include <algorithm>
+#include <iterator>
+
+#include "core/plugin_validator/levels.hpp"
+#include "core/plugin_validator/validator_check.hpp"
+
+namespace trainhost::plugin_validator {
+namespace {
+
+std::vector<Check> all_parts() {
+  std::vector<Check> all;
+  for (auto part : {file_checks,
+                    load_checks,
+                    process_checks,
+                    estimator_argument_checks,
+                    trainer_argument_checks,
+                    trainer_order_checks,
+                    report_checks,
+                    estimator_checks,
+                    trainer_checks,
+                    trainer_memory_checks,
+                    contract_checks,
+                    estimator_number_checks,
+                    trainer_state_checks,
+                    trainer_number_checks,
+                    budget_checks,
+                    cancel_checks,
+                    concurrency_checks,
+                    exhaustion_checks,
+                    many_lives_checks,
+                    fuzz_checks,
+                    long_run_checks}) {
+    std::vector<Check> some = part();
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Check& a, const Check& b) { return a.level < b.level; });
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Check>& checks() {
+  static const std::vector<Check> all = all_parts();
+  return all;
+}
+
+const Check* find(const std::string& id) {
+  for (const Check& c : checks())
+    if (c.id == id) return &c;
+  return nullptr;
+}
+
+const char* level_title(int level) {
+  static const char* const titles[kLevels] = {
+      "file and manifest: no code of the plugin runs",
+      "loading and description",
+      "the process is left as found; start and stop",
+      "wrong arguments and their codes",
+      "functional minimum: the floor for being listed",
+      "numbers on tiny models",
+      "concurrency, cancelling, budgets",
+      "exhaustion: every allocation fails once, many lives",
+      "fuzzed models, runs and structs",
+      "long runs with faults, measured peaks",
+  };
+  return level >= 1 && level <= kLevels ? titles[level - 1] : "";
+}
+
+double patience(const Check& c, double fuzz_seconds) {
+  return c.patience + (c.level == 9 ? fuzz_seconds : 0);
+}
+
+const char* word(Outcome o) {
+  switch (o) {
+    case Outcome::kPass:
+      return "pass";
+    case Outcome::kFail:
+      return "fail";
+    case Outcome::kSkip:
+      return "skip";
+    case Outcome::kCrash:
+      return "crash";
+    case Outcome::kTimeout:
+      return "timeout";
+  }
+  return "";
+}
+
+const char* word(Kind k) {
+  return k == Kind::kCommon ? "common" : k == Kind::kEstimator ? "estimator" : "trainer";
+}
+
+}  // namespace trainhost::plugin_validator

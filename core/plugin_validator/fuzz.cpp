@@ -1,0 +1,134 @@
+// See fuzz.hpp.
+#include "core/plugin_validator/fuzz.hpp"
+
+#include <iterator>
+#include <random>
+
+namespace trainhost::plugin_validator {
+namespace {
+
+/// Draws by a generator whose sequence the C++ standard fixes, and divides itself: the same case on every
+/// machine.
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  std::uint64_t below(std::uint64_t n) { return random_() % n; }
+  bool one_in(std::uint64_t n) { return below(n) == 0; }
+  std::uint32_t from(std::uint32_t first, std::uint32_t last) {
+    return first + static_cast<std::uint32_t>(below(last - first + 1));
+  }
+  template <class T, std::size_t N>
+  T of(const T (&all)[N]) {
+    return all[below(N)];
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+constexpr std::uint32_t kEdges[] = {0, 1, 2, 3, 7, 63, 4097, 65535, 1u << 20, 0x7fffffffu, 0xffffffffu};
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF32, DType::kTF32, DType::kF8};
+
+/// One field of the whole is replaced by an edge.
+void spoil(Draw& d, Sample& s) {
+  ModelSpec& m = s.model;
+  RunSpec& r = s.run;
+  std::uint32_t* const fields[] = {&m.hidden,
+                                   &m.layers,
+                                   &m.heads,
+                                   &m.kv_heads,
+                                   &m.head_dim,
+                                   &m.intermediate,
+                                   &m.sliding_window,
+                                   &r.micro_batch,
+                                   &r.seq_len,
+                                   &r.accumulate,
+                                   &r.data_parallel,
+                                   &r.tensor_parallel,
+                                   &r.pipeline_parallel,
+                                   &r.zero_stage,
+                                   &r.lora_rank,
+                                   &r.lora_targets};
+  *fields[d.below(std::size(fields))] = d.of(kEdges);
+  if (d.one_in(8)) m.vocab = d.one_in(2) ? 0 : UINT64_MAX >> d.below(40);
+  if (d.one_in(8)) r.optimizer = static_cast<Optimizer>(d.below(12));
+  if (d.one_in(8)) r.mode = static_cast<RunMode>(d.below(8));
+  if (d.one_in(8)) r.weight = static_cast<DType>(d.below(14));
+  if (d.one_in(8)) m.family = d.one_in(2) ? "" : "fam\xc3\xadlia \"x\"";
+}
+
+}  // namespace
+
+Sample drawn_sample(const Sample& like, std::uint64_t case_seed) {
+  Draw d(case_seed);
+  Sample s = like;
+  ModelSpec& m = s.model;
+  RunSpec& r = s.run;
+  m.kv_heads = d.from(1, 8), m.heads = m.kv_heads * d.from(1, 8);
+  m.head_dim = 2 * d.from(1, 64), m.hidden = d.one_in(4) ? d.from(1, 4096) : m.heads * m.head_dim;
+  m.layers = d.one_in(8) ? d.from(1, 96) : d.from(1, 4), m.intermediate = d.from(1, 4 * m.hidden),
+  m.vocab = d.from(1, 70000);
+  m.tied = d.one_in(2), m.qkv_bias = d.one_in(4), m.o_bias = d.one_in(8), m.mlp_bias = d.one_in(8),
+  m.qk_norm = d.one_in(4);
+  m.sliding_window = d.one_in(4) ? d.from(1, 600) : 0;
+  r.micro_batch = d.from(1, 16), r.seq_len = d.from(1, 2048), r.accumulate = d.one_in(2) ? 1 : d.from(1, 64);
+  m.max_positions = d.one_in(8) ? d.from(1, 4096) : 4096;
+  r.optimizer = static_cast<Optimizer>(d.from(1, 3));
+  r.recompute = static_cast<Recompute>(d.from(1, 3));
+  r.weight = d.of(kTypes), r.grad = d.of(kTypes), r.compute = d.of(kTypes);
+  r.master = d.one_in(2) ? DType::kF32 : DType::kNone, r.moment = d.one_in(4) ? DType::kBF16 : DType::kF32;
+  if (d.one_in(4))
+    r.mode = static_cast<RunMode>(d.from(1, 4)), r.lora_rank = d.from(1, 64), r.lora_targets = d.from(1, 127);
+  if (d.one_in(4)) r.data_parallel = d.from(1, 64), r.zero_stage = d.from(0, 3);
+  if (d.one_in(6)) r.tensor_parallel = d.from(1, 8), r.pipeline_parallel = d.from(1, 8);
+  if (d.one_in(3)) spoil(d, s);
+  write_config(m);
+  if (d.one_in(10)) m.config_json.resize(d.below(m.config_json.size()));
+  return s;
+}
+
+Sample drawn_training(const Sample& like, std::uint64_t case_seed) {
+  Draw d(case_seed);
+  Sample s = like;
+  ModelSpec& m = s.model;
+  RunSpec& r = s.run;
+  m.kv_heads = d.from(1, 3), m.heads = m.kv_heads * d.from(1, 3), m.head_dim = 2 * d.from(1, 8);
+  m.hidden = d.one_in(3) ? d.from(1, 40) : m.heads * m.head_dim, m.intermediate = d.from(1, 60);
+  m.layers = d.from(1, 3), m.vocab = d.from(2, 130), m.tied = d.one_in(4);
+  r.micro_batch = d.from(1, 3), r.seq_len = d.from(1, 20), r.accumulate = d.from(1, 3);
+  r.optimizer = static_cast<Optimizer>(d.from(1, 3)), r.recompute = static_cast<Recompute>(d.from(1, 3));
+  write_config(m);
+  return s;
+}
+
+std::string described(const Sample& s, std::uint64_t case_seed) {
+  const ModelSpec& m = s.model;
+  const RunSpec& r = s.run;
+  return fmt::format(
+      "case {} ({} layers, hidden {}, {}/{} heads of {}, intermediate {}, vocab {}, batch {} x {} x {} "
+      "tokens, "
+      "optimizer {}, mode {}, ranks {} x {} x {})",
+      case_seed, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate, m.vocab, r.accumulate,
+      r.micro_batch, r.seq_len, static_cast<unsigned>(r.optimizer), static_cast<unsigned>(r.mode),
+      r.data_parallel, r.tensor_parallel, r.pipeline_parallel);
+}
+
+void each_case(Bench& b, int cases, const std::function<void(std::uint64_t)>& f) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const double seconds = b.around().fuzz_seconds;
+  std::uint64_t done = 0;
+  for (;; ++done) {
+    const bool time_up = std::chrono::duration<double>(Clock::now() - begin).count() >= seconds;
+    if (seconds > 0 ? time_up : done >= static_cast<std::uint64_t>(cases)) break;
+    const std::uint64_t case_seed = b.seed() + done;
+    try {
+      f(case_seed);
+    } catch (const Broken& e) {
+      throw Broken(fmt::format("{}; --seed {} repeats it", e.what(), case_seed));
+    }
+  }
+  b.figure(fmt::format("{} cases from seed {}", done, b.seed()));
+}
+
+}  // namespace trainhost::plugin_validator

@@ -1,0 +1,126 @@
+// See report_output.hpp.
+#include "core/plugin_validator/report_output.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/text.hpp"
+
+namespace trainhost::plugin_validator {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+std::string xml(const std::string& text) {
+  std::string out;
+  for (char c : text) switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' ? ' ' : c;
+    }
+  return out;
+}
+
+}  // namespace
+
+std::string line_of(const Result& r, bool verbose) {
+  const bool quiet_skip = r.verdict.outcome == Outcome::kSkip;
+  if (!verbose && (r.verdict.outcome == Outcome::kPass || quiet_skip)) return "";
+  std::string out = fmt::format("{:<8}{} {}\n", word(r.verdict.outcome), r.check->id, r.check->title);
+  if (!r.verdict.reason.empty()) out += fmt::format("        {}\n", escaped(r.verdict.reason, 600));
+  return out;
+}
+
+std::string summary_of(const Report& r) {
+  std::string out =
+      fmt::format("{}: {} passed", r.id.empty() ? r.file.filename().string() : r.id, r.count(Outcome::kPass));
+  for (Outcome o : {Outcome::kFail, Outcome::kCrash, Outcome::kTimeout, Outcome::kSkip})
+    if (const std::size_t n = r.count(o))
+      out += fmt::format(", {} {}", n,
+                         o == Outcome::kFail    ? "failed"
+                         : o == Outcome::kSkip  ? "skipped"
+                         : o == Outcome::kCrash ? "crashed"
+                                                : "late");
+  out += fmt::format(" (seed {})\n", r.seed);
+  for (const Result& x : r.results)
+    if (x.verdict.outcome == Outcome::kFail || x.verdict.outcome == Outcome::kCrash ||
+        x.verdict.outcome == Outcome::kTimeout)
+      return out + fmt::format("trainhost plugins check --explain {} says more\n", x.check->id);
+  return out;
+}
+
+std::string json_of(const Report& r) {
+  OrderedJson all = OrderedJson::array();
+  for (const Result& x : r.results)
+    all.push_back({{"id", x.check->id},
+                   {"level", x.check->level},
+                   {"title", x.check->title},
+                   {"outcome", word(x.verdict.outcome)},
+                   {"reason", x.verdict.reason},
+                   {"seconds", x.verdict.seconds}});
+  const OrderedJson j = {
+      {"schema", "trainhost.check/1"},
+      {"plugin", {{"id", r.id}, {"kind", r.kind}, {"version", r.version}, {"file", r.file.string()}}},
+      {"seed", r.seed},
+      {"kept", r.kept()},
+      {"passed", r.count(Outcome::kPass)},
+      {"failed", r.count(Outcome::kFail) + r.count(Outcome::kCrash) + r.count(Outcome::kTimeout)},
+      {"skipped", r.count(Outcome::kSkip)},
+      {"checks", all}};
+  return j.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+std::string junit_of(const Report& r) {
+  std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+  out += fmt::format(
+      "<testsuite name=\"trainhost plugins check {}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" "
+      "skipped=\"{}\">\n",
+      xml(r.id.empty() ? r.file.filename().string() : r.id), r.results.size(), r.count(Outcome::kFail),
+      r.count(Outcome::kCrash) + r.count(Outcome::kTimeout), r.count(Outcome::kSkip));
+  for (const Result& x : r.results) {
+    out += fmt::format("  <testcase classname=\"level{}\" name=\"{} {}\" time=\"{:.3f}\"", x.check->level,
+                       x.check->id, xml(x.check->title), x.verdict.seconds);
+    const std::string reason = xml(escaped(x.verdict.reason, 2000));
+    switch (x.verdict.outcome) {
+      case Outcome::kPass:
+        out += "/>\n";
+        continue;
+      case Outcome::kSkip:
+        out += fmt::format(">\n    <skipped message=\"{}\"/>\n", reason);
+        break;
+      case Outcome::kFail:
+        out += fmt::format(">\n    <failure message=\"{}\"/>\n", reason);
+        break;
+      default:
+        out += fmt::format(">\n    <error type=\"{}\" message=\"{}\"/>\n", word(x.verdict.outcome), reason);
+    }
+    out += "  </testcase>\n";
+  }
+  return out + "</testsuite>\n";
+}
+
+std::string list_text() {
+  std::string out;
+  int level = 0;
+  for (const Check& c : checks()) {
+    if (c.level != level)
+      out += fmt::format("{}level {}: {}\n", level ? "\n" : "", c.level, level_title(c.level));
+    level = c.level;
+    out += fmt::format("  {}  {}\n", c.id, c.title);
+  }
+  return out;
+}
+
+}  // namespace trainhost::plugin_validator

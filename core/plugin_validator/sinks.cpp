@@ -1,0 +1,127 @@
+// See sinks.hpp.
+#include "core/plugin_validator/sinks.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/plugin_validator/verdict.hpp"
+
+namespace trainhost::plugin_validator {
+namespace {
+
+constexpr std::size_t kMaxText = 1 << 16;
+
+/// Breaches of time and thread, the same for every sink. False: nothing may be kept of it.
+bool in_time(Record& record, const std::atomic<bool>& open, std::thread::id caller, const char* what) {
+  if (!open) {
+    record.breach(Rule::kSinkAfterReturn,
+                  fmt::format("{} was called after the plugin's function had returned", what));
+    return false;
+  }
+  if (std::this_thread::get_id() != caller)
+    record.breach(Rule::kSinkThread,
+                  fmt::format("{} was called from another thread than the one of the call", what));
+  return true;
+}
+
+}  // namespace
+
+std::optional<std::string> copied(const char* s) {
+  if (!s) return std::nullopt;
+  return std::string(s, ::strnlen(s, kMaxText));
+}
+
+std::size_t element_bytes(std::uint32_t dtype) {
+  switch (dtype) {
+    case TH_DT_F32:
+    case TH_DT_I32:
+      return 4;
+    case TH_DT_F16:
+    case TH_DT_BF16:
+      return 2;
+    case TH_DT_U8:
+      return 1;
+    case TH_DT_F64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+ReportSink::ReportSink(Record& record, std::thread::id caller) : record_(record), caller_(caller) {
+  sink_.struct_size = sizeof sink_;
+  sink_.self = this;
+  sink_.node = &on_node;
+  sink_.note = &on_note;
+}
+
+bool ReportSink::judge(const char* what) { return in_time(record_, open_, caller_, what); }
+
+th_status ReportSink::on_node(th_mem_sink* sink, const th_mem* m) noexcept try {
+  auto& self = *static_cast<ReportSink*>(sink->self);
+  if (!self.judge("the report sink's node()")) return TH_E_STATE;
+  std::lock_guard lock(self.mutex_);
+  auto& nodes = self.report_.nodes;
+  if (self.refuse_from_ != 0 && nodes.size() + 1 >= self.refuse_from_) {
+    ++self.after_refusal_;
+    return self.refuse_code_;
+  }
+  if (nodes.size() >= kMostNodes) {
+    self.report_.too_many = true;
+    return TH_E_ARG;
+  }
+  SeenNode n;
+  if (m) {
+    std::memcpy(&n.mem, m, std::min<std::size_t>(m->struct_size, sizeof n.mem));
+    if (TH_HAS(m, th_mem, name)) n.name = copied(m->name);
+    if (TH_HAS(m, th_mem, formula)) n.formula = copied(m->formula);
+  }
+  nodes.push_back(std::move(n));
+  return TH_OK;
+} catch (...) {
+  return TH_E_HOST_OOM;
+}
+
+th_status ReportSink::on_note(th_mem_sink* sink, const char* text) noexcept try {
+  auto& self = *static_cast<ReportSink*>(sink->self);
+  if (!self.judge("the report sink's note()")) return TH_E_STATE;
+  std::lock_guard lock(self.mutex_);
+  if (self.after_refusal_ > 0) {
+    ++self.after_refusal_;
+    return self.refuse_code_;
+  }
+  if (self.report_.notes.size() < kMostNodes) self.report_.notes.push_back(copied(text));
+  return TH_OK;
+} catch (...) {
+  return TH_E_HOST_OOM;
+}
+
+TensorSink::TensorSink(Record& record, std::thread::id caller) : record_(record), caller_(caller) {
+  sink_.struct_size = sizeof sink_;
+  sink_.self = this;
+  sink_.tensor = &on_tensor;
+}
+
+th_status TensorSink::on_tensor(th_tensor_sink* sink, const th_tensor* t) noexcept try {
+  auto& self = *static_cast<TensorSink*>(sink->self);
+  if (!in_time(self.record_, self.open_, self.caller_, "the tensor sink")) return TH_E_STATE;
+  if (self.refuse_from_ != 0 && ++self.count_ >= self.refuse_from_) {
+    ++self.after_refusal_;
+    return self.refuse_code_;
+  }
+  SeenPiece p;
+  if (t) {
+    p.head = *t;
+    p.name = copied(t->name);
+    if (const std::size_t each = element_bytes(t->dtype); t->data && each && t->count < (1u << 28)) {
+      const auto* data = static_cast<const unsigned char*>(t->data);
+      p.bytes.assign(data, data + t->count * each);
+    }
+  }
+  self.pieces_.push_back(std::move(p));
+  return TH_OK;
+} catch (...) {
+  return TH_E_HOST_OOM;
+}
+
+}  // namespace trainhost::plugin_validator

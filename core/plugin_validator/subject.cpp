@@ -1,0 +1,106 @@
+// See subject.hpp. Boost.DLL maps the file; the questions that it does not ask go to the dynamic linker
+// directly.
+#include "core/plugin_validator/subject.hpp"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+
+#include <boost/dll/shared_library.hpp>
+#include <cstring>
+#include <deque>
+#include <vector>  // Boost.DLL 1.74 forgets it
+
+#include "core/base/text.hpp"
+#include "core/plugin_validator/verdict.hpp"
+
+namespace trainhost::plugin_validator {
+namespace {
+
+/// What both sides know of a foreign struct, the rest zero. `size` gets the other side's struct_size.
+template <class T>
+T known(const void* from, std::uint32_t& size) {
+  T t{};
+  std::memcpy(&size, from, sizeof size);
+  std::memcpy(&t, from, size < sizeof(T) ? size : sizeof(T));
+  return t;
+}
+
+}  // namespace
+
+std::string Subject::map(const std::filesystem::path& file, Mapping how) {
+  namespace dll = boost::dll;
+  static std::deque<dll::shared_library>
+      libraries;  // of the process: as the host does, nothing is ever closed by itself
+  dll::shared_library& library = libraries.emplace_back();
+  const auto stay =
+      how == Mapping::kForever ? static_cast<dll::load_mode::type>(RTLD_NODELETE) : dll::load_mode::type{};
+  std::error_code failed;
+  ::dlerror();
+  try {
+    library.load(dll::fs::path(file), dll::load_mode::rtld_now | dll::load_mode::rtld_local | stay, failed);
+  } catch (...) {
+    return "an exception left its static initialisation";
+  }
+  if (failed) {
+    const char* text = ::dlerror();
+    return escaped(text ? text : failed.message(), 1000);
+  }
+  handle_ = library.native();
+  close_ = [&library] { library.unload(); };
+  return "";
+}
+
+void Subject::unmap() {
+  if (close_) close_();
+  handle_ = nullptr, close_ = nullptr;
+}
+
+Subject::Entry Subject::entry(std::string& why) const {
+  void* address = ::dlsym(handle_, TH_ENTRY_NAME);
+  if (!address) return why = "it has no function " TH_ENTRY_NAME, nullptr;
+  Dl_info info{};
+  void* symbol = nullptr;
+  struct link_map* own = nullptr;
+  if (::dladdr1(address, &info, &symbol, RTLD_DL_SYMENT) == 0 || !symbol)
+    return reinterpret_cast<Entry>(address);
+  if (ELF64_ST_TYPE(static_cast<const Elf64_Sym*>(symbol)->st_info) != STT_FUNC)
+    return why = TH_ENTRY_NAME " is data there, no function", nullptr;
+  if (::dlinfo(handle_, RTLD_DI_LINKMAP, &own) == 0 && own &&
+      reinterpret_cast<std::uintptr_t>(info.dli_fbase) != own->l_addr)
+    return why = fmt::format(TH_ENTRY_NAME " belongs to a library that it depends on, {}",
+                             escaped(info.dli_fname)),
+           nullptr;
+  return reinterpret_cast<Entry>(address);
+}
+
+th_plugin Subject::table() const {
+  std::string why;
+  const Entry e = entry(why);
+  if (!e) throw Broken(why);
+  const th_plugin* raw = e();
+  if (!raw) throw Broken("its entry returned null");
+  std::uint32_t size = 0;
+  return known<th_plugin>(raw, size);
+}
+
+const void* Subject::interface(const char* id) const {
+  const th_plugin t = table();
+  return t.get ? t.get(id) : nullptr;
+}
+
+th_estimator Subject::estimator() const {
+  const void* raw = interface(TH_ESTIMATOR_ID);
+  if (!raw) throw Broken("get() gives nothing for " TH_ESTIMATOR_ID);
+  std::uint32_t size = 0;
+  return known<th_estimator>(raw, size);
+}
+
+th_trainer Subject::trainer() const {
+  const void* raw = interface(TH_TRAINER_ID);
+  if (!raw) throw Broken("get() gives nothing for " TH_TRAINER_ID);
+  std::uint32_t size = 0;
+  return known<th_trainer>(raw, size);
+}
+
+}  // namespace trainhost::plugin_validator

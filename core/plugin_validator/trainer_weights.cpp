@@ -1,0 +1,125 @@
+// See trainer_weights.hpp.
+#include "core/plugin_validator/trainer_weights.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "core/base/text.hpp"
+
+namespace trainhost::plugin_validator {
+
+AllWeights weights_of(Instance& i) {
+  const SaveAnswer saved = i.save();
+  expect(saved.ok(), "save() returned {}", saved.text());
+  const Tensors bytes = assembled(saved.pieces);
+  AllWeights all;
+  for (const SeenPiece& p : saved.pieces) {
+    if (p.head.dtype != TH_DT_F32) throw NotHere("it saves weights of an f32 run in another type");
+    Weights& w = all[*p.name];
+    w.rank = p.head.rank, w.dim[0] = p.head.dim[0], w.dim[1] = p.head.dim[1];
+  }
+  for (auto& [name, w] : all) {
+    const auto& from = bytes.at(name);
+    w.values.resize(from.size() / sizeof(float));
+    std::memcpy(w.values.data(), from.data(), from.size());
+  }
+  return all;
+}
+
+AllWeights made_weights(const AllWeights& like, std::uint64_t seed) {
+  AllWeights all = like;
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  for (auto& [name, w] : all) {
+    const bool bias = name.ends_with(".bias");
+    for (float& x : w.values)
+      x = w.rank == 1 ? (bias ? 0.f : 1.f) + 0.1f * normal(random) : 0.15f * normal(random);
+  }
+  return all;
+}
+
+Answer load_piece(Instance& i, const std::string& name, const Weights& w, std::uint64_t first,
+                  std::uint64_t count) {
+  std::vector<float> piece(w.values.begin() + static_cast<std::ptrdiff_t>(first),
+                           w.values.begin() + static_cast<std::ptrdiff_t>(first + count));
+  th_tensor t{};
+  t.struct_size = sizeof t;
+  t.dtype = TH_DT_F32, t.rank = w.rank, t.dim[0] = w.dim[0], t.dim[1] = w.dim[1];
+  t.name = name.c_str(), t.data = piece.data(), t.first = first, t.count = count;
+  return i.load(TH_SCOPE_WEIGHTS, t);
+}
+
+void load_tensor(Instance& i, const std::string& name, const Weights& w) {
+  const Answer a = load_piece(i, name, w, 0, w.values.size());
+  expect(a.ok(), "load() of {} returned {}", escaped(name), a.text());
+}
+
+void load_weights(Instance& i, const AllWeights& all) {
+  for (const auto& [name, w] : all) load_tensor(i, name, w);
+}
+
+std::string first_difference(const AllWeights& a, const AllWeights& b) {
+  if (a.size() != b.size()) return "the number of tensors";
+  for (const auto& [name, w] : a) {
+    const auto it = b.find(name);
+    if (it == b.end() || it->second.values.size() != w.values.size()) return escaped(name);
+    if (std::memcmp(w.values.data(), it->second.values.data(), w.values.size() * sizeof(float)) != 0)
+      return escaped(name);
+  }
+  return "";
+}
+
+Checkpoint checkpoint_of(Instance& i) {
+  Checkpoint c;
+  for (std::uint32_t scope : {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2}) {
+    SaveAnswer s = i.save(scope);
+    if (s.ok())
+      c.scopes[scope] = std::move(s.pieces);
+    else
+      expect(scope != TH_SCOPE_WEIGHTS, "save() returned {}", s.text());
+  }
+  return c;
+}
+
+void revive(Instance& i, const Checkpoint& c) {
+  Answer a = i.create();
+  expect(a.ok() && i.alive(), "create() for a saved run returned {}", a.text());
+  for (const auto& [scope, pieces] : c.scopes)
+    for (const SeenPiece& p : pieces) {
+      th_tensor t = p.head;
+      const std::string name = p.name.value_or("");
+      std::vector<unsigned char> bytes = p.bytes;
+      t.name = name.c_str(), t.data = bytes.data();
+      a = i.load(scope, t);
+      expect(a.ok(), "load() of {} (scope {}) as save() gave it returned {}", escaped(name), scope, a.text());
+    }
+  a = i.init(9);
+  expect(a.ok(), "init() after load() returned {}", a.text());
+}
+
+Sample plain_descent(Sample s) {
+  s.run.optimizer = Optimizer::kSgd;
+  s.run.weight_decay = 0, s.run.clip_norm = 0;
+  return s;
+}
+
+void need_run(Bench& b, const Sample& s, const char* what) {
+  const ReportAnswer plan = b.plan(s);
+  if (plan.status == TH_E_UNSUPPORTED) throw NotHere(fmt::format("it does not do {}: {}", what, plan.text()));
+  expect(plan.ok(), "plan() of {} returned {}", what, plan.text());
+}
+
+th_step_out must_step(Instance& i, const Batch& batch, double lr, std::uint64_t index) {
+  const StepAnswer a = i.step(batch, lr, index);
+  expect(a.ok(), "step() number {} returned {}", index + 1, a.text());
+  return a.out;
+}
+
+double must_evaluate(Instance& i, const Batch& batch) {
+  const StepAnswer a = i.evaluate(batch);
+  expect(a.ok(), "step() that evaluates returned {}", a.text());
+  return a.out.loss;
+}
+
+}  // namespace trainhost::plugin_validator

@@ -1,0 +1,289 @@
+// See child.hpp. posix_spawn, because this process may have threads; one poll over the two pipes and the
+// child, so that neither noise nor silence costs more than the deadline; the group is killed before its
+// leader is reaped, while its number cannot belong to anybody else.
+#include "core/process/child.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/process/child_side.hpp"
+#include "core/process/orphans.hpp"
+
+extern char** environ;
+
+namespace trainhost {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kMaxInput = 48 * 1024;  // what a pipe surely takes without a reader
+constexpr int kAboveStandard = 10;            // our ends of the pipes never collide with the child's 0 to 3
+constexpr std::uint32_t kMaxFrame = 1 << 20;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  ~Descriptor() { reset(); }
+  Descriptor(Descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& o) noexcept {
+    std::swap(fd_, o.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+  void reset() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+struct Pipe {
+  Descriptor read, write;
+};
+
+Pipe make_pipe() {
+  int fd[2];
+  if (::pipe2(fd, O_CLOEXEC) != 0)
+    throw run_error(std::string("cannot make a pipe: ") + std::strerror(errno));
+  Descriptor low[2] = {Descriptor(fd[0]), Descriptor(fd[1])};
+  Pipe p{Descriptor(::fcntl(fd[0], F_DUPFD_CLOEXEC, kAboveStandard)),
+         Descriptor(::fcntl(fd[1], F_DUPFD_CLOEXEC, kAboveStandard))};
+  if (p.read.get() < 0 || p.write.get() < 0)
+    throw run_error(std::string("cannot make a pipe: ") + std::strerror(errno));
+  return p;
+}
+
+std::string fresh_mark() {
+  static std::atomic<std::uint64_t> next{1};
+  return fmt::format("{}.{}.{}", ::getpid(), next++, Clock::now().time_since_epoch().count());
+}
+
+std::vector<std::string> environment(const ChildRequest& r, const std::string& mark) {
+  std::map<std::string, std::string> over = r.environment;
+  over[kChildMark] = mark;
+  std::vector<std::string> out;
+  for (char** e = environ; *e; ++e) {
+    const std::string entry = *e;
+    if (over.count(entry.substr(0, entry.find('='))) == 0) out.push_back(entry);
+  }
+  for (const auto& [name, value] : over) out.push_back(name + "=" + value);
+  return out;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& w : words) out.push_back(w.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+/// Signals as a fresh program expects them, whatever this process ignores or blocks.
+void fresh_signals(posix_spawnattr_t& attributes) {
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  sigdelset(&all, SIGKILL), sigdelset(&all, SIGSTOP);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+}
+
+pid_t spawn(const ChildRequest& r, const std::string& mark, const Pipe& in, const Pipe& out,
+            const Pipe& record) {
+  std::vector<std::string> argv_words = {r.program.string()}, env_words = environment(r, mark);
+  argv_words.insert(argv_words.end(), r.words.begin(), r.words.end());
+  std::vector<char*> argv = pointers(argv_words), env = pointers(env_words);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, in.read.get(), 0);
+  posix_spawn_file_actions_adddup2(&files, out.write.get(), 1);
+  posix_spawn_file_actions_adddup2(&files, out.write.get(), 2);
+  posix_spawn_file_actions_adddup2(&files, record.write.get(), 3);
+#if __GLIBC_PREREQ(2, 34)
+  posix_spawn_file_actions_addclosefrom_np(&files, 4);
+#endif
+  posix_spawn_file_actions_adddup2(&files, 3, kChildRecordDescriptor);
+  posix_spawn_file_actions_addclose(&files, 3);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  fresh_signals(attributes);
+  pid_t pid = 0;
+  const int failed = ::posix_spawn(&pid, r.program.c_str(), &files, &attributes, argv.data(), env.data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  if (failed) throw run_error("cannot start " + r.program.string() + ": " + std::strerror(failed));
+  return pid;
+}
+
+void set_limits(pid_t pid, const ChildLimits& l) {
+  const auto lower = [pid](auto what, rlim_t most) {
+    rlimit now{};
+    if (::prlimit(pid, what, nullptr, &now) != 0) return;
+    now.rlim_max = std::min(now.rlim_max, most);
+    now.rlim_cur = std::min(now.rlim_cur, now.rlim_max);
+    ::prlimit(pid, what, &now, nullptr);
+  };
+  lower(RLIMIT_CORE, 0);
+  lower(RLIMIT_FSIZE, l.file_bytes);
+  lower(RLIMIT_NOFILE, l.descriptors);
+}
+
+/// Our end of input is read by nobody but the child; it fits the pipe, so that one write neither blocks nor
+/// signals.
+void send(Pipe& in, const std::string& input) {
+  std::size_t sent = 0;
+  while (sent < input.size()) {
+    const ssize_t n = ::write(in.write.get(), input.data() + sent, input.size() - sent);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    sent += static_cast<std::size_t>(n);
+  }
+  in.write.reset();
+  in.read.reset();
+}
+
+/// What arrives on one pipe: kept up to a limit, counted beyond it.
+struct Inlet {
+  Descriptor& fd;
+  std::size_t keep;
+  std::string kept;
+  std::uint64_t bytes = 0;
+
+  /// Up to 16 buffers, so that a child that never stops writing cannot hold us here beyond the deadline.
+  void drain() {
+    char buffer[65536];
+    for (int i = 0; i < 16 && fd.get() >= 0; ++i) {
+      const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
+      if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+      if (n <= 0) return fd.reset();
+      kept.append(buffer, std::min(static_cast<std::size_t>(n), keep - kept.size()));
+      bytes += static_cast<std::uint64_t>(n);
+    }
+  }
+};
+
+/// The frames of a record, joined; true when its end was among them. See child_side.cpp.
+bool join_frames(const std::string& bytes, std::string& record) {
+  std::size_t at = 0;
+  while (bytes.size() - at >= sizeof(std::uint32_t)) {
+    std::uint32_t length;
+    std::memcpy(&length, bytes.data() + at, sizeof length);
+    at += sizeof length;
+    if (length == 0) return true;
+    if (length > kMaxFrame) return false;
+    record.append(bytes, at, length);
+    at += std::min<std::size_t>(length, bytes.size() - at);
+  }
+  return false;
+}
+
+/// Waits for the child, the pipes or the deadline. Fills end and code, but not whether the record was
+/// finished.
+void watch(pid_t pid, Clock::time_point until, Inlet& output, Inlet& record, ChildResult& r) {
+  const Descriptor watched(
+      static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // older kernels: by the clock alone
+  const int tick_ms = watched.get() >= 0 ? 50 : 2;
+  while (true) {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid) {
+      r.end = info.si_code == CLD_EXITED                                   ? ChildEnd::kExited
+              : info.si_code == CLD_STOPPED || info.si_code == CLD_TRAPPED ? ChildEnd::kStopped
+                                                                           : ChildEnd::kSignal;
+      r.code = info.si_status;
+      return;
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    if (left <= 0) {
+      r.end = ChildEnd::kLate;
+      return;
+    }
+    pollfd ready[3] = {
+        {output.fd.get(), POLLIN, 0}, {record.fd.get(), POLLIN, 0}, {watched.get(), POLLIN, 0}};
+    ::poll(ready, 3,
+           static_cast<int>(std::min<long long>(left, tick_ms)));  // a descriptor of -1 is passed over
+    if (ready[0].revents) output.drain();
+    if (ready[1].revents) record.drain();
+  }
+}
+
+/// Signal names as people write them; glibc's own are sentences.
+std::string signal_name(int number) {
+  const char* name = nullptr;
+#if __GLIBC_PREREQ(2, 32)
+  name = ::sigabbrev_np(number);
+#endif
+  return name ? fmt::format("signal {} (SIG{})", number, name) : fmt::format("signal {}", number);
+}
+
+}  // namespace
+
+ChildResult run_child(const ChildRequest& request) {
+  if (request.input.size() > kMaxInput)
+    throw run_error(fmt::format("the input of a child process has {} bytes; at most {} are allowed",
+                                request.input.size(), kMaxInput));
+  const std::string mark = fresh_mark();
+  OrphanWatch orphans;
+  Pipe in = make_pipe(), out = make_pipe(), back = make_pipe();
+  const auto begin = Clock::now();
+  pid_t pid = 0;
+  orphans.lead([&] { return pid = spawn(request, mark, in, out, back); });
+  set_limits(pid, request.limits);
+  out.write.reset(), back.write.reset();
+  send(in, request.input);
+  ::fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(back.read.get(), F_SETFL, O_NONBLOCK);
+
+  ChildResult r;
+  Inlet output{out.read, request.limits.output_bytes, {}}, record{back.read, request.limits.record_bytes, {}};
+  const std::chrono::duration<double> allowed(request.limits.seconds);
+  watch(pid, begin + std::chrono::duration_cast<Clock::duration>(allowed), output, record, r);
+  ::kill(-pid, SIGKILL);
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  r.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  r.left_behind = orphans.kill_all(mark);
+  output.drain(), record.drain();
+  const bool said_done = join_frames(record.kept, r.record);
+  if (r.end == ChildEnd::kExited && said_done) r.end = ChildEnd::kDone;
+  r.output = std::move(output.kept);
+  r.output_bytes = output.bytes;
+  return r;
+}
+
+std::string describe(const ChildResult& r, const ChildLimits& limits) {
+  switch (r.end) {
+    case ChildEnd::kDone:
+      return "finished";
+    case ChildEnd::kExited:
+      return fmt::format("exited with code {} before it had finished", r.code);
+    case ChildEnd::kSignal:
+      return fmt::format("was ended by {}", signal_name(r.code));
+    case ChildEnd::kStopped:
+      return fmt::format("was stopped by {} and did not go on", signal_name(r.code));
+    case ChildEnd::kLate:
+      return fmt::format("was not done after {:g} s", limits.seconds);
+  }
+  return "ended in no known way";
+}
+
+}  // namespace trainhost

@@ -1,0 +1,45 @@
+// Typed access to a model's fields. A field may be absent, null or given; a wrong type is refused at its
+// place. Messages carry the name as the user wrote it: with "model." before it when it came from a run file.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/runfile/model_fields.hpp"
+
+namespace trainhost::runfile {
+
+class FieldReader {
+ public:
+  FieldReader(const Fields& fields, std::string prefix, std::string file)
+      : fields_(fields), prefix_(std::move(prefix)), file_(std::move(file)) {}
+
+  bool present(const std::string& name) const { return fields_.count(name) != 0; }  // perhaps as null
+  bool given(const std::string& name) const;                                        // present and not null
+  bool is_false(const std::string& name) const;
+
+  std::uint32_t u32(const std::string& name, std::uint32_t fallback, std::int64_t least = 0) const;
+  std::uint32_t size(const std::string& name, std::uint32_t fallback) const { return u32(name, fallback, 1); }
+  double number(const std::string& name, double fallback) const;
+  bool boolean(const std::string& name, bool fallback) const;
+  std::string text(const std::string& name, const std::string& fallback) const;
+  std::vector<Value> list(const std::string& name) const;
+  void require_table(const std::string& name) const;
+
+  /// Throws usage_error "NAME MESSAGE" at the field's place, or that of the object it is missing from.
+  [[noreturn]] void fail(const std::string& name, const std::string& message,
+                         const std::string& hint = {}) const;
+  /// Runs `f`; an Error without a place whose message begins with a field's name gets that field's place.
+  void check(const std::function<void()>& f) const;
+
+ private:
+  const Value* find(const std::string& name) const;
+  [[noreturn]] void wrong_type(const std::string& name, const Value& v, const char* expected) const;
+  Where where(const std::string& name) const;
+  Error too_large(const Error& e) const;
+
+  const Fields& fields_;
+  std::string prefix_, file_;
+};
+
+}  // namespace trainhost::runfile

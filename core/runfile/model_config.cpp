@@ -1,0 +1,106 @@
+// The public pair around config.json: read one into a ModelSpec, write one that transformers loads the result
+// with. The rules are in model_fields.cpp; this file only opens, names and prints.
+#include <nlohmann/json.hpp>
+
+#include "core/runfile/model_fields.hpp"
+#include "core/runfile/paths.hpp"
+#include "core/runfile/run_config.hpp"
+
+namespace fs = std::filesystem;
+
+namespace trainhost::runfile {
+namespace {
+
+constexpr std::uint64_t kMaxConfigBytes = 4 << 20;
+
+using Json = nlohmann::ordered_json;
+
+const char* architecture(const std::string& family) {
+  if (family == "mistral") return "MistralForCausalLM";
+  if (family == "qwen2") return "Qwen2ForCausalLM";
+  if (family == "qwen3") return "Qwen3ForCausalLM";
+  return "LlamaForCausalLM";
+}
+
+Json rope_scaling(const RopeScaling& r) {
+  switch (r.kind) {
+    case RopeKind::kDefault:
+      break;
+    case RopeKind::kLinear:
+      return {{"rope_type", "linear"}, {"factor", r.factor}};
+    case RopeKind::kLlama3:
+      return {{"rope_type", "llama3"},
+              {"factor", r.factor},
+              {"low_freq_factor", r.low_freq_factor},
+              {"high_freq_factor", r.high_freq_factor},
+              {"original_max_position_embeddings", r.original_max_positions}};
+  }
+  return nullptr;
+}
+
+void write_window(const ModelSpec& m, Json& out) {
+  if (m.family == "llama") return;
+  out["sliding_window"] = m.sliding_window ? Json(m.sliding_window) : Json(nullptr);
+  if (m.family == "mistral") return;
+  out["use_sliding_window"] = m.sliding_window != 0;
+  out["max_window_layers"] = m.sliding_window ? m.first_window_layer : m.layers;
+}
+
+/// Which token begins and ends a text is the tokenizer's business: kept from the config that the model came
+/// with.
+void write_token_ids(const ModelSpec& m, Json& out) {
+  const Json from = m.config_json.empty() ? Json::object() : Json::parse(m.config_json, nullptr, false);
+  for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    out[name] = from.is_object() && from.contains(name) ? from[name] : Json(nullptr);
+}
+
+std::string name_of(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  return stem == "config" && file.has_parent_path()
+             ? fs::absolute(file).lexically_normal().parent_path().filename().string()
+             : stem;
+}
+
+}  // namespace
+
+ModelSpec parse_model_config(const std::string& json, const std::string& name) {
+  ModelSpec m = model_from_config(read_config_fields(json, name), json, name);
+  m.name = name_of(name);
+  m.config_json = json;
+  return m;
+}
+
+ModelSpec read_model_config(const fs::path& config_json) {
+  const std::string text = read_text_file(config_json, kMaxConfigBytes, "model.config", {});
+  return parse_model_config(text, config_json.string());
+}
+
+std::string model_config_json(const ModelSpec& m) {
+  Json out;
+  out["architectures"] = {architecture(m.family)};
+  out["model_type"] = m.family;
+  out["vocab_size"] = m.vocab;
+  out["hidden_size"] = m.hidden;
+  out["intermediate_size"] = m.intermediate;
+  out["num_hidden_layers"] = m.layers;
+  out["num_attention_heads"] = m.heads;
+  out["num_key_value_heads"] = m.kv_heads;
+  out["head_dim"] = m.head_dim;
+  out["hidden_act"] = "silu";
+  out["max_position_embeddings"] = m.max_positions;
+  out["rms_norm_eps"] = m.norm_eps;
+  out["rope_theta"] = m.rope_theta;
+  out["rope_scaling"] = rope_scaling(m.rope);
+  out["initializer_range"] = m.initializer_range;
+  out["tie_word_embeddings"] = m.tied;
+  if (m.family == "llama" || m.family == "qwen3") out["attention_bias"] = m.qkv_bias;
+  if (m.family == "llama") out["mlp_bias"] = m.mlp_bias;
+  write_window(m, out);
+  out["attention_dropout"] = 0.0;
+  write_token_ids(m, out);
+  out["use_cache"] = true;
+  out["torch_dtype"] = "float32";
+  return out.dump(2) + "\n";
+}
+
+}  // namespace trainhost::runfile

@@ -1,0 +1,238 @@
+// Fields to ModelSpec, by the rules of transformers' config classes. What a family does not have is refused
+// when it is asked for, so that nothing a config says is dropped silently; fields that do not touch the
+// model's shape or its arithmetic (token ids, use_cache, torch_dtype, ...) are none of our business.
+#include "core/runfile/model_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/base/text.hpp"
+#include "core/model/architecture.hpp"
+#include "core/model/presets.hpp"
+#include "core/runfile/field_reader.hpp"
+
+namespace trainhost::runfile {
+namespace {
+
+/// What an absent field means. `complete`: the five dimensions must be stated.
+struct Absent {
+  bool complete = true;
+  std::uint32_t kv_heads = 0;  // 0 = as many as query heads
+  std::uint32_t head_dim = 0;  // 0 = hidden_size / num_attention_heads
+  std::uint32_t window = 0;
+  ModelSpec rest;
+};
+
+Absent absent_in_config(const std::string& family) {
+  Absent a;
+  a.rest.norm_eps = 1e-6;
+  a.rest.max_positions = family == "llama" ? 2048 : family == "mistral" ? 131072 : 32768;
+  a.kv_heads = family == "llama" ? 0 : family == "mistral" ? 8 : 32;
+  a.head_dim = family == "qwen3" ? 128 : 0;
+  a.window = family == "llama" ? 0 : 4096;
+  return a;
+}
+
+Absent absent_inline(const FieldReader& f) {
+  Absent a;
+  a.complete = false;
+  a.rest = builtin_model();
+  a.kv_heads = f.given("num_attention_heads") ? 0 : a.rest.kv_heads;
+  a.head_dim = f.given("num_attention_heads") || f.given("hidden_size") ? 0 : a.rest.head_dim;
+  return a;
+}
+
+/// Without a head_dim of its own a head is hidden_size / num_attention_heads wide.
+void require_whole_heads(const FieldReader& f, const ModelSpec& m) {
+  if (m.heads == 0 || m.hidden % m.heads == 0) return;
+  const char* hint = "set head_dim, or make them divide";
+  if (f.given("hidden_size"))
+    f.fail("hidden_size",
+           fmt::format("= {} is not a multiple of num_attention_heads = {}", m.hidden, m.heads), hint);
+  f.fail("num_attention_heads", fmt::format("= {} does not divide hidden_size = {}", m.heads, m.hidden),
+         hint);
+}
+
+void read_dimensions(const FieldReader& f, const Absent& absent, ModelSpec& m) {
+  const ModelSpec& r = absent.rest;
+  const auto dimension = [&](const char* name, std::uint32_t fallback) {
+    if (absent.complete && !f.given(name)) f.fail(name, "is missing", "every model states it");
+    return f.size(name, fallback);
+  };
+  m.vocab = dimension("vocab_size", static_cast<std::uint32_t>(r.vocab));
+  m.hidden = dimension("hidden_size", r.hidden);
+  m.layers = dimension("num_hidden_layers", r.layers);
+  m.heads = dimension("num_attention_heads", r.heads);
+  m.intermediate = dimension("intermediate_size", r.intermediate);
+  // null and absent differ in transformers: null asks for one per query head, absent takes the class default.
+  m.kv_heads = f.size("num_key_value_heads",
+                      f.present("num_key_value_heads") || !absent.kv_heads ? m.heads : absent.kv_heads);
+  const std::uint32_t head_dim = f.present("head_dim") ? 0 : absent.head_dim;
+  if (!f.given("head_dim") && !head_dim) require_whole_heads(f, m);
+  m.head_dim = f.size("head_dim", head_dim ? head_dim : m.heads ? m.hidden / m.heads : 0);
+  m.max_positions = f.size("max_position_embeddings", static_cast<std::uint32_t>(r.max_positions));
+}
+
+void read_biases(const FieldReader& f, ModelSpec& m) {
+  const bool attention = f.boolean("attention_bias", false), mlp = f.boolean("mlp_bias", false);
+  if (attention && m.family == "mistral") f.fail("attention_bias", "= true: mistral has no biases");
+  if (mlp && m.family != "llama")
+    f.fail("mlp_bias", fmt::format("= true: {} has no biases in its MLP", m.family));
+  if (m.family == "qwen2" && f.given("attention_bias") && !attention)
+    f.fail("attention_bias", "= false: qwen2 always has biases on q, k and v",
+           "use llama or qwen3 for a model without");
+  m.qkv_bias = attention || m.family == "qwen2";
+  m.o_bias = attention && m.family != "qwen2";
+  m.mlp_bias = mlp;
+  m.qk_norm = m.family == "qwen3";
+}
+
+/// Newer configs list what each layer attends to; ours can have full attention first and windows from some
+/// layer on.
+void read_layer_types(const FieldReader& f, ModelSpec& m, std::uint32_t window) {
+  const std::vector<Value> types = f.list("layer_types");
+  if (types.empty()) return;
+  if (types.size() != m.layers)
+    f.fail("layer_types",
+           fmt::format("has {} entries: expected num_hidden_layers = {}", types.size(), m.layers));
+  const auto is = [](const char* what) {
+    return [what](const Value& v) { return v.kind == Value::Kind::kText && v.text == what; };
+  };
+  const auto first = std::find_if_not(types.begin(), types.end(), is("full_attention"));
+  if (!std::all_of(first, types.end(), is("sliding_attention")))
+    f.fail("layer_types", "is not supported: expected full_attention, then sliding_attention to the end");
+  m.sliding_window = first == types.end() ? 0 : window;
+  m.first_window_layer = m.sliding_window ? static_cast<std::uint32_t>(first - types.begin()) : 0;
+  if (first != types.end() && !window)
+    f.fail("layer_types", "has sliding_attention without a sliding_window");
+}
+
+void read_window(const FieldReader& f, const Absent& absent, ModelSpec& m) {
+  if (m.family == "llama") {
+    for (const char* name : {"sliding_window", "use_sliding_window", "max_window_layers"})
+      if (f.given(name) && !f.is_false(name))
+        f.fail(name, "is not part of llama", "model_type = mistral has a sliding window");
+    return;
+  }
+  const std::uint32_t window = f.u32("sliding_window", f.present("sliding_window") ? 0 : absent.window);
+  if (f.given("sliding_window") && window == 0)
+    f.fail("sliding_window", "= 0: expected a positive number, or null for none");
+  bool used = true;
+  if (m.family != "mistral") {
+    used = f.boolean("use_sliding_window", !absent.complete && f.given("sliding_window"));
+    m.first_window_layer = f.u32("max_window_layers", absent.complete ? 28 : 0);
+  }
+  if (used && !window && f.given("use_sliding_window"))
+    f.fail("use_sliding_window", "= true: sliding_window is missing", "it counts the keys that a query sees");
+  m.sliding_window = used ? window : 0;
+  if (!m.sliding_window) m.first_window_layer = 0;
+  if (m.first_window_layer >= m.layers) m.sliding_window = 0, m.first_window_layer = 0;  // no layer has it
+  read_layer_types(f, m, used ? window : 0);
+}
+
+/// rope_theta and rope_scaling, or the newer rope_parameters that holds both.
+void read_rope(const FieldReader& f, double theta, ModelSpec& m) {
+  const std::string group = f.given("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  m.rope_theta = f.number("rope_theta", theta);
+  if (f.given("rope_parameters")) m.rope_theta = f.number("rope_parameters.rope_theta", m.rope_theta);
+  for (const std::string& name : {std::string("partial_rotary_factor"), group + ".partial_rotary_factor"})
+    if (f.number(name, 1.0) != 1.0) f.fail(name, "is not supported: rotary embeddings turn the whole head");
+  m.rope = {};
+  if (!f.given(group)) return;
+  f.require_table(group);
+  const std::string kind = f.text(group + ".rope_type", f.text(group + ".type", ""));
+  const std::string at = group + (f.given(group + ".rope_type") ? ".rope_type" : ".type");
+  if (kind.empty() && group == "rope_scaling") f.fail(group, "has no rope_type", "default, linear or llama3");
+  if (kind.empty() || kind == "default") return;
+  static const std::vector<std::string> kKinds{"default", "linear", "llama3"};
+  if (kind != "linear" && kind != "llama3")
+    f.fail(at,
+           fmt::format("= \"{0}\": rope scaling {0} is not supported{1}", escaped(kind, 40),
+                       did_you_mean(kind, kKinds)),
+           "default, linear and llama3 are");
+  const auto needed = [&](const char* name) {
+    const std::string full = group + "." + name;
+    if (!f.given(full)) f.fail(full, fmt::format("is missing: rope scaling {} needs it", kind));
+    return full;
+  };
+  m.rope.kind = kind == "linear" ? RopeKind::kLinear : RopeKind::kLlama3;
+  m.rope.factor = f.number(needed("factor"), 1);
+  if (kind == "linear") return;
+  m.rope.low_freq_factor = f.number(needed("low_freq_factor"), 1);
+  m.rope.high_freq_factor = f.number(needed("high_freq_factor"), 4);
+  m.rope.original_max_positions = f.u32(needed("original_max_position_embeddings"), 0);
+}
+
+/// Things that change the arithmetic and that no trainer here does.
+void refuse_unsupported_fields(const FieldReader& f) {
+  const std::string act = f.text("hidden_act", "silu");
+  if (act != "silu" && act != "swish")
+    f.fail("hidden_act", fmt::format("= \"{}\" is not supported: expected silu", escaped(act, 40)));
+  if (f.number("attention_dropout", 0) != 0) f.fail("attention_dropout", "is not supported: expected 0");
+  if (f.given("quantization_config"))
+    f.fail("quantization_config", "is not supported: expected unquantized weights");
+}
+
+ModelSpec build(const FieldReader& f, const std::string& family, const Absent& absent) {
+  ModelSpec m;
+  m.family = family;
+  refuse_unsupported_fields(f);
+  read_dimensions(f, absent, m);
+  read_biases(f, m);
+  read_window(f, absent, m);
+  read_rope(f, absent.rest.rope_theta, m);
+  m.tied = f.boolean("tie_word_embeddings", absent.rest.tied);
+  m.norm_eps = f.number("rms_norm_eps", absent.rest.norm_eps);
+  // A config file without it means the 0.02 of its family; a model given inline takes 1/sqrt(H), as the
+  // built-in one does.
+  const double init =
+      absent.complete || m.hidden == 0 ? absent.rest.initializer_range : 1 / std::sqrt(m.hidden);
+  m.initializer_range = f.number("initializer_range", init);
+  f.check([&] { validate(m); });
+  return m;
+}
+
+/// "MistralForCausalLM" -> "mistral", for configs without model_type.
+std::string family_from_architecture(const FieldReader& f) {
+  const std::vector<Value> list = f.list("architectures");
+  return list.empty() ? "" : model::family_of_class(list.front().text);
+}
+
+/// A family that we do not train. One that core/model does not know either is refused once every estimator
+/// has been asked.
+ModelSpec planned_model(const FieldReader& f, const std::string& family, const std::string& json,
+                        const std::string& file) {
+  ModelSpec m;
+  f.check([&] {
+    m = model::known_family(family) ? model::outline(model::from_config(json, file), json)
+                                    : model::outline_of_unknown(family, json);
+  });
+  return m;
+}
+
+}  // namespace
+
+ModelSpec model_from_config(const Fields& fields, const std::string& json, const std::string& file) {
+  const FieldReader f(fields, "", file);
+  const std::string family = f.text("model_type", family_from_architecture(f));
+  if (family.empty()) f.fail("model_type", "is missing", "\"model_type\": \"llama\" names the family");
+  if (!trainable_family(family)) return planned_model(f, family, json, file);
+  return build(f, family, absent_in_config(family));
+}
+
+ModelSpec model_from_inline(const Fields& fields, const std::string& file) {
+  const FieldReader f(fields, "model.", file);
+  const std::string family = f.text("model_type", builtin_model().family);
+  static const std::vector<std::string> kFamilies{"llama", "mistral", "qwen2", "qwen3"};
+  if (!trainable_family(family))
+    f.fail("model_type", fmt::format("= \"{}\": expected llama, mistral, qwen2 or qwen3{}",
+                                     escaped(family, 40), did_you_mean(family, kFamilies)));
+  ModelSpec m = build(f, family, absent_inline(f));
+  m.name = "inline";
+  return m;
+}
+
+}  // namespace trainhost::runfile

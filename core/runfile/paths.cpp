@@ -1,0 +1,156 @@
+// See paths.hpp. Uses the non-throwing file system calls throughout: a file may vanish between two looks.
+#include "core/runfile/paths.hpp"
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/base/text.hpp"
+
+namespace fs = std::filesystem;
+
+namespace trainhost::runfile {
+namespace {
+
+constexpr std::size_t kMaxNames = 10000;  // of a folder, when looking for the nearest name
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code ec;
+  for (fs::directory_iterator it(folder, ec), end; !ec && it != end && names.size() < kMaxNames;
+       it.increment(ec))
+    names.push_back(it->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// "; did you mean 'x'?" for the first part of the path that does not exist.
+std::string suggestion(const fs::path& path) {
+  std::error_code ec;
+  fs::path so_far;
+  for (const fs::path& part : path) {
+    if (fs::exists(so_far / part, ec)) {
+      so_far /= part;
+      continue;
+    }
+    const auto name = nearest(part.string(), names_in(so_far));
+    return name ? fmt::format("; did you mean '{}'?",
+                              escaped(part == path.filename() ? *name : (so_far / *name).string()))
+                : "";
+  }
+  return "";
+}
+
+std::string shown(const fs::path& path) { return escaped(path.string(), 400); }
+
+[[noreturn]] void missing(const fs::path& path, const std::string& what, const Where& where) {
+  throw usage_error(fmt::format("{}: there is no '{}'{}", what, shown(path), suggestion(path)), {}, where);
+}
+
+bool is_there(const fs::path& p) {
+  std::error_code ec;
+  return fs::exists(p, ec);
+}
+bool is_folder(const fs::path& p) {
+  std::error_code ec;
+  return fs::is_directory(p, ec);
+}
+bool is_file(const fs::path& p) {
+  std::error_code ec;
+  return fs::is_regular_file(p, ec);
+}
+
+std::vector<fs::path> glob_matches(const fs::path& pattern) {
+  glob_t found{};
+  std::vector<fs::path> out;
+  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
+    for (std::size_t i = 0; i < found.gl_pathc; ++i)
+      if (is_file(found.gl_pathv[i])) out.emplace_back(found.gl_pathv[i]);
+  ::globfree(&found);
+  std::sort(out.begin(), out.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  return out;
+}
+
+}  // namespace
+
+fs::path resolve_path(const std::string& text, const fs::path& base) {
+  const fs::path path(text);
+  return fs::absolute(path.is_absolute() ? path : base / path).lexically_normal();
+}
+
+void require_file(const fs::path& path, const std::string& what, const Where& where) {
+  if (is_file(path)) return;
+  if (!is_there(path)) missing(path, what, where);
+  if (is_folder(path))
+    throw usage_error(fmt::format("{}: '{}' is a folder: expected a file", what, shown(path)), {}, where);
+  throw usage_error(fmt::format("{}: '{}' is not a regular file", what, shown(path)), {}, where);
+}
+
+void require_folder(const fs::path& path, const std::string& what, const Where& where) {
+  if (is_folder(path)) return;
+  if (!is_there(path)) missing(path, what, where);
+  throw usage_error(fmt::format("{}: '{}' is not a folder", what, shown(path)), {}, where);
+}
+
+std::vector<fs::path> expand_files(const std::string& text, const fs::path& base, const std::string& what,
+                                   const Where& where) {
+  const fs::path path = resolve_path(text, base);
+  const bool pattern = text.find_first_of("*?[") != text.npos;
+  if (!pattern || is_there(path)) {
+    if (is_folder(path))
+      throw usage_error(
+          fmt::format("{}: '{}' is a folder: expected a file, a list or a glob", what, shown(path)),
+          fmt::format("'{}/*.txt' names the text files in it", escaped(text)), where);
+    require_file(path, what, where);
+    return {path};
+  }
+  auto matches = glob_matches(path);
+  if (matches.empty())
+    throw usage_error(fmt::format("{}: no file matches '{}'", what, shown(path)), {}, where);
+  return matches;
+}
+
+fs::path weights_file(const fs::path& path, const Where& where) {
+  const std::string what = "model.weights";
+  if (is_folder(path)) {
+    for (const char* name : {"model.safetensors.index.json", "model.safetensors"})
+      if (is_file(path / name)) return path / name;
+    throw usage_error(fmt::format("{}: '{}' holds neither model.safetensors nor model.safetensors.index.json",
+                                  what, shown(path)),
+                      {}, where);
+  }
+  const std::string extension = path.extension().string();
+  if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt")
+    throw usage_error(
+        fmt::format("{}: '{}' is a pickle, which may run code when it is read", what, shown(path)),
+        "convert it to safetensors first", where);
+  require_file(path, what, where);
+  if (extension != ".safetensors" && !path.filename().string().ends_with(".safetensors.index.json"))
+    throw usage_error(
+        fmt::format("{}: '{}' is not a .safetensors file or a .safetensors.index.json", what, shown(path)),
+        {}, where);
+  return path;
+}
+
+std::string read_text_file(const fs::path& path, std::uint64_t most, const std::string& what,
+                           const Where& where) {
+  require_file(path, what, where);
+  std::ifstream in(path, std::ios::binary);
+  std::string text;
+  char block[1 << 16];
+  while (in && text.size() <= most) {
+    in.read(block, sizeof block);
+    text.append(block, static_cast<std::size_t>(in.gcount()));
+  }
+  if (in.bad() || (!in.eof() && in.fail()))
+    throw usage_error(fmt::format("{}: '{}' cannot be read", what, shown(path)), {}, where);
+  if (text.size() > most)
+    throw usage_error(fmt::format("{}: '{}' is larger than {}", what, shown(path), format_bytes(most)), {},
+                      where);
+  return text;
+}
+
+}  // namespace trainhost::runfile

@@ -1,0 +1,342 @@
+// Settings to RunConfig: the three ways in (a file, a text, a model alone) and the translation of each table.
+// Every rule about a key's value was applied before; what is looked up here is files, presets and device
+// names.
+#include "core/runfile/run_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/model/architecture.hpp"
+#include "core/model/presets.hpp"
+#include "core/model/run_rules.hpp"
+#include "core/model/type_names.hpp"
+#include "core/runfile/combinations.hpp"
+#include "core/runfile/model_fields.hpp"
+#include "core/runfile/paths.hpp"
+#include "core/runfile/settings.hpp"
+#include "core/runfile/suggest.hpp"
+#include "core/runfile/toml_guard.hpp"
+#include "core/runfile/toml_read.hpp"
+
+namespace fs = std::filesystem;
+
+namespace trainhost::runfile {
+namespace {
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const ModelSpec& m : model_presets()) names.push_back(m.name);
+  for (const ModelSpec& m : model::planned_presets()) names.push_back(m.name);
+  return names;
+}
+
+const ModelSpec* find_preset(const std::string& name) {
+  const ModelSpec* m = find_model_preset(name);
+  return m ? m : model::find_planned_preset(name);
+}
+
+const ModelSpec& preset(const std::string& name, const Where& where) {
+  if (const ModelSpec* m = find_preset(name)) return *m;
+  throw usage_error(fmt::format("model.preset = \"{}\": there is no such model{}", escaped(name, 80),
+                                did_you_mean(name, preset_names())),
+                    "`trainhost models` lists them", where);
+}
+
+ModelSpec config_file(const std::string& text, const fs::path& base, const Where& where) {
+  fs::path path = resolve_path(text, base);
+  std::error_code ec;
+  if (fs::is_directory(path, ec)) path /= "config.json";
+  require_file(path, "model.config", where);
+  return read_model_config(path);
+}
+
+ModelSpec inline_model(const Settings& s, const std::vector<std::string>& names) {
+  Fields fields;
+  for (const std::string& name : names) {
+    fields[name] = s.values().at("model." + name);
+    if (const auto dot = name.find('.'); dot != name.npos) {
+      Value& group = fields[name.substr(0, dot)];
+      group.kind = Value::Kind::kTable;
+      group.where = fields[name].where;
+    }
+  }
+  return model_from_inline(fields, s.file());
+}
+
+void set_model(const Settings& s, const fs::path& base, RunConfig& c) {
+  const auto fields = inline_fields(s);
+  c.model_is_builtin = false;
+  if (s.given("model.config"))
+    c.model = config_file(s.text("model.config"), base, s.where("model.config"));
+  else if (s.given("model.preset"))
+    c.model = preset(s.text("model.preset"), s.where("model.preset"));
+  else if (!fields.empty())
+    c.model = inline_model(s, fields);
+  else
+    c.model = builtin_model(), c.model_is_builtin = true;
+  if (s.given("model.weights"))
+    c.weights = weights_file(resolve_path(s.text("model.weights"), base), s.where("model.weights"));
+}
+
+std::vector<fs::path> files(const Settings& s, const char* key, const fs::path& base) {
+  std::vector<fs::path> out;
+  for (const Value& v : s.list(key))
+    for (fs::path& p : expand_files(v.text, base, key, s.where(key))) out.push_back(std::move(p));
+  return out;
+}
+
+void set_data(const Settings& s, const fs::path& base, RunConfig& c) {
+  c.data.train = files(s, "data.train", base);
+  c.data.valid = files(s, "data.valid", base);
+  c.data.valid_fraction = s.number("data.valid_fraction");
+  c.data.tokenizer = s.text("data.tokenizer");
+  if (c.data.tokenizer != "bytes") {
+    const fs::path path = resolve_path(c.data.tokenizer, base);
+    require_file(path, "data.tokenizer", s.where("data.tokenizer"));
+    c.data.tokenizer = path.string();
+  }
+  c.data.order = s.text("data.order") == "sequential" ? Order::kSequential : Order::kShuffled;
+  c.data.dtype = s.text("data.dtype");
+}
+
+void set_precision(const std::string& precision, RunSpec& r) {
+  if (precision == "tf32") r.compute = DType::kTF32;
+  if (precision == "bf16") r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+  if (precision == "fp16") r.weight = r.compute = DType::kF16, r.master = DType::kF32;
+  if (precision == "fp8") r.weight = r.compute = DType::kF8, r.master = DType::kF32;
+}
+
+DType type_named(const std::string& name) { return type_of_word(name).value(); }
+
+std::uint32_t u32(const Settings& s, const char* key) { return static_cast<std::uint32_t>(s.integer(key)); }
+std::uint64_t u64(const Settings& s, const char* key) { return static_cast<std::uint64_t>(s.integer(key)); }
+
+void set_train(const Settings& s, RunConfig& c) {
+  c.backend = s.text("train.backend");
+  c.precision = s.text("train.precision");
+  c.steps = u64(s, "train.steps");
+  c.eval_every = u64(s, "train.eval_every");
+  c.threads = u32(s, "train.threads");
+  c.run.micro_batch = u32(s, "train.micro_batch");
+  c.run.seq_len = u32(s, "data.seq_len");
+  c.run.accumulate = u32(s, "train.grad_accum");
+  c.run.seed = u64(s, "train.seed");
+  c.run.layout.recompute_every = u32(s, "train.recompute_every");
+  c.run.recompute = recompute_from(s.text("train.recompute")).value();
+  set_precision(c.precision, c.run);
+}
+
+void set_optimizer(const Settings& s, RunConfig& c) {
+  const std::string schedule = s.text("optimizer.schedule");
+  c.optimizer.lr = s.number("optimizer.lr");
+  c.optimizer.min_lr = min_lr(s);
+  c.optimizer.warmup_steps = warmup_steps(s);
+  c.optimizer.schedule = schedule == "constant" ? Schedule::kConstant
+                         : schedule == "linear" ? Schedule::kLinear
+                                                : Schedule::kCosine;
+  const auto betas = s.list("optimizer.betas");
+  c.run.optimizer = optimizer_from(s.text("optimizer.name")).value();
+  c.run.beta1 = betas[0].number;
+  c.run.beta2 = betas[1].number;
+  c.run.eps = s.number("optimizer.eps");
+  c.run.weight_decay = s.number("optimizer.weight_decay");
+  c.run.clip_norm = s.number("optimizer.grad_clip");
+}
+
+void set_memory(const Settings& s, RunConfig& c) {
+  c.device = s.text("memory.device");
+  if (!c.device.empty() && !find_device_preset(c.device)) {
+    throw usage_error(fmt::format("memory.device = \"{}\": there is no such device{}", escaped(c.device, 80),
+                                  suggest_device(c.device)),
+                      "`trainhost devices` lists them; memory.budget takes any size",
+                      s.where("memory.device"));
+  }
+  c.budget = s.size("memory.budget");
+  c.host_budget = s.size("memory.host_budget");
+  c.run.device_budget = c.budget.value_or(0);
+  c.run.host_budget = c.host_budget.value_or(0);
+  c.estimators.clear();
+  for (const Value& v : s.list("memory.estimator")) c.estimators.push_back(v.text);
+}
+
+void set_parallel(const Settings& s, RunConfig& c) {
+  c.run.data_parallel = u32(s, "parallel.data");
+  c.run.tensor_parallel = u32(s, "parallel.tensor");
+  c.run.pipeline_parallel = u32(s, "parallel.pipeline");
+  c.run.zero_stage = u32(s, "parallel.zero");
+  Layout& l = c.run.layout;
+  l.sequence_parallel = s.flag("parallel.sequence");
+  l.context_parallel = u32(s, "parallel.context");
+  l.expert_parallel = u32(s, "parallel.expert");
+  l.interleave = u32(s, "parallel.interleave");
+  l.vocab_multiple = u32(s, "parallel.vocab_multiple");
+}
+
+Tier offload(const Settings& s, const char* key) { return tier_of_word(s.text(key)).value(); }
+
+void set_plan(const Settings& s, RunConfig& c) {
+  RunSpec& r = c.run;
+  Layout& l = r.layout;
+  if (s.text("plan.mode") == "inference") r.mode = RunMode::kInference;
+  if (s.given("plan.weights")) {
+    r.weight = type_named(s.text("plan.weights"));
+    r.master = r.weight == DType::kF32 || r.mode == RunMode::kInference ? DType::kNone : DType::kF32;
+  }
+  if (s.given("plan.gradients")) r.grad = type_named(s.text("plan.gradients"));
+  if (s.given("plan.master")) r.master = type_named(s.text("plan.master"));
+  if (s.given("plan.moments")) r.moment = type_named(s.text("plan.moments"));
+  if (s.text("plan.attention") == "materialised") l.attention = AttentionMemory::kMaterialised;
+  if (s.text("plan.cross_entropy") == "plain") l.cross_entropy = CrossEntropy::kPlain;
+  if (s.text("plan.cross_entropy") == "in-place") l.cross_entropy = CrossEntropy::kInPlace;
+  l.weights_in = offload(s, "plan.offload_weights");
+  l.optimizer_in = offload(s, "plan.offload_optimizer");
+  l.activations_in = offload(s, "plan.offload_activations");
+  if (s.given("plan.kv_cache")) l.kv_cache = type_named(s.text("plan.kv_cache"));
+  l.kv_page = u32(s, "plan.kv_page");
+}
+
+void set_lora(const Settings& s, RunConfig& c) {
+  if (!s.table_given("lora")) return;
+  const auto names = lora_target_names();
+  c.run.mode = RunMode::kLora;
+  c.run.lora_rank = s.given("lora.rank") ? u32(s, "lora.rank") : 8;
+  c.run.lora_alpha = s.given("lora.alpha") ? s.number("lora.alpha") : 16;
+  Layout& l = c.run.layout;
+  if (s.given("lora.base")) l.frozen = type_named(s.text("lora.base"));
+  if (l.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
+  l.double_quantized = s.flag("lora.double_quant");
+  l.dora = s.flag("lora.dora");
+  std::vector<std::string> targets{"q_proj", "v_proj"};
+  if (s.given("lora.targets")) {
+    targets.clear();
+    for (const Value& v : s.list("lora.targets")) targets.push_back(v.text);
+  }
+  for (const std::string& target : targets) {
+    const auto found = std::find(names.begin(), names.end(), target);
+    if (found == names.end())
+      throw usage_error(fmt::format("lora.targets: no matrix is called '{}'{}", escaped(target, 80),
+                                    suggest_target(target)),
+                        fmt::format("expected some of {}", fmt::join(names, ", ")), s.where("lora.targets"));
+    c.run.lora_targets |= 1u << (found - names.begin());
+  }
+}
+
+/// runs/NAME where the user stands: a run file is often shared, and its folder is not ours to fill.
+fs::path default_output(const fs::path& file) {
+  if (file.empty()) return fs::current_path() / "runs" / "builtin";
+  const std::string stem = file.stem().string(), folder = file.parent_path().filename().string();
+  return fs::current_path() / "runs" / (stem == "run" && !folder.empty() ? folder : stem);
+}
+
+void set_output(const Settings& s, const fs::path& base, RunConfig& c) {
+  c.output.dir = s.given("output.dir") ? resolve_path(s.text("output.dir"), base) : default_output(c.file);
+  c.output.checkpoint_every = u64(s, "output.checkpoint_every");
+  c.output.keep = u64(s, "output.keep");
+}
+
+/// What sha256sum prints for a file, in small letters; "sha256:" before it may stand.
+std::string content_hash(std::string text, const Where& where) {
+  if (text.starts_with("sha256:")) text.erase(0, 7);
+  for (char& ch : text) ch = static_cast<char>(ch >= 'A' && ch <= 'F' ? ch - 'A' + 'a' : ch);
+  if (text.size() != 64 || text.find_first_not_of("0123456789abcdef") != text.npos)
+    throw usage_error(fmt::format("plugins.allow: '{}' is no SHA-256", escaped(text, 80)),
+                      "64 hex digits, as sha256sum prints for the file", where);
+  return text;
+}
+
+std::vector<std::string> backend_order(const Settings& s) {
+  std::vector<std::string> order;
+  for (const Value& v : s.list("plugins.order")) {
+    if (v.text == "auto" || v.text.empty() || std::find(order.begin(), order.end(), v.text) != order.end())
+      throw usage_error(
+          fmt::format("plugins.order: '{}' {}", escaped(v.text, 80),
+                      v.text == "auto" || v.text.empty() ? "is no backend" : "stands there twice"),
+          "names of backends, each once, as in [\"cuda\", \"cpu\"]", s.where("plugins.order"));
+    order.push_back(v.text);
+  }
+  return order;
+}
+
+void set_plugins(const Settings& s, const fs::path& base, RunConfig& c) {
+  for (const Value& v : s.list("plugins.path")) {
+    const fs::path path = resolve_path(v.text, base);
+    require_folder(path, "plugins.path", s.where("plugins.path"));
+    c.plugin_path.push_back(path);
+  }
+  if (s.given("plugins.order"))
+    c.backend_order = backend_order(s), c.backend_order_at = s.where("plugins.order");
+  for (const Value& v : s.list("plugins.allow"))
+    c.plugin_allow.push_back(content_hash(v.text, s.where("plugins.allow")));
+  for (const auto& [name, v] : s.plugin_values()) {
+    const auto dot = name.find('.');
+    const std::string text = v.kind == Value::Kind::kText ? v.text : written(v);
+    c.plugin_options[name.substr(0, dot)][name.substr(dot + 1)] = text;
+    c.plugin_option_lines[name] = {v.where.line, v.where.column};
+  }
+}
+
+RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base,
+                  const std::set<std::string>& open) {
+  check_combinations(s);
+  RunConfig c;
+  c.file = file;
+  set_model(s, base, c);
+  check_against_layers(s, c.model.layers, open);
+  set_data(s, base, c);
+  set_train(s, c);
+  set_optimizer(s, c);
+  set_memory(s, c);
+  set_parallel(s, c);
+  set_plan(s, c);
+  set_lora(s, c);
+  set_output(s, base, c);
+  set_plugins(s, base, c);
+  if (const std::optional<Clash> clash = clash_of(c.run, open))
+    throw usage_error(clash->sentence, clash->hint, s.where(clash->key));
+  for (const auto& [key, v] : s.values()) c.given[key] = v.where;
+  return c;
+}
+
+}  // namespace
+
+std::span<const std::string> lora_target_names() {
+  static const std::vector<std::string> names{"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                              "gate_proj", "up_proj", "down_proj"};
+  return names;
+}
+
+RunConfig parse_run(const std::string& toml, const std::string& name, const fs::path& base,
+                    const std::vector<Override>& overrides, const std::set<std::string>& open) {
+  return resolve(Settings(name, read_toml(toml, name), overrides), {}, base, open);
+}
+
+RunConfig load_run(const fs::path& file, const std::vector<Override>& overrides,
+                   const std::set<std::string>& open) {
+  if (file.empty()) return parse_run("", "", fs::current_path(), overrides, open);
+  const fs::path path = fs::absolute(file).lexically_normal();
+  const std::string text = read_text_file(path, kMaxTomlBytes, "run file", {});
+  return resolve(Settings(file.string(), read_toml(text, file.string()), overrides), path, path.parent_path(),
+                 open);
+}
+
+RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Override>& overrides,
+                        const std::set<std::string>& open) {
+  Settings s("", {}, overrides);
+  const fs::path path = resolve_path(preset_or_path, fs::current_path());
+  const Where where{"--model"};
+  std::error_code ec;
+  const bool is_path = preset_or_path.ends_with(".json") || preset_or_path.find('/') != preset_or_path.npos;
+  if (find_preset(preset_or_path))
+    s.set("model.preset", text_value(preset_or_path, where));
+  else if (is_path || fs::exists(path, ec))
+    s.set("model.config", text_value(path.string(), where));
+  else
+    throw usage_error(fmt::format("'{}' is neither a built-in model nor a config.json{}",
+                                  escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
+                      "`trainhost models` lists the built-in ones", where);
+  return resolve(s, {}, fs::current_path(), open);
+}
+
+}  // namespace trainhost::runfile

@@ -1,0 +1,146 @@
+// Collects and checks settings key by key. See settings.hpp.
+#include "core/runfile/settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "core/base/text.hpp"
+#include "core/runfile/schema.hpp"
+#include "core/runfile/toml_read.hpp"
+
+namespace trainhost::runfile {
+namespace {
+
+constexpr std::string_view kPluginPrefix = "plugin.";
+
+[[noreturn]] void unknown(const std::string& key, bool table, const Where& where) {
+  throw usage_error(
+      fmt::format("unknown {} '{}'{}", table ? "table" : "key", escaped(key, 120), suggest_key(key)), {},
+      where);
+}
+
+bool takes_text(Type t) {
+  return t == Type::kText || t == Type::kPath || t == Type::kChoice || t == Type::kTexts ||
+         t == Type::kPaths || t == Type::kSize;
+}
+
+/// A whole number that TOML could not hold: beyond 64 bits.
+bool all_digits(std::string_view text) {
+  const std::size_t sign = text.starts_with('-') || text.starts_with('+');
+  return text.size() > sign && text.find_first_not_of("0123456789_", sign) == text.npos;
+}
+
+/// What a key is where nobody gives it. Read when first asked for, once a thread: `plan` looks at a hundred
+/// runs to find one that fits.
+const Value& fallback(const Key& key) {
+  thread_local std::unordered_map<const Key*, Value> read;
+  const auto known = read.find(&key);
+  return known != read.end()
+             ? known->second
+             : read.emplace(&key, read_toml_value(key.fallback, {}).value_or(Value{})).first->second;
+}
+
+}  // namespace
+
+Settings::Settings(std::string file, const std::vector<Entry>& entries,
+                   const std::vector<Override>& overrides)
+    : file_(std::move(file)) {
+  for (const Entry& e : entries) add(e);
+  for (const Override& o : overrides) add_override(o);
+}
+
+void Settings::add(const Entry& e) {
+  if (e.key.starts_with(kPluginPrefix)) return add_plugin(e);
+  const Key* key = find_key(e.key);
+  const bool table = is_table(e.key);
+  if (!key && !table) unknown(e.key, e.value.kind == Value::Kind::kTable, e.key_where);
+  if (table && e.value.kind != Value::Kind::kTable)
+    throw usage_error(fmt::format("{0} = {1}: expected the table [{0}], got {2}", e.key, written(e.value),
+                                  kind_name(e.value)),
+                      {}, e.value.where);
+  if (table) {
+    tables_.push_back(e.key);
+    return;
+  }
+  check_value(*key, e.value);
+  values_[e.key] = e.value;
+}
+
+void Settings::add_plugin(const Entry& e) {
+  const std::string rest = e.key.substr(kPluginPrefix.size());
+  const auto dot = rest.find('.');
+  const bool table = e.value.kind == Value::Kind::kTable;
+  if (dot == rest.npos) {
+    if (table) return;
+    throw usage_error(fmt::format("plugin.{} = {}: expected the table [plugin.NAME], got {}", rest,
+                                  written(e.value), kind_name(e.value)),
+                      "options of a plugin stand in a table of its name", e.value.where);
+  }
+  using Kind = Value::Kind;
+  if (table || e.value.kind == Kind::kList || e.value.kind == Kind::kOther ||
+      rest.find('.', dot + 1) != rest.npos)
+    throw usage_error(fmt::format("{} = {}: expected a string, a number, true or false, got {}", e.key,
+                                  written(e.value), kind_name(e.value)),
+                      {}, e.value.where);
+  plugin_values_[rest] = e.value;
+}
+
+void Settings::add_override(const Override& o) {
+  if (o.key.empty()) throw usage_error("the key is missing", "as in --set train.micro_batch=8", {"--set"});
+  const Where where{o.option.empty() ? "--set " + o.key : o.option};
+  const Key* key = find_key(o.key);
+  const bool plugin = o.key.starts_with(kPluginPrefix);
+  if (!key && !plugin && is_table(o.key))
+    throw usage_error(fmt::format("'{}' is a table: set one of its keys", o.key),
+                      "as in --set train.micro_batch=8", where);
+  if (!key && !plugin) unknown(o.key, false, where);
+  Value v = read_toml_value(o.value, where).value_or(text_value(o.value, where));
+  const bool bare = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
+  if (key && bare && takes_text(key->type)) v = text_value(o.value, where);  // output.dir=2024 names a folder
+  if (key && !takes_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))
+    refuse_digits(*key, o.value, where);
+  overridden_[o.key] = true;
+  add({o.key, where, v});
+}
+
+void Settings::set(const std::string& key, Value v) {
+  check_value(*find_key(key), v);
+  values_[key] = std::move(v);
+}
+
+bool Settings::table_given(const std::string& table) const {
+  if (std::find(tables_.begin(), tables_.end(), table) != tables_.end()) return true;
+  return std::any_of(values_.begin(), values_.end(),
+                     [&](const auto& kv) { return kv.first.starts_with(table + "."); });
+}
+
+Where Settings::where(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? Where{file_} : found->second.where;
+}
+
+const Value& Settings::value(const std::string& key) const {
+  static const Value unset;
+  if (const auto found = values_.find(key); found != values_.end()) return found->second;
+  const Key* k = find_key(key);
+  return k && *k->fallback ? fallback(*k) : unset;
+}
+
+std::vector<Value> Settings::list(const std::string& key) const {
+  const Value& v = value(key);
+  if (v.kind == Value::Kind::kNull) return {};
+  if (v.kind == Value::Kind::kList) return v.items;
+  return {v};
+}
+
+std::optional<std::uint64_t> Settings::size(const std::string& key) const {
+  const Value& v = value(key);
+  if (v.kind == Value::Kind::kText) return parse_size(v.text);
+  if (v.kind == Value::Kind::kInteger) return static_cast<std::uint64_t>(v.integer);
+  if (v.kind == Value::Kind::kNumber) return static_cast<std::uint64_t>(v.number);
+  return std::nullopt;
+}
+
+}  // namespace trainhost::runfile

@@ -1,0 +1,54 @@
+// The user's settings after every single key was checked: run file first, then overrides, the last one
+// winning. Answers with the schema's default where nothing was said. Rules that need two keys are not here.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/runfile/run_config.hpp"
+#include "core/runfile/value.hpp"
+
+namespace trainhost::runfile {
+
+class Settings {
+ public:
+  /// `file`: how the run file is called in messages.
+  Settings(std::string file, const std::vector<Entry>& entries, const std::vector<Override>& overrides);
+
+  /// As if the run file had this key; for what the command line decides (--model).
+  void set(const std::string& key, Value value);
+
+  const std::string& file() const { return file_; }
+  bool given(const std::string& key) const { return values_.count(key) != 0; }
+  bool overridden(const std::string& key) const { return overridden_.count(key) != 0; }
+  bool table_given(const std::string& table) const;  // it, or a key in it
+  Where where(const std::string& key) const;         // the file alone for a key that was not given
+
+  std::int64_t integer(const std::string& key) const { return value(key).integer; }
+  double number(const std::string& key) const { return value(key).number; }
+  std::string text(const std::string& key) const { return value(key).text; }
+  bool flag(const std::string& key) const { return value(key).boolean; }
+  std::vector<Value> list(const std::string& key) const;  // of kTexts, kPaths, kPair; empty when unset
+  std::optional<std::uint64_t> size(const std::string& key) const;
+
+  /// Given keys with their values, without [plugin.*].
+  const std::map<std::string, Value>& values() const { return values_; }
+  /// "NAME.key" -> value, from [plugin.NAME].
+  const std::map<std::string, Value>& plugin_values() const { return plugin_values_; }
+  const std::vector<std::string>& tables_given() const { return tables_; }
+
+ private:
+  void add(const Entry& entry);
+  void add_plugin(const Entry& entry);
+  void add_override(const Override& o);
+  const Value& value(const std::string& key) const;
+
+  std::string file_;
+  std::map<std::string, Value> values_, plugin_values_;
+  std::map<std::string, bool> overridden_;
+  std::vector<std::string> tables_;
+};
+
+}  // namespace trainhost::runfile

@@ -1,0 +1,62 @@
+// How values look in messages. See value.hpp.
+#include "core/runfile/value.hpp"
+
+#include <fmt/format.h>
+
+#include "core/base/text.hpp"
+
+namespace trainhost::runfile {
+
+Value text_value(std::string text, Where where) {
+  Value v;
+  v.kind = Value::Kind::kText;
+  v.text = std::move(text);
+  v.where = std::move(where);
+  return v;
+}
+
+std::string kind_name(const Value& v) {
+  switch (v.kind) {
+    case Value::Kind::kNull:
+      return "null";
+    case Value::Kind::kText:
+      return "a string";
+    case Value::Kind::kInteger:
+      return "a whole number";
+    case Value::Kind::kNumber:
+      return "a number with a fraction or exponent";
+    case Value::Kind::kBool:
+      return "true or false";
+    case Value::Kind::kList:
+      return "a list";
+    case Value::Kind::kTable:
+      return "a table";
+    case Value::Kind::kOther:
+      break;
+  }
+  return v.text;
+}
+
+std::string written(const Value& v) {
+  switch (v.kind) {
+    case Value::Kind::kNull:
+      return "null";
+    case Value::Kind::kText:
+      return '"' + escaped(v.text, 80) + '"';
+    case Value::Kind::kInteger:
+      return std::to_string(v.integer);
+    case Value::Kind::kNumber:
+      return fmt::format("{}", v.number);
+    case Value::Kind::kBool:
+      return v.boolean ? "true" : "false";
+    case Value::Kind::kList:
+      return fmt::format("[{} item{}]", v.items.size(), v.items.size() == 1 ? "" : "s");
+    case Value::Kind::kTable:
+      return "{...}";
+    case Value::Kind::kOther:
+      break;
+  }
+  return v.text;
+}
+
+}  // namespace trainhost::runfile

@@ -1,0 +1,78 @@
+// The names of all buffers: one constant a role, used by the builders, the recompute policies and the
+// account. Constants are compared by address inside core/plan; text (dumps, digests, find) compares the
+// letters. What each role holds and how large it is: size_formula.cpp.
+#pragma once
+#include <cstdint>
+
+namespace trainhost::step {
+
+/// Values of Buffer::copy. A cheap buffer that a policy makes again twice gets kRemadeAgain the second time.
+/// kOnHost: the host's side of something that a device has too; kTokenOnHost: of a generated token. kStreamed
+/// + i: in device memory for the i-th pass alone.
+enum Copy : std::uint32_t {
+  kOriginal = 0,
+  kRemade = 1,
+  kOfEval = 2,
+  kOfGenerate = 3,
+  kRemadeAgain = 4,
+  kOnHost = 1000,
+  kTokenOnHost = 1001,
+  kStreamed = 1002
+};
+
+namespace role {
+// Handed in by the host. With a device, their copies there, and the rows sorted by id; one upload for all of
+// them.
+inline constexpr char kIds[] = "ids", kTargets[] = "targets", kOrder[] = "order";
+inline constexpr char kFeed[] = "feed",
+                      kStaging[] = "staging";  // page-locked: a step's ids, and pieces of tensors
+// Kept for the whole run beside the parameters.
+inline constexpr char kRopeTable[] = "rope_table", kScalars[] = "scalars",
+                      kVendorWorkspace[] = "vendor_workspace";
+// Activations of a layer, in the order in which the forward pass makes them. x is what enters the layer.
+inline constexpr char kX[] = "x", kH1[] = "h1", kRstd1[] = "rstd1", kQkv[] = "qkv", kQkPre[] = "qk_pre",
+                      kQkRstd[] = "qk_rstd", kAttnOut[] = "attn_out", kLse[] = "lse", kXMid[] = "x_mid",
+                      kH2[] = "h2", kRstd2[] = "rstd2", kGateUp[] = "gate_up", kAct[] = "act";
+// After the last layer.
+inline constexpr char kXOut[] = "x_out", kHf[] = "hf", kRstdF[] = "rstd_f", kLogits[] = "logits";
+// Gradients of activations. dx is the one gradient of the residual stream, updated in place through all
+// layers.
+inline constexpr char kDx[] = "dx", kDAct[] = "d_act", kDH2[] = "d_h2", kDAttnOut[] = "d_attn_out",
+                      kDQkv[] = "d_qkv", kDH1[] = "d_h1";
+// Scratch: one buffer an operation, so that it counts only while that operation runs.
+inline constexpr char kAttnScratch[] = "attn_scratch", kAttnBwdScratch[] = "attn_bwd_scratch",
+                      kNorm1Partials[] = "norm1_partials", kNorm2Partials[] = "norm2_partials",
+                      kQkPartials[] = "qk_norm_partials", kFinalPartials[] = "final_norm_partials",
+                      kSquarePartials[] = "square_partials", kBiasPartials[] = "bias_partials",
+                      kLosses[] = "losses";
+// Page-locked memory between host and device: what the embedding makes, its gradient, logits and their
+// gradient.
+inline constexpr char kHidden[] = "hidden", kDHidden[] = "d_hidden";
+// Generation.
+inline constexpr char kCacheK[] = "cache_k", kCacheV[] = "cache_v";
+
+/// A parameter and what training keeps beside it.
+struct ParamRoles {
+  const char *weight, *grad, *m, *v, *master;
+};
+inline constexpr ParamRoles kEmbed{"w.embed", "grad.embed", "m.embed", "v.embed", "master.embed"};
+inline constexpr ParamRoles kNorm1{"w.norm1", "grad.norm1", "m.norm1", "v.norm1", "master.norm1"};
+inline constexpr ParamRoles kWQkv{"w.qkv", "grad.qkv", "m.qkv", "v.qkv", "master.qkv"};
+inline constexpr ParamRoles kQkvBias{"w.qkv_bias", "grad.qkv_bias", "m.qkv_bias", "v.qkv_bias",
+                                     "master.qkv_bias"};
+inline constexpr ParamRoles kQNorm{"w.q_norm", "grad.q_norm", "m.q_norm", "v.q_norm", "master.q_norm"};
+inline constexpr ParamRoles kKNorm{"w.k_norm", "grad.k_norm", "m.k_norm", "v.k_norm", "master.k_norm"};
+inline constexpr ParamRoles kO{"w.o", "grad.o", "m.o", "v.o", "master.o"};
+inline constexpr ParamRoles kOBias{"w.o_bias", "grad.o_bias", "m.o_bias", "v.o_bias", "master.o_bias"};
+inline constexpr ParamRoles kNorm2{"w.norm2", "grad.norm2", "m.norm2", "v.norm2", "master.norm2"};
+inline constexpr ParamRoles kWGateUp{"w.gate_up", "grad.gate_up", "m.gate_up", "v.gate_up", "master.gate_up"};
+inline constexpr ParamRoles kGateUpBias{"w.gate_up_bias", "grad.gate_up_bias", "m.gate_up_bias",
+                                        "v.gate_up_bias", "master.gate_up_bias"};
+inline constexpr ParamRoles kDown{"w.down", "grad.down", "m.down", "v.down", "master.down"};
+inline constexpr ParamRoles kDownBias{"w.down_bias", "grad.down_bias", "m.down_bias", "v.down_bias",
+                                      "master.down_bias"};
+inline constexpr ParamRoles kFinalNorm{"w.final_norm", "grad.final_norm", "m.final_norm", "v.final_norm",
+                                       "master.final_norm"};
+inline constexpr ParamRoles kHead{"w.head", "grad.head", "m.head", "v.head", "master.head"};
+}  // namespace role
+}  // namespace trainhost::step

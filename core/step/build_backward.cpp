@@ -1,0 +1,86 @@
+// The micro section: forward, head with loss, then the backward pass in mirror order. Within a layer every
+// weight gradient comes before the gradient of its input, so that an activation dies before the next gradient
+// is born.
+#include "core/step/builder.hpp"
+#include "core/step/scratch_sizes.hpp"
+
+namespace trainhost::step {
+namespace {
+
+/// y = x w^T + b: first grad_w += dy^T x (x may die), then dx = dy w.
+BufferId linear_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, const Weight& w, const Weight& bias,
+                    const char* dx_role, std::uint64_t dx_cols) {
+  const BufferId partials = b.on_device() && bias.grad != kNoBuffer
+                                ? b.scratch(role::kBiasPartials, l, b.p.profile.slots, b.p[bias.grad].rows)
+                                : kNoBuffer;
+  b.op(OpKind::kLinearDw, l, {dy, x, w.grad, bias.grad, partials}, {w.grad, bias.grad}, kFirstWrite);
+  const BufferId dx = b.act(dx_role, l, dx_cols);
+  b.op(OpKind::kLinearDx, l, {dy, w.w}, {dx});
+  return dx;
+}
+
+/// The norm's own gradient, and dx: written when `fresh`, else added to the residual gradient.
+void norm_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, BufferId rstd, const Weight& w,
+              BufferId dx, bool fresh, const char* partials_role) {
+  const BufferId partials = b.scratch(partials_role, l, b.p.profile.slots, b.p.model.hidden);
+  b.op(OpKind::kRmsNormBwd, l, {dy, x, rstd, w.w, fresh ? kNoBuffer : dx, w.grad, partials}, {dx, w.grad},
+       kFirstWrite | (fresh ? kFreshDx : 0u));
+}
+
+void mlp_bwd(Builder& b, std::int32_t l, const LayerWeights& w, const LayerActs& a, BufferId dx) {
+  const ModelSpec& m = b.p.model;
+  const BufferId d_act = linear_bwd(b, l, dx, a.act, w.down, w.down_bias, role::kDAct, m.intermediate);
+  b.op(OpKind::kSwiGluBwd, l, {d_act, a.gate_up}, {a.gate_up});  // gate_up is its own gradient from here
+  const BufferId d_h2 = linear_bwd(b, l, a.gate_up, a.h2, w.gate_up, w.gate_up_bias, role::kDH2, m.hidden);
+  norm_bwd(b, l, d_h2, a.x_mid, a.rstd2, w.norm2, dx, false, role::kNorm2Partials);
+}
+
+void attention_bwd(Builder& b, std::int32_t l, const LayerWeights& w, const LayerActs& a, BufferId dx) {
+  const ModelSpec& m = b.p.model;
+  const BufferId d_out = linear_bwd(b, l, dx, a.attn_out, w.o, w.o_bias, role::kDAttnOut, m.q_width());
+  const BufferId d_qkv = b.act(role::kDQkv, l, m.qkv_width());
+  const BufferId scratch = b.on_device() ? b.scratch(role::kAttnBwdScratch, l, b.rows, m.heads)
+                                         : b.scratch(role::kAttnBwdScratch, l, b.p.profile.threads,
+                                                     attention_scratch_floats(b.p.profile, m.head_dim));
+  b.op(OpKind::kAttentionBwd, l, {d_out, a.attn_out, a.lse, a.qkv, scratch}, {d_qkv});
+  b.op(OpKind::kRopeBwd, l, {d_qkv, b.rope_table}, {d_qkv});
+  if (m.qk_norm) {
+    const BufferId partials =
+        b.scratch(role::kQkPartials, l, b.p.profile.slots, 2 * std::uint64_t{m.head_dim});
+    b.op(OpKind::kQkNormBwd, l,
+         {d_qkv, a.qk_pre, a.qk_rstd, w.q_norm.w, w.k_norm.w, w.q_norm.grad, w.k_norm.grad, partials},
+         {d_qkv, w.q_norm.grad, w.k_norm.grad}, kFirstWrite);
+  }
+  const BufferId d_h1 = linear_bwd(b, l, d_qkv, a.h1, w.qkv, w.qkv_bias, role::kDH1, m.hidden);
+  norm_bwd(b, l, d_h1, a.x, a.rstd1, w.norm1, dx, false, role::kNorm1Partials);
+}
+
+/// Loss and the head's gradients, a chunk of tokens at a time; hf becomes its own gradient.
+void head(Builder& b, const ForwardActs& f) {
+  const Weight& w = b.weights.head;
+  const HeadScratch s = head_scratch(b);
+  b.op(OpKind::kHeadLoss, -1, {f.hf, w.w, b.targets, w.grad, s.logits, b.scalars, s.losses},
+       {f.hf, w.grad, b.scalars}, kFirstWrite);
+}
+
+}  // namespace
+
+void build_micro(Builder& b) {
+  b.begin(SectionKind::kMicro, kForward, kOriginal, b.tokens());
+  const ForwardActs f = build_forward(b);
+  b.phase = kBackward;
+  head(b, f);
+  const BufferId dx = b.act(role::kDx, -1, b.p.model.hidden);
+  norm_bwd(b, -1, f.hf, f.x_out, f.rstd_f, b.weights.final_norm, dx, true, role::kFinalPartials);
+  for (std::uint32_t l = b.p.model.layers; l-- > 0;) {
+    const auto at = static_cast<std::int32_t>(l);
+    mlp_bwd(b, at, b.weights.layers[l], f.layers[l], dx);
+    attention_bwd(b, at, b.weights.layers[l], f.layers[l], dx);
+  }
+  // A tied table has had its first write by the head.
+  b.op(OpKind::kEmbedBwd, -1, {dx, b.ids, b.weights.embed.grad, b.order}, {b.weights.embed.grad},
+       b.p.model.tied ? 0u : static_cast<std::uint32_t>(kFirstWrite));
+  b.end();
+}
+
+}  // namespace trainhost::step

@@ -1,0 +1,102 @@
+// The entry: what no program can do yet is refused by the run file's own key; then sections in order, then
+// the recompute policy as a transform over the program that keeps everything.
+#include <string>
+
+#include "core/base/checked.hpp"
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/step/builder.hpp"
+#include "core/step/device_modes.hpp"
+#include "core/step/recompute.hpp"
+
+namespace trainhost::step {
+namespace {
+
+void refuse_family(const ModelSpec& m) {
+  if (!trainable_family(m.family))
+    throw usage_error("model_type \"" + escaped(m.family) + "\" is not a family that can be trained",
+                      "there are step programs for llama, mistral, qwen2 and qwen3");
+}
+
+void positive(const char* key, std::uint64_t value) {
+  if (value == 0) throw usage_error(std::string(key) + " = 0: expected a positive number");
+}
+
+// bf16 with an f32 master copy: the f32 program where the trainer rounds operands alone (the weights are the
+// master copy), else weights and activations of two bytes. TF32 is a way of multiplying f32, which devices
+// have.
+void refuse_precision(const RunSpec& r, const Profile& p) {
+  if (r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32 &&
+      r.grad == DType::kF32 && r.moment == DType::kF32)
+    return;
+  if (p.tier == Tier::kDevice && r.compute == DType::kTF32 && r.weight == DType::kF32 &&
+      r.master == DType::kNone && r.grad == DType::kF32 && r.moment == DType::kF32)
+    return;
+  const auto f32 = [](const char* what, DType t, DType expected) {
+    if (t == expected) return;
+    throw usage_error("train.precision: " + std::string(what) + " as " + std::string(name(t)) +
+                          ": no step program does this yet",
+                      "set it to \"fp32\"");
+  };
+  f32("weights", r.weight, DType::kF32);
+  f32("gradients", r.grad, DType::kF32);
+  f32("moments", r.moment, DType::kF32);
+  f32("arithmetic", r.compute, DType::kF32);
+  f32("a master copy of the weights", r.master, DType::kNone);
+}
+
+void refuse_run(const RunSpec& r, const Profile& p, std::uint64_t layers) {
+  positive("train.micro_batch", r.micro_batch);
+  positive("train.grad_accum", r.accumulate);
+  positive("data.seq_len", r.seq_len);
+  refuse_precision(r, p);
+  if (const Beyond b = beyond_one_rank(r))
+    throw usage_error(b.key + " = " + b.value + ": no step program does this yet", "leave it out");
+  if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
+    throw usage_error("train.recompute = \"auto\" has to be resolved before a program is built",
+                      "choose none, selective or full");
+  if (r.recompute == Recompute::kLayers && r.recompute_layers.total() > layers)
+    throw usage_error("recompute counts " + std::to_string(r.recompute_layers.total()) +
+                      " layers; the model has " + std::to_string(layers));
+}
+
+/// A profile comes from a trainer; a wrong one is that plugin's mistake, said by the plugin's name.
+void refuse_profile(const Profile& p, std::uint64_t layers) {
+  const auto bad = [&](const std::string& what) {
+    throw usage_error("the profile of trainer \"" + escaped(p.trainer) + "\" is not usable: " + what);
+  };
+  if (p.alignment < 8 || (p.alignment & (p.alignment - 1)))
+    bad("alignment = " + std::to_string(p.alignment) + ", expected a power of two from 8");
+  if (p.threads == 0) bad("threads = 0");
+  if (p.slots == 0) bad("slots = 0");
+  if (p.recompute_layers.total() > layers)
+    bad("it recomputes " + std::to_string(p.recompute_layers.total()) + " layers, the model has " +
+        std::to_string(layers));
+  if (p.attention_tile_q == 0 || p.attention_tile_k == 0) bad("an attention tile of nothing");
+}
+
+}  // namespace
+
+Program build_program(const ModelSpec& model, const RunSpec& run, const Profile& profile) {
+  refuse_family(model);
+  validate(model);
+  refuse_run(run, profile, model.layers);
+  refuse_profile(profile, model.layers);
+  Builder b;
+  b.p.model = model, b.p.run = run, b.p.profile = profile;
+  const std::size_t layers = model.layers;
+  b.p.buffers.reserve(128 + layers * 96);
+  b.p.ops.reserve(64 + layers * 72);
+  build_params(b);
+  if (b.trains()) {
+    build_micro(b);
+    build_update(b);
+  }
+  build_eval(b);
+  build_generate(b);
+  if (b.trains()) apply_recompute(b.p, recompute_policy(run, profile));
+  apply_mode(b.p);
+  return std::move(b.p);
+}
+
+}  // namespace trainhost::step

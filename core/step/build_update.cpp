@@ -1,0 +1,34 @@
+// The update section: one global norm over all gradients, then the optimizer, parameter by parameter. Between
+// the two the executor turns the norm into the clip factor that every optimizer operation reads.
+#include "core/step/builder.hpp"
+
+namespace trainhost::step {
+
+void build_update(Builder& b) {
+  b.begin(SectionKind::kUpdate, kUpdate, kOriginal, 0);
+  const BufferId partials = b.scratch(role::kSquarePartials, -1, b.p.profile.slots, 1, DType::kF64);
+  for (const Param& q : b.p.params)
+    b.op(OpKind::kGradSquares, b.p[q.grad].layer, {q.grad, b.scalars, partials}, {b.scalars});
+  for (const Param& q : b.p.params) {
+    const std::int32_t l = b.p[q.grad].layer;
+    const std::uint32_t flags = q.decay ? kDecay : 0u;
+    switch (b.p.run.optimizer) {
+      case Optimizer::kAdamW:
+        b.op(OpKind::kAdamW, l, {q.grad, q.weight, q.m, q.v, b.scalars, q.master},
+             {q.weight, q.m, q.v, q.master}, flags);
+        break;
+      case Optimizer::kSgd:
+        b.op(OpKind::kSgd, l, {q.grad, q.weight, b.scalars, q.master}, {q.weight, q.master}, flags);
+        break;
+      case Optimizer::kSgdMomentum:
+        b.op(OpKind::kSgdMomentum, l, {q.grad, q.weight, q.m, b.scalars, q.master}, {q.weight, q.m, q.master},
+             flags);
+        break;
+      default:
+        break;  // refused before a program is built: beyond_one_rank
+    }
+  }
+  b.end();
+}
+
+}  // namespace trainhost::step

@@ -1,0 +1,77 @@
+// See builder.hpp. Every buffer's size is computed with overflow checks here, once; Buffer::bytes() then need
+// not.
+#include "core/step/builder.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+#include "core/base/checked.hpp"
+
+namespace trainhost::step {
+namespace {
+
+BufferId push(Program& p, Buffer b) {
+  checked_mul(b.rows, b.cols, size_of(b.dtype));
+  if (b.tier == Tier{}) b.tier = p.profile.tier;
+  p.buffers.push_back(b);
+  return static_cast<BufferId>(p.buffers.size() - 1);
+}
+
+}  // namespace
+
+BufferId Builder::add(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,
+                      std::uint64_t cols, DType t) {
+  Buffer b;
+  b.role = role, b.layer = layer, b.copy = copy, b.component = c, b.dtype = t;
+  b.rows = buffer_rows, b.cols = cols;
+  return push(p, b);
+}
+
+BufferId Builder::add_persistent(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,
+                                 std::uint64_t cols, DType t) {
+  Buffer b;
+  b.role = role, b.layer = layer, b.component = c, b.dtype = t, b.persistent = true;
+  b.rows = buffer_rows, b.cols = cols;
+  return push(p, b);
+}
+
+BufferId Builder::add_handed_in(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy) {
+  Buffer b;
+  b.role = role, b.copy = of_copy, b.component = Component::kWorkspace, b.dtype = DType::kI32;
+  b.storage = on_device() ? Storage::kFed : Storage::kExternal;
+  b.persistent = on_device();
+  b.rows = buffer_rows;
+  return push(p, b);
+}
+
+BufferId Builder::add_pinned(const char* role, std::uint64_t bytes) {
+  Buffer b;
+  b.role = role, b.component = Component::kWorkspace, b.dtype = DType::kU8, b.persistent = true,
+  b.tier = Tier::kPinned;
+  b.rows = bytes;
+  return push(p, b);
+}
+
+void Builder::op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId> in,
+                 std::initializer_list<BufferId> out, std::uint32_t flags) {
+  Op o;
+  o.kind = kind, o.phase = phase, o.layer = layer, o.flags = flags, o.rows = rows;
+  assert(in.size() <= kMaxOperands);
+  std::fill(std::begin(o.in), std::end(o.in), kNoBuffer);
+  std::fill(std::begin(o.out), std::end(o.out), kNoBuffer);
+  for (BufferId b : in) o.in[o.ins++] = b;
+  for (BufferId b : out)
+    if (b != kNoBuffer) o.out[o.outs++] = b;
+  p.ops.push_back(o);
+}
+
+void Builder::begin(SectionKind kind, Phase first_phase, std::uint32_t section_copy,
+                    std::uint64_t section_rows) {
+  const auto at = static_cast<std::uint32_t>(p.ops.size());
+  p.sections.push_back({kind, at, at});
+  phase = first_phase, copy = section_copy, rows = section_rows;
+}
+
+void Builder::end() { p.sections.back().end = static_cast<std::uint32_t>(p.ops.size()); }
+
+}  // namespace trainhost::step

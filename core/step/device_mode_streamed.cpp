@@ -1,0 +1,176 @@
+// Streamed: see device_modes.hpp. A section is cut into runs of neighbouring operations of one layer (or of
+// none: final norm and head). Before a run come the copies of the next run's weights, after it the copies of
+// its own gradients, and one run later the host adds those. So at any time the device holds the weights of
+// two runs and the gradients of two.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/step/buffer_names.hpp"
+#include "core/step/device_modes.hpp"
+
+namespace trainhost::step {
+namespace {
+
+class Streamed {
+ public:
+  explicit Streamed(Program& p) : p_(p), host_(p), part_of_(p.buffers.size()), times_(p.buffers.size()) {}
+
+  void run() {
+    for (std::size_t i = 0; i < p_.params.size(); ++i) move(i);
+    std::vector<Op> ops;
+    ops.reserve(2 * p_.ops.size());
+    for (Section& s : p_.sections) {
+      const auto begin = static_cast<std::uint32_t>(ops.size());
+      if (s.kind == SectionKind::kUpdate)
+        update(s, ops);
+      else
+        section(s, ops);
+      s.begin = begin, s.end = static_cast<std::uint32_t>(ops.size());
+    }
+    p_.ops = std::move(ops);
+  }
+
+ private:
+  enum class Part : std::uint8_t { kNone, kWeight, kGrad };
+  /// What stands in for buffers of the host on the device: a handful for a layer, in the order of the host's.
+  class Copies {
+   public:
+    BufferId* find(BufferId home) {
+      const auto at =
+          std::find_if(pairs_.begin(), pairs_.end(), [&](const auto& c) { return c.first == home; });
+      return at == pairs_.end() ? nullptr : &at->second;
+    }
+    void add(BufferId home, BufferId here) {
+      const auto after = [&](const auto& c) { return c.first > home; };
+      pairs_.insert(std::find_if(pairs_.begin(), pairs_.end(), after), {home, here});
+    }
+    auto begin() const { return pairs_.begin(); }
+    auto end() const { return pairs_.end(); }
+
+   private:
+    std::vector<std::pair<BufferId, BufferId>> pairs_;
+  };
+  /// Neighbouring operations that share weights, with the copies that stand in for them on the device.
+  struct Run {
+    std::uint32_t begin = 0, end = 0;
+    Copies weight, grad;
+  };
+
+  void move(std::size_t i) {
+    const Param& q = p_.params[i];
+    part_of_[q.weight] = Part::kWeight;
+    const bool table_alone = i == 0 && !p_.model.tied;  // looked up by the host, never copied
+    p_.buffers[q.weight].tier = table_alone ? Tier::kHost : Tier::kPinned;
+    if (q.grad != kNoBuffer) part_of_[q.grad] = Part::kGrad;
+    for (BufferId b : {q.grad, q.m, q.v, q.master})
+      if (b != kNoBuffer) p_.buffers[b].tier = Tier::kHost;
+  }
+
+  bool of_embedding(const Op& op) const { return op.kind == OpKind::kEmbed || op.kind == OpKind::kEmbedBwd; }
+
+  void section(const Section& s, std::vector<Op>& out) {
+    std::vector<Run> runs;
+    for (std::uint32_t i = s.begin; i < s.end; ++i) {
+      const bool same = !runs.empty() && !of_embedding(p_.ops[i]) && !of_embedding(p_.ops[i - 1]) &&
+                        p_.ops[i].layer == p_.ops[i - 1].layer;
+      if (!same) runs.push_back({i, i, {}, {}});
+      runs.back().end = i + 1;
+    }
+    for (Run& r : runs) make_copies(r);
+    if (!runs.empty()) fetch(runs.front(), runs.front(), out);
+    for (std::size_t k = 0; k < runs.size(); ++k) {
+      if (k + 1 < runs.size()) fetch(runs[k + 1], runs[k], out);
+      for (std::uint32_t i = runs[k].begin; i < runs[k].end; ++i) one(p_.ops[i], runs[k], out);
+      if (k > 0) add(runs[k - 1], out);
+      send(runs[k], out);
+    }
+    if (!runs.empty()) add(runs.back(), out);
+  }
+
+  /// Buffers on the device for what the run reads and writes of parameters.
+  void make_copies(Run& r) {
+    for (std::uint32_t i = r.begin; i < r.end; ++i) {
+      if (of_embedding(p_.ops[i])) continue;
+      for (std::span<const BufferId> side : {p_.ops[i].inputs(), p_.ops[i].outputs()})
+        for (BufferId b : side) {
+          if (b == kNoBuffer || b >= part_of_.size() || part_of_[b] == Part::kNone) continue;
+          Copies& known = part_of_[b] == Part::kWeight ? r.weight : r.grad;
+          if (known.find(b)) continue;
+          Buffer copy = p_[b];
+          copy.tier = Tier::kDevice, copy.persistent = false, copy.component = Component::kCommunication;
+          copy.copy = kStreamed + times_[b]++;
+          known.add(b, host_.add(copy));
+        }
+    }
+  }
+
+  /// The weights of run r, while `now` begins.
+  void fetch(const Run& r, const Run& now, std::vector<Op>& out) {
+    Op like = p_.ops[now.begin];
+    like.layer = p_.ops[r.begin].layer;
+    for (const auto& [from, to] : r.weight) out.push_back(op_like(like, OpKind::kCopy, {from}, {to}));
+  }
+
+  void one(Op op, Run& r, std::vector<Op>& out) {
+    if (op.kind == OpKind::kEmbed) return host_.look_up(op, op.in[0], 0, out);
+    if (op.kind == OpKind::kEmbedBwd) return host_.scatter(op, 0, out);
+    bool writes = false;
+    for (BufferId& b : op.in) {
+      if (const BufferId* w = r.weight.find(b)) b = *w;
+      if (const BufferId* g = r.grad.find(b)) b = *g, writes = true;
+    }
+    for (BufferId& b : op.out)
+      if (const BufferId* g = r.grad.find(b)) b = *g;
+    if (writes) op.flags = (op.flags & ~std::uint32_t{kFirstWrite}) | kFreshGrad;
+    out.push_back(op);
+  }
+
+  void send(Run& r, std::vector<Op>& out) {
+    const Op& like = p_.ops[r.end - 1];
+    for (const auto& [home, here] : r.grad) {
+      const Buffer b = p_[here];
+      const BufferId down = host_.pinned(b.role, b.layer, b.copy, b.rows, b.cols, b.dtype);
+      out.push_back(op_like(like, OpKind::kCopy, {here}, {down}));
+      arriving_.push_back({home, here, down});
+    }
+  }
+
+  void add(const Run& r, std::vector<Op>& out) {
+    const Op& like = p_.ops[r.end - 1];
+    for (const Arriving& a : arriving_) {
+      out.push_back(op_like(like, OpKind::kHold, {a.here, a.down}, {}));
+      out.push_back(op_like(like, OpKind::kAddGrad, {a.down, a.home}, {a.home}, kFirstWrite));
+    }
+    arriving_.clear();
+  }
+
+  /// All of it on the host.
+  void update(const Section& s, std::vector<Op>& out) {
+    const BufferId device = p_.find(role::kScalars), host = host_.scalars();
+    for (std::uint32_t i = s.begin; i < s.end; ++i) {
+      Op op = p_.ops[i];
+      for (BufferId& b : op.in)
+        if (b == device) b = host;
+      for (BufferId& b : op.out)
+        if (b == device) b = host;
+      if (op.kind == OpKind::kGradSquares) op.in[2] = kNoBuffer;
+      out.push_back(op);
+    }
+  }
+
+  struct Arriving {
+    BufferId home, here, down;
+  };
+  Program& p_;
+  HostSide host_;
+  std::vector<Part> part_of_;         // by BufferId of the program as it was
+  std::vector<std::uint32_t> times_;  // how often a parameter's part has been given a place on the device
+  std::vector<Arriving> arriving_;
+};
+
+}  // namespace
+
+void apply_streamed(Program& p) { Streamed(p).run(); }
+
+}  // namespace trainhost::step

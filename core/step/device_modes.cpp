@@ -1,0 +1,91 @@
+// What both modes share: the host's side of the embedding, and words for new buffers and operations.
+#include "core/step/device_modes.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "core/base/checked.hpp"
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/step/buffer_names.hpp"
+
+namespace trainhost::step {
+
+void apply_mode(Program& p) {
+  const std::string& mode = p.profile.mode;
+  if (mode.empty() || mode == "resident") return;
+  if (mode == "hybrid") return apply_hybrid(p);
+  if (mode == "streamed") return apply_streamed(p);
+  throw usage_error(
+      "the profile of trainer \"" + escaped(p.profile.trainer) + "\" has mode \"" + escaped(mode) + "\"",
+      "there are step programs for resident, hybrid and streamed");
+}
+
+Op op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
+           std::initializer_list<BufferId> out, std::uint32_t flags) {
+  Op o;
+  o.kind = kind, o.phase = like.phase, o.layer = like.layer, o.rows = like.rows, o.flags = flags;
+  std::fill(std::begin(o.in), std::end(o.in), kNoBuffer);
+  std::fill(std::begin(o.out), std::end(o.out), kNoBuffer);
+  for (BufferId b : in) o.in[o.ins++] = b;
+  for (BufferId b : out)
+    if (b != kNoBuffer) o.out[o.outs++] = b;
+  return o;
+}
+
+BufferId HostSide::add(Buffer b) {
+  checked_mul(b.rows, b.cols, size_of(b.dtype));
+  p_.buffers.push_back(b);
+  return static_cast<BufferId>(p_.buffers.size() - 1);
+}
+
+BufferId HostSide::scalars() {
+  if (scalars_ != kNoBuffer) return scalars_;
+  Buffer b = p_[p_.find(role::kScalars)];
+  b.copy = kOnHost, b.tier = Tier::kPinned;
+  return scalars_ = add(b);
+}
+
+BufferId HostSide::ids(std::uint64_t rows, bool of_generate) {
+  BufferId& made = of_generate ? token_ : ids_;
+  if (made != kNoBuffer) return made;
+  Buffer b;
+  b.role = role::kIds, b.copy = of_generate ? kTokenOnHost : kOnHost;
+  b.component = Component::kWorkspace, b.tier = Tier::kHost, b.dtype = DType::kI32,
+  b.storage = Storage::kExternal, b.rows = rows;
+  return made = add(b);
+}
+
+BufferId HostSide::targets() {
+  if (targets_ != kNoBuffer) return targets_;
+  Buffer b;
+  b.role = role::kTargets, b.copy = kOnHost, b.component = Component::kWorkspace, b.tier = Tier::kHost;
+  b.dtype = DType::kI32, b.storage = Storage::kExternal, b.rows = p_.run.tokens_per_micro_batch();
+  return targets_ = add(b);
+}
+
+BufferId HostSide::pinned(const char* role, std::int32_t layer, std::uint32_t copy, std::uint64_t rows,
+                          std::uint64_t cols, DType t) {
+  Buffer b;
+  b.role = role, b.layer = layer, b.copy = copy, b.component = Component::kCommunication,
+  b.tier = Tier::kPinned;
+  b.dtype = t, b.rows = rows, b.cols = cols;
+  return add(b);
+}
+
+void HostSide::look_up(const Op& op, BufferId table, std::uint32_t copy_class, std::vector<Op>& out) {
+  const Buffer x = p_[op.out[0]];
+  const BufferId hidden = pinned(role::kHidden, -1, x.copy, x.rows, x.cols, x.dtype);
+  out.push_back(op_like(op, OpKind::kEmbed, {table, ids(x.rows, x.copy == kOfGenerate)}, {hidden}));
+  out.push_back(op_like(op, OpKind::kCopy, {hidden}, {op.out[0]}, copy_class));
+}
+
+void HostSide::scatter(const Op& op, std::uint32_t copy_class, std::vector<Op>& out) {
+  const Buffer dx = p_[op.in[0]];
+  const BufferId down = pinned(role::kDHidden, -1, kOriginal, dx.rows, dx.cols, dx.dtype);
+  out.push_back(op_like(op, OpKind::kCopy, {op.in[0]}, {down}, copy_class));
+  out.push_back(
+      op_like(op, OpKind::kEmbedBwd, {down, ids(dx.rows, false), op.in[2], kNoBuffer}, {op.in[2]}, op.flags));
+}
+
+}  // namespace trainhost::step

@@ -1,0 +1,71 @@
+// One number for a program, and for a plan when offsets are given: estimator and trainer compare theirs.
+// Covers everything that changes memory or meaning; not names of models, seeds or numbers read at run time.
+#include <array>
+#include <string_view>
+
+#include "core/base/text.hpp"
+#include "core/step/program.hpp"
+
+namespace trainhost::step {
+namespace {
+
+/// FNV-1a over the little-endian bytes of integers: the same on every machine. Most of those bytes are zero,
+/// and a run of zeros is one multiplication by a power of the prime.
+class Hash {
+ public:
+  template <class T>
+  Hash& add(T value) {
+    auto v = static_cast<std::uint64_t>(value);
+    if constexpr (sizeof(T) < 8) v &= (std::uint64_t{1} << (8 * sizeof(T))) - 1;
+    std::size_t left = sizeof(T);
+    for (; v != 0; v >>= 8, --left) hash_ = (hash_ ^ (v & 0xff)) * kPrime;
+    hash_ *= kPowers[left];
+    return *this;
+  }
+  Hash& add(std::string_view text) {
+    add(static_cast<std::uint32_t>(text.size()));
+    hash_ = fnv1a(text, hash_);
+    return *this;
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  static constexpr std::uint64_t kPrime = 0x100000001b3ULL;
+  static constexpr std::array<std::uint64_t, 9> kPowers = [] {
+    std::array<std::uint64_t, 9> p{1};
+    for (std::size_t i = 1; i < p.size(); ++i) p[i] = p[i - 1] * kPrime;
+    return p;
+  }();
+  std::uint64_t hash_ = 0xcbf29ce484222325ULL;
+};
+
+void add(Hash& h, const Buffer& b) {
+  h.add(std::string_view(b.role)).add(b.layer).add(b.copy);
+  h.add(static_cast<std::uint8_t>(b.component)).add(static_cast<std::uint8_t>(b.tier));
+  h.add(static_cast<std::uint8_t>(b.dtype)).add(static_cast<std::uint8_t>(b.storage));
+  h.add(static_cast<std::uint8_t>(b.persistent)).add(b.rows).add(b.cols);
+  if (b.ring > 1) h.add(b.ring).add(b.stride);
+}
+
+void add(Hash& h, const Op& o) {
+  h.add(static_cast<std::uint8_t>(o.kind)).add(static_cast<std::uint8_t>(o.phase)).add(o.layer);
+  h.add(static_cast<std::uint8_t>(o.flags)).add(o.rows).add(o.ins).add(o.outs);
+  for (BufferId b : o.inputs()) h.add(b);
+  for (BufferId b : o.outputs()) h.add(b);
+}
+
+}  // namespace
+
+std::uint64_t digest(const Program& p, std::span<const std::uint64_t> offsets) {
+  Hash h;
+  h.add(p.buffers.size());
+  for (const Buffer& b : p.buffers) add(h, b);
+  h.add(p.ops.size());
+  for (const Op& o : p.ops) add(h, o);
+  for (const Section& s : p.sections) h.add(static_cast<std::uint8_t>(s.kind)).add(s.begin).add(s.end);
+  h.add(offsets.size());
+  for (std::uint64_t o : offsets) h.add(o);
+  return h.value();
+}
+
+}  // namespace trainhost::step

@@ -1,0 +1,97 @@
+// See op_cost.hpp. Traffic follows from the operand lists; arithmetic is one case a product.
+#include "core/step/op_cost.hpp"
+
+#include <algorithm>
+
+#include "core/base/checked.hpp"
+
+namespace trainhost::step {
+namespace {
+
+/// 2*m*n*k of a matrix product.
+std::uint64_t product(std::uint64_t m, std::uint64_t n, std::uint64_t k) { return checked_mul(2, m, n, k); }
+
+std::uint64_t product_of(const Program& p, const Op& op, BufferId weight) {
+  return product(op.rows, p[weight].rows, p[weight].cols);
+}
+
+/// `products` of [queries, D] x [D, keys], for every pair that the mask leaves, all heads and sequences.
+std::uint64_t attention(const Program& p, const Op& op, std::uint64_t products) {
+  const std::uint64_t sequences = op.rows / p.run.seq_len;
+  return checked_mul(2 * products, sequences, p.model.heads, p.model.head_dim, attention_pairs(p, op.layer));
+}
+
+std::uint64_t flops(const Program& p, const Op& op) {
+  switch (op.kind) {
+    case OpKind::kLinear:
+      return product_of(p, op, op.in[1]);
+    case OpKind::kLinearDx:
+      return product_of(p, op, op.in[1]);
+    case OpKind::kLinearDw:
+      return product_of(p, op, op.in[2]);
+    case OpKind::kHeadLoss:
+      return checked_mul(3, product_of(p, op, op.in[1]));  // logits, d hf, grad_head
+    case OpKind::kHeadEval:
+      return product_of(p, op, op.in[1]);
+    case OpKind::kHeadLogits:
+      return product_of(p, op, op.in[1]);
+    case OpKind::kHeadBwd:
+      return checked_mul(2, product_of(p, op, op.in[2]));  // d hf, grad_head
+    case OpKind::kAttention:
+      return attention(p, op, 2);  // q k^T, p v
+    case OpKind::kAttentionBwd:
+      return attention(p, op, 5);  // q k^T, do v^T, p^T do, ds k, ds^T q
+    case OpKind::kAttentionStep: {
+      const std::uint32_t window = p.model.window(static_cast<std::uint32_t>(op.layer));
+      const std::uint64_t keys = window ? std::min<std::uint64_t>(window, p.run.seq_len) : p.run.seq_len;
+      return checked_mul(4, p.model.heads, p.model.head_dim, keys);
+    }
+    default:
+      return 0;
+  }
+}
+
+bool scratch(const Op& op, std::size_t slot) { return op_info(op.kind).scratch_mask >> slot & 1; }
+
+/// Bytes of an operand that the operation touches: tables indexed by token by row, everything else whole.
+std::uint64_t touched(const Program& p, const Op& op, BufferId b) {
+  const Buffer& x = p[b];
+  const bool table =
+      (op.kind == OpKind::kEmbed && b == op.in[0]) || (op.kind == OpKind::kEmbedBwd && b == op.in[2]);
+  return table ? checked_mul(std::min(op.rows, x.rows), x.cols, size_of(x.dtype)) : x.bytes();
+}
+
+}  // namespace
+
+OpCost& OpCost::operator+=(const OpCost& o) {
+  flops = checked_add(flops, o.flops);
+  bytes_read = checked_add(bytes_read, o.bytes_read);
+  bytes_written = checked_add(bytes_written, o.bytes_written);
+  return *this;
+}
+
+std::uint64_t attention_pairs(const Program& p, std::int32_t layer) {
+  const std::uint64_t S = p.run.seq_len, w = p.model.window(static_cast<std::uint32_t>(std::max(layer, 0)));
+  if (w == 0 || w >= S) return checked_mul(S, S + 1) / 2;
+  return checked_mul(w, w + 1) / 2 + checked_mul(S - w, w);  // the first w queries see 1, 2, ..., w keys
+}
+
+OpCost op_cost(const Program& p, const Op& op, bool first_micro) {
+  OpCost c;
+  c.flops = flops(p, op);
+  const bool overwrites = first_micro && (op.flags & kFirstWrite);
+  for (std::size_t i = 0; i < op.ins; ++i) {
+    if (op.in[i] == kNoBuffer || scratch(op, i)) continue;
+    if (overwrites && p[op.in[i]].component == Component::kGradients) continue;
+    c.bytes_read = checked_add(c.bytes_read, touched(p, op, op.in[i]));
+  }
+  for (BufferId b : op.outputs()) {
+    if (b == kNoBuffer) continue;
+    // An overwritten table of gradients is cleared where no token points.
+    const bool whole = overwrites && p[b].component == Component::kGradients;
+    c.bytes_written = checked_add(c.bytes_written, whole ? p[b].bytes() : touched(p, op, b));
+  }
+  return c;
+}
+
+}  // namespace trainhost::step

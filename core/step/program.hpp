@@ -1,0 +1,216 @@
+// The step program: one training step as data. A flat list of operations over named buffers, in the order in
+// which they run; sections say what is repeated. Everything else reads it: the placer, the estimators, the
+// trainers. Nothing here executes or allocates. Shapes are row-major [rows, cols]; M = B*S tokens of one
+// micro-batch.
+//
+//   section micro     forward, then backward of one micro-batch; runs `accumulate` times an update
+//   section update    global gradient norm, then the optimizer; once an update
+//   section eval      forward and loss of one micro-batch, no gradients
+//   section generate  one token at a time through a key/value cache (M = 1)
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/types.hpp"
+#include "core/model/model_spec.hpp"
+#include "core/model/run_spec.hpp"
+#include "core/model/tensors.hpp"
+
+namespace trainhost::step {
+
+using BufferId = std::uint32_t;
+inline constexpr BufferId kNoBuffer = UINT32_MAX;
+
+/// Who holds the bytes. External buffers (token ids, targets) belong to the host and are handed in with each
+/// step; fed ones are their copies on a device: they have a place in its arena, and the trainer fills them
+/// before each micro-batch.
+enum class Storage : std::uint8_t { kArena, kExternal, kFed };
+
+struct Buffer {
+  const char* role = "";    // static: "qkv", "attn_out", "grad.qkv"; unique together with layer and copy
+  std::int32_t layer = -1;  // -1: not of a layer
+  std::uint32_t copy =
+      0;  // 1: made again by a recompute policy, 4: once more; 2, 3: of eval, generate (buffer_names.hpp)
+  Component component = Component::kActivations;
+  Tier tier{};  // the profile's, unless a mode moves it elsewhere
+  DType dtype = DType::kF32;
+  Storage storage = Storage::kArena;
+  std::uint32_t ring = 1;  // 2: one instance a micro-batch in flight, micro-batch i uses instance i % 2
+  std::uint32_t stride =
+      0;  // of a ring: instances begin at multiples of this many bytes (the profile's alignment)
+  bool persistent =
+      false;  // keeps its bytes between operations and steps: weights, gradients, moments, tables,
+              // scalars; gradients through micro and update, the others for the whole run
+  std::uint64_t rows = 1, cols = 1;
+  std::uint64_t instance_bytes() const {
+    return rows * cols * size_of(dtype);
+  }  // checked when the buffer was added
+  std::uint64_t instance_stride() const {
+    return stride ? (instance_bytes() + stride - 1) / stride * stride : 0;
+  }
+  std::uint64_t bytes() const { return (ring - 1) * instance_stride() + instance_bytes(); }
+  std::string name() const;  // "layers.3.qkv", "layers.3.qkv'" (recomputed), "eval.x"
+};
+
+/// Operations. Fixed operand slots, listed as  in -> out ; "inout" appears in both lists, in Op::out in the
+/// order given after the arrow (scalars stand for the sums in them). Scratch is an input alone; its sizes:
+/// scratch_sizes.hpp. Trainers switch over this enum; a new operation is one row here and in op_info(), one
+/// builder, one case a trainer.
+enum class OpKind : std::uint8_t {
+  kEmbed,      // table[V,H], ids[M]                           -> x[M,H]
+  kRmsNorm,    // x[M,H], w[H]                                 -> y[M,H], rstd[M]
+  kLinear,     // x[M,k], w[n,k], bias[n]?, residual[M,n]?     -> y[M,n] = x w^T (+ bias) (+ residual)
+  kQkNorm,     // qkv inout, wq[D], wk[D]                      -> qkv, pre[M,(A+K)D], rstd[M,A+K]
+  kRope,       // qkv inout, table[S,D]                        -> qkv          (q and k heads turned in place)
+  kAttention,  // qkv[M,(A+2K)D], scratch?                     -> o[M,A*D], lse[M,A]    causal, per sequence
+  kSwiGlu,     // gu[M,2I] (gate | up)                         -> a[M,I] = silu(gate) * up
+  kHeadLoss,  // hf[M,H] inout, head[V,H], targets[M], grad_head inout, logits[C,V], scalars inout, losses[C]?
+              //    -> hf becomes d hf, grad_head += , loss += ; chunks of C tokens, scaled by 1/counted
+              //    targets
+  kHeadEval,  // hf[M,H], head[V,H], targets[M], logits[C,V], scalars inout, losses[C]? -> loss +=
+  kHeadLogits,  // hf[M,H], head[V,H]                           -> logits[M,V]
+  kRmsNormBwd,  // dy[M,H], x[M,H], rstd[M], w[H], dx inout?, grad_w inout, partials[slots,H]
+                //    -> dx (= or += , see kFirstWrite on operand dx), grad_w +=
+  kLinearDx,    // dy[M,n], w[n,k]                              -> dx[M,k] = dy w
+  kLinearDw,   // dy[M,n], x[M,k], grad_w[n,k] inout, grad_b[n] inout?, partials?  -> grad_w += dy^T x, grad_b
+               // += sum dy
+  kSwiGluBwd,  // da[M,I], gu[M,2I] inout                      -> gu becomes d gu
+  kAttentionBwd,  // do[M,A*D], o, lse, qkv, scratch              -> dqkv[M,(A+2K)D]
+  kRopeBwd,       // dqkv inout, table                            -> dqkv         (turned back)
+  kQkNormBwd,     // dqkv inout, pre, rstd, wq, wk, grad_wq inout, grad_wk inout, partials -> dqkv
+  kEmbedBwd,  // dx[M,H], ids[M], grad_table inout, order[M]? -> grad_table += scatter; order: rows sorted by
+              // id, on a device
+  kGradSquares,  // grad, scalars inout, partials[slots] f64     -> scalars.norm2 += sum g^2   (double)
+  kAdamW,  // grad, w inout, m inout, v inout, scalars, master inout? -> w, m, v, master    (clip factor read
+           // from scalars)
+  kSgd,    // grad, w inout, scalars, master inout?        -> w, master
+  kSgdMomentum,    // grad, w inout, m inout, scalars, master inout? -> w, m, master
+  kAttentionStep,  // qkv[1,(A+2K)D], cache_k[S,K*D] inout, cache_v[S,K*D] inout, scratch[A,S]
+                   //    -> o[1,A*D], cache_k, cache_v          position p of generate
+  // Of modes that use more than one tier (device_modes.hpp). Operations run where their first operand lies.
+  kCopy,  // from                                         -> to           asynchronous: see kHold; one
+          // transfer
+  kHold,  // a, b?                                        ->              both stay as they are up to here: a
+          // copy
+          //    between them may still be under way
+  kCrossEntropy,  // logits[M,V] inout, targets[M], scalars inout -> logits becomes its gradient, loss +=
+  kHeadBwd,       // dlogits[M,V], hf[M,H] inout, head[V,H], grad_head inout -> hf becomes d hf, grad_head +=
+  kAddGrad,       // part, grad inout                             -> grad (= on its first write, else +=) part
+  kCount_,
+};
+
+/// Bits of Op::flags.
+enum OpFlag : std::uint32_t {
+  kFirstWrite =
+      1,  // gradient ops: on micro-batch 0 this op is the first to touch its gradient: overwrite, do not add
+  kFreshDx = 2,          // kRmsNormBwd: dx is written, not added to
+  kDecay = 4,            // optimizer ops: weight decay applies (tensors of two or more dimensions)
+  kRecomputed = 8,       // a forward op that a recompute policy runs again in the backward pass
+  kFreshGrad = 16,       // gradient ops: the gradient is of this micro-batch alone: overwrite always
+  kActivationCopy = 32,  // kCopy: class `activation` of the CUDA trainer's contract
+  kSyncCopy = 64,        // kCopy: class `sync`: what keeps the embedding equal on both sides
+};
+
+inline constexpr int kMaxOperands = 8;
+
+struct Op {
+  OpKind kind{};
+  Phase phase = kForward;
+  std::int32_t layer = -1;
+  std::uint32_t flags = 0;
+  std::uint64_t rows = 0;  // M of this op: B*S in micro and eval, 1 in generate
+  std::uint8_t ins = 0, outs = 0;
+  BufferId in[kMaxOperands];  // kNoBuffer where an optional operand is absent
+  BufferId out[4];
+  std::span<const BufferId> inputs() const { return {in, ins}; }
+  std::span<const BufferId> outputs() const { return {out, outs}; }
+};
+
+enum class SectionKind : std::uint8_t { kMicro, kUpdate, kEval, kGenerate };
+struct Section {
+  SectionKind kind{};
+  std::uint32_t begin = 0, end = 0;  // ops [begin, end)
+};
+
+/// A piece of a fused parameter buffer that has a name of its own in checkpoints.
+struct Slice {
+  std::uint32_t tensor;         // index into Program::tensor_infos
+  std::uint64_t first_element;  // where it starts in the parameter's buffer
+};
+
+/// One parameter buffer with its gradient, its optimizer state and its master copy, all of the same shape. q,
+/// k, v share one buffer (rows q | k | v), so do gate and up, and the biases likewise: one matrix product
+/// each.
+struct Param {
+  BufferId weight = kNoBuffer, grad = kNoBuffer, m = kNoBuffer, v = kNoBuffer;
+  BufferId master = kNoBuffer;  // f32, where the weight is stored in a lower precision
+  bool decay = false;
+  std::vector<Slice> slices;
+};
+
+struct Program {
+  ModelSpec model;
+  RunSpec run;
+  Profile profile;
+  std::vector<Buffer> buffers;
+  std::vector<Op> ops;
+  std::vector<Section> sections;
+  std::vector<Param> params;             // in file order of their first tensor
+  std::vector<TensorInfo> tensor_infos;  // tensors(model)
+
+  const Buffer& operator[](BufferId b) const { return buffers[b]; }
+  /// The section of that kind; empty range when the program has none (no update in inference).
+  Section section(SectionKind k) const;
+  /// The buffer of that role and layer, first copy; kNoBuffer when there is none. Linear search: for tests
+  /// and load.
+  BufferId find(std::string_view role, std::int32_t layer = -1, std::uint32_t copy = 0) const;
+};
+
+/// Does the host run it while the rest runs on a device? Copies belong to neither.
+bool runs_on_host(const Program& p, const Op& op);
+
+/// Where the forward part of the micro section ends: its first operation of phase backward.
+std::uint32_t backward_begin(const Program& p);
+
+/// Layout of the "scalars" buffer (16 doubles): what ops leave for the executor and for each other. From
+/// kLossScale on: of trainers whose scalars lie on a device, which read the constants of a step there too.
+enum Scalar : std::uint32_t {
+  kLossSum = 0,
+  kNorm2 = 1,
+  kClipFactor = 2,
+  kEvalLossSum = 3,
+  kLossScale = 4,  // 1 / counted targets of the update
+  kLr = 5,
+  kStepSize = 6,
+  kInvSqrtBias2 = 7,
+  kDecayFactor = 8,  // lr/(1-beta1^t), 1/sqrt(1-beta2^t), 1 - lr*weight_decay
+  kGradNorm = 9,     // sqrt(norm2)
+  kApplied = 10,     // 1: loss and norm are finite and the update changes weights; 0: it does not
+  kScalarCount = 16
+};
+
+/// What each operand slot is, for dumps, checkers and messages.
+struct OpInfo {
+  const char* name;            // "linear_dw"
+  std::uint32_t inout_mask;    // bit i: input i is also written (appears among outputs)
+  std::uint32_t scratch_mask;  // bit i: input i is scratch: written before it is read, dead afterwards
+};
+const OpInfo& op_info(OpKind k);
+
+/// What people call it: "layers.3 linear qkv" (the parameter that it belongs to), "layers.3 attention",
+/// "embed"; with "again" at its end where a recompute policy runs it once more.
+std::string op_label(const Program& p, const Op& op);
+
+/// Builds the program of one run, recompute policy applied. Throws usage_error when the family cannot be
+/// trained or the run asks for what no program can do yet. Pure and deterministic. Op order: README.md here.
+Program build_program(const ModelSpec& model, const RunSpec& run, const Profile& profile);
+
+/// FNV-1a over every field of buffers and ops that changes memory or meaning, plus offsets when given.
+std::uint64_t digest(const Program& p, std::span<const std::uint64_t> offsets = {});
+
+/// One line a buffer and an op, stable across machines: the golden text that reviews see.
+std::string dump(const Program& p, std::span<const std::uint64_t> offsets = {});
+
+}  // namespace trainhost::step

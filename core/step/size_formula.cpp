@@ -1,0 +1,172 @@
+// See size_formula.hpp: one row a role. Beside buffer_names.hpp this is the only list of roles.
+#include "core/step/size_formula.hpp"
+
+#include <string_view>
+
+#include "core/step/buffer_names.hpp"
+#include "core/step/scratch_sizes.hpp"
+
+namespace trainhost::step {
+namespace {
+
+struct Shape {
+  std::string_view role, rows, cols;  // "M": the rows of the section; "": 1
+};
+
+// The state of a parameter has the shape of its weight: roles without their "w.", "grad.", "m." or "v.".
+constexpr Shape kParams[] = {
+    {"embed", "V", "H"},    {"norm1", "H", ""},      {"qkv", "(A+2K)*D", "H"},   {"qkv_bias", "(A+2K)*D", ""},
+    {"q_norm", "D", ""},    {"k_norm", "D", ""},     {"o", "H", "A*D"},          {"o_bias", "H", ""},
+    {"norm2", "H", ""},     {"gate_up", "2I", "H"},  {"gate_up_bias", "2I", ""}, {"down", "H", "I"},
+    {"down_bias", "H", ""}, {"final_norm", "H", ""}, {"head", "V", "H"},
+};
+
+constexpr Shape kOthers[] = {
+    {role::kX, "M", "H"},
+    {role::kH1, "M", "H"},
+    {role::kRstd1, "M", ""},
+    {role::kQkv, "M", "(A+2K)*D"},
+    {role::kQkPre, "M", "(A+K)*D"},
+    {role::kQkRstd, "M", "(A+K)"},
+    {role::kAttnOut, "M", "A*D"},
+    {role::kLse, "M", "A"},
+    {role::kXMid, "M", "H"},
+    {role::kH2, "M", "H"},
+    {role::kRstd2, "M", ""},
+    {role::kGateUp, "M", "2I"},
+    {role::kAct, "M", "I"},
+    {role::kXOut, "M", "H"},
+    {role::kHf, "M", "H"},
+    {role::kRstdF, "M", ""},
+    {role::kDx, "M", "H"},
+    {role::kDAct, "M", "I"},
+    {role::kDH2, "M", "H"},
+    {role::kDAttnOut, "M", "A*D"},
+    {role::kDQkv, "M", "(A+2K)*D"},
+    {role::kDH1, "M", "H"},
+    {role::kCacheK, "S", "K*D"},
+    {role::kCacheV, "S", "K*D"},
+    {role::kRopeTable, "S", "D"},
+    {role::kVendorWorkspace, "N", ""},
+    {role::kAttnBwdScratch, "T", "Q*(2R+D+2)"},
+    {role::kNorm1Partials, "W", "H"},
+    {role::kNorm2Partials, "W", "H"},
+    {role::kFinalPartials, "W", "H"},
+    {role::kQkPartials, "W", "2D"},
+    {role::kSquarePartials, "W", ""},
+    {role::kLosses, "C", ""},
+    {role::kHidden, "M", "H"},
+    {role::kDHidden, "M", "H"},
+    {role::kIds, "M", ""},
+    {role::kTargets, "M", ""},
+    {role::kOrder, "M", ""},
+    {role::kFeed, "N", ""},
+    {role::kStaging, "N", ""},
+};
+
+std::string_view without_state(std::string_view role) {
+  for (std::string_view prefix : {"w.", "grad.", "m.", "v.", "master."})
+    if (role.starts_with(prefix)) return role.substr(prefix.size());
+  return {};
+}
+
+Shape shape_of(const Program& p, const Buffer& b) {
+  const bool one_token = b.copy == kOfGenerate;
+  const std::string_view r = b.role;
+  if (const std::string_view param = without_state(r); !param.empty())
+    for (const Shape& s : kParams)
+      if (s.role == param) return s;
+  if (r == role::kLogits) {
+    const bool chunked = !one_token && b.rows < p.run.tokens_per_micro_batch();
+    return {r, chunked ? "C" : "M", "V"};
+  }
+  const bool on_device = b.tier == Tier::kDevice;
+  if (r == role::kAttnBwdScratch && on_device) return {r, "M", "A"};
+  if (r == role::kAttnScratch) return one_token ? Shape{r, "A", "S"} : Shape{r, "T", "Q*(2R+D+2)"};
+  for (const Shape& s : kOthers)
+    if (s.role == r) return s;
+  return {};
+}
+
+void times(std::string& product, std::string_view factor) {
+  if (factor.empty()) return;
+  if (!product.empty()) product += "*";
+  product += factor;
+}
+
+std::string in_symbols(const Program& p, const Buffer& b, std::uint64_t count) {
+  std::string f;
+  if (count > 1) times(f, b.layer >= 0 && count == p.model.layers ? "L" : std::to_string(count));
+  const Shape s = shape_of(p, b);
+  if (s.role.empty()) {
+    if (b.rows != 1) times(f, std::to_string(b.rows));
+    if (b.cols != 1) times(f, std::to_string(b.cols));
+  } else {
+    if (s.rows == "M")
+      times(f, b.copy == kOfGenerate ? "" : "B*S");
+    else
+      times(f, s.rows);
+    times(f, s.cols);
+  }
+  times(f, std::to_string(size_of(b.dtype)));
+  return f;
+}
+
+std::uint64_t value_of(char symbol, const Program& p, const Buffer& b) {
+  const ModelSpec& m = p.model;
+  switch (symbol) {
+    case 'V':
+      return m.vocab;
+    case 'H':
+      return m.hidden;
+    case 'L':
+      return m.layers;
+    case 'A':
+      return m.heads;
+    case 'K':
+      return m.kv_heads;
+    case 'D':
+      return m.head_dim;
+    case 'I':
+      return m.intermediate;
+    case 'S':
+      return p.run.seq_len;
+    case 'B':
+      return p.run.micro_batch;
+    case 'C':
+      return head_chunk(p.profile, p.run.tokens_per_micro_batch());
+    case 'T':
+      return p.profile.threads;
+    case 'W':
+      return p.profile.slots;
+    case 'Q':
+      return p.profile.attention_tile_q;
+    case 'R':
+      return p.profile.attention_tile_k;
+    default:
+      return b.rows * b.cols;  // N: bytes that a vendor's library or a transfer asks for
+  }
+}
+
+/// "(A+2K)*D" as "(32+2*8)*128": every symbol's number in its place.
+std::string in_numbers(const Program& p, const Buffer& b, std::string_view symbols) {
+  std::string out;
+  for (const char c : symbols) {
+    if (c < 'A' || c > 'Z') {
+      out += c;
+      continue;
+    }
+    if (!out.empty() && out.back() >= '0' && out.back() <= '9') out += '*';
+    out += std::to_string(value_of(c, p, b));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string formula(const Program& p, const Buffer& b, std::uint64_t count) {
+  const std::string symbols = in_symbols(p, b, count), numbers = in_numbers(p, b, symbols);
+  return symbols == numbers ? symbols : symbols + " = " + numbers;
+}
+
+}  // namespace trainhost::step

@@ -1,0 +1,127 @@
+// See events.hpp.
+#include "core/training/events.hpp"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.hpp"
+#include "core/checkpoint/store.hpp"
+
+namespace trainhost::training {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string dumped(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Json memory_json(const MemoryResult& m) {
+  Json tiers = Json::array();
+  for (const auto& t : m.tiers)
+    tiers.push_back({{"tier", name(t.tier)},
+                     {"predicted_bytes", t.predicted_bytes},
+                     {"measured_bytes", t.measured_bytes}});
+  return {{"predicted_bytes", m.predicted_bytes},
+          {"measured_bytes", m.measured_bytes},
+          {"process_peak_bytes", m.process_peak_bytes},
+          {"runtime_bytes", m.runtime_bytes()},
+          {"tiers", std::move(tiers)}};
+}
+
+}  // namespace
+
+Events::Events(const std::filesystem::path& metrics, bool append, bool to_stdout)
+    : file_(metrics, append ? std::ios::app : std::ios::trunc), path_(metrics), to_stdout_(to_stdout) {
+  if (!file_) throw run_error("cannot write " + metrics.string());
+}
+
+void Events::line(const std::string& json) {
+  file_ << json << '\n';
+  file_.flush();
+  if (!file_) throw run_error("cannot write " + path_.string() + ": is the disk full?");
+  if (to_stdout_) {
+    std::fwrite(json.data(), 1, json.size(), stdout);
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+  }
+}
+
+void Events::start(const std::string& source, std::optional<double> entropy,
+                   std::optional<double> entropy_error, const planning::Choice& choice,
+                   const report::PlanView& plan, std::uint64_t resumed_from) {
+  Json src = {{"name", source}};
+  if (entropy) src["entropy_nats"] = *entropy;
+  if (entropy_error) src["entropy_error"] = *entropy_error;
+  Json j = {{"event", "start"},
+            {"source", std::move(src)},
+            {"backend", choice.id},
+            {"requested", choice.requested}};
+  if (!choice.fallback_reason.empty()) j["fallback_reason"] = choice.fallback_reason;
+  if (resumed_from) j["resumed_from"] = resumed_from;
+  j["plan"] = Json::parse(report::plan_json(plan, -1));
+  line(dumped(j));
+}
+
+void Events::step(const StepEvent& e) {
+  line(dumped({{"event", "step"},
+               {"step", e.step},
+               {"loss", e.loss},
+               {"grad_norm", e.grad_norm},
+               {"lr", e.lr},
+               {"tokens", e.tokens},
+               {"ms", e.ms},
+               {"tokens_per_s", e.tokens_per_s}}));
+}
+
+void Events::eval(std::uint64_t step, double loss, std::uint64_t tokens) {
+  line(dumped({{"event", "eval"}, {"step", step}, {"loss", loss}, {"tokens", tokens}}));
+}
+
+void Events::checkpoint(std::uint64_t step, const std::filesystem::path& dir) {
+  line(dumped({{"event", "checkpoint"}, {"step", step}, {"dir", dir.string()}}));
+}
+
+void Events::note(const std::string& text, const plugin::Native& native) {
+  Json j = {{"event", "note"}, {"text", text}};
+  if (native.code != 0) j["native_domain"] = native.domain, j["native_code"] = native.code;
+  line(dumped(j));
+}
+
+std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c,
+                         double utilization, const std::string& profile, const report::PlanView& plan) {
+  Json transfers = {{"h2d", c.h2d},
+                    {"d2h", c.d2h},
+                    {"h2d_bytes", c.h2d_bytes},
+                    {"d2h_bytes", c.d2h_bytes},
+                    {"sync", c.sync},
+                    {"sync_bytes", c.sync_bytes},
+                    {"stream", c.stream},
+                    {"stream_bytes", c.stream_bytes},
+                    {"chunks", c.chunks},
+                    {"exposed_ms", static_cast<double>(c.exposed_transfer_ns) * 1e-6}};
+  Json j = {{"event", "done"},
+            {"steps", steps},
+            {"memory", memory_json(memory)},
+            {"transfers", std::move(transfers)},
+            {"utilization", utilization}};
+  if (plan.recompute_layers) j["recompute"] = Json::parse(report::recompute_json(plan));
+  if (!profile.empty()) j["profile"] = Json::parse(profile);
+  std::string text = dumped(j);
+  line(text);
+  return text;
+}
+
+void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step) {
+  std::ifstream in(metrics);
+  if (!in) return;
+  std::string kept;
+  for (std::string text; std::getline(in, text);) {
+    Json j = Json::parse(text, nullptr, false);
+    if (j.is_discarded() || !j.is_object()) break;  // a line cut short by a crash, and all after it
+    if (j.value("step", std::uint64_t{0}) > step || j.value("event", "") == "done") continue;
+    kept += text + "\n";
+  }
+  in.close();
+  checkpoint::write_file_atomically(metrics, kept);
+}
+
+}  // namespace trainhost::training

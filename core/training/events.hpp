@@ -1,0 +1,50 @@
+// Events of a run as JSON, one object a line: to metrics.jsonl always, to stdout under --json. Field names
+// are fixed by the interface; numbers keep full precision.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "core/planning/choose_backend.hpp"
+#include "core/plugin/plugin.hpp"
+#include "core/report/plan_view.hpp"
+#include "core/training/memory_result.hpp"
+
+namespace trainhost::training {
+
+struct StepEvent {
+  std::uint64_t step = 0;
+  double loss = 0, grad_norm = 0, lr = 0;
+  std::uint64_t tokens = 0;
+  double ms = 0, tokens_per_s = 0;
+};
+
+class Events {
+ public:
+  /// Appends to `metrics` when `append`, else begins it anew. `to_stdout`: also prints every line.
+  Events(const std::filesystem::path& metrics, bool append, bool to_stdout);
+
+  void start(const std::string& source, std::optional<double> entropy, std::optional<double> entropy_error,
+             const planning::Choice& choice, const report::PlanView& plan, std::uint64_t resumed_from);
+  void step(const StepEvent& e);
+  void eval(std::uint64_t step, double loss, std::uint64_t tokens);
+  void checkpoint(std::uint64_t step, const std::filesystem::path& dir);
+  /// native: the number behind it, where there is one.
+  void note(const std::string& text, const plugin::Native& native = {});
+  /// Returns the line, which summary.json repeats. `profile`: a JSON object; "" = the run was not profiled.
+  std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters,
+                   double utilization, const std::string& profile, const report::PlanView& plan);
+
+ private:
+  void line(const std::string& json);
+  std::ofstream file_;
+  std::filesystem::path path_;
+  bool to_stdout_;
+};
+
+/// Cuts metrics.jsonl back to what happened up to `step`, so that a resumed run's file has each step once.
+void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step);
+
+}  // namespace trainhost::training

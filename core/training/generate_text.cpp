@@ -1,0 +1,76 @@
+// See generate_text.hpp.
+#include "core/training/generate_text.hpp"
+
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/planning/choose_backend.hpp"
+#include "core/planning/host_buffers.hpp"
+#include "core/process/host_info.hpp"
+#include "core/runfile/run_config.hpp"
+#include "core/training/model_state.hpp"
+
+namespace trainhost::training {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path model_dir(const fs::path& dir) {
+  for (const fs::path& d : {dir / "model", dir})
+    if (fs::exists(d / "config.json")) return d;
+  throw usage_error(fmt::format("{} holds no model: neither config.json nor model/config.json is there",
+                                escaped(dir.string())),
+                    "give a run's output directory or a model directory in Hugging Face layout");
+}
+
+std::string tokenizer_of(const fs::path& dir, const ModelSpec& m) {
+  if (fs::exists(dir / "tokenizer.model")) return (dir / "tokenizer.model").string();
+  if (m.vocab == 256) return "bytes";
+  throw usage_error(fmt::format("{} has no tokenizer.model and its vocabulary of {} is not bytes",
+                                escaped(dir.string()), m.vocab),
+                    "put the model's SentencePiece tokenizer.model beside config.json");
+}
+
+std::uint32_t context_of(const fs::path& dir, const ModelSpec& m) {
+  constexpr std::uint64_t kMost = 1024;
+  std::uint64_t context = std::min(kMost, m.max_positions);
+  simdjson::dom::parser parser;
+  simdjson::dom::element doc;
+  std::uint64_t n = 0;
+  if (parser.load((dir / "generation_config.json").string()).get(doc) == simdjson::SUCCESS &&
+      doc["max_length"].get(n) == simdjson::SUCCESS && n >= 2)
+    context = std::min(n, m.max_positions);
+  return static_cast<std::uint32_t>(context);
+}
+
+}  // namespace
+
+void generate(const GenerateRequest& r, plugin::Registry& registry,
+              const std::function<void(const std::string&)>& emit) {
+  fs::path dir = model_dir(r.dir);
+  ModelSpec m = runfile::read_model_config(dir / "config.json");
+  if (!trainable_family(m.family))
+    throw usage_error(fmt::format("{} is of the family '{}', which no trainer here can run",
+                                  escaped(dir.string()), escaped(m.family)));
+  auto tokenizer = data::make_tokenizer(tokenizer_of(dir, m));
+  RunSpec spec;
+  spec.mode = RunMode::kInference;
+  spec.seq_len = r.context ? r.context : context_of(dir, m);
+  planning::Choice choice = planning::choose_backend(registry, r.backend, true);
+  if (auto device = choice.trainer->device_memory()) spec.device_budget = device->free_bytes;
+  spec.host_budget = free_host_bytes();
+  auto session = choice.trainer->create(m, spec);
+  if (!session->can_generate())
+    throw Error(Exit::kNoBackend, fmt::format("the backend '{}' does not generate text", choice.id),
+                "try --backend=cpu");
+  planning::HostBlock staging(registry.ledger(), planning::plan_host_buffers(m, spec, 0).staging_bytes,
+                              "host.staging");
+  load_tensors(*session, plugin::Scope::kWeights, m, dir, staging.as<float>());
+  session->init(0);
+  sample(*session, *tokenizer, r.prompt, r.sample, spec.seq_len, staging.as<float>().first(m.vocab), emit);
+}
+
+}  // namespace trainhost::training

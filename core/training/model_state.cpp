@@ -1,0 +1,165 @@
+// See model_state.hpp.
+#include "core/training/model_state.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "core/base/checked.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/tensor_files.hpp"
+
+namespace trainhost::training {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kShard[] = {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"};
+constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMoment1,
+                                    plugin::Scope::kMoment2};
+
+std::map<std::string, std::string> lines_of(const std::string& text) {
+  std::map<std::string, std::string> out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);)
+    if (auto at = line.find(" = "); at != std::string::npos) out[line.substr(0, at)] = line.substr(at + 3);
+  return out;
+}
+
+void compare_identity(const std::string& then, const std::string& now) {
+  std::map<std::string, std::string> a = lines_of(then), b = lines_of(now);
+  std::string differs;
+  for (const auto& [key, value] : b)
+    if (auto it = a.find(key); it != a.end() && it->second != value)
+      differs += fmt::format("{}{} was {}, is {}", differs.empty() ? "" : "; ", key, it->second, value);
+  if (!differs.empty())
+    throw usage_error("the checkpoint was made by another run: " + differs,
+                      "restore these values, or train into another output.dir");
+}
+
+}  // namespace
+
+int moment_count(Optimizer o) { return o == Optimizer::kAdamW ? 2 : o == Optimizer::kSgdMomentum ? 1 : 0; }
+
+void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, const fs::path& file_or_dir,
+                  std::span<float> scratch) {
+  checkpoint::WeightSource source(file_or_dir);
+  std::vector<TensorInfo> wanted = tensors(m);
+  source.require(wanted, m.tied);
+  for (const TensorInfo& t : wanted)
+    source.stream(t, scratch, [&](std::uint64_t first, std::span<const float> values) {
+      s.load(scope, {t.name, DType::kF32, t.rank, t.dim, values.data(), first, values.size()});
+    });
+}
+
+namespace {
+
+checkpoint::TensorSource source_of(plugin::Session& s, plugin::Scope scope) {
+  return [&s, scope](const checkpoint::TensorSink& sink) {
+    s.save(scope, [&](const plugin::TensorPiece& p) {
+      if (p.dtype != DType::kF32)
+        throw run_error("the trainer handed over '" + p.name + "' in a type other than f32");
+      sink(p.name, p.first, {static_cast<const float*>(p.data), p.count});
+    });
+  };
+}
+
+}  // namespace
+
+void save_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m, const fs::path& file) {
+  checkpoint::write_tensors(file, tensors(m), source_of(s, scope));
+}
+
+std::string resume_identity(const runfile::RunConfig& c) {
+  const RunSpec& r = c.run;
+  const ModelSpec& m = c.model;
+  std::string out;
+  auto add = [&](const char* key, auto value) { out += fmt::format("{} = {}\n", key, value); };
+  add("model.family", m.family);
+  add("model.vocab_size", m.vocab);
+  add("model.hidden_size", m.hidden);
+  add("model.num_hidden_layers", m.layers);
+  add("model.num_attention_heads", m.heads);
+  add("model.num_key_value_heads", m.kv_heads);
+  add("model.head_dim", m.head_dim);
+  add("model.intermediate_size", m.intermediate);
+  add("model.tie_word_embeddings", m.tied);
+  add("model.sliding_window", m.sliding_window);
+  add("model.rms_norm_eps", m.norm_eps);
+  add("model.rope_theta", m.rope_theta);
+  std::string files;
+  for (const fs::path& p : c.data.train) files += (files.empty() ? "" : ",") + p.filename().string();
+  add("data.train", files.empty() ? "stories" : files);
+  add("data.tokenizer", fs::path(c.data.tokenizer).filename().string());
+  add("data.order", c.data.order == runfile::Order::kShuffled ? "shuffled" : "sequential");
+  add("data.valid_fraction", c.data.valid_fraction);
+  add("data.seq_len", r.seq_len);
+  add("train.precision", c.precision);
+  add("train.micro_batch", r.micro_batch);
+  add("train.grad_accum", r.accumulate);
+  add("train.steps", c.steps);
+  add("train.seed", r.seed);
+  add("optimizer.name", name(r.optimizer));
+  add("optimizer.lr", c.optimizer.lr);
+  add("optimizer.min_lr", c.optimizer.min_lr);
+  add("optimizer.schedule", static_cast<int>(c.optimizer.schedule));
+  add("optimizer.warmup_steps", c.optimizer.warmup_steps);
+  add("optimizer.betas", fmt::format("[{}, {}]", r.beta1, r.beta2));
+  add("optimizer.eps", r.eps);
+  add("optimizer.weight_decay", r.weight_decay);
+  add("optimizer.grad_clip", r.clip_norm);
+  return out;
+}
+
+fs::path save_checkpoint(plugin::Session& s, const runfile::RunConfig& c, const std::string& backend,
+                         std::uint64_t step, checkpoint::Store& store) {
+  checkpoint::Meta meta;
+  meta.step = step;
+  meta.kernel_set = s.info("kernel_set");
+  meta.program_version = TRAINHOST_VERSION;
+  meta.backend = backend;
+  meta.extra["run"] = resume_identity(c);
+  int scopes = 1 + moment_count(c.run.optimizer);
+  std::uint64_t bytes = checked_mul(count_parameters(c.model).total, sizeof(float), scopes);
+  return store.save(meta, bytes, [&](const fs::path& tmp) {
+    for (int i = 0; i < scopes; ++i) save_tensors(s, kScope[i], c.model, tmp / kShard[i]);
+  });
+}
+
+std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
+                                const checkpoint::Store& store, std::span<float> scratch,
+                                const std::function<void(const std::string&)>& say) {
+  auto found = store.newest();
+  if (!found)
+    throw usage_error(fmt::format("--resume: {} holds no checkpoint", c.output.dir.string()),
+                      "run without --resume to begin, or set train output.checkpoint_every");
+  for (const std::string& skipped : found->skipped) say("skipped " + skipped);
+  auto run = found->meta.extra.find("run");
+  if (run != found->meta.extra.end()) compare_identity(run->second, resume_identity(c));
+  if (std::string now = s.info("kernel_set"); now != found->meta.kernel_set)
+    say(fmt::format(
+        "note: the checkpoint was computed by kernels '{}', this machine uses '{}': the run goes on, but not "
+        "with the same bits",
+        found->meta.kernel_set, now));
+  for (int i = 0; i <= moment_count(c.run.optimizer); ++i)
+    load_tensors(s, kScope[i], c.model, found->dir / kShard[i], scratch);
+  return found->meta.step;
+}
+
+void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path& dir) {
+  // The context that the model has seen: what generate keeps to, and what other software reads as its
+  // default.
+  std::map<std::string, std::string> others = {
+      {"generation_config.json",
+       fmt::format("{{\n  \"do_sample\": true,\n  \"max_length\": {}\n}}\n", c.run.seq_len)}};
+  if (c.data.tokenizer != "bytes") {
+    std::ifstream in(c.data.tokenizer, std::ios::binary);
+    others["tokenizer.model"] = std::string(std::istreambuf_iterator<char>(in), {});
+    if (!in) throw run_error("cannot read " + c.data.tokenizer + " for the finished model");
+  }
+  checkpoint::write_model_dir(dir, runfile::model_config_json(c.model), tensors(c.model),
+                              source_of(s, plugin::Scope::kWeights), others);
+}
+
+}  // namespace trainhost::training

@@ -1,0 +1,251 @@
+// The parts against something dumber: states against enumerated tensors, micro-batches in flight against a
+// played schedule, stored bytes against numbers worked by hand; and what validate() says.
+#include <boost/test/unit_test.hpp>
+
+#include "core/base/error.hpp"
+#include "core/parallel/rank_breakdown.hpp"
+#include "tests/core/parallel/measured_runs.hpp"
+#include "tests/core/parallel/random_layouts.hpp"
+
+using namespace trainhost;
+using namespace trainhost::parallel;
+using test::Draw;
+using test::require;
+
+namespace {
+
+std::uint64_t of(const Numbers& n, Component c, Tier t = Tier::kDevice) {
+  return n.bytes[std::size_t(t)][std::size_t(c)];
+}
+
+/// Chunk passes of one stage, played: warm-up, then one forward and one backward pass in turn. The most that
+/// wait at once, whether the micro-batches fill the last round or not.
+std::uint64_t played(const Pipeline& p, std::uint64_t stage) {
+  const std::uint64_t all = p.micro_batches * p.chunks;
+  const std::uint64_t warm_up =
+      p.chunks == 1 ? p.stages - stage - 1 : 2 * (p.stages - stage - 1) + (p.chunks - 1) * p.stages;
+  std::uint64_t forward = 0, backward = 0, most = 0;
+  while (backward < all) {
+    while (forward < all && forward - backward < warm_up) ++forward;  // as far as the warm-up allows
+    if (forward < all) ++forward;
+    most = std::max(most, forward - backward);
+    ++backward;
+  }
+  return most;
+}
+
+void refused(const model::Architecture& a, const RunSpec& r, const std::string& sentence) {
+  BOOST_CHECK_EXCEPTION(validate(a, r), Error, [&](const Error& e) {
+    if (e.what() != sentence) BOOST_TEST_MESSAGE("said: " << e.what());
+    return e.what() == sentence;
+  });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(memory)
+
+BOOST_AUTO_TEST_CASE(states_are_those_of_the_enumerated_tensors) {
+  test::property("one rank: weights, gradients and state, tensor by tensor", [](const Draw& draw) {
+    test::Case c = test::random_case(draw);
+    RunSpec r;
+    r.optimizer = c.r.optimizer, r.weight = c.r.weight, r.grad = c.r.grad, r.master = c.r.master,
+    r.moment = c.r.moment;
+    std::uint64_t elements = 0, state = 0;
+    const std::uint64_t m = size_of(r.moment);
+    for (const model::TensorShape& t : model::tensors(c.a)) {
+      const std::uint64_t n = t.rows * t.cols;
+      const bool matrix = t.cols > 1 && t.layer >= 0, vector = t.cols == 1 || t.rows == 1;
+      elements += t.elements();
+      switch (r.optimizer) {
+        case Optimizer::kSgd:
+          break;
+        case Optimizer::kSgdMomentum:
+        case Optimizer::kLion:
+          state += t.elements() * m;
+          break;
+        case Optimizer::kAdamW:
+          state += t.elements() * 2 * m;
+          break;
+        case Optimizer::kMuon:
+          if (t.name.find("project") != std::string::npos || t.name.find("shared_gate") != std::string::npos)
+            return;
+          state += t.elements() * (matrix ? m : 2 * m);
+          break;
+        case Optimizer::kAdafactor:
+          if (t.cols > 1 && t.rows == 1) return;
+          state += (vector ? n : t.rows + t.cols) * 4 * t.copies;
+          break;
+        case Optimizer::kAdamW8bit:
+          state += 2 * t.copies * (n < 4096 ? n * 4 : n + (n + 2047) / 2048 * 4);
+          break;
+      }
+    }
+    const Numbers numbers = stage_numbers(c.a, r, 0);
+    require(of(numbers, Component::kWeights) == elements * size_of(r.weight), "weights");
+    require(of(numbers, Component::kMasterWeights) == elements * size_of(r.master), "master weights");
+    require(of(numbers, Component::kGradients) == elements * size_of(r.grad), "gradients");
+    require(of(numbers, Component::kOptimizerState) == state,
+            "state of " + std::string(name(r.optimizer)) + ": " +
+                std::to_string(of(numbers, Component::kOptimizerState)) + ", " + std::to_string(state));
+    require(trained_parameters(c.a, r) == model::count(c.a).total, "parameters");
+  });
+}
+
+BOOST_AUTO_TEST_CASE(micro_batches_in_flight_are_those_of_the_played_schedule) {
+  for (std::uint64_t stages = 1; stages <= 6; ++stages)
+    for (std::uint64_t chunks = 1; chunks <= (stages > 1 ? 4u : 1u); ++chunks)
+      for (std::uint64_t micro_batches = stages; micro_batches <= 5 * stages; ++micro_batches)
+        for (std::uint64_t stage = 0; stage < stages; ++stage) {
+          const Pipeline p{stages, chunks, micro_batches, stages * chunks};
+          std::uint64_t waiting = 0;
+          for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) waiting += p.in_flight(stage, chunk);
+          BOOST_TEST(waiting == played(p, stage), stages << " stages of " << chunks << " chunks, "
+                                                         << micro_batches << " micro-batches, stage " << stage
+                                                         << ": " << waiting);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(every_layer_belongs_to_one_stage) {
+  for (std::uint64_t layers = 1; layers <= 40; ++layers)
+    for (std::uint64_t stages = 1; stages <= std::min<std::uint64_t>(layers, 8); ++stages)
+      for (std::uint64_t chunks = 1; chunks * stages <= layers; ++chunks) {
+        const Pipeline p{stages, chunks, 1, layers};
+        std::vector<int> owners(layers);
+        for (std::uint64_t stage = 0; stage < stages; ++stage)
+          for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) {
+            BOOST_TEST(p.begin(stage, chunk) < p.end(stage, chunk));
+            for (std::uint64_t l = p.begin(stage, chunk); l < p.end(stage, chunk); ++l) ++owners[l];
+          }
+        for (int n : owners) BOOST_TEST(n == 1);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(real_models_have_the_parameters_that_are_counted_elsewhere) {
+  BOOST_TEST(!model::planned_presets().empty());
+  for (const ModelSpec& m : model::planned_presets()) {
+    const model::Architecture a = model::from_model(m);
+    validate(a, {});
+    BOOST_TEST(trained_parameters(a, {}) == model::count(a).total, m.name);
+    BOOST_TEST(!report(a, {}).nodes.empty());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(quantised_weights_carry_their_scales) {
+  const Weight w{4096, 4096};  // 16,777,216 elements, 262,144 blocks of 64, 1,024 groups of 256 blocks
+  BOOST_TEST(stored_bytes(w, DType::kNF4, DType::kBF16, false).value() == 8388608u + 262144 * 4);
+  BOOST_TEST(stored_bytes(w, DType::kNF4, DType::kBF16, true).value() == 8388608u + 262144 + 1024 * 4 + 4);
+  BOOST_TEST(stored_bytes(w, DType::kI8, DType::kBF16, false).value() == 16777216u + 4096 * 4);
+  const Weight table{4096, 4096, 1, Kind::kEmbedding};
+  BOOST_TEST(stored_bytes(table, DType::kNF4, DType::kBF16, true).value() == 33554432u);
+}
+
+BOOST_AUTO_TEST_CASE(adapters_are_counted_by_rank) {
+  // Llama-2-7B, rank 8 on q and v: 4,194,304 trained parameters, as LitGPT prints for it.
+  const model::Architecture a = test::dense(4096, 11008, 32, 32, 32000, 32);
+  RunSpec r;
+  r.mode = RunMode::kLora, r.lora_rank = 8, r.lora_targets = 1u << kQ | 1u << kV;
+  BOOST_TEST(trained_parameters(a, r) == 4194304u);
+  const Numbers n = stage_numbers(a, r, 0);
+  BOOST_TEST(of(n, Component::kAdapters) == 4194304u * 4);
+  BOOST_TEST(of(n, Component::kGradients) == 4194304u * 4);
+  BOOST_TEST(of(n, Component::kOptimizerState) == 4194304u * 8);
+  BOOST_TEST(of(n, Component::kWeights) == 6738415616u * 4);
+  r.layout.dora = true;
+  BOOST_TEST(trained_parameters(a, r) == 4194304u + 32 * 2 * 4096);
+}
+
+BOOST_AUTO_TEST_CASE(a_tied_table_is_copied_to_the_last_stage) {
+  model::Architecture a = test::dense(64, 128, 4, 4, 1000, 4, true);
+  RunSpec r;
+  const std::uint64_t table = 1000 * 64 * 4, layers = 4 * model::layer_elements(a.layers[0].layer, 64) * 4,
+                      norm = 64 * 4;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kWeights) == table + layers + norm);
+  r.pipeline_parallel = 2;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kWeights) == table + layers / 2);
+  BOOST_TEST(of(stage_numbers(a, r, 1), Component::kWeights) == table + layers / 2 + norm);
+}
+
+BOOST_AUTO_TEST_CASE(experts_are_shared_by_their_own_data_ranks) {
+  const model::Architecture a = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
+  RunSpec r;
+  r.data_parallel = 8, r.layout.expert_parallel = 4, r.zero_stage = 1;
+  Tally t(r);
+  layer_weights(a.layers[1].layer, 64, 1, 4, t);
+  BOOST_TEST(t.held().expert.elements.value() == 4u * 3 * 64 * 32);
+  const std::uint64_t expert_state = 4 * 3 * 64 * 32 * 8 / (8 / 4),
+                      dense = trained_parameters(a, r) - 16 * 3 * 64 * 32;
+  const std::uint64_t state = of(stage_numbers(a, r, 0), Component::kOptimizerState);
+  BOOST_TEST(state >= expert_state + dense * 8 / 8);
+  BOOST_TEST(state <= expert_state + dense * 8 / 8 + 3);  // each of three parts is rounded up
+}
+
+BOOST_AUTO_TEST_CASE(a_cache_takes_whole_pages_of_what_is_seen) {
+  model::Architecture a = test::dense(64, 128, 8, 2, 1000, 3);
+  RunSpec r;
+  r.mode = RunMode::kInference, r.weight = r.compute = DType::kBF16, r.micro_batch = 5, r.seq_len = 100,
+  r.layout.kv_page = 16;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 112 * (2 * 2 * 8) * 2);
+  a.layers[0].layer.attention.window = 30;
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 32 * (2 * 2 * 8) * 2);
+  r.layout.kv_cache = DType::kI8;  // a byte each, and one f32 for the keys and one for the values of a head
+  BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 32 * (2 * 2 * 8 + 2 * 2 * 4));
+  const model::Architecture latent = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
+  r.layout = {};
+  BOOST_TEST(of(stage_numbers(latent, r, 0), Component::kKvCache) == 2u * 5 * 100 * (512 + 64) * 2);
+}
+
+BOOST_AUTO_TEST_CASE(offloaded_state_leaves_two_layers_in_passing) {
+  const model::Architecture a = test::dense(64, 128, 8, 8, 1000, 6);
+  RunSpec r;
+  const Numbers all = stage_numbers(a, r, 0);
+  r.layout.weights_in = r.layout.optimizer_in = Tier::kHost;
+  const Numbers n = stage_numbers(a, r, 0);
+  BOOST_TEST(of(n, Component::kWeights, Tier::kHost) == of(all, Component::kWeights));
+  BOOST_TEST(of(n, Component::kWeights) == 2 * 4 * model::layer_elements(a.layers[0].layer, 64));
+  BOOST_TEST(of(n, Component::kOptimizerState, Tier::kHost) == of(all, Component::kOptimizerState));
+  BOOST_TEST(of(n, Component::kOptimizerState) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(refusals_name_the_key_and_what_would_do) {
+  const model::Architecture a = test::dense(4096, 11008, 32, 32, 32000, 32),
+                            moe = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
+  RunSpec r;
+  validate(a, r);
+  r.tensor_parallel = 3;
+  refused(a, r, "parallel.tensor = 3 does not divide 32 heads; 2 or 4 do");
+  r = {}, r.pipeline_parallel = 33;
+  refused(a, r, "parallel.pipeline = 33 is more than the 32 layers; 32 does");
+  r = {}, r.pipeline_parallel = 8, r.layout.interleave = 5;
+  refused(a, r, "parallel.interleave = 5 with parallel.pipeline = 8 asks for 40 chunks of 32 layers; 4 does");
+  r = {}, r.layout.interleave = 2;
+  refused(a, r, "parallel.interleave = 2 asks for a pipeline, but parallel.pipeline = 1; 1 does");
+  r = {}, r.layout.expert_parallel = 2;
+  refused(a, r, "parallel.expert = 2, but this model has no experts; 1 does");
+  r.layout.expert_parallel = 5, r.data_parallel = 5;
+  refused(moe, r, "parallel.expert = 5 does not divide 16 experts; 4 or 8 do");
+  r.layout.expert_parallel = 4, r.data_parallel = 6;
+  refused(moe, r,
+          "parallel.expert = 4 does not divide 6 data x context ranks, among which experts are shared; 3 or "
+          "6 do");
+  r = {}, r.layout.context_parallel = 7;
+  refused(a, r, "parallel.context = 7 does not divide 256 tokens of a sequence (data.seq_len); 4 or 8 do");
+  r = {}, r.layout.recompute_every = 2;
+  refused(a, r, "train.recompute_every = 2 needs train.recompute = \"full\"; it is \"none\"");
+  r = {}, r.zero_stage = 4;
+  refused(a, r, "parallel.zero = 4; it is 0 to 3");
+}
+
+BOOST_AUTO_TEST_CASE(every_stage_has_its_line) {
+  const model::Architecture a = test::dense(64, 128, 8, 8, 1000, 6);
+  RunSpec r;
+  r.pipeline_parallel = 3, r.accumulate = 8;
+  const MemoryReport report = parallel::report(a, r);
+  BOOST_REQUIRE(report.notes.size() == 4u);
+  BOOST_TEST(report.notes[0] == "Figures are of stage 0 of 3, which needs most.");
+  BOOST_TEST(report.notes[1].starts_with("Stage 0: "));
+  BOOST_TEST(report.notes[1].ends_with(" on the device, 2 layers, 3 micro-batches in flight, embedding."));
+  BOOST_TEST(report.notes[3].ends_with(" on the device, 2 layers, 1 micro-batch in flight, head."));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,205 @@
+// The search against brute force: the same model and time functions asked one layout at a time, in the
+// dumbest loops, with no bound, no memory of what was computed before and every stage looked at.
+#include "core/parallel/layout_search.hpp"
+
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <random>
+
+#include "core/parallel/pareto_front.hpp"
+#include "core/parallel/rank_memory.hpp"
+
+using namespace trainhost;
+using namespace trainhost::parallel;
+
+namespace {
+
+model::Architecture dense(std::uint32_t layers) {
+  model::Architecture a;
+  a.family = "llama", a.name = "small";
+  a.vocab = 1000, a.hidden = 256, a.max_positions = 4096;
+  model::Layer l;
+  l.attention.heads = 8, l.attention.kv_heads = 2, l.attention.head_dim = 32;
+  l.mlp.width = 704;
+  a.layers = {{l, layers}};
+  return a;
+}
+
+/// A dense layer first, experts behind it, another window in the middle: stages that are not alike.
+model::Architecture mixed() {
+  model::Architecture a = dense(1);
+  model::Layer l = a.layers[0].layer, w = l;
+  l.mlp.width = 0;
+  l.experts.count = 4, l.experts.active = 2, l.experts.each.width = 320, l.experts.shared.width = 64;
+  w.attention.window = 100;
+  a.layers = {{a.layers[0].layer, 2}, {l, 3}, {w, 2}};
+  return a;
+}
+
+Question question(const model::Architecture& a, std::uint32_t devices, std::uint64_t batch) {
+  Question q;
+  q.architecture = &a;
+  q.job.base.weight = q.job.base.compute = DType::kBF16;
+  q.job.base.master = DType::kF32;
+  q.job.base.seq_len = 512;
+  q.job.devices = devices, q.job.global_batch = batch;
+  q.machine = machine_of(*find_device_preset("a100-40gb"), q.job.base);
+  q.machine.node = 4;
+  q.device_budget = UINT64_MAX;
+  return q;
+}
+
+/// Every layout of the space, each computed from nothing but its own run.
+std::vector<Found> brute(const Question& q) {
+  std::vector<Found> out;
+  const model::Architecture& a = *q.architecture;
+  const std::vector<Shape> all = shapes(a, q.job);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::uint64_t place = std::uint64_t{i} << 32;
+    for (const Depth& d : depths(a, q.job, all[i]))
+      for (const Keep& k : keeps(q.job, d.data * all[i].context > 1)) {
+        Found f{all[i], d, k, 0, 0, 0, place++};
+        const RunSpec r = f.run(q.job.base);
+        validate(a, r);
+        const Numbers n = stage_numbers(a, r, worst_stage(a, r));
+        for (std::uint32_t s = 0; s < r.pipeline_parallel; ++s)
+          f.device_bytes = std::max(f.device_bytes, stage_numbers(a, r, s).tier(Tier::kDevice));
+        BOOST_REQUIRE_EQUAL(f.device_bytes, n.tier(Tier::kDevice));
+        f.host_bytes = n.tier(Tier::kPinned) + n.tier(Tier::kHost);
+        f.step_seconds = step_time(a, r, q.machine).step;
+        out.push_back(f);
+      }
+  }
+  return out;
+}
+
+std::vector<Found> fastest(std::vector<Found> all, const Question& q) {
+  std::erase_if(all, [&](const Found& f) { return misses_by(f, q) > 0; });
+  std::sort(all.begin(), all.end(), faster);
+  if (all.size() > q.top) all.resize(q.top);
+  return all;
+}
+
+std::vector<Found> front(std::vector<Found> all, const Question& q) {
+  std::erase_if(all, [&](const Found& f) { return misses_by(f, q) > 0; });
+  std::sort(all.begin(), all.end(), smaller);
+  std::vector<Found> out;
+  for (const Found& f : all)
+    if (out.empty() || f.step_seconds < out.back().step_seconds) out.push_back(f);
+  return out;
+}
+
+void same(const std::vector<Found>& x, const std::vector<Found>& y) {
+  BOOST_REQUIRE_EQUAL(x.size(), y.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    BOOST_TEST(x[i].place == y[i].place);
+    BOOST_TEST(x[i].device_bytes == y[i].device_bytes);
+    BOOST_TEST(x[i].host_bytes == y[i].host_bytes);
+    BOOST_TEST(x[i].step_seconds == y[i].step_seconds);  // to the last bit
+  }
+}
+
+void against_brute_force(Question q) {
+  const std::vector<Found> all = brute(q);
+  BOOST_REQUIRE(!all.empty());
+  std::vector<std::uint64_t> bytes;
+  for (const Found& f : all) bytes.push_back(f.device_bytes);
+  std::sort(bytes.begin(), bytes.end());
+  // Everything fits; half; a tenth; one; none.
+  for (const std::uint64_t budget :
+       {bytes.back(), bytes[bytes.size() / 2], bytes[bytes.size() / 10], bytes.front(), bytes.front() - 1})
+    for (const bool prune : {false, true})
+      for (const std::size_t parts : {1, 3}) {
+        q.device_budget = budget, q.prune = prune;
+        std::vector<Answer> answers;
+        for (std::size_t i = 0; i < parts; ++i) answers.push_back(search(q, i, parts));
+        const Answer got = merge(std::move(answers), q);
+        BOOST_TEST(got.layouts == all.size());
+        same(got.best, fastest(all, q));
+        same(got.pareto, front(all, q));
+        const auto fit = static_cast<std::uint64_t>(
+            std::count_if(all.begin(), all.end(), [&](const Found& f) { return f.device_bytes <= budget; }));
+        BOOST_TEST(got.fitting <= fit);
+        BOOST_TEST((fit == 0) == (got.fitting == 0));
+        if (!prune) BOOST_TEST(got.fitting == fit);
+        if (!prune) BOOST_TEST(got.evaluated == all.size());
+        BOOST_TEST(got.closest.has_value() == (fit == 0));
+        if (fit == 0) {
+          const auto least = *std::min_element(all.begin(), all.end(), [&](const Found& x, const Found& y) {
+            return misses_by(x, q) != misses_by(y, q) ? misses_by(x, q) < misses_by(y, q) : faster(x, y);
+          });
+          BOOST_TEST(got.closest->place == least.place);
+        }
+      }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(search_suite)
+
+BOOST_AUTO_TEST_CASE(the_answer_is_that_of_brute_force_for_a_dense_model) {
+  const model::Architecture a = dense(6);
+  against_brute_force(question(a, 8, 16));
+}
+
+BOOST_AUTO_TEST_CASE(also_where_layers_differ_and_do_not_divide) {
+  const model::Architecture a = mixed();
+  Question q = question(a, 8, 8);
+  q.job.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kFull, 1}, {Recompute::kFull, 2}};
+  q.job.axes.micro_batch = {1, 2};
+  q.top = 7;
+  against_brute_force(q);
+}
+
+BOOST_AUTO_TEST_CASE(also_under_types_optimizers_and_adapters_of_other_sizes) {
+  const model::Architecture a = dense(4);
+  Question q = question(a, 4, 4);
+  q.job.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kFull, 1}};
+  q.job.axes.optimizer_in.push_back(Tier::kDisk);
+  q.job.base.grad = DType::kBF16;
+  q.job.base.optimizer = Optimizer::kAdafactor;
+  against_brute_force(q);
+  q.job.base.mode = RunMode::kQlora;
+  q.job.base.lora_rank = 8, q.job.base.lora_targets = 5;
+  q.job.base.optimizer = Optimizer::kAdamW;
+  against_brute_force(q);
+}
+
+BOOST_AUTO_TEST_CASE(pruning_leaves_something_out) {
+  const model::Architecture a = dense(8);
+  Question q = question(a, 16, 32);
+  q.top = 1;
+  const Answer pruned = search(q);
+  q.prune = false;
+  const Answer all = search(q);
+  BOOST_TEST(pruned.evaluated < all.evaluated);
+  BOOST_TEST(all.evaluated == all.layouts);
+  same(pruned.best, all.best);
+  same(pruned.pareto, all.pareto);
+}
+
+BOOST_AUTO_TEST_CASE(a_front_holds_what_nothing_beats_whatever_the_order) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Found> all;
+    for (std::uint64_t i = 0; i < 40; ++i) {
+      Found f;
+      f.device_bytes = random() % 12, f.step_seconds = static_cast<double>(random() % 12), f.place = i;
+      all.push_back(f);
+    }
+    Front f;
+    for (const Found& x : all) f.add(x);
+    Question q;
+    q.device_budget = UINT64_MAX;
+    same(f.kept(), front(all, q));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(inference_is_refused) {
+  const model::Architecture a = dense(4);
+  Question q = question(a, 4, 4);
+  q.job.base.mode = RunMode::kInference;
+  BOOST_CHECK_THROW(search(q), Error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,175 @@
+// The time model: its terms against sums done by hand, and what must hold whatever the numbers.
+#include "core/parallel/step_time.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+
+using namespace trainhost;
+using namespace trainhost::parallel;
+
+namespace {
+
+model::Architecture plain(std::uint32_t layers = 8) {
+  model::Architecture a;
+  a.vocab = 32000, a.hidden = 1024;
+  model::Layer l;
+  l.attention.heads = l.attention.kv_heads = 16, l.attention.head_dim = 64;
+  l.mlp.width = 4096;
+  a.layers = {{l, layers}};
+  return a;
+}
+
+RunSpec bf16() {
+  RunSpec r;
+  r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
+  r.seq_len = 2048, r.micro_batch = 4, r.accumulate = 8;
+  return r;
+}
+
+Machine machine() {
+  Machine m;
+  m.flops = 1e15, m.matrix_efficiency = 1, m.memory_bytes_s = 3e12, m.link_bytes_s = 4e11,
+  m.network_bytes_s = 5e10;
+  m.host_bytes_s = 5e10, m.disk_bytes_s = 3e9, m.node = 8;
+  return m;
+}
+
+double sum(const Times& t) {
+  return t.compute + t.memory + t.recompute + t.tensor + t.context + t.expert + t.pipeline + t.data +
+         t.bubble + t.optimizer + t.offload;
+}
+
+void close(double a, double b, double relative = 1e-9) {
+  BOOST_TEST(std::abs(a - b) <= relative * std::max(std::abs(a), std::abs(b)), a << " against " << b);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(time_suite)
+
+BOOST_AUTO_TEST_CASE(on_one_device_arithmetic_is_six_operations_a_weight_and_attention) {
+  const RunSpec r = bf16();
+  const model::Architecture a = plain();
+  const Times t = step_time(a, r, machine());
+  const double tokens = 4 * 2048 * 8, layer = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024,
+               head = 32000.0 * 1024;
+  // Forward 2 products over half the keys; flash backward makes the scores again: 2.5 times that.
+  const double attention = 3.5 * 2 * (2049.0 / 2) * 2 * 1024;
+  close(t.compute, tokens * (6 * (8 * layer + head) + 8 * attention) / 1e15);
+  // Useful work counts attention three times, not three and a half.
+  close(t.model_flops_utilization * t.step,
+        tokens * (6 * (8 * layer + head) + 8 * 6 * (2049.0 / 2) * 2048) / 1e15);
+  close(t.tokens_per_second, tokens / t.step);
+  BOOST_TEST(t.tensor + t.context + t.expert + t.pipeline + t.data + t.bubble + t.offload + t.recompute == 0);
+}
+
+BOOST_AUTO_TEST_CASE(terms_sum_to_the_step_and_none_is_negative) {
+  RunSpec r = bf16();
+  for (std::uint32_t t : {1u, 2u, 4u})
+    for (std::uint32_t p : {1u, 2u, 4u})
+      for (std::uint32_t c : {1u, 2u})
+        for (std::uint32_t d : {1u, 16u})
+          for (std::uint32_t zero : {0u, 1u, 2u, 3u})
+            for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+              for (Tier home : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+                r.tensor_parallel = t, r.pipeline_parallel = p, r.layout.context_parallel = c,
+                r.data_parallel = d, r.zero_stage = zero;
+                r.recompute = recompute,
+                r.layout.activations_in = r.layout.optimizer_in = r.layout.weights_in = home;
+                const Times x = step_time(plain(), r, machine());
+                close(x.step, sum(x));
+                for (double part : {x.compute, x.memory, x.recompute, x.tensor, x.context, x.expert,
+                                    x.pipeline, x.data, x.bubble, x.optimizer, x.offload})
+                  BOOST_TEST(part >= 0);
+                BOOST_TEST(x.model_flops_utilization < 1);
+                BOOST_TEST(x.step > 0);
+              }
+}
+
+BOOST_AUTO_TEST_CASE(the_bubble_shrinks_with_chunks_and_micro_batches) {
+  RunSpec r = bf16();
+  r.pipeline_parallel = 4;
+  const Times one = step_time(plain(), r, machine());
+  r.layout.interleave = 2;
+  const Times two = step_time(plain(), r, machine());
+  close(one.bubble, 2 * two.bubble);
+  close(two.pipeline, 2 * one.pipeline);  // twice as many boundaries
+  // Share of a step without sends and update: (p - 1) / n against one micro-batch.
+  const double work = one.compute + one.memory;
+  close(one.bubble / work, 3.0 / 8);
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_group_that_leaves_its_node_pays_for_the_network) {
+  RunSpec r = bf16();
+  r.tensor_parallel = 8;
+  const Times near = step_time(plain(), r, machine());
+  Machine small = machine();
+  small.node = 4;
+  const Times far = step_time(plain(), r, small);
+  // Of the ring's ranks in one node, each brings its port: 4 x 50 GB/s against the link's 400.
+  close(far.tensor, 2 * near.tensor);
+  // 8 layers, 2 all-reduces each way and 2 of the ends; a ring moves 2 (t - 1) / t of T * H * 2 bytes.
+  close(near.tensor, 8 * (8 * 4 + 2) * 2 * (7.0 / 8) * 4 * 2048 * 1024 * 2 / 4e11);
+  r.layout.sequence_parallel = true;
+  const Times shared = step_time(plain(), r, machine());
+  close(shared.tensor, near.tensor);  // a gather and a scatter move what an all-reduce does
+  BOOST_TEST(shared.memory < near.memory);
+}
+
+BOOST_AUTO_TEST_CASE(zero_costs_what_its_transfers_cost) {
+  RunSpec r = bf16();
+  r.data_parallel = 64, r.accumulate = 1;
+  Machine m = machine();
+  m.network_bytes_s = m.link_bytes_s = 1e9;  // so slow that nothing hides
+  std::vector<double> data;
+  for (std::uint32_t zero : {0u, 1u, 2u, 3u}) {
+    r.zero_stage = zero;
+    data.push_back(step_time(plain(), r, m).data);
+  }
+  // f32 gradients both ways: 8 bytes; 1 and 2: 4 down, 2 of weights back; 3: weights twice, gradients once.
+  const double unit = data[3] - data[0];
+  BOOST_TEST(data[1] < data[0]);
+  BOOST_TEST(std::abs(unit) < 0.2 * data[0]);  // 2 + 2 + 4 against 8, but for what hides
+  close(data[1], data[2], 0.2);
+  r.zero_stage = 1;
+  const double replicated = step_time(
+                                plain(),
+                                [&] {
+                                  RunSpec x = r;
+                                  x.zero_stage = 0;
+                                  return x;
+                                }(),
+                                m)
+                                .optimizer;
+  close(step_time(plain(), r, m).optimizer * 64, replicated);
+}
+
+BOOST_AUTO_TEST_CASE(experts_cost_what_is_used_and_the_way_to_them) {
+  model::Architecture a = plain();
+  model::Layer l = a.layers[0].layer;
+  l.mlp.width = 0;
+  l.experts.count = 8, l.experts.active = 2, l.experts.each.width = 2048;
+  a.layers = {{l, 8}};
+  RunSpec r = bf16();
+  const Times one = step_time(a, r, machine());
+  close(one.compute, step_time(plain(), r, machine()).compute,
+        1e-3);  // 2 of width 2048 are one of 4096, but for the router
+  r.data_parallel = 8, r.layout.expert_parallel = 8;
+  const Times eight = step_time(a, r, machine());
+  close(eight.expert, 8 * 8 * 4 * 2.0 * 4 * 2048 * 1024 * 2 * (7.0 / 8) /
+                          4e11);  // layers, micro-batches, ways, used, T, H, bytes
+}
+
+BOOST_AUTO_TEST_CASE(every_preset_makes_a_machine) {
+  for (const DevicePreset& d : device_presets())
+    for (DType t : {DType::kF32, DType::kTF32, DType::kBF16, DType::kF16, DType::kF8}) {
+      RunSpec r;
+      r.compute = t;
+      const Machine m = machine_of(d, r);
+      BOOST_TEST((m.flops > 0 && m.memory_bytes_s > 0 && m.link_bytes_s > 0 && m.network_bytes_s > 0 &&
+                  m.host_bytes_s > 0 && m.node > 0 && m.memory_bytes == d.memory_bytes),
+                 d.name);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,87 @@
+// Models and runs for the tests of core/plan: one small case to take apart by hand, and random ones that
+// cover every family option, recompute policy and mode. Pure functions of a seed.
+#pragma once
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include "core/placement/memory_plan.hpp"
+
+namespace trainhost::placement::test {
+
+struct Case {
+  ModelSpec model;
+  RunSpec run;
+  Profile profile;
+  Program build() const { return build_program(model, run, profile); }
+};
+
+/// Two layers, grouped heads, untied; everything else off.
+inline Case small_case() {
+  Case c;
+  ModelSpec& m = c.model;
+  m.family = "llama", m.name = "small";
+  m.vocab = 32, m.hidden = 8, m.layers = 2, m.heads = 4, m.kv_heads = 2, m.head_dim = 2, m.intermediate = 12;
+  m.max_positions = 64;
+  c.run.micro_batch = 2, c.run.seq_len = 6;
+  c.profile.trainer = "test", c.profile.threads = 2, c.profile.slots = 3, c.profile.head_chunk_tokens = 5;
+  c.profile.attention_tile_q = 4, c.profile.attention_tile_k = 4;
+  return c;
+}
+
+/// Biases, q/k norms, tied: every optional buffer exists.
+inline Case everything_case() {
+  Case c = small_case();
+  c.model.qkv_bias = c.model.o_bias = c.model.mlp_bias = c.model.qk_norm = c.model.tied = true;
+  c.model.family = "qwen3", c.model.name = "everything";
+  c.profile.workspace_bytes = 100;
+  return c;
+}
+
+inline Case random_case(std::uint64_t seed) {
+  std::mt19937_64 g(seed);
+  const auto pick = [&](std::uint64_t lo, std::uint64_t hi) {
+    return static_cast<std::uint32_t>(lo + g() % (hi - lo + 1));
+  };
+  const auto flip = [&] { return g() % 2 == 0; };
+  Case c;
+  ModelSpec& m = c.model;
+  static const char* const kFamilies[] = {"llama", "mistral", "qwen2", "qwen3"};
+  m.family = kFamilies[pick(0, 3)];
+  m.name = "random " + std::to_string(seed);
+  m.vocab = pick(1, 300), m.hidden = pick(1, 40), m.layers = pick(1, 7), m.kv_heads = pick(1, 3);
+  m.heads = m.kv_heads * pick(1, 4), m.head_dim = 2 * pick(1, 8), m.intermediate = pick(1, 90);
+  m.tied = flip(), m.qkv_bias = flip(), m.o_bias = flip(), m.mlp_bias = flip(), m.qk_norm = flip();
+  m.sliding_window = flip() ? pick(1, 9) : 0;
+  RunSpec& r = c.run;
+  r.micro_batch = pick(1, 5), r.seq_len = pick(1, 33), r.accumulate = pick(1, 3);
+  r.mode = pick(0, 7) == 0 ? RunMode::kInference : RunMode::kFull;
+  r.optimizer = static_cast<Optimizer>(pick(1, 3));
+  constexpr Recompute kPolicies[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
+                                     Recompute::kLayers};
+  r.recompute = kPolicies[pick(0, 3)];
+  if (r.recompute == Recompute::kLayers) {
+    auto& n = r.recompute_layers;
+    n.full = pick(0, m.layers), n.mlp = pick(0, m.layers - n.full),
+    n.selective = pick(0, m.layers - n.full - n.mlp);
+  }
+  Profile& p = c.profile;
+  p.trainer = "test";
+  p.alignment = 8u << pick(0, 6), p.head_chunk_tokens = flip() ? 0 : pick(1, 64), p.threads = pick(1, 5),
+  p.slots = pick(1, 16);
+  p.attention_tile_q = pick(1, 64), p.attention_tile_k = pick(1, 64),
+  p.workspace_bytes = flip() ? 0 : pick(1, 5000);
+  return c;
+}
+
+/// The same run for a trainer with a device, in one of its precisions.
+inline Case on_device(Case c, std::uint64_t seed, const char* mode = "resident") {
+  RunSpec& r = c.run;
+  if (seed % 3 == 1) r.compute = DType::kTF32;
+  if (seed % 3 == 2) r.compute = r.weight = DType::kBF16, r.master = DType::kF32;
+  c.profile.tier = Tier::kDevice, c.profile.alignment = 256, c.profile.mode = mode;
+  c.model.name += std::string(" on a device, ") + mode;
+  return c;
+}
+
+}  // namespace trainhost::placement::test

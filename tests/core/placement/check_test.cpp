@@ -1,0 +1,63 @@
+// The checker accepts what the builders and the placer make: hundreds of random shapes, options, policies and
+// modes. That it rejects what is broken is sabotage_test.cpp.
+#include "core/placement/check_plan.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include "core/model/presets.hpp"
+#include "tests/core/placement/cases.hpp"
+
+using namespace trainhost;
+using namespace trainhost::placement;
+using namespace trainhost::placement::test;
+
+namespace {
+
+void holds(const Case& c, const std::string& what) {
+  const Program p = c.build();
+  const std::vector<std::string> wrong = check(p, place(p));
+  BOOST_CHECK_MESSAGE(wrong.empty(), what << ": " << wrong.size()
+                                          << " broken, first: " << (wrong.empty() ? "" : wrong.front()));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(checker)
+
+BOOST_AUTO_TEST_CASE(plans_of_random_shapes_options_policies_and_modes_hold) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed) holds(random_case(seed), "seed " + std::to_string(seed));
+}
+
+BOOST_AUTO_TEST_CASE(plans_for_a_device_hold_in_every_precision) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed)
+    holds(on_device(random_case(seed), seed), "seed " + std::to_string(seed));
+}
+
+BOOST_AUTO_TEST_CASE(plans_that_keep_part_of_a_run_in_host_memory_hold) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed)
+    for (const char* mode : {"hybrid", "streamed"})
+      holds(on_device(random_case(seed), seed, mode), std::string(mode) + ", seed " + std::to_string(seed));
+}
+
+BOOST_AUTO_TEST_CASE(every_combination_of_family_options_holds_under_every_policy) {
+  for (std::uint32_t bits = 0; bits < 32; ++bits)
+    for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
+      for (RunMode mode : {RunMode::kFull, RunMode::kInference}) {
+        Case c = small_case();
+        ModelSpec& m = c.model;
+        m.tied = bits & 1, m.qkv_bias = bits & 2, m.o_bias = bits & 4, m.mlp_bias = bits & 8,
+        m.qk_norm = bits & 16;
+        c.run.recompute = r, c.run.mode = mode;
+        holds(c, "options " + std::to_string(bits));
+      }
+}
+
+BOOST_AUTO_TEST_CASE(plans_of_all_preset_models_hold) {
+  for (const ModelSpec& m : model_presets()) {
+    Case c = small_case();
+    c.model = m, c.run.seq_len = 512, c.run.recompute = Recompute::kFull;
+    holds(c, m.name);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

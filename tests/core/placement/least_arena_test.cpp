@@ -1,0 +1,107 @@
+// The folded bound against the whole program: the same number from every layer as it stands, and never above
+// a placement.
+#include <boost/test/unit_test.hpp>
+
+#include "core/base/error.hpp"
+#include "core/placement/least_arena.hpp"
+#include "core/placement/pack.hpp"
+#include "tests/core/placement/cases.hpp"
+
+using namespace trainhost;
+using namespace trainhost::placement;
+using namespace trainhost::placement::test;
+
+namespace {
+
+constexpr const char* kModes[] = {"", "resident", "hybrid", "streamed"};
+
+Case with_layers(std::uint64_t seed, std::uint32_t layers, const char* mode) {
+  Case c = random_case(seed);
+  c.model.layers = layers, c.run.recompute_layers = {};
+  return *mode ? on_device(c, seed, mode) : c;
+}
+
+/// Bytes alive at every operation summed one buffer at a time: what least_arena() must say, without its
+/// arithmetic.
+std::uint64_t dumb(const Program& p) {
+  const std::vector<Lifetime> life = lifetimes(p);
+  const auto padded = [&](const Buffer& b) {
+    return (b.bytes() + p.profile.alignment - 1) / p.profile.alignment * p.profile.alignment;
+  };
+  std::uint64_t most = 0;
+  for (BufferId b = 0; b < p.buffers.size(); ++b)
+    if (p[b].tier == p.profile.tier && p[b].storage != Storage::kExternal && p[b].persistent)
+      most += padded(p[b]);
+  for (std::uint32_t i = 0; i < p.ops.size(); ++i) {
+    std::uint64_t sum = 0;
+    for (BufferId b = 0; b < p.buffers.size(); ++b)
+      if (p[b].tier == p.profile.tier && p[b].storage != Storage::kExternal && life[b].overlaps({i, i}))
+        sum += padded(p[b]);
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(least_arena_of_a_run)
+
+BOOST_AUTO_TEST_CASE(of_a_program_it_is_the_most_alive_at_one_operation) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed)
+    for (const char* mode : kModes) {
+      const Program p = with_layers(seed, 1 + seed % 6, mode).build();
+      BOOST_REQUIRE_EQUAL(least_arena(p), dumb(p));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(layers_that_are_alike_need_not_be_built) {
+  std::size_t folded = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed)
+    for (const char* mode : kModes)
+      for (const std::uint32_t layers : {1u, 3u, 4u, 5u, 6u, 7u, 9u, 12u, 18u}) {
+        const Case c = with_layers(seed, layers, mode);
+        BOOST_REQUIRE_EQUAL(least_arena(c.model, c.run, c.profile), least_arena(c.build()));
+        folded += layers > 4;
+      }
+  BOOST_CHECK_GT(folded, 100u);
+}
+
+BOOST_AUTO_TEST_CASE(every_split_of_the_layers_is_folded_right) {
+  for (const char* mode : kModes)
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+      Case c = with_layers(seed, 13, mode);
+      c.run.mode = RunMode::kFull;
+      for (std::uint32_t full = 0; full <= 13; ++full)
+        for (std::uint32_t mlp = 0; full + mlp <= 13; mlp += 1 + seed)
+          for (std::uint32_t selective = 0; full + mlp + selective <= 13; selective += 1 + seed) {
+            const RecomputeLayers n{full, mlp, selective};
+            c.run.recompute = (full + mlp) % 2 ? Recompute::kLayers : Recompute::kNone;
+            (c.run.recompute == Recompute::kLayers ? c.run.recompute_layers : c.profile.recompute_layers) = n;
+            (c.run.recompute == Recompute::kLayers ? c.profile.recompute_layers
+                                                   : c.run.recompute_layers) = {};
+            const std::uint64_t bytes = least_arena(c.model, c.run, c.profile);
+            BOOST_REQUIRE_MESSAGE(bytes == least_arena(c.build()), mode << " seed " << seed << ": " << full
+                                                                        << " full, " << mlp << " mlp, "
+                                                                        << selective << " selective");
+          }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(no_placement_lies_below_it) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed)
+    for (const char* mode : kModes) {
+      const Case c = with_layers(seed, 1 + seed % 9, mode);
+      BOOST_CHECK_LE(least_arena(c.model, c.run, c.profile), place(c.build()).arena_bytes);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_no_program_can_do_is_refused_as_the_program_would) {
+  Case c = small_case();
+  c.profile.recompute_layers = {2, 1, 0};
+  BOOST_CHECK_THROW(least_arena(c.model, c.run, c.profile), Error);
+  c = small_case();
+  c.model.layers = 4000000000u, c.model.vocab = 1u << 30, c.model.hidden = 1u << 30;
+  BOOST_CHECK_THROW(least_arena(c.model, c.run, c.profile), Error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,539 @@
+// Broken plans and programs that the checker must reject, each with the sentence that names what is broken.
+// Every case starts from a plan that holds.
+#include <boost/test/unit_test.hpp>
+#include <functional>
+
+#include "core/base/checked.hpp"
+#include "core/placement/check_plan.hpp"
+#include "core/step/buffer_names.hpp"
+#include "tests/core/placement/cases.hpp"
+
+using namespace trainhost;
+using namespace trainhost::placement;
+using namespace trainhost::placement::test;
+
+namespace {
+
+struct Broken {
+  Program p;
+  MemoryPlan plan;
+
+  explicit Broken(const Case& c) : p(c.build()), plan(place(p)) {}
+
+  BufferId id(const char* role, std::int32_t layer = -1, std::uint32_t copy = kOriginal) const {
+    const BufferId b = p.find(role, layer, copy);
+    BOOST_REQUIRE_MESSAGE(b != kNoBuffer, "no buffer " << role);
+    return b;
+  }
+  /// The n-th operation of that kind and layer.
+  std::uint32_t op(OpKind k, std::int32_t layer = -1, std::size_t n = 0) const {
+    for (std::uint32_t i = 0; i < p.ops.size(); ++i)
+      if (p.ops[i].kind == k && p.ops[i].layer == layer && n-- == 0) return i;
+    BOOST_FAIL("no such operation");
+    return 0;
+  }
+  void drop(std::uint32_t i) {
+    p.ops.erase(p.ops.begin() + i);
+    resize(i, -1);
+  }
+  void repeat(std::uint32_t i) {
+    p.ops.insert(p.ops.begin() + i, p.ops[i]);
+    resize(i, 1);
+  }
+  /// The operation at `from` runs right before the one at `to`; both in one section.
+  void move(std::uint32_t from, std::uint32_t to) {
+    const Op o = p.ops[from];
+    p.ops.erase(p.ops.begin() + from);
+    p.ops.insert(p.ops.begin() + (to > from ? to - 1 : to), o);
+    settle();
+  }
+  /// Lifetimes and digest as they would be stated for the program as it is now; offsets stay.
+  void settle() {
+    plan.lifetime = lifetimes(p);
+    plan.digest = digest(p, plan.offset);
+  }
+
+ private:
+  void resize(std::uint32_t at, int by) {
+    for (Section& s : p.sections) {
+      if (s.begin > at) s.begin += static_cast<std::uint32_t>(by);
+      if (s.end > at) s.end += static_cast<std::uint32_t>(by);
+    }
+    settle();
+  }
+};
+
+/// Breaks a good plan and looks for a sentence that holds all of `words`.
+void rejected(const Case& c, const std::function<void(Broken&)>& sabotage,
+              std::initializer_list<const char*> words) {
+  Broken b(c);
+  BOOST_REQUIRE(check(b.p, b.plan).empty());
+  sabotage(b);
+  b.plan.digest = digest(b.p, b.plan.offset);
+  const std::vector<std::string> found = check(b.p, b.plan);
+  BOOST_CHECK_MESSAGE(!found.empty(), "sabotage went unnoticed: " << *words.begin());
+  for (const std::string& sentence : found) {
+    bool all = true;
+    for (const char* w : words) all = all && sentence.find(w) != std::string::npos;
+    if (all) return;
+  }
+  std::string listing;
+  for (std::size_t i = 0; i < found.size() && i < 12; ++i) listing += "\n  " + found[i];
+  BOOST_CHECK_MESSAGE(false, "no sentence says \"" << *words.begin() << "\" ...; found:" << listing);
+}
+
+Case full_case() {
+  Case c = everything_case();
+  c.run.recompute = Recompute::kFull;
+  return c;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(sabotage)
+
+// ---- offsets
+
+BOOST_AUTO_TEST_CASE(a_kept_activation_laid_over_a_later_one) {
+  rejected(small_case(),
+           [](Broken& b) { b.plan.offset[b.id(role::kH1, 0)] = b.plan.offset[b.id(role::kGateUp, 1)]; },
+           {"linear_dw of layer 0", "layers.0.h1", "has overwritten"});
+}
+
+BOOST_AUTO_TEST_CASE(a_buffer_shifted_by_one_alignment_into_its_neighbour) {
+  rejected(small_case(), [](Broken& b) { b.plan.offset[b.id(role::kX, 1)] -= b.p.profile.alignment; },
+           {"overwritten"});
+}
+
+BOOST_AUTO_TEST_CASE(a_gradient_laid_over_a_weight) {
+  rejected(small_case(), [](Broken& b) { b.plan.offset[b.id("grad.o", 1)] = b.plan.offset[b.id("w.o", 0)]; },
+           {"w.o", "has overwritten"});
+}
+
+BOOST_AUTO_TEST_CASE(two_moments_in_one_place) {
+  rejected(small_case(),
+           [](Broken& b) { b.plan.offset[b.id("m.down", 1)] = b.plan.offset[b.id("v.down", 1)]; },
+           {"adamw", "overlaps"});
+}
+
+BOOST_AUTO_TEST_CASE(moments_of_two_layers_in_one_place) {
+  rejected(small_case(),
+           [](Broken& b) { b.plan.offset[b.id("m.down", 1)] = b.plan.offset[b.id("m.down", 0)]; },
+           {"m.down", "has overwritten"});
+}
+
+BOOST_AUTO_TEST_CASE(the_rope_table_under_an_activation) {
+  rejected(small_case(),
+           [](Broken& b) { b.plan.offset[b.id(role::kX, 0)] = b.plan.offset[b.id(role::kRopeTable)]; },
+           {"rope", "rope_table", "overwritten"});
+}
+
+BOOST_AUTO_TEST_CASE(scratch_laid_over_the_operand_of_its_operation) {
+  rejected(small_case(),
+           [](Broken& b) { b.plan.offset[b.id(role::kAttnScratch, 0)] = b.plan.offset[b.id(role::kQkv, 0)]; },
+           {"attention", "attn_scratch overlaps"});
+}
+
+BOOST_AUTO_TEST_CASE(scratch_laid_over_something_kept) {
+  rejected(
+      small_case(),
+      [](Broken& b) { b.plan.offset[b.id(role::kAttnBwdScratch, 1)] = b.plan.offset[b.id(role::kX, 0)]; },
+      {"layers.0.x", "attention_bwd of layer 1 has overwritten"});
+}
+
+BOOST_AUTO_TEST_CASE(logits_over_the_hidden_states_they_come_from) {
+  rejected(small_case(),
+           [](Broken& b) { b.plan.offset[b.id(role::kLogits)] = b.plan.offset[b.id(role::kHf)]; },
+           {"head_loss", "overlaps"});
+}
+
+BOOST_AUTO_TEST_CASE(an_output_over_its_input) {
+  rejected(small_case(),
+           [](Broken& b) {
+             b.plan.offset[b.id(role::kAct, 0, kOfEval)] = b.plan.offset[b.id(role::kGateUp, 0, kOfEval)];
+           },
+           {"swiglu of layer 0", "overlaps"});
+}
+
+BOOST_AUTO_TEST_CASE(a_cache_that_the_next_token_destroys) {
+  rejected(small_case(),
+           [](Broken& b) {
+             b.plan.offset[b.id(role::kCacheK, 0, kOfGenerate)] =
+                 b.plan.offset[b.id(role::kGateUp, 1, kOfGenerate)];
+           },
+           {"cache_k"});
+}
+
+BOOST_AUTO_TEST_CASE(caches_of_two_layers_in_one_place) {
+  rejected(small_case(),
+           [](Broken& b) {
+             b.plan.offset[b.id(role::kCacheV, 1, kOfGenerate)] =
+                 b.plan.offset[b.id(role::kCacheV, 0, kOfGenerate)];
+           },
+           {"attention_step", "cache_v", "has overwritten"});
+}
+
+BOOST_AUTO_TEST_CASE(evaluation_that_destroys_a_weight) {
+  rejected(small_case(),
+           [](Broken& b) { b.plan.offset[b.id(role::kX, 0, kOfEval)] = b.plan.offset[b.id("w.gate_up", 0)]; },
+           {"w.gate_up", "has overwritten"});
+}
+
+BOOST_AUTO_TEST_CASE(a_gradient_that_the_next_micro_batch_destroys) {
+  rejected(small_case(),
+           [](Broken& b) { b.plan.offset[b.id(role::kX, 0)] = b.plan.offset[b.id("grad.embed")]; },
+           {"grad.embed", "overwritten"});
+}
+
+BOOST_AUTO_TEST_CASE(a_buffer_outside_the_arena) {
+  rejected(small_case(), [](Broken& b) { b.plan.offset[b.id(role::kDx)] = b.plan.arena_bytes; },
+           {"dx", "inside the arena"});
+  rejected(small_case(), [](Broken& b) { b.plan.offset[b.id(role::kDx)] = UINT64_MAX - 63; },
+           {"dx", "inside the arena"});
+  rejected(small_case(), [](Broken& b) { b.plan.arena_bytes -= 64; }, {"inside the arena"});
+}
+
+BOOST_AUTO_TEST_CASE(a_misaligned_buffer) {
+  rejected(small_case(), [](Broken& b) { b.plan.offset[b.id(role::kQkv, 1)] += 4; },
+           {"layers.1.qkv", "not aligned"});
+}
+
+BOOST_AUTO_TEST_CASE(a_place_in_the_arena_for_what_the_host_owns) {
+  rejected(small_case(), [](Broken& b) { b.plan.offset[b.id(role::kIds)] = 0; },
+           {"ids", "belongs to the host"});
+}
+
+BOOST_AUTO_TEST_CASE(a_plan_for_another_program) {
+  rejected(small_case(), [](Broken& b) { b.plan.offset.pop_back(); }, {"another program"});
+  rejected(small_case(), [](Broken& b) { b.plan.persistent_bytes += 4; }, {"persistent_bytes"});
+  rejected(small_case(), [](Broken& b) { b.plan.peak_tensor_bytes = b.plan.arena_bytes + 1; }, {"peak"});
+  Broken b(small_case());
+  b.plan.digest ^= 1;
+  BOOST_REQUIRE_EQUAL(check(b.p, b.plan).size(), 1u);
+  BOOST_CHECK(check(b.p, b.plan)[0].find("digest") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_lifetime_that_ends_too_early) {
+  rejected(small_case(), [](Broken& b) { b.plan.lifetime[b.id(role::kX, 0)].last -= 1; },
+           {"layers.0.x", "stated lifetime"});
+}
+
+BOOST_AUTO_TEST_CASE(places_of_two_buffers_swapped) {
+  rejected(
+      small_case(),
+      [](Broken& b) { std::swap(b.plan.offset[b.id(role::kQkv, 0)], b.plan.offset[b.id(role::kRstd1, 0)]); },
+      {"overwritten"});
+  rejected(small_case(),
+           [](Broken& b) { std::swap(b.plan.offset[b.id("w.embed")], b.plan.offset[b.id("w.norm1", 0)]); },
+           {"w."});
+}
+
+// Any two buffers that live together and meet in the arena: the checker finds out without being told
+// lifetimes.
+BOOST_AUTO_TEST_CASE(every_pair_of_transient_buffers_laid_over_each_other_is_noticed_or_harmless) {
+  Case c = small_case();
+  c.model.layers = 1;
+  const Broken good(c);
+  std::size_t rejections = 0, wrongly_kept = 0, wrongly_rejected = 0;
+  for (BufferId a = 0; a < good.p.buffers.size(); ++a)
+    for (BufferId o = 0; o < good.p.buffers.size(); ++o) {
+      const Buffer &x = good.p[a], &y = good.p[o];
+      if (a == o || x.persistent || y.persistent || x.storage != y.storage || x.storage == Storage::kExternal)
+        continue;
+      Program roomy = good.p;  // nobody else in the way: a stands on top of the arena, o on a
+      MemoryPlan plan = good.plan;
+      const std::uint64_t top = plan.arena_bytes;
+      plan.offset[a] = plan.offset[o] = top;
+      plan.arena_bytes = top + align_up(std::max(x.bytes(), y.bytes()), 64);
+      plan.digest = digest(roomy, plan.offset);
+      const bool together = plan.lifetime[a].overlaps(plan.lifetime[o]),
+                 refused = !check(roomy, plan).empty();
+      rejections += refused;
+      wrongly_kept += together && !refused;
+      wrongly_rejected += !together && refused;
+    }
+  BOOST_CHECK_GT(rejections, 500u);
+  BOOST_CHECK_EQUAL(wrongly_kept, 0u);
+  BOOST_CHECK_EQUAL(wrongly_rejected, 0u);
+}
+
+// ---- operations
+
+BOOST_AUTO_TEST_CASE(any_operation_left_out) {
+  for (const Case& c : {everything_case(), full_case()}) {
+    const Broken good(c);
+    for (std::uint32_t i = 0; i < good.p.ops.size(); ++i) {
+      Broken b = good;
+      b.drop(i);
+      BOOST_CHECK_MESSAGE(!check(b.p, b.plan).empty(), "op " << i << " " << op_info(good.p.ops[i].kind).name
+                                                             << " can be left out unnoticed");
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(any_two_neighbours_that_depend_on_each_other_swapped) {
+  for (const Case& c : {everything_case(), full_case()}) {
+    const Broken good(c);
+    const auto touches = [&](const Op& writer, const Op& other) {
+      for (BufferId w : writer.outputs())
+        for (std::span<const BufferId> side : {other.inputs(), other.outputs()})
+          for (BufferId b : side)
+            if (b == w && !good.p[b].persistent) return true;
+      return false;
+    };
+    for (const Section& s : good.p.sections)
+      for (std::uint32_t i = s.begin; i + 1 < s.end; ++i) {
+        const Op &x = good.p.ops[i], &y = good.p.ops[i + 1];
+        if (!touches(x, y) && !touches(y, x)) continue;
+        Broken b = good;
+        b.move(i + 1, i);
+        BOOST_CHECK_MESSAGE(!check(b.p, b.plan).empty(),
+                            "ops " << i << " and " << i + 1 << " can be swapped unnoticed");
+      }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_read_before_the_write) {
+  rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kRmsNorm, 1, 0)); },
+           {"linear of layer 1", "reads layers.1.h1 before anything has written it"});
+  rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kEmbed)); }, {"reads layers.0.x before"});
+  rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kAttentionBwd, 0)); },
+           {"rope_bwd of layer 0", "before anything has written it"});
+}
+
+BOOST_AUTO_TEST_CASE(what_is_changed_in_place_read_too_late) {
+  rejected(small_case(),
+           [](Broken& b) { b.move(b.op(OpKind::kSwiGluBwd, 1), b.op(OpKind::kLinearDw, 1, 0)); },
+           {"swiglu_bwd of layer 1", "before anything has written it"});
+  rejected(small_case(),
+           [](Broken& b) { b.move(b.op(OpKind::kLinearDw, 1, 1), b.op(OpKind::kSwiGluBwd, 1)); },
+           {"needs the gradient of gate and up of layer 1", "which holds gate and up of layer 1"});
+}
+
+BOOST_AUTO_TEST_CASE(rope_left_out_or_done_twice) {
+  rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kRope, 0)); },
+           {"needs turned qkv of layer 0", "raw qkv"});
+  rejected(small_case(), [](Broken& b) { b.repeat(b.op(OpKind::kRope, 0)); },
+           {"needs raw qkv of layer 0", "turned qkv"});
+  rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kRopeBwd, 1)); },
+           {"linear_dw of layer 1", "the gradient of turned qkv"});
+}
+
+BOOST_AUTO_TEST_CASE(q_and_k_norm_left_out) {
+  rejected(everything_case(), [](Broken& b) { b.drop(b.op(OpKind::kQkNorm, 0)); },
+           {"rope of layer 0", "needs normed qkv"});
+  rejected(everything_case(), [](Broken& b) { b.drop(b.op(OpKind::kQkNormBwd, 0)); },
+           {"grad.q_norm has no first writer"});
+}
+
+BOOST_AUTO_TEST_CASE(a_layer_that_reads_the_residual_of_another) {
+  rejected(small_case(),
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kRmsNorm, 1, 0)].in[0] = b.id(role::kX, 0);
+             b.settle();
+           },
+           {"rms_norm of layer 1", "needs the residual stream before layer 1", "before layer 0"});
+  rejected(small_case(),
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kLinear, 1, 1)].in[3] = b.id(role::kXMid, 0);
+             b.settle();
+           },
+           {"linear of layer 1", "needs the residual stream"});
+  rejected(small_case(),
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kLinear, 1, 1)].in[3] = kNoBuffer;
+             b.settle();
+           },
+           {"leaves out the residual"});
+}
+
+BOOST_AUTO_TEST_CASE(a_bias_left_out) {
+  rejected(everything_case(),
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kLinear, 0, 2)].in[2] = kNoBuffer;
+             b.settle();
+           },
+           {"linear of layer 0", "leaves out the bias"});
+}
+
+BOOST_AUTO_TEST_CASE(a_weight_of_another_layer) {
+  rejected(small_case(),
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kLinear, 0, 0)].in[1] = b.id("w.qkv", 1);
+             b.settle();
+           },
+           {"of layer 1"});
+  rejected(small_case(),
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kHeadLoss)].in[1] = b.id("w.embed");
+             b.settle();
+           },
+           {"head_loss", "another parameter"});
+}
+
+BOOST_AUTO_TEST_CASE(a_recomputed_operation_that_reads_what_was_dropped) {
+  rejected(full_case(),
+           [](Broken& b) {
+             std::uint32_t i = b.op(OpKind::kSwiGlu, 0, 1);
+             BOOST_REQUIRE(b.p.ops[i].flags & kRecomputed);
+             b.p.ops[i].in[0] = b.id(role::kGateUp, 0);
+             b.settle();
+           },
+           {"swiglu of layer 0", "has overwritten"});
+  rejected(full_case(), [](Broken& b) { b.drop(b.op(OpKind::kAttention, 1, 1)); },
+           {"attn_out'", "before anything has written it"});
+}
+
+BOOST_AUTO_TEST_CASE(an_input_changed_in_place_that_should_be_another_buffer) {
+  rejected(small_case(),
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kRope, 0)].out[0] = b.id(role::kH1, 0);
+             b.settle();
+           },
+           {"rope of layer 0", "in place"});
+  rejected(small_case(),
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kSwiGlu, 0)].out[0] = b.id(role::kGateUp, 0);
+             b.settle();
+           },
+           {"swiglu of layer 0", "while it reads it"});
+}
+
+BOOST_AUTO_TEST_CASE(a_missing_or_unknown_operand) {
+  rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)].in[1] = kNoBuffer; },
+           {"lacks input 1"});
+  rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)].in[1] = 100000; },
+           {"does not exist"});
+  rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)].ins = 1; },
+           {"has 1 inputs, needs 2"});
+  rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)].outs = 1; }, {"has 1 outputs"});
+  rejected(small_case(), [](Broken& b) { b.p.ops[0].kind = OpKind::kCount_; }, {"no such kind"});
+  rejected(small_case(),
+           [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNormBwd)].flags &= ~std::uint32_t{kFreshDx}; },
+           {"adds to a dx"});
+}
+
+BOOST_AUTO_TEST_CASE(sections_with_gaps_or_missing) {
+  rejected(small_case(), [](Broken& b) { b.p.sections[1].begin += 1; }, {"without gaps"});
+  rejected(small_case(), [](Broken& b) { b.p.sections.back().end -= 1; }, {"do not cover"});
+  rejected(small_case(), [](Broken& b) { b.p.sections[1].kind = SectionKind::kEval; }, {"0 update sections"});
+}
+
+// ---- gradients and the update
+
+BOOST_AUTO_TEST_CASE(a_first_write_forgotten) {
+  rejected(small_case(),
+           [](Broken& b) { b.p.ops[b.op(OpKind::kLinearDw, 1, 0)].flags &= ~std::uint32_t{kFirstWrite}; },
+           {"linear_dw of layer 1", "adds to layers.1.grad.down before its first write"});
+  rejected(small_case(),
+           [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNormBwd, 0, 1)].flags &= ~std::uint32_t{kFirstWrite}; },
+           {"layers.0.grad.norm1 has no first writer"});
+}
+
+BOOST_AUTO_TEST_CASE(a_first_write_too_many) {
+  Case tied = small_case();
+  tied.model.tied = true;
+  rejected(tied, [](Broken& b) { b.p.ops[b.op(OpKind::kEmbedBwd)].flags |= kFirstWrite; },
+           {"embed_bwd", "another first writer"});
+  rejected(tied,
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kEmbedBwd)].flags |= kFirstWrite;
+             b.p.ops[b.op(OpKind::kHeadLoss)].flags &= ~std::uint32_t{kFirstWrite};
+           },
+           {"embed_bwd", "overwrites grad.embed after something was added"});
+}
+
+BOOST_AUTO_TEST_CASE(a_gradient_that_gets_too_little_or_too_much) {
+  Case tied = small_case();
+  tied.model.tied = true;
+  rejected(tied, [](Broken& b) { b.drop(b.op(OpKind::kEmbedBwd)); },
+           {"grad.embed gets 1 contributions", "needs 2"});
+  rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kEmbedBwd)); },
+           {"grad.embed has no first writer"});
+  rejected(small_case(), [](Broken& b) { b.repeat(b.op(OpKind::kLinearDw, 0, 1)); },
+           {"grad.gate_up gets 2 contributions"});
+}
+
+BOOST_AUTO_TEST_CASE(a_residual_gradient_that_misses_a_branch) {
+  rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kRmsNormBwd, 1, 0)); },
+           {"needs the gradient of the residual stream before the MLP of layer 1"});
+  rejected(small_case(),
+           [](Broken& b) { b.move(b.op(OpKind::kRmsNormBwd, 1, 1), b.op(OpKind::kLinearDx, 0, 0) + 1); },
+           {"linear_dw of layer 0", "needs the gradient of the residual stream before layer 1"});
+}
+
+BOOST_AUTO_TEST_CASE(a_parameter_that_nobody_updates_or_twice) {
+  rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kAdamW, 1, 2)); }, {"w.o is updated 0 times"});
+  rejected(small_case(), [](Broken& b) { b.repeat(b.op(OpKind::kAdamW, 1, 2)); }, {"w.o is updated 2 times"});
+  rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kAdamW, 1, 2)].flags ^= kDecay; },
+           {"weight decay"});
+  rejected(small_case(),
+           [](Broken& b) {
+             std::swap(b.p.ops[b.op(OpKind::kAdamW, 1, 2)].in[0], b.p.ops[b.op(OpKind::kAdamW, 0, 2)].in[0]);
+           },
+           {"with what belongs to another parameter"});
+  rejected(small_case(),
+           [](Broken& b) {
+             b.p.ops[b.op(OpKind::kAdamW, 0, 1)].in[2] = b.id("m.qkv", 1);
+             b.p.ops[b.op(OpKind::kAdamW, 0, 1)].out[1] = b.id("m.qkv", 1);
+           },
+           {"with what belongs to another parameter"});
+}
+
+BOOST_AUTO_TEST_CASE(a_gradient_left_out_of_the_norm_or_squared_too_late) {
+  rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kGradSquares, 0, 0)); },
+           {"grad.norm1 enters the norm 0 times"});
+  rejected(small_case(), [](Broken& b) { b.repeat(b.op(OpKind::kGradSquares, 0, 0)); },
+           {"grad.norm1 enters the norm 2 times"});
+  rejected(small_case(),
+           [](Broken& b) { b.move(b.op(OpKind::kGradSquares, 1, 5), b.op(OpKind::kAdamW) + 1); },
+           {"after a parameter was updated"});
+}
+
+BOOST_AUTO_TEST_CASE(an_optimizer_that_the_run_did_not_ask_for) {
+  rejected(small_case(), [](Broken& b) { b.p.run.optimizer = Optimizer::kSgd; },
+           {"the state that its optimizer needs"});
+}
+
+// ---- shapes and parameters
+
+BOOST_AUTO_TEST_CASE(operands_of_the_wrong_shape) {
+  const auto shape = [](const char* role, std::int32_t layer, auto change,
+                        std::initializer_list<const char*> words) {
+    rejected(
+        small_case(), [&](Broken& b) { change(b.p.buffers[b.id(role, layer)]); }, words);
+  };
+  shape(role::kX, 1, [](Buffer& x) { x.cols -= 1; }, {"layers.1.x", "needs to be f32[12,8]"});
+  shape(role::kQkv, 0, [](Buffer& x) { x.rows += 1; }, {"layers.0.qkv is f32[13,16]"});
+  shape(role::kLse, 0, [](Buffer& x) { x.cols = 1; }, {"layers.0.lse"});
+  shape(role::kLogits, -1, [](Buffer& x) { x.rows = 13; }, {"logits", "13 rows for 12 tokens"});
+  shape(role::kAttnScratch, 1, [](Buffer& x) { x.rows = 1; }, {"attn_scratch"});
+  shape(role::kScalars, -1, [](Buffer& x) { x.dtype = DType::kF32; }, {"scalars is f32[1,16]"});
+  shape(role::kNorm1Partials, 0, [](Buffer& x) { x.rows = 2; }, {"norm1_partials"});
+  shape(role::kDAct, 0, [](Buffer& x) { x.dtype = DType::kBF16; }, {"d_act is bf16"});
+  shape(role::kRopeTable, -1, [](Buffer& x) { x.rows = 5; }, {"rope_table"});
+  shape(role::kIds, -1, [](Buffer& x) { x.storage = Storage::kArena; }, {"ids should come from the host"});
+}
+
+BOOST_AUTO_TEST_CASE(an_operation_over_too_few_rows) {
+  rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kSwiGlu, 0)].rows = 6; },
+           {"swiglu of layer 0", "over 6 rows"});
+}
+
+BOOST_AUTO_TEST_CASE(parameters_that_do_not_hold_the_tensors) {
+  rejected(small_case(), [](Broken& b) { b.p.buffers[b.id("w.qkv", 0)].rows += 1; },
+           {"w.qkv has room for other than its tensors"});
+  rejected(small_case(), [](Broken& b) { b.p.buffers[b.id("v.o", 1)].cols += 1; }, {"w.o", "another shape"});
+  rejected(small_case(), [](Broken& b) { b.p.params[2].slices.pop_back(); },
+           {"v_proj", "lies in 0 parameters"});
+  rejected(small_case(), [](Broken& b) { b.p.params[2].slices[1].tensor = b.p.params[2].slices[0].tensor; },
+           {"lies in 2 parameters"});
+  rejected(small_case(), [](Broken& b) { b.p.params[2].slices[1].first_element += 1; },
+           {"do not follow each other"});
+  rejected(small_case(), [](Broken& b) { b.p.params[1].decay = true; }, {"weight decay"});
+  rejected(small_case(), [](Broken& b) { b.p.params[1].grad = kNoBuffer; }, {"has no gradient"});
+  rejected(small_case(), [](Broken& b) { b.p.params[1].v = kNoBuffer; },
+           {"the state that its optimizer needs"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()

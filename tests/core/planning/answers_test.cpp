@@ -1,0 +1,205 @@
+// The searches behind plan's answers and sweep's crossovers, against the scans that they stand in for; what
+// --over takes.
+#include <boost/test/unit_test.hpp>
+#include <random>
+
+#include "core/planning/change_candidates.hpp"
+#include "core/planning/largest_that_fits.hpp"
+#include "core/planning/sweep.hpp"
+#include "core/planning/transfer_costs.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+report::Estimate of_bytes(std::uint64_t bytes, std::uint64_t budget) {
+  report::Estimate e;
+  e.compute_bytes = e.total_bytes = bytes;
+  e.fits = bytes <= budget;
+  return e;
+}
+
+report::Estimate of_leaves(std::vector<std::pair<std::string, std::uint64_t>> leaves,
+                           Component c = Component::kActivations) {
+  report::Estimate e;
+  for (const auto& [name, bytes] : leaves) {
+    MemoryNode n;
+    n.tier = Tier::kDevice, n.component = c, n.name = name, n.bytes = n.bytes_at_peak = bytes,
+    n.has_at_peak = true;
+    e.report.nodes.push_back(n);
+    e.compute_bytes += bytes;
+  }
+  return e;
+}
+
+std::string refusal(const std::string& over) {
+  try {
+    planning::parse_axis(over);
+  } catch (const Error& e) {
+    BOOST_TEST(static_cast<int>(e.code()) == 2);
+    return e.what();
+  }
+  return "";
+}
+
+std::vector<std::string> labels(const std::string& over) {
+  std::vector<std::string> out;
+  for (const planning::AxisValue& v : planning::parse_axis(over).values) out.push_back(v.label);
+  return out;
+}
+
+using Words = std::vector<std::string>;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(answers)
+
+BOOST_AUTO_TEST_CASE(the_largest_that_fits_is_what_a_scan_finds_whatever_the_curve) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 400; ++round) {
+    const std::uint64_t most = 1 + random() % 3000, base = random() % 10000, line = random() % 300,
+                        square = round % 2 ? random() % 5 : 0, steps = 1 + random() % 40,
+                        budget = random() % 4000000;
+    const auto bytes = [&](std::uint64_t x) { return base + line * x + square * x * x + x / steps * 17; };
+    std::uint64_t scan = 0, asked = 0;
+    while (scan < most && bytes(scan + 1) <= budget) ++scan;
+    const planning::Most m = planning::largest_that_fits(most, budget, [&](std::uint64_t x) {
+      BOOST_REQUIRE((x >= 1 && x <= most));
+      ++asked;
+      return std::optional(of_bytes(bytes(x), budget));
+    });
+    BOOST_TEST(m.value == scan);
+    BOOST_TEST(m.at.has_value() == (scan > 0));
+    if (scan > 0) BOOST_TEST(m.at->compute_bytes == bytes(scan));
+    if (scan < most) BOOST_TEST(m.beyond.value().compute_bytes == bytes(scan + 1));
+    BOOST_TEST(asked < 50u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_makes_no_run_does_not_fit) {
+  const planning::Most m =
+      planning::largest_that_fits(100, 1000, [&](std::uint64_t x) -> std::optional<report::Estimate> {
+        if (x > 7) return std::nullopt;
+        return of_bytes(x, 1000);
+      });
+  BOOST_TEST(m.value == 7u);
+  BOOST_TEST(!m.beyond.has_value());
+}
+
+BOOST_AUTO_TEST_CASE(what_binds_is_the_largest_leaf_that_grew) {
+  const report::Estimate fits = of_leaves({{"weights", 900}, {"gate_up", 100}, {"x", 50}});
+  const report::Estimate beyond = of_leaves({{"weights", 900}, {"gate_up", 200}, {"x", 150}});
+  BOOST_TEST(planning::what_binds(&fits, beyond, Tier::kDevice) == "activations: gate_up, 200 B");
+  BOOST_TEST(planning::what_binds(nullptr, beyond, Tier::kDevice) == "activations: weights, 900 B");
+}
+
+BOOST_AUTO_TEST_CASE(bisection_finds_where_a_fact_changes) {
+  for (std::uint64_t edge : {3u, 4u, 1000u, 16384u})
+    BOOST_TEST(planning::bisect(2, 16384, [&](std::uint64_t x) { return x >= edge; }) == edge);
+  BOOST_TEST(planning::bisect(2, 100, [](std::uint64_t x) { return x < 40; }) == 40u);
+}
+
+BOOST_AUTO_TEST_CASE(only_what_changed_between_two_points_is_a_crossover) {
+  const auto a = of_leaves({{"linear", 10}, {"scores", 5}}), b = of_leaves({{"linear", 20}, {"scores", 40}});
+  const std::vector<planning::Predicate> facts = planning::changed_facts(a, b, false);
+  BOOST_REQUIRE(facts.size() == 2u);
+  BOOST_TEST(facts[0].sentence == "linear no longer outweighs all other activations together");
+  BOOST_TEST(facts[1].sentence == "scores outweighs all other activations together");
+  BOOST_TEST(planning::changed_facts(a, a, true).empty());
+}
+
+BOOST_AUTO_TEST_CASE(ranges_double_add_multiply_or_list) {
+  BOOST_TEST(labels("data.seq_len=512..4096") == (Words{"512", "1024", "2048", "4096"}));
+  BOOST_TEST(labels("data.seq_len=512..3000") == (Words{"512", "1024", "2048", "3000"}));
+  BOOST_TEST(labels("data.seq_len=10..40+15") == (Words{"10", "25", "40"}));
+  BOOST_TEST(labels("train.micro_batch=1..81*3") == (Words{"1", "3", "9", "27", "81"}));
+  BOOST_TEST(labels("train.micro_batch=4..4") == (Words{"4"}));
+  BOOST_TEST(labels("parallel.zero=0..3+1") == (Words{"0", "1", "2", "3"}));
+  BOOST_TEST(labels("train.recompute=none,selective,full") == (Words{"none", "selective", "full"}));
+  BOOST_TEST(labels("memory.budget=8GiB..32GiB") == (Words{"8GiB", "16GiB", "32GiB"}));
+  const planning::Axis a = planning::parse_axis("data.seq_len=5,7");
+  BOOST_TEST((a.unit == "tokens" && a.whole_numbers && a.values[1].x == 7));
+  BOOST_TEST(planning::parse_axis("train.recompute=none,full").values[1].x == 1);
+}
+
+BOOST_AUTO_TEST_CASE(ranges_that_say_nothing_are_told_why) {
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  BOOST_TEST(has(refusal("data.seqlen=1..4"), "did you mean 'data.seq_len'?"), refusal("data.seqlen=1..4"));
+  BOOST_TEST(has(refusal("data.seq_len"), "KEY=VALUES"));
+  BOOST_TEST(has(refusal("data.seq_len=4096..512"), "goes down: write 512..4096"));
+  BOOST_TEST(has(refusal("data.seq_len=1..2..3"), "is no range"));
+  BOOST_TEST(has(refusal("data.seq_len=..8"), "is no range"));
+  BOOST_TEST(has(refusal("data.seq_len=8.."), "is no range"));
+  BOOST_TEST(has(refusal("data.seq_len=1..8+0"), "never ends"));
+  BOOST_TEST(has(refusal("data.seq_len=1..8*1"), "never ends"));
+  BOOST_TEST(has(refusal("data.seq_len=0..8"), "never leaves 0"));
+  BOOST_TEST(has(refusal("data.seq_len=1..99999999999"), "expected a whole number from 1 to 16777216"));
+  BOOST_TEST(has(refusal("data.seq_len=1..16777216+1"), "more than 1000 values"));
+  BOOST_TEST(has(refusal("data.seq_len=two,three"), "'two' is no value"));
+  BOOST_TEST(has(refusal("data.seq_len=512,,1024"), "an empty value"));
+  BOOST_TEST(has(refusal("train.recompute=none,ful"), "did you mean 'full'?"));
+  BOOST_TEST(has(refusal("train.recompute=none..full"), "give its values as a list"));
+}
+
+BOOST_AUTO_TEST_CASE(settings_read_as_a_run_file_has_them) {
+  BOOST_TEST(
+      planning::as_run_file(
+          {{"train.micro_batch", "2"}, {"train.recompute", "full"}, {"plugin.cuda.mode", "streamed"}}) ==
+      "train.micro_batch = 2, train.recompute = \"full\", plugin.cuda.mode = \"streamed\"");
+}
+
+BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_of_an_update_and_propose_what_the_key_takes) {
+  runfile::RunConfig c = runfile::load_run(
+      {}, {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}, {"memory.device", "h100-80gb"}});
+  const planning::Situation s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
+  std::size_t micro = 0, all = 0;
+  for (const planning::Family& f : planning::candidates(s))
+    for (const planning::Rung& r : f.rungs) {
+      ++all;
+      const runfile::RunConfig changed = runfile::load_run({}, [&] {
+        planning::Settings with = {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}};
+        with.insert(with.end(), r.settings.begin(), r.settings.end());
+        return with;
+      }());
+      BOOST_TEST((!r.sentence.empty() && !r.cost_words.empty()));
+      if (r.settings.front().key != "train.micro_batch") continue;
+      ++micro;
+      BOOST_TEST(changed.run.tokens_per_step() == 36u * 128u);
+    }
+  BOOST_TEST(micro == 5u);  // 6, 4, 3, 2, 1
+  BOOST_TEST(all > 40u);
+}
+
+BOOST_AUTO_TEST_CASE(more_devices_are_counted_from_the_run_as_it_was_asked) {
+  runfile::RunConfig c = runfile::load_run({}, {{"memory.device", "h100-80gb"}});
+  c.run.tensor_parallel = 8;
+  planning::Situation s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
+  s.devices = 1;  // what was asked; the tensor ranks were put in front
+  std::size_t counted = 0;
+  for (const planning::Family& f : planning::candidates(s))
+    for (const planning::Rung& r : f.rungs)
+      if (r.cost_words.find("devices instead of") != std::string::npos) {
+        ++counted;
+        BOOST_TEST(r.cost_words.ends_with("instead of 1"), r.cost_words);
+      }
+  BOOST_TEST(counted > 5u);
+}
+
+BOOST_AUTO_TEST_CASE(offload_moves_the_experts_that_no_token_uses) {
+  const runfile::RunConfig c = runfile::load_run({}, {{"memory.device", "h100-80gb"}});
+  planning::Situation dense{c, Tier::kDevice, "", 80000000000, 1000000, 1000000}, sparse = dense;
+  sparse.all_parameters = 8000000;
+  BOOST_TEST(planning::weight_offload_cost(sparse) == 8 * planning::weight_offload_cost(dense),
+             boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(planning::optimizer_offload_cost(sparse) == 8 * planning::optimizer_offload_cost(dense),
+             boost::test_tools::tolerance(1e-9));
+  // Generating, the alternative is to read the weights from the device's own memory: 3350 GB/s against 32.
+  const runfile::RunConfig generates = runfile::load_run(
+      {}, {{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}, {"train.micro_batch", "1"}});
+  const planning::Situation g{generates, Tier::kDevice, "", 80000000000, 1000000, 0};
+  BOOST_TEST(planning::weight_offload_cost(g) > 50);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

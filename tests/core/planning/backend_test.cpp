@@ -1,0 +1,87 @@
+// Which trainer runs, by the codes of those before it: plugins of the zoo stand in for devices that are there
+// or not.
+#include "core/planning/choose_backend.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include "tests/core/plugin/zoo.hpp"
+
+using namespace zoo;
+using trainhost::Exit;
+using trainhost::planning::choose_backend;
+
+BOOST_AUTO_TEST_SUITE(backend)
+
+BOOST_AUTO_TEST_CASE(the_order_of_the_run_file_is_walked_and_traced) {
+  Directory d;
+  d.copy("toy");
+  tp::HostOptions o = doing("toy", "no device");
+  Host host(d, o);
+  BOOST_CHECK_EXCEPTION(choose_backend(*host.registry, "auto", true, {"ghost", "toy"}), trainhost::Error,
+                        [](const trainhost::Error& e) {
+                          const std::string why = e.what();
+                          return e.code() == Exit::kNoBackend &&
+                                 why.find("ghost: no plugin file") != why.npos &&
+                                 why.find("toy: no toy in the box") != why.npos;
+                        });
+  Host well(d);
+  const auto choice = choose_backend(*well.registry, "auto", true, {"ghost", "toy"});
+  BOOST_TEST(choice.id == "toy");
+  BOOST_TEST(choice.trace == "ghost: no plugin file provides the ghost backend here\ntoy: used\n");
+  BOOST_TEST(choice.fallback_reason == "");  // auto simply chose
+  const auto fell = choose_backend(*well.registry, "ghost", true, {"ghost", "toy"});
+  BOOST_TEST(fell.id == "toy");
+  BOOST_TEST(fell.fallback_reason == "no plugin file provides the ghost backend here");
+}
+
+BOOST_AUTO_TEST_CASE(a_slip_in_the_order_is_named_and_a_stranger_is_passed_over) {
+  Directory d;
+  d.copy("toy");
+  Host host(d);
+  trainhost::runfile::RunConfig c;
+  c.backend_order_at = {"run.toml", 3, 1};
+  for (const auto& [name, meant] : {std::pair{"toyy", "'toy'"}, {"cudda", "'cuda'"}, {"cpuu", "'cpu'"}}) {
+    c.backend_order = {name};
+    BOOST_CHECK_EXCEPTION(trainhost::planning::check_backend_order(c, *host.registry), trainhost::Error,
+                          [&](const trainhost::Error& e) {
+                            BOOST_TEST(e.full().find(meant) != std::string::npos, e.full());
+                            return e.code() == Exit::kUsage &&
+                                   e.full().starts_with("run.toml:3:1: plugins.order: ");
+                          });
+  }
+  c.backend_order = {"xpu", "cpu"};  // near to a name that stands beside it: not that one misspelt
+  BOOST_CHECK_NO_THROW(trainhost::planning::check_backend_order(c, *host.registry));
+  for (const char* name : {"cuda", "cpu", "toy", "acme-npu-2"}) {
+    c.backend_order = {name};
+    BOOST_CHECK_NO_THROW(trainhost::planning::check_backend_order(c, *host.registry));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(without_fallback_the_first_must_work) {
+  Directory d;
+  d.copy("toy");
+  Host host(d);
+  BOOST_CHECK_EXCEPTION(choose_backend(*host.registry, "ghost", false, {"ghost", "toy"}), trainhost::Error,
+                        [](const trainhost::Error& e) { return e.code() == Exit::kNoBackend; });
+}
+
+BOOST_AUTO_TEST_CASE(only_what_cannot_be_had_moves_on) {
+  for (const char* code : {"unavailable", "unsupported"}) {
+    Directory d;
+    d.copy("toy");
+    d.write("good.so", "no library");
+    Host host(d, doing("toy", std::string("probe ") + code));
+    BOOST_CHECK_EXCEPTION(
+        choose_backend(*host.registry, "auto", true, {"toy", "good"}), trainhost::Error,
+        [](const trainhost::Error& e) { return e.code() == Exit::kNoBackend; });  // both were tried
+  }
+  for (const char* code : {"device_oom", "internal", "io", "argument"}) {
+    Directory d;
+    d.copy("toy");
+    Host host(d, doing("toy", std::string("probe ") + code));
+    BOOST_CHECK_EXCEPTION(choose_backend(*host.registry, "auto", true, {"toy", "cpu"}), tp::PluginError,
+                          [code](const tp::PluginError& e) { return e.status() == code; });
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

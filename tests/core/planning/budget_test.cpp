@@ -1,0 +1,135 @@
+// Whose memory a run is judged by, and what it says when one of two is too small.
+#include <boost/test/unit_test.hpp>
+
+#include "core/planning/budget.hpp"
+#include "core/process/host_info.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+/// A trainer that is only its device.
+class Card : public plugin::Trainer {
+ public:
+  explicit Card(std::optional<plugin::DeviceMemory> m) : memory_(std::move(m)) {}
+  const std::string& id() const override { return id_; }
+  void probe() override {}
+  Profile profile(const ModelSpec&, const RunSpec&) override { return {}; }
+  MemoryReport plan(const ModelSpec&, const RunSpec&) override { return {}; }
+  std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override {
+    return std::nullopt;
+  }
+  std::optional<plugin::DeviceMemory> device_memory() override {
+    ++looks;
+    return memory_;
+  }
+  std::unique_ptr<plugin::Session> create(const ModelSpec&, const RunSpec&) override { return nullptr; }
+  int looks = 0;
+
+ private:
+  std::optional<plugin::DeviceMemory> memory_;
+  std::string id_ = "card";
+};
+
+Profile on(Tier tier, std::uint64_t runtime = 0) {
+  Profile p;
+  p.tier = tier, p.runtime_bytes = runtime;
+  return p;
+}
+
+MemoryReport report_of(std::uint64_t device, std::uint64_t pinned, std::uint64_t host) {
+  MemoryReport r;
+  r.tiers = {
+      {Tier::kDevice, device, kForward}, {Tier::kPinned, pinned, kForward}, {Tier::kHost, host, kForward}};
+  return r;
+}
+
+planning::Budgets budgets_of(std::uint64_t device, std::uint64_t host) {
+  return {Tier::kDevice, {device, "memory.budget", true}, {host, "free host memory", true}};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(budget)
+
+BOOST_AUTO_TEST_CASE(the_users_word_comes_first_then_the_preset_then_what_is_free) {
+  Card card(plugin::DeviceMemory{5000, 8000, "Card"});
+  runfile::RunConfig c;
+  planning::Budgets b = planning::find_budgets(c, on(Tier::kDevice), &card, false);
+  BOOST_TEST(b.compute.bytes == 5000u);
+  BOOST_TEST(b.compute.source == "free memory of Card");
+  BOOST_TEST((b.host.known && b.host.bytes > 0 && b.host.source == "free host memory"));
+  BOOST_TEST(card.looks == 1);
+  b = planning::find_budgets(c, on(Tier::kDevice, 1024), &card, false);
+  BOOST_TEST(b.compute.bytes == 5000u - 1024u);
+  BOOST_TEST(b.compute.source == "free memory of Card, less 1.00 KiB for its runtime");
+  BOOST_TEST(planning::find_budgets(c, on(Tier::kDevice, 9000), &card, false).compute.bytes == 0u);
+  card.looks = 1;
+  c.device = "h100-80gb";
+  b = planning::find_budgets(c, on(Tier::kDevice), &card, true);
+  BOOST_TEST(b.compute.bytes == 80000000000u);
+  BOOST_TEST(b.compute.source == "h100-80gb");
+  BOOST_TEST(!b.host.known);  // of another machine
+  c.budget = 100;
+  c.host_budget = 200;
+  b = planning::find_budgets(c, on(Tier::kDevice, 50), &card, true);
+  BOOST_TEST((b.compute.bytes == 100u && b.compute.source == "memory.budget"));
+  BOOST_TEST((b.host.known && b.host.bytes == 200u && b.host.source == "memory.host_budget"));
+  BOOST_TEST(card.looks == 1);  // not asked where nothing is left to ask
+}
+
+BOOST_AUTO_TEST_CASE(a_run_on_the_host_has_one_budget) {
+  Card card(plugin::DeviceMemory{5000, 8000, "Card"});
+  runfile::RunConfig c;
+  c.host_budget = 1;
+  const planning::Budgets b = planning::find_budgets(c, on(Tier::kHost), &card, false);
+  BOOST_TEST((b.compute.known && b.compute.source == "free memory"));
+  BOOST_TEST(!b.host.known);
+  BOOST_TEST(card.looks == 0);
+  BOOST_TEST(planning::judge(report_of(0, 10, 20), {Tier::kHost, {30, "x", true}, {}}).fits);
+  BOOST_TEST(!planning::judge(report_of(0, 10, 20), {Tier::kHost, {29, "x", true}, {}}).fits);
+}
+
+BOOST_AUTO_TEST_CASE(a_trainer_that_finds_no_device_leaves_the_budget_open) {
+  Card none(std::nullopt);
+  const planning::Budgets b = planning::find_budgets({}, on(Tier::kDevice), &none, false);
+  BOOST_TEST(!b.compute.known);
+  BOOST_TEST(b.compute.source == "not known: the card backend finds no device here");
+  BOOST_TEST(planning::judge(report_of(UINT64_C(1) << 60, 0, 0), b).fits);
+}
+
+BOOST_AUTO_TEST_CASE(an_unknown_preset_is_told_the_nearest) {
+  runfile::RunConfig c;
+  c.device = "h100-80gbb";
+  BOOST_CHECK_EXCEPTION(
+      planning::find_budgets(c, on(Tier::kDevice), nullptr, true), Error, [](const Error& e) {
+        return e.code() == Exit::kUsage && std::string(e.what()).find("h100-80gb'") != std::string::npos;
+      });
+}
+
+BOOST_AUTO_TEST_CASE(both_memories_must_hold_it_to_the_byte) {
+  BOOST_TEST(planning::judge(report_of(100, 20, 30), budgets_of(100, 50)).fits);
+  BOOST_TEST(!planning::judge(report_of(101, 20, 30), budgets_of(100, 50)).fits);
+  BOOST_TEST(!planning::judge(report_of(100, 21, 30), budgets_of(100, 50)).fits);
+  BOOST_TEST(!planning::judge(report_of(100, 20, 31), budgets_of(100, 50)).fits);
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_fit_says_where_and_by_how_much) {
+  const auto why = [](const MemoryReport& r, bool smallest = false) {
+    const planning::Budgets b = budgets_of(2048, 1024);
+    return planning::why_it_does_not_fit(planning::judge(r, b), b, smallest);
+  };
+  BOOST_TEST(why(report_of(2048, 512, 512)) == "");
+  const std::string device =
+      "the run needs 3.00 KiB and memory.budget has 2.00 KiB: 1.00 KiB (1,024 bytes) too much";
+  const std::string host =
+      "the run needs 1.50 KiB of host memory beside the device's and free host memory has 1.00 KiB: 512 B "
+      "(512 bytes) too much";
+  BOOST_TEST(why(report_of(3072, 0, 0)) == device);
+  BOOST_TEST(why(report_of(0, 512, 1024)) == host);
+  BOOST_TEST(why(report_of(3072, 512, 1024)) == device + "; " + host);
+  BOOST_TEST(why(report_of(3072, 0, 0), true).find("3.00 KiB at its smallest (recompute full) and") !=
+             std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,187 @@
+// search from a run file's side: what is searched and what stays, and that every row's settings are the
+// layout it speaks of.
+#include "core/planning/search_run.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+
+#include "core/base/error.hpp"
+#include "core/parallel/rank_memory.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+using Overrides = std::vector<runfile::Override>;
+
+const Overrides kRun = {
+    {"memory.device", "h100-80gb"}, {"train.precision", "bf16"}, {"data.seq_len", "4096"}};
+
+report::SearchView ask(const Overrides& more, planning::SearchRequest request,
+                       const std::string& model = "llama-3-8b") {
+  Overrides all = kRun;
+  all.insert(all.end(), more.begin(), more.end());
+  for (const runfile::Override& o : more) request.fixed.insert(o.key);
+  return planning::search_layouts(runfile::run_for_model(model, all), request);
+}
+
+planning::SearchRequest request(std::uint32_t devices, std::uint64_t batch) {
+  planning::SearchRequest r;
+  r.devices = devices, r.global_batch = batch, r.top = 5;
+  return r;
+}
+
+/// The row's settings put on the run that was searched.
+runfile::RunConfig again(const report::LayoutRow& row, const std::string& model = "llama-3-8b") {
+  Overrides all = kRun;
+  for (const std::string& s : row.settings) {
+    const std::string word = s.substr(std::string("--set ").size());
+    all.push_back({word.substr(0, word.find('=')), word.substr(word.find('=') + 1)});
+  }
+  return runfile::run_for_model(model, all);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(search)
+
+BOOST_AUTO_TEST_CASE(every_row_is_a_run_of_the_same_bytes_and_seconds) {
+  const report::SearchView v = ask({}, request(8, 32));
+  BOOST_REQUIRE(!v.best.empty());
+  BOOST_REQUIRE(!v.pareto.empty());
+  std::vector<report::LayoutRow> rows = v.best;
+  rows.insert(rows.end(), v.pareto.begin(), v.pareto.end());
+  for (const report::LayoutRow& row : rows) {
+    const runfile::RunConfig c = again(row);
+    const model::Architecture a = model::from_model(c.model);
+    parallel::validate(a, c.run);
+    const parallel::Numbers n = parallel::stage_numbers(a, c.run, parallel::worst_stage(a, c.run));
+    BOOST_TEST(n.tier(Tier::kDevice) == row.device_bytes);
+    BOOST_TEST(n.tier(Tier::kPinned) + n.tier(Tier::kHost) == row.host_bytes);
+    const parallel::Times t =
+        parallel::step_time(a, c.run, parallel::machine_of(*find_device_preset("h100-80gb"), c.run));
+    BOOST_TEST(t.step == row.step_seconds);
+    BOOST_TEST(t.tokens_per_second == row.tokens_per_second);
+    BOOST_TEST(row.data * row.tensor * row.pipeline * row.context == 8u);
+    BOOST_TEST(row.data * row.micro_batch * row.accumulate == 32u);
+    BOOST_TEST(row.device_bytes <= v.budget_bytes);
+    double sum = 0;
+    for (const auto& [name, s] : row.seconds) sum += s;
+    BOOST_TEST(std::abs(sum - row.step_seconds) < 1e-9 * row.step_seconds);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(best_rows_rise_in_time_and_the_front_falls) {
+  const report::SearchView v = ask({}, request(16, 64));
+  for (std::size_t i = 1; i < v.best.size(); ++i)
+    BOOST_TEST(v.best[i - 1].step_seconds <= v.best[i].step_seconds);
+  for (std::size_t i = 1; i < v.pareto.size(); ++i) {
+    BOOST_TEST(v.pareto[i - 1].device_bytes < v.pareto[i].device_bytes);
+    BOOST_TEST(v.pareto[i - 1].step_seconds > v.pareto[i].step_seconds);
+  }
+  BOOST_TEST(v.pareto.back().step_seconds == v.best.front().step_seconds);
+}
+
+BOOST_AUTO_TEST_CASE(threads_and_pruning_do_not_change_the_answer) {
+  planning::SearchRequest r = request(16, 64);
+  r.threads = 1;
+  const report::SearchView one = ask({}, r);
+  r.threads = 5, r.every = true;
+  const report::SearchView five = ask({}, r);
+  BOOST_REQUIRE_EQUAL(one.best.size(), five.best.size());
+  BOOST_REQUIRE_EQUAL(one.pareto.size(), five.pareto.size());
+  for (std::size_t i = 0; i < one.best.size(); ++i)
+    BOOST_TEST(one.best[i].settings == five.best[i].settings, boost::test_tools::per_element());
+  for (std::size_t i = 0; i < one.pareto.size(); ++i)
+    BOOST_TEST(one.pareto[i].settings == five.pareto[i].settings, boost::test_tools::per_element());
+  BOOST_TEST(five.evaluated == five.layouts);
+  BOOST_TEST(one.layouts == five.layouts);
+}
+
+BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays) {
+  const report::SearchView v =
+      ask({{"parallel.tensor", "4"}, {"train.recompute", "full"}, {"plan.offload_optimizer", "none"}},
+          request(8, 32));
+  BOOST_REQUIRE(!v.best.empty());
+  for (const report::LayoutRow& row : v.best) {
+    BOOST_TEST(row.tensor == 4u);
+    BOOST_TEST(row.recompute == "full");
+    BOOST_TEST(row.offload.find("optimizer") == std::string::npos);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_sequence_that_nobody_named_is_the_models_own_at_most_4096_and_said) {
+  const Overrides open = {{"memory.device", "h100-80gb"}, {"train.precision", "bf16"}};
+  for (const auto& [model, tokens] : {std::pair{"llama-3-8b", 4096u}, {"gpt2", 1024u}}) {
+    const report::SearchView v =
+        planning::search_layouts(runfile::run_for_model(model, open), request(8, 32));
+    BOOST_TEST(v.seq_len == tokens);
+    BOOST_TEST(v.notes.front().find("data.seq_len is not given") != std::string::npos, v.notes.front());
+    BOOST_REQUIRE(!v.best.empty());
+    BOOST_TEST(v.best.front().settings.front() == "--set data.seq_len=" + std::to_string(tokens));
+  }
+  const report::SearchView given =
+      planning::search_layouts(runfile::run_for_model("gpt2", kRun), request(8, 32));
+  BOOST_TEST(given.seq_len == 4096u);
+  BOOST_TEST(given.best.front().settings.front().starts_with("--set parallel."));
+}
+
+BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays_also_where_it_leaves_little) {
+  const report::SearchView v =
+      ask({{"parallel.pipeline", "4"}, {"parallel.interleave", "2"}, {"parallel.zero", "1"}}, request(8, 32));
+  BOOST_REQUIRE(!v.best.empty());
+  for (const report::LayoutRow& row : v.best)
+    BOOST_TEST((row.pipeline == 4u && row.interleave == 2u && row.zero == 1u));
+}
+
+BOOST_AUTO_TEST_CASE(a_key_that_leaves_no_layout_is_refused_by_its_own_sentence) {
+  const auto refused = [](const Overrides& o, const std::string& sentence) {
+    BOOST_CHECK_EXCEPTION(ask(o, request(8, 32)), Error, [&](const Error& e) {
+      return e.code() == Exit::kUsage && e.full().find(sentence) != std::string::npos;
+    });
+  };
+  refused({{"parallel.expert", "2"}, {"parallel.data", "2"}},
+          "parallel.expert = 2, but llama-3-8b has no experts; 1 does");
+  refused({{"parallel.tensor", "16"}},
+          "--set parallel.tensor: parallel.tensor = 16 does not divide 8 devices; 8 does");
+  refused({{"parallel.data", "3"}}, "parallel.data = 3 does not divide 8 devices; 2 or 4 do");
+  refused({{"train.micro_batch", "5"}},
+          "train.micro_batch = 5 does not divide 32 sequences of an update (--global-batch); 4 or 8 do");
+  // Each is possible, and nothing is both: no key to blame, so nothing is refused.
+  BOOST_TEST(ask({{"parallel.tensor", "8"}, {"parallel.data", "2"}}, request(8, 32)).layouts == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(where_nothing_fits_the_closest_is_named_with_what_it_misses_by) {
+  const report::SearchView v = ask({{"memory.budget", "1GiB"}}, request(1, 1));
+  BOOST_TEST(v.best.empty());
+  BOOST_TEST(v.fitting == 0u);
+  BOOST_REQUIRE(!v.notes.empty());
+  bool said = false;
+  for (const std::string& n : v.notes)
+    said = said || (n.find("closest is") != n.npos && n.find("too much") != n.npos);
+  BOOST_TEST(said);
+  const report::SearchView host =
+      ask({{"memory.budget", "60GiB"}, {"memory.host_budget", "1GiB"}}, request(1, 1));
+  BOOST_TEST(host.best.empty());
+  BOOST_TEST(host.notes.front().find("of a device") != std::string::npos, host.notes.front());
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_searched_is_refused_by_name) {
+  const auto fails = [](const Overrides& o, const std::string& part) {
+    BOOST_CHECK_EXCEPTION(
+        planning::search_layouts(runfile::run_for_model("llama-3-8b", o), request(8, 8)), Error,
+        [&](const Error& e) { return std::string(e.full()).find(part) != std::string::npos; });
+  };
+  fails({}, "--device=NAME");
+  fails({{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}}, "inference");
+}
+
+BOOST_AUTO_TEST_CASE(a_number_that_leaves_no_layout_says_so) {
+  // 7 ranks divide neither 32 heads nor 32 sequences, and the pipeline is held at 1.
+  const report::SearchView v = ask({{"parallel.pipeline", "1"}}, request(7, 32));
+  BOOST_TEST(v.layouts == 0u);
+  BOOST_REQUIRE(!v.notes.empty());
+  BOOST_TEST(v.notes.front().find("no layout") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,168 @@
+// The host that judges its callers, held against violations made here by hand: each rule is kept by what is
+// right, and broken by what is wrong, each by itself. The zoo shows the same through plugins.
+#include <boost/test/unit_test.hpp>
+#include <functional>
+#include <thread>
+
+#include "core/plugin/instance_turns.hpp"
+#include "core/plugin_validator/checking_host.hpp"
+#include "core/plugin_validator/guarded_memory.hpp"
+#include "core/plugin_validator/sinks.hpp"
+
+namespace tc = trainhost::plugin_validator;
+using trainhost::plugin::PluginError;
+using trainhost::plugin::Turns;
+
+namespace {
+
+void elsewhere(const std::function<void()>& f) { std::thread(f).join(); }
+
+struct Rig {
+  tc::Record record;
+  tc::CheckingHost host{record};
+  const th_host* h = host.get();
+  std::string outside() const { return record.first(tc::Rule::kCallbackOutsideCall); }
+  std::string arguments() const { return record.first(tc::Rule::kCallbackArguments); }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(checking_host)
+
+BOOST_AUTO_TEST_CASE(every_callback_outside_a_call_is_seen) {
+  const std::vector<std::pair<const char*, std::function<void(const th_host*)>>> callbacks = {
+      {"log()", [](auto* h) { h->log(h, TH_LOG_INFO, "x", "x"); }},
+      {"alloc()", [](auto* h) { h->alloc(h, 0, 1, TH_TIER_HOST, "x"); }},
+      {"release()", [](auto* h) { h->release(h, nullptr); }},
+      {"took()", [](auto* h) { h->took(h, 0, TH_TIER_HOST, "x"); }},
+      {"cancelled()", [](auto* h) { h->cancelled(h); }},
+      {"progress()", [](auto* h) { h->progress(h, "x", 0.5); }},
+      {"option()", [](auto* h) { h->option(h, "x"); }},
+      {"extension()", [](auto* h) { h->extension(h, "x"); }},
+  };
+  for (const auto& [name, make] : callbacks) {
+    Rig inside, outside, late;
+    {
+      tc::CheckingHost::Legal call(inside.host), other(late.host);
+      make(inside.h);
+      elsewhere([&] { make(inside.h); });  // threads of the plugin's own may call back too
+    }
+    BOOST_TEST((inside.outside() + inside.arguments()) == "", name);
+    make(outside.h);
+    BOOST_TEST(outside.outside().find(std::string("the host's ") + name) == 0u, outside.outside());
+    elsewhere([&] { make(late.h); });  // a thread that outlived the call and the instance
+    BOOST_TEST(late.outside() != "", name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_wrong_argument_is_seen) {
+  const char* const no_text = "\xff\xfe";
+  const std::vector<std::pair<const char*, std::function<void(const th_host*)>>> wrong = {
+      {"a level", [](auto* h) { h->log(h, 9, "x", "x"); }},
+      {"a null text", [](auto* h) { h->log(h, TH_LOG_INFO, nullptr, nullptr); }},
+      {"no UTF-8", [&](auto* h) { h->log(h, TH_LOG_INFO, "x", no_text); }},
+      {"a tier", [](auto* h) { h->alloc(h, 1, 1, TH_TIER_DEVICE, "x"); }},
+      {"an alignment", [](auto* h) { h->alloc(h, 1, 3, TH_TIER_HOST, "x"); }},
+      {"a null tag", [](auto* h) { h->alloc(h, 1, 1, TH_TIER_HOST, nullptr); }},
+      {"foreign memory",
+       [](auto* h) {
+         int mine = 0;
+         h->release(h, &mine);
+       }},
+      {"memory twice",
+       [](auto* h) {
+         void* p = h->alloc(h, 8, 8, TH_TIER_HOST, "x");
+         h->release(h, p), h->release(h, p);
+       }},
+      {"a tier of took()", [](auto* h) { h->took(h, 1, 77, "x"); }},
+      {"a fraction", [](auto* h) { h->progress(h, "x", 2.0); }},
+      {"a key", [](auto* h) { h->option(h, nullptr); }},
+      {"an extension", [](auto* h) { h->extension(h, nullptr); }},
+  };
+  for (const auto& [what, make] : wrong) {
+    Rig rig;
+    tc::CheckingHost::Legal call(rig.host);
+    make(rig.h);
+    BOOST_TEST(rig.arguments() != "", what);
+    BOOST_TEST(rig.outside() == "", what);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_table_that_was_written_to_is_seen) {
+  Rig rig;
+  rig.host.look_at_table();
+  BOOST_TEST(rig.record.first(tc::Rule::kInputChanged) == "");
+  const_cast<th_host*>(rig.h)->log = nullptr;
+  rig.host.look_at_table();
+  BOOST_TEST(rig.record.first(tc::Rule::kInputChanged) != "");
+}
+
+BOOST_AUTO_TEST_CASE(sinks_know_their_time_and_their_thread) {
+  for (const bool late : {false, true}) {
+    Rig rig;
+    tc::ReportSink nodes(rig.record, std::this_thread::get_id());
+    tc::TensorSink tensors(rig.record, std::this_thread::get_id());
+    th_mem m{};
+    m.struct_size = sizeof m, m.name = "x";
+    float value = 1;
+    th_tensor t{};
+    t.struct_size = sizeof t, t.dtype = TH_DT_F32, t.rank = 1, t.dim[0] = t.count = 1, t.name = "x",
+    t.data = &value;
+    const auto all = [&] {
+      nodes.get()->node(nodes.get(), &m), nodes.get()->note(nodes.get(), "x"),
+          tensors.get()->tensor(tensors.get(), &t);
+    };
+    all();
+    BOOST_TEST((rig.record.first(tc::Rule::kSinkThread) + rig.record.first(tc::Rule::kSinkAfterReturn)) ==
+               "");
+    if (late) nodes.close(), tensors.close(), all();
+    if (!late) elsewhere(all);
+    BOOST_TEST((rig.record.first(tc::Rule::kSinkAfterReturn) != "") == late);
+    BOOST_TEST((rig.record.first(tc::Rule::kSinkThread) != "") == !late);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(tripwires_notice_a_byte) {
+  tc::Guarded<th_error> e;
+  BOOST_TEST(e.margins_kept());
+  reinterpret_cast<unsigned char*>(e.get())[sizeof(th_error)] ^= 1;
+  BOOST_TEST(!e.margins_kept());
+  tc::Guarded<th_error> before;
+  reinterpret_cast<unsigned char*>(before.get())[-1] ^= 1;
+  BOOST_TEST(!before.margins_kept());
+  tc::Guarded<th_error> kept;
+  kept.poison();
+  BOOST_TEST(kept.poison_kept());
+  kept->code = TH_E_IO;
+  BOOST_TEST(!kept.poison_kept());
+}
+
+BOOST_AUTO_TEST_CASE(calls_on_an_instance_are_made_by_turns) {
+  Turns turns;
+  const auto refused = [&](const char* call) {
+    try {
+      Turns::Turn turn(turns, "acme", call);
+      return std::string();
+    } catch (const PluginError& e) {
+      return e.status() + ": " + e.what();
+    }
+  };
+  BOOST_TEST(refused("step") == "");
+  BOOST_TEST(refused("save") == "");
+  {
+    Turns::Turn turn(turns, "acme", "step");
+    BOOST_TEST(refused("save") ==
+               "state: save() was called while step() ran on the same instance of plugin acme");
+    std::string other;
+    elsewhere([&] { other = refused("step"); });
+    BOOST_TEST(other == "state: step() was called while step() ran on the same instance of plugin acme");
+    BOOST_TEST(!turns.end());
+  }
+  elsewhere([&] { BOOST_TEST(refused("step") == ""); });  // the thread may change between calls
+  BOOST_TEST(turns.end());
+  BOOST_TEST(refused("counters") ==
+             "state: counters() was called on an instance of plugin acme after destroy()");
+  BOOST_TEST(!turns.end());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,172 @@
+// The matrix: every check is failed by one animal, which passes every other or is skipped there naming what
+// it needs. animals.txt is the table; a check without an animal fails here.
+#include <elf.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "core/plugin_validator/runner.hpp"
+
+namespace fs = std::filesystem;
+namespace tc = trainhost::plugin_validator;
+
+namespace {
+
+struct Animal {
+  std::string name, kind, check;
+};
+
+std::vector<Animal> animals() {
+  std::ifstream in(fs::path(TRAINHOST_SOURCE_DIR) / "tests/core/plugin_validator/animals.txt");
+  std::vector<Animal> all;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    Animal a;
+    if (!line.empty() && line[0] != '#' && words >> a.name >> a.kind >> a.check) all.push_back(a);
+  }
+  return all;
+}
+
+std::string content(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Sets DF_TEXTREL in the dynamic section, as a library that was compiled without -fPIC has it.
+void add_text_relocations(std::string& elf) {
+  Elf64_Ehdr h;
+  std::memcpy(&h, elf.data(), sizeof h);
+  for (int i = 0; i < h.e_phnum; ++i) {
+    Elf64_Phdr p;
+    std::memcpy(&p, elf.data() + h.e_phoff + static_cast<std::size_t>(i) * sizeof p, sizeof p);
+    for (std::size_t at = p.p_offset; p.p_type == PT_DYNAMIC && at < p.p_offset + p.p_filesz;
+         at += sizeof(Elf64_Dyn)) {
+      Elf64_Dyn d;
+      std::memcpy(&d, elf.data() + at, sizeof d);
+      if (d.d_tag != DT_FLAGS) continue;
+      d.d_un.d_val |= DF_TEXTREL;
+      std::memcpy(elf.data() + at, &d, sizeof d);
+      return;
+    }
+  }
+  BOOST_FAIL("the honest estimator has no DT_FLAGS");
+}
+
+/// A directory for files made from the honest estimator; away at the end.
+struct Made {
+  Made() {
+    std::string pattern = (fs::temp_directory_path() / "trainhost-zoo-XXXXXX").string();
+    root = ::mkdtemp(pattern.data());
+  }
+  ~Made() { fs::remove_all(root); }
+  fs::path file(const std::string& name) {
+    const fs::path directory = root / name, file = directory / "animal.so";
+    fs::create_directory(directory);
+    std::string elf = content(fs::path(ZOO_DIR) / "estimator-none.so");
+    if (name == "a_directory") return fs::create_directory(file), file;
+    if (name == "not_a_library") elf = "I would like to be a library.\n";
+    if (name == "cut_off") elf.resize(elf.size() / 4);
+    if (name == "text_relocations") add_text_relocations(elf);
+    std::ofstream(file, std::ios::binary) << elf;
+    ::chmod(file.c_str(), name == "writable_by_all" ? 0666 : 0755);
+    if (name == "writable_directory") ::chmod(directory.c_str(), 0777);
+    return file;
+  }
+  fs::path root;
+};
+
+/// What compares with the reference plugins says nothing about models of the zoo's own: it runs for its
+/// animals alone.
+bool compares(const std::string& check) { return check == "T-050" || check == "E-023"; }
+
+/// Seconds for one check: short for those that hang, long where only a stalled machine can be late.
+constexpr double kShort = 10, kLong = 60;
+
+tc::Report checked(const fs::path& file, double deadline, bool with_references = false) {
+  tc::Settings s;
+  if (with_references && fs::exists(fs::path(OWN_PLUGINS) / "cpu.so"))
+    s.reference_trainer = fs::path(OWN_PLUGINS) / "cpu.so";
+  if (with_references) s.reference_estimator = fs::path(OWN_PLUGINS) / "llama.so";
+  s.file = file, s.program = TRAINHOST_PROGRAM, s.level = tc::kLevels, s.deadline = deadline;
+  return tc::run_checks(s);
+}
+
+bool broken(tc::Outcome o) {
+  return o == tc::Outcome::kFail || o == tc::Outcome::kCrash || o == tc::Outcome::kTimeout;
+}
+
+/// What is wrong with the row: "" when it holds.
+std::string row_breach(const Animal& a, const tc::Report& r) {
+  std::string wrong;
+  bool failed = false;
+  for (const tc::Result& x : r.results) {
+    const bool own = x.check->id == a.check;
+    failed = failed || (own && broken(x.verdict.outcome));
+    if (!own && broken(x.verdict.outcome))
+      wrong += " breaks " + x.check->id + " too: " + x.verdict.reason + ";";
+    if (x.verdict.outcome == tc::Outcome::kSkip && x.verdict.reason.empty())
+      wrong += " skips " + x.check->id + " silently;";
+    if (own && x.verdict.reason.empty()) wrong += " breaks it without a reason;";
+  }
+  if (!failed) wrong += " does not break " + a.check + ";";
+  return wrong;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(check_zoo)
+
+BOOST_AUTO_TEST_CASE(the_honest_ones_pass_everything) {
+  for (const char* name : {"estimator-none.so", "trainer-none.so"}) {
+    const tc::Report r = checked(fs::path(ZOO_DIR) / name, kLong);
+    BOOST_TEST(r.results.size() > 60u);
+    for (const tc::Result& x : r.results)
+      BOOST_TEST((x.verdict.outcome == tc::Outcome::kPass || compares(x.check->id)),
+                 name << " " << x.check->id << ": " << x.verdict.reason);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_check_has_an_animal) {
+  std::set<std::string> failed;
+  for (const Animal& a : animals()) {
+    BOOST_TEST((tc::find(a.check) != nullptr), a.name << " fails " << a.check << ", which is no check");
+    failed.insert(a.check);
+  }
+  for (const tc::Check& c : tc::checks())
+    BOOST_TEST(failed.count(c.id) == 1u, c.id << " has no animal in animals.txt");
+}
+
+BOOST_AUTO_TEST_CASE(each_animal_fails_its_check_and_no_other) {
+  const std::vector<Animal> all = animals();
+  Made made;
+  std::vector<fs::path> files;
+  for (const Animal& a : all)
+    files.push_back(a.kind == "file" ? made.file(a.name)
+                                     : fs::path(ZOO_DIR) / (a.kind + "-" + a.name + ".so"));
+  std::atomic<std::size_t> next{0};
+  std::vector<std::string> wrong(all.size());
+  const auto work = [&] {
+    for (std::size_t i; (i = next++) < all.size();)
+      for (const double deadline :
+           {kShort, kLong})  // a second look, with time to spare: the plugin's fault stays
+        if (wrong[i] = row_breach(all[i], checked(files[i], deadline, compares(all[i].check)));
+            wrong[i].empty())
+          break;
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) threads.emplace_back(work);
+  for (std::thread& t : threads) t.join();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    BOOST_TEST(wrong[i] == "", all[i].kind << " " << all[i].name << wrong[i]);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,292 @@
+// core/runfile: good run files, defaults, overrides, and the schedule.
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+
+#include "core/model/presets.hpp"
+#include "core/runfile/run_config.hpp"
+#include "tests/core/runfile/folder.hpp"
+
+using namespace trainhost;
+using namespace trainhost::runfile;
+using trainhost::testing::Folder;
+namespace fs = std::filesystem;
+
+namespace {
+
+RunConfig parsed(const std::string& toml, const std::vector<Override>& overrides = {},
+                 const fs::path& base = fs::current_path()) {
+  return parse_run(toml, "run.toml", base, overrides);
+}
+
+/// What a run is made of; places and the run file's own name left out.
+void check_same_run(const RunConfig& a, const RunConfig& b) {
+  BOOST_TEST((a.model == b.model));
+  BOOST_TEST((a.run == b.run));
+  BOOST_TEST(a.model_is_builtin == b.model_is_builtin);
+  BOOST_TEST(
+      (a.data.train == b.data.train && a.data.valid == b.data.valid && a.data.tokenizer == b.data.tokenizer));
+  BOOST_TEST((a.data.order == b.data.order && a.data.valid_fraction == b.data.valid_fraction &&
+              a.data.dtype == b.data.dtype));
+  BOOST_TEST((a.precision == b.precision && a.backend == b.backend && a.steps == b.steps &&
+              a.eval_every == b.eval_every && a.threads == b.threads));
+  BOOST_TEST((a.optimizer.lr == b.optimizer.lr && a.optimizer.min_lr == b.optimizer.min_lr));
+  BOOST_TEST(
+      (a.optimizer.schedule == b.optimizer.schedule && a.optimizer.warmup_steps == b.optimizer.warmup_steps));
+  BOOST_TEST((a.device == b.device && a.budget == b.budget && a.host_budget == b.host_budget &&
+              a.estimators == b.estimators));
+  BOOST_TEST((a.output.dir == b.output.dir && a.output.checkpoint_every == b.output.checkpoint_every &&
+              a.output.keep == b.output.keep));
+  BOOST_TEST((a.plugin_path == b.plugin_path && a.plugin_options == b.plugin_options));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(run_file)
+
+BOOST_AUTO_TEST_CASE(nothing_said_is_the_built_in_run) {
+  const RunConfig c = load_run("");
+  BOOST_TEST(c.model_is_builtin);
+  BOOST_TEST((c.model == builtin_model()));
+  BOOST_TEST(c.data.train.empty());
+  BOOST_TEST(c.data.tokenizer == "bytes");
+  BOOST_TEST(c.precision == "fp32");
+  BOOST_TEST(c.backend == "auto");
+  BOOST_TEST((c.estimators == std::vector<std::string>{"auto"}));
+  BOOST_TEST((c.run.mode == RunMode::kFull));
+  BOOST_TEST(c.steps > 0u);
+  BOOST_TEST(c.optimizer.min_lr <= c.optimizer.lr);
+  BOOST_TEST(c.output.dir == fs::current_path() / "runs" / "builtin");
+  BOOST_TEST(c.given.empty());
+  BOOST_CHECK_NO_THROW(refuse_unsupported(c));
+}
+
+BOOST_AUTO_TEST_CASE(the_file_that_init_writes_is_the_built_in_run) {
+  const RunConfig c = parsed(init_text());
+  check_same_run(c, load_run(""));
+}
+
+BOOST_AUTO_TEST_CASE(every_line_that_init_comments_out_is_accepted_when_it_is_switched_on) {
+  Folder f;
+  for (const char* name : {"input.txt", "valid.txt", "tokens.bin", "model.safetensors", "plugins/x"})
+    f.write(name, "x");
+  f.write("config.json", testing::small_config());
+  const std::string text = init_text();
+  std::string table;
+  std::size_t switched = 0;
+  for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) {
+    std::string line = text.substr(at, end - at);
+    const bool off = line.starts_with("# ");
+    if (off) line.erase(0, 2);
+    if (line.starts_with("[")) table = line;
+    if (!off || line.find(" = ") == line.npos || line.find(':') < line.find('=')) continue;
+    std::string with = table + "\n" + line + "\n";
+    // Some keys only make sense beside another.
+    if (line.starts_with("valid =")) with += "train = \"input.txt\"\n";
+    if (line.starts_with("double_quant")) with += "base = \"nf4\"\n";
+    if (line.starts_with("kv_cache")) with += "mode = \"inference\"\n";
+    if (line.starts_with("dtype")) with += "train = \"tokens.bin\"\n";
+    if (line.find("window") != line.npos) with += "model_type = \"qwen2\"\n";
+    if (line.starts_with("use_sliding_window")) with += "sliding_window = 8\n";
+    if (line.starts_with("rope_scaling."))
+      with =
+          "[model]\nrope_scaling = {rope_type = \"llama3\", factor = 8.0, low_freq_factor = 1.0, "
+          "high_freq_factor = 4.0, original_max_position_embeddings = 8192}\n";
+    BOOST_CHECK_NO_THROW(parse_run(with, line, f.path()));
+    ++switched;
+  }
+  BOOST_TEST(switched > 35u);
+}
+
+BOOST_AUTO_TEST_CASE(a_whole_file_reaches_every_field) {
+  Folder f;
+  f.write("a.txt", "x"), f.write("b.txt", "x"), f.write("held.txt", "x"), f.write("spm.model", "x");
+  f.write("w/model.safetensors", "x"), f.write("plugs/p.so", "x"),
+      f.write("config.json", testing::small_config());
+  const RunConfig c = parsed(R"(
+[model]
+config = "config.json"
+weights = "w"
+[data]
+train = ["b.txt", "a*.txt"]
+valid = "held.txt"
+tokenizer = "spm.model"
+order = "sequential"
+seq_len = 64
+[train]
+backend = "cpu"
+precision = "bf16"
+micro_batch = 3
+grad_accum = 5
+steps = 77
+seed = 9
+threads = 2
+recompute = "selective"
+eval_every = 11
+[optimizer]
+name = "sgd-momentum"
+lr = 1
+betas = [0, 0.5]
+eps = 1e-6
+weight_decay = 0
+grad_clip = 0
+schedule = "linear"
+warmup_steps = 7
+min_lr = 0.5
+[memory]
+device = "h100-80gb"
+budget = "24GiB"
+host_budget = 2e9
+estimator = ["llama", "contract"]
+[parallel]
+data = 8
+tensor = 4
+pipeline = 2
+zero = 3
+[lora]
+rank = 4
+alpha = 8
+targets = ["k_proj", "down_proj"]
+[output]
+dir = "out/x"
+checkpoint_every = 13
+keep = 3
+[plugins]
+path = "plugs"
+[plugin.cuda]
+mode = "auto"
+streams = 3
+graph = true
+scale = 0.5
+)",
+                             {}, f.path());
+  BOOST_TEST(c.model.hidden == 64u);
+  BOOST_TEST(!c.model_is_builtin);
+  BOOST_TEST(c.weights.value() == f.path() / "w/model.safetensors");
+  BOOST_TEST((c.data.train == std::vector<fs::path>{f.path() / "b.txt", f.path() / "a.txt"}));
+  BOOST_TEST((c.data.valid == std::vector<fs::path>{f.path() / "held.txt"}));
+  BOOST_TEST(c.data.tokenizer == (f.path() / "spm.model").string());
+  BOOST_TEST((c.data.order == Order::kSequential));
+  BOOST_TEST((c.run.seq_len == 64 && c.run.micro_batch == 3 && c.run.accumulate == 5 && c.run.seed == 9));
+  BOOST_TEST((c.run.weight == DType::kBF16 && c.run.compute == DType::kBF16 && c.run.master == DType::kF32));
+  BOOST_TEST((c.run.grad == DType::kF32 && c.run.moment == DType::kF32));
+  BOOST_TEST((c.backend == "cpu" && c.steps == 77 && c.threads == 2 && c.eval_every == 11));
+  BOOST_TEST((c.run.recompute == Recompute::kSelective && c.run.optimizer == Optimizer::kSgdMomentum));
+  BOOST_TEST((c.run.beta1 == 0 && c.run.beta2 == 0.5 && c.run.eps == 1e-6 && c.run.weight_decay == 0 &&
+              c.run.clip_norm == 0));
+  BOOST_TEST((c.optimizer.lr == 1 && c.optimizer.min_lr == 0.5 && c.optimizer.warmup_steps == 7 &&
+              c.optimizer.schedule == Schedule::kLinear));
+  BOOST_TEST((c.device == "h100-80gb" && c.budget == 24ull << 30 && c.host_budget == 2000000000u));
+  BOOST_TEST((c.run.device_budget == 24ull << 30 && c.run.host_budget == 2000000000u));
+  BOOST_TEST((c.estimators == std::vector<std::string>{"llama", "contract"}));
+  BOOST_TEST((c.run.data_parallel == 8 && c.run.tensor_parallel == 4 && c.run.pipeline_parallel == 2 &&
+              c.run.zero_stage == 3));
+  BOOST_TEST((c.run.mode == RunMode::kLora && c.run.lora_rank == 4 && c.run.lora_alpha == 8 &&
+              c.run.lora_targets == (1u << 1 | 1u << 6)));
+  BOOST_TEST((c.output.dir == f.path() / "out/x" && c.output.checkpoint_every == 13 && c.output.keep == 3));
+  BOOST_TEST((c.plugin_path == std::vector<fs::path>{f.path() / "plugs"}));
+  BOOST_TEST((c.plugin_options.at("cuda") ==
+              std::map<std::string, std::string>{
+                  {"mode", "auto"}, {"streams", "3"}, {"graph", "true"}, {"scale", "0.5"}}));
+  BOOST_TEST((c.plugin_option_lines.at("cuda.streams") == std::pair<std::uint32_t, std::uint32_t>{53, 11}));
+  BOOST_TEST(c.given.at("train.steps").line == 16u);
+}
+
+BOOST_AUTO_TEST_CASE(overrides_win_over_the_file_and_the_last_one_over_the_others) {
+  const char* file = "[train]\nmicro_batch = 2\nsteps = 50\n";
+  const RunConfig c = parsed(
+      file, {{"train.micro_batch", "8"}, {"train.micro_batch", "16"}, {"optimizer.betas", "[0.8, 0.9]"}});
+  BOOST_TEST(c.run.micro_batch == 16u);
+  BOOST_TEST(c.steps == 50u);
+  BOOST_TEST(c.run.beta1 == 0.8);
+  BOOST_TEST(c.given.at("train.micro_batch").file == "--set train.micro_batch");
+}
+
+BOOST_AUTO_TEST_CASE(override_values_are_toml_or_bare_words) {
+  Folder f;
+  f.write("2024", "x"), f.write("my text.txt", "x");
+  const auto with = [&](const char* key, const char* value) { return parsed("", {{key, value}}, f.path()); };
+  BOOST_TEST((with("train.recompute", "full").run.recompute == Recompute::kFull));
+  BOOST_TEST((with("train.recompute", "\"full\"").run.recompute == Recompute::kFull));
+  BOOST_TEST(with("memory.budget", "24GiB").budget.value() == 24ull << 30);
+  BOOST_TEST(with("memory.budget", "1000").budget.value() == 1000u);
+  BOOST_TEST(with("data.train", "my text.txt").data.train.at(0) == f.path() / "my text.txt");
+  BOOST_TEST(with("data.train", "2024").data.train.at(0) == f.path() / "2024");
+  BOOST_TEST(with("data.train", "[\"2024\", \"my text.txt\"]").data.train.size() == 2u);
+  BOOST_TEST(with("plugin.cuda.mode", "resident").plugin_options.at("cuda").at("mode") == "resident");
+  BOOST_TEST(with("model.preset", "llama-3-8b").model.hidden == 4096u);
+  BOOST_TEST(with("model.rope_scaling.rope_type", "default").model.layers == builtin_model().layers);
+  BOOST_TEST(with("optimizer.lr", "1e-4").optimizer.min_lr == 1e-4 / 100);
+}
+
+BOOST_AUTO_TEST_CASE(defaults_follow_the_keys_they_depend_on) {
+  BOOST_TEST(parsed("[optimizer]\nlr = 3e-4\n").optimizer.min_lr == 3e-4 / 100);
+  BOOST_TEST(parsed("[train]\nsteps = 50\n").optimizer.warmup_steps == 5u);
+  BOOST_TEST(parsed("[train]\nsteps = 5000\n").optimizer.warmup_steps == 300u);
+  // A run that the command line cuts short is still that run.
+  const RunConfig cut = parsed("[optimizer]\nwarmup_steps = 100\n", {{"train.steps", "10"}});
+  BOOST_TEST((cut.steps == 10 && cut.optimizer.warmup_steps == 100));
+}
+
+BOOST_AUTO_TEST_CASE(inline_models_take_the_rest_from_the_built_in_one) {
+  const ModelSpec a = parsed("[model]\nnum_hidden_layers = 2\n").model;
+  BOOST_TEST(
+      (a.layers == 2 && a.hidden == builtin_model().hidden && a.heads == builtin_model().heads && a.tied));
+  const ModelSpec b = parsed("[model]\nhidden_size = 64\nnum_attention_heads = 4\n").model;
+  BOOST_TEST((b.head_dim == 16 && b.kv_heads == 4));
+  const ModelSpec c = parsed("[model]\nhead_dim = 64\nnum_key_value_heads = 1\n").model;
+  BOOST_TEST((c.head_dim == 64 && c.kv_heads == 1 && c.hidden == builtin_model().hidden));
+  const ModelSpec d = parsed(
+                          "[model]\nmodel_type = \"qwen3\"\ntie_word_embeddings = false\nsliding_window = "
+                          "8\nmax_window_layers = 2\n")
+                          .model;
+  BOOST_TEST((d.qk_norm && !d.qkv_bias && !d.tied && d.window(1) == 0 && d.window(2) == 8));
+  const ModelSpec e = parsed("[model.rope_scaling]\nrope_type = \"linear\"\nfactor = 2.0\n").model;
+  BOOST_TEST((e.rope.kind == RopeKind::kLinear && e.rope.factor == 2));
+}
+
+BOOST_AUTO_TEST_CASE(paths_are_relative_to_the_run_file_and_the_default_output_to_where_you_are) {
+  Folder f;
+  f.write("sub/text.txt", "x");
+  const fs::path a = f.write("sub/mine.toml", "[data]\ntrain = \"text.txt\"\n[output]\ndir = \"out\"\n");
+  BOOST_TEST(load_run(a).data.train.at(0) == f.path() / "sub/text.txt");
+  BOOST_TEST(load_run(a).output.dir == f.path() / "sub/out");
+  BOOST_TEST(load_run(f.write("sub/other.toml", "")).output.dir == fs::current_path() / "runs/other");
+  BOOST_TEST(load_run(f.write("sub/run.toml", "")).output.dir == fs::current_path() / "runs/sub");
+}
+
+BOOST_AUTO_TEST_CASE(a_model_alone_stands_for_a_run_file) {
+  Folder f;
+  const fs::path config = f.write("mine/config.json", testing::small_config());
+  BOOST_TEST(run_for_model("qwen3-0.6b").model.family == "qwen3");
+  BOOST_TEST(run_for_model("qwen3-0.6b", {{"data.seq_len", "99"}}).run.seq_len == 99u);
+  BOOST_TEST(run_for_model(config.string()).model.vocab == 320u);
+  BOOST_TEST(run_for_model(config.parent_path().string()).model.name == "mine");
+  BOOST_TEST(!run_for_model("builtin").model_is_builtin);
+  const ModelSpec planned = run_for_model("gemma-2-9b").model;  // one that is not trained
+  BOOST_TEST((planned.family == "gemma2" && planned.hidden == 3584 && planned.heads == 16 &&
+              !planned.config_json.empty()));
+  BOOST_TEST(
+      (load_run(f.write("p.toml", "[model]\npreset = \"mixtral-8x7b-v0.1\"\n")).model.family == "mixtral"));
+}
+
+BOOST_AUTO_TEST_CASE(the_learning_rate_warms_up_then_follows_the_schedule) {
+  OptimizerConfig o{1.0, 0.1, Schedule::kCosine, 4};
+  BOOST_TEST(lr_at(o, 0, 12) == 0.25);
+  BOOST_TEST(lr_at(o, 3, 12) == 1.0);
+  BOOST_TEST(lr_at(o, 4, 12) == 1.0);
+  BOOST_TEST(lr_at(o, 8, 12) == 0.55, boost::test_tools::tolerance(1e-15));  // half way
+  BOOST_TEST(lr_at(o, 12, 12) == 0.1, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(lr_at(o, 1000, 12) == 0.1, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(lr_at(o, 11, 12) == 0.1 + 0.45 * (1 + std::cos(M_PI * 7 / 8)),
+             boost::test_tools::tolerance(1e-15));
+  o.schedule = Schedule::kLinear;
+  BOOST_TEST(lr_at(o, 10, 12) == 1.0 - 0.9 * 0.75, boost::test_tools::tolerance(1e-15));
+  o.schedule = Schedule::kConstant;
+  BOOST_TEST(lr_at(o, 2, 12) == 0.75);
+  BOOST_TEST(lr_at(o, 11, 12) == 1.0);
+  o = {1.0, 0.1, Schedule::kCosine, 0};
+  BOOST_TEST(lr_at(o, 0, 12) == 1.0);
+  BOOST_TEST(lr_at({1.0, 0.1, Schedule::kCosine, 12}, 12, 12) == 1.0);  // all warm-up: no division by zero
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,238 @@
+// core/runfile: config.json read as transformers reads it, and its mistakes.
+#include <boost/test/unit_test.hpp>
+
+#include "core/base/error.hpp"
+#include "core/model/presets.hpp"
+#include "core/runfile/run_config.hpp"
+#include "tests/core/runfile/folder.hpp"
+
+using namespace trainhost;
+using trainhost::runfile::parse_model_config;
+using trainhost::testing::small_config;
+
+namespace {
+
+ModelSpec model(const std::string& more = "", const std::string& family = "llama") {
+  return parse_model_config(small_config(more, family), "mine/config.json");
+}
+
+/// The refusal in full, "" when the config is accepted.
+std::string refusal(const std::string& json) {
+  try {
+    parse_model_config(json, "config.json");
+  } catch (const Error& e) {
+    return (e.code() == Exit::kUsage ? "" : "wrong exit code: ") + e.full();
+  }
+  return "";
+}
+
+std::string refusal_with(const std::string& more, const std::string& family = "llama") {
+  return refusal(small_config(more, family));
+}
+
+/// The small config with one line of it replaced.
+std::string changed(const std::string& line, const std::string& by) {
+  std::string json = small_config();
+  return json.replace(json.find(line), line.size(), by);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(model_config)
+
+BOOST_AUTO_TEST_CASE(absent_fields_take_the_defaults_of_their_family) {
+  const ModelSpec llama = model();
+  BOOST_TEST((llama.head_dim == 16 && llama.norm_eps == 1e-6 && llama.rope_theta == 10000 &&
+              llama.max_positions == 2048));
+  BOOST_TEST((!llama.tied && !llama.qkv_bias && !llama.o_bias && !llama.mlp_bias && !llama.qk_norm &&
+              llama.sliding_window == 0));
+  BOOST_TEST(llama.name == "mine");
+  const ModelSpec mistral = model("", "mistral");
+  BOOST_TEST((mistral.sliding_window == 4096 && mistral.max_positions == 131072 && !mistral.qkv_bias));
+  const ModelSpec qwen2 = model("", "qwen2");
+  BOOST_TEST((qwen2.qkv_bias && !qwen2.o_bias && qwen2.sliding_window == 0 && qwen2.max_positions == 32768));
+  const ModelSpec qwen3 = model("", "qwen3");
+  BOOST_TEST((qwen3.qk_norm && !qwen3.qkv_bias && qwen3.head_dim == 128));
+}
+
+BOOST_AUTO_TEST_CASE(null_means_what_it_means_in_transformers) {
+  BOOST_TEST(model("\"sliding_window\": null", "mistral").sliding_window == 0u);
+  BOOST_TEST(model("\"head_dim\": null").head_dim == 16u);
+  BOOST_TEST((model("\"rope_scaling\": null").rope.kind == RopeKind::kDefault));
+  const std::string no_kv =
+      R"({"model_type": "mistral", "vocab_size": 8, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 16, "intermediate_size": 8)";
+  BOOST_TEST(parse_model_config(no_kv + "}", "c").kv_heads == 8u);
+  BOOST_TEST(parse_model_config(no_kv + ", \"num_key_value_heads\": null}", "c").kv_heads == 16u);
+}
+
+BOOST_AUTO_TEST_CASE(biases_belong_to_families_as_in_transformers) {
+  const ModelSpec llama = model("\"attention_bias\": true, \"mlp_bias\": true");
+  BOOST_TEST((llama.qkv_bias && llama.o_bias && llama.mlp_bias));
+  const ModelSpec qwen3 = model("\"attention_bias\": true", "qwen3");
+  BOOST_TEST((qwen3.qkv_bias && qwen3.o_bias && qwen3.qk_norm));
+}
+
+BOOST_AUTO_TEST_CASE(windows_follow_their_flags_layers_and_lists) {
+  const ModelSpec on =
+      model("\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 1", "qwen2");
+  BOOST_TEST((on.window(0) == 0 && on.window(1) == 8));
+  BOOST_TEST(model("\"use_sliding_window\": false, \"sliding_window\": 8", "qwen2").sliding_window == 0u);
+  BOOST_TEST(model("\"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 2", "qwen3")
+                 .sliding_window == 0u);
+  const ModelSpec listed = model(
+      R"("use_sliding_window": true, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"])",
+      "qwen3");
+  BOOST_TEST((listed.window(0) == 0 && listed.window(1) == 8));
+  BOOST_TEST(model(R"("layer_types": ["full_attention", "full_attention"])", "qwen3").sliding_window == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(rope_is_read_in_its_old_and_new_form) {
+  const ModelSpec old = model(R"("rope_theta": 500000, "rope_scaling": {"type": "linear", "factor": 2})");
+  BOOST_TEST((old.rope_theta == 500000 && old.rope.kind == RopeKind::kLinear && old.rope.factor == 2));
+  const ModelSpec recent =
+      model(R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})");
+  BOOST_TEST((recent.rope_theta == 500000 && recent.rope.kind == RopeKind::kLlama3 &&
+              recent.rope.original_max_positions == 8192));
+  BOOST_TEST(
+      (model(R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "default"})").rope == RopeScaling{}));
+}
+
+BOOST_AUTO_TEST_CASE(the_family_comes_from_the_architecture_where_model_type_is_missing) {
+  const std::string rest =
+      R"("vocab_size": 8, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 8, "num_key_value_heads": 4})";
+  BOOST_TEST(parse_model_config("{\"architectures\": [\"Qwen2ForCausalLM\"], " + rest, "c").family ==
+             "qwen2");
+  BOOST_TEST(refusal("{" + rest) ==
+             "config.json: model_type is missing (\"model_type\": \"llama\" names the family)");
+}
+
+BOOST_AUTO_TEST_CASE(other_families_come_back_with_what_is_known_of_them) {
+  const ModelSpec gpt2 = parse_model_config(
+      R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024})",
+      "c");
+  BOOST_TEST((gpt2.family == "gpt2" && gpt2.hidden == 768 && gpt2.layers == 12 && gpt2.heads == 12 &&
+              gpt2.head_dim == 64));
+  BOOST_TEST(gpt2.config_json.find("n_embd") != std::string::npos);
+  BOOST_TEST(refusal(R"({"model_type": "who_knows", "hidden_size": "many"})") == "");
+  BOOST_TEST(refusal("{\"model_type\": \"gemma2\",\n \"vocab_size\": 9,\n \"hidden_size\": 0}") ==
+             "config.json:3:2: hidden_size = 0: expected a whole number from 1 to 2147483647");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_written_is_read_as_the_same_model) {
+  for (const ModelSpec& m : model_presets()) {
+    ModelSpec again = parse_model_config(runfile::model_config_json(m), "c.json");
+    again.name = m.name, again.config_json.clear();
+    BOOST_TEST((again == m), m.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(token_ids_survive_the_way_through_training) {
+  const std::string out = runfile::model_config_json(model("\"bos_token_id\": 1, \"eos_token_id\": [2, 3]"));
+  BOOST_TEST(out.find("\"bos_token_id\": 1") != out.npos);
+  BOOST_TEST(out.find("\"eos_token_id\": [") != out.npos);
+  BOOST_TEST(out.find("\"architectures\"") != out.npos);
+  BOOST_TEST(out.find("\"torch_dtype\": \"float32\"") != out.npos);
+}
+
+// clang-format off
+BOOST_AUTO_TEST_CASE(malformed_json_is_refused_where_it_breaks) {
+  BOOST_TEST(refusal("") == R"(config.json:1:1: not valid JSON: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal (the file is cut off: copy it again))");
+  BOOST_TEST(refusal("{") == R"(config.json:1:2: not valid JSON: syntax error while parsing object key - unexpected end of input; expected string literal (the file is cut off: copy it again))");
+  BOOST_TEST(refusal("[1]") == R"(config.json:1:1: expected a JSON object with the model's fields)");
+  BOOST_TEST(refusal("{\"a\": 1,}") == R"(config.json:1:9: not valid JSON: syntax error while parsing object key - unexpected '}'; expected string literal)");
+  BOOST_TEST(refusal("{\n \"a\": 1\n \"b\": 2}") == R"(config.json:3:4: not valid JSON: syntax error while parsing object - unexpected string literal; expected '}')");
+  BOOST_TEST(refusal("{\"a\": 01}") == R"(config.json:1:8: not valid JSON: syntax error while parsing object - unexpected number literal; expected '}')");
+  BOOST_TEST(refusal("{} x") == R"(config.json:1:4: not valid JSON: syntax error while parsing value - invalid literal; last read: '{} x'; expected end of input)");
+  BOOST_TEST(refusal("{\"a\": \"\xFF\"}") == R"(config.json:1:8: not valid JSON: syntax error while parsing value - invalid string: ill-formed UTF-8 byte; last read: '"\xff')");
+  BOOST_TEST(refusal("{'a': 1}") == R"(config.json:1:2: not valid JSON: syntax error while parsing object key - invalid literal; last read: '{''; expected string literal)");
+}
+// clang-format on
+
+// clang-format off
+BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
+  BOOST_TEST(refusal_with(R"("hidden_size": 8)") ==
+             R"(config.json:9:1: 'hidden_size' is given twice)");
+  BOOST_TEST(refusal_with(R"("rope_scaling": {"factor": 1, "factor": 2})") ==
+             R"(config.json:9:31: 'rope_scaling.factor' is given twice)");
+  BOOST_TEST(refusal_with(R"("head_dim": "big")") ==
+             R"(config.json:9:1: head_dim = "big": expected a whole number, got a string)");
+  BOOST_TEST(refusal_with(R"("head_dim": 16.0)") ==
+             R"(config.json:9:1: head_dim = 16: expected a whole number, got a number with a fraction or exponent)");
+  BOOST_TEST(refusal_with(R"("head_dim": -4)") ==
+             R"(config.json:9:1: head_dim = -4: expected a whole number from 1 to 2147483647)");
+  BOOST_TEST(refusal_with(R"("head_dim": 4294967300)") ==
+             R"(config.json:9:1: head_dim = 4294967300: expected a whole number from 1 to 2147483647)");
+  BOOST_TEST(refusal_with(R"("head_dim": 18446744073709551615)") ==
+             R"(config.json:9:1: head_dim = 1.8446744073709552e+19: expected a whole number, got a number with a fraction or exponent)");
+  BOOST_TEST(refusal_with(R"("head_dim": 15)") ==
+             R"(config.json:9:1: head_dim = 15 is odd: rotary embeddings turn pairs (set head_dim to an even number))");
+  BOOST_TEST(refusal_with(R"("head_dim": 0)") ==
+             R"(config.json:9:1: head_dim = 0: expected a whole number from 1 to 2147483647)");
+  BOOST_TEST(refusal_with(R"("rms_norm_eps": true)") ==
+             R"(config.json:9:1: rms_norm_eps = true: expected a number, got true or false)");
+  BOOST_TEST(refusal_with(R"("rms_norm_eps": 0)") ==
+             R"(config.json:9:1: rms_norm_eps = 0: expected a positive number)");
+  BOOST_TEST(refusal_with(R"("tie_word_embeddings": 1)") ==
+             R"(config.json:9:1: tie_word_embeddings = 1: expected true or false, got a whole number)");
+  BOOST_TEST(refusal_with(R"("hidden_act": "gelu")") ==
+             R"(config.json:9:1: hidden_act = "gelu" is not supported: expected silu)");
+  BOOST_TEST(refusal_with(R"("attention_dropout": 0.1)") ==
+             R"(config.json:9:1: attention_dropout is not supported: expected 0)");
+  BOOST_TEST(refusal_with(R"("quantization_config": {"bits": 4})") ==
+             R"(config.json:9:1: quantization_config is not supported: expected unquantized weights)");
+  BOOST_TEST(refusal_with(R"("rope_scaling": {"type": "yarn", "factor": 4})", "qwen2") ==
+             R"(config.json:9:18: rope_scaling.type = "yarn": rope scaling yarn is not supported (default, linear and llama3 are))");
+  BOOST_TEST(refusal_with(R"("rope_scaling": {"rope_type": "lama3"})") ==
+             R"(config.json:9:18: rope_scaling.rope_type = "lama3": rope scaling lama3 is not supported; did you mean 'llama3'? (default, linear and llama3 are))");
+  BOOST_TEST(refusal_with(R"("rope_scaling": {"factor": 4})") ==
+             R"(config.json:9:1: rope_scaling has no rope_type (default, linear or llama3))");
+  BOOST_TEST(refusal_with(R"("rope_scaling": 4)") ==
+             R"(config.json:9:1: rope_scaling = 4: expected an object, got a whole number)");
+  BOOST_TEST(refusal_with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8})") ==
+             R"(config.json:9:1: rope_scaling.low_freq_factor is missing: rope scaling llama3 needs it)");
+  BOOST_TEST(refusal_with(R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 8192})") ==
+             R"(config.json:9:76: rope_scaling.high_freq_factor must be greater than rope_scaling.low_freq_factor)");
+  BOOST_TEST(refusal_with(R"("partial_rotary_factor": 0.5)") ==
+             R"(config.json:9:1: partial_rotary_factor is not supported: rotary embeddings turn the whole head)");
+  BOOST_TEST(refusal_with(R"("sliding_window": 0)", "mistral") ==
+             R"(config.json:9:1: sliding_window = 0: expected a positive number, or null for none)");
+  BOOST_TEST(refusal_with(R"("sliding_window": 8)") ==
+             R"(config.json:9:1: sliding_window is not part of llama (model_type = mistral has a sliding window))");
+  BOOST_TEST(refusal_with(R"("attention_bias": true)", "mistral") ==
+             R"(config.json:9:1: attention_bias = true: mistral has no biases)");
+  BOOST_TEST(refusal_with(R"("attention_bias": false)", "qwen2") ==
+             R"(config.json:9:1: attention_bias = false: qwen2 always has biases on q, k and v (use llama or qwen3 for a model without))");
+  BOOST_TEST(refusal_with(R"("mlp_bias": true)", "qwen3") ==
+             R"(config.json:9:1: mlp_bias = true: qwen3 has no biases in its MLP)");
+  BOOST_TEST(refusal_with(R"("use_sliding_window": true, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"])", "qwen3") ==
+             R"(config.json:9:50: layer_types is not supported: expected full_attention, then sliding_attention to the end)");
+  BOOST_TEST(refusal_with(R"("layer_types": ["full_attention"])", "qwen3") ==
+             R"(config.json:9:1: layer_types has 1 entries: expected num_hidden_layers = 2)");
+  BOOST_TEST(refusal_with(R"("rope_theta": -1)") ==
+             R"(config.json:9:1: rope_theta = -1: expected a positive number)");
+  BOOST_TEST(refusal_with(R"("initializer_range": -1)") ==
+             R"(config.json:9:1: initializer_range = -1: expected a number that is not negative)");
+  BOOST_TEST(refusal_with(R"("rope_theta": 1e999)") ==
+             R"(config.json: not valid JSON: Problem while parsing a number)");
+}
+// clang-format on
+
+// clang-format off
+BOOST_AUTO_TEST_CASE(impossible_dimensions_are_refused_at_the_field) {
+  BOOST_TEST(refusal(changed("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3")) ==
+             R"(config.json:6:1: num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (every key/value head serves the same number of query heads))");
+  BOOST_TEST(refusal(changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0")) ==
+             R"(config.json:5:1: num_hidden_layers = 0: expected a whole number from 1 to 2147483647)");
+  BOOST_TEST(refusal(changed("\"hidden_size\": 64", "\"hidden_size\": 66")) ==
+             R"(config.json:4:1: hidden_size = 66 is not a multiple of num_attention_heads = 4 (set head_dim, or make them divide))");
+  BOOST_TEST(refusal(changed("\"vocab_size\": 320,\n", "")) ==
+             R"(config.json: vocab_size is missing (every model states it))");
+  BOOST_TEST(refusal(changed("\"num_attention_heads\": 4", "\"num_attention_heads\": 0")) ==
+             R"(config.json:6:1: num_attention_heads = 0: expected a whole number from 1 to 2147483647)");
+  BOOST_TEST(refusal(changed("\"model_type\": \"llama\"", "\"model_type\": 5")) ==
+             R"(config.json:2:1: model_type = 5: expected a string, got a whole number)");
+}
+// clang-format on
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,151 @@
+// Broken text in, a refusal or a run out: never a crash, a hang, or any other exception. Mutants come from a
+// fixed seed, so that a failure repeats; the sanitizer build turns silent damage into a failure.
+#include <boost/test/unit_test.hpp>
+#include <random>
+#include <sstream>
+
+#include "core/base/error.hpp"
+#include "core/runfile/run_config.hpp"
+#include "tests/core/runfile/folder.hpp"
+
+using namespace trainhost;
+using namespace trainhost::runfile;
+
+namespace {
+
+using Random = std::mt19937_64;
+
+/// The words of a line, and some that no line can hold.
+std::vector<std::string> words(const std::string& line, std::vector<std::string> more) {
+  std::istringstream in(line);
+  for (std::string word; in >> word;) more.push_back(word);
+  return more;
+}
+
+std::size_t below(Random& r, std::size_t n) { return n ? r() % n : 0; }
+
+/// One to four small damages: bytes changed, cut out, doubled, or replaced by something that parsers trip
+/// over.
+std::string mutant(const std::string& text, const std::vector<std::string>& tricks, Random& r) {
+  std::string out = text;
+  for (std::size_t i = 1 + below(r, 4); i > 0; --i) {
+    const std::size_t at = below(r, out.size()), n = std::min(out.size() - at, 1 + below(r, 12));
+    switch (below(r, 5)) {
+      case 0:
+        if (!out.empty()) out[at] = static_cast<char>(r());
+        break;
+      case 1:
+        out.erase(at, n);
+        break;
+      case 2:
+        out.insert(at, out.substr(at, n));
+        break;
+      case 3:
+        out.insert(at, tricks[below(r, tricks.size())]);
+        break;
+      default:
+        out.replace(at, n, tricks[below(r, tricks.size())]);
+    }
+  }
+  return out;
+}
+
+/// Runs `read` on n mutants; every one is accepted or refused by an Error with exit 2 that prints as plain
+/// text.
+template <class Read>
+void survive(const std::string& text, const std::vector<std::string>& tricks, std::size_t n, Read read) {
+  Random r(20240607);
+  std::size_t accepted = 0, refused = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::string broken = mutant(text, tricks, r);
+    try {
+      read(broken);
+      ++accepted;
+    } catch (const Error& e) {
+      ++refused;
+      BOOST_REQUIRE_MESSAGE(e.code() == Exit::kUsage, "mutant " << i << ": " << e.full());
+      BOOST_REQUIRE_MESSAGE(e.full().find('\x1b') == std::string::npos,
+                            "mutant " << i << " prints a control character");
+    } catch (const std::exception& e) {
+      BOOST_REQUIRE_MESSAGE(false, "mutant " << i << " left with '" << e.what() << "':\n" << broken);
+    }
+  }
+  BOOST_TEST(accepted > n / 200);  // the mutants are not all alike
+  BOOST_TEST(refused > n / 100);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(mutations)
+
+BOOST_AUTO_TEST_CASE(broken_run_files_are_refused_or_run) {
+  const auto tricks = words(
+      R"([ ] [[ { } " ' """ ''' = . , # \ \u \uD800 - + _ 0x 1e inf nan 1979-05-27 00:00 true a.b.c 1__0 99999999999999999999)",
+      {"\n", "\r", "[plugin.x]\n", "\x1b", std::string(1, '\0'), "\xEF\xBB\xBF", "\xC3\xA9", "\xE2\x80\xAE"});
+  const std::string more =
+      "[model]\nvocab_size = 300\nrope_scaling = {rope_type = \"linear\", factor = 2.0}\n[plugin.x]\nk = "
+      "'v'\nt = \"\"\"a\nb\"\"\"\n";
+  const auto base = std::filesystem::temp_directory_path();
+  survive(
+      "[train]\nsteps = 10\nseed = 3\nprecision = \"fp32\"\n[optimizer]\nlr = 1e-3\nbetas = [0.9, 0.95]\n" +
+          more,
+      tricks, 30000, [&](const std::string& text) { parse_run(text, "m.toml", base); });
+}
+
+BOOST_AUTO_TEST_CASE(broken_files_from_init_are_refused_or_run) {
+  const auto base = std::filesystem::temp_directory_path();
+  survive(init_text(), {"\n", "\n# ", "#", "\"", "= ", "[", "x"}, 4000,
+          [&](const std::string& text) { parse_run(text, "m.toml", base); });
+}
+
+BOOST_AUTO_TEST_CASE(broken_configs_are_refused_or_read) {
+  const auto tricks = words(
+      R"({ } [ ] " , : null true 1e999 -1 0.5 18446744073709551615 9223372036854775807 \ \u0000 \ud800 "hidden_size":8,)",
+      {"\n", std::string(1, '\0'), "\x1b"});
+  const std::string config = testing::small_config(
+      "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+      "\"high_freq_factor\": 4.0, "
+      "\"original_max_position_embeddings\": 8192},\n\"layer_types\": [\"full_attention\", "
+      "\"full_attention\"]",
+      "qwen3");
+  survive(config, tricks, 30000,
+          [](const std::string& text) { (void)model_config_json(parse_model_config(text, "m.json")); });
+}
+
+BOOST_AUTO_TEST_CASE(broken_overrides_are_refused_or_applied) {
+  const auto tricks = words("[ ] \" ' {a=1} 1e9 - . = plugin. train.", {"\n", "\x1b", "\xFF"});
+  survive("train.seed=12", tricks, 20000, [](const std::string& text) {
+    const auto equals = text.find('=');
+    parse_run("", "m.toml", "/",
+              {{text.substr(0, equals), equals == text.npos ? "" : text.substr(equals + 1)}});
+  });
+}
+
+BOOST_AUTO_TEST_CASE(text_that_only_means_to_exhaust_the_parser_is_refused_at_once) {
+  const auto refused = [](const std::string& text, const std::string& why) {
+    BOOST_CHECK_EXCEPTION(parse_run(text, "m.toml", "/"), Error, [&](const Error& e) {
+      BOOST_TEST_INFO(e.full());
+      return e.code() == Exit::kUsage && e.full().find(why) != std::string::npos;
+    });
+  };
+  const auto repeated = [](const char* s, std::size_t n) {
+    std::string out;
+    while (n--) out += s;
+    return out;
+  };
+  refused("x" + repeated(".x", 200000) + " = 1\n", "dotted key");
+  refused("[x" + repeated(".x", 200000) + "]\n", "dotted key");
+  refused("x" + repeated(".\"x\"", 100000) + " = 1\n", "dotted key");
+  refused("x" + repeated(" . x", 100000) + " = 1\n", "dotted key");
+  refused("x = " + repeated("[", 100000), "nested");
+  refused("x = " + repeated("{a=", 100000), "nested");
+  refused("x = [\"\"\"a\"\"\"\", {" + repeated("a.", 1000) + "a = 1}]\n",
+          "dotted key");  // after a string that ends in its own quote
+  refused("x = ['''a''''', {" + repeated("a.", 1000) + "a = 1}]\n", "dotted key");
+  refused(repeated("#", 2u << 20), "at most");
+  const std::string deep = repeated("{\"a\":", 100000);
+  BOOST_CHECK_THROW(parse_model_config(deep, "m.json"), Error);
+  BOOST_CHECK_THROW(parse_model_config(repeated("[", 100000), "m.json"), Error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

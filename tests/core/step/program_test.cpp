@@ -1,0 +1,266 @@
+// Claims about built programs: parameters, order, fused buffers, first writes, sections, and what is refused.
+#include <boost/test/unit_test.hpp>
+#include <set>
+
+#include "core/base/error.hpp"
+#include "core/step/buffer_names.hpp"
+#include "core/step/scratch_sizes.hpp"
+#include "tests/core/placement/cases.hpp"
+
+using namespace trainhost;
+using namespace trainhost::placement;
+using namespace trainhost::placement::test;
+
+namespace {
+
+std::vector<std::string> kinds(const Program& p, SectionKind k) {
+  std::vector<std::string> names;
+  const Section s = p.section(k);
+  for (std::uint32_t i = s.begin; i < s.end; ++i) names.push_back(op_info(p.ops[i].kind).name);
+  return names;
+}
+
+std::uint64_t weight_elements(const Program& p) {
+  std::uint64_t n = 0;
+  for (const Param& q : p.params) n += p[q.weight].rows * p[q.weight].cols;
+  return n;
+}
+
+/// The message of the usage error that building this case throws; "" when it throws none.
+std::string refusal(const Case& c) {
+  try {
+    c.build();
+  } catch (const Error& e) {
+    BOOST_CHECK(e.code() == Exit::kUsage);
+    return e.what();
+  }
+  return "";
+}
+
+bool mentions(const std::string& text, const std::string& word) {
+  return text.find(word) != std::string::npos;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(program)
+
+BOOST_AUTO_TEST_CASE(a_training_step_runs_in_the_documented_order) {
+  Case c = small_case();
+  c.model.layers = 1;
+  const std::vector<std::string> micro = {
+      "embed",         "rms_norm",   "linear",    "rope",      "attention",    "linear",       "rms_norm",
+      "linear",        "swiglu",     "linear",    "rms_norm",  "head_loss",    "rms_norm_bwd", "linear_dw",
+      "linear_dx",     "swiglu_bwd", "linear_dw", "linear_dx", "rms_norm_bwd", "linear_dw",    "linear_dx",
+      "attention_bwd", "rope_bwd",   "linear_dw", "linear_dx", "rms_norm_bwd", "embed_bwd"};
+  const std::vector<std::string> made = kinds(c.build(), SectionKind::kMicro);
+  BOOST_CHECK_EQUAL_COLLECTIONS(made.begin(), made.end(), micro.begin(), micro.end());
+}
+
+BOOST_AUTO_TEST_CASE(q_and_k_norms_come_before_rope_and_their_gradient_after_it) {
+  Case c = everything_case();
+  c.model.layers = 1;
+  const std::vector<std::string> k = kinds(c.build(), SectionKind::kMicro);
+  BOOST_CHECK_EQUAL(k[3], "qk_norm");
+  BOOST_CHECK_EQUAL(k[4], "rope");
+  const auto back = std::find(k.begin(), k.end(), "rope_bwd");
+  BOOST_REQUIRE(back != k.end());
+  BOOST_CHECK_EQUAL(*(back + 1), "qk_norm_bwd");
+}
+
+BOOST_AUTO_TEST_CASE(generation_attends_through_caches_one_token_at_a_time) {
+  const Program p = small_case().build();
+  const Section s = p.section(SectionKind::kGenerate);
+  std::size_t steps = 0;
+  for (std::uint32_t i = s.begin; i < s.end; ++i) {
+    BOOST_CHECK_EQUAL(p.ops[i].rows, 1u);
+    BOOST_CHECK(p.ops[i].phase == kGenerate);
+    steps += p.ops[i].kind == OpKind::kAttentionStep;
+  }
+  BOOST_CHECK_EQUAL(steps, p.model.layers);
+  const BufferId k = p.find(role::kCacheK, 1, kOfGenerate);
+  BOOST_REQUIRE(k != kNoBuffer);
+  BOOST_CHECK_EQUAL(p[k].rows, p.run.seq_len);
+  BOOST_CHECK_EQUAL(p[k].name(), "generate.layers.1.cache_k");
+  BOOST_CHECK(p[k].component == Component::kKvCache);
+}
+
+BOOST_AUTO_TEST_CASE(inference_has_weights_and_no_trace_of_training) {
+  Case c = everything_case();
+  c.run.mode = RunMode::kInference;
+  const Program p = c.build();
+  BOOST_CHECK_EQUAL(p.sections.size(), 2u);
+  BOOST_CHECK_EQUAL(p.section(SectionKind::kMicro).end, p.section(SectionKind::kMicro).begin);
+  for (const Buffer& b : p.buffers) {
+    BOOST_CHECK(b.component != Component::kGradients);
+    BOOST_CHECK(b.component != Component::kOptimizerState);
+  }
+  for (const Param& q : p.params) BOOST_CHECK_EQUAL(q.grad, kNoBuffer);
+}
+
+BOOST_AUTO_TEST_CASE(buffer_names_are_unique) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Program p = random_case(seed).build();
+    std::set<std::string> names;
+    for (const Buffer& b : p.buffers)
+      BOOST_CHECK_MESSAGE(names.insert(b.name()).second, b.name() << " twice");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(q_k_v_share_one_buffer_and_slices_name_them) {
+  const Program p = everything_case().build();
+  const BufferId w = p.find("w.qkv", 1);
+  const auto q =
+      std::find_if(p.params.begin(), p.params.end(), [&](const Param& x) { return x.weight == w; });
+  BOOST_REQUIRE(q != p.params.end());
+  BOOST_REQUIRE_EQUAL(q->slices.size(), 3u);
+  BOOST_CHECK_EQUAL(p.tensor_infos[q->slices[0].tensor].name, "model.layers.1.self_attn.q_proj.weight");
+  BOOST_CHECK_EQUAL(p.tensor_infos[q->slices[2].tensor].name, "model.layers.1.self_attn.v_proj.weight");
+  BOOST_CHECK_EQUAL(q->slices[1].first_element, p.model.q_width() * p.model.hidden);
+  BOOST_CHECK_EQUAL(p[w].rows, p.model.qkv_width());
+  BOOST_CHECK(q->decay);
+  const BufferId bias = p.find("w.gate_up_bias", 0);
+  BOOST_REQUIRE(bias != kNoBuffer);
+  BOOST_CHECK_EQUAL(p[bias].rows, 2u * p.model.intermediate);
+}
+
+// MEM-EXACT-001: in a small box of dimensions the closed form, the list of tensors and the buffers of the
+// program agree.
+BOOST_AUTO_TEST_CASE(parameters_equal_the_closed_form_everywhere_in_a_small_box) {
+  Case c = small_case();
+  c.run.mode = RunMode::kInference;
+  ModelSpec& m = c.model;
+  std::size_t cases = 0, wrong = 0;
+  for (std::uint32_t n = 0; n < 4096; ++n) {
+    const auto at = [&](int digit) { return 1 + (n >> (2 * digit)) % 4; };
+    m.vocab = at(0), m.hidden = at(1), m.layers = at(2), m.heads = at(3), m.kv_heads = at(4),
+    m.intermediate = at(5);
+    if (m.heads % m.kv_heads) continue;
+    for (bool option : {false, true}) {
+      m.tied = option, m.qkv_bias = m.o_bias = m.mlp_bias = m.qk_norm = option;
+      std::uint64_t listed = 0;
+      for (const TensorInfo& t : tensors(m)) listed += t.elements();
+      wrong += listed != count_parameters(m).total || weight_elements(c.build()) != listed;
+      ++cases;
+    }
+  }
+  BOOST_CHECK_EQUAL(cases, 2u * 4 * 4 * 4 * 4 * 8);  // 8 of the 16 pairs of A and K divide
+  BOOST_CHECK_EQUAL(wrong, 0u);
+}
+
+BOOST_AUTO_TEST_CASE(state_beside_the_weights_is_what_the_optimizer_needs) {
+  for (const auto& [optimizer, states] :
+       {std::pair{Optimizer::kSgd, 0u}, {Optimizer::kSgdMomentum, 1u}, {Optimizer::kAdamW, 2u}}) {
+    Case c = everything_case();
+    c.run.optimizer = optimizer;
+    const Program p = c.build();
+    std::uint64_t elements = 0;
+    for (const Buffer& b : p.buffers)
+      if (b.component == Component::kOptimizerState) elements += b.rows * b.cols;
+    BOOST_CHECK_EQUAL(elements, states * count_parameters(c.model).total);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_tied_table_is_first_written_by_the_head) {
+  for (bool tied : {false, true}) {
+    Case c = small_case();
+    c.model.tied = tied;
+    const Program p = c.build();
+    for (const Op& o : p.ops) {
+      if (o.kind == OpKind::kHeadLoss) BOOST_CHECK(o.flags & kFirstWrite);
+      if (o.kind == OpKind::kEmbedBwd) BOOST_CHECK_EQUAL((o.flags & kFirstWrite) != 0, !tied);
+    }
+    BOOST_CHECK_EQUAL(p.find("w.head") == kNoBuffer, tied);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_chunk_of_logits_is_never_more_than_the_micro_batch) {
+  Case c = small_case();
+  for (std::uint32_t chunk : {0u, 1u, 5u, 12u, 4096u}) {
+    c.profile.head_chunk_tokens = chunk;
+    const Program p = c.build();
+    const std::uint64_t rows = chunk == 0 || chunk > 12 ? 12 : chunk;
+    BOOST_CHECK_EQUAL(p[p.find(role::kLogits)].rows, rows);
+    BOOST_CHECK_EQUAL(p[p.find(role::kLogits, -1, kOfEval)].rows, rows);
+    BOOST_CHECK(p[p.find(role::kLogits)].component == Component::kLogits);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_sliding_window_changes_no_buffer) {
+  Case c = small_case();
+  const std::uint64_t without = digest(c.build());
+  c.model.sliding_window = 3;
+  BOOST_CHECK_EQUAL(digest(c.build()), without);
+}
+
+BOOST_AUTO_TEST_CASE(in_place_operands_of_op_info_appear_on_both_sides) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const Program p = random_case(seed).build();
+    for (const Op& o : p.ops)
+      for (std::size_t i = 0; i < o.ins; ++i) {
+        if (o.in[i] == kNoBuffer) continue;
+        const bool both = std::find(o.out, o.out + o.outs, o.in[i]) != o.out + o.outs;
+        BOOST_REQUIRE_EQUAL(both, (op_info(o.kind).inout_mask >> i & 1) != 0);
+      }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_digest_sees_shapes_flags_and_offsets_and_not_the_seed) {
+  Case c = small_case();
+  const Program p = c.build();
+  c.run.seed = 99;
+  BOOST_CHECK_EQUAL(digest(c.build()), digest(p));
+  Program q = p;
+  q.buffers[3].cols += 1;
+  BOOST_CHECK_NE(digest(q), digest(p));
+  q = p;
+  q.ops[20].flags ^= kFirstWrite;
+  BOOST_CHECK_NE(digest(q), digest(p));
+  q = p;
+  std::swap(q.ops[20].in[0], q.ops[20].in[1]);
+  BOOST_CHECK_NE(digest(q), digest(p));
+  const std::vector<std::uint64_t> some{0, 64}, others{64, 0};
+  BOOST_CHECK_NE(digest(p, some), digest(p, others));
+  BOOST_CHECK_NE(digest(p, some), digest(p));
+}
+
+BOOST_AUTO_TEST_CASE(what_no_program_can_do_is_refused_by_its_key) {
+  const auto with = [](auto change) {
+    Case c = small_case();
+    change(c);
+    return refusal(c);
+  };
+  BOOST_CHECK_EQUAL(refusal(small_case()), "");
+  BOOST_CHECK(mentions(with([](Case& c) { c.model.family = "gemma2"; }), "gemma2"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.weight = DType::kBF16; }), "train.precision"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.grad = DType::kF16; }), "train.precision"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.moment = DType::kBF16; }), "train.precision"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.master = DType::kF32; }), "train.precision"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.compute = DType::kTF32; }), "train.precision"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.data_parallel = 2; }), "parallel.data"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.tensor_parallel = 2; }), "parallel.tensor"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.pipeline_parallel = 4; }), "parallel.pipeline"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.zero_stage = 1; }), "parallel.zero"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.lora_rank = 8; }), "lora.rank"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.mode = RunMode::kLora; }), "lora.rank"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.recompute = Recompute::kAuto; }), "train.recompute"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.micro_batch = 0; }), "train.micro_batch"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.seq_len = 0; }), "data.seq_len"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.accumulate = 0; }), "train.grad_accum"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.profile.alignment = 48; }), "alignment"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.profile.slots = 0; }), "slots"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.model.heads = 3; }), "num_attention_heads"));
+}
+
+BOOST_AUTO_TEST_CASE(sizes_that_leave_63_bits_are_too_large_and_never_wrap) {
+  Case c = small_case();
+  c.run.micro_batch = UINT32_MAX, c.run.seq_len = UINT32_MAX;
+  BOOST_CHECK(mentions(refusal(c), "too large"));
+  c = small_case();  // each buffer fits, their sum does not
+  c.run.micro_batch = 1u << 31, c.run.seq_len = 1u << 24;
+  c.model.intermediate = 1u << 3;
+  const Program p = c.build();
+  BOOST_CHECK_THROW(place(p), Error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,171 @@
+// core/run: which samples make a step, choosing a token, the host's own buffers, operations a token.
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/planning/host_buffers.hpp"
+#include "core/process/host_info.hpp"
+#include "core/training/batches.hpp"
+#include "core/training/flops.hpp"
+#include "core/training/sample.hpp"
+
+using namespace trainhost;
+
+namespace {
+
+/// Tokens 0, 1, 2, ... so that a sample shows where it came from.
+class Counting : public data::Tokens {
+ public:
+  explicit Counting(std::uint64_t n) : n_(n) {}
+  std::uint64_t size() const override { return n_; }
+  void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    BOOST_REQUIRE(first + out.size() <= n_);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::int32_t>(first + i);
+  }
+  std::uint64_t held_bytes() const override { return 0; }
+
+ private:
+  std::uint64_t n_;
+};
+
+runfile::RunConfig config_of(std::uint32_t micro, std::uint32_t accumulate, std::uint32_t seq,
+                             runfile::Order order) {
+  runfile::RunConfig c;
+  c.run.micro_batch = micro;
+  c.run.accumulate = accumulate;
+  c.run.seq_len = seq;
+  c.data.order = order;
+  return c;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(run_suite)
+
+BOOST_AUTO_TEST_CASE(sequential_steps_take_the_samples_in_order_and_wrap) {
+  Counting tokens(10 * 4 + 1);
+  training::Batches b(tokens, config_of(3, 1, 4, runfile::Order::kSequential));
+  std::vector<std::int32_t> x(12), y(12);
+  b.fill(0, x, y);
+  for (int i = 0; i < 12; ++i) {
+    BOOST_TEST(x[i] == i);
+    BOOST_TEST(y[i] == i + 1);
+  }
+  b.fill(3, x, y);  // samples 9, 0, 1
+  BOOST_TEST(x[0] == 36);
+  BOOST_TEST(x[4] == 0);
+}
+
+BOOST_AUTO_TEST_CASE(rearranging_micro_batch_and_accumulation_takes_the_same_tokens) {
+  Counting tokens(100 * 8 + 1);
+  std::vector<std::int32_t> x(48), y(48), u(48), w(48);
+  training::Batches(tokens, config_of(6, 1, 8, runfile::Order::kShuffled)).fill(5, x, y);
+  training::Batches(tokens, config_of(2, 3, 8, runfile::Order::kShuffled)).fill(5, u, w);
+  BOOST_TEST(x == u);
+  BOOST_TEST(y == w);
+}
+
+BOOST_AUTO_TEST_CASE(a_text_too_short_for_one_sample_is_an_error_with_numbers) {
+  Counting tokens(8);
+  BOOST_CHECK_EXCEPTION(
+      training::Batches(tokens, config_of(1, 1, 8, runfile::Order::kShuffled)), Error, [](const Error& e) {
+        return e.code() == Exit::kUsage && std::string(e.what()).find("8") != std::string::npos;
+      });
+}
+
+BOOST_AUTO_TEST_CASE(evaluation_takes_every_whole_sample_once) {
+  Counting tokens(7 * 4 + 3);
+  training::EvalBatches b(tokens, 4, 3);
+  BOOST_TEST(b.samples() == 7u);
+  std::vector<std::int32_t> x(12), y(12);
+  std::uint64_t seen = 0, first = 0;
+  while (std::uint32_t n = b.fill(first, x, y)) {
+    BOOST_TEST(x[0] == static_cast<std::int32_t>(first * 4));
+    first += n;
+    seen += n;
+  }
+  BOOST_TEST(seen == 7u);
+}
+
+BOOST_AUTO_TEST_CASE(temperature_zero_takes_the_likeliest) {
+  std::vector<float> logits = {0.f, 3.f, 2.9f};
+  training::SampleOptions o;
+  o.temperature = 0;
+  BOOST_TEST(training::pick(logits, o, 0.99) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(picks_follow_the_probabilities) {
+  training::SampleOptions o;
+  o.temperature = 1;
+  std::map<int, int> count;
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
+    ++count[training::pick(logits, o, (i + 0.5) / 1000)];
+  }
+  BOOST_TEST(std::abs(count[0] - 500) <= 1);
+  BOOST_TEST(std::abs(count[1] - 300) <= 1);
+  o.top_k = 2;
+  count.clear();
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
+    ++count[training::pick(logits, o, (i + 0.5) / 1000)];
+  }
+  BOOST_TEST(count[2] == 0);
+  BOOST_TEST(std::abs(count[0] - 625) <= 1);
+  o.top_k = 0;
+  o.top_p = 0.4;
+  std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
+  BOOST_TEST(training::pick(logits, o, 0.999) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(host_buffers_sum_into_the_host_tier) {
+  ModelSpec m;
+  m.vocab = 256;
+  m.hidden = 8;
+  m.intermediate = 16;
+  m.heads = m.kv_heads = 1;
+  m.head_dim = 8;
+  RunSpec r;
+  r.micro_batch = 2;
+  r.accumulate = 3;
+  r.seq_len = 5;
+  planning::HostBuffers b = planning::plan_host_buffers(m, r, 100);
+  BOOST_TEST(b.batch_bytes == 2u * 3 * 5 * 8);
+  BOOST_TEST(b.staging_bytes == 256u * 8 * 4);
+  MemoryReport report;
+  report.tiers = {{Tier::kHost, 1000, kBackward}};
+  planning::add_host_buffers(report, b);
+  BOOST_TEST(report.total_bytes() == 1000 + b.total());
+  b.profile_bytes = 640;
+  MemoryReport profiled;
+  profiled.tiers = {{Tier::kHost, 1000, kBackward}};
+  planning::add_host_buffers(profiled, b);
+  BOOST_TEST(profiled.total_bytes() == report.total_bytes() + 640);
+  BOOST_TEST(profiled.nodes.back().name == "host.profile");
+}
+
+BOOST_AUTO_TEST_CASE(operations_a_token_match_a_count_by_hand) {
+  ModelSpec m;
+  m.vocab = 10;
+  m.hidden = 4;
+  m.layers = 2;
+  m.heads = 2;
+  m.kv_heads = 1;
+  m.head_dim = 2;
+  m.intermediate = 6;
+  double matrix = 2 * (4 * 8 + 4 * 4 + 3 * 4 * 6) + 10 * 4, attention = 2 * 16 * 4;
+  BOOST_TEST(training::train_flops_per_token(m, 16) == 6 * matrix + 6 * attention);
+}
+
+BOOST_AUTO_TEST_CASE(the_system_answers) {
+  BOOST_TEST(process_peak_bytes() > 1000000u);
+  BOOST_TEST(free_host_bytes() > 0u);
+  BOOST_TEST(cpu_count() >= 1u);
+  const ResidentMeter meter;
+  BOOST_TEST(meter.bytes() > 1000000u);
+  const std::uint64_t resident = meter.bytes();               // first: reading may itself touch a page
+  BOOST_TEST(resident <= process_peak_bytes() + (1u << 20));  // the kernel counts pages in batches a thread
+}
+
+BOOST_AUTO_TEST_SUITE_END()
