@@ -18,8 +18,9 @@ extern "C" double log(double) noexcept(true);
 
 namespace trainhost::cpu {
 namespace TRAINHOST_KERNEL_SET {
-#include "plugins/cpu/kernels/rows_basic.hpp"  // first: the others use its dot products
 #include "plugins/cpu/kernels/simd.hpp"
+
+#include "plugins/cpu/kernels/rows_basic.hpp"  // before the others: they use its dot products
 
 #include "plugins/cpu/kernels/rows_attention.hpp"
 #include "plugins/cpu/kernels/rows_norm.hpp"
