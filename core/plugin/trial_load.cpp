@@ -95,7 +95,7 @@ void judge_end(const ChildResult& c, const ChildLimits& limits, const std::strin
 ProbeVerdict probe_in_child(const ProbeRequest& request) {
   ChildRequest child;
   child.program = request.program;
-  child.words = {kProbeWord};
+  child.arguments = {kProbeWord};
   child.input = request_text(request);
   child.limits.seconds = request.seconds;
   const ChildResult result = run_child(child);

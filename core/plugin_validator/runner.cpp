@@ -146,7 +146,7 @@ class Runner {
       if (v.outcome == Outcome::kPass) passed.push_back(id);
     ChildRequest request;
     request.program = s_.program;
-    request.words = s_.words;
+    request.arguments = s_.words;
     request.input = Json{{"file", s_.file.string()},
                          {"seed", s_.seed},
                          {"deadline", s_.deadline},

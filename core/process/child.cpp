@@ -1,6 +1,6 @@
-// See child.hpp. posix_spawn, because this process may have threads; one poll over the two pipes and the
-// child, so that neither noise nor silence costs more than the deadline; the group is killed before its
-// leader is reaped, while its number cannot belong to anybody else.
+// See child.hpp. posix_spawn is used because this process may have threads. One poll() waits for the two
+// pipes and the child, so that neither endless output nor silence takes longer than the deadline. The group
+// is killed before its leader is reaped: until then no other process can get its number.
 #include "core/process/child.hpp"
 
 #include <fcntl.h>
@@ -31,8 +31,8 @@ namespace trainhost {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kMaxInput = 48 * 1024;  // what a pipe surely takes without a reader
-constexpr int kAboveStandard = 10;            // our ends of the pipes never collide with the child's 0 to 3
+constexpr std::size_t kMaxInput = 48 * 1024;  // fits into a pipe that nothing reads yet
+constexpr int kAboveStandard = 10;  // our ends of the pipes never collide with the child's descriptors 0 to 3
 constexpr std::uint32_t kMaxFrame = 1 << 20;
 
 class Descriptor {
@@ -70,7 +70,7 @@ Pipe make_pipe() {
   return p;
 }
 
-std::string fresh_mark() {
+std::string make_mark() {
   static std::atomic<std::uint64_t> next{1};
   return fmt::format("{}.{}.{}", ::getpid(), next++, Clock::now().time_since_epoch().count());
 }
@@ -87,15 +87,15 @@ std::vector<std::string> environment(const ChildRequest& r, const std::string& m
   return out;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
+std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> out;
-  for (std::string& w : words) out.push_back(w.data());
+  for (std::string& s : strings) out.push_back(s.data());
   out.push_back(nullptr);
   return out;
 }
 
-/// Signals as a fresh program expects them, whatever this process ignores or blocks.
-void fresh_signals(posix_spawnattr_t& attributes) {
+/// Restores default signal handling in the child, whatever this process ignores or blocks.
+void reset_signals(posix_spawnattr_t& attributes) {
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);
@@ -106,9 +106,9 @@ void fresh_signals(posix_spawnattr_t& attributes) {
 
 pid_t spawn(const ChildRequest& r, const std::string& mark, const Pipe& in, const Pipe& out,
             const Pipe& record) {
-  std::vector<std::string> argv_words = {r.program.string()}, env_words = environment(r, mark);
-  argv_words.insert(argv_words.end(), r.words.begin(), r.words.end());
-  std::vector<char*> argv = pointers(argv_words), env = pointers(env_words);
+  std::vector<std::string> argv_text = {r.program.string()}, env_text = environment(r, mark);
+  argv_text.insert(argv_text.end(), r.arguments.begin(), r.arguments.end());
+  std::vector<char*> argv = pointers(argv_text), env = pointers(env_text);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_adddup2(&files, in.read.get(), 0);
@@ -125,7 +125,7 @@ pid_t spawn(const ChildRequest& r, const std::string& mark, const Pipe& in, cons
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   posix_spawnattr_setpgroup(&attributes, 0);
-  fresh_signals(attributes);
+  reset_signals(attributes);
   pid_t pid = 0;
   const int failed = ::posix_spawn(&pid, r.program.c_str(), &files, &attributes, argv.data(), env.data());
   posix_spawnattr_destroy(&attributes);
@@ -161,14 +161,15 @@ void send(Pipe& in, const std::string& input) {
   in.read.reset();
 }
 
-/// What arrives on one pipe: kept up to a limit, counted beyond it.
-struct Inlet {
+/// The bytes that arrive on one pipe: the first `keep` are stored, all are counted.
+struct PipeReader {
   Descriptor& fd;
   std::size_t keep;
   std::string kept;
   std::uint64_t bytes = 0;
 
-  /// Up to 16 buffers, so that a child that never stops writing cannot hold us here beyond the deadline.
+  /// Reads at most 16 buffers, so that a child that never stops writing cannot keep us here past the
+  /// deadline.
   void drain() {
     char buffer[65536];
     for (int i = 0; i < 16 && fd.get() >= 0; ++i) {
@@ -181,7 +182,7 @@ struct Inlet {
   }
 };
 
-/// The frames of a record, joined; true when its end was among them. See child_side.cpp.
+/// Joins the frames of a record. Returns true when the end frame was among them. Format: child_side.cpp.
 bool join_frames(const std::string& bytes, std::string& record) {
   std::size_t at = 0;
   while (bytes.size() - at >= sizeof(std::uint32_t)) {
@@ -198,9 +199,9 @@ bool join_frames(const std::string& bytes, std::string& record) {
 
 /// Waits for the child, the pipes or the deadline. Fills end and code, but not whether the record was
 /// finished.
-void watch(pid_t pid, Clock::time_point until, Inlet& output, Inlet& record, ChildResult& r) {
+void watch(pid_t pid, Clock::time_point until, PipeReader& output, PipeReader& record, ChildResult& r) {
   const Descriptor watched(
-      static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // older kernels: by the clock alone
+      static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // -1 before Linux 5.3: poll by time alone
   const int tick_ms = watched.get() >= 0 ? 50 : 2;
   while (true) {
     siginfo_t info{};
@@ -220,13 +221,13 @@ void watch(pid_t pid, Clock::time_point until, Inlet& output, Inlet& record, Chi
     pollfd ready[3] = {
         {output.fd.get(), POLLIN, 0}, {record.fd.get(), POLLIN, 0}, {watched.get(), POLLIN, 0}};
     ::poll(ready, 3,
-           static_cast<int>(std::min<long long>(left, tick_ms)));  // a descriptor of -1 is passed over
+           static_cast<int>(std::min<long long>(left, tick_ms)));  // poll() ignores a descriptor of -1
     if (ready[0].revents) output.drain();
     if (ready[1].revents) record.drain();
   }
 }
 
-/// Signal names as people write them; glibc's own are sentences.
+/// "signal 11 (SIGSEGV)"; strsignal() gives a sentence instead of the name.
 std::string signal_name(int number) {
   const char* name = nullptr;
 #if __GLIBC_PREREQ(2, 32)
@@ -241,7 +242,7 @@ ChildResult run_child(const ChildRequest& request) {
   if (request.input.size() > kMaxInput)
     throw run_error(fmt::format("the input of a child process has {} bytes; at most {} are allowed",
                                 request.input.size(), kMaxInput));
-  const std::string mark = fresh_mark();
+  const std::string mark = make_mark();
   OrphanWatch orphans;
   Pipe in = make_pipe(), out = make_pipe(), back = make_pipe();
   const auto begin = Clock::now();
@@ -254,7 +255,8 @@ ChildResult run_child(const ChildRequest& request) {
   ::fcntl(back.read.get(), F_SETFL, O_NONBLOCK);
 
   ChildResult r;
-  Inlet output{out.read, request.limits.output_bytes, {}}, record{back.read, request.limits.record_bytes, {}};
+  PipeReader output{out.read, request.limits.output_bytes, {}},
+      record{back.read, request.limits.record_bytes, {}};
   const std::chrono::duration<double> allowed(request.limits.seconds);
   watch(pid, begin + std::chrono::duration_cast<Clock::duration>(allowed), output, record, r);
   ::kill(-pid, SIGKILL);
@@ -263,8 +265,8 @@ ChildResult run_child(const ChildRequest& request) {
   r.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   r.left_behind = orphans.kill_all(mark);
   output.drain(), record.drain();
-  const bool said_done = join_frames(record.kept, r.record);
-  if (r.end == ChildEnd::kExited && said_done) r.end = ChildEnd::kDone;
+  const bool record_finished = join_frames(record.kept, r.record);
+  if (r.end == ChildEnd::kExited && record_finished) r.end = ChildEnd::kDone;
   r.output = std::move(output.kept);
   r.output_bytes = output.bytes;
   return r;
@@ -283,7 +285,7 @@ std::string describe(const ChildResult& r, const ChildLimits& limits) {
     case ChildEnd::kLate:
       return fmt::format("was not done after {:g} s", limits.seconds);
   }
-  return "ended in no known way";
+  return "ended in an unknown way";
 }
 
 }  // namespace trainhost

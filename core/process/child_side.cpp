@@ -1,5 +1,5 @@
-// See child_side.hpp. A record is frames of a 32-bit length and that many bytes; a frame of length 0 is the
-// end.
+// See child_side.hpp. A record is a sequence of frames: a 32-bit length, then that many bytes. A frame of
+// length 0 ends the record.
 #include "core/process/child_side.hpp"
 
 #include <unistd.h>
@@ -18,7 +18,8 @@ void write_all(const char* from, std::size_t bytes) {
   while (bytes > 0) {
     const ssize_t n = ::write(kChildRecordDescriptor, from, bytes);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // nobody listens, or hostile code closed it: the parent sees that the end is missing
+    if (n <= 0)
+      return;  // no reader, or the descriptor was closed: the parent notices that the end is missing
     from += n, bytes -= static_cast<std::size_t>(n);
   }
 }

@@ -1,24 +1,25 @@
-// The child's side of run_child: its record to the parent, on a descriptor of its own that noise on standard
-// output cannot reach, with a word at its end that only a child that came so far can have sent. See
-// child.hpp.
+// The child's side of run_child() (child.hpp): reads the request, and writes a record to the parent on a
+// descriptor of its own, separate from standard output. The record ends with a marker, which shows that the
+// child finished.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace trainhost {
 
-/// Far from 0 to 9, which hostile code closes.
+/// Outside the range 0 to 9, which misbehaving plugins close.
 inline constexpr int kChildRecordDescriptor = 100;
 
 class ChildRecord {
  public:
-  /// Adds to the record, at once: what was written before a crash arrives. Parts longer than 1 MiB are cut.
+  /// Appends to the record without buffering: what was written before a crash arrives. Longer than 1 MiB:
+  /// truncated.
   void write(std::string_view part);
-  /// The last word: ends the process with `code`, running no destructor or exit handler of anybody.
+  /// Ends the record, then the process with `code`. Runs no destructor and no exit handler.
   [[noreturn]] void done(int code = 0);
 };
 
-/// Standard input to its end: the parent's request. Never more than 64 KiB.
+/// Reads standard input to its end: the parent's request. At most 64 KiB.
 std::string read_child_input();
 
 }  // namespace trainhost

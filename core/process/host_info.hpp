@@ -1,19 +1,21 @@
-// What the system says about this process and this machine. Linux /proc; 0 where it does not say.
+// Facts about this process and this machine, from /proc and control groups. A fact that the system does not
+// provide is 0. Linux only.
 #pragma once
 #include <cstdint>
 
 namespace trainhost {
 
-std::uint64_t process_peak_bytes();  // VmHWM: most resident memory ever
+std::uint64_t process_peak_bytes();  // VmHWM: peak resident memory
 std::uint64_t free_host_bytes();     // MemAvailable, or less where a control group allows less
 
-/// Resident memory now, cheap enough for the middle of a step: the file stays open, and nothing is allocated.
+/// Reads the resident memory of this process. Cheap enough to call within a step: the file stays open and no
+/// memory is allocated.
 class ResidentMeter {
  public:
   ResidentMeter();
   ~ResidentMeter();
   ResidentMeter(const ResidentMeter&) = delete;
-  std::uint64_t bytes() const;  // VmRSS; 0 where the system does not say
+  std::uint64_t bytes() const;  // VmRSS
 
  private:
   int fd_;

@@ -1,6 +1,6 @@
-// Processes that a child left behind. While a watch lives they become ours instead of the init process's, are
-// known by a word in their environment, and are killed. One that both leaves its session and starts a program
-// with a cleared environment is not recognised. Linux only.
+// Kills the processes that a child process has left running. While a watch exists they are reparented to this
+// process instead of init (subreaper). They are recognised by their process group and by a mark in their
+// environment; a process that left both its session and its environment behind is not recognised. Linux only.
 #pragma once
 #include <sys/types.h>
 
@@ -18,12 +18,13 @@ class OrphanWatch {
   ~OrphanWatch();
   OrphanWatch(const OrphanWatch&) = delete;
 
-  /// Starts the one process that only the caller reaps: its status is safe from other watches from the first
-  /// moment.
+  /// Calls `start`, which forks the leader of a new process group and returns its pid. Only the caller reaps
+  /// the leader: no other watch takes its exit status.
   void lead(const std::function<pid_t()>& start);
 
-  /// After the leader has been reaped: kills every process of ours whose mark is `mark`, and reaps what was
-  /// adopted, until none is left. How many were alive.
+  /// Kills and reaps every process of the leader's group and every descendant whose environment carries
+  /// `mark`. Call it after the leader has been reaped. Returns when none is left, or after 5 s. Returns how
+  /// many processes were killed, those included that the caller's signal to the group killed.
   unsigned kill_all(const std::string& mark);
 
  private:

@@ -59,7 +59,7 @@ Finding judge(const Context& context) {
   std::ofstream(run_file) << builtin_run_toml() << "[output]\ndir = \"out\"\n";
   ChildRequest child;
   child.program = std::filesystem::canonical(context.program);  // /proc/self would be the child's own
-  child.words = words_for(context, run_file);
+  child.arguments = words_for(context, run_file);
   child.environment = {{"CUDA_VISIBLE_DEVICES", ""}};
   child.limits.seconds = 120;
   child.limits.output_bytes = 4 << 20;

@@ -23,7 +23,7 @@ namespace {
 ChildRequest doing(const std::string& what, double seconds = 20) {
   ChildRequest r;
   r.program = MISBEHAVES;
-  r.words = {what};
+  r.arguments = {what};
   r.limits.seconds = seconds;
   return r;
 }
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(its_limits_and_its_group_are_its_own) {
   ::close(leaked);
 }
 
-BOOST_AUTO_TEST_CASE(every_end_is_told_apart) {
+BOOST_AUTO_TEST_CASE(each_way_to_end_is_reported_as_such) {
   BOOST_TEST(verdict("segv") == "was ended by signal 11 (SIGSEGV)");
   BOOST_TEST(verdict("bus") == "was ended by signal 7 (SIGBUS)");
   BOOST_TEST(verdict("abort") == "was ended by signal 6 (SIGABRT)");
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(nothing_that_it_forked_is_left) {
   for (const char* what : {"orphan", "daemon"}) {
     const ChildResult c = run_child(doing(what));
     BOOST_TEST((c.end == ChildEnd::kDone), what);
-    BOOST_TEST(c.left_behind == (std::string(what) == "daemon" ? 1u : c.left_behind));
+    BOOST_TEST(c.left_behind == 1u, what << " left " << c.left_behind);
     BOOST_TEST(alive() == 0, what);
     BOOST_TEST(children() == "", what);
   }
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(several_run_at_once_and_leave_each_other_alone) {
   BOOST_TEST(alive() == 0);
 }
 
-BOOST_AUTO_TEST_CASE(what_cannot_be_started_is_said) {
+BOOST_AUTO_TEST_CASE(a_program_that_cannot_be_started_is_an_error) {
   ChildRequest r = doing("echo");
   r.program = "/nonexistent/program";
   BOOST_CHECK_EXCEPTION(run_child(r), Error, [](const Error& e) {
