@@ -26,13 +26,13 @@ Texts libraries() {
   return out;
 }
 
-const std::string kManifest = "id = \"animal\"\nversion = \"1.2\"\nkind = \"estimator\"\n";
+const std::string kManifest = "id = \"sample\"\nversion = \"1.2\"\nkind = \"estimator\"\n";
 
 Texts manifests() {
   return {
       kManifest,
       kManifest +
-          "summary = 'one of the zoo'\nfamilies = [\"llama\", \"qwen3\"]\noptions = [\"do\"]\nabi = "
+          "summary = 'a test plugin'\nfamilies = [\"llama\", \"qwen3\"]\noptions = [\"do\"]\nabi = "
           "\"1.0\"\n",
       kManifest +
           "cpu = ['avx2']\nrequires = ['libm.so.6']\ninterfaces = ['trainhost.estimator/1']\npriority = -7\n",
@@ -53,7 +53,7 @@ Texts cache_entries() {
   plugin::Remembered r;
   r.id = {1, 2, 3, 1'700'000'000, 5}, r.hash = std::string(64, 'a'), r.seen_s = 1'700'000'000, r.seen_ns = 99,
   r.rehearsed = true;
-  r.manifest.id = "animal", r.manifest.version = "1", r.manifest.kind = "estimator",
+  r.manifest.id = "sample", r.manifest.version = "1", r.manifest.kind = "estimator",
   r.manifest.families = {"a\tb", "c\\d\n"};
   r.warnings = {"keeps a file open"};
   const std::string good = plugin::cache_line(r);

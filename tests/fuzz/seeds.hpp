@@ -1,5 +1,5 @@
 // What the fuzzers start from, made when it is wanted and never kept in the tree: a real plugin cut to its
-// headers, manifests of the zoo, small examples of every format. And words that a mutation may put in. Used
+// headers, plugin manifests, small examples of every format. And words that a mutation may put in. Used
 // by fuzzer.cpp and loop_test.cpp.
 #pragma once
 #include <string>

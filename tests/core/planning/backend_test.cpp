@@ -1,12 +1,12 @@
-// Which trainer runs, by the codes of those before it: plugins of the zoo stand in for devices that are there
+// Which trainer runs, by the codes of those before it: misbehaving plugins stand in for devices that are there
 // or not.
 #include "core/planning/choose_backend.hpp"
 
 #include <boost/test/unit_test.hpp>
 
-#include "tests/core/plugin/zoo.hpp"
+#include "tests/core/plugin/plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 using trainhost::Exit;
 using trainhost::planning::choose_backend;
 

@@ -8,9 +8,9 @@
 #include <xmmintrin.h>
 #endif
 
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 using trainhost::Exit;
 using trainhost::Tier;
 
@@ -39,7 +39,7 @@ const Fault kFaults[] = {
     {"with number", Exit::kFailed, "io", "errno 28: the disk is full"},
     {"number alone", Exit::kFailed, "device_lost",
      "code -719: plugin misbehave failed in estimate() without a message: device_lost"},
-    {"wild domain", Exit::kFailed, "io", "\\x1b[31mmmmmmmmmmmm 5: x"},
+    {"unprintable domain", Exit::kFailed, "io", "\\x1b[31mmmmmmmmmmmm 5: x"},
     {"bad node", Exit::kFailed, "internal",
      "plugin misbehave gave a broken report from estimate(): memory node 1 has id 3: ids count from 1 in the "
      "order of "
@@ -90,7 +90,7 @@ BOOST_DATA_TEST_CASE(a_fault_becomes_an_error_with_status_exit_code_and_words,
                      boost::unit_test::data::make(kFaults), fault) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, doing("misbehave", fault.what));
+  Host host(d, with_do_option("misbehave", fault.what));
   BOOST_CHECK_EXCEPTION(host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
                         [&](const tp::PluginError& e) {
                           BOOST_TEST((e.code() == fault.exit));
@@ -103,7 +103,7 @@ BOOST_DATA_TEST_CASE(a_fault_becomes_an_error_with_status_exit_code_and_words,
 BOOST_AUTO_TEST_CASE(a_message_without_an_end_stops_at_its_field) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, doing("misbehave", "no end"));
+  Host host(d, with_do_option("misbehave", "no end"));
   BOOST_CHECK_EXCEPTION(host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
                         [](const tp::PluginError& e) {
                           BOOST_TEST(std::string(e.what()) == std::string(320, 'm'));
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(a_message_without_an_end_stops_at_its_field) {
 BOOST_AUTO_TEST_CASE(missing_bytes_and_hint_arrive) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, doing("misbehave", "no room"));
+  Host host(d, with_do_option("misbehave", "no room"));
   BOOST_CHECK_EXCEPTION(
       host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
       [](const tp::PluginError& e) { return e.bytes_needed() == 12345 && e.hint() == "use less"; });
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(missing_bytes_and_hint_arrive) {
 BOOST_AUTO_TEST_CASE(the_number_of_a_library_below_arrives_beside_the_message) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, doing("misbehave", "with number"));
+  Host host(d, with_do_option("misbehave", "with number"));
   BOOST_CHECK_EXCEPTION(
       host->estimator("misbehave").estimate(small_model(), {}, nullptr), tp::PluginError,
       [](const tp::PluginError& e) { return e.native().domain == "errno" && e.native().code == 28; });
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(an_estimate_arrives_whole) {
 BOOST_AUTO_TEST_CASE(memory_from_the_host_is_counted_and_bounded) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, doing("misbehave", "alloc"));
+  Host host(d, with_do_option("misbehave", "alloc"));
   BOOST_TEST(host->estimator("misbehave").estimate(small_model(), {}, nullptr).total_bytes() == 1000u);
   BOOST_TEST(host->ledger().peak(Tier::kHost) == 1000u);
   BOOST_TEST(host->ledger().now(Tier::kHost) == 0u);
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(memory_from_the_host_is_counted_and_bounded) {
 BOOST_AUTO_TEST_CASE(a_plugin_sees_only_its_own_options) {
   Directory d;
   d.copy("misbehave");
-  tp::HostOptions options = doing("another", "throw");
+  tp::HostOptions options = with_do_option("another", "throw");
   options.plugin_options["misbehave"]["colour"] = "green";
   Host host(d, options);
   BOOST_CHECK_NO_THROW(host->estimator("misbehave").estimate(small_model(), {}, nullptr));
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(a_plugin_sees_only_its_own_options) {
 BOOST_AUTO_TEST_CASE(a_plugin_asks_the_models_config_by_key) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, doing("misbehave", "config"));
+  Host host(d, with_do_option("misbehave", "config"));
   auto& e = host->estimator("misbehave");
   trainhost::ModelSpec m = small_model();
   trainhost::MemoryReport r = e.estimate(m, {}, nullptr);  // given inline: every default
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(a_plugin_asks_the_models_config_by_key) {
 BOOST_AUTO_TEST_CASE(progress_is_told_once_a_per_cent) {
   Directory d;
   d.copy("misbehave");
-  Host host(d, doing("misbehave", "progress"));
+  Host host(d, with_do_option("misbehave", "progress"));
   host->estimator("misbehave").estimate(small_model(), {}, nullptr);
   BOOST_TEST(host.log->size() == 3u);
   BOOST_TEST(host.log->at(0).text == "counting 0 %");
@@ -216,7 +216,7 @@ BOOST_AUTO_TEST_CASE(progress_is_told_once_a_per_cent) {
 BOOST_AUTO_TEST_CASE(a_cancelled_host_stops_a_plugin) {
   Directory d;
   d.copy("misbehave");
-  tp::HostOptions options = doing("misbehave", "cancelled");
+  tp::HostOptions options = with_do_option("misbehave", "cancelled");
   bool stop = false;
   options.cancelled = [&] { return stop; };
   Host host(d, options);
@@ -295,12 +295,12 @@ BOOST_AUTO_TEST_CASE(a_session_outlives_the_registry) {
 }
 
 BOOST_AUTO_TEST_CASE(failures_of_a_trainer_keep_their_codes) {
-  BOOST_TEST(status_of([] { Toy(doing("toy", "no device")).host->trainer("toy").probe(); }) ==
+  BOOST_TEST(status_of([] { Toy(with_do_option("toy", "no device")).host->trainer("toy").probe(); }) ==
              "unavailable: no toy in the box");
-  BOOST_TEST(status_of([] { Toy(doing("toy", "zero devices")).host->trainer("toy").probe(); }) ==
+  BOOST_TEST(status_of([] { Toy(with_do_option("toy", "zero devices")).host->trainer("toy").probe(); }) ==
              "unavailable: plugin toy finds no device here");
-  BOOST_TEST(status_of([] { Toy(doing("toy", "oom")).create(); }) == "host_oom: no memory for w");
-  Toy toy(doing("toy", "nonfinite"));
+  BOOST_TEST(status_of([] { Toy(with_do_option("toy", "oom")).create(); }) == "host_oom: no memory for w");
+  Toy toy(with_do_option("toy", "nonfinite"));
   auto s = toy.create();
   std::vector<std::int32_t> ids{0, 0};
   tp::StepInput in{.tokens = ids, .targets = ids, .batch = 1, .seq = 2};
@@ -313,7 +313,7 @@ BOOST_AUTO_TEST_CASE(failures_of_a_trainer_keep_their_codes) {
 
 #if defined(__SSE2__)
 BOOST_AUTO_TEST_CASE(a_step_that_changes_the_floating_point_mode_is_undone_and_told_once) {
-  Toy toy(doing("toy", "flush denormals"));
+  Toy toy(with_do_option("toy", "flush denormals"));
   auto s = toy.create();
   std::vector<std::int32_t> ids{0, 0};
   tp::StepInput in{.tokens = ids, .targets = ids, .batch = 1, .seq = 2};
@@ -331,7 +331,7 @@ BOOST_AUTO_TEST_CASE(a_saved_tensor_is_checked_before_it_is_handed_on) {
                                {"save outside", "a piece outside its tensor"},
                                {"save nameless", "a tensor without a name or cut short"},
                                {"save type", "a tensor of an unknown type"}}) {
-    Toy toy(doing("toy", what));
+    Toy toy(with_do_option("toy", what));
     auto s = toy.create();
     BOOST_TEST(status_of([&] { saved(*s); }) ==
                std::string("internal: plugin toy gave ") + message + " from save()");

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "core/plugin/plugin_cache.hpp"
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
@@ -46,12 +46,12 @@ struct Case {
   Directory plugins, home;
   fs::path cache = home / "trainhost/plugins-1.cache";
   std::string list(double seconds = 20) {
-    Host host(plugins, careful(seconds, cache));
+    Host host(plugins, with_trial_loads(seconds, cache));
     host->probe_all();
     return verdict(*host.registry);
   }
   bool remembered() {
-    Host host(plugins, careful(20, cache));
+    Host host(plugins, with_trial_loads(20, cache));
     host->probe_all();
     return host->candidates().at(0).from_cache;
   }
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(a_warm_start_opens_no_plugin_and_says_the_same) {
   for (const char* name : {"good", "no_entry", "aborts", "manifest_absent", "misbehave"})
     age(c.plugins.copy(name));
   const auto told = [&c] {
-    Host host(c.plugins, careful(20, c.cache));
+    Host host(c.plugins, with_trial_loads(20, c.cache));
     host->probe_all();
     std::string all;
     for (const tp::Candidate& k : host->candidates())
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(what_a_device_said_is_not_remembered) {
   Case c;
   age(c.plugins.copy("toy"));
   const auto status = [&c](const char* what) {
-    tp::HostOptions o = careful(20, c.cache);
+    tp::HostOptions o = with_trial_loads(20, c.cache);
     if (*what) o.plugin_options["toy"]["do"] = what;
     Host host(c.plugins, o);
     host->probe_all();
@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(another_build_of_the_host_asks_again_and_both_are_kept) {
   const fs::path file = c.plugins.copy("good");
   tp::Remembered r;
   r.id = tp::identify(file);
-  r.manifest.id = "animal";
+  r.manifest.id = "sample";
   tp::Cache first(c.cache, "1.0 build A"), second(c.cache, "1.0 build B");
   first.put(file, r);
   first.save();
@@ -277,22 +277,22 @@ BOOST_AUTO_TEST_CASE(a_remembered_refusal_keeps_the_number_behind_it) {
 
 BOOST_AUTO_TEST_CASE(two_hundred_plugins_start_warm_in_no_time) {
   Case c;
-  const std::string bytes = read(animal("good"));
+  const std::string bytes = read(plugin_file("good"));
   for (int i = 0; i < 200; ++i) {
     const std::string name = "plugin_" + std::to_string(i);
     std::string mine = bytes;  // an id of its own, of the same length, in the manifest and in the table
     const std::string id = "p" + std::to_string(10000 + i);
-    for (std::size_t at = 0; (at = mine.find("animal", at)) != mine.npos;) mine.replace(at, 6, id);
+    for (std::size_t at = 0; (at = mine.find("sample", at)) != mine.npos;) mine.replace(at, 6, id);
     age(c.plugins.write(name + ".so", mine));
   }
-  Host cold(c.plugins, careful(20, c.cache));
+  Host cold(c.plugins, with_trial_loads(20, c.cache));
   cold->probe_all();
   BOOST_TEST(cold->ids("estimator").size() == 200u);
   Opens opens(c.plugins.path());
   double best = 1;
   for (int i = 0; i < 5; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    Host warm(c.plugins, careful(20, c.cache));
+    Host warm(c.plugins, with_trial_loads(20, c.cache));
     warm->probe_all();
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }

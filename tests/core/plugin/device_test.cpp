@@ -2,16 +2,16 @@
 // word of the user's is.
 #include <boost/test/unit_test.hpp>
 
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
 std::optional<tp::DeviceMemory> memory_of(const std::string& toy, const std::string& what = "") {
   Directory d;
   d.copy(toy, "toy");
-  Host host(d, doing("toy", what));
+  Host host(d, with_do_option("toy", what));
   return host->trainer("toy").device_memory();
 }
 

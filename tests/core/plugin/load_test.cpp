@@ -1,4 +1,4 @@
-// Loading: every animal that reaches the dynamic linker, with the stage, code and sentence that a user sees.
+// Loading: every test plugin that reaches the dynamic linker, with the stage, code and sentence that a user sees.
 #include <dlfcn.h>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -13,16 +13,16 @@
 #include "core/plugin/mapped_file.hpp"
 #include "core/plugin/rejection.hpp"
 #include "trainhost/plugin.h"
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
 struct Refusal {
-  const char *animal, *verdict;
+  const char *plugin, *verdict;
 };
-std::ostream& operator<<(std::ostream& os, const Refusal& r) { return os << r.animal; }
+std::ostream& operator<<(std::ostream& os, const Refusal& r) { return os << r.plugin; }
 
 const Refusal kRefusals[] = {
     {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
@@ -34,8 +34,8 @@ const Refusal kRefusals[] = {
     {"size_3", "abi/truncated: its plugin table has struct_size 3; at least 8 is needed"},
     {"size_small", "abi/truncated: its plugin table has struct_size 16; at least 48 is needed"},
     {"no_get", "abi/slot: its plugin table has no get(), which is mandatory"},
-    {"id_null", "abi/id: calls itself '' and its manifest says 'animal'"},
-    {"id_other", "abi/id: calls itself 'other' and its manifest says 'animal'"},
+    {"id_null", "abi/id: calls itself '' and its manifest says 'sample'"},
+    {"id_other", "abi/id: calls itself 'other' and its manifest says 'sample'"},
     {"version_other", "abi/version: says version '9' and its manifest says '1'"},
     {"no_interface",
      "abi/no_interface: says that it is an estimator and does not offer trainhost.estimator/1"},
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_SUITE(load)
 BOOST_DATA_TEST_CASE(a_broken_plugin_is_refused_with_its_stage_code_and_sentence,
                      boost::unit_test::data::make(kRefusals), refusal) {
   Directory d;
-  d.copy(refusal.animal);
+  d.copy(refusal.plugin);
   Host host(d);
   BOOST_TEST(verdict(*host.registry) == "ok");  // nothing has been loaded yet
   host->probe_all();
@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(other_minors_and_larger_structs_load) {
     Host host(d);
     host->probe_all();
     BOOST_TEST(verdict(*host.registry) == "ok");
-    auto& e = host->estimator("animal");
+    auto& e = host->estimator("sample");
     BOOST_TEST(e.match(small_model(), {}) == 7);
     BOOST_TEST(e.estimate(small_model(), {}, nullptr).total_bytes() == 11u * 8 * 4);
   }
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(a_refused_plugin_that_is_asked_for_is_an_error_with_the_rea
   d.copy("major_2");
   Host host(d);
   for (int i = 0; i < 2; ++i) {
-    BOOST_CHECK_EXCEPTION(host->estimator("animal"), tp::PluginError, [&](const tp::PluginError& e) {
+    BOOST_CHECK_EXCEPTION(host->estimator("sample"), tp::PluginError, [&](const tp::PluginError& e) {
       BOOST_TEST(e.status() == "rejected");
       BOOST_TEST((e.code() == trainhost::Exit::kFailed));
       BOOST_TEST(std::string(e.what()) == "the plugin " + (d / "major_2.so").string() +
@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(a_file_replaced_after_the_scan_is_not_loaded) {
   Host host(d);
   fs::remove(p);
   d.copy("good");
-  BOOST_CHECK_THROW(host->estimator("animal"), tp::PluginError);
+  BOOST_CHECK_THROW(host->estimator("sample"), tp::PluginError);
   BOOST_TEST(verdict(*host.registry) == "load/changed: was replaced after its manifest was read");
 }
 
@@ -142,10 +142,10 @@ BOOST_AUTO_TEST_CASE(start_and_stop_are_paired) {
   d.copy("starts_and_stops");
   Host host(d);
   BOOST_TEST(!host.logged("started"));
-  host->estimator("animal");
-  host->estimator("animal");
+  host->estimator("sample");
+  host->estimator("sample");
   BOOST_TEST(host.log->size() == 1u);
-  BOOST_TEST(host.log->at(0).where == "animal/start");
+  BOOST_TEST(host.log->at(0).where == "sample/start");
   host.registry.reset();
   BOOST_TEST(host.log->size() == 2u);
   BOOST_TEST(host.logged("stopped"));
@@ -157,17 +157,17 @@ BOOST_AUTO_TEST_CASE(a_plugin_that_changes_the_floating_point_mode_is_undone_wit
   d.copy("fast_math");
   Host host(d);
   unsigned before = _mm_getcsr();
-  host->estimator("animal");
+  host->estimator("sample");
   BOOST_TEST((_mm_getcsr() & ~0x3fu) == (before & ~0x3fu));
   BOOST_TEST(host.logged("floating-point mode"));
 }
 #endif
 
-BOOST_AUTO_TEST_CASE(every_animal_exports_the_entry_alone) {
+BOOST_AUTO_TEST_CASE(every_test_plugin_exports_only_the_entry) {
   // The rule that the build helper gives every plugin; what it prevents is one plugin's symbols answering
   // another's.
   for (const char* name : {"good", "misbehave", "toy"}) {
-    std::string command = "nm -D --defined-only " + animal(name).string() + " 2>/dev/null";
+    std::string command = "nm -D --defined-only " + plugin_file(name).string() + " 2>/dev/null";
     std::unique_ptr<FILE, int (*)(FILE*)> p(::popen(command.c_str(), "r"), &::pclose);
     std::string out;
     for (char buffer[256]; p && std::fgets(buffer, sizeof buffer, p.get());) out += buffer;

@@ -1,11 +1,11 @@
 // The registry: where it looks, what it lists, who wins, and what a wrong name is told. Files and loading:
-// gate_test, load_test; calls: adapt_test.
+// file_validation_test, load_test; calls: adapt_test.
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(ids_come_by_priority_then_name) {
   d.write("notes.txt", "no plugin");
   Host host(d);
   BOOST_TEST(host->candidates().size() == 3u);
-  BOOST_TEST(host->ids("estimator") == (std::vector<std::string>{"misbehave", "animal"}),
+  BOOST_TEST(host->ids("estimator") == (std::vector<std::string>{"misbehave", "sample"}),
              boost::test_tools::per_element());
   BOOST_TEST(host->ids("trainer") == std::vector<std::string>{"toy"}, boost::test_tools::per_element());
   BOOST_TEST(host->find("toy")->manifest.summary == "adds the learning rate");
@@ -76,14 +76,14 @@ BOOST_AUTO_TEST_CASE(the_first_of_two_files_with_one_id_wins_with_a_warning) {
   second.copy("good_too");
   Host host(std::vector<fs::path>{first.path(), second.path()});
   BOOST_REQUIRE_EQUAL(host->candidates().size(), 2u);
-  BOOST_TEST(host->find("animal")->manifest.version == "1");
+  BOOST_TEST(host->find("sample")->manifest.version == "1");
   const tp::Candidate& loser = host->candidates()[1];
   BOOST_TEST((loser.stage + "/" + loser.code) == "registry/duplicate_id");
-  BOOST_TEST(loser.reason == "the id 'animal' is taken by " + (first / "good.so").string() +
+  BOOST_TEST(loser.reason == "the id 'sample' is taken by " + (first / "good.so").string() +
                                  ", which comes first in the search order");
   BOOST_TEST(host.logged("is taken by"));
   Host reversed(std::vector<fs::path>{second.path(), first.path()});
-  BOOST_TEST(reversed->find("animal")->manifest.version == "2");
+  BOOST_TEST(reversed->find("sample")->manifest.version == "2");
 }
 
 BOOST_AUTO_TEST_CASE(a_rejected_file_does_not_hold_its_id) {
@@ -92,8 +92,8 @@ BOOST_AUTO_TEST_CASE(a_rejected_file_does_not_hold_its_id) {
   ::chmod(p.c_str(), 0666);
   second.copy("good_too");
   Host host(std::vector<fs::path>{first.path(), second.path()});
-  BOOST_TEST(host->find("animal")->manifest.version == "2");
-  BOOST_CHECK_NO_THROW(host->estimator("animal"));
+  BOOST_TEST(host->find("sample")->manifest.version == "2");
+  BOOST_CHECK_NO_THROW(host->estimator("sample"));
 }
 
 BOOST_AUTO_TEST_CASE(the_same_file_by_another_name_is_one_entry) {
@@ -113,10 +113,10 @@ BOOST_AUTO_TEST_CASE(a_wrong_name_is_told_the_nearest) {
   d.copy("toy");
   Host host(d);
   BOOST_TEST(
-      message_of([&] { host->estimator("anmial"); }) ==
-      "no plugin file provides the estimator 'anmial'; did you mean 'animal'? | estimators here: animal");
-  BOOST_TEST(message_of([&] { host->trainer("animal"); }) ==
-             "'animal' is a plugin of kind estimator, not trainer | trainers here: toy");
+      message_of([&] { host->estimator("smaple"); }) ==
+      "no plugin file provides the estimator 'smaple'; did you mean 'sample'? | estimators here: sample");
+  BOOST_TEST(message_of([&] { host->trainer("sample"); }) ==
+             "'sample' is a plugin of kind estimator, not trainer | trainers here: toy");
   Host empty(std::vector<fs::path>{});
   BOOST_TEST(
       message_of([&] { empty->trainer("cpu"); }) ==
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(a_file_whose_manifest_is_unreadable_answers_by_its_name) {
 BOOST_AUTO_TEST_CASE(a_trainer_that_cannot_be_used_here_is_unavailable_and_says_why) {
   Directory d;
   d.copy("toy");
-  Host host(d, doing("toy", "no device"));
+  Host host(d, with_do_option("toy", "no device"));
   host->probe_all();
   const tp::Candidate& c = host->candidates().at(0);
   BOOST_TEST((c.status == tp::Status::kUnavailable));

@@ -4,16 +4,16 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
 /// A session of the toy that can be profiled, with its records.
 struct ProfiledToy {
   explicit ProfiledToy(const std::string& lie = "")
-      : host((d.copy("toy_profiled"), d), doing("toy", lie.c_str())) {
+      : host((d.copy("toy_profiled"), d), with_do_option("toy", lie.c_str())) {
     auto& t = host->trainer("toy");
     bytes = t.profile_bytes(small_model(), {}).value();
     session = t.create(small_model(), {});

@@ -9,9 +9,9 @@
 #include <map>
 #include <thread>
 
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
@@ -33,7 +33,7 @@ BOOST_AUTO_TEST_CASE(estimates_from_four_threads_are_those_of_one) {
   Directory d;
   for (const char* name : {"good", "helper_1", "helper_2", "misbehave"}) d.copy(name);
   Host host({fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins",
-             d.path()});  // those that are shipped, and the zoo's
+             d.path()});  // those that are shipped, and the test plugins
   std::vector<std::string> ids = host->ids("estimator");
   BOOST_REQUIRE(ids.size() >= 4u);
   std::map<std::string, std::string> alone;
@@ -66,14 +66,14 @@ BOOST_AUTO_TEST_CASE(scans_of_threads_and_processes_share_one_cache) {
   for (const char* name : {"good", "helper_1", "aborts", "no_entry"}) plugins.copy(name);
   const fs::path cache = home / "plugins-1.cache";
   const auto listed = [&] {
-    Host host(plugins, careful(30, cache));
+    Host host(plugins, with_trial_loads(30, cache));
     host->probe_all();
     std::string out;
     for (const tp::Candidate& c : host->candidates())
       out += c.file.filename().string() + " " + c.stage + "/" + c.code + "\n";
     return out;
   };
-  Host cold(plugins, careful(30));
+  Host cold(plugins, with_trial_loads(30));
   cold->probe_all();
   std::string expected;
   for (const tp::Candidate& c : cold->candidates())

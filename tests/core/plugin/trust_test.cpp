@@ -9,9 +9,9 @@
 #include "core/plugin/file_validation.hpp"
 #include "core/plugin/rejection.hpp"
 #include "core/plugin/trust.hpp"
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
@@ -28,7 +28,7 @@ std::string trust(const fs::path& file) {
 /// a/b/good.so in the directory.
 fs::path nested(const Directory& d) {
   fs::create_directories(d / "a/b");
-  fs::copy_file(animal("good"), d / "a/b/good.so");
+  fs::copy_file(plugin_file("good"), d / "a/b/good.so");
   return d / "a/b/good.so";
 }
 
@@ -44,7 +44,7 @@ std::string pass(const fs::path& file) {
 }
 
 const char* const kManifest =
-    "id = 'animal'\nversion = '1'\nkind = 'estimator'\nsummary = 'one of the zoo'\n"
+    "id = 'sample'\nversion = '1'\nkind = 'estimator'\nsummary = 'a test plugin'\n"
     "families = ['llama']\noptions = ['do']\n";
 
 }  // namespace

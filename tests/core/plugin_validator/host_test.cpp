@@ -1,5 +1,5 @@
 // The host that judges its callers, held against violations made here by hand: each rule is kept by what is
-// right, and broken by what is wrong, each by itself. The zoo shows the same through plugins.
+// right, and broken by what is wrong, each by itself. broken_plugins_test shows the same with plugins.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 #include <thread>

@@ -197,12 +197,12 @@ BOOST_AUTO_TEST_CASE(the_number_behind_a_refusal_is_said_and_stands_in_the_json)
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
   const char* const name = "start_fails_with_number";
-  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/" + name + ".so",
+  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/" + name + ".so",
                              tmp.path() / (std::string(name) + ".so"));
   const Outcome r = run_program({"plugins", "list", "--json", "--plugin-path", tmp.path().string()});
   BOOST_REQUIRE(r.code == 0);
   for (const auto& p : nlohmann::json::parse(r.out)["plugins"]) {
-    const bool own = p["name"] == "animal";
+    const bool own = p["name"] == "sample";
     BOOST_TEST(p["native_code"] == (own ? 28 : 0));
     BOOST_TEST(p["native_domain"] == (own ? "errno" : ""));
     if (own) BOOST_TEST(p["reason"] == "errno 28: the tables cannot be written");
@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(the_number_behind_a_refusal_is_said_and_stands_in_the_json)
 BOOST_AUTO_TEST_CASE(what_a_plugin_says_is_told_with_its_name) {
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
-  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/misbehave.so",
+  std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/misbehave.so",
                              tmp.path() / "misbehave.so");
   for (const auto& [what, words] :
        {std::pair{"throw Error", "trainhost: plugin misbehave: no licence (buy one)\n"},
@@ -228,9 +228,9 @@ BOOST_AUTO_TEST_CASE(what_a_plugin_says_is_told_with_its_name) {
 BOOST_AUTO_TEST_CASE(every_refusal_is_explained_in_one_line) {
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
-  const std::string zoo = std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/";
+  const std::string plugins = std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/";
   for (const char* name : {"aborts", "no_entry", "needs_cpu"})
-    std::filesystem::copy_file(zoo + name + ".so", tmp.path() / (std::string(name) + ".so"));
+    std::filesystem::copy_file(plugins + name + ".so", tmp.path() / (std::string(name) + ".so"));
   tmp.file("text.so", "hello");
   RunOptions o;
   o.environment["TRAINHOST_CACHE"] = (tmp.path() / "cache").string();
@@ -261,10 +261,10 @@ BOOST_AUTO_TEST_CASE(every_refusal_is_explained_in_one_line) {
 }
 
 BOOST_AUTO_TEST_CASE(the_manifest_of_a_file_is_shown_without_running_it) {
-  const std::string file = std::string(TRAINHOST_BINARY_DIR) + "/tests/zoo/aborts.so";
+  const std::string file = std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/aborts.so";
   const Outcome r = run_program({"plugins", "info", file});
   BOOST_TEST(r.code == 0, r.err);
-  BOOST_TEST(has(r.out, "one of the zoo"), r.out);
+  BOOST_TEST(has(r.out, "a test plugin"), r.out);
   BOOST_TEST(has(r.out, "it was not loaded"), r.out);
   BOOST_TEST(has(r.out, "status    ok"), r.out);
 }

@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(where_cuda_cannot_be_used_the_fallback_is_judged_and_the_re
 
 BOOST_AUTO_TEST_CASE(a_contract_that_breaks_exits_5) {
   TempDir tmp;
-  std::filesystem::copy_file(std::filesystem::path(ZOO_DIR) / "toy.so", tmp.path() / "toy.so");
+  std::filesystem::copy_file(std::filesystem::path(TEST_PLUGINS_DIR) / "toy.so", tmp.path() / "toy.so");
   const Outcome r = run_program({"verify", "--backend=toy", "--plugin-path", tmp.path().string(), "--set",
                                  "plugin.toy.do=nonfinite", "--only", "GPU-001,GPU-006", "--json"});
   BOOST_TEST(r.code == 5, r.err);
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_contract_that_breaks_exits_5) {
 
 BOOST_AUTO_TEST_CASE(every_mode_of_a_backend_is_judged_and_the_refused_one_is_named) {
   TempDir tmp;
-  std::filesystem::copy_file(std::filesystem::path(ZOO_DIR) / "toy_modes.so", tmp.path() / "toy.so");
+  std::filesystem::copy_file(std::filesystem::path(TEST_PLUGINS_DIR) / "toy_modes.so", tmp.path() / "toy.so");
   std::vector<std::string> words = {"verify", "--backend=toy", "--plugin-path", tmp.path().string(),
                                     "--only", "GPU-002",       "--json"};
   auto all = results(run_program(words));

@@ -1,5 +1,5 @@
-/* One animal a fault: FAULT is defined as one of these names, and each `if (FAULT == ...)` below plants it.
- * What each must fail: ../animals.txt. */
+/* FAULT is defined as one of these names; each `if (FAULT == ...)` in the sources implements that fault.
+ * What each must fail: ../broken_plugins.txt. */
 #ifndef FAULTS_H
 #define FAULTS_H
 enum fault {

@@ -1,8 +1,8 @@
 // A plugin in Rust whose start() panics: what the crate of the SDK would catch, this one lets out. Written against the C
-// header alone, without the crate; ../borders_test.cpp.
+// header alone, without the crate; ../runtime_isolation_test.cpp.
 use std::os::raw::{c_char, c_void};
 
-const TEXT: &[u8; 47] = b"id = 'animal'\nversion = '1'\nkind = 'estimator'\n";
+const TEXT: &[u8; 47] = b"id = 'sample'\nversion = '1'\nkind = 'estimator'\n";
 #[used]
 #[link_section = ".trainhost"]
 static MANIFEST: [u8; 47] = *TEXT;
@@ -29,7 +29,7 @@ extern "C" fn get(_: *const c_char) -> *const c_void {
 }
 
 static PLUGIN: Plugin =
-    Plugin { struct_size: 48, abi_major: 1, abi_minor: 0, id: b"animal\0".as_ptr(), version: b"1\0".as_ptr(), start, stop, get };
+    Plugin { struct_size: 48, abi_major: 1, abi_minor: 0, id: b"sample\0".as_ptr(), version: b"1\0".as_ptr(), start, stop, get };
 
 #[no_mangle]
 pub extern "C" fn trainhost_plugin_v1() -> *const Plugin {

@@ -7,18 +7,18 @@
 #include <csignal>
 
 #include "core/process/child.hpp"
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
-struct Wild {
-  const char *animal, *verdict;
+struct HarmfulPlugin {
+  const char *plugin, *verdict;
 };
-std::ostream& operator<<(std::ostream& os, const Wild& w) { return os << w.animal; }
+std::ostream& operator<<(std::ostream& os, const HarmfulPlugin& w) { return os << w.plugin; }
 
-const Wild kWild[] = {
+const HarmfulPlugin kHarmful[] = {
     {"aborts", "load/crashed: while it was loaded it was ended by signal 6 (SIGABRT)"},
     {"segfaults", "load/crashed: while it was loaded it was ended by signal 11 (SIGSEGV)"},
     {"bus_error", "load/crashed: while it was loaded it was ended by signal 7 (SIGBUS)"},
@@ -51,7 +51,7 @@ const Wild kWild[] = {
     {"needs_cpu", "gate/cpu_feature: needs the processor feature flux_capacitor, which this machine lacks"},
     {"needs_soname", "gate/missing_library: needs the library libnowhere.so.9, which is not on this machine"},
     {"missing_library",
-     "gate/missing_library: needs the library libzoo_lender.so, which is not on this machine"},
+     "gate/missing_library: needs the library libtest_plugin_lender.so, which is not on this machine"},
     {"run_path_tmp", "gate/run_path: others may add libraries to /tmp, which its RUNPATH names"},
     {"run_path_relative", "gate/run_path: its RUNPATH has the relative element 'lib'"},
     {"run_path_empty",
@@ -63,12 +63,12 @@ const Wild kWild[] = {
 };
 
 struct Warned {
-  const char *animal, *warning;
+  const char *plugin, *warning;
 };
-std::ostream& operator<<(std::ostream& os, const Warned& w) { return os << w.animal; }
+std::ostream& operator<<(std::ostream& os, const Warned& w) { return os << w.plugin; }
 const Warned kWarned[] = {
     {"murmurs", "wrote 6 bytes to standard output or error: hello"},
-    {"changes_variable", "changed the environment: ZOO"},
+    {"changes_variable", "changed the environment: TEST_PLUGIN"},
     {"takes_sigusr1", "changed what SIGUSR1 does"},
     {"keeps_file", "keeps 1 files open after its stop()"},
     {"fast_math",
@@ -81,21 +81,21 @@ int alive() {
   int n = 0;
   std::error_code failed;
   for (const auto& e : fs::directory_iterator("/proc", failed))
-    n += fs::read_symlink(e.path() / "exe", failed) == PROBER && !failed;
+    n += fs::read_symlink(e.path() / "exe", failed) == TRIAL_LOADER && !failed;
   return n;
 }
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(wild)
+BOOST_AUTO_TEST_SUITE(trial_load)
 
-BOOST_DATA_TEST_CASE(a_wild_plugin_is_named_and_nobody_is_harmed, boost::unit_test::data::make(kWild), row) {
-  if (!fs::exists(animal(row.animal))) return;  // fast_math is for x86-64
+BOOST_DATA_TEST_CASE(a_harmful_plugin_is_rejected_and_the_host_is_unharmed, boost::unit_test::data::make(kHarmful), row) {
+  if (!fs::exists(plugin_file(row.plugin))) return;  // fast_math is for x86-64
   Directory d;
-  d.copy(row.animal);
+  d.copy(row.plugin);
   const mode_t mask = ::umask(022);
   const bool late = std::string(row.verdict).find("after 1 s") != std::string::npos;
-  Host host(d, careful(late ? 1 : 60));
+  Host host(d, with_trial_loads(late ? 1 : 60));
   const auto begin = std::chrono::steady_clock::now();
   host->probe_all();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -108,10 +108,10 @@ BOOST_DATA_TEST_CASE(a_wild_plugin_is_named_and_nobody_is_harmed, boost::unit_te
 }
 
 BOOST_DATA_TEST_CASE(a_small_fault_is_a_warning, boost::unit_test::data::make(kWarned), row) {
-  if (!fs::exists(animal(row.animal))) return;  // fast_math is for x86-64
+  if (!fs::exists(plugin_file(row.plugin))) return;  // fast_math is for x86-64
   Directory d;
-  d.copy(row.animal);
-  Host host(d, careful());
+  d.copy(row.plugin);
+  Host host(d, with_trial_loads());
   host->probe_all();
   BOOST_TEST(verdict(*host.registry) == "ok");
   BOOST_REQUIRE_EQUAL(host->candidates()[0].warnings.size(), 1u);
@@ -121,38 +121,38 @@ BOOST_DATA_TEST_CASE(a_small_fault_is_a_warning, boost::unit_test::data::make(kW
 BOOST_AUTO_TEST_CASE(a_child_left_in_its_group_is_killed_too) {
   Directory d;
   d.copy("forks");
-  Host host(d, careful());
+  Host host(d, with_trial_loads());
   host->probe_all();
   BOOST_TEST(alive() == 0);
 }
 
-BOOST_AUTO_TEST_CASE(the_first_use_of_an_unknown_file_rehearses_it) {
+BOOST_AUTO_TEST_CASE(the_first_use_of_an_unknown_file_trial_loads_it) {
   Directory d;
   d.copy("aborts");
-  Host host(d, careful());
-  BOOST_CHECK_EXCEPTION(host->estimator("animal"), tp::PluginError, [](const tp::PluginError& e) {
+  Host host(d, with_trial_loads());
+  BOOST_CHECK_EXCEPTION(host->estimator("sample"), tp::PluginError, [](const tp::PluginError& e) {
     return e.status() == "rejected" && std::string(e.what()).find("(load/crashed)") != std::string::npos;
   });
   Directory well;
   well.copy("good");
-  Host other(well, careful());
-  BOOST_TEST(other->estimator("animal").match(small_model(), {}) == 7);
+  Host other(well, with_trial_loads());
+  BOOST_TEST(other->estimator("sample").match(small_model(), {}) == 7);
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_crashes_does_not_hold_its_id) {
   Directory d;
   d.copy("aborts");
   d.copy("good");
-  Host host(d, careful());
+  Host host(d, with_trial_loads());
   BOOST_TEST(host->candidates()[1].code == "duplicate_id");
-  BOOST_TEST(host->estimator("animal").match(small_model(), {}) == 7);
+  BOOST_TEST(host->estimator("sample").match(small_model(), {}) == 7);
   BOOST_TEST(host.logged("good.so is used in place of "));
 }
 
-BOOST_AUTO_TEST_CASE(a_trainer_rehearses_its_probe_with_its_own_options) {
+BOOST_AUTO_TEST_CASE(a_trial_load_of_a_trainer_uses_its_own_options) {
   Directory d;
   d.copy("toy");
-  tp::HostOptions o = careful();
+  tp::HostOptions o = with_trial_loads();
   o.plugin_options["toy"]["do"] = "no device";
   Host host(d, o);
   host->probe_all();
@@ -163,10 +163,10 @@ BOOST_AUTO_TEST_CASE(a_trainer_rehearses_its_probe_with_its_own_options) {
 
 BOOST_AUTO_TEST_CASE(a_manifest_is_shown_without_a_line_of_code_run) {
   for (const char* name : {"aborts", "undefined_symbol", "loops"}) {
-    const tp::Candidate c = tp::inspect(animal(name));  // loading it would end or hang this test
-    BOOST_TEST(c.manifest.id == "animal", name);
+    const tp::Candidate c = tp::inspect(plugin_file(name));  // loading it would end or hang this test
+    BOOST_TEST(c.manifest.id == "sample", name);
     BOOST_TEST((c.status == tp::Status::kOk), name);
-    BOOST_TEST(read("/proc/self/maps").find(animal(name).string()) == std::string::npos);
+    BOOST_TEST(read("/proc/self/maps").find(plugin_file(name).string()) == std::string::npos);
   }
 }
 

@@ -1,5 +1,5 @@
 // What plugins of another language, compiler or run-time library let out or bring along, and what they share
-// by name: the host names the first and lives, and the second does it no harm. Animals that this machine
+// by name: the host names the first and lives, and the second does it no harm. Plugins that this machine
 // cannot build are skipped by name.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
@@ -7,14 +7,14 @@
 #include <cstdio>
 #include <thread>
 
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
 bool here(const char* name, const char* needs) {
-  if (fs::exists(animal(name))) return true;
+  if (fs::exists(plugin_file(name))) return true;
   BOOST_TEST_MESSAGE("skipped: " << name << " (no " << needs << ")");
   return false;
 }
@@ -24,9 +24,9 @@ std::uint64_t bytes(Host& host, const char* id) {
 }
 
 struct Escape {
-  const char *animal, *needs, *what;
+  const char *plugin, *needs, *what;
 };
-std::ostream& operator<<(std::ostream& os, const Escape& e) { return os << e.animal << " " << e.what; }
+std::ostream& operator<<(std::ostream& os, const Escape& e) { return os << e.plugin << " " << e.what; }
 const Escape kEscapes[] = {
     {"escapes", "C++", "runtime_error"},
     {"escapes", "C++", "42"},
@@ -38,21 +38,21 @@ const Escape kEscapes[] = {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(borders)
+BOOST_AUTO_TEST_SUITE(runtime_isolation)
 
 BOOST_DATA_TEST_CASE(an_exception_of_any_c_plus_plus_is_caught_at_the_border,
                      boost::unit_test::data::make(kEscapes), row) {
-  if (!here(row.animal, row.needs)) return;
+  if (!here(row.plugin, row.needs)) return;
   Directory d;
-  d.copy(row.animal);
-  Host host(d, doing("animal", std::string("estimate ") + row.what));
+  d.copy(row.plugin);
+  Host host(d, with_do_option("sample", std::string("estimate ") + row.what));
   for (int again = 0; again < 2; ++again)
-    BOOST_CHECK_EXCEPTION(bytes(host, "animal"), tp::PluginError, [](const tp::PluginError& e) {
+    BOOST_CHECK_EXCEPTION(bytes(host, "sample"), tp::PluginError, [](const tp::PluginError& e) {
       return e.status() == "internal" &&
-             std::string(e.what()) == "an exception left estimate() of plugin animal";
+             std::string(e.what()) == "an exception left estimate() of plugin sample";
     });
-  tp::HostOptions o = careful();
-  o.plugin_options["animal"]["do"] = std::string("start ") + row.what;
+  tp::HostOptions o = with_trial_loads();
+  o.plugin_options["sample"]["do"] = std::string("start ") + row.what;
   Host first(d, o);
   first->probe_all();
   BOOST_TEST(verdict(*first.registry).starts_with("start/exception: "), verdict(*first.registry));
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(a_panic_that_leaves_rust_is_met_in_the_child) {
   if (!here("panics", "rustc")) return;
   Directory d;
   d.copy("panics");
-  Host host(d, careful());
+  Host host(d, with_trial_loads());
   host->probe_all();
   const std::string v = verdict(*host.registry);  // old Rust unwinds into the host, new Rust aborts
   BOOST_TEST((v.starts_with("start/exception: ") ||
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(a_panic_that_leaves_rust_is_met_in_the_child) {
 BOOST_AUTO_TEST_CASE(a_jump_into_a_call_that_has_returned_is_met_in_the_child) {
   Directory d;
   d.copy("jumps");
-  Host host(d, careful(5));
+  Host host(d, with_trial_loads(5));
   host->probe_all();
   BOOST_TEST(verdict(*host.registry).starts_with("start/crashed: in its start() it was ended by signal "),
              verdict(*host.registry));
@@ -83,11 +83,11 @@ BOOST_AUTO_TEST_CASE(a_start_that_works_once_is_one_that_failed_the_second_time)
   Directory d;
   d.copy("starts_once");
   {
-    Host host(d, careful());  // the rehearsal's start is another process's
-    BOOST_TEST(host->estimator("animal").match(small_model(), {}) == 7);
+    Host host(d, with_trial_loads());  // the rehearsal's start is another process's
+    BOOST_TEST(host->estimator("sample").match(small_model(), {}) == 7);
   }
-  Host again(d, careful());
-  BOOST_CHECK_EXCEPTION(again->estimator("animal"), tp::PluginError, [](const tp::PluginError& e) {
+  Host again(d, with_trial_loads());
+  BOOST_CHECK_EXCEPTION(again->estimator("sample"), tp::PluginError, [](const tp::PluginError& e) {
     return std::string(e.what()).find("once is enough (start/state)") != std::string::npos;
   });
 }
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(a_thread_that_ends_after_the_registry_still_finds_its_destr
   auto host = std::make_unique<Host>(d);
   std::uint64_t said = 0;
   std::thread([&] {
-    said = bytes(*host, "animal");
+    said = bytes(*host, "sample");
     host.reset();
   }).join();  // here the thread calls into a library that was unloaded, if it was
   BOOST_TEST(said == 62u);
@@ -127,13 +127,13 @@ BOOST_AUTO_TEST_CASE(names_that_two_plugins_share_answer_to_each_its_own) {
   Host host(d);
   BOOST_TEST(bytes(host, "helper-1") == 1u);
   BOOST_TEST(bytes(host, "helper-2") == 2u);
-  BOOST_TEST(bytes(host, "animal") == 502u);
+  BOOST_TEST(bytes(host, "sample") == 502u);
   BOOST_TEST(bytes(host, "helper-1") == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(the_animal_with_weak_symbols_has_hundreds) {
+BOOST_AUTO_TEST_CASE(the_plugin_with_weak_symbols_exports_hundreds) {
   std::unique_ptr<FILE, int (*)(FILE*)> nm(
-      ::popen(("nm -D --defined-only " + animal("weak").string() + " 2>/dev/null").c_str(), "r"), &::pclose);
+      ::popen(("nm -D --defined-only " + plugin_file("weak").string() + " 2>/dev/null").c_str(), "r"), &::pclose);
   int weak = 0, all = 0;
   for (char line[1024]; nm && std::fgets(line, sizeof line, nm.get()); ++all)
     weak += std::string(line).find(" W ") != std::string::npos;

@@ -1,5 +1,5 @@
-// The matrix: every check is failed by one animal, which passes every other or is skipped there naming what
-// it needs. animals.txt is the table; a check without an animal fails here.
+// Every check is failed by one broken plugin, which passes all other checks or skips them because of a failed
+// prerequisite. broken_plugins.txt is the table; a check without a broken plugin fails here.
 #include <elf.h>
 #include <sys/stat.h>
 
@@ -21,16 +21,16 @@ namespace tc = trainhost::plugin_validator;
 
 namespace {
 
-struct Animal {
+struct BrokenPlugin {
   std::string name, kind, check;
 };
 
-std::vector<Animal> animals() {
-  std::ifstream in(fs::path(TRAINHOST_SOURCE_DIR) / "tests/core/plugin_validator/animals.txt");
-  std::vector<Animal> all;
+std::vector<BrokenPlugin> broken_plugins() {
+  std::ifstream in(fs::path(TRAINHOST_SOURCE_DIR) / "tests/core/plugin_validator/broken_plugins.txt");
+  std::vector<BrokenPlugin> all;
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
-    Animal a;
+    BrokenPlugin a;
     if (!line.empty() && line[0] != '#' && words >> a.name >> a.kind >> a.check) all.push_back(a);
   }
   return all;
@@ -58,20 +58,20 @@ void add_text_relocations(std::string& elf) {
       return;
     }
   }
-  BOOST_FAIL("the honest estimator has no DT_FLAGS");
+  BOOST_FAIL("the correct estimator has no DT_FLAGS");
 }
 
-/// A directory for files made from the honest estimator; away at the end.
+/// A directory for files made from the correct estimator; away at the end.
 struct Made {
   Made() {
-    std::string pattern = (fs::temp_directory_path() / "trainhost-zoo-XXXXXX").string();
+    std::string pattern = (fs::temp_directory_path() / "trainhost-plugins-XXXXXX").string();
     root = ::mkdtemp(pattern.data());
   }
   ~Made() { fs::remove_all(root); }
   fs::path file(const std::string& name) {
-    const fs::path directory = root / name, file = directory / "animal.so";
+    const fs::path directory = root / name, file = directory / "sample.so";
     fs::create_directory(directory);
-    std::string elf = content(fs::path(ZOO_DIR) / "estimator-none.so");
+    std::string elf = content(fs::path(TEST_PLUGINS_DIR) / "estimator-none.so");
     if (name == "a_directory") return fs::create_directory(file), file;
     if (name == "not_a_library") elf = "I would like to be a library.\n";
     if (name == "cut_off") elf.resize(elf.size() / 4);
@@ -84,8 +84,8 @@ struct Made {
   fs::path root;
 };
 
-/// What compares with the reference plugins says nothing about models of the zoo's own: it runs for its
-/// animals alone.
+/// Checks that compare with the reference plugins say nothing about the models of the other test plugins, so
+/// they run only for the plugins that must fail them.
 bool compares(const std::string& check) { return check == "T-050" || check == "E-023"; }
 
 /// Seconds for one check: short for those that hang, long where only a stalled machine can be late.
@@ -105,7 +105,7 @@ bool broken(tc::Outcome o) {
 }
 
 /// What is wrong with the row: "" when it holds.
-std::string row_breach(const Animal& a, const tc::Report& r) {
+std::string row_breach(const BrokenPlugin& a, const tc::Report& r) {
   std::string wrong;
   bool failed = false;
   for (const tc::Result& x : r.results) {
@@ -123,11 +123,11 @@ std::string row_breach(const Animal& a, const tc::Report& r) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(check_zoo)
+BOOST_AUTO_TEST_SUITE(broken_plugins_matrix)
 
-BOOST_AUTO_TEST_CASE(the_honest_ones_pass_everything) {
+BOOST_AUTO_TEST_CASE(the_correct_plugins_pass_everything) {
   for (const char* name : {"estimator-none.so", "trainer-none.so"}) {
-    const tc::Report r = checked(fs::path(ZOO_DIR) / name, kLong);
+    const tc::Report r = checked(fs::path(TEST_PLUGINS_DIR) / name, kLong);
     BOOST_TEST(r.results.size() > 60u);
     for (const tc::Result& x : r.results)
       BOOST_TEST((x.verdict.outcome == tc::Outcome::kPass || compares(x.check->id)),
@@ -135,23 +135,23 @@ BOOST_AUTO_TEST_CASE(the_honest_ones_pass_everything) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(every_check_has_an_animal) {
+BOOST_AUTO_TEST_CASE(every_check_is_failed_by_a_broken_plugin) {
   std::set<std::string> failed;
-  for (const Animal& a : animals()) {
+  for (const BrokenPlugin& a : broken_plugins()) {
     BOOST_TEST((tc::find(a.check) != nullptr), a.name << " fails " << a.check << ", which is no check");
     failed.insert(a.check);
   }
   for (const tc::Check& c : tc::checks())
-    BOOST_TEST(failed.count(c.id) == 1u, c.id << " has no animal in animals.txt");
+    BOOST_TEST(failed.count(c.id) == 1u, c.id << " has no broken plugin in broken_plugins.txt");
 }
 
-BOOST_AUTO_TEST_CASE(each_animal_fails_its_check_and_no_other) {
-  const std::vector<Animal> all = animals();
+BOOST_AUTO_TEST_CASE(each_broken_plugin_fails_its_check_and_no_other) {
+  const std::vector<BrokenPlugin> all = broken_plugins();
   Made made;
   std::vector<fs::path> files;
-  for (const Animal& a : all)
+  for (const BrokenPlugin& a : all)
     files.push_back(a.kind == "file" ? made.file(a.name)
-                                     : fs::path(ZOO_DIR) / (a.kind + "-" + a.name + ".so"));
+                                     : fs::path(TEST_PLUGINS_DIR) / (a.kind + "-" + a.name + ".so"));
   std::atomic<std::size_t> next{0};
   std::vector<std::string> wrong(all.size());
   const auto work = [&] {

@@ -38,12 +38,12 @@ th_status raw(const std::string& what, th_mem_sink* sink, th_mem_summary* summar
   }
   if (what == "escape") return th::fill(e, TH_E_IO, "red \x1b[31m");
   if (what == "no room") return th::fill(e, TH_E_DEVICE_OOM, "too big", "use less", 12345);
-  if (what == "number alone" || what == "wild domain") {
-    const bool wild = what == "wild domain";
-    e->native_code = wild ? 5 : -719;
-    if (wild)
+  if (what == "number alone" || what == "unprintable domain") {
+    const bool unprintable = what == "unprintable domain";
+    e->native_code = unprintable ? 5 : -719;
+    if (unprintable)
       std::memcpy(e->native_domain, "\x1b[31mmmmmmmmmmmm", 16), e->message[0] = 'x';  // no terminating zero
-    return wild ? TH_E_IO : TH_E_DEVICE_LOST;
+    return unprintable ? TH_E_IO : TH_E_DEVICE_LOST;
   }
   if (what == "bad node") {
     th_mem m = leaf(3);

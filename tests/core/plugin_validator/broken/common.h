@@ -1,7 +1,7 @@
-/* What the estimator and the trainer of the zoo share: manifest, start and stop, the entry, and the faults of
+/* What the broken estimators and trainers share: manifest, start and stop, the entry, and the faults of
  * those. */
-#ifndef ZOO_COMMON_H
-#define ZOO_COMMON_H
+#ifndef BROKEN_COMMON_H
+#define BROKEN_COMMON_H
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <locale.h>
@@ -24,13 +24,13 @@
 #elif defined(NOT_TOML)
 TH_MANIFEST("no toml =");
 #elif defined(NO_ID)
-TH_MANIFEST("version = \"1\"\nkind = \"" KIND "\"\nsummary = \"an animal\"\n");
+TH_MANIFEST("version = \"1\"\nkind = \"" KIND "\"\nsummary = \"a test plugin\"\n");
 #elif defined(NO_SUMMARY)
-TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"" KIND
+TH_MANIFEST("id = \"sample\"\nversion = \"1\"\nkind = \"" KIND
             "\"\nfamilies = [\"llama\"]\noptions = [\"mode\"]\n");
 #else
-TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"" KIND
-            "\"\nsummary = \"one of the zoo\"\n"
+TH_MANIFEST("id = \"sample\"\nversion = \"1\"\nkind = \"" KIND
+            "\"\nsummary = \"a test plugin\"\n"
             "families = [\"llama\"]\noptions = [\"mode\"]\n");
 #endif
 
@@ -73,7 +73,7 @@ static void break_process(void) {
   if (FAULT == signal_handler) signal(SIGUSR1, SIG_IGN);
   if (FAULT == locale) setlocale(LC_CTYPE, "C.UTF-8");
   if (FAULT == umask_changed) umask(0);
-  if (FAULT == environment) setenv("ZOO", "1", 1);
+  if (FAULT == environment) setenv("TEST_PLUGIN", "1", 1);
   if (FAULT == closes_stdin) close(0);
   if (FAULT == prints) puts("hello from the plugin");
   if (FAULT == resource_limit) {
@@ -113,7 +113,7 @@ static th_status start(const th_host* h, th_error* e) {
   if (FAULT == calls_after_stop && late) pthread_join(late_thread, NULL), late = 0;
   const char* mode = h->option(h, "mode");
   if (mode && strcmp(mode, "auto") != 0 && FAULT != ignores_option)
-    return refuse(e, TH_E_ARG, "plugin.animal.mode: expected auto");
+    return refuse(e, TH_E_ARG, "plugin.sample.mode: expected auto");
   return TH_OK;
 }
 
@@ -138,29 +138,29 @@ static const void* get(const char* id) {
 
 #if defined(UNDEFINED_SYMBOL)
 int nobody_defines_this(void);
-int (*volatile zoo_undefined)(void) = nobody_defines_this;
+int (*volatile broken_undefined)(void) = nobody_defines_this;
 #endif
 #if defined(EXPORTS_MORE)
-TH_EXPORT int zoo_helper(void);
-int zoo_helper(void) { return 1; }
+TH_EXPORT int broken_helper(void);
+int broken_helper(void) { return 1; }
 #endif
 #if defined(EXPORTS_UNIQUE)
 __asm__(
-    ".data\n.globl zoo_unique\n.type zoo_unique, @gnu_unique_object\n.size zoo_unique, 4\nzoo_unique: .long "
+    ".data\n.globl broken_unique\n.type broken_unique, @gnu_unique_object\n.size broken_unique, 4\nbroken_unique: .long "
     "1\n.text\n");
 #endif
 
 #if defined(DATA_ENTRY)
-TH_EXPORT extern const int zoo_data_entry __asm__(TH_ENTRY_NAME);
-const int zoo_data_entry = 42;
-const void* zoo_used(void);
-const void* zoo_used(void) { return (const void*)((size_t)start + (size_t)stop + (size_t)get); }
+TH_EXPORT extern const int broken_data_entry __asm__(TH_ENTRY_NAME);
+const int broken_data_entry = 42;
+const void* broken_used(void);
+const void* broken_used(void) { return (const void*)((size_t)start + (size_t)stop + (size_t)get); }
 #else
 const th_plugin* TH_ENTRY(void) {
   static const th_plugin plugin = {FAULT == short_table ? 24 : sizeof(th_plugin),
                                    FAULT == major_2 ? 2 : TH_ABI_MAJOR,
                                    TH_ABI_MINOR,
-                                   FAULT == other_id ? "other" : "animal",
+                                   FAULT == other_id ? "other" : "sample",
                                    FAULT == other_version ? "9" : "1",
                                    start,
                                    FAULT == start_without_stop ? 0 : stop,

@@ -1,9 +1,9 @@
-/* The good animal, which leaves its start() by a longjmp into a call that has long returned.
- * ../borders_test.cpp. */
+/* The correct plugin of configurable.c, except that start() leaves by a longjmp into a call that has already returned.
+ * ../runtime_isolation_test.cpp. */
 #include <setjmp.h>
 #include <string.h>
-#define ZOO_START jump
-#define ZOO_EXTRA                                                       \
+#define BROKEN_START jump
+#define BROKEN_EXTRA                                                       \
   static jmp_buf gone;                                                  \
   static int enter(volatile char* below) {                              \
     volatile char deep[65536];                                          \
@@ -15,4 +15,4 @@
     (void)h, (void)error;                                               \
     longjmp(gone, 1);                                                   \
   }
-#include "zoo.c"
+#include "configurable.c"

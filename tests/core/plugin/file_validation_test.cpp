@@ -9,9 +9,9 @@
 
 #include "core/plugin/file_validation.hpp"
 #include "core/plugin/rejection.hpp"
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
-using namespace zoo;
+using namespace plugin_fixture;
 
 namespace {
 
@@ -45,7 +45,7 @@ T at(const std::string& bytes, std::size_t offset) {
 }
 
 const std::string& good() {
-  static const std::string bytes = read(animal("good"));
+  static const std::string bytes = read(plugin_file("good"));
   return bytes;
 }
 
@@ -88,7 +88,7 @@ std::string with_header(void (*change)(Elf64_Ehdr&)) {
 
 BOOST_AUTO_TEST_SUITE(gate_)
 
-BOOST_AUTO_TEST_CASE(a_good_file_passes) { BOOST_TEST(gate(animal("good")) == "ok animal"); }
+BOOST_AUTO_TEST_CASE(a_good_file_passes) { BOOST_TEST(gate(plugin_file("good")) == "ok sample"); }
 
 BOOST_AUTO_TEST_CASE(files_that_are_no_library) {
   BOOST_TEST(gate_bytes("") == "gate/empty: the file is empty");
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(dynamic_sections_that_ask_for_too_much) {
   BOOST_TEST(first_entry(DT_TEXTREL, 0) == writable);
   BOOST_TEST(first_entry(DT_FLAGS, DF_TEXTREL) == writable);
   BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_PIE) == "gate/executable: a program, not a shared library");
-  BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_NOW) == "ok animal");
+  BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_NOW) == "ok sample");
 }
 
 BOOST_AUTO_TEST_CASE(every_proper_prefix_of_a_plugin_is_refused) {
@@ -185,12 +185,12 @@ BOOST_AUTO_TEST_CASE(manifests_that_are_not_there) {
       if (name == ".trainhost") f(s);
     }));
   };
-  BOOST_TEST(gate(animal("manifest_absent")) ==
+  BOOST_TEST(gate(plugin_file("manifest_absent")) ==
              "manifest/absent: not a trainhost plugin: it has no manifest");
-  BOOST_TEST(gate(animal("manifest_empty")) == "manifest/empty: its manifest is empty");
-  BOOST_TEST(gate(animal("manifest_big")) ==
+  BOOST_TEST(gate(plugin_file("manifest_empty")) == "manifest/empty: its manifest is empty");
+  BOOST_TEST(gate(plugin_file("manifest_big")) ==
              "manifest/too_big: its manifest has 100000 bytes; at most 65536 are allowed");
-  BOOST_TEST(gate(animal("manifest_not_toml"))
+  BOOST_TEST(gate(plugin_file("manifest_not_toml"))
                  .starts_with("manifest/not_toml: line 1 of its manifest is not TOML: "));
   BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_size = 0; }) == "manifest/empty: its manifest is empty");
   BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_type = SHT_NOBITS; }) ==
@@ -256,12 +256,12 @@ BOOST_AUTO_TEST_CASE(files_that_anybody_may_write_to) {
   ::chmod(p.c_str(), 0666);
   BOOST_TEST(gate(p) == "gate/world_writable: anybody may write to it");
   ::chmod(p.c_str(), 0644);
-  BOOST_TEST(gate(p) == "ok animal");
+  BOOST_TEST(gate(p) == "ok sample");
   ::chmod(d.path().c_str(), 0777);
   BOOST_TEST(gate(p) ==
              "gate/world_writable_directory: anybody may write to its directory " + d.path().string());
   ::chmod(d.path().c_str(), 01777);
-  BOOST_TEST(gate(p) == "ok animal");
+  BOOST_TEST(gate(p) == "ok sample");
 }
 
 BOOST_AUTO_TEST_CASE(files_that_we_may_not_read) {

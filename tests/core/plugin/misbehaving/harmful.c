@@ -1,5 +1,5 @@
-/* The good animal with one piece of code run where the dynamic linker (WILD_LOAD) or the host (WILD_START)
- * calls it. What each must do to the host, which only ever meets them in a child: ../wild_test.cpp. */
+/* The correct plugin of configurable.c plus one piece of harmful code, which runs when the library is loaded
+ * (HARMFUL_LOAD) or started (HARMFUL_START). The host runs them in a child process only: ../trial_load_test.cpp. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <locale.h>
@@ -11,19 +11,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifdef WILD_START
-#define ZOO_START wild_start
+#ifdef HARMFUL_START
+#define BROKEN_START harmful_start
 #endif
-#define ZOO_EXTRA                                                  \
-  static void wild(void);                                          \
-  static th_status wild_start(const th_host* h, th_error* error) { \
+#define BROKEN_EXTRA                                                  \
+  static void harm(void);                                          \
+  static th_status harmful_start(const th_host* h, th_error* error) { \
     (void)h, (void)error;                                          \
-    wild();                                                        \
+    harm();                                                        \
     return TH_OK;                                                  \
   }                                                                \
-  const void* zoo_keep_wild(void);                                 \
-  const void* zoo_keep_wild(void) { return (const void*)(size_t)wild_start; }
-#include "zoo.c"
+  const void* keep_harmful_start(void);                                 \
+  const void* keep_harmful_start(void) { return (const void*)(size_t)harmful_start; }
+#include "configurable.c"
 
 static void hang(void) {
   for (volatile int forever = 1; forever;) {
@@ -71,10 +71,10 @@ static void pool(void) {
 }
 static void (*volatile keep_pool)(void) = pool;
 
-#ifdef WILD_LOAD
+#ifdef HARMFUL_LOAD
 __attribute__((constructor))
 #endif
 static void
-wild(void) {
-  WILD;
+harm(void) {
+  HARM;
 }

@@ -1,4 +1,4 @@
-// Fixtures of the plugin tests: a temporary directory with animals of the zoo in it, and a registry over it.
+// Fixtures of the plugin tests: a temporary directory that holds test plugins, and a registry over it.
 #pragma once
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,12 +12,12 @@
 
 #include "core/plugin/registry.hpp"
 
-namespace zoo {
+namespace plugin_fixture {
 
 namespace fs = std::filesystem;
 namespace tp = trainhost::plugin;
 
-inline fs::path animal(const std::string& name) { return fs::path(ZOO_DIR) / (name + ".so"); }
+inline fs::path plugin_file(const std::string& name) { return fs::path(TEST_PLUGINS_DIR) / (name + ".so"); }
 
 inline std::string read(const fs::path& p) {
   std::ifstream in(p, std::ios::binary);
@@ -30,7 +30,7 @@ inline std::string read(const fs::path& p) {
 class Directory {
  public:
   Directory() {
-    std::string pattern = (fs::temp_directory_path() / "trainhost-zoo-XXXXXX").string();
+    std::string pattern = (fs::temp_directory_path() / "trainhost-plugins-XXXXXX").string();
     path_ = fs::canonical(::mkdtemp(pattern.data()));
     ::chmod(path_.c_str(), 0755);
   }
@@ -41,7 +41,7 @@ class Directory {
 
   fs::path copy(const std::string& name, const std::string& as = {}) const {
     fs::path to = path_ / ((as.empty() ? name : as) + ".so");
-    fs::copy_file(animal(name), to);
+    fs::copy_file(plugin_file(name), to);
     return to;
   }
   fs::path write(const std::string& name, const std::string& bytes) const {
@@ -87,16 +87,16 @@ inline std::string verdict(const tp::Registry& r) {
   return c.stage + "/" + c.code + ": " + c.reason;
 }
 
-inline tp::HostOptions doing(const std::string& plugin, const std::string& what) {
+inline tp::HostOptions with_do_option(const std::string& plugin, const std::string& what) {
   tp::HostOptions o;
   o.plugin_options[plugin]["do"] = what;
   return o;
 }
 
-/// Options of a host that rehearses what it does not know, with `seconds` for each.
-inline tp::HostOptions careful(double seconds = 20, const fs::path& cache = {}) {
+/// Options of a host that trial-loads every unknown plugin, with `seconds` for each.
+inline tp::HostOptions with_trial_loads(double seconds = 20, const fs::path& cache = {}) {
   tp::HostOptions o;
-  o.probe_program = PROBER;
+  o.probe_program = TRIAL_LOADER;
   o.probe_seconds = seconds;
   o.cache_file = cache;
   return o;
@@ -108,4 +108,4 @@ inline trainhost::ModelSpec small_model() {
   return m;
 }
 
-}  // namespace zoo
+}  // namespace plugin_fixture

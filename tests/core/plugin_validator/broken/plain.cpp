@@ -4,17 +4,17 @@
 #include "sdk/examples/plain_trainer/plain_kernels.hpp"
 
 TH_MANIFEST(
-    "id = \"animal\"\n"
+    "id = \"sample\"\n"
     "version = \"1\"\n"
     "kind = \"trainer\"\n"
-    "summary = \"one of the zoo\"\n"
+    "summary = \"a test plugin\"\n"
     "families = [\"llama\"]\n"
     "options = []\n");
 
 namespace {
 
 struct Kernels : plain::Kernels {
-  static constexpr const char *id = "animal", *version = "1";
+  static constexpr const char *id = "sample", *version = "1";
   void rms_norm(const trainhost::executor::RmsNorm& a) {
     auto other = a;
 #if defined(OTHER_EPS)

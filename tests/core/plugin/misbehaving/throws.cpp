@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"estimator\"\n");
+TH_MANIFEST("id = \"sample\"\nversion = \"1\"\nkind = \"estimator\"\n");
 
 namespace {
 struct Thrower {

@@ -1,6 +1,6 @@
 // An estimator whose fault is how it is linked: what it exports, what it leaves behind in threads, which
 // run-time library it brings. It reports value() bytes, so that a wrong symbol is a wrong number. One macro,
-// one animal; ../borders_test.cpp.
+// one plugin; ../runtime_isolation_test.cpp.
 #include <string>
 #include <trainhost/trainhost.hpp>
 #include <vector>
@@ -8,7 +8,7 @@
 #ifdef LINKED_OTHER
 #define LINKED_ID "openmp-other"
 #elif !defined(LINKED_ID)
-#define LINKED_ID "animal"
+#define LINKED_ID "sample"
 #endif
 TH_MANIFEST("id = \"" LINKED_ID "\"\nversion = \"1\"\nkind = \"estimator\"\nfamilies = [\"llama\"]\n");
 

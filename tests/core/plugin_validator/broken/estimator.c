@@ -1,5 +1,5 @@
-/* A small honest estimator of a bigram model; FAULT plants one fault in it. Built once an animal:
- * ../animals.txt. */
+/* A small correct estimator of a bigram model; FAULT selects one fault. Built once per row of
+ * ../broken_plugins.txt. */
 #define KIND "estimator"
 #include "report.h"
 

@@ -1,5 +1,5 @@
 /* A small honest trainer: a bigram model in the tensors of a llama (embedding and head learn, the layers
- * stand by), plain gradient descent. FAULT plants one fault in it. Built once an animal: ../animals.txt. */
+ * stand by), plain gradient descent. FAULT selects one fault. Built once per row of ../broken_plugins.txt. */
 #define KIND "trainer"
 #include "report.h"
 
@@ -74,7 +74,7 @@ static th_status profile(const th_host* h, const th_model* m, const th_run* r, t
   const th_status ok = trainable(h, m, r, (const void*)p, e);
   if (ok != TH_OK) return ok;
   p->alignment = 64, p->tier = TH_TIER_HOST, p->threads = 1;
-  snprintf(p->trainer, sizeof p->trainer, FAULT == other_trainer ? "somebody" : "animal");
+  snprintf(p->trainer, sizeof p->trainer, FAULT == other_trainer ? "somebody" : "sample");
   return TH_OK;
 }
 

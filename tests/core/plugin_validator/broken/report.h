@@ -1,7 +1,7 @@
-/* What both of the zoo say about memory: weights, gradients, moments, activations of a bigram model, exactly;
+/* The memory report of the broken estimators and trainers: weights, gradients, moments, activations of a bigram model, exactly;
  * and the faults of such accounts. */
-#ifndef ZOO_REPORT_H
-#define ZOO_REPORT_H
+#ifndef BROKEN_REPORT_H
+#define BROKEN_REPORT_H
 #include "common.h"
 
 static int calls;

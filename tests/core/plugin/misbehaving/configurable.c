@@ -1,67 +1,67 @@
-/* One small estimator in C that a macro turns into each animal of the zoo. Without a macro it is a good
+/* One small estimator in C; a macro selects how it misbehaves. Without a macro it is a correct
  * plugin. What each must do to the host: ../load_test.cpp. */
 #include <stddef.h>
 #include <string.h>
 #include <trainhost/trainhost.h>
 
-#ifndef ZOO_VERSION
-#define ZOO_VERSION "1"
+#ifndef BROKEN_VERSION
+#define BROKEN_VERSION "1"
 #endif
-#ifndef ZOO_KIND
-#define ZOO_KIND "estimator"
+#ifndef BROKEN_KIND
+#define BROKEN_KIND "estimator"
 #endif
-#ifndef ZOO_MAJOR
-#define ZOO_MAJOR TH_ABI_MAJOR
+#ifndef BROKEN_MAJOR
+#define BROKEN_MAJOR TH_ABI_MAJOR
 #endif
-#ifndef ZOO_MINOR
-#define ZOO_MINOR TH_ABI_MINOR
+#ifndef BROKEN_MINOR
+#define BROKEN_MINOR TH_ABI_MINOR
 #endif
-#ifndef ZOO_SIZE
-#define ZOO_SIZE sizeof(th_plugin)
+#ifndef BROKEN_SIZE
+#define BROKEN_SIZE sizeof(th_plugin)
 #endif
-#ifndef ZOO_TABLE_ID
-#define ZOO_TABLE_ID "animal"
+#ifndef BROKEN_TABLE_ID
+#define BROKEN_TABLE_ID "sample"
 #endif
-#ifndef ZOO_TABLE_VERSION
-#define ZOO_TABLE_VERSION ZOO_VERSION
+#ifndef BROKEN_TABLE_VERSION
+#define BROKEN_TABLE_VERSION BROKEN_VERSION
 #endif
-#ifndef ZOO_GET
-#define ZOO_GET get
+#ifndef BROKEN_GET
+#define BROKEN_GET get
 #endif
-#ifndef ZOO_ESTIMATE
-#define ZOO_ESTIMATE estimate
+#ifndef BROKEN_ESTIMATE
+#define BROKEN_ESTIMATE estimate
 #endif
-#ifndef ZOO_ESTIMATOR_SIZE
-#define ZOO_ESTIMATOR_SIZE sizeof(th_estimator)
+#ifndef BROKEN_ESTIMATOR_SIZE
+#define BROKEN_ESTIMATOR_SIZE sizeof(th_estimator)
 #endif
-#ifndef ZOO_MORE
-#define ZOO_MORE ""
+#ifndef BROKEN_MORE
+#define BROKEN_MORE ""
 #endif
-#ifndef ZOO_START
-#define ZOO_START 0
+#ifndef BROKEN_START
+#define BROKEN_START 0
 #endif
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-#if defined(ZOO_NO_MANIFEST)
-#elif defined(ZOO_EMPTY_MANIFEST)
+#if defined(BROKEN_NO_MANIFEST)
+#elif defined(BROKEN_EMPTY_MANIFEST)
 TH_MANIFEST("");
-#elif defined(ZOO_BIG_MANIFEST)
-__attribute__((section(".trainhost"), used)) static const char big_manifest[100000] = "id = \"animal\"\n";
-#elif defined(ZOO_MANIFEST)
-TH_MANIFEST(TEXT(ZOO_MANIFEST));
+#elif defined(BROKEN_BIG_MANIFEST)
+__attribute__((section(".trainhost"), used)) static const char big_manifest[100000] = "id = \"sample\"\n";
+#elif defined(BROKEN_MANIFEST)
+TH_MANIFEST(TEXT(BROKEN_MANIFEST));
 #else
-TH_MANIFEST("id = \"animal\"\nversion = \"" ZOO_VERSION "\"\nkind = \"" ZOO_KIND
+TH_MANIFEST("id = \"sample\"\nversion = \"" BROKEN_VERSION "\"\nkind = \"" BROKEN_KIND
             "\"\n"
-            "summary = \"one of the zoo\"\nfamilies = [\"llama\"]\noptions = [\"do\"]\n" ZOO_MORE "\n");
+            "summary = \"a test plugin\"\nfamilies = [\"llama\"]\noptions = [\"do\"]\n" BROKEN_MORE "\n");
 #endif
 
-#ifdef ZOO_UNDEFINED
+#ifdef BROKEN_UNDEFINED
 int nobody_defines_this(void);
 #endif
-#ifdef ZOO_NEEDS_LENDER
-const th_plugin* zoo_lent(void);
+#ifdef BROKEN_NEEDS_LENDER
+const th_plugin* test_plugin_lent(void);
 #endif
 
 static int32_t match(const th_model* m, const th_run* r) {
@@ -80,16 +80,16 @@ static th_status estimate(const th_host* h, const th_model* m, const th_run* r, 
   leaf.claim = TH_EXACT;
   leaf.bytes = leaf.lo = leaf.hi = m->vocab * m->hidden * 4;
   leaf.name = "weights";
-#ifdef ZOO_UNDEFINED
+#ifdef BROKEN_UNDEFINED
   leaf.bytes += (uint64_t)nobody_defines_this();
 #endif
   return sink->node(sink, &leaf);
 }
 
-static const th_estimator table = {ZOO_ESTIMATOR_SIZE, 0, match, ZOO_ESTIMATE};
+static const th_estimator table = {BROKEN_ESTIMATOR_SIZE, 0, match, BROKEN_ESTIMATE};
 
 static const void* get(const char* id) {
-#ifdef ZOO_NO_INTERFACE
+#ifdef BROKEN_NO_INTERFACE
   (void)id;
   return NULL;
 #else
@@ -137,13 +137,13 @@ static th_status fail_silently(const th_host* h, th_error* error) {
   return TH_E_IO;
 }
 
-#ifdef ZOO_EXTRA
-ZOO_EXTRA
+#ifdef BROKEN_EXTRA
+BROKEN_EXTRA
 #endif
 
 /* Used, so that no variant warns about what it leaves out. */
-const void* zoo_keep(void);
-const void* zoo_keep(void) {
+const void* test_plugin_keep(void);
+const void* test_plugin_keep(void) {
   static const void* all[10];
   all[0] = (const void*)(size_t)get, all[1] = (const void*)(size_t)estimate,
   all[2] = (const void*)(size_t)fail;
@@ -153,28 +153,28 @@ const void* zoo_keep(void) {
   return all;
 }
 
-#ifdef ZOO_NEEDS_LENDER
-const void* zoo_call_lender(void);
-const void* zoo_call_lender(void) { return zoo_lent(); }
-static const th_plugin* (*volatile keep_the_dependency)(void) = zoo_lent;
+#ifdef BROKEN_NEEDS_LENDER
+const void* test_plugin_call_lender(void);
+const void* test_plugin_call_lender(void) { return test_plugin_lent(); }
+static const th_plugin* (*volatile keep_the_dependency)(void) = test_plugin_lent;
 #endif
-TH_EXPORT const th_plugin* zoo_lent(void);
+TH_EXPORT const th_plugin* test_plugin_lent(void);
 
-#if defined(ZOO_DATA_ENTRY)
-TH_EXPORT extern const int zoo_data_entry __asm__(TH_ENTRY_NAME);
-const int zoo_data_entry = 42;
-#elif !defined(ZOO_NO_ENTRY)
+#if defined(BROKEN_DATA_ENTRY)
+TH_EXPORT extern const int test_plugin_data_entry __asm__(TH_ENTRY_NAME);
+const int test_plugin_data_entry = 42;
+#elif !defined(BROKEN_NO_ENTRY)
 const th_plugin* TH_ENTRY(void) {
-  static const th_plugin plugin = {ZOO_SIZE,          ZOO_MAJOR, ZOO_MINOR, ZOO_TABLE_ID,
-                                   ZOO_TABLE_VERSION, ZOO_START, stop,      ZOO_GET};
-#ifdef ZOO_NULL_TABLE
+  static const th_plugin plugin = {BROKEN_SIZE,          BROKEN_MAJOR, BROKEN_MINOR, BROKEN_TABLE_ID,
+                                   BROKEN_TABLE_VERSION, BROKEN_START, stop,      BROKEN_GET};
+#ifdef BROKEN_NULL_TABLE
   (void)plugin;
   return NULL;
 #else
   return &plugin;
 #endif
 }
-#ifndef ZOO_NEEDS_LENDER
-const th_plugin* zoo_lent(void) { return NULL; }
+#ifndef BROKEN_NEEDS_LENDER
+const th_plugin* test_plugin_lent(void) { return NULL; }
 #endif
 #endif

@@ -1,10 +1,10 @@
 // An estimator that lets exceptions out, built by every C++ at hand: its option "do" says what and from
-// where. The words of std:: are its own library's, which may be another than the host's; ../borders_test.cpp.
+// where. The words of std:: are its own library's, which may be another than the host's; ../runtime_isolation_test.cpp.
 #include <cstring>
 #include <stdexcept>
 #include <trainhost/trainhost.hpp>
 
-TH_MANIFEST("id = \"animal\"\nversion = \"1\"\nkind = \"estimator\"\noptions = [\"do\"]\n");
+TH_MANIFEST("id = \"sample\"\nversion = \"1\"\nkind = \"estimator\"\noptions = [\"do\"]\n");
 
 namespace {
 
@@ -41,6 +41,6 @@ const void* get(const char* id) {
 }  // namespace
 
 extern "C" TH_EXPORT const th_plugin* TH_ENTRY(void) {
-  static const th_plugin plugin{sizeof plugin, TH_ABI_MAJOR, TH_ABI_MINOR, "animal", "1", start, stop, get};
+  static const th_plugin plugin{sizeof plugin, TH_ABI_MAJOR, TH_ABI_MINOR, "sample", "1", start, stop, get};
   return &plugin;
 }

@@ -5,13 +5,13 @@
 #include <regex>
 #include <set>
 
-#include "zoo.hpp"
+#include "plugin_fixture.hpp"
 
 namespace {
 
-const zoo::fs::path kTests = zoo::fs::path(TRAINHOST_SOURCE_DIR) / "tests";
+const plugin_fixture::fs::path kTests = plugin_fixture::fs::path(TRAINHOST_SOURCE_DIR) / "tests";
 
-std::string text(const zoo::fs::path& p) { return zoo::read(kTests / p); }
+std::string text(const plugin_fixture::fs::path& p) { return plugin_fixture::read(kTests / p); }
 
 /// Row number -> what it is shown by.
 std::map<int, std::vector<std::string>> rows(const std::string& readme) {
@@ -27,10 +27,10 @@ std::map<int, std::vector<std::string>> rows(const std::string& readme) {
 
 /// "" or what it names that is not there.
 std::string missing(const std::string& proof) {
-  static const std::string animals = text("core/plugin_validator/animals.txt");
+  static const std::string broken_plugins = text("core/plugin_validator/broken_plugins.txt");
   const std::size_t colon = proof.find(": ");
   if (colon == proof.npos)
-    return std::regex_match(proof, std::regex("[CET]-\\d{3}")) && animals.find(proof) != animals.npos ? ""
+    return std::regex_match(proof, std::regex("[CET]-\\d{3}")) && broken_plugins.find(proof) != broken_plugins.npos ? ""
                                                                                                       : proof;
   std::string file = proof.substr(0, colon) + ".cpp";
   if (file.find('/') == file.npos) file = "core/plugin/" + file;
