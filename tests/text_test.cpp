@@ -192,10 +192,10 @@ bool is_path_char(char c) {
 /// Is it a stand-in, as NAME in plugins/NAME/NAME_test.cpp?
 bool placeholder(std::string_view part) {
   const std::string_view stem = part.substr(0, part.find('.'));
-  return part.find("NAME") != part.npos ||
-         (stem.size() > 1 && stem != "README" && std::all_of(stem.begin(), stem.end(), [](char c) {
-            return std::isupper(static_cast<unsigned char>(c)) || c == '_';
-          }));
+  if (part.find("NAME") != part.npos) return true;
+  return stem.size() > 1 && !part.ends_with(".md") && std::all_of(stem.begin(), stem.end(), [](char c) {
+           return std::isupper(static_cast<unsigned char>(c)) || c == '_';
+         });
 }
 
 /// Names of files in `text` that do not exist. `from`: the file that holds the text.
@@ -400,6 +400,7 @@ BOOST_AUTO_TEST_CASE(a_missing_file_is_found_in_comments_and_documents) {
   BOOST_TEST(found("core/step/a.cpp", "// See core/step/place.cpp.\n") == 1u);
   BOOST_TEST(found("core/step/a.cpp", "/* place.cpp decides. */\n") == 1u);
   BOOST_TEST(found("core/step/a.cpp", "int x;  // as core/plan does\n") == 1u);
+  BOOST_TEST(found("core/step/a.cpp", "// Equations: CONTRACTS.md.\n") == 1u);
   BOOST_TEST(found("core/step/README.md", "| `place.cpp` | offsets |\n") == 1u);
   BOOST_TEST(found("core/step/README.md", "[plan](../plan/README.md)\n") == 2u);  // as a name and as a link
   BOOST_TEST(found("tests/x.py", "x = 1  # like core/step/place.cpp\n") == 1u);
