@@ -1,18 +1,16 @@
-// See command_plugins_new.hpp.
-#include "tools/trainhost/command_plugins_new.hpp"
-
+// trainhost plugins new: write the project of a new plugin. The files come from core/plugin_template.
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
-#include "tools/trainhost/options.hpp"
+#include "core/plugin_template/project.hpp"
+#include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
 namespace {
 
-/// A plugin of that id that is found here already: of two, the first in the search order hides the other. ""
-/// where there is none.
-std::string same_id(const std::string& id) {
-  Options quiet;
+/// The file of an installed plugin with that id; "" if there is none.
+std::string file_with_same_id(const std::string& id) {
+  CommonArguments quiet;
   quiet.quiet = true;
   const auto registry = make_registry(quiet, nullptr);
   const plugin::Candidate* found = registry->find(id);
@@ -21,42 +19,32 @@ std::string same_id(const std::string& id) {
 
 }  // namespace
 
-void NewPlugin::add(CLI::App& plugins) {
-  app_ =
-      plugins.add_subcommand("new", "a complete project for a plugin of your own: source, build, tests, CI");
-  app_->add_option("NAME", request_.name, "the plugin's id, a-z 0-9 - _")->required();
-  app_->add_option("--kind", request_.kind, "estimator (says what a run takes) or trainer (runs it)");
-  app_->add_option("--lang", request_.lang, "c, c++ or rust");
-  app_->add_option("--family", request_.family,
-                   "model_type of the config.json that an estimator is for (default: NAME)");
-  app_->add_option("--dir", directory_,
-                   "where to put it, a folder that is new or empty (default: NAME here)");
-  app_->allow_extras();
-  app_->footer("Example:\n  trainhost plugins new acme-conv --kind=estimator --lang=rust");
-}
-
-Exit NewPlugin::run() {
-  const std::vector<plugin_template::File> files = plugin_template::project(request_);
-  const std::filesystem::path directory = directory_.empty() ? request_.name : directory_;
+Exit run(const PluginsNewArguments& a) {
+  plugin_template::Request request;
+  request.name = a.name;
+  request.kind = a.kind;
+  request.lang = a.language;
+  request.family = a.family;
+  const std::vector<plugin_template::File> files = plugin_template::project(request);
+  const std::filesystem::path directory = a.directory.empty() ? a.name : a.directory;
   plugin_template::write(directory, files);
-  std::size_t vendored = 0;
+  std::size_t vendored_files = 0;  // of the crate trainhost-sdk, printed as one line
   for (const plugin_template::File& f : files) {
-    const bool crate = f.path.rfind("vendor/", 0) == 0;
-    if (crate)
-      ++vendored;
+    if (f.path.starts_with("vendor/"))
+      ++vendored_files;
     else
       fmt::print("  {}\n", escaped((directory / f.path).string()));
   }
-  if (vendored)
+  if (vendored_files)
     fmt::print("  {}  the crate trainhost-sdk, {} files\n", escaped((directory / "vendor").string()),
-               vendored);
-  if (const std::string other = same_id(request_.name); !other.empty())
+               vendored_files);
+  if (const std::string other = file_with_same_id(a.name); !other.empty())
     fmt::print(
-        "\nNote: the id '{}' is that of {} too. Of two plugins of one id only the first in the search order "
-        "is taken: "
-        "another name is better.\n",
-        request_.name, escaped(other, 4096));
-  fmt::print("\nNext: cd {} && ./ci.sh\nREADME.md there says what to change first.\n",
+        "\nNote: {} already has the id '{}'. Of two plugins with one id, only the first in the search order "
+        "is "
+        "used: choose another name.\n",
+        escaped(other, 4096), a.name);
+  fmt::print("\nNext: cd {} && ./ci.sh\nREADME.md in that folder says what to change first.\n",
              escaped(directory.string()));
   return Exit::kDone;
 }

@@ -58,7 +58,7 @@ trainhost plugins new bare-rust --kind=estimator --lang=rust >/dev/null
 lacking "no cargo here" bare-rust
 # What is generated names no place of this machine.
 ! grep -rn -e "$prefix" -e "$work" size/.github size/*.sh bare-rust/.github bare-rust/*.sh c-estimator/.github || fail "a path of this machine in a project"
-grep -q "Note: the id 'llama' is that of .*/llama.so too" <<<"$(trainhost plugins new llama --kind=estimator --lang=c)" || fail "no word on an id that is taken"
+grep -q "Note: .*/llama.so already has the id 'llama'" <<<"$(trainhost plugins new llama --kind=estimator --lang=c)" || fail "no word on an id that is taken"
 ! grep -q Note <<<"$(trainhost plugins new nobodys --kind=estimator --lang=c)" || fail "a note on an id that is free"
 echo x >plain
 refused "exists and is no folder" x --kind=trainer --lang=c --dir plain

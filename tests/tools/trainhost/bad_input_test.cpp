@@ -140,7 +140,7 @@ const std::vector<Mistake>& mistakes() {
       {"no devices",
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=0"},
        2,
-       {"--devices: '0' is no whole number from 1 to 1048576", "trainhost search --help"}},
+       {"--devices: '0' is not a whole number from 1 to 1048576", "trainhost search --help"}},
       {"ranks of a search that do not divide its devices",
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.tensor=3"},
        2,
@@ -295,7 +295,7 @@ BOOST_AUTO_TEST_CASE(an_answer_that_did_not_arrive_is_a_failure) {
   for (const std::vector<std::string>& words : answers) {
     const Outcome r = run_program(words, full);
     BOOST_TEST(r.code == 1, words.back() << " of " << words.front() << ": exit " << r.code);
-    BOOST_TEST(r.err.find("standard output could not be written whole: No space left on device") !=
+    BOOST_TEST(r.err.find("cannot write to standard output: No space left on device") !=
                    std::string::npos,
                r.err);
   }
@@ -318,11 +318,11 @@ BOOST_AUTO_TEST_CASE(a_run_file_that_sets_nothing_is_said_to_be_the_built_in_run
   t.file("one.toml", "[train]\nsteps = 5\n");
   RunOptions o;
   o.directory = t.path();
-  const std::string said = "empty.toml sets nothing: this is the built-in run\n";
+  const std::string note = "empty.toml sets no key: using the built-in run\n";
   BOOST_TEST(run_program({"plan", "empty.toml", "--backend=cpu", "--set", "train.steps=5"}, o).err ==
-             "trainhost: " + said);
+             "trainhost: " + note);
   BOOST_TEST(run_program({"sweep", "empty.toml", "--backend=cpu", "--over", "data.seq_len=8..32"}, o).err ==
-             "trainhost: " + said);
+             "trainhost: " + note);
   BOOST_TEST(run_program({"plan", "empty.toml", "--backend=cpu", "-q"}, o).err == "");
   BOOST_TEST(run_program({"plan", "one.toml", "--backend=cpu"}, o).err == "");
 }

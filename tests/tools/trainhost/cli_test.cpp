@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(init_writes_a_file_that_plans) {
   BOOST_TEST(has(r.out, "exact"));
   r = run_program({"init", "run.toml"}, o);
   BOOST_TEST(r.code == 2);
-  BOOST_TEST(has(r.err, "exists already"), r.err);
+  BOOST_TEST(has(r.err, "already exists"), r.err);
 }
 
 BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(a_page_that_cannot_be_written_is_refused_before_any_plannin
 BOOST_AUTO_TEST_CASE(the_value_of_an_option_is_not_taken_for_a_misspelt_command) {
   Outcome r = run_program({"--plugin-path", "plug", "--backend=no-such"});
   BOOST_TEST(r.code == 2);
-  BOOST_TEST(has(r.err, "--plugin-path: 'plug' is no directory"), r.err);
+  BOOST_TEST(has(r.err, "--plugin-path: 'plug' is not a directory"), r.err);
   r = run_program({"trian"});
   BOOST_TEST(has(r.err, "did you mean 'train'?"), r.err);
 }
@@ -234,7 +234,7 @@ BOOST_AUTO_TEST_CASE(every_refusal_is_explained_in_one_line) {
   tmp.file("text.so", "hello");
   RunOptions o;
   o.environment["TRAINHOST_CACHE"] = (tmp.path() / "cache").string();
-  for (const char* remembered : {"", " [remembered]"}) {
+  for (const char* remembered : {"", " [cached]"}) {
     const Outcome r = run_program({"plugins", "list", "-v", "--plugin-path", tmp.path().string()}, o);
     BOOST_TEST(r.code == 0, r.err);
     const std::string at = "  " + tmp.path().string() + "/";

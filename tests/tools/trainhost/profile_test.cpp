@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_written_is_refused_before_training) {
   refused(tmp.path(), {"--profile", tmp.path().string()}, "it is a directory");
   refused(tmp.path(), {"--profile", tmp.path().string() + "/"}, "it names no file");
   refused(tmp.path(), {"--profile", "/dev/null"}, "no regular file");
-  refused(tmp.path(), {"--profile", ""}, "--profile takes a file");
+  refused(tmp.path(), {"--profile", ""}, "--profile: no file is given");
   refused(tmp.path(), {"--profile", (tmp.path() / std::string(250, 'x')).string()}, "File name too long");
   BOOST_TEST(std::distance(fs::directory_iterator(tmp.path()), {}) == 1);
 }

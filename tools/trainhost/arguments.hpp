@@ -1,0 +1,152 @@
+// The command line as plain structs, one per command. arguments.cpp is the only file that knows the parser
+// (CLI11); each command_*.cpp implements run() for its structs. Values are as typed: a key of the run file is
+// checked when the run file is loaded (run_setup.hpp).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/error.hpp"
+
+namespace trainhost::cli {
+
+/// Options that several commands share. A command that does not offer an option leaves it at its default.
+struct CommonArguments {
+  std::string run_file;                  // RUN.toml; "" = the built-in run
+  std::vector<std::string> settings;     // --set KEY=VALUE
+  std::vector<std::string> plugin_path;  // --plugin-path DIR
+  std::string model, backend;            // --model, --backend
+  bool json = false, quiet = false;
+  int verbosity = 0;  // number of -v
+};
+
+struct TrainArguments {
+  CommonArguments common;
+  std::string steps;    // "" = train.steps of the run file
+  std::string profile;  // file of the Chrome trace; "" = no profile
+  bool resume = false, no_fallback = false;
+};
+
+struct PlanArguments {
+  CommonArguments common;
+  std::string estimators;      // comma-separated
+  std::string device, budget;  // "" = memory.device, memory.budget
+  std::string html, csv;       // output files; "" = none
+  bool explain = false, limits = false;
+};
+
+struct SweepArguments {
+  CommonArguments common;
+  std::string over;  // KEY=VALUES
+  std::string estimators, device, budget, html, csv;
+};
+
+struct SearchArguments {
+  CommonArguments common;
+  std::string device, budget, html, csv;
+  std::uint32_t devices = 0;       // 0 = as many as the run file has ranks
+  std::uint64_t global_batch = 0;  // sequences per optimizer step; 0 = as in the run file
+  std::size_t top = 10;
+  std::size_t threads = 0;  // 0 = one per core
+  bool every = false;       // no pruning
+};
+
+struct VerifyArguments {
+  CommonArguments common;
+  std::string only;  // comma-separated ids; "" = every check
+};
+
+struct GenerateArguments {
+  CommonArguments common;
+  std::string directory, prompt;
+  std::uint32_t tokens = 200;
+  double temperature = 0.8;
+  std::uint32_t top_k = 0;
+  double top_p = 1.0;
+  std::uint64_t seed = 1;
+  std::uint32_t context = 0;
+};
+
+/// The options that `data info` and `data tokenize` share.
+struct DataArguments {
+  CommonArguments common;
+  std::vector<std::string> files;  // at least one
+  std::string tokenizer = "bytes";
+  std::string dtype;  // "", uint16 or uint32
+};
+struct DataInfoArguments : DataArguments {
+  std::uint64_t vocab = 0;
+};
+struct DataTokenizeArguments : DataArguments {
+  std::string output;  // "" = the first file with the suffix .bin
+};
+
+struct PluginsListArguments {
+  CommonArguments common;
+};
+struct PluginsInfoArguments {
+  CommonArguments common;
+  std::string plugin;  // id or file
+};
+struct PluginsNewArguments {
+  std::string name, kind, language, family;
+  std::string directory;  // "" = name
+};
+struct PluginsCheckArguments {
+  std::string plugin;                 // id or file
+  std::string only, skip;             // comma-separated ids or levels
+  std::string junit, explain, pages;  // "" = not given
+  std::optional<std::string> json;    // a file; "" or "-" = standard output
+  std::vector<std::string> plugin_path;
+  bool list = false, quiet = false, verbose = false;
+  int level = 5;
+  double deadline_s = 10;
+  std::optional<double> fuzz_s;
+  std::uint64_t seed = 1;
+};
+/// The hidden command that `plugins check` runs in its child processes.
+struct PluginsCheckWorkerArguments {};
+
+struct ModelsArguments {
+  CommonArguments common;
+};
+struct DevicesArguments {
+  CommonArguments common;
+};
+struct InitArguments {
+  std::string file;  // "" or "-" = standard output
+  bool force = false;
+};
+
+/// std::monostate: --help or --version, already printed.
+using Arguments =
+    std::variant<std::monostate, TrainArguments, PlanArguments, SweepArguments, SearchArguments,
+                 VerifyArguments, GenerateArguments, DataInfoArguments, DataTokenizeArguments,
+                 PluginsListArguments, PluginsInfoArguments, PluginsNewArguments, PluginsCheckArguments,
+                 PluginsCheckWorkerArguments, ModelsArguments, DevicesArguments, InitArguments>;
+
+/// Parses the arguments after the program's name. `trainhost run.toml` and `trainhost --backend=cuda` mean
+/// `trainhost train ...`. Throws usage_error, with the nearest valid name, for what it does not understand.
+Arguments parse_arguments(std::vector<std::string> arguments);
+
+// One per command, each in its command_*.cpp. They throw Error on failure.
+Exit run(const TrainArguments& a);
+Exit run(const PlanArguments& a);
+Exit run(const SweepArguments& a);
+Exit run(const SearchArguments& a);
+Exit run(const VerifyArguments& a);
+Exit run(const GenerateArguments& a);
+Exit run(const DataInfoArguments& a);
+Exit run(const DataTokenizeArguments& a);
+Exit run(const PluginsListArguments& a);
+Exit run(const PluginsInfoArguments& a);
+Exit run(const PluginsNewArguments& a);
+Exit run(const PluginsCheckArguments& a);
+Exit run(const PluginsCheckWorkerArguments& a);
+Exit run(const ModelsArguments& a);
+Exit run(const DevicesArguments& a);
+Exit run(const InitArguments& a);
+
+}  // namespace trainhost::cli

@@ -1,0 +1,142 @@
+// See run_setup.hpp.
+#include "tools/trainhost/run_setup.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/base/text.hpp"
+#include "core/planning/choose_backend.hpp"
+#include "core/planning/dataset_options.hpp"
+#include "core/process/host_info.hpp"
+#include "core/training/batches.hpp"
+
+namespace trainhost::cli {
+namespace {
+
+std::string& remembered_line() {
+  static std::string line;
+  return line;
+}
+
+/// The argument as it must be typed in a shell: in single quotes if it has a character that the shell
+/// interprets.
+std::string shell_quoted(std::string_view argument) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
+  if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string_view::npos)
+    return std::string(argument);
+  std::string out = "'";
+  for (char c : argument) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+/// Reports a run file without a key, which is probably a mistake. At most once per process, because sweeps
+/// load the run many times.
+void report_empty_run_file(const runfile::RunConfig& c, const std::string& file) {
+  static bool reported = false;
+  const auto of_file = [&](const auto& key) { return key.second.file == file; };
+  const bool plugins = std::any_of(c.plugin_option_lines.begin(), c.plugin_option_lines.end(),
+                                   [](const auto& o) { return o.second.first > 0; });
+  if (reported || plugins || c.run.mode != RunMode::kFull || !c.plugin_path.empty() ||
+      std::any_of(c.given.begin(), c.given.end(), of_file))
+    return;
+  reported = true;
+  fmt::print(stderr, "trainhost: {} sets no key: using the built-in run\n", escaped(file));
+}
+
+}  // namespace
+
+std::string command_line() { return remembered_line(); }
+
+void remember_command_line(int argc, char** argv) {
+  std::string line = "trainhost";  // without the path of argv[0]
+  for (int i = 1; i < argc; ++i) line += " " + shell_quoted(argv[i]);
+  remembered_line() = line;
+}
+
+std::vector<runfile::Override> overrides(const CommonArguments& a) {
+  std::vector<runfile::Override> out;
+  for (const std::string& s : a.settings) {
+    auto at = s.find('=');
+    if (at == std::string::npos || at == 0)
+      throw usage_error("--set takes KEY=VALUE, got '" + escaped(s) + "'",
+                        "for example --set train.micro_batch=8", {"--set", 0, 0});
+    out.push_back({s.substr(0, at), s.substr(at + 1)});
+  }
+  if (!a.backend.empty()) out.push_back({"train.backend", a.backend, "--backend"});
+  return out;
+}
+
+std::vector<runfile::Override> device_overrides(const std::string& device, const std::string& budget) {
+  std::vector<runfile::Override> out;
+  if (!device.empty()) out.push_back({"memory.device", device, "--device"});
+  if (!budget.empty()) out.push_back({"memory.budget", budget, "--budget"});
+  return out;
+}
+
+runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfile::Override>& more,
+                               const std::set<std::string>& open) {
+  std::vector<runfile::Override> all = overrides(a);
+  all.insert(all.end(), more.begin(), more.end());
+  if (!a.model.empty() && !a.run_file.empty())
+    throw usage_error("--model and a run file are both given", "give one of them");
+  if (!a.model.empty()) return runfile::run_for_model(a.model, all, open);
+  if (a.run_file.empty()) return runfile::load_run({}, all, open);
+  runfile::RunConfig c = runfile::load_run(a.run_file, all, open);
+  if (!a.quiet) report_empty_run_file(c, a.run_file);
+  return c;
+}
+
+std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c) {
+  std::vector<std::filesystem::path> from_options(a.plugin_path.begin(), a.plugin_path.end());
+  for (auto& p : from_options) {
+    if (!std::filesystem::is_directory(p))
+      throw usage_error("--plugin-path: '" + escaped(p.string()) + "' is not a directory",
+                        "give the folder that contains the plugins");
+    p = std::filesystem::canonical(p);
+  }
+  plugin::HostOptions host;
+  host.thread_budget = c && c->threads ? c->threads : cpu_count();
+  if (c) host.plugin_options = c->plugin_options;
+  // Levels of the C interface: 0 debug, 1 info, 2 warning, 3 error.
+  host.log = [quiet = a.quiet, verbosity = a.verbosity](int level, const std::string& where,
+                                                        const std::string& text) {
+    if (quiet && level < 3) return;
+    if (level >= 1 || verbosity > 1) fmt::print(stderr, "{}: {}\n", where, text);
+  };
+  host.cancelled = [] { return false; };
+  host.probe_program = "/proc/self/exe";
+  host.cache_file = plugin::default_cache_file();
+  const std::vector<std::filesystem::path> folders =
+      plugin::search_path(from_options, c ? c->plugin_path : std::vector<std::filesystem::path>{});
+  if (c) host.allow = c->plugin_allow;
+  for (const auto& f : folders)
+    if (f != plugin::program_folder()) host.allow_in.push_back(f);
+  auto r = std::make_unique<plugin::Registry>(folders, std::move(host));
+  r->scan();
+  if (c) planning::check_plugin_options(*c, *r), planning::check_backend_order(*c, *r);
+  return r;
+}
+
+planning::Source source_of(const CommonArguments& a, const std::vector<runfile::Override>& more) {
+  const auto load = [a, more](const planning::Settings& settings) {
+    std::vector<runfile::Override> all = more;
+    all.insert(all.end(), settings.begin(), settings.end());
+    runfile::RunConfig c = load_config(a, all);
+    planning::adopt_vocabulary(c);
+    return c;
+  };
+  return {load, [a](const runfile::RunConfig& c) { return make_registry(a, &c); }};
+}
+
+std::vector<std::string> split_commas(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');)
+    if (!part.empty()) out.push_back(part);
+  return out;
+}
+
+}  // namespace trainhost::cli

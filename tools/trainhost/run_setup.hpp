@@ -1,0 +1,39 @@
+// From the shared arguments of a command to the run configuration and the plugin registry that they describe.
+#pragma once
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/planning/replan.hpp"
+#include "core/plugin/registry.hpp"
+#include "core/runfile/run_config.hpp"
+#include "tools/trainhost/arguments.hpp"
+
+namespace trainhost::cli {
+
+/// The overrides of --set and --backend; --backend is last and wins. A --set without '=' throws usage_error.
+std::vector<runfile::Override> overrides(const CommonArguments& a);
+
+/// The overrides of --device and --budget.
+std::vector<runfile::Override> device_overrides(const std::string& device, const std::string& budget);
+
+/// The run configuration: run file or --model, then overrides(a), then `more`; the last value of a key wins.
+/// `open`: see runfile::load_run.
+runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfile::Override>& more = {},
+                               const std::set<std::string>& open = {});
+
+/// A scanned registry for that run. `c` may be null (a command without a run).
+std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c);
+
+/// Loads the run with varied settings: overrides(a), then `more`, then the variation; the last value wins.
+planning::Source source_of(const CommonArguments& a, const std::vector<runfile::Override>& more);
+
+/// The arguments of this process, quoted for a shell where needed; printed in HTML pages.
+std::string command_line();
+void remember_command_line(int argc, char** argv);  // called once, by main
+
+/// "a,b" as {"a", "b"}; empty parts are left out.
+std::vector<std::string> split_commas(const std::string& text);
+
+}  // namespace trainhost::cli
