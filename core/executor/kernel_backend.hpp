@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/executor/operands.hpp"
+#include "core/executor/kernel_arguments.hpp"
 #include "core/executor/own_kernels.hpp"
 #include "core/step/buffer_names.hpp"
 
@@ -17,7 +17,7 @@ class KernelBackend final : public Backend {
  public:
   KernelBackend(std::shared_ptr<K> kernels, const step::Program& program, Storage& storage,
                 std::string kernel_set)
-      : kernels_(std::move(kernels)), operands_(program, storage), kernel_set_(std::move(kernel_set)) {
+      : kernels_(std::move(kernels)), arguments_(program, storage), kernel_set_(std::move(kernel_set)) {
     require_kernels<K>();
     const step::BufferId workspace = program.find(step::role::kVendorWorkspace);
     if constexpr (requires(void* p, std::uint64_t n) { kernels_->workspace(p, n); })
@@ -39,7 +39,7 @@ class KernelBackend final : public Backend {
   void one(const step::Op& op, const StepState& s) {
     using step::OpKind;
     K& k = *kernels_;
-    const Operands& o = operands_;
+    const KernelArguments& o = arguments_;
     switch (op.kind) {
       case OpKind::kEmbed:
         return k.embed(o.embed(op, s));
@@ -102,19 +102,19 @@ class KernelBackend final : public Backend {
 
   void head(const step::Op& op, const StepState& s) {
     double loss = 0.0;
-    for (std::uint64_t first = 0; first < s.rows; first += operands_.head_chunk_rows(op)) {
-      const HeadChunk c = operands_.head(op, s, first);
+    for (std::uint64_t first = 0; first < s.rows; first += arguments_.head_chunk_rows(op)) {
+      const HeadChunk c = arguments_.head(op, s, first);
       kernels_->linear(c.logits);
       loss += kernels_->cross_entropy(c.loss);
       if (!c.loss.gradient) continue;
       kernels_->linear_dw(c.weight_gradient);
       kernels_->linear_dx(c.hidden_gradient);
     }
-    operands_.sum(op) += loss;
+    arguments_.sum(op) += loss;
   }
 
   std::shared_ptr<K> kernels_;
-  Operands operands_;
+  KernelArguments arguments_;
   const std::string kernel_set_;
 };
 

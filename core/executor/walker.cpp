@@ -9,6 +9,7 @@
 
 #include "core/model/rope.hpp"
 #include "core/step/buffer_names.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::executor {
 
@@ -30,10 +31,12 @@ void Walker::fill_rope_tables() {
   const std::size_t half = inv_freq.size();
   std::vector<bool> filled(program_.buffers.size());
   for (const step::Op& op : program_.ops) {
-    if (op.kind != OpKind::kRope || filled[op.in[1]]) continue;
-    filled[op.in[1]] = true;
-    float* table = storage_.f32(op.in[1]);
-    for (std::uint64_t pos = 0; pos < program_[op.in[1]].rows; ++pos)
+    if (op.kind != OpKind::kRope) continue;
+    const step::BufferId id = op[step::operand::rope::kTable];
+    if (filled[id]) continue;
+    filled[id] = true;
+    float* table = storage_.f32(id);
+    for (std::uint64_t pos = 0; pos < program_[id].rows; ++pos)
       for (std::size_t i = 0; i < half; ++i) {
         const double angle = static_cast<double>(pos) * inv_freq[i];
         table[pos * 2 * half + i] = static_cast<float>(std::cos(angle));
@@ -115,8 +118,10 @@ void Walker::next_logits(std::int32_t token, std::uint32_t position, float* logi
     const step::Op& op = p.ops[i];
     storage_.enter(i);
     backend_.run({&op, 1}, step_);
-    if (op.kind == OpKind::kHeadLogits)
-      std::memcpy(logits, storage_.f32(op.out[0]), program_[op.out[0]].bytes());
+    if (op.kind == OpKind::kHeadLogits) {
+      const step::BufferId from = op[step::operand::head_logits::kLogits];
+      std::memcpy(logits, storage_.f32(from), program_[from].bytes());
+    }
     storage_.leave(i);
   }
   step_ = {};

@@ -9,6 +9,7 @@
 #include "core/placement/check_findings.hpp"
 #include "core/placement/check_params.hpp"
 #include "core/placement/check_values.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::placement {
 
@@ -129,24 +130,27 @@ class ValueRun {
       if ((scratch_slots() >> k & 1) && o_->in[k] != kNoBuffer) written(o_->in[k]);
   }
   std::uint32_t scratch_slots() const {
+    using namespace operand;
+    const auto bit = [](In k) { return 1u << k.slot; };
     switch (o_->kind) {
       case OpKind::kAttention:
-        return 1u << 1;
+        return bit(attention::kScratch);
       case OpKind::kAttentionBwd:
+        return bit(attention_bwd::kScratch);
       case OpKind::kLinearDw:
-        return 1u << 4;
+        return bit(linear_dw::kPartials);
       case OpKind::kHeadLoss:
-        return 1u << 4 | 1u << 6;
+        return bit(head_loss::kLogits) | bit(head_loss::kLosses);
       case OpKind::kHeadEval:
-        return 1u << 3 | 1u << 5;
+        return bit(head_eval::kLogits) | bit(head_eval::kLosses);
       case OpKind::kAttentionStep:
-        return 1u << 3;
+        return bit(attention_step::kScratch);
       case OpKind::kRmsNormBwd:
-        return 1u << 6;
+        return bit(rms_norm_bwd::kPartials);
       case OpKind::kQkNormBwd:
-        return 1u << 7;
+        return bit(qk_norm_bwd::kPartials);
       case OpKind::kGradSquares:
-        return 1u << 2;
+        return bit(grad_squares::kPartials);
       default:
         return 0;
     }
@@ -159,14 +163,16 @@ class ValueRun {
     const Section update = p_.section(SectionKind::kUpdate);
     for (std::uint32_t i = update.begin; i < update.end; ++i)
       if (const Op& o = p_.ops[i];
-          o.kind == OpKind::kCopy && params_.param_of(o.in[0], ParamPart::kWeight) != UINT32_MAX)
-        stands_for_[o.out[0]] = o.in[0];
+          o.kind == OpKind::kCopy &&
+          params_.param_of(o[operand::copy::kFrom], ParamPart::kWeight) != UINT32_MAX)
+        stands_for_[o[operand::copy::kTo]] = o[operand::copy::kFrom];
     for (const Op& add : p_.ops)
-      if (add.kind == OpKind::kAddGrad) stands_for_[add.in[0]] = add.in[1];
+      if (add.kind == OpKind::kAddGrad)
+        stands_for_[add[operand::add_grad::kPart]] = add[operand::add_grad::kGrad];
     for (const Op& o : p_.ops)
-      if (o.kind == OpKind::kCopy && stands_for_[o.out[0]] != kNoBuffer &&
-          params_.param_of(stands_for_[o.out[0]], ParamPart::kGrad) != UINT32_MAX)
-        stands_for_[o.in[0]] = stands_for_[o.out[0]];
+      if (o.kind == OpKind::kCopy && stands_for_[o[operand::copy::kTo]] != kNoBuffer &&
+          params_.param_of(stands_for_[o[operand::copy::kTo]], ParamPart::kGrad) != UINT32_MAX)
+        stands_for_[o[operand::copy::kFrom]] = stands_for_[o[operand::copy::kTo]];
   }
   /// The parameter's own buffer.
   BufferId own(BufferId b) const {
@@ -180,6 +186,8 @@ class ValueRun {
   void write(BufferId b) { arena_.write(b, i_, instance_); }
 
   // ---- operands
+  BufferId in(In k) const { return (*o_)[k]; }
+  BufferId out(Out k) const { return (*o_)[k]; }
   bool intact(BufferId b) {
     if (b == kNoBuffer || p_[b].storage == Storage::kExternal ||
         arena_.lost_to(b, instance_) == ArenaMap::kNobody)
@@ -188,7 +196,7 @@ class ValueRun {
                   " has overwritten");
     return false;
   }
-  void need(std::size_t k, Value v) { need_buffer(o_->in[k], v); }
+  void need(In k, Value v) { need_buffer(in(k), v); }
   void need_buffer(BufferId b, Value v) {
     if (p_[b].persistent || p_[b].storage == Storage::kExternal || held(b).thing == Thing::kNothing)
       return f_.at(i_, "reads " + p_[b].name() + " before anything has written it");
@@ -196,39 +204,39 @@ class ValueRun {
       return f_.at(i_, "needs " + text(v) + " in " + p_[b].name() + ", which holds " + text(held(b)));
     intact(b);
   }
-  void give(std::size_t k, Value v) {
-    if (k >= o_->outs) return;
-    const BufferId b = o_->out[k];
+  void give(Out k, Value v) {
+    if (k.slot >= o_->outs) return;
+    const BufferId b = out(k);
     if (p_[b].persistent || p_[b].storage == Storage::kExternal)
       return f_.at(i_, "writes " + text(v) + " over " + p_[b].name() + ", which is not its to write");
     held(b) = v;
     write(b);
   }
-  void scratch(std::size_t k) {
-    const BufferId b = o_->in[k];
+  void scratch(In k) {
+    const BufferId b = in(k);
     if (b == kNoBuffer) return;
     if (p_[b].persistent) return f_.at(i_, "uses " + p_[b].name() + " as scratch");
     held(b) = {};
     write(b);
   }
   /// A persistent buffer that is no parameter: table, scalars.
-  void lasting(std::size_t k) {
-    const BufferId b = o_->in[k];
+  void lasting(In k) {
+    const BufferId b = in(k);
     if (!p_[b].persistent || params_.known(b))
       f_.at(i_, "finds " + p_[b].name() + " where something lasting belongs");
     intact(b);
   }
-  void handed_in(std::size_t k, const char* role) {
-    if (o_->in[k] != kNoBuffer && p_[o_->in[k]].role != std::string_view(role))
-      f_.at(i_, "finds " + p_[o_->in[k]].name() + " where " + role + " belong");
+  void handed_in(In k, const char* role) {
+    if (in(k) != kNoBuffer && p_[in(k)].role != std::string_view(role))
+      f_.at(i_, "finds " + p_[in(k)].name() + " where " + role + " belong");
   }
   /// The weight in slot k, with this role and layer.
-  void weight(std::size_t k, TensorRole role, std::int32_t layer) {
-    params_.expect(i_, own(o_->in[k]), ParamPart::kWeight, role, layer);
-    intact(o_->in[k]);
+  void weight(In k, TensorRole role, std::int32_t layer) {
+    params_.expect(i_, own(in(k)), ParamPart::kWeight, role, layer);
+    intact(in(k));
   }
-  void contributes(std::size_t k, TensorRole role, std::int32_t layer) {
-    const BufferId b = o_->in[k], of = own(b);
+  void contributes(In k, TensorRole role, std::int32_t layer) {
+    const BufferId b = in(k), of = own(b);
     params_.expect(i_, of, ParamPart::kGrad, role, layer);
     if (of != b) return part(b, of);
     const bool overwrite = (o_->flags & kFreshGrad) || ((o_->flags & kFirstWrite) && first_micro_);
@@ -303,7 +311,7 @@ class ValueRun {
   void cross_entropy();
   void head_bwd();
   void add_grad();
-  void cache(std::size_t k, Value v);
+  void cache(In k, Value v);
 
   const Program& p_;
   Findings& f_;

@@ -2,108 +2,115 @@
 // and which part of it an operation belongs to is told by the tensors inside its weight, never by names of
 // buffers.
 #include "core/placement/check_execution.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::placement {
 
+using namespace operand;
+
 void ValueRun::rms_norm() {
-  const std::int32_t at = norm_at(o_->in[1]);
-  if (at < 0) return f_.at(i_, p_[o_->in[1]].name() + " is no norm's weight");
-  need(0, value(Thing::kResidual, at));
-  weight(1, params_.role(own(o_->in[1])), params_.layer(own(o_->in[1])));
-  give(0, value(Thing::kNormed, at));
-  give(1, value(Thing::kRstd, at));
+  const std::int32_t at = norm_at(in(rms_norm::kWeight));
+  if (at < 0) return f_.at(i_, p_[in(rms_norm::kWeight)].name() + " is no norm's weight");
+  need(rms_norm::kX, value(Thing::kResidual, at));
+  weight(rms_norm::kWeight, params_.role(own(in(rms_norm::kWeight))),
+         params_.layer(own(in(rms_norm::kWeight))));
+  give(rms_norm::kY, value(Thing::kNormed, at));
+  give(rms_norm::kRstd, value(Thing::kRstd, at));
 }
 
 void ValueRun::forward_linear() {
-  const TensorRole r = params_.role(own(o_->in[1]));
-  const std::int32_t l = params_.layer(own(o_->in[1]));
+  const TensorRole r = params_.role(own(in(linear::kWeight)));
+  const std::int32_t l = params_.layer(own(in(linear::kWeight)));
   Product q;
-  if (!product(r, l, q)) return f_.at(i_, p_[o_->in[1]].name() + " is no linear layer's weight");
-  need(0, q.x);
-  weight(1, r, l);
-  if ((o_->in[2] != kNoBuffer) != biased(q.bias))
+  if (!product(r, l, q)) return f_.at(i_, p_[in(linear::kWeight)].name() + " is no linear layer's weight");
+  need(linear::kX, q.x);
+  weight(linear::kWeight, r, l);
+  if ((in(linear::kBias) != kNoBuffer) != biased(q.bias))
     f_.at(i_, biased(q.bias) ? "leaves out the bias" : "has a bias");
-  else if (o_->in[2] != kNoBuffer)
-    weight(2, q.bias, l);
-  if ((o_->in[3] != kNoBuffer) != q.has_residual)
+  else if (in(linear::kBias) != kNoBuffer)
+    weight(linear::kBias, q.bias, l);
+  if ((in(linear::kResidual) != kNoBuffer) != q.has_residual)
     f_.at(i_, q.has_residual ? "leaves out the residual" : "adds a residual");
   else if (q.has_residual)
-    need(3, q.residual);
-  give(0, q.y);
+    need(linear::kResidual, q.residual);
+  give(linear::kY, q.y);
 }
 
 void ValueRun::linear_dx() {
-  const TensorRole r = params_.role(own(o_->in[1]));
-  const std::int32_t l = params_.layer(own(o_->in[1]));
+  const TensorRole r = params_.role(own(in(linear_dx::kWeight)));
+  const std::int32_t l = params_.layer(own(in(linear_dx::kWeight)));
   Product q;
-  if (!product(r, l, q)) return f_.at(i_, p_[o_->in[1]].name() + " is no linear layer's weight");
-  need(0, grad(q.y));
-  weight(1, r, l);
-  give(0, grad(q.x));
+  if (!product(r, l, q)) return f_.at(i_, p_[in(linear_dx::kWeight)].name() + " is no linear layer's weight");
+  need(linear_dx::kDy, grad(q.y));
+  weight(linear_dx::kWeight, r, l);
+  give(linear_dx::kDx, grad(q.x));
 }
 
 void ValueRun::linear_dw() {
-  const TensorRole r = params_.role(own(o_->in[2]));
-  const std::int32_t l = params_.layer(own(o_->in[2]));
+  const TensorRole r = params_.role(own(in(linear_dw::kGradWeight)));
+  const std::int32_t l = params_.layer(own(in(linear_dw::kGradWeight)));
   Product q;
-  if (!product(r, l, q)) return f_.at(i_, p_[o_->in[2]].name() + " is no linear layer's gradient");
-  need(0, grad(q.y));
-  need(1, q.x);
-  contributes(2, r, l);
-  if ((o_->in[3] != kNoBuffer) != biased(q.bias))
+  if (!product(r, l, q))
+    return f_.at(i_, p_[in(linear_dw::kGradWeight)].name() + " is no linear layer's gradient");
+  need(linear_dw::kDy, grad(q.y));
+  need(linear_dw::kX, q.x);
+  contributes(linear_dw::kGradWeight, r, l);
+  if ((in(linear_dw::kGradBias) != kNoBuffer) != biased(q.bias))
     f_.at(i_, biased(q.bias) ? "leaves out the bias" : "has a bias");
-  else if (o_->in[3] != kNoBuffer)
-    contributes(3, q.bias, l);
-  scratch(4);
+  else if (in(linear_dw::kGradBias) != kNoBuffer)
+    contributes(linear_dw::kGradBias, q.bias, l);
+  scratch(linear_dw::kPartials);
 }
 
 /// x_{j+1} = x_j + f(norm(x_j)), so d x_j = d x_{j+1} + what comes back through the norm.
 void ValueRun::rms_norm_bwd() {
-  const std::int32_t at = norm_at(o_->in[3]), last = 2 * layers_;
-  if (at < 0) return f_.at(i_, p_[o_->in[3]].name() + " is no norm's weight");
-  need(0, grad(value(Thing::kNormed, at)));
-  need(1, value(Thing::kResidual, at));
-  need(2, value(Thing::kRstd, at));
-  weight(3, params_.role(own(o_->in[3])), params_.layer(own(o_->in[3])));
-  if ((o_->in[4] == kNoBuffer) != (at == last))
+  const std::int32_t at = norm_at(in(rms_norm_bwd::kWeight)), last = 2 * layers_;
+  if (at < 0) return f_.at(i_, p_[in(rms_norm_bwd::kWeight)].name() + " is no norm's weight");
+  need(rms_norm_bwd::kDy, grad(value(Thing::kNormed, at)));
+  need(rms_norm_bwd::kX, value(Thing::kResidual, at));
+  need(rms_norm_bwd::kRstd, value(Thing::kRstd, at));
+  weight(rms_norm_bwd::kWeight, params_.role(own(in(rms_norm_bwd::kWeight))),
+         params_.layer(own(in(rms_norm_bwd::kWeight))));
+  if ((in(rms_norm_bwd::kDxIn) == kNoBuffer) != (at == last))
     f_.at(i_,
           at == last ? "adds to a residual gradient that does not exist yet" : "drops the residual gradient");
   else if (at != last)
-    need(4, grad(value(Thing::kResidual, at + 1)));
-  scratch(6);
-  contributes(5, params_.role(own(o_->in[3])), params_.layer(own(o_->in[3])));
-  give(0, grad(value(Thing::kResidual, at)));
+    need(rms_norm_bwd::kDxIn, grad(value(Thing::kResidual, at + 1)));
+  scratch(rms_norm_bwd::kPartials);
+  contributes(rms_norm_bwd::kGradWeight, params_.role(own(in(rms_norm_bwd::kWeight))),
+              params_.layer(own(in(rms_norm_bwd::kWeight))));
+  give(rms_norm_bwd::kDx, grad(value(Thing::kResidual, at)));
 }
 
 void ValueRun::head(bool trains) {
   const Value hf = value(Thing::kNormed, 2 * layers_);
   ++heads_;
-  need(0, hf);
-  weight(1, head_role(), -1);
-  handed_in(2, "targets");
-  scratch(trains ? 4 : 3), scratch(trains ? 6 : 5);
-  lasting(trains ? 5 : 4);
+  need(head::kHf, hf);
+  weight(head::kHead, head_role(), -1);
+  handed_in(head::kTargets, "targets");
+  scratch(head::logits(o_->kind)), scratch(head::losses(o_->kind));
+  lasting(head::scalars(o_->kind));
   if (!trains) return;
-  contributes(3, head_role(), -1);
-  give(0, grad(hf));
+  contributes(head_loss::kGradHead, head_role(), -1);
+  give(head_loss::kDHf, grad(hf));
 }
 
 void ValueRun::qk_norm_bwd() {
   const std::int32_t l = o_->layer;
-  need(0, grad(value(Thing::kQkvNormed, l)));
-  need(1, value(Thing::kQkPre, l));
-  need(2, value(Thing::kQkRstd, l));
-  weight(3, TensorRole::kQNorm, l);
-  weight(4, TensorRole::kKNorm, l);
-  scratch(7);
-  contributes(5, TensorRole::kQNorm, l);
-  contributes(6, TensorRole::kKNorm, l);
-  give(0, grad(value(Thing::kQkv, l)));
+  need(qk_norm_bwd::kDQkv, grad(value(Thing::kQkvNormed, l)));
+  need(qk_norm_bwd::kPre, value(Thing::kQkPre, l));
+  need(qk_norm_bwd::kRstd, value(Thing::kQkRstd, l));
+  weight(qk_norm_bwd::kQWeight, TensorRole::kQNorm, l);
+  weight(qk_norm_bwd::kKWeight, TensorRole::kKNorm, l);
+  scratch(qk_norm_bwd::kPartials);
+  contributes(qk_norm_bwd::kGradQWeight, TensorRole::kQNorm, l);
+  contributes(qk_norm_bwd::kGradKWeight, TensorRole::kKNorm, l);
+  give(qk_norm_bwd::kDQkvOut, grad(value(Thing::kQkv, l)));
 }
 
 /// A cache is empty at the first token and must be intact from then on.
-void ValueRun::cache(std::size_t k, Value v) {
-  const BufferId b = o_->in[k];
+void ValueRun::cache(In k, Value v) {
+  const BufferId b = in(k);
   if (held(b).thing != Thing::kNothing) need(k, v);
   if (p_[b].persistent) return;
   held(b) = v;
@@ -112,17 +119,17 @@ void ValueRun::cache(std::size_t k, Value v) {
 
 void ValueRun::attention_step() {
   const std::int32_t l = o_->layer;
-  need(0, value(Thing::kQkvTurned, l));
-  cache(1, value(Thing::kKeys, l));
-  cache(2, value(Thing::kValues, l));
-  scratch(3);
-  give(0, value(Thing::kAttnOut, l));
+  need(attention_step::kQkv, value(Thing::kQkvTurned, l));
+  cache(attention_step::kCacheK, value(Thing::kKeys, l));
+  cache(attention_step::kCacheV, value(Thing::kValues, l));
+  scratch(attention_step::kScratch);
+  give(attention_step::kO, value(Thing::kAttnOut, l));
 }
 
 /// What arrives is what was there; of a weight, a copy. Over a lasting buffer only the copy of a weight that
 /// is kept in step.
 void ValueRun::copy() {
-  const BufferId from = o_->in[0], to = o_->out[0];
+  const BufferId from = in(copy::kFrom), to = out(copy::kTo);
   const std::uint32_t param = params_.param_of(from, ParamPart::kWeight);
   intact(from);
   if (p_[to].persistent) {
@@ -142,34 +149,36 @@ void ValueRun::copy() {
 }
 
 void ValueRun::cross_entropy() {
-  need(0, value(Thing::kLogits, 0));
-  handed_in(1, "targets");
-  lasting(2);
-  give(0, grad(value(Thing::kLogits, 0)));
+  need(cross_entropy::kLogits, value(Thing::kLogits, 0));
+  handed_in(cross_entropy::kTargets, "targets");
+  lasting(cross_entropy::kScalars);
+  give(cross_entropy::kDLogits, grad(value(Thing::kLogits, 0)));
 }
 
 void ValueRun::head_bwd() {
   const Value hf = value(Thing::kNormed, 2 * layers_);
-  need(0, grad(value(Thing::kLogits, 0)));
-  need(1, hf);
-  weight(2, head_role(), -1);
-  contributes(3, head_role(), -1);
-  give(0, grad(hf));
+  need(head_bwd::kDLogits, grad(value(Thing::kLogits, 0)));
+  need(head_bwd::kHf, hf);
+  weight(head_bwd::kHead, head_role(), -1);
+  contributes(head_bwd::kGradHead, head_role(), -1);
+  give(head_bwd::kDHf, grad(hf));
 }
 
 void ValueRun::add_grad() {
-  const std::uint32_t param = params_.param_of(o_->in[1], ParamPart::kGrad);
-  if (param == UINT32_MAX) return f_.at(i_, "adds to " + p_[o_->in[1]].name() + ", which is no gradient");
-  need(0, value(Thing::kGradPart, static_cast<std::int32_t>(param)));
-  params_.contribute(i_, o_->in[1], o_->flags & kFirstWrite, first_micro_);
-  write(o_->in[1]);
+  const std::uint32_t param = params_.param_of(in(add_grad::kGrad), ParamPart::kGrad);
+  if (param == UINT32_MAX)
+    return f_.at(i_, "adds to " + p_[in(add_grad::kGrad)].name() + ", which is no gradient");
+  need(add_grad::kPart, value(Thing::kGradPart, static_cast<std::int32_t>(param)));
+  params_.contribute(i_, in(add_grad::kGrad), o_->flags & kFirstWrite, first_micro_);
+  write(in(add_grad::kGrad));
 }
 
 void ValueRun::step() {
   const std::int32_t l = o_->layer;
   switch (o_->kind) {
     case OpKind::kEmbed:
-      weight(0, TensorRole::kEmbed, -1), handed_in(1, "ids"), give(0, value(Thing::kResidual, 0));
+      weight(embed::kTable, TensorRole::kEmbed, -1), handed_in(embed::kIds, "ids"),
+          give(embed::kX, value(Thing::kResidual, 0));
       break;
     case OpKind::kRmsNorm:
       rms_norm();
@@ -178,19 +187,21 @@ void ValueRun::step() {
       forward_linear();
       break;
     case OpKind::kQkNorm:
-      need(0, value(Thing::kQkv, l)), weight(1, TensorRole::kQNorm, l), weight(2, TensorRole::kKNorm, l);
-      give(0, value(Thing::kQkvNormed, l)), give(1, value(Thing::kQkPre, l)),
-          give(2, value(Thing::kQkRstd, l));
+      need(qk_norm::kQkv, value(Thing::kQkv, l)), weight(qk_norm::kQWeight, TensorRole::kQNorm, l),
+          weight(qk_norm::kKWeight, TensorRole::kKNorm, l);
+      give(qk_norm::kQkvOut, value(Thing::kQkvNormed, l)), give(qk_norm::kPre, value(Thing::kQkPre, l)),
+          give(qk_norm::kRstd, value(Thing::kQkRstd, l));
       break;
     case OpKind::kRope:
-      need(0, qkv_before_rope(l)), lasting(1), give(0, value(Thing::kQkvTurned, l));
+      need(rope::kQkv, qkv_before_rope(l)), lasting(rope::kTable),
+          give(rope::kQkvOut, value(Thing::kQkvTurned, l));
       break;
     case OpKind::kAttention:
-      need(0, value(Thing::kQkvTurned, l)), scratch(1);
-      give(0, value(Thing::kAttnOut, l)), give(1, value(Thing::kLse, l));
+      need(attention::kQkv, value(Thing::kQkvTurned, l)), scratch(attention::kScratch);
+      give(attention::kO, value(Thing::kAttnOut, l)), give(attention::kLse, value(Thing::kLse, l));
       break;
     case OpKind::kSwiGlu:
-      need(0, value(Thing::kGateUp, l)), give(0, value(Thing::kAct, l));
+      need(swiglu::kGateUp, value(Thing::kGateUp, l)), give(swiglu::kAct, value(Thing::kAct, l));
       break;
     case OpKind::kHeadLoss:
       head(true);
@@ -199,8 +210,9 @@ void ValueRun::step() {
       head(false);
       break;
     case OpKind::kHeadLogits:
-      ++heads_, need(0, value(Thing::kNormed, 2 * layers_)), weight(1, head_role(), -1);
-      give(0, value(Thing::kLogits, 0));
+      ++heads_, need(head_logits::kHf, value(Thing::kNormed, 2 * layers_)),
+          weight(head_logits::kHead, head_role(), -1);
+      give(head_logits::kLogits, value(Thing::kLogits, 0));
       break;
     case OpKind::kRmsNormBwd:
       rms_norm_bwd();
@@ -212,26 +224,32 @@ void ValueRun::step() {
       linear_dw();
       break;
     case OpKind::kSwiGluBwd:
-      need(0, grad(value(Thing::kAct, l))), need(1, value(Thing::kGateUp, l));
-      give(0, grad(value(Thing::kGateUp, l)));
+      need(swiglu_bwd::kDAct, grad(value(Thing::kAct, l))),
+          need(swiglu_bwd::kGateUp, value(Thing::kGateUp, l));
+      give(swiglu_bwd::kDGateUp, grad(value(Thing::kGateUp, l)));
       break;
     case OpKind::kAttentionBwd:
-      need(0, grad(value(Thing::kAttnOut, l))), need(1, value(Thing::kAttnOut, l)),
-          need(2, value(Thing::kLse, l));
-      need(3, value(Thing::kQkvTurned, l)), scratch(4), give(0, grad(value(Thing::kQkvTurned, l)));
+      need(attention_bwd::kDO, grad(value(Thing::kAttnOut, l))),
+          need(attention_bwd::kO, value(Thing::kAttnOut, l)),
+          need(attention_bwd::kLse, value(Thing::kLse, l));
+      need(attention_bwd::kQkv, value(Thing::kQkvTurned, l)), scratch(attention_bwd::kScratch),
+          give(attention_bwd::kDQkv, grad(value(Thing::kQkvTurned, l)));
       break;
     case OpKind::kRopeBwd:
-      need(0, grad(value(Thing::kQkvTurned, l))), lasting(1), give(0, grad(qkv_before_rope(l)));
+      need(attention_bwd::kDO, grad(value(Thing::kQkvTurned, l))), lasting(attention_bwd::kO),
+          give(attention_bwd::kDQkv, grad(qkv_before_rope(l)));
       break;
     case OpKind::kQkNormBwd:
       qk_norm_bwd();
       break;
     case OpKind::kEmbedBwd:
-      need(0, grad(value(Thing::kResidual, 0))), handed_in(1, "ids"), handed_in(3, "order");
-      contributes(2, TensorRole::kEmbed, -1);
+      need(embed_bwd::kDx, grad(value(Thing::kResidual, 0))), handed_in(embed_bwd::kIds, "ids"),
+          handed_in(embed_bwd::kOrder, "order");
+      contributes(embed_bwd::kGradTable, TensorRole::kEmbed, -1);
       break;
     case OpKind::kGradSquares:
-      params_.squares(i_, o_->in[0]), intact(o_->in[0]), lasting(1), scratch(2);
+      params_.squares(i_, in(grad_squares::kGrad)), intact(in(grad_squares::kGrad)),
+          lasting(grad_squares::kScalars), scratch(grad_squares::kPartials);
       break;
     case OpKind::kAdamW:
     case OpKind::kSgd:

@@ -1,6 +1,8 @@
 // See check_params.hpp.
 #include "core/placement/check_params.hpp"
 
+#include "core/step/operands.hpp"
+
 namespace trainhost::placement {
 
 ParamBook::ParamBook(const Program& p, Findings& f)
@@ -63,11 +65,12 @@ void ParamBook::squares(std::uint32_t op, BufferId grad) {
 }
 
 void ParamBook::update(std::uint32_t op) {
+  using namespace operand;
   const Op& o = p_.ops[op];
   any_update_ = true;
-  if (entry(o.in[0]).part != ParamPart::kGrad)
-    return f_.at(op, "finds " + p_[o.in[0]].name() + " where a gradient belongs");
-  const std::uint32_t i = entry(o.in[0]).param;
+  if (entry(o[optimizer::kGrad]).part != ParamPart::kGrad)
+    return f_.at(op, "finds " + p_[o[optimizer::kGrad]].name() + " where a gradient belongs");
+  const std::uint32_t i = entry(o[optimizer::kGrad]).param;
   const Param& q = p_.params[i];
   State& s = states_[i];
   ++s.updates;
@@ -78,11 +81,11 @@ void ParamBook::update(std::uint32_t op) {
                                                   : OpKind::kSgdMomentum;
   if (o.kind != kind) return f_.at(op, "is not the optimizer of the run");
   const bool m = kind != OpKind::kSgd, v = kind == OpKind::kAdamW;
-  if (o.in[1] != q.weight || (m && o.in[2] != q.m) || (v && o.in[3] != q.v))
+  if (o[optimizer::kWeight] != q.weight || (m && o[optimizer::kM] != q.m) || (v && o[adamw::kV] != q.v))
     f_.at(op, "updates " + p_[q.weight].name() + " with what belongs to another parameter");
-  const std::size_t at = kind == OpKind::kAdamW ? 4 : kind == OpKind::kSgdMomentum ? 3 : 2;
-  const BufferId scalars = o.in[at];
-  if (o.in[at + 1] != q.master) f_.at(op, "updates " + p_[q.weight].name() + " without its own f32 copy");
+  const BufferId scalars = o[optimizer::scalars(kind)];
+  if (o[optimizer::master(kind)] != q.master)
+    f_.at(op, "updates " + p_[q.weight].name() + " without its own f32 copy");
   if (known(scalars) || !p_[scalars].persistent)
     f_.at(op, "finds " + p_[scalars].name() + " where the scalars belong");
   if (((o.flags & kDecay) != 0) != (tensor(q.weight).rank > 1))

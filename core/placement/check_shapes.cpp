@@ -1,9 +1,13 @@
 // Rows, columns and types of operands. M = rows of the operation; the rest are the model's dimensions. One
 // case a kind, in the words of OpKind's comments.
 #include "core/placement/check_findings.hpp"
+#include "core/step/operands.hpp"
 #include "core/step/scratch_sizes.hpp"
 
 namespace trainhost::placement {
+
+using namespace operand;
+
 namespace {
 
 class Shapes {
@@ -12,21 +16,19 @@ class Shapes {
       : p_(p), f_(f), i_(op), o_(p.ops[op]), m_(p.model) {}
 
   /// Weights and activations, in the number type that the run stores them in.
-  void in(std::size_t k, std::uint64_t rows, std::uint64_t cols) { typed(k, rows, cols, real_); }
-  void out(std::size_t k, std::uint64_t rows, std::uint64_t cols) { typed_out(k, rows, cols, real_); }
+  void in(In k, std::uint64_t rows, std::uint64_t cols) { typed(k, rows, cols, real_); }
+  void out(Out k, std::uint64_t rows, std::uint64_t cols) { typed_out(k, rows, cols, real_); }
   /// Statistics, gradients of weights, moments, tables: f32 always.
-  void f32(std::size_t k, std::uint64_t rows, std::uint64_t cols) { typed(k, rows, cols, DType::kF32); }
-  void f32_out(std::size_t k, std::uint64_t rows, std::uint64_t cols) {
-    typed_out(k, rows, cols, DType::kF32);
+  void f32(In k, std::uint64_t rows, std::uint64_t cols) { typed(k, rows, cols, DType::kF32); }
+  void f32_out(Out k, std::uint64_t rows, std::uint64_t cols) { typed_out(k, rows, cols, DType::kF32); }
+  void typed(In k, std::uint64_t rows, std::uint64_t cols, DType t) {
+    if (o_[k] != kNoBuffer) is(o_[k], rows, cols, t);
   }
-  void typed(std::size_t k, std::uint64_t rows, std::uint64_t cols, DType t) {
-    if (o_.in[k] != kNoBuffer) is(o_.in[k], rows, cols, t);
-  }
-  void scalars(std::size_t k) { typed(k, 1, kScalarCount, DType::kF64); }
-  void ids(std::size_t k) {
-    if (o_.in[k] == kNoBuffer) return;
+  void scalars(In k) { typed(k, 1, kScalarCount, DType::kF64); }
+  void ids(In k) {
+    if (o_[k] == kNoBuffer) return;
     typed(k, M, 1, DType::kI32);
-    const Buffer& b = p_[o_.in[k]];
+    const Buffer& b = p_[o_[k]];
     if (b.storage == Storage::kArena || (b.storage == Storage::kFed && b.tier != Tier::kDevice))
       f_.at(i_, b.name() + " should come from the host");
   }
@@ -34,8 +36,8 @@ class Shapes {
   void run();
 
  private:
-  void typed_out(std::size_t k, std::uint64_t rows, std::uint64_t cols, DType t) {
-    if (k < o_.outs) is(o_.out[k], rows, cols, t);
+  void typed_out(Out k, std::uint64_t rows, std::uint64_t cols, DType t) {
+    if (k.slot < o_.outs) is(o_[k], rows, cols, t);
   }
   void is(BufferId b, std::uint64_t rows, std::uint64_t cols, DType t) {
     const Buffer& x = p_[b];
@@ -45,24 +47,24 @@ class Shapes {
   static std::string text(DType t, std::uint64_t rows, std::uint64_t cols) {
     return std::string(name(t)) + "[" + std::to_string(rows) + "," + std::to_string(cols) + "]";
   }
-  void attention_scratch(std::size_t k) {
+  void attention_scratch(In k) {
     if (on_device_)
       f32(k, M, A);  // the backward pass's row sums; the forward pass has none
     else
       f32(k, p_.profile.threads, attention_scratch_floats(p_.profile, m_.head_dim));
-    if ((o_.in[k] == kNoBuffer) != (on_device_ && o_.kind == OpKind::kAttention))
+    if ((o_[k] == kNoBuffer) != (on_device_ && o_.kind == OpKind::kAttention))
       f_.at(i_, "has not the scratch that it needs");
   }
   /// Run by a device?
   bool here() const { return on_device_ && !runs_on_host(p_, o_); }
   /// On a device a figure a token beside its chunk of logits.
-  void losses(std::size_t k, std::size_t logits_at) {
-    f32(k, p_[o_.in[logits_at]].rows, 1);
-    if ((o_.in[k] == kNoBuffer) == on_device_)
+  void losses(In k, In logits_at) {
+    f32(k, p_[o_[logits_at]].rows, 1);
+    if ((o_[k] == kNoBuffer) == on_device_)
       f_.at(i_, on_device_ ? "has no room for its losses" : "has losses that nobody reads");
   }
-  void logits(std::size_t k) {
-    const Buffer& x = p_[o_.in[k]];
+  void logits(In k) {
+    const Buffer& x = p_[o_[k]];
     if (x.rows == 0 || x.rows > M)
       f_.at(i_, x.name() + " has " + std::to_string(x.rows) + " rows for " + std::to_string(M) + " tokens");
     in(k, x.rows, m_.vocab);
@@ -87,31 +89,36 @@ class Shapes {
 void Shapes::forward() {
   switch (o_.kind) {
     case OpKind::kEmbed:
-      in(0, V, H), ids(1), out(0, M, H);
+      in(embed::kTable, V, H), ids(embed::kIds), out(embed::kX, M, H);
       break;
     case OpKind::kRmsNorm:
-      in(0, M, H), in(1, H, 1), out(0, M, H), f32_out(1, M, 1);
+      in(rms_norm::kX, M, H), in(rms_norm::kWeight, H, 1), out(rms_norm::kY, M, H),
+          f32_out(rms_norm::kRstd, M, 1);
       break;
     case OpKind::kLinear: {
-      const std::uint64_t n = p_[o_.in[1]].rows, k = p_[o_.in[1]].cols;
-      in(0, M, k), in(2, n, 1), in(3, M, n), out(0, M, n);
+      const std::uint64_t n = p_[o_[linear::kWeight]].rows, k = p_[o_[linear::kWeight]].cols;
+      in(linear::kX, M, k), in(linear::kBias, n, 1), in(linear::kResidual, M, n), out(linear::kY, M, n);
       break;
     }
     case OpKind::kQkNorm:
-      in(0, M, qkv), in(1, D, 1), in(2, D, 1), out(1, M, (A + K) * D), f32_out(2, M, A + K);
+      in(qk_norm::kQkv, M, qkv), in(qk_norm::kQWeight, D, 1), in(qk_norm::kKWeight, D, 1),
+          out(qk_norm::kPre, M, (A + K) * D), f32_out(qk_norm::kRstd, M, A + K);
       break;
     case OpKind::kRope:
-      in(0, M, qkv), f32(1, S, D);
+      in(rope::kQkv, M, qkv), f32(rope::kTable, S, D);
       break;
     case OpKind::kAttention:
-      in(0, M, qkv), attention_scratch(1), out(0, M, A * D), f32_out(1, M, A);
+      in(attention::kQkv, M, qkv), attention_scratch(attention::kScratch), out(attention::kO, M, A * D),
+          f32_out(attention::kLse, M, A);
       if (M % S) f_.at(i_, "its rows are not whole sequences");
       break;
     case OpKind::kSwiGlu:
-      in(0, M, 2 * I), out(0, M, I);
+      in(swiglu::kGateUp, M, 2 * I), out(swiglu::kAct, M, I);
       break;
     case OpKind::kAttentionStep:
-      in(0, 1, qkv), in(1, S, K * D), in(2, S, K * D), f32(3, A, S), out(0, 1, A * D);
+      in(attention_step::kQkv, 1, qkv), in(attention_step::kCacheK, S, K * D),
+          in(attention_step::kCacheV, S, K * D), f32(attention_step::kScratch, A, S),
+          out(attention_step::kO, 1, A * D);
       break;
     default:
       break;
@@ -121,19 +128,24 @@ void Shapes::forward() {
 void Shapes::head() {
   switch (o_.kind) {
     case OpKind::kHeadLoss:
-      in(0, M, H), in(1, V, H), ids(2), f32(3, V, H), logits(4), scalars(5), losses(6, 4);
+      in(head_loss::kHf, M, H), in(head_loss::kHead, V, H), ids(head_loss::kTargets),
+          f32(head_loss::kGradHead, V, H), logits(head_loss::kLogits), scalars(head_loss::kScalars),
+          losses(head_loss::kLosses, head_loss::kLogits);
       break;
     case OpKind::kHeadEval:
-      in(0, M, H), in(1, V, H), ids(2), logits(3), scalars(4), losses(5, 3);
+      in(head_eval::kHf, M, H), in(head_eval::kHead, V, H), ids(head_eval::kTargets),
+          logits(head_eval::kLogits), scalars(head_eval::kScalars),
+          losses(head_eval::kLosses, head_eval::kLogits);
       break;
     case OpKind::kHeadLogits:
-      in(0, M, H), in(1, V, H), out(0, M, V);
+      in(head_logits::kHf, M, H), in(head_logits::kHead, V, H), out(head_logits::kLogits, M, V);
       break;
     case OpKind::kCrossEntropy:
-      in(0, M, V), ids(1), scalars(2);
+      in(cross_entropy::kLogits, M, V), ids(cross_entropy::kTargets), scalars(cross_entropy::kScalars);
       break;
     case OpKind::kHeadBwd:
-      in(0, M, V), in(1, M, H), in(2, V, H), f32(3, V, H);
+      in(head_bwd::kDLogits, M, V), in(head_bwd::kHf, M, H), in(head_bwd::kHead, V, H),
+          f32(head_bwd::kGradHead, V, H);
       break;
     default:
       break;
@@ -143,37 +155,45 @@ void Shapes::head() {
 void Shapes::backward() {
   switch (o_.kind) {
     case OpKind::kRmsNormBwd:
-      in(0, M, H), in(1, M, H), f32(2, M, 1), in(3, H, 1), f32(5, H, 1), f32(6, W, H), out(0, M, H);
+      in(rms_norm_bwd::kDy, M, H), in(rms_norm_bwd::kX, M, H), f32(rms_norm_bwd::kRstd, M, 1),
+          in(rms_norm_bwd::kWeight, H, 1), f32(rms_norm_bwd::kGradWeight, H, 1),
+          f32(rms_norm_bwd::kPartials, W, H), out(rms_norm_bwd::kDx, M, H);
       break;
     case OpKind::kLinearDx: {
-      const Buffer& w = p_[o_.in[1]];
-      in(0, M, w.rows), out(0, M, w.cols);
+      const Buffer& w = p_[o_[linear_dx::kWeight]];
+      in(linear_dx::kDy, M, w.rows), out(linear_dx::kDx, M, w.cols);
       break;
     }
     case OpKind::kLinearDw: {
-      const Buffer& g = p_[o_.in[2]];
-      in(0, M, g.rows), in(1, M, g.cols), f32(2, g.rows, g.cols), f32(3, g.rows, 1), f32(4, W, g.rows);
-      if (on_device_ && (o_.in[3] == kNoBuffer) != (o_.in[4] == kNoBuffer))
+      const Buffer& g = p_[o_[linear_dw::kGradWeight]];
+      in(linear_dw::kDy, M, g.rows), in(linear_dw::kX, M, g.cols),
+          f32(linear_dw::kGradWeight, g.rows, g.cols), f32(linear_dw::kGradBias, g.rows, 1),
+          f32(linear_dw::kPartials, W, g.rows);
+      if (on_device_ && (o_[linear_dw::kGradBias] == kNoBuffer) != (o_[linear_dw::kPartials] == kNoBuffer))
         f_.at(i_, "has partial sums without a bias, or a bias without them");
       break;
     }
     case OpKind::kSwiGluBwd:
-      in(0, M, I), in(1, M, 2 * I);
+      in(swiglu_bwd::kDAct, M, I), in(swiglu_bwd::kGateUp, M, 2 * I);
       break;
     case OpKind::kAttentionBwd:
-      in(0, M, A * D), in(1, M, A * D), f32(2, M, A), in(3, M, qkv), attention_scratch(4), out(0, M, qkv);
+      in(attention_bwd::kDO, M, A * D), in(attention_bwd::kO, M, A * D), f32(attention_bwd::kLse, M, A),
+          in(attention_bwd::kQkv, M, qkv), attention_scratch(attention_bwd::kScratch),
+          out(attention_bwd::kDQkv, M, qkv);
       break;
     case OpKind::kRopeBwd:
-      in(0, M, qkv), f32(1, S, D);
+      in(attention_bwd::kDO, M, qkv), f32(attention_bwd::kO, S, D);
       break;
     case OpKind::kQkNormBwd:
-      in(0, M, qkv), in(1, M, (A + K) * D), f32(2, M, A + K), in(3, D, 1), in(4, D, 1), f32(5, D, 1),
-          f32(6, D, 1);
-      f32(7, W, 2 * D);
+      in(qk_norm_bwd::kDQkv, M, qkv), in(qk_norm_bwd::kPre, M, (A + K) * D),
+          f32(qk_norm_bwd::kRstd, M, A + K), in(qk_norm_bwd::kQWeight, D, 1), in(qk_norm_bwd::kKWeight, D, 1),
+          f32(qk_norm_bwd::kGradQWeight, D, 1), f32(qk_norm_bwd::kGradKWeight, D, 1);
+      f32(qk_norm_bwd::kPartials, W, 2 * D);
       break;
     case OpKind::kEmbedBwd:
-      in(0, M, H), ids(1), f32(2, V, H), ids(3);
-      if ((o_.in[3] == kNoBuffer) == here())
+      in(embed_bwd::kDx, M, H), ids(embed_bwd::kIds), f32(embed_bwd::kGradTable, V, H),
+          ids(embed_bwd::kOrder);
+      if ((o_[embed_bwd::kOrder] == kNoBuffer) == here())
         f_.at(i_, here() ? "has no order to add in" : "has an order that nobody reads");
       break;
     default:
@@ -182,32 +202,34 @@ void Shapes::backward() {
 }
 
 void Shapes::update() {
-  const Buffer& g = p_[o_.in[0]];
+  const Buffer& g = p_[o_.in[0]];  // the gradient, or what is copied or added
   const auto same = [&](BufferId to) {
     if (p_[to].rows != g.rows || p_[to].cols != g.cols || p_[to].dtype != g.dtype)
       f_.at(i_, p_[to].name() + " is of another shape than " + g.name());
   };
   switch (o_.kind) {
     case OpKind::kCopy:
-      same(o_.out[0]);
-      if (g.tier == p_[o_.out[0]].tier) f_.at(i_, "copies inside one tier");
+      same(o_[copy::kTo]);
+      if (g.tier == p_[o_[copy::kTo]].tier) f_.at(i_, "copies inside one tier");
       break;
     case OpKind::kAddGrad:
-      same(o_.out[0]);
+      same(o_[add_grad::kGradOut]);
       break;
     case OpKind::kGradSquares:
-      scalars(1), typed(2, W, 1, DType::kF64);
-      if ((o_.in[2] == kNoBuffer) != runs_on_host(p_, o_)) f_.at(i_, "has not the scratch that it needs");
+      scalars(grad_squares::kScalars), typed(grad_squares::kPartials, W, 1, DType::kF64);
+      if ((o_[grad_squares::kPartials] == kNoBuffer) != runs_on_host(p_, o_))
+        f_.at(i_, "has not the scratch that it needs");
       break;
     case OpKind::kAdamW:
-      in(1, g.rows, g.cols), f32(2, g.rows, g.cols), f32(3, g.rows, g.cols), scalars(4),
-          f32(5, g.rows, g.cols);
+      in(adamw::kWeight, g.rows, g.cols), f32(adamw::kM, g.rows, g.cols), f32(adamw::kV, g.rows, g.cols),
+          scalars(adamw::kScalars), f32(adamw::kMaster, g.rows, g.cols);
       break;
     case OpKind::kSgd:
-      in(1, g.rows, g.cols), scalars(2), f32(3, g.rows, g.cols);
+      in(sgd::kWeight, g.rows, g.cols), scalars(sgd::kScalars), f32(sgd::kMaster, g.rows, g.cols);
       break;
     case OpKind::kSgdMomentum:
-      in(1, g.rows, g.cols), f32(2, g.rows, g.cols), scalars(3), f32(4, g.rows, g.cols);
+      in(sgd_momentum::kWeight, g.rows, g.cols), f32(sgd_momentum::kM, g.rows, g.cols),
+          scalars(sgd_momentum::kScalars), f32(sgd_momentum::kMaster, g.rows, g.cols);
       break;
     default:
       break;

@@ -4,6 +4,7 @@
 
 #include "core/base/checked.hpp"
 #include "core/placement/check_findings.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::placement {
 namespace {
@@ -114,7 +115,7 @@ void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
   }
   if (n != o.outs) f.at(i, "has " + std::to_string(o.outs) + " outputs, needs " + std::to_string(n));
   const bool fresh = o.flags & kFreshDx;
-  if (o.kind == OpKind::kRmsNormBwd && fresh != (o.in[4] == kNoBuffer))
+  if (o.kind == OpKind::kRmsNormBwd && fresh != (o[operand::rms_norm_bwd::kDxIn] == kNoBuffer))
     f.at(i, fresh ? "writes a fresh dx and reads one" : "adds to a dx that it does not read");
 }
 

@@ -56,7 +56,8 @@ void Builder::op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId
                  std::initializer_list<BufferId> out, std::uint32_t flags) {
   Op o;
   o.kind = kind, o.phase = phase, o.layer = layer, o.flags = flags, o.rows = rows;
-  assert(in.size() <= kMaxOperands);
+  assert(in.size() == op_info(kind).inputs && "every slot is given, absent operands as kNoBuffer");
+  assert(out.size() <= kMaxOutputs);
   std::fill(std::begin(o.in), std::end(o.in), kNoBuffer);
   std::fill(std::begin(o.out), std::end(o.out), kNoBuffer);
   for (BufferId b : in) o.in[o.ins++] = b;

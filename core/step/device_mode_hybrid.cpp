@@ -8,6 +8,7 @@
 #include "core/base/types.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/device_modes.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::step {
 namespace {
@@ -62,7 +63,7 @@ class Hybrid {
       case OpKind::kAdamW:
       case OpKind::kSgd:
       case OpKind::kSgdMomentum:
-        if (p_[op.in[0]].tier != Tier::kDevice) return on_host(op, out);
+        if (p_[op[operand::optimizer::kGrad]].tier != Tier::kDevice) return on_host(op, out);
         break;
       default:
         break;
@@ -77,26 +78,27 @@ class Hybrid {
       if (b == device) b = host;
     for (BufferId& b : op.out)
       if (b == device) b = host;
-    if (op.kind == OpKind::kGradSquares) op.in[2] = kNoBuffer;
+    if (op.kind == OpKind::kGradSquares) op[operand::grad_squares::kPartials] = kNoBuffer;
     out.push_back(op);
   }
 
   /// All logits of the micro-batch, down, their gradients up in the same place, then the head's own
   /// gradients.
   void head(const Op& op, std::vector<Op>& out) {
-    const BufferId logits = op.in[4];
+    namespace head_loss = operand::head_loss;
+    const BufferId hf = op[head_loss::kHf], head = op[head_loss::kHead], grad_head = op[head_loss::kGradHead];
+    const BufferId logits = op[head_loss::kLogits];
     p_.buffers[logits].rows = op.rows;
     const Buffer all = p_[logits];
     const BufferId host_logits = host_.pinned(role::kLogits, -1, kOnHost, all.rows, all.cols, all.dtype);
     Op forward = op;
     forward.phase = kForward;
-    out.push_back(op_like(forward, OpKind::kHeadLogits, {op.in[0], op.in[1]}, {logits}));
+    out.push_back(op_like(forward, OpKind::kHeadLogits, {hf, head}, {logits}));
     out.push_back(op_like(forward, OpKind::kCopy, {logits}, {host_logits}, kActivationCopy));
     out.push_back(op_like(forward, OpKind::kCrossEntropy, {host_logits, host_.targets(), host_.scalars()},
                           {host_logits, host_.scalars()}));
     out.push_back(op_like(forward, OpKind::kCopy, {host_logits}, {logits}, kActivationCopy));
-    out.push_back(op_like(op, OpKind::kHeadBwd, {logits, op.in[0], op.in[1], op.in[3]}, {op.in[0], op.in[3]},
-                          op.flags));
+    out.push_back(op_like(op, OpKind::kHeadBwd, {logits, hf, head, grad_head}, {hf, grad_head}, op.flags));
   }
 
   /// Two micro-batches in flight: whatever is alive between the forward and the backward part, and what is

@@ -8,6 +8,7 @@
 
 #include "core/step/buffer_names.hpp"
 #include "core/step/device_modes.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::step {
 namespace {
@@ -113,7 +114,7 @@ class Streamed {
   }
 
   void one(Op op, Run& r, std::vector<Op>& out) {
-    if (op.kind == OpKind::kEmbed) return host_.look_up(op, op.in[0], 0, out);
+    if (op.kind == OpKind::kEmbed) return host_.look_up(op, op[operand::embed::kTable], 0, out);
     if (op.kind == OpKind::kEmbedBwd) return host_.scatter(op, 0, out);
     bool writes = false;
     for (BufferId& b : op.in) {
@@ -154,7 +155,7 @@ class Streamed {
         if (b == device) b = host;
       for (BufferId& b : op.out)
         if (b == device) b = host;
-      if (op.kind == OpKind::kGradSquares) op.in[2] = kNoBuffer;
+      if (op.kind == OpKind::kGradSquares) op[operand::grad_squares::kPartials] = kNoBuffer;
       out.push_back(op);
     }
   }

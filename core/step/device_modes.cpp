@@ -2,12 +2,14 @@
 #include "core/step/device_modes.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 
 #include "core/base/checked.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/step/buffer_names.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::step {
 
@@ -23,6 +25,7 @@ void apply_mode(Program& p) {
 
 Op op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
            std::initializer_list<BufferId> out, std::uint32_t flags) {
+  assert(in.size() == op_info(kind).inputs && out.size() <= kMaxOutputs);
   Op o;
   o.kind = kind, o.phase = like.phase, o.layer = like.layer, o.rows = like.rows, o.flags = flags;
   std::fill(std::begin(o.in), std::end(o.in), kNoBuffer);
@@ -74,18 +77,19 @@ BufferId HostSide::pinned(const char* role, std::int32_t layer, std::uint32_t co
 }
 
 void HostSide::look_up(const Op& op, BufferId table, std::uint32_t copy_class, std::vector<Op>& out) {
-  const Buffer x = p_[op.out[0]];
+  const Buffer x = p_[op[operand::embed::kX]];
   const BufferId hidden = pinned(role::kHidden, -1, x.copy, x.rows, x.cols, x.dtype);
   out.push_back(op_like(op, OpKind::kEmbed, {table, ids(x.rows, x.copy == kOfGenerate)}, {hidden}));
-  out.push_back(op_like(op, OpKind::kCopy, {hidden}, {op.out[0]}, copy_class));
+  out.push_back(op_like(op, OpKind::kCopy, {hidden}, {op[operand::embed::kX]}, copy_class));
 }
 
 void HostSide::scatter(const Op& op, std::uint32_t copy_class, std::vector<Op>& out) {
-  const Buffer dx = p_[op.in[0]];
+  const Buffer dx = p_[op[operand::embed_bwd::kDx]];
   const BufferId down = pinned(role::kDHidden, -1, kOriginal, dx.rows, dx.cols, dx.dtype);
-  out.push_back(op_like(op, OpKind::kCopy, {op.in[0]}, {down}, copy_class));
-  out.push_back(
-      op_like(op, OpKind::kEmbedBwd, {down, ids(dx.rows, false), op.in[2], kNoBuffer}, {op.in[2]}, op.flags));
+  out.push_back(op_like(op, OpKind::kCopy, {op[operand::embed_bwd::kDx]}, {down}, copy_class));
+  out.push_back(op_like(op, OpKind::kEmbedBwd,
+                        {down, ids(dx.rows, false), op[operand::embed_bwd::kGradTable], kNoBuffer},
+                        {op[operand::embed_bwd::kGradTable]}, op.flags));
 }
 
 }  // namespace trainhost::step

@@ -21,7 +21,7 @@ const char* name(SectionKind k) {
   return "?";
 }
 
-std::string operand(const Program& p, BufferId b) { return b == kNoBuffer ? "-" : p[b].name(); }
+std::string operand_name(const Program& p, BufferId b) { return b == kNoBuffer ? "-" : p[b].name(); }
 
 std::string line(const Program& p, BufferId id, std::span<const std::uint64_t> offsets) {
   const Buffer& b = p[id];
@@ -39,9 +39,9 @@ std::string line(const Program& p, BufferId id, std::span<const std::uint64_t> o
 std::string line(const Program& p, const Op& o) {
   std::string s = "  ";
   s += op_info(o.kind).name;
-  for (BufferId b : o.inputs()) s += " " + operand(p, b);
+  for (BufferId b : o.inputs()) s += " " + operand_name(p, b);
   s += " ->";
-  for (BufferId b : o.outputs()) s += " " + operand(p, b);
+  for (BufferId b : o.outputs()) s += " " + operand_name(p, b);
   if (o.flags & kFirstWrite) s += "  first_write";
   if (o.flags & kFreshDx) s += "  fresh_dx";
   if (o.flags & kDecay) s += "  decay";

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/checked.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::step {
 namespace {
@@ -24,19 +25,19 @@ std::uint64_t attention(const Program& p, const Op& op, std::uint64_t products) 
 std::uint64_t flops(const Program& p, const Op& op) {
   switch (op.kind) {
     case OpKind::kLinear:
-      return product_of(p, op, op.in[1]);
+      return product_of(p, op, op[operand::linear::kWeight]);
     case OpKind::kLinearDx:
-      return product_of(p, op, op.in[1]);
+      return product_of(p, op, op[operand::linear_dx::kWeight]);
     case OpKind::kLinearDw:
-      return product_of(p, op, op.in[2]);
+      return product_of(p, op, op[operand::linear_dw::kGradWeight]);
     case OpKind::kHeadLoss:
-      return checked_mul(3, product_of(p, op, op.in[1]));  // logits, d hf, grad_head
+      return checked_mul(3, product_of(p, op, op[operand::head_loss::kHead]));  // logits, d hf, grad_head
     case OpKind::kHeadEval:
-      return product_of(p, op, op.in[1]);
+      return product_of(p, op, op[operand::head_eval::kHead]);
     case OpKind::kHeadLogits:
-      return product_of(p, op, op.in[1]);
+      return product_of(p, op, op[operand::head_logits::kHead]);
     case OpKind::kHeadBwd:
-      return checked_mul(2, product_of(p, op, op.in[2]));  // d hf, grad_head
+      return checked_mul(2, product_of(p, op, op[operand::head_bwd::kHead]));  // d hf, grad_head
     case OpKind::kAttention:
       return attention(p, op, 2);  // q k^T, p v
     case OpKind::kAttentionBwd:
@@ -56,8 +57,8 @@ bool scratch(const Op& op, std::size_t slot) { return op_info(op.kind).scratch_m
 /// Bytes of an operand that the operation touches: tables indexed by token by row, everything else whole.
 std::uint64_t touched(const Program& p, const Op& op, BufferId b) {
   const Buffer& x = p[b];
-  const bool table =
-      (op.kind == OpKind::kEmbed && b == op.in[0]) || (op.kind == OpKind::kEmbedBwd && b == op.in[2]);
+  const bool table = (op.kind == OpKind::kEmbed && b == op[operand::embed::kTable]) ||
+                     (op.kind == OpKind::kEmbedBwd && b == op[operand::embed_bwd::kGradTable]);
   return table ? checked_mul(std::min(op.rows, x.rows), x.cols, size_of(x.dtype)) : x.bytes();
 }
 

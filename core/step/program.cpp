@@ -5,46 +5,53 @@
 #include <iterator>
 
 #include "core/step/buffer_names.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::step {
 namespace {
 
-constexpr std::uint32_t bits(std::initializer_list<int> operands) {
+constexpr std::uint32_t bits(std::initializer_list<In> slots) {
   std::uint32_t m = 0;
-  for (int i : operands) m |= 1u << i;
+  for (In i : slots) m |= 1u << i.slot;
   return m;
 }
 
-// By OpKind: name, inout operands, scratch operands.
+using namespace operand;
+
+// By OpKind: name, number of inputs, inputs that are changed in place, inputs that are scratch.
 constexpr OpInfo kOps[] = {
-    {"embed", 0, 0},
-    {"rms_norm", 0, 0},
-    {"linear", 0, 0},
-    {"qk_norm", bits({0}), 0},
-    {"rope", bits({0}), 0},
-    {"attention", 0, bits({1})},
-    {"swiglu", 0, 0},
-    {"head_loss", bits({0, 3, 5}), bits({4, 6})},
-    {"head_eval", bits({4}), bits({3, 5})},
-    {"head_logits", 0, 0},
-    {"rms_norm_bwd", bits({4, 5}), bits({6})},
-    {"linear_dx", 0, 0},
-    {"linear_dw", bits({2, 3}), bits({4})},
-    {"swiglu_bwd", bits({1}), 0},
-    {"attention_bwd", 0, bits({4})},
-    {"rope_bwd", bits({0}), 0},
-    {"qk_norm_bwd", bits({0, 5, 6}), bits({7})},
-    {"embed_bwd", bits({2}), 0},
-    {"grad_squares", bits({1}), bits({2})},
-    {"adamw", bits({1, 2, 3, 5}), 0},
-    {"sgd", bits({1, 3}), 0},
-    {"sgd_momentum", bits({1, 2, 4}), 0},
-    {"attention_step", bits({1, 2}), bits({3})},
-    {"copy", 0, 0},
-    {"hold", 0, 0},
-    {"cross_entropy", bits({0, 2}), 0},
-    {"head_bwd", bits({1, 3}), 0},
-    {"add_grad", bits({1}), 0},
+    {"embed", 2, 0, 0},
+    {"rms_norm", 2, 0, 0},
+    {"linear", 4, 0, 0},
+    {"qk_norm", 3, bits({qk_norm::kQkv}), 0},
+    {"rope", 2, bits({rope::kQkv}), 0},
+    {"attention", 2, 0, bits({attention::kScratch})},
+    {"swiglu", 1, 0, 0},
+    {"head_loss", 7, bits({head_loss::kHf, head_loss::kGradHead, head_loss::kScalars}),
+     bits({head_loss::kLogits, head_loss::kLosses})},
+    {"head_eval", 6, bits({head_eval::kScalars}), bits({head_eval::kLogits, head_eval::kLosses})},
+    {"head_logits", 2, 0, 0},
+    {"rms_norm_bwd", 7, bits({rms_norm_bwd::kDxIn, rms_norm_bwd::kGradWeight}),
+     bits({rms_norm_bwd::kPartials})},
+    {"linear_dx", 2, 0, 0},
+    {"linear_dw", 5, bits({linear_dw::kGradWeight, linear_dw::kGradBias}), bits({linear_dw::kPartials})},
+    {"swiglu_bwd", 2, bits({swiglu_bwd::kGateUp}), 0},
+    {"attention_bwd", 5, 0, bits({attention_bwd::kScratch})},
+    {"rope_bwd", 2, bits({rope_bwd::kQkv}), 0},
+    {"qk_norm_bwd", 8, bits({qk_norm_bwd::kDQkv, qk_norm_bwd::kGradQWeight, qk_norm_bwd::kGradKWeight}),
+     bits({qk_norm_bwd::kPartials})},
+    {"embed_bwd", 4, bits({embed_bwd::kGradTable}), 0},
+    {"grad_squares", 3, bits({grad_squares::kScalars}), bits({grad_squares::kPartials})},
+    {"adamw", 6, bits({adamw::kWeight, adamw::kM, adamw::kV, adamw::kMaster}), 0},
+    {"sgd", 4, bits({sgd::kWeight, sgd::kMaster}), 0},
+    {"sgd_momentum", 5, bits({sgd_momentum::kWeight, sgd_momentum::kM, sgd_momentum::kMaster}), 0},
+    {"attention_step", 4, bits({attention_step::kCacheK, attention_step::kCacheV}),
+     bits({attention_step::kScratch})},
+    {"copy", 1, 0, 0},
+    {"hold", 2, 0, 0},
+    {"cross_entropy", 3, bits({cross_entropy::kLogits, cross_entropy::kScalars}), 0},
+    {"head_bwd", 4, bits({head_bwd::kHf, head_bwd::kGradHead}), 0},
+    {"add_grad", 2, bits({add_grad::kGrad}), 0},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(OpKind::kCount_));
 

@@ -8,6 +8,7 @@
 //   section eval      forward and loss of one micro-batch, no gradients
 //   section generate  one token at a time through a key/value cache (M = 1)
 #pragma once
+#include <cassert>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -54,50 +55,39 @@ struct Buffer {
   std::string name() const;  // "layers.3.qkv", "layers.3.qkv'" (recomputed), "eval.x"
 };
 
-/// Operations. Fixed operand slots, listed as  in -> out ; "inout" appears in both lists, in Op::out in the
-/// order given after the arrow (scalars stand for the sums in them). Scratch is an input alone; its sizes:
-/// scratch_sizes.hpp. Trainers switch over this enum; a new operation is one row here and in op_info(), one
-/// builder, one case a trainer.
+/// Operations. operands.hpp lists the operands of each, with shapes and meaning. The order of this enum is
+/// part of digests: a new operation goes before kCount_. README.md lists what a new operation needs.
 enum class OpKind : std::uint8_t {
-  kEmbed,      // table[V,H], ids[M]                           -> x[M,H]
-  kRmsNorm,    // x[M,H], w[H]                                 -> y[M,H], rstd[M]
-  kLinear,     // x[M,k], w[n,k], bias[n]?, residual[M,n]?     -> y[M,n] = x w^T (+ bias) (+ residual)
-  kQkNorm,     // qkv inout, wq[D], wk[D]                      -> qkv, pre[M,(A+K)D], rstd[M,A+K]
-  kRope,       // qkv inout, table[S,D]                        -> qkv          (q and k heads turned in place)
-  kAttention,  // qkv[M,(A+2K)D], scratch?                     -> o[M,A*D], lse[M,A]    causal, per sequence
-  kSwiGlu,     // gu[M,2I] (gate | up)                         -> a[M,I] = silu(gate) * up
-  kHeadLoss,  // hf[M,H] inout, head[V,H], targets[M], grad_head inout, logits[C,V], scalars inout, losses[C]?
-              //    -> hf becomes d hf, grad_head += , loss += ; chunks of C tokens, scaled by 1/counted
-              //    targets
-  kHeadEval,  // hf[M,H], head[V,H], targets[M], logits[C,V], scalars inout, losses[C]? -> loss +=
-  kHeadLogits,  // hf[M,H], head[V,H]                           -> logits[M,V]
-  kRmsNormBwd,  // dy[M,H], x[M,H], rstd[M], w[H], dx inout?, grad_w inout, partials[slots,H]
-                //    -> dx (= or += , see kFirstWrite on operand dx), grad_w +=
-  kLinearDx,    // dy[M,n], w[n,k]                              -> dx[M,k] = dy w
-  kLinearDw,   // dy[M,n], x[M,k], grad_w[n,k] inout, grad_b[n] inout?, partials?  -> grad_w += dy^T x, grad_b
-               // += sum dy
-  kSwiGluBwd,  // da[M,I], gu[M,2I] inout                      -> gu becomes d gu
-  kAttentionBwd,  // do[M,A*D], o, lse, qkv, scratch              -> dqkv[M,(A+2K)D]
-  kRopeBwd,       // dqkv inout, table                            -> dqkv         (turned back)
-  kQkNormBwd,     // dqkv inout, pre, rstd, wq, wk, grad_wq inout, grad_wk inout, partials -> dqkv
-  kEmbedBwd,  // dx[M,H], ids[M], grad_table inout, order[M]? -> grad_table += scatter; order: rows sorted by
-              // id, on a device
-  kGradSquares,  // grad, scalars inout, partials[slots] f64     -> scalars.norm2 += sum g^2   (double)
-  kAdamW,  // grad, w inout, m inout, v inout, scalars, master inout? -> w, m, v, master    (clip factor read
-           // from scalars)
-  kSgd,    // grad, w inout, scalars, master inout?        -> w, master
-  kSgdMomentum,    // grad, w inout, m inout, scalars, master inout? -> w, m, master
-  kAttentionStep,  // qkv[1,(A+2K)D], cache_k[S,K*D] inout, cache_v[S,K*D] inout, scratch[A,S]
-                   //    -> o[1,A*D], cache_k, cache_v          position p of generate
-  // Of modes that use more than one tier (device_modes.hpp). Operations run where their first operand lies.
-  kCopy,  // from                                         -> to           asynchronous: see kHold; one
-          // transfer
-  kHold,  // a, b?                                        ->              both stay as they are up to here: a
-          // copy
-          //    between them may still be under way
-  kCrossEntropy,  // logits[M,V] inout, targets[M], scalars inout -> logits becomes its gradient, loss +=
-  kHeadBwd,       // dlogits[M,V], hf[M,H] inout, head[V,H], grad_head inout -> hf becomes d hf, grad_head +=
-  kAddGrad,       // part, grad inout                             -> grad (= on its first write, else +=) part
+  kEmbed,
+  kRmsNorm,
+  kLinear,
+  kQkNorm,
+  kRope,
+  kAttention,
+  kSwiGlu,
+  kHeadLoss,  // logits, loss and gradients of the head, a chunk of tokens at a time
+  kHeadEval,  // logits and loss, a chunk of tokens at a time
+  kHeadLogits,
+  kRmsNormBwd,
+  kLinearDx,  // gradient of the input
+  kLinearDw,  // gradients of weight and bias
+  kSwiGluBwd,
+  kAttentionBwd,
+  kRopeBwd,
+  kQkNormBwd,
+  kEmbedBwd,
+  kGradSquares,  // contribution of one gradient to the global norm
+  kAdamW,
+  kSgd,
+  kSgdMomentum,
+  kAttentionStep,  // attention of one generated token through the key/value cache
+  // Used where a program spans more than one memory tier (device_modes.hpp). An operation runs on the side
+  // whose memory holds its first operand.
+  kCopy,  // asynchronous transfer between tiers: see kHold
+  kHold,  // no work; extends the lifetime of two buffers until a copy between them has finished
+  kCrossEntropy,
+  kHeadBwd,
+  kAddGrad,
   kCount_,
 };
 
@@ -113,7 +103,15 @@ enum OpFlag : std::uint32_t {
   kSyncCopy = 64,        // kCopy: class `sync`: what keeps the embedding equal on both sides
 };
 
-inline constexpr int kMaxOperands = 8;
+inline constexpr int kMaxOperands = 8, kMaxOutputs = 4;
+
+/// An operand slot: index into Op::in or Op::out. operands.hpp names the slots of every operation.
+struct In {
+  std::uint8_t slot;
+};
+struct Out {
+  std::uint8_t slot;
+};
 
 struct Op {
   OpKind kind{};
@@ -123,7 +121,12 @@ struct Op {
   std::uint64_t rows = 0;  // M of this op: B*S in micro and eval, 1 in generate
   std::uint8_t ins = 0, outs = 0;
   BufferId in[kMaxOperands];  // kNoBuffer where an optional operand is absent
-  BufferId out[4];
+  BufferId out[kMaxOutputs];
+  /// The buffer in a slot: op[linear::kWeight].
+  BufferId operator[](In i) const { return assert(i.slot < kMaxOperands), in[i.slot]; }
+  BufferId& operator[](In i) { return assert(i.slot < kMaxOperands), in[i.slot]; }
+  BufferId operator[](Out o) const { return assert(o.slot < kMaxOutputs), out[o.slot]; }
+  BufferId& operator[](Out o) { return assert(o.slot < kMaxOutputs), out[o.slot]; }
   std::span<const BufferId> inputs() const { return {in, ins}; }
   std::span<const BufferId> outputs() const { return {out, outs}; }
 };
@@ -191,9 +194,10 @@ enum Scalar : std::uint32_t {
   kScalarCount = 16
 };
 
-/// What each operand slot is, for dumps, checkers and messages.
+/// What transforms and dumps need to know of the operand slots.
 struct OpInfo {
-  const char* name;            // "linear_dw"
+  const char* name;            // "linear_dw"; also the namespace of its slots in operands.hpp
+  std::uint8_t inputs;         // number of input slots, optional ones included
   std::uint32_t inout_mask;    // bit i: input i is also written (appears among outputs)
   std::uint32_t scratch_mask;  // bit i: input i is scratch: written before it is read, dead afterwards
 };

@@ -8,6 +8,7 @@
 #include <cassert>
 
 #include "core/step/buffer_names.hpp"
+#include "core/step/operands.hpp"
 
 namespace trainhost::step {
 namespace {
@@ -202,9 +203,10 @@ double recompute_cost(const Program& p) {
   for (const Op& op : p.ops) {
     if (!(op.flags & kRecomputed)) continue;
     const double rows = static_cast<double>(op.rows);
-    if (op.kind == OpKind::kLinear)
-      cost += 2.0 * rows * static_cast<double>(p[op.in[1]].rows) * static_cast<double>(p[op.in[1]].cols);
-    else if (op.kind == OpKind::kAttention)
+    if (op.kind == OpKind::kLinear) {
+      const Buffer& w = p[op[operand::linear::kWeight]];
+      cost += 2.0 * rows * static_cast<double>(w.rows) * static_cast<double>(w.cols);
+    } else if (op.kind == OpKind::kAttention)
       cost += 2.0 * rows * static_cast<double>(p.run.seq_len) * static_cast<double>(p.model.q_width());
     else
       for (BufferId b : op.outputs())

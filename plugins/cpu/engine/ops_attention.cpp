@@ -7,9 +7,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/step/operands.hpp"
 #include "plugins/cpu/engine/exec.hpp"
 
 namespace trainhost::cpu {
+
+using namespace step::operand;
+
 namespace {
 
 struct Shape {
@@ -141,33 +145,35 @@ void clear_rows(float* to, std::uint64_t rows, std::uint64_t n, std::uint64_t ld
 // Task: a block of queries of one head of one sequence.
 void run_attention(Exec& e, const step::Op& op) {
   const Shape s = shape(e, op);
-  const float* qkv = e.f32(op.in[0]);
-  float *o = e.f32(op.out[0]), *lse = e.f32(op.out[1]);
+  const float* qkv = e.f32(op[attention::kQkv]);
+  float *o = e.f32(op[attention::kO]), *lse = e.f32(op[attention::kLse]);
   const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
   const std::uint32_t block = query_block(e.program.profile), blocks = (s.seq + block - 1) / block;
-  e.pool.run(static_cast<std::uint32_t>(sequences * s.heads * blocks), [&](std::uint32_t i,
-                                                                           std::uint32_t worker) {
-    const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;
-    const std::uint64_t row0 = std::uint64_t{i / blocks / s.heads} * s.seq, kv = head / s.group();
-    const float* base = qkv + row0 * s.ld;
-    forward_block(e.kernels, s, desk(e, s, op.in[1], worker), base + head * s.d, base + (s.heads + kv) * s.d,
-                  base + (s.heads + s.kv_heads + kv) * s.d, q_begin, std::min(q_begin + block, s.seq),
-                  o + row0 * ldo + head * s.d, ldo, lse + row0 * s.heads + head);
-  });
+  e.pool.run(static_cast<std::uint32_t>(sequences * s.heads * blocks),
+             [&](std::uint32_t i, std::uint32_t worker) {
+               const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;
+               const std::uint64_t row0 = std::uint64_t{i / blocks / s.heads} * s.seq, kv = head / s.group();
+               const float* base = qkv + row0 * s.ld;
+               forward_block(e.kernels, s, desk(e, s, op[attention::kScratch], worker), base + head * s.d,
+                             base + (s.heads + kv) * s.d, base + (s.heads + s.kv_heads + kv) * s.d, q_begin,
+                             std::min(q_begin + block, s.seq), o + row0 * ldo + head * s.d, ldo,
+                             lse + row0 * s.heads + head);
+             });
 }
 
 // Task: one key/value head of one sequence, with all query heads that share it, in order: dk and dv have one
 // writer.
 void run_attention_bwd(Exec& e, const step::Op& op) {
   const Shape s = shape(e, op);
-  const float *d_o = e.f32(op.in[0]), *o = e.f32(op.in[1]), *lse = e.f32(op.in[2]), *qkv = e.f32(op.in[3]);
-  float* dqkv = e.f32(op.out[0]);
+  const float *d_o = e.f32(op[attention_bwd::kDO]), *o = e.f32(op[attention_bwd::kO]),
+              *lse = e.f32(op[attention_bwd::kLse]), *qkv = e.f32(op[attention_bwd::kQkv]);
+  float* dqkv = e.f32(op[attention_bwd::kDQkv]);
   const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
   e.pool.run(static_cast<std::uint32_t>(sequences * s.kv_heads), [&](std::uint32_t i, std::uint32_t worker) {
     const std::uint64_t row0 = std::uint64_t{i / s.kv_heads} * s.seq, kv = i % s.kv_heads;
     const std::uint64_t at_k = row0 * s.ld + (s.heads + kv) * s.d,
                         at_v = at_k + std::uint64_t{s.kv_heads} * s.d;
-    const Desk d = desk(e, s, op.in[4], worker);
+    const Desk d = desk(e, s, op[attention_bwd::kScratch], worker);
     auto rows = [&](std::uint32_t member) {
       const std::uint64_t head = kv * s.group() + member, at_q = row0 * s.ld + head * s.d,
                           at_o = row0 * ldo + head * s.d;
@@ -199,8 +205,9 @@ void run_attention_step(Exec& e, const step::Op& op) {
   const Shape s = shape(e, op);
   const std::uint64_t p = e.step.position, kv_width = std::uint64_t{s.kv_heads} * s.d;
   const std::uint64_t first = s.window && p + 1 > s.window ? p + 1 - s.window : 0, count = p + 1 - first;
-  const float* qkv = e.f32(op.in[0]);
-  float *keys = e.f32(op.in[1]), *values = e.f32(op.in[2]), *scratch = e.f32(op.in[3]), *o = e.f32(op.out[0]);
+  const float* qkv = e.f32(op[attention_step::kQkv]);
+  float *keys = e.f32(op[attention_step::kCacheK]), *values = e.f32(op[attention_step::kCacheV]),
+        *scratch = e.f32(op[attention_step::kScratch]), *o = e.f32(op[attention_step::kO]);
   std::memcpy(keys + p * kv_width, qkv + std::uint64_t{s.heads} * s.d, kv_width * sizeof(float));
   std::memcpy(values + p * kv_width, qkv + std::uint64_t{s.heads} * s.d + kv_width, kv_width * sizeof(float));
   for (std::uint32_t head = 0; head < s.heads; ++head) {

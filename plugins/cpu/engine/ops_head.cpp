@@ -2,10 +2,14 @@
 // the logits of a micro-batch never exist together. Losses are summed in double, part by part, in order.
 #include <algorithm>
 
+#include "core/step/operands.hpp"
 #include "plugins/cpu/engine/exec.hpp"
 #include "plugins/cpu/engine/product.hpp"
 
 namespace trainhost::cpu {
+
+using namespace step::operand;
+
 namespace {
 
 struct Head {
@@ -47,11 +51,12 @@ void chunk_gradients(Exec& e, const Head& c, std::uint64_t first, std::uint64_t 
 
 void run_head(Exec& e, const step::Op& op) {
   const bool train = op.kind == step::OpKind::kHeadLoss;
-  const step::BufferId logits = op.in[train ? 4 : 3], scalars = op.in[train ? 5 : 4];
+  const step::BufferId logits = op[head::logits(op.kind)], scalars = op[head::scalars(op.kind)];
   Head c{};
-  c.h = e.buffer(op.in[1]).cols, c.v = e.buffer(op.in[1]).rows, c.chunk = e.buffer(logits).rows;
-  c.hf = e.f32(op.in[0]), c.w = e.f32(op.in[1]), c.logits = e.f32(logits);
-  c.grad = train ? e.f32(op.in[3]) : nullptr;
+  const step::Buffer& weight = e.buffer(op[head::kHead]);
+  c.h = weight.cols, c.v = weight.rows, c.chunk = e.buffer(logits).rows;
+  c.hf = e.f32(op[head::kHf]), c.w = e.f32(op[head::kHead]), c.logits = e.f32(logits);
+  c.grad = train ? e.f32(op[head_loss::kGradHead]) : nullptr;
   c.targets = e.step.targets;
   double loss = 0.0;
   for (std::uint64_t first = 0; first < e.step.rows; first += c.chunk) {
@@ -64,9 +69,9 @@ void run_head(Exec& e, const step::Op& op) {
 }
 
 void run_head_logits(Exec& e, const step::Op& op) {
-  const std::uint64_t v = e.buffer(op.in[1]).rows, h = e.buffer(op.in[1]).cols;
-  const float *hf = e.f32(op.in[0]), *w = e.f32(op.in[1]);
-  float* logits = e.f32(op.out[0]);
+  const std::uint64_t v = e.buffer(op[head_logits::kHead]).rows, h = e.buffer(op[head_logits::kHead]).cols;
+  const float *hf = e.f32(op[head_logits::kHf]), *w = e.f32(op[head_logits::kHead]);
+  float* logits = e.f32(op[head_logits::kLogits]);
   e.over_rows(v, h, [&](std::uint64_t first, std::uint64_t rows) {
     e.kernels.gemv(rows, h, w + first * h, hf, false, logits + first);
   });

@@ -2,10 +2,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/step/operands.hpp"
 #include "plugins/cpu/engine/exec.hpp"
 #include "plugins/cpu/engine/product.hpp"
 
 namespace trainhost::cpu {
+
+using namespace step::operand;
+
 namespace {
 
 // Generation: one row. Memory-bound, so the weight's rows are dealt out.
@@ -21,11 +25,11 @@ void linear_row(Exec& e, std::uint64_t n, std::uint64_t k, const float* x, const
 }  // namespace
 
 void run_linear(Exec& e, const step::Op& op) {
-  const step::Buffer& wb = e.buffer(op.in[1]);
+  const step::Buffer& wb = e.buffer(op[linear::kWeight]);
   const std::uint64_t m = e.step.rows, n = wb.rows, k = wb.cols;
-  const float *x = e.f32(op.in[0]), *w = e.f32(op.in[1]), *bias = e.f32(op.in[2]),
-              *residual = e.f32(op.in[3]);
-  float* y = e.f32(op.out[0]);
+  const float *x = e.f32(op[linear::kX]), *w = e.f32(op[linear::kWeight]), *bias = e.f32(op[linear::kBias]),
+              *residual = e.f32(op[linear::kResidual]);
+  float* y = e.f32(op[linear::kY]);
   if (m == 1) return linear_row(e, n, k, x, w, bias, residual, y);
   const bool add = residual || bias;
   product_with_weight(e, Right::kTransposed, m, n, k, x, w, add, y, [&](Range rows, Range cols) {
@@ -39,19 +43,19 @@ void run_linear(Exec& e, const step::Op& op) {
 }
 
 void run_linear_dx(Exec& e, const step::Op& op) {
-  const step::Buffer& wb = e.buffer(op.in[1]);
+  const step::Buffer& wb = e.buffer(op[linear_dx::kWeight]);
   const std::uint64_t m = e.step.rows, n = wb.rows, k = wb.cols;
-  const float *dy = e.f32(op.in[0]), *w = e.f32(op.in[1]);
-  float* dx = e.f32(op.out[0]);
+  const float *dy = e.f32(op[linear_dx::kDy]), *w = e.f32(op[linear_dx::kWeight]);
+  float* dx = e.f32(op[linear_dx::kDx]);
   product_with_weight(e, Right::kPlain, m, k, n, dy, w, false, dx, [](Range, Range) {});
 }
 
 // The bias gradient is a sum over tokens too, a few columns a task.
 void run_linear_dw(Exec& e, const step::Op& op) {
-  const step::Buffer& gb = e.buffer(op.in[2]);
+  const step::Buffer& gb = e.buffer(op[linear_dw::kGradWeight]);
   const std::uint64_t m = e.step.rows, n = gb.rows, k = gb.cols;
-  const float *dy = e.f32(op.in[0]), *x = e.f32(op.in[1]);
-  float *gw = e.f32(op.in[2]), *gbias = e.f32(op.in[3]);
+  const float *dy = e.f32(op[linear_dw::kDy]), *x = e.f32(op[linear_dw::kX]);
+  float *gw = e.f32(op[linear_dw::kGradWeight]), *gbias = e.f32(op[linear_dw::kGradBias]);
   const bool overwrite = e.overwrite(op);
   constexpr std::uint64_t kBiasColumns = 64;
   const std::uint32_t bias_tasks =

@@ -5,9 +5,13 @@
 #include <cmath>
 #include <span>
 
+#include "core/step/operands.hpp"
 #include "plugins/cpu/engine/exec.hpp"
 
 namespace trainhost::cpu {
+
+using namespace step::operand;
+
 namespace {
 
 constexpr std::uint64_t kElementsPerTask = 16384;
@@ -41,7 +45,8 @@ SgdConstants sgd_constants(const Exec& e, bool decay, double clip_factor) {
 }
 
 std::uint64_t elements(const Exec& e, const step::Op& op) {
-  return e.buffer(op.in[0]).rows * e.buffer(op.in[0]).cols;
+  const step::Buffer& grad = e.buffer(op[optimizer::kGrad]);  // kGradSquares has it in the same slot
+  return grad.rows * grad.cols;
 }
 
 // Tasks of all operations of a run of neighbours, numbered through.
@@ -61,9 +66,9 @@ void over_elements(Exec& e, std::span<const step::Op> ops, F&& f) {
 
 void run_grad_squares(Exec& e, std::span<const step::Op> ops) {
   over_elements(e, ops, [&](const step::Op& op, Range r, std::uint32_t task) {
-    e.partials[task] = e.kernels.sum_squares(r.size(), e.f32(op.in[0]) + r.begin);
+    e.partials[task] = e.kernels.sum_squares(r.size(), e.f32(op[grad_squares::kGrad]) + r.begin);
   });
-  double* norm2 = e.f64(ops.front().in[1]) + step::kNorm2;
+  double* norm2 = e.f64(ops.front()[grad_squares::kScalars]) + step::kNorm2;
   std::uint32_t task = 0;
   for (const step::Op& op : ops)
     for (std::uint32_t n = tasks_for(elements(e, op)); n > 0; --n) *norm2 += e.partials[task++];
@@ -71,18 +76,18 @@ void run_grad_squares(Exec& e, std::span<const step::Op> ops) {
 
 void run_optimizer(Exec& e, std::span<const step::Op> ops) {
   const step::OpKind kind = ops.front().kind;
-  const std::size_t scalars = kind == step::OpKind::kAdamW ? 4 : kind == step::OpKind::kSgdMomentum ? 3 : 2;
-  const double clip = e.f64(ops.front().in[scalars])[step::kClipFactor];
+  const double clip = e.f64(ops.front()[optimizer::scalars(kind)])[step::kClipFactor];
   const AdamConstants adam[2] = {adam_constants(e, false, clip), adam_constants(e, true, clip)};
   const SgdConstants sgd[2] = {sgd_constants(e, false, clip), sgd_constants(e, true, clip)};
   over_elements(e, ops, [&](const step::Op& op, Range r, std::uint32_t) {
     const bool decay = op.flags & step::kDecay;
-    const float* g = e.f32(op.in[0]) + r.begin;
-    float* w = e.f32(op.in[1]) + r.begin;
+    const float* g = e.f32(op[optimizer::kGrad]) + r.begin;
+    float* w = e.f32(op[optimizer::kWeight]) + r.begin;
     if (kind == step::OpKind::kAdamW)
-      e.kernels.adamw(r.size(), g, w, e.f32(op.in[2]) + r.begin, e.f32(op.in[3]) + r.begin, adam[decay]);
+      e.kernels.adamw(r.size(), g, w, e.f32(op[optimizer::kM]) + r.begin, e.f32(op[adamw::kV]) + r.begin,
+                      adam[decay]);
     else if (kind == step::OpKind::kSgdMomentum)
-      e.kernels.sgd_momentum(r.size(), g, w, e.f32(op.in[2]) + r.begin, sgd[decay]);
+      e.kernels.sgd_momentum(r.size(), g, w, e.f32(op[optimizer::kM]) + r.begin, sgd[decay]);
     else
       e.kernels.sgd(r.size(), g, w, sgd[decay]);
   });
@@ -91,9 +96,10 @@ void run_optimizer(Exec& e, std::span<const step::Op> ops) {
 std::size_t partials_needed(const step::Program& p) {
   std::uint64_t squares = 0, losses = 1;
   for (const step::Op& op : p.ops) {
-    if (op.kind == step::OpKind::kGradSquares) squares += tasks_for(p[op.in[0]].rows * p[op.in[0]].cols);
+    if (op.kind == step::OpKind::kGradSquares)
+      squares += tasks_for(p[op[grad_squares::kGrad]].rows * p[op[grad_squares::kGrad]].cols);
     if (op.kind == step::OpKind::kHeadLoss || op.kind == step::OpKind::kHeadEval) {
-      const step::Buffer& logits = p[op.in[op.kind == step::OpKind::kHeadLoss ? 4 : 3]];
+      const step::Buffer& logits = p[op[head::logits(op.kind)]];
       losses = std::max<std::uint64_t>(losses, Exec::row_parts(logits.rows, logits.cols));
     }
   }

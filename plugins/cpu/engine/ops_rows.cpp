@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/step/operands.hpp"
 #include "plugins/cpu/engine/exec.hpp"
 
 namespace trainhost::cpu {
+
+using namespace step::operand;
+
 namespace {
 
 // grad[i] (= or +=) the sum of slots [slots, n] in order.
@@ -18,9 +22,9 @@ void combine_slots(Exec& e, const float* slots, std::uint32_t count, std::uint64
 }  // namespace
 
 void run_embed(Exec& e, const step::Op& op) {
-  const std::uint64_t h = e.buffer(op.in[0]).cols;
-  const float* table = e.f32(op.in[0]);
-  float* x = e.f32(op.out[0]);
+  const std::uint64_t h = e.buffer(op[embed::kTable]).cols;
+  const float* table = e.f32(op[embed::kTable]);
+  float* x = e.f32(op[embed::kX]);
   e.over_rows(e.step.rows, h, [&](std::uint64_t first, std::uint64_t rows) {
     for (std::uint64_t r = first; r < first + rows; ++r)
       std::memcpy(x + r * h, table + std::uint64_t(e.step.tokens[r]) * h, h * sizeof(float));
@@ -30,10 +34,10 @@ void run_embed(Exec& e, const step::Op& op) {
 // Task t owns the vocabulary entries id % tasks == t and meets their tokens in order: no two tasks write one
 // row.
 void run_embed_bwd(Exec& e, const step::Op& op) {
-  const step::Buffer& grad = e.buffer(op.in[2]);
+  const step::Buffer& grad = e.buffer(op[embed_bwd::kGradTable]);
   const std::uint64_t h = grad.cols, vocab = grad.rows;
-  const float* dx = e.f32(op.in[0]);
-  float* table = e.f32(op.in[2]);
+  const float* dx = e.f32(op[embed_bwd::kDx]);
+  float* table = e.f32(op[embed_bwd::kGradTable]);
   const bool overwrite = e.overwrite(op);
   const std::uint32_t tasks =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(e.program.profile.slots, vocab));
@@ -48,9 +52,9 @@ void run_embed_bwd(Exec& e, const step::Op& op) {
 }
 
 void run_rms_norm(Exec& e, const step::Op& op) {
-  const std::uint64_t h = e.buffer(op.in[0]).cols;
-  const float *x = e.f32(op.in[0]), *w = e.f32(op.in[1]);
-  float *y = e.f32(op.out[0]), *rstd = e.f32(op.out[1]);
+  const std::uint64_t h = e.buffer(op[rms_norm::kX]).cols;
+  const float *x = e.f32(op[rms_norm::kX]), *w = e.f32(op[rms_norm::kWeight]);
+  float *y = e.f32(op[rms_norm::kY]), *rstd = e.f32(op[rms_norm::kRstd]);
   const float eps = static_cast<float>(e.model().norm_eps);
   e.over_rows(e.step.rows, h, [&](std::uint64_t r, std::uint64_t rows) {
     e.kernels.rms_norm(rows, h, x + r * h, w, eps, y + r * h, rstd + r);
@@ -58,11 +62,13 @@ void run_rms_norm(Exec& e, const step::Op& op) {
 }
 
 void run_rms_norm_bwd(Exec& e, const step::Op& op) {
-  const std::uint64_t h = e.buffer(op.in[1]).cols;
-  const float *dy = e.f32(op.in[0]), *x = e.f32(op.in[1]), *rstd = e.f32(op.in[2]), *w = e.f32(op.in[3]);
-  float *dx = e.f32(op.out[0]), *grad_w = e.f32(op.in[5]), *partial = e.f32(op.in[6]);
+  const std::uint64_t h = e.buffer(op[rms_norm_bwd::kX]).cols;
+  const float *dy = e.f32(op[rms_norm_bwd::kDy]), *x = e.f32(op[rms_norm_bwd::kX]),
+              *rstd = e.f32(op[rms_norm_bwd::kRstd]), *w = e.f32(op[rms_norm_bwd::kWeight]);
+  float *dx = e.f32(op[rms_norm_bwd::kDx]), *grad_w = e.f32(op[rms_norm_bwd::kGradWeight]),
+        *partial = e.f32(op[rms_norm_bwd::kPartials]);
   const bool add = !(op.flags & step::kFreshDx);
-  const std::uint32_t slots = static_cast<std::uint32_t>(e.buffer(op.in[6]).rows);
+  const std::uint32_t slots = static_cast<std::uint32_t>(e.buffer(op[rms_norm_bwd::kPartials]).rows);
   e.pool.run(slots, [&](std::uint32_t s, std::uint32_t) {
     Range r = part(e.step.rows, s, slots);
     std::memset(partial + s * h, 0, h * sizeof(float));
@@ -77,8 +83,9 @@ void run_rms_norm_bwd(Exec& e, const step::Op& op) {
 void run_qk_norm(Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();
   const std::uint64_t d = m.head_dim, a = m.heads, k = m.kv_heads, ld = m.qkv_width(), n = (a + k) * d;
-  float *qkv = e.f32(op.in[0]), *pre = e.f32(op.out[1]), *rstd = e.f32(op.out[2]);
-  const float *wq = e.f32(op.in[1]), *wk = e.f32(op.in[2]), eps = static_cast<float>(m.norm_eps);
+  float *qkv = e.f32(op[qk_norm::kQkv]), *pre = e.f32(op[qk_norm::kPre]), *rstd = e.f32(op[qk_norm::kRstd]);
+  const float *wq = e.f32(op[qk_norm::kQWeight]), *wk = e.f32(op[qk_norm::kKWeight]),
+              eps = static_cast<float>(m.norm_eps);
   e.over_rows(e.step.rows, n, [&](std::uint64_t first, std::uint64_t rows) {
     for (std::uint64_t r = first; r < first + rows; ++r) {
       float *row = qkv + r * ld, *kept = pre + r * n;
@@ -92,8 +99,9 @@ void run_qk_norm(Exec& e, const step::Op& op) {
 void run_qk_norm_bwd(Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();
   const std::uint64_t d = m.head_dim, a = m.heads, k = m.kv_heads, ld = m.qkv_width();
-  float *dqkv = e.f32(op.in[0]), *partial = e.f32(op.in[7]);
-  const float *pre = e.f32(op.in[1]), *rstd = e.f32(op.in[2]), *wq = e.f32(op.in[3]), *wk = e.f32(op.in[4]);
+  float *dqkv = e.f32(op[qk_norm_bwd::kDQkv]), *partial = e.f32(op[qk_norm_bwd::kPartials]);
+  const float *pre = e.f32(op[qk_norm_bwd::kPre]), *rstd = e.f32(op[qk_norm_bwd::kRstd]),
+              *wq = e.f32(op[qk_norm_bwd::kQWeight]), *wk = e.f32(op[qk_norm_bwd::kKWeight]);
   const std::uint32_t slots = e.program.profile.slots;
   e.pool.run(slots, [&](std::uint32_t s, std::uint32_t) {
     Range range = part(e.step.rows, s, slots);
@@ -106,15 +114,15 @@ void run_qk_norm_bwd(Exec& e, const step::Op& op) {
       e.kernels.rms_norm_bwd(k, d, row + a * d, kept + a * d, scale + a, wk, row + a * d, false, gk);
     }
   });
-  combine_slots(e, partial, slots, 2 * d, d, e.overwrite(op), e.f32(op.in[5]));
-  combine_slots(e, partial + d, slots, 2 * d, d, e.overwrite(op), e.f32(op.in[6]));
+  combine_slots(e, partial, slots, 2 * d, d, e.overwrite(op), e.f32(op[qk_norm_bwd::kGradQWeight]));
+  combine_slots(e, partial + d, slots, 2 * d, d, e.overwrite(op), e.f32(op[qk_norm_bwd::kGradKWeight]));
 }
 
 void run_rope(Exec& e, const step::Op& op, float sign) {
   const ModelSpec& m = e.model();
   const std::uint64_t ld = m.qkv_width();
-  float* x = e.f32(op.in[0]);
-  const float* table = e.f32(op.in[1]);
+  float* x = e.f32(op[rope::kQkv]);
+  const float* table = e.f32(op[rope::kTable]);
   const std::uint32_t heads = m.heads + m.kv_heads;
   e.over_rows(e.step.rows, heads * m.head_dim, [&](std::uint64_t r, std::uint64_t rows) {
     e.kernels.rope(rows, heads, m.head_dim, ld, x + r * ld, table, e.step.position + r, e.program.run.seq_len,
@@ -123,18 +131,18 @@ void run_rope(Exec& e, const step::Op& op, float sign) {
 }
 
 void run_swiglu(Exec& e, const step::Op& op) {
-  const std::uint64_t n = e.buffer(op.in[0]).cols / 2;
-  const float* gu = e.f32(op.in[0]);
-  float* a = e.f32(op.out[0]);
+  const std::uint64_t n = e.buffer(op[swiglu::kGateUp]).cols / 2;
+  const float* gu = e.f32(op[swiglu::kGateUp]);
+  float* a = e.f32(op[swiglu::kAct]);
   e.over_rows(e.step.rows, 2 * n, [&](std::uint64_t r, std::uint64_t rows) {
     e.kernels.swiglu(rows, n, gu + r * 2 * n, a + r * n);
   });
 }
 
 void run_swiglu_bwd(Exec& e, const step::Op& op) {
-  const std::uint64_t n = e.buffer(op.in[1]).cols / 2;
-  const float* da = e.f32(op.in[0]);
-  float* gu = e.f32(op.in[1]);
+  const std::uint64_t n = e.buffer(op[swiglu_bwd::kGateUp]).cols / 2;
+  const float* da = e.f32(op[swiglu_bwd::kDAct]);
+  float* gu = e.f32(op[swiglu_bwd::kGateUp]);
   e.over_rows(e.step.rows, 2 * n, [&](std::uint64_t r, std::uint64_t rows) {
     e.kernels.swiglu_bwd(rows, n, da + r * n, gu + r * 2 * n);
   });

@@ -269,7 +269,8 @@ void Executor::next_logits(std::int32_t token, std::uint32_t position, float* lo
   feed_.send_token(kernels_, token);
   const step::Section s = program_.section(SectionKind::kGenerate);
   range(s.begin, s.end);
-  const step::BufferId made = program_.ops[s.end - 1].out[0], staging = program_.find(step::role::kStaging);
+  const step::BufferId made = program_.ops[s.end - 1][step::operand::head_logits::kLogits],
+                       staging = program_.find(step::role::kStaging);
   const step::Buffer& b = program_[made];
   check(cudaMemcpyAsync(arenas_.at(staging), arenas_.at(made), b.bytes(), cudaMemcpyDeviceToHost, kernels_),
         "fetching logits");
@@ -285,8 +286,9 @@ void Executor::refresh_mirrors() {
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const step::Op& op = program_.ops[i];
     if (op.kind != OpKind::kCopy) continue;
-    check(cudaMemcpyAsync(arenas_.at(op.out[0]), arenas_.at(op.in[0]), program_[op.in[0]].bytes(),
-                          cudaMemcpyDeviceToHost, kernels_),
+    const step::BufferId from = op[step::operand::copy::kFrom], to = op[step::operand::copy::kTo];
+    check(cudaMemcpyAsync(arenas_.at(to), arenas_.at(from), program_[from].bytes(), cudaMemcpyDeviceToHost,
+                          kernels_),
           "copying the embedding to the host");
   }
   kernels_.wait_for_all();

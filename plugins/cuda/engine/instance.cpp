@@ -250,15 +250,16 @@ double Instance::sync_mismatch() {
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const step::Op& op = program_.ops[i];
     if (op.kind != step::OpKind::kCopy) continue;
-    const std::uint64_t bytes = program_[op.in[0]].bytes(), el = size_of(program_[op.in[0]].dtype),
+    const std::uint64_t bytes = program_[op[step::operand::copy::kFrom]].bytes(),
+                        el = size_of(program_[op[step::operand::copy::kFrom]].dtype),
                         piece = program_[staging].bytes();
     for (std::uint64_t at = 0; at < bytes; at += piece) {
       const std::uint64_t n = std::min(piece, bytes - at);
-      check(cudaMemcpyAsync(staged, arenas_.get<std::byte>(op.in[0]) + at, n, cudaMemcpyDeviceToHost,
-                            executor_.stream()),
+      check(cudaMemcpyAsync(staged, arenas_.get<std::byte>(op[step::operand::copy::kFrom]) + at, n,
+                            cudaMemcpyDeviceToHost, executor_.stream()),
             "fetching the embedding");
       check(cudaStreamSynchronize(executor_.stream()), "fetching the embedding");
-      const std::byte* mine = arenas_.get<std::byte>(op.out[0]) + at;
+      const std::byte* mine = arenas_.get<std::byte>(op[step::operand::copy::kTo]) + at;
       for (std::uint64_t e = 0; e < n; e += el) wrong += std::memcmp(staged + e, mine + e, el) != 0;
     }
   }

@@ -3,6 +3,7 @@
 // their way to the host).
 #include <algorithm>
 
+#include "core/step/operands.hpp"
 #include "plugins/cuda/engine/api.hpp"
 #include "plugins/cuda/engine/exec.hpp"
 
@@ -10,6 +11,7 @@ namespace trainhost::cuda {
 namespace {
 
 using step::OpKind;
+using namespace step::operand;
 
 GemmShape shape(const Exec& e, Product p, std::uint64_t rows, const step::Buffer& weight) {
   GemmShape s{};
@@ -21,15 +23,15 @@ GemmShape shape(const Exec& e, Product p, std::uint64_t rows, const step::Buffer
 
 /// The product of a linear operation over `rows` tokens.
 GemmShape linear_shape(const Exec& e, const step::Op& op, std::uint64_t rows) {
-  if (op.kind == OpKind::kLinearDx) return shape(e, Product::kDx, rows, e.buffer(op.in[1]));
+  if (op.kind == OpKind::kLinearDx) return shape(e, Product::kDx, rows, e.buffer(op[linear_dx::kWeight]));
   if (op.kind == OpKind::kLinearDw) {
-    GemmShape s = shape(e, Product::kDw, rows, e.buffer(op.in[2]));
+    GemmShape s = shape(e, Product::kDw, rows, e.buffer(op[linear_dw::kGradWeight]));
     s.add = !e.overwrite(op);
     return s;
   }
-  GemmShape s = shape(e, Product::kForward, rows, e.buffer(op.in[1]));
-  s.bias = op.in[2] != step::kNoBuffer;
-  s.add = op.in[3] != step::kNoBuffer;
+  GemmShape s = shape(e, Product::kForward, rows, e.buffer(op[linear::kWeight]));
+  s.bias = op[linear::kBias] != step::kNoBuffer;
+  s.add = op[linear::kResidual] != step::kNoBuffer;
   return s;
 }
 
@@ -60,14 +62,16 @@ void head_gradients(Exec& e, const step::Op& op, const Head<T>& c, const step::B
 void queue_linear(Exec& e, const step::Op& op) {
   const GemmShape s = linear_shape(e, op, e.step.rows);
   ++e.launches;
-  const auto in = [&](std::size_t k) { return e.get<void>(op.in[k]); };
-  if (op.kind != OpKind::kLinearDw) {
-    const bool forward = op.kind == OpKind::kLinear;
-    return e.gemm.run(e.stream, s, in(0), in(1), forward ? in(2) : nullptr, forward ? in(3) : nullptr,
-                      e.get<void>(op.out[0]));
-  }
-  e.gemm.run(e.stream, s, in(0), in(1), nullptr, nullptr, in(2));
-  if (op.in[3] == step::kNoBuffer) return;
+  const auto at = [&](auto slot) { return e.get<void>(op[slot]); };
+  if (op.kind == OpKind::kLinear)
+    return e.gemm.run(e.stream, s, at(linear::kX), at(linear::kWeight), at(linear::kBias),
+                      at(linear::kResidual), at(linear::kY));
+  if (op.kind == OpKind::kLinearDx)
+    return e.gemm.run(e.stream, s, at(linear_dx::kDy), at(linear_dx::kWeight), nullptr, nullptr,
+                      at(linear_dx::kDx));
+  e.gemm.run(e.stream, s, at(linear_dw::kDy), at(linear_dw::kX), nullptr, nullptr,
+             at(linear_dw::kGradWeight));
+  if (op[linear_dw::kGradBias] == step::kNoBuffer) return;
   if (e.bf16())
     queue_bias_gradient<Bf16>(e, op);
   else
@@ -76,19 +80,20 @@ void queue_linear(Exec& e, const step::Op& op) {
 
 template <class T>
 void queue_head(Exec& e, const step::Op& op) {
-  const bool train = op.kind == OpKind::kHeadLoss, given = op.kind == OpKind::kHeadBwd;
-  const step::Buffer& w = e.buffer(op.in[given ? 2 : 1]);
+  const bool train = op.kind == OpKind::kHeadLoss, gradient_given = op.kind == OpKind::kHeadBwd;
+  const step::Buffer& w = e.buffer(op[gradient_given ? head_bwd::kHead : head::kHead]);
   Head<T> c{};
   c.h = w.cols, c.v = w.rows;
-  if (given) {
-    c.hf = e.get<T>(op.in[1]), c.w = e.get<T>(op.in[2]), c.grad = e.get<float>(op.in[3]);
-    return head_gradients<T>(e, op, c, w, 0, e.step.rows, e.get<T>(op.in[0]));
+  if (gradient_given) {
+    c.hf = e.get<T>(op[head_bwd::kHf]), c.w = e.get<T>(op[head_bwd::kHead]);
+    c.grad = e.get<float>(op[head_bwd::kGradHead]);
+    return head_gradients<T>(e, op, c, w, 0, e.step.rows, e.get<T>(op[head_bwd::kDLogits]));
   }
-  const std::size_t logits = train ? 4 : 3;
-  c.chunk = e.buffer(op.in[logits]).rows;
-  c.hf = e.get<T>(op.in[0]), c.w = e.get<T>(op.in[1]), c.logits = e.get<T>(op.in[logits]);
-  c.targets = e.get<std::int32_t>(op.in[2]), c.losses = e.get<float>(op.in[train ? 6 : 5]);
-  c.grad = train ? e.get<float>(op.in[3]) : nullptr;
+  const step::BufferId logits = op[head::logits(op.kind)];
+  c.chunk = e.buffer(logits).rows;
+  c.hf = e.get<T>(op[head::kHf]), c.w = e.get<T>(op[head::kHead]), c.logits = e.get<T>(logits);
+  c.targets = e.get<std::int32_t>(op[head::kTargets]), c.losses = e.get<float>(op[head::losses(op.kind)]);
+  c.grad = train ? e.get<float>(op[head_loss::kGradHead]) : nullptr;
   double* sum = e.scalar(train ? step::kLossSum : step::kEvalLossSum);
   for (std::uint64_t first = 0; first < e.step.rows; first += c.chunk) {
     const std::uint64_t rows = std::min(c.chunk, e.step.rows - first);
@@ -104,11 +109,13 @@ void queue_head(Exec& e, const step::Op& op) {
 }
 
 void queue_head_logits(Exec& e, const step::Op& op, std::uint64_t first, std::uint64_t rows) {
-  const step::Buffer& w = e.buffer(op.in[1]);
-  const std::uint64_t el = size_of(e.buffer(op.in[0]).dtype);
+  const step::Buffer& w = e.buffer(op[head_logits::kHead]);
+  const std::uint64_t el = size_of(e.buffer(op[head_logits::kHf]).dtype);
   ++e.launches;
-  e.gemm.run(e.stream, shape(e, Product::kForward, rows, w), e.get<std::byte>(op.in[0]) + first * w.cols * el,
-             e.get<void>(op.in[1]), nullptr, nullptr, e.get<std::byte>(op.out[0]) + first * w.rows * el);
+  e.gemm.run(e.stream, shape(e, Product::kForward, rows, w),
+             e.get<std::byte>(op[head_logits::kHf]) + first * w.cols * el,
+             e.get<void>(op[head_logits::kHead]), nullptr, nullptr,
+             e.get<std::byte>(op[head_logits::kLogits]) + first * w.rows * el);
 }
 
 void prepare_products(Exec& e) {
@@ -121,8 +128,8 @@ void prepare_products(Exec& e) {
         e.gemm.prepare(linear_shape(e, op, rows));
       }
     } else if (op.kind == OpKind::kHeadLoss || op.kind == OpKind::kHeadEval) {
-      const step::Buffer& w = e.buffer(op.in[1]);
-      const std::uint64_t chunk = e.buffer(op.in[op.kind == OpKind::kHeadLoss ? 4 : 3]).rows;
+      const step::Buffer& w = e.buffer(op[head::kHead]);
+      const std::uint64_t chunk = e.buffer(op[head::logits(op.kind)]).rows;
       for (std::uint64_t part : {std::min(chunk, tokens), tokens % chunk}) {
         if (part == 0) continue;
         e.gemm.prepare(shape(e, Product::kForward, part, w));
@@ -132,7 +139,7 @@ void prepare_products(Exec& e) {
         e.gemm.prepare(shape(e, Product::kDx, part, w));
       }
     } else if (op.kind == OpKind::kHeadBwd) {
-      const step::Buffer& w = e.buffer(op.in[2]);
+      const step::Buffer& w = e.buffer(op[head_bwd::kHead]);
       GemmShape dw = shape(e, Product::kDw, rows, w);
       for (bool add : {false, true}) dw.add = add, e.gemm.prepare(dw);
       e.gemm.prepare(shape(e, Product::kDx, rows, w));

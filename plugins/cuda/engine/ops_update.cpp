@@ -2,6 +2,7 @@
 // kind follow each other in the program and go out in launches of many parameters each.
 #include <string>
 
+#include "core/step/operands.hpp"
 #include "plugins/cuda/engine/api.hpp"
 #include "plugins/cuda/engine/exec.hpp"
 
@@ -9,18 +10,20 @@ namespace trainhost::cuda {
 namespace {
 
 using step::OpKind;
+using namespace step::operand;
 
 std::uint64_t elements(const Exec& e, const step::Op& op) {
-  return e.buffer(op.in[0]).rows * e.buffer(op.in[0]).cols;
+  const step::Buffer& grad = e.buffer(op[optimizer::kGrad]);  // kGradSquares has it in the same slot
+  return grad.rows * grad.cols;
 }
 
 void squares(Exec& e, std::span<const step::Op> ops) {
-  double* partials = e.get<double>(ops.front().in[2]);
+  double* partials = e.get<double>(ops.front()[grad_squares::kPartials]);
   bool first = true;
   for (std::size_t i = 0; i < ops.size(); i += kMaxPieces, first = false) {
     Pieces<GradPiece> p{};
     for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i)))
-      p.piece[p.count++] = {elements(e, op), e.get<float>(op.in[0])};
+      p.piece[p.count++] = {elements(e, op), e.get<float>(op[grad_squares::kGrad])};
     e.queued(grad_squares(e.stream, p, e.program.profile.slots, first, partials), ops.front());
   }
 }
@@ -36,7 +39,6 @@ template <class T>
 void queue_update(Exec& e, std::span<const step::Op> ops) {
   const OpKind kind = ops.front().kind;
   if (kind == OpKind::kGradSquares) return squares(e, ops);
-  const std::size_t scalars = kind == OpKind::kAdamW ? 4 : kind == OpKind::kSgdMomentum ? 3 : 2;
   const RunSpec& r = e.program.run;
   const AdamW adam{static_cast<float>(r.beta1), static_cast<float>(1.0 - r.beta1),
                    static_cast<float>(r.beta2), static_cast<float>(1.0 - r.beta2), static_cast<float>(r.eps)};
@@ -44,13 +46,14 @@ void queue_update(Exec& e, std::span<const step::Op> ops) {
     Pieces<ParamPiece<T>> p{};
     for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i))) {
       ParamPiece<T>& q = p.piece[p.count++];
-      q.elements = elements(e, op), q.grad = e.get<float>(op.in[0]), q.weight = e.get<T>(op.in[1]);
-      q.master = e.get<float>(op.in[scalars + 1]);
-      q.m = kind == OpKind::kSgd ? nullptr : e.get<float>(op.in[2]);
-      q.v = kind == OpKind::kAdamW ? e.get<float>(op.in[3]) : nullptr;
+      q.elements = elements(e, op), q.grad = e.get<float>(op[optimizer::kGrad]);
+      q.weight = e.get<T>(op[optimizer::kWeight]);
+      q.master = e.get<float>(op[optimizer::master(kind)]);
+      q.m = kind == OpKind::kSgd ? nullptr : e.get<float>(op[optimizer::kM]);
+      q.v = kind == OpKind::kAdamW ? e.get<float>(op[adamw::kV]) : nullptr;
       q.decay = op.flags & step::kDecay;
     }
-    const double* s = e.get<double>(ops.front().in[scalars]);
+    const double* s = e.get<double>(ops.front()[optimizer::scalars(kind)]);
     if (kind == OpKind::kAdamW)
       e.queued(adamw<T>(e.stream, p, adam, s), ops.front());
     else if (kind == OpKind::kSgd)
@@ -61,7 +64,7 @@ void queue_update(Exec& e, std::span<const step::Op> ops) {
 }
 
 void queue_finish_norm(Exec& e, const step::Op* any_squares) {
-  const double* partials = any_squares ? e.get<double>(any_squares->in[2]) : nullptr;
+  const double* partials = any_squares ? e.get<double>((*any_squares)[grad_squares::kPartials]) : nullptr;
   ++e.launches;
   check(finish_norm(e.stream, partials ? e.program.profile.slots : 0, partials, e.program.run.clip_norm,
                     e.scalar(step::kLossSum)),

@@ -7,6 +7,7 @@
 namespace trainhost::cuda {
 
 using step::OpKind;
+using namespace step::operand;
 
 namespace {
 
@@ -93,7 +94,7 @@ void Executor::one(std::span<const step::Op> ops) {
   const step::Op& op = ops.front();
   if (resident()) return queue_ops(exec_, ops);
   if (op.kind == OpKind::kHold) return;
-  if (op.kind == OpKind::kCopy) return copy(op, 0, program_[op.in[0]].rows);
+  if (op.kind == OpKind::kCopy) return copy(op, 0, program_[op[copy::kFrom]].rows);
   if (step::runs_on_host(program_, op)) return host_work(op, 0, exec_.step.rows);
   std::vector<Access> all;
   for (const step::Op& o : ops) {
@@ -108,16 +109,17 @@ void Executor::one(std::span<const step::Op> ops) {
 /// Rows [first, first + rows) of a copy; one transfer is counted when its first rows go. Activations of a
 /// short micro-batch (evaluation) have fewer rows than planned.
 void Executor::copy(const step::Op& op, std::uint64_t first, std::uint64_t rows) {
-  const step::Buffer &from = program_[op.in[0]], &to = program_[op.out[0]];
+  const step::Buffer &from = program_[op[copy::kFrom]], &to = program_[op[copy::kTo]];
   const bool upwards = to.tier == Tier::kDevice,
              whole = from.persistent || op.rows == 0 || from.rows != op.rows;
   if (!whole) rows = std::min(rows, exec_.step.rows > first ? exec_.step.rows - first : 0);
-  const Access touched[] = {rows_of(op.in[0], first, rows, false), rows_of(op.out[0], first, rows, true)};
+  const Access touched[] = {rows_of(op[copy::kFrom], first, rows, false),
+                            rows_of(op[copy::kTo], first, rows, true)};
   const Queue q = upwards ? kUp : kDown;
   const std::uint64_t sequence = place(q, touched);
   const std::uint64_t row = from.cols * size_of(from.dtype);
-  check(cudaMemcpyAsync(exec_.get<std::byte>(op.out[0]) + first * row,
-                        exec_.get<std::byte>(op.in[0]) + first * row, rows * row,
+  check(cudaMemcpyAsync(exec_.get<std::byte>(op[copy::kTo]) + first * row,
+                        exec_.get<std::byte>(op[copy::kFrom]) + first * row, rows * row,
                         upwards ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, queue(q)),
         "queueing a copy of " + from.name());
   placed(q, sequence);
@@ -136,14 +138,15 @@ void Executor::host_work(const step::Op& op, std::uint64_t first, std::uint64_t 
   const bool by_rows = op.kind == OpKind::kCrossEntropy;
   std::vector<Access>& touched = accesses(op);
   if (by_rows)
-    touched.front() = rows_of(op.in[0], first, rows, true), touched[touched.size() - 2] = touched.front();
+    touched.front() = rows_of(op[cross_entropy::kLogits], first, rows, true),
+    touched[touched.size() - 2] = touched.front();
   const std::uint64_t sequence = place(kHostWork, touched);
   HostTask& t = host_work_->tasks.emplace_back();
   t.work = host_work_.get(), t.op = &op;
   for (std::size_t k = 0; k < op.ins; ++k)
     if (op.in[k] != step::kNoBuffer && program_[op.in[k]].storage != step::Storage::kExternal)
       t.at.in[k] = exec_.get<void>(op.in[k]);
-  if (op.kind == OpKind::kEmbed) t.at.in[1] = exec_.get<void>(op.out[0]);
+  if (op.kind == OpKind::kEmbed) t.at.x = exec_.get<void>(op[embed::kX]);
   t.step = feed_.host_step(exec_.step.micro, first, rows);
   check(cudaLaunchHostFunc(
             *host_,
@@ -162,12 +165,13 @@ void Executor::host_work(const step::Op& op, std::uint64_t first, std::uint64_t 
 /// copies and the host work while the device goes on.
 void Executor::head_in_pieces(const step::Op* four) {
   const step::Op &logits = four[0], &down = four[1], &loss = four[2], &up = four[3];
-  const std::uint64_t M = exec_.step.rows, piece = piece_rows(program_[logits.out[0]]);
+  const std::uint64_t M = exec_.step.rows, piece = piece_rows(program_[logits[head_logits::kLogits]]);
   for (std::uint64_t first = 0; first < M; first += piece) {
     const std::uint64_t rows = std::min(piece, M - first);
-    const Access touched[] = {rows_of(logits.in[0], first, rows, false),
-                              rows_of(logits.in[1], 0, program_[logits.in[1]].rows, false),
-                              rows_of(logits.out[0], first, rows, true)};
+    const Access touched[] = {
+        rows_of(logits[head_logits::kHf], first, rows, false),
+        rows_of(logits[head_logits::kHead], 0, program_[logits[head_logits::kHead]].rows, false),
+        rows_of(logits[head_logits::kLogits], first, rows, true)};
     const std::uint64_t sequence = place(kKernels, touched);
     queue_head_logits(exec_, logits, first, rows);
     placed(kKernels, sequence);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/step/operands.hpp"
 #include "plugins/cuda/host/loops.hpp"
 
 namespace trainhost::cuda::host {
@@ -14,6 +15,7 @@ namespace {
 using step::Op;
 using step::OpKind;
 using step::Program;
+using namespace step::operand;
 
 constexpr std::uint64_t kElementsPerTask = 1 << 18;
 constexpr std::uint32_t kParts = 64;  // of a sum
@@ -48,9 +50,9 @@ Range part(std::uint64_t whole, std::uint64_t i, std::uint64_t n) {
 
 template <class T>
 void embed(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
-  const std::uint64_t h = p[op.in[0]].cols;
-  const T* table = at.get<const T>(0);
-  T* x = at.get<T>(1);  // the output: see run()
+  const std::uint64_t h = p[op[embed::kTable]].cols;
+  const T* table = at.get<const T>(embed::kTable);
+  T* x = static_cast<T*>(at.x);
   pool.run(kParts, [&](std::uint32_t i) {
     const Range r = part(s.rows, i, kParts);
     for (std::uint64_t t = r.begin; t < r.end; ++t)
@@ -62,9 +64,9 @@ void embed(Pool& pool, const Program& p, const Op& op, const Operands& at, const
 // row.
 template <class T>
 void embed_bwd(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
-  const std::uint64_t h = p[op.in[2]].cols, vocab = p[op.in[2]].rows;
-  const T* dx = at.get<const T>(0);
-  float* grad = at.get<float>(2);
+  const std::uint64_t h = p[op[embed_bwd::kGradTable]].cols, vocab = p[op[embed_bwd::kGradTable]].rows;
+  const T* dx = at.get<const T>(embed_bwd::kDx);
+  float* grad = at.get<float>(embed_bwd::kGradTable);
   const bool overwrite = (op.flags & step::kFirstWrite) && s.first_micro;
   pool.run(kParts, [&](std::uint32_t t) {
     if (overwrite)
@@ -77,10 +79,10 @@ void embed_bwd(Pool& pool, const Program& p, const Op& op, const Operands& at, c
 
 template <class T>
 void cross_entropy(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
-  const std::uint64_t v = p[op.in[0]].cols;
-  double* scalars = at.get<double>(2);
+  const std::uint64_t v = p[op[cross_entropy::kLogits]].cols;
+  double* scalars = at.get<double>(cross_entropy::kScalars);
   const float scale = static_cast<float>(scalars[step::kLossScale]);
-  T* logits = at.get<T>(0) + s.first * v;
+  T* logits = at.get<T>(cross_entropy::kLogits) + s.first * v;
   scalars[step::kLossSum] += sum_of_parts(pool, [&](std::uint32_t i) {
     const Range r = part(s.rows, i, kParts);
     double loss = 0;
@@ -95,10 +97,10 @@ void cross_entropy(Pool& pool, const Program& p, const Op& op, const Operands& a
 }
 
 void add_grad(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& s) {
-  const float* from = at.get<const float>(0);
-  float* to = at.get<float>(1);
+  const float* from = at.get<const float>(add_grad::kPart);
+  float* to = at.get<float>(add_grad::kGrad);
   const bool overwrite = (op.flags & step::kFirstWrite) && s.first_micro;
-  over_elements(pool, elements(p, op.in[0]), [&](std::uint64_t begin, std::uint64_t n) {
+  over_elements(pool, elements(p, op[add_grad::kPart]), [&](std::uint64_t begin, std::uint64_t n) {
     if (overwrite)
       std::memcpy(to + begin, from + begin, n * sizeof(float));
     else
@@ -109,7 +111,7 @@ void add_grad(Pool& pool, const Program& p, const Op& op, const Operands& at, co
 }  // namespace
 
 void run(Pool& pool, const Program& p, const Op& op, const Operands& at, const Step& step) {
-  const bool half = p[op.in[0]].dtype == DType::kBF16;
+  const bool half = p[op.in[0]].dtype == DType::kBF16;  // table, dx or logits; a gradient is f32
   switch (op.kind) {
     case OpKind::kEmbed:
       return half ? embed<Half>(pool, p, op, at, step) : embed<float>(pool, p, op, at, step);
@@ -125,17 +127,16 @@ void run(Pool& pool, const Program& p, const Op& op, const Operands& at, const S
 }
 
 void run_squares(Pool& pool, const Program& p, const Op& op, const Operands& at) {
-  const std::uint64_t n = elements(p, op.in[0]);
-  const float* g = at.get<const float>(0);
-  at.get<double>(1)[step::kNorm2] += sum_of_parts(pool, [&](std::uint32_t i) {
+  const std::uint64_t n = elements(p, op[grad_squares::kGrad]);
+  const float* g = at.get<const float>(grad_squares::kGrad);
+  at.get<double>(grad_squares::kScalars)[step::kNorm2] += sum_of_parts(pool, [&](std::uint32_t i) {
     const Range r = part(n, i, kParts);
     return squares(r.end - r.begin, g + r.begin);
   });
 }
 
 void run_update(Pool& pool, const Program& p, const Op& op, const Operands& at) {
-  const std::size_t scalars_at = op.kind == OpKind::kAdamW ? 4 : op.kind == OpKind::kSgdMomentum ? 3 : 2;
-  const double* s = at.get<const double>(scalars_at);
+  const double* s = at.get<const double>(optimizer::scalars(op.kind));
   if (s[step::kApplied] == 0.0) return;
   const RunSpec& r = p.run;
   const float decay = op.flags & step::kDecay ? static_cast<float>(s[step::kDecayFactor]) : 1.0f;
@@ -150,17 +151,17 @@ void run_update(Pool& pool, const Program& p, const Op& op, const Operands& at) 
                   static_cast<float>(s[step::kInvSqrtBias2]),
                   static_cast<float>(r.eps)};
   const Sgd plain{clip, static_cast<float>(r.beta1), decay, static_cast<float>(s[step::kLr])};
-  float* master = at.get<float>(scalars_at + 1);
-  over_elements(pool, elements(p, op.in[0]), [&](std::uint64_t begin, std::uint64_t n) {
-    const float* g = at.get<const float>(0) + begin;
-    float* w = (master ? master : at.get<float>(1)) + begin;
+  float* master = at.get<float>(optimizer::master(op.kind));
+  over_elements(pool, elements(p, op[optimizer::kGrad]), [&](std::uint64_t begin, std::uint64_t n) {
+    const float* g = at.get<const float>(optimizer::kGrad) + begin;
+    float* w = (master ? master : at.get<float>(optimizer::kWeight)) + begin;
     if (op.kind == OpKind::kAdamW)
-      adamw(n, g, w, at.get<float>(2) + begin, at.get<float>(3) + begin, adam);
+      adamw(n, g, w, at.get<float>(optimizer::kM) + begin, at.get<float>(adamw::kV) + begin, adam);
     else if (op.kind == OpKind::kSgd)
       sgd(n, g, w, plain);
     else
-      sgd_momentum(n, g, w, at.get<float>(2) + begin, plain);
-    if (master) to_half(n, w, at.get<Half>(1) + begin);
+      sgd_momentum(n, g, w, at.get<float>(optimizer::kM) + begin, plain);
+    if (master) to_half(n, w, at.get<Half>(optimizer::kWeight) + begin);
   });
 }
 

@@ -10,12 +10,13 @@
 
 namespace trainhost::cuda::host {
 
-/// Where the operands of one operation lie; null where one is absent.
+/// Addresses of the operands of one operation, by input slot; null where one is absent.
 struct Operands {
   void* in[step::kMaxOperands] = {};
+  void* x = nullptr;  // output of kEmbed; every other operation here changes one of its inputs
   template <class T>
-  T* get(std::size_t k) const {
-    return static_cast<T*>(in[k]);
+  T* get(step::In k) const {
+    return static_cast<T*>(in[k.slot]);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "core/placement/pack_gaps.hpp"
 #include "core/placement/pack_two_ends.hpp"
 #include "core/step/buffer_names.hpp"
+#include "core/step/operands.hpp"
 #include "tests/core/placement/cases.hpp"
 
 using namespace trainhost;
@@ -173,7 +174,7 @@ BOOST_AUTO_TEST_CASE(a_buffer_used_in_two_sections_shares_its_place_with_nobody)
   Program p = small_case().build();
   const BufferId hf = p.find(role::kHf);
   const Section eval = p.section(SectionKind::kEval);
-  p.ops[eval.end - 1].in[0] = hf;
+  p.ops[eval.end - 1][operand::head_eval::kHf] = hf;
   const MemoryPlan plan = place(p);
   BOOST_CHECK_LT(plan.offset[hf], plan.offset[p.find("grad.embed")]);  // among what lasts
   BOOST_CHECK_GE(plan.lifetime[hf].last, eval.begin);

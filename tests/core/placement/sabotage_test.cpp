@@ -6,6 +6,7 @@
 #include "core/base/checked.hpp"
 #include "core/placement/check_plan.hpp"
 #include "core/step/buffer_names.hpp"
+#include "core/step/operands.hpp"
 #include "tests/core/placement/cases.hpp"
 
 using namespace trainhost;
@@ -329,19 +330,19 @@ BOOST_AUTO_TEST_CASE(q_and_k_norm_left_out) {
 BOOST_AUTO_TEST_CASE(a_layer_that_reads_the_residual_of_another) {
   rejected(small_case(),
            [](Broken& b) {
-             b.p.ops[b.op(OpKind::kRmsNorm, 1, 0)].in[0] = b.id(role::kX, 0);
+             b.p.ops[b.op(OpKind::kRmsNorm, 1, 0)][operand::rms_norm::kX] = b.id(role::kX, 0);
              b.settle();
            },
            {"rms_norm of layer 1", "needs the residual stream before layer 1", "before layer 0"});
   rejected(small_case(),
            [](Broken& b) {
-             b.p.ops[b.op(OpKind::kLinear, 1, 1)].in[3] = b.id(role::kXMid, 0);
+             b.p.ops[b.op(OpKind::kLinear, 1, 1)][operand::linear::kResidual] = b.id(role::kXMid, 0);
              b.settle();
            },
            {"linear of layer 1", "needs the residual stream"});
   rejected(small_case(),
            [](Broken& b) {
-             b.p.ops[b.op(OpKind::kLinear, 1, 1)].in[3] = kNoBuffer;
+             b.p.ops[b.op(OpKind::kLinear, 1, 1)][operand::linear::kResidual] = kNoBuffer;
              b.settle();
            },
            {"leaves out the residual"});
@@ -350,7 +351,7 @@ BOOST_AUTO_TEST_CASE(a_layer_that_reads_the_residual_of_another) {
 BOOST_AUTO_TEST_CASE(a_bias_left_out) {
   rejected(everything_case(),
            [](Broken& b) {
-             b.p.ops[b.op(OpKind::kLinear, 0, 2)].in[2] = kNoBuffer;
+             b.p.ops[b.op(OpKind::kLinear, 0, 2)][operand::linear::kBias] = kNoBuffer;
              b.settle();
            },
            {"linear of layer 0", "leaves out the bias"});
@@ -359,13 +360,13 @@ BOOST_AUTO_TEST_CASE(a_bias_left_out) {
 BOOST_AUTO_TEST_CASE(a_weight_of_another_layer) {
   rejected(small_case(),
            [](Broken& b) {
-             b.p.ops[b.op(OpKind::kLinear, 0, 0)].in[1] = b.id("w.qkv", 1);
+             b.p.ops[b.op(OpKind::kLinear, 0, 0)][operand::linear::kWeight] = b.id("w.qkv", 1);
              b.settle();
            },
            {"of layer 1"});
   rejected(small_case(),
            [](Broken& b) {
-             b.p.ops[b.op(OpKind::kHeadLoss)].in[1] = b.id("w.embed");
+             b.p.ops[b.op(OpKind::kHeadLoss)][operand::head_loss::kHead] = b.id("w.embed");
              b.settle();
            },
            {"head_loss", "another parameter"});
@@ -376,7 +377,7 @@ BOOST_AUTO_TEST_CASE(a_recomputed_operation_that_reads_what_was_dropped) {
            [](Broken& b) {
              std::uint32_t i = b.op(OpKind::kSwiGlu, 0, 1);
              BOOST_REQUIRE(b.p.ops[i].flags & kRecomputed);
-             b.p.ops[i].in[0] = b.id(role::kGateUp, 0);
+             b.p.ops[i][operand::swiglu::kGateUp] = b.id(role::kGateUp, 0);
              b.settle();
            },
            {"swiglu of layer 0", "has overwritten"});
@@ -387,22 +388,24 @@ BOOST_AUTO_TEST_CASE(a_recomputed_operation_that_reads_what_was_dropped) {
 BOOST_AUTO_TEST_CASE(an_input_changed_in_place_that_should_be_another_buffer) {
   rejected(small_case(),
            [](Broken& b) {
-             b.p.ops[b.op(OpKind::kRope, 0)].out[0] = b.id(role::kH1, 0);
+             b.p.ops[b.op(OpKind::kRope, 0)][operand::rope::kQkvOut] = b.id(role::kH1, 0);
              b.settle();
            },
            {"rope of layer 0", "in place"});
   rejected(small_case(),
            [](Broken& b) {
-             b.p.ops[b.op(OpKind::kSwiGlu, 0)].out[0] = b.id(role::kGateUp, 0);
+             b.p.ops[b.op(OpKind::kSwiGlu, 0)][operand::swiglu::kAct] = b.id(role::kGateUp, 0);
              b.settle();
            },
            {"swiglu of layer 0", "while it reads it"});
 }
 
 BOOST_AUTO_TEST_CASE(a_missing_or_unknown_operand) {
-  rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)].in[1] = kNoBuffer; },
+  rejected(small_case(),
+           [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)][operand::rms_norm::kWeight] = kNoBuffer; },
            {"lacks input 1"});
-  rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)].in[1] = 100000; },
+  rejected(small_case(),
+           [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)][operand::rms_norm::kWeight] = 100000; },
            {"does not exist"});
   rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)].ins = 1; },
            {"has 1 inputs, needs 2"});
@@ -469,13 +472,14 @@ BOOST_AUTO_TEST_CASE(a_parameter_that_nobody_updates_or_twice) {
            {"weight decay"});
   rejected(small_case(),
            [](Broken& b) {
-             std::swap(b.p.ops[b.op(OpKind::kAdamW, 1, 2)].in[0], b.p.ops[b.op(OpKind::kAdamW, 0, 2)].in[0]);
+             std::swap(b.p.ops[b.op(OpKind::kAdamW, 1, 2)][operand::adamw::kGrad],
+                       b.p.ops[b.op(OpKind::kAdamW, 0, 2)][operand::adamw::kGrad]);
            },
            {"with what belongs to another parameter"});
   rejected(small_case(),
            [](Broken& b) {
-             b.p.ops[b.op(OpKind::kAdamW, 0, 1)].in[2] = b.id("m.qkv", 1);
-             b.p.ops[b.op(OpKind::kAdamW, 0, 1)].out[1] = b.id("m.qkv", 1);
+             b.p.ops[b.op(OpKind::kAdamW, 0, 1)][operand::adamw::kM] = b.id("m.qkv", 1);
+             b.p.ops[b.op(OpKind::kAdamW, 0, 1)][operand::adamw::kMOut] = b.id("m.qkv", 1);
            },
            {"with what belongs to another parameter"});
 }

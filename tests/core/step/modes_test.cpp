@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/step/buffer_names.hpp"
+#include "core/step/operands.hpp"
 #include "tests/core/placement/cases.hpp"
 
 using namespace trainhost;
@@ -23,8 +24,8 @@ Transfers transfers(const Program& p, SectionKind k) {
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const Op& o = p.ops[i];
     if (o.kind != OpKind::kCopy) continue;
-    const bool up = p[o.out[0]].tier == Tier::kDevice;
-    const std::uint64_t bytes = p[o.in[0]].instance_bytes();
+    const bool up = p[o[operand::copy::kTo]].tier == Tier::kDevice;
+    const std::uint64_t bytes = p[o[operand::copy::kFrom]].instance_bytes();
     if (o.flags & kActivationCopy)
       (up ? t.up : t.down)++, (up ? t.up_bytes : t.down_bytes) += bytes;
     else

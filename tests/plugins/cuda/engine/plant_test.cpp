@@ -4,6 +4,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include "core/step/operands.hpp"
 #include "tests/plugins/cuda/engine/plants.hpp"
 #include "tests/plugins/cuda/engine/rig.hpp"
 
@@ -137,8 +138,9 @@ Copies planned(const char* mode, const ModelSpec& m, const RunSpec& r) {
       const step::Op& op = p.ops[i];
       host_loss |= op.kind == step::OpKind::kCrossEntropy;
       if (op.kind == step::OpKind::kCopy)
-        add(p[op.out[0]].tier == Tier::kDevice, kind == step::SectionKind::kMicro ? r.accumulate : 1,
-            p[op.in[0]].instance_bytes());
+        add(p[op[step::operand::copy::kTo]].tier == Tier::kDevice,
+            kind == step::SectionKind::kMicro ? r.accumulate : 1,
+            p[op[step::operand::copy::kFrom]].instance_bytes());
     }
   }
   add(true, 3 * r.accumulate, 4 * r.tokens_per_micro_batch());

@@ -93,6 +93,7 @@ class OneOp {
     host::Operands at;
     for (std::size_t k = 0; k < memory_.size(); ++k)
       at.in[k] = memory_[k].empty() ? nullptr : memory_[k].data();
+    if (memory_.size() > 1) at.x = at.in[1];  // tests of kEmbed put x in the second buffer
     return at;
   }
   void run(OpKind kind, const host::Step& step, std::uint32_t flags = 0) {

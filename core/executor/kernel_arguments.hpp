@@ -16,9 +16,9 @@ struct HeadChunk {
   LinearDx hidden_gradient;  // after the weight's: it overwrites the hidden states, which that one reads
 };
 
-class Operands {
+class KernelArguments {
  public:
-  Operands(const step::Program& program, Storage& storage) : program_(program), storage_(storage) {}
+  KernelArguments(const step::Program& program, Storage& storage) : program_(program), storage_(storage) {}
 
   Embed embed(const step::Op&, const StepState&) const;
   EmbedBwd embed_bwd(const step::Op&, const StepState&) const;
@@ -54,7 +54,7 @@ class Operands {
   Heads heads() const { return {program_.model.heads, program_.model.kv_heads, program_.model.head_dim}; }
   float eps() const { return static_cast<float>(program_.model.norm_eps); }
   float decay(const step::Op& op, const StepState& s) const;
-  float clip(const step::Op& op, int scalars) const;
+  float clip_factor(const step::Op& op) const;
 
   const step::Program& program_;
   Storage& storage_;

@@ -1,0 +1,296 @@
+// The operands of every operation: which buffer is in which slot, its shape and its meaning. The only
+// place where slot numbers are decoded: builders fill Op::in and Op::out in the order below; trainers,
+// transforms and checkers write op[linear::kWeight]. One namespace per OpKind, named as in op_info().
+//
+// Shapes are row-major, symbols as in docs/glossary.md: M tokens, V vocabulary, H hidden, I intermediate,
+// A query heads, K key/value heads, D head dimension, S sequence length, C rows of a chunk of logits.
+// Element type: the type in which the run stores weights and activations, unless one is given.
+// An operand that is changed in place has an input slot and an output slot with the same buffer.
+#pragma once
+#include <cstdint>
+
+#include "core/step/program.hpp"
+
+namespace trainhost::step::operand {
+
+/// x = table[ids].
+namespace embed {
+inline constexpr In kTable{0};  // [V,H] weight
+inline constexpr In kIds{1};    // [M] token ids, i32
+inline constexpr Out kX{0};     // [M,H]
+}  // namespace embed
+
+/// y = x * rstd * weight, over each row.
+namespace rms_norm {
+inline constexpr In kX{0};       // [M,H]
+inline constexpr In kWeight{1};  // [H]
+inline constexpr Out kY{0};      // [M,H]
+inline constexpr Out kRstd{1};   // [M] 1/rms of each row, f32; kept for the backward pass
+}  // namespace rms_norm
+
+/// y = x weight^T (+ bias) (+ residual).
+namespace linear {
+inline constexpr In kX{0};         // [M,k]
+inline constexpr In kWeight{1};    // [n,k]
+inline constexpr In kBias{2};      // [n], optional
+inline constexpr In kResidual{3};  // [M,n], optional
+inline constexpr Out kY{0};        // [M,n]
+}  // namespace linear
+
+/// RMSNorm of each q and k head over its own D elements, in place.
+namespace qk_norm {
+inline constexpr In kQkv{0};      // [M,(A+2K)D], changed in place
+inline constexpr In kQWeight{1};  // [D]
+inline constexpr In kKWeight{2};  // [D]
+inline constexpr Out kQkvOut{0};  // the same buffer as kQkv
+inline constexpr Out kPre{1};     // [M,(A+K)D] q and k before the norm
+inline constexpr Out kRstd{2};    // [M,A+K] 1/rms of each head, f32
+}  // namespace qk_norm
+
+/// Rotary position embedding of the q and k heads, in place. kRopeBwd has the same operands, with d qkv in
+/// kQkv.
+namespace rope {
+inline constexpr In kQkv{0};      // [M,(A+2K)D], changed in place
+inline constexpr In kTable{1};    // [S,D] cosines and sines, f32
+inline constexpr Out kQkvOut{0};  // the same buffer as kQkv
+}  // namespace rope
+namespace rope_bwd = rope;
+
+/// Causal attention inside each sequence.
+namespace attention {
+inline constexpr In kQkv{0};      // [M,(A+2K)D] rotated
+inline constexpr In kScratch{1};  // f32[threads,attention_scratch_floats()]; absent on a device
+inline constexpr Out kO{0};       // [M,A*D]
+inline constexpr Out kLse{1};     // [M,A] log of the sum of exponentials, f32
+}  // namespace attention
+
+/// act = silu(gate) * up.
+namespace swiglu {
+inline constexpr In kGateUp{0};  // [M,2I] gate | up
+inline constexpr Out kAct{0};    // [M,I]
+}  // namespace swiglu
+
+/// Logits, loss and gradients of the head, a chunk of C tokens at a time; scaled by 1/counted targets.
+namespace head_loss {
+inline constexpr In kHf{0};            // [M,H], becomes d hf
+inline constexpr In kHead{1};          // [V,H] weight
+inline constexpr In kTargets{2};       // [M] i32
+inline constexpr In kGradHead{3};      // [V,H] f32, += d logits^T hf
+inline constexpr In kLogits{4};        // [C,V] scratch
+inline constexpr In kScalars{5};       // f64[16], kLossSum += loss
+inline constexpr In kLosses{6};        // [C] f32 scratch, one loss per token; on a device only
+inline constexpr Out kDHf{0};          // the same buffer as kHf
+inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead
+inline constexpr Out kScalarsOut{2};   // the same buffer as kScalars
+}  // namespace head_loss
+
+/// Logits and loss, a chunk of C tokens at a time.
+namespace head_eval {
+inline constexpr In kHf{0};           // [M,H]
+inline constexpr In kHead{1};         // [V,H] weight
+inline constexpr In kTargets{2};      // [M] i32
+inline constexpr In kLogits{3};       // [C,V] scratch
+inline constexpr In kScalars{4};      // f64[16], kEvalLossSum += loss
+inline constexpr In kLosses{5};       // [C] f32 scratch; on a device only
+inline constexpr Out kScalarsOut{0};  // the same buffer as kScalars
+}  // namespace head_eval
+
+/// logits = hf head^T.
+namespace head_logits {
+inline constexpr In kHf{0};       // [M,H]
+inline constexpr In kHead{1};     // [V,H] weight
+inline constexpr Out kLogits{0};  // [M,V]
+}  // namespace head_logits
+
+/// Gradients of kRmsNorm. dx is written with flag kFreshDx, else added to.
+namespace rms_norm_bwd {
+inline constexpr In kDy{0};              // [M,H]
+inline constexpr In kX{1};               // [M,H] input of the norm
+inline constexpr In kRstd{2};            // [M] f32
+inline constexpr In kWeight{3};          // [H]
+inline constexpr In kDxIn{4};            // [M,H], the same buffer as kDx; absent with kFreshDx
+inline constexpr In kGradWeight{5};      // [H] f32, +=
+inline constexpr In kPartials{6};        // f32[slots,H] scratch, one partial sum per slot
+inline constexpr Out kDx{0};             // [M,H]
+inline constexpr Out kGradWeightOut{1};  // the same buffer as kGradWeight
+}  // namespace rms_norm_bwd
+
+/// dx = dy weight.
+namespace linear_dx {
+inline constexpr In kDy{0};      // [M,n]
+inline constexpr In kWeight{1};  // [n,k]
+inline constexpr Out kDx{0};     // [M,k]
+}  // namespace linear_dx
+
+/// grad_weight += dy^T x; grad_bias += column sums of dy.
+namespace linear_dw {
+inline constexpr In kDy{0};              // [M,n]
+inline constexpr In kX{1};               // [M,k]
+inline constexpr In kGradWeight{2};      // [n,k] f32, +=
+inline constexpr In kGradBias{3};        // [n] f32, +=; absent without a bias
+inline constexpr In kPartials{4};        // f32[slots,n] scratch; on a device with a bias only
+inline constexpr Out kGradWeightOut{0};  // the same buffer as kGradWeight
+inline constexpr Out kGradBiasOut{1};    // the same buffer as kGradBias, if present
+}  // namespace linear_dw
+
+/// Gradients of kSwiGlu: gate_up becomes d gate_up.
+namespace swiglu_bwd {
+inline constexpr In kDAct{0};      // [M,I]
+inline constexpr In kGateUp{1};    // [M,2I], becomes its own gradient
+inline constexpr Out kDGateUp{0};  // the same buffer as kGateUp
+}  // namespace swiglu_bwd
+
+/// Gradients of kAttention; scores are computed again from qkv and lse.
+namespace attention_bwd {
+inline constexpr In kDO{0};       // [M,A*D]
+inline constexpr In kO{1};        // [M,A*D]
+inline constexpr In kLse{2};      // [M,A] f32
+inline constexpr In kQkv{3};      // [M,(A+2K)D] rotated
+inline constexpr In kScratch{4};  // as kAttention; on a device f32[M,A]
+inline constexpr Out kDQkv{0};    // [M,(A+2K)D]
+}  // namespace attention_bwd
+
+/// Gradients of kQkNorm, in place.
+namespace qk_norm_bwd {
+inline constexpr In kDQkv{0};             // [M,(A+2K)D], changed in place
+inline constexpr In kPre{1};              // [M,(A+K)D] q and k before the norm
+inline constexpr In kRstd{2};             // [M,A+K] f32
+inline constexpr In kQWeight{3};          // [D]
+inline constexpr In kKWeight{4};          // [D]
+inline constexpr In kGradQWeight{5};      // [D] f32, +=
+inline constexpr In kGradKWeight{6};      // [D] f32, +=
+inline constexpr In kPartials{7};         // f32[slots,2D] scratch, q | k
+inline constexpr Out kDQkvOut{0};         // the same buffer as kDQkv
+inline constexpr Out kGradQWeightOut{1};  // the same buffer as kGradQWeight
+inline constexpr Out kGradKWeightOut{2};  // the same buffer as kGradKWeight
+}  // namespace qk_norm_bwd
+
+/// grad_table[ids] += dx.
+namespace embed_bwd {
+inline constexpr In kDx{0};             // [M,H]
+inline constexpr In kIds{1};            // [M] i32
+inline constexpr In kGradTable{2};      // [V,H] f32, +=
+inline constexpr In kOrder{3};          // [M] rows sorted by id, i32; on a device only
+inline constexpr Out kGradTableOut{0};  // the same buffer as kGradTable
+}  // namespace embed_bwd
+
+/// scalars[kNorm2] += sum of grad^2, in double.
+namespace grad_squares {
+inline constexpr In kGrad{0};         // f32, any shape
+inline constexpr In kScalars{1};      // f64[16]
+inline constexpr In kPartials{2};     // f64[slots] scratch; absent where the host runs it
+inline constexpr Out kScalarsOut{0};  // the same buffer as kScalars
+}  // namespace grad_squares
+
+/// One AdamW update of a parameter; reads the clip factor in scalars. All shapes are those of the gradient.
+namespace adamw {
+inline constexpr In kGrad{0};     // f32
+inline constexpr In kWeight{1};   // changed in place
+inline constexpr In kM{2};        // first moment, f32, changed in place
+inline constexpr In kV{3};        // second moment, f32, changed in place
+inline constexpr In kScalars{4};  // f64[16]
+inline constexpr In kMaster{
+    5};  // f32 copy of the weight, changed in place; only where the weight is stored in a lower precision
+inline constexpr Out kWeightOut{0};  // the same buffer as kWeight
+inline constexpr Out kMOut{1};       // as kM
+inline constexpr Out kVOut{2};       // as kV
+inline constexpr Out kMasterOut{3};  // as kMaster, if present
+}  // namespace adamw
+
+/// One SGD update of a parameter.
+namespace sgd {
+inline constexpr In kGrad{0};        // f32
+inline constexpr In kWeight{1};      // changed in place
+inline constexpr In kScalars{2};     // f64[16]
+inline constexpr In kMaster{3};      // as for kAdamW
+inline constexpr Out kWeightOut{0};  // the same buffer as kWeight
+inline constexpr Out kMasterOut{1};  // as kMaster, if present
+}  // namespace sgd
+
+/// One update of a parameter by SGD with momentum.
+namespace sgd_momentum {
+inline constexpr In kGrad{0};        // f32
+inline constexpr In kWeight{1};      // changed in place
+inline constexpr In kM{2};           // momentum, f32, changed in place
+inline constexpr In kScalars{3};     // f64[16]
+inline constexpr In kMaster{4};      // as for kAdamW
+inline constexpr Out kWeightOut{0};  // the same buffer as kWeight
+inline constexpr Out kMOut{1};       // as kM
+inline constexpr Out kMasterOut{2};  // as kMaster, if present
+}  // namespace sgd_momentum
+
+/// Attention of one token at position p of kGenerate; appends its key and value to the caches.
+namespace attention_step {
+inline constexpr In kQkv{0};         // [1,(A+2K)D] rotated
+inline constexpr In kCacheK{1};      // [S,K*D], row p is written
+inline constexpr In kCacheV{2};      // [S,K*D], row p is written
+inline constexpr In kScratch{3};     // f32[A,S] scores
+inline constexpr Out kO{0};          // [1,A*D]
+inline constexpr Out kCacheKOut{1};  // the same buffer as kCacheK
+inline constexpr Out kCacheVOut{2};  // the same buffer as kCacheV
+}  // namespace attention_step
+
+/// to = from, between memory tiers. Asynchronous: see kHold.
+namespace copy {
+inline constexpr In kFrom{0};  // any shape
+inline constexpr Out kTo{0};   // the shape of kFrom
+}  // namespace copy
+
+/// No work: keeps both buffers live up to here, because a copy between them may still be running.
+namespace hold {
+inline constexpr In kFirst{0};
+inline constexpr In kSecond{1};  // optional
+}  // namespace hold
+
+/// logits become their own gradient; loss += .
+namespace cross_entropy {
+inline constexpr In kLogits{0};       // [M,V], changed in place
+inline constexpr In kTargets{1};      // [M] i32
+inline constexpr In kScalars{2};      // f64[16], kLossSum += loss
+inline constexpr Out kDLogits{0};     // the same buffer as kLogits
+inline constexpr Out kScalarsOut{1};  // the same buffer as kScalars
+}  // namespace cross_entropy
+
+/// Gradients of the head from those of the logits.
+namespace head_bwd {
+inline constexpr In kDLogits{0};       // [M,V]
+inline constexpr In kHf{1};            // [M,H], becomes d hf
+inline constexpr In kHead{2};          // [V,H] weight
+inline constexpr In kGradHead{3};      // [V,H] f32, +=
+inline constexpr Out kDHf{0};          // the same buffer as kHf
+inline constexpr Out kGradHeadOut{1};  // the same buffer as kGradHead
+}  // namespace head_bwd
+
+/// grad += part; overwritten on its first write.
+namespace add_grad {
+inline constexpr In kPart{0};      // f32, gradient of one micro-batch
+inline constexpr In kGrad{1};      // f32, changed in place
+inline constexpr Out kGradOut{0};  // the same buffer as kGrad
+}  // namespace add_grad
+
+/// Slots that all optimizer operations (kAdamW, kSgd, kSgdMomentum) share, and those that depend on the kind.
+namespace optimizer {
+inline constexpr In kGrad{0};
+inline constexpr In kWeight{1};
+inline constexpr In kM{2};  // not of kSgd
+constexpr In scalars(OpKind k) {
+  return k == OpKind::kAdamW         ? adamw::kScalars
+         : k == OpKind::kSgdMomentum ? sgd_momentum::kScalars
+                                     : sgd::kScalars;
+}
+constexpr In master(OpKind k) {
+  return k == OpKind::kAdamW         ? adamw::kMaster
+         : k == OpKind::kSgdMomentum ? sgd_momentum::kMaster
+                                     : sgd::kMaster;
+}
+}  // namespace optimizer
+
+/// Slots of kHeadLoss and kHeadEval that depend on the kind; hf, head and targets are the same in both.
+namespace head {
+using head_loss::kHf, head_loss::kHead, head_loss::kTargets;
+constexpr In logits(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kLogits : head_eval::kLogits; }
+constexpr In scalars(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kScalars : head_eval::kScalars; }
+constexpr In losses(OpKind k) { return k == OpKind::kHeadLoss ? head_loss::kLosses : head_eval::kLosses; }
+}  // namespace head
+
+}  // namespace trainhost::step::operand
