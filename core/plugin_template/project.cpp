@@ -28,11 +28,11 @@ const std::vector<std::string> kReserved = {
 // Types that a project's sources use: those of the crate and of the templates, and what Rust knows
 // everywhere. One that is named after the project would stand before them.
 const std::vector<std::string> kTaken = {
-    "Box",    "Buffer",     "Counters", "Err",         "Error",      "Estimator", "Generate",
-    "Host",   "Instance",   "Leaf",     "Model",       "None",       "Numbered",  "Ok",
-    "Option", "Plain",      "Plugin",   "PluginTable", "Profile",    "Result",    "Run",
-    "Self",   "Size",       "Some",     "Step",        "StepResult", "String",    "Target",
-    "Tensor", "TensorSink", "Toy",      "Trainer",     "Tree",       "Vec",       "Weights"};
+    "Box",     "Buffer",   "Counters",    "Entry",   "Err",    "Error",    "Estimator",  "Generate",
+    "Host",    "Instance", "Leaf",        "Model",   "None",   "Numbered", "Ok",         "Option",
+    "Plain",   "Plugin",   "PluginTable", "Profile", "Result", "Run",      "Self",       "Size",
+    "Some",    "Step",     "StepResult",  "String",  "Target", "Tensor",   "TensorSink", "Toy",
+    "Trainer", "Tree",     "Vec",         "Weights"};
 constexpr std::size_t kMaxName = 40;
 
 bool lower(char c) { return c >= 'a' && c <= 'z'; }

@@ -1,5 +1,5 @@
-// The documentation of a check, from the table: what `--explain` prints and what a page of sdk/checks says
-// are one text.
+// The documentation of a check, from the table: `--explain` prints the same text that its page contains.
+// Pages are generated (`trainhost plugins check --pages DIR`, target sdk_docs) and not committed.
 #pragma once
 #include <map>
 #include <string>
@@ -11,7 +11,7 @@ namespace trainhost::plugin_validator {
 /// For a terminal, wrapped at 100 columns.
 std::string explain(const Check& c);
 
-/// Markdown: sdk/checks/ID.md by file name, and its index README.md.
+/// Markdown pages by file name: ID.md for each check, and their index README.md.
 std::map<std::string, std::string> pages();
 
 }  // namespace trainhost::plugin_validator

@@ -74,8 +74,8 @@ BOOST_AUTO_TEST_CASE(the_manifest_survives_gc_sections_and_strip) {
   BOOST_TEST(c->manifest.families.size() == 2u);
 }
 
-BOOST_AUTO_TEST_CASE(the_ten_lines_of_the_readme_are_a_plugin) {
-  std::string source = text_of(TRAINHOST_SOURCE_DIR "/tests/sdk/ten_lines.cpp");
+BOOST_AUTO_TEST_CASE(the_smallest_plugin_of_the_readme_works) {
+  std::string source = text_of(TRAINHOST_SOURCE_DIR "/tests/sdk/smallest_plugin.cpp");
   BOOST_TEST(text_of(TRAINHOST_SOURCE_DIR "/sdk/README.md").find(source) != std::string::npos);
   tp::Registry registry({SDK_PLUGINS}, {});
   auto& e = registry.estimator("acme-weights");

@@ -1,4 +1,5 @@
-/* trainhost plugin ABI: interface "trainhost.estimator/1": what a run takes, without running it. */
+/* trainhost plugin ABI: interface "trainhost.estimator/1": predicts the memory of a run without running it.
+ */
 #ifndef TRAINHOST_ESTIMATOR_H
 #define TRAINHOST_ESTIMATOR_H
 #include "trainhost/host.h"
@@ -10,12 +11,12 @@
 /* Both functions are mandatory. */
 typedef struct th_estimator {
   uint32_t struct_size, reserved;
-  /* 0 = does not apply, else 1..1000: how closely it fits this family and run; more is taken as 1000, less as
-   * 0. No I/O, < 1 ms. [any] {started} */
+  /* Returns how well the estimator fits this model and run: 0 = does not apply, 1..1000 = better with larger
+   * values; other values are clamped to this range. No I/O, < 1 ms. [any] {started} */
   int32_t (*match)(const th_model*, const th_run*);
-  /* Sends its leaves to the sink and fills the summary; the same arguments give the same report. profile: of
-   * the trainer that would run it; NULL when there is none. TH_E_UNSUPPORTED: it cannot count this run. [any]
-   * {started} */
+  /* Sends its entries to the sink and fills the summary; equal arguments give equal reports. profile: traits
+   * of the trainer that would execute the run; NULL if there is none. TH_E_UNSUPPORTED: the estimator does
+   * not cover this run. [any] {started} */
   th_status (*estimate)(const th_host*, const th_model*, const th_run*, const th_profile*, th_mem_sink*,
                         th_mem_summary*, th_error*);
 } th_estimator;

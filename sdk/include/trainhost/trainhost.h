@@ -1,4 +1,5 @@
-/* trainhost plugin ABI, all of it. Plain C11; usable as is from C++ and mirrored by repr(C) in Rust. */
+/* trainhost plugin ABI: includes every C header of the interface. Plain C11; also valid C++; mirrored in
+ * Rust. */
 #ifndef TRAINHOST_H
 #define TRAINHOST_H
 #include "trainhost/config.h"

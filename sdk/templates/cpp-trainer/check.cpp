@@ -5,5 +5,5 @@
 #include "kernels.hpp"
 
 int main(int argc, char** argv) {
-  return trainhost::kernel_check_main<@TYPE @>(1e-4, argc > 1 ? argv[1] : "");
+  return trainhost::kernel_check_main<@TYPE@>(1e-4, argc > 1 ? argv[1] : "");
 }

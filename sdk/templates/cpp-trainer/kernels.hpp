@@ -6,7 +6,7 @@
 
 #include "core/executor/reference_kernels.hpp"
 
-struct @TYPE @ : trainhost::executor::ReferenceKernels {
+struct @TYPE@ : trainhost::executor::ReferenceKernels {
   static constexpr const char *id = "@NAME@", *version = "0.1.0";
 
   // y = x w^T (+ bias) (+ residual): rows of x times rows of w. The sum is eight sums, which the compiler

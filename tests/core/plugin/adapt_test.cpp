@@ -25,7 +25,7 @@ std::ostream& operator<<(std::ostream& os, const Fault& f) { return os << f.what
 
 const Fault kFaults[] = {
     {"throw", Exit::kFailed, "internal", "caught at the border"},
-    {"throw 42", Exit::kFailed, "internal", "an exception that is no std::exception"},
+    {"throw 42", Exit::kFailed, "internal", "an exception that is not a std::exception"},
     {"throw Error", Exit::kNoBackend, "unavailable", "no licence"},
     {"throw raw", Exit::kFailed, "internal", "an exception left estimate() of plugin misbehave"},
     {"throw 42 raw", Exit::kFailed, "internal", "an exception left estimate() of plugin misbehave"},
@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(a_plugin_asks_the_models_config_by_key) {
   BOOST_TEST(r.notes == (std::vector<std::string>{"yarn", "4.000000"}), boost::test_tools::per_element());
   m.config_json = R"({"num_experts": "eight"})";
   BOOST_TEST(status_of([&] { e.estimate(m, {}, nullptr); }) ==
-             "argument: config.json: num_experts is no whole number");
+             "argument: config.json: num_experts is not an integer");
 }
 
 BOOST_AUTO_TEST_CASE(progress_is_told_once_a_per_cent) {

@@ -55,8 +55,8 @@ const Break kBreaks[] = {
      "the constant TH_PH_EVAL was 16 and is 128", false},
     {"shrunk array", "status.h", "char message[320]", "char message[300]",
      "th_error.message, char[320] at 40 is now th_error.message, char[300] at 40"},
-    {"changed signature", "estimator.h", "int32_t (*match)(const th_model *, const th_run *);",
-     "int32_t (*match)(const th_host *, const th_model *, const th_run *);",
+    {"changed signature", "estimator.h", "int32_t (*match)(const th_model*, const th_run*);",
+     "int32_t (*match)(const th_host*, const th_model*, const th_run*);",
      "th_estimator.match, int32_t (*)(const th_model *, const th_run *) at 8 is now th_estimator.match, "
      "int32_t "
      "(*)(const "
