@@ -1,6 +1,6 @@
-/* A library whose functions name every struct of the plugin interface, so that abidiff sees their layouts: in
- * a plugin they travel behind const void *, where it sees nothing. Built by tests and never loaded. A struct
- * that is missing here is found by tests/sdk/abi. */
+/* A library with one function per struct of the plugin interface, so that abidiff sees their layouts; plugins
+ * pass tables as const void *, whose type abidiff cannot see. Tests build it and never load it. tests/sdk/abi
+ * fails if a struct is missing here. */
 #include <trainhost/trainhost.h>
 
 #define ANCHOR(type)                  \

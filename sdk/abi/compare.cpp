@@ -1,11 +1,11 @@
-// See layout.hpp: the rule of a minor. What stood once stands for ever at its place, and new things come
-// after it.
+// See layout.hpp: the rule for minor versions. Everything that existed keeps its offset, type and value;
+// additions come after it.
 #include "sdk/abi/layout.hpp"
 
 namespace trainhost::abi {
 namespace {
 
-std::string at(const Struct& s, const Field& f) {
+std::string describe(const Struct& s, const Field& f) {
   return s.name + "." + f.name + ", " + f.type + " at " + std::to_string(f.offset);
 }
 
@@ -23,25 +23,25 @@ void compare(const std::map<std::string, std::string>& older, const std::map<std
 void compare(const Struct& older, const Struct& newer, std::vector<std::string>& out) {
   for (std::size_t i = 0; i < older.fields.size(); ++i) {
     if (i >= newer.fields.size()) {
-      out.push_back(at(older, older.fields[i]) + " is gone");
+      out.push_back(describe(older, older.fields[i]) + " is gone");
     } else if (!(older.fields[i] == newer.fields[i])) {
-      out.push_back(at(older, older.fields[i]) + " is now " + at(newer, newer.fields[i]));
-      return;  // all behind it has moved, too: one sentence is enough
+      out.push_back(describe(older, older.fields[i]) + " is now " + describe(newer, newer.fields[i]));
+      return;  // all later fields have moved as well: report only the first
     }
   }
   if (newer.fields.size() > older.fields.size() && newer.fields[older.fields.size()].offset < older.size)
     out.push_back(newer.name + "." + newer.fields[older.fields.size()].name +
-                  " lies where the older struct ended in padding");
+                  " is in the padding at the end of the older struct");
 }
 
 }  // namespace
 
-std::vector<std::string> breaks(const Layout& older, const Layout& newer) {
+std::vector<std::string> incompatibilities(const Layout& older, const Layout& newer) {
   std::vector<std::string> out;
   if (older.major != newer.major)
     out.push_back("the major was " + std::to_string(older.major) + " and is " + std::to_string(newer.major));
   if (newer.minor < older.minor)
-    out.push_back("the minor fell from " + std::to_string(older.minor) + " to " +
+    out.push_back("the minor decreased from " + std::to_string(older.minor) + " to " +
                   std::to_string(newer.minor));
   compare(older.types, newer.types, "type", out);
   compare(older.constants, newer.constants, "constant", out);
@@ -54,7 +54,7 @@ std::vector<std::string> breaks(const Layout& older, const Layout& newer) {
       out.push_back("the struct " + s.name + " is gone");
   }
   if (out.empty() && newer.minor == older.minor && to_text(older) != to_text(newer))
-    out.push_back("something was added without a new minor");
+    out.push_back("something was added without a new minor version");
   return out;
 }
 

@@ -1,4 +1,4 @@
-// See layout.hpp: Layout to the golden text and back, and to the source that compilers judge.
+// See layout.hpp: converts a Layout to a golden file and back, and to C source with static assertions.
 #include <sstream>
 #include <stdexcept>
 
@@ -7,9 +7,9 @@
 namespace trainhost::abi {
 namespace {
 
-/// The source for one slot: assigning it to a pointer of the written type compiles only where they are the
-/// same.
-std::string same_type(const Struct& s, const Field& f, int n) {
+/// C source that compiles only if field f has its written type: it initializes a variable of that type with
+/// f.
+std::string type_assertion(const Struct& s, const Field& f, int n) {
   const std::string var = "v" + std::to_string(n);
   const std::size_t star = f.type.find("(*)"), bracket = f.type.find('[');
   if (star != std::string::npos)
@@ -46,28 +46,28 @@ Layout from_text(const std::string& text) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     if (line.empty() || line[0] == '#') continue;
-    std::istringstream words(line);
+    std::istringstream columns(line);
     std::string kind, name, rest;
     char dot = 0;
-    words >> kind;
+    columns >> kind;
     bool ok = true;
     if (kind == "abi") {
-      ok = bool(words >> l.major >> dot >> l.minor) && dot == '.';
+      ok = bool(columns >> l.major >> dot >> l.minor) && dot == '.';
     } else if (kind == "type" || kind == "constant" || kind == "function") {
-      ok = bool(words >> name) && bool(std::getline(words >> std::ws, rest));
+      ok = bool(columns >> name) && bool(std::getline(columns >> std::ws, rest));
       (kind == "type" ? l.types : kind == "constant" ? l.constants : l.functions)[name] = rest;
     } else if (kind == "struct") {
       Struct s;
-      ok = bool(words >> s.name >> s.size);
+      ok = bool(columns >> s.name >> s.size);
       l.structs.push_back(s);
     } else {
       Field f;
-      ok = kind == "field" && bool(words >> name >> f.offset >> f.size >> f.name) &&
-           bool(std::getline(words >> std::ws, f.type)) && !l.structs.empty() &&
+      ok = kind == "field" && bool(columns >> name >> f.offset >> f.size >> f.name) &&
+           bool(std::getline(columns >> std::ws, f.type)) && !l.structs.empty() &&
            l.structs.back().name == name;
       if (ok) l.structs.back().fields.push_back(f);
     }
-    if (!ok) throw std::runtime_error("no line of a golden file: " + line);
+    if (!ok) throw std::runtime_error("invalid line in a golden file: " + line);
   }
   return l;
 }
@@ -90,7 +90,7 @@ std::string c_asserts(const Layout& l) {
       out << "SAME(offsetof(" << s.name << ", " << f.name << "), " << f.offset << ");\n"
           << "SAME(sizeof(((" << s.name << " *)0)->" << f.name << "), " << f.size << ");\n";
       ++n;
-      types << same_type(s, f, n) << "  (void)v" << n << ";\n";
+      types << type_assertion(s, f, n) << "  (void)v" << n << ";\n";
     }
   }
   out << "void th_never_called(void);\nvoid th_never_called(void) {\n" << types.str() << "}\n";

@@ -1,4 +1,5 @@
-// See layout.hpp: headers to Layout. A tokenizer and three shapes of declaration; anything else is an error.
+// See layout.hpp: reads headers into a Layout. Accepts three forms of declaration (struct, typedef, exported
+// function); anything else is an error.
 #include "sdk/abi/layout.hpp"
 
 #include <algorithm>
@@ -15,12 +16,12 @@ using Tokens = std::vector<std::string>;
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error("plugin interface: " + what); }
 
-bool word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-bool identifier(const std::string& t) {
-  return word(t[0]) && !std::isdigit(static_cast<unsigned char>(t[0]));
+bool is_word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+bool is_identifier(const std::string& t) {
+  return is_word_char(t[0]) && !std::isdigit(static_cast<unsigned char>(t[0]));
 }
 
-std::string without_comments(const std::string& s) {
+std::string remove_comments(const std::string& s) {
   std::string out;
   for (std::size_t i = 0; i < s.size(); ++i) {
     if (s.compare(i, 2, "/*") != 0) {
@@ -28,14 +29,14 @@ std::string without_comments(const std::string& s) {
       continue;
     }
     const std::size_t end = s.find("*/", i + 2);
-    if (end == std::string::npos) fail("a comment without an end");
+    if (end == std::string::npos) fail("a comment is not closed");
     out += ' ';
     i = end + 1;
   }
   return out;
 }
 
-Tokens tokens_of(const std::string& s) {
+Tokens tokenize(const std::string& s) {
   Tokens out;
   for (std::size_t i = 0; i < s.size();) {
     const char c = s[i];
@@ -44,8 +45,8 @@ Tokens tokens_of(const std::string& s) {
       ++i;
       continue;
     }
-    if (word(c))
-      n = std::find_if_not(s.begin() + static_cast<std::ptrdiff_t>(i), s.end(), word) - s.begin() - i;
+    if (is_word_char(c))
+      n = std::find_if_not(s.begin() + static_cast<std::ptrdiff_t>(i), s.end(), is_word_char) - s.begin() - i;
     if (c == '"') n = s.find('"', i + 1) - i + 1;
     out.push_back(s.substr(i, n));
     i += n;
@@ -53,13 +54,12 @@ Tokens tokens_of(const std::string& s) {
   return out;
 }
 
-/// "const th_model *" of {"const", "th_model", "*", "m"}: what a caller must pass, without the name that it
-/// has inside.
+/// Type of a parameter without its name: "const th_model *" for {"const", "th_model", "*", "m"}.
 std::string type_of(Tokens t) {
   const auto base =
       std::find_if(t.begin(), t.end(), [](const std::string& w) { return w != "const" && w != "struct"; });
-  if (base == t.end()) fail("a parameter without a type");
-  if (t.size() > 1 && base + 1 != t.end() && identifier(t.back()) && t.back() != "const") t.pop_back();
+  if (base == t.end()) fail("a parameter has no type");
+  if (t.size() > 1 && base + 1 != t.end() && is_identifier(t.back()) && t.back() != "const") t.pop_back();
   std::string out;
   for (const std::string& w : t) out += (out.empty() || out.back() == '*' ? "" : " ") + w;
   return out;
@@ -82,8 +82,9 @@ class Reader {
  public:
   Layout layout;
 
-  /// #define NAME VALUE; takes the line out of the text. Guards and macros with arguments are no constants.
-  std::string defines(const std::string& text) {
+  /// Reads "#define NAME VALUE" lines; returns the text without preprocessor lines. Include guards and macros
+  /// with arguments are not constants.
+  std::string read_defines(const std::string& text) {
     std::istringstream in(text);
     std::string code;
     for (std::string line; std::getline(in, line);) {
@@ -97,21 +98,21 @@ class Reader {
         code += line + '\n';
         continue;
       }
-      define(line);
+      read_define(line);
     }
     return code;
   }
 
-  void declarations(const Tokens& t) {
+  void read_declarations(const Tokens& t) {
     for (std::size_t i = 0; i < t.size(); ++i) {
-      if (t[i] == "struct" && i + 2 < t.size() && t[i + 2] == "{") i = structure(t, i);
+      if (t[i] == "struct" && i + 2 < t.size() && t[i + 2] == "{") i = read_struct(t, i);
       if (t[i] == "typedef" && t[i + 1] != "struct") layout.types[t[i + 2]] = t[i + 1], i += 3;
-      if (t[i] == "TH_EXPORT") i = function(t, i);
+      if (t[i] == "TH_EXPORT") i = read_function(t, i);
     }
   }
 
  private:
-  void define(const std::string& line) {
+  void read_define(const std::string& line) {
     std::istringstream in(line);
     std::string hash, name, value;
     in >> hash >> name;
@@ -139,40 +140,43 @@ class Reader {
     if (auto t = layout.types.find(type); t != layout.types.end()) return width(t->second);
     auto w = kWidths.find(type);
     if (w == kWidths.end())
-      fail("a field of type " + type + ", which may not stand in a struct (status.h R2)");
+      fail("a field has type " + type + ", which structs may not contain (status.h, R2)");
     return w->second;
   }
 
-  static std::uint32_t up(std::uint32_t n, std::uint32_t align) { return (n + align - 1) / align * align; }
-
-  void add(Struct& s, std::string name, std::string type, std::uint32_t each, std::uint32_t count) {
-    const std::uint32_t end = s.fields.empty() ? 0 : s.fields.back().offset + s.fields.back().size;
-    s.fields.push_back({up(end, each), each * count, std::move(name), std::move(type)});
-    s.size = std::max(s.size, each);  // the alignment, until the struct is whole
+  static std::uint32_t align_up(std::uint32_t n, std::uint32_t align) {
+    return (n + align - 1) / align * align;
   }
 
-  std::size_t structure(const Tokens& t, std::size_t at) {
+  void append_field(Struct& s, std::string name, std::string type, std::uint32_t each, std::uint32_t count) {
+    const std::uint32_t end = s.fields.empty() ? 0 : s.fields.back().offset + s.fields.back().size;
+    s.fields.push_back({align_up(end, each), each * count, std::move(name), std::move(type)});
+    s.size = std::max(s.size, each);  // holds the largest alignment until the struct is complete
+  }
+
+  std::size_t read_struct(const Tokens& t, std::size_t at) {
     Struct s;
     s.name = t[at + 1];
     std::size_t i = at + 3;
     while (i < t.size() && t[i] != "}") {
       const auto end = std::find(t.begin() + static_cast<std::ptrdiff_t>(i), t.end(), ";");
-      field(s, Tokens(t.begin() + static_cast<std::ptrdiff_t>(i), end));
+      read_field(s, Tokens(t.begin() + static_cast<std::ptrdiff_t>(i), end));
       i = static_cast<std::size_t>(end - t.begin()) + 1;
     }
     if (s.fields.empty() || s.fields[0].name != "struct_size")
       fail(s.name + " does not begin with struct_size");
-    s.size = up(s.fields.back().offset + s.fields.back().size, s.size);
+    s.size = align_up(s.fields.back().offset + s.fields.back().size, s.size);
     layout.structs.push_back(s);
     return i;
   }
 
-  void field(Struct& s, const Tokens& t) {
+  void read_field(Struct& s, const Tokens& t) {
     if (auto open = std::find(t.begin(), t.end(), "("); open != t.end()) {
       if (t.end() - open < 6 || open[1] != "*" || t.back() != ")")
-        fail("a field of " + s.name + " that is no function");
-      add(s, open[2], type_of(Tokens(t.begin(), open)) + " (*)" + parameters(Tokens(open + 5, t.end() - 1)),
-          8, 1);
+        fail("a field of " + s.name + " is not a function pointer");
+      append_field(s, open[2],
+                   type_of(Tokens(t.begin(), open)) + " (*)" + parameters(Tokens(open + 5, t.end() - 1)), 8,
+                   1);
       return;
     }
     auto name =
@@ -192,12 +196,12 @@ class Reader {
         type += "[" + std::to_string(count) + "]";
         i += 3;
       }
-      if (i < t.end() && *i != ",") fail("a field of " + s.name + " that cannot be read: " + field_name);
-      add(s, field_name, type, each, count);
+      if (i < t.end() && *i != ",") fail("cannot read the field " + s.name + "." + field_name);
+      append_field(s, field_name, type, each, count);
     }
   }
 
-  std::size_t function(const Tokens& t, std::size_t at) {
+  std::size_t read_function(const Tokens& t, std::size_t at) {
     const auto open = std::find(t.begin() + static_cast<std::ptrdiff_t>(at), t.end(), "("),
                close = std::find(open, t.end(), ")");
     layout.functions[open[-1]] = type_of(Tokens(t.begin() + static_cast<std::ptrdiff_t>(at) + 1, open - 1)) +
@@ -229,11 +233,11 @@ std::map<std::string, std::string> headers_in(const std::string& directory) {
 Layout from_headers(const std::map<std::string, std::string>& texts) {
   Reader r;
   std::vector<Tokens> all;
-  for (const auto& [file, text] : texts) all.push_back(tokens_of(r.defines(without_comments(text))));
-  for (const Tokens& t : all)  // types first: a header may use another's
+  for (const auto& [file, text] : texts) all.push_back(tokenize(r.read_defines(remove_comments(text))));
+  for (const Tokens& t : all)  // types first, because a header may use types of another
     for (std::size_t i = 0; i + 2 < t.size(); ++i)
       if (t[i] == "typedef" && t[i + 1] != "struct") r.layout.types[t[i + 2]] = t[i + 1];
-  for (const Tokens& t : all) r.declarations(t);
+  for (const Tokens& t : all) r.read_declarations(t);
   std::sort(r.layout.structs.begin(), r.layout.structs.end(),
             [](const Struct& a, const Struct& b) { return a.name < b.name; });
   return r.layout;

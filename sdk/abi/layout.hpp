@@ -1,7 +1,7 @@
-// The plugin interface as a table: every struct with its fields' offsets, every slot's signature, every
-// constant. Read from the text of the headers, by the rules that they keep (status.h R2: fixed widths,
-// nothing nested), or from a golden file (v1.0.txt). Compiles nothing: that compilers agree is proved by
-// c_asserts(). Next: layout.cpp, compare.cpp.
+// The plugin interface as a table: structs with offsets of their fields, signatures of functions, constants.
+// It is read from the text of the headers, which follow status.h R2 (fixed widths, no nested structs), or
+// from a golden file (v1.0.txt). Nothing is compiled here: the source that c_asserts() returns proves that
+// compilers agree. Next: layout.cpp, compare.cpp.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -32,21 +32,20 @@ struct Layout {
   const Struct* find(const std::string& name) const;
 };
 
-/// From the headers' texts, by file name. Throws std::runtime_error naming what it cannot read.
+/// Layout of header texts (by file name). Throws std::runtime_error that names the unreadable declaration.
 Layout from_headers(const std::map<std::string, std::string>& texts);
-/// The texts of all *.h in a directory.
+/// Texts of all *.h files of a directory, by file name.
 std::map<std::string, std::string> headers_in(const std::string& directory);
 
-/// The golden text, one fact a line, and back. Throws std::runtime_error with the line that is none.
+/// Golden file, one fact per line. from_text() throws std::runtime_error with the invalid line.
 std::string to_text(const Layout& l);
 Layout from_text(const std::string& text);
 
-/// A C11 and C++17 source that compiles only where a compiler lays everything out as `l` says.
+/// C11 and C++17 source that compiles only if the compiler agrees with every fact of `l`.
 std::string c_asserts(const Layout& l);
 
-/// What a plugin that was built with `older` would trip over in `newer`, one sentence each: all of `older`
-/// must stand there unchanged, fields may be appended to structs, and constants and structs may be added.
-/// Empty: compatible.
-std::vector<std::string> breaks(const Layout& older, const Layout& newer);
+/// Incompatibilities of `newer` for a plugin that was built with `older`, one sentence each; empty if there
+/// are none. Everything in `older` must exist unchanged; fields may be appended, constants and structs added.
+std::vector<std::string> incompatibilities(const Layout& older, const Layout& newer);
 
 }  // namespace trainhost::abi

@@ -1,19 +1,19 @@
-# trainhost_add_plugin(NAME SOURCES file... [LINK library...]): the target NAME, a plugin file NAME.so for trainhost.
-#   - one exported symbol: hidden visibility, the SDK's version script, no GNU-unique symbols that would pin the library
-#   - every symbol resolved when it is linked (-z defs), and bound when it is loaded
-# It never touches CMAKE_*_FLAGS. -ffast-math is an error here: linking with it changes the floating-point mode of the whole
-# host when the library is loaded, which the host undoes and `trainhost plugins check` refuses.
+# trainhost_add_plugin(NAME SOURCES file... [LINK library...]): target NAME that builds the plugin NAME.so.
+#   - It exports one symbol: hidden visibility, the SDK's version script, no GNU-unique symbols (they would prevent unloading).
+#   - Undefined symbols are errors at link time (-z defs); symbols are bound at load time (-z now).
+# CMAKE_*_FLAGS are not changed. -ffast-math is an error: linking with it changes the floating-point mode of the whole host when the
+# library is loaded; the host restores the mode, and `trainhost plugins check` reports a failure.
 function(trainhost_add_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 A "" "" "SOURCES;LINK")
   if(A_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "trainhost_add_plugin(${name}): unknown words '${A_UNPARSED_ARGUMENTS}'; it takes SOURCES and LINK")
+    message(FATAL_ERROR "trainhost_add_plugin(${name}): unknown argument '${A_UNPARSED_ARGUMENTS}'; use SOURCES and LINK")
   endif()
   if(NOT A_SOURCES)
     message(FATAL_ERROR "trainhost_add_plugin(${name}): SOURCES is missing")
   endif()
   if("${CMAKE_C_FLAGS} ${CMAKE_CXX_FLAGS} ${CMAKE_MODULE_LINKER_FLAGS}" MATCHES "-ffast-math|-Ofast")
     message(FATAL_ERROR "trainhost_add_plugin(${name}): -ffast-math and -Ofast change the floating-point mode of the host "
-      "when the plugin is loaded; take -O3 -fno-math-errno -fno-trapping-math for the files that need it")
+      "when the plugin is loaded; use -O3 -fno-math-errno -fno-trapping-math for the files that need it")
   endif()
   add_library(${name} MODULE ${A_SOURCES})
   target_link_libraries(${name} PRIVATE trainhost::sdk ${A_LINK})

@@ -1,6 +1,6 @@
-// Plugins that were built once for each released minor, by the oldest compiler, loaded by the host of today:
-// the numbers and the notes are still those of the day. tests/sdk/frozen/README.md says how the files came to
-// be.
+// Loads plugins that were built once per released minor version, with the oldest supported compiler, in the
+// current host. Their numbers and notes must not change. How the files were built:
+// tests/sdk/frozen/README.md.
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -18,16 +18,17 @@ namespace {
 
 const fs::path kFrozen = fs::path(TRAINHOST_SOURCE_DIR) / "tests/sdk/frozen";
 
-std::string text_of(const fs::path& p) {
+std::string read_file(const fs::path& p) {
   std::ifstream in(p, std::ios::binary);
   std::ostringstream out;
   out << in.rdbuf();
   return out.str();
 }
 
-/// Copies of the files, where nobody else may write, whatever the umask of the checkout was.
-struct Folder {
-  explicit Folder(const fs::path& from) {
+/// Copies of the plugins in a folder that only this user may write to, independent of the umask of the
+/// checkout.
+struct PluginCopies {
+  explicit PluginCopies(const fs::path& from) {
     std::string pattern = (fs::temp_directory_path() / "trainhost-frozen-XXXXXX").string();
     path = fs::canonical(::mkdtemp(pattern.data()));
     for (const auto& e : fs::directory_iterator(from))
@@ -36,7 +37,7 @@ struct Folder {
         fs::permissions(path / e.path().filename(), fs::perms(0644));
       }
   }
-  ~Folder() { fs::remove_all(path); }
+  ~PluginCopies() { fs::remove_all(path); }
   fs::path path;
 };
 
@@ -54,7 +55,7 @@ trainhost::RunSpec run() {
   return r;
 }
 
-void tell(std::ostream& to, const trainhost::MemoryReport& r) {
+void print_report(std::ostream& to, const trainhost::MemoryReport& r) {
   to << "  claim " << static_cast<int>(r.claim) << ", " << r.total_bytes() << " bytes\n";
   for (const trainhost::MemoryNode& n : r.nodes)
     to << "  " << n.id << " in " << n.parent << " " << n.name << " tier " << static_cast<int>(n.tier)
@@ -64,8 +65,9 @@ void tell(std::ostream& to, const trainhost::MemoryReport& r) {
   for (const std::string& note : r.notes) to << "  note: " << note << "\n";
 }
 
-/// Three updates on the same tokens: losses to five digits, which no choice of machine instructions moves.
-void tell_training(std::ostream& to, tp::Trainer& t) {
+/// Three updates on the same tokens. Losses are printed with five digits, which do not depend on the
+/// instruction set.
+void print_training(std::ostream& to, tp::Trainer& t) {
   trainhost::RunSpec r = run();
   std::unique_ptr<tp::Session> s = t.create(llama(), r);
   s->init(7);
@@ -84,8 +86,8 @@ void tell_training(std::ostream& to, tp::Trainer& t) {
   to << "  saved " << tensors << " pieces of " << elements << " numbers\n";
 }
 
-std::string everything(const fs::path& folder) {
-  const Folder copies(folder);
+std::string describe_plugins(const fs::path& folder) {
+  const PluginCopies copies(folder);
   tp::Registry registry({copies.path}, {});
   registry.scan();
   registry.probe_all();
@@ -99,12 +101,12 @@ std::string everything(const fs::path& folder) {
     if (c.manifest.kind == "trainer") {
       out << "\n";
       tp::Trainer& t = registry.trainer(c.manifest.id);
-      tell(out, t.plan(llama(), run()));
-      tell_training(out, t);
+      print_report(out, t.plan(llama(), run()));
+      print_training(out, t);
     } else {
       tp::Estimator& e = registry.estimator(c.manifest.id);
       out << ", match " << e.match(llama(), run()) << "\n";
-      tell(out, e.estimate(llama(), run(), nullptr));
+      print_report(out, e.estimate(llama(), run(), nullptr));
     }
   }
   return out.str();
@@ -114,7 +116,7 @@ std::string everything(const fs::path& folder) {
 
 BOOST_AUTO_TEST_SUITE(frozen)
 
-BOOST_AUTO_TEST_CASE(files_of_every_released_minor_say_what_they_said) {
+BOOST_AUTO_TEST_CASE(plugins_of_every_released_minor_give_the_same_results) {
 #if !defined(__x86_64__)
   BOOST_TEST_MESSAGE("skipped: frozen plugins (they are for x86-64)");
   return;
@@ -123,19 +125,19 @@ BOOST_AUTO_TEST_CASE(files_of_every_released_minor_say_what_they_said) {
   for (const auto& e : fs::directory_iterator(kFrozen)) {
     if (!e.is_directory()) continue;
     ++minors;
-    const std::string now = everything(e.path()), then = text_of(e.path() / "expected.txt");
+    const std::string actual = describe_plugins(e.path()), expected = read_file(e.path() / "expected.txt");
     const fs::path kept =
         fs::path(TRAINHOST_BINARY_DIR) / "tests" / ("frozen-" + e.path().filename().string() + ".txt");
-    if (now != then) std::ofstream(kept, std::ios::binary) << now;
-    BOOST_TEST(now == then, e.path() << " says something else today: compare expected.txt with " << kept);
+    if (actual != expected) std::ofstream(kept, std::ios::binary) << actual;
+    BOOST_TEST(actual == expected, e.path() << ": results differ: compare expected.txt with " << kept);
   }
   BOOST_TEST(minors >= 1);
 }
 
-BOOST_AUTO_TEST_CASE(the_files_are_those_that_were_built_then) {
+BOOST_AUTO_TEST_CASE(the_files_are_unchanged) {
   for (const auto& e : fs::directory_iterator(kFrozen)) {
     if (!e.is_directory()) continue;
-    std::istringstream lines(text_of(e.path() / "sha256"));
+    std::istringstream lines(read_file(e.path() / "sha256"));
     int files = 0;
     for (std::string hash, name; lines >> hash >> name; ++files)
       BOOST_TEST(tp::content_hash(e.path() / name, tp::identify(e.path() / name)) == hash, name);

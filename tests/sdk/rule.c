@@ -1,6 +1,6 @@
-/* An estimator in plain C, as an outside author would write one: so many bytes a parameter (option
- * "bytes_per_parameter", 16 unless told), by a tree of embedding, layers and head. Activations are not
- * counted. It proves the boundary from another language: no C++ anywhere, nothing but the SDK's headers. */
+/* An estimator in plain C that uses only the SDK's headers: a fixed number of bytes per parameter (option
+ * "bytes_per_parameter", default 16), as a tree of embedding, layers, norm and head. Activations are not
+ * counted. It tests the interface from a language other than C++. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +28,8 @@ static th_status fail(th_error* e, th_status code, const char* message) {
   return code;
 }
 
-/* The product of four sizes, and whether it stayed below 2^58: five leaves of it, doubled for hi, fit 63
- * bits. */
+/* Product of four sizes; *fits becomes 0 if it reaches 2^58. The sum of five such entries, doubled for hi,
+ * then fits in 63 bits. */
 static uint64_t product(uint64_t a, uint64_t b, uint64_t c, uint64_t d, int* fits) {
   uint64_t n = 0;
   if (__builtin_mul_overflow(a, b, &n) || __builtin_mul_overflow(n, c, &n) ||
@@ -38,7 +38,7 @@ static uint64_t product(uint64_t a, uint64_t b, uint64_t c, uint64_t d, int* fit
   return n;
 }
 
-/* Width of one layer for each unit of hidden size: q and o, k and v, gate, up and down, two norms. */
+/* Parameters of one layer divided by the hidden size: q and o; k and v; gate, up and down; two norms. */
 static uint64_t layer_width(const th_model* m, int* fits) {
   uint64_t q = product(m->heads, m->head_dim, 2, 1, fits), kv = product(m->kv_heads, m->head_dim, 2, 1, fits);
   uint64_t mlp = product(m->intermediate, 3, 1, 1, fits);
@@ -66,25 +66,25 @@ static th_status send(th_mem_sink* sink, uint32_t id, uint32_t parent, const cha
 static th_status estimate(const th_host* host, const th_model* m, const th_run* r, const th_profile* p,
                           th_mem_sink* sink, th_mem_summary* summary, th_error* error) {
   const char* option;
-  uint64_t each = 16, table, layers, norm;
+  uint64_t bytes_per_parameter = 16, table, layers, norm;
   int fits = 1;
   th_status s;
   (void)p;
   if (host == NULL || m == NULL || r == NULL || sink == NULL)
     return fail(error, TH_E_ARG, "host, model, run or sink is null");
   if (m->family == NULL || match(m, r) == 0)
-    return fail(error, TH_E_UNSUPPORTED, "only llama and mistral are counted");
+    return fail(error, TH_E_UNSUPPORTED, "only the families llama and mistral are supported");
   if (m->vocab == 0 || m->hidden == 0 || m->layers == 0)
-    return fail(error, TH_E_UNSUPPORTED, "a model without layers");
+    return fail(error, TH_E_UNSUPPORTED, "the model has no vocabulary, hidden size or layers");
   option = host->option(host, "bytes_per_parameter");
-  if (option != NULL) each = strtoull(option, NULL, 10);
-  if (each == 0) return fail(error, TH_E_ARG, "bytes_per_parameter must be a positive number");
+  if (option != NULL) bytes_per_parameter = strtoull(option, NULL, 10);
+  if (bytes_per_parameter == 0) return fail(error, TH_E_ARG, "bytes_per_parameter must be a positive number");
   if (host->cancelled(host)) return fail(error, TH_E_CANCELLED, "cancelled");
   host->log(host, TH_LOG_DEBUG, "estimate", "counting");
-  table = product(m->vocab, m->hidden, each, 1, &fits);
-  layers = product(m->layers, m->hidden, layer_width(m, &fits), each, &fits);
-  norm = product(m->hidden, each, 1, 1, &fits);
-  if (!fits) return fail(error, TH_E_UNSUPPORTED, "the model's sizes leave 63 bits");
+  table = product(m->vocab, m->hidden, bytes_per_parameter, 1, &fits);
+  layers = product(m->layers, m->hidden, layer_width(m, &fits), bytes_per_parameter, &fits);
+  norm = product(m->hidden, bytes_per_parameter, 1, 1, &fits);
+  if (!fits) return fail(error, TH_E_UNSUPPORTED, "the sizes of the model exceed 63 bits");
   if ((s = send(sink, 1, 0, "state", NULL, 0)) != TH_OK) return s;
   if ((s = send(sink, 2, 1, "embedding", "V*H*bytes", table)) != TH_OK) return s;
   if ((s = send(sink, 3, 1, "layers", "L*(2H*A*D + 2H*K*D + 3H*I + 2H)*bytes", layers)) != TH_OK) return s;

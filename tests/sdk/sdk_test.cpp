@@ -1,5 +1,5 @@
-// The SDK as an author sees it: plugins in plain C and in ten lines of C++, loaded by the real registry; and
-// the glue's promises about structs of another version.
+// The SDK from the position of a plugin author: plugins in C and C++, loaded by the registry of the host, and
+// the functions of trainhost.hpp for structs of another minor version.
 #include <boost/test/unit_test.hpp>
 #include <fstream>
 #include <sstream>
@@ -19,11 +19,11 @@ trainhost::ModelSpec llama() {
   return m;
 }
 
-// Retyped from the shapes: two tables of 100*16, per layer 2*16*16 + 2*16*8 + 3*16*32 + 2*16, and a norm
+// Computed from the shapes: two tables of 100*16, per layer 2*16*16 + 2*16*8 + 3*16*32 + 2*16, and a norm
 // of 16.
 constexpr std::uint64_t kLlamaParameters = 2 * 1600 + 2 * (512 + 256 + 1536 + 32) + 16;
 
-std::string text_of(const std::string& path) {
+std::string read_file(const std::string& path) {
   std::ifstream in(path);
   std::ostringstream out;
   out << in.rdbuf();
@@ -34,7 +34,7 @@ std::string text_of(const std::string& path) {
 
 BOOST_AUTO_TEST_SUITE(sdk)
 
-BOOST_AUTO_TEST_CASE(an_estimator_in_plain_c_works_like_any_other) {
+BOOST_AUTO_TEST_CASE(an_estimator_in_plain_c_works) {
   tp::Registry registry({SDK_PLUGINS}, {});
   auto& e = registry.estimator("rule-of-thumb");
   BOOST_TEST(e.match(llama(), {}) == 10);
@@ -75,8 +75,8 @@ BOOST_AUTO_TEST_CASE(the_manifest_survives_gc_sections_and_strip) {
 }
 
 BOOST_AUTO_TEST_CASE(the_smallest_plugin_of_the_readme_works) {
-  std::string source = text_of(TRAINHOST_SOURCE_DIR "/tests/sdk/smallest_plugin.cpp");
-  BOOST_TEST(text_of(TRAINHOST_SOURCE_DIR "/sdk/README.md").find(source) != std::string::npos);
+  std::string source = read_file(TRAINHOST_SOURCE_DIR "/tests/sdk/smallest_plugin.cpp");
+  BOOST_TEST(read_file(TRAINHOST_SOURCE_DIR "/sdk/README.md").find(source) != std::string::npos);
   tp::Registry registry({SDK_PLUGINS}, {});
   auto& e = registry.estimator("acme-weights");
   BOOST_TEST(e.match(llama(), {}) == 1);
@@ -85,11 +85,11 @@ BOOST_AUTO_TEST_CASE(the_smallest_plugin_of_the_readme_works) {
   BOOST_TEST((r.claim == trainhost::Claim::kExact));
 }
 
-BOOST_AUTO_TEST_CASE(a_shorter_struct_is_completed_with_zeros_and_a_longer_one_is_cut) {
+BOOST_AUTO_TEST_CASE(a_shorter_struct_is_filled_with_zeros_and_a_longer_one_is_truncated) {
   th_run r{};
   r.struct_size = offsetof(th_run, accumulate);
   r.seq_len = 5;
-  r.accumulate = 7;  // past its size: not there
+  r.accumulate = 7;  // beyond its size: ignored
   th_run full = th::in(&r);
   BOOST_TEST(full.seq_len == 5u);
   BOOST_TEST(full.accumulate == 0u);
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(a_shorter_struct_is_completed_with_zeros_and_a_longer_one_i
 
   struct Longer {
     th_run known;
-    std::uint64_t tomorrow[4];
+    std::uint64_t added_later[4];
   } longer{};
   longer.known.struct_size = sizeof longer;
   longer.known.seed = 9;
@@ -105,7 +105,7 @@ BOOST_AUTO_TEST_CASE(a_shorter_struct_is_completed_with_zeros_and_a_longer_one_i
   BOOST_TEST(th::in(&longer.known).struct_size == sizeof(th_run));
 }
 
-BOOST_AUTO_TEST_CASE(results_are_written_no_further_than_the_host_has_room) {
+BOOST_AUTO_TEST_CASE(results_are_not_written_beyond_the_size_of_the_host_struct) {
   th_counters mine{}, old{};
   mine.h2d_bytes = 1, mine.launches = 2;
   old.struct_size = offsetof(th_counters, launches);
@@ -115,11 +115,13 @@ BOOST_AUTO_TEST_CASE(results_are_written_no_further_than_the_host_has_room) {
   BOOST_TEST(old.struct_size == offsetof(th_counters, launches));
 }
 
-BOOST_AUTO_TEST_CASE(what_a_guarded_function_throws_becomes_a_code) {
+BOOST_AUTO_TEST_CASE(an_exception_in_a_guarded_function_becomes_a_code) {
   th_error e{};
   e.struct_size = sizeof e;
-  BOOST_TEST(th::guard(&e, [] { throw th::Error(TH_E_IO, "disk", "a new one", 3); }) == TH_E_IO);
-  BOOST_TEST((std::string(e.message) == "disk" && std::string(e.hint) == "a new one" && e.bytes_needed == 3));
+  BOOST_TEST(th::guard(&e, [] { throw th::Error(TH_E_IO, "the disk is full", "free some space", 3); }) ==
+             TH_E_IO);
+  BOOST_TEST((std::string(e.message) == "the disk is full" && std::string(e.hint) == "free some space" &&
+              e.bytes_needed == 3));
   BOOST_TEST(th::guard(&e, [] { throw std::bad_alloc(); }) == TH_E_HOST_OOM);
   BOOST_TEST(th::guard(&e, [] { throw 1; }) == TH_E_INTERNAL);
   BOOST_TEST(th::guard(nullptr, [] { throw 1; }) == TH_E_INTERNAL);
@@ -129,7 +131,7 @@ BOOST_AUTO_TEST_CASE(what_a_guarded_function_throws_becomes_a_code) {
   BOOST_TEST(std::string(e.message) == "");
 }
 
-// Against 128 bits, at the edge of 63.
+// Compared with 128-bit arithmetic, at the limit of 63 bits.
 BOOST_AUTO_TEST_CASE(products_and_sums_of_sizes_never_wrap) {
   const std::uint64_t sizes[] = {0,
                                  1,
@@ -142,7 +144,7 @@ BOOST_AUTO_TEST_CASE(products_and_sums_of_sizes_never_wrap) {
                                  (std::uint64_t{1} << 63) - 1,
                                  std::uint64_t{1} << 63,
                                  ~std::uint64_t{0}};
-  const auto said = [](auto f) {  // the answer, or -1 for the error
+  const auto result_of = [](auto f) {  // the result, or -1 for an error
     try {
       return static_cast<unsigned __int128>(f());
     } catch (const th::Error& e) {
@@ -153,12 +155,12 @@ BOOST_AUTO_TEST_CASE(products_and_sums_of_sizes_never_wrap) {
   const auto expected = [](unsigned __int128 n) { return n >> 63 ? ~static_cast<unsigned __int128>(0) : n; };
   for (std::uint64_t a : sizes)
     for (std::uint64_t b : sizes) {
-      BOOST_TEST((said([&] {
+      BOOST_TEST((result_of([&] {
                     return th::sum({a, b});
                   }) == expected(static_cast<unsigned __int128>(a) + b)),
                  a << " + " << b);
       if (a >> 63 == 0)
-        BOOST_TEST((said([&] {
+        BOOST_TEST((result_of([&] {
                       return th::product({a, b});
                     }) == expected(static_cast<unsigned __int128>(a) * b)),
                    a << " * " << b);
@@ -168,8 +170,8 @@ BOOST_AUTO_TEST_CASE(products_and_sums_of_sizes_never_wrap) {
                     th::Error);  // wraps 64 bits to 5
 }
 
-BOOST_AUTO_TEST_CASE(the_layout_is_the_one_that_plugins_were_built_with) {
-  // 64-bit, no padding: a change here breaks every built plugin and is a new major.
+BOOST_AUTO_TEST_CASE(struct_sizes_are_those_that_plugins_were_built_with) {
+  // 64-bit, no padding. A change breaks every built plugin and requires a new major version.
   BOOST_TEST(sizeof(th_error) == 520u);
   BOOST_TEST(sizeof(th_host) == 104u);
   BOOST_TEST(sizeof(th_mem) == 80u);

@@ -1,5 +1,5 @@
-// The kit for the plain trainer's kernels: a line a kernel, exit code 1 when one is wrong. An argument names
-// one kernel.
+// Compares the kernels of the plain trainer with the reference: one line per kernel, exit code 1 if one is
+// wrong. Optional argument: check only this kernel.
 #include "core/executor/kernel_check.hpp"
 #include "plain_kernels.hpp"
 

@@ -1,4 +1,4 @@
-// The kernels of the plain trainer. Letters: r a row, i and j columns, h a head, q a query, k a key.
+// The kernels of the plain trainer. Indices: r row, i and j columns, h head, q query, k key.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -12,12 +12,12 @@ namespace plain {
 namespace ex = trainhost::executor;
 using Size = std::uint64_t;
 
-// y[n] += a * x[n], the loop that everything below is made of.
+// y[n] += a * x[n], the inner loop of most kernels below.
 inline void add_scaled(Size n, float a, const float* __restrict x, float* __restrict y) {
   for (Size i = 0; i < n; ++i) y[i] += a * x[i];
 }
 
-// Eight sums side by side, which the compiler keeps in one vector; added up at the end, in order.
+// Eight partial sums, which the compiler keeps in one vector register; added at the end in fixed order.
 inline float dot(Size n, const float* a, const float* b) {
   float part[8] = {};
   Size i = 0;
@@ -33,7 +33,7 @@ class Kernels {
  public:
   static constexpr const char *id = "plain", *version = "1.0";
 
-  // ---- embedding: rows of a table, and their gradients back into it
+  // ---- embedding: rows of a table, and their gradients
 
   void embed(const ex::Embed& a) {
     for (Size r = 0; r < a.rows; ++r)
@@ -46,7 +46,7 @@ class Kernels {
       add_scaled(a.hidden, 1.0f, a.dx + r * a.hidden, a.grad + static_cast<Size>(a.ids[r]) * a.hidden);
   }
 
-  // ---- RMSNorm, over rows and over the heads inside a row
+  // ---- RMSNorm over rows, and over the heads of a row
 
   void rms_norm(const ex::RmsNorm& a) {
     for (Size r = 0; r < a.rows; ++r)
@@ -83,7 +83,7 @@ class Kernels {
       }
   }
 
-  // ---- products with a weight. A weight [outputs, inputs] is read along its rows by all three.
+  // ---- matrix products. All three read the weight [outputs, inputs] row by row.
 
   void linear(const ex::Linear& a) {
     for (Size r = 0; r < a.rows; ++r) {
@@ -116,7 +116,7 @@ class Kernels {
     }
   }
 
-  // ---- rotary positions, forward and (sign -1) back
+  // ---- rotary position embedding; sign -1 for the backward pass
 
   void rope(const ex::Rope& a) {
     const Size d = a.heads.d, half = d / 2;
@@ -133,9 +133,8 @@ class Kernels {
     }
   }
 
-  // ---- attention: one query of one head at a time. Its probabilities are a row of the scratch, which the
-  // default profile
-  //      makes as long as a sequence (tile_q = 1, tile_k = seq: two such rows).
+  // ---- attention: one query of one head at a time. Its probabilities are one row of the scratch buffer,
+  // which the default profile sizes for two rows of one sequence length (tile_q = 1, tile_k = seq).
 
   void attention(const ex::Attention& a) {
     const ex::Heads& n = a.heads;
@@ -149,8 +148,8 @@ class Kernels {
     });
   }
 
-  // With p = exp(s - lse) and dp = do . v: ds = p * (dp - do . o) / sqrt(d); then dq = ds k, dk = ds q, dv =
-  // p do.
+  // With p = exp(s - lse) and dp = do . v: ds = p * (dp - do . o) / sqrt(d); then dq = ds k, dk = ds q,
+  // dv = p do.
   void attention_bwd(const ex::AttentionBwd& a) {
     const ex::Heads& n = a.heads;
     const Size w = n.width();
@@ -170,7 +169,8 @@ class Kernels {
     });
   }
 
-  // Generation: the token's key and value join the caches, then each head attends over what it sees of them.
+  // Generation: appends key and value of the token to the caches, then computes attention over the cached
+  // keys.
   void attention_step(const ex::AttentionStep& a) {
     const ex::Heads& n = a.heads;
     const Size kv = n.kv_heads * n.d;
@@ -185,7 +185,7 @@ class Kernels {
     }
   }
 
-  // ---- the gated half of the MLP
+  // ---- SwiGLU, the gate of the MLP
 
   void swiglu(const ex::SwiGlu& a) {
     for (Size r = 0; r < a.rows; ++r) {
@@ -206,7 +206,7 @@ class Kernels {
     }
   }
 
-  // ---- the loss. Sums over the vocabulary in double: it is long.
+  // ---- loss. Sums over the vocabulary are in double because of their length.
 
   double cross_entropy(const ex::CrossEntropy& a) {
     double loss = 0.0;
@@ -228,7 +228,7 @@ class Kernels {
     return loss;
   }
 
-  // ---- the update
+  // ---- optimizer update
 
   double sum_squares(const ex::SumSquares& a) {
     double sum = 0.0;
@@ -257,7 +257,7 @@ class Kernels {
   }
 
  private:
-  // y = x / rms(x) * w; gives 1/rms. y may be x.
+  // y = x / rms(x) * w; returns 1 / rms(x). y may be x.
   static float norm(Size n, const float* x, const float* w, float eps, float* y) {
     const float rstd = 1.0f / std::sqrt(dot(n, x, x) / static_cast<float>(n) + eps);
     for (Size j = 0; j < n; ++j) y[j] = x[j] * rstd * w[j];
@@ -277,11 +277,11 @@ class Kernels {
     }
   }
 
-  // The first key that the query at position q sees; it sees itself last.
+  // First key that the query at position q attends to; the last one is q itself.
   static Size first_key(Size q, Size window) { return window && q + 1 > window ? q + 1 - window : 0; }
 
-  // p[first..last] = softmax of the scores of one query; gives the log of their sum. Keys stand `ld` floats
-  // apart.
+  // p[first..last] = softmax of the scores of one query; returns the logarithm of the sum of their
+  // exponentials. `ld`: distance of consecutive keys in floats.
   static float softmax(const ex::Heads& n, const float* query, const float* key, Size first, Size last,
                        Size ld, float* p) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(n.d));
@@ -292,8 +292,8 @@ class Kernels {
     return top + std::log(total);
   }
 
-  // Where one query of one head finds what is its own, as offsets: into qkv (query; the first key and value
-  // of its sequence), into o, into lse. It sees keys first..last of its sequence.
+  // Offsets of one query of one head: into qkv (query; first key and first value of its sequence), into o and
+  // into lse. It attends to keys first..last of its sequence.
   struct Query {
     Size query, key, value, out, lse, first, last;
   };

@@ -1,11 +1,11 @@
 // A complete trainer in plain loops: twenty kernels and a manifest. It trains llama, mistral, qwen2 and qwen3
-// models of any shape in f32, and gets plans to the byte, recompute, accumulation, checkpoints and generation
-// from the skeleton. The kernels are in plain_kernels.hpp; core/executor/kernels.hpp says what each of them
-// is given. To make a backend of your own, copy it and replace what your machine does better; trainhost
-// plugins check and kernel_check tell whether it is still right.
+// models of any shape in f32. The executor provides exact plans, recompute, accumulation, checkpoints and
+// generation. The kernels are in plain_kernels.hpp; core/executor/kernels.hpp documents their arguments. To
+// write a backend, copy this folder and replace kernels; `trainhost plugins check` and kernel_check test the
+// result.
 //
-// The one idea of the loops: the innermost one runs along memory, without a sum in it where that can be had,
-// so that the compiler turns it into vectors. One thread; every sum in one order; so the same bits each time.
+// The innermost loops run over contiguous memory, without a sum where possible, so that the compiler
+// vectorizes them. One thread and a fixed order of every sum make the results bit-identical.
 
 #include "core/executor/trainer.hpp"
 #include "plain_kernels.hpp"

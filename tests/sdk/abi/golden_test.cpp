@@ -1,7 +1,7 @@
-// The frozen interface: the headers are what the golden of their minor says, every golden continues the one
-// before, and seeded breaks are caught - by our own comparison, and where it is installed by abidiff on the
-// anchor library. That the golden is what compilers do is proved by the build: tests/sdk/abi/CMakeLists.txt
-// compiles its assertions.
+// The frozen interface: the headers equal the golden file of their minor version, every golden file continues
+// the one before, and deliberate breaks are detected by sdk/abi/compare.cpp and, if installed, by abidiff on
+// the anchor library. The build proves that compilers agree with the golden file:
+// tests/sdk/abi/CMakeLists.txt compiles its assertions.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -30,11 +30,11 @@ Headers headers() { return lay::headers_in(kSdk + "include/trainhost"); }
 lay::Layout current() { return lay::from_headers(headers()); }
 fs::path golden_of(unsigned minor) { return kSdk + "abi/v1." + std::to_string(minor) + ".txt"; }
 
-/// A mistake that an innocent change of a header may make. `seen`: also by abidiff, which knows no
-/// macros and holds a new name at an old place for harmless.
+/// An incompatible change of a header. `found_by_abidiff`: abidiff does not see macros, and accepts a new
+/// name at an old offset.
 struct Break {
   const char *what, *file, *from, *to, *sentence;
-  bool seen = true;
+  bool found_by_abidiff = true;
 };
 std::ostream& operator<<(std::ostream& os, const Break& b) { return os << b.what; }
 
@@ -46,7 +46,7 @@ const Break kBreaks[] = {
     {"insertion", "memory.h", "  uint64_t bytes_at_peak;", "  uint64_t device; uint64_t bytes_at_peak;",
      "th_mem.bytes_at_peak, uint64_t at 56 is now th_mem.device, uint64_t at 56"},
     {"removal", "trainer.h", "  uint64_t device_ns;", "", "th_step_out.device_ns, uint64_t at 40 is gone"},
-    {"renamed slot", "trainer.h", "(*counters)(", "(*statistics)(",
+    {"renamed function", "trainer.h", "(*counters)(", "(*statistics)(",
      "th_trainer.counters, th_status (*)(th_trainer_inst *, th_counters *, th_error *) at 72 is now "
      "th_trainer.statistics, "
      "th_status (*)(th_trainer_inst *, th_counters *, th_error *) at 72",
@@ -58,9 +58,7 @@ const Break kBreaks[] = {
     {"changed signature", "estimator.h", "int32_t (*match)(const th_model*, const th_run*);",
      "int32_t (*match)(const th_host*, const th_model*, const th_run*);",
      "th_estimator.match, int32_t (*)(const th_model *, const th_run *) at 8 is now th_estimator.match, "
-     "int32_t "
-     "(*)(const "
-     "th_host *, const th_model *, const th_run *) at 8"},
+     "int32_t (*)(const th_host *, const th_model *, const th_run *) at 8"},
 };
 
 Headers broken(const Break& b) {
@@ -68,7 +66,7 @@ Headers broken(const Break& b) {
   std::string& text = h.at(b.file);
   const std::size_t at = text.find(b.from);
   BOOST_REQUIRE_MESSAGE(at != std::string::npos && text.find(b.from, at + 1) == std::string::npos,
-                        "the seeded break finds its place no longer: " << b.from);
+                        "the header does not contain the text to replace: " << b.from);
   text.replace(at, std::string(b.from).size(), b.to);
   return h;
 }
@@ -77,8 +75,8 @@ bool installed(const char* program) {
   return std::system((std::string("command -v ") + program + " >/dev/null 2>&1").c_str()) == 0;
 }
 
-/// The anchor library over these headers, with debug information; its path.
-fs::path anchor(const Headers& h, const std::string& name) {
+/// Builds the anchor library with these headers and debug information; returns its path.
+fs::path build_anchor(const Headers& h, const std::string& name) {
   const fs::path dir = fs::path(TRAINHOST_BINARY_DIR) / "tests/sdk/abi" / name;
   fs::create_directories(dir / "include/trainhost");
   for (const auto& [file, text] : h) std::ofstream(dir / "include/trainhost" / file) << text;
@@ -104,26 +102,26 @@ std::string joined(const std::vector<std::string>& lines) {
 
 BOOST_AUTO_TEST_SUITE(abi_golden)
 
-BOOST_AUTO_TEST_CASE(the_headers_are_what_the_golden_of_their_minor_says) {
+BOOST_AUTO_TEST_CASE(the_headers_equal_the_golden_file_of_their_minor) {
   const lay::Layout now = current();
   BOOST_TEST(now.major == 1u);
   BOOST_REQUIRE_MESSAGE(fs::exists(golden_of(now.minor)),
-                        "no " << golden_of(now.minor) << ": trainhost_abi layout writes it");
+                        golden_of(now.minor) << " is missing: create it with trainhost_abi layout");
   const std::string frozen = text_of(golden_of(now.minor));
-  BOOST_TEST(lay::to_text(now) == frozen, joined(lay::breaks(lay::from_text(frozen), now)));
+  BOOST_TEST(lay::to_text(now) == frozen, joined(lay::incompatibilities(lay::from_text(frozen), now)));
   BOOST_TEST(lay::to_text(lay::from_text(frozen)) == frozen);
 }
 
-BOOST_AUTO_TEST_CASE(every_golden_continues_the_one_before) {
+BOOST_AUTO_TEST_CASE(every_golden_file_continues_the_one_before) {
   for (unsigned minor = 1; minor <= current().minor; ++minor) {
-    const auto found =
-        lay::breaks(lay::from_text(text_of(golden_of(minor - 1))), lay::from_text(text_of(golden_of(minor))));
+    const auto found = lay::incompatibilities(lay::from_text(text_of(golden_of(minor - 1))),
+                                              lay::from_text(text_of(golden_of(minor))));
     BOOST_TEST(found.empty(), joined(found));
   }
-  BOOST_TEST(!fs::exists(golden_of(current().minor + 1)));  // no golden of a minor that nobody speaks
+  BOOST_TEST(!fs::exists(golden_of(current().minor + 1)));  // no golden file of a later minor version
 }
 
-BOOST_AUTO_TEST_CASE(nothing_is_padded) {
+BOOST_AUTO_TEST_CASE(no_struct_has_padding) {
   for (const lay::Struct& s : current().structs) {
     std::uint32_t end = 0;
     for (const lay::Field& f : s.fields) {
@@ -134,45 +132,45 @@ BOOST_AUTO_TEST_CASE(nothing_is_padded) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_anchor_names_every_struct) {
+BOOST_AUTO_TEST_CASE(the_anchor_library_uses_every_struct) {
   const std::string text = text_of(kSdk + "abi/anchor.c");
   for (const lay::Struct& s : current().structs)
     BOOST_TEST(text.find("ANCHOR(" + s.name + ")") != std::string::npos, s.name);
 }
 
-BOOST_DATA_TEST_CASE(a_seeded_break_is_caught, boost::unit_test::data::make(kBreaks), seeded) {
-  const auto found = lay::breaks(current(), lay::from_headers(broken(seeded)));
+BOOST_DATA_TEST_CASE(a_deliberate_break_is_detected, boost::unit_test::data::make(kBreaks), seeded) {
+  const auto found = lay::incompatibilities(current(), lay::from_headers(broken(seeded)));
   BOOST_REQUIRE(!found.empty());
   BOOST_TEST(found[0] == seeded.sentence);
 }
 
-BOOST_DATA_TEST_CASE(abidiff_catches_what_it_can_see, boost::unit_test::data::make(kBreaks), seeded) {
+BOOST_DATA_TEST_CASE(abidiff_detects_breaks_of_layout, boost::unit_test::data::make(kBreaks), seeded) {
   if (!installed("abidiff")) {
     BOOST_TEST_MESSAGE("skipped: abidiff is not installed (package abigail-tools)");
     return;
   }
-  static const fs::path good = anchor(headers(), "as_it_is");
+  static const fs::path good = build_anchor(headers(), "unchanged");
   BOOST_REQUIRE_EQUAL(abidiff(good, good), 0);
   std::string name = seeded.what;
   std::replace(name.begin(), name.end(), ' ', '_');
-  BOOST_TEST((abidiff(good, anchor(broken(seeded), name)) != 0) == seeded.seen);
+  BOOST_TEST((abidiff(good, build_anchor(broken(seeded), name)) != 0) == seeded.found_by_abidiff);
 }
 
-BOOST_AUTO_TEST_CASE(appending_is_a_new_minor_and_no_break) {
+BOOST_AUTO_TEST_CASE(appending_requires_a_new_minor_and_is_compatible) {
   Headers h = headers();
   auto put = [&](const char* file, const std::string& from, const std::string& to) {
     h.at(file).replace(h.at(file).find(from), from.size(), to);
   };
   put("trainer.h", "  uint64_t device_ns;", "  uint64_t device_ns; uint64_t joules;");
   put("memory.h", "#define TH_PH_GENERATE 64u", "#define TH_PH_GENERATE 64u\n#define TH_PH_SHIP 128u");
-  BOOST_TEST(joined(lay::breaks(current(), lay::from_headers(h))) ==
-             "something was added without a new minor\n");
+  BOOST_TEST(joined(lay::incompatibilities(current(), lay::from_headers(h))) ==
+             "something was added without a new minor version\n");
   put("status.h", "#define TH_ABI_MINOR 0u", "#define TH_ABI_MINOR 1u");
-  BOOST_TEST(joined(lay::breaks(current(), lay::from_headers(h))) == "");
-  BOOST_TEST(!lay::breaks(lay::from_headers(h), current()).empty());  // and never back
+  BOOST_TEST(joined(lay::incompatibilities(current(), lay::from_headers(h))) == "");
+  BOOST_TEST(!lay::incompatibilities(lay::from_headers(h), current()).empty());  // removing is incompatible
 }
 
-BOOST_AUTO_TEST_CASE(what_the_rules_forbid_in_a_struct_is_no_header) {
+BOOST_AUTO_TEST_CASE(structs_that_break_the_rules_are_rejected) {
   auto read = [](const std::string& field) {
     return lay::from_headers({{"x.h", "typedef struct th_x { uint32_t struct_size; " + field + " } th_x;"}});
   };

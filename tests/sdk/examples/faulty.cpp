@@ -1,5 +1,5 @@
-// The plain trainer with one mistake in one kernel: gradients of weights miss the last token of each
-// micro-batch. It trains, the loss falls, and the weights are wrong.
+// The plain trainer with one deliberate mistake: weight gradients omit the last token of each micro-batch. It
+// trains and the loss decreases, but the weights are wrong.
 #include "core/executor/trainer.hpp"
 #include "sdk/examples/plain_trainer/plain_kernels.hpp"
 

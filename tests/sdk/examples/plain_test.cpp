@@ -1,5 +1,5 @@
-// The example trainer as a plugin: the golden runs at every recompute policy, bytes taken against bytes
-// planned, training that stops and goes on with the same bits, and its kernels by the kit.
+// The example trainer as a plugin: golden runs with every recompute policy, allocated bytes compared with
+// planned bytes, resumed training with bit-identical results, and its kernels compared with the reference.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -49,8 +49,8 @@ th_step_out step(PluginSession& session, const GoldenRun& g, std::uint32_t t) {
 
 BOOST_AUTO_TEST_SUITE(plain_trainer)
 
-BOOST_DATA_TEST_CASE(golden_runs_are_followed_in_the_bytes_that_were_planned,
-                     boost::unit_test::data::make(cases()), c) {
+BOOST_DATA_TEST_CASE(golden_runs_are_reproduced_with_the_planned_bytes, boost::unit_test::data::make(cases()),
+                     c) {
   GoldenRun g = golden(c.name);
   g.run.recompute = c.recompute;
   CountingHost host(2);
@@ -61,11 +61,11 @@ BOOST_DATA_TEST_CASE(golden_runs_are_followed_in_the_bytes_that_were_planned,
     session.init(0);
     const double tolerance = std::string(c.name) == "contract" ? 1e-3 : 2e-5;
     const std::uint32_t steps =
-        tolerance > 1e-4 ? 3 : g.steps;  // of the large model alone the first: it takes a minute
+        tolerance > 1e-4 ? 3 : g.steps;  // the large model takes a minute: only the first steps
     for (std::uint32_t t = 0; t < steps; ++t) {
       const th_step_out out = step(session, g, t);
       BOOST_TEST(std::abs(out.loss - g.loss[t]) <= tolerance,
-                 "step " << t << ": loss " << out.loss << " against " << g.loss[t]);
+                 "step " << t << ": loss " << out.loss << ", expected " << g.loss[t]);
       BOOST_TEST(std::abs(out.grad_norm - g.grad_norm[t]) <= 1e-3 * g.grad_norm[t],
                  "step " << t << ": norm " << out.grad_norm);
     }
@@ -80,7 +80,7 @@ BOOST_DATA_TEST_CASE(golden_runs_are_followed_in_the_bytes_that_were_planned,
   BOOST_TEST(host.now == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(a_run_that_stops_and_goes_on_ends_with_the_same_bits) {
+BOOST_AUTO_TEST_CASE(a_resumed_run_is_bit_identical) {
   const GoldenRun g = golden("mha");
   const std::uint32_t steps = std::min(g.steps, 6u), stop = steps / 2;
   CountingHost host(2);
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_stops_and_goes_on_ends_with_the_same_bits) {
   BOOST_TEST((first.save() != whole.save()));
 }
 
-BOOST_AUTO_TEST_CASE(generated_tokens_see_what_evaluation_sees) {
+BOOST_AUTO_TEST_CASE(generation_and_evaluation_give_the_same_logits) {
   const GoldenRun g = golden("mha");
   CountingHost host(1);
   PluginSession session(plain_plugin(), host, g.model, g.run);
@@ -115,14 +115,14 @@ BOOST_AUTO_TEST_CASE(generated_tokens_see_what_evaluation_sees) {
   BOOST_TEST(std::abs(loss / g.run.seq_len - session.evaluate(ids, targets).loss) < 1e-5);
 }
 
-BOOST_AUTO_TEST_CASE(its_kernels_pass_the_kit) {
+BOOST_AUTO_TEST_CASE(its_kernels_match_the_reference) {
   const KernelCheckResult r = kernel_check<plain::Kernels>();
   for (const KernelFinding& f : r.findings) BOOST_ERROR(f.kernel << ", " << f.shape << ": " << f.what);
   BOOST_TEST(r.passed.size() == 20u);
   BOOST_TEST(executor::inherited_kernels<plain::Kernels>() == "");
 }
 
-BOOST_AUTO_TEST_CASE(all_of_it_is_under_600_lines) {
+BOOST_AUTO_TEST_CASE(it_has_fewer_than_600_lines) {
   std::size_t lines = 0;
   for (const char* file : {"plain_trainer.cpp", "plain_kernels.hpp", "check.cpp", "CMakeLists.txt"}) {
     std::ifstream in(std::string(TRAINHOST_SOURCE_DIR) + "/sdk/examples/plain_trainer/" + file);

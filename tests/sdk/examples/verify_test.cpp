@@ -1,5 +1,5 @@
-// The contracts against the example trainer, by the program as a user runs it: its rows hold, and one mistake
-// in one kernel is found. The CPU trainer is what it is compared with.
+// Runs `trainhost verify` for the example trainer: its results hold, and a deliberate mistake in one kernel
+// is detected. The CPU trainer is the reference.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -17,11 +17,11 @@ bool has_cpu_trainer() {
   return std::filesystem::exists(TRAINHOST_BINARY_DIR "/lib/trainhost/engines/cpu-openblas.so");
 }
 
-/// Ids of the checks with that status. MEM-002/run decides nothing: it tells of a policy.
+/// Ids of the checks with that status, without MEM-002/run, which only reports a policy.
 std::set<std::string> rows(const Outcome& o, const std::string& status) {
   std::set<std::string> ids;
-  const nlohmann::json said = nlohmann::json::parse(o.out);
-  for (const nlohmann::json& row : said.at("results"))
+  const nlohmann::json report = nlohmann::json::parse(o.out);
+  for (const nlohmann::json& row : report.at("results"))
     if (row.at("status") == status && row.at("id") != "MEM-002/run") ids.insert(row.at("id"));
   return ids;
 }
@@ -33,14 +33,14 @@ Outcome verify(const char* backend, const char* folder, const char* only) {
 
 BOOST_AUTO_TEST_SUITE(plain_verified)
 
-BOOST_AUTO_TEST_CASE(the_plain_trainer_keeps_the_contracts) {
+BOOST_AUTO_TEST_CASE(the_plain_trainer_passes_verify) {
   const Outcome o = verify("plain", EXAMPLE_PLUGINS, "MEM-001,MEM-002,MEM-004,MEM-005,GPU-006");
   BOOST_TEST(o.code == 0);
   BOOST_TEST(rows(o, "falsified").empty(), o.out);
   BOOST_TEST(rows(o, "held").size() >= 5u, o.out);
 }
 
-BOOST_AUTO_TEST_CASE(it_trains_as_the_cpu_trainer_does,
+BOOST_AUTO_TEST_CASE(it_trains_like_the_cpu_trainer,
                      *boost::unit_test::precondition([](boost::unit_test::test_unit_id) {
                        return has_cpu_trainer();
                      })) {
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(it_trains_as_the_cpu_trainer_does,
   BOOST_TEST(rows(o, "held") == (std::set<std::string>{"GPU-001", "GPU-007"}), o.out);
 }
 
-BOOST_AUTO_TEST_CASE(a_mistake_in_one_kernel_is_found,
+BOOST_AUTO_TEST_CASE(a_mistake_in_one_kernel_is_detected,
                      *boost::unit_test::precondition([](boost::unit_test::test_unit_id) {
                        return has_cpu_trainer();
                      })) {

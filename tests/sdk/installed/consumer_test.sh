@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# consumer_test.sh PREFIX WORK EXAMPLES: an outside author with nothing but the installed SDK. One estimator in C (gcc, clang), C++ (g++ with
-# libstdc++, clang++ with libc++) and Rust, found by pkg-config and by find_package: the host gives the same numbers for all,
-# and each exports one symbol. Then trainhost::plan in a plugin. What a missing tool skips is said by name.
+# consumer_test.sh PREFIX WORK EXAMPLES: builds plugins with the installed SDK only. One estimator in C (gcc, clang), C++ (g++ with
+# libstdc++, clang++ with libc++) and Rust, by pkg-config and by find_package: the host reports the same numbers for all, and each
+# exports one symbol. Then a plugin that links trainhost::plan. Prints the name of each part that is skipped because of a missing tool.
 set -euo pipefail
 prefix=$1 work=$2 examples=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,10 +11,10 @@ unset TRAINHOST_PLUGIN_PATH || true
 names=()
 
 fail() { echo "FAILED: $*"; exit 1; }
-project() {  # project NAME LANG: its sources, in a folder of that name
+project() {  # project NAME LANG: creates its sources in the folder NAME
   trainhost plugins new "$1" --kind=estimator --lang="$2" --family=convo >/dev/null
 }
-take() {  # take FILE: one exported symbol, and with the others it goes
+take() {  # take FILE: checks that it exports one symbol, and adds it to plugins/
   local symbols; symbols=$(nm -D --defined-only "$1" | awk '{print $3}')
   [ "$symbols" = trainhost_plugin_v1 ] || fail "$1 exports: $symbols"
   cp "$1" plugins/; names+=("$(basename "$1" .so)")
@@ -55,16 +55,16 @@ else
   echo "skipped: Rust (no cargo)"
 fi
 
-# The same model and run, the same numbers: the first one's are by hand in its own test.sh.
+# All plugins give the same numbers for one model and run; test.sh of the first compares them with numbers computed by hand.
 cp -r gcc-c/model gcc-c/run.toml .
-(cd gcc-c && ./test.sh ../plugins/gcc-c.so) || fail "gcc-c against numbers by hand"
+(cd gcc-c && ./test.sh ../plugins/gcc-c.so) || fail "gcc-c: numbers differ from those computed by hand"
 for name in "${names[@]}"; do
   trainhost plan run.toml --plugin-path "$work/plugins" --estimator="$name" --json | sed "s/\"$name\"/\"NAME\"/; /budget_bytes/d; /plugin-path/d" >"$name.json"
-  cmp gcc-c.json "$name.json" || { diff gcc-c.json "$name.json"; fail "$name gives other numbers than gcc-c"; }
+  cmp gcc-c.json "$name.json" || { diff gcc-c.json "$name.json"; fail "$name: numbers differ from those of gcc-c"; }
 done
 echo "same numbers: ${names[*]}"
 
-# The examples as an author copies them, with the numbers by hand in their own tests.
+# Copies of the examples; their own tests compare numbers computed by hand.
 for name in estimator_c estimator_cpp; do
   cp -r "$examples/$name" .
   cmake -S $name -B $name/build -DCMAKE_BUILD_TYPE=Release >$name.log 2>&1 && cmake --build $name/build >>$name.log 2>&1 || { cat $name.log; fail "$name"; }
@@ -72,7 +72,7 @@ for name in estimator_c estimator_cpp; do
   echo "example: $name"
 done
 
-# A prefix with spaces is nothing to CMake and the program. (pkg-config's answers are split by the shell: sdk/README.md.)
+# CMake and the program accept a prefix with spaces. (The shell splits the output of pkg-config: sdk/README.md.)
 cp -r "$prefix" "$work/a prefix"
 CMAKE_PREFIX_PATH="$work/a prefix" cmake -S estimator_cpp -B "spaced build" -DCMAKE_BUILD_TYPE=Release >spaced.log 2>&1 &&
   cmake --build "spaced build" >>spaced.log 2>&1 || { cat spaced.log; fail "a prefix with spaces"; }
@@ -80,19 +80,19 @@ grep -q 'ebb .* ok' <<<"$("$work/a prefix/bin/trainhost" plugins list --plugin-p
 rm -rf "$work/a prefix"
 echo "a prefix with spaces"
 
-# What must not work: a package of another major, a word that the helper does not know, -ffast-math.
-refused() {  # refused TEXT LINES...: a CMakeLists.txt of these lines fails with that text
+# Errors: a package of another major version, an unknown argument of trainhost_add_plugin, -ffast-math.
+rejected() {  # rejected TEXT LINES...: a CMakeLists.txt with these lines fails with that text
   local text=$1; shift; rm -rf bad; mkdir bad
   printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(bad C)' "$@" >bad/CMakeLists.txt
   if cmake -S bad -B bad/build >bad.log 2>&1; then fail "accepted: $*"; fi
   grep -qF -- "$text" <<<"$(tr '\n' ' ' <bad.log | tr -s ' ')" || { cat bad.log; fail "no '$text' for: $*"; }
 }
-refused 'version "2.0"' 'find_package(trainhost-sdk 2.0 REQUIRED)'
-refused "unknown words 'SORCES'" 'find_package(trainhost-sdk 1.0 REQUIRED)' 'trainhost_add_plugin(x SOURCES x.c)' 'trainhost_add_plugin(y SORCES)'
-refused 'SOURCES is missing' 'find_package(trainhost-sdk 1.0 REQUIRED)' 'trainhost_add_plugin(x)'
-refused 'change the floating-point mode' 'find_package(trainhost-sdk 1.0 REQUIRED)' 'set(CMAKE_C_FLAGS -ffast-math)' 'trainhost_add_plugin(x SOURCES x.c)'
+rejected 'version "2.0"' 'find_package(trainhost-sdk 2.0 REQUIRED)'
+rejected "unknown argument 'SORCES'" 'find_package(trainhost-sdk 1.0 REQUIRED)' 'trainhost_add_plugin(x SOURCES x.c)' 'trainhost_add_plugin(y SORCES)'
+rejected 'SOURCES is missing' 'find_package(trainhost-sdk 1.0 REQUIRED)' 'trainhost_add_plugin(x)'
+rejected 'change the floating-point mode' 'find_package(trainhost-sdk 1.0 REQUIRED)' 'set(CMAKE_C_FLAGS -ffast-math)' 'trainhost_add_plugin(x SOURCES x.c)'
 
-# trainhost::plan: the host's own count of parameters and its bridge, from a plugin outside.
+# trainhost::plan: the host's parameter count and its conversion of C structs, used by a plugin.
 cp -r "$here/plan-user" .
 cmake -S plan-user -B plan-user/build -DCMAKE_BUILD_TYPE=Release >plan.log 2>&1 && cmake --build plan-user/build >>plan.log 2>&1 || { cat plan.log; fail "plan-user"; }
 take plan-user/build/plan-user.so

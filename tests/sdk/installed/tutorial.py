@@ -1,4 +1,4 @@
-"""Executes tutorials; see tutorial_test.sh, which says what the fences mean."""
+"""Executes tutorials; tutorial_test.sh explains the fences."""
 import os
 import pathlib
 import re
@@ -10,20 +10,20 @@ import time
 FENCE = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.S | re.M)
 
 
-def squeezed(text):
+def normalize(text):
     return re.sub(r"[ \t]+", " ", re.sub(r"\x1b\[[0-9;]*m", "", text))
 
 
-def missing(wanted, printed):
+def first_missing_line(wanted, printed):
     """The first line of `wanted` that is not in `printed`, or None."""
-    for line in filter(str.strip, squeezed(wanted).splitlines()):
-        if not re.search(".*".join(re.escape(part.strip()) for part in line.split("...")), squeezed(printed)):
+    for line in filter(str.strip, normalize(wanted).splitlines()):
+        if not re.search(".*".join(re.escape(part.strip()) for part in line.split("...")), normalize(printed)):
             return line
     return None
 
 
-def carry_out(text, folder, environment):
-    """Files, commands and checks of one tutorial, in order; the reason of the first failure, or None."""
+def execute(text, folder, environment):
+    """Writes files, runs commands and checks outputs of one tutorial in order. Returns the first failure or None, and the counts."""
     printed, counts = "", {"files": 0, "commands": 0, "checks": 0}
     for language, path, body in FENCE.findall(text):
         if path:
@@ -31,7 +31,7 @@ def carry_out(text, folder, environment):
             (folder / path).write_text(body)
             counts["files"] += 1
         elif language == "sh":
-            # The working directory carries on from one block to the next, as in the reader's shell.
+            # Each block starts in the working directory in which the previous block ended.
             script = "set -e\ncd \"$(cat %s)\"\n%s\npwd >%s\n" % (folder / ".cwd", body, folder / ".cwd")
             done = subprocess.run(["bash", "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
             printed = done.stdout
@@ -40,18 +40,18 @@ def carry_out(text, folder, environment):
                 return "exit %d of:\n%s\n%s" % (done.returncode, body, printed), counts
         elif language == "text":
             counts["checks"] += 1
-            line = missing(body, printed)
+            line = first_missing_line(body, printed)
             if line:
                 return "no line '%s' in:\n%s" % (line, printed), counts
         else:
-            return "a fence '%s' that is neither a file nor a command" % language, counts
+            return "unknown fence '%s'" % language, counts
     return None, counts
 
 
 def main():
     prefix, work, docs = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
     shutil.rmtree(work, ignore_errors=True)
-    assert missing("a ... d\n", "a b  c d") is None and missing("a\nx\n", "a") == "x"  # this test can fail
+    assert first_missing_line("a ... d\n", "a b  c d") is None and first_missing_line("a\nx\n", "a") == "x"
     failed = 0
     for tutorial in sorted(docs.glob("*.md")):
         text = tutorial.read_text()
@@ -66,12 +66,12 @@ def main():
         environment = dict(os.environ, PATH="%s/bin:%s" % (prefix, os.environ["PATH"]), PKG_CONFIG_PATH="%s/lib/pkgconfig" % prefix,
                            CMAKE_PREFIX_PATH=str(prefix))
         environment.pop("TRAINHOST_PLUGIN_PATH", None)
-        begun = time.monotonic()
-        reason, counts = carry_out(text, folder, environment)
-        print("%s: %s, %.1f s, %s" % (tutorial.name, "FAILED" if reason else "ok", time.monotonic() - begun,
+        start = time.monotonic()
+        reason, counts = execute(text, folder, environment)
+        print("%s: %s, %.1f s, %s" % (tutorial.name, "FAILED" if reason else "ok", time.monotonic() - start,
                                       ", ".join("%d %s" % (n, what) for what, n in counts.items())))
         if reason or counts["commands"] == 0 or counts["checks"] == 0:
-            print(reason or "nothing was tried")
+            print(reason or "the tutorial has no commands or no outputs")
             failed = 1
     return failed
 

@@ -1,5 +1,5 @@
-// Counts a model's weights with the host's own closed form, through the bridge: what links here is the
-// installed archive alone.
+// Counts the weights of a model with the host's formula, after converting the C struct. It links only the
+// installed archive.
 #include <trainhost/trainhost.hpp>
 
 #include "core/abi/convert_structs.hpp"

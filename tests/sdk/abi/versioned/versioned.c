@@ -1,37 +1,37 @@
-/* One plugin built with today's headers and with tomorrow's (../tomorrow.cmake adds a field here and there,
- * minor 1). It negotiates nothing: it reads and writes its own headers' fields as they stand, as status.h R1
- * says it may. With CROSSING_TRAINER a trainer, else an estimator. What each host must see:
- * ../crossing_test.cpp. */
+/* One plugin, built with the headers of this minor version and of the next (../next_minor.cmake appends
+ * fields, minor 1). It contains no code for version differences: it reads and writes all fields of its own
+ * headers, as status.h R1 allows. With VERSIONED_TRAINER it is a trainer, otherwise an estimator. The results
+ * that each host must see: ../minor_versions_test.cpp. */
 #include <string.h>
 #include <trainhost/trainhost.h>
 
-#ifdef CROSSING_TRAINER
+#ifdef VERSIONED_TRAINER
 #define KIND "trainer"
 #else
 #define KIND "estimator"
 #endif
-TH_MANIFEST("id = \"crossing\"\nversion = \"1\"\nkind = \"" KIND "\"\n");
+TH_MANIFEST("id = \"versioned\"\nversion = \"1\"\nkind = \"" KIND "\"\n");
 
-/* 100 a sequence; tomorrow's plugin adds 1000 for each of tomorrow's ranks, and what tomorrow's host allows.
- */
+/* Reports 100 bytes per sequence; the plugin of the next minor adds 1000 per next_minor_ranks, and
+ * next_minor_budget of the host. */
 static th_status report(const th_host* h, const th_run* r, th_mem_sink* sink) {
-  th_mem leaf;
-  memset(&leaf, 0, sizeof leaf);
-  leaf.struct_size = sizeof leaf;
-  leaf.id = 1;
-  leaf.tier = TH_TIER_HOST;
-  leaf.component = TH_MEM_WEIGHTS;
-  leaf.claim = TH_EXACT;
-  leaf.bytes = r->micro_batch * 100u;
+  th_mem entry;
+  memset(&entry, 0, sizeof entry);
+  entry.struct_size = sizeof entry;
+  entry.id = 1;
+  entry.tier = TH_TIER_HOST;
+  entry.component = TH_MEM_WEIGHTS;
+  entry.claim = TH_EXACT;
+  entry.bytes = r->micro_batch * 100u;
 #if TH_ABI_MINOR > 0
-  leaf.bytes += r->tomorrow_ranks * 1000u + h->tomorrow_budget;
-  leaf.tomorrow_bytes = 5;
+  entry.bytes += r->next_minor_ranks * 1000u + h->next_minor_budget;
+  entry.next_minor_bytes = 5;
 #endif
-  leaf.name = h->abi_minor > 0 ? "tomorrow's host" : "today's host";
-  return sink->node(sink, &leaf);
+  entry.name = h->abi_minor > 0 ? "host of the next minor" : "host of this minor";
+  return sink->node(sink, &entry);
 }
 
-#ifdef CROSSING_TRAINER
+#ifdef VERSIONED_TRAINER
 static th_status probe(const th_host* h, uint32_t* devices, th_error* e) {
   (void)h, (void)e;
   *devices = 1;
@@ -76,7 +76,7 @@ static th_status save(th_trainer_inst* i, uint32_t scope, th_tensor_sink* sink, 
 }
 static void destroy(th_trainer_inst* i) { (void)i; }
 #if TH_ABI_MINOR > 0
-static th_status tomorrow(th_trainer_inst* i, uint64_t* value) {
+static th_status next_minor(th_trainer_inst* i, uint64_t* value) {
   (void)i;
   *value = 9;
   return TH_OK;
@@ -98,7 +98,7 @@ static const th_trainer table = {sizeof(th_trainer),
                                  destroy
 #if TH_ABI_MINOR > 0
                                  ,
-                                 tomorrow
+                                 next_minor
 #endif
 };
 #define TABLE_ID TH_TRAINER_ID
@@ -120,6 +120,6 @@ static const void* get(const char* id) { return strcmp(id, TABLE_ID) == 0 ? &tab
 
 const th_plugin* TH_ENTRY(void) {
   static const th_plugin plugin = {
-      sizeof(th_plugin), TH_ABI_MAJOR, TH_ABI_MINOR, "crossing", "1", NULL, NULL, get};
+      sizeof(th_plugin), TH_ABI_MAJOR, TH_ABI_MINOR, "versioned", "1", NULL, NULL, get};
   return &plugin;
 }
