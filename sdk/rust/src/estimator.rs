@@ -1,16 +1,17 @@
-//! Estimators: what a run takes, said before anything runs.
+//! Estimators: predict the memory of a run without running it.
 use crate::abi::*;
-use crate::error::{given, guard, Error};
+use crate::error::{guard, require_non_null, Error};
 use crate::host::Host;
 use crate::model::{Model, Profile, Run};
 use crate::tree::Tree;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Says what the memory of a run will be. Functions may be called from several threads at once and keep nothing.
+/// Predicts the memory of a run. Functions may be called from several threads at once and keep no state.
 pub trait Estimator: 'static {
-    /// How closely it fits this family and run: 0 = not at all, 1 to 1000. No I/O, under a millisecond.
+    /// How well the estimator fits this model and run: 0 = does not apply, 1 to 1000 = better with larger values. No
+    /// I/O, less than a millisecond.
     fn matches(model: &Model, run: &Run) -> i32;
-    /// Sends the parts of the answer to `tree`. `profile` is of the trainer that would run it, where there is one.
+    /// Sends the entries of the prediction to `tree`. `profile`: traits of the trainer that would execute the run.
     fn estimate(host: &Host, model: &Model, run: &Run, profile: Option<&Profile>, tree: &mut Tree) -> Result<(), Error>;
 }
 
@@ -26,7 +27,7 @@ unsafe extern "C" fn estimate<E: Estimator>(
     summary: *mut th_mem_summary, error: *mut th_error,
 ) -> th_status {
     guard(error, || {
-        given(&[host.cast(), model.cast(), run.cast(), sink.cast()])?;
+        require_non_null(&[host.cast(), model.cast(), run.cast(), sink.cast()])?;
         let profile = if profile.is_null() { None } else { Some(Profile::from_raw(profile)) };
         let mut tree = Tree::from_raw(sink, summary);
         E::estimate(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), profile.as_ref(), &mut tree)

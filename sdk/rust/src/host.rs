@@ -1,4 +1,4 @@
-//! What the host offers: memory that it counts, options, cancelling, the log.
+//! Functions of the host: counted memory, options, cancellation, log, keys of config.json.
 use crate::abi::*;
 use crate::error::Error;
 use crate::model::{text_of, Model};
@@ -7,8 +7,8 @@ use std::ffi::{CStr, CString};
 use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_char, c_void};
 
-/// The host of a call. Inside [`crate::Trainer`] it may be kept: it outlives every instance. All of it may be called from
-/// any thread, but only while a call of the plugin runs.
+/// The host of a call. A [`crate::Trainer`] may keep it: it outlives every instance. All functions may be called from any
+/// thread, but only during a call of the plugin.
 #[derive(Clone, Copy)]
 pub struct Host(*const th_host);
 unsafe impl Send for Host {}
@@ -28,35 +28,35 @@ impl Host {
     fn has(&self, end_of_field: usize) -> bool {
         self.raw().struct_size as usize >= end_of_field
     }
-    /// One line for the user; `level` is `TH_LOG_*`, `place` the part of the plugin that speaks.
+    /// Prints one line for the user; `level`: `TH_LOG_*`; `place`: the part of the plugin.
     pub fn log(&self, level: i32, place: &str, text: &str) {
         if let Some(log) = self.raw().log {
             unsafe { log(self.0, level, c_text(place).as_ptr(), c_text(text).as_ptr()) }
         }
     }
-    /// A key of this plugin's own table `[plugin.ID]` in the run file. It must be among the manifest's `options`.
+    /// Value of a key of the plugin's own table `[plugin.ID]` in the run file. The manifest must list it in `options`.
     pub fn option(&self, key: &str) -> Option<&str> {
         let found = unsafe { self.raw().option?(self.0, c_text(key).as_ptr()) };
         if found.is_null() { None } else { Some(unsafe { text_of(found) }) }
     }
-    /// Poll it at least every 100 ms of work with `?`: the error says that the user stopped the run.
+    /// Returns an error if the user wants to stop. Call it with `?` at least every 100 ms.
     pub fn cancelled(&self) -> Result<(), Error> {
         match self.raw().cancelled {
             Some(cancelled) if unsafe { cancelled(self.0) } != 0 => Err(Error::new(TH_E_CANCELLED, "cancelled")),
             _ => Ok(()),
         }
     }
-    /// CPU threads that this plugin may use in all.
+    /// CPU threads that the plugin may use, the calling thread included.
     pub fn thread_budget(&self) -> u32 {
         if self.has(offset_of!(th_host, thread_budget) + 4) { self.raw().thread_budget.max(1) } else { 1 }
     }
-    /// Bytes that the plugin took (> 0) or gave back (< 0) by an allocator of its own, at the moment it did so.
+    /// Reports bytes that the plugin allocated (> 0) or freed (< 0) with its own allocator, at the time of the allocation.
     pub fn took(&self, bytes: i64, tier: u32, tag: &CStr) {
         if let Some(took) = self.raw().took {
             unsafe { took(self.0, bytes, tier, tag.as_ptr()) }
         }
     }
-    /// An extension's table by its id, e.g. `th_text!("com.acme.x/3")`. It is yours to know its type.
+    /// Table of an extension by id, e.g. `th_text!("com.acme.x/3")`. The caller must know its type.
     pub fn extension(&self, id: &CStr) -> Option<*const c_void> {
         if !self.has(core::mem::size_of::<th_host>()) {
             return None;
@@ -64,37 +64,37 @@ impl Host {
         let table = unsafe { self.raw().extension?(self.0, id.as_ptr()) };
         if table.is_null() { None } else { Some(table) }
     }
-    /// A whole number of the model's config.json by its dotted key ("conv_width", "rope_scaling.factor", "layer_types.3"):
-    /// for what only your family has. `None`: there is no such key. An error: it is there and no whole number.
+    /// Reads an integer of the model's config.json by its dotted key ("conv_width", "rope_scaling.factor",
+    /// "layer_types.3"). `None`: the key is missing. Error: the value is not an integer.
     pub fn config_integer(&self, model: &Model, key: &str) -> Result<Option<i64>, Error> {
         let mut value = 0;
         let table = self.config_table()?;
         let ask = table.integer.ok_or_else(no_config)?;
-        found(unsafe { ask(table, model.raw(), c_text(key).as_ptr(), &mut value) }, key, "whole number").map(|yes| yes.then_some(value))
+        found(unsafe { ask(table, model.raw(), c_text(key).as_ptr(), &mut value) }, key, "an integer").map(|yes| yes.then_some(value))
     }
-    /// Any number of the model's config.json by its dotted key; as [`Host::config_integer`].
+    /// Reads a number of config.json; keys as for [`Host::config_integer`].
     pub fn config_number(&self, model: &Model, key: &str) -> Result<Option<f64>, Error> {
         let mut value = 0.0;
         let table = self.config_table()?;
         let ask = table.number.ok_or_else(no_config)?;
-        found(unsafe { ask(table, model.raw(), c_text(key).as_ptr(), &mut value) }, key, "number").map(|yes| yes.then_some(value))
+        found(unsafe { ask(table, model.raw(), c_text(key).as_ptr(), &mut value) }, key, "a number").map(|yes| yes.then_some(value))
     }
-    /// A text of the model's config.json by its dotted key, up to 255 bytes; as [`Host::config_integer`].
+    /// Reads a string of config.json, truncated to 255 bytes; keys as for [`Host::config_integer`].
     pub fn config_text(&self, model: &Model, key: &str) -> Result<Option<String>, Error> {
         let mut text = [0 as c_char; 256];
         let table = self.config_table()?;
         let ask = table.text.ok_or_else(no_config)?;
         let status = unsafe { ask(table, model.raw(), c_text(key).as_ptr(), text.as_mut_ptr(), 256, core::ptr::null_mut()) };
-        found(status, key, "text").map(|yes| yes.then(|| unsafe { text_of(text.as_ptr()) }.to_string()))
+        found(status, key, "a string").map(|yes| yes.then(|| unsafe { text_of(text.as_ptr()) }.to_string()))
     }
     fn config_table(&self) -> Result<&th_config, Error> {
         let table = self.extension(TH_CONFIG_ID).ok_or_else(no_config)?;
         Ok(unsafe { &*table.cast::<th_config>() })
     }
-    /// `count` zeros of host memory, counted by the host's ledger under `tag`; given back when dropped.
+    /// Allocates `count` zeros of host memory, which the host counts under `tag`; dropping the buffer frees them.
     ///
-    /// Memory for tensors is taken here and nowhere else: the plan is held against what the ledger counts. The error is
-    /// `TH_E_HOST_OOM` with the bytes that were asked for.
+    /// Allocate all tensor memory with this function: the host compares the counted bytes with the plan. Error:
+    /// `TH_E_HOST_OOM` with the requested bytes.
     pub fn alloc<T: Plain>(&self, count: usize, tag: &CStr) -> Result<Buffer<T>, Error> {
         let bytes = (count as u64).saturating_mul(core::mem::size_of::<T>() as u64);
         let memory = match self.raw().alloc {
@@ -102,29 +102,29 @@ impl Host {
             _ => core::ptr::null_mut(),
         };
         if memory.is_null() && bytes > 0 {
-            return Err(Error::new(TH_E_HOST_OOM, format!("no {bytes} bytes for {}", tag.to_string_lossy())).missing(bytes));
+            return Err(Error::new(TH_E_HOST_OOM, format!("cannot allocate {bytes} bytes for {}", tag.to_string_lossy())).missing(bytes));
         }
         Ok(Buffer { host: *self, memory: memory.cast(), count })
     }
 }
 
 fn no_config() -> Error {
-    Error::unsupported("this host does not read config.json for plugins (it lacks trainhost.config/1)").hint("a newer trainhost does")
+    Error::unsupported("this host does not read config.json for plugins (no extension trainhost.config/1)").hint("use a newer trainhost")
 }
 
-/// Whether a key of config.json was there; of the wrong kind is an error.
+/// Whether a key of config.json exists; a value of another type is an error.
 fn found(status: th_status, key: &str, kind: &str) -> Result<bool, Error> {
     match status {
         TH_OK => Ok(true),
         TH_E_ABSENT => Ok(false),
-        _ => Err(Error::argument(format!("'{key}' in config.json is no {kind}"))),
+        _ => Err(Error::argument(format!("'{key}' in config.json is not {kind}"))),
     }
 }
 
-/// Numbers that may live in a [`Buffer`]: all of their bit patterns, zeros among them, are values.
+/// Element types of a [`Buffer`]: every bit pattern is a valid value.
 ///
 /// # Safety
-/// True of the primitive numbers below; do not implement it for anything with padding, references or invariants.
+/// Holds for the primitive numbers below. Do not implement it for types with padding, references or invariants.
 pub unsafe trait Plain: Copy + 'static {}
 unsafe impl Plain for f32 {}
 unsafe impl Plain for f64 {}
@@ -134,7 +134,7 @@ unsafe impl Plain for i32 {}
 unsafe impl Plain for u32 {}
 unsafe impl Plain for u64 {}
 
-/// A slice of the host's memory, 64-byte aligned; see [`Host::alloc`].
+/// Memory of the host, 64-byte aligned; see [`Host::alloc`].
 pub struct Buffer<T: Plain> {
     host: Host,
     memory: *mut T,

@@ -1,9 +1,9 @@
-//! Plugins for trainhost in Rust: estimators that say what a run will take, and trainers that run it.
+//! Plugins for trainhost in Rust: estimators predict the memory of a run, trainers execute it.
 //!
-//! A plugin is a `cdylib` with one manifest and one entry. This is a whole one:
+//! A plugin is a `cdylib` with one manifest and one entry function. A complete example:
 //!
 //! ```
-//! use trainhost_sdk::{th_manifest, th_plugin, Error, Estimator, Host, Leaf, Model, Profile, Run, Tree, TH_MEM_WEIGHTS};
+//! use trainhost_sdk::{th_manifest, th_plugin, Entry, Error, Estimator, Host, Model, Profile, Run, Tree, TH_MEM_WEIGHTS};
 //!
 //! th_manifest!("id = 'acme-weights'\nversion = '1.0'\nkind = 'estimator'\nfamilies = ['acme']\n");
 //!
@@ -13,20 +13,20 @@
 //!         i32::from(model.family() == "acme") * 1000
 //!     }
 //!     fn estimate(_: &Host, model: &Model, _: &Run, _: Option<&Profile>, tree: &mut Tree) -> Result<(), Error> {
-//!         tree.exact(Leaf::new("embedding", TH_MEM_WEIGHTS).formula("V*H*4"), model.vocab * u64::from(model.hidden) * 4)?;
+//!         tree.exact(Entry::new("embedding", TH_MEM_WEIGHTS).formula("V*H*4"), model.vocab * u64::from(model.hidden) * 4)?;
 //!         tree.note("Only the embedding is counted.")
 //!     }
 //! }
 //! th_plugin!("acme-weights", "1.0", estimator = Weights);
 //! ```
 //!
-//! What the crate does so that you need not: structs of older and newer hosts are completed or cut ([`Model`], [`Run`],
-//! [`Profile`] are full copies), a panic becomes an error with its message, an [`Error`] becomes a code that tells the host
-//! what it can do, and every size and offset is held against a C compiler when the crate is built ([`abi`]).
+//! The crate fills or truncates structs of older and newer hosts ([`Model`], [`Run`] and [`Profile`] are full copies),
+//! turns a panic into an error with its message and an [`Error`] into a code for the host, and compares every size and
+//! offset with those of a C compiler when it is built ([`abi`]).
 //!
-//! Rust 1.63 is enough (Debian 12's), which is why texts for C are written [`th_text!`].
+//! It supports Rust 1.63 (Debian 12), therefore C strings are written with [`th_text!`].
 //!
-//! What it cannot do: `panic = "abort"` in your profile ends the host. Leave it out.
+//! Do not set `panic = "abort"` in your profile: a panic would then terminate the host.
 #![warn(missing_docs)]
 
 pub mod abi;
@@ -46,7 +46,7 @@ pub use estimator::Estimator;
 pub use host::{Buffer, Host};
 pub use model::{Model, Profile, Run};
 pub use trainer::{Counters, Generate, Instance, Step, StepResult, Tensor, TensorSink, Trainer};
-pub use tree::{Leaf, Tree};
+pub use tree::{Entry, Leaf, Tree};
 
 #[doc(hidden)]
 pub use {estimator::estimator_table, plugin::bytes, plugin::terminated, plugin::PluginTable, trainer::generate_table, trainer::trainer_table};

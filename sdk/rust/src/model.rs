@@ -1,11 +1,11 @@
-//! The model, the run and the trainer's profile, complete: a struct of an older host is filled up with zeros (a zero is
-//! "unset"), one of a newer host is cut to what this crate knows.
+//! Model, run and trainer traits as full copies: missing fields of an older host become zero (unset), fields of a newer
+//! host that this crate does not know are ignored.
 use crate::abi::*;
 use std::ffi::CStr;
 use std::ops::Deref;
 use std::os::raw::c_char;
 
-/// A full struct from one that may be shorter or longer.
+/// Full copy of a struct that may be shorter or longer.
 ///
 /// # Safety
 /// `from` is valid for the `struct_size` bytes that its first field names. `T` is a struct of the ABI.
@@ -17,7 +17,7 @@ pub(crate) unsafe fn read_in<T>(from: *const T) -> T {
     full
 }
 
-/// Writes back what the other side has room for; its `struct_size` stays.
+/// Copies as many bytes as the `struct_size` of `to` allows; that size does not change.
 ///
 /// # Safety
 /// As for [`read_in`], and `to` may be written.
@@ -27,7 +27,7 @@ pub(crate) unsafe fn write_out<T>(to: *mut T, full: &T) {
     *to.cast::<u32>() = theirs;
 }
 
-/// Borrowed text of the host; "" where there is none or it is no UTF-8.
+/// Borrowed text of the host; "" if it is null or not UTF-8.
 ///
 /// # Safety
 /// `text` is null or NUL-terminated and outlives `'a`.
@@ -54,16 +54,16 @@ macro_rules! complete {
 }
 
 complete! {
-    /// The model as numbers: every field of [`th_model`] by its name (`model.hidden`), texts by function. A number that the
-    /// config lacks is 0.
+    /// The model: every field of [`th_model`] by name (`model.hidden`), texts by function. A number that the config does
+    /// not have is 0.
     Model, th_model
 }
 complete! {
-    /// The run as numbers: every field of [`th_run`] by its name (`run.micro_batch`).
+    /// The run: every field of [`th_run`] by name (`run.micro_batch`).
     Run, th_run
 }
 complete! {
-    /// Choices of the trainer that an estimate is made for: every field of [`th_profile`] by its name.
+    /// Traits of the trainer for which an estimate is made: every field of [`th_profile`] by name.
     Profile, th_profile
 }
 
@@ -71,34 +71,34 @@ impl Model {
     pub(crate) fn raw(&self) -> &th_model {
         &self.0
     }
-    /// `model_type` of the config: "llama", or yours.
+    /// `model_type` of the config, e.g. "llama".
     pub fn family(&self) -> &str {
         unsafe { text_of(self.0.family) }
     }
-    /// For people.
+    /// Display name.
     pub fn name(&self) -> &str {
         unsafe { text_of(self.0.name) }
     }
-    /// The raw Hugging Face config.json; "" where the model was given inline. Its numbers by key: see
-    /// [`Host::config_integer`](crate::Host::config_integer) and its neighbours.
+    /// Text of the Hugging Face config.json; "" if the model was given as numbers. To read keys, use
+    /// [`Host::config_integer`](crate::Host::config_integer) and the like.
     pub fn config_json(&self) -> &str {
         unsafe { text_of(self.0.config_json) }
     }
-    /// One of the bits `TH_MODEL_*`.
+    /// Whether a flag `TH_MODEL_*` is set.
     pub fn has(&self, flag: u32) -> bool {
         self.0.flags & flag != 0
     }
-    /// Queries per token: heads x head_dim.
+    /// Elements of the queries of one token: heads x head_dim.
     pub fn q_width(&self) -> u64 {
         u64::from(self.0.heads) * u64::from(self.0.head_dim)
     }
-    /// Keys (and values) per token: kv_heads x head_dim.
+    /// Elements of the keys (or values) of one token: kv_heads x head_dim.
     pub fn kv_width(&self) -> u64 {
         u64::from(self.0.kv_heads) * u64::from(self.0.head_dim)
     }
 }
 
-/// Bytes of one element of a `TH_DT_*` type in memory, x 8: bits. 0 for types that this crate does not know.
+/// Bits of one element of a `TH_DT_*` type in memory; 0 for unknown types.
 pub(crate) fn bits_of(dtype: u32) -> u64 {
     match dtype {
         TH_DT_F64 => 64,
@@ -111,17 +111,17 @@ pub(crate) fn bits_of(dtype: u32) -> u64 {
 }
 
 impl Run {
-    /// Bytes that `elements` of a type `TH_DT_*` take, rounded up. 0 for the type 0 ("none").
+    /// Bytes of `elements` elements of a type `TH_DT_*`, rounded up; 0 for the type 0 ("none").
     pub fn bytes_of(elements: u64, dtype: u32) -> u64 {
         let bits = elements.saturating_mul(bits_of(dtype));
         bits / 8 + u64::from(bits % 8 != 0)
     }
-    /// Tokens of one micro-batch.
+    /// Tokens per micro-batch.
     pub fn tokens(&self) -> u64 {
         u64::from(self.0.micro_batch) * u64::from(self.0.seq_len)
     }
-    /// Numbers that the optimizer keeps for each parameter: 2, 1 or 0. Other optimizers than the three that trainers
-    /// know: `None`.
+    /// Numbers that the optimizer stores per parameter: 2 (AdamW), 1 (SGD with momentum) or 0 (SGD); `None` for other
+    /// optimizers.
     pub fn moments(&self) -> Option<u64> {
         match self.0.optimizer {
             TH_OPT_ADAMW => Some(2),
@@ -137,10 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shorter_struct_is_completed_with_zeros() {
+    fn a_shorter_struct_is_filled_with_zeros() {
         let mut short: th_run = unsafe { core::mem::zeroed() };
         short.struct_size = crate::offset::offset_of!(th_run, accumulate) as u32;
-        (short.seq_len, short.accumulate) = (5, 7); // the second lies past its size: not there
+        (short.seq_len, short.accumulate) = (5, 7); // the second is beyond its size: ignored
         let run = unsafe { Run::from_raw(&short) };
         assert_eq!((run.seq_len, run.accumulate), (5, 0));
         assert_eq!(run.struct_size as usize, core::mem::size_of::<th_run>());

@@ -1,8 +1,8 @@
-//! Where a field lies, in a constant: Rust has `offset_of!` of its own since 1.77, and this crate is for 1.63.
-//! The struct is laid over bytes that are numbered; the first byte of the field says its number. No pointer is subtracted,
-//! which constants may not do before 1.65, and no memory is read that is not there.
+//! Constant offsets of fields: Rust has `offset_of!` since 1.77, and this crate supports 1.63.
+//! The struct is a member of a union with an array in which each byte contains its own index; the first byte of the field
+//! is its offset. Pointers are not subtracted, which constants cannot do before 1.65.
 
-/// [0, 1, 2, ...], each shifted right: one byte of the number of every byte.
+/// Array [0, 1, 2, ...], each index shifted right by `shift` bits and truncated to a byte.
 pub(crate) const fn numbered<const N: usize>(shift: u32) -> [u8; N] {
     let (mut bytes, mut i) = ([0u8; N], 0);
     while i < N {
@@ -12,7 +12,7 @@ pub(crate) const fn numbered<const N: usize>(shift: u32) -> [u8; N] {
     bytes
 }
 
-/// The offset of a field in bytes, for structs of the interface: `Copy`, below 64 KiB.
+/// Offset of a field in bytes. The struct must be `Copy` and smaller than 64 KiB.
 macro_rules! offset_of {
     ($struct:ty, $field:ident) => {{
         #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
-//! The manifest and the entry: the two macros that every plugin uses once.
+//! Manifest and entry function: two macros that every plugin uses exactly once.
 use crate::abi::*;
 
-/// The bytes of a text as an array, for a section of the file.
+/// Bytes of a text as an array, for a section of the library.
 #[doc(hidden)]
 pub const fn bytes<const N: usize>(text: &str) -> [u8; N] {
     let (from, mut to, mut i) = (text.as_bytes(), [0u8; N], 0);
@@ -12,18 +12,18 @@ pub const fn bytes<const N: usize>(text: &str) -> [u8; N] {
     to
 }
 
-/// The bytes as they are; stops the compiler where a NUL stands before the last of them.
+/// Returns the bytes; compilation fails if a NUL precedes the last byte.
 #[doc(hidden)]
 pub const fn terminated(text: &[u8]) -> &[u8] {
     let mut i = 0;
     while i + 1 < text.len() {
-        assert!(text[i] != 0, "a text for C holds a NUL");
+        assert!(text[i] != 0, "a C string contains a NUL");
         i += 1;
     }
     text
 }
 
-/// A text for C, from a literal: `th_text!("weights")` is a `&'static CStr`. (`c"weights"` in Rust 1.77 and later.)
+/// C string from a literal: `th_text!("weights")` is a `&'static CStr` (`c"weights"` in Rust 1.77 and later).
 ///
 /// ```
 /// assert_eq!(trainhost_sdk::th_text!("weights").to_bytes(), b"weights");
@@ -40,14 +40,14 @@ macro_rules! th_text {
     }};
 }
 
-/// A `th_plugin` that may stand in a static: all it points to is static and constant.
+/// A `th_plugin` for a static variable: everything it points to is static and constant.
 #[doc(hidden)]
 #[repr(transparent)]
 pub struct PluginTable(pub th_plugin);
 unsafe impl Sync for PluginTable {}
 
-/// Puts the manifest (TOML: id, version, kind, families, options; see `trainhost/plugin.h`) into the file, where the host
-/// reads it without running code. `id` and `version` must equal those of [`th_plugin!`](crate::th_plugin!).
+/// Stores the manifest (TOML: id, version, kind, families, options; see `trainhost/plugin.h`) in the library, where the
+/// host reads it without running code. `id` and `version` must equal those of [`th_plugin!`](crate::th_plugin!).
 #[macro_export]
 macro_rules! th_manifest {
     ($toml:expr) => {
@@ -56,7 +56,7 @@ macro_rules! th_manifest {
             #[used]
             #[link_section = ".trainhost"]
             static MANIFEST: [u8; TOML.len()] = $crate::bytes(TOML);
-            // Of a file by Rust 1.63 the linker throws away what nothing refers to, `#[used]` or not. It keeps .init_array.
+            // With Rust 1.63 the linker removes unreferenced sections despite `#[used]`, but it keeps .init_array.
             extern "C" fn kept() {
                 unsafe { core::ptr::read_volatile(MANIFEST.as_ptr()) };
             }
@@ -67,8 +67,8 @@ macro_rules! th_manifest {
     };
 }
 
-/// The one exported function: `th_plugin!("acme-conv", "1.0.0", estimator = Mine)`. After id and version come one or more of
-/// `estimator = T`, `trainer = T` and `generate = T`, each a type that implements the trait of that name.
+/// Defines the only exported function: `th_plugin!("acme-conv", "1.0.0", estimator = Mine)`. After id and version follow
+/// one or more of `estimator = T`, `trainer = T` and `generate = T`, where T implements the trait of that name.
 #[macro_export]
 macro_rules! th_plugin {
     ($id:expr, $version:expr $(, $kind:ident = $type:ty)+ $(,)?) => {
@@ -120,8 +120,8 @@ macro_rules! th_interface {
         }
     };
     ($asked:ident, $other:ident, $type:ty) => {
-        compile_error!(concat!("th_plugin! knows estimator, trainer and generate, not ", stringify!($other)));
+        compile_error!(concat!("th_plugin! supports estimator, trainer and generate, not ", stringify!($other)));
     };
 }
 
-const _: () = assert!(TH_ABI_MAJOR == 1, "the entry's name holds the major");
+const _: () = assert!(TH_ABI_MAJOR == 1, "the entry function's name contains the major version");

@@ -1,6 +1,6 @@
 //! Trainers: one object is one training run.
 use crate::abi::*;
-use crate::error::{check, given, guard, Error};
+use crate::error::{check, guard, require_non_null, Error};
 use crate::host::Host;
 use crate::model::{read_in, text_of, write_out, Model, Run};
 use crate::tree::Tree;
@@ -8,49 +8,49 @@ use std::ffi::{CStr, CString};
 use std::os::raw::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// What it takes to train. `probe`, `profile` and `plan` are asked without an object and from any thread; calls on an object
-/// come one at a time, from any thread.
+/// A trainer; one object is one training run. `probe`, `profile` and `plan` are called without an object, from any thread.
+/// Calls on an object come one at a time, from any thread.
 pub trait Trainer: Sized + Send + 'static {
-    /// Devices that can be used here; [`Error::unavailable`] with the reason where there are none. Cheap.
+    /// Number of usable devices; [`Error::unavailable`] with the reason if there are none. Cheap.
     fn probe(host: &Host) -> Result<u32, Error>;
-    /// Choices that change memory (alignment, tiles, threads): handed to estimators. Needs no device.
+    /// Traits that determine memory (alignment, tiles, threads), for estimators. Needs no device.
     fn profile(host: &Host, model: &Model, run: &Run, profile: &mut th_profile) -> Result<(), Error>;
-    /// The trainer's own account of a run, leaf by leaf. Allocates nothing. A run that it cannot do is
-    /// [`Error::unsupported`] here already.
+    /// Sends the trainer's own memory breakdown of a run. Allocates nothing. Returns [`Error::unsupported`] for a run that
+    /// the trainer cannot execute.
     fn plan(host: &Host, model: &Model, run: &Run, tree: &mut Tree) -> Result<(), Error>;
-    /// One run. The host may be kept: it outlives the object.
+    /// Creates a run and allocates its memory. The object may keep the host, which outlives it.
     fn create(host: Host, device: i32, model: &Model, run: &Run) -> Result<Self, Error>;
-    /// A tensor or a piece of one, of a file or a checkpoint. `scope`: `TH_SCOPE_*`.
+    /// Loads a tensor or a part of one, from a file or a checkpoint. `scope`: `TH_SCOPE_*`.
     fn load(&mut self, scope: u32, tensor: &Tensor) -> Result<(), Error>;
-    /// Fills whatever `load` left out, as a pure function of the seed.
+    /// Initializes every tensor that `load` did not fill; the values depend on the seed only.
     fn init(&mut self, seed: u64) -> Result<(), Error>;
-    /// One update, or with [`Step::evaluate`] the loss alone. `TH_E_NONFINITE` leaves the state as it was.
+    /// Executes one update, or with [`Step::evaluate`] computes only the loss. `TH_E_NONFINITE`: the state is unchanged.
     fn step(&mut self, step: &Step) -> Result<StepResult, Error>;
-    /// Every tensor of the scope, in the order of the model's tensors, pieces in order.
+    /// Sends every tensor of the scope in the order of the model's tensors.
     fn save(&mut self, scope: u32, sink: &mut TensorSink) -> Result<(), Error>;
-    /// What was moved and launched so far.
+    /// Totals of copies and launches since creation.
     fn counters(&mut self) -> Result<Counters, Error> {
         Ok(Counters::new())
     }
-    /// Facts about the object, e.g. for the key "kernel_set". The text lives as long as the object.
+    /// A fact about the object, e.g. for the key "kernel_set".
     fn info(&self, _key: &str) -> Option<&CStr> {
         None
     }
-    /// Figures measured on request, e.g. "peak_flops".
+    /// Measures a figure, e.g. "peak_flops".
     fn metric(&mut self, key: &str) -> Result<f64, Error> {
-        Err(Error::new(TH_E_ABSENT, format!("no figure named {key}")))
+        Err(Error::new(TH_E_ABSENT, format!("unknown metric {key}")))
     }
 }
 
-/// A trainer that also gives the logits of the next token: `trainhost generate` uses it.
+/// A trainer that also computes the logits of the next token, for `trainhost generate`.
 pub trait Generate: Trainer {
-    /// Size of the vocabulary of this run's model.
+    /// Vocabulary size of the model.
     fn vocab(&self) -> usize;
-    /// Logits after `token` at `position`; position 0 starts anew. `logits` has the size of the vocabulary.
+    /// Computes the logits after `token` at `position`; position 0 starts a new text. `logits` has the size of the vocabulary.
     fn next(&mut self, token: i32, position: u32, logits: &mut [f32]) -> Result<(), Error>;
 }
 
-/// A tensor that the host hands over: host memory, row-major, a whole one or elements `first..first + count`.
+/// A tensor that the host passes, or its elements `first..first + count`: host memory, row-major.
 pub struct Tensor<'a> {
     raw: th_tensor,
     name: &'a str,
@@ -61,22 +61,22 @@ impl Tensor<'_> {
     pub fn name(&self) -> &str {
         self.name
     }
-    /// Of the whole tensor.
+    /// Dimensions of the whole tensor.
     pub fn dims(&self) -> &[u64] {
         &self.raw.dim[..(self.raw.rank as usize).min(8)]
     }
-    /// Where the piece begins, in elements.
+    /// Index of the first element of the part.
     pub fn first(&self) -> u64 {
         self.raw.first
     }
-    /// `TH_DT_*`.
+    /// Element type, `TH_DT_*`.
     pub fn dtype(&self) -> u32 {
         self.raw.dtype
     }
-    /// The piece's numbers; an error where they are of another type than f32.
+    /// Values of the part; an error if their type is not f32.
     pub fn as_f32(&self) -> Result<&[f32], Error> {
         if self.raw.dtype != TH_DT_F32 {
-            return Err(Error::argument(format!("tensor {} comes in another type than f32", self.name)));
+            return Err(Error::argument(format!("the type of tensor {} is not f32", self.name)));
         }
         if self.raw.count == 0 {
             return Ok(&[]);
@@ -85,39 +85,39 @@ impl Tensor<'_> {
     }
 }
 
-/// One update's input.
+/// Input of one update or evaluation.
 pub struct Step<'a> {
-    /// Leave everything as it is: the loss alone is asked for.
+    /// Compute only the loss and change nothing.
     pub evaluate: bool,
     /// Sequences: accumulate x micro_batch (evaluate: at most micro_batch).
     pub batch: usize,
-    /// Tokens of each.
+    /// Tokens per sequence.
     pub seq: usize,
-    /// `batch * seq` ids, sequence by sequence.
+    /// Token ids, `[batch, seq]`.
     pub tokens: &'a [i32],
-    /// As many; -100 = not counted.
+    /// Target ids, `[batch, seq]`; -100 = not counted.
     pub targets: &'a [i32],
-    /// Of this update.
+    /// Learning rate of this update.
     pub lr: f64,
-    /// From 0: bias correction uses `index + 1`.
+    /// Index of the update, from 0; Adam bias correction uses `index + 1`.
     pub index: u64,
 }
 
-/// One update's outcome.
+/// Result of one update or evaluation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StepResult {
     /// Mean over counted targets, in nats.
     pub loss: f64,
     /// Global L2 norm before clipping.
     pub grad_norm: f64,
-    /// Targets that were counted.
+    /// Counted targets.
     pub tokens: u64,
 }
 
-/// `th_counters`, zero-filled to begin with.
+/// `th_counters`, initially zero.
 pub struct Counters(pub th_counters);
 impl Counters {
-    /// All zero.
+    /// Returns counters that are all zero.
     pub fn new() -> Counters {
         Counters(unsafe { core::mem::zeroed() })
     }
@@ -128,27 +128,27 @@ impl Default for Counters {
     }
 }
 
-/// Receives what [`Trainer::save`] hands over.
+/// Receives the tensors of [`Trainer::save`].
 pub struct TensorSink(*mut th_tensor_sink);
 impl TensorSink {
-    /// A whole tensor of one or two dimensions.
+    /// Sends a whole tensor of one or two dimensions.
     pub fn tensor(&mut self, name: &str, dims: &[u64], values: &[f32]) -> Result<(), Error> {
-        let c_name = CString::new(name).map_err(|_| Error::new(TH_E_INTERNAL, "a tensor's name holds a NUL"))?;
+        let c_name = CString::new(name).map_err(|_| Error::new(TH_E_INTERNAL, "the name of a tensor contains a NUL"))?;
         if dims.is_empty() || dims.len() > 8 || dims.iter().product::<u64>() != values.len() as u64 {
-            return Err(Error::new(TH_E_INTERNAL, format!("{name} has {} values, which its dimensions {dims:?} do not", values.len())));
+            return Err(Error::new(TH_E_INTERNAL, format!("{name} has {} values, but dimensions {dims:?}", values.len())));
         }
         let mut t: th_tensor = unsafe { core::mem::zeroed() };
         t.struct_size = core::mem::size_of::<th_tensor>() as u32;
         (t.dtype, t.rank, t.name, t.count) = (TH_DT_F32, dims.len() as u32, c_name.as_ptr(), values.len() as u64);
         t.dim[..dims.len()].copy_from_slice(dims);
         t.data = values.as_ptr() as *mut c_void;
-        let send = unsafe { (*self.0).tensor }.ok_or_else(|| Error::argument("the host gave a sink without a function"))?;
-        check(unsafe { send(self.0, &t) }, "the host wants no more")
+        let send = unsafe { (*self.0).tensor }.ok_or_else(|| Error::argument("the sink has no function"))?;
+        check(unsafe { send(self.0, &t) }, "the host rejected a tensor")
     }
 }
 
-/// The object behind an instance handle, and where it is in its life: the calls that the interface forbids in a state are
-/// answered with `TH_E_STATE` here, and what broke answers nothing but destroy.
+/// The object of an instance handle and its state. A call that the interface forbids in this state returns `TH_E_STATE`;
+/// after a fatal error only destroy() is allowed.
 #[doc(hidden)]
 pub struct Instance<T> {
     object: T,
@@ -156,13 +156,13 @@ pub struct Instance<T> {
     lost: bool,
 }
 
-/// Codes after which the interface allows destroy() alone.
+/// Codes after which the interface allows only destroy().
 fn is_fatal(code: th_status) -> bool {
     matches!(code, TH_E_DEVICE_LOST | TH_E_DEVICE_OOM | TH_E_HOST_OOM | TH_E_IO | TH_E_INTERNAL)
 }
 
-/// Runs one call on an instance. `needs_ready`: only after init().
-unsafe fn on<T: Trainer>(
+/// Runs one call on an instance. `needs_ready`: the call is allowed only after init().
+unsafe fn call_instance<T: Trainer>(
     instance: *mut th_trainer_inst, needs_ready: bool, error: *mut th_error, f: impl FnOnce(&mut Instance<T>) -> Result<(), Error>,
 ) -> th_status {
     if instance.is_null() {
@@ -170,10 +170,10 @@ unsafe fn on<T: Trainer>(
     }
     let instance = &mut *instance.cast::<Instance<T>>();
     if instance.lost {
-        return guard(error, || Err(Error::new(TH_E_STATE, "the run broke before; only destroy() is left")));
+        return guard(error, || Err(Error::new(TH_E_STATE, "an earlier call failed; only destroy() is allowed")));
     }
     if needs_ready && !instance.ready {
-        return guard(error, || Err(Error::new(TH_E_STATE, "init() comes first")));
+        return guard(error, || Err(Error::new(TH_E_STATE, "init() was not called")));
     }
     let code = guard(error, || f(&mut *instance));
     instance.lost = is_fatal(code);
@@ -182,7 +182,7 @@ unsafe fn on<T: Trainer>(
 
 unsafe extern "C" fn probe<T: Trainer>(host: *const th_host, devices: *mut u32, error: *mut th_error) -> th_status {
     guard(error, || {
-        given(&[host.cast(), (devices as *const u32).cast()])?;
+        require_non_null(&[host.cast(), (devices as *const u32).cast()])?;
         *devices = T::probe(&Host::from_raw(host))?;
         Ok(())
     })
@@ -191,7 +191,7 @@ unsafe extern "C" fn profile<T: Trainer>(
     host: *const th_host, model: *const th_model, run: *const th_run, out: *mut th_profile, error: *mut th_error,
 ) -> th_status {
     guard(error, || {
-        given(&[host.cast(), model.cast(), run.cast(), out.cast()])?;
+        require_non_null(&[host.cast(), model.cast(), run.cast(), out.cast()])?;
         let mut full: th_profile = core::mem::zeroed();
         full.struct_size = core::mem::size_of::<th_profile>() as u32;
         T::profile(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), &mut full)?;
@@ -204,7 +204,7 @@ unsafe extern "C" fn plan<T: Trainer>(
     error: *mut th_error,
 ) -> th_status {
     guard(error, || {
-        given(&[host.cast(), model.cast(), run.cast(), sink.cast()])?;
+        require_non_null(&[host.cast(), model.cast(), run.cast(), sink.cast()])?;
         let mut tree = Tree::from_raw(sink, summary);
         T::plan(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), &mut tree)
     })
@@ -214,26 +214,26 @@ unsafe extern "C" fn create<T: Trainer>(
     error: *mut th_error,
 ) -> th_status {
     guard(error, || {
-        given(&[host.cast(), model.cast(), run.cast(), out.cast()])?;
+        require_non_null(&[host.cast(), model.cast(), run.cast(), out.cast()])?;
         *out = core::ptr::null_mut();
-        let made = T::create(Host::from_raw(host), device, &Model::from_raw(model), &Run::from_raw(run))?;
-        *out = Box::into_raw(Box::new(Instance { object: made, ready: false, lost: false })).cast();
+        let object = T::create(Host::from_raw(host), device, &Model::from_raw(model), &Run::from_raw(run))?;
+        *out = Box::into_raw(Box::new(Instance { object, ready: false, lost: false })).cast();
         Ok(())
     })
 }
 unsafe extern "C" fn load<T: Trainer>(
     instance: *mut th_trainer_inst, scope: u32, tensor: *const th_tensor, error: *mut th_error,
 ) -> th_status {
-    on::<T>(instance, false, error, |i| {
-        given(&[tensor.cast()])?;
+    call_instance::<T>(instance, false, error, |i| {
+        require_non_null(&[tensor.cast()])?;
         let raw = read_in(tensor);
         i.object.load(scope, &Tensor { name: text_of(raw.name), raw })
     })
 }
 unsafe extern "C" fn init<T: Trainer>(instance: *mut th_trainer_inst, seed: u64, error: *mut th_error) -> th_status {
-    on::<T>(instance, false, error, |i| {
+    call_instance::<T>(instance, false, error, |i| {
         if i.ready {
-            return Err(Error::new(TH_E_STATE, "init() is called once"));
+            return Err(Error::new(TH_E_STATE, "init() was already called"));
         }
         i.object.init(seed)?;
         i.ready = true;
@@ -243,8 +243,8 @@ unsafe extern "C" fn init<T: Trainer>(instance: *mut th_trainer_inst, seed: u64,
 unsafe extern "C" fn step<T: Trainer>(
     instance: *mut th_trainer_inst, raw: *const th_step, out: *mut th_step_out, error: *mut th_error,
 ) -> th_status {
-    on::<T>(instance, true, error, |i| {
-        given(&[raw.cast(), (out as *const th_step_out).cast()])?;
+    call_instance::<T>(instance, true, error, |i| {
+        require_non_null(&[raw.cast(), (out as *const th_step_out).cast()])?;
         let s = read_in(raw);
         let ids = |at: *const i32| {
             let n = s.batch as usize * s.seq as usize;
@@ -252,9 +252,9 @@ unsafe extern "C" fn step<T: Trainer>(
         };
         let (tokens, targets) = (ids(s.tokens), ids(s.targets));
         if tokens.is_empty() || targets.is_empty() {
-            return Err(Error::argument("a step without tokens or without targets"));
+            return Err(Error::argument("the step has no tokens or no targets"));
         }
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         let result = i.object.step(&Step {
             evaluate: s.flags & TH_STEP_EVALUATE != 0, batch: s.batch as usize, seq: s.seq as usize, tokens, targets, lr: s.lr,
             index: s.step_index,
@@ -262,7 +262,7 @@ unsafe extern "C" fn step<T: Trainer>(
         let mut full: th_step_out = core::mem::zeroed();
         full.struct_size = core::mem::size_of::<th_step_out>() as u32;
         (full.loss, full.grad_norm, full.tokens_counted) = (result.loss, result.grad_norm, result.tokens);
-        full.wall_ns = begun.elapsed().as_nanos() as u64;
+        full.wall_ns = start.elapsed().as_nanos() as u64;
         write_out(out, &full);
         Ok(())
     })
@@ -270,16 +270,16 @@ unsafe extern "C" fn step<T: Trainer>(
 unsafe extern "C" fn save<T: Trainer>(
     instance: *mut th_trainer_inst, scope: u32, sink: *mut th_tensor_sink, error: *mut th_error,
 ) -> th_status {
-    on::<T>(instance, true, error, |i| {
-        given(&[(sink as *const th_tensor_sink).cast()])?;
+    call_instance::<T>(instance, true, error, |i| {
+        require_non_null(&[(sink as *const th_tensor_sink).cast()])?;
         i.object.save(scope, &mut TensorSink(sink))
     })
 }
 unsafe extern "C" fn counters<T: Trainer>(
     instance: *mut th_trainer_inst, out: *mut th_counters, error: *mut th_error,
 ) -> th_status {
-    on::<T>(instance, false, error, |i| {
-        given(&[(out as *const th_counters).cast()])?;
+    call_instance::<T>(instance, false, error, |i| {
+        require_non_null(&[(out as *const th_counters).cast()])?;
         let mut full = i.object.counters()?.0;
         full.struct_size = core::mem::size_of::<th_counters>() as u32;
         write_out(out, &full);
@@ -298,8 +298,8 @@ unsafe extern "C" fn info<T: Trainer>(instance: *mut th_trainer_inst, key: *cons
 unsafe extern "C" fn metric<T: Trainer>(
     instance: *mut th_trainer_inst, key: *const c_char, out: *mut f64, error: *mut th_error,
 ) -> th_status {
-    on::<T>(instance, false, error, |i| {
-        given(&[key.cast(), (out as *const f64).cast()])?;
+    call_instance::<T>(instance, false, error, |i| {
+        require_non_null(&[key.cast(), (out as *const f64).cast()])?;
         *out = i.object.metric(text_of(key))?;
         Ok(())
     })
@@ -312,8 +312,8 @@ unsafe extern "C" fn destroy<T: Trainer>(instance: *mut th_trainer_inst) {
 unsafe extern "C" fn next<T: Generate>(
     instance: *mut th_trainer_inst, token: i32, position: u32, logits: *mut f32, error: *mut th_error,
 ) -> th_status {
-    on::<T>(instance, true, error, |i| {
-        given(&[(logits as *const f32).cast()])?;
+    call_instance::<T>(instance, true, error, |i| {
+        require_non_null(&[(logits as *const f32).cast()])?;
         let vocab = i.object.vocab();
         i.object.next(token, position, core::slice::from_raw_parts_mut(logits, vocab))
     })
@@ -348,7 +348,7 @@ pub const fn generate_table<T: Generate>() -> th_generate {
 mod tests {
     use super::*;
 
-    /// Fails as its option says: enough to walk through the life cycle.
+    /// Minimal trainer: a learning rate above 1 panics.
     struct Toy;
     impl Trainer for Toy {
         fn probe(_: &Host) -> Result<u32, Error> {
@@ -371,7 +371,7 @@ mod tests {
         }
         fn step(&mut self, step: &Step) -> Result<StepResult, Error> {
             if step.lr > 1.0 {
-                panic!("too fast");
+                panic!("learning rate too large");
             }
             Ok(StepResult { loss: 2.0, grad_norm: 0.0, tokens: step.tokens.len() as u64 })
         }
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_in_the_wrong_state_are_refused_and_a_panic_ends_the_instance() {
+    fn calls_in_the_wrong_state_fail_and_after_a_panic_only_destroy_is_allowed() {
         let table = trainer_table::<Toy>();
         let instance: *mut th_trainer_inst =
             Box::into_raw(Box::new(Instance { object: Toy, ready: false, lost: false })).cast();

@@ -1,5 +1,5 @@
-/* @NAME@: what a training run of the family @FAMILY@ takes. Plain C11, nothing but the SDK's headers. The tree that it sends:
- * weights, gradients and optimizer state counted, activations by formula, logits as a bound. Begin at layer_parameters(). */
+/* @NAME@: memory of a training run of the family @FAMILY@. Plain C11, uses only the SDK's headers. Reports weights, gradients
+ * and optimizer state exactly, activations by formula, logits as an upper bound. Start at layer_parameters(). */
 #include <stdio.h>
 #include <string.h>
 #include <trainhost/trainhost.h>
@@ -10,7 +10,7 @@ TH_MANIFEST("id = \"@NAME@\"\n"
             "summary = \"memory of the @FAMILY@ family\"\n"
             "families = [\"@FAMILY@\"]\n");
 
-/* Sizes stay below 2^63; what does not fit sticks at the top and becomes an error in estimate(). */
+/* Saturating arithmetic: a size of 2^63 or more becomes INT64_MAX, which is an error in estimate(). */
 static uint64_t mul(uint64_t a, uint64_t b) {
   uint64_t c;
   return __builtin_mul_overflow(a, b, &c) || c > INT64_MAX ? INT64_MAX : c;
@@ -28,7 +28,7 @@ static uint64_t bytes_of(uint64_t n, uint32_t dtype) {
   }
 }
 
-/* Numbers that the optimizer keeps for each parameter; -1: an optimizer that this estimator does not know. */
+/* Numbers that the optimizer stores per parameter; -1: unsupported optimizer. */
 static int moments(const th_run *r) {
   return r->optimizer == TH_OPT_ADAMW ? 2 : r->optimizer == TH_OPT_SGD_MOMENTUM ? 1 : r->optimizer == TH_OPT_SGD ? 0 : -1;
 }
@@ -41,21 +41,21 @@ static int32_t match(const th_model *m, const th_run *r) {
   return r->recompute == TH_RC_NONE || r->recompute == TH_RC_FULL ? 1000 : 0;
 }
 
-/* Parameters of one layer: two norms; q, k, v and o; gate, up and down. Yours goes here. */
+/* Parameters of one layer: two norms; q, k, v and o; gate, up and down. Change this for your architecture. */
 static uint64_t layer_parameters(const th_model *m) {
   uint64_t h = m->hidden, q = mul(m->heads, m->head_dim), kv = mul(m->kv_heads, m->head_dim);
   return add(mul(2, h), add(mul(h, add(mul(2, q), mul(2, kv))), mul(3, mul(h, m->intermediate))));
 }
 
-/* Elements that a layer keeps per token until its backward pass: its input, two norms' outputs and the residual (H each),
- * q and the attention's output, k and v, gate, up and their product. With recompute "full" its input alone. */
+/* Elements that a layer keeps per token for its backward pass: its input, the outputs of two norms and the residual (H
+ * each), q and the attention output, k and v, gate, up and their product. With recompute "full" only its input. */
 static uint64_t layer_activations(const th_model *m, const th_run *r) {
   uint64_t h = m->hidden, q = mul(m->heads, m->head_dim), kv = mul(m->kv_heads, m->head_dim);
   if (r->recompute == TH_RC_FULL) return h;
   return add(mul(4, h), add(mul(2, add(q, kv)), mul(3, m->intermediate)));
 }
 
-/* A tree in the making: ids count up, the first refusal sticks. */
+/* State of the report: last id, first error of the sink. */
 typedef struct tree {
   th_mem_sink *sink;
   uint32_t id;
@@ -63,7 +63,7 @@ typedef struct tree {
   int too_large;
 } tree;
 
-static void leaf(tree *t, const char *name, uint32_t component, uint32_t claim, uint64_t bytes, uint64_t lo, uint64_t hi,
+static void send_entry(tree *t, const char *name, uint32_t component, uint32_t claim, uint64_t bytes, uint64_t lo, uint64_t hi,
                  const char *formula) {
   th_mem n;
   if (bytes == INT64_MAX || hi == INT64_MAX) t->too_large = 1;
@@ -101,14 +101,14 @@ static th_status estimate(const th_host *host, const th_model *m, const th_run *
   uint64_t weights = bytes_of(parameters, r->dt_weight), gradients = bytes_of(parameters, r->dt_grad);
   uint64_t masters = bytes_of(parameters, r->dt_master), state = moments(r) < 0 ? 0 : mul(moments(r), bytes_of(parameters, r->dt_moment));
   (void)host, (void)p;
-  if (moments(r) < 0) return fail(error, TH_E_UNSUPPORTED, "@NAME@ knows adamw, sgd and sgd-momentum");
-  leaf(&t, "weights", TH_MEM_WEIGHTS, TH_EXACT, weights, weights, weights, "P*bytes");
-  leaf(&t, "master weights", TH_MEM_MASTER_WEIGHTS, TH_EXACT, masters, masters, masters, "P*bytes");
-  leaf(&t, "gradients", TH_MEM_GRADIENTS, TH_EXACT, gradients, gradients, gradients, "P*bytes");
-  leaf(&t, "moments", TH_MEM_OPTIMIZER_STATE, TH_EXACT, state, state, state, "moments*P*bytes");
-  leaf(&t, "activations", TH_MEM_ACTIVATIONS, TH_APPROXIMATION, kept, kept / 2, mul(kept, 2), "L*B*S*(4H + 2AD + 2KD + 3I)*bytes");
-  leaf(&t, "logits", TH_MEM_LOGITS, TH_UPPER_BOUND, logits, 0, logits, "B*S*V*4");
-  if (t.too_large) return fail(error, TH_E_UNSUPPORTED, "the model's sizes leave 63 bits");
+  if (moments(r) < 0) return fail(error, TH_E_UNSUPPORTED, "@NAME@ supports adamw, sgd and sgd-momentum");
+  send_entry(&t, "weights", TH_MEM_WEIGHTS, TH_EXACT, weights, weights, weights, "P*bytes");
+  send_entry(&t, "master weights", TH_MEM_MASTER_WEIGHTS, TH_EXACT, masters, masters, masters, "P*bytes");
+  send_entry(&t, "gradients", TH_MEM_GRADIENTS, TH_EXACT, gradients, gradients, gradients, "P*bytes");
+  send_entry(&t, "moments", TH_MEM_OPTIMIZER_STATE, TH_EXACT, state, state, state, "moments*P*bytes");
+  send_entry(&t, "activations", TH_MEM_ACTIVATIONS, TH_APPROXIMATION, kept, kept / 2, mul(kept, 2), "L*B*S*(4H + 2AD + 2KD + 3I)*bytes");
+  send_entry(&t, "logits", TH_MEM_LOGITS, TH_UPPER_BOUND, logits, 0, logits, "B*S*V*4");
+  if (t.too_large) return fail(error, TH_E_UNSUPPORTED, "the sizes of the model exceed 63 bits");
   if (t.status == TH_OK && sink->note != NULL) t.status = sink->note(sink, "Activations are those of an ordinary transformer layer.");
   if (summary != NULL) summary->claim = TH_APPROXIMATION;
   return t.status;

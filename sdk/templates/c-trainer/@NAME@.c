@@ -1,5 +1,5 @@
-/* @NAME@: a trainer in plain C11. It trains a bigram model, logits = head x embedding of the last token, in f32 on one thread;
- * the layers between are loaded, kept and saved as they are. Your network goes into pass(). Tensors: tensors.h. */
+/* @NAME@: a trainer in plain C11. It trains a bigram model, logits = head x embedding of the last token, in f32 on one thread.
+ * The layers are loaded and saved unchanged. Put your network into run_batch(). Tensors: tensors.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,8 +12,8 @@ TH_MANIFEST("id = \"@NAME@\"\n"
             "summary = \"bigrams, on one thread\"\n"
             "priority = -10\n");
 
-/* Memory is four blocks, each taken once: parameters, moments (as many as the optimizer keeps), gradients of the two tables
- * that learn, one row of logits. plan() says the same sizes. */
+/* Four blocks of memory, allocated in create(): parameters, moments (as many as the optimizer has), gradients of the trained
+ * tables (embedding and head), one row of logits. plan() reports the same sizes. */
 struct th_trainer_inst {
   const th_host *host;
   th_run run;
@@ -35,18 +35,18 @@ static int moments_of(const th_run *r) {
   return r->optimizer == TH_OPT_ADAMW ? 2 : r->optimizer == TH_OPT_SGD_MOMENTUM ? 1 : r->optimizer == TH_OPT_SGD ? 0 : -1;
 }
 
-/* One sentence for what it cannot do, so that the host can go on to another trainer; NULL when it can. */
-static const char *refusal(const th_model *m, const th_run *r) {
+/* Reason why the run is not supported, so that the host can try another trainer; NULL if it is supported. */
+static const char *unsupported_reason(const th_model *m, const th_run *r) {
   if (m->vocab == 0 || m->hidden == 0 || m->layers == 0 || m->heads == 0 || m->kv_heads == 0 || m->head_dim == 0 || m->intermediate == 0)
     return "a dimension of the model is 0";
-  /* Within these no size below leaves 63 bits, and the list of tensors stays short. */
+  /* Within these limits no size exceeds 63 bits, and the list of tensors stays short. */
   if (m->vocab >> 31 || m->hidden >> 18 || m->layers > 10000 || m->heads >> 12 || m->kv_heads >> 12 || m->head_dim >> 12 || m->intermediate >> 22)
-    return "the model is beyond what @NAME@ counts";
-  if (r->micro_batch == 0 || r->seq_len == 0 || r->accumulate == 0) return "a run without tokens";
-  if (r->mode != TH_MODE_FULL) return "@NAME@ trains all parameters or none";
-  if (r->dt_weight != TH_DT_F32 || r->dt_compute != TH_DT_F32) return "@NAME@ computes in fp32";
-  if (moments_of(r) < 0) return "@NAME@ knows adamw, sgd and sgd-momentum";
-  if (r->recompute != TH_RC_NONE) return "@NAME@ keeps nothing that could be recomputed";
+    return "the model is too large for @NAME@";
+  if (r->micro_batch == 0 || r->seq_len == 0 || r->accumulate == 0) return "the run has no tokens";
+  if (r->mode != TH_MODE_FULL) return "@NAME@ supports only full training";
+  if (r->dt_weight != TH_DT_F32 || r->dt_compute != TH_DT_F32) return "@NAME@ supports only fp32";
+  if (moments_of(r) < 0) return "@NAME@ supports adamw, sgd and sgd-momentum";
+  if (r->recompute != TH_RC_NONE) return "@NAME@ keeps no activations, so recompute is not supported";
   return NULL;
 }
 
@@ -66,7 +66,7 @@ static th_status profile(const th_host *h, const th_model *m, const th_run *r, t
   return TH_OK;
 }
 
-static th_status leaf(th_mem_sink *sink, uint32_t id, const char *name, uint32_t component, uint64_t bytes, const char *formula) {
+static th_status send_entry(th_mem_sink *sink, uint32_t id, const char *name, uint32_t component, uint64_t bytes, const char *formula) {
   th_mem n;
   memset(&n, 0, sizeof n);
   n.struct_size = sizeof n;
@@ -82,23 +82,23 @@ static th_status leaf(th_mem_sink *sink, uint32_t id, const char *name, uint32_t
 
 static th_status plan(const th_host *h, const th_model *m, const th_run *r, th_mem_sink *sink, th_mem_summary *summary, th_error *e) {
   tensor_list l = {NULL, 0, 0};
-  uint64_t learns;
+  uint64_t trained;
   th_status s;
   (void)h;
   if (m == NULL || r == NULL || sink == NULL) return fail(e, TH_E_ARG, "model, run or sink is null");
-  if (refusal(m, r) != NULL) return fail(e, TH_E_UNSUPPORTED, refusal(m, r));
-  learns = m->vocab * m->hidden * (m->flags & TH_MODEL_TIED_EMBEDDINGS ? 1 : 2);
+  if (unsupported_reason(m, r) != NULL) return fail(e, TH_E_UNSUPPORTED, unsupported_reason(m, r));
+  trained = m->vocab * m->hidden * (m->flags & TH_MODEL_TIED_EMBEDDINGS ? 1 : 2);
   list_tensors(&l, m);
-  if ((s = leaf(sink, 1, "weights", TH_MEM_WEIGHTS, l.elements * 4, "P*4")) != TH_OK) return s;
-  if ((s = leaf(sink, 2, "gradients", TH_MEM_GRADIENTS, learns * 4, "2*V*H*4")) != TH_OK) return s;
-  if ((s = leaf(sink, 3, "moments", TH_MEM_OPTIMIZER_STATE, l.elements * 4 * (uint64_t)moments_of(r), "moments*P*4")) != TH_OK) return s;
-  if ((s = leaf(sink, 4, "logits", TH_MEM_LOGITS, m->vocab * 4, "V*4")) != TH_OK) return s;
+  if ((s = send_entry(sink, 1, "weights", TH_MEM_WEIGHTS, l.elements * 4, "P*4")) != TH_OK) return s;
+  if ((s = send_entry(sink, 2, "gradients", TH_MEM_GRADIENTS, trained * 4, "2*V*H*4")) != TH_OK) return s;
+  if ((s = send_entry(sink, 3, "moments", TH_MEM_OPTIMIZER_STATE, l.elements * 4 * (uint64_t)moments_of(r), "moments*P*4")) != TH_OK) return s;
+  if ((s = send_entry(sink, 4, "logits", TH_MEM_LOGITS, m->vocab * 4, "V*4")) != TH_OK) return s;
   if (summary != NULL) {
     summary->claim = TH_EXACT;
-    summary->tier_peak[TH_TIER_HOST] = 4 * (l.elements * (1 + (uint64_t)moments_of(r)) + learns + m->vocab);
+    summary->tier_peak[TH_TIER_HOST] = 4 * (l.elements * (1 + (uint64_t)moments_of(r)) + trained + m->vocab);
     summary->peak_phase[TH_TIER_HOST] = TH_PH_UPDATE;
   }
-  return sink->note != NULL ? sink->note(sink, "Embedding and head learn; the layers stay as they are.") : TH_OK;
+  return sink->note != NULL ? sink->note(sink, "Only embedding and head are trained.") : TH_OK;
 }
 
 static void destroy(th_trainer_inst *t) {
@@ -111,8 +111,8 @@ static void destroy(th_trainer_inst *t) {
   free(t);
 }
 
-/* Floats of the host's ledger; counts on `missing` what there was none for. */
-static float *floats(const th_host *h, uint64_t n, const char *tag, uint64_t *missing) {
+/* Allocates n floats with the host's allocator; on failure adds the missing bytes to *missing. */
+static float *alloc_floats(const th_host *h, uint64_t n, const char *tag, uint64_t *missing) {
   float *p = n == 0 ? NULL : h->alloc(h, n * sizeof(float), 64, TH_TIER_HOST, tag);
   if (n != 0 && p == NULL) *missing += n * sizeof(float);
   return p;
@@ -123,9 +123,9 @@ static th_status create(const th_host *h, int32_t device, const th_model *m, con
   uint64_t missing = 0;
   if (h == NULL || m == NULL || r == NULL || out == NULL) return fail(e, TH_E_ARG, "host, model, run or instance is null");
   *out = NULL;
-  if (device != 0) return fail(e, TH_E_ARG, "there is one device, 0");
-  if (refusal(m, r) != NULL) return fail(e, TH_E_UNSUPPORTED, refusal(m, r));
-  if ((t = calloc(1, sizeof *t)) == NULL) return fail(e, TH_E_HOST_OOM, "no memory for the run itself");
+  if (device != 0) return fail(e, TH_E_ARG, "the only device is 0");
+  if (unsupported_reason(m, r) != NULL) return fail(e, TH_E_UNSUPPORTED, unsupported_reason(m, r));
+  if ((t = calloc(1, sizeof *t)) == NULL) return fail(e, TH_E_HOST_OOM, "cannot allocate the instance");
   t->host = h;
   t->run = *r;
   t->V = m->vocab;
@@ -137,20 +137,20 @@ static th_status create(const th_host *h, int32_t device, const th_model *m, con
   t->tensors.item = calloc(t->tensors.count, sizeof(tensor));
   if (t->tensors.item != NULL) list_tensors(&t->tensors, m);
   else missing += t->tensors.count * sizeof(tensor);
-  t->w = floats(h, t->tensors.elements, "weights", &missing);
-  t->m = floats(h, t->tensors.elements * (uint64_t)t->moments, "moments", &missing);
-  t->g = floats(h, t->table * (t->tied ? 1 : 2), "gradients", &missing);
-  t->logits = floats(h, t->V, "logits", &missing);
+  t->w = alloc_floats(h, t->tensors.elements, "weights", &missing);
+  t->m = alloc_floats(h, t->tensors.elements * (uint64_t)t->moments, "moments", &missing);
+  t->g = alloc_floats(h, t->table * (t->tied ? 1 : 2), "gradients", &missing);
+  t->logits = alloc_floats(h, t->V, "logits", &missing);
   if (missing != 0) {
     destroy(t);
     if (e != NULL) e->bytes_needed = missing;
-    return fail(e, TH_E_HOST_OOM, "no host memory for parameters and their optimizer state");
+    return fail(e, TH_E_HOST_OOM, "cannot allocate parameters and optimizer state");
   }
   *out = t;
   return TH_OK;
 }
 
-/* The block of a scope; NULL where this run has none. */
+/* Memory block of a scope; NULL if the run does not have it. */
 static float *block(th_trainer_inst *t, uint32_t scope) {
   if (scope == TH_SCOPE_WEIGHTS) return t->w;
   if (scope == TH_SCOPE_MOMENT1 && t->moments >= 1) return t->m;
@@ -162,23 +162,23 @@ static th_status load(th_trainer_inst *t, uint32_t scope, const th_tensor *in, t
   float *to = t == NULL ? NULL : block(t, scope);
   uint64_t i;
   if (t == NULL || in == NULL || in->name == NULL) return fail(e, TH_E_ARG, "instance, tensor or its name is null");
-  if (to == NULL) return fail(e, TH_E_ARG, "this run has no such tensors");
-  if (in->dtype != TH_DT_F32) return fail(e, TH_E_ARG, "tensors come in f32");
+  if (to == NULL) return fail(e, TH_E_ARG, "the run has no tensors of this scope");
+  if (in->dtype != TH_DT_F32) return fail(e, TH_E_ARG, "the tensor type is not f32");
   for (i = 0; i < t->tensors.count; ++i) {
     tensor *k = &t->tensors.item[i];
     uint64_t elements = k->dim[0] * (k->rank == 2 ? k->dim[1] : 1);
     if (strcmp(k->name, in->name) != 0) continue;
     if (in->rank != k->rank || in->dim[0] != k->dim[0] || (k->rank == 2 && in->dim[1] != k->dim[1]))
-      return fail(e, TH_E_ARG, "a tensor has another shape than the model gives it");
-    if (in->first > elements || in->count > elements - in->first) return fail(e, TH_E_ARG, "a piece lies outside its tensor");
+      return fail(e, TH_E_ARG, "the tensor has a wrong shape");
+    if (in->first > elements || in->count > elements - in->first) return fail(e, TH_E_ARG, "the part is outside of its tensor");
     if (in->count != 0) memcpy(to + k->at + in->first, in->data, in->count * sizeof(float));
     if (scope == TH_SCOPE_WEIGHTS) k->loaded = 1;
     return TH_OK;
   }
-  return fail(e, TH_E_ARG, "the model has no tensor of that name");
+  return fail(e, TH_E_ARG, "the model has no tensor of this name");
 }
 
-/* Uniform numbers of a counter (splitmix64): the same at every run, for every order. */
+/* Uniform random number in [0, 1) from a counter (splitmix64), independent of the order of calls. */
 static double uniform(uint64_t seed, uint64_t n) {
   uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -186,11 +186,11 @@ static double uniform(uint64_t seed, uint64_t n) {
   return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
 }
 
-/* Matrices uniform with standard deviation 0.02, norms one, biases zero. */
+/* Initial values: matrices uniform with standard deviation 0.02, norms 1, biases 0. */
 static th_status init(th_trainer_inst *t, uint64_t seed, th_error *e) {
   uint64_t i, j;
   if (t == NULL) return fail(e, TH_E_ARG, "the instance is null");
-  if (t->ready) return fail(e, TH_E_STATE, "init() is called once");
+  if (t->ready) return fail(e, TH_E_STATE, "init() was already called");
   for (i = 0; i < t->tensors.count; ++i) {
     const tensor *k = &t->tensors.item[i];
     uint64_t elements = k->dim[0] * (k->rank == 2 ? k->dim[1] : 1);
@@ -201,9 +201,9 @@ static th_status init(th_trainer_inst *t, uint64_t seed, th_error *e) {
   return TH_OK;
 }
 
-/* Loss of n targets, and their gradient where `learn`. logits[v] = head[v] . x, x = embedding[token]; the gradient of a logit
- * is (p - 1[v is the target]) / counted. */
-static th_status pass(th_trainer_inst *t, const th_step *s, int learn, double *loss, uint64_t *counted, th_error *e) {
+/* Computes the mean loss over the counted targets and, if `train`, adds the gradients. logits[v] = head[v] . x with
+ * x = embedding[token]; the gradient of a logit is (p - 1[v is the target]) / counted. */
+static th_status run_batch(th_trainer_inst *t, const th_step *s, int train, double *loss, uint64_t *counted, th_error *e) {
   float *E = t->w, *W = t->tied ? E : t->w + t->tensors.elements - t->table, *gE = t->g, *gW = t->tied ? gE : t->g + t->table;
   uint64_t n = (uint64_t)s->batch * s->seq, i, v, h;
   *loss = 0;
@@ -227,7 +227,7 @@ static th_status pass(th_trainer_inst *t, const th_step *s, int learn, double *l
     }
     for (v = 0; v < t->V; ++v) sum += exp(t->logits[v] - top);
     *loss += log(sum) + top - t->logits[s->targets[i]];
-    for (v = 0; learn && v < t->V; ++v) {
+    for (v = 0; train && v < t->V; ++v) {
       float d = (float)((exp(t->logits[v] - top) / sum - (v == (uint64_t)s->targets[i])) / (double)*counted);
       for (h = 0; h < t->H; ++h) {
         float w = W[v * t->H + h];
@@ -259,25 +259,25 @@ static void update(th_trainer_inst *t, uint64_t at, const float *g, uint64_t n, 
 }
 
 static th_status step(th_trainer_inst *t, const th_step *s, th_step_out *out, th_error *e) {
-  uint64_t learns, i;
-  int learn;
+  uint64_t trained, i;
+  int train;
   struct timespec begin, end;
   double squares = 0;
   th_status status;
   if (t == NULL || s == NULL || out == NULL) return fail(e, TH_E_ARG, "instance, step or its result is null");
-  learns = t->table * (t->tied ? 1 : 2);
-  learn = (s->flags & TH_STEP_EVALUATE) == 0;
-  if (!t->ready) return fail(e, TH_E_STATE, "init() comes first");
-  if (s->seq != t->run.seq_len || s->batch == 0 || s->batch > (learn ? t->run.micro_batch * t->run.accumulate : t->run.micro_batch) ||
-      (learn && s->batch != t->run.micro_batch * t->run.accumulate) || s->tokens == NULL || s->targets == NULL)
-    return fail(e, TH_E_ARG, "a batch that is not the run's");
+  trained = t->table * (t->tied ? 1 : 2);
+  train = (s->flags & TH_STEP_EVALUATE) == 0;
+  if (!t->ready) return fail(e, TH_E_STATE, "init() was not called");
+  if (s->seq != t->run.seq_len || s->batch == 0 || s->batch > (train ? t->run.micro_batch * t->run.accumulate : t->run.micro_batch) ||
+      (train && s->batch != t->run.micro_batch * t->run.accumulate) || s->tokens == NULL || s->targets == NULL)
+    return fail(e, TH_E_ARG, "the batch does not match the run");
   timespec_get(&begin, TIME_UTC);
-  if (learn) memset(t->g, 0, learns * sizeof(float));
-  if ((status = pass(t, s, learn, &out->loss, &out->tokens_counted, e)) != TH_OK) return status;
-  for (i = 0; learn && i < learns; ++i) squares += (double)t->g[i] * t->g[i];
+  if (train) memset(t->g, 0, trained * sizeof(float));
+  if ((status = run_batch(t, s, train, &out->loss, &out->tokens_counted, e)) != TH_OK) return status;
+  for (i = 0; train && i < trained; ++i) squares += (double)t->g[i] * t->g[i];
   out->grad_norm = sqrt(squares);
   if (!isfinite(out->loss) || !isfinite(out->grad_norm)) return fail(e, TH_E_NONFINITE, "the loss or its gradient is not finite");
-  if (learn) {
+  if (train) {
     double clip = t->run.clip_norm > 0 ? fmin(1, t->run.clip_norm / (out->grad_norm + 1e-6)) : 1;
     update(t, 0, t->g, t->table, clip, s);
     if (!t->tied) update(t, t->tensors.elements - t->table, t->g + t->table, t->table, clip, s);
@@ -292,8 +292,8 @@ static th_status save(th_trainer_inst *t, uint32_t scope, th_tensor_sink *sink, 
   th_status s = TH_OK;
   uint64_t i;
   if (t == NULL || sink == NULL) return fail(e, TH_E_ARG, "instance or sink is null");
-  if (!t->ready) return fail(e, TH_E_STATE, "init() comes first");
-  if (from == NULL) return fail(e, TH_E_ARG, "this run has no such tensors");
+  if (!t->ready) return fail(e, TH_E_STATE, "init() was not called");
+  if (from == NULL) return fail(e, TH_E_ARG, "the run has no tensors of this scope");
   for (i = 0; s == TH_OK && i < t->tensors.count; ++i) {
     const tensor *k = &t->tensors.item[i];
     th_tensor out;

@@ -1,5 +1,5 @@
-/* The model's parameters as a checkpoint names them, in its order: what load() brings and save() must hand
- * over. Shapes are [rows, columns]; a vector has one dimension. Nothing here allocates. */
+/* Parameters of the model with names and order of a checkpoint, for load() and save(). Shapes are [rows, columns]; a
+ * vector has one dimension. These functions allocate no memory. */
 #ifndef TENSORS_H
 #define TENSORS_H
 #include <stdio.h>
@@ -9,7 +9,7 @@
 typedef struct tensor {
   char name[96];
   uint32_t rank;
-  uint64_t dim[2], at; /* at: where it begins among all parameters, in elements */
+  uint64_t dim[2], at; /* at: offset in the block of all parameters, in elements */
   int loaded;
 } tensor;
 
@@ -35,7 +35,7 @@ static void add_tensor(tensor_list* l, uint32_t layer, const char* name, uint64_
   l->elements += rows * (columns != 0 ? columns : 1);
 }
 
-/* H hidden, q and kv: widths of queries and keys, I: of the feed-forward part. */
+/* Appends all tensors. H hidden size, q and kv: widths of queries and keys, I: intermediate size. */
 static void list_tensors(tensor_list* l, const th_model* m) {
   uint64_t H = m->hidden, q = (uint64_t)m->heads * m->head_dim, kv = (uint64_t)m->kv_heads * m->head_dim,
            I = m->intermediate;

@@ -1,5 +1,5 @@
-// @NAME@: what a training run of the family @FAMILY@ takes. C++17, nothing but the SDK's headers. The tree that it sends:
-// weights, gradients and optimizer state counted, activations by formula, logits as a bound. Begin at layer_parameters().
+// @NAME@: memory of a training run of the family @FAMILY@. C++17, uses only the SDK's headers. Reports weights, gradients and
+// optimizer state exactly, activations by formula, logits as an upper bound. Start at layer_parameters().
 #include <cstdint>
 #include <limits>
 #include <trainhost/trainhost.hpp>
@@ -12,10 +12,10 @@ TH_MANIFEST("id = '@NAME@'\n"
 
 namespace {
 
-/// A size that notices when it leaves 63 bits: one error instead of a wrong number.
+/// A size whose arithmetic throws if the result exceeds 63 bits.
 struct Size {
   Size(std::uint64_t n) : value(n) {
-    if (n > std::numeric_limits<std::int64_t>::max()) throw th::Error(TH_E_UNSUPPORTED, "the model's sizes leave 63 bits");
+    if (n > std::numeric_limits<std::int64_t>::max()) throw th::Error(TH_E_UNSUPPORTED, "the sizes of the model exceed 63 bits");
   }
   friend Size operator*(Size a, Size b) {
     std::uint64_t c;
@@ -26,7 +26,7 @@ struct Size {
 };
 
 /// Bytes of one element; 0 for the type 0 ("none").
-Size width(std::uint32_t dtype) {
+Size bytes_per_element(std::uint32_t dtype) {
   switch (dtype) {
     case TH_DT_F64: return 8;
     case TH_DT_F32: case TH_DT_TF32: return 4;
@@ -36,19 +36,19 @@ Size width(std::uint32_t dtype) {
   }
 }
 
-/// Numbers that the optimizer keeps for each parameter; -1: an optimizer that this estimator does not know.
+/// Numbers that the optimizer stores per parameter; -1: unsupported optimizer.
 int moments(const th_run& r) {
   return r.optimizer == TH_OPT_ADAMW ? 2 : r.optimizer == TH_OPT_SGD_MOMENTUM ? 1 : r.optimizer == TH_OPT_SGD ? 0 : -1;
 }
 
-/// Parameters of one layer: two norms; q, k, v and o; gate, up and down. Yours goes here.
+/// Parameters of one layer: two norms; q, k, v and o; gate, up and down. Change this for your architecture.
 Size layer_parameters(const th_model& m) {
   const Size H = m.hidden, q = Size(m.heads) * m.head_dim, kv = Size(m.kv_heads) * m.head_dim;
   return H * 2 + H * (q * 2 + kv * 2) + H * m.intermediate * 3;
 }
 
-/// Elements that a layer keeps per token until its backward pass: its input, two norms' outputs and the residual (H each),
-/// q and the attention's output, k and v, gate, up and their product. With recompute "full" its input alone.
+/// Elements that a layer keeps per token for its backward pass: its input, the outputs of two norms and the residual (H each),
+/// q and the attention output, k and v, gate, up and their product. With recompute "full" only its input.
 Size layer_activations(const th_model& m, const th_run& r) {
   const Size H = m.hidden, q = Size(m.heads) * m.head_dim, kv = Size(m.kv_heads) * m.head_dim;
   if (r.recompute == TH_RC_FULL) return H;
@@ -63,17 +63,17 @@ struct @TYPE@ {
   }
 
   static void estimate(const th_host&, const th_model& m, const th_run& r, const th_profile*, th::Tree& tree) {
-    if (moments(r) < 0) throw th::Error(TH_E_UNSUPPORTED, "@NAME@ knows adamw, sgd and sgd-momentum");
+    if (moments(r) < 0) throw th::Error(TH_E_UNSUPPORTED, "@NAME@ supports adamw, sgd and sgd-momentum");
     const Size table = Size(m.vocab) * m.hidden, tables = m.flags & TH_MODEL_TIED_EMBEDDINGS ? table : table * 2;
     const Size P = tables + m.hidden + Size(m.layers) * layer_parameters(m), tokens = Size(r.micro_batch) * r.seq_len;
-    const auto counted = [&](const char* name, std::uint32_t component, const char* formula, Size bytes) {
+    const auto add_exact = [&](const char* name, std::uint32_t component, const char* formula, Size bytes) {
       if (bytes.value != 0) tree.exact({name, TH_TIER_HOST, component, 0, formula}, bytes.value);
     };
-    counted("weights", TH_MEM_WEIGHTS, "P*bytes", P * width(r.dt_weight));
-    counted("master weights", TH_MEM_MASTER_WEIGHTS, "P*bytes", P * width(r.dt_master));
-    counted("gradients", TH_MEM_GRADIENTS, "P*bytes", P * width(r.dt_grad));
-    counted("moments", TH_MEM_OPTIMIZER_STATE, "moments*P*bytes", P * static_cast<std::uint64_t>(moments(r)) * width(r.dt_moment));
-    const Size kept = Size(m.layers) * tokens * layer_activations(m, r) * width(r.dt_compute);
+    add_exact("weights", TH_MEM_WEIGHTS, "P*bytes", P * bytes_per_element(r.dt_weight));
+    add_exact("master weights", TH_MEM_MASTER_WEIGHTS, "P*bytes", P * bytes_per_element(r.dt_master));
+    add_exact("gradients", TH_MEM_GRADIENTS, "P*bytes", P * bytes_per_element(r.dt_grad));
+    add_exact("moments", TH_MEM_OPTIMIZER_STATE, "moments*P*bytes", P * static_cast<std::uint64_t>(moments(r)) * bytes_per_element(r.dt_moment));
+    const Size kept = Size(m.layers) * tokens * layer_activations(m, r) * bytes_per_element(r.dt_compute);
     tree.approximation({"activations", TH_TIER_HOST, TH_MEM_ACTIVATIONS, 0, "L*B*S*(4H + 2AD + 2KD + 3I)*bytes"}, kept.value,
                        kept.value / 2, (kept * 2).value);
     tree.upper_bound({"logits", TH_TIER_HOST, TH_MEM_LOGITS, 0, "B*S*V*4"}, (tokens * m.vocab * 4).value);

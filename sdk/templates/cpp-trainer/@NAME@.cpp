@@ -1,5 +1,5 @@
-// @NAME@: a trainer. What it computes is in kernels.hpp; plans to the byte, recompute, gradient accumulation, clipping,
-// checkpoints, evaluation, generation and profiling are the skeleton's (trainhost::executor). Go on in kernels.hpp.
+// @NAME@: a trainer. Its kernels are in kernels.hpp; trainhost::executor adds exact plans, recompute, gradient accumulation,
+// clipping, checkpoints, evaluation, generation and profiling.
 #include "core/executor/trainer.hpp"
 
 #include "kernels.hpp"

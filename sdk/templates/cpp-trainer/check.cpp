@@ -1,5 +1,5 @@
-// Every kernel against the reference, at odd sizes, between guard bands, twice: a line a kernel, exit code 1
-// where one is wrong. `build/@NAME@-check linear` tries one.
+// Compares every kernel with the reference: odd sizes, guard bands, two calls. Prints one line per kernel; exit code 1 if one
+// is wrong. `build/@NAME@-check linear` checks one kernel.
 #include "core/executor/kernel_check.hpp"
 
 #include "kernels.hpp"

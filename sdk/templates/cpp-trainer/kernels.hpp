@@ -1,6 +1,5 @@
-// The kernels of @NAME@. Twenty make a trainer; those that are not here are inherited: plain loops, right and
-// slow. What each of them is given, and the rules for all: core/executor/kernels.hpp of the SDK. check.cpp
-// holds yours against the inherited.
+// The kernels of @NAME@. A trainer has twenty; those that are not here are inherited, correct but slow loops. Arguments of
+// each kernel and rules for all of them: core/executor/kernels.hpp of the SDK. check.cpp compares them with the reference.
 #pragma once
 #include <cstdint>
 
@@ -9,8 +8,8 @@
 struct @TYPE@ : trainhost::executor::ReferenceKernels {
   static constexpr const char *id = "@NAME@", *version = "0.1.0";
 
-  // y = x w^T (+ bias) (+ residual): rows of x times rows of w. The sum is eight sums, which the compiler
-  // keeps in one vector register; the inherited kernel adds up in double, one after the other.
+  // y = x w^T (+ bias) (+ residual): rows of x times rows of w. Eight partial sums, which the compiler keeps in one vector
+  // register; the inherited kernel uses a single sum in double.
   void linear(const trainhost::executor::Linear& a) {
     for (std::uint64_t r = 0; r < a.rows; ++r)
       for (std::uint64_t j = 0; j < a.outputs; ++j) {
@@ -22,7 +21,7 @@ struct @TYPE@ : trainhost::executor::ReferenceKernels {
   }
 
  private:
-  // Always in the same order: the same arguments must give the same bits.
+  // Fixed order of the sum: equal arguments must give bit-identical results.
   static float dot(const float* a, const float* b, std::uint64_t n) {
     float lane[8] = {}, sum = 0;
     std::uint64_t i = 0;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test.sh FILE.so: the estimate of model/config.json against arithmetic that anybody can follow, then the host's own checks.
+# test.sh FILE.so: compares the estimate for model/config.json with numbers computed by hand, then runs `plugins check`.
 set -eu
 plugin=$(realpath "$1")
 cd "$(dirname "$0")"
@@ -7,13 +7,13 @@ cd "$(dirname "$0")"
 # V 256, H 64, L 2, heads 4 and 2 of 16, I 128: embedding, layers (two norms; q, k, v, o; gate, up, down), norm, head.
 layer=$((2 * 64 + 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 128))
 parameters=$((256 * 64 + 2 * layer + 64 + 256 * 64))
-# f32 activations that a layer keeps for each of 2 x 32 tokens: 4 of H, 2 of q's width, 2 of k's, 3 of I.
+# Bytes of f32 activations: per token a layer keeps 4 rows of H, 2 of the width of q, 2 of the width of k, 3 of I; 2 x 32 tokens.
 activations=$((2 * 2 * 32 * (4 * 64 + 2 * 64 + 2 * 32 + 3 * 128) * 4))
 
 trainhost plan run.toml --plugin-path "$(dirname "$plugin")" --estimator=@NAME@ --json >plan.json
 bytes() { tr -d ' \n' <plan.json | grep -o "\"name\":\"$1\",\"bytes\":[0-9]*" | head -n 1 | grep -o '[0-9]*$'; }
 expect() {
-  [ "$(bytes "$1")" = "$2" ] || { echo "$1: by hand $2, the plugin says $(bytes "$1")" >&2; exit 1; }
+  [ "$(bytes "$1")" = "$2" ] || { echo "$1: expected $2 (computed by hand), the plugin reports $(bytes "$1")" >&2; exit 1; }
   echo "$1 $2"
 }
 expect weights $((parameters * 4))

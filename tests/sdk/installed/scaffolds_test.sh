@@ -51,11 +51,11 @@ lacking() {  # lacking TEXT PROJECT: runs its ci.sh with only the tools of bare
   local status=0; env -i PATH="$work/bare" "$2/ci.sh" >out.log 2>&1 || status=$?
   [ $status = 1 ] && [ "$(wc -l <out.log)" = 1 ] && grep -qF -- "$1" out.log || { cat out.log; fail "exit $status, wanted 1 and '$1'"; }
 }
-lacking "no cmake here" size
+lacking "cmake not found" size
 ln -s "$(command -v cmake)" bare/
-lacking "no c++ here: install the package g++" size
+lacking "c++ not found: install the package g++" size
 trainhost plugins new bare-rust --kind=estimator --lang=rust >/dev/null
-lacking "no cargo here" bare-rust
+lacking "cargo not found" bare-rust
 # Generated files contain no path of this machine.
 ! grep -rn -e "$prefix" -e "$work" size/.github size/*.sh bare-rust/.github bare-rust/*.sh c-estimator/.github || fail "a path of this machine in a project"
 grep -q "Note: .*/llama.so already has the id 'llama'" <<<"$(trainhost plugins new llama --kind=estimator --lang=c)" || fail "no note about an id that is in use"

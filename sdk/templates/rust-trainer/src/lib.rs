@@ -1,5 +1,5 @@
-//! @NAME@: a trainer in Rust. It trains a bigram model, logits = head x embedding of the last token, in f32 on one thread; the
-//! layers between are loaded, kept and saved as they are. Your network goes into `pass`. Tensors: tensors.rs.
+//! @NAME@: a trainer in Rust. It trains a bigram model, logits = head x embedding of the last token, in f32 on one thread.
+//! The layers are loaded and saved unchanged. Put your network into `run_batch`. Tensors: tensors.rs.
 mod tensors;
 
 use tensors::{elements, tensors};
@@ -14,35 +14,36 @@ priority = -10
 "
 );
 
-/// One sentence for what it cannot do, so that the host can go on to another trainer; else the number of moments.
+/// Number of moments of the optimizer, or the reason why the run is not supported, so that the host can try another trainer.
 fn moments_of(m: &Model, r: &Run) -> Result<usize, Error> {
     let sizes = [m.hidden, m.layers, m.heads, m.kv_heads, m.head_dim, m.intermediate, r.micro_batch, r.seq_len, r.accumulate];
     if m.vocab == 0 || sizes.contains(&0) {
         return Err(Error::unsupported("a dimension of the model or the run is 0"));
     }
-    // Within these no size below leaves 63 bits, and the list of tensors stays short.
+    // Within these limits no size exceeds 63 bits, and the list of tensors stays short.
     let wide = m.heads >> 12 != 0 || m.kv_heads >> 12 != 0 || m.head_dim >> 12 != 0 || m.intermediate >> 22 != 0;
     if m.vocab >> 31 != 0 || m.hidden >> 18 != 0 || m.layers > 10000 || wide {
-        return Err(Error::unsupported("the model is beyond what @NAME@ counts"));
+        return Err(Error::unsupported("the model is too large for @NAME@"));
     }
     if r.mode != TH_MODE_FULL {
-        return Err(Error::unsupported("@NAME@ trains all parameters or none"));
+        return Err(Error::unsupported("@NAME@ supports only full training"));
     }
     if r.dt_weight != TH_DT_F32 || r.dt_compute != TH_DT_F32 {
-        return Err(Error::unsupported("@NAME@ computes in fp32"));
+        return Err(Error::unsupported("@NAME@ supports only fp32"));
     }
     if r.recompute != TH_RC_NONE {
-        return Err(Error::unsupported("@NAME@ keeps nothing that could be recomputed"));
+        return Err(Error::unsupported("@NAME@ keeps no activations, so recompute is not supported"));
     }
-    r.moments().map(|n| n as usize).ok_or_else(|| Error::unsupported("@NAME@ knows adamw, sgd and sgd-momentum"))
+    r.moments().map(|n| n as usize).ok_or_else(|| Error::unsupported("@NAME@ supports adamw, sgd and sgd-momentum"))
 }
 
-/// Elements of the tables that learn: embedding and head, or the one that is both.
-fn learns(m: &Model) -> usize {
+/// Elements of the trained tables: embedding and head, or one table if they are tied.
+fn trained_elements(m: &Model) -> usize {
     (m.vocab * u64::from(m.hidden)) as usize * if m.has(TH_MODEL_TIED_EMBEDDINGS) { 1 } else { 2 }
 }
 
-/// Memory is four blocks, each taken once: parameters, moments, gradients of what learns, a row of logits. `plan` says the same.
+/// Four blocks of memory, allocated in `create`: parameters `w`, moments `m`, gradients `g` of the trained tables, a row of
+/// logits. `plan` reports the same sizes.
 struct @TYPE@ {
     host: Host,
     tensors: Vec<tensors::Tensor>,
@@ -63,7 +64,7 @@ struct @TYPE@ {
     logits: Buffer<f32>,
 }
 
-/// Uniform numbers of a counter (splitmix64): the same at every run, in every order.
+/// Uniform random number in [0, 1) from a counter (splitmix64), independent of the order of calls.
 fn uniform(seed: u64, n: u64) -> f64 {
     let mut z = seed.wrapping_add((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -72,19 +73,19 @@ fn uniform(seed: u64, n: u64) -> f64 {
 }
 
 impl @TYPE@ {
-    /// Where a scope lies: the parameters (None), or one of the moments by its number.
+    /// Index of the moment of a scope; `None` for the parameters.
     fn moment(&self, scope: u32) -> Result<Option<usize>, Error> {
         match scope {
             TH_SCOPE_WEIGHTS => Ok(None),
             TH_SCOPE_MOMENT1 if self.moments >= 1 => Ok(Some(0)),
             TH_SCOPE_MOMENT2 if self.moments >= 2 => Ok(Some(1)),
-            _ => Err(Error::argument("this run has no such tensors")),
+            _ => Err(Error::argument("the run has no tensors of this scope")),
         }
     }
 
-    /// Mean loss and the number of counted targets, and the gradient where `learn`. logits[v] = head[v] . x,
+    /// Returns the mean loss and the number of counted targets; if `train`, adds the gradients. logits[v] = head[v] . x with
     /// x = embedding[token]; the gradient of a logit is (p - 1[v is the target]) / counted.
-    fn pass(&mut self, s: &Step, learn: bool) -> Result<(f64, u64), Error> {
+    fn run_batch(&mut self, s: &Step, train: bool) -> Result<(f64, u64), Error> {
         let (v_all, h_all) = (self.vocab, self.hidden);
         let outside = |id: i32| id < 0 || id as usize >= v_all;
         if s.tokens.iter().any(|t| outside(*t)) || s.targets.iter().any(|t| *t != -100 && outside(*t)) {
@@ -110,7 +111,7 @@ impl @TYPE@ {
             let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let sum: f64 = logits.iter().map(|z| f64::from(z - top).exp()).sum();
             loss += sum.ln() + f64::from(top - logits[*target as usize]);
-            for v in 0..if learn { v_all } else { 0 } {
+            for v in 0..if train { v_all } else { 0 } {
                 let p = f64::from(logits[v] - top).exp() / sum;
                 let d = ((p - f64::from(u8::from(v == *target as usize))) / counted as f64) as f32;
                 for h in 0..h_all {
@@ -122,7 +123,7 @@ impl @TYPE@ {
         Ok((if counted == 0 { 0.0 } else { loss / counted as f64 }, counted as u64))
     }
 
-    /// One table that begins at `at`; its gradients begin at `from`. Weight decay is apart from the moments.
+    /// Updates the table at offset `at`; its gradients are at offset `from`. Weight decay is decoupled from the moments.
     fn update(&mut self, at: usize, from: usize, clip: f64, s: &Step) {
         let parameters = self.w.len();
         let [b1, b2] = self.betas;
@@ -161,18 +162,18 @@ impl Trainer for @TYPE@ {
 
     fn plan(_: &Host, m: &Model, r: &Run, tree: &mut Tree) -> Result<(), Error> {
         let (moments, p) = (moments_of(m, r)? as u64, elements(&tensors(m)) as u64);
-        tree.exact(Leaf::new("weights", TH_MEM_WEIGHTS).formula("P*4"), p * 4)?;
-        tree.exact(Leaf::new("gradients", TH_MEM_GRADIENTS).formula("2*V*H*4"), learns(m) as u64 * 4)?;
-        tree.exact(Leaf::new("moments", TH_MEM_OPTIMIZER_STATE).formula("moments*P*4"), moments * p * 4)?;
-        tree.exact(Leaf::new("logits", TH_MEM_LOGITS).formula("V*4"), m.vocab * 4)?;
-        tree.peak(TH_TIER_HOST, 4 * (p * (1 + moments) + learns(m) as u64 + m.vocab), TH_PH_UPDATE);
+        tree.exact(Entry::new("weights", TH_MEM_WEIGHTS).formula("P*4"), p * 4)?;
+        tree.exact(Entry::new("gradients", TH_MEM_GRADIENTS).formula("2*V*H*4"), trained_elements(m) as u64 * 4)?;
+        tree.exact(Entry::new("moments", TH_MEM_OPTIMIZER_STATE).formula("moments*P*4"), moments * p * 4)?;
+        tree.exact(Entry::new("logits", TH_MEM_LOGITS).formula("V*4"), m.vocab * 4)?;
+        tree.peak(TH_TIER_HOST, 4 * (p * (1 + moments) + trained_elements(m) as u64 + m.vocab), TH_PH_UPDATE);
         tree.claim(TH_EXACT);
-        tree.note("Embedding and head learn; the layers stay as they are.")
+        tree.note("Only embedding and head are trained.")
     }
 
     fn create(host: Host, device: i32, m: &Model, r: &Run) -> Result<Self, Error> {
         if device != 0 {
-            return Err(Error::argument("there is one device, 0"));
+            return Err(Error::argument("the only device is 0"));
         }
         let moments = moments_of(m, r)?;
         let tensors = tensors(m);
@@ -193,7 +194,7 @@ impl Trainer for @TYPE@ {
             seq: r.seq_len as usize,
             w: host.alloc(parameters, th_text!("weights"))?,
             m: host.alloc(parameters * moments, th_text!("moments"))?,
-            g: host.alloc(learns(m), th_text!("gradients"))?,
+            g: host.alloc(trained_elements(m), th_text!("gradients"))?,
             logits: host.alloc(m.vocab as usize, th_text!("logits"))?,
         })
     }
@@ -205,11 +206,11 @@ impl Trainer for @TYPE@ {
         let known = self.tensors.iter_mut().find(|t| t.name == tensor.name());
         let known = known.ok_or_else(|| Error::argument(format!("the model has no tensor {}", tensor.name())))?;
         if known.dims != tensor.dims() {
-            return Err(Error::argument(format!("{} has another shape than the model gives it", known.name)));
+            return Err(Error::argument(format!("{} has a wrong shape", known.name)));
         }
         let first = tensor.first() as usize;
         if first > known.elements() || values.len() > known.elements() - first {
-            return Err(Error::argument(format!("a piece lies outside {}", known.name)));
+            return Err(Error::argument(format!("the part is outside of {}", known.name)));
         }
         known.loaded |= moment.is_none();
         let at = known.at + first;
@@ -220,7 +221,7 @@ impl Trainer for @TYPE@ {
         Ok(())
     }
 
-    /// Matrices uniform with standard deviation 0.02, norms one, biases zero.
+    /// Initial values: matrices uniform with standard deviation 0.02, norms 1, biases 0.
     fn init(&mut self, seed: u64) -> Result<(), Error> {
         for t in self.tensors.iter().filter(|t| !t.loaded) {
             for i in t.at..t.at + t.elements() {
@@ -237,10 +238,10 @@ impl Trainer for @TYPE@ {
     fn step(&mut self, s: &Step) -> Result<StepResult, Error> {
         let fits = if s.evaluate { s.batch <= self.micro_batch } else { s.batch == self.batch };
         if !fits || s.seq != self.seq {
-            return Err(Error::argument("a batch that is not the run's"));
+            return Err(Error::argument("the batch does not match the run"));
         }
         self.g.fill(0.0);
-        let (loss, tokens) = self.pass(s, !s.evaluate)?;
+        let (loss, tokens) = self.run_batch(s, !s.evaluate)?;
         let grad_norm = self.g.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
         if !loss.is_finite() || !grad_norm.is_finite() {
             return Err(Error::new(TH_E_NONFINITE, "the loss or its gradient is not finite"));

@@ -1,11 +1,11 @@
-//! The model's parameters as a checkpoint names them, in its order: what `load` brings and `save` must hand over.
+//! Parameters of the model with names and order of a checkpoint, for `load` and `save`.
 use trainhost_sdk::*;
 
 pub struct Tensor {
     pub name: String,
     /// `[rows, columns]`; a vector has one dimension.
     pub dims: Vec<u64>,
-    /// Where it begins among all parameters, in elements.
+    /// Offset in the block of all parameters, in elements.
     pub at: usize,
     pub loaded: bool,
 }
@@ -20,7 +20,7 @@ pub fn elements(all: &[Tensor]) -> usize {
     all.last().map_or(0, |t| t.at + t.elements())
 }
 
-/// h hidden, q and kv: widths of queries and keys, i: of the feed-forward part.
+/// All tensors. h hidden size, q and kv: widths of queries and keys, i: intermediate size.
 pub fn tensors(m: &Model) -> Vec<Tensor> {
     let mut out: Vec<Tensor> = Vec::new();
     let mut add = |name: String, dims: &[u64]| {
