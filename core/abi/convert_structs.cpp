@@ -218,7 +218,7 @@ RunSpec from_c(const th_run& c) {
   return r;
 }
 
-th_profile to_c(const Profile& p) {
+th_profile to_c(const TrainerTraits& p) {
   th_profile c{};
   c.struct_size = sizeof c;
   c.alignment = p.alignment;
@@ -239,8 +239,8 @@ th_profile to_c(const Profile& p) {
   return c;
 }
 
-Profile from_c(const th_profile& c) {
-  Profile p;
+TrainerTraits from_c(const th_profile& c) {
+  TrainerTraits p;
   auto has = [&](std::size_t end) { return c.struct_size >= end; };
 #define TH_READ(field, ...) \
   if (has(offsetof(th_profile, field) + sizeof c.field)) __VA_ARGS__

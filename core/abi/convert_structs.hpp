@@ -15,12 +15,12 @@ th_model to_c(const ModelSpec& m);
 th_model to_c(ModelSpec&&) = delete;
 th_run to_c(const RunSpec& r);
 /// Copies the names, cut to the fields' width and always terminated.
-th_profile to_c(const Profile& p);
+th_profile to_c(const TrainerTraits& p);
 
 /// from_c reads only fields inside the other side's struct_size. A field that is absent, or zero where zero
 /// is no value (a rope base, a count of micro-batches, an enum), keeps the default of the C++ type.
 ModelSpec from_c(const th_model& m);
 RunSpec from_c(const th_run& r);
-Profile from_c(const th_profile& p);
+TrainerTraits from_c(const th_profile& p);
 
 }  // namespace trainhost::abi

@@ -14,7 +14,7 @@ OpJournal::OpJournal(const step::Program& program, const placement::MemoryPlan& 
       capacity_(record_bytes(program) / sizeof(OpRecord)),
       moments_(moments),
       planned_(placement::step_moments(program, plan.lifetime)),
-      live_(placement::live_bytes(program, plan.lifetime, program.profile.tier)),
+      live_(placement::live_bytes(program, plan.lifetime, program.traits.tier)),
       labels_(program.ops.size()),
       first_(program.ops.size()),
       later_(program.ops.size()),

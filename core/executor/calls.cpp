@@ -9,7 +9,7 @@ namespace trainhost::executor {
 std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run,
                                              const Choice& choice) {
   if (choice.placed) return choice.placed;
-  step::Program program = step::build_program(model, run, choice.profile);
+  step::Program program = step::build_program(model, run, choice.traits);
   placement::MemoryPlan plan = placement::place(program);
   return std::make_shared<const Placed>(std::move(program), std::move(plan));
 }
@@ -18,13 +18,13 @@ th_status send_plan(const Choice& choice, const ModelSpec& model, const RunSpec&
                     th_mem_summary* summary) {
   const std::shared_ptr<const Placed> placed = placed_program(model, run, choice);
   MemoryReport report = placement::account(placed->program, placed->plan);
-  report.source = choice.profile.trainer;
+  report.source = choice.traits.trainer;
   if (!choice.why.empty()) report.notes.push_back(choice.why);
   return abi::emit(report, sink, summary);
 }
 
 std::uint64_t profiler_bytes(const Choice& choice, const ModelSpec& model, const RunSpec& run) {
-  return abi::record_bytes(step::build_program(model, run, choice.profile));
+  return abi::record_bytes(step::build_program(model, run, choice.traits));
 }
 
 }  // namespace trainhost::executor

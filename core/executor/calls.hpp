@@ -24,9 +24,9 @@ struct Placed {
 
 /// What a trainer chose for a run.
 struct Choice {
-  Profile profile;
+  TrainerTraits traits;
   std::string why;  // one sentence for the user where something had to be decided; else ""
-  std::shared_ptr<const Placed> placed = nullptr;  // where choosing took a placement of this profile
+  std::shared_ptr<const Placed> placed = nullptr;  // where choosing took a placement for these traits
 };
 
 /// The program of the choice: the placement that decided, or one made now.
@@ -45,7 +45,7 @@ th_status guard(th_error* error, F&& f) noexcept {
   });
 }
 
-/// plan() and record_bytes() of a trainer that runs the program of (model, run, choice.profile).
+/// plan() and record_bytes() of a trainer that runs the program of (model, run, choice.traits).
 th_status send_plan(const Choice& choice, const ModelSpec& model, const RunSpec& run, th_mem_sink* sink,
                     th_mem_summary* summary);
 std::uint64_t profiler_bytes(const Choice& choice, const ModelSpec& model, const RunSpec& run);
@@ -73,7 +73,7 @@ struct FrontCalls {
     return guard(error, [&] {
       abi::require_arguments(model, run, out);
       const Choice choice = F::choose(host, abi::from_c(*model), abi::from_c(*run));
-      th::out(out, abi::to_c(choice.profile));
+      th::out(out, abi::to_c(choice.traits));
     });
   }
   static th_status plan(const th_host* host, const th_model* model, const th_run* run, th_mem_sink* sink,

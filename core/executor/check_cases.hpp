@@ -30,9 +30,9 @@ class Calling {
 
 struct CheckCase {
   std::string kernel, shape;  // "linear", "33 rows, 97 x 128, bias"
-  ModelSpec model;            // one that has this shape somewhere: what profile() and Setup see
+  ModelSpec model;            // one that has this shape somewhere: what traits() and Setup see
   RunSpec run;
-  std::function<void(const Calling&, CheckMemory&, const CheckCase&, const Profile&)> body;
+  std::function<void(const Calling&, CheckMemory&, const CheckCase&, const TrainerTraits&)> body;
 };
 
 /// All of them, by kernel.

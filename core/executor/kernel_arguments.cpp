@@ -98,7 +98,7 @@ QkNormBwd KernelArguments::qk_norm_bwd(const Op& op, const StepState& s) const {
           f32(op[qk_norm_bwd::kGradKWeight]),
           s.overwrite(op),
           f32(op[qk_norm_bwd::kPartials]),
-          program_.profile.slots};
+          program_.traits.slots};
 }
 
 Rope KernelArguments::rope(const Op& op, const StepState& s) const {

@@ -56,8 +56,8 @@ inline const th_host& silent_host() {
 /// Tries K on one case. "" when it passes.
 template <class K>
 std::string try_case(const CheckCase& c, double tolerance) {
-  const Profile profile = KernelTrainer<K>::profile(c.model, c.run, 2);
-  const std::shared_ptr<K> kernels = KernelTrainer<K>::kernels({&silent_host(), 0, c.model, c.run, profile});
+  const TrainerTraits traits = KernelTrainer<K>::traits(c.model, c.run, 2);
+  const std::shared_ptr<K> kernels = KernelTrainer<K>::kernels({&silent_host(), 0, c.model, c.run, traits});
   CheckAllocator own;
   if constexpr (requires(void* p) {
                   p = kernels->take(1u, 1u);
@@ -68,14 +68,14 @@ std::string try_case(const CheckCase& c, double tolerance) {
   }
   CheckAllocator plain;
   CheckMemory expected(1, plain), first(1, own), second(1, own), work(1, own);
-  if (profile.workspace_bytes)
+  if (traits.workspace_bytes)
     if constexpr (requires(void* p) { kernels->workspace(p, 1u); })
-      kernels->workspace(work.scratch_bytes(profile.workspace_bytes), profile.workspace_bytes);
+      kernels->workspace(work.scratch_bytes(traits.workspace_bytes), traits.workspace_bytes);
   ReferenceKernels reference;
   try {
-    c.body(Calling(reference), expected, c, profile);
-    c.body(Calling(*kernels), first, c, profile);
-    c.body(Calling(*kernels), second, c, profile);
+    c.body(Calling(reference), expected, c, traits);
+    c.body(Calling(*kernels), first, c, traits);
+    c.body(Calling(*kernels), second, c, traits);
   } catch (const std::exception& e) {
     return std::string("threw: ") + e.what();
   }

@@ -3,8 +3,8 @@
 // comment of each struct; a class that inherits ReferenceKernels (reference_kernels.hpp) has them all and
 // replaces them one by one.
 //
-// Rules for all of them. Matrices are row-major and packed; every pointer is aligned to the profile's
-// alignment, except those that point into a chunk of logits or hidden states. Outputs hold whatever was there
+// Rules for all of them. Matrices are row-major and packed; every pointer has the alignment of the trainer
+// traits, except those that point into a chunk of logits or hidden states. Outputs hold whatever was there
 // before: write all of it. Scratch likewise. An operand never overlaps another one, unless its comment says
 // so. A pointer is null only where the comment says "may be null". The same arguments must give the same
 // bits, on any number of threads: kernel_check.hpp asks. `overwrite` of a gradient: = instead of +=, because
@@ -120,7 +120,7 @@ struct Attention {
   const float* qkv;                       // [sequences*seq, width]
   float *o, *lse;                         // [sequences*seq, heads*d], [sequences*seq, heads]
   float* scratch;                         // [threads, scratch_floats]
-  std::uint64_t threads, scratch_floats;  // tile_q * (2*tile_k + d + 2), by the profile
+  std::uint64_t threads, scratch_floats;  // tile_q * (2*tile_k + d + 2), from the traits
 };
 /// void attention_bwd(const AttentionBwd&).
 struct AttentionBwd {
@@ -203,13 +203,13 @@ struct SgdMomentum {
 }  // namespace trainhost::executor
 
 /// All of them, for code that treats them alike: X(function, arguments, result).
-#define TRAINHOST_KERNELS(X)                                                                    \
-  X(embed, Embed, void)                                                                         \
-  X(embed_bwd, EmbedBwd, void)                                                                  \
-  X(rms_norm, RmsNorm, void) X(rms_norm_bwd, RmsNormBwd, void) X(linear, Linear, void)          \
-      X(linear_dx, LinearDx, void) X(linear_dw, LinearDw, void) X(qk_norm, QkNorm, void)        \
-          X(qk_norm_bwd, QkNormBwd, void) X(rope, Rope, void) X(attention, Attention, void)     \
-              X(attention_bwd, AttentionBwd, void) X(attention_step, AttentionStep, void)       \
-                  X(swiglu, SwiGlu, void) X(swiglu_bwd, SwiGluBwd, void)                        \
-                      X(cross_entropy, CrossEntropy, double) X(sum_squares, SumSquares, double) \
-                          X(adamw, AdamW, void) X(sgd, Sgd, void) X(sgd_momentum, SgdMomentum, void)
+#define TRAINHOST_KERNELS(X)                                                                                \
+  X(embed, Embed, void)                                                                                     \
+  X(embed_bwd, EmbedBwd, void)                                                                              \
+  X(rms_norm, RmsNorm, void)                                                                                \
+  X(rms_norm_bwd, RmsNormBwd, void) X(linear, Linear, void) X(linear_dx, LinearDx, void)                    \
+      X(linear_dw, LinearDw, void) X(qk_norm, QkNorm, void) X(qk_norm_bwd, QkNormBwd, void)                 \
+          X(rope, Rope, void) X(attention, Attention, void) X(attention_bwd, AttentionBwd, void)            \
+              X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void) X(swiglu_bwd, SwiGluBwd, void) \
+                  X(cross_entropy, CrossEntropy, double) X(sum_squares, SumSquares, double)                 \
+                      X(adamw, AdamW, void) X(sgd, Sgd, void) X(sgd_momentum, SgdMomentum, void)

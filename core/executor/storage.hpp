@@ -32,7 +32,7 @@ class Allocator {
 
 class ArenaStorage final : public Storage {
  public:
-  /// Takes plan.arena_bytes of the profile's tier under the tag "arena": from the host, or from `own`, and
+  /// Takes plan.arena_bytes of the trainer's tier under the tag "arena": from the host, or from `own`, and
   /// then the host's ledger is told. Throws abi::StatusError with TH_E_HOST_OOM (TH_E_DEVICE_OOM in the
   /// device's tier) and the missing bytes when there are none left. host, plan and own must outlive it.
   ArenaStorage(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan,

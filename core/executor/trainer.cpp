@@ -5,12 +5,12 @@
 
 namespace trainhost::executor {
 
-Profile default_profile(const char* id, const ModelSpec& model, const RunSpec& run) {
+TrainerTraits default_traits(const char* id, const ModelSpec& model, const RunSpec& run) {
   constexpr std::uint64_t kLogitBytes = 64ull << 20;
   const std::uint64_t tokens = run.tokens_per_micro_batch();
   const std::uint64_t fit =
       std::max<std::uint64_t>(1, kLogitBytes / (4 * std::max<std::uint64_t>(1, model.vocab)));
-  Profile p;
+  TrainerTraits p;
   p.trainer = id;
   p.alignment = 64;
   p.threads = 1;

@@ -7,10 +7,10 @@
 //   static constexpr const char *id = "mine", *version = "1.0";                          as in the manifest
 // It may have, and needs none of:
 //   static std::uint32_t probe(const th_host*);                       how many devices; throws
-//   th::Error(TH_E_UNAVAILABLE, why) static void profile(const ModelSpec&, const RunSpec&, std::uint32_t
-//   threads, Profile&);   changes the defaults below static void supports(const RunSpec&); throws
+//   th::Error(TH_E_UNAVAILABLE, why) static void traits(const ModelSpec&, const RunSpec&, std::uint32_t
+//   threads, TrainerTraits&);   changes the defaults below static void supports(const RunSpec&); throws
 //   th::Error(TH_E_UNSUPPORTED, why); else f32, one rank explicit Mine(const Setup&); one object is one run
-//   void workspace(void* scratch, std::uint64_t bytes);               once, where profile() asked for
+//   void workspace(void* scratch, std::uint64_t bytes);               once, where traits() asked for
 //   workspace_bytes void* take(std::uint64_t bytes, std::uint64_t alignment); void give_back(void*);    the
 //   arena's memory, zero-filled std::string kernel_set(); double peak_flops();                    what bits
 //   depend on; flop/s of a large product, measured
@@ -30,12 +30,12 @@ struct Setup {
   std::int32_t device;
   const ModelSpec& model;
   const RunSpec& run;
-  const Profile& profile;
+  const TrainerTraits& traits;
 };
 
 /// Alignment 64, one thread, one row of scores and one of their gradients at once, logits of at most 64 MiB,
 /// no work space.
-Profile default_profile(const char* id, const ModelSpec& model, const RunSpec& run);
+TrainerTraits default_traits(const char* id, const ModelSpec& model, const RunSpec& run);
 
 /// Throws abi::StatusError (unsupported) for anything but f32 on one rank.
 void require_f32_on_one_rank(const char* id, const RunSpec& run);
@@ -53,12 +53,12 @@ struct KernelTrainer {
       K::supports(run);
     else
       require_f32_on_one_rank(K::id, run);
-    return {profile(model, run, host ? host->thread_budget : 0), ""};
+    return {traits(model, run, host ? host->thread_budget : 0), ""};
   }
-  static Profile profile(const ModelSpec& model, const RunSpec& run, std::uint32_t threads) {
-    Profile p = default_profile(K::id, model, run);
-    if constexpr (requires { K::profile(model, run, threads, p); })
-      K::profile(model, run, threads ? threads : 1, p);
+  static TrainerTraits traits(const ModelSpec& model, const RunSpec& run, std::uint32_t threads) {
+    TrainerTraits p = default_traits(K::id, model, run);
+    if constexpr (requires { K::traits(model, run, threads, p); })
+      K::traits(model, run, threads ? threads : 1, p);
     return p;
   }
 
@@ -85,11 +85,11 @@ struct KernelTrainer {
     Instance(const th_host* host, std::int32_t device, const ModelSpec& model, const RunSpec& run)
         : model_(model),
           spec_(run),
-          profile_(choose(host, model, run).profile),
-          kernels_(kernels({host, device, model_, spec_, profile_})),
+          traits_(choose(host, model, run).traits),
+          kernels_(kernels({host, device, model_, spec_, traits_})),
           memory_(*kernels_),
           run_(
-              host, model, run, profile_,
+              host, model, run, traits_,
               [this](const step::Program& program, Storage& storage) {
                 return std::make_unique<KernelBackend<K>>(kernels_, program, storage,
                                                           KernelTrainer::kernel_set(*kernels_));
@@ -136,7 +136,7 @@ struct KernelTrainer {
 
     const ModelSpec model_;
     const RunSpec spec_;
-    const Profile profile_;
+    const TrainerTraits traits_;
     std::shared_ptr<K> kernels_;
     OwnMemory memory_;
     Run run_;

@@ -22,15 +22,15 @@ std::unique_ptr<Backend> made(std::unique_ptr<Backend> b, const std::string& tra
 
 }  // namespace
 
-Run::Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const Profile& profile,
+Run::Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits,
          const MakeBackend& make, Allocator* own)
     : host_(host),
-      program_(step::build_program(model, run, profile)),
+      program_(step::build_program(model, run, traits)),
       plan_(placement::place(program_)),
       storage_(host, program_, plan_, own),
-      backend_(made(make(program_, storage_), profile.trainer)),
+      backend_(made(make(program_, storage_), traits.trainer)),
       walker_(program_, storage_, *backend_),
-      tensors_(program_, storage_, profile.trainer),
+      tensors_(program_, storage_, traits.trainer),
       kernel_set_(backend_->kernel_set()) {}
 
 /// What an interrupted update left is neither the old state nor the new one.
@@ -117,7 +117,7 @@ double Run::metric(std::string_view key) {
   if (key == "peak_flops")
     if (const double measured = backend_->peak_flops(); measured > 0.0) return measured;
   throw abi::StatusError(TH_E_UNSUPPORTED,
-                         "the " + program_.profile.trainer + " trainer has no figure named " + escaped(key));
+                         "the " + program_.traits.trainer + " trainer has no figure named " + escaped(key));
 }
 
 void Run::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {

@@ -22,9 +22,9 @@ using MakeBackend = std::function<std::unique_ptr<Backend>(const step::Program&,
 
 class Run {
  public:
-  /// Takes the arena of the program under `profile` (from `own`, else from the host) and nothing more. host
+  /// Takes the arena of the program under `traits` (from `own`, else from the host) and nothing more. host
   /// and own must outlive it. Throws what build_program() and ArenaStorage throw.
-  Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const Profile& profile,
+  Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits,
       const MakeBackend& make, Allocator* own = nullptr);
 
   void load(std::uint32_t scope, const th_tensor& t);

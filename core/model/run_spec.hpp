@@ -1,5 +1,5 @@
 // One training run as numbers: shapes, number types, optimizer, policies. No paths, no names of files.
-// Together with ModelSpec and Profile it decides the step program, and so the memory, to the byte.
+// Together with ModelSpec and TrainerTraits it decides the step program, and so the memory, to the byte.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -43,7 +43,7 @@ struct RunSpec {
 };
 
 /// Choices of a trainer that change its memory, published without touching a device, handed to estimators.
-struct Profile {
+struct TrainerTraits {
   std::string trainer;                  // plugin id
   std::uint32_t alignment = 64;         // bytes, of every buffer in an arena
   std::uint32_t head_chunk_tokens = 0;  // rows of logits alive at once; 0 = all of the micro-batch
@@ -56,7 +56,7 @@ struct Profile {
   std::uint64_t runtime_bytes = 0;   // of the device, beside the plan: context, code, library handles; stated
   RecomputeLayers recompute_layers;  // what the trainer recomputes where the run asks for none
   std::string mode;                  // resident | hybrid | streamed; "" where there is one mode
-  bool operator==(const Profile&) const = default;
+  bool operator==(const TrainerTraits&) const = default;
 };
 
 }  // namespace trainhost

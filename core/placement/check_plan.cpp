@@ -32,9 +32,9 @@ void check_places(const Program& p, const MemoryPlan& plan, Findings& f) {
     const std::uint64_t arena = plan.of(x.tier).arena_bytes;
     if (plan.offset[b] > arena || x.bytes() > arena - plan.offset[b])
       f.add(x.name() + " does not lie inside the arena");
-    else if (plan.offset[b] % p.profile.alignment)
+    else if (plan.offset[b] % p.traits.alignment)
       f.add(x.name() + " at " + std::to_string(plan.offset[b]) + " is not aligned to " +
-            std::to_string(p.profile.alignment));
+            std::to_string(p.traits.alignment));
   }
   check_figures(p, plan, f);
   for (const TierPlan& t : plan.others) check_figures(p, t, f);

@@ -51,7 +51,7 @@ class Shapes {
     if (on_device_)
       f32(k, M, A);  // the backward pass's row sums; the forward pass has none
     else
-      f32(k, p_.profile.threads, attention_scratch_floats(p_.profile, m_.head_dim));
+      f32(k, p_.traits.threads, attention_scratch_floats(p_.traits, m_.head_dim));
     if ((o_[k] == kNoBuffer) != (on_device_ && o_.kind == OpKind::kAttention))
       f_.at(i_, "has not the scratch that it needs");
   }
@@ -79,10 +79,10 @@ class Shapes {
   std::uint32_t i_;
   const Op& o_;
   const ModelSpec& m_;
-  const bool on_device_ = p_.profile.tier == Tier::kDevice;
-  const DType real_ = p_.profile.f32_storage ? DType::kF32 : p_.run.weight;
+  const bool on_device_ = p_.traits.tier == Tier::kDevice;
+  const DType real_ = p_.traits.f32_storage ? DType::kF32 : p_.run.weight;
   const std::uint64_t M = o_.rows, H = m_.hidden, I = m_.intermediate, A = m_.heads, K = m_.kv_heads,
-                      D = m_.head_dim, V = m_.vocab, S = p_.run.seq_len, W = p_.profile.slots,
+                      D = m_.head_dim, V = m_.vocab, S = p_.run.seq_len, W = p_.traits.slots,
                       qkv = (A + 2 * K) * D;
 };
 

@@ -25,8 +25,8 @@ Kinds kinds_of(std::uint32_t layers, const RecomputeLayers& n) {
 
 /// The share of a run's layers that recompute something: which of two places says so is recompute_policy()'s
 /// choice.
-RecomputeLayers* split_of(RunSpec& run, Profile& profile) {
-  if (run.recompute == Recompute::kNone) return &profile.recompute_layers;
+RecomputeLayers* split_of(RunSpec& run, TrainerTraits& traits) {
+  if (run.recompute == Recompute::kNone) return &traits.recompute_layers;
   return run.recompute == Recompute::kLayers ? &run.recompute_layers : nullptr;
 }
 
@@ -50,12 +50,12 @@ class LeastArena {
       for (std::uint32_t i = s.begin; i < s.end; ++i)
         most = std::max(most, lasting + (holds_gradients ? gradients : 0) + live[i]);
     }
-    return align_up(most, p_.profile.alignment);
+    return align_up(most, p_.traits.alignment);
   }
 
  private:
-  bool here(BufferId b) const { return p_[b].tier == p_.profile.tier && p_[b].storage != Storage::kExternal; }
-  std::uint64_t padded(BufferId b) const { return align_up(p_[b].bytes(), p_.profile.alignment); }
+  bool here(BufferId b) const { return p_[b].tier == p_.traits.tier && p_[b].storage != Storage::kExternal; }
+  std::uint64_t padded(BufferId b) const { return align_up(p_[b].bytes(), p_.traits.alignment); }
   std::uint64_t times(BufferId b) const {
     return p_[b].layer < 0 ? 1 : times_[static_cast<std::size_t>(p_[b].layer)];
   }
@@ -113,14 +113,14 @@ std::uint64_t least_arena(const Program& p) {
   return LeastArena(p, std::vector<std::uint64_t>(p.model.layers, 1)).bytes();
 }
 
-std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const Profile& profile) {
+std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits) {
   validate(model);  // before it has fewer layers
   ModelSpec m = model;
   RunSpec r = run;
-  Profile p = profile;
+  TrainerTraits p = traits;
   RecomputeLayers* split = split_of(r, p);
   const RecomputeLayers all = split ? *split : RecomputeLayers{};
-  if (all.total() > model.layers) return least_arena(build_program(model, run, profile));  // refused there
+  if (all.total() > model.layers) return least_arena(build_program(model, run, traits));  // refused there
   Kinds few = kinds_of(model.layers, all);
   std::vector<std::uint64_t> times;
   for (std::uint32_t& n : few) {

@@ -9,7 +9,7 @@ namespace trainhost::placement {
 namespace {
 
 bool in_compute_tier(const Program& p, const Buffer& b) {
-  return b.storage != Storage::kExternal && b.tier == p.profile.tier;
+  return b.storage != Storage::kExternal && b.tier == p.traits.tier;
 }
 
 /// Arena bytes of buffers for which `keeps` holds.

@@ -35,7 +35,7 @@ struct TierPlan {
   std::uint64_t fragmentation() const { return arena_bytes - peak_tensor_bytes; }
 };
 
-/// The figures by name are those of the compute tier, the profile's; other tiers have arenas of their own.
+/// The figures by name are those of the compute tier, the trainer's; other tiers have arenas of their own.
 struct MemoryPlan : TierPlan {
   std::vector<std::uint64_t>
       offset;  // by BufferId, bytes from its tier's arena; UINT64_MAX for external buffers

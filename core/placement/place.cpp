@@ -45,7 +45,7 @@ class Placer {
     std::stable_sort(tasks.begin(), tasks.end(),
                      [](const Task& a, const Task& b) { return a.base + a.bound > b.base + b.bound; });
     for (const Task& t : tasks) place_section(t);
-    made_.arena_bytes = align_up(end_, p_.profile.alignment);
+    made_.arena_bytes = align_up(end_, p_.traits.alignment);
     find_peak();
     return made_;
   }
@@ -59,7 +59,7 @@ class Placer {
   };
 
   bool here(BufferId b) const { return p_[b].tier == made_.tier && p_[b].storage != Storage::kExternal; }
-  std::uint64_t padded(const Buffer& b) const { return align_up(b.bytes(), p_.profile.alignment); }
+  std::uint64_t padded(const Buffer& b) const { return align_up(b.bytes(), p_.traits.alignment); }
 
   /// No sum of sizes leaves 63 bits after this, in whatever order.
   void refuse_too_large() const {
@@ -155,12 +155,12 @@ MemoryPlan place(const Program& p, std::uint64_t enough) {
   MemoryPlan plan;
   plan.lifetime = lifetimes(p);
   plan.offset.assign(p.buffers.size(), UINT64_MAX);
-  static_cast<TierPlan&>(plan) = Placer(p, p.profile.tier, plan, enough).run();
+  static_cast<TierPlan&>(plan) = Placer(p, p.traits.tier, plan, enough).run();
   for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
     const bool used = std::any_of(p.buffers.begin(), p.buffers.end(), [&](const Buffer& b) {
       return b.tier == t && b.storage != Storage::kExternal;
     });
-    if (used && t != p.profile.tier) plan.others.push_back(Placer(p, t, plan, 0).run());
+    if (used && t != p.traits.tier) plan.others.push_back(Placer(p, t, plan, 0).run());
   }
   plan.digest = digest(p, plan.offset);
   return plan;

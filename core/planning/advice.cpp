@@ -269,12 +269,12 @@ std::vector<Change> find_changes(PlanView& v, Replanner& replan) {
   return out;
 }
 
-void add_answers(PlanView& v, Replanner& replan, const Profile& profile, const Answers& wanted) {
+void add_answers(PlanView& v, Replanner& replan, const TrainerTraits& traits, const Answers& wanted) {
   if (v.estimates.empty()) return;
   const Estimate& decides = v.estimates.front();
   if (!decides.fits && v.budget_known) v.changes = find_changes(v, replan);
   if (wanted.limits && v.budget_known) v.limits = find_limits(replan);
-  if (wanted.timeline) v.timeline = step_timeline(replan.base().config, profile, decides);
+  if (wanted.timeline) v.timeline = step_timeline(replan.base().config, traits, decides);
 }
 
 }  // namespace trainhost::planning

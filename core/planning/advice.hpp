@@ -12,7 +12,7 @@ struct Answers {
 };
 
 /// Changes where the first estimate does not fit (else none), and what `wanted` names.
-void add_answers(report::PlanView& v, Replanner& replan, const Profile& profile, const Answers& wanted);
+void add_answers(report::PlanView& v, Replanner& replan, const TrainerTraits& traits, const Answers& wanted);
 
 /// The changes that make it fit, cheapest first: one of each kind, its mildest form. Where fewer than three
 /// do by themselves, more are looked for on top of full recomputation and one sequence at a time. Also fills

@@ -37,15 +37,15 @@ std::string too_much(std::uint64_t needed, const Budget& b, const char* of_what)
 
 }  // namespace
 
-Budgets find_budgets(const runfile::RunConfig& c, const Profile& profile, plugin::Trainer* trainer,
+Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, plugin::Trainer* trainer,
                      bool elsewhere) {
   Budgets b;
-  b.tier = profile.tier;
-  b.compute = compute_budget(c, profile.tier, trainer);
-  if (profile.tier == Tier::kHost) return b;
-  if (!c.budget && b.compute.known && profile.runtime_bytes) {
-    b.compute.bytes -= std::min(b.compute.bytes, profile.runtime_bytes);
-    b.compute.source += ", less " + format_bytes(profile.runtime_bytes) + " for its runtime";
+  b.tier = traits.tier;
+  b.compute = compute_budget(c, traits.tier, trainer);
+  if (traits.tier == Tier::kHost) return b;
+  if (!c.budget && b.compute.known && traits.runtime_bytes) {
+    b.compute.bytes -= std::min(b.compute.bytes, traits.runtime_bytes);
+    b.compute.source += ", less " + format_bytes(traits.runtime_bytes) + " for its runtime";
   }
   if (c.host_budget)
     b.host = {*c.host_budget, "memory.host_budget", true};

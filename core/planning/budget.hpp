@@ -27,10 +27,10 @@ struct Budgets {
 /// compute: memory.budget, else the preset's memory, else what is free on the trainer's device, else on the
 /// host. `trainer`: null where none is installed for the run. `elsewhere`: the run is planned for another
 /// machine, whose host memory is only what memory.host_budget says. Throws usage_error for an unknown device,
-/// with the nearest name. `profile`: the trainer's for this run: its tier, and what its runtime takes of a
+/// with the nearest name. `traits`: the trainer's for this run: its tier, and what its runtime takes of a
 /// device beside the plan, which is left out of a device's memory (not of memory.budget, which is the plan's
 /// own).
-Budgets find_budgets(const runfile::RunConfig& c, const Profile& profile, plugin::Trainer* trainer,
+Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, plugin::Trainer* trainer,
                      bool elsewhere);
 
 /// A report held against the budgets: it fits where both the compute tier and the host do.

@@ -50,7 +50,7 @@ std::string moment_name(const step::Op& op, bool layers_seen) {
 /// One moment for each layer of each pass: its fullest operation.
 std::vector<Moment> of_program(const step::Program& p, const placement::MemoryPlan& placed,
                                const Parts& beside) {
-  const std::vector<std::uint64_t> live = placement::live_bytes(p, placed.lifetime, p.profile.tier);
+  const std::vector<std::uint64_t> live = placement::live_bytes(p, placed.lifetime, p.traits.tier);
   std::vector<std::pair<std::string, std::uint32_t>> fullest;  // in order of first appearance
   std::map<std::string, std::size_t> index;
   std::map<Phase, bool> layers_seen;
@@ -77,14 +77,14 @@ std::vector<Moment> of_program(const step::Program& p, const placement::MemoryPl
   return out;
 }
 
-std::optional<std::vector<Moment>> from_program(const runfile::RunConfig& c, const Profile& profile,
+std::optional<std::vector<Moment>> from_program(const runfile::RunConfig& c, const TrainerTraits& traits,
                                                 const Estimate& e) {
   if (e.report.digest == 0 || !trainable_family(c.model.family)) return std::nullopt;
   try {
-    const step::Program p = step::build_program(c.model, c.run, profile);
+    const step::Program p = step::build_program(c.model, c.run, traits);
     const placement::MemoryPlan placed = placement::place(p);
     if (placed.digest != e.report.digest) return std::nullopt;  // a trainer with a program of its own
-    return of_program(p, placed, beside_the_program(e, profile.tier));
+    return of_program(p, placed, beside_the_program(e, traits.tier));
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -124,9 +124,10 @@ std::vector<Moment> from_leaves(const Estimate& e, Tier tier, bool trains) {
 
 }  // namespace
 
-std::vector<Moment> step_timeline(const runfile::RunConfig& c, const Profile& profile, const Estimate& e) {
-  if (std::optional<std::vector<Moment>> exact = from_program(c, profile, e)) return *exact;
-  return from_leaves(e, profile.tier, c.run.mode != RunMode::kInference);
+std::vector<Moment> step_timeline(const runfile::RunConfig& c, const TrainerTraits& traits,
+                                  const Estimate& e) {
+  if (std::optional<std::vector<Moment>> exact = from_program(c, traits, e)) return *exact;
+  return from_leaves(e, traits.tier, c.run.mode != RunMode::kInference);
 }
 
 }  // namespace trainhost::planning

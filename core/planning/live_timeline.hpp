@@ -11,7 +11,7 @@ namespace trainhost::planning {
 
 /// In the order of a step. The largest moment of a closed form is the estimate's own; of a program it is too,
 /// where the peak falls into training (not into evaluation or generation).
-std::vector<report::Moment> step_timeline(const runfile::RunConfig& c, const Profile& profile,
+std::vector<report::Moment> step_timeline(const runfile::RunConfig& c, const TrainerTraits& traits,
                                           const report::Estimate& e);
 
 }  // namespace trainhost::planning

@@ -162,9 +162,9 @@ std::string not_carried_out(const runfile::RunConfig& c) {
 }
 
 /// Where there is no trainer: every buffer on the device.
-Profile profile_for(const runfile::RunConfig& c, plugin::Trainer* trainer) {
-  if (trainer) return trainer->profile(c.model, c.run);
-  Profile device;
+TrainerTraits traits_for(const runfile::RunConfig& c, plugin::Trainer* trainer) {
+  if (trainer) return trainer->traits(c.model, c.run);
+  TrainerTraits device;
   device.tier = Tier::kDevice;
   return device;
 }
@@ -177,8 +177,7 @@ RecomputeLayers least_recompute(const Resolved& r, plugin::Trainer& trainer, boo
     return c.run.recompute_layers = n, judged_plan(c, trainer, profiled, r.budgets);
   };
   const auto bound = [&](const RecomputeLayers& n) {
-    return c.run.recompute_layers = n,
-           placement::least_arena(c.model, c.run, trainer.profile(c.model, c.run));
+    return c.run.recompute_layers = n, placement::least_arena(c.model, c.run, trainer.traits(c.model, c.run));
   };
   const std::uint64_t budget = r.budgets.compute.bytes;
   if (r.budgets.compute.known && trainable_family(c.model.family)) {
@@ -220,16 +219,16 @@ std::vector<std::string> estimators_asked(const runfile::RunConfig& c, plugin::R
   return estimator_ids(request, c, registry);
 }
 
-Profile planned_profile(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
-  return profile_for(r.config, trainer_of(r.config, registry, request));
+TrainerTraits planned_traits(const Resolved& r, plugin::Registry& registry, const PlanRequest& request) {
+  return traits_for(r.config, trainer_of(r.config, registry, request));
 }
 
 report::Estimate estimate(const Resolved& r, plugin::Registry& registry, const PlanRequest& request,
-                          const std::string& id, const Profile& profile) {
+                          const std::string& id, const TrainerTraits& traits) {
   const runfile::RunConfig& c = r.config;
   const Where written = request.estimators.empty() ? place_of(c, "memory.estimator") : Where{};
   MemoryReport estimated = naming_numbers(
-      c, [&] { return estimator_named(registry, id, written).estimate(c.model, c.run, &profile); });
+      c, [&] { return estimator_named(registry, id, written).estimate(c.model, c.run, &traits); });
   estimated.source = id;
   if (estimated.claim == Claim::kExact)
     add_host_buffers(estimated,
@@ -248,11 +247,11 @@ static std::string adapters(const RunSpec& r) {
                      r.layout.dora ? "DoRA" : "LoRA", r.lora_rank);
 }
 
-std::string recompute_words(const runfile::RunConfig& c, const Profile& profile) {
+std::string recompute_words(const runfile::RunConfig& c, const TrainerTraits& traits) {
   if (c.run.mode == RunMode::kInference) return "";
-  if (c.run.recompute == Recompute::kNone && profile.recompute_layers.total())
-    return "recompute by mode " + profile.mode + ": " +
-           by_layer(profile.recompute_layers, c.model.layers, "every layer ");
+  if (c.run.recompute == Recompute::kNone && traits.recompute_layers.total())
+    return "recompute by mode " + traits.mode + ": " +
+           by_layer(traits.recompute_layers, c.model.layers, "every layer ");
   return fmt::format(
       "recompute {}{}",
       c.run.recompute == Recompute::kLayers ? "auto: " + by_layer(c.run.recompute_layers, c.model.layers)
@@ -284,7 +283,7 @@ static Resolved resolved(const runfile::RunConfig& asked, plugin::Registry& regi
     c.run.recompute_layers = {};
   }
   plugin::Trainer* trainer = trainer_of(c, registry, request);
-  r.budgets = find_budgets(c, profile_for(c, trainer), trainer, request.elsewhere);
+  r.budgets = find_budgets(c, traits_for(c, trainer), trainer, request.elsewhere);
   if (r.budgets.compute.known) c.run.device_budget = r.budgets.compute.bytes;
   if (r.budgets.host.known) c.run.host_budget = r.budgets.host.bytes;
   if (!choose) return r;
@@ -293,7 +292,7 @@ static Resolved resolved(const runfile::RunConfig& asked, plugin::Registry& regi
     return r;
   }
   const std::string id = estimator_ids(request, c, registry).front();
-  const Profile device = profile_for(c, nullptr);
+  const TrainerTraits device = traits_for(c, nullptr);
   c.run.recompute_layers = step::choose_recompute(c.model.layers, [&](const RecomputeLayers& layers) {
     c.run.recompute_layers = layers;
     return judge(registry.estimator(id).estimate(c.model, c.run, &device), r.budgets).fits;
@@ -326,24 +325,24 @@ static report::PlanView planned(const Resolved& r, plugin::Registry& registry, c
   v.host_budget_source = r.budgets.host.source;
 
   plugin::Trainer* trainer = trainer_of(c, registry, request);
-  const Profile profile = profile_for(c, trainer);
+  const TrainerTraits traits = traits_for(c, trainer);
   if (!trainer && trains_by_program(c.model, c.run))
     v.notes.push_back(
         "no trainer for this device is installed here: planned for the same step program with every buffer "
         "on the device");
   if (std::string why = not_carried_out(c); !why.empty()) v.notes.push_back(std::move(why));
-  if (trainer && !c.device.empty() && profile.tier == Tier::kHost && !c.given.count("train.threads"))
+  if (trainer && !c.device.empty() && traits.tier == Tier::kHost && !c.given.count("train.threads"))
     v.notes.push_back(
         fmt::format("scratch is planned for {} threads, as many as this machine has cores; train.threads "
                     "says another number",
-                    profile.threads));
-  v.mode = profile.mode;
-  v.run_line = describe_run(c, recompute_words(c, profile));
+                    traits.threads));
+  v.mode = traits.mode;
+  v.run_line = describe_run(c, recompute_words(c, traits));
   if (!v.mode.empty())  // a trainer of several modes says why it is this one
     for (std::string& why : trainer->plan(c.model, c.run).notes) v.notes.push_back(std::move(why));
   v.compute_tier = r.budgets.tier;
   for (const std::string& id : estimator_ids(request, c, registry))
-    v.estimates.push_back(estimate(r, registry, request, id, profile));
+    v.estimates.push_back(estimate(r, registry, request, id, traits));
   return v;
 }
 

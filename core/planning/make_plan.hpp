@@ -31,9 +31,9 @@ Resolved resolve(const runfile::RunConfig& c, plugin::Registry& registry, const 
 /// Throws usage_error when a family is refused by every estimator, or an estimator is unknown.
 report::PlanView make_plan(const Resolved& r, plugin::Registry& registry, const PlanRequest& request);
 
-/// What estimators are asked with: the profile of the trainer that the run is planned for; where there is
+/// What estimators are asked with: the traits of the trainer that the run is planned for; where there is
 /// none, every buffer on the device.
-Profile planned_profile(const Resolved& r, plugin::Registry& registry, const PlanRequest& request);
+TrainerTraits planned_traits(const Resolved& r, plugin::Registry& registry, const PlanRequest& request);
 
 /// One line for each estimator and each refused file: how well it fits, or why it was not asked. For -v.
 std::string estimator_trace(const runfile::RunConfig& c, plugin::Registry& registry);
@@ -45,7 +45,7 @@ std::vector<std::string> estimators_asked(const runfile::RunConfig& c, plugin::R
 /// One estimator's figure, the host's buffers added where it is exact, judged: what make_plan puts into a
 /// row.
 report::Estimate estimate(const Resolved& r, plugin::Registry& registry, const PlanRequest& request,
-                          const std::string& id, const Profile& profile);
+                          const std::string& id, const TrainerTraits& traits);
 
 /// The trainer's own plan with the host's buffers: what training will be held to.
 report::Estimate trainer_plan(const Resolved& r, plugin::Trainer& trainer, bool profiled = false);
@@ -60,6 +60,6 @@ std::string describe_run(const runfile::RunConfig& c);
 std::string describe_run(const runfile::RunConfig& c, const std::string& recompute);
 /// What is made again in the backward pass: by the run's word, or by the mode that a trainer chose for a run
 /// which says none.
-std::string recompute_words(const runfile::RunConfig& c, const Profile& profile);
+std::string recompute_words(const runfile::RunConfig& c, const TrainerTraits& traits);
 
 }  // namespace trainhost::planning

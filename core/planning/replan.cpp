@@ -75,24 +75,24 @@ std::optional<report::Estimate> Replanner::ask(runfile::RunConfig c, bool other_
       !decides_.empty() && registry.estimator(decides_).match(r.config.model, r.config.run) > 0;
   request.estimators = {answers ? decides_ : "auto"};
   const std::string id = estimators_asked(r.config, registry, request).front();
-  const Profile profile = planned_profile(r, registry, request);
+  const TrainerTraits traits = planned_traits(r, registry, request);
   ++planned_;
-  if (id != kPlaces && id != kClosedForms) return estimate(r, registry, request, id, profile);
-  if (const Known* k = known(r, id, profile)) return judge(k->report, r.budgets);
+  if (id != kPlaces && id != kClosedForms) return estimate(r, registry, request, id, traits);
+  if (const Known* k = known(r, id, traits)) return judge(k->report, r.budgets);
   const bool none_would_do =
       id == kPlaces && only_if_it_fits && r.budgets.compute.known &&
-      placement::least_arena(r.config.model, r.config.run, profile) > r.budgets.compute.bytes;
+      placement::least_arena(r.config.model, r.config.run, traits) > r.budgets.compute.bytes;
   if (none_would_do) return std::nullopt;
-  report::Estimate e = estimate(r, registry, request, id, profile);
-  known_.push_back({id, r.config.model, without_budgets(r.config.run), profile, e.report});
+  report::Estimate e = estimate(r, registry, request, id, traits);
+  known_.push_back({id, r.config.model, without_budgets(r.config.run), traits, e.report});
   return e;
 }
 
 const Replanner::Known* Replanner::known(const Resolved& r, const std::string& id,
-                                         const Profile& profile) const {
+                                         const TrainerTraits& traits) const {
   const RunSpec run = without_budgets(r.config.run);
   for (const Known& k : known_)
-    if (k.run == run && k.estimator == id && k.profile == profile && k.model == r.config.model) return &k;
+    if (k.run == run && k.estimator == id && k.traits == traits && k.model == r.config.model) return &k;
   return nullptr;
 }
 

@@ -47,11 +47,11 @@ class Replanner {
     std::string estimator;
     ModelSpec model;
     RunSpec run;  // without budgets
-    Profile profile;
+    TrainerTraits traits;
     MemoryReport report;
   };
   std::optional<report::Estimate> ask(runfile::RunConfig c, bool other_device, bool only_if_it_fits);
-  const Known* known(const Resolved& r, const std::string& id, const Profile& profile) const;
+  const Known* known(const Resolved& r, const std::string& id, const TrainerTraits& traits) const;
   plugin::Registry& registry_for(const runfile::RunConfig& c);
 
   Source source_;

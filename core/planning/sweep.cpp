@@ -23,7 +23,7 @@ using report::SweepView;
 struct Point {
   Resolved resolved;
   PlanRequest request;
-  Profile profile;
+  TrainerTraits traits;
   plugin::Registry* registry = nullptr;
 };
 
@@ -105,8 +105,8 @@ class Sweeper {
     v_.notes.insert(v_.notes.begin(), v_.remarks.begin(), v_.remarks.end());
   }
 
-  /// `profile`: one that is good enough; none: the trainer is asked, which may search for its mode.
-  Point at(const std::string& value, const std::optional<Profile>& profile = std::nullopt) {
+  /// `traits`: traits that are good enough; none: the trainer is asked, which may search for its mode.
+  Point at(const std::string& value, const std::optional<TrainerTraits>& traits = std::nullopt) {
     Point p;
     runfile::RunConfig c = source_.load({{axis_.key, value}});
     if (!registry_ || c.plugin_options != options_ || c.plugin_path != path_)
@@ -120,7 +120,7 @@ class Sweeper {
     p.resolved = resolve(c, *registry_, p.request);
     if (!c.budget && c.device.empty() && p.resolved.budgets.compute.known)
       free_ = p.resolved.budgets.compute.bytes;
-    p.profile = profile ? *profile : planned_profile(p.resolved, *registry_, p.request);
+    p.traits = traits ? *traits : planned_traits(p.resolved, *registry_, p.request);
     return p;
   }
 
@@ -129,11 +129,11 @@ class Sweeper {
     how_.emplace_back();
     try {
       const Point p = at(axis_.values[i].label);
-      how_.back() = recompute_words(p.resolved.config, p.profile);
-      if (!p.profile.mode.empty() && p.profile.recompute_layers.total() == 0)
-        how_.back() = fmt::format("{} {}, {}", p.request.trainer, p.profile.mode, how_.back());
+      how_.back() = recompute_words(p.resolved.config, p.traits);
+      if (!p.traits.mode.empty() && p.traits.recompute_layers.total() == 0)
+        how_.back() = fmt::format("{} {}, {}", p.request.trainer, p.traits.mode, how_.back());
       describe(p);
-      first_profile_ = first_profile_.value_or(p.profile);
+      first_traits_ = first_traits_.value_or(p.traits);
       for (const std::string& id : estimators_asked(p.resolved.config, *p.registry, p.request)) ask(p, id, i);
     } catch (const Error& e) {
       errors_[i] = e.what();
@@ -143,7 +143,7 @@ class Sweeper {
 
   void ask(const Point& p, const std::string& id, std::size_t i) {
     try {
-      const Estimate e = estimate(p.resolved, *p.registry, p.request, id, p.profile);
+      const Estimate e = estimate(p.resolved, *p.registry, p.request, id, p.traits);
       SweepCurve& c = curve(id, e);
       c.points[i] = shown(e, i);
       estimates_[id].emplace(i, e);
@@ -221,13 +221,13 @@ class Sweeper {
     const auto key = std::pair(n, id);
     if (const auto found = between_.find(key); found != between_.end()) return found->second;
     const bool closed_form =
-        estimates_.at(id).begin()->second.report.digest == 0;  // of a profile it reads the tier alone
+        estimates_.at(id).begin()->second.report.digest == 0;  // of the traits it reads the tier alone
     auto& runs = runs_[closed_form];
     auto run = runs.find(n);
     if (run == runs.end())
-      run = runs.emplace(n, at(std::to_string(n), closed_form ? first_profile_ : std::nullopt)).first;
+      run = runs.emplace(n, at(std::to_string(n), closed_form ? first_traits_ : std::nullopt)).first;
     const Point& q = run->second;
-    return between_.emplace(key, estimate(q.resolved, *q.registry, q.request, id, q.profile)).first->second;
+    return between_.emplace(key, estimate(q.resolved, *q.registry, q.request, id, q.traits)).first->second;
   }
 
   const Source& source_;
@@ -241,7 +241,7 @@ class Sweeper {
   std::vector<std::string> errors_, how_;        // by point
   std::optional<runfile::RunConfig> described_;  // the first point that is a run
   std::optional<Error> first_error_;
-  std::optional<Profile> first_profile_;
+  std::optional<TrainerTraits> first_traits_;
   std::map<std::uint64_t, Point>
       runs_[2];  // between points; [1]: for closed forms. Whole numbers are no plugin options
   std::map<std::pair<std::uint64_t, std::string>, Estimate> between_;

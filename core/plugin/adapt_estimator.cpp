@@ -36,16 +36,15 @@ class EstimatorAdapter : public Estimator {
     return score < 0 ? 0 : score > 1000 ? 1000 : score;
   }
 
-  MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const Profile* profile) const override {
+  MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const TrainerTraits* traits) const override {
     AskedAbout about(*library_, m, r);
-    auto of_trainer = library_->ask(profile ? abi::to_c(*profile) : th_profile{});
+    auto of_trainer = library_->ask(traits ? abi::to_c(*traits) : th_profile{});
     Answered into(*library_);
     abi::Collector& collector = into.collector;
     try {
       call_plugin(*library_, "estimate", [&](th_error* e) {
         return table_.estimate(library_->host(), about.model.get(), about.run.get(),
-                               profile ? of_trainer.get() : nullptr, collector.sink(), collector.summary(),
-                               e);
+                               traits ? of_trainer.get() : nullptr, collector.sink(), collector.summary(), e);
       });
     } catch (const PluginError&) {
       if (collector.problem().empty()) throw;  // otherwise the refused node is the better story

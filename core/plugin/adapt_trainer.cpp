@@ -187,7 +187,7 @@ class TrainerAdapter : public Trainer {
                         "", 0);
   }
 
-  Profile profile(const ModelSpec& m, const RunSpec& r) override {
+  TrainerTraits traits(const ModelSpec& m, const RunSpec& r) override {
     AskedAbout about(*library_, m, r);
     auto p = library_->answer<th_profile>();
     call_plugin(*library_, "profile", [&](th_error* e) {

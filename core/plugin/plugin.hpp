@@ -54,7 +54,7 @@ class Estimator {
   virtual ~Estimator() = default;
   virtual const std::string& id() const = 0;
   virtual int match(const ModelSpec& m, const RunSpec& r) const = 0;
-  virtual MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const Profile* profile) const = 0;
+  virtual MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const TrainerTraits* traits) const = 0;
 };
 
 enum class Scope : std::uint32_t { kWeights = 1, kMoment1 = 3, kMoment2 = 4 };
@@ -115,7 +115,7 @@ class Trainer {
   virtual const std::string& id() const = 0;
   /// Throws PluginError("unavailable") with the reason when it cannot be used here.
   virtual void probe() = 0;
-  virtual Profile profile(const ModelSpec& m, const RunSpec& r) = 0;
+  virtual TrainerTraits traits(const ModelSpec& m, const RunSpec& r) = 0;
   virtual MemoryReport plan(const ModelSpec& m, const RunSpec& r) = 0;
   /// Host memory that profiling a run takes; nullopt when this trainer cannot be profiled.
   virtual std::optional<std::uint64_t> profile_bytes(const ModelSpec& m, const RunSpec& r) = 0;

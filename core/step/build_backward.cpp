@@ -11,7 +11,7 @@ namespace {
 BufferId linear_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, const Weight& w, const Weight& bias,
                     const char* dx_role, std::uint64_t dx_cols) {
   const BufferId partials = b.on_device() && bias.grad != kNoBuffer
-                                ? b.scratch(role::kBiasPartials, l, b.p.profile.slots, b.p[bias.grad].rows)
+                                ? b.scratch(role::kBiasPartials, l, b.p.traits.slots, b.p[bias.grad].rows)
                                 : kNoBuffer;
   b.op(OpKind::kLinearDw, l, {dy, x, w.grad, bias.grad, partials}, {w.grad, bias.grad}, kFirstWrite);
   const BufferId dx = b.act(dx_role, l, dx_cols);
@@ -22,7 +22,7 @@ BufferId linear_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, const W
 /// The norm's own gradient, and dx: written when `fresh`, else added to the residual gradient.
 void norm_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, BufferId rstd, const Weight& w,
               BufferId dx, bool fresh, const char* partials_role) {
-  const BufferId partials = b.scratch(partials_role, l, b.p.profile.slots, b.p.model.hidden);
+  const BufferId partials = b.scratch(partials_role, l, b.p.traits.slots, b.p.model.hidden);
   b.op(OpKind::kRmsNormBwd, l, {dy, x, rstd, w.w, fresh ? kNoBuffer : dx, w.grad, partials}, {dx, w.grad},
        kFirstWrite | (fresh ? kFreshDx : 0u));
 }
@@ -40,13 +40,13 @@ void attention_bwd(Builder& b, std::int32_t l, const LayerWeights& w, const Laye
   const BufferId d_out = linear_bwd(b, l, dx, a.attn_out, w.o, w.o_bias, role::kDAttnOut, m.q_width());
   const BufferId d_qkv = b.act(role::kDQkv, l, m.qkv_width());
   const BufferId scratch = b.on_device() ? b.scratch(role::kAttnBwdScratch, l, b.rows, m.heads)
-                                         : b.scratch(role::kAttnBwdScratch, l, b.p.profile.threads,
-                                                     attention_scratch_floats(b.p.profile, m.head_dim));
+                                         : b.scratch(role::kAttnBwdScratch, l, b.p.traits.threads,
+                                                     attention_scratch_floats(b.p.traits, m.head_dim));
   b.op(OpKind::kAttentionBwd, l, {d_out, a.attn_out, a.lse, a.qkv, scratch}, {d_qkv});
   b.op(OpKind::kRopeBwd, l, {d_qkv, b.rope_table}, {d_qkv});
   if (m.qk_norm) {
     const BufferId partials =
-        b.scratch(role::kQkPartials, l, b.p.profile.slots, 2 * std::uint64_t{m.head_dim});
+        b.scratch(role::kQkPartials, l, b.p.traits.slots, 2 * std::uint64_t{m.head_dim});
     b.op(OpKind::kQkNormBwd, l,
          {d_qkv, a.qk_pre, a.qk_rstd, w.q_norm.w, w.k_norm.w, w.q_norm.grad, w.k_norm.grad, partials},
          {d_qkv, w.q_norm.grad, w.k_norm.grad}, kFirstWrite);

@@ -21,8 +21,8 @@ void attention(Builder& b, std::int32_t l, LayerActs& a) {
   if (b.phase != kGenerate) {
     a.lse = b.stat(role::kLse, l, m.heads);
     const BufferId scratch = b.on_device() ? kNoBuffer  // score tiles live inside a kernel
-                                           : b.scratch(role::kAttnScratch, l, b.p.profile.threads,
-                                                       attention_scratch_floats(b.p.profile, m.head_dim));
+                                           : b.scratch(role::kAttnScratch, l, b.p.traits.threads,
+                                                       attention_scratch_floats(b.p.traits, m.head_dim));
     b.op(OpKind::kAttention, l, {a.qkv, scratch}, {a.attn_out, a.lse});
     return;
   }
@@ -84,7 +84,7 @@ ForwardActs build_forward(Builder& b) {
 }
 
 HeadScratch head_scratch(Builder& b) {
-  const std::uint64_t chunk = head_chunk(b.p.profile, b.rows);
+  const std::uint64_t chunk = head_chunk(b.p.traits, b.rows);
   HeadScratch s;
   s.logits = b.add(role::kLogits, -1, Component::kLogits, chunk, b.p.model.vocab, b.real());
   if (b.on_device()) s.losses = b.scratch(role::kLosses, -1, chunk, 1);

@@ -120,8 +120,8 @@ void build_params(Builder& b) {
   b.rope_table =
       b.add_persistent(role::kRopeTable, -1, Component::kWorkspace, b.p.run.seq_len, b.p.model.head_dim);
   b.scalars = b.add_persistent(role::kScalars, -1, Component::kWorkspace, 1, kScalarCount, DType::kF64);
-  if (b.p.profile.workspace_bytes)
-    b.add_persistent(role::kVendorWorkspace, -1, Component::kWorkspace, b.p.profile.workspace_bytes, 1,
+  if (b.p.traits.workspace_bytes)
+    b.add_persistent(role::kVendorWorkspace, -1, Component::kWorkspace, b.p.traits.workspace_bytes, 1,
                      DType::kU8);
   b.ids = b.add_handed_in(role::kIds, b.tokens());
   b.targets = b.add_handed_in(role::kTargets, b.tokens());

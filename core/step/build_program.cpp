@@ -25,7 +25,7 @@ void positive(const char* key, std::uint64_t value) {
 // bf16 with an f32 master copy: the f32 program where the trainer rounds operands alone (the weights are the
 // master copy), else weights and activations of two bytes. TF32 is a way of multiplying f32, which devices
 // have.
-void refuse_precision(const RunSpec& r, const Profile& p) {
+void refuse_precision(const RunSpec& r, const TrainerTraits& p) {
   if (r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32 &&
       r.grad == DType::kF32 && r.moment == DType::kF32)
     return;
@@ -45,7 +45,7 @@ void refuse_precision(const RunSpec& r, const Profile& p) {
   f32("a master copy of the weights", r.master, DType::kNone);
 }
 
-void refuse_run(const RunSpec& r, const Profile& p, std::uint64_t layers) {
+void refuse_run(const RunSpec& r, const TrainerTraits& p, std::uint64_t layers) {
   positive("train.micro_batch", r.micro_batch);
   positive("train.grad_accum", r.accumulate);
   positive("data.seq_len", r.seq_len);
@@ -60,10 +60,10 @@ void refuse_run(const RunSpec& r, const Profile& p, std::uint64_t layers) {
                       " layers; the model has " + std::to_string(layers));
 }
 
-/// A profile comes from a trainer; a wrong one is that plugin's mistake, said by the plugin's name.
-void refuse_profile(const Profile& p, std::uint64_t layers) {
+/// Traits come from a trainer; wrong ones are an error of that plugin, so the message names it.
+void refuse_traits(const TrainerTraits& p, std::uint64_t layers) {
   const auto bad = [&](const std::string& what) {
-    throw usage_error("the profile of trainer \"" + escaped(p.trainer) + "\" is not usable: " + what);
+    throw usage_error("the traits of trainer \"" + escaped(p.trainer) + "\" are not usable: " + what);
   };
   if (p.alignment < 8 || (p.alignment & (p.alignment - 1)))
     bad("alignment = " + std::to_string(p.alignment) + ", expected a power of two from 8");
@@ -77,13 +77,13 @@ void refuse_profile(const Profile& p, std::uint64_t layers) {
 
 }  // namespace
 
-Program build_program(const ModelSpec& model, const RunSpec& run, const Profile& profile) {
+Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits) {
   refuse_family(model);
   validate(model);
-  refuse_run(run, profile, model.layers);
-  refuse_profile(profile, model.layers);
+  refuse_run(run, traits, model.layers);
+  refuse_traits(traits, model.layers);
   Builder b;
-  b.p.model = model, b.p.run = run, b.p.profile = profile;
+  b.p.model = model, b.p.run = run, b.p.traits = traits;
   const std::size_t layers = model.layers;
   b.p.buffers.reserve(128 + layers * 96);
   b.p.ops.reserve(64 + layers * 72);
@@ -94,7 +94,7 @@ Program build_program(const ModelSpec& model, const RunSpec& run, const Profile&
   }
   build_eval(b);
   build_generate(b);
-  if (b.trains()) apply_recompute(b.p, recompute_policy(run, profile));
+  if (b.trains()) apply_recompute(b.p, recompute_policy(run, traits));
   apply_mode(b.p);
   return std::move(b.p);
 }

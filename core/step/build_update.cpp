@@ -6,7 +6,7 @@ namespace trainhost::step {
 
 void build_update(Builder& b) {
   b.begin(SectionKind::kUpdate, kUpdate, kOriginal, 0);
-  const BufferId partials = b.scratch(role::kSquarePartials, -1, b.p.profile.slots, 1, DType::kF64);
+  const BufferId partials = b.scratch(role::kSquarePartials, -1, b.p.traits.slots, 1, DType::kF64);
   for (const Param& q : b.p.params)
     b.op(OpKind::kGradSquares, b.p[q.grad].layer, {q.grad, b.scalars, partials}, {b.scalars});
   for (const Param& q : b.p.params) {

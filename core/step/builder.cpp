@@ -12,7 +12,7 @@ namespace {
 
 BufferId push(Program& p, Buffer b) {
   checked_mul(b.rows, b.cols, size_of(b.dtype));
-  if (b.tier == Tier{}) b.tier = p.profile.tier;
+  if (b.tier == Tier{}) b.tier = p.traits.tier;
   p.buffers.push_back(b);
   return static_cast<BufferId>(p.buffers.size() - 1);
 }

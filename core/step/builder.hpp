@@ -48,9 +48,9 @@ struct Builder {
 
   std::uint64_t tokens() const { return p.run.tokens_per_micro_batch(); }
   bool trains() const { return p.run.mode != RunMode::kInference; }
-  bool on_device() const { return p.profile.tier == Tier::kDevice; }
+  bool on_device() const { return p.traits.tier == Tier::kDevice; }
   /// What weights and activations are stored as.
-  DType real() const { return p.profile.f32_storage ? DType::kF32 : p.run.weight; }
+  DType real() const { return p.traits.f32_storage ? DType::kF32 : p.run.weight; }
 
   /// A buffer of the section's copy. Throws when its bytes leave 63 bits.
   BufferId add(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,

@@ -118,7 +118,7 @@ class Hybrid {
       // Copies run beside the kernels of another micro-batch: what only they and the host touch is spared
       // waiting.
       const bool between = !x.persistent && x.tier == Tier::kPinned && (forward[b] || backward[b]);
-      if (fed || spans || between) x.ring = 2, x.stride = p_.profile.alignment;
+      if (fed || spans || between) x.ring = 2, x.stride = p_.traits.alignment;
     }
   }
 

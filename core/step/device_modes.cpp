@@ -14,12 +14,12 @@
 namespace trainhost::step {
 
 void apply_mode(Program& p) {
-  const std::string& mode = p.profile.mode;
+  const std::string& mode = p.traits.mode;
   if (mode.empty() || mode == "resident") return;
   if (mode == "hybrid") return apply_hybrid(p);
   if (mode == "streamed") return apply_streamed(p);
   throw usage_error(
-      "the profile of trainer \"" + escaped(p.profile.trainer) + "\" has mode \"" + escaped(mode) + "\"",
+      "the traits of trainer \"" + escaped(p.traits.trainer) + "\" have mode \"" + escaped(mode) + "\"",
       "there are step programs for resident, hybrid and streamed");
 }
 

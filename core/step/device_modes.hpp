@@ -17,7 +17,7 @@
 
 namespace trainhost::step {
 
-/// By profile.mode; nothing where it is "" or "resident". Throws usage_error for any other word.
+/// By traits.mode; nothing where it is "" or "resident". Throws usage_error for any other word.
 void apply_mode(Program& p);
 
 void apply_hybrid(Program& p);

@@ -29,7 +29,7 @@ std::string line(const Program& p, BufferId id, std::span<const std::uint64_t> o
                   std::to_string(b.cols) + "]  " + std::string(name(b.component));
   if (b.storage == Storage::kExternal) return s + "  external";
   if (b.storage == Storage::kFed) s += "  fed";
-  if (b.tier != p.profile.tier) s += "  " + std::string(name(b.tier));
+  if (b.tier != p.traits.tier) s += "  " + std::string(name(b.tier));
   if (b.persistent) s += "  persistent";
   if (b.ring > 1) s += "  ring " + std::to_string(b.ring);
   if (id < offsets.size()) s += "  @" + std::to_string(offsets[id]) + "+" + std::to_string(b.bytes());

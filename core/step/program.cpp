@@ -88,7 +88,7 @@ std::string op_label(const Program& p, const Op& op) {
 }
 
 bool runs_on_host(const Program& p, const Op& op) {
-  return p.profile.tier == Tier::kDevice && op.kind != OpKind::kCopy && op.kind != OpKind::kHold &&
+  return p.traits.tier == Tier::kDevice && op.kind != OpKind::kCopy && op.kind != OpKind::kHold &&
          p[op.in[0]].tier != Tier::kDevice;
 }
 

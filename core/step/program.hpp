@@ -35,12 +35,12 @@ struct Buffer {
   std::uint32_t copy =
       0;  // 1: made again by a recompute policy, 4: once more; 2, 3: of eval, generate (buffer_names.hpp)
   Component component = Component::kActivations;
-  Tier tier{};  // the profile's, unless a mode moves it elsewhere
+  Tier tier{};  // the trainer's, unless a mode moves it elsewhere
   DType dtype = DType::kF32;
   Storage storage = Storage::kArena;
   std::uint32_t ring = 1;  // 2: one instance a micro-batch in flight, micro-batch i uses instance i % 2
   std::uint32_t stride =
-      0;  // of a ring: instances begin at multiples of this many bytes (the profile's alignment)
+      0;  // of a ring: instances begin at multiples of this many bytes (the trainer's alignment)
   bool persistent =
       false;  // keeps its bytes between operations and steps: weights, gradients, moments, tables,
               // scalars; gradients through micro and update, the others for the whole run
@@ -156,7 +156,7 @@ struct Param {
 struct Program {
   ModelSpec model;
   RunSpec run;
-  Profile profile;
+  TrainerTraits traits;
   std::vector<Buffer> buffers;
   std::vector<Op> ops;
   std::vector<Section> sections;
@@ -209,7 +209,7 @@ std::string op_label(const Program& p, const Op& op);
 
 /// Builds the program of one run, recompute policy applied. Throws usage_error when the family cannot be
 /// trained or the run asks for what no program can do yet. Pure and deterministic. Op order: README.md here.
-Program build_program(const ModelSpec& model, const RunSpec& run, const Profile& profile);
+Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits);
 
 /// FNV-1a over every field of buffers and ops that changes memory or meaning, plus offsets when given.
 std::uint64_t digest(const Program& p, std::span<const std::uint64_t> offsets = {});

@@ -166,12 +166,12 @@ class Transform {
 
 }  // namespace
 
-RecomputePolicy recompute_policy(const RunSpec& run, const Profile& profile) {
+RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits) {
   constexpr std::uint32_t kAll = UINT32_MAX;
   RecomputeLayers n;
   switch (run.recompute) {
     case Recompute::kNone:
-      n = profile.recompute_layers;
+      n = traits.recompute_layers;
       break;
     case Recompute::kAuto:
       return {};

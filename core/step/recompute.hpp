@@ -20,7 +20,7 @@ struct RecomputePolicy {
 /// The policy of every layer of a run. none: keeps all. selective: drops what no matrix product is needed for
 /// (norm outputs, the SwiGLU product). mlp: gate and up as well, the largest of all. full: keeps of the layer
 /// its input alone.
-RecomputePolicy recompute_policy(const RunSpec& run, const Profile& profile = {});
+RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits = {});
 
 /// Inserts into the micro section's backward pass, right before the first use, clones of the forward
 /// operations that make what was dropped (flag kRecomputed, phase backward), on buffers of copy kRemade;

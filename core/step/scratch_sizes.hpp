@@ -13,12 +13,12 @@ namespace trainhost::step {
 /// Floats of attention scratch for one thread: a tile of scores and one of their gradients [tile_q, tile_k]
 /// each, one output tile [tile_q, D], and two figures a query (running maximum and sum, or lse and delta).
 /// The scratch of one attention operation, forward or backward, is f32[threads, this].
-inline std::uint64_t attention_scratch_floats(const Profile& p, std::uint64_t head_dim) {
+inline std::uint64_t attention_scratch_floats(const TrainerTraits& p, std::uint64_t head_dim) {
   return checked_mul(p.attention_tile_q, checked_add(2 * std::uint64_t{p.attention_tile_k}, head_dim + 2));
 }
 
 /// Rows of logits alive at once, for a micro-batch of `tokens`.
-inline std::uint64_t head_chunk(const Profile& p, std::uint64_t tokens) {
+inline std::uint64_t head_chunk(const TrainerTraits& p, std::uint64_t tokens) {
   return p.head_chunk_tokens == 0 || p.head_chunk_tokens > tokens ? tokens : p.head_chunk_tokens;
 }
 

@@ -134,15 +134,15 @@ std::uint64_t value_of(char symbol, const Program& p, const Buffer& b) {
     case 'B':
       return p.run.micro_batch;
     case 'C':
-      return head_chunk(p.profile, p.run.tokens_per_micro_batch());
+      return head_chunk(p.traits, p.run.tokens_per_micro_batch());
     case 'T':
-      return p.profile.threads;
+      return p.traits.threads;
     case 'W':
-      return p.profile.slots;
+      return p.traits.slots;
     case 'Q':
-      return p.profile.attention_tile_q;
+      return p.traits.attention_tile_q;
     case 'R':
-      return p.profile.attention_tile_k;
+      return p.traits.attention_tile_k;
     default:
       return b.rows * b.cols;  // N: bytes that a vendor's library or a transfer asks for
   }

@@ -112,7 +112,7 @@ void StepProfile::step(std::uint64_t number, std::uint64_t start_ns, std::uint64
 
 // By layer and component, where the trainer's plan is that of the step program: the digests say so.
 void StepProfile::describe_peak(const report::Estimate& estimate) {
-  const step::Program p = step::build_program(c_.model, c_.run, trainer_.profile(c_.model, c_.run));
+  const step::Program p = step::build_program(c_.model, c_.run, trainer_.traits(c_.model, c_.run));
   const placement::MemoryPlan placed = placement::place(p);
   if (placed.digest != estimate.report.digest || p.ops.empty()) return;
   for (const placement::LayerShare& s : placement::live_by_layer(p, placed.lifetime, placed.peak_op))

@@ -60,8 +60,8 @@ Footprint footprint(Context& context, const runfile::RunConfig& c, const std::st
   Rig rig(context, c, {.mode = mode, .feed = arbitrary_ids(c.model.vocab), .copies = 0});
   f.run = rig.run().run;
   f.report = trainer.plan(c.model, f.run);
-  const Profile profile = trainer.profile(c.model, f.run);
-  f.f32_storage = profile.f32_storage;
+  const TrainerTraits traits = trainer.traits(c.model, f.run);
+  f.f32_storage = traits.f32_storage;
   if (how != Measured::kCreated) {
     rig.step(0, runfile::lr_at(c.optimizer, 0, c.steps));
     rig.evaluate(0);
@@ -72,8 +72,8 @@ Footprint footprint(Context& context, const runfile::RunConfig& c, const std::st
   f.ledger_bytes = ledger.peak_total() - before;
   if (how == Measured::kWhole) {
     const std::uint64_t resident = ResidentMeter().bytes(), held = ledger.now(Tier::kHost);
-    if (profile.tier == Tier::kHost) f.runtime_bytes = resident - std::min(resident, held);
-    f.stated_runtime_bytes = profile.runtime_bytes;
+    if (traits.tier == Tier::kHost) f.runtime_bytes = resident - std::min(resident, held);
+    f.stated_runtime_bytes = traits.runtime_bytes;
   }
   return f;
 }

@@ -48,7 +48,7 @@ void PluginSubjects::look() {
     modes_.assign(std::begin(kModes), std::end(kModes));
   }
   try {
-    on_device_ = judged(modes_.front()).profile(c_.model, c_.run).tier == Tier::kDevice || has_mode_option_;
+    on_device_ = judged(modes_.front()).traits(c_.model, c_.run).tier == Tier::kDevice || has_mode_option_;
   } catch (const plugin::PluginError&) {
     on_device_ = has_mode_option_;  // a run that it cannot do: each check will hear the reason itself
   }

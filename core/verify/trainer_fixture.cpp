@@ -26,7 +26,7 @@ void require_room(const runfile::RunConfig& c, const MemoryReport& plan, const s
     throw NotJudged(fmt::format("no room: {} and {} copies of the weights take {} of host memory, {} is free",
                                 trainer, copies, format_bytes(host), format_bytes(free)));
   if (!c.budget && c.device.empty()) return;
-  Profile on_device;
+  TrainerTraits on_device;
   on_device.tier = Tier::kDevice;
   const planning::Budget budget = planning::find_budgets(c, on_device, nullptr, false).compute;
   if (const std::uint64_t device = plan.tier_bytes(Tier::kDevice); device > budget.bytes)

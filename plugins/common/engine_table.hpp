@@ -11,7 +11,7 @@ inline constexpr std::uint32_t kEngineAbi = 3;
 
 struct EngineTable {
   std::uint32_t abi;
-  const th_trainer* trainer;  // create and everything of an instance; probe, profile and plan are the front's
+  const th_trainer* trainer;  // create and everything of an instance; probe, traits and plan are the front's
   const th_generate* generate;
   const th_profiler* profiler;  // record_bytes is the front's
 };

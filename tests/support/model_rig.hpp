@@ -5,7 +5,7 @@
 
 #include "core/executor/walker.hpp"
 #include "core/placement/memory_plan.hpp"
-#include "plugins/cpu/common/profile.hpp"
+#include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/engine/backend.hpp"
 #include "tests/support/model_zoo.hpp"
 #include "tests/support/separate_storage.hpp"
@@ -32,8 +32,8 @@ class PlannedStorage final : public executor::Storage {
 class ModelRig {
  public:
   ModelRig(const ModelSpec& m, const RunSpec& r, const cpu::Kernels& kernels, std::uint32_t threads,
-           bool separate = false, const Profile* profile = nullptr)
-      : program(step::build_program(m, r, profile ? *profile : cpu::profile_of(m, r, threads))) {
+           bool separate = false, const TrainerTraits* traits = nullptr)
+      : program(step::build_program(m, r, traits ? *traits : cpu::traits_of(m, r, threads))) {
     if (separate)
       storage = std::make_unique<SeparateStorage>(program);
     else

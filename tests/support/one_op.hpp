@@ -37,7 +37,7 @@ class OneOp {
       : pool_(threads), exec_{program,         storage_, pool_, kernels, {}, std::vector<double>(4096),
                               step::kNoBuffer, bf16} {
     if (bf16) program.run.compute = program.run.weight = DType::kBF16, program.run.master = DType::kF32;
-    program.profile.threads = threads;
+    program.traits.threads = threads;
     program.model.vocab = program.model.hidden = program.model.intermediate =
         300;  // the largest weight that a test may use
   }
@@ -64,7 +64,7 @@ class OneOp {
 
   /// Work space for the shapes that `program` now has.
   void prepare() {
-    exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.profile));
+    exec_.workspace = buffer(1, cpu::workspace_floats(program.model, program.run, program.traits));
   }
   cpu::Exec& exec() { return exec_; }
 

@@ -33,7 +33,7 @@ Exit run(const PlanArguments& a) {
   // timeline is computed where it is shown.
   planning::Replanner replan(source_of(a.common, more), *registry, request, resolved,
                              v.estimates.front().report.source);
-  planning::add_answers(v, replan, planning::planned_profile(resolved, *registry, request),
+  planning::add_answers(v, replan, planning::planned_traits(resolved, *registry, request),
                         {a.limits || !a.html.empty(), a.common.json || !a.html.empty()});
 
   v.command = command_line();

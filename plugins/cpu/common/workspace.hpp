@@ -1,6 +1,6 @@
 // The planned work space of the trainer, in floats: one piece shared by all threads, for a packed weight, the
 // parts of a weight's gradient or packed bf16 operands, then one piece a thread for copies of operands. The
-// profile asks for it, the engine lays it out; both by these functions.
+// traits ask for it, the engine lays it out; both by these functions.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -40,12 +40,12 @@ inline std::uint64_t packed_floats(std::uint64_t n, std::uint64_t k) {
 struct Linear {
   std::uint64_t n, k, tokens;
 };
-inline std::array<Linear, 5> linears(const ModelSpec& m, const RunSpec& r, const Profile& p) {
+inline std::array<Linear, 5> linears(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   const std::uint64_t h = m.hidden, i = m.intermediate, t = r.tokens_per_micro_batch();
   const std::uint64_t chunk = p.head_chunk_tokens ? std::min<std::uint64_t>(p.head_chunk_tokens, t) : t;
   return {Linear{m.qkv_width(), h, t}, {h, m.q_width(), t}, {2 * i, h, t}, {h, i, t}, {m.vocab, h, chunk}};
 }
-inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const Profile& p) {
+inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   std::uint64_t most = 0;
   for (const Linear& l : linears(m, r, p)) {
     if (r.compute == DType::kBF16)  // blocks of both operands: of y, of dx, and of the weight's gradient
@@ -59,21 +59,21 @@ inline std::uint64_t shared_floats(const ModelSpec& m, const RunSpec& r, const P
 }
 /// Queries of one head that attention treats together; whole tiles of queries.
 inline constexpr std::uint32_t kQueryBlock = 256;
-inline std::uint32_t query_block(const Profile& p) {
+inline std::uint32_t query_block(const TrainerTraits& p) {
   return std::max(kQueryBlock / p.attention_tile_q, 1u) * std::min(p.attention_tile_q, kQueryBlock);
 }
 /// A tile of keys or values, either side padded to whole panels.
-inline std::uint64_t packed_tile_floats(const Profile& p, std::uint64_t head_dim) {
+inline std::uint64_t packed_tile_floats(const TrainerTraits& p, std::uint64_t head_dim) {
   return ((p.attention_tile_k + kWidestPanel) * (head_dim + kWidestPanel) + 15) / 16 * 16;
 }
 /// Copies for one product; three packed tiles, two figures a query of a block and one a query of a group of
 /// heads.
-inline std::uint64_t worker_floats(const ModelSpec& m, const RunSpec& r, const Profile& p) {
+inline std::uint64_t worker_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   const std::uint64_t group = m.kv_heads ? m.heads / m.kv_heads : 0;
   return kProductWork + 3 * packed_tile_floats(p, m.head_dim) + 2 * kQueryBlock +
          (group * r.seq_len + 15) / 16 * 16;
 }
-inline std::uint64_t workspace_floats(const ModelSpec& m, const RunSpec& r, const Profile& p) {
+inline std::uint64_t workspace_floats(const ModelSpec& m, const RunSpec& r, const TrainerTraits& p) {
   return shared_floats(m, r, p) + p.threads * worker_floats(m, r, p);
 }
 

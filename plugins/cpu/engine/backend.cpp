@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/cpu/common/profile.hpp"
+#include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/engine/float_mode.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
 #include "plugins/cpu/engine/product.hpp"
@@ -84,7 +84,7 @@ void run_ops(Exec& e, std::span<const step::Op> ops) {
 
 CpuBackend::CpuBackend(const step::Program& program, Storage& storage, const Kernels& kernels,
                        const Bf16Kernels* bf16)
-    : pool_(program.profile.threads),
+    : pool_(program.traits.threads),
       exec_{program,
             storage,
             pool_,

@@ -8,7 +8,7 @@ namespace trainhost::cpu {
 
 class CpuBackend final : public executor::Backend {
  public:
-  /// With the profile's number of threads. `program` and `storage` must outlive it.
+  /// With the number of threads of the traits. `program` and `storage` must outlive it.
   /// bf16: how products are computed when the run's arithmetic is bf16; not used otherwise.
   CpuBackend(const step::Program& program, Storage& storage, const Kernels& kernels,
              const Bf16Kernels* bf16 = nullptr);

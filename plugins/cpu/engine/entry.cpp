@@ -2,7 +2,7 @@
 #include "core/executor/calls.hpp"
 #include "core/executor/trainer_run.hpp"
 #include "plugins/common/engine_table.hpp"
-#include "plugins/cpu/common/profile.hpp"
+#include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/engine/backend.hpp"
 #include "plugins/cpu/engine/openblas.hpp"
 
@@ -16,7 +16,7 @@ struct Maker {
     openblas_single_threaded();
     const Bf16Kernels* bf16 = nullptr;
     auto made =
-        std::make_unique<executor::Run>(host, model, run, profile_of(model, run, host->thread_budget),
+        std::make_unique<executor::Run>(host, model, run, traits_of(model, run, host->thread_budget),
                                         [&](const step::Program& program, Storage& storage) {
                                           auto backend = std::make_unique<CpuBackend>(
                                               program, storage, select_kernels(), &select_bf16_kernels());

@@ -42,8 +42,8 @@ struct Exec {
   double* f64(step::BufferId b) { return static_cast<double*>(storage.at(b)); }
   float* shared_space() { return f32(workspace); }
   float* worker_space(std::uint32_t worker) {
-    return f32(workspace) + shared_floats(model(), program.run, program.profile) +
-           worker * worker_floats(model(), program.run, program.profile);
+    return f32(workspace) + shared_floats(model(), program.run, program.traits) +
+           worker * worker_floats(model(), program.run, program.traits);
   }
   bool overwrite(const step::Op& op) const { return step.overwrite(op); }
 

@@ -32,7 +32,7 @@ struct Shape {
 
 Shape shape(const Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();
-  const Profile& p = e.program.profile;
+  const TrainerTraits& p = e.program.traits;
   Shape s{};
   s.seq = e.program.run.seq_len;
   s.tile_q = std::min(p.attention_tile_q, s.seq);
@@ -59,10 +59,10 @@ struct Desk {
 Desk desk(Exec& e, const Shape& s, step::BufferId scratch, std::uint32_t worker) {
   Desk d{};
   d.scores =
-      e.f32(scratch) + worker * (e.buffer(scratch).rows * e.buffer(scratch).cols / e.program.profile.threads);
+      e.f32(scratch) + worker * (e.buffer(scratch).rows * e.buffer(scratch).cols / e.program.traits.threads);
   d.dscores = d.scores + std::uint64_t{s.tile_q} * s.ld_scores;
   d.work = e.worker_space(worker);
-  const std::uint64_t tile = packed_tile_floats(e.program.profile, s.d);
+  const std::uint64_t tile = packed_tile_floats(e.program.traits, s.d);
   d.keys_t = d.work + kProductWork;
   d.values_t = d.keys_t + tile;
   d.keys = d.values = d.values_t + tile;
@@ -148,7 +148,7 @@ void run_attention(Exec& e, const step::Op& op) {
   const float* qkv = e.f32(op[attention::kQkv]);
   float *o = e.f32(op[attention::kO]), *lse = e.f32(op[attention::kLse]);
   const std::uint64_t sequences = e.step.rows / s.seq, ldo = std::uint64_t{s.heads} * s.d;
-  const std::uint32_t block = query_block(e.program.profile), blocks = (s.seq + block - 1) / block;
+  const std::uint32_t block = query_block(e.program.traits), blocks = (s.seq + block - 1) / block;
   e.pool.run(static_cast<std::uint32_t>(sequences * s.heads * blocks),
              [&](std::uint32_t i, std::uint32_t worker) {
                const std::uint32_t q_begin = i % blocks * block, head = i / blocks % s.heads;

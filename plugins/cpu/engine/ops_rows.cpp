@@ -40,7 +40,7 @@ void run_embed_bwd(Exec& e, const step::Op& op) {
   float* table = e.f32(op[embed_bwd::kGradTable]);
   const bool overwrite = e.overwrite(op);
   const std::uint32_t tasks =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(e.program.profile.slots, vocab));
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(e.program.traits.slots, vocab));
   e.pool.run(tasks, [&](std::uint32_t t, std::uint32_t) {
     if (overwrite)
       for (std::uint64_t id = t; id < vocab; id += tasks) std::memset(table + id * h, 0, h * sizeof(float));
@@ -102,7 +102,7 @@ void run_qk_norm_bwd(Exec& e, const step::Op& op) {
   float *dqkv = e.f32(op[qk_norm_bwd::kDQkv]), *partial = e.f32(op[qk_norm_bwd::kPartials]);
   const float *pre = e.f32(op[qk_norm_bwd::kPre]), *rstd = e.f32(op[qk_norm_bwd::kRstd]),
               *wq = e.f32(op[qk_norm_bwd::kQWeight]), *wk = e.f32(op[qk_norm_bwd::kKWeight]);
-  const std::uint32_t slots = e.program.profile.slots;
+  const std::uint32_t slots = e.program.traits.slots;
   e.pool.run(slots, [&](std::uint32_t s, std::uint32_t) {
     Range range = part(e.step.rows, s, slots);
     float *gq = partial + s * 2 * d, *gk = gq + d;

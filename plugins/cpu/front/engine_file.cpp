@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 
 #include "plugins/common/engine_file.hpp"
-#include "plugins/cpu/common/profile.hpp"
+#include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/front/core_type.hpp"
 
 namespace trainhost::cpu {

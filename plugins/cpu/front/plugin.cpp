@@ -1,6 +1,6 @@
-// The CPU trainer's front: manifest, profile, probe and plan, none of which needs OpenBLAS. create() opens
+// The CPU trainer's front: manifest, traits, probe and plan, none of which needs OpenBLAS. create() opens
 // the engine; calls on an instance are handed on to it unchanged. See engine/ for what trains.
-#include "plugins/cpu/common/profile.hpp"
+#include "plugins/cpu/common/cpu_traits.hpp"
 #include "plugins/cpu/front/engine_file.hpp"
 
 TH_MANIFEST(
@@ -23,7 +23,7 @@ struct Front {
   }
   static executor::Choice choose(const th_host* host, const ModelSpec& model, const RunSpec& run) {
     require_supported(run);
-    return {profile_of(model, run, host ? host->thread_budget : 0), ""};
+    return {traits_of(model, run, host ? host->thread_budget : 0), ""};
   }
 };
 

@@ -63,12 +63,12 @@ int main(int argc, char** argv) {
   step::Program program;
   ModelSpec& m = program.model;
   m.vocab = 32000, m.hidden = 768, m.intermediate = 2048, m.heads = m.kv_heads = 12, m.head_dim = 64;
-  program.run.seq_len = 1024, program.run.micro_batch = 2, program.profile.threads = threads;
+  program.run.seq_len = 1024, program.run.micro_batch = 2, program.traits.threads = threads;
   WorkSpace space;
   for (DType t : {DType::kF32, DType::kBF16}) {
     program.run.compute = t;
-    space.floats.resize(std::max<std::size_t>(
-        space.floats.size(), workspace_floats(m, program.run, program.profile) + (1u << 21)));
+    space.floats.resize(std::max<std::size_t>(space.floats.size(),
+                                              workspace_floats(m, program.run, program.traits) + (1u << 21)));
   }
   Pool pool(threads);
   std::size_t ways = 0;

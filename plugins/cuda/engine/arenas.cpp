@@ -67,7 +67,7 @@ void Arenas::take_pinned(std::uint64_t bytes) {
 void Arenas::take_host(std::uint64_t bytes) {
   if (bytes == 0) return;
   base(Tier::kHost) =
-      static_cast<std::byte*>(host_->alloc(host_, bytes, program_.profile.alignment, TH_TIER_HOST, kTag));
+      static_cast<std::byte*>(host_->alloc(host_, bytes, program_.traits.alignment, TH_TIER_HOST, kTag));
   if (!base(Tier::kHost))
     throw abi::StatusError(
         TH_E_HOST_OOM, "no " + format_bytes(bytes) + " of host memory for the state of the run", "", bytes);

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "plugins/common/engine_table.hpp"
-#include "plugins/cuda/common/profile.hpp"
+#include "plugins/cuda/common/cuda_traits.hpp"
 #include "plugins/cuda/engine/instance.hpp"
 
 namespace trainhost::cuda {
@@ -16,7 +16,7 @@ struct Maker {
     const char* mode = host->option ? host->option(host, "mode") : nullptr;
     const Choice choice = choose(model, run, mode ? mode : "auto", host->thread_budget);
     if (!choice.why.empty() && host->log) host->log(host, TH_LOG_INFO, kId, choice.why.c_str());
-    auto made = std::make_unique<Instance>(host, device, model, run, choice.profile);
+    auto made = std::make_unique<Instance>(host, device, model, run, choice.traits);
     if (host->log)
       host->log(host, TH_LOG_DEBUG, kId, (std::string("kernels: ") + made->info("kernel_set")).c_str());
     return made;

@@ -9,7 +9,7 @@
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
 #include "core/model/init.hpp"
-#include "plugins/cuda/common/profile.hpp"
+#include "plugins/cuda/common/cuda_traits.hpp"
 
 namespace trainhost::cuda {
 namespace {
@@ -42,7 +42,7 @@ State state_of(std::uint32_t scope) {
   }
 }
 
-std::string describe(int device, const Profile& p) {
+std::string describe(int device, const TrainerTraits& p) {
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "asking for the compute capability");
@@ -55,19 +55,19 @@ std::string describe(int device, const Profile& p) {
 }  // namespace
 
 Instance::Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
-                   const Profile& profile)
+                   const TrainerTraits& traits)
     : host_(host),
       device_(current(device)),
-      program_(step::build_program(model, run, profile)),
+      program_(step::build_program(model, run, traits)),
       plan_(placement::place(program_)),
       arenas_(host, program_, plan_),
       workspace_(program_.find("vendor_workspace")),
       gemm_(arenas_.get<void>(workspace_), workspace_ == step::kNoBuffer ? 0 : program_[workspace_].bytes()),
-      pool_(profile.threads),
+      pool_(traits.threads),
       executor_(program_, plan_, arenas_, gemm_, pool_),
       tensors_(program_, arenas_, executor_.stream()),
       loaded_(tensors_.count()),
-      kernel_set_(describe(device, profile)) {
+      kernel_set_(describe(device, traits)) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "asking for the device's name");
   device_name_ =
@@ -226,7 +226,7 @@ void Instance::counters(th_counters& c) const {
 
 const char* Instance::info(std::string_view key) const {
   if (key == "kernel_set") return kernel_set_.c_str();
-  if (key == "mode") return program_.profile.mode.c_str();
+  if (key == "mode") return program_.traits.mode.c_str();
   return nullptr;
 }
 

@@ -17,9 +17,9 @@ namespace trainhost::cuda {
 
 class Instance {
  public:
-  /// profile: the front's choice for this run. device: index among those that the process sees.
+  /// traits: the front's choice for this run. device: index among those that the process sees.
   Instance(const th_host* host, int device, const ModelSpec& model, const RunSpec& run,
-           const Profile& profile);
+           const TrainerTraits& traits);
 
   void load(std::uint32_t scope, const th_tensor& t);
   void init(std::uint64_t seed);

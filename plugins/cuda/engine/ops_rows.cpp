@@ -14,7 +14,7 @@ template <class T>
 void queue_rows(Exec& e, const step::Op& op) {
   const ModelSpec& m = e.model();
   const std::uint64_t rows = e.step.rows;
-  const std::uint32_t h = m.hidden, slots = e.program.profile.slots;
+  const std::uint32_t h = m.hidden, slots = e.program.traits.slots;
   const float eps = static_cast<float>(m.norm_eps);
   const auto in = [&](step::In k) { return e.get<T>(op[k]); };
   const auto f32 = [&](step::In k) { return e.get<float>(op[k]); };
@@ -108,7 +108,7 @@ void queue_attention(Exec& e, const step::Op& op) {
 template <class T>
 void queue_bias_gradient(Exec& e, const step::Op& op) {
   const std::uint32_t n = static_cast<std::uint32_t>(e.buffer(op[linear_dw::kDy]).cols),
-                      slots = e.program.profile.slots;
+                      slots = e.program.traits.slots;
   float* partials = e.get<float>(op[linear_dw::kPartials]);
   e.queued(column_sums<T>(e.stream, e.step.rows, n, e.get<T>(op[linear_dw::kDy]), slots, partials), op);
   e.queued(

@@ -24,7 +24,7 @@ void squares(Exec& e, std::span<const step::Op> ops) {
     Pieces<GradPiece> p{};
     for (const step::Op& op : ops.subspan(i, std::min<std::size_t>(kMaxPieces, ops.size() - i)))
       p.piece[p.count++] = {elements(e, op), e.get<float>(op[grad_squares::kGrad])};
-    e.queued(grad_squares(e.stream, p, e.program.profile.slots, first, partials), ops.front());
+    e.queued(grad_squares(e.stream, p, e.program.traits.slots, first, partials), ops.front());
   }
 }
 
@@ -66,7 +66,7 @@ void queue_update(Exec& e, std::span<const step::Op> ops) {
 void queue_finish_norm(Exec& e, const step::Op* any_squares) {
   const double* partials = any_squares ? e.get<double>((*any_squares)[grad_squares::kPartials]) : nullptr;
   ++e.launches;
-  check(finish_norm(e.stream, partials ? e.program.profile.slots : 0, partials, e.program.run.clip_norm,
+  check(finish_norm(e.stream, partials ? e.program.traits.slots : 0, partials, e.program.run.clip_norm,
                     e.scalar(step::kLossSum)),
         "queueing the gradient norm");
 }

@@ -1,10 +1,10 @@
-// The CUDA trainer's front: manifest, profile, probe, plan and the devices' memory, none of which needs the
+// The CUDA trainer's front: manifest, traits, probe, plan and the devices' memory, none of which needs the
 // toolkit or makes a context. create() opens the engine; calls on an instance are handed on to it unchanged.
 // See engine/ for what trains.
 #include <cstdio>
 
 #include "core/abi/error_guard.hpp"
-#include "plugins/cuda/common/profile.hpp"
+#include "plugins/cuda/common/cuda_traits.hpp"
 #include "plugins/cuda/front/engine_file.hpp"
 #include "plugins/cuda/front/options.hpp"
 #include "plugins/cuda/front/usable.hpp"

@@ -42,7 +42,7 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
   return abi::guard(error, [&] {
     abi::require_arguments(m, r, sink);
     const step::Program program =
-        step::build_program(abi::from_c(*m), abi::from_c(*r), p ? abi::from_c(*p) : Profile{});
+        step::build_program(abi::from_c(*m), abi::from_c(*r), p ? abi::from_c(*p) : TrainerTraits{});
     const placement::MemoryPlan placed = placement::place(program);
     MemoryReport report = placement::account(program, placed);
     report.digest = placed.digest;

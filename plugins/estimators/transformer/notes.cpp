@@ -24,22 +24,24 @@ constexpr std::uint32_t kLayersCompared = 16;
 
 /// What the step program needs where the arithmetic is; nullopt where it is too deep to be placed for a
 /// sentence, or refused: a note never fails the estimate that it stands beside.
-std::optional<std::uint64_t> placed_bytes(const ModelSpec& m, const RunSpec& run, const Profile* profile) {
+std::optional<std::uint64_t> placed_bytes(const ModelSpec& m, const RunSpec& run,
+                                          const TrainerTraits* traits) {
   if (m.layers > kLayersCompared) return std::nullopt;
   try {
-    return placement::place(step::build_program(m, run, profile ? *profile : Profile{})).arena_bytes;
+    return placement::place(step::build_program(m, run, traits ? *traits : TrainerTraits{})).arena_bytes;
   } catch (const std::exception&) {
     return std::nullopt;
   }
 }
 
 /// Only where a step program exists: its plan is the truth.
-void compare_with_program(MemoryReport& r, const ModelSpec& m, const RunSpec& run, const Profile* profile) {
+void compare_with_program(MemoryReport& r, const ModelSpec& m, const RunSpec& run,
+                          const TrainerTraits* traits) {
   if (!trains_by_program(m, run)) return;
-  const std::optional<std::uint64_t> truth = placed_bytes(m, run, profile);
+  const std::optional<std::uint64_t> truth = placed_bytes(m, run, traits);
   std::string note = "'llama' plans this run exactly";
-  if (profile && !profile->mode.empty() && profile->mode != "resident") {
-    note += ", in the trainer's mode " + profile->mode;
+  if (traits && !traits->mode.empty() && traits->mode != "resident") {
+    note += ", in the trainer's mode " + traits->mode;
     if (truth) note += ": " + format_bytes(*truth) + " where the arithmetic is, the rest elsewhere";
     note += ". This estimate keeps everything on the device.";
   } else {
@@ -78,7 +80,7 @@ void move_to_host(MemoryReport& r) {
 }
 
 void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
-               const Profile* profile) {
+               const TrainerTraits* traits) {
   r.notes.push_back(
       run.mode == RunMode::kInference
           ? "Counted tensor by tensor: weights and the key-value cache. Approximate: the rest."
@@ -102,7 +104,7 @@ void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m
   if (run.recompute == Recompute::kAuto)
     r.notes.push_back("Recompute \"auto\" is a trainer's choice; this estimate keeps everything.");
   for (const std::string& n : a.notes) r.notes.push_back(n);
-  compare_with_program(r, m, run, profile);
+  compare_with_program(r, m, run, traits);
 }
 
 }  // namespace trainhost::transformer

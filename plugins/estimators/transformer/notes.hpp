@@ -12,8 +12,8 @@ namespace trainhost::transformer {
 /// runtime of one, and an arena placed before the run has no allocator's gaps.
 void move_to_host(MemoryReport& r);
 
-/// profile: null where no trainer was named.
+/// traits: null where no trainer was named.
 void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
-               const Profile* profile);
+               const TrainerTraits* traits);
 
 }  // namespace trainhost::transformer

@@ -40,12 +40,12 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
     abi::require_arguments(m, r, sink);
     const ModelSpec model = abi::from_c(*m);
     const RunSpec run = abi::from_c(*r);
-    const Profile profile = p ? abi::from_c(*p) : Profile{};
+    const TrainerTraits traits = p ? abi::from_c(*p) : TrainerTraits{};
     const model::Architecture a = model::from_model(model);
     parallel::validate(a, run);
     MemoryReport report = parallel::report(a, run);
-    if (p && profile.tier == Tier::kHost) transformer::move_to_host(report);
-    transformer::add_notes(report, a, model, run, p ? &profile : nullptr);
+    if (p && traits.tier == Tier::kHost) transformer::move_to_host(report);
+    transformer::add_notes(report, a, model, run, p ? &traits : nullptr);
     if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
       throw abi::StatusError(s, "the host refused the report");
   });

@@ -134,7 +134,7 @@ class Kernels {
   }
 
   // ---- attention: one query of one head at a time. Its probabilities are one row of the scratch buffer,
-  // which the default profile sizes for two rows of one sequence length (tile_q = 1, tile_k = seq).
+  // which the default traits size for two rows of one sequence length (tile_q = 1, tile_k = seq).
 
   void attention(const ex::Attention& a) {
     const ex::Heads& n = a.heads;

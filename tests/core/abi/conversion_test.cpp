@@ -60,8 +60,8 @@ RunSpec random_run(Random& r) {
   return s;
 }
 
-Profile random_profile(Random& r) {
-  Profile p;
+TrainerTraits random_traits(Random& r) {
+  TrainerTraits p;
   p.trainer = r.word(63), p.mode = r.word(31);
   p.alignment = r.u32(), p.head_chunk_tokens = static_cast<std::uint32_t>(r.upto(4096));
   p.attention_tile_q = r.u32(), p.attention_tile_k = r.u32(), p.threads = r.u32(), p.slots = r.u32();
@@ -149,12 +149,12 @@ std::string verdict(const th_mem& m) {
 
 BOOST_AUTO_TEST_SUITE(bridge)
 
-BOOST_AUTO_TEST_CASE(models_runs_and_profiles_make_the_round_trip_unchanged) {
+BOOST_AUTO_TEST_CASE(models_runs_and_traits_make_the_round_trip_unchanged) {
   Random r;
   for (int i = 0; i < 2000; ++i) {
     ModelSpec m = random_model(r);
     RunSpec s = random_run(r);
-    Profile p = random_profile(r);
+    TrainerTraits p = random_traits(r);
     BOOST_REQUIRE((tb::from_c(tb::to_c(m)) == m));
     BOOST_REQUIRE((tb::from_c(tb::to_c(s)) == s));
     BOOST_REQUIRE((tb::from_c(tb::to_c(p)) == p));
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(a_struct_from_an_older_side_is_read_no_further_than_its_siz
   Random r;
   ModelSpec m = random_model(r);
   RunSpec s = random_run(r);
-  Profile p = random_profile(r);
+  TrainerTraits p = random_traits(r);
   th_model cm = tb::to_c(m);
   th_run cs = tb::to_c(s);
   th_profile cp = tb::to_c(p);
@@ -189,7 +189,7 @@ BOOST_AUTO_TEST_CASE(a_struct_from_an_older_side_is_read_no_further_than_its_siz
 
   cm.struct_size = cs.struct_size = cp.struct_size = sizeof(std::uint32_t);
   BOOST_TEST((tb::from_c(cs) == RunSpec{}));
-  BOOST_TEST((tb::from_c(cp) == Profile{}));
+  BOOST_TEST((tb::from_c(cp) == TrainerTraits{}));
   BOOST_TEST(tb::from_c(cm).vocab == 0u);
 }
 
@@ -205,8 +205,8 @@ BOOST_AUTO_TEST_CASE(zero_means_unset_where_zero_is_no_value) {
   BOOST_TEST((tb::from_c(r).optimizer == Optimizer::kAdamW && tb::from_c(r).weight == DType::kF32));
 }
 
-BOOST_AUTO_TEST_CASE(a_profile_name_that_is_too_long_is_cut_and_one_without_end_is_bounded) {
-  Profile p;
+BOOST_AUTO_TEST_CASE(a_trainer_name_that_is_too_long_is_cut_and_one_without_end_is_bounded) {
+  TrainerTraits p;
   p.trainer = std::string(100, 'x');
   BOOST_TEST(tb::from_c(tb::to_c(p)).trainer == std::string(63, 'x'));
   th_profile c = tb::to_c(p);

@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(the_bridge_reads_and_writes_no_further_either) {
   m.family = "llama", m.name = "x", m.config_json = "{}";
   at_every_size(tb::to_c(m), [](th_model* c) { tb::from_c(*c); });
   at_every_size(tb::to_c(trainhost::RunSpec{}), [](th_run* c) { tb::from_c(*c); });
-  at_every_size(tb::to_c(trainhost::Profile{}), [](th_profile* c) { tb::from_c(*c); });
+  at_every_size(tb::to_c(trainhost::TrainerTraits{}), [](th_profile* c) { tb::from_c(*c); });
   at_every_size(th_error{},
                 [](th_error* e) { tb::fill(e, TH_E_IO, std::string(900, 'm'), std::string(900, 'h'), 1); });
   at_every_size(th_error{}, [](th_error* e) { th::fill(e, TH_E_IO, std::string(900, 'm').c_str(), "h", 1); });

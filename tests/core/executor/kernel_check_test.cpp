@@ -82,7 +82,7 @@ struct TrustsScratch : Right {  // scratch is not zero when it comes
 };
 struct BesideWorkspace : Right {
   float* work = nullptr;
-  static void profile(const ModelSpec&, const RunSpec&, std::uint32_t, Profile& p) {
+  static void traits(const ModelSpec&, const RunSpec&, std::uint32_t, TrainerTraits& p) {
     p.workspace_bytes = 256;
   }
   void workspace(void* p, std::uint64_t) { work = static_cast<float*>(p); }

@@ -30,7 +30,7 @@ struct Everything : First {
     if (!plugged) throw th::Error(TH_E_UNAVAILABLE, "no such chip here", "plug one in");
     return 1;
   }
-  static void profile(const ModelSpec&, const RunSpec&, std::uint32_t threads, Profile& p) {
+  static void traits(const ModelSpec&, const RunSpec&, std::uint32_t threads, TrainerTraits& p) {
     p.alignment = 256, p.workspace_bytes = 1024, p.threads = threads;
   }
   static void supports(const RunSpec& r) {
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(what_an_author_says_of_a_chip_arrives) {
   BOOST_TEST(std::string(e.hint) == "plug one in");
   BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_UNAVAILABLE);
   Everything::plugged = true;
-  BOOST_TEST(p.profile(rig.host, rig.g.model, rig.g.run).alignment == 256u);
+  BOOST_TEST(p.traits(rig.host, rig.g.model, rig.g.run).alignment == 256u);
   {
     PluginSession s(p, rig.host, rig.g.model, rig.g.run);
     BOOST_TEST(Everything::room == 1024u);

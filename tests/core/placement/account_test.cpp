@@ -48,7 +48,7 @@ class Formula {
   }
   std::uint64_t symbol(char c) const {
     const ModelSpec& m = p_.model;
-    const Profile& q = p_.profile;
+    const TrainerTraits& q = p_.traits;
     switch (c) {
       case 'V':
         return m.vocab;
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(leaves_sum_to_the_arena_to_the_byte) {
       const MemoryNode& n = r.nodes[i];
       sum += n.bytes_at_peak;
       BOOST_CHECK_EQUAL(n.id, i + 1);
-      BOOST_CHECK(n.has_at_peak && n.bytes_at_peak <= n.bytes && n.phases != 0 && n.tier == p.profile.tier);
+      BOOST_CHECK(n.has_at_peak && n.bytes_at_peak <= n.bytes && n.phases != 0 && n.tier == p.traits.tier);
       BOOST_CHECK(n.claim == Claim::kExact && n.lo == n.bytes && n.hi == n.bytes);
     }
     BOOST_CHECK_EQUAL(sum, plan.arena_bytes);

@@ -12,8 +12,8 @@ namespace trainhost::placement::test {
 struct Case {
   ModelSpec model;
   RunSpec run;
-  Profile profile;
-  Program build() const { return build_program(model, run, profile); }
+  TrainerTraits traits;
+  Program build() const { return build_program(model, run, traits); }
 };
 
 /// Two layers, grouped heads, untied; everything else off.
@@ -24,8 +24,8 @@ inline Case small_case() {
   m.vocab = 32, m.hidden = 8, m.layers = 2, m.heads = 4, m.kv_heads = 2, m.head_dim = 2, m.intermediate = 12;
   m.max_positions = 64;
   c.run.micro_batch = 2, c.run.seq_len = 6;
-  c.profile.trainer = "test", c.profile.threads = 2, c.profile.slots = 3, c.profile.head_chunk_tokens = 5;
-  c.profile.attention_tile_q = 4, c.profile.attention_tile_k = 4;
+  c.traits.trainer = "test", c.traits.threads = 2, c.traits.slots = 3, c.traits.head_chunk_tokens = 5;
+  c.traits.attention_tile_q = 4, c.traits.attention_tile_k = 4;
   return c;
 }
 
@@ -34,7 +34,7 @@ inline Case everything_case() {
   Case c = small_case();
   c.model.qkv_bias = c.model.o_bias = c.model.mlp_bias = c.model.qk_norm = c.model.tied = true;
   c.model.family = "qwen3", c.model.name = "everything";
-  c.profile.workspace_bytes = 100;
+  c.traits.workspace_bytes = 100;
   return c;
 }
 
@@ -65,7 +65,7 @@ inline Case random_case(std::uint64_t seed) {
     n.full = pick(0, m.layers), n.mlp = pick(0, m.layers - n.full),
     n.selective = pick(0, m.layers - n.full - n.mlp);
   }
-  Profile& p = c.profile;
+  TrainerTraits& p = c.traits;
   p.trainer = "test";
   p.alignment = 8u << pick(0, 6), p.head_chunk_tokens = flip() ? 0 : pick(1, 64), p.threads = pick(1, 5),
   p.slots = pick(1, 16);
@@ -79,7 +79,7 @@ inline Case on_device(Case c, std::uint64_t seed, const char* mode = "resident")
   RunSpec& r = c.run;
   if (seed % 3 == 1) r.compute = DType::kTF32;
   if (seed % 3 == 2) r.compute = r.weight = DType::kBF16, r.master = DType::kF32;
-  c.profile.tier = Tier::kDevice, c.profile.alignment = 256, c.profile.mode = mode;
+  c.traits.tier = Tier::kDevice, c.traits.alignment = 256, c.traits.mode = mode;
   c.model.name += std::string(" on a device, ") + mode;
   return c;
 }

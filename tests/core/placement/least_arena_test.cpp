@@ -26,16 +26,16 @@ Case with_layers(std::uint64_t seed, std::uint32_t layers, const char* mode) {
 std::uint64_t dumb(const Program& p) {
   const std::vector<Lifetime> life = lifetimes(p);
   const auto padded = [&](const Buffer& b) {
-    return (b.bytes() + p.profile.alignment - 1) / p.profile.alignment * p.profile.alignment;
+    return (b.bytes() + p.traits.alignment - 1) / p.traits.alignment * p.traits.alignment;
   };
   std::uint64_t most = 0;
   for (BufferId b = 0; b < p.buffers.size(); ++b)
-    if (p[b].tier == p.profile.tier && p[b].storage != Storage::kExternal && p[b].persistent)
+    if (p[b].tier == p.traits.tier && p[b].storage != Storage::kExternal && p[b].persistent)
       most += padded(p[b]);
   for (std::uint32_t i = 0; i < p.ops.size(); ++i) {
     std::uint64_t sum = 0;
     for (BufferId b = 0; b < p.buffers.size(); ++b)
-      if (p[b].tier == p.profile.tier && p[b].storage != Storage::kExternal && life[b].overlaps({i, i}))
+      if (p[b].tier == p.traits.tier && p[b].storage != Storage::kExternal && life[b].overlaps({i, i}))
         sum += padded(p[b]);
     most = std::max(most, sum);
   }
@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(layers_that_are_alike_need_not_be_built) {
     for (const char* mode : kModes)
       for (const std::uint32_t layers : {1u, 3u, 4u, 5u, 6u, 7u, 9u, 12u, 18u}) {
         const Case c = with_layers(seed, layers, mode);
-        BOOST_REQUIRE_EQUAL(least_arena(c.model, c.run, c.profile), least_arena(c.build()));
+        BOOST_REQUIRE_EQUAL(least_arena(c.model, c.run, c.traits), least_arena(c.build()));
         folded += layers > 4;
       }
   BOOST_CHECK_GT(folded, 100u);
@@ -76,10 +76,9 @@ BOOST_AUTO_TEST_CASE(every_split_of_the_layers_is_folded_right) {
           for (std::uint32_t selective = 0; full + mlp + selective <= 13; selective += 1 + seed) {
             const RecomputeLayers n{full, mlp, selective};
             c.run.recompute = (full + mlp) % 2 ? Recompute::kLayers : Recompute::kNone;
-            (c.run.recompute == Recompute::kLayers ? c.run.recompute_layers : c.profile.recompute_layers) = n;
-            (c.run.recompute == Recompute::kLayers ? c.profile.recompute_layers
-                                                   : c.run.recompute_layers) = {};
-            const std::uint64_t bytes = least_arena(c.model, c.run, c.profile);
+            (c.run.recompute == Recompute::kLayers ? c.run.recompute_layers : c.traits.recompute_layers) = n;
+            (c.run.recompute == Recompute::kLayers ? c.traits.recompute_layers : c.run.recompute_layers) = {};
+            const std::uint64_t bytes = least_arena(c.model, c.run, c.traits);
             BOOST_REQUIRE_MESSAGE(bytes == least_arena(c.build()), mode << " seed " << seed << ": " << full
                                                                         << " full, " << mlp << " mlp, "
                                                                         << selective << " selective");
@@ -91,17 +90,17 @@ BOOST_AUTO_TEST_CASE(no_placement_lies_below_it) {
   for (std::uint64_t seed = 0; seed < 30; ++seed)
     for (const char* mode : kModes) {
       const Case c = with_layers(seed, 1 + seed % 9, mode);
-      BOOST_CHECK_LE(least_arena(c.model, c.run, c.profile), place(c.build()).arena_bytes);
+      BOOST_CHECK_LE(least_arena(c.model, c.run, c.traits), place(c.build()).arena_bytes);
     }
 }
 
 BOOST_AUTO_TEST_CASE(what_no_program_can_do_is_refused_as_the_program_would) {
   Case c = small_case();
-  c.profile.recompute_layers = {2, 1, 0};
-  BOOST_CHECK_THROW(least_arena(c.model, c.run, c.profile), Error);
+  c.traits.recompute_layers = {2, 1, 0};
+  BOOST_CHECK_THROW(least_arena(c.model, c.run, c.traits), Error);
   c = small_case();
   c.model.layers = 4000000000u, c.model.vocab = 1u << 30, c.model.hidden = 1u << 30;
-  BOOST_CHECK_THROW(least_arena(c.model, c.run, c.profile), Error);
+  BOOST_CHECK_THROW(least_arena(c.model, c.run, c.traits), Error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(buffers_alive_together_never_overlap) {
         bad += plan.offset[a] != UINT64_MAX;
         continue;
       }
-      bad += plan.offset[a] % p.profile.alignment != 0 || plan.offset[a] + p[a].bytes() > plan.arena_bytes;
+      bad += plan.offset[a] % p.traits.alignment != 0 || plan.offset[a] + p[a].bytes() > plan.arena_bytes;
       for (BufferId b = 0; b < a; ++b)
         bad += p[b].storage == Storage::kArena && plan.lifetime[a].overlaps(plan.lifetime[b]) &&
                plan.offset[a] < plan.offset[b] + p[b].bytes() &&
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(the_peak_is_the_largest_sum_of_live_buffers) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Program p = random_case(seed).build();
     const MemoryPlan plan = place(p);
-    const std::vector<std::uint64_t> live = live_bytes(p, plan.lifetime, p.profile.tier);
+    const std::vector<std::uint64_t> live = live_bytes(p, plan.lifetime, p.traits.tier);
     BOOST_REQUIRE_EQUAL(live.size(), p.ops.size());
     std::uint64_t most = 0;
     for (std::uint32_t i = 0; i < p.ops.size(); ++i) {
@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(fragmentation_of_real_models_is_below_a_thousandth) {
       Case c = small_case();
       c.model = m;
       c.run.micro_batch = 2, c.run.seq_len = 1024, c.run.recompute = r;
-      c.profile.head_chunk_tokens = 512, c.profile.attention_tile_q = c.profile.attention_tile_k = 64;
+      c.traits.head_chunk_tokens = 512, c.traits.attention_tile_q = c.traits.attention_tile_k = 64;
       const MemoryPlan plan = place(c.build());
       BOOST_CHECK_MESSAGE(
           plan.fragmentation() * 1000 <= plan.arena_bytes,

@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(a_kept_activation_laid_over_a_later_one) {
 }
 
 BOOST_AUTO_TEST_CASE(a_buffer_shifted_by_one_alignment_into_its_neighbour) {
-  rejected(small_case(), [](Broken& b) { b.plan.offset[b.id(role::kX, 1)] -= b.p.profile.alignment; },
+  rejected(small_case(), [](Broken& b) { b.plan.offset[b.id(role::kX, 1)] -= b.p.traits.alignment; },
            {"overwritten"});
 }
 

@@ -14,7 +14,7 @@ class Card : public plugin::Trainer {
   explicit Card(std::optional<plugin::DeviceMemory> m) : memory_(std::move(m)) {}
   const std::string& id() const override { return id_; }
   void probe() override {}
-  Profile profile(const ModelSpec&, const RunSpec&) override { return {}; }
+  TrainerTraits traits(const ModelSpec&, const RunSpec&) override { return {}; }
   MemoryReport plan(const ModelSpec&, const RunSpec&) override { return {}; }
   std::optional<std::uint64_t> profile_bytes(const ModelSpec&, const RunSpec&) override {
     return std::nullopt;
@@ -31,8 +31,8 @@ class Card : public plugin::Trainer {
   std::string id_ = "card";
 };
 
-Profile on(Tier tier, std::uint64_t runtime = 0) {
-  Profile p;
+TrainerTraits on(Tier tier, std::uint64_t runtime = 0) {
+  TrainerTraits p;
   p.tier = tier, p.runtime_bytes = runtime;
   return p;
 }

@@ -232,8 +232,8 @@ BOOST_AUTO_TEST_CASE(a_trainer_answers_before_it_is_created) {
   Toy toy;
   auto& t = toy.host->trainer("toy");
   BOOST_CHECK_NO_THROW(t.probe());
-  BOOST_TEST(t.profile(small_model(), {}).alignment == 128u);
-  BOOST_TEST(t.profile(small_model(), {}).trainer == "toy");
+  BOOST_TEST(t.traits(small_model(), {}).alignment == 128u);
+  BOOST_TEST(t.traits(small_model(), {}).trainer == "toy");
   trainhost::MemoryReport r = t.plan(small_model(), {});
   BOOST_TEST(r.total_bytes() == 24u);
   BOOST_TEST(r.digest == 42u);

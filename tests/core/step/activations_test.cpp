@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(activations_grow_with_the_sequence_and_not_with_its_square)
       m.vocab = 256, m.hidden = 256, m.layers = 4, m.heads = m.kv_heads = 8, m.head_dim = 32,
       m.intermediate = 688;
       m.max_positions = 16384;
-      c.profile.attention_tile_q = 32, c.profile.attention_tile_k = 128;
+      c.traits.attention_tile_q = 32, c.traits.attention_tile_k = 128;
       c.run.micro_batch = 1, c.run.seq_len = S, c.run.recompute = r;
       const Program p = c.build();
       const std::uint64_t n = most_activations(p);

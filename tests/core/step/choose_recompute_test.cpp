@@ -36,8 +36,8 @@ Case usual_case(std::uint32_t layers) {
   c.model.heads = 4;
   c.model.kv_heads = 2, c.model.head_dim = 8, c.model.intermediate = 88, c.model.max_positions = 4096;
   c.run.micro_batch = 2, c.run.seq_len = 64;
-  c.profile.trainer = "test", c.profile.head_chunk_tokens = 32,
-  c.profile.attention_tile_q = c.profile.attention_tile_k = 16;
+  c.traits.trainer = "test", c.traits.head_chunk_tokens = 32,
+  c.traits.attention_tile_q = c.traits.attention_tile_k = 16;
   return c;
 }
 
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(with_a_bound_the_same_is_chosen_from_few_placements) {
   const auto bound = [&](const RecomputeLayers& n) {
     Case x = c;
     x.run.recompute = Recompute::kLayers, x.run.recompute_layers = n;
-    return least_arena(x.model, x.run, x.profile);
+    return least_arena(x.model, x.run, x.traits);
   };
   const std::uint64_t none = arena({}), full = arena({6, 0, 0});
   for (std::uint64_t budget = full - 1000; budget < none + 1000; budget += (none - full) / 40) {

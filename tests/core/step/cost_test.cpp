@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(shares_by_layer_sum_to_what_is_alive) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Program p = random_case(seed).build();
     const std::vector<Lifetime> life = lifetimes(p);
-    const std::vector<std::uint64_t> live = live_bytes(p, life, p.profile.tier);
+    const std::vector<std::uint64_t> live = live_bytes(p, life, p.traits.tier);
     for (std::uint32_t op = 0; op < p.ops.size(); op += 1 + op / 7) {
       std::uint64_t sum = 0;
       for (const LayerShare& s : live_by_layer(p, life, op)) sum += s.bytes;

@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_tied_table_is_first_written_by_the_head) {
 BOOST_AUTO_TEST_CASE(a_chunk_of_logits_is_never_more_than_the_micro_batch) {
   Case c = small_case();
   for (std::uint32_t chunk : {0u, 1u, 5u, 12u, 4096u}) {
-    c.profile.head_chunk_tokens = chunk;
+    c.traits.head_chunk_tokens = chunk;
     const Program p = c.build();
     const std::uint64_t rows = chunk == 0 || chunk > 12 ? 12 : chunk;
     BOOST_CHECK_EQUAL(p[p.find(role::kLogits)].rows, rows);
@@ -247,8 +247,8 @@ BOOST_AUTO_TEST_CASE(what_no_program_can_do_is_refused_by_its_key) {
   BOOST_CHECK(mentions(with([](Case& c) { c.run.micro_batch = 0; }), "train.micro_batch"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.seq_len = 0; }), "data.seq_len"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.accumulate = 0; }), "train.grad_accum"));
-  BOOST_CHECK(mentions(with([](Case& c) { c.profile.alignment = 48; }), "alignment"));
-  BOOST_CHECK(mentions(with([](Case& c) { c.profile.slots = 0; }), "slots"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.traits.alignment = 48; }), "alignment"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.traits.slots = 0; }), "slots"));
   BOOST_CHECK(mentions(with([](Case& c) { c.model.heads = 3; }), "num_attention_heads"));
 }
 

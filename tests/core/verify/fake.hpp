@@ -233,8 +233,8 @@ class Trainer : public plugin::Trainer {
       : ledger_(ledger), fault_(std::move(fault)) {}
   const std::string& id() const override { return id_; }
   void probe() override {}
-  Profile profile(const ModelSpec&, const RunSpec&) override {
-    Profile p;
+  TrainerTraits traits(const ModelSpec&, const RunSpec&) override {
+    TrainerTraits p;
     p.tier = Tier::kDevice;
     return p;
   }

@@ -190,7 +190,7 @@ void set_shape(OneOp& o, const HeadShape& s) {
   m.heads = s.heads, m.kv_heads = s.kv_heads, m.head_dim = s.d, m.sliding_window = s.window,
   m.norm_eps = 1e-6;
   o.program.run.seq_len = s.seq;
-  o.program.profile.attention_tile_q = s.tile_q, o.program.profile.attention_tile_k = s.tile_k;
+  o.program.traits.attention_tile_q = s.tile_q, o.program.traits.attention_tile_k = s.tile_k;
   o.step().rows = std::uint64_t{s.sequences} * s.seq;
 }
 ref::Heads reference_heads(const HeadShape& s) { return {s.seq, s.heads, s.kv_heads, s.d, s.window}; }
@@ -207,7 +207,7 @@ BOOST_DATA_TEST_CASE(attention_and_its_gradient, boost::unit_test::data::make(kH
       for (std::size_t q = 0; q < s.seq; ++q) lse[(b * s.seq + q) * s.heads + h] = one[q];
     }
   auto scratch = [&](OneOp& o) {
-    return o.buffer(o.program.profile.threads, 2 * std::uint64_t{s.tile_q} * s.tile_k);
+    return o.buffer(o.program.traits.threads, 2 * std::uint64_t{s.tile_q} * s.tile_k);
   };
   check_op({o_ref, lse}, [&](OneOp& o) {
     set_shape(o, s);

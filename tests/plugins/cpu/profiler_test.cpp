@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(an_update_is_every_operation_in_order_with_the_cost_of_the_
   const step::Section micro = p.section(step::SectionKind::kMicro);
   const std::size_t per_micro = micro.end - micro.begin;
   BOOST_REQUIRE(records.size() == 3 * per_micro + 2);  // and the norms as one, the weights as one
-  const std::vector<std::uint64_t> live = placement::live_bytes(p, placement::lifetimes(p), p.profile.tier);
+  const std::vector<std::uint64_t> live = placement::live_bytes(p, placement::lifetimes(p), p.traits.tier);
   std::uint64_t sum = 0, end = 0;
   for (std::size_t i = 0; i < records.size(); ++i) {
     const Record& r = records[i];

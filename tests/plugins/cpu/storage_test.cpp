@@ -13,7 +13,7 @@ using namespace test;
 struct Shape {
   ModelSpec model;
   RunSpec run;
-  Profile profile;
+  TrainerTraits traits;
 };
 
 Shape random_shape(std::mt19937& g) {
@@ -33,11 +33,11 @@ Shape random_shape(std::mt19937& g) {
   const Optimizer optimizers[] = {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum};
   s.run.optimizer = optimizers[between(0, 2)];
   s.run.clip_norm = between(0, 1);
-  s.profile = cpu::profile_of(s.model, s.run, between(1, 3));
-  s.profile.head_chunk_tokens = between(0, 1) ? between(1, 30) : 0;
-  s.profile.attention_tile_q = between(1, 20), s.profile.attention_tile_k = between(1, 20),
-  s.profile.slots = between(1, 16);
-  s.profile.workspace_bytes = cpu::workspace_floats(s.model, s.run, s.profile) * sizeof(float);
+  s.traits = cpu::traits_of(s.model, s.run, between(1, 3));
+  s.traits.head_chunk_tokens = between(0, 1) ? between(1, 30) : 0;
+  s.traits.attention_tile_q = between(1, 20), s.traits.attention_tile_k = between(1, 20),
+  s.traits.slots = between(1, 16);
+  s.traits.workspace_bytes = cpu::workspace_floats(s.model, s.run, s.traits) * sizeof(float);
   return s;
 }
 
@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(separate_buffers_peak_at_the_plans_tensor_bytes) {
       reference::Weights after[2];
       double losses[2][2];
       for (bool separate : {false, true}) {
-        ModelRig rig(s.model, s.run, kernels, s.profile.threads, separate, &s.profile);
+        ModelRig rig(s.model, s.run, kernels, s.traits.threads, separate, &s.traits);
         rig.load(w);
         for (std::uint64_t t = 0; t < 2; ++t) losses[separate][t] = rig.update(ids, targets, 1e-3, t).loss;
         const std::size_t one = s.run.tokens_per_micro_batch();

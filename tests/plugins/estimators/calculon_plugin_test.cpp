@@ -76,8 +76,8 @@ BOOST_AUTO_TEST_CASE(a_validation_run_arrives_to_the_byte_and_the_embedding_is_a
   BOOST_TEST(b.total_bytes() - a.total_bytes() == 2u * 51200 / 8 * 6144 * (2 + 4 + 8));
 }
 
-BOOST_AUTO_TEST_CASE(a_profile_names_the_tier_of_tier_1) {
-  Profile cpu;
+BOOST_AUTO_TEST_CASE(the_traits_of_the_trainer_decide_the_tier_named_tier_1) {
+  TrainerTraits cpu;
   cpu.tier = Tier::kHost;
   tp::Registry r = registry();
   RunSpec run = megatron_22b();

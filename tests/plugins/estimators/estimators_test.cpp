@@ -13,7 +13,7 @@ namespace {
 struct Case {
   ModelSpec model;
   RunSpec run;
-  Profile profile;
+  TrainerTraits traits;
 };
 
 Case random_case(std::mt19937& g) {
@@ -28,10 +28,10 @@ Case random_case(std::mt19937& g) {
   c.run.micro_batch = 1 + upto(4), c.run.seq_len = 1 + upto(60), c.run.accumulate = 1 + upto(3);
   c.run.optimizer = static_cast<Optimizer>(1 + upto(3));
   c.run.recompute = static_cast<Recompute>(1 + upto(3));
-  c.profile.trainer = "test";
-  c.profile.alignment = 1u << (6 + upto(3));
-  c.profile.head_chunk_tokens = upto(20), c.profile.threads = 1 + upto(4),
-  c.profile.workspace_bytes = upto(5000);
+  c.traits.trainer = "test";
+  c.traits.alignment = 1u << (6 + upto(3));
+  c.traits.head_chunk_tokens = upto(20), c.traits.threads = 1 + upto(4),
+  c.traits.workspace_bytes = upto(5000);
   return c;
 }
 
@@ -160,9 +160,9 @@ BOOST_AUTO_TEST_CASE(llama_gives_the_plans_own_account_to_the_byte) {
   std::mt19937 g(11);
   for (int i = 0; i < 100; ++i) {
     Case c = random_case(g);
-    step::Program program = step::build_program(c.model, c.run, c.profile);
+    step::Program program = step::build_program(c.model, c.run, c.traits);
     placement::MemoryPlan placed = placement::place(program);
-    MemoryReport r = test::shipped().estimator("llama").estimate(c.model, c.run, &c.profile);
+    MemoryReport r = test::shipped().estimator("llama").estimate(c.model, c.run, &c.traits);
     BOOST_REQUIRE_EQUAL(r.total_bytes(), placed.arena_bytes);
     BOOST_REQUIRE_EQUAL(r.digest, placed.digest);
     BOOST_REQUIRE_EQUAL(r.component_bytes(Component::kFragmentation), placed.fragmentation());
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(contract_arrives_with_its_bound_and_notes) {
   BOOST_TEST(r.total_bytes() == 7919648768u);
   BOOST_TEST((r.claim == Claim::kUpperBound));
   BOOST_TEST(r.notes.size() >= 3u);
-  Profile gpu;
+  TrainerTraits gpu;
   gpu.tier = Tier::kDevice;
   BOOST_TEST(test::shipped().estimator("contract").estimate(m, run, &gpu).tier_bytes(Tier::kDevice) ==
              7919648768u);

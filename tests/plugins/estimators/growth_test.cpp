@@ -14,7 +14,7 @@ namespace {
 struct Case {
   ModelSpec model;
   RunSpec run;
-  Profile profile;
+  TrainerTraits traits;
 };
 
 Case draw_case(const test::Draw& draw) {
@@ -28,8 +28,8 @@ Case draw_case(const test::Draw& draw) {
   c.run.micro_batch = 1 + upto(6), c.run.seq_len = 16 * (1 + upto(30));
   c.run.optimizer = static_cast<Optimizer>(1 + upto(2));
   c.run.recompute = static_cast<Recompute>(1 + upto(2));
-  c.profile.trainer = "test";
-  c.profile.alignment = 256, c.profile.threads = 2, c.profile.head_chunk_tokens = 64;
+  c.traits.trainer = "test";
+  c.traits.alignment = 256, c.traits.threads = 2, c.traits.head_chunk_tokens = 64;
   return c;
 }
 
@@ -38,7 +38,7 @@ std::optional<MemoryReport> asked(const char* id, const Case& c) {
   tp::Estimator& e = test::shipped().estimator(id);
   if (e.match(c.model, c.run) == 0) return std::nullopt;
   try {
-    return e.estimate(c.model, c.run, &c.profile);
+    return e.estimate(c.model, c.run, &c.traits);
   } catch (const tp::PluginError& refused) {
     test::require(refused.status() == "unsupported", std::string(id) + ": " + refused.what());
     return std::nullopt;

@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(what_trainers_carry_out_has_a_step_program) {
     RunSpec r;
     row.set(r);
     if (!row.key.empty() || r.recompute == Recompute::kAuto) continue;
-    Profile device;
+    TrainerTraits device;
     device.tier = Tier::kDevice;  // TF32 is the devices' alone
     BOOST_CHECK_NO_THROW(step::build_program(model(), r, device));
   }

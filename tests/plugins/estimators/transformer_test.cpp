@@ -72,10 +72,10 @@ BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) 
   double least[4] = {9, 9, 9, 9}, most[4] = {};  // by recompute policy
   for (int i = 0; i < 200; ++i) {
     const Case c = random_case(g);
-    Profile profile;
-    profile.trainer = "test", profile.head_chunk_tokens = 1024;
-    const MemoryReport exact = test::shipped().estimator("llama").estimate(c.model, c.run, &profile);
-    const MemoryReport ours = test::shipped().estimator("transformer").estimate(c.model, c.run, &profile);
+    TrainerTraits traits;
+    traits.trainer = "test", traits.head_chunk_tokens = 1024;
+    const MemoryReport exact = test::shipped().estimator("llama").estimate(c.model, c.run, &traits);
+    const MemoryReport ours = test::shipped().estimator("transformer").estimate(c.model, c.run, &traits);
     for (Component k :
          {Component::kWeights, Component::kMasterWeights, Component::kGradients, Component::kOptimizerState})
       BOOST_REQUIRE_EQUAL(ours.component_bytes(k), exact.component_bytes(k));
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
                        "'llama' plans this run exactly: "));
   BOOST_TEST(has_note(test::shipped().estimator("transformer").estimate(shallow, {}, nullptr),
                       "'llama' plans this run exactly: "));
-  Profile unusable;
+  TrainerTraits unusable;
   unusable.trainer = "test", unusable.alignment = 3;
   BOOST_CHECK_THROW(test::shipped().estimator("llama").estimate(shallow, {}, &unusable), tp::PluginError);
   BOOST_TEST(has_note(test::shipped().estimator("transformer").estimate(shallow, {}, &unusable),

@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_plugin_is_not_called_for_a_run_with_fields_it_does_not_kn
   Plugins t("this_minor", "trainer");
   auto& trainer = t.registry.trainer("versioned");
   for (auto ask : {+[](tp::Trainer& x) { x.plan(model(), run(42)); },
-                   +[](tp::Trainer& x) { x.profile(model(), run(42)); },
+                   +[](tp::Trainer& x) { x.traits(model(), run(42)); },
                    +[](tp::Trainer& x) { x.create(model(), run(42)); }})
     BOOST_TEST(error_of([&] { ask(trainer); }) == (kNextMinor ? "unsupported: " + kUnknownField : ""));
 }

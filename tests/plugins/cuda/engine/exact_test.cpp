@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_CASE(what_is_taken_is_the_plan_to_the_byte) {
     emu::reset();
     CudaHost host(mode);
     const step::Program program =
-        step::build_program(s.model, s.run, cuda::choose(s.model, s.run, mode, host.thread_budget).profile);
+        step::build_program(s.model, s.run, cuda::choose(s.model, s.run, mode, host.thread_budget).traits);
     const placement::MemoryPlan plan = placement::place(program);
     const std::uint64_t device = plan.of(Tier::kDevice).arena_bytes,
                         pinned = plan.of(Tier::kPinned).arena_bytes,

@@ -126,7 +126,7 @@ Copies measured(const char* mode, const ModelSpec& m, const RunSpec& r, th_count
 /// The program's copies, and what a step is fed: ids, targets and their order for each micro-batch; scalars
 /// both ways, and from the host its squares, and its losses where it computes them.
 Copies planned(const char* mode, const ModelSpec& m, const RunSpec& r) {
-  const step::Program p = step::build_program(m, r, cuda::choose(m, r, mode, 2).profile);
+  const step::Program p = step::build_program(m, r, cuda::choose(m, r, mode, 2).traits);
   Copies c;
   const auto add = [&](bool up, std::uint64_t times, std::uint64_t bytes) {
     (up ? c.up : c.down) += times, (up ? c.up_bytes : c.down_bytes) += times * bytes;

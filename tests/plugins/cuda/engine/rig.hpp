@@ -6,7 +6,7 @@
 #include "core/step/program.hpp"
 #include "emu.hpp"
 #include "plugins/common/engine_table.hpp"
-#include "plugins/cuda/common/profile.hpp"
+#include "plugins/cuda/common/cuda_traits.hpp"
 #include "tests/support/golden_run.hpp"
 #include "tests/support/model_zoo.hpp"
 #include "tests/support/plugin_session.hpp"

@@ -227,7 +227,7 @@ struct Record {
 struct Profiled {
   explicit Profiled(Rig& rig) : rig_(rig) {
     const step::Program p =
-        step::build_program(rig.model, rig.run, cuda::choose(rig.model, rig.run, rig.host.mode, 2).profile);
+        step::build_program(rig.model, rig.run, cuda::choose(rig.model, rig.run, rig.host.mode, 2).traits);
     bytes_ = abi::record_bytes(p);
     memory_.assign(bytes_ / 8 + 9, 0xABABABABABABABAB);
     sink_.struct_size = sizeof sink_, sink_.self = this;
@@ -273,7 +273,7 @@ BOOST_AUTO_TEST_CASE(a_profile_of_the_resident_mode_is_every_operation_in_order)
   a.step(0);
   const std::vector<Record> records = profiled.read();
   const step::Program p =
-      step::build_program(a.model, a.run, cuda::choose(a.model, a.run, "resident", 2).profile);
+      step::build_program(a.model, a.run, cuda::choose(a.model, a.run, "resident", 2).traits);
   const step::Section micro = p.section(step::SectionKind::kMicro);
   const std::size_t per_micro = micro.end - micro.begin;
   BOOST_TEST_REQUIRE(records.size() == 3 * per_micro + 2);  // and the norms as one, the weights as one

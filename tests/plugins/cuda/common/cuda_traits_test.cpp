@@ -3,7 +3,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/placement/memory_plan.hpp"
-#include "plugins/cuda/common/profile.hpp"
+#include "plugins/cuda/common/cuda_traits.hpp"
 #include "tests/support/model_zoo.hpp"
 
 namespace trainhost::cuda {
@@ -15,7 +15,7 @@ RunSpec run_of(std::uint64_t budget) {
   r.seq_len = 256, r.micro_batch = 8, r.device_budget = budget;
   return r;
 }
-std::uint64_t device_bytes(const RunSpec& r, const Profile& p) {
+std::uint64_t device_bytes(const RunSpec& r, const TrainerTraits& p) {
   return placement::place(step::build_program(model(), r, p)).of(Tier::kDevice).arena_bytes;
 }
 bool says(const Choice& c, const char* words) { return c.why.find(words) != std::string::npos; }
@@ -23,29 +23,29 @@ bool says(const Choice& c, const char* words) { return c.why.find(words) != std:
 BOOST_AUTO_TEST_SUITE(cuda_choose)
 
 BOOST_AUTO_TEST_CASE(auto_takes_the_first_that_fits_and_says_why) {
-  const std::uint64_t whole = device_bytes(run_of(0), choose(model(), run_of(0), "resident", 4).profile);
+  const std::uint64_t whole = device_bytes(run_of(0), choose(model(), run_of(0), "resident", 4).traits);
   RunSpec full = run_of(0);
   full.recompute = Recompute::kFull;
-  const std::uint64_t recomputed = device_bytes(full, choose(model(), full, "resident", 4).profile);
-  const std::uint64_t streamed = device_bytes(full, choose(model(), full, "streamed", 4).profile);
+  const std::uint64_t recomputed = device_bytes(full, choose(model(), full, "resident", 4).traits);
+  const std::uint64_t streamed = device_bytes(full, choose(model(), full, "streamed", 4).traits);
   BOOST_TEST_REQUIRE((streamed < recomputed && recomputed < whole));
 
   for (std::uint64_t budget : {std::uint64_t{0}, whole, whole + 1}) {
     const Choice c = choose(model(), run_of(budget), "auto", 4);
-    BOOST_TEST(c.profile.mode == "resident");
+    BOOST_TEST(c.traits.mode == "resident");
     BOOST_TEST(c.why.empty(), c.why);
   }
   for (std::uint64_t budget : {whole - 1, (whole + recomputed) / 2, recomputed}) {
     const Choice c = choose(model(), run_of(budget), "auto", 4);
-    BOOST_TEST(c.profile.mode == "resident");
+    BOOST_TEST(c.traits.mode == "resident");
     BOOST_TEST((says(c, "resident with recompute") && says(c, "needs")), c.why);
-    BOOST_TEST(device_bytes(run_of(budget), c.profile) <= budget);
+    BOOST_TEST(device_bytes(run_of(budget), c.traits) <= budget);
   }
   for (std::uint64_t budget : {recomputed - 1, streamed, std::uint64_t{1}}) {
     const Choice c = choose(model(), run_of(budget), "auto", 4);
-    BOOST_TEST(c.profile.mode == "streamed");
+    BOOST_TEST(c.traits.mode == "streamed");
     BOOST_TEST((says(c, "mode streamed") && says(c, "with every layer recomputed")), c.why);
-    if (budget >= streamed) BOOST_TEST(device_bytes(run_of(budget), c.profile) <= budget);
+    if (budget >= streamed) BOOST_TEST(device_bytes(run_of(budget), c.traits) <= budget);
     BOOST_TEST(c.why.find('\n') == std::string::npos);
   }
 }
@@ -53,18 +53,18 @@ BOOST_AUTO_TEST_CASE(auto_takes_the_first_that_fits_and_says_why) {
 BOOST_AUTO_TEST_CASE(recompute_that_the_user_has_chosen_is_kept) {
   RunSpec r = run_of(0);
   r.recompute = Recompute::kSelective;
-  const std::uint64_t whole = device_bytes(r, choose(model(), r, "resident", 4).profile);
+  const std::uint64_t whole = device_bytes(r, choose(model(), r, "resident", 4).traits);
   r.device_budget = whole - 1;
   const Choice c = choose(model(), r, "auto", 4);
-  BOOST_TEST(c.profile.mode == "streamed");
+  BOOST_TEST(c.traits.mode == "streamed");
   BOOST_TEST(!says(c, "recomputed"), c.why);
 }
 
 BOOST_AUTO_TEST_CASE(a_mode_that_is_asked_for_is_taken_without_a_word) {
   for (const char* mode : {"resident", "hybrid", "streamed"}) {
     const Choice c = choose(model(), run_of(1), mode, 3);
-    BOOST_TEST(c.profile.mode == mode);
-    BOOST_TEST(c.profile.threads == 3u);
+    BOOST_TEST(c.traits.mode == mode);
+    BOOST_TEST(c.traits.threads == 3u);
     BOOST_TEST(c.why.empty());
   }
 }

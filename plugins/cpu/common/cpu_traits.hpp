@@ -1,4 +1,4 @@
-// What both halves of the CPU trainer must agree on without loading OpenBLAS: the profile of a run, and which
+// What both halves of the CPU trainer must agree on without loading OpenBLAS: the traits of a run, and which
 // of OpenBLAS's kernels suit this machine. Pure apart from reading the CPU's own feature flags.
 #pragma once
 #include <string>
@@ -13,7 +13,7 @@ inline constexpr const char* kVersion = "0.1.0";
 
 /// Choices of this trainer for a run: arena alignment, head chunk, attention tiles, slots. threads 0 = every
 /// core.
-Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads);
+TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads);
 
 /// Throws abi::StatusError (unsupported) when the run asks for what this trainer does not do: another
 /// number type than f32, LoRA, sharding over ranks.

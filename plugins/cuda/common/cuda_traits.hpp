@@ -1,4 +1,4 @@
-// What both halves of the CUDA trainer must agree on without a device: the profile of a run, and why it is
+// What both halves of the CUDA trainer must agree on without a device: the traits of a run, and why it is
 // that one. Pure: reads the model, the run (its budgets included) and the option `mode`, nothing else.
 #pragma once
 #include <string>
@@ -12,7 +12,7 @@ namespace trainhost::cuda {
 inline constexpr const char* kId = "cuda";
 inline constexpr const char* kVersion = "0.1.0";
 
-/// The profile, and one sentence for the user where mode "auto" had to decide.
+/// The traits, and one sentence for the user where mode "auto" had to decide.
 using executor::Choice;
 using executor::Placed;
 using executor::placed_program;

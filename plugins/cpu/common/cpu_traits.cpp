@@ -1,5 +1,5 @@
-// The numbers behind profile_of() were measured; plugins/cpu/README.md has the tables.
-#include "plugins/cpu/common/profile.hpp"
+// The numbers behind traits_of() were measured; plugins/cpu/README.md has the tables.
+#include "plugins/cpu/common/cpu_traits.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -23,8 +23,8 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens) {
 
 }  // namespace
 
-Profile profile_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads) {
-  Profile p;
+TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, std::uint32_t threads) {
+  TrainerTraits p;
   p.trainer = kId;
   p.alignment = 64;
   p.tier = Tier::kHost;

@@ -1,6 +1,6 @@
 // Where a run's bytes go: the mode that was asked for, or the first that fits, in the order in which they are
 // fast.
-#include "plugins/cuda/common/profile.hpp"
+#include "plugins/cuda/common/cuda_traits.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -27,8 +27,8 @@ std::uint32_t head_chunk(std::uint64_t vocab, std::uint64_t tokens, std::uint64_
   return static_cast<std::uint32_t>((even + kStep - 1) / kStep * kStep);
 }
 
-Profile profile_of(const ModelSpec& model, const RunSpec& run, const char* mode, std::uint32_t threads) {
-  Profile p;
+TrainerTraits traits_of(const ModelSpec& model, const RunSpec& run, const char* mode, std::uint32_t threads) {
+  TrainerTraits p;
   p.trainer = kId;
   p.mode = mode;
   p.alignment = 256;
@@ -50,18 +50,18 @@ Profile profile_of(const ModelSpec& model, const RunSpec& run, const char* mode,
 class Candidate {
  public:
   Candidate(const ModelSpec& m, const RunSpec& r, const char* mode, std::uint32_t threads)
-      : m_(m), r_(r), profile(profile_of(m, r, mode, threads)) {}
+      : m_(m), r_(r), traits(traits_of(m, r, mode, threads)) {}
 
-  std::uint64_t least() const { return placement::least_arena(m_, r_, profile); }
+  std::uint64_t least() const { return placement::least_arena(m_, r_, traits); }
   std::uint64_t bytes() {
-    placed = placed_program(m_, r_, {profile, ""});
+    placed = placed_program(m_, r_, {traits, ""});
     return placed->plan.of(Tier::kDevice).arena_bytes;
   }
   bool fits() { return least() <= r_.device_budget && bytes() <= r_.device_budget; }
 
   /// Takes the least recompute by layer with which it fits; every layer where nothing does.
   void recompute() {
-    const auto with = [this](const RecomputeLayers& n) { profile.recompute_layers = n; };
+    const auto with = [this](const RecomputeLayers& n) { traits.recompute_layers = n; };
     with(step::choose_recompute(
         m_.layers, r_.device_budget, [&](const RecomputeLayers& n) { return with(n), least(); },
         [&](const RecomputeLayers& n) { return with(n), bytes(); }));
@@ -69,12 +69,11 @@ class Candidate {
 
   /// What it needs, in words: of a placement where there was one.
   std::uint64_t needs() const {
-    return placed && placed->program.profile == profile ? placed->plan.of(Tier::kDevice).arena_bytes
-                                                        : least();
+    return placed && placed->program.traits == traits ? placed->plan.of(Tier::kDevice).arena_bytes : least();
   }
 
   Choice choice(std::string why) const {
-    return {profile, std::move(why), placed && placed->program.profile == profile ? placed : nullptr};
+    return {traits, std::move(why), placed && placed->program.traits == traits ? placed : nullptr};
   }
 
  private:
@@ -82,7 +81,7 @@ class Candidate {
   const RunSpec& r_;
 
  public:
-  Profile profile;
+  TrainerTraits traits;
   std::shared_ptr<const Placed> placed;
 };
 
@@ -110,7 +109,7 @@ Choice automatic(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   return streamed.choice(std::move(why));
 }
 
-/// A host asks for the profile and then for the plan of the same run, and choosing takes several plans: the
+/// A host asks for the traits and then for the plan of the same run, and choosing takes several plans: the
 /// last choice is kept.
 Choice remembered(const ModelSpec& m, const RunSpec& r, std::uint32_t threads) {
   struct Last {
@@ -132,7 +131,7 @@ Choice choose(const ModelSpec& model, const RunSpec& run, const std::string& mod
   if (mode_option == "auto") return remembered(model, run, threads);
   static const std::vector<std::string> modes = {"auto", "resident", "hybrid", "streamed"};
   for (const std::string& mode : modes)
-    if (mode_option == mode) return {profile_of(model, run, mode.c_str(), threads), ""};
+    if (mode_option == mode) return {traits_of(model, run, mode.c_str(), threads), ""};
   throw abi::StatusError(
       TH_E_ARG, "plugin.cuda.mode = \"" + escaped(mode_option) + "\"" + did_you_mean(mode_option, modes),
       "it is auto, resident, hybrid or streamed");
