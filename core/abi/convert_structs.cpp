@@ -122,10 +122,10 @@ th_run to_c(const RunSpec& r) {
   c.dt_compute = static_cast<std::uint32_t>(r.compute);
   c.optimizer = static_cast<std::uint32_t>(r.optimizer);
   c.recompute = static_cast<std::uint32_t>(r.recompute);
-  c.zero_stage = r.zero_stage;
-  c.data_parallel = r.data_parallel;
-  c.tensor_parallel = r.tensor_parallel;
-  c.pipeline_parallel = r.pipeline_parallel;
+  c.zero_stage = r.parallel.zero;
+  c.data_parallel = r.parallel.data;
+  c.tensor_parallel = r.parallel.tensor;
+  c.pipeline_parallel = r.parallel.pipeline;
   c.lora_rank = r.lora_rank;
   c.lora_targets = r.lora_targets;
   c.lora_alpha = r.lora_alpha;
@@ -140,22 +140,23 @@ th_run to_c(const RunSpec& r) {
   c.recompute_full = r.recompute_layers.full;
   c.recompute_mlp = r.recompute_layers.mlp;
   c.recompute_selective = r.recompute_layers.selective;
-  const Layout& l = r.layout;
-  c.layout_flags = (l.sequence_parallel ? TH_LAYOUT_SEQUENCE_PARALLEL : 0u) |
-                   (l.double_quantized ? TH_LAYOUT_DOUBLE_QUANTIZED : 0u) | (l.dora ? TH_LAYOUT_DORA : 0u);
-  c.context_parallel = l.context_parallel;
-  c.expert_parallel = l.expert_parallel;
-  c.interleave = l.interleave;
-  c.vocab_multiple = l.vocab_multiple;
-  c.recompute_every = l.recompute_every;
-  c.attention = static_cast<std::uint32_t>(l.attention);
-  c.cross_entropy = static_cast<std::uint32_t>(l.cross_entropy);
-  c.weights_tier = offloaded_to(l.weights_in);
-  c.optimizer_tier = offloaded_to(l.optimizer_in);
-  c.activations_tier = offloaded_to(l.activations_in);
-  c.dt_frozen = static_cast<std::uint32_t>(l.frozen);
-  c.dt_kv_cache = static_cast<std::uint32_t>(l.kv_cache);
-  c.kv_page = l.kv_page;
+  const MemoryPolicy& memory = r.memory;
+  c.layout_flags = (r.parallel.sequence ? TH_LAYOUT_SEQUENCE_PARALLEL : 0u) |
+                   (memory.double_quantized ? TH_LAYOUT_DOUBLE_QUANTIZED : 0u) |
+                   (memory.dora ? TH_LAYOUT_DORA : 0u);
+  c.context_parallel = r.parallel.context;
+  c.expert_parallel = r.parallel.expert;
+  c.interleave = r.parallel.virtual_stages;
+  c.vocab_multiple = memory.vocab_multiple;
+  c.recompute_every = memory.recompute_every;
+  c.attention = static_cast<std::uint32_t>(memory.attention);
+  c.cross_entropy = static_cast<std::uint32_t>(memory.cross_entropy);
+  c.weights_tier = offloaded_to(memory.weights_in);
+  c.optimizer_tier = offloaded_to(memory.optimizer_in);
+  c.activations_tier = offloaded_to(memory.activations_in);
+  c.dt_frozen = static_cast<std::uint32_t>(memory.frozen);
+  c.dt_kv_cache = static_cast<std::uint32_t>(memory.kv_cache);
+  c.kv_page = memory.kv_page;
   return c;
 }
 
@@ -175,10 +176,10 @@ RunSpec from_c(const th_run& c) {
   TH_READ(dt_compute, r.compute = enum_or(c.dt_compute, DType::kI4, r.compute));
   TH_READ(optimizer, r.optimizer = enum_or(c.optimizer, Optimizer::kAdamW8bit, r.optimizer));
   TH_READ(recompute, r.recompute = enum_or(c.recompute, Recompute::kLayers, r.recompute));
-  TH_READ(zero_stage, r.zero_stage = c.zero_stage);
-  TH_READ(data_parallel, r.data_parallel = set_or(c.data_parallel, r.data_parallel));
-  TH_READ(tensor_parallel, r.tensor_parallel = set_or(c.tensor_parallel, r.tensor_parallel));
-  TH_READ(pipeline_parallel, r.pipeline_parallel = set_or(c.pipeline_parallel, r.pipeline_parallel));
+  TH_READ(zero_stage, r.parallel.zero = c.zero_stage);
+  TH_READ(data_parallel, r.parallel.data = set_or(c.data_parallel, r.parallel.data));
+  TH_READ(tensor_parallel, r.parallel.tensor = set_or(c.tensor_parallel, r.parallel.tensor));
+  TH_READ(pipeline_parallel, r.parallel.pipeline = set_or(c.pipeline_parallel, r.parallel.pipeline));
   TH_READ(lora_rank, r.lora_rank = c.lora_rank);
   TH_READ(lora_targets, r.lora_targets = c.lora_targets);
   TH_READ(lora_alpha, r.lora_alpha = c.lora_alpha);
@@ -194,26 +195,26 @@ RunSpec from_c(const th_run& c) {
   TH_READ(recompute_mlp, r.recompute_layers.mlp = c.recompute_mlp);
   TH_READ(recompute_selective, r.recompute_layers.selective = c.recompute_selective);
   TH_READ(layout_flags, {
-    r.layout.sequence_parallel = c.layout_flags & TH_LAYOUT_SEQUENCE_PARALLEL;
-    r.layout.double_quantized = c.layout_flags & TH_LAYOUT_DOUBLE_QUANTIZED;
-    r.layout.dora = c.layout_flags & TH_LAYOUT_DORA;
+    r.parallel.sequence = c.layout_flags & TH_LAYOUT_SEQUENCE_PARALLEL;
+    r.memory.double_quantized = c.layout_flags & TH_LAYOUT_DOUBLE_QUANTIZED;
+    r.memory.dora = c.layout_flags & TH_LAYOUT_DORA;
   });
-  TH_READ(context_parallel, r.layout.context_parallel = set_or(c.context_parallel, 1u));
-  TH_READ(expert_parallel, r.layout.expert_parallel = set_or(c.expert_parallel, 1u));
-  TH_READ(interleave, r.layout.interleave = set_or(c.interleave, 1u));
-  TH_READ(vocab_multiple, r.layout.vocab_multiple = set_or(c.vocab_multiple, 1u));
-  TH_READ(recompute_every, r.layout.recompute_every = set_or(c.recompute_every, 1u));
+  TH_READ(context_parallel, r.parallel.context = set_or(c.context_parallel, 1u));
+  TH_READ(expert_parallel, r.parallel.expert = set_or(c.expert_parallel, 1u));
+  TH_READ(interleave, r.parallel.virtual_stages = set_or(c.interleave, 1u));
+  TH_READ(vocab_multiple, r.memory.vocab_multiple = set_or(c.vocab_multiple, 1u));
+  TH_READ(recompute_every, r.memory.recompute_every = set_or(c.recompute_every, 1u));
   TH_READ(attention,
-          r.layout.attention = enum_or(c.attention, AttentionMemory::kMaterialised, r.layout.attention));
+          r.memory.attention = enum_or(c.attention, AttentionMemory::kMaterialised, r.memory.attention));
   TH_READ(cross_entropy,
-          r.layout.cross_entropy = enum_or(c.cross_entropy, CrossEntropy::kInPlace, r.layout.cross_entropy));
-  TH_READ(weights_tier, r.layout.weights_in = enum_or(c.weights_tier, Tier::kDisk, Tier::kDevice));
-  TH_READ(optimizer_tier, r.layout.optimizer_in = enum_or(c.optimizer_tier, Tier::kDisk, Tier::kDevice));
+          r.memory.cross_entropy = enum_or(c.cross_entropy, CrossEntropy::kInPlace, r.memory.cross_entropy));
+  TH_READ(weights_tier, r.memory.weights_in = enum_or(c.weights_tier, Tier::kDisk, Tier::kDevice));
+  TH_READ(optimizer_tier, r.memory.optimizer_in = enum_or(c.optimizer_tier, Tier::kDisk, Tier::kDevice));
   TH_READ(activations_tier,
-          r.layout.activations_in = enum_or(c.activations_tier, Tier::kDisk, Tier::kDevice));
-  TH_READ(dt_frozen, r.layout.frozen = enum_or(c.dt_frozen, DType::kI4, DType::kNone));
-  TH_READ(dt_kv_cache, r.layout.kv_cache = enum_or(c.dt_kv_cache, DType::kI4, DType::kNone));
-  TH_READ(kv_page, r.layout.kv_page = set_or(c.kv_page, 1u));
+          r.memory.activations_in = enum_or(c.activations_tier, Tier::kDisk, Tier::kDevice));
+  TH_READ(dt_frozen, r.memory.frozen = enum_or(c.dt_frozen, DType::kI4, DType::kNone));
+  TH_READ(dt_kv_cache, r.memory.kv_cache = enum_or(c.dt_kv_cache, DType::kI4, DType::kNone));
+  TH_READ(kv_page, r.memory.kv_page = set_or(c.kv_page, 1u));
 #undef TH_READ
   return r;
 }

@@ -26,7 +26,7 @@ DType master_beside(DType weight) { return weight == DType::kBF16 ? DType::kF32 
 }  // namespace
 
 Beyond beyond_one_rank(const RunSpec& r) {
-  const Layout& l = r.layout;
+  const MemoryPolicy& memory = r.memory;
   const auto n = [](std::uint64_t v) { return std::to_string(v); };
   const auto quoted = [](std::string_view v) { return '"' + std::string(v) + '"'; };
   const auto type = [&](DType t) { return quoted(type_word(t)); };
@@ -37,36 +37,36 @@ Beyond beyond_one_rank(const RunSpec& r) {
     const char* key;
     std::string value;
   } rows[] = {
-      {r.data_parallel != 1, "parallel.data", n(r.data_parallel)},
-      {r.tensor_parallel != 1, "parallel.tensor", n(r.tensor_parallel)},
-      {r.pipeline_parallel != 1, "parallel.pipeline", n(r.pipeline_parallel)},
-      {r.zero_stage != 0, "parallel.zero", n(r.zero_stage)},
-      {l.sequence_parallel, "parallel.sequence", "true"},
-      {l.context_parallel != 1, "parallel.context", n(l.context_parallel)},
-      {l.expert_parallel != 1, "parallel.expert", n(l.expert_parallel)},
-      {l.interleave != 1, "parallel.interleave", n(l.interleave)},
-      {l.vocab_multiple != 1, "parallel.vocab_multiple", n(l.vocab_multiple)},
-      {l.recompute_every != 1, "train.recompute_every", n(l.recompute_every)},
+      {r.parallel.data != 1, "parallel.data", n(r.parallel.data)},
+      {r.parallel.tensor != 1, "parallel.tensor", n(r.parallel.tensor)},
+      {r.parallel.pipeline != 1, "parallel.pipeline", n(r.parallel.pipeline)},
+      {r.parallel.zero != 0, "parallel.zero", n(r.parallel.zero)},
+      {r.parallel.sequence, "parallel.sequence", "true"},
+      {r.parallel.context != 1, "parallel.context", n(r.parallel.context)},
+      {r.parallel.expert != 1, "parallel.expert", n(r.parallel.expert)},
+      {r.parallel.virtual_stages != 1, "parallel.interleave", n(r.parallel.virtual_stages)},
+      {memory.vocab_multiple != 1, "parallel.vocab_multiple", n(memory.vocab_multiple)},
+      {memory.recompute_every != 1, "train.recompute_every", n(memory.recompute_every)},
       {!trained(r.optimizer), "optimizer.name", quoted(name(r.optimizer))},
       {!trained(r.compute), "train.precision", type(r.compute)},
       {!goes_with(r.weight, r.compute), "plan.weights", type(r.weight)},
       {r.grad != DType::kF32, "plan.gradients", type(r.grad)},
       {r.master != master_beside(r.weight), "plan.master", type(r.master)},
       {r.moment != DType::kF32, "plan.moments", type(r.moment)},
-      {l.attention != AttentionMemory::kFlash, "plan.attention", quoted("materialised")},
-      {l.cross_entropy != CrossEntropy::kFused, "plan.cross_entropy",
-       quoted(l.cross_entropy == CrossEntropy::kPlain ? "plain" : "in-place")},
-      {l.weights_in != Tier::kDevice, "plan.offload_weights", place(l.weights_in)},
-      {l.optimizer_in != Tier::kDevice, "plan.offload_optimizer", place(l.optimizer_in)},
-      {l.activations_in != Tier::kDevice, "plan.offload_activations", place(l.activations_in)},
+      {memory.attention != AttentionMemory::kFlash, "plan.attention", quoted("materialised")},
+      {memory.cross_entropy != CrossEntropy::kFused, "plan.cross_entropy",
+       quoted(memory.cross_entropy == CrossEntropy::kPlain ? "plain" : "in-place")},
+      {memory.weights_in != Tier::kDevice, "plan.offload_weights", place(memory.weights_in)},
+      {memory.optimizer_in != Tier::kDevice, "plan.offload_optimizer", place(memory.optimizer_in)},
+      {memory.activations_in != Tier::kDevice, "plan.offload_activations", place(memory.activations_in)},
       {adapts, "lora.rank", n(r.lora_rank)},
       {r.lora_targets != 0, "lora.targets", n(r.lora_targets)},
       {r.lora_alpha != 0, "lora.alpha", std::to_string(r.lora_alpha)},
-      {l.frozen != DType::kNone, "lora.base", type(l.frozen)},
-      {l.double_quantized, "lora.double_quant", "true"},
-      {l.dora, "lora.dora", "true"},
-      {l.kv_cache != DType::kNone, "plan.kv_cache", type(l.kv_cache)},
-      {l.kv_page != 1, "plan.kv_page", n(l.kv_page)},
+      {memory.frozen != DType::kNone, "lora.base", type(memory.frozen)},
+      {memory.double_quantized, "lora.double_quant", "true"},
+      {memory.dora, "lora.dora", "true"},
+      {memory.kv_cache != DType::kNone, "plan.kv_cache", type(memory.kv_cache)},
+      {memory.kv_page != 1, "plan.kv_page", n(memory.kv_page)},
   };
   for (const auto& row : rows)
     if (row.differs) return {row.key, row.value};

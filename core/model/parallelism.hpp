@@ -1,5 +1,6 @@
-// How a run is spread over devices and what is kept where: everything that planners reason about and that no
-// step program of core/plan carries out. Part of RunSpec; the defaults are what a trainer on one rank does.
+// How a run is spread over devices (Parallelism) and what each device keeps (MemoryPolicy). Both are parts of
+// RunSpec. Only planners implement values other than the defaults: a step program (core/step) runs on one
+// rank.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,33 +9,40 @@
 
 namespace trainhost {
 
-enum class AttentionMemory : std::uint32_t {
-  kFlash = 1,
-  kMaterialised = 2
-};  // kMaterialised: A*S*S scores are kept
-/// kFused: logits a chunk of tokens at a time; kPlain: logits and their gradient stand whole; kInPlace: they
-/// stand whole once, in f32, and the gradient overwrites them (the fused kernel of Megatron-LM).
+/// How the work of a run is spread over devices: the number of ranks in each dimension.
+struct Parallelism {
+  std::uint32_t data = 1;    // DP ranks; each trains on its own micro-batches
+  std::uint32_t tensor = 1;  // TP ranks; each holds a part of every matrix
+  bool sequence = false;     // between the tensor-parallel parts, each TP rank keeps its share of the tokens
+  std::uint32_t pipeline = 1;        // PP ranks (stages); each holds a part of the layers
+  std::uint32_t virtual_stages = 1;  // per PP rank (parallel.interleave); 1 = non-interleaved 1F1B
+  std::uint32_t context = 1;  // CP ranks; each holds its share of the tokens of a sequence in every layer
+  std::uint32_t expert = 1;   // EP ranks, a part of the DP x CP ranks; each holds a part of the experts
+  std::uint32_t zero = 0;     // ZeRO stage, 0 to 3
+  bool operator==(const Parallelism&) const = default;
+};
+
+/// kMaterialised: the A*S*S attention scores are kept for the backward pass.
+enum class AttentionMemory : std::uint32_t { kFlash = 1, kMaterialised = 2 };
+
+/// kFused: logits are computed in chunks of tokens. kPlain: logits and their gradient are materialised.
+/// kInPlace: one f32 tensor is materialised; the gradient overwrites the logits (fused kernel of
+/// Megatron-LM).
 enum class CrossEntropy : std::uint32_t { kFused = 1, kPlain = 2, kInPlace = 3 };
 
-struct Layout {
-  bool sequence_parallel =
-      false;  // between the tensor-parallel parts, each rank keeps its share of the tokens
-  std::uint32_t context_parallel = 1;  // ranks that share each sequence's tokens throughout
-  std::uint32_t expert_parallel = 1;   // ranks of the data-parallel group that share the experts of a layer
-  std::uint32_t interleave = 1;  // chunks of layers a pipeline rank holds (virtual stages); 1 = plain 1F1B
-  std::uint32_t vocab_multiple =
-      1;  // the vocabulary is padded to a multiple of this times the tensor-parallel ranks
-  std::uint32_t recompute_every = 1;  // with recompute full: layers made again together from one kept input
+/// What a rank keeps, in which type and in which memory tier, as far as only planners read it.
+struct MemoryPolicy {
+  std::uint32_t vocab_multiple = 1;   // the vocabulary is padded to a multiple of this times the TP ranks
+  std::uint32_t recompute_every = 1;  // with recompute full: layers recomputed together from one kept input
   AttentionMemory attention = AttentionMemory::kFlash;
   CrossEntropy cross_entropy = CrossEntropy::kFused;
-  Tier weights_in = Tier::kDevice, optimizer_in = Tier::kDevice,
-       activations_in = Tier::kDevice;  // or kHost, kDisk
-  DType frozen = DType::kNone;          // of the base weights under [lora]; kNone: as the run's weights
-  bool double_quantized = false;        // nf4: the block scales are themselves 8-bit (QLoRA)
-  bool dora = false;                    // a magnitude vector beside each adapter
-  DType kv_cache = DType::kNone;        // of an inference run; kNone: as the run's weights
-  std::uint32_t kv_page = 1;            // tokens of a page of the cache: a sequence takes whole pages
-  bool operator==(const Layout&) const = default;
+  Tier weights_in = Tier::kDevice, optimizer_in = Tier::kDevice, activations_in = Tier::kDevice;
+  DType frozen = DType::kNone;    // of the base weights under [lora]; kNone: type of the run's weights
+  bool double_quantized = false;  // nf4: the block scales are themselves 8-bit (QLoRA)
+  bool dora = false;              // a magnitude vector for each adapter
+  DType kv_cache = DType::kNone;  // of an inference run; kNone: type of the run's weights
+  std::uint32_t kv_page = 1;      // tokens per page of the KV cache; a sequence allocates whole pages
+  bool operator==(const MemoryPolicy&) const = default;
 };
 
 struct ModelSpec;

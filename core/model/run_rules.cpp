@@ -33,7 +33,7 @@ std::optional<Clash> type_clash(const RunSpec& r) {
     return Clash{
         "plan.weights", "plan.weights = " + quoted(type_word(r.weight)) + " cannot be trained",
         "lora.base trains adapters beside frozen weights; plan.mode = \"inference\" needs no training"};
-  const DType frozen = r.layout.frozen, cache = r.layout.kv_cache;
+  const DType frozen = r.memory.frozen, cache = r.memory.kv_cache;
   const struct {
     const char* key;
     DType type;
@@ -56,28 +56,30 @@ std::optional<Clash> type_clash(const RunSpec& r) {
 
 /// A setting of one kind of run in a run of another, which would be read past.
 std::optional<Clash> kind_clash(const RunSpec& r, bool tensor_decided) {
-  const Layout& l = r.layout;
+  const MemoryPolicy& memory = r.memory;
   const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora,
              infers = r.mode == RunMode::kInference;
-  const bool nf4 = l.frozen == DType::kNF4 || (l.frozen == DType::kNone && r.mode == RunMode::kQlora);
+  const bool nf4 =
+      memory.frozen == DType::kNF4 || (memory.frozen == DType::kNone && r.mode == RunMode::kQlora);
   const char *adapters = " is for a run that trains adapters ([lora])",
              *inference = " is for plan.mode = \"inference\"",
              *none = ": there is none in plan.mode = \"inference\"";
   const struct {
     bool astray;
     const char *key, *why;
-  } rows[] = {{!adapts && r.lora_rank != 0, "lora.rank", adapters},
-              {!adapts && r.lora_targets != 0, "lora.targets", adapters},
-              {!adapts && r.lora_alpha != 0, "lora.alpha", adapters},
-              {!adapts && l.frozen != DType::kNone, "lora.base", adapters},
-              {!adapts && l.dora, "lora.dora", adapters},
-              {l.double_quantized && !(adapts && nf4), "lora.double_quant", " is for lora.base = \"nf4\""},
-              {!infers && l.kv_cache != DType::kNone, "plan.kv_cache", inference},
-              {!infers && l.kv_page > 1, "plan.kv_page", inference},
-              {infers && l.optimizer_in != Tier::kDevice, "plan.offload_optimizer", none},
-              {infers && l.activations_in != Tier::kDevice, "plan.offload_activations", none},
-              {l.sequence_parallel && r.tensor_parallel == 1 && tensor_decided, "parallel.sequence",
-               " needs parallel.tensor > 1: it shares what tensor parallelism leaves whole"}};
+  } rows[] = {
+      {!adapts && r.lora_rank != 0, "lora.rank", adapters},
+      {!adapts && r.lora_targets != 0, "lora.targets", adapters},
+      {!adapts && r.lora_alpha != 0, "lora.alpha", adapters},
+      {!adapts && memory.frozen != DType::kNone, "lora.base", adapters},
+      {!adapts && memory.dora, "lora.dora", adapters},
+      {memory.double_quantized && !(adapts && nf4), "lora.double_quant", " is for lora.base = \"nf4\""},
+      {!infers && memory.kv_cache != DType::kNone, "plan.kv_cache", inference},
+      {!infers && memory.kv_page > 1, "plan.kv_page", inference},
+      {infers && memory.optimizer_in != Tier::kDevice, "plan.offload_optimizer", none},
+      {infers && memory.activations_in != Tier::kDevice, "plan.offload_activations", none},
+      {r.parallel.sequence && r.parallel.tensor == 1 && tensor_decided, "parallel.sequence",
+       " needs parallel.tensor > 1: it shares what tensor parallelism leaves whole"}};
   for (const auto& row : rows)
     if (row.astray) return Clash{row.key, std::string(row.key) + row.why, ""};
   return std::nullopt;
@@ -100,30 +102,31 @@ std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
 }
 
 std::optional<Clash> clash_of(const RunSpec& r, const std::set<std::string>& open) {
-  const Layout& l = r.layout;
+  const MemoryPolicy& memory = r.memory;
   const auto decided = [&](const auto*... keys) { return (!open.count(keys) && ...); };
-  if (l.interleave > 1 && r.pipeline_parallel == 1 && decided("parallel.interleave", "parallel.pipeline"))
+  if (r.parallel.virtual_stages > 1 && r.parallel.pipeline == 1 &&
+      decided("parallel.interleave", "parallel.pipeline"))
     return Clash{"parallel.interleave",
-                 "parallel.interleave = " + n(l.interleave) +
+                 "parallel.interleave = " + n(r.parallel.virtual_stages) +
                      " asks for a pipeline, but parallel.pipeline = 1; 1 does",
                  ""};
-  const std::uint64_t sharing = std::uint64_t{r.data_parallel} * l.context_parallel;
-  if (sharing % l.expert_parallel && decided("parallel.expert", "parallel.data", "parallel.context"))
+  const std::uint64_t sharing = std::uint64_t{r.parallel.data} * r.parallel.context;
+  if (sharing % r.parallel.expert && decided("parallel.expert", "parallel.data", "parallel.context"))
     return Clash{"parallel.expert",
-                 "parallel.expert = " + n(l.expert_parallel) + " does not divide " + n(sharing) +
+                 "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(sharing) +
                      " data x context ranks, among which experts are shared; " +
-                     nearest_divisors(l.expert_parallel, sharing),
+                     nearest_divisors(r.parallel.expert, sharing),
                  ""};
-  if (r.seq_len % l.context_parallel && decided("parallel.context"))
+  if (r.seq_len % r.parallel.context && decided("parallel.context"))
     return Clash{"parallel.context",
-                 "parallel.context = " + n(l.context_parallel) + " does not divide " + n(r.seq_len) +
+                 "parallel.context = " + n(r.parallel.context) + " does not divide " + n(r.seq_len) +
                      " tokens of a sequence (data.seq_len); " +
-                     nearest_divisors(l.context_parallel, r.seq_len),
+                     nearest_divisors(r.parallel.context, r.seq_len),
                  ""};
-  if (l.recompute_every > 1 && r.recompute != Recompute::kFull &&
+  if (memory.recompute_every > 1 && r.recompute != Recompute::kFull &&
       decided("train.recompute", "train.recompute_every"))
     return Clash{"train.recompute_every",
-                 "train.recompute_every = " + n(l.recompute_every) +
+                 "train.recompute_every = " + n(memory.recompute_every) +
                      " needs train.recompute = \"full\"; it is " + quoted(name(r.recompute)),
                  ""};
   if (std::optional<Clash> clash = kind_clash(r, decided("parallel.sequence", "parallel.tensor")))

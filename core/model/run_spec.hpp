@@ -31,10 +31,10 @@ struct RunSpec {
   RecomputeLayers recompute_layers;  // of Recompute::kLayers
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
   std::uint64_t seed = 1337;
-  std::uint32_t data_parallel = 1, tensor_parallel = 1, pipeline_parallel = 1, zero_stage = 0;
+  Parallelism parallel;
   std::uint32_t lora_rank = 0, lora_targets = 0;
   double lora_alpha = 0;
-  Layout layout;                                     // the rest of what planners read
+  MemoryPolicy memory;
   std::uint64_t device_budget = 0, host_budget = 0;  // bytes; 0 = whatever is free
 
   std::uint64_t tokens_per_micro_batch() const { return std::uint64_t{micro_batch} * seq_len; }

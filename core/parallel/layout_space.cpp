@@ -128,31 +128,31 @@ std::vector<Keep> keeps(const Job& job, bool several_ranks) {
 }
 
 void apply(RunSpec& r, const Shape& s) {
-  r.tensor_parallel = s.tensor;
+  r.parallel.tensor = s.tensor;
   r.micro_batch = s.micro_batch;
   r.recompute = s.recompute.kind;
   r.recompute_layers = {};
-  Layout& l = r.layout;
-  l.context_parallel = s.context;
-  l.expert_parallel = s.expert;
-  l.sequence_parallel = s.sequence;
-  l.recompute_every = s.recompute.every;
-  l.attention = s.attention;
-  l.cross_entropy = s.cross_entropy;
+  MemoryPolicy& memory = r.memory;
+  r.parallel.context = s.context;
+  r.parallel.expert = s.expert;
+  r.parallel.sequence = s.sequence;
+  memory.recompute_every = s.recompute.every;
+  memory.attention = s.attention;
+  memory.cross_entropy = s.cross_entropy;
 }
 
 void apply(RunSpec& r, const Depth& d) {
-  r.pipeline_parallel = d.pipeline;
-  r.data_parallel = d.data;
+  r.parallel.pipeline = d.pipeline;
+  r.parallel.data = d.data;
   r.accumulate = d.accumulate;
-  r.layout.interleave = d.interleave;
+  r.parallel.virtual_stages = d.interleave;
 }
 
 void apply(RunSpec& r, const Keep& k) {
-  r.zero_stage = k.zero;
-  r.layout.weights_in = k.weights;
-  r.layout.optimizer_in = k.optimizer;
-  r.layout.activations_in = k.activations;
+  r.parallel.zero = k.zero;
+  r.memory.weights_in = k.weights;
+  r.memory.optimizer_in = k.optimizer;
+  r.memory.activations_in = k.activations;
 }
 
 }  // namespace trainhost::parallel

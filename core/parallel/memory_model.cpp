@@ -4,7 +4,7 @@
 namespace trainhost::parallel {
 
 const std::vector<std::uint32_t>& MemoryModel::candidates() {
-  std::vector<std::uint32_t>& out = candidates_[{r_.pipeline_parallel, r_.layout.interleave}];
+  std::vector<std::uint32_t>& out = candidates_[{r_.parallel.pipeline, r_.parallel.virtual_stages}];
   if (out.empty()) out = stages_that_count(a_, kinds_, r_);
   return out;
 }

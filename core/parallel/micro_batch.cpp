@@ -31,9 +31,9 @@ double mean_keys(double seq, double window) {
 
 /// Adds `share` of layer `l` to the mean layer of `b`: shares of all kinds of layers sum to one mean layer.
 void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, const RunSpec& r) const {
-  const double H = a_.hidden, S = r.seq_len, t = r.tensor_parallel, c = r.layout.context_parallel,
-               e = r.layout.expert_parallel;
-  const double T = double(r.micro_batch) * S / c, spread = r.layout.sequence_parallel ? t : 1;
+  const double H = a_.hidden, S = r.seq_len, t = r.parallel.tensor, c = r.parallel.context,
+               e = r.parallel.expert;
+  const double T = double(r.micro_batch) * S / c, spread = r.parallel.sequence ? t : 1;
   const double q = double(l.attention.q_width()), k = double(l.attention.k_width()),
                v = double(l.attention.v_width()), o = double(l.attention.out_width());
   const double peak = m_.flops * m_.matrix_efficiency, bytes = m_.memory_bytes_s, w = width_;
@@ -51,7 +51,7 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
   // Attention: two products over the keys that a query sees, heads shared by t.
   const double keys = mean_keys(S, l.attention.window);
   const double scores = 2 * T * keys * (q + o) / t / peak;
-  const bool flash = r.layout.attention == AttentionMemory::kFlash;
+  const bool flash = r.memory.attention == AttentionMemory::kFlash;
   const double square = flash ? 0 : kScoreTouches * w * T * S * l.attention.heads / t;
   const double scores_bytes = (T * w * (q + k + v + o) / t + square) / bytes;
 
@@ -113,7 +113,7 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
   b.saved_bytes +=
       share * w * T *
       (r.recompute == Recompute::kFull
-           ? H / spread / r.layout.recompute_every
+           ? H / spread / r.memory.recompute_every
            : norms * H / spread + (q + k + v + o + wide) / t +
                  (flash || r.recompute == Recompute::kSelective ? 0 : 2 * S * l.attention.heads / t));
 }
@@ -121,10 +121,10 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
 /// The head's product and its loss; under tensor parallelism one reduction forward (embedding) and one
 /// backward (head).
 Pass TimeModel::head_pass(const RunSpec& r) const {
-  const double H = a_.hidden, t = r.tensor_parallel,
-               T = double(r.micro_batch) * r.seq_len / r.layout.context_parallel;
+  const double H = a_.hidden, t = r.parallel.tensor,
+               T = double(r.micro_batch) * r.seq_len / r.parallel.context;
   const double V = double(a_.vocab), w = width_;
-  const double logits_touched = (r.layout.cross_entropy == CrossEntropy::kFused ? 2 : 5) * T * V / t * 4;
+  const double logits_touched = (r.memory.cross_entropy == CrossEntropy::kFused ? 2 : 5) * T * V / t * 4;
   Roof forward;
   forward.add(2 * T * head_ / t / (m_.flops * m_.matrix_efficiency),
               (head_ * w / t + T * H * w) / m_.memory_bytes_s);

@@ -12,7 +12,7 @@ namespace trainhost::parallel {
 /// or two of f32 beside logits and gradient in a 16-bit compute type, 12 either way.
 inline std::uint64_t logit_bytes(const RunSpec& r) {
   const std::uint32_t size = size_of(r.compute);
-  switch (r.layout.cross_entropy) {
+  switch (r.memory.cross_entropy) {
     case CrossEntropy::kInPlace:
       return 4;
     case CrossEntropy::kFused:
@@ -39,7 +39,7 @@ void Account<Sink>::training() {
         [&] { return text(t.part) + " tokens * 2 * " + text(s.a.hidden) + " * " + text(size) + " B"; });
 
   // Which moment is worse: the loss at the head, or the layer that needs most beside what is kept.
-  const bool chunked = l.cross_entropy == CrossEntropy::kFused;
+  const bool chunked = memory.cross_entropy == CrossEntropy::kFused;
   const Size rows = chunked ? std::min(t.whole, Size(kHeadChunkTokens)) : t.whole;
   const Size logits = s.last() ? rows * s.vocab * logit_bytes(r) : Size();
   const Size hidden = s.last() ? t.whole * s.a.hidden * size : Size();
@@ -72,7 +72,7 @@ void Account<Sink>::training() {
 
   // A layer's weight gradients before they join the sum: in the compute type, beside sums of another type or
   // of another cut. Experts join one by one.
-  const Size trained = r.zero_stage >= 2 ? largest_trained_ : largest_unsummed_;
+  const Size trained = r.parallel.zero >= 2 ? largest_trained_ : largest_unsummed_;
   const Size own = s.last() ? head_.dense.elements : Size();
   const bool full = !adapts(r);
   // A tied table on one stage is counted with the embedding; its gradient as the head comes here all the
@@ -80,7 +80,7 @@ void Account<Sink>::training() {
   const Size of_head =
       own + (full && s.last() && s.first() && s.a.tied ? Size(s.vocab) * embedding_width(s.a) : Size());
   const DType grad = full ? r.grad : DType::kF32;
-  if (r.zero_stage >= 2)
+  if (r.parallel.zero >= 2)
     leaf(
         {Tier::kDevice, Component::kCommunication, about, kBackward,
          std::max(trained, of_head) * (size + size_of(grad))},
@@ -110,21 +110,21 @@ void Account<Sink>::communication() {
         {Tier::kDevice, Component::kCommunication, Claim::kApproximation, kPasses, bytes},
         [&] { return std::string(name); }, formula);
   };
-  if (r.zero_stage >= 3 && s.data_ranks > 1) {
+  if (r.parallel.zero >= 3 && s.data_ranks > 1) {
     const bool full = !adapts(r) && !infers(r);
     const Size layer = full ? largest_ * size : largest_frozen_;
     const Size table = std::max(table_.elements, head_.elements) * size;
     buffer(std::max(layer * 2, table), "weights gathered",
            [&] { return "two layers of " + text(layer) + " B, or a table of " + text(table) + " B"; });
   }
-  if (s.tp > 1 && l.sequence_parallel)
+  if (s.tp > 1 && r.parallel.sequence)
     buffer(t.whole * s.a.hidden * size, "tokens gathered between tensor ranks",
            [&] { return text(t.whole) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B"; });
   if (s.pipeline.stages > 1)
     buffer(t.part * s.a.hidden * 2 * size, "pipeline send and receive", [&] {
       return "2 * " + text(t.part) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B";
     });
-  if (l.context_parallel > 1) {
+  if (r.parallel.context > 1) {
     const Size wide = widest_kv_;
     buffer(t.whole * wide * 2 * size, "keys and values of the next context rank",
            [&] { return "2 * " + text(t.whole) + " tokens * " + text(wide) + " * " + text(size) + " B"; });
@@ -140,8 +140,8 @@ void Account<Sink>::communication() {
 
 template <class Sink>
 void Account<Sink>::inference() {
-  const DType type = l.kv_cache == DType::kNone ? r.weight : l.kv_cache;
-  const std::uint64_t page = std::max<std::uint64_t>(l.kv_page, 1);
+  const DType type = memory.kv_cache == DType::kNone ? r.weight : memory.kv_cache;
+  const std::uint64_t page = std::max<std::uint64_t>(memory.kv_page, 1);
   const auto& t = s.cut.tokens;
   Size inside;
   s.segments([&](const Segment& g) {
@@ -149,7 +149,7 @@ void Account<Sink>::inference() {
     const Widths w = widths(layer.attention, s.tp);
     const std::uint64_t window = layer.attention.window;
     const std::uint64_t seen =
-        up(window ? std::min<std::uint64_t>(window, r.seq_len) : r.seq_len, l.context_parallel);
+        up(window ? std::min<std::uint64_t>(window, r.seq_len) : r.seq_len, r.parallel.context);
     const Size tokens = Size(up(seen, page)) * page * r.micro_batch;
     // A quantised cache has one f32 scale a token for the keys and one for the values of each head (one for a
     // latent).
@@ -210,16 +210,16 @@ void Account<Sink>::offload_buffers() {
   const Size weights = full ? plain_bytes(r.weight, largest_) : largest_frozen_;
   const Size all = full ? plain_bytes(r.weight, layers_.elements + layers_.expert_elements)
                         : layers_.frozen + layers_.frozen_expert;
-  pass(l.weights_in, Component::kWeights, Claim::kExact, weights, all, "weights");
+  pass(memory.weights_in, Component::kWeights, Claim::kExact, weights, all, "weights");
   if (!infers(r)) {
-    pass(l.activations_in, Component::kActivations, Claim::kApproximation, largest_kept_, activations_,
+    pass(memory.activations_in, Component::kActivations, Claim::kApproximation, largest_kept_, activations_,
          "activations");
-    const std::uint64_t n = r.zero_stage >= 1 ? s.data_ranks : 1;
+    const std::uint64_t n = r.parallel.zero >= 1 ? s.data_ranks : 1;
     const Size state = share(
         layers_.dense.state + layers_.expert.state +
             plain_bytes(full ? r.master : DType::kNone, layers_.dense.elements + layers_.expert.elements),
         n);
-    pass(l.optimizer_in, Component::kOptimizerState, Claim::kExact, share(largest_state_, n), state,
+    pass(memory.optimizer_in, Component::kOptimizerState, Claim::kExact, share(largest_state_, n), state,
          "optimizer state");
   }
 }

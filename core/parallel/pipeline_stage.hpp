@@ -42,20 +42,20 @@ struct Stage {
         kinds(of),
         r(run),
         index(stage),
-        tp(run.tensor_parallel),
-        ep(run.layout.expert_parallel),
-        every(run.layout.recompute_every) {
-    pipeline = {r.pipeline_parallel, r.layout.interleave, r.accumulate, kinds.layers()};
-    data_ranks = std::uint64_t{r.data_parallel} * r.layout.context_parallel;
+        tp(run.parallel.tensor),
+        ep(run.parallel.expert),
+        every(run.memory.recompute_every) {
+    pipeline = {r.parallel.pipeline, r.parallel.virtual_stages, r.accumulate, kinds.layers()};
+    data_ranks = std::uint64_t{r.parallel.data} * r.parallel.context;
     expert_data_ranks = up(data_ranks, ep);
-    vocab = vocab_rows(a, tp, r.layout.vocab_multiple);
+    vocab = vocab_rows(a, tp, r.memory.vocab_multiple);
     cut.H = a.hidden, cut.tp = tp, cut.size = size_of(r.compute);
-    cut.materialised = r.layout.attention == AttentionMemory::kMaterialised;
+    cut.materialised = r.memory.attention == AttentionMemory::kMaterialised;
     if (adapts(r))
       cut.needed = r.lora_targets,
       cut.inner = std::uint64_t{r.lora_rank} * std::popcount(r.lora_targets & 0x7fu);
-    const Size tokens = Size(r.micro_batch) * up(r.seq_len, r.layout.context_parallel);
-    cut.tokens = {tokens, r.layout.sequence_parallel ? share(tokens, tp) : tokens, r.seq_len};
+    const Size tokens = Size(r.micro_batch) * up(r.seq_len, r.parallel.context);
+    cut.tokens = {tokens, r.parallel.sequence ? share(tokens, tp) : tokens, r.seq_len};
   }
 
   bool first() const { return index == 0; }

@@ -36,7 +36,7 @@ inline std::string of_ranks(std::uint64_t n) { return n > 1 ? " / " + text(n) + 
 template <class Sink>
 class Account {
  public:
-  Account(const Stage& stage, Sink& to) : s(stage), r(stage.r), l(stage.r.layout), sink(to) {}
+  Account(const Stage& stage, Sink& to) : s(stage), r(stage.r), memory(stage.r.memory), sink(to) {}
 
   void run() {
     prepare();
@@ -137,8 +137,8 @@ class Account {
     if constexpr (Sink::kRows)
       s.segments([&](const Segment& g) { rows(g); });
     else
-      leaf({l.activations_in, Component::kActivations, Claim::kApproximation, kPasses, activations_}, none,
-           none);
+      leaf({memory.activations_in, Component::kActivations, Claim::kApproximation, kPasses, activations_},
+           none, none);
   }
 
   /// Activations of a segment tensor by tensor; of many chunks, the reader adds leaves of one name.
@@ -147,7 +147,7 @@ class Account {
     layer_activations((*g.layer), s.cut, [&](const Activation& row) {
       if (g.policy > row.until) return;
       leaf(
-          {l.activations_in, Component::kActivations, Claim::kApproximation, kPasses,
+          {memory.activations_in, Component::kActivations, Claim::kApproximation, kPasses,
            row.bytes() * kept * g.in_flight},
           [&] { return std::string("layers[].") + row.name; },
           [&] {
@@ -189,8 +189,8 @@ class Account {
   /// weights, 2 gradients, 3 weights as well.
   void shared(const char* part, const char* which, const Trained& t, Size frozen, Size elements,
               std::uint64_t ranks) {
-    const std::uint64_t n1 = r.zero_stage >= 1 ? ranks : 1, n2 = r.zero_stage >= 2 ? ranks : 1,
-                        n3 = r.zero_stage >= 3 ? ranks : 1;
+    const std::uint64_t n1 = r.parallel.zero >= 1 ? ranks : 1, n2 = r.parallel.zero >= 2 ? ranks : 1,
+                        n3 = r.parallel.zero >= 3 ? ranks : 1;
     const bool full = !adapts(r) && !infers(r);
     const auto emit = [&](Tier tier, Component c, std::uint32_t phases, Size bytes, std::uint64_t n,
                           const char* what, Size count, auto&& each) {
@@ -206,13 +206,13 @@ class Account {
       };
     };
     if (full) {
-      emit(l.weights_in, Component::kWeights, kAlways, plain_bytes(r.weight, t.elements), n3, "weights",
+      emit(memory.weights_in, Component::kWeights, kAlways, plain_bytes(r.weight, t.elements), n3, "weights",
            t.elements, typed(r.weight));
-      emit(l.optimizer_in, Component::kMasterWeights, kAlways, plain_bytes(r.master, t.elements), n1,
+      emit(memory.optimizer_in, Component::kMasterWeights, kAlways, plain_bytes(r.master, t.elements), n1,
            "master weights", t.elements, typed(r.master));
     } else {
       const DType d = resting(r);
-      emit(l.weights_in, Component::kWeights, kAlways, frozen, n3, "weights", elements, [&] {
+      emit(memory.weights_in, Component::kWeights, kAlways, frozen, n3, "weights", elements, [&] {
         return " in " + std::string(name(d)) +
                (quantised(d) ? " with block scales, vectors and tables in " + std::string(name(r.compute))
                              : std::string()) +
@@ -225,7 +225,7 @@ class Account {
     const DType grad = full ? r.grad : DType::kF32;
     emit(Tier::kDevice, Component::kGradients, kPasses | kUpdate, plain_bytes(grad, t.elements), n2,
          "gradients", t.elements, typed(grad));
-    emit(l.optimizer_in, Component::kOptimizerState, kAlways, t.state, n1, "optimizer state", t.elements,
+    emit(memory.optimizer_in, Component::kOptimizerState, kAlways, t.state, n1, "optimizer state", t.elements,
          [&] {
            return ", " + std::string(name(r.optimizer)) + " moments in " + std::string(name(r.moment)) +
                   " = " + text(t.state) + " B";
@@ -244,7 +244,7 @@ class Account {
 
   const Stage& s;
   const RunSpec& r;
-  const Layout& l;
+  const MemoryPolicy& memory;
   Sink& sink;
   std::vector<LayerSums> own_sums_;
   Held layers_, table_, head_;

@@ -87,14 +87,14 @@ MemoryReport report(const model::Architecture& a, const RunSpec& r) {
   const LayerKinds kinds(a);
   const std::uint32_t worst = worst_stage(a, kinds, r);
   MemoryReport out = stage_report(a, r, worst);
-  if (r.pipeline_parallel == 1) return out;
+  if (r.parallel.pipeline == 1) return out;
   out.notes.push_back("Figures are of stage " + std::to_string(worst) + " of " +
-                      std::to_string(r.pipeline_parallel) + ", which needs most.");
+                      std::to_string(r.parallel.pipeline) + ", which needs most.");
   out.notes.push_back(stage_line(a, kinds, r, worst));
-  const std::uint32_t shown = std::min(r.pipeline_parallel, kStageLines);
+  const std::uint32_t shown = std::min(r.parallel.pipeline, kStageLines);
   for (std::uint32_t stage = 0; stage < shown; ++stage)
     if (stage != worst) out.notes.push_back(stage_line(a, kinds, r, stage));
-  if (shown < r.pipeline_parallel)
+  if (shown < r.parallel.pipeline)
     out.notes.push_back("Stages from " + std::to_string(shown) + " on have no line of their own.");
   return out;
 }

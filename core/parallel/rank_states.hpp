@@ -99,7 +99,7 @@ constexpr bool infers(const RunSpec& r) { return r.mode == RunMode::kInference; 
 /// Type of the weights that are not trained.
 constexpr DType resting(const RunSpec& r) {
   if (infers(r)) return r.weight;
-  if (r.layout.frozen != DType::kNone) return r.layout.frozen;
+  if (r.memory.frozen != DType::kNone) return r.memory.frozen;
   return r.mode == RunMode::kQlora ? DType::kNF4 : r.weight;
 }
 
@@ -115,7 +115,7 @@ class Tally {
       return;
     }
     (w.expert ? held_.frozen_expert : held_.frozen) +=
-        stored_bytes(w, resting_, r_.compute, r_.layout.double_quantized);
+        stored_bytes(w, resting_, r_.compute, r_.memory.double_quantized);
     if (adapts(r_) && w.target != kNever && (r_.lora_targets >> w.target & 1)) adapter(w, t);
   }
   const Held& held() const { return held_; }
@@ -125,9 +125,9 @@ class Tally {
   void adapter(const Weight& w, Trained& t) const {
     const Weight a{r_.lora_rank, w.cols, w.copies}, b{w.rows, r_.lora_rank, w.copies};
     const Weight m{w.rows, 1, w.copies, Kind::kVector};
-    t += {adapter_elements(w, r_.lora_rank, r_.layout.dora),
+    t += {adapter_elements(w, r_.lora_rank, r_.memory.dora),
           state_bytes(a, r_.optimizer, r_.moment) + state_bytes(b, r_.optimizer, r_.moment) +
-              (r_.layout.dora ? state_bytes(m, r_.optimizer, r_.moment) : Size())};
+              (r_.memory.dora ? state_bytes(m, r_.optimizer, r_.moment) : Size())};
   }
   const RunSpec& r_;
   bool full_;

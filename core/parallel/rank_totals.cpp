@@ -51,12 +51,12 @@ std::vector<std::uint32_t> stages_that_count(const model::Architecture& a, const
                                              const RunSpec& r) {
   std::vector<std::uint32_t> out;
   std::set<std::vector<std::uint64_t>> seen;
-  for (std::uint32_t stage = 0; stage < r.pipeline_parallel; ++stage) {
+  for (std::uint32_t stage = 0; stage < r.parallel.pipeline; ++stage) {
     std::vector<std::uint64_t> layers;
     Stage(a, kinds, r, stage).segments([&](const Segment& g) {
       layers.insert(layers.end(), {g.chunk, g.kind, g.policy, g.count});
     });
-    if (seen.insert(std::move(layers)).second || stage + 1 == r.pipeline_parallel) out.push_back(stage);
+    if (seen.insert(std::move(layers)).second || stage + 1 == r.parallel.pipeline) out.push_back(stage);
   }
   return out;
 }
@@ -77,8 +77,8 @@ std::uint32_t worst_stage(const model::Architecture& a, const RunSpec& r) {
 
 std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r) {
   RunSpec whole = r;
-  whole.tensor_parallel = whole.pipeline_parallel = whole.layout.expert_parallel = 1;
-  whole.layout.vocab_multiple = whole.layout.interleave = 1;
+  whole.parallel.tensor = whole.parallel.pipeline = whole.parallel.expert = 1;
+  whole.memory.vocab_multiple = whole.parallel.virtual_stages = 1;
   Tally tally(whole);
   embedding_weights(a, a.vocab, tally);
   head_weights(a, a.vocab, !a.tied, tally);

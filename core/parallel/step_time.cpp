@@ -38,7 +38,7 @@ double exposed(double transfer, double window) { return std::max(transfer - wind
 
 double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
   Pipeline p;
-  p.stages = r.pipeline_parallel, p.chunks = r.layout.interleave,
+  p.stages = r.parallel.pipeline, p.chunks = r.parallel.virtual_stages,
   p.layers = static_cast<std::uint64_t>(layers);
   std::uint64_t n = 0;
   for (std::uint64_t c = 0; c < p.chunks; ++c) n += p.end(stage, c) - p.begin(stage, c);
@@ -58,7 +58,7 @@ struct Slowest {
   double layers = 0;
 };
 Slowest slowest_stage(const TimeModel::MicroBatch& b, double layers, const RunSpec& r) {
-  const double last = layers_of(layers, r, r.pipeline_parallel - 1);
+  const double last = layers_of(layers, r, r.parallel.pipeline - 1);
   return {times(b.layer, last, b.head, 1), last};
 }
 
@@ -96,9 +96,8 @@ double TimeModel::bandwidth(double inner, double size) const {
 }
 
 TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
-  const double t = r.tensor_parallel, p = r.pipeline_parallel, c = r.layout.context_parallel,
-               d = r.data_parallel;
-  const double e = r.layout.expert_parallel, n = r.accumulate, v = r.layout.interleave;
+  const double t = r.parallel.tensor, p = r.parallel.pipeline, c = r.parallel.context, d = r.parallel.data;
+  const double e = r.parallel.expert, n = r.accumulate, v = r.parallel.virtual_stages;
   const Slowest slow = slowest_stage(b, layers_, r);
   Stage s;
   s.one = slow.pass.sum();
@@ -117,7 +116,7 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
                 // apart
     const double hop =
         t * c * d * p <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
-    const double tokens = double(r.micro_batch) * r.seq_len / c / (r.layout.sequence_parallel ? t : 1);
+    const double tokens = double(r.micro_batch) * r.seq_len / c / (r.parallel.sequence ? t : 1);
     x.pipeline = n * 2 * v * tokens * a_.hidden * width_ / hop;
   }
   x.step = x.compute + x.memory + x.recompute + x.tensor + x.context + x.expert + x.pipeline + x.bubble;
@@ -136,7 +135,7 @@ double TimeModel::data_seconds(const Stage& s, const RunSpec& r) const {
   const double n = r.accumulate, forth = s.one - s.back;
   const double gradients = trained_ * s.wire * grad_width_, weights = s.wire * width_,
                updated = trained_ * weights;
-  switch (r.zero_stage) {
+  switch (r.parallel.zero) {
     case 0:
       return exposed(2 * gradients, s.back);
     case 1:
@@ -149,24 +148,24 @@ double TimeModel::data_seconds(const Stage& s, const RunSpec& r) const {
 }
 
 double TimeModel::offload_seconds(const Stage& s, const RunSpec& r, double held, double updated) const {
-  const Layout& l = r.layout;
+  const MemoryPolicy& memory = r.memory;
   const auto to = [&](Tier tier) { return tier == Tier::kDisk ? m_.disk_bytes_s : m_.host_bytes_s; };
   double streamed = 0, seconds = 0;
-  if (l.weights_in != Tier::kDevice) streamed += 2 * width_ * held / to(l.weights_in);
-  if (l.activations_in != Tier::kDevice) streamed += 2 * s.saved_bytes / to(l.activations_in);
+  if (memory.weights_in != Tier::kDevice) streamed += 2 * width_ * held / to(memory.weights_in);
+  if (memory.activations_in != Tier::kDevice) streamed += 2 * s.saved_bytes / to(memory.activations_in);
   if (streamed > 0) seconds += r.accumulate * exposed(streamed, s.one);
-  if (l.optimizer_in != Tier::kDevice) seconds += 2 * updated * state_bytes_ / to(l.optimizer_in);
+  if (memory.optimizer_in != Tier::kDevice) seconds += 2 * updated * state_bytes_ / to(memory.optimizer_in);
   return seconds;
 }
 
 TimeModel::Added TimeModel::added(const Stage& s, const RunSpec& r) const {
   const double whole = s.dense + s.routed, shared = s.dense / s.group + s.routed / s.expert_group;
-  const double updated = trained_ * (r.zero_stage > 0 ? shared : whole);
+  const double updated = trained_ * (r.parallel.zero > 0 ? shared : whole);
   Added x;
   x.data = data_seconds(s, r);
   // The update reads the gradient, writes the weight, reads and writes the state.
   x.optimizer = updated * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
-  x.offload = offload_seconds(s, r, r.zero_stage == 3 ? shared : whole, updated);
+  x.offload = offload_seconds(s, r, r.parallel.zero == 3 ? shared : whole, updated);
   x.step = s.times.step + x.data + x.optimizer +
            x.offload;  // in this order: a sum of more never rounds below one of less
   return x;
@@ -176,8 +175,8 @@ Times TimeModel::step(const Stage& s, const RunSpec& r) const {
   const Added more = added(s, r);
   Times x = s.times;
   x.data = more.data, x.optimizer = more.optimizer, x.offload = more.offload, x.step = more.step;
-  const double devices = double(r.tensor_parallel) * r.pipeline_parallel * s.group;
-  const double tokens = double(r.accumulate) * r.micro_batch * r.data_parallel * r.seq_len;
+  const double devices = double(r.parallel.tensor) * r.parallel.pipeline * s.group;
+  const double tokens = double(r.accumulate) * r.micro_batch * r.parallel.data * r.seq_len;
   x.tokens_per_second = tokens / x.step;
   x.model_flops_utilization = tokens * flops_per_token_ / (x.step * m_.flops * devices);
   return x;

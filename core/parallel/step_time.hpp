@@ -52,7 +52,7 @@ class TimeModel {
   TimeModel(const model::Architecture& a, const RunSpec& r, const Machine& m);
 
   /// The mean layer, and the LM head with its loss and the embedding. Depends on micro_batch, tensor,
-  /// sequence_parallel, context, expert, recompute, attention and cross_entropy of `r` alone: a search
+  /// sequence, context, expert, recompute, attention and cross_entropy of `r` alone: a search
   /// computes it once for all that differs elsewhere.
   struct MicroBatch {
     Pass layer, head;

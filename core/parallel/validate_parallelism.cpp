@@ -56,7 +56,7 @@ void tensor(const model::Architecture& a, std::uint64_t tp) {
 }
 
 void experts(const model::Architecture& a, const RunSpec& r) {
-  const std::uint64_t ep = r.layout.expert_parallel;
+  const std::uint64_t ep = r.parallel.expert;
   if (ep == 1) return;
   bool any = false;
   for (const model::LayerRun& run : a.layers) {
@@ -71,12 +71,12 @@ void experts(const model::Architecture& a, const RunSpec& r) {
 void pipeline(const model::Architecture& a, const RunSpec& r) {
   std::uint64_t layers = 0;
   for (const model::LayerRun& run : a.layers) layers += run.count;
-  const std::uint64_t pp = r.pipeline_parallel, chunks = pp * r.layout.interleave;
+  const std::uint64_t pp = r.parallel.pipeline, chunks = pp * r.parallel.virtual_stages;
   if (pp > layers)
     throw usage_error("parallel.pipeline = " + n(pp) + " is more than the " + n(layers) + " layers; " +
                       n(layers) + " does");
   if (chunks > layers)
-    throw usage_error("parallel.interleave = " + n(r.layout.interleave) +
+    throw usage_error("parallel.interleave = " + n(r.parallel.virtual_stages) +
                       " with parallel.pipeline = " + n(pp) + " asks for " + n(chunks) + " chunks of " +
                       n(layers) + " layers; " + n(layers / pp) + " does");
 }
@@ -84,16 +84,16 @@ void pipeline(const model::Architecture& a, const RunSpec& r) {
 }  // namespace
 
 void validate(const model::Architecture& a, const RunSpec& r) {
-  const Layout& l = r.layout;
-  positive("parallel.data", r.data_parallel), positive("parallel.tensor", r.tensor_parallel);
-  positive("parallel.pipeline", r.pipeline_parallel), positive("parallel.context", l.context_parallel);
-  positive("parallel.expert", l.expert_parallel), positive("parallel.interleave", l.interleave);
-  positive("parallel.vocab_multiple", l.vocab_multiple), positive("plan.kv_page", l.kv_page);
-  positive("train.recompute_every", l.recompute_every), positive("train.micro_batch", r.micro_batch);
+  const MemoryPolicy& memory = r.memory;
+  positive("parallel.data", r.parallel.data), positive("parallel.tensor", r.parallel.tensor);
+  positive("parallel.pipeline", r.parallel.pipeline), positive("parallel.context", r.parallel.context);
+  positive("parallel.expert", r.parallel.expert), positive("parallel.interleave", r.parallel.virtual_stages);
+  positive("parallel.vocab_multiple", memory.vocab_multiple), positive("plan.kv_page", memory.kv_page);
+  positive("train.recompute_every", memory.recompute_every), positive("train.micro_batch", r.micro_batch);
   positive("train.grad_accum", r.accumulate), positive("data.seq_len", r.seq_len);
   sizes(a);
-  if (r.zero_stage > 3) throw usage_error("parallel.zero = " + n(r.zero_stage) + "; it is 0 to 3");
-  tensor(a, r.tensor_parallel);
+  if (r.parallel.zero > 3) throw usage_error("parallel.zero = " + n(r.parallel.zero) + "; it is 0 to 3");
+  tensor(a, r.parallel.tensor);
   experts(a, r);
   pipeline(a, r);
   if (const std::optional<Clash> clash = clash_of(r)) throw usage_error(clash->sentence, clash->hint);

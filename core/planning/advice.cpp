@@ -178,8 +178,8 @@ Prefix smallest_step(const RunSpec& r, const Ranks& ranks) {
 
 /// The run with the prefix applied, for candidates that look at it.
 runfile::RunConfig smallest_run(runfile::RunConfig c, const Ranks& ranks) {
-  if (ranks.tensor > 1) c.run.tensor_parallel = ranks.tensor, c.run.layout.sequence_parallel = true;
-  if (ranks.pipeline > 1) c.run.pipeline_parallel = ranks.pipeline, c.run.layout.interleave = 1;
+  if (ranks.tensor > 1) c.run.parallel.tensor = ranks.tensor, c.run.parallel.sequence = true;
+  if (ranks.pipeline > 1) c.run.parallel.pipeline = ranks.pipeline, c.run.parallel.virtual_stages = 1;
   if (c.run.mode == RunMode::kInference) return c;
   const std::uint64_t sequences = std::uint64_t{c.run.accumulate} * c.run.micro_batch;
   c.run.accumulate = static_cast<std::uint32_t>(std::min<std::uint64_t>(sequences, UINT32_MAX)),
@@ -255,10 +255,10 @@ std::vector<Change> find_changes(PlanView& v, Replanner& replan) {
   const std::size_t singles = keeping();
   if (keeping() < kEnough) look_further(v, {}, replan, out);
   const bool device = v.compute_tier != Tier::kHost;
-  const Ranks tensor{tensor_ways(c), 1}, both{c.run.tensor_parallel < 8 ? tensor.tensor : 1, most_stages(c)};
-  if (keeping() < kEnough && device && c.run.tensor_parallel < 8 && tensor.tensor > 1)
+  const Ranks tensor{tensor_ways(c), 1}, both{c.run.parallel.tensor < 8 ? tensor.tensor : 1, most_stages(c)};
+  if (keeping() < kEnough && device && c.run.parallel.tensor < 8 && tensor.tensor > 1)
     look_further(v, tensor, replan, out);
-  if (keeping() < kEnough && device && c.run.pipeline_parallel < both.pipeline)
+  if (keeping() < kEnough && device && c.run.parallel.pipeline < both.pipeline)
     look_further(v, both, replan, out);
   std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) {
     return std::tuple(a.leaves_backend, a.price, a.cost) < std::tuple(b.leaves_backend, b.price, b.cost);

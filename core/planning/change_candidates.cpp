@@ -45,12 +45,12 @@ class Proposals {
 
   /// Memory that a better kernel does not take.
   void kept_whole() {
-    if (r_.layout.cross_entropy == CrossEntropy::kPlain)
+    if (r_.memory.cross_entropy == CrossEntropy::kPlain)
       add(Price::kFree, {{{{"plan.cross_entropy", "fused"}},
                           "logits made and used in chunks, never whole",
                           0,
                           "free: the same result"}});
-    if (r_.layout.attention == AttentionMemory::kMaterialised)
+    if (r_.memory.attention == AttentionMemory::kMaterialised)
       add(Price::kFree, {{{{"plan.attention", "flash"}},
                           "attention without keeping its scores",
                           0,
@@ -79,26 +79,26 @@ class Proposals {
 
   /// Ranks that are there and hold the same thing.
   void shared_already() {
-    if (r_.tensor_parallel > 1 && !r_.layout.sequence_parallel && trains(r_))
+    if (r_.parallel.tensor > 1 && !r_.parallel.sequence && trains(r_))
       add(Price::kFree, {{{{"parallel.sequence", "true"}},
                           fmt::format("the {} tensor-parallel ranks share the tokens between their parts",
-                                      r_.tensor_parallel),
+                                      r_.parallel.tensor),
                           0,
                           "free: the same bytes on the network"}});
-    const std::uint64_t ranks = std::uint64_t{r_.data_parallel} * r_.layout.context_parallel;
-    if (r_.layout.expert_parallel == 1)
+    const std::uint64_t ranks = std::uint64_t{r_.parallel.data} * r_.parallel.context;
+    if (r_.parallel.expert == 1)
       add(Price::kTime, experts_of(ranks), false);  // more ranks than experts is no run
     if (ranks == 1 || !trains(r_)) return;
     static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients",
                                               "optimizer state, gradients and weights"};
     std::vector<Rung> free;
-    for (std::uint32_t z = r_.zero_stage + 1; z <= 2; ++z)
+    for (std::uint32_t z = r_.parallel.zero + 1; z <= 2; ++z)
       free.push_back({{{"parallel.zero", text(z)}},
                       fmt::format("the {} data ranks share {}", ranks, kShared[z]),
                       0,
                       "free: the same bytes on the network"});
     add(Price::kFree, std::move(free));
-    if (r_.zero_stage < 3)
+    if (r_.parallel.zero < 3)
       add(Price::kTime, {{{{"parallel.zero", "3"}},
                           fmt::format("the {} data ranks share {}", ranks, kShared[3]),
                           gathered_cost(s_),
@@ -136,18 +136,18 @@ class Proposals {
   }
 
   void offload() {
-    const Layout& l = r_.layout;
+    const MemoryPolicy& memory = r_.memory;
     const auto rung = [&](const char* key, const char* what, double share) {
       return Rung{{{key, std::string(offload_word(Tier::kHost))}}, what, share, time_words(share)};
     };
-    if (trains(r_) && l.optimizer_in == Tier::kDevice)
+    if (trains(r_) && memory.optimizer_in == Tier::kDevice)
       add(Price::kTime, {rung("plan.offload_optimizer", "optimizer state and its update in host memory",
                               optimizer_offload_cost(s_))});
-    if (l.weights_in == Tier::kDevice)
+    if (memory.weights_in == Tier::kDevice)
       add(Price::kTime,
           {rung("plan.offload_weights", "weights in host memory, a layer at a time on the device",
                 weight_offload_cost(s_))});
-    if (trains(r_) && l.activations_in == Tier::kDevice)
+    if (trains(r_) && memory.activations_in == Tier::kDevice)
       add(Price::kTime,
           {rung("plan.offload_activations", "activations in host memory until the backward pass needs them",
                 activation_offload_cost(s_))});
@@ -158,22 +158,22 @@ class Proposals {
     const std::uint64_t now = devices_of(r_);
     const auto devices = [&](std::uint64_t n) { return devices_words(now * n, s_.devices); };
     std::vector<Rung> tensor, pipeline, context;
-    for (std::uint64_t n = 2; r_.tensor_parallel * n <= 8; n *= 2)
+    for (std::uint64_t n = 2; r_.parallel.tensor * n <= 8; n *= 2)
       tensor.push_back(
-          {{{"parallel.tensor", text(r_.tensor_parallel * n)}, {"parallel.sequence", "true"}},
-           fmt::format("{} devices share every matrix and the tokens between", r_.tensor_parallel * n),
+          {{{"parallel.tensor", text(r_.parallel.tensor * n)}, {"parallel.sequence", "true"}},
+           fmt::format("{} devices share every matrix and the tokens between", r_.parallel.tensor * n),
            double(now * n),
            devices(n)});
     if (!trains(r_))
       for (Rung& t : tensor) t.settings.pop_back();
-    for (std::uint64_t n = 2; r_.pipeline_parallel * n <= c_.model.layers; n *= 2)
-      pipeline.push_back({{{"parallel.pipeline", text(r_.pipeline_parallel * n)}},
-                          fmt::format("{} devices share the layers", r_.pipeline_parallel * n),
+    for (std::uint64_t n = 2; r_.parallel.pipeline * n <= c_.model.layers; n *= 2)
+      pipeline.push_back({{{"parallel.pipeline", text(r_.parallel.pipeline * n)}},
+                          fmt::format("{} devices share the layers", r_.parallel.pipeline * n),
                           double(now * n) + 0.1,
                           devices(n)});
-    for (std::uint64_t n = 2; n <= 64 && r_.seq_len % (r_.layout.context_parallel * n) == 0; n *= 2)
-      context.push_back({{{"parallel.context", text(r_.layout.context_parallel * n)}},
-                         fmt::format("{} devices share each sequence", r_.layout.context_parallel * n),
+    for (std::uint64_t n = 2; n <= 64 && r_.seq_len % (r_.parallel.context * n) == 0; n *= 2)
+      context.push_back({{{"parallel.context", text(r_.parallel.context * n)}},
+                         fmt::format("{} devices share each sequence", r_.parallel.context * n),
                          double(now * n) + 0.2,
                          devices(n)});
     add(Price::kHardware, std::move(tensor));
@@ -202,11 +202,11 @@ class Proposals {
   /// With as many ranks more. Of a dense model no estimator plans these.
   std::vector<Rung> experts(std::uint64_t now) const {
     std::vector<Rung> rungs;
-    for (std::uint64_t n = 2; n <= 256 && r_.layout.expert_parallel == 1; n *= 2)
-      rungs.push_back({{{"parallel.data", text(r_.data_parallel * n)},
+    for (std::uint64_t n = 2; n <= 256 && r_.parallel.expert == 1; n *= 2)
+      rungs.push_back({{{"parallel.data", text(r_.parallel.data * n)},
                         {"parallel.expert", text(n)},
                         {"parallel.zero", "3"}},
-                       fmt::format("{} data ranks share the experts and all state", r_.data_parallel * n),
+                       fmt::format("{} data ranks share the experts and all state", r_.parallel.data * n),
                        double(now * n) + 0.25,
                        devices_words(now * n, s_.devices)});
     return rungs;
@@ -216,14 +216,14 @@ class Proposals {
     static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients",
                                               "all state"};
     std::vector<Rung> rungs;
-    if (zero < r_.zero_stage) return rungs;
+    if (zero < r_.parallel.zero) return rungs;
     for (std::uint64_t n = 2; n <= 4096; n *= 2) {
-      Settings settings = {{"parallel.data", text(r_.data_parallel * n)}, {"parallel.zero", text(zero)}};
+      Settings settings = {{"parallel.data", text(r_.parallel.data * n)}, {"parallel.zero", text(zero)}};
       std::string batch = fmt::format("{} times as many sequences in an update", n);
       if (r_.accumulate % n == 0)
         settings.push_back({"train.grad_accum", text(r_.accumulate / n)}), batch = "the same update";
       rungs.push_back({settings,
-                       fmt::format("{} data ranks share {}, {}", r_.data_parallel * n, kShared[zero], batch),
+                       fmt::format("{} data ranks share {}, {}", r_.parallel.data * n, kShared[zero], batch),
                        double(now * n) + 0.3 + 0.01 * zero, devices_words(now * n, s_.devices)});
     }
     return rungs;
@@ -267,7 +267,7 @@ class Proposals {
         add(Price::kResult, {{{{"plan.gradients", "bf16"}}, "gradients in bf16", 0.15, "rounds gradients"}});
       return;
     }
-    if (r_.layout.kv_cache == DType::kNone)
+    if (r_.memory.kv_cache == DType::kNone)
       add(Price::kResult,
           {{{{"plan.kv_cache", "fp8"}}, "the key/value cache in 8 bits", 0.1, "rounds keys and values"},
            {{{"plan.kv_cache", "int4"}},
@@ -317,7 +317,7 @@ class Proposals {
 
   void shorter() {
     std::vector<Rung> rungs;
-    for (std::uint64_t s = r_.seq_len / 2; s >= 64 && s % r_.layout.context_parallel == 0; s /= 2)
+    for (std::uint64_t s = r_.seq_len / 2; s >= 64 && s % r_.parallel.context == 0; s /= 2)
       rungs.push_back(
           {{{"data.seq_len", text(s)}},
            fmt::format("sequences of {} tokens instead of {}", format_count(s), format_count(r_.seq_len)),
@@ -347,7 +347,7 @@ bool is_quoted(const std::string& key) {
 }  // namespace
 
 std::uint64_t devices_of(const RunSpec& r) {
-  return std::uint64_t{r.data_parallel} * r.tensor_parallel * r.pipeline_parallel * r.layout.context_parallel;
+  return std::uint64_t{r.parallel.data} * r.parallel.tensor * r.parallel.pipeline * r.parallel.context;
 }
 
 std::string devices_words(std::uint64_t n, std::uint64_t before) {

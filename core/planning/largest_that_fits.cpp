@@ -65,7 +65,7 @@ struct RankGrowth {
 /// An expert to each of as many data ranks as there are, where the model has experts; no estimator plans it
 /// for a dense one.
 runfile::RunConfig with_experts_shared(runfile::RunConfig c) {
-  c.run.layout.expert_parallel = c.run.data_parallel;
+  c.run.parallel.expert = c.run.parallel.data;
   return c;
 }
 
@@ -80,11 +80,11 @@ std::vector<RankGrowth> ways(std::uint32_t n, const runfile::RunConfig& c) {
 }
 
 runfile::RunConfig spread(runfile::RunConfig c, const RankGrowth& r) {
-  c.run.tensor_parallel = r.tensor, c.run.data_parallel = r.data, c.run.pipeline_parallel = r.pipeline;
-  c.run.layout.context_parallel = c.run.layout.expert_parallel = c.run.layout.interleave = 1;
+  c.run.parallel.tensor = r.tensor, c.run.parallel.data = r.data, c.run.parallel.pipeline = r.pipeline;
+  c.run.parallel.context = c.run.parallel.expert = c.run.parallel.virtual_stages = 1;
   const bool trains = c.run.mode != RunMode::kInference;
-  c.run.layout.sequence_parallel = trains && r.tensor > 1;
-  c.run.zero_stage = trains && r.data > 1 ? 3 : 0;
+  c.run.parallel.sequence = trains && r.tensor > 1;
+  c.run.parallel.zero = trains && r.data > 1 ? 3 : 0;
   return c;
 }
 
@@ -191,7 +191,7 @@ std::vector<Limit> find_limits(Replanner& replan) {
   out.push_back(limit(
       "largest train.micro_batch", replan, std::min<std::uint64_t>(1048576, INT32_MAX / r.seq_len),
       [](runfile::RunConfig& c, std::uint64_t x) { c.run.micro_batch = static_cast<std::uint32_t>(x); }));
-  const std::uint32_t step = r.layout.context_parallel;  // ranks share a sequence evenly
+  const std::uint32_t step = r.parallel.context;  // ranks share a sequence evenly
   out.push_back(limit("longest data.seq_len", replan,
                       std::min<std::uint64_t>(16777216, INT32_MAX / r.micro_batch) / step,
                       [step](runfile::RunConfig& c, std::uint64_t x) {

@@ -244,7 +244,7 @@ std::uint64_t planned_data_bytes(const runfile::RunConfig& c) {
 static std::string adapters(const RunSpec& r) {
   if (r.mode != RunMode::kLora && r.mode != RunMode::kQlora) return {};
   return fmt::format(", {}{} of rank {}", r.mode == RunMode::kQlora ? "Q" : "",
-                     r.layout.dora ? "DoRA" : "LoRA", r.lora_rank);
+                     r.memory.dora ? "DoRA" : "LoRA", r.lora_rank);
 }
 
 std::string recompute_words(const runfile::RunConfig& c, const TrainerTraits& traits) {
@@ -256,7 +256,7 @@ std::string recompute_words(const runfile::RunConfig& c, const TrainerTraits& tr
       "recompute {}{}",
       c.run.recompute == Recompute::kLayers ? "auto: " + by_layer(c.run.recompute_layers, c.model.layers)
                                             : std::string(name(c.run.recompute)),
-      c.run.layout.recompute_every > 1 ? fmt::format(", {} layers together", c.run.layout.recompute_every)
+      c.run.memory.recompute_every > 1 ? fmt::format(", {} layers together", c.run.memory.recompute_every)
                                        : "");
 }
 

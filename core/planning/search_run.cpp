@@ -38,23 +38,23 @@ parallel::Axes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
   const auto only = [&](const char* key, auto& values, auto value) {
     if (fixed.count(key)) values = {value};
   };
-  only("parallel.tensor", a.tensor, r.tensor_parallel);
-  only("parallel.pipeline", a.pipeline, r.pipeline_parallel);
-  only("parallel.data", a.data, r.data_parallel);
-  only("parallel.context", a.context, r.layout.context_parallel);
-  only("parallel.expert", a.expert, r.layout.expert_parallel);
-  only("parallel.interleave", a.interleave, r.layout.interleave);
-  only("parallel.sequence", a.sequence, r.layout.sequence_parallel);
-  only("parallel.zero", a.zero, r.zero_stage);
+  only("parallel.tensor", a.tensor, r.parallel.tensor);
+  only("parallel.pipeline", a.pipeline, r.parallel.pipeline);
+  only("parallel.data", a.data, r.parallel.data);
+  only("parallel.context", a.context, r.parallel.context);
+  only("parallel.expert", a.expert, r.parallel.expert);
+  only("parallel.interleave", a.interleave, r.parallel.virtual_stages);
+  only("parallel.sequence", a.sequence, r.parallel.sequence);
+  only("parallel.zero", a.zero, r.parallel.zero);
   only("train.micro_batch", a.micro_batch, r.micro_batch);
   if (r.recompute != Recompute::kAuto)
     for (const char* key : {"train.recompute", "train.recompute_every"})
-      only(key, a.recompute, parallel::RecomputeChoice{r.recompute, r.layout.recompute_every});
-  only("plan.offload_weights", a.weights_in, r.layout.weights_in);
-  only("plan.offload_optimizer", a.optimizer_in, r.layout.optimizer_in);
-  only("plan.offload_activations", a.activations_in, r.layout.activations_in);
-  a.attention = {r.layout.attention};
-  a.cross_entropy = {r.layout.cross_entropy};
+      only(key, a.recompute, parallel::RecomputeChoice{r.recompute, r.memory.recompute_every});
+  only("plan.offload_weights", a.weights_in, r.memory.weights_in);
+  only("plan.offload_optimizer", a.optimizer_in, r.memory.optimizer_in);
+  only("plan.offload_activations", a.activations_in, r.memory.activations_in);
+  a.attention = {r.memory.attention};
+  a.cross_entropy = {r.memory.cross_entropy};
   return a;
 }
 
@@ -144,7 +144,7 @@ std::string open_sequence(runfile::RunConfig& c) {
                   "micro-batch and the data ranks",
                   c.run.accumulate),
       fmt::format("--global-batch=N says the sequences of an update; {} are what this run has",
-                  format_count(checked_mul(c.run.micro_batch, c.run.accumulate, c.run.data_parallel))),
+                  format_count(checked_mul(c.run.micro_batch, c.run.accumulate, c.run.parallel.data))),
       {"--set train.grad_accum"});
 }
 
@@ -156,28 +156,27 @@ void refuse_fixed(const model::Architecture& a, const RunSpec& r, const std::set
     const char* key;
     std::uint64_t value, whole;
     const char* of;
-  } rows[] = {{"parallel.tensor", r.tensor_parallel, devices, "devices"},
-              {"parallel.pipeline", r.pipeline_parallel, devices, "devices"},
-              {"parallel.context", r.layout.context_parallel, devices, "devices"},
-              {"parallel.data", r.data_parallel, devices, "devices"},
-              {"parallel.data", r.data_parallel, sequences, "sequences of an update (--global-batch)"},
+  } rows[] = {{"parallel.tensor", r.parallel.tensor, devices, "devices"},
+              {"parallel.pipeline", r.parallel.pipeline, devices, "devices"},
+              {"parallel.context", r.parallel.context, devices, "devices"},
+              {"parallel.data", r.parallel.data, devices, "devices"},
+              {"parallel.data", r.parallel.data, sequences, "sequences of an update (--global-batch)"},
               {"train.micro_batch", r.micro_batch, sequences, "sequences of an update (--global-batch)"}};
   for (const auto& row : rows)
     if (fixed.count(row.key) && row.whole % row.value)
       throw usage_error(fmt::format("{} = {} does not divide {} {}; {}", row.key, row.value,
                                     format_count(row.whole), row.of, nearest_divisors(row.value, row.whole)));
-  const std::uint64_t layers = a.layer_count(), chunks = r.layout.interleave;
+  const std::uint64_t layers = a.layer_count(), chunks = r.parallel.virtual_stages;
   if (fixed.count("parallel.interleave") && layers % chunks)
     throw usage_error(
         fmt::format("parallel.interleave = {} does not divide {} layers, whatever the pipeline; {}", chunks,
                     layers, nearest_divisors(chunks, layers)));
   RunSpec alone;  // what the model says to each, with nothing beside it
   alone.seq_len = r.seq_len;
-  if (fixed.count("parallel.tensor")) alone.tensor_parallel = r.tensor_parallel;
-  if (fixed.count("parallel.pipeline")) alone.pipeline_parallel = r.pipeline_parallel;
-  if (fixed.count("parallel.context")) alone.layout.context_parallel = r.layout.context_parallel;
-  if (fixed.count("parallel.expert"))
-    alone.layout.expert_parallel = alone.data_parallel = r.layout.expert_parallel;
+  if (fixed.count("parallel.tensor")) alone.parallel.tensor = r.parallel.tensor;
+  if (fixed.count("parallel.pipeline")) alone.parallel.pipeline = r.parallel.pipeline;
+  if (fixed.count("parallel.context")) alone.parallel.context = r.parallel.context;
+  if (fixed.count("parallel.expert")) alone.parallel.expert = alone.parallel.data = r.parallel.expert;
   parallel::validate(a, alone);
 }
 
@@ -233,10 +232,10 @@ static report::SearchView searched(const runfile::RunConfig& asked, const Search
   if (v.devices == 0)
     v.devices = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         UINT32_MAX,
-        checked_mul(r.data_parallel, r.tensor_parallel, r.pipeline_parallel, r.layout.context_parallel)));
+        checked_mul(r.parallel.data, r.parallel.tensor, r.parallel.pipeline, r.parallel.context)));
   v.global_batch = request.global_batch;
   if (v.global_batch == 0) {
-    const std::uint64_t own = checked_mul(r.micro_batch, r.accumulate, r.data_parallel);
+    const std::uint64_t own = checked_mul(r.micro_batch, r.accumulate, r.parallel.data);
     v.global_batch = std::max<std::uint64_t>(own, v.devices);
     if (v.global_batch != own)
       v.notes.push_back(

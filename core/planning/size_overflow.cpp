@@ -15,9 +15,9 @@ std::vector<std::pair<std::string, std::uint64_t>> numbers_of(const runfile::Run
           {"train.micro_batch", r.micro_batch},
           {"train.grad_accum", r.accumulate},
           {"lora.rank", r.lora_rank},
-          {"parallel.vocab_multiple", r.layout.vocab_multiple},
-          {"parallel.data", r.data_parallel},
-          {"parallel.tensor", r.tensor_parallel}};
+          {"parallel.vocab_multiple", r.memory.vocab_multiple},
+          {"parallel.data", r.parallel.data},
+          {"parallel.tensor", r.parallel.tensor}};
 }
 
 }  // namespace trainhost::planning

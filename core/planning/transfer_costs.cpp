@@ -34,7 +34,7 @@ double host_link(const Situation& s) { return machine(s.config).host_bytes_s; }
 double compute_seconds(const Situation& s) {
   const RunSpec& r = s.config.run;
   const double passes = r.mode == RunMode::kInference ? 2 : 6;
-  const double shared = double(r.tensor_parallel) * r.pipeline_parallel * r.layout.context_parallel;
+  const double shared = double(r.parallel.tensor) * r.parallel.pipeline * r.parallel.context;
   const double operations = passes * double(s.parameters) * double(r.tokens_per_step()) / shared;
   return operations > 0 ? operations / (kReached * peak_flops(s.config)) : 1;
 }
@@ -43,7 +43,7 @@ double compute_seconds(const Situation& s) {
 double held(const Situation& s) {
   const RunSpec& r = s.config.run;
   return double(s.all_parameters ? s.all_parameters : s.parameters) /
-         (double(r.tensor_parallel) * r.pipeline_parallel);
+         (double(r.parallel.tensor) * r.parallel.pipeline);
 }
 
 double weight_bytes(const Situation& s) { return held(s) * bits_of(s.config.run.weight) / 8; }
@@ -52,14 +52,14 @@ double gradient_bytes(const Situation& s) { return held(s) * size_of(s.config.ru
 /// Weights, gradient and two moments in f32, read; all but the gradient written. Tensor ranks are neighbours
 /// on one host.
 double host_update_seconds(const Situation& s) {
-  return held(s) * s.config.run.tensor_parallel * 4 * 7 / kHostMemory;
+  return held(s) * s.config.run.parallel.tensor * 4 * 7 / kHostMemory;
 }
 
 /// One more token of every sequence: arithmetic, or reading the weights that the tokens use (of experts each
 /// its own, at most), whichever takes longer.
 double token_seconds(const Situation& s) {
   const RunSpec& r = s.config.run;
-  const double ranks = double(r.tensor_parallel) * r.pipeline_parallel;
+  const double ranks = double(r.parallel.tensor) * r.parallel.pipeline;
   const double used = std::min(held(s), double(s.parameters) * r.micro_batch / ranks);
   const double reading = used * bits_of(r.weight) / 8 / machine(s.config).memory_bytes_s;
   return std::max(reading,

@@ -43,10 +43,10 @@ void spoil(Draw& d, Sample& s) {
                                    &r.micro_batch,
                                    &r.seq_len,
                                    &r.accumulate,
-                                   &r.data_parallel,
-                                   &r.tensor_parallel,
-                                   &r.pipeline_parallel,
-                                   &r.zero_stage,
+                                   &r.parallel.data,
+                                   &r.parallel.tensor,
+                                   &r.parallel.pipeline,
+                                   &r.parallel.zero,
                                    &r.lora_rank,
                                    &r.lora_targets};
   *fields[d.below(std::size(fields))] = d.of(kEdges);
@@ -79,8 +79,8 @@ Sample drawn_sample(const Sample& like, std::uint64_t case_seed) {
   r.master = d.one_in(2) ? DType::kF32 : DType::kNone, r.moment = d.one_in(4) ? DType::kBF16 : DType::kF32;
   if (d.one_in(4))
     r.mode = static_cast<RunMode>(d.from(1, 4)), r.lora_rank = d.from(1, 64), r.lora_targets = d.from(1, 127);
-  if (d.one_in(4)) r.data_parallel = d.from(1, 64), r.zero_stage = d.from(0, 3);
-  if (d.one_in(6)) r.tensor_parallel = d.from(1, 8), r.pipeline_parallel = d.from(1, 8);
+  if (d.one_in(4)) r.parallel.data = d.from(1, 64), r.parallel.zero = d.from(0, 3);
+  if (d.one_in(6)) r.parallel.tensor = d.from(1, 8), r.parallel.pipeline = d.from(1, 8);
   if (d.one_in(3)) spoil(d, s);
   write_config(m);
   if (d.one_in(10)) m.config_json.resize(d.below(m.config_json.size()));
@@ -110,7 +110,7 @@ std::string described(const Sample& s, std::uint64_t case_seed) {
       "optimizer {}, mode {}, ranks {} x {} x {})",
       case_seed, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate, m.vocab, r.accumulate,
       r.micro_batch, r.seq_len, static_cast<unsigned>(r.optimizer), static_cast<unsigned>(r.mode),
-      r.data_parallel, r.tensor_parallel, r.pipeline_parallel);
+      r.parallel.data, r.parallel.tensor, r.parallel.pipeline);
 }
 
 void each_case(Bench& b, int cases, const std::function<void(std::uint64_t)>& f) {

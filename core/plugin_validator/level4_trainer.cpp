@@ -107,7 +107,7 @@ void planned_only_is_unsupported(Bench& b) {
   };
   judge("a LoRA run", [](RunSpec& r) { r.mode = RunMode::kLora, r.lora_rank = 4, r.lora_targets = 1; });
   judge("a run with the Lion optimizer", [](RunSpec& r) { r.optimizer = Optimizer::kLion; });
-  judge("a run on two tensor-parallel ranks", [](RunSpec& r) { r.tensor_parallel = 2; });
+  judge("a run on two tensor-parallel ranks", [](RunSpec& r) { r.parallel.tensor = 2; });
 }
 
 void trainer_sink_is_obeyed(Bench& b) {

@@ -123,7 +123,7 @@ void set_train(const Settings& s, RunConfig& c) {
   c.run.seq_len = u32(s, "data.seq_len");
   c.run.accumulate = u32(s, "train.grad_accum");
   c.run.seed = u64(s, "train.seed");
-  c.run.layout.recompute_every = u32(s, "train.recompute_every");
+  c.run.memory.recompute_every = u32(s, "train.recompute_every");
   c.run.recompute = recompute_from(s.text("train.recompute")).value();
   set_precision(c.precision, c.run);
 }
@@ -162,23 +162,23 @@ void set_memory(const Settings& s, RunConfig& c) {
 }
 
 void set_parallel(const Settings& s, RunConfig& c) {
-  c.run.data_parallel = u32(s, "parallel.data");
-  c.run.tensor_parallel = u32(s, "parallel.tensor");
-  c.run.pipeline_parallel = u32(s, "parallel.pipeline");
-  c.run.zero_stage = u32(s, "parallel.zero");
-  Layout& l = c.run.layout;
-  l.sequence_parallel = s.flag("parallel.sequence");
-  l.context_parallel = u32(s, "parallel.context");
-  l.expert_parallel = u32(s, "parallel.expert");
-  l.interleave = u32(s, "parallel.interleave");
-  l.vocab_multiple = u32(s, "parallel.vocab_multiple");
+  c.run.parallel.data = u32(s, "parallel.data");
+  c.run.parallel.tensor = u32(s, "parallel.tensor");
+  c.run.parallel.pipeline = u32(s, "parallel.pipeline");
+  c.run.parallel.zero = u32(s, "parallel.zero");
+  MemoryPolicy& memory = c.run.memory;
+  c.run.parallel.sequence = s.flag("parallel.sequence");
+  c.run.parallel.context = u32(s, "parallel.context");
+  c.run.parallel.expert = u32(s, "parallel.expert");
+  c.run.parallel.virtual_stages = u32(s, "parallel.interleave");
+  memory.vocab_multiple = u32(s, "parallel.vocab_multiple");
 }
 
 Tier offload(const Settings& s, const char* key) { return tier_of_word(s.text(key)).value(); }
 
 void set_plan(const Settings& s, RunConfig& c) {
   RunSpec& r = c.run;
-  Layout& l = r.layout;
+  MemoryPolicy& memory = r.memory;
   if (s.text("plan.mode") == "inference") r.mode = RunMode::kInference;
   if (s.given("plan.weights")) {
     r.weight = type_named(s.text("plan.weights"));
@@ -187,14 +187,14 @@ void set_plan(const Settings& s, RunConfig& c) {
   if (s.given("plan.gradients")) r.grad = type_named(s.text("plan.gradients"));
   if (s.given("plan.master")) r.master = type_named(s.text("plan.master"));
   if (s.given("plan.moments")) r.moment = type_named(s.text("plan.moments"));
-  if (s.text("plan.attention") == "materialised") l.attention = AttentionMemory::kMaterialised;
-  if (s.text("plan.cross_entropy") == "plain") l.cross_entropy = CrossEntropy::kPlain;
-  if (s.text("plan.cross_entropy") == "in-place") l.cross_entropy = CrossEntropy::kInPlace;
-  l.weights_in = offload(s, "plan.offload_weights");
-  l.optimizer_in = offload(s, "plan.offload_optimizer");
-  l.activations_in = offload(s, "plan.offload_activations");
-  if (s.given("plan.kv_cache")) l.kv_cache = type_named(s.text("plan.kv_cache"));
-  l.kv_page = u32(s, "plan.kv_page");
+  if (s.text("plan.attention") == "materialised") memory.attention = AttentionMemory::kMaterialised;
+  if (s.text("plan.cross_entropy") == "plain") memory.cross_entropy = CrossEntropy::kPlain;
+  if (s.text("plan.cross_entropy") == "in-place") memory.cross_entropy = CrossEntropy::kInPlace;
+  memory.weights_in = offload(s, "plan.offload_weights");
+  memory.optimizer_in = offload(s, "plan.offload_optimizer");
+  memory.activations_in = offload(s, "plan.offload_activations");
+  if (s.given("plan.kv_cache")) memory.kv_cache = type_named(s.text("plan.kv_cache"));
+  memory.kv_page = u32(s, "plan.kv_page");
 }
 
 void set_lora(const Settings& s, RunConfig& c) {
@@ -203,11 +203,11 @@ void set_lora(const Settings& s, RunConfig& c) {
   c.run.mode = RunMode::kLora;
   c.run.lora_rank = s.given("lora.rank") ? u32(s, "lora.rank") : 8;
   c.run.lora_alpha = s.given("lora.alpha") ? s.number("lora.alpha") : 16;
-  Layout& l = c.run.layout;
-  if (s.given("lora.base")) l.frozen = type_named(s.text("lora.base"));
-  if (l.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
-  l.double_quantized = s.flag("lora.double_quant");
-  l.dora = s.flag("lora.dora");
+  MemoryPolicy& memory = c.run.memory;
+  if (s.given("lora.base")) memory.frozen = type_named(s.text("lora.base"));
+  if (memory.frozen == DType::kNF4) c.run.mode = RunMode::kQlora;
+  memory.double_quantized = s.flag("lora.double_quant");
+  memory.dora = s.flag("lora.dora");
   std::vector<std::string> targets{"q_proj", "v_proj"};
   if (s.given("lora.targets")) {
     targets.clear();

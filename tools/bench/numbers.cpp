@@ -29,13 +29,13 @@ int main() {
   for (const auto& [what, optimizer, interleave] : cases) {
     RunSpec r;
     r.weight = r.compute = DType::kBF16, r.master = DType::kF32, r.optimizer = optimizer;
-    r.seq_len = 4096, r.pipeline_parallel = 8, r.accumulate = 64, r.zero_stage = 1;
-    r.layout.interleave = interleave, r.layout.sequence_parallel = true;
+    r.seq_len = 4096, r.parallel.pipeline = 8, r.accumulate = 64, r.parallel.zero = 1;
+    r.parallel.virtual_stages = interleave, r.parallel.sequence = true;
     std::uint64_t sum = 0;
     const int n = 2000000;
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < n; ++i) {
-      r.tensor_parallel = 1u << (i & 3), r.micro_batch = 1 + (i >> 2 & 7), r.data_parallel = 1 + (i & 63);
+      r.parallel.tensor = 1u << (i & 3), r.micro_batch = 1 + (i >> 2 & 7), r.parallel.data = 1 + (i & 63);
       sum += parallel::stage_numbers(a, r, i & 7).tier(Tier::kDevice);
     }
     const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -36,8 +36,8 @@ Activation recompute(const ModelSpec& m, const RunSpec& r) {
 }
 
 Comm comm(const RunSpec& r, const Options& o) {
-  if (!o.comm) return r.layout.sequence_parallel ? Comm::kRsAg : Comm::kAr;
-  if (r.layout.sequence_parallel && *o.comm != Comm::kRsAg)
+  if (!o.comm) return r.parallel.sequence ? Comm::kRsAg : Comm::kAr;
+  if (r.parallel.sequence && *o.comm != Comm::kRsAg)
     throw usage_error(
         "plugin.calculon.tensor_par_comm_type and parallel.sequence = true contradict each other",
         "sequence parallelism is \"rs_ag\"");
@@ -47,9 +47,9 @@ Comm comm(const RunSpec& r, const Options& o) {
 /// On the worst rank: with several stages the first has the embedding and the last its tied copy or the head,
 /// one each.
 Embedding embedding(const ModelSpec& m, const RunSpec& r) {
-  const std::uint64_t t = r.tensor_parallel, multiple = checked_mul(t, std::max(1u, r.layout.vocab_multiple));
+  const std::uint64_t t = r.parallel.tensor, multiple = checked_mul(t, std::max(1u, r.memory.vocab_multiple));
   const std::uint64_t padded = checked_mul(checked_add(m.vocab, multiple - 1) / multiple, multiple);
-  return {padded / t, m.hidden, r.pipeline_parallel == 1 && !m.tied ? 2u : 1u};
+  return {padded / t, m.hidden, r.parallel.pipeline == 1 && !m.tied ? 2u : 1u};
 }
 
 }  // namespace
@@ -80,19 +80,19 @@ Mapped map(const ModelSpec& m, const RunSpec& r, const Options& o) {
   Mapped to;
   to.application = {m.hidden, m.intermediate, r.seq_len, m.heads, m.head_dim, m.layers};
   Execution& e = to.execution;
-  e.tensor_par = r.tensor_parallel, e.pipeline_par = r.pipeline_parallel, e.data_par = r.data_parallel;
+  e.tensor_par = r.parallel.tensor, e.pipeline_par = r.parallel.pipeline, e.data_par = r.parallel.data;
   e.microbatch_size = r.micro_batch, e.microbatches = r.accumulate;
-  e.pipeline_interleaving = r.layout.interleave;
+  e.pipeline_interleaving = r.parallel.virtual_stages;
   e.bytes_per_element = bytes_per_element(r.weight);
   e.training = r.mode != RunMode::kInference;
   e.fused_activation = o.fused_activation;
   e.multiquery = o.multiquery.value_or(m.kv_heads == 1 && m.heads > 1);
   if (e.training) e.recompute = recompute(m, r);
-  e.optimizer_sharding = e.training && r.zero_stage >= 1 && r.data_parallel > 1;
+  e.optimizer_sharding = e.training && r.parallel.zero >= 1 && r.parallel.data > 1;
   e.comm = comm(r, o), e.overlap = o.overlap, e.seq_par_ag_redo = o.seq_par_ag_redo;
-  e.weight_offload = r.layout.weights_in != Tier::kDevice;
-  e.activations_offload = r.layout.activations_in != Tier::kDevice;
-  e.optimizer_offload = e.training && r.layout.optimizer_in != Tier::kDevice;
+  e.weight_offload = r.memory.weights_in != Tier::kDevice;
+  e.activations_offload = r.memory.activations_in != Tier::kDevice;
+  e.optimizer_offload = e.training && r.memory.optimizer_in != Tier::kDevice;
   if (o.embedding) to.embedding = embedding(m, r);
   return to;
 }

@@ -159,7 +159,7 @@ class Notes {
     const std::uint64_t saved = s_.tier1() - bare.tier1();
     if (saved)
       say("Calculon always counts materialised attention, A*S*S scores a block; flash attention" +
-          std::string(r_.layout.attention == AttentionMemory::kFlash ? ", which this run uses," : "") +
+          std::string(r_.memory.attention == AttentionMemory::kFlash ? ", which this run uses," : "") +
           " would take " + count(saved) + " bytes less.");
     if (s_.activations.tier2 > bare.activations.tier2)
       say("Of the offloaded activations, " + count(s_.activations.tier2 - bare.activations.tier2) +
@@ -187,9 +187,9 @@ class Notes {
     if (r_.recompute == Recompute::kLayers)
       say("Calculon knows one recompute policy for all blocks; the one that every layer of this run has at "
           "least is counted.");
-    if (r_.recompute == Recompute::kFull && r_.layout.recompute_every > 1)
+    if (r_.recompute == Recompute::kFull && r_.memory.recompute_every > 1)
       say("Calculon keeps the input of every block under full recompute; this run keeps that of each " +
-          std::to_string(r_.layout.recompute_every) + "th.");
+          std::to_string(r_.memory.recompute_every) + "th.");
   }
 
   void optimizer() {
@@ -206,22 +206,22 @@ class Notes {
   }
 
   void layout() {
-    if (e_.training && r_.zero_stage >= 1 && e_.optimizer_sharding)
+    if (e_.training && r_.parallel.zero >= 1 && e_.optimizer_sharding)
       say("A sharded optimizer also shards the gradients of all blocks but the one in work: ZeRO 1 and 2 are "
           "the same here.");
-    if (r_.zero_stage >= 3 && r_.data_parallel > 1)
+    if (r_.parallel.zero >= 3 && r_.parallel.data > 1)
       say("Calculon shards no weights over data-parallel ranks; under ZeRO 3 the blocks' would be " +
-          count(s_.weights.all / r_.data_parallel) + " bytes a rank, not " + count(s_.weights.all) + ".");
-    if (r_.layout.context_parallel > 1 || r_.layout.expert_parallel > 1)
+          count(s_.weights.all / r_.parallel.data) + " bytes a rank, not " + count(s_.weights.all) + ".");
+    if (r_.parallel.context > 1 || r_.parallel.expert > 1)
       say("Calculon knows neither context nor expert parallelism: each rank is counted with all tokens and "
           "all weights.");
-    if (e_.comm == Comm::kRsAg && !r_.layout.sequence_parallel)
+    if (e_.comm == Comm::kRsAg && !r_.parallel.sequence)
       say("tensor_par_comm_type = \"rs_ag\" is sequence parallelism, which the run itself does not ask for.");
   }
 
   void inference() {
     if (e_.training) return;
-    const DType cache = r_.layout.kv_cache == DType::kNone ? r_.weight : r_.layout.kv_cache;
+    const DType cache = r_.memory.kv_cache == DType::kNone ? r_.weight : r_.memory.kv_cache;
     const bool known = real_ && !real_->layers.empty();
     const std::uint64_t width =
         known ? real_->layers[0].layer.attention.cache_width() : checked_mul(2, m_.kv_heads, m_.head_dim);

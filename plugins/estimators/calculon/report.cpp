@@ -71,11 +71,11 @@ class Builder {
     leaf(name, c, away, phases, space.tier2, there, space.tier2 / 2);
   }
 
-  Tier optimizer_away() const { return r_.layout.optimizer_in; }
+  Tier optimizer_away() const { return r_.memory.optimizer_in; }
 
   void weights() {
     const std::string one = n(e_.bytes_per_element) + "*" + elements_, all = n(s_.blocks) + "*" + one;
-    both("weights.blocks", Component::kWeights, kAlways, s_.weights, r_.layout.weights_in,
+    both("weights.blocks", Component::kWeights, kAlways, s_.weights, r_.memory.weights_in,
          e_.weight_offload ? "2*" + one : all, all);
   }
 
@@ -110,11 +110,11 @@ class Builder {
     leaf("activations.waiting_blocks", Component::kActivations, device_, phases, waiting,
          "(" + words_.stored + ")*" + (e_.activations_offload ? "1" : "(" + kept_blocks() + " - 1)"),
          (bare.activations.tier1 - bare.block.working) / 2);
-    leaf("activations", Component::kActivations, r_.layout.activations_in, phases, s_.activations.tier2,
+    leaf("activations", Component::kActivations, r_.memory.activations_in, phases, s_.activations.tier2,
          "all blocks, as without offload: " + n(s_.activations.all), bare.activations.tier2 / 2);
     const std::string input = n(s_.block.checkpoint) + "*";  // B*S*H*b of one block's input
     both("activations.block_inputs", Component::kActivations, phases, s_.checkpoints,
-         r_.layout.activations_in, input + (e_.activations_offload ? "2" : kept_blocks()),
+         r_.memory.activations_in, input + (e_.activations_offload ? "2" : kept_blocks()),
          input + kept_blocks());
     leaf("activations.gradients", Component::kActivations, device_, kBackward, s_.activation_gradients,
          words_.gradients, bare.activation_gradients / 2);
@@ -126,7 +126,7 @@ class Builder {
         n(embedding_.matrices) + "*" + n(embedding_.rows) + "*" + n(embedding_.hidden);
     const std::string shards = over(e_.optimizer_shards()), b = n(e_.bytes_per_element);
     const char* const name = embedding_.matrices == 2 ? "weights.embedding_and_head" : "weights.embedding";
-    both(name, Component::kWeights, kAlways, s.weights, r_.layout.weights_in, b + "*" + elements,
+    both(name, Component::kWeights, kAlways, s.weights, r_.memory.weights_in, b + "*" + elements,
          b + "*" + elements);
     both("master_weights.embedding", Component::kMasterWeights, kAlways, s.master, optimizer_away(),
          "4*" + elements + shards, "4*" + elements + shards);

@@ -163,7 +163,7 @@ class Builder {
       note(r_.mode == RunMode::kInference
                ? "The formula is for full training; this run is inference."
                : "The formula is for full training; this run trains adapters alone.");
-    if (checked_mul(r_.data_parallel, r_.tensor_parallel, r_.pipeline_parallel) > 1 || r_.zero_stage)
+    if (checked_mul(r_.parallel.data, r_.parallel.tensor, r_.parallel.pipeline) > 1 || r_.parallel.zero)
       note("The formula knows one rank; sharding is not in it.");
     if (tier_ == Tier::kDevice) {
       char ms[32];

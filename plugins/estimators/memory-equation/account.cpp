@@ -137,10 +137,10 @@ Inputs inputs_of(const ModelSpec& m, const RunSpec& r, const Settings& s, std::u
   in.parameter_bytes = std::max(1u, size_of(r.weight));
   in.activation_bytes = r.weight == DType::kF32 ? 4 : 2;
   in.optimizer = r.optimizer;
-  in.flash = s.flash.value_or(r.layout.attention == AttentionMemory::kFlash);
-  in.checkpoint_every = r.recompute == Recompute::kFull ? std::max(1u, r.layout.recompute_every) : 0;
+  in.flash = s.flash.value_or(r.memory.attention == AttentionMemory::kFlash);
+  in.checkpoint_every = r.recompute == Recompute::kFull ? std::max(1u, r.memory.recompute_every) : 0;
   in.terms = s.terms;
-  in.zero = r.zero_stage, in.ranks = r.data_parallel;
+  in.zero = r.parallel.zero, in.ranks = r.parallel.data;
   in.chunk = s.chunk, in.temporary = s.temporary, in.fragmentation = s.fragmentation;
   return in;
 }

@@ -125,8 +125,7 @@ class Notes {
   }
 
   void parallel() {
-    if (checked_mul(r_.tensor_parallel, r_.pipeline_parallel, r_.layout.context_parallel,
-                    r_.layout.expert_parallel) > 1)
+    if (checked_mul(r_.parallel.tensor, r_.parallel.pipeline, r_.parallel.context, r_.parallel.expert) > 1)
       say("The equation knows data-parallel ranks alone: tensor, pipeline, context and expert parallelism "
           "are not in it.");
     if (r_.mode != RunMode::kFull) say("The equation trains every parameter; adapters are not in it.");
@@ -136,8 +135,8 @@ class Notes {
     else if (r_.recompute != Recompute::kNone)
       say("The equation knows whole layers made again, not '" + std::string(name(r_.recompute)) +
           "': everything is counted as kept.");
-    if (r_.layout.weights_in != Tier::kDevice || r_.layout.optimizer_in != Tier::kDevice ||
-        r_.layout.activations_in != Tier::kDevice)
+    if (r_.memory.weights_in != Tier::kDevice || r_.memory.optimizer_in != Tier::kDevice ||
+        r_.memory.activations_in != Tier::kDevice)
       say("Offloading is not in the equation: everything is counted on the device.");
   }
 

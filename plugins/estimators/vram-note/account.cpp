@@ -95,7 +95,7 @@ class Account {
   }
 
   void types() {
-    const DType base = r_.layout.frozen == DType::kNone ? r_.weight : r_.layout.frozen;
+    const DType base = r_.memory.frozen == DType::kNone ? r_.weight : r_.memory.frozen;
     if (bits_of(base) != 16)
       sheet_.note("The note counts weights in 2 bytes; this run's are " + std::string(name(base)) + ": " +
                   bytes(weights_of(base)) + ".");
@@ -124,9 +124,8 @@ class Account {
     if (!infers_)
       sheet_.note("Activations are one tensor a layer; autograd keeps 17 or more of that size: " +
                   bytes(checked_mul(in_.layers, in_.batch, in_.seq, m_.hidden, kHalf, 17)) + " and above.");
-    if (checked_mul(r_.data_parallel, r_.tensor_parallel, r_.pipeline_parallel, r_.layout.context_parallel) >
-            1 ||
-        r_.zero_stage)
+    if (checked_mul(r_.parallel.data, r_.parallel.tensor, r_.parallel.pipeline, r_.parallel.context) > 1 ||
+        r_.parallel.zero)
       sheet_.note("The note knows one device: nothing is divided among ranks.");
   }
 

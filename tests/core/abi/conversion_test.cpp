@@ -53,8 +53,8 @@ RunSpec random_run(Random& r) {
                         static_cast<std::uint32_t>(r.upto(9))};
   s.beta1 = r.coin() ? 0 : r.positive(), s.beta2 = r.positive(), s.eps = r.positive();
   s.weight_decay = r.coin() ? 0 : r.positive(), s.clip_norm = r.coin() ? 0 : r.positive();
-  s.seed = r.engine(), s.zero_stage = static_cast<std::uint32_t>(r.upto(3));
-  s.data_parallel = r.u32(), s.tensor_parallel = r.u32(), s.pipeline_parallel = r.u32();
+  s.seed = r.engine(), s.parallel.zero = static_cast<std::uint32_t>(r.upto(3));
+  s.parallel.data = r.u32(), s.parallel.tensor = r.u32(), s.parallel.pipeline = r.u32();
   s.lora_rank = r.u32(), s.lora_targets = r.u32(), s.lora_alpha = r.positive();
   s.device_budget = r.engine(), s.host_budget = r.engine();
   return s;

@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(equal_layers_are_one_kind_however_their_runs_are_cut) {
   test::property("runs of single layers", [](const Draw& draw) {
     const test::Case c = test::random_case(draw);
     const model::Architecture single = in_single_layers(c.a);
-    for (std::uint32_t stage = 0; stage < c.r.pipeline_parallel; ++stage)
+    for (std::uint32_t stage = 0; stage < c.r.parallel.pipeline; ++stage)
       require(same(stage_numbers(c.a, c.r, stage), stage_numbers(single, c.r, stage)),
               "stage " + std::to_string(stage));
     require(
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(kinds_in_turn_need_what_two_blocks_of_them_need) {
       for (const std::uint32_t every : {1u, 2u, 5u}) {
         RunSpec r;
         r.mode = mode, r.recompute = recompute;
-        if (recompute == Recompute::kFull) r.layout.recompute_every = every;
+        if (recompute == Recompute::kFull) r.memory.recompute_every = every;
         BOOST_TEST(same(stage_numbers(a, r, 0), stage_numbers(blocks, r, 0)));
       }
 }
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(kinds_in_turn_need_what_two_blocks_of_them_need) {
 BOOST_AUTO_TEST_CASE(groups_made_again_together_may_hold_several_kinds) {
   const model::Architecture a = in_turn(24);
   RunSpec r;
-  r.recompute = Recompute::kFull, r.layout.recompute_every = 5;
+  r.recompute = Recompute::kFull, r.memory.recompute_every = 5;
   std::uint64_t keeping = 0, layers = 0;
   const LayerKinds kinds(a);
   Stage(a, kinds, r, 0).segments([&](const Segment& g) { keeping += g.keeping, layers += g.count; });
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(groups_made_again_together_may_hold_several_kinds) {
 
 BOOST_AUTO_TEST_CASE(alternating_depth_adds_no_leaves_and_no_stages) {
   RunSpec r;
-  r.pipeline_parallel = 4, r.accumulate = 8, r.layout.interleave = 2;
+  r.parallel.pipeline = 4, r.accumulate = 8, r.parallel.virtual_stages = 2;
   const model::Architecture shallow = in_turn(32), deep = in_turn(3200);
   const LayerKinds kinds(deep);
   BOOST_TEST(kinds.size() == 2u);

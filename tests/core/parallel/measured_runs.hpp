@@ -59,11 +59,11 @@ struct Ranks {
 inline RunSpec megatron(Ranks n, std::uint32_t S) {
   RunSpec r;
   r.weight = r.compute = DType::kBF16, r.master = r.grad = r.moment = DType::kF32;
-  r.micro_batch = 1, r.accumulate = 4, r.seq_len = S, r.zero_stage = 1;
-  r.tensor_parallel = n.tensor, r.pipeline_parallel = n.pipeline, r.data_parallel = n.data;
-  r.layout.context_parallel = n.context, r.layout.expert_parallel = n.expert;
-  r.layout.sequence_parallel = n.tensor > 1;
-  r.layout.vocab_multiple = 128, r.layout.cross_entropy = CrossEntropy::kInPlace;
+  r.micro_batch = 1, r.accumulate = 4, r.seq_len = S, r.parallel.zero = 1;
+  r.parallel.tensor = n.tensor, r.parallel.pipeline = n.pipeline, r.parallel.data = n.data;
+  r.parallel.context = n.context, r.parallel.expert = n.expert;
+  r.parallel.sequence = n.tensor > 1;
+  r.memory.vocab_multiple = 128, r.memory.cross_entropy = CrossEntropy::kInPlace;
   return r;
 }
 
@@ -71,10 +71,10 @@ inline RunSpec megatron(Ranks n, std::uint32_t S) {
 inline RunSpec titan(Ranks n, std::uint32_t B, std::uint32_t S) {
   RunSpec r;
   r.weight = r.grad = r.moment = DType::kF32, r.compute = DType::kBF16;
-  r.micro_batch = B, r.seq_len = S, r.zero_stage = 3, r.recompute = Recompute::kFull;
-  r.tensor_parallel = n.tensor, r.pipeline_parallel = n.pipeline, r.data_parallel = n.data;
-  r.layout.context_parallel = n.context, r.layout.sequence_parallel = n.tensor > 1,
-  r.layout.cross_entropy = CrossEntropy::kPlain;
+  r.micro_batch = B, r.seq_len = S, r.parallel.zero = 3, r.recompute = Recompute::kFull;
+  r.parallel.tensor = n.tensor, r.parallel.pipeline = n.pipeline, r.parallel.data = n.data;
+  r.parallel.context = n.context, r.parallel.sequence = n.tensor > 1,
+  r.memory.cross_entropy = CrossEntropy::kPlain;
   return r;
 }
 
@@ -82,7 +82,7 @@ inline RunSpec titan(Ranks n, std::uint32_t B, std::uint32_t S) {
 inline RunSpec tune(std::uint32_t B, std::uint32_t S, CrossEntropy loss, Optimizer o = Optimizer::kAdamW) {
   RunSpec r;
   r.weight = r.grad = r.moment = r.compute = DType::kBF16, r.optimizer = o;
-  r.micro_batch = B, r.seq_len = S, r.layout.cross_entropy = loss;
+  r.micro_batch = B, r.seq_len = S, r.memory.cross_entropy = loss;
   return r;
 }
 
@@ -90,7 +90,7 @@ inline RunSpec tune(std::uint32_t B, std::uint32_t S, CrossEntropy loss, Optimiz
 inline RunSpec lora(RunMode mode, DType base) {
   RunSpec r = tune(2, 2048, CrossEntropy::kFused);
   r.mode = mode, r.lora_rank = 8, r.lora_targets = 0b1111101, r.recompute = Recompute::kFull;
-  r.layout.frozen = base, r.layout.double_quantized = base == DType::kNF4;
+  r.memory.frozen = base, r.memory.double_quantized = base == DType::kNF4;
   return r;
 }
 

@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(adapters_are_counted_by_rank) {
   BOOST_TEST(of(n, Component::kGradients) == 4194304u * 4);
   BOOST_TEST(of(n, Component::kOptimizerState) == 4194304u * 8);
   BOOST_TEST(of(n, Component::kWeights) == 6738415616u * 4);
-  r.layout.dora = true;
+  r.memory.dora = true;
   BOOST_TEST(trained_parameters(a, r) == 4194304u + 32 * 2 * 4096);
 }
 
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(a_tied_table_is_copied_to_the_last_stage) {
   const std::uint64_t table = 1000 * 64 * 4, layers = 4 * model::layer_elements(a.layers[0].layer, 64) * 4,
                       norm = 64 * 4;
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kWeights) == table + layers + norm);
-  r.pipeline_parallel = 2;
+  r.parallel.pipeline = 2;
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kWeights) == table + layers / 2);
   BOOST_TEST(of(stage_numbers(a, r, 1), Component::kWeights) == table + layers / 2 + norm);
 }
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(a_tied_table_is_copied_to_the_last_stage) {
 BOOST_AUTO_TEST_CASE(experts_are_shared_by_their_own_data_ranks) {
   const model::Architecture a = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
   RunSpec r;
-  r.data_parallel = 8, r.layout.expert_parallel = 4, r.zero_stage = 1;
+  r.parallel.data = 8, r.parallel.expert = 4, r.parallel.zero = 1;
   Tally t(r);
   layer_weights(a.layers[1].layer, 64, 1, 4, t);
   BOOST_TEST(t.held().expert.elements.value() == 4u * 3 * 64 * 32);
@@ -184,14 +184,14 @@ BOOST_AUTO_TEST_CASE(a_cache_takes_whole_pages_of_what_is_seen) {
   model::Architecture a = test::dense(64, 128, 8, 2, 1000, 3);
   RunSpec r;
   r.mode = RunMode::kInference, r.weight = r.compute = DType::kBF16, r.micro_batch = 5, r.seq_len = 100,
-  r.layout.kv_page = 16;
+  r.memory.kv_page = 16;
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 112 * (2 * 2 * 8) * 2);
   a.layers[0].layer.attention.window = 30;
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 32 * (2 * 2 * 8) * 2);
-  r.layout.kv_cache = DType::kI8;  // a byte each, and one f32 for the keys and one for the values of a head
+  r.memory.kv_cache = DType::kI8;  // a byte each, and one f32 for the keys and one for the values of a head
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 32 * (2 * 2 * 8 + 2 * 2 * 4));
   const model::Architecture latent = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
-  r.layout = {};
+  r.parallel = {}, r.memory = {};
   BOOST_TEST(of(stage_numbers(latent, r, 0), Component::kKvCache) == 2u * 5 * 100 * (512 + 64) * 2);
 }
 
@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(offloaded_state_leaves_two_layers_in_passing) {
   const model::Architecture a = test::dense(64, 128, 8, 8, 1000, 6);
   RunSpec r;
   const Numbers all = stage_numbers(a, r, 0);
-  r.layout.weights_in = r.layout.optimizer_in = Tier::kHost;
+  r.memory.weights_in = r.memory.optimizer_in = Tier::kHost;
   const Numbers n = stage_numbers(a, r, 0);
   BOOST_TEST(of(n, Component::kWeights, Tier::kHost) == of(all, Component::kWeights));
   BOOST_TEST(of(n, Component::kWeights) == 2 * 4 * model::layer_elements(a.layers[0].layer, 64));
@@ -212,34 +212,34 @@ BOOST_AUTO_TEST_CASE(refusals_name_the_key_and_what_would_do) {
                             moe = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
   RunSpec r;
   validate(a, r);
-  r.tensor_parallel = 3;
+  r.parallel.tensor = 3;
   refused(a, r, "parallel.tensor = 3 does not divide 32 heads; 2 or 4 do");
-  r = {}, r.pipeline_parallel = 33;
+  r = {}, r.parallel.pipeline = 33;
   refused(a, r, "parallel.pipeline = 33 is more than the 32 layers; 32 does");
-  r = {}, r.pipeline_parallel = 8, r.layout.interleave = 5;
+  r = {}, r.parallel.pipeline = 8, r.parallel.virtual_stages = 5;
   refused(a, r, "parallel.interleave = 5 with parallel.pipeline = 8 asks for 40 chunks of 32 layers; 4 does");
-  r = {}, r.layout.interleave = 2;
+  r = {}, r.parallel.virtual_stages = 2;
   refused(a, r, "parallel.interleave = 2 asks for a pipeline, but parallel.pipeline = 1; 1 does");
-  r = {}, r.layout.expert_parallel = 2;
+  r = {}, r.parallel.expert = 2;
   refused(a, r, "parallel.expert = 2, but this model has no experts; 1 does");
-  r.layout.expert_parallel = 5, r.data_parallel = 5;
+  r.parallel.expert = 5, r.parallel.data = 5;
   refused(moe, r, "parallel.expert = 5 does not divide 16 experts; 4 or 8 do");
-  r.layout.expert_parallel = 4, r.data_parallel = 6;
+  r.parallel.expert = 4, r.parallel.data = 6;
   refused(moe, r,
           "parallel.expert = 4 does not divide 6 data x context ranks, among which experts are shared; 3 or "
           "6 do");
-  r = {}, r.layout.context_parallel = 7;
+  r = {}, r.parallel.context = 7;
   refused(a, r, "parallel.context = 7 does not divide 256 tokens of a sequence (data.seq_len); 4 or 8 do");
-  r = {}, r.layout.recompute_every = 2;
+  r = {}, r.memory.recompute_every = 2;
   refused(a, r, "train.recompute_every = 2 needs train.recompute = \"full\"; it is \"none\"");
-  r = {}, r.zero_stage = 4;
+  r = {}, r.parallel.zero = 4;
   refused(a, r, "parallel.zero = 4; it is 0 to 3");
 }
 
 BOOST_AUTO_TEST_CASE(every_stage_has_its_line) {
   const model::Architecture a = test::dense(64, 128, 8, 8, 1000, 6);
   RunSpec r;
-  r.pipeline_parallel = 3, r.accumulate = 8;
+  r.parallel.pipeline = 3, r.accumulate = 8;
   const MemoryReport report = parallel::report(a, r);
   BOOST_REQUIRE(report.notes.size() == 4u);
   BOOST_TEST(report.notes[0] == "Figures are of stage 0 of 3, which needs most.");

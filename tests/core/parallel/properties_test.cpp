@@ -19,7 +19,7 @@ namespace {
 /// Sum of the worst stage, device alone or every tier.
 std::uint64_t need(const model::Architecture& a, const RunSpec& r, bool device_alone) {
   std::uint64_t worst = 0;
-  for (std::uint32_t stage = 0; stage < r.pipeline_parallel; ++stage) {
+  for (std::uint32_t stage = 0; stage < r.parallel.pipeline; ++stage) {
     const Numbers n = parallel::stage_numbers(a, r, stage);
     std::uint64_t sum = 0;
     for (std::size_t t = 1; t < parallel::kTiers; ++t)
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_SUITE(properties)
 BOOST_AUTO_TEST_CASE(numbers_and_formulas_agree) {
   property("leaves add up to the numbers, by tier and component", [](const Draw& draw) {
     const Case c = test::random_case(draw);
-    const auto stage = static_cast<std::uint32_t>(draw(0, c.r.pipeline_parallel - 1));
+    const auto stage = static_cast<std::uint32_t>(draw(0, c.r.parallel.pipeline - 1));
     const Numbers n = parallel::stage_numbers(c.a, c.r, stage);
     const MemoryReport report = parallel::stage_report(c.a, c.r, stage);
     for (std::size_t t = 1; t < parallel::kTiers; ++t)
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(more_work_never_needs_less) {
     never_less(c, more, "sequence");
     // In whole rounds of an interleaved pipeline: in a round that is not full the passes of a chunk come
     // sooner, and where chunks differ the heavier one may wait with fewer micro-batches.
-    const std::uint32_t round = c.r.layout.interleave > 1 ? c.r.pipeline_parallel : 1;
+    const std::uint32_t round = c.r.parallel.virtual_stages > 1 ? c.r.parallel.pipeline : 1;
     Case fewer = c;
     fewer.r.accumulate = (c.r.accumulate + round - 1) / round * round;
     more = fewer, more.r.accumulate += round * static_cast<std::uint32_t>(draw(1, 9));
@@ -90,9 +90,9 @@ BOOST_AUTO_TEST_CASE(more_work_never_needs_less) {
     // Layers move between stages: where kinds or policies differ, one that is made again may move to a stage
     // with more room.
     more = c;
-    if (c.r.pipeline_parallel > 1 && (c.a.layers.size() > 1 || c.r.recompute == Recompute::kLayers)) return;
+    if (c.r.parallel.pipeline > 1 && (c.a.layers.size() > 1 || c.r.recompute == Recompute::kLayers)) return;
     more.a.layers.back().count +=
-        c.r.pipeline_parallel * c.r.layout.interleave * static_cast<std::uint32_t>(draw(1, 3));
+        c.r.parallel.pipeline * c.r.parallel.virtual_stages * static_cast<std::uint32_t>(draw(1, 3));
     never_less(c, more, "layers");
   });
 }
@@ -107,18 +107,18 @@ BOOST_AUTO_TEST_CASE(sharing_never_needs_more) {
       change(more.r);
       if (accepted(more)) never_less(more, c, what);
     };
-    halved("tensor", [](RunSpec& r) { r.tensor_parallel *= 2; });
-    halved("context", [](RunSpec& r) { r.layout.context_parallel *= 2; });
-    halved("data", [](RunSpec& r) { r.data_parallel *= 2; });
-    halved("zero", [](RunSpec& r) { r.zero_stage += 1; });
-    halved("sequence parallel", [](RunSpec& r) { r.layout.sequence_parallel = true; });
+    halved("tensor", [](RunSpec& r) { r.parallel.tensor *= 2; });
+    halved("context", [](RunSpec& r) { r.parallel.context *= 2; });
+    halved("data", [](RunSpec& r) { r.parallel.data *= 2; });
+    halved("zero", [](RunSpec& r) { r.parallel.zero += 1; });
+    halved("sequence parallel", [](RunSpec& r) { r.parallel.sequence = true; });
     // Of the same data ranks, so that each still has its part of the batch.
-    halved("expert", [](RunSpec& r) { r.layout.expert_parallel *= 2; });
-    const std::uint32_t stages = 2 * c.r.pipeline_parallel;
-    if (c.a.layers.size() > 1 || c.a.layer_count() % stages || c.r.layout.interleave > 1) return;
-    if (c.r.recompute == Recompute::kLayers || c.r.layout.recompute_every > 1)
+    halved("expert", [](RunSpec& r) { r.parallel.expert *= 2; });
+    const std::uint32_t stages = 2 * c.r.parallel.pipeline;
+    if (c.a.layers.size() > 1 || c.a.layer_count() % stages || c.r.parallel.virtual_stages > 1) return;
+    if (c.r.recompute == Recompute::kLayers || c.r.memory.recompute_every > 1)
       return;  // halves of a stage keep unlike parts
-    halved("pipeline", [](RunSpec& r) { r.pipeline_parallel *= 2; });
+    halved("pipeline", [](RunSpec& r) { r.parallel.pipeline *= 2; });
   });
 }
 
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(the_worst_stage_is_the_worst_of_all) {
   property("what worst_stage() skips is not worse", [](const Draw& draw) {
     const Case c = test::random_case(draw);
     std::uint64_t most = 0;
-    for (std::uint32_t stage = 0; stage < c.r.pipeline_parallel; ++stage)
+    for (std::uint32_t stage = 0; stage < c.r.parallel.pipeline; ++stage)
       most = std::max(most, parallel::stage_numbers(c.a, c.r, stage).tier(Tier::kDevice));
     require(parallel::stage_numbers(c.a, c.r, parallel::worst_stage(c.a, c.r)).tier(Tier::kDevice) == most,
             "a worse stage was skipped");
@@ -155,8 +155,8 @@ BOOST_AUTO_TEST_CASE(absurd_sizes_are_the_worst_for_search_and_an_error_for_peop
   property("saturated numbers, or a sentence", [](const Draw& draw) {
     Case c = test::random_case(draw);
     c.r.micro_batch = UINT32_MAX, c.r.seq_len = 0xFFFFFF00u, c.r.accumulate = UINT32_MAX,
-    c.r.layout.context_parallel = 1;
-    c.r.layout.expert_parallel = 1, c.r.layout.activations_in = Tier::kDevice;
+    c.r.parallel.context = 1;
+    c.r.parallel.expert = 1, c.r.memory.activations_in = Tier::kDevice;
     parallel::validate(c.a, c.r);
     if (parallel::stage_numbers(c.a, c.r, 0).total() < kMaxBytes) return;
     try {

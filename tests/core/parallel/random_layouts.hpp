@@ -70,40 +70,40 @@ inline RunSpec random_run(const Draw& draw, const model::Architecture& a) {
   r.mode = draw(0, 2) ? RunMode::kFull : static_cast<RunMode>(draw(2, 4));
   if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora)
     r.lora_rank = static_cast<std::uint32_t>(draw(1, 16)),
-    r.lora_targets = static_cast<std::uint32_t>(draw(1, 127)), r.layout.frozen = kFrozen[draw(0, 4)];
+    r.lora_targets = static_cast<std::uint32_t>(draw(1, 127)), r.memory.frozen = kFrozen[draw(0, 4)];
   r.micro_batch = static_cast<std::uint32_t>(draw(1, 5)),
   r.accumulate = static_cast<std::uint32_t>(draw(1, 12)),
   r.seq_len = 8 * static_cast<std::uint32_t>(draw(1, 50));
-  r.data_parallel = power(draw, 3), r.tensor_parallel = power(draw, 3),
-  r.zero_stage = static_cast<std::uint32_t>(draw(0, 3));
-  Layout& l = r.layout;
-  l.context_parallel = power(draw, 3), l.sequence_parallel = coin(draw) && r.tensor_parallel > 1,
-  l.vocab_multiple = power(draw, 7);
+  r.parallel.data = power(draw, 3), r.parallel.tensor = power(draw, 3),
+  r.parallel.zero = static_cast<std::uint32_t>(draw(0, 3));
+  MemoryPolicy& memory = r.memory;
+  r.parallel.context = power(draw, 3), r.parallel.sequence = coin(draw) && r.parallel.tensor > 1,
+  memory.vocab_multiple = power(draw, 7);
   if (a.has_experts() && a.layers.size() == 1)
-    l.expert_parallel = std::min(power(draw, 3), r.data_parallel * l.context_parallel);
+    r.parallel.expert = std::min(power(draw, 3), r.parallel.data * r.parallel.context);
   const std::uint32_t layers = a.layer_count();
-  r.pipeline_parallel = static_cast<std::uint32_t>(draw(1, std::min(layers, 6u)));
-  if (r.pipeline_parallel > 1)
-    l.interleave = static_cast<std::uint32_t>(draw(1, layers / r.pipeline_parallel));
+  r.parallel.pipeline = static_cast<std::uint32_t>(draw(1, std::min(layers, 6u)));
+  if (r.parallel.pipeline > 1)
+    r.parallel.virtual_stages = static_cast<std::uint32_t>(draw(1, layers / r.parallel.pipeline));
   constexpr Recompute kPolicies[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull,
                                      Recompute::kLayers};
   r.recompute = kPolicies[draw(0, 3)];
-  if (r.recompute == Recompute::kFull) l.recompute_every = static_cast<std::uint32_t>(draw(1, 4));
+  if (r.recompute == Recompute::kFull) memory.recompute_every = static_cast<std::uint32_t>(draw(1, 4));
   if (r.recompute == Recompute::kLayers)
     r.recompute_layers = {static_cast<std::uint32_t>(draw(0, 3)), static_cast<std::uint32_t>(draw(0, 3)),
                           static_cast<std::uint32_t>(draw(0, 3))};
-  l.attention = coin(draw) ? AttentionMemory::kFlash : AttentionMemory::kMaterialised;
-  l.cross_entropy = static_cast<CrossEntropy>(draw(1, 3));
+  memory.attention = coin(draw) ? AttentionMemory::kFlash : AttentionMemory::kMaterialised;
+  memory.cross_entropy = static_cast<CrossEntropy>(draw(1, 3));
   constexpr Tier kHomes[] = {Tier::kDevice, Tier::kDevice, Tier::kHost, Tier::kDisk};
-  l.weights_in = kHomes[draw(0, 3)];
+  memory.weights_in = kHomes[draw(0, 3)];
   if (r.mode == RunMode::kInference)
-    l.kv_cache = kCache[draw(0, 3)], l.kv_page = power(draw, 6);
+    memory.kv_cache = kCache[draw(0, 3)], memory.kv_page = power(draw, 6);
   else
-    l.optimizer_in = kHomes[draw(0, 3)], l.activations_in = kHomes[draw(0, 3)];
+    memory.optimizer_in = kHomes[draw(0, 3)], memory.activations_in = kHomes[draw(0, 3)];
   if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora) {
-    l.dora = coin(draw);
-    l.double_quantized =
-        coin(draw) && (l.frozen == DType::kNF4 || (l.frozen == DType::kNone && r.mode == RunMode::kQlora));
+    memory.dora = coin(draw);
+    memory.double_quantized = coin(draw) && (memory.frozen == DType::kNF4 ||
+                                             (memory.frozen == DType::kNone && r.mode == RunMode::kQlora));
   }
   return r;
 }

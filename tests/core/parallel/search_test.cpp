@@ -62,7 +62,7 @@ std::vector<Found> brute(const Question& q) {
         const RunSpec r = f.run(q.job.base);
         validate(a, r);
         const Numbers n = stage_numbers(a, r, worst_stage(a, r));
-        for (std::uint32_t s = 0; s < r.pipeline_parallel; ++s)
+        for (std::uint32_t s = 0; s < r.parallel.pipeline; ++s)
           f.device_bytes = std::max(f.device_bytes, stage_numbers(a, r, s).tier(Tier::kDevice));
         BOOST_REQUIRE_EQUAL(f.device_bytes, n.tier(Tier::kDevice));
         f.host_bytes = n.tier(Tier::kPinned) + n.tier(Tier::kHost);

@@ -72,10 +72,10 @@ BOOST_AUTO_TEST_CASE(terms_sum_to_the_step_and_none_is_negative) {
           for (std::uint32_t zero : {0u, 1u, 2u, 3u})
             for (Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
               for (Tier home : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
-                r.tensor_parallel = t, r.pipeline_parallel = p, r.layout.context_parallel = c,
-                r.data_parallel = d, r.zero_stage = zero;
+                r.parallel.tensor = t, r.parallel.pipeline = p, r.parallel.context = c, r.parallel.data = d,
+                r.parallel.zero = zero;
                 r.recompute = recompute,
-                r.layout.activations_in = r.layout.optimizer_in = r.layout.weights_in = home;
+                r.memory.activations_in = r.memory.optimizer_in = r.memory.weights_in = home;
                 const Times x = step_time(plain(), r, machine());
                 close(x.step, sum(x));
                 for (double part : {x.compute, x.memory, x.recompute, x.tensor, x.context, x.expert,
@@ -88,9 +88,9 @@ BOOST_AUTO_TEST_CASE(terms_sum_to_the_step_and_none_is_negative) {
 
 BOOST_AUTO_TEST_CASE(the_bubble_shrinks_with_chunks_and_micro_batches) {
   RunSpec r = bf16();
-  r.pipeline_parallel = 4;
+  r.parallel.pipeline = 4;
   const Times one = step_time(plain(), r, machine());
-  r.layout.interleave = 2;
+  r.parallel.virtual_stages = 2;
   const Times two = step_time(plain(), r, machine());
   close(one.bubble, 2 * two.bubble);
   close(two.pipeline, 2 * one.pipeline);  // twice as many boundaries
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(the_bubble_shrinks_with_chunks_and_micro_batches) {
 
 BOOST_AUTO_TEST_CASE(a_tensor_group_that_leaves_its_node_pays_for_the_network) {
   RunSpec r = bf16();
-  r.tensor_parallel = 8;
+  r.parallel.tensor = 8;
   const Times near = step_time(plain(), r, machine());
   Machine small = machine();
   small.node = 4;
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_group_that_leaves_its_node_pays_for_the_network) {
   close(far.tensor, 2 * near.tensor);
   // 8 layers, 2 all-reduces each way and 2 of the ends; a ring moves 2 (t - 1) / t of T * H * 2 bytes.
   close(near.tensor, 8 * (8 * 4 + 2) * 2 * (7.0 / 8) * 4 * 2048 * 1024 * 2 / 4e11);
-  r.layout.sequence_parallel = true;
+  r.parallel.sequence = true;
   const Times shared = step_time(plain(), r, machine());
   close(shared.tensor, near.tensor);  // a gather and a scatter move what an all-reduce does
   BOOST_TEST(shared.memory < near.memory);
@@ -118,12 +118,12 @@ BOOST_AUTO_TEST_CASE(a_tensor_group_that_leaves_its_node_pays_for_the_network) {
 
 BOOST_AUTO_TEST_CASE(zero_costs_what_its_transfers_cost) {
   RunSpec r = bf16();
-  r.data_parallel = 64, r.accumulate = 1;
+  r.parallel.data = 64, r.accumulate = 1;
   Machine m = machine();
   m.network_bytes_s = m.link_bytes_s = 1e9;  // so slow that nothing hides
   std::vector<double> data;
   for (std::uint32_t zero : {0u, 1u, 2u, 3u}) {
-    r.zero_stage = zero;
+    r.parallel.zero = zero;
     data.push_back(step_time(plain(), r, m).data);
   }
   // f32 gradients both ways: 8 bytes; 1 and 2: 4 down, 2 of weights back; 3: weights twice, gradients once.
@@ -131,12 +131,12 @@ BOOST_AUTO_TEST_CASE(zero_costs_what_its_transfers_cost) {
   BOOST_TEST(data[1] < data[0]);
   BOOST_TEST(std::abs(unit) < 0.2 * data[0]);  // 2 + 2 + 4 against 8, but for what hides
   close(data[1], data[2], 0.2);
-  r.zero_stage = 1;
+  r.parallel.zero = 1;
   const double replicated = step_time(
                                 plain(),
                                 [&] {
                                   RunSpec x = r;
-                                  x.zero_stage = 0;
+                                  x.parallel.zero = 0;
                                   return x;
                                 }(),
                                 m)
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(experts_cost_what_is_used_and_the_way_to_them) {
   const Times one = step_time(a, r, machine());
   close(one.compute, step_time(plain(), r, machine()).compute,
         1e-3);  // 2 of width 2048 are one of 4096, but for the router
-  r.data_parallel = 8, r.layout.expert_parallel = 8;
+  r.parallel.data = 8, r.parallel.expert = 8;
   const Times eight = step_time(a, r, machine());
   close(eight.expert, 8 * 8 * 4 * 2.0 * 4 * 2048 * 1024 * 2 * (7.0 / 8) /
                           4e11);  // layers, micro-batches, ways, used, T, H, bytes

@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_of_an_update_and_propose_what_th
 
 BOOST_AUTO_TEST_CASE(more_devices_are_counted_from_the_run_as_it_was_asked) {
   runfile::RunConfig c = runfile::load_run({}, {{"memory.device", "h100-80gb"}});
-  c.run.tensor_parallel = 8;
+  c.run.parallel.tensor = 8;
   planning::Situation s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
   s.devices = 1;  // what was asked; the tensor ranks were put in front
   std::size_t counted = 0;

@@ -178,8 +178,8 @@ scale = 0.5
   BOOST_TEST((c.device == "h100-80gb" && c.budget == 24ull << 30 && c.host_budget == 2000000000u));
   BOOST_TEST((c.run.device_budget == 24ull << 30 && c.run.host_budget == 2000000000u));
   BOOST_TEST((c.estimators == std::vector<std::string>{"llama", "contract"}));
-  BOOST_TEST((c.run.data_parallel == 8 && c.run.tensor_parallel == 4 && c.run.pipeline_parallel == 2 &&
-              c.run.zero_stage == 3));
+  BOOST_TEST((c.run.parallel.data == 8 && c.run.parallel.tensor == 4 && c.run.parallel.pipeline == 2 &&
+              c.run.parallel.zero == 3));
   BOOST_TEST((c.run.mode == RunMode::kLora && c.run.lora_rank == 4 && c.run.lora_alpha == 8 &&
               c.run.lora_targets == (1u << 1 | 1u << 6)));
   BOOST_TEST((c.output.dir == f.path() / "out/x" && c.output.checkpoint_every == 13 && c.output.keep == 3));

@@ -237,10 +237,10 @@ BOOST_AUTO_TEST_CASE(what_no_program_can_do_is_refused_by_its_key) {
   BOOST_CHECK(mentions(with([](Case& c) { c.run.moment = DType::kBF16; }), "train.precision"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.master = DType::kF32; }), "train.precision"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.compute = DType::kTF32; }), "train.precision"));
-  BOOST_CHECK(mentions(with([](Case& c) { c.run.data_parallel = 2; }), "parallel.data"));
-  BOOST_CHECK(mentions(with([](Case& c) { c.run.tensor_parallel = 2; }), "parallel.tensor"));
-  BOOST_CHECK(mentions(with([](Case& c) { c.run.pipeline_parallel = 4; }), "parallel.pipeline"));
-  BOOST_CHECK(mentions(with([](Case& c) { c.run.zero_stage = 1; }), "parallel.zero"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.parallel.data = 2; }), "parallel.data"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.parallel.tensor = 2; }), "parallel.tensor"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.parallel.pipeline = 4; }), "parallel.pipeline"));
+  BOOST_CHECK(mentions(with([](Case& c) { c.run.parallel.zero = 1; }), "parallel.zero"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.lora_rank = 8; }), "lora.rank"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.mode = RunMode::kLora; }), "lora.rank"));
   BOOST_CHECK(mentions(with([](Case& c) { c.run.recompute = Recompute::kAuto; }), "train.recompute"));

@@ -23,7 +23,7 @@ ModelSpec gpt() {
 
 RunSpec megatron_22b() {  // fig7/megatron-22B_full of Calculon's validation
   RunSpec r;
-  r.seq_len = 2048, r.micro_batch = 4, r.tensor_parallel = 8, r.recompute = Recompute::kFull;
+  r.seq_len = 2048, r.micro_batch = 4, r.parallel.tensor = 8, r.recompute = Recompute::kFull;
   r.weight = r.compute = DType::kBF16, r.master = DType::kF32;
   return r;
 }
@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(known_families_with_the_dimensions_match_in_layouts_that_ca
   BOOST_TEST(match(m, {}) == 50);
   RunSpec run = megatron_22b();
   BOOST_TEST(match(m, run) == 50);
-  run.tensor_parallel = 7;
+  run.parallel.tensor = 7;
   BOOST_TEST(match(m, run) == 0);
   m.intermediate = 0;
   BOOST_TEST(match(m, {}) == 0);
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(the_traits_of_the_trainer_decide_the_tier_named_tier_1) {
   cpu.tier = Tier::kHost;
   tp::Registry r = registry();
   RunSpec run = megatron_22b();
-  run.layout.weights_in = Tier::kHost;  // both tiers are the host's then, and add up
+  run.memory.weights_in = Tier::kHost;  // both tiers are the host's then, and add up
   const MemoryReport report = r.estimator("calculon").estimate(gpt(), run, &cpu);
   BOOST_TEST(report.tier_bytes(Tier::kDevice) == 0u);
   BOOST_TEST(report.tier_bytes(Tier::kHost) == report.total_bytes());
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(mistakes_are_the_users_and_named) {
       });
   tp::Registry r = registry();
   RunSpec run = megatron_22b();
-  run.tensor_parallel = 7;
+  run.parallel.tensor = 7;
   BOOST_CHECK_EXCEPTION(r.estimator("calculon").estimate(gpt(), run, nullptr), tp::PluginError,
                         [](const tp::PluginError& e) {
                           return std::string(e.what()).find("parallel.tensor = 7") != std::string::npos &&

@@ -39,9 +39,9 @@ std::pair<ModelSpec, RunSpec> in_our_words(const Case& c) {
   RunSpec r = bf16(c.application.seq_size);
   const Execution& e = c.execution;
   r.micro_batch = e.microbatch_size, r.accumulate = e.microbatches;
-  r.tensor_parallel = e.tensor_par, r.pipeline_parallel = e.pipeline_par,
-  r.layout.interleave = e.pipeline_interleaving;
-  r.layout.sequence_parallel = e.comm == Comm::kRsAg;
+  r.parallel.tensor = e.tensor_par, r.parallel.pipeline = e.pipeline_par,
+  r.parallel.virtual_stages = e.pipeline_interleaving;
+  r.parallel.sequence = e.comm == Comm::kRsAg;
   r.recompute = e.recompute == Activation::kFull       ? Recompute::kFull
                 : e.recompute == Activation::kAttnOnly ? Recompute::kSelective
                                                        : Recompute::kNone;
@@ -139,11 +139,11 @@ BOOST_AUTO_TEST_CASE(every_formula_has_the_value_of_its_leaf) {
     ModelSpec m = llama3_8b();
     RunSpec r = bf16(512);
     r.accumulate = 8;
-    if (variant & 1) r.tensor_parallel = 4, r.layout.sequence_parallel = true;
-    if (variant & 2) r.pipeline_parallel = 4, r.layout.interleave = 2;
-    if (variant & 4) r.data_parallel = 8, r.zero_stage = 1;
+    if (variant & 1) r.parallel.tensor = 4, r.parallel.sequence = true;
+    if (variant & 2) r.parallel.pipeline = 4, r.parallel.virtual_stages = 2;
+    if (variant & 4) r.parallel.data = 8, r.parallel.zero = 1;
     if (variant & 8)
-      r.layout.weights_in = r.layout.optimizer_in = Tier::kHost, r.layout.activations_in = Tier::kDisk;
+      r.memory.weights_in = r.memory.optimizer_in = Tier::kHost, r.memory.activations_in = Tier::kDisk;
     if (variant & 16) r.recompute = variant & 1 ? Recompute::kFull : Recompute::kSelective;
     if (variant & 32) m.kv_heads = 1, m.tied = true;
     const MemoryReport report = calculon::report(m, r, {}, Tier::kDevice);
@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(every_formula_has_the_value_of_its_leaf) {
 
 BOOST_AUTO_TEST_CASE(offloaded_parts_stand_in_the_tier_that_the_run_names) {
   RunSpec r = bf16();
-  r.layout.weights_in = Tier::kHost, r.layout.optimizer_in = Tier::kDisk;
+  r.memory.weights_in = Tier::kHost, r.memory.optimizer_in = Tier::kDisk;
   const MemoryReport report = calculon::report(llama3_8b(), r, {}, Tier::kDevice);
   BOOST_REQUIRE(leaf(report, "weights.blocks", Tier::kHost));
   BOOST_TEST(leaf(report, "weights.blocks", Tier::kHost)->bytes ==
@@ -185,18 +185,18 @@ BOOST_AUTO_TEST_CASE(embedding_terms_follow_the_stages) {
     return leaf(report, name) ? leaf(report, name)->bytes : 0;
   };
   BOOST_TEST(bytes("weights.embedding_and_head") == 2 * one);
-  r.tensor_parallel = 8;
+  r.parallel.tensor = 8;
   BOOST_TEST(bytes("weights.embedding_and_head") == 2 * one / 8);
-  r.pipeline_parallel = 2;
+  r.parallel.pipeline = 2;
   BOOST_TEST(bytes("weights.embedding") == one / 8);
   m.tied = true;
   BOOST_TEST(bytes("weights.embedding") == one / 8);
-  r.pipeline_parallel = 1;
+  r.parallel.pipeline = 1;
   BOOST_TEST(bytes("weights.embedding") == one / 8);
-  r.data_parallel = 4, r.zero_stage = 1;
+  r.parallel.data = 4, r.parallel.zero = 1;
   BOOST_TEST(bytes("optimizer_state.embedding") == 4 * one / 8 / 4);
   BOOST_TEST(bytes("master_weights.embedding") == 2 * one / 8 / 4);
-  r.layout.vocab_multiple = 128;
+  r.memory.vocab_multiple = 128;
   m.vocab = 50257;  // padded to 51200
   BOOST_TEST(bytes("weights.embedding") == 2ull * 51200 * 4096 / 8);
 }
@@ -222,11 +222,11 @@ BOOST_AUTO_TEST_CASE(options_are_words_and_mistakes_get_the_nearest_one) {
 
 BOOST_AUTO_TEST_CASE(the_run_file_and_the_options_may_not_contradict) {
   RunSpec r = bf16();
-  r.tensor_parallel = 2;
+  r.parallel.tensor = 2;
   BOOST_TEST((calculon::map(llama3_8b(), r, {}).execution.comm == Comm::kAr));
   BOOST_TEST((calculon::map(llama3_8b(), r, options({{"tensor_par_comm_type", "rs_ag"}})).execution.comm ==
               Comm::kRsAg));
-  r.layout.sequence_parallel = true;
+  r.parallel.sequence = true;
   BOOST_TEST((calculon::map(llama3_8b(), r, {}).execution.comm == Comm::kRsAg));
   BOOST_TEST(refusal([&] {
                calculon::map(llama3_8b(), r, options({{"tensor_par_comm_type", "ar"}}));
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(broken_assumptions_have_notes_with_true_values) {
   ModelSpec tied = llama3_8b();
   tied.tied = true;
   RunSpec stages = bf16();
-  stages.pipeline_parallel = 3, stages.optimizer = Optimizer::kSgdMomentum, stages.mode = RunMode::kLora;
+  stages.parallel.pipeline = 3, stages.optimizer = Optimizer::kSgdMomentum, stages.mode = RunMode::kLora;
   const MemoryReport p = calculon::report(tied, stages, {}, Tier::kDevice);
   BOOST_TEST(has_note(
       p,

@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(every_broken_assumption_has_a_note_with_the_true_value) {
   m.tied = m.o_bias = m.mlp_bias = m.qk_norm = true;
   RunSpec r = run(8);
   r.micro_batch = 3, r.recompute = Recompute::kFull, r.optimizer = Optimizer::kSgdMomentum,
-  r.data_parallel = 2;
+  r.parallel.data = 2;
   MemoryReport odd = contract::estimate(m, r, Tier::kDevice);
   BOOST_TEST(has_note(odd, "takes head_dim = H/A = 8; this model has 16"));
   BOOST_TEST(has_note(odd, "bias of the attention output: 64 parameters"));

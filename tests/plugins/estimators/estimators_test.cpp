@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(options_reach_the_rules_of_thumb) {
   auto fragmentation = as_printed;
   fragmentation["fragmentation"] = "0";
   BOOST_TEST(with("memory-equation", fragmentation, full).component_bytes(Component::kFragmentation) == 0u);
-  full.data_parallel = 8;
+  full.parallel.data = 8;
   auto chunked = as_printed;
   chunked["chunk"] = "1MiB";
   BOOST_TEST(with("memory-equation", chunked, full).component_bytes(Component::kCommunication) == 2u << 20);

@@ -164,10 +164,10 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
     ModelSpec m = llama_2_7b();
     m.layers = 1 + g() % 50;
     RunSpec r = bf16_run(1 + g() % 4000);
-    r.micro_batch = 1 + g() % 4, r.data_parallel = 1 + g() % 16, r.zero_stage = g() % 4;
+    r.micro_batch = 1 + g() % 4, r.parallel.data = 1 + g() % 16, r.parallel.zero = g() % 4;
     r.optimizer = static_cast<Optimizer>(1 + g() % 7);
-    r.recompute = g() % 2 ? Recompute::kFull : Recompute::kNone, r.layout.recompute_every = 1 + g() % 5;
-    r.layout.attention = g() % 2 ? AttentionMemory::kFlash : AttentionMemory::kMaterialised;
+    r.recompute = g() % 2 ? Recompute::kFull : Recompute::kNone, r.memory.recompute_every = 1 + g() % 5;
+    r.memory.attention = g() % 2 ? AttentionMemory::kFlash : AttentionMemory::kMaterialised;
     const me::Parts p = me::equation(me::inputs_of(m, r, {}, 123456789));
     const MemoryReport report = me::account(m, r, {}, 123456789);
     BOOST_REQUIRE_EQUAL(report.tier_bytes(Tier::kDevice), p.total);
@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
 
 BOOST_AUTO_TEST_CASE(formulas_have_their_numbers_filled_in) {
   RunSpec r = bf16_run(2048);
-  r.layout.attention = AttentionMemory::kMaterialised;
+  r.memory.attention = AttentionMemory::kMaterialised;
   const MemoryReport report = me::account(llama_2_7b(), r, {.parameters = 7'000'000'000}, 6'738'415'616);
   BOOST_TEST(report.total_bytes() == 140739572694u);
   BOOST_TEST(report.nodes[0].formula == "Psi*2 = 7000000000*2");
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(formulas_have_their_numbers_filled_in) {
 
 BOOST_AUTO_TEST_CASE(notes_tell_what_is_derived_and_where_the_source_slips) {
   RunSpec r = bf16_run(2048);
-  r.layout.attention = AttentionMemory::kMaterialised, r.device_budget = 80'000'000'000;
+  r.memory.attention = AttentionMemory::kMaterialised, r.device_budget = 80'000'000'000;
   const MemoryReport one = me::account(llama_2_7b(), r, {.parameters = 7'000'000'000}, 6'738'415'616);
   BOOST_TEST(one.notes.front().starts_with("A rule of thumb: 16 bytes a parameter"));
   BOOST_TEST(has_note(one, "the model has 6,738,415,616 (+3.88 %), whose state is 107,814,649,856 bytes"));
@@ -206,14 +206,14 @@ BOOST_AUTO_TEST_CASE(notes_tell_what_is_derived_and_where_the_source_slips) {
   BOOST_TEST(has_note(one, "No micro-batch fits"));
   BOOST_TEST(has_note(one, "at width I = 11008: 8,086,618,112 bytes"));
   BOOST_TEST(has_note(one, "One layer keeps 452,984,832 bytes"));
-  r.data_parallel = 8, r.zero_stage = 2;
+  r.parallel.data = 8, r.parallel.zero = 2;
   BOOST_TEST(has_note(me::account(llama_2_7b(), r, {}, 6'738'415'616),
                       "prints 48.25 GB; its own formula, used here, gives 48.75"));
-  r.zero_stage = 3, r.optimizer = Optimizer::kSgdMomentum;
+  r.parallel.zero = 3, r.optimizer = Optimizer::kSgdMomentum;
   const MemoryReport three = me::account(llama_2_7b(), r, {}, 6'738'415'616);
   BOOST_TEST(has_note(three, "are 14, 11 and 7"));
   BOOST_TEST(has_note(three, "its code 8"));
-  r.optimizer = Optimizer::kMuon, r.tensor_parallel = 2, r.grad = DType::kF32,
+  r.optimizer = Optimizer::kMuon, r.parallel.tensor = 2, r.grad = DType::kF32,
   r.recompute = Recompute::kSelective;
   const MemoryReport odd = me::account(llama_2_7b(), r, {}, 6'738'415'616);
   BOOST_TEST(has_note(odd, "does not name muon"));

@@ -1,7 +1,7 @@
-// Every field of a run and its layout, and every value of those that have few: no trainer is asked for what
-// it would read past. A value is carried out by trainers, or beyond_one_rank() names its key; and the
-// transformer estimator plans it, or refuses it by the same key. A field that is added to either struct fails
-// to compile here until it has its rows.
+// Every field of a run, of its parallelism and its memory policy, and every value of those that have few: no
+// trainer is asked for what it would read past. A value is carried out by trainers, or beyond_one_rank()
+// names its key; and the transformer estimator plans it, or refuses it by the same key. A field that is added
+// to either struct fails to compile here until it has its rows.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -15,13 +15,14 @@ namespace tp = trainhost::plugin;
 namespace {
 
 // As many names as fields: the compiler counts.
-[[maybe_unused]] void all_fields(const RunSpec& run, const Layout& layout) {
+[[maybe_unused]] void all_fields(const RunSpec& run, const Parallelism& parallel,
+                                 const MemoryPolicy& policy) {
   const auto& [mode, micro_batch, seq_len, accumulate, weight, grad, master, moment, compute, optimizer,
-               recompute, recompute_layers, beta1, beta2, eps, weight_decay, clip_norm, seed, data, tensor,
-               pipeline, zero, rank, targets, alpha, of_layout, device_budget, host_budget] = run;
-  const auto& [sequence, context, expert, interleave, vocab_multiple, recompute_every, attention,
-               cross_entropy, weights_in, optimizer_in, activations_in, frozen, double_quantized, dora,
-               kv_cache, kv_page] = layout;
+               recompute, recompute_layers, beta1, beta2, eps, weight_decay, clip_norm, seed, of_parallel,
+               rank, targets, alpha, of_memory, device_budget, host_budget] = run;
+  const auto& [data, tensor, sequence, pipeline, virtual_stages, context, expert, zero] = parallel;
+  const auto& [vocab_multiple, recompute_every, attention, cross_entropy, weights_in, optimizer_in,
+               activations_in, frozen, double_quantized, dora, kv_cache, kv_page] = policy;
 }
 
 enum Planned {
@@ -119,48 +120,57 @@ void add_run(std::vector<Row>& rows) {
   add("seed", "", kSame, [](RunSpec& r) { r.seed = 1; });
   add("device_budget", "", kSame, [](RunSpec& r) { r.device_budget = 1; });
   add("host_budget", "", kSame, [](RunSpec& r) { r.host_budget = 1; });
-  add("data", "parallel.data", kSame, [](RunSpec& r) { r.data_parallel = 2; });
-  add("tensor", "parallel.tensor", kDiffers, [](RunSpec& r) { r.tensor_parallel = 2; });
-  add("pipeline", "parallel.pipeline", kDiffers, [](RunSpec& r) { r.pipeline_parallel = 2; });
-  add("zero 1", "parallel.zero", kSame, [](RunSpec& r) { r.zero_stage = 1; });
-  add("zero 4", "parallel.zero", kRefused, [](RunSpec& r) { r.zero_stage = 4; });
   add("lora_rank alone", "lora.rank", kRefused, [](RunSpec& r) { r.lora_rank = 8; });
   add("lora_targets alone", "lora.targets", kRefused, [](RunSpec& r) { r.lora_targets = 1; });
   add("lora_alpha alone", "lora.alpha", kRefused, [](RunSpec& r) { r.lora_alpha = 16; });
 }
 
-void add_layout(std::vector<Row>& rows) {
-  const auto add = [&](const char* field, const char* key, Planned p, std::function<void(Layout&)> set) {
-    rows.push_back({field, key, p, [set](RunSpec& r) { set(r.layout); }});
+void add_parallelism(std::vector<Row>& rows) {
+  const auto add = [&](const char* field, const char* key, Planned p, std::function<void(Parallelism&)> set) {
+    rows.push_back({field, key, p, [set](RunSpec& r) { set(r.parallel); }});
   };
-  add("sequence, one tensor rank", "parallel.sequence", kRefused,
-      [](Layout& l) { l.sequence_parallel = true; });
-  add("context", "parallel.context", kDiffers, [](Layout& l) { l.context_parallel = 2; });
-  add("expert, none in the model", "parallel.expert", kRefused, [](Layout& l) { l.expert_parallel = 2; });
-  add("interleave, no pipeline", "parallel.interleave", kRefused, [](Layout& l) { l.interleave = 2; });
-  add("vocab_multiple", "parallel.vocab_multiple", kDiffers, [](Layout& l) { l.vocab_multiple = 128; });
+  add("data", "parallel.data", kSame, [](Parallelism& p) { p.data = 2; });
+  add("tensor", "parallel.tensor", kDiffers, [](Parallelism& p) { p.tensor = 2; });
+  add("pipeline", "parallel.pipeline", kDiffers, [](Parallelism& p) { p.pipeline = 2; });
+  add("zero 1", "parallel.zero", kSame, [](Parallelism& p) { p.zero = 1; });
+  add("zero 4", "parallel.zero", kRefused, [](Parallelism& p) { p.zero = 4; });
+  add("sequence, one tensor rank", "parallel.sequence", kRefused, [](Parallelism& p) { p.sequence = true; });
+  add("context", "parallel.context", kDiffers, [](Parallelism& p) { p.context = 2; });
+  add("expert, none in the model", "parallel.expert", kRefused, [](Parallelism& p) { p.expert = 2; });
+  add("virtual_stages, no pipeline", "parallel.interleave", kRefused,
+      [](Parallelism& p) { p.virtual_stages = 2; });
+}
+
+void add_memory_policy(std::vector<Row>& rows) {
+  const auto add = [&](const char* field, const char* key, Planned p,
+                       std::function<void(MemoryPolicy&)> set) {
+    rows.push_back({field, key, p, [set](RunSpec& r) { set(r.memory); }});
+  };
+  add("vocab_multiple", "parallel.vocab_multiple", kDiffers, [](MemoryPolicy& l) { l.vocab_multiple = 128; });
   add("recompute_every, none made again", "train.recompute_every", kRefused,
-      [](Layout& l) { l.recompute_every = 2; });
+      [](MemoryPolicy& l) { l.recompute_every = 2; });
   add("attention", "plan.attention", kDiffers,
-      [](Layout& l) { l.attention = AttentionMemory::kMaterialised; });
+      [](MemoryPolicy& l) { l.attention = AttentionMemory::kMaterialised; });
   add("cross_entropy plain", "plan.cross_entropy", kDiffers,
-      [](Layout& l) { l.cross_entropy = CrossEntropy::kPlain; });
+      [](MemoryPolicy& l) { l.cross_entropy = CrossEntropy::kPlain; });
   for (const Tier t : {Tier::kHost, Tier::kDisk}) {
-    add("weights_in", "plan.offload_weights", kDiffers, [=](Layout& l) { l.weights_in = t; });
-    add("optimizer_in", "plan.offload_optimizer", kDiffers, [=](Layout& l) { l.optimizer_in = t; });
-    add("activations_in", "plan.offload_activations", kDiffers, [=](Layout& l) { l.activations_in = t; });
+    add("weights_in", "plan.offload_weights", kDiffers, [=](MemoryPolicy& l) { l.weights_in = t; });
+    add("optimizer_in", "plan.offload_optimizer", kDiffers, [=](MemoryPolicy& l) { l.optimizer_in = t; });
+    add("activations_in", "plan.offload_activations", kDiffers,
+        [=](MemoryPolicy& l) { l.activations_in = t; });
   }
-  add("frozen alone", "lora.base", kRefused, [](Layout& l) { l.frozen = DType::kNF4; });
-  add("double_quantized alone", "lora.double_quant", kRefused, [](Layout& l) { l.double_quantized = true; });
-  add("dora alone", "lora.dora", kRefused, [](Layout& l) { l.dora = true; });
-  add("kv_cache in training", "plan.kv_cache", kRefused, [](Layout& l) { l.kv_cache = DType::kF8; });
-  add("kv_page in training", "plan.kv_page", kRefused, [](Layout& l) { l.kv_page = 16; });
-  const auto infer = [&](const char* field, const char* key, std::function<void(Layout&)> set) {
+  add("frozen alone", "lora.base", kRefused, [](MemoryPolicy& l) { l.frozen = DType::kNF4; });
+  add("double_quantized alone", "lora.double_quant", kRefused,
+      [](MemoryPolicy& l) { l.double_quantized = true; });
+  add("dora alone", "lora.dora", kRefused, [](MemoryPolicy& l) { l.dora = true; });
+  add("kv_cache in training", "plan.kv_cache", kRefused, [](MemoryPolicy& l) { l.kv_cache = DType::kF8; });
+  add("kv_page in training", "plan.kv_page", kRefused, [](MemoryPolicy& l) { l.kv_page = 16; });
+  const auto infer = [&](const char* field, const char* key, std::function<void(MemoryPolicy&)> set) {
     rows.push_back(
-        {field, key, kDiffers, [set](RunSpec& r) { r.mode = RunMode::kInference, set(r.layout); }});
+        {field, key, kDiffers, [set](RunSpec& r) { r.mode = RunMode::kInference, set(r.memory); }});
   };
-  infer("kv_cache", "plan.kv_cache", [](Layout& l) { l.kv_cache = DType::kF8; });
-  infer("kv_page", "plan.kv_page", [](Layout& l) { l.kv_page = 1024; });
+  infer("kv_cache", "plan.kv_cache", [](MemoryPolicy& l) { l.kv_cache = DType::kF8; });
+  infer("kv_page", "plan.kv_page", [](MemoryPolicy& l) { l.kv_page = 1024; });
 }
 
 /// What a plan's bytes are, by leaf.
@@ -178,7 +188,7 @@ BOOST_AUTO_TEST_SUITE(run_fields)
 BOOST_AUTO_TEST_CASE(every_value_is_carried_out_or_refused_by_name_and_planned_or_refused_by_name) {
   tp::Registry registry({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, {});
   std::vector<Row> rows;
-  add_types(rows), add_run(rows), add_layout(rows);
+  add_types(rows), add_run(rows), add_parallelism(rows), add_memory_policy(rows);
   const auto planned = [&](const RunSpec& r) {
     return bytes_of(registry.estimator("transformer").estimate(model(), r, nullptr));
   };
@@ -206,8 +216,8 @@ BOOST_AUTO_TEST_CASE(every_value_is_carried_out_or_refused_by_name_and_planned_o
 // The C interface reads 0 as "not said"; inside the host it is a value that nobody carries out.
 BOOST_AUTO_TEST_CASE(nothing_is_no_number_of_ranks) {
   RunSpec data, tensor, pipeline, context, compute;
-  data.data_parallel = 0, tensor.tensor_parallel = 0, pipeline.pipeline_parallel = 0,
-  context.layout.context_parallel = 0;
+  data.parallel.data = 0, tensor.parallel.tensor = 0, pipeline.parallel.pipeline = 0,
+  context.parallel.context = 0;
   compute.compute = DType::kNone;
   BOOST_TEST(beyond_one_rank(data).key == "parallel.data");
   BOOST_TEST(beyond_one_rank(tensor).key == "parallel.tensor");
@@ -218,7 +228,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_no_number_of_ranks) {
 
 BOOST_AUTO_TEST_CASE(what_trainers_carry_out_has_a_step_program) {
   std::vector<Row> rows;
-  add_types(rows), add_run(rows), add_layout(rows);
+  add_types(rows), add_run(rows), add_parallelism(rows), add_memory_policy(rows);
   for (const Row& row : rows) {
     RunSpec r;
     row.set(r);

@@ -35,7 +35,7 @@ Case random_case(std::mt19937& g) {
   c.run.micro_batch = between(1, 4), c.run.seq_len = 512 * between(1, 8), c.run.accumulate = between(1, 3);
   c.run.optimizer = static_cast<Optimizer>(between(1, 3)),
   c.run.recompute = static_cast<Recompute>(between(1, 3));
-  c.run.layout.cross_entropy = CrossEntropy::kFused;
+  c.run.memory.cross_entropy = CrossEntropy::kFused;
   return c;
 }
 
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) 
 BOOST_AUTO_TEST_CASE(every_known_family_is_fitted_under_any_layout) {
   ModelSpec m;
   RunSpec spread;
-  spread.tensor_parallel = 8, spread.zero_stage = 3;
+  spread.parallel.tensor = 8, spread.parallel.zero = 3;
   for (std::string_view family : model::known_families()) {
     m.family = family;
     BOOST_TEST(test::shipped().estimator("transformer").match(m, {}) == 500, family);
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(every_known_family_is_fitted_under_any_layout) {
 
 BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
   RunSpec r;
-  r.pipeline_parallel = 4, r.accumulate = 8, r.zero_stage = 1, r.data_parallel = 8;
+  r.parallel.pipeline = 4, r.accumulate = 8, r.parallel.zero = 1, r.parallel.data = 8;
   const MemoryReport report = test::shipped().estimator("transformer").estimate(llama_7b(), r, nullptr);
   const model::Architecture a = model::from_model(llama_7b());
   BOOST_TEST(report.tier_bytes(Tier::kDevice) ==
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
   BOOST_TEST(has_note(test::shipped().estimator("transformer").estimate(shallow, {}, &unusable),
                       "'llama' plans this run exactly. "));
 
-  r.tensor_parallel = 3;
+  r.parallel.tensor = 3;
   BOOST_CHECK_EXCEPTION(
       test::shipped().estimator("transformer").estimate(llama_7b(), r, nullptr), tp::PluginError,
       [](const tp::PluginError& e) {

@@ -119,12 +119,12 @@ BOOST_AUTO_TEST_CASE(adapters_are_rank_times_both_sides_of_every_target) {
 
 BOOST_AUTO_TEST_CASE(runs_that_are_not_bf16_or_not_alone_are_told) {
   RunSpec r = run(RunMode::kFull);
-  r.weight = DType::kF32, r.zero_stage = 2, r.data_parallel = 8, r.optimizer = Optimizer::kLion;
+  r.weight = DType::kF32, r.parallel.zero = 2, r.parallel.data = 8, r.optimizer = Optimizer::kLion;
   const MemoryReport report = vn::account(gemma_2_27b(), r, {}, kGemma);
   BOOST_TEST(has_note(report, "this run's are f32: 108,908,513,280 bytes"));
   BOOST_TEST(has_note(report, "nothing is divided among ranks"));
   BOOST_TEST(has_note(report, "lion keeps other state"));
-  r.mode = RunMode::kQlora, r.layout.frozen = DType::kNF4;
+  r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4;
   BOOST_TEST(has_note(vn::account(gemma_2_27b(), r, {}, kGemma), "this run's are nf4: 13,613,564,160 bytes"));
 }
 

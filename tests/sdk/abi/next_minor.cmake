@@ -32,7 +32,7 @@ next_minor_patch(${sdk}/memory.h "} th_mem;" "  uint64_t next_minor_bytes;\n} th
 next_minor_patch(${sdk}/host.h "(*extension)(const th_host*, const char* id);"
   "(*extension)(const th_host*, const char* id);\n  uint64_t next_minor_budget;")
 
-next_minor_patch(core/abi/convert_structs.cpp "c.kv_page = l.kv_page;" "c.kv_page = l.kv_page;\n  c.next_minor_ranks = r.seed == 42 ? 3 : 0;")
+next_minor_patch(core/abi/convert_structs.cpp "c.kv_page = memory.kv_page;" "c.kv_page = memory.kv_page;\n  c.next_minor_ranks = r.seed == 42 ? 3 : 0;")
 next_minor_patch(core/abi/report_transfer.cpp "n.parent = c.parent;"
   "n.parent = c.parent;\n  if (TH_HAS(&c, th_mem, next_minor_bytes)) report_.notes.push_back(\"next_minor \" + std::to_string(c.next_minor_bytes));")
 next_minor_patch(core/plugin/host_table.cpp "table_->self = this;" "table_->self = this;\n  table_->next_minor_budget = 77;")

@@ -366,7 +366,7 @@ BOOST_AUTO_TEST_CASE(what_the_trainer_does_not_do_is_refused_by_name) {
   RunSpec lora = small_run();
   lora.mode = RunMode::kLora;
   RunSpec ranks = small_run();
-  ranks.tensor_parallel = 2;
+  ranks.parallel.tensor = 2;
   for (const RunSpec& r : {lora, ranks})
     BOOST_CHECK_EXCEPTION(front().profile(host, small_model(), r), StatusFailure,
                           [](const StatusFailure& f) { return f.code == TH_E_UNSUPPORTED; });
