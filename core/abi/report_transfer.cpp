@@ -28,7 +28,7 @@ std::string text_from(const char* s) {
   return plain ? std::string(t) : escaped(t, kMaxText);
 }
 
-th_mem to_c(const MemoryNode& n) {
+th_mem to_c(const MemoryEntry& n) {
   th_mem c{};
   c.struct_size = sizeof c;
   c.id = n.id;
@@ -59,7 +59,7 @@ void write_summary(const MemoryReport& r, th_mem_summary* s) {
 }
 
 /// The claim's bounds, completed where zero says "unset". Returns what is wrong with them, or nullptr.
-const char* settle_bounds(MemoryNode& n) {
+const char* settle_bounds(MemoryEntry& n) {
   bool unset = n.lo == 0 && n.hi == 0;
   switch (n.claim) {
     case Claim::kExact:
@@ -77,8 +77,8 @@ const char* settle_bounds(MemoryNode& n) {
 
 /// By id: does another node name it as its parent? Parents come first, so a million of them are no matter.
 std::vector<bool> headings_of(const MemoryReport& r) {
-  std::vector<bool> heading(r.nodes.size() + 1);
-  for (const MemoryNode& n : r.nodes) heading[n.parent] = true;
+  std::vector<bool> heading(r.entries.size() + 1);
+  for (const MemoryEntry& n : r.entries) heading[n.parent] = true;
   return heading;
 }
 
@@ -88,7 +88,7 @@ Phase worst_phase(const MemoryReport& r, Tier t, const std::vector<bool>& headin
   Phase at = kForward;
   for (std::uint32_t p = 1; p <= kAllPhases; p <<= 1) {
     std::uint64_t sum = 0;
-    for (const MemoryNode& n : r.nodes)
+    for (const MemoryEntry& n : r.entries)
       if (n.tier == t && !heading[n.id] && (n.phases == 0 || (n.phases & p)))
         sum = checked_add(sum, n.bytes, "a tier's total");
     if (sum > most) most = sum, at = static_cast<Phase>(p);
@@ -102,11 +102,11 @@ struct Leaves {
   bool all_have_share = true, any = false;
   bool come_and_go =
       false;  // some without a share live in some phases only: their worst sum is a bound, no count
-  const MemoryNode* largest = nullptr;  // of those that are counted and do not say their share
+  const MemoryEntry* largest = nullptr;  // of those that are counted and do not say their share
 };
 Leaves leaves_of(const MemoryReport& r, Tier t, const std::vector<bool>& heading) {
   Leaves l;
-  for (const MemoryNode& n : r.nodes) {
+  for (const MemoryEntry& n : r.entries) {
     if (n.tier != t || heading[n.id]) continue;
     if (n.claim == Claim::kExact && !n.has_at_peak && (!l.largest || n.bytes > l.largest->bytes))
       l.largest = &n;
@@ -122,7 +122,7 @@ Leaves leaves_of(const MemoryReport& r, Tier t, const std::vector<bool>& heading
 
 th_status emit(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary) {
   if (!sink || !TH_HAS(sink, th_mem_sink, node) || !sink->node) return TH_E_ARG;
-  for (const MemoryNode& n : report.nodes) {
+  for (const MemoryEntry& n : report.entries) {
     th_mem c = to_c(n);
     if (th_status s = sink->node(sink, &c); s != TH_OK) return s;
   }
@@ -169,12 +169,12 @@ th_status Collector::on_note(th_mem_sink* sink, const char* sentence) {
 }
 
 th_status Collector::add(const th_mem& c) {
-  std::string which = "memory node " + std::to_string(report_.nodes.size() + 1);
+  std::string which = "memory node " + std::to_string(report_.entries.size() + 1);
   if (!TH_HAS(&c, th_mem, hi))
     return refuse(which + " is truncated: struct_size " + std::to_string(c.struct_size));
-  if (report_.nodes.size() >= kMaxNodes)
+  if (report_.entries.size() >= kMaxNodes)
     return refuse("10^6 memory nodes or more: leaves that repeat belong together in one");
-  if (c.id != report_.nodes.size() + 1)
+  if (c.id != report_.entries.size() + 1)
     return refuse(which + " has id " + std::to_string(c.id) + ": ids count from 1 in the order of the calls");
   if (c.parent >= c.id)
     return refuse(which + " has parent " + std::to_string(c.parent) + ", which was not emitted before it");
@@ -185,7 +185,7 @@ th_status Collector::add(const th_mem& c) {
   if (c.claim == 0 || c.claim > kLastClaim)
     return refuse(which + " has the unknown claim " + std::to_string(c.claim));
   if (std::max({c.bytes, c.lo, c.hi}) > kMaxBytes) return refuse(which + " has a size of 2^63 bytes or more");
-  MemoryNode n;
+  MemoryEntry n;
   n.id = c.id;
   n.parent = c.parent;
   n.tier = static_cast<Tier>(c.tier);
@@ -205,7 +205,7 @@ th_status Collector::add(const th_mem& c) {
   if (const char* wrong = settle_bounds(n)) return refuse(which + " " + wrong);
   if ((text_bytes_ += n.name.size() + n.formula.size()) > kMaxAllText)
     return refuse("names and formulas of more than 64 MiB");
-  report_.nodes.push_back(std::move(n));
+  report_.entries.push_back(std::move(n));
   return TH_OK;
 }
 
@@ -230,7 +230,7 @@ void Collector::fill_tier(Tier t) {
   TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : worst_phase(report_, t, heading)};
   if (stated == 0) {
     MemoryReport leaves_only;
-    leaves_only.nodes = report_.nodes;
+    leaves_only.entries = report_.entries;
     peak.bytes = leaves_only.tier_bytes(t);
     if (leaves.come_and_go && report_.claim == Claim::kExact) report_.claim = Claim::kUpperBound;
   }
@@ -245,7 +245,7 @@ MemoryReport Collector::take(std::string source) {
                                                                         : Claim::kExact;
   if (summary_->claim > kLastClaim)
     refuse("the unknown claim " + std::to_string(summary_->claim) + " for the whole");
-  for (const MemoryNode& n : report_.nodes)  // the whole is never surer than its parts
+  for (const MemoryEntry& n : report_.entries)  // the whole is never surer than its parts
     if (summary_->claim == 0) report_.claim = std::max(report_.claim, n.claim);
   for (std::uint32_t t = 0; t < TH_TIER_SLOTS; ++t)
     if ((t == 0 || t > kLastTier) && summary_->tier_peak[t] != 0)
@@ -255,7 +255,7 @@ MemoryReport Collector::take(std::string source) {
   } catch (const Error& e) {
     refuse(e.what());
   }
-  if (!problem_.empty()) report_.nodes.clear(), report_.tiers.clear();
+  if (!problem_.empty()) report_.entries.clear(), report_.tiers.clear();
   return std::move(report_);
 }
 

@@ -1,5 +1,6 @@
 // Sums over a memory report. A tier's total is what the plugin states, or else the worst moment of its
-// leaves; the root and inner nodes are headings and never add to a sum. Who judges the numbers: core/report.
+// leaves; the root and inner entries are headings and never add to a sum. Who judges the numbers:
+// core/report.
 #include "core/base/memory_report.hpp"
 
 #include <algorithm>
@@ -12,20 +13,20 @@ namespace {
 
 /// Calls visit(node) for each node without children.
 template <class Visit>
-void for_leaves(const std::vector<MemoryNode>& nodes, Visit visit) {
+void for_leaves(const std::vector<MemoryEntry>& entries, Visit visit) {
   std::unordered_set<std::uint32_t> parents;
-  for (const MemoryNode& n : nodes) parents.insert(n.parent);
-  for (const MemoryNode& n : nodes)
+  for (const MemoryEntry& n : entries) parents.insert(n.parent);
+  for (const MemoryEntry& n : entries)
     if (!parents.count(n.id)) visit(n);
 }
 
 /// The most that the tier's leaves take in any one phase; a leaf without phases is always there. Where the
 /// leaves carry their share of the peak, those sum to it.
-std::uint64_t peak_of_leaves(const std::vector<MemoryNode>& nodes, Tier tier) {
+std::uint64_t peak_of_leaves(const std::vector<MemoryEntry>& entries, Tier tier) {
   std::uint64_t at_peak = 0, worst = 0;
   bool all_at_peak = true;
   std::array<std::uint64_t, 7> by_phase{};
-  for_leaves(nodes, [&](const MemoryNode& n) {
+  for_leaves(entries, [&](const MemoryEntry& n) {
     if (n.tier != tier) return;
     all_at_peak = all_at_peak && n.has_at_peak;
     at_peak = checked_add(at_peak, n.bytes_at_peak, "a tier's total");
@@ -43,7 +44,7 @@ std::uint64_t MemoryReport::tier_bytes(Tier t) const {
   std::uint64_t sum = 0;
   for (const TierPeak& p : tiers)
     if (p.tier == t) sum = checked_add(sum, p.bytes, "a tier's total");
-  return tiers.empty() ? peak_of_leaves(nodes, t) : sum;
+  return tiers.empty() ? peak_of_leaves(entries, t) : sum;
 }
 
 std::uint64_t MemoryReport::total_bytes() const {
@@ -55,7 +56,7 @@ std::uint64_t MemoryReport::total_bytes() const {
 
 std::uint64_t MemoryReport::component_bytes(Component c) const {
   std::uint64_t sum = 0;
-  for_leaves(nodes, [&](const MemoryNode& n) {
+  for_leaves(entries, [&](const MemoryEntry& n) {
     if (n.component == c) sum = checked_add(sum, n.at_peak(), "a component's total");
   });
   return sum;
@@ -63,7 +64,7 @@ std::uint64_t MemoryReport::component_bytes(Component c) const {
 
 std::uint64_t MemoryReport::component_bytes(Tier t, Component c) const {
   std::uint64_t sum = 0;
-  for_leaves(nodes, [&](const MemoryNode& n) {
+  for_leaves(entries, [&](const MemoryEntry& n) {
     if (n.tier == t && n.component == c) sum = checked_add(sum, n.at_peak(), "a component's total");
   });
   return sum;

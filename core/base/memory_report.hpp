@@ -12,7 +12,7 @@ namespace trainhost {
 /// The phases of what stands for all of a run.
 inline constexpr std::uint32_t kAlways = kLoad | kForward | kBackward | kUpdate | kEval | kSave | kGenerate;
 
-struct MemoryNode {
+struct MemoryEntry {
   std::uint32_t id = 0, parent = 0;  // ids count from 1, a parent comes before its children, 0 = root
   Tier tier = Tier::kHost;
   Component component = Component::kWorkspace;
@@ -38,8 +38,8 @@ struct TierPeak {
 struct MemoryReport {
   std::string source;  // plugin id
   Claim claim = Claim::kExact;
-  std::vector<MemoryNode> nodes;
-  std::vector<TierPeak> tiers;     // empty: the host computes them from nodes and phases
+  std::vector<MemoryEntry> entries;
+  std::vector<TierPeak> tiers;     // empty: the host computes them from entries and phases
   std::uint64_t digest = 0;        // of the plan, 0 = none
   std::vector<std::string> notes;  // sentences for the user
 

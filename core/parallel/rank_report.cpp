@@ -14,16 +14,16 @@ constexpr std::uint32_t kStageLines = 256;  // a report takes a thousand notes
 
 struct ReportSink {
   static constexpr bool kRows = true;
-  std::vector<MemoryNode> nodes;
+  std::vector<MemoryEntry> nodes;
 
   template <class Name, class Formula>
   void leaf(const Leaf& f, Name&& name, Formula&& formula) {
     if (f.bytes.too_large()) throw_too_large(("the size of " + name()).c_str());
-    MemoryNode n;
+    MemoryEntry n;
     n.tier = f.tier, n.component = f.component, n.claim = f.claim, n.phases = f.phases;
     n.bytes = f.bytes.value(), n.bytes_at_peak = f.at_peak ? n.bytes : 0, n.has_at_peak = true;
     n.name = name(), n.formula = formula();
-    for (MemoryNode& known : nodes)
+    for (MemoryEntry& known : nodes)
       if (known.name == n.name && known.tier == n.tier && known.component == n.component)
         return join(known, n);
     n.id = static_cast<std::uint32_t>(nodes.size() + 1);
@@ -32,7 +32,7 @@ struct ReportSink {
   }
 
  private:
-  static void join(MemoryNode& into, const MemoryNode& n) {
+  static void join(MemoryEntry& into, const MemoryEntry& n) {
     into.bytes = checked_add(into.bytes, n.bytes, "a component's bytes");
     into.bytes_at_peak = checked_add(into.bytes_at_peak, n.bytes_at_peak, "a component's bytes");
     if (into.formula.size() + n.formula.size() < kLongFormula)
@@ -42,7 +42,7 @@ struct ReportSink {
     bounds(into);
   }
   /// An approximation is meant within a quarter; constants and gaps within a factor of two.
-  static void bounds(MemoryNode& n) {
+  static void bounds(MemoryEntry& n) {
     const bool exact = n.claim == Claim::kExact,
                rough = n.component == Component::kRuntime || n.component == Component::kFragmentation;
     const std::uint64_t slack = exact ? 0 : rough ? n.bytes : n.bytes / 4;
@@ -73,10 +73,10 @@ MemoryReport stage_report(const model::Architecture& a, const RunSpec& r, std::u
   account(a, LayerKinds(a), r, stage, sink);
   MemoryReport report;
   report.claim = Claim::kApproximation;
-  report.nodes = std::move(sink.nodes);
+  report.entries = std::move(sink.entries);
   for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
     std::uint64_t sum = 0;
-    for (const MemoryNode& n : report.nodes)
+    for (const MemoryEntry& n : report.entries)
       if (n.tier == t) sum = checked_add(sum, n.bytes_at_peak, "the memory of one rank");
     if (sum) report.tiers.push_back({t, sum, infers(r) ? kGenerate : kBackward});
   }

@@ -82,10 +82,11 @@ std::string leaf_name(const Buffer& b) {
   return n.replace(n.find("layers.0."), 9, "layers[].");
 }
 
-MemoryNode leaf(const Program& p, const MemoryPlan& plan, const std::vector<PhaseRun>& runs, const Group& g) {
+MemoryEntry leaf(const Program& p, const MemoryPlan& plan, const std::vector<PhaseRun>& runs,
+                 const Group& g) {
   const Buffer& like = p[g.members.front()];
   const std::uint32_t peak = plan.of(like.tier).peak_op;
-  MemoryNode n;
+  MemoryEntry n;
   n.tier = like.tier;
   n.component = like.component;
   n.name = leaf_name(like);
@@ -104,16 +105,16 @@ MemoryNode leaf(const Program& p, const MemoryPlan& plan, const std::vector<Phas
 MemoryReport account(const Program& p, const MemoryPlan& plan) {
   MemoryReport r;
   r.digest = plan.digest;
-  const auto add = [&](MemoryNode n) {
-    n.id = static_cast<std::uint32_t>(r.nodes.size() + 1);
+  const auto add = [&](MemoryEntry n) {
+    n.id = static_cast<std::uint32_t>(r.entries.size() + 1);
     n.lo = n.hi = n.bytes;
     n.has_at_peak = true;
-    r.nodes.push_back(std::move(n));
+    r.entries.push_back(std::move(n));
   };
   const std::vector<PhaseRun> runs = phase_runs(p);
   for (const Group& g : fold(p, plan)) add(leaf(p, plan, runs, g));
   const auto tier = [&](const TierPlan& t) {
-    MemoryNode holes;
+    MemoryEntry holes;
     holes.tier = t.tier;
     holes.component = Component::kFragmentation;
     holes.name = "fragmentation";

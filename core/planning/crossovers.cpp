@@ -33,7 +33,7 @@ std::uint64_t state_bytes(const Estimate& e) {
 
 Component largest_component(const Estimate& e) {
   std::map<Component, std::uint64_t> parts;
-  for (const MemoryNode& n : e.report.nodes) parts[n.component] += n.at_peak();
+  for (const MemoryEntry& n : e.report.entries) parts[n.component] += n.at_peak();
   const auto most = std::max_element(parts.begin(), parts.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == parts.end() ? Component::kWeights : most->first;
@@ -44,7 +44,7 @@ Component largest_component(const Estimate& e) {
 std::string dominant_activation(const Estimate& e) {
   std::vector<std::pair<std::string, std::uint64_t>> parts;
   std::uint64_t all = 0;
-  for (const MemoryNode& n : e.report.nodes) {
+  for (const MemoryEntry& n : e.report.entries) {
     if (n.component != Component::kActivations) continue;
     const auto known =
         std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.first == n.name; });

@@ -26,10 +26,10 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
 
 void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
   std::uint32_t next = 1;
-  for (const MemoryNode& n : report.nodes) next = std::max(next, n.id + 1);
+  for (const MemoryEntry& n : report.entries) next = std::max(next, n.id + 1);
   auto leaf = [&](const char* name, std::uint64_t bytes, std::string formula) {
     if (bytes == 0) return;
-    MemoryNode n;
+    MemoryEntry n;
     n.id = next++;
     n.tier = Tier::kHost;
     n.component = Component::kWorkspace;
@@ -38,7 +38,7 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
     n.has_at_peak = true;
     n.name = name;
     n.formula = std::move(formula);
-    report.nodes.push_back(n);
+    report.entries.push_back(n);
   };
   const auto equals = [](const char* words, const std::string& numbers) {
     return std::string(words) + " = " + numbers;

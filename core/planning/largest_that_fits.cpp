@@ -37,7 +37,7 @@ std::uint64_t beyond_the_line(std::uint64_t x0, std::uint64_t y0, std::uint64_t 
 /// Leaves of the compute tier by what they are, with their bytes at the peak.
 std::map<std::pair<Component, std::string>, std::uint64_t> leaves(const Estimate& e, Tier tier) {
   std::map<std::pair<Component, std::string>, std::uint64_t> out;
-  for (const MemoryNode& n : e.report.nodes)
+  for (const MemoryEntry& n : e.report.entries)
     if (tier == Tier::kHost || n.tier == tier) out[{n.component, n.name}] += n.at_peak();
   return out;
 }

@@ -27,13 +27,13 @@ Moment moment(std::string name, const Parts& parts) {
   return m;
 }
 
-bool counts(const MemoryNode& n, Tier tier) { return tier == Tier::kHost || n.tier == tier; }
+bool counts(const MemoryEntry& n, Tier tier) { return tier == Tier::kHost || n.tier == tier; }
 
 /// What stands from start to end beside the program's tensors: holes and alignment, and the host's own
 /// buffers.
 Parts beside_the_program(const Estimate& e, Tier tier) {
   Parts parts;
-  for (const MemoryNode& n : e.report.nodes)
+  for (const MemoryEntry& n : e.report.entries)
     if (counts(n, tier) && (n.component == Component::kFragmentation || n.name.starts_with("host.")))
       parts[n.component] += n.at_peak();
   return parts;
@@ -93,7 +93,7 @@ std::optional<std::vector<Moment>> from_program(const runfile::RunConfig& c, con
 /// Four moments around the passes and the peak between them.
 std::vector<Moment> from_leaves(const Estimate& e, Tier tier, bool trains) {
   Parts kept, grown, peak, gradients;
-  for (const MemoryNode& n : e.report.nodes) {
+  for (const MemoryEntry& n : e.report.entries) {
     if (!counts(n, tier)) continue;
     const std::uint64_t bytes = n.at_peak();
     peak[n.component] += bytes;

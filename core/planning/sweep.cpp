@@ -168,7 +168,7 @@ class Sweeper {
     SweepPoint p{
         axis_.values[i].x, axis_.values[i].label, e.total_bytes, e.compute_bytes, e.fits, "", {}, how_[i]};
     std::map<Component, std::uint64_t> parts;
-    for (const MemoryNode& n : e.report.nodes) parts[n.component] += n.at_peak();
+    for (const MemoryEntry& n : e.report.entries) parts[n.component] += n.at_peak();
     for (const auto& part : parts)
       if (part.second) p.components.push_back(part);
     return p;

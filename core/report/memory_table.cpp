@@ -47,7 +47,7 @@ std::string note(const std::string& text, const Terminal& t) {
 
 void add_tier(Table& table, const Estimate& e, Tier tier) {
   std::map<Component, std::uint64_t> parts;
-  for (const MemoryNode& n : e.report.nodes)
+  for (const MemoryEntry& n : e.report.entries)
     if (n.tier == tier) parts[n.component] += n.at_peak();
   std::uint64_t total = e.report.tier_bytes(tier);
   for (auto [c, bytes] : parts) {

@@ -13,10 +13,10 @@
 
 namespace trainhost::report {
 
-std::vector<const MemoryNode*> largest_first(const MemoryReport& r) {
-  std::vector<const MemoryNode*> out;
-  for (const MemoryNode& n : r.nodes) out.push_back(&n);
-  std::stable_sort(out.begin(), out.end(), [](const MemoryNode* a, const MemoryNode* b) {
+std::vector<const MemoryEntry*> largest_first(const MemoryReport& r) {
+  std::vector<const MemoryEntry*> out;
+  for (const MemoryEntry& n : r.entries) out.push_back(&n);
+  std::stable_sort(out.begin(), out.end(), [](const MemoryEntry* a, const MemoryEntry* b) {
     return std::tuple(a->at_peak(), a->bytes) > std::tuple(b->at_peak(), b->bytes);
   });
   return out;
@@ -31,7 +31,7 @@ std::string explain_table(const PlanView& v, const Terminal& t) {
            "\n";
     Table table("rrlllll");
     table.row({"at the peak", "at most", "bytes", "tier", "component", "what", "formula"});
-    for (const MemoryNode* n : largest_first(e.report))
+    for (const MemoryEntry* n : largest_first(e.report))
       table.row({format_bytes(n->at_peak()), format_bytes(n->bytes), format_count(n->bytes),
                  std::string(name(n->tier)), std::string(name(n->component)), escaped(n->name),
                  escaped(n->formula, 400) +
@@ -46,7 +46,7 @@ std::string plan_csv(const PlanView& v) {
   std::string out =
       csv_line({"estimator", "tier", "component", "name", "kind", "bytes", "bytes_at_peak", "formula"});
   for (const Estimate& e : v.estimates)
-    for (const MemoryNode& n : e.report.nodes)
+    for (const MemoryEntry& n : e.report.entries)
       out += csv_line({e.report.source, name(n.tier), name(n.component), n.name, name(n.claim),
                        std::to_string(n.bytes), std::to_string(n.at_peak()), n.formula});
   return out;

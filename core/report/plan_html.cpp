@@ -214,17 +214,17 @@ std::string leaves(const PlanView& v) {
   std::string out;
   for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
     const MemoryReport& r = v.estimates[i].report;
-    if (r.nodes.empty()) continue;
+    if (r.entries.empty()) continue;
     HtmlTable t("lllrrl", {"what", "component", "tier", "at the peak", "at most", "formula"});
     t.mark("leaves", r.source).mark("sort", "");
-    for (const MemoryNode* n : largest_first(r))
+    for (const MemoryEntry* n : largest_first(r))
       t.row({html::text(n->name, 120),
              fmt::format("<i class=\"{}\"></i>{}", html::colour(n->component), html::words(n->component)),
              std::string(name(n->tier)), html::bytes(n->at_peak()), html::bytes(n->bytes),
              "<code>" + html::text(n->formula, 200) + "</code>"});
-    out +=
-        html::details(fmt::format("Every part by {}, with its formula ({} parts)", r.source, r.nodes.size()),
-                      t.str(i ? 25 : 100, i ? 9'000 : 45'000));
+    out += html::details(
+        fmt::format("Every part by {}, with its formula ({} parts)", r.source, r.entries.size()),
+        t.str(i ? 25 : 100, i ? 9'000 : 45'000));
   }
   return out;
 }

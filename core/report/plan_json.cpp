@@ -20,7 +20,7 @@ Json tier_json(const MemoryReport& r, Tier tier) {
     Claim claim = Claim::kExact;
   };
   std::map<Component, Part> parts;
-  for (const MemoryNode& n : r.nodes) {
+  for (const MemoryEntry& n : r.entries) {
     if (n.tier != tier) continue;
     Part& p = parts[n.component];
     p.bytes += n.at_peak();
@@ -48,7 +48,7 @@ Json too_much_json(const PlanView& v, const Estimate& e) {
 
 Json leaves_json(const MemoryReport& r) {
   Json out = Json::array();
-  for (const MemoryNode& n : r.nodes)
+  for (const MemoryEntry& n : r.entries)
     out.push_back({{"name", n.name},
                    {"tier", name(n.tier)},
                    {"component", name(n.component)},

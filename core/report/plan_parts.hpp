@@ -17,7 +17,7 @@ struct ComponentPart {
 
 inline std::map<Component, ComponentPart> parts_of(const MemoryReport& r, Tier tier) {
   std::map<Component, ComponentPart> out;
-  for (const MemoryNode& n : r.nodes) {
+  for (const MemoryEntry& n : r.entries) {
     if (n.tier != tier) continue;
     ComponentPart& p = out[n.component];
     p.bytes += n.at_peak();
@@ -28,6 +28,6 @@ inline std::map<Component, ComponentPart> parts_of(const MemoryReport& r, Tier t
 
 /// Leaves with the largest at the peak first; what is nothing there by the most it ever takes. Ties stay in
 /// order.
-std::vector<const MemoryNode*> largest_first(const MemoryReport& r);
+std::vector<const MemoryEntry*> largest_first(const MemoryReport& r);
 
 }  // namespace trainhost::report

@@ -40,7 +40,7 @@ void count_weights(Footprint& f, plugin::Session& s, const ModelSpec& m) {
 
 std::uint64_t Footprint::bytes_of(std::initializer_list<Component> names) const {
   std::uint64_t other = 0;
-  for (const MemoryNode& n : report.nodes)
+  for (const MemoryEntry& n : report.entries)
     if (std::find(names.begin(), names.end(), n.component) == names.end()) other += n.at_peak();
   return ledger_bytes - std::min(ledger_bytes, other);
 }

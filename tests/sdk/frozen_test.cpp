@@ -57,7 +57,7 @@ trainhost::RunSpec run() {
 
 void print_report(std::ostream& to, const trainhost::MemoryReport& r) {
   to << "  claim " << static_cast<int>(r.claim) << ", " << r.total_bytes() << " bytes\n";
-  for (const trainhost::MemoryNode& n : r.nodes)
+  for (const trainhost::MemoryEntry& n : r.entries)
     to << "  " << n.id << " in " << n.parent << " " << n.name << " tier " << static_cast<int>(n.tier)
        << " component " << static_cast<int>(n.component) << " claim " << static_cast<int>(n.claim)
        << " phases " << n.phases << ": " << n.lo << " " << n.bytes << " " << n.hi << " [" << n.formula

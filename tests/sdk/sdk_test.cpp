@@ -41,9 +41,9 @@ BOOST_AUTO_TEST_CASE(an_estimator_in_plain_c_works) {
   trainhost::MemoryReport r = e.estimate(llama(), {}, nullptr);
   BOOST_TEST(r.total_bytes() == 16 * kLlamaParameters);
   BOOST_TEST(r.tier_bytes(Tier::kHost) == 16 * kLlamaParameters);
-  BOOST_TEST(r.nodes.size() == 5u);
-  BOOST_TEST(r.nodes[1].parent == 1u);
-  BOOST_TEST(r.nodes[1].formula == "V*H*bytes");
+  BOOST_TEST(r.entries.size() == 5u);
+  BOOST_TEST(r.entries[1].parent == 1u);
+  BOOST_TEST(r.entries[1].formula == "V*H*bytes");
   BOOST_TEST((r.claim == trainhost::Claim::kApproximation));
   BOOST_TEST(r.notes.at(0) == "Activations are not counted.");
   trainhost::ModelSpec other = llama();

@@ -14,9 +14,9 @@ namespace trainhost::test {
 
 inline constexpr std::uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
 
-inline MemoryNode sample_leaf(std::uint32_t id, Tier t, Component c, std::uint64_t bytes, std::string name,
-                              std::string formula, std::uint64_t at_peak = UINT64_MAX) {
-  MemoryNode n;
+inline MemoryEntry sample_leaf(std::uint32_t id, Tier t, Component c, std::uint64_t bytes, std::string name,
+                               std::string formula, std::uint64_t at_peak = UINT64_MAX) {
+  MemoryEntry n;
   n.id = id, n.tier = t, n.component = c;
   n.bytes = n.lo = n.hi = bytes;
   n.bytes_at_peak = at_peak == UINT64_MAX ? bytes : at_peak;
@@ -37,9 +37,9 @@ inline report::Estimate sample_estimate(const std::string& id, Claim claim, unsi
   std::uint32_t next = 1;
   const auto add = [&](Tier t, Component c, double mib, std::string name, std::string formula,
                        std::uint64_t at_peak = UINT64_MAX) {
-    e.report.nodes.push_back(
+    e.report.entries.push_back(
         sample_leaf(next++, t, c, of(mib), std::move(name), std::move(formula), at_peak));
-    e.report.nodes.back().claim = claim;
+    e.report.entries.back().claim = claim;
   };
   add(Tier::kDevice, Component::kWeights, 15317, "model.*", "P*2 = 8,030,261,248*2");
   add(Tier::kDevice, Component::kMasterWeights, 30634, "master.*", "P*4");
@@ -54,7 +54,7 @@ inline report::Estimate sample_estimate(const std::string& id, Claim claim, unsi
   add(Tier::kPinned, Component::kCommunication, 128, "ring", "2*64 MiB");
   for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost}) {
     std::uint64_t sum = 0;
-    for (const MemoryNode& n : e.report.nodes) sum += n.tier == t ? n.bytes_at_peak : 0;
+    for (const MemoryEntry& n : e.report.entries) sum += n.tier == t ? n.bytes_at_peak : 0;
     e.report.tiers.push_back({t, sum, t == Tier::kDevice ? kBackward : kUpdate});
     e.total_bytes += sum;
     if (t == Tier::kDevice)

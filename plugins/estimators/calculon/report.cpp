@@ -55,13 +55,13 @@ class Builder {
   void leaf(const char* name, Component c, Tier tier, std::uint32_t phases, std::uint64_t bytes,
             std::string formula, std::uint64_t lo) {
     if (bytes == 0) return;
-    MemoryNode l;
-    l.id = static_cast<std::uint32_t>(report_.nodes.size() + 1);
+    MemoryEntry l;
+    l.id = static_cast<std::uint32_t>(report_.entries.size() + 1);
     l.tier = tier, l.component = c, l.claim = Claim::kApproximation, l.phases = phases;
     l.bytes = l.bytes_at_peak = bytes, l.has_at_peak = true;
     l.lo = std::min(lo, bytes), l.hi = bytes > kMaxBytes / 2 ? kMaxBytes : 2 * bytes;
     l.name = name, l.formula = std::move(formula);
-    report_.nodes.push_back(std::move(l));
+    report_.entries.push_back(std::move(l));
   }
 
   /// Both places of one thing. Where it is offloaded, tier 1 keeps what is in use.
@@ -136,7 +136,7 @@ class Builder {
 
   void total(Tier t) {
     std::uint64_t bytes = 0;
-    for (const MemoryNode& l : report_.nodes)
+    for (const MemoryEntry& l : report_.entries)
       if (l.tier == t) bytes = checked_add(bytes, l.bytes, "calculon's total");
     if (bytes) report_.tiers.push_back({t, bytes, e_.training ? kBackward : kForward});
   }

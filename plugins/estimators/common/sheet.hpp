@@ -17,10 +17,10 @@ class Sheet {
  public:
   /// `bytes` with its formula, numbers filled in. The reference is good until the next leaf; its lo and hi
   /// may be widened.
-  MemoryNode& leaf(Component c, const char* name, std::uint32_t phases, std::uint64_t bytes,
-                   std::string formula) {
-    MemoryNode n;
-    n.id = static_cast<std::uint32_t>(report_.nodes.size() + 1);
+  MemoryEntry& leaf(Component c, const char* name, std::uint32_t phases, std::uint64_t bytes,
+                    std::string formula) {
+    MemoryEntry n;
+    n.id = static_cast<std::uint32_t>(report_.entries.size() + 1);
     n.tier = Tier::kDevice;
     n.component = c;
     n.claim = Claim::kApproximation;
@@ -29,8 +29,8 @@ class Sheet {
     n.has_at_peak = true;
     n.name = name;
     n.formula = std::move(formula);
-    report_.nodes.push_back(std::move(n));
-    return report_.nodes.back();
+    report_.entries.push_back(std::move(n));
+    return report_.entries.back();
   }
 
   void note(std::string sentence) { report_.notes.push_back(std::move(sentence)); }
@@ -39,7 +39,7 @@ class Sheet {
   MemoryReport finish(Phase at) {
     report_.claim = Claim::kApproximation;
     std::uint64_t total = 0;
-    for (const MemoryNode& n : report_.nodes)
+    for (const MemoryEntry& n : report_.entries)
       total = checked_add(total, n.bytes_at_peak, "an estimate's total");
     report_.tiers.push_back({Tier::kDevice, total, at});
     return std::exchange(report_, {});

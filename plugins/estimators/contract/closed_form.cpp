@@ -48,17 +48,17 @@ class Builder {
     activation_notes();
     run_notes();
     std::uint64_t total = 0;
-    for (const MemoryNode& leaf : report_.nodes)
+    for (const MemoryEntry& leaf : report_.entries)
       total = checked_add(total, leaf.bytes, "the closed form's total");
     report_.tiers.push_back({tier_, total, kBackward});
     return std::move(report_);
   }
 
  private:
-  MemoryNode& leaf(const char* name, Component c, std::uint32_t phases, std::uint64_t bytes,
-                   std::string formula) {
-    MemoryNode node;
-    node.id = static_cast<std::uint32_t>(report_.nodes.size() + 1);
+  MemoryEntry& leaf(const char* name, Component c, std::uint32_t phases, std::uint64_t bytes,
+                    std::string formula) {
+    MemoryEntry node;
+    node.id = static_cast<std::uint32_t>(report_.entries.size() + 1);
     node.tier = tier_;
     node.component = c;
     node.phases = phases;
@@ -66,13 +66,13 @@ class Builder {
     node.has_at_peak = true;
     node.name = name;
     node.formula = std::move(formula);
-    report_.nodes.push_back(std::move(node));
-    return report_.nodes.back();
+    report_.entries.push_back(std::move(node));
+    return report_.entries.back();
   }
 
   /// size bytes for each of P parameters: exact while P is, otherwise between it and the true count.
   void per_parameter(const char* name, Component c, std::uint64_t size) {
-    MemoryNode& l =
+    MemoryEntry& l =
         leaf(name, c, kAlways, checked_mul(p_, size), "P*" + n(size) + " = " + n(p_) + "*" + n(size));
     if (p_ == true_p_) return;
     l.claim = Claim::kApproximation;
@@ -88,8 +88,8 @@ class Builder {
     leaf("activations", Component::kActivations, kForward | kBackward, activation_bytes(m_, r_),
          "L*S*H*10*4 = " + n(m_.layers) + "*" + n(r_.seq_len) + "*" + n(m_.hidden) + "*10*4")
         .claim = Claim::kUpperBound;
-    report_.nodes.back().lo = 0;
-    MemoryNode& runtime = leaf("runtime", Component::kRuntime, kAlways, kRuntimeBytes, "512 MiB");
+    report_.entries.back().lo = 0;
+    MemoryEntry& runtime = leaf("runtime", Component::kRuntime, kAlways, kRuntimeBytes, "512 MiB");
     runtime.claim = Claim::kApproximation;
     runtime.lo = 0;
     runtime.hi = 2 * kRuntimeBytes;

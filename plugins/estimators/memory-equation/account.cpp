@@ -55,7 +55,7 @@ class Leaves {
 
   /// Between nothing and what the paper counts for eager attention with dropout: 34*B*S*H + 5*B*A*S*S bytes a
   /// layer.
-  void widen(MemoryNode& leaf, std::uint64_t times) {
+  void widen(MemoryEntry& leaf, std::uint64_t times) {
     leaf.lo = 0, leaf.hi = std::max(leaf.bytes, checked_mul(leaf.bytes, times));
   }
 
@@ -100,7 +100,7 @@ class Leaves {
   }
 
   void rest() {
-    MemoryNode& temporary = sheet_.leaf(
+    MemoryEntry& temporary = sheet_.leaf(
         Component::kWorkspace, "temporary", kForward | kBackward, p_.temporary,
         rules::shortest(in_.temporary / 1e4) + " % of activations = " + rules::shortest(in_.temporary / 1e4) +
             " % of " + n(p_.activations));
@@ -109,7 +109,7 @@ class Leaves {
     buffers("reduce_scatter", "(N-1)*chunk", p_.reduce_scatter, in_.ranks - 1);
     buffers("all_gather", "(N-1)*chunk", p_.all_gather, in_.ranks - 1);
     const Bytes others = p_.total - p_.fragmentation;
-    MemoryNode& holes =
+    MemoryEntry& holes =
         sheet_.leaf(Component::kFragmentation, "fragmentation", kAlways, p_.fragmentation,
                     "f*(all the rest) = " + rules::shortest(in_.fragmentation / 1e6) + "*" + n(others));
     holes.lo = std::min(holes.bytes, share(others, 50'000));  // the source's range, 5 to 20 %

@@ -60,16 +60,16 @@ bool fused_queries(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode
 }  // namespace
 
 void move_to_host(MemoryReport& r) {
-  std::vector<MemoryNode> kept;
-  for (MemoryNode& n : r.nodes) {
+  std::vector<MemoryEntry> kept;
+  for (MemoryEntry& n : r.entries) {
     if (n.component == Component::kRuntime || n.component == Component::kFragmentation) continue;
     if (n.tier == Tier::kDevice || n.tier == Tier::kPinned) n.tier = Tier::kHost;
     n.id = static_cast<std::uint32_t>(kept.size() + 1);
     kept.push_back(std::move(n));
   }
-  r.nodes = std::move(kept);
+  r.entries = std::move(kept);
   std::uint64_t host = 0, disk = 0;
-  for (const MemoryNode& n : r.nodes) {
+  for (const MemoryEntry& n : r.entries) {
     std::uint64_t& sum = n.tier == Tier::kDisk ? disk : host;
     sum = checked_add(sum, n.at_peak(), "the memory of one rank");
   }

@@ -52,11 +52,11 @@ class Account {
       leaf(Component::kOptimizerState, "first_moments", p_.first_moments);
       leaf(Component::kOptimizerState, "second_moments", p_.second_moments);
     }
-    MemoryNode& activations =
+    MemoryEntry& activations =
         sheet_.leaf(Component::kActivations, "layers[].hidden", at_work, p_.activations,
                     "L*B*S*H*2 = " + n(in_.layers) + "*" + tokens + "*" + n(in_.hidden) + "*2");
     activations.lo = 0, activations.hi = checked_mul(p_.activations, infers_ ? 1 : 17);
-    MemoryNode& logits = sheet_.leaf(
+    MemoryEntry& logits = sheet_.leaf(
         Component::kLogits, "outputs", at_work, p_.outputs,
         (infers_ ? "B*S*V*2 = " : "B*S*V*2*2 = ") + tokens + "*" + n(in_.vocab) + (infers_ ? "*2" : "*2*2"));
     logits.lo = 0, logits.hi = checked_mul(p_.outputs, 2);

@@ -78,7 +78,7 @@ MemoryReport random_report(Random& r) {
   std::uint32_t n = 1 + static_cast<std::uint32_t>(r.upto(40));
   std::array<std::uint64_t, 5> total{};
   for (std::uint32_t i = 1; i <= n; ++i) {
-    MemoryNode node;
+    MemoryEntry node;
     node.id = i;
     node.parent = i > 1 && r.coin() ? 1 : 0;
     node.tier = static_cast<Tier>(1 + r.upto(3));
@@ -91,11 +91,11 @@ MemoryReport random_report(Random& r) {
     node.has_at_peak = true;
     node.bytes_at_peak = r.upto(node.bytes);
     node.name = r.word(80), node.formula = r.word(80);
-    out.nodes.push_back(node);
+    out.entries.push_back(node);
   }
   bool inner = false;
-  for (const MemoryNode& node : out.nodes) inner |= node.parent == 1;
-  for (const MemoryNode& node : out.nodes)
+  for (const MemoryEntry& node : out.entries) inner |= node.parent == 1;
+  for (const MemoryEntry& node : out.entries)
     if (node.id != 1 || !inner) total[static_cast<std::size_t>(node.tier)] += node.bytes_at_peak;
   for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk})
     if (std::uint64_t bytes = total[static_cast<std::size_t>(t)]) out.tiers.push_back({t, bytes, kBackward});
@@ -107,9 +107,9 @@ void check_same(const MemoryReport& a, const MemoryReport& b) {
   BOOST_TEST(a.digest == b.digest);
   BOOST_TEST((a.claim == b.claim));
   BOOST_TEST(a.notes == b.notes, boost::test_tools::per_element());
-  BOOST_REQUIRE_EQUAL(a.nodes.size(), b.nodes.size());
-  for (std::size_t i = 0; i < a.nodes.size(); ++i) {
-    const MemoryNode &x = a.nodes[i], &y = b.nodes[i];
+  BOOST_REQUIRE_EQUAL(a.entries.size(), b.entries.size());
+  for (std::size_t i = 0; i < a.entries.size(); ++i) {
+    const MemoryEntry &x = a.entries[i], &y = b.entries[i];
     BOOST_TEST((x.id == y.id && x.parent == y.parent && x.tier == y.tier && x.component == y.component));
     BOOST_TEST(
         (x.claim == y.claim && x.phases == y.phases && x.bytes == y.bytes && x.lo == y.lo && x.hi == y.hi));
@@ -298,7 +298,7 @@ BOOST_AUTO_TEST_CASE(leaves_that_do_not_sum_to_the_stated_total_are_a_lie) {
   c.summary()->tier_peak[TH_TIER_HOST] = 99;
   MemoryReport r = c.take("x");
   BOOST_TEST(c.problem() == "the leaves of tier host sum to 100 bytes at the peak, its total says 99");
-  BOOST_TEST(r.nodes.empty());
+  BOOST_TEST(r.entries.empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_counted_leaf_that_is_larger_than_its_total_is_a_contradiction) {
@@ -375,7 +375,7 @@ BOOST_AUTO_TEST_CASE(text_from_a_plugin_cannot_carry_escape_sequences) {
   BOOST_REQUIRE_EQUAL(c.sink()->node(c.sink(), &m), TH_OK);
   BOOST_REQUIRE_EQUAL(c.sink()->note(c.sink(), "\xff"), TH_OK);
   MemoryReport r = c.take("x");
-  BOOST_TEST(r.nodes[0].name.find('\x1b') == std::string::npos);
+  BOOST_TEST(r.entries[0].name.find('\x1b') == std::string::npos);
   BOOST_TEST(r.notes[0].find('\xff') == std::string::npos);
 }
 
@@ -394,8 +394,8 @@ BOOST_AUTO_TEST_CASE(emit_writes_no_further_than_an_older_summary_reaches) {
 
 BOOST_AUTO_TEST_CASE(a_sink_that_refuses_ends_the_report) {
   MemoryReport r;
-  r.nodes.resize(3);
-  r.nodes[0].id = 1, r.nodes[1].id = 5, r.nodes[2].id = 3;
+  r.entries.resize(3);
+  r.entries[0].id = 1, r.entries[1].id = 5, r.entries[2].id = 3;
   tb::Collector c;
   BOOST_TEST(tb::emit(r, c.sink(), c.summary()) == TH_E_ARG);
 }

@@ -7,9 +7,9 @@ using namespace trainhost;
 
 namespace {
 
-MemoryNode leaf(std::uint32_t id, std::uint32_t parent, Component c, std::uint32_t phases,
-                std::uint64_t bytes) {
-  MemoryNode n;
+MemoryEntry leaf(std::uint32_t id, std::uint32_t parent, Component c, std::uint32_t phases,
+                 std::uint64_t bytes) {
+  MemoryEntry n;
   n.id = id, n.parent = parent, n.component = c, n.phases = phases, n.bytes = bytes;
   return n;
 }
@@ -20,11 +20,11 @@ BOOST_AUTO_TEST_SUITE(memory_report)
 
 BOOST_AUTO_TEST_CASE(without_stated_tiers_the_total_is_the_worst_phase_of_the_leaves) {
   MemoryReport r;
-  r.nodes = {leaf(1, 0, Component::kWorkspace, 0, 999),  // a heading: never counted
-             leaf(2, 1, Component::kWeights, 0, 100),    // no phase named: always there
-             leaf(3, 1, Component::kActivations, kForward | kBackward, 40),
-             leaf(4, 1, Component::kGradients, kBackward | kUpdate, 100),
-             leaf(5, 1, Component::kWorkspace, kUpdate, 30)};
+  r.entries = {leaf(1, 0, Component::kWorkspace, 0, 999),  // a heading: never counted
+               leaf(2, 1, Component::kWeights, 0, 100),    // no phase named: always there
+               leaf(3, 1, Component::kActivations, kForward | kBackward, 40),
+               leaf(4, 1, Component::kGradients, kBackward | kUpdate, 100),
+               leaf(5, 1, Component::kWorkspace, kUpdate, 30)};
   BOOST_TEST(r.tier_bytes(Tier::kHost) == 240u);  // backward
   BOOST_TEST(r.total_bytes() == 240u);
   BOOST_TEST(r.component_bytes(Component::kGradients) == 100u);
@@ -33,16 +33,16 @@ BOOST_AUTO_TEST_CASE(without_stated_tiers_the_total_is_the_worst_phase_of_the_le
 
 BOOST_AUTO_TEST_CASE(shares_of_the_peak_sum_to_the_tier) {
   MemoryReport r;
-  r.nodes = {leaf(1, 0, Component::kWeights, kForward, 100), leaf(2, 0, Component::kLogits, kForward, 50)};
-  r.nodes[0].has_at_peak = r.nodes[1].has_at_peak = true;
-  r.nodes[0].bytes_at_peak = 100, r.nodes[1].bytes_at_peak = 20;
+  r.entries = {leaf(1, 0, Component::kWeights, kForward, 100), leaf(2, 0, Component::kLogits, kForward, 50)};
+  r.entries[0].has_at_peak = r.entries[1].has_at_peak = true;
+  r.entries[0].bytes_at_peak = 100, r.entries[1].bytes_at_peak = 20;
   BOOST_TEST(r.tier_bytes(Tier::kHost) == 120u);
   BOOST_TEST(r.component_bytes(Component::kLogits) == 20u);
 }
 
 BOOST_AUTO_TEST_CASE(a_stated_tier_wins_over_the_leaves) {
   MemoryReport r;
-  r.nodes = {leaf(1, 0, Component::kWeights, kForward, 100)};
+  r.entries = {leaf(1, 0, Component::kWeights, kForward, 100)};
   r.tiers = {{Tier::kHost, 128, kForward}, {Tier::kPinned, 8, kLoad}};
   BOOST_TEST(r.tier_bytes(Tier::kHost) == 128u);
   BOOST_TEST(r.total_bytes() == 136u);

@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(alternating_depth_adds_no_leaves_and_no_stages) {
   std::size_t segments = 0;
   Stage(deep, kinds, r, 1).segments([&](const Segment&) { ++segments; });
   BOOST_TEST(segments == 4u);  // two chunks of two kinds
-  BOOST_TEST(report(deep, r).nodes.size() == report(shallow, r).nodes.size());
+  BOOST_TEST(report(deep, r).entries.size() == report(shallow, r).entries.size());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(numbers_and_formulas_agree) {
                     std::to_string(n.bytes[t][k]));
     for (const TierPeak& p : report.tiers) require(p.bytes == n.tier(p.tier), "a tier's total");
     require(report.total_bytes() == n.total(), "the total");
-    for (const MemoryNode& leaf : report.nodes)
+    for (const MemoryEntry& leaf : report.entries)
       require(!leaf.name.empty() && !leaf.formula.empty(), "a leaf without name or formula");
   });
 }

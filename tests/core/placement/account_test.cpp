@@ -88,8 +88,8 @@ class Formula {
   const char* s_;
 };
 
-const MemoryNode* leaf(const MemoryReport& r, const std::string& name) {
-  for (const MemoryNode& n : r.nodes)
+const MemoryEntry* leaf(const MemoryReport& r, const std::string& name) {
+  for (const MemoryEntry& n : r.entries)
     if (n.name == name) return &n;
   return nullptr;
 }
@@ -104,8 +104,8 @@ BOOST_AUTO_TEST_CASE(leaves_sum_to_the_arena_to_the_byte) {
     const MemoryPlan plan = place(p);
     const MemoryReport r = account(p, plan);
     std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < r.nodes.size(); ++i) {
-      const MemoryNode& n = r.nodes[i];
+    for (std::size_t i = 0; i < r.entries.size(); ++i) {
+      const MemoryEntry& n = r.entries[i];
       sum += n.bytes_at_peak;
       BOOST_CHECK_EQUAL(n.id, i + 1);
       BOOST_CHECK(n.has_at_peak && n.bytes_at_peak <= n.bytes && n.phases != 0 && n.tier == p.traits.tier);
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(leaves_sum_to_the_arena_to_the_byte) {
 BOOST_AUTO_TEST_CASE(formulas_evaluate_to_the_bytes_beside_them) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     const Program p = random_case(seed).build();
-    for (const MemoryNode& n : account(p, place(p)).nodes) {
+    for (const MemoryEntry& n : account(p, place(p)).entries) {
       if (n.component == Component::kFragmentation) continue;
       const std::size_t equals = n.formula.find(" = ");  // symbols, and then the numbers of this run
       const std::string symbols = n.formula.substr(0, equals);
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(formulas_evaluate_to_the_bytes_beside_them) {
 BOOST_AUTO_TEST_CASE(layers_are_folded_into_one_leaf) {
   const Program p = small_case().build();
   const MemoryReport r = account(p, place(p));
-  const MemoryNode* qkv = leaf(r, "layers[].qkv");
+  const MemoryEntry* qkv = leaf(r, "layers[].qkv");
   BOOST_REQUIRE(qkv);
   BOOST_CHECK_EQUAL(qkv->formula, "L*B*S*(A+2K)*D*4 = 2*2*6*(4+2*2)*2*4");
   BOOST_CHECK_EQUAL(qkv->phases, static_cast<std::uint32_t>(kForward | kBackward));
@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(weights_gradients_and_moments_are_four_bytes_a_parameter_ea
     const MemoryReport r = account(p, place(p));
     const std::uint64_t params = count_parameters(c.model).total;
     std::uint64_t gradients = 0;
-    for (const MemoryNode& n : r.nodes) gradients += n.component == Component::kGradients ? n.bytes : 0;
+    for (const MemoryEntry& n : r.entries) gradients += n.component == Component::kGradients ? n.bytes : 0;
     BOOST_CHECK_EQUAL(r.component_bytes(Component::kWeights), 4 * params);
     BOOST_CHECK_EQUAL(r.component_bytes(Component::kOptimizerState), 8 * params);
     BOOST_CHECK_EQUAL(gradients, 4 * params);

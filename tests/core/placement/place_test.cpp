@@ -319,7 +319,7 @@ BOOST_AUTO_TEST_CASE(a_405b_model_is_planned_in_milliseconds_and_little_memory) 
       best = std::min(best, milliseconds([&] {
                         const Program p = c.build();
                         const MemoryPlan plan = place(p);
-                        BOOST_REQUIRE_GT(account(p, plan).nodes.size(), 20u);
+                        BOOST_REQUIRE_GT(account(p, plan).entries.size(), 20u);
                         const std::size_t held =
                             p.buffers.capacity() * sizeof(Buffer) + p.ops.capacity() * sizeof(Op);
                         BOOST_CHECK_LT(held, std::size_t{8} << 20);

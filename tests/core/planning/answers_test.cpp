@@ -23,10 +23,10 @@ report::Estimate of_leaves(std::vector<std::pair<std::string, std::uint64_t>> le
                            Component c = Component::kActivations) {
   report::Estimate e;
   for (const auto& [name, bytes] : leaves) {
-    MemoryNode n;
+    MemoryEntry n;
     n.tier = Tier::kDevice, n.component = c, n.name = name, n.bytes = n.bytes_at_peak = bytes,
     n.has_at_peak = true;
-    e.report.nodes.push_back(n);
+    e.report.entries.push_back(n);
     e.compute_bytes += bytes;
   }
   return e;

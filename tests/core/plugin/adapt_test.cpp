@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(a_plugin_asks_the_models_config_by_key) {
       R"({"num_experts": 8, "layer_types": ["full", "ssm"], "rope_scaling": {"type": "yarn", "factor": 4}})";
   r = e.estimate(m, {}, nullptr);
   BOOST_TEST(r.total_bytes() == 10u);
-  BOOST_TEST((r.nodes.at(0).bytes == 8 && r.nodes.at(1).bytes == 2));
+  BOOST_TEST((r.entries.at(0).bytes == 8 && r.entries.at(1).bytes == 2));
   BOOST_TEST(r.notes == (std::vector<std::string>{"yarn", "4.000000"}), boost::test_tools::per_element());
   m.config_json = R"({"num_experts": "eight"})";
   BOOST_TEST(status_of([&] { e.estimate(m, {}, nullptr); }) ==

@@ -41,7 +41,7 @@ BOOST_AUTO_TEST_CASE(estimates_from_four_threads_are_those_of_one) {
     try {
       if (e.match(small_model(), {}) <= 0) return std::string("no match");
       const trainhost::MemoryReport r = e.estimate(small_model(), {}, nullptr);
-      return std::to_string(r.total_bytes()) + " in " + std::to_string(r.nodes.size()) + ", " +
+      return std::to_string(r.total_bytes()) + " in " + std::to_string(r.entries.size()) + ", " +
              std::to_string(r.digest);
     } catch (const tp::PluginError& why) {
       return why.status() + ": " + why.what();

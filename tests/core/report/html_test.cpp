@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(no_string_of_a_view_becomes_markup) {
   p.notes = {kAttack};
   for (report::Estimate& e : p.estimates) {
     e.report.source = kAttack, e.report.notes = {kAttack};
-    for (MemoryNode& n : e.report.nodes) n.name = n.formula = kAttack;
+    for (MemoryEntry& n : e.report.entries) n.name = n.formula = kAttack;
   }
   for (report::Change& c : p.changes) c.settings = c.sentence = c.cost_words = kAttack;
   for (report::Limit& l : p.limits) l.what = l.binds = kAttack;
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(large_views_stay_under_300_kb_and_say_what_they_leave_out) 
   report::PlanView p = test::sample_plan(126, 600 * test::kGiB);
   for (int i = 0; i < 60; ++i) p.notes.push_back(std::string(5000, '&'));
   for (report::Estimate& e : p.estimates)
-    for (MemoryNode& n : e.report.nodes) n.formula = std::string(400, '<');
+    for (MemoryEntry& n : e.report.entries) n.formula = std::string(400, '<');
   const std::string plan = report::plan_html(p), sweep = report::sweep_html(test::sample_sweep(3000)),
                     search = report::search_html(test::sample_search(2000));
   for (const std::string& page : {plan, sweep, search}) BOOST_TEST(page.size() < kMaxPage);
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(sizes_at_the_ends_of_the_scale_are_drawn) {
   for (std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{INT64_MAX}}) {
     report::Estimate e;
     e.report.source = "llama";
-    e.report.nodes = {test::sample_leaf(1, Tier::kDevice, Component::kWeights, bytes, "w", "1")};
+    e.report.entries = {test::sample_leaf(1, Tier::kDevice, Component::kWeights, bytes, "w", "1")};
     e.compute_bytes = e.total_bytes = bytes;
     p.estimates = {e, e};
     p.timeline = {{"forward", bytes, {{Component::kWeights, bytes}}}};
@@ -261,9 +261,9 @@ BOOST_AUTO_TEST_CASE(ticks_are_round_and_cover_the_range) {
 BOOST_AUTO_TEST_CASE(csv_has_every_leaf_and_reads_back) {
   report::PlanView p = test::sample_plan(2);
   p.estimates.resize(1);
-  p.estimates[0].report.nodes[0].formula = "P*2, \"bf16\"";
+  p.estimates[0].report.entries[0].formula = "P*2, \"bf16\"";
   const std::string csv = report::plan_csv(p);
-  BOOST_TEST(count_of(csv, "\n") == p.estimates[0].report.nodes.size() + 1);
+  BOOST_TEST(count_of(csv, "\n") == p.estimates[0].report.entries.size() + 1);
   BOOST_TEST(has(csv, "llama,device,weights,model.*,exact,16061050937,16061050937,\"P*2, \"\"bf16\"\"\"\n"));
   BOOST_TEST(report::csv_field("a\nb") == "\"a\nb\"");
 }

@@ -21,13 +21,13 @@ report::PlanView small_plan() {
   report::Estimate e;
   e.report.source = "llama";
   auto leaf = [&](Component c, std::uint64_t bytes, std::uint64_t at_peak) {
-    MemoryNode n;
-    n.id = static_cast<std::uint32_t>(e.report.nodes.size() + 1);
+    MemoryEntry n;
+    n.id = static_cast<std::uint32_t>(e.report.entries.size() + 1);
     n.component = c;
     n.bytes = n.lo = n.hi = bytes;
     n.bytes_at_peak = at_peak;
     n.has_at_peak = true;
-    e.report.nodes.push_back(n);
+    e.report.entries.push_back(n);
   };
   leaf(Component::kWeights, 1000, 1000);
   leaf(Component::kActivations, 900, 0);

@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(host_buffers_sum_into_the_host_tier) {
   profiled.tiers = {{Tier::kHost, 1000, kBackward}};
   planning::add_host_buffers(profiled, b);
   BOOST_TEST(profiled.total_bytes() == report.total_bytes() + 640);
-  BOOST_TEST(profiled.nodes.back().name == "host.profile");
+  BOOST_TEST(profiled.entries.back().name == "host.profile");
 }
 
 BOOST_AUTO_TEST_CASE(operations_a_token_match_a_count_by_hand) {

@@ -30,9 +30,9 @@ inline MemoryReport report(const ModelSpec& m, const RunSpec& r, const std::stri
   const std::uint64_t activations = m.layers * tokens * m.hidden * kept * 4;
   MemoryReport out;
   const auto leaf = [&](Component c, std::uint64_t bytes) {
-    MemoryNode n;
+    MemoryEntry n;
     n.tier = Tier::kDevice, n.component = c, n.bytes = n.bytes_at_peak = bytes, n.has_at_peak = true;
-    out.nodes.push_back(n);
+    out.entries.push_back(n);
   };
   leaf(Component::kWeights, p * (fault == "keeps weights twice" ? 8 : 4));
   leaf(Component::kGradients, p * 4);
@@ -46,7 +46,7 @@ inline MemoryReport report(const ModelSpec& m, const RunSpec& r, const std::stri
   leaf(Component::kWorkspace, fault == "takes a GiB" ? 1u << 30 : 100);
   leaf(Component::kFragmentation, 24);
   std::uint64_t total = 0;
-  for (const MemoryNode& n : out.nodes) total += n.bytes;
+  for (const MemoryEntry& n : out.entries) total += n.bytes;
   out.tiers = {{Tier::kDevice, total, kBackward}};
   return out;
 }

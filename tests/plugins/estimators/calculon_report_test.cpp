@@ -72,8 +72,8 @@ std::string refusal(const std::function<void()>& f) {
   return "";
 }
 
-const MemoryNode* leaf(const MemoryReport& r, const std::string& name, Tier t = Tier::kDevice) {
-  for (const MemoryNode& n : r.nodes)
+const MemoryEntry* leaf(const MemoryReport& r, const std::string& name, Tier t = Tier::kDevice) {
+  for (const MemoryEntry& n : r.entries)
     if (n.name == name && n.tier == t) return &n;
   return nullptr;
 }
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(every_formula_has_the_value_of_its_leaf) {
     if (variant & 16) r.recompute = variant & 1 ? Recompute::kFull : Recompute::kSelective;
     if (variant & 32) m.kv_heads = 1, m.tied = true;
     const MemoryReport report = calculon::report(m, r, {}, Tier::kDevice);
-    for (const MemoryNode& n : report.nodes) {
+    for (const MemoryEntry& n : report.entries) {
       if (n.formula.starts_with("all blocks")) continue;  // a figure, no formula
       Arithmetic a{n.formula.c_str()};
       BOOST_TEST(std::uint64_t(a.sum() + 0.5L) == n.bytes, variant << " " << n.name << " = " << n.formula);
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(every_formula_has_the_value_of_its_leaf) {
     }
     for (const TierPeak& t : report.tiers) {
       std::uint64_t sum = 0;
-      for (const MemoryNode& n : report.nodes) sum += n.tier == t.tier ? n.bytes_at_peak : 0;
+      for (const MemoryEntry& n : report.entries) sum += n.tier == t.tier ? n.bytes_at_peak : 0;
       BOOST_TEST(sum == t.bytes);
     }
   }
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(broken_assumptions_have_notes_with_true_values) {
 
 BOOST_AUTO_TEST_CASE(bounds_hold_the_figure_and_reach_down_to_flash_attention) {
   const MemoryReport r = calculon::report(llama3_8b(), bf16(8192), {}, Tier::kDevice);
-  for (const MemoryNode& n : r.nodes) BOOST_TEST((n.lo <= n.bytes && n.bytes <= n.hi), n.name);
+  for (const MemoryEntry& n : r.entries) BOOST_TEST((n.lo <= n.bytes && n.bytes <= n.hi), n.name);
   BOOST_TEST(leaf(r, "activations.waiting_blocks")->lo < leaf(r, "activations.waiting_blocks")->bytes / 4);
 }
 

@@ -85,8 +85,8 @@ BOOST_AUTO_TEST_CASE(the_total_of_the_sources_own_350m_model) {
   BOOST_TEST(r.component_bytes(Component::kOptimizerState) == 398509056u * 8ull);
   BOOST_TEST(r.component_bytes(Component::kActivations) == 1006632960u);
   BOOST_TEST(r.component_bytes(Component::kRuntime) == 536870912u);
-  BOOST_TEST(r.nodes[0].formula == "P*4 = 398509056*4");
-  BOOST_TEST(r.nodes[3].formula == "L*S*H*10*4 = 24*1024*1024*10*4");
+  BOOST_TEST(r.entries[0].formula == "P*4 = 398509056*4");
+  BOOST_TEST(r.entries[3].formula == "L*S*H*10*4 = 24*1024*1024*10*4");
 }
 
 BOOST_AUTO_TEST_CASE(mixed_precision_stores_six_bytes_a_weight) {
@@ -130,8 +130,8 @@ BOOST_AUTO_TEST_CASE(every_broken_assumption_has_a_note_with_the_true_value) {
       has_note(llama, "the ten named ones alone take 30,467,424,256 bytes a sequence, 2.84 times the bound"));
   BOOST_TEST(has_note(llama, "S*V*4 = 262,144,000 bytes"));
   BOOST_TEST(has_note(llama, "needs no device"));
-  BOOST_TEST((llama.nodes[0].claim == Claim::kApproximation));
-  BOOST_TEST(llama.nodes[0].hi == 26953662464u);
+  BOOST_TEST((llama.entries[0].claim == Claim::kApproximation));
+  BOOST_TEST(llama.entries[0].hi == 26953662464u);
 
   BOOST_TEST(
       has_note(contract::estimate(qwen25(), run(8), Tier::kHost), "biases of q, k and v: 27,648 parameters"));
@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(a_model_that_keeps_the_assumptions_has_exact_weights) {
   ModelSpec m = model(256, 64, 2, 4, 2, 64);
   m.tied = true;
   MemoryReport r = contract::estimate(m, run(1), Tier::kHost);
-  BOOST_TEST((r.nodes[0].claim == Claim::kExact));
+  BOOST_TEST((r.entries[0].claim == Claim::kExact));
   BOOST_TEST(!has_note(r, "True parameter count"));
 }
 

@@ -91,8 +91,8 @@ BOOST_AUTO_TEST_CASE(parts_sum_to_totals_and_questions_have_one_answer) {
       if (!r) return;
       std::uint64_t tiers = 0, leaves = 0;
       for (const TierPeak& t : r->tiers) tiers += t.bytes;
-      for (const MemoryNode& n : r->nodes) leaves += n.at_peak();
-      test::require(r->total_bytes() == again->total_bytes() && r->nodes.size() == again->nodes.size(),
+      for (const MemoryEntry& n : r->entries) leaves += n.at_peak();
+      test::require(r->total_bytes() == again->total_bytes() && r->entries.size() == again->entries.size(),
                     std::string(id) + ": another answer");
       if (!r->tiers.empty())
         test::require(tiers == leaves && tiers == r->total_bytes(),

@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kActivations), p.activations);
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kCommunication), p.communication());
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kOptimizerState), p.moments);
-    for (const MemoryNode& n : report.nodes)
+    for (const MemoryEntry& n : report.entries)
       BOOST_REQUIRE_MESSAGE(n.lo <= n.bytes && n.bytes <= n.hi && n.formula.find('=') != std::string::npos,
                             n.name);
   }
@@ -186,9 +186,9 @@ BOOST_AUTO_TEST_CASE(formulas_have_their_numbers_filled_in) {
   r.memory.attention = AttentionMemory::kMaterialised;
   const MemoryReport report = me::account(llama_2_7b(), r, {.parameters = 7'000'000'000}, 6'738'415'616);
   BOOST_TEST(report.total_bytes() == 140739572694u);
-  BOOST_TEST(report.nodes[0].formula == "Psi*2 = 7000000000*2");
+  BOOST_TEST(report.entries[0].formula == "Psi*2 = 7000000000*2");
   bool scores = false;
-  for (const MemoryNode& n : report.nodes) scores |= n.formula == "L*B*A*S*S*b_a = 32*1*32*2048*2048*2";
+  for (const MemoryEntry& n : report.entries) scores |= n.formula == "L*B*A*S*S*b_a = 32*1*32*2048*2048*2";
   BOOST_TEST(scores);
 }
 

@@ -176,7 +176,7 @@ void add_memory_policy(std::vector<Row>& rows) {
 /// What a plan's bytes are, by leaf.
 std::string bytes_of(const MemoryReport& r) {
   std::string out;
-  for (const MemoryNode& n : r.nodes)
+  for (const MemoryEntry& n : r.entries)
     out += n.name + "@" + std::string(name(n.tier)) + "=" + std::to_string(n.bytes) + "\n";
   return out;
 }

@@ -43,7 +43,7 @@ Case random_case(std::mt19937& g) {
 /// constant workspace.
 std::uint64_t moving(const MemoryReport& r) {
   std::uint64_t sum = 0;
-  for (const MemoryNode& n : r.nodes)
+  for (const MemoryEntry& n : r.entries)
     if (n.component == Component::kActivations || n.component == Component::kLogits ||
         n.component == Component::kWorkspace)
       if (n.name != "library workspace") sum += n.at_peak();

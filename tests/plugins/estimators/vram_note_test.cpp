@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kOptimizerState),
                         p.first_moments + p.second_moments);
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kLogits), p.outputs);
-    for (const MemoryNode& n : report.nodes)
+    for (const MemoryEntry& n : report.entries)
       BOOST_REQUIRE_MESSAGE(n.lo <= n.bytes && n.bytes <= n.hi && !n.formula.empty(), n.name);
   }
 }

@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(a_plugin_of_this_minor_reports_the_same_to_both_hosts) {
   trainhost::MemoryReport r = e.estimate(model(), run(), nullptr);
   BOOST_TEST(r.total_bytes() == 400u);
   BOOST_TEST(r.notes.empty());
-  BOOST_TEST(r.nodes.at(0).name == (kNextMinor ? "host of the next minor" : "host of this minor"));
+  BOOST_TEST(r.entries.at(0).name == (kNextMinor ? "host of the next minor" : "host of this minor"));
 }
 
 BOOST_AUTO_TEST_CASE(a_plugin_of_the_next_minor_reads_unknown_fields_as_unset) {
