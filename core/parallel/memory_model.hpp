@@ -45,11 +45,11 @@ class MemoryModel {
 
  private:
   struct Sink {
-    static constexpr bool kRows = false;
+    static constexpr bool kPerTensor = false;
     std::array<Size, kTiers> bytes{};
     Size least;
     template <class Name, class Formula>
-    void leaf(const Leaf& f, Name&&, Formula&&) {
+    void add(const Entry& f, Name&&, Formula&&) {
       if (!f.at_peak) return;
       bytes[std::size_t(f.tier)] += f.bytes;
       if (f.tier == Tier::kDevice && stays(f.component)) least += f.bytes;
@@ -62,14 +62,14 @@ class MemoryModel {
   struct Prepared {
     Prepared(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage,
              const LayerSums* known)
-        : is(a, kinds, r, stage), account(is, to) {
-      account.prepare(known);
+        : is(a, kinds, r, stage), breakdown(is, to) {
+      breakdown.prepare(known);
     }
     Prepared(const Prepared&) = delete;
-    const Sink& emit() { return to = {}, account.emit(), to; }
+    const Sink& emit() { return to = {}, breakdown.emit(), to; }
     Sink to;
     Stage is;
-    Account<Sink> account;
+    RankBreakdown<Sink> breakdown;
   };
 
   /// stages_that_count(), once for each depth: under one recompute policy for all layers, as a search has it,

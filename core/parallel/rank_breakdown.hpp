@@ -1,268 +1,254 @@
-// THE description of one rank's memory: every leaf once, in one order, for whichever reader asks. A sink is
-// called as
-//   sink.leaf(Leaf, name, formula)     name and formula: functions that give text; a reader of numbers never
-//   calls them
-// and says with kRows whether it wants activations tensor by tensor. Both readers get the same sums.
-// Only forward declared terms of rank_states.hpp, activation_table.hpp and pipeline_stage.hpp are used here;
-// no size is invented but the constants named below.
+// Memory breakdown of one rank of a pipeline stage in closed form; list_entries() is the entry point. This
+// half has the entries that are in memory only at the peak (training: start of the backward pass, at the head
+// or inside a layer, whichever is larger; inference: inside a layer of the prompt), buffers of communication
+// and offload, and constants. Sinks: rank_totals.cpp (sums), rank_report.cpp (report), memory_model.hpp
+// (search).
 #pragma once
-#include <string>
-
-#include "core/base/types.hpp"
-#include "core/parallel/pipeline_stage.hpp"
+#include "core/parallel/state_entries.hpp"
 
 namespace trainhost::parallel {
 
-inline constexpr std::uint64_t kRuntimeBytes = 512ull << 20;  // context, code and library handles of a device
-inline constexpr std::uint64_t kWorkspaceBytes = 64ull << 20;  // of the matrix and attention libraries
-inline constexpr std::uint64_t kHeadChunkTokens =
-    1024;                                           // rows of logits alive at once in a chunked cross-entropy
-inline constexpr std::uint64_t kFragmentation = 5;  // a fifth of what comes and goes: README.md, "Accuracy"
-inline constexpr std::uint32_t kPasses = kForward | kBackward;
-
-struct Leaf {
-  Tier tier = Tier::kDevice;
-  Component component = Component::kWeights;
-  Claim claim = Claim::kExact;
-  std::uint32_t phases = kAlways;
-  Size bytes;
-  bool at_peak = true;
-};
-
-/// Text of formulas: numbers joined to words; in a header of its own sink only through these.
-inline std::string text(Size n) { return std::to_string(n.value()); }
-inline std::string of_ranks(std::uint64_t n) { return n > 1 ? " / " + text(n) + " ranks" : std::string(); }
+/// Bytes per logit while the loss is computed.
+/// In place: one f32. In chunks (kFused): one f32, which the gradient overwrites, and one element of a
+/// compute type narrower than f32. Plain: 12 in every compute type: f32 logits, log-softmax and gradient, or
+/// two f32 and two 16-bit elements.
+inline std::uint64_t logit_bytes(const RunSpec& r) {
+  const std::uint32_t size = size_of(r.compute);
+  switch (r.memory.cross_entropy) {
+    case CrossEntropy::kInPlace:
+      return 4;
+    case CrossEntropy::kFused:
+      return 4 + (size < 4 ? size : 0);
+    case CrossEntropy::kPlain:
+      break;
+  }
+  return 12;
+}
 
 template <class Sink>
-class Account {
- public:
-  Account(const Stage& stage, Sink& to) : s(stage), r(stage.r), memory(stage.r.memory), sink(to) {}
+void RankBreakdown<Sink>::training() {
+  const auto& t = s.cut.tokens;
+  const std::uint32_t size = s.cut.size;
+  const Claim about = Claim::kApproximation;
+  add(
+      {Tier::kDevice, Component::kActivations, about, kPasses,
+       (s.first() || s.last()) ? t.whole * 16 : Size()},
+      [] { return std::string("tokens and targets"); }, [&] { return text(t.whole) + " tokens * 16 B"; });
+  if (s.last())
+    add(
+        {Tier::kDevice, Component::kActivations, about, kPasses, t.part * s.a.hidden * 2 * size},
+        [] { return std::string("head.norm, input and output"); },
+        [&] { return text(t.part) + " tokens * 2 * " + text(s.a.hidden) + " * " + text(size) + " B"; });
 
-  void run() {
-    prepare();
-    emit();
-  }
-
-  /// What does not depend on where things are kept and how state is shared (zero, offload): a search prepares
-  /// once and emits often, with other values of those in `r`. known: sums_by_kind(), where the caller has
-  /// them.
-  void prepare(const LayerSums* known = nullptr) {
-    if (!known) {
-      own_sums_ = sums_by_kind(s);
-      known = own_sums_.data();
-    }
-    walk_layers(known);
-    ends();
-    for (std::size_t kind = 0; kind < s.kinds.size(); ++kind) {
-      const model::Layer& layer = s.kinds.layer(kind);
-      const Widths w = widths(layer.attention, s.tp);
-      widest_kv_ = std::max(widest_kv_, Size(w.k) + w.v);
-      most_active_ = std::max(most_active_, Size(layer.experts.active));
-    }
-  }
-
-  void emit() {
-    dynamic_ = Size();
-    kept_leaves();
-    states();
-    if (infers(r))
-      inference();
-    else
-      training();
-    offload_buffers();
-    constants();
-  }
-
- private:
-  template <class Name, class Formula>
-  void leaf(Leaf f, Name&& name, Formula&& formula) {
-    if (f.bytes == Size()) return;
-    if (f.claim != Claim::kExact && f.component != Component::kRuntime && f.tier == Tier::kDevice &&
-        f.at_peak)
-      dynamic_ += f.bytes;
-    sink.leaf(f, name, formula);
-  }
-
-  // ---- layers: what they hold, what they keep, and the most that one of them needs beside it
-
-  void walk_layers(const LayerSums* known) {
-    s.segments([&](const Segment& g) {
-      const LayerSums& sums = known[g.kind];
-      layers_ += sums.held * g.count;
-      largest_ = std::max(largest_, sums.held.elements + sums.held.expert_elements);
-      largest_trained_ = std::max(largest_trained_, sums.held.dense.elements + sums.held.expert.elements);
-      largest_unsummed_ = std::max(
-          largest_unsummed_,
-          sums.held.dense.elements + share(sums.held.expert.elements,
-                                           std::max<std::uint64_t>(up((*g.layer).experts.count, s.ep), 1)));
-      const DType master = adapts(r) || infers(r) ? DType::kNone : r.master;
-      const Trained &d = sums.held.dense, &e = sums.held.expert;
-      largest_state_ =
-          std::max(largest_state_, d.state + e.state + plain_bytes(master, d.elements + e.elements));
-      largest_frozen_ = std::max(largest_frozen_, sums.held.frozen + sums.held.frozen_expert);
-      if (infers(r)) return;
-      largest_kept_ = std::max(largest_kept_, sums.kept[g.policy]);
-      const Size again = g.policy == kInput ? group_again(g, known) : sums.remade[g.policy];
-      if (again + sums.backward > remade_ + backward_) remade_ = again, backward_ = sums.backward;
-      activations_ += sums.kept[g.policy] * g.keeping * g.in_flight;
-    });
-  }
-
-  /// What a group of layers made again together gives: of mixed kinds taken to be those that need most, so
-  /// that no group needs more. The input of the first stands already.
-  Size group_again(const Segment& g, const LayerSums* sums) const {
-    if (s.every == 1) return sums[g.kind].remade[kInput];
-    std::uint64_t left = std::min(s.every, g.to - g.from);
-    Size again = sums[g.kind].kept[kInput] * (left - 1), below;
-    for (bool any = false; left; any = true) {
-      Size next;  // the most that a kind below the last one needs, and how many layers need just that
-      std::uint64_t alike = 0;
-      for (std::size_t k = 0; k < s.kinds.size(); ++k) {
-        const Size one = sums[k].remade[kInput];
-        const std::uint64_t here = s.kinds.within(k, g.from, g.to);
-        if (here == 0 || (any && one >= below) || (alike && one < next)) continue;
-        alike = alike && one == next ? alike + here : here;
-        next = one;
-      }
-      if (alike == 0) break;
-      const std::uint64_t taken = std::min(left, alike);
-      again += next * taken;
-      left -= taken, below = next;
-    }
-    return again;
-  }
-
-  void kept_leaves() {
-    if (infers(r)) return;
-    if constexpr (Sink::kRows)
-      s.segments([&](const Segment& g) { rows(g); });
-    else
-      leaf({memory.activations_in, Component::kActivations, Claim::kApproximation, kPasses, activations_},
-           none, none);
-  }
-
-  /// Activations of a segment tensor by tensor; of many chunks, the reader adds leaves of one name.
-  void rows(const Segment& g) {
-    const std::uint64_t kept = g.keeping;
-    layer_activations((*g.layer), s.cut, [&](const Activation& row) {
-      if (g.policy > row.until) return;
-      leaf(
-          {memory.activations_in, Component::kActivations, Claim::kApproximation, kPasses,
-           row.bytes() * kept * g.in_flight},
-          [&] { return std::string("layers[].") + row.name; },
-          [&] {
-            return text(kept) + (kept == 1 ? " layer * " : " layers * ") + text(g.in_flight) +
-                   " in flight * " + text(row.tokens) + " tokens * " + text(row.width) + " * " +
-                   text(row.size) + " B";
-          });
-    });
-  }
-
-  // ---- weights, gradients, optimizer state: counted
-
-  void ends() {
-    if (s.first()) {
-      Tally t(r);
-      embedding_weights(s.a, s.vocab, t);
-      table_ = t.held();
-    }
-    if (s.last()) {
-      Tally t(r);
-      head_weights(s.a, s.vocab, !s.a.tied || s.pipeline.stages > 1, t);
-      head_ = t.held();
-    }
-  }
-
-  void states() {
-    if (s.first()) section("embedding", table_);
-    section("layers", layers_);
-    if (s.last()) section("head", head_);
-  }
-
-  void section(const char* part, const Held& h) {
-    shared(part, "", h.dense, h.frozen, h.elements, s.data_ranks);
-    if (h.expert_elements != Size())
-      shared(part, ".experts", h.expert, h.frozen_expert, h.expert_elements, s.expert_data_ranks);
-  }
-
-  /// One set of tensors that `ranks` data ranks hold in common: ZeRO 1 shares optimizer state and master
-  /// weights, 2 gradients, 3 weights as well.
-  void shared(const char* part, const char* which, const Trained& t, Size frozen, Size elements,
-              std::uint64_t ranks) {
-    const std::uint64_t n1 = r.parallel.zero >= 1 ? ranks : 1, n2 = r.parallel.zero >= 2 ? ranks : 1,
-                        n3 = r.parallel.zero >= 3 ? ranks : 1;
-    const bool full = !adapts(r) && !infers(r);
-    const auto emit = [&](Tier tier, Component c, std::uint32_t phases, Size bytes, std::uint64_t n,
-                          const char* what, Size count, auto&& each) {
-      leaf(
-          {tier, c, Claim::kExact, phases, share(bytes, n)},
-          [&] { return std::string(part) + which + "." + what; },
-          [&] { return text(count) + " elements" + each() + of_ranks(n); });
-    };
-    const auto typed = [&](DType d) {
-      return [d] {
-        return " * " + (bits_of(d) == 4 ? std::string("1/2") : text(size_of(d))) + " B (" +
-               std::string(name(d)) + ")";
-      };
-    };
-    if (full) {
-      emit(memory.weights_in, Component::kWeights, kAlways, plain_bytes(r.weight, t.elements), n3, "weights",
-           t.elements, typed(r.weight));
-      emit(memory.optimizer_in, Component::kMasterWeights, kAlways, plain_bytes(r.master, t.elements), n1,
-           "master weights", t.elements, typed(r.master));
-    } else {
-      const DType d = resting(r);
-      emit(memory.weights_in, Component::kWeights, kAlways, frozen, n3, "weights", elements, [&] {
-        return " in " + std::string(name(d)) +
-               (quantised(d) ? " with block scales, vectors and tables in " + std::string(name(r.compute))
-                             : std::string()) +
-               " = " + text(frozen) + " B";
+  // The peak is the larger of: the loss at the head; the layer with the largest transient need.
+  const bool chunked = memory.cross_entropy == CrossEntropy::kFused;
+  const Size rows = chunked ? std::min(t.whole, Size(kHeadChunkTokens)) : t.whole;
+  const Size logits = s.last() ? rows * s.vocab * logit_bytes(r) : Size();
+  const Size hidden = s.last() ? t.whole * s.a.hidden * size : Size();
+  const Size inside = recomputed_ + backward_;
+  const bool at_head = logits + hidden > inside;
+  add(
+      {Tier::kDevice, Component::kLogits, about, kPasses, logits, at_head},
+      [] { return std::string("head.logits and their gradient"); },
+      [&] {
+        return text(rows) + (chunked ? " tokens per chunk * " : " tokens * ") + text(s.vocab) + " * " +
+               text(logit_bytes(r)) + " B";
       });
-      emit(Tier::kDevice, Component::kAdapters, kAlways, t.elements * 4, n3, "adapters", t.elements,
-           typed(DType::kF32));
-    }
-    if (infers(r)) return;
-    const DType grad = full ? r.grad : DType::kF32;
-    emit(Tier::kDevice, Component::kGradients, kPasses | kUpdate, plain_bytes(grad, t.elements), n2,
-         "gradients", t.elements, typed(grad));
-    emit(memory.optimizer_in, Component::kOptimizerState, kAlways, t.state, n1, "optimizer state", t.elements,
-         [&] {
-           return ", " + std::string(name(r.optimizer)) + " moments in " + std::string(name(r.moment)) +
-                  " = " + text(t.state) + " B";
-         });
-  }
+  add(
+      {Tier::kDevice, Component::kWorkspace, about, kBackward, hidden, at_head},
+      [] { return std::string("head.hidden gradient"); },
+      [&] { return text(t.whole) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B"; });
+  add(
+      {Tier::kDevice, Component::kActivations, about, kBackward, recomputed_, !at_head},
+      [] { return std::string("recomputed layers"); },
+      [&] {
+        return text(r.recompute == Recompute::kFull ? s.every : 1) +
+               " layer(s), one micro-batch: " + text(recomputed_) + " B";
+      });
+  add(
+      {Tier::kDevice, Component::kWorkspace, about, kBackward, backward_, !at_head},
+      [] { return std::string("gradients inside one layer"); },
+      [&] {
+        return "the larger of attention and MLP, " + text(t.whole) + " tokens: " + text(backward_) + " B";
+      });
 
-  // ---- the worst moment: peak_entries.hpp
+  // Weight gradients of one layer before they are added to the sum: in the compute type, while the sum has
+  // another type or is sharded. Gradients of experts are added one expert at a time.
+  const Size trained = r.parallel.zero >= 2 ? largest_trained_ : largest_unsummed_;
+  const Size own = s.last() ? head_.dense.elements : Size();
+  const bool full = !adapts(r);
+  // A tied table on one stage is counted with the embedding; its gradient as the head comes here all the
+  // same.
+  const Size of_head =
+      own + (full && s.last() && s.first() && s.a.tied ? Size(s.vocab) * embedding_width(s.a) : Size());
+  const DType grad = full ? r.grad : DType::kF32;
+  if (r.parallel.zero >= 2)
+    add(
+        {Tier::kDevice, Component::kCommunication, about, kBackward,
+         std::max(trained, of_head) * (size + size_of(grad))},
+        [] { return std::string("gradients of one layer, unsharded"); },
+        [&] {
+          return text(std::max(trained, of_head)) + " elements * (" + text(size) + " + " +
+                 text(size_of(grad)) + ") B";
+        });
+  else if (size_of(grad) != size)
+    add(
+        {Tier::kDevice, Component::kWorkspace, about, kBackward, (trained + of_head) * size},
+        [] { return std::string("gradients before they are summed"); },
+        [&] {
+          return "(" + text(trained) + " of a layer + " + text(of_head) + " of the head) * " + text(size) +
+                 " B";
+        });
+  communication();
+}
 
-  void training();
-  void communication();
-  void inference();
-  void offload_buffers();
-  void constants();
-
-  static std::string none() { return {}; }
-
-  const Stage& s;
-  const RunSpec& r;
-  const MemoryPolicy& memory;
-  Sink& sink;
-  std::vector<LayerSums> own_sums_;
-  Held layers_, table_, head_;
-  Size largest_, largest_trained_,
-      largest_unsummed_;  // elements of one layer; unsummed: with one expert of all
-  Size largest_frozen_, largest_kept_, largest_state_;  // bytes of one layer
-  Size activations_, remade_, backward_, dynamic_;
-  Size widest_kv_, most_active_;  // keys and values, and experts, of a token in any kind of layer
-};
-
-/// Every leaf of one rank of `stage` into `sink`. kinds: of `a`.
+/// Buffers of collectives and of sends between ranks.
 template <class Sink>
-void account(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage,
-             Sink& sink) {
+void RankBreakdown<Sink>::communication() {
+  const auto& t = s.cut.tokens;
+  const std::uint32_t size = s.cut.size;
+  const auto buffer = [&](Size bytes, const char* name, auto&& formula) {
+    add(
+        {Tier::kDevice, Component::kCommunication, Claim::kApproximation, kPasses, bytes},
+        [&] { return std::string(name); }, formula);
+  };
+  if (r.parallel.zero >= 3 && s.data_ranks > 1) {
+    const bool full = !adapts(r) && !infers(r);
+    const Size layer = full ? largest_ * size : largest_frozen_;
+    const Size table = std::max(table_.elements, head_.elements) * size;
+    buffer(std::max(layer * 2, table), "gathered weights",
+           [&] { return "max(2 layers * " + text(layer) + ", table of " + text(table) + ") B"; });
+  }
+  if (s.tp > 1 && r.parallel.sequence)
+    buffer(t.whole * s.a.hidden * size, "tokens gathered for the TP ranks",
+           [&] { return text(t.whole) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B"; });
+  if (s.pipeline.stages > 1)
+    buffer(t.part * s.a.hidden * 2 * size, "pipeline send and receive", [&] {
+      return "2 * " + text(t.part) + " tokens * " + text(s.a.hidden) + " * " + text(size) + " B";
+    });
+  if (r.parallel.context > 1) {
+    const Size wide = widest_kv_;
+    buffer(t.whole * wide * 2 * size, "keys and values of the next CP rank",
+           [&] { return "2 * " + text(t.whole) + " tokens * " + text(wide) + " * " + text(size) + " B"; });
+  }
+  if (s.ep > 1) {
+    const Size active = most_active_;
+    buffer(t.whole * active * s.a.hidden * size, "tokens sent to experts", [&] {
+      return text(t.whole) + " tokens * " + text(active) + " * " + text(s.a.hidden) + " * " + text(size) +
+             " B";
+    });
+  }
+}
+
+template <class Sink>
+void RankBreakdown<Sink>::inference() {
+  const DType type = memory.kv_cache == DType::kNone ? r.weight : memory.kv_cache;
+  const std::uint64_t page = std::max<std::uint64_t>(memory.kv_page, 1);
+  const auto& t = s.cut.tokens;
+  Size inside;
+  s.segments([&](const Segment& g) {
+    const model::Layer& layer = *g.layer;
+    const Widths w = widths(layer.attention, s.tp);
+    const std::uint64_t window = layer.attention.window;
+    const std::uint64_t seen =
+        up(window ? std::min<std::uint64_t>(window, r.seq_len) : r.seq_len, r.parallel.context);
+    const Size tokens = Size(up(seen, page)) * page * r.micro_batch;
+    // A quantised cache has two f32 scales per token and head, one for the key and one for the value; a
+    // latent (MLA) has one per token.
+    const std::uint64_t scales = !quantised(type)         ? 0
+                                 : layer.attention.latent ? 1
+                                                          : 2 * up(layer.attention.kv_heads, s.tp);
+    const Size bytes = (plain_bytes(type, tokens * w.cache) + tokens * scales * 4) * g.count;
+    add(
+        {Tier::kDevice, Component::kKvCache, Claim::kExact, kGenerate, bytes},
+        [] { return std::string("layers[].keys and values"); },
+        [&] {
+          return text(g.count) + " layers * " + text(r.micro_batch) + " sequences * " +
+                 text(Size(up(seen, page)) * page) + " tokens * " + text(w.cache) + " * " +
+                 text(bits_of(type)) + "/8 B" +
+                 (scales ? " + " + text(scales) + " scales * 4 B per token" : "");
+        });
+    const Size routed = layer.experts.count ? Size(layer.experts.active) : Size();
+    const auto mlp = [&](const model::Mlp& m) { return Size(up(m.width, s.tp)) * m.matrices(); };
+    const Size widest =
+        std::max(Size(w.q) + w.k + w.v + w.out,
+                 mlp(layer.mlp) + mlp(layer.experts.each) * routed + mlp(layer.experts.shared));
+    Size need = t.whole * (Size(s.a.hidden) * 2 + widest) * s.cut.size;
+    if (s.cut.materialised) need += t.whole * (Size(w.heads) * t.keys) * s.cut.size;
+    inside = std::max(inside, need);
+  });
+  add(
+      {Tier::kDevice, Component::kActivations, Claim::kApproximation, kGenerate, inside},
+      [] { return std::string("one layer of the prompt"); },
+      [&] { return text(t.whole) + " tokens through the widest layer: " + text(inside) + " B"; });
+  if (s.last())
+    add(
+        {Tier::kDevice, Component::kLogits, Claim::kApproximation, kGenerate,
+         Size(r.micro_batch) * s.vocab * 4},
+        [] { return std::string("head.logits"); },
+        [&] { return text(r.micro_batch) + " sequences * " + text(s.vocab) + " * 4 B, one token each"; });
+  communication();
+}
+
+/// Two layers of offloaded data are on the device, one in use and one being transferred. Data offloaded to
+/// disk has two more layers in pinned memory.
+template <class Sink>
+void RankBreakdown<Sink>::offload_buffers() {
+  const auto pass = [&](Tier home, Component c, Claim claim, Size layer, Size all, const char* what) {
+    if (home == Tier::kDevice) return;
+    const Size two = std::min(layer * 2, all);
+    if (c != Component::kOptimizerState)  // the update runs where its state is
+      add(
+          {Tier::kDevice, c, claim, kAlways, two},
+          [&] { return std::string(what) + ", buffer of two layers"; },
+          [&] { return "min(2 * " + text(layer) + ", " + text(all) + ") B"; });
+    if (home == Tier::kDisk)
+      add(
+          {Tier::kPinned, c, claim, kAlways, two},
+          [&] { return std::string(what) + ", pinned buffer of two layers"; },
+          [&] { return "min(2 * " + text(layer) + ", " + text(all) + ") B"; });
+  };
+  const bool full = !adapts(r) && !infers(r);
+  const Size weights = full ? plain_bytes(r.weight, largest_) : largest_frozen_;
+  const Size all = full ? plain_bytes(r.weight, layers_.elements + layers_.expert_elements)
+                        : layers_.frozen + layers_.frozen_expert;
+  pass(memory.weights_in, Component::kWeights, Claim::kExact, weights, all, "weights");
+  if (!infers(r)) {
+    pass(memory.activations_in, Component::kActivations, Claim::kApproximation, largest_kept_, activations_,
+         "activations");
+    const std::uint64_t n = r.parallel.zero >= 1 ? s.data_ranks : 1;
+    const Size state = share(
+        layers_.dense.state + layers_.expert.state +
+            plain_bytes(full ? r.master : DType::kNone, layers_.dense.elements + layers_.expert.elements),
+        n);
+    pass(memory.optimizer_in, Component::kOptimizerState, Claim::kExact, share(largest_state_, n), state,
+         "optimizer state");
+  }
+}
+
+template <class Sink>
+void RankBreakdown<Sink>::constants() {
+  add(
+      {Tier::kDevice, Component::kFragmentation, Claim::kApproximation,
+       infers(r) ? std::uint32_t{kGenerate} : kPasses, share(transient_, kFragmentation)},
+      [] { return std::string("allocator gaps"); },
+      [&] { return text(transient_) + " B of transient memory / " + text(kFragmentation); });
+  add(
+      {Tier::kDevice, Component::kWorkspace, Claim::kApproximation, kAlways, kWorkspaceBytes},
+      [] { return std::string("library workspace"); }, [] { return std::string("64 MiB"); });
+  add(
+      {Tier::kDevice, Component::kRuntime, Claim::kApproximation, kAlways, kRuntimeBytes},
+      [] { return std::string("context and libraries"); }, [] { return std::string("512 MiB"); });
+}
+
+/// Sends every entry of one rank of `stage` to `sink`. kinds: the layer kinds of `a`.
+template <class Sink>
+void list_entries(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r,
+                  std::uint32_t stage, Sink& sink) {
   const Stage s(a, kinds, r, stage);
-  Account<Sink>(s, sink).run();
+  RankBreakdown<Sink> breakdown(s, sink);
+  breakdown.prepare();
+  breakdown.emit();
 }
 
 }  // namespace trainhost::parallel
-
-#include "core/parallel/peak_entries.hpp"

@@ -13,22 +13,22 @@ constexpr std::size_t kLongFormula = 400;
 constexpr std::uint32_t kStageLines = 256;  // a report takes a thousand notes
 
 struct ReportSink {
-  static constexpr bool kRows = true;
-  std::vector<MemoryEntry> nodes;
+  static constexpr bool kPerTensor = true;
+  std::vector<MemoryEntry> entries;
 
   template <class Name, class Formula>
-  void leaf(const Leaf& f, Name&& name, Formula&& formula) {
+  void add(const Entry& f, Name&& name, Formula&& formula) {
     if (f.bytes.too_large()) throw_too_large(("the size of " + name()).c_str());
     MemoryEntry n;
     n.tier = f.tier, n.component = f.component, n.claim = f.claim, n.phases = f.phases;
     n.bytes = f.bytes.value(), n.bytes_at_peak = f.at_peak ? n.bytes : 0, n.has_at_peak = true;
     n.name = name(), n.formula = formula();
-    for (MemoryEntry& known : nodes)
+    for (MemoryEntry& known : entries)
       if (known.name == n.name && known.tier == n.tier && known.component == n.component)
         return join(known, n);
-    n.id = static_cast<std::uint32_t>(nodes.size() + 1);
+    n.id = static_cast<std::uint32_t>(entries.size() + 1);
     bounds(n);
-    nodes.push_back(std::move(n));
+    entries.push_back(std::move(n));
   }
 
  private:
@@ -70,7 +70,7 @@ std::string stage_line(const model::Architecture& a, const LayerKinds& kinds, co
 
 MemoryReport stage_report(const model::Architecture& a, const RunSpec& r, std::uint32_t stage) {
   ReportSink sink;
-  account(a, LayerKinds(a), r, stage, sink);
+  list_entries(a, LayerKinds(a), r, stage, sink);
   MemoryReport report;
   report.claim = Claim::kApproximation;
   report.entries = std::move(sink.entries);

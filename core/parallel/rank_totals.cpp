@@ -9,10 +9,10 @@ namespace trainhost::parallel {
 namespace {
 
 struct NumberSink {
-  static constexpr bool kRows = false;
+  static constexpr bool kPerTensor = false;
   std::array<std::array<Size, kComponents>, kTiers> bytes{};
   template <class Name, class Formula>
-  void leaf(const Leaf& f, Name&&, Formula&&) {
+  void add(const Entry& f, Name&&, Formula&&) {
     if (f.at_peak) bytes[std::size_t(f.tier)][std::size_t(f.component)] += f.bytes;
   }
 };
@@ -35,7 +35,7 @@ std::uint64_t Numbers::total() const {
 Numbers stage_numbers(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r,
                       std::uint32_t stage) {
   NumberSink sink;
-  account(a, kinds, r, stage, sink);
+  list_entries(a, kinds, r, stage, sink);
   Numbers n;
   n.peak_at = infers(r) ? kGenerate : kBackward;
   for (std::size_t t = 1; t < kTiers; ++t)
