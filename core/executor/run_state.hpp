@@ -10,7 +10,7 @@ namespace trainhost::executor {
 
 class Life {
  public:
-  /// Masks, named as in status.h; {alive} is every one of them.
+  /// Masks, named as in status.h; {exists} is every one of them.
   using States = unsigned;
   static constexpr States kCreated = 1, kReady = 2, kStepped = 4, kLost = 8;
   static constexpr States kReadyOn = kReady | kStepped, kCreatedOn = kCreated | kReadyOn;

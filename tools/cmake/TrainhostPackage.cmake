@@ -1,5 +1,5 @@
 # Debian packages of what is installed: trainhost (the program), trainhost-plugins, trainhost-sdk-dev. `tools/dev deb`
-# builds them; dependencies on libraries are found by dpkg-shlibdeps. Tried by tests/sdk/deb_test.sh.
+# builds them; dependencies on libraries are found by dpkg-shlibdeps. Tested by tests/sdk/installed/deb_test.sh.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME trainhost)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})

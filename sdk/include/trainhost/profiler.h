@@ -60,7 +60,7 @@ typedef struct th_profiler {
   /* Sends the records of the last update; evaluation does not change them. TH_E_STATE: start() was not
    * called. [inst] {stepped} */
   th_status (*read)(th_trainer_inst*, th_op_sink*, th_error*);
-  /* Stops profiling. May be called without start() and repeatedly. [inst] {alive} */
+  /* Stops profiling. May be called without start() and repeatedly. [inst] {exists} */
   void (*stop)(th_trainer_inst*);
 } th_profiler;
 #endif

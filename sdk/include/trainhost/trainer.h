@@ -108,7 +108,7 @@ typedef struct th_trainer {
   /* Measures a figure: "peak_flops" (FLOP/s of the machine's own matrix product). TH_E_ABSENT or
    * TH_E_UNSUPPORTED: no such figure. [inst] {created+} */
   th_status (*metric)(th_trainer_inst*, const char* key, double* value, th_error*);
-  /* Frees everything; always succeeds, also after TH_E_DEVICE_LOST. [inst] {alive} */
+  /* Frees everything; always succeeds, also after TH_E_DEVICE_LOST. [inst] {exists} */
   void (*destroy)(th_trainer_inst*);
 } th_trainer;
 
