@@ -16,7 +16,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
 HEADERS = sorted(re.findall(r'#include "trainhost/(\w+)\.h"', (INCLUDE / "trainhost/trainhost.h").read_text()))
-RENAMED = {"self": "self_", "match": "match_"}  # keywords of Rust
+RENAMED = {"self": "self_", "match": "match_"}  # keytokens of Rust
 SCALARS = {"uint8_t": "u8", "uint16_t": "u16", "int32_t": "i32", "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64", "double": "f64",
            "float": "f32", "char": "c_char", "void": "c_void", "th_status": "th_status"}
 
@@ -29,9 +29,9 @@ def read_header(name):
 
 def rust_type(c_type, stars):
     """'const th_model', 1 -> '*const th_model'."""
-    words = c_type.split()
-    const = "const" in words
-    base = [w for w in words if w not in ("const", "struct")][-1]
+    tokens = c_type.split()
+    const = "const" in tokens
+    base = [w for w in tokens if w not in ("const", "struct")][-1]
     out = SCALARS.get(base, base)
     for level in range(stars):
         out = ("*const " if const and level == 0 else "*mut ") + out
@@ -41,9 +41,9 @@ def rust_type(c_type, stars):
 def argument(text):
     match = re.match(r"^(.*?)(\**)\s*(\w+)?$", text.strip().replace(" *", "*").replace("*", " *", 1).replace("* ", "*"))
     before, stars = match.group(1), text.count("*")
-    words = (before + " " + (match.group(3) or "")).replace("*", " ").split()
-    known = [w for w in words if w in SCALARS or w.startswith("th_")]
-    return rust_type(("const " if "const" in words else "") + known[0], stars)
+    tokens = (before + " " + (match.group(3) or "")).replace("*", " ").split()
+    types = [w for w in tokens if w in SCALARS or w.startswith("th_")]
+    return rust_type(("const " if "const" in tokens else "") + types[0], stars)
 
 
 def function_type(result, arguments):

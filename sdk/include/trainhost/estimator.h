@@ -1,5 +1,4 @@
-/* trainhost plugin ABI: interface "trainhost.estimator/1": predicts the memory of a run without running it.
- */
+/* trainhost plugin ABI: interface "trainhost.estimator/1": memory of a run, without running it. */
 #ifndef TRAINHOST_ESTIMATOR_H
 #define TRAINHOST_ESTIMATOR_H
 #include "trainhost/host.h"

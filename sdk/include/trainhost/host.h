@@ -21,10 +21,9 @@
 typedef struct th_host th_host;
 struct th_host {
   uint32_t struct_size;
-  uint16_t abi_major,
-      abi_minor;              /* version that the host implements; never pass it a constant of a later one */
-  void* self;                 /* owned by the host */
-  const char *name, *version; /* of the host program; STATIC */
+  uint16_t abi_major, abi_minor; /* version of the host; do not send it constants of a later one */
+  void* self;                    /* owned by the host */
+  const char *name, *version;    /* of the host program; STATIC */
   /* Prints one line for the user. level: TH_LOG_*. where: one word that names the part of the plugin; may be
    * NULL. [any] */
   void (*log)(const th_host*, int32_t level, const char* where, const char* text);
@@ -38,8 +37,8 @@ struct th_host {
   /* Reports bytes that the plugin allocated (> 0) or freed (< 0) with its own allocator; called at the time
    * of the allocation. [any] */
   void (*took)(const th_host*, int64_t bytes, uint32_t tier, const char* tag);
-  /* Returns != 0 when the user wants to stop: return TH_E_CANCELLED soon. Poll at least every 100 ms. [any]
-   */
+  /* Returns != 0 when the user wants to stop; the plugin then returns TH_E_CANCELLED soon. Poll at least
+   * every 100 ms of work. [any] */
   int32_t (*cancelled)(const th_host*);
   /* Reports the progress of a long call. stage: one word for the current activity; fraction: 0..1 of it, < 0
    * = unknown. [any] */

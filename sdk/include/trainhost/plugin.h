@@ -11,8 +11,7 @@ typedef struct th_plugin {
   /* Prepares the library; < 1 s. Each start() is followed by one stop(), and the pair may be repeated. On
    * failure the plugin is listed as rejected, with the message. [ctl] {mapped} */
   th_status (*start)(const th_host*, th_error*);
-  /* Frees everything that was allocated since start(). No host callback is called afterwards. [ctl] {started}
-   */
+  /* Frees everything allocated since start(). No host callback is called afterwards. [ctl] {started} */
   void (*stop)(void);
   /* Returns the STATIC table of an interface; NULL if the plugin does not offer it or does not know the id.
    * [any] {started} */

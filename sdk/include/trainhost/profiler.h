@@ -38,8 +38,7 @@ typedef struct th_op_record {
   uint64_t live_bytes;                /* tensor bytes live meanwhile, by the trainer's plan; 0 = unknown */
 } th_op_record;
 
-/* Owned by the host; valid inside read(), on its thread. If op() returns a code other than TH_OK, return it.
- */
+/* Owned by the host; valid inside read(), on its thread. If op() fails, return its code. */
 typedef struct th_op_sink th_op_sink;
 struct th_op_sink {
   uint32_t struct_size, reserved;

@@ -34,8 +34,8 @@
  *   instance:  create() -> {created} -> init() -> {ready} -> step() that updates -> {stepped}
  *              A call that returns DEVICE_LOST, DEVICE_OOM, HOST_OOM, IO or INTERNAL -> {lost}, where only
  *              destroy() may be called. Any other code leaves state, parameters and moments unchanged.
- *   {exists} is created, ready, stepped or lost. {ready+} is ready or stepped. {created+} is created, ready or
- *   stepped. */
+ *   {exists} is created, ready, stepped or lost. {ready+} is ready or stepped. {created+} is created, ready
+ * or stepped. */
 #ifndef TRAINHOST_STATUS_H
 #define TRAINHOST_STATUS_H
 #include <stddef.h>

@@ -25,8 +25,7 @@ typedef struct th_tensor {
   uint64_t first, count; /* elements */
 } th_tensor;
 
-/* Owned by the host; valid inside save(), on its thread. If tensor() returns a code other than TH_OK, return
- * it. */
+/* Owned by the host; valid inside save(), on its thread. If tensor() fails, return its code. */
 typedef struct th_tensor_sink th_tensor_sink;
 struct th_tensor_sink {
   uint32_t struct_size, reserved;
@@ -40,8 +39,7 @@ struct th_tensor_sink {
  * gradients are means over all counted targets of the update. */
 typedef struct th_step {
   uint32_t struct_size, flags; /* TH_STEP_* mask */
-  uint32_t batch,
-      seq; /* accumulate * micro_batch sequences (evaluate: 1..micro_batch) of run.seq_len tokens */
+  uint32_t batch, seq; /* sequences: accumulate * micro_batch (evaluate: 1..micro_batch); tokens of each */
   const int32_t *tokens, *targets; /* [batch, seq], values 0..vocab-1; target -100 = not counted */
   double lr;                       /* learning rate of this update */
   uint64_t step_index;             /* from 0; Adam bias correction uses step_index + 1 */
@@ -97,8 +95,7 @@ typedef struct th_trainer {
   th_status (*init)(th_trainer_inst*, uint64_t seed, th_error*);
   /* Executes one update or one evaluation; returns when it is finished and *out is filled. [inst] {ready+} */
   th_status (*step)(th_trainer_inst*, const th_step*, th_step_out* out, th_error*);
-  /* Sends every tensor of the scope in the order of the checkpoint's names; changes nothing. [inst] {ready+}
-   */
+  /* Sends every tensor of the scope in the order of the checkpoint; changes nothing. [inst] {ready+} */
   th_status (*save)(th_trainer_inst*, uint32_t scope, th_tensor_sink*, th_error*);
   /* Fills the counters. [inst] {created+} */
   th_status (*counters)(th_trainer_inst*, th_counters*, th_error*);

@@ -28,10 +28,10 @@ impl Host {
     fn has(&self, end_of_field: usize) -> bool {
         self.raw().struct_size as usize >= end_of_field
     }
-    /// Prints one line for the user; `level`: `TH_LOG_*`; `place`: the part of the plugin.
-    pub fn log(&self, level: i32, place: &str, text: &str) {
+    /// Prints one line for the user; `level`: `TH_LOG_*`; `part`: the part of the plugin.
+    pub fn log(&self, level: i32, part: &str, text: &str) {
         if let Some(log) = self.raw().log {
-            unsafe { log(self.0, level, c_text(place).as_ptr(), c_text(text).as_ptr()) }
+            unsafe { log(self.0, level, c_text(part).as_ptr(), c_text(text).as_ptr()) }
         }
     }
     /// Value of a key of the plugin's own table `[plugin.ID]` in the run file. The manifest must list it in `options`.

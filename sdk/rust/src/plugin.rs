@@ -76,8 +76,8 @@ macro_rules! th_plugin {
             const ID: &str = concat!($id, "\0");
             const VERSION: &str = concat!($version, "\0");
             unsafe extern "C" fn get(interface: *const std::os::raw::c_char) -> *const std::os::raw::c_void {
-                let asked = std::ffi::CStr::from_ptr(interface);
-                $($crate::th_interface!(asked, $kind, $type);)+
+                let interface_id = std::ffi::CStr::from_ptr(interface);
+                $($crate::th_interface!(interface_id, $kind, $type);)+
                 core::ptr::null()
             }
             static PLUGIN: $crate::PluginTable = $crate::PluginTable($crate::th_plugin {
@@ -101,25 +101,25 @@ macro_rules! th_plugin {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! th_interface {
-    ($asked:ident, estimator, $type:ty) => {
-        if $asked == $crate::TH_ESTIMATOR_ID {
+    ($id:ident, estimator, $type:ty) => {
+        if $id == $crate::TH_ESTIMATOR_ID {
             static TABLE: $crate::th_estimator = $crate::estimator_table::<$type>();
             return (&TABLE as *const $crate::th_estimator).cast();
         }
     };
-    ($asked:ident, trainer, $type:ty) => {
-        if $asked == $crate::TH_TRAINER_ID {
+    ($id:ident, trainer, $type:ty) => {
+        if $id == $crate::TH_TRAINER_ID {
             static TABLE: $crate::th_trainer = $crate::trainer_table::<$type>();
             return (&TABLE as *const $crate::th_trainer).cast();
         }
     };
-    ($asked:ident, generate, $type:ty) => {
-        if $asked == $crate::TH_GENERATE_ID {
+    ($id:ident, generate, $type:ty) => {
+        if $id == $crate::TH_GENERATE_ID {
             static TABLE: $crate::th_generate = $crate::generate_table::<$type>();
             return (&TABLE as *const $crate::th_generate).cast();
         }
     };
-    ($asked:ident, $other:ident, $type:ty) => {
+    ($id:ident, $other:ident, $type:ty) => {
         compile_error!(concat!("th_plugin! supports estimator, trainer and generate, not ", stringify!($other)));
     };
 }
