@@ -8,6 +8,7 @@
 
 #include "core/model/rope.hpp"
 #include "core/step/buffer_names.hpp"
+#include "core/step/operands.hpp"
 #include "plugins/cuda/engine/op_log.hpp"
 #include "plugins/cuda/host/loops.hpp"
 

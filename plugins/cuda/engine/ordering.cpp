@@ -2,6 +2,7 @@
 // put in line.
 #include <algorithm>
 
+#include "core/step/operands.hpp"
 #include "plugins/cuda/engine/executor.hpp"
 
 namespace trainhost::cuda {
