@@ -299,6 +299,7 @@ std::vector<Piece> phrases_in(const std::vector<std::string>& phrases, std::stri
   const auto part_of_name = [&](std::size_t at, std::size_t beyond) {
     const char c = text[at];
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '-' ||
+           c == '{' || c == '}' ||  // {alive}: a tag of the interface
            (c == '.' && beyond < text.size() && std::isalnum(static_cast<unsigned char>(text[beyond])));
   };
   std::vector<Piece> out;
