@@ -1,12 +1,11 @@
-// GPU-006: loss and weights stay finite, and one global norm clips all gradients. The second is seen from
-// outside: under SGD without decay a clipped step is lr * clip_norm long over all tensors together, whatever
-// the gradient was; a tensor that escapes the clipping, or is clipped by a norm of its own, changes that
-// length.
+// GPU-006: loss and weights stay finite, and one global norm clips all gradients. The second part uses that
+// under SGD without weight decay the L2 norm of a clipped step over all tensors is lr * clip_norm, for any
+// gradient. A tensor that is not clipped, or clipped by its own norm, changes that norm.
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "core/verify/gpu_checks.hpp"
+#include "core/verify/contract_table.hpp"
 #include "core/verify/judge_modes.hpp"
 #include "core/verify/trainer_fixture.hpp"
 
@@ -16,21 +15,20 @@ namespace {
 constexpr std::uint64_t kSteps = 100;
 constexpr double kClip = 1e-3, kClippingBound = 1e-3;
 constexpr double kLr =
-    16;  // a power of two, so that the step stands well above the rounding of large models' weights
+    16;  // a power of two; large, so that the step is far above the rounding error of the weights
 
-/// Trains and counts what is not finite: losses and norms at every step, weights in the middle and at the
-/// end.
+/// Trains; tests losses and norms at every step, weights after half of the steps and at the end.
 Finding judge_finite(Context& context, const std::string& mode) {
   const runfile::RunConfig& c = context.run;
-  const std::uint64_t steps = steps_of(c, kSteps);
-  Rig rig(context, c, {.mode = mode});
+  const std::uint64_t steps = limited_steps(c, kSteps);
+  TrainerFixture fixture(context, c, {.mode = mode});
   for (std::uint64_t t = 0; t < steps; ++t) {
-    const plugin::StepResult r = rig.step(t, runfile::lr_at(c.optimizer, t, c.steps));
+    const plugin::StepResult r = fixture.step(t, runfile::lr_at(c.optimizer, t, c.steps));
     if (!std::isfinite(r.loss) || !std::isfinite(r.grad_norm))
       return {false, INFINITY, kClippingBound,
               fmt::format("step {}: loss {}, gradient norm {}", t + 1, r.loss, r.grad_norm)};
     if (t + 1 != (steps + 1) / 2 && t + 1 != steps) continue;
-    if (const std::uint64_t n = not_finite(rig.weights()))
+    if (const std::uint64_t n = count_not_finite(fixture.weights()))
       return {false, INFINITY, kClippingBound,
               fmt::format("{} weights are not finite after step {}", n, t + 1)};
   }
@@ -38,14 +36,15 @@ Finding judge_finite(Context& context, const std::string& mode) {
           fmt::format("losses, gradient norms and weights are finite over {} steps", steps)};
 }
 
-struct Move {
-  double all = 0, embedding = 0;  // L2 norms
+/// L2 norms of the change of all weights and of the embedding.
+struct Change {
+  double all = 0, embedding = 0;
 };
 
-Move moved(const Snapshot& a, const Snapshot& b) {
-  Move m;
+Change change_between(const Snapshot& a, const Snapshot& b) {
+  Change m;
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
-    const double d = squared_distance(a.of(i), b.of(i));
+    const double d = squared_distance(a.values_of(i), b.values_of(i));
     m.all += d;
     if (a.tensors[i].role == TensorRole::kEmbed) m.embedding += d;
   }
@@ -57,27 +56,27 @@ Finding judge_clip(Context& context, const std::string& mode) {
   c.run.optimizer = Optimizer::kSgd;
   c.run.clip_norm = kClip;
   c.run.weight_decay = 0;
-  Rig rig(context, c, {.mode = mode});
-  const Snapshot before = rig.weights();
-  const double norm = rig.step(0, kLr).grad_norm;
+  TrainerFixture fixture(context, c, {.mode = mode});
+  const Snapshot before = fixture.weights();
+  const double norm = fixture.step(0, kLr).grad_norm;
   if (norm <= kClip)
-    throw NotJudged(
-        fmt::format("the gradient's norm is {:.3g}: too small to be clipped to {:g}", norm, kClip));
-  const Move move = moved(before, rig.weights());
-  const double off = std::abs(move.all / (kLr * kClip) - 1);
-  if (!(move.embedding > 0))
-    return {false, INFINITY, kClippingBound, "a clipped step does not move the embedding"};
-  return {off < kClippingBound, off, kClippingBound,
-          fmt::format("one SGD step clipped to {:g} moves all weights by {:.6f} of that, the embedding's "
-                      "part {:.1f} % (gradient "
-                      "norm {:.3g})",
-                      kClip, move.all / (kLr * kClip), 100 * move.embedding / move.all, norm)};
+    throw CheckSkipped(
+        fmt::format("the gradient norm {:.3g} is too small to be clipped to {:g}", norm, kClip));
+  const Change change = change_between(before, fixture.weights());
+  const double off = std::abs(change.all / (kLr * kClip) - 1);
+  if (!(change.embedding > 0))
+    return {false, INFINITY, kClippingBound, "a clipped step does not change the embedding"};
+  return {
+      off < kClippingBound, off, kClippingBound,
+      fmt::format("one SGD step clipped to {:g} changes the weights by {:.6f} of that norm, the embedding's "
+                  "share is {:.1f} % (gradient norm {:.3g})",
+                  kClip, change.all / (kLr * kClip), 100 * change.embedding / change.all, norm)};
 }
 
 }  // namespace
 
 Result check_clipping(Context& context) {
-  return over_modes(context, [&](const std::string& mode) {
+  return run_in_every_mode(context, [&](const std::string& mode) {
     const Finding finite = judge_finite(context, mode);
     if (!finite.held) return finite;
     Finding clip = judge_clip(context, mode);

@@ -1,8 +1,7 @@
-// GPU-008: no copy off the device reads what a kernel on another stream has not finished writing. Seen from
-// outside, such a copy gives other bits when the host is early or late: 20 steps in peace and 20 with pauses
-// of many lengths and a busy second thread must end in the same losses and weights. A trainer that keeps
-// count itself is asked
-// ("order_violations").
+// GPU-008: no copy from the device reads bytes that a kernel on another stream has not finished writing. The
+// result of such a copy depends on the timing of the host. So 20 steps without and 20 with an artificial host
+// delay (pauses of different lengths, a busy second thread) must give the same losses and weights, bit for
+// bit. A trainer that counts such reads itself reports them as the metric "order_violations".
 #include <fmt/format.h>
 
 #include <atomic>
@@ -10,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "core/verify/gpu_checks.hpp"
+#include "core/verify/contract_table.hpp"
 #include "core/verify/judge_modes.hpp"
 #include "core/verify/trainer_fixture.hpp"
 
@@ -19,11 +18,11 @@ namespace {
 
 constexpr std::uint64_t kCopyOrderSteps = 20;
 
-/// Keeps one core busy while it lives, so that the trainer's own threads are late now and then.
+/// Keeps one core busy during its lifetime, so that threads of the trainer are delayed at times.
 class BusyThread {
  public:
-  explicit BusyThread(bool on) {
-    if (on)
+  explicit BusyThread(bool busy) {
+    if (busy)
       thread_ = std::thread([this] {
         while (!stop_.load(std::memory_order_relaxed)) std::this_thread::yield();
       });
@@ -39,31 +38,31 @@ class BusyThread {
   std::thread thread_;
 };
 
-/// 0 to 3 ms, the same sequence every time.
-void pause(std::uint64_t t) {
+/// Sleeps 0 to 3 ms; the same sequence of times in every run.
+void sleep_before_step(std::uint64_t t) {
   std::this_thread::sleep_for(std::chrono::microseconds((t * 2654435761u) % 3001));
 }
 
-struct Trace {
+struct TrainingRecord {
   std::vector<double> losses, norms;
-  Snapshot saved, again;
+  Snapshot saved, saved_again;  // at once after the last step, and later
   std::optional<double> violations;
 };
 
-Trace trace(Context& context, const std::string& mode, bool disturbed) {
-  Rig rig(context, context.run, {.mode = mode});
-  BusyThread busy(disturbed);
-  Trace out;
+TrainingRecord train_20_steps(Context& context, const std::string& mode, bool delayed) {
+  TrainerFixture fixture(context, context.run, {.mode = mode});
+  BusyThread busy(delayed);
+  TrainingRecord out;
   for (std::uint64_t t = 0; t < kCopyOrderSteps; ++t) {
-    if (disturbed) pause(t);
-    const plugin::StepResult r = rig.step(t, context.run.optimizer.lr);
+    if (delayed) sleep_before_step(t);
+    const plugin::StepResult r = fixture.step(t, context.run.optimizer.lr);
     out.losses.push_back(r.loss);
     out.norms.push_back(r.grad_norm);
   }
-  out.saved = rig.weights();  // at once after the last step: the copy most likely to come too early
-  pause(kCopyOrderSteps + 1);
-  out.again = rig.weights();
-  out.violations = rig.session().metric("order_violations");
+  out.saved = fixture.weights();  // the copy most likely to read too early
+  sleep_before_step(kCopyOrderSteps + 1);
+  out.saved_again = fixture.weights();
+  out.violations = fixture.session().metric("order_violations");
   return out;
 }
 
@@ -74,29 +73,30 @@ std::uint64_t different_bits(const std::vector<double>& a, const std::vector<dou
 }
 
 Finding judge(Context& context, const std::string& mode) {
-  const Trace calm = trace(context, mode, false), late = trace(context, mode, true);
+  const TrainingRecord plain = train_20_steps(context, mode, false);
+  const TrainingRecord delayed = train_20_steps(context, mode, true);
   const std::uint64_t figures =
-      different_bits(calm.losses, late.losses) + different_bits(calm.norms, late.norms);
-  const std::uint64_t weights = verify::different_bits(calm.saved, late.saved);
-  const std::uint64_t reread =
-      verify::different_bits(calm.saved, calm.again) + verify::different_bits(late.saved, late.again);
-  const double counted = calm.violations.value_or(0) + late.violations.value_or(0);
-  const double breaches = static_cast<double>(figures + weights + reread) + counted;
+      different_bits(plain.losses, delayed.losses) + different_bits(plain.norms, delayed.norms);
+  const std::uint64_t weights = verify::different_bits(plain.saved, delayed.saved);
+  const std::uint64_t reread = verify::different_bits(plain.saved, plain.saved_again) +
+                               verify::different_bits(delayed.saved, delayed.saved_again);
+  const double counted = plain.violations.value_or(0) + delayed.violations.value_or(0);
+  const double violations = static_cast<double>(figures + weights + reread) + counted;
   std::string text = fmt::format(
-      "{} steps in peace and {} with a late host: {} losses and norms and {} weights differ, {} weights "
-      "differ when read again",
+      "{} steps without and {} with an artificial host delay: {} losses and norms and {} weights differ, {} "
+      "weights differ when saved again",
       kCopyOrderSteps, kCopyOrderSteps, figures, weights, reread);
-  text += calm.violations ? fmt::format("; the trainer counts {:g} reads that came too early", counted)
-                          : "; the trainer does not count order violations itself";
-  return {breaches == 0, breaches, 0, text};
+  text += plain.violations ? fmt::format("; the trainer counts {:g} early reads", counted)
+                           : "; the trainer does not report order_violations";
+  return {violations == 0, violations, 0, text};
 }
 
 }  // namespace
 
-Result check_order(Context& context) {
-  if (!context.subjects.on_device())
-    return skipped(fmt::format("the {} backend transfers nothing", context.subjects.backend()));
-  return over_modes(context, [&](const std::string& mode) { return judge(context, mode); });
+Result check_copy_order(Context& context) {
+  if (!context.trainers.on_device())
+    return skipped(fmt::format("the {} backend makes no transfers", context.trainers.backend()));
+  return run_in_every_mode(context, [&](const std::string& mode) { return judge(context, mode); });
 }
 
 }  // namespace trainhost::verify

@@ -1,11 +1,11 @@
-// GPU-001: from identical weights and the same batches, the loss of the judged trainer and of the CPU trainer
-// differ by less than 1e-3 at each of the first 100 steps. In f32: a lower precision is a choice of the run,
-// not an error.
+// GPU-001: from identical weights and batches, the losses of the tested trainer and of the CPU trainer differ
+// by less than 1e-3 at each of the first 100 steps. Tested in f32, because a lower precision is chosen by the
+// run and is not an error.
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "core/verify/gpu_checks.hpp"
+#include "core/verify/contract_table.hpp"
 #include "core/verify/judge_modes.hpp"
 #include "core/verify/trainer_fixture.hpp"
 
@@ -15,11 +15,11 @@ namespace {
 constexpr double kBound = 1e-3;
 constexpr std::uint64_t kSteps = 100;
 
-std::vector<double> losses(Context& context, const runfile::RunConfig& c, const Rig::Options& o) {
-  Rig rig(context, c, o);
+std::vector<double> losses(Context& context, const runfile::RunConfig& c, const TrainerFixture::Options& o) {
+  TrainerFixture fixture(context, c, o);
   std::vector<double> out;
-  for (std::uint64_t t = 0; t < steps_of(c, kSteps); ++t)
-    out.push_back(rig.step(t, runfile::lr_at(c.optimizer, t, c.steps)).loss);
+  for (std::uint64_t t = 0; t < limited_steps(c, kSteps); ++t)
+    out.push_back(fixture.step(t, runfile::lr_at(c.optimizer, t, c.steps)).loss);
   return out;
 }
 
@@ -28,7 +28,7 @@ std::vector<double> losses(Context& context, const runfile::RunConfig& c, const 
 Result check_loss(Context& context) {
   const runfile::RunConfig c = in_fp32(context.run);
   std::vector<double> expected;  // the reference is the same for every mode
-  return over_modes(context, [&](const std::string& mode) {
+  return run_in_every_mode(context, [&](const std::string& mode) {
     if (expected.empty()) expected = losses(context, c, {.mode = mode, .reference = true});
     const std::vector<double> got = losses(context, c, {.mode = mode});
     double most = 0;
@@ -41,7 +41,7 @@ Result check_loss(Context& context) {
         most < kBound, most, kBound,
         fmt::format(
             "over {} steps the losses differ by at most {:.3g} nats (step {}: {} {:.6f}, cpu {:.6f}){}",
-            got.size(), most, at + 1, context.subjects.backend(), got[at], expected[at],
+            got.size(), most, at + 1, context.trainers.backend(), got[at], expected[at],
             fp32_note(context.run))};
   });
 }

@@ -1,37 +1,36 @@
-// The one table of checks, in the order of CONTRACTS.md. A new contract is one function in a file of its own
-// and one row here. A row "ID/word" goes with ID: it is chosen where ID is.
+// The table of checks, in the order of docs/memory-model.md. A new contract needs one function in its own
+// file, its declaration in contract_table.hpp and one row here. A row "ID/word" is selected together with ID.
+#include "core/verify/contract_table.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
-#include "core/verify/contract_check.hpp"
-#include "core/verify/gpu_checks.hpp"
-#include "core/verify/memory_checks.hpp"
 
 namespace trainhost::verify {
 
 std::span<const Check> checks() {
   // clang-format off
   static const std::vector<Check> kChecks = {
-      // -- CONTRACTS.md section 1: memory (MEM-...). A row that is only reported has decides = false.
-      {"MEM-001", "P is the number of elements that the trainer saves", check_parameters},
-      {"MEM-002", "recompute full: activations stay within M_act*B", check_activations},
-      {"MEM-002/run", "the run's own recompute policy (reported, decides nothing)", check_activations_run, true, false},
-      {"MEM-003", "the whole run stays within M_total", check_whole_run},
-      {"MEM-004", "weights take P*b_w bytes", check_weight_bytes},
-      {"MEM-005", "AdamW's moments take P*8 bytes", check_optimizer_bytes},
-      {"MEM-EXACT-001", "the closed form is exact for every small model", check_small_box, false},
-      // -- CONTRACTS.md section 5: the CUDA trainer's contract.
-      {"GPU-001", "the loss equals the CPU trainer's at every step", check_loss},
-      {"GPU-002", "training changes every tensor; the weight sync is exact", check_weight_sync},
-      {"GPU-003", "without CUDA a run falls back to the CPU, says why, succeeds", check_fallback, false},
-      {"GPU-004", "hybrid: the device computes most of the time", check_utilization},
-      {"GPU-005", "hybrid: three transfers a micro-batch, hidden behind compute", check_transfers},
-      {"GPU-006", "everything stays finite; one norm clips all gradients", check_clipping},
-      {"GPU-007", "every optimizer uses the run file's numbers", check_hyper_parameters},
-      {"GPU-008", "no copy overtakes the kernel that it reads from", check_order},
+      // Memory. Columns: id, title, function, needs_trainer, decides.
+      {"MEM-001", "parameters: the trainer saves P elements", check_parameters},
+      {"MEM-002", "activations: at most M_act*B bytes under recompute "full"", check_activations},
+      {"MEM-002/run", "activations: the same under the run's recompute policy (reported only)", check_activations_run, true, false},
+      {"MEM-003", "whole run: at most M_total bytes", check_whole_run},
+      {"MEM-004", "weights: exactly P*b_w bytes", check_weight_bytes},
+      {"MEM-005", "AdamW moments: exactly P*8 bytes", check_optimizer_bytes},
+      {"MEM-EXACT-001", "closed form of P is exact for every small model", check_small_models, false},
+      // The CUDA trainer.
+      {"GPU-001", "loss equals the CPU trainer's at every step", check_loss},
+      {"GPU-002", "training changes every tensor; saved weights are those trained", check_weight_sync},
+      {"GPU-003", "without CUDA a run trains on the CPU and reports the reason", check_fallback, false},
+      {"GPU-004", "hybrid: device utilization above 0.70", check_utilization},
+      {"GPU-005", "hybrid: three transfers per micro-batch, overlapped with compute", check_transfers},
+      {"GPU-006", "loss and weights stay finite; one norm clips all gradients", check_clipping},
+      {"GPU-007", "optimizers use the hyper-parameters of the run file", check_hyper_parameters},
+      {"GPU-008", "no copy reads bytes that a kernel has not finished writing", check_copy_order},
   };
   // clang-format on
   return kChecks;
@@ -47,7 +46,7 @@ std::vector<const Check*> select(const std::string& only) {
   }
   for (const std::string& w : wanted)
     if (std::find(known.begin(), known.end(), w) == known.end())
-      throw usage_error(fmt::format("there is no check '{}'", escaped(w, 80)) + did_you_mean(w, known),
+      throw usage_error(fmt::format("no check '{}'", escaped(w, 80)) + did_you_mean(w, known),
                         fmt::format("checks: {}", fmt::join(known, ", ")), {"--only"});
   std::vector<const Check*> out;
   for (const Check& c : checks())
@@ -58,7 +57,7 @@ std::vector<const Check*> select(const std::string& only) {
   return out;
 }
 
-const char* word(Status s) {
+const char* status_name(Status s) {
   return s == Status::kHeld ? "held" : s == Status::kFalsified ? "falsified" : "skipped";
 }
 

@@ -1,8 +1,7 @@
-// What a session really takes: created, initialised, one update, one evaluation and one save, under the
-// ledger's eyes. The ledger stands at the boundary through which every buffer is taken and knows nothing of
-// any plan. Most trainers take one arena, so the ledger cannot say what a byte is for: that word is the
-// trainer's own report's. A byte without such a word counts as what is looked for, so that a trainer gains
-// nothing by keeping silent.
+// Measures the memory that a session allocates while it is created, initialised, takes one step, evaluates
+// and saves. The ledger counts every buffer where it is allocated and does not know the plan. Most trainers
+// allocate one arena, so only the trainer's own report can say what a byte is for. A byte that the report
+// does not name counts as the component under test, so that an incomplete report cannot hide bytes.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -14,24 +13,27 @@
 namespace trainhost::verify {
 
 struct Footprint {
-  RunSpec run;                             // as resolved
-  MemoryReport report;                     // the trainer's, of this run
-  bool f32_storage = false;                // weights lie in f32 whatever the run computes in
-  std::uint64_t ledger_bytes = 0;          // most that was held at one moment, over all tiers
-  std::uint64_t runtime_bytes = 0;         // measured beside the ledger, of a trainer in host memory
-  std::uint64_t stated_runtime_bytes = 0;  // of a device's context, by the trainer's word
-  std::uint64_t weight_elements = 0;       // that save() gave, each tensor once
-  std::uint64_t moment_elements = 0;       // of both moments
-  std::string repeated;  // tensors that save() gave beyond a tied model's own: "lm_head.weight"
+  RunSpec run;                               // as resolved
+  MemoryReport report;                       // the trainer's plan of this run
+  bool f32_storage = false;                  // weights are stored in f32 in every precision
+  std::uint64_t ledger_bytes = 0;            // peak of the ledger over all tiers together
+  std::uint64_t runtime_bytes = 0;           // resident beyond the ledger; 0 for a trainer on a device
+  std::uint64_t reported_runtime_bytes = 0;  // of the device context, as the trainer reports it
+  std::uint64_t weight_elements = 0;         // that save() gave, counting each tensor once
+  std::uint64_t moment_elements = 0;         // of both moments
+  std::string duplicate_tensor;              // "lm_head.weight" if save() gave it for a tied model; else ""
 
-  /// The ledger's peak without what the report gives other names than these.
+  /// The peak of the ledger minus the bytes that the report assigns to other components than `names`.
   std::uint64_t bytes_of(std::initializer_list<Component> names) const;
 };
 
-/// How far the session goes. `whole`: with the host's own buffers, as training holds them.
+/// How much of a run is measured. kCreated: creation and save. kTrained: also a step and an evaluation.
+/// kWhole: also the host's own buffers that training allocates.
 enum class Measured { kCreated, kTrained, kWhole };
 
-/// Arbitrary ids, random weights unless the run brings some. Throws NotJudged where there is no room.
-Footprint footprint(Context& context, const runfile::RunConfig& c, const std::string& mode, Measured how);
+/// Trains on arbitrary ids, from the weights of the run or random ones. Throws CheckSkipped if memory is too
+/// small.
+Footprint measure_footprint(Context& context, const runfile::RunConfig& c, const std::string& mode,
+                            Measured how);
 
 }  // namespace trainhost::verify

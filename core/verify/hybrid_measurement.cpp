@@ -1,6 +1,6 @@
-// See hybrid_measurement.hpp. The model is ours, whatever the run file says, because the bounds of GPU-004
-// and GPU-005 are stated for it; its token ids are arbitrary numbers, because only time and traffic are
-// looked at.
+// See hybrid_measurement.hpp. The model does not depend on the run file, because GPU-004 and GPU-005 state
+// their bounds for 350M parameters. The token ids are arbitrary, because only time and transfers are
+// measured.
 #include "core/verify/hybrid_measurement.hpp"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 namespace trainhost::verify {
 namespace {
 
-constexpr std::uint64_t kWarmUp = 2, kUpdates = 100, kFewest = 10;
-constexpr auto kLongest = std::chrono::seconds(60);  // a slow device is measured over fewer updates
+constexpr std::uint64_t kWarmUpSteps = 2, kMeasuredSteps = 100, kFewestSteps = 10;
+constexpr auto kLongest = std::chrono::seconds(60);  // a slow device is measured over fewer steps
 
 ModelSpec model_350m() {
   ModelSpec m;
@@ -26,6 +26,7 @@ ModelSpec model_350m() {
   return m;
 }
 
+/// 4 x 1 sequences of 2048 tokens in the precision of the run, bf16 if it sets none.
 runfile::RunConfig run_350m(const runfile::RunConfig& from) {
   runfile::RunConfig c = in_fp32(from);
   c.model = model_350m();
@@ -50,46 +51,47 @@ plugin::Counters operator-(const plugin::Counters& a, const plugin::Counters& b)
   return d;
 }
 
-HybridFigures measure(Context& context) {
-  if (!context.subjects.on_device())
-    throw NotJudged(fmt::format("the {} backend transfers nothing", context.subjects.backend()));
-  if (!context.subjects.offers("hybrid"))
-    throw NotJudged(fmt::format("the {} backend offers no hybrid mode", context.subjects.backend()));
-  HybridFigures f;
+HybridMeasurement measure(Context& context) {
+  if (!context.trainers.on_device())
+    throw CheckSkipped(fmt::format("the {} backend makes no transfers", context.trainers.backend()));
+  if (!context.trainers.has_mode("hybrid"))
+    throw CheckSkipped(fmt::format("the {} backend has no hybrid mode", context.trainers.backend()));
+  HybridMeasurement f;
   f.is_350m = !context.small;
   f.run = context.small ? context.run : run_350m(context.run);
-  Rig rig(context, f.run, {.mode = "hybrid", .feed = arbitrary_ids(f.run.model.vocab), .copies = 0});
+  TrainerFixture fixture(context, f.run,
+                         {.mode = "hybrid", .batches = arbitrary_ids(f.run.model.vocab), .copies = 0});
   const double lr = 1e-4;
-  for (std::uint64_t t = 0; t < kWarmUp; ++t) rig.step(t, lr);
-  const plugin::Counters before = rig.session().counters();
-  const std::optional<double> transfer_before = rig.session().metric("transfer_ns");
+  for (std::uint64_t t = 0; t < kWarmUpSteps; ++t) fixture.step(t, lr);
+  const plugin::Counters before = fixture.session().counters();
+  const std::optional<double> transfer_before = fixture.session().metric("transfer_ns");
   const auto begin = context.now();
-  for (; f.updates < kUpdates; ++f.updates) {
-    if (f.updates >= kFewest && context.now() - begin > kLongest) break;
+  for (; f.steps < kMeasuredSteps; ++f.steps) {
+    if (f.steps >= kFewestSteps && context.now() - begin > kLongest) break;
     const auto start = context.now();
-    rig.step(kWarmUp + f.updates, lr);
+    fixture.step(kWarmUpSteps + f.steps, lr);
     f.wall_ns += static_cast<std::uint64_t>(std::chrono::nanoseconds(context.now() - start).count());
   }
-  f.counted = rig.session().counters() - before;
-  if (transfer_before) f.transfer_ns = rig.session().metric("transfer_ns").value_or(0) - *transfer_before;
-  f.micro_batches = f.updates * f.run.run.accumulate;
+  f.counted = fixture.session().counters() - before;
+  if (transfer_before) f.transfer_ns = fixture.session().metric("transfer_ns").value_or(0) - *transfer_before;
+  f.micro_batches = f.steps * f.run.run.accumulate;
   return f;
 }
 
 }  // namespace
 
-std::string HybridFigures::words() const {
-  return fmt::format("{} updates of {} x {} sequences of {} tokens, {:.1f}M parameters, {}", updates,
+std::string HybridMeasurement::describe() const {
+  return fmt::format("{} steps of {} x {} sequences of {} tokens, {:.1f}M parameters, {}", steps,
                      run.run.accumulate, run.run.micro_batch, run.run.seq_len,
                      static_cast<double>(count_parameters(run.model).total) / 1e6, run.precision);
 }
 
-const HybridFigures& Context::hybrid() {
-  if (!no_hybrid_.empty()) throw NotJudged(no_hybrid_);
+const HybridMeasurement& Context::hybrid() {
+  if (!no_hybrid_.empty()) throw CheckSkipped(no_hybrid_);
   if (!hybrid_) {
     try {
-      hybrid_ = std::make_shared<HybridFigures>(measure(*this));
-    } catch (const NotJudged& e) {
+      hybrid_ = std::make_shared<HybridMeasurement>(measure(*this));
+    } catch (const CheckSkipped& e) {
       no_hybrid_ = e.what();
       throw;
     }

@@ -11,19 +11,19 @@
 namespace trainhost::verify {
 namespace {
 
-struct Judged {
+struct ModeFinding {
   std::string mode;
   Finding finding;
 };
 
-/// One mode's finding. A refusal in the middle is no breach; any other failure of the plugin is one. What is
-/// not the plugin's fault (no text, no such file, a full disk, a signal) goes on upwards.
+/// The finding of one mode. A refusal skips the mode; any other failure of the plugin falsifies the contract.
+/// Errors that the plugin did not cause (missing text, full disk, signal) propagate.
 Finding judge_one(const std::function<Finding()>& judge) {
   try {
     return judge();
   } catch (const plugin::PluginError& e) {
     if (e.code() == Exit::kStopped) throw;
-    if (is_refusal(e)) throw NotJudged(e.full());
+    if (is_refusal(e)) throw CheckSkipped(e.full());
     return {false, INFINITY, 0, "the trainer failed: " + e.full()};
   }
 }
@@ -50,38 +50,39 @@ Result skipped(const std::string& reason) {
   return r;
 }
 
-Result once(const std::function<Finding()>& judge) {
+Result run_once(const std::function<Finding()>& judge) {
   try {
     return result_of(judge_one(judge));
-  } catch (const NotJudged& e) {
+  } catch (const CheckSkipped& e) {
     return skipped(e.what());
   }
 }
 
-Result over_modes(Context& context, const std::function<Finding(const std::string& mode)>& judge) {
-  std::vector<Judged> judged;
-  std::string not_judged;
-  for (const std::string& mode : context.subjects.modes()) {
+Result run_in_every_mode(Context& context, const std::function<Finding(const std::string& mode)>& judge) {
+  std::vector<ModeFinding> findings;
+  std::string skipped_modes;
+  for (const std::string& mode : context.trainers.modes()) {
     try {
-      judged.push_back({mode, judge_one([&] { return judge(mode); })});
-    } catch (const NotJudged& e) {
-      not_judged +=
-          fmt::format("{}{}{}", not_judged.empty() ? "" : "; ", mode.empty() ? "" : mode + ": ", e.what());
+      findings.push_back({mode, judge_one([&] { return judge(mode); })});
+    } catch (const CheckSkipped& e) {
+      skipped_modes +=
+          fmt::format("{}{}{}", skipped_modes.empty() ? "" : "; ", mode.empty() ? "" : mode + ": ", e.what());
     }
   }
-  if (judged.empty()) return skipped(not_judged);
-  const Judged* worst = &judged.front();
-  for (const Judged& j : judged)
+  if (findings.empty()) return skipped(skipped_modes);
+  const ModeFinding* worst = &findings.front();
+  for (const ModeFinding& j : findings)
     if (worse(j.finding, worst->finding)) worst = &j;
   Result r = result_of(worst->finding);
   if (!worst->mode.empty()) {
-    r.detail = fmt::format("{}{}: {}", judged.size() > 1 ? "worst in mode " : "mode ", worst->mode, r.detail);
-    for (const Judged& j : judged)
+    r.detail =
+        fmt::format("{}{}: {}", findings.size() > 1 ? "worst in mode " : "mode ", worst->mode, r.detail);
+    for (const ModeFinding& j : findings)
       if (&j != worst)
         r.detail += fmt::format("; {} {} {:.3g}", j.mode, j.finding.held ? "held," : "FALSIFIED,",
                                 j.finding.measured);
   }
-  if (!not_judged.empty()) r.detail += "; not judged: " + not_judged;
+  if (!skipped_modes.empty()) r.detail += "; skipped: " + skipped_modes;
   return r;
 }
 

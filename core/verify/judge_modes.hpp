@@ -1,5 +1,5 @@
-// One contract over every mode that the backend offers: judged in each, reported once, by its worst. The
-// checks say what they found in one mode; what becomes of refusals and failures is decided here.
+// Runs one check in every mode of the backend and reports the worst result. A check returns its finding for
+// one mode; this file decides what refusals and failures of the trainer mean.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace trainhost::verify {
 
-/// What one mode showed. `measured` and `bound`: the figures that decided; the larger `measured` is the
-/// worse.
+/// The result in one mode. `measured` and `bound` are the figures that were compared; of two findings with
+/// equal `held`, the one with the larger `measured` is worse.
 struct Finding {
   bool held = false;
   double measured = 0, bound = 0;
   std::string detail;
 };
 
-/// Judges every mode. Falsified when one mode is; skipped when none could be judged, with every mode's
-/// reason. A trainer that fails in the middle has broken the contract: its message is the detail.
-Result over_modes(Context& context, const std::function<Finding(const std::string& mode)>& judge);
+/// Runs `judge` in every mode. Falsified if one mode is; skipped if every mode was, with all reasons. A
+/// trainer that fails during the check has falsified the contract: its message is the detail.
+Result run_in_every_mode(Context& context, const std::function<Finding(const std::string& mode)>& judge);
 
-/// One finding as a result, for checks with a mode of their own. NotJudged becomes skipped, as above.
-Result once(const std::function<Finding()>& judge);
+/// The same for a check that chooses its mode itself.
+Result run_once(const std::function<Finding()>& judge);
 
 Result skipped(const std::string& reason);
 

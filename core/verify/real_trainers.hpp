@@ -1,5 +1,5 @@
-// The real trainers: Subjects over plugin registries, one registry for each mode because a plugin reads its
-// options when it is loaded. Only one of them is alive at a time.
+// TestedTrainers of installed plugins. Each mode has its own plugin registry, because a plugin reads its
+// options when it is loaded. Only one registry exists at a time.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,29 +11,30 @@
 
 namespace trainhost::verify {
 
-class PluginSubjects : public Subjects {
+class RealTrainers : public TestedTrainers {
  public:
-  /// `open` makes a scanned registry for a run, whose plugin options decide the mode. Throws usage_error for
-  /// a backend that no file provides; one that cannot be used here is absent().
+  /// `open` returns a scanned registry for a run; the plugin options of that run set the mode. Throws
+  /// usage_error for a backend that no file provides. A backend that cannot be used here has an
+  /// unavailable_reason().
   using Open = std::function<std::unique_ptr<plugin::Registry>(const runfile::RunConfig&)>;
-  PluginSubjects(runfile::RunConfig c, const std::string& backend, Open open);
+  RealTrainers(runfile::RunConfig c, const std::string& backend, Open open);
 
   const std::string& backend() const override { return backend_; }
-  std::string absent() override { return absent_; }
+  std::string unavailable_reason() override { return unavailable_reason_; }
   bool on_device() override { return on_device_; }
   std::vector<std::string> modes() override { return modes_; }
-  bool offers(const std::string& mode) override;
-  plugin::Trainer& judged(const std::string& mode) override;
-  plugin::Trainer& reference() override;
+  bool has_mode(const std::string& mode) override;
+  plugin::Trainer& trainer(const std::string& mode) override;
+  plugin::Trainer& reference_trainer() override;
   plugin::Ledger& ledger() override { return registry_->ledger(); }
-  RunSpec resolved(const std::string& mode, const runfile::RunConfig& c) override;
+  RunSpec resolve_run(const std::string& mode, const runfile::RunConfig& c) override;
 
  private:
-  void enter(const std::string& mode);
-  void look();  // what the backend is: usable, on a device, its modes
+  void switch_to_mode(const std::string& mode);
+  void find_modes();  // sets modes_, has_mode_option_, on_device_
 
   runfile::RunConfig c_;
-  std::string backend_, absent_, mode_;
+  std::string backend_, unavailable_reason_, mode_;
   Open open_;
   bool on_device_ = false, has_mode_option_ = false;
   std::vector<std::string> modes_{""};

@@ -1,4 +1,4 @@
-// See snapshot.hpp. Nothing of what save() hands over is believed: every element must come once, in f32.
+// See snapshot.hpp. The output of save() is checked: every element must appear exactly once, in f32.
 #include "core/verify/snapshot.hpp"
 
 #include <fmt/format.h>
@@ -13,12 +13,12 @@
 namespace trainhost::verify {
 namespace {
 
-/// What a trainer did wrong in save(), as its own failure.
-plugin::PluginError broken(std::string what) {
+/// A wrong save(), reported as a failure of the trainer.
+plugin::PluginError save_error(std::string what) {
   return {Exit::kFailed, "internal", std::move(what), "a bug of the plugin", 0};
 }
 
-Snapshot empty(const ModelSpec& m) {
+Snapshot empty_snapshot(const ModelSpec& m) {
   Snapshot s;
   s.tensors = trainhost::tensors(m);
   std::uint64_t at = 0;
@@ -32,45 +32,45 @@ Snapshot empty(const ModelSpec& m) {
 
 void keep_copy(Snapshot& s, const plugin::TensorPiece& p) {
   if (p.name != "lm_head.weight")
-    throw broken(fmt::format("save() gave '{}', which is no tensor of the model", p.name));
+    throw save_error(fmt::format("save() gave '{}', which is not a tensor of the model", p.name));
   std::vector<float>& to = s.copies[p.name];
   to.resize(p.dim[0] * p.dim[1]);
   if (p.first > to.size() || p.count > to.size() - p.first)
-    throw broken(fmt::format("save() gave elements outside '{}'", p.name));
+    throw save_error(fmt::format("save() gave elements outside '{}'", p.name));
   std::memcpy(to.data() + p.first, p.data, p.count * sizeof(float));
 }
 
 }  // namespace
 
-Snapshot snapshot(plugin::Session& session, const ModelSpec& m) {
-  Snapshot s = empty(m);
+Snapshot take_snapshot(plugin::Session& session, const ModelSpec& m) {
+  Snapshot s = empty_snapshot(m);
   std::map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < s.tensors.size(); ++i) index[s.tensors[i].name] = i;
   std::vector<std::uint64_t> next(s.tensors.size(), 0);
   session.save(plugin::Scope::kWeights, [&](const plugin::TensorPiece& p) {
     if (p.dtype != DType::kF32)
-      throw broken(fmt::format("save() gave '{}' in a type other than f32", p.name));
+      throw save_error(fmt::format("save() gave '{}' in a type other than f32", p.name));
     const auto found = index.find(p.name);
     if (found == index.end()) return keep_copy(s, p);
     const std::size_t i = found->second;
     if (p.first != next[i] || p.count > s.tensors[i].elements() - next[i])
-      throw broken(fmt::format("save() gave elements {} to {} of '{}' after its first {}", p.first,
-                               p.first + p.count, p.name, next[i]));
+      throw save_error(fmt::format("save() gave elements {} to {} of '{}' after its first {}", p.first,
+                                   p.first + p.count, p.name, next[i]));
     std::memcpy(s.values.data() + s.first[i] + p.first, p.data, p.count * sizeof(float));
     next[i] += p.count;
   });
   for (std::size_t i = 0; i < s.tensors.size(); ++i)
     if (next[i] != s.tensors[i].elements())
-      throw broken(fmt::format("save() gave {} of the {} elements of '{}'", next[i], s.tensors[i].elements(),
-                               s.tensors[i].name));
+      throw save_error(fmt::format("save() gave {} of the {} elements of '{}'", next[i],
+                                   s.tensors[i].elements(), s.tensors[i].name));
   return s;
 }
 
-void load(plugin::Session& session, const Snapshot& from) {
+void load_snapshot(plugin::Session& session, const Snapshot& from) {
   for (std::size_t i = 0; i < from.tensors.size(); ++i) {
     const TensorInfo& t = from.tensors[i];
     session.load(plugin::Scope::kWeights,
-                 {t.name, DType::kF32, t.rank, t.dim, from.of(i).data(), 0, t.elements()});
+                 {t.name, DType::kF32, t.rank, t.dim, from.values_of(i).data(), 0, t.elements()});
   }
 }
 
@@ -88,7 +88,7 @@ std::uint64_t different_bits(const Snapshot& a, const Snapshot& b) {
 std::vector<std::string> equal_tensors(const Snapshot& a, const Snapshot& b) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < a.tensors.size(); ++i)
-    if (different_bits(a.of(i), b.of(i)) == 0) out.push_back(a.tensors[i].name);
+    if (different_bits(a.values_of(i), b.values_of(i)) == 0) out.push_back(a.tensors[i].name);
   return out;
 }
 
@@ -96,7 +96,7 @@ double max_abs_difference(std::span<const float> a, std::span<const float> b) {
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(d <= most)) most = std::isnan(d) ? INFINITY : d;  // a NaN is as wrong as can be
+    if (!(d <= most)) most = std::isnan(d) ? INFINITY : d;  // NaN counts as the largest difference
   }
   return most;
 }
@@ -110,12 +110,12 @@ double squared_distance(std::span<const float> a, std::span<const float> b) {
   return sum;
 }
 
-std::uint64_t not_finite(const Snapshot& s) {
+std::uint64_t count_not_finite(const Snapshot& s) {
   return static_cast<std::uint64_t>(
       std::count_if(s.values.begin(), s.values.end(), [](float x) { return !std::isfinite(x); }));
 }
 
-std::string shortened(const std::vector<std::string>& names) {
+std::string join_first_names(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 3;
   std::string out;
   for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i ? ", " : "") + names[i];

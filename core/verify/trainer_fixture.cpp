@@ -1,5 +1,5 @@
-// See trainer_fixture.hpp. Room is looked for in the plan before anything is created; what a trainer refuses
-// at that point keeps the check from being judged, what goes wrong later is a breach.
+// See trainer_fixture.hpp. A refusal before the session exists skips the check; a failure afterwards
+// falsifies the contract (judge_modes.cpp).
 #include "core/verify/trainer_fixture.hpp"
 
 #include <fmt/format.h>
@@ -15,29 +15,30 @@
 namespace trainhost::verify {
 namespace {
 
-/// Refuses what its plan says cannot be held. The device's free memory is the trainer's to judge: its
-/// create() fails then.
-void require_room(const runfile::RunConfig& c, const MemoryReport& plan, const std::string& trainer,
-                  unsigned copies) {
+/// Throws CheckSkipped if the plan exceeds the free host memory or the budget of the run. Free device memory
+/// is checked by the trainer's create().
+void require_free_memory(const runfile::RunConfig& c, const MemoryReport& plan, const std::string& trainer,
+                         unsigned copies) {
   const std::uint64_t parameters = count_parameters(c.model).total;
   const std::uint64_t host =
       plan.tier_bytes(Tier::kHost) + plan.tier_bytes(Tier::kPinned) + copies * sizeof(float) * parameters;
   if (const std::uint64_t free = free_host_bytes(); free && host > free)
-    throw NotJudged(fmt::format("no room: {} and {} copies of the weights take {} of host memory, {} is free",
-                                trainer, copies, format_bytes(host), format_bytes(free)));
+    throw CheckSkipped(
+        fmt::format("not enough memory: {} and {} copies of the weights need {} of host memory, {} is free",
+                    trainer, copies, format_bytes(host), format_bytes(free)));
   if (!c.budget && c.device.empty()) return;
   TrainerTraits on_device;
   on_device.tier = Tier::kDevice;
   const planning::Budget budget = planning::find_budgets(c, on_device, nullptr, false).compute;
   if (const std::uint64_t device = plan.tier_bytes(Tier::kDevice); device > budget.bytes)
-    throw NotJudged(fmt::format("no room: the plan of {} takes {} on the device, {} allows {}", trainer,
-                                format_bytes(device), budget.source, format_bytes(budget.bytes)));
+    throw CheckSkipped(fmt::format("not enough memory: the plan of {} needs {} on the device, {} allows {}",
+                                   trainer, format_bytes(device), budget.source, format_bytes(budget.bytes)));
 }
 
-/// Where training begins: given weights, the run's own, or random ones.
-void fill(plugin::Session& s, const runfile::RunConfig& c, const Snapshot* from) {
+/// Initial weights: `from`, else model.weights of the run, else random.
+void initialise_weights(plugin::Session& s, const runfile::RunConfig& c, const Snapshot* from) {
   if (from) {
-    load(s, *from);
+    load_snapshot(s, *from);
   } else if (c.weights) {
     std::vector<float> scratch(planning::plan_host_buffers(c.model, c.run, 0).staging_bytes / sizeof(float));
     training::load_tensors(s, plugin::Scope::kWeights, c.model, *c.weights, scratch);
@@ -53,26 +54,27 @@ bool is_refusal(const plugin::PluginError& e) {
   return std::find(std::begin(kStatus), std::end(kStatus), e.status()) != std::end(kStatus);
 }
 
-Rig::Rig(Context& context, const runfile::RunConfig& c, const Options& o)
-    : c_(c), feed_(o.feed ? o.feed : context.text()) {
+TrainerFixture::TrainerFixture(Context& context, const runfile::RunConfig& c, const Options& o)
+    : c_(c), batches_(o.batches ? o.batches : context.text_batches()) {
   try {
-    c_.run = context.subjects.resolved(o.mode, c);  // enters the mode; trainers of another one are gone now
-    plugin::Trainer& trainer = o.reference ? context.subjects.reference() : context.subjects.judged(o.mode);
-    require_room(c_, trainer.plan(c_.model, c_.run), trainer.id(), o.copies);
+    c_.run = context.trainers.resolve_run(
+        o.mode, c);  // switches the mode, which destroys trainers of the previous one
+    plugin::Trainer& trainer =
+        o.reference ? context.trainers.reference_trainer() : context.trainers.trainer(o.mode);
+    require_free_memory(c_, trainer.plan(c_.model, c_.run), trainer.id(), o.copies);
     session_ = trainer.create(c_.model, c_.run);
   } catch (const plugin::PluginError& e) {
-    if (!is_refusal(e) && e.code() != Exit::kUsage)
-      throw;  // a mode or a number that it does not take is no breach either
-    throw NotJudged(fmt::format("{}: {}", o.reference ? "cpu" : context.subjects.backend(), e.full()));
+    if (!is_refusal(e) && e.code() != Exit::kUsage) throw;  // kUsage: it rejects a mode or a value
+    throw CheckSkipped(fmt::format("{}: {}", o.reference ? "cpu" : context.trainers.backend(), e.full()));
   }
-  fill(*session_, c_, o.from);
+  initialise_weights(*session_, c_, o.from);
   ids_.resize(2 * c_.run.tokens_per_step());
 }
 
-plugin::StepInput Rig::input(std::uint64_t t, double lr, std::uint32_t sequences) {
+plugin::StepInput TrainerFixture::input(std::uint64_t t, double lr, std::uint32_t sequences) {
   const std::uint64_t all = c_.run.tokens_per_step(), used = std::uint64_t{sequences} * c_.run.seq_len;
   const std::span<std::int32_t> ids(ids_);
-  feed_(t, ids.first(all), ids.subspan(all));
+  batches_(t, ids.first(all), ids.subspan(all));
   plugin::StepInput in;
   in.tokens = ids.first(used);
   in.targets = ids.subspan(all, used);
@@ -83,15 +85,15 @@ plugin::StepInput Rig::input(std::uint64_t t, double lr, std::uint32_t sequences
   return in;
 }
 
-plugin::StepResult Rig::step(std::uint64_t t, double lr) {
+plugin::StepResult TrainerFixture::step(std::uint64_t t, double lr) {
   return session_->step(input(t, lr, c_.run.accumulate * c_.run.micro_batch));
 }
 
-plugin::StepResult Rig::evaluate(std::uint64_t t) {
+plugin::StepResult TrainerFixture::evaluate(std::uint64_t t) {
   return session_->evaluate(input(t, 0, c_.run.micro_batch));
 }
 
-Feed arbitrary_ids(std::uint64_t vocab) {
+BatchSource arbitrary_ids(std::uint64_t vocab) {
   return [vocab](std::uint64_t t, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
     std::uint64_t x = 0x9e3779b97f4a7c15u * (t + 1);
     auto fill = [&](std::span<std::int32_t> out) {
@@ -112,12 +114,12 @@ runfile::RunConfig in_fp32(runfile::RunConfig c) {
   return c;
 }
 
-std::uint64_t steps_of(const runfile::RunConfig& c, std::uint64_t most) {
+std::uint64_t limited_steps(const runfile::RunConfig& c, std::uint64_t most) {
   return std::min(most, std::max<std::uint64_t>(1, c.steps));
 }
 
 std::string fp32_note(const runfile::RunConfig& c) {
-  return c.precision == "fp32" ? "" : fmt::format("; in fp32, whatever the run says ({})", c.precision);
+  return c.precision == "fp32" ? "" : fmt::format("; in fp32 instead of the run's {}", c.precision);
 }
 
 }  // namespace trainhost::verify

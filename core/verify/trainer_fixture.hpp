@@ -1,5 +1,5 @@
-// One session with what it needs to take steps: batches, weights to begin with, room looked for first. The
-// only place in this folder that creates sessions.
+// One session ready to take steps, with batches and initial weights. Checks first that memory suffices. All
+// sessions of this module are created here.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,25 +11,25 @@
 
 namespace trainhost::verify {
 
-class Rig {
+class TrainerFixture {
  public:
-  /// The judged trainer in `mode`, or the reference when `reference` is set, on run `c`. It starts from
-  /// `from`, else from the run's own weights, else from train.seed. Throws NotJudged where there is no room
-  /// or the trainer cannot do it.
+  /// A session of run `c` with the tested trainer in `mode`, or with the reference trainer if `reference` is
+  /// set. Initial weights: `from`, else model.weights of the run, else random by train.seed. Throws
+  /// CheckSkipped if memory does not suffice or the trainer refuses the run.
   struct Options {
     std::string mode = {};
     bool reference = false;
     const Snapshot* from = nullptr;
-    Feed feed = {};       // empty: the run's text
-    unsigned copies = 3;  // of the weights that the check will hold at once
+    BatchSource batches = {};  // default: the run's text
+    unsigned copies = 3;       // of the weights that the check will keep at the same time
   };
-  Rig(Context& context, const runfile::RunConfig& c, const Options& o);
+  TrainerFixture(Context& context, const runfile::RunConfig& c, const Options& o);
 
-  /// Update t (from 0) with this learning rate.
+  /// Optimizer step t (from 0) with this learning rate.
   plugin::StepResult step(std::uint64_t t, double lr);
-  /// Loss of the first micro-batch of update t; changes nothing.
+  /// Evaluates the first micro-batch of optimizer step t; changes nothing.
   plugin::StepResult evaluate(std::uint64_t t);
-  Snapshot weights() { return snapshot(*session_, c_.model); }
+  Snapshot weights() { return take_snapshot(*session_, c_.model); }
   plugin::Session& session() { return *session_; }
   const runfile::RunConfig& run() const { return c_; }
 
@@ -37,24 +37,24 @@ class Rig {
   plugin::StepInput input(std::uint64_t t, double lr, std::uint32_t sequences);
 
   runfile::RunConfig c_;
-  Feed feed_;
-  std::vector<std::int32_t> ids_;  // tokens, then targets, of one update
+  BatchSource batches_;
+  std::vector<std::int32_t> ids_;  // tokens, then targets, of one optimizer step
   std::unique_ptr<plugin::Session> session_;
 };
 
-/// The same run in f32 throughout: what a check uses that compares figures of two devices.
+/// The same run in f32, for checks that compare the results of two devices.
 runfile::RunConfig in_fp32(runfile::RunConfig c);
 
-/// Ids below `vocab`, a pure function of the update: where only time, traffic or memory are looked at.
-Feed arbitrary_ids(std::uint64_t vocab);
+/// Ids below `vocab` that depend only on the step, for checks that measure only time, transfers or memory.
+BatchSource arbitrary_ids(std::uint64_t vocab);
 
-/// min(most, train.steps): a run file may make every check shorter.
-std::uint64_t steps_of(const runfile::RunConfig& c, std::uint64_t most);
+/// min(most, train.steps): a run file can shorten every check.
+std::uint64_t limited_steps(const runfile::RunConfig& c, std::uint64_t most);
 
-/// "; in fp32, whatever the run says (bf16)", or "" for a run in fp32.
+/// "; in fp32 instead of the run's bf16", or "" for a run in fp32.
 std::string fp32_note(const runfile::RunConfig& c);
 
-/// True for what a trainer refuses because of this machine or its own abilities, not because it is broken.
+/// Whether a trainer refused because of this machine or a missing feature, as opposed to a failure.
 bool is_refusal(const plugin::PluginError& e);
 
 }  // namespace trainhost::verify

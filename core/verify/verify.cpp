@@ -1,5 +1,5 @@
-// See verify.hpp. A check that throws NotJudged is skipped; any other exception that reaches this file is the
-// user's or the machine's and ends the command.
+// See verify.hpp. CheckSkipped becomes a skipped result. Any other exception here is an error of the user or
+// of the machine and ends the command.
 #include "core/verify/verify.hpp"
 
 #include <algorithm>
@@ -9,23 +9,23 @@
 namespace trainhost::verify {
 namespace {
 
-Result run_one(Context& context, const Check& check, const std::string& absent) {
-  if (!absent.empty() && check.needs_trainer) return skipped(absent);
+Result run_one(Context& context, const Check& check, const std::string& unavailable) {
+  if (!unavailable.empty() && check.needs_trainer) return skipped(unavailable);
   try {
     return check.run(context);
-  } catch (const NotJudged& e) {
+  } catch (const CheckSkipped& e) {
     return skipped(e.what());
   }
 }
 
 }  // namespace
 
-std::vector<Result> run_checks(Context& context, const std::vector<const Check*>& which) {
-  const std::string absent = context.subjects.absent();
+std::vector<Result> run_checks(Context& context, const std::vector<const Check*>& checks) {
+  const std::string unavailable = context.trainers.unavailable_reason();
   std::vector<Result> out;
-  for (const Check* check : which) {
-    context.say(check->id + ": " + check->title);
-    Result r = run_one(context, *check, absent);
+  for (const Check* check : checks) {
+    context.report_progress(check->id + ": " + check->title);
+    Result r = run_one(context, *check, unavailable);
     r.id = check->id;
     r.title = check->title;
     r.decides = check->decides;

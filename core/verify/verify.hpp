@@ -1,4 +1,4 @@
-// Runs checks and says what came of them: the order of events of `trainhost verify`.
+// Runs the checks of `trainhost verify` and renders their results.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,17 +10,17 @@
 
 namespace trainhost::verify {
 
-/// One result a check, in order. What a check cannot judge is a skipped result with the reason; the user's
-/// mistakes (no text, a wrong file) throw.
-std::vector<Result> run_checks(Context& context, const std::vector<const Check*>& which);
+/// One result per check, in order. A check that cannot be run here gives a skipped result with the reason.
+/// User errors (a missing text, a wrong file) throw Error.
+std::vector<Result> run_checks(Context& context, const std::vector<const Check*>& checks);
 
-/// kFalsified when a check that decides was falsified, else kDone.
+/// kFalsified if a check with `decides` set was falsified, else kDone.
 Exit exit_of(const std::vector<Result>& results);
 
-/// {"results":[{"id","status","measured","bound","detail"}]}; a figure that is absent or no number is null.
+/// {"results":[{"id","status","measured","bound","detail"}]}; a figure that is absent or not finite is null.
 std::string results_json(const std::vector<Result>& results);
 
-/// The table, for people, with one line of detail under each row.
+/// A table with one row per check, followed by one line of detail per check.
 std::string results_table(const std::vector<Result>& results, const report::Terminal& t);
 
 }  // namespace trainhost::verify

@@ -1,5 +1,5 @@
-// The results as a JSON object and as a table. Texts of a plugin may be in a detail: they are escaped for
-// terminals. The JSON keys are those of the interface and never change; the table may.
+// The results as JSON (keys: docs/cli.md) and as a table. A detail may contain text from a plugin, so it is
+// escaped for terminals.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -16,8 +16,8 @@ using Json = nlohmann::ordered_json;
 
 Json number(const std::optional<double>& x) { return x && std::isfinite(*x) ? Json(*x) : Json(nullptr); }
 
-/// Bytes and counts to the last digit, everything else to four.
-std::string shown(const std::optional<double>& x) {
+/// Whole numbers with all digits, everything else with four significant digits.
+std::string format_figure(const std::optional<double>& x) {
   if (!x) return "-";
   const bool whole = *x >= 0 && *x < 1e15 && *x == std::floor(*x);
   return whole ? format_count(static_cast<std::uint64_t>(*x)) : fmt::format("{:.4g}", *x);
@@ -35,7 +35,7 @@ std::string results_json(const std::vector<Result>& results) {
   Json all = Json::array();
   for (const Result& r : results)
     all.push_back({{"id", r.id},
-                   {"status", word(r.status)},
+                   {"status", status_name(r.status)},
                    {"measured", number(r.measured)},
                    {"bound", number(r.bound)},
                    {"detail", r.detail}});
@@ -48,9 +48,10 @@ std::string results_table(const std::vector<Result>& results, const report::Term
   table.rule();
   std::string details;
   for (const Result& r : results) {
-    table.row({r.id, word(r.status), shown(r.measured), shown(r.bound), r.title});
-    details += fmt::format("  {} {}: {}\n", r.id, report::styled(t, style_of(r.status), word(r.status)),
-                           escaped(r.detail, 2000));
+    table.row({r.id, status_name(r.status), format_figure(r.measured), format_figure(r.bound), r.title});
+    details +=
+        fmt::format("  {} {}: {}\n", r.id, report::styled(t, style_of(r.status), status_name(r.status)),
+                    escaped(r.detail, 2000));
   }
   return table.str() + "\n" + details;
 }

@@ -1,12 +1,11 @@
-// The memory contracts proved by trainers that break one each: what they say of themselves is as false as
-// what they take.
+// Broken trainers prove the memory checks: each breaks one contract, in what it allocates or in its report.
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <ostream>
 
 #include "core/verify/contract_equations.hpp"
 #include "core/verify/verify.hpp"
-#include "tests/core/verify/fake.hpp"
+#include "tests/core/verify/fake_trainer.hpp"
 
 using namespace trainhost;
 using namespace trainhost::verify;
@@ -36,10 +35,10 @@ struct Outcome {
   }
 };
 
-/// The fault in the hybrid mode alone.
+/// The fault is in hybrid mode only.
 Outcome with(const std::string& fault, const std::string& more = {}) {
-  fake::Subjects subjects("", fault);
-  Context context(runfile::parse_run(kRun + more, "", "/"), subjects);
+  fake::TestedTrainers trainers("", fault);
+  Context context(runfile::parse_run(kRun + more, "", "/"), trainers);
   Outcome o;
   o.results = run_checks(context, select(kMemory));
   for (const Result& r : o.results)
@@ -58,12 +57,12 @@ const Fault kFaults[] = {
     {"saves a tensor more", "MEM-001", "MEM-001", "have 4,560 elements; P = 2,520"},
     {"saves too few", "MEM-001 MEM-EXACT-001", "MEM-001", "have 2,456 elements"},
     {"keeps every tensor", "MEM-002", "MEM-002", "K = 1"},
-    {"calls activations work space", "MEM-002", "MEM-002", "by what twice the sequences add"},
-    {"takes a GiB", "MEM-003", "MEM-003", "the run's own \"none\" takes"},
-    {"keeps weights twice", "MEM-004 MEM-EXACT-001", "MEM-004", "weights take 20,160 of"},
-    {"takes what it does not name", "MEM-002 MEM-004 MEM-EXACT-001", "MEM-004", "weights take 26,464 of"},
-    {"keeps three moments", "MEM-005", "MEM-005", "takes 30240 bytes more"},
-    {"keeps one moment", "MEM-005", "MEM-005", "takes 10080 bytes more"},
+    {"reports activations as workspace", "MEM-002", "MEM-002", "by growth with twice"},
+    {"allocates a GiB", "MEM-003", "MEM-003", "the run's own \"none\" takes"},
+    {"stores weights twice", "MEM-004 MEM-EXACT-001", "MEM-004", "weights take 20,160 of"},
+    {"allocates unreported bytes", "MEM-002 MEM-004 MEM-EXACT-001", "MEM-004", "weights take 26,464 of"},
+    {"stores three moments", "MEM-005", "MEM-005", "takes 30240 bytes more"},
+    {"stores one moment", "MEM-005", "MEM-005", "takes 10080 bytes more"},
     {"saves one moment", "MEM-005", "MEM-005", "saves 2520 elements of moments"},
     {"saves too few of small models", "MEM-EXACT-001", "MEM-EXACT-001",
      "V 1 H 2 L 1 A 1 K 1 I 1: elements saved"},
@@ -81,8 +80,8 @@ ModelSpec llama() {
 
 BOOST_AUTO_TEST_SUITE(memory_contracts)
 
-BOOST_DATA_TEST_CASE(a_trainer_that_breaks_a_memory_contract_is_found, boost::unit_test::data::make(kFaults),
-                     f) {
+BOOST_DATA_TEST_CASE(a_trainer_that_breaks_a_memory_contract_is_detected,
+                     boost::unit_test::data::make(kFaults), f) {
   const Outcome o = with(f.fault);
   BOOST_TEST(o.falsified == f.ids);
   BOOST_TEST(has(o.of(f.of).detail, f.says), o.of(f.of).detail);
@@ -90,45 +89,45 @@ BOOST_DATA_TEST_CASE(a_trainer_that_breaks_a_memory_contract_is_found, boost::un
   BOOST_TEST((exit_of(o.results) == Exit::kFalsified));
 }
 
-BOOST_AUTO_TEST_CASE(the_runs_own_policy_is_reported_with_its_k_and_decides_nothing) {
+BOOST_AUTO_TEST_CASE(the_runs_own_policy_is_reported_with_its_k_and_does_not_change_the_exit_code) {
   const Outcome o = with("");
   BOOST_TEST(o.falsified == "");
   const Result& r = o.of("MEM-002/run");
   BOOST_TEST((r.status == Status::kFalsified));
-  BOOST_TEST(has(r.detail, "recompute = \"none\", the run's own"), r.detail);
+  BOOST_TEST(has(r.detail, "recompute = \"none\" (the run's own)"), r.detail);
   BOOST_TEST(r.bound.value() == 1 * 8 * 8 * 10 * 4 * 3);  // M_act * B
   BOOST_TEST((exit_of(o.results) == Exit::kDone));
   BOOST_TEST((with("", "recompute = \"full\"\n").of("MEM-002/run").status == Status::kHeld));
 }
 
-BOOST_AUTO_TEST_CASE(without_room_for_twice_the_sequences_what_has_a_name_is_judged) {
-  const Outcome o = with("room for three sequences");
+BOOST_AUTO_TEST_CASE(named_bytes_are_tested_where_twice_the_sequences_do_not_fit) {
+  const Outcome o = with("memory for three sequences");
   BOOST_TEST(o.falsified == "");
-  BOOST_TEST(has(o.of("MEM-002").detail, "not judged") == false, o.of("MEM-002").detail);
-  fake::Subjects alone("room for three sequences", "room for three sequences");
+  BOOST_TEST(has(o.of("MEM-002").detail, "skipped") == false, o.of("MEM-002").detail);
+  fake::TestedTrainers alone("memory for three sequences", "memory for three sequences");
   Context context(runfile::parse_run(kRun, "", "/"), alone);
   const Result r = run_checks(context, select("MEM-002")).front();
   BOOST_TEST((r.status == Status::kHeld), r.detail);
-  BOOST_TEST(has(r.detail, "no room to measure by what twice"), r.detail);
+  BOOST_TEST(has(r.detail, "not measured (does not fit) by growth with twice"), r.detail);
 }
 
-BOOST_AUTO_TEST_CASE(an_optimizer_without_two_moments_is_skipped_with_its_name) {
-  const Outcome o = with("keeps three moments", "[optimizer]\nname = \"sgd\"\n");
+BOOST_AUTO_TEST_CASE(the_moments_check_is_skipped_for_other_optimizers) {
+  const Outcome o = with("stores three moments", "[optimizer]\nname = \"sgd\"\n");
   BOOST_TEST((o.of("MEM-005").status == Status::kSkipped));
   BOOST_TEST(has(o.of("MEM-005").detail, "sgd"), o.of("MEM-005").detail);
 }
 
-BOOST_AUTO_TEST_CASE(without_a_trainer_the_box_is_still_enumerated) {
-  fake::Subjects s("", "");
-  s.absent_ = "no driver";
+BOOST_AUTO_TEST_CASE(without_a_trainer_small_models_are_still_enumerated) {
+  fake::TestedTrainers s("", "");
+  s.unavailable_reason_ = "no driver";
   Context context(runfile::parse_run(kRun, "", "/"), s);
   const Result r = run_checks(context, select("MEM-EXACT-001")).front();
   BOOST_TEST((r.status == Status::kHeld), r.detail);
   BOOST_TEST(has(r.detail, "of 832 models"), r.detail);
-  BOOST_TEST(has(r.detail, "created by no trainer: no driver"), r.detail);
+  BOOST_TEST(has(r.detail, "no trainer created them: no driver"), r.detail);
 }
 
-BOOST_AUTO_TEST_CASE(the_formula_is_exact_where_it_says_so_and_names_what_it_leaves_out) {
+BOOST_AUTO_TEST_CASE(the_formula_is_exact_or_names_the_parts_it_omits) {
   ModelSpec m = llama();
   BOOST_TEST(broken_assumptions(m) == "");
   BOOST_TEST(contract_parameters(m) == count_parameters(m).total);
@@ -149,7 +148,7 @@ BOOST_AUTO_TEST_CASE(the_formula_is_exact_where_it_says_so_and_names_what_it_lea
   BOOST_TEST(broken_assumptions(m) == "a head_dim of 16, not H/A");
 }
 
-BOOST_AUTO_TEST_CASE(bounds_are_those_of_the_contract) {
+BOOST_AUTO_TEST_CASE(bounds_follow_the_equations_of_the_contract) {
   RunSpec r;
   r.seq_len = 100, r.micro_batch = 2;
   BOOST_TEST(contract_activation_bytes(llama(), r) == 3u * 100 * 48 * 10 * 4 * 2);

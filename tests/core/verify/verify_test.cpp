@@ -1,5 +1,5 @@
-// core/verify proved by broken trainers: for every id one that exactly this check finds, and a right one that
-// all let pass.
+// Broken trainers prove the checks: for every id one that only this check detects, and a correct one that all
+// checks accept.
 #include <sys/stat.h>
 
 #include <boost/test/data/test_case.hpp>
@@ -8,10 +8,10 @@
 #include <ostream>
 
 #include "core/verify/judge_modes.hpp"
-#include "core/verify/scratch_directory.hpp"
 #include "core/verify/snapshot.hpp"
 #include "core/verify/verify.hpp"
-#include "tests/core/verify/fake.hpp"
+#include "tests/core/verify/fake_trainer.hpp"
+#include "tests/support/process.hpp"
 
 using namespace trainhost;
 using namespace trainhost::verify;
@@ -32,18 +32,18 @@ constexpr const char* kGoodEvents =
 {"event":"done","steps":2}
 )";
 
-/// A program that says this and leaves with that code, whatever it is asked.
+/// A program that prints a text and exits with a code, for any arguments.
 class Script {
  public:
-  Script(const std::string& says, int code) {
+  Script(const std::string& output, int code) {
     std::ofstream(dir_.path() / "program") << "#!/bin/sh\ncat <<'END'\n"
-                                           << says << "END\necho went wrong >&2\nexit " << code << "\n";
+                                           << output << "END\necho went wrong >&2\nexit " << code << "\n";
     ::chmod((dir_.path() / "program").c_str(), 0755);
   }
   std::filesystem::path path() const { return dir_.path() / "program"; }
 
  private:
-  ScratchDirectory dir_;
+  test::TempDir dir_;
 };
 
 struct Outcome {
@@ -56,9 +56,9 @@ struct Outcome {
   }
 };
 
-Outcome outcome(fake::Subjects& subjects, const std::filesystem::path& program, const std::string& only = {},
-                bool small = false) {
-  Context context(runfile::parse_run(kTinyRun, "", "/"), subjects);
+Outcome outcome(fake::TestedTrainers& trainers, const std::filesystem::path& program,
+                const std::string& only = {}, bool small = false) {
+  Context context(runfile::parse_run(kTinyRun, "", "/"), trainers);
   context.program = program;
   context.small = small;
   context.now = [] { return fake::clock(); };
@@ -69,10 +69,10 @@ Outcome outcome(fake::Subjects& subjects, const std::filesystem::path& program, 
   return o;
 }
 
-/// The fault in the hybrid mode alone, so that the worst mode is also looked for.
+/// The fault is in hybrid mode only, so that the worst mode must be found too.
 Outcome with(const std::string& fault, const std::string& only = {}, bool small = false) {
   static const Script good(kGoodEvents, 0);
-  fake::Subjects s("", fault);
+  fake::TestedTrainers s("", fault);
   return outcome(s, good.path(), only, small);
 }
 
@@ -83,33 +83,33 @@ struct Fault {
 };
 std::ostream& operator<<(std::ostream& o, const Fault& f) { return o << f.id << " " << f.fault; }
 
-// Each is found by one check and by no other.
+// Each is detected by exactly one check.
 const Fault kFaults[] = {
     {"loss drifts", "GPU-001", "differ by at most"},
     {"head drifts", "GPU-002", "computes with other weights"},
     {"copies differ", "GPU-002", "counts 3 elements"},
-    {"idles", "GPU-004", "kernels ran"},
+    {"leaves the device idle", "GPU-004", "kernels ran"},
     {"counts time twice", "GPU-004", "counts time twice"},
-    {"copies once more", "GPU-005", "3.25 transfers"},
+    {"makes one transfer more", "GPU-005", "3.25 transfers"},
     {"sends half", "GPU-005", "S*B*(H+2V)"},
-    {"hides a copy in sync", "GPU-005", "class sync"},
-    {"waits for copies", "GPU-005", "exposed"},
-    {"embedding unclipped", "GPU-006", "moves all weights by"},
+    {"counts a copy as sync", "GPU-005", "class sync"},
+    {"exposes transfers", "GPU-005", "exposed"},
+    {"embedding unclipped", "GPU-006", "changes the weights by"},
     {"reports no norm", "GPU-006", "gradient norm nan"},
-    {"hidden eps", "GPU-007", "optimizer.eps does not reach model.embed_tokens.weight"},
-    {"hidden beta2", "GPU-007", "optimizer.betas[1] does not reach model.embed_tokens.weight"},
-    {"decays norms", "GPU-007", "which have one dimension"},
+    {"hidden eps", "GPU-007", "optimizer.eps has no effect on model.embed_tokens.weight"},
+    {"hidden beta2", "GPU-007", "optimizer.betas[1] has no effect on model.embed_tokens.weight"},
+    {"decays norms", "GPU-007", "which has one dimension"},
     {"stale when late", "GPU-008", "differ"},
-    {"counts violations", "GPU-008", "came too early"},
+    {"counts violations", "GPU-008", "early reads"},
 };
 
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(verify_suite)
 
-BOOST_AUTO_TEST_CASE(a_right_trainer_holds_every_contract) {
+BOOST_AUTO_TEST_CASE(a_correct_trainer_holds_every_contract) {
   const Outcome o = with("");
-  for (const Result& r : o.results)  // K = 10 is no bound for a trainer that keeps what it computes
+  for (const Result& r : o.results)  // K = 10 is not a bound for a trainer that keeps every tensor
     BOOST_TEST((r.status == (r.id == "MEM-002/run" ? Status::kFalsified : Status::kHeld)),
                r.id + ": " + r.detail);
   BOOST_TEST(o.results.size() == 15u);
@@ -118,44 +118,45 @@ BOOST_AUTO_TEST_CASE(a_right_trainer_holds_every_contract) {
   BOOST_TEST(has(o.of("GPU-005").detail, "341."), o.of("GPU-005").detail);
 }
 
-BOOST_DATA_TEST_CASE(a_broken_trainer_is_found_by_its_check_alone, boost::unit_test::data::make(kFaults), f) {
+BOOST_DATA_TEST_CASE(a_broken_trainer_is_detected_by_exactly_one_check, boost::unit_test::data::make(kFaults),
+                     f) {
   const Outcome o = with(f.fault);
   BOOST_TEST(o.falsified == f.id, o.of(f.id).detail);
   BOOST_TEST(has(o.of(f.id).detail, f.says), o.of(f.id).detail);
   BOOST_TEST((exit_of(o.results) == Exit::kFalsified));
 }
 
-BOOST_AUTO_TEST_CASE(the_mode_that_is_wrong_is_named) {
+BOOST_AUTO_TEST_CASE(the_falsified_mode_is_named) {
   const Outcome o = with("loss drifts", "GPU-001");
   BOOST_TEST(has(o.of("GPU-001").detail, "worst in mode hybrid"), o.of("GPU-001").detail);
   BOOST_TEST(has(o.of("GPU-001").detail, "resident held"), o.of("GPU-001").detail);
 }
 
-BOOST_AUTO_TEST_CASE(weights_that_are_not_what_was_trained_are_found) {
+BOOST_AUTO_TEST_CASE(saved_weights_that_differ_from_trained_ones_are_detected) {
   BOOST_TEST(
       has(with("freezes a norm", "GPU-002").of("GPU-002").detail, "have not changed: model.norm.weight"));
   BOOST_TEST(has(with("saves too early", "GPU-002").of("GPU-002").detail, "between two saves"));
-  BOOST_TEST(has(with("loses a weight", "GPU-006").of("GPU-006").detail, "step 5: loss nan"));
+  BOOST_TEST(has(with("gives a NaN weight", "GPU-006").of("GPU-006").detail, "step 5: loss nan"));
 }
 
-BOOST_AUTO_TEST_CASE(a_trainer_that_dies_in_a_check_has_not_kept_the_contract) {
-  const Outcome o = with("dies", "GPU-001,GPU-002");
+BOOST_AUTO_TEST_CASE(a_trainer_that_fails_during_a_check_falsifies_the_contract) {
+  const Outcome o = with("fails", "GPU-001,GPU-002");
   BOOST_TEST(o.falsified == "GPU-001 GPU-002");
-  BOOST_TEST(has(o.of("GPU-001").detail, "a kernel went missing"), o.of("GPU-001").detail);
+  BOOST_TEST(has(o.of("GPU-001").detail, "a kernel is missing"), o.of("GPU-001").detail);
   BOOST_TEST(has(with("saves too few", "GPU-002").of("GPU-002").detail, "save() gave 0 of the"));
 }
 
-BOOST_AUTO_TEST_CASE(a_mode_without_room_is_left_out_and_named) {
-  const Outcome o = with("no room");
+BOOST_AUTO_TEST_CASE(a_mode_without_enough_memory_is_skipped_and_named) {
+  const Outcome o = with("not enough memory");
   BOOST_TEST(o.falsified == "");
   BOOST_TEST((o.of("GPU-001").status == Status::kHeld));
-  BOOST_TEST(has(o.of("GPU-001").detail, "not judged: hybrid: cuda: 3 GiB are missing"),
+  BOOST_TEST(has(o.of("GPU-001").detail, "skipped: hybrid: cuda: GPU is 3 GiB short"),
              o.of("GPU-001").detail);
   BOOST_TEST((o.of("GPU-004").status == Status::kSkipped));
-  BOOST_TEST(has(o.of("GPU-005").detail, "3 GiB are missing"), o.of("GPU-005").detail);
+  BOOST_TEST(has(o.of("GPU-005").detail, "GPU is 3 GiB short"), o.of("GPU-005").detail);
 }
 
-BOOST_AUTO_TEST_CASE(the_fallback_is_judged_by_what_the_program_does) {
+BOOST_AUTO_TEST_CASE(the_fallback_is_tested_by_the_output_of_the_program) {
   struct Case {
     std::string says;
     int code;
@@ -167,14 +168,14 @@ BOOST_AUTO_TEST_CASE(the_fallback_is_judged_by_what_the_program_does) {
     return s.replace(s.find(part), part.size(), instead);
   };
   const Case cases[] = {
-      {good, 1, "left with 1 and said: went wrong"},
+      {good, 1, "exited with code 1; its last output: went wrong"},
       {without("\"cpu\"", "\"cuda\""), 0, "trained on 'cuda'"},
-      {without("no driver", ""), 0, "did not say why"},
+      {without("no driver", ""), 0, "without reporting a reason"},
       {without("{\"event\":\"step\",\"step\":2}\n", ""), 0, "took 1 of 2 steps"},
       {"not JSON\n", 0, "trained on ''"},
   };
   for (const Case& c : cases) {
-    fake::Subjects s("", "");
+    fake::TestedTrainers s("", "");
     const Script script(c.says, c.code);
     const Outcome o = outcome(s, script.path(), c.code ? "GPU-003" : "");
     BOOST_TEST(o.falsified == "GPU-003");
@@ -182,9 +183,9 @@ BOOST_AUTO_TEST_CASE(the_fallback_is_judged_by_what_the_program_does) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(without_a_device_all_that_needs_a_trainer_is_skipped_with_the_reason) {
-  fake::Subjects s("", "");
-  s.absent_ = "no driver on this machine";
+BOOST_AUTO_TEST_CASE(without_a_device_checks_that_need_a_trainer_are_skipped_with_the_reason) {
+  fake::TestedTrainers s("", "");
+  s.unavailable_reason_ = "no driver on this machine";
   const Script script(kGoodEvents, 0);
   for (const Result& r : outcome(s, script.path()).results) {
     const bool judged = r.id == "GPU-003" || r.id == "MEM-EXACT-001";
@@ -194,28 +195,28 @@ BOOST_AUTO_TEST_CASE(without_a_device_all_that_needs_a_trainer_is_skipped_with_t
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_trainer_in_host_memory_transfers_nothing) {
-  fake::Subjects s("", "");
+BOOST_AUTO_TEST_CASE(transfer_checks_of_a_host_trainer_are_skipped) {
+  fake::TestedTrainers s("", "");
   s.on_device_ = false;
   s.backend_ = "cpu";
   const Outcome o = outcome(s, "/nowhere");
   for (const char* id : {"GPU-003", "GPU-004", "GPU-005", "GPU-008"}) {
     BOOST_TEST((o.of(id).status == Status::kSkipped), id);
-    BOOST_TEST(has(o.of(id).detail, "the cpu backend transfers nothing"), o.of(id).detail);
+    BOOST_TEST(has(o.of(id).detail, "the cpu backend makes no transfers"), o.of(id).detail);
   }
   for (const char* id : {"GPU-001", "GPU-002", "GPU-006", "GPU-007"})
     BOOST_TEST((o.of(id).status == Status::kHeld), o.of(id).detail);
 }
 
-BOOST_AUTO_TEST_CASE(a_small_model_is_measured_and_not_held_to_the_bounds_of_350M) {
-  const Outcome idle = with("idles", "GPU-004", true);
+BOOST_AUTO_TEST_CASE(bounds_for_350M_do_not_apply_to_a_small_model) {
+  const Outcome idle = with("leaves the device idle", "GPU-004", true);
   BOOST_TEST((idle.of("GPU-004").status == Status::kSkipped), idle.of("GPU-004").detail);
   BOOST_TEST(has(idle.of("GPU-004").detail, "kernels ran"), idle.of("GPU-004").detail);
-  BOOST_TEST((with("waits for copies", "GPU-005", true).of("GPU-005").status == Status::kHeld));
-  BOOST_TEST((with("copies once more", "GPU-005", true).of("GPU-005").status == Status::kFalsified));
+  BOOST_TEST((with("exposes transfers", "GPU-005", true).of("GPU-005").status == Status::kHeld));
+  BOOST_TEST((with("makes one transfer more", "GPU-005", true).of("GPU-005").status == Status::kFalsified));
 }
 
-BOOST_AUTO_TEST_CASE(checks_are_selected_by_id_and_a_slip_is_named) {
+BOOST_AUTO_TEST_CASE(checks_are_selected_by_id_and_typos_get_a_suggestion) {
   BOOST_TEST(select("").size() == 15u);
   BOOST_TEST(select("MEM-002").size() == 2u);  // with the run's own policy
   BOOST_TEST(select("MEM-002/run").size() == 1u);
@@ -227,7 +228,7 @@ BOOST_AUTO_TEST_CASE(checks_are_selected_by_id_and_a_slip_is_named) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(results_become_json_and_a_row_that_does_not_decide_does_not_decide) {
+BOOST_AUTO_TEST_CASE(results_become_json_and_reported_only_rows_do_not_change_the_exit_code) {
   Result r;
   r.id = "MEM-002/run";
   r.status = Status::kFalsified;
@@ -244,11 +245,11 @@ BOOST_AUTO_TEST_CASE(results_become_json_and_a_row_that_does_not_decide_does_not
   BOOST_TEST((exit_of({r}) == Exit::kFalsified));
 }
 
-BOOST_AUTO_TEST_CASE(bits_are_compared_as_bits) {
+BOOST_AUTO_TEST_CASE(weights_are_compared_bit_by_bit) {
   const std::vector<float> a = {0.f, NAN, 1.f}, b = {-0.f, NAN, 1.f};
   BOOST_TEST(different_bits(a, b) == 1u);
   BOOST_TEST(max_abs_difference(a, b) == INFINITY);
-  BOOST_TEST(shortened({"a", "b", "c", "d", "e"}) == "a, b, c and 2 more");
+  BOOST_TEST(join_first_names({"a", "b", "c", "d", "e"}) == "a, b, c and 2 more");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,6 @@
-// A trainer that is right, and can be made wrong in one way at a time. Its gradients are made up (a pull to
-// zero and a wave that depends on the batch); its optimizers, its counters and its way of saving are those of
-// a real one.
+// A correct trainer into which a test can put one fault by name. Its gradients are invented (towards zero,
+// plus a wave that depends on the batch); its optimizers, counters and save() behave like those of a real
+// trainer.
 #pragma once
 #include <chrono>
 #include <cmath>
@@ -16,35 +16,35 @@ namespace trainhost::verify::fake {
 
 using Clock = std::chrono::steady_clock;
 
-/// The time that fake steps take.
+/// The simulated time: each step advances it by its duration.
 inline Clock::time_point& clock() {
   static Clock::time_point now{};
   return now;
 }
 
-/// What a fake session takes, by name: two tensors of width H a layer and token under "full", sixteen
-/// without.
+/// The memory of a fake session: two tensors of width H per layer and token under recompute "full", else
+/// sixteen.
 inline MemoryReport report(const ModelSpec& m, const RunSpec& r, const std::string& fault) {
   const std::uint64_t p = count_parameters(m).total, tokens = r.tokens_per_micro_batch();
   const std::uint64_t kept = r.recompute == Recompute::kFull && fault != "keeps every tensor" ? 2 : 16;
   const std::uint64_t activations = m.layers * tokens * m.hidden * kept * 4;
   MemoryReport out;
-  const auto leaf = [&](Component c, std::uint64_t bytes) {
+  const auto add_entry = [&](Component c, std::uint64_t bytes) {
     MemoryEntry n;
     n.tier = Tier::kDevice, n.component = c, n.bytes = n.bytes_at_peak = bytes, n.has_at_peak = true;
     out.entries.push_back(n);
   };
-  leaf(Component::kWeights, p * (fault == "keeps weights twice" ? 8 : 4));
-  leaf(Component::kGradients, p * 4);
+  add_entry(Component::kWeights, p * (fault == "stores weights twice" ? 8 : 4));
+  add_entry(Component::kGradients, p * 4);
   if (r.optimizer == Optimizer::kAdamW)
-    leaf(Component::kOptimizerState, p * (fault == "keeps three moments" ? 12
-                                          : fault == "keeps one moment"  ? 4
-                                                                         : 8));
-  const bool hidden = fault == "calls activations work space";
-  leaf(hidden ? Component::kWorkspace : Component::kActivations, activations * (hidden ? 8 : 1));
-  leaf(Component::kLogits, tokens * m.vocab * 4);
-  leaf(Component::kWorkspace, fault == "takes a GiB" ? 1u << 30 : 100);
-  leaf(Component::kFragmentation, 24);
+    add_entry(Component::kOptimizerState, p * (fault == "stores three moments" ? 12
+                                               : fault == "stores one moment"  ? 4
+                                                                               : 8));
+  const bool hidden = fault == "reports activations as workspace";
+  add_entry(hidden ? Component::kWorkspace : Component::kActivations, activations * (hidden ? 8 : 1));
+  add_entry(Component::kLogits, tokens * m.vocab * 4);
+  add_entry(Component::kWorkspace, fault == "allocates a GiB" ? 1u << 30 : 100);
+  add_entry(Component::kFragmentation, 24);
   std::uint64_t total = 0;
   for (const MemoryEntry& n : out.entries) total += n.bytes;
   out.tiers = {{Tier::kDevice, total, kBackward}};
@@ -59,39 +59,40 @@ class Session : public plugin::Session {
         fault_(std::move(fault)),
         large_(count_parameters(m).total > 10000000),
         ledger_(ledger) {
-    took_ = static_cast<std::int64_t>(report(m, r, fault_).total_bytes());
-    if (broken("takes what it does not name")) took_ += 1 << 14;
-    ledger_.took(took_, Tier::kDevice, "arena");
-    if (large_) return;  // a 350M model is timed, not computed
+    allocated_bytes_ = static_cast<std::int64_t>(report(m, r, fault_).total_bytes());
+    if (broken("allocates unreported bytes")) allocated_bytes_ += 1 << 14;
+    ledger_.took(allocated_bytes_, Tier::kDevice, "arena");
+    if (large_) return;  // the 350M model is only timed, not computed
     std::uint64_t at = 0;
     for (const TensorInfo& t : tensors(m)) {
       tensors_.push_back(t);
       first_.push_back(at);
       at += t.elements();
     }
-    w_.assign(at, 0.f), m1_.assign(at, 0.f), m2_.assign(at, 0.f), loaded_.assign(at, false);
+    weights_.assign(at, 0.f), moment1_.assign(at, 0.f), moment2_.assign(at, 0.f), loaded_.assign(at, false);
   }
 
-  ~Session() override { ledger_.took(-took_, Tier::kDevice, "arena"); }
+  ~Session() override { ledger_.took(-allocated_bytes_, Tier::kDevice, "arena"); }
 
   void load(plugin::Scope, const plugin::TensorPiece& p) override {
     const std::uint64_t at = first_[index(p.name)] + p.first;
     for (std::uint64_t i = 0; i < p.count; ++i)
-      w_[at + i] = static_cast<const float*>(p.data)[i], loaded_[at + i] = true;
+      weights_[at + i] = static_cast<const float*>(p.data)[i], loaded_[at + i] = true;
   }
   void init(std::uint64_t seed) override {
-    for (std::size_t i = 0; i < w_.size(); ++i)
-      if (!loaded_[i]) w_[i] = static_cast<float>(0.1 * std::sin(static_cast<double>(seed % 1000 + 7 * i)));
+    for (std::size_t i = 0; i < weights_.size(); ++i)
+      if (!loaded_[i])
+        weights_[i] = static_cast<float>(0.1 * std::sin(static_cast<double>(seed % 1000 + 7 * i)));
   }
 
   plugin::StepResult step(const plugin::StepInput& in) override {
     const auto begin = Clock::now();
-    // By how late, not whether: on a busy machine nobody is ever in time, but no two runs are late alike.
+    // Depends on the length of the delay, which differs between runs even on a busy machine.
     if (broken("stale when late") && steps_ && !large_)
       for (auto late = (begin - last_) / std::chrono::microseconds(100); late > 0; --late)
-        w_[0] = std::nextafter(w_[0], 1.f);
-    if (broken("dies") && steps_ == 4)
-      throw plugin::PluginError(Exit::kFailed, "internal", "a kernel went missing", "", 0);
+        weights_[0] = std::nextafter(weights_[0], 1.f);
+    if (broken("fails") && steps_ == 4)
+      throw plugin::PluginError(Exit::kFailed, "internal", "a kernel is missing", "", 0);
     plugin::StepResult r = result(in);
     if (broken("loss drifts") && steps_ >= 10) r.loss += 2e-3;
     if (!large_) update(in, r);
@@ -114,8 +115,8 @@ class Session : public plugin::Session {
       const TensorInfo& t = tensors_[i];
       if (broken("saves too few") && weights && i == 3) continue;
       if (broken("saves too few of small models") && weights && i == 3 && m_.hidden <= 4) continue;
-      std::vector<float> piece(w_.begin() + static_cast<long>(first_[i]),
-                               w_.begin() + static_cast<long>(first_[i] + t.elements()));
+      std::vector<float> piece(weights_.begin() + static_cast<long>(first_[i]),
+                               weights_.begin() + static_cast<long>(first_[i] + t.elements()));
       if (broken("saves too early") && saves_ % 2 == 0) piece[0] = std::nextafter(piece[0], 1.f);
       sink({t.name, DType::kF32, t.rank, t.dim, piece.data(), 0, piece.size()});
       if (broken("saves a tensor more") && weights && i == 0 && m_.hidden > 4)
@@ -156,17 +157,17 @@ class Session : public plugin::Session {
   plugin::StepResult result(const plugin::StepInput& in) const {
     plugin::StepResult r;
     r.loss = 1 + wave(in) * 1e-5;
-    for (float x : w_) r.loss += 0.05 * x * x / static_cast<double>(w_.size());
+    for (float x : weights_) r.loss += 0.05 * x * x / static_cast<double>(weights_.size());
     r.tokens_counted = in.tokens.size();
     return r;
   }
 
   void update(const plugin::StepInput& in, plugin::StepResult& r) {
     const double h = wave(in);
-    std::vector<double> g(w_.size());
+    std::vector<double> g(weights_.size());
     double sum = 0;
     for (std::size_t i = 0; i < g.size(); ++i)
-      g[i] = 0.1 * w_[i] + 0.01 * std::sin(0.37 * static_cast<double>(i) + h), sum += g[i] * g[i];
+      g[i] = 0.1 * weights_[i] + 0.01 * std::sin(0.37 * static_cast<double>(i) + h), sum += g[i] * g[i];
     r.grad_norm = std::sqrt(sum);
     const double scale = r_.clip_norm > 0 && r.grad_norm > r_.clip_norm ? r_.clip_norm / r.grad_norm : 1;
     for (std::size_t k = 0; k < tensors_.size(); ++k) {
@@ -175,7 +176,7 @@ class Session : public plugin::Session {
       for (std::uint64_t i = first_[k]; i < first_[k] + tensors_[k].elements(); ++i)
         update_one(i, g[i] * (broken("embedding unclipped") && embedding ? 1 : scale), tensors_[k], in);
     }
-    if (broken("loses a weight") && steps_ == 3) w_[5] = NAN;
+    if (broken("gives a NaN weight") && steps_ == 3) weights_[5] = NAN;
     if (broken("reports no norm") && steps_ == 3) r.grad_norm = NAN;
   }
   void update_one(std::uint64_t i, double g, const TensorInfo& t, const plugin::StepInput& in) {
@@ -186,30 +187,31 @@ class Session : public plugin::Session {
     double change = g;
     if (r_.optimizer == Optimizer::kAdamW) {
       const double n = static_cast<double>(in.step_index + 1);
-      const double m1 = r_.beta1 * m1_[i] + (1 - r_.beta1) * g, m2 = beta2 * m2_[i] + (1 - beta2) * g * g;
-      m1_[i] = static_cast<float>(m1), m2_[i] = static_cast<float>(m2);
+      const double m1 = r_.beta1 * moment1_[i] + (1 - r_.beta1) * g,
+                   m2 = beta2 * moment2_[i] + (1 - beta2) * g * g;
+      moment1_[i] = static_cast<float>(m1), moment2_[i] = static_cast<float>(m2);
       change = m1 / (1 - std::pow(r_.beta1, n)) / (std::sqrt(m2 / (1 - std::pow(beta2, n))) + eps);
     }
-    w_[i] = static_cast<float>(w_[i] - in.lr * (change + decay * w_[i]));
+    weights_[i] = static_cast<float>(weights_[i] - in.lr * (change + decay * weights_[i]));
   }
 
-  /// What the hybrid mode's counters say, and the time of kernels that would have run.
+  /// Advances the counters of hybrid mode and the simulated time of the kernels.
   void count(const plugin::StepInput& in) {
     const std::uint64_t micro = in.batch / r_.micro_batch, elements = r_.tokens_per_micro_batch();
     c_.h2d += 2 * micro, c_.d2h += micro;
     c_.h2d_bytes += micro * elements * (m_.hidden + m_.vocab) * 4;
     c_.d2h_bytes += micro * elements * m_.vocab * (broken("sends half") ? 2 : 4);
     c_.sync += micro + 1, c_.sync_bytes += 100;
-    if (broken("copies once more")) ++c_.h2d;
-    if (broken("hides a copy in sync")) ++c_.sync;
+    if (broken("makes one transfer more")) ++c_.h2d;
+    if (broken("counts a copy as sync")) ++c_.sync;
     constexpr auto kStep =
-        std::chrono::microseconds(500);  // by a clock that only steps move: no load disturbs it
+        std::chrono::microseconds(500);  // simulated, so that the load of the machine has no effect
     clock() += kStep;
     const auto ns = static_cast<double>(std::chrono::nanoseconds(kStep).count());
-    c_.compute_ns += static_cast<std::uint64_t>(ns * (broken("idles")               ? 0.5
-                                                      : broken("counts time twice") ? 2
-                                                                                    : 0.98));
-    c_.exposed_transfer_ns += static_cast<std::uint64_t>(ns * (broken("waits for copies") ? 0.2 : 0.01));
+    c_.compute_ns += static_cast<std::uint64_t>(ns * (broken("leaves the device idle") ? 0.5
+                                                      : broken("counts time twice")    ? 2
+                                                                                       : 0.98));
+    c_.exposed_transfer_ns += static_cast<std::uint64_t>(ns * (broken("exposes transfers") ? 0.2 : 0.01));
   }
 
   ModelSpec m_;
@@ -218,11 +220,11 @@ class Session : public plugin::Session {
   bool large_;
   std::vector<TensorInfo> tensors_;
   std::vector<std::uint64_t> first_;
-  std::vector<float> w_, m1_, m2_;
+  std::vector<float> weights_, moment1_, moment2_;
   std::vector<bool> loaded_;
   plugin::Counters c_;
   plugin::Ledger& ledger_;
-  std::int64_t took_ = 0;
+  std::int64_t allocated_bytes_ = 0;
   std::uint64_t steps_ = 0, saves_ = 0;
   Clock::time_point last_{};
 };
@@ -244,8 +246,8 @@ class Trainer : public plugin::Trainer {
   }
   std::optional<plugin::DeviceMemory> device_memory() override { return std::nullopt; }
   std::unique_ptr<plugin::Session> create(const ModelSpec& m, const RunSpec& r) override {
-    if (fault_ == "no room" || (fault_ == "room for three sequences" && r.micro_batch > 3))
-      throw plugin::PluginError(Exit::kDoesNotFit, "device_oom", "3 GiB are missing", "", 3u << 30);
+    if (fault_ == "not enough memory" || (fault_ == "memory for three sequences" && r.micro_batch > 3))
+      throw plugin::PluginError(Exit::kDoesNotFit, "device_oom", "GPU is 3 GiB short", "", 3u << 30);
     return std::make_unique<Session>(m, r, fault_, ledger_);
   }
 
@@ -254,30 +256,30 @@ class Trainer : public plugin::Trainer {
   std::string id_ = "cuda", fault_;
 };
 
-/// Two modes, each with a trainer of its own; the reference is right.
-class Subjects : public verify::Subjects {
+/// Two modes, each with its own trainer; the reference trainer is correct.
+class TestedTrainers : public verify::TestedTrainers {
  public:
-  Subjects(const std::string& resident, const std::string& hybrid) {
+  TestedTrainers(const std::string& resident, const std::string& hybrid) {
     trainers_["resident"] = std::make_unique<Trainer>(ledger_, resident);
     trainers_["hybrid"] = std::make_unique<Trainer>(ledger_, hybrid);
   }
   const std::string& backend() const override { return backend_; }
-  std::string absent() override { return absent_; }
+  std::string unavailable_reason() override { return unavailable_reason_; }
   bool on_device() override { return on_device_; }
   std::vector<std::string> modes() override { return {"resident", "hybrid"}; }
-  bool offers(const std::string& mode) override { return trainers_.count(mode) > 0; }
-  plugin::Trainer& judged(const std::string& mode) override { return *trainers_.at(mode); }
-  plugin::Trainer& reference() override { return right_; }
+  bool has_mode(const std::string& mode) override { return trainers_.count(mode) > 0; }
+  plugin::Trainer& trainer(const std::string& mode) override { return *trainers_.at(mode); }
+  plugin::Trainer& reference_trainer() override { return correct_trainer_; }
   plugin::Ledger& ledger() override { return ledger_; }
-  RunSpec resolved(const std::string&, const runfile::RunConfig& c) override { return c.run; }
+  RunSpec resolve_run(const std::string&, const runfile::RunConfig& c) override { return c.run; }
 
-  std::string backend_ = "cuda", absent_;
+  std::string backend_ = "cuda", unavailable_reason_;
   bool on_device_ = true;
 
  private:
   plugin::Ledger ledger_;
   std::map<std::string, std::unique_ptr<plugin::Trainer>> trainers_;
-  Trainer right_{ledger_};
+  Trainer correct_trainer_{ledger_};
 };
 
 }  // namespace trainhost::verify::fake
