@@ -8,7 +8,7 @@
 namespace trainhost::training {
 namespace {
 
-/// One sample: S ids and the S that follow each of them.
+/// One sample: S ids, and as targets the id after each of them.
 void read_sample(const data::Tokens& t, std::uint64_t sample, std::uint32_t S, std::span<std::int32_t> tokens,
                  std::span<std::int32_t> targets) {
   t.read(sample * S, tokens.first(S));
@@ -21,19 +21,20 @@ void read_sample(const data::Tokens& t, std::uint64_t sample, std::uint32_t S, s
 Batches::Batches(const data::Tokens& tokens, const runfile::RunConfig& c)
     : tokens_(tokens),
       order_(tokens.size(), c.run.seq_len, c.data.order == runfile::Order::kShuffled, c.run.seed),
-      per_step_(std::uint64_t{c.run.accumulate} * c.run.micro_batch),
+      samples_per_step_(std::uint64_t{c.run.accumulate} * c.run.micro_batch),
       seq_len_(c.run.seq_len) {
   if (order_.samples() == 0)
     throw usage_error(
-        fmt::format("the training data has {} tokens: not one sample of seq_len = {} and its last target",
-                    tokens.size(), seq_len_),
-        "give more text or a smaller data.seq_len");
+        fmt::format(
+            "the training data has {} tokens, fewer than one sample of data.seq_len = {} and its last target",
+            tokens.size(), seq_len_),
+        "use more text or a smaller data.seq_len");
 }
 
 void Batches::fill(std::uint64_t step_index, std::span<std::int32_t> tokens,
                    std::span<std::int32_t> targets) const {
-  for (std::uint64_t k = 0; k < per_step_; ++k)
-    read_sample(tokens_, order_.sample(step_index * per_step_ + k), seq_len_,
+  for (std::uint64_t k = 0; k < samples_per_step_; ++k)
+    read_sample(tokens_, order_.sample(step_index * samples_per_step_ + k), seq_len_,
                 tokens.subspan(k * seq_len_, seq_len_), targets.subspan(k * seq_len_, seq_len_));
 }
 

@@ -21,22 +21,23 @@ namespace fs = std::filesystem;
 fs::path model_dir(const fs::path& dir) {
   for (const fs::path& d : {dir / "model", dir})
     if (fs::exists(d / "config.json")) return d;
-  throw usage_error(fmt::format("{} holds no model: neither config.json nor model/config.json is there",
+  throw usage_error(fmt::format("{} contains no model: config.json and model/config.json are missing",
                                 escaped(dir.string())),
-                    "give a run's output directory or a model directory in Hugging Face layout");
+                    "give the output.dir of a run or a model directory in Hugging Face layout");
 }
 
 std::string tokenizer_of(const fs::path& dir, const ModelSpec& m) {
   if (fs::exists(dir / "tokenizer.model")) return (dir / "tokenizer.model").string();
   if (m.vocab == 256) return "bytes";
-  throw usage_error(fmt::format("{} has no tokenizer.model and its vocabulary of {} is not bytes",
+  throw usage_error(fmt::format("{} has no tokenizer.model, and a vocabulary of {} is not bytes",
                                 escaped(dir.string()), m.vocab),
-                    "put the model's SentencePiece tokenizer.model beside config.json");
+                    "copy the SentencePiece tokenizer.model of the model next to config.json");
 }
 
+/// max_length of generation_config.json, which write_model() sets to the training length.
 std::uint32_t context_of(const fs::path& dir, const ModelSpec& m) {
-  constexpr std::uint64_t kMost = 1024;
-  std::uint64_t context = std::min(kMost, m.max_positions);
+  constexpr std::uint64_t kDefaultContext = 1024;
+  std::uint64_t context = std::min(kDefaultContext, m.max_positions);
   simdjson::dom::parser parser;
   simdjson::dom::element doc;
   std::uint64_t n = 0;
@@ -53,7 +54,7 @@ void generate(const GenerateRequest& r, plugin::Registry& registry,
   fs::path dir = model_dir(r.dir);
   ModelSpec m = runfile::read_model_config(dir / "config.json");
   if (!trainable_family(m.family))
-    throw usage_error(fmt::format("{} is of the family '{}', which no trainer here can run",
+    throw usage_error(fmt::format("{} has the model family '{}', which no trainer supports",
                                   escaped(dir.string()), escaped(m.family)));
   auto tokenizer = data::make_tokenizer(tokenizer_of(dir, m));
   RunSpec spec;
@@ -64,13 +65,14 @@ void generate(const GenerateRequest& r, plugin::Registry& registry,
   spec.host_budget = free_host_bytes();
   auto session = choice.trainer->create(m, spec);
   if (!session->can_generate())
-    throw Error(Exit::kNoBackend, fmt::format("the backend '{}' does not generate text", choice.id),
+    throw Error(Exit::kNoBackend, fmt::format("the backend '{}' cannot generate text", choice.id),
                 "try --backend=cpu");
   planning::HostBlock staging(registry.ledger(), planning::plan_host_buffers(m, spec, 0).staging_bytes,
                               "host.staging");
   load_tensors(*session, plugin::Scope::kWeights, m, dir, staging.as<float>());
   session->init(0);
-  sample(*session, *tokenizer, r.prompt, r.sample, spec.seq_len, staging.as<float>().first(m.vocab), emit);
+  generate_tokens(*session, *tokenizer, r.prompt, r.sample, spec.seq_len, staging.as<float>().first(m.vocab),
+                  emit);
 }
 
 }  // namespace trainhost::training

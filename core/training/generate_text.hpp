@@ -1,4 +1,5 @@
-// Text from a finished run or any model directory in Hugging Face layout: `trainhost generate`.
+// Generates text with the model of a finished run or of a directory in Hugging Face layout: `trainhost
+// generate`.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -6,7 +7,7 @@
 #include <string>
 
 #include "core/plugin/registry.hpp"
-#include "core/training/sample.hpp"
+#include "core/training/sample_tokens.hpp"
 
 namespace trainhost::training {
 
@@ -14,12 +15,13 @@ struct GenerateRequest {
   std::filesystem::path dir;  // a run's output.dir, or a directory with config.json and model.safetensors
   std::string prompt;
   std::string backend = "auto";
-  std::uint32_t context =
-      0;  // tokens the model sees; 0: generation_config.json's max_length, else up to 1024
+  /// Tokens that the model attends to; 0: max_length of generation_config.json, else at most 1024.
+  std::uint32_t context = 0;
   SampleOptions sample;
 };
 
-/// Throws usage_error when the directory holds no model, or one whose tokenizer we cannot read.
+/// Calls `emit` with each piece of new text. Throws usage_error if the directory has no model, or if its
+/// tokenizer cannot be read; Error(kNoBackend) if the backend cannot generate.
 void generate(const GenerateRequest& r, plugin::Registry& registry,
               const std::function<void(const std::string&)>& emit);
 

@@ -15,7 +15,7 @@ namespace trainhost::training {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kShard[] = {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"};
+constexpr const char* kScopeFile[] = {"weights.safetensors", "moment1.safetensors", "moment2.safetensors"};
 constexpr plugin::Scope kScope[] = {plugin::Scope::kWeights, plugin::Scope::kMoment1,
                                     plugin::Scope::kMoment2};
 
@@ -27,14 +27,14 @@ std::map<std::string, std::string> lines_of(const std::string& text) {
   return out;
 }
 
-void compare_identity(const std::string& then, const std::string& now) {
-  std::map<std::string, std::string> a = lines_of(then), b = lines_of(now);
+void require_same_identity(const std::string& saved, const std::string& current) {
+  std::map<std::string, std::string> a = lines_of(saved), b = lines_of(current);
   std::string differs;
   for (const auto& [key, value] : b)
     if (auto it = a.find(key); it != a.end() && it->second != value)
       differs += fmt::format("{}{} was {}, is {}", differs.empty() ? "" : "; ", key, it->second, value);
   if (!differs.empty())
-    throw usage_error("the checkpoint was made by another run: " + differs,
+    throw usage_error("the checkpoint was written by a run with other settings: " + differs,
                       "restore these values, or train into another output.dir");
 }
 
@@ -59,7 +59,7 @@ checkpoint::TensorSource source_of(plugin::Session& s, plugin::Scope scope) {
   return [&s, scope](const checkpoint::TensorSink& sink) {
     s.save(scope, [&](const plugin::TensorPiece& p) {
       if (p.dtype != DType::kF32)
-        throw run_error("the trainer handed over '" + p.name + "' in a type other than f32");
+        throw run_error("the trainer saved '" + p.name + "' in a type other than f32");
       sink(p.name, p.first, {static_cast<const float*>(p.data), p.count});
     });
   };
@@ -123,7 +123,7 @@ fs::path save_checkpoint(plugin::Session& s, const runfile::RunConfig& c, const 
   int scopes = 1 + moment_count(c.run.optimizer);
   std::uint64_t bytes = checked_mul(count_parameters(c.model).total, sizeof(float), scopes);
   return store.save(meta, bytes, [&](const fs::path& tmp) {
-    for (int i = 0; i < scopes; ++i) save_tensors(s, kScope[i], c.model, tmp / kShard[i]);
+    for (int i = 0; i < scopes; ++i) save_tensors(s, kScope[i], c.model, tmp / kScopeFile[i]);
   });
 }
 
@@ -132,31 +132,31 @@ std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
                                 const std::function<void(const std::string&)>& say) {
   auto found = store.newest();
   if (!found)
-    throw usage_error(fmt::format("--resume: {} holds no checkpoint", c.output.dir.string()),
-                      "run without --resume to begin, or set train output.checkpoint_every");
+    throw usage_error(fmt::format("--resume: {} has no checkpoint", c.output.dir.string()),
+                      "train without --resume first, and set output.checkpoint_every");
   for (const std::string& skipped : found->skipped) say("skipped " + skipped);
   auto run = found->meta.extra.find("run");
-  if (run != found->meta.extra.end()) compare_identity(run->second, resume_identity(c));
+  if (run != found->meta.extra.end()) require_same_identity(run->second, resume_identity(c));
   if (std::string now = s.info("kernel_set"); now != found->meta.kernel_set)
-    say(fmt::format(
-        "note: the checkpoint was computed by kernels '{}', this machine uses '{}': the run goes on, but not "
-        "with the same bits",
-        found->meta.kernel_set, now));
+    say(
+        fmt::format("note: the checkpoint was computed with the kernels '{}', this machine uses '{}': the "
+                    "results will not be "
+                    "bit-identical",
+                    found->meta.kernel_set, now));
   for (int i = 0; i <= moment_count(c.run.optimizer); ++i)
-    load_tensors(s, kScope[i], c.model, found->dir / kShard[i], scratch);
+    load_tensors(s, kScope[i], c.model, found->dir / kScopeFile[i], scratch);
   return found->meta.step;
 }
 
 void write_model(plugin::Session& s, const runfile::RunConfig& c, const fs::path& dir) {
-  // The context that the model has seen: what generate keeps to, and what other software reads as its
-  // default.
+  // max_length is the training length: `generate` and Hugging Face software use it as the default context.
   std::map<std::string, std::string> others = {
       {"generation_config.json",
        fmt::format("{{\n  \"do_sample\": true,\n  \"max_length\": {}\n}}\n", c.run.seq_len)}};
   if (c.data.tokenizer != "bytes") {
     std::ifstream in(c.data.tokenizer, std::ios::binary);
     others["tokenizer.model"] = std::string(std::istreambuf_iterator<char>(in), {});
-    if (!in) throw run_error("cannot read " + c.data.tokenizer + " for the finished model");
+    if (!in) throw run_error("cannot read " + c.data.tokenizer + " to copy it to the trained model");
   }
   checkpoint::write_model_dir(dir, runfile::model_config_json(c.model), tensors(c.model),
                               source_of(s, plugin::Scope::kWeights), others);

@@ -1,5 +1,5 @@
-// Weights and optimizer moments between a session and files: loading, checkpoints, the finished model
-// directory.
+// Copies weights and optimizer moments between a session and files: initial weights, checkpoints, the trained
+// model.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,36 +12,36 @@
 
 namespace trainhost::training {
 
-/// Streams a scope of the session from safetensors into it. Throws Error(kUsage) with the list of all tensors
-/// that do not match. `scratch`: the piece buffer.
+/// Loads a scope of the session from safetensors, one piece at a time. `scratch` is the buffer of a piece.
+/// Throws Error(kUsage) with the list of all tensors that do not match.
 void load_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,
                   const std::filesystem::path& file_or_dir, std::span<float> scratch);
 
-/// Writes a scope of the session as one safetensors file, f32, in the checkpoint's tensor order.
+/// Writes a scope of the session to one safetensors file, in f32 and in checkpoint order.
 void save_tensors(plugin::Session& s, plugin::Scope scope, const ModelSpec& m,
                   const std::filesystem::path& file);
 
-/// How many moments the optimizer keeps a weight: 2 AdamW, 1 SGD with momentum, 0 SGD.
+/// Moments per weight: 2 for AdamW, 1 for SGD with momentum, 0 for SGD.
 int moment_count(Optimizer o);
 
-/// The lines of the run file that decide what a step computes, for comparison at resume: "train.micro_batch =
-/// 8\n..." With threads, output and evaluation left out: they change no bits.
+/// The keys of the run file that affect the trained bits, for comparison at resume: "train.micro_batch =
+/// 8\n...". Threads, output and evaluation are omitted, because they do not.
 std::string resume_identity(const runfile::RunConfig& c);
 
-/// Publishes checkpoint step-N of the session; returns its directory.
+/// Writes the checkpoint step-N of the session; returns its directory.
 std::filesystem::path save_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
                                       const std::string& backend, std::uint64_t step,
                                       checkpoint::Store& store);
 
-/// Loads the newest checkpoint that verifies; returns the step it was made after. Throws usage_error naming
-/// the keys that differ from the run that made it. Announces a different kernel set and skipped checkpoints
-/// through `say`.
+/// Loads the newest intact checkpoint; returns its step. Throws usage_error with the keys that differ from
+/// the run that wrote it, or if there is none. Calls `say` for skipped checkpoints and for a different kernel
+/// set.
 std::uint64_t resume_checkpoint(plugin::Session& s, const runfile::RunConfig& c,
                                 const checkpoint::Store& store, std::span<float> scratch,
                                 const std::function<void(const std::string&)>& say);
 
-/// model/ in Hugging Face layout: config.json, generation_config.json (max_length = seq_len),
-/// model.safetensors, and tokenizer.model where the run had one.
+/// Writes model/ in Hugging Face layout: config.json, generation_config.json (max_length = seq_len),
+/// model.safetensors, and the tokenizer.model of the run, if any.
 void write_model(plugin::Session& s, const runfile::RunConfig& c, const std::filesystem::path& dir);
 
 }  // namespace trainhost::training

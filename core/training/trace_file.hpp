@@ -1,5 +1,5 @@
-// The file of a trace: claimed before anything is trained, written piece by piece beside its place, put in
-// place at the end. A run that fails leaves nothing behind, and what stood there before.
+// The output file of a trace. A temporary file next to it is created before training, written in pieces, and
+// renamed at the end. A run that fails leaves no temporary file and does not change an existing trace.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -10,8 +10,7 @@ namespace trainhost::training {
 
 class TraceFile {
  public:
-  /// Throws usage_error where no file can be put: a missing directory, a directory in its place, no
-  /// permission.
+  /// Throws usage_error if the file cannot be written: missing directory, path of a directory, no permission.
   explicit TraceFile(std::filesystem::path file);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;

@@ -21,9 +21,9 @@
 #include "core/training/events.hpp"
 #include "core/training/memory_result.hpp"
 #include "core/training/model_state.hpp"
-#include "core/training/sample.hpp"
-#include "core/training/signals.hpp"
+#include "core/training/sample_tokens.hpp"
 #include "core/training/step_profile.hpp"
+#include "core/training/stop_signals.hpp"
 #include "core/training/throughput.hpp"
 
 namespace trainhost::training {
@@ -283,8 +283,8 @@ bool Run::finish() {
   checkpoint::write_file_atomically(c_.output.dir / "summary.json", done + "\n");
   human(memory_lines(m, terminal_));
   if (!o_.quiet)
-    if (auto text = closing_sample(*session_, *tokenizer_, source_, c_.model, c_.run,
-                                   staging_->as<float>().first(c_.model.vocab)))
+    if (auto text = sample_of_trained_model(*session_, *tokenizer_, source_, c_.model, c_.run,
+                                            staging_->as<float>().first(c_.model.vocab)))
       human("a sample of what it writes:\n" + *text);
   double tokens = static_cast<double>((done_ - begin_) * c_.run.tokens_per_step());
   if (speed_.seconds() > 0)

@@ -12,7 +12,7 @@
 namespace trainhost::verify {
 namespace {
 
-constexpr std::uint64_t kSteps = 100;
+constexpr std::uint64_t kClippingSteps = 100;
 constexpr double kClip = 1e-3, kClippingBound = 1e-3;
 constexpr double kLr =
     16;  // a power of two; large, so that the step is far above the rounding error of the weights
@@ -20,7 +20,7 @@ constexpr double kLr =
 /// Trains; tests losses and norms at every step, weights after half of the steps and at the end.
 Finding judge_finite(Context& context, const std::string& mode) {
   const runfile::RunConfig& c = context.run;
-  const std::uint64_t steps = limited_steps(c, kSteps);
+  const std::uint64_t steps = limited_steps(c, kClippingSteps);
   TrainerFixture fixture(context, c, {.mode = mode});
   for (std::uint64_t t = 0; t < steps; ++t) {
     const plugin::StepResult r = fixture.step(t, runfile::lr_at(c.optimizer, t, c.steps));

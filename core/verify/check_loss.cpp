@@ -12,13 +12,13 @@
 namespace trainhost::verify {
 namespace {
 
-constexpr double kBound = 1e-3;
-constexpr std::uint64_t kSteps = 100;
+constexpr double kLossBound = 1e-3;
+constexpr std::uint64_t kLossSteps = 100;
 
 std::vector<double> losses(Context& context, const runfile::RunConfig& c, const TrainerFixture::Options& o) {
   TrainerFixture fixture(context, c, o);
   std::vector<double> out;
-  for (std::uint64_t t = 0; t < limited_steps(c, kSteps); ++t)
+  for (std::uint64_t t = 0; t < limited_steps(c, kLossSteps); ++t)
     out.push_back(fixture.step(t, runfile::lr_at(c.optimizer, t, c.steps)).loss);
   return out;
 }
@@ -38,7 +38,7 @@ Result check_loss(Context& context) {
       if (d > most) most = d, at = t;
     }
     return Finding{
-        most < kBound, most, kBound,
+        most < kLossBound, most, kLossBound,
         fmt::format(
             "over {} steps the losses differ by at most {:.3g} nats (step {}: {} {:.6f}, cpu {:.6f}){}",
             got.size(), most, at + 1, context.trainers.backend(), got[at], expected[at],

@@ -16,7 +16,7 @@ std::span<const Check> checks() {
   static const std::vector<Check> kChecks = {
       // Memory. Columns: id, title, function, needs_trainer, decides.
       {"MEM-001", "parameters: the trainer saves P elements", check_parameters},
-      {"MEM-002", "activations: at most M_act*B bytes under recompute "full"", check_activations},
+      {"MEM-002", "activations: at most M_act*B bytes under recompute \"full\"", check_activations},
       {"MEM-002/run", "activations: the same under the run's recompute policy (reported only)", check_activations_run, true, false},
       {"MEM-003", "whole run: at most M_total bytes", check_whole_run},
       {"MEM-004", "weights: exactly P*b_w bytes", check_weight_bytes},

@@ -1,4 +1,4 @@
-// core/run: which samples make a step, choosing a token, the host's own buffers, operations a token.
+// core/training: samples of a step, sampling of tokens, the host's own buffers, FLOPs per token.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <map>
@@ -8,16 +8,16 @@
 #include "core/process/host_info.hpp"
 #include "core/training/batches.hpp"
 #include "core/training/flops.hpp"
-#include "core/training/sample.hpp"
+#include "core/training/sample_tokens.hpp"
 
 using namespace trainhost;
 
 namespace {
 
-/// Tokens 0, 1, 2, ... so that a sample shows where it came from.
-class Counting : public data::Tokens {
+/// Tokens 0, 1, 2, ... so that a sample shows its position.
+class CountingTokens : public data::Tokens {
  public:
-  explicit Counting(std::uint64_t n) : n_(n) {}
+  explicit CountingTokens(std::uint64_t n) : n_(n) {}
   std::uint64_t size() const override { return n_; }
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
     BOOST_REQUIRE(first + out.size() <= n_);
@@ -41,10 +41,10 @@ runfile::RunConfig config_of(std::uint32_t micro, std::uint32_t accumulate, std:
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(run_suite)
+BOOST_AUTO_TEST_SUITE(training_suite)
 
 BOOST_AUTO_TEST_CASE(sequential_steps_take_the_samples_in_order_and_wrap) {
-  Counting tokens(10 * 4 + 1);
+  CountingTokens tokens(10 * 4 + 1);
   training::Batches b(tokens, config_of(3, 1, 4, runfile::Order::kSequential));
   std::vector<std::int32_t> x(12), y(12);
   b.fill(0, x, y);
@@ -57,8 +57,8 @@ BOOST_AUTO_TEST_CASE(sequential_steps_take_the_samples_in_order_and_wrap) {
   BOOST_TEST(x[4] == 0);
 }
 
-BOOST_AUTO_TEST_CASE(rearranging_micro_batch_and_accumulation_takes_the_same_tokens) {
-  Counting tokens(100 * 8 + 1);
+BOOST_AUTO_TEST_CASE(micro_batch_and_accumulation_of_equal_product_take_the_same_tokens) {
+  CountingTokens tokens(100 * 8 + 1);
   std::vector<std::int32_t> x(48), y(48), u(48), w(48);
   training::Batches(tokens, config_of(6, 1, 8, runfile::Order::kShuffled)).fill(5, x, y);
   training::Batches(tokens, config_of(2, 3, 8, runfile::Order::kShuffled)).fill(5, u, w);
@@ -66,16 +66,16 @@ BOOST_AUTO_TEST_CASE(rearranging_micro_batch_and_accumulation_takes_the_same_tok
   BOOST_TEST(y == w);
 }
 
-BOOST_AUTO_TEST_CASE(a_text_too_short_for_one_sample_is_an_error_with_numbers) {
-  Counting tokens(8);
+BOOST_AUTO_TEST_CASE(a_text_too_short_for_one_sample_is_an_error_with_its_length) {
+  CountingTokens tokens(8);
   BOOST_CHECK_EXCEPTION(
       training::Batches(tokens, config_of(1, 1, 8, runfile::Order::kShuffled)), Error, [](const Error& e) {
         return e.code() == Exit::kUsage && std::string(e.what()).find("8") != std::string::npos;
       });
 }
 
-BOOST_AUTO_TEST_CASE(evaluation_takes_every_whole_sample_once) {
-  Counting tokens(7 * 4 + 3);
+BOOST_AUTO_TEST_CASE(evaluation_takes_every_complete_sample_once) {
+  CountingTokens tokens(7 * 4 + 3);
   training::EvalBatches b(tokens, 4, 3);
   BOOST_TEST(b.samples() == 7u);
   std::vector<std::int32_t> x(12), y(12);
@@ -88,20 +88,20 @@ BOOST_AUTO_TEST_CASE(evaluation_takes_every_whole_sample_once) {
   BOOST_TEST(seen == 7u);
 }
 
-BOOST_AUTO_TEST_CASE(temperature_zero_takes_the_likeliest) {
+BOOST_AUTO_TEST_CASE(temperature_zero_takes_the_most_likely_token) {
   std::vector<float> logits = {0.f, 3.f, 2.9f};
   training::SampleOptions o;
   o.temperature = 0;
-  BOOST_TEST(training::pick(logits, o, 0.99) == 1);
+  BOOST_TEST(training::sample_token(logits, o, 0.99) == 1);
 }
 
-BOOST_AUTO_TEST_CASE(picks_follow_the_probabilities) {
+BOOST_AUTO_TEST_CASE(sampled_tokens_follow_the_probabilities) {
   training::SampleOptions o;
   o.temperature = 1;
   std::map<int, int> count;
   for (int i = 0; i < 1000; ++i) {
     std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
-    ++count[training::pick(logits, o, (i + 0.5) / 1000)];
+    ++count[training::sample_token(logits, o, (i + 0.5) / 1000)];
   }
   BOOST_TEST(std::abs(count[0] - 500) <= 1);
   BOOST_TEST(std::abs(count[1] - 300) <= 1);
@@ -109,14 +109,14 @@ BOOST_AUTO_TEST_CASE(picks_follow_the_probabilities) {
   count.clear();
   for (int i = 0; i < 1000; ++i) {
     std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
-    ++count[training::pick(logits, o, (i + 0.5) / 1000)];
+    ++count[training::sample_token(logits, o, (i + 0.5) / 1000)];
   }
   BOOST_TEST(count[2] == 0);
   BOOST_TEST(std::abs(count[0] - 625) <= 1);
   o.top_k = 0;
   o.top_p = 0.4;
   std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
-  BOOST_TEST(training::pick(logits, o, 0.999) == 0);
+  BOOST_TEST(training::sample_token(logits, o, 0.999) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(host_buffers_sum_into_the_host_tier) {
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(host_buffers_sum_into_the_host_tier) {
   BOOST_TEST(profiled.entries.back().name == "host.profile");
 }
 
-BOOST_AUTO_TEST_CASE(operations_a_token_match_a_count_by_hand) {
+BOOST_AUTO_TEST_CASE(flops_per_token_match_a_count_by_hand) {
   ModelSpec m;
   m.vocab = 10;
   m.hidden = 4;
@@ -158,14 +158,15 @@ BOOST_AUTO_TEST_CASE(operations_a_token_match_a_count_by_hand) {
   BOOST_TEST(training::train_flops_per_token(m, 16) == 6 * matrix + 6 * attention);
 }
 
-BOOST_AUTO_TEST_CASE(the_system_answers) {
+BOOST_AUTO_TEST_CASE(host_info_returns_plausible_values) {
   BOOST_TEST(process_peak_bytes() > 1000000u);
   BOOST_TEST(free_host_bytes() > 0u);
   BOOST_TEST(cpu_count() >= 1u);
   const ResidentMeter meter;
   BOOST_TEST(meter.bytes() > 1000000u);
-  const std::uint64_t resident = meter.bytes();               // first: reading may itself touch a page
-  BOOST_TEST(resident <= process_peak_bytes() + (1u << 20));  // the kernel counts pages in batches a thread
+  const std::uint64_t resident = meter.bytes();  // read first, because reading may touch a page
+  BOOST_TEST(resident <=
+             process_peak_bytes() + (1u << 20));  // the kernel updates its counters in batches per thread
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,6 @@
-// The answers of plan and sweep from outside: every change that is printed is typed in again and must fit,
-// every limit is tried and so is the next, and all real configs that stand beside the checkout are planned.
+// The advice of `plan` and the results of `sweep`, tested through the program: every printed change is
+// applied and must fit, every limit is tested together with the next value, and all real configs next to the
+// checkout are planned.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
@@ -13,26 +14,26 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Outcome plan(std::vector<std::string> words, const std::vector<std::string>& sets = {}) {
-  words.insert(words.begin(), "plan");
-  for (const std::string& s : sets) words.insert(words.end(), {"--set", s});
-  return run_program(words);
+Outcome plan(std::vector<std::string> arguments, const std::vector<std::string>& sets = {}) {
+  arguments.insert(arguments.begin(), "plan");
+  for (const std::string& s : sets) arguments.insert(arguments.end(), {"--set", s});
+  return run_program(arguments);
 }
 
-/// The settings of a change: typed in behind what was there; a device instead of the one that was named.
-Outcome plan_changed(std::vector<std::string> words, std::vector<std::string> sets, const Json& change,
+/// Plans again with the settings of a change; its device or backend replaces the one in `arguments`.
+Outcome plan_changed(std::vector<std::string> arguments, std::vector<std::string> sets, const Json& change,
                      bool json) {
   for (const std::string s : change["set"]) {
     if (s.starts_with("memory.device="))
-      std::erase_if(words, [](const std::string& w) {
+      std::erase_if(arguments, [](const std::string& w) {
         return w.starts_with("--device=") || w.starts_with("--budget=");
       });
     if (s.starts_with("train.backend="))
-      std::erase_if(words, [](const std::string& w) { return w.starts_with("--backend="); });
+      std::erase_if(arguments, [](const std::string& w) { return w.starts_with("--backend="); });
     sets.push_back(s);
   }
-  if (json) words.push_back("--json");
-  return plan(std::move(words), sets);
+  if (json) arguments.push_back("--json");
+  return plan(std::move(arguments), sets);
 }
 
 Json json_of(const Outcome& r) {
@@ -40,9 +41,9 @@ Json json_of(const Outcome& r) {
   return Json::parse(r.out);
 }
 
-Json plan_json(std::vector<std::string> words, const std::vector<std::string>& sets = {}) {
-  words.push_back("--json");
-  return json_of(plan(std::move(words), sets));
+Json plan_json(std::vector<std::string> arguments, const std::vector<std::string>& sets = {}) {
+  arguments.push_back("--json");
+  return json_of(plan(std::move(arguments), sets));
 }
 
 std::uint64_t limit(const Json& j, const std::string& what) {
@@ -52,15 +53,15 @@ std::uint64_t limit(const Json& j, const std::string& what) {
   return 0;
 }
 
-/// Every change typed in again: it fits, and needs what was said (an open mode or "auto" may choose to use
+/// Applies every change: the run fits and needs the printed bytes (an open mode or "auto" may choose to use
 /// more).
-void changes_fit(const std::vector<std::string>& words, const std::vector<std::string>& sets, const Json& j,
-                 std::size_t least, bool same_bytes = true) {
+void changes_fit(const std::vector<std::string>& arguments, const std::vector<std::string>& sets,
+                 const Json& j, std::size_t least, bool same_bytes = true) {
   BOOST_TEST(j["changes"].size() >= least, j["changes"].dump());
   std::set<std::string> seen;
   for (const Json& c : j["changes"]) {
     BOOST_TEST(seen.insert(c["settings"].get<std::string>()).second);
-    const Outcome r = plan_changed(words, sets, c, true);
+    const Outcome r = plan_changed(arguments, sets, c, true);
     BOOST_TEST(r.code == 0, c.dump() + r.out + r.err);
     if (!same_bytes || r.code != 0 || c["set"][0] == "train.backend=auto") continue;
     const Json again = Json::parse(r.out);
@@ -72,32 +73,33 @@ void changes_fit(const std::vector<std::string>& words, const std::vector<std::s
   }
 }
 
-/// Stands beside the checkout where real models are at hand.
+/// Real model configs next to the checkout; the tests that need them are skipped if they are missing.
 const fs::path kConfigs = fs::path(TRAINHOST_SOURCE_DIR) / "../shared/data/hf_configs";
 
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(answers)
 
-BOOST_AUTO_TEST_CASE(changes_of_a_device_run_fit_when_they_are_typed_in) {
-  const std::vector<std::string> words = {"--model=llama-3-8b", "--device=h100-80gb"},
+BOOST_AUTO_TEST_CASE(changes_of_a_device_run_fit_when_applied) {
+  const std::vector<std::string> arguments = {"--model=llama-3-8b", "--device=h100-80gb"},
                                  sets = {"plugin.cuda.mode=resident", "train.micro_batch=32",
                                          "data.seq_len=1024"};
-  const Json j = plan_json(words, sets);
+  const Json j = plan_json(arguments, sets);
   BOOST_TEST(j["estimates"][0]["fits"] == false);
-  changes_fit(words, sets, j, 3);
-  const std::string text = plan(words, sets).out;
+  changes_fit(arguments, sets, j, 3);
+  const std::string text = plan(arguments, sets).out;
   BOOST_TEST(text.find("To make it fit, one of:") != std::string::npos, text);
 }
 
-BOOST_AUTO_TEST_CASE(changes_of_a_host_run_fit_when_they_are_typed_in) {
-  const std::vector<std::string> words = {"--backend=cpu", "--budget=10MB"}, sets = {"train.micro_batch=8"};
-  changes_fit(words, sets, plan_json(words, sets), 3);
+BOOST_AUTO_TEST_CASE(changes_of_a_host_run_fit_when_applied) {
+  const std::vector<std::string> arguments = {"--backend=cpu", "--budget=10MB"},
+                                 sets = {"train.micro_batch=8"};
+  changes_fit(arguments, sets, plan_json(arguments, sets), 3);
 }
 
-BOOST_AUTO_TEST_CASE(changes_for_another_backend_than_the_chosen_stand_last_and_say_so) {
-  const std::vector<std::string> words = {"--backend=cpu", "--budget=10MB"};
-  const Json j = plan_json(words);
+BOOST_AUTO_TEST_CASE(changes_to_another_backend_are_last_and_marked) {
+  const std::vector<std::string> arguments = {"--backend=cpu", "--budget=10MB"};
+  const Json j = plan_json(arguments);
   std::size_t keeping = 0;
   bool left = false;
   for (const Json& c : j["changes"]) {
@@ -112,24 +114,24 @@ BOOST_AUTO_TEST_CASE(changes_for_another_backend_than_the_chosen_stand_last_and_
   BOOST_TEST(left);
 }
 
-BOOST_AUTO_TEST_CASE(where_no_single_change_is_enough_it_says_why_and_combines) {
+BOOST_AUTO_TEST_CASE(without_a_sufficient_single_change_the_reason_and_combinations_are_printed) {
   const fs::path config = kConfigs / "DeepSeek-V3.json";
   if (!fs::exists(config)) {
     BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs beside the checkout");
     return;
   }
-  const std::vector<std::string> words = {"--model=" + config.string(), "--device=rtx-4090"};
-  const Json j = plan_json(words);
+  const std::vector<std::string> arguments = {"--model=" + config.string(), "--device=rtx-4090"};
+  const Json j = plan_json(arguments);
   BOOST_TEST(
       j["changes_note"].get<std::string>().starts_with("No single change makes it fit in 22.4 GiB: weights, "
                                                        "gradients and optimizer state alone are 9.76 TiB."),
       j["changes_note"].dump());
-  changes_fit(words, {}, j, 3);
+  changes_fit(arguments, {}, j, 3);
   const Json enough = plan_json({"--backend=cpu", "--budget=21MB"});
   BOOST_TEST((enough["changes"].size() >= 3u && !enough.contains("changes_note")), enough.dump());
 }
 
-BOOST_AUTO_TEST_CASE(more_ranks_than_experts_still_share_them) {
+BOOST_AUTO_TEST_CASE(expert_parallelism_is_suggested_with_more_ranks_than_experts) {
   const Json j =
       plan_json({"--model=mixtral-8x7b-v0.1", "--device=h100-80gb", "--set", "train.precision=bf16", "--set",
                  "parallel.zero=1", "--set", "optimizer.name=sgd", "--set", "parallel.data=16"});
@@ -139,7 +141,7 @@ BOOST_AUTO_TEST_CASE(more_ranks_than_experts_still_share_them) {
              all.dump());
 }
 
-BOOST_AUTO_TEST_CASE(a_shared_run_counts_its_devices_and_changes_name_each_key_once) {
+BOOST_AUTO_TEST_CASE(a_distributed_run_counts_its_devices_and_changes_name_each_key_once) {
   const Json j = plan_json({"--model=deepseek-v3", "--device=h100-80gb", "--set", "train.precision=bf16",
                             "--set", "data.seq_len=4096", "--set", "parallel.data=64", "--set",
                             "parallel.expert=64", "--set", "parallel.zero=1"});
@@ -154,24 +156,24 @@ BOOST_AUTO_TEST_CASE(a_shared_run_counts_its_devices_and_changes_name_each_key_o
   }
 }
 
-BOOST_AUTO_TEST_CASE(experts_are_shared_among_ranks_that_are_there_before_any_are_added) {
-  const std::vector<std::string> words = {"--model=deepseek-v2-lite", "--device=h100-80gb"},
+BOOST_AUTO_TEST_CASE(expert_parallelism_over_existing_ranks_is_suggested_before_more_devices) {
+  const std::vector<std::string> arguments = {"--model=deepseek-v2-lite", "--device=h100-80gb"},
                                  sets = {"train.precision=bf16", "data.seq_len=4096", "train.micro_batch=1",
                                          "parallel.data=8", "parallel.zero=1"};
-  const Json j = plan_json(words, sets);
+  const Json j = plan_json(arguments, sets);
   const auto shares = [](const Json& c) {
     return c["set"].size() == 1 && c["set"][0].get<std::string>().starts_with("parallel.expert=");
   };
   const auto change = std::find_if(j["changes"].begin(), j["changes"].end(), shares);
   BOOST_REQUIRE_MESSAGE(change != j["changes"].end(), j["changes"].dump(1));
   BOOST_TEST((*change)["price"] == "time");
-  BOOST_TEST(plan_changed(words, sets, *change, false).code == 0);
+  BOOST_TEST(plan_changed(arguments, sets, *change, false).code == 0);
   const auto hardware = std::find_if(j["changes"].begin(), j["changes"].end(),
                                      [](const Json& c) { return c["price"] == "hardware"; });
   BOOST_TEST((change < hardware));
 }
 
-BOOST_AUTO_TEST_CASE(a_streamed_step_goes_forward_layer_by_layer_and_ends_in_the_head) {
+BOOST_AUTO_TEST_CASE(the_forward_timeline_of_a_streamed_step_is_layer_by_layer_and_ends_in_the_head) {
   const Json j = plan_json({"--model=llama-3-8b", "--device=h100-80gb", "--set", "train.precision=bf16"});
   BOOST_REQUIRE(j["mode"] == "streamed");
   std::vector<std::string> forward;
@@ -182,30 +184,30 @@ BOOST_AUTO_TEST_CASE(a_streamed_step_goes_forward_layer_by_layer_and_ends_in_the
   BOOST_TEST(forward[forward.size() - 2] == "forward, layer 31");
 }
 
-BOOST_AUTO_TEST_CASE(a_run_that_fits_is_told_no_changes) {
+BOOST_AUTO_TEST_CASE(a_run_that_fits_gets_no_changes) {
   const Json j = plan_json({"--backend=cpu", "--budget=1GB"});
   BOOST_TEST(j["changes"].empty());
   BOOST_TEST(j["ranks"] == 1);
 }
 
-BOOST_AUTO_TEST_CASE(limits_fit_and_one_more_does_not) {
-  const std::vector<std::string> words = {"--backend=cpu", "--budget=100MB"};
-  std::vector<std::string> asked = words;
+BOOST_AUTO_TEST_CASE(limits_fit_and_the_next_value_does_not) {
+  const std::vector<std::string> arguments = {"--backend=cpu", "--budget=100MB"};
+  std::vector<std::string> asked = arguments;
   asked.push_back("--limits");
   const Json j = plan_json(asked);
   for (const auto& [what, key] : {std::pair{"largest train.micro_batch", "train.micro_batch="},
                                   {"longest data.seq_len", "data.seq_len="}}) {
     const std::uint64_t most = limit(j, what);
     BOOST_TEST(most > 1u);
-    BOOST_TEST(plan(words, {key + std::to_string(most)}).code == 0);
-    BOOST_TEST(plan(words, {key + std::to_string(most + 1)}).code == 3);
+    BOOST_TEST(plan(arguments, {key + std::to_string(most)}).code == 0);
+    BOOST_TEST(plan(arguments, {key + std::to_string(most + 1)}).code == 3);
   }
 }
 
 BOOST_AUTO_TEST_CASE(the_timeline_peaks_at_the_estimate) {
-  for (const std::vector<std::string>& words :
+  for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"--backend=cpu"}, {"--backend=cpu", "--estimator=contract"}}) {
-    const Json j = plan_json(words);
+    const Json j = plan_json(arguments);
     std::uint64_t most = 0;
     for (const Json& m : j["timeline"]) {
       std::uint64_t sum = 0;
@@ -217,7 +219,7 @@ BOOST_AUTO_TEST_CASE(the_timeline_peaks_at_the_estimate) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_scores_of_the_memory_equation_lead_from_three_lengths) {
+BOOST_AUTO_TEST_CASE(attention_scores_dominate_from_the_published_sequence_lengths) {
   // 11H/A, 34H/A, and 34h/5a = 870.4: the first whole number at which they outweigh the rest.
   for (const auto& [terms, tokens] : {std::pair{"equation", 1408}, {"exercise", 4352}, {"paper", 871}}) {
     const Outcome r = run_program({"sweep", "--model=llama-2-7b", "--device=h100-80gb", "--over",
@@ -234,10 +236,10 @@ BOOST_AUTO_TEST_CASE(the_scores_of_the_memory_equation_lead_from_three_lengths) 
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_sweep_finds_where_the_budget_ends_to_the_token) {
-  const std::vector<std::string> words = {"sweep",         "--over",        "data.seq_len=64..4096",
-                                          "--backend=cpu", "--budget=60MB", "--json"};
-  const Json j = json_of(run_program(words));
+BOOST_AUTO_TEST_CASE(a_sweep_finds_the_first_token_count_over_budget) {
+  const std::vector<std::string> arguments = {"sweep",         "--over",        "data.seq_len=64..4096",
+                                              "--backend=cpu", "--budget=60MB", "--json"};
+  const Json j = json_of(run_program(arguments));
   std::uint64_t edge = 0;
   for (const Json& c : j["crossovers"])
     if (c["sentence"].get<std::string>().starts_with("no longer fits")) edge = c["x"];
@@ -247,25 +249,25 @@ BOOST_AUTO_TEST_CASE(a_sweep_finds_where_the_budget_ends_to_the_token) {
              0);
 }
 
-BOOST_AUTO_TEST_CASE(a_sweep_over_ranks_is_of_one_estimator_that_plans_every_point) {
-  const std::vector<std::string> words = {"sweep", "--model=llama-3-8b", "--device=h100-80gb", "--over",
-                                          "parallel.tensor=1,2,4"};
-  std::vector<std::string> json = words;
+BOOST_AUTO_TEST_CASE(a_sweep_over_ranks_uses_one_estimator_that_plans_every_point) {
+  const std::vector<std::string> arguments = {"sweep", "--model=llama-3-8b", "--device=h100-80gb", "--over",
+                                              "parallel.tensor=1,2,4"};
+  std::vector<std::string> json = arguments;
   json.push_back("--json");
   const Json j = json_of(run_program(json));
   BOOST_REQUIRE(j["curves"].size() == 1u);
   BOOST_TEST(j["curves"][0]["estimator"] == "transformer");
   for (const Json& p : j["curves"][0]["points"]) BOOST_TEST(p.contains("total_bytes"), p.dump());
-  const std::string text = run_program(words).out;
+  const std::string text = run_program(arguments).out;
   BOOST_TEST(text.find("transformer plans every point of this sweep; llama knows the first one best") !=
                  std::string::npos,
              text);
 }
 
-BOOST_AUTO_TEST_CASE(a_sweep_says_of_each_point_what_the_mode_makes_again) {
-  const std::vector<std::string> words = {"sweep", "--model=llama-3.2-3b", "--device=h100-80gb", "--over",
-                                          "data.seq_len=512..16384"};
-  std::vector<std::string> json = words;
+BOOST_AUTO_TEST_CASE(each_point_of_a_sweep_has_the_recompute_policy_of_its_mode) {
+  const std::vector<std::string> arguments = {"sweep", "--model=llama-3.2-3b", "--device=h100-80gb", "--over",
+                                              "data.seq_len=512..16384"};
+  std::vector<std::string> json = arguments;
   json.push_back("--json");
   const Json j = json_of(run_program(json));
   BOOST_TEST(j["run"].get<std::string>().find("recompute none") == std::string::npos, j["run"].dump());
@@ -295,7 +297,7 @@ BOOST_AUTO_TEST_CASE(a_sweep_writes_its_files_and_carries_what_is_no_run) {
   BOOST_TEST(run_program({"sweep"}).code == 2);
 }
 
-BOOST_AUTO_TEST_CASE(every_real_config_is_planned_with_sentences_that_hold,
+BOOST_AUTO_TEST_CASE(every_real_config_is_planned_and_its_changes_fit,
                      *boost::unit_test::precondition([](auto) {
                        if (!fs::is_directory(kConfigs))
                          BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs beside the checkout");
@@ -310,18 +312,18 @@ BOOST_AUTO_TEST_CASE(every_real_config_is_planned_with_sentences_that_hold,
     if (file.path().extension() != ".json" || name == "PARAMS.json") continue;
     ++configs;
     BOOST_TEST_CONTEXT(name) {
-      const std::vector<std::string> words = {"--model=" + file.path().string(), "--device=h100-80gb"},
+      const std::vector<std::string> arguments = {"--model=" + file.path().string(), "--device=h100-80gb"},
                                      sets = {"train.precision=bf16", "data.seq_len=2048"};
-      const Outcome text = plan(words, sets);
+      const Outcome text = plan(arguments, sets);
       BOOST_TEST((text.code == 0 || text.code == 3), text.err);
       BOOST_TEST(text.out.find("total on device") != std::string::npos, text.out);
       BOOST_TEST(text.out.find(" 0 B ") == std::string::npos, text.out);
-      const Json j = plan_json(words, sets);
+      const Json j = plan_json(arguments, sets);
       for (const Json& t : j["estimates"][0]["tiers"])
         for (const Json& c : t["components"]) BOOST_TEST(known.count(c["name"]) == 1u, c.dump());
       if (text.code == 3) BOOST_TEST(j["changes"].size() >= 3u, j["changes"].dump());
-      for (std::size_t i = 0; i < j["changes"].size(); i += 4) {  // a quarter of them: all would take minutes
-        BOOST_TEST(plan_changed(words, sets, j["changes"][i], false).code == 0, j["changes"][i].dump());
+      for (std::size_t i = 0; i < j["changes"].size(); i += 4) {  // every fourth: all would take minutes
+        BOOST_TEST(plan_changed(arguments, sets, j["changes"][i], false).code == 0, j["changes"][i].dump());
       }
     }
   }

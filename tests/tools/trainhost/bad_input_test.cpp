@@ -1,5 +1,5 @@
-// Mistakes at the command line, in files and in folders: each has its exit code, its place and its suggestion
-// pinned. Mistakes inside run files and configs are pinned one by one in tests/core/runfile.
+// Mistakes on the command line, in files and in folders: each has a fixed exit code, location and suggestion.
+// Mistakes inside run files and configs are tested in tests/core/runfile.
 #include <boost/test/unit_test.hpp>
 
 #include <sys/stat.h>
@@ -13,20 +13,20 @@ namespace {
 
 struct Mistake {
   const char* what;
-  std::vector<std::string> words;
+  std::vector<std::string> arguments;
   int code;
   std::vector<std::string> says;  // all of them, in stderr
 };
 
 const fs::path kGolden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs";
 
-std::string slurp(const fs::path& p) {
+std::string read_file(const fs::path& p) {
   std::ifstream in(p, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// A folder with all the broken things that the cases below name.
-void furnish(const TempDir& t) {
+/// Writes every broken file that the cases below name.
+void write_broken_files(const TempDir& t) {
   t.file("good.toml", "[data]\nseq_len = 32\n[train]\nsteps = 2\n[optimizer]\nwarmup_steps = 1\n");
   t.file("typo.toml", "[train]\nmicro_bach = 4\n");
   t.file("tensor.toml", "[model]\npreset = \"llama-3-8b\"\n[parallel]\ntensor = 3\n");
@@ -39,7 +39,7 @@ void furnish(const TempDir& t) {
   t.file("short.txt", "abc");
   t.file("odd.bin", std::string(4001, 'x'));
   t.file("ids.bin", std::string(4000, '\x7f'));
-  t.file("config.json", slurp(kGolden / "mha/config.json"));
+  t.file("config.json", read_file(kGolden / "mha/config.json"));
   t.file("negative.json",
          "{\"model_type\": \"gemma\", \"hidden_size\": -8, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
   t.file(
@@ -48,16 +48,16 @@ void furnish(const TempDir& t) {
   t.file("broken.json", "{\"model_type\": \"llama\",");
   t.file("mamba.json",
          "{\"model_type\": \"mamba\", \"hidden_size\": 768, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
-  std::string weights = slurp(kGolden / "mha/model.safetensors");
+  std::string weights = read_file(kGolden / "mha/model.safetensors");
   t.file("truncated.safetensors", weights.substr(0, weights.size() - 100));
   t.file("header.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + weights.substr(8));
   t.file("text.safetensors", "these are no weights, only words");
-  t.file("other.safetensors", slurp(kGolden / "gqa-tied/model.safetensors"));
+  t.file("other.safetensors", read_file(kGolden / "gqa-tied/model.safetensors"));
   t.file("model.bin", "PK\x03\x04 a pickle in a zip");
   t.file("tokenizer.model", "not a SentencePiece model");
   t.file("plugins/words.so", "not a library");
   t.file("plugins/cut.so",
-         slurp(fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins/llama.so").substr(0, 3000));
+         read_file(fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins/llama.so").substr(0, 3000));
   t.file("file", "a file where a folder is wanted");
 }
 
@@ -70,11 +70,11 @@ std::vector<std::string> train_with(std::vector<std::string> sets) {
 const std::vector<Mistake>& mistakes() {
   static const std::vector<Mistake> all = {
       {"misspelt command", {"tarin"}, 2, {"'tarin'", "'train'"}},
-      {"misspelt command with words after it", {"plna", "good.toml"}, 2, {"'plna'", "'plan'"}},
+      {"misspelt command with arguments after it", {"plna", "good.toml"}, 2, {"'plna'", "'plan'"}},
       {"misspelt option", {"train", "--bakend=cpu"}, 2, {"--bakend", "--backend"}},
       {"misspelt option of plan", {"plan", "--estimater", "all"}, 2, {"--estimater", "--estimator"}},
       {"option without its value", {"train", "--backend"}, 2, {"--backend"}},
-      {"one word too many", {"train", "good.toml", "again"}, 2, {"'again'"}},
+      {"one argument too many", {"train", "good.toml", "again"}, 2, {"'again'"}},
       {"run file that does not exist", {"train", "god.toml"}, 2, {"god.toml", "good.toml"}},
       {"folder as run file", {"train", "plugins"}, 2, {"plugins"}},
       {"misspelt key in a run file",
@@ -107,7 +107,7 @@ const std::vector<Mistake>& mistakes() {
       {"misspelt table in --set", train_with({"trian.steps=3"}), 2, {"trian", "train"}},
       {"--set without a value", {"train", "--set", "train.steps"}, 2, {"KEY=VALUE", "train.steps"}},
       {"--set with a wrong type", train_with({"train.steps=many"}), 2, {"train.steps", "many"}},
-      {"steps that are no number", {"train", "--steps", "ten"}, 2, {"train.steps", "ten"}},
+      {"steps that are not a number", {"train", "--steps", "ten"}, 2, {"train.steps", "ten"}},
       {"negative steps", {"train", "--steps", "-3"}, 2, {"train.steps", "-3"}},
       {"unknown backend", {"train", "good.toml", "--backend=cpuu"}, 2, {"cpuu", "'cpu'"}},
       {"cuda without fallback", {"train", "good.toml", "--backend=cuda", "--no-fallback"}, 4, {"cuda"}},
@@ -121,15 +121,15 @@ const std::vector<Mistake>& mistakes() {
        {"'llama' is a plugin of kind estimator"}},
       {"unknown estimator", {"plan", "--estimator=lama"}, 2, {"lama", "llama"}},
       {"unknown device", {"plan", "--device=h100-80g"}, 2, {"h100-80g", "h100"}},
-      {"estimator whose file is no plugin",
+      {"estimator whose file is not a plugin",
        {"plan", "--plugin-path", "plugins", "--estimator=words"},
        2,
        {"'words'", "words.so", "ELF", "take it out of the folder"}},
-      {"backend whose file is no plugin",
+      {"backend whose file is not a plugin",
        {"plan", "--plugin-path", "plugins", "--backend=words"},
        2,
        {"'words'", "words.so", "ELF"}},
-      {"device that is a kind of machine",
+      {"kind of backend as a device",
        {"plan", "--device=cpu"},
        2,
        {"--device: ", "--backend=cpu", "xeon-8480"}},
@@ -149,18 +149,18 @@ const std::vector<Mistake>& mistakes() {
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=6", "--set", "parallel.tensor=3"},
        2,
        {"--set parallel.tensor: parallel.tensor = 3 does not divide 32 heads; 2 or 4 do"}},
-      {"chunks of a search that do not divide the layers",
+      {"virtual stages of a search that do not divide the layers",
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set",
         "parallel.interleave=3"},
        2,
        {"--set parallel.interleave: parallel.interleave = 3 does not divide 32 layers, whatever the "
         "pipeline; 2 or 4 do"}},
-      {"ranks for experts that a model has not",
+      {"expert-parallel ranks for a model without experts",
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.expert=2",
         "--set", "parallel.data=2"},
        2,
        {"--set parallel.expert: parallel.expert = 2, but", "has no experts; 1 does"}},
-      {"more sequences at a time than an update has",
+      {"micro-batch that does not divide the sequences of a step",
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.micro_batch=3",
         "--global-batch=8"},
        2,
@@ -183,12 +183,12 @@ const std::vector<Mistake>& mistakes() {
        {"plan", "--model=heads.json"},
        2,
        {"heads.json:1:75: n_head = 7 does not divide n_embd = 768"}},
-      {"budget that is no size", {"plan", "--budget=lots"}, 2, {"lots", "memory.budget"}},
+      {"budget that is not a size", {"plan", "--budget=lots"}, 2, {"lots", "memory.budget"}},
       {"budget too small", {"train", "good.toml", "--set", "memory.budget=1KiB"}, 3, {"memory.budget"}},
       {"unknown preset", {"plan", "--model=llama-3-9b"}, 2, {"llama-3-9b", "llama-3-8b"}},
       {"preset and run file at once", {"plan", "good.toml", "--model=llama-3-8b"}, 2, {"--model"}},
       {"broken config.json", {"plan", "--model=broken.json"}, 2, {"broken.json"}},
-      {"family that nobody knows",
+      {"unknown model family",
        {"plan", "--model=mamba.json"},
        2,
        {"mamba", "plugins new NAME --kind=estimator", "sdk/README.md"}},
@@ -197,13 +197,13 @@ const std::vector<Mistake>& mistakes() {
        train_with({"train.backend=cpu", "train.precision=tf32"}),
        2,
        {"train.precision", "fp32", "bf16"}},
-      {"parallel layout that is not there yet", train_with({"parallel.tensor=2"}), 2, {"parallel.tensor"}},
+      {"parallelism that trainers do not support", train_with({"parallel.tensor=2"}), 2, {"parallel.tensor"}},
       {"text that does not exist", train_with({"data.train=shorrt.txt"}), 2, {"shorrt.txt", "short.txt"}},
       {"empty text", train_with({"data.train=empty.txt"}), 2, {"empty.txt"}},
       {"text shorter than one sample", train_with({"data.train=short.txt"}), 2, {"short.txt", "32"}},
       {"token file of odd length", train_with({"data.train=odd.bin"}), 2, {"odd.bin", "4,001"}},
       {"token id outside the vocabulary", train_with({"data.train=ids.bin"}), 2, {"ids.bin", "32639"}},
-      {"tokenizer that is none",
+      {"tokenizer file that is not a SentencePiece model",
        train_with({"data.train=short.txt", "data.tokenizer=tokenizer.model"}),
        2,
        {"tokenizer.model"}},
@@ -242,7 +242,7 @@ const std::vector<Mistake>& mistakes() {
        train_with({"plugin.cpu.treads=2"}),
        2,
        {"plugin.cpu", "treads"}},
-      {"order of backends with a slip",
+      {"misspelt backend in plugins.order",
        train_with({"plugins.order=[\"cudda\", \"cpu\"]"}),
        2,
        {"plugins.order", "'cudda'", "'cuda'"}},
@@ -254,7 +254,7 @@ const std::vector<Mistake>& mistakes() {
        {"temperature"}},
       {"data info of nothing", {"data", "info", "absent.txt"}, 2, {"absent.txt"}},
       {"data tokenize into itself", {"data", "tokenize", "short.txt", "-o", "short.txt"}, 2, {"short.txt"}},
-      {"data without a verb", {"data"}, 2, {"info", "tokenize"}},
+      {"data without a command", {"data"}, 2, {"info", "tokenize"}},
   };
   return all;
 }
@@ -263,13 +263,13 @@ const std::vector<Mistake>& mistakes() {
 
 BOOST_AUTO_TEST_SUITE(bad_input)
 
-BOOST_AUTO_TEST_CASE(every_mistake_has_its_exit_code_place_and_suggestion) {
+BOOST_AUTO_TEST_CASE(every_mistake_has_an_exit_code_a_location_and_a_suggestion) {
   TempDir t;
-  furnish(t);
+  write_broken_files(t);
   RunOptions o;
   o.directory = t.path();
   for (const Mistake& m : mistakes()) {
-    Outcome r = run_program(m.words, o);
+    Outcome r = run_program(m.arguments, o);
     BOOST_TEST(r.code == m.code, m.what << ": exit " << r.code << "\n" << r.err);
     for (const std::string& part : m.says)
       BOOST_TEST(r.err.find(part) != std::string::npos, m.what << ": no \"" << part << "\" in\n" << r.err);
@@ -278,7 +278,7 @@ BOOST_AUTO_TEST_CASE(every_mistake_has_its_exit_code_place_and_suggestion) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(an_answer_that_did_not_arrive_is_a_failure) {
+BOOST_AUTO_TEST_CASE(output_that_cannot_be_written_is_a_failure) {
   RunOptions full;
   full.stdout_to = "/dev/full";
   const std::vector<std::vector<std::string>> answers = {
@@ -292,27 +292,26 @@ BOOST_AUTO_TEST_CASE(an_answer_that_did_not_arrive_is_a_failure) {
       {"sweep", "--over", "data.seq_len=1..4", "--json"},
       {"plan", "--help"},
       {"plugins", "list"}};
-  for (const std::vector<std::string>& words : answers) {
-    const Outcome r = run_program(words, full);
-    BOOST_TEST(r.code == 1, words.back() << " of " << words.front() << ": exit " << r.code);
-    BOOST_TEST(r.err.find("cannot write to standard output: No space left on device") !=
-                   std::string::npos,
+  for (const std::vector<std::string>& arguments : answers) {
+    const Outcome r = run_program(arguments, full);
+    BOOST_TEST(r.code == 1, arguments.back() << " of " << arguments.front() << ": exit " << r.code);
+    BOOST_TEST(r.err.find("cannot write to standard output: No space left on device") != std::string::npos,
                r.err);
   }
-  BOOST_TEST(run_program({"plan", "--budget=lots"}, full).code == 2);  // nothing was to be said there
+  BOOST_TEST(run_program({"plan", "--budget=lots"}, full).code == 2);  // it has no output on stdout
   BOOST_TEST(run_program({"plan", "-q"}, full).code == 0);
 }
 
 BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason_and_harm_nobody) {
   TempDir t;
-  furnish(t);
+  write_broken_files(t);
   Outcome r = run_program({"plugins", "list", "-v", "--plugin-path", (t.path() / "plugins").string()});
   BOOST_TEST(r.code == 0, r.err);
   for (const char* part : {"words.so", "cut.so", "rejected", "cpu", "ok"})
     BOOST_TEST(r.out.find(part) != std::string::npos, r.out);
 }
 
-BOOST_AUTO_TEST_CASE(a_run_file_that_sets_nothing_is_said_to_be_the_built_in_run) {
+BOOST_AUTO_TEST_CASE(a_run_file_without_keys_is_reported) {
   TempDir t;
   t.file("empty.toml", "# nothing\n");
   t.file("one.toml", "[train]\nsteps = 5\n");
@@ -327,7 +326,7 @@ BOOST_AUTO_TEST_CASE(a_run_file_that_sets_nothing_is_said_to_be_the_built_in_run
   BOOST_TEST(run_program({"plan", "one.toml", "--backend=cpu"}, o).err == "");
 }
 
-BOOST_AUTO_TEST_CASE(hostile_text_in_names_is_never_printed_raw) {
+BOOST_AUTO_TEST_CASE(control_characters_in_names_are_never_printed) {
   Outcome r = run_program({"train", "a\x1b[31mb.toml"});
   BOOST_TEST(r.code == 2);
   BOOST_TEST(r.err.find('\x1b') == std::string::npos);

@@ -1,4 +1,4 @@
-// The program from outside: help, lists, plan, exit codes.
+// The program as a user runs it: help, lists, plan, exit codes.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
@@ -60,10 +60,10 @@ BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
                        0) == 0u,
              csv.substr(0, 200));
   BOOST_TEST(std::distance(std::filesystem::directory_iterator(tmp.path()), {}) ==
-             2);  // nothing half-written beside them
+             2);  // no temporary file is left
 }
 
-BOOST_AUTO_TEST_CASE(a_page_that_cannot_be_written_is_refused_before_any_planning) {
+BOOST_AUTO_TEST_CASE(an_output_file_that_cannot_be_written_is_rejected_before_planning) {
   TempDir tmp;
   tmp.file("plain", "x");
   for (const auto& [file, why] : {std::pair{std::string("."), "names no file"},
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(a_page_that_cannot_be_written_is_refused_before_any_plannin
   BOOST_TEST(read(tmp.path() / "plain") == "x");
 }
 
-BOOST_AUTO_TEST_CASE(the_value_of_an_option_is_not_taken_for_a_misspelt_command) {
+BOOST_AUTO_TEST_CASE(the_value_of_an_option_is_not_treated_as_a_misspelt_command) {
   Outcome r = run_program({"--plugin-path", "plug", "--backend=no-such"});
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "--plugin-path: 'plug' is not a directory"), r.err);
@@ -96,14 +96,14 @@ BOOST_AUTO_TEST_CASE(models_and_devices_are_listed) {
   BOOST_TEST(has(r.out, "llama-3-8b"));
   BOOST_TEST(has(r.out, "8,030,261,248"));
   BOOST_TEST(has(r.out, "mixtral-8x7b-v0.1"));
-  BOOST_TEST(has(r.out, "12,879,925,248"));  // of 46,702,792,704: what a token uses
+  BOOST_TEST(has(r.out, "12,879,925,248"));  // active parameters of 46,702,792,704
   r = run_program({"devices", "--json"});
   BOOST_TEST(r.code == 0);
   BOOST_TEST(has(r.out, "\"h100-80gb\""));
   BOOST_TEST(has(r.out, "\"network_gbs\": 50.0"), r.out);
 }
 
-BOOST_AUTO_TEST_CASE(a_model_too_large_for_its_budget_exits_3_and_says_by_how_much) {
+BOOST_AUTO_TEST_CASE(a_model_too_large_for_its_budget_exits_3) {
   Outcome r =
       run_program({"plan", "--model=llama-3-8b", "--device=h100-80gb", "--set", "plugin.cuda.mode=resident"});
   BOOST_TEST(r.code == 3, r.err);
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(a_model_too_large_for_its_budget_exits_3_and_says_by_how_mu
   BOOST_TEST(r.code == 3, r.err);
 }
 
-BOOST_AUTO_TEST_CASE(a_processor_is_planned_for_the_trainer_of_processors) {
+BOOST_AUTO_TEST_CASE(a_cpu_device_is_planned_for_the_cpu_trainer) {
   Outcome r = run_program({"plan", "--device=xeon-8480"});
   BOOST_TEST(has(r.out, "total on host"), r.out);
   BOOST_TEST(!has(r.out, "total on device"), r.out);
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_processor_is_planned_for_the_trainer_of_processors) {
   BOOST_TEST(has(r.out, "no trainer for this device is installed here"), r.out);
 }
 
-BOOST_AUTO_TEST_CASE(a_backend_that_does_not_carry_a_run_out_is_named) {
+BOOST_AUTO_TEST_CASE(a_backend_that_does_not_support_a_run_is_named) {
   const char* const kNote = "planned as it would be on a device";
   Outcome r = run_program({"plan", "--backend=cpu", "--set", "optimizer.name=muon"});
   BOOST_TEST(r.code == 0, r.err);
@@ -139,20 +139,20 @@ BOOST_AUTO_TEST_CASE(a_backend_that_does_not_carry_a_run_out_is_named) {
       r.out);
   r = run_program({"plan", "--backend=cpu", "--model=gpt2"});
   BOOST_TEST(has(r.out, "the cpu backend does not train the family gpt2: " + std::string(kNote)), r.out);
-  BOOST_TEST(!has(run_program({"plan", "--model=gpt2"}).out, kNote));  // nobody asked for a backend
+  BOOST_TEST(!has(run_program({"plan", "--model=gpt2"}).out, kNote));  // no backend was requested
   BOOST_TEST(!has(run_program({"plan", "--backend=cpu"}).out, kNote));
 }
 
-BOOST_AUTO_TEST_CASE(a_405b_plan_is_instant_and_small) {
+BOOST_AUTO_TEST_CASE(a_405b_plan_needs_under_50_mb) {
   Outcome r = run_program({"plan", "--model=llama-3.1-405b", "--budget=100TB"});
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "405,853,388,800"), r.out);
-#ifndef __SANITIZE_ADDRESS__  // its shadow memory is no part of the program
+#ifndef __SANITIZE_ADDRESS__  // ASan's shadow memory would be counted
   BOOST_TEST(r.max_rss_bytes < 50u * 1000 * 1000);
 #endif
 }
 
-BOOST_AUTO_TEST_CASE(what_is_trained_is_counted_apart_from_what_is_there) {
+BOOST_AUTO_TEST_CASE(trained_parameters_are_counted_separately) {
   // Llama-2-7B, rank 8 on q and v: 4,194,304 parameters, as LitGPT prints for it.
   const std::vector<std::string> lora = {"plan", "--model=llama-2-7b", "--budget=1TB", "--set",
                                          "lora.rank=8"};
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(what_is_trained_is_counted_apart_from_what_is_there) {
   BOOST_TEST(has(r.out, "\"trainable\": 6738415616,"), r.out.substr(0, 400));
 }
 
-BOOST_AUTO_TEST_CASE(all_estimators_stand_side_by_side) {
+BOOST_AUTO_TEST_CASE(all_estimators_are_compared_in_one_table) {
   Outcome r = run_program({"plan", "--estimator=all"});
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "estimator llama (exact)"), r.out);
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(all_estimators_stand_side_by_side) {
   BOOST_TEST(has(r.err, "did you mean 'chunk'?"), r.err);
 }
 
-BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_state) {
+BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_status) {
   Outcome r = run_program({"plugins", "list", "--json"});
   BOOST_TEST(r.code == 0, r.err);
   for (const char* name : {"\"cpu\"", "\"llama\"", "\"contract\""}) BOOST_TEST(has(r.out, name), r.out);
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_state) {
   BOOST_TEST(has(r.out, "trainer"));
 }
 
-BOOST_AUTO_TEST_CASE(the_number_behind_a_refusal_is_said_and_stands_in_the_json) {
+BOOST_AUTO_TEST_CASE(the_native_error_code_of_a_rejection_is_in_the_json) {
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
   const char* const name = "start_fails_with_number";
@@ -209,23 +209,23 @@ BOOST_AUTO_TEST_CASE(the_number_behind_a_refusal_is_said_and_stands_in_the_json)
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_a_plugin_says_is_told_with_its_name) {
+BOOST_AUTO_TEST_CASE(error_messages_of_a_plugin_are_printed_with_its_name) {
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
   std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/misbehave.so",
                              tmp.path() / "misbehave.so");
-  for (const auto& [what, words] :
+  for (const auto& [what, message] :
        {std::pair{"throw Error", "trainhost: plugin misbehave: no licence (buy one)\n"},
         {"with number", "trainhost: plugin misbehave: errno 28: the disk is full\n"},
         {"no message", "trainhost: plugin misbehave failed in estimate() without a message: io\n"}}) {
     const Outcome r = run_program({"plan", "--estimator=misbehave", "--plugin-path", tmp.path().string(),
                                    "--set", std::string("plugin.misbehave.do=") + what});
     BOOST_TEST(r.code != 0);
-    BOOST_TEST(has(r.err, words), r.err);
+    BOOST_TEST(has(r.err, message), r.err);
   }
 }
 
-BOOST_AUTO_TEST_CASE(every_refusal_is_explained_in_one_line) {
+BOOST_AUTO_TEST_CASE(every_rejection_is_explained_in_one_line) {
   TempDir tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
   const std::string plugins = std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/";
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(every_refusal_is_explained_in_one_line) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_manifest_of_a_file_is_shown_without_running_it) {
+BOOST_AUTO_TEST_CASE(the_manifest_of_a_file_is_printed_without_running_it) {
   const std::string file = std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/aborts.so";
   const Outcome r = run_program({"plugins", "info", file});
   BOOST_TEST(r.code == 0, r.err);
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(the_manifest_of_a_file_is_shown_without_running_it) {
   BOOST_TEST(has(r.out, "status    ok"), r.out);
 }
 
-BOOST_AUTO_TEST_CASE(what_was_chosen_and_why_is_said_on_request) {
+BOOST_AUTO_TEST_CASE(the_choice_of_the_estimator_is_printed_with_v) {
   const Outcome r = run_program({"plan", "-v"});
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.err, "estimator llama: fits by 1000\n"), r.err);

@@ -1,4 +1,4 @@
-// trainhost train --profile as a user meets it: the trace, the tables, the JSON, and what is refused before
+// trainhost train --profile as a user runs it: the trace, the tables, the JSON, and rejections before
 // training.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string slurp(const fs::path& p) {
+std::string read_file(const fs::path& p) {
   std::ifstream in(p, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -42,12 +42,12 @@ json last_event(const std::string& lines, const std::string& kind) {
   return found;
 }
 
-/// Slices by category; checks that each lies inside the one around it.
+/// Slices by category; checks that they are nested.
 std::map<std::string, std::vector<json>> slices(const fs::path& trace) {
   std::map<std::string, std::vector<json>> out;
   std::vector<std::int64_t> open;
   std::int64_t before = 0;
-  const json j = json::parse(slurp(trace));
+  const json j = json::parse(read_file(trace));
   for (const json& e : j["traceEvents"]) {
     if (e["ph"] != "X") {
       out[e["ph"].get<std::string>()].push_back(e);
@@ -66,8 +66,8 @@ std::map<std::string, std::vector<json>> slices(const fs::path& trace) {
   return out;
 }
 
-void refused(const fs::path& dir, std::vector<std::string> words, const char* why) {
-  Outcome r = run_program(small_run(dir, std::move(words)));
+void check_rejected(const fs::path& dir, std::vector<std::string> arguments, const char* why) {
+  Outcome r = run_program(small_run(dir, std::move(arguments)));
   BOOST_TEST(r.code == 2, r.err);
   BOOST_TEST(r.err.find(why) != std::string::npos, "no \"" << why << "\" in " << r.err);
   BOOST_TEST(std::count(r.err.begin(), r.err.end(), '\n') == 1, r.err);  // one clear error
@@ -79,7 +79,7 @@ void refused(const fs::path& dir, std::vector<std::string> words, const char* wh
 
 BOOST_AUTO_TEST_SUITE(profiled_runs)
 
-BOOST_AUTO_TEST_CASE(a_profiled_run_leaves_a_trace_tables_and_json_and_its_memory_was_predicted) {
+BOOST_AUTO_TEST_CASE(a_profiled_run_writes_trace_tables_and_json_and_its_memory_was_predicted) {
   for (const char* recompute : {"none", "full"}) {
     TempDir tmp;
     const fs::path trace = tmp.path() / "trace.json";
@@ -125,27 +125,27 @@ BOOST_AUTO_TEST_CASE(a_profiled_run_leaves_a_trace_tables_and_json_and_its_memor
     BOOST_TEST(after["held_bytes"] == done["memory"]["measured_bytes"]);
     BOOST_TEST(after["resident_bytes"].get<std::uint64_t>() > 1'000'000u);
     BOOST_TEST(p["fragmentation"]["severity"] == "normal");
-    BOOST_TEST(json::parse(slurp(tmp.path() / "out/summary.json"))["profile"] == p);
-    for (const char* words : {"GFLOP/s", "norms and elementwise", "between operations", "after backward",
-                              "of no layer", "fragmentation"})
-      BOOST_TEST(r.err.find(words) != std::string::npos, words);
+    BOOST_TEST(json::parse(read_file(tmp.path() / "out/summary.json"))["profile"] == p);
+    for (const char* text : {"GFLOP/s", "norms and elementwise", "between operations", "after backward",
+                             "of no layer", "fragmentation"})
+      BOOST_TEST(r.err.find(text) != std::string::npos, text);
     BOOST_TEST(std::distance(fs::directory_iterator(tmp.path()), {}) == 2);  // no temporary file is left
   }
 }
 
-BOOST_AUTO_TEST_CASE(profiling_changes_no_bit) {
+BOOST_AUTO_TEST_CASE(profiling_does_not_change_the_trained_weights) {
   TempDir a, b;
   Outcome plain = run_program(small_run(a.path(), {"-q", "--steps", "3"}));
   Outcome profiled =
       run_program(small_run(b.path(), {"-q", "--steps", "3", "--profile", (b.path() / "t.json").string()}));
   BOOST_REQUIRE_MESSAGE(profiled.code == 0, profiled.err);
   BOOST_TEST(profiled.err.empty(), profiled.err);
-  BOOST_TEST(
-      (slurp(a.path() / "out/model/model.safetensors") == slurp(b.path() / "out/model/model.safetensors")));
+  BOOST_TEST((read_file(a.path() / "out/model/model.safetensors") ==
+              read_file(b.path() / "out/model/model.safetensors")));
   BOOST_TEST(last_event(plain.out, "done")["profile"].is_null());
 }
 
-BOOST_AUTO_TEST_CASE(a_run_of_one_step_has_that_step_in_its_trace_and_an_old_file_is_replaced) {
+BOOST_AUTO_TEST_CASE(the_trace_of_a_one_step_run_has_that_step_and_replaces_an_old_file) {
   TempDir tmp;
   const fs::path trace = tmp.file("t.json", "old");
   Outcome r = run_program(small_run(tmp.path(), {"-q", "--steps", "1", "--profile", trace.string()}));
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(a_run_of_one_step_has_that_step_in_its_trace_and_an_old_fil
   BOOST_TEST(last_event(r.out, "done")["profile"]["steps"] == 1);
 }
 
-BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_the_trace_it_has) {
+BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_the_trace_so_far) {
   TempDir tmp;
   RunOptions o;
   bool sent = false;
@@ -169,27 +169,28 @@ BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_the_trace_it_has) {
   BOOST_TEST(slices(tmp.path() / "t.json")["step"].size() >= 4u);
 }
 
-BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_written_is_refused_before_training) {
+BOOST_AUTO_TEST_CASE(a_trace_file_that_cannot_be_written_is_rejected_before_training) {
   TempDir tmp;
   tmp.file("plain", "");
-  refused(tmp.path(), {"--profile", (tmp.path() / "missing/t.json").string()}, "is no directory");
-  refused(tmp.path(), {"--profile", (tmp.path() / "plain/t.json").string()}, "is no directory");
-  refused(tmp.path(), {"--profile", tmp.path().string()}, "it is a directory");
-  refused(tmp.path(), {"--profile", tmp.path().string() + "/"}, "it names no file");
-  refused(tmp.path(), {"--profile", "/dev/null"}, "no regular file");
-  refused(tmp.path(), {"--profile", ""}, "--profile: no file is given");
-  refused(tmp.path(), {"--profile", (tmp.path() / std::string(250, 'x')).string()}, "File name too long");
+  check_rejected(tmp.path(), {"--profile", (tmp.path() / "missing/t.json").string()}, "is no directory");
+  check_rejected(tmp.path(), {"--profile", (tmp.path() / "plain/t.json").string()}, "is no directory");
+  check_rejected(tmp.path(), {"--profile", tmp.path().string()}, "it is a directory");
+  check_rejected(tmp.path(), {"--profile", tmp.path().string() + "/"}, "it names no file");
+  check_rejected(tmp.path(), {"--profile", "/dev/null"}, "no regular file");
+  check_rejected(tmp.path(), {"--profile", ""}, "--profile: no file is given");
+  check_rejected(tmp.path(), {"--profile", (tmp.path() / std::string(250, 'x')).string()},
+                 "File name too long");
   BOOST_TEST(std::distance(fs::directory_iterator(tmp.path()), {}) == 1);
 }
 
-BOOST_AUTO_TEST_CASE(a_trainer_that_does_not_time_its_operations_is_refused_by_name) {
+BOOST_AUTO_TEST_CASE(a_trainer_without_timing_is_rejected_by_name) {
   TempDir tmp;
   fs::create_directory(tmp.path() / "plugins");
   fs::copy_file(TOY_TRAINER, tmp.path() / "plugins/toy.so");
-  refused(tmp.path(),
-          {"--plugin-path", (tmp.path() / "plugins").string(), "--backend=toy", "--profile",
-           (tmp.path() / "t.json").string()},
-          "the trainer 'toy' cannot be profiled");
+  check_rejected(tmp.path(),
+                 {"--plugin-path", (tmp.path() / "plugins").string(), "--backend=toy", "--profile",
+                  (tmp.path() / "t.json").string()},
+                 "the trainer 'toy' cannot be profiled");
   BOOST_TEST(!fs::exists(tmp.path() / "t.json"));
 }
 

@@ -1,5 +1,4 @@
-// Whole runs of the built program: prediction equals measurement, golden losses, resume with the same bits,
-// fallback.
+// Complete runs of the program: prediction equals measurement, golden losses, bit-identical resume, fallback.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -17,7 +16,7 @@ namespace {
 
 const fs::path kGolden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs";
 
-std::string slurp(const fs::path& p) {
+std::string read_file(const fs::path& p) {
   std::ifstream in(p, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -41,7 +40,7 @@ Events events_of(const std::string& lines) {
   return e;
 }
 
-/// Words of a small run in `dir`; more are appended.
+/// Arguments of a small run in `dir`, followed by `more`.
 std::vector<std::string> small_run(const fs::path& dir, std::vector<std::string> more = {}) {
   std::vector<std::string> w = {"train",
                                 "--json",
@@ -93,18 +92,18 @@ BOOST_AUTO_TEST_CASE(a_run_reports_every_event_and_its_memory_was_predicted_to_t
   json m = e.done["memory"];
   BOOST_TEST(m["predicted_bytes"] == m["measured_bytes"]);
   BOOST_TEST(m["predicted_bytes"] == e.start["plan"]["estimates"][0]["total_bytes"]);
-  BOOST_TEST(slurp(tmp.path() / "out/metrics.jsonl") == r.out);
-  BOOST_TEST(json::parse(slurp(tmp.path() / "out/summary.json"))["steps"] == 4);
+  BOOST_TEST(read_file(tmp.path() / "out/metrics.jsonl") == r.out);
+  BOOST_TEST(json::parse(read_file(tmp.path() / "out/summary.json"))["steps"] == 4);
   for (const char* f : {"config.json", "model.safetensors"})
     BOOST_TEST(fs::exists(tmp.path() / "out/model" / f), f);
 }
 
-// bf16 rounds the operands of products to 8 significant bits; the loss, a mean over many, loses far less.
-// Over the 100 steps of `contract` small differences grow (f32 itself is allowed 1e-3 there), so the loss of
-// the whole run is compared.
+// bf16 rounds the operands of products to 8 significant bits; the loss is a mean of many values and has a
+// much smaller error. Over the 100 steps of `contract` small differences grow (f32 is allowed 1e-3 there), so
+// the sum of the losses is compared.
 BOOST_AUTO_TEST_CASE(golden_runs_in_bf16_stay_near_the_float64_losses) {
   for (const char* name : {"mha", "gqa-tied", "contract"}) {
-    json expected = json::parse(slurp(kGolden / name / "expected.json"));
+    json expected = json::parse(read_file(kGolden / name / "expected.json"));
     TempDir tmp;
     Outcome r = run_program({"train", (kGolden / name / "run.toml").string(), "--json", "-q", "--set",
                              "output.dir=" + tmp.path().string(), "--set", "train.precision=bf16"});
@@ -126,7 +125,7 @@ BOOST_AUTO_TEST_CASE(golden_runs_in_bf16_stay_near_the_float64_losses) {
 
 BOOST_AUTO_TEST_CASE(golden_runs_follow_the_float64_losses) {
   for (const char* name : {"mha", "gqa-tied", "contract"}) {
-    json expected = json::parse(slurp(kGolden / name / "expected.json"));
+    json expected = json::parse(read_file(kGolden / name / "expected.json"));
     double tolerance = std::string(name) == "contract" ? 1e-3 : 2e-5;
     for (const char* recompute : {"none", "selective", "full"}) {
       TempDir tmp;
@@ -183,9 +182,9 @@ BOOST_AUTO_TEST_CASE(a_hundred_random_shapes_are_predicted_to_the_byte) {
         "optimizer.lr=1e-3",
         "optimizer.min_lr=1e-4",
         "output.dir=" + (tmp.path() / std::to_string(i)).string()};
-    std::vector<std::string> words = {"train", "--json", "-q"};
-    for (const std::string& s : sets) words.insert(words.end(), {"--set", s});
-    Outcome r = run_program(words);
+    std::vector<std::string> arguments = {"train", "--json", "-q"};
+    for (const std::string& s : sets) arguments.insert(arguments.end(), {"--set", s});
+    Outcome r = run_program(arguments);
     std::string shape;
     for (const std::string& s : sets) shape += s + " ";
     BOOST_REQUIRE_MESSAGE(r.code == 0, shape + "\n" + r.err);
@@ -194,7 +193,7 @@ BOOST_AUTO_TEST_CASE(a_hundred_random_shapes_are_predicted_to_the_byte) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(threads_change_no_bit) {
+BOOST_AUTO_TEST_CASE(the_number_of_threads_does_not_change_the_trained_weights) {
   TempDir tmp;
   for (const std::string precision : {"fp32", "bf16"}) {
     std::string first;
@@ -203,17 +202,17 @@ BOOST_AUTO_TEST_CASE(threads_change_no_bit) {
       Outcome r = run_program(
           small_run(out, {"--set", "train.threads=" + threads, "--set", "train.precision=" + precision}));
       BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-      std::string weights = slurp(out / "model/model.safetensors");
+      std::string weights = read_file(out / "model/model.safetensors");
       if (first.empty()) first = weights;
       BOOST_TEST((weights == first), precision << " on " << threads << " threads");
     }
   }
 }
 
-BOOST_AUTO_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits) {
+BOOST_AUTO_TEST_CASE(ctrl_c_writes_a_checkpoint_and_resume_gives_the_same_bits) {
   TempDir tmp;
-  auto words = [&](const char* dir) { return small_run(tmp.path() / dir, {"--set", "train.steps=400"}); };
-  Outcome whole = run_program(words("whole"));
+  auto arguments = [&](const char* dir) { return small_run(tmp.path() / dir, {"--set", "train.steps=400"}); };
+  Outcome whole = run_program(arguments("whole"));
   BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
 
   RunOptions o;
@@ -221,32 +220,32 @@ BOOST_AUTO_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits) 
   o.watch = [&](pid_t pid, const std::string& out) {
     if (!sent && out.find("\"step\":20,") != std::string::npos) sent = kill(pid, SIGINT) == 0;
   };
-  Outcome stopped = run_program(words("parts"), o);
+  Outcome stopped = run_program(arguments("parts"), o);
   BOOST_REQUIRE_MESSAGE(stopped.code == 75, stopped.err);
-  Outcome refused = run_program(words("parts"));
+  Outcome refused = run_program(arguments("parts"));
   BOOST_TEST(refused.code == 2);
   BOOST_TEST(refused.err.find("--resume") != std::string::npos, refused.err);
-  auto more = words("parts");
+  auto more = arguments("parts");
   more.push_back("--resume");
   Outcome rest = run_program(more);
   BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
 
-  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") ==
-              slurp(tmp.path() / "parts/model/model.safetensors")));
-  Events a = events_of(whole.out), b = events_of(slurp(tmp.path() / "parts/metrics.jsonl"));
+  BOOST_TEST((read_file(tmp.path() / "whole/model/model.safetensors") ==
+              read_file(tmp.path() / "parts/model/model.safetensors")));
+  Events a = events_of(whole.out), b = events_of(read_file(tmp.path() / "parts/metrics.jsonl"));
   BOOST_REQUIRE(a.steps.size() == b.steps.size());
   for (std::size_t i = 0; i < a.steps.size(); ++i) BOOST_TEST(a.steps[i]["loss"] == b.steps[i]["loss"]);
   BOOST_TEST(a.evals.back()["loss"] == b.evals.back()["loss"]);
 }
 
-BOOST_AUTO_TEST_CASE(resuming_another_run_is_refused_with_the_keys_that_differ) {
+BOOST_AUTO_TEST_CASE(resuming_another_run_is_rejected_with_the_keys_that_differ) {
   TempDir tmp;
-  auto words = [&](std::vector<std::string> more) {
+  auto arguments = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"--set", "output.checkpoint_every=2"});
     return small_run(tmp.path() / "out", more);
   };
-  BOOST_REQUIRE(run_program(words({})).code == 0);
-  Outcome r = run_program(words({"--resume", "--set", "optimizer.lr=0.5"}));
+  BOOST_REQUIRE(run_program(arguments({})).code == 0);
+  Outcome r = run_program(arguments({"--resume", "--set", "optimizer.lr=0.5"}));
   BOOST_TEST(r.code == 2);
   BOOST_TEST(r.err.find("optimizer.lr") != std::string::npos, r.err);
 }
@@ -262,7 +261,7 @@ BOOST_AUTO_TEST_CASE(cuda_falls_back_with_its_reason_unless_forbidden) {
   BOOST_TEST((strict.code == 4 || e.start["backend"] == "cuda"), strict.err);
 }
 
-BOOST_AUTO_TEST_CASE(a_run_over_its_budget_exits_3_before_anything_is_taken) {
+BOOST_AUTO_TEST_CASE(a_run_over_its_budget_exits_3_before_allocation) {
   TempDir tmp;
   Outcome r = run_program(small_run(tmp.path() / "out", {"--set", "memory.budget=100KB"}));
   BOOST_TEST(r.code == 3);
@@ -270,31 +269,32 @@ BOOST_AUTO_TEST_CASE(a_run_over_its_budget_exits_3_before_anything_is_taken) {
   BOOST_TEST(!fs::exists(tmp.path() / "out"));
 }
 
-// Budgets from what full needs up to what none needs: each is kept to the byte, and none changes a bit.
-BOOST_AUTO_TEST_CASE(auto_finds_a_recomputation_for_every_budget_and_changes_no_bit) {
+// Budgets from the bytes of "full" up to those of "none": no run exceeds its budget, and all train the same
+// bits.
+BOOST_AUTO_TEST_CASE(auto_recompute_fits_every_budget_and_gives_the_same_weights) {
   TempDir tmp;
-  auto words = [&](const std::string& dir, std::vector<std::string> more) {
+  auto arguments = [&](const std::string& dir, std::vector<std::string> more) {
     more.insert(more.begin(), {"--set", "model.num_hidden_layers=5", "--set", "data.seq_len=64", "--set",
                                "train.micro_batch=4"});
     return small_run(tmp.path() / dir, more);
   };
   auto needs = [&](const char* recompute) {
-    Outcome r = run_program(words(
+    Outcome r = run_program(arguments(
         "unused", {"--set", std::string("train.recompute=") + recompute, "--set", "memory.budget=1KB"}));
     BOOST_REQUIRE(r.code == 3);
-    Outcome p = run_program(words(recompute, {"--set", std::string("train.recompute=") + recompute}));
+    Outcome p = run_program(arguments(recompute, {"--set", std::string("train.recompute=") + recompute}));
     BOOST_REQUIRE_MESSAGE(p.code == 0, p.err);
     return events_of(p.out).done["memory"]["predicted_bytes"].get<std::uint64_t>();
   };
   const std::uint64_t none = needs("none"), full = needs("full");
   BOOST_REQUIRE(full < none);
-  const std::string bits = slurp(tmp.path() / "none/model/model.safetensors");
+  const std::string bits = read_file(tmp.path() / "none/model/model.safetensors");
   std::set<std::string> choices;
   for (std::uint64_t tenth = 0; tenth <= 10; ++tenth) {
     const std::uint64_t budget = full + (none - full) * tenth / 10;
     const std::string dir = "auto" + std::to_string(tenth);
-    Outcome r = run_program(
-        words(dir, {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(budget)}));
+    Outcome r = run_program(arguments(
+        dir, {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(budget)}));
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     Events e = events_of(r.out);
     const json m = e.done["memory"], chosen = e.start["plan"]["recompute"];
@@ -303,35 +303,35 @@ BOOST_AUTO_TEST_CASE(auto_finds_a_recomputation_for_every_budget_and_changes_no_
     BOOST_TEST(m["measured_bytes"].get<std::uint64_t>() <= budget);
     BOOST_TEST(chosen["asked"] == "auto");
     BOOST_TEST(e.done["recompute"] == chosen);
-    BOOST_TEST(json::parse(slurp(tmp.path() / dir / "summary.json"))["recompute"] == chosen);
+    BOOST_TEST(json::parse(read_file(tmp.path() / dir / "summary.json"))["recompute"] == chosen);
     if (tenth == 10) BOOST_TEST(chosen["words"] == "none");
     choices.insert(chosen["words"]);
-    BOOST_TEST((slurp(tmp.path() / dir / "model/model.safetensors") == bits), chosen["words"]);
+    BOOST_TEST((read_file(tmp.path() / dir / "model/model.safetensors") == bits), chosen["words"]);
   }
   BOOST_TEST(choices.size() >= 5u);
 
-  Outcome short_of = run_program(words(
+  Outcome short_of = run_program(arguments(
       "short", {"--set", "train.recompute=auto", "--set", "memory.budget=" + std::to_string(full - 1)}));
   BOOST_TEST(short_of.code == 3);
   BOOST_TEST(short_of.err.find("at its smallest (recompute full)") != std::string::npos, short_of.err);
   BOOST_TEST(short_of.err.find("(1 bytes) too much") != std::string::npos, short_of.err);
 }
 
-BOOST_AUTO_TEST_CASE(a_run_goes_on_with_the_same_bits_under_another_recomputation) {
+BOOST_AUTO_TEST_CASE(resume_with_another_recompute_policy_gives_the_same_weights) {
   TempDir tmp;
-  auto words = [&](const char* dir, std::vector<std::string> more) {
+  auto arguments = [&](const char* dir, std::vector<std::string> more) {
     more.insert(more.begin(), {"--set", "output.checkpoint_every=2"});
     return small_run(tmp.path() / dir, more);
   };
-  BOOST_REQUIRE(run_program(words("whole", {})).code == 0);
-  BOOST_REQUIRE(run_program(words("parts", {})).code == 0);
+  BOOST_REQUIRE(run_program(arguments("whole", {})).code == 0);
+  BOOST_REQUIRE(run_program(arguments("parts", {})).code == 0);
   for (const fs::directory_entry& d : fs::directory_iterator(tmp.path() / "parts/checkpoints"))
     if (d.path().filename().string().find('4') != std::string::npos) fs::remove_all(d.path());
-  Outcome rest = run_program(words("parts", {"--resume", "--set", "train.recompute=full"}));
+  Outcome rest = run_program(arguments("parts", {"--resume", "--set", "train.recompute=full"}));
   BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
   BOOST_TEST(events_of(rest.out).start["resumed_from"] == 2);
-  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") ==
-              slurp(tmp.path() / "parts/model/model.safetensors")));
+  BOOST_TEST((read_file(tmp.path() / "whole/model/model.safetensors") ==
+              read_file(tmp.path() / "parts/model/model.safetensors")));
 }
 
 BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
@@ -348,7 +348,7 @@ BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
 BOOST_AUTO_TEST_CASE(a_110m_model_stays_within_the_prediction_and_the_runtime_bound) {
   TempDir tmp;
   fs::path text =
-      tmp.file("text.txt", std::string(5000, 'a'));  // no validation part: two steps are enough to touch all
+      tmp.file("text.txt", std::string(5000, 'a'));  // no validation text: two steps use all the memory
   Outcome r =
       run_program({"train", "--json", "-q", "--set", "data.train=" + text.string(), "--set",
                    "model.preset=llama-110m", "--set", "data.seq_len=1024", "--set", "train.micro_batch=1",

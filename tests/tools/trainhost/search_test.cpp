@@ -1,5 +1,4 @@
-// trainhost search from outside: its lists, its files, its exit codes, and its rows planned again by the
-// estimator.
+// trainhost search as a user runs it: lists, files, exit codes; its rows give the same bytes under `plan`.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -25,17 +24,17 @@ const std::vector<std::string> kRun = {
     "data.seq_len=2048"};
 
 Outcome ask(std::vector<std::string> more) {
-  std::vector<std::string> words = {"search"};
-  words.insert(words.end(), kRun.begin(), kRun.end());
-  words.insert(words.end(), more.begin(), more.end());
-  return run_program(words);
+  std::vector<std::string> arguments = {"search"};
+  arguments.insert(arguments.end(), kRun.begin(), kRun.end());
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_program(arguments);
 }
 
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(search_command)
 
-BOOST_AUTO_TEST_CASE(rows_planned_again_by_the_transformer_estimator_have_the_same_bytes) {
+BOOST_AUTO_TEST_CASE(the_transformer_estimator_gives_the_same_bytes_for_each_row) {
   const Outcome found = ask({"--devices=8", "--global-batch=32", "--top=3", "--json"});
   BOOST_REQUIRE_MESSAGE(found.code == 0, found.err);
   const Json j = Json::parse(found.out);
@@ -43,14 +42,14 @@ BOOST_AUTO_TEST_CASE(rows_planned_again_by_the_transformer_estimator_have_the_sa
   rows.push_back(j["pareto"].front());
   rows.push_back(j["pareto"][j["pareto"].size() / 2]);
   for (const Json& row : rows) {
-    std::vector<std::string> words = {"plan", "--estimator=transformer", "--json"};
-    words.insert(words.end(), kRun.begin(), kRun.end());
+    std::vector<std::string> arguments = {"plan", "--estimator=transformer", "--json"};
+    arguments.insert(arguments.end(), kRun.begin(), kRun.end());
     for (const std::string setting : row["settings"]) {
       const auto space = setting.find(' ');
-      words.push_back(setting.substr(0, space));
-      words.push_back(setting.substr(space + 1));
+      arguments.push_back(setting.substr(0, space));
+      arguments.push_back(setting.substr(space + 1));
     }
-    const Outcome planned = run_program(words);
+    const Outcome planned = run_program(arguments);
     BOOST_REQUIRE_MESSAGE(planned.code == 0, planned.err);
     const Json plan = Json::parse(planned.out);
     std::uint64_t device = 0, host = 0;
@@ -64,7 +63,7 @@ BOOST_AUTO_TEST_CASE(rows_planned_again_by_the_transformer_estimator_have_the_sa
   }
 }
 
-BOOST_AUTO_TEST_CASE(people_read_a_table_and_files_are_written_beside_it) {
+BOOST_AUTO_TEST_CASE(a_table_is_printed_and_files_are_written) {
   TempDir tmp;
   const auto csv = tmp.path() / "search.csv", html = tmp.path() / "search.html";
   const Outcome r = ask({"--devices=8", "--global-batch=32", "--csv", csv.string(), "--html", html.string()});
@@ -76,7 +75,7 @@ BOOST_AUTO_TEST_CASE(people_read_a_table_and_files_are_written_beside_it) {
   BOOST_TEST(has(read(html), "</"));
 }
 
-BOOST_AUTO_TEST_CASE(a_key_may_be_fixed_without_the_ranks_that_it_is_about) {
+BOOST_AUTO_TEST_CASE(a_key_can_be_fixed_without_the_ranks_that_it_needs) {
   const auto best = [](const std::string& model, const std::string& set, const std::string& of,
                        const Json& value) {
     const Outcome r = run_program({"search", "--model=" + model, "--device=h100-80gb", "--set",
@@ -84,7 +83,7 @@ BOOST_AUTO_TEST_CASE(a_key_may_be_fixed_without_the_ranks_that_it_is_about) {
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     const Json j = Json::parse(r.out);
     BOOST_TEST(!j["best"].empty());
-    BOOST_TEST(j["global_batch"] == 8);  // as without the key: one a device
+    BOOST_TEST(j["global_batch"] == 8);  // as without the key: one per device
     for (const Json& row : j["best"]) BOOST_TEST(row[of] == value, row.dump());
   };
   best("deepseek-v2-lite", "parallel.expert=4", "expert", 4);
@@ -98,19 +97,19 @@ BOOST_AUTO_TEST_CASE(a_key_may_be_fixed_without_the_ranks_that_it_is_about) {
     BOOST_TEST((row["expert"] == 4 && row["sequence"] == true), row.dump());
   const Outcome r = run_program({"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set",
                                  "parallel.tensor=1", "--set", "parallel.sequence=true"});
-  BOOST_TEST(r.code == 2);  // here both were said, and they contradict each other
+  BOOST_TEST(r.code == 2);  // both keys are set and contradict each other
   BOOST_TEST(has(r.err, "parallel.sequence needs parallel.tensor > 1"), r.err);
 }
 
-BOOST_AUTO_TEST_CASE(a_fixed_key_asks_about_the_same_run_and_takes_any_ranks_that_suit_it) {
+BOOST_AUTO_TEST_CASE(a_fixed_key_keeps_the_global_batch_and_any_matching_ranks) {
   const TempDir tmp;
   std::ofstream(tmp.path() / "run.toml")
       << "[model]\npreset = \"llama-3-8b\"\n[parallel]\ndata = 8\n[train]\nmicro_batch = 4\ngrad_accum = "
          "8\nprecision = \"bf16\"\n[data]\nseq_len = 2048\n";
-  const auto asked = [](std::vector<std::string> words) {
-    words.insert(words.begin(), "search");
-    words.push_back("--json");
-    const Outcome r = run_program(words);
+  const auto asked = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "search");
+    arguments.push_back("--json");
+    const Outcome r = run_program(arguments);
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
     return Json::parse(r.out);
   };
@@ -128,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_fixed_key_asks_about_the_same_run_and_takes_any_ranks_tha
   for (const Json& row : shared["best"]) BOOST_TEST(row["context"].get<int>() % 2 == 0, row.dump());
 }
 
-BOOST_AUTO_TEST_CASE(where_nothing_fits_it_exits_3_and_names_the_closest) {
+BOOST_AUTO_TEST_CASE(if_no_layout_fits_the_exit_code_is_3_and_the_closest_is_named) {
   const Outcome r = ask({"--devices=1", "--global-batch=1", "--budget=1GiB"});
   BOOST_TEST(r.code == 3, r.err);
   BOOST_TEST(has(r.out, "nothing fits"), r.out);
@@ -136,7 +135,7 @@ BOOST_AUTO_TEST_CASE(where_nothing_fits_it_exits_3_and_names_the_closest) {
   BOOST_TEST(has(r.out, "too much"), r.out);
 }
 
-BOOST_AUTO_TEST_CASE(slips_are_answered_with_the_nearest_word) {
+BOOST_AUTO_TEST_CASE(typos_get_the_nearest_name) {
   Outcome r = run_program({"search", "--model=llama-3-8b"});
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "--device=NAME"), r.err);

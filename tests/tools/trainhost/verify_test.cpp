@@ -1,4 +1,4 @@
-// trainhost verify from outside: the JSON, the exit codes, what is skipped here and why.
+// trainhost verify as a user runs it: the JSON, the exit codes, skipped checks and their reasons.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,7 +12,7 @@ namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// id -> result, after the schema was looked at.
+/// id -> result; also checks the schema.
 std::map<std::string, Json> results(const Outcome& r) {
   const Json all = Json::parse(r.out, nullptr, false);
   BOOST_REQUIRE_MESSAGE(all.is_object() && all.size() == 1 && all.contains("results"), r.out + r.err);
@@ -32,7 +32,7 @@ std::map<std::string, Json> results(const Outcome& r) {
 
 BOOST_AUTO_TEST_SUITE(verify_command)
 
-BOOST_AUTO_TEST_CASE(the_cpu_trainer_holds_what_can_be_judged_of_it) {
+BOOST_AUTO_TEST_CASE(the_cpu_trainer_holds_every_contract_that_applies) {
   const Outcome r = run_program({"verify", "--backend=cpu", "--json", "--set", "train.steps=20"});
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(the_cpu_trainer_holds_what_can_be_judged_of_it) {
   BOOST_TEST(has(r.err, "GPU-002"), "the table goes to stderr");
 }
 
-BOOST_AUTO_TEST_CASE(the_activation_bound_is_judged_under_a_policy_of_ours_and_told_of_the_runs_own) {
+BOOST_AUTO_TEST_CASE(the_activation_bound_is_tested_under_full_and_reported_for_the_runs_own_policy) {
   Outcome r = run_program({"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002"});
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
@@ -60,32 +60,33 @@ BOOST_AUTO_TEST_CASE(the_activation_bound_is_judged_under_a_policy_of_ours_and_t
   r = run_program(
       {"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002/run", "--set", "train.recompute=full"});
   BOOST_TEST(results(r)["MEM-002/run"]["status"] == "held", r.out);
-  // One layer's own working set is above ten of its widths: no policy helps a model of one layer.
+  // The tensors of one layer exceed the bound, so no policy helps a model of one layer.
   r = run_program(
       {"verify", "--backend=cpu", "--json", "-q", "--only", "MEM-002", "--set", "model.num_hidden_layers=1"});
   BOOST_TEST(r.code == 5, r.out);
 }
 
-BOOST_AUTO_TEST_CASE(memory_is_counted_to_the_byte_whatever_the_model_and_the_optimizer) {
+BOOST_AUTO_TEST_CASE(memory_is_exact_for_every_model_and_optimizer) {
   const std::vector<std::string> base = {"verify", "--backend=cpu", "--json",
                                          "-q",     "--only",        "MEM-001,MEM-004,MEM-005"};
   for (const char* set : {"model.tie_word_embeddings=false", "model.hidden_size=52", "model.head_dim=6",
                           "train.precision=bf16", "model.vocab_size=257", "model.intermediate_size=7"}) {
-    std::vector<std::string> words = base;
-    words.insert(words.end(), {"--set", set});
-    const Outcome r = run_program(words);
+    std::vector<std::string> arguments = base;
+    arguments.insert(arguments.end(), {"--set", set});
+    const Outcome r = run_program(arguments);
     BOOST_TEST(r.code == 0, set + r.out + r.err);
     for (auto& [id, j] : results(r)) BOOST_TEST(j["status"] == "held", set + j.dump());
   }
-  std::vector<std::string> words = base;
-  words.insert(words.end(), {"--set", "model.tie_word_embeddings=false", "--set", "optimizer.name=sgd"});
-  auto all = results(run_program(words));
+  std::vector<std::string> arguments = base;
+  arguments.insert(arguments.end(),
+                   {"--set", "model.tie_word_embeddings=false", "--set", "optimizer.name=sgd"});
+  auto all = results(run_program(arguments));
   BOOST_TEST(has(all["MEM-001"]["detail"], "formula gives 108,864 (-13.08 %)"), all["MEM-001"].dump());
   BOOST_TEST(all["MEM-005"]["status"] == "skipped", all["MEM-005"].dump());
   BOOST_TEST(has(all["MEM-005"]["detail"], "this run's optimizer is sgd"), all["MEM-005"].dump());
 }
 
-BOOST_AUTO_TEST_CASE(every_precision_and_recompute_is_verified_as_the_trainer_can) {
+BOOST_AUTO_TEST_CASE(every_supported_precision_and_recompute_policy_is_verified) {
   const Outcome r = run_program({"verify", "--backend=cpu", "--json", "-q", "--set", "train.precision=bf16",
                                  "--set", "train.recompute=auto", "--set", "train.steps=3"});
   BOOST_TEST(r.code == 0, r.err);
@@ -95,9 +96,9 @@ BOOST_AUTO_TEST_CASE(every_precision_and_recompute_is_verified_as_the_trainer_ca
   BOOST_TEST(r.err == "");
 }
 
-BOOST_AUTO_TEST_CASE(where_cuda_cannot_be_used_the_fallback_is_judged_and_the_rest_has_the_reason) {
+BOOST_AUTO_TEST_CASE(without_cuda_the_fallback_is_tested_and_the_other_checks_give_the_reason) {
   RunOptions o;
-  o.environment["CUDA_VISIBLE_DEVICES"] = "";  // a machine with a device must say the same here
+  o.environment["CUDA_VISIBLE_DEVICES"] = "";  // hides the device of a machine that has one
   const Outcome r = run_program({"verify", "--json"}, o);
   BOOST_TEST(r.code == 0, r.err);
   auto all = results(r);
@@ -124,24 +125,24 @@ BOOST_AUTO_TEST_CASE(a_contract_that_breaks_exits_5) {
   BOOST_TEST(has(all["GPU-006"]["detail"], "loss is not finite"), all["GPU-006"].dump());
 }
 
-BOOST_AUTO_TEST_CASE(every_mode_of_a_backend_is_judged_and_the_refused_one_is_named) {
+BOOST_AUTO_TEST_CASE(every_mode_of_a_backend_is_tested_and_the_rejected_one_is_named) {
   TempDir tmp;
   std::filesystem::copy_file(std::filesystem::path(TEST_PLUGINS_DIR) / "toy_modes.so", tmp.path() / "toy.so");
-  std::vector<std::string> words = {"verify", "--backend=toy", "--plugin-path", tmp.path().string(),
-                                    "--only", "GPU-002",       "--json"};
-  auto all = results(run_program(words));
+  std::vector<std::string> arguments = {"verify", "--backend=toy", "--plugin-path", tmp.path().string(),
+                                        "--only", "GPU-002",       "--json"};
+  auto all = results(run_program(arguments));
   const std::string detail = all["GPU-002"]["detail"];
   BOOST_TEST(has(detail, "worst in mode resident: the trainer failed: save() gave 'w'"), detail);
   BOOST_TEST(has(detail, "hybrid FALSIFIED"), detail);
   BOOST_TEST(has(detail, "skipped: streamed: toy: toys do not stream"), detail);
-  words.insert(words.end(), {"--set", "plugin.toy.mode=streamed"});
-  const Outcome r = run_program(words);
+  arguments.insert(arguments.end(), {"--set", "plugin.toy.mode=streamed"});
+  const Outcome r = run_program(arguments);
   all = results(r);
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(all["GPU-002"]["detail"] == "streamed: toy: toys do not stream", all["GPU-002"].dump());
 }
 
-BOOST_AUTO_TEST_CASE(slips_exit_2_with_the_nearest_name) {
+BOOST_AUTO_TEST_CASE(typos_exit_2_with_the_nearest_name) {
   Outcome r = run_program({"verify", "--only", "GPU-01"});
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "did you mean 'GPU-001'"), r.err);
@@ -155,7 +156,7 @@ BOOST_AUTO_TEST_CASE(slips_exit_2_with_the_nearest_name) {
   BOOST_TEST(r.code == 2, r.err);
 }
 
-BOOST_AUTO_TEST_CASE(people_get_a_table_and_the_run_file_decides_what_is_trained) {
+BOOST_AUTO_TEST_CASE(a_table_is_printed_and_the_run_file_is_trained) {
   TempDir tmp;
   RunOptions o;
   o.directory = tmp.path();
@@ -167,7 +168,7 @@ BOOST_AUTO_TEST_CASE(people_get_a_table_and_the_run_file_decides_what_is_trained
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "GPU-001"), r.out);
   BOOST_TEST(has(r.out, "over 4 steps"), r.out);
-  BOOST_TEST(!std::filesystem::exists(tmp.path() / "runs"));  // nothing is written where the user stands
+  BOOST_TEST(!std::filesystem::exists(tmp.path() / "runs"));  // no output in the working directory
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,5 @@
 // See sample.hpp.
-#include "core/training/sample.hpp"
+#include "core/training/sample_tokens.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace trainhost::training {
 namespace {
 
 /// Length of the longest prefix of `text` that does not end inside a UTF-8 sequence.
-std::size_t whole_utf8(const std::string& text) {
+std::size_t complete_utf8_length(const std::string& text) {
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
     auto c = static_cast<unsigned char>(text[text.size() - back]);
     if ((c & 0xC0) == 0x80) continue;
@@ -25,13 +25,13 @@ std::size_t whole_utf8(const std::string& text) {
 
 }  // namespace
 
-std::int32_t pick(std::span<float> logits, const SampleOptions& o, double u) {
-  auto likeliest = std::max_element(logits.begin(), logits.end());
-  if (o.temperature <= 0 || o.top_k == 1) return static_cast<std::int32_t>(likeliest - logits.begin());
-  float top = *likeliest;
+std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, double u) {
+  auto most_likely = std::max_element(logits.begin(), logits.end());
+  if (o.temperature <= 0 || o.top_k == 1) return static_cast<std::int32_t>(most_likely - logits.begin());
+  float top = *most_likely;
   for (float& x : logits) x = static_cast<float>(std::exp((x - top) / o.temperature));
 
-  float least = 0;  // probabilities (not normalised) below it are out
+  float threshold = 0;  // smallest unnormalised probability that can be sampled
   bool limited = (o.top_k > 0 && o.top_k < logits.size()) || o.top_p < 1;
   if (limited) {
     std::vector<float> sorted(logits.begin(), logits.end());
@@ -39,30 +39,30 @@ std::int32_t pick(std::span<float> logits, const SampleOptions& o, double u) {
     if (o.top_k > 0 && o.top_k < sorted.size()) sorted.resize(o.top_k);
     double all = std::accumulate(sorted.begin(), sorted.end(), 0.0), sum = 0;
     for (float p : sorted) {
-      least = p;
+      threshold = p;
       if ((sum += p) >= o.top_p * all) break;
     }
   }
   double total = 0;
   for (float p : logits)
-    if (p >= least) total += p;
+    if (p >= threshold) total += p;
   double at = u * total;
-  std::int32_t last = static_cast<std::int32_t>(likeliest - logits.begin());
+  std::int32_t last = static_cast<std::int32_t>(most_likely - logits.begin());
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] < least || logits[i] == 0) continue;
+    if (logits[i] < threshold || logits[i] == 0) continue;
     last = static_cast<std::int32_t>(i);
     if ((at -= logits[i]) < 0) break;
   }
   return last;
 }
 
-void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::string& prompt,
-            const SampleOptions& o, std::uint32_t seq_len, std::span<float> logits,
-            const std::function<void(const std::string&)>& emit) {
+void generate_tokens(plugin::Session& s, const data::Tokenizer& tokenizer, const std::string& prompt,
+                     const SampleOptions& o, std::uint32_t seq_len, std::span<float> logits,
+                     const std::function<void(const std::string&)>& emit) {
   std::vector<std::int32_t> ids = tokenizer.encode(prompt);
-  if (ids.empty()) throw usage_error("the prompt is empty: there is nothing to continue");
+  if (ids.empty()) throw usage_error("the prompt is empty");
   if (ids.size() >= seq_len)
-    throw usage_error("the prompt has " + std::to_string(ids.size()) + " tokens; the context holds " +
+    throw usage_error("the prompt has " + std::to_string(ids.size()) + " tokens and the context has only " +
                       std::to_string(seq_len));
   std::mt19937_64 random(o.seed);
   std::uint32_t position = 0;
@@ -70,15 +70,15 @@ void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::str
   std::string before = tokenizer.decode(ids);
   for (std::uint32_t n = 0; n < o.tokens; ++n) {
     double u = static_cast<double>(random() >> 11) * 0x1.0p-53;
-    ids.push_back(
-        pick(logits.first(tokenizer.vocab() < logits.size() ? tokenizer.vocab() : logits.size()), o, u));
+    ids.push_back(sample_token(
+        logits.first(tokenizer.vocab() < logits.size() ? tokenizer.vocab() : logits.size()), o, u));
     std::string now = tokenizer.decode(ids);
-    std::size_t whole = whole_utf8(now);
-    if (whole > before.size()) {
-      emit(now.substr(before.size(), whole - before.size()));
-      before = now.substr(0, whole);
+    std::size_t complete = complete_utf8_length(now);
+    if (complete > before.size()) {
+      emit(now.substr(before.size(), complete - before.size()));
+      before = now.substr(0, complete);
     }
-    if (position + 1 >= seq_len) {  // the context is full: begin it anew with its second half
+    if (position + 1 >= seq_len) {  // the context is full: restart it with its second half
       position = 0;
       for (std::size_t i = ids.size() - seq_len / 2; i + 1 < ids.size(); ++i)
         s.next_logits(ids[i], position++, logits);
@@ -87,9 +87,9 @@ void sample(plugin::Session& s, const data::Tokenizer& tokenizer, const std::str
   }
 }
 
-std::optional<std::string> closing_sample(plugin::Session& s, const data::Tokenizer& tokenizer,
-                                          const data::Source& source, const ModelSpec& m, const RunSpec& r,
-                                          std::span<float> logits) {
+std::optional<std::string> sample_of_trained_model(plugin::Session& s, const data::Tokenizer& tokenizer,
+                                                   const data::Source& source, const ModelSpec& m,
+                                                   const RunSpec& r, std::span<float> logits) {
   if (!s.can_generate() || source.untold || tokenizer.vocab() > m.vocab) return std::nullopt;
   std::vector<std::int32_t> ids(std::min<std::uint64_t>(source.valid ? 16 : 0, r.seq_len / 2));
   std::string prompt = "\n";
@@ -101,8 +101,9 @@ std::optional<std::string> closing_sample(plugin::Session& s, const data::Tokeni
   options.tokens = 320;
   options.seed = r.seed;
   std::string text = prompt;
-  sample(s, tokenizer, prompt, options, r.seq_len, logits, [&](const std::string& piece) { text += piece; });
-  std::string shown;  // what a model writes is not to be trusted with a terminal
+  generate_tokens(s, tokenizer, prompt, options, r.seq_len, logits,
+                  [&](const std::string& piece) { text += piece; });
+  std::string shown;  // escaped: generated text may contain control sequences
   for (std::size_t at = 0; at <= text.size();) {
     std::size_t end = std::min(text.find('\n', at), text.size());
     shown += (at ? "\n  " : "  ") + escaped(std::string_view(text).substr(at, end - at), text.size() * 4 + 1);
