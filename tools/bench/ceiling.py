@@ -1,4 +1,4 @@
-"""Column `ceiling`: gemm_replay.cpp, compiled for this machine, on the pthread flavour of OpenBLAS."""
+"""Column `ceiling`: gemm_replay.cpp, compiled for this machine, on the pthread variant of OpenBLAS."""
 import glob
 import json
 import os
@@ -11,15 +11,15 @@ from sample import NotMeasured, Sample
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gemm_replay.cpp")
 FLAGS = ["-O3", "-march=native", "-ffast-math", "-fopenmp"]
-CHUNKS = "256,512,1024"  # of the head; the best one counts
-WARMUP = 1               # repeats not counted: the first one touches its memory for the first time
+CHUNKS = "256,512,1024"  # head chunk sizes in tokens; the best one counts
+WARMUP = 1               # repeats not counted: the first one has page faults
 
-# OpenBLAS's workers and OpenMP's would otherwise go on spinning after each product and take the cores from each other.
+# Without these, workers of OpenBLAS and OpenMP spin after each product and take cores from each other.
 QUIET_THREADS = {"OPENBLAS_THREAD_TIMEOUT": "10", "OMP_WAIT_POLICY": "passive"}
 
 
 def find_openblas() -> str:
-    """Debian's pthread flavour: the other flavours wait in ways that cost the replay a tenth."""
+    """Debian's pthread variant: the replay is a tenth slower with the others. "" if it is not installed."""
     found = sorted(glob.glob("/usr/lib/*/openblas-pthread/libopenblas.so.0"))
     return found[0] if found else ""
 
@@ -32,7 +32,7 @@ class Ceiling:
         self.part = f"{self.binary}.{os.getpid()}"
 
     def build(self):
-        """Every time the tool starts: it takes two seconds, and the machine may be another one."""
+        """Compiles at every start of the tool: it takes two seconds, and the machine may have changed."""
         compiler = shutil.which("g++")
         if not compiler:
             raise NotMeasured("no g++")

@@ -1,4 +1,4 @@
-"""One measured process: a clean environment, its output, and its peak memory as the kernel counted it."""
+"""Runs one measured process in a clean environment; returns its output and the peak memory counted by the kernel."""
 import os
 import signal
 import subprocess
@@ -6,14 +6,14 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 
-# Variables that choose kernels, threads or memory behaviour. Removed for every column alike: shells and containers pin
-# some of them (OPENBLAS_CORETYPE=Haswell halves the speed of a machine with AVX-512), and a column sets what it needs.
-PINS = ("OPENBLAS_", "GOTO_", "OMP_", "GOMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "ATEN_", "TORCH", "TRAINHOST_",
+# Prefixes of variables that choose kernels, threads or memory behaviour. They are removed for every column, because
+# shells and containers preset some (OPENBLAS_CORETYPE=Haswell halves the speed with AVX-512).
+PRESET_PREFIXES = ("OPENBLAS_", "GOTO_", "OMP_", "GOMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "ATEN_", "TORCH", "TRAINHOST_",
         "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 def clean_environment(extra: dict) -> dict:
-    env = {k: v for k, v in os.environ.items() if not k.startswith(PINS)}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(PRESET_PREFIXES)}
     env.update(extra)
     return env
 
@@ -23,7 +23,7 @@ class Outcome:
     code: int            # exit code; negative: ended by that signal
     out: str
     err: str
-    peak_bytes: int      # peak resident memory (ru_maxrss), never less than that of the process which started it
+    peak_bytes: int      # peak resident memory (ru_maxrss), at least that of the starting process
     timed_out: bool = False
     words: list = field(default_factory=list)
 
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def run_child(words: list, extra: dict, timeout: float = 900) -> Outcome:
-    """Runs `words` to its end. One instrument for every column: wait4 reads the same counter for all of them."""
+    """Runs `words` to its end. Peak memory comes from wait4, the same counter for every column."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = subprocess.Popen(words, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
                                  env=clean_environment(extra), start_new_session=True)
@@ -50,7 +50,7 @@ def run_child(words: list, extra: dict, timeout: float = 900) -> Outcome:
         timer.start()
         try:
             _, status, usage = os.wait4(child.pid, 0)
-        except BaseException:  # Ctrl-C: leave nothing behind
+        except BaseException:  # Ctrl-C: leave no process behind
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             raise

@@ -1,9 +1,9 @@
-// The ceiling of a trainer on OpenBLAS: every matrix product of one LLaMA training step (forward, input
-// gradient, weight gradient; attention by causal blocks, as in flash attention; head in chunks of tokens with
-// softmax and cross-entropy) and one AdamW pass, replayed on constant data. No norm, no rotation, no
-// residual, no clipping: a trainer cannot be faster than this without products of its own.
+// Upper limit of the speed of a trainer on OpenBLAS: times every matrix product of one LLaMA training step
+// (forward, input gradient, weight gradient; attention in causal blocks as in flash attention; head in chunks of
+// tokens with softmax and cross-entropy) and one AdamW pass, on constant data. Without norms, rotation, residuals
+// and clipping. Only a trainer with its own matrix products can be faster.
 //   gemm_replay LIBRARY THREADS REPEATS H L A I V B S CHUNK,CHUNK,...
-// Prints one JSON object a chunk size: ms of every repeat, and what the best one spent where.
+// Prints one JSON object per chunk size: ms of every repeat, and the parts of the best one.
 #include <dlfcn.h>
 #include <omp.h>
 
@@ -20,8 +20,8 @@ using Sgemm = void (*)(int, int, int, int, int, int, float, const float*, int, c
                        float*, int);
 Sgemm sgemm;
 void (*set_threads)(int);
-enum { kRow = 101, kN = 111, kT = 112 };  // CBLAS: row-major, as it is, transposed
-constexpr int kQueries = 128;             // of one attention block
+enum { kRow = 101, kN = 111, kT = 112 };  // CBLAS: row-major, not transposed, transposed
+constexpr int kQueries = 128;             // query rows of one attention block
 
 double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
@@ -31,18 +31,18 @@ double now_ms() {
 struct Shape {
   int H, L, A, I, V, B, S;
   int D() const { return H / A; }
-  int M() const { return B * S; }  // tokens of a step
-  /// Tied head: the embedding counts once.
+  int M() const { return B * S; }  // tokens per step
+  /// The head is tied, so the embedding counts once.
   std::size_t parameters() const {
     return std::size_t(L) * (4ul * H * H + 3ul * H * I + 2ul * H) + std::size_t(V) * H + H;
   }
 };
 
 struct Buffers {
-  std::vector<float> x, w, y;                   // any linear layer's input, weight and output
+  std::vector<float> x, w, y;                   // input, weight and output of any linear layer
   std::vector<float> head, head_grad, logits;   // [V,H], [V,H], [chunk,V]
-  std::vector<float> p, g, m, v;                // one element a parameter
-  std::vector<std::vector<float>> scores, out;  // a thread: [kQueries,S] each
+  std::vector<float> p, g, m, v;                // one element per parameter
+  std::vector<std::vector<float>> scores, out;  // per thread: [kQueries,S]
   Buffers(const Shape& s, int chunk, int threads)
       : w(std::size_t(s.H) * std::max(3 * s.H, s.I), .01f),
         head(std::size_t(s.V) * s.H, .01f),
@@ -66,8 +66,8 @@ void linear(Buffers& b, int M, int n, int k) {
   sgemm(kRow, kT, kN, n, k, M, 1, b.y.data(), n, b.x.data(), k, 0, b.w.data(), k);
 }
 
-/// One head of one sequence: forward scores and output; backward scores again, dP, dV, dQ, dK (2 + 5
-/// products).
+/// One head of one sequence: scores and output in the forward pass; recomputed scores, dP, dV, dQ, dK in the
+/// backward pass (2 + 5 products).
 void attention_head(const Shape& s, const float* q, float* p, float* o) {
   const int H = s.H, D = s.D();
   for (int q0 = 0; q0 < s.S; q0 += kQueries) {
@@ -123,7 +123,7 @@ struct Times {
 };
 
 Times step(const Shape& s, Buffers& b, int threads, int chunk) {
-  std::fill(b.x.begin(), b.x.end(), .01f);  // or products of products would overflow
+  std::fill(b.x.begin(), b.x.end(), .01f);  // else repeated products would overflow
   std::fill(b.w.begin(), b.w.end(), .01f);
   double t0 = now_ms();
   set_threads(threads);

@@ -1,4 +1,4 @@
-"""The machine, the date and the commit that a table belongs to."""
+"""The machine, the date and the commit, for the report."""
 import datetime
 import os
 import platform
@@ -24,7 +24,7 @@ def flags() -> set:
 
 
 def openblas_core() -> str:
-    """Kernels that suit this CPU: OpenBLAS takes its oldest ones for a CPU newer than itself. As plugins/cpu chooses."""
+    """OPENBLAS_CORETYPE for this CPU, chosen as plugins/cpu does: OpenBLAS uses its oldest kernels on a newer CPU."""
     return "SkylakeX" if AVX512 <= flags() else "Haswell" if {"avx2", "fma"} <= flags() else "Nehalem"
 
 
@@ -44,7 +44,7 @@ def git(*words: str) -> str:
 
 
 def commit() -> str:
-    """Hash of the sources beside this tool, "+ changes" where they are not what was committed."""
+    """Commit of this source tree, with "+ changes" if it has uncommitted changes."""
     h = git("rev-parse", "--short=12", "HEAD")
     return (h + (" + changes" if git("status", "--porcelain") else "")) if h else "no git here"
 

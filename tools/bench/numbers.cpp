@@ -1,5 +1,4 @@
-// How many complete layouts a second one core evaluates. Prints; never part of the tests. Target:
-// bench_layout.
+// Prints how many layouts per second one core evaluates (core/parallel). Not a test. Target: bench_layout.
 #include <chrono>
 #include <cstdio>
 
@@ -39,7 +38,7 @@ int main() {
       sum += parallel::stage_numbers(a, r, i & 7).tier(Tier::kDevice);
     }
     const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf("%-22s %8.0f ns each, %.2f million a second (%llu)\n", what, s / n * 1e9, n / s / 1e6,
+    std::printf("%-22s %8.0f ns each, %.2f million per second (%llu)\n", what, s / n * 1e9, n / s / 1e6,
                 static_cast<unsigned long long>(sum & 1));
   }
 }

@@ -13,7 +13,7 @@ WARMUP = 2  # steps not counted
 
 
 def write_tokens(row: Row, folder: str) -> str:
-    """Raw little-endian uint16 ids, the same for every round; the program wraps at the end."""
+    """Writes raw little-endian uint16 ids, the same for every round; the program restarts at the end of the file."""
     path = os.path.join(folder, f"tokens-{row.vocab}.bin")
     if not os.path.exists(path):
         ids = array.array("H", random.Random(1).choices(range(row.vocab), k=1 << 18))
@@ -26,7 +26,7 @@ def write_tokens(row: Row, folder: str) -> str:
 
 
 def settings(row: Row, precision: str, threads: int, steps: int, tokens: str, out: str) -> list:
-    """key=value of one run. Optimizer and initial spread as in torch_step.py."""
+    """Run-file keys of one run. Optimizer and initial standard deviation are those of torch_step.py."""
     return [
         "model.model_type=llama", f"model.hidden_size={row.hidden}", f"model.num_hidden_layers={row.layers}",
         f"model.num_attention_heads={row.heads}", f"model.num_key_value_heads={row.heads}",
@@ -54,7 +54,7 @@ class Ours:
             words += ["--set", s]
         shutil.rmtree(out, ignore_errors=True)
         r = run_child(words, {})
-        shutil.rmtree(out, ignore_errors=True)  # at once: a model on its way to the disk would disturb the next column
+        shutil.rmtree(out, ignore_errors=True)  # at once, because writing it to disk would disturb the next column
         if r.code == 2 and self.precision != "fp32":
             raise NotMeasured("n/a")
         if r.code != 0:

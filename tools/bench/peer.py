@@ -1,7 +1,6 @@
-"""Columns of the peers: torch, run by any Python that has it, at the setting that suits it best here.
+"""Columns of the peers: torch, run by any Python that has it, with the fastest of several settings.
 
-Which setting that is depends on the machine and the shape. Each is tried before the rounds of a row; the fastest goes
-into them.
+The fastest setting depends on the machine and the model. Each is tried before the rounds of a row.
 """
 import json
 import os
@@ -23,11 +22,11 @@ class Setting:
 
 
 def settings_of(major: int) -> list:
-    """torch 1 multiplies by OpenBLAS in fp32, so the choice of its kernels counts; torch 2 brings its own library.
-    The one that suits most machines stands first: the others get a few times its time and no more."""
+    """Settings to try, the usually fastest first, because the time limit of the others depends on it. torch 1
+    multiplies with OpenBLAS in fp32, so the choice of its kernels matters; torch 2 has its own library."""
     passive = {"OMP_WAIT_POLICY": "passive"}
     if major >= 2:
-        return [Setting("passive threads", passive, optimizer="fused"), Setting("as it comes", {}, optimizer="fused")]
+        return [Setting("passive threads", passive, optimizer="fused"), Setting("defaults", {}, optimizer="fused")]
     fitting = {"OPENBLAS_CORETYPE": openblas_core()}
     quiet = {**fitting, **QUIET_THREADS}
     return [Setting("fitting kernels, passive threads", quiet),
@@ -36,7 +35,7 @@ def settings_of(major: int) -> list:
 
 
 def torch_version(python: str) -> str:
-    """"" where there is no such Python or it has no torch."""
+    """Version of torch; "" if there is no such Python or it has no torch."""
     try:
         r = run_child([python, "-c", "import torch; print(torch.__version__)"], {}, 120)
     except OSError:
@@ -54,11 +53,11 @@ class Peer:
         self.name = (f"torch {short}" if version else f"torch of {python}") + (" compiled" if compiled else "") + " " + precision
         self.chosen = {}  # row name -> Setting
         self.tried = {}   # row name -> {setting name: tokens a second}
-        self.reasons = {}  # row name -> why the last setting that failed did
+        self.reasons = {}  # row name -> error of the last setting that failed
 
     def choose(self, row: Row, seconds: float, statistic: str, tries: int, say):
-        """Tries every setting in turn, `tries` times: one that meets other work on the machine gets another chance.
-        0 takes the first one untried. Nothing to do where there is no torch."""
+        """Tries every setting `tries` times, because other work on the machine can slow one try. tries = 0 chooses the
+        first setting without trying."""
         if not self.version:
             return
         settings = settings_of(int(self.version.split(".")[0]))
@@ -93,7 +92,7 @@ class Peer:
                          seconds=seconds, least=least, **setting.arguments)
         words = [self.python, SCRIPT, json.dumps(arguments)]
         env = dict(setting.environment)
-        if self.compiled:  # compiled once, found again by later rounds
+        if self.compiled:  # later rounds use the cache
             env["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(self.work, "inductor")
         r = run_child(words, env, timeout)
         if r.code != 0:

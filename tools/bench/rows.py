@@ -1,14 +1,14 @@
-"""What is measured: the models, the tokens of a step, and the marks that each row is held against.
+"""The measured models, their tokens per step and their targets.
 
-Every column of a row trains this one model: LLaMA, tied head, one head dimension for queries, keys and values.
+Every column of a row trains the same model: LLaMA, tied head, one head dimension for queries, keys and values.
 """
 from dataclasses import dataclass
 from typing import Optional
 
 
 @dataclass(frozen=True)
-class Marks:
-    """Ratios that a row is meant to reach; bounds, not measurements."""
+class Targets:
+    """Target ratios of a row; not measurements."""
     ceiling: float  # ours / ceiling, at least
     peer: float     # ours / torch 1.13 in fp32, at least
     memory: float   # peak resident ours / torch 1.13 in fp32, at most
@@ -19,28 +19,28 @@ class Row:
     name: str
     hidden: int         # H
     layers: int         # L
-    heads: int          # A = K: as many key and value heads
+    heads: int          # A; there are as many key and value heads
     intermediate: int   # I
     vocab: int          # V
-    batch: int          # B, sequences of a step
-    seq: int            # S, tokens of a sequence
-    marks: Optional[Marks] = None
-    scaling: bool = False  # also measured on one thread
+    batch: int          # B, sequences per step
+    seq: int            # S, tokens per sequence
+    targets: Optional[Targets] = None
+    scaling: bool = False  # also measure with one thread
 
     @property
     def tokens(self) -> int:
-        """Tokens of one step, B*S."""
+        """Tokens per step, B*S."""
         return self.batch * self.seq
 
     @property
     def parameters(self) -> int:
-        """V*H + L*(4*H*H + 3*H*I + 2*H) + H: embedding (which is the head too), layers with two norms, last norm."""
+        """V*H + L*(4*H*H + 3*H*I + 2*H) + H: embedding (also the head), layers with two norms, final norm."""
         h = self.hidden
         return self.vocab * h + self.layers * (4 * h * h + 3 * h * self.intermediate + 2 * h) + h
 
     @property
     def flops(self) -> int:
-        """Operations of one step: 6 a matrix element and token, and the half of attention that a causal mask keeps."""
+        """FLOPs per step: 6 per matrix element and token, plus the causal half of attention."""
         h = self.hidden
         matrices = self.vocab * h + self.layers * (4 * h * h + 3 * h * self.intermediate)
         return (6 * matrices + 6 * self.layers * self.seq * h) * self.tokens
@@ -48,19 +48,19 @@ class Row:
 
 ROWS = {r.name: r for r in [
     #                H   L   A  I     V      B  S
-    Row("byte-tiny",  256, 4, 4, 704, 256, 8, 256, Marks(0.92, 3.8, 0.20)),
-    Row("stories15M", 288, 6, 6, 768, 32000, 8, 256, Marks(0.95, 2.9, 0.40)),
-    Row("42M",        512, 8, 8, 1376, 32000, 1, 1024, Marks(0.90, 4.0, 0.50)),
-    Row("110M",       768, 12, 12, 2048, 32000, 1, 1024, Marks(0.90, 3.7, 0.58), scaling=True),
+    Row("byte-tiny",  256, 4, 4, 704, 256, 8, 256, Targets(0.92, 3.8, 0.20)),
+    Row("stories15M", 288, 6, 6, 768, 32000, 8, 256, Targets(0.95, 2.9, 0.40)),
+    Row("42M",        512, 8, 8, 1376, 32000, 1, 1024, Targets(0.90, 4.0, 0.50)),
+    Row("110M",       768, 12, 12, 2048, 32000, 1, 1024, Targets(0.90, 3.7, 0.58), scaling=True),
 ]}
 
-# A model so small that the whole path runs in seconds: for --quick, not for figures.
+# For --quick: a model so small that a run takes seconds. Its figures mean nothing.
 QUICK = Row("quick", 64, 2, 2, 176, 256, 2, 64, scaling=True)
 
-# Assumed rate when the number of steps is chosen. Only their number depends on it.
+# Assumed FLOP/s, used only to choose the number of steps.
 ASSUMED_FLOPS = 150e9
 
 
 def steps_of(row: Row, seconds: float) -> int:
-    """Steps that fill about `seconds` at the assumed rate: 3 to 60."""
+    """Number of steps that takes about `seconds` at the assumed rate, 3 to 60."""
     return max(3, min(60, int(seconds * ASSUMED_FLOPS / row.flops)))

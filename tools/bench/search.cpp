@@ -1,5 +1,5 @@
-// Layouts a second, on this machine: GPT-3 175B on 4096 devices, with about the choices that Calculon's
-// search makes (core/parallel/README.md, "Search"). Prints; judges nothing. Built with `ninja bench_search`.
+// Prints how many layouts per second the search evaluates: GPT-3 175B on 4096 devices, with about the choices of
+// Calculon's search (core/parallel/README.md, "Search"). Not a test. Target: bench_search.
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -40,7 +40,7 @@ parallel::Question question(const model::Architecture& a) {
   return q;
 }
 
-/// Calculon's ranks alone: it has no context parallelism, and offload goes to one tier.
+/// Only the ranks that Calculon has: no context parallelism.
 parallel::Question without_context(parallel::Question q) {
   q.job.axes.context = {1};
   return q;
@@ -59,16 +59,16 @@ void measure(const char* what, parallel::Question q, std::size_t threads, bool p
   const parallel::Answer a = parallel::merge(std::move(answers), q);
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double used = double(std::clock() - cpu) /
-                      CLOCKS_PER_SEC;  // of all threads: other work on the machine does not count
+                      CLOCKS_PER_SEC;  // CPU time of all threads, independent of other work on the machine
   std::printf(
-      "%-16s %zu thread%s %-9s %10llu layouts, %10llu looked at, %10llu fit: %.2f s, %.2f s of CPU, %.2f "
-      "million of the space/s of CPU",
+      "%-16s %zu thread%s %-9s %10llu layouts, %10llu evaluated, %10llu fit: %.2f s, %.2f s of CPU, %.2f "
+      "million layouts per second of CPU",
       what, threads, threads > 1 ? "s" : " ", prune ? "pruned" : "all", (unsigned long long)a.layouts,
       (unsigned long long)a.evaluated, (unsigned long long)a.fitting, s, used,
       double(a.layouts) / used / 1e6);
   if (!a.best.empty()) {
     const parallel::Found& f = a.best.front();
-    std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, front of %zu", f.shape.tensor,
+    std::printf("; best t%u p%u d%u c%u v%u b%u zero %u, %.3f s, Pareto front of %zu", f.shape.tensor,
                 f.depth.pipeline, f.depth.data, f.shape.context, f.depth.interleave, f.shape.micro_batch,
                 f.keep.zero, f.step_seconds, a.pareto.size());
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer: whole training steps of a LLaMA in PyTorch, the same model, tokens and optimizer as ours.
+"""The peer: complete training steps of a LLaMA in PyTorch, with the same model, tokens and optimizer as ours.
 
   torch_step.py '{"hidden": 256, "layers": 4, "heads": 4, "intermediate": 704, "vocab": 256, "batch": 8, "seq": 256,
                   "threads": 2, "precision": "fp32", "compile": false, "steps": 10, "least": 3, "seconds": 10,
@@ -7,8 +7,8 @@
 
 Written from the public definition (RMSNorm, rotary embedding, SwiGLU, tied head, AdamW with clipping). Runs on torch 1.13
 (explicit attention) and 2.x (scaled_dot_product_attention). Prints one JSON object.
-With "device": "cuda" (and "kv_heads", "tied", precision "tf32") it is the peer of tools/gpu; "batches" in place of "batch"
-gives one line for each, an "error" where one does not fit.
+With "device": "cuda" (and "kv_heads", "tied", precision "tf32") it is the peer of tools/gpu; "batches" instead of "batch"
+prints one object per batch size, with "error" for one that does not fit.
 """
 import contextlib, json, math, os, sys, time
 
@@ -59,7 +59,7 @@ class Block(nn.Module):
         q = rotate(heads(self.q(h)), cos, sin).transpose(1, 2)
         k = rotate(heads(self.k(h)), cos, sin).transpose(1, 2)
         v = heads(self.v(h)).transpose(1, 2)
-        if KV != A:  # every torch understands this; the compiler makes no copy that could be left out
+        if KV != A:  # works in every torch version; the compiler adds no avoidable copy
             k, v = k.repeat_interleave(A // KV, 1), v.repeat_interleave(A // KV, 1)
         if SDPA:
             o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -96,7 +96,7 @@ class Llama(nn.Module):
 
 
 def make_optimizer(parameters):
-    """The kind asked for; an older torch that lacks it says so."""
+    """AdamW of the requested kind. A torch version without it raises an error."""
     kind = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False}}[a["optimizer"]]
     return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, **kind)
 
@@ -119,7 +119,7 @@ def measure(batch: int) -> dict:
         optimizer.zero_grad(set_to_none=True)
         value = loss.item()
         if CUDA:
-            torch.cuda.synchronize()  # the loss is there before the update is done
+            torch.cuda.synchronize()  # the loss is available before the update is complete
         t1 = time.perf_counter()
         first_loss = value if i == 0 else first_loss
         if i >= WARMUP:

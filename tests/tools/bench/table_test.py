@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/bench without measuring: the arithmetic of the table, the check for equal work, the clean environment."""
+"""Tests tools/bench without measuring: arithmetic of the table, check for equal work, clean environment."""
 import os
 import sys
 import unittest
@@ -19,7 +19,7 @@ def sample(column, step_ms, peak=1 << 20, parameters=TINY.parameters, tokens=TIN
 
 
 def cells(**rates):
-    """One sample a column, at the given tokens a second."""
+    """One sample per column, with the given tokens per second."""
     return {(TINY.name, c.replace("_", " ")): table.Cell([sample(c, [TINY.tokens / r * 1e3])]) for c, r in rates.items()}
 
 
@@ -33,28 +33,28 @@ class TheTable(unittest.TestCase):
         self.assertAlmostEqual(c.rate("best"), 2048 / 0.050)
         self.assertAlmostEqual(c.spread("best"), 0.5)
 
-    def test_the_median_step_is_one_that_was_measured_and_never_the_faster_of_two(self):
+    def test_the_median_is_a_measured_step_and_the_slower_of_two(self):
         self.assertAlmostEqual(sample("x", [100, 300, 200]).tokens_per_s("median"), 2048 / 0.2)
         self.assertAlmostEqual(sample("x", [100, 200]).tokens_per_s("median"), 2048 / 0.2)
 
-    def test_the_peak_is_that_of_the_round_that_took_most(self):
+    def test_the_peak_is_the_largest_of_all_rounds(self):
         self.assertEqual(table.Cell([sample("x", [1], peak=5), sample("x", [1], peak=7)]).peak_bytes(), 7)
 
-    def test_ratios_name_their_mark_and_whether_it_is_met(self):
+    def test_ratios_state_their_target_and_whether_it_is_met(self):
         peers = [("torch 1.13 fp32", "fp32", True)]
         t = table.build([TINY], cells(ours_fp32=19000, ceiling=20000) | cells(**{"torch 1.13 fp32": 5500}), peers, "best")
         self.assertEqual(line(t, "ours / ceiling"), "0.95 (met: >= 0.92)")
         self.assertEqual(line(t, "ours fp32 / torch 1.13 fp32"), "3.5x (MISSED: >= 3.8)")
 
-    def test_a_mark_just_missed_is_missed_even_where_the_rounded_figure_looks_met(self):
+    def test_a_target_is_compared_with_the_unrounded_figure(self):
         t = table.build([TINY], cells(ours_fp32=9196, ceiling=10000), [], "best")
         self.assertEqual(line(t, "ours / ceiling"), "0.92 (MISSED: >= 0.92)")
 
-    def test_memory_is_held_against_an_upper_bound(self):
+    def test_memory_is_compared_with_an_upper_bound(self):
         both = {(TINY.name, "ours fp32"): table.Cell([sample("o", [1], peak=19)]), (TINY.name, "t"): table.Cell([sample("t", [1], peak=100)])}
         self.assertEqual([v[3] for v in table.verdicts([TINY], both, "t", "best")], [None, False, True])
 
-    def test_a_peer_that_is_absent_is_a_cell_and_its_marks_are_not_measured(self):
+    def test_a_missing_peer_shows_the_reason_and_its_targets_are_not_measured(self):
         absent = {(TINY.name, "torch of x fp32"): table.Cell([], "not installed")}
         t = table.build([TINY], cells(ours_fp32=1) | absent, [("torch of x fp32", "fp32", False)], "best")
         self.assertEqual(line(t, "torch of x fp32, tokens/s"), "not installed")
@@ -67,21 +67,21 @@ class TheTable(unittest.TestCase):
 
 
 class EqualWork(unittest.TestCase):
-    def test_equal_columns_are_not_contradicted(self):
+    def test_equal_columns_give_no_difference(self):
         self.assertEqual(table.same_model(TINY, [sample("a", [1]), sample("b", [1], loss=5.61), sample("c", [1], loss=None)]), [])
 
-    def test_another_head_another_batch_and_another_loss_are_noticed(self):
+    def test_a_different_head_batch_or_loss_is_reported(self):
         untied = sample("a", [1], parameters=TINY.parameters + TINY.vocab * TINY.hidden)
         self.assertIn("parameters", table.same_model(TINY, [untied])[0])
-        self.assertIn("tokens a step", table.same_model(TINY, [sample("a", [1], tokens=1024)])[0])
+        self.assertIn("tokens per step", table.same_model(TINY, [sample("a", [1], tokens=1024)])[0])
         self.assertIn("first losses", table.same_model(TINY, [sample("a", [1]), sample("b", [1], loss=10.4)])[0])
 
     def test_parameters_are_those_of_the_tied_models(self):
         self.assertEqual([r.parameters for r in ROWS.values()], [3279104, 15191712, 41689600, 109529856])
 
-    def test_ours_is_told_every_dimension(self):
-        said = dict(s.split("=", 1) for s in ours.settings(TINY, "fp32", 2, 5, "t.bin", "out"))
-        self.assertEqual((said["model.hidden_size"], said["model.head_dim"], said["train.micro_batch"]), ("256", "64", "8"))
+    def test_settings_of_ours_include_every_dimension(self):
+        keys = dict(s.split("=", 1) for s in ours.settings(TINY, "fp32", 2, 5, "t.bin", "out"))
+        self.assertEqual((keys["model.hidden_size"], keys["model.head_dim"], keys["train.micro_batch"]), ("256", "64", "8"))
 
     def test_the_number_of_steps_is_bounded(self):
         self.assertEqual(steps_of(ROWS["110M"], 0.1), 3)
@@ -89,7 +89,7 @@ class EqualWork(unittest.TestCase):
 
 
 class Children(unittest.TestCase):
-    def test_pins_are_removed_and_what_the_column_needs_is_set(self):
+    def test_preset_variables_are_removed_and_those_of_the_column_set(self):
         os.environ.update(OPENBLAS_CORETYPE="Haswell", OPENBLAS_L2_SIZE="512", OMP_NUM_THREADS="1")
         env = child.clean_environment({"OMP_WAIT_POLICY": "passive"})
         self.assertFalse({"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OMP_NUM_THREADS"} & set(env))
@@ -100,12 +100,12 @@ class Children(unittest.TestCase):
         self.assertEqual(r.code, 0)
         self.assertTrue(100 << 20 < r.peak_bytes < 200 << 20, r.peak_bytes)
 
-    def test_a_child_that_takes_too_long_is_ended_with_all_that_it_started(self):
+    def test_a_child_over_its_time_limit_is_killed_with_its_process_group(self):
         r = child.run_child(["sh", "-c", "sleep 100 & wait"], {}, timeout=0.2)
         self.assertTrue(r.timed_out)
         self.assertEqual(r.reason(), "took too long")
 
-    def test_a_failure_is_told_by_its_last_line(self):
+    def test_the_reason_of_a_failure_is_its_last_line(self):
         r = child.run_child([sys.executable, "-c", "raise ValueError('no such kernel')"], {})
         self.assertEqual(r.reason(), "ValueError: no such kernel")
 
