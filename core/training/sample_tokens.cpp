@@ -1,4 +1,4 @@
-// See sample.hpp.
+// See sample_tokens.hpp.
 #include "core/training/sample_tokens.hpp"
 
 #include <algorithm>

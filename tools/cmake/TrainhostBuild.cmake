@@ -90,8 +90,8 @@ function(trainhost_plugin name)
   trainhost_install_plugin(${name} ${A_DIR})
 endfunction()
 
-# trainhost_test(path/name LINK libs... [SOURCES more...] [LABELS l] [ARGS a] [SERIAL] [NO_PCH]): tests/path/name.cpp and
-# the other sources become one test program and one ctest case "path/name". SERIAL: never beside another test, for tests that
+# trainhost_test(PATH/NAME LINK libs... [SOURCES more...] [LABELS l] [ARGS a] [SERIAL] [NO_PCH]): tests/PATH/NAME.cpp and
+# the other sources become one test program and one ctest case "PATH/NAME". SERIAL: never at the same time as another test, for tests that
 # wait for deadlines or count what the whole machine does. NO_PCH: the libraries bring flags that no other test has.
 function(trainhost_test path)
   cmake_parse_arguments(A "SERIAL;NO_PCH" "" "LINK;LABELS;ARGS;SOURCES" ${ARGN})

@@ -296,7 +296,8 @@ double Instance::peak_flops() {
   std::uint64_t n = 8192;
   while (n >= 512 && 3 * n * n * el > room) n /= 2;
   if (n < 512)
-    throw abi::StatusError(TH_E_UNSUPPORTED, "no room to measure the device's rate beside this run");
+    throw abi::StatusError(TH_E_UNSUPPORTED,
+                           "not enough free memory on the device to measure its rate beside this run");
   std::byte* at = arenas_.transient();
   cudaStream_t stream = executor_.stream();
   check(cudaMemsetAsync(at, 0x3c, 2 * n * n * el, stream),
