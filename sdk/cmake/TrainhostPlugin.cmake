@@ -1,8 +1,9 @@
 # trainhost_add_plugin(NAME SOURCES file... [LINK library...]): target NAME that builds the plugin NAME.so.
 #   - It exports one symbol: hidden visibility, the SDK's version script, no GNU-unique symbols (they would prevent unloading).
 #   - Undefined symbols are errors at link time (-z defs); symbols are bound at load time (-z now).
-# CMAKE_*_FLAGS are not changed. -ffast-math is an error: linking with it changes the floating-point mode of the whole host when the
-# library is loaded; the host restores the mode, and `trainhost plugins check` reports a failure.
+# CMAKE_*_FLAGS are not changed. -ffast-math is an error: linking with it changes the floating-point mode of
+# the whole host when the library is loaded; the host restores the mode, and `trainhost plugins check` reports
+# a failure.
 function(trainhost_add_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 A "" "" "SOURCES;LINK")
   if(A_UNPARSED_ARGUMENTS)

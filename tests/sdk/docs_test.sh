@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# docs_test.sh SDK PAGES TRAINHOST WORK: the generated reference pages (target sdk_docs, in PAGES) are complete. Every check, every
-# header and every name of the golden file has its page; no link is dead; comments of the headers reach the pages; the generator
-# fails when headers and golden file disagree. Without python3 only the pages of the checks are tested.
+# docs_test.sh SDK PAGES TRAINHOST WORK: the generated reference pages (target sdk_docs, in PAGES) are
+# complete. Every check, every header and every name of the golden file has its page; no link is dead;
+# comments of the headers reach the pages; the generator fails when headers and golden file disagree. Without
+# python3 only the pages of the checks are tested.
 set -euo pipefail
 sdk=$1 pages=$2 trainhost=$3 work=$4
 fail() { echo "FAILED: $*"; exit 1; }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# test.sh TRAINHOST FILE.so: compares the estimate for config.json with numbers computed by hand, then runs `plugins check`.
+# test.sh TRAINHOST FILE.so: compares the estimate for config.json with numbers computed by hand, then runs
+# `plugins check`.
 set -eu
 trainhost=$1 plugin=$(realpath "$2")
 cd "$(dirname "$0")"

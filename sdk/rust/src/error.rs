@@ -25,7 +25,14 @@ pub struct Error {
 impl Error {
     /// Returns an error with any `TH_E_*` code.
     pub fn new(code: th_status, message: impl Into<String>) -> Error {
-        Error { code, message: message.into(), hint: String::new(), bytes_needed: 0, native_code: 0, native_domain: String::new() }
+        Error {
+            code,
+            message: message.into(),
+            hint: String::new(),
+            bytes_needed: 0,
+            native_code: 0,
+            native_domain: String::new(),
+        }
     }
     /// The request is valid, but this plugin does not support it: the host may try the next plugin.
     pub fn unsupported(message: impl Into<String>) -> Error {
@@ -66,12 +73,20 @@ impl std::error::Error for Error {}
 
 /// Returns an argument error if one of the pointers is null.
 pub(crate) fn require_non_null(pointers: &[*const std::os::raw::c_void]) -> Result<(), Error> {
-    if pointers.iter().any(|p| p.is_null()) { Err(Error::argument("an argument is null")) } else { Ok(()) }
+    if pointers.iter().any(|p| p.is_null()) {
+        Err(Error::argument("an argument is null"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Turns a code of a sink or another call of the host into a `Result`.
 pub(crate) fn check(status: th_status, what: &str) -> Result<(), Error> {
-    if status == TH_OK { Ok(()) } else { Err(Error::new(status, what)) }
+    if status == TH_OK {
+        Ok(())
+    } else {
+        Err(Error::new(status, what))
+    }
 }
 
 /// Copies text into a fixed field: truncated between characters, always terminated.
@@ -99,7 +114,8 @@ unsafe fn fill(to: *mut th_error, error: &Error) -> th_status {
         copy_text(&mut full.native_domain, &error.native_domain);
         copy_text(&mut full.message, &error.message);
         copy_text(&mut full.hint, &error.hint);
-        // A struct that ends inside `message` would lose the terminating NUL: write only the fields before it.
+        // A struct that ends inside `message` would lose the terminating NUL: write only the fields before
+        // it.
         let whole = if size >= core::mem::size_of::<th_error>() {
             core::mem::size_of::<th_error>()
         } else if size >= offset_of!(th_error, hint) {
@@ -114,7 +130,10 @@ unsafe fn fill(to: *mut th_error, error: &Error) -> th_status {
 }
 
 fn panic_message(panic: Box<dyn std::any::Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| s.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|s| s.to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
     format!("panicked: {}", text.unwrap_or_else(|| "with a value that is not a string".into()))
 }
 
@@ -153,7 +172,8 @@ mod tests {
 
     #[test]
     fn an_error_is_not_written_beyond_the_size_of_the_host_struct() {
-        let error = || Err(Error::unavailable("no device").hint("use the cpu backend").missing(5).of("cuda", 100));
+        let error =
+            || Err(Error::unavailable("no device").hint("use the cpu backend").missing(5).of("cuda", 100));
         let mut e = zeroed(offset_of!(th_error, hint));
         assert_eq!(unsafe { guard(&mut e, error) }, TH_E_UNAVAILABLE);
         assert_eq!((text(&e.message), text(&e.hint), e.bytes_needed), ("no device".into(), String::new(), 5));

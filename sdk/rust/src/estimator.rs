@@ -8,11 +8,14 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Predicts the memory of a run. Functions may be called from several threads at once and keep no state.
 pub trait Estimator: 'static {
-    /// How well the estimator fits this model and run: 0 = does not apply, 1 to 1000 = better with larger values. No
-    /// I/O, less than a millisecond.
+    /// How well the estimator fits this model and run: 0 = does not apply, 1 to 1000 = better with larger
+    /// values. No I/O, less than a millisecond.
     fn matches(model: &Model, run: &Run) -> i32;
-    /// Sends the entries of the prediction to `tree`. `profile`: traits of the trainer that would execute the run.
-    fn estimate(host: &Host, model: &Model, run: &Run, profile: Option<&Profile>, tree: &mut Tree) -> Result<(), Error>;
+    /// Sends the entries of the prediction to `tree`. `profile`: traits of the trainer that would execute the
+    /// run.
+    fn estimate(
+        host: &Host, model: &Model, run: &Run, profile: Option<&Profile>, tree: &mut Tree,
+    ) -> Result<(), Error>;
 }
 
 unsafe extern "C" fn matches<E: Estimator>(model: *const th_model, run: *const th_run) -> i32 {
@@ -23,14 +26,20 @@ unsafe extern "C" fn matches<E: Estimator>(model: *const th_model, run: *const t
 }
 
 unsafe extern "C" fn estimate<E: Estimator>(
-    host: *const th_host, model: *const th_model, run: *const th_run, profile: *const th_profile, sink: *mut th_mem_sink,
-    summary: *mut th_mem_summary, error: *mut th_error,
+    host: *const th_host, model: *const th_model, run: *const th_run, profile: *const th_profile,
+    sink: *mut th_mem_sink, summary: *mut th_mem_summary, error: *mut th_error,
 ) -> th_status {
     guard(error, || {
         require_non_null(&[host.cast(), model.cast(), run.cast(), sink.cast()])?;
         let profile = if profile.is_null() { None } else { Some(Profile::from_raw(profile)) };
         let mut tree = Tree::from_raw(sink, summary);
-        E::estimate(&Host::from_raw(host), &Model::from_raw(model), &Run::from_raw(run), profile.as_ref(), &mut tree)
+        E::estimate(
+            &Host::from_raw(host),
+            &Model::from_raw(model),
+            &Run::from_raw(run),
+            profile.as_ref(),
+            &mut tree,
+        )
     })
 }
 

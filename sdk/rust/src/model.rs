@@ -1,5 +1,5 @@
-//! Model, run and trainer traits as full copies: missing fields of an older host become zero (unset), fields of a newer
-//! host that this crate does not know are ignored.
+//! Model, run and trainer traits as full copies: missing fields of an older host become zero (unset), fields
+//! of a newer host that this crate does not know are ignored.
 use crate::abi::*;
 use std::ffi::CStr;
 use std::ops::Deref;
@@ -12,7 +12,11 @@ use std::os::raw::c_char;
 pub(crate) unsafe fn read_in<T>(from: *const T) -> T {
     let theirs = *from.cast::<u32>() as usize;
     let mut full: T = core::mem::zeroed();
-    core::ptr::copy_nonoverlapping(from.cast::<u8>(), (&mut full as *mut T).cast(), theirs.min(core::mem::size_of::<T>()));
+    core::ptr::copy_nonoverlapping(
+        from.cast::<u8>(),
+        (&mut full as *mut T).cast(),
+        theirs.min(core::mem::size_of::<T>()),
+    );
     *(&mut full as *mut T).cast::<u32>() = core::mem::size_of::<T>() as u32;
     full
 }
@@ -23,7 +27,11 @@ pub(crate) unsafe fn read_in<T>(from: *const T) -> T {
 /// As for [`read_in`], and `to` may be written.
 pub(crate) unsafe fn write_out<T>(to: *mut T, full: &T) {
     let theirs = *to.cast::<u32>();
-    core::ptr::copy_nonoverlapping((full as *const T).cast::<u8>(), to.cast::<u8>(), (theirs as usize).min(core::mem::size_of::<T>()));
+    core::ptr::copy_nonoverlapping(
+        (full as *const T).cast::<u8>(),
+        to.cast::<u8>(),
+        (theirs as usize).min(core::mem::size_of::<T>()),
+    );
     *to.cast::<u32>() = theirs;
 }
 
@@ -32,7 +40,11 @@ pub(crate) unsafe fn write_out<T>(to: *mut T, full: &T) {
 /// # Safety
 /// `text` is null or NUL-terminated and outlives `'a`.
 pub(crate) unsafe fn text_of<'a>(text: *const c_char) -> &'a str {
-    if text.is_null() { "" } else { CStr::from_ptr(text).to_str().unwrap_or("") }
+    if text.is_null() {
+        ""
+    } else {
+        CStr::from_ptr(text).to_str().unwrap_or("")
+    }
 }
 
 macro_rules! complete {
@@ -54,8 +66,8 @@ macro_rules! complete {
 }
 
 complete! {
-    /// The model: every field of [`th_model`] by name (`model.hidden`), texts by function. A number that the config does
-    /// not have is 0.
+    /// The model: every field of [`th_model`] by name (`model.hidden`), texts by function. A number that the
+    /// config does not have is 0.
     Model, th_model
 }
 complete! {
@@ -120,8 +132,8 @@ impl Run {
     pub fn tokens(&self) -> u64 {
         u64::from(self.0.micro_batch) * u64::from(self.0.seq_len)
     }
-    /// Numbers that the optimizer stores per parameter: 2 (AdamW), 1 (SGD with momentum) or 0 (SGD); `None` for other
-    /// optimizers.
+    /// Numbers that the optimizer stores per parameter: 2 (AdamW), 1 (SGD with momentum) or 0 (SGD); `None`
+    /// for other optimizers.
     pub fn moments(&self) -> Option<u64> {
         match self.0.optimizer {
             TH_OPT_ADAMW => Some(2),

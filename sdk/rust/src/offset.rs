@@ -1,5 +1,5 @@
-//! Constant offsets of fields: Rust has `offset_of!` since 1.77, and this crate supports 1.63.
-//! The struct is a member of a union with an array in which each byte contains its own index; the first byte of the field
+//! Constant offsets of fields: Rust has `offset_of!` since 1.77, and this crate supports 1.63. The struct is
+//! a member of a union with an array in which each byte contains its own index; the first byte of the field
 //! is its offset. Pointers are not subtracted, which constants cannot do before 1.65.
 
 /// Array [0, 1, 2, ...], each index shifted right by `shift` bits and truncated to a byte.
@@ -21,8 +21,12 @@ macro_rules! offset_of {
             value: $struct,
         }
         const OFFSET: usize = {
-            let (low, high) = (Numbered { bytes: crate::offset::numbered(0) }, Numbered { bytes: crate::offset::numbered(8) });
-            let (low, high) = unsafe { (core::ptr::addr_of!(low.value.$field), core::ptr::addr_of!(high.value.$field)) };
+            let (low, high) = (
+                Numbered { bytes: crate::offset::numbered(0) },
+                Numbered { bytes: crate::offset::numbered(8) },
+            );
+            let (low, high) =
+                unsafe { (core::ptr::addr_of!(low.value.$field), core::ptr::addr_of!(high.value.$field)) };
             unsafe { *low.cast::<u8>() as usize + ((*high.cast::<u8>() as usize) << 8) }
         };
         OFFSET

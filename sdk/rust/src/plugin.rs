@@ -46,8 +46,9 @@ macro_rules! th_text {
 pub struct PluginTable(pub th_plugin);
 unsafe impl Sync for PluginTable {}
 
-/// Stores the manifest (TOML: id, version, kind, families, options; see `trainhost/plugin.h`) in the library, where the
-/// host reads it without running code. `id` and `version` must equal those of [`th_plugin!`](crate::th_plugin!).
+/// Stores the manifest (TOML: id, version, kind, families, options; see `trainhost/plugin.h`) in the library,
+/// where the host reads it without running code. `id` and `version` must equal those of
+/// [`th_plugin!`](crate::th_plugin!).
 #[macro_export]
 macro_rules! th_manifest {
     ($toml:expr) => {
@@ -56,7 +57,8 @@ macro_rules! th_manifest {
             #[used]
             #[link_section = ".trainhost"]
             static MANIFEST: [u8; TOML.len()] = $crate::bytes(TOML);
-            // With Rust 1.63 the linker removes unreferenced sections despite `#[used]`, but it keeps .init_array.
+            // With Rust 1.63 the linker removes unreferenced sections despite `#[used]`, but it keeps
+            // .init_array.
             extern "C" fn kept() {
                 unsafe { core::ptr::read_volatile(MANIFEST.as_ptr()) };
             }
@@ -67,8 +69,9 @@ macro_rules! th_manifest {
     };
 }
 
-/// Defines the only exported function: `th_plugin!("acme-conv", "1.0.0", estimator = Mine)`. After id and version follow
-/// one or more of `estimator = T`, `trainer = T` and `generate = T`, where T implements the trait of that name.
+/// Defines the only exported function: `th_plugin!("acme-conv", "1.0.0", estimator = Mine)`. After id and
+/// version follow one or more of `estimator = T`, `trainer = T` and `generate = T`, where T implements the
+/// trait of that name.
 #[macro_export]
 macro_rules! th_plugin {
     ($id:expr, $version:expr $(, $kind:ident = $type:ty)+ $(,)?) => {
@@ -120,7 +123,10 @@ macro_rules! th_interface {
         }
     };
     ($id:ident, $other:ident, $type:ty) => {
-        compile_error!(concat!("th_plugin! supports estimator, trainer and generate, not ", stringify!($other)));
+        compile_error!(concat!(
+            "th_plugin! supports estimator, trainer and generate, not ",
+            stringify!($other)
+        ));
     };
 }
 

@@ -8,15 +8,15 @@ use std::ffi::{CStr, CString};
 use std::os::raw::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// A trainer; one object is one training run. `probe`, `profile` and `plan` are called without an object, from any thread.
-/// Calls on an object come one at a time, from any thread.
+/// A trainer; one object is one training run. `probe`, `profile` and `plan` are called without an object,
+/// from any thread. Calls on an object come one at a time, from any thread.
 pub trait Trainer: Sized + Send + 'static {
     /// Number of usable devices; [`Error::unavailable`] with the reason if there are none. Cheap.
     fn probe(host: &Host) -> Result<u32, Error>;
     /// Traits that determine memory (alignment, tiles, threads), for estimators. Needs no device.
     fn profile(host: &Host, model: &Model, run: &Run, profile: &mut th_profile) -> Result<(), Error>;
-    /// Sends the trainer's own memory breakdown of a run. Allocates nothing. Returns [`Error::unsupported`] for a run that
-    /// the trainer cannot execute.
+    /// Sends the trainer's own memory breakdown of a run. Allocates nothing. Returns [`Error::unsupported`]
+    /// for a run that the trainer cannot execute.
     fn plan(host: &Host, model: &Model, run: &Run, tree: &mut Tree) -> Result<(), Error>;
     /// Creates a run and allocates its memory. The object may keep the host, which outlives it.
     fn create(host: Host, device: i32, model: &Model, run: &Run) -> Result<Self, Error>;
@@ -24,7 +24,8 @@ pub trait Trainer: Sized + Send + 'static {
     fn load(&mut self, scope: u32, tensor: &Tensor) -> Result<(), Error>;
     /// Initializes every tensor that `load` did not fill; the values depend on the seed only.
     fn init(&mut self, seed: u64) -> Result<(), Error>;
-    /// Executes one update, or with [`Step::evaluate`] computes only the loss. `TH_E_NONFINITE`: the state is unchanged.
+    /// Executes one update, or with [`Step::evaluate`] computes only the loss. `TH_E_NONFINITE`: the state is
+    /// unchanged.
     fn step(&mut self, step: &Step) -> Result<StepResult, Error>;
     /// Sends every tensor of the scope in the order of the model's tensors.
     fn save(&mut self, scope: u32, sink: &mut TensorSink) -> Result<(), Error>;
@@ -46,7 +47,8 @@ pub trait Trainer: Sized + Send + 'static {
 pub trait Generate: Trainer {
     /// Vocabulary size of the model.
     fn vocab(&self) -> usize;
-    /// Computes the logits after `token` at `position`; position 0 starts a new text. `logits` has the size of the vocabulary.
+    /// Computes the logits after `token` at `position`; position 0 starts a new text. `logits` has the size
+    /// of the vocabulary.
     fn next(&mut self, token: i32, position: u32, logits: &mut [f32]) -> Result<(), Error>;
 }
 
@@ -133,13 +135,18 @@ pub struct TensorSink(*mut th_tensor_sink);
 impl TensorSink {
     /// Sends a whole tensor of one or two dimensions.
     pub fn tensor(&mut self, name: &str, dims: &[u64], values: &[f32]) -> Result<(), Error> {
-        let c_name = CString::new(name).map_err(|_| Error::new(TH_E_INTERNAL, "the name of a tensor contains a NUL"))?;
+        let c_name = CString::new(name)
+            .map_err(|_| Error::new(TH_E_INTERNAL, "the name of a tensor contains a NUL"))?;
         if dims.is_empty() || dims.len() > 8 || dims.iter().product::<u64>() != values.len() as u64 {
-            return Err(Error::new(TH_E_INTERNAL, format!("{name} has {} values, but dimensions {dims:?}", values.len())));
+            return Err(Error::new(
+                TH_E_INTERNAL,
+                format!("{name} has {} values, but dimensions {dims:?}", values.len()),
+            ));
         }
         let mut t: th_tensor = unsafe { core::mem::zeroed() };
         t.struct_size = core::mem::size_of::<th_tensor>() as u32;
-        (t.dtype, t.rank, t.name, t.count) = (TH_DT_F32, dims.len() as u32, c_name.as_ptr(), values.len() as u64);
+        (t.dtype, t.rank, t.name, t.count) =
+            (TH_DT_F32, dims.len() as u32, c_name.as_ptr(), values.len() as u64);
         t.dim[..dims.len()].copy_from_slice(dims);
         t.data = values.as_ptr() as *mut c_void;
         let send = unsafe { (*self.0).tensor }.ok_or_else(|| Error::argument("the sink has no function"))?;
@@ -147,8 +154,8 @@ impl TensorSink {
     }
 }
 
-/// The object of an instance handle and its state. A call that the interface forbids in this state returns `TH_E_STATE`;
-/// after a fatal error only destroy() is allowed.
+/// The object of an instance handle and its state. A call that the interface forbids in this state returns
+/// `TH_E_STATE`; after a fatal error only destroy() is allowed.
 #[doc(hidden)]
 pub struct Instance<T> {
     object: T,
@@ -163,14 +170,17 @@ fn is_fatal(code: th_status) -> bool {
 
 /// Runs one call on an instance. `needs_ready`: the call is allowed only after init().
 unsafe fn call_instance<T: Trainer>(
-    instance: *mut th_trainer_inst, needs_ready: bool, error: *mut th_error, f: impl FnOnce(&mut Instance<T>) -> Result<(), Error>,
+    instance: *mut th_trainer_inst, needs_ready: bool, error: *mut th_error,
+    f: impl FnOnce(&mut Instance<T>) -> Result<(), Error>,
 ) -> th_status {
     if instance.is_null() {
         return guard(error, || Err(Error::argument("the instance is null")));
     }
     let instance = &mut *instance.cast::<Instance<T>>();
     if instance.lost {
-        return guard(error, || Err(Error::new(TH_E_STATE, "an earlier call failed; only destroy() is allowed")));
+        return guard(error, || {
+            Err(Error::new(TH_E_STATE, "an earlier call failed; only destroy() is allowed"))
+        });
     }
     if needs_ready && !instance.ready {
         return guard(error, || Err(Error::new(TH_E_STATE, "init() was not called")));
@@ -180,7 +190,9 @@ unsafe fn call_instance<T: Trainer>(
     code
 }
 
-unsafe extern "C" fn probe<T: Trainer>(host: *const th_host, devices: *mut u32, error: *mut th_error) -> th_status {
+unsafe extern "C" fn probe<T: Trainer>(
+    host: *const th_host, devices: *mut u32, error: *mut th_error,
+) -> th_status {
     guard(error, || {
         require_non_null(&[host.cast(), (devices as *const u32).cast()])?;
         *devices = T::probe(&Host::from_raw(host))?;
@@ -188,7 +200,8 @@ unsafe extern "C" fn probe<T: Trainer>(host: *const th_host, devices: *mut u32, 
     })
 }
 unsafe extern "C" fn profile<T: Trainer>(
-    host: *const th_host, model: *const th_model, run: *const th_run, out: *mut th_profile, error: *mut th_error,
+    host: *const th_host, model: *const th_model, run: *const th_run, out: *mut th_profile,
+    error: *mut th_error,
 ) -> th_status {
     guard(error, || {
         require_non_null(&[host.cast(), model.cast(), run.cast(), out.cast()])?;
@@ -200,8 +213,8 @@ unsafe extern "C" fn profile<T: Trainer>(
     })
 }
 unsafe extern "C" fn plan<T: Trainer>(
-    host: *const th_host, model: *const th_model, run: *const th_run, sink: *mut th_mem_sink, summary: *mut th_mem_summary,
-    error: *mut th_error,
+    host: *const th_host, model: *const th_model, run: *const th_run, sink: *mut th_mem_sink,
+    summary: *mut th_mem_summary, error: *mut th_error,
 ) -> th_status {
     guard(error, || {
         require_non_null(&[host.cast(), model.cast(), run.cast(), sink.cast()])?;
@@ -210,8 +223,8 @@ unsafe extern "C" fn plan<T: Trainer>(
     })
 }
 unsafe extern "C" fn create<T: Trainer>(
-    host: *const th_host, device: i32, model: *const th_model, run: *const th_run, out: *mut *mut th_trainer_inst,
-    error: *mut th_error,
+    host: *const th_host, device: i32, model: *const th_model, run: *const th_run,
+    out: *mut *mut th_trainer_inst, error: *mut th_error,
 ) -> th_status {
     guard(error, || {
         require_non_null(&[host.cast(), model.cast(), run.cast(), out.cast()])?;
@@ -230,7 +243,9 @@ unsafe extern "C" fn load<T: Trainer>(
         i.object.load(scope, &Tensor { name: text_of(raw.name), raw })
     })
 }
-unsafe extern "C" fn init<T: Trainer>(instance: *mut th_trainer_inst, seed: u64, error: *mut th_error) -> th_status {
+unsafe extern "C" fn init<T: Trainer>(
+    instance: *mut th_trainer_inst, seed: u64, error: *mut th_error,
+) -> th_status {
     call_instance::<T>(instance, false, error, |i| {
         if i.ready {
             return Err(Error::new(TH_E_STATE, "init() was already called"));
@@ -248,7 +263,11 @@ unsafe extern "C" fn step<T: Trainer>(
         let s = read_in(raw);
         let ids = |at: *const i32| {
             let n = s.batch as usize * s.seq as usize;
-            if n == 0 || at.is_null() { &[][..] } else { core::slice::from_raw_parts(at, n) }
+            if n == 0 || at.is_null() {
+                &[][..]
+            } else {
+                core::slice::from_raw_parts(at, n)
+            }
         };
         let (tokens, targets) = (ids(s.tokens), ids(s.targets));
         if tokens.is_empty() || targets.is_empty() {
@@ -256,7 +275,12 @@ unsafe extern "C" fn step<T: Trainer>(
         }
         let start = std::time::Instant::now();
         let result = i.object.step(&Step {
-            evaluate: s.flags & TH_STEP_EVALUATE != 0, batch: s.batch as usize, seq: s.seq as usize, tokens, targets, lr: s.lr,
+            evaluate: s.flags & TH_STEP_EVALUATE != 0,
+            batch: s.batch as usize,
+            seq: s.seq as usize,
+            tokens,
+            targets,
+            lr: s.lr,
             index: s.step_index,
         })?;
         let mut full: th_step_out = core::mem::zeroed();
@@ -293,7 +317,7 @@ unsafe extern "C" fn info<T: Trainer>(instance: *mut th_trainer_inst, key: *cons
     catch_unwind(AssertUnwindSafe(|| {
         (*instance.cast::<Instance<T>>()).object.info(text_of(key)).map_or(core::ptr::null(), CStr::as_ptr)
     }))
-        .unwrap_or(core::ptr::null())
+    .unwrap_or(core::ptr::null())
 }
 unsafe extern "C" fn metric<T: Trainer>(
     instance: *mut th_trainer_inst, key: *const c_char, out: *mut f64, error: *mut th_error,
@@ -341,7 +365,11 @@ pub const fn trainer_table<T: Trainer>() -> th_trainer {
 
 #[doc(hidden)]
 pub const fn generate_table<T: Generate>() -> th_generate {
-    th_generate { struct_size: core::mem::size_of::<th_generate>() as u32, reserved: 0, next: Some(next::<T>) }
+    th_generate {
+        struct_size: core::mem::size_of::<th_generate>() as u32,
+        reserved: 0,
+        next: Some(next::<T>),
+    }
 }
 
 #[cfg(test)]
@@ -400,7 +428,10 @@ mod tests {
             let (m, r): (th_model, th_run) = (core::mem::zeroed(), core::mem::zeroed());
             let (mut p, mut sink): (th_profile, th_mem_sink) = (core::mem::zeroed(), core::mem::zeroed());
             assert_eq!(table.profile.unwrap()(core::ptr::null(), &m, &r, &mut p, e), TH_E_ARG);
-            assert_eq!(table.plan.unwrap()(core::ptr::null(), &m, &r, &mut sink, core::ptr::null_mut(), e), TH_E_ARG);
+            assert_eq!(
+                table.plan.unwrap()(core::ptr::null(), &m, &r, &mut sink, core::ptr::null_mut(), e),
+                TH_E_ARG
+            );
             assert_eq!(table.probe.unwrap()(core::ptr::null(), core::ptr::null_mut(), e), TH_E_ARG);
             table.destroy.unwrap()(none);
             table.destroy.unwrap()(instance)
@@ -418,7 +449,8 @@ mod tests {
         (s.batch, s.seq, s.tokens, s.targets) = (2, 2, ids.as_ptr(), ids.as_ptr());
         let mut out: th_step_out = unsafe { core::mem::zeroed() };
         out.struct_size = core::mem::size_of::<th_step_out>() as u32;
-        let mut step = |s: &th_step| unsafe { table.step.unwrap()(instance, s, &mut out, core::ptr::null_mut()) };
+        let mut step =
+            |s: &th_step| unsafe { table.step.unwrap()(instance, s, &mut out, core::ptr::null_mut()) };
         let init = || unsafe { table.init.unwrap()(instance, 1, core::ptr::null_mut()) };
         assert_eq!(step(&s), TH_E_STATE);
         assert_eq!((init(), init()), (TH_OK, TH_E_STATE));

@@ -44,7 +44,8 @@ impl Entry {
 /// Former name of [`Entry`].
 pub type Leaf = Entry;
 
-/// Builds a memory report. Functions that add an entry return its id, which may become the parent of later entries.
+/// Builds a memory report. Functions that add an entry return its id, which may become the parent of later
+/// entries.
 pub struct Tree {
     sink: *mut th_mem_sink,
     summary: *mut th_mem_summary,
@@ -75,16 +76,19 @@ impl Tree {
     pub fn note(&mut self, sentence: impl AsRef<str>) -> Result<(), Error> {
         let sink = unsafe { &*self.sink };
         match sink.note {
-            Some(note) if sink.struct_size as usize >= core::mem::size_of::<th_mem_sink>() => {
-                check(unsafe { note(self.sink, c_text(sentence.as_ref()).as_ptr()) }, "the host rejected a note")
-            }
+            Some(note) if sink.struct_size as usize >= core::mem::size_of::<th_mem_sink>() => check(
+                unsafe { note(self.sink, c_text(sentence.as_ref()).as_ptr()) },
+                "the host rejected a note",
+            ),
             _ => Ok(()),
         }
     }
     /// Sets the peak of a tier and its phase `TH_PH_*`. Without it the host computes both from the entries.
     pub fn peak(&mut self, tier: u32, bytes: u64, phase: u32) {
         self.summary(|s| {
-            if let (Some(peak), Some(when)) = (s.tier_peak.get_mut(tier as usize), s.peak_phase.get_mut(tier as usize)) {
+            if let (Some(peak), Some(when)) =
+                (s.tier_peak.get_mut(tier as usize), s.peak_phase.get_mut(tier as usize))
+            {
                 (*peak, *when) = (bytes, phase);
             }
         });
@@ -112,7 +116,8 @@ impl Tree {
         let (name, formula) = (c_text(&entry.name), entry.formula.as_deref().map(c_text));
         let mut node: th_mem = unsafe { core::mem::zeroed() };
         node.struct_size = core::mem::size_of::<th_mem>() as u32;
-        (node.id, node.parent, node.tier, node.component) = (self.count, entry.parent, entry.tier, entry.component);
+        (node.id, node.parent, node.tier, node.component) =
+            (self.count, entry.parent, entry.tier, entry.component);
         (node.claim, node.phases, node.bytes, node.lo, node.hi) = (claim, entry.phases, bytes, lo, hi);
         node.name = name.as_ptr();
         node.formula = formula.as_ref().map_or(core::ptr::null(), |f| f.as_ptr());

@@ -1,5 +1,5 @@
-/* Parameters of the model with names and order of a checkpoint, for load() and save(). Shapes are [rows, columns]; a
- * vector has one dimension. These functions allocate no memory. */
+/* Parameters of the model with names and order of a checkpoint, for load() and save(). Shapes are [rows,
+ * columns]; a vector has one dimension. These functions allocate no memory. */
 #ifndef TENSORS_H
 #define TENSORS_H
 #include <stdio.h>

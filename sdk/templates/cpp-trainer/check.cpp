@@ -1,5 +1,5 @@
-// Compares every kernel with the reference: odd sizes, guard bands, two calls. Prints one line per kernel; exit code 1 if one
-// is wrong. `build/@NAME@-check linear` checks one kernel.
+// Compares every kernel with the reference: odd sizes, guard bands, two calls. Prints one line per kernel;
+// exit code 1 if one is wrong. `build/@NAME@-check linear` checks one kernel.
 #include "core/executor/kernel_check.hpp"
 
 #include "kernels.hpp"

@@ -1,5 +1,6 @@
-// The kernels of @NAME@. A trainer has twenty; those that are not here are inherited, correct but slow loops. Arguments of
-// each kernel and rules for all of them: core/executor/kernels.hpp of the SDK. check.cpp compares them with the reference.
+// The kernels of @NAME@. A trainer has twenty; those that are not here are inherited, correct but slow loops.
+// Arguments of each kernel and rules for all of them: core/executor/kernels.hpp of the SDK. check.cpp
+// compares them with the reference.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +9,8 @@
 struct @TYPE@ : trainhost::executor::ReferenceKernels {
   static constexpr const char *id = "@NAME@", *version = "0.1.0";
 
-  // y = x w^T (+ bias) (+ residual): rows of x times rows of w. Eight partial sums, which the compiler keeps in one vector
-  // register; the inherited kernel uses a single sum in double.
+  // y = x w^T (+ bias) (+ residual): rows of x times rows of w. Eight partial sums, which the compiler keeps
+  // in one vector register; the inherited kernel uses a single sum in double.
   void linear(const trainhost::executor::Linear& a) {
     for (std::uint64_t r = 0; r < a.rows; ++r)
       for (std::uint64_t j = 0; j < a.outputs; ++j) {

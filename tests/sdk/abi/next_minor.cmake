@@ -1,6 +1,7 @@
-# A host and plugins of the next minor version, to be tested together with those of this one: copies of the headers with appended
-# fields (minor 1), their golden file, and the lines of the host that would use the fields. Patched at configure time from the
-# current sources; a patch whose search text is missing is an error.
+# A host and plugins of the next minor version, to be tested together with those of this one: copies of the
+# headers with appended fields (minor 1), their golden file, and the lines of the host that would use the
+# fields. Patched at configure time from the current sources; a patch whose search text is missing is an
+# error.
 
 # next_minor_patch(FILE from to [from to ...]): writes the patched FILE of the source tree to ${next_minor}.
 function(next_minor_patch file)
@@ -39,7 +40,8 @@ next_minor_patch(core/plugin/host_table.cpp "table_->self = this;" "table_->self
 next_minor_patch(core/plugin/adapt_trainer.cpp "return {out.loss," "return {out.loss + static_cast<double>(out.joules),"
   "if (!t_.trainer.info) return {};" "if (key == \"next_minor\") return t_.trainer.next_minor ? \"a slot\" : \"no slot\";\n    if (!t_.trainer.info) return {};")
 
-# Table of struct sizes: from the current golden file, and from one of the next minor version with the appended fields.
+# Table of struct sizes: from the current golden file, and from one of the next minor version with the
+# appended fields.
 file(READ ${PROJECT_SOURCE_DIR}/sdk/abi/v1.0.txt golden)
 string(REPLACE "abi 1.0" "abi 1.1" golden "${golden}")
 foreach(change "th_run 216 224" "th_step_out 48 56" "th_trainer 104 112" "th_mem 80 88" "th_host 104 112")

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# consumer_test.sh PREFIX WORK EXAMPLES: builds plugins with the installed SDK only. One estimator in C (gcc, clang), C++ (g++ with
-# libstdc++, clang++ with libc++) and Rust, by pkg-config and by find_package: the host reports the same numbers for all, and each
-# exports one symbol. Then a plugin that links trainhost::plan. Prints the name of each part that is skipped because of a missing tool.
+# consumer_test.sh PREFIX WORK EXAMPLES: builds plugins with the installed SDK only. One estimator in C (gcc,
+# clang), C++ (g++ with libstdc++, clang++ with libc++) and Rust, by pkg-config and by find_package: the host
+# reports the same numbers for all, and each exports one symbol. Then a plugin that links trainhost::plan.
+# Prints the name of each part that is skipped because of a missing tool.
 set -euo pipefail
 prefix=$1 work=$2 examples=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -55,7 +56,8 @@ else
   echo "skipped: Rust (no cargo)"
 fi
 
-# All plugins give the same numbers for one model and run; test.sh of the first compares them with numbers computed by hand.
+# All plugins give the same numbers for one model and run; test.sh of the first compares them with numbers
+# computed by hand.
 cp -r gcc-c/model gcc-c/run.toml .
 (cd gcc-c && ./test.sh ../plugins/gcc-c.so) || fail "gcc-c: numbers differ from those computed by hand"
 for name in "${names[@]}"; do
@@ -72,7 +74,8 @@ for name in estimator_c estimator_cpp; do
   echo "example: $name"
 done
 
-# CMake and the program accept a prefix with spaces. (The shell splits the output of pkg-config: sdk/README.md.)
+# CMake and the program accept a prefix with spaces. (The shell splits the output of pkg-config:
+# sdk/README.md.)
 cp -r "$prefix" "$work/a prefix"
 CMAKE_PREFIX_PATH="$work/a prefix" cmake -S estimator_cpp -B "spaced build" -DCMAKE_BUILD_TYPE=Release >spaced.log 2>&1 &&
   cmake --build "spaced build" >>spaced.log 2>&1 || { cat spaced.log; fail "a prefix with spaces"; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# deb_test.sh BUILD WORK: builds the three Debian packages and unpacks them to an empty root. Checks the metadata of each package, and
-# that the unpacked program plans and trains. Skipped without dpkg.
+# deb_test.sh BUILD WORK: builds the three Debian packages and unpacks them to an empty root. Checks the
+# metadata of each package, and that the unpacked program plans and trains. Skipped without dpkg.
 set -euo pipefail
 build=$1 work=$2
 command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null || { echo "skipped: no dpkg-deb or dpkg-shlibdeps (dpkg-dev)"; exit 77; }
@@ -29,7 +29,8 @@ grep -q 'libtrainhost-executor\.a$' trainhost-sdk-dev.files && grep -q 'libtrain
 ! grep -q 'usr/include\|\.a$' trainhost.files trainhost-plugins.files || fail "headers outside of -dev"
 grep -q '"kind": "exact"' <<<"$(root/usr/bin/trainhost plan --json --estimator=llama)" || fail "no plan in the unpacked root"
 (cd "$work" && root/usr/bin/trainhost train --steps 2 -q --set output.dir="$work/run") || fail "no training in the unpacked root"
-# A plugin author with these packages: builds the installed example by find_package and by pkg-config; the packaged program lists it.
+# A plugin author with these packages: builds the installed example by find_package and by pkg-config; the
+# packaged program lists it.
 example=root/usr/share/doc/trainhost-sdk-dev/examples/estimator_c
 CMAKE_PREFIX_PATH=$work/root/usr cmake -S "$example" -B built >author.log 2>&1 && cmake --build built >>author.log 2>&1 || { cat author.log; fail "the example by find_package"; }
 export PKG_CONFIG_PATH=$work/root/usr/lib/pkgconfig

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# executor_test.sh PREFIX WORK EXAMPLES: builds a copy of sdk/examples/plain_trainer with the installed SDK only (find_package with
-# COMPONENTS), runs kernel_check, every level of `plugins check`, and two training steps: predicted and measured bytes are equal. Then
-# builds it by pkg-config with errors: a wrong kernel, a missing kernel (the compiler names it), an unknown component.
+# executor_test.sh PREFIX WORK EXAMPLES: builds a copy of sdk/examples/plain_trainer with the installed SDK
+# only (find_package with COMPONENTS), runs kernel_check, every level of `plugins check`, and two training
+# steps: predicted and measured bytes are equal. Then builds it by pkg-config with errors: a wrong kernel, a
+# missing kernel (the compiler names it), an unknown component.
 set -euo pipefail
 prefix=$1 work=$2 examples=$3
 rm -rf "$work"; mkdir -p "$work"; cd "$work"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# install.sh SOURCE BUILD PREFIX: installs the build as a package would (DESTDIR, another prefix), then moves it to PREFIX, so that
-# the other tests use a location for which it was neither built nor installed. Fails if a file contains a path of this machine.
+# install.sh SOURCE BUILD PREFIX: installs the build as a package would (DESTDIR, another prefix), then moves
+# it to PREFIX, so that the other tests use a location for which it was neither built nor installed. Fails if
+# a file contains a path of this machine.
 set -euo pipefail
 source=$1 build=$2 prefix=$3
 rm -rf "$prefix" "$prefix.stage"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# rust_test.sh CRATE WORK: abi.rs and layout.rs match the headers (needs python3 and a C compiler), the tests of the crate and the example
-# in its documentation pass, and a wrong offset does not compile.
+# rust_test.sh CRATE WORK: abi.rs and layout.rs match the headers (needs python3 and a C compiler), the tests
+# of the crate and the example in its documentation pass, and a wrong offset does not compile.
 set -euo pipefail
 crate=$1 work=$2
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# scaffolds_test.sh PREFIX WORK: the six projects of `plugins new`, created outside of the source tree, with the installed SDK. Each runs
-# its own ci.sh (build, numbers computed by hand, plugins check) and is listed as ok. Rust is skipped without cargo. Then: existing
-# files are never overwritten, and a misspelt argument gets a suggestion.
+# scaffolds_test.sh PREFIX WORK: the six projects of `plugins new`, created outside of the source tree, with
+# the installed SDK. Each runs its own ci.sh (build, numbers computed by hand, plugins check) and is listed as
+# ok. Rust is skipped without cargo. Then: existing files are never overwritten, and a misspelt argument gets
+# a suggestion.
 set -euo pipefail
 prefix=$1 work=$2
 rm -rf "$work"; mkdir -p "$work"; cd "$work"

@@ -1,5 +1,6 @@
-//! @NAME@: a trainer in Rust. It trains a bigram model, logits = head x embedding of the last token, in f32 on one thread.
-//! The layers are loaded and saved unchanged. Put your network into `run_batch`. Tensors: tensors.rs.
+//! @NAME@: a trainer in Rust. It trains a bigram model, logits = head x embedding of the last token, in f32
+//! on one thread. The layers are loaded and saved unchanged. Put your network into `run_batch`. Tensors:
+//! tensors.rs.
 mod tensors;
 
 use tensors::{elements, tensors};
@@ -14,14 +15,26 @@ priority = -10
 "
 );
 
-/// Number of moments of the optimizer, or the reason why the run is not supported, so that the host can try another trainer.
+/// Number of moments of the optimizer, or the reason why the run is not supported, so that the host can try
+/// another trainer.
 fn moments_of(m: &Model, r: &Run) -> Result<usize, Error> {
-    let sizes = [m.hidden, m.layers, m.heads, m.kv_heads, m.head_dim, m.intermediate, r.micro_batch, r.seq_len, r.accumulate];
+    let sizes = [
+        m.hidden,
+        m.layers,
+        m.heads,
+        m.kv_heads,
+        m.head_dim,
+        m.intermediate,
+        r.micro_batch,
+        r.seq_len,
+        r.accumulate,
+    ];
     if m.vocab == 0 || sizes.contains(&0) {
         return Err(Error::unsupported("a dimension of the model or the run is 0"));
     }
     // Within these limits no size exceeds 63 bits, and the list of tensors stays short.
-    let wide = m.heads >> 12 != 0 || m.kv_heads >> 12 != 0 || m.head_dim >> 12 != 0 || m.intermediate >> 22 != 0;
+    let wide =
+        m.heads >> 12 != 0 || m.kv_heads >> 12 != 0 || m.head_dim >> 12 != 0 || m.intermediate >> 22 != 0;
     if m.vocab >> 31 != 0 || m.hidden >> 18 != 0 || m.layers > 10000 || wide {
         return Err(Error::unsupported("the model is too large for @NAME@"));
     }
@@ -34,7 +47,9 @@ fn moments_of(m: &Model, r: &Run) -> Result<usize, Error> {
     if r.recompute != TH_RC_NONE {
         return Err(Error::unsupported("@NAME@ keeps no activations, so recompute is not supported"));
     }
-    r.moments().map(|n| n as usize).ok_or_else(|| Error::unsupported("@NAME@ supports adamw, sgd and sgd-momentum"))
+    r.moments()
+        .map(|n| n as usize)
+        .ok_or_else(|| Error::unsupported("@NAME@ supports adamw, sgd and sgd-momentum"))
 }
 
 /// Elements of the trained tables: embedding and head, or one table if they are tied.
@@ -42,8 +57,8 @@ fn trained_elements(m: &Model) -> usize {
     (m.vocab * u64::from(m.hidden)) as usize * if m.has(TH_MODEL_TIED_EMBEDDINGS) { 1 } else { 2 }
 }
 
-/// Four blocks of memory, allocated in `create`: parameters `w`, moments `m`, gradients `g` of the trained tables, a row of
-/// logits. `plan` reports the same sizes.
+/// Four blocks of memory, allocated in `create`: parameters `w`, moments `m`, gradients `g` of the trained
+/// tables, a row of logits. `plan` reports the same sizes.
 struct @TYPE@ {
     host: Host,
     tensors: Vec<tensors::Tensor>,
@@ -83,8 +98,8 @@ impl @TYPE@ {
         }
     }
 
-    /// Returns the mean loss and the number of counted targets; if `train`, adds the gradients. logits[v] = head[v] . x with
-    /// x = embedding[token]; the gradient of a logit is (p - 1[v is the target]) / counted.
+    /// Returns the mean loss and the number of counted targets; if `train`, adds the gradients. logits[v] =
+    /// head[v] . x with x = embedding[token]; the gradient of a logit is (p - 1[v is the target]) / counted.
     fn run_batch(&mut self, s: &Step, train: bool) -> Result<(f64, u64), Error> {
         let (v_all, h_all) = (self.vocab, self.hidden);
         let outside = |id: i32| id < 0 || id as usize >= v_all;
@@ -123,7 +138,8 @@ impl @TYPE@ {
         Ok((if counted == 0 { 0.0 } else { loss / counted as f64 }, counted as u64))
     }
 
-    /// Updates the table at offset `at`; its gradients are at offset `from`. Weight decay is decoupled from the moments.
+    /// Updates the table at offset `at`; its gradients are at offset `from`. Weight decay is decoupled from
+    /// the moments.
     fn update(&mut self, at: usize, from: usize, clip: f64, s: &Step) {
         let parameters = self.w.len();
         let [b1, b2] = self.betas;
@@ -163,7 +179,10 @@ impl Trainer for @TYPE@ {
     fn plan(_: &Host, m: &Model, r: &Run, tree: &mut Tree) -> Result<(), Error> {
         let (moments, p) = (moments_of(m, r)? as u64, elements(&tensors(m)) as u64);
         tree.exact(Entry::new("weights", TH_MEM_WEIGHTS).formula("P*4"), p * 4)?;
-        tree.exact(Entry::new("gradients", TH_MEM_GRADIENTS).formula("2*V*H*4"), trained_elements(m) as u64 * 4)?;
+        tree.exact(
+            Entry::new("gradients", TH_MEM_GRADIENTS).formula("2*V*H*4"),
+            trained_elements(m) as u64 * 4,
+        )?;
         tree.exact(Entry::new("moments", TH_MEM_OPTIMIZER_STATE).formula("moments*P*4"), moments * p * 4)?;
         tree.exact(Entry::new("logits", TH_MEM_LOGITS).formula("V*4"), m.vocab * 4)?;
         tree.peak(TH_TIER_HOST, 4 * (p * (1 + moments) + trained_elements(m) as u64 + m.vocab), TH_PH_UPDATE);
@@ -204,7 +223,8 @@ impl Trainer for @TYPE@ {
         let values = tensor.as_f32()?;
         let parameters = self.w.len();
         let known = self.tensors.iter_mut().find(|t| t.name == tensor.name());
-        let known = known.ok_or_else(|| Error::argument(format!("the model has no tensor {}", tensor.name())))?;
+        let known =
+            known.ok_or_else(|| Error::argument(format!("the model has no tensor {}", tensor.name())))?;
         if known.dims != tensor.dims() {
             return Err(Error::argument(format!("{} has a wrong shape", known.name)));
         }
