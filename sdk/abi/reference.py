@@ -3,9 +3,10 @@
 
     reference.py OUT [SDK]    writes OUT/*.md (SDK: default is the folder above this one)
 
-`cmake --build build --target sdk_docs` runs it. Descriptions are the comments of the headers: a comment after a declaration
-describes that declaration, a comment before one describes what follows. Offsets and sizes come from the newest golden file
-(v1.N.txt). A name that only the headers or only the golden file knows is an error, so that no page can be incomplete.
+`cmake --build build --target sdk_docs` runs it. Descriptions are the comments of the headers: a comment after
+a declaration describes that declaration, a comment before one describes what follows. Offsets and sizes come
+from the newest golden file (v1.N.txt). A name that is only in the headers or only in the golden file is an
+error, so that no page can be incomplete.
 """
 import pathlib
 import re
@@ -19,7 +20,7 @@ COMMON_FIELDS = {"struct_size": "size of the struct in bytes, set by its owner (
 
 
 def read_golden(sdk):
-    """Returns {struct: [(offset, bytes, field, type)]}, {struct: bytes}, {constant: value} of the newest minor version."""
+    """Facts of the newest minor: {struct: [(offset, bytes, field, type)]}, {struct: bytes}, {constant: value}."""
     newest = max((sdk / "abi").glob("v1.*.txt"), key=lambda p: int(p.name.split(".")[1]))
     fields, sizes, constants = {}, {}, {}
     for line in newest.read_text().splitlines():
@@ -51,7 +52,7 @@ def comment_block(comment):
 
 
 class Header:
-    """A parsed header: its first comment, groups of constants, macros, and structs with a description per field."""
+    """A parsed header: first comment, groups of constants, macros, structs with a description per field."""
 
     def __init__(self, text):
         self.about, self.groups, self.macros, self.structs, self.struct_comments = "", [], [], {}, {}

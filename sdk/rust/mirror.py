@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes src/abi.rs, the C interface in Rust, and src/layout.rs, its sizes and offsets according to a C compiler.
+"""Writes src/abi.rs, the C interface in Rust, and src/layout.rs, its sizes and offsets from a C compiler.
 
     mirror.py            writes both files
-    mirror.py --check    reports differences from the committed files (exit code 1); used by tests/sdk/installed/rust_test.sh
+    mirror.py --check    reports differences from the committed files (exit code 1): tests/sdk/installed/rust_test.sh
 
-Names and types are read from the headers (plain C, one declaration style). Sizes and offsets are printed by a C program with the
-same names, so that the crate does not compile if a header was read incorrectly. Run it after every change of a header.
+Names and types are read from the headers (plain C, one declaration style). Sizes and offsets are printed by a
+C program with the same names, so that the crate does not compile if a header was read incorrectly. Run it
+after every change of a header.
 """
 import pathlib
 import re

@@ -23,7 +23,7 @@ def first_missing_line(wanted, printed):
 
 
 def execute(text, folder, environment):
-    """Writes files, runs commands and checks outputs of one tutorial in order. Returns the first failure or None, and the counts."""
+    """Executes one tutorial in order. Returns the first failure or None, and how many steps it had."""
     printed, counts = "", {"files": 0, "commands": 0, "checks": 0}
     for language, path, body in FENCE.findall(text):
         if path:
