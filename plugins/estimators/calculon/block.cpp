@@ -1,5 +1,5 @@
-// See block.hpp. The layers are added in the order in which they run; each line says what it keeps and why
-// not where not.
+// Adds up the layers of a block in the order of execution. Calculon keeps the input of a layer for its
+// backward pass unless .kept is false; .shared inputs are counted once.
 #include "plugins/estimators/calculon/block.hpp"
 
 #include <string>
@@ -9,22 +9,21 @@
 namespace trainhost::calculon {
 namespace {
 
-/// What one layer adds. Bytes, except weights. `activation` is its input, kept for the gradient of its
-/// weights.
+/// One layer: weights in elements, the rest in bytes. activation: its input, kept for the weight gradient.
 struct Layer {
   const char* name = "";
   std::uint64_t weights = 0, activation = 0, gradient = 0, output = 0;
-  bool shared = false;      // the input is another layer's too and counted there while the block runs
-  bool kept = true;         // the input waits for the backward pass
-  bool output_kept = true;  // false: what the next layer counts as its input is given up as well
+  bool shared = false;      // the working set counts this input with another layer
+  bool kept = true;         // the input is kept until the backward pass
+  bool output_kept = true;  // false: the output, which is the next layer's input, is not kept either
 };
 
-class Blocks {
+class BlockSums {
  public:
-  Blocks(const Application& a, const Execution& e, Derivation* words)
+  BlockSums(const Application& a, const Execution& e, Derivation* derivation)
       : a_(a),
         e_(e),
-        words_(words),
+        derivation_(derivation),
         b_(e.bytes_per_element),
         t_(e.tensor_par),
         tokens_(checked_mul(e.microbatch_size, a.seq_size)),
@@ -38,14 +37,14 @@ class Blocks {
   Block sum() {
     attention();
     mlp();
-    block_.stored = added_ - given_up_;  // only what was added is given up: never negative
+    block_.stored = added_ - recomputed_;  // never negative: only added bytes are recomputed
     if (e_.training && full()) block_.checkpoint = checked_mul(whole_, b_), block_.stored = 0;
     return block_;
   }
 
  private:
   bool full() const { return e_.recompute == Activation::kFull; }
-  bool attention_again() const { return e_.recompute != Activation::kNone; }
+  bool recomputes_attention() const { return e_.recompute != Activation::kNone; }
 
   void add(const Layer& l) {
     derive(l);
@@ -53,12 +52,12 @@ class Blocks {
     if (!l.shared) block_.working = checked_add(block_.working, l.activation);
     added_ = checked_add(added_, l.activation);
     if (!e_.training) return;
-    if (!l.output_kept) given_up_ = checked_add(given_up_, l.output);
-    if (!l.kept) given_up_ = checked_add(given_up_, l.activation);
+    if (!l.output_kept) recomputed_ = checked_add(recomputed_, l.output);
+    if (!l.kept) recomputed_ = checked_add(recomputed_, l.activation);
     block_.gradients = checked_add(block_.gradients, l.gradient);
   }
 
-  /// " + name bytes" behind a sum; nothing where there is nothing to add.
+  /// Appends " + name bytes" to a formula unless bytes == 0.
   static void term(std::string& sum, const char* sign, const char* name, std::uint64_t bytes) {
     if (bytes == 0) return;
     if (!sum.empty() || *sign == '-') sum += sum.empty() ? "-" : std::string(" ") + sign + " ";
@@ -66,11 +65,11 @@ class Blocks {
   }
 
   void derive(const Layer& l) {
-    if (!words_) return;
-    if (!l.shared) term(words_->working, "+", l.name, l.activation);
-    if (l.kept || !e_.training) term(words_->stored, "+", l.name, l.activation);
-    if (!l.output_kept && e_.training) term(words_->stored, "-", "scores made again", l.output);
-    if (e_.training) term(words_->gradients, "+", l.name, l.gradient);
+    if (!derivation_) return;
+    if (!l.shared) term(derivation_->working, "+", l.name, l.activation);
+    if (l.kept || !e_.training) term(derivation_->stored, "+", l.name, l.activation);
+    if (!l.output_kept && e_.training) term(derivation_->stored, "-", "recomputed scores", l.output);
+    if (e_.training) term(derivation_->gradients, "+", l.name, l.gradient);
   }
 
   std::uint64_t bytes(std::uint64_t elements) const { return checked_mul(elements, b_); }
@@ -86,8 +85,8 @@ class Blocks {
          .kept = false});
   }
 
-  /// A dropout keeps its mask, one byte an element; its gradient is counted so too. Then the residual sum of
-  /// two inputs.
+  /// Dropout keeps its mask, one byte per element; Calculon counts its gradient likewise. Then the residual
+  /// sum of two inputs.
   void dropout_and_residual() {
     add({.name = "dropout mask", .activation = mine_, .gradient = mine_});
     add({.name = "residual",
@@ -97,22 +96,22 @@ class Blocks {
          .kept = false});
   }
 
-  /// The exchange before a column-split product (conjugate: after a row-split one). With one rank there is
-  /// none.
+  /// The collective before a column-parallel product (conjugate: after a row-parallel one). None for one
+  /// rank.
   void exchange(bool conjugate) {
     if (t_ == 1) return;
     if (e_.comm == Comm::kRsAg) {
       const std::uint64_t part = bytes(whole_) / t_;
       return add({.name = "exchange", .activation = part, .gradient = part, .kept = !conjugate});
     }
-    // The all-reduce's buffer: of the output going forward, of the gradient going back.
+    // Buffer of the all-reduce: the output in the forward pass, the gradient in the backward pass.
     add({.name = "exchange",
          .activation = conjugate ? bytes(whole_) : 0,
          .gradient = conjugate ? 0 : bytes(whole_),
          .kept = !conjugate});
   }
 
-  /// c_in and c_out as this rank has them. Input and output are tokens x c_in and tokens x c_out.
+  /// c_in, c_out: widths on this rank. Input is [tokens][c_in], output [tokens][c_out].
   void linear(const char* name, std::uint64_t c_in, std::uint64_t c_out, bool shared, bool kept) {
     add({.name = name,
          .weights = linear_elements(c_in, c_out),
@@ -122,7 +121,7 @@ class Blocks {
          .kept = kept});
   }
 
-  /// A product whose exchange runs beside it in t tiles, and takes the exchange's place. c_in and c_out of
+  /// A product that overlaps with its collective in t tiles; replaces exchange(). c_in, c_out: widths over
   /// all ranks.
   void overlapped_columns(const char* name, std::uint64_t c_in, std::uint64_t c_out) {
     const bool split = e_.comm == Comm::kRsAg;
@@ -136,18 +135,18 @@ class Blocks {
     const bool split = e_.comm == Comm::kRsAg;
     const std::uint64_t in = checked_mul(tokens_, c_in / t_), out = checked_mul(tokens_, c_out);
     const std::uint64_t gradient =
-        split ? out / t_ : out;  // of the output, and as much of a buffer for the exchange
+        split ? out / t_ : out;  // of the output; the buffer of the collective is as large
     add({.name = name,
          .weights = linear_elements(c_in / t_, c_out),
          .activation = split ? bytes(in) : 0,
          .gradient = bytes(checked_mul(2, gradient))});
   }
 
-  /// One input for q, k and v. Kept unless it is gathered again.
+  /// The common input of q, k and v. Kept unless it is gathered again.
   void fork_of_projections() {
     add({.name = "q,k,v input",
          .activation = bytes(whole_),
-         .kept = !attention_again() && !e_.seq_par_ag_redo});
+         .kept = !recomputes_attention() && !e_.seq_par_ag_redo});
   }
 
   void projections() {
@@ -166,9 +165,9 @@ class Blocks {
     }
   }
 
-  /// Scores, softmax, dropout, product with v: S*S a head, materialised.
+  /// Scores, softmax, dropout, product with v: materialised, S*S per head.
   void products() {
-    const bool kept = !attention_again();
+    const bool kept = !recomputes_attention();
     const std::uint64_t heads = checked_mul(e_.microbatch_size, a_.attn_heads) / t_;
     const std::uint64_t rows = checked_mul(heads, a_.seq_size, a_.attn_size);  // of q, k or v
     add({.name = "q and k",
@@ -193,7 +192,7 @@ class Blocks {
     dropout_and_residual();
   }
 
-  /// The product that ends an attention or an MLP, with its exchange.
+  /// The last product of attention or MLP, with its collective.
   void row_split(const char* name, std::uint64_t c_in) {
     if (e_.overlap != Overlap::kNone) return overlapped_rows(name, c_in, a_.hidden);
     linear(name, c_in / t_, a_.hidden, false, true);
@@ -216,14 +215,14 @@ class Blocks {
 
   const Application& a_;
   const Execution& e_;
-  Derivation* const words_;
+  Derivation* const derivation_;
   const std::uint64_t b_, t_, tokens_;
   const std::uint64_t whole_,
-      mine_;               // elements of the hidden state: of all tokens, and as norms and dropouts see it
-  const std::uint64_t q_;  // width of all heads together
+      mine_;  // elements of the hidden states: of all tokens; of the tokens of norms and dropouts
+  const std::uint64_t q_;       // total width of all heads
   const std::uint64_t scores_;  // elements of the scores of this rank's heads
   Block block_;
-  std::uint64_t added_ = 0, given_up_ = 0;  // bytes of kept activations before and of what is made again
+  std::uint64_t added_ = 0, recomputed_ = 0;  // bytes of all activations; of the recomputed ones
 };
 
 constexpr std::uint64_t kF32 = 4, kMoments = 2;
@@ -240,6 +239,8 @@ std::uint64_t optimizer_bytes(std::uint64_t elements, std::uint64_t b) {
 }
 std::uint64_t linear_elements(std::uint64_t c_in, std::uint64_t c_out) { return checked_mul(c_in, c_out); }
 
-Block block(const Application& a, const Execution& e, Derivation* words) { return Blocks(a, e, words).sum(); }
+Block block(const Application& a, const Execution& e, Derivation* derivation) {
+  return BlockSums(a, e, derivation).sum();
+}
 
 }  // namespace trainhost::calculon

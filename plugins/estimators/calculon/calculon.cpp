@@ -1,6 +1,6 @@
-// Calculon's memory model as a plugin: the co-design tool's account of one rank under tensor, pipeline and
-// data parallelism, with recompute, sequence parallelism and offload. Equations: block.hpp and
-// closed_form.hpp; words: report.hpp.
+// Plugin `calculon`: the memory model of the co-design tool Calculon for one rank under tensor, pipeline and
+// data parallelism, with recompute, sequence parallelism and offload. Equations: block.hpp, closed_form.hpp;
+// report: report.hpp.
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
@@ -20,10 +20,10 @@ options = ["embedding", "fused_activation", "attention_type", "tensor_par_comm_t
 namespace trainhost {
 namespace {
 
-constexpr std::int32_t kLoosely = 50;  // as if the model were GPT
+constexpr std::int32_t kRuleOfThumb = 50;  // counts every model as a GPT
 
-/// Models of families that somebody knows, in layouts that Calculon has words for. Asked for by name, the
-/// plugin takes any family with the dimensions, and says what stands in the way of a layout.
+/// Known families under a parallelism that Calculon can express. estimate() accepts any family with the
+/// needed dimensions and names the setting that Calculon cannot express.
 std::int32_t match(const th_model* m, const th_run* r) {
   try {
     if (!m || !r) return 0;
@@ -31,7 +31,7 @@ std::int32_t match(const th_model* m, const th_run* r) {
     if (!model::known_family(model.family) || !calculon::has_dimensions(model)) return 0;
     const calculon::Mapped mapped = calculon::map(model, abi::from_c(*r), {});
     calculon::check(mapped.application, mapped.execution);
-    return kLoosely;
+    return kRuleOfThumb;
   } catch (...) {
     return 0;
   }
@@ -44,7 +44,8 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     const ModelSpec model = calculon::completed(abi::from_c(*m));
     if (!calculon::has_dimensions(model))
       throw usage_error(
-          "calculon needs vocab, hidden size, layers, heads, head dimension and MLP width of a model");
+          "calculon needs the model's vocab_size, hidden_size, layers, heads, head_dim and "
+          "intermediate_size");
     const Tier device = p ? abi::from_c(*p).tier : Tier::kDevice;
     const MemoryReport report =
         calculon::report(model, abi::from_c(*r), calculon::read_options({host, "calculon"}), device);

@@ -1,4 +1,4 @@
-// See closed_form.hpp. First what must hold, then the spaces one by one, then their sums.
+// Checks first, then the bytes of each kind of data, then their sums.
 #include "plugins/estimators/calculon/closed_form.hpp"
 
 #include <algorithm>
@@ -20,10 +20,9 @@ std::uint64_t add3(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
 /// tensor_par must divide `value`.
 void divides(const Execution& e, const char* what, std::uint64_t value) {
   if (value % e.tensor_par != 0)
-    throw usage_error("calculon splits " + std::string(what) + " " + n(value) +
-                          " evenly over parallel.tensor = " + n(e.tensor_par) +
-                          " ranks, which does not divide it",
-                      "take a divisor of " + n(value));
+    throw usage_error("parallel.tensor = " + n(e.tensor_par) + " does not divide " + std::string(what) + " " +
+                          n(value) + ", which calculon needs",
+                      "set parallel.tensor to a divisor of " + n(value));
 }
 
 std::uint64_t blocks_per_rank(const Application& a, const Execution& e) {
@@ -35,7 +34,7 @@ void check_pipeline(const Application& a, const Execution& e) {
   if (e.pipeline_par > a.num_blocks)
     throw usage_error(
         "parallel.pipeline = " + n(e.pipeline_par) + ": the model has " + n(a.num_blocks) + " layers",
-        "take at most " + n(a.num_blocks));
+        "set parallel.pipeline to at most " + n(a.num_blocks));
   if (e.pipeline_par == 1 && chunks > 1)
     throw usage_error("parallel.interleave = " + n(chunks) + " needs parallel.pipeline above 1");
   if (chunks > blocks || blocks % chunks != 0)
@@ -43,30 +42,28 @@ void check_pipeline(const Application& a, const Execution& e) {
                       " layers of a pipeline rank");
   const bool offload = e.weight_offload || e.activations_offload || e.optimizer_offload;
   if (offload && blocks <= 2)
-    throw usage_error(
-        "calculon offloads block by block and needs three layers a rank or more; this layout has " +
-        n(blocks));
+    throw usage_error("calculon needs at least 3 layers per pipeline rank for offloading; this run has " +
+                      n(blocks));
 }
 
 void check_options(const Execution& e) {
   if (!e.training && e.recompute != Activation::kNone)
-    throw usage_error("an inference run recomputes nothing");
-  if (!e.training && e.optimizer_offload) throw usage_error("an inference run has no optimizer to offload");
+    throw usage_error("train.recompute: inference has no backward pass to recompute for");
+  if (!e.training && e.optimizer_offload)
+    throw usage_error("plan.offload_optimizer: inference has no optimizer");
   if (e.optimizer_sharding && e.data_par == 1)
-    throw usage_error("a sharded optimizer needs more than one data-parallel rank");
+    throw usage_error("a sharded optimizer needs parallel.data above 1");
   if (e.overlap != Overlap::kNone && e.tensor_par == 1)
     throw usage_error("plugin.calculon.tensor_par_overlap needs parallel.tensor above 1");
   if (!e.seq_par_ag_redo) return;
   if (e.comm != Comm::kRsAg)
-    throw usage_error(
-        "plugin.calculon.seq_par_ag_redo gathers again what sequence parallelism splits; this run has none",
-        "set parallel.sequence = true, or tensor_par_comm_type = \"rs_ag\"");
+    throw usage_error("plugin.calculon.seq_par_ag_redo needs sequence parallelism",
+                      "set parallel.sequence = true, or tensor_par_comm_type = \"rs_ag\"");
   if (e.recompute == Activation::kFull)
-    throw usage_error(
-        "plugin.calculon.seq_par_ag_redo changes nothing under full recompute, which gathers again as it is");
+    throw usage_error("plugin.calculon.seq_par_ag_redo has no effect with train.recompute = \"full\"");
 }
 
-/// One thing per block, `bytes` of a whole block before its share is taken: offloaded, two of them stay.
+/// `bytes` per unsharded block, for `blocks` blocks. With offload two blocks stay in tier 1.
 Space per_block(std::uint64_t bytes, std::uint64_t blocks, std::uint64_t shards, bool offload) {
   Space s;
   s.all = share(bytes, blocks, shards);
@@ -75,8 +72,8 @@ Space per_block(std::uint64_t bytes, std::uint64_t blocks, std::uint64_t shards,
   return s;
 }
 
-/// One block's gradients stand whole, in f32; the others' wait in the type of the weights, sharded with the
-/// optimizer.
+/// Gradients of the current block are unsharded, in f32; those of the others are in the type of the weights,
+/// sharded like the optimizer state.
 Space gradient_space(const Sizes& s, const Execution& e) {
   const std::uint64_t whole = checked_mul(s.block.weights, 4),
                       narrow = weight_bytes(s.block.weights, e.bytes_per_element);
@@ -89,7 +86,7 @@ Space gradient_space(const Sizes& s, const Execution& e) {
   return g;
 }
 
-/// The master copy and the moments are rounded up together, so that their sum is Calculon's figure.
+/// Master copy and moments are rounded up together, so that their sum is Calculon's number.
 void optimizer_space(Sizes& s, const Execution& e) {
   const std::uint64_t b = e.bytes_per_element, shards = e.optimizer_shards();
   const Space both = per_block(optimizer_bytes(s.block.weights, b), s.blocks, shards, e.optimizer_offload);
@@ -105,7 +102,7 @@ InFlight in_flight(const Execution& e) {
   return {checked_mul(micro, ip + p - 1), ip};
 }
 
-/// stored * (blocks * in flight - 1) beside the block that is being worked on.
+/// stored * (blocks * in flight - 1) plus the working set of the current block.
 Space activation_space(const Sizes& s, const Execution& e) {
   const InFlight f = s.in_flight;
   Space a;
@@ -115,7 +112,7 @@ Space activation_space(const Sizes& s, const Execution& e) {
         a.all, share(s.block.stored, checked_mul(s.blocks, f.numerator) - f.denominator, f.denominator));
   a.tier1 = a.all;
   if (!e.activations_offload) return a;
-  const bool full = e.recompute == Activation::kFull;  // then the checkpoints move, not these
+  const bool full = e.recompute == Activation::kFull;  // then the checkpoints are offloaded instead
   a.tier1 = full ? s.block.working : checked_add(s.block.working, s.block.stored);
   a.tier2 = full ? 0 : a.all;
   return a;

@@ -1,4 +1,4 @@
-// See mapping.hpp. First the options, then the model, then the run.
+// Small converters first, then read_options(), completed() and map().
 #include "plugins/estimators/calculon/mapping.hpp"
 
 #include <algorithm>
@@ -14,11 +14,11 @@ std::uint64_t bytes_per_element(DType t) {
   if (t == DType::kF32 || t == DType::kTF32) return 4;
   if (t == DType::kBF16 || t == DType::kF16) return 2;
   if (t == DType::kF8) return 1;
-  throw usage_error("calculon knows weights in f32, bf16, fp16 and fp8; this run keeps them in " +
-                    std::string(name(t)));
+  throw usage_error("calculon does not support " + std::string(name(t)) +
+                    " weights; it supports f32, bf16, fp16 and fp8");
 }
 
-/// One policy for all blocks: that which every layer of a run by layer has at least.
+/// One policy for all blocks: the weakest among the layers.
 Activation recompute(const ModelSpec& m, const RunSpec& r) {
   switch (r.recompute) {
     case Recompute::kFull:
@@ -44,8 +44,8 @@ Comm comm(const RunSpec& r, const Options& o) {
   return *o.comm;
 }
 
-/// On the worst rank: with several stages the first has the embedding and the last its tied copy or the head,
-/// one each.
+/// Of the rank that needs most. With several stages the first has the embedding and the last its tied copy or
+/// the head: one matrix each.
 Embedding embedding(const ModelSpec& m, const RunSpec& r) {
   const std::uint64_t t = r.parallel.tensor, multiple = checked_mul(t, std::max(1u, r.memory.vocab_multiple));
   const std::uint64_t padded = checked_mul(checked_add(m.vocab, multiple - 1) / multiple, multiple);

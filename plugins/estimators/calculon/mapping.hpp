@@ -1,6 +1,5 @@
-// From trainhost's words to Calculon's: a model, a run and the [plugin.calculon] table become an Application,
-// an Execution and the embedding terms. Refuses what Calculon has no word for and no stand-in either.
-// Computes no memory.
+// Converts a model, a run and the [plugin.calculon] table to Calculon's Application, Execution and the
+// embedding terms. Rejects settings that Calculon cannot express. Computes no memory.
 #pragma once
 #include <optional>
 
@@ -11,8 +10,8 @@
 
 namespace trainhost::calculon {
 
-/// [plugin.calculon]. What is not given follows from the run: comm from parallel.sequence, multiquery from
-/// one KV head.
+/// The table [plugin.calculon]. Defaults follow from the run: comm from parallel.sequence, multiquery from
+/// kv_heads == 1.
 struct Options {
   bool embedding = true;  // the note's terms for the token embedding and the LM head
   bool fused_activation = false, seq_par_ag_redo = false;
@@ -21,7 +20,7 @@ struct Options {
   std::optional<bool> multiquery;
 };
 
-/// Throws as rules::Options does: key, value and the nearest word.
+/// Throws like rules::Options: key, value and nearest word.
 Options read_options(const rules::Options& given);
 
 struct Mapped {
@@ -30,15 +29,14 @@ struct Mapped {
   Embedding embedding;  // matrices 0: none counted
 };
 
-/// Whether the model has the dimensions that the form needs.
+/// Whether the model has the dimensions that Calculon needs.
 bool has_dimensions(const ModelSpec& m);
 
-/// The model with its dimensions as core/model reads them from config.json, where it knows the family; else
-/// as it is.
+/// `m` with the dimensions that core/model reads from config.json if it knows the family; else `m` unchanged.
 ModelSpec completed(const ModelSpec& m);
 
-/// Throws usage_error for a weight type that is none of f32, bf16, fp16, fp8, and for options that contradict
-/// the run.
+/// Throws usage_error for a weight type other than f32, bf16, fp16, fp8, and for options that contradict the
+/// run.
 Mapped map(const ModelSpec& m, const RunSpec& r, const Options& o);
 
 }  // namespace trainhost::calculon

@@ -1,4 +1,4 @@
-// See report.hpp: the notes. Each function speaks of one thing and says nothing where the form holds.
+// Notes of the calculon report, one function per topic. A function adds no note if the model's form holds.
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -25,13 +25,13 @@ std::string percent(std::uint64_t formula, std::uint64_t truth) {
   return text;
 }
 
-/// What the model really is; nothing for a family that core/model does not know, or without its config.json.
+/// Architecture of the model; nullopt for a family that core/model does not know or without its config.json.
 std::optional<model::Architecture> architecture_of(const ModelSpec& m) {
   if (!model::known_family(m.family) && !trainable_family(m.family)) return std::nullopt;
   try {
     return model::from_model(m);
   } catch (const Error&) {
-    return std::nullopt;  // the notes then say nothing of it; the estimate needs the dimensions alone
+    return std::nullopt;  // no notes about it then; the estimate needs only the dimensions
   }
 }
 
@@ -55,7 +55,7 @@ class Notes {
     static_memory();
     attention();
     training();
-    layout();
+    parallelism();
     inference();
     return std::move(notes_);
   }
@@ -65,55 +65,54 @@ class Notes {
 
   void say(const std::string& sentence) { notes_.push_back(sentence); }
 
-  /// Why the figure differs from others, in one line.
+  /// Summary of what is counted, in one note.
   void summary() {
-    say(std::string("Calculon counts one rank of a GPT-like model: attention with its scores materialised, "
-                    "an MLP of two "
-                    "matrices, ") +
+    say(std::string(
+            "Calculon counts one rank of a GPT-like model: attention with materialised scores, an MLP of "
+            "two matrices, ") +
         (e_.training ? "Adam's state in f32; no logits, workspace or runtime."
                      : "no KV cache, logits, workspace or runtime."));
   }
 
-  /// The blocks are GPT's: as many heads of k and v as of q, an MLP of two matrices, two LayerNorms, no
+  /// The form assumes GPT blocks: as many KV heads as query heads, an MLP of two matrices, two LayerNorms, no
   /// biases.
   void model() {
     if (latent())
-      say("Calculon knows no latent attention: q, k, v and output are counted as full matrices of " +
+      say("Calculon has no latent attention: q, k, v and output are counted as full matrices of " +
           std::to_string(m_.heads) + " heads of " + std::to_string(m_.head_dim) + ".");
     else if (!e_.multiquery && m_.kv_heads && m_.kv_heads < m_.heads)
-      say("Calculon knows no grouped-query attention: k and v are counted at " + std::to_string(m_.heads) +
-          " heads, not " + std::to_string(m_.kv_heads) + ", which is " +
+      say("Calculon has no grouped-query attention: k and v are counted with " + std::to_string(m_.heads) +
+          " heads instead of " + std::to_string(m_.kv_heads) + ", " +
           count(checked_mul(2, m_.layers, m_.hidden, m_.heads - m_.kv_heads, m_.head_dim)) +
           " parameters too many.");
     if (real_ && real_->has_experts())
-      say("Calculon knows no experts: each block is counted with one MLP of width " +
+      say("Calculon has no experts: each block is counted with one MLP of width " +
           std::to_string(m_.intermediate) + ".");
     else if (real_ && !real_->layers.empty() && real_->layers[0].layer.mlp.gated)
-      say("Calculon knows no gated MLP: the gate, L*H*I = " +
-          count(checked_mul(m_.layers, m_.hidden, m_.intermediate)) + " parameters, is left out.");
+      say("Calculon has no gated MLP: the gate, L*H*I = " +
+          count(checked_mul(m_.layers, m_.hidden, m_.intermediate)) + " parameters, is not counted.");
     const std::uint64_t form = form_parameters(m_, o_, to_), truth = real_ ? model::count(*real_).total : 0;
     if (real_ && truth != form)
-      say("True parameters: " + count(truth) + "; the form counts " + count(form) + " (" +
+      say("True parameters: " + count(truth) + "; Calculon counts " + count(form) + " (" +
           percent(form, truth) + ").");
   }
 
   void embedding() {
     const std::uint64_t one = checked_mul(m_.vocab, m_.hidden), matrices = m_.tied ? 1 : 2;
     if (!o_.embedding)
-      return say("Calculon itself models no embedding and no LM head: " + count(checked_mul(matrices, one)) +
-                 " parameters are left out; plugin.calculon.embedding = true counts them.");
+      return say("Calculon itself has no embedding and no LM head: " + count(checked_mul(matrices, one)) +
+                 " parameters are not counted; plugin.calculon.embedding = true counts them.");
     if (e_.training)
-      say("Embedding and LM head are counted as Calculon's static memory note does, with weights and "
-          "optimizer state; their "
-          "gradients would be " +
-          count(checked_mul(to_.embedding.elements(), 4)) + " bytes in f32. Calculon itself models neither.");
+      say("Embedding and LM head are counted as in Calculon's static memory note, with weights and optimizer "
+          "state; their gradients would take " +
+          count(checked_mul(to_.embedding.elements(), 4)) + " bytes in f32. Calculon itself has neither.");
     else
-      say("Embedding and LM head are counted as Calculon's static memory note does; Calculon itself models "
+      say("Embedding and LM head are counted as in Calculon's static memory note; Calculon itself has "
           "neither.");
-    const EmbeddingSizes away = embedding_sizes(to_.embedding, e_);
-    if (away.tier2())
-      say("Offloaded, the embedding's " + count(away.tier2()) +
-          " bytes are counted in tier 2 alone; what of them is in use on the device is left out.");
+    const EmbeddingSizes offloaded = embedding_sizes(to_.embedding, e_);
+    if (offloaded.tier2())
+      say("The " + count(offloaded.tier2()) +
+          " bytes of the offloaded embedding are counted in tier 2 only, not the part in use on the device.");
   }
 
   void pipeline() {
@@ -121,16 +120,16 @@ class Notes {
     if (stages > 1 && o_.embedding) {
       const std::uint64_t bytes = weight_bytes(to_.embedding.elements(), e_.bytes_per_element);
       if (m_.tied)
-        say("Tied embeddings live on the first and on the last pipeline stage: " + count(bytes) +
-            " bytes of weights on each, " + count(checked_mul(2, bytes)) +
-            " together; the figure is for one of these two stages.");
+        say("Tied embeddings are on the first and the last pipeline stage: " + count(bytes) +
+            " bytes of weights each, " + count(checked_mul(2, bytes)) +
+            " in total; the estimate is for one of these two stages.");
       else
         say("The first pipeline stage holds the embedding and the last the LM head, " + count(bytes) +
-            " bytes of weights each; the figure is for one of these two stages.");
+            " bytes of weights each; the estimate is for one of these two stages.");
     }
     if (stages > 1 && m_.layers % stages != 0)
       say("The " + std::to_string(stages) + " stages do not divide " + std::to_string(m_.layers) +
-          " layers: the figure is for a stage with " + std::to_string(s_.blocks) + ".");
+          " layers: the estimate is for a stage with " + std::to_string(s_.blocks) + " layers.");
   }
 
   void static_memory() {
@@ -139,57 +138,59 @@ class Notes {
     const std::uint64_t bytes =
         checked_add(checked_add(s_.weights.all, s_.optimizer_space()),
                     checked_add(extra.weights.all, checked_add(extra.master.all, extra.moments.all)));
-    say("Weights and optimizer state of this rank together, the static memory of Calculon's note: " +
-        count(bytes) + " bytes = " + mib(bytes) + "; every \"MB\" in the note is a MiB.");
+    say("Static memory of Calculon's note (weights and optimizer state of this rank): " + count(bytes) +
+        " bytes = " + mib(bytes) + "; \"MB\" in the note means MiB.");
     if (e_.bytes_per_element < 4) {
       const std::uint64_t elements = s_.block.weights;
-      say("The note's formula of the f32 master copy mixes elements and bytes; here it is 4 bytes an "
+      say("The note's formula of the f32 master copy mixes elements and bytes; here it is 4 bytes per "
           "element: " +
           count(master_bytes(elements, e_.bytes_per_element)) +
-          " a block, where bytes taken for elements would give " +
+          " bytes per block; the formula as printed gives " +
           count(checked_mul(4, weight_bytes(elements, e_.bytes_per_element))) + ".");
     }
   }
 
-  /// Scores are always materialised; flash attention would leave them out.
+  /// Calculon always materialises scores; the note has the bytes that flash attention saves.
   void attention() {
     Execution flash = e_;
     flash.scores = false;
-    const Sizes bare = sizes(a_, flash);
-    const std::uint64_t saved = s_.tier1() - bare.tier1();
+    const Sizes without_scores = sizes(a_, flash);
+    const std::uint64_t saved = s_.tier1() - without_scores.tier1();
     if (saved)
-      say("Calculon always counts materialised attention, A*S*S scores a block; flash attention" +
+      say("Calculon always counts materialised attention, A*S*S scores per block; flash attention" +
           std::string(r_.memory.attention == AttentionMemory::kFlash ? ", which this run uses," : "") +
-          " would take " + count(saved) + " bytes less.");
-    if (s_.activations.tier2 > bare.activations.tier2)
-      say("Of the offloaded activations, " + count(s_.activations.tier2 - bare.activations.tier2) +
-          " bytes are such scores.");
+          " needs " + count(saved) + " bytes less.");
+    if (s_.activations.tier2 > without_scores.activations.tier2)
+      say("The offloaded activations include " +
+          count(s_.activations.tier2 - without_scores.activations.tier2) + " bytes of these scores.");
     say("Logits are not counted: B*S*V/t*4 = " +
         count(checked_mul(r_.micro_batch, r_.seq_len, m_.vocab, 4) / e_.tensor_par) +
-        " bytes where they stand whole in f32.");
+        " bytes if materialised in f32.");
   }
 
   void training() {
     if (!e_.training) return;
-    if (r_.mode != RunMode::kFull) say("Calculon knows no adapters: this run is counted as full training.");
+    if (r_.mode != RunMode::kFull) say("Calculon has no adapters: this run is counted as full training.");
     if (r_.optimizer != Optimizer::kAdamW) optimizer();
     if (e_.bytes_per_element < 4 && r_.master == DType::kNone)
-      say("Calculon counts an f32 master copy beside narrower weights; this run keeps none: " +
+      say("Calculon counts an f32 master copy for weights narrower than f32; this run has none: " +
           count(checked_add(s_.master.all, embedding_sizes(to_.embedding, e_).master.all)) + " bytes less.");
     if (s_.blocks > 1 && size_of(r_.grad) > e_.bytes_per_element && e_.optimizer_shards() == 1)
-      say("Calculon keeps one block's gradients in f32 and the others' in the type of the weights; in " +
-          std::string(name(r_.grad)) + ", as this run asks, all blocks take " +
-          count(checked_mul(s_.block.weights, s_.blocks, size_of(r_.grad))) + " bytes, not " +
+      say("Calculon keeps the gradients of one block in f32 and of the others in the type of the weights; "
+          "in " +
+          std::string(name(r_.grad)) + " (this run) all blocks take " +
+          count(checked_mul(s_.block.weights, s_.blocks, size_of(r_.grad))) + " bytes instead of " +
           count(s_.gradients.all) + ".");
     if (r_.recompute == Recompute::kSelective)
-      say("Selective recompute is Calculon's attn_only here: what softmax and dropout make of the scores is "
-          "made again.");
+      say("Selective recompute is counted as Calculon's attn_only: the outputs of softmax and dropout of the "
+          "scores are recomputed.");
     if (r_.recompute == Recompute::kLayers)
-      say("Calculon knows one recompute policy for all blocks; the one that every layer of this run has at "
-          "least is counted.");
+      say("Calculon has one recompute policy for all blocks; the weakest policy among the layers of this run "
+          "is "
+          "counted.");
     if (r_.recompute == Recompute::kFull && r_.memory.recompute_every > 1)
-      say("Calculon keeps the input of every block under full recompute; this run keeps that of each " +
-          std::to_string(r_.memory.recompute_every) + "th.");
+      say("With full recompute Calculon keeps the input of every block; this run keeps one per " +
+          std::to_string(r_.memory.recompute_every) + " layers.");
   }
 
   void optimizer() {
@@ -197,26 +198,29 @@ class Notes {
         checked_add(checked_mul(s_.block.weights, s_.blocks), to_.embedding.elements());
     const std::uint64_t moment = checked_mul(elements, 4) / e_.optimizer_shards();
     std::string truth;
-    if (r_.optimizer == Optimizer::kSgd) truth = " keeps none: 0 bytes";
+    if (r_.optimizer == Optimizer::kSgd) truth = " has none: 0 bytes";
     if (r_.optimizer == Optimizer::kSgdMomentum || r_.optimizer == Optimizer::kLion)
-      truth = " keeps one: " + count(moment) + " bytes";
-    if (truth.empty()) truth = " keeps other state";
+      truth = " has one: " + count(moment) + " bytes";
+    if (truth.empty()) truth = " has other state";
     say("Calculon counts Adam's two f32 moments, " + count(checked_mul(2, moment)) + " bytes; " +
         std::string(name(r_.optimizer)) + truth + ".");
   }
 
-  void layout() {
+  void parallelism() {
     if (e_.training && r_.parallel.zero >= 1 && e_.optimizer_sharding)
-      say("A sharded optimizer also shards the gradients of all blocks but the one in work: ZeRO 1 and 2 are "
-          "the same here.");
+      say("In Calculon a sharded optimizer also shards the gradients of all blocks except the current one: "
+          "ZeRO 1 "
+          "and 2 are equal.");
     if (r_.parallel.zero >= 3 && r_.parallel.data > 1)
-      say("Calculon shards no weights over data-parallel ranks; under ZeRO 3 the blocks' would be " +
-          count(s_.weights.all / r_.parallel.data) + " bytes a rank, not " + count(s_.weights.all) + ".");
+      say("Calculon does not shard weights over data-parallel ranks; with ZeRO 3 those of the blocks would "
+          "take " +
+          count(s_.weights.all / r_.parallel.data) + " bytes per rank instead of " + count(s_.weights.all) +
+          ".");
     if (r_.parallel.context > 1 || r_.parallel.expert > 1)
-      say("Calculon knows neither context nor expert parallelism: each rank is counted with all tokens and "
-          "all weights.");
+      say("Calculon has neither context nor expert parallelism: each rank is counted with all tokens and all "
+          "weights.");
     if (e_.comm == Comm::kRsAg && !r_.parallel.sequence)
-      say("tensor_par_comm_type = \"rs_ag\" is sequence parallelism, which the run itself does not ask for.");
+      say("tensor_par_comm_type = \"rs_ag\" is sequence parallelism; the run has parallel.sequence = false.");
   }
 
   void inference() {
@@ -228,7 +232,7 @@ class Notes {
     const std::uint64_t split =
         latent() ? 1 : std::min<std::uint64_t>(e_.tensor_par, std::max(1u, m_.kv_heads));
     const std::uint64_t elements = checked_mul(s_.blocks, r_.micro_batch, r_.seq_len, width);
-    say("Calculon's inference keeps no KV cache: it would be " +
+    say("Calculon does not count a KV cache for inference; it would take " +
         count(checked_mul(elements, bits_of(cache)) / 8 / split) + " bytes.");
   }
 
@@ -250,7 +254,7 @@ std::vector<std::string> notes(const ModelSpec& m, const RunSpec& r, const Optio
 }
 
 std::uint64_t form_parameters(const ModelSpec& m, const Options& o, const Mapped& mapped) {
-  Execution one;  // one rank has all of it
+  Execution one;  // one rank with all parameters
   one.multiquery = mapped.execution.multiquery;
   const std::uint64_t blocks = checked_mul(block(mapped.application, one).weights, m.layers);
   return o.embedding ? checked_add(blocks, checked_mul(m.vocab, m.hidden, m.tied ? 1 : 2)) : blocks;

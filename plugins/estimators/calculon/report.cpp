@@ -1,5 +1,5 @@
-// See report.hpp. One function a group of leaves: weights, gradients and optimizer, activations, the
-// embedding.
+// Entries of the calculon report, one function per group: weights, gradients and optimizer state,
+// activations, embedding. Notes: notes.cpp.
 #include "plugins/estimators/calculon/report.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 std::string n(std::uint64_t v) { return std::to_string(v); }
 
-/// Elements of a block's weights on one rank, with numbers: (4*H*AD + 2*H*F)/t + 4*H.
+/// Formula of the weight elements of a block on one rank, with numbers: (4*H*AD + 2*H*F)/t + 4*H.
 std::string elements_formula(const Application& a, const Execution& e) {
   const std::string H = n(a.hidden), q = n(a.attn_heads) + "*" + n(a.attn_size), F = n(a.feedforward);
   const std::string split = e.tensor_par == 1 ? "" : "/" + n(e.tensor_par);
@@ -21,7 +21,7 @@ std::string elements_formula(const Application& a, const Execution& e) {
   return "((" + projections + " + 2*" + H + "*" + F + ")" + split + whole + " + 4*" + H + ")";
 }
 
-/// "/shards", or nothing where there is one.
+/// "/shards", empty for one shard.
 std::string over(std::uint64_t shards) { return shards == 1 ? "" : "/" + n(shards); }
 
 class Builder {
@@ -34,7 +34,7 @@ class Builder {
         device_(device),
         s_(sizes(a_, e_)),
         elements_(elements_formula(a_, e_)) {
-    block(a_, e_, &words_);
+    block(a_, e_, &derivation_);
     Execution flash = e_;
     flash.scores = false;
     without_scores_ = sizes(a_, flash);
@@ -43,7 +43,7 @@ class Builder {
   MemoryReport build() {
     report_.claim = Claim::kApproximation;
     weights();
-    if (e_.training) trained();
+    if (e_.training) optimizer_and_gradients();
     activations();
     if (embedding_.matrices) embedding();
     for (Tier t : {Tier::kDevice, Tier::kHost, Tier::kDisk}) total(t);
@@ -51,9 +51,9 @@ class Builder {
   }
 
  private:
-  /// A leaf, unless it is empty. lo: its least under the claim.
-  void leaf(const char* name, Component c, Tier tier, std::uint32_t phases, std::uint64_t bytes,
-            std::string formula, std::uint64_t lo) {
+  /// Adds an entry unless it has 0 bytes. lo: lower bound of the approximation.
+  void add(const char* name, Component c, Tier tier, std::uint32_t phases, std::uint64_t bytes,
+           std::string formula, std::uint64_t lo) {
     if (bytes == 0) return;
     MemoryEntry l;
     l.id = static_cast<std::uint32_t>(report_.entries.size() + 1);
@@ -64,35 +64,36 @@ class Builder {
     report_.entries.push_back(std::move(l));
   }
 
-  /// Both places of one thing. Where it is offloaded, tier 1 keeps what is in use.
-  void both(const char* name, Component c, std::uint32_t phases, const Space& space, Tier away,
-            const std::string& here, const std::string& there) {
-    leaf(name, c, device_, phases, space.tier1, here, space.tier1 / 2);
-    leaf(name, c, away, phases, space.tier2, there, space.tier2 / 2);
+  /// Adds the entries in tier 1 and tier 2. If offloaded, tier 1 has the part in use.
+  void add_both_tiers(const char* name, Component c, std::uint32_t phases, const Space& space, Tier tier2,
+                      const std::string& here, const std::string& there) {
+    add(name, c, device_, phases, space.tier1, here, space.tier1 / 2);
+    add(name, c, tier2, phases, space.tier2, there, space.tier2 / 2);
   }
 
-  Tier optimizer_away() const { return r_.memory.optimizer_in; }
+  Tier optimizer_tier() const { return r_.memory.optimizer_in; }
 
   void weights() {
     const std::string one = n(e_.bytes_per_element) + "*" + elements_, all = n(s_.blocks) + "*" + one;
-    both("weights.blocks", Component::kWeights, kAlways, s_.weights, r_.memory.weights_in,
-         e_.weight_offload ? "2*" + one : all, all);
+    add_both_tiers("weights.blocks", Component::kWeights, kAlways, s_.weights, r_.memory.weights_in,
+                   e_.weight_offload ? "2*" + one : all, all);
   }
 
-  void trained() {
+  void optimizer_and_gradients() {
     const std::string b = n(e_.bytes_per_element), shards = over(e_.optimizer_shards()),
                       blocks = n(s_.blocks);
     const auto rest = [&](const std::string& count) { return count + "*" + b + "*" + elements_ + shards; };
-    const bool away = e_.optimizer_offload;
-    both("gradients.blocks", Component::kGradients, kBackward | kUpdate, s_.gradients, optimizer_away(),
-         "4*" + elements_ + " + " + rest(away ? "1" : "(" + blocks + " - 1)"), rest(blocks));
+    const bool offloaded = e_.optimizer_offload;
+    add_both_tiers("gradients.blocks", Component::kGradients, kBackward | kUpdate, s_.gradients,
+                   optimizer_tier(),
+                   "4*" + elements_ + " + " + rest(offloaded ? "1" : "(" + blocks + " - 1)"), rest(blocks));
     const auto state = [&](const char* bytes, bool here) {
-      return std::string(bytes) + "*" + (here && away ? "2" : blocks) + "*" + elements_ + shards;
+      return std::string(bytes) + "*" + (here && offloaded ? "2" : blocks) + "*" + elements_ + shards;
     };
-    both("master_weights.blocks", Component::kMasterWeights, kAlways, s_.master, optimizer_away(),
-         state("4", true), state("4", false));
-    both("optimizer_state.blocks", Component::kOptimizerState, kAlways, s_.moments, optimizer_away(),
-         state("2*4", true), state("2*4", false));
+    add_both_tiers("master_weights.blocks", Component::kMasterWeights, kAlways, s_.master, optimizer_tier(),
+                   state("4", true), state("4", false));
+    add_both_tiers("optimizer_state.blocks", Component::kOptimizerState, kAlways, s_.moments,
+                   optimizer_tier(), state("2*4", true), state("2*4", false));
   }
 
   /// blocks * micro-batches in flight, as a factor with numbers.
@@ -104,20 +105,20 @@ class Builder {
   void activations() {
     const std::uint32_t phases = e_.training ? kForward | kBackward : kForward | kEval | kGenerate;
     const Sizes& bare = without_scores_;
-    leaf("activations.working_block", Component::kActivations, device_, phases, s_.block.working,
-         words_.working, bare.block.working / 2);
+    add("activations.working_block", Component::kActivations, device_, phases, s_.block.working,
+        derivation_.working, bare.block.working / 2);
     const std::uint64_t waiting = s_.activations.tier1 - s_.block.working;
-    leaf("activations.waiting_blocks", Component::kActivations, device_, phases, waiting,
-         "(" + words_.stored + ")*" + (e_.activations_offload ? "1" : "(" + kept_blocks() + " - 1)"),
-         (bare.activations.tier1 - bare.block.working) / 2);
-    leaf("activations", Component::kActivations, r_.memory.activations_in, phases, s_.activations.tier2,
-         "all blocks, as without offload: " + n(s_.activations.all), bare.activations.tier2 / 2);
+    add("activations.waiting_blocks", Component::kActivations, device_, phases, waiting,
+        "(" + derivation_.stored + ")*" + (e_.activations_offload ? "1" : "(" + kept_blocks() + " - 1)"),
+        (bare.activations.tier1 - bare.block.working) / 2);
+    add("activations", Component::kActivations, r_.memory.activations_in, phases, s_.activations.tier2,
+        "all blocks: " + n(s_.activations.all), bare.activations.tier2 / 2);
     const std::string input = n(s_.block.checkpoint) + "*";  // B*S*H*b of one block's input
-    both("activations.block_inputs", Component::kActivations, phases, s_.checkpoints,
-         r_.memory.activations_in, input + (e_.activations_offload ? "2" : kept_blocks()),
-         input + kept_blocks());
-    leaf("activations.gradients", Component::kActivations, device_, kBackward, s_.activation_gradients,
-         words_.gradients, bare.activation_gradients / 2);
+    add_both_tiers("activations.block_inputs", Component::kActivations, phases, s_.checkpoints,
+                   r_.memory.activations_in, input + (e_.activations_offload ? "2" : kept_blocks()),
+                   input + kept_blocks());
+    add("activations.gradients", Component::kActivations, device_, kBackward, s_.activation_gradients,
+        derivation_.gradients, bare.activation_gradients / 2);
   }
 
   void embedding() {
@@ -126,12 +127,12 @@ class Builder {
         n(embedding_.matrices) + "*" + n(embedding_.rows) + "*" + n(embedding_.hidden);
     const std::string shards = over(e_.optimizer_shards()), b = n(e_.bytes_per_element);
     const char* const name = embedding_.matrices == 2 ? "weights.embedding_and_head" : "weights.embedding";
-    both(name, Component::kWeights, kAlways, s.weights, r_.memory.weights_in, b + "*" + elements,
-         b + "*" + elements);
-    both("master_weights.embedding", Component::kMasterWeights, kAlways, s.master, optimizer_away(),
-         "4*" + elements + shards, "4*" + elements + shards);
-    both("optimizer_state.embedding", Component::kOptimizerState, kAlways, s.moments, optimizer_away(),
-         "2*4*" + elements + shards, "2*4*" + elements + shards);
+    add_both_tiers(name, Component::kWeights, kAlways, s.weights, r_.memory.weights_in, b + "*" + elements,
+                   b + "*" + elements);
+    add_both_tiers("master_weights.embedding", Component::kMasterWeights, kAlways, s.master, optimizer_tier(),
+                   "4*" + elements + shards, "4*" + elements + shards);
+    add_both_tiers("optimizer_state.embedding", Component::kOptimizerState, kAlways, s.moments,
+                   optimizer_tier(), "2*4*" + elements + shards, "2*4*" + elements + shards);
   }
 
   void total(Tier t) {
@@ -149,7 +150,7 @@ class Builder {
   const Sizes s_;
   Sizes without_scores_;
   const std::string elements_;
-  Derivation words_;
+  Derivation derivation_;
   MemoryReport report_;
 };
 

@@ -1,4 +1,4 @@
-// See model.hpp.
+// Parameter counts come from core/model: the closed form of the trainable families, else of the architecture.
 #include "plugins/estimators/common/model.hpp"
 
 #include <utility>
@@ -23,8 +23,8 @@ void need_dimensions(const ModelSpec& m, const char* estimator) {
       {"hidden_size", m.hidden}, {"num_hidden_layers", m.layers}, {"num_attention_heads", m.heads}};
   for (const auto& [key, value] : needed)
     if (!value)
-      throw usage_error(std::string("the estimator ") + estimator + " needs the model's " + key +
-                        ", which its config does not have");
+      throw usage_error(std::string("the estimator ") + estimator + " needs " + key +
+                        ", which the model's config.json does not have");
 }
 
 }  // namespace trainhost::rules

@@ -1,5 +1,5 @@
-// What a rule of thumb needs to know of a model: the dimensions it names and the true number of parameters,
-// for every family whose tensors are known. Decides nothing about memory.
+// Facts about the model that rule-of-thumb estimators need: the true number of parameters and the presence of
+// dimensions. Computes no memory.
 #pragma once
 #include <cstdint>
 
@@ -7,14 +7,13 @@
 
 namespace trainhost::rules {
 
-/// Families whose parameters can be counted; only those are claimed by match().
+/// Whether the parameters of this family can be counted; match() accepts only such families.
 bool countable_family(const std::string& family);
 
-/// Distinct trained weights. Throws usage_error for a family that nobody knows, and for a config that is no
-/// model.
+/// Distinct trained weights. Throws usage_error for an unknown family and for an invalid config.
 std::uint64_t true_parameters(const ModelSpec& m);
 
-/// Throws usage_error naming the dimension that the estimate needs and the model does not have.
+/// Throws usage_error with the name of the first missing dimension among H, L and A.
 void need_dimensions(const ModelSpec& m, const char* estimator);
 
 }  // namespace trainhost::rules

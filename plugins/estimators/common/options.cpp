@@ -1,4 +1,4 @@
-// See options.hpp.
+// Each reader parses one value or calls wrong(), which throws with key, value and expectation.
 #include "plugins/estimators/common/options.hpp"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::optional<std::uint64_t> Options::count(const char* key) const {
   const char* given = text_(key);
   if (!given) return std::nullopt;
   const std::optional<std::uint64_t> n = parse_size(given);
-  if (!n || *n == 0) wrong(key, given, "a whole number above zero, like 7e9 or 25MiB");
+  if (!n || *n == 0) wrong(key, given, "a positive integer or size, for example 7e9 or 25MiB");
   return n;
 }
 

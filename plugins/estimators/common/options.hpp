@@ -1,5 +1,5 @@
-// A plugin's own [plugin.NAME] table as numbers, with the messages of the run file: the key, the value, what
-// was expected. Knows no key by itself and has no defaults; a key that is absent is nullopt.
+// Reads typed values from a plugin's [plugin.NAME] table of the run file. Errors name the key, the value and
+// what was expected. Has no defaults: an absent key gives nullopt.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,22 +13,21 @@ namespace trainhost::rules {
 
 class Options {
  public:
-  /// The value of a key, nullptr where it is absent; good until the next call.
+  /// Returns the value of a key, nullptr if absent; valid until the next call.
   using Text = std::function<const char*(const char* key)>;
   Options(Text text, std::string plugin) : text_(std::move(text)), plugin_(std::move(plugin)) {}
   /// `host` may be null (no options) and must outlive this.
   Options(const th_host* host, std::string plugin);
 
-  /// A whole number above zero: "7e9", "4096"; with a unit where it is a size: "25MiB". Throws
-  /// StatusError(TH_E_ARG).
+  /// Positive integer, "7e9", "4096", or size with a unit, "25MiB". Throws StatusError(TH_E_ARG).
   std::optional<std::uint64_t> count(const char* key) const;
-  /// A number of [least, most]. Throws StatusError(TH_E_ARG).
+  /// Number in [least, most]. Throws StatusError(TH_E_ARG).
   std::optional<double> number(const char* key, double least, double most) const;
-  /// Which of `words`. Throws StatusError(TH_E_ARG) with the nearest.
+  /// Index of the value in `words`. Throws StatusError(TH_E_ARG) with the nearest word.
   std::optional<std::size_t> choice(const char* key, const std::vector<std::string>& words) const;
-  /// The word itself. The same errors.
+  /// The value itself, one of `words`. Same errors.
   std::optional<std::string> word(const char* key, const std::vector<std::string>& words) const;
-  /// "true" or "false"; `otherwise` where the key is absent. The same errors.
+  /// "true" or "false"; `otherwise` if the key is absent. Same errors.
   bool flag(const char* key, bool otherwise) const;
 
  private:

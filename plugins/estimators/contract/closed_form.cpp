@@ -1,4 +1,4 @@
-// See closed_form.hpp. First the equations, then the leaves, then the notes.
+// Builds the report of the contract estimator: entries, then notes. The equations are at the end.
 #include "plugins/estimators/contract/closed_form.hpp"
 
 #include <algorithm>
@@ -17,20 +17,20 @@ constexpr std::uint64_t kK = 10, kF32 = 4, kAdamBytes = 8;
 std::string n(std::uint64_t v) { return std::to_string(v); }
 std::string count(std::uint64_t v) { return format_count(v); }
 
-/// "-1.95 %": how far the formula is from the truth.
-std::string percent(std::uint64_t formula, std::uint64_t truth) {
+/// Relative error of the formula, "-1.95 %".
+std::string relative_error(std::uint64_t formula, std::uint64_t truth) {
   char text[32];
   std::snprintf(text, sizeof text, "%+.2f %%", 100.0 * (double(formula) - double(truth)) / double(truth));
   return text;
 }
 
-std::string times(std::uint64_t more, std::uint64_t less) {
+std::string ratio(std::uint64_t more, std::uint64_t less) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f", double(more) / double(less));
   return text;
 }
 
-/// Where a parameter is stored: bytes of the working copy, and of the f32 master beside a narrower one.
+/// Bytes per parameter of the working copy, and of the f32 master copy that a narrower type needs.
 std::uint64_t weight_size(const RunSpec& r) { return size_of(r.weight); }
 std::uint64_t master_size(const RunSpec& r) { return size_of(r.master); }
 
@@ -41,55 +41,56 @@ class Builder {
 
   MemoryReport build() {
     report_.claim = Claim::kUpperBound;
-    leaves();
+    add_entries();
     note("A closed form: " + n(weight_size(r_) + master_size(r_) + kF32 + kAdamBytes) +
-         " bytes a parameter, 40*L*S*H of one sequence, 512 MiB; neither logits nor loss are in it.");
+         " bytes per parameter, 40*L*S*H bytes of activations for one sequence, 512 MiB; logits and loss are "
+         "not counted.");
     parameter_notes();
     activation_notes();
     run_notes();
     std::uint64_t total = 0;
-    for (const MemoryEntry& leaf : report_.entries)
-      total = checked_add(total, leaf.bytes, "the closed form's total");
+    for (const MemoryEntry& entry : report_.entries)
+      total = checked_add(total, entry.bytes, "the closed form's total");
     report_.tiers.push_back({tier_, total, kBackward});
     return std::move(report_);
   }
 
  private:
-  MemoryEntry& leaf(const char* name, Component c, std::uint32_t phases, std::uint64_t bytes,
-                    std::string formula) {
-    MemoryEntry node;
-    node.id = static_cast<std::uint32_t>(report_.entries.size() + 1);
-    node.tier = tier_;
-    node.component = c;
-    node.phases = phases;
-    node.bytes = node.lo = node.hi = node.bytes_at_peak = bytes;
-    node.has_at_peak = true;
-    node.name = name;
-    node.formula = std::move(formula);
-    report_.entries.push_back(std::move(node));
+  MemoryEntry& add(const char* name, Component c, std::uint32_t phases, std::uint64_t bytes,
+                   std::string formula) {
+    MemoryEntry entry;
+    entry.id = static_cast<std::uint32_t>(report_.entries.size() + 1);
+    entry.tier = tier_;
+    entry.component = c;
+    entry.phases = phases;
+    entry.bytes = entry.lo = entry.hi = entry.bytes_at_peak = bytes;
+    entry.has_at_peak = true;
+    entry.name = name;
+    entry.formula = std::move(formula);
+    report_.entries.push_back(std::move(entry));
     return report_.entries.back();
   }
 
-  /// size bytes for each of P parameters: exact while P is, otherwise between it and the true count.
+  /// `size` bytes for each of P parameters: exact where P is exact, otherwise between P and the true count.
   void per_parameter(const char* name, Component c, std::uint64_t size) {
-    MemoryEntry& l =
-        leaf(name, c, kAlways, checked_mul(p_, size), "P*" + n(size) + " = " + n(p_) + "*" + n(size));
+    MemoryEntry& entry =
+        add(name, c, kAlways, checked_mul(p_, size), "P*" + n(size) + " = " + n(p_) + "*" + n(size));
     if (p_ == true_p_) return;
-    l.claim = Claim::kApproximation;
-    l.lo = checked_mul(std::min(p_, true_p_), size);
-    l.hi = checked_mul(std::max(p_, true_p_), size);
+    entry.claim = Claim::kApproximation;
+    entry.lo = checked_mul(std::min(p_, true_p_), size);
+    entry.hi = checked_mul(std::max(p_, true_p_), size);
   }
 
-  void leaves() {
+  void add_entries() {
     per_parameter("weights", Component::kWeights, weight_size(r_));
     if (master_size(r_)) per_parameter("master_weights", Component::kMasterWeights, master_size(r_));
     per_parameter("gradients", Component::kGradients, kF32);
     per_parameter("optimizer_state", Component::kOptimizerState, kAdamBytes);
-    leaf("activations", Component::kActivations, kForward | kBackward, activation_bytes(m_, r_),
-         "L*S*H*10*4 = " + n(m_.layers) + "*" + n(r_.seq_len) + "*" + n(m_.hidden) + "*10*4")
+    add("activations", Component::kActivations, kForward | kBackward, activation_bytes(m_, r_),
+        "L*S*H*10*4 = " + n(m_.layers) + "*" + n(r_.seq_len) + "*" + n(m_.hidden) + "*10*4")
         .claim = Claim::kUpperBound;
     report_.entries.back().lo = 0;
-    MemoryEntry& runtime = leaf("runtime", Component::kRuntime, kAlways, kRuntimeBytes, "512 MiB");
+    MemoryEntry& runtime = add("runtime", Component::kRuntime, kAlways, kRuntimeBytes, "512 MiB");
     runtime.claim = Claim::kApproximation;
     runtime.lo = 0;
     runtime.hi = 2 * kRuntimeBytes;
@@ -97,7 +98,7 @@ class Builder {
 
   void note(const std::string& sentence) { report_.notes.push_back(sentence); }
 
-  /// What P leaves out, piece by piece, and the true count.
+  /// Parameters that P leaves out, one note per kind, and the true count.
   void parameter_notes() {
     std::uint64_t H = m_.hidden, layers = m_.layers;
     if (!m_.tied)
@@ -105,7 +106,7 @@ class Builder {
            " parameters.");
     std::uint64_t assumed = m_.heads ? H / m_.heads : 0;
     if (m_.head_dim != assumed || m_.q_width() != H)
-      note("The formula takes head_dim = H/A = " + n(assumed) + "; this model has " + n(m_.head_dim) + ".");
+      note("The formula assumes head_dim = H/A = " + n(assumed) + "; this model has " + n(m_.head_dim) + ".");
     if (m_.qkv_bias)
       note("The formula leaves out the biases of q, k and v: " + count(checked_mul(layers, m_.qkv_width())) +
            " parameters.");
@@ -121,7 +122,7 @@ class Builder {
            " parameters.");
     if (p_ != true_p_)
       note("True parameter count: " + count(true_p_) + "; the formula gives " + count(p_) + " (" +
-           percent(p_, true_p_) + "). True weights " +
+           relative_error(p_, true_p_) + "). True weights " +
            count(checked_mul(true_p_, weight_size(r_) + master_size(r_))) + " bytes, gradients " +
            count(checked_mul(true_p_, kF32)) + ", optimizer state " +
            count(checked_mul(true_p_, kAdamBytes)) + ".");
@@ -129,32 +130,33 @@ class Builder {
 
   void norms_of(const model::Architecture& a) {
     const std::uint32_t norms = a.layers.front().layer.norms;
-    note("The formula is for a LLaMA; this model is a " + escaped(m_.family) +
-         (norms == 2 ? "." : ", with " + n(norms) + " norms a layer where the formula has 2."));
+    note("The formula is for LLaMA; this model is of the family " + escaped(m_.family) +
+         (norms == 2 ? "." : ", with " + n(norms) + " norms per layer; the formula has 2."));
   }
 
-  /// The activation bound is falsifiable, and false for a trainer that keeps what it computes.
+  /// The bound does not hold for a trainer that keeps every activation; the note has the true size.
   void activation_notes() {
     std::uint64_t bound = activation_bytes(m_, r_), real = ten_tensor_bytes(m_, r_);
     if (real > bound)
-      note("K = 10 is no upper bound for a trainer that keeps every tensor: the ten named ones alone take " +
-           count(real) + " bytes a sequence, " + times(real, bound) +
+      note("K = 10 is not an upper bound for a trainer that keeps every tensor: the ten named tensors take " +
+           count(real) + " bytes per sequence, " + ratio(real, bound) +
            " times the bound (scores are A*S*S, gate and up have width I).");
     if (r_.micro_batch > 1)
       note("The activation bound is for one sequence; " + n(r_.micro_batch) +
-           " sequences kept together compare with " + count(checked_mul(bound, r_.micro_batch)) + " bytes.");
+           " sequences per micro-batch compare with " + count(checked_mul(bound, r_.micro_batch)) +
+           " bytes.");
     if (r_.recompute != Recompute::kNone)
-      note("The formula knows no recomputation; this run asks for '" + std::string(name(r_.recompute)) +
+      note("The formula does not include recomputation; this run uses '" + std::string(name(r_.recompute)) +
            "'.");
     note("Logits are not counted: S*V*4 = " + count(checked_mul(r_.seq_len, m_.vocab, kF32)) +
-         " bytes a sequence where they are kept whole.");
+         " bytes per sequence where they are materialised.");
   }
 
   void run_notes() {
     if (r_.optimizer == Optimizer::kSgd)
-      note("The formula counts AdamW's two moments; plain SGD keeps no state: 0 bytes.");
+      note("The formula counts AdamW's two moments; SGD without momentum has no state: 0 bytes.");
     if (r_.optimizer == Optimizer::kSgdMomentum)
-      note("The formula counts AdamW's two moments; SGD with momentum keeps one: " +
+      note("The formula counts AdamW's two moments; SGD with momentum has one: " +
            count(checked_mul(true_p_, kF32)) + " bytes.");
     if (size_of(r_.grad) != kF32)
       note("The formula counts gradients in f32; this run keeps them in " + std::string(name(r_.grad)) +
@@ -162,18 +164,18 @@ class Builder {
     if (r_.mode != RunMode::kFull)
       note(r_.mode == RunMode::kInference
                ? "The formula is for full training; this run is inference."
-               : "The formula is for full training; this run trains adapters alone.");
+               : "The formula is for full training; this run trains only adapters.");
     if (checked_mul(r_.parallel.data, r_.parallel.tensor, r_.parallel.pipeline) > 1 || r_.parallel.zero)
-      note("The formula knows one rank; sharding is not in it.");
+      note("The formula is for one rank; sharding is not included.");
     if (tier_ == Tier::kDevice) {
       char ms[32];
       std::snprintf(ms, sizeof ms, "%.2f",
                     transfer_milliseconds(transfer_bytes(m_, r_), kPcie4BytesPerSecond));
-      note("In hybrid mode a sequence moves S*(H + 2V)*4 = " + count(transfer_bytes(m_, r_)) +
-           " bytes a step over PCIe, " + ms + " ms at 32 GB/s.");
+      note("In hybrid mode one sequence transfers S*(H + 2V)*4 = " + count(transfer_bytes(m_, r_)) +
+           " bytes per step over PCIe, " + ms + " ms at 32 GB/s.");
     }
     if (tier_ == Tier::kHost)
-      note("The 512 MiB of CUDA runtime are part of the formula, although this run needs no device.");
+      note("The formula includes 512 MiB of CUDA runtime, although this run uses no device.");
   }
 
   const ModelSpec& m_;
@@ -200,7 +202,7 @@ std::uint64_t activation_bytes(const ModelSpec& m, const RunSpec& r) {
 
 std::uint64_t ten_tensor_bytes(const ModelSpec& m, const RunSpec& r) {
   std::uint64_t S = r.seq_len, H = m.hidden;
-  // q and attention out, k and v, gate and up, down and two residuals; then the scores.
+  // Widths of q, attention output, k, v, gate, up, down and two residuals; then the scores.
   std::uint64_t widths = 2 * m.q_width() + 2 * m.kv_width() + 2 * std::uint64_t{m.intermediate} + 3 * H;
   std::uint64_t layer = checked_add(checked_mul(S, widths), checked_mul(m.heads, S, S));
   return checked_mul(m.layers, layer, kF32);

@@ -1,6 +1,6 @@
-// The closed form of the training-memory contract (CONTRACTS section 1), computed as written, and beside it
-// the true values that it leaves out. Pure arithmetic; the plugin around it is contract.cpp. Symbols: V
-// vocab, H hidden, L layers, A heads, K kv_heads, I intermediate, S sequence length, B micro-batch.
+// The closed form of the training-memory contract (docs/memory-model.md) as its source writes it, and the
+// true values of what it leaves out. Pure arithmetic; contract.cpp is the plugin. Symbols: V vocab, H hidden,
+// L layers, A heads, K kv_heads, I intermediate, S sequence length, B micro-batch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,24 +16,25 @@ namespace trainhost::contract {
 /// head, A*head_dim = H, no biases and no q/k norms. Throws Error when a product leaves 63 bits.
 std::uint64_t parameters(const ModelSpec& m);
 
-/// M_act = L*S*H*10*4: bytes, of one sequence.
+/// M_act = L*S*H*10*4. Unit: bytes, for one sequence.
 std::uint64_t activation_bytes(const ModelSpec& m, const RunSpec& r);
 
 /// The ten tensors behind K = 10 at their real sizes: Q, K, V, scores A*S*S, attention out, gate, up, down
 /// and two residuals, f32, one sequence, every layer kept. Bytes.
 std::uint64_t ten_tensor_bytes(const ModelSpec& m, const RunSpec& r);
 
-/// The three transfers of a hybrid step (CONTRACTS section 5): hidden up, logits down, their gradient up:
-/// S*(H + 2V)*4 bytes of one sequence, and how long they take at a bandwidth.
+/// The three transfers of a hybrid step for one sequence (docs/memory-model.md): hidden states to the device,
+/// logits to the host, gradient of the logits to the device: S*(H + 2V)*4 bytes; and their time at a
+/// bandwidth.
 std::uint64_t transfer_bytes(const ModelSpec& m, const RunSpec& r);
 double transfer_milliseconds(std::uint64_t bytes, double bytes_per_second);
-inline constexpr double kPcie4BytesPerSecond = 32e9;  // x16, as the source has it
+inline constexpr double kPcie4BytesPerSecond = 32e9;  // x16, the value of the source
 
 inline constexpr std::uint64_t kRuntimeBytes = 512ull
                                                << 20;  // "about 512 MB" of CUDA context, workspace, allocator
 
-/// Leaves weights, master_weights (mixed precision), gradients, optimizer_state, activations and runtime in
-/// `tier`, all alive at the peak; claim upper_bound; a note for every assumption that the model or the run
+/// Entries weights, master_weights (mixed precision), gradients, optimizer_state, activations and runtime in
+/// `tier`, all in memory at the peak; claim upper_bound; one note per assumption that the model or run
 /// breaks.
 MemoryReport estimate(const ModelSpec& m, const RunSpec& r, Tier tier);
 

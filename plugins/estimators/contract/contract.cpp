@@ -1,5 +1,5 @@
-// The closed-form estimator as a plugin: training memory of a LLaMA by the contract's equations, as its
-// source writes them, with notes where a model breaks their assumptions. The equations are in
+// Plugin `contract`: upper bound of the training memory of a LLaMA model by the equations of the memory
+// contract (docs/memory-model.md), with notes where a model breaks their assumptions. Equations:
 // closed_form.hpp.
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
@@ -11,19 +11,19 @@ TH_MANIFEST(R"(
 id = "contract"
 version = "0.1.0"
 kind = "estimator"
-summary = "closed form: 16 bytes a parameter, 40 a hidden unit and token, 512 MiB"
+summary = "closed form: 16 bytes per parameter, 40 per hidden unit and token, 512 MiB"
 families = ["llama", "mistral", "qwen2", "qwen3"]
 )");
 
 namespace trainhost {
 namespace {
 
-constexpr std::int32_t kRoughly = 100;  // it fits the family; an estimator that is exact for it wins
+constexpr std::int32_t kRuleOfThumb = 100;  // an estimator that is exact for the family has a higher score
 
 std::int32_t match(const th_model* m, const th_run* r) {
   try {
     if (!m || !r) return 0;
-    return TH_HAS(m, th_model, family) && m->family && trainable_family(m->family) ? kRoughly : 0;
+    return TH_HAS(m, th_model, family) && m->family && trainable_family(m->family) ? kRuleOfThumb : 0;
   } catch (...) {
     return 0;
   }

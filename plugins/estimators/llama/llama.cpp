@@ -1,6 +1,6 @@
-// The exact estimator of the LLaMA family: builds the step program that a trainer would run, places it, adds
-// it up. Never guesses: what no program can be built for is "unsupported", with the reason. Program and
-// placer: core/plan.
+// Plugin `llama`: the exact estimator of the trainable families. Builds the step program that a trainer would
+// run (core/step), places its buffers (core/placement) and reports the memory breakdown. A run without a step
+// program is refused as "unsupported", with the reason.
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
@@ -11,7 +11,7 @@ TH_MANIFEST(R"(
 id = "llama"
 version = "0.1.0"
 kind = "estimator"
-summary = "exact: places the step program of the run and adds it up"
+summary = "exact: places the buffers of the step program of the run"
 families = ["llama", "mistral", "qwen2", "qwen3"]
 priority = 100
 )");
@@ -19,23 +19,22 @@ priority = 100
 namespace trainhost {
 namespace {
 
-constexpr std::int32_t kMade = 1000;  // made for these families: nothing fits them better
+constexpr std::int32_t kExact = 1000;  // the highest score: made for these families
 
-/// Only what a step program can be built for: one rank, full training, without what is planned alone.
+/// Runs with a step program: one rank, full training, no setting that only planners implement.
 std::int32_t match(const th_model* m, const th_run* run) {
   try {
     if (!m || !run || !TH_HAS(m, th_model, family) || !m->family) return 0;
-    return trains_by_program(abi::from_c(*m), abi::from_c(*run)) ? kMade : 0;
+    return trains_by_program(abi::from_c(*m), abi::from_c(*run)) ? kExact : 0;
   } catch (...) {
     return 0;
   }
 }
 
-/// Shapes the plan without a trainer: what a single host arena of aligned buffers needs at the very least.
-const char* const kNeutral =
-    "No trainer was named, so the plan is for a neutral one: 64-byte alignment, attention tiles of 64 x 64, "
-    "all logits "
-    "of a micro-batch at once.";
+/// Note of a plan without a trainer: TrainerTraits has its defaults.
+const char* const kDefaultTraits =
+    "No trainer was named; the plan assumes 64-byte alignment, attention tiles of 64 x 64 and materialised "
+    "logits of a micro-batch.";
 
 th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_profile* p, th_mem_sink* sink,
                    th_mem_summary* summary, th_error* error) {
@@ -46,7 +45,7 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
     const placement::MemoryPlan placed = placement::place(program);
     MemoryReport report = placement::account(program, placed);
     report.digest = placed.digest;
-    if (!p) report.notes.push_back(kNeutral);
+    if (!p) report.notes.push_back(kDefaultTraits);
     if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
       throw abi::StatusError(s, "the host refused the report");
   });

@@ -1,4 +1,4 @@
-// See equation.hpp. In the order of the source: state, activations, the rest, then what it derives from them.
+// In the order of the source: state, activations, other terms, derived values.
 #include "plugins/estimators/memory-equation/equation.hpp"
 
 #include <algorithm>
@@ -47,8 +47,8 @@ void add_state(const Inputs& in, Parts& p) {
   p.moments = part(b.moments, 1);
 }
 
-/// Stage 0 sums gradients by a ring; from stage 1 on they are scattered and the parameters gathered: before
-/// the next forward pass, or, at stage 3, in the middle of everything.
+/// ZeRO 0 sums gradients by an all-reduce. ZeRO 1 to 3 reduce-scatter them; parameters are gathered before
+/// the next forward pass (ZeRO 1 and 2, not at the peak) or per layer (ZeRO 3, at the peak).
 void add_communication(const Inputs& in, Parts& p) {
   if (in.ranks < 2) return;
   const Bytes chunk = in.chunk ? in.chunk : sharded(kBucket, in.ranks);
@@ -116,11 +116,11 @@ Parts equation(const Inputs& in) {
 }
 
 Timeline timeline(const Parts& p) {
-  const Bytes held = p.parameters + p.master + p.moments;
-  return {held, held + p.activations, p.total - p.fragmentation, held + p.gradients, held};
+  const Bytes resident = p.parameters + p.master + p.moments;
+  return {resident, resident + p.activations, p.total - p.fragmentation, resident + p.gradients, resident};
 }
 
-std::int64_t room(Bytes budget, Bytes needed) {
+std::int64_t spare_bytes(Bytes budget, Bytes needed) {
   return static_cast<std::int64_t>(std::min(budget, kMaxBytes)) -
          static_cast<std::int64_t>(std::min(needed, kMaxBytes));
 }
@@ -130,7 +130,7 @@ std::uint64_t largest_batch(Inputs in, Bytes budget) {
     in.batch = batch;
     try {
       return equation(in).total <= budget;
-    } catch (const Error&) {  // beyond 63 bits, and so beyond any budget
+    } catch (const Error&) {  // more than 63 bits: larger than any budget
       return false;
     }
   };

@@ -1,17 +1,17 @@
-// The memory equation as a plugin: reads the options, counts the parameters, hands both to account.hpp.
+// Plugin `memory-equation`: reads the options, counts the parameters and calls breakdown().
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
 #include "plugins/estimators/common/model.hpp"
 #include "plugins/estimators/common/options.hpp"
-#include "plugins/estimators/memory-equation/account.hpp"
+#include "plugins/estimators/memory-equation/breakdown.hpp"
 #include "trainhost/trainhost.hpp"
 
 TH_MANIFEST(R"(
 id = "memory-equation"
 version = "0.1.0"
 kind = "estimator"
-summary = "rule of thumb: 16 bytes a parameter, 11*B*S*H + B*A*S^2 a layer, 10 % temporary, 10 % fragmentation"
+summary = "rule of thumb: 16 bytes per parameter, 11*B*S*H + B*A*S^2 per layer, 10 % temporary, 10 % fragmentation"
 families = ["*"]
 options = ["parameters", "attention", "terms", "fragmentation", "temporary", "chunk"]
 )");
@@ -19,7 +19,7 @@ options = ["parameters", "attention", "terms", "fragmentation", "temporary", "ch
 namespace trainhost {
 namespace {
 
-constexpr std::int32_t kRuleOfThumb = 50;  // anything that knows the family's tensors is better
+constexpr std::int32_t kRuleOfThumb = 50;  // estimators that know the family's tensors have higher scores
 constexpr const char* kId = "memory-equation";
 
 std::int32_t match(const th_model* m, const th_run* r) {
@@ -63,10 +63,10 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     const ModelSpec model = abi::from_c(*m);
     const memory_equation::Settings settings = settings_of(host);
     rules::need_dimensions(model, kId);
-    // With a Psi of the user's own, a family whose tensors nobody knows will do.
+    // With the option `parameters`, an unknown family is allowed.
     const bool countable = rules::countable_family(model.family) || !settings.parameters;
-    const MemoryReport report = memory_equation::account(model, abi::from_c(*r), settings,
-                                                         countable ? rules::true_parameters(model) : 0);
+    const MemoryReport report = memory_equation::breakdown(model, abi::from_c(*r), settings,
+                                                           countable ? rules::true_parameters(model) : 0);
     if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
       throw abi::StatusError(s, "the host refused the report");
   });

@@ -1,4 +1,4 @@
-// See notes.hpp.
+// Texts of the notes; the sizes come from the report and from the placed program.
 #include "plugins/estimators/transformer/notes.hpp"
 
 #include <cstdio>
@@ -18,12 +18,12 @@ std::string percent(std::uint64_t ours, std::uint64_t truth) {
   return text;
 }
 
-/// A layer of a step program takes some 30 microseconds to build and place: up to here a comparison costs
-/// half a millisecond.
+/// Building and placing one layer of a step program takes about 30 microseconds; with 16 layers the
+/// comparison costs half a millisecond.
 constexpr std::uint32_t kLayersCompared = 16;
 
-/// What the step program needs where the arithmetic is; nullopt where it is too deep to be placed for a
-/// sentence, or refused: a note never fails the estimate that it stands beside.
+/// Arena bytes of the step program in the compute tier; nullopt where the model has too many layers or the
+/// program cannot be built: a note must not make the estimate fail.
 std::optional<std::uint64_t> placed_bytes(const ModelSpec& m, const RunSpec& run,
                                           const TrainerTraits* traits) {
   if (m.layers > kLayersCompared) return std::nullopt;
@@ -34,15 +34,15 @@ std::optional<std::uint64_t> placed_bytes(const ModelSpec& m, const RunSpec& run
   }
 }
 
-/// Only where a step program exists: its plan is the truth.
+/// Adds a note with the exact plan, where a step program exists.
 void compare_with_program(MemoryReport& r, const ModelSpec& m, const RunSpec& run,
                           const TrainerTraits* traits) {
   if (!trains_by_program(m, run)) return;
   const std::optional<std::uint64_t> truth = placed_bytes(m, run, traits);
-  std::string note = "'llama' plans this run exactly";
+  std::string note = "The estimator 'llama' plans this run exactly";
   if (traits && !traits->mode.empty() && traits->mode != "resident") {
     note += ", in the trainer's mode " + traits->mode;
-    if (truth) note += ": " + format_bytes(*truth) + " where the arithmetic is, the rest elsewhere";
+    if (truth) note += ": " + format_bytes(*truth) + " in the compute tier";
     note += ". This estimate keeps everything on the device.";
   } else {
     if (truth) {
@@ -50,12 +50,13 @@ void compare_with_program(MemoryReport& r, const ModelSpec& m, const RunSpec& ru
       note += ": " + format_bytes(*truth) + "; this estimate without a device's runtime is " +
               format_bytes(ours) + " (" + percent(ours, *truth) + ")";
     }
-    note += ". This one knows no trainer's order of steps, chunks of the head or shared buffers.";
+    note +=
+        ". This estimate does not model the trainer's order of operations, chunked logits or shared buffers.";
   }
   r.notes.push_back(std::move(note));
 }
 
-bool fused_queries(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
+bool trains_adapters(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
 
 }  // namespace
 
@@ -81,28 +82,29 @@ void move_to_host(MemoryReport& r) {
 
 void add_notes(MemoryReport& r, const model::Architecture& a, const ModelSpec& m, const RunSpec& run,
                const TrainerTraits* traits) {
+  r.notes.push_back(run.mode == RunMode::kInference
+                        ? "Exact, tensor by tensor: weights and KV cache. Approximate: the rest."
+                        : "Exact, tensor by tensor: weights, gradients, optimizer state. Approximate: "
+                          "activations (as kept by an "
+                          "implementation with fused norms and attention) and temporary buffers.");
   r.notes.push_back(
-      run.mode == RunMode::kInference
-          ? "Counted tensor by tensor: weights and the key-value cache. Approximate: the rest."
-          : "Counted tensor by tensor: weights, gradients, optimizer state. Approximate: activations, as an "
-            "implementation "
-            "with fused norms and attention keeps them, and everything that stands for a moment only.");
-  r.notes.push_back(
-      "Workspace (64 MiB) and runtime (512 MiB) are constants; an allocator's gaps are taken as a fifth of "
-      "what comes and goes.");
+      "Workspace (64 MiB) and runtime (512 MiB) are constants; allocator gaps are estimated as a fifth of "
+      "the "
+      "transient memory.");
   if (run.mode != RunMode::kInference)
     r.notes.back() +=
-        " Ten measured Megatron-LM runs are met within -1 to +3 %, seven of torchtitan and torchtune within "
+        " Error on measured runs: ten of Megatron-LM -1 to +3 %, seven of torchtitan and torchtune within "
         "13 %.";
   if (a.has_experts() && run.mode != RunMode::kInference)
     r.notes.push_back(
-        "Experts are taken to be chosen evenly; a rank whose experts are chosen more often keeps more "
+        "Experts are assumed to be chosen evenly; a rank whose experts are chosen more often keeps more "
         "activations.");
-  if (fused_queries(run))
+  if (trains_adapters(run))
     r.notes.push_back(
-        "Adapters are counted for q, k, v, gate and up one by one, also where the model's file fuses them.");
+        "Adapters of q, k, v, gate and up are counted separately, even where the model's file fuses these "
+        "matrices.");
   if (run.recompute == Recompute::kAuto)
-    r.notes.push_back("Recompute \"auto\" is a trainer's choice; this estimate keeps everything.");
+    r.notes.push_back("With recompute = \"auto\" the trainer decides; this estimate keeps all activations.");
   for (const std::string& n : a.notes) r.notes.push_back(n);
   compare_with_program(r, m, run, traits);
 }

@@ -1,6 +1,5 @@
-// What the `transformer` estimator says beside its numbers: what is counted, what is approximate, and how far
-// it is from the exact plan where there is one. Sentences alone; no size is changed here, but that memory of
-// a trainer on the host is the host's.
+// Notes of the `transformer` estimator: what is exact, what is approximate, and the difference from the exact
+// plan where there is one. move_to_host() is the only function here that changes the entries.
 #pragma once
 #include "core/base/memory_report.hpp"
 #include "core/model/architecture.hpp"
@@ -8,8 +7,8 @@
 
 namespace trainhost::transformer {
 
-/// For a trainer whose arena is in host memory: device leaves become the host's; without a device there is no
-/// runtime of one, and an arena placed before the run has no allocator's gaps.
+/// For a trainer whose arena is in host memory: entries of the device move to the host; entries of the device
+/// runtime and of allocator gaps are removed (there is no device, and the arena is placed before the run).
 void move_to_host(MemoryReport& r);
 
 /// traits: null where no trainer was named.

@@ -1,6 +1,6 @@
-// The estimator for every known decoder under any layout, as a plugin: core/parallel's account of the worst
-// pipeline stage, with a line for every stage. An approximation, and says of what; where a step program
-// exists `llama` is exact and goes first.
+// Plugin `transformer`: approximation for every known decoder under any parallelism. Reports the memory
+// breakdown of the pipeline stage that needs most (core/parallel), with one note per stage. Where a step
+// program exists, `llama` is exact and has a higher score.
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
@@ -12,7 +12,7 @@ TH_MANIFEST(R"(
 id = "transformer"
 version = "0.1.0"
 kind = "estimator"
-summary = "any known decoder under any layout, in closed form"
+summary = "closed form for any known decoder under any parallelism"
 families = ["baichuan", "deepseek", "deepseek_v2", "deepseek_v3", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text",
   "gpt2", "gpt_neox", "granite", "internlm2", "llama", "mistral", "mixtral", "mpt", "olmo", "olmo2", "opt", "phi", "phi3",
   "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "stablelm", "starcoder2"]
@@ -22,13 +22,12 @@ priority = 50
 namespace trainhost {
 namespace {
 
-constexpr std::int32_t kWell =
-    500;  // better than a rule of thumb (100), not as good as a placed program (1000)
+constexpr std::int32_t kTensorByTensor = 500;  // between a rule of thumb (100) and a placed program (1000)
 
 std::int32_t match(const th_model* m, const th_run* r) {
   try {
     if (!m || !r) return 0;
-    return TH_HAS(m, th_model, family) && m->family && model::known_family(m->family) ? kWell : 0;
+    return TH_HAS(m, th_model, family) && m->family && model::known_family(m->family) ? kTensorByTensor : 0;
   } catch (...) {
     return 0;
   }

@@ -1,4 +1,4 @@
-// See note.hpp.
+// training() and inference() share CUDA, weights and activations (common_parts).
 #include "plugins/estimators/vram-note/note.hpp"
 
 #include <cmath>
@@ -8,7 +8,7 @@
 namespace trainhost::vram_note {
 namespace {
 
-Parts held(const Inputs& in) {
+Parts common_parts(const Inputs& in) {
   Parts p;
   p.cuda = kCuda;
   p.parameters = checked_mul(in.parameters, kHalf);
@@ -16,7 +16,7 @@ Parts held(const Inputs& in) {
   return p;
 }
 
-Parts summed(Parts p) {
+Parts with_total(Parts p) {
   for (Bytes b :
        {p.cuda, p.parameters, p.gradients, p.first_moments, p.second_moments, p.activations, p.outputs})
     p.total = checked_add(p.total, b, "the VRAM note's total");
@@ -30,16 +30,16 @@ std::uint64_t trainable(std::uint64_t parameters, double ratio) {
 }
 
 Parts training(const Inputs& in) {
-  Parts p = held(in);
+  Parts p = common_parts(in);
   p.gradients = p.first_moments = p.second_moments = checked_mul(in.trainable, kHalf);
   p.outputs = outputs(in, kHalf, 2);
-  return summed(p);
+  return with_total(p);
 }
 
 Parts inference(const Inputs& in) {
-  Parts p = held(in);
+  Parts p = common_parts(in);
   p.outputs = outputs(in, kHalf, 1);
-  return summed(p);
+  return with_total(p);
 }
 
 Bytes outputs(const Inputs& in, std::uint64_t each, std::uint64_t copies) {

@@ -1,6 +1,6 @@
-// The VRAM note (CONTRACTS section 4) as functions of its own symbols: LoRA training and inference in bf16,
-// as the source writes them. Pure arithmetic; every number takes 2 bytes here, whatever a run says. Applied
-// to a run in account.hpp. Symbols: P parameters, L layers, B sequences, S tokens, H hidden, V vocabulary.
+// Equations of the VRAM note (docs/memory-model.md): LoRA training and inference in bf16, as the source
+// writes them. Pure arithmetic; every number takes 2 bytes, whatever the types of the run. breakdown.hpp
+// applies them to a run. Symbols: P parameters, L layers, B sequences, S tokens, H hidden, V vocabulary.
 #pragma once
 #include <cstdint>
 
@@ -8,19 +8,17 @@ namespace trainhost::vram_note {
 
 using Bytes = std::uint64_t;
 inline constexpr Bytes kGiB = 1ull << 30;
-inline constexpr Bytes kCuda = 2 * kGiB;  // what the note allows for the CUDA context
-inline constexpr Bytes kCudaMeasured = 1000ull
-                                       << 20;  // what the calculator that it cites says the first call takes
-inline constexpr std::uint64_t kHalf = 2;      // bytes of a bf16 number
-inline constexpr double kLoraRatio = 0.02;     // trainable share of LoRA on q, k and v
+inline constexpr Bytes kCuda = 2 * kGiB;               // CUDA context, as the source counts it
+inline constexpr Bytes kCudaMeasured = 1000ull << 20;  // first CUDA call, by the calculator that it cites
+inline constexpr std::uint64_t kHalf = 2;              // bytes of a bf16 number
+inline constexpr double kLoraRatio = 0.02;             // trainable share of LoRA on q, k and v
 
 struct Inputs {
-  std::uint64_t parameters = 0,
-                trainable = 0;  // P, and how many of them (or of adapters beside them) are trained
+  std::uint64_t parameters = 0, trainable = 0;  // P; trained parameters, of P or of adapters
   std::uint64_t layers = 0, hidden = 0, vocab = 0, batch = 1, seq = 1;
 };
 
-/// P*ratio as a count, rounded to the nearest. ratio of [0, 1].
+/// P*ratio rounded to the nearest integer. ratio in [0, 1].
 std::uint64_t trainable(std::uint64_t parameters, double ratio);
 
 struct Parts {
@@ -28,14 +26,14 @@ struct Parts {
         outputs = 0;
   Bytes total = 0;
 };
-/// 2 GiB, 2P, three times 2*r*P, L*B*S*H*2, B*S*V*2*2. All throw Error where a size leaves 63 bits.
+/// 2 GiB, 2P, three times 2*r*P, L*B*S*H*2, B*S*V*2*2. All functions throw Error if a size exceeds 63 bits.
 Parts training(const Inputs& in);
 /// 2 GiB, 2P, L*B*S*H*2, B*S*V*2.
 Parts inference(const Inputs& in);
 
-/// B*S*V numbers of `each` bytes, `copies` times: the calculator that the note cites counts 4 bytes twice.
+/// B*S*V numbers of `each` bytes, `copies` times; the calculator that the source cites has 4 bytes, 2 copies.
 Bytes outputs(const Inputs& in, std::uint64_t each, std::uint64_t copies);
-/// Keys and values of all tokens, of K*D = kv_width numbers each: what the note leaves out of inference.
+/// Keys and values of all tokens, kv_width = K*D numbers each; the source does not count them.
 Bytes kv_cache(const Inputs& in, std::uint64_t kv_width, std::uint64_t each);
 
 }  // namespace trainhost::vram_note

@@ -1,17 +1,17 @@
-// The VRAM note as a plugin: reads the options, counts the parameters, hands both to account.hpp.
+// Plugin `vram-note`: reads the options, counts the parameters and calls breakdown().
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
 #include "plugins/estimators/common/model.hpp"
 #include "plugins/estimators/common/options.hpp"
-#include "plugins/estimators/vram-note/account.hpp"
+#include "plugins/estimators/vram-note/breakdown.hpp"
 #include "trainhost/trainhost.hpp"
 
 TH_MANIFEST(R"(
 id = "vram-note"
 version = "0.1.0"
 kind = "estimator"
-summary = "rule of thumb: LoRA training and inference in bf16, one hidden state a layer, 2 GiB for CUDA"
+summary = "rule of thumb: LoRA training and inference in bf16, one hidden state per layer, 2 GiB for CUDA"
 families = ["*"]
 options = ["parameters", "trainable_ratio", "hidden_size", "vocab_size"]
 )");
@@ -19,7 +19,7 @@ options = ["parameters", "trainable_ratio", "hidden_size", "vocab_size"]
 namespace trainhost {
 namespace {
 
-constexpr std::int32_t kRuleOfThumb = 50;  // anything that knows the family's tensors is better
+constexpr std::int32_t kRuleOfThumb = 50;  // estimators that know the family's tensors have higher scores
 constexpr const char* kId = "vram-note";
 
 std::int32_t match(const th_model* m, const th_run* r) {
@@ -48,7 +48,7 @@ th_status estimate(const th_host* host, const th_model* m, const th_run* r, cons
     rules::need_dimensions(model, kId);
     const bool countable = rules::countable_family(model.family) || !settings.parameters;
     const MemoryReport report =
-        vram_note::account(model, abi::from_c(*r), settings, countable ? rules::true_parameters(model) : 0);
+        vram_note::breakdown(model, abi::from_c(*r), settings, countable ? rules::true_parameters(model) : 0);
     if (th_status s = abi::emit(report, sink, summary); s != TH_OK)
       throw abi::StatusError(s, "the host refused the report");
   });

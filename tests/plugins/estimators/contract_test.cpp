@@ -127,9 +127,9 @@ BOOST_AUTO_TEST_CASE(every_broken_assumption_has_a_note_with_the_true_value) {
       has_note(llama, "True parameter count: 6,738,415,616; the formula gives 6,607,343,616 (-1.95 %)"));
   BOOST_TEST(has_note(llama, "True weights 26,953,662,464 bytes"));
   BOOST_TEST(
-      has_note(llama, "the ten named ones alone take 30,467,424,256 bytes a sequence, 2.84 times the bound"));
+      has_note(llama, "the ten named tensors take 30,467,424,256 bytes per sequence, 2.84 times the bound"));
   BOOST_TEST(has_note(llama, "S*V*4 = 262,144,000 bytes"));
-  BOOST_TEST(has_note(llama, "needs no device"));
+  BOOST_TEST(has_note(llama, "uses no device"));
   BOOST_TEST((llama.entries[0].claim == Claim::kApproximation));
   BOOST_TEST(llama.entries[0].hi == 26953662464u);
 
@@ -142,16 +142,16 @@ BOOST_AUTO_TEST_CASE(every_broken_assumption_has_a_note_with_the_true_value) {
   r.micro_batch = 3, r.recompute = Recompute::kFull, r.optimizer = Optimizer::kSgdMomentum,
   r.parallel.data = 2;
   MemoryReport odd = contract::estimate(m, r, Tier::kDevice);
-  BOOST_TEST(has_note(odd, "takes head_dim = H/A = 8; this model has 16"));
+  BOOST_TEST(has_note(odd, "assumes head_dim = H/A = 8; this model has 16"));
   BOOST_TEST(has_note(odd, "bias of the attention output: 64 parameters"));
   BOOST_TEST(has_note(odd, "biases of gate, up and down: 256 parameters"));
   BOOST_TEST(has_note(odd, "norms of q and k: 64 parameters"));
-  BOOST_TEST(has_note(odd, "3 sequences kept together compare with 61,440 bytes"));
-  BOOST_TEST(has_note(odd, "this run asks for 'full'"));
-  BOOST_TEST(has_note(odd, "SGD with momentum keeps one"));
-  BOOST_TEST(has_note(odd, "sharding is not in it"));
+  BOOST_TEST(has_note(odd, "3 sequences per micro-batch compare with 61,440 bytes"));
+  BOOST_TEST(has_note(odd, "this run uses 'full'"));
+  BOOST_TEST(has_note(odd, "SGD with momentum has one"));
+  BOOST_TEST(has_note(odd, "sharding is not included"));
   BOOST_TEST(!has_note(odd, "untied"));
-  BOOST_TEST(!has_note(odd, "needs no device"));
+  BOOST_TEST(!has_note(odd, "uses no device"));
 }
 
 BOOST_AUTO_TEST_CASE(a_model_that_keeps_the_assumptions_has_exact_weights) {

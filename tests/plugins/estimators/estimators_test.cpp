@@ -95,8 +95,8 @@ BOOST_AUTO_TEST_CASE(rules_of_thumb_fit_every_family_that_can_be_counted_and_nev
 
 BOOST_AUTO_TEST_CASE(options_reach_the_rules_of_thumb) {
   ModelSpec m;
-  m.family = "one nobody knows", m.vocab = 256000, m.hidden = 4608, m.layers = 46, m.heads = 32,
-  m.kv_heads = 16, m.head_dim = 128;
+  m.family = "unknown", m.vocab = 256000, m.hidden = 4608, m.layers = 46, m.heads = 32, m.kv_heads = 16,
+  m.head_dim = 128;
   RunSpec lora;
   lora.mode = RunMode::kLora, lora.seq_len = 8192;
   auto with = [&](const char* id, std::map<std::string, std::string> options, const RunSpec& r) {
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_wrong_option_is_told_with_its_key_and_the_nearest_word) {
       "memory-equation", "attention", "flsh",
       "plugin.memory-equation.attention = flsh: expected auto, flash or materialised; did you mean 'flash'?");
   refused("memory-equation", "fragmentation", "7", "expected a number from 0 to 1");
-  refused("memory-equation", "parameters", "many", "expected a whole number above zero");
+  refused("memory-equation", "parameters", "many", "expected a positive integer");
   refused("vram-note", "trainable_ratio", "-1", "expected a number from 0 to 1");
   m.heads = 0;
   BOOST_CHECK_EXCEPTION(test::shipped().estimator("vram-note").estimate(m, {}, nullptr), tp::PluginError,

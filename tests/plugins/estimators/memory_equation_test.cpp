@@ -5,7 +5,7 @@
 #include <random>
 
 #include "core/base/error.hpp"
-#include "plugins/estimators/memory-equation/account.hpp"
+#include "plugins/estimators/memory-equation/breakdown.hpp"
 #include "plugins/estimators/memory-equation/equation.hpp"
 
 using namespace trainhost;
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
     r.recompute = g() % 2 ? Recompute::kFull : Recompute::kNone, r.memory.recompute_every = 1 + g() % 5;
     r.memory.attention = g() % 2 ? AttentionMemory::kFlash : AttentionMemory::kMaterialised;
     const me::Parts p = me::equation(me::inputs_of(m, r, {}, 123456789));
-    const MemoryReport report = me::account(m, r, {}, 123456789);
+    const MemoryReport report = me::breakdown(m, r, {}, 123456789);
     BOOST_REQUIRE_EQUAL(report.tier_bytes(Tier::kDevice), p.total);
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kWeights), p.parameters);
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kActivations), p.activations);
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
 BOOST_AUTO_TEST_CASE(formulas_have_their_numbers_filled_in) {
   RunSpec r = bf16_run(2048);
   r.memory.attention = AttentionMemory::kMaterialised;
-  const MemoryReport report = me::account(llama_2_7b(), r, {.parameters = 7'000'000'000}, 6'738'415'616);
+  const MemoryReport report = me::breakdown(llama_2_7b(), r, {.parameters = 7'000'000'000}, 6'738'415'616);
   BOOST_TEST(report.total_bytes() == 140739572694u);
   BOOST_TEST(report.entries[0].formula == "Psi*2 = 7000000000*2");
   bool scores = false;
@@ -195,39 +195,39 @@ BOOST_AUTO_TEST_CASE(formulas_have_their_numbers_filled_in) {
 BOOST_AUTO_TEST_CASE(notes_tell_what_is_derived_and_where_the_source_slips) {
   RunSpec r = bf16_run(2048);
   r.memory.attention = AttentionMemory::kMaterialised, r.device_budget = 80'000'000'000;
-  const MemoryReport one = me::account(llama_2_7b(), r, {.parameters = 7'000'000'000}, 6'738'415'616);
-  BOOST_TEST(one.notes.front().starts_with("A rule of thumb: 16 bytes a parameter"));
-  BOOST_TEST(has_note(one, "the model has 6,738,415,616 (+3.88 %), whose state is 107,814,649,856 bytes"));
+  const MemoryReport one = me::breakdown(llama_2_7b(), r, {.parameters = 7'000'000'000}, 6'738'415'616);
+  BOOST_TEST(one.notes.front().starts_with("Rule of thumb: 16 bytes per parameter"));
+  BOOST_TEST(has_note(one, "the model has 6,738,415,616 (+3.88 %), with a state of 107,814,649,856 bytes"));
   BOOST_TEST(has_note(one,
-                      "from S = 1408 (11H/A, this equation); the source's exercise says 4352 (34H/A) and the "
-                      "paper that it cites 870"));
+                      "from S = 1408 (11H/A, this equation); S = 4352 by the exercise of the source (34H/A) "
+                      "and S = 870 by the paper"));
   BOOST_TEST(has_note(one, "12.5 % of the state"));
-  BOOST_TEST(has_note(one, "AdamW 2, SGD with momentum 2, SGD 1; ZeRO-3 needs as many"));
+  BOOST_TEST(has_note(one, "AdamW 2, SGD with momentum 2, SGD 1; the same with ZeRO-3"));
   BOOST_TEST(has_note(one, "No micro-batch fits"));
   BOOST_TEST(has_note(one, "at width I = 11008: 8,086,618,112 bytes"));
   BOOST_TEST(has_note(one, "One layer keeps 452,984,832 bytes"));
   r.parallel.data = 8, r.parallel.zero = 2;
-  BOOST_TEST(has_note(me::account(llama_2_7b(), r, {}, 6'738'415'616),
-                      "prints 48.25 GB; its own formula, used here, gives 48.75"));
+  BOOST_TEST(has_note(me::breakdown(llama_2_7b(), r, {}, 6'738'415'616),
+                      "prints 48.25 GB; its formula, used here, gives 48.75"));
   r.parallel.zero = 3, r.optimizer = Optimizer::kSgdMomentum;
-  const MemoryReport three = me::account(llama_2_7b(), r, {}, 6'738'415'616);
-  BOOST_TEST(has_note(three, "are 14, 11 and 7"));
+  const MemoryReport three = me::breakdown(llama_2_7b(), r, {}, 6'738'415'616);
+  BOOST_TEST(has_note(three, "correct are 14, 11 and 7"));
   BOOST_TEST(has_note(three, "its code 8"));
   r.optimizer = Optimizer::kMuon, r.parallel.tensor = 2, r.grad = DType::kF32,
   r.recompute = Recompute::kSelective;
-  const MemoryReport odd = me::account(llama_2_7b(), r, {}, 6'738'415'616);
-  BOOST_TEST(has_note(odd, "does not name muon"));
-  BOOST_TEST(has_note(odd, "tensor, pipeline, context and expert parallelism are not in it"));
-  BOOST_TEST(has_note(
-      odd,
-      "this run's are f32: 26,953,662,464 bytes (25.1 GiB) where it counts 13,476,831,232, before ZeRO"));
+  const MemoryReport odd = me::breakdown(llama_2_7b(), r, {}, 6'738'415'616);
+  BOOST_TEST(has_note(odd, "does not cover muon"));
+  BOOST_TEST(has_note(odd, "tensor, pipeline, context and expert parallelism are ignored"));
+  BOOST_TEST(has_note(odd,
+                      "this run has f32 gradients: 26,953,662,464 bytes (25.1 GiB) instead of "
+                      "13,476,831,232, both before ZeRO"));
   BOOST_TEST(has_note(odd, "not 'selective'"));
 }
 
 BOOST_AUTO_TEST_CASE(what_the_equation_cannot_say_is_refused) {
   RunSpec r = bf16_run(2048);
   r.mode = RunMode::kInference;
-  BOOST_CHECK_THROW(me::account(llama_2_7b(), r, {}, 1), Error);
+  BOOST_CHECK_THROW(me::breakdown(llama_2_7b(), r, {}, 1), Error);
   me::Inputs huge = llama_7b();
   huge.seq = huge.heads = std::uint64_t{1} << 31;
   BOOST_CHECK_THROW(me::equation(huge), Error);

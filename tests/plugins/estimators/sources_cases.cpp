@@ -6,8 +6,8 @@
 
 #include "plugins/estimators/common/model.hpp"
 #include "plugins/estimators/contract/closed_form.hpp"
-#include "plugins/estimators/memory-equation/account.hpp"
-#include "plugins/estimators/vram-note/account.hpp"
+#include "plugins/estimators/memory-equation/breakdown.hpp"
+#include "plugins/estimators/vram-note/breakdown.hpp"
 
 namespace trainhost::sources {
 namespace {
@@ -118,7 +118,7 @@ std::map<std::string, Compute> computed() {
 
   const auto plain = [&c](const char* id, double value) { c[id] = [value] { return Values{value}; }; };
   const auto left = [](double budget, double needed) {
-    return double(me::room(me::Bytes(budget), me::Bytes(needed)));
+    return double(me::spare_bytes(me::Bytes(budget), me::Bytes(needed)));
   };
   plain("002-14", double(me::equation(with_psi(7e9)).parameters));
   plain("002-112", state(with_psi(7e9)));

@@ -114,14 +114,14 @@ BOOST_AUTO_TEST_CASE(the_contracts_notes_have_the_files_figures) {
     const Json& c = the_case(std::string("000-K-") + name);
     const MemoryReport r = contract::estimate(models().at(name), of_length(S), Tier::kHost);
     const std::string note = c.at("note"), times = note.substr(note.find("is ") + 3, 4);
-    BOOST_TEST(has_note(r, format_count(c.at("recomputed").get<std::uint64_t>()) + " bytes a sequence, " +
+    BOOST_TEST(has_note(r, format_count(c.at("recomputed").get<std::uint64_t>()) + " bytes per sequence, " +
                                times + " times"),
                name);
   }
   BOOST_TEST(has_note(contract::estimate(models().at("gemma2-9b"), of_length(8), Tier::kHost),
-                      "a gemma2, with 4 norms a layer where the formula has 2"));
+                      "of the family gemma2, with 4 norms per layer; the formula has 2"));
   const MemoryReport gpu = contract::estimate(models().at("350m"), of_length(2048), Tier::kDevice);
-  BOOST_TEST(has_note(gpu, "= 545,259,520 bytes a step over PCIe, 17.04 ms at 32 GB/s"));
+  BOOST_TEST(has_note(gpu, "= 545,259,520 bytes per step over PCIe, 17.04 ms at 32 GB/s"));
   BOOST_TEST(has_note(gpu, "True parameter count: 432,063,488; the formula gives 398,509,056"));
 }
 

@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
              parallel::stage_numbers(a, r, parallel::worst_stage(a, r)).tier(Tier::kDevice));
   BOOST_TEST((report.claim == Claim::kApproximation));
   BOOST_TEST(has_note(report, "Stage 3: "));
-  BOOST_TEST(has_note(report, "Counted tensor by tensor"));
+  BOOST_TEST(has_note(report, "Exact, tensor by tensor"));
   BOOST_TEST(!has_note(report, "'llama' plans this run exactly"));
   BOOST_TEST(has_note(test::shipped().estimator("transformer").estimate(llama_7b(), {}, nullptr),
                       "'llama' plans this run exactly"));

@@ -6,7 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/model/tensors.hpp"
-#include "plugins/estimators/vram-note/account.hpp"
+#include "plugins/estimators/vram-note/breakdown.hpp"
 
 using namespace trainhost;
 namespace vn = trainhost::vram_note;
@@ -46,10 +46,10 @@ double gib(std::uint64_t bytes) { return double(bytes) / double(vn::kGiB); }
 BOOST_AUTO_TEST_SUITE(vram_note_)
 
 BOOST_AUTO_TEST_CASE(gemma_2_27b_as_the_source_has_it) {
-  const MemoryReport training = vn::account(gemma_2_27b(), run(RunMode::kLora), as_stated(), kGemma);
+  const MemoryReport training = vn::breakdown(gemma_2_27b(), run(RunMode::kLora), as_stated(), kGemma);
   BOOST_TEST(training.total_bytes() == 70846191104u);
   BOOST_CHECK_SMALL(gib(training.total_bytes()) - 65.981, 0.0005);
-  const MemoryReport inference = vn::account(gemma_2_27b(), run(RunMode::kInference), as_stated(), kGemma);
+  const MemoryReport inference = vn::breakdown(gemma_2_27b(), run(RunMode::kInference), as_stated(), kGemma);
   BOOST_TEST(inference.total_bytes() == 63409789952u);
   BOOST_CHECK_SMALL(gib(inference.total_bytes()) - 59.055, 0.0005);
   BOOST_TEST((training.claim == Claim::kApproximation));
@@ -57,17 +57,18 @@ BOOST_AUTO_TEST_CASE(gemma_2_27b_as_the_source_has_it) {
 }
 
 BOOST_AUTO_TEST_CASE(the_true_values_stand_in_the_notes) {
-  const MemoryReport training = vn::account(gemma_2_27b(), run(RunMode::kLora), as_stated(), kGemma);
+  const MemoryReport training = vn::breakdown(gemma_2_27b(), run(RunMode::kLora), as_stated(), kGemma);
   BOOST_TEST(training.notes.front().starts_with(
-      "A rule of thumb: 2 bytes for every number, one hidden state a layer, 2 GiB for CUDA; "));
+      "Rule of thumb: 2 bytes per number (moments too), one hidden state per layer, 2 GiB for CUDA; "));
   BOOST_TEST(has_note(training, "the model has 27,227,128,320: weights 54,454,256,640 bytes (50.7 GiB)"));
   BOOST_TEST(has_note(training, "hidden size is 4608: activations 3,472,883,712 bytes (3.23 GiB)"));
   BOOST_TEST(has_note(training, "vocabulary is 256000"));
   BOOST_TEST(has_note(training, "4 bytes, twice: 16,777,216,000 bytes (15.6 GiB)"));
   BOOST_TEST(has_note(training, "in f32: 4,320,000,000 bytes"));
   BOOST_TEST(has_note(training, "540,000,000 parameters, 2 %"));
-  const MemoryReport inference = vn::account(gemma_2_27b(), run(RunMode::kInference), as_stated(), kGemma);
-  BOOST_TEST(has_note(inference, "No KV cache is counted: 2*L*K*D*B*S*2 = 3,087,007,744 bytes (2.88 GiB)"));
+  const MemoryReport inference = vn::breakdown(gemma_2_27b(), run(RunMode::kInference), as_stated(), kGemma);
+  BOOST_TEST(
+      has_note(inference, "The KV cache is not counted: 2*L*K*D*B*S*2 = 3,087,007,744 bytes (2.88 GiB)"));
   BOOST_TEST(!has_note(inference, "moments"));
 }
 
@@ -80,7 +81,7 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
     if (g() % 2) s.ratio = double(g() % 1000) / 1000;
     const vn::Inputs in = vn::inputs_of(gemma_2_27b(), r, s, kGemma);
     const vn::Parts p = r.mode == RunMode::kInference ? vn::inference(in) : vn::training(in);
-    const MemoryReport report = vn::account(gemma_2_27b(), r, s, kGemma);
+    const MemoryReport report = vn::breakdown(gemma_2_27b(), r, s, kGemma);
     BOOST_REQUIRE_EQUAL(report.total_bytes(), p.total);
     BOOST_REQUIRE_EQUAL(report.component_bytes(Component::kOptimizerState),
                         p.first_moments + p.second_moments);
@@ -120,17 +121,19 @@ BOOST_AUTO_TEST_CASE(adapters_are_rank_times_both_sides_of_every_target) {
 BOOST_AUTO_TEST_CASE(runs_that_are_not_bf16_or_not_alone_are_told) {
   RunSpec r = run(RunMode::kFull);
   r.weight = DType::kF32, r.parallel.zero = 2, r.parallel.data = 8, r.optimizer = Optimizer::kLion;
-  const MemoryReport report = vn::account(gemma_2_27b(), r, {}, kGemma);
-  BOOST_TEST(has_note(report, "this run's are f32: 108,908,513,280 bytes"));
-  BOOST_TEST(has_note(report, "nothing is divided among ranks"));
-  BOOST_TEST(has_note(report, "lion keeps other state"));
+  const MemoryReport report = vn::breakdown(gemma_2_27b(), r, {}, kGemma);
+  BOOST_TEST(has_note(report, "the weights of this run are f32: 108,908,513,280 bytes"));
+  BOOST_TEST(has_note(report, "nothing is sharded over ranks"));
+  BOOST_TEST(has_note(report, "lion has other state"));
   r.mode = RunMode::kQlora, r.memory.frozen = DType::kNF4;
-  BOOST_TEST(has_note(vn::account(gemma_2_27b(), r, {}, kGemma), "this run's are nf4: 13,613,564,160 bytes"));
+  BOOST_TEST(has_note(vn::breakdown(gemma_2_27b(), r, {}, kGemma),
+                      "the weights of this run are nf4: 13,613,564,160 bytes"));
 }
 
 BOOST_AUTO_TEST_CASE(sizes_that_leave_63_bits_are_too_large) {
   BOOST_CHECK_THROW(
-      vn::account(gemma_2_27b(), run(RunMode::kLora), {.parameters = std::uint64_t{1} << 62}, kGemma), Error);
+      vn::breakdown(gemma_2_27b(), run(RunMode::kLora), {.parameters = std::uint64_t{1} << 62}, kGemma),
+      Error);
   vn::Inputs in{.parameters = std::uint64_t{1} << 61};
   BOOST_CHECK_NO_THROW(vn::inference(in));
   in.parameters *= 2;

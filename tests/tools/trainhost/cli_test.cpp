@@ -175,10 +175,10 @@ BOOST_AUTO_TEST_CASE(all_estimators_are_compared_in_one_table) {
   const std::string table = r.out.substr(std::min(r.out.size(), r.out.find("estimates side by side")));
   BOOST_TEST(has(table, "llama"), table);
   BOOST_TEST(has(table, "what the others are held against"), table);
-  BOOST_TEST(has(table, "a closed form: 16 bytes a parameter"), table);
+  BOOST_TEST(has(table, "a closed form: 16 bytes per parameter"), table);
   BOOST_TEST(has(table, "memory-equation  approximation"), table);
-  BOOST_TEST(has(table, "a rule of thumb: 16 bytes a parameter"), table);
-  BOOST_TEST(has(table, "a rule of thumb: 2 bytes for every number"), table);
+  BOOST_TEST(has(table, "rule of thumb: 16 bytes per parameter"), table);
+  BOOST_TEST(has(table, "rule of thumb: 2 bytes per number"), table);
   r = run_program({"plan", "--estimator=memory-equation", "--set", "plugin.memory-equation.chunks=1MiB"});
   BOOST_TEST(r.code == 2);
   BOOST_TEST(has(r.err, "did you mean 'chunk'?"), r.err);

@@ -1,5 +1,4 @@
-// How the rule-of-thumb estimators write numbers into formulas and notes: formulas plain, sentences with
-// commas.
+// Number formats of the rule-of-thumb estimators: plain digits in formulas, thousands separators in notes.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +18,7 @@ inline std::string fixed(double v, int decimals) {
   std::snprintf(text, sizeof text, "%.*f", decimals, v);
   return text;
 }
-/// As short as it goes: "0.02", "870.4".
+/// Shortest form: "0.02", "870.4".
 inline std::string shortest(double v) {
   char text[64];
   std::snprintf(text, sizeof text, "%.10g", v);
@@ -31,8 +30,8 @@ inline std::string percent(std::uint64_t part, std::uint64_t whole) {
   std::snprintf(text, sizeof text, "%.3g %%", whole ? 100.0 * double(part) / double(whole) : 0.0);
   return text;
 }
-/// 1.1 of 1 is "+10.00 %".
-inline std::string percent_off(std::uint64_t formula, std::uint64_t truth) {
+/// Relative error of `formula`; 1.1 compared with 1 is "+10.00 %".
+inline std::string relative_error(std::uint64_t formula, std::uint64_t truth) {
   char text[64];
   std::snprintf(text, sizeof text, "%+.2f %%",
                 truth ? 100.0 * (double(formula) - double(truth)) / double(truth) : 0.0);

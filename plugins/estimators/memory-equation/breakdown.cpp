@@ -1,12 +1,11 @@
-// See account.hpp. The leaves first, then the notes; the note that says why this estimate differs comes first
-// of them.
-#include "plugins/estimators/memory-equation/account.hpp"
+// Builds the entries in the order of the equation: state, activations, the rest. Notes: notes.cpp.
+#include "plugins/estimators/memory-equation/breakdown.hpp"
 
 #include <algorithm>
 
 #include "core/base/checked.hpp"
-#include "plugins/estimators/common/sheet.hpp"
-#include "plugins/estimators/common/words.hpp"
+#include "plugins/estimators/common/number_format.hpp"
+#include "plugins/estimators/common/report_builder.hpp"
 #include "plugins/estimators/memory-equation/notes.hpp"
 
 namespace trainhost::memory_equation {
@@ -14,7 +13,7 @@ namespace {
 
 using rules::n;
 
-/// One tensor of the source's list of what a layer keeps: its width in hidden states of B*S*H.
+/// A tensor of the source's list of kept activations per layer; its size in units of B*S*H numbers.
 struct Kept {
   const char* name;
   std::uint32_t hidden_states;
@@ -28,35 +27,35 @@ std::string per_parameter(const Inputs& in, std::uint32_t bytes, bool sharded) {
   return sharded ? whole + "/N = " + numbers + "/" + n(in.ranks) : whole + " = " + numbers;
 }
 
-class Leaves {
+class Builder {
  public:
-  Leaves(const Inputs& in, const Parts& p) : in_(in), p_(p) {}
+  Builder(const Inputs& in, const Parts& p) : in_(in), p_(p) {}
 
   MemoryReport build(std::vector<std::string> notes) {
     state();
     activations();
     rest();
-    for (std::string& s : notes) sheet_.note(std::move(s));
-    return sheet_.finish(kBackward);
+    for (std::string& s : notes) report_.note(std::move(s));
+    return report_.finish(kBackward);
   }
 
  private:
   void state() {
     const StateBytes b = state_bytes(in_.optimizer, in_.parameter_bytes);
-    auto leaf = [&](Component c, const char* name, Bytes bytes, std::uint32_t each, std::uint32_t stage) {
+    auto add = [&](Component c, const char* name, Bytes bytes, std::uint32_t each, std::uint32_t stage) {
       if (each)
-        sheet_.leaf(c, name, kAlways, bytes, per_parameter(in_, each, in_.ranks > 1 && in_.zero >= stage));
+        report_.add(c, name, kAlways, bytes, per_parameter(in_, each, in_.ranks > 1 && in_.zero >= stage));
     };
-    leaf(Component::kWeights, "parameters", p_.parameters, b.parameters, 3);
-    leaf(Component::kMasterWeights, "master_weights", p_.master, b.master, 1);
-    leaf(Component::kGradients, "gradients", p_.gradients, b.gradients, 2);
-    leaf(Component::kOptimizerState, "moments", p_.moments, b.moments, 1);
+    add(Component::kWeights, "parameters", p_.parameters, b.parameters, 3);
+    add(Component::kMasterWeights, "master_weights", p_.master, b.master, 1);
+    add(Component::kGradients, "gradients", p_.gradients, b.gradients, 2);
+    add(Component::kOptimizerState, "moments", p_.moments, b.moments, 1);
   }
 
-  /// Between nothing and what the paper counts for eager attention with dropout: 34*B*S*H + 5*B*A*S*S bytes a
+  /// Bounds from 0 to the count of the paper for eager attention with dropout: 34*B*S*H + 5*B*A*S*S bytes per
   /// layer.
-  void widen(MemoryEntry& leaf, std::uint64_t times) {
-    leaf.lo = 0, leaf.hi = std::max(leaf.bytes, checked_mul(leaf.bytes, times));
+  void widen(MemoryEntry& entry, std::uint64_t times) {
+    entry.lo = 0, entry.hi = std::max(entry.bytes, checked_mul(entry.bytes, times));
   }
 
   void activations() {
@@ -69,7 +68,7 @@ class Leaves {
     const std::string scores_shape = n(in_.batch) + "*" + n(in_.heads) + "*" + n(in_.seq) + "*" + n(in_.seq);
     if (in_.terms != Terms::kEquation) {
       const bool bytes = in_.terms == Terms::kPaper;
-      widen(sheet_.leaf(Component::kActivations, "layers[].linear", kForward | kBackward,
+      widen(report_.add(Component::kActivations, "layers[].linear", kForward | kBackward,
                         checked_mul(live, linear_layer(in_)),
                         layers + (bytes ? "34*B*S*H = " + tokens + "34*" + n(in_.batch) + "*" + n(in_.seq) +
                                               "*" + n(in_.hidden)
@@ -79,13 +78,13 @@ class Leaves {
     for (const Kept& k : kKept) {
       if (in_.terms != Terms::kEquation) break;
       const std::string times = n(k.hidden_states);
-      widen(sheet_.leaf(Component::kActivations, k.name, kForward | kBackward,
+      widen(report_.add(Component::kActivations, k.name, kForward | kBackward,
                         checked_mul(live, state, k.hidden_states),
                         layers + times + "*B*S*H*b_a = " + tokens + times + shape),
             2);
     }
     if (!in_.flash)
-      widen(sheet_.leaf(Component::kActivations, "layers[].scores", kForward | kBackward,
+      widen(report_.add(Component::kActivations, "layers[].scores", kForward | kBackward,
                         checked_mul(live, scores_layer(in_)),
                         in_.terms == Terms::kPaper
                             ? std::string(layers) + "5*B*A*S*S = " + tokens + "5*" + scores_shape
@@ -94,13 +93,13 @@ class Leaves {
             3);
     if (in_.checkpoint_every) {
       const std::uint64_t kept = (in_.layers + in_.checkpoint_every - 1) / in_.checkpoint_every;
-      sheet_.leaf(Component::kActivations, "checkpoints", kForward | kBackward, checked_mul(kept, state),
+      report_.add(Component::kActivations, "checkpoints", kForward | kBackward, checked_mul(kept, state),
                   "ceil(L/n)*B*S*H*b_a = " + n(kept) + shape);
     }
   }
 
   void rest() {
-    MemoryEntry& temporary = sheet_.leaf(
+    MemoryEntry& temporary = report_.add(
         Component::kWorkspace, "temporary", kForward | kBackward, p_.temporary,
         rules::shortest(in_.temporary / 1e4) + " % of activations = " + rules::shortest(in_.temporary / 1e4) +
             " % of " + n(p_.activations));
@@ -109,22 +108,22 @@ class Leaves {
     buffers("reduce_scatter", "(N-1)*chunk", p_.reduce_scatter, in_.ranks - 1);
     buffers("all_gather", "(N-1)*chunk", p_.all_gather, in_.ranks - 1);
     const Bytes others = p_.total - p_.fragmentation;
-    MemoryEntry& holes =
-        sheet_.leaf(Component::kFragmentation, "fragmentation", kAlways, p_.fragmentation,
+    MemoryEntry& gaps =
+        report_.add(Component::kFragmentation, "fragmentation", kAlways, p_.fragmentation,
                     "f*(all the rest) = " + rules::shortest(in_.fragmentation / 1e6) + "*" + n(others));
-    holes.lo = std::min(holes.bytes, share(others, 50'000));  // the source's range, 5 to 20 %
-    holes.hi = std::max(holes.bytes, share(others, 200'000));
+    gaps.lo = std::min(gaps.bytes, share(others, 50'000));  // the source's range, 5 to 20 %
+    gaps.hi = std::max(gaps.bytes, share(others, 200'000));
   }
 
   void buffers(const char* name, const char* formula, Bytes bytes, std::uint64_t chunks) {
     if (bytes)
-      sheet_.leaf(Component::kCommunication, name, kBackward, bytes,
+      report_.add(Component::kCommunication, name, kBackward, bytes,
                   formula + (" = " + n(chunks)) + "*" + n(bytes / chunks));
   }
 
   const Inputs& in_;
   const Parts& p_;
-  rules::Sheet sheet_;
+  rules::ReportBuilder report_;
 };
 
 }  // namespace
@@ -145,13 +144,13 @@ Inputs inputs_of(const ModelSpec& m, const RunSpec& r, const Settings& s, std::u
   return in;
 }
 
-MemoryReport account(const ModelSpec& m, const RunSpec& r, const Settings& s, std::uint64_t true_psi) {
+MemoryReport breakdown(const ModelSpec& m, const RunSpec& r, const Settings& s, std::uint64_t true_psi) {
   if (r.mode == RunMode::kInference)
-    throw usage_error("the memory equation counts training; this run is inference",
-                      "estimators that know inference: vram-note, calculon");
+    throw usage_error("the memory equation is for training; plan.mode = \"inference\"",
+                      "estimators for inference: vram-note, calculon");
   const Inputs in = inputs_of(m, r, s, true_psi);
   const Parts p = equation(in);
-  return Leaves(in, p).build(notes(m, r, in, p, true_psi));
+  return Builder(in, p).build(notes(m, r, in, p, true_psi));
 }
 
 }  // namespace trainhost::memory_equation

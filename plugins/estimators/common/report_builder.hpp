@@ -1,6 +1,5 @@
-// What every rule-of-thumb estimator does alike: leaves on the device with their formula, notes, the total of
-// it all. Holds no equation of its own and never reads an option; the plugin says what each leaf is and how
-// far it may be off.
+// Collects the report of a rule-of-thumb estimator: entries on the device with formulas, notes, and the
+// total. Has no equation of its own and reads no option; the plugin sets each entry and its bounds.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,14 +10,14 @@
 
 namespace trainhost::rules {
 
-/// Collects leaves that are alive at the peak, each an approximation that is certain of itself until told
-/// otherwise.
-class Sheet {
+/// All entries are in memory at the peak and are approximations with lo == bytes == hi until the plugin
+/// widens the bounds.
+class ReportBuilder {
  public:
-  /// `bytes` with its formula, numbers filled in. The reference is good until the next leaf; its lo and hi
-  /// may be widened.
-  MemoryEntry& leaf(Component c, const char* name, std::uint32_t phases, std::uint64_t bytes,
-                    std::string formula) {
+  /// formula: with its numbers, "P*2 = 7000*2". The result is valid until the next add(); the caller may
+  /// widen lo and hi.
+  MemoryEntry& add(Component c, const char* name, std::uint32_t phases, std::uint64_t bytes,
+                   std::string formula) {
     MemoryEntry n;
     n.id = static_cast<std::uint32_t>(report_.entries.size() + 1);
     n.tier = Tier::kDevice;
@@ -35,7 +34,7 @@ class Sheet {
 
   void note(std::string sentence) { report_.notes.push_back(std::move(sentence)); }
 
-  /// The report of the device, whose peak is in `at`. The sheet is empty after it.
+  /// Returns the report; the device peaks in phase `at`. The builder is empty afterwards.
   MemoryReport finish(Phase at) {
     report_.claim = Claim::kApproximation;
     std::uint64_t total = 0;
