@@ -62,11 +62,25 @@ constexpr Table<Recompute, 5> kRecomputes{{{Recompute::kNone, "none"},
                                            {Recompute::kAuto, "auto"},
                                            {Recompute::kLayers, "layers"}}};
 
+// Names of the run file (types.hpp).
+constexpr Table<DType, 9> kTypeWords{{{DType::kNone, "none"},
+                                      {DType::kF32, "fp32"},
+                                      {DType::kTF32, "tf32"},
+                                      {DType::kBF16, "bf16"},
+                                      {DType::kF16, "fp16"},
+                                      {DType::kF8, "fp8"},
+                                      {DType::kI8, "int8"},
+                                      {DType::kI4, "int4"},
+                                      {DType::kNF4, "nf4"}}};
+constexpr Table<Tier, 4> kOffloadWords{
+    {{Tier::kDevice, "none"}, {Tier::kHost, "cpu"}, {Tier::kPinned, "cpu"}, {Tier::kDisk, "nvme"}}};
+
 template <class E, std::size_t N>
-constexpr std::string_view name_in(const Table<E, N>& table, E value) {
+constexpr std::string_view name_in(const Table<E, N>& table, E value,
+                                   std::string_view otherwise = "unknown") {
   for (const auto& [v, text] : table)
     if (v == value) return text;
-  return "unknown";
+  return otherwise;
 }
 
 template <class E, std::size_t N>
@@ -112,5 +126,10 @@ std::string_view name(Optimizer o) { return name_in(kOptimizers, o); }
 std::string_view name(Recompute r) { return name_in(kRecomputes, r); }
 std::optional<Optimizer> optimizer_from(std::string_view text) { return value_in(kOptimizers, text); }
 std::optional<Recompute> recompute_from(std::string_view text) { return value_in(kRecomputes, text); }
+
+std::string_view type_word(DType t) { return name_in(kTypeWords, t, name(t)); }
+std::optional<DType> type_of_word(std::string_view word) { return value_in(kTypeWords, word); }
+std::string_view offload_word(Tier t) { return name_in(kOffloadWords, t, name(t)); }
+std::optional<Tier> tier_of_word(std::string_view word) { return value_in(kOffloadWords, word); }
 
 }  // namespace trainhost

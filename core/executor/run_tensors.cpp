@@ -7,7 +7,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/model/init.hpp"
+#include "core/model/tensors.hpp"
 
 namespace trainhost::executor {
 namespace {}  // namespace

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/model/rope.hpp"
+#include "core/model/model_spec.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 

@@ -55,6 +55,17 @@ void check_rope(const RopeScaling& r) {
   positive("rope_scaling.original_max_position_embeddings", r.original_max_positions);
 }
 
+constexpr double kTwoPi = 6.28318530717958647692;
+
+/// LLaMA 3.1's scaling: short wavelengths stay, long ones are stretched by factor, those between are blended.
+double llama3(double freq, const RopeScaling& r) {
+  const double wavelength = kTwoPi / freq, original = static_cast<double>(r.original_max_positions);
+  if (wavelength < original / r.high_freq_factor) return freq;
+  if (wavelength > original / r.low_freq_factor) return freq / r.factor;
+  const double keep = (original / wavelength - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor);
+  return (1 - keep) * freq / r.factor + keep * freq;
+}
+
 }  // namespace
 
 bool trainable_family(const std::string& family) {
@@ -89,6 +100,25 @@ void validate(const ModelSpec& m) {
   // The largest thing counted from a model alone: eight-byte optimizer state beside four-byte weight and
   // gradient.
   checked_mul(count_parameters(m).total, 16);
+}
+
+std::vector<double> rope_inv_freq(const ModelSpec& m) {
+  std::vector<double> out(m.head_dim / 2);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const double freq = 1.0 / std::pow(m.rope_theta, 2.0 * static_cast<double>(i) / m.head_dim);
+    switch (m.rope.kind) {
+      case RopeKind::kDefault:
+        out[i] = freq;
+        break;
+      case RopeKind::kLinear:
+        out[i] = freq / m.rope.factor;
+        break;
+      case RopeKind::kLlama3:
+        out[i] = llama3(freq, m.rope);
+        break;
+    }
+  }
+  return out;
 }
 
 }  // namespace trainhost

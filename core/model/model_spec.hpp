@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace trainhost {
 
@@ -49,5 +50,11 @@ bool trainable_family(const std::string& family);
 /// kv_heads does not divide, an odd head_dim (RoPE turns pairs), a window of nothing, sizes whose products
 /// leave 63 bits.
 void validate(const ModelSpec& m);
+
+/// Rotary frequencies inv_freq[D/2], theta^(-2i/D) with the scaling of the model. Half-split convention of
+/// Hugging Face weights: the pair (i, i + D/2) is rotated by position * inv_freq[i]. "linear" divides by
+/// factor; "llama3" keeps wavelengths below original/high, divides those above original/low by factor, and
+/// blends between. Source: RoFormer (Su et al. 2021) eq. 15; LLaMA 3.1.
+std::vector<double> rope_inv_freq(const ModelSpec& m);
 
 }  // namespace trainhost

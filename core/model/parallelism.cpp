@@ -1,9 +1,9 @@
 // See parallelism.hpp. One row a key: what a trainer on one rank does is the default of each.
 #include "core/model/parallelism.hpp"
 
+#include "core/base/types.hpp"
 #include "core/model/model_spec.hpp"
 #include "core/model/run_spec.hpp"
-#include "core/model/type_names.hpp"
 
 namespace trainhost {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/model/type_names.hpp"
+#include "core/base/types.hpp"
 
 namespace trainhost {
 namespace {

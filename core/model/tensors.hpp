@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,5 +54,11 @@ struct ParameterCounts {
 /// Closed form, without enumerating layers (O(1): a 405B model costs nothing). Equal to the sum over
 /// tensors().
 ParameterCounts count_parameters(const ModelSpec& m);
+
+/// Fills out[i] with the initial value of element `first + i` (row-major) of tensor `t`: norms 1, biases 0,
+/// matrices N(0, initializer_range). A pure function of (seed, tensor name, element index): every trainer
+/// starts from the same bits on any device and in any order.
+void init_tensor(const ModelSpec& m, const TensorInfo& t, std::uint64_t seed, std::uint64_t first,
+                 std::span<float> out);
 
 }  // namespace trainhost

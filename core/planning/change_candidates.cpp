@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
-#include "core/model/type_names.hpp"
+#include "core/base/types.hpp"
 #include "core/planning/transfer_costs.hpp"
 #include "core/runfile/schema.hpp"
 

@@ -9,9 +9,9 @@
 
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
+#include "core/base/types.hpp"
 #include "core/model/presets.hpp"
 #include "core/model/run_rules.hpp"
-#include "core/model/type_names.hpp"
 #include "core/parallel/rank_memory.hpp"
 #include "core/planning/size_overflow.hpp"
 

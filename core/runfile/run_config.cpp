@@ -8,10 +8,10 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
+#include "core/base/types.hpp"
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
 #include "core/model/run_rules.hpp"
-#include "core/model/type_names.hpp"
 #include "core/runfile/combinations.hpp"
 #include "core/runfile/model_fields.hpp"
 #include "core/runfile/paths.hpp"

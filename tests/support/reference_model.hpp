@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/model/model_spec.hpp"
-#include "core/model/rope.hpp"
 #include "core/model/tensors.hpp"
 #include "tests/support/reference_ops.hpp"
 

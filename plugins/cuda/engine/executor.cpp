@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/model/rope.hpp"
+#include "core/model/model_spec.hpp"
 #include "core/step/buffer_names.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/engine/op_log.hpp"

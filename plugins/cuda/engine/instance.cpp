@@ -8,7 +8,7 @@
 
 #include "core/abi/error_guard.hpp"
 #include "core/base/text.hpp"
-#include "core/model/init.hpp"
+#include "core/model/tensors.hpp"
 #include "core/step/operands.hpp"
 #include "plugins/cuda/common/cuda_traits.hpp"
 

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "core/base/text.hpp"
-#include "core/model/init.hpp"
 #include "core/model/presets.hpp"
+#include "core/model/tensors.hpp"
 
 using namespace trainhost;
 

@@ -2,8 +2,8 @@
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 
+#include "core/model/model_spec.hpp"
 #include "core/model/presets.hpp"
-#include "core/model/rope.hpp"
 
 using namespace trainhost;
 

@@ -5,7 +5,7 @@
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
-#include "core/model/type_names.hpp"
+#include "core/base/types.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "core/plugin/registry.hpp"
 

@@ -1,7 +1,7 @@
 // The CUDA trainer in this process, on the emulation: a host that counts and has options, and the engine's
 // tables.
 #pragma once
-#include "core/model/init.hpp"
+#include "core/model/tensors.hpp"
 #include "core/placement/memory_plan.hpp"
 #include "core/step/program.hpp"
 #include "emu.hpp"

@@ -1,7 +1,9 @@
-// A decoder of any family as a ModelSpec: what lists, messages and estimators across the plugin boundary are
-// shown. Lenient; whoever plans the model reads config_json, which goes with it.
+// Conversions between ModelSpec and Architecture: from_fields() for trainable families, whose fields have
+// been validated; outline() for lists, messages and plugins, where config_json stays the complete
+// description.
 #include <algorithm>
 
+#include "core/base/error.hpp"
 #include "core/model/family_readers.hpp"
 
 namespace trainhost::model {
@@ -27,6 +29,28 @@ bool is_true(Fields& f, std::string_view name, bool fallback) {
 }
 
 }  // namespace
+
+Architecture from_fields(const ModelSpec& m) {
+  constexpr std::uint32_t kMostLayers = 4096;  // as in a run file; of any published model 126
+  if (m.layers > kMostLayers)
+    throw usage_error("model.num_hidden_layers = " + std::to_string(m.layers) + " is too large; at most " +
+                      std::to_string(kMostLayers));
+  Architecture a;
+  a.family = m.family, a.name = m.name;
+  a.vocab = m.vocab, a.max_positions = m.max_positions, a.hidden = m.hidden, a.embedding_width = m.hidden;
+  a.tied = m.tied;
+  Layer l;
+  l.attention.heads = m.heads, l.attention.kv_heads = m.kv_heads, l.attention.head_dim = m.head_dim;
+  l.attention.q_bias = l.attention.k_bias = l.attention.v_bias = m.qkv_bias;
+  l.attention.o_bias = m.o_bias;
+  if (m.qk_norm) l.attention.qk_norm = NormKind::kRms;
+  l.mlp = {.gated = true, .up_bias = m.mlp_bias, .down_bias = m.mlp_bias, .width = m.intermediate};
+  for (std::uint32_t i = 0; i < m.layers; ++i) {
+    l.attention.window = m.window(i);
+    append(a, l);
+  }
+  return a;
+}
 
 ModelSpec outline(const Architecture& a, std::string_view json) {
   ModelSpec m;

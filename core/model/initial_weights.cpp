@@ -2,7 +2,7 @@
 // any device may fill any part in any order. Uses only +, -, *, / and sqrt in double, which IEEE 754 rounds
 // alike everywhere (this file is compiled without contraction to FMA); libm differs between machines in the
 // last bit.
-#include "core/model/init.hpp"
+#include "core/model/tensors.hpp"
 
 #include <algorithm>
 #include <bit>
