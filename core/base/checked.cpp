@@ -1,4 +1,4 @@
-// The cold half of checked.hpp: what a size that leaves 63 bits becomes. Never returns.
+// The "too large" error of checked.hpp, and its extension with the largest factors.
 #include "core/base/checked.hpp"
 
 #include <algorithm>
@@ -7,22 +7,22 @@ namespace trainhost {
 
 void throw_too_large(const char* what) {
   throw usage_error(std::string(what) + " is too large: it does not fit in 63 bits",
-                    "the largest size that trainhost counts is 9223372036854775807");
+                    "the largest size is 9223372036854775807");
 }
 
 bool is_too_large(const Error& e) {
-  const std::string words = e.what();
-  return words.find("does not fit in 63 bits") != words.npos &&
-         words.find("the largest numbers in it") == words.npos;
+  const std::string message = e.what();
+  return message.find("does not fit in 63 bits") != message.npos &&
+         message.find("the largest numbers in it") == message.npos;
 }
 
 Error with_largest(const Error& e, std::vector<std::pair<std::string, std::uint64_t>> numbers,
                    const Where& where) {
-  constexpr std::size_t kMost = 4;
+  constexpr std::size_t kMaxListed = 4;
   std::stable_sort(numbers.begin(), numbers.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string list;
-  for (std::size_t i = 0; i < numbers.size() && i < kMost && numbers[i].second > 1; ++i)
+  for (std::size_t i = 0; i < numbers.size() && i < kMaxListed && numbers[i].second > 1; ++i)
     list += (i ? ", " : "") + numbers[i].first + " = " + std::to_string(numbers[i].second);
   if (list.empty()) return Error(e.code(), e.what(), e.hint(), where);
   return Error(e.code(), std::string(e.what()) + "; the largest numbers in it are " + list, e.hint(), where);

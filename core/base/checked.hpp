@@ -1,6 +1,6 @@
-// Size arithmetic that notices overflow. Every product of dimensions goes through here, whether the numbers
-// come from a config, a file header or our own tables. Throws Error (exit 2, "too large"); never wraps, never
-// saturates.
+// Size arithmetic with overflow checks, for every product of dimensions, whatever its source (config, file
+// header, built-in table). Throws Error (exit 2, "too large"). Saturating sizes for search:
+// core/parallel/saturating_size.hpp.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,16 +11,15 @@
 
 namespace trainhost {
 
-inline constexpr std::uint64_t kMaxBytes =
-    INT64_MAX;  // sizes stay below 2^63, so that signed offsets are safe
+inline constexpr std::uint64_t kMaxBytes = INT64_MAX;  // below 2^63, so that signed offsets are safe
 
 [[noreturn]] void throw_too_large(const char* what);
 
-/// Whether an error is one of throw_too_large's, also where a plugin passed on its words alone.
+/// Whether `e` is an error of throw_too_large(); also if a plugin passed on only its message.
 bool is_too_large(const Error& e);
 
-/// `e` with the numbers behind it: "...; the largest numbers in it are hidden_size = 2147483647, ...". At
-/// most four, the largest first; `numbers` are names as the user writes them, with their values.
+/// `e` with up to four of `numbers` (user-visible name, value) appended, largest first: "...; the largest
+/// numbers in it are hidden_size = 2147483647, ...".
 Error with_largest(const Error& e, std::vector<std::pair<std::string, std::uint64_t>> numbers,
                    const Where& where);
 
@@ -30,7 +29,7 @@ inline std::uint64_t checked_add(std::uint64_t a, std::uint64_t b, const char* w
   return r;
 }
 
-/// a * b * ..., zero as soon as one factor is zero.
+/// a * b * ...; left to right, so a zero factor prevents later overflows.
 template <class... T>
 std::uint64_t checked_mul(std::uint64_t a, T... rest) {
   std::uint64_t r = a;

@@ -1,5 +1,5 @@
-// Error::full(): the one line that a person sees. Escapes whatever came from outside; never prints.
-// Next: text.cpp for the escaping, tools/trainhost for where errors become exit codes.
+// Error::full(): the message that a user sees, with untrusted text escaped (text.cpp). tools/trainhost prints
+// it and returns the exit code.
 #include "core/base/error.hpp"
 
 #include <string_view>
@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kMaxMessage = 16384, kMaxFile = 1024;
 
-/// Escapes line by line: our own messages may list several lines, a value quoted in them may not add one,
-/// because it went through escaped() when it was quoted.
+/// Escapes each line. Messages of trainhost may have several lines; quoted values cannot add lines because
+/// they were escaped when quoted.
 std::string printable(std::string_view text, std::size_t max) {
   std::string out;
   for (std::size_t at = 0;;) {

@@ -1,6 +1,5 @@
-// One channel for failures inside trainhost: an exception of type Error, thrown where the fact is known and
-// translated once, at the border (the command line or the C boundary). Never used for our own bugs: those
-// assert. The exit codes are those that scripts see; see also text.hpp for the nearest-name suggestions.
+// Error: the only exception type for failures of a run or of its inputs. Caught at the command line and at
+// the C interface. Programming errors are asserts instead. Suggestions of similar names: text.hpp.
 #pragma once
 #include <cstdint>
 #include <stdexcept>
@@ -8,24 +7,24 @@
 
 namespace trainhost {
 
-/// What a process leaves with. Scripts act on these numbers, so they never change meaning.
+/// Exit codes of the process. Scripts depend on them; they do not change.
 enum class Exit : int {
   kDone = 0,
   kFailed = 1,      ///< the run failed: disk, device, non-finite loss
-  kUsage = 2,       ///< the command line, run file, model config or data is wrong
+  kUsage = 2,       ///< invalid command line, run file, model config or data
   kDoesNotFit = 3,  ///< the plan exceeds the budget
-  kNoBackend = 4,   ///< the backend asked for cannot be used and fallback is off
-  kFalsified = 5,   ///< a contract was falsified
-  kStopped = 75,    ///< stopped by a signal with a good checkpoint: run again with --resume
+  kNoBackend = 4,   ///< the requested backend is unavailable and fallback is off
+  kFalsified = 5,   ///< a contract does not hold
+  kStopped = 75,    ///< stopped by a signal after writing a checkpoint: continue with --resume
 };
 
-/// Where a user can find the mistake. Empty file = no place; line and column count from 1, 0 = unknown.
+/// Source position of a mistake. Empty file = none; line and column count from 1, 0 = unknown.
 struct Where {
   std::string file;
   std::uint32_t line = 0, column = 0;
 };
 
-/// A failure that a person can act on: what happened, to what, and what to do next.
+/// A failure with a message (what is wrong, with the value) and a hint (a command or key that fixes it).
 class Error : public std::runtime_error {
  public:
   Error(Exit code, std::string message, std::string hint = {}, Where where = {})
@@ -38,7 +37,7 @@ class Error : public std::runtime_error {
   const std::string& hint() const noexcept { return hint_; }
   const Where& where() const noexcept { return where_; }
 
-  /// "file:line:column: message (hint)", with control characters escaped: safe for a terminal.
+  /// "file:line:column: message (hint)", with control characters escaped.
   std::string full() const;
 
  private:
@@ -47,11 +46,11 @@ class Error : public std::runtime_error {
   Where where_;
 };
 
-/// The user's mistake (exit 2).
+/// A mistake of the user (exit 2).
 inline Error usage_error(std::string message, std::string hint = {}, Where where = {}) {
   return Error(Exit::kUsage, std::move(message), std::move(hint), std::move(where));
 }
-/// The world's failure (exit 1).
+/// A failure of the environment, such as a full disk (exit 1).
 inline Error run_error(std::string message, std::string hint = {}, Where where = {}) {
   return Error(Exit::kFailed, std::move(message), std::move(hint), std::move(where));
 }

@@ -1,6 +1,5 @@
-// Sums over a memory report. A tier's total is what the plugin states, or else the worst moment of its
-// leaves; the root and inner entries are headings and never add to a sum. Who judges the numbers:
-// core/report.
+// Sums over a memory report. The total of a tier is the stated peak, else the largest phase of its entries;
+// headings (entries with children) are not counted.
 #include "core/base/memory_report.hpp"
 
 #include <algorithm>
@@ -11,22 +10,22 @@
 namespace trainhost {
 namespace {
 
-/// Calls visit(node) for each node without children.
+/// Calls visit(entry) for each entry that is not a heading.
 template <class Visit>
-void for_leaves(const std::vector<MemoryEntry>& entries, Visit visit) {
+void for_each_counted(const std::vector<MemoryEntry>& entries, Visit visit) {
   std::unordered_set<std::uint32_t> parents;
   for (const MemoryEntry& n : entries) parents.insert(n.parent);
   for (const MemoryEntry& n : entries)
     if (!parents.count(n.id)) visit(n);
 }
 
-/// The most that the tier's leaves take in any one phase; a leaf without phases is always there. Where the
-/// leaves carry their share of the peak, those sum to it.
-std::uint64_t peak_of_leaves(const std::vector<MemoryEntry>& entries, Tier tier) {
-  std::uint64_t at_peak = 0, worst = 0;
+/// Peak of a tier: the sum of bytes_at_peak if all its entries have it, else the largest sum over a phase. An
+/// entry without phases is live in all.
+std::uint64_t peak_of_entries(const std::vector<MemoryEntry>& entries, Tier tier) {
+  std::uint64_t at_peak = 0, largest = 0;
   bool all_at_peak = true;
   std::array<std::uint64_t, 7> by_phase{};
-  for_leaves(entries, [&](const MemoryEntry& n) {
+  for_each_counted(entries, [&](const MemoryEntry& n) {
     if (n.tier != tier) return;
     all_at_peak = all_at_peak && n.has_at_peak;
     at_peak = checked_add(at_peak, n.bytes_at_peak, "a tier's total");
@@ -34,8 +33,8 @@ std::uint64_t peak_of_leaves(const std::vector<MemoryEntry>& entries, Tier tier)
     for (std::size_t p = 0; p < by_phase.size(); ++p)
       if (phases >> p & 1) by_phase[p] = checked_add(by_phase[p], n.bytes, "a tier's total");
   });
-  for (std::uint64_t b : by_phase) worst = std::max(worst, b);
-  return all_at_peak ? at_peak : worst;
+  for (std::uint64_t b : by_phase) largest = std::max(largest, b);
+  return all_at_peak ? at_peak : largest;
 }
 
 }  // namespace
@@ -44,7 +43,7 @@ std::uint64_t MemoryReport::tier_bytes(Tier t) const {
   std::uint64_t sum = 0;
   for (const TierPeak& p : tiers)
     if (p.tier == t) sum = checked_add(sum, p.bytes, "a tier's total");
-  return tiers.empty() ? peak_of_leaves(entries, t) : sum;
+  return tiers.empty() ? peak_of_entries(entries, t) : sum;
 }
 
 std::uint64_t MemoryReport::total_bytes() const {
@@ -56,7 +55,7 @@ std::uint64_t MemoryReport::total_bytes() const {
 
 std::uint64_t MemoryReport::component_bytes(Component c) const {
   std::uint64_t sum = 0;
-  for_leaves(entries, [&](const MemoryEntry& n) {
+  for_each_counted(entries, [&](const MemoryEntry& n) {
     if (n.component == c) sum = checked_add(sum, n.at_peak(), "a component's total");
   });
   return sum;
@@ -64,7 +63,7 @@ std::uint64_t MemoryReport::component_bytes(Component c) const {
 
 std::uint64_t MemoryReport::component_bytes(Tier t, Component c) const {
   std::uint64_t sum = 0;
-  for_leaves(entries, [&](const MemoryEntry& n) {
+  for_each_counted(entries, [&](const MemoryEntry& n) {
     if (n.tier == t && n.component == c) sum = checked_add(sum, n.at_peak(), "a component's total");
   });
   return sum;

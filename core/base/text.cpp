@@ -1,5 +1,4 @@
-// The text helpers of text.hpp: nearest names, sizes, escaping, hashing. Pure: no locale, no I/O.
-// Hostile input is expected: every loop is bounded by the length of what it was given.
+// No locale, no I/O. Inputs are untrusted: every loop is bounded by the length of its input.
 #include "core/base/text.hpp"
 
 #include <algorithm>
@@ -10,11 +9,10 @@
 namespace trainhost {
 namespace {
 
-constexpr std::size_t kMaxWord =
-    128;  // longer words are nobody's typing mistake, and the distance is quadratic
+constexpr std::size_t kMaxWord = 128;  // no suggestion for longer words: the distance is quadratic
 constexpr std::size_t kMinPrefix = 3;
 
-/// Edit distance in which swapping two neighbours costs one (optimal string alignment).
+/// Edit distance in which a transposition costs 1 (optimal string alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -31,7 +29,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-/// Length of the UTF-8 sequence at the front of `s`, 0 when there is none. Stores the code point.
+/// Length of the UTF-8 sequence at the start of `s`, 0 if invalid; stores the code point.
 std::size_t decode_utf8(std::string_view s, std::uint32_t& point) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   if (s.empty()) return 0;
@@ -51,7 +49,7 @@ std::size_t decode_utf8(std::string_view s, std::uint32_t& point) {
   return overlong || surrogate || point > 0x10FFFF ? 0 : n;
 }
 
-/// Control characters, and those that turn the direction of a line and so make a terminal show another text.
+/// Control characters, and those that change the text direction and so can falsify a terminal line.
 bool unprintable(std::uint32_t point) {
   return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F ||
          point == 0x061C || (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
@@ -103,7 +101,7 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     if (d <= allowed && d < std::max(word.size(), c.size()) && (!best || d < best_distance))
       best = &c, best_distance = d;
   }
-  // A name cut short ("h200" for "h200-141gb") is far by distance, yet plainly meant.
+  // A prefix ("h200" for "h200-141gb") has a large distance.
   if (!best && word.size() >= kMinPrefix)
     for (const std::string& c : candidates)
       if (c.starts_with(word)) {
@@ -125,7 +123,7 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   constexpr std::uint64_t kMax = INT64_MAX;
   const char *begin = text.data(), *end = begin + text.size();
 
-  std::uint64_t whole = 0;  // the exact way, for integers
+  std::uint64_t whole = 0;  // integers: exact
   if (auto [at, error] = std::from_chars(begin, end, whole); error == std::errc()) {
     const auto factor = unit_factor(trimmed({at, static_cast<std::size_t>(end - at)}));
     if (factor) return whole <= kMax / *factor ? std::optional(whole * *factor) : std::nullopt;

@@ -1,5 +1,5 @@
-// Text helpers that every message uses: nearest names, sizes in and out, escaping of hostile text.
-// Pure functions; nothing here reads a file or prints.
+// Text helpers for messages: nearest names, parsing and formatting of sizes, escaping of untrusted text. Pure
+// functions.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,15 +10,16 @@
 
 namespace trainhost {
 
-/// The candidate closest to `word` by edit distance (transpositions count one), if it is close enough to be
-/// meant: at most a third of the longer length, at least one. Ties go to the first.
+/// The candidate with the smallest edit distance to `word` (a transposition counts 1), if the distance is at
+/// most a third of the longer length (at least 1); else the first candidate with the prefix `word`. Ties: the
+/// first.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 
-/// "; did you mean 'x'?" or "" - ready to be appended to a message.
+/// "; did you mean 'x'?" or "", to append to a message.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
 /// Bytes from "512MiB", "80GB", "2e9", "1.5 TiB", "4096". Decimal units are powers of 1000, binary of 1024.
-/// nullopt when it is not a size, is negative, not finite, or does not fit 63 bits.
+/// nullopt if it is not a size, is negative, not finite, or exceeds 63 bits.
 std::optional<std::uint64_t> parse_size(std::string_view text);
 
 /// "1.53 GiB", "512 B", "7.95 MiB": three significant digits, binary units.
@@ -27,11 +28,11 @@ std::string format_bytes(std::uint64_t bytes);
 /// "1,234,567".
 std::string format_count(std::uint64_t n);
 
-/// Printable form of text that came from outside: control, escape and invalid UTF-8 bytes become \xNN; cut at
-/// max.
+/// Printable form of untrusted text: control characters and invalid UTF-8 become \xNN; truncated at `max`
+/// bytes.
 std::string escaped(std::string_view text, std::size_t max = 200);
 
-/// FNV-1a, 64 bits: for plan digests and other places where no adversary is expected.
+/// FNV-1a, 64 bits; for plan digests, not for untrusted input.
 std::uint64_t fnv1a(std::string_view bytes, std::uint64_t seed = 0xcbf29ce484222325ULL);
 
 bool valid_utf8(std::string_view text);

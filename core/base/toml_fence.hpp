@@ -1,15 +1,14 @@
-// The one way to toml++: header-only, with the parser's own checks in every build type, and as an exception,
-// because a malformed file must end in a message and never in an abort. Every file that parses TOML includes
-// this and nothing else of it: the parser's functions are one for the whole program, and take whichever
-// definition the linker keeps.
+// The only include of toml++ in the tree. Its assertions are on in every build type and throw, so that a
+// malformed file gives an error message instead of an abort. Including toml++ elsewhere would violate the
+// one-definition rule: its functions are inline.
 #pragma once
 #include <stdexcept>
-#undef NDEBUG  // toml++ turns TOML_ASSERT off under NDEBUG, and into undefined behaviour
+#undef NDEBUG  // with NDEBUG toml++ turns TOML_ASSERT into undefined behaviour
 
 namespace trainhost {
-/// The parser found itself in a state that it had ruled out; the text did it.
+/// An assertion of the parser failed because of its input.
 struct TomlAssertion : std::logic_error {
-  TomlAssertion() : std::logic_error("the parser cannot make sense of it") {}
+  TomlAssertion() : std::logic_error("the TOML parser cannot read it") {}
 };
 [[noreturn]] inline void toml_assertion_failed() { throw TomlAssertion(); }
 }  // namespace trainhost
@@ -17,8 +16,9 @@ struct TomlAssertion : std::logic_error {
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_WINDOWS_COMPAT 0
 #define TOML_ASSERT(expr) static_cast<void>((expr) || (::trainhost::toml_assertion_failed(), 0))
-// In 3.3 the tests for spaces outside ASCII run into "unreachable" for every letter from U+00A1 to U+0499, as
-// after a backslash in a string of several lines. There it means no; elsewhere it is a check that failed.
+// In toml++ 3.3 the tests for non-ASCII white space reach TOML_UNREACHABLE for every letter from U+00A1 to
+// U+0499 (for example after a backslash in a multi-line string). There it must return false; elsewhere it is
+// an assertion.
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE return false

@@ -1,5 +1,4 @@
-// The names behind the enums of types.hpp: one table each. A value that no table lists is "unknown", never a
-// crash.
+// One table of names per enum of types.hpp. name() of a value without a row is "unknown".
 #include "core/base/types.hpp"
 
 #include <utility>

@@ -1,6 +1,5 @@
-// The words of the project as enums: number types, tiers, memory components, claims and phases.
-// The names are those of the JSON and the run file; the numbers are those of the C ABI (checked by
-// core/abi).
+// Enums of the project: number types, memory tiers, components, claims, phases, optimizers. name() is the
+// name in JSON; the numbers are those of the C interface (checked by core/abi).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace trainhost {
 
-/// kF8 and below are storage that planners count; no kernel here computes with them.
+/// kF8 and later are storage types for planning; no kernel computes with them.
 enum class DType : std::uint32_t {
   kNone = 0,
   kF32 = 1,
@@ -27,7 +26,7 @@ enum class DType : std::uint32_t {
 enum class Tier : std::uint32_t { kDevice = 1, kPinned = 2, kHost = 3, kDisk = 4 };
 enum class Claim : std::uint32_t { kExact = 1, kUpperBound = 2, kApproximation = 3 };
 
-/// Memory by what it is for. The JSON names are lower_snake: "weights", "optimizer_state", ...
+/// Purpose of memory. The JSON names are lower_snake: "weights", "optimizer_state", ...
 enum class Component : std::uint32_t {
   kWeights = 1,
   kMasterWeights,
@@ -43,7 +42,7 @@ enum class Component : std::uint32_t {
   kRuntime,
 };
 
-/// When a buffer is alive; a mask in reports, a single value for an op.
+/// Phases of a step during which a buffer is live: a mask in reports, a single value for an operation.
 enum Phase : std::uint32_t {
   kLoad = 1,
   kForward = 2,
@@ -54,7 +53,7 @@ enum Phase : std::uint32_t {
   kGenerate = 64,
 };
 
-/// Those after kSgdMomentum are planned, not trained.
+/// Optimizers after kSgdMomentum are planned, not trained.
 enum class Optimizer : std::uint32_t {
   kAdamW = 1,
   kSgd = 2,
@@ -64,13 +63,12 @@ enum class Optimizer : std::uint32_t {
   kMuon = 6,
   kAdamW8bit = 7,
 };
-/// kAuto is a wish that the host resolves into kLayers: each layer its own policy, counted in
-/// RunSpec::recompute_layers.
+/// The host resolves kAuto into kLayers: one policy per layer, see RunSpec::recompute_layers.
 enum class Recompute : std::uint32_t { kNone = 1, kSelective = 2, kFull = 3, kAuto = 4, kLayers = 5 };
 enum class RunMode : std::uint32_t { kFull = 1, kLora = 2, kQlora = 3, kInference = 4 };
 
-std::uint32_t size_of(DType t);  // bytes an element; 0 for kNone and for types narrower than a byte
-std::uint32_t bits_of(DType t);  // bits an element, block scales not counted
+std::uint32_t size_of(DType t);  // bytes per element; 0 for kNone and types narrower than a byte
+std::uint32_t bits_of(DType t);  // bits per element, without block scales
 std::string_view name(DType t);
 std::string_view name(Tier t);
 std::string_view name(Claim c);

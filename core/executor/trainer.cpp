@@ -29,7 +29,7 @@ void require_f32_on_one_rank(const char* id, const RunSpec& r) {
   };
   if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
     refuse("train.precision must be \"fp32\"");
-  if (const Beyond b = beyond_one_rank(r)) refuse(b.key + " = " + b.value);
+  if (const PlannedOnly b = planned_only_setting(r)) refuse(b.key + " = " + b.value);
 }
 
 }  // namespace trainhost::executor

@@ -1,5 +1,5 @@
-// The ways in: from the fields of a family that we train, from a config.json of any known family, and the
-// outline that lists and messages show. The families themselves are in families.cpp and the read_*.cpp files.
+// Entry points: Architecture from a ModelSpec or from a config.json, notes about unknown config fields, and
+// the error for unknown families. The families are in families.cpp and read_*.cpp.
 #include "core/model/architecture.hpp"
 
 #include <algorithm>
@@ -27,21 +27,20 @@ std::string family_of(Fields& f) {
   return family;
 }
 
-void name_what_is_not_understood(Fields& f, Architecture& a) {
+void add_notes_on_unknown_fields(Fields& f, Architecture& a) {
   if (f.given("quantization_config")) {
     f.understood("quantization_config");
     a.notes.push_back(
         "quantization_config: the weights of the file are quantized (" +
-        escaped(f.object("quantization_config").text({"quant_method"}, "by a method it does not name"), 40) +
-        "); every weight is planned in the number types of the run");
+        escaped(f.object("quantization_config").text({"quant_method"}, "quant_method is missing"), 40) +
+        "); the plan uses the number types of the run");
   }
   for (const std::string& field : f.unread())
     if (!field.starts_with("quantization_config."))
-      a.notes.push_back("the config field " + field +
-                        " is not understood: what it adds to the model is not counted");
+      a.notes.push_back("the config field " + field + " is unknown: parameters that it adds are not counted");
 }
 
-/// The notes on the config that fields came from. A text that is none has nothing to add to them.
+/// Notes on the config of a ModelSpec; none if the text is not a valid config.
 std::vector<std::string> notes_of(const std::string& json) {
   if (json.empty()) return {};
   try {
@@ -69,8 +68,10 @@ Error unknown_family(std::string_view family) {
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
   return usage_error(
-      "the model family '" + escaped(family, 60) + "' has no estimator here" + did_you_mean(family, known),
-      "`trainhost plugins new NAME --kind=estimator` begins one, sdk/README.md says how; known are " + list);
+      "the model family '" + escaped(family, 60) + "' is unknown" + did_you_mean(family, known),
+      "`trainhost plugins new NAME --kind=estimator` creates an estimator for it, see sdk/README.md; "
+      "known: " +
+          list);
 }
 
 std::string family_of_class(std::string_view name) {
@@ -93,21 +94,20 @@ static Architecture read_config(std::string_view json, std::string_view name) {
   Architecture a = known->read(f);
   a.family = family, a.name = name;
   name_what_is_not_understood(f, a);
-  static_cast<void>(count(a));  // sizes that leave 63 bits are refused here, once
+  static_cast<void>(count(a));  // throws if a size exceeds 63 bits
   return a;
 }
 
-/// Who looks for a run that fits asks about one model a hundred times: the latest is remembered, once a
-/// thread.
+/// Caches the latest result per thread: a search asks for the same model many times.
 Architecture from_config(std::string_view json, std::string_view name) {
   struct Latest {
     std::string json, name;
-    Architecture is;
+    Architecture architecture;
   };
   thread_local std::optional<Latest> latest;
   if (!latest || latest->json != json || latest->name != name)
     latest = Latest{std::string(json), std::string(name), read_config(json, name)};
-  return latest->is;
+  return latest->architecture;
 }
 
 Architecture from_model(const ModelSpec& m) {
@@ -118,8 +118,7 @@ Architecture from_model(const ModelSpec& m) {
   }
   if (!known_family(m.family)) throw unknown_family(m.family);
   if (m.config_json.empty())
-    throw usage_error("the model family '" + m.family +
-                      "' is described by its config.json, and this model has none");
+    throw usage_error("the model family '" + m.family + "' needs a config.json, and this model has none");
   return from_config(m.config_json, m.name);
 }
 

@@ -1,14 +1,13 @@
-// Every trained tensor of a decoder, one by one and in order, with its shape: what element_counts.cpp sums in
-// closed form, and what optimizers that keep rows and columns (Adafactor, Muon) or adapters need. Never
-// counts by a formula. Fused weights (qkv, gate and up) are given apart: the sum is the same.
+// Lists the shape of every trained tensor of a decoder, in order. The simple implementation that tests
+// compare with the closed form in element_counts.cpp. Fused weights (qkv, gate and up) are listed separately.
 #include "core/model/architecture.hpp"
 
 namespace trainhost::model {
 namespace {
 
-class List {
+class ShapeList {
  public:
-  void layer(std::int32_t l) { layer_ = l; }
+  void set_layer(std::int32_t l) { layer_ = l; }
 
   void add(const std::string& name, std::uint64_t rows, std::uint64_t cols = 1, std::uint64_t copies = 1) {
     if (rows == 0 || cols == 0 || copies == 0) return;
@@ -33,7 +32,7 @@ class List {
   std::int32_t layer_ = -1;
 };
 
-void latent_attention(List& t, const Attention& a, std::uint64_t h) {
+void latent_attention(ShapeList& t, const Attention& a, std::uint64_t h) {
   if (a.q_lora_rank) {
     t.linear("attention.q_a", a.q_lora_rank, h, a.q_bias);
     t.norm("attention.q_a_norm", NormKind::kRms, a.q_lora_rank);
@@ -47,7 +46,7 @@ void latent_attention(List& t, const Attention& a, std::uint64_t h) {
   t.linear("attention.o", h, a.out_width(), a.o_bias);
 }
 
-void attention(List& t, const Attention& a, std::uint64_t h) {
+void attention(ShapeList& t, const Attention& a, std::uint64_t h) {
   if (a.latent) return latent_attention(t, a, h);
   t.linear("attention.q", a.q_width(), h, a.q_bias);
   t.linear("attention.k", a.k_width(), h, a.k_bias);
@@ -57,14 +56,14 @@ void attention(List& t, const Attention& a, std::uint64_t h) {
   t.linear("attention.o", h, a.out_width(), a.o_bias);
 }
 
-void mlp(List& t, const std::string& name, const Mlp& m, std::uint64_t h, std::uint64_t copies) {
+void mlp(ShapeList& t, const std::string& name, const Mlp& m, std::uint64_t h, std::uint64_t copies) {
   if (m.width == 0) return;
   if (m.gated) t.linear(name + ".gate", m.width, h, m.up_bias, copies);
   t.linear(name + ".up", m.width, h, m.up_bias, copies);
   t.linear(name + ".down", h, m.width, m.down_bias, copies);
 }
 
-void experts(List& t, const Experts& e, std::uint64_t h) {
+void experts(ShapeList& t, const Experts& e, std::uint64_t h) {
   if (e.count == 0) return;
   t.linear("experts.router", e.count, h, e.router_bias);
   mlp(t, "experts.each", e.each, h, e.count);
@@ -74,8 +73,8 @@ void experts(List& t, const Experts& e, std::uint64_t h) {
 
 }  // namespace
 
-std::vector<TensorShape> tensors(const Architecture& a) {
-  List t;
+std::vector<TensorShape> tensor_shapes(const Architecture& a) {
+  ShapeList t;
   const std::uint64_t h = a.hidden, e = a.embedding_width ? a.embedding_width : h;
   t.add("embedding", a.vocab, e);
   if (e != h) t.add("embedding.project_in", h, e);
@@ -84,7 +83,7 @@ std::vector<TensorShape> tensors(const Architecture& a) {
   std::int32_t layer = 0;
   for (const LayerRun& run : a.layers) {
     for (std::uint32_t i = 0; i < run.count; ++i) {
-      t.layer(layer++);
+      t.set_layer(layer++);
       attention(t, run.layer.attention, h);
       mlp(t, "mlp", run.layer.mlp, h, 1);
       experts(t, run.layer.experts, h);
@@ -92,7 +91,7 @@ std::vector<TensorShape> tensors(const Architecture& a) {
         t.norm("norm" + std::to_string(n + 1), run.layer.norm, h);
     }
   }
-  t.layer(-1);
+  t.set_layer(-1);
   t.norm("final_norm", a.final_norm, h);
   if (e != h) t.add("head.project_out", e, h);
   if (!a.tied) t.add("head", a.vocab, e);

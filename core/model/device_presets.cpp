@@ -1,6 +1,5 @@
-// Devices by name, with the vendors' published figures. Memory in the decimal units that vendors advertise,
-// which is a little less than the chip holds: a plan that fits the preset fits the device. Never asks a real
-// device.
+// Device presets with published figures of the vendors. Memory is in decimal GB as advertised, slightly less
+// than the hardware has, so a plan that fits the preset fits the device. No real device is queried.
 #include "core/model/presets.hpp"
 
 namespace trainhost {
@@ -8,15 +7,14 @@ namespace {
 
 constexpr std::uint64_t kGB = 1'000'000'000;
 
-// As published by the vendors, on 2026-11-21 not held against their documents again. Where a vendor gives two
-// figures the smaller is taken: f32 accumulation where f16 is faster (GeForce), 95 GB where GiB is said
-// elsewhere (TPU v5p). Peaks are dense (no structured sparsity), with f32 accumulation; links are NVLink,
-// Infinity Fabric or ICI where there is one, else PCIe, in one direction: half of what data sheets print.
-// Nodes and networks are those of the vendor's systems: DGX A100 (8 x 200 Gb/s), DGX H100, H200 and B200 (8 x
-// 400 Gb/s), GB200 NVL72, MI300X platform, a TPU pod (50 Gb/s of the data centre's network a chip); cards on
-// PCIe are up to eight on a board. The host is behind PCIe 4.0 or 5.0 x16, or NVLink-C2C, half of which is
-// one GPU's. A CPU's peaks are its cores at base frequency: AMX for bf16, two AVX-512 units for f32; its
-// memory is what eight modules of 64 GB hold.
+// Published by the vendors; not checked again against their documents on 2026-11-21. Of two published figures
+// the smaller is used: f32 accumulation where f16 is faster (GeForce), 95 GB where other documents have GiB
+// (TPU v5p). Peak rates: dense (no structured sparsity), f32 accumulation. Links: NVLink, Infinity Fabric or
+// ICI, else PCIe; one direction, half of the figure in data sheets. Nodes and networks of the vendor's
+// systems: DGX A100 (8 x 200 Gb/s), DGX H100, H200 and B200 (8 x 400 Gb/s), GB200 NVL72, MI300X platform, TPU
+// pod (50 Gb/s of data centre network per chip); PCIe cards: up to 8 per board. Host link: PCIe 4.0 or 5.0
+// x16, or NVLink-C2C (half per GPU). CPU: peak rates at base frequency, AMX for bf16, two AVX-512 units for
+// f32; memory of eight 64 GB modules.
 const std::vector<DevicePreset>& device_table() {
   // clang-format off
   static const std::vector<DevicePreset> all{

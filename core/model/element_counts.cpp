@@ -1,6 +1,5 @@
-// Parameters of a decoder in closed form: a sum of a few products for each kind of layer, however many layers
-// there are. architecture_tensors.cpp enumerates the same weights one by one; the two are held against each
-// other in tests, and neither calls the other.
+// Parameter counts of a decoder in closed form, independent of the number of layers. architecture_tensors.cpp
+// lists the same weights one by one; tests compare the two. Widths of Attention are here too.
 #include "core/base/checked.hpp"
 #include "core/model/architecture.hpp"
 
@@ -13,16 +12,16 @@ std::uint64_t sum(std::initializer_list<std::uint64_t> parts) {
   return s;
 }
 
-std::uint64_t where(bool present, std::uint64_t n) { return present ? n : 0; }
+std::uint64_t if_present(bool present, std::uint64_t n) { return present ? n : 0; }
 
-/// Of q, then of k: one vector for all heads, or one as wide as all heads together.
+/// Norms of q and k: one vector of D for all heads, or vectors of the width of all heads.
 std::uint64_t qk_norm_elements(const Attention& a) {
   if (a.qk_norm_per_head) return 2 * norm_elements(a.qk_norm, a.head_dim);
   return sum({norm_elements(a.qk_norm, a.q_width()), norm_elements(a.qk_norm, a.k_width())});
 }
 
 /// H -> q_lora -> A*(nope+rope), or H -> A*(nope+rope); H -> kv_lora + rope; kv_lora -> A*(nope+v); A*v -> H.
-/// A norm stands on each of the two narrow vectors.
+/// Each of the two low-rank vectors has an RMSNorm.
 std::uint64_t latent_elements(const Attention& a, std::uint64_t h) {
   const std::uint64_t narrow = std::uint64_t{a.kv_lora_rank} + a.rope_head_dim;
   const std::uint64_t wide = checked_mul(a.heads, std::uint64_t{a.nope_head_dim} + a.v_head_dim);
@@ -31,31 +30,32 @@ std::uint64_t latent_elements(const Attention& a, std::uint64_t h) {
           ? sum({checked_mul(h, a.q_lora_rank), a.q_lora_rank, checked_mul(a.q_lora_rank, a.q_width())})
           : checked_mul(h, a.q_width());
   return sum({q, checked_mul(h, narrow), a.kv_lora_rank, checked_mul(a.kv_lora_rank, wide),
-              checked_mul(a.out_width(), h), where(a.q_bias, a.q_lora_rank), where(a.k_bias, narrow),
-              where(a.o_bias, h)});
+              checked_mul(a.out_width(), h), if_present(a.q_bias, a.q_lora_rank),
+              if_present(a.k_bias, narrow), if_present(a.o_bias, h)});
 }
 
 std::uint64_t attention_elements(const Attention& a, std::uint64_t h) {
   if (a.latent) return latent_elements(a, h);
   return sum({checked_mul(h, a.q_width()), checked_mul(h, a.k_width()), checked_mul(h, a.v_width()),
-              checked_mul(a.out_width(), h), where(a.q_bias, a.q_width()), where(a.k_bias, a.k_width()),
-              where(a.v_bias, a.v_width()), where(a.o_bias, h), qk_norm_elements(a)});
+              checked_mul(a.out_width(), h), if_present(a.q_bias, a.q_width()),
+              if_present(a.k_bias, a.k_width()), if_present(a.v_bias, a.v_width()), if_present(a.o_bias, h),
+              qk_norm_elements(a)});
 }
 
 std::uint64_t mlp_elements(const Mlp& m, std::uint64_t h) {
   const std::uint64_t in = m.matrices() - 1;
-  return sum({checked_mul(m.matrices(), h, m.width), where(m.up_bias, checked_mul(in, m.width)),
-              where(m.down_bias && m.width, h)});
+  return sum({checked_mul(m.matrices(), h, m.width), if_present(m.up_bias, checked_mul(in, m.width)),
+              if_present(m.down_bias && m.width, h)});
 }
 
 std::uint64_t expert_elements(const Experts& e, std::uint64_t h, std::uint64_t counted) {
   if (e.count == 0) return 0;
-  return sum({checked_mul(h, e.count), where(e.router_bias, e.count),
+  return sum({checked_mul(h, e.count), if_present(e.router_bias, e.count),
               checked_mul(counted, mlp_elements(e.each, h)), mlp_elements(e.shared, h),
-              where(e.shared_gate, h)});
+              if_present(e.shared_gate, h)});
 }
 
-/// `counted`: routed experts that are summed.
+/// counted: number of routed experts to add.
 std::uint64_t elements(const Layer& l, std::uint64_t h, std::uint64_t counted) {
   return sum({attention_elements(l.attention, h), mlp_elements(l.mlp, h),
               expert_elements(l.experts, h, counted), checked_mul(l.norms, norm_elements(l.norm, h))});
@@ -102,10 +102,10 @@ Counts count(const Architecture& a) {
   Counts c;
   const std::uint64_t h = a.hidden, e = a.embedding_width ? a.embedding_width : h;
   const std::uint64_t projection =
-      where(e != h, checked_mul(e, h));  // E -> H behind the embedding, H -> E before the head
+      if_present(e != h, checked_mul(e, h));  // E -> H after the embedding, H -> E before the head
   c.embedding = sum({checked_mul(a.vocab, e), projection, checked_mul(a.learned_positions, h),
                      norm_elements(a.embedding_norm, h)});
-  c.head = sum({projection, where(!a.tied, checked_mul(a.vocab, e)), where(a.head_bias, a.vocab)});
+  c.head = sum({projection, if_present(!a.tied, checked_mul(a.vocab, e)), if_present(a.head_bias, a.vocab)});
   c.final_norm = norm_elements(a.final_norm, h);
   c.total = c.active = sum({c.embedding, c.head, c.final_norm});
   for (const LayerRun& r : a.layers) {

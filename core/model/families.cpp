@@ -1,5 +1,5 @@
-// The table of families: a model_type and the function that reads its config.json. A new family is a line
-// here, a reader in the file of its kin, and its published total in tests/core/model/totals_test.cpp.
+// The table of known families: model_type and the function that reads its config.json. A new family is a row
+// here, a reader in one of the read_*.cpp files, and a published total in tests/core/model/totals_test.cpp.
 #include <algorithm>
 
 #include "core/model/family_readers.hpp"

@@ -1,6 +1,5 @@
-// What the readers share: one function a family, from the fields of its config.json to layers, in files by
-// kinship (read_llama, read_gemma, read_gpt, read_experts). families.cpp holds the table. Inside core/model
-// alone.
+// Readers of config.json, one function per family, and their shared parts; private to core/model. The readers
+// are in read_llama.cpp, read_gemma.cpp, read_gpt.cpp, read_experts.cpp; the table is in families.cpp.
 #pragma once
 #include <functional>
 
@@ -19,38 +18,37 @@ std::span<const Family> families();
 
 Architecture from_fields(const ModelSpec& m);
 
-/// One more layer behind the others; equal ones in a row share an entry.
+/// Appends a layer; consecutive equal layers share one LayerRun.
 void append(Architecture& a, const Layer& l);
 
-/// V, H, positions and the tied head. An absent tie_word_embeddings means `tied`, absent positions
-/// `positions`.
-Architecture base(Fields& f, bool tied, std::uint32_t positions = 2048);
-std::uint32_t layers_of(Fields& f);
+/// Reads V, H, max_positions and tied. Defaults of absent fields: `tied` and `positions`.
+Architecture read_dimensions(Fields& f, bool tied, std::uint32_t positions = 2048);
+std::uint32_t read_layer_count(Fields& f);
 
-/// What an absent field means to the family's class: kv_heads 0 = as many as heads, head_dim 0 = H / A.
-struct Absent {
+/// Defaults of absent fields in the family's transformers class: kv_heads 0 = heads, head_dim 0 = H / A.
+struct HeadDefaults {
   std::uint32_t kv_heads = 0, head_dim = 0;
 };
-/// Heads with their widths. Throws where kv_heads does not divide heads, or heads H when no head_dim is
-/// given.
-Attention heads_of(Fields& f, std::uint32_t hidden, Absent absent = {});
-void bias_qkv(Attention& a, bool on);
-void bias_all(Attention& a, bool on);
+/// Reads heads, kv_heads and head_dim. Throws if kv_heads does not divide heads, or if heads does not divide
+/// H and there is no head_dim.
+Attention read_heads(Fields& f, std::uint32_t hidden, HeadDefaults defaults = {});
+void set_qkv_bias(Attention& a, bool on);
+void set_all_biases(Attention& a, bool on);
 
-/// gate, up and down of intermediate_size; no biases.
-Mlp gated_mlp(Fields& f);
+/// A gated MLP of width intermediate_size without biases.
+Mlp read_gated_mlp(Fields& f);
 
-/// The window of each layer, by layer_types where the config has them, else by `slides`. 0 = all before it.
-std::vector<std::uint32_t> windows_of(Fields& f, std::uint32_t layers, std::uint32_t window,
-                                      const std::function<bool(std::uint32_t)>& slides);
-/// `layers` copies of l, each with its own window.
+/// Window of each layer: by layer_types if present, else by slides(layer). 0 = unlimited.
+std::vector<std::uint32_t> read_windows(Fields& f, std::uint32_t layers, std::uint32_t window,
+                                        const std::function<bool(std::uint32_t)>& slides);
+/// Appends one copy of `l` per window.
 void append_windowed(Architecture& a, Layer l, const std::vector<std::uint32_t>& windows);
 void append_equal(Architecture& a, const Layer& l, std::uint32_t layers);
 
-/// sliding_window where the config has one; null is none; `absent` where it says nothing.
-std::uint32_t window_of(Fields& f, std::uint32_t absent);
-/// Qwen's three fields together: use_sliding_window, sliding_window, max_window_layers.
-std::vector<std::uint32_t> qwen_windows(Fields& f, std::uint32_t layers);
+/// The field sliding_window; null means 0, absent means `otherwise`.
+std::uint32_t read_window(Fields& f, std::uint32_t otherwise);
+/// Window of each layer from Qwen's use_sliding_window, sliding_window and max_window_layers.
+std::vector<std::uint32_t> read_qwen_windows(Fields& f, std::uint32_t layers);
 
 // read_llama.cpp
 Architecture read_baichuan(Fields& f);

@@ -1,6 +1,5 @@
-// Fields of published configs that change no tensor and no shape. A field that is not here and that no reader
-// reads is named in the notes of the plan: add one only when it is known to leave parameters, activations and
-// the cache as they are.
+// Config fields that do not change parameters, activations or the KV cache. A field that is neither here nor
+// read by the family's reader gets a note in the plan.
 #include <algorithm>
 #include <iterator>
 
@@ -10,7 +9,7 @@ namespace trainhost::model {
 namespace {
 
 // Sorted, for the binary search below.
-constexpr std::string_view kHarmless[] = {
+constexpr std::string_view kIgnored[] = {
     "_attn_implementation",
     "_from_model_config",
     "_name_or_path",
@@ -117,19 +116,19 @@ constexpr std::string_view kHarmless[] = {
     "use_flash_attn",
     "verbose",
 };
-static_assert(std::ranges::is_sorted(kHarmless));
+static_assert(std::ranges::is_sorted(kIgnored));
 
-constexpr std::string_view kEndings[] = {"_coef",    "_dropout",  "_dropout_prob", "_eps",
-                                         "_epsilon", "_init_std", "_pdrop",        "_std",
-                                         "_token",   "_token_id", "_token_ids"};
-constexpr std::string_view kBeginnings[] = {"initializer_", "summary_"};
+constexpr std::string_view kIgnoredSuffixes[] = {"_coef",    "_dropout",  "_dropout_prob", "_eps",
+                                                 "_epsilon", "_init_std", "_pdrop",        "_std",
+                                                 "_token",   "_token_id", "_token_ids"};
+constexpr std::string_view kIgnoredPrefixes[] = {"initializer_", "summary_"};
 
 }  // namespace
 
 bool harmless(std::string_view name) {
-  return std::binary_search(std::begin(kHarmless), std::end(kHarmless), name) ||
-         std::ranges::any_of(kEndings, [&](auto end) { return name.ends_with(end); }) ||
-         std::ranges::any_of(kBeginnings, [&](auto begin) { return name.starts_with(begin); });
+  return std::binary_search(std::begin(kIgnored), std::end(kIgnored), name) ||
+         std::ranges::any_of(kIgnoredSuffixes, [&](auto end) { return name.ends_with(end); }) ||
+         std::ranges::any_of(kIgnoredPrefixes, [&](auto begin) { return name.starts_with(begin); });
 }
 
 }  // namespace trainhost::model

@@ -1,6 +1,6 @@
-// Initial weights from a counter: element i of a tensor depends on (seed, name, i) and on nothing else, so
-// any device may fill any part in any order. Uses only +, -, *, / and sqrt in double, which IEEE 754 rounds
-// alike everywhere (this file is compiled without contraction to FMA); libm differs between machines in the
+// Initial weights from a counter-based generator: element i of a tensor depends only on (seed, name, i), so
+// any device can fill any part in any order. Uses only +, -, *, / and sqrt in double, which IEEE 754 rounds
+// equally on all machines (this file is compiled without contraction to FMA); results of libm differ in the
 // last bit.
 #include "core/model/tensors.hpp"
 
@@ -16,28 +16,27 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846, kLn2 = 0.69314718055994530942;
 
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection that scatters neighbouring counters.
+/// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection that decorrelates consecutive counters.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
 
-/// Coefficients of the series below, divided once: {1/1, 1/3, ...}, {1/(1*2), 1/(3*4), ...}, {1/(2*3),
-/// 1/(4*5), ...}.
-constexpr int kLogTerms = 11, kTurnTerms = 8;
+/// Coefficients of the series below: {1/1, 1/3, ...}, {1/(1*2), 1/(3*4), ...}, {1/(2*3), 1/(4*5), ...}.
+constexpr int kLogTerms = 11, kCosTerms = 8;
 struct Series {
-  double log[kLogTerms], cos[kTurnTerms], sin[kTurnTerms];
+  double log[kLogTerms], cos[kCosTerms], sin[kCosTerms];
   constexpr Series() : log(), cos(), sin() {
     for (int k = 0; k < kLogTerms; ++k) log[k] = 1.0 / (2 * k + 1);
-    for (int k = 0; k < kTurnTerms; ++k)
+    for (int k = 0; k < kCosTerms; ++k)
       cos[k] = 1.0 / ((2 * k + 1) * (2 * k + 2)), sin[k] = 1.0 / ((2 * k + 2) * (2 * k + 3));
   }
 };
 constexpr Series kSeries;
 
 /// ln x for x in (0, 1]: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh(s), s = (m-1)/(m+1), |s|
-/// < 0.172. The series ends where its terms fall under 1e-17.
+/// < 0.172. Terms below 1e-17 are omitted.
 double log_of(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   int exponent = static_cast<int>(bits >> 52) - 1023;
@@ -49,13 +48,13 @@ double log_of(double x) {
   return 2 * s * sum + exponent * kLn2;
 }
 
-/// (cos, sin) of 2*pi*u for u in [0, 1): reduced to an eighth of a turn around the nearest quarter, then
-/// Taylor.
-std::pair<double, double> turn(double u) {
+/// (cos, sin) of 2*pi*u for u in [0, 1): reduced to within 1/8 of the nearest multiple of 1/4, then Taylor
+/// series.
+std::pair<double, double> cos_sin(double u) {
   const int quarter = static_cast<int>(u * 4 + 0.5);
   const double x = (u - quarter * 0.25) * (2 * kPi), z = x * x;
   double c = 1, s = 1;
-  for (int k = kTurnTerms - 1; k >= 0; --k) {
+  for (int k = kCosTerms - 1; k >= 0; --k) {
     c = 1 - c * z * kSeries.cos[k];
     s = 1 - s * z * kSeries.sin[k];
   }
@@ -72,7 +71,7 @@ std::pair<double, double> turn(double u) {
   }
 }
 
-/// Two independent N(0, 1) numbers (Box and Muller 1958): elements 2p and 2p + 1.
+/// Two independent N(0, 1) numbers (Box and Muller 1958), for elements 2*pair and 2*pair + 1.
 std::pair<double, double> normal_pair(std::uint64_t key, std::uint64_t pair) {
   constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53
   constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
@@ -80,7 +79,7 @@ std::pair<double, double> normal_pair(std::uint64_t key, std::uint64_t pair) {
   const double u1 = static_cast<double>((a >> 11) + 1) * kUnit;  // (0, 1]
   const double u2 = static_cast<double>(b >> 11) * kUnit;        // [0, 1)
   const double radius = std::sqrt(-2 * log_of(u1));
-  const auto [c, s] = turn(u2);
+  const auto [c, s] = cos_sin(u2);
   return {radius * c, radius * s};
 }
 

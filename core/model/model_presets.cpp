@@ -1,5 +1,5 @@
-// Models by name: dimensions as their publishers state them, typed in by hand. Facts only; nothing is read or
-// fetched. tests/core/model/presets_test.cpp holds every total against the published parameter count.
+// Presets of trainable models: published dimensions, entered by hand. tests/core/model/presets_test.cpp
+// compares every parameter count with the published one.
 #include <algorithm>
 
 #include "core/model/presets.hpp"
@@ -23,7 +23,7 @@ ModelSpec model(const char* name, const char* family, const Dims& d, double thet
   return m;
 }
 
-/// A small model learns sooner from weights of about 1/sqrt(H) than from the 0.02 that suits large ones.
+/// A small model learns faster with an initializer_range of about 1/sqrt(H) than with 0.02.
 ModelSpec builtin(const Dims& d) {
   ModelSpec m = model("builtin", "llama", d, 1e4, 1e-5, true);
   m.initializer_range = 0.1;

@@ -1,6 +1,5 @@
-// What makes a set of dimensions a model: the checks that every source of a ModelSpec goes through.
-// Messages use the Hugging Face field names, which are what users write. Next: architecture_tensors.cpp for
-// the parameters.
+// Validation of a ModelSpec, whatever its source; messages use the Hugging Face field names, which users
+// write. Also the rotary frequencies. Parameters: tensors.cpp.
 #include "core/model/model_spec.hpp"
 
 #include <algorithm>
@@ -14,23 +13,22 @@
 namespace trainhost {
 namespace {
 
-constexpr std::uint64_t kMaxVocab = INT32_MAX;  // token ids are 32 bits everywhere
-constexpr std::uint32_t kMaxLayers =
-    1u << 12;  // of any published model 126; a program is enumerated layer by layer
+constexpr std::uint64_t kMaxVocab = INT32_MAX;  // token ids are 32-bit
+constexpr std::uint32_t kMaxLayers = 1u << 12;  // published models have up to 126
 constexpr std::uint64_t kMaxPositions = 1u << 31;
 
-[[noreturn]] void bad(const std::string& message, const std::string& hint = {}) {
+[[noreturn]] void fail(const std::string& message, const std::string& hint = {}) {
   throw usage_error(message, hint);
 }
 
 void positive(const char* field, std::uint64_t value) {
-  if (value == 0) bad(std::string(field) + " = 0: expected a positive number");
+  if (value == 0) fail(std::string(field) + " = 0: expected a positive number");
 }
 
 void at_most(const char* field, std::uint64_t value, std::uint64_t most) {
   if (value > most)
-    bad(std::string(field) + " = " + std::to_string(value) + " is too large: expected at most " +
-        std::to_string(most));
+    fail(std::string(field) + " = " + std::to_string(value) + " is too large: expected at most " +
+         std::to_string(most));
 }
 
 std::string shown(double value) {
@@ -41,7 +39,7 @@ std::string shown(double value) {
 
 void positive_number(const char* field, double value) {
   if (!(std::isfinite(value) && value > 0))
-    bad(std::string(field) + " = " + shown(value) + ": expected a positive number");
+    fail(std::string(field) + " = " + shown(value) + ": expected a positive number");
 }
 
 void check_rope(const RopeScaling& r) {
@@ -51,13 +49,13 @@ void check_rope(const RopeScaling& r) {
   positive_number("rope_scaling.low_freq_factor", r.low_freq_factor);
   positive_number("rope_scaling.high_freq_factor", r.high_freq_factor);
   if (r.high_freq_factor <= r.low_freq_factor)
-    bad("rope_scaling.high_freq_factor must be greater than rope_scaling.low_freq_factor");
+    fail("rope_scaling.high_freq_factor must be greater than rope_scaling.low_freq_factor");
   positive("rope_scaling.original_max_position_embeddings", r.original_max_positions);
 }
 
 constexpr double kTwoPi = 6.28318530717958647692;
 
-/// LLaMA 3.1's scaling: short wavelengths stay, long ones are stretched by factor, those between are blended.
+/// Scaling of LLaMA 3.1: short wavelengths are kept, long ones stretched by `factor`, the rest interpolated.
 double llama3(double freq, const RopeScaling& r) {
   const double wavelength = kTwoPi / freq, original = static_cast<double>(r.original_max_positions);
   if (wavelength < original / r.high_freq_factor) return freq;
@@ -86,19 +84,18 @@ void validate(const ModelSpec& m) {
   at_most("num_hidden_layers", m.layers, kMaxLayers);
   at_most("max_position_embeddings", m.max_positions, kMaxPositions);
   if (m.heads % m.kv_heads != 0)
-    bad("num_attention_heads = " + std::to_string(m.heads) +
-            " is not a multiple of num_key_value_heads = " + std::to_string(m.kv_heads),
-        "every key/value head serves the same number of query heads");
+    fail("num_attention_heads = " + std::to_string(m.heads) +
+             " is not a multiple of num_key_value_heads = " + std::to_string(m.kv_heads),
+         "each KV head serves the same number of query heads");
   if (m.head_dim % 2 != 0)
-    bad("head_dim = " + std::to_string(m.head_dim) + " is odd: rotary embeddings turn pairs",
-        "set head_dim to an even number");
+    fail("head_dim = " + std::to_string(m.head_dim) + " is odd: rotary embeddings rotate pairs of dimensions",
+         "set head_dim to an even number");
   positive_number("rms_norm_eps", m.norm_eps);
   positive_number("rope_theta", m.rope_theta);
   if (!(std::isfinite(m.initializer_range) && m.initializer_range >= 0))
-    bad("initializer_range = " + shown(m.initializer_range) + ": expected a number that is not negative");
+    fail("initializer_range = " + shown(m.initializer_range) + ": expected a number >= 0");
   check_rope(m.rope);
-  // The largest thing counted from a model alone: eight-byte optimizer state beside four-byte weight and
-  // gradient.
+  // Upper bound of all sizes computed from a model: 4-byte weight and gradient, 8-byte optimizer state.
   checked_mul(count_parameters(m).total, 16);
 }
 

@@ -1,6 +1,7 @@
-// What a decoder-only model is, as numbers: the dimensions that decide its tensors, its memory and its step.
-// Made by core/runfile from a config.json, a preset or inline keys; read by everything that plans or trains.
-// Symbols of the contracts: V vocab, H hidden, L layers, A heads, K kv_heads, D head_dim, I intermediate.
+// ModelSpec: the dimensions and flags of a decoder-only model of a trainable family. core/runfile makes it
+// from a config.json, a preset or inline keys; planning and training read it. Models that are only planned
+// are described by model::Architecture. Symbols: V vocab, H hidden, L layers, A heads, K kv_heads, D
+// head_dim, I intermediate.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,14 +19,13 @@ struct RopeScaling {
 };
 
 struct ModelSpec {
-  std::string family =
-      "llama";       // model_type of the config: llama, mistral, qwen2, qwen3, or one we cannot train
-  std::string name;  // for people
+  std::string family = "llama";  // model_type of the config; trainable: llama, mistral, qwen2, qwen3
+  std::string name;              // for messages and lists
   std::uint64_t vocab = 0;
   std::uint32_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
   std::uint64_t max_positions = 2048;
-  std::uint32_t sliding_window = 0;      // keys a query sees, itself included; 0 = all before it
-  std::uint32_t first_window_layer = 0;  // layers below it attend to everything (Qwen2's max_window_layers)
+  std::uint32_t sliding_window = 0;      // keys visible to a query, itself included; 0 = all previous
+  std::uint32_t first_window_layer = 0;  // layers before it have no window (Qwen2's max_window_layers)
   bool tied = false;                     // the LM head is the embedding
   bool qkv_bias = false;                 // bias on q, k, v
   bool o_bias = false;                   // bias on the attention output
@@ -33,22 +33,21 @@ struct ModelSpec {
   bool qk_norm = false;                  // RMSNorm over each head of q and k (Qwen3)
   double norm_eps = 1e-5, rope_theta = 10000.0, initializer_range = 0.02;
   RopeScaling rope;
-  std::string config_json;  // the raw Hugging Face config, "" when the model was given inline
+  std::string config_json;  // the Hugging Face config.json, "" for inline keys
 
   std::uint64_t q_width() const { return std::uint64_t{heads} * head_dim; }
   std::uint64_t kv_width() const { return std::uint64_t{kv_heads} * head_dim; }
   std::uint64_t qkv_width() const { return q_width() + 2 * kv_width(); }
-  /// Window of layer l in keys, 0 = unlimited.
+  /// Attention window of layer l in keys; 0 = unlimited.
   std::uint32_t window(std::uint32_t l) const { return l >= first_window_layer ? sliding_window : 0; }
   bool operator==(const ModelSpec&) const = default;
 };
 
-/// Families whose step program core/plan can build and a trainer can run.
+/// Whether core/step can build a step program for the family, so that trainers can run it.
 bool trainable_family(const std::string& family);
 
-/// Throws usage_error naming the field when the numbers do not make a model: zero dimensions, heads that
-/// kv_heads does not divide, an odd head_dim (RoPE turns pairs), a window of nothing, sizes whose products
-/// leave 63 bits.
+/// Throws usage_error with the name of the invalid field: zero dimensions, heads not divisible by kv_heads,
+/// odd head_dim (RoPE rotates pairs), sizes whose products exceed 63 bits.
 void validate(const ModelSpec& m);
 
 /// Rotary frequencies inv_freq[D/2], theta^(-2i/D) with the scaling of the model. Half-split convention of

@@ -1,4 +1,4 @@
-// See parallelism.hpp. One row a key: what a trainer on one rank does is the default of each.
+// The table of settings that only planners implement: one row per run-file key with its default.
 #include "core/model/parallelism.hpp"
 
 #include "core/base/types.hpp"
@@ -8,29 +8,29 @@
 namespace trainhost {
 namespace {
 
-bool trained(Optimizer o) {
+bool is_implemented(Optimizer o) {
   return o == Optimizer::kAdamW || o == Optimizer::kSgd || o == Optimizer::kSgdMomentum;
 }
 
-/// Types that products are computed in. TF32 is the devices' alone: a trainer without it refuses by itself.
-bool trained(DType compute) {
+/// Types of matrix products. TF32 exists only on devices; a trainer without it rejects it.
+bool is_implemented(DType compute) {
   return compute == DType::kF32 || compute == DType::kTF32 || compute == DType::kBF16;
 }
 
-bool goes_with(DType weight, DType compute) {
+bool matches(DType weight, DType compute) {
   return weight == (compute == DType::kBF16 ? DType::kBF16 : DType::kF32);
 }
 
-DType master_beside(DType weight) { return weight == DType::kBF16 ? DType::kF32 : DType::kNone; }
+DType master_type(DType weight) { return weight == DType::kBF16 ? DType::kF32 : DType::kNone; }
 
 }  // namespace
 
-Beyond beyond_one_rank(const RunSpec& r) {
+PlannedOnly planned_only_setting(const RunSpec& r) {
   const MemoryPolicy& memory = r.memory;
   const auto n = [](std::uint64_t v) { return std::to_string(v); };
   const auto quoted = [](std::string_view v) { return '"' + std::string(v) + '"'; };
   const auto type = [&](DType t) { return quoted(type_word(t)); };
-  const auto place = [&](Tier t) { return quoted(offload_word(t)); };
+  const auto target = [&](Tier t) { return quoted(offload_word(t)); };
   const bool adapts = r.lora_rank > 0 || r.mode == RunMode::kLora || r.mode == RunMode::kQlora;
   const struct {
     bool differs;
@@ -47,18 +47,18 @@ Beyond beyond_one_rank(const RunSpec& r) {
       {r.parallel.virtual_stages != 1, "parallel.interleave", n(r.parallel.virtual_stages)},
       {memory.vocab_multiple != 1, "parallel.vocab_multiple", n(memory.vocab_multiple)},
       {memory.recompute_every != 1, "train.recompute_every", n(memory.recompute_every)},
-      {!trained(r.optimizer), "optimizer.name", quoted(name(r.optimizer))},
-      {!trained(r.compute), "train.precision", type(r.compute)},
-      {!goes_with(r.weight, r.compute), "plan.weights", type(r.weight)},
+      {!is_implemented(r.optimizer), "optimizer.name", quoted(name(r.optimizer))},
+      {!is_implemented(r.compute), "train.precision", type(r.compute)},
+      {!matches(r.weight, r.compute), "plan.weights", type(r.weight)},
       {r.grad != DType::kF32, "plan.gradients", type(r.grad)},
-      {r.master != master_beside(r.weight), "plan.master", type(r.master)},
+      {r.master != master_type(r.weight), "plan.master", type(r.master)},
       {r.moment != DType::kF32, "plan.moments", type(r.moment)},
       {memory.attention != AttentionMemory::kFlash, "plan.attention", quoted("materialised")},
       {memory.cross_entropy != CrossEntropy::kFused, "plan.cross_entropy",
        quoted(memory.cross_entropy == CrossEntropy::kPlain ? "plain" : "in-place")},
-      {memory.weights_in != Tier::kDevice, "plan.offload_weights", place(memory.weights_in)},
-      {memory.optimizer_in != Tier::kDevice, "plan.offload_optimizer", place(memory.optimizer_in)},
-      {memory.activations_in != Tier::kDevice, "plan.offload_activations", place(memory.activations_in)},
+      {memory.weights_in != Tier::kDevice, "plan.offload_weights", target(memory.weights_in)},
+      {memory.optimizer_in != Tier::kDevice, "plan.offload_optimizer", target(memory.optimizer_in)},
+      {memory.activations_in != Tier::kDevice, "plan.offload_activations", target(memory.activations_in)},
       {adapts, "lora.rank", n(r.lora_rank)},
       {r.lora_targets != 0, "lora.targets", n(r.lora_targets)},
       {r.lora_alpha != 0, "lora.alpha", std::to_string(r.lora_alpha)},
@@ -74,7 +74,7 @@ Beyond beyond_one_rank(const RunSpec& r) {
 }
 
 bool trains_by_program(const ModelSpec& m, const RunSpec& r) {
-  return trainable_family(m.family) && r.mode == RunMode::kFull && !beyond_one_rank(r);
+  return trainable_family(m.family) && r.mode == RunMode::kFull && !planned_only_setting(r);
 }
 
 }  // namespace trainhost

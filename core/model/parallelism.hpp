@@ -48,17 +48,16 @@ struct MemoryPolicy {
 struct ModelSpec;
 struct RunSpec;
 
-/// The run-file key of the first setting that no step program carries out ("parallel.tensor",
-/// "plan.attention", ...), with its value; "" when the run is one that a trainer on one rank can be asked
-/// for. Optimizer, number types and [lora] count. Not beyond: inference, which trainers also have; "auto"
-/// recompute, which the host resolves.
-struct Beyond {
+/// Run-file key and value of the first setting that no step program implements ("parallel.tensor",
+/// "plan.attention", ...); key "" if trainers implement all of them. Includes optimizer, number types and
+/// [lora]. Inference and recompute = "auto" (resolved by the host) are implemented.
+struct PlannedOnly {
   std::string key, value;
   explicit operator bool() const { return !key.empty(); }
 };
-Beyond beyond_one_rank(const RunSpec& r);
+PlannedOnly planned_only_setting(const RunSpec& r);
 
-/// Whether a step program of core/plan trains this model in this run: a trainable family, all of it, on one
+/// Whether a step program (core/step) trains this model in this run: a trainable family, full training, one
 /// rank.
 bool trains_by_program(const ModelSpec& m, const RunSpec& r);
 

@@ -1,6 +1,5 @@
-// Models by name that we plan and do not train: the fields of their configs that decide a tensor, as their
-// publishers state them, typed in by hand. Facts only; nothing is read or fetched.
-// tests/core/model/totals_test.cpp holds every total.
+// Presets of models that are planned but not trained: the published config fields that determine tensors,
+// entered by hand. tests/core/model/totals_test.cpp compares every parameter count with the published one.
 #include <algorithm>
 
 #include "core/model/architecture.hpp"
@@ -10,7 +9,7 @@ namespace {
 
 struct Row {
   const char *name, *family;
-  const char* fields;  // "key value, key value": values as JSON writes them
+  const char* fields;  // "key value, key value": values in JSON syntax
 };
 
 // clang-format off

@@ -1,4 +1,4 @@
-// The parts of readers that families share: dimensions, heads, windows. See family_readers.hpp.
+// Shared parts of the readers: dimensions, heads, windows (family_readers.hpp).
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/model/family_readers.hpp"
@@ -6,14 +6,13 @@
 namespace trainhost::model {
 namespace {
 
-constexpr std::uint32_t kMaxLayers =
-    1u << 12;  // of any published model 126; layers of several kinds are looked at one by one
+constexpr std::uint32_t kMaxLayers = 1u << 12;  // published models have up to 126
 
 std::string text_of(std::uint64_t n) { return std::to_string(n); }
 
 }  // namespace
 
-Architecture base(Fields& f, bool tied, std::uint32_t positions) {
+Architecture read_dimensions(Fields& f, bool tied, std::uint32_t positions) {
   Architecture a;
   a.vocab = f.size({"vocab_size"});
   a.hidden = a.embedding_width = f.size({"hidden_size", "n_embd", "d_model"});
@@ -22,7 +21,7 @@ Architecture base(Fields& f, bool tied, std::uint32_t positions) {
   return a;
 }
 
-std::uint32_t layers_of(Fields& f) {
+std::uint32_t read_layer_count(Fields& f) {
   const Names names = {"num_hidden_layers", "n_layer", "n_layers"};
   const std::uint32_t layers = f.size(names);
   if (layers > kMaxLayers)
@@ -30,34 +29,35 @@ std::uint32_t layers_of(Fields& f) {
   return layers;
 }
 
-Attention heads_of(Fields& f, std::uint32_t hidden, Absent absent) {
+Attention read_heads(Fields& f, std::uint32_t hidden, HeadDefaults defaults) {
   Attention a;
   const Names heads = {"num_attention_heads", "n_head", "n_heads"},
               width = {"hidden_size", "n_embd", "d_model"};
   a.heads = f.size(heads);
-  // null and absent differ in transformers: null asks for one per query head, absent takes the class default.
-  const bool own = !f.given("num_key_value_heads") && (f.present("num_key_value_heads") || !absent.kv_heads);
-  a.kv_heads = f.size({"num_key_value_heads"}, own ? a.heads : absent.kv_heads);
+  // As in transformers: null means one KV head per query head, absent means the default of the class.
+  const bool per_query_head =
+      !f.given("num_key_value_heads") && (f.present("num_key_value_heads") || !defaults.kv_heads);
+  a.kv_heads = f.size({"num_key_value_heads"}, per_query_head ? a.heads : defaults.kv_heads);
   if (a.heads % a.kv_heads)
     f.fail("num_key_value_heads", "= " + text_of(a.kv_heads) + " does not divide " +
                                       std::string(f.spelt(heads)) + " = " + text_of(a.heads));
-  const bool derived = !f.given("head_dim") && (f.present("head_dim") || !absent.head_dim);
+  const bool derived = !f.given("head_dim") && (f.present("head_dim") || !defaults.head_dim);
   if (derived && hidden % a.heads)
     f.fail(
         f.spelt(heads),
         "= " + text_of(a.heads) + " does not divide " + std::string(f.spelt(width)) + " = " + text_of(hidden),
-        "set head_dim, or make them divide");
-  a.head_dim = f.size({"head_dim"}, derived ? hidden / a.heads : absent.head_dim);
+        "set head_dim, or change one of the two");
+  a.head_dim = f.size({"head_dim"}, derived ? hidden / a.heads : defaults.head_dim);
   return a;
 }
 
-void bias_qkv(Attention& a, bool on) { a.q_bias = a.k_bias = a.v_bias = on; }
-void bias_all(Attention& a, bool on) { a.q_bias = a.k_bias = a.v_bias = a.o_bias = on; }
+void set_qkv_bias(Attention& a, bool on) { a.q_bias = a.k_bias = a.v_bias = on; }
+void set_all_biases(Attention& a, bool on) { a.q_bias = a.k_bias = a.v_bias = a.o_bias = on; }
 
-Mlp gated_mlp(Fields& f) { return {.width = f.size({"intermediate_size"})}; }
+Mlp read_gated_mlp(Fields& f) { return {.width = f.size({"intermediate_size"})}; }
 
-std::vector<std::uint32_t> windows_of(Fields& f, std::uint32_t layers, std::uint32_t window,
-                                      const std::function<bool(std::uint32_t)>& slides) {
+std::vector<std::uint32_t> read_windows(Fields& f, std::uint32_t layers, std::uint32_t window,
+                                        const std::function<bool(std::uint32_t)>& slides) {
   std::vector<std::uint32_t> out(layers, 0);
   const std::vector<std::string> types = f.texts("layer_types");
   if (!types.empty() && types.size() != layers)
@@ -86,14 +86,14 @@ void append_windowed(Architecture& a, Layer l, const std::vector<std::uint32_t>&
 
 void append_equal(Architecture& a, const Layer& l, std::uint32_t layers) { a.layers.push_back({l, layers}); }
 
-std::uint32_t window_of(Fields& f, std::uint32_t absent) {
-  return f.size({"sliding_window"}, f.present("sliding_window") ? 0 : absent);
+std::uint32_t read_window(Fields& f, std::uint32_t otherwise) {
+  return f.size({"sliding_window"}, f.present("sliding_window") ? 0 : otherwise);
 }
 
-std::vector<std::uint32_t> qwen_windows(Fields& f, std::uint32_t layers) {
+std::vector<std::uint32_t> read_qwen_windows(Fields& f, std::uint32_t layers) {
   const bool used = f.flag({"use_sliding_window"}, false);
-  const std::uint32_t window = window_of(f, 4096), first = f.number({"max_window_layers"}, 28);
-  return windows_of(f, layers, used ? window : 0, [&](std::uint32_t l) { return l >= first; });
+  const std::uint32_t window = read_window(f, 4096), first = f.number({"max_window_layers"}, 28);
+  return read_windows(f, layers, used ? window : 0, [&](std::uint32_t l) { return l >= first; });
 }
 
 }  // namespace trainhost::model

@@ -1,101 +1,102 @@
-// Families that are a LLaMA with a few fields of their own: RMSNorm, rotary, a gated MLP. What an absent
-// field means is what transformers' class of that family takes. Fused weights (Phi-3's qkv, Baichuan's
-// W_pack) have the shapes of their parts.
+// Readers of LLaMA-like families: RMSNorm, rotary positions, gated MLP. Defaults of absent fields are those
+// of the family's transformers class. Fused weights (Phi-3's qkv, Baichuan's W_pack) are counted as their
+// parts.
 #include "core/model/family_readers.hpp"
 
 namespace trainhost::model {
 
 Architecture read_llama(Fields& f) {
-  Architecture a = base(f, false);
-  Layer l{.attention = heads_of(f, a.hidden), .mlp = gated_mlp(f)};
-  bias_all(l.attention, f.flag({"attention_bias"}, false));
+  Architecture a = read_dimensions(f, false);
+  Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
+  set_all_biases(l.attention, f.flag({"attention_bias"}, false));
   l.mlp.up_bias = l.mlp.down_bias = f.flag({"mlp_bias"}, false);
-  append_equal(a, l, layers_of(f));
+  append_equal(a, l, read_layer_count(f));
   return a;
 }
 
 Architecture read_granite(Fields& f) { return read_llama(f); }
 
 Architecture read_mistral(Fields& f) {
-  Architecture a = base(f, false, 131072);
-  const Layer l{.attention = heads_of(f, a.hidden, {.kv_heads = 8}), .mlp = gated_mlp(f)};
-  const std::uint32_t window = window_of(f, 4096);
-  append_windowed(a, l, windows_of(f, layers_of(f), window, [](std::uint32_t) { return true; }));
+  Architecture a = read_dimensions(f, false, 131072);
+  const Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 8}), .mlp = read_gated_mlp(f)};
+  const std::uint32_t window = read_window(f, 4096);
+  append_windowed(a, l, read_windows(f, read_layer_count(f), window, [](std::uint32_t) { return true; }));
   return a;
 }
 
 Architecture read_qwen2(Fields& f) {
-  Architecture a = base(f, false, 32768);
-  Layer l{.attention = heads_of(f, a.hidden, {.kv_heads = 32}), .mlp = gated_mlp(f)};
-  bias_qkv(l.attention, true);
-  append_windowed(a, l, qwen_windows(f, layers_of(f)));
+  Architecture a = read_dimensions(f, false, 32768);
+  Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 32}), .mlp = read_gated_mlp(f)};
+  set_qkv_bias(l.attention, true);
+  append_windowed(a, l, read_qwen_windows(f, read_layer_count(f)));
   return a;
 }
 
 Architecture read_qwen3(Fields& f) {
-  Architecture a = base(f, false, 32768);
-  Layer l{.attention = heads_of(f, a.hidden, {.kv_heads = 32, .head_dim = 128}), .mlp = gated_mlp(f)};
+  Architecture a = read_dimensions(f, false, 32768);
+  Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 32, .head_dim = 128}), .mlp = read_gated_mlp(f)};
   l.attention.qk_norm = NormKind::kRms;
-  bias_all(l.attention, f.flag({"attention_bias"}, false));
-  append_windowed(a, l, qwen_windows(f, layers_of(f)));
+  set_all_biases(l.attention, f.flag({"attention_bias"}, false));
+  append_windowed(a, l, read_qwen_windows(f, read_layer_count(f)));
   return a;
 }
 
 Architecture read_phi3(Fields& f) {
-  Architecture a = base(f, false, 4096);
-  const Layer l{.attention = heads_of(f, a.hidden), .mlp = gated_mlp(f)};
-  const std::uint32_t window = window_of(f, 0);
-  append_windowed(a, l, windows_of(f, layers_of(f), window, [](std::uint32_t) { return true; }));
+  Architecture a = read_dimensions(f, false, 4096);
+  const Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
+  const std::uint32_t window = read_window(f, 0);
+  append_windowed(a, l, read_windows(f, read_layer_count(f), window, [](std::uint32_t) { return true; }));
   return a;
 }
 
-/// Its norms learn nothing.
+/// Norms without learned parameters.
 Architecture read_olmo(Fields& f) {
-  Architecture a = base(f, false);
+  Architecture a = read_dimensions(f, false);
   a.final_norm = NormKind::kNone;
-  Layer l{.attention = heads_of(f, a.hidden), .mlp = gated_mlp(f), .norm = NormKind::kNone};
-  bias_all(l.attention, f.flag({"attention_bias"}, false));
-  append_equal(a, l, layers_of(f));
+  Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f), .norm = NormKind::kNone};
+  set_all_biases(l.attention, f.flag({"attention_bias"}, false));
+  append_equal(a, l, read_layer_count(f));
   return a;
 }
 
-/// Norms stand behind attention and MLP, two a layer; those of q and k run over all heads at once.
+/// Norms after attention and MLP, two per layer; the norms of q and k have the width of all heads.
 Architecture read_olmo2(Fields& f) {
-  Architecture a = base(f, false);
-  Layer l{.attention = heads_of(f, a.hidden), .mlp = gated_mlp(f)};
+  Architecture a = read_dimensions(f, false);
+  Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
   l.attention.qk_norm = NormKind::kRms;
   l.attention.qk_norm_per_head = false;
-  bias_all(l.attention, f.flag({"attention_bias"}, false));
-  append_equal(a, l, layers_of(f));
+  set_all_biases(l.attention, f.flag({"attention_bias"}, false));
+  append_equal(a, l, read_layer_count(f));
   return a;
 }
 
 Architecture read_internlm2(Fields& f) {
-  Architecture a = base(f, false);
-  Layer l{.attention = heads_of(f, a.hidden), .mlp = gated_mlp(f)};
-  bias_all(l.attention, f.flag({"bias"}, true));
-  append_equal(a, l, layers_of(f));
+  Architecture a = read_dimensions(f, false);
+  Layer l{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)};
+  set_all_biases(l.attention, f.flag({"bias"}, true));
+  append_equal(a, l, read_layer_count(f));
   return a;
 }
 
 Architecture read_baichuan(Fields& f) {
-  Architecture a = base(f, false, 4096);
-  append_equal(a, Layer{.attention = heads_of(f, a.hidden), .mlp = gated_mlp(f)}, layers_of(f));
+  Architecture a = read_dimensions(f, false, 4096);
+  append_equal(a, Layer{.attention = read_heads(f, a.hidden), .mlp = read_gated_mlp(f)}, read_layer_count(f));
   return a;
 }
 
-/// LayerNorms; one a layer where attention and MLP run side by side. Norms of q and k are one vector a head,
-/// without shift.
+/// LayerNorms; one per layer with parallel attention and MLP. The norms of q and k have one vector per head
+/// and no shift.
 Architecture read_stablelm(Fields& f) {
-  Architecture a = base(f, false, 4096);
+  Architecture a = read_dimensions(f, false, 4096);
   a.final_norm = NormKind::kLayer;
-  Layer l{
-      .attention = heads_of(f, a.hidden, {.kv_heads = 32}), .mlp = gated_mlp(f), .norm = NormKind::kLayer};
+  Layer l{.attention = read_heads(f, a.hidden, {.kv_heads = 32}),
+          .mlp = read_gated_mlp(f),
+          .norm = NormKind::kLayer};
   l.norms = f.flag({"use_parallel_residual"}, false) ? 1 : 2;
-  bias_qkv(l.attention, f.flag({"use_qkv_bias"}, false));
+  set_qkv_bias(l.attention, f.flag({"use_qkv_bias"}, false));
   if (f.flag({"qk_layernorm"}, false)) l.attention.qk_norm = NormKind::kScaleOnly;
   l.attention.qk_norm_per_head = false;
-  append_equal(a, l, layers_of(f));
+  append_equal(a, l, read_layer_count(f));
   return a;
 }
 

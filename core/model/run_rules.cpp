@@ -1,4 +1,4 @@
-// See run_rules.hpp.
+// Number types first, then settings of another kind of run, then parallelism.
 #include "core/model/run_rules.hpp"
 
 #include <algorithm>
@@ -26,13 +26,12 @@ bool floating(DType t) {
 }
 bool narrow(DType t) { return t == DType::kI8 || t == DType::kI4 || t == DType::kNF4; }
 
-/// A key whose type is none that it can have.
-std::optional<Clash> type_clash(const RunSpec& r) {
+/// A key with a number type that it cannot have.
+std::optional<Conflict> type_conflict(const RunSpec& r) {
   const bool infers = r.mode == RunMode::kInference;
   if (!infers && narrow(r.weight))
-    return Clash{
-        "plan.weights", "plan.weights = " + quoted(type_word(r.weight)) + " cannot be trained",
-        "lora.base trains adapters beside frozen weights; plan.mode = \"inference\" needs no training"};
+    return Conflict{"plan.weights", "plan.weights = " + quoted(type_word(r.weight)) + " cannot be trained",
+                    "set lora.base to train adapters of frozen weights, or plan.mode = \"inference\""};
   const DType frozen = r.memory.frozen, cache = r.memory.kv_cache;
   const struct {
     const char* key;
@@ -47,25 +46,25 @@ std::optional<Clash> type_clash(const RunSpec& r) {
               {"plan.kv_cache", cache, cache == DType::kNone || floating(cache) || narrow(cache)}};
   for (const auto& row : rows)
     if (!row.fine)
-      return Clash{
+      return Conflict{
           row.key,
-          std::string(row.key) + " = " + quoted(type_word(row.type)) + " is no type that it can have",
-          "fp32, bf16, fp16 or fp8 do"};
+          std::string(row.key) + " = " + quoted(type_word(row.type)) + " is not a valid type for this key",
+          "use fp32, bf16, fp16 or fp8"};
   return std::nullopt;
 }
 
-/// A setting of one kind of run in a run of another, which would be read past.
-std::optional<Clash> kind_clash(const RunSpec& r, bool tensor_decided) {
+/// A setting that has no effect in this kind of run (full training, adapters, inference).
+std::optional<Conflict> kind_conflict(const RunSpec& r, bool tensor_decided) {
   const MemoryPolicy& memory = r.memory;
   const bool adapts = r.mode == RunMode::kLora || r.mode == RunMode::kQlora,
              infers = r.mode == RunMode::kInference;
   const bool nf4 =
       memory.frozen == DType::kNF4 || (memory.frozen == DType::kNone && r.mode == RunMode::kQlora);
-  const char *adapters = " is for a run that trains adapters ([lora])",
-             *inference = " is for plan.mode = \"inference\"",
-             *none = ": there is none in plan.mode = \"inference\"";
+  const char *adapters = " needs a run that trains adapters ([lora])",
+             *inference = " needs plan.mode = \"inference\"",
+             *none = " has no effect with plan.mode = \"inference\"";
   const struct {
-    bool astray;
+    bool conflicts;
     const char *key, *why;
   } rows[] = {
       {!adapts && r.lora_rank != 0, "lora.rank", adapters},
@@ -73,15 +72,15 @@ std::optional<Clash> kind_clash(const RunSpec& r, bool tensor_decided) {
       {!adapts && r.lora_alpha != 0, "lora.alpha", adapters},
       {!adapts && memory.frozen != DType::kNone, "lora.base", adapters},
       {!adapts && memory.dora, "lora.dora", adapters},
-      {memory.double_quantized && !(adapts && nf4), "lora.double_quant", " is for lora.base = \"nf4\""},
+      {memory.double_quantized && !(adapts && nf4), "lora.double_quant", " needs lora.base = \"nf4\""},
       {!infers && memory.kv_cache != DType::kNone, "plan.kv_cache", inference},
       {!infers && memory.kv_page > 1, "plan.kv_page", inference},
       {infers && memory.optimizer_in != Tier::kDevice, "plan.offload_optimizer", none},
       {infers && memory.activations_in != Tier::kDevice, "plan.offload_activations", none},
       {r.parallel.sequence && r.parallel.tensor == 1 && tensor_decided, "parallel.sequence",
-       " needs parallel.tensor > 1: it shares what tensor parallelism leaves whole"}};
+       " needs parallel.tensor > 1"}};
   for (const auto& row : rows)
-    if (row.astray) return Clash{row.key, std::string(row.key) + row.why, ""};
+    if (row.conflicts) return Conflict{row.key, std::string(row.key) + row.why, ""};
   return std::nullopt;
 }
 
@@ -101,37 +100,36 @@ std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
   return above ? n(below) + " or " + n(above) + " do" : n(below) + " does";
 }
 
-std::optional<Clash> clash_of(const RunSpec& r, const std::set<std::string>& open) {
+std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::string>& open) {
   const MemoryPolicy& memory = r.memory;
   const auto decided = [&](const auto*... keys) { return (!open.count(keys) && ...); };
   if (r.parallel.virtual_stages > 1 && r.parallel.pipeline == 1 &&
       decided("parallel.interleave", "parallel.pipeline"))
-    return Clash{"parallel.interleave",
-                 "parallel.interleave = " + n(r.parallel.virtual_stages) +
-                     " asks for a pipeline, but parallel.pipeline = 1; 1 does",
-                 ""};
+    return Conflict{
+        "parallel.interleave",
+        "parallel.interleave = " + n(r.parallel.virtual_stages) + " needs parallel.pipeline > 1; it is 1",
+        ""};
   const std::uint64_t sharing = std::uint64_t{r.parallel.data} * r.parallel.context;
   if (sharing % r.parallel.expert && decided("parallel.expert", "parallel.data", "parallel.context"))
-    return Clash{"parallel.expert",
-                 "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(sharing) +
-                     " data x context ranks, among which experts are shared; " +
-                     nearest_divisors(r.parallel.expert, sharing),
-                 ""};
+    return Conflict{"parallel.expert",
+                    "parallel.expert = " + n(r.parallel.expert) + " does not divide " + n(sharing) +
+                        " data x context ranks; " + nearest_divisors(r.parallel.expert, sharing),
+                    ""};
   if (r.seq_len % r.parallel.context && decided("parallel.context"))
-    return Clash{"parallel.context",
-                 "parallel.context = " + n(r.parallel.context) + " does not divide " + n(r.seq_len) +
-                     " tokens of a sequence (data.seq_len); " +
-                     nearest_divisors(r.parallel.context, r.seq_len),
-                 ""};
+    return Conflict{"parallel.context",
+                    "parallel.context = " + n(r.parallel.context) + " does not divide " + n(r.seq_len) +
+                        " tokens of a sequence (data.seq_len); " +
+                        nearest_divisors(r.parallel.context, r.seq_len),
+                    ""};
   if (memory.recompute_every > 1 && r.recompute != Recompute::kFull &&
       decided("train.recompute", "train.recompute_every"))
-    return Clash{"train.recompute_every",
-                 "train.recompute_every = " + n(memory.recompute_every) +
-                     " needs train.recompute = \"full\"; it is " + quoted(name(r.recompute)),
-                 ""};
-  if (std::optional<Clash> clash = kind_clash(r, decided("parallel.sequence", "parallel.tensor")))
-    return clash;
-  return type_clash(r);
+    return Conflict{"train.recompute_every",
+                    "train.recompute_every = " + n(memory.recompute_every) +
+                        " needs train.recompute = \"full\"; it is " + quoted(name(r.recompute)),
+                    ""};
+  if (std::optional<Conflict> conflict = kind_conflict(r, decided("parallel.sequence", "parallel.tensor")))
+    return conflict;
+  return type_conflict(r);
 }
 
 }  // namespace trainhost

@@ -1,6 +1,6 @@
-// What a run's settings say against each other, whatever the model: one table for the run file, which adds
-// the line, and for planners, which vary runs without a file. What needs the model too (heads, experts,
-// layers) is core/parallel's validate().
+// Contradictions between settings of a run that do not depend on the model. Used by the run file, which adds
+// the line, and by planners, which vary runs without a file. Contradictions with the model (heads, experts,
+// layers): validate() in core/parallel.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,17 +11,17 @@
 
 namespace trainhost {
 
-struct Clash {
-  std::string key;       // of the run file: "parallel.interleave"
-  std::string sentence;  // names the key, its value and what would do
-  std::string hint;      // "" where the sentence says it
+struct Conflict {
+  std::string key;       // run-file key, "parallel.interleave"
+  std::string sentence;  // with the key, its value and valid values
+  std::string hint;      // may be ""
 };
 
-/// The first that does not go together; nullopt where all does. Every number of `r` is at least 1 where 0 has
-/// no meaning. `open`: keys that nobody has decided yet, as a search's; what reads one of them is not judged.
-std::optional<Clash> clash_of(const RunSpec& r, const std::set<std::string>& open = {});
+/// The first conflict; nullopt if there is none. Counts of `r` that have no meaning for 0 are at least 1.
+/// open: keys without a value yet (a search varies them); rules that read one of them are skipped.
+std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::string>& open = {});
 
-/// "2 or 4 do": the divisors of whole nearest to one that is none. whole > 0. O(sqrt whole).
+/// "2 or 4 do": the divisors of `whole` nearest to `value`, which is not one. whole > 0. O(sqrt whole).
 std::string nearest_divisors(std::uint64_t value, std::uint64_t whole);
 
 }  // namespace trainhost

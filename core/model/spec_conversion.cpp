@@ -9,8 +9,8 @@
 namespace trainhost::model {
 namespace {
 
-/// The first of these that is a positive number; 0 where there is none.
-std::uint32_t any(Fields& f, std::initializer_list<std::string_view> names) {
+/// The first of these fields that is a positive number; 0 if none is.
+std::uint32_t first_positive(Fields& f, std::initializer_list<std::string_view> names) {
   for (std::string_view name : names) {
     try {
       if (const std::uint32_t n = f.number({name}, 0)) return n;
@@ -20,7 +20,7 @@ std::uint32_t any(Fields& f, std::initializer_list<std::string_view> names) {
   return 0;
 }
 
-bool is_true(Fields& f, std::string_view name, bool fallback) {
+bool read_flag(Fields& f, std::string_view name, bool fallback) {
   try {
     return f.flag({name}, fallback);
   } catch (const Error&) {
@@ -31,10 +31,10 @@ bool is_true(Fields& f, std::string_view name, bool fallback) {
 }  // namespace
 
 Architecture from_fields(const ModelSpec& m) {
-  constexpr std::uint32_t kMostLayers = 4096;  // as in a run file; of any published model 126
+  constexpr std::uint32_t kMostLayers = 4096;  // limit of the run file; published models have up to 126
   if (m.layers > kMostLayers)
-    throw usage_error("model.num_hidden_layers = " + std::to_string(m.layers) + " is too large; at most " +
-                      std::to_string(kMostLayers));
+    throw usage_error("model.num_hidden_layers = " + std::to_string(m.layers) +
+                      " is too large: expected at most " + std::to_string(kMostLayers));
   Architecture a;
   a.family = m.family, a.name = m.name;
   a.vocab = m.vocab, a.max_positions = m.max_positions, a.hidden = m.hidden, a.embedding_width = m.hidden;
@@ -70,19 +70,19 @@ ModelSpec outline_of_unknown(std::string_view family, std::string_view json) {
   Fields f(json);
   ModelSpec m;
   m.family = family, m.config_json = json;
-  m.vocab = any(f, {"vocab_size"});
-  m.hidden = any(f, {"hidden_size", "n_embd", "d_model"});
-  m.layers = any(f, {"num_hidden_layers", "n_layer", "n_layers"});
-  m.heads = any(f, {"num_attention_heads", "n_head", "n_heads"});
-  m.kv_heads = any(f, {"num_key_value_heads", "num_kv_heads"});
-  if (!m.kv_heads) m.kv_heads = is_true(f, "multi_query", false) ? 1 : m.heads;
-  m.head_dim = any(f, {"head_dim"});
+  m.vocab = first_positive(f, {"vocab_size"});
+  m.hidden = first_positive(f, {"hidden_size", "n_embd", "d_model"});
+  m.layers = first_positive(f, {"num_hidden_layers", "n_layer", "n_layers"});
+  m.heads = first_positive(f, {"num_attention_heads", "n_head", "n_heads"});
+  m.kv_heads = first_positive(f, {"num_key_value_heads", "num_kv_heads"});
+  if (!m.kv_heads) m.kv_heads = read_flag(f, "multi_query", false) ? 1 : m.heads;
+  m.head_dim = first_positive(f, {"head_dim"});
   if (!m.head_dim && m.heads) m.head_dim = m.hidden / m.heads;
-  m.intermediate = any(f, {"intermediate_size", "n_inner", "ffn_dim"});
-  m.max_positions =
-      std::max<std::uint32_t>(1, any(f, {"max_position_embeddings", "n_positions", "max_seq_len"}));
-  m.sliding_window = any(f, {"sliding_window"});
-  m.tied = is_true(f, "tie_word_embeddings", true);
+  m.intermediate = first_positive(f, {"intermediate_size", "n_inner", "ffn_dim"});
+  m.max_positions = std::max<std::uint32_t>(
+      1, first_positive(f, {"max_position_embeddings", "n_positions", "max_seq_len"}));
+  m.sliding_window = first_positive(f, {"sliding_window"});
+  m.tied = read_flag(f, "tie_word_embeddings", true);
   return m;
 }
 

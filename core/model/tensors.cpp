@@ -1,6 +1,5 @@
-// Names and shapes of all parameters in the Hugging Face layout of LLaMA, Mistral, Qwen2 and Qwen3, and their
-// count. Weights are [out, in], as torch.nn.Linear stores them. tests/core/model holds the closed form
-// against the list.
+// Tensor names and shapes of LLaMA, Mistral, Qwen2 and Qwen3 in Hugging Face checkpoints, and the parameter
+// count. Weights are [out, in] like torch.nn.Linear. Tests compare the closed form with the list.
 #include "core/model/tensors.hpp"
 
 #include <utility>
@@ -11,9 +10,9 @@ namespace trainhost {
 namespace {
 
 /// Appends tensors of one layer (or of the model, layer = -1) under a name prefix.
-class Lister {
+class TensorList {
  public:
-  Lister(std::vector<TensorInfo>& out, std::string prefix, std::int32_t layer)
+  TensorList(std::vector<TensorInfo>& out, std::string prefix, std::int32_t layer)
       : out_(out), prefix_(std::move(prefix)), layer_(layer) {}
 
   void matrix(const char* name, TensorRole role, std::uint64_t rows, std::uint64_t cols) {
@@ -29,7 +28,7 @@ class Lister {
   std::int32_t layer_;
 };
 
-void list_attention(const ModelSpec& m, Lister& l) {
+void list_attention(const ModelSpec& m, TensorList& l) {
   l.matrix("self_attn.q_proj.weight", TensorRole::kQ, m.q_width(), m.hidden);
   l.matrix("self_attn.k_proj.weight", TensorRole::kK, m.kv_width(), m.hidden);
   l.matrix("self_attn.v_proj.weight", TensorRole::kV, m.kv_width(), m.hidden);
@@ -46,7 +45,7 @@ void list_attention(const ModelSpec& m, Lister& l) {
   if (m.o_bias) l.vector("self_attn.o_proj.bias", TensorRole::kOBias, m.hidden);
 }
 
-void list_mlp(const ModelSpec& m, Lister& l) {
+void list_mlp(const ModelSpec& m, TensorList& l) {
   l.matrix("mlp.gate_proj.weight", TensorRole::kGate, m.intermediate, m.hidden);
   l.matrix("mlp.up_proj.weight", TensorRole::kUp, m.intermediate, m.hidden);
   if (m.mlp_bias) {
@@ -61,10 +60,10 @@ void list_mlp(const ModelSpec& m, Lister& l) {
 
 std::vector<TensorInfo> tensors(const ModelSpec& m) {
   std::vector<TensorInfo> out;
-  Lister whole(out, "", -1);
+  TensorList whole(out, "", -1);
   whole.matrix("model.embed_tokens.weight", TensorRole::kEmbed, m.vocab, m.hidden);
   for (std::uint32_t i = 0; i < m.layers; ++i) {
-    Lister layer(out, "model.layers." + std::to_string(i) + ".", static_cast<std::int32_t>(i));
+    TensorList layer(out, "model.layers." + std::to_string(i) + ".", static_cast<std::int32_t>(i));
     layer.vector("input_layernorm.weight", TensorRole::kNorm1, m.hidden);
     list_attention(m, layer);
     layer.vector("post_attention_layernorm.weight", TensorRole::kNorm2, m.hidden);
@@ -75,7 +74,7 @@ std::vector<TensorInfo> tensors(const ModelSpec& m) {
   return out;
 }
 
-// per_layer = 2H + H(A+2K)D + H*A*D + 3HI, plus the biases and head norms that the family has.
+// per_layer = 2H + H(A+2K)D + H*A*D + 3HI, plus the biases and q/k norms of the family.
 ParameterCounts count_parameters(const ModelSpec& m) {
   const std::uint64_t H = m.hidden, I = m.intermediate;
   const auto add = [](std::uint64_t& sum, std::uint64_t n) {

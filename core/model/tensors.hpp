@@ -1,6 +1,5 @@
-// The model's parameters as a checkpoint names them: one entry per tensor of the Hugging Face layout, in file
-// order. The one place that knows tensor names and shapes; counts, loading, saving and the step program all
-// read it.
+// Parameters of a trainable model: names, shapes, counts and initial values of its tensors, in the layout and
+// file order of Hugging Face checkpoints. Counts, loading, saving and the step program read this list.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -39,20 +38,19 @@ enum class TensorRole : std::uint32_t {
 struct TensorInfo {
   std::string name;  // "model.layers.3.self_attn.q_proj.weight"
   TensorRole role;
-  std::int32_t layer = -1;             // -1: not of a layer
+  std::int32_t layer = -1;             // -1: not in a layer
   std::uint32_t rank = 1;              // 1 or 2
   std::array<std::uint64_t, 2> dim{};  // [rows, cols]; rank 1: [n, 1]
   std::uint64_t elements() const { return dim[0] * dim[1]; }
 };
 
-/// Every parameter tensor once; the head of a tied model is the embedding and has no entry.
+/// Every parameter tensor once; a tied head is the embedding and has no entry.
 std::vector<TensorInfo> tensors(const ModelSpec& m);
 
 struct ParameterCounts {
   std::uint64_t total = 0, embedding = 0, per_layer = 0, final_norm = 0, head = 0;
 };
-/// Closed form, without enumerating layers (O(1): a 405B model costs nothing). Equal to the sum over
-/// tensors().
+/// Closed form, O(1) in the number of layers. Equal to the sum over tensors().
 ParameterCounts count_parameters(const ModelSpec& m);
 
 /// Fills out[i] with the initial value of element `first + i` (row-major) of tensor `t`: norms 1, biases 0,

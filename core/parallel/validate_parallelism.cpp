@@ -96,7 +96,8 @@ void validate(const model::Architecture& a, const RunSpec& r) {
   tensor(a, r.parallel.tensor);
   experts(a, r);
   pipeline(a, r);
-  if (const std::optional<Clash> clash = clash_of(r)) throw usage_error(clash->sentence, clash->hint);
+  if (const std::optional<Conflict> conflict = find_conflict(r))
+    throw usage_error(conflict->sentence, conflict->hint);
   if (adapts(r) && r.lora_rank == 0) throw usage_error("lora.rank = 0; 1 is the least, 8 to 64 are usual");
 }
 

@@ -152,7 +152,7 @@ plugin::Trainer* trainer_of(const runfile::RunConfig& c, plugin::Registry& regis
 std::string not_carried_out(const runfile::RunConfig& c) {
   if (c.backend == "auto" || c.run.mode == RunMode::kInference || trains_by_program(c.model, c.run))
     return "";
-  const Beyond beyond = beyond_one_rank(c.run);
+  const PlannedOnly beyond = planned_only_setting(c.run);
   const std::string what = trainable_family(c.model.family)
                                ? fmt::format("carry out {} = {}", beyond.key, beyond.value)
                                : fmt::format("train the family {}", c.model.family);

@@ -19,7 +19,7 @@ void refuse_unsupported(const RunConfig& c) {
   if (c.run.mode == RunMode::kInference)
     refuse(c, "plan.mode", "plan.mode = \"inference\": this is planned, not trained",
            "leave it out, or plan only");
-  const Beyond b = beyond_one_rank(c.run);
+  const PlannedOnly b = planned_only_setting(c.run);
   if (!b) return;
   if (b.key.starts_with("lora."))
     refuse(c, c.given.count("lora.rank") ? "lora.rank" : "lora.alpha",

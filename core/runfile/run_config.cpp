@@ -293,8 +293,8 @@ RunConfig resolve(const Settings& s, const fs::path& file, const fs::path& base,
   set_lora(s, c);
   set_output(s, base, c);
   set_plugins(s, base, c);
-  if (const std::optional<Clash> clash = clash_of(c.run, open))
-    throw usage_error(clash->sentence, clash->hint, s.where(clash->key));
+  if (const std::optional<Conflict> conflict = find_conflict(c.run, open))
+    throw usage_error(conflict->sentence, conflict->hint, s.where(conflict->key));
   for (const auto& [key, v] : s.values()) c.given[key] = v.where;
   return c;
 }

@@ -50,7 +50,7 @@ void refuse_run(const RunSpec& r, const TrainerTraits& p, std::uint64_t layers) 
   positive("train.grad_accum", r.accumulate);
   positive("data.seq_len", r.seq_len);
   refuse_precision(r, p);
-  if (const Beyond b = beyond_one_rank(r))
+  if (const PlannedOnly b = planned_only_setting(r))
     throw usage_error(b.key + " = " + b.value + ": no step program does this yet", "leave it out");
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
     throw usage_error("train.recompute = \"auto\" has to be resolved before a program is built",

@@ -25,7 +25,7 @@ void build_update(Builder& b) {
              flags);
         break;
       default:
-        break;  // refused before a program is built: beyond_one_rank
+        break;  // refused before a program is built: planned_only_setting
     }
   }
   b.end();

@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(tensors_one_by_one_sum_to_the_closed_form) {
   for (const Json& row : published()) {
     const model::Architecture a = read(row);
     std::uint64_t sum = 0;
-    for (const model::TensorShape& t : model::tensors(a)) sum += t.elements();
+    for (const model::TensorShape& t : model::tensor_shapes(a)) sum += t.elements();
     BOOST_TEST(sum == model::count(a).total, row.at("name").get<std::string>());
   }
 }

@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(an_impossible_dimension_is_refused_by_its_hugging_face_name
   BOOST_TEST(refusal([](ModelSpec& m) { m.kv_heads = 6; }) ==
              "num_attention_heads = 3 is not a multiple of num_key_value_heads = 6");
   BOOST_TEST(refusal([](ModelSpec& m) { m.head_dim = 33; }) ==
-             "head_dim = 33 is odd: rotary embeddings turn pairs");
+             "head_dim = 33 is odd: rotary embeddings rotate pairs of dimensions");
   BOOST_TEST(refusal([](ModelSpec& m) { m.norm_eps = 0; }).starts_with("rms_norm_eps = "));
   BOOST_TEST(refusal([](ModelSpec& m) { m.rope_theta = -1; }).starts_with("rope_theta = "));
   BOOST_TEST(refusal([](ModelSpec& m) { m.initializer_range = -0.1; }).starts_with("initializer_range = "));

@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(states_are_those_of_the_enumerated_tensors) {
     r.moment = c.r.moment;
     std::uint64_t elements = 0, state = 0;
     const std::uint64_t m = size_of(r.moment);
-    for (const model::TensorShape& t : model::tensors(c.a)) {
+    for (const model::TensorShape& t : model::tensor_shapes(c.a)) {
       const std::uint64_t n = t.rows * t.cols;
       const bool matrix = t.cols > 1 && t.layer >= 0, vector = t.cols == 1 || t.rows == 1;
       elements += t.elements();
@@ -219,15 +219,14 @@ BOOST_AUTO_TEST_CASE(refusals_name_the_key_and_what_would_do) {
   r = {}, r.parallel.pipeline = 8, r.parallel.virtual_stages = 5;
   refused(a, r, "parallel.interleave = 5 with parallel.pipeline = 8 asks for 40 chunks of 32 layers; 4 does");
   r = {}, r.parallel.virtual_stages = 2;
-  refused(a, r, "parallel.interleave = 2 asks for a pipeline, but parallel.pipeline = 1; 1 does");
+  refused(a, r, "parallel.interleave = 2 needs parallel.pipeline > 1; it is 1");
   r = {}, r.parallel.expert = 2;
   refused(a, r, "parallel.expert = 2, but this model has no experts; 1 does");
   r.parallel.expert = 5, r.parallel.data = 5;
   refused(moe, r, "parallel.expert = 5 does not divide 16 experts; 4 or 8 do");
   r.parallel.expert = 4, r.parallel.data = 6;
   refused(moe, r,
-          "parallel.expert = 4 does not divide 6 data x context ranks, among which experts are shared; 3 or "
-          "6 do");
+          "parallel.expert = 4 does not divide 6 data x context ranks; 3 or 6 do");
   r = {}, r.parallel.context = 7;
   refused(a, r, "parallel.context = 7 does not divide 256 tokens of a sequence (data.seq_len); 4 or 8 do");
   r = {}, r.memory.recompute_every = 2;

@@ -183,9 +183,9 @@ const Mistake kInRunFiles[] = {
     {"[model]\nhidden_size = 100\n", {},
      "run.toml:2:15: model.hidden_size = 100 is not a multiple of num_attention_heads = 3 (set head_dim, or make them divide)"},
     {"[model]\nnum_attention_heads = 4\nnum_key_value_heads = 3\n", {},
-     "run.toml:2:23: model.num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (every key/value head serves the same number of query heads)"},
+     "run.toml:2:23: model.num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (each KV head serves the same number of query heads)"},
     {"[model]\nhead_dim = 33\n", {},
-     "run.toml:2:12: model.head_dim = 33 is odd: rotary embeddings turn pairs (set head_dim to an even number)"},
+     "run.toml:2:12: model.head_dim = 33 is odd: rotary embeddings rotate pairs of dimensions (set head_dim to an even number)"},
     {"[model]\nmodel_type = \"gemma\"\n", {},
      "run.toml:2:14: model.model_type = \"gemma\": expected llama, mistral, qwen2 or qwen3"},
     {"[model]\nhidden_act = \"gelu\"\n", {},
@@ -217,7 +217,7 @@ const Mistake kInRunFiles[] = {
     {"[model]\nvocab_size = 4294967296\n", {},
      "run.toml:2:14: model.vocab_size = 4294967296: expected a whole number from 1 to 2147483647"},
     {"[model]\nhidden_size = 2147483646\nintermediate_size = 2147483646\n", {},
-     "run.toml:2:15: a product of dimensions is too large: it does not fit in 63 bits; the largest numbers in it are model.hidden_size = 2147483646, model.intermediate_size = 2147483646 (the largest size that trainhost counts is 9223372036854775807)"},
+     "run.toml:2:15: a product of dimensions is too large: it does not fit in 63 bits; the largest numbers in it are model.hidden_size = 2147483646, model.intermediate_size = 2147483646 (the largest size is 9223372036854775807)"},
     {"[parallel]\nzero = 4\n", {},
      "run.toml:2:8: parallel.zero = 4: expected a whole number from 0 to 3"},
     {"[parallel]\ndata = 0\n", {},
@@ -382,7 +382,7 @@ BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file
   write("bad.json", testing::small_config("\"head_dim\": 15"));
   BOOST_TEST(
       answer({"[model]\nconfig = \"bad.json\"\n", {}, ""}) ==
-      "@/bad.json:9:1: head_dim = 15 is odd: rotary embeddings turn pairs (set head_dim to an even number)");
+      "@/bad.json:9:1: head_dim = 15 is odd: rotary embeddings rotate pairs of dimensions (set head_dim to an even number)");
 }
 
 BOOST_AUTO_TEST_CASE(what_only_a_plan_can_use_is_refused_by_training_alone) {

@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
   BOOST_TEST(refusal_with(R"("head_dim": 18446744073709551615)") ==
              R"(config.json:9:1: head_dim = 1.8446744073709552e+19: expected a whole number, got a number with a fraction or exponent)");
   BOOST_TEST(refusal_with(R"("head_dim": 15)") ==
-             R"(config.json:9:1: head_dim = 15 is odd: rotary embeddings turn pairs (set head_dim to an even number))");
+             R"(config.json:9:1: head_dim = 15 is odd: rotary embeddings rotate pairs of dimensions (set head_dim to an even number))");
   BOOST_TEST(refusal_with(R"("head_dim": 0)") ==
              R"(config.json:9:1: head_dim = 0: expected a whole number from 1 to 2147483647)");
   BOOST_TEST(refusal_with(R"("rms_norm_eps": true)") ==
@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
   BOOST_TEST(refusal_with(R"("rope_theta": -1)") ==
              R"(config.json:9:1: rope_theta = -1: expected a positive number)");
   BOOST_TEST(refusal_with(R"("initializer_range": -1)") ==
-             R"(config.json:9:1: initializer_range = -1: expected a number that is not negative)");
+             R"(config.json:9:1: initializer_range = -1: expected a number >= 0)");
   BOOST_TEST(refusal_with(R"("rope_theta": 1e999)") ==
              R"(config.json: not valid JSON: Problem while parsing a number)");
 }
@@ -221,7 +221,7 @@ BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
 // clang-format off
 BOOST_AUTO_TEST_CASE(impossible_dimensions_are_refused_at_the_field) {
   BOOST_TEST(refusal(changed("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3")) ==
-             R"(config.json:6:1: num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (every key/value head serves the same number of query heads))");
+             R"(config.json:6:1: num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (each KV head serves the same number of query heads))");
   BOOST_TEST(refusal(changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0")) ==
              R"(config.json:5:1: num_hidden_layers = 0: expected a whole number from 1 to 2147483647)");
   BOOST_TEST(refusal(changed("\"hidden_size\": 64", "\"hidden_size\": 66")) ==

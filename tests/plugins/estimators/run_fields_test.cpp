@@ -1,5 +1,5 @@
 // Every field of a run, of its parallelism and its memory policy, and every value of those that have few: no
-// trainer is asked for what it would read past. A value is carried out by trainers, or beyond_one_rank()
+// trainer is asked for what it would read past. A value is carried out by trainers, or planned_only_setting()
 // names its key; and the transformer estimator plans it, or refuses it by the same key. A field that is added
 // to either struct fails to compile here until it has its rows.
 #include <boost/test/unit_test.hpp>
@@ -193,12 +193,12 @@ BOOST_AUTO_TEST_CASE(every_value_is_carried_out_or_refused_by_name_and_planned_o
     return bytes_of(registry.estimator("transformer").estimate(model(), r, nullptr));
   };
   const std::string base = planned({});
-  BOOST_TEST(!beyond_one_rank({}));
+  BOOST_TEST(!planned_only_setting({}));
   for (const Row& row : rows) {
     RunSpec r;
     row.set(r);
-    BOOST_TEST(beyond_one_rank(r).key == row.key,
-               row.field << ": beyond is \"" << beyond_one_rank(r).key << '"');
+    BOOST_TEST(planned_only_setting(r).key == row.key,
+               row.field << ": planned-only setting is \"" << planned_only_setting(r).key << '"');
     const bool trains = row.key.empty() && r.mode == RunMode::kFull;
     BOOST_TEST((registry.estimator("llama").match(model(), r) > 0) == trains, row.field);
     try {
@@ -219,11 +219,11 @@ BOOST_AUTO_TEST_CASE(nothing_is_no_number_of_ranks) {
   data.parallel.data = 0, tensor.parallel.tensor = 0, pipeline.parallel.pipeline = 0,
   context.parallel.context = 0;
   compute.compute = DType::kNone;
-  BOOST_TEST(beyond_one_rank(data).key == "parallel.data");
-  BOOST_TEST(beyond_one_rank(tensor).key == "parallel.tensor");
-  BOOST_TEST(beyond_one_rank(pipeline).key == "parallel.pipeline");
-  BOOST_TEST(beyond_one_rank(context).key == "parallel.context");
-  BOOST_TEST(beyond_one_rank(compute).key == "train.precision");
+  BOOST_TEST(planned_only_setting(data).key == "parallel.data");
+  BOOST_TEST(planned_only_setting(tensor).key == "parallel.tensor");
+  BOOST_TEST(planned_only_setting(pipeline).key == "parallel.pipeline");
+  BOOST_TEST(planned_only_setting(context).key == "parallel.context");
+  BOOST_TEST(planned_only_setting(compute).key == "train.precision");
 }
 
 BOOST_AUTO_TEST_CASE(what_trainers_carry_out_has_a_step_program) {

@@ -12,7 +12,7 @@ namespace {
 
 std::uint64_t sum_of(const Architecture& a, bool active = false) {
   std::uint64_t sum = 0;
-  for (const TensorShape& t : tensors(a)) {
+  for (const TensorShape& t : tensor_shapes(a)) {
     const bool routed = t.name.find("experts.each") != t.name.npos;
     std::uint64_t copies = t.copies;
     if (routed && active) copies = a.layers.front().layer.experts.active;
@@ -241,9 +241,9 @@ BOOST_AUTO_TEST_CASE(a_missing_or_impossible_field_is_named_with_its_value) {
 
 BOOST_AUTO_TEST_CASE(a_family_nobody_knows_is_refused_with_the_nearest_and_the_way_to_add_it) {
   BOOST_TEST(refused(R"({"model_type": "gemma4"})") ==
-             "the model family 'gemma4' has no estimator here; did you mean 'gemma'?");
+             "the model family 'gemma4' is unknown; did you mean 'gemma'?");
   const Error e = unknown_family("mamba");
-  BOOST_TEST(std::string(e.what()).find("'mamba' has no estimator here") != std::string::npos);
+  BOOST_TEST(std::string(e.what()).find("'mamba' is unknown") != std::string::npos);
   BOOST_TEST(e.hint().find("trainhost plugins new NAME --kind=estimator") != std::string::npos);
   BOOST_TEST(e.hint().find("sdk/README.md") != std::string::npos);
 }
