@@ -1,30 +1,29 @@
-// The table of activations: every tensor that a usual implementation keeps of one layer from its forward to
-// its backward pass, for one micro-batch on one rank, with the recompute policies under which it is kept and
-// how it is cut. A usual implementation: each product keeps its input, each norm its input and output,
-// attention q, k, v and its output; biases, residual sums and rotary turns keep nothing of their own. Never
-// allocates; knows no pipeline (pipeline_schedule.hpp).
+// The table of activations: every tensor of one layer that a typical implementation keeps for the backward
+// pass, for one micro-batch on one rank, with the recompute policies that keep it and its split over ranks.
+// Assumed: a product keeps its input, a norm its input and output, attention q, k, v and output; biases,
+// residual sums and rotary embedding keep nothing. No pipeline (pipeline_schedule.hpp). Does not allocate.
 #pragma once
 #include "core/model/run_spec.hpp"
 #include "core/parallel/rank_weights.hpp"
 
 namespace trainhost::parallel {
 
-/// How much of a layer is kept: everything; without what selective makes again (norm outputs, the product
-/// behind the activation, materialised scores); without gate and up as well; its input alone.
+/// Activations kept per layer: all; without those that selective recomputes (norm outputs, MLP product,
+/// materialised scores); also without gate and up; only the input.
 enum Policy : std::uint8_t { kAll = 0, kLight, kLighter, kInput };
 inline constexpr std::size_t kPolicies = 4;
 
-/// Tokens of a micro-batch on one rank: whole inside the tensor-parallel parts, part between them. Context
-/// parallelism cuts both; tensor parallelism cuts `part` where the run is sequence-parallel.
+/// Tokens of a micro-batch on one rank: `whole` inside the tensor-parallel parts, `part` between them.
+/// Context parallelism divides both; sequence parallelism divides `part` by the TP ranks.
 struct Tokens {
   Size whole, part;
-  std::uint64_t keys = 0;  // of a query: the sequence
+  std::uint64_t keys = 0;  // keys per query: the sequence length
 };
 
 struct Activation {
   const char* name;
-  Size tokens, width;  // width on this rank
-  std::uint32_t size;  // bytes an element
+  Size tokens, width;  // width: elements per token on this rank
+  std::uint32_t size;  // bytes per element
   Policy until;        // the last policy that keeps it
   Size bytes() const { return tokens * width * size; }
 };
@@ -32,11 +31,11 @@ struct Activation {
 struct Cut {
   Tokens tokens;
   std::uint64_t H = 0, tp = 1;
-  std::uint32_t size = 4;  // of an element in the compute type
+  std::uint32_t size = 4;  // bytes per element of the compute type
   bool materialised = false;
   std::uint32_t needed =
-      ~0u;  // bits of Target: matrices whose input is kept, because they or their adapter are trained
-  std::uint64_t inner = 0;  // ranks of all adapters of a layer: what their first halves give
+      ~0u;  // bits of Target: matrices whose input is kept: they or their adapters are trained
+  std::uint64_t inner = 0;  // sum of the LoRA ranks of a layer: width of the outputs of the A matrices
   bool needs(std::uint32_t targets) const { return needed & targets; }
 };
 inline constexpr std::uint32_t kReadAttentionNorm = 1u << kQ | 1u << kK | 1u << kV,
@@ -48,7 +47,7 @@ void attention_activations(const model::Layer& l, const Cut& c, F&& f) {
   const Widths w = widths(a, c.tp);
   const Tokens& t = c.tokens;
   const std::uint32_t stats =
-      l.norm == model::NormKind::kRms ? 1 : 2;  // f32 a token: 1/rms, or mean and 1/deviation
+      l.norm == model::NormKind::kRms ? 1 : 2;  // f32 per token: 1/rms, or mean and 1/std
   f(Activation{"attention norm, input", t.part, c.H, c.size, kInput});
   f(Activation{"attention norm, statistics", t.part, stats, 4, kLighter});
   if (c.needs(kReadAttentionNorm)) f(Activation{"attention norm, output", t.part, c.H, c.size, kAll});
@@ -72,11 +71,10 @@ void attention_activations(const model::Layer& l, const Cut& c, F&& f) {
     f(Activation{"softmax statistics", t.whole, w.heads, 4, kLighter});
   }
   f(Activation{"attention output", t.whole, w.out, c.size, kLighter});
-  if (l.norms >= 4) f(Activation{"norm behind attention, input", t.part, c.H, c.size, kLighter});
+  if (l.norms >= 4) f(Activation{"norm after attention, input", t.part, c.H, c.size, kLighter});
 }
 
-/// One MLP of local width I over `tokens` rows. The product (activation applied, times up) is what the down
-/// projection reads.
+/// One MLP for `tokens` tokens. product: the input of the down projection, activation(gate) * up.
 template <class F>
 void mlp_activations(const model::Mlp& m, const Cut& c, Size tokens, const char* gate, const char* product,
                      F&& f) {
@@ -98,7 +96,7 @@ void layer_activations(const model::Layer& l, const Cut& c, F&& f) {
   }
   mlp_activations(l.mlp, c, t.whole, l.mlp.gated ? "gate and up" : "up", "activation product", f);
   if (const model::Experts& e = l.experts; e.count) {
-    // Every rank is taken to receive an even share: its own tokens, `active` times.
+    // Assumes balanced experts: each rank receives `active` times its own number of tokens.
     const Size routed = t.whole * e.active;
     f(Activation{"router scores and probabilities", t.part, Size(e.count) * 2, 4, kLighter});
     if (c.needs(kReadMlpNorm)) f(Activation{"tokens sent to experts", routed, c.H, c.size, kLighter});
@@ -106,12 +104,12 @@ void layer_activations(const model::Layer& l, const Cut& c, F&& f) {
     f(Activation{"experts' output", routed, c.H, c.size, kLight});
     mlp_activations(e.shared, c, t.whole, "shared expert's gate and up", "shared expert's product", f);
   }
-  if (l.norms >= 4) f(Activation{"norm behind the MLP, input", t.part, c.H, c.size, kLighter});
-  if (c.inner) f(Activation{"adapters, first halves", t.whole, c.inner, c.size, kLighter});
+  if (l.norms >= 4) f(Activation{"norm after the MLP, input", t.part, c.H, c.size, kLighter});
+  if (c.inner) f(Activation{"adapters, output of A", t.whole, c.inner, c.size, kLighter});
 }
 
-/// Gradients alive at once inside one layer's backward pass, beside what is kept: of gate and up with the
-/// hidden gradient, or of q, k, v and the attention output, whichever is more.
+/// Peak of the activation gradients inside one layer's backward pass: gate, up and hidden state, or q, k, v
+/// and the attention output, whichever is larger.
 inline Size backward_bytes(const model::Layer& l, const Cut& c) {
   const Widths w = widths(l.attention, c.tp);
   const Tokens& t = c.tokens;

@@ -1,4 +1,4 @@
-// See layer_kinds.hpp.
+// Runs of a kind are sorted by first layer, so that within() is a binary search.
 #include "core/parallel/layer_kinds.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The layers of a decoder by kind: equal layers are one kind wherever they stand, so that local and global
-// attention in turn (Gemma 2 and 3) are two kinds and not a run a layer. Answers how many of a kind lie in a
-// stretch of layers; knows no bytes. What a stage does with the answer: pipeline_stage.hpp.
+// Layers of a decoder by kind: equal layers are one kind wherever they are, so that alternating local and
+// global attention (Gemma 2 and 3) gives two kinds. Counts the layers of a kind in a range of layers; used by
+// pipeline_stage.hpp. Computes no bytes.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,20 +11,20 @@ namespace trainhost::parallel {
 
 class LayerKinds {
  public:
-  /// Refers to the layers of `a`, which outlives it. O(runs * kinds), once a model.
+  /// Refers to the layers of `a`, which must outlive it. O(runs * kinds).
   explicit LayerKinds(const model::Architecture& a);
 
   std::size_t size() const { return kinds_.size(); }
   const model::Layer& layer(std::size_t kind) const { return *kinds_[kind].layer; }
-  /// Of all kinds.
+  /// Number of layers of all kinds.
   std::uint64_t layers() const { return layers_; }
-  /// Of one.
+  /// Number of layers of one kind.
   std::uint64_t count(std::size_t kind) const { return kinds_[kind].count; }
-  /// Layers of `kind` among layers from .. to - 1. O(log runs); O(1) where all layers are alike.
+  /// Layers of `kind` among layers from .. to - 1. O(log runs); O(1) for a single kind.
   std::uint64_t within(std::size_t kind, std::uint64_t from, std::uint64_t to) const {
     return kinds_.size() == 1 ? to - from : before(kind, to) - before(kind, from);
   }
-  /// One run a kind, in the order of their first layers: for sums that do not ask where a layer stands.
+  /// One LayerRun per kind, ordered by first layer; for sums that do not depend on the position of layers.
   std::vector<model::LayerRun> merged() const;
 
  private:

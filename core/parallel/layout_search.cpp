@@ -1,4 +1,5 @@
-// See layout_search.hpp.
+// One pass over a part of the space, with pruning by lower bounds (README.md, "Pruning"), and the merge of
+// parts.
 #include "core/parallel/layout_search.hpp"
 
 #include <algorithm>
@@ -12,15 +13,17 @@
 namespace trainhost::parallel {
 namespace {
 
-std::uint64_t over(std::uint64_t bytes, std::uint64_t budget) { return bytes > budget ? bytes - budget : 0; }
+std::uint64_t excess(std::uint64_t bytes, std::uint64_t budget) {
+  return bytes > budget ? bytes - budget : 0;
+}
 
-bool closer(const Found& a, const Found& b, const Question& q) {
+bool is_closer_to_fitting(const Found& a, const Found& b, const Question& q) {
   const std::uint64_t x = misses_by(a, q), y = misses_by(b, q);
   return x != y ? x < y : faster(a, b);
 }
 
-/// One pass over a part of the space. `place` counts layouts within a shape; shapes are told apart by the
-/// upper bits.
+/// One pass over a part of the space. Index of a layout: shape in the upper 32 bits, position within the
+/// shape in the lower 32.
 class Search {
  public:
   explicit Search(const Question& q)
@@ -30,28 +33,27 @@ class Search {
         run_(q.job.base),
         memory_(a_, run_),
         fastest_(q.top),
-        alone_(keeps(q.job, false)),
-        several_(keeps(q.job, true)) {
-    places_ =
-        q.job.axes.activations_in.size() * q.job.axes.weights_in.size() * q.job.axes.optimizer_in.size();
+        one_rank_(keeps(q.job, false)),
+        several_ranks_(keeps(q.job, true)) {
+    tiers_ = q.job.axes.activations_in.size() * q.job.axes.weights_in.size() * q.job.axes.optimizer_in.size();
   }
 
-  /// Work of a sequence, in device-seconds: what promises most is looked at first, so that the rest is left
-  /// out sooner.
-  double promise(const Shape& s) {
+  /// Device-seconds per sequence. Shapes with the least work come first, so that more of the others are
+  /// pruned.
+  double work_per_sequence(const Shape& s) {
     apply(run_, s);
     return time_.micro_batch(run_).layer.sum() * s.tensor * s.context / s.micro_batch;
   }
 
-  void shape(const Shape& s, std::uint64_t index) {
+  void evaluate_shape(const Shape& s, std::uint64_t index) {
     const std::vector<Depth> all = depths(a_, q_.job, s);
     if (all.empty()) return;
     shape_ = &s;
-    place_ = index << 32;
+    index_ = index << 32;
     apply(run_, s);
     const TimeModel::MicroBatch micro_batch = time_.micro_batch(run_);
     memory_.set_shape();
-    for (const Depth& d : all) depth(d, micro_batch);
+    for (const Depth& d : all) evaluate_depth(d, micro_batch);
   }
 
   Answer answer() {
@@ -61,34 +63,34 @@ class Search {
   }
 
  private:
-  void depth(const Depth& d, const TimeModel::MicroBatch& micro_batch) {
-    const std::vector<Keep>& inner = d.data * shape_->context > 1 ? several_ : alone_;
+  void evaluate_depth(const Depth& d, const TimeModel::MicroBatch& micro_batch) {
+    const std::vector<Keep>& inner = d.data * shape_->context > 1 ? several_ranks_ : one_rank_;
     answer_.layouts += inner.size();
-    const std::uint64_t first = place_;
-    place_ += inner.size();
+    const std::uint64_t first = index_;
+    index_ += inner.size();
     apply(run_, d);
     const TimeModel::Stage stage = time_.stage(micro_batch, run_);
     memory_.set_depth();
-    const std::size_t block = inner.size() / places_;  // differ in zero alone
+    const std::size_t block = inner.size() / tiers_;  // a group: layouts that differ only in ZeRO
     seconds_.resize(block);
     for (std::size_t i = 0; i < inner.size(); i += block) {
       const std::span<const Keep> group(inner.data() + i, block);
       const double least = least_seconds(group, stage);
-      if (q_.prune && all_hopeless(group, least)) continue;
-      for (std::size_t k = 0; k < block; ++k) look(d, group[k], seconds_[k], first + i + k);
+      if (q_.prune && group_cannot_improve(group, least)) continue;
+      for (std::size_t k = 0; k < block; ++k) evaluate(d, group[k], seconds_[k], first + i + k);
     }
   }
 
-  void look(const Depth& d, const Keep& keep, double seconds, std::uint64_t place) {
+  void evaluate(const Depth& d, const Keep& keep, double seconds, std::uint64_t index) {
     apply(run_, keep);
     const auto bytes =
-        memory_.bytes([&](std::uint64_t device) { return q_.prune && hopeless(seconds, device); });
+        memory_.bytes([&](std::uint64_t device) { return q_.prune && cannot_improve(seconds, device); });
     if (!bytes) return;
     ++answer_.evaluated;
-    consider({*shape_, d, keep, bytes->device, bytes->host, seconds, place});
+    consider({*shape_, d, keep, bytes->device, bytes->host, seconds, index});
   }
 
-  /// Leaves each one's in seconds_.
+  /// Smallest time in the group; seconds_ gets the time of each layout.
   double least_seconds(std::span<const Keep> group, const TimeModel::Stage& stage) {
     double least = INFINITY;
     for (std::size_t k = 0; k < group.size(); ++k) {
@@ -99,16 +101,16 @@ class Search {
     return least;
   }
 
-  bool all_hopeless(std::span<const Keep> group, double seconds) {
+  bool group_cannot_improve(std::span<const Keep> group, double seconds) {
     Keep most = group.front();
     for (const Keep& k : group) most.zero = std::max(most.zero, k.zero);
     apply(run_, most);
-    return memory_.at_least([&](std::uint64_t bytes) { return hopeless(seconds, bytes); });
+    return memory_.at_least([&](std::uint64_t bytes) { return cannot_improve(seconds, bytes); });
   }
 
-  /// No layout of at least so many seconds and bytes can be an answer: it is neither faster than what is kept
-  /// nor on the front; or it does not fit the device, and where nothing fits so far, it misses by no less.
-  bool hopeless(double seconds, std::uint64_t bytes) const {
+  /// Whether no layout with at least these seconds and bytes can be in the answer: it is neither among the
+  /// fastest nor on the Pareto front; or it does not fit, and something fits already or is closer to fitting.
+  bool cannot_improve(double seconds, std::uint64_t bytes) const {
     if (bytes > q_.device_budget)
       return answer_.fitting > 0 ||
              (answer_.closest && bytes - q_.device_budget > misses_by(*answer_.closest, q_));
@@ -117,7 +119,8 @@ class Search {
 
   void consider(const Found& f) {
     if (const std::uint64_t miss = misses_by(f, q_)) {
-      if (answer_.fitting == 0 && (!answer_.closest || closer(f, *answer_.closest, q_))) answer_.closest = f;
+      if (answer_.fitting == 0 && (!answer_.closest || is_closer_to_fitting(f, *answer_.closest, q_)))
+        answer_.closest = f;
       return;
     }
     ++answer_.fitting;
@@ -131,12 +134,12 @@ class Search {
   RunSpec run_;         // varied in place
   MemoryModel memory_;  // of run_
   Fastest fastest_;
-  Front front_;
-  std::vector<Keep> alone_, several_;
+  ParetoFront front_;
+  std::vector<Keep> one_rank_, several_ranks_;
   std::vector<double> seconds_;  // of a group
-  std::size_t places_ = 1;       // for weights, optimizer and activations
+  std::size_t tiers_ = 1;        // combinations of tiers of weights, optimizer state and activations
   const Shape* shape_ = nullptr;
-  std::uint64_t place_ = 0;
+  std::uint64_t index_ = 0;
   Answer answer_;
 };
 
@@ -151,34 +154,35 @@ RunSpec Found::run(const RunSpec& base) const {
 }
 
 std::uint64_t misses_by(const Found& f, const Question& q) {
-  const std::uint64_t device = over(f.device_bytes, q.device_budget),
-                      host = over(f.host_bytes, q.host_budget);
+  const std::uint64_t device = excess(f.device_bytes, q.device_budget),
+                      host = excess(f.host_bytes, q.host_budget);
   return device > UINT64_MAX - host ? UINT64_MAX : device + host;
 }
 
 Answer search(const Question& q, std::size_t part, std::size_t parts) {
   if (q.job.base.mode == RunMode::kInference)
-    throw usage_error("search ranks layouts of training; plan.mode = \"inference\" has no step");
+    throw usage_error("search is for training; plan.mode = \"inference\" has no step time");
   const std::vector<Shape> all = shapes(*q.architecture, q.job);
   Search s(q);
   std::vector<std::pair<double, std::size_t>> order;
-  for (std::size_t i = part; i < all.size(); i += parts) order.emplace_back(s.promise(all[i]), i);
+  for (std::size_t i = part; i < all.size(); i += parts) order.emindex_back(s.work_per_sequence(all[i]), i);
   std::sort(order.begin(), order.end());
-  for (const auto& [promise, i] : order) s.shape(all[i], i);
+  for (const auto& [work, i] : order) s.evaluate_shape(all[i], i);
   return s.answer();
 }
 
 Answer merge(std::vector<Answer> answers, const Question& q) {
   Answer out;
   Fastest fastest(q.top);
-  Front front;
+  ParetoFront front;
   for (Answer& a : answers) {
     out.layouts += a.layouts;
     out.evaluated += a.evaluated;
     out.fitting += a.fitting;
     for (const Found& f : a.best) fastest.add(f);
     for (const Found& f : a.pareto) front.add(f);
-    if (a.closest && (!out.closest || closer(*a.closest, *out.closest, q))) out.closest = a.closest;
+    if (a.closest && (!out.closest || is_closer_to_fitting(*a.closest, *out.closest, q)))
+      out.closest = a.closest;
   }
   out.best = std::move(fastest.kept());
   out.pareto = std::move(front.kept());

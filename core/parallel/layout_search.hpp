@@ -1,8 +1,8 @@
-// Ranks every layout of a space by memory and time. Pure and single-threaded: a caller hands parts of the
-// space to as many threads as it has and merges the answers, which do not depend on how the space was cut.
-// Pruning never loses an answer: a group of layouts is left out only where a lower bound of its time is above
-// the slowest of `top` layouts already found, and a point already on the front beats it with less memory than
-// any of the group can need.
+// Ranks every layout (combination of parallelism, recompute and offload) of a space by memory and time. Pure
+// and single-threaded: callers search parts in threads and merge() the answers, which do not depend on the
+// split. Pruning never changes the answer: a group of layouts is skipped only if its lower bound of time
+// exceeds the slowest of the `top` fastest layouts, and a point of the Pareto front is faster with no more
+// memory than the group's lower bound.
 #pragma once
 #include <optional>
 #include <vector>
@@ -16,35 +16,35 @@ struct Question {
   const model::Architecture* architecture = nullptr;
   Job job;
   Machine machine;
-  std::uint64_t device_budget = 0, host_budget = UINT64_MAX;  // bytes a rank
+  std::uint64_t device_budget = 0, host_budget = UINT64_MAX;  // bytes per rank
   std::size_t top = 10;
-  bool prune = true;  // false: look at every layout
+  bool prune = true;  // false: evaluate every layout
 };
 
 struct Found {
   Shape shape;
   Depth depth;
   Keep keep;
-  std::uint64_t device_bytes = 0, host_bytes = 0;  // of the worst stage
+  std::uint64_t device_bytes = 0, host_bytes = 0;  // of the stage that needs most
   double step_seconds = 0;
-  std::uint64_t place = 0;  // in the order of the space: breaks ties
+  std::uint64_t index = 0;  // in the order of the space; breaks ties
   RunSpec run(const RunSpec& base) const;
 };
 
 struct Answer {
-  std::uint64_t layouts = 0, evaluated = 0,
-                fitting = 0;     // of the space; looked at; of those looked at, fitting
-  std::vector<Found> best;       // fastest first; then least memory, then earliest in the space
-  std::vector<Found> pareto;     // least device memory first, each faster than all before it
-  std::optional<Found> closest;  // where nothing fits: the least over the budgets
+  std::uint64_t layouts = 0;     // in the space
+  std::uint64_t evaluated = 0;   // not pruned
+  std::uint64_t fitting = 0;     // of the evaluated ones
+  std::vector<Found> best;       // fastest first; ties: least memory, then index
+  std::vector<Found> pareto;     // least device memory first, each faster than the previous
+  std::optional<Found> closest;  // if nothing fits: the least excess over the budgets
 };
 
-/// Part `part` of `parts` of the space. Throws usage_error where the run is none that search can vary
-/// (inference).
+/// Searches part `part` of `parts` of the space. Throws usage_error for inference.
 Answer search(const Question& q, std::size_t part = 0, std::size_t parts = 1);
 Answer merge(std::vector<Answer> answers, const Question& q);
 
-/// Bytes over the budgets, device and host together; 0: it fits.
+/// Excess over the device and host budgets in bytes; 0: it fits.
 std::uint64_t misses_by(const Found& f, const Question& q);
 
 }  // namespace trainhost::parallel

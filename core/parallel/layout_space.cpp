@@ -1,4 +1,4 @@
-// See layout_space.hpp.
+// Enumeration of shapes, depths and keeps; each value must divide what it splits.
 #include "core/parallel/layout_space.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ Values divisors(std::uint64_t n) {
   return low;
 }
 
-/// Those of `asked` that divide n, or every divisor where none is asked for.
+/// The values of `asked` that divide n; all divisors if `asked` is empty.
 Values dividing(const Values& asked, std::uint64_t n) {
   if (asked.empty()) return divisors(n);
   Values out;
@@ -39,7 +39,7 @@ RunSpec on_tensor_ranks(const RunSpec& base, std::uint32_t tensor) {
   return r;
 }
 
-/// Whether validate() takes so many tensor ranks.
+/// Whether validate() accepts this number of TP ranks.
 bool tensor_divides(const model::Architecture& a, const RunSpec& base, std::uint32_t tensor) {
   try {
     validate(a, on_tensor_ranks(base, tensor));
@@ -56,14 +56,14 @@ bool experts_divide(const model::Architecture& a, std::uint32_t expert) {
          });
 }
 
-/// Sequences that one data-parallel rank sees in an update; 0: the ranks do not divide the batch.
+/// Sequences per DP rank and step; 0: the ranks do not divide the batch.
 std::uint64_t local_batch(const Job& job, std::uint64_t data) {
   return job.global_batch % data ? 0 : job.global_batch / data;
 }
 
-/// Values of interleave: chunks of equal size where the layers allow it, else one; none where another number
-/// is asked for.
-Values interleaves(const Axes& axes, std::uint32_t layers, std::uint32_t pipeline) {
+/// Numbers of virtual stages with equal chunks of layers; only 1 if the layers do not divide among the
+/// stages.
+Values virtual_stages(const Axes& axes, std::uint32_t layers, std::uint32_t pipeline) {
   return dividing(axes.interleave, pipeline == 1 || layers % pipeline ? 1 : layers / pipeline);
 }
 
@@ -80,7 +80,7 @@ std::vector<Shape> shapes(const model::Architecture& a, const Job& job) {
       for (const std::uint32_t e : dividing(job.axes.expert, a.has_experts() ? job.devices / t : 1)) {
         if (!experts_divide(a, e)) continue;
         for (const std::uint32_t b : dividing(job.axes.micro_batch, job.global_batch)) {
-          if (b * S > INT32_MAX) continue;  // as the run file has it
+          if (b * S > INT32_MAX) continue;  // limit of the run file
           for (const bool sequence : job.axes.sequence) {
             if (sequence && (t == 1 || S / c % t)) continue;
             for (const RecomputeChoice& recompute : job.axes.recompute)
@@ -108,7 +108,7 @@ std::vector<Depth> depths(const model::Architecture& a, const Job& job, const Sh
       continue;
     const std::uint64_t accumulate = local / s.micro_batch;
     if (accumulate > UINT32_MAX) continue;
-    for (const std::uint32_t v : interleaves(job.axes, layers, p)) {
+    for (const std::uint32_t v : virtual_stages(job.axes, layers, p)) {
       if (v > 1 && accumulate % p) continue;
       if (s.recompute.every > layers / (p * v)) continue;
       out.push_back({p, v, d, static_cast<std::uint32_t>(accumulate)});

@@ -1,7 +1,6 @@
-// The space of layouts of one model on N devices: which values each choice may take and which combinations
-// are layouts. The outer choices (Shape) fix how a micro-batch looks on a rank, the middle ones (Depth) how
-// often and where it runs, the inner ones (zero, offload) only where things are kept. Enumerates; evaluates
-// nothing.
+// The space of layouts of one model on N devices: the values of each setting and their valid combinations.
+// The outer settings (Shape) determine a micro-batch on a rank, the middle ones (Depth) its number and stage,
+// the inner ones (Keep) sharding and memory tiers of state. Enumerates; evaluates nothing.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,8 +16,7 @@ struct RecomputeChoice {
   bool operator==(const RecomputeChoice&) const = default;
 };
 
-/// Values that search may take; an empty list of ranks or micro-batches: every one that divides what it
-/// shares.
+/// Values to search; an empty list of ranks or micro-batches means every divisor.
 struct Axes {
   std::vector<std::uint32_t> tensor, pipeline, data, context, expert, interleave, micro_batch;
   std::vector<bool> sequence{false, true};
@@ -35,13 +33,13 @@ struct Axes {
 };
 
 struct Job {
-  RunSpec base;  // what is not searched: types, optimizer, sequence length, LoRA, ...
+  RunSpec base;  // settings that are not searched: types, optimizer, sequence length, LoRA, ...
   std::uint32_t devices = 1;
-  std::uint64_t global_batch = 1;  // sequences of an update, over all ranks
+  std::uint64_t global_batch = 1;  // sequences per step over all ranks
   Axes axes;
 };
 
-/// How a micro-batch looks on a rank.
+/// Settings that determine a micro-batch on a rank.
 struct Shape {
   std::uint32_t tensor = 1, context = 1, expert = 1, micro_batch = 1;
   bool sequence = false;
@@ -49,26 +47,25 @@ struct Shape {
   AttentionMemory attention = AttentionMemory::kFlash;
   CrossEntropy cross_entropy = CrossEntropy::kFused;
 };
-/// Where and how often it runs.
+/// Settings that determine where and how often micro-batches run. interleave: virtual stages.
 struct Depth {
   std::uint32_t pipeline = 1, interleave = 1, data = 1, accumulate = 1;
 };
-/// What is kept where.
+/// Sharding and memory tiers of weights, optimizer state and activations.
 struct Keep {
   std::uint32_t zero = 0;
   Tier weights = Tier::kDevice, optimizer = Tier::kDevice, activations = Tier::kDevice;
 };
 
-/// In a fixed order: a layout's place in it is what breaks ties. None where the model cannot be cut for so
-/// many devices; throws as validate() does where no number of devices would do.
+/// All shapes in a fixed order, which breaks ties. Empty if the model cannot be split over this number of
+/// devices; throws like validate() if no number of devices is possible.
 std::vector<Shape> shapes(const model::Architecture& a, const Job& job);
 
-/// Those of one shape. Shares: the heads by tensor, tokens by context and, sequence-parallel, tensor; experts
-/// by expert, which divides the data x context ranks; every chunk has a layer, several of them need
-/// accumulate to be a multiple of pipeline.
+/// The depths of one shape. expert divides the data x context ranks; every chunk has at least one layer; with
+/// several virtual stages accumulate is a multiple of pipeline.
 std::vector<Depth> depths(const model::Architecture& a, const Job& job, const Shape& s);
 
-/// Zero only where ranks share the state. Those that differ in zero alone stand together.
+/// All keeps; ZeRO > 0 only with several ranks. Those that differ only in ZeRO are consecutive.
 std::vector<Keep> keeps(const Job& job, bool several_ranks);
 
 void apply(RunSpec& r, const Shape& s);

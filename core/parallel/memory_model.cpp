@@ -1,11 +1,11 @@
-// See memory_model.hpp.
+// The parts of MemoryModel that run once per shape or depth.
 #include "core/parallel/memory_model.hpp"
 
 namespace trainhost::parallel {
 
 const std::vector<std::uint32_t>& MemoryModel::candidates() {
   std::vector<std::uint32_t>& out = candidates_[{r_.parallel.pipeline, r_.parallel.virtual_stages}];
-  if (out.empty()) out = stages_that_count(a_, kinds_, r_);
+  if (out.empty()) out = candidate_stages(a_, kinds_, r_);
   return out;
 }
 

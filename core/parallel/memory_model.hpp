@@ -1,6 +1,6 @@
-// The memory of many layouts of one model: stage_numbers() of the worst stage, to the byte, with everything
-// that layouts have in common counted once. No formula stands here: the account is prepared once a stage and
-// asked again for each place to keep things.
+// Memory of many layouts of one model: stage_numbers() of the stage that needs most, to the byte, with shared
+// work done once. Has no formulas of its own: prepares the RankBreakdown of a stage once and emits it once
+// per Keep.
 #pragma once
 #include <deque>
 #include <map>
@@ -15,31 +15,30 @@ namespace trainhost::parallel {
 
 class MemoryModel {
  public:
+  /// Bytes of the stage that needs most device memory; host includes pinned memory.
   struct Bytes {
-    std::uint64_t device = 0,
-                  host = 0;  // of the stage that needs most of the device; host: pinned memory too, disk not
+    std::uint64_t device = 0, host = 0;
   };
 
-  /// `run` is the one that a search varies in place; it and `a` outlive the model.
+  /// `run` is varied in place by the search; it and `a` must outlive the model.
   MemoryModel(const model::Architecture& a, const RunSpec& run) : a_(a), kinds_(a), r_(run) {}
 
-  /// The run's micro_batch, tensor, context, expert, recompute, ... have changed.
+  /// Call after a change of micro_batch, tensor, context, expert, recompute, ... (Shape).
   void set_shape();
-  /// pipeline, interleave, data or accumulate have changed.
+  /// Call after a change of pipeline, virtual_stages, data or accumulate (Depth).
   void set_depth();
-  /// Of the run as it stands.
+  /// Of the current run.
   Bytes bytes() {
     return *bytes([](std::uint64_t) { return false; });
   }
-  /// The same, for who may know before all stages are counted: enough(device bytes so far) is asked after
-  /// each, which only grow. nullopt: it said yes.
+  /// The same with early exit: calls enough(device bytes so far) after each stage; nullopt if it returned
+  /// true.
   template <class Enough>
   std::optional<Bytes> bytes(Enough&& enough);
 
-  /// With the run's zero the highest of a group of layouts that differ in zero alone: whether enough(bytes)
-  /// says yes to what none of the group takes less than of a device, stage by stage as above. Counts what
-  /// ZeRO shares, which only shrinks as the stage grows, and what it does not touch; leaves out what a stage
-  /// may add: buffers of communication, and the allocator's gaps beside them.
+  /// For a group of layouts that differ only in ZeRO, with the run's zero the highest of them: whether
+  /// enough(bytes) is true for a lower bound of device bytes of the group, stage by stage as above. The bound
+  /// has everything except communication buffers and allocator gaps: only these can grow with ZeRO.
   template <class Enough>
   bool at_least(Enough&& enough);
 
@@ -52,13 +51,13 @@ class MemoryModel {
     void add(const Entry& f, Name&&, Formula&&) {
       if (!f.at_peak) return;
       bytes[std::size_t(f.tier)] += f.bytes;
-      if (f.tier == Tier::kDevice && stays(f.component)) least += f.bytes;
+      if (f.tier == Tier::kDevice && never_grows_with_zero(f.component)) least += f.bytes;
     }
-    static constexpr bool stays(Component c) {
+    static constexpr bool never_grows_with_zero(Component c) {
       return c != Component::kCommunication && c != Component::kFragmentation;
     }
   };
-  /// A stage and its account, which refers to it.
+  /// A stage and its breakdown, which refers to it.
   struct Prepared {
     Prepared(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r, std::uint32_t stage,
              const LayerSums* known)
@@ -72,11 +71,11 @@ class MemoryModel {
     RankBreakdown<Sink> breakdown;
   };
 
-  /// stages_that_count(), once for each depth: under one recompute policy for all layers, as a search has it,
-  /// they are the same.
+  /// candidate_stages() of each depth, cached: with one recompute policy for all layers (as in a search) they
+  /// depend only on the depth.
   const std::vector<std::uint32_t>& candidates();
 
-  /// Of the i-th candidate; prepared when it is first asked for.
+  /// Emits the i-th candidate; prepares it at the first call.
   const Sink& emit(std::size_t i) {
     if (i == prepared_.size()) prepared_.emplace_back(a_, kinds_, r_, (*stages_)[i], sums_.data());
     return prepared_[i].emit();
@@ -87,9 +86,9 @@ class MemoryModel {
   const RunSpec& r_;
   std::vector<LayerSums> sums_;  // of each kind of layer
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::uint32_t>>
-      candidates_;                                      // by pipeline and interleave
+      candidates_;                                      // by pipeline and virtual_stages
   const std::vector<std::uint32_t>* stages_ = nullptr;  // candidates() of this depth
-  std::deque<Prepared> prepared_;  // of the candidates, first stage first, as far as they were asked for
+  std::deque<Prepared> prepared_;                       // of the first candidates
 };
 
 template <class Enough>

@@ -1,6 +1,6 @@
-// One micro-batch through one layer and through the head, on one rank: the part of the time model that
-// depends on shapes and not on how many ranks repeat it. Symbols: T tokens of the micro-batch on a rank, H
-// hidden, t tensor ranks, e expert ranks.
+// Time of one micro-batch in one layer and in the head on one rank: the part of the time model that depends
+// only on the Shape. Terms: README.md. Symbols: T tokens of the micro-batch on a rank, H hidden, t TP ranks,
+// c CP ranks, e EP ranks, w bytes per weight or activation.
 #include <algorithm>
 #include <cmath>
 
@@ -9,11 +9,12 @@
 namespace trainhost::parallel {
 namespace {
 
-constexpr double kFlashBackward = 2.5;  // of the forward products: scores are made again (5 products to 2)
-constexpr double kScoreTouches = 4;     // materialised: product out, softmax in and out, product in
+constexpr double kFlashBackward =
+    2.5;  // times the forward products: scores are recomputed (5 products instead of 2)
+constexpr double kScoreTouches = 4;  // accesses to materialised scores: write, softmax read and write, read
 
-/// A roofline with two sides: what arithmetic takes, and what the bytes take beyond it.
-struct Roof {
+/// Roofline: seconds of arithmetic, and seconds of memory traffic beyond the arithmetic.
+struct Roofline {
   double compute = 0, memory = 0;
   void add(double flop_seconds, double byte_seconds, double times = 1) {
     compute += times * flop_seconds;
@@ -29,7 +30,7 @@ double mean_keys(double seq, double window) {
   return window - window * (window - 1) / (2 * seq);
 }
 
-/// Adds `share` of layer `l` to the mean layer of `b`: shares of all kinds of layers sum to one mean layer.
+/// Adds `share` of layer `l` to the mean layer of `b`; the shares of all kinds of layers sum to 1.
 void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, const RunSpec& r) const {
   const double H = a_.hidden, S = r.seq_len, t = r.parallel.tensor, c = r.parallel.context,
                e = r.parallel.expert;
@@ -40,7 +41,7 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
   const double used = l.experts.count ? l.experts.active : 0,
                pool = l.experts.count * H * double(l.experts.each.token_width());
 
-  // Products with weights: what a token meets, against weights read once and activations in and out.
+  // Products with weights. Memory traffic: weights once, activations in and out.
   const double active = double(model::active_layer_elements(l, a_.hidden));
   const double held = (double(model::layer_elements(l, a_.hidden)) - pool) / t + pool / (t * e);
   const double wide = double(l.mlp.token_width()) + used * double(l.experts.each.token_width()) +
@@ -48,41 +49,40 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
   const double in_out = T * w * (4 * H + (q + k + v + o + wide) / t);
   const double products = 2 * T * active / t / peak, products_bytes = (held * w + in_out) / bytes;
 
-  // Attention: two products over the keys that a query sees, heads shared by t.
+  // Attention: two products over the visible keys; heads are split over t ranks.
   const double keys = mean_keys(S, l.attention.window);
   const double scores = 2 * T * keys * (q + o) / t / peak;
   const bool flash = r.memory.attention == AttentionMemory::kFlash;
   const double square = flash ? 0 : kScoreTouches * w * T * S * l.attention.heads / t;
   const double scores_bytes = (T * w * (q + k + v + o) / t + square) / bytes;
 
-  // Everything between the products: norms and residuals (shared by sequence parallelism), rotation and
-  // activation.
+  // Between the products: norms and residuals (split by sequence parallelism), rotary embedding, activation.
   const double between = T * w * ((2 * l.norms + 6) * H / spread + 2 * (q + k) / t + wide / t) / bytes;
 
-  Roof forward, backward;
+  Roofline forward, backward;
   forward.add(products, products_bytes);
   forward.add(scores, scores_bytes);
   forward.memory += between;
-  const double frozen = r.lora_rank > 0 ? 1 : 2;  // of frozen weights only the input's gradient is made
+  const double frozen = r.lora_rank > 0 ? 1 : 2;  // frozen weights: only the gradient of the input
   backward.add(products, products_bytes, frozen);
   backward.add(scores, scores_bytes, flash ? kFlashBackward : 2);
   backward.memory += 2 * between;
 
-  Roof again;
-  if (r.recompute == Recompute::kFull) again = forward;
+  Roofline recomputed;
+  if (r.recompute == Recompute::kFull) recomputed = forward;
   if (r.recompute == Recompute::kSelective) {
-    again.memory += between;
-    if (!flash) again.add(scores, scores_bytes);
+    recomputed.memory += between;
+    if (!flash) recomputed.add(scores, scores_bytes);
   }
 
-  // Tensor parallel: an all-reduce behind attention and one behind the MLP, each way; a gather and a scatter
-  // move as much.
+  // Tensor parallelism: all-reduces after attention and after the MLP, forward and backward. All-gather and
+  // reduce-scatter (sequence parallelism) move the same bytes.
   const double ring = (t - 1) / t, reduces = l.norms == 1 ? 1 : 2;
   const double reduce = t > 1 ? reduces * 2 * ring * T * H * w / bandwidth(1, t) : 0;
-  const double again_reduce = r.recompute == Recompute::kFull ? reduce : 0;
+  const double recomputed_reduce = r.recompute == Recompute::kFull ? reduce : 0;
 
-  // Context parallel: keys and values go round the ring while the scores of the block before are made;
-  // backward they and their gradients do.
+  // Context parallelism: keys and values are sent around the ring during the attention of the previous block;
+  // in the backward pass with their gradients.
   double round = 0;
   if (c > 1) {
     const double hop = (c - 1) * T * w * (k + v) / t / bandwidth(t, c);
@@ -91,7 +91,7 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
     if (r.recompute == Recompute::kFull) round += std::max(0.0, hop - one);
   }
 
-  // Experts: tokens go to the ranks of their experts and come back, each way.
+  // Experts: all-to-all to the ranks of the experts and back, forward and backward.
   const double route_bytes_s =
       t * c * e <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
   double routes = 0;
@@ -102,13 +102,13 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
   Pass& p = b.layer;
   p.compute += share * (forward.compute + backward.compute);
   p.memory += share * (forward.memory + backward.memory);
-  p.recompute += share * again.sum();
-  p.tensor += share * (2 * reduce + again_reduce);
+  p.recompute += share * recomputed.sum();
+  p.tensor += share * (2 * reduce + recomputed_reduce);
   p.context += share * round;
   p.expert += share * routes;
-  p.backward += share * (backward.sum() + again.sum() + reduce + again_reduce);
+  p.backward += share * (backward.sum() + recomputed.sum() + reduce + recomputed_reduce);
 
-  // What waits for the backward pass, where it is sent to another tier.
+  // Bytes kept for the backward pass, for offloading.
   const double norms = r.recompute == Recompute::kSelective ? 2 : 2 + l.norms;
   b.saved_bytes +=
       share * w * T *
@@ -118,14 +118,14 @@ void TimeModel::add_layer(MicroBatch& b, const model::Layer& l, double share, co
                  (flash || r.recompute == Recompute::kSelective ? 0 : 2 * S * l.attention.heads / t));
 }
 
-/// The head's product and its loss; under tensor parallelism one reduction forward (embedding) and one
-/// backward (head).
+/// Product and loss of the head; with tensor parallelism one all-reduce forward (embedding) and one backward
+/// (head).
 Pass TimeModel::head_pass(const RunSpec& r) const {
   const double H = a_.hidden, t = r.parallel.tensor,
                T = double(r.micro_batch) * r.seq_len / r.parallel.context;
   const double V = double(a_.vocab), w = width_;
   const double logits_touched = (r.memory.cross_entropy == CrossEntropy::kFused ? 2 : 5) * T * V / t * 4;
-  Roof forward;
+  Roofline forward;
   forward.add(2 * T * head_ / t / (m_.flops * m_.matrix_efficiency),
               (head_ * w / t + T * H * w) / m_.memory_bytes_s);
   Pass p;

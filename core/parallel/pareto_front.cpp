@@ -1,4 +1,4 @@
-// See pareto_front.hpp.
+// Both collections are sorted vectors with binary search.
 #include "core/parallel/pareto_front.hpp"
 
 #include <algorithm>
@@ -7,13 +7,13 @@
 namespace trainhost::parallel {
 
 bool faster(const Found& a, const Found& b) {
-  return std::tie(a.step_seconds, a.device_bytes, a.host_bytes, a.place) <
-         std::tie(b.step_seconds, b.device_bytes, b.host_bytes, b.place);
+  return std::tie(a.step_seconds, a.device_bytes, a.host_bytes, a.index) <
+         std::tie(b.step_seconds, b.device_bytes, b.host_bytes, b.index);
 }
 
 bool smaller(const Found& a, const Found& b) {
-  return std::tie(a.device_bytes, a.step_seconds, a.host_bytes, a.place) <
-         std::tie(b.device_bytes, b.step_seconds, b.host_bytes, b.place);
+  return std::tie(a.device_bytes, a.step_seconds, a.host_bytes, a.index) <
+         std::tie(b.device_bytes, b.step_seconds, b.host_bytes, b.index);
 }
 
 void Fastest::add(const Found& f) {
@@ -22,8 +22,8 @@ void Fastest::add(const Found& f) {
   if (kept_.size() > top_) kept_.pop_back();
 }
 
-bool Front::wants(std::uint64_t bytes, double seconds) const {
-  // The last of those with no more bytes is the fastest of them. Equal in both: the tie is add()'s to break.
+bool ParetoFront::wants(std::uint64_t bytes, double seconds) const {
+  // The last of those with no more bytes is the fastest of them. add() breaks ties of bytes and seconds.
   const auto after = std::upper_bound(kept_.begin(), kept_.end(), bytes,
                                       [](std::uint64_t b, const Found& f) { return b < f.device_bytes; });
   if (after == kept_.begin()) return true;
@@ -31,7 +31,7 @@ bool Front::wants(std::uint64_t bytes, double seconds) const {
   return seconds < before.step_seconds || (seconds == before.step_seconds && bytes == before.device_bytes);
 }
 
-void Front::add(const Found& f) {
+void ParetoFront::add(const Found& f) {
   if (!wants(f.device_bytes, f.step_seconds)) return;
   auto at = std::lower_bound(kept_.begin(), kept_.end(), f,
                              [](const Found& a, const Found& b) { return a.device_bytes < b.device_bytes; });

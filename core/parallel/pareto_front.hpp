@@ -1,5 +1,5 @@
-// The two collections of a search: the fastest so many, and the front of memory against time. Both keep a
-// total order, so that what they hold does not depend on the order in which layouts came.
+// The two result collections of a search: the `top` fastest layouts, and the Pareto front of memory and time.
+// Both use a total order, so their content does not depend on the order of insertion.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace trainhost::parallel {
 
-/// Faster first; of equals the one with less memory, then the earlier.
+/// Order by time, then memory, then index.
 bool faster(const Found& a, const Found& b);
-/// Less device memory first; of equals the faster, then the earlier.
+/// Order by device memory, then time, then index.
 bool smaller(const Found& a, const Found& b);
 
 class Fastest {
@@ -27,15 +27,15 @@ class Fastest {
   std::vector<Found> kept_;
 };
 
-class Front {
+class ParetoFront {
  public:
-  /// Whether a layout of at least so many bytes and seconds could still be on it.
+  /// Whether a layout with at least these bytes and seconds can be on the front.
   bool wants(std::uint64_t bytes, double seconds) const;
   void add(const Found& f);
   std::vector<Found>& kept() { return kept_; }
 
  private:
-  std::vector<Found> kept_;  // bytes rise strictly, seconds fall strictly
+  std::vector<Found> kept_;  // bytes strictly increase, seconds strictly decrease
 };
 
 }  // namespace trainhost::parallel

@@ -1,7 +1,6 @@
-// Which layers a pipeline stage holds and how many micro-batches of each of its chunks are in flight at the
-// worst moment. 1F1B and interleaved 1F1B (virtual stages) with the warm-up of Narayanan et al. 2021: 2 (P -
-// s - 1) + (v - 1) P chunk passes before the first backward pass, in groups of P micro-batches. Numbers
-// alone; knows nothing of what a layer is.
+// Layers of a pipeline stage, and the maximum number of micro-batches in flight per chunk. 1F1B and
+// interleaved 1F1B (virtual stages) with the warm-up of Narayanan et al. 2021: 2 (P - s - 1) + (v - 1) P
+// chunk passes before the first backward pass, in groups of P micro-batches.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,10 +8,10 @@
 namespace trainhost::parallel {
 
 struct Pipeline {
-  std::uint64_t stages = 1, chunks = 1, micro_batches = 1;  // chunks: of one stage
+  std::uint64_t stages = 1, chunks = 1, micro_batches = 1;  // chunks: per stage
   std::uint64_t layers = 1;
 
-  /// First layer of the n-th chunk of the whole model; chunks are even up to one layer, the later ones
+  /// First layer of the n-th chunk of the model; chunk sizes differ by at most one layer, later ones are
   /// larger.
   std::uint64_t first(std::uint64_t n) const {
     return static_cast<std::uint64_t>(static_cast<unsigned __int128>(layers) * n / (stages * chunks));
@@ -24,7 +23,7 @@ struct Pipeline {
     return first(chunk * stages + stage + 1);
   }
 
-  /// Micro-batches whose activations of this chunk wait for their backward pass when most do.
+  /// Maximum number of micro-batches whose activations of this chunk are kept for the backward pass.
   std::uint64_t in_flight(std::uint64_t stage, std::uint64_t chunk) const {
     if (chunks == 1) return std::min(stages - stage, micro_batches);
     const std::uint64_t group = std::min(stages, micro_batches);
@@ -33,8 +32,8 @@ struct Pipeline {
   }
 
  private:
-  /// Micro-batches of this chunk among the first n chunk passes: rounds take `group` micro-batches through
-  /// every chunk in turn, the last round those that are left.
+  /// Micro-batches of this chunk among the first n chunk passes. A round runs `group` micro-batches through
+  /// every chunk, one chunk after the other; the last round runs the remaining ones.
   std::uint64_t passed(std::uint64_t n, std::uint64_t chunk, std::uint64_t group) const {
     const std::uint64_t before = std::min(n / (group * chunks), micro_batches / group) * group;
     const std::uint64_t width = std::min(group, micro_batches - before), rest = n - before * chunks;

@@ -1,6 +1,5 @@
-// One rank of one pipeline stage, before anything is added up: its share of tokens, its layers by chunk,
-// recompute policy and kind, the data ranks that share its state. What rank_breakdown.hpp walks. A stage
-// never allocates.
+// Stage: one rank of one pipeline stage: its tokens, its layers by chunk, recompute policy and kind, and the
+// data ranks with the same state. Input of rank_breakdown.hpp. Does not allocate.
 #pragma once
 #include <array>
 #include <bit>
@@ -14,15 +13,15 @@
 
 namespace trainhost::parallel {
 
-/// `count` layers of one kind under one policy, among layers `from` .. `to` - 1, which all have that policy;
-/// `in_flight` micro-batches of each.
+/// `count` layers of one kind and policy among layers from .. to - 1 (all of that policy), with `in_flight`
+/// micro-batches each.
 struct Segment {
   const model::Layer* layer = nullptr;
   std::size_t kind = 0;
   std::uint64_t chunk = 0, from = 0, to = 0;
   Policy policy = kAll;
-  std::uint64_t count = 0,
-                keeping = 0;  // keeping: those that keep something; of a group made again together, the first
+  std::uint64_t count = 0;
+  std::uint64_t keeping = 0;  // layers that keep activations; of a group recomputed together only the first
   std::uint64_t in_flight = 1;
 };
 
@@ -32,11 +31,11 @@ struct Stage {
   const RunSpec& r;
   Pipeline pipeline;
   std::uint64_t index, tp, ep, every;
-  std::uint64_t data_ranks, expert_data_ranks;  // that hold the same weights: sharing them is ZeRO
-  std::uint64_t vocab;                          // rows of the table here
+  std::uint64_t data_ranks, expert_data_ranks;  // ranks with the same weights, over which ZeRO shards
+  std::uint64_t vocab;                          // rows of the vocabulary on this rank
   Cut cut;
 
-  /// `of`: the kinds of `arch`. All three outlive the stage.
+  /// of: the kinds of `arch`. All references must outlive the stage.
   Stage(const model::Architecture& arch, const LayerKinds& of, const RunSpec& run, std::uint64_t stage)
       : a(arch),
         kinds(of),
@@ -61,8 +60,7 @@ struct Stage {
   bool first() const { return index == 0; }
   bool last() const { return index + 1 == pipeline.stages; }
 
-  /// Calls f(Segment) for what this stage holds: chunk by chunk, in it policy by policy, in that kind by
-  /// kind.
+  /// Calls f(Segment) for the layers of this stage, ordered by chunk, policy and kind.
   template <class F>
   void segments(F&& f) const {
     for (std::uint64_t chunk = 0; chunk < pipeline.chunks; ++chunk) {
@@ -98,7 +96,8 @@ struct Stage {
     }
   }
 
-  /// A layer's input is as wide in every kind: which of a mixed group keeps it makes no difference.
+  /// The input of a layer has the same width in every kind, so it does not matter which layer of a group
+  /// keeps it.
   template <class F>
   void by_kind(Segment g, F&& f) const {
     std::uint64_t inputs = g.policy == kInput ? up(g.to - g.from, every) : g.to - g.from;
@@ -112,38 +111,37 @@ struct Stage {
   }
 };
 
-/// Stages that can need most of the device: the first, the last, and of those between the first with its
-/// layers, chunk by chunk and policy by policy, where the first stage has not the same and the embedding
-/// besides. A later one of equal layers has fewer micro-batches in flight.
-std::vector<std::uint32_t> stages_that_count(const model::Architecture& a, const LayerKinds& kinds,
-                                             const RunSpec& r);
+/// Stages that can need most device memory: the last one, and of stages with equal layers (by chunk, policy
+/// and kind) the first, because later ones have fewer micro-batches in flight.
+std::vector<std::uint32_t> candidate_stages(const model::Architecture& a, const LayerKinds& kinds,
+                                            const RunSpec& r);
 
-/// As in rank_memory.hpp, for callers that have the kinds of `a`.
+/// Like those of rank_memory.hpp, with the kinds of `a` as an argument.
 Numbers stage_numbers(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r,
                       std::uint32_t stage);
 std::uint32_t worst_stage(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r);
 
-/// What a layer holds and keeps, added up once a kind.
+/// State and activations of one layer; computed once per kind.
 struct LayerSums {
   Held held;
-  std::array<Size, kPolicies> kept, remade;  // bytes of one micro-batch; remade: what the policy gave up
+  std::array<Size, kPolicies> kept, recomputed;  // bytes of one micro-batch; recomputed: by the policy
   Size backward;
 };
 
 inline LayerSums layer_sums(const Stage& s, const model::Layer& l) {
   LayerSums sums;
-  Tally tally(s.r);
-  layer_weights(l, s.a.hidden, s.tp, s.ep, tally);
-  sums.held = tally.held();
+  StateSums state(s.r);
+  layer_weights(l, s.a.hidden, s.tp, s.ep, state);
+  sums.held = state.held();
   layer_activations(l, s.cut, [&](const Activation& row) {
     const Size bytes = row.bytes();
-    for (std::size_t p = 0; p < kPolicies; ++p) (p <= row.until ? sums.kept : sums.remade)[p] += bytes;
+    for (std::size_t p = 0; p < kPolicies; ++p) (p <= row.until ? sums.kept : sums.recomputed)[p] += bytes;
   });
   sums.backward = backward_bytes(l, s.cut);
   return sums;
 }
 
-/// Of every kind; the same for all stages.
+/// layer_sums() of every kind; equal for all stages.
 inline std::vector<LayerSums> sums_by_kind(const Stage& s) {
   std::vector<LayerSums> sums;
   for (std::size_t kind = 0; kind < s.kinds.size(); ++kind)

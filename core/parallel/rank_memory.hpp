@@ -1,8 +1,7 @@
-// The memory of a decoder under any layout, in closed form: one rank of every pipeline stage, by component,
-// tier and moment. One description (rank_breakdown.hpp) feeds two readers: numbers alone, for search, and
-// leaves with their formulas, for plan. Never places a buffer: weights, gradients and optimizer state are
-// counted exactly, activations by the list of tensors that a usual implementation keeps
-// (activation_table.hpp), and the whole is called an approximation.
+// Memory of a decoder under any parallelism in closed form: one rank of each pipeline stage, by component and
+// tier, at the peak. rank_breakdown.hpp lists the entries; stage_numbers() sums them (search), stage_report()
+// makes a report with formulas (plan). Weights, gradients and optimizer state are exact, activations follow
+// activation_table.hpp; the total is an approximation. Places no buffers.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,7 +18,7 @@ static_assert(kComponents == static_cast<std::size_t>(Component::kRuntime) + 1,
               "a component without its column");
 static_assert(kTiers == static_cast<std::size_t>(Tier::kDisk) + 1, "a tier without its row");
 
-/// Bytes of one rank at its worst moment.
+/// Bytes of one rank at its peak.
 struct Numbers {
   std::array<std::array<std::uint64_t, kComponents>, kTiers> bytes{};  // [tier][component]
   Phase peak_at = kBackward;                                           // of the device tier
@@ -27,25 +26,25 @@ struct Numbers {
   std::uint64_t total() const;
 };
 
-/// Throws usage_error naming the key and its value where architecture and layout do not go together: heads
-/// that tensor does not divide, experts that expert does not divide, fewer layers than pipeline x interleave,
-/// experts asked of a dense model.
+/// Throws usage_error with run-file key and value if the architecture does not allow the parallelism: heads
+/// not divisible by tensor, experts not divisible by expert, fewer layers than pipeline x virtual_stages,
+/// expert > 1 for a dense model.
 void validate(const model::Architecture& a, const RunSpec& r);
 
-/// Stages 0 .. pipeline - 1. `r` is valid for `a`; sizes saturate at kMaxBytes rather than throw (search
-/// compares them).
+/// stage: 0 .. pipeline - 1. `r` is valid for `a`. Sizes saturate at kMaxBytes instead of throwing, for
+/// search.
 Numbers stage_numbers(const model::Architecture& a, const RunSpec& r, std::uint32_t stage);
-/// The stage that needs most of the device.
+/// The stage that needs most device memory.
 std::uint32_t worst_stage(const model::Architecture& a, const RunSpec& r);
 
-/// The same as leaves with formulas and numbers filled in, of that stage. The leaves' sums equal
-/// stage_numbers(). Throws Error (too large) where a size leaves 63 bits.
+/// The memory breakdown of a stage as entries with formulas; sums equal stage_numbers(). Throws Error (too
+/// large) above 63 bits.
 MemoryReport stage_report(const model::Architecture& a, const RunSpec& r, std::uint32_t stage);
 
-/// The worst stage's report, with one line a stage (of the first 256) in its notes where there are several.
+/// stage_report() of the stage that needs most; with several stages one note per stage (the first 256).
 MemoryReport report(const model::Architecture& a, const RunSpec& r);
 
-/// Trained parameters: all of them, or the adapters' under [lora].
+/// Trained parameters: all, or those of the adapters with [lora].
 std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r);
 
 }  // namespace trainhost::parallel

@@ -1,6 +1,6 @@
-// The reader of rank_breakdown.hpp that people see: leaves with their formulas, one a name, and a line for
-// every stage. Leaves of one name (a stage's chunks, kinds of layers) are one: their bytes add up and their
-// formulas stand side by side.
+// Report of a stage: a sink of rank_breakdown.hpp that builds entries with formulas. Entries with the same
+// name (several chunks or kinds of layers) are merged: bytes added, formulas joined by " + ". Also one note
+// per stage.
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/parallel/rank_breakdown.hpp"
@@ -10,7 +10,7 @@ namespace trainhost::parallel {
 namespace {
 
 constexpr std::size_t kLongFormula = 400;
-constexpr std::uint32_t kStageLines = 256;  // a report takes a thousand notes
+constexpr std::uint32_t kStageLines = 256;  // a report has at most a thousand notes
 
 struct ReportSink {
   static constexpr bool kPerTensor = true;
@@ -41,7 +41,7 @@ struct ReportSink {
       into.formula += " + ...";
     bounds(into);
   }
-  /// An approximation is meant within a quarter; constants and gaps within a factor of two.
+  /// Bounds of approximations: +- 25 %; constants and gaps: up to a factor of two.
   static void bounds(MemoryEntry& n) {
     const bool exact = n.claim == Claim::kExact,
                rough = n.component == Component::kRuntime || n.component == Component::kFragmentation;
@@ -54,13 +54,13 @@ std::string stage_line(const model::Architecture& a, const LayerKinds& kinds, co
                        std::uint32_t stage) {
   const Numbers n = stage_numbers(a, kinds, r, stage);
   const Stage s(a, kinds, r, stage);
-  std::uint64_t layers = 0, flying = 0;
-  s.segments([&](const Segment& g) { layers += g.count, flying = std::max(flying, g.in_flight); });
+  std::uint64_t layers = 0, in_flight = 0;
+  s.segments([&](const Segment& g) { layers += g.count, in_flight = std::max(in_flight, g.in_flight); });
   std::string line = "Stage " + std::to_string(stage) + ": " + format_bytes(n.tier(Tier::kDevice)) +
                      " on the device, " + std::to_string(layers) + (layers == 1 ? " layer" : " layers");
   if (!infers(r))
-    line +=
-        ", " + std::to_string(flying) + (flying == 1 ? " micro-batch in flight" : " micro-batches in flight");
+    line += ", " + std::to_string(in_flight) +
+            (in_flight == 1 ? " micro-batch in flight" : " micro-batches in flight");
   if (s.first()) line += ", embedding";
   if (s.last()) line += a.tied && !s.first() ? ", head (a copy of the embedding)" : ", head";
   return line + ".";
@@ -88,14 +88,14 @@ MemoryReport report(const model::Architecture& a, const RunSpec& r) {
   const std::uint32_t worst = worst_stage(a, kinds, r);
   MemoryReport out = stage_report(a, r, worst);
   if (r.parallel.pipeline == 1) return out;
-  out.notes.push_back("Figures are of stage " + std::to_string(worst) + " of " +
-                      std::to_string(r.parallel.pipeline) + ", which needs most.");
+  out.notes.push_back("The estimate is for stage " + std::to_string(worst) + " of " +
+                      std::to_string(r.parallel.pipeline) + ", which needs most memory.");
   out.notes.push_back(stage_line(a, kinds, r, worst));
   const std::uint32_t shown = std::min(r.parallel.pipeline, kStageLines);
   for (std::uint32_t stage = 0; stage < shown; ++stage)
     if (stage != worst) out.notes.push_back(stage_line(a, kinds, r, stage));
   if (shown < r.parallel.pipeline)
-    out.notes.push_back("Stages from " + std::to_string(shown) + " on have no line of their own.");
+    out.notes.push_back("Stages from " + std::to_string(shown) + " on are not listed.");
   return out;
 }
 

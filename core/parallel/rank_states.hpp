@@ -1,13 +1,12 @@
-// What weights, optimizer state and adapters take, tensor by tensor: types, block scales, factored and 8-bit
-// state, low-rank adapters. Everything here is counted, nothing estimated. Sums over tensors; sharding over
-// data ranks is rank_breakdown.hpp's.
+// Exact bytes of weights, optimizer state and adapters, tensor by tensor: types, block scales, factored and
+// 8-bit state, low-rank adapters. Sharding over data ranks: state_entries.hpp.
 #pragma once
 #include "core/model/run_spec.hpp"
 #include "core/parallel/rank_weights.hpp"
 
 namespace trainhost::parallel {
 
-/// Bytes of n elements stored in t without scales; two to a byte where t is 4 bits wide.
+/// Bytes of n elements of type t without scales; 4-bit types have two elements per byte.
 constexpr Size plain_bytes(DType t, Size n) {
   switch (t) {
     case DType::kNone:
@@ -31,9 +30,9 @@ constexpr Size plain_bytes(DType t, Size n) {
 
 constexpr bool quantised(DType t) { return t == DType::kNF4 || t == DType::kI4 || t == DType::kI8; }
 
-/// Weights at rest. Quantised types hold the layers' matrices alone (blocks of 64 with an f32 scale each; nf4
-/// with double quantisation: 8-bit scales, and for 256 of them one f32 scale, one f32 mean a tensor: Dettmers
-/// et al. 2023); embeddings, the head and vectors stay in `plain`. i8 has one f32 scale a row.
+/// Bytes of stored weights. Only matrices of layers are quantised: blocks of 64 with an f32 scale each; nf4
+/// with double quantisation has 8-bit scales, one f32 scale per 256 of them and one f32 mean per tensor
+/// (Dettmers et al. 2023); i8 has one f32 scale per row. Embeddings, head and vectors have type `plain`.
 inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quantised) {
   if (!quantised(t) || w.kind != Kind::kMatrix) return plain_bytes(quantised(t) ? plain : t, w.elements());
   const Size n = w.each();
@@ -43,9 +42,9 @@ inline Size stored_bytes(const Weight& w, DType t, DType plain, bool double_quan
   return (share(n, 2) + scales) * w.copies;
 }
 
-/// State of one tensor. Adafactor: row and column sums in f32, of a vector one number each. Muon: momentum of
-/// the layers' matrices, AdamW's pair for the rest. 8-bit Adam: a byte each and an f32 per 2048, tensors
-/// under 4096 elements in f32.
+/// Bytes of optimizer state of one tensor. Adafactor: row and column sums in f32; vectors one f32 per
+/// element. Muon: momentum for matrices of layers, two moments for the rest. 8-bit Adam: one byte per moment
+/// and an f32 per 2048, tensors under 4096 elements in f32.
 inline Size state_bytes(const Weight& w, Optimizer o, DType moment) {
   switch (o) {
     case Optimizer::kSgd:
@@ -67,7 +66,8 @@ inline Size state_bytes(const Weight& w, Optimizer o, DType moment) {
   return plain_bytes(moment, w.elements()) * 2;
 }
 
-/// Elements of the adapter on one matrix: A rank x in, B out x rank, a magnitude for each output under DoRA.
+/// Elements of the adapter of one matrix: A [rank][in], B [out][rank], and with DoRA one magnitude per
+/// output.
 inline Size adapter_elements(const Weight& w, std::uint32_t rank, bool dora) {
   return (Size(rank) * (w.rows + w.cols) + (dora ? w.rows : Size())) * w.copies;
 }
@@ -78,11 +78,11 @@ struct Trained {
   friend Trained operator*(const Trained& a, std::uint64_t n) { return {a.elements * n, a.state * n}; }
 };
 
-/// Sums of a set of tensors on one rank. Experts apart: other ranks share them.
+/// Sums of a set of tensors on one rank; experts separately, because they are sharded over other ranks.
 struct Held {
-  Trained dense, expert;           // what the optimizer moves: weights, or adapters
-  Size frozen, frozen_expert;      // bytes of a base that is not trained, or of an inference run's weights
-  Size elements, expert_elements;  // of the weights, adapters apart
+  Trained dense, expert;           // trained by the optimizer: weights or adapters
+  Size frozen, frozen_expert;      // bytes of frozen base weights, or of the weights in inference
+  Size elements, expert_elements;  // of the weights without adapters
   Held& operator+=(const Held& b) {
     dense += b.dense, expert += b.expert, frozen += b.frozen, frozen_expert += b.frozen_expert;
     elements += b.elements, expert_elements += b.expert_elements;
@@ -96,17 +96,17 @@ struct Held {
 
 constexpr bool adapts(const RunSpec& r) { return r.mode == RunMode::kLora || r.mode == RunMode::kQlora; }
 constexpr bool infers(const RunSpec& r) { return r.mode == RunMode::kInference; }
-/// Type of the weights that are not trained.
-constexpr DType resting(const RunSpec& r) {
+/// Type of frozen weights.
+constexpr DType frozen_type(const RunSpec& r) {
   if (infers(r)) return r.weight;
   if (r.memory.frozen != DType::kNone) return r.memory.frozen;
   return r.mode == RunMode::kQlora ? DType::kNF4 : r.weight;
 }
 
-/// Adds tensors up; call it with every weight of the set.
-class Tally {
+/// Adds up tensors; call operator() with every weight of the set.
+class StateSums {
  public:
-  Tally(const RunSpec& r) : r_(r), full_(!adapts(r) && !infers(r)), resting_(resting(r)) {}
+  StateSums(const RunSpec& r) : r_(r), full_(!adapts(r) && !infers(r)), frozen_type_(frozen_type(r)) {}
   void operator()(const Weight& w) {
     (w.expert ? held_.expert_elements : held_.elements) += w.elements();
     Trained& t = w.expert ? held_.expert : held_.dense;
@@ -115,13 +115,13 @@ class Tally {
       return;
     }
     (w.expert ? held_.frozen_expert : held_.frozen) +=
-        stored_bytes(w, resting_, r_.compute, r_.memory.double_quantized);
+        stored_bytes(w, frozen_type_, r_.compute, r_.memory.double_quantized);
     if (adapts(r_) && w.target != kNever && (r_.lora_targets >> w.target & 1)) adapter(w, t);
   }
   const Held& held() const { return held_; }
 
  private:
-  /// Two small matrices for the optimizer's eyes, and a vector.
+  /// Adds the adapter of `w`: two matrices, and with DoRA a vector.
   void adapter(const Weight& w, Trained& t) const {
     const Weight a{r_.lora_rank, w.cols, w.copies}, b{w.rows, r_.lora_rank, w.copies};
     const Weight m{w.rows, 1, w.copies, Kind::kVector};
@@ -131,7 +131,7 @@ class Tally {
   }
   const RunSpec& r_;
   bool full_;
-  DType resting_;
+  DType frozen_type_;
   Held held_;
 };
 

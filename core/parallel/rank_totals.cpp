@@ -1,5 +1,5 @@
-// The reader of rank_breakdown.hpp in numbers: sums by tier and component, no text; and which stages are
-// worth asking.
+// Sums of a stage by tier and component: a sink of rank_breakdown.hpp without text. Also the choice of the
+// stage that needs most.
 #include <set>
 
 #include "core/parallel/rank_breakdown.hpp"
@@ -47,8 +47,8 @@ Numbers stage_numbers(const model::Architecture& a, const RunSpec& r, std::uint3
   return stage_numbers(a, LayerKinds(a), r, stage);
 }
 
-std::vector<std::uint32_t> stages_that_count(const model::Architecture& a, const LayerKinds& kinds,
-                                             const RunSpec& r) {
+std::vector<std::uint32_t> candidate_stages(const model::Architecture& a, const LayerKinds& kinds,
+                                            const RunSpec& r) {
   std::vector<std::uint32_t> out;
   std::set<std::vector<std::uint64_t>> seen;
   for (std::uint32_t stage = 0; stage < r.parallel.pipeline; ++stage) {
@@ -64,7 +64,7 @@ std::vector<std::uint32_t> stages_that_count(const model::Architecture& a, const
 std::uint32_t worst_stage(const model::Architecture& a, const LayerKinds& kinds, const RunSpec& r) {
   std::uint32_t worst = 0;
   std::uint64_t most = 0;
-  for (const std::uint32_t stage : stages_that_count(a, kinds, r)) {
+  for (const std::uint32_t stage : candidate_stages(a, kinds, r)) {
     const std::uint64_t bytes = stage_numbers(a, kinds, r, stage).tier(Tier::kDevice);
     if (stage == 0 || bytes > most) worst = stage, most = bytes;
   }
@@ -79,12 +79,12 @@ std::uint64_t trained_parameters(const model::Architecture& a, const RunSpec& r)
   RunSpec whole = r;
   whole.parallel.tensor = whole.parallel.pipeline = whole.parallel.expert = 1;
   whole.memory.vocab_multiple = whole.parallel.virtual_stages = 1;
-  Tally tally(whole);
-  embedding_weights(a, a.vocab, tally);
-  head_weights(a, a.vocab, !a.tied, tally);
-  Size sum = tally.held().dense.elements;
+  StateSums state(whole);
+  embedding_weights(a, a.vocab, state);
+  head_weights(a, a.vocab, !a.tied, state);
+  Size sum = state.held().dense.elements;
   for (const model::LayerRun& run : LayerKinds(a).merged()) {
-    Tally of_layer(whole);
+    StateSums of_layer(whole);
     layer_weights(run.layer, a.hidden, 1, 1, of_layer);
     sum += (of_layer.held().dense.elements + of_layer.held().expert.elements) * run.count;
   }

@@ -1,8 +1,7 @@
-// The weights of a decoder as one rank of a tensor- and expert-parallel group holds them: every tensor's own
-// rows and columns. One visitor that counts, sizes of quantised storage and optimizers that look at shapes
-// all read. Never allocates. Column-parallel (q, k, v, gate, up, the vocabulary) tensors are cut by rows
-// here, row-parallel ones (o, down) by columns; norms, routers, MLA's down-projections and biases behind a
-// sum stand whole on every rank.
+// Visits the weights of a decoder on one rank of a tensor- and expert-parallel group, with rows and columns
+// on that rank. Used for counts, quantised storage and optimizers that depend on shapes. Column-parallel
+// weights (q, k, v, gate, up, vocabulary) are split by rows, row-parallel ones (o, down) by columns; norms,
+// routers, MLA's down-projections and biases after a reduction are replicated. Does not allocate.
 #pragma once
 #include "core/model/architecture.hpp"
 #include "core/parallel/saturating_size.hpp"
@@ -10,11 +9,11 @@
 namespace trainhost::parallel {
 
 enum class Kind : std::uint8_t { kMatrix, kVector, kEmbedding };
-/// Bits of RunSpec::lora_targets; kNever takes no adapter.
+/// Bits of RunSpec::lora_targets; kNever: no adapter possible.
 enum Target : std::uint8_t { kQ = 0, kK, kV, kO, kGate, kUp, kDown, kNever };
 
 struct Weight {
-  Size rows, cols = 1, copies = 1;  // copies: equal tensors, one an expert
+  Size rows, cols = 1, copies = 1;  // copies: equal tensors, one per expert
   Kind kind = Kind::kMatrix;
   Target target = kNever;
   bool expert = false;
@@ -24,11 +23,11 @@ struct Weight {
 
 constexpr std::uint64_t up(std::uint64_t a, std::uint64_t n) { return n == 1 ? a : a / n + (a % n != 0); }
 
-/// Widths of attention on one of tp ranks. Fewer key heads than ranks: every rank holds one (a copy of its
-/// neighbour's).
+/// Widths of attention on one of tp ranks. With fewer KV heads than ranks every rank has one head
+/// (replicated).
 struct Widths {
   std::uint64_t heads, q, k, v, out;
-  std::uint64_t cache;  // elements a token takes in a KV cache; MLA's latent stands whole on every rank
+  std::uint64_t cache;  // KV cache elements per token; the latent of MLA is replicated
 };
 inline Widths widths(const model::Attention& a, std::uint64_t tp) {
   const std::uint64_t heads = up(a.heads, tp), keys = up(a.kv_heads, tp);
@@ -77,7 +76,7 @@ void attention_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp,
     }
   }
   f(Weight{H, w.out, 1, Kind::kMatrix, kO});
-  // MLA's biases stand on its two down-projections, whole on every rank.
+  // Biases of MLA are on its two down-projections, replicated.
   const bool low_q = a.latent && a.q_lora_rank;
   if (a.q_bias) f(Weight{low_q ? a.q_lora_rank : w.q, 1, 1, Kind::kVector});
   if (a.k_bias)
@@ -113,7 +112,7 @@ void layer_weights(const model::Layer& l, std::uint64_t H, std::uint64_t tp, std
   if (const std::uint64_t n = norm_of(l.norm, H)) f(Weight{n, 1, l.norms, Kind::kVector});
 }
 
-/// Rows of the vocabulary on one rank, padded as the run says.
+/// Rows of the vocabulary on one rank, padded to parallel.vocab_multiple.
 inline std::uint64_t vocab_rows(const model::Architecture& a, std::uint64_t tp, std::uint64_t multiple) {
   const std::uint64_t rows = up(a.vocab, tp);
   return multiple <= 1 || rows > kMaxBytes - multiple ? rows : up(rows, multiple) * multiple;
@@ -123,8 +122,7 @@ inline std::uint64_t embedding_width(const model::Architecture& a) {
   return a.embedding_width ? a.embedding_width : a.hidden;
 }
 
-/// What stands before the layers: table, positions, their norm, a projection where the table is narrower than
-/// the layers.
+/// Weights before the layers: table, positions, their norm, and a projection if the table is narrower than H.
 template <class F>
 void embedding_weights(const model::Architecture& a, std::uint64_t rows, F&& f) {
   f(Weight{rows, embedding_width(a), 1, Kind::kEmbedding});
@@ -133,8 +131,8 @@ void embedding_weights(const model::Architecture& a, std::uint64_t rows, F&& f) 
   if (embedding_width(a) != a.hidden) f(Weight{a.hidden, embedding_width(a)});
 }
 
-/// What stands behind them. own_table: the head has a table here, its own or, tied with pipeline stages, a
-/// copy.
+/// Weights after the layers. own_table: the head has its own table on this rank, or a copy of the tied one on
+/// another pipeline stage.
 template <class F>
 void head_weights(const model::Architecture& a, std::uint64_t rows, bool own_table, F&& f) {
   if (const std::uint64_t n = norm_of(a.final_norm, a.hidden)) f(Weight{n, 1, 1, Kind::kVector});

@@ -1,7 +1,6 @@
-// Sizes that saturate: search compares millions of layouts and wants an absurd one to be the worst, not an
-// exception. Once a size is too large it stays so through sums, shares and products, but for a product with
-// nothing, which is nothing. Readers that promise exactness ask too_large() of the size that they show; a
-// formula beside it may hold value(), cut off at kMaxBytes, because such a leaf is refused.
+// Size: a saturating byte count. Search compares millions of layouts; a layout that overflows must compare as
+// largest and not throw. A size that is too large stays so in sums, shares and products (except times 0).
+// Exact reports check too_large() and reject the entry; value() is limited to kMaxBytes.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +24,7 @@ class Size {
     std::uint64_t r;
     return __builtin_mul_overflow(a.v_, b.v_, &r) ? Size(kTooLarge) : Size(r);
   }
-  /// Rounded up: the largest of n equal shares. n > 0.
+  /// a / n rounded up. n > 0.
   friend constexpr Size share(Size a, std::uint64_t n) {
     return a.too_large() || n == 1 ? a : Size(a.v_ / n + (a.v_ % n != 0));
   }

@@ -100,9 +100,8 @@ class RankBreakdown {
       largest_frozen_ = std::max(largest_frozen_, sums.held.frozen + sums.held.frozen_expert);
       if (infers(r)) return;
       largest_kept_ = std::max(largest_kept_, sums.kept[g.policy]);
-      const Size recomputed = g.policy == kInput ? recomputed_group(g, known) : sums.remade[g.policy];
-      if (recomputed + sums.backward > recomputed_ + backward_)
-        recomputed_ = recomputed, backward_ = sums.backward;
+      const Size again = g.policy == kInput ? recomputed_group(g, known) : sums.recomputed[g.policy];
+      if (again + sums.backward > recomputed_ + backward_) recomputed_ = again, backward_ = sums.backward;
       activations_ += sums.kept[g.policy] * g.keeping * g.in_flight;
     });
   }
@@ -111,7 +110,7 @@ class RankBreakdown {
   /// to be of the kinds that need most, so the result is an upper bound over all groups. The input of the
   /// first layer is kept and not counted here.
   Size recomputed_group(const Segment& g, const LayerSums* sums) const {
-    if (s.every == 1) return sums[g.kind].remade[kInput];
+    if (s.every == 1) return sums[g.kind].recomputed[kInput];
     std::uint64_t left = std::min(s.every, g.to - g.from);
     Size bytes = sums[g.kind].kept[kInput] * (left - 1), below;
     for (bool any = false; left; any = true) {
@@ -119,7 +118,7 @@ class RankBreakdown {
       Size next;
       std::uint64_t alike = 0;
       for (std::size_t k = 0; k < s.kinds.size(); ++k) {
-        const Size one = sums[k].remade[kInput];
+        const Size one = sums[k].recomputed[kInput];
         const std::uint64_t here = s.kinds.within(k, g.from, g.to);
         if (here == 0 || (any && one >= below) || (alike && one < next)) continue;
         alike = alike && one == next ? alike + here : here;
@@ -164,12 +163,12 @@ class RankBreakdown {
 
   void count_tables() {
     if (s.first()) {
-      Tally t(r);
+      StateSums t(r);
       embedding_weights(s.a, s.vocab, t);
       table_ = t.held();
     }
     if (s.last()) {
-      Tally t(r);
+      StateSums t(r);
       head_weights(s.a, s.vocab, !s.a.tied || s.pipeline.stages > 1, t);
       head_ = t.held();
     }
@@ -213,7 +212,7 @@ class RankBreakdown {
       emit(memory.optimizer_in, Component::kMasterWeights, kAlways, plain_bytes(r.master, t.elements), n1,
            "master weights", t.elements, typed(r.master));
     } else {
-      const DType d = resting(r);
+      const DType d = frozen_type(r);
       emit(memory.weights_in, Component::kWeights, kAlways, frozen, n3, "weights", elements, [&] {
         return " in " + std::string(name(d)) +
                (quantised(d) ? " with block scales, vectors and tables in " + std::string(name(r.compute))

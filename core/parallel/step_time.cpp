@@ -1,6 +1,5 @@
-// From one micro-batch to one update: how often the stage repeats it, the bubble, the gradients' way, the
-// optimizer, offload. See README.md for every term. Pure arithmetic on doubles; a few hundred nanoseconds a
-// layout.
+// From one micro-batch to one step: number of micro-batches, bubble, gradient reduction, optimizer, offload.
+// Every term: README.md. Pure arithmetic on doubles, a few hundred nanoseconds per layout.
 #include "core/parallel/step_time.hpp"
 
 #include <algorithm>
@@ -13,13 +12,11 @@
 namespace trainhost::parallel {
 namespace {
 
-constexpr double kTail =
-    0.1;  // of a transfer that could hide: the first or last bucket, which nothing runs beside
+constexpr double kTail = 0.1;  // share of an overlapped transfer that stays exposed: its first or last bucket
 
 double bytes_of(DType t) { return bits_of(t) / 8.0; }
 
-/// Moments an element, by optimizer; factored and 8-bit state is small against the rest and counted as what
-/// it is.
+/// Bytes of moments per element; factored state (Adafactor) is negligible.
 double moment_bytes(const RunSpec& r) {
   switch (r.optimizer) {
     case Optimizer::kAdamW:
@@ -45,21 +42,21 @@ double layers_of(double layers, const RunSpec& r, std::uint32_t stage) {
   return static_cast<double>(n);
 }
 
-Pass times(const Pass& a, double n, const Pass& b, double m) {
+Pass weighted_sum(const Pass& a, double n, const Pass& b, double m) {
   return {n * a.compute + m * b.compute,  n * a.memory + m * b.memory,   n * a.recompute + m * b.recompute,
           n * a.tensor + m * b.tensor,    n * a.context + m * b.context, n * a.expert + m * b.expert,
           n * a.backward + m * b.backward};
 }
 
-/// The stage that an update waits for: the last has the head and, later chunks being the larger, no fewer
-/// layers than another by more than one.
+/// The slowest stage: the last one, which has the head; later chunks are larger, so it has at most one layer
+/// less than any other stage.
 struct Slowest {
   Pass pass;  // of one micro-batch
   double layers = 0;
 };
 Slowest slowest_stage(const TimeModel::MicroBatch& b, double layers, const RunSpec& r) {
   const double last = layers_of(layers, r, r.parallel.pipeline - 1);
-  return {times(b.layer, last, b.head, 1), last};
+  return {weighted_sum(b.layer, last, b.head, 1), last};
 }
 
 }  // namespace
@@ -88,8 +85,8 @@ TimeModel::TimeModel(const model::Architecture& a, const RunSpec& r, const Machi
   flops_per_token_ = (r.lora_rank > 0 ? 4 : 6) * (active + head_) + 6 * scores;
 }
 
-/// Of a ring of `size` ranks that lie `inner` apart. Over several nodes each rank of it in a node brings its
-/// own network port.
+/// Bandwidth of a ring of `size` ranks with a distance of `inner` ranks. Over several nodes every rank of the
+/// ring in a node has its own network port.
 double TimeModel::bandwidth(double inner, double size) const {
   if (inner * size <= m_.node) return m_.link_bytes_s;
   return std::min(m_.link_bytes_s, std::max(1.0, m_.node / inner) * m_.network_bytes_s);
@@ -112,8 +109,8 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
   x.context = n * slow.pass.context;
   x.expert = n * slow.pass.expert;
   x.bubble = (p - 1) / v * s.one;
-  if (p > 1) {  // one hidden state on and one gradient back at every boundary of chunks; neighbours lie t*c*d
-                // apart
+  if (p >
+      1) {  // per chunk boundary one hidden state forward and one gradient back; neighbours are t*c*d apart
     const double hop =
         t * c * d * p <= m_.node ? m_.link_bytes_s : std::min(m_.link_bytes_s, m_.network_bytes_s);
     const double tokens = double(r.micro_batch) * r.seq_len / c / (r.parallel.sequence ? t : 1);
@@ -132,16 +129,16 @@ TimeModel::Stage TimeModel::stage(const MicroBatch& b, const RunSpec& r) const {
 }
 
 double TimeModel::data_seconds(const Stage& s, const RunSpec& r) const {
-  const double n = r.accumulate, forth = s.one - s.back;
+  const double n = r.accumulate, forward = s.one - s.back;
   const double gradients = trained_ * s.wire * grad_width_, weights = s.wire * width_,
                updated = trained_ * weights;
   switch (r.parallel.zero) {
     case 0:
       return exposed(2 * gradients, s.back);
     case 1:
-      return exposed(gradients, s.back) + exposed(updated, forth);
+      return exposed(gradients, s.back) + exposed(updated, forward);
     case 2:
-      return exposed(n * gradients, n * s.back) + exposed(updated, forth);
+      return exposed(n * gradients, n * s.back) + exposed(updated, forward);
     default:
       return exposed(n * (2 * weights + gradients), n * s.one);
   }
@@ -163,11 +160,11 @@ TimeModel::Added TimeModel::added(const Stage& s, const RunSpec& r) const {
   const double updated = trained_ * (r.parallel.zero > 0 ? shared : whole);
   Added x;
   x.data = data_seconds(s, r);
-  // The update reads the gradient, writes the weight, reads and writes the state.
+  // The optimizer reads the gradient, writes the weight, reads and writes the state.
   x.optimizer = updated * (grad_width_ + width_ + 2 * state_bytes_) / m_.memory_bytes_s;
   x.offload = offload_seconds(s, r, r.parallel.zero == 3 ? shared : whole, updated);
-  x.step = s.times.step + x.data + x.optimizer +
-           x.offload;  // in this order: a sum of more never rounds below one of less
+  // This order keeps rounding monotonic: a layout with a larger term never gets a smaller sum.
+  x.step = s.times.step + x.data + x.optimizer + x.offload;
   return x;
 }
 

@@ -1,6 +1,6 @@
-// How long one update takes under a layout, by roofline: for every kind of work the larger of its arithmetic
-// at the device's peak and its bytes at the memory's bandwidth, plus what the network adds that nothing
-// hides. A model to rank layouts by, with its terms stated (README.md), never a promise.
+// Time of one step of a run by a roofline model: for each kind of work the larger of arithmetic at the peak
+// rate and memory traffic at the memory bandwidth, plus exposed communication. Meant for ranking layouts; not
+// calibrated against measured steps. Terms: README.md.
 #pragma once
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
@@ -8,73 +8,69 @@
 
 namespace trainhost::parallel {
 
-/// What the model assumes of a machine. Bandwidths in bytes a second, one direction; flops a second for the
-/// run's type.
+/// Rates of a machine. Bandwidths in bytes per second, one direction; flops per second for the compute type.
 struct Machine {
   double flops = 0, memory_bytes_s = 0;
   double link_bytes_s = 0;       // between devices of one node
   double network_bytes_s = 0;    // between nodes, per device
   double host_bytes_s = 0;       // device to host memory, for offload
   double disk_bytes_s = 0;       // device to NVMe, per device, for offload
-  std::uint32_t node = 8;        // devices of a node
-  double matrix_efficiency = 0;  // of the peak that large products reach
+  std::uint32_t node = 8;        // devices per node
+  double matrix_efficiency = 0;  // share of the peak rate that large products reach
   std::uint64_t memory_bytes = 0;
 };
 Machine machine_of(const DevicePreset& d, const RunSpec& r);
 
-/// Seconds of one update of accumulate micro-batches a data-parallel rank. step = the slowest stage's time
-/// with the bubble.
+/// Seconds of one step with `accumulate` micro-batches per DP rank, on the slowest stage.
 struct Times {
   double compute = 0, memory = 0, recompute = 0, tensor = 0, context = 0, expert = 0, pipeline = 0, data = 0,
-         bubble = 0, optimizer = 0, offload = 0;  // exposed, each; they sum to step
+         bubble = 0, optimizer = 0, offload = 0;  // exposed seconds; their sum is `step`
   double step = 0;
-  double tokens_per_second = 0;  // of the whole job
+  double tokens_per_second = 0;  // of all devices
   double model_flops_utilization = 0;
 };
 Times step_time(const model::Architecture& a, const RunSpec& r, const Machine& m);
 
-/// Keys that a query sees on average, causal: (S + 1) / 2, less under a window; 0: none.
+/// Mean number of visible keys of a query (causal): (S + 1) / 2, less with a window; window 0: none.
 double mean_keys(double seq, double window);
 
-/// One micro-batch through some part of the model, forward and backward, on one rank. Seconds, exposed.
+/// Exposed seconds of one micro-batch in a part of the model, forward and backward, on one rank.
 struct Pass {
   double compute = 0, memory = 0, recompute = 0, tensor = 0, context = 0, expert = 0;
-  double backward = 0;  // of the sum: what a gradient's way through the network can hide behind
+  double backward = 0;  // part of the sum that can overlap with gradient reduction
   double sum() const { return compute + memory + recompute + tensor + context + expert; }
 };
 
-/// What every layout of one search has in common, taken out of step_time: step_time(a, r, m) is TimeModel(a,
-/// r, m).step(r) to the last bit. Read-only after construction, so threads may share one.
+/// step_time() with the work shared by all layouts of a search done once: step_time(a, r, m) equals
+/// TimeModel(a, r, m).step(r) to the last bit. Immutable, so threads can share one.
 class TimeModel {
  public:
-  /// Of `r` it keeps number types, optimizer, run mode, LoRA and sequence length: what a search does not
-  /// vary.
+  /// Reads from `r` only what a search does not vary: number types, optimizer, mode, LoRA, sequence length.
   TimeModel(const model::Architecture& a, const RunSpec& r, const Machine& m);
 
-  /// The mean layer, and the LM head with its loss and the embedding. Depends on micro_batch, tensor,
-  /// sequence, context, expert, recompute, attention and cross_entropy of `r` alone: a search
-  /// computes it once for all that differs elsewhere.
+  /// The mean layer, and the LM head with loss and embedding. Depends only on micro_batch, tensor, sequence,
+  /// context, expert, recompute, attention and cross_entropy of `r`.
   struct MicroBatch {
     Pass layer, head;
-    double saved_bytes = 0 /* of activations, a layer */;
+    double saved_bytes = 0;  // activations kept per layer
   };
   MicroBatch micro_batch(const RunSpec& r) const;
 
-  /// The stage that an update waits for, all its micro-batches, bubble and sends included. Depends also on
-  /// pipeline, interleave, accumulate and data of `r`; not on zero and offload.
+  /// The slowest stage with all its micro-batches, bubble and pipeline sends. Depends also on pipeline,
+  /// virtual_stages, accumulate and data of `r`; not on zero and offload.
   struct Stage {
-    Times times;                         // data, optimizer and offload still 0
-    double one = 0, back = 0;            // of a micro-batch: seconds, and its backward part
-    double dense = 0, routed = 0;        // elements on a rank
-    double group = 1, expert_group = 1;  // ranks that share the dense part, and the routed experts
-    double wire = 0;                     // seconds that one byte an element takes once round its ring
-    double saved_bytes = 0;              // of a micro-batch's activations
+    Times times;                         // without data, optimizer and offload
+    double one = 0, back = 0;            // seconds of a micro-batch; of its backward pass
+    double dense = 0, routed = 0;        // elements per rank
+    double group = 1, expert_group = 1;  // ranks with the same dense part; with the same experts
+    double wire = 0;                     // seconds of one ring pass with one byte per element
+    double saved_bytes = 0;              // activations kept per micro-batch
   };
   Stage stage(const MicroBatch& b, const RunSpec& r) const;
 
-  /// Adds what zero and offload of `r` cost.
+  /// Adds the terms of zero and offload of `r`.
   Times step(const Stage& s, const RunSpec& r) const;
-  /// step(s, r).step, to the bit.
+  /// Equal to step(s, r).step to the last bit.
   double seconds(const Stage& s, const RunSpec& r) const { return added(s, r).step; }
   Times step(const RunSpec& r) const { return step(stage(micro_batch(r), r), r); }
 
@@ -89,16 +85,15 @@ class TimeModel {
   double data_seconds(const Stage& s, const RunSpec& r) const;
   double offload_seconds(const Stage& s, const RunSpec& r, double held, double updated) const;
 
-  model::Architecture a_;  // its layers one run a kind: where they stand makes no difference here
+  model::Architecture a_;  // with one LayerRun per kind of layer: their order does not matter here
   Machine m_;
   double width_ = 2, grad_width_ = 4;  // bytes of a weight and of an activation; of a gradient
   double state_bytes_ = 0;             // of a trained element's optimizer state and master copy
   double trained_ = 1;                 // share of the parameters that are trained
   double layers_ = 0;
-  double dense_ = 0,
-         experts_ = 0;  // elements of the mean layer: that every token meets, and of all routed experts
-  double embedding_ = 0, head_ = 0;  // elements; head_: of the product, tied or not
-  double flops_per_token_ = 0;       // useful work, forward and backward
+  double dense_ = 0, experts_ = 0;   // elements of the mean layer: used by every token; of routed experts
+  double embedding_ = 0, head_ = 0;  // elements; head_ also if tied
+  double flops_per_token_ = 0;       // forward and backward, without recompute
 };
 
 }  // namespace trainhost::parallel

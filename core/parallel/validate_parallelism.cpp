@@ -1,6 +1,5 @@
-// Whether an architecture and a layout go together; what a layout says against itself is
-// core/model/run_rules.hpp. Every refusal names the run-file key, its value and the nearest values that
-// would do; nothing is rounded or ignored in silence.
+// Checks that an architecture allows the parallelism of a run. Conflicts between settings alone:
+// core/model/run_rules.hpp. Every error has the run-file key, its value and the nearest valid values.
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/model/run_rules.hpp"
@@ -12,24 +11,25 @@ namespace {
 
 std::string n(std::uint64_t v) { return std::to_string(v); }
 
-/// Throws unless value divides whole (or, for copies, is a multiple of it).
+/// Throws unless `value` divides `whole` (or, if heads may be replicated, is a multiple of it).
 void divides(const char* key, std::uint64_t value, std::uint64_t whole, const std::string& of,
-             bool copies = false) {
-  if (whole == 0 || whole % value == 0 || (copies && value % whole == 0)) return;
+             bool replicable = false) {
+  if (whole == 0 || whole % value == 0 || (replicable && value % whole == 0)) return;
   throw usage_error(std::string(key) + " = " + n(value) + " does not divide " + n(whole) + " " + of + "; " +
                     nearest_divisors(value, whole));
 }
 
 void positive(const char* key, std::uint64_t value) {
-  if (value == 0) throw usage_error(std::string(key) + " = 0; 1 is the least");
+  if (value == 0) throw usage_error(std::string(key) + " = 0: expected at least 1");
 }
 
-/// Products of a few of these stay far from 64 bits, as the widths of rank_weights.hpp want them.
-void sizes(const model::Architecture& a) {
+/// Limits dimensions so that the products of widths in rank_weights.hpp cannot overflow 64 bits.
+void check_dimensions(const model::Architecture& a) {
   constexpr std::uint64_t kWide = 1ull << 24;
   const auto small = [](const char* what, std::uint64_t v) {
     if (v > kWide)
-      throw Error(Exit::kUsage, std::string(what) + " = " + n(v) + " is too large; at most " + n(kWide));
+      throw Error(Exit::kUsage,
+                  std::string(what) + " = " + n(v) + " is too large: expected at most " + n(kWide));
   };
   small("hidden size", a.hidden);
   for (const model::LayerRun& run : a.layers) {
@@ -91,14 +91,15 @@ void validate(const model::Architecture& a, const RunSpec& r) {
   positive("parallel.vocab_multiple", memory.vocab_multiple), positive("plan.kv_page", memory.kv_page);
   positive("train.recompute_every", memory.recompute_every), positive("train.micro_batch", r.micro_batch);
   positive("train.grad_accum", r.accumulate), positive("data.seq_len", r.seq_len);
-  sizes(a);
-  if (r.parallel.zero > 3) throw usage_error("parallel.zero = " + n(r.parallel.zero) + "; it is 0 to 3");
+  check_dimensions(a);
+  if (r.parallel.zero > 3) throw usage_error("parallel.zero = " + n(r.parallel.zero) + ": expected 0 to 3");
   tensor(a, r.parallel.tensor);
   experts(a, r);
   pipeline(a, r);
   if (const std::optional<Conflict> conflict = find_conflict(r))
     throw usage_error(conflict->sentence, conflict->hint);
-  if (adapts(r) && r.lora_rank == 0) throw usage_error("lora.rank = 0; 1 is the least, 8 to 64 are usual");
+  if (adapts(r) && r.lora_rank == 0)
+    throw usage_error("lora.rank = 0: expected at least 1; 8 to 64 are usual");
 }
 
 }  // namespace trainhost::parallel

@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(equal_layers_are_one_kind_however_their_runs_are_cut) {
       require(same(stage_numbers(c.a, c.r, stage), stage_numbers(single, c.r, stage)),
               "stage " + std::to_string(stage));
     require(
-        stages_that_count(c.a, LayerKinds(c.a), c.r) == stages_that_count(single, LayerKinds(single), c.r),
+        candidate_stages(c.a, LayerKinds(c.a), c.r) == candidate_stages(single, LayerKinds(single), c.r),
         "stages");
     require(trained_parameters(c.a, c.r) == trained_parameters(single, c.r), "parameters");
   });
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(alternating_depth_adds_no_leaves_and_no_stages) {
   const model::Architecture shallow = in_turn(32), deep = in_turn(3200);
   const LayerKinds kinds(deep);
   BOOST_TEST(kinds.size() == 2u);
-  BOOST_TEST(stages_that_count(deep, kinds, r) == (std::vector<std::uint32_t>{0, 3}),
+  BOOST_TEST(candidate_stages(deep, kinds, r) == (std::vector<std::uint32_t>{0, 3}),
              boost::test_tools::per_element());
   std::size_t segments = 0;
   Stage(deep, kinds, r, 1).segments([&](const Segment&) { ++segments; });

@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(refusals_name_the_key_and_what_would_do) {
   r = {}, r.memory.recompute_every = 2;
   refused(a, r, "train.recompute_every = 2 needs train.recompute = \"full\"; it is \"none\"");
   r = {}, r.parallel.zero = 4;
-  refused(a, r, "parallel.zero = 4; it is 0 to 3");
+  refused(a, r, "parallel.zero = 4: expected 0 to 3");
 }
 
 BOOST_AUTO_TEST_CASE(every_stage_has_its_line) {
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(every_stage_has_its_line) {
   r.parallel.pipeline = 3, r.accumulate = 8;
   const MemoryReport report = parallel::report(a, r);
   BOOST_REQUIRE(report.notes.size() == 4u);
-  BOOST_TEST(report.notes[0] == "Figures are of stage 0 of 3, which needs most.");
+  BOOST_TEST(report.notes[0] == "The estimate is for stage 0 of 3, which needs most memory.");
   BOOST_TEST(report.notes[1].starts_with("Stage 0: "));
   BOOST_TEST(report.notes[1].ends_with(" on the device, 2 layers, 3 micro-batches in flight, embedding."));
   BOOST_TEST(report.notes[3].ends_with(" on the device, 2 layers, 1 micro-batch in flight, head."));

@@ -92,7 +92,7 @@ std::vector<Found> front(std::vector<Found> all, const Question& q) {
 void same(const std::vector<Found>& x, const std::vector<Found>& y) {
   BOOST_REQUIRE_EQUAL(x.size(), y.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
-    BOOST_TEST(x[i].place == y[i].place);
+    BOOST_TEST(x[i].index == y[i].index);
     BOOST_TEST(x[i].device_bytes == y[i].device_bytes);
     BOOST_TEST(x[i].host_bytes == y[i].host_bytes);
     BOOST_TEST(x[i].step_seconds == y[i].step_seconds);  // to the last bit
@@ -128,7 +128,7 @@ void against_brute_force(Question q) {
           const auto least = *std::min_element(all.begin(), all.end(), [&](const Found& x, const Found& y) {
             return misses_by(x, q) != misses_by(y, q) ? misses_by(x, q) < misses_by(y, q) : faster(x, y);
           });
-          BOOST_TEST(got.closest->place == least.place);
+          BOOST_TEST(got.closest->index == least.index);
         }
       }
 }
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(a_front_holds_what_nothing_beats_whatever_the_order) {
     std::vector<Found> all;
     for (std::uint64_t i = 0; i < 40; ++i) {
       Found f;
-      f.device_bytes = random() % 12, f.step_seconds = static_cast<double>(random() % 12), f.place = i;
+      f.device_bytes = random() % 12, f.step_seconds = static_cast<double>(random() % 12), f.index = i;
       all.push_back(f);
     }
     Front f;
