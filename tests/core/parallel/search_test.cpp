@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(a_front_holds_what_nothing_beats_whatever_the_order) {
       f.device_bytes = random() % 12, f.step_seconds = static_cast<double>(random() % 12), f.index = i;
       all.push_back(f);
     }
-    Front f;
+    ParetoFront f;
     for (const Found& x : all) f.add(x);
     Question q;
     q.device_budget = UINT64_MAX;
