@@ -93,7 +93,7 @@ static Architecture read_config(std::string_view json, std::string_view name) {
   if (!known) throw unknown_family(family);
   Architecture a = known->read(f);
   a.family = family, a.name = name;
-  name_what_is_not_understood(f, a);
+  add_notes_on_unknown_fields(f, a);
   static_cast<void>(count(a));  // throws if a size exceeds 63 bits
   return a;
 }

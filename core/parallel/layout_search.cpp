@@ -165,7 +165,7 @@ Answer search(const Question& q, std::size_t part, std::size_t parts) {
   const std::vector<Shape> all = shapes(*q.architecture, q.job);
   Search s(q);
   std::vector<std::pair<double, std::size_t>> order;
-  for (std::size_t i = part; i < all.size(); i += parts) order.emindex_back(s.work_per_sequence(all[i]), i);
+  for (std::size_t i = part; i < all.size(); i += parts) order.emplace_back(s.work_per_sequence(all[i]), i);
   std::sort(order.begin(), order.end());
   for (const auto& [work, i] : order) s.evaluate_shape(all[i], i);
   return s.answer();

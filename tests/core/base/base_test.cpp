@@ -1,4 +1,4 @@
-// core/base: sizes that notice overflow, errors that are safe to print, names of enums.
+// core/base: overflow checks, printing of errors, names of enums.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/checked.hpp"
@@ -9,7 +9,7 @@ using namespace trainhost;
 
 BOOST_AUTO_TEST_SUITE(base)
 
-BOOST_AUTO_TEST_CASE(a_product_that_leaves_63_bits_is_refused_with_exit_2) {
+BOOST_AUTO_TEST_CASE(a_product_above_63_bits_fails_with_exit_2) {
   const auto too_large = [](const Error& e) {
     return e.code() == Exit::kUsage && std::string(e.what()).find("too large") != std::string::npos;
   };
@@ -31,19 +31,19 @@ BOOST_AUTO_TEST_CASE(sizes_within_63_bits_are_exact) {
   BOOST_TEST(align_up(64, 64) == 64u);
 }
 
-BOOST_AUTO_TEST_CASE(an_error_names_its_place_and_hint) {
+BOOST_AUTO_TEST_CASE(an_error_has_its_source_position_and_hint) {
   BOOST_TEST(usage_error("what", "why", {"a.toml", 3, 7}).full() == "a.toml:3:7: what (why)");
   BOOST_TEST(usage_error("what", "", {"a.toml", 3}).full() == "a.toml:3: what");
   BOOST_TEST(usage_error("what", "", {"a.toml"}).full() == "a.toml: what");
   BOOST_TEST(run_error("what").full() == "what");
 }
 
-BOOST_AUTO_TEST_CASE(no_control_character_of_a_hostile_name_reaches_the_terminal) {
+BOOST_AUTO_TEST_CASE(control_characters_of_untrusted_names_are_escaped) {
   const std::string full = usage_error("key '\x1b[31m\r'\nsecond line", "", {"ev\nil\x1b", 1, 1}).full();
   BOOST_TEST(full == "ev\\x0ail\\x1b:1:1: key '\\x1b[31m\\x0d'\nsecond line");
 }
 
-BOOST_AUTO_TEST_CASE(enum_names_are_those_of_the_run_file_and_go_both_ways) {
+BOOST_AUTO_TEST_CASE(enum_names_are_those_of_the_run_file_and_parse_back) {
   for (Optimizer o : {Optimizer::kAdamW, Optimizer::kSgd, Optimizer::kSgdMomentum})
     BOOST_TEST((optimizer_from(name(o)) == o));
   for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kAuto})
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(enum_names_are_those_of_the_run_file_and_go_both_ways) {
   BOOST_TEST(name(static_cast<Tier>(99)) == "unknown");
 }
 
-BOOST_AUTO_TEST_CASE(number_types_have_their_sizes) {
+BOOST_AUTO_TEST_CASE(size_of_gives_bytes_per_element) {
   BOOST_TEST(size_of(DType::kF64) == 8u);
   BOOST_TEST(size_of(DType::kF32) == 4u);
   BOOST_TEST(size_of(DType::kTF32) == 4u);

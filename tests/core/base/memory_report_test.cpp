@@ -1,4 +1,4 @@
-// core/base/memory_report: which sums a report answers with.
+// core/base/memory_report: sums by tier and component.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/memory_report.hpp"
@@ -7,8 +7,8 @@ using namespace trainhost;
 
 namespace {
 
-MemoryEntry leaf(std::uint32_t id, std::uint32_t parent, Component c, std::uint32_t phases,
-                 std::uint64_t bytes) {
+MemoryEntry entry(std::uint32_t id, std::uint32_t parent, Component c, std::uint32_t phases,
+                  std::uint64_t bytes) {
   MemoryEntry n;
   n.id = id, n.parent = parent, n.component = c, n.phases = phases, n.bytes = bytes;
   return n;
@@ -18,13 +18,13 @@ MemoryEntry leaf(std::uint32_t id, std::uint32_t parent, Component c, std::uint3
 
 BOOST_AUTO_TEST_SUITE(memory_report)
 
-BOOST_AUTO_TEST_CASE(without_stated_tiers_the_total_is_the_worst_phase_of_the_leaves) {
+BOOST_AUTO_TEST_CASE(without_stated_tiers_the_total_is_the_largest_phase_of_the_entries) {
   MemoryReport r;
-  r.entries = {leaf(1, 0, Component::kWorkspace, 0, 999),  // a heading: never counted
-               leaf(2, 1, Component::kWeights, 0, 100),    // no phase named: always there
-               leaf(3, 1, Component::kActivations, kForward | kBackward, 40),
-               leaf(4, 1, Component::kGradients, kBackward | kUpdate, 100),
-               leaf(5, 1, Component::kWorkspace, kUpdate, 30)};
+  r.entries = {entry(1, 0, Component::kWorkspace, 0, 999),  // a heading: never counted
+               entry(2, 1, Component::kWeights, 0, 100),    // no phase named: always there
+               entry(3, 1, Component::kActivations, kForward | kBackward, 40),
+               entry(4, 1, Component::kGradients, kBackward | kUpdate, 100),
+               entry(5, 1, Component::kWorkspace, kUpdate, 30)};
   BOOST_TEST(r.tier_bytes(Tier::kHost) == 240u);  // backward
   BOOST_TEST(r.total_bytes() == 240u);
   BOOST_TEST(r.component_bytes(Component::kGradients) == 100u);
@@ -33,16 +33,17 @@ BOOST_AUTO_TEST_CASE(without_stated_tiers_the_total_is_the_worst_phase_of_the_le
 
 BOOST_AUTO_TEST_CASE(shares_of_the_peak_sum_to_the_tier) {
   MemoryReport r;
-  r.entries = {leaf(1, 0, Component::kWeights, kForward, 100), leaf(2, 0, Component::kLogits, kForward, 50)};
+  r.entries = {entry(1, 0, Component::kWeights, kForward, 100),
+               entry(2, 0, Component::kLogits, kForward, 50)};
   r.entries[0].has_at_peak = r.entries[1].has_at_peak = true;
   r.entries[0].bytes_at_peak = 100, r.entries[1].bytes_at_peak = 20;
   BOOST_TEST(r.tier_bytes(Tier::kHost) == 120u);
   BOOST_TEST(r.component_bytes(Component::kLogits) == 20u);
 }
 
-BOOST_AUTO_TEST_CASE(a_stated_tier_wins_over_the_leaves) {
+BOOST_AUTO_TEST_CASE(a_stated_tier_total_overrides_the_entries) {
   MemoryReport r;
-  r.entries = {leaf(1, 0, Component::kWeights, kForward, 100)};
+  r.entries = {entry(1, 0, Component::kWeights, kForward, 100)};
   r.tiers = {{Tier::kHost, 128, kForward}, {Tier::kPinned, 8, kLoad}};
   BOOST_TEST(r.tier_bytes(Tier::kHost) == 128u);
   BOOST_TEST(r.total_bytes() == 136u);

@@ -1,4 +1,4 @@
-// core/base/text: nearest names, sizes in and out, escaping.
+// core/base/text: nearest names, parsing and formatting of sizes, escaping.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/text.hpp"
@@ -7,7 +7,7 @@ using namespace trainhost;
 
 BOOST_AUTO_TEST_SUITE(text)
 
-BOOST_AUTO_TEST_CASE(a_slip_finds_the_name_that_was_meant) {
+BOOST_AUTO_TEST_CASE(a_typing_mistake_finds_the_intended_name) {
   const std::vector<std::string> names{"micro_batch", "grad_accum", "steps",
                                        "seed",        "h100-80gb",  "h100-pcie-80gb"};
   const auto found = [&](const char* word) { return nearest(word, names).value_or("-"); };
@@ -41,7 +41,7 @@ BOOST_AUTO_TEST_CASE(sizes_are_read_in_decimal_and_binary_units) {
   BOOST_TEST(size("9223372036854775807") == static_cast<std::uint64_t>(INT64_MAX));
 }
 
-BOOST_AUTO_TEST_CASE(what_is_not_a_size_is_nullopt) {
+BOOST_AUTO_TEST_CASE(invalid_sizes_are_nullopt) {
   for (const char* s :
        {"", " ", "GiB", "-1", "1.5", "12 parsecs", "9223372036854775808", "18446744073709551616", "1e30",
         "inf", "nan", "0x10", "8EiB", "10G", "1 2", "9007199254740993PiB", "+5", "1e", "."})
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(bytes_are_shown_with_three_digits) {
   BOOST_TEST(format_count(1234567) == "1,234,567");
 }
 
-BOOST_AUTO_TEST_CASE(escaping_leaves_text_and_disarms_the_rest) {
+BOOST_AUTO_TEST_CASE(escaping_keeps_text_and_replaces_control_characters) {
   BOOST_TEST(escaped("caf\xC3\xA9 \xE2\x82\xAC") == "caf\xC3\xA9 \xE2\x82\xAC");
   BOOST_TEST(escaped("a\x1b[2Jb\n") == "a\\x1b[2Jb\\x0a");
   BOOST_TEST(escaped("\xE2\x80\xAEtxt") == "\\xe2\\x80\\xaetxt");  // right-to-left override
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(escaping_leaves_text_and_disarms_the_rest) {
   BOOST_TEST(escaped(std::string_view("\0x", 2)) == "\\x00x");
 }
 
-BOOST_AUTO_TEST_CASE(utf8_is_checked_as_the_standard_says) {
+BOOST_AUTO_TEST_CASE(utf8_validity_follows_the_standard) {
   for (const char* good : {"", "a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"})
     BOOST_TEST(valid_utf8(good));
   for (const char* bad : {"\x80", "\xC0\x80", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",

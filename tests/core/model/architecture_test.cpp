@@ -1,5 +1,5 @@
-// core/model: closed form against tensors one by one for every small decoder; what a config means; what a
-// wrong one is told.
+// core/model: parameter counts in closed form compared with the listed tensors of every small decoder;
+// reading of configs; errors of invalid configs.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -60,7 +60,7 @@ std::vector<std::uint32_t> windows(const Architecture& a) {
 
 BOOST_AUTO_TEST_SUITE(closed_form)
 
-BOOST_AUTO_TEST_CASE(equals_the_tensors_of_every_small_dense_decoder) {
+BOOST_AUTO_TEST_CASE(count_equals_the_tensors_of_every_small_dense_decoder) {
   const NormKind norms[] = {NormKind::kRms, NormKind::kLayer, NormKind::kScaleOnly, NormKind::kNone};
   std::size_t cases = 0;
   for (std::uint32_t bits = 0; bits < 1u << 11; ++bits)
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(equals_the_tensors_of_every_small_dense_decoder) {
   BOOST_TEST(cases == (1u << 11) * 12);
 }
 
-BOOST_AUTO_TEST_CASE(equals_the_tensors_of_every_small_mixture_and_latent_attention) {
+BOOST_AUTO_TEST_CASE(count_equals_the_tensors_of_every_small_moe_and_mla_decoder) {
   for (std::uint32_t bits = 0; bits < 1u << 8; ++bits)
     for (std::uint32_t experts : {0u, 1u, 2u, 5u})
       for (std::uint32_t rank : {0u, 1u, 3u})
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(equals_the_tensors_of_every_small_mixture_and_latent_attent
   BOOST_TEST(true);
 }
 
-BOOST_AUTO_TEST_CASE(sizes_that_leave_63_bits_are_refused_and_never_wrap) {
+BOOST_AUTO_TEST_CASE(sizes_above_63_bits_fail_and_never_wrap) {
   Architecture a;
   a.vocab = INT32_MAX, a.hidden = a.embedding_width = INT32_MAX;
   Layer l;
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(windows_follow_the_rule_of_their_family) {
     "full_attention", "full_attention", "full_attention", "full_attention"])")) == W{0, 3, 0, 0, 0, 0}));
 }
 
-BOOST_AUTO_TEST_CASE(both_decoders_of_falcon_have_their_heads_and_norms) {
+BOOST_AUTO_TEST_CASE(both_falcon_architectures_have_their_heads_and_norms) {
   const Architecture seven = read("falcon"),
                      newer = read("falcon", R"(, "new_decoder_architecture": true, "num_kv_heads": 2)"),
                      apart = read("falcon", R"(, "parallel_attn": false, "multi_query": false)");
@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(both_decoders_of_falcon_have_their_heads_and_norms) {
   BOOST_TEST(layer(apart).norms == 2u);
 }
 
-BOOST_AUTO_TEST_CASE(experts_stand_in_the_layers_that_the_rule_names) {
+BOOST_AUTO_TEST_CASE(experts_are_in_the_layers_that_the_family_rule_selects) {
   const std::string moe =
       R"(, "moe_intermediate_size": 2, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 3)";
   const Architecture a = read("deepseek", moe + R"(, "first_k_dense_replace": 2, "moe_layer_freq": 2)");
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(a_narrow_word_embedding_of_opt_is_projected_up_and_down) {
   BOOST_TEST(n.final_norm == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(the_decoder_of_a_model_with_images_is_read_from_its_object) {
+BOOST_AUTO_TEST_CASE(the_decoder_of_a_multimodal_model_is_read_from_text_config) {
   const std::string inner = config("gemma3_text", R"(, "sliding_window": 3)");
   Architecture a = from_config(
       R"({"model_type": "gemma3", "text_config": )" + inner + R"(, "vision_config": {"x": 1}})", "test");
@@ -190,14 +190,14 @@ BOOST_AUTO_TEST_CASE(the_decoder_of_a_model_with_images_is_read_from_its_object)
   BOOST_TEST(count(a).total == count(from_config(inner, "test")).total);
 }
 
-BOOST_AUTO_TEST_CASE(a_config_that_states_its_class_alone_is_known_by_it) {
+BOOST_AUTO_TEST_CASE(a_config_with_only_its_class_has_the_family_of_the_class) {
   BOOST_TEST(family_of_class("GPTNeoXForCausalLM") == "gpt_neox");
   BOOST_TEST(family_of_class("GPT2LMHeadModel") == "gpt2");
   BOOST_TEST(family_of_class("DeepseekV3ForCausalLM") == "deepseek_v3");
   BOOST_TEST(family_of_class("MambaForCausalLM") == "mamba");
 }
 
-BOOST_AUTO_TEST_CASE(a_field_that_is_not_understood_is_named_and_one_that_is_off_is_not) {
+BOOST_AUTO_TEST_CASE(an_unknown_field_gets_a_note_unless_it_is_off) {
   const Architecture a = read(
       "mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 1, "adapter_rank": 4, "extra_bias": true,
     "other_bias": false, "nothing": null, "hidden_act": "silu", "attention_dropout": 0.5)");
@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(a_field_that_is_not_understood_is_named_and_one_that_is_off
 BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(refusals)
 
-BOOST_AUTO_TEST_CASE(a_missing_or_impossible_field_is_named_with_its_value) {
+BOOST_AUTO_TEST_CASE(a_missing_or_invalid_field_is_named_with_its_value) {
   BOOST_TEST(refused(R"({"model_type": "gemma2", "vocab_size": 10})") == "hidden_size is missing");
   BOOST_TEST(refused(config("gemma2", R"(, "head_dim": 0)")) ==
              "head_dim = 0: expected a whole number from 1 to 2147483647");
@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(a_missing_or_impossible_field_is_named_with_its_value) {
       "");
 }
 
-BOOST_AUTO_TEST_CASE(a_family_nobody_knows_is_refused_with_the_nearest_and_the_way_to_add_it) {
+BOOST_AUTO_TEST_CASE(an_unknown_family_error_names_the_nearest_family_and_how_to_add_it) {
   BOOST_TEST(refused(R"({"model_type": "gemma4"})") ==
              "the model family 'gemma4' is unknown; did you mean 'gemma'?");
   const Error e = unknown_family("mamba");
@@ -248,7 +248,7 @@ BOOST_AUTO_TEST_CASE(a_family_nobody_knows_is_refused_with_the_nearest_and_the_w
   BOOST_TEST(e.hint().find("sdk/README.md") != std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(an_outline_of_a_family_nobody_knows_takes_what_is_there) {
+BOOST_AUTO_TEST_CASE(an_outline_of_an_unknown_family_has_the_fields_of_its_config) {
   const ModelSpec m = outline_of_unknown("mamba", R"({"d_model": 64, "n_layer": 3, "vocab_size": "many"})");
   BOOST_TEST(m.hidden == 64u);
   BOOST_TEST(m.layers == 3u);

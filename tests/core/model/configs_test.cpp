@@ -1,7 +1,7 @@
-// Every published config: its parameters equal the published total, or the recomputed one where none is
-// stated; active ones come near what the publisher rounds. The configs are not ours to ship: the test looks
-// for them beside the source tree and says so when they are not there (totals_test.cpp checks every family
-// without them).
+// Parameter counts of every published config compared with the published total, or with the recomputed one if
+// none is published; active parameters with the publisher's rounded figures. The configs are not part of the
+// repository; the test is skipped with a message if they are not next to the source tree (totals_test.cpp
+// needs no files).
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +25,7 @@ std::string text_of(const fs::path& file) {
   return out.str();
 }
 
-/// The rows of PARAMS.json; empty, with a message, where there are none.
+/// The rows of PARAMS.json; empty, with a message, if it does not exist.
 Json published() {
   if (fs::exists(kConfigs / "PARAMS.json"))
     return Json::parse(text_of(kConfigs / "PARAMS.json")).at("models");
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(parameters_of_every_config_equal_the_published_total) {
   if (!rows.empty()) BOOST_TEST(rows.size() >= 47u);
 }
 
-BOOST_AUTO_TEST_CASE(active_parameters_are_what_a_token_uses) {
+BOOST_AUTO_TEST_CASE(active_parameters_are_those_used_by_a_token) {
   std::size_t sparse = 0;
   for (const Json& row : published()) {
     const model::Counts n = model::count(read(row));
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(tensors_one_by_one_sum_to_the_closed_form) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_trainable_config_read_here_equals_its_fields_read_by_core_config) {
+BOOST_AUTO_TEST_CASE(a_trainable_config_gives_the_same_architecture_as_its_fields) {
   std::size_t compared = 0;
   for (const Json& row : published()) {
     if (!trainable_family(row.at("model_type"))) continue;
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(a_trainable_config_read_here_equals_its_fields_read_by_core
   if (fs::exists(kConfigs / "PARAMS.json")) BOOST_TEST(compared >= 20u);
 }
 
-BOOST_AUTO_TEST_CASE(only_what_changes_memory_is_noted) {
+BOOST_AUTO_TEST_CASE(only_fields_that_change_memory_get_a_note) {
   for (const Json& row : published()) {
     const model::Architecture a = read(row);
     for (const std::string& note : a.notes) BOOST_TEST_MESSAGE(a.name << ": " << note);

@@ -1,4 +1,5 @@
-// core/model/init: initial weights are one function of seed, name and index, with the right distribution.
+// Initial weights (core/model/tensors.hpp): a pure function of seed, name and index with the right
+// distribution.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <cstring>
@@ -31,7 +32,7 @@ const TensorInfo kMatrix = tensor("model.layers.0.mlp.up_proj.weight", TensorRol
 
 BOOST_AUTO_TEST_SUITE(init)
 
-BOOST_AUTO_TEST_CASE(any_part_in_any_order_has_the_same_bits) {
+BOOST_AUTO_TEST_CASE(any_range_in_any_order_has_the_same_bits) {
   const auto whole = filled(kMatrix, 7, 0, 1000);
   for (std::size_t first : {0, 1, 2, 33, 998})
     for (std::size_t n : {1, 2, 7, 500}) {
@@ -41,7 +42,7 @@ BOOST_AUTO_TEST_CASE(any_part_in_any_order_has_the_same_bits) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(seed_and_name_decide) {
+BOOST_AUTO_TEST_CASE(weights_depend_on_seed_and_tensor_name) {
   const TensorInfo other = tensor("model.layers.1.mlp.up_proj.weight", TensorRole::kUp, 1 << 20);
   BOOST_TEST((filled(kMatrix, 7, 0, 64) == filled(kMatrix, 7, 0, 64)));
   BOOST_TEST((filled(kMatrix, 7, 0, 64) != filled(kMatrix, 8, 0, 64)));

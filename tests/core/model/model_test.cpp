@@ -1,4 +1,4 @@
-// core/model/model_spec: which numbers make a model.
+// core/model/model_spec: validation of a ModelSpec.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -9,7 +9,7 @@ using namespace trainhost;
 
 namespace {
 
-/// The refusal of the built-in model after `change`, "" when it is accepted.
+/// Error message for the built-in model after `change`; "" if it is valid.
 std::string refusal(const std::function<void(ModelSpec&)>& change) {
   ModelSpec m = builtin_model();
   change(m);
@@ -25,12 +25,12 @@ std::string refusal(const std::function<void(ModelSpec&)>& change) {
 
 BOOST_AUTO_TEST_SUITE(model_spec)
 
-BOOST_AUTO_TEST_CASE(the_four_families_are_trainable_and_no_other) {
+BOOST_AUTO_TEST_CASE(only_the_four_families_are_trainable) {
   for (const char* f : {"llama", "mistral", "qwen2", "qwen3"}) BOOST_TEST(trainable_family(f));
   for (const char* f : {"", "gpt2", "Llama", "gemma2", "qwen3_moe"}) BOOST_TEST(!trainable_family(f));
 }
 
-BOOST_AUTO_TEST_CASE(an_impossible_dimension_is_refused_by_its_hugging_face_name) {
+BOOST_AUTO_TEST_CASE(an_invalid_dimension_fails_with_its_hugging_face_name) {
   BOOST_TEST(refusal([](ModelSpec&) {}) == "");
   BOOST_TEST(refusal([](ModelSpec& m) { m.vocab = 0; }) == "vocab_size = 0: expected a positive number");
   BOOST_TEST(refusal([](ModelSpec& m) { m.layers = 0; }) ==
@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(an_impossible_dimension_is_refused_by_its_hugging_face_name
              }).find("high_freq_factor must be greater") != std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(absurd_sizes_are_too_large_and_never_wrap) {
+BOOST_AUTO_TEST_CASE(oversized_dimensions_fail_and_never_wrap) {
   BOOST_TEST(refusal([](ModelSpec& m) { m.vocab = 1ull << 33; }).find("too large") != std::string::npos);
   BOOST_TEST(refusal([](ModelSpec& m) { m.layers = 1u << 31; }).find("too large") != std::string::npos);
   BOOST_TEST(refusal([](ModelSpec& m) { m.layers = 4096; }) == "");
@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(absurd_sizes_are_too_large_and_never_wrap) {
              }).find("too large") != std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(windows_begin_at_their_first_layer) {
+BOOST_AUTO_TEST_CASE(windows_start_at_first_window_layer) {
   ModelSpec m = builtin_model();
   m.sliding_window = 16, m.first_window_layer = 2;
   BOOST_TEST(m.window(1) == 0u);

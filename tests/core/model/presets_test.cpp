@@ -1,4 +1,4 @@
-// core/model/presets: every built-in model has exactly the parameters that its publisher's checkpoint has.
+// core/model/presets: every built-in model has exactly the parameter count of its published checkpoint.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -11,7 +11,7 @@ using namespace trainhost;
 
 namespace {
 
-/// Totals as published: distinct weights, a tied head counted once. Ours at the end, worked out by hand.
+/// Published totals: distinct weights, a tied head counted once. The last rows are trainhost's own models.
 // clang-format off
 const std::map<std::string, std::uint64_t> kTotals{
     {"llama-7b", 6738415616},      {"llama-13b", 13015864320},   {"llama-2-7b", 6738415616},
@@ -59,14 +59,14 @@ BOOST_AUTO_TEST_CASE(names_are_sorted) {
       std::is_sorted(devices.begin(), devices.end(), [](auto& a, auto& b) { return a.name < b.name; }));
 }
 
-BOOST_AUTO_TEST_CASE(every_device_that_is_promised_is_there) {
+BOOST_AUTO_TEST_CASE(every_documented_device_has_a_preset) {
   for (const char* name :
        {"a100-40gb", "a100-80gb", "h100-80gb", "h100-pcie-80gb", "h200-141gb", "b200-180gb", "gb200-186gb",
         "mi300x-192gb", "l40s-48gb", "rtx-3090", "rtx-4090", "rtx-5090", "tpu-v5p", "xeon-8480"})
     BOOST_TEST((find_device_preset(name) != nullptr), name);
 }
 
-BOOST_AUTO_TEST_CASE(devices_have_memory_bandwidth_and_peaks_of_sane_size) {
+BOOST_AUTO_TEST_CASE(device_rates_are_plausible) {
   BOOST_TEST(find_device_preset("h100-80gb")->memory_bytes == 80'000'000'000u);
   BOOST_TEST(find_device_preset("h100") == nullptr);
   for (const DevicePreset& d : device_presets()) {
@@ -81,10 +81,9 @@ BOOST_AUTO_TEST_CASE(devices_have_memory_bandwidth_and_peaks_of_sane_size) {
   }
 }
 
-/// Bandwidths and peaks from what the chips are made of, where that is published: bus width in bits times
-/// Gbit/s a pin, and tensor cores' multiply-adds a clock times clock. Within a hundredth of the data sheet's
-/// rounding.
-BOOST_AUTO_TEST_CASE(figures_follow_from_buses_and_clocks) {
+/// Bandwidths and peak rates computed from published hardware figures: bus width in bits * Gbit/s per pin,
+/// and multiply-adds per clock of the tensor cores * clock. Agree with the data sheets within 1 %.
+BOOST_AUTO_TEST_CASE(device_rates_follow_from_buses_and_clocks) {
   const auto near = [](double a, double b) { return std::abs(a / b - 1) < 0.01; };
   const struct {
     const char* name;

@@ -1,4 +1,4 @@
-// core/model/rope: frequencies against the formulas, spelled out in another way.
+// Rotary frequencies (core/model/model_spec.hpp) compared with independently written formulas.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 
@@ -9,7 +9,7 @@ using namespace trainhost;
 
 BOOST_AUTO_TEST_SUITE(rope)
 
-BOOST_AUTO_TEST_CASE(plain_frequencies_fall_geometrically_from_one) {
+BOOST_AUTO_TEST_CASE(default_frequencies_decrease_geometrically_from_one) {
   const auto f = rope_inv_freq(builtin_model());
   BOOST_TEST(f.size() == builtin_model().head_dim / 2);
   BOOST_TEST(f[0] == 1.0);
@@ -18,7 +18,7 @@ BOOST_AUTO_TEST_CASE(plain_frequencies_fall_geometrically_from_one) {
                boost::test_tools::tolerance(1e-12));
 }
 
-BOOST_AUTO_TEST_CASE(linear_scaling_divides_all_of_them) {
+BOOST_AUTO_TEST_CASE(linear_scaling_divides_all_frequencies) {
   ModelSpec m = builtin_model();
   const auto plain = rope_inv_freq(m);
   m.rope = {RopeKind::kLinear, 4};
@@ -26,7 +26,7 @@ BOOST_AUTO_TEST_CASE(linear_scaling_divides_all_of_them) {
   for (std::size_t i = 0; i < plain.size(); ++i) BOOST_TEST(scaled[i] == plain[i] / 4);
 }
 
-BOOST_AUTO_TEST_CASE(llama3_keeps_short_waves_stretches_long_ones_and_blends_between) {
+BOOST_AUTO_TEST_CASE(llama3_keeps_short_wavelengths_stretches_long_ones_and_blends_between) {
   ModelSpec m = *find_model_preset("llama-3.1-8b");
   const auto scaled = rope_inv_freq(m);
   m.rope = {};

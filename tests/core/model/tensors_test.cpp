@@ -1,4 +1,5 @@
-// core/model/tensors: the closed form against plain enumeration, and the names that other software expects.
+// core/model/tensors: the closed form compared with the enumeration; tensor names of Hugging Face
+// checkpoints.
 #include <boost/test/unit_test.hpp>
 #include <set>
 

@@ -1,5 +1,5 @@
-// Every family without any file: the retyped presets have the published parameters, and are the same decoders
-// as the published configs where those stand beside the source tree.
+// The planned presets, one or more per family: they have the published parameter counts and equal the
+// architectures of the published configs, if these are next to the source tree.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -16,9 +16,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Totals as published, or as recomputed where no exact one is stated (baichuan2, falcon, mpt). DeepSeek-V3
-// with its 14,848 router correction biases, without the module for further tokens. DeepSeek-V2 and V2-Lite
-// are derived from their published configs, term by term below; their cards say 236B and 15.7B.
+// Published totals, or recomputed ones where no exact total is published (baichuan2, falcon, mpt).
+// DeepSeek-V3: with its 14,848 router correction biases, without the multi-token prediction module.
+// DeepSeek-V2 and V2-Lite: computed from their published configs term by term below; their model cards have
+// 236B and 15.7B.
 struct Published {
   const char *preset, *config;  // "": there is no config to compare with
   std::uint64_t total;
@@ -74,7 +75,7 @@ BOOST_AUTO_TEST_CASE(every_preset_has_its_published_parameters) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_preset_is_the_decoder_of_its_config) {
+BOOST_AUTO_TEST_CASE(a_preset_equals_the_architecture_of_its_config) {
   const fs::path configs = fs::path(TRAINHOST_SOURCE_DIR) / ".." / "shared" / "data" / "hf_configs";
   for (const Published& p : kPublished) {
     if (!*p.config) continue;
@@ -90,9 +91,8 @@ BOOST_AUTO_TEST_CASE(a_preset_is_the_decoder_of_its_config) {
   BOOST_TEST(true);
 }
 
-// No exact total of DeepSeek-V2 and V2-Lite is stated anywhere but in the sizes of their files; the two terms
-// that are added here know nothing of core/model: attention by its five products and two norms, an MLP by its
-// three.
+// No exact total of DeepSeek-V2 and V2-Lite is published except through file sizes. The terms here are
+// independent of core/model: attention as five products and two norms, an MLP as three products.
 BOOST_AUTO_TEST_CASE(deepseek_v2_totals_follow_from_the_published_dimensions) {
   const auto total = [](std::uint64_t H, std::uint64_t layers, std::uint64_t heads, std::uint64_t q_lora,
                         std::uint64_t dense, std::uint64_t width, std::uint64_t experts) {
@@ -108,14 +108,14 @@ BOOST_AUTO_TEST_CASE(deepseek_v2_totals_follow_from_the_published_dimensions) {
   BOOST_TEST(total(2048, 27, 16, 0, 10944, 1408, 64) == 15'706'484'224u);
 }
 
-BOOST_AUTO_TEST_CASE(every_known_family_has_a_model_here_or_is_trained) {
+BOOST_AUTO_TEST_CASE(every_known_family_has_a_preset_or_is_trainable) {
   std::set<std::string_view> seen{"gemma3"};  // a gemma3_text in an object: architecture_test.cpp
   for (const ModelSpec& m : model::planned_presets()) seen.insert(m.family);
   for (const ModelSpec& m : model_presets()) seen.insert(m.family);
   for (std::string_view family : model::known_families()) BOOST_TEST(seen.contains(family), family);
 }
 
-BOOST_AUTO_TEST_CASE(names_are_sorted_and_of_one_model_each) {
+BOOST_AUTO_TEST_CASE(names_are_sorted_and_unique) {
   std::set<std::string> seen;
   std::string last;
   for (const ModelSpec& m : model::planned_presets()) {

@@ -1,6 +1,6 @@
-// Calculon's search of GPT-3 175B on 4096 processors, enumerated as its optimal-execution command does (batch
-// 4096, two networks, a second tier, fused activations): 7,126,368 executions. Everything of them that
-// changes what a rank holds is in our space too, but for interleaving where the micro-batches do not fill
+// Calculon's search space of GPT-3 175B on 4096 processors, enumerated like its optimal-execution command
+// (batch 4096, two networks, a second tier, fused activations): 7,126,368 executions. Everything in them that
+// changes the memory of a rank is in the space here, except interleaving where the micro-batches do not fill
 // whole rounds of the pipeline.
 #include <boost/test/unit_test.hpp>
 #include <set>
@@ -89,7 +89,7 @@ std::set<Point> ours() {
 
 BOOST_AUTO_TEST_SUITE(calculon_space)
 
-BOOST_AUTO_TEST_CASE(what_its_executions_hold_is_in_our_space) {
+BOOST_AUTO_TEST_CASE(calculon_executions_map_to_layouts_of_the_space) {
   const Calculon theirs = calculon();
   const std::set<Point> space = ours();
   BOOST_TEST(theirs.executions == 7'126'368u);

@@ -1,5 +1,5 @@
-// Kinds of layers against something dumber: layers counted one by one, runs cut into single layers, and a
-// decoder whose kinds stand in turn against the same layers in two blocks.
+// Kinds of layers compared with simpler implementations: layers counted one by one, runs split into single
+// layers, and a decoder with alternating kinds compared with the same layers in two blocks.
 #include <boost/test/unit_test.hpp>
 
 #include "core/parallel/layer_kinds.hpp"
@@ -14,8 +14,8 @@ using test::require;
 
 namespace {
 
-/// Local, global, local, ...: `pairs` of them, each layer a run of its own.
-model::Architecture in_turn(std::uint32_t pairs) {
+/// Alternating layers: local, global, local, ... (`pairs` pairs), one LayerRun each.
+model::Architecture alternating(std::uint32_t pairs) {
   model::Architecture a = test::dense(64, 128, 8, 4, 1000, 1);
   model::Layer global = a.layers[0].layer, local = global;
   local.attention.window = 32;
@@ -38,7 +38,7 @@ bool same(const Numbers& a, const Numbers& b) { return a.bytes == b.bytes && a.p
 
 BOOST_AUTO_TEST_SUITE(kinds)
 
-BOOST_AUTO_TEST_CASE(layers_of_a_stretch_are_those_counted_one_by_one) {
+BOOST_AUTO_TEST_CASE(layers_of_a_kind_in_a_range_equal_a_count_one_by_one) {
   test::property("within() against a list of layers", [](const Draw& draw) {
     model::Architecture a = test::random_model(draw);
     const std::vector<model::LayerRun> pattern = a.layers;
@@ -57,22 +57,21 @@ BOOST_AUTO_TEST_CASE(layers_of_a_stretch_are_those_counted_one_by_one) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(equal_layers_are_one_kind_however_their_runs_are_cut) {
+BOOST_AUTO_TEST_CASE(equal_layers_are_one_kind_however_their_runs_are_split) {
   test::property("runs of single layers", [](const Draw& draw) {
     const test::Case c = test::random_case(draw);
     const model::Architecture single = in_single_layers(c.a);
     for (std::uint32_t stage = 0; stage < c.r.parallel.pipeline; ++stage)
       require(same(stage_numbers(c.a, c.r, stage), stage_numbers(single, c.r, stage)),
               "stage " + std::to_string(stage));
-    require(
-        candidate_stages(c.a, LayerKinds(c.a), c.r) == candidate_stages(single, LayerKinds(single), c.r),
-        "stages");
+    require(candidate_stages(c.a, LayerKinds(c.a), c.r) == candidate_stages(single, LayerKinds(single), c.r),
+            "stages");
     require(trained_parameters(c.a, c.r) == trained_parameters(single, c.r), "parameters");
   });
 }
 
-BOOST_AUTO_TEST_CASE(kinds_in_turn_need_what_two_blocks_of_them_need) {
-  const model::Architecture a = in_turn(24);
+BOOST_AUTO_TEST_CASE(alternating_kinds_need_the_memory_of_two_blocks_of_them) {
+  const model::Architecture a = alternating(24);
   model::Architecture blocks = a;
   blocks.layers = {{a.layers[0].layer, 24}, {a.layers[1].layer, 24}};
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
@@ -85,9 +84,9 @@ BOOST_AUTO_TEST_CASE(kinds_in_turn_need_what_two_blocks_of_them_need) {
       }
 }
 
-// 48 layers, groups of 5: ten inputs are kept, wherever kinds change inside a group.
-BOOST_AUTO_TEST_CASE(groups_made_again_together_may_hold_several_kinds) {
-  const model::Architecture a = in_turn(24);
+// 48 layers in groups of 5: ten inputs are kept, also if kinds change inside a group.
+BOOST_AUTO_TEST_CASE(groups_recomputed_together_may_have_several_kinds) {
+  const model::Architecture a = alternating(24);
   RunSpec r;
   r.recompute = Recompute::kFull, r.memory.recompute_every = 5;
   std::uint64_t keeping = 0, layers = 0;
@@ -97,10 +96,10 @@ BOOST_AUTO_TEST_CASE(groups_made_again_together_may_hold_several_kinds) {
   BOOST_TEST(layers == 48u);
 }
 
-BOOST_AUTO_TEST_CASE(alternating_depth_adds_no_leaves_and_no_stages) {
+BOOST_AUTO_TEST_CASE(more_alternating_layers_add_no_entries_and_no_stages) {
   RunSpec r;
   r.parallel.pipeline = 4, r.accumulate = 8, r.parallel.virtual_stages = 2;
-  const model::Architecture shallow = in_turn(32), deep = in_turn(3200);
+  const model::Architecture shallow = alternating(32), deep = alternating(3200);
   const LayerKinds kinds(deep);
   BOOST_TEST(kinds.size() == 2u);
   BOOST_TEST(candidate_stages(deep, kinds, r) == (std::vector<std::uint32_t>{0, 3}),

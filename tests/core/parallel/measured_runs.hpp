@@ -1,6 +1,5 @@
-// Published peaks of real training runs with the settings that we can express, retyped as facts; each line
-// names its source. `allocated`: what the framework's allocator handed out at most (context, libraries and
-// gaps not in it); `reserved`: with gaps.
+// Published peaks of training runs whose settings trainhost can express, entered by hand with their sources.
+// allocated: peak of the framework's allocator, without context, libraries and gaps; reserved: with gaps.
 #pragma once
 #include <ostream>
 #include <string>
@@ -32,7 +31,7 @@ inline model::Architecture dense(std::uint32_t H, std::uint32_t I, std::uint32_t
   return a;
 }
 
-/// DeepSeek with one dense layer before L - 1 of experts.
+/// DeepSeek: one dense layer, then L - 1 layers with experts.
 inline model::Architecture deepseek(std::uint32_t H, std::uint32_t I, std::uint32_t E, std::uint32_t active,
                                     std::uint32_t each, std::uint32_t shared, std::uint64_t V,
                                     std::uint32_t L) {
@@ -54,7 +53,7 @@ struct Ranks {
   std::uint32_t tensor = 1, pipeline = 1, data = 1, context = 1, expert = 1;
 };
 
-/// Megatron-LM: bf16 weights, f32 sums of gradients, optimizer state shared by the data ranks, flash
+/// Megatron-LM: bf16 weights, f32 gradients, optimizer state sharded over the data ranks (ZeRO 1), flash
 /// attention, fused loss.
 inline RunSpec megatron(Ranks n, std::uint32_t S) {
   RunSpec r;
@@ -67,7 +66,7 @@ inline RunSpec megatron(Ranks n, std::uint32_t S) {
   return r;
 }
 
-/// torchtitan's FSDP2: f32 shards, bf16 inside, every layer made again, the loss in f32.
+/// torchtitan FSDP2: f32 shards, bf16 compute, full recompute, f32 loss.
 inline RunSpec titan(Ranks n, std::uint32_t B, std::uint32_t S) {
   RunSpec r;
   r.weight = r.grad = r.moment = DType::kF32, r.compute = DType::kBF16;
@@ -86,7 +85,7 @@ inline RunSpec tune(std::uint32_t B, std::uint32_t S, CrossEntropy loss, Optimiz
   return r;
 }
 
-/// torchtune's LoRA on one device: rank 8 on q, v, o and the MLP; layers made again, the loss in chunks.
+/// torchtune's LoRA on one device: rank 8 on q, v, o and the MLP; full recompute, chunked loss.
 inline RunSpec lora(RunMode mode, DType base) {
   RunSpec r = tune(2, 2048, CrossEntropy::kFused);
   r.mode = mode, r.lora_rank = 8, r.lora_targets = 0b1111101, r.recompute = Recompute::kFull;

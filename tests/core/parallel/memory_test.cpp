@@ -1,5 +1,6 @@
-// The parts against something dumber: states against enumerated tensors, micro-batches in flight against a
-// played schedule, stored bytes against numbers worked by hand; and what validate() says.
+// Parts of the memory model compared with simpler implementations: states with enumerated tensors,
+// micro-batches in flight with a simulated schedule, stored bytes with numbers computed by hand. Also the
+// errors of validate().
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -18,15 +19,15 @@ std::uint64_t of(const Numbers& n, Component c, Tier t = Tier::kDevice) {
   return n.bytes[std::size_t(t)][std::size_t(c)];
 }
 
-/// Chunk passes of one stage, played: warm-up, then one forward and one backward pass in turn. The most that
-/// wait at once, whether the micro-batches fill the last round or not.
-std::uint64_t played(const Pipeline& p, std::uint64_t stage) {
+/// Simulates the chunk passes of one stage: warm-up, then alternating forward and backward passes. Returns
+/// the maximum number in flight, also if the micro-batches do not fill the last round.
+std::uint64_t simulated_in_flight(const Pipeline& p, std::uint64_t stage) {
   const std::uint64_t all = p.micro_batches * p.chunks;
   const std::uint64_t warm_up =
       p.chunks == 1 ? p.stages - stage - 1 : 2 * (p.stages - stage - 1) + (p.chunks - 1) * p.stages;
   std::uint64_t forward = 0, backward = 0, most = 0;
   while (backward < all) {
-    while (forward < all && forward - backward < warm_up) ++forward;  // as far as the warm-up allows
+    while (forward < all && forward - backward < warm_up) ++forward;  // warm-up
     if (forward < all) ++forward;
     most = std::max(most, forward - backward);
     ++backward;
@@ -36,7 +37,7 @@ std::uint64_t played(const Pipeline& p, std::uint64_t stage) {
 
 void refused(const model::Architecture& a, const RunSpec& r, const std::string& sentence) {
   BOOST_CHECK_EXCEPTION(validate(a, r), Error, [&](const Error& e) {
-    if (e.what() != sentence) BOOST_TEST_MESSAGE("said: " << e.what());
+    if (e.what() != sentence) BOOST_TEST_MESSAGE("error: " << e.what());
     return e.what() == sentence;
   });
 }
@@ -45,7 +46,7 @@ void refused(const model::Architecture& a, const RunSpec& r, const std::string& 
 
 BOOST_AUTO_TEST_SUITE(memory)
 
-BOOST_AUTO_TEST_CASE(states_are_those_of_the_enumerated_tensors) {
+BOOST_AUTO_TEST_CASE(states_equal_those_of_the_enumerated_tensors) {
   test::property("one rank: weights, gradients and state, tensor by tensor", [](const Draw& draw) {
     test::Case c = test::random_case(draw);
     RunSpec r;
@@ -92,7 +93,7 @@ BOOST_AUTO_TEST_CASE(states_are_those_of_the_enumerated_tensors) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(micro_batches_in_flight_are_those_of_the_played_schedule) {
+BOOST_AUTO_TEST_CASE(micro_batches_in_flight_equal_those_of_the_simulated_schedule) {
   for (std::uint64_t stages = 1; stages <= 6; ++stages)
     for (std::uint64_t chunks = 1; chunks <= (stages > 1 ? 4u : 1u); ++chunks)
       for (std::uint64_t micro_batches = stages; micro_batches <= 5 * stages; ++micro_batches)
@@ -100,9 +101,9 @@ BOOST_AUTO_TEST_CASE(micro_batches_in_flight_are_those_of_the_played_schedule) {
           const Pipeline p{stages, chunks, micro_batches, stages * chunks};
           std::uint64_t waiting = 0;
           for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) waiting += p.in_flight(stage, chunk);
-          BOOST_TEST(waiting == played(p, stage), stages << " stages of " << chunks << " chunks, "
-                                                         << micro_batches << " micro-batches, stage " << stage
-                                                         << ": " << waiting);
+          BOOST_TEST(waiting == simulated_in_flight(p, stage),
+                     stages << " stages of " << chunks << " chunks, " << micro_batches
+                            << " micro-batches, stage " << stage << ": " << waiting);
         }
 }
 
@@ -121,7 +122,7 @@ BOOST_AUTO_TEST_CASE(every_layer_belongs_to_one_stage) {
       }
 }
 
-BOOST_AUTO_TEST_CASE(real_models_have_the_parameters_that_are_counted_elsewhere) {
+BOOST_AUTO_TEST_CASE(real_models_have_the_parameters_of_model_count) {
   BOOST_TEST(!model::planned_presets().empty());
   for (const ModelSpec& m : model::planned_presets()) {
     const model::Architecture a = model::from_model(m);
@@ -131,7 +132,7 @@ BOOST_AUTO_TEST_CASE(real_models_have_the_parameters_that_are_counted_elsewhere)
   }
 }
 
-BOOST_AUTO_TEST_CASE(quantised_weights_carry_their_scales) {
+BOOST_AUTO_TEST_CASE(quantised_weights_include_their_scales) {
   const Weight w{4096, 4096};  // 16,777,216 elements, 262,144 blocks of 64, 1,024 groups of 256 blocks
   BOOST_TEST(stored_bytes(w, DType::kNF4, DType::kBF16, false).value() == 8388608u + 262144 * 4);
   BOOST_TEST(stored_bytes(w, DType::kNF4, DType::kBF16, true).value() == 8388608u + 262144 + 1024 * 4 + 4);
@@ -166,7 +167,7 @@ BOOST_AUTO_TEST_CASE(a_tied_table_is_copied_to_the_last_stage) {
   BOOST_TEST(of(stage_numbers(a, r, 1), Component::kWeights) == table + layers / 2 + norm);
 }
 
-BOOST_AUTO_TEST_CASE(experts_are_shared_by_their_own_data_ranks) {
+BOOST_AUTO_TEST_CASE(experts_are_sharded_over_expert_data_ranks) {
   const model::Architecture a = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
   RunSpec r;
   r.parallel.data = 8, r.parallel.expert = 4, r.parallel.zero = 1;
@@ -180,7 +181,7 @@ BOOST_AUTO_TEST_CASE(experts_are_shared_by_their_own_data_ranks) {
   BOOST_TEST(state <= expert_state + dense * 8 / 8 + 3);  // each of three parts is rounded up
 }
 
-BOOST_AUTO_TEST_CASE(a_cache_takes_whole_pages_of_what_is_seen) {
+BOOST_AUTO_TEST_CASE(a_kv_cache_has_whole_pages_of_visible_tokens) {
   model::Architecture a = test::dense(64, 128, 8, 2, 1000, 3);
   RunSpec r;
   r.mode = RunMode::kInference, r.weight = r.compute = DType::kBF16, r.micro_batch = 5, r.seq_len = 100,
@@ -195,7 +196,7 @@ BOOST_AUTO_TEST_CASE(a_cache_takes_whole_pages_of_what_is_seen) {
   BOOST_TEST(of(stage_numbers(latent, r, 0), Component::kKvCache) == 2u * 5 * 100 * (512 + 64) * 2);
 }
 
-BOOST_AUTO_TEST_CASE(offloaded_state_leaves_two_layers_in_passing) {
+BOOST_AUTO_TEST_CASE(offloaded_state_keeps_buffers_of_two_layers) {
   const model::Architecture a = test::dense(64, 128, 8, 8, 1000, 6);
   RunSpec r;
   const Numbers all = stage_numbers(a, r, 0);
@@ -207,7 +208,7 @@ BOOST_AUTO_TEST_CASE(offloaded_state_leaves_two_layers_in_passing) {
   BOOST_TEST(of(n, Component::kOptimizerState) == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(refusals_name_the_key_and_what_would_do) {
+BOOST_AUTO_TEST_CASE(errors_name_the_key_and_valid_values) {
   const model::Architecture a = test::dense(4096, 11008, 32, 32, 32000, 32),
                             moe = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
   RunSpec r;
@@ -225,8 +226,7 @@ BOOST_AUTO_TEST_CASE(refusals_name_the_key_and_what_would_do) {
   r.parallel.expert = 5, r.parallel.data = 5;
   refused(moe, r, "parallel.expert = 5 does not divide 16 experts; 4 or 8 do");
   r.parallel.expert = 4, r.parallel.data = 6;
-  refused(moe, r,
-          "parallel.expert = 4 does not divide 6 data x context ranks; 3 or 6 do");
+  refused(moe, r, "parallel.expert = 4 does not divide 6 data x context ranks; 3 or 6 do");
   r = {}, r.parallel.context = 7;
   refused(a, r, "parallel.context = 7 does not divide 256 tokens of a sequence (data.seq_len); 4 or 8 do");
   r = {}, r.memory.recompute_every = 2;
@@ -235,7 +235,7 @@ BOOST_AUTO_TEST_CASE(refusals_name_the_key_and_what_would_do) {
   refused(a, r, "parallel.zero = 4: expected 0 to 3");
 }
 
-BOOST_AUTO_TEST_CASE(every_stage_has_its_line) {
+BOOST_AUTO_TEST_CASE(every_stage_has_a_note) {
   const model::Architecture a = test::dense(64, 128, 8, 8, 1000, 6);
   RunSpec r;
   r.parallel.pipeline = 3, r.accumulate = 8;

@@ -1,6 +1,6 @@
-// What must hold of every layout: more work never needs less, sharing never needs more, numbers and formulas
-// agree, and no size wraps. "Needs": a rank's total without communication buffers and the gaps that follow
-// from them, which sharing adds.
+// Properties of every layout: more work never needs less memory, more ranks never need more per rank, sums
+// and report agree, no size wraps. Memory here is a rank's total without communication buffers and the gaps
+// caused by them, which more ranks add.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -16,7 +16,7 @@ using test::require;
 
 namespace {
 
-/// Sum of the worst stage, device alone or every tier.
+/// Total of the stage that needs most: device or all tiers.
 std::uint64_t need(const model::Architecture& a, const RunSpec& r, bool device_alone) {
   std::uint64_t worst = 0;
   for (std::uint32_t stage = 0; stage < r.parallel.pipeline; ++stage) {
@@ -54,8 +54,8 @@ bool accepted(const Case& c) {
 
 BOOST_AUTO_TEST_SUITE(properties)
 
-BOOST_AUTO_TEST_CASE(numbers_and_formulas_agree) {
-  property("leaves add up to the numbers, by tier and component", [](const Draw& draw) {
+BOOST_AUTO_TEST_CASE(sums_and_report_agree) {
+  property("entries add up to the sums, by tier and component", [](const Draw& draw) {
     const Case c = test::random_case(draw);
     const auto stage = static_cast<std::uint32_t>(draw(0, c.r.parallel.pipeline - 1));
     const Numbers n = parallel::stage_numbers(c.a, c.r, stage);
@@ -67,8 +67,8 @@ BOOST_AUTO_TEST_CASE(numbers_and_formulas_agree) {
                     std::to_string(n.bytes[t][k]));
     for (const TierPeak& p : report.tiers) require(p.bytes == n.tier(p.tier), "a tier's total");
     require(report.total_bytes() == n.total(), "the total");
-    for (const MemoryEntry& leaf : report.entries)
-      require(!leaf.name.empty() && !leaf.formula.empty(), "a leaf without name or formula");
+    for (const MemoryEntry& entry : report.entries)
+      require(!entry.name.empty() && !entry.formula.empty(), "an entry without name or formula");
   });
 }
 
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(more_work_never_needs_less) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(sharing_never_needs_more) {
+BOOST_AUTO_TEST_CASE(more_ranks_never_need_more_per_rank) {
   property("twice the ranks of one kind, or the next stage of ZeRO", [](const Draw& draw) {
     Case c = test::random_case(draw);
     // Small tensors stay in f32 under 8-bit Adam: cutting one below 4096 elements makes its state larger.
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(sharing_never_needs_more) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(the_worst_stage_is_the_worst_of_all) {
+BOOST_AUTO_TEST_CASE(the_worst_stage_needs_most_of_all_stages) {
   property("what worst_stage() skips is not worse", [](const Draw& draw) {
     const Case c = test::random_case(draw);
     std::uint64_t most = 0;
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(sizes_never_wrap) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(absurd_sizes_are_the_worst_for_search_and_an_error_for_people) {
+BOOST_AUTO_TEST_CASE(overflowing_layouts_compare_as_largest_and_fail_in_reports) {
   property("saturated numbers, or a sentence", [](const Draw& draw) {
     Case c = test::random_case(draw);
     c.r.micro_batch = UINT32_MAX, c.r.seq_len = 0xFFFFFF00u, c.r.accumulate = UINT32_MAX,

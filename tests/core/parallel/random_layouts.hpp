@@ -1,5 +1,5 @@
-// Random decoders and layouts that validate() accepts: every kind of attention, MLP, norm and every setting
-// of a layout.
+// Random decoders and runs that validate() accepts: every kind of attention, MLP and norm, every parallelism
+// and memory policy.
 #pragma once
 #include "core/parallel/rank_memory.hpp"
 #include "tests/support/properties.hpp"

@@ -1,5 +1,5 @@
-// The search against brute force: the same model and time functions asked one layout at a time, in the
-// dumbest loops, with no bound, no memory of what was computed before and every stage looked at.
+// Search compared with brute force: the same model and time functions evaluated for one layout at a time in
+// plain loops, without bounds and caches, and for every stage.
 #include "core/parallel/layout_search.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ model::Architecture dense(std::uint32_t layers) {
   return a;
 }
 
-/// A dense layer first, experts behind it, another window in the middle: stages that are not alike.
+/// A dense layer first, then experts, a window in the middle: stages differ.
 model::Architecture mixed() {
   model::Architecture a = dense(1);
   model::Layer l = a.layers[0].layer, w = l;
@@ -49,7 +49,7 @@ Question question(const model::Architecture& a, std::uint32_t devices, std::uint
   return q;
 }
 
-/// Every layout of the space, each computed from nothing but its own run.
+/// Every layout of the space, each computed only from its own run.
 std::vector<Found> brute(const Question& q) {
   std::vector<Found> out;
   const model::Architecture& a = *q.architecture;
@@ -137,12 +137,12 @@ void against_brute_force(Question q) {
 
 BOOST_AUTO_TEST_SUITE(search_suite)
 
-BOOST_AUTO_TEST_CASE(the_answer_is_that_of_brute_force_for_a_dense_model) {
+BOOST_AUTO_TEST_CASE(search_equals_brute_force_for_a_dense_model) {
   const model::Architecture a = dense(6);
   against_brute_force(question(a, 8, 16));
 }
 
-BOOST_AUTO_TEST_CASE(also_where_layers_differ_and_do_not_divide) {
+BOOST_AUTO_TEST_CASE(search_equals_brute_force_if_layers_differ_and_do_not_divide) {
   const model::Architecture a = mixed();
   Question q = question(a, 8, 8);
   q.job.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kFull, 1}, {Recompute::kFull, 2}};
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(also_where_layers_differ_and_do_not_divide) {
   against_brute_force(q);
 }
 
-BOOST_AUTO_TEST_CASE(also_under_types_optimizers_and_adapters_of_other_sizes) {
+BOOST_AUTO_TEST_CASE(search_equals_brute_force_for_other_types_optimizers_and_adapters) {
   const model::Architecture a = dense(4);
   Question q = question(a, 4, 4);
   q.job.axes.recompute = {{Recompute::kNone, 1}, {Recompute::kFull, 1}};
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(also_under_types_optimizers_and_adapters_of_other_sizes) {
   against_brute_force(q);
 }
 
-BOOST_AUTO_TEST_CASE(pruning_leaves_something_out) {
+BOOST_AUTO_TEST_CASE(pruning_skips_layouts) {
   const model::Architecture a = dense(8);
   Question q = question(a, 16, 32);
   q.top = 1;
@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(pruning_leaves_something_out) {
   same(pruned.pareto, all.pareto);
 }
 
-BOOST_AUTO_TEST_CASE(a_front_holds_what_nothing_beats_whatever_the_order) {
+BOOST_AUTO_TEST_CASE(a_pareto_front_does_not_depend_on_the_order_of_insertion) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     std::vector<Found> all;
@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(a_front_holds_what_nothing_beats_whatever_the_order) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(inference_is_refused) {
+BOOST_AUTO_TEST_CASE(search_rejects_inference) {
   const model::Architecture a = dense(4);
   Question q = question(a, 4, 4);
   q.job.base.mode = RunMode::kInference;

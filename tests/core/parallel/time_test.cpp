@@ -1,4 +1,4 @@
-// The time model: its terms against sums done by hand, and what must hold whatever the numbers.
+// The time model: terms compared with sums computed by hand, and properties that hold for all inputs.
 #include "core/parallel/step_time.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -47,7 +47,7 @@ void close(double a, double b, double relative = 1e-9) {
 
 BOOST_AUTO_TEST_SUITE(time_suite)
 
-BOOST_AUTO_TEST_CASE(on_one_device_arithmetic_is_six_operations_a_weight_and_attention) {
+BOOST_AUTO_TEST_CASE(on_one_device_compute_is_six_flops_per_weight_plus_attention) {
   const RunSpec r = bf16();
   const model::Architecture a = plain();
   const Times t = step_time(a, r, machine());
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(the_bubble_shrinks_with_chunks_and_micro_batches) {
   close(one.bubble / work, 3.0 / 8);
 }
 
-BOOST_AUTO_TEST_CASE(a_tensor_group_that_leaves_its_node_pays_for_the_network) {
+BOOST_AUTO_TEST_CASE(a_tensor_group_over_several_nodes_uses_the_network) {
   RunSpec r = bf16();
   r.parallel.tensor = 8;
   const Times near = step_time(plain(), r, machine());
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_group_that_leaves_its_node_pays_for_the_network) {
   BOOST_TEST(shared.memory < near.memory);
 }
 
-BOOST_AUTO_TEST_CASE(zero_costs_what_its_transfers_cost) {
+BOOST_AUTO_TEST_CASE(zero_costs_the_time_of_its_transfers) {
   RunSpec r = bf16();
   r.parallel.data = 64, r.accumulate = 1;
   Machine m = machine();
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(zero_costs_what_its_transfers_cost) {
   close(step_time(plain(), r, m).optimizer * 64, replicated);
 }
 
-BOOST_AUTO_TEST_CASE(experts_cost_what_is_used_and_the_way_to_them) {
+BOOST_AUTO_TEST_CASE(experts_cost_active_compute_and_all_to_all) {
   model::Architecture a = plain();
   model::Layer l = a.layers[0].layer;
   l.mlp.width = 0;
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(experts_cost_what_is_used_and_the_way_to_them) {
                           4e11);  // layers, micro-batches, ways, used, T, H, bytes
 }
 
-BOOST_AUTO_TEST_CASE(every_preset_makes_a_machine) {
+BOOST_AUTO_TEST_CASE(every_device_preset_gives_a_machine) {
   for (const DevicePreset& d : device_presets())
     for (DType t : {DType::kF32, DType::kTF32, DType::kBF16, DType::kF16, DType::kF8}) {
       RunSpec r;

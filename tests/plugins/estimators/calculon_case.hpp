@@ -1,5 +1,5 @@
-// One run of Calculon's memory model with what Calculon itself gives for it: the row of calculon_golden and
-// calculon_upstream. Bytes as the source prints them: Python floats, so a share of a byte may stand there.
+// One run of Calculon's memory model with Calculon's own results: a row of calculon_golden.hpp and
+// calculon_upstream.hpp. Bytes as printed by the source: Python floats, possibly with a fraction.
 #pragma once
 #include "plugins/estimators/calculon/closed_form.hpp"
 

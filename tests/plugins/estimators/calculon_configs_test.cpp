@@ -1,6 +1,6 @@
-// The calculon plugin's words on every published config: each is estimated, each total is named, no sentence
-// is empty or unfinished. The configs are not ours to ship: the test looks for them beside the source tree
-// and says so when they are not.
+// Notes of the calculon plugin on every published config: every config is estimated, every total is in a
+// note, no note is empty or unfinished. The configs are not part of the repository; the test is skipped with
+// a message without them.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
@@ -49,7 +49,7 @@ bool says(const MemoryReport& r, const char* part) {
 
 BOOST_AUTO_TEST_SUITE(calculon_configs)
 
-BOOST_AUTO_TEST_CASE(every_published_config_is_estimated_with_its_true_total_beside) {
+BOOST_AUTO_TEST_CASE(every_published_config_is_estimated_with_a_note_of_its_true_total) {
   const auto files = configs();
   for (const fs::path& file : files) {
     const ModelSpec m = read(file);

@@ -1,4 +1,4 @@
-// Calculon's own 18 validation runs, with what its memory model gives for them. float16; no offload, no
+// Calculon's own 18 validation runs with the results of its memory model. float16; no offload, no
 // sharded optimizer. Columns: name | hidden, feedforward, seq_size, attn_heads, attn_size, num_blocks | the
 // fields of Execution in their order | weight_space, act_space, act_checkpoint_size, act_grad_space,
 // weight_grad_space, optimizer_space, tier 1, tier 2 in bytes.

@@ -1,4 +1,4 @@
-// The calculon plugin as the host sees it: loaded through the registry, with the options of a run file.
+// The calculon plugin through the host: loaded by the registry, with the options of a run file.
 #include <boost/test/unit_test.hpp>
 
 #include "core/plugin/registry.hpp"
@@ -32,7 +32,7 @@ RunSpec megatron_22b() {  // fig7/megatron-22B_full of Calculon's validation
 
 BOOST_AUTO_TEST_SUITE(calculon_plugin)
 
-BOOST_AUTO_TEST_CASE(known_families_with_the_dimensions_match_in_layouts_that_calculon_has_words_for) {
+BOOST_AUTO_TEST_CASE(known_families_match_under_a_parallelism_that_calculon_can_express) {
   tp::Registry r = registry();
   const auto match = [&](const ModelSpec& m, const RunSpec& run) {
     return r.estimator("calculon").match(m, run);
@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(known_families_with_the_dimensions_match_in_layouts_that_ca
   BOOST_TEST(match(m, {}) == 0);
 }
 
-// Hosts that read such a config loosely leave its MLP width out: GPT-2 writes null for 4*H.
+// A ModelSpec of such a config may lack the MLP width: GPT-2 has null, which means 4*H.
 BOOST_AUTO_TEST_CASE(dimensions_come_from_the_config_of_a_known_family) {
   ModelSpec m;
   m.family = "gpt2", m.hidden = 1, m.heads = m.kv_heads = 1;
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(dimensions_come_from_the_config_of_a_known_family) {
 }
 
 // The rest of this suite is asked for by name, with a family that nobody knows.
-BOOST_AUTO_TEST_CASE(a_validation_run_arrives_to_the_byte_and_the_embedding_is_an_option) {
+BOOST_AUTO_TEST_CASE(a_validation_run_is_exact_through_the_plugin_and_the_embedding_is_optional) {
   tp::Registry bare = registry({{"embedding", "false"}}), with = registry();
   const MemoryReport a = bare.estimator("calculon").estimate(gpt(), megatron_22b(), nullptr);
   BOOST_TEST(a.tier_bytes(Tier::kDevice) == 51705331712u);
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(the_traits_of_the_trainer_decide_the_tier_named_tier_1) {
   BOOST_TEST(report.tier_bytes(Tier::kHost) == report.total_bytes());
 }
 
-BOOST_AUTO_TEST_CASE(mistakes_are_the_users_and_named) {
+BOOST_AUTO_TEST_CASE(mistakes_are_usage_errors_with_their_key) {
   tp::Registry wrong = registry({{"attention_type", "multihaed"}});
   BOOST_CHECK_EXCEPTION(
       wrong.estimator("calculon").estimate(gpt(), megatron_22b(), nullptr), tp::PluginError,

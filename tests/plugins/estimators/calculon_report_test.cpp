@@ -1,5 +1,4 @@
-// What the calculon plugin says of a run: options, the mapping from run files, leaves that add up, notes with
-// true values.
+// The report of the calculon plugin: options, conversion of runs, sums of entries, notes with true values.
 #include <boost/test/unit_test.hpp>
 #include <cctype>
 #include <cstring>
@@ -29,8 +28,8 @@ RunSpec bf16(std::uint32_t seq = 2048) {
   return r;
 }
 
-/// The run and model of a case of Calculon's own, in trainhost's words.
-std::pair<ModelSpec, RunSpec> in_our_words(const Case& c) {
+/// Converts a case of Calculon to a model and a run.
+std::pair<ModelSpec, RunSpec> converted(const Case& c) {
   ModelSpec m;
   m.family = "gpt", m.vocab = 51200;
   m.hidden = c.application.hidden, m.layers = c.application.num_blocks,
@@ -72,14 +71,14 @@ std::string refusal(const std::function<void()>& f) {
   return "";
 }
 
-const MemoryEntry* leaf(const MemoryReport& r, const std::string& name, Tier t = Tier::kDevice) {
+const MemoryEntry* entry(const MemoryReport& r, const std::string& name, Tier t = Tier::kDevice) {
   for (const MemoryEntry& n : r.entries)
     if (n.name == name && n.tier == t) return &n;
   return nullptr;
 }
 
-/// The value of a formula of ours: sums, products and quotients of whole numbers, words skipped. Shares are
-/// exact here.
+/// Value of a formula: sums, products and quotients of integers; words are skipped. Quotients are not
+/// rounded.
 struct Arithmetic {
   const char* p;
   void skip() {
@@ -114,9 +113,9 @@ struct Arithmetic {
 
 BOOST_AUTO_TEST_SUITE(calculon_report)
 
-BOOST_AUTO_TEST_CASE(the_validation_runs_in_our_words_sum_to_tier_1) {
+BOOST_AUTO_TEST_CASE(the_converted_validation_runs_sum_to_tier_1) {
   for (const Case& c : kGolden) {
-    const auto [m, r] = in_our_words(c);
+    const auto [m, r] = converted(c);
     Options o;
     o.embedding = false, o.seq_par_ag_redo = c.execution.seq_par_ag_redo;
     const MemoryReport report = calculon::report(m, r, o, Tier::kDevice);
@@ -133,8 +132,8 @@ BOOST_AUTO_TEST_CASE(the_validation_runs_in_our_words_sum_to_tier_1) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(every_formula_has_the_value_of_its_leaf) {
-  int leaves = 0;
+BOOST_AUTO_TEST_CASE(every_formula_has_the_value_of_its_entry) {
+  int compared = 0;
   for (int variant = 0; variant < 64; ++variant) {
     ModelSpec m = llama3_8b();
     RunSpec r = bf16(512);
@@ -151,7 +150,7 @@ BOOST_AUTO_TEST_CASE(every_formula_has_the_value_of_its_leaf) {
       if (n.formula.starts_with("all blocks")) continue;  // a figure, no formula
       Arithmetic a{n.formula.c_str()};
       BOOST_TEST(std::uint64_t(a.sum() + 0.5L) == n.bytes, variant << " " << n.name << " = " << n.formula);
-      ++leaves;
+      ++compared;
     }
     for (const TierPeak& t : report.tiers) {
       std::uint64_t sum = 0;
@@ -159,19 +158,19 @@ BOOST_AUTO_TEST_CASE(every_formula_has_the_value_of_its_leaf) {
       BOOST_TEST(sum == t.bytes);
     }
   }
-  BOOST_TEST(leaves > 600);
+  BOOST_TEST(compared > 600);
 }
 
-BOOST_AUTO_TEST_CASE(offloaded_parts_stand_in_the_tier_that_the_run_names) {
+BOOST_AUTO_TEST_CASE(offloaded_entries_are_in_the_tier_of_the_run) {
   RunSpec r = bf16();
   r.memory.weights_in = Tier::kHost, r.memory.optimizer_in = Tier::kDisk;
   const MemoryReport report = calculon::report(llama3_8b(), r, {}, Tier::kDevice);
-  BOOST_REQUIRE(leaf(report, "weights.blocks", Tier::kHost));
-  BOOST_TEST(leaf(report, "weights.blocks", Tier::kHost)->bytes ==
-             16 * leaf(report, "weights.blocks")->bytes);  // 32 to 2
-  BOOST_REQUIRE(leaf(report, "optimizer_state.blocks", Tier::kDisk));
-  BOOST_TEST(leaf(report, "weights.embedding_and_head", Tier::kHost)->bytes == 2u * 128256 * 4096 * 2);
-  BOOST_TEST(!leaf(report, "weights.embedding_and_head"));
+  BOOST_REQUIRE(entry(report, "weights.blocks", Tier::kHost));
+  BOOST_TEST(entry(report, "weights.blocks", Tier::kHost)->bytes ==
+             16 * entry(report, "weights.blocks")->bytes);  // 32 to 2
+  BOOST_REQUIRE(entry(report, "optimizer_state.blocks", Tier::kDisk));
+  BOOST_TEST(entry(report, "weights.embedding_and_head", Tier::kHost)->bytes == 2u * 128256 * 4096 * 2);
+  BOOST_TEST(!entry(report, "weights.embedding_and_head"));
   // weights 2, master 4 and moments 8 bytes an element
   BOOST_TEST(has_note(report, "14,709,424,128 bytes of the offloaded embedding are counted in tier 2 only"));
 }
@@ -182,7 +181,7 @@ BOOST_AUTO_TEST_CASE(embedding_terms_follow_the_stages) {
   ModelSpec m = llama3_8b();
   const auto bytes = [&](const char* name) {
     const MemoryReport report = calculon::report(m, r, {}, Tier::kDevice);
-    return leaf(report, name) ? leaf(report, name)->bytes : 0;
+    return entry(report, name) ? entry(report, name)->bytes : 0;
   };
   BOOST_TEST(bytes("weights.embedding_and_head") == 2 * one);
   r.parallel.tensor = 8;
@@ -201,7 +200,7 @@ BOOST_AUTO_TEST_CASE(embedding_terms_follow_the_stages) {
   BOOST_TEST(bytes("weights.embedding") == 2ull * 51200 * 4096 / 8);
 }
 
-BOOST_AUTO_TEST_CASE(options_are_words_and_mistakes_get_the_nearest_one) {
+BOOST_AUTO_TEST_CASE(invalid_options_get_the_nearest_value) {
   const Options o = options({{"embedding", "false"},
                              {"tensor_par_comm_type", "p2p_rs_ag"},
                              {"tensor_par_overlap", "ring"},
@@ -220,7 +219,7 @@ BOOST_AUTO_TEST_CASE(options_are_words_and_mistakes_get_the_nearest_one) {
   BOOST_TEST(refusal([] { options({{"embedding", "1"}}); }).starts_with("plugin.calculon.embedding = 1"));
 }
 
-BOOST_AUTO_TEST_CASE(the_run_file_and_the_options_may_not_contradict) {
+BOOST_AUTO_TEST_CASE(contradictions_of_run_and_options_fail) {
   RunSpec r = bf16();
   r.parallel.tensor = 2;
   BOOST_TEST((calculon::map(llama3_8b(), r, {}).execution.comm == Comm::kAr));
@@ -237,7 +236,7 @@ BOOST_AUTO_TEST_CASE(the_run_file_and_the_options_may_not_contradict) {
              }).starts_with("calculon does not support nf4 weights"));
 }
 
-BOOST_AUTO_TEST_CASE(a_run_by_layer_is_counted_with_what_every_layer_has) {
+BOOST_AUTO_TEST_CASE(a_run_with_policies_per_layer_is_counted_with_the_weakest) {
   RunSpec r = bf16();
   r.recompute = Recompute::kLayers;
   const auto policy = [&](RecomputeLayers l) {
@@ -293,10 +292,10 @@ BOOST_AUTO_TEST_CASE(broken_assumptions_have_notes_with_true_values) {
                       "has no embedding and no LM head: 1,050,673,152 parameters"));
 }
 
-BOOST_AUTO_TEST_CASE(bounds_hold_the_figure_and_reach_down_to_flash_attention) {
+BOOST_AUTO_TEST_CASE(bounds_include_the_estimate_and_flash_attention) {
   const MemoryReport r = calculon::report(llama3_8b(), bf16(8192), {}, Tier::kDevice);
   for (const MemoryEntry& n : r.entries) BOOST_TEST((n.lo <= n.bytes && n.bytes <= n.hi), n.name);
-  BOOST_TEST(leaf(r, "activations.waiting_blocks")->lo < leaf(r, "activations.waiting_blocks")->bytes / 4);
+  BOOST_TEST(entry(r, "activations.waiting_blocks")->lo < entry(r, "activations.waiting_blocks")->bytes / 4);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

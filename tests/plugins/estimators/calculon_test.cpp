@@ -1,5 +1,5 @@
-// Calculon's memory model against Calculon: its 18 validation runs to the byte, 60 random ones of every
-// feature, the worked example of its note, and properties that need no table. The plugin around it:
+// The memory model compared with Calculon's results: its 18 validation runs to the byte, 60 random runs of
+// every feature, the worked example of its note, and general properties. Report and notes:
 // calculon_report_test.cpp.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -14,7 +14,7 @@ using namespace trainhost::calculon;
 
 namespace {
 
-/// Ours is the source's figure, or that rounded up: `parts` figures of it may each hold a share of a byte.
+/// `ours` is the source's value rounded up; each of `parts` summands may have been rounded.
 void agrees(const Case& c, const char* what, std::uint64_t ours, double source, double parts) {
   const double up = double(ours) - source;
   // 1e-3: the source's own floats (11660165119.999998 for a product that is whole).
@@ -39,7 +39,7 @@ std::uint64_t tier1(Application a, const Execution& e, std::uint64_t seq) {
   return sizes(a, e).tier1();
 }
 
-/// The first part of the message that sizes() throws; "" when it throws none.
+/// Message of the error that sizes() throws, without the hint; "" if it does not throw.
 std::string refusal(const Application& a, const Execution& e) {
   try {
     sizes(a, e);
@@ -56,7 +56,7 @@ const Application kSmall{64, 256, 32, 8, 8, 12};
 
 BOOST_AUTO_TEST_SUITE(calculon_model)
 
-BOOST_AUTO_TEST_CASE(the_18_validation_runs_to_the_byte) {
+BOOST_AUTO_TEST_CASE(the_18_validation_runs_are_exact) {
   int runs = 0;
   for (const Case& c : kGolden) {
     const Sizes s = sizes(c.application, c.execution);
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(the_18_validation_runs_to_the_byte) {
   BOOST_TEST(runs == 18);
 }
 
-BOOST_AUTO_TEST_CASE(what_the_validation_runs_leave_out_agrees_too) {
+BOOST_AUTO_TEST_CASE(settings_outside_the_validation_runs_agree_too) {
   int offloads = 0, sharded = 0, inference = 0, overlapped = 0, multiquery = 0;
   for (const Case& c : kUpstream) {
     compare(c);
@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(what_the_validation_runs_leave_out_agrees_too) {
   BOOST_TEST((offloads >= 10 && sharded >= 10 && inference >= 5 && overlapped >= 10 && multiquery >= 10));
 }
 
-BOOST_AUTO_TEST_CASE(the_worked_example_of_the_note) {  // 001-params to 001-static
+BOOST_AUTO_TEST_CASE(the_worked_example_of_the_note_is_reproduced) {  // 001-params to 001-static
   const std::uint64_t elements = linear_elements(1024, 4096);
   BOOST_TEST(elements == 4194304u);
   BOOST_TEST(weight_bytes(elements, 2) == 8388608u);
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(the_worked_example_of_the_note) {  // 001-params to 001-sta
   BOOST_TEST(master_bytes(elements, 4) == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(a_block_has_the_weights_that_one_counts_by_hand) {
+BOOST_AUTO_TEST_CASE(a_block_has_the_weights_counted_by_hand) {
   Execution e;
   BOOST_TEST(block(kSmall, e).weights == 4u * 64 * 64 + 2u * 64 * 256 + 2 * 2 * 64);
   e.tensor_par = 4;  // norms stay whole
@@ -109,9 +109,8 @@ BOOST_AUTO_TEST_CASE(a_block_has_the_weights_that_one_counts_by_hand) {
   BOOST_TEST(block(kSmall, e).weights == (2u * 64 * 64 + 2u * 64 * 256) / 4 + 2 * 64 * 8 + 2 * 2 * 64);
 }
 
-// Tier 1 is c0 + c1*S + c2*S^2, and c2*S^2 is what leaving the scores out takes away: two ways that share
-// nothing.
-BOOST_AUTO_TEST_CASE(leaving_out_the_scores_takes_away_the_square_of_the_sequence) {
+// Tier 1 is c0 + c1*S + c2*S^2, and c2*S^2 is the memory of the scores: two independent computations.
+BOOST_AUTO_TEST_CASE(without_scores_nothing_is_quadratic_in_the_sequence) {
   for (Activation recompute : {Activation::kNone, Activation::kAttnOnly, Activation::kFull})
     for (bool training : {true, false}) {
       if (!training && recompute != Activation::kNone) continue;
@@ -141,7 +140,7 @@ BOOST_AUTO_TEST_CASE(more_never_needs_less_and_sharding_never_needs_more) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(offload_moves_and_keeps_two_blocks_in_tier_1) {
+BOOST_AUTO_TEST_CASE(offload_moves_all_and_keeps_two_blocks_in_tier_1) {
   Execution e;
   const Sizes here = sizes(kSmall, e);
   e.weight_offload = e.optimizer_offload = true;
@@ -166,7 +165,7 @@ BOOST_AUTO_TEST_CASE(the_embedding_of_the_note_has_weights_and_optimizer_state) 
   BOOST_TEST(embedding_sizes({100, 64, 2}, e).tier1() == 100u * 64 * 2 * 2);
 }
 
-BOOST_AUTO_TEST_CASE(what_does_not_go_together_is_named) {
+BOOST_AUTO_TEST_CASE(incompatible_settings_are_named) {
   Execution e;
   e.tensor_par = 3;
   BOOST_TEST(refusal(kSmall, e).starts_with("parallel.tensor = 3 does not divide the hidden size 64"));
@@ -188,7 +187,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_go_together_is_named) {
   BOOST_TEST(refusal(kSmall, e) == "a sharded optimizer needs parallel.data above 1");
 }
 
-BOOST_AUTO_TEST_CASE(sizes_that_leave_63_bits_are_too_large) {
+BOOST_AUTO_TEST_CASE(sizes_above_63_bits_are_too_large) {
   const std::uint64_t big = 1u << 31;
   BOOST_TEST(refusal({big, big, big, 8, big / 8, 12}, {}).find("too large") != std::string::npos);
   BOOST_CHECK_THROW(share(INT64_MAX, 3, 2), Error);

@@ -1,4 +1,5 @@
-// The closed form against its source's worked numbers (retyped), against enumeration, and in its notes.
+// The contract estimator: closed form compared with the worked numbers of its source and with enumeration;
+// notes.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -46,7 +47,7 @@ bool has_note(const MemoryReport& r, const std::string& part) {
 
 BOOST_AUTO_TEST_SUITE(contract_)
 
-BOOST_AUTO_TEST_CASE(parameters_are_those_that_the_source_prints) {
+BOOST_AUTO_TEST_CASE(parameters_equal_those_printed_by_the_source) {
   BOOST_TEST(contract::parameters(kLlama2_7b) == 6607343616u);
   BOOST_TEST(contract::parameters(kLlama3_8b) == 7504924672u);
   BOOST_TEST(contract::parameters(kLlama31_70b) == 69503033344u);
@@ -59,7 +60,7 @@ BOOST_AUTO_TEST_CASE(parameters_are_those_that_the_source_prints) {
   BOOST_TEST(contract::parameters(k350m) == 398509056u);
 }
 
-BOOST_AUTO_TEST_CASE(the_true_counts_beside_them_are_the_published_ones) {
+BOOST_AUTO_TEST_CASE(the_true_counts_are_the_published_ones) {
   BOOST_TEST(count_parameters(kLlama2_7b).total == 6738415616u);
   BOOST_TEST(count_parameters(kLlama3_8b).total == 8030261248u);
   BOOST_TEST(count_parameters(kTinyLlama).total == 1100048384u);
@@ -67,7 +68,7 @@ BOOST_AUTO_TEST_CASE(the_true_counts_beside_them_are_the_published_ones) {
   BOOST_TEST(count_parameters(k350m).total == 432063488u);
 }
 
-BOOST_AUTO_TEST_CASE(activations_and_the_ten_tensors_behind_them) {
+BOOST_AUTO_TEST_CASE(activations_and_the_ten_tensors_have_their_formulas) {
   BOOST_TEST(contract::activation_bytes(kLlama2_7b, run(2048)) == 10737418240u);
   BOOST_TEST(contract::ten_tensor_bytes(kLlama2_7b, run(2048)) == 30467424256u);
   BOOST_TEST(contract::activation_bytes(kLlama3_8b, run(8192)) == 42949672960u);
@@ -89,7 +90,7 @@ BOOST_AUTO_TEST_CASE(the_total_of_the_sources_own_350m_model) {
   BOOST_TEST(r.entries[3].formula == "L*S*H*10*4 = 24*1024*1024*10*4");
 }
 
-BOOST_AUTO_TEST_CASE(mixed_precision_stores_six_bytes_a_weight) {
+BOOST_AUTO_TEST_CASE(mixed_precision_stores_six_bytes_per_weight) {
   RunSpec r = run(1024);
   r.weight = r.compute = DType::kBF16;
   r.master = DType::kF32;
@@ -101,7 +102,7 @@ BOOST_AUTO_TEST_CASE(mixed_precision_stores_six_bytes_a_weight) {
   BOOST_TEST(report.tier_bytes(Tier::kHost) == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(the_closed_form_equals_the_enumerated_tensors_in_a_small_box) {
+BOOST_AUTO_TEST_CASE(the_closed_form_equals_the_enumerated_tensors_of_small_models) {
   int models = 0;
   for (std::uint32_t V = 1; V <= 4; ++V)
     for (std::uint32_t H = 1; H <= 4; ++H)
@@ -162,7 +163,7 @@ BOOST_AUTO_TEST_CASE(a_model_that_keeps_the_assumptions_has_exact_weights) {
   BOOST_TEST(!has_note(r, "True parameter count"));
 }
 
-BOOST_AUTO_TEST_CASE(sizes_that_leave_63_bits_are_too_large) {
+BOOST_AUTO_TEST_CASE(sizes_above_63_bits_are_too_large) {
   BOOST_CHECK_THROW(
       contract::estimate(model(1u << 31, 1u << 31, 1u << 16, 1, 1, 1u << 31), run(1), Tier::kHost), Error);
 }

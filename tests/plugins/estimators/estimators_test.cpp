@@ -1,4 +1,4 @@
-// The estimator plugins as the host sees them: found beside the program, loaded through the registry.
+// The estimator plugins through the host: found next to the program and loaded by the registry.
 #include <boost/test/unit_test.hpp>
 #include <random>
 
@@ -39,7 +39,7 @@ Case random_case(std::mt19937& g) {
 
 BOOST_AUTO_TEST_SUITE(estimators)
 
-BOOST_AUTO_TEST_CASE(all_are_found_beside_the_program_and_load) {
+BOOST_AUTO_TEST_CASE(all_shipped_estimators_are_found_and_load) {
   test::shipped().probe_all();
   for (const char* id : {"llama", "contract"}) {
     const tp::Candidate* c = test::shipped().find(id);
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(all_are_found_beside_the_program_and_load) {
   BOOST_TEST((std::find(ids.begin(), ids.end(), "llama") < std::find(ids.begin(), ids.end(), "contract")));
 }
 
-BOOST_AUTO_TEST_CASE(they_fit_the_trainable_families_and_no_other) {
+BOOST_AUTO_TEST_CASE(exact_estimators_match_only_the_trainable_families) {
   ModelSpec m;
   for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) {
     m.family = family;
@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(they_fit_the_trainable_families_and_no_other) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(rules_of_thumb_fit_every_family_that_can_be_counted_and_never_best) {
+BOOST_AUTO_TEST_CASE(rules_of_thumb_match_every_countable_family_and_never_score_best) {
   ModelSpec m;
   m.vocab = 100, m.hidden = 8, m.layers = m.heads = 2;
   for (const char* id : {"memory-equation", "vram-note"}) {
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(options_reach_the_rules_of_thumb) {
   BOOST_TEST(with("memory-equation", chunked, full).component_bytes(Component::kCommunication) == 2u << 20);
 }
 
-BOOST_AUTO_TEST_CASE(a_wrong_option_is_told_with_its_key_and_the_nearest_word) {
+BOOST_AUTO_TEST_CASE(an_invalid_option_error_has_its_key_and_the_nearest_value) {
   ModelSpec m;
   m.family = "llama", m.vocab = 16, m.hidden = 8, m.layers = m.heads = m.kv_heads = 2, m.head_dim = 4,
   m.intermediate = 8;
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(a_wrong_option_is_told_with_its_key_and_the_nearest_word) {
                         });
 }
 
-BOOST_AUTO_TEST_CASE(llama_gives_the_plans_own_account_to_the_byte) {
+BOOST_AUTO_TEST_CASE(llama_reports_the_breakdown_of_the_plan_to_the_byte) {
   std::mt19937 g(11);
   for (int i = 0; i < 100; ++i) {
     Case c = random_case(g);
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(llama_gives_the_plans_own_account_to_the_byte) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(llama_without_a_trainer_says_so) {
+BOOST_AUTO_TEST_CASE(llama_without_a_trainer_adds_a_note) {
   std::mt19937 g(3);
   Case c = random_case(g);
   MemoryReport r = test::shipped().estimator("llama").estimate(c.model, c.run, nullptr);
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(llama_without_a_trainer_says_so) {
   BOOST_TEST(r.notes.back().starts_with("No trainer was named"));
 }
 
-BOOST_AUTO_TEST_CASE(llama_refuses_a_family_by_name) {
+BOOST_AUTO_TEST_CASE(llama_rejects_a_family_by_name) {
   std::mt19937 g(5);
   Case c = random_case(g);
   c.model.family = "gpt2";
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(llama_refuses_a_family_by_name) {
                         });
 }
 
-BOOST_AUTO_TEST_CASE(contract_arrives_with_its_bound_and_notes) {
+BOOST_AUTO_TEST_CASE(contract_reports_its_bound_and_notes) {
   ModelSpec m;
   m.vocab = 32768, m.hidden = 1024, m.layers = 24, m.heads = 16, m.kv_heads = 4, m.head_dim = 64,
   m.intermediate = 4096;

@@ -1,6 +1,5 @@
-// What holds of every estimator, whatever its formulas: more sequences, tokens or layers never need less; a
-// tier's leaves sum to its total; the same question has the same answer. Random models and runs, asked
-// through the plugin boundary.
+// Properties of every estimator: more sequences, tokens or layers never need less; the entries of a tier sum
+// to its total; equal inputs give equal results. Random models and runs, through the plugin interface.
 #include <optional>
 
 #include "tests/support/properties.hpp"
@@ -33,7 +32,7 @@ Case draw_case(const test::Draw& draw) {
   return c;
 }
 
-/// nullopt: the estimator plans no such run.
+/// nullopt: the estimator rejects the run.
 std::optional<MemoryReport> asked(const char* id, const Case& c) {
   tp::Estimator& e = test::shipped().estimator(id);
   if (e.match(c.model, c.run) == 0) return std::nullopt;
@@ -45,8 +44,7 @@ std::optional<MemoryReport> asked(const char* id, const Case& c) {
   }
 }
 
-/// What a placement may gain by luck: an exact total is an arena with its holes, and a larger run may leave
-/// smaller ones.
+/// Allowed decrease: an exact total is an arena with gaps, and a larger run may have smaller gaps.
 std::uint64_t holes(const MemoryReport& r) { return r.component_bytes(Component::kFragmentation); }
 
 std::uint64_t answered = 0;
@@ -83,20 +81,20 @@ BOOST_AUTO_TEST_CASE(more_never_needs_less) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(parts_sum_to_totals_and_questions_have_one_answer) {
+BOOST_AUTO_TEST_CASE(entries_sum_to_totals_and_results_are_reproducible) {
   for (const char* id : kAll)
     test::property(id, [&](const test::Draw& draw) {
       const Case c = draw_case(draw);
       const auto r = asked(id, c), again = asked(id, c);
       if (!r) return;
-      std::uint64_t tiers = 0, leaves = 0;
+      std::uint64_t tiers = 0, entries = 0;
       for (const TierPeak& t : r->tiers) tiers += t.bytes;
-      for (const MemoryEntry& n : r->entries) leaves += n.at_peak();
+      for (const MemoryEntry& n : r->entries) entries += n.at_peak();
       test::require(r->total_bytes() == again->total_bytes() && r->entries.size() == again->entries.size(),
                     std::string(id) + ": another answer");
       if (!r->tiers.empty())
-        test::require(tiers == leaves && tiers == r->total_bytes(),
-                      std::string(id) + ": leaves of " + std::to_string(leaves) + " bytes in tiers of " +
+        test::require(tiers == entries && tiers == r->total_bytes(),
+                      std::string(id) + ": entries of " + std::to_string(entries) + " bytes in tiers of " +
                           std::to_string(tiers));
     });
 }

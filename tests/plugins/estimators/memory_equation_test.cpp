@@ -1,5 +1,5 @@
-// The memory equation: its parts against the source's own program retyped, monotone and whole, its leaves
-// against its parts, its notes. The source's printed numbers are in sources_test.cpp.
+// The memory equation: terms compared with the program of the source, monotonicity, entries compared with
+// terms, notes. The printed numbers of the source are in sources_test.cpp.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <random>
@@ -46,8 +46,7 @@ me::Inputs random_inputs(std::mt19937& g) {
   return in;
 }
 
-/// The source's estimate in floating point, everything kept, one rank: an independent writing of the same
-/// rule.
+/// The estimate of the source in floating point, no recompute, one rank: an independent implementation.
 double by_the_sources_program(const me::Inputs& in) {
   const double b = in.parameter_bytes, psi = double(in.psi);
   const double optimizer = in.optimizer == Optimizer::kAdamW         ? psi * 12
@@ -72,7 +71,7 @@ bool has_note(const MemoryReport& r, const std::string& part) {
 
 BOOST_AUTO_TEST_SUITE(memory_equation_)
 
-BOOST_AUTO_TEST_CASE(the_total_is_that_of_the_sources_program) {
+BOOST_AUTO_TEST_CASE(the_total_equals_that_of_the_program_in_the_source) {
   std::mt19937 g(2);
   for (int i = 0; i < 300; ++i) {
     me::Inputs in = random_inputs(g);
@@ -83,7 +82,7 @@ BOOST_AUTO_TEST_CASE(the_total_is_that_of_the_sources_program) {
   BOOST_TEST(me::equation(llama_7b()).total == 140739572694u);
 }
 
-BOOST_AUTO_TEST_CASE(bytes_a_parameter_by_optimizer_and_type) {
+BOOST_AUTO_TEST_CASE(state_bytes_per_parameter_depend_on_optimizer_and_type) {
   BOOST_TEST(me::state_bytes(Optimizer::kAdamW, 2).total() == 16u);
   BOOST_TEST(me::state_bytes(Optimizer::kSgdMomentum, 2).total() == 12u);
   BOOST_TEST(me::state_bytes(Optimizer::kSgd, 2).total() == 8u);
@@ -126,7 +125,7 @@ BOOST_AUTO_TEST_CASE(the_largest_micro_batch_fits_and_the_next_does_not) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(communication_buffers_by_stage) {
+BOOST_AUTO_TEST_CASE(communication_buffers_depend_on_the_zero_stage) {
   me::Inputs in = llama_7b();
   in.ranks = 8, in.chunk = 1000;
   BOOST_TEST(me::equation(in).communication() == 2000u);
@@ -149,7 +148,7 @@ BOOST_AUTO_TEST_CASE(the_peak_of_a_step_is_in_its_backward_pass) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(fragmentation_has_the_sources_severities) {
+BOOST_AUTO_TEST_CASE(fragmentation_has_the_severities_of_the_source) {
   BOOST_TEST(me::severity(0.049) == "normal");
   BOOST_TEST(me::severity(0.05) == "moderate");
   BOOST_TEST(me::severity(me::fragmentation_ratio(100, 85)) == "high");  // as the source reads its own guide
@@ -158,7 +157,7 @@ BOOST_AUTO_TEST_CASE(fragmentation_has_the_sources_severities) {
   BOOST_TEST(me::error_percent(90, 100) == 10.0);
 }
 
-BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
+BOOST_AUTO_TEST_CASE(entries_equal_the_terms_of_the_equation) {
   std::mt19937 g(6);
   for (int i = 0; i < 200; ++i) {
     ModelSpec m = llama_2_7b();
@@ -192,7 +191,7 @@ BOOST_AUTO_TEST_CASE(formulas_have_their_numbers_filled_in) {
   BOOST_TEST(scores);
 }
 
-BOOST_AUTO_TEST_CASE(notes_tell_what_is_derived_and_where_the_source_slips) {
+BOOST_AUTO_TEST_CASE(notes_have_derived_values_and_errors_of_the_source) {
   RunSpec r = bf16_run(2048);
   r.memory.attention = AttentionMemory::kMaterialised, r.device_budget = 80'000'000'000;
   const MemoryReport one = me::breakdown(llama_2_7b(), r, {.parameters = 7'000'000'000}, 6'738'415'616);
@@ -224,7 +223,7 @@ BOOST_AUTO_TEST_CASE(notes_tell_what_is_derived_and_where_the_source_slips) {
   BOOST_TEST(has_note(odd, "not 'selective'"));
 }
 
-BOOST_AUTO_TEST_CASE(what_the_equation_cannot_say_is_refused) {
+BOOST_AUTO_TEST_CASE(inference_and_overflow_fail) {
   RunSpec r = bf16_run(2048);
   r.mode = RunMode::kInference;
   BOOST_CHECK_THROW(me::breakdown(llama_2_7b(), r, {}, 1), Error);

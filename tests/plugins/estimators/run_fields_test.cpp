@@ -1,7 +1,7 @@
-// Every field of a run, of its parallelism and its memory policy, and every value of those that have few: no
-// trainer is asked for what it would read past. A value is carried out by trainers, or planned_only_setting()
-// names its key; and the transformer estimator plans it, or refuses it by the same key. A field that is added
-// to either struct fails to compile here until it has its rows.
+// Every field of RunSpec, Parallelism and MemoryPolicy, and every value of those with few values: no setting
+// is silently ignored. A value is implemented by trainers, or planned_only_setting() names its key; and the
+// transformer estimator plans it, or rejects it with the same key. A field added to these structs fails to
+// compile here until it has rows.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -14,7 +14,7 @@ namespace tp = trainhost::plugin;
 
 namespace {
 
-// As many names as fields: the compiler counts.
+// Structured bindings: fails to compile if the number of fields changes.
 [[maybe_unused]] void all_fields(const RunSpec& run, const Parallelism& parallel,
                                  const MemoryPolicy& policy) {
   const auto& [mode, micro_batch, seq_len, accumulate, weight, grad, master, moment, compute, optimizer,
@@ -32,7 +32,7 @@ enum Planned {
 };
 
 struct Row {
-  std::string field, key;  // key "": trainers carry it out
+  std::string field, key;  // key "": implemented by trainers
   Planned planned;
   std::function<void(RunSpec&)> set;
 };
@@ -57,7 +57,7 @@ bool floating(DType t) {
 void add_types(std::vector<Row>& rows) {
   const auto each = [&](const char* field, const char* key, DType otherwise, bool none, auto member) {
     for (const DType t : kEveryType) {
-      if (t == otherwise || (t == DType::kNone && !none)) continue;  // across the C interface 0 is "not said"
+      if (t == otherwise || (t == DType::kNone && !none)) continue;  // in the C interface 0 means "not set"
       const bool fine = floating(t) || t == DType::kNone;
       const bool four_bytes = otherwise == DType::kF32 && t == DType::kTF32;
       rows.push_back({std::string(field) + " " + std::string(name(t)), key,
@@ -147,7 +147,7 @@ void add_memory_policy(std::vector<Row>& rows) {
     rows.push_back({field, key, p, [set](RunSpec& r) { set(r.memory); }});
   };
   add("vocab_multiple", "parallel.vocab_multiple", kDiffers, [](MemoryPolicy& l) { l.vocab_multiple = 128; });
-  add("recompute_every, none made again", "train.recompute_every", kRefused,
+  add("recompute_every without recompute", "train.recompute_every", kRefused,
       [](MemoryPolicy& l) { l.recompute_every = 2; });
   add("attention", "plan.attention", kDiffers,
       [](MemoryPolicy& l) { l.attention = AttentionMemory::kMaterialised; });
@@ -173,7 +173,7 @@ void add_memory_policy(std::vector<Row>& rows) {
   infer("kv_page", "plan.kv_page", [](MemoryPolicy& l) { l.kv_page = 1024; });
 }
 
-/// What a plan's bytes are, by leaf.
+/// Bytes of a plan by entry.
 std::string bytes_of(const MemoryReport& r) {
   std::string out;
   for (const MemoryEntry& n : r.entries)
@@ -185,7 +185,7 @@ std::string bytes_of(const MemoryReport& r) {
 
 BOOST_AUTO_TEST_SUITE(run_fields)
 
-BOOST_AUTO_TEST_CASE(every_value_is_carried_out_or_refused_by_name_and_planned_or_refused_by_name) {
+BOOST_AUTO_TEST_CASE(every_value_is_implemented_or_rejected_by_key_and_planned_or_rejected_by_key) {
   tp::Registry registry({TRAINHOST_BINARY_DIR "/lib/trainhost/plugins"}, {});
   std::vector<Row> rows;
   add_types(rows), add_run(rows), add_parallelism(rows), add_memory_policy(rows);
@@ -213,8 +213,8 @@ BOOST_AUTO_TEST_CASE(every_value_is_carried_out_or_refused_by_name_and_planned_o
   }
 }
 
-// The C interface reads 0 as "not said"; inside the host it is a value that nobody carries out.
-BOOST_AUTO_TEST_CASE(nothing_is_no_number_of_ranks) {
+// In the C interface 0 means "not set"; inside the host it is a value that no trainer implements.
+BOOST_AUTO_TEST_CASE(zero_is_not_a_number_of_ranks) {
   RunSpec data, tensor, pipeline, context, compute;
   data.parallel.data = 0, tensor.parallel.tensor = 0, pipeline.parallel.pipeline = 0,
   context.parallel.context = 0;
@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_no_number_of_ranks) {
   BOOST_TEST(planned_only_setting(compute).key == "train.precision");
 }
 
-BOOST_AUTO_TEST_CASE(what_trainers_carry_out_has_a_step_program) {
+BOOST_AUTO_TEST_CASE(implemented_settings_have_a_step_program) {
   std::vector<Row> rows;
   add_types(rows), add_run(rows), add_parallelism(rows), add_memory_policy(rows);
   for (const Row& row : rows) {

@@ -1,5 +1,4 @@
-// See sources_cases.hpp. In the order of the sources: the contract, the memory equation, the VRAM note, the
-// CUDA trainer's.
+// In the order of the sources: the contract, the memory equation, the VRAM note, the CUDA trainer.
 #include "tests/plugins/estimators/sources_cases.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// The worked numbers of the sources as calls of the estimators' own functions, by the ids of
-// tests/golden/sources.json. Compares nothing: sources_test.cpp does, and sees to it that no case is missing.
+// The worked numbers of the sources as calls of the estimators' functions, by the ids of
+// tests/golden/sources.json. sources_test.cpp compares them with the file.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,17 +16,17 @@ namespace trainhost::sources {
 using Values = std::vector<double>;
 using Compute = std::function<Values()>;
 
-/// What the file calls `recomputed`: the truth, or what the source's formula gives where it prints something
-/// else.
+/// The `recomputed` values of the file: true values, or results of the source's formula where it prints
+/// another value.
 std::map<std::string, Compute> computed();
 
-/// Where the source's own formula yields what it prints, and the truth is another number.
+/// Values that follow from the source's formula although the true value differs.
 std::map<std::string, Compute> as_written();
 
-/// Cases without a number that a formula yields here, and why.
+/// Cases that no formula computes, with the reason.
 const std::map<std::string, std::string>& listed();
 
-/// The models of the first source by the file's names, and its own "350m".
+/// Models of the first source by their names in the file, and its "350m".
 const std::map<std::string, ModelSpec>& models();
 
 RunSpec of_length(std::uint32_t S);

@@ -1,6 +1,6 @@
-// Every worked number of the sources that the estimators grew out of, computed by the estimators' own
-// functions and held against tests/golden/sources.json. A case is computed, or listed with the reason why no
-// formula yields it; a case of the file that is neither, or one named here that the file has not, fails.
+// Computes every worked number of the estimators' sources with the estimators' functions and compares it with
+// tests/golden/sources.json. A case is computed, or listed with the reason why no formula gives it; any other
+// case of the file, and any case here that the file does not have, fails.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <fstream>
@@ -31,8 +31,8 @@ const Json& the_case(const std::string& id) {
   throw std::runtime_error("no case " + id);
 }
 
-/// The numbers of a value in the file with half a unit of their last decimal, members by name, and nothing
-/// for text.
+/// Numbers of a value in the file with their rounding error (half a unit of the last decimal), members by
+/// name; empty for text.
 void flatten(const Json& value, std::vector<std::pair<double, double>>& out) {
   if (value.is_number_integer()) return out.push_back({value.get<double>(), 0}), void();
   if (value.is_number_float()) {
@@ -75,16 +75,16 @@ BOOST_AUTO_TEST_CASE(every_worked_number_is_computed) {
   BOOST_TEST_MESSAGE(all.size() << " of " << cases().size() << " cases computed");
 }
 
-BOOST_AUTO_TEST_CASE(what_a_source_prints_of_a_false_assumption_is_what_its_formula_gives) {
+BOOST_AUTO_TEST_CASE(printed_values_of_false_assumptions_follow_from_the_formula) {
   for (const auto& [id, values] : as_written()) compare(id, the_case(id).at("printed"), values());
 }
 
-BOOST_AUTO_TEST_CASE(no_case_is_forgotten_and_none_is_invented) {
+BOOST_AUTO_TEST_CASE(every_case_of_the_file_is_computed_or_listed) {
   const auto all = computed();
   std::set<std::string> ids;
   for (const Json& c : cases()) {
     const std::string id = c.at("id");
-    BOOST_TEST(ids.insert(id).second, id << " stands twice in the file");
+    BOOST_TEST(ids.insert(id).second, id << " is in the file twice");
     BOOST_TEST(all.count(id) + listed().count(id) == 1u, id << " is neither computed nor listed, or both");
     // What a formula yields, and the sources are not merely argued with: computed, never only listed.
     std::vector<std::pair<double, double>> numbers;
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(no_case_is_forgotten_and_none_is_invented) {
     BOOST_TEST(ids.count(id) == 1u, id << " is computed and not in the file");
 }
 
-BOOST_AUTO_TEST_CASE(the_contracts_notes_have_the_files_figures) {
+BOOST_AUTO_TEST_CASE(the_notes_of_contract_have_the_numbers_of_the_file) {
   for (const auto& [name, m] : models()) {
     if (name == "350m") continue;
     const Json& c = the_case("000-P-" + name);
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(the_contracts_notes_have_the_files_figures) {
   BOOST_TEST(has_note(gpu, "True parameter count: 432,063,488; the formula gives 398,509,056"));
 }
 
-BOOST_AUTO_TEST_CASE(three_sources_three_crossovers) {
+BOOST_AUTO_TEST_CASE(the_three_crossovers_differ) {
   BOOST_TEST(me::crossover(4096, 32) == 1408);
   BOOST_TEST(me::crossover_of_exercise(4096, 32) == 4352);
   BOOST_TEST(std::floor(me::crossover_of_paper(4096, 32)) == 870);

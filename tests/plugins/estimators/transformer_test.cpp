@@ -1,5 +1,5 @@
-// The closed form against the placed program, where both know a run: states to the byte, activations within a
-// stated bound. And the plugin as the host sees it: which families it fits, what it refuses, what it notes.
+// The transformer estimator compared with the placed program: states to the byte, activations within a bound.
+// Also the plugin through the host: families, errors, notes.
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
 #include <random>
@@ -19,7 +19,7 @@ struct Case {
   RunSpec run;
 };
 
-/// Of real proportions; nothing is allocated, a plan is arithmetic.
+/// A model of realistic size; planning allocates none of it.
 Case random_case(std::mt19937& g) {
   auto between = [&](std::uint32_t low, std::uint32_t high) {
     return low + static_cast<std::uint32_t>(g() % (high - low + 1));
@@ -39,8 +39,7 @@ Case random_case(std::mt19937& g) {
   return c;
 }
 
-/// What comes and goes: activations, logits and what the backward pass needs beside them; without the
-/// constant workspace.
+/// Transient memory: activations, logits and buffers of the backward pass, without the constant workspace.
 std::uint64_t moving(const MemoryReport& r) {
   std::uint64_t sum = 0;
   for (const MemoryEntry& n : r.entries)
@@ -67,7 +66,7 @@ ModelSpec llama_7b() {
 
 BOOST_AUTO_TEST_SUITE(transformer)
 
-BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) {
+BOOST_AUTO_TEST_CASE(states_equal_those_of_the_placed_program_and_activations_are_close) {
   std::mt19937 g(7);
   double least[4] = {9, 9, 9, 9}, most[4] = {};  // by recompute policy
   for (int i = 0; i < 200; ++i) {
@@ -84,7 +83,7 @@ BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) 
     least[policy] = std::min(least[policy], near), most[policy] = std::max(most[policy], near);
   }
   for (std::size_t p = 1; p < 4; ++p)
-    std::printf("recompute %zu: what comes and goes, ours over the program's: %.3f to %.3f\n", p, least[p],
+    std::printf("recompute %zu: transient memory, estimate / program's: %.3f to %.3f\n", p, least[p],
                 most[p]);
   // Nothing made again: the same tensors. Else the program frees earlier inside a layer than a usual
   // implementation does.
@@ -93,7 +92,7 @@ BOOST_AUTO_TEST_CASE(states_equal_the_placed_programs_and_activations_are_near) 
   BOOST_TEST((least[3] > 0.99 && most[3] < 1.45));
 }
 
-BOOST_AUTO_TEST_CASE(every_known_family_is_fitted_under_any_layout) {
+BOOST_AUTO_TEST_CASE(every_known_family_matches_under_any_parallelism) {
   ModelSpec m;
   RunSpec spread;
   spread.parallel.tensor = 8, spread.parallel.zero = 3;
@@ -114,7 +113,7 @@ BOOST_AUTO_TEST_CASE(every_known_family_is_fitted_under_any_layout) {
   BOOST_TEST(std::equal(said.begin(), said.end(), known.begin(), known.end()));
 }
 
-BOOST_AUTO_TEST_CASE(the_host_hears_numbers_notes_and_refusals) {
+BOOST_AUTO_TEST_CASE(the_plugin_returns_entries_notes_and_errors) {
   RunSpec r;
   r.parallel.pipeline = 4, r.accumulate = 8, r.parallel.zero = 1, r.parallel.data = 8;
   const MemoryReport report = test::shipped().estimator("transformer").estimate(llama_7b(), r, nullptr);

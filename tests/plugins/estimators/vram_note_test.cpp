@@ -1,6 +1,5 @@
-// The VRAM note: the example of its source to three decimals through the whole account, its leaves against
-// its parts, the adapters against a count matrix by matrix, its notes. The source's printed lines are in
-// sources_test.cpp.
+// The VRAM note: the example of its source to three decimals, entries compared with terms, adapters compared
+// with a count per matrix, notes. The printed lines of the source are in sources_test.cpp.
 #include <boost/test/unit_test.hpp>
 #include <random>
 
@@ -29,7 +28,7 @@ RunSpec run(RunMode mode, std::uint32_t seq = 8192) {
   return r;
 }
 
-/// What the source states of the model.
+/// The model with the values of the source.
 vn::Settings as_stated() { return {.parameters = 27'000'000'000, .hidden = 4068, .vocab = 256128}; }
 
 bool has_note(const MemoryReport& r, const std::string& part) {
@@ -45,7 +44,7 @@ double gib(std::uint64_t bytes) { return double(bytes) / double(vn::kGiB); }
 
 BOOST_AUTO_TEST_SUITE(vram_note_)
 
-BOOST_AUTO_TEST_CASE(gemma_2_27b_as_the_source_has_it) {
+BOOST_AUTO_TEST_CASE(gemma_2_27b_equals_the_example_of_the_source) {
   const MemoryReport training = vn::breakdown(gemma_2_27b(), run(RunMode::kLora), as_stated(), kGemma);
   BOOST_TEST(training.total_bytes() == 70846191104u);
   BOOST_CHECK_SMALL(gib(training.total_bytes()) - 65.981, 0.0005);
@@ -56,7 +55,7 @@ BOOST_AUTO_TEST_CASE(gemma_2_27b_as_the_source_has_it) {
   BOOST_TEST(training.tier_bytes(Tier::kDevice) == training.total_bytes());
 }
 
-BOOST_AUTO_TEST_CASE(the_true_values_stand_in_the_notes) {
+BOOST_AUTO_TEST_CASE(the_notes_have_the_true_values) {
   const MemoryReport training = vn::breakdown(gemma_2_27b(), run(RunMode::kLora), as_stated(), kGemma);
   BOOST_TEST(training.notes.front().starts_with(
       "Rule of thumb: 2 bytes per number (moments too), one hidden state per layer, 2 GiB for CUDA; "));
@@ -72,7 +71,7 @@ BOOST_AUTO_TEST_CASE(the_true_values_stand_in_the_notes) {
   BOOST_TEST(!has_note(inference, "moments"));
 }
 
-BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
+BOOST_AUTO_TEST_CASE(entries_equal_the_terms_of_the_equation) {
   std::mt19937 g(8);
   for (int i = 0; i < 200; ++i) {
     RunSpec r = run(static_cast<RunMode>(1 + g() % 4), 1 + g() % 9000);
@@ -91,7 +90,7 @@ BOOST_AUTO_TEST_CASE(the_leaves_are_the_parts) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_trained_follows_the_run) {
+BOOST_AUTO_TEST_CASE(the_trained_share_follows_the_run) {
   const ModelSpec m = gemma_2_27b();
   BOOST_TEST(vn::inputs_of(m, run(RunMode::kFull), {}, kGemma).trainable == kGemma);
   BOOST_TEST(vn::inputs_of(m, run(RunMode::kLora), {}, 1000).trainable == 20u);
@@ -102,7 +101,7 @@ BOOST_AUTO_TEST_CASE(what_is_trained_follows_the_run) {
   BOOST_TEST(vn::inputs_of(m, described, {.ratio = 0.02}, 1000).trainable == 20u);
 }
 
-BOOST_AUTO_TEST_CASE(adapters_are_rank_times_both_sides_of_every_target) {
+BOOST_AUTO_TEST_CASE(adapters_are_rank_times_rows_plus_columns_of_every_target) {
   ModelSpec m = gemma_2_27b();
   m.family = "llama", m.layers = 3;
   const std::vector<TensorRole> roles = {TensorRole::kQ,    TensorRole::kK,  TensorRole::kV,   TensorRole::kO,
@@ -118,7 +117,7 @@ BOOST_AUTO_TEST_CASE(adapters_are_rank_times_both_sides_of_every_target) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(runs_that_are_not_bf16_or_not_alone_are_told) {
+BOOST_AUTO_TEST_CASE(other_types_and_several_ranks_get_notes) {
   RunSpec r = run(RunMode::kFull);
   r.weight = DType::kF32, r.parallel.zero = 2, r.parallel.data = 8, r.optimizer = Optimizer::kLion;
   const MemoryReport report = vn::breakdown(gemma_2_27b(), r, {}, kGemma);
@@ -130,7 +129,7 @@ BOOST_AUTO_TEST_CASE(runs_that_are_not_bf16_or_not_alone_are_told) {
                       "the weights of this run are nf4: 13,613,564,160 bytes"));
 }
 
-BOOST_AUTO_TEST_CASE(sizes_that_leave_63_bits_are_too_large) {
+BOOST_AUTO_TEST_CASE(sizes_above_63_bits_are_too_large) {
   BOOST_CHECK_THROW(
       vn::breakdown(gemma_2_27b(), run(RunMode::kLora), {.parameters = std::uint64_t{1} << 62}, kGemma),
       Error);
