@@ -1,5 +1,7 @@
 // Shared parts of the readers: dimensions, heads, windows (family_readers.hpp).
 #include "core/base/error.hpp"
+
+#include <cassert>
 #include "core/base/text.hpp"
 #include "core/model/family_readers.hpp"
 
@@ -48,6 +50,7 @@ Attention read_heads(Fields& f, std::uint32_t hidden, HeadDefaults defaults) {
         "= " + text_of(a.heads) + " does not divide " + std::string(f.spelt(width)) + " = " + text_of(hidden),
         "set head_dim, or change one of the two");
   a.head_dim = f.size({"head_dim"}, derived ? hidden / a.heads : defaults.head_dim);
+  assert(a.kv_heads > 0 && a.head_dim > 0);
   return a;
 }
 

@@ -2,6 +2,7 @@
 // been validated; outline() for lists, messages and plugins, where config_json stays the complete
 // description.
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/error.hpp"
 #include "core/model/family_readers.hpp"
@@ -57,6 +58,7 @@ ModelSpec outline(const Architecture& a, std::string_view json) {
   m.family = a.family, m.name = a.name, m.config_json = json;
   m.vocab = a.vocab, m.hidden = a.hidden, m.layers = a.layer_count(), m.max_positions = a.max_positions;
   m.tied = a.tied;
+  assert(!a.layers.empty());
   const Layer& l = a.layers.front().layer;
   m.heads = l.attention.heads, m.kv_heads = l.attention.kv_heads, m.head_dim = l.attention.head_dim;
   m.intermediate = l.mlp.width ? l.mlp.width : l.experts.each.width;

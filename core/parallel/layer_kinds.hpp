@@ -2,6 +2,7 @@
 // global attention (Gemma 2 and 3) gives two kinds. Counts the layers of a kind in a range of layers; used by
 // pipeline_stage.hpp. Computes no bytes.
 #pragma once
+#include <cassert>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +23,7 @@ class LayerKinds {
   std::uint64_t count(std::size_t kind) const { return kinds_[kind].count; }
   /// Layers of `kind` among layers from .. to - 1. O(log runs); O(1) for a single kind.
   std::uint64_t within(std::size_t kind, std::uint64_t from, std::uint64_t to) const {
+    assert(from <= to && to <= layers_);
     return kinds_.size() == 1 ? to - from : before(kind, to) - before(kind, from);
   }
   /// One LayerRun per kind, ordered by first layer; for sums that do not depend on the position of layers.

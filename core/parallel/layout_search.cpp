@@ -3,6 +3,7 @@
 #include "core/parallel/layout_search.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <span>
 
@@ -71,6 +72,7 @@ class Search {
     apply(run_, d);
     const TimeModel::Stage stage = time_.stage(micro_batch, run_);
     memory_.set_depth();
+    assert(inner.size() % tiers_ == 0);
     const std::size_t block = inner.size() / tiers_;  // a group: layouts that differ only in ZeRO
     seconds_.resize(block);
     for (std::size_t i = 0; i < inner.size(); i += block) {

@@ -2,6 +2,7 @@
 #include "core/parallel/pareto_front.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <tuple>
 
 namespace trainhost::parallel {
@@ -41,8 +42,12 @@ void ParetoFront::add(const Found& f) {
   }
   auto end = at;
   while (end != kept_.end() && end->step_seconds >= f.step_seconds) ++end;
-  at = kept_.erase(at, end);
-  kept_.insert(at, f);
+  at = kept_.insert(kept_.erase(at, end), f);
+  // Bytes strictly increase and seconds strictly decrease.
+  assert(at == kept_.begin() ||
+         (std::prev(at)->device_bytes < f.device_bytes && std::prev(at)->step_seconds > f.step_seconds));
+  assert(std::next(at) == kept_.end() ||
+         (std::next(at)->device_bytes > f.device_bytes && std::next(at)->step_seconds < f.step_seconds));
 }
 
 }  // namespace trainhost::parallel

@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <bit>
+#include <cassert>
 #include <vector>
 
 #include "core/parallel/activation_table.hpp"
@@ -44,6 +45,7 @@ struct Stage {
         tp(run.parallel.tensor),
         ep(run.parallel.expert),
         every(run.memory.recompute_every) {
+    assert(stage < run.parallel.pipeline && every > 0);
     pipeline = {r.parallel.pipeline, r.parallel.virtual_stages, r.accumulate, kinds.layers()};
     data_ranks = std::uint64_t{r.parallel.data} * r.parallel.context;
     expert_data_ranks = up(data_ranks, ep);

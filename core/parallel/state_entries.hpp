@@ -106,9 +106,9 @@ class RankBreakdown {
     });
   }
 
-  /// Bytes of recomputing a group of `every` layers together. In a group of mixed kinds the layers are taken
-  /// to be of the kinds that need most, so the result is an upper bound over all groups. The input of the
-  /// first layer is kept and not counted here.
+  /// Bytes of recomputing a group of `every` layers together. In a group of mixed kinds the layers are
+  /// assumed to be of the kinds that need most, so the result is an upper bound over all groups. The input of
+  /// the first layer is kept and not counted here.
   Size recomputed_group(const Segment& g, const LayerSums* sums) const {
     if (s.every == 1) return sums[g.kind].recomputed[kInput];
     std::uint64_t left = std::min(s.every, g.to - g.from);
@@ -125,9 +125,9 @@ class RankBreakdown {
         next = one;
       }
       if (alike == 0) break;
-      const std::uint64_t taken = std::min(left, alike);
-      bytes += next * taken;
-      left -= taken, below = next;
+      const std::uint64_t counted = std::min(left, alike);
+      bytes += next * counted;
+      left -= counted, below = next;
     }
     return bytes;
   }

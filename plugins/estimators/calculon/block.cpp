@@ -2,6 +2,7 @@
 // backward pass unless .kept is false; .shared inputs are counted once.
 #include "plugins/estimators/calculon/block.hpp"
 
+#include <cassert>
 #include <string>
 
 #include "core/base/checked.hpp"
@@ -37,6 +38,7 @@ class BlockSums {
   Block sum() {
     attention();
     mlp();
+    assert(recomputed_ <= added_);
     block_.stored = added_ - recomputed_;  // never negative: only added bytes are recomputed
     if (e_.training && full()) block_.checkpoint = checked_mul(whole_, b_), block_.stored = 0;
     return block_;

@@ -48,19 +48,19 @@ std::optional<double> Options::number(const char* key, double least, double most
   return n;
 }
 
-std::optional<std::size_t> Options::choice(const char* key, const std::vector<std::string>& words) const {
+std::optional<std::size_t> Options::choice(const char* key, const std::vector<std::string>& values) const {
   const char* given = text_(key);
   if (!given) return std::nullopt;
-  const auto at = std::find(words.begin(), words.end(), given);
-  if (at != words.end()) return static_cast<std::size_t>(at - words.begin());
+  const auto at = std::find(values.begin(), values.end(), given);
+  if (at != values.end()) return static_cast<std::size_t>(at - values.begin());
   std::string all;
-  for (const std::string& w : words) all += (all.empty() ? "" : w == words.back() ? " or " : ", ") + w;
-  wrong(key, given, all + did_you_mean(given, words));
+  for (const std::string& w : values) all += (all.empty() ? "" : w == values.back() ? " or " : ", ") + w;
+  wrong(key, given, all + did_you_mean(given, values));
 }
 
-std::optional<std::string> Options::word(const char* key, const std::vector<std::string>& words) const {
-  const std::optional<std::size_t> at = choice(key, words);
-  return at ? std::optional(words[*at]) : std::nullopt;
+std::optional<std::string> Options::word(const char* key, const std::vector<std::string>& values) const {
+  const std::optional<std::size_t> at = choice(key, values);
+  return at ? std::optional(values[*at]) : std::nullopt;
 }
 
 bool Options::flag(const char* key, bool otherwise) const {

@@ -23,10 +23,10 @@ class Options {
   std::optional<std::uint64_t> count(const char* key) const;
   /// Number in [least, most]. Throws StatusError(TH_E_ARG).
   std::optional<double> number(const char* key, double least, double most) const;
-  /// Index of the value in `words`. Throws StatusError(TH_E_ARG) with the nearest word.
-  std::optional<std::size_t> choice(const char* key, const std::vector<std::string>& words) const;
-  /// The value itself, one of `words`. Same errors.
-  std::optional<std::string> word(const char* key, const std::vector<std::string>& words) const;
+  /// Index of the value in `values`. Throws StatusError(TH_E_ARG) with the nearest word.
+  std::optional<std::size_t> choice(const char* key, const std::vector<std::string>& values) const;
+  /// The value itself, one of `values`. Same errors.
+  std::optional<std::string> word(const char* key, const std::vector<std::string>& values) const;
   /// "true" or "false"; `otherwise` if the key is absent. Same errors.
   bool flag(const char* key, bool otherwise) const;
 

@@ -13,7 +13,7 @@
 namespace trainhost::contract {
 
 /// P = V*H + L*(2H + 2H^2 + 2*H*D_kv + 3*H*I) + H with D_kv = K*(H/A). Unit: parameters. Exact for a tied
-/// head, A*head_dim = H, no biases and no q/k norms. Throws Error when a product leaves 63 bits.
+/// head, A*head_dim = H, no biases and no q/k norms. Throws Error if a product exceeds 63 bits.
 std::uint64_t parameters(const ModelSpec& m);
 
 /// M_act = L*S*H*10*4. Unit: bytes, for one sequence.

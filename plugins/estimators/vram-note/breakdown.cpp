@@ -1,5 +1,4 @@
-// See breakdown.hpp. The leaves first, then the notes; the note that says why this estimate differs comes
-// first of them.
+// Builds the entries in the order of the source, then one note per topic.
 #include "plugins/estimators/vram-note/breakdown.hpp"
 
 #include <algorithm>
@@ -148,11 +147,11 @@ std::uint64_t adapter_parameters(const ModelSpec& m, const RunSpec& r) {
   if (r.mode == RunMode::kFull || r.mode == RunMode::kInference || !r.lora_rank || !r.lora_targets) return 0;
   const std::uint64_t H = m.hidden, I = m.intermediate;
   // In the order of lora.targets' bits: q, k, v, o, gate, up, down; rows + columns of each.
-  const std::uint64_t sides[] = {
+  const std::uint64_t rows_plus_columns[] = {
       H + m.q_width(), H + m.kv_width(), H + m.kv_width(), m.q_width() + H, H + I, H + I, I + H};
   std::uint64_t width = 0;
-  for (std::uint32_t bit = 0; bit < std::size(sides); ++bit)
-    if (r.lora_targets >> bit & 1) width += sides[bit];
+  for (std::uint32_t bit = 0; bit < std::size(rows_plus_columns); ++bit)
+    if (r.lora_targets >> bit & 1) width += rows_plus_columns[bit];
   return checked_mul(m.layers, r.lora_rank, width);
 }
 

@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(more_work_never_needs_less) {
     fewer.r.accumulate = (c.r.accumulate + round - 1) / round * round;
     more = fewer, more.r.accumulate += round * static_cast<std::uint32_t>(draw(1, 9));
     never_less(fewer, more, "accumulation");
-    // Layers move between stages: where kinds or policies differ, one that is made again may move to a stage
+    // Layers move between stages: where kinds or policies differ, a recomputed layer may move to a stage
     // with more room.
     more = c;
     if (c.r.parallel.pipeline > 1 && (c.a.layers.size() > 1 || c.r.recompute == Recompute::kLayers)) return;

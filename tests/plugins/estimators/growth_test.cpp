@@ -45,7 +45,7 @@ std::optional<MemoryReport> asked(const char* id, const Case& c) {
 }
 
 /// Allowed decrease: an exact total is an arena with gaps, and a larger run may have smaller gaps.
-std::uint64_t holes(const MemoryReport& r) { return r.component_bytes(Component::kFragmentation); }
+std::uint64_t gaps(const MemoryReport& r) { return r.component_bytes(Component::kFragmentation); }
 
 std::uint64_t answered = 0;
 
@@ -53,7 +53,7 @@ void never_less(const char* id, const Case& small, const Case& large, const char
   const auto a = asked(id, small), b = asked(id, large);
   if (!a || !b) return;
   ++answered;
-  test::require(b->total_bytes() + holes(*a) >= a->total_bytes(),
+  test::require(b->total_bytes() + gaps(*a) >= a->total_bytes(),
                 std::string(id) + ": with more " + what + " " + std::to_string(b->total_bytes()) +
                     " bytes instead of " + std::to_string(a->total_bytes()));
 }

@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(states_equal_those_of_the_placed_program_and_activations_ar
   for (std::size_t p = 1; p < 4; ++p)
     std::printf("recompute %zu: transient memory, estimate / program's: %.3f to %.3f\n", p, least[p],
                 most[p]);
-  // Nothing made again: the same tensors. Else the program frees earlier inside a layer than a usual
+  // Without recompute: the same tensors. Else the program frees earlier inside a layer than a usual
   // implementation does.
   BOOST_TEST((least[1] > 0.99 && most[1] < 1.03));
   BOOST_TEST((least[2] > 0.90 && most[2] < 1.10));
