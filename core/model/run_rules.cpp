@@ -97,7 +97,7 @@ std::string nearest_divisors(std::uint64_t value, std::uint64_t whole) {
         above = d;
     }
   }
-  return above ? n(below) + " or " + n(above) + " do" : n(below) + " does";
+  return "use " + n(below) + (above ? " or " + n(above) : "");
 }
 
 std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::string>& open) {

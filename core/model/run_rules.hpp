@@ -21,7 +21,7 @@ struct Conflict {
 /// open: keys without a value yet (a search varies them); rules that read one of them are skipped.
 std::optional<Conflict> find_conflict(const RunSpec& r, const std::set<std::string>& open = {});
 
-/// "2 or 4 do": the divisors of `whole` nearest to `value`, which is not one. whole > 0. O(sqrt whole).
+/// "use 2 or 4": the divisors of `whole` nearest to `value`, which is not one. whole > 0. O(sqrt whole).
 std::string nearest_divisors(std::uint64_t value, std::uint64_t whole);
 
 }  // namespace trainhost

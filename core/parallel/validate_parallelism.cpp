@@ -65,7 +65,7 @@ void experts(const model::Architecture& a, const RunSpec& r) {
   }
   if (!any)
     throw usage_error("parallel.expert = " + n(ep) + ", but " + (a.name.empty() ? "this model" : a.name) +
-                      " has no experts; 1 does");
+                      " has no experts; use 1");
 }
 
 void pipeline(const model::Architecture& a, const RunSpec& r) {
@@ -73,12 +73,12 @@ void pipeline(const model::Architecture& a, const RunSpec& r) {
   for (const model::LayerRun& run : a.layers) layers += run.count;
   const std::uint64_t pp = r.parallel.pipeline, chunks = pp * r.parallel.virtual_stages;
   if (pp > layers)
-    throw usage_error("parallel.pipeline = " + n(pp) + " is more than the " + n(layers) + " layers; " +
-                      n(layers) + " does");
+    throw usage_error("parallel.pipeline = " + n(pp) + " is more than the " + n(layers) + " layers; use " +
+                      n(layers));
   if (chunks > layers)
     throw usage_error("parallel.interleave = " + n(r.parallel.virtual_stages) +
-                      " with parallel.pipeline = " + n(pp) + " asks for " + n(chunks) + " chunks of " +
-                      n(layers) + " layers; " + n(layers / pp) + " does");
+                      " with parallel.pipeline = " + n(pp) + " needs " + n(chunks) + " chunks of " +
+                      n(layers) + " layers; use " + n(layers / pp));
 }
 
 }  // namespace

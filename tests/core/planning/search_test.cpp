@@ -141,12 +141,12 @@ BOOST_AUTO_TEST_CASE(a_key_that_leaves_no_layout_is_refused_by_its_own_sentence)
     });
   };
   refused({{"parallel.expert", "2"}, {"parallel.data", "2"}},
-          "parallel.expert = 2, but llama-3-8b has no experts; 1 does");
+          "parallel.expert = 2, but llama-3-8b has no experts; use 1");
   refused({{"parallel.tensor", "16"}},
-          "--set parallel.tensor: parallel.tensor = 16 does not divide 8 devices; 8 does");
-  refused({{"parallel.data", "3"}}, "parallel.data = 3 does not divide 8 devices; 2 or 4 do");
+          "--set parallel.tensor: parallel.tensor = 16 does not divide 8 devices; use 8");
+  refused({{"parallel.data", "3"}}, "parallel.data = 3 does not divide 8 devices; use 2 or 4");
   refused({{"train.micro_batch", "5"}},
-          "train.micro_batch = 5 does not divide 32 sequences of an update (--global-batch); 4 or 8 do");
+          "train.micro_batch = 5 does not divide 32 sequences of an update (--global-batch); use 4 or 8");
   // Each is possible, and nothing is both: no key to blame, so nothing is refused.
   BOOST_TEST(ask({{"parallel.tensor", "8"}, {"parallel.data", "2"}}, request(8, 32)).layouts == 0u);
 }
