@@ -24,12 +24,12 @@ std::uint64_t sum_of(const Architecture& a, bool active = false) {
 void check(const Architecture& a) {
   const Counts n = count(a);
   const std::uint64_t sum = sum_of(a), used = sum_of(a, true);
-  if (n.total != sum || n.active != used)  // a BOOST_TEST each would be most of the time
+  if (n.total != sum || n.active != used)  // BOOST_TEST per case would dominate the run time
     BOOST_TEST_ERROR("closed form " << n.total << ", tensors " << sum << "; active " << n.active
                                     << ", tensors " << used);
 }
 
-/// A family's config with the fields that all have, and `more`.
+/// A config of a family with the common fields and `more`.
 std::string config(const std::string& family, const std::string& more = "") {
   return R"({"model_type": ")" + family + R"(", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 6,
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 12)" +

@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(weights_depend_on_seed_and_tensor_name) {
 }
 
 BOOST_AUTO_TEST_CASE(the_bits_never_change) {
-  // A checkpoint's run starts from these; a new compiler or machine must not move one of them.
+  // Runs are reproducible only if no compiler and no machine changes these bits.
   const auto w = filled(kMatrix, 1337, 0, 1 << 16);
   const std::string_view bytes(reinterpret_cast<const char*>(w.data()), w.size() * sizeof(float));
   BOOST_TEST(fnv1a(bytes) == 8674171899690485550u);

@@ -41,7 +41,8 @@ BOOST_AUTO_TEST_CASE(llama3_keeps_short_wavelengths_stretches_long_ones_and_blen
                             : ratio > 1.0 && ratio < 8.0),
                "pair " << i);
   }
-  // Known for theta = 500000, D = 128: pairs 0-28 turn within 2048 positions, from 35 on not within 8192.
+  // Known for theta = 500000, D = 128: pairs 0-28 have wavelengths below 2048 positions, pairs from 35 on
+  // above 8192.
   BOOST_TEST(kept == 29);
   BOOST_TEST(blended == 6);
   BOOST_TEST(stretched == 29);

@@ -24,24 +24,23 @@ std::vector<std::uint32_t> factors(std::uint32_t n) {
   return out;
 }
 
-/// tensor, pipeline, data, interleave, micro-batch, recompute, ZeRO, sequence, then what is offloaded:
-/// weights, optimizer, activations.
+/// tensor, pipeline, data, interleave, micro-batch, recompute, ZeRO, sequence, offload of weights,
+/// optimizer state, activations.
 using Point = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, Recompute,
                          std::uint32_t, bool, bool, bool, bool>;
 
 struct Calculon {
-  std::uint64_t executions = 0;  // time alone tells many apart: networks, overlaps, how an all-reduce is made
+  std::uint64_t executions = 0;  // many differ only in time: networks, overlaps, kind of all-reduce
   std::set<Point> points;
 };
 
-/// Of one tensor, pipeline, data and interleave.
+/// Executions of one tensor, pipeline, data and interleave.
 void add(Calculon& c, std::uint32_t t, std::uint32_t p, std::uint32_t d, std::uint32_t v) {
   const std::uint64_t networks = (t > 1 ? 2u : 1u) * (p > 1 ? 2u : 1u) * (d > 1 ? 2u : 1u);
   const std::uint64_t overlaps = (t > 1 ? 3u : 1u) * (d > 1 ? 2u : 1u);
   for (const Recompute recompute : {Recompute::kFull, Recompute::kSelective, Recompute::kNone})
     for (std::uint32_t zero = 0; zero <= (d > 1 ? 1u : 0u); ++zero)
-      for (const int exchange :
-           {0, 1, 2}) {  // all-reduce, its two halves one behind the other, sequence parallel
+      for (const int exchange : {0, 1, 2}) {  // all-reduce; reduce-scatter and all-gather; sequence parallel
         const std::uint64_t redo = exchange == 2 && recompute != Recompute::kFull ? 2 : 1;
         for (unsigned away = 0; away < 8; ++away) {
           if ((away & 4) && recompute == Recompute::kFull) continue;

@@ -189,7 +189,8 @@ BOOST_AUTO_TEST_CASE(a_kv_cache_has_whole_pages_of_visible_tokens) {
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 112 * (2 * 2 * 8) * 2);
   a.layers[0].layer.attention.window = 30;
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 32 * (2 * 2 * 8) * 2);
-  r.memory.kv_cache = DType::kI8;  // a byte each, and one f32 for the keys and one for the values of a head
+  r.memory.kv_cache =
+      DType::kI8;  // one byte per element, and one f32 per head for the keys and one for the values
   BOOST_TEST(of(stage_numbers(a, r, 0), Component::kKvCache) == 3u * 5 * 32 * (2 * 2 * 8 + 2 * 2 * 4));
   const model::Architecture latent = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
   r.parallel = {}, r.memory = {};

@@ -80,15 +80,15 @@ BOOST_AUTO_TEST_CASE(more_work_never_needs_less) {
     never_less(c, more, "micro-batch");
     more = c, more.r.seq_len *= static_cast<std::uint32_t>(draw(2, 4));
     never_less(c, more, "sequence");
-    // In whole rounds of an interleaved pipeline: in a round that is not full the passes of a chunk come
-    // sooner, and where chunks differ the heavier one may wait with fewer micro-batches.
+    // Only whole rounds of an interleaved pipeline: in a partial round the passes of a chunk come sooner, and
+    // if chunks differ, the larger one may have fewer micro-batches in flight.
     const std::uint32_t round = c.r.parallel.virtual_stages > 1 ? c.r.parallel.pipeline : 1;
     Case fewer = c;
     fewer.r.accumulate = (c.r.accumulate + round - 1) / round * round;
     more = fewer, more.r.accumulate += round * static_cast<std::uint32_t>(draw(1, 9));
     never_less(fewer, more, "accumulation");
     // Layers move between stages: where kinds or policies differ, a recomputed layer may move to a stage
-    // with more room.
+    // with more free memory.
     more = c;
     if (c.r.parallel.pipeline > 1 && (c.a.layers.size() > 1 || c.r.recompute == Recompute::kLayers)) return;
     more.a.layers.back().count +=
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(more_work_never_needs_less) {
 BOOST_AUTO_TEST_CASE(more_ranks_never_need_more_per_rank) {
   property("twice the ranks of one kind, or the next stage of ZeRO", [](const Draw& draw) {
     Case c = test::random_case(draw);
-    // Small tensors stay in f32 under 8-bit Adam: cutting one below 4096 elements makes its state larger.
+    // Small tensors stay in f32 under 8-bit Adam: splitting one below 4096 elements makes its state larger.
     if (c.r.optimizer == Optimizer::kAdamW8bit) c.r.optimizer = Optimizer::kAdamW;
     const auto halved = [&](const char* what, auto&& change) {
       Case more = c;
@@ -112,12 +112,12 @@ BOOST_AUTO_TEST_CASE(more_ranks_never_need_more_per_rank) {
     halved("data", [](RunSpec& r) { r.parallel.data *= 2; });
     halved("zero", [](RunSpec& r) { r.parallel.zero += 1; });
     halved("sequence parallel", [](RunSpec& r) { r.parallel.sequence = true; });
-    // Of the same data ranks, so that each still has its part of the batch.
+    // With the same data ranks, so that each keeps its part of the batch.
     halved("expert", [](RunSpec& r) { r.parallel.expert *= 2; });
     const std::uint32_t stages = 2 * c.r.parallel.pipeline;
     if (c.a.layers.size() > 1 || c.a.layer_count() % stages || c.r.parallel.virtual_stages > 1) return;
     if (c.r.recompute == Recompute::kLayers || c.r.memory.recompute_every > 1)
-      return;  // halves of a stage keep unlike parts
+      return;  // the halves of a stage differ
     halved("pipeline", [](RunSpec& r) { r.parallel.pipeline *= 2; });
   });
 }

@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(on_one_device_compute_is_six_flops_per_weight_plus_attentio
   const Times t = step_time(a, r, machine());
   const double tokens = 4 * 2048 * 8, layer = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024,
                head = 32000.0 * 1024;
-  // Forward 2 products over half the keys; flash backward makes the scores again: 2.5 times that.
+  // Forward: 2 products over half of the keys. Flash backward recomputes the scores: 2.5 times that.
   const double attention = 3.5 * 2 * (2049.0 / 2) * 2 * 1024;
   close(t.compute, tokens * (6 * (8 * layer + head) + 8 * attention) / 1e15);
   // Useful work counts attention three times, not three and a half.
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(the_bubble_shrinks_with_chunks_and_micro_batches) {
   const Times two = step_time(plain(), r, machine());
   close(one.bubble, 2 * two.bubble);
   close(two.pipeline, 2 * one.pipeline);  // twice as many boundaries
-  // Share of a step without sends and update: (p - 1) / n against one micro-batch.
+  // Relative to one micro-batch, without sends and optimizer: (p - 1) / n.
   const double work = one.compute + one.memory;
   close(one.bubble / work, 3.0 / 8);
 }
@@ -106,13 +106,14 @@ BOOST_AUTO_TEST_CASE(a_tensor_group_over_several_nodes_uses_the_network) {
   Machine small = machine();
   small.node = 4;
   const Times far = step_time(plain(), r, small);
-  // Of the ring's ranks in one node, each brings its port: 4 x 50 GB/s against the link's 400.
+  // Each of the ring's ranks in a node has its own port: 4 x 50 GB/s, below the link's 400.
   close(far.tensor, 2 * near.tensor);
-  // 8 layers, 2 all-reduces each way and 2 of the ends; a ring moves 2 (t - 1) / t of T * H * 2 bytes.
+  // 8 layers, 2 all-reduces per direction and 2 for embedding and head; a ring transfers 2 (t - 1) / t of T *
+  // H * 2 bytes.
   close(near.tensor, 8 * (8 * 4 + 2) * 2 * (7.0 / 8) * 4 * 2048 * 1024 * 2 / 4e11);
   r.parallel.sequence = true;
   const Times shared = step_time(plain(), r, machine());
-  close(shared.tensor, near.tensor);  // a gather and a scatter move what an all-reduce does
+  close(shared.tensor, near.tensor);  // all-gather + reduce-scatter = all-reduce
   BOOST_TEST(shared.memory < near.memory);
 }
 
@@ -120,16 +121,17 @@ BOOST_AUTO_TEST_CASE(zero_costs_the_time_of_its_transfers) {
   RunSpec r = bf16();
   r.parallel.data = 64, r.accumulate = 1;
   Machine m = machine();
-  m.network_bytes_s = m.link_bytes_s = 1e9;  // so slow that nothing hides
+  m.network_bytes_s = m.link_bytes_s = 1e9;  // so slow that almost nothing overlaps
   std::vector<double> data;
   for (std::uint32_t zero : {0u, 1u, 2u, 3u}) {
     r.parallel.zero = zero;
     data.push_back(step_time(plain(), r, m).data);
   }
-  // f32 gradients both ways: 8 bytes; 1 and 2: 4 down, 2 of weights back; 3: weights twice, gradients once.
+  // ZeRO 0: f32 gradients in both directions, 8 bytes; 1 and 2: 4 of gradients, 2 of weights; 3: weights
+  // twice, gradients once.
   const double unit = data[3] - data[0];
   BOOST_TEST(data[1] < data[0]);
-  BOOST_TEST(std::abs(unit) < 0.2 * data[0]);  // 2 + 2 + 4 against 8, but for what hides
+  BOOST_TEST(std::abs(unit) < 0.2 * data[0]);  // 2 + 2 + 4 compared with 8, except for overlap
   close(data[1], data[2], 0.2);
   r.parallel.zero = 1;
   const double replicated = step_time(
@@ -153,11 +155,11 @@ BOOST_AUTO_TEST_CASE(experts_cost_active_compute_and_all_to_all) {
   RunSpec r = bf16();
   const Times one = step_time(a, r, machine());
   close(one.compute, step_time(plain(), r, machine()).compute,
-        1e-3);  // 2 of width 2048 are one of 4096, but for the router
+        1e-3);  // 2 experts of width 2048 = one MLP of 4096, except for the router
   r.parallel.data = 8, r.parallel.expert = 8;
   const Times eight = step_time(a, r, machine());
   close(eight.expert, 8 * 8 * 4 * 2.0 * 4 * 2048 * 1024 * 2 * (7.0 / 8) /
-                          4e11);  // layers, micro-batches, ways, used, T, H, bytes
+                          4e11);  // layers, micro-batches, directions, active experts, T, H, bytes
 }
 
 BOOST_AUTO_TEST_CASE(every_device_preset_gives_a_machine) {

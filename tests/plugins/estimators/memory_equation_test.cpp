@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(the_peak_of_a_step_is_in_its_backward_pass) {
 BOOST_AUTO_TEST_CASE(fragmentation_has_the_severities_of_the_source) {
   BOOST_TEST(me::severity(0.049) == "normal");
   BOOST_TEST(me::severity(0.05) == "moderate");
-  BOOST_TEST(me::severity(me::fragmentation_ratio(100, 85)) == "high");  // as the source reads its own guide
+  BOOST_TEST(me::severity(me::fragmentation_ratio(100, 85)) == "high");  // as in the source
   BOOST_TEST(me::severity(0.25) == "high");
   BOOST_TEST(me::severity(0.26) == "critical");
   BOOST_TEST(me::error_percent(90, 100) == 10.0);

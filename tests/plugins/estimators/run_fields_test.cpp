@@ -28,7 +28,7 @@ namespace {
 enum Planned {
   kDiffers,  // the transformer plans it, with other bytes
   kSame,     // it plans it, and no byte depends on it
-  kRefused,  // it refuses it by the key
+  kRefused,  // it rejects it with the key
 };
 
 struct Row {
@@ -72,7 +72,7 @@ void add_types(std::vector<Row>& rows) {
   each("master", "plan.master", DType::kNone, true, &RunSpec::master);
   each("moment", "plan.moments", DType::kF32, false, &RunSpec::moment);
   each("compute", "train.precision", DType::kF32, false, &RunSpec::compute);
-  for (Row& row : rows) {  // products in these two are the trainers', with weights that go with them
+  for (Row& row : rows) {  // trainers implement products in these two types, with matching weights
     if (row.field == "compute tf32") row.key = "";
     if (row.field == "compute bf16") row.key = "plan.weights";
   }
@@ -85,7 +85,7 @@ void add_types(std::vector<Row>& rows) {
   for (const DType t : {DType::kF16, DType::kF8})
     rows.push_back(
         {std::string(type_word(t)), "train.precision", kDiffers, [=](RunSpec& r) { mixed(r, t); }});
-  for (const DType t : {DType::kI8, DType::kI4, DType::kNF4})  // read past until now
+  for (const DType t : {DType::kI8, DType::kI4, DType::kNF4})  // once ignored by mistake
     rows.push_back({"inference " + std::string(type_word(t)), "plan.weights", kDiffers,
                     [=](RunSpec& r) { r.mode = RunMode::kInference, r.weight = t; }});
 }
@@ -234,7 +234,7 @@ BOOST_AUTO_TEST_CASE(implemented_settings_have_a_step_program) {
     row.set(r);
     if (!row.key.empty() || r.recompute == Recompute::kAuto) continue;
     TrainerTraits device;
-    device.tier = Tier::kDevice;  // TF32 is the devices' alone
+    device.tier = Tier::kDevice;  // TF32 exists only on devices
     BOOST_CHECK_NO_THROW(step::build_program(model(), r, device));
   }
 }

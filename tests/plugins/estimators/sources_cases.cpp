@@ -23,7 +23,7 @@ ModelSpec dimensions(const char* family, std::uint64_t V, std::uint32_t H, std::
   return m;
 }
 
-/// The fields of a config.json that decide parameters.
+/// The fields of a config.json that determine the parameter count.
 std::string config_of(const ModelSpec& m) {
   return Json{{"model_type", m.family},         {"vocab_size", m.vocab},
               {"hidden_size", m.hidden},        {"num_hidden_layers", m.layers},
@@ -65,7 +65,7 @@ namespace {
 
 std::uint64_t truth(const ModelSpec& m) { return rules::true_parameters(m); }
 
-// ---- the third source's example: a 7B LLaMA of 32 layers ----
+// ---- example of the third source: a 7B LLaMA of 32 layers ----
 
 me::Inputs with_psi(double psi, Optimizer o = Optimizer::kAdamW, std::uint32_t zero = 0,
                     std::uint64_t ranks = 1) {
@@ -77,7 +77,7 @@ me::Inputs with_psi(double psi, Optimizer o = Optimizer::kAdamW, std::uint32_t z
 
 double state(const me::Inputs& in) { return double(me::equation(in).state()); }
 
-/// exercise 5's row in GB: linear and quadratic term, their sum; with the share of the second where
+/// row of exercise 5 in GB: linear and quadratic term, their sum; with the share of the second where
 /// `percent`.
 void sequence_row(std::uint64_t batch, std::uint64_t seq, bool percent, Values& out) {
   me::Inputs in = with_psi(7e9);
@@ -158,7 +158,7 @@ std::map<std::string, Compute> computed() {
   plain("002-z3left", left(80e9, z(3)));
   const double available = left(40e9, state(with_psi(7e9, Optimizer::kAdamW, 3, 8)) + 2e9);
   plain("002-ex3-avail", available);
-  c["002-ex3-B"] = [available] {  // checkpoints every 4 layers: the only reading that is a formula
+  c["002-ex3-B"] = [available] {  // checkpoints every 4 layers: the only interpretation that gives a formula
     me::Inputs in = with_psi(0);
     in.checkpoint_every = 4, in.temporary = in.fragmentation = 0;
     return Values{double(me::largest_batch(in, me::Bytes(available)))};

@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(every_case_of_the_file_is_computed_or_listed) {
     const std::string id = c.at("id");
     BOOST_TEST(ids.insert(id).second, id << " is in the file twice");
     BOOST_TEST(all.count(id) + listed().count(id) == 1u, id << " is neither computed nor listed, or both");
-    // What a formula yields, and the sources are not merely argued with: computed, never only listed.
+    // A case with a number must be computed, not only listed.
     std::vector<std::pair<double, double>> numbers;
     flatten(c.at("recomputed"), numbers);
     if (c.at("verdict") != "judgment" && !numbers.empty() && c.at("source") != "calculon-static-memory")

@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(every_known_family_matches_under_any_parallelism) {
   m.family = "llama";
   BOOST_TEST(test::shipped().estimator("llama").match(m, {}) == 1000);
   BOOST_TEST(test::shipped().estimator("llama").match(m, spread) == 0);
-  // The manifest says the same.
+  // The manifest has the same list.
   test::shipped().probe_all();
   const std::span<const std::string_view> known = model::known_families();
   const std::vector<std::string> said = test::shipped().find("transformer")->manifest.families;
@@ -127,8 +127,8 @@ BOOST_AUTO_TEST_CASE(the_plugin_returns_entries_notes_and_errors) {
   BOOST_TEST(has_note(test::shipped().estimator("transformer").estimate(llama_7b(), {}, nullptr),
                       "'llama' plans this run exactly"));
 
-  // A note says the figure of the program only where that is cheap, and a program that cannot be built fails
-  // no estimate.
+  // The note has the bytes of the program only if they are cheap to compute; a program that cannot be built
+  // does not make the estimate fail.
   ModelSpec shallow = llama_7b();
   shallow.layers = 4;
   BOOST_TEST(!has_note(test::shipped().estimator("transformer").estimate(llama_7b(), {}, nullptr),
