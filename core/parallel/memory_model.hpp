@@ -24,9 +24,12 @@ class MemoryModel {
   MemoryModel(const model::Architecture& a, const RunSpec& run) : a_(a), kinds_(a), r_(run) {}
 
   /// Call after a change of micro_batch, tensor, context, expert, recompute, ... (Shape).
-  void set_shape();
+  void set_shape() { sums_ = sums_by_kind(Stage(a_, kinds_, r_, 0)); }
   /// Call after a change of pipeline, virtual_stages, data or accumulate (Depth).
-  void set_depth();
+  void set_depth() {
+    prepared_.clear();
+    stages_ = &candidates();
+  }
   /// Of the current run.
   Bytes bytes() {
     return *bytes([](std::uint64_t) { return false; });
@@ -73,7 +76,11 @@ class MemoryModel {
 
   /// candidate_stages() of each depth, cached: with one recompute policy for all layers (as in a search) they
   /// depend only on the depth.
-  const std::vector<std::uint32_t>& candidates();
+  const std::vector<std::uint32_t>& candidates() {
+    std::vector<std::uint32_t>& out = candidates_[{r_.parallel.pipeline, r_.parallel.virtual_stages}];
+    if (out.empty()) out = candidate_stages(a_, kinds_, r_);
+    return out;
+  }
 
   /// Emits the i-th candidate; prepares it at the first call.
   const Sink& emit(std::size_t i) {

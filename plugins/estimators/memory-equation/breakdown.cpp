@@ -6,7 +6,6 @@
 #include "core/base/checked.hpp"
 #include "plugins/estimators/common/number_format.hpp"
 #include "plugins/estimators/common/report_builder.hpp"
-#include "plugins/estimators/memory-equation/notes.hpp"
 
 namespace trainhost::memory_equation {
 namespace {

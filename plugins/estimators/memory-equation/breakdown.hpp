@@ -1,8 +1,11 @@
-// Report of the memory equation for a run: one entry per term, and notes (notes.hpp). The arithmetic is in
-// equation.hpp.
+// Report of the memory equation for a run: one entry per term, and notes: derived values
+// (efficiency, number of devices, largest micro-batch, timeline, crossovers), what the equation omits, and
+// errors of its source. The arithmetic is in equation.hpp.
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "core/base/memory_report.hpp"
 #include "core/model/model_spec.hpp"
@@ -25,5 +28,13 @@ Inputs inputs_of(const ModelSpec& m, const RunSpec& r, const Settings& s, std::u
 
 /// Entries on the device, claim approximation, peak in the backward pass. Throws usage_error for inference.
 MemoryReport breakdown(const ModelSpec& m, const RunSpec& r, const Settings& s, std::uint64_t true_psi);
+
+/// In order of importance; the first summarises the rule in one line.
+std::vector<std::string> notes(const ModelSpec& m, const RunSpec& r, const Inputs& in, const Parts& p,
+                               std::uint64_t true_psi);
+
+/// Activation bytes of all layers for LLaMA blocks (the source has GPT blocks): q, k, v at their widths,
+/// gate, up and their product at width I. Without attention scores.
+Bytes gated_block_activations(const ModelSpec& m, const Inputs& in);
 
 }  // namespace trainhost::memory_equation

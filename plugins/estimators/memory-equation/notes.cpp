@@ -1,5 +1,5 @@
 // One function per topic; each adds no note if the equation holds for the run.
-#include "plugins/estimators/memory-equation/notes.hpp"
+#include "plugins/estimators/memory-equation/breakdown.hpp"
 
 #include <cmath>
 
