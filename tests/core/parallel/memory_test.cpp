@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(experts_are_sharded_over_expert_data_ranks) {
   const model::Architecture a = test::deepseek(64, 128, 16, 2, 32, 32, 1000, 2);
   RunSpec r;
   r.parallel.data = 8, r.parallel.expert = 4, r.parallel.zero = 1;
-  Tally t(r);
+  StateSums t(r);
   layer_weights(a.layers[1].layer, 64, 1, 4, t);
   BOOST_TEST(t.held().expert.elements.value() == 4u * 3 * 64 * 32);
   const std::uint64_t expert_state = 4 * 3 * 64 * 32 * 8 / (8 / 4),
