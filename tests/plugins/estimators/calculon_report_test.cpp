@@ -275,7 +275,7 @@ BOOST_AUTO_TEST_CASE(broken_assumptions_have_notes_with_true_values) {
   BOOST_TEST(
       has_note(p,
                "Tied embeddings are on the first and the last pipeline stage: 1,050,673,152 bytes of weights "
-               "each, 2,101,346,304 together"));
+               "each, 2,101,346,304 in total"));
   BOOST_TEST(has_note(p, "The 3 stages do not divide 32 layers: the estimate is for a stage with 11"));
   BOOST_TEST(has_note(p, "sgd-momentum has one"));
   BOOST_TEST(has_note(p, "counted as full training"));
