@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(offloaded_entries_are_in_the_tier_of_the_run) {
   BOOST_REQUIRE(entry(report, "optimizer_state.blocks", Tier::kDisk));
   BOOST_TEST(entry(report, "weights.embedding_and_head", Tier::kHost)->bytes == 2u * 128256 * 4096 * 2);
   BOOST_TEST(!entry(report, "weights.embedding_and_head"));
-  // weights 2, master 4 and moments 8 bytes an element
+  // weights 2, master 4 and moments 8 bytes per element
   BOOST_TEST(has_note(report, "14,709,424,128 bytes of the offloaded embedding are counted in tier 2 only"));
 }
 
