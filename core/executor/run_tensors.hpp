@@ -23,7 +23,7 @@ class Tensors {
   /// for a name, shape, type or piece that the model does not have, and for a state that the run does not
   /// keep.
   void load(std::uint32_t scope, const th_tensor& t);
-  /// Fills the weights that load() did not bring whole, by core/model/init, on the backend's threads.
+  /// Fills the weights that load() did not bring whole, by core/model/tensors.hpp, on the backend's threads.
   void init(std::uint64_t seed, Backend& backend);
   /// Every tensor of that state, whole, in the order of the checkpoint's names.
   void save(std::uint32_t scope, th_tensor_sink& sink);
