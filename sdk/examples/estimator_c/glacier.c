@@ -20,7 +20,7 @@ static uint64_t mul(uint64_t a, uint64_t b) {
 static uint64_t add(uint64_t a, uint64_t b) { return a + b > INT64_MAX ? INT64_MAX : a + b; }
 
 /* Numbers that the optimizer stores per parameter; -1: unsupported optimizer. */
-static int moments(const th_run* r) {
+static int count_moments(const th_run* r) {
   return r->optimizer == TH_OPT_ADAMW          ? 2
          : r->optimizer == TH_OPT_SGD_MOMENTUM ? 1
          : r->optimizer == TH_OPT_SGD          ? 0
@@ -34,7 +34,7 @@ static int is_supported(const th_run* r) {
                  r->context_parallel <= 1;
   int f32 = r->dt_weight == TH_DT_F32 && r->dt_grad == TH_DT_F32 && r->dt_moment == TH_DT_F32 &&
             r->dt_compute == TH_DT_F32;
-  return one_rank && f32 && r->dt_master == 0 && r->mode == TH_MODE_FULL && moments(r) >= 0 &&
+  return one_rank && f32 && r->dt_master == 0 && r->mode == TH_MODE_FULL && count_moments(r) >= 0 &&
          (r->recompute == TH_RC_NONE || r->recompute == TH_RC_FULL);
 }
 
@@ -114,7 +114,7 @@ static th_status estimate(const th_host* host, const th_model* m, const th_run* 
   send_entry(&t, TH_MEM_WEIGHTS, "weights", "(2VH + H + U*layer)*4", bytes, bytes, bytes);
   send_entry(&t, TH_MEM_GRADIENTS, "gradients", "as weights: layers that share weights share gradients",
              bytes, bytes, bytes);
-  state = bytes * (uint64_t)moments(r);
+  state = bytes * (uint64_t)count_moments(r);
   send_entry(&t, TH_MEM_OPTIMIZER_STATE, "moments", "moments * weights", state, state, state);
   send_entry(&t, TH_MEM_ACTIVATIONS, "activations", "L*B*S*(4H + 2AD + 2KD + 3I)*4", kept, kept / 2,
              mul(kept, 2));

@@ -34,7 +34,7 @@ std::uint64_t bytes_of(std::uint32_t dtype) {
 }
 
 /// Numbers that the optimizer stores per parameter; -1: unsupported optimizer.
-int moments(const th_run& r) {
+int count_moments(const th_run& r) {
   return r.optimizer == TH_OPT_ADAMW          ? 2
          : r.optimizer == TH_OPT_SGD_MOMENTUM ? 1
          : r.optimizer == TH_OPT_SGD          ? 0
@@ -77,7 +77,7 @@ struct Ebb {
   static bool is_supported(const th_run& r) {
     const bool one_rank =
         r.data_parallel <= 1 && r.tensor_parallel <= 1 && r.pipeline_parallel <= 1 && r.context_parallel <= 1;
-    return one_rank && r.mode == TH_MODE_FULL && r.recompute == TH_RC_NONE && moments(r) >= 0 &&
+    return one_rank && r.mode == TH_MODE_FULL && r.recompute == TH_RC_NONE && count_moments(r) >= 0 &&
            bytes_of(r.dt_weight) && bytes_of(r.dt_compute);
   }
   static int match(const th_model& m, const th_run& r) noexcept {
@@ -100,7 +100,7 @@ struct Ebb {
     counted("weights", TH_MEM_WEIGHTS, P * bytes_of(r.dt_weight));
     counted("master weights", TH_MEM_MASTER_WEIGHTS, P * bytes_of(r.dt_master));
     counted("gradients", TH_MEM_GRADIENTS, P * bytes_of(r.dt_grad));
-    const auto states = static_cast<std::uint64_t>(moments(r));
+    const auto states = static_cast<std::uint64_t>(count_moments(r));
     counted("moments", TH_MEM_OPTIMIZER_STATE, P * states * bytes_of(r.dt_moment), "moments*P*bytes");
 
     // A node that is the parent of others is a heading: its entries are printed below it.

@@ -40,7 +40,7 @@ static uint64_t bytes_of(uint64_t n, uint32_t dtype) {
 }
 
 /* Numbers that the optimizer stores per parameter; -1: unsupported optimizer. */
-static int moments(const th_run* r) {
+static int count_moments(const th_run* r) {
   return r->optimizer == TH_OPT_ADAMW          ? 2
          : r->optimizer == TH_OPT_SGD_MOMENTUM ? 1
          : r->optimizer == TH_OPT_SGD          ? 0
@@ -51,7 +51,8 @@ static int32_t match(const th_model* m, const th_run* r) {
   int one_rank;
   if (m == NULL || r == NULL || m->family == NULL) return 0;
   one_rank = r->data_parallel <= 1 && r->tensor_parallel <= 1 && r->pipeline_parallel <= 1;
-  if (strcmp(m->family, "@FAMILY@") != 0 || r->mode != TH_MODE_FULL || !one_rank || moments(r) < 0) return 0;
+  if (strcmp(m->family, "@FAMILY@") != 0 || r->mode != TH_MODE_FULL || !one_rank || count_moments(r) < 0)
+    return 0;
   return r->recompute == TH_RC_NONE || r->recompute == TH_RC_FULL ? 1000 : 0;
 }
 
@@ -117,9 +118,10 @@ static th_status estimate(const th_host* host, const th_model* m, const th_run* 
            logits = mul(mul(tokens, m->vocab), 4);
   uint64_t weights = bytes_of(parameters, r->dt_weight), gradients = bytes_of(parameters, r->dt_grad);
   uint64_t masters = bytes_of(parameters, r->dt_master),
-           state = moments(r) < 0 ? 0 : mul(moments(r), bytes_of(parameters, r->dt_moment));
+           state = count_moments(r) < 0 ? 0 : mul(count_moments(r), bytes_of(parameters, r->dt_moment));
   (void)host, (void)p;
-  if (moments(r) < 0) return fail(error, TH_E_UNSUPPORTED, "@NAME@ supports adamw, sgd and sgd-momentum");
+  if (count_moments(r) < 0)
+    return fail(error, TH_E_UNSUPPORTED, "@NAME@ supports adamw, sgd and sgd-momentum");
   send_entry(&t, "weights", TH_MEM_WEIGHTS, TH_EXACT, weights, weights, weights, "P*bytes");
   send_entry(&t, "master weights", TH_MEM_MASTER_WEIGHTS, TH_EXACT, masters, masters, masters, "P*bytes");
   send_entry(&t, "gradients", TH_MEM_GRADIENTS, TH_EXACT, gradients, gradients, gradients, "P*bytes");

@@ -33,7 +33,7 @@ static th_status fail(th_error* e, th_status code, const char* message) {
   return code;
 }
 
-static int moments_of(const th_run* r) {
+static int count_moments(const th_run* r) {
   return r->optimizer == TH_OPT_ADAMW          ? 2
          : r->optimizer == TH_OPT_SGD_MOMENTUM ? 1
          : r->optimizer == TH_OPT_SGD          ? 0
@@ -52,7 +52,7 @@ static const char* unsupported_reason(const th_model* m, const th_run* r) {
   if (r->micro_batch == 0 || r->seq_len == 0 || r->accumulate == 0) return "the run has no tokens";
   if (r->mode != TH_MODE_FULL) return "@NAME@ supports only full training";
   if (r->dt_weight != TH_DT_F32 || r->dt_compute != TH_DT_F32) return "@NAME@ supports only fp32";
-  if (moments_of(r) < 0) return "@NAME@ supports adamw, sgd and sgd-momentum";
+  if (count_moments(r) < 0) return "@NAME@ supports adamw, sgd and sgd-momentum";
   if (r->recompute != TH_RC_NONE) return "@NAME@ keeps no activations, so recompute is not supported";
   return NULL;
 }
@@ -100,13 +100,14 @@ static th_status plan(const th_host* h, const th_model* m, const th_run* r, th_m
   list_tensors(&l, m);
   if ((s = send_entry(sink, 1, "weights", TH_MEM_WEIGHTS, l.elements * 4, "P*4")) != TH_OK) return s;
   if ((s = send_entry(sink, 2, "gradients", TH_MEM_GRADIENTS, trained * 4, "2*V*H*4")) != TH_OK) return s;
-  if ((s = send_entry(sink, 3, "moments", TH_MEM_OPTIMIZER_STATE, l.elements * 4 * (uint64_t)moments_of(r),
+  if ((s = send_entry(sink, 3, "moments", TH_MEM_OPTIMIZER_STATE, l.elements * 4 * (uint64_t)count_moments(r),
                       "moments*P*4")) != TH_OK)
     return s;
   if ((s = send_entry(sink, 4, "logits", TH_MEM_LOGITS, m->vocab * 4, "V*4")) != TH_OK) return s;
   if (summary != NULL) {
     summary->claim = TH_EXACT;
-    summary->tier_peak[TH_TIER_HOST] = 4 * (l.elements * (1 + (uint64_t)moments_of(r)) + trained + m->vocab);
+    summary->tier_peak[TH_TIER_HOST] =
+        4 * (l.elements * (1 + (uint64_t)count_moments(r)) + trained + m->vocab);
     summary->peak_phase[TH_TIER_HOST] = TH_PH_UPDATE;
   }
   return sink->note != NULL ? sink->note(sink, "Only embedding and head are trained.") : TH_OK;
@@ -145,7 +146,7 @@ static th_status create(const th_host* h, int32_t device, const th_model* m, con
   t->H = m->hidden;
   t->table = t->V * t->H;
   t->tied = (m->flags & TH_MODEL_TIED_EMBEDDINGS) != 0;
-  t->moments = moments_of(r);
+  t->moments = count_moments(r);
   list_tensors(&t->tensors, m);
   t->tensors.item = calloc(t->tensors.count, sizeof(tensor));
   if (t->tensors.item != NULL)
@@ -166,7 +167,7 @@ static th_status create(const th_host* h, int32_t device, const th_model* m, con
 }
 
 /* Memory block of a scope; NULL if the run does not have it. */
-static float* block(th_trainer_inst* t, uint32_t scope) {
+static float* block_of_scope(th_trainer_inst* t, uint32_t scope) {
   if (scope == TH_SCOPE_WEIGHTS) return t->w;
   if (scope == TH_SCOPE_MOMENT1 && t->moments >= 1) return t->m;
   if (scope == TH_SCOPE_MOMENT2 && t->moments >= 2) return t->m + t->tensors.elements;
@@ -174,7 +175,7 @@ static float* block(th_trainer_inst* t, uint32_t scope) {
 }
 
 static th_status load(th_trainer_inst* t, uint32_t scope, const th_tensor* in, th_error* e) {
-  float* to = t == NULL ? NULL : block(t, scope);
+  float* to = t == NULL ? NULL : block_of_scope(t, scope);
   uint64_t i;
   if (t == NULL || in == NULL || in->name == NULL)
     return fail(e, TH_E_ARG, "instance, tensor or its name is null");
@@ -188,7 +189,7 @@ static th_status load(th_trainer_inst* t, uint32_t scope, const th_tensor* in, t
       return fail(e, TH_E_ARG, "the tensor has a wrong shape");
     if (in->first > elements || in->count > elements - in->first)
       return fail(e, TH_E_ARG, "the part is outside of its tensor");
-    if (in->count != 0) memcpy(to + k->at + in->first, in->data, in->count * sizeof(float));
+    if (in->count != 0) memcpy(to + k->offset + in->first, in->data, in->count * sizeof(float));
     if (scope == TH_SCOPE_WEIGHTS) k->loaded = 1;
     return TH_OK;
   }
@@ -196,7 +197,7 @@ static th_status load(th_trainer_inst* t, uint32_t scope, const th_tensor* in, t
 }
 
 /* Uniform random number in [0, 1) from a counter (splitmix64), independent of the order of calls. */
-static double uniform(uint64_t seed, uint64_t n) {
+static double uniform_random(uint64_t seed, uint64_t n) {
   uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -212,9 +213,10 @@ static th_status init(th_trainer_inst* t, uint64_t seed, th_error* e) {
     const tensor* k = &t->tensors.item[i];
     uint64_t elements = k->dim[0] * (k->rank == 2 ? k->dim[1] : 1);
     for (j = 0; !k->loaded && j < elements; ++j)
-      t->w[k->at + j] = k->rank == 2 ? (float)(0.02 * 3.4641016 * (uniform(seed, k->at + j) - 0.5))
-                        : strstr(k->name, "bias") != NULL ? 0
-                                                          : 1;
+      t->w[k->offset + j] = k->rank == 2
+                                ? (float)(0.02 * 3.4641016 * (uniform_random(seed, k->offset + j) - 0.5))
+                            : strstr(k->name, "bias") != NULL ? 0
+                                                              : 1;
   }
   t->ready = 1;
   return TH_OK;
@@ -263,14 +265,14 @@ static th_status run_batch(th_trainer_inst* t, const th_step* s, int train, doub
   return TH_OK;
 }
 
-/* One table of n parameters that begin at `at`; g: its gradients, already to be scaled by clip. Decay is
- * apart from the moments. */
-static void update(th_trainer_inst* t, uint64_t at, const float* g, uint64_t n, double clip,
-                   const th_step* s) {
+/* Updates the table of n parameters at `offset`; g: its gradients, which are multiplied by clip. Weight decay
+ * is decoupled from the moments. */
+static void update_table(th_trainer_inst* t, uint64_t offset, const float* g, uint64_t n, double clip,
+                         const th_step* s) {
   const th_run* r = &t->run;
   double step = (double)s->step_index + 1, c1 = 1 - pow(r->beta1, step), c2 = 1 - pow(r->beta2, step);
-  float *w = t->w + at, *m1 = t->moments >= 1 ? t->m + at : NULL,
-        *m2 = t->moments >= 2 ? t->m + t->tensors.elements + at : NULL;
+  float *w = t->w + offset, *m1 = t->moments >= 1 ? t->m + offset : NULL,
+        *m2 = t->moments >= 2 ? t->m + t->tensors.elements + offset : NULL;
   uint64_t i;
   for (i = 0; i < n; ++i) {
     double d = g[i] * clip;
@@ -287,7 +289,7 @@ static void update(th_trainer_inst* t, uint64_t at, const float* g, uint64_t n, 
 static th_status step(th_trainer_inst* t, const th_step* s, th_step_out* out, th_error* e) {
   uint64_t trained, i;
   int train;
-  struct timespec begin, end;
+  struct timespec start, end;
   double squares = 0;
   th_status status;
   if (t == NULL || s == NULL || out == NULL) return fail(e, TH_E_ARG, "instance, step or its result is null");
@@ -299,7 +301,7 @@ static th_status step(th_trainer_inst* t, const th_step* s, th_step_out* out, th
       (train && s->batch != t->run.micro_batch * t->run.accumulate) || s->tokens == NULL ||
       s->targets == NULL)
     return fail(e, TH_E_ARG, "the batch does not match the run");
-  timespec_get(&begin, TIME_UTC);
+  timespec_get(&start, TIME_UTC);
   if (train) memset(t->g, 0, trained * sizeof(float));
   if ((status = run_batch(t, s, train, &out->loss, &out->tokens_counted, e)) != TH_OK) return status;
   for (i = 0; train && i < trained; ++i) squares += (double)t->g[i] * t->g[i];
@@ -308,16 +310,16 @@ static th_status step(th_trainer_inst* t, const th_step* s, th_step_out* out, th
     return fail(e, TH_E_NONFINITE, "the loss or its gradient is not finite");
   if (train) {
     double clip = t->run.clip_norm > 0 ? fmin(1, t->run.clip_norm / (out->grad_norm + 1e-6)) : 1;
-    update(t, 0, t->g, t->table, clip, s);
-    if (!t->tied) update(t, t->tensors.elements - t->table, t->g + t->table, t->table, clip, s);
+    update_table(t, 0, t->g, t->table, clip, s);
+    if (!t->tied) update_table(t, t->tensors.elements - t->table, t->g + t->table, t->table, clip, s);
   }
   timespec_get(&end, TIME_UTC);
-  out->wall_ns = (uint64_t)((end.tv_sec - begin.tv_sec) * 1000000000LL + end.tv_nsec - begin.tv_nsec);
+  out->wall_ns = (uint64_t)((end.tv_sec - start.tv_sec) * 1000000000LL + end.tv_nsec - start.tv_nsec);
   return TH_OK;
 }
 
 static th_status save(th_trainer_inst* t, uint32_t scope, th_tensor_sink* sink, th_error* e) {
-  float* from = t == NULL ? NULL : block(t, scope);
+  float* from = t == NULL ? NULL : block_of_scope(t, scope);
   th_status s = TH_OK;
   uint64_t i;
   if (t == NULL || sink == NULL) return fail(e, TH_E_ARG, "instance or sink is null");
@@ -333,7 +335,7 @@ static th_status save(th_trainer_inst* t, uint32_t scope, th_tensor_sink* sink, 
     out.dim[0] = k->dim[0];
     out.dim[1] = k->dim[1];
     out.name = k->name;
-    out.data = from + k->at;
+    out.data = from + k->offset;
     out.count = k->dim[0] * (k->rank == 2 ? k->dim[1] : 1);
     s = sink->tensor(sink, &out);
   }

@@ -9,7 +9,7 @@
 typedef struct tensor {
   char name[96];
   uint32_t rank;
-  uint64_t dim[2], at; /* at: offset in the block of all parameters, in elements */
+  uint64_t dim[2], offset; /* offset: of the first element in the block of all parameters, in elements */
   int loaded;
 } tensor;
 
@@ -28,7 +28,7 @@ static void add_tensor(tensor_list* l, uint32_t layer, const char* name, uint64_
     t->rank = columns != 0 ? 2 : 1;
     t->dim[0] = rows;
     t->dim[1] = columns;
-    t->at = l->elements;
+    t->offset = l->elements;
     t->loaded = 0;
   }
   l->count++;

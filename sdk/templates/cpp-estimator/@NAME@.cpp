@@ -49,7 +49,7 @@ Size bytes_per_element(std::uint32_t dtype) {
 }
 
 /// Numbers that the optimizer stores per parameter; -1: unsupported optimizer.
-int moments(const th_run& r) {
+int count_moments(const th_run& r) {
   return r.optimizer == TH_OPT_ADAMW          ? 2
          : r.optimizer == TH_OPT_SGD_MOMENTUM ? 1
          : r.optimizer == TH_OPT_SGD          ? 0
@@ -75,14 +75,15 @@ struct @TYPE@ {
   static int match(const th_model& m, const th_run& r) noexcept {
     const bool one_rank = r.data_parallel <= 1 && r.tensor_parallel <= 1 && r.pipeline_parallel <= 1;
     if (!m.family || std::strcmp(m.family, "@FAMILY@") != 0 || r.mode != TH_MODE_FULL || !one_rank ||
-        moments(r) < 0)
+        count_moments(r) < 0)
       return 0;
     return r.recompute == TH_RC_NONE || r.recompute == TH_RC_FULL ? 1000 : 0;
   }
 
   static void estimate(const th_host&, const th_model& m, const th_run& r, const th_profile*,
                        th::Tree& tree) {
-    if (moments(r) < 0) throw th::Error(TH_E_UNSUPPORTED, "@NAME@ supports adamw, sgd and sgd-momentum");
+    if (count_moments(r) < 0)
+      throw th::Error(TH_E_UNSUPPORTED, "@NAME@ supports adamw, sgd and sgd-momentum");
     const Size table = Size(m.vocab) * m.hidden,
                tables = m.flags & TH_MODEL_TIED_EMBEDDINGS ? table : table * 2;
     const Size P = tables + m.hidden + Size(m.layers) * layer_parameters(m),
@@ -94,7 +95,7 @@ struct @TYPE@ {
     add_exact("master weights", TH_MEM_MASTER_WEIGHTS, "P*bytes", P * bytes_per_element(r.dt_master));
     add_exact("gradients", TH_MEM_GRADIENTS, "P*bytes", P * bytes_per_element(r.dt_grad));
     add_exact("moments", TH_MEM_OPTIMIZER_STATE, "moments*P*bytes",
-              P * static_cast<std::uint64_t>(moments(r)) * bytes_per_element(r.dt_moment));
+              P * static_cast<std::uint64_t>(count_moments(r)) * bytes_per_element(r.dt_moment));
     const Size kept = Size(m.layers) * tokens * layer_activations(m, r) * bytes_per_element(r.dt_compute);
     tree.approximation(
         {"activations", TH_TIER_HOST, TH_MEM_ACTIVATIONS, 0, "L*B*S*(4H + 2AD + 2KD + 3I)*bytes"}, kept.value,

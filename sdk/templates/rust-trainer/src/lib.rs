@@ -17,7 +17,7 @@ priority = -10
 
 /// Number of moments of the optimizer, or the reason why the run is not supported, so that the host can try
 /// another trainer.
-fn moments_of(m: &Model, r: &Run) -> Result<usize, Error> {
+fn count_moments(m: &Model, r: &Run) -> Result<usize, Error> {
     let sizes = [
         m.hidden,
         m.layers,
@@ -80,7 +80,7 @@ struct @TYPE@ {
 }
 
 /// Uniform random number in [0, 1) from a counter (splitmix64), independent of the order of calls.
-fn uniform(seed: u64, n: u64) -> f64 {
+fn uniform_random(seed: u64, n: u64) -> f64 {
     let mut z = seed.wrapping_add((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -89,7 +89,7 @@ fn uniform(seed: u64, n: u64) -> f64 {
 
 impl @TYPE@ {
     /// Index of the moment of a scope; `None` for the parameters.
-    fn moment(&self, scope: u32) -> Result<Option<usize>, Error> {
+    fn moment_of_scope(&self, scope: u32) -> Result<Option<usize>, Error> {
         match scope {
             TH_SCOPE_WEIGHTS => Ok(None),
             TH_SCOPE_MOMENT1 if self.moments >= 1 => Ok(Some(0)),
@@ -138,26 +138,26 @@ impl @TYPE@ {
         Ok((if counted == 0 { 0.0 } else { loss / counted as f64 }, counted as u64))
     }
 
-    /// Updates the table at offset `at`; its gradients are at offset `from`. Weight decay is decoupled from
+    /// Updates the table at `offset`; its gradients are at `gradient_offset`. Weight decay is decoupled from
     /// the moments.
-    fn update(&mut self, at: usize, from: usize, clip: f64, s: &Step) {
+    fn update_table(&mut self, offset: usize, gradient_offset: usize, clip: f64, s: &Step) {
         let parameters = self.w.len();
         let [b1, b2] = self.betas;
         let t = s.index as f64 + 1.0;
         let (c1, c2) = (1.0 - b1.powf(t), 1.0 - b2.powf(t));
         for i in 0..self.vocab * self.hidden {
-            let mut d = f64::from(self.g[from + i]) * clip;
+            let mut d = f64::from(self.g[gradient_offset + i]) * clip;
             if self.moments == 1 {
-                self.m[at + i] = (b1 * f64::from(self.m[at + i]) + d) as f32;
-                d = f64::from(self.m[at + i]);
+                self.m[offset + i] = (b1 * f64::from(self.m[offset + i]) + d) as f32;
+                d = f64::from(self.m[offset + i]);
             }
             if self.moments == 2 {
-                let (first, second) = (at + i, parameters + at + i);
+                let (first, second) = (offset + i, parameters + offset + i);
                 self.m[first] = (b1 * f64::from(self.m[first]) + (1.0 - b1) * d) as f32;
                 self.m[second] = (b2 * f64::from(self.m[second]) + (1.0 - b2) * d * d) as f32;
                 d = f64::from(self.m[first]) / c1 / ((f64::from(self.m[second]) / c2).sqrt() + self.eps);
             }
-            let w = &mut self.w[at + i];
+            let w = &mut self.w[offset + i];
             *w -= (s.lr * (d + self.decay * f64::from(*w))) as f32;
         }
     }
@@ -177,7 +177,7 @@ impl Trainer for @TYPE@ {
     }
 
     fn plan(_: &Host, m: &Model, r: &Run, tree: &mut Tree) -> Result<(), Error> {
-        let (moments, p) = (moments_of(m, r)? as u64, elements(&tensors(m)) as u64);
+        let (moments, p) = (count_moments(m, r)? as u64, elements(&tensors(m)) as u64);
         tree.exact(Entry::new("weights", TH_MEM_WEIGHTS).formula("P*4"), p * 4)?;
         tree.exact(
             Entry::new("gradients", TH_MEM_GRADIENTS).formula("2*V*H*4"),
@@ -194,7 +194,7 @@ impl Trainer for @TYPE@ {
         if device != 0 {
             return Err(Error::argument("the only device is 0"));
         }
-        let moments = moments_of(m, r)?;
+        let moments = count_moments(m, r)?;
         let tensors = tensors(m);
         let parameters = elements(&tensors);
         Ok(@TYPE@ {
@@ -219,7 +219,7 @@ impl Trainer for @TYPE@ {
     }
 
     fn load(&mut self, scope: u32, tensor: &Tensor) -> Result<(), Error> {
-        let moment = self.moment(scope)?;
+        let moment = self.moment_of_scope(scope)?;
         let values = tensor.as_f32()?;
         let parameters = self.w.len();
         let known = self.tensors.iter_mut().find(|t| t.name == tensor.name());
@@ -233,10 +233,10 @@ impl Trainer for @TYPE@ {
             return Err(Error::argument(format!("the part is outside of {}", known.name)));
         }
         known.loaded |= moment.is_none();
-        let at = known.at + first;
+        let start = known.offset + first;
         match moment {
-            None => self.w[at..at + values.len()].copy_from_slice(values),
-            Some(n) => self.m[n * parameters + at..][..values.len()].copy_from_slice(values),
+            None => self.w[start..start + values.len()].copy_from_slice(values),
+            Some(n) => self.m[n * parameters + start..][..values.len()].copy_from_slice(values),
         }
         Ok(())
     }
@@ -244,9 +244,9 @@ impl Trainer for @TYPE@ {
     /// Initial values: matrices uniform with standard deviation 0.02, norms 1, biases 0.
     fn init(&mut self, seed: u64) -> Result<(), Error> {
         for t in self.tensors.iter().filter(|t| !t.loaded) {
-            for i in t.at..t.at + t.elements() {
+            for i in t.offset..t.offset + t.elements() {
                 self.w[i] = match t.dims.len() {
-                    2 => (0.02 * 12f64.sqrt() * (uniform(seed, i as u64) - 0.5)) as f32,
+                    2 => (0.02 * 12f64.sqrt() * (uniform_random(seed, i as u64) - 0.5)) as f32,
                     _ if t.name.ends_with("bias") => 0.0,
                     _ => 1.0,
                 };
@@ -269,19 +269,19 @@ impl Trainer for @TYPE@ {
         if !s.evaluate {
             let clip = if self.clip > 0.0 { (self.clip / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
             let table = self.vocab * self.hidden;
-            self.update(0, 0, clip, s);
+            self.update_table(0, 0, clip, s);
             if !self.tied {
-                self.update(self.w.len() - table, table, clip, s);
+                self.update_table(self.w.len() - table, table, clip, s);
             }
         }
         Ok(StepResult { loss, grad_norm, tokens })
     }
 
     fn save(&mut self, scope: u32, sink: &mut TensorSink) -> Result<(), Error> {
-        let moment = self.moment(scope)?;
+        let moment = self.moment_of_scope(scope)?;
         for t in &self.tensors {
             let from = moment.map_or(&self.w[..], |n| &self.m[n * self.w.len()..]);
-            sink.tensor(&t.name, &t.dims, &from[t.at..t.at + t.elements()])?;
+            sink.tensor(&t.name, &t.dims, &from[t.offset..t.offset + t.elements()])?;
         }
         Ok(())
     }

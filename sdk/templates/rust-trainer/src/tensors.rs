@@ -5,8 +5,8 @@ pub struct Tensor {
     pub name: String,
     /// `[rows, columns]`; a vector has one dimension.
     pub dims: Vec<u64>,
-    /// Offset in the block of all parameters, in elements.
-    pub at: usize,
+    /// Offset of the first element in the block of all parameters, in elements.
+    pub offset: usize,
     pub loaded: bool,
 }
 
@@ -17,15 +17,15 @@ impl Tensor {
 }
 
 pub fn elements(all: &[Tensor]) -> usize {
-    all.last().map_or(0, |t| t.at + t.elements())
+    all.last().map_or(0, |t| t.offset + t.elements())
 }
 
 /// All tensors. h hidden size, q and kv: widths of queries and keys, i: intermediate size.
 pub fn tensors(m: &Model) -> Vec<Tensor> {
     let mut out: Vec<Tensor> = Vec::new();
     let mut add = |name: String, dims: &[u64]| {
-        let at = elements(&out);
-        out.push(Tensor { name, dims: dims.to_vec(), at, loaded: false });
+        let offset = elements(&out);
+        out.push(Tensor { name, dims: dims.to_vec(), offset, loaded: false });
     };
     let (h, q, kv, i) = (u64::from(m.hidden), m.q_width(), m.kv_width(), u64::from(m.intermediate));
     add("model.embed_tokens.weight".into(), &[m.vocab, h]);
