@@ -34,10 +34,18 @@ const std::map<std::string, std::vector<std::string>> kTable = {
     {"core/plugin_validator",
      {"trainhost/", "core/base/", "core/model/", "core/abi/", "core/process/", "core/plugin/"}},
     {"core/plugin_template", {"core/base/"}},
-    {"core/planning", {"core/", "trainhost/"}},
-    {"core/training", {"core/", "trainhost/"}},
-    {"core/verify", {"core/", "trainhost/"}},
-    {"core/report", {"core/", "trainhost/"}},
+    {"core/planning",
+     {"trainhost/", "core/base/", "core/process/", "core/model/", "core/step/", "core/placement/",
+      "core/parallel/", "core/runfile/", "core/data/", "core/checkpoint/", "core/plugin/"}},
+    {"core/training",
+     {"trainhost/", "core/base/", "core/process/", "core/model/", "core/step/", "core/placement/",
+      "core/parallel/", "core/runfile/", "core/data/", "core/checkpoint/", "core/plugin/", "core/planning/"}},
+    {"core/verify",
+     {"trainhost/", "core/base/", "core/process/", "core/model/", "core/step/", "core/placement/",
+      "core/parallel/", "core/runfile/", "core/data/", "core/checkpoint/", "core/plugin/", "core/planning/",
+      "core/training/"}},
+    {"core/report",
+     {"core/base/", "core/model/", "core/plugin/", "core/planning/", "core/training/", "core/verify/"}},
     {"plugins/common",
      {"trainhost/", "core/base/", "core/model/", "core/step/", "core/placement/", "core/abi/",
       "core/executor/"}},
@@ -154,6 +162,8 @@ BOOST_AUTO_TEST_CASE(a_planted_breach_is_seen) {
   BOOST_TEST(breaches("plugins/cpu/x.cpp", "#include \"core/plugin/ledger.hpp\"\n").size() == 1u);
   BOOST_TEST(breaches("core/data/x.cpp", "#include <boost/dll.hpp>\n").size() == 1u);
   BOOST_TEST(breaches("core/new/x.cpp", "").size() == 1u);
+  BOOST_TEST(breaches("core/planning/x.cpp", "#include \"core/training/train.hpp\"\n").size() == 1u);
+  BOOST_TEST(breaches("core/training/x.cpp", "#include \"core/report/terminal.hpp\"\n").size() == 1u);
   BOOST_TEST(
       breaches("core/planning/x.cpp", "#include \"core/step/program.hpp\"\n#include <vector>\n").empty());
 }

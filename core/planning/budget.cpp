@@ -17,7 +17,7 @@ Budget preset_budget(const std::string& device) {
   std::vector<std::string> names;
   for (const DevicePreset& d : device_presets()) names.push_back(d.name);
   throw usage_error("unknown device '" + escaped(device) + "'" + did_you_mean(device, names),
-                    "trainhost devices lists them; memory.budget takes any size");
+                    "see trainhost devices, or set memory.budget to a size");
 }
 
 Budget compute_budget(const runfile::RunConfig& c, Tier tier, plugin::Trainer* trainer) {
@@ -28,10 +28,10 @@ Budget compute_budget(const runfile::RunConfig& c, Tier tier, plugin::Trainer* t
   return {0, fmt::format("not known: the {} backend finds no device here", trainer->id()), false};
 }
 
-std::string too_much(std::uint64_t needed, const Budget& b, const char* of_what) {
+std::string describe_excess(std::uint64_t needed, const Budget& b, const char* what) {
   if (!b.known || needed <= b.bytes) return {};
-  return fmt::format("the run needs {}{} and {} has {}: {} ({} bytes) too much", format_bytes(needed),
-                     of_what, b.source, format_bytes(b.bytes), format_bytes(needed - b.bytes),
+  return fmt::format("the run needs {}{}, but {} is {}: {} ({} bytes) short", format_bytes(needed), what,
+                     b.source, format_bytes(b.bytes), format_bytes(needed - b.bytes),
                      format_count(needed - b.bytes));
 }
 
@@ -54,11 +54,11 @@ Budgets find_budgets(const runfile::RunConfig& c, const TrainerTraits& traits, p
   return b;
 }
 
-report::Estimate judge(MemoryReport r, const Budgets& b) {
-  report::Estimate e;
+Estimate judge(MemoryReport r, const Budgets& b) {
+  Estimate e;
   e.report = std::move(r);
   e.total_bytes = e.report.total_bytes();
-  // On the CPU everything that the run holds lives in the compute tier; on a device, only its own part does.
+  // On the CPU all memory of the run is in the compute tier; on a device, only device memory is.
   e.compute_bytes = b.tier == Tier::kHost ? e.total_bytes : e.report.tier_bytes(b.tier);
   if (b.tier != Tier::kHost)
     e.host_bytes = e.report.tier_bytes(Tier::kPinned) + e.report.tier_bytes(Tier::kHost);
@@ -67,9 +67,10 @@ report::Estimate judge(MemoryReport r, const Budgets& b) {
   return e;
 }
 
-std::string why_it_does_not_fit(const report::Estimate& e, const Budgets& b, bool smallest) {
-  std::string out = too_much(e.compute_bytes, b.compute, smallest ? " at its smallest (recompute full)" : "");
-  const std::string host = too_much(e.host_bytes, b.host, " of host memory beside the device's");
+std::string why_it_does_not_fit(const Estimate& e, const Budgets& b, bool smallest) {
+  std::string out =
+      describe_excess(e.compute_bytes, b.compute, smallest ? " with every layer recomputed" : "");
+  const std::string host = describe_excess(e.host_bytes, b.host, " of host memory");
   return out + (out.empty() || host.empty() ? "" : "; ") + host;
 }
 

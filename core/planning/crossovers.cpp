@@ -1,4 +1,4 @@
-// What can change between two points of a sweep, as facts that are true or false of an estimate. See
+// The facts about an estimate that can change between two points of a sweep. See changed_facts() in
 // sweep.hpp.
 #include <algorithm>
 #include <map>
@@ -8,9 +8,7 @@
 namespace trainhost::planning {
 namespace {
 
-using report::Estimate;
-
-std::string_view words(Component c) {
+std::string_view component_words(Component c) {
   switch (c) {
     case Component::kOptimizerState:
       return "optimizer state";
@@ -39,8 +37,8 @@ Component largest_component(const Estimate& e) {
   return most == parts.end() ? Component::kWeights : most->first;
 }
 
-/// The tensor of the activations that takes at least as much as all others of them together; "" = none does.
-/// Of two that are equal, the one that is emitted last: what grows faster stands behind what it overtakes.
+/// The activation that is at least as large as all others together; "" = none is. Of two equal ones the later
+/// entry: a faster growing tensor follows the one that it overtakes.
 std::string dominant_activation(const Estimate& e) {
   std::vector<std::pair<std::string, std::uint64_t>> parts;
   std::uint64_t all = 0;
@@ -71,16 +69,16 @@ std::vector<Predicate> changed_facts(const Estimate& a, const Estimate& b, bool 
   };
   if (budget_known)
     add("fits the budget", "no longer fits the budget", [](const Estimate& e) { return e.fits; });
-  add("activations outweigh weights, gradients and optimizer state",
-      "weights, gradients and optimizer state outweigh activations",
+  add("activations exceed weights, gradients and optimizer state",
+      "weights, gradients and optimizer state exceed activations",
       [](const Estimate& e) { return e.report.component_bytes(Component::kActivations) > state_bytes(e); });
-  for (const std::string& leaf : {dominant_activation(a), dominant_activation(b)})
-    if (!leaf.empty() && dominant_activation(a) != dominant_activation(b))
-      add(leaf + " outweighs all other activations together",
-          leaf + " no longer outweighs all other activations together",
-          [leaf](const Estimate& e) { return dominant_activation(e) == leaf; });
+  for (const std::string& tensor : {dominant_activation(a), dominant_activation(b)})
+    if (!tensor.empty() && dominant_activation(a) != dominant_activation(b))
+      add(tensor + " exceeds all other activations together",
+          tensor + " no longer exceeds all other activations together",
+          [tensor](const Estimate& e) { return dominant_activation(e) == tensor; });
   if (const Component most = largest_component(b); most != largest_component(a))
-    add("the largest part is " + std::string(words(most)), "",
+    add("the largest component is " + std::string(component_words(most)), "",
         [most](const Estimate& e) { return largest_component(e) == most; });
   return out;
 }

@@ -9,17 +9,17 @@
 namespace trainhost::planning {
 
 namespace {
-constexpr std::uint64_t kStagingBytes = 4u << 20;  // a piece; tensors smaller than that need less
+constexpr std::uint64_t kStagingBytes = 4u << 20;  // a model whose tensors are all smaller needs less
 }
 
 HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_t data_bytes) {
   HostBuffers b;
   b.batch_bytes = checked_mul(r.accumulate, r.micro_batch, r.seq_len, 2, sizeof(std::int32_t));
-  std::uint64_t widest =
+  std::uint64_t longest_row =
       std::max({std::uint64_t{m.hidden}, std::uint64_t{m.intermediate}, m.qkv_width(), m.vocab});
   std::uint64_t embedding = checked_mul(m.vocab, m.hidden, sizeof(float));
   std::uint64_t up = checked_mul(m.intermediate, m.hidden, sizeof(float));
-  b.staging_bytes = std::max(std::min(kStagingBytes, std::max(embedding, up)), widest * sizeof(float));
+  b.staging_bytes = std::max(std::min(kStagingBytes, std::max(embedding, up)), longest_row * sizeof(float));
   b.data_bytes = data_bytes;
   return b;
 }
@@ -27,7 +27,7 @@ HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_
 void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
   std::uint32_t next = 1;
   for (const MemoryEntry& n : report.entries) next = std::max(next, n.id + 1);
-  auto leaf = [&](const char* name, std::uint64_t bytes, std::string formula) {
+  auto add_entry = [&](const char* name, std::uint64_t bytes, std::string formula) {
     if (bytes == 0) return;
     MemoryEntry n;
     n.id = next++;
@@ -40,14 +40,15 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
     n.formula = std::move(formula);
     report.entries.push_back(n);
   };
-  const auto equals = [](const char* words, const std::string& numbers) {
-    return std::string(words) + " = " + numbers;
+  const auto equals = [](const char* formula, const std::string& numbers) {
+    return std::string(formula) + " = " + numbers;
   };
-  leaf("host.batch", b.batch_bytes, equals("accumulate*B*S*2*4", std::to_string(b.batch_bytes / 8) + "*2*4"));
-  leaf("host.staging", b.staging_bytes,
-       equals("min(4 MiB, largest matrix), at least its longest row", std::to_string(b.staging_bytes)));
-  leaf("host.data", b.data_bytes, "text held in memory");
-  leaf("host.profile", b.profile_bytes, "records of one step");
+  add_entry("host.batch", b.batch_bytes,
+            equals("accumulate*B*S*2*4", std::to_string(b.batch_bytes / 8) + "*2*4"));
+  add_entry("host.staging", b.staging_bytes,
+            equals("min(4 MiB, largest matrix), at least its longest row", std::to_string(b.staging_bytes)));
+  add_entry("host.data", b.data_bytes, "text in memory");
+  add_entry("host.profile", b.profile_bytes, "timing records of one step");
   for (TierPeak& p : report.tiers)
     if (p.tier == Tier::kHost) {
       p.bytes += b.total();
@@ -59,7 +60,7 @@ void add_host_buffers(MemoryReport& report, const HostBuffers& b) {
 HostBlock::HostBlock(plugin::Ledger& ledger, std::uint64_t bytes, const char* tag)
     : ledger_(ledger), bytes_(bytes), data_(bytes ? ledger.alloc(bytes, 64, Tier::kHost, tag) : nullptr) {
   if (bytes && !data_)
-    throw run_error("no memory for " + std::string(tag) + " (" + format_bytes(bytes) + ")");
+    throw run_error("cannot allocate " + format_bytes(bytes) + " of host memory for " + std::string(tag));
 }
 
 HostBlock::~HostBlock() {

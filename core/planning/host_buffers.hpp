@@ -1,5 +1,5 @@
-// The buffers that the host itself holds while a run trains: what it adds to a trainer's own plan.
-// Planned here, taken from the ledger in the same sizes by the training loop, held from start to end.
+// Buffers that the host allocates for a training run, in addition to the trainer's plan. Planned here; the
+// training loop allocates them from the ledger in the same sizes for the whole run.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,18 +12,19 @@
 namespace trainhost::planning {
 
 struct HostBuffers {
-  std::uint64_t batch_bytes = 0;    // token ids and targets of one update, int32 each; evaluation fits in it
-  std::uint64_t staging_bytes = 0;  // f32 piece of a tensor on its way between a file and the trainer
-  std::uint64_t data_bytes = 0;     // text held in memory; 0 for mapped files
-  std::uint64_t profile_bytes = 0;  // records of one step's operations, under --profile
+  std::uint64_t batch_bytes = 0;    // int32 token ids and targets of one optimizer step; evaluation reuses it
+  std::uint64_t staging_bytes = 0;  // f32 piece of a tensor during a transfer between a file and the trainer
+  std::uint64_t data_bytes = 0;     // text in memory; 0 for memory-mapped files
+  std::uint64_t profile_bytes = 0;  // timing records of one step, with --profile
   std::uint64_t total() const { return batch_bytes + staging_bytes + data_bytes + profile_bytes; }
 };
 HostBuffers plan_host_buffers(const ModelSpec& m, const RunSpec& r, std::uint64_t data_bytes);
 
-/// Adds them to a trainer's or an exact estimator's report: leaves host.*, tier host, component workspace.
+/// Adds them to the report of a trainer or an exact estimator: entries host.*, host tier, component
+/// workspace.
 void add_host_buffers(MemoryReport& report, const HostBuffers& b);
 
-/// Memory from the ledger that goes back by itself. Throws Error(kFailed) when there is none.
+/// A block of ledger memory, released by the destructor. Throws Error(kFailed) where none is available.
 class HostBlock {
  public:
   HostBlock(plugin::Ledger& ledger, std::uint64_t bytes, const char* tag);

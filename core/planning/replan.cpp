@@ -3,27 +3,30 @@
 
 #include "core/placement/least_arena.hpp"
 #include "core/planning/choose_backend.hpp"
+#include "core/planning/choose_estimators.hpp"
+#include "core/planning/estimate_run.hpp"
 
 namespace trainhost::planning {
 namespace {
 
-/// What was found free at first is what every variation may take; a budget or a device that was named speaks
-/// for itself.
+/// Every variation uses the free memory that was found for the base. A budget or device in the settings takes
+/// precedence.
 void pin_budgets(runfile::RunConfig& c, const Budgets& found) {
   if (!c.budget && c.device.empty() && found.compute.known) c.budget = found.compute.bytes;
   if (!c.host_budget && found.host.known) c.host_budget = found.host.bytes;
 }
 
-/// "auto" searches through modes and layers, some 30 plans. It fits exactly where its last resort does
-/// (everything streamed, every layer recomputed), which is one plan.
-constexpr const char *kSearches = "cuda", *kLastResort = "streamed";
+/// Mode "auto" of the cuda trainer tries about 30 combinations of mode and recomputation. One of them fits if
+/// and only if the last one (everything streamed, every layer recomputed) fits, so only that one is planned.
+constexpr const char *kModeSearchingTrainer = "cuda", *kLastMode = "streamed";
 
-/// The estimator whose plans are those of step programs, placed: what fits no placement
-/// (core/plan/least_arena) fits none of them.
-constexpr const char* kPlaces = "llama";
+/// The estimator that places step programs: a run whose placement::least_arena() exceeds the budget does not
+/// fit.
+constexpr const char* kProgramEstimator = "llama";
 
-/// The same of closed forms. No budget is in either: larger devices are held against a plan that is known.
-constexpr const char* kClosedForms = "transformer";
+/// The estimator of closed forms. Like the one above, its reports do not depend on a budget, so they are
+/// cached and judged again for another device.
+constexpr const char* kClosedFormEstimator = "transformer";
 
 RunSpec without_budgets(RunSpec run) {
   run.device_budget = run.host_budget = 0;
@@ -31,7 +34,7 @@ RunSpec without_budgets(RunSpec run) {
 }
 
 bool leaves_mode_open(const runfile::RunConfig& c) {
-  const auto table = c.plugin_options.find(kSearches);
+  const auto table = c.plugin_options.find(kModeSearchingTrainer);
   if (table == c.plugin_options.end()) return true;
   const auto mode = table->second.find("mode");
   return mode == table->second.end() || mode->second == "auto";
@@ -39,7 +42,7 @@ bool leaves_mode_open(const runfile::RunConfig& c) {
 
 }  // namespace
 
-Replanner::Replanner(Source source, plugin::Registry& registry, PlanRequest request, Resolved base,
+Replanner::Replanner(RunSource source, plugin::Registry& registry, PlanRequest request, ResolvedRun base,
                      std::string decides)
     : source_(std::move(source)),
       registry_(registry),
@@ -54,9 +57,9 @@ plugin::Registry& Replanner::registry_for(const runfile::RunConfig& c) {
   return *other_;
 }
 
-std::optional<report::Estimate> Replanner::ask(runfile::RunConfig c, bool other_device,
-                                               bool only_if_it_fits) {
-  // Likewise for layers: "auto" comes to this where nothing less fits.
+std::optional<Estimate> Replanner::plan_variation(runfile::RunConfig c, bool other_device,
+                                                  bool only_if_it_fits) {
+  // "auto" fits if and only if full recomputation fits.
   if (c.run.recompute == Recompute::kAuto || c.run.recompute == Recompute::kLayers)
     c.run.recompute = Recompute::kFull;
   if (other_device) c.budget.reset();
@@ -65,48 +68,49 @@ std::optional<report::Estimate> Replanner::ask(runfile::RunConfig c, bool other_
   request.elsewhere = !c.device.empty();
   if (c.device != base_.config.device || c.backend != base_.config.backend)
     request.trainer = planned_trainer(c, registry_);
-  if (request.trainer == kSearches && leaves_mode_open(c) && trains_by_program(c.model, c.run)) {
-    c.plugin_options[kSearches]["mode"] = kLastResort;
+  if (request.trainer == kModeSearchingTrainer && leaves_mode_open(c) && trains_by_program(c.model, c.run)) {
+    c.plugin_options[kModeSearchingTrainer]["mode"] = kLastMode;
     if (c.run.recompute == Recompute::kNone) c.run.recompute = Recompute::kFull;
   }
   plugin::Registry& registry = registry_for(c);
-  const Resolved r = resolve(c, registry, request);
-  const bool answers =
+  const ResolvedRun r = resolve_run(c, registry, request);
+  const bool decides_this =
       !decides_.empty() && registry.estimator(decides_).match(r.config.model, r.config.run) > 0;
-  request.estimators = {answers ? decides_ : "auto"};
-  const std::string id = estimators_asked(r.config, registry, request).front();
+  request.estimators = {decides_this ? decides_ : "auto"};
+  const std::string id = choose_estimators(r.config, registry, request).front();
   const TrainerTraits traits = planned_traits(r, registry, request);
   ++planned_;
-  if (id != kPlaces && id != kClosedForms) return estimate(r, registry, request, id, traits);
-  if (const Known* k = known(r, id, traits)) return judge(k->report, r.budgets);
-  const bool none_would_do =
-      id == kPlaces && only_if_it_fits && r.budgets.compute.known &&
+  if (id != kProgramEstimator && id != kClosedFormEstimator)
+    return estimate_run(r, registry, request, id, traits);
+  if (const CachedReport* k = find_cached(r, id, traits)) return judge(k->report, r.budgets);
+  const bool cannot_fit =
+      id == kProgramEstimator && only_if_it_fits && r.budgets.compute.known &&
       placement::least_arena(r.config.model, r.config.run, traits) > r.budgets.compute.bytes;
-  if (none_would_do) return std::nullopt;
-  report::Estimate e = estimate(r, registry, request, id, traits);
-  known_.push_back({id, r.config.model, without_budgets(r.config.run), traits, e.report});
+  if (cannot_fit) return std::nullopt;
+  Estimate e = estimate_run(r, registry, request, id, traits);
+  cache_.push_back({id, r.config.model, without_budgets(r.config.run), traits, e.report});
   return e;
 }
 
-const Replanner::Known* Replanner::known(const Resolved& r, const std::string& id,
-                                         const TrainerTraits& traits) const {
+const Replanner::CachedReport* Replanner::find_cached(const ResolvedRun& r, const std::string& id,
+                                                      const TrainerTraits& traits) const {
   const RunSpec run = without_budgets(r.config.run);
-  for (const Known& k : known_)
+  for (const CachedReport& k : cache_)
     if (k.run == run && k.estimator == id && k.traits == traits && k.model == r.config.model) return &k;
   return nullptr;
 }
 
-std::optional<report::Estimate> Replanner::plan(const Settings& settings, bool other_device) {
+std::optional<Estimate> Replanner::plan(const Settings& settings, bool other_device) {
   try {
-    return ask(source_.load(settings), other_device, true);
+    return plan_variation(source_.load(settings), other_device, true);
   } catch (const Error&) {
-    return std::nullopt;  // no run: the caller has others
+    return std::nullopt;  // not a valid run: the caller tries others
   }
 }
 
-std::optional<report::Estimate> Replanner::plan(const runfile::RunConfig& c) {
+std::optional<Estimate> Replanner::plan(const runfile::RunConfig& c) {
   try {
-    return ask(c, false, false);
+    return plan_variation(c, false, false);
   } catch (const Error&) {
     return std::nullopt;
   }

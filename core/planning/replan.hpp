@@ -1,6 +1,6 @@
-// The same run with some settings changed, planned again by whoever decided: what answers and sweeps are
-// proved with. A variation is made as the command line would make it (--set), so what is printed is what was
-// planned. Prints nothing.
+// Plans variations of one run: the same run with some settings changed. Used to verify suggested changes and
+// to find limits. A variation is loaded the way --set would load it, so the printed settings are the planned
+// ones.
 #pragma once
 #include <functional>
 #include <memory>
@@ -8,60 +8,62 @@
 #include <string>
 #include <vector>
 
-#include "core/planning/make_plan.hpp"
+#include "core/planning/plan_result.hpp"
+#include "core/planning/resolve_run.hpp"
 #include "core/plugin/registry.hpp"
-#include "core/report/plan_view.hpp"
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::planning {
 
 using Settings = std::vector<runfile::Override>;
 
-/// Where variations come from: the user's run file, model and words, with these settings behind them all.
-struct Source {
-  std::function<runfile::RunConfig(const Settings&)>
-      load;  // throws usage_error where the settings make no run
-  std::function<std::unique_ptr<plugin::Registry>(const runfile::RunConfig&)>
-      open;  // scanned; for other plugin options
+/// The user's run file, model and command line, from which variations are loaded.
+struct RunSource {
+  /// The run with `settings` applied last. Throws usage_error where that is not a valid run.
+  std::function<runfile::RunConfig(const Settings&)> load;
+  /// A scanned registry; needed where a variation has other plugin options.
+  std::function<std::unique_ptr<plugin::Registry>(const runfile::RunConfig&)> open;
 };
 
 class Replanner {
  public:
-  /// `base` is the run as it was planned: its budgets hold for every variation, so that memory that comes and
-  /// goes changes no answer. `decides`: the estimator that judged it ("" = whichever knows a variation best).
-  Replanner(Source source, plugin::Registry& registry, PlanRequest request, Resolved base,
+  /// `base`: the run as planned. Its budgets hold for all variations, so that free memory is read once.
+  /// `decides`: id of the estimator that judged the base; "" = choose the best match for each variation.
+  Replanner(RunSource source, plugin::Registry& registry, PlanRequest request, ResolvedRun base,
             std::string decides);
 
-  /// With settings on top, for who asks whether it fits. nullopt: they make no run, nobody can plan it, or no
-  /// placement of it fits, which is known without one. `other_device`: the settings name a device, whose
-  /// memory stands in for memory.budget and what is free here.
-  std::optional<report::Estimate> plan(const Settings& settings, bool other_device = false);
-  /// Of a run that differs from the base in numbers alone: no settings are parsed.
-  std::optional<report::Estimate> plan(const runfile::RunConfig& c);
+  /// Plans the base with `settings` applied. nullopt: not a valid run, no estimator plans it, or a lower
+  /// bound shows that it cannot fit. `other_device`: the settings name a device; its memory replaces
+  /// memory.budget and the free memory of this machine.
+  std::optional<Estimate> plan(const Settings& settings, bool other_device = false);
+  /// Plans a run that differs from the base in numbers only; no settings are parsed.
+  std::optional<Estimate> plan(const runfile::RunConfig& c);
 
-  const Resolved& base() const { return base_; }
-  std::uint64_t planned() const { return planned_; }  // how often an estimator was asked
+  const ResolvedRun& base() const { return base_; }
+  std::uint64_t planned() const { return planned_; }  // number of estimates requested
 
  private:
-  struct Known {
+  /// A memory report that does not depend on a budget, with everything that it does depend on.
+  struct CachedReport {
     std::string estimator;
     ModelSpec model;
-    RunSpec run;  // without budgets
+    RunSpec run;  // budgets set to 0
     TrainerTraits traits;
     MemoryReport report;
   };
-  std::optional<report::Estimate> ask(runfile::RunConfig c, bool other_device, bool only_if_it_fits);
-  const Known* known(const Resolved& r, const std::string& id, const TrainerTraits& traits) const;
+  std::optional<Estimate> plan_variation(runfile::RunConfig c, bool other_device, bool only_if_it_fits);
+  const CachedReport* find_cached(const ResolvedRun& r, const std::string& id,
+                                  const TrainerTraits& traits) const;
   plugin::Registry& registry_for(const runfile::RunConfig& c);
 
-  Source source_;
+  RunSource source_;
   plugin::Registry& registry_;
   PlanRequest request_;
-  Resolved base_;
+  ResolvedRun base_;
   std::string decides_;
   std::uint64_t planned_ = 0;
-  std::vector<Known> known_;                 // plans that no budget is in
-  std::unique_ptr<plugin::Registry> other_;  // for plugin options that are not the base's
+  std::vector<CachedReport> cache_;
+  std::unique_ptr<plugin::Registry> other_;  // for the plugin options in other_options_
   decltype(runfile::RunConfig::plugin_options) other_options_;
 };
 

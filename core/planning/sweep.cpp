@@ -9,19 +9,16 @@
 
 #include "core/base/text.hpp"
 #include "core/planning/choose_backend.hpp"
+#include "core/planning/choose_estimators.hpp"
+#include "core/planning/describe_plan.hpp"
+#include "core/planning/estimate_run.hpp"
 
 namespace trainhost::planning {
 namespace {
 
-using report::Crossover;
-using report::Estimate;
-using report::SweepCurve;
-using report::SweepPoint;
-using report::SweepView;
-
-/// The run at one value, ready to be asked about.
+/// The run at one value of the key.
 struct Point {
-  Resolved resolved;
+  ResolvedRun resolved;
   PlanRequest request;
   TrainerTraits traits;
   plugin::Registry* registry = nullptr;
@@ -29,27 +26,27 @@ struct Point {
 
 class Sweeper {
  public:
-  Sweeper(const Source& source, const Axis& axis, const PlanRequest& request)
+  Sweeper(const RunSource& source, const Axis& axis, const PlanRequest& request)
       : source_(source), axis_(axis), request_(request) {}
 
-  SweepView run() {
+  SweepResult run() {
     v_.key = axis_.key, v_.unit = axis_.unit;
     choose_estimator();
     for (std::size_t i = 0; i < axis_.values.size(); ++i) point(i);
     if (v_.curves.empty()) throw *first_error_;
-    describe_recompute();
+    describe_run_line();
     for (SweepCurve& c : v_.curves)
       for (std::size_t i = 0; i < c.points.size(); ++i)
         if (c.points[i].total == 0 && c.points[i].error.empty())
           c.points[i].error =
-              errors_[i].empty() ? fmt::format("{} plans no such run", c.estimator) : errors_[i];
+              errors_[i].empty() ? fmt::format("{} does not plan this run", c.estimator) : errors_[i];
     crossovers();
     return std::move(v_);
   }
 
  private:
-  /// "auto" is one estimator for every point: of those that can plan all of them, the one that knows its
-  /// worst-known point best. Where none can, each point has its own.
+  /// "auto": one estimator for the whole sweep. Of the estimators that match every point, choose the one
+  /// whose lowest match is highest. Where none matches every point, each point chooses its own.
   void choose_estimator() {
     if (request_.estimators.size() > 1 ||
         (request_.estimators.size() == 1 && request_.estimators.front() != "auto"))
@@ -67,7 +64,7 @@ class Sweeper {
           first.emplace(id, match);
           worst[id] = worst.count(id) ? std::min(worst[id], match) : match;
         }
-      } catch (const Error&) {  // no run there: the point says why
+      } catch (const Error&) {  // not a valid run: point() records why
       }
     }
     const auto best = [&](const std::map<std::string, int>& by) {
@@ -79,9 +76,10 @@ class Sweeper {
     if (order.empty() || best(worst).empty()) return;
     request_.estimators = {best(worst)};
     if (best(first) != best(worst))
-      v_.remarks.push_back(fmt::format(
-          "{} plans every point of this sweep; {} knows the first one best and cannot plan them all",
-          best(worst), best(first)));
+      v_.remarks.push_back(
+          fmt::format("estimator {} is used because it plans every point; {} matches the first point better "
+                      "but cannot plan all",
+                      best(worst), best(first)));
   }
 
   static int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
@@ -92,20 +90,20 @@ class Sweeper {
     }
   }
 
-  /// The head says what holds at every point; what differs stands at each.
-  void describe_recompute() {
+  /// The run line has the recomputation policy if it is the same at all points; otherwise each point has it.
+  void describe_run_line() {
     std::set<std::string> all;
     for (const std::string& how : how_) all.insert(how);
     all.erase("");
     const bool swept = axis_.key.starts_with("train.recompute");
     const std::string same = swept || all.empty() ? ""
                              : all.size() == 1    ? *all.begin()
-                                                  : "recompute as each point says";
+                                                  : "recompute differs by point";
     v_.run_line = describe_run(*described_, same);
     v_.notes.insert(v_.notes.begin(), v_.remarks.begin(), v_.remarks.end());
   }
 
-  /// `traits`: traits that are good enough; none: the trainer is asked, which may search for its mode.
+  /// `traits`: use these; nullopt: ask the trainer, which may try several modes (slow).
   Point at(const std::string& value, const std::optional<TrainerTraits>& traits = std::nullopt) {
     Point p;
     runfile::RunConfig c = source_.load({{axis_.key, value}});
@@ -115,9 +113,9 @@ class Sweeper {
     p.request = request_;
     p.request.trainer = planned_trainer(c, *registry_);
     p.request.elsewhere = !c.device.empty();
-    // Free memory is looked at once: points must differ by the key alone.
+    // Read free memory once: points must differ in the key only.
     if (!c.budget && c.device.empty() && free_ && axis_.key != "memory.device") c.budget = free_;
-    p.resolved = resolve(c, *registry_, p.request);
+    p.resolved = resolve_run(c, *registry_, p.request);
     if (!c.budget && c.device.empty() && p.resolved.budgets.compute.known)
       free_ = p.resolved.budgets.compute.bytes;
     p.traits = traits ? *traits : planned_traits(p.resolved, *registry_, p.request);
@@ -129,12 +127,13 @@ class Sweeper {
     how_.emplace_back();
     try {
       const Point p = at(axis_.values[i].label);
-      how_.back() = recompute_words(p.resolved.config, p.traits);
+      how_.back() = describe_recompute(p.resolved.config, p.traits);
       if (!p.traits.mode.empty() && p.traits.recompute_layers.total() == 0)
         how_.back() = fmt::format("{} {}, {}", p.request.trainer, p.traits.mode, how_.back());
       describe(p);
       first_traits_ = first_traits_.value_or(p.traits);
-      for (const std::string& id : estimators_asked(p.resolved.config, *p.registry, p.request)) ask(p, id, i);
+      for (const std::string& id : choose_estimators(p.resolved.config, *p.registry, p.request))
+        ask(p, id, i);
     } catch (const Error& e) {
       errors_[i] = e.what();
       if (!first_error_) first_error_ = e;
@@ -143,7 +142,7 @@ class Sweeper {
 
   void ask(const Point& p, const std::string& id, std::size_t i) {
     try {
-      const Estimate e = estimate(p.resolved, *p.registry, p.request, id, p.traits);
+      const Estimate e = estimate_run(p.resolved, *p.registry, p.request, id, p.traits);
       SweepCurve& c = curve(id, e);
       c.points[i] = shown(e, i);
       estimates_[id].emplace(i, e);
@@ -181,7 +180,7 @@ class Sweeper {
     described_ = c;
     const Budget& b = p.resolved.budgets.compute;
     const bool swept =
-        axis_.key == "memory.device" || axis_.key == "memory.budget";  // then each point has its own
+        axis_.key == "memory.device" || axis_.key == "memory.budget";  // then each point has another budget
     v_.budget_known = b.known && !swept;
     v_.budget_bytes = v_.budget_known ? b.bytes : 0;
     v_.budget_source = swept ? "" : b.source;
@@ -206,7 +205,7 @@ class Sweeper {
         try {
           return p.holds(between(n, id));
         } catch (const Error&) {
-          return p.holds(estimates_.at(id).at(from));  // no run there: the fact has not changed yet
+          return p.holds(estimates_.at(id).at(from));  // not a valid run: count it as not changed yet
         }
       };
       const std::uint64_t n =
@@ -216,34 +215,34 @@ class Sweeper {
     v_.crossovers.push_back({id, fmt::format("{} from {} = {}", p.sentence, axis_.key, where), x});
   }
 
-  /// An estimate between two points. Neighbouring crossovers ask for the same ones.
+  /// An estimate between two points, cached: neighbouring crossovers need the same ones.
   const Estimate& between(std::uint64_t n, const std::string& id) {
     const auto key = std::pair(n, id);
     if (const auto found = between_.find(key); found != between_.end()) return found->second;
-    const bool closed_form =
-        estimates_.at(id).begin()->second.report.digest == 0;  // of the traits it reads the tier alone
+    const bool closed_form = estimates_.at(id).begin()->second.report.digest ==
+                             0;  // a closed form reads only the tier of the traits
     auto& runs = runs_[closed_form];
     auto run = runs.find(n);
     if (run == runs.end())
       run = runs.emplace(n, at(std::to_string(n), closed_form ? first_traits_ : std::nullopt)).first;
     const Point& q = run->second;
-    return between_.emplace(key, estimate(q.resolved, *q.registry, q.request, id, q.traits)).first->second;
+    return between_.emplace(key, estimate_run(q.resolved, *q.registry, q.request, id, q.traits))
+        .first->second;
   }
 
-  const Source& source_;
+  const RunSource& source_;
   const Axis& axis_;
   PlanRequest request_;
-  SweepView v_;
+  SweepResult v_;
   std::unique_ptr<plugin::Registry> registry_;
   decltype(runfile::RunConfig::plugin_options) options_;
   std::vector<std::filesystem::path> path_;
   std::optional<std::uint64_t> free_;
   std::vector<std::string> errors_, how_;        // by point
-  std::optional<runfile::RunConfig> described_;  // the first point that is a run
+  std::optional<runfile::RunConfig> described_;  // the first valid run
   std::optional<Error> first_error_;
   std::optional<TrainerTraits> first_traits_;
-  std::map<std::uint64_t, Point>
-      runs_[2];  // between points; [1]: for closed forms. Whole numbers are no plugin options
+  std::map<std::uint64_t, Point> runs_[2];  // between points; [1]: for closed forms
   std::map<std::pair<std::uint64_t, std::string>, Estimate> between_;
   std::map<std::string, std::map<std::size_t, Estimate>> estimates_;  // estimator, point
 };
@@ -251,15 +250,15 @@ class Sweeper {
 }  // namespace
 
 std::uint64_t bisect(std::uint64_t low, std::uint64_t high, const std::function<bool(std::uint64_t)>& holds) {
-  const bool there = holds(high);
+  const bool holds_at_high = holds(high);
   while (high - low > 1) {
     const std::uint64_t middle = low + (high - low) / 2;
-    (holds(middle) == there ? high : low) = middle;
+    (holds(middle) == holds_at_high ? high : low) = middle;
   }
   return high;
 }
 
-SweepView sweep(const Source& source, const Axis& axis, const PlanRequest& request) {
+SweepResult sweep(const RunSource& source, const Axis& axis, const PlanRequest& request) {
   return Sweeper(source, axis, request).run();
 }
 

@@ -1,29 +1,31 @@
-// Memory against one key of the run file: the run is planned at every value, by every estimator that was
-// asked for, and what overtakes what is narrowed down between the points. Values that make no run carry their
-// reason; prints nothing.
+// Plans a run at every value of one run-file key with every requested estimator, and locates the crossovers
+// between the points. A value that makes no valid run carries the reason. Prints nothing.
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
-#include "core/planning/make_plan.hpp"
 #include "core/planning/replan.hpp"
+#include "core/planning/resolve_run.hpp"
 #include "core/planning/sweep_axis.hpp"
-#include "core/report/sweep_view.hpp"
+#include "core/planning/sweep_result.hpp"
 
 namespace trainhost::planning {
 
-/// `request.trainer` is found anew for every point. Throws the first point's error where no point is a run.
-report::SweepView sweep(const Source& source, const Axis& axis, const PlanRequest& request);
+/// `request.trainer` is ignored: it is chosen for every point. Throws the first error where no point is a
+/// valid run.
+SweepResult sweep(const RunSource& source, const Axis& axis, const PlanRequest& request);
 
-/// A fact about a plan that holds on one side of a crossover and not on the other: "activations outweigh the
-/// model's state".
+/// A fact about a plan that changes at a crossover.
 struct Predicate {
-  std::string sentence;  // "activations outweigh weights, gradients and optimizer state"
-  std::function<bool(const report::Estimate&)> holds;
+  std::string sentence;  // "activations exceed weights, gradients and optimizer state"
+  std::function<bool(const Estimate&)> holds;
 };
-/// Facts that hold at exactly one of two neighbouring points.
-std::vector<Predicate> changed_facts(const report::Estimate& a, const report::Estimate& b, bool budget_known);
+/// Facts that hold at exactly one of two neighbouring points. Defined in crossovers.cpp.
+std::vector<Predicate> changed_facts(const Estimate& a, const Estimate& b, bool budget_known);
 
-/// The first whole number in (low, high] where `holds` is what it is at `high`; it differs at `low`. Some
+/// The smallest n in (low, high] with holds(n) == holds(high), given holds(low) != holds(high). About
 /// log2(high - low) calls.
 std::uint64_t bisect(std::uint64_t low, std::uint64_t high, const std::function<bool(std::uint64_t)>& holds);
 

@@ -19,7 +19,7 @@ const Where kWhere{"--over"};
 constexpr const char* kForms =
     "for example --over data.seq_len=512..16384, 512..4096+512, 1..64*4 or 512,1024,4096";
 
-[[noreturn]] void refuse(const std::string& message, const std::string& hint = kForms) {
+[[noreturn]] void reject_axis(const std::string& message, const std::string& hint = kForms) {
   throw usage_error(message, hint, kWhere);
 }
 
@@ -42,15 +42,15 @@ std::optional<std::uint64_t> whole(const std::string& text) {
 /// A whole number, or a size where the key takes sizes.
 std::uint64_t number(const Key& k, const std::string& text, const std::string& what) {
   const auto n = k.type == Type::kSize ? parse_size(text) : whole(text);
-  if (!n) refuse(fmt::format("'{}' is no {} of a range of {}", escaped(text, 60), what, k.name));
+  if (!n) reject_axis(fmt::format("'{}' is not a valid {} for {}", escaped(text, 60), what, k.name));
   return *n;
 }
 
 void check(const Key& k, std::uint64_t n) {
   if (k.type != Type::kInteger || (double(n) >= k.min && double(n) <= k.max)) return;
-  refuse(fmt::format("{} = {}: expected a whole number from {} to {}", k.name, n,
-                     static_cast<std::int64_t>(k.min), static_cast<std::int64_t>(k.max)),
-         "");
+  reject_axis(fmt::format("{} = {}: expected a whole number from {} to {}", k.name, n,
+                          static_cast<std::int64_t>(k.min), static_cast<std::int64_t>(k.max)),
+              "");
 }
 
 std::string label(const Key& k, std::uint64_t n) {
@@ -62,38 +62,40 @@ std::string label(const Key& k, std::uint64_t n) {
 /// "a..b", "a..b+step", "a..b*factor".
 void add_range(Axis& axis, const Key& k, const std::string& text) {
   if (k.type != Type::kInteger && k.type != Type::kSize)
-    refuse(fmt::format("{} is no whole number: give its values as a list", k.name),
-           fmt::format("for example --over {}={}", k.name, k.type == Type::kChoice ? "none,full" : "a,b"));
+    reject_axis(
+        fmt::format("{} is not a number: list its values", k.name),
+        fmt::format("for example --over {}={}", k.name, k.type == Type::kChoice ? "none,full" : "a,b"));
   const auto dots = text.find("..");
   std::string last = text.substr(dots + 2), step;
-  char how = 0;
+  char op = 0;  // '+' adds a step, '*' multiplies; 0: doubles
   if (const auto at = last.find_first_of("+*"); at != last.npos)
-    how = last[at], step = last.substr(at + 1), last.resize(at);
+    op = last[at], step = last.substr(at + 1), last.resize(at);
   if (dots == 0 || last.empty() || last.find("..") != last.npos)
-    refuse(fmt::format("'{}' is no range: it needs a first and a last value", escaped(text, 60)));
+    reject_axis(fmt::format("'{}' is not a range: expected FIRST..LAST", escaped(text, 60)));
   const std::uint64_t from = number(k, text.substr(0, dots), "first value"),
                       to = number(k, last, "last value");
-  const std::uint64_t by = how ? number(k, step, how == '+' ? "step" : "factor") : 2;
+  const std::uint64_t by = op ? number(k, step, op == '+' ? "step" : "factor") : 2;
   if (from > to)
-    refuse(
-        fmt::format("the range {} goes down: write {}..{}", escaped(text, 60), label(k, to), label(k, from)));
-  if (how == '+' ? by == 0 : by < 2)
-    refuse(fmt::format("'{}' never ends: a step is at least 1, a factor at least 2", escaped(text, 60)));
-  if (how != '+' && from == 0)
-    refuse(fmt::format("'{}' never leaves 0 by doubling: give a step, as in 0..8+1", escaped(text, 60)));
+    reject_axis(fmt::format("the range {} is descending; write {}..{}", escaped(text, 60), label(k, to),
+                            label(k, from)));
+  if (op == '+' ? by == 0 : by < 2)
+    reject_axis(fmt::format("'{}' is endless: the step must be at least 1, the factor at least 2",
+                            escaped(text, 60)));
+  if (op != '+' && from == 0)
+    reject_axis(fmt::format("'{}' cannot double or multiply 0: use a step, as in 0..8+1", escaped(text, 60)));
   check(k, from), check(k, to);
   for (std::uint64_t n = from; n < to;) {
     axis.values.push_back({double(n), label(k, n)});
     if (axis.values.size() >= kMostPoints)
-      refuse(fmt::format("'{}' has more than {} values", escaped(text, 60), kMostPoints),
-             "take a larger step");
-    if (how == '+' ? n > UINT64_MAX - by : n > UINT64_MAX / by) break;
-    n = how == '+' ? n + by : n * by;
+      reject_axis(fmt::format("'{}' has more than {} values", escaped(text, 60), kMostPoints),
+                  "use a larger step");
+    if (op == '+' ? n > UINT64_MAX - by : n > UINT64_MAX / by) break;
+    n = op == '+' ? n + by : n * by;
   }
   axis.values.push_back({double(to), label(k, to)});
 }
 
-std::vector<std::string> words_of(const std::string& text) {
+std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> out;
   for (std::size_t at = 0;;) {
     const std::size_t end = text.find(',', at);
@@ -104,17 +106,17 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 void add_list(Axis& axis, const Key* k, const std::string& text) {
-  for (const std::string& word : words_of(text)) {
-    if (word.empty()) refuse(fmt::format("'{}' has an empty value", escaped(text, 60)));
-    AxisValue v{double(axis.values.size()), word};
+  for (const std::string& value : split_list(text)) {
+    if (value.empty()) reject_axis(fmt::format("'{}' contains an empty value", escaped(text, 60)));
+    AxisValue v{double(axis.values.size()), value};
     if (k && (k->type == Type::kInteger || k->type == Type::kSize)) {
-      const std::uint64_t n = number(*k, word, "value");
+      const std::uint64_t n = number(*k, value, "value");
       check(*k, n);
       v.x = double(n);
     }
-    if (k && k->type == Type::kChoice) runfile::check_value(*k, runfile::text_value(word, kWhere));
+    if (k && k->type == Type::kChoice) runfile::check_value(*k, runfile::text_value(value, kWhere));
     if (axis.values.size() >= kMostPoints)
-      refuse(fmt::format("more than {} values", kMostPoints), "take fewer");
+      reject_axis(fmt::format("more than {} values", kMostPoints), "use fewer values");
     axis.values.push_back(std::move(v));
   }
 }
@@ -124,15 +126,15 @@ void add_list(Axis& axis, const Key* k, const std::string& text) {
 Axis parse_axis(const std::string& over) {
   const auto equals = over.find('=');
   if (equals == over.npos || equals == 0)
-    refuse(fmt::format("--over takes KEY=VALUES, got '{}'", escaped(over, 80)));
+    reject_axis(fmt::format("--over expects KEY=VALUES, got '{}'", escaped(over, 80)));
   Axis axis;
   axis.key = over.substr(0, equals);
   const std::string text = over.substr(equals + 1);
   const Key* k = runfile::find_key(axis.key);
   const bool of_plugin = axis.key.starts_with("plugin.");
   if (!k && !of_plugin)
-    refuse(fmt::format("unknown key '{}'{}", escaped(axis.key, 80), runfile::suggest_key(axis.key)), "");
-  if (text.empty()) refuse(fmt::format("{} has no values", axis.key));
+    reject_axis(fmt::format("unknown key '{}'{}", escaped(axis.key, 80), runfile::suggest_key(axis.key)), "");
+  if (text.empty()) reject_axis(fmt::format("{} has no values", axis.key));
   axis.unit = unit_of(axis.key);
   axis.bytes = k && k->type == Type::kSize;
   axis.whole_numbers = k && k->type == Type::kInteger;

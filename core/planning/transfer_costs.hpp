@@ -1,24 +1,26 @@
-// What moving bytes costs beside the arithmetic of a step, as a share of it. One stated machine: products at
-// 40 % of the device's peak (100 TFLOP/s where no device is named), 32 GB/s between device and host, an
-// update on the host at 100 GB/s of its memory. For ranking alternatives; `search` has the full time model.
+// Estimated cost of moving bytes, as a fraction of the arithmetic of a step; used to rank suggested changes.
+// Assumed machine: 40 % of the device's peak FLOP/s (100 TFLOP/s where no device is named), 32 GB/s between
+// device and host, 100 GB/s of host memory for an update on the host. `search` has the full time model.
 #pragma once
 #include <string>
 
 #include "core/model/presets.hpp"
-#include "core/planning/change_candidates.hpp"
+#include "core/planning/propose_changes.hpp"
 
 namespace trainhost::planning {
 
-double optimizer_offload_cost(
-    const Situation& s);  // gradients down and weights up an update, moments read and written there
-double weight_offload_cost(const Situation& s);      // up for the forward and the backward pass of every
-                                                     // micro-batch; for every token generated
-double activation_offload_cost(const Situation& s);  // down and up, every micro-batch
-double streaming_cost(const Situation& s);  // weights as above, gradients down, and the update on the host
-double gathered_cost(
-    const Situation& s);  // ZeRO 3: the weights' bytes once more over the link between devices
+/// Gradients to the host, weights back, moments read and written there; once per step.
+double optimizer_offload_cost(const ChangeContext& s);
+/// Weights to the device for the forward and the backward pass of every micro-batch, or per generated token.
+double weight_offload_cost(const ChangeContext& s);
+/// Activations to the host and back, for every micro-batch.
+double activation_offload_cost(const ChangeContext& s);
+/// weight_offload_cost, plus gradients to the host and the update there.
+double streaming_cost(const ChangeContext& s);
+/// ZeRO 3: one more transfer of the weights over the link between devices.
+double zero3_gather_cost(const ChangeContext& s);
 
-/// "about 20 % more time", "about 3.4 times the time".
-std::string time_words(double share);
+/// "about 12 % more time", "about 3.4 times the time".
+std::string describe_extra_time(double share);
 
 }  // namespace trainhost::planning

@@ -12,20 +12,6 @@
 
 namespace trainhost::report {
 
-std::string_view name(Price p) {
-  switch (p) {
-    case Price::kFree:
-      return "free";
-    case Price::kTime:
-      return "time";
-    case Price::kHardware:
-      return "hardware";
-    case Price::kResult:
-      return "result";
-  }
-  return "";
-}
-
 namespace {
 
 /// "key = value" as one word for wrapped(): no-break spaces.
@@ -45,13 +31,13 @@ std::string plain(std::string text) {
 namespace {
 
 /// At most two of a price; three where one price is all there is.
-std::size_t shown_of_a_price(const PlanView& v) {
+std::size_t shown_of_a_price(const planning::PlanResult& v) {
   const bool one = std::all_of(v.changes.begin(), v.changes.end(),
-                               [&](const Change& c) { return c.price == v.changes.front().price; });
+                               [&](const planning::Change& c) { return c.price == v.changes.front().price; });
   return one ? 3 : 2;
 }
 
-std::string change_lines(const Change& c, unsigned width) {
+std::string change_lines(const planning::Change& c, unsigned width) {
   const std::string indent(16, ' ');
   return wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_words),
                  width, indent) +
@@ -60,7 +46,7 @@ std::string change_lines(const Change& c, unsigned width) {
 
 }  // namespace
 
-std::string changes_table(const PlanView& v, const Terminal& t) {
+std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
   if (v.estimates.empty() || v.estimates.front().fits) return {};
   constexpr unsigned kWidth = 120;  // where the terminal's is not known
   const unsigned width = line_width(t) ? line_width(t) : kWidth;
@@ -72,9 +58,9 @@ std::string changes_table(const PlanView& v, const Terminal& t) {
                width, "  ") +
            "\n";
   std::string list;
-  std::map<Price, std::size_t> shown;
+  std::map<planning::Price, std::size_t> shown;
   std::size_t left = 0;
-  for (const Change& c : v.changes) {
+  for (const planning::Change& c : v.changes) {
     if (++shown[c.price] > shown_of_a_price(v))
       ++left;
     else
@@ -89,10 +75,11 @@ std::string changes_table(const PlanView& v, const Terminal& t) {
   return out;
 }
 
-std::string limits_table(const PlanView& v, const Terminal& t) {
+std::string limits_table(const planning::PlanResult& v, const Terminal& t) {
   if (v.limits.empty()) return {};
   Table table("lrl");
-  for (const Limit& l : v.limits) table.row({l.what, l.value ? format_count(l.value) : "none fits", l.binds});
+  for (const planning::Limit& l : v.limits)
+    table.row({l.what, l.value ? format_count(l.value) : "none fits", l.binds});
   return "  How far it goes, and what takes the room at the next:\n" +
          table.fitted(line_width(t), {}, nullptr, "    ");
 }

@@ -34,18 +34,18 @@ std::string as_cell(std::string s) {
 
 }  // namespace
 
-std::string reason(const Estimate& e) {
+std::string reason(const planning::Estimate& e) {
   if (e.report.notes.empty()) return {};
   const std::string& note = e.report.notes.front();
   return as_cell(note.substr(0, note.find(';')));
 }
 
-std::string comparison_table(const PlanView& v, const Terminal& t) {
+std::string comparison_table(const planning::PlanResult& v, const Terminal& t) {
   Table table("llrrl");
   table.row({"estimator", "kind", "total", "difference", "why"});
   table.rule();
   const std::uint64_t first = v.estimates.front().total_bytes;
-  for (const Estimate& e : v.estimates) {
+  for (const planning::Estimate& e : v.estimates) {
     const bool is_first = &e == &v.estimates.front();
     table.row({e.report.source, std::string(name(e.report.claim)), format_bytes(e.total_bytes),
                is_first ? "" : difference(e.total_bytes, first),

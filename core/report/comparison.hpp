@@ -3,15 +3,15 @@
 #pragma once
 #include <string>
 
-#include "core/report/plan_view.hpp"
+#include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
 
 /// Columns: estimator, kind, total of all tiers, difference from the first, why. v has estimates.
-std::string comparison_table(const PlanView& v, const Terminal& t);
+std::string comparison_table(const planning::PlanResult& v, const Terminal& t);
 
 /// The first clause of an estimate's first note, in lower case at its beginning as part of a table; "" where
 /// it has none.
-std::string reason(const Estimate& e);
+std::string reason(const planning::Estimate& e);
 
 }  // namespace trainhost::report

@@ -14,36 +14,38 @@ namespace {
 
 constexpr std::size_t kColumns = 160, kTableRows = 120;
 
-using Moments = std::vector<const Moment*>;
+using Moments = std::vector<const planning::StepPhase*>;
 
 /// At most `most` of them, in order: of each stretch the moment with the most bytes.
-Moments thinned(const std::vector<Moment>& all, std::size_t most) {
+Moments thinned(const std::vector<planning::StepPhase>& all, std::size_t most) {
   Moments out;
   const std::size_t groups = std::min(all.size(), most);
   for (std::size_t g = 0; g < groups; ++g) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(g * all.size() / groups);
     const auto end = all.begin() + static_cast<std::ptrdiff_t>((g + 1) * all.size() / groups);
-    out.push_back(
-        &*std::max_element(begin, end, [](const Moment& a, const Moment& b) { return a.bytes < b.bytes; }));
+    out.push_back(&*std::max_element(
+        begin, end,
+        [](const planning::StepPhase& a, const planning::StepPhase& b) { return a.bytes < b.bytes; }));
   }
   return out;
 }
 
-std::uint64_t bytes_of(const Moment& m, Component c) {
+std::uint64_t bytes_of(const planning::StepPhase& m, Component c) {
   std::uint64_t sum = 0;
   for (const auto& [component, bytes] : m.components)
     if (component == c) sum += bytes;
   return sum;
 }
 
-std::string tip(const Moment& m) {
+std::string tip(const planning::StepPhase& m) {
   std::string out = fmt::format("{}\n{}", escaped(m.name, 80), format_bytes(m.bytes));
   for (const auto& [c, bytes] : m.components)
     if (bytes) out += fmt::format("\n{} {}", html::words(c), format_bytes(bytes));
   return out;
 }
 
-html::AreaChart chart(const PlanView& v, const Moments& moments, const Moment& peak) {
+html::AreaChart chart(const planning::PlanResult& v, const Moments& moments,
+                      const planning::StepPhase& peak) {
   html::AreaChart c;
   c.title = "Memory over one step";
   c.description = fmt::format("Bytes alive in the compute tier at each of {} moments; the peak is {} at {}.",
@@ -61,16 +63,16 @@ html::AreaChart chart(const PlanView& v, const Moments& moments, const Moment& p
   for (unsigned n = 1; n <= html_component_count(); ++n) {
     const auto component = static_cast<Component>(n);
     html::Series s{html::colour(component), html::words(component), {}};
-    for (const Moment* m : moments) s.y.push_back(static_cast<double>(bytes_of(*m, component)));
+    for (const planning::StepPhase* m : moments) s.y.push_back(static_cast<double>(bytes_of(*m, component)));
     if (std::any_of(s.y.begin(), s.y.end(), [](double y) { return y > 0; })) c.bands.push_back(std::move(s));
   }
   return c;
 }
 
-std::string table(const Moments& moments, const Moment& peak) {
+std::string table(const Moments& moments, const planning::StepPhase& peak) {
   html::HtmlTable t("lrrl", {"moment", "alive", "bytes", ""});
   t.mark("of", "timeline");
-  for (const Moment* m : moments)
+  for (const planning::StepPhase* m : moments)
     t.row({html::text(m->name, 80), html::bytes(m->bytes), html::count(m->bytes), m == &peak ? "peak" : ""},
           m == &peak ? "class=\"sum\"" : "");
   return t.str(kTableRows, 30'000);
@@ -78,11 +80,12 @@ std::string table(const Moments& moments, const Moment& peak) {
 
 }  // namespace
 
-std::string html_timeline(const PlanView& v) {
+std::string html_timeline(const planning::PlanResult& v) {
   if (v.timeline.empty()) return {};
   const Moments columns = thinned(v.timeline, kColumns);
-  const Moment& peak = **std::max_element(
-      columns.begin(), columns.end(), [](const Moment* a, const Moment* b) { return a->bytes < b->bytes; });
+  const planning::StepPhase& peak = **std::max_element(
+      columns.begin(), columns.end(),
+      [](const planning::StepPhase* a, const planning::StepPhase* b) { return a->bytes < b->bytes; });
   const html::AreaChart c = chart(v, columns, peak);
   std::vector<std::pair<std::string, std::string>> names;
   for (const html::Series& s : c.bands) names.emplace_back(s.css, s.name);

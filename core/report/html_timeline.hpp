@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "core/report/plan_view.hpp"
+#include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
 
@@ -11,6 +11,6 @@ constexpr unsigned html_component_count() { return static_cast<unsigned>(Compone
 
 /// "" where the view has no moments. Longer steps are drawn by their worst moments, so that the peak is
 /// always there.
-std::string html_timeline(const PlanView& v);
+std::string html_timeline(const planning::PlanResult& v);
 
 }  // namespace trainhost::report

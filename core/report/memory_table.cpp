@@ -7,7 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/report/answers_table.hpp"
 #include "core/report/comparison.hpp"
-#include "core/report/plan_view.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 
@@ -29,7 +29,7 @@ std::string_view words(Component c) {
   }
 }
 
-std::string head(const PlanView& v) {
+std::string head(const planning::PlanResult& v) {
   const ModelSpec& m = v.model;
   std::string line = fmt::format("{}  {}", m.name.empty() ? m.family : m.name, m.family);
   if (v.parameters_known) line += fmt::format(", {} parameters", format_count(v.parameters.total));
@@ -45,7 +45,7 @@ std::string note(const std::string& text, const Terminal& t) {
   return wrapped("  note: " + text, line_width(t), "    ") + "\n";
 }
 
-void add_tier(Table& table, const Estimate& e, Tier tier) {
+void add_tier(Table& table, const planning::Estimate& e, Tier tier) {
   std::map<Component, std::uint64_t> parts;
   for (const MemoryEntry& n : e.report.entries)
     if (n.tier == tier) parts[n.component] += n.at_peak();
@@ -65,7 +65,7 @@ std::string verdict(std::uint64_t bytes, std::uint64_t budget, const std::string
                      format_bytes(bytes - budget));
 }
 
-std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal& t) {
+std::string estimate_table(const planning::PlanResult& v, const planning::Estimate& e, const Terminal& t) {
   std::string out;
   for (Tier tier : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
     std::uint64_t bytes = e.report.tier_bytes(tier);
@@ -92,13 +92,13 @@ std::string estimate_table(const PlanView& v, const Estimate& e, const Terminal&
 
 }  // namespace
 
-std::string memory_table(const PlanView& v, const Terminal& t) {
+std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
   std::string out = styled(t, Style::kBold, wrapped(head(v), line_width(t), "    ")) + "\n";
   if (!v.run_line.empty())
     out += wrapped("  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode), line_width(t),
                    "    ") +
            "\n";
-  for (const Estimate& e : v.estimates) {
+  for (const planning::Estimate& e : v.estimates) {
     if (v.estimates.size() > 1 || e.report.source != "llama")
       out +=
           styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) +

@@ -7,7 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/report/csv.hpp"
 #include "core/report/plan_parts.hpp"
-#include "core/report/plan_view.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 
@@ -22,9 +22,9 @@ std::vector<const MemoryEntry*> largest_first(const MemoryReport& r) {
   return out;
 }
 
-std::string explain_table(const PlanView& v, const Terminal& t) {
+std::string explain_table(const planning::PlanResult& v, const Terminal& t) {
   std::string out;
-  for (const Estimate& e : v.estimates) {
+  for (const planning::Estimate& e : v.estimates) {
     out += styled(t, Style::kAccent,
                   fmt::format("what {} counted ({}), largest at the peak first", e.report.source,
                               name(e.report.claim))) +
@@ -42,10 +42,10 @@ std::string explain_table(const PlanView& v, const Terminal& t) {
   return out;
 }
 
-std::string plan_csv(const PlanView& v) {
+std::string plan_csv(const planning::PlanResult& v) {
   std::string out =
       csv_line({"estimator", "tier", "component", "name", "kind", "bytes", "bytes_at_peak", "formula"});
-  for (const Estimate& e : v.estimates)
+  for (const planning::Estimate& e : v.estimates)
     for (const MemoryEntry& n : e.report.entries)
       out += csv_line({e.report.source, name(n.tier), name(n.component), n.name, name(n.claim),
                        std::to_string(n.bytes), std::to_string(n.at_peak()), n.formula});

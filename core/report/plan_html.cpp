@@ -9,7 +9,7 @@
 #include "core/report/html_page.hpp"
 #include "core/report/html_timeline.hpp"
 #include "core/report/plan_parts.hpp"
-#include "core/report/plan_view.hpp"
+#include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -18,7 +18,7 @@ using html::HtmlTable;
 
 constexpr std::size_t kEstimates = 12;
 
-std::string subtitle(const PlanView& v) {
+std::string subtitle(const planning::PlanResult& v) {
   const ModelSpec& m = v.model;
   std::string out = m.family;
   if (v.parameters_known) out += fmt::format(", {} parameters", format_count(v.parameters.total));
@@ -33,18 +33,18 @@ std::string subtitle(const PlanView& v) {
   return out;
 }
 
-std::string peak_words(const PlanView& v, const Estimate& e) {
+std::string peak_words(const planning::PlanResult& v, const planning::Estimate& e) {
   for (const TierPeak& p : e.report.tiers)
     if (p.tier == v.compute_tier) return fmt::format(", peak in {}", name(p.peak_at));
   return {};
 }
 
-void answer(const PlanView& v, html::Page& page) {
+void answer(const planning::PlanResult& v, html::Page& page) {
   if (v.estimates.empty()) {
     page.answer = "No estimator knows this model";
     return;
   }
-  const Estimate& e = v.estimates.front();
+  const planning::Estimate& e = v.estimates.front();
   const bool too_much = v.budget_known && e.compute_bytes > v.budget_bytes;
   page.tone = !e.fits ? html::Tone::kBad : v.budget_known ? html::Tone::kGood : html::Tone::kNeutral;
   if (too_much)
@@ -87,7 +87,7 @@ html::Bar bar_of(const MemoryReport& r, Tier tier, const std::string& label) {
 }
 
 /// Components of the first so many estimates, in their order.
-std::string legend_of(const PlanView& v, std::size_t estimates) {
+std::string legend_of(const planning::PlanResult& v, std::size_t estimates) {
   std::vector<std::pair<std::string, std::string>> entries;
   for (unsigned c = 1; c <= html_component_count(); ++c)
     for (std::size_t i = 0; i < estimates; ++i)
@@ -98,13 +98,13 @@ std::string legend_of(const PlanView& v, std::size_t estimates) {
   return html::legend(entries);
 }
 
-html::Limit limit_of(const PlanView& v) {
+html::Limit limit_of(const planning::PlanResult& v) {
   if (!v.budget_known) return {};
   return {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
 }
 
 /// The tiers of the estimate that decides; the budget is the compute tier's.
-std::string tier_bars(const PlanView& v) {
+std::string tier_bars(const planning::PlanResult& v) {
   html::BarChart c;
   c.title = "Memory by tier";
   c.description = "One bar a tier, by component.";
@@ -119,7 +119,7 @@ std::string tier_bars(const PlanView& v) {
 }
 
 /// Estimators side by side: the compute tier of each against the budget, and why each is what it is.
-std::string side_by_side(const PlanView& v) {
+std::string side_by_side(const planning::PlanResult& v) {
   if (v.estimates.size() < 2) return {};
   html::BarChart c;
   c.title = "Memory by estimator";
@@ -129,7 +129,7 @@ std::string side_by_side(const PlanView& v) {
   t.mark("of", "estimators");
   const std::uint64_t first = v.estimates.front().compute_bytes;
   for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
-    const Estimate& e = v.estimates[i];
+    const planning::Estimate& e = v.estimates[i];
     // An estimator that knows no device counts in tiers of its own.
     const bool here = e.report.tier_bytes(v.compute_tier) > 0;
     for (Tier tier : kAllTiers)
@@ -146,7 +146,7 @@ std::string side_by_side(const PlanView& v) {
          t.str();
 }
 
-std::string tier_table(const Estimate& e, Tier tier) {
+std::string tier_table(const planning::Estimate& e, Tier tier) {
   const std::uint64_t total = e.report.tier_bytes(tier);
   HtmlTable t("lrrrl", {"component", "size", "bytes", "share", "kind"});
   t.caption(fmt::format("{}, by {}", name(tier), e.report.source))
@@ -168,21 +168,21 @@ std::string tier_table(const Estimate& e, Tier tier) {
   return t.str();
 }
 
-std::string estimate_tables(const Estimate& e) {
+std::string estimate_tables(const planning::Estimate& e) {
   std::string out;
   for (Tier t : kAllTiers)
     if (e.report.tier_bytes(t) > 0) out += tier_table(e, t);
   return out + html::list(e.report.notes, 12);
 }
 
-std::string memory(const PlanView& v) {
+std::string memory(const planning::PlanResult& v) {
   return v.estimates.empty() ? "" : tier_bars(v) + estimate_tables(v.estimates.front());
 }
 
-std::string other_estimates(const PlanView& v) {
+std::string other_estimates(const planning::PlanResult& v) {
   std::string out = side_by_side(v);
   for (std::size_t i = 1; i < v.estimates.size() && i < kEstimates; ++i) {
-    const Estimate& e = v.estimates[i];
+    const planning::Estimate& e = v.estimates[i];
     out += html::details(fmt::format("{} ({}): {} in all", e.report.source, html::words(e.report.claim),
                                      format_bytes(e.total_bytes)),
                          estimate_tables(e));
@@ -190,27 +190,27 @@ std::string other_estimates(const PlanView& v) {
   return out;
 }
 
-std::string changes(const PlanView& v) {
+std::string changes(const planning::PlanResult& v) {
   if (v.changes.empty()) return {};
   const std::string why_few = v.changes_note.empty() ? "" : "<p>" + html::text(v.changes_note) + "</p>";
   HtmlTable t("llllr", {"change", "what it does", "paid with", "costs", "then needs"});
   t.caption("What would make it fit, cheapest first; each was planned again.").mark("of", "changes");
-  for (const Change& c : v.changes)
+  for (const planning::Change& c : v.changes)
     t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), std::string(name(c.price)),
            html::text(c.cost_words), html::bytes(c.compute_bytes)});
   return why_few + t.str(40, 20'000);
 }
 
-std::string limits(const PlanView& v) {
+std::string limits(const planning::PlanResult& v) {
   if (v.limits.empty()) return {};
   HtmlTable t("lrl", {"limit", "value", "what takes the room beyond it"});
   t.mark("of", "limits");
-  for (const Limit& l : v.limits)
+  for (const planning::Limit& l : v.limits)
     t.row({html::text(l.what), l.value ? html::count(l.value) : "none fits", html::text(l.binds)});
   return t.str(40, 20'000);
 }
 
-std::string leaves(const PlanView& v) {
+std::string leaves(const planning::PlanResult& v) {
   std::string out;
   for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
     const MemoryReport& r = v.estimates[i].report;
@@ -231,7 +231,7 @@ std::string leaves(const PlanView& v) {
 
 }  // namespace
 
-std::string plan_html(const PlanView& v) {
+std::string plan_html(const planning::PlanResult& v) {
   html::Page page;
   page.kind = "plan";
   page.title = v.model.name.empty() ? v.model.family : v.model.name;

@@ -2,7 +2,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/report/plan_view.hpp"
+#include "core/report/plan_report.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -37,7 +37,7 @@ Json tier_json(const MemoryReport& r, Tier tier) {
 }
 
 /// Bytes over the budget, by the tier that has too little.
-Json too_much_json(const PlanView& v, const Estimate& e) {
+Json too_much_json(const planning::PlanResult& v, const planning::Estimate& e) {
   Json out = Json::object();
   if (v.budget_known && e.compute_bytes > v.budget_bytes)
     out[std::string(name(v.compute_tier))] = e.compute_bytes - v.budget_bytes;
@@ -59,9 +59,9 @@ Json leaves_json(const MemoryReport& r) {
   return out;
 }
 
-Json changes_json(const PlanView& v) {
+Json changes_json(const planning::PlanResult& v) {
   Json out = Json::array();
-  for (const Change& c : v.changes)
+  for (const planning::Change& c : v.changes)
     out.push_back({{"settings", c.settings},
                    {"set", c.set},
                    {"sentence", c.sentence},
@@ -73,15 +73,16 @@ Json changes_json(const PlanView& v) {
   return out;
 }
 
-Json limits_json(const PlanView& v) {
+Json limits_json(const planning::PlanResult& v) {
   Json out = Json::array();
-  for (const Limit& l : v.limits) out.push_back({{"what", l.what}, {"value", l.value}, {"binds", l.binds}});
+  for (const planning::Limit& l : v.limits)
+    out.push_back({{"what", l.what}, {"value", l.value}, {"binds", l.binds}});
   return out;
 }
 
-Json timeline_json(const PlanView& v) {
+Json timeline_json(const planning::PlanResult& v) {
   Json out = Json::array();
-  for (const Moment& m : v.timeline) {
+  for (const planning::StepPhase& m : v.timeline) {
     Json components = Json::object();
     for (const auto& [c, bytes] : m.components) components[std::string(name(c))] = bytes;
     out.push_back({{"moment", m.name}, {"bytes", m.bytes}, {"components", std::move(components)}});
@@ -91,14 +92,14 @@ Json timeline_json(const PlanView& v) {
 
 }  // namespace
 
-std::string recompute_json(const PlanView& v) {
+std::string recompute_json(const planning::PlanResult& v) {
   const RecomputeLayers n = v.recompute_layers.value();
   return Json{{"asked", "auto"}, {"words", v.recompute_words}, {"full", n.full},
               {"mlp", n.mlp},    {"selective", n.selective},   {"none", v.model.layers - n.total()}}
       .dump();
 }
 
-std::string plan_json(const PlanView& v, int indent) {
+std::string plan_json(const planning::PlanResult& v, int indent) {
   Json j = {{"schema", "trainhost.plan/1"}};
   Json parameters = nullptr;
   if (v.parameters_known)
@@ -114,7 +115,7 @@ std::string plan_json(const PlanView& v, int indent) {
   j["budget_source"] = v.budget_source;
   if (!v.host_budget_source.empty()) j["host_budget_source"] = v.host_budget_source;
   j["estimates"] = Json::array();
-  for (const Estimate& e : v.estimates) {
+  for (const planning::Estimate& e : v.estimates) {
     Json tiers = Json::array();
     for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk})
       if (e.report.tier_bytes(t) > 0) tiers.push_back(tier_json(e.report, t));

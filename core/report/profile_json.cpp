@@ -1,7 +1,7 @@
 // The "profile" object, and the figures that both renderings share.
 #include <nlohmann/json.hpp>
 
-#include "core/report/profile_view.hpp"
+#include "core/report/profile_report.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -14,24 +14,10 @@ double over(std::uint64_t a, std::uint64_t b) {
 
 }  // namespace
 
-std::uint64_t ProfileView::ops_ns() const {
-  std::uint64_t ns = 0;
-  for (const KindRow& k : kinds) ns += k.ns;
-  return ns;
-}
-
-double ProfileView::fragmentation() const {
-  return allocated_bytes > used_bytes ? over(allocated_bytes - used_bytes, allocated_bytes) : 0;
-}
-
-std::string_view fragmentation_severity(double ratio) {
-  return ratio < 0.05 ? "normal" : ratio < 0.15 ? "moderate" : ratio <= 0.25 ? "high" : "critical";
-}
-
-std::string profile_json(const ProfileView& v) {
+std::string profile_json(const training::ProfileResult& v) {
   const auto ms = [&](std::uint64_t ns) { return over(ns, v.steps) * 1e-6; };  // a step
   Json kinds = Json::array(), layers = Json::array(), moments = Json::array(), peak = Json::array();
-  for (const KindRow& k : v.kinds)
+  for (const training::OpKindRow& k : v.kinds)
     kinds.push_back({{"kind", k.kind},
                      {"calls", k.calls},
                      {"ms", ms(k.ns)},
@@ -41,13 +27,13 @@ std::string profile_json(const ProfileView& v) {
                      {"gflops_per_s", over(k.flops, k.ns)},
                      {"gb_per_s", over(k.bytes, k.ns)}});
   for (std::uint64_t ns : v.layer_ns) layers.push_back(ms(ns));
-  for (const MomentRow& m : v.moments)
-    moments.push_back({{"moment", m.moment},
+  for (const training::PhaseRow& m : v.phases)
+    moments.push_back({{"moment", m.phase},
                        {"planned_bytes", m.planned_bytes},
                        {"held_bytes", m.held_bytes},
                        {"resident_first_bytes", m.resident_first_bytes},
                        {"resident_bytes", m.resident_bytes}});
-  for (const PeakCell& c : v.peak)
+  for (const training::PeakEntry& c : v.peak)
     peak.push_back({{"layer", c.layer}, {"component", name(c.component)}, {"bytes", c.bytes}});
   Json j = {{"steps", v.steps},
             {"step_ms", ms(v.step_ns)},
@@ -59,7 +45,7 @@ std::string profile_json(const ProfileView& v) {
             {"peak", std::move(peak)},
             {"fragmentation",
              {{"ratio", v.fragmentation()},
-              {"severity", fragmentation_severity(v.fragmentation())},
+              {"severity", training::fragmentation_severity(v.fragmentation())},
               {"allocated_bytes", v.allocated_bytes},
               {"used_bytes", v.used_bytes}}},
             {"trace", v.trace}};

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/base/text.hpp"
-#include "core/report/profile_view.hpp"
+#include "core/report/profile_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 
@@ -25,10 +25,10 @@ std::string rate(std::uint64_t amount, std::uint64_t ns) {
 }
 
 /// By time; the norms and everything elementwise share a line.
-std::vector<KindRow> lines(const ProfileView& v) {
-  std::vector<KindRow> out;
-  KindRow small{.kind = "norms and elementwise"};
-  for (const KindRow& k : v.kinds) {
+std::vector<training::OpKindRow> lines(const training::ProfileResult& v) {
+  std::vector<training::OpKindRow> out;
+  training::OpKindRow small{.kind = "norms and elementwise"};
+  for (const training::OpKindRow& k : v.kinds) {
     if (!k.elementwise) {
       out.push_back(k);
       continue;
@@ -36,18 +36,19 @@ std::vector<KindRow> lines(const ProfileView& v) {
     small.calls += k.calls, small.ns += k.ns, small.bytes += k.bytes;
   }
   if (small.calls) out.push_back(small);
-  std::stable_sort(out.begin(), out.end(), [](const KindRow& a, const KindRow& b) { return a.ns > b.ns; });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const training::OpKindRow& a, const training::OpKindRow& b) { return a.ns > b.ns; });
   return out;
 }
 
-std::string kinds_table(const ProfileView& v) {
+std::string kinds_table(const training::ProfileResult& v) {
   Table table("lrrrrr");
   table.row({"operation", "calls", "ms a step", "share", "GFLOP/s", "GB/s"});
   const auto ms = [&](std::uint64_t ns) {
     return fmt::format("{:.3f}", static_cast<double>(ns) * 1e-6 / static_cast<double>(v.steps));
   };
-  KindRow all;
-  for (const KindRow& k : lines(v)) {
+  training::OpKindRow all;
+  for (const training::OpKindRow& k : lines(v)) {
     table.row({k.kind, format_count(k.calls / v.steps), ms(k.ns), percent(k.ns, v.step_ns),
                rate(k.flops, k.ns), rate(k.bytes, k.ns)});
     all.calls += k.calls, all.flops += k.flops, all.bytes += k.bytes;
@@ -66,11 +67,11 @@ std::string_view words(std::string_view moment) {
   return moment == "after_update" ? "after the update" : moment;
 }
 
-std::string moments_table(const ProfileView& v) {
+std::string moments_table(const training::ProfileResult& v) {
   Table table("lrrrrr");
   table.row({"memory of a step", "planned live", "of held", "held", "resident, first step", "last step"});
-  for (const MomentRow& m : v.moments)
-    table.row({std::string(words(m.moment)), m.planned_bytes ? format_bytes(m.planned_bytes) : "-",
+  for (const training::PhaseRow& m : v.phases)
+    table.row({std::string(words(m.phase)), m.planned_bytes ? format_bytes(m.planned_bytes) : "-",
                m.planned_bytes ? percent(m.planned_bytes, m.held_bytes) : "", format_bytes(m.held_bytes),
                format_bytes(m.resident_first_bytes), format_bytes(m.resident_bytes)});
   return table.str();
@@ -84,11 +85,11 @@ std::string layers_name(std::int32_t first, std::int32_t last) {
 }
 
 /// Rows: layers, neighbours with the same bytes as one. Columns: the kinds of memory that are there.
-std::string peak_table(const ProfileView& v) {
+std::string peak_table(const training::ProfileResult& v) {
   std::map<std::int32_t, Cells> layers;
   Cells sums;
   std::uint64_t total = 0;
-  for (const PeakCell& c : v.peak)
+  for (const training::PeakEntry& c : v.peak)
     layers[c.layer][c.component] += c.bytes, sums[c.component] += c.bytes, total += c.bytes;
   Table table("l" + std::string(sums.size() + 3, 'r'));
   const auto add = [&](const std::string& head, const Cells& cells, const std::string& ms) {
@@ -134,7 +135,7 @@ std::string peak_table(const ProfileView& v) {
 
 }  // namespace
 
-std::string profile_table(const ProfileView& v, const Terminal& t) {
+std::string profile_table(const training::ProfileResult& v, const Terminal& t) {
   if (v.steps == 0) return "profile: no step was made\n";
   std::string out =
       styled(t, Style::kBold,
@@ -144,7 +145,7 @@ std::string profile_table(const ProfileView& v, const Terminal& t) {
   out += kinds_table(v) + "\n" + moments_table(v) + "\n";
   if (!v.peak.empty()) {
     std::uint64_t tensors = 0;
-    for (const PeakCell& c : v.peak) tensors += c.bytes;
+    for (const training::PeakEntry& c : v.peak) tensors += c.bytes;
     out += peak_table(v) + fmt::format("  peak at {}", v.peak_at);
     if (v.used_bytes > tensors)
       out += fmt::format("; {} of the host's own buffers come on top", format_bytes(v.used_bytes - tensors));
@@ -152,7 +153,7 @@ std::string profile_table(const ProfileView& v, const Terminal& t) {
   } else
     out += "  the trainer has a plan of its own: by layer it is not known\n";
   const double ratio = v.fragmentation();
-  const std::string_view severity = fragmentation_severity(ratio);
+  const std::string_view severity = training::fragmentation_severity(ratio);
   out += fmt::format("  fragmentation {:.2f} % of {} allocated ({} bytes): {}\n", 100 * ratio,
                      format_bytes(v.allocated_bytes),
                      format_count(v.allocated_bytes - std::min(v.allocated_bytes, v.used_bytes)),

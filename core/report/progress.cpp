@@ -3,48 +3,34 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 
 #include "core/report/text_table.hpp"
+#include "core/training/throughput.hpp"
 
 namespace trainhost::report {
 
-std::string format_duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "-";
-  auto s = static_cast<std::uint64_t>(std::llround(seconds));
-  if (s >= 86400) return fmt::format("{}d {}h", s / 86400, s % 86400 / 3600);
-  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s % 3600 / 60, s % 60);
-  return fmt::format("{}:{:02}", s / 60, s % 60);
-}
-
-std::string format_rate(double x) {
-  if (x >= 1e6) return fmt::format("{:.2f}M", x / 1e6);
-  if (x >= 1e4) return fmt::format("{:.1f}K", x / 1e3);
-  if (x >= 100) return fmt::format("{:.0f}", x);
-  return fmt::format("{:.1f}", x);
-}
-
 namespace {
 
-std::string text_of(const StepLine& l) {
+std::string text_of(const training::StepProgress& l) {
   std::string s = fmt::format("step {:>{}}/{}  loss {:.4f}  norm {:.2f}  lr {:.2e}  {} tok/s", l.step,
                               std::to_string(l.steps).size(), l.steps, l.loss, l.grad_norm, l.lr,
-                              format_rate(l.tokens_per_s));
+                              training::format_rate(l.tokens_per_s));
   if (l.mfu) s += fmt::format("  MFU {:.0f} %", 100 * *l.mfu);
-  return s + "  ETA " + format_duration(l.eta_s);
+  return s + "  ETA " + training::format_duration(l.eta_s);
 }
 
 }  // namespace
 
-bool Progress::due(const StepLine& l, Clock::time_point now) const {
+bool Progress::due(const training::StepProgress& l, Clock::time_point now) const {
   if (lines_ == 0 || l.step == l.steps) return true;
   double since = std::chrono::duration<double>(now - last_).count();
   if (mode_ == Mode::kLive) return since >= 0.1;
   return since >= (lines_ < 5 ? 0.5 : lines_ < 20 ? 2.0 : 10.0);
 }
 
-void Progress::step(const StepLine& l) {
+void Progress::step(const training::StepProgress& l) {
   auto now = Clock::now();
   if (mode_ == Mode::kSilent || !due(l, now)) return;
   last_ = now;

@@ -9,7 +9,7 @@
 #include "core/report/html_axis.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
-#include "core/report/search_view.hpp"
+#include "core/report/search_report.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -19,7 +19,7 @@ using html::HtmlTable;
 constexpr std::size_t kDots = 400, kFront = 80, kBars = 10;
 
 /// "tensor 8, pipeline 4, data 2, ZeRO 1, recompute full": what differs from one device.
-std::string layout_words(const LayoutRow& r) {
+std::string layout_words(const planning::RankedLayout& r) {
   std::string out;
   const auto add = [&](std::string_view what, std::uint32_t n) {
     if (n > 1) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", what, n);
@@ -38,7 +38,7 @@ std::string layout_words(const LayoutRow& r) {
 }
 
 /// "d2 t8 p4": a name short enough for a chart.
-std::string short_words(const LayoutRow& r) {
+std::string short_words(const planning::RankedLayout& r) {
   std::string out = fmt::format("d{} t{} p{}", r.data, r.tensor, r.pipeline);
   if (r.context > 1) out += fmt::format(" c{}", r.context);
   if (r.expert > 1) out += fmt::format(" e{}", r.expert);
@@ -46,19 +46,19 @@ std::string short_words(const LayoutRow& r) {
   return out;
 }
 
-html::Dot dot(const LayoutRow& r, std::string css) {
+html::Dot dot(const planning::RankedLayout& r, std::string css) {
   return {
       static_cast<double>(r.device_bytes), r.step_seconds, std::move(css),
       fmt::format("{}\n{} a device, {} a step\n{:.1f} % of peak", layout_words(r),
                   format_bytes(r.device_bytes), html::format_seconds(r.step_seconds), 100 * r.utilization)};
 }
 
-void answer(const SearchView& v, html::Page& page) {
+void answer(const planning::SearchResult& v, html::Page& page) {
   if (v.best.empty()) {
     page.tone = html::Tone::kBad;
     page.answer = fmt::format("No layout of {} fits {} × {}", v.model, format_count(v.devices), v.device);
   } else {
-    const LayoutRow& r = v.best.front();
+    const planning::RankedLayout& r = v.best.front();
     page.tone = html::Tone::kGood;
     page.answer =
         fmt::format("Fastest: {}: {} a step, {}", layout_words(r), html::format_seconds(r.step_seconds),
@@ -72,7 +72,7 @@ void answer(const SearchView& v, html::Page& page) {
                   format_count(v.fitting), format_count(v.evaluated), html::format_seconds(v.seconds));
 }
 
-std::string scatter(const SearchView& v) {
+std::string scatter(const planning::SearchResult& v) {
   html::ScatterChart c;
   c.title = "Memory against time";
   c.x_name = "memory of the fullest device";
@@ -96,7 +96,7 @@ std::string scatter(const SearchView& v) {
 }
 
 /// Where the time of the fastest goes: a bar each, exposed seconds by kind.
-std::string times(const SearchView& v) {
+std::string times(const planning::SearchResult& v) {
   html::BarChart c;
   c.title = "Where the time goes";
   c.description = "The fastest layouts, exposed time by kind.";
@@ -104,7 +104,7 @@ std::string times(const SearchView& v) {
   std::map<std::string, std::size_t> kinds;  // in order of appearance
   std::vector<std::pair<std::string, std::string>> names;
   for (std::size_t i = 0; i < v.best.size() && i < kBars; ++i) {
-    const LayoutRow& r = v.best[i];
+    const planning::RankedLayout& r = v.best[i];
     html::Bar b{
         fmt::format("{}  {}", i + 1, short_words(r)), {}, html::format_seconds(r.step_seconds), i == 0};
     for (const auto& [kind, seconds] : r.seconds) {
@@ -121,12 +121,12 @@ std::string times(const SearchView& v) {
   return c.bars.empty() ? "" : html::figure(html::draw(c), html::legend(names));
 }
 
-std::string rows(const std::vector<LayoutRow>& all, std::string_view of, std::size_t most,
+std::string rows(const std::vector<planning::RankedLayout>& all, std::string_view of, std::size_t most,
                  std::size_t max_bytes) {
   HtmlTable t("rlrrrrrl", {"#", "layout", "a step", "tokens/s", "% of peak", "device", "host", "as a run"});
   t.mark("of", of).mark("sort", "");
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const LayoutRow& r = all[i];
+    const planning::RankedLayout& r = all[i];
     std::string settings;  // each one unbroken
     for (const std::string& s : r.settings)
       settings +=
@@ -143,7 +143,7 @@ std::string rows(const std::vector<LayoutRow>& all, std::string_view of, std::si
 
 }  // namespace
 
-std::string search_html(const SearchView& v) {
+std::string search_html(const planning::SearchResult& v) {
   html::Page page;
   page.kind = "search";
   page.title = fmt::format("{} on {} × {}", v.model, format_count(v.devices), v.device);

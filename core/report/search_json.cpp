@@ -1,14 +1,14 @@
 // The trainhost.search/1 object: what the table shows, with every figure in full.
 #include <nlohmann/json.hpp>
 
-#include "core/report/search_view.hpp"
+#include "core/report/search_report.hpp"
 
 namespace trainhost::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json row_json(const LayoutRow& r) {
+Json row_json(const planning::RankedLayout& r) {
   Json seconds = Json::object();
   for (const auto& [name, s] : r.seconds) seconds[name] = s;
   return {{"tensor", r.tensor},
@@ -33,15 +33,15 @@ Json row_json(const LayoutRow& r) {
           {"settings", r.settings}};
 }
 
-Json rows_json(const std::vector<LayoutRow>& rows) {
+Json rows_json(const std::vector<planning::RankedLayout>& rows) {
   Json out = Json::array();
-  for (const LayoutRow& r : rows) out.push_back(row_json(r));
+  for (const planning::RankedLayout& r : rows) out.push_back(row_json(r));
   return out;
 }
 
 }  // namespace
 
-std::string search_json(const SearchView& v) {
+std::string search_json(const planning::SearchResult& v) {
   const Json j = {{"schema", "trainhost.search/1"},
                   {"model", v.model},
                   {"device", v.device},

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
-#include "core/report/search_view.hpp"
+#include "core/report/search_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 
@@ -20,12 +20,12 @@ std::string seconds_text(double s) {
   return s >= 1e-3 ? fmt::format("{:.1f} ms", 1e3 * s) : fmt::format("{:.3f} ms", 1e3 * s);
 }
 
-std::string recompute_text(const LayoutRow& r) {
+std::string recompute_text(const planning::RankedLayout& r) {
   return r.recompute_every > 1 ? fmt::format("{} by {}", r.recompute, r.recompute_every) : r.recompute;
 }
 
 /// The two parts of a step that cost most beside the arithmetic: what to look at next.
-std::string where_time_goes(const LayoutRow& r) {
+std::string where_time_goes(const planning::RankedLayout& r) {
   const std::pair<std::string, double>*first = nullptr, *second = nullptr;
   for (const auto& part : r.seconds) {
     if (part.first == "compute" || part.second <= 0) continue;
@@ -43,9 +43,10 @@ std::string where_time_goes(const LayoutRow& r) {
 }
 
 /// At most `most`, both ends among them, the others evenly between.
-std::vector<LayoutRow> spread(const std::vector<LayoutRow>& rows, std::size_t most) {
+std::vector<planning::RankedLayout> spread(const std::vector<planning::RankedLayout>& rows,
+                                           std::size_t most) {
   if (rows.size() <= most || most < 2) return rows;
-  std::vector<LayoutRow> out;
+  std::vector<planning::RankedLayout> out;
   for (std::size_t i = 0; i < most; ++i) out.push_back(rows[i * (rows.size() - 1) / (most - 1)]);
   return out;
 }
@@ -64,13 +65,13 @@ std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>&
   return out;
 }
 
-std::string rows_table(const std::vector<LayoutRow>& rows, const Terminal& terminal) {
+std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Terminal& terminal) {
   Table t("rrrrrrrrrllrrrrl");
   t.row({"tensor", "seq", "pipe", "chunks", "data", "ctx", "exp", "zero", "batch x n", "recompute", "offload",
          "device", "host", "step", "MFU", "beside arithmetic"});
   t.rule();
   std::vector<std::vector<std::string>> cells;
-  for (const LayoutRow& r : rows)
+  for (const planning::RankedLayout& r : rows)
     cells.push_back({std::to_string(r.tensor), r.sequence ? "yes" : "-", std::to_string(r.pipeline),
                      std::to_string(r.interleave), std::to_string(r.data), std::to_string(r.context),
                      std::to_string(r.expert), std::to_string(r.zero),
@@ -102,7 +103,7 @@ std::string as_words(const std::vector<std::string>& settings, unsigned width) {
 /// A field of words; none of ours has a quote in it.
 std::string quoted(const std::string& text) { return text.find(',') == text.npos ? text : '"' + text + '"'; }
 
-std::string csv_line(const char* list, std::size_t rank, const LayoutRow& r) {
+std::string csv_line(const char* list, std::size_t rank, const planning::RankedLayout& r) {
   std::string line =
       fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", list, rank, r.tensor,
                   r.sequence ? "true" : "false", r.pipeline, r.interleave, r.data, r.context, r.expert,
@@ -114,7 +115,7 @@ std::string csv_line(const char* list, std::size_t rank, const LayoutRow& r) {
 
 }  // namespace
 
-std::string search_table(const SearchView& v, const Terminal& t) {
+std::string search_table(const planning::SearchResult& v, const Terminal& t) {
   std::string out =
       styled(t, Style::kBold, escaped(fmt::format("{}  on {} x {}", v.model, v.devices, v.device), 400)) +
       "\n";
@@ -125,7 +126,7 @@ std::string search_table(const SearchView& v, const Terminal& t) {
                      format_count(v.evaluated), format_count(v.fitting), seconds_text(v.seconds));
   if (!v.best.empty()) {
     out += styled(t, Style::kAccent, "fastest that fit") + "\n" + rows_table(v.best, t);
-    const std::vector<LayoutRow> front = spread(v.pareto, kFrontRows);
+    const std::vector<planning::RankedLayout> front = spread(v.pareto, kFrontRows);
     const std::string shown =
         front.size() < v.pareto.size()
             ? fmt::format(" ({} of the {} that nothing beats in both; --csv and --json have all)",
@@ -141,7 +142,7 @@ std::string search_table(const SearchView& v, const Terminal& t) {
   return out;
 }
 
-std::string search_csv(const SearchView& v) {
+std::string search_csv(const planning::SearchResult& v) {
   std::string out =
       "list,rank,tensor,sequence,pipeline,interleave,data,context,expert,zero,micro_batch,accumulate,"
       "recompute,recompute_every,offload,"

@@ -3,12 +3,12 @@
 #include <set>
 
 #include "core/report/csv.hpp"
-#include "core/report/sweep_view.hpp"
+#include "core/report/sweep_report.hpp"
 
 namespace trainhost::report {
 namespace {
 
-std::uint64_t bytes_of(const SweepPoint& p, Component c) {
+std::uint64_t bytes_of(const planning::SweepPoint& p, Component c) {
   for (const auto& [component, bytes] : p.components)
     if (component == c) return bytes;
   return 0;
@@ -16,16 +16,16 @@ std::uint64_t bytes_of(const SweepPoint& p, Component c) {
 
 }  // namespace
 
-std::string sweep_csv(const SweepView& v) {
+std::string sweep_csv(const planning::SweepResult& v) {
   std::set<Component> columns;
-  for (const SweepCurve& c : v.curves)
-    for (const SweepPoint& p : c.points)
+  for (const planning::SweepCurve& c : v.curves)
+    for (const planning::SweepPoint& p : c.points)
       for (const auto& part : p.components) columns.insert(part.first);
   std::string out = "estimator,kind," + csv_field(v.key) + ",total_bytes,compute_bytes,fits";
   for (Component c : columns) out += "," + std::string(name(c));
   out += ",how,error\n";
-  for (const SweepCurve& c : v.curves)
-    for (const SweepPoint& p : c.points) {
+  for (const planning::SweepCurve& c : v.curves)
+    for (const planning::SweepPoint& p : c.points) {
       const bool planned = p.error.empty();
       const auto number = [&](std::uint64_t n) { return planned ? std::to_string(n) : std::string(); };
       out += csv_field(c.estimator) + "," + c.kind + "," + csv_field(p.label) + "," + number(p.total) + "," +

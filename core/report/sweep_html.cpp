@@ -10,7 +10,7 @@
 #include "core/base/text.hpp"
 #include "core/report/html_chart.hpp"
 #include "core/report/html_page.hpp"
-#include "core/report/sweep_view.hpp"
+#include "core/report/sweep_report.hpp"
 
 namespace trainhost::report {
 namespace {
@@ -19,12 +19,12 @@ using html::HtmlTable;
 
 constexpr std::size_t kLineColours[] = {0, 4, 3, 2, 5, 7, 9, 6, 10, 1};  // no red: that is the budget
 constexpr std::size_t kPoints = 120, kCurves = 10;
-using Points = std::vector<const SweepPoint*>;
+using Points = std::vector<const planning::SweepPoint*>;
 
 /// Points that are runs, by rising x; of more than kPoints every n-th and the last.
-Points runs(const SweepCurve& c) {
+Points runs(const planning::SweepCurve& c) {
   Points all, out;
-  for (const SweepPoint& p : c.points)
+  for (const planning::SweepPoint& p : c.points)
     if (p.error.empty() && std::isfinite(p.x) && (all.empty() || p.x > all.back()->x)) all.push_back(&p);
   const std::size_t every = (all.size() + kPoints - 1) / kPoints;
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -37,21 +37,23 @@ bool by_logarithm(const std::vector<double>& x) {
   return x.size() > 2 && x.front() > 0 && x.back() >= 8 * x.front();
 }
 
-html::Limit limit_of(const SweepView& v) {
+html::Limit limit_of(const planning::SweepResult& v) {
   if (!v.budget_known) return {};
   return {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
 }
 
-std::string axis_name(const SweepView& v) { return v.unit.empty() ? v.key : v.key + ", " + v.unit; }
+std::string axis_name(const planning::SweepResult& v) {
+  return v.unit.empty() ? v.key : v.key + ", " + v.unit;
+}
 
 /// "Fits up to data.seq_len = 8192": of the first curve, in the order of its points.
-void answer(const SweepView& v, html::Page& page) {
+void answer(const planning::SweepResult& v, html::Page& page) {
   page.answer = "Memory over " + v.key;
   if (v.curves.empty()) return;
-  const SweepCurve& c = v.curves.front();
-  const SweepPoint *last_fit = nullptr, *first_not = nullptr;
+  const planning::SweepCurve& c = v.curves.front();
+  const planning::SweepPoint *last_fit = nullptr, *first_not = nullptr;
   std::size_t fit = 0, valid = 0;
-  for (const SweepPoint& p : c.points) {
+  for (const planning::SweepPoint& p : c.points) {
     if (!p.error.empty()) continue;
     ++valid;
     fit += p.fits;
@@ -72,9 +74,9 @@ void answer(const SweepView& v, html::Page& page) {
   else if (fit == 0)
     page.answer = fmt::format("No value of {} fits", v.key);
   else if (last_fit && first_not &&
-           fit == static_cast<std::size_t>(
-                      std::count_if(c.points.begin(), c.points.end(),
-                                    [&](const SweepPoint& p) { return p.error.empty() && &p <= last_fit; })))
+           fit == static_cast<std::size_t>(std::count_if(
+                      c.points.begin(), c.points.end(),
+                      [&](const planning::SweepPoint& p) { return p.error.empty() && &p <= last_fit; })))
     page.answer = fmt::format("Fits up to {} = {}", v.key, last_fit->label);
   else
     page.answer = fmt::format("{} of {} values of {} fit", fit, valid, v.key);
@@ -84,10 +86,10 @@ void answer(const SweepView& v, html::Page& page) {
 }
 
 /// Totals of every estimator over all values that any of them has.
-std::string totals_chart(const SweepView& v) {
+std::string totals_chart(const planning::SweepResult& v) {
   std::map<double, std::string> at;  // x to its label
   for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k)
-    for (const SweepPoint* p : runs(v.curves[k])) at.emplace(p->x, p->label);
+    for (const planning::SweepPoint* p : runs(v.curves[k])) at.emplace(p->x, p->label);
   html::AreaChart c;
   c.title = "Total memory over " + v.key;
   c.description = "One line an estimator.";
@@ -100,7 +102,7 @@ std::string totals_chart(const SweepView& v) {
   for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k) {
     html::Series s{html::colour(kLineColours[k]), v.curves[k].estimator,
                    std::vector<double>(c.x.size(), std::numeric_limits<double>::quiet_NaN())};
-    for (const SweepPoint* p : runs(v.curves[k])) {
+    for (const planning::SweepPoint* p : runs(v.curves[k])) {
       const auto i = static_cast<std::size_t>(std::lower_bound(c.x.begin(), c.x.end(), p->x) - c.x.begin());
       s.y[i] = static_cast<double>(p->compute);
       c.tips[i] += fmt::format("\n{}: {}{}", v.curves[k].estimator, format_bytes(p->compute),
@@ -112,7 +114,7 @@ std::string totals_chart(const SweepView& v) {
   return html::figure(html::draw(c), html::legend(names), "Memory of the compute tier, of one rank.");
 }
 
-std::string curve_tip(const SweepView& v, const SweepPoint& p) {
+std::string curve_tip(const planning::SweepResult& v, const planning::SweepPoint& p) {
   std::string out = fmt::format("{} = {}\n{} in all", v.key, p.label, format_bytes(p.total));
   for (const auto& [c, bytes] : p.components)
     if (bytes) out += fmt::format("\n{} {}", html::words(c), format_bytes(bytes));
@@ -121,7 +123,7 @@ std::string curve_tip(const SweepView& v, const SweepPoint& p) {
 
 /// Components of one estimator on each other; its crossovers are upright lines, numbered as in the list
 /// below.
-std::string curve_chart(const SweepView& v, const SweepCurve& curve) {
+std::string curve_chart(const planning::SweepResult& v, const planning::SweepCurve& curve) {
   const Points points = runs(curve);
   html::AreaChart c;
   c.title = fmt::format("Memory by component over {}, by {}", v.key, curve.estimator);
@@ -144,15 +146,15 @@ std::string curve_chart(const SweepView& v, const SweepCurve& curve) {
     c.bands.push_back(std::move(s));
   }
   std::string list;
-  for (const Crossover& x : v.crossovers) {
+  for (const planning::Crossover& x : v.crossovers) {
     if (x.estimator != curve.estimator || c.marks.size() >= 12) continue;
     c.marks.push_back({x.x, std::to_string(c.marks.size() + 1), x.sentence});
     list += fmt::format("<li><data value=\"{}\">{}</data></li>\n", x.x, html::text(x.sentence));
   }
   std::sort(c.marks.begin(), c.marks.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
   // The budget is the compute tier's: it says nothing of a stack that counts other tiers too.
-  const bool one_tier =
-      std::all_of(points.begin(), points.end(), [](const SweepPoint* p) { return p->total == p->compute; });
+  const bool one_tier = std::all_of(points.begin(), points.end(),
+                                    [](const planning::SweepPoint* p) { return p->total == p->compute; });
   if (one_tier) c.limit = limit_of(v);
   c.description = fmt::format("Components on each other at {} values, with {} crossovers.", points.size(),
                               c.marks.size());
@@ -166,9 +168,9 @@ std::string curve_chart(const SweepView& v, const SweepCurve& curve) {
 }
 
 /// A row a value: the components, the total, and whether it fits or why it is no run.
-std::string curve_table(const SweepView& v, const SweepCurve& curve) {
+std::string curve_table(const planning::SweepResult& v, const planning::SweepCurve& curve) {
   std::map<Component, bool> seen;
-  for (const SweepPoint& p : curve.points)
+  for (const planning::SweepPoint& p : curve.points)
     for (const auto& part : p.components) seen[part.first] = true;
   std::vector<std::string> headings = {v.key};
   for (const auto& part : seen) headings.push_back(html::words(part.first));
@@ -178,7 +180,7 @@ std::string curve_table(const SweepView& v, const SweepCurve& curve) {
   headings.push_back("");
   HtmlTable t("l" + std::string(seen.size() + 2, 'r') + (how ? "ll" : "l"), headings);
   t.mark("estimator", curve.estimator);
-  for (const SweepPoint& p : curve.points) {
+  for (const planning::SweepPoint& p : curve.points) {
     std::vector<std::string> cells = {html::text(p.label, 60)};
     for (const auto& part : seen) {
       std::uint64_t sum = 0;
@@ -200,7 +202,7 @@ std::string curve_table(const SweepView& v, const SweepCurve& curve) {
 
 }  // namespace
 
-std::string sweep_html(const SweepView& v) {
+std::string sweep_html(const planning::SweepResult& v) {
   html::Page page;
   page.kind = "sweep";
   page.title = v.model + " over " + v.key;

@@ -1,14 +1,14 @@
 // The trainhost.sweep/1 object: every point of every curve, and the crossovers.
 #include <nlohmann/json.hpp>
 
-#include "core/report/sweep_view.hpp"
+#include "core/report/sweep_report.hpp"
 
 namespace trainhost::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json point_json(const SweepPoint& p) {
+Json point_json(const planning::SweepPoint& p) {
   Json j = {{"x", p.x}, {"value", p.label}};
   if (!p.error.empty()) {
     j["error"] = p.error;
@@ -26,14 +26,14 @@ Json point_json(const SweepPoint& p) {
 
 }  // namespace
 
-std::string sweep_json(const SweepView& v) {
+std::string sweep_json(const planning::SweepResult& v) {
   Json curves = Json::array(), crossovers = Json::array();
-  for (const SweepCurve& c : v.curves) {
+  for (const planning::SweepCurve& c : v.curves) {
     Json points = Json::array();
-    for (const SweepPoint& p : c.points) points.push_back(point_json(p));
+    for (const planning::SweepPoint& p : c.points) points.push_back(point_json(p));
     curves.push_back({{"estimator", c.estimator}, {"kind", c.kind}, {"points", std::move(points)}});
   }
-  for (const Crossover& c : v.crossovers)
+  for (const planning::Crossover& c : v.crossovers)
     crossovers.push_back({{"estimator", c.estimator}, {"x", c.x}, {"sentence", c.sentence}});
   const Json j = {{"schema", "trainhost.sweep/1"},
                   {"model", v.model},

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
-#include "core/report/sweep_view.hpp"
+#include "core/report/sweep_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 
@@ -13,16 +13,16 @@ namespace {
 
 constexpr unsigned kBarWidth = 20;
 
-std::string figure(const SweepView& v, const SweepPoint& p) {
+std::string figure(const planning::SweepResult& v, const planning::SweepPoint& p) {
   if (!p.error.empty()) return "-";
   return format_bytes(p.total) + (v.budget_known && !p.fits ? " !" : "");
 }
 
 /// One estimator: its components, widest of all points first.
-std::string single(const SweepView& v, const SweepCurve& c, const Terminal& t) {
+std::string single(const planning::SweepResult& v, const planning::SweepCurve& c, const Terminal& t) {
   std::vector<Component> parts;
   std::uint64_t most = 1;
-  for (const SweepPoint& p : c.points) {
+  for (const planning::SweepPoint& p : c.points) {
     most = std::max(most, p.total);
     for (const auto& part : p.components)
       if (std::find(parts.begin(), parts.end(), part.first) == parts.end()) parts.push_back(part.first);
@@ -37,7 +37,7 @@ std::string single(const SweepView& v, const SweepCurve& c, const Terminal& t) {
   head.push_back("");
   table.row(head);
   table.rule();
-  for (const SweepPoint& p : c.points) {
+  for (const planning::SweepPoint& p : c.points) {
     std::vector<std::string> cells = {p.label};
     for (Component part : parts) {
       const auto found = std::find_if(p.components.begin(), p.components.end(),
@@ -49,8 +49,8 @@ std::string single(const SweepView& v, const SweepCurve& c, const Terminal& t) {
     cells.push_back(p.error.empty() ? bar(double(p.total) / double(most), kBarWidth) : escaped(p.error, 120));
     table.row(std::move(cells));
   }
-  const bool errors =
-      std::any_of(c.points.begin(), c.points.end(), [](const SweepPoint& p) { return !p.error.empty(); });
+  const bool errors = std::any_of(c.points.begin(), c.points.end(),
+                                  [](const planning::SweepPoint& p) { return !p.error.empty(); });
   std::vector<std::size_t> drop;
   if (!errors) drop.push_back(head.size() - 1);  // the bar
   for (std::size_t i = parts.size(); i-- > 0;)
@@ -61,16 +61,16 @@ std::string single(const SweepView& v, const SweepCurve& c, const Terminal& t) {
 }
 
 /// Several: totals side by side.
-std::string several(const SweepView& v, const Terminal& t) {
+std::string several(const planning::SweepResult& v, const Terminal& t) {
   Table table("r" + std::string(v.curves.size(), 'r') + "l");
   std::vector<std::string> head = {v.key};
-  for (const SweepCurve& c : v.curves) head.push_back(c.estimator);
+  for (const planning::SweepCurve& c : v.curves) head.push_back(c.estimator);
   table.row(head);
   table.rule();
   for (std::size_t i = 0; i < v.curves.front().points.size(); ++i) {
     std::vector<std::string> cells = {v.curves.front().points[i].label};
     std::string error;
-    for (const SweepCurve& c : v.curves) {
+    for (const planning::SweepCurve& c : v.curves) {
       cells.push_back(figure(v, c.points[i]));
       if (error.empty()) error = c.points[i].error;
     }
@@ -82,10 +82,10 @@ std::string several(const SweepView& v, const Terminal& t) {
 
 }  // namespace
 
-bool how_differs(const SweepView& v) {
+bool how_differs(const planning::SweepResult& v) {
   const std::string* first = nullptr;
-  for (const SweepCurve& c : v.curves)
-    for (const SweepPoint& p : c.points) {
+  for (const planning::SweepCurve& c : v.curves)
+    for (const planning::SweepPoint& p : c.points) {
       if (!p.error.empty()) continue;
       if (!first) first = &p.how;
       if (p.how != *first) return true;
@@ -93,7 +93,7 @@ bool how_differs(const SweepView& v) {
   return false;
 }
 
-std::string sweep_table(const SweepView& v, const Terminal& t) {
+std::string sweep_table(const planning::SweepResult& v, const Terminal& t) {
   std::string out = styled(t, Style::kBold, escaped(v.model) + ", memory against " + v.key) + "\n";
   const bool one = v.curves.size() == 1;
   out += fmt::format(
@@ -102,13 +102,13 @@ std::string sweep_table(const SweepView& v, const Terminal& t) {
       v.run_line);
   if (!v.curves.empty()) out += one ? single(v, v.curves.front(), t) : several(v, t);
   for (const std::string& r : v.remarks) out += wrapped("  note: " + r, line_width(t), "    ") + "\n";
-  const auto over = [](const SweepCurve& c) {
+  const auto over = [](const planning::SweepCurve& c) {
     return std::any_of(c.points.begin(), c.points.end(),
-                       [](const SweepPoint& p) { return p.error.empty() && !p.fits; });
+                       [](const planning::SweepPoint& p) { return p.error.empty() && !p.fits; });
   };
   if (v.budget_known && std::any_of(v.curves.begin(), v.curves.end(), over))
     out += fmt::format("  ! does not fit in {} ({})\n", format_bytes(v.budget_bytes), v.budget_source);
-  for (const Crossover& c : v.crossovers)
+  for (const planning::Crossover& c : v.crossovers)
     out += "  " + styled(t, Style::kAccent, escaped(c.estimator) + ": " + escaped(c.sentence)) + "\n";
   return out;
 }

@@ -47,7 +47,7 @@ void Events::line(const std::string& json) {
 
 void Events::start(const std::string& source, std::optional<double> entropy,
                    std::optional<double> entropy_error, const planning::Choice& choice,
-                   const report::PlanView& plan, std::uint64_t resumed_from) {
+                   const std::string& plan_json, std::uint64_t resumed_from) {
   Json src = {{"name", source}};
   if (entropy) src["entropy_nats"] = *entropy;
   if (entropy_error) src["entropy_error"] = *entropy_error;
@@ -57,7 +57,7 @@ void Events::start(const std::string& source, std::optional<double> entropy,
             {"requested", choice.requested}};
   if (!choice.fallback_reason.empty()) j["fallback_reason"] = choice.fallback_reason;
   if (resumed_from) j["resumed_from"] = resumed_from;
-  j["plan"] = Json::parse(report::plan_json(plan, -1));
+  j["plan"] = Json::parse(plan_json);
   line(dumped(j));
 }
 
@@ -87,7 +87,8 @@ void Events::note(const std::string& text, const plugin::Native& native) {
 }
 
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c,
-                         double utilization, const std::string& profile, const report::PlanView& plan) {
+                         double utilization, const std::string& recompute_json,
+                         const std::string& profile_json) {
   Json transfers = {{"h2d", c.h2d},
                     {"d2h", c.d2h},
                     {"h2d_bytes", c.h2d_bytes},
@@ -103,8 +104,8 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
             {"memory", memory_json(memory)},
             {"transfers", std::move(transfers)},
             {"utilization", utilization}};
-  if (plan.recompute_layers) j["recompute"] = Json::parse(report::recompute_json(plan));
-  if (!profile.empty()) j["profile"] = Json::parse(profile);
+  if (!recompute_json.empty()) j["recompute"] = Json::parse(recompute_json);
+  if (!profile_json.empty()) j["profile"] = Json::parse(profile_json);
   std::string text = dumped(j);
   line(text);
   return text;

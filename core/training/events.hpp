@@ -9,7 +9,6 @@
 
 #include "core/planning/choose_backend.hpp"
 #include "core/plugin/plugin.hpp"
-#include "core/report/plan_view.hpp"
 #include "core/training/memory_result.hpp"
 
 namespace trainhost::training {
@@ -26,16 +25,18 @@ class Events {
   /// Appends to `metrics` when `append`, else begins it anew. `to_stdout`: also prints every line.
   Events(const std::filesystem::path& metrics, bool append, bool to_stdout);
 
+  /// `plan_json`: the trainhost.plan/1 object.
   void start(const std::string& source, std::optional<double> entropy, std::optional<double> entropy_error,
-             const planning::Choice& choice, const report::PlanView& plan, std::uint64_t resumed_from);
+             const planning::Choice& choice, const std::string& plan_json, std::uint64_t resumed_from);
   void step(const StepEvent& e);
   void eval(std::uint64_t step, double loss, std::uint64_t tokens);
   void checkpoint(std::uint64_t step, const std::filesystem::path& dir);
   /// native: the number behind it, where there is one.
   void note(const std::string& text, const plugin::Native& native = {});
-  /// Returns the line, which summary.json repeats. `profile`: a JSON object; "" = the run was not profiled.
+  /// Returns the line, which summary.json repeats. `recompute_json`: what
+  /// train.recompute = "auto" chose; `profile_json`: of a profiled run. Both are JSON objects; "" = none.
   std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters,
-                   double utilization, const std::string& profile, const report::PlanView& plan);
+                   double utilization, const std::string& recompute_json, const std::string& profile_json);
 
  private:
   void line(const std::string& json);

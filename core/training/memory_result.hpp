@@ -2,12 +2,10 @@
 // resident.
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "core/planning/plan_result.hpp"
 #include "core/plugin/ledger.hpp"
-#include "core/report/plan_view.hpp"
-#include "core/report/terminal.hpp"
 
 namespace trainhost::training {
 
@@ -24,9 +22,6 @@ struct MemoryResult {
 };
 
 /// `plan`: the trainer's own, host buffers added.
-MemoryResult memory_result(const report::Estimate& plan, const plugin::Ledger& ledger);
-
-/// The three lines for people.
-std::string memory_lines(const MemoryResult& m, const report::Terminal& t);
+MemoryResult memory_result(const planning::Estimate& plan, const plugin::Ledger& ledger);
 
 }  // namespace trainhost::training

@@ -37,7 +37,7 @@ StepProfile::StepProfile(const std::filesystem::path& file, const runfile::RunCo
         "train without --profile, or with another --backend");
   record_bytes_ = *bytes;
   view_.layer_ns.resize(c.model.layers);
-  for (std::string_view moment : kMoments) view_.moments.push_back({moment, 0, 0, 0, 0});
+  for (std::string_view moment : kMoments) view_.phases.push_back({moment, 0, 0, 0, 0});
 }
 
 void StepProfile::start(plugin::Session& session, std::uint64_t steps) {
@@ -54,7 +54,7 @@ void StepProfile::reached(plugin::StepMoment m, std::uint32_t micro, std::uint64
   const Look look{now_ns(), ledger_.now_total(), meter_.bytes()};
   if (looks_count_ < looks_.size()) looks_[looks_count_++] = look;
   if (m == plugin::StepMoment::kBeforeForward && micro != 0) return;
-  report::MomentRow& row = view_.moments[static_cast<std::size_t>(m) - 1];
+  PhaseRow& row = view_.phases[static_cast<std::size_t>(m) - 1];
   row.planned_bytes = live_bytes;
   row.held_bytes = look.held_bytes;
   row.resident_bytes = look.resident_bytes;
@@ -67,8 +67,8 @@ bool StepProfile::tracing() const {
 }
 
 void StepProfile::add(const plugin::OpTiming& t) {
-  report::KindRow* row = nullptr;
-  for (report::KindRow& k : view_.kinds)
+  OpKindRow* row = nullptr;
+  for (OpKindRow& k : view_.kinds)
     if (k.kind == t.kind) row = &k;
   if (!row) {
     row = &view_.kinds.emplace_back();
@@ -111,7 +111,7 @@ void StepProfile::step(std::uint64_t number, std::uint64_t start_ns, std::uint64
 }
 
 // By layer and component, where the trainer's plan is that of the step program: the digests say so.
-void StepProfile::describe_peak(const report::Estimate& estimate) {
+void StepProfile::describe_peak(const planning::Estimate& estimate) {
   const step::Program p = step::build_program(c_.model, c_.run, trainer_.traits(c_.model, c_.run));
   const placement::MemoryPlan placed = placement::place(p);
   if (placed.digest != estimate.report.digest || p.ops.empty()) return;
@@ -121,7 +121,7 @@ void StepProfile::describe_peak(const report::Estimate& estimate) {
   view_.peak_at = fmt::format("{} ({})", step::op_label(p, op), name(op.phase));
 }
 
-report::ProfileView StepProfile::finish(const report::Estimate& plan) {
+ProfileResult StepProfile::finish(const planning::Estimate& plan) {
   profiler_.reset();
   describe_peak(plan);
   view_.allocated_bytes = ledger_.peak_total();

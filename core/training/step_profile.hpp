@@ -15,13 +15,13 @@
 #include <string>
 
 #include "core/planning/host_buffers.hpp"
+#include "core/planning/plan_result.hpp"
 #include "core/plugin/ledger.hpp"
 #include "core/plugin/plugin.hpp"
 #include "core/process/host_info.hpp"
-#include "core/report/plan_view.hpp"
-#include "core/report/profile_view.hpp"
-#include "core/report/trace.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/training/chrome_trace.hpp"
+#include "core/training/profile_result.hpp"
 #include "core/training/trace_file.hpp"
 
 namespace trainhost::training {
@@ -38,7 +38,7 @@ class StepProfile {
   /// After each step: its number, counted from 1, and the host's clock around it.
   void step(std::uint64_t number, std::uint64_t start_ns, std::uint64_t end_ns);
   /// Stops, publishes the trace, and says what was found. `plan`: the trainer's own.
-  report::ProfileView finish(const report::Estimate& plan);
+  ProfileResult finish(const planning::Estimate& plan);
 
  private:
   struct Look {
@@ -47,16 +47,16 @@ class StepProfile {
   void reached(plugin::StepMoment m, std::uint32_t micro, std::uint64_t live_bytes);
   void add(const plugin::OpTiming& t);
   bool tracing() const;
-  void describe_peak(const report::Estimate& plan);
+  void describe_peak(const planning::Estimate& plan);
 
   const runfile::RunConfig& c_;
   plugin::Trainer& trainer_;
   plugin::Ledger& ledger_;
   TraceFile file_;
-  report::Trace trace_;
+  ChromeTrace trace_;
   ResidentMeter meter_;
   std::uint64_t record_bytes_ = 0, steps_ = 0, steps_seen_ = 0;
-  report::ProfileView view_;
+  ProfileResult view_;
   std::array<Look, 64> looks_{};  // of this step, as many as there is room for: a step allocates nothing
   std::size_t looks_count_ = 0;
   std::optional<planning::HostBlock> records_;

@@ -1,7 +1,10 @@
 // See throughput.hpp.
 #include "core/training/throughput.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "core/training/flops.hpp"
 
@@ -22,6 +25,21 @@ std::optional<double> Speed::mfu(plugin::Session& session) {
     peak_flops_ = std::max(peak_flops_, session.metric("peak_flops").value_or(0));
   if (flops > peak_flops_) return std::nullopt;
   return flops / peak_flops_;
+}
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "-";
+  auto s = static_cast<std::uint64_t>(std::llround(seconds));
+  if (s >= 86400) return fmt::format("{}d {}h", s / 86400, s % 86400 / 3600);
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s % 3600 / 60, s % 60);
+  return fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+std::string format_rate(double x) {
+  if (x >= 1e6) return fmt::format("{:.2f}M", x / 1e6);
+  if (x >= 1e4) return fmt::format("{:.1f}K", x / 1e3);
+  if (x >= 100) return fmt::format("{:.0f}", x);
+  return fmt::format("{:.1f}", x);
 }
 
 }  // namespace trainhost::training

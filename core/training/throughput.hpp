@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "core/model/model_spec.hpp"
 #include "core/plugin/plugin.hpp"
@@ -25,5 +26,10 @@ class Speed {
   double flops_per_token_, rate_ = 0, seconds_ = 0, peak_flops_ = 0;
   int measurements_ = 0;
 };
+
+/// "1:05", "2:03:07", "3d 4h".
+std::string format_duration(double seconds);
+/// "98.1K", "2.31M".
+std::string format_rate(double per_second);
 
 }  // namespace trainhost::training

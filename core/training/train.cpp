@@ -12,11 +12,10 @@
 #include "core/data/dataset.hpp"
 #include "core/planning/choose_backend.hpp"
 #include "core/planning/dataset_options.hpp"
+#include "core/planning/error_context.hpp"
+#include "core/planning/estimate_run.hpp"
 #include "core/planning/host_buffers.hpp"
-#include "core/planning/key_positions.hpp"
 #include "core/planning/make_plan.hpp"
-#include "core/report/progress.hpp"
-#include "core/report/terminal.hpp"
 #include "core/training/batches.hpp"
 #include "core/training/events.hpp"
 #include "core/training/memory_result.hpp"
@@ -43,7 +42,7 @@ void guard_output(const runfile::RunConfig& c, bool resume) {
 
 class Run {
  public:
-  Run(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o);
+  Run(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o, RunObserver& observer);
   Exit go();
   /// A device that is gone takes nothing with it but the steps since the last checkpoint. Names that
   /// checkpoint where it verifies, and throws the error where none does.
@@ -61,20 +60,19 @@ class Run {
   double utilization(const plugin::Counters& n) const;
   std::string finish_profile();  // the JSON object; "" without --profile
   void human(const std::string& text) {
-    if (!o_.quiet) progress_.say(text);
+    if (!o_.quiet) observer_.message(text);
   }
 
   runfile::RunConfig c_;  // as resolved: budgets found, what to recompute chosen
   planning::Budgets budgets_;
   plugin::Registry& registry_;
   const TrainOptions& o_;
-  report::Terminal terminal_;
-  report::Progress progress_;
+  RunObserver& observer_;
   planning::Choice choice_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   data::Source source_;
-  report::PlanView plan_;
-  report::Estimate trainer_plan_;
+  planning::PlanResult plan_;
+  planning::Estimate trainer_plan_;
   std::optional<checkpoint::DirectoryLock> lock_;
   std::optional<checkpoint::Store> store_;
   std::optional<planning::HostBlock> batch_, staging_;
@@ -88,18 +86,11 @@ class Run {
   std::uint64_t last_valid_step_ = UINT64_MAX;
 };
 
-Run::Run(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o)
-    : c_(c),
-      registry_(registry),
-      o_(o),
-      terminal_(report::terminal_of(2)),
-      progress_(o.quiet            ? report::Progress::Mode::kSilent
-                : terminal_.is_tty ? report::Progress::Mode::kLive
-                                   : report::Progress::Mode::kPlain,
-                terminal_),
-      speed_(c.model, c.run.seq_len) {
+Run::Run(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
+         RunObserver& observer)
+    : c_(c), registry_(registry), o_(o), observer_(observer), speed_(c.model, c.run.seq_len) {
   choice_ = planning::choose_backend(registry, c.backend, o.allow_fallback, c.backend_order,
-                                     planning::place_of(c, "train.backend"));
+                                     planning::position_of_key(c, "train.backend"));
   if (!choice_.fallback_reason.empty())
     human(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason,
                       choice_.id));
@@ -108,7 +99,7 @@ Run::Run(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOpt
   planning::PlanRequest request;
   request.trainer = choice_.id;
   request.profiled = !o.profile.empty();
-  planning::Resolved resolved = planning::resolve(c_, registry, request);
+  planning::ResolvedRun resolved = planning::resolve_run(c_, registry, request);
   c_ = std::move(resolved.config);
   budgets_ = std::move(resolved.budgets);
   if (!o.profile.empty()) profile_.emplace(o.profile, c_, *choice_.trainer, registry.ledger());
@@ -118,17 +109,17 @@ void Run::plan() {
   planning::PlanRequest request;
   request.trainer = choice_.id;
   request.profiled = profile_.has_value();
-  const planning::Resolved resolved{c_, budgets_};
+  const planning::ResolvedRun resolved{c_, budgets_};
   plan_ = planning::make_plan(resolved, registry_, request);
-  trainer_plan_ = planning::trainer_plan(resolved, *choice_.trainer, request.profiled);
+  trainer_plan_ = planning::estimate_by_trainer(resolved, *choice_.trainer, request.profiled);
   const MemoryReport& mine = trainer_plan_.report;
-  for (const report::Estimate& e : plan_.estimates)
+  for (const planning::Estimate& e : plan_.estimates)
     if (e.report.claim == Claim::kExact && e.report.digest && mine.digest && e.report.digest != mine.digest)
       plan_.notes.push_back(
           fmt::format("estimator {} and trainer {} disagree about the plan (digests differ): the "
                       "trainer's own is used",
                       e.report.source, choice_.id));
-  human(report::memory_table(plan_, terminal_));
+  observer_.planned(plan_);
   if (!trainer_plan_.fits)
     throw Error(
         Exit::kDoesNotFit,
@@ -181,7 +172,7 @@ bool Run::step(std::uint64_t t) {
   if (profile_) profile_->step(done_, start_ns, end_ns);
   events_->step({done_, r.loss, r.grad_norm, in.lr, n, seconds * 1e3, static_cast<double>(n) / seconds});
 
-  report::StepLine line;
+  StepProgress line;
   line.step = done_;
   line.steps = c_.steps;
   line.loss = r.loss;
@@ -190,7 +181,7 @@ bool Run::step(std::uint64_t t) {
   line.tokens_per_s = speed_.tokens_per_s();
   line.mfu = speed_.mfu(*session_);
   line.eta_s = static_cast<double>((c_.steps - done_) * n) / speed_.tokens_per_s();
-  progress_.step(line);
+  observer_.step(line);
 
   if (c_.eval_every && done_ % c_.eval_every == 0 && done_ < c_.steps) evaluate(done_);
   if (c_.output.checkpoint_every && done_ % c_.output.checkpoint_every == 0 && done_ < c_.steps)
@@ -243,7 +234,7 @@ double Run::utilization(const plugin::Counters& n) const {
 }
 
 Exit Run::lost(const plugin::PluginError& e) {
-  progress_.clear();
+  observer_.steps_ended();
   std::string why;
   std::optional<checkpoint::Store::Found> found;
   try {
@@ -265,23 +256,24 @@ Exit Run::lost(const plugin::PluginError& e) {
 
 std::string Run::finish_profile() {
   if (!profile_) return {};
-  report::ProfileView v = profile_->finish(trainer_plan_);
+  ProfileResult v = profile_->finish(trainer_plan_);
   profile_.reset();
-  human(report::profile_table(v, terminal_));
-  return report::profile_json(v);
+  observer_.profiled(v);
+  return observer_.profile_json(v);
 }
 
 bool Run::finish() {
-  progress_.clear();
+  observer_.steps_ended();
   if (source_.valid && last_valid_step_ != done_) evaluate(done_);
   if (StopSignals::received()) return false;
   fs::path model = c_.output.dir / "model";
   write_model(*session_, c_, model);
   MemoryResult m = memory_result(trainer_plan_, registry_.ledger());
   plugin::Counters counters = session_->counters();
-  std::string done = events_->done(done_, m, counters, utilization(counters), finish_profile(), plan_);
+  const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";
+  std::string done = events_->done(done_, m, counters, utilization(counters), recompute, finish_profile());
   checkpoint::write_file_atomically(c_.output.dir / "summary.json", done + "\n");
-  human(memory_lines(m, terminal_));
+  observer_.measured(m);
   if (!o_.quiet)
     if (auto text = sample_of_trained_model(*session_, *tokenizer_, source_, c_.model, c_.run,
                                             staging_->as<float>().first(c_.model.vocab)))
@@ -289,9 +281,8 @@ bool Run::finish() {
   double tokens = static_cast<double>((done_ - begin_) * c_.run.tokens_per_step());
   if (speed_.seconds() > 0)
     human(fmt::format("{} steps, {} tokens in {} of step time ({} tokens/s); model in {}", done_ - begin_,
-                      format_count(static_cast<std::uint64_t>(tokens)),
-                      report::format_duration(speed_.seconds()),
-                      report::format_rate(tokens / speed_.seconds()), model.string()));
+                      format_count(static_cast<std::uint64_t>(tokens)), format_duration(speed_.seconds()),
+                      format_rate(tokens / speed_.seconds()), model.string()));
   return true;
 }
 
@@ -307,7 +298,8 @@ Exit Run::go() {
   fs::path metrics = c_.output.dir / "metrics.jsonl";
   if (o_.resume) truncate_metrics(metrics, begin_);
   events_.emplace(metrics, o_.resume, o_.json);
-  events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_, plan_, begin_);
+  events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_,
+                 observer_.plan_json(plan_), begin_);
   human(fmt::format(
       "data {}: {} tokens{}", source_.name, format_count(source_.train->size()),
       source_.entropy_nats
@@ -327,8 +319,9 @@ Exit Run::go() {
 
 }  // namespace
 
-Exit train(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o) {
-  Run run(c, registry, o);
+Exit train(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
+           RunObserver& observer) {
+  Run run(c, registry, o, observer);
   try {
     return run.go();
   } catch (const plugin::PluginError& e) {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "core/planning/choose_backend.hpp"
-#include "core/planning/make_plan.hpp"
+#include "core/planning/resolve_run.hpp"
 
 namespace trainhost::verify {
 namespace {
@@ -82,7 +82,7 @@ RunSpec RealTrainers::resolve_run(const std::string& mode, const runfile::RunCon
   switch_to_mode(mode);
   planning::PlanRequest request;
   request.trainer = backend_;
-  return planning::resolve(c, *registry_, request).config.run;
+  return planning::resolve_run(c, *registry_, request).config.run;
 }
 
 }  // namespace trainhost::verify

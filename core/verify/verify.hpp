@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/report/terminal.hpp"
 #include "core/verify/context.hpp"
 #include "core/verify/contract_check.hpp"
 
@@ -19,8 +18,5 @@ Exit exit_of(const std::vector<Result>& results);
 
 /// {"results":[{"id","status","measured","bound","detail"}]}; a figure that is absent or not finite is null.
 std::string results_json(const std::vector<Result>& results);
-
-/// A table with one row per check, followed by one line of detail per check.
-std::string results_table(const std::vector<Result>& results, const report::Terminal& t);
 
 }  // namespace trainhost::verify

@@ -4,7 +4,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/sample_views.hpp"
+#include "core/report/plan_report.hpp"
+#include "core/report/search_report.hpp"
+#include "core/report/sweep_report.hpp"
+#include "tests/support/sample_results.hpp"
 
 using namespace trainhost;
 using Json = nlohmann::ordered_json;
@@ -15,17 +18,17 @@ void write(const std::filesystem::path& file, const std::string& text) {
   std::ofstream(file, std::ios::binary) << text;
 }
 
-Json plan_numbers(const report::PlanView& v) {
+Json plan_numbers(const planning::PlanResult& v) {
   Json out = Json::parse(report::plan_json(v));
   out["timeline"] = Json::array();
-  for (const report::Moment& m : v.timeline) out["timeline"].push_back(m.bytes);
+  for (const planning::StepPhase& m : v.timeline) out["timeline"].push_back(m.bytes);
   return out;
 }
 
-Json sweep_numbers(const report::SweepView& v) {
+Json sweep_numbers(const planning::SweepResult& v) {
   Json out = Json::object();
-  for (const report::SweepCurve& c : v.curves)
-    for (const report::SweepPoint& p : c.points) {
+  for (const planning::SweepCurve& c : v.curves)
+    for (const planning::SweepPoint& p : c.points) {
       Json row = Json::array();
       for (const auto& part : p.components) row.push_back(part.second);
       if (p.error.empty()) row.insert(row.end(), {p.compute, p.total});
@@ -34,10 +37,10 @@ Json sweep_numbers(const report::SweepView& v) {
   return out;
 }
 
-Json search_numbers(const report::SearchView& v) {
+Json search_numbers(const planning::SearchResult& v) {
   Json out = {{"best", Json::array()}, {"pareto", Json::array()}};
   for (const auto& [name, rows] : {std::pair{"best", &v.best}, {"pareto", &v.pareto}})
-    for (const report::LayoutRow& r : *rows) out[name].push_back({r.step_seconds, r.device_bytes});
+    for (const planning::RankedLayout& r : *rows) out[name].push_back({r.step_seconds, r.device_bytes});
   return out;
 }
 
@@ -46,7 +49,7 @@ Json search_numbers(const report::SearchView& v) {
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const std::filesystem::path dir = argv[1];
-  const report::PlanView fits = test::sample_plan(), fits_not = test::sample_plan(32, 64 * test::kGiB);
+  const planning::PlanResult fits = test::sample_plan(), fits_not = test::sample_plan(32, 64 * test::kGiB);
   write(dir / "plan.html", report::plan_html(fits));
   write(dir / "plan.json", plan_numbers(fits).dump());
   write(dir / "plan_too_much.html", report::plan_html(fits_not));

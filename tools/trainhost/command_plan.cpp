@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include "core/checkpoint/output_file.hpp"
-#include "core/planning/advice.hpp"
 #include "core/planning/choose_backend.hpp"
+#include "core/planning/choose_estimators.hpp"
 #include "core/planning/dataset_options.hpp"
+#include "core/planning/estimate_run.hpp"
 #include "core/planning/make_plan.hpp"
+#include "core/planning/suggest_changes.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/training/batches.hpp"
 #include "tools/trainhost/run_setup.hpp"
@@ -25,16 +28,16 @@ Exit run(const PlanArguments& a) {
   request.estimators = split_commas(a.estimators);
   request.trainer = planning::planned_trainer(c, *registry);
   request.elsewhere = !c.device.empty();
-  const planning::Resolved resolved = planning::resolve(c, *registry, request);
+  const planning::ResolvedRun resolved = planning::resolve_run(c, *registry, request);
   if (a.common.verbosity) fmt::print(stderr, "{}", planning::estimator_trace(resolved.config, *registry));
-  report::PlanView v = planning::make_plan(resolved, *registry, request);
+  planning::PlanResult v = planning::make_plan(resolved, *registry, request);
 
   // Limits need about thirty more plans: they are computed for --limits and for the HTML page only. The
   // timeline is computed where it is shown.
   planning::Replanner replan(source_of(a.common, more), *registry, request, resolved,
                              v.estimates.front().report.source);
-  planning::add_answers(v, replan, planning::planned_traits(resolved, *registry, request),
-                        {a.limits || !a.html.empty(), a.common.json || !a.html.empty()});
+  planning::add_changes_and_limits(v, replan, planning::planned_traits(resolved, *registry, request),
+                                   {a.limits || !a.html.empty(), a.common.json || !a.html.empty()});
 
   v.command = command_line();
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::plan_html(v), kHtml);

@@ -6,7 +6,8 @@
 
 #include "core/checkpoint/output_file.hpp"
 #include "core/planning/dataset_options.hpp"
-#include "core/planning/search_run.hpp"
+#include "core/planning/search_layouts.hpp"
+#include "core/report/search_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/training/batches.hpp"
 #include "tools/trainhost/run_setup.hpp"
@@ -40,7 +41,7 @@ Exit run(const SearchArguments& a) {
   if (!a.html.empty()) checkpoint::require_place_for("--html", a.html, kHtml);
   runfile::RunConfig c = load_config(a.common, device_overrides(a.device, a.budget), keys_to_search(request));
   planning::adopt_vocabulary(c);
-  report::SearchView v = planning::search_layouts(c, request);
+  planning::SearchResult v = planning::search_layouts(c, request);
   v.command = command_line();
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::search_csv(v), kCsv);
   if (!a.html.empty()) checkpoint::write_output("--html", a.html, report::search_html(v), kHtml);

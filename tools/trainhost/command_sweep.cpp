@@ -4,6 +4,7 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/planning/sweep.hpp"
+#include "core/report/sweep_report.hpp"
 #include "core/report/terminal.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
@@ -23,7 +24,7 @@ Exit run(const SweepArguments& a) {
                         {"--over"});
   planning::PlanRequest request;
   request.estimators = split_commas(a.estimators);
-  report::SweepView v =
+  planning::SweepResult v =
       planning::sweep(source_of(a.common, device_overrides(a.device, a.budget)), axis, request);
   v.command = command_line();
   if (!a.csv.empty()) checkpoint::write_output("--csv", a.csv, report::sweep_csv(v), kCsv);

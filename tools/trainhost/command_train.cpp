@@ -2,6 +2,7 @@
 #include "core/training/train.hpp"
 
 #include "core/planning/dataset_options.hpp"
+#include "core/report/run_reporter.hpp"
 #include "core/training/batches.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
@@ -21,7 +22,8 @@ Exit run(const TrainArguments& a) {
   options.quiet = a.common.quiet;
   options.verbosity = a.common.verbosity;
   options.profile = a.profile;
-  return training::train(c, *registry, options);
+  report::RunReporter reporter(a.common.quiet);
+  return training::train(c, *registry, options, reporter);
 }
 
 }  // namespace trainhost::cli

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "core/planning/dataset_options.hpp"
+#include "core/report/verify_table.hpp"
 #include "core/training/batches.hpp"
 #include "core/verify/context.hpp"
 #include "core/verify/real_trainers.hpp"
@@ -67,7 +68,7 @@ Exit run(const VerifyArguments& a) {
   if (a.common.json) fmt::print("{}\n", verify::results_json(results));
   if (!a.common.quiet)
     fmt::print(a.common.json ? stderr : stdout, "{}",
-               verify::results_table(results, report::terminal_of(a.common.json ? 2 : 1)));
+               report::verify_table(results, report::terminal_of(a.common.json ? 2 : 1)));
   return verify::exit_of(results);
 }
 

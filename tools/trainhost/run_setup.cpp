@@ -120,7 +120,7 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
   return r;
 }
 
-planning::Source source_of(const CommonArguments& a, const std::vector<runfile::Override>& more) {
+planning::RunSource source_of(const CommonArguments& a, const std::vector<runfile::Override>& more) {
   const auto load = [a, more](const planning::Settings& settings) {
     std::vector<runfile::Override> all = more;
     all.insert(all.end(), settings.begin(), settings.end());

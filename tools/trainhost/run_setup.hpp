@@ -27,7 +27,7 @@ runfile::RunConfig load_config(const CommonArguments& a, const std::vector<runfi
 std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const runfile::RunConfig* c);
 
 /// Loads the run with varied settings: overrides(a), then `more`, then the variation; the last value wins.
-planning::Source source_of(const CommonArguments& a, const std::vector<runfile::Override>& more);
+planning::RunSource source_of(const CommonArguments& a, const std::vector<runfile::Override>& more);
 
 /// The arguments of this process, quoted for a shell where needed; printed in HTML pages.
 std::string command_line();

@@ -3,8 +3,8 @@
 #include <boost/test/unit_test.hpp>
 #include <random>
 
-#include "core/planning/change_candidates.hpp"
-#include "core/planning/largest_that_fits.hpp"
+#include "core/planning/find_limits.hpp"
+#include "core/planning/propose_changes.hpp"
 #include "core/planning/sweep.hpp"
 #include "core/planning/transfer_costs.hpp"
 
@@ -12,16 +12,16 @@ using namespace trainhost;
 
 namespace {
 
-report::Estimate of_bytes(std::uint64_t bytes, std::uint64_t budget) {
-  report::Estimate e;
+planning::Estimate of_bytes(std::uint64_t bytes, std::uint64_t budget) {
+  planning::Estimate e;
   e.compute_bytes = e.total_bytes = bytes;
   e.fits = bytes <= budget;
   return e;
 }
 
-report::Estimate of_leaves(std::vector<std::pair<std::string, std::uint64_t>> leaves,
-                           Component c = Component::kActivations) {
-  report::Estimate e;
+planning::Estimate of_leaves(std::vector<std::pair<std::string, std::uint64_t>> leaves,
+                             Component c = Component::kActivations) {
+  planning::Estimate e;
   for (const auto& [name, bytes] : leaves) {
     MemoryEntry n;
     n.tier = Tier::kDevice, n.component = c, n.name = name, n.bytes = n.bytes_at_peak = bytes,
@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(the_largest_that_fits_is_what_a_scan_finds_whatever_the_cur
     const auto bytes = [&](std::uint64_t x) { return base + line * x + square * x * x + x / steps * 17; };
     std::uint64_t scan = 0, asked = 0;
     while (scan < most && bytes(scan + 1) <= budget) ++scan;
-    const planning::Most m = planning::largest_that_fits(most, budget, [&](std::uint64_t x) {
+    const planning::LargestFit m = planning::largest_that_fits(most, budget, [&](std::uint64_t x) {
       BOOST_REQUIRE((x >= 1 && x <= most));
       ++asked;
       return std::optional(of_bytes(bytes(x), budget));
@@ -77,8 +77,8 @@ BOOST_AUTO_TEST_CASE(the_largest_that_fits_is_what_a_scan_finds_whatever_the_cur
 }
 
 BOOST_AUTO_TEST_CASE(what_makes_no_run_does_not_fit) {
-  const planning::Most m =
-      planning::largest_that_fits(100, 1000, [&](std::uint64_t x) -> std::optional<report::Estimate> {
+  const planning::LargestFit m =
+      planning::largest_that_fits(100, 1000, [&](std::uint64_t x) -> std::optional<planning::Estimate> {
         if (x > 7) return std::nullopt;
         return of_bytes(x, 1000);
       });
@@ -87,10 +87,10 @@ BOOST_AUTO_TEST_CASE(what_makes_no_run_does_not_fit) {
 }
 
 BOOST_AUTO_TEST_CASE(what_binds_is_the_largest_leaf_that_grew) {
-  const report::Estimate fits = of_leaves({{"weights", 900}, {"gate_up", 100}, {"x", 50}});
-  const report::Estimate beyond = of_leaves({{"weights", 900}, {"gate_up", 200}, {"x", 150}});
-  BOOST_TEST(planning::what_binds(&fits, beyond, Tier::kDevice) == "activations: gate_up, 200 B");
-  BOOST_TEST(planning::what_binds(nullptr, beyond, Tier::kDevice) == "activations: weights, 900 B");
+  const planning::Estimate fits = of_leaves({{"weights", 900}, {"gate_up", 100}, {"x", 50}});
+  const planning::Estimate beyond = of_leaves({{"weights", 900}, {"gate_up", 200}, {"x", 150}});
+  BOOST_TEST(planning::exceeding_component(&fits, beyond, Tier::kDevice) == "activations: gate_up, 200 B");
+  BOOST_TEST(planning::exceeding_component(nullptr, beyond, Tier::kDevice) == "activations: weights, 900 B");
 }
 
 BOOST_AUTO_TEST_CASE(bisection_finds_where_a_fact_changes) {
@@ -103,8 +103,8 @@ BOOST_AUTO_TEST_CASE(only_what_changed_between_two_points_is_a_crossover) {
   const auto a = of_leaves({{"linear", 10}, {"scores", 5}}), b = of_leaves({{"linear", 20}, {"scores", 40}});
   const std::vector<planning::Predicate> facts = planning::changed_facts(a, b, false);
   BOOST_REQUIRE(facts.size() == 2u);
-  BOOST_TEST(facts[0].sentence == "linear no longer outweighs all other activations together");
-  BOOST_TEST(facts[1].sentence == "scores outweighs all other activations together");
+  BOOST_TEST(facts[0].sentence == "linear no longer exceeds all other activations together");
+  BOOST_TEST(facts[1].sentence == "scores exceeds all other activations together");
   BOOST_TEST(planning::changed_facts(a, a, true).empty());
 }
 
@@ -128,13 +128,13 @@ BOOST_AUTO_TEST_CASE(ranges_that_say_nothing_are_told_why) {
   };
   BOOST_TEST(has(refusal("data.seqlen=1..4"), "did you mean 'data.seq_len'?"), refusal("data.seqlen=1..4"));
   BOOST_TEST(has(refusal("data.seq_len"), "KEY=VALUES"));
-  BOOST_TEST(has(refusal("data.seq_len=4096..512"), "goes down: write 512..4096"));
-  BOOST_TEST(has(refusal("data.seq_len=1..2..3"), "is no range"));
-  BOOST_TEST(has(refusal("data.seq_len=..8"), "is no range"));
-  BOOST_TEST(has(refusal("data.seq_len=8.."), "is no range"));
-  BOOST_TEST(has(refusal("data.seq_len=1..8+0"), "never ends"));
-  BOOST_TEST(has(refusal("data.seq_len=1..8*1"), "never ends"));
-  BOOST_TEST(has(refusal("data.seq_len=0..8"), "never leaves 0"));
+  BOOST_TEST(has(refusal("data.seq_len=4096..512"), "is descending; write 512..4096"));
+  BOOST_TEST(has(refusal("data.seq_len=1..2..3"), "is not a range"));
+  BOOST_TEST(has(refusal("data.seq_len=..8"), "is not a range"));
+  BOOST_TEST(has(refusal("data.seq_len=8.."), "is not a range"));
+  BOOST_TEST(has(refusal("data.seq_len=1..8+0"), "is endless"));
+  BOOST_TEST(has(refusal("data.seq_len=1..8*1"), "is endless"));
+  BOOST_TEST(has(refusal("data.seq_len=0..8"), "cannot double or multiply 0"));
   BOOST_TEST(has(refusal("data.seq_len=1..99999999999"), "expected a whole number from 1 to 16777216"));
   BOOST_TEST(has(refusal("data.seq_len=1..16777216+1"), "more than 1000 values"));
   BOOST_TEST(has(refusal("data.seq_len=two,three"), "'two' is no value"));
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(ranges_that_say_nothing_are_told_why) {
 
 BOOST_AUTO_TEST_CASE(settings_read_as_a_run_file_has_them) {
   BOOST_TEST(
-      planning::as_run_file(
+      planning::format_as_run_file(
           {{"train.micro_batch", "2"}, {"train.recompute", "full"}, {"plugin.cuda.mode", "streamed"}}) ==
       "train.micro_batch = 2, train.recompute = \"full\", plugin.cuda.mode = \"streamed\"");
 }
@@ -153,10 +153,10 @@ BOOST_AUTO_TEST_CASE(settings_read_as_a_run_file_has_them) {
 BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_of_an_update_and_propose_what_the_key_takes) {
   runfile::RunConfig c = runfile::load_run(
       {}, {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}, {"memory.device", "h100-80gb"}});
-  const planning::Situation s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
+  const planning::ChangeContext s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
   std::size_t micro = 0, all = 0;
-  for (const planning::Family& f : planning::candidates(s))
-    for (const planning::Rung& r : f.rungs) {
+  for (const planning::CandidateSeries& f : planning::propose_changes(s))
+    for (const planning::CandidateChange& r : f.rungs) {
       ++all;
       const runfile::RunConfig changed = runfile::load_run({}, [&] {
         planning::Settings with = {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}};
@@ -175,11 +175,11 @@ BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_of_an_update_and_propose_what_th
 BOOST_AUTO_TEST_CASE(more_devices_are_counted_from_the_run_as_it_was_asked) {
   runfile::RunConfig c = runfile::load_run({}, {{"memory.device", "h100-80gb"}});
   c.run.parallel.tensor = 8;
-  planning::Situation s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
+  planning::ChangeContext s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
   s.devices = 1;  // what was asked; the tensor ranks were put in front
   std::size_t counted = 0;
-  for (const planning::Family& f : planning::candidates(s))
-    for (const planning::Rung& r : f.rungs)
+  for (const planning::CandidateSeries& f : planning::propose_changes(s))
+    for (const planning::CandidateChange& r : f.rungs)
       if (r.cost_words.find("devices instead of") != std::string::npos) {
         ++counted;
         BOOST_TEST(r.cost_words.ends_with("instead of 1"), r.cost_words);
@@ -189,7 +189,7 @@ BOOST_AUTO_TEST_CASE(more_devices_are_counted_from_the_run_as_it_was_asked) {
 
 BOOST_AUTO_TEST_CASE(offload_moves_the_experts_that_no_token_uses) {
   const runfile::RunConfig c = runfile::load_run({}, {{"memory.device", "h100-80gb"}});
-  planning::Situation dense{c, Tier::kDevice, "", 80000000000, 1000000, 1000000}, sparse = dense;
+  planning::ChangeContext dense{c, Tier::kDevice, "", 80000000000, 1000000, 1000000}, sparse = dense;
   sparse.all_parameters = 8000000;
   BOOST_TEST(planning::weight_offload_cost(sparse) == 8 * planning::weight_offload_cost(dense),
              boost::test_tools::tolerance(1e-9));
@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(offload_moves_the_experts_that_no_token_uses) {
   // Generating, the alternative is to read the weights from the device's own memory: 3350 GB/s against 32.
   const runfile::RunConfig generates = runfile::load_run(
       {}, {{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}, {"train.micro_batch", "1"}});
-  const planning::Situation g{generates, Tier::kDevice, "", 80000000000, 1000000, 0};
+  const planning::ChangeContext g{generates, Tier::kDevice, "", 80000000000, 1000000, 0};
   BOOST_TEST(planning::weight_offload_cost(g) > 50);
 }
 

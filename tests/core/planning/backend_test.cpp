@@ -1,5 +1,5 @@
-// Which trainer runs, by the codes of those before it: misbehaving plugins stand in for devices that are there
-// or not.
+// Which trainer runs, by the codes of those before it: misbehaving plugins stand in for devices that are
+// there or not.
 #include "core/planning/choose_backend.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -27,11 +27,11 @@ BOOST_AUTO_TEST_CASE(the_order_of_the_run_file_is_walked_and_traced) {
   Host well(d);
   const auto choice = choose_backend(*well.registry, "auto", true, {"ghost", "toy"});
   BOOST_TEST(choice.id == "toy");
-  BOOST_TEST(choice.trace == "ghost: no plugin file provides the ghost backend here\ntoy: used\n");
+  BOOST_TEST(choice.trace == "ghost: no installed plugin provides the ghost backend\ntoy: used\n");
   BOOST_TEST(choice.fallback_reason == "");  // auto simply chose
   const auto fell = choose_backend(*well.registry, "ghost", true, {"ghost", "toy"});
   BOOST_TEST(fell.id == "toy");
-  BOOST_TEST(fell.fallback_reason == "no plugin file provides the ghost backend here");
+  BOOST_TEST(fell.fallback_reason == "no installed plugin provides the ghost backend");
 }
 
 BOOST_AUTO_TEST_CASE(a_slip_in_the_order_is_named_and_a_stranger_is_passed_over) {

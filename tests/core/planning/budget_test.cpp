@@ -121,14 +121,14 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_says_where_and_by_how_much) {
   };
   BOOST_TEST(why(report_of(2048, 512, 512)) == "");
   const std::string device =
-      "the run needs 3.00 KiB and memory.budget has 2.00 KiB: 1.00 KiB (1,024 bytes) too much";
+      "the run needs 3.00 KiB, but memory.budget is 2.00 KiB: 1.00 KiB (1,024 bytes) short";
   const std::string host =
-      "the run needs 1.50 KiB of host memory beside the device's and free host memory has 1.00 KiB: 512 B "
-      "(512 bytes) too much";
+      "the run needs 1.50 KiB of host memory, but free host memory is 1.00 KiB: 512 B "
+      "(512 bytes) short";
   BOOST_TEST(why(report_of(3072, 0, 0)) == device);
   BOOST_TEST(why(report_of(0, 512, 1024)) == host);
   BOOST_TEST(why(report_of(3072, 512, 1024)) == device + "; " + host);
-  BOOST_TEST(why(report_of(3072, 0, 0), true).find("3.00 KiB at its smallest (recompute full) and") !=
+  BOOST_TEST(why(report_of(3072, 0, 0), true).find("3.00 KiB with every layer recomputed, but") !=
              std::string::npos);
 }
 

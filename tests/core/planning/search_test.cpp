@@ -1,6 +1,6 @@
 // search from a run file's side: what is searched and what stays, and that every row's settings are the
 // layout it speaks of.
-#include "core/planning/search_run.hpp"
+#include "core/planning/search_layouts.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -17,8 +17,8 @@ using Overrides = std::vector<runfile::Override>;
 const Overrides kRun = {
     {"memory.device", "h100-80gb"}, {"train.precision", "bf16"}, {"data.seq_len", "4096"}};
 
-report::SearchView ask(const Overrides& more, planning::SearchRequest request,
-                       const std::string& model = "llama-3-8b") {
+planning::SearchResult ask(const Overrides& more, planning::SearchRequest request,
+                           const std::string& model = "llama-3-8b") {
   Overrides all = kRun;
   all.insert(all.end(), more.begin(), more.end());
   for (const runfile::Override& o : more) request.fixed.insert(o.key);
@@ -32,7 +32,7 @@ planning::SearchRequest request(std::uint32_t devices, std::uint64_t batch) {
 }
 
 /// The row's settings put on the run that was searched.
-runfile::RunConfig again(const report::LayoutRow& row, const std::string& model = "llama-3-8b") {
+runfile::RunConfig again(const planning::RankedLayout& row, const std::string& model = "llama-3-8b") {
   Overrides all = kRun;
   for (const std::string& s : row.settings) {
     const std::string word = s.substr(std::string("--set ").size());
@@ -46,12 +46,12 @@ runfile::RunConfig again(const report::LayoutRow& row, const std::string& model 
 BOOST_AUTO_TEST_SUITE(search)
 
 BOOST_AUTO_TEST_CASE(every_row_is_a_run_of_the_same_bytes_and_seconds) {
-  const report::SearchView v = ask({}, request(8, 32));
+  const planning::SearchResult v = ask({}, request(8, 32));
   BOOST_REQUIRE(!v.best.empty());
   BOOST_REQUIRE(!v.pareto.empty());
-  std::vector<report::LayoutRow> rows = v.best;
+  std::vector<planning::RankedLayout> rows = v.best;
   rows.insert(rows.end(), v.pareto.begin(), v.pareto.end());
-  for (const report::LayoutRow& row : rows) {
+  for (const planning::RankedLayout& row : rows) {
     const runfile::RunConfig c = again(row);
     const model::Architecture a = model::from_model(c.model);
     parallel::validate(a, c.run);
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(every_row_is_a_run_of_the_same_bytes_and_seconds) {
 }
 
 BOOST_AUTO_TEST_CASE(best_rows_rise_in_time_and_the_front_falls) {
-  const report::SearchView v = ask({}, request(16, 64));
+  const planning::SearchResult v = ask({}, request(16, 64));
   for (std::size_t i = 1; i < v.best.size(); ++i)
     BOOST_TEST(v.best[i - 1].step_seconds <= v.best[i].step_seconds);
   for (std::size_t i = 1; i < v.pareto.size(); ++i) {
@@ -85,9 +85,9 @@ BOOST_AUTO_TEST_CASE(best_rows_rise_in_time_and_the_front_falls) {
 BOOST_AUTO_TEST_CASE(threads_and_pruning_do_not_change_the_answer) {
   planning::SearchRequest r = request(16, 64);
   r.threads = 1;
-  const report::SearchView one = ask({}, r);
+  const planning::SearchResult one = ask({}, r);
   r.threads = 5, r.every = true;
-  const report::SearchView five = ask({}, r);
+  const planning::SearchResult five = ask({}, r);
   BOOST_REQUIRE_EQUAL(one.best.size(), five.best.size());
   BOOST_REQUIRE_EQUAL(one.pareto.size(), five.pareto.size());
   for (std::size_t i = 0; i < one.best.size(); ++i)
@@ -99,11 +99,11 @@ BOOST_AUTO_TEST_CASE(threads_and_pruning_do_not_change_the_answer) {
 }
 
 BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays) {
-  const report::SearchView v =
+  const planning::SearchResult v =
       ask({{"parallel.tensor", "4"}, {"train.recompute", "full"}, {"plan.offload_optimizer", "none"}},
           request(8, 32));
   BOOST_REQUIRE(!v.best.empty());
-  for (const report::LayoutRow& row : v.best) {
+  for (const planning::RankedLayout& row : v.best) {
     BOOST_TEST(row.tensor == 4u);
     BOOST_TEST(row.recompute == "full");
     BOOST_TEST(row.offload.find("optimizer") == std::string::npos);
@@ -113,24 +113,24 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays) {
 BOOST_AUTO_TEST_CASE(a_sequence_that_nobody_named_is_the_models_own_at_most_4096_and_said) {
   const Overrides open = {{"memory.device", "h100-80gb"}, {"train.precision", "bf16"}};
   for (const auto& [model, tokens] : {std::pair{"llama-3-8b", 4096u}, {"gpt2", 1024u}}) {
-    const report::SearchView v =
+    const planning::SearchResult v =
         planning::search_layouts(runfile::run_for_model(model, open), request(8, 32));
     BOOST_TEST(v.seq_len == tokens);
     BOOST_TEST(v.notes.front().find("data.seq_len is not given") != std::string::npos, v.notes.front());
     BOOST_REQUIRE(!v.best.empty());
     BOOST_TEST(v.best.front().settings.front() == "--set data.seq_len=" + std::to_string(tokens));
   }
-  const report::SearchView given =
+  const planning::SearchResult given =
       planning::search_layouts(runfile::run_for_model("gpt2", kRun), request(8, 32));
   BOOST_TEST(given.seq_len == 4096u);
   BOOST_TEST(given.best.front().settings.front().starts_with("--set parallel."));
 }
 
 BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays_also_where_it_leaves_little) {
-  const report::SearchView v =
+  const planning::SearchResult v =
       ask({{"parallel.pipeline", "4"}, {"parallel.interleave", "2"}, {"parallel.zero", "1"}}, request(8, 32));
   BOOST_REQUIRE(!v.best.empty());
-  for (const report::LayoutRow& row : v.best)
+  for (const planning::RankedLayout& row : v.best)
     BOOST_TEST((row.pipeline == 4u && row.interleave == 2u && row.zero == 1u));
 }
 
@@ -152,15 +152,15 @@ BOOST_AUTO_TEST_CASE(a_key_that_leaves_no_layout_is_refused_by_its_own_sentence)
 }
 
 BOOST_AUTO_TEST_CASE(where_nothing_fits_the_closest_is_named_with_what_it_misses_by) {
-  const report::SearchView v = ask({{"memory.budget", "1GiB"}}, request(1, 1));
+  const planning::SearchResult v = ask({{"memory.budget", "1GiB"}}, request(1, 1));
   BOOST_TEST(v.best.empty());
   BOOST_TEST(v.fitting == 0u);
   BOOST_REQUIRE(!v.notes.empty());
   bool said = false;
   for (const std::string& n : v.notes)
-    said = said || (n.find("closest is") != n.npos && n.find("too much") != n.npos);
+    said = said || (n.find("closest layout is") != n.npos && n.find("over the budget") != n.npos);
   BOOST_TEST(said);
-  const report::SearchView host =
+  const planning::SearchResult host =
       ask({{"memory.budget", "60GiB"}, {"memory.host_budget", "1GiB"}}, request(1, 1));
   BOOST_TEST(host.best.empty());
   BOOST_TEST(host.notes.front().find("of a device") != std::string::npos, host.notes.front());
@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_searched_is_refused_by_name) {
 
 BOOST_AUTO_TEST_CASE(a_number_that_leaves_no_layout_says_so) {
   // 7 ranks divide neither 32 heads nor 32 sequences, and the pipeline is held at 1.
-  const report::SearchView v = ask({{"parallel.pipeline", "1"}}, request(7, 32));
+  const planning::SearchResult v = ask({{"parallel.pipeline", "1"}}, request(7, 32));
   BOOST_TEST(v.layouts == 0u);
   BOOST_REQUIRE(!v.notes.empty());
   BOOST_TEST(v.notes.front().find("no layout") != std::string::npos);

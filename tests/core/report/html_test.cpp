@@ -9,8 +9,11 @@
 #include "core/report/html_axis.hpp"
 #include "core/report/html_page.hpp"
 #include "core/report/html_style.hpp"
+#include "core/report/plan_report.hpp"
+#include "core/report/search_report.hpp"
+#include "core/report/sweep_report.hpp"
 #include "core/report/terminal.hpp"
-#include "tests/support/sample_views.hpp"
+#include "tests/support/sample_results.hpp"
 
 using namespace trainhost;
 
@@ -65,8 +68,8 @@ double contrast(const std::string& a, const std::string& b) {
   return (std::max(x, y) + 0.05) / (std::min(x, y) + 0.05);
 }
 
-std::vector<std::string> pages_of(const report::PlanView& p, const report::SweepView& s,
-                                  const report::SearchView& q) {
+std::vector<std::string> pages_of(const planning::PlanResult& p, const planning::SweepResult& s,
+                                  const planning::SearchResult& q) {
   return {report::plan_html(p), report::sweep_html(s), report::search_html(q)};
 }
 
@@ -82,30 +85,30 @@ BOOST_AUTO_TEST_CASE(text_from_outside_cannot_leave_its_place) {
 }
 
 BOOST_AUTO_TEST_CASE(no_string_of_a_view_becomes_markup) {
-  report::PlanView p = test::sample_plan(4, 16 * test::kGiB);
+  planning::PlanResult p = test::sample_plan(4, 16 * test::kGiB);
   p.model.name = p.model.family = p.run_line = p.mode = p.backend = p.budget_source = p.host_budget_source =
       p.command = kAttack;
   p.notes = {kAttack};
-  for (report::Estimate& e : p.estimates) {
+  for (planning::Estimate& e : p.estimates) {
     e.report.source = kAttack, e.report.notes = {kAttack};
     for (MemoryEntry& n : e.report.entries) n.name = n.formula = kAttack;
   }
-  for (report::Change& c : p.changes) c.settings = c.sentence = c.cost_words = kAttack;
-  for (report::Limit& l : p.limits) l.what = l.binds = kAttack;
-  for (report::Moment& m : p.timeline) m.name = kAttack;
-  report::SweepView s = test::sample_sweep();
+  for (planning::Change& c : p.changes) c.settings = c.sentence = c.cost_words = kAttack;
+  for (planning::Limit& l : p.limits) l.what = l.binds = kAttack;
+  for (planning::StepPhase& m : p.timeline) m.name = kAttack;
+  planning::SweepResult s = test::sample_sweep();
   s.model = s.run_line = s.key = s.unit = s.budget_source = s.command = kAttack;
-  for (report::SweepCurve& c : s.curves) {
+  for (planning::SweepCurve& c : s.curves) {
     c.estimator = c.kind = kAttack;
-    for (report::SweepPoint& x : c.points) x.label = kAttack;
+    for (planning::SweepPoint& x : c.points) x.label = kAttack;
     c.points.back().error = kAttack;
   }
-  for (report::Crossover& x : s.crossovers) x.estimator = x.sentence = kAttack;
-  report::SearchView q = test::sample_search(4);
+  for (planning::Crossover& x : s.crossovers) x.estimator = x.sentence = kAttack;
+  planning::SearchResult q = test::sample_search(4);
   q.model = q.device = q.run_line = q.command = kAttack;
   q.assumptions = q.notes = {kAttack};
   for (auto* rows : {&q.best, &q.pareto})
-    for (report::LayoutRow& r : *rows) {
+    for (planning::RankedLayout& r : *rows) {
       r.recompute = r.offload = kAttack, r.settings = {kAttack};
       for (auto& part : r.seconds) part.first = kAttack;
     }
@@ -131,9 +134,9 @@ BOOST_AUTO_TEST_CASE(a_page_names_nothing_outside_itself) {
 }
 
 BOOST_AUTO_TEST_CASE(large_views_stay_under_300_kb_and_say_what_they_leave_out) {
-  report::PlanView p = test::sample_plan(126, 600 * test::kGiB);
+  planning::PlanResult p = test::sample_plan(126, 600 * test::kGiB);
   for (int i = 0; i < 60; ++i) p.notes.push_back(std::string(5000, '&'));
-  for (report::Estimate& e : p.estimates)
+  for (planning::Estimate& e : p.estimates)
     for (MemoryEntry& n : e.report.entries) n.formula = std::string(400, '<');
   const std::string plan = report::plan_html(p), sweep = report::sweep_html(test::sample_sweep(3000)),
                     search = report::search_html(test::sample_search(2000));
@@ -152,7 +155,7 @@ BOOST_AUTO_TEST_CASE(the_answer_stands_on_top_in_one_sentence) {
   BOOST_TEST(has(plan_html(test::sample_plan(32, 64 * test::kGiB)),
                  "<p class=\"answer bad\">Does not fit: 4.46 GiB too much; cheapest change: train.recompute "
                  "= &quot;full&quot;</p>"));
-  report::PlanView p = test::sample_plan();
+  planning::PlanResult p = test::sample_plan();
   p.budget_known = false, p.budget_source = "unknown: no device";
   BOOST_TEST(has(plan_html(p), "<p class=\"answer neutral\">Needs 68.5 GiB</p>"));
   p = test::sample_plan();
@@ -160,7 +163,7 @@ BOOST_AUTO_TEST_CASE(the_answer_stands_on_top_in_one_sentence) {
   p.host_budget_bytes = p.estimates[0].host_bytes - test::kGiB;
   BOOST_TEST(has(plan_html(p), "Does not fit: the host lacks 1.00 GiB"));
   BOOST_TEST(has(report::sweep_html(test::sample_sweep()), "Fits up to data.seq_len = 4646"));
-  BOOST_TEST(has(report::search_html(report::SearchView{}), "answer bad"));
+  BOOST_TEST(has(report::search_html(planning::SearchResult{}), "answer bad"));
 }
 
 BOOST_AUTO_TEST_CASE(tooltips_keep_their_lines) {
@@ -174,13 +177,13 @@ BOOST_AUTO_TEST_CASE(empty_views_make_pages_without_empty_sections) {
     BOOST_TEST(unbalanced(page) == "");
     BOOST_TEST(!has(page, "<svg"));
   }
-  report::PlanView p = test::sample_plan();
+  planning::PlanResult p = test::sample_plan();
   p.timeline.clear();
   BOOST_TEST(!has(report::plan_html(p), "moment by moment"));
 }
 
 BOOST_AUTO_TEST_CASE(the_page_says_why_single_changes_are_few) {
-  report::PlanView v = test::sample_plan(4, 16 * test::kGiB);
+  planning::PlanResult v = test::sample_plan(4, 16 * test::kGiB);
   v.changes_note = "No single change makes it fit: <weights> alone are 9 TiB.";
   BOOST_TEST(
       report::plan_html(v).find("<p>No single change makes it fit: &lt;weights&gt; alone are 9 TiB.</p>") !=
@@ -188,7 +191,7 @@ BOOST_AUTO_TEST_CASE(the_page_says_why_single_changes_are_few) {
 }
 
 BOOST_AUTO_TEST_CASE(a_thinned_timeline_keeps_its_peak) {
-  report::PlanView p = test::sample_plan(4);
+  planning::PlanResult p = test::sample_plan(4);
   p.timeline.clear();
   for (unsigned i = 0; i < 5000; ++i)
     p.timeline.push_back({"forward, op " + std::to_string(i),
@@ -201,9 +204,9 @@ BOOST_AUTO_TEST_CASE(a_thinned_timeline_keeps_its_peak) {
 }
 
 BOOST_AUTO_TEST_CASE(sizes_at_the_ends_of_the_scale_are_drawn) {
-  report::PlanView p = test::sample_plan(1);
+  planning::PlanResult p = test::sample_plan(1);
   for (std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{INT64_MAX}}) {
-    report::Estimate e;
+    planning::Estimate e;
     e.report.source = "llama";
     e.report.entries = {test::sample_leaf(1, Tier::kDevice, Component::kWeights, bytes, "w", "1")};
     e.compute_bytes = e.total_bytes = bytes;
@@ -259,7 +262,7 @@ BOOST_AUTO_TEST_CASE(ticks_are_round_and_cover_the_range) {
 }
 
 BOOST_AUTO_TEST_CASE(csv_has_every_leaf_and_reads_back) {
-  report::PlanView p = test::sample_plan(2);
+  planning::PlanResult p = test::sample_plan(2);
   p.estimates.resize(1);
   p.estimates[0].report.entries[0].formula = "P*2, \"bf16\"";
   const std::string csv = report::plan_csv(p);

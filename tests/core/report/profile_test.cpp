@@ -3,25 +3,25 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
-#include "core/report/profile_view.hpp"
+#include "core/report/profile_report.hpp"
 #include "core/report/terminal.hpp"
-#include "core/report/trace.hpp"
+#include "core/training/chrome_trace.hpp"
 
 using namespace trainhost;
 using nlohmann::json;
 
 namespace {
 
-report::ProfileView two_steps() {
-  report::ProfileView v;
+training::ProfileResult two_steps() {
+  training::ProfileResult v;
   v.steps = 2, v.step_ns = 2'000'000, v.without_first = true;
   v.kinds = {{"linear", false, 8, 1'000'000, 150'000'000, 12'000'000},
              {"rope", true, 4, 100'000, 0, 2'000'000},
              {"rms_norm", true, 4, 300'000, 0, 3'000'000},
              {"adamw", false, 2, 500'000, 0, 20'000'000}};
   v.layer_ns = {400'000, 600'000, 800'000};
-  v.moments = {{"before_forward", 1 << 20, 4 << 20, 2 << 20, 8 << 20},
-               {"after_update", 0, 4 << 20, 3 << 20, 8 << 20}};
+  v.phases = {{"before_forward", 1 << 20, 4 << 20, 2 << 20, 8 << 20},
+              {"after_update", 0, 4 << 20, 3 << 20, 8 << 20}};
   for (std::int32_t l : {-1, 0, 1, 2}) v.peak.push_back({l, Component::kWeights, l == 2 ? 300u : 100u});
   v.peak.push_back({-1, Component::kLogits, 400});
   v.peak_at = "head_loss head (backward)";
@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_CASE(severity_has_the_bounds_of_the_contract) {
   const std::pair<double, const char*> cases[] = {
       {0, "normal"},  {0.0499, "normal"}, {0.05, "moderate"},   {0.1499, "moderate"},
       {0.15, "high"}, {0.25, "high"},     {0.2501, "critical"}, {1, "critical"}};
-  for (const auto& [ratio, word] : cases) BOOST_TEST(report::fragmentation_severity(ratio) == word, ratio);
+  for (const auto& [ratio, word] : cases) BOOST_TEST(training::fragmentation_severity(ratio) == word, ratio);
 }
 
 BOOST_AUTO_TEST_CASE(kinds_come_by_time_with_rates_and_the_gap_between_operations) {
@@ -88,13 +88,13 @@ BOOST_AUTO_TEST_CASE(json_has_every_kind_and_the_same_figures) {
 }
 
 BOOST_AUTO_TEST_CASE(a_profile_without_steps_divides_by_nothing) {
-  report::ProfileView none;
+  training::ProfileResult none;
   has(report::profile_table(none, {}), "no step was made");
   BOOST_TEST(json::parse(report::profile_json(none))["step_ms"] == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_trace_is_json_with_slices_inside_slices) {
-  report::Trace t("trainhost \"x\"\n", "cpu step");
+  training::ChromeTrace t("trainhost \"x\"\n", "cpu step");
   std::string text;
   for (std::uint64_t s : {1, 2}) {
     const std::uint64_t at = 5'000'000'000'000'000 + s * 10'000;

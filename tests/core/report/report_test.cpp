@@ -3,22 +3,23 @@
 #include <nlohmann/json.hpp>
 
 #include "core/report/comparison.hpp"
-#include "core/report/plan_view.hpp"
+#include "core/report/plan_report.hpp"
 #include "core/report/progress.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
+#include "core/training/throughput.hpp"
 
 using namespace trainhost;
 
 namespace {
 
-report::PlanView small_plan() {
-  report::PlanView v;
+planning::PlanResult small_plan() {
+  planning::PlanResult v;
   v.model.name = "tiny";
   v.parameters.total = 12345;
   v.budget_bytes = 3000;
   v.budget_source = "memory.budget";
-  report::Estimate e;
+  planning::Estimate e;
   e.report.source = "llama";
   auto leaf = [&](Component c, std::uint64_t bytes, std::uint64_t at_peak) {
     MemoryEntry n;
@@ -65,7 +66,7 @@ BOOST_AUTO_TEST_CASE(a_bar_is_as_long_as_its_share) {
 }
 
 BOOST_AUTO_TEST_CASE(active_and_trained_parameters_are_all_of_them_where_nothing_else_is_said) {
-  report::PlanView v = small_plan();
+  planning::PlanResult v = small_plan();
   auto parameters = [&] { return nlohmann::json::parse(report::plan_json(v)).at("model").at("parameters"); };
   BOOST_TEST(parameters().at("active") == 12345);
   BOOST_TEST(parameters().at("trainable") == 12345);
@@ -100,10 +101,10 @@ BOOST_AUTO_TEST_CASE(the_table_says_by_how_much_a_run_does_not_fit) {
 }
 
 BOOST_AUTO_TEST_CASE(several_estimates_stand_side_by_side_with_their_reasons) {
-  report::PlanView v = small_plan();
+  planning::PlanResult v = small_plan();
   BOOST_TEST(report::memory_table(v, {}).find("side by side") ==
              std::string::npos);  // one alone is compared with nothing
-  report::Estimate rule = v.estimates[0];
+  planning::Estimate rule = v.estimates[0];
   rule.report.source = "thumb", rule.report.claim = Claim::kApproximation;
   rule.report.notes = {"A rule of thumb: 16 bytes a parameter; logits are not in it.", "Another."};
   rule.total_bytes = 4900;
@@ -122,7 +123,7 @@ BOOST_AUTO_TEST_CASE(several_estimates_stand_side_by_side_with_their_reasons) {
 }
 
 BOOST_AUTO_TEST_CASE(a_reason_keeps_its_symbols) {
-  report::Estimate e;
+  planning::Estimate e;
   BOOST_TEST(report::reason(e) == "");
   e.report.notes = {"K = 10 is no upper bound."};
   BOOST_TEST(report::reason(e) == "K = 10 is no upper bound");
@@ -131,18 +132,18 @@ BOOST_AUTO_TEST_CASE(a_reason_keeps_its_symbols) {
 }
 
 BOOST_AUTO_TEST_CASE(hostile_names_are_printed_escaped) {
-  report::PlanView v = small_plan();
+  planning::PlanResult v = small_plan();
   v.model.name = "a\x1b[31m";
   BOOST_TEST(report::memory_table(v, {}).find('\x1b') == std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(durations_and_rates_read_well) {
-  BOOST_TEST(report::format_duration(65) == "1:05");
-  BOOST_TEST(report::format_duration(7387) == "2:03:07");
-  BOOST_TEST(report::format_duration(273600) == "3d 4h");
-  BOOST_TEST(report::format_rate(98123) == "98.1K");
-  BOOST_TEST(report::format_rate(2.314e6) == "2.31M");
-  BOOST_TEST(report::format_rate(613) == "613");
+  BOOST_TEST(training::format_duration(65) == "1:05");
+  BOOST_TEST(training::format_duration(7387) == "2:03:07");
+  BOOST_TEST(training::format_duration(273600) == "3d 4h");
+  BOOST_TEST(training::format_rate(98123) == "98.1K");
+  BOOST_TEST(training::format_rate(2.314e6) == "2.31M");
+  BOOST_TEST(training::format_rate(613) == "613");
 }
 
 BOOST_AUTO_TEST_CASE(a_table_runs_text_on_below_then_drops_columns_in_the_stated_order) {

@@ -5,18 +5,19 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/report/search_view.hpp"
+#include "core/report/search_report.hpp"
 #include "core/report/terminal.hpp"
 #include "core/report/text_table.hpp"
 
+using namespace trainhost;
 using namespace trainhost::report;
 
 namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-SearchView view() {
-  LayoutRow r;
+planning::SearchResult view() {
+  planning::RankedLayout r;
   r.tensor = 8, r.sequence = true, r.pipeline = 4, r.interleave = 2, r.data = 16, r.zero = 1,
   r.micro_batch = 2, r.accumulate = 32;
   r.recompute = "full", r.recompute_every = 4, r.offload = "optimizer to cpu";
@@ -24,7 +25,7 @@ SearchView view() {
   r.tokens_per_second = 1e6, r.utilization = 0.423;
   r.seconds = {{"compute", 9}, {"bubble", 2.5}, {"data", 1}};
   r.settings = {"--set parallel.tensor=8", "--set parallel.zero=1"};
-  SearchView v;
+  planning::SearchResult v;
   v.model = "gpt3", v.device = "h100-80gb", v.run_line = "bf16, adamw", v.devices = 512,
   v.budget_bytes = 80'000'000'000;
   v.global_batch = 1024, v.seq_len = 2048, v.layouts = 1'234'567, v.evaluated = 65'432, v.fitting = 321,
@@ -36,7 +37,7 @@ SearchView view() {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(search_views)
+BOOST_AUTO_TEST_SUITE(search_results)
 
 BOOST_AUTO_TEST_CASE(the_table_says_how_much_was_looked_at_and_where_time_goes) {
   const std::string t = search_table(view(), Terminal{});
@@ -44,13 +45,13 @@ BOOST_AUTO_TEST_CASE(the_table_says_how_much_was_looked_at_and_where_time_goes) 
                            "full by 4", "optimizer to cpu", "12.50 s", "42.3 %", "bubble 20 %, data 8 %",
                            "--set parallel.tensor=8 --set parallel.zero=1", "eight devices a node", "a note"})
     BOOST_TEST(has(t, part), part << " in\n" << t);
-  SearchView none = view();
+  planning::SearchResult none = view();
   none.best.clear(), none.pareto.clear();
   BOOST_TEST(has(search_table(none, Terminal{}), "nothing fits"));
 }
 
 BOOST_AUTO_TEST_CASE(a_narrow_terminal_gets_fewer_columns_and_no_cut_number) {
-  SearchView v = view();
+  planning::SearchResult v = view();
   v.best.front().offload = v.pareto.front().offload = "weights to cpu, optimizer to cpu, activations to cpu";
   const std::string whole = search_table(v, Terminal{});
   for (unsigned width : {80u, 100u, 120u}) {
@@ -69,7 +70,7 @@ BOOST_AUTO_TEST_CASE(a_narrow_terminal_gets_fewer_columns_and_no_cut_number) {
 }
 
 BOOST_AUTO_TEST_CASE(of_a_long_front_the_table_shows_some_with_both_ends) {
-  SearchView v = view();
+  planning::SearchResult v = view();
   v.pareto.assign(50, v.best[0]);
   for (std::size_t i = 0; i < 50; ++i) v.pareto[i].data = static_cast<std::uint32_t>(1000 + i);
   const std::string t = search_table(v, Terminal{});
@@ -106,7 +107,7 @@ BOOST_AUTO_TEST_CASE(csv_has_one_line_a_layout_and_as_many_fields_as_its_head) {
   }
   BOOST_TEST(lines == 2);
   // "weights to cpu, optimizer to cpu" is one field.
-  SearchView v = view();
+  planning::SearchResult v = view();
   v.best[0].offload = "weights to cpu, optimizer to cpu";
   BOOST_TEST(has(search_csv(v), ",\"weights to cpu, optimizer to cpu\","));
 }

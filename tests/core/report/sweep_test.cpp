@@ -2,15 +2,15 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
-#include "core/report/sweep_view.hpp"
+#include "core/report/sweep_report.hpp"
 #include "core/report/terminal.hpp"
 
 using namespace trainhost;
 
 namespace {
 
-report::SweepView small() {
-  report::SweepView v;
+planning::SweepResult small() {
+  planning::SweepResult v;
   v.model = "tiny", v.key = "data.seq_len", v.unit = "tokens", v.budget_known = true, v.budget_bytes = 3000,
   v.budget_source = "memory.budget";
   v.curves.push_back(
@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_CASE(csv_quotes_what_needs_it_and_leaves_unplanned_cells_empty) 
 }
 
 BOOST_AUTO_TEST_CASE(points_run_in_different_ways_say_how_in_table_page_and_csv) {
-  report::SweepView v = small();
+  planning::SweepResult v = small();
   BOOST_TEST(report::sweep_html(v).find(">how<") == std::string::npos);
   v.curves[0].points[1].how = "streamed, recompute none";
   for (const std::string& text : {report::sweep_table(v, {}), report::sweep_html(v), report::sweep_csv(v)})

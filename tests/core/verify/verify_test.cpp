@@ -7,6 +7,7 @@
 #include <fstream>
 #include <ostream>
 
+#include "core/report/verify_table.hpp"
 #include "core/verify/judge_modes.hpp"
 #include "core/verify/snapshot.hpp"
 #include "core/verify/verify.hpp"
@@ -239,7 +240,7 @@ BOOST_AUTO_TEST_CASE(results_become_json_and_reported_only_rows_do_not_change_th
   const std::string json = results_json({r});
   BOOST_TEST(has(json, "\"status\": \"falsified\""), json);
   BOOST_TEST(has(json, "\"measured\": null"), json);
-  BOOST_TEST(!has(results_table({r}, {}), "\x1b"));
+  BOOST_TEST(!has(report::verify_table({r}, {}), "\x1b"));
   BOOST_TEST((exit_of({r}) == Exit::kDone));
   r.decides = true;
   BOOST_TEST((exit_of({r}) == Exit::kFalsified));

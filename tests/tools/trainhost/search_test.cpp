@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(if_no_layout_fits_the_exit_code_is_3_and_the_closest_is_nam
   BOOST_TEST(r.code == 3, r.err);
   BOOST_TEST(has(r.out, "nothing fits"), r.out);
   BOOST_TEST(has(r.out, "closest is"), r.out);
-  BOOST_TEST(has(r.out, "too much"), r.out);
+  BOOST_TEST(has(r.out, "over the budget"), r.out);
 }
 
 BOOST_AUTO_TEST_CASE(typos_get_the_nearest_name) {

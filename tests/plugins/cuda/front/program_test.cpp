@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_does_not_fit_says_which_memory_and_by_how_much) 
       with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=1KiB"})),
       fake());
   BOOST_TEST(r.code == 3);
-  BOOST_TEST(has(r.err, "of host memory beside the device's and memory.host_budget has 1.00 KiB"), r.err);
+  BOOST_TEST(has(r.err, "of host memory, but memory.host_budget is 1.00 KiB"), r.err);
   r = run_program(with("good", small("train", {"--backend=cuda", "--set", out + "2"})),
                   fake({{"FAKE_NVML_FREE", "600000000"}, {"FAKE_CUDA_TOTAL", "600000000"}}));
   BOOST_TEST(has(r.err, "device budget 63129088"), r.err);  // fits: the fake engine is asked

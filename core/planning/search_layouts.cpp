@@ -1,5 +1,5 @@
-// See search_run.hpp.
-#include "core/planning/search_run.hpp"
+// See search_layouts.hpp.
+#include "core/planning/search_layouts.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "core/model/presets.hpp"
 #include "core/model/run_rules.hpp"
 #include "core/parallel/rank_memory.hpp"
-#include "core/planning/size_overflow.hpp"
+#include "core/planning/error_context.hpp"
 
 namespace trainhost::planning {
 namespace {
@@ -24,15 +24,14 @@ const DevicePreset& device_of(const runfile::RunConfig& c) {
   std::vector<std::string> names;
   for (const DevicePreset& d : device_presets()) names.push_back(d.name);
   if (c.device.empty())
-    throw usage_error("search needs a device: its speed ranks the layouts",
-                      fmt::format("--device=NAME, one of: {}", fmt::join(names, ", ")));
+    throw usage_error("search needs a device, whose speed ranks the layouts",
+                      fmt::format("add --device=NAME, one of: {}", fmt::join(names, ", ")));
   if (const DevicePreset* d = find_device_preset(c.device)) return *d;
-  throw usage_error(
-      fmt::format("there is no device '{}'", escaped(c.device, 80)) + did_you_mean(c.device, names),
-      "trainhost devices lists them");
+  throw usage_error(fmt::format("unknown device '{}'", escaped(c.device, 80)) + did_you_mean(c.device, names),
+                    "see trainhost devices");
 }
 
-/// The axes of the search; a key that is fixed takes the run's value alone.
+/// The axes of the search. A fixed key has only the value of the run.
 parallel::Axes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
   parallel::Axes a;
   const auto only = [&](const char* key, auto& values, auto value) {
@@ -58,10 +57,10 @@ parallel::Axes axes_of(const RunSpec& r, const std::set<std::string>& fixed) {
   return a;
 }
 
-parallel::Answer ask(const parallel::Question& q, std::size_t threads) {
+parallel::Answer search_on_threads(const parallel::Question& q, std::size_t threads) {
   std::vector<parallel::Answer> answers(threads);
   std::vector<std::exception_ptr> failed(threads);
-  const auto part = [&](std::size_t i) {
+  const auto search_part = [&](std::size_t i) {
     try {
       answers[i] = parallel::search(q, i, threads);
     } catch (...) {
@@ -69,21 +68,21 @@ parallel::Answer ask(const parallel::Question& q, std::size_t threads) {
     }
   };
   {
-    std::vector<std::jthread> others;  // joined also where the system has no more of them
+    std::vector<std::jthread> others;  // joined on every exit, also when a thread cannot be started
     try {
-      for (std::size_t i = 1; i < threads; ++i) others.emplace_back(part, i);
+      for (std::size_t i = 1; i < threads; ++i) others.emplace_back(search_part, i);
     } catch (const std::system_error& e) {
       throw run_error(fmt::format("cannot start {} threads: {}", threads, e.code().message()),
-                      "--threads=1 needs no more than there is");
+                      "try --threads=1");
     }
-    part(0);
+    search_part(0);
   }
   for (const std::exception_ptr& e : failed)
     if (e) std::rethrow_exception(e);
   return parallel::merge(std::move(answers), q);
 }
 
-std::string offload_words(const parallel::Keep& k) {
+std::string describe_offload(const parallel::Keep& k) {
   std::string out;
   for (const auto& [what, tier] :
        {std::pair{"weights", k.weights}, {"optimizer", k.optimizer}, {"activations", k.activations}})
@@ -92,14 +91,14 @@ std::string offload_words(const parallel::Keep& k) {
   return out;
 }
 
-report::LayoutRow row(const Found& f, const parallel::Question& q, const parallel::TimeModel& model) {
-  report::LayoutRow r;
+RankedLayout ranked_layout(const Found& f, const parallel::Question& q, const parallel::TimeModel& model) {
+  RankedLayout r;
   r.data = f.depth.data, r.tensor = f.shape.tensor, r.pipeline = f.depth.pipeline,
   r.interleave = f.depth.interleave;
   r.context = f.shape.context, r.expert = f.shape.expert, r.zero = f.keep.zero, r.sequence = f.shape.sequence;
   r.micro_batch = f.shape.micro_batch, r.accumulate = f.depth.accumulate;
   r.recompute = name(f.shape.recompute.kind), r.recompute_every = f.shape.recompute.every;
-  r.offload = offload_words(f.keep);
+  r.offload = describe_offload(f.keep);
   r.device_bytes = f.device_bytes, r.host_bytes = f.host_bytes;
   const parallel::Times t = model.step(f.run(q.job.base));
   r.step_seconds = t.step, r.tokens_per_second = t.tokens_per_second,
@@ -113,45 +112,46 @@ report::LayoutRow row(const Found& f, const parallel::Question& q, const paralle
 }
 
 std::vector<std::string> assumptions(const parallel::Machine& m) {
-  return {fmt::format("large products reach {:.0f} % of {:.4g} TFLOP/s; memory {:.5g} GB/s",
-                      100 * m.matrix_efficiency, m.flops / 1e12, m.memory_bytes_s / 1e9),
-          fmt::format("{} devices a node with {:.4g} GB/s between two; {:.4g} GB/s of network a device; "
-                      "{:.4g} GB/s to host memory",
-                      m.node, m.link_bytes_s / 1e9, m.network_bytes_s / 1e9, m.host_bytes_s / 1e9),
-          "tensor ranks are neighbours, then context, data, pipeline; core/parallel/README.md states every "
-          "term of the step"};
+  return {
+      fmt::format("large matrix products achieve {:.0f} % of {:.4g} TFLOP/s; memory bandwidth {:.5g} GB/s",
+                  100 * m.matrix_efficiency, m.flops / 1e12, m.memory_bytes_s / 1e9),
+      fmt::format("{} devices per node, {:.4g} GB/s between two of them; network {:.4g} GB/s per device; "
+                  "host memory {:.4g} GB/s",
+                  m.node, m.link_bytes_s / 1e9, m.network_bytes_s / 1e9, m.host_bytes_s / 1e9),
+      "rank order: tensor (innermost), context, data, pipeline; core/parallel/README.md lists the terms of "
+      "the step time"};
 }
 
-/// A run of a real model that names no sequence is searched at a length that the model is trained at: what it
-/// is meant for, at most kUsual tokens. The built-in run's own 128 would be nobody's question. Returns the
-/// sentence that says so; "" where it was said.
-std::string open_sequence(runfile::RunConfig& c) {
+/// Sets the sequence length of a run that names a model but no data.seq_len: the maximum of the model, at
+/// most kUsual tokens, because the default of 128 is meant for the built-in model. Returns a note; "" where
+/// nothing was set.
+std::string choose_seq_len(runfile::RunConfig& c) {
   constexpr std::uint32_t kUsual = 4096;
   if (c.given.count("data.seq_len") || c.model_is_builtin) return "";
   const std::uint64_t most = c.model.max_positions;
   if (most) c.run.seq_len = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, kUsual));
-  const std::string meant =
-      most == 0 ? "its config names no length" : fmt::format("the model is meant for {}", format_count(most));
-  return fmt::format(
-      "sequences of {} tokens, as data.seq_len is not given ({}); --set data.seq_len=N says another length",
-      format_count(c.run.seq_len), meant);
+  const std::string maximum = most == 0 ? "config.json has no maximum"
+                                        : fmt::format("the maximum of the model is {}", format_count(most));
+  return fmt::format("data.seq_len is not set: using {} tokens ({}); change it with --set data.seq_len=N",
+                     format_count(c.run.seq_len), maximum);
 }
 
-/// An update's sequences are given; how many go through at a time is what is searched, and the rest follows.
-[[noreturn]] void refuse_accumulation(const runfile::RunConfig& c) {
+/// The sequences per step are given and the micro-batch is searched, so gradient accumulation follows from
+/// them.
+[[noreturn]] void reject_accumulation(const runfile::RunConfig& c) {
   throw usage_error(
-      fmt::format("train.grad_accum = {} cannot stay: search finds it from the sequences of an update, the "
+      fmt::format("train.grad_accum = {} cannot be fixed: search computes it from the global batch, the "
                   "micro-batch and the data ranks",
                   c.run.accumulate),
-      fmt::format("--global-batch=N says the sequences of an update; {} are what this run has",
+      fmt::format("set the sequences per step with --global-batch=N; this run has {}",
                   format_count(checked_mul(c.run.micro_batch, c.run.accumulate, c.run.parallel.data))),
       {"--set train.grad_accum"});
 }
 
-/// No layout is left: a key that was fixed at a value which no layout has is a mistake, not a model that does
-/// not fit.
-void refuse_fixed(const model::Architecture& a, const RunSpec& r, const std::set<std::string>& fixed,
-                  std::uint64_t devices, std::uint64_t sequences) {
+/// The search space is empty: throws usage_error where a fixed key has a value that no layout can have.
+void reject_impossible_keys(const model::Architecture& a, const RunSpec& r,
+                            const std::set<std::string>& fixed, std::uint64_t devices,
+                            std::uint64_t sequences) {
   const struct {
     const char* key;
     std::uint64_t value, whole;
@@ -160,18 +160,18 @@ void refuse_fixed(const model::Architecture& a, const RunSpec& r, const std::set
               {"parallel.pipeline", r.parallel.pipeline, devices, "devices"},
               {"parallel.context", r.parallel.context, devices, "devices"},
               {"parallel.data", r.parallel.data, devices, "devices"},
-              {"parallel.data", r.parallel.data, sequences, "sequences of an update (--global-batch)"},
-              {"train.micro_batch", r.micro_batch, sequences, "sequences of an update (--global-batch)"}};
+              {"parallel.data", r.parallel.data, sequences, "sequences per step (--global-batch)"},
+              {"train.micro_batch", r.micro_batch, sequences, "sequences per step (--global-batch)"}};
   for (const auto& row : rows)
     if (fixed.count(row.key) && row.whole % row.value)
       throw usage_error(fmt::format("{} = {} does not divide {} {}; {}", row.key, row.value,
                                     format_count(row.whole), row.of, nearest_divisors(row.value, row.whole)));
   const std::uint64_t layers = a.layer_count(), chunks = r.parallel.virtual_stages;
   if (fixed.count("parallel.interleave") && layers % chunks)
-    throw usage_error(
-        fmt::format("parallel.interleave = {} does not divide {} layers, whatever the pipeline; {}", chunks,
-                    layers, nearest_divisors(chunks, layers)));
-  RunSpec alone;  // what the model says to each, with nothing beside it
+    throw usage_error(fmt::format(
+        "parallel.interleave = {} does not divide {} layers for any number of pipeline stages; {}", chunks,
+        layers, nearest_divisors(chunks, layers)));
+  RunSpec alone;  // only the fixed keys, compared with the model
   alone.seq_len = r.seq_len;
   if (fixed.count("parallel.tensor")) alone.parallel.tensor = r.parallel.tensor;
   if (fixed.count("parallel.pipeline")) alone.parallel.pipeline = r.parallel.pipeline;
@@ -180,22 +180,23 @@ void refuse_fixed(const model::Architecture& a, const RunSpec& r, const std::set
   parallel::validate(a, alone);
 }
 
-std::string too_much(std::uint64_t bytes, std::uint64_t budget, const char* of) {
+std::string describe_bytes(std::uint64_t bytes, std::uint64_t budget, const char* of) {
   if (bytes <= budget) return fmt::format("{} of {}", format_bytes(bytes), of);
-  return fmt::format("{} of {}, {} too much", format_bytes(bytes), of, format_bytes(bytes - budget));
+  return fmt::format("{} of {}, {} over the budget", format_bytes(bytes), of, format_bytes(bytes - budget));
 }
 
-std::string closest_words(const Found& f, const parallel::Question& q) {
+std::string describe_closest(const Found& f, const parallel::Question& q) {
   std::string out = fmt::format(
-      "closest is tensor {}, pipeline {}, data {}, context {}, expert {}, zero {}, micro-batch {}, recompute "
+      "the closest layout is tensor {}, pipeline {}, data {}, context {}, expert {}, zero {}, micro-batch "
+      "{}, recompute "
       "{}{}: {}",
       f.shape.tensor, f.depth.pipeline, f.depth.data, f.shape.context, f.shape.expert, f.keep.zero,
       f.shape.micro_batch, name(f.shape.recompute.kind),
-      offload_words(f.keep).empty() ? "" : ", " + offload_words(f.keep),
-      too_much(f.device_bytes, q.device_budget, "a device"));
+      describe_offload(f.keep).empty() ? "" : ", " + describe_offload(f.keep),
+      describe_bytes(f.device_bytes, q.device_budget, "device memory"));
   if (f.host_bytes > 0 && q.host_budget != UINT64_MAX)
-    out += "; " + too_much(f.host_bytes, q.host_budget, "host memory");
-  return out + "; more devices, a larger device or a shorter sequence would make room";
+    out += "; " + describe_bytes(f.host_bytes, q.host_budget, "host memory");
+  return out + "; use more devices, a larger device or a shorter sequence";
 }
 
 }  // namespace
@@ -219,14 +220,14 @@ std::vector<std::string> layout_settings(const Found& f) {
           set("plan.offload_activations", offload_word(f.keep.activations))};
 }
 
-static report::SearchView searched(const runfile::RunConfig& asked, const SearchRequest& request) {
+static SearchResult search_checked(const runfile::RunConfig& asked, const SearchRequest& request) {
   runfile::RunConfig c = asked;
   const DevicePreset& device = device_of(c);
-  const std::string sequence = open_sequence(c);
+  const std::string sequence = choose_seq_len(c);
   const model::Architecture architecture = model::from_model(c.model);
   const RunSpec& r = c.run;
-  report::SearchView v;
-  if (request.fixed.count("train.grad_accum")) refuse_accumulation(c);
+  SearchResult v;
+  if (request.fixed.count("train.grad_accum")) reject_accumulation(c);
   if (!sequence.empty()) v.notes.push_back(sequence);
   v.devices = request.devices;
   if (v.devices == 0)
@@ -238,9 +239,8 @@ static report::SearchView searched(const runfile::RunConfig& asked, const Search
     const std::uint64_t own = checked_mul(r.micro_batch, r.accumulate, r.parallel.data);
     v.global_batch = std::max<std::uint64_t>(own, v.devices);
     if (v.global_batch != own)
-      v.notes.push_back(
-          fmt::format("{} sequences in an update, one a device; --global-batch says another number",
-                      format_count(v.global_batch)));
+      v.notes.push_back(fmt::format("{} sequences per step, one per device; change it with --global-batch",
+                                    format_count(v.global_batch)));
   }
 
   parallel::Question q;
@@ -254,7 +254,7 @@ static report::SearchView searched(const runfile::RunConfig& asked, const Search
 
   const auto begin = std::chrono::steady_clock::now();
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const parallel::Answer answer = ask(q, request.threads ? request.threads : cores);
+  const parallel::Answer answer = search_on_threads(q, request.threads ? request.threads : cores);
   v.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   v.model = c.model.name.empty() ? c.model.family : c.model.name;
@@ -264,29 +264,30 @@ static report::SearchView searched(const runfile::RunConfig& asked, const Search
   v.seq_len = r.seq_len;
   v.layouts = answer.layouts, v.fitting = answer.fitting, v.evaluated = answer.evaluated;
   const parallel::TimeModel model(architecture, r, q.machine);
-  for (const Found& f : answer.best) v.best.push_back(row(f, q, model));
-  for (const Found& f : answer.pareto) v.pareto.push_back(row(f, q, model));
+  for (const Found& f : answer.best) v.best.push_back(ranked_layout(f, q, model));
+  for (const Found& f : answer.pareto) v.pareto.push_back(ranked_layout(f, q, model));
   for (auto* rows : {&v.best, &v.pareto})
-    for (report::LayoutRow& found : *rows)
+    for (RankedLayout& found : *rows)
       if (!sequence.empty())
         found.settings.insert(found.settings.begin(), fmt::format("--set data.seq_len={}", c.run.seq_len));
   v.assumptions = assumptions(q.machine);
-  if (answer.layouts == 0) refuse_fixed(architecture, r, request.fixed, v.devices, v.global_batch);
+  if (answer.layouts == 0) reject_impossible_keys(architecture, r, request.fixed, v.devices, v.global_batch);
   if (answer.layouts == 0)
     v.notes.push_back(
-        fmt::format("{} devices and {} sequences in an update leave no layout: heads, tokens, layers and "
-                    "sequences have to divide",
+        fmt::format("no layout exists for {} devices and {} sequences per step: heads, tokens, layers and "
+                    "sequences must be divisible",
                     format_count(v.devices), format_count(v.global_batch)));
-  if (answer.closest) v.notes.push_back(closest_words(*answer.closest, q));
+  if (answer.closest) v.notes.push_back(describe_closest(*answer.closest, q));
   if (!request.every && answer.evaluated < answer.layouts)
     v.notes.push_back(
-        "layouts not looked at can be neither among the fastest nor on the front; --every looks at them too");
+        "skipped layouts can be neither among the fastest nor on the Pareto front; --every evaluates them "
+        "too");
   for (const std::string& n : architecture.notes) v.notes.push_back(n);
   return v;
 }
 
-report::SearchView search_layouts(const runfile::RunConfig& c, const SearchRequest& request) {
-  return naming_numbers(c, [&] { return searched(c, request); });
+SearchResult search_layouts(const runfile::RunConfig& c, const SearchRequest& request) {
+  return with_error_context(c, [&] { return search_checked(c, request); });
 }
 
 }  // namespace trainhost::planning

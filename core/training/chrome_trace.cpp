@@ -1,12 +1,13 @@
-// See trace.hpp. Numbers by fmt, texts quoted by the JSON library; a slice comes before those inside it.
-#include "core/report/trace.hpp"
+// See chrome_trace.hpp. Numbers by fmt, texts quoted by the JSON library; a slice comes before those inside
+// it.
+#include "core/training/chrome_trace.hpp"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
-namespace trainhost::report {
+namespace trainhost::training {
 namespace {
 
 std::string in_quotes(std::string_view text) {
@@ -23,20 +24,20 @@ double per_ns(std::uint64_t amount, std::uint64_t ns) {
 
 }  // namespace
 
-Trace::Trace(const std::string& process, const std::string& track) {
+ChromeTrace::ChromeTrace(const std::string& process, const std::string& track) {
   text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" +
           metadata("process_name", "name", in_quotes(process)) + ",\n" +
           metadata("thread_name", "name", in_quotes(track)) + ",\n" +
           metadata("thread_sort_index", "sort_index", "1");
 }
 
-std::string Trace::us(std::uint64_t at_ns) const {
+std::string ChromeTrace::us(std::uint64_t at_ns) const {
   const std::uint64_t ns = at_ns > origin_ns_ ? at_ns - origin_ns_ : 0;
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
 }
 
-void Trace::slice(std::string& to, const std::string& name, const char* category, std::uint64_t start_ns,
-                  std::uint64_t end_ns, const std::string& args) {
+void ChromeTrace::slice(std::string& to, const std::string& name, const char* category,
+                        std::uint64_t start_ns, std::uint64_t end_ns, const std::string& args) {
   const std::uint64_t ns = end_ns - start_ns;
   to += fmt::format(
       ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":{},\"cat\":\"{}\",\"ts\":{},\"dur\":{}.{:03},\"args\":{"
@@ -44,18 +45,18 @@ void Trace::slice(std::string& to, const std::string& name, const char* category
       name, category, us(start_ns), ns / 1000, ns % 1000, args);
 }
 
-void Trace::counter(std::string& to, const char* name, std::uint64_t at_ns, const std::string& args) {
+void ChromeTrace::counter(std::string& to, const char* name, std::uint64_t at_ns, const std::string& args) {
   to += fmt::format(",\n{{\"ph\":\"C\",\"pid\":1,\"tid\":1,\"name\":\"{}\",\"ts\":{},\"args\":{{{}}}}}", name,
                     us(at_ns), args);
 }
 
-void Trace::begin_step(std::uint64_t number, std::uint64_t start_ns, std::uint64_t end_ns) {
+void ChromeTrace::begin_step(std::uint64_t number, std::uint64_t start_ns, std::uint64_t end_ns) {
   if (!std::exchange(has_origin_, true)) origin_ns_ = start_ns;
   slice(text_, in_quotes(fmt::format("step {}", number)), "step", start_ns, end_ns,
         fmt::format("\"step\":{}", number));
 }
 
-void Trace::op(const plugin::OpTiming& t) {
+void ChromeTrace::op(const plugin::OpTiming& t) {
   if (!phase_ops_.empty() && (t.phase != phase_ || t.micro != micro_)) flush_phase();
   const std::uint64_t end_ns = t.start_ns + t.duration_ns;
   if (phase_ops_.empty()) phase_ = t.phase, micro_ = t.micro, phase_start_ns_ = t.start_ns;
@@ -71,7 +72,7 @@ void Trace::op(const plugin::OpTiming& t) {
   ++ops_;
 }
 
-void Trace::flush_phase() {
+void ChromeTrace::flush_phase() {
   if (phase_ops_.empty()) return;
   const std::string title = phase_ == kUpdate ? std::string(name(phase_))
                                               : fmt::format("{} of micro-batch {}", name(phase_), micro_);
@@ -81,16 +82,16 @@ void Trace::flush_phase() {
   phase_ops_.clear();
 }
 
-void Trace::memory(std::uint64_t at_ns, std::uint64_t held_bytes, std::uint64_t resident_bytes) {
+void ChromeTrace::memory(std::uint64_t at_ns, std::uint64_t held_bytes, std::uint64_t resident_bytes) {
   counter(text_, "held bytes (ledger)", at_ns, fmt::format("\"bytes\":{}", held_bytes));
   counter(text_, "resident bytes (process)", at_ns, fmt::format("\"bytes\":{}", resident_bytes));
 }
 
-void Trace::finish() {
+void ChromeTrace::finish() {
   flush_phase();
   text_ += "\n]}\n";
 }
 
-std::string Trace::take() { return std::exchange(text_, {}); }
+std::string ChromeTrace::take() { return std::exchange(text_, {}); }
 
-}  // namespace trainhost::report
+}  // namespace trainhost::training

@@ -7,12 +7,12 @@
 
 #include "core/plugin/profiler.hpp"
 
-namespace trainhost::report {
+namespace trainhost::training {
 
-class Trace {
+class ChromeTrace {
  public:
   /// `process`: what Perfetto shows as the process; `track`: as its thread.
-  Trace(const std::string& process, const std::string& track);
+  ChromeTrace(const std::string& process, const std::string& track);
 
   /// A step and everything in it, in this order: begin_step, op..., end_step; memory() at any time in
   /// between.
@@ -42,4 +42,4 @@ class Trace {
   std::uint64_t phase_start_ns_ = 0, phase_end_ns_ = 0, live_bytes_ = UINT64_MAX;
 };
 
-}  // namespace trainhost::report
+}  // namespace trainhost::training

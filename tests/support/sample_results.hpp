@@ -6,16 +6,16 @@
 #include <string>
 #include <tuple>
 
-#include "core/report/plan_view.hpp"
-#include "core/report/search_view.hpp"
-#include "core/report/sweep_view.hpp"
+#include "core/planning/plan_result.hpp"
+#include "core/planning/search_result.hpp"
+#include "core/planning/sweep_result.hpp"
 
 namespace trainhost::test {
 
 inline constexpr std::uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
 
 inline MemoryEntry sample_leaf(std::uint32_t id, Tier t, Component c, std::uint64_t bytes, std::string name,
-                               std::string formula, std::uint64_t at_peak = UINT64_MAX) {
+                              std::string formula, std::uint64_t at_peak = UINT64_MAX) {
   MemoryEntry n;
   n.id = id, n.tier = t, n.component = c;
   n.bytes = n.lo = n.hi = bytes;
@@ -26,9 +26,9 @@ inline MemoryEntry sample_leaf(std::uint32_t id, Tier t, Component c, std::uint6
 }
 
 /// One estimate of `layers` layers; `scale` makes the other estimators differ.
-inline report::Estimate sample_estimate(const std::string& id, Claim claim, unsigned layers, double scale,
-                                        std::uint64_t budget) {
-  report::Estimate e;
+inline planning::Estimate sample_estimate(const std::string& id, Claim claim, unsigned layers, double scale,
+                                          std::uint64_t budget) {
+  planning::Estimate e;
   e.report.source = id;
   e.report.claim = claim;
   const auto of = [&](double mib) {
@@ -67,8 +67,8 @@ inline report::Estimate sample_estimate(const std::string& id, Claim claim, unsi
   return e;
 }
 
-inline report::PlanView sample_plan(unsigned layers = 32, std::uint64_t budget = 80 * kGiB) {
-  report::PlanView v;
+inline planning::PlanResult sample_plan(unsigned layers = 32, std::uint64_t budget = 80 * kGiB) {
+  planning::PlanResult v;
   v.model.name = "llama-3-8b";
   v.model.layers = layers, v.model.hidden = 4096, v.model.heads = 32, v.model.kv_heads = 8,
   v.model.head_dim = 128, v.model.intermediate = 14336, v.model.vocab = 128256;
@@ -87,13 +87,13 @@ inline report::PlanView sample_plan(unsigned layers = 32, std::uint64_t budget =
   if (!v.estimates.front().fits)
     for (auto [settings, sentence, price, words, need] :
          {std::tuple{"train.recompute = \"full\"",
-                     "each layer keeps its input alone and makes the rest again", report::Price::kTime,
+                     "each layer keeps its input alone and makes the rest again", planning::Price::kTime,
                      "about 33 % more arithmetic", budget - 3 * kGiB},
-          {"data.seq_len = 2048", "half the tokens of a sequence", report::Price::kResult,
+          {"data.seq_len = 2048", "half the tokens of a sequence", planning::Price::kResult,
            "a shorter context", budget - 2 * kGiB},
-          {"parallel.zero = 1", "optimizer states shared by 8 ranks", report::Price::kHardware, "8 devices",
+          {"parallel.zero = 1", "optimizer states shared by 8 ranks", planning::Price::kHardware, "8 devices",
            budget - 12 * kGiB}}) {
-      report::Change c;
+      planning::Change c;
       c.settings = settings, c.sentence = sentence, c.price = price, c.cost_words = words,
       c.compute_bytes = need, c.estimator = "llama";
       v.changes.push_back(std::move(c));
@@ -105,7 +105,7 @@ inline report::PlanView sample_plan(unsigned layers = 32, std::uint64_t budget =
   for (Component c : {Component::kWeights, Component::kMasterWeights, Component::kGradients})
     fixed += v.estimates.front().report.component_bytes(c);
   const auto moment = [&](std::string name, std::uint64_t activations, std::uint64_t logits) {
-    report::Moment m{std::move(name), 0, {}};
+    planning::StepPhase m{std::move(name), 0, {}};
     m.components = {{Component::kWeights, fixed / 4},
                     {Component::kMasterWeights, fixed / 2},
                     {Component::kGradients, fixed - fixed / 4 - fixed / 2},
@@ -124,17 +124,17 @@ inline report::PlanView sample_plan(unsigned layers = 32, std::uint64_t budget =
   return v;
 }
 
-inline report::SweepView sample_sweep(unsigned points = 12) {
-  report::SweepView v;
+inline planning::SweepResult sample_sweep(unsigned points = 12) {
+  planning::SweepResult v;
   v.model = "llama-3-8b", v.run_line = "bf16, 1 sequence, adamw, recompute none, attention materialised";
   v.key = "data.seq_len", v.unit = "tokens";
   v.budget_bytes = 80 * kGiB, v.budget_source = "h100-80gb", v.budget_known = true;
   for (const auto& [id, kind, linear, square] : {std::tuple{"llama", "exact", 7.2, 0.0004},
                                                  {"memory-equation", "approximation", 9.1, 0.0011},
                                                  {"contract", "upper_bound", 2.6, 0.0}}) {
-    report::SweepCurve c{id, kind, {}};
+    planning::SweepCurve c{id, kind, {}};
     for (unsigned i = 0; i < points; ++i) {
-      report::SweepPoint p;
+      planning::SweepPoint p;
       const double s = std::round(512 * std::exp2(5.0 * i / (points - 1)));
       p.x = s, p.label = std::to_string(static_cast<unsigned>(s));
       if (i == points - 1 && std::string(id) == "contract") {
@@ -162,14 +162,14 @@ inline report::SweepView sample_sweep(unsigned points = 12) {
   return v;
 }
 
-inline report::SearchView sample_search(unsigned best = 60) {
-  report::SearchView v;
+inline planning::SearchResult sample_search(unsigned best = 60) {
+  planning::SearchResult v;
   v.model = "gpt3-175b", v.device = "a100-80gb", v.devices = 4096;
   v.run_line = "bf16, adamw";
   v.budget_bytes = 80 * kGiB, v.global_batch = 4096, v.seq_len = 2048;
   v.layouts = 7131221, v.fitting = 1204331, v.evaluated = 48113, v.seconds = 0.83;
   const auto row = [&](unsigned i, double gib, double seconds) {
-    report::LayoutRow r;
+    planning::RankedLayout r;
     r.tensor = 1u << (i % 4), r.pipeline = 1u << (i % 6 / 2 + 1), r.data = v.devices / r.tensor / r.pipeline;
     r.zero = i % 3, r.micro_batch = 1 + i % 4, r.accumulate = 32, r.sequence = r.tensor > 1;
     r.recompute = i % 3 == 0 ? "none" : i % 3 == 1 ? "selective" : "full";
@@ -189,10 +189,10 @@ inline report::SearchView sample_search(unsigned best = 60) {
     v.best.push_back(row(i, 78.5 - 60.0 * std::fmod(i * 0.618, 1.0) * std::min(1.0, 0.25 + 1.6 * i / best),
                          12.9 + 9.0 * i / best));
   // The front of these rows: from the least memory on, those that are faster than all before.
-  std::vector<report::LayoutRow> by_memory = v.best;
+  std::vector<planning::RankedLayout> by_memory = v.best;
   std::sort(by_memory.begin(), by_memory.end(),
             [](const auto& a, const auto& b) { return a.device_bytes < b.device_bytes; });
-  for (const report::LayoutRow& r : by_memory)
+  for (const planning::RankedLayout& r : by_memory)
     if (v.pareto.empty() || r.step_seconds < v.pareto.back().step_seconds) v.pareto.push_back(r);
   v.assumptions = {"large products reach 62 % of the peak",
                    "all-reduce over links of 300 GB/s inside a node of 8, 25 GB/s a device between nodes",

@@ -1,0 +1,97 @@
+// See choose_estimators.hpp.
+#include "core/planning/choose_estimators.hpp"
+
+#include <fmt/format.h>
+
+#include "core/base/text.hpp"
+#include "core/model/architecture.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+constexpr int kBestMatch = 1000;  // highest value that match() returns
+
+/// No estimator matches: the model family is unknown, or no estimator plans this kind of run.
+Error no_estimator(const runfile::RunConfig& c, const std::vector<std::string>& estimators) {
+  if (!model::known_family(c.model.family)) return model::unknown_family(c.model.family);
+  return usage_error(
+      fmt::format("no installed estimator plans this kind of run of the model family '{}'", c.model.family),
+      fmt::format("installed estimators: {}; see trainhost plugins list", fmt::join(estimators, ", ")));
+}
+
+/// 0: does not apply. An estimator that is rejected when it is loaded does not stop the others.
+int match_of(plugin::Registry& registry, const std::string& id, const runfile::RunConfig& c) {
+  try {
+    return registry.estimator(id).match(c.model, c.run);
+  } catch (const plugin::PluginError&) {
+    return 0;
+  }
+}
+
+/// "" if none matches. Stops at a perfect match, so that the others are not even loaded.
+std::string best_match(plugin::Registry& registry, const std::vector<std::string>& ids,
+                       const runfile::RunConfig& c) {
+  int best = 0;
+  std::string best_id;
+  for (const std::string& id : ids) {
+    if (const int match = match_of(registry, id, c); match > best) best = match, best_id = id;
+    if (best == kBestMatch) break;
+  }
+  return best_id;
+}
+
+}  // namespace
+
+std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
+                                           const PlanRequest& request) {
+  const std::vector<std::string>& wanted = request.estimators.empty() ? c.estimators : request.estimators;
+  const std::vector<std::string> installed = registry.ids("estimator");
+  std::vector<std::string> chosen;
+  for (const std::string& name : wanted) {
+    if (name != "auto" && name != "all") {
+      chosen.push_back(name);
+      continue;
+    }
+    const std::string best = best_match(registry, installed, c);
+    if (!best.empty()) chosen.push_back(best);
+    if (name == "all")
+      for (const std::string& id : installed)
+        if (id != best && match_of(registry, id, c) > 0) chosen.push_back(id);
+    if (chosen.empty() || (name == "auto" && best.empty())) throw no_estimator(c, installed);
+  }
+  return chosen;
+}
+
+plugin::Estimator& find_estimator(plugin::Registry& registry, const std::string& id, const Where& where) {
+  try {
+    return registry.estimator(id);
+  } catch (const plugin::PluginError& e) {
+    if (e.status() != "rejected") throw;
+    throw usage_error(
+        fmt::format("the estimator '{}': {}", escaped(id, 80), e.what()),
+        e.hint().empty() ? fmt::format("installed estimators: {}", fmt::join(registry.ids("estimator"), ", "))
+                         : e.hint(),
+        where);
+  } catch (const Error& e) {
+    throw Error(e.code(), e.what(), e.hint(), where);
+  }
+}
+
+std::string estimator_trace(const runfile::RunConfig& c, plugin::Registry& registry) {
+  std::string out;
+  for (const std::string& id : registry.ids("estimator")) {
+    try {
+      const int match = registry.estimator(id).match(c.model, c.run);
+      out += match > 0 ? fmt::format("estimator {}: match {} of {}\n", id, match, kBestMatch)
+                       : fmt::format("estimator {}: does not apply\n", id);
+    } catch (const plugin::PluginError&) {  // a rejected file: listed below
+    }
+  }
+  for (const plugin::Candidate& k : registry.candidates())
+    if (k.status == plugin::Status::kRejected && k.manifest.kind != "trainer")
+      out += fmt::format("{}: rejected, {}/{}: {}\n", escaped(k.file.string(), 4096), k.stage, k.code,
+                         escaped(k.reason, 1000));
+  return out;
+}
+
+}  // namespace trainhost::planning

@@ -1,0 +1,23 @@
+// Second stage of planning: which estimators are asked, and in which order. Next stage: estimate_run.hpp.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/planning/resolve_run.hpp"
+
+namespace trainhost::planning {
+
+/// Ids of the estimators to ask; the first one decides whether the run fits. "auto" selects the estimator
+/// with the best match for the model and the run; "all" adds every other estimator that matches.
+/// Throws usage_error where no estimator matches.
+std::vector<std::string> choose_estimators(const runfile::RunConfig& c, plugin::Registry& registry,
+                                           const PlanRequest& request);
+
+/// The estimator with this id. Throws usage_error with `where` (position of the name in the run file) for an
+/// unknown id or a rejected plugin file.
+plugin::Estimator& find_estimator(plugin::Registry& registry, const std::string& id, const Where& where);
+
+/// One line per estimator and rejected plugin file: how well it matches, or why it was not loaded. For -v.
+std::string estimator_trace(const runfile::RunConfig& c, plugin::Registry& registry);
+
+}  // namespace trainhost::planning

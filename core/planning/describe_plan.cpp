@@ -1,0 +1,142 @@
+// See describe_plan.hpp.
+#include "core/planning/describe_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/model/architecture.hpp"
+#include "core/parallel/rank_memory.hpp"
+#include "core/planning/estimate_run.hpp"
+#include "core/planning/propose_changes.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+/// Parameters of one layer of the most frequent kind. Some MoE models begin with a few dense layers.
+std::uint64_t usual_layer_elements(const model::Architecture& a) {
+  const auto most = std::ranges::max_element(a.layers, {}, &model::LayerRun::count);
+  return most == a.layers.end() ? 0 : model::layer_elements(most->layer, a.hidden);
+}
+
+/// Parameter counts, where the family is known, and notes about fields of config.json that were not
+/// understood.
+void describe_model(const ModelSpec& m, const RunSpec& r, PlanResult& v) {
+  v.model = m;
+  v.parameters_known = model::known_family(m.family);
+  if (!v.parameters_known) return;
+  const model::Architecture a = model::from_model(m);
+  const model::Counts n = model::count(a);
+  v.parameters = {.total = n.total,
+                  .embedding = n.embedding,
+                  .per_layer = usual_layer_elements(a),
+                  .final_norm = n.final_norm,
+                  .head = n.head};
+  v.active_parameters = n.active == n.total ? 0 : n.active;
+  if (r.mode == RunMode::kInference) v.trained_parameters = 0;
+  if (r.mode == RunMode::kLora || r.mode == RunMode::kQlora)
+    v.trained_parameters = parallel::trained_parameters(a, r);
+  v.notes.insert(v.notes.end(), a.notes.begin(), a.notes.end());
+}
+
+/// "layers 0-3 full, layers 4-11 selective"; `prefix` + "full" where all layers have the same policy.
+std::string describe_layers(const RecomputeLayers& n, std::uint32_t layers, const std::string& prefix = "") {
+  if (n.total() == 0) return "none";
+  std::vector<std::string> parts;
+  std::uint32_t first = 0;
+  for (auto [count, kind] : {std::pair{n.full, "full"}, {n.mlp, "mlp"}, {n.selective, "selective"}}) {
+    if (count == layers) return prefix + kind;
+    if (count == 1) parts.push_back(fmt::format("layer {} {}", first, kind));
+    if (count > 1) parts.push_back(fmt::format("layers {}-{} {}", first, first + count - 1, kind));
+    first += count;
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+/// ", QLoRA of rank 8"; "" where all parameters are trained.
+std::string describe_adapters(const RunSpec& r) {
+  if (r.mode != RunMode::kLora && r.mode != RunMode::kQlora) return {};
+  return fmt::format(", {}{} of rank {}", r.mode == RunMode::kQlora ? "Q" : "",
+                     r.memory.dora ? "DoRA" : "LoRA", r.lora_rank);
+}
+
+/// Why the plan is not that of the backend that the user named; "" where it is, or where none was named.
+std::string backend_not_planned(const runfile::RunConfig& c) {
+  if (c.backend == "auto" || c.run.mode == RunMode::kInference || trains_by_program(c.model, c.run))
+    return "";
+  const PlannedOnly beyond = planned_only_setting(c.run);
+  const std::string what = trainable_family(c.model.family)
+                               ? fmt::format("support {} = {}", beyond.key, beyond.value)
+                               : fmt::format("train the model family {}", c.model.family);
+  return fmt::format("the {} backend does not {}: the plan is for a device in general, not for that backend",
+                     escaped(c.backend, 80), what);
+}
+
+void add_notes(const runfile::RunConfig& c, const TrainerTraits& traits, plugin::Trainer* trainer,
+               PlanResult& v) {
+  if (!trainer && trains_by_program(c.model, c.run))
+    v.notes.push_back(
+        "no trainer for this device is installed: the plan is for the same step program with every buffer "
+        "on the device");
+  if (std::string why = backend_not_planned(c); !why.empty()) v.notes.push_back(std::move(why));
+  if (trainer && !c.device.empty() && traits.tier == Tier::kHost && !c.given.count("train.threads"))
+    v.notes.push_back(
+        fmt::format("scratch memory is planned for {} threads, the number of cores of this machine; set "
+                    "train.threads for another number",
+                    traits.threads));
+  if (!traits.mode.empty())  // a trainer with several modes reports why it selected this one
+    for (std::string& why : trainer->plan(c.model, c.run).notes) v.notes.push_back(std::move(why));
+}
+
+}  // namespace
+
+std::string describe_recompute(const runfile::RunConfig& c, const TrainerTraits& traits) {
+  if (c.run.mode == RunMode::kInference) return "";
+  if (c.run.recompute == Recompute::kNone && traits.recompute_layers.total())
+    return "recompute by mode " + traits.mode + ": " +
+           describe_layers(traits.recompute_layers, c.model.layers, "every layer ");
+  return fmt::format("recompute {}{}",
+                     c.run.recompute == Recompute::kLayers
+                         ? "auto: " + describe_layers(c.run.recompute_layers, c.model.layers)
+                         : std::string(name(c.run.recompute)),
+                     c.run.memory.recompute_every > 1
+                         ? fmt::format(", in groups of {} layers", c.run.memory.recompute_every)
+                         : "");
+}
+
+std::string describe_run(const runfile::RunConfig& c, const std::string& recompute) {
+  const char* plural = c.run.micro_batch == 1 ? "" : "s";
+  if (c.run.mode == RunMode::kInference)
+    return fmt::format("{}, inference of {} sequence{} of {} tokens", c.precision, c.run.micro_batch, plural,
+                       c.run.seq_len);
+  return fmt::format(
+      "{}, {} sequence{} of {} tokens{}{}, {}{}{}", c.precision, c.run.micro_batch, plural, c.run.seq_len,
+      c.run.accumulate > 1 ? fmt::format(" x {} accumulated", c.run.accumulate) : "",
+      describe_adapters(c.run), name(c.run.optimizer), recompute.empty() ? "" : ", ", recompute);
+}
+
+PlanResult describe_plan(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request,
+                         const TrainerTraits& traits) {
+  const runfile::RunConfig& c = r.config;
+  PlanResult v;
+  if (c.run.recompute == Recompute::kLayers) {
+    v.recompute_layers = c.run.recompute_layers;
+    v.recompute_words = describe_layers(c.run.recompute_layers, c.model.layers);
+  }
+  describe_model(c.model, c.run, v);
+  v.backend = request.trainer;
+  v.mode = traits.mode;
+  v.run_line = describe_run(c, describe_recompute(c, traits));
+  v.ranks = devices_of(c.run);
+  v.compute_tier = r.budgets.tier;
+  v.budget_known = r.budgets.compute.known;
+  v.budget_bytes = r.budgets.compute.bytes;
+  v.budget_source = r.budgets.compute.source;
+  v.host_budget_bytes = r.budgets.host.bytes;
+  v.host_budget_source = r.budgets.host.source;
+  add_notes(c, traits, trainer_for(c, registry, request), v);
+  return v;
+}
+
+}  // namespace trainhost::planning

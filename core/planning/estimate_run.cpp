@@ -1,0 +1,59 @@
+// See estimate_run.hpp.
+#include "core/planning/estimate_run.hpp"
+
+#include "core/data/dataset.hpp"
+#include "core/planning/choose_estimators.hpp"
+#include "core/planning/dataset_options.hpp"
+#include "core/planning/error_context.hpp"
+#include "core/planning/host_buffers.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+/// `profiled_by`: the trainer whose timing records are allocated too; null: none.
+HostBuffers host_buffers_of(const runfile::RunConfig& c, plugin::Trainer* profiled_by) {
+  HostBuffers b = plan_host_buffers(c.model, c.run, data::planned_held_bytes(open_options(c)));
+  if (profiled_by) b.profile_bytes = profiled_by->profile_bytes(c.model, c.run).value_or(0);
+  return b;
+}
+
+}  // namespace
+
+plugin::Trainer* trainer_for(const runfile::RunConfig& c, plugin::Registry& registry,
+                             const PlanRequest& request) {
+  if (request.trainer.empty() || !trains_by_program(c.model, c.run)) return nullptr;
+  return &registry.trainer(request.trainer);
+}
+
+TrainerTraits traits_for(const runfile::RunConfig& c, plugin::Trainer* trainer) {
+  if (trainer) return trainer->traits(c.model, c.run);
+  TrainerTraits device;
+  device.tier = Tier::kDevice;
+  return device;
+}
+
+TrainerTraits planned_traits(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request) {
+  return traits_for(r.config, trainer_for(r.config, registry, request));
+}
+
+Estimate estimate_run(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request,
+                      const std::string& id, const TrainerTraits& traits) {
+  const runfile::RunConfig& c = r.config;
+  const Where named_at = request.estimators.empty() ? position_of_key(c, "memory.estimator") : Where{};
+  MemoryReport report = with_error_context(
+      c, [&] { return find_estimator(registry, id, named_at).estimate(c.model, c.run, &traits); });
+  report.source = id;
+  if (report.claim == Claim::kExact)
+    add_host_buffers(report,
+                     host_buffers_of(c, request.profiled ? &registry.trainer(request.trainer) : nullptr));
+  return judge(std::move(report), r.budgets);
+}
+
+Estimate estimate_by_trainer(const ResolvedRun& r, plugin::Trainer& trainer, bool profiled) {
+  const runfile::RunConfig& c = r.config;
+  MemoryReport report = trainer.plan(c.model, c.run);
+  add_host_buffers(report, host_buffers_of(c, profiled ? &trainer : nullptr));
+  return judge(std::move(report), r.budgets);
+}
+
+}  // namespace trainhost::planning

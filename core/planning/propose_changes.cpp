@@ -1,0 +1,367 @@
+// See propose_changes.hpp. One function per kind of change. Order: as listed in all(); the caller sorts by
+// cost.
+#include "core/planning/propose_changes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/text.hpp"
+#include "core/base/types.hpp"
+#include "core/planning/transfer_costs.hpp"
+#include "core/runfile/schema.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+std::string text(std::uint64_t v) { return std::to_string(v); }
+bool trains(const RunSpec& r) { return r.mode != RunMode::kInference; }
+bool on_device(const ChangeContext& s) { return s.compute_tier != Tier::kHost; }
+
+class ChangeProposer {
+ public:
+  explicit ChangeProposer(const ChangeContext& s) : s_(s), c_(s.config), r_(s.config.run) {}
+
+  std::vector<CandidateSeries> all() {
+    avoid_materialised();
+    micro_batch();
+    shard_over_existing_ranks();
+    recompute();
+    stream_from_host();
+    if (on_device(s_)) offload(), more_devices();
+    other_device();
+    lower_precision();
+    optimizers();
+    adapters();
+    shorten_sequences();
+    return std::move(out_);
+  }
+
+ private:
+  void add(Price price, std::vector<CandidateChange> changes, bool falling = true) {
+    if (!changes.empty()) out_.push_back({price, falling, std::move(changes)});
+  }
+
+  /// Tensors that a fused kernel does not materialise.
+  void avoid_materialised() {
+    if (r_.memory.cross_entropy == CrossEntropy::kPlain)
+      add(Price::kFree, {{{{"plan.cross_entropy", "fused"}},
+                          "logits are computed in chunks and never materialised",
+                          0,
+                          "free: the same result"}});
+    if (r_.memory.attention == AttentionMemory::kMaterialised)
+      add(Price::kFree, {{{{"plan.attention", "flash"}},
+                          "attention scores are not materialised",
+                          0,
+                          "free: the same result, usually faster"}});
+  }
+
+  void micro_batch() {
+    std::vector<CandidateChange> changes;
+    const std::uint64_t B = r_.micro_batch;
+    for (std::uint64_t b = B - 1; b >= 1; --b) {
+      if (B % b) continue;
+      if (trains(r_))
+        changes.push_back(
+            {{{"train.micro_batch", text(b)}, {"train.grad_accum", text(r_.accumulate * (B / b))}},
+             fmt::format("{} per micro-batch instead of {}, {} times as many accumulated", sequences(b), B,
+                         B / b),
+             double(B / b) / 1e6,
+             "free: the same update, with smaller matrix products"});
+      else
+        changes.push_back({{{"train.micro_batch", text(b)}},
+                           fmt::format("{} at the same time instead of {}", sequences(b), B),
+                           double(B / b) - 1,
+                           "fewer answers at the same time"});
+    }
+    add(trains(r_) ? Price::kFree : Price::kTime, std::move(changes));
+  }
+
+  /// Existing ranks that hold copies of the same data.
+  void shard_over_existing_ranks() {
+    if (r_.parallel.tensor > 1 && !r_.parallel.sequence && trains(r_))
+      add(Price::kFree,
+          {{{{"parallel.sequence", "true"}},
+            fmt::format("sequence parallelism: each of the {} TP ranks keeps its part of the activations",
+                        r_.parallel.tensor),
+            0,
+            "free: the same network traffic"}});
+    const std::uint64_t ranks = std::uint64_t{r_.parallel.data} * r_.parallel.context;
+    if (r_.parallel.expert == 1)
+      add(Price::kTime, experts_of(ranks), false);  // more ranks than experts is not a valid run
+    if (ranks == 1 || !trains(r_)) return;
+    static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients",
+                                              "optimizer state, gradients and weights"};
+    std::vector<CandidateChange> free;
+    for (std::uint32_t z = r_.parallel.zero + 1; z <= 2; ++z)
+      free.push_back({{{"parallel.zero", text(z)}},
+                      fmt::format("{1} sharded over the {0} data ranks", ranks, kShared[z]),
+                      0,
+                      "free: the same network traffic"});
+    add(Price::kFree, std::move(free));
+    if (r_.parallel.zero < 3)
+      add(Price::kTime, {{{{"parallel.zero", "3"}},
+                          fmt::format("{1} sharded over the {0} data ranks", ranks, kShared[3]),
+                          zero3_gather_cost(s_),
+                          "50 % more network traffic"}});
+  }
+
+  void recompute() {
+    if (!trains(r_)) return;
+    std::vector<CandidateChange> changes;
+    if (r_.recompute == Recompute::kNone)
+      changes.push_back({{{"train.recompute", "selective"}},
+                         "norm outputs and the MLP activation are recomputed in the backward pass",
+                         0.03,
+                         "about 3 % more time"});
+    if (r_.recompute == Recompute::kNone || r_.recompute == Recompute::kSelective)
+      changes.push_back({{{"train.recompute", "full"}},
+                         "every layer keeps only its input (\"auto\" recomputes as few layers as possible)",
+                         0.33,
+                         "about 33 % more arithmetic"});
+    add(Price::kTime, std::move(changes));
+  }
+
+  /// Streaming, where the user set another mode of the cuda trainer.
+  void stream_from_host() {
+    if (s_.mode != "resident" && s_.mode != "hybrid") return;
+    const auto options = c_.plugin_options.find("cuda");
+    if (options == c_.plugin_options.end() || !options->second.count("mode") ||
+        options->second.at("mode") == "auto")
+      return;
+    const double share = streaming_cost(s_);
+    add(Price::kTime,
+        {{{{"plugin.cuda.mode", "streamed"}},
+          "weights, gradients and optimizer state in host memory; one layer at a time on the device",
+          share,
+          describe_extra_time(share)}});
+  }
+
+  void offload() {
+    const MemoryPolicy& memory = r_.memory;
+    const auto change = [&](const char* key, const char* what, double share) {
+      return CandidateChange{
+          {{key, std::string(offload_word(Tier::kHost))}}, what, share, describe_extra_time(share)};
+    };
+    if (trains(r_) && memory.optimizer_in == Tier::kDevice)
+      add(Price::kTime, {change("plan.offload_optimizer", "optimizer state in host memory, updated there",
+                                optimizer_offload_cost(s_))});
+    if (memory.weights_in == Tier::kDevice)
+      add(Price::kTime,
+          {change("plan.offload_weights", "weights in host memory; one layer at a time on the device",
+                  weight_offload_cost(s_))});
+    if (trains(r_) && memory.activations_in == Tier::kDevice)
+      add(Price::kTime,
+          {change("plan.offload_activations", "activations in host memory until the backward pass",
+                  activation_offload_cost(s_))});
+  }
+
+  /// More devices, in powers of two, for each kind of parallelism.
+  void more_devices() {
+    const std::uint64_t now = devices_of(r_);
+    const auto devices = [&](std::uint64_t n) { return describe_device_count(now * n, s_.devices); };
+    std::vector<CandidateChange> tensor, pipeline, context;
+    for (std::uint64_t n = 2; r_.parallel.tensor * n <= 8; n *= 2)
+      tensor.push_back({{{"parallel.tensor", text(r_.parallel.tensor * n)}, {"parallel.sequence", "true"}},
+                        fmt::format("{}-way tensor and sequence parallelism", r_.parallel.tensor * n),
+                        double(now * n),
+                        devices(n)});
+    if (!trains(r_))
+      for (CandidateChange& t : tensor) t.settings.pop_back();
+    for (std::uint64_t n = 2; r_.parallel.pipeline * n <= c_.model.layers; n *= 2)
+      pipeline.push_back({{{"parallel.pipeline", text(r_.parallel.pipeline * n)}},
+                          fmt::format("{} pipeline stages", r_.parallel.pipeline * n),
+                          double(now * n) + 0.1,
+                          devices(n)});
+    for (std::uint64_t n = 2; n <= 64 && r_.seq_len % (r_.parallel.context * n) == 0; n *= 2)
+      context.push_back({{{"parallel.context", text(r_.parallel.context * n)}},
+                         fmt::format("each sequence split over {} CP ranks", r_.parallel.context * n),
+                         double(now * n) + 0.2,
+                         devices(n)});
+    add(Price::kHardware, std::move(tensor));
+    add(Price::kHardware, std::move(pipeline),
+        false);  // the last stage holds the head, which does not shrink
+    if (trains(r_)) add(Price::kHardware, std::move(context));
+    if (trains(r_)) add(Price::kHardware, experts(now), false);  // as above
+    if (trains(r_))
+      for (std::uint32_t zero = 1; zero <= 3; ++zero) add(Price::kHardware, zero_ranks(zero, now));
+  }
+
+  /// Expert parallelism over n of the existing data ranks. No estimator plans this for a dense model.
+  std::vector<CandidateChange> experts_of(std::uint64_t ranks) const {
+    constexpr double kExchangeCost = 0.1;  // tokens are sent to their experts and back, in both passes of a
+                                           // layer; about what `search` computes within a node
+    std::vector<CandidateChange> changes;
+    for (std::uint64_t n = 2; n <= ranks; n *= 2)
+      if (ranks % n == 0)
+        changes.push_back({{{"parallel.expert", text(n)}},
+                           fmt::format("experts divided among {} of the {} data ranks", n, ranks),
+                           kExchangeCost,
+                           "about 10 % more time: tokens are sent to their experts and back"});
+    return changes;
+  }
+
+  /// Expert parallelism over new data ranks. No estimator plans this for a dense model.
+  std::vector<CandidateChange> experts(std::uint64_t now) const {
+    std::vector<CandidateChange> changes;
+    for (std::uint64_t n = 2; n <= 256 && r_.parallel.expert == 1; n *= 2)
+      changes.push_back(
+          {{{"parallel.data", text(r_.parallel.data * n)},
+            {"parallel.expert", text(n)},
+            {"parallel.zero", "3"}},
+           fmt::format("experts and all state sharded over {} data ranks", r_.parallel.data * n),
+           double(now * n) + 0.25,
+           describe_device_count(now * n, s_.devices)});
+    return changes;
+  }
+
+  std::vector<CandidateChange> zero_ranks(std::uint32_t zero, std::uint64_t now) const {
+    static constexpr const char* kShared[] = {"", "optimizer state", "optimizer state and gradients",
+                                              "all state"};
+    std::vector<CandidateChange> changes;
+    if (zero < r_.parallel.zero) return changes;
+    for (std::uint64_t n = 2; n <= 4096; n *= 2) {
+      Settings settings = {{"parallel.data", text(r_.parallel.data * n)}, {"parallel.zero", text(zero)}};
+      std::string batch = fmt::format("{} times as many sequences per step", n);
+      if (r_.accumulate % n == 0)
+        settings.push_back({"train.grad_accum", text(r_.accumulate / n)}), batch = "the same update";
+      changes.push_back(
+          {settings,
+           fmt::format("{} sharded over {} data ranks, {}", kShared[zero], r_.parallel.data * n, batch),
+           double(now * n) + 0.3 + 0.01 * zero, describe_device_count(now * n, s_.devices)});
+    }
+    return changes;
+  }
+
+  /// Presets with more memory, the smallest first.
+  void other_device() {
+    std::vector<const DevicePreset*> more;
+    for (const DevicePreset& d : device_presets())
+      if (d.memory_bytes > s_.budget_bytes && d.link_gbs > 0) more.push_back(&d);  // skip processors
+    std::stable_sort(more.begin(), more.end(),
+                     [](auto* a, auto* b) { return a->memory_bytes < b->memory_bytes; });
+    std::vector<CandidateChange> changes;
+    const bool chosen =
+        !on_device(s_) && c_.backend != "auto";  // a CPU backend selected by name; a device needs another one
+    for (const DevicePreset* d : more) {
+      CandidateChange r{{{"memory.device", d->name}},
+                        fmt::format("{}, {} of memory", d->full_name, format_bytes(d->memory_bytes)),
+                        1.5,
+                        "another device",
+                        true};
+      if (chosen) {
+        r.settings.insert(r.settings.begin(), {"train.backend", "auto"});
+        r.cost_words = fmt::format("another device, without the selected backend {}", c_.backend),
+        r.leaves_backend = true;
+      }
+      changes.push_back(std::move(r));
+    }
+    add(Price::kHardware, std::move(changes), false);  // no trainer may exist for the largest one
+  }
+
+  void lower_precision() {
+    if (trains(r_)) {
+      if (c_.precision == "fp32" || c_.precision == "tf32")
+        add(Price::kResult, {{{{"train.precision", "bf16"}},
+                              "bf16 weights and activations, f32 master weights",
+                              0.1,
+                              "rounds matrix products; usually faster"}});
+      else if (r_.grad == DType::kF32)
+        add(Price::kResult, {{{{"plan.gradients", "bf16"}}, "gradients in bf16", 0.15, "rounds gradients"}});
+      return;
+    }
+    if (r_.memory.kv_cache == DType::kNone)
+      add(Price::kResult,
+          {{{{"plan.kv_cache", "fp8"}}, "8-bit key/value cache", 0.1, "rounds keys and values"},
+           {{{"plan.kv_cache", "int4"}}, "4-bit key/value cache", 0.4, "rounds keys and values noticeably"}});
+    std::vector<CandidateChange> weights;
+    if (bits_of(r_.weight) > 16)
+      weights.push_back({{{"plan.weights", "bf16"}}, "weights in bf16", 0.05, "rounds weights slightly"});
+    if (bits_of(r_.weight) > 8)
+      weights.push_back({{{"plan.weights", "int8"}}, "8-bit weights", 0.2, "rounds weights"});
+    if (bits_of(r_.weight) > 4)
+      weights.push_back({{{"plan.weights", "nf4"}}, "4-bit weights", 0.5, "rounds weights noticeably"});
+    add(Price::kResult, std::move(weights));
+  }
+
+  void optimizers() {
+    if (!trains(r_) || r_.optimizer != Optimizer::kAdamW) return;
+    const auto change = [](const char* optimizer, const char* what, double cost, const char* cost_words) {
+      return CandidateChange{{{"optimizer.name", optimizer}}, what, cost, cost_words};
+    };
+    add(Price::kResult,
+        {change("adamw-8bit", "both Adam moments in 8 bits", 0.2, "nearly the same training result"),
+         change("lion", "one moment instead of two", 0.3, "needs another learning rate and weight decay"),
+         change("adafactor", "second moment factored into rows and columns", 0.35, "another optimizer"),
+         change("sgd-momentum", "one moment instead of two", 0.6, "usually a higher loss for transformers"),
+         change("sgd", "no optimizer state", 0.8, "usually a much higher loss for transformers")},
+        false);
+  }
+
+  void adapters() {
+    if (r_.mode != RunMode::kFull) return;
+    const Settings rank = {{"lora.rank", "8"}};
+    auto with = [&](std::initializer_list<runfile::Override> more) {
+      Settings s = rank;
+      s.insert(s.end(), more);
+      return s;
+    };
+    add(Price::kResult,
+        {{rank, "only adapters of rank 8 are trained (LoRA)", 1, "trains far fewer parameters"},
+         {with({{"lora.base", "bf16"}}), "adapters of rank 8, frozen bf16 weights (LoRA)", 1.1,
+          "trains far fewer parameters"},
+         {with({{"lora.base", "nf4"}, {"lora.double_quant", "true"}}),
+          "adapters of rank 8, frozen 4-bit weights (QLoRA)", 1.3,
+          "trains far fewer parameters; rounds weights"}});
+  }
+
+  void shorten_sequences() {
+    std::vector<CandidateChange> changes;
+    for (std::uint64_t s = r_.seq_len / 2; s >= 64 && s % r_.parallel.context == 0; s /= 2)
+      changes.push_back(
+          {{{"data.seq_len", text(s)}},
+           fmt::format("sequences of {} tokens instead of {}", format_count(s), format_count(r_.seq_len)),
+           0.4 + 0.1 * double(changes.size()),
+           "shorter context"});
+    add(Price::kResult, std::move(changes));
+  }
+
+  static std::string sequences(std::uint64_t n) {
+    return n == 1 ? "1 sequence" : fmt::format("{} sequences", n);
+  }
+
+  const ChangeContext& s_;
+  const runfile::RunConfig& c_;
+  const RunSpec& r_;
+  std::vector<CandidateSeries> out_;
+};
+
+bool needs_quotes(const std::string& key) {
+  const runfile::Key* k = runfile::find_key(key);
+  if (!k) return true;  // [plugin.NAME]: strings
+  using runfile::Type;
+  return k->type == Type::kText || k->type == Type::kChoice || k->type == Type::kPath ||
+         k->type == Type::kTexts || k->type == Type::kPaths;
+}
+
+}  // namespace
+
+std::uint64_t devices_of(const RunSpec& r) {
+  return std::uint64_t{r.parallel.data} * r.parallel.tensor * r.parallel.pipeline * r.parallel.context;
+}
+
+std::string describe_device_count(std::uint64_t n, std::uint64_t before) {
+  return fmt::format("{} devices instead of {}", n, before);
+}
+
+std::vector<CandidateSeries> propose_changes(const ChangeContext& s) { return ChangeProposer(s).all(); }
+
+std::string format_as_run_file(const Settings& settings) {
+  std::vector<std::string> parts;
+  for (const runfile::Override& o : settings)
+    parts.push_back(needs_quotes(o.key) ? fmt::format("{} = \"{}\"", o.key, o.value)
+                                        : fmt::format("{} = {}", o.key, o.value));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace trainhost::planning

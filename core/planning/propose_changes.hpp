@@ -1,0 +1,53 @@
+// Lists changes that could make a run fit, each with an estimated cost. Does not plan: suggest_changes.cpp
+// plans each one to find out whether it helps. Costs follow from stated assumptions (transfer_costs.hpp);
+// they are not measured.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/planning/plan_result.hpp"
+#include "core/planning/replan.hpp"
+
+namespace trainhost::planning {
+
+/// One value of a setting (or of a few settings that change together).
+struct CandidateChange {
+  Settings settings;
+  std::string sentence;
+  double cost = 0;              // unit as in Change::cost
+  std::string cost_words;       // "about 33 % more arithmetic"
+  bool other_device = false;    // names a device; its memory then replaces the budget
+  bool leaves_backend = false;  // needs another backend than the one that the user selected
+};
+
+/// The values of one setting, the mildest first.
+struct CandidateSeries {
+  Price price = Price::kFree;
+  bool falling = true;  // memory never grows along the series: if the last value does not fit, none does
+  std::vector<CandidateChange> changes;
+};
+
+/// The run that does not fit, and what the costs are computed from.
+struct ChangeContext {
+  const runfile::RunConfig& config;
+  Tier compute_tier = Tier::kHost;
+  std::string mode;  // mode of a trainer that has several; "" = none
+  std::uint64_t budget_bytes = 0;
+  std::uint64_t parameters = 0;        // used per token; 0 = not known
+  std::uint64_t activation_bytes = 0;  // of the plan that does not fit
+  std::uint64_t all_parameters = 0;  // including experts that a token does not use; 0 = same as `parameters`
+  std::uint64_t devices = 1;         // of the run as the user wrote it: the number in "instead of N"
+};
+
+/// Number of devices of a run: data, context, tensor and pipeline ranks multiplied.
+std::uint64_t devices_of(const RunSpec& r);
+/// "8 devices instead of 1".
+std::string describe_device_count(std::uint64_t n, std::uint64_t before);
+
+std::vector<CandidateSeries> propose_changes(const ChangeContext& s);
+
+/// "train.micro_batch = 2, train.recompute = \"full\"": syntax of the run file.
+std::string format_as_run_file(const Settings& settings);
+
+}  // namespace trainhost::planning

@@ -1,0 +1,82 @@
+// See resolve_run.hpp.
+#include "core/planning/resolve_run.hpp"
+
+#include <algorithm>
+
+#include "core/placement/least_arena.hpp"
+#include "core/planning/choose_estimators.hpp"
+#include "core/planning/error_context.hpp"
+#include "core/planning/estimate_run.hpp"
+#include "core/step/choose_recompute.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+/// The least recomputation with which the trainer's plan fits. A plan costs a full placement, so most
+/// candidates are rejected by `least_arena`, a lower bound for every placement of the step program. A trainer
+/// whose plan is below that bound has another program; then every candidate is planned.
+RecomputeLayers least_recompute(const ResolvedRun& r, plugin::Trainer& trainer, bool profiled) {
+  ResolvedRun candidate = r;
+  runfile::RunConfig& c = candidate.config;
+  const auto planned = [&](const RecomputeLayers& n) {
+    c.run.recompute_layers = n;
+    return estimate_by_trainer(candidate, trainer, profiled);
+  };
+  const auto bound = [&](const RecomputeLayers& n) {
+    c.run.recompute_layers = n;
+    return placement::least_arena(c.model, c.run, trainer.traits(c.model, c.run));
+  };
+  const std::uint64_t budget = r.budgets.compute.bytes;
+  if (r.budgets.compute.known && trainable_family(c.model.family)) {
+    bool below_bound = false;
+    const auto bytes = [&](const RecomputeLayers& n) {
+      const Estimate e = planned(n);
+      below_bound = below_bound || e.compute_bytes < bound(n);
+      // A plan that fits the device can still exceed host memory: count it as over the budget.
+      return e.fits ? e.compute_bytes : std::max(e.compute_bytes, budget + 1);
+    };
+    const RecomputeLayers n = step::choose_recompute(c.model.layers, budget, bound, bytes);
+    if (bound(n) > budget) bytes(n);  // rejected by the bound alone: plan it once, to test the bound
+    if (!below_bound) return n;
+  }
+  return step::choose_recompute(c.model.layers, [&](const RecomputeLayers& n) { return planned(n).fits; });
+}
+
+/// Without a trainer: the least recomputation with which the first estimator's report fits.
+RecomputeLayers least_recompute(const ResolvedRun& r, plugin::Registry& registry,
+                                const PlanRequest& request) {
+  runfile::RunConfig c = r.config;
+  const std::string id = choose_estimators(c, registry, request).front();
+  const TrainerTraits device = traits_for(c, nullptr);
+  return step::choose_recompute(c.model.layers, [&](const RecomputeLayers& layers) {
+    c.run.recompute_layers = layers;
+    return judge(registry.estimator(id).estimate(c.model, c.run, &device), r.budgets).fits;
+  });
+}
+
+ResolvedRun resolve_checked(const runfile::RunConfig& asked, plugin::Registry& registry,
+                            const PlanRequest& request) {
+  ResolvedRun r{asked, {}};
+  runfile::RunConfig& c = r.config;
+  const bool choose = c.run.recompute == Recompute::kAuto;
+  if (choose) {  // start with no recomputed layers: plugins never see an open choice
+    c.run.recompute = Recompute::kLayers;
+    c.run.recompute_layers = {};
+  }
+  plugin::Trainer* trainer = trainer_for(c, registry, request);
+  r.budgets = find_budgets(c, traits_for(c, trainer), trainer, request.elsewhere);
+  if (r.budgets.compute.known) c.run.device_budget = r.budgets.compute.bytes;
+  if (r.budgets.host.known) c.run.host_budget = r.budgets.host.bytes;
+  if (choose)
+    c.run.recompute_layers =
+        trainer ? least_recompute(r, *trainer, request.profiled) : least_recompute(r, registry, request);
+  return r;
+}
+
+}  // namespace
+
+ResolvedRun resolve_run(const runfile::RunConfig& c, plugin::Registry& registry, const PlanRequest& request) {
+  return with_error_context(c, [&] { return resolve_checked(c, registry, request); });
+}
+
+}  // namespace trainhost::planning

@@ -1,0 +1,280 @@
+// See suggest_changes.hpp.
+#include "core/planning/suggest_changes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/base/text.hpp"
+#include "core/model/architecture.hpp"
+#include "core/planning/find_limits.hpp"
+#include "core/planning/propose_changes.hpp"
+#include "core/planning/step_timeline.hpp"
+
+namespace trainhost::planning {
+namespace {
+
+constexpr std::size_t kEnough = 3;  // single changes; with fewer, combinations are tried
+
+/// Settings that a combination begins with, and the text that describes them.
+struct Prefix {
+  Settings settings;
+  std::string words;
+};
+
+/// `b` after `a`, with every key once: the value in `b` wins.
+Settings merge_settings(const Settings& a, const Settings& b) {
+  Settings all = a;
+  std::erase_if(all, [&](const runfile::Override& x) {
+    return std::any_of(b.begin(), b.end(), [&](const runfile::Override& y) { return x.key == y.key; });
+  });
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+/// `c`: the run to change; `asked`: the run as the user wrote it, without a prefix.
+ChangeContext context_of(const PlanResult& v, const runfile::RunConfig& c, const RunSpec& asked) {
+  ChangeContext s{c,
+                  v.compute_tier,
+                  v.mode,
+                  v.budget_bytes,
+                  v.active_parameters ? v.active_parameters : v.parameters.total,
+                  0,
+                  0,
+                  devices_of(asked)};
+  if (s.parameters == 0 && model::known_family(c.model.family))
+    s.parameters = model::count(model::from_model(c.model)).active;
+  s.all_parameters = v.parameters_known ? v.parameters.total : 0;
+  s.activation_bytes = v.estimates.front().report.component_bytes(Component::kActivations);
+  return s;
+}
+
+std::vector<std::string> set_arguments(const Settings& settings) {
+  std::vector<std::string> out;
+  for (const runfile::Override& o : settings) out.push_back(o.key + "=" + o.value);
+  return out;
+}
+
+Change make_change(const Settings& settings, const CandidateChange& r, Price price, const Estimate& proof) {
+  Change c{format_as_run_file(settings),
+           {},
+           r.sentence,
+           price,
+           r.cost,
+           r.cost_words,
+           proof.compute_bytes,
+           proof.report.source,
+           r.leaves_backend};
+  c.set = set_arguments(settings);
+  return c;
+}
+
+/// The first change of the series that fits; nullopt where it is one of `known`, which fit without the
+/// prefix. Bisects a falling series, after planning its last change: if that does not fit, none does.
+std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Prefix& prefix,
+                                        const std::vector<Change>& known, Replanner& replan) {
+  std::optional<Estimate> found;
+  const auto fits = [&](std::size_t i) {
+    const std::vector<std::string> set = set_arguments(family.changes[i].settings);
+    if (std::any_of(known.begin(), known.end(), [&](const Change& k) { return k.set == set; }))
+      return found.reset(), true;
+    std::optional<Estimate> e = replan.plan(merge_settings(prefix.settings, family.changes[i].settings),
+                                            family.changes[i].other_device);
+    if (!e || !e->fits) return false;
+    found = std::move(e);
+    return true;
+  };
+  std::size_t low = 0, high = family.changes.size();
+  if (family.falling) {
+    if (!fits(high - 1)) return std::nullopt;
+    for (--high; low < high;) {
+      const std::size_t middle = low + (high - low) / 2;
+      if (fits(middle))
+        high = middle;
+      else
+        low = middle + 1;
+    }
+  } else {
+    while (low < high && !fits(low)) ++low;
+    if (low == high) return std::nullopt;
+  }
+  if (!found) return std::nullopt;
+  const CandidateChange& r = family.changes[low];
+  return make_change(merge_settings(prefix.settings, r.settings),
+                     {{}, r.sentence + prefix.words, r.cost, r.cost_words, r.other_device, r.leaves_backend},
+                     family.price, *found);
+}
+
+/// Of several changes with the same number of data ranks (ZeRO 1, 2, 3), keep the first.
+void drop_same_data_ranks(std::vector<Change>& changes) {
+  const auto ranks = [](const Change& c) {
+    return c.set.empty() || !c.set.front().starts_with("parallel.data=") ? std::string() : c.set.front();
+  };
+  std::vector<std::string> seen;
+  std::erase_if(changes, [&](const Change& c) {
+    const std::string r = ranks(c);
+    if (r.empty()) return false;
+    if (std::find(seen.begin(), seen.end(), r) != seen.end()) return true;
+    seen.push_back(r);
+    return false;
+  });
+}
+
+std::vector<Change> find_single_changes(const ChangeContext& s, const Prefix& prefix,
+                                        const std::vector<Change>& known, Replanner& replan) {
+  std::vector<Change> out;
+  for (const CandidateSeries& f : propose_changes(s))
+    if (std::optional<Change> c = mildest_that_fits(f, prefix, known, replan)) out.push_back(std::move(*c));
+  return out;
+}
+
+/// Ranks that a combination begins with: up to eight-way tensor parallelism, as far as the heads divide, and
+/// as many pipeline stages as the layers allow.
+struct Ranks {
+  std::uint32_t tensor = 1, pipeline = 1;  // 1: unchanged
+};
+
+std::uint32_t most_tensor_ranks(const runfile::RunConfig& c) {
+  std::uint32_t ranks = 8;
+  while (ranks > 1 && c.model.heads % ranks) ranks /= 2;
+  return ranks;
+}
+
+std::uint32_t most_stages(const runfile::RunConfig& c) {
+  std::uint32_t stages = 1;
+  while (std::uint64_t{stages} * 2 <= c.model.layers) stages *= 2;
+  return stages;
+}
+
+/// Prefix for a run that too few single changes make fit: ranks, full recomputation, one sequence per
+/// micro-batch.
+Prefix smallest_step(const RunSpec& r, const Ranks& ranks) {
+  Prefix p;
+  if (ranks.tensor > 1) {
+    p.settings = {{"parallel.tensor", std::to_string(ranks.tensor)}};
+    if (r.mode != RunMode::kInference) p.settings.push_back({"parallel.sequence", "true"});
+    p.words = fmt::format(", {}-way tensor parallelism", ranks.tensor);
+  }
+  if (ranks.pipeline > 1) {
+    p.settings.push_back({"parallel.pipeline", std::to_string(ranks.pipeline)});
+    p.words += fmt::format("{} {} pipeline stages", ranks.tensor > 1 ? " and" : ",", ranks.pipeline);
+  }
+  if (r.mode == RunMode::kInference) return p;
+  if (r.recompute != Recompute::kFull)
+    p.settings.push_back({"train.recompute", "full"}), p.words += ", with full recomputation";
+  if (r.micro_batch > 1) {
+    p.settings.push_back({"train.micro_batch", "1"});
+    p.settings.push_back({"train.grad_accum", std::to_string(std::uint64_t{r.accumulate} * r.micro_batch)});
+    p.words += r.recompute == Recompute::kFull ? ", with one sequence per micro-batch"
+                                               : " and one sequence per micro-batch";
+  }
+  return p;
+}
+
+/// The run with smallest_step() applied: candidates are proposed for it.
+runfile::RunConfig smallest_run(runfile::RunConfig c, const Ranks& ranks) {
+  if (ranks.tensor > 1) c.run.parallel.tensor = ranks.tensor, c.run.parallel.sequence = true;
+  if (ranks.pipeline > 1) c.run.parallel.pipeline = ranks.pipeline, c.run.parallel.virtual_stages = 1;
+  if (c.run.mode == RunMode::kInference) return c;
+  const std::uint64_t sequences = std::uint64_t{c.run.accumulate} * c.run.micro_batch;
+  c.run.accumulate = static_cast<std::uint32_t>(std::min<std::uint64_t>(sequences, UINT32_MAX)),
+  c.run.micro_batch = 1;
+  c.run.recompute = Recompute::kFull;
+  return c;
+}
+
+/// Appends the prefix alone, if it fits, and every candidate combined with the prefix that `out` does not
+/// have.
+void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& replan, std::vector<Change>& out) {
+  const runfile::RunConfig& c = replan.base().config;
+  const Prefix prefix = smallest_step(c.run, ranks);
+  if (prefix.settings.empty()) return;
+  const runfile::RunConfig small = smallest_run(c, ranks);
+  const bool more_ranks = ranks.tensor > 1 || ranks.pipeline > 1;
+  const double n = double(devices_of(small.run));
+  const std::string devices = describe_device_count(devices_of(small.run), devices_of(c.run));
+  if (std::optional<Estimate> e = replan.plan(prefix.settings); e && e->fits) {
+    const bool milder =
+        std::any_of(out.begin(), out.end(), [](const Change& o) { return o.price <= Price::kTime; });
+    if (more_ranks || !milder)
+      out.push_back(
+          make_change(prefix.settings,
+                      {{},
+                       prefix.words.substr(prefix.words.starts_with(", with ") ? 7 : 2),
+                       more_ranks ? n + 0.34 : 0.34,
+                       more_ranks ? devices + " and about a third more time" : "about a third more time"},
+                      more_ranks ? Price::kHardware : Price::kTime, *e));
+    if (out.size() >= kEnough) return;  // the prefix alone fits, so no combination is needed
+  }
+  for (Change& more : find_single_changes(context_of(v, small, c.run), prefix, out, replan)) {
+    const bool known =
+        std::any_of(out.begin(), out.end(), [&](const Change& o) { return o.set.back() == more.set.back(); });
+    if (known) continue;
+    if (more.price != Price::kResult) more.cost += 0.5;  // rank below changes that need no recomputation
+    if (more_ranks && more.cost_words.find("devices instead of") == std::string::npos) {
+      more.cost_words += ", " + devices;
+      if (more.price != Price::kResult) more.price = Price::kHardware, more.cost += n;
+    }
+    out.push_back(std::move(more));
+  }
+}
+
+/// Why few single changes fit: the size of the model states. `singles`: number of single changes that fit;
+/// `all`: combinations included. `chosen`: counts only changes for the selected backend.
+std::string why_few(std::size_t singles, std::size_t all, bool chosen, const PlanResult& v) {
+  const MemoryReport& r = v.estimates.front().report;
+  const std::uint64_t state =
+      r.component_bytes(Component::kWeights) + r.component_bytes(Component::kMasterWeights) +
+      r.component_bytes(Component::kGradients) + r.component_bytes(Component::kOptimizerState);
+  const bool trained = r.component_bytes(Component::kOptimizerState) > 0;
+  const std::string what = trained ? "weights, gradients and optimizer state" : "the weights";
+  const std::string reason =
+      state > v.budget_bytes
+          ? fmt::format("{} alone take {}", what, format_bytes(state))
+          : fmt::format("{} leave {} for everything else", what, format_bytes(v.budget_bytes - state));
+  static constexpr const char *kCount[] = {"No single change", "Only one single change",
+                                           "Only two single changes"},
+                              *kMakes[] = {"makes", "makes", "make"};
+  return fmt::format("{}{} {} it fit in {}: {}.{}", kCount[singles], chosen ? " on the selected backend" : "",
+                     kMakes[singles], format_bytes(v.budget_bytes), reason,
+                     all > singles ? " The smallest combinations that fit are listed below." : "");
+}
+
+}  // namespace
+
+std::vector<Change> suggest_changes(PlanResult& v, Replanner& replan) {
+  const runfile::RunConfig& c = replan.base().config;
+  std::vector<Change> out = find_single_changes(context_of(v, c, c.run), {}, {}, replan);
+  const auto on_selected_backend = [&] {
+    return static_cast<std::size_t>(
+        std::count_if(out.begin(), out.end(), [](const Change& o) { return !o.leaves_backend; }));
+  };
+  const std::size_t singles = on_selected_backend();
+  if (on_selected_backend() < kEnough) find_combinations(v, {}, replan, out);
+  const bool device = v.compute_tier != Tier::kHost;
+  const Ranks tensor{most_tensor_ranks(c), 1},
+      both{c.run.parallel.tensor < 8 ? tensor.tensor : 1, most_stages(c)};
+  if (on_selected_backend() < kEnough && device && c.run.parallel.tensor < 8 && tensor.tensor > 1)
+    find_combinations(v, tensor, replan, out);
+  if (on_selected_backend() < kEnough && device && c.run.parallel.pipeline < both.pipeline)
+    find_combinations(v, both, replan, out);
+  std::stable_sort(out.begin(), out.end(), [](const Change& a, const Change& b) {
+    return std::tuple(a.leaves_backend, a.price, a.cost) < std::tuple(b.leaves_backend, b.price, b.cost);
+  });
+  drop_same_data_ranks(out);
+  if (singles < kEnough && !out.empty())
+    v.changes_note = why_few(singles, on_selected_backend(), on_selected_backend() < out.size(), v);
+  return out;
+}
+
+void add_changes_and_limits(PlanResult& v, Replanner& replan, const TrainerTraits& traits,
+                            const PlanDetails& wanted) {
+  if (v.estimates.empty()) return;
+  const Estimate& decides = v.estimates.front();
+  if (!decides.fits && v.budget_known) v.changes = suggest_changes(v, replan);
+  if (wanted.limits && v.budget_known) v.limits = find_limits(replan);
+  if (wanted.timeline) v.timeline = step_timeline(replan.base().config, traits, decides);
+}
+
+}  // namespace trainhost::planning

@@ -1,0 +1,32 @@
+// Prints a training run on stderr: plan, progress, messages, profile, and predicted and measured memory.
+#pragma once
+#include <string>
+
+#include "core/report/progress.hpp"
+#include "core/report/terminal.hpp"
+#include "core/training/run_observer.hpp"
+
+namespace trainhost::report {
+
+class RunReporter : public training::RunObserver {
+ public:
+  explicit RunReporter(bool quiet);
+  void message(const std::string& text) override { progress_.say(text); }
+  void step(const training::StepProgress& p) override { progress_.step(p); }
+  void planned(const planning::PlanResult& plan) override;
+  void profiled(const training::ProfileResult& profile) override;
+  void measured(const training::MemoryResult& memory) override;
+  void steps_ended() override { progress_.clear(); }
+  std::string plan_json(const planning::PlanResult& plan) const override;
+  std::string recompute_json(const planning::PlanResult& plan) const override;
+  std::string profile_json(const training::ProfileResult& profile) const override;
+
+ private:
+  Terminal terminal_;
+  Progress progress_;
+};
+
+/// Predicted, measured and process memory: three lines.
+std::string memory_lines(const training::MemoryResult& m, const Terminal& t);
+
+}  // namespace trainhost::report

@@ -1,0 +1,38 @@
+// Receives what a run reports to the user while it trains. Training decides what is reported and when; the
+// implementation in core/report/run_reporter.hpp decides how it looks. JSON events are written by events.hpp.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/planning/plan_result.hpp"
+#include "core/training/memory_result.hpp"
+#include "core/training/profile_result.hpp"
+
+namespace trainhost::training {
+
+struct StepProgress {
+  std::uint64_t step = 0, steps = 0;  // step counts from 1
+  double loss = 0, lr = 0, grad_norm = 0;
+  double tokens_per_s = 0;    // smoothed
+  std::optional<double> mfu;  // model FLOP/s as a share of the measured matrix-product rate
+  double eta_s = 0;
+};
+
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void message(const std::string& text) = 0;  // complete lines
+  virtual void step(const StepProgress& progress) = 0;
+  virtual void planned(const planning::PlanResult& plan) = 0;
+  virtual void profiled(const ProfileResult& profile) = 0;
+  virtual void measured(const MemoryResult& memory) = 0;
+  virtual void steps_ended() = 0;  // no step() follows; removes a live progress line
+
+  /// JSON objects for metrics.jsonl and summary.json, in the schema that `plan --json` uses.
+  virtual std::string plan_json(const planning::PlanResult& plan) const = 0;
+  virtual std::string recompute_json(const planning::PlanResult& plan) const = 0;
+  virtual std::string profile_json(const ProfileResult& profile) const = 0;
+};
+
+}  // namespace trainhost::training
