@@ -14,24 +14,20 @@ namespace trainhost::report {
 
 namespace {
 
-/// "key = value" as one word for wrapped(): no-break spaces.
-std::string bound(std::string settings) {
+/// Replaces the spaces in "key = value" by no-break spaces, so that wrapped() keeps them on one line.
+std::string with_no_break_spaces(std::string settings) {
   for (std::size_t at = 0; (at = settings.find(" = ", at)) != std::string::npos;)
     settings.replace(at, 3, "\u00a0=\u00a0");
   return settings;
 }
 
-std::string plain(std::string text) {
+std::string with_plain_spaces(std::string text) {
   for (std::size_t at = 0; (at = text.find("\u00a0", at)) != std::string::npos;) text.replace(at, 2, " ");
   return text;
 }
 
-}  // namespace
-
-namespace {
-
-/// At most two of a price; three where one price is all there is.
-std::size_t shown_of_a_price(const planning::PlanResult& v) {
+/// Changes to list per kind of cost: two; three where there is one kind only.
+std::size_t changes_per_price(const planning::PlanResult& v) {
   const bool one = std::all_of(v.changes.begin(), v.changes.end(),
                                [&](const planning::Change& c) { return c.price == v.changes.front().price; });
   return one ? 3 : 2;
@@ -41,37 +37,38 @@ std::string change_lines(const planning::Change& c, unsigned width) {
   const std::string indent(16, ' ');
   return wrapped(fmt::format("    {:>10}  {}; {}", format_bytes(c.compute_bytes), c.sentence, c.cost_words),
                  width, indent) +
-         "\n" + plain(wrapped(indent + bound(c.settings), width, indent)) + "\n";
+         "\n" + with_plain_spaces(wrapped(indent + with_no_break_spaces(c.settings), width, indent)) + "\n";
 }
 
 }  // namespace
 
 std::string changes_table(const planning::PlanResult& v, const Terminal& t) {
   if (v.estimates.empty() || v.estimates.front().fits) return {};
-  constexpr unsigned kWidth = 120;  // where the terminal's is not known
+  constexpr unsigned kWidth = 120;  // where the terminal width is not known
   const unsigned width = line_width(t) ? line_width(t) : kWidth;
   if (v.changes.empty())
     return wrapped(
-               "  Nothing that was tried makes it fit: no recomputation, offload, sharing among devices, "
-               "narrower type, smaller batch or sequence, adapter, or "
-               "device that trainhost devices lists.",
+               "  No change makes it fit. Tried: recomputation, offload, parallelism, smaller types, smaller "
+               "batch or sequence, adapters, and every device that trainhost devices lists.",
                width, "  ") +
            "\n";
   std::string list;
   std::map<planning::Price, std::size_t> shown;
-  std::size_t left = 0;
+  std::size_t not_shown = 0;
   for (const planning::Change& c : v.changes) {
-    if (++shown[c.price] > shown_of_a_price(v))
-      ++left;
+    if (++shown[c.price] > changes_per_price(v))
+      ++not_shown;
     else
       list += change_lines(c, width);
   }
   std::string out;
   if (!v.changes_note.empty()) out += wrapped("  " + v.changes_note, width, "  ") + "\n";
-  out += "  " +
-         styled(t, Style::kBold, v.changes.size() > 1 ? "To make it fit, one of:" : "To make it fit:") +
-         "\n" + list;
-  if (left) out += fmt::format("    and {} more; --json lists them\n", left);
+  out +=
+      "  " +
+      styled(t, Style::kBold,
+             v.changes.size() > 1 ? "Any one of these changes makes it fit:" : "This change makes it fit:") +
+      "\n" + list;
+  if (not_shown) out += fmt::format("    and {} more; --json lists them\n", not_shown);
   return out;
 }
 
@@ -80,7 +77,7 @@ std::string limits_table(const planning::PlanResult& v, const Terminal& t) {
   Table table("lrl");
   for (const planning::Limit& l : v.limits)
     table.row({l.what, l.value ? format_count(l.value) : "none fits", l.binds});
-  return "  How far it goes, and what takes the room at the next:\n" +
+  return "  Largest values that fit, and the component that exceeds memory one step beyond:\n" +
          table.fitted(line_width(t), {}, nullptr, "    ");
 }
 

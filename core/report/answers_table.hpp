@@ -1,4 +1,4 @@
-// The plan's answers for people: what would make it fit, how far it can go. Part of memory_table.
+// Renders the suggested changes and the limits of a plan. Part of memory_table().
 #pragma once
 #include <string>
 
@@ -6,9 +6,10 @@
 
 namespace trainhost::report {
 
-/// "To make it fit, one of:" with at most two changes of a price; JSON has them all. "" where the run fits;
-/// one sentence where nothing was found.
+/// At most two changes per kind of cost (three if there is one kind only); JSON lists all. "" where the run
+/// fits; one sentence where no change was found.
 std::string changes_table(const planning::PlanResult& v, const Terminal& t);
+/// The largest values that fit; "" where limits were not requested.
 std::string limits_table(const planning::PlanResult& v, const Terminal& t);
 
 }  // namespace trainhost::report

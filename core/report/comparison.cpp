@@ -23,18 +23,20 @@ std::string difference(std::uint64_t bytes, std::uint64_t first) {
   return fmt::format("{}{}, {:+.1f} %", sign, size, 100 * share);
 }
 
-/// A sentence as a cell: no full stop, no capital where the second letter is a small one ("A rule", not "K =
-/// 10").
+/// A sentence as a table cell: without a full stop, and with a small first letter unless it begins with a
+/// symbol
+/// ("K = 10").
 std::string as_cell(std::string s) {
   if (!s.empty() && s.back() == '.') s.pop_back();
-  const bool word = s.size() > 1 && (std::islower(static_cast<unsigned char>(s[1])) || s.rfind("A ", 0) == 0);
-  if (word) s[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(s[0])));
+  const bool starts_with_word =
+      s.size() > 1 && (std::islower(static_cast<unsigned char>(s[1])) || s.rfind("A ", 0) == 0);
+  if (starts_with_word) s[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(s[0])));
   return s;
 }
 
 }  // namespace
 
-std::string reason(const planning::Estimate& e) {
+std::string first_note_clause(const planning::Estimate& e) {
   if (e.report.notes.empty()) return {};
   const std::string& note = e.report.notes.front();
   return as_cell(note.substr(0, note.find(';')));
@@ -42,14 +44,14 @@ std::string reason(const planning::Estimate& e) {
 
 std::string comparison_table(const planning::PlanResult& v, const Terminal& t) {
   Table table("llrrl");
-  table.row({"estimator", "kind", "total", "difference", "why"});
+  table.row({"estimator", "kind", "total", "difference", "reason"});
   table.rule();
   const std::uint64_t first = v.estimates.front().total_bytes;
   for (const planning::Estimate& e : v.estimates) {
     const bool is_first = &e == &v.estimates.front();
     table.row({e.report.source, std::string(name(e.report.claim)), format_bytes(e.total_bytes),
                is_first ? "" : difference(e.total_bytes, first),
-               is_first ? "what the others are held against" : reason(e)});
+               is_first ? "the others are compared with this one" : first_note_clause(e)});
   }
   return table.fitted(line_width(t), {1});
 }

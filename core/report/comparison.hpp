@@ -1,5 +1,5 @@
-// Several estimates of one run, a line each: what kind of claim, how much, how far from the first and why.
-// Reads what the plan holds and judges nothing: an estimate's reason is its own first note.
+// Compares several estimates of one run, one line per estimator. The reason for a difference is the first
+// note of the estimate.
 #pragma once
 #include <string>
 
@@ -7,11 +7,11 @@
 
 namespace trainhost::report {
 
-/// Columns: estimator, kind, total of all tiers, difference from the first, why. v has estimates.
+/// Columns: estimator, kind, total of all tiers, difference from the first estimate, reason. Requires at
+/// least one estimate.
 std::string comparison_table(const planning::PlanResult& v, const Terminal& t);
 
-/// The first clause of an estimate's first note, in lower case at its beginning as part of a table; "" where
-/// it has none.
-std::string reason(const planning::Estimate& e);
+/// The first clause of the first note, formatted as a table cell (no capital at the start); "" without notes.
+std::string first_note_clause(const planning::Estimate& e);
 
 }  // namespace trainhost::report

@@ -1,4 +1,4 @@
-// One line of comma-separated values by RFC 4180: a field with a comma, a quote or a line's end is quoted.
+// One line of comma-separated values (RFC 4180): a field with a comma, a quote or a line break is quoted.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Bands on each other, or lines, over one axis; also the timeline of a step, one column a moment.
+// Draws stacked bands or lines over one axis; also the timeline of a step, one column per phase.
 #include <algorithm>
 #include <cmath>
 
@@ -9,10 +9,10 @@ namespace trainhost::report::html {
 namespace {
 
 constexpr double kAreaFloor = 310, kAreaLeft = 78, kAreaRight = 18, kAreaTop = 34;
-constexpr std::size_t kDotted = 40;            // points of a line that are few enough to be marked
-constexpr double kNames = 28, kAxisName = 22;  // below the floor: names of points, the name of the axis
+constexpr std::size_t kDotted = 40;            // lines with at most this many points have a dot per point
+constexpr double kNames = 28, kAxisName = 22;  // height below the axis: labels of points, name of the axis
 
-/// Where the columns or points stand, and how high values are.
+/// Maps columns or points, and values, to pixels.
 struct Frame {
   const AreaChart& c;
   Scale x, y;
@@ -21,7 +21,7 @@ struct Frame {
   double centre(std::size_t i) const { return (left(i) + right(i)) / 2; }
 };
 
-double highest(const AreaChart& c) {
+double highest_total(const AreaChart& c) {
   double most = 0;
   for (std::size_t i = 0; i < c.x.size(); ++i) {
     double sum = 0;
@@ -33,7 +33,7 @@ double highest(const AreaChart& c) {
   return most;
 }
 
-/// One edge of a band, from left to right; as columns: only where its height changes.
+/// The path of one edge of a band. For columns (steps), only points at which the height changes are emitted.
 std::string edge(const Frame& f, const std::vector<double>& y, bool backwards) {
   std::string out;
   const std::size_t n = y.size();
@@ -64,7 +64,7 @@ std::string bands(const Frame& f) {
   return out;
 }
 
-/// Each line's name above its last point, where no other name stands.
+/// The name of each line above its last point, unless another name is there.
 std::string line_names(const Frame& f) {
   std::string out;
   std::vector<double> taken;
@@ -99,7 +99,7 @@ std::string lines(const Frame& f) {
   return out + dots + line_names(f);
 }
 
-/// Unseen columns above everything else, each with its moment's or point's figures.
+/// Transparent columns on top of everything, each with the tooltip of its phase or point.
 std::string hits(const Frame& f) {
   std::string out;
   const std::size_t n = f.c.x.size();
@@ -113,7 +113,7 @@ std::string hits(const Frame& f) {
   return out;
 }
 
-/// Names under the axis: moments in groups ("forward" of "forward, layer 3"), points by their own label.
+/// Labels below the axis: phases by group ("forward" of "forward, layer 3"), points by their label.
 std::string names(const Frame& f) {
   std::string out;
   std::vector<double> centres;
@@ -129,7 +129,7 @@ std::string names(const Frame& f) {
     labels.push_back(group);
     i = end;
   }
-  for (std::size_t i : roomy(centres, labels)) {
+  for (std::size_t i : labels_without_overlap(centres, labels)) {
     const double half = text_width(labels[i]) / 2;
     out +=
         label(std::clamp(centres[i], half, kWidth - half - 2), kAreaFloor + 20, labels[i], "middle", "dim");
@@ -180,9 +180,9 @@ std::string peak(const Frame& f) {
 
 std::string draw(const AreaChart& c) {
   if (c.x.empty()) return {};
-  const double most = highest(c);
+  const double most = highest_total(c);
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most;
-  // A peak's label stands above it: some room.
+  // Leave space above the peak for its label.
   const Ticks ticks = byte_ticks(
       std::max(limit_in ? std::max(most, c.limit.value * 1.04) : most, most * (c.peak ? 1.09 : 1.0)));
   const double n = static_cast<double>(c.x.size());

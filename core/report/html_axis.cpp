@@ -13,7 +13,7 @@ namespace trainhost::report::html {
 namespace {
 
 constexpr double kGap = 10;      // pixels between two labels
-constexpr double kLetter = 7.3;  // pixels of a letter at 12 px in the wider system fonts
+constexpr double kLetter = 7.3;  // pixels per letter at 12 px in a wide system font
 
 /// "2.00 s" as "2 s".
 std::string without_zeros(const std::string& value) {
@@ -68,7 +68,7 @@ Ticks second_ticks_log(double min, double max) {
     for (int m : {1, 2, 5}) {
       const double v = m * std::pow(10, decade);
       if (!t.at.empty() && t.at.back() >= max) return t;
-      if (!t.at.empty() && v <= min) t = {};  // a later one is low enough as well
+      if (!t.at.empty() && v <= min) t = {};  // a later tick is also <= min
       t.at.push_back(v);
       t.label.push_back(without_zeros(format_seconds(v)));
     }
@@ -102,7 +102,8 @@ double text_width(std::string_view plain) {
   return kLetter * static_cast<double>(display_width(std::string(plain)));
 }
 
-std::vector<std::size_t> roomy(const std::vector<double>& centres, const std::vector<std::string>& labels) {
+std::vector<std::size_t> labels_without_overlap(const std::vector<double>& centres,
+                                                const std::vector<std::string>& labels) {
   std::vector<std::size_t> out;
   const std::size_t n = labels.size();
   if (n == 0) return out;

@@ -1,4 +1,4 @@
-// Stacked bars, lying: one row a bar, a share is named on itself where there is room.
+// Draws horizontal stacked bars. A part is labelled where its label fits.
 #include <algorithm>
 
 #include "core/report/html_chart.hpp"
@@ -43,7 +43,7 @@ std::string draw(const BarChart& c) {
   const double left = std::min(names, kNameMax) + 14,
                bottom = kBarTop + kRow * static_cast<double>(c.bars.size());
   const Ticks ticks = c.unit == Unit::kBytes ? byte_ticks(range, 8) : second_ticks(range, 8);
-  // The end of the longest bar keeps room for its sum.
+  // Reserve space for the total after the longest bar.
   const Scale x{0, std::max(range * 1.001, 1e-30), left,
                 kWidth - kBarRight - std::max(8.0, most >= range * 0.8 ? ends + 12 : 0.0)};
   std::string out = open_svg(bottom + kBarBottom, c.title, c.description);

@@ -1,7 +1,6 @@
-// The charts of the HTML reports as SVG: stacked bars, a stacked area (or lines) over one axis, dots with a
-// front line. They draw what they are given and decide nothing; every mark has a title of its own, which is
-// its tooltip, and every chart a title and a description. Names and labels are plain text here and are
-// escaped on their way out.
+// The charts of the HTML reports as SVG: stacked bars, stacked areas or lines over one axis, and a scatter
+// plot with a Pareto front. Every mark has a title, which is its tooltip; every chart has a title and a
+// description. All texts are plain and are escaped when drawn.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +12,7 @@ namespace trainhost::report::html {
 
 enum class Unit { kBytes, kSeconds };
 
-/// A line that values are held against: the budget. value 0 = none.
+/// A line that values are compared with: the budget. value 0 = none.
 struct Limit {
   double value = 0;
   std::string label;  // "budget 74.5 GiB"
@@ -26,8 +25,8 @@ struct Part {
 };
 struct Bar {
   std::string label;
-  std::vector<Part> parts;  // from the left
-  std::string total;        // written at its end
+  std::vector<Part> parts;  // from left to right
+  std::string total;        // text at the end of the bar
   bool strong = false;
 };
 struct BarChart {
@@ -35,29 +34,29 @@ struct BarChart {
   Unit unit = Unit::kBytes;
   std::vector<Bar> bars;
   Limit limit;
-  std::size_t limited = SIZE_MAX;  // how many bars from the top are held against the limit
+  std::size_t limited = SIZE_MAX;  // the limit applies to this many bars from the top
 };
 std::string draw(const BarChart& c);
 
 struct Series {
   std::string css, name;
-  std::vector<double> y;  // one for each x; NaN = nothing there (lines only)
+  std::vector<double> y;  // one per x; NaN = no value (lines only)
 };
 struct Mark {
   double x = 0;
   std::string label;  // short: "1"
   std::string tip;
 };
-/// Over x: bands on each other and lines that stand for themselves.
+/// Over x: stacked bands and separate lines.
 struct AreaChart {
   std::string title, description, x_name;
-  std::vector<double> x;                   // rising
-  std::vector<std::string> x_label, tips;  // one for each x
+  std::vector<double> x;                   // ascending
+  std::vector<std::string> x_label, tips;  // one per x
   bool log_x = false;
-  bool steps = false;  // x are moments, one column each, named in groups by what stands before ", "
+  bool steps = false;  // x are phases, one column each, grouped by the text before ", "
   std::vector<Series> bands, lines;
   Limit limit;
-  std::vector<Mark> marks;          // upright lines
+  std::vector<Mark> marks;          // vertical lines
   std::optional<std::size_t> peak;  // index of x
   std::string peak_label;
 };
@@ -70,7 +69,7 @@ struct Dot {
 struct ScatterChart {
   std::string title, description, x_name, y_name;
   std::vector<Dot> dots;
-  std::vector<Dot> front;  // joined; by rising x
+  std::vector<Dot> front;  // connected; ascending x
   std::vector<std::string> front_label;
   Limit limit;  // of x
 };

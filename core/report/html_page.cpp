@@ -104,11 +104,11 @@ std::string HtmlTable::str(std::size_t max_rows, std::size_t max_bytes) const {
   for (; shown < rows_.size() && shown < max_rows && out.size() + rows_[shown].size() <= max_bytes; ++shown)
     out += rows_[shown];
   out += "</tbody></table></div>\n";
-  if (const std::size_t left = rows_.size() - shown)
+  if (const std::size_t omitted = rows_.size() - shown)
     out += fmt::format(
-        "<p class=\"more\" data-left-out=\"{}\">{} more row{} left out here; --csv and --json have every "
-        "one.</p>\n",
-        left, format_count(left), left == 1 ? " is" : "s are");
+        "<p class=\"more\" data-left-out=\"{}\">{} more row{} omitted; --csv and --json have all "
+        "rows.</p>\n",
+        omitted, format_count(omitted), omitted == 1 ? " is" : "s are");
   return out;
 }
 
@@ -158,7 +158,7 @@ std::string Page::str() const {
   if (!detail.empty()) out += "<p class=\"sub\">" + text(detail, 800) + "</p>\n";
   out += "<button type=\"button\" id=\"exact\" aria-pressed=\"false\">Exact bytes</button>\n</header>\n";
   out += sections + "<footer>\n";
-  if (!command.empty()) out += "<p>Made by</p>\n<pre><code>" + text(command, 4000) + "</code></pre>\n";
+  if (!command.empty()) out += "<p>Created by</p>\n<pre><code>" + text(command, 4000) + "</code></pre>\n";
   out +=
       "<p>Sizes are binary (1 GiB = 1,073,741,824 bytes). This page needs no network and no other "
       "file.</p>\n</footer>\n</main>\n";

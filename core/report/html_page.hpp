@@ -1,7 +1,6 @@
-// A page that stands alone: skeleton, escaping, tables and lists of the HTML reports. No network, no file
-// beside it; every word is there without its script, which adds tooltips, exact bytes and sorting. Knows no
-// view: plan_html, sweep_html and search_html fill it. Whatever came from outside goes through text() on its
-// way in.
+// Building blocks of the HTML reports: page skeleton, escaping, tables, lists. A page is one self-contained
+// file without network access; it is complete without its script, which adds tooltips, exact bytes and
+// sorting. plan_html, sweep_html and search_html fill it. All text from outside must pass through text().
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,30 +18,28 @@ std::string text(std::string_view outside, std::size_t max = 400);
 
 /// "12.4 GiB" that carries its exact value: <data value="13314398617" title="...">.
 std::string bytes(std::uint64_t n);
-/// "1,234,567", to the right of its cell by class.
+/// "1,234,567" with its exact value.
 std::string count(std::uint64_t n);
-/// "61.2 of 74.5 GiB": one unit where both have the same. Plain text.
+/// "61.2 of 74.5 GiB": the unit is written once where both have the same. Plain text.
 std::string part_of(std::uint64_t part, std::uint64_t whole);
 
-/// "optimizer state": a name of the JSON with spaces.
+/// "optimizer state": a JSON name with spaces instead of underscores.
 std::string spaced(std::string_view name);
 std::string words(Component c);
 std::string words(Claim c);
-/// CSS class of the n-th colour; components have theirs by their number, so that a colour means the same on
-/// every page.
+/// CSS class of the n-th colour. A component always has the same colour.
 std::string colour(std::size_t n);
 std::string colour(Component c);
 
-/// Rows of ready-made cells. Ends where `max_bytes` of HTML or `max_rows` are reached and says how many rows
-/// are missing.
+/// A table of cells that are HTML. Ends at `max_bytes` of HTML or `max_rows`, with a note about omitted rows.
 class HtmlTable {
  public:
-  /// One letter a column: 'l' left, 'r' right (numbers); headings are plain text.
+  /// One letter per column: 'l' left, 'r' right (numbers); headings are plain text.
   HtmlTable(std::string alignment, std::vector<std::string> headings);
   HtmlTable& caption(std::string_view plain);
-  /// data-NAME="value" on the table, for readers of the page by program.
+  /// data-NAME="value" on the table, for programs that read the page.
   HtmlTable& mark(std::string_view name, std::string_view value);
-  /// `attributes` of the row, ready-made: "class=\"sum\"".
+  /// `attributes` of the row as HTML: "class=\"sum\"".
   void row(const std::vector<std::string>& cells, const std::string& attributes = {});
   std::size_t rows() const { return rows_.size(); }
   std::string str(std::size_t max_rows = 200, std::size_t max_bytes = 60'000) const;
@@ -52,27 +49,27 @@ class HtmlTable {
   std::vector<std::string> headings_, rows_;
 };
 
-/// <ul> of plain sentences; "" where there are none.
+/// <ul> of plain texts; "" where there are none.
 std::string list(const std::vector<std::string>& sentences, std::size_t most = 40);
 /// Swatches with names: {class, plain name}.
 std::string legend(const std::vector<std::pair<std::string, std::string>>& entries);
-/// A chart with its legend; `svg` is ready-made.
+/// A chart with its legend; `svg` and `legend_html` are HTML.
 std::string figure(const std::string& svg, const std::string& legend_html,
                    std::string_view plain_caption = {});
-/// Folded away; opened by print.
+/// Collapsed; printing opens it.
 std::string details(std::string_view plain_summary, const std::string& inner);
 
 enum class Tone { kNeutral, kGood, kBad };
 
 struct Page {
   std::string kind;   // "plan": data-kind of the body
-  std::string title;  // plain, as everything here: the model
+  std::string title;  // plain text, like all members except `sections`; the model
   std::string subtitle;
   Tone tone = Tone::kNeutral;
   std::string answer;    // one sentence
-  std::string detail;    // what stands below it
-  std::string command;   // that made the page; "" = not known
-  std::string sections;  // ready-made
+  std::string detail;    // shown below the answer
+  std::string command;   // command line that created the page; "" = not known
+  std::string sections;  // HTML
   void section(std::string_view heading, const std::string& html);
   std::string str() const;
 };

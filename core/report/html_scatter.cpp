@@ -1,4 +1,4 @@
-// Dots of memory against time, with the front that nothing beats in both.
+// Draws a scatter plot of memory against time with its Pareto front.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,7 +18,7 @@ std::string dot(const Dot& d, double radius, const Scale& x, const Scale& y) {
                      px(x(d.x)), px(y(d.y)), px(radius), tip(d.tip));
 }
 
-/// From the least memory to the most, a stair: with that much memory, no less time than this.
+/// A staircase from the least memory to the most: the shortest time that is possible within that memory.
 std::string front(const std::vector<Dot>& points, const Scale& x, const Scale& y) {
   std::string d;
   for (const Dot& p : points)
@@ -27,15 +27,15 @@ std::string front(const std::vector<Dot>& points, const Scale& x, const Scale& y
   return d.empty() ? d : "<path class=\"front\" d=\"" + d + "\"/>\n";
 }
 
-/// Names below the front's dots, where by its meaning no other dot is, unless another name stands there.
+/// Labels below and left of the dots of the front, where no other dot can be, unless another label is there.
 std::string front_labels(const ScatterChart& c, const Scale& x, const Scale& y) {
   std::string out;
-  std::string before;                            // one name for neighbours of the same name
-  std::vector<std::pair<double, double>> taken;  // right end, baseline
+  std::string before;                            // consecutive equal labels are drawn once
+  std::vector<std::pair<double, double>> taken;  // right end and baseline of the labels drawn
   for (std::size_t i = 0; i < c.front.size() && i < c.front_label.size(); ++i) {
     const double width = text_width(c.front_label[i]), at = x(c.front[i].x);
-    const bool room = at - 8 - width > kScatterLeft;  // else beside the dot, on its right
-    const double right = room ? at - 8 : at + 10 + width, base = y(c.front[i].y) + (room ? 14 : 4);
+    const bool fits_left = at - 8 - width > kScatterLeft;  // otherwise to the right of the dot
+    const double right = fits_left ? at - 8 : at + 10 + width, base = y(c.front[i].y) + (fits_left ? 14 : 4);
     const bool free = base < kScatterFloor && std::none_of(taken.begin(), taken.end(), [&](const auto& t) {
                         return std::abs(t.second - base) < 15 && right - width < t.first + 8;
                       });
@@ -57,12 +57,12 @@ std::string draw(const ScatterChart& c) {
   if (most_y <= 0) return {};
   const bool limit_in = c.limit.value > 0 && c.limit.value <= 3 * most_x;
   const Ticks tx = byte_ticks(limit_in ? std::max(most_x, c.limit.value) : most_x, 8);
-  // Where the slowest is many times the fastest, each doubling gets the same room.
+  // Use a logarithmic axis where the slowest is many times slower than the fastest.
   const bool by_logarithm = least_y > 0 && most_y > 6 * least_y;
   const Ticks ty = by_logarithm ? second_ticks_log(least_y, most_y) : second_ticks(most_y, 10);
   const Scale x{0, std::max(most_x, limit_in ? c.limit.value : 0) * 1.02, kScatterLeft,
                 kWidth - kScatterRight};
-  // Dots have no length, so the axis may begin above nothing: it gives the room to the differences.
+  // Unlike bars, dots do not need an axis that starts at 0: start near the smallest value.
   std::size_t from = 0;
   while (!by_logarithm && from + 3 < ty.at.size() && ty.at[from + 1] < 0.93 * least_y) ++from;
   const Scale y{ty.at[from], ty.at.back(), kScatterFloor, kScatterTop, by_logarithm};

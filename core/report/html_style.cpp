@@ -1,5 +1,4 @@
-// See html_style.hpp. The script changes how the page reads, never what it says: with scripts off, nothing is
-// missing.
+// See html_style.hpp. The script only adds interaction: without it, nothing is missing from the page.
 #include "core/report/html_style.hpp"
 
 #include <fmt/format.h>
@@ -7,8 +6,9 @@
 namespace trainhost::report::html {
 namespace {
 
-// k0 .. k11 are the components in the order of their enum: weights, master weights, gradients, optimizer
-// state, activations, logits, workspace, communication, key/value cache, adapters, fragmentation, runtime.
+// k0 to k11 are the components in the order of their enumerators: weights, master weights, gradients,
+// optimizer state, activations, logits, workspace, communication, key/value cache, adapters, fragmentation,
+// runtime.
 constexpr const char* kLight =
     "--bg:#ffffff;--ink:#15181e;--dim:#5a6270;--line:#d9dde3;--soft:#f4f6f8;--good:#12703a;--bad:#b3261e;--"
     "mark:#15181e;"

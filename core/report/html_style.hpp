@@ -1,6 +1,5 @@
-// The look and the one small script of the HTML reports, as text. Colours are given twice, for light and for
-// dark; each has a contrast of at least 4.5 against its background, so that a label may stand on it (a test
-// computes it).
+// The style sheet and the script of the HTML reports as text. Colours exist for light and dark mode; each has
+// a contrast of at least 4.5 with its background, so that labels on it are readable (a test computes it).
 #pragma once
 #include <cstddef>
 #include <string>
@@ -12,8 +11,8 @@ inline constexpr std::size_t kColours = 12;
 std::string style();
 
 extern const char* const kScript;
-/// base64 of the SHA-256 of kScript: the page's policy lets this script run and no other.
-/// tests/interop/pages_test.py prints the right one when the script was changed.
+/// base64 of the SHA-256 of kScript: the content security policy of the page allows only this script. After a
+/// change of the script, tests/interop/pages_test.py prints the new value.
 extern const char* const kScriptHash;
 
 }  // namespace trainhost::report::html

@@ -1,4 +1,4 @@
-// What all charts write in the same way: the frame, text, a grid line. Ready-made SVG text, nothing is kept.
+// SVG elements that all charts use: frame, text, line. The functions return SVG text and keep no state.
 #pragma once
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 
 namespace trainhost::report::html {
 
-inline constexpr double kWidth = 960;  // of every chart, in its own pixels; the page scales it
+inline constexpr double kWidth = 960;  // of every chart, in SVG units; the page scales it
 
-/// Opens the picture; `height` in the same pixels. Followed by marks and "</svg>".
+/// Opens the SVG element; `height` in SVG units. The caller appends marks and "</svg>".
 inline std::string open_svg(double height, std::string_view title, std::string_view description) {
   return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n",
                      px(kWidth), px(height), text(title), text(description, 1000));
@@ -29,7 +29,7 @@ inline std::string line(double x1, double y1, double x2, double y2, std::string_
   return fmt::format("<path class=\"{}\" d=\"M{} {}L{} {}\"/>\n", css, px(x1), px(y1), px(x2), px(y2));
 }
 
-/// A mark's title, which is its tooltip; lines are kept.
+/// The title of a mark, shown as its tooltip; line breaks are kept.
 inline std::string tip(std::string_view plain) {
   std::string out = "<title>";
   for (std::size_t lines = 0; lines < 20; ++lines) {

@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::size_t kColumns = 160, kTableRows = 120;
 
-using Moments = std::vector<const planning::StepPhase*>;
+using Phases = std::vector<const planning::StepPhase*>;
 
-/// At most `most` of them, in order: of each stretch the moment with the most bytes.
-Moments thinned(const std::vector<planning::StepPhase>& all, std::size_t most) {
-  Moments out;
+/// At most `most` phases, in order: each stands for a group of neighbours and is the largest of them.
+Phases largest_of_groups(const std::vector<planning::StepPhase>& all, std::size_t most) {
+  Phases out;
   const std::size_t groups = std::min(all.size(), most);
   for (std::size_t g = 0; g < groups; ++g) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(g * all.size() / groups);
@@ -44,35 +44,34 @@ std::string tip(const planning::StepPhase& m) {
   return out;
 }
 
-html::AreaChart chart(const planning::PlanResult& v, const Moments& moments,
-                      const planning::StepPhase& peak) {
+html::AreaChart chart(const planning::PlanResult& v, const Phases& phases, const planning::StepPhase& peak) {
   html::AreaChart c;
   c.title = "Memory over one step";
-  c.description = fmt::format("Bytes alive in the compute tier at each of {} moments; the peak is {} at {}.",
+  c.description = fmt::format("Live bytes in the compute tier in each of {} phases; the peak is {} in {}.",
                               v.timeline.size(), format_bytes(peak.bytes), peak.name);
   c.steps = true;
   if (v.budget_known)
     c.limit = {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
-  for (std::size_t i = 0; i < moments.size(); ++i) {
+  for (std::size_t i = 0; i < phases.size(); ++i) {
     c.x.push_back(static_cast<double>(i));
-    c.x_label.push_back(moments[i]->name);
-    c.tips.push_back(tip(*moments[i]));
-    if (moments[i] == &peak) c.peak = i;
+    c.x_label.push_back(phases[i]->name);
+    c.tips.push_back(tip(*phases[i]));
+    if (phases[i] == &peak) c.peak = i;
   }
   c.peak_label = fmt::format("peak: {} in {}", format_bytes(peak.bytes), peak.name);
   for (unsigned n = 1; n <= html_component_count(); ++n) {
     const auto component = static_cast<Component>(n);
     html::Series s{html::colour(component), html::words(component), {}};
-    for (const planning::StepPhase* m : moments) s.y.push_back(static_cast<double>(bytes_of(*m, component)));
+    for (const planning::StepPhase* m : phases) s.y.push_back(static_cast<double>(bytes_of(*m, component)));
     if (std::any_of(s.y.begin(), s.y.end(), [](double y) { return y > 0; })) c.bands.push_back(std::move(s));
   }
   return c;
 }
 
-std::string table(const Moments& moments, const planning::StepPhase& peak) {
-  html::HtmlTable t("lrrl", {"moment", "alive", "bytes", ""});
+std::string table(const Phases& phases, const planning::StepPhase& peak) {
+  html::HtmlTable t("lrrl", {"phase", "live", "bytes", ""});
   t.mark("of", "timeline");
-  for (const planning::StepPhase* m : moments)
+  for (const planning::StepPhase* m : phases)
     t.row({html::text(m->name, 80), html::bytes(m->bytes), html::count(m->bytes), m == &peak ? "peak" : ""},
           m == &peak ? "class=\"sum\"" : "");
   return t.str(kTableRows, 30'000);
@@ -82,7 +81,7 @@ std::string table(const Moments& moments, const planning::StepPhase& peak) {
 
 std::string html_timeline(const planning::PlanResult& v) {
   if (v.timeline.empty()) return {};
-  const Moments columns = thinned(v.timeline, kColumns);
+  const Phases columns = largest_of_groups(v.timeline, kColumns);
   const planning::StepPhase& peak = **std::max_element(
       columns.begin(), columns.end(),
       [](const planning::StepPhase* a, const planning::StepPhase* b) { return a->bytes < b->bytes; });
@@ -91,10 +90,10 @@ std::string html_timeline(const planning::PlanResult& v) {
   for (const html::Series& s : c.bands) names.emplace_back(s.css, s.name);
   std::string caption;
   if (columns.size() < v.timeline.size())
-    caption = fmt::format("{} moments are drawn as {} columns, each by its worst moment.", v.timeline.size(),
-                          columns.size());
+    caption = fmt::format("{} phases are drawn as {} columns; each column is the largest phase of its group.",
+                          v.timeline.size(), columns.size());
   return html::figure(html::draw(c), html::legend(names), caption) +
-         html::details("The moments as a table", table(thinned(v.timeline, kTableRows), peak));
+         html::details("All phases as a table", table(largest_of_groups(v.timeline, kTableRows), peak));
 }
 
 }  // namespace trainhost::report

@@ -1,4 +1,4 @@
-// The timeline of a step as a chart with its peak named, and as a table. Part of plan_html.
+// Memory during one step as a chart that names the peak, and as a table. Part of plan_html.
 #pragma once
 #include <string>
 
@@ -6,11 +6,11 @@
 
 namespace trainhost::report {
 
-/// Components are 1 .. this.
+/// Component enumerators are 1 to this number.
 constexpr unsigned html_component_count() { return static_cast<unsigned>(Component::kRuntime); }
 
-/// "" where the view has no moments. Longer steps are drawn by their worst moments, so that the peak is
-/// always there.
+/// "" without a timeline. A long step is drawn by the largest phase of each group of neighbours, so the peak
+/// is always visible.
 std::string html_timeline(const planning::PlanResult& v);
 
 }  // namespace trainhost::report

@@ -1,4 +1,5 @@
-// The plan as a table for people: components by tier with their share, total against the budget, notes.
+// Renders a plan as tables for a terminal: components by memory tier, total compared with the budget, notes,
+// suggested changes and limits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr unsigned kBarWidth = 20;
 
-std::string_view words(Component c) {
+std::string_view component_text(Component c) {
   switch (c) {
     case Component::kOptimizerState:
       return "optimizer state";
@@ -29,7 +30,7 @@ std::string_view words(Component c) {
   }
 }
 
-std::string head(const planning::PlanResult& v) {
+std::string model_line(const planning::PlanResult& v) {
   const ModelSpec& m = v.model;
   std::string line = fmt::format("{}  {}", m.name.empty() ? m.family : m.name, m.family);
   if (v.parameters_known) line += fmt::format(", {} parameters", format_count(v.parameters.total));
@@ -41,7 +42,7 @@ std::string head(const planning::PlanResult& v) {
   return escaped(line, 400);
 }
 
-std::string note(const std::string& text, const Terminal& t) {
+std::string note_line(const std::string& text, const Terminal& t) {
   return wrapped("  note: " + text, line_width(t), "    ") + "\n";
 }
 
@@ -53,7 +54,7 @@ void add_tier(Table& table, const planning::Estimate& e, Tier tier) {
   for (auto [c, bytes] : parts) {
     if (bytes == 0) continue;
     double share = total ? static_cast<double>(bytes) / static_cast<double>(total) : 0;
-    table.row({std::string(words(c)), format_bytes(bytes), format_count(bytes),
+    table.row({std::string(component_text(c)), format_bytes(bytes), format_count(bytes),
                fmt::format("{:.1f} %", 100 * share), bar(share, kBarWidth)});
   }
 }
@@ -61,7 +62,7 @@ void add_tier(Table& table, const planning::Estimate& e, Tier tier) {
 std::string verdict(std::uint64_t bytes, std::uint64_t budget, const std::string& source, const Terminal& t) {
   const std::string where = fmt::format("{} ({})", format_bytes(budget), source);
   if (bytes <= budget) return fmt::format("{} in {}", styled(t, Style::kGood, "fits"), where);
-  return fmt::format("{} in {}: {} too much", styled(t, Style::kBad, "does not fit"), where,
+  return fmt::format("{} in {}: {} over the budget", styled(t, Style::kBad, "does not fit"), where,
                      format_bytes(bytes - budget));
 }
 
@@ -73,18 +74,18 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
     Table table("lrrrl");
     add_tier(table, e, tier);
     table.rule();
-    std::string when;
+    std::string peak_phase;
     for (const TierPeak& p : e.report.tiers)
-      if (p.tier == tier) when = fmt::format("peak in {}", name(p.peak_at));
+      if (p.tier == tier) peak_phase = fmt::format("peak in {}", name(p.peak_at));
     table.row({fmt::format("total on {}", name(tier)), format_bytes(bytes), format_count(bytes),
-               std::string(name(e.report.claim)), when});
+               std::string(name(e.report.claim)), peak_phase});
     out += table.fitted(line_width(t), {4, 3});
   }
-  if (v.ranks > 1) out += fmt::format("  on each of {} devices (at worst)\n", format_count(v.ranks));
+  if (v.ranks > 1) out += fmt::format("  per device, for the fullest of {} devices\n", format_count(v.ranks));
   if (v.budget_known)
     out += "  " + verdict(e.compute_bytes, v.budget_bytes, v.budget_source, t) + "\n";
   else
-    out += "  budget " + v.budget_source + "; --device=NAME or --budget=SIZE judges it\n";
+    out += "  budget " + v.budget_source + "; set --device=NAME or --budget=SIZE to see whether it fits\n";
   if (!v.host_budget_source.empty())
     out += "  host memory " + verdict(e.host_bytes, v.host_budget_bytes, v.host_budget_source, t) + "\n";
   return out;
@@ -93,7 +94,7 @@ std::string estimate_table(const planning::PlanResult& v, const planning::Estima
 }  // namespace
 
 std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
-  std::string out = styled(t, Style::kBold, wrapped(head(v), line_width(t), "    ")) + "\n";
+  std::string out = styled(t, Style::kBold, wrapped(model_line(v), line_width(t), "    ")) + "\n";
   if (!v.run_line.empty())
     out += wrapped("  " + v.run_line + (v.mode.empty() ? "" : ", " + v.backend + " " + v.mode), line_width(t),
                    "    ") +
@@ -104,11 +105,11 @@ std::string memory_table(const planning::PlanResult& v, const Terminal& t) {
           styled(t, Style::kAccent, fmt::format("estimator {} ({})", e.report.source, name(e.report.claim))) +
           "\n";
     out += estimate_table(v, e, t);
-    for (const std::string& n : e.report.notes) out += note(n, t);
+    for (const std::string& n : e.report.notes) out += note_line(n, t);
   }
   if (v.estimates.size() > 1)
-    out += styled(t, Style::kAccent, "estimates side by side") + "\n" + comparison_table(v, t);
-  for (const std::string& n : v.notes) out += note(n, t);
+    out += styled(t, Style::kAccent, "comparison of the estimates") + "\n" + comparison_table(v, t);
+  for (const std::string& n : v.notes) out += note_line(n, t);
   return out + changes_table(v, t) + limits_table(v, t);
 }
 

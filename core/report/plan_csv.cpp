@@ -1,4 +1,4 @@
-// The derivation of a plan, leaf by leaf: a table for people (--explain) and lines for a spreadsheet (--csv).
+// Every entry of a plan with its formula: a table (plan --explain) and CSV (plan --csv).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,18 +26,19 @@ std::string explain_table(const planning::PlanResult& v, const Terminal& t) {
   std::string out;
   for (const planning::Estimate& e : v.estimates) {
     out += styled(t, Style::kAccent,
-                  fmt::format("what {} counted ({}), largest at the peak first", e.report.source,
+                  fmt::format("entries of {} ({}), largest at the peak first", e.report.source,
                               name(e.report.claim))) +
            "\n";
     Table table("rrlllll");
-    table.row({"at the peak", "at most", "bytes", "tier", "component", "what", "formula"});
+    table.row({"at the peak", "maximum", "bytes", "tier", "component", "entry", "formula"});
     for (const MemoryEntry* n : largest_first(e.report))
       table.row({format_bytes(n->at_peak()), format_bytes(n->bytes), format_count(n->bytes),
                  std::string(name(n->tier)), std::string(name(n->component)), escaped(n->name),
                  escaped(n->formula, 400) +
                      (n->claim == Claim::kExact ? "" : fmt::format("  ({})", name(n->claim)))});
     std::vector<std::string> dropped;
-    out += table.fitted(line_width(t), {1, 2, 3}, &dropped) + left_out(dropped, "--csv", line_width(t));
+    out += table.fitted(line_width(t), {1, 2, 3}, &dropped) +
+           dropped_columns_note(dropped, "--csv", line_width(t));
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// The page of a plan: the answer in one sentence, memory by component and tier against the budget, the step's
-// timeline, what would make it fit, and every leaf with its formula.
+// The HTML page of a plan: result in one sentence, memory by component and tier compared with the budget,
+// timeline of a step, suggested changes, limits, and every entry with its formula.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::string subtitle(const planning::PlanResult& v) {
   return out;
 }
 
-std::string peak_words(const planning::PlanResult& v, const planning::Estimate& e) {
+std::string peak_phase(const planning::PlanResult& v, const planning::Estimate& e) {
   for (const TierPeak& p : e.report.tiers)
     if (p.tier == v.compute_tier) return fmt::format(", peak in {}", name(p.peak_at));
   return {};
@@ -41,34 +41,37 @@ std::string peak_words(const planning::PlanResult& v, const planning::Estimate& 
 
 void answer(const planning::PlanResult& v, html::Page& page) {
   if (v.estimates.empty()) {
-    page.answer = "No estimator knows this model";
+    page.answer = "No estimator plans this model";
     return;
   }
   const planning::Estimate& e = v.estimates.front();
-  const bool too_much = v.budget_known && e.compute_bytes > v.budget_bytes;
+  const bool over_budget = v.budget_known && e.compute_bytes > v.budget_bytes;
   page.tone = !e.fits ? html::Tone::kBad : v.budget_known ? html::Tone::kGood : html::Tone::kNeutral;
-  if (too_much)
-    page.answer = fmt::format("Does not fit: {} too much", format_bytes(e.compute_bytes - v.budget_bytes));
+  if (over_budget)
+    page.answer =
+        fmt::format("Does not fit: {} over the budget", format_bytes(e.compute_bytes - v.budget_bytes));
   else if (!e.fits)
-    page.answer = fmt::format("Does not fit: the host lacks {}",
+    page.answer = fmt::format("Does not fit: host memory is {} short",
                               format_bytes(e.host_bytes - std::min(e.host_bytes, v.host_budget_bytes)));
   else if (v.budget_known)
     page.answer = "Fits: " + html::part_of(e.compute_bytes, v.budget_bytes);
   else
     page.answer = "Needs " + format_bytes(e.compute_bytes);
   if (!e.fits && !v.changes.empty()) page.answer += "; cheapest change: " + v.changes.front().settings;
-  page.detail = !v.budget_known ? "Budget " + v.budget_source + "; --device=NAME or --budget=SIZE judges it"
-                : too_much      ? fmt::format("{} needed, {} there ({})", format_bytes(e.compute_bytes),
-                                              format_bytes(v.budget_bytes), v.budget_source)
-                           : fmt::format("{} to spare ({})", format_bytes(v.budget_bytes - e.compute_bytes),
-                                         v.budget_source);
-  page.detail += peak_words(v, e);
+  page.detail =
+      !v.budget_known
+          ? "Budget " + v.budget_source + "; set --device=NAME or --budget=SIZE to see whether it fits"
+      : over_budget
+          ? fmt::format("{} needed, {} available ({})", format_bytes(e.compute_bytes),
+                        format_bytes(v.budget_bytes), v.budget_source)
+          : fmt::format("{} unused ({})", format_bytes(v.budget_bytes - e.compute_bytes), v.budget_source);
+  page.detail += peak_phase(v, e);
   if (!v.host_budget_source.empty())
     page.detail += fmt::format(". Host memory: {} ({})", html::part_of(e.host_bytes, v.host_budget_bytes),
                                v.host_budget_source);
   if (v.ranks > 1)
-    page.detail += fmt::format(". Figures are of the fullest of {} devices", format_count(v.ranks));
-  page.detail += fmt::format(". By {}, {}.", e.report.source,
+    page.detail += fmt::format(". Sizes are for the fullest of {} devices", format_count(v.ranks));
+  page.detail += fmt::format(". Estimator {}: {}.", e.report.source,
                              e.report.claim == Claim::kUpperBound ? "an upper bound"
                              : e.report.claim == Claim::kExact    ? "exact"
                                                                   : "an approximation");
@@ -77,7 +80,7 @@ void answer(const planning::PlanResult& v, html::Page& page) {
 html::Bar bar_of(const MemoryReport& r, Tier tier, const std::string& label) {
   const std::uint64_t total = r.tier_bytes(tier);
   html::Bar b{label, {}, format_bytes(total), false};
-  for (const auto& [c, p] : parts_of(r, tier))
+  for (const auto& [c, p] : component_bytes_of(r, tier))
     b.parts.push_back(
         {html::colour(c), html::words(c), static_cast<double>(p.bytes),
          fmt::format("{}: {}\n{} bytes, {:.1f} %", html::words(c), format_bytes(p.bytes),
@@ -86,7 +89,7 @@ html::Bar bar_of(const MemoryReport& r, Tier tier, const std::string& label) {
   return b;
 }
 
-/// Components of the first so many estimates, in their order.
+/// Legend of the components of the first `estimates` estimates.
 std::string legend_of(const planning::PlanResult& v, std::size_t estimates) {
   std::vector<std::pair<std::string, std::string>> entries;
   for (unsigned c = 1; c <= html_component_count(); ++c)
@@ -103,11 +106,11 @@ html::Limit limit_of(const planning::PlanResult& v) {
   return {static_cast<double>(v.budget_bytes), "budget " + format_bytes(v.budget_bytes)};
 }
 
-/// The tiers of the estimate that decides; the budget is the compute tier's.
+/// One bar per tier of the first estimate. The budget applies to the compute tier.
 std::string tier_bars(const planning::PlanResult& v) {
   html::BarChart c;
   c.title = "Memory by tier";
-  c.description = "One bar a tier, by component.";
+  c.description = "One bar per memory tier, by component.";
   const MemoryReport& r = v.estimates.front().report;
   for (Tier t : kAllTiers)
     if (r.tier_bytes(t) > 0) {
@@ -118,22 +121,22 @@ std::string tier_bars(const planning::PlanResult& v) {
   return c.bars.empty() ? "" : html::figure(html::draw(c), legend_of(v, 1));
 }
 
-/// Estimators side by side: the compute tier of each against the budget, and why each is what it is.
-std::string side_by_side(const planning::PlanResult& v) {
+/// One bar per estimator: its compute tier compared with the budget, and its first note.
+std::string compare_estimators(const planning::PlanResult& v) {
   if (v.estimates.size() < 2) return {};
   html::BarChart c;
   c.title = "Memory by estimator";
-  c.description = "One bar an estimator, by component; the first one decides.";
+  c.description = "One bar per estimator, by component; the first one decides.";
   c.limit = limit_of(v);
-  HtmlTable t("llrrl", {"estimator", "kind", "needs", "of the first", "what it says"});
+  HtmlTable t("llrrl", {"estimator", "kind", "needs", "relative to the first", "first note"});
   t.mark("of", "estimators");
   const std::uint64_t first = v.estimates.front().compute_bytes;
   for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
     const planning::Estimate& e = v.estimates[i];
-    // An estimator that knows no device counts in tiers of its own.
-    const bool here = e.report.tier_bytes(v.compute_tier) > 0;
+    // An estimator may not use the compute tier; then show all of its tiers.
+    const bool uses_compute_tier = e.report.tier_bytes(v.compute_tier) > 0;
     for (Tier tier : kAllTiers)
-      if (e.report.tier_bytes(tier) > 0 && (!here || tier == v.compute_tier))
+      if (e.report.tier_bytes(tier) > 0 && (!uses_compute_tier || tier == v.compute_tier))
         c.bars.push_back(bar_of(e.report, tier, e.report.source)), c.bars.back().strong = i == 0;
     t.row({html::text(e.report.source), html::words(e.report.claim), html::bytes(e.compute_bytes),
            first ? fmt::format("{:.0f} %",
@@ -149,10 +152,10 @@ std::string side_by_side(const planning::PlanResult& v) {
 std::string tier_table(const planning::Estimate& e, Tier tier) {
   const std::uint64_t total = e.report.tier_bytes(tier);
   HtmlTable t("lrrrl", {"component", "size", "bytes", "share", "kind"});
-  t.caption(fmt::format("{}, by {}", name(tier), e.report.source))
+  t.caption(fmt::format("{}, estimator {}", name(tier), e.report.source))
       .mark("estimator", e.report.source)
       .mark("tier", name(tier));
-  for (const auto& [c, p] : parts_of(e.report, tier))
+  for (const auto& [c, p] : component_bytes_of(e.report, tier))
     if (p.bytes)
       t.row({fmt::format("<i class=\"{}\"></i>{}", html::colour(c), html::words(c)), html::bytes(p.bytes),
              html::count(p.bytes),
@@ -160,10 +163,10 @@ std::string tier_table(const planning::Estimate& e, Tier tier) {
                                          static_cast<double>(std::max<std::uint64_t>(total, 1))),
              html::words(p.claim)},
             fmt::format("data-component=\"{}\"", name(c)));
-  std::string when;
+  std::string peak;
   for (const TierPeak& p : e.report.tiers)
-    if (p.tier == tier) when = fmt::format("peak in {}", name(p.peak_at));
-  t.row({fmt::format("total on {}", name(tier)), html::bytes(total), html::count(total), "", when},
+    if (p.tier == tier) peak = fmt::format("peak in {}", name(p.peak_at));
+  t.row({fmt::format("total on {}", name(tier)), html::bytes(total), html::count(total), "", peak},
         "class=\"sum\" data-component=\"total\"");
   return t.str();
 }
@@ -180,10 +183,10 @@ std::string memory(const planning::PlanResult& v) {
 }
 
 std::string other_estimates(const planning::PlanResult& v) {
-  std::string out = side_by_side(v);
+  std::string out = compare_estimators(v);
   for (std::size_t i = 1; i < v.estimates.size() && i < kEstimates; ++i) {
     const planning::Estimate& e = v.estimates[i];
-    out += html::details(fmt::format("{} ({}): {} in all", e.report.source, html::words(e.report.claim),
+    out += html::details(fmt::format("{} ({}): {} in total", e.report.source, html::words(e.report.claim),
                                      format_bytes(e.total_bytes)),
                          estimate_tables(e));
   }
@@ -193,8 +196,9 @@ std::string other_estimates(const planning::PlanResult& v) {
 std::string changes(const planning::PlanResult& v) {
   if (v.changes.empty()) return {};
   const std::string why_few = v.changes_note.empty() ? "" : "<p>" + html::text(v.changes_note) + "</p>";
-  HtmlTable t("llllr", {"change", "what it does", "paid with", "costs", "then needs"});
-  t.caption("What would make it fit, cheapest first; each was planned again.").mark("of", "changes");
+  HtmlTable t("llllr", {"change", "effect", "kind of cost", "cost", "memory after it"});
+  t.caption("Changes that make the run fit, cheapest first. Each one was verified by planning it.")
+      .mark("of", "changes");
   for (const planning::Change& c : v.changes)
     t.row({"<code>" + html::text(c.settings) + "</code>", html::text(c.sentence), std::string(name(c.price)),
            html::text(c.cost_words), html::bytes(c.compute_bytes)});
@@ -203,19 +207,19 @@ std::string changes(const planning::PlanResult& v) {
 
 std::string limits(const planning::PlanResult& v) {
   if (v.limits.empty()) return {};
-  HtmlTable t("lrl", {"limit", "value", "what takes the room beyond it"});
+  HtmlTable t("lrl", {"limit", "value", "component that exceeds memory one step beyond"});
   t.mark("of", "limits");
   for (const planning::Limit& l : v.limits)
     t.row({html::text(l.what), l.value ? html::count(l.value) : "none fits", html::text(l.binds)});
   return t.str(40, 20'000);
 }
 
-std::string leaves(const planning::PlanResult& v) {
+std::string entries(const planning::PlanResult& v) {
   std::string out;
   for (std::size_t i = 0; i < v.estimates.size() && i < kEstimates; ++i) {
     const MemoryReport& r = v.estimates[i].report;
     if (r.entries.empty()) continue;
-    HtmlTable t("lllrrl", {"what", "component", "tier", "at the peak", "at most", "formula"});
+    HtmlTable t("lllrrl", {"entry", "component", "tier", "at the peak", "maximum", "formula"});
     t.mark("leaves", r.source).mark("sort", "");
     for (const MemoryEntry* n : largest_first(r))
       t.row({html::text(n->name, 120),
@@ -223,7 +227,7 @@ std::string leaves(const planning::PlanResult& v) {
              std::string(name(n->tier)), html::bytes(n->at_peak()), html::bytes(n->bytes),
              "<code>" + html::text(n->formula, 200) + "</code>"});
     out += html::details(
-        fmt::format("Every part by {}, with its formula ({} parts)", r.source, r.entries.size()),
+        fmt::format("All entries of {}, with formulas ({} entries)", r.source, r.entries.size()),
         t.str(i ? 25 : 100, i ? 9'000 : 45'000));
   }
   return out;
@@ -239,11 +243,11 @@ std::string plan_html(const planning::PlanResult& v) {
   page.command = v.command;
   answer(v, page);
   page.section("Memory by component", memory(v));
-  page.section("What would make it fit", changes(v));
-  page.section("The most that fits", limits(v));
-  page.section("One step, moment by moment", html_timeline(v));
-  page.section("Estimators side by side", other_estimates(v));
-  page.section("Derivation", leaves(v));
+  page.section("Changes that make it fit", changes(v));
+  page.section("Largest values that fit", limits(v));
+  page.section("Memory during one step", html_timeline(v));
+  page.section("Comparison of estimators", other_estimates(v));
+  page.section("Derivation", entries(v));
   page.section("Notes", html::list(v.notes));
   return page.str();
 }

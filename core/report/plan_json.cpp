@@ -1,4 +1,5 @@
-// The trainhost.plan/1 object: names and shape are fixed by the interface, new fields are only ever added.
+// Writes the trainhost.plan/1 object. Its keys are documented in docs/cli.md; new keys may be added, none is
+// renamed or removed.
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -9,8 +10,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A component is as certain as the least certain of its leaves.
-Claim weaker(Claim a, Claim b) {
+/// The less certain of two claims: a component is as certain as its least certain entry.
+Claim less_certain(Claim a, Claim b) {
   return static_cast<std::uint32_t>(a) > static_cast<std::uint32_t>(b) ? a : b;
 }
 
@@ -24,7 +25,7 @@ Json tier_json(const MemoryReport& r, Tier tier) {
     if (n.tier != tier) continue;
     Part& p = parts[n.component];
     p.bytes += n.at_peak();
-    p.claim = weaker(p.claim, n.claim);
+    p.claim = less_certain(p.claim, n.claim);
   }
   Json components = Json::array();
   for (const auto& [c, p] : parts)
@@ -36,8 +37,8 @@ Json tier_json(const MemoryReport& r, Tier tier) {
   return out;
 }
 
-/// Bytes over the budget, by the tier that has too little.
-Json too_much_json(const planning::PlanResult& v, const planning::Estimate& e) {
+/// Bytes over the budget, by tier.
+Json excess_json(const planning::PlanResult& v, const planning::Estimate& e) {
   Json out = Json::object();
   if (v.budget_known && e.compute_bytes > v.budget_bytes)
     out[std::string(name(v.compute_tier))] = e.compute_bytes - v.budget_bytes;
@@ -46,7 +47,7 @@ Json too_much_json(const planning::PlanResult& v, const planning::Estimate& e) {
   return out;
 }
 
-Json leaves_json(const MemoryReport& r) {
+Json entries_json(const MemoryReport& r) {
   Json out = Json::array();
   for (const MemoryEntry& n : r.entries)
     out.push_back({{"name", n.name},
@@ -82,10 +83,10 @@ Json limits_json(const planning::PlanResult& v) {
 
 Json timeline_json(const planning::PlanResult& v) {
   Json out = Json::array();
-  for (const planning::StepPhase& m : v.timeline) {
+  for (const planning::StepPhase& phase : v.timeline) {
     Json components = Json::object();
-    for (const auto& [c, bytes] : m.components) components[std::string(name(c))] = bytes;
-    out.push_back({{"moment", m.name}, {"bytes", m.bytes}, {"components", std::move(components)}});
+    for (const auto& [c, bytes] : phase.components) components[std::string(name(c))] = bytes;
+    out.push_back({{"moment", phase.name}, {"bytes", phase.bytes}, {"components", std::move(components)}});
   }
   return out;
 }
@@ -128,11 +129,11 @@ std::string plan_json(const planning::PlanResult& v, int indent) {
                               {"budget_bytes", v.budget_known ? Json(v.budget_bytes) : Json(nullptr)},
                               {"digest", e.report.digest ? digest : ""},
                               {"tiers", std::move(tiers)},
-                              {"leaves", leaves_json(e.report)},
+                              {"leaves", entries_json(e.report)},
                               {"notes", e.report.notes}});
     Json& last = j["estimates"].back();
     if (!v.host_budget_source.empty()) last["host_budget_bytes"] = v.host_budget_bytes;
-    if (!e.fits) last["too_much"] = too_much_json(v, e);
+    if (!e.fits) last["too_much"] = excess_json(v, e);
   }
   j["notes"] = v.notes;
   j["ranks"] = v.ranks;

@@ -1,5 +1,5 @@
-// A report's leaves added up by component, as tables and charts show them: what each takes at the tier's
-// peak.
+// Sums and orders the entries of a memory report for tables and charts. Bytes are those at the peak of a
+// tier.
 #pragma once
 #include <map>
 #include <vector>
@@ -10,24 +10,23 @@ namespace trainhost::report {
 
 inline constexpr Tier kAllTiers[] = {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk};
 
-struct ComponentPart {
+struct ComponentBytes {
   std::uint64_t bytes = 0;
-  Claim claim = Claim::kExact;  // of its least certain leaf
+  Claim claim = Claim::kExact;  // of the least certain entry
 };
 
-inline std::map<Component, ComponentPart> parts_of(const MemoryReport& r, Tier tier) {
-  std::map<Component, ComponentPart> out;
+inline std::map<Component, ComponentBytes> component_bytes_of(const MemoryReport& r, Tier tier) {
+  std::map<Component, ComponentBytes> out;
   for (const MemoryEntry& n : r.entries) {
     if (n.tier != tier) continue;
-    ComponentPart& p = out[n.component];
+    ComponentBytes& p = out[n.component];
     p.bytes += n.at_peak();
     if (static_cast<unsigned>(n.claim) > static_cast<unsigned>(p.claim)) p.claim = n.claim;
   }
   return out;
 }
 
-/// Leaves with the largest at the peak first; what is nothing there by the most it ever takes. Ties stay in
-/// order.
+/// Entries by bytes at the peak, then by maximum bytes, largest first. Ties keep their order.
 std::vector<const MemoryEntry*> largest_first(const MemoryReport& r);
 
 }  // namespace trainhost::report

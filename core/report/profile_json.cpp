@@ -1,4 +1,4 @@
-// The "profile" object, and the figures that both renderings share.
+// Writes the "profile" object of the done event and of summary.json.
 #include <nlohmann/json.hpp>
 
 #include "core/report/profile_report.hpp"
@@ -8,31 +8,31 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double over(std::uint64_t a, std::uint64_t b) {
+double ratio(std::uint64_t a, std::uint64_t b) {
   return b ? static_cast<double>(a) / static_cast<double>(b) : 0;
 }
 
 }  // namespace
 
 std::string profile_json(const training::ProfileResult& v) {
-  const auto ms = [&](std::uint64_t ns) { return over(ns, v.steps) * 1e-6; };  // a step
+  const auto ms = [&](std::uint64_t ns) { return ratio(ns, v.steps) * 1e-6; };  // per step
   Json kinds = Json::array(), layers = Json::array(), moments = Json::array(), peak = Json::array();
   for (const training::OpKindRow& k : v.kinds)
     kinds.push_back({{"kind", k.kind},
                      {"calls", k.calls},
                      {"ms", ms(k.ns)},
-                     {"share", over(k.ns, v.step_ns)},
+                     {"share", ratio(k.ns, v.step_ns)},
                      {"flops", k.flops},
                      {"bytes", k.bytes},
-                     {"gflops_per_s", over(k.flops, k.ns)},
-                     {"gb_per_s", over(k.bytes, k.ns)}});
+                     {"gflops_per_s", ratio(k.flops, k.ns)},
+                     {"gb_per_s", ratio(k.bytes, k.ns)}});
   for (std::uint64_t ns : v.layer_ns) layers.push_back(ms(ns));
-  for (const training::PhaseRow& m : v.phases)
-    moments.push_back({{"moment", m.phase},
-                       {"planned_bytes", m.planned_bytes},
-                       {"held_bytes", m.held_bytes},
-                       {"resident_first_bytes", m.resident_first_bytes},
-                       {"resident_bytes", m.resident_bytes}});
+  for (const training::PhaseRow& p : v.phases)
+    moments.push_back({{"moment", p.phase},
+                       {"planned_bytes", p.planned_bytes},
+                       {"held_bytes", p.held_bytes},
+                       {"resident_first_bytes", p.resident_first_bytes},
+                       {"resident_bytes", p.resident_bytes}});
   for (const training::PeakEntry& c : v.peak)
     peak.push_back({{"layer", c.layer}, {"component", name(c.component)}, {"bytes", c.bytes}});
   Json j = {{"steps", v.steps},

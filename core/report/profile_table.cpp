@@ -1,5 +1,5 @@
-// The profile as tables for people: kinds of operations by time, moments of a step, the peak by layer and
-// kind.
+// Renders a profile for a terminal: operations by time, memory at four points of a step, the peak by layer
+// and component.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,13 +19,13 @@ double share(std::uint64_t part, std::uint64_t whole) {
 std::string percent(std::uint64_t part, std::uint64_t whole) {
   return fmt::format("{:.1f} %", 100 * share(part, whole));
 }
-/// A unit a nanosecond is a G-unit a second.
-std::string rate(std::uint64_t amount, std::uint64_t ns) {
+/// Units per nanosecond, which equals G-units per second.
+std::string giga_per_second(std::uint64_t amount, std::uint64_t ns) {
   return amount && ns ? fmt::format("{:.1f}", share(amount, ns)) : "";
 }
 
-/// By time; the norms and everything elementwise share a line.
-std::vector<training::OpKindRow> lines(const training::ProfileResult& v) {
+/// By time, largest first; norms and elementwise operations are added up in one row.
+std::vector<training::OpKindRow> rows_by_time(const training::ProfileResult& v) {
   std::vector<training::OpKindRow> out;
   training::OpKindRow small{.kind = "norms and elementwise"};
   for (const training::OpKindRow& k : v.kinds) {
@@ -43,35 +43,35 @@ std::vector<training::OpKindRow> lines(const training::ProfileResult& v) {
 
 std::string kinds_table(const training::ProfileResult& v) {
   Table table("lrrrrr");
-  table.row({"operation", "calls", "ms a step", "share", "GFLOP/s", "GB/s"});
+  table.row({"operation", "calls", "ms per step", "share", "GFLOP/s", "GB/s"});
   const auto ms = [&](std::uint64_t ns) {
     return fmt::format("{:.3f}", static_cast<double>(ns) * 1e-6 / static_cast<double>(v.steps));
   };
   training::OpKindRow all;
-  for (const training::OpKindRow& k : lines(v)) {
+  for (const training::OpKindRow& k : rows_by_time(v)) {
     table.row({k.kind, format_count(k.calls / v.steps), ms(k.ns), percent(k.ns, v.step_ns),
-               rate(k.flops, k.ns), rate(k.bytes, k.ns)});
+               giga_per_second(k.flops, k.ns), giga_per_second(k.bytes, k.ns)});
     all.calls += k.calls, all.flops += k.flops, all.bytes += k.bytes;
   }
   table.row({"between operations", "", ms(v.between_ns()), percent(v.between_ns(), v.step_ns), "", ""});
   table.rule();
-  table.row({"a step", format_count(all.calls / v.steps), ms(v.step_ns), "", rate(all.flops, v.step_ns),
-             rate(all.bytes, v.step_ns)});
+  table.row({"one step", format_count(all.calls / v.steps), ms(v.step_ns), "",
+             giga_per_second(all.flops, v.step_ns), giga_per_second(all.bytes, v.step_ns)});
   return table.str();
 }
 
-std::string_view words(std::string_view moment) {
-  if (moment == "before_forward") return "before forward";
-  if (moment == "after_forward") return "after forward";
-  if (moment == "after_backward") return "after backward";
-  return moment == "after_update" ? "after the update" : moment;
+std::string_view phase_text(std::string_view phase) {
+  if (phase == "before_forward") return "before forward";
+  if (phase == "after_forward") return "after forward";
+  if (phase == "after_backward") return "after backward";
+  return phase == "after_update" ? "after update" : phase;
 }
 
-std::string moments_table(const training::ProfileResult& v) {
+std::string phases_table(const training::ProfileResult& v) {
   Table table("lrrrrr");
-  table.row({"memory of a step", "planned live", "of held", "held", "resident, first step", "last step"});
+  table.row({"memory during a step", "planned live", "share", "in use", "resident, first step", "last step"});
   for (const training::PhaseRow& m : v.phases)
-    table.row({std::string(words(m.phase)), m.planned_bytes ? format_bytes(m.planned_bytes) : "-",
+    table.row({std::string(phase_text(m.phase)), m.planned_bytes ? format_bytes(m.planned_bytes) : "-",
                m.planned_bytes ? percent(m.planned_bytes, m.held_bytes) : "", format_bytes(m.held_bytes),
                format_bytes(m.resident_first_bytes), format_bytes(m.resident_bytes)});
   return table.str();
@@ -80,11 +80,11 @@ std::string moments_table(const training::ProfileResult& v) {
 using Cells = std::map<Component, std::uint64_t>;
 
 std::string layers_name(std::int32_t first, std::int32_t last) {
-  if (first < 0) return "of no layer";
+  if (first < 0) return "outside layers";
   return first == last ? fmt::format("layer {}", first) : fmt::format("layers {}-{}, each", first, last);
 }
 
-/// Rows: layers, neighbours with the same bytes as one. Columns: the kinds of memory that are there.
+/// Rows: layers; consecutive layers with equal bytes are one row. Columns: components that occur.
 std::string peak_table(const training::ProfileResult& v) {
   std::map<std::int32_t, Cells> layers;
   Cells sums;
@@ -103,13 +103,13 @@ std::string peak_table(const training::ProfileResult& v) {
     row.insert(row.end(), {format_bytes(all), percent(all, total), ms});
     table.row(std::move(row));
   };
-  std::vector<std::string> head = {"at the peak, by plan"};
+  std::vector<std::string> head = {"planned peak"};
   for (const auto& [c, sum] : sums) {
-    std::string words(name(c));
-    std::replace(words.begin(), words.end(), '_', ' ');
-    head.push_back(words);
+    std::string text(name(c));
+    std::replace(text.begin(), text.end(), '_', ' ');
+    head.push_back(text);
   }
-  head.insert(head.end(), {"all", "share", "ms a step"});
+  head.insert(head.end(), {"all", "share", "ms per step"});
   table.row(std::move(head));
   for (auto at = layers.begin(); at != layers.end();) {
     auto last = at;
@@ -136,22 +136,22 @@ std::string peak_table(const training::ProfileResult& v) {
 }  // namespace
 
 std::string profile_table(const training::ProfileResult& v, const Terminal& t) {
-  if (v.steps == 0) return "profile: no step was made\n";
+  if (v.steps == 0) return "profile: no step was executed\n";
   std::string out =
       styled(t, Style::kBold,
              fmt::format("profile of {} step{}{}", format_count(v.steps), v.steps == 1 ? "" : "s",
-                         v.without_first ? ", the first left out" : "")) +
+                         v.without_first ? ", without the first" : "")) +
       "\n";
-  out += kinds_table(v) + "\n" + moments_table(v) + "\n";
+  out += kinds_table(v) + "\n" + phases_table(v) + "\n";
   if (!v.peak.empty()) {
     std::uint64_t tensors = 0;
     for (const training::PeakEntry& c : v.peak) tensors += c.bytes;
     out += peak_table(v) + fmt::format("  peak at {}", v.peak_at);
     if (v.used_bytes > tensors)
-      out += fmt::format("; {} of the host's own buffers come on top", format_bytes(v.used_bytes - tensors));
+      out += fmt::format("; plus {} of host buffers", format_bytes(v.used_bytes - tensors));
     out += "\n";
   } else
-    out += "  the trainer has a plan of its own: by layer it is not known\n";
+    out += "  no peak by layer: the trainer does not use the host's memory plan\n";
   const double ratio = v.fragmentation();
   const std::string_view severity = training::fragmentation_severity(ratio);
   out += fmt::format("  fragmentation {:.2f} % of {} allocated ({} bytes): {}\n", 100 * ratio,
@@ -161,7 +161,7 @@ std::string profile_table(const training::ProfileResult& v, const Terminal& t) {
   if (!v.trace.empty())
     out += v.traced_first ? fmt::format("  trace of steps {} to {} in {}: open it in ui.perfetto.dev\n",
                                         v.traced_first, v.traced_last, escaped(v.trace, 4096))
-                          : fmt::format("  {} holds no step\n", escaped(v.trace, 4096));
+                          : fmt::format("  {} contains no step\n", escaped(v.trace, 4096));
   return out;
 }
 

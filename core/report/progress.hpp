@@ -1,5 +1,5 @@
-// Progress of a training run on stderr: one live line on a terminal, plain lines that thin out elsewhere.
-// Never touches stdout; silent when told so.
+// Progress of a training run on stderr: one live line on a terminal; elsewhere plain lines at growing
+// intervals. Never writes to stdout.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -17,9 +17,9 @@ class Progress {
   ~Progress() { clear(); }
 
   void step(const training::StepProgress& line);
-  /// A full line of its own (eval, checkpoint, note), above the live line.
+  /// Prints a complete line (evaluation, checkpoint, note) above the live line.
   void say(const std::string& text);
-  /// Removes the live line, if there is one.
+  /// Removes the live line.
   void clear();
 
  private:

@@ -37,13 +37,14 @@ std::string RunReporter::profile_json(const training::ProfileResult& profile) co
 }
 
 std::string memory_lines(const training::MemoryResult& m, const Terminal& t) {
-  std::uint64_t off = m.predicted_bytes > m.measured_bytes ? m.predicted_bytes - m.measured_bytes
-                                                           : m.measured_bytes - m.predicted_bytes;
-  std::string verdict = off == 0 ? styled(t, Style::kGood, "equal")
-                                 : styled(t, Style::kBad, fmt::format("{} bytes apart", format_count(off)));
+  std::uint64_t difference = m.predicted_bytes > m.measured_bytes ? m.predicted_bytes - m.measured_bytes
+                                                                  : m.measured_bytes - m.predicted_bytes;
+  std::string verdict =
+      difference == 0 ? styled(t, Style::kGood, "equal")
+                      : styled(t, Style::kBad, fmt::format("differs by {} bytes", format_count(difference)));
   return fmt::format(
       "memory predicted {:>15} bytes\n       measured  {:>15} bytes   {}\n       process   {:>15} bytes   "
-      "peak resident; {} of it is runtime (code, libraries)",
+      "peak resident, of which {} is runtime (code, libraries)",
       format_count(m.predicted_bytes), format_count(m.measured_bytes), verdict,
       format_count(m.process_peak_bytes), format_bytes(m.runtime_bytes()));
 }

@@ -1,4 +1,4 @@
-// The trainhost.search/1 object: what the table shows, with every figure in full.
+// Writes the trainhost.search/1 object, with all numbers in full precision.
 #include <nlohmann/json.hpp>
 
 #include "core/report/search_report.hpp"

@@ -1,5 +1,4 @@
-// The answer of search for people: the best layouts, the front of memory against time, what was assumed. And
-// as CSV.
+// Renders a search for a terminal (fastest layouts, Pareto front, assumptions) and as CSV.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,8 +23,8 @@ std::string recompute_text(const planning::RankedLayout& r) {
   return r.recompute_every > 1 ? fmt::format("{} by {}", r.recompute, r.recompute_every) : r.recompute;
 }
 
-/// The two parts of a step that cost most beside the arithmetic: what to look at next.
-std::string where_time_goes(const planning::RankedLayout& r) {
+/// The two largest parts of the step time other than arithmetic.
+std::string largest_overheads(const planning::RankedLayout& r) {
   const std::pair<std::string, double>*first = nullptr, *second = nullptr;
   for (const auto& part : r.seconds) {
     if (part.first == "compute" || part.second <= 0) continue;
@@ -42,17 +41,17 @@ std::string where_time_goes(const planning::RankedLayout& r) {
   return out;
 }
 
-/// At most `most`, both ends among them, the others evenly between.
-std::vector<planning::RankedLayout> spread(const std::vector<planning::RankedLayout>& rows,
-                                           std::size_t most) {
+/// At most `most` rows: the first, the last, and evenly spaced ones between them.
+std::vector<planning::RankedLayout> sample_evenly(const std::vector<planning::RankedLayout>& rows,
+                                                  std::size_t most) {
   if (rows.size() <= most || most < 2) return rows;
   std::vector<planning::RankedLayout> out;
   for (std::size_t i = 0; i < most; ++i) out.push_back(rows[i * (rows.size() - 1) / (most - 1)]);
   return out;
 }
 
-/// Columns in the order in which a narrow terminal loses them: first those that say the same of every row,
-/// then what --csv is for.
+/// The order in which a narrow terminal drops columns: first those with the same default value in every row,
+/// then the least important ones.
 std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>& cells) {
   std::vector<std::size_t> out, others = {15, 12, 14, 3, 1, 6, 5};
   for (std::size_t c : {6, 5, 3, 1, 7, 12, 10, 9, 4, 2, 0})
@@ -68,7 +67,7 @@ std::vector<std::size_t> drop_order(const std::vector<std::vector<std::string>>&
 std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Terminal& terminal) {
   Table t("rrrrrrrrrllrrrrl");
   t.row({"tensor", "seq", "pipe", "chunks", "data", "ctx", "exp", "zero", "batch x n", "recompute", "offload",
-         "device", "host", "step", "MFU", "beside arithmetic"});
+         "device", "host", "step", "MFU", "largest overheads"});
   t.rule();
   std::vector<std::vector<std::string>> cells;
   for (const planning::RankedLayout& r : rows)
@@ -78,17 +77,17 @@ std::string rows_table(const std::vector<planning::RankedLayout>& rows, const Te
                      fmt::format("{} x {}", r.micro_batch, r.accumulate), recompute_text(r),
                      r.offload.empty() ? "-" : r.offload, format_bytes(r.device_bytes),
                      r.host_bytes ? format_bytes(r.host_bytes) : "-", seconds_text(r.step_seconds),
-                     fmt::format("{:.1f} %", 100 * r.utilization), where_time_goes(r)});
+                     fmt::format("{:.1f} %", 100 * r.utilization), largest_overheads(r)});
   for (const auto& row : cells) t.row(row);
   std::vector<std::string> dropped;
   const std::string table = t.fitted(line_width(terminal), drop_order(cells), &dropped);
-  return table + left_out(dropped, "--csv", line_width(terminal));
+  return table + dropped_columns_note(dropped, "--csv", line_width(terminal));
 }
 
-/// The settings as words of a command line: on a terminal in lines that a shell joins again.
-std::string as_words(const std::vector<std::string>& settings, unsigned width) {
+/// The settings as command-line arguments; on a terminal in lines that end in a backslash.
+std::string command_arguments(const std::vector<std::string>& settings, unsigned width) {
   constexpr const char* kIndent = "    ";
-  std::string out = "  the fastest as a run:", line;
+  std::string out = "  run the fastest with:", line;
   for (const std::string& s : settings) {
     if (width && (line.empty() || line.size() + s.size() + 3 > width)) {
       out += line.empty() ? "\n" : line + " \\\n";
@@ -100,7 +99,7 @@ std::string as_words(const std::vector<std::string>& settings, unsigned width) {
   return out + line + "\n";
 }
 
-/// A field of words; none of ours has a quote in it.
+/// A CSV field; these texts never contain quotes.
 std::string quoted(const std::string& text) { return text.find(',') == text.npos ? text : '"' + text + '"'; }
 
 std::string csv_line(const char* list, std::size_t rank, const planning::RankedLayout& r) {
@@ -119,23 +118,22 @@ std::string search_table(const planning::SearchResult& v, const Terminal& t) {
   std::string out =
       styled(t, Style::kBold, escaped(fmt::format("{}  on {} x {}", v.model, v.devices, v.device), 400)) +
       "\n";
-  out += fmt::format("  {}, {} sequence{} of {} tokens in an update, {} a device\n", v.run_line,
+  out += fmt::format("  {}, {} sequence{} of {} tokens per step, {} per device\n", v.run_line,
                      format_count(v.global_batch), v.global_batch == 1 ? "" : "s", format_count(v.seq_len),
                      format_bytes(v.budget_bytes));
-  out += fmt::format("  {} layouts, {} looked at, {} of them fit; {}\n", format_count(v.layouts),
+  out += fmt::format("  {} layouts, {} evaluated, {} of them fit; {}\n", format_count(v.layouts),
                      format_count(v.evaluated), format_count(v.fitting), seconds_text(v.seconds));
   if (!v.best.empty()) {
-    out += styled(t, Style::kAccent, "fastest that fit") + "\n" + rows_table(v.best, t);
-    const std::vector<planning::RankedLayout> front = spread(v.pareto, kFrontRows);
+    out += styled(t, Style::kAccent, "fastest layouts that fit") + "\n" + rows_table(v.best, t);
+    const std::vector<planning::RankedLayout> front = sample_evenly(v.pareto, kFrontRows);
     const std::string shown =
         front.size() < v.pareto.size()
-            ? fmt::format(" ({} of the {} that nothing beats in both; --csv and --json have all)",
-                          front.size(), v.pareto.size())
+            ? fmt::format(" ({} of {} layouts; --csv and --json have all)", front.size(), v.pareto.size())
             : "";
-    out += styled(t, Style::kAccent, "least memory for its time") + shown + "\n" + rows_table(front, t);
-    out += as_words(v.best.front().settings, line_width(t));
+    out += styled(t, Style::kAccent, "Pareto front of memory and time") + shown + "\n" + rows_table(front, t);
+    out += command_arguments(v.best.front().settings, line_width(t));
   } else {
-    out += "  " + styled(t, Style::kBad, "nothing fits") + "\n";
+    out += "  " + styled(t, Style::kBad, "no layout fits") + "\n";
   }
   for (const std::string& a : v.assumptions) out += wrapped("  assumed: " + a, line_width(t), "    ") + "\n";
   for (const std::string& n : v.notes) out += wrapped("  note: " + n, line_width(t), "    ") + "\n";

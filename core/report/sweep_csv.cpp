@@ -1,5 +1,4 @@
-// The sweep as lines for spreadsheets: one a point and estimator, a column a component; RFC 4180, sizes in
-// bytes.
+// Writes a sweep as CSV: one line per point and estimator, one column per component; sizes in bytes.
 #include <set>
 
 #include "core/report/csv.hpp"

@@ -1,5 +1,5 @@
-// The page of a sweep: totals of every estimator over the key, each estimator's components on each other with
-// its crossovers, and the numbers.
+// The HTML page of a sweep: totals of every estimator over the key, stacked components of each estimator with
+// its crossovers, and tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace {
 
 using html::HtmlTable;
 
-constexpr std::size_t kLineColours[] = {0, 4, 3, 2, 5, 7, 9, 6, 10, 1};  // no red: that is the budget
+constexpr std::size_t kLineColours[] = {0, 4, 3, 2, 5, 7, 9, 6, 10, 1};  // no red: it marks the budget
 constexpr std::size_t kPoints = 120, kCurves = 10;
 using Points = std::vector<const planning::SweepPoint*>;
 
-/// Points that are runs, by rising x; of more than kPoints every n-th and the last.
-Points runs(const planning::SweepCurve& c) {
+/// Valid points by rising x; of more than kPoints, every n-th and the last.
+Points valid_points(const planning::SweepCurve& c) {
   Points all, out;
   for (const planning::SweepPoint& p : c.points)
     if (p.error.empty() && std::isfinite(p.x) && (all.empty() || p.x > all.back()->x)) all.push_back(&p);
@@ -32,8 +32,8 @@ Points runs(const planning::SweepCurve& c) {
   return out;
 }
 
-/// Doubling values are spread by logarithm.
-bool by_logarithm(const std::vector<double>& x) {
+/// True for values over a wide range, such as doubling ones: use a logarithmic axis.
+bool needs_log_axis(const std::vector<double>& x) {
   return x.size() > 2 && x.front() > 0 && x.back() >= 8 * x.front();
 }
 
@@ -46,7 +46,7 @@ std::string axis_name(const planning::SweepResult& v) {
   return v.unit.empty() ? v.key : v.key + ", " + v.unit;
 }
 
-/// "Fits up to data.seq_len = 8192": of the first curve, in the order of its points.
+/// "Fits up to data.seq_len = 8192": from the first curve.
 void answer(const planning::SweepResult& v, html::Page& page) {
   page.answer = "Memory over " + v.key;
   if (v.curves.empty()) return;
@@ -64,7 +64,7 @@ void answer(const planning::SweepResult& v, html::Page& page) {
               : fit == 0                ? html::Tone::kBad
                                         : html::Tone::kGood;
   if (!valid)
-    page.answer = "No value of " + v.key + " is a run";
+    page.answer = "No value of " + v.key + " is a valid run";
   else if (!v.budget_known)
     page.answer =
         fmt::format("{}: {} at {} to {} at {}", v.key, format_bytes(c.points.front().total),
@@ -80,8 +80,8 @@ void answer(const planning::SweepResult& v, html::Page& page) {
     page.answer = fmt::format("Fits up to {} = {}", v.key, last_fit->label);
   else
     page.answer = fmt::format("{} of {} values of {} fit", fit, valid, v.key);
-  page.detail = v.budget_known ? fmt::format("Held against {} ({}), by {}.", format_bytes(v.budget_bytes),
-                                             v.budget_source, c.estimator)
+  page.detail = v.budget_known ? fmt::format("Compared with {} ({}), estimator {}.",
+                                             format_bytes(v.budget_bytes), v.budget_source, c.estimator)
                                : std::string();
 }
 
@@ -89,20 +89,20 @@ void answer(const planning::SweepResult& v, html::Page& page) {
 std::string totals_chart(const planning::SweepResult& v) {
   std::map<double, std::string> at;  // x to its label
   for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k)
-    for (const planning::SweepPoint* p : runs(v.curves[k])) at.emplace(p->x, p->label);
+    for (const planning::SweepPoint* p : valid_points(v.curves[k])) at.emplace(p->x, p->label);
   html::AreaChart c;
   c.title = "Total memory over " + v.key;
-  c.description = "One line an estimator.";
+  c.description = "One line per estimator.";
   c.x_name = axis_name(v);
   c.limit = limit_of(v);
   for (const auto& [x, label] : at)
     c.x.push_back(x), c.x_label.push_back(label), c.tips.push_back(v.key + " = " + label);
-  c.log_x = by_logarithm(c.x);
+  c.log_x = needs_log_axis(c.x);
   std::vector<std::pair<std::string, std::string>> names;
   for (std::size_t k = 0; k < v.curves.size() && k < kCurves; ++k) {
     html::Series s{html::colour(kLineColours[k]), v.curves[k].estimator,
                    std::vector<double>(c.x.size(), std::numeric_limits<double>::quiet_NaN())};
-    for (const planning::SweepPoint* p : runs(v.curves[k])) {
+    for (const planning::SweepPoint* p : valid_points(v.curves[k])) {
       const auto i = static_cast<std::size_t>(std::lower_bound(c.x.begin(), c.x.end(), p->x) - c.x.begin());
       s.y[i] = static_cast<double>(p->compute);
       c.tips[i] += fmt::format("\n{}: {}{}", v.curves[k].estimator, format_bytes(p->compute),
@@ -111,22 +111,21 @@ std::string totals_chart(const planning::SweepResult& v) {
     names.emplace_back(s.css, fmt::format("{} ({})", s.name, html::spaced(v.curves[k].kind)));
     c.lines.push_back(std::move(s));
   }
-  return html::figure(html::draw(c), html::legend(names), "Memory of the compute tier, of one rank.");
+  return html::figure(html::draw(c), html::legend(names), "Memory of the compute tier, per rank.");
 }
 
 std::string curve_tip(const planning::SweepResult& v, const planning::SweepPoint& p) {
-  std::string out = fmt::format("{} = {}\n{} in all", v.key, p.label, format_bytes(p.total));
+  std::string out = fmt::format("{} = {}\n{} in total", v.key, p.label, format_bytes(p.total));
   for (const auto& [c, bytes] : p.components)
     if (bytes) out += fmt::format("\n{} {}", html::words(c), format_bytes(bytes));
   return out;
 }
 
-/// Components of one estimator on each other; its crossovers are upright lines, numbered as in the list
-/// below.
+/// Stacked components of one estimator; vertical lines mark the crossovers, numbered as in the list below.
 std::string curve_chart(const planning::SweepResult& v, const planning::SweepCurve& curve) {
-  const Points points = runs(curve);
+  const Points points = valid_points(curve);
   html::AreaChart c;
-  c.title = fmt::format("Memory by component over {}, by {}", v.key, curve.estimator);
+  c.title = fmt::format("Memory by component over {}, estimator {}", v.key, curve.estimator);
   c.x_name = axis_name(v);
   std::map<Component, html::Series> bands;
   for (std::size_t i = 0; i < points.size(); ++i) {
@@ -138,7 +137,7 @@ std::string curve_chart(const planning::SweepResult& v, const planning::SweepCur
       s.y[i] += static_cast<double>(bytes);
     }
   }
-  c.log_x = by_logarithm(c.x);
+  c.log_x = needs_log_axis(c.x);
   std::vector<std::pair<std::string, std::string>> names;
   for (auto& [component, s] : bands) {
     s.css = html::colour(component), s.name = html::words(component);
@@ -152,22 +151,23 @@ std::string curve_chart(const planning::SweepResult& v, const planning::SweepCur
     list += fmt::format("<li><data value=\"{}\">{}</data></li>\n", x.x, html::text(x.sentence));
   }
   std::sort(c.marks.begin(), c.marks.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
-  // The budget is the compute tier's: it says nothing of a stack that counts other tiers too.
+  // The budget applies to the compute tier only: omit it where the stack includes other tiers.
   const bool one_tier = std::all_of(points.begin(), points.end(),
                                     [](const planning::SweepPoint* p) { return p->total == p->compute; });
   if (one_tier) c.limit = limit_of(v);
-  c.description = fmt::format("Components on each other at {} values, with {} crossovers.", points.size(),
-                              c.marks.size());
+  c.description =
+      fmt::format("Stacked components at {} values, with {} crossovers.", points.size(), c.marks.size());
   if (!list.empty()) list = "<h3>Crossovers</h3>\n<ol data-of=\"crossovers\">\n" + list + "</ol>\n";
   return "<h3>" + html::text(fmt::format("{} ({})", curve.estimator, html::spaced(curve.kind))) + "</h3>\n" +
          html::figure(
              html::draw(c), html::legend(names),
-             one_tier ? ""
-                      : "Of all tiers together; the chart above holds the compute tier against the budget.") +
+             one_tier
+                 ? ""
+                 : "All memory tiers together; the chart above compares the compute tier with the budget.") +
          list;
 }
 
-/// A row a value: the components, the total, and whether it fits or why it is no run.
+/// One row per value: components, totals, and whether it fits or why the value is not valid.
 std::string curve_table(const planning::SweepResult& v, const planning::SweepCurve& curve) {
   std::map<Component, bool> seen;
   for (const planning::SweepPoint& p : curve.points)
@@ -176,7 +176,7 @@ std::string curve_table(const planning::SweepResult& v, const planning::SweepCur
   for (const auto& part : seen) headings.push_back(html::words(part.first));
   headings.insert(headings.end(), {"compute tier", "all tiers"});
   const bool how = how_differs(v);
-  if (how) headings.push_back("how");
+  if (how) headings.push_back("settings");
   headings.push_back("");
   HtmlTable t("l" + std::string(seen.size() + 2, 'r') + (how ? "ll" : "l"), headings);
   t.mark("estimator", curve.estimator);
@@ -218,7 +218,7 @@ std::string sweep_html(const planning::SweepResult& v) {
                             curve_table(v, v.curves[k]));
   }
   page.section("By component", curves);
-  page.section("The numbers", tables);
+  page.section("Values as tables", tables);
   page.section("Notes", html::list(v.notes));
   return page.str();
 }

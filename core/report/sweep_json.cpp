@@ -1,4 +1,4 @@
-// The trainhost.sweep/1 object: every point of every curve, and the crossovers.
+// Writes the trainhost.sweep/1 object: every point of every curve, and the crossovers.
 #include <nlohmann/json.hpp>
 
 #include "core/report/sweep_report.hpp"

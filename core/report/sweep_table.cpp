@@ -1,4 +1,4 @@
-// The sweep as a table for people: a row a value, a column an estimator, the crossovers below.
+// Renders a sweep for a terminal: one row per value, one column per component or estimator, then crossovers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,13 +13,14 @@ namespace {
 
 constexpr unsigned kBarWidth = 20;
 
-std::string figure(const planning::SweepResult& v, const planning::SweepPoint& p) {
+std::string total_cell(const planning::SweepResult& v, const planning::SweepPoint& p) {
   if (!p.error.empty()) return "-";
   return format_bytes(p.total) + (v.budget_known && !p.fits ? " !" : "");
 }
 
-/// One estimator: its components, widest of all points first.
-std::string single(const planning::SweepResult& v, const planning::SweepCurve& c, const Terminal& t) {
+/// One estimator: a column per component.
+std::string components_table(const planning::SweepResult& v, const planning::SweepCurve& c,
+                             const Terminal& t) {
   std::vector<Component> parts;
   std::uint64_t most = 1;
   for (const planning::SweepPoint& p : c.points) {
@@ -33,7 +34,7 @@ std::string single(const planning::SweepResult& v, const planning::SweepCurve& c
   std::vector<std::string> head = {v.key};
   for (Component part : parts) head.emplace_back(name(part));
   head.push_back("total");
-  if (differs) head.push_back("how");
+  if (differs) head.push_back("settings");
   head.push_back("");
   table.row(head);
   table.rule();
@@ -44,7 +45,7 @@ std::string single(const planning::SweepResult& v, const planning::SweepCurve& c
                                       [&](const auto& x) { return x.first == part; });
       cells.push_back(found == p.components.end() ? "-" : format_bytes(found->second));
     }
-    cells.push_back(figure(v, p));
+    cells.push_back(total_cell(v, p));
     if (differs) cells.push_back(p.how);
     cells.push_back(p.error.empty() ? bar(double(p.total) / double(most), kBarWidth) : escaped(p.error, 120));
     table.row(std::move(cells));
@@ -54,14 +55,14 @@ std::string single(const planning::SweepResult& v, const planning::SweepCurve& c
   std::vector<std::size_t> drop;
   if (!errors) drop.push_back(head.size() - 1);  // the bar
   for (std::size_t i = parts.size(); i-- > 0;)
-    drop.push_back(i + 1);  // then components, the total last of all
+    drop.push_back(i + 1);  // then components; the total is never dropped
   std::vector<std::string> dropped;
   const std::string text = table.fitted(line_width(t), drop, &dropped);
-  return text + left_out(dropped, "--csv", line_width(t));
+  return text + dropped_columns_note(dropped, "--csv", line_width(t));
 }
 
-/// Several: totals side by side.
-std::string several(const planning::SweepResult& v, const Terminal& t) {
+/// Several estimators: a column of totals per estimator.
+std::string totals_table(const planning::SweepResult& v, const Terminal& t) {
   Table table("r" + std::string(v.curves.size(), 'r') + "l");
   std::vector<std::string> head = {v.key};
   for (const planning::SweepCurve& c : v.curves) head.push_back(c.estimator);
@@ -71,7 +72,7 @@ std::string several(const planning::SweepResult& v, const Terminal& t) {
     std::vector<std::string> cells = {v.curves.front().points[i].label};
     std::string error;
     for (const planning::SweepCurve& c : v.curves) {
-      cells.push_back(figure(v, c.points[i]));
+      cells.push_back(total_cell(v, c.points[i]));
       if (error.empty()) error = c.points[i].error;
     }
     cells.push_back(escaped(error, 120));
@@ -94,19 +95,19 @@ bool how_differs(const planning::SweepResult& v) {
 }
 
 std::string sweep_table(const planning::SweepResult& v, const Terminal& t) {
-  std::string out = styled(t, Style::kBold, escaped(v.model) + ", memory against " + v.key) + "\n";
+  std::string out = styled(t, Style::kBold, escaped(v.model) + ": memory against " + v.key) + "\n";
   const bool one = v.curves.size() == 1;
   out += fmt::format(
       "  {}{}\n",
-      one ? v.curves.front().estimator + " (" + v.curves.front().kind + "), at first: " : "at first: ",
+      one ? v.curves.front().estimator + " (" + v.curves.front().kind + "), first point: " : "first point: ",
       v.run_line);
-  if (!v.curves.empty()) out += one ? single(v, v.curves.front(), t) : several(v, t);
+  if (!v.curves.empty()) out += one ? components_table(v, v.curves.front(), t) : totals_table(v, t);
   for (const std::string& r : v.remarks) out += wrapped("  note: " + r, line_width(t), "    ") + "\n";
-  const auto over = [](const planning::SweepCurve& c) {
+  const auto exceeds_budget = [](const planning::SweepCurve& c) {
     return std::any_of(c.points.begin(), c.points.end(),
                        [](const planning::SweepPoint& p) { return p.error.empty() && !p.fits; });
   };
-  if (v.budget_known && std::any_of(v.curves.begin(), v.curves.end(), over))
+  if (v.budget_known && std::any_of(v.curves.begin(), v.curves.end(), exceeds_budget))
     out += fmt::format("  ! does not fit in {} ({})\n", format_bytes(v.budget_bytes), v.budget_source);
   for (const planning::Crossover& c : v.crossovers)
     out += "  " + styled(t, Style::kAccent, escaped(c.estimator) + ": " + escaped(c.sentence)) + "\n";

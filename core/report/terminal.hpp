@@ -1,4 +1,4 @@
-// What the terminal behind a stream can do. Asked once per command; nothing else reads the environment for
+// Properties of the terminal behind a stream. Read once per command; no other code reads the environment for
 // this.
 #pragma once
 #include <string>
@@ -7,13 +7,13 @@
 namespace trainhost::report {
 
 struct Terminal {
-  bool is_tty = false;       // progress bars only here
-  bool color = false;        // a terminal, NO_COLOR unset or empty, TERM is not "dumb"
-  unsigned width = 80;       // columns; COLUMNS wins over the terminal's own answer
-  bool width_known = false;  // neither said so: a file or a pipe, whose lines stay whole
+  bool is_tty = false;       // progress bars are shown only on a terminal
+  bool color = false;        // is_tty, NO_COLOR is unset or empty, and TERM is not "dumb"
+  unsigned width = 80;       // columns; COLUMNS takes precedence over the terminal size
+  bool width_known = false;  // false for a file or a pipe: lines are not wrapped
 };
 
-/// Where sentences are broken: 0 = nowhere.
+/// Width at which text is wrapped; 0 = not at all.
 inline unsigned line_width(const Terminal& t) { return t.width_known ? t.width : 0; }
 
 /// The terminal behind file descriptor fd (1 or 2).

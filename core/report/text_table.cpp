@@ -19,7 +19,7 @@ void Table::row(std::vector<std::string> cells) {
 
 void Table::rule() { rows_.emplace_back(); }
 
-std::vector<std::size_t> Table::natural() const {
+std::vector<std::size_t> Table::natural_widths() const {
   std::vector<std::size_t> width(alignment_.size(), 0);
   for (const auto& r : rows_)
     for (std::size_t c = 0; c < r.size(); ++c) width[c] = std::max(width[c], display_width(r[c]));
@@ -37,8 +37,8 @@ std::size_t total_of(const std::vector<std::size_t>& widths) {
   return total ? total - kGap : 0;
 }
 
-/// The pieces of a cell, at least one.
-std::vector<std::string> pieces(const std::string& cell, std::size_t width) {
+/// The lines of a wrapped cell, at least one.
+std::vector<std::string> cell_lines(const std::string& cell, std::size_t width) {
   std::vector<std::string> out;
   const std::string text = wrapped(cell, width, "");
   for (std::size_t at = 0;;) {
@@ -50,12 +50,13 @@ std::vector<std::string> pieces(const std::string& cell, std::size_t width) {
   }
 }
 
-/// How narrow a text column may become: its longest word stays whole.
-std::size_t narrowest(const std::vector<std::vector<std::string>>& rows, std::size_t column) {
+/// Minimum width of a text column: its longest word, at least kNarrow.
+std::size_t minimum_width(const std::vector<std::vector<std::string>>& rows, std::size_t column) {
   std::size_t longest = 0;
   for (const auto& r : rows)
     if (column < r.size())
-      for (const std::string& piece : pieces(r[column], 1)) longest = std::max(longest, display_width(piece));
+      for (const std::string& piece : cell_lines(r[column], 1))
+        longest = std::max(longest, display_width(piece));
   return std::max(longest, kNarrow);
 }
 
@@ -73,7 +74,7 @@ std::string Table::lines(const std::vector<std::size_t>& widths, const std::stri
     std::vector<std::vector<std::string>> cells;
     std::size_t height = 1;
     for (std::size_t c = 0; c < r.size(); ++c) {
-      cells.push_back(widths[c] && alignment_[c] == 'l' ? pieces(r[c], widths[c])
+      cells.push_back(widths[c] && alignment_[c] == 'l' ? cell_lines(r[c], widths[c])
                                                         : std::vector<std::string>{r[c]});
       if (widths[c]) height = std::max(height, cells.back().size());
     }
@@ -92,36 +93,34 @@ std::string Table::lines(const std::vector<std::size_t>& widths, const std::stri
   return out;
 }
 
-std::string Table::str(const std::string& indent) const { return lines(natural(), indent); }
+std::string Table::str(const std::string& indent) const { return lines(natural_widths(), indent); }
 
 std::string Table::fitted(std::size_t width, const std::vector<std::size_t>& drop,
                           std::vector<std::string>* dropped, const std::string& indent) const {
-  const std::vector<std::size_t> wanted = natural();
+  const std::vector<std::size_t> wanted = natural_widths();
   if (width == 0 || total_of(wanted) + indent.size() <= width) return lines(wanted, indent);
-  const std::size_t room = width > indent.size() ? width - indent.size() : 0;
+  const std::size_t available = width > indent.size() ? width - indent.size() : 0;
   std::vector<std::size_t> widths = wanted;
   for (std::size_t c = 0; c < widths.size(); ++c)
-    if (alignment_[c] == 'l' && widths[c]) widths[c] = std::min(widths[c], narrowest(rows_, c));
+    if (alignment_[c] == 'l' && widths[c]) widths[c] = std::min(widths[c], minimum_width(rows_, c));
   for (std::size_t c : drop) {
-    if (total_of(widths) <= room) break;
+    if (total_of(widths) <= available) break;
     if (dropped && widths[c] && !rows_.empty()) dropped->push_back(rows_.front()[c]);
     widths[c] = 0;
   }
-  for (std::size_t c = widths.size(); c-- > 0 && total_of(widths) < room;)
+  for (std::size_t c = widths.size(); c-- > 0 && total_of(widths) < available;)
     if (widths[c] && widths[c] < wanted[c])
-      widths[c] = std::min(wanted[c], widths[c] + room - total_of(widths));
+      widths[c] = std::min(wanted[c], widths[c] + available - total_of(widths));
   return lines(widths, indent);
 }
 
-std::string left_out(const std::vector<std::string>& dropped, const std::string& where, std::size_t width) {
+std::string dropped_columns_note(const std::vector<std::string>& dropped, const std::string& where,
+                                 std::size_t width) {
   std::string list;
   for (const std::string& d : dropped)
     if (!d.empty()) list += (list.empty() ? "" : ", ") + d;
   if (list.empty()) return "";
-  return wrapped("  left out for the width: " + list + "; " + where +
-                     (dropped.size() > 1 ? " has them" : " has it"),
-                 width, "    ") +
-         "\n";
+  return wrapped("  not shown, terminal too narrow: " + list + "; see " + where, width, "    ") + "\n";
 }
 
 std::string bar(double share, unsigned width) {

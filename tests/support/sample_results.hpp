@@ -1,5 +1,5 @@
-// Views as plan, sweep and search fill them, made up but of real proportions, at any size. For the tests of
-// the renderings.
+// Made-up results of plan, sweep and search with realistic proportions and any size, for tests of their
+// renderings.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,8 @@ namespace trainhost::test {
 
 inline constexpr std::uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
 
-inline MemoryEntry sample_leaf(std::uint32_t id, Tier t, Component c, std::uint64_t bytes, std::string name,
-                              std::string formula, std::uint64_t at_peak = UINT64_MAX) {
+inline MemoryEntry sample_entry(std::uint32_t id, Tier t, Component c, std::uint64_t bytes, std::string name,
+                               std::string formula, std::uint64_t at_peak = UINT64_MAX) {
   MemoryEntry n;
   n.id = id, n.tier = t, n.component = c;
   n.bytes = n.lo = n.hi = bytes;
@@ -38,7 +38,7 @@ inline planning::Estimate sample_estimate(const std::string& id, Claim claim, un
   const auto add = [&](Tier t, Component c, double mib, std::string name, std::string formula,
                        std::uint64_t at_peak = UINT64_MAX) {
     e.report.entries.push_back(
-        sample_leaf(next++, t, c, of(mib), std::move(name), std::move(formula), at_peak));
+        sample_entry(next++, t, c, of(mib), std::move(name), std::move(formula), at_peak));
     e.report.entries.back().claim = claim;
   };
   add(Tier::kDevice, Component::kWeights, 15317, "model.*", "P*2 = 8,030,261,248*2");
@@ -82,17 +82,16 @@ inline planning::PlanResult sample_plan(unsigned layers = 32, std::uint64_t budg
                  sample_estimate("memory-equation", Claim::kApproximation, layers, 1.31, budget),
                  sample_estimate("contract", Claim::kUpperBound, layers, 0.62, budget)};
   v.ranks = 8;
-  v.notes = {"planned for the same step program with every buffer on the device",
+  v.notes = {"the plan is for the same step program with every buffer on the device",
              "attention_dropout = 0.1 adds a mask that no trainer here keeps"};
   if (!v.estimates.front().fits)
     for (auto [settings, sentence, price, words, need] :
-         {std::tuple{"train.recompute = \"full\"",
-                     "each layer keeps its input alone and makes the rest again", planning::Price::kTime,
-                     "about 33 % more arithmetic", budget - 3 * kGiB},
-          {"data.seq_len = 2048", "half the tokens of a sequence", planning::Price::kResult,
+         {std::tuple{"train.recompute = \"full\"", "each layer keeps only its input and recomputes the rest",
+                     planning::Price::kTime, "about 33 % more arithmetic", budget - 3 * kGiB},
+          {"data.seq_len = 2048", "half the tokens per sequence", planning::Price::kResult,
            "a shorter context", budget - 2 * kGiB},
-          {"parallel.zero = 1", "optimizer states shared by 8 ranks", planning::Price::kHardware, "8 devices",
-           budget - 12 * kGiB}}) {
+          {"parallel.zero = 1", "optimizer states sharded over 8 ranks", planning::Price::kHardware,
+           "8 devices", budget - 12 * kGiB}}) {
       planning::Change c;
       c.settings = settings, c.sentence = sentence, c.price = price, c.cost_words = words,
       c.compute_bytes = need, c.estimator = "llama";
@@ -104,22 +103,22 @@ inline planning::PlanResult sample_plan(unsigned layers = 32, std::uint64_t budg
   std::uint64_t fixed = 0;  // weights, masters and gradients
   for (Component c : {Component::kWeights, Component::kMasterWeights, Component::kGradients})
     fixed += v.estimates.front().report.component_bytes(c);
-  const auto moment = [&](std::string name, std::uint64_t activations, std::uint64_t logits) {
-    planning::StepPhase m{std::move(name), 0, {}};
-    m.components = {{Component::kWeights, fixed / 4},
-                    {Component::kMasterWeights, fixed / 2},
-                    {Component::kGradients, fixed - fixed / 4 - fixed / 2},
-                    {Component::kActivations, activations},
-                    {Component::kLogits, logits}};
-    for (const auto& part : m.components) m.bytes += part.second;
-    v.timeline.push_back(std::move(m));
+  const auto add_phase = [&](std::string name, std::uint64_t activations, std::uint64_t logits) {
+    planning::StepPhase phase{std::move(name), 0, {}};
+    phase.components = {{Component::kWeights, fixed / 4},
+                        {Component::kMasterWeights, fixed / 2},
+                        {Component::kGradients, fixed - fixed / 4 - fixed / 2},
+                        {Component::kActivations, activations},
+                        {Component::kLogits, logits}};
+    for (const auto& part : phase.components) phase.bytes += part.second;
+    v.timeline.push_back(std::move(phase));
   };
   for (unsigned l = 0; l < layers; ++l)
-    moment("forward, layer " + std::to_string(l), (l + 1) * 226 * kMiB, 0);
-  moment("head", layers * 226ull * kMiB, 1002 * kMiB);
+    add_phase("forward, layer " + std::to_string(l), (l + 1) * 226 * kMiB, 0);
+  add_phase("head", layers * 226ull * kMiB, 1002 * kMiB);
   for (unsigned l = layers; l-- > 0;)
-    moment("backward, layer " + std::to_string(l), (l + 1) * 226 * kMiB + 410 * kMiB, 0);
-  for (unsigned l = 0; l < 6; ++l) moment("update, tensor group " + std::to_string(l), 120 * kMiB, 0);
+    add_phase("backward, layer " + std::to_string(l), (l + 1) * 226 * kMiB + 410 * kMiB, 0);
+  for (unsigned l = 0; l < 6; ++l) add_phase("update, tensor group " + std::to_string(l), 120 * kMiB, 0);
   v.command = "trainhost plan --model=llama-3-8b --device=h100-80gb --estimator=all --html plan.html";
   return v;
 }
@@ -154,9 +153,9 @@ inline planning::SweepResult sample_sweep(unsigned points = 12) {
     }
     v.curves.push_back(std::move(c));
   }
-  v.crossovers = {{"llama", "activations pass weights at 2,127", 2127},
-                  {"llama", "activations pass weights and gradients together at 4,254", 4254},
-                  {"memory-equation", "the quadratic term leads from 1,408", 1408}};
+  v.crossovers = {{"llama", "activations exceed weights at 2,127", 2127},
+                  {"llama", "activations exceed weights and gradients together at 4,254", 4254},
+                  {"memory-equation", "the quadratic term is the largest from 1,408 on", 1408}};
   v.notes = {"contract counts no logits"};
   v.command = "trainhost sweep --model=llama-3-8b --over data.seq_len=512..16384 --html sweep.html";
   return v;
@@ -188,14 +187,14 @@ inline planning::SearchResult sample_search(unsigned best = 60) {
   for (unsigned i = 0; i < best; ++i)
     v.best.push_back(row(i, 78.5 - 60.0 * std::fmod(i * 0.618, 1.0) * std::min(1.0, 0.25 + 1.6 * i / best),
                          12.9 + 9.0 * i / best));
-  // The front of these rows: from the least memory on, those that are faster than all before.
+  // The Pareto front: by ascending memory, rows that are faster than all before.
   std::vector<planning::RankedLayout> by_memory = v.best;
   std::sort(by_memory.begin(), by_memory.end(),
             [](const auto& a, const auto& b) { return a.device_bytes < b.device_bytes; });
   for (const planning::RankedLayout& r : by_memory)
     if (v.pareto.empty() || r.step_seconds < v.pareto.back().step_seconds) v.pareto.push_back(r);
-  v.assumptions = {"large products reach 62 % of the peak",
-                   "all-reduce over links of 300 GB/s inside a node of 8, 25 GB/s a device between nodes",
+  v.assumptions = {"large matrix products achieve 62 % of the peak",
+                   "all-reduce over links of 300 GB/s inside a node of 8, 25 GB/s per device between nodes",
                    "a bubble of (pipeline - 1) / (accumulate x interleave) of the time of the layers"};
   v.command = "trainhost search gpt3.toml --device=a100-80gb --devices=4096 --html search.html";
   return v;

@@ -1,4 +1,4 @@
-// The HTML pages: hostile text stays text, they stay small, and what they say is what the views hold.
+// HTML pages: hostile text is escaped, pages stay small, and they show what the results contain.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -31,7 +31,7 @@ std::size_t count_of(const std::string& page, const std::string& text) {
   return n;
 }
 
-/// The tag-balance of a page, by a stack: "" when every element that must be closed is, in order.
+/// "" where every element that must be closed is closed in order; otherwise the first mistake.
 std::string unbalanced(const std::string& page) {
   static const std::regex tag(R"re(<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:[^<>"']|"[^"]*"|'[^']*')*)>)re");
   static const std::string kVoid = " meta img br hr ";
@@ -50,7 +50,7 @@ std::string unbalanced(const std::string& page) {
     else
       open.pop_back();
   }
-  return open.empty() ? "" : "<" + open.back() + "> stays open";
+  return open.empty() ? "" : "<" + open.back() + "> is not closed";
 }
 
 /// Relative luminance of "#rrggbb" by WCAG 2.
@@ -77,14 +77,14 @@ std::vector<std::string> pages_of(const planning::PlanResult& p, const planning:
 
 BOOST_AUTO_TEST_SUITE(html_suite)
 
-BOOST_AUTO_TEST_CASE(text_from_outside_cannot_leave_its_place) {
+BOOST_AUTO_TEST_CASE(text_from_outside_is_escaped) {
   const std::string safe = report::html::text(kAttack);
   BOOST_TEST(safe.find_first_of("<>\"'\x1b\xff") == std::string::npos, safe);
   BOOST_TEST(has(safe, "&lt;script&gt;"));
   BOOST_TEST(has(safe, "&amp;amp;"));
 }
 
-BOOST_AUTO_TEST_CASE(no_string_of_a_view_becomes_markup) {
+BOOST_AUTO_TEST_CASE(no_string_of_a_result_becomes_markup) {
   planning::PlanResult p = test::sample_plan(4, 16 * test::kGiB);
   p.model.name = p.model.family = p.run_line = p.mode = p.backend = p.budget_source = p.host_budget_source =
       p.command = kAttack;
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(no_string_of_a_view_becomes_markup) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_page_names_nothing_outside_itself) {
+BOOST_AUTO_TEST_CASE(a_page_loads_nothing_from_outside) {
   for (const std::string& page : pages_of(test::sample_plan(), test::sample_sweep(), test::sample_search())) {
     for (const char* word : {"http:", "https:", "src=", "href=", "url(", "@import", "//www"})
       BOOST_TEST(!has(page, word), word);
@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(a_page_names_nothing_outside_itself) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(large_views_stay_under_300_kb_and_say_what_they_leave_out) {
+BOOST_AUTO_TEST_CASE(large_pages_stay_under_300_kb_and_count_omitted_rows) {
   planning::PlanResult p = test::sample_plan(126, 600 * test::kGiB);
   for (int i = 0; i < 60; ++i) p.notes.push_back(std::string(5000, '&'));
   for (planning::Estimate& e : p.estimates)
@@ -141,48 +141,49 @@ BOOST_AUTO_TEST_CASE(large_views_stay_under_300_kb_and_say_what_they_leave_out) 
   const std::string plan = report::plan_html(p), sweep = report::sweep_html(test::sample_sweep(3000)),
                     search = report::search_html(test::sample_search(2000));
   for (const std::string& page : {plan, sweep, search}) BOOST_TEST(page.size() < kMaxPage);
-  BOOST_TEST(has(search, " more rows are left out here"));
-  BOOST_TEST(has(sweep, " more rows are left out here"));
-  BOOST_TEST(has(plan, " more rows are left out here"));
+  BOOST_TEST(has(search, " more rows are omitted"));
+  BOOST_TEST(has(sweep, " more rows are omitted"));
+  BOOST_TEST(has(plan, " more rows are omitted"));
   const std::string best = search.substr(search.find("data-of=\"best\"")), note = "data-left-out=\"";
   const std::string table = best.substr(0, best.find("</table>"));
   BOOST_TEST(count_of(table, "<tr>") - 1 + std::stoul(best.substr(best.find(note) + note.size())) == 2000u);
 }
 
-BOOST_AUTO_TEST_CASE(the_answer_stands_on_top_in_one_sentence) {
+BOOST_AUTO_TEST_CASE(the_result_is_one_sentence_at_the_top) {
   using report::plan_html;
   BOOST_TEST(has(plan_html(test::sample_plan()), "<p class=\"answer good\">Fits: 68.5 of 80.0 GiB</p>"));
-  BOOST_TEST(has(plan_html(test::sample_plan(32, 64 * test::kGiB)),
-                 "<p class=\"answer bad\">Does not fit: 4.46 GiB too much; cheapest change: train.recompute "
-                 "= &quot;full&quot;</p>"));
+  BOOST_TEST(
+      has(plan_html(test::sample_plan(32, 64 * test::kGiB)),
+          "<p class=\"answer bad\">Does not fit: 4.46 GiB over the budget; cheapest change: train.recompute "
+          "= &quot;full&quot;</p>"));
   planning::PlanResult p = test::sample_plan();
   p.budget_known = false, p.budget_source = "unknown: no device";
   BOOST_TEST(has(plan_html(p), "<p class=\"answer neutral\">Needs 68.5 GiB</p>"));
   p = test::sample_plan();
   p.estimates[0].fits = false, p.host_budget_source = "free memory",
   p.host_budget_bytes = p.estimates[0].host_bytes - test::kGiB;
-  BOOST_TEST(has(plan_html(p), "Does not fit: the host lacks 1.00 GiB"));
+  BOOST_TEST(has(plan_html(p), "Does not fit: host memory is 1.00 GiB short"));
   BOOST_TEST(has(report::sweep_html(test::sample_sweep()), "Fits up to data.seq_len = 4646"));
   BOOST_TEST(has(report::search_html(planning::SearchResult{}), "answer bad"));
 }
 
 BOOST_AUTO_TEST_CASE(tooltips_keep_their_lines) {
   const std::string page = report::search_html(test::sample_search());
-  BOOST_TEST(has(page, "78.5 GiB a device, 12.9 s a step\n62.0 % of peak</title>"));
+  BOOST_TEST(has(page, "78.5 GiB per device, 12.9 s per step\n62.0 % of peak</title>"));
   BOOST_TEST(!has(page, "\\x0a"));
 }
 
-BOOST_AUTO_TEST_CASE(empty_views_make_pages_without_empty_sections) {
+BOOST_AUTO_TEST_CASE(empty_results_make_pages_without_empty_sections) {
   for (const std::string& page : pages_of({}, {}, {})) {
     BOOST_TEST(unbalanced(page) == "");
     BOOST_TEST(!has(page, "<svg"));
   }
   planning::PlanResult p = test::sample_plan();
   p.timeline.clear();
-  BOOST_TEST(!has(report::plan_html(p), "moment by moment"));
+  BOOST_TEST(!has(report::plan_html(p), "Memory during one step"));
 }
 
-BOOST_AUTO_TEST_CASE(the_page_says_why_single_changes_are_few) {
+BOOST_AUTO_TEST_CASE(the_page_explains_why_few_single_changes_fit) {
   planning::PlanResult v = test::sample_plan(4, 16 * test::kGiB);
   v.changes_note = "No single change makes it fit: <weights> alone are 9 TiB.";
   BOOST_TEST(
@@ -190,7 +191,7 @@ BOOST_AUTO_TEST_CASE(the_page_says_why_single_changes_are_few) {
       std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(a_thinned_timeline_keeps_its_peak) {
+BOOST_AUTO_TEST_CASE(a_shortened_timeline_keeps_its_peak) {
   planning::PlanResult p = test::sample_plan(4);
   p.timeline.clear();
   for (unsigned i = 0; i < 5000; ++i)
@@ -199,16 +200,16 @@ BOOST_AUTO_TEST_CASE(a_thinned_timeline_keeps_its_peak) {
                           {{Component::kActivations, i == 3217 ? 999'999'999u : 1000u}}});
   const std::string page = report::plan_html(p);
   BOOST_TEST(has(page, "peak: 954 MiB in forward, op 3217"));
-  BOOST_TEST(has(page, "5000 moments are drawn as 160 columns"));
+  BOOST_TEST(has(page, "5000 phases are drawn as 160 columns"));
   BOOST_TEST(page.size() < kMaxPage);
 }
 
-BOOST_AUTO_TEST_CASE(sizes_at_the_ends_of_the_scale_are_drawn) {
+BOOST_AUTO_TEST_CASE(the_smallest_and_largest_sizes_are_drawn) {
   planning::PlanResult p = test::sample_plan(1);
   for (std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{INT64_MAX}}) {
     planning::Estimate e;
     e.report.source = "llama";
-    e.report.entries = {test::sample_leaf(1, Tier::kDevice, Component::kWeights, bytes, "w", "1")};
+    e.report.entries = {test::sample_entry(1, Tier::kDevice, Component::kWeights, bytes, "w", "1")};
     e.compute_bytes = e.total_bytes = bytes;
     p.estimates = {e, e};
     p.timeline = {{"forward", bytes, {{Component::kWeights, bytes}}}};
@@ -219,7 +220,7 @@ BOOST_AUTO_TEST_CASE(sizes_at_the_ends_of_the_scale_are_drawn) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(every_colour_can_carry_a_label_in_both_schemes) {
+BOOST_AUTO_TEST_CASE(labels_on_every_colour_are_readable_in_both_schemes) {
   const std::string css = report::html::style();
   std::vector<std::string> blocks;
   for (std::size_t at = css.find("--bg:"); at != std::string::npos; at = css.find("--bg:", at + 1))
@@ -261,7 +262,7 @@ BOOST_AUTO_TEST_CASE(ticks_are_round_and_cover_the_range) {
   BOOST_TEST(report::html::format_seconds(22680) == "6.30 h");
 }
 
-BOOST_AUTO_TEST_CASE(csv_has_every_leaf_and_reads_back) {
+BOOST_AUTO_TEST_CASE(csv_has_every_entry) {
   planning::PlanResult p = test::sample_plan(2);
   p.estimates.resize(1);
   p.estimates[0].report.entries[0].formula = "P*2, \"bf16\"";
@@ -271,7 +272,7 @@ BOOST_AUTO_TEST_CASE(csv_has_every_leaf_and_reads_back) {
   BOOST_TEST(report::csv_field("a\nb") == "\"a\nb\"");
 }
 
-BOOST_AUTO_TEST_CASE(explain_shows_each_leaf_with_its_formula_largest_first) {
+BOOST_AUTO_TEST_CASE(explain_lists_entries_with_formulas_largest_first) {
   const std::string text = report::explain_table(test::sample_plan(2), {});
   BOOST_TEST(has(text, "P*2 = 8,030,261,248*2"));
   BOOST_TEST(text.find("m, v") < text.find("master.*"));

@@ -1,5 +1,4 @@
-// What profiling prints, and the trace that Perfetto opens: parsed again, and its slices held against each
-// other.
+// The profile table and its JSON; the Chrome trace is parsed again and its slices are nested correctly.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -43,38 +42,39 @@ plugin::OpTiming op(std::string_view name, Phase phase, std::uint32_t micro, std
 
 BOOST_AUTO_TEST_SUITE(profile_report)
 
-BOOST_AUTO_TEST_CASE(severity_has_the_bounds_of_the_contract) {
+BOOST_AUTO_TEST_CASE(severity_has_the_documented_bounds) {
   const std::pair<double, const char*> cases[] = {
       {0, "normal"},  {0.0499, "normal"}, {0.05, "moderate"},   {0.1499, "moderate"},
       {0.15, "high"}, {0.25, "high"},     {0.2501, "critical"}, {1, "critical"}};
   for (const auto& [ratio, word] : cases) BOOST_TEST(training::fragmentation_severity(ratio) == word, ratio);
 }
 
-BOOST_AUTO_TEST_CASE(kinds_come_by_time_with_rates_and_the_gap_between_operations) {
+BOOST_AUTO_TEST_CASE(operations_are_sorted_by_time_with_rates_and_the_time_between) {
   const std::string t = report::profile_table(two_steps(), {});
-  has(t, "profile of 2 steps, the first left out");
-  has(t, "linear                     4      0.500  50.0 %    150.0  12.0");
-  has(t, "adamw                      1      0.250  25.0 %           40.0");
-  has(t, "norms and elementwise      4      0.200  20.0 %           12.5");  // rope and rms_norm
-  has(t, "between operations                0.050   5.0 %");
-  has(t, "a step                     9      1.000             75.0  18.5");
+  has(t, "profile of 2 steps, without the first");
+  has(t, "linear                     4        0.500  50.0 %    150.0  12.0");
+  has(t, "adamw                      1        0.250  25.0 %           40.0");
+  has(t, "norms and elementwise      4        0.200  20.0 %           12.5");  // rope and rms_norm
+  has(t, "between operations                  0.050   5.0 %");
+  has(t, "one step                   9        1.000             75.0  18.5");
   BOOST_TEST(t.find("rope") == std::string::npos);
   BOOST_TEST(t.find("adamw") < t.find("norms and elementwise"));
 }
 
-BOOST_AUTO_TEST_CASE(memory_is_shown_by_moment_and_by_layer_and_kind) {
+BOOST_AUTO_TEST_CASE(memory_is_shown_by_phase_layer_and_component) {
   const std::string t = report::profile_table(two_steps(), {});
-  has(t, "before forward        1.00 MiB   25.0 %  4.00 MiB              2.00 MiB   8.00 MiB");
-  has(t, "after the update             -           4.00 MiB              3.00 MiB   8.00 MiB");  // not known
-  has(t, "layers 0-1, each        100 B           100 B   10.0 %      0.250");
-  has(t, "layer 2                 300 B           300 B   30.0 %      0.400");
-  has(t, "of no layer             100 B   400 B   500 B   50.0 %");
+  has(t, "before forward            1.00 MiB  25.0 %  4.00 MiB              2.00 MiB   8.00 MiB");
+  has(t,
+      "after update                     -          4.00 MiB              3.00 MiB   8.00 MiB");  // not known
+  has(t, "layers 0-1, each    100 B           100 B   10.0 %        0.250");
+  has(t, "layer 2             300 B           300 B   30.0 %        0.400");
+  has(t, "outside layers      100 B   400 B   500 B   50.0 %");
   has(t, "fragmentation 10.00 % of 1.17 KiB allocated (120 bytes): moderate");
-  has(t, "peak at head_loss head (backward); 80 B of the host's own buffers come on top");
+  has(t, "peak at head_loss head (backward); plus 80 B of host buffers");
   has(t, "steps 2 to 3 in t.json");
 }
 
-BOOST_AUTO_TEST_CASE(json_has_every_kind_and_the_same_figures) {
+BOOST_AUTO_TEST_CASE(json_has_every_kind_and_the_same_numbers) {
   const json j = json::parse(report::profile_json(two_steps()));
   BOOST_TEST(j["steps"] == 2);
   BOOST_TEST(j["step_ms"] == 1.0);
@@ -87,9 +87,9 @@ BOOST_AUTO_TEST_CASE(json_has_every_kind_and_the_same_figures) {
   BOOST_TEST(j["fragmentation"]["severity"] == "moderate");
 }
 
-BOOST_AUTO_TEST_CASE(a_profile_without_steps_divides_by_nothing) {
+BOOST_AUTO_TEST_CASE(a_profile_without_steps_does_not_divide_by_zero) {
   training::ProfileResult none;
-  has(report::profile_table(none, {}), "no step was made");
+  has(report::profile_table(none, {}), "no step was executed");
   BOOST_TEST(json::parse(report::profile_json(none))["step_ms"] == 0);
 }
 
@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(a_trace_is_json_with_slices_inside_slices) {
   BOOST_TEST(categories["phase"] == 10);  // forward, backward, forward, backward, update
   BOOST_TEST(categories["operation"] == 12);
   BOOST_TEST(t.ops() == 12u);
-  BOOST_TEST(counters["planned live bytes"] == 1);  // it never changes
+  BOOST_TEST(counters["planned live bytes"] == 1);  // its value never changes
   BOOST_TEST(counters["held bytes (ledger)"] == 2);
   BOOST_TEST(counters["resident bytes (process)"] == 2);
   BOOST_TEST(j["traceEvents"][0]["args"]["name"] == "trainhost \"x\"\n");

@@ -1,4 +1,4 @@
-// core/report: tables line up, JSON has the interface's names, durations and rates read well.
+// Tables are aligned, JSON has the documented keys, durations and rates are readable.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +21,7 @@ planning::PlanResult small_plan() {
   v.budget_source = "memory.budget";
   planning::Estimate e;
   e.report.source = "llama";
-  auto leaf = [&](Component c, std::uint64_t bytes, std::uint64_t at_peak) {
+  auto add_entry = [&](Component c, std::uint64_t bytes, std::uint64_t at_peak) {
     MemoryEntry n;
     n.id = static_cast<std::uint32_t>(e.report.entries.size() + 1);
     n.component = c;
@@ -30,9 +30,9 @@ planning::PlanResult small_plan() {
     n.has_at_peak = true;
     e.report.entries.push_back(n);
   };
-  leaf(Component::kWeights, 1000, 1000);
-  leaf(Component::kActivations, 900, 0);
-  leaf(Component::kActivations, 2500, 2500);
+  add_entry(Component::kWeights, 1000, 1000);
+  add_entry(Component::kActivations, 900, 0);
+  add_entry(Component::kActivations, 2500, 2500);
   e.report.tiers = {{Tier::kHost, 3500, kBackward}};
   e.total_bytes = e.compute_bytes = 3500;
   e.fits = false;
@@ -44,14 +44,14 @@ planning::PlanResult small_plan() {
 
 BOOST_AUTO_TEST_SUITE(report_suite)
 
-BOOST_AUTO_TEST_CASE(columns_line_up_and_numbers_go_right) {
+BOOST_AUTO_TEST_CASE(columns_are_aligned_and_numbers_are_right_aligned) {
   report::Table t("lr");
   t.row({"a", "1"});
   t.row({"größer", "123"});
   BOOST_TEST(t.str("") == "a         1\ngrößer  123\n");
 }
 
-BOOST_AUTO_TEST_CASE(sentences_are_broken_at_spaces_behind_their_indent) {
+BOOST_AUTO_TEST_CASE(text_is_wrapped_at_spaces_with_an_indent) {
   BOOST_TEST(report::wrapped("  note: one two three", 0, "    ") == "  note: one two three");
   BOOST_TEST(report::wrapped("  note:  one two three", 13, "    ") == "  note:  one\n    two three");
   BOOST_TEST(report::wrapped("  a averylongword b", 6, " ") == "  a\n averylongword\n b");
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(a_bar_is_as_long_as_its_share) {
   BOOST_TEST(report::bar(7, 2) == "██");
 }
 
-BOOST_AUTO_TEST_CASE(active_and_trained_parameters_are_all_of_them_where_nothing_else_is_said) {
+BOOST_AUTO_TEST_CASE(active_and_trained_parameters_default_to_the_total) {
   planning::PlanResult v = small_plan();
   auto parameters = [&] { return nlohmann::json::parse(report::plan_json(v)).at("model").at("parameters"); };
   BOOST_TEST(parameters().at("active") == 12345);
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(active_and_trained_parameters_are_all_of_them_where_nothing
   BOOST_TEST(parameters().at("trainable") == 7);
 }
 
-BOOST_AUTO_TEST_CASE(plan_json_has_the_names_of_the_interface) {
+BOOST_AUTO_TEST_CASE(plan_json_has_the_documented_keys) {
   auto j = nlohmann::json::parse(report::plan_json(small_plan(), -1));
   BOOST_TEST(j["schema"] == "trainhost.plan/1");
   BOOST_TEST(j["model"]["parameters"]["total"] == 12345);
@@ -92,18 +92,19 @@ BOOST_AUTO_TEST_CASE(plan_json_has_the_names_of_the_interface) {
   BOOST_TEST(sum == 3500u);
 }
 
-BOOST_AUTO_TEST_CASE(the_table_says_by_how_much_a_run_does_not_fit) {
+BOOST_AUTO_TEST_CASE(the_table_states_by_how_much_a_run_exceeds_the_budget) {
   std::string text = report::memory_table(small_plan(), {});
-  BOOST_TEST(text.find("does not fit in 2.93 KiB (memory.budget): 500 B too much") != std::string::npos,
-             text);
+  BOOST_TEST(
+      text.find("does not fit in 2.93 KiB (memory.budget): 500 B over the budget") != std::string::npos,
+      text);
   BOOST_TEST(text.find("peak in backward") != std::string::npos);
   BOOST_TEST(text.find('\x1b') == std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(several_estimates_stand_side_by_side_with_their_reasons) {
+BOOST_AUTO_TEST_CASE(several_estimates_are_compared_with_reasons) {
   planning::PlanResult v = small_plan();
-  BOOST_TEST(report::memory_table(v, {}).find("side by side") ==
-             std::string::npos);  // one alone is compared with nothing
+  BOOST_TEST(report::memory_table(v, {}).find("comparison of the estimates") ==
+             std::string::npos);  // a single estimate is not compared
   planning::Estimate rule = v.estimates[0];
   rule.report.source = "thumb", rule.report.claim = Claim::kApproximation;
   rule.report.notes = {"A rule of thumb: 16 bytes a parameter; logits are not in it.", "Another."};
@@ -112,10 +113,10 @@ BOOST_AUTO_TEST_CASE(several_estimates_stand_side_by_side_with_their_reasons) {
   rule.report.source = "mute", rule.report.notes.clear(), rule.total_bytes = 3500;
   v.estimates.push_back(rule);
   const std::string text = report::memory_table(v, {});
-  BOOST_TEST(text.find("estimates side by side") != std::string::npos);
+  BOOST_TEST(text.find("comparison of the estimates") != std::string::npos);
   const std::string table = report::comparison_table(v, {});
   for (const char* row :
-       {"  llama      exact          3.42 KiB                      what the others are held against\n",
+       {"  llama      exact          3.42 KiB                      the others are compared with this one\n",
         "  thumb      approximation  4.79 KiB  +1.37 KiB, +40.0 %  a rule of thumb: 16 bytes a parameter\n",
         "  mute       approximation  3.42 KiB            the same\n"})
     BOOST_TEST(table.find(row) != std::string::npos, table);
@@ -124,11 +125,11 @@ BOOST_AUTO_TEST_CASE(several_estimates_stand_side_by_side_with_their_reasons) {
 
 BOOST_AUTO_TEST_CASE(a_reason_keeps_its_symbols) {
   planning::Estimate e;
-  BOOST_TEST(report::reason(e) == "");
+  BOOST_TEST(report::first_note_clause(e) == "");
   e.report.notes = {"K = 10 is no upper bound."};
-  BOOST_TEST(report::reason(e) == "K = 10 is no upper bound");
+  BOOST_TEST(report::first_note_clause(e) == "K = 10 is no upper bound");
   e.report.notes = {"The formula knows one rank; sharding is not in it."};
-  BOOST_TEST(report::reason(e) == "the formula knows one rank");
+  BOOST_TEST(report::first_note_clause(e) == "the formula knows one rank");
 }
 
 BOOST_AUTO_TEST_CASE(hostile_names_are_printed_escaped) {
@@ -137,7 +138,7 @@ BOOST_AUTO_TEST_CASE(hostile_names_are_printed_escaped) {
   BOOST_TEST(report::memory_table(v, {}).find('\x1b') == std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(durations_and_rates_read_well) {
+BOOST_AUTO_TEST_CASE(durations_and_rates_are_readable) {
   BOOST_TEST(training::format_duration(65) == "1:05");
   BOOST_TEST(training::format_duration(7387) == "2:03:07");
   BOOST_TEST(training::format_duration(273600) == "3d 4h");
@@ -146,7 +147,7 @@ BOOST_AUTO_TEST_CASE(durations_and_rates_read_well) {
   BOOST_TEST(training::format_rate(613) == "613");
 }
 
-BOOST_AUTO_TEST_CASE(a_table_runs_text_on_below_then_drops_columns_in_the_stated_order) {
+BOOST_AUTO_TEST_CASE(a_narrow_table_wraps_text_then_drops_columns_in_order) {
   report::Table t("lrrl");
   t.row({"name", "bytes", "share", "why"});
   t.row({"weights", "1,234,567", "50 %", "one two three four five six seven eight"});
@@ -162,7 +163,8 @@ BOOST_AUTO_TEST_CASE(a_table_runs_text_on_below_then_drops_columns_in_the_stated
   const std::string narrower = t.fitted(42, {2, 1}, &dropped);
   BOOST_TEST(dropped == std::vector<std::string>{"share"}, boost::test_tools::per_element());
   BOOST_TEST(narrower.find("1,234,567") != std::string::npos);
-  BOOST_TEST(report::left_out(dropped, "--csv") == "  left out for the width: share; --csv has it\n");
+  BOOST_TEST(report::dropped_columns_note(dropped, "--csv") ==
+             "  not shown, terminal too narrow: share; see --csv\n");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

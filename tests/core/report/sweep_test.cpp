@@ -1,4 +1,4 @@
-// core/report: the sweep as a table, as JSON and as CSV say the same.
+// The renderings of a sweep (table, JSON, CSV, HTML) have the same content.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +27,7 @@ planning::SweepResult small() {
 
 BOOST_AUTO_TEST_SUITE(sweep_report)
 
-BOOST_AUTO_TEST_CASE(json_has_every_point_and_the_reason_where_there_is_none) {
+BOOST_AUTO_TEST_CASE(json_has_every_point_or_the_reason_why_it_is_not_valid) {
   const auto j = nlohmann::json::parse(report::sweep_json(small()));
   BOOST_TEST(j["schema"] == "trainhost.sweep/1");
   const auto& points = j["curves"][0]["points"];
@@ -46,16 +46,16 @@ BOOST_AUTO_TEST_CASE(csv_quotes_what_needs_it_and_leaves_unplanned_cells_empty) 
              "llama,exact,2048,,,,,,,\"no, \"\"really\"\"\"\n");
 }
 
-BOOST_AUTO_TEST_CASE(points_run_in_different_ways_say_how_in_table_page_and_csv) {
+BOOST_AUTO_TEST_CASE(different_automatic_settings_are_shown_in_table_page_and_csv) {
   planning::SweepResult v = small();
-  BOOST_TEST(report::sweep_html(v).find(">how<") == std::string::npos);
+  BOOST_TEST(report::sweep_html(v).find(">settings<") == std::string::npos);
   v.curves[0].points[1].how = "streamed, recompute none";
   for (const std::string& text : {report::sweep_table(v, {}), report::sweep_html(v), report::sweep_csv(v)})
     BOOST_TEST(text.find("streamed, recompute none") != std::string::npos, text);
-  BOOST_TEST(report::sweep_html(v).find(">how<") != std::string::npos);
+  BOOST_TEST(report::sweep_html(v).find(">settings<") != std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(the_table_marks_what_does_not_fit_and_says_the_crossover) {
+BOOST_AUTO_TEST_CASE(the_table_marks_points_that_do_not_fit_and_lists_crossovers) {
   const std::string text = report::sweep_table(small(), {});
   BOOST_TEST(text.find("3.42 KiB !") != std::string::npos, text);
   BOOST_TEST(text.find("1.95 KiB !") == std::string::npos, text);

@@ -172,9 +172,9 @@ BOOST_AUTO_TEST_CASE(all_estimators_are_compared_in_one_table) {
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "estimator llama (exact)"), r.out);
   BOOST_TEST(has(r.out, "estimator contract (upper_bound)"), r.out);
-  const std::string table = r.out.substr(std::min(r.out.size(), r.out.find("estimates side by side")));
+  const std::string table = r.out.substr(std::min(r.out.size(), r.out.find("comparison of the estimates")));
   BOOST_TEST(has(table, "llama"), table);
-  BOOST_TEST(has(table, "what the others are held against"), table);
+  BOOST_TEST(has(table, "the others are compared with this one"), table);
   BOOST_TEST(has(table, "a closed form: 16 bytes per parameter"), table);
   BOOST_TEST(has(table, "memory-equation  approximation"), table);
   BOOST_TEST(has(table, "rule of thumb: 16 bytes per parameter"), table);

@@ -68,8 +68,8 @@ BOOST_AUTO_TEST_CASE(a_table_is_printed_and_files_are_written) {
   const auto csv = tmp.path() / "search.csv", html = tmp.path() / "search.html";
   const Outcome r = ask({"--devices=8", "--global-batch=32", "--csv", csv.string(), "--html", html.string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
-  for (const char* part : {"8 x h100-80gb", "layouts", "looked at", "fastest that fit",
-                           "least memory for its time", "--set parallel.tensor=", "assumed:"})
+  for (const char* part : {"8 x h100-80gb", "layouts", "evaluated", "fastest layouts that fit",
+                           "Pareto front of memory and time", "--set parallel.tensor=", "assumed:"})
     BOOST_TEST(has(r.out, part), part << " in\n" << r.out);
   BOOST_TEST(has(read(csv), "list,rank,tensor"));
   BOOST_TEST(has(read(html), "</"));
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_fixed_key_keeps_the_global_batch_and_any_matching_ranks) 
 BOOST_AUTO_TEST_CASE(if_no_layout_fits_the_exit_code_is_3_and_the_closest_is_named) {
   const Outcome r = ask({"--devices=1", "--global-batch=1", "--budget=1GiB"});
   BOOST_TEST(r.code == 3, r.err);
-  BOOST_TEST(has(r.out, "nothing fits"), r.out);
+  BOOST_TEST(has(r.out, "no layout fits"), r.out);
   BOOST_TEST(has(r.out, "closest is"), r.out);
   BOOST_TEST(has(r.out, "over the budget"), r.out);
 }

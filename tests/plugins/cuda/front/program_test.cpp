@@ -150,8 +150,8 @@ BOOST_AUTO_TEST_CASE(without_a_device_to_ask_nothing_is_judged) {
   words.erase(words.begin() + 1);
   r = run_program(words, bare());
   BOOST_TEST(has(r.out,
-                 "budget not known: the cuda backend finds no device here; --device=NAME or --budget=SIZE "
-                 "judges it"),
+                 "budget not known: the cuda backend finds no device here; set --device=NAME or --budget=SIZE "
+                 "to see whether it fits"),
              r.out);
 }
 
