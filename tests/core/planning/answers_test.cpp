@@ -1,5 +1,5 @@
-// The searches behind plan's answers and sweep's crossovers, against the scans that they stand in for; what
-// --over takes.
+// The searches behind limits and crossovers, compared with linear scans; the axis syntax of sweep --over; the
+// candidates for changes.
 #include <boost/test/unit_test.hpp>
 #include <random>
 
@@ -12,17 +12,17 @@ using namespace trainhost;
 
 namespace {
 
-planning::Estimate of_bytes(std::uint64_t bytes, std::uint64_t budget) {
+planning::Estimate estimate_with_bytes(std::uint64_t bytes, std::uint64_t budget) {
   planning::Estimate e;
   e.compute_bytes = e.total_bytes = bytes;
   e.fits = bytes <= budget;
   return e;
 }
 
-planning::Estimate of_leaves(std::vector<std::pair<std::string, std::uint64_t>> leaves,
-                             Component c = Component::kActivations) {
+planning::Estimate estimate_with_entries(std::vector<std::pair<std::string, std::uint64_t>> entries,
+                                         Component c = Component::kActivations) {
   planning::Estimate e;
-  for (const auto& [name, bytes] : leaves) {
+  for (const auto& [name, bytes] : entries) {
     MemoryEntry n;
     n.tier = Tier::kDevice, n.component = c, n.name = name, n.bytes = n.bytes_at_peak = bytes,
     n.has_at_peak = true;
@@ -32,7 +32,7 @@ planning::Estimate of_leaves(std::vector<std::pair<std::string, std::uint64_t>> 
   return e;
 }
 
-std::string refusal(const std::string& over) {
+std::string error_of(const std::string& over) {
   try {
     planning::parse_axis(over);
   } catch (const Error& e) {
@@ -48,13 +48,13 @@ std::vector<std::string> labels(const std::string& over) {
   return out;
 }
 
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(answers)
 
-BOOST_AUTO_TEST_CASE(the_largest_that_fits_is_what_a_scan_finds_whatever_the_curve) {
+BOOST_AUTO_TEST_CASE(largest_that_fits_equals_a_linear_scan_on_random_curves) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 400; ++round) {
     const std::uint64_t most = 1 + random() % 3000, base = random() % 10000, line = random() % 300,
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(the_largest_that_fits_is_what_a_scan_finds_whatever_the_cur
     const planning::LargestFit m = planning::largest_that_fits(most, budget, [&](std::uint64_t x) {
       BOOST_REQUIRE((x >= 1 && x <= most));
       ++asked;
-      return std::optional(of_bytes(bytes(x), budget));
+      return std::optional(estimate_with_bytes(bytes(x), budget));
     });
     BOOST_TEST(m.value == scan);
     BOOST_TEST(m.at.has_value() == (scan > 0));
@@ -76,19 +76,19 @@ BOOST_AUTO_TEST_CASE(the_largest_that_fits_is_what_a_scan_finds_whatever_the_cur
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_makes_no_run_does_not_fit) {
+BOOST_AUTO_TEST_CASE(an_invalid_run_counts_as_not_fitting) {
   const planning::LargestFit m =
       planning::largest_that_fits(100, 1000, [&](std::uint64_t x) -> std::optional<planning::Estimate> {
         if (x > 7) return std::nullopt;
-        return of_bytes(x, 1000);
+        return estimate_with_bytes(x, 1000);
       });
   BOOST_TEST(m.value == 7u);
   BOOST_TEST(!m.beyond.has_value());
 }
 
-BOOST_AUTO_TEST_CASE(what_binds_is_the_largest_leaf_that_grew) {
-  const planning::Estimate fits = of_leaves({{"weights", 900}, {"gate_up", 100}, {"x", 50}});
-  const planning::Estimate beyond = of_leaves({{"weights", 900}, {"gate_up", 200}, {"x", 150}});
+BOOST_AUTO_TEST_CASE(exceeding_component_is_the_largest_entry_that_grew) {
+  const planning::Estimate fits = estimate_with_entries({{"weights", 900}, {"gate_up", 100}, {"x", 50}});
+  const planning::Estimate beyond = estimate_with_entries({{"weights", 900}, {"gate_up", 200}, {"x", 150}});
   BOOST_TEST(planning::exceeding_component(&fits, beyond, Tier::kDevice) == "activations: gate_up, 200 B");
   BOOST_TEST(planning::exceeding_component(nullptr, beyond, Tier::kDevice) == "activations: weights, 900 B");
 }
@@ -99,8 +99,9 @@ BOOST_AUTO_TEST_CASE(bisection_finds_where_a_fact_changes) {
   BOOST_TEST(planning::bisect(2, 100, [](std::uint64_t x) { return x < 40; }) == 40u);
 }
 
-BOOST_AUTO_TEST_CASE(only_what_changed_between_two_points_is_a_crossover) {
-  const auto a = of_leaves({{"linear", 10}, {"scores", 5}}), b = of_leaves({{"linear", 20}, {"scores", 40}});
+BOOST_AUTO_TEST_CASE(only_facts_that_change_between_two_points_are_crossovers) {
+  const auto a = estimate_with_entries({{"linear", 10}, {"scores", 5}}),
+             b = estimate_with_entries({{"linear", 20}, {"scores", 40}});
   const std::vector<planning::Predicate> facts = planning::changed_facts(a, b, false);
   BOOST_REQUIRE(facts.size() == 2u);
   BOOST_TEST(facts[0].sentence == "linear no longer exceeds all other activations together");
@@ -109,54 +110,54 @@ BOOST_AUTO_TEST_CASE(only_what_changed_between_two_points_is_a_crossover) {
 }
 
 BOOST_AUTO_TEST_CASE(ranges_double_add_multiply_or_list) {
-  BOOST_TEST(labels("data.seq_len=512..4096") == (Words{"512", "1024", "2048", "4096"}));
-  BOOST_TEST(labels("data.seq_len=512..3000") == (Words{"512", "1024", "2048", "3000"}));
-  BOOST_TEST(labels("data.seq_len=10..40+15") == (Words{"10", "25", "40"}));
-  BOOST_TEST(labels("train.micro_batch=1..81*3") == (Words{"1", "3", "9", "27", "81"}));
-  BOOST_TEST(labels("train.micro_batch=4..4") == (Words{"4"}));
-  BOOST_TEST(labels("parallel.zero=0..3+1") == (Words{"0", "1", "2", "3"}));
-  BOOST_TEST(labels("train.recompute=none,selective,full") == (Words{"none", "selective", "full"}));
-  BOOST_TEST(labels("memory.budget=8GiB..32GiB") == (Words{"8GiB", "16GiB", "32GiB"}));
+  BOOST_TEST(labels("data.seq_len=512..4096") == (Strings{"512", "1024", "2048", "4096"}));
+  BOOST_TEST(labels("data.seq_len=512..3000") == (Strings{"512", "1024", "2048", "3000"}));
+  BOOST_TEST(labels("data.seq_len=10..40+15") == (Strings{"10", "25", "40"}));
+  BOOST_TEST(labels("train.micro_batch=1..81*3") == (Strings{"1", "3", "9", "27", "81"}));
+  BOOST_TEST(labels("train.micro_batch=4..4") == (Strings{"4"}));
+  BOOST_TEST(labels("parallel.zero=0..3+1") == (Strings{"0", "1", "2", "3"}));
+  BOOST_TEST(labels("train.recompute=none,selective,full") == (Strings{"none", "selective", "full"}));
+  BOOST_TEST(labels("memory.budget=8GiB..32GiB") == (Strings{"8GiB", "16GiB", "32GiB"}));
   const planning::Axis a = planning::parse_axis("data.seq_len=5,7");
   BOOST_TEST((a.unit == "tokens" && a.whole_numbers && a.values[1].x == 7));
   BOOST_TEST(planning::parse_axis("train.recompute=none,full").values[1].x == 1);
 }
 
-BOOST_AUTO_TEST_CASE(ranges_that_say_nothing_are_told_why) {
+BOOST_AUTO_TEST_CASE(invalid_axes_are_rejected_with_a_reason) {
   const auto has = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
   };
-  BOOST_TEST(has(refusal("data.seqlen=1..4"), "did you mean 'data.seq_len'?"), refusal("data.seqlen=1..4"));
-  BOOST_TEST(has(refusal("data.seq_len"), "KEY=VALUES"));
-  BOOST_TEST(has(refusal("data.seq_len=4096..512"), "is descending; write 512..4096"));
-  BOOST_TEST(has(refusal("data.seq_len=1..2..3"), "is not a range"));
-  BOOST_TEST(has(refusal("data.seq_len=..8"), "is not a range"));
-  BOOST_TEST(has(refusal("data.seq_len=8.."), "is not a range"));
-  BOOST_TEST(has(refusal("data.seq_len=1..8+0"), "is endless"));
-  BOOST_TEST(has(refusal("data.seq_len=1..8*1"), "is endless"));
-  BOOST_TEST(has(refusal("data.seq_len=0..8"), "cannot double or multiply 0"));
-  BOOST_TEST(has(refusal("data.seq_len=1..99999999999"), "expected a whole number from 1 to 16777216"));
-  BOOST_TEST(has(refusal("data.seq_len=1..16777216+1"), "more than 1000 values"));
-  BOOST_TEST(has(refusal("data.seq_len=two,three"), "'two' is no value"));
-  BOOST_TEST(has(refusal("data.seq_len=512,,1024"), "an empty value"));
-  BOOST_TEST(has(refusal("train.recompute=none,ful"), "did you mean 'full'?"));
-  BOOST_TEST(has(refusal("train.recompute=none..full"), "give its values as a list"));
+  BOOST_TEST(has(error_of("data.seqlen=1..4"), "did you mean 'data.seq_len'?"), error_of("data.seqlen=1..4"));
+  BOOST_TEST(has(error_of("data.seq_len"), "KEY=VALUES"));
+  BOOST_TEST(has(error_of("data.seq_len=4096..512"), "is descending; write 512..4096"));
+  BOOST_TEST(has(error_of("data.seq_len=1..2..3"), "is not a range"));
+  BOOST_TEST(has(error_of("data.seq_len=..8"), "is not a range"));
+  BOOST_TEST(has(error_of("data.seq_len=8.."), "is not a range"));
+  BOOST_TEST(has(error_of("data.seq_len=1..8+0"), "is endless"));
+  BOOST_TEST(has(error_of("data.seq_len=1..8*1"), "is endless"));
+  BOOST_TEST(has(error_of("data.seq_len=0..8"), "cannot double or multiply 0"));
+  BOOST_TEST(has(error_of("data.seq_len=1..99999999999"), "expected a whole number from 1 to 16777216"));
+  BOOST_TEST(has(error_of("data.seq_len=1..16777216+1"), "more than 1000 values"));
+  BOOST_TEST(has(error_of("data.seq_len=two,three"), "'two' is not a valid value"));
+  BOOST_TEST(has(error_of("data.seq_len=512,,1024"), "an empty value"));
+  BOOST_TEST(has(error_of("train.recompute=none,ful"), "did you mean 'full'?"));
+  BOOST_TEST(has(error_of("train.recompute=none..full"), "list its values"));
 }
 
-BOOST_AUTO_TEST_CASE(settings_read_as_a_run_file_has_them) {
+BOOST_AUTO_TEST_CASE(settings_are_formatted_in_run_file_syntax) {
   BOOST_TEST(
       planning::format_as_run_file(
           {{"train.micro_batch", "2"}, {"train.recompute", "full"}, {"plugin.cuda.mode", "streamed"}}) ==
       "train.micro_batch = 2, train.recompute = \"full\", plugin.cuda.mode = \"streamed\"");
 }
 
-BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_of_an_update_and_propose_what_the_key_takes) {
+BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_per_step_and_have_valid_values) {
   runfile::RunConfig c = runfile::load_run(
       {}, {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}, {"memory.device", "h100-80gb"}});
   const planning::ChangeContext s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
   std::size_t micro = 0, all = 0;
   for (const planning::CandidateSeries& f : planning::propose_changes(s))
-    for (const planning::CandidateChange& r : f.rungs) {
+    for (const planning::CandidateChange& r : f.changes) {
       ++all;
       const runfile::RunConfig changed = runfile::load_run({}, [&] {
         planning::Settings with = {{"train.micro_batch", "12"}, {"train.grad_accum", "3"}};
@@ -172,14 +173,14 @@ BOOST_AUTO_TEST_CASE(candidates_keep_the_tokens_of_an_update_and_propose_what_th
   BOOST_TEST(all > 40u);
 }
 
-BOOST_AUTO_TEST_CASE(more_devices_are_counted_from_the_run_as_it_was_asked) {
+BOOST_AUTO_TEST_CASE(device_counts_are_relative_to_the_original_run) {
   runfile::RunConfig c = runfile::load_run({}, {{"memory.device", "h100-80gb"}});
   c.run.parallel.tensor = 8;
   planning::ChangeContext s{c, Tier::kDevice, "", 80000000000, 1000000, 1000000};
-  s.devices = 1;  // what was asked; the tensor ranks were put in front
+  s.devices = 1;  // of the original run; the TP ranks come from a prefix
   std::size_t counted = 0;
   for (const planning::CandidateSeries& f : planning::propose_changes(s))
-    for (const planning::CandidateChange& r : f.rungs)
+    for (const planning::CandidateChange& r : f.changes)
       if (r.cost_words.find("devices instead of") != std::string::npos) {
         ++counted;
         BOOST_TEST(r.cost_words.ends_with("instead of 1"), r.cost_words);
@@ -187,7 +188,7 @@ BOOST_AUTO_TEST_CASE(more_devices_are_counted_from_the_run_as_it_was_asked) {
   BOOST_TEST(counted > 5u);
 }
 
-BOOST_AUTO_TEST_CASE(offload_moves_the_experts_that_no_token_uses) {
+BOOST_AUTO_TEST_CASE(offload_cost_includes_experts_that_a_token_does_not_use) {
   const runfile::RunConfig c = runfile::load_run({}, {{"memory.device", "h100-80gb"}});
   planning::ChangeContext dense{c, Tier::kDevice, "", 80000000000, 1000000, 1000000}, sparse = dense;
   sparse.all_parameters = 8000000;
@@ -195,7 +196,7 @@ BOOST_AUTO_TEST_CASE(offload_moves_the_experts_that_no_token_uses) {
              boost::test_tools::tolerance(1e-9));
   BOOST_TEST(planning::optimizer_offload_cost(sparse) == 8 * planning::optimizer_offload_cost(dense),
              boost::test_tools::tolerance(1e-9));
-  // Generating, the alternative is to read the weights from the device's own memory: 3350 GB/s against 32.
+  // In inference, weights are read per token: 32 GB/s from the host instead of 3350 GB/s from device memory.
   const runfile::RunConfig generates = runfile::load_run(
       {}, {{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}, {"train.micro_batch", "1"}});
   const planning::ChangeContext g{generates, Tier::kDevice, "", 80000000000, 1000000, 0};

@@ -1,5 +1,5 @@
-// Which trainer runs, by the codes of those before it: misbehaving plugins stand in for devices that are
-// there or not.
+// Which trainer is chosen when plugins before it in the order fail. A misbehaving plugin simulates missing
+// devices.
 #include "core/planning/choose_backend.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -12,7 +12,7 @@ using trainhost::planning::choose_backend;
 
 BOOST_AUTO_TEST_SUITE(backend)
 
-BOOST_AUTO_TEST_CASE(the_order_of_the_run_file_is_walked_and_traced) {
+BOOST_AUTO_TEST_CASE(the_order_of_the_run_file_is_followed_and_traced) {
   Directory d;
   d.copy("toy");
   tp::HostOptions o = doing("toy", "no device");
@@ -21,20 +21,20 @@ BOOST_AUTO_TEST_CASE(the_order_of_the_run_file_is_walked_and_traced) {
                         [](const trainhost::Error& e) {
                           const std::string why = e.what();
                           return e.code() == Exit::kNoBackend &&
-                                 why.find("ghost: no plugin file") != why.npos &&
+                                 why.find("ghost: no installed plugin") != why.npos &&
                                  why.find("toy: no toy in the box") != why.npos;
                         });
   Host well(d);
   const auto choice = choose_backend(*well.registry, "auto", true, {"ghost", "toy"});
   BOOST_TEST(choice.id == "toy");
   BOOST_TEST(choice.trace == "ghost: no installed plugin provides the ghost backend\ntoy: used\n");
-  BOOST_TEST(choice.fallback_reason == "");  // auto simply chose
+  BOOST_TEST(choice.fallback_reason == "");  // "auto" has no fallback reason
   const auto fell = choose_backend(*well.registry, "ghost", true, {"ghost", "toy"});
   BOOST_TEST(fell.id == "toy");
   BOOST_TEST(fell.fallback_reason == "no installed plugin provides the ghost backend");
 }
 
-BOOST_AUTO_TEST_CASE(a_slip_in_the_order_is_named_and_a_stranger_is_passed_over) {
+BOOST_AUTO_TEST_CASE(a_misspelt_backend_is_rejected_and_an_unknown_one_is_skipped) {
   Directory d;
   d.copy("toy");
   Host host(d);
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(a_slip_in_the_order_is_named_and_a_stranger_is_passed_over)
                                    e.full().starts_with("run.toml:3:1: plugins.order: ");
                           });
   }
-  c.backend_order = {"xpu", "cpu"};  // near to a name that stands beside it: not that one misspelt
+  c.backend_order = {"xpu", "cpu"};  // similar to another name in the list: not a misspelling of it
   BOOST_CHECK_NO_THROW(trainhost::planning::check_backend_order(c, *host.registry));
   for (const char* name : {"cuda", "cpu", "toy", "acme-npu-2"}) {
     c.backend_order = {name};
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(a_slip_in_the_order_is_named_and_a_stranger_is_passed_over)
   }
 }
 
-BOOST_AUTO_TEST_CASE(without_fallback_the_first_must_work) {
+BOOST_AUTO_TEST_CASE(without_fallback_the_requested_backend_must_work) {
   Directory d;
   d.copy("toy");
   Host host(d);
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(without_fallback_the_first_must_work) {
                         [](const trainhost::Error& e) { return e.code() == Exit::kNoBackend; });
 }
 
-BOOST_AUTO_TEST_CASE(only_what_cannot_be_had_moves_on) {
+BOOST_AUTO_TEST_CASE(only_unavailable_backends_fall_back) {
   for (const char* code : {"unavailable", "unsupported"}) {
     Directory d;
     d.copy("toy");

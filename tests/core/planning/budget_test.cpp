@@ -1,4 +1,4 @@
-// Whose memory a run is judged by, and what it says when one of two is too small.
+// Which memory budgets a run is compared with, and the message when one of them is too small.
 #include <boost/test/unit_test.hpp>
 
 #include "core/planning/budget.hpp"
@@ -8,7 +8,7 @@ using namespace trainhost;
 
 namespace {
 
-/// A trainer that is only its device.
+/// A trainer that only reports device memory.
 class Card : public plugin::Trainer {
  public:
   explicit Card(std::optional<plugin::DeviceMemory> m) : memory_(std::move(m)) {}
@@ -20,11 +20,11 @@ class Card : public plugin::Trainer {
     return std::nullopt;
   }
   std::optional<plugin::DeviceMemory> device_memory() override {
-    ++looks;
+    ++queries;
     return memory_;
   }
   std::unique_ptr<plugin::Session> create(const ModelSpec&, const RunSpec&) override { return nullptr; }
-  int looks = 0;
+  int queries = 0;
 
  private:
   std::optional<plugin::DeviceMemory> memory_;
@@ -32,9 +32,9 @@ class Card : public plugin::Trainer {
 };
 
 TrainerTraits on(Tier tier, std::uint64_t runtime = 0) {
-  TrainerTraits p;
-  p.tier = tier, p.runtime_bytes = runtime;
-  return p;
+  TrainerTraits traits;
+  traits.tier = tier, traits.runtime_bytes = runtime;
+  return traits;
 }
 
 MemoryReport report_of(std::uint64_t device, std::uint64_t pinned, std::uint64_t host) {
@@ -52,19 +52,19 @@ planning::Budgets budgets_of(std::uint64_t device, std::uint64_t host) {
 
 BOOST_AUTO_TEST_SUITE(budget)
 
-BOOST_AUTO_TEST_CASE(the_users_word_comes_first_then_the_preset_then_what_is_free) {
+BOOST_AUTO_TEST_CASE(the_run_file_precedes_the_preset_and_free_memory) {
   Card card(plugin::DeviceMemory{5000, 8000, "Card"});
   runfile::RunConfig c;
   planning::Budgets b = planning::find_budgets(c, on(Tier::kDevice), &card, false);
   BOOST_TEST(b.compute.bytes == 5000u);
   BOOST_TEST(b.compute.source == "free memory of Card");
   BOOST_TEST((b.host.known && b.host.bytes > 0 && b.host.source == "free host memory"));
-  BOOST_TEST(card.looks == 1);
+  BOOST_TEST(card.queries == 1);
   b = planning::find_budgets(c, on(Tier::kDevice, 1024), &card, false);
   BOOST_TEST(b.compute.bytes == 5000u - 1024u);
   BOOST_TEST(b.compute.source == "free memory of Card, less 1.00 KiB for its runtime");
   BOOST_TEST(planning::find_budgets(c, on(Tier::kDevice, 9000), &card, false).compute.bytes == 0u);
-  card.looks = 1;
+  card.queries = 1;
   c.device = "h100-80gb";
   b = planning::find_budgets(c, on(Tier::kDevice), &card, true);
   BOOST_TEST(b.compute.bytes == 80000000000u);
@@ -75,22 +75,22 @@ BOOST_AUTO_TEST_CASE(the_users_word_comes_first_then_the_preset_then_what_is_fre
   b = planning::find_budgets(c, on(Tier::kDevice, 50), &card, true);
   BOOST_TEST((b.compute.bytes == 100u && b.compute.source == "memory.budget"));
   BOOST_TEST((b.host.known && b.host.bytes == 200u && b.host.source == "memory.host_budget"));
-  BOOST_TEST(card.looks == 1);  // not asked where nothing is left to ask
+  BOOST_TEST(card.queries == 1);  // not queried again: memory.budget is set
 }
 
-BOOST_AUTO_TEST_CASE(a_run_on_the_host_has_one_budget) {
+BOOST_AUTO_TEST_CASE(a_host_run_has_one_budget) {
   Card card(plugin::DeviceMemory{5000, 8000, "Card"});
   runfile::RunConfig c;
   c.host_budget = 1;
   const planning::Budgets b = planning::find_budgets(c, on(Tier::kHost), &card, false);
   BOOST_TEST((b.compute.known && b.compute.source == "free memory"));
   BOOST_TEST(!b.host.known);
-  BOOST_TEST(card.looks == 0);
+  BOOST_TEST(card.queries == 0);
   BOOST_TEST(planning::judge(report_of(0, 10, 20), {Tier::kHost, {30, "x", true}, {}}).fits);
   BOOST_TEST(!planning::judge(report_of(0, 10, 20), {Tier::kHost, {29, "x", true}, {}}).fits);
 }
 
-BOOST_AUTO_TEST_CASE(a_trainer_that_finds_no_device_leaves_the_budget_open) {
+BOOST_AUTO_TEST_CASE(without_a_device_the_budget_is_unknown) {
   Card none(std::nullopt);
   const planning::Budgets b = planning::find_budgets({}, on(Tier::kDevice), &none, false);
   BOOST_TEST(!b.compute.known);
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_that_finds_no_device_leaves_the_budget_open) {
   BOOST_TEST(planning::judge(report_of(UINT64_C(1) << 60, 0, 0), b).fits);
 }
 
-BOOST_AUTO_TEST_CASE(an_unknown_preset_is_told_the_nearest) {
+BOOST_AUTO_TEST_CASE(an_unknown_preset_suggests_the_nearest_name) {
   runfile::RunConfig c;
   c.device = "h100-80gbb";
   BOOST_CHECK_EXCEPTION(
@@ -107,14 +107,14 @@ BOOST_AUTO_TEST_CASE(an_unknown_preset_is_told_the_nearest) {
       });
 }
 
-BOOST_AUTO_TEST_CASE(both_memories_must_hold_it_to_the_byte) {
+BOOST_AUTO_TEST_CASE(both_budgets_are_compared_to_the_byte) {
   BOOST_TEST(planning::judge(report_of(100, 20, 30), budgets_of(100, 50)).fits);
   BOOST_TEST(!planning::judge(report_of(101, 20, 30), budgets_of(100, 50)).fits);
   BOOST_TEST(!planning::judge(report_of(100, 21, 30), budgets_of(100, 50)).fits);
   BOOST_TEST(!planning::judge(report_of(100, 20, 31), budgets_of(100, 50)).fits);
 }
 
-BOOST_AUTO_TEST_CASE(what_does_not_fit_says_where_and_by_how_much) {
+BOOST_AUTO_TEST_CASE(the_message_names_the_budget_and_the_missing_bytes) {
   const auto why = [](const MemoryReport& r, bool smallest = false) {
     const planning::Budgets b = budgets_of(2048, 1024);
     return planning::why_it_does_not_fit(planning::judge(r, b), b, smallest);

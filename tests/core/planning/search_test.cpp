@@ -1,5 +1,4 @@
-// search from a run file's side: what is searched and what stays, and that every row's settings are the
-// layout it speaks of.
+// search_layouts(): fixed keys keep their values, and the settings of every row reproduce its layout.
 #include "core/planning/search_layouts.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -31,8 +30,8 @@ planning::SearchRequest request(std::uint32_t devices, std::uint64_t batch) {
   return r;
 }
 
-/// The row's settings put on the run that was searched.
-runfile::RunConfig again(const planning::RankedLayout& row, const std::string& model = "llama-3-8b") {
+/// The searched run with the settings of a row applied.
+runfile::RunConfig run_of(const planning::RankedLayout& row, const std::string& model = "llama-3-8b") {
   Overrides all = kRun;
   for (const std::string& s : row.settings) {
     const std::string word = s.substr(std::string("--set ").size());
@@ -45,14 +44,14 @@ runfile::RunConfig again(const planning::RankedLayout& row, const std::string& m
 
 BOOST_AUTO_TEST_SUITE(search)
 
-BOOST_AUTO_TEST_CASE(every_row_is_a_run_of_the_same_bytes_and_seconds) {
+BOOST_AUTO_TEST_CASE(settings_of_every_row_reproduce_its_bytes_and_seconds) {
   const planning::SearchResult v = ask({}, request(8, 32));
   BOOST_REQUIRE(!v.best.empty());
   BOOST_REQUIRE(!v.pareto.empty());
   std::vector<planning::RankedLayout> rows = v.best;
   rows.insert(rows.end(), v.pareto.begin(), v.pareto.end());
   for (const planning::RankedLayout& row : rows) {
-    const runfile::RunConfig c = again(row);
+    const runfile::RunConfig c = run_of(row);
     const model::Architecture a = model::from_model(c.model);
     parallel::validate(a, c.run);
     const parallel::Numbers n = parallel::stage_numbers(a, c.run, parallel::worst_stage(a, c.run));
@@ -71,7 +70,7 @@ BOOST_AUTO_TEST_CASE(every_row_is_a_run_of_the_same_bytes_and_seconds) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(best_rows_rise_in_time_and_the_front_falls) {
+BOOST_AUTO_TEST_CASE(best_rows_are_sorted_by_time_and_the_pareto_front_descends) {
   const planning::SearchResult v = ask({}, request(16, 64));
   for (std::size_t i = 1; i < v.best.size(); ++i)
     BOOST_TEST(v.best[i - 1].step_seconds <= v.best[i].step_seconds);
@@ -82,7 +81,7 @@ BOOST_AUTO_TEST_CASE(best_rows_rise_in_time_and_the_front_falls) {
   BOOST_TEST(v.pareto.back().step_seconds == v.best.front().step_seconds);
 }
 
-BOOST_AUTO_TEST_CASE(threads_and_pruning_do_not_change_the_answer) {
+BOOST_AUTO_TEST_CASE(threads_and_pruning_do_not_change_the_result) {
   planning::SearchRequest r = request(16, 64);
   r.threads = 1;
   const planning::SearchResult one = ask({}, r);
@@ -98,7 +97,7 @@ BOOST_AUTO_TEST_CASE(threads_and_pruning_do_not_change_the_answer) {
   BOOST_TEST(one.layouts == five.layouts);
 }
 
-BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays) {
+BOOST_AUTO_TEST_CASE(a_fixed_key_keeps_its_value) {
   const planning::SearchResult v =
       ask({{"parallel.tensor", "4"}, {"train.recompute", "full"}, {"plan.offload_optimizer", "none"}},
           request(8, 32));
@@ -110,13 +109,13 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_sequence_that_nobody_named_is_the_models_own_at_most_4096_and_said) {
+BOOST_AUTO_TEST_CASE(the_default_sequence_is_that_of_the_model_up_to_4096_with_a_note) {
   const Overrides open = {{"memory.device", "h100-80gb"}, {"train.precision", "bf16"}};
   for (const auto& [model, tokens] : {std::pair{"llama-3-8b", 4096u}, {"gpt2", 1024u}}) {
     const planning::SearchResult v =
         planning::search_layouts(runfile::run_for_model(model, open), request(8, 32));
     BOOST_TEST(v.seq_len == tokens);
-    BOOST_TEST(v.notes.front().find("data.seq_len is not given") != std::string::npos, v.notes.front());
+    BOOST_TEST(v.notes.front().find("data.seq_len is not set") != std::string::npos, v.notes.front());
     BOOST_REQUIRE(!v.best.empty());
     BOOST_TEST(v.best.front().settings.front() == "--set data.seq_len=" + std::to_string(tokens));
   }
@@ -126,7 +125,7 @@ BOOST_AUTO_TEST_CASE(a_sequence_that_nobody_named_is_the_models_own_at_most_4096
   BOOST_TEST(given.best.front().settings.front().starts_with("--set parallel."));
 }
 
-BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays_also_where_it_leaves_little) {
+BOOST_AUTO_TEST_CASE(fixed_keys_keep_their_values_in_a_small_search_space) {
   const planning::SearchResult v =
       ask({{"parallel.pipeline", "4"}, {"parallel.interleave", "2"}, {"parallel.zero", "1"}}, request(8, 32));
   BOOST_REQUIRE(!v.best.empty());
@@ -134,39 +133,39 @@ BOOST_AUTO_TEST_CASE(a_key_that_was_set_stays_also_where_it_leaves_little) {
     BOOST_TEST((row.pipeline == 4u && row.interleave == 2u && row.zero == 1u));
 }
 
-BOOST_AUTO_TEST_CASE(a_key_that_leaves_no_layout_is_refused_by_its_own_sentence) {
-  const auto refused = [](const Overrides& o, const std::string& sentence) {
+BOOST_AUTO_TEST_CASE(an_impossible_fixed_key_is_rejected_with_its_reason) {
+  const auto rejected = [](const Overrides& o, const std::string& message) {
     BOOST_CHECK_EXCEPTION(ask(o, request(8, 32)), Error, [&](const Error& e) {
-      return e.code() == Exit::kUsage && e.full().find(sentence) != std::string::npos;
+      return e.code() == Exit::kUsage && e.full().find(message) != std::string::npos;
     });
   };
-  refused({{"parallel.expert", "2"}, {"parallel.data", "2"}},
-          "parallel.expert = 2, but llama-3-8b has no experts; use 1");
-  refused({{"parallel.tensor", "16"}},
-          "--set parallel.tensor: parallel.tensor = 16 does not divide 8 devices; use 8");
-  refused({{"parallel.data", "3"}}, "parallel.data = 3 does not divide 8 devices; use 2 or 4");
-  refused({{"train.micro_batch", "5"}},
-          "train.micro_batch = 5 does not divide 32 sequences of an update (--global-batch); use 4 or 8");
-  // Each is possible, and nothing is both: no key to blame, so nothing is refused.
+  rejected({{"parallel.expert", "2"}, {"parallel.data", "2"}},
+           "parallel.expert = 2, but llama-3-8b has no experts; use 1");
+  rejected({{"parallel.tensor", "16"}},
+           "--set parallel.tensor: parallel.tensor = 16 does not divide 8 devices; use 8");
+  rejected({{"parallel.data", "3"}}, "parallel.data = 3 does not divide 8 devices; use 2 or 4");
+  rejected({{"train.micro_batch", "5"}},
+           "train.micro_batch = 5 does not divide 32 sequences per step (--global-batch); use 4 or 8");
+  // Each key is possible, but not both together: the result is empty, without an error.
   BOOST_TEST(ask({{"parallel.tensor", "8"}, {"parallel.data", "2"}}, request(8, 32)).layouts == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(where_nothing_fits_the_closest_is_named_with_what_it_misses_by) {
+BOOST_AUTO_TEST_CASE(without_a_fit_the_closest_layout_and_its_excess_are_named) {
   const planning::SearchResult v = ask({{"memory.budget", "1GiB"}}, request(1, 1));
   BOOST_TEST(v.best.empty());
   BOOST_TEST(v.fitting == 0u);
   BOOST_REQUIRE(!v.notes.empty());
-  bool said = false;
+  bool found = false;
   for (const std::string& n : v.notes)
-    said = said || (n.find("closest layout is") != n.npos && n.find("over the budget") != n.npos);
-  BOOST_TEST(said);
+    found = found || (n.find("closest layout is") != n.npos && n.find("over the budget") != n.npos);
+  BOOST_TEST(found);
   const planning::SearchResult host =
       ask({{"memory.budget", "60GiB"}, {"memory.host_budget", "1GiB"}}, request(1, 1));
   BOOST_TEST(host.best.empty());
-  BOOST_TEST(host.notes.front().find("of a device") != std::string::npos, host.notes.front());
+  BOOST_TEST(host.notes.front().find("of device memory") != std::string::npos, host.notes.front());
 }
 
-BOOST_AUTO_TEST_CASE(what_cannot_be_searched_is_refused_by_name) {
+BOOST_AUTO_TEST_CASE(runs_that_cannot_be_searched_are_rejected) {
   const auto fails = [](const Overrides& o, const std::string& part) {
     BOOST_CHECK_EXCEPTION(
         planning::search_layouts(runfile::run_for_model("llama-3-8b", o), request(8, 8)), Error,
@@ -176,8 +175,8 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_searched_is_refused_by_name) {
   fails({{"memory.device", "h100-80gb"}, {"plan.mode", "inference"}}, "inference");
 }
 
-BOOST_AUTO_TEST_CASE(a_number_that_leaves_no_layout_says_so) {
-  // 7 ranks divide neither 32 heads nor 32 sequences, and the pipeline is held at 1.
+BOOST_AUTO_TEST_CASE(an_empty_search_space_is_explained) {
+  // 7 ranks divide neither 32 heads nor 32 sequences, and the pipeline is fixed at 1.
   const planning::SearchResult v = ask({{"parallel.pipeline", "1"}}, request(7, 32));
   BOOST_TEST(v.layouts == 0u);
   BOOST_REQUIRE(!v.notes.empty());
