@@ -20,7 +20,7 @@ constexpr std::size_t kEnough = 3;  // single changes; with fewer, combinations 
 /// Settings that a combination begins with, and the text that describes them.
 struct Prefix {
   Settings settings;
-  std::string words;
+  std::string description;
 };
 
 /// `b` after `a`, with every key once: the value in `b` wins.
@@ -101,9 +101,10 @@ std::optional<Change> mildest_that_fits(const CandidateSeries& family, const Pre
   }
   if (!found) return std::nullopt;
   const CandidateChange& r = family.changes[low];
-  return make_change(merge_settings(prefix.settings, r.settings),
-                     {{}, r.sentence + prefix.words, r.cost, r.cost_words, r.other_device, r.leaves_backend},
-                     family.price, *found);
+  return make_change(
+      merge_settings(prefix.settings, r.settings),
+      {{}, r.sentence + prefix.description, r.cost, r.cost_words, r.other_device, r.leaves_backend},
+      family.price, *found);
 }
 
 /// Of several changes with the same number of data ranks (ZeRO 1, 2, 3), keep the first.
@@ -154,20 +155,20 @@ Prefix smallest_step(const RunSpec& r, const Ranks& ranks) {
   if (ranks.tensor > 1) {
     p.settings = {{"parallel.tensor", std::to_string(ranks.tensor)}};
     if (r.mode != RunMode::kInference) p.settings.push_back({"parallel.sequence", "true"});
-    p.words = fmt::format(", {}-way tensor parallelism", ranks.tensor);
+    p.description = fmt::format(", {}-way tensor parallelism", ranks.tensor);
   }
   if (ranks.pipeline > 1) {
     p.settings.push_back({"parallel.pipeline", std::to_string(ranks.pipeline)});
-    p.words += fmt::format("{} {} pipeline stages", ranks.tensor > 1 ? " and" : ",", ranks.pipeline);
+    p.description += fmt::format("{} {} pipeline stages", ranks.tensor > 1 ? " and" : ",", ranks.pipeline);
   }
   if (r.mode == RunMode::kInference) return p;
   if (r.recompute != Recompute::kFull)
-    p.settings.push_back({"train.recompute", "full"}), p.words += ", with full recomputation";
+    p.settings.push_back({"train.recompute", "full"}), p.description += ", with full recomputation";
   if (r.micro_batch > 1) {
     p.settings.push_back({"train.micro_batch", "1"});
     p.settings.push_back({"train.grad_accum", std::to_string(std::uint64_t{r.accumulate} * r.micro_batch)});
-    p.words += r.recompute == Recompute::kFull ? ", with one sequence per micro-batch"
-                                               : " and one sequence per micro-batch";
+    p.description += r.recompute == Recompute::kFull ? ", with one sequence per micro-batch"
+                                                     : " and one sequence per micro-batch";
   }
   return p;
 }
@@ -201,7 +202,7 @@ void find_combinations(const PlanResult& v, const Ranks& ranks, Replanner& repla
       out.push_back(
           make_change(prefix.settings,
                       {{},
-                       prefix.words.substr(prefix.words.starts_with(", with ") ? 7 : 2),
+                       prefix.description.substr(prefix.description.starts_with(", with ") ? 7 : 2),
                        more_ranks ? n + 0.34 : 0.34,
                        more_ranks ? devices + " and about a third more time" : "about a third more time"},
                       more_ranks ? Price::kHardware : Price::kTime, *e));

@@ -63,8 +63,8 @@ std::string spaced(std::string_view name) {
   std::replace(out.begin(), out.end(), '_', ' ');
   return out;
 }
-std::string words(Component c) { return spaced(name(c)); }
-std::string words(Claim c) { return spaced(name(c)); }
+std::string display_name(Component c) { return spaced(name(c)); }
+std::string display_name(Claim c) { return spaced(name(c)); }
 
 std::string colour(std::size_t n) { return fmt::format("k{}", n % kColours); }
 std::string colour(Component c) { return colour(static_cast<std::size_t>(c) - 1); }

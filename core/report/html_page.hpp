@@ -25,8 +25,8 @@ std::string part_of(std::uint64_t part, std::uint64_t whole);
 
 /// "optimizer state": a JSON name with spaces instead of underscores.
 std::string spaced(std::string_view name);
-std::string words(Component c);
-std::string words(Claim c);
+std::string display_name(Component c);
+std::string display_name(Claim c);
 /// CSS class of the n-th colour. A component always has the same colour.
 std::string colour(std::size_t n);
 std::string colour(Component c);

@@ -16,7 +16,7 @@ double ratio(std::uint64_t a, std::uint64_t b) {
 
 std::string profile_json(const training::ProfileResult& v) {
   const auto ms = [&](std::uint64_t ns) { return ratio(ns, v.steps) * 1e-6; };  // per step
-  Json kinds = Json::array(), layers = Json::array(), moments = Json::array(), peak = Json::array();
+  Json kinds = Json::array(), layers = Json::array(), phases = Json::array(), peak = Json::array();
   for (const training::OpKindRow& k : v.kinds)
     kinds.push_back({{"kind", k.kind},
                      {"calls", k.calls},
@@ -28,11 +28,11 @@ std::string profile_json(const training::ProfileResult& v) {
                      {"gb_per_s", ratio(k.bytes, k.ns)}});
   for (std::uint64_t ns : v.layer_ns) layers.push_back(ms(ns));
   for (const training::PhaseRow& p : v.phases)
-    moments.push_back({{"moment", p.phase},
-                       {"planned_bytes", p.planned_bytes},
-                       {"held_bytes", p.held_bytes},
-                       {"resident_first_bytes", p.resident_first_bytes},
-                       {"resident_bytes", p.resident_bytes}});
+    phases.push_back({{"moment", p.phase},
+                      {"planned_bytes", p.planned_bytes},
+                      {"held_bytes", p.held_bytes},
+                      {"resident_first_bytes", p.resident_first_bytes},
+                      {"resident_bytes", p.resident_bytes}});
   for (const training::PeakEntry& c : v.peak)
     peak.push_back({{"layer", c.layer}, {"component", name(c.component)}, {"bytes", c.bytes}});
   Json j = {{"steps", v.steps},
@@ -40,7 +40,7 @@ std::string profile_json(const training::ProfileResult& v) {
             {"between_ms", ms(v.between_ns())},
             {"kinds", std::move(kinds)},
             {"layer_ms", std::move(layers)},
-            {"memory", std::move(moments)},
+            {"memory", std::move(phases)},
             {"peak_at", v.peak_at},
             {"peak", std::move(peak)},
             {"fragmentation",

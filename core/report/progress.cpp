@@ -52,7 +52,7 @@ void Progress::step(const training::StepProgress& l) {
   std::fflush(stderr);
 }
 
-void Progress::say(const std::string& text) {
+void Progress::print_line(const std::string& text) {
   if (mode_ == Mode::kSilent) return;
   clear();
   fmt::print(stderr, "{}\n", text);

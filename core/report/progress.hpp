@@ -18,7 +18,7 @@ class Progress {
 
   void step(const training::StepProgress& line);
   /// Prints a complete line (evaluation, checkpoint, note) above the live line.
-  void say(const std::string& text);
+  void print_line(const std::string& text);
   /// Removes the live line.
   void clear();
 

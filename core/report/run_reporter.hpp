@@ -11,7 +11,7 @@ namespace trainhost::report {
 class RunReporter : public training::RunObserver {
  public:
   explicit RunReporter(bool quiet);
-  void message(const std::string& text) override { progress_.say(text); }
+  void message(const std::string& text) override { progress_.print_line(text); }
   void step(const training::StepProgress& p) override { progress_.step(p); }
   void planned(const planning::PlanResult& plan) override;
   void profiled(const training::ProfileResult& profile) override;

@@ -117,7 +117,7 @@ std::string totals_chart(const planning::SweepResult& v) {
 std::string curve_tip(const planning::SweepResult& v, const planning::SweepPoint& p) {
   std::string out = fmt::format("{} = {}\n{} in total", v.key, p.label, format_bytes(p.total));
   for (const auto& [c, bytes] : p.components)
-    if (bytes) out += fmt::format("\n{} {}", html::words(c), format_bytes(bytes));
+    if (bytes) out += fmt::format("\n{} {}", html::display_name(c), format_bytes(bytes));
   return out;
 }
 
@@ -140,7 +140,7 @@ std::string curve_chart(const planning::SweepResult& v, const planning::SweepCur
   c.log_x = needs_log_axis(c.x);
   std::vector<std::pair<std::string, std::string>> names;
   for (auto& [component, s] : bands) {
-    s.css = html::colour(component), s.name = html::words(component);
+    s.css = html::colour(component), s.name = html::display_name(component);
     names.emplace_back(s.css, s.name);
     c.bands.push_back(std::move(s));
   }
@@ -173,7 +173,7 @@ std::string curve_table(const planning::SweepResult& v, const planning::SweepCur
   for (const planning::SweepPoint& p : curve.points)
     for (const auto& part : p.components) seen[part.first] = true;
   std::vector<std::string> headings = {v.key};
-  for (const auto& part : seen) headings.push_back(html::words(part.first));
+  for (const auto& part : seen) headings.push_back(html::display_name(part.first));
   headings.insert(headings.end(), {"compute tier", "all tiers"});
   const bool how = how_differs(v);
   if (how) headings.push_back("settings");
