@@ -15,8 +15,6 @@
 namespace trainhost::report {
 namespace {
 
-constexpr unsigned kBarWidth = 20;
-
 std::string_view component_text(Component c) {
   switch (c) {
     case Component::kOptimizerState:

@@ -11,8 +11,6 @@
 namespace trainhost::report {
 namespace {
 
-constexpr unsigned kBarWidth = 20;
-
 std::string total_cell(const planning::SweepResult& v, const planning::SweepPoint& p) {
   if (!p.error.empty()) return "-";
   return format_bytes(p.total) + (v.budget_known && !p.fits ? " !" : "");

@@ -32,6 +32,8 @@ class Table {
 std::string dropped_columns_note(const std::vector<std::string>& dropped, const std::string& where,
                                  std::size_t width = 0);
 
+inline constexpr unsigned kBarWidth = 20;  // cells
+
 /// `share` of `width` cells in eighths of a block: "██████▌".
 std::string bar(double share, unsigned width);
 
