@@ -15,7 +15,7 @@ BOOST_AUTO_TEST_SUITE(backend)
 BOOST_AUTO_TEST_CASE(the_order_of_the_run_file_is_followed_and_traced) {
   Directory d;
   d.copy("toy");
-  tp::HostOptions o = doing("toy", "no device");
+  tp::HostOptions o = with_do_option("toy", "no device");
   Host host(d, o);
   BOOST_CHECK_EXCEPTION(choose_backend(*host.registry, "auto", true, {"ghost", "toy"}), trainhost::Error,
                         [](const trainhost::Error& e) {
@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(only_unavailable_backends_fall_back) {
     Directory d;
     d.copy("toy");
     d.write("good.so", "no library");
-    Host host(d, doing("toy", std::string("probe ") + code));
+    Host host(d, with_do_option("toy", std::string("probe ") + code));
     BOOST_CHECK_EXCEPTION(
         choose_backend(*host.registry, "auto", true, {"toy", "good"}), trainhost::Error,
         [](const trainhost::Error& e) { return e.code() == Exit::kNoBackend; });  // both were tried
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(only_unavailable_backends_fall_back) {
   for (const char* code : {"device_oom", "internal", "io", "argument"}) {
     Directory d;
     d.copy("toy");
-    Host host(d, doing("toy", std::string("probe ") + code));
+    Host host(d, with_do_option("toy", std::string("probe ") + code));
     BOOST_CHECK_EXCEPTION(choose_backend(*host.registry, "auto", true, {"toy", "cpu"}), tp::PluginError,
                           [code](const tp::PluginError& e) { return e.status() == code; });
   }
