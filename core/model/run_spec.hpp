@@ -50,15 +50,13 @@ struct TrainerTraits {
   std::uint32_t head_chunk_tokens = 0;  // rows of logits in memory; 0 = the whole micro-batch
   std::uint32_t attention_tile_q = 64, attention_tile_k = 64;  // tile of scores per thread
   std::uint32_t threads = 1;
-  std::uint32_t slots =
-      16;  // partial sums of row reductions; fixed, so that results do not depend on the number of threads
+  std::uint32_t slots = 16;  // partial sums of row reductions; results do not depend on the thread count
   std::uint64_t workspace_bytes = 0;  // of the vendor library, a buffer of the plan
   Tier tier = Tier::kHost;            // compute tier: memory tier of the arena
   bool f32_storage = false;           // lower precision only inside matrix products; every buffer is f32
-  std::uint64_t runtime_bytes =
-      0;  // device memory outside the plan: context, code, library handles; a constant
-  RecomputeLayers recompute_layers;  // recomputed by the trainer if the run has recompute = none
-  std::string mode;                  // resident | hybrid | streamed; "" if the trainer has one mode
+  std::uint64_t runtime_bytes = 0;    // of the device, outside the plan: context, code, library handles
+  RecomputeLayers recompute_layers;   // recomputed by the trainer if the run has recompute = none
+  std::string mode;                   // resident | hybrid | streamed; "" if the trainer has one mode
   bool operator==(const TrainerTraits&) const = default;
 };
 

@@ -33,8 +33,8 @@ struct Cut {
   std::uint64_t H = 0, tp = 1;
   std::uint32_t size = 4;  // bytes per element of the compute type
   bool materialised = false;
-  std::uint32_t needed =
-      ~0u;  // bits of Target: matrices whose input is kept: they or their adapters are trained
+  // Bits of Target: matrices whose input is kept, because they or their adapters are trained.
+  std::uint32_t needed = ~0u;
   std::uint64_t inner = 0;  // sum of the LoRA ranks of a layer: width of the outputs of the A matrices
   bool needs(std::uint32_t targets) const { return needed & targets; }
 };
@@ -46,8 +46,8 @@ void attention_activations(const model::Layer& l, const Cut& c, F&& f) {
   const model::Attention& a = l.attention;
   const Widths w = widths(a, c.tp);
   const Tokens& t = c.tokens;
-  const std::uint32_t stats =
-      l.norm == model::NormKind::kRms ? 1 : 2;  // f32 per token: 1/rms, or mean and 1/std
+  // f32 per token: 1/rms, or mean and 1/std.
+  const std::uint32_t stats = l.norm == model::NormKind::kRms ? 1 : 2;
   f(Activation{"attention norm, input", t.part, c.H, c.size, kInput});
   f(Activation{"attention norm, statistics", t.part, stats, 4, kLighter});
   if (c.needs(kReadAttentionNorm)) f(Activation{"attention norm, output", t.part, c.H, c.size, kAll});

@@ -32,10 +32,9 @@ inline std::string of_ranks(std::uint64_t n) { return n > 1 ? " / " + text(n) + 
 
 /// Enumerates every entry of one rank's memory breakdown exactly once, in a fixed order. The sink decides
 /// whether it sums bytes (search) or builds a report (plan):
-///   sink.add(Entry, name, formula)   name and formula are functions that return text; a sink of bytes
-///   ignores
-///                                    them, so that no text is built
-///   Sink::kPerTensor                 true: one entry per kind of activation; false: one for all of them
+/// - sink.add(Entry, name, formula): name and formula are functions that return text; a sum of bytes
+///   does not call them.
+/// - Sink::kPerTensor: true: one entry per kind of activation; false: one entry for all of them.
 /// Both kinds of sink get the same sums.
 template <class Sink>
 class RankBreakdown {
