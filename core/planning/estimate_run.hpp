@@ -13,7 +13,7 @@ namespace trainhost::planning {
 plugin::Trainer* trainer_for(const runfile::RunConfig& c, plugin::Registry& registry,
                              const PlanRequest& request);
 
-/// What estimators are told about the trainer. Without a trainer: every buffer on the device.
+/// The traits of the trainer that estimators receive. Without a trainer: every buffer on the device.
 TrainerTraits traits_for(const runfile::RunConfig& c, plugin::Trainer* trainer);
 TrainerTraits planned_traits(const ResolvedRun& r, plugin::Registry& registry, const PlanRequest& request);
 
