@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 
 namespace trainhost::training {
 namespace {
@@ -33,6 +34,7 @@ Batches::Batches(const data::Tokens& tokens, const runfile::RunConfig& c)
 
 void Batches::fill(std::uint64_t step_index, std::span<std::int32_t> tokens,
                    std::span<std::int32_t> targets) const {
+  assert(tokens.size() >= samples_per_step_ * seq_len_ && targets.size() >= samples_per_step_ * seq_len_);
   for (std::uint64_t k = 0; k < samples_per_step_; ++k)
     read_sample(tokens_, order_.sample(step_index * samples_per_step_ + k), seq_len_,
                 tokens.subspan(k * seq_len_, seq_len_), targets.subspan(k * seq_len_, seq_len_));

@@ -2,6 +2,7 @@
 #include "core/training/sample_tokens.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -26,6 +27,7 @@ std::size_t complete_utf8_length(const std::string& text) {
 }  // namespace
 
 std::int32_t sample_token(std::span<float> logits, const SampleOptions& o, double u) {
+  assert(!logits.empty());
   auto most_likely = std::max_element(logits.begin(), logits.end());
   if (o.temperature <= 0 || o.top_k == 1) return static_cast<std::int32_t>(most_likely - logits.begin());
   float top = *most_likely;

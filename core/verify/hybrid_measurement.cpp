@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <chrono>
 
 #include "core/verify/context.hpp"
@@ -72,6 +73,7 @@ HybridMeasurement measure(Context& context) {
     fixture.step(kWarmUpSteps + f.steps, lr);
     f.wall_ns += static_cast<std::uint64_t>(std::chrono::nanoseconds(context.now() - start).count());
   }
+  assert(f.steps >= kFewestSteps);
   f.counted = fixture.session().counters() - before;
   if (transfer_before) f.transfer_ns = fixture.session().metric("transfer_ns").value_or(0) - *transfer_before;
   f.micro_batches = f.steps * f.run.run.accumulate;

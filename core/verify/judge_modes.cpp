@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <cmath>
 
 #include "core/verify/trainer_fixture.hpp"
@@ -69,6 +70,7 @@ Result run_in_every_mode(Context& context, const std::function<Finding(const std
           fmt::format("{}{}{}", skipped_modes.empty() ? "" : "; ", mode.empty() ? "" : mode + ": ", e.what());
     }
   }
+  assert(!findings.empty() || !skipped_modes.empty());  // modes() is never empty
   if (findings.empty()) return skipped(skipped_modes);
   const ModeFinding* worst = &findings.front();
   for (const ModeFinding& j : findings)

@@ -1,6 +1,7 @@
 // A copy of all weights of a session, made through save(), and functions that compare two copies by bits or
 // by distance.
 #pragma once
+#include <cassert>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -20,6 +21,7 @@ struct Snapshot {
       copies;  // tensors that save() gave in addition: the head of a tied model
 
   std::span<const float> values_of(std::size_t tensor) const {
+    assert(tensor < tensors.size());
     return {values.data() + first[tensor], tensors[tensor].elements()};
   }
 };

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/text.hpp"
 #include "core/planning/budget.hpp"
@@ -74,6 +75,7 @@ TrainerFixture::TrainerFixture(Context& context, const runfile::RunConfig& c, co
 plugin::StepInput TrainerFixture::input(std::uint64_t t, double lr, std::uint32_t sequences) {
   const std::uint64_t all = c_.run.tokens_per_step(), used = std::uint64_t{sequences} * c_.run.seq_len;
   const std::span<std::int32_t> ids(ids_);
+  assert(used <= all && ids.size() == 2 * all);
   batches_(t, ids.first(all), ids.subspan(all));
   plugin::StepInput in;
   in.tokens = ids.first(used);
