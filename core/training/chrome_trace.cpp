@@ -1,5 +1,5 @@
-// See chrome_trace.hpp. Numbers by fmt, texts quoted by the JSON library; a slice comes before those inside
-// it.
+// See chrome_trace.hpp. fmt formats numbers, the JSON library quotes texts. A slice precedes the slices
+// inside it.
 #include "core/training/chrome_trace.hpp"
 
 #include <fmt/format.h>

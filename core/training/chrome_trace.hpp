@@ -1,6 +1,6 @@
-// A Chrome trace (trace event format, JSON) as text, made piece by piece so that no trace is ever held in
-// memory. One process, one track of nested slices: step, then phase of a micro-batch, then operation; and
-// counters of memory. Times are microseconds since the first event, exact to the nanosecond.
+// Formats a Chrome trace (trace event format, JSON) in pieces, so that the trace is never complete in memory.
+// One process with one track of nested slices (step, phase of a micro-batch, operation) and memory counters.
+// Times are microseconds since the first event, with three decimals.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,20 +11,19 @@ namespace trainhost::training {
 
 class ChromeTrace {
  public:
-  /// `process`: what Perfetto shows as the process; `track`: as its thread.
+  /// Names that Perfetto shows for the process and for its thread.
   ChromeTrace(const std::string& process, const std::string& track);
 
-  /// A step and everything in it, in this order: begin_step, op..., end_step; memory() at any time in
-  /// between.
+  /// Order of calls for each step: begin_step, op..., end_step; memory() at any time in between.
   void begin_step(std::uint64_t number, std::uint64_t start_ns, std::uint64_t end_ns);
   void op(const plugin::OpTiming& t);
   void end_step() { flush_phase(); }
-  /// What the ledger counted and what was resident at that moment.
+  /// Bytes in use according to the ledger and resident bytes of the process at `at_ns`.
   void memory(std::uint64_t at_ns, std::uint64_t held_bytes, std::uint64_t resident_bytes);
   void finish();
 
   std::uint64_t ops() const { return ops_; }
-  /// The text since the last call.
+  /// Returns the text produced since the last call.
   std::string take();
 
  private:
@@ -34,7 +33,7 @@ class ChromeTrace {
   void counter(std::string& to, const char* name, std::uint64_t at_ns, const std::string& args);
   std::string us(std::uint64_t at_ns) const;
 
-  std::string text_, phase_ops_;  // phase_ops_: of the phase that is not closed yet
+  std::string text_, phase_ops_;  // phase_ops_: operations of the open phase
   std::uint64_t ops_ = 0, origin_ns_ = 0;
   bool has_origin_ = false;
   Phase phase_ = kForward;

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string dumped(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string to_line(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Json memory_json(const MemoryResult& m) {
   Json tiers = Json::array();
@@ -58,32 +58,32 @@ void Events::start(const std::string& source, std::optional<double> entropy,
   if (!choice.fallback_reason.empty()) j["fallback_reason"] = choice.fallback_reason;
   if (resumed_from) j["resumed_from"] = resumed_from;
   j["plan"] = Json::parse(plan_json);
-  line(dumped(j));
+  line(to_line(j));
 }
 
 void Events::step(const StepEvent& e) {
-  line(dumped({{"event", "step"},
-               {"step", e.step},
-               {"loss", e.loss},
-               {"grad_norm", e.grad_norm},
-               {"lr", e.lr},
-               {"tokens", e.tokens},
-               {"ms", e.ms},
-               {"tokens_per_s", e.tokens_per_s}}));
+  line(to_line({{"event", "step"},
+                {"step", e.step},
+                {"loss", e.loss},
+                {"grad_norm", e.grad_norm},
+                {"lr", e.lr},
+                {"tokens", e.tokens},
+                {"ms", e.ms},
+                {"tokens_per_s", e.tokens_per_s}}));
 }
 
 void Events::eval(std::uint64_t step, double loss, std::uint64_t tokens) {
-  line(dumped({{"event", "eval"}, {"step", step}, {"loss", loss}, {"tokens", tokens}}));
+  line(to_line({{"event", "eval"}, {"step", step}, {"loss", loss}, {"tokens", tokens}}));
 }
 
 void Events::checkpoint(std::uint64_t step, const std::filesystem::path& dir) {
-  line(dumped({{"event", "checkpoint"}, {"step", step}, {"dir", dir.string()}}));
+  line(to_line({{"event", "checkpoint"}, {"step", step}, {"dir", dir.string()}}));
 }
 
 void Events::note(const std::string& text, const plugin::Native& native) {
   Json j = {{"event", "note"}, {"text", text}};
   if (native.code != 0) j["native_domain"] = native.domain, j["native_code"] = native.code;
-  line(dumped(j));
+  line(to_line(j));
 }
 
 std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& c,
@@ -106,7 +106,7 @@ std::string Events::done(std::uint64_t steps, const MemoryResult& memory, const 
             {"utilization", utilization}};
   if (!recompute_json.empty()) j["recompute"] = Json::parse(recompute_json);
   if (!profile_json.empty()) j["profile"] = Json::parse(profile_json);
-  std::string text = dumped(j);
+  std::string text = to_line(j);
   line(text);
   return text;
 }
@@ -117,7 +117,7 @@ void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step) 
   std::string kept;
   for (std::string text; std::getline(in, text);) {
     Json j = Json::parse(text, nullptr, false);
-    if (j.is_discarded() || !j.is_object()) break;  // a line cut short by a crash, and all after it
+    if (j.is_discarded() || !j.is_object()) break;  // a line truncated by a crash: drop it and all after it
     if (j.value("step", std::uint64_t{0}) > step || j.value("event", "") == "done") continue;
     kept += text + "\n";
   }

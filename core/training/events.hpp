@@ -1,5 +1,5 @@
-// Events of a run as JSON, one object a line: to metrics.jsonl always, to stdout under --json. Field names
-// are fixed by the interface; numbers keep full precision.
+// Writes the events of a run as JSON, one object per line: to metrics.jsonl, and to stdout under --json. The
+// field names are those of docs/cli.md; numbers keep full precision.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,7 +22,7 @@ struct StepEvent {
 
 class Events {
  public:
-  /// Appends to `metrics` when `append`, else begins it anew. `to_stdout`: also prints every line.
+  /// Appends to `metrics` if `append`, else replaces it. `to_stdout`: also prints every line.
   Events(const std::filesystem::path& metrics, bool append, bool to_stdout);
 
   /// `plan_json`: the trainhost.plan/1 object.
@@ -31,7 +31,7 @@ class Events {
   void step(const StepEvent& e);
   void eval(std::uint64_t step, double loss, std::uint64_t tokens);
   void checkpoint(std::uint64_t step, const std::filesystem::path& dir);
-  /// native: the number behind it, where there is one.
+  /// `native`: the error number of the driver or the system, if any.
   void note(const std::string& text, const plugin::Native& native = {});
   /// Returns the line, which summary.json repeats. `recompute_json`: what
   /// train.recompute = "auto" chose; `profile_json`: of a profiled run. Both are JSON objects; "" = none.
@@ -45,7 +45,7 @@ class Events {
   bool to_stdout_;
 };
 
-/// Cuts metrics.jsonl back to what happened up to `step`, so that a resumed run's file has each step once.
+/// Removes the events after `step` from metrics.jsonl, so that the file of a resumed run has each step once.
 void truncate_metrics(const std::filesystem::path& metrics, std::uint64_t step);
 
 }  // namespace trainhost::training

@@ -1,5 +1,5 @@
-// Prediction beside measurement at the end of a run: the plan's bytes, the ledger's, and what the process had
-// resident.
+// Predicted and measured memory at the end of a run: bytes of the plan, peak of the ledger, peak resident
+// size of the process.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -21,7 +21,7 @@ struct MemoryResult {
   std::vector<TierRow> tiers;
 };
 
-/// `plan`: the trainer's own, host buffers added.
+/// `plan`: that of the trainer, with the host's own buffers.
 MemoryResult memory_result(const planning::Estimate& plan, const plugin::Ledger& ledger);
 
 }  // namespace trainhost::training

@@ -1,11 +1,9 @@
-// Profiling a run (`train --profile`): reads the trainer's records after every step, adds them up by kind and
-// layer, looks at memory at the moments of a step, and writes the first steps of the run as a trace.
+// Profiles a run (`train --profile`): after every step it reads the trainer's timing records and sums them by
+// kind and layer; at the phases of a step it measures memory; it writes the first steps as a Chrome trace.
 //
-// The trace holds whole steps, at most ten of them, and no more once it has 200,000 operations; it begins
-// with the second step, because the first one touches pages for the first time, unless there is only one. The
-// sums leave the first step out in the same way. A step pays for two clock readings an operation and a look
-// at memory a phase, nothing else; everything here happens between steps, in memory that does not grow with
-// their number.
+// The trace has complete steps: at most ten, and no further step after 200,000 operations. Trace and sums
+// omit the first step, which has page faults, unless it is the only one. During a step the cost is two clock
+// readings per operation and one memory measurement per phase. Memory does not grow with the number of steps.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -28,25 +26,25 @@ namespace trainhost::training {
 
 class StepProfile {
  public:
-  /// Claims `file` and asks the trainer. Throws usage_error when there can be no file, or the trainer cannot
-  /// be profiled.
+  /// Creates a temporary file next to `file`. Throws usage_error if `file` cannot be written or the trainer
+  /// does not time its operations.
   StepProfile(const std::filesystem::path& file, const runfile::RunConfig& c, plugin::Trainer& trainer,
               plugin::Ledger& ledger);
 
-  /// Begins with the next step of `steps` in all. The session must outlive this.
+  /// Starts with the next of `steps` steps. The session must outlive this object.
   void start(plugin::Session& session, std::uint64_t steps);
-  /// After each step: its number, counted from 1, and the host's clock around it.
+  /// To be called after each step: its number, counted from 1, and the host's clock before and after it.
   void step(std::uint64_t number, std::uint64_t start_ns, std::uint64_t end_ns);
-  /// Stops, publishes the trace, and says what was found. `plan`: the trainer's own.
+  /// Stops profiling and writes the trace. `plan`: that of the trainer.
   ProfileResult finish(const planning::Estimate& plan);
 
  private:
-  struct Look {
+  struct MemorySample {
     std::uint64_t at_ns, held_bytes, resident_bytes;
   };
-  void reached(plugin::StepMoment m, std::uint32_t micro, std::uint64_t live_bytes);
-  void add(const plugin::OpTiming& t);
-  bool tracing() const;
+  void phase_reached(plugin::StepMoment m, std::uint32_t micro, std::uint64_t live_bytes);
+  void add_operation(const plugin::OpTiming& t);
+  bool trace_this_step() const;
   void describe_peak(const planning::Estimate& plan);
 
   const runfile::RunConfig& c_;
@@ -55,12 +53,13 @@ class StepProfile {
   TraceFile file_;
   ChromeTrace trace_;
   ResidentMeter meter_;
-  std::uint64_t record_bytes_ = 0, steps_ = 0, steps_seen_ = 0;
-  ProfileResult view_;
-  std::array<Look, 64> looks_{};  // of this step, as many as there is room for: a step allocates nothing
-  std::size_t looks_count_ = 0;
+  std::uint64_t record_bytes_ = 0, planned_steps_ = 0, profiled_steps_ = 0;
+  ProfileResult result_;
+  std::array<MemorySample, 64>
+      samples_{};  // of this step; further ones are dropped: a step must not allocate
+  std::size_t sample_count_ = 0;
   std::optional<planning::HostBlock> records_;
-  std::unique_ptr<plugin::Profiler> profiler_;  // goes before the records
+  std::unique_ptr<plugin::Profiler> profiler_;  // declared after records_: it must be destroyed first
 };
 
 /// CLOCK_MONOTONIC.

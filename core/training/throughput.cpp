@@ -6,20 +6,25 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/training/flops.hpp"
-
 namespace trainhost::training {
 
-Speed::Speed(const ModelSpec& m, std::uint64_t seq_len)
+double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len) {
+  const double H = m.hidden, L = m.layers, I = m.intermediate, V = static_cast<double>(m.vocab);
+  const double qkv = static_cast<double>(m.qkv_width()), q = static_cast<double>(m.q_width());
+  const double matrix_parameters = L * (H * qkv + H * q + 3 * H * I) + V * H;
+  return 6 * matrix_parameters + 6 * L * static_cast<double>(seq_len) * q;
+}
+
+Throughput::Throughput(const ModelSpec& m, std::uint64_t seq_len)
     : flops_per_token_(train_flops_per_token(m, seq_len)) {}
 
-void Speed::step(std::uint64_t tokens, double seconds) {
+void Throughput::add_step(std::uint64_t tokens, double seconds) {
   const double rate = static_cast<double>(tokens) / seconds;
   rate_ = rate_ == 0 ? rate : 0.95 * rate_ + 0.05 * rate;
   seconds_ += seconds;
 }
 
-std::optional<double> Speed::mfu(plugin::Session& session) {
+std::optional<double> Throughput::mfu(plugin::Session& session) {
   const double flops = rate_ * flops_per_token_;
   for (; flops > peak_flops_ && measurements_ < 4; ++measurements_)
     peak_flops_ = std::max(peak_flops_, session.metric("peak_flops").value_or(0));

@@ -1,4 +1,5 @@
-// How fast a run goes: smoothed tokens a second, and the share of the machine's own matrix-product rate.
+// Speed of a run: smoothed tokens per second, and MFU (model FLOP/s over the measured rate of matrix
+// products).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,23 +10,29 @@
 
 namespace trainhost::training {
 
-class Speed {
+class Throughput {
  public:
-  Speed(const ModelSpec& m, std::uint64_t seq_len);
+  Throughput(const ModelSpec& m, std::uint64_t seq_len);
 
-  void step(std::uint64_t tokens, double seconds);
+  void add_step(std::uint64_t tokens, double seconds);
   double tokens_per_s() const { return rate_; }  // smoothed; 0 before the first step
-  double seconds() const { return seconds_; }    // of all steps
+  double seconds() const { return seconds_; }    // sum over all steps
 
-  /// Share of the matrix-product rate. That rate is measured at the first call, perhaps while others had the
-  /// processors: a share above one shows it, and it is measured again, a few times at most. nullopt: not
-  /// known.
+  /// MFU. The rate of matrix products is the trainer's metric "peak_flops", measured at the first call. If
+  /// other work slowed that measurement, MFU exceeds 1 and the rate is measured again, at most 4 times in
+  /// all. nullopt: not known.
   std::optional<double> mfu(plugin::Session& session);
 
  private:
   double flops_per_token_, rate_ = 0, seconds_ = 0, peak_flops_ = 0;
   int measurements_ = 0;
 };
+
+/// FLOPs per token of a training step: 6 per matrix parameter (the head counts once) plus causal attention,
+/// 6 * L * S * A * D: two products of S/2 keys on average over A*D columns with 2 FLOPs each in the forward
+/// pass, twice that in the backward pass. Recomputation does not count. Source: PaLM, appendix B, causal
+/// half.
+double train_flops_per_token(const ModelSpec& m, std::uint64_t seq_len);
 
 /// "1:05", "2:03:07", "3d 4h".
 std::string format_duration(double seconds);

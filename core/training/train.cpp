@@ -1,9 +1,10 @@
-// See train.hpp. One class holds what lives as long as the run; train() is the order of events.
+// See train.hpp. TrainingRun::run() states the order of events; the functions below it follow in that order.
 #include "core/training/train.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <optional>
 
@@ -29,291 +30,335 @@ namespace trainhost::training {
 namespace {
 
 namespace fs = std::filesystem;
-/// An output directory that already holds checkpoints is only ever continued, never silently overwritten.
-void guard_output(const runfile::RunConfig& c, bool resume) {
-  fs::path dir = c.output.dir / "checkpoints";
-  if (resume || !fs::exists(dir)) return;
-  for (const auto& e : fs::directory_iterator(dir))
-    if (e.path().filename().string().rfind("step-", 0) == 0)
-      throw usage_error(fmt::format("{} holds checkpoints of an earlier run ({})", c.output.dir.string(),
-                                    e.path().filename().string()),
-                        "continue it with --resume, or begin anew with --set output.dir=DIR");
-}
 
-class Run {
+/// A training run from the choice of the trainer to the written model. Steps are counted in two ways: a step
+/// index counts from 0 and names the data and the learning rate; "after step N" means that N steps are done.
+class TrainingRun {
  public:
-  Run(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o, RunObserver& observer);
-  Exit go();
-  /// A device that is gone takes nothing with it but the steps since the last checkpoint. Names that
-  /// checkpoint where it verifies, and throws the error where none does.
-  Exit lost(const plugin::PluginError& e);
+  /// Chooses the trainer and resolves the run for it: budgets, and train.recompute = "auto".
+  TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
+              RunObserver& observer);
+  Exit run();
+  /// Ends a run whose device was lost. Returns kStopped if a checkpoint is intact, else throws Error.
+  Exit end_after_lost_device(const plugin::PluginError& e);
 
  private:
-  void open_data();
   void plan();
-  void create();
-  bool step(std::uint64_t t);  // false: stop here
-  double evaluate(std::uint64_t steps_done);
-  void checkpoint(std::uint64_t steps_done);
-  bool finish();  // false: a signal came first
-  /// The share of the steps' time in which the device computed; 1 where host and device are one.
-  double utilization(const plugin::Counters& n) const;
+  void open_output();
+  void open_data();
+  void create_session();
+  void open_metrics();
+  bool train_step(std::uint64_t step_index);  // false: a signal asks the run to stop
+  void report_step(const plugin::StepResult& r, double lr);
+  void evaluate();
+  void write_checkpoint();
+  bool finish();  // false: a signal came before the model was written
+  Exit stop();
   std::string finish_profile();  // the JSON object; "" without --profile
-  void human(const std::string& text) {
-    if (!o_.quiet) observer_.message(text);
+  double utilization(const plugin::Counters& n) const;
+  /// A line for people; nothing under -q.
+  void report(const std::string& text) {
+    if (!options_.quiet) observer_.message(text);
   }
 
-  runfile::RunConfig c_;  // as resolved: budgets found, what to recompute chosen
+  runfile::RunConfig config_;  // as resolved for the trainer
   planning::Budgets budgets_;
   plugin::Registry& registry_;
-  const TrainOptions& o_;
+  const TrainOptions& options_;
   RunObserver& observer_;
-  planning::Choice choice_;
-  std::unique_ptr<data::Tokenizer> tokenizer_;
-  data::Source source_;
-  planning::PlanResult plan_;
-  planning::Estimate trainer_plan_;
+  planning::Choice choice_;  // the trainer
+
+  planning::PlanResult plan_;        // of the estimators, as printed
+  planning::Estimate trainer_plan_;  // of the trainer, with the host's own buffers
+
   std::optional<checkpoint::DirectoryLock> lock_;
   std::optional<checkpoint::Store> store_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  data::Source source_;
+  std::optional<Batches> batches_;
+
+  // batch_: [2, tokens_per_step] ids, tokens then targets. staging_: one piece of a tensor between file and
+  // trainer.
   std::optional<planning::HostBlock> batch_, staging_;
   std::unique_ptr<plugin::Session> session_;
-  std::optional<StepProfile> profile_;  // goes before the session
+  std::optional<StepProfile> profile_;  // declared after session_: it must be destroyed first
   std::optional<Events> events_;
-  std::optional<Batches> batches_;
-  std::uint64_t begin_ = 0, done_ = 0;  // updates done before and so far
-  std::uint64_t checkpointed_ = UINT64_MAX;
-  Speed speed_;
-  std::uint64_t last_valid_step_ = UINT64_MAX;
+  Throughput throughput_;
+
+  static constexpr std::uint64_t kNever = UINT64_MAX;
+  std::uint64_t first_step_ = 0;  // steps done by earlier runs that this one resumes
+  std::uint64_t steps_done_ = 0;  // in all
+  std::uint64_t evaluated_after_ = kNever, checkpointed_after_ = kNever;
 };
 
-Run::Run(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
-         RunObserver& observer)
-    : c_(c), registry_(registry), o_(o), observer_(observer), speed_(c.model, c.run.seq_len) {
+TrainingRun::TrainingRun(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
+                         RunObserver& observer)
+    : config_(c), registry_(registry), options_(o), observer_(observer), throughput_(c.model, c.run.seq_len) {
   choice_ = planning::choose_backend(registry, c.backend, o.allow_fallback, c.backend_order,
                                      planning::position_of_key(c, "train.backend"));
   if (!choice_.fallback_reason.empty())
-    human(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason,
-                      choice_.id));
-  if (o.verbosity > 0) human(choice_.trace);
-  // Everything below plans, trains and profiles the run as resolved.
+    report(fmt::format("{}: {}; training on {} instead", choice_.requested, choice_.fallback_reason,
+                       choice_.id));
+  if (o.verbosity > 0) report(choice_.trace);
   planning::PlanRequest request;
   request.trainer = choice_.id;
   request.profiled = !o.profile.empty();
-  planning::ResolvedRun resolved = planning::resolve_run(c_, registry, request);
-  c_ = std::move(resolved.config);
+  planning::ResolvedRun resolved = planning::resolve_run(config_, registry, request);
+  config_ = std::move(resolved.config);
   budgets_ = std::move(resolved.budgets);
-  if (!o.profile.empty()) profile_.emplace(o.profile, c_, *choice_.trainer, registry.ledger());
+  if (!o.profile.empty()) profile_.emplace(o.profile, config_, *choice_.trainer, registry.ledger());
 }
 
-void Run::plan() {
+Exit TrainingRun::run() {
+  plan();
+  open_output();
+  open_data();
+  StopSignals signals;  // from here on Ctrl-C ends the run after the current step
+  create_session();
+  open_metrics();
+  bool running = true;
+  for (std::uint64_t index = first_step_; running && index < config_.steps; ++index)
+    running = train_step(index);
+  if (running && config_.output.checkpoint_every) write_checkpoint();
+  if (running && finish()) return Exit::kDone;
+  return stop();
+}
+
+/// Plans the run with the estimators and with the trainer, and prints the plan. Throws Error(kDoesNotFit).
+/// The trainer's plan decides, because it is the one that is allocated.
+void TrainingRun::plan() {
   planning::PlanRequest request;
   request.trainer = choice_.id;
   request.profiled = profile_.has_value();
-  const planning::ResolvedRun resolved{c_, budgets_};
+  const planning::ResolvedRun resolved{config_, budgets_};
   plan_ = planning::make_plan(resolved, registry_, request);
   trainer_plan_ = planning::estimate_by_trainer(resolved, *choice_.trainer, request.profiled);
-  const MemoryReport& mine = trainer_plan_.report;
+  const MemoryReport& of_trainer = trainer_plan_.report;
   for (const planning::Estimate& e : plan_.estimates)
-    if (e.report.claim == Claim::kExact && e.report.digest && mine.digest && e.report.digest != mine.digest)
+    if (e.report.claim == Claim::kExact && e.report.digest && of_trainer.digest &&
+        e.report.digest != of_trainer.digest)
       plan_.notes.push_back(
-          fmt::format("estimator {} and trainer {} disagree about the plan (digests differ): the "
-                      "trainer's own is used",
+          fmt::format("the plans of estimator {} and trainer {} differ (digests); the trainer's plan is used",
                       e.report.source, choice_.id));
   observer_.planned(plan_);
-  if (!trainer_plan_.fits)
-    throw Error(
-        Exit::kDoesNotFit,
-        planning::why_it_does_not_fit(trainer_plan_, budgets_, c_.run.recompute == Recompute::kLayers),
-        c_.run.recompute == Recompute::kLayers
-            ? "every layer already recomputes all it can: a smaller train.micro_batch or data.seq_len"
-            : "smaller train.micro_batch or data.seq_len, or train.recompute = \"auto\"");
+  if (trainer_plan_.fits) return;
+  const bool all_recomputed = config_.run.recompute == Recompute::kLayers;  // what "auto" ends with
+  throw Error(Exit::kDoesNotFit, planning::why_it_does_not_fit(trainer_plan_, budgets_, all_recomputed),
+              all_recomputed
+                  ? "recomputation is at its maximum; use a smaller train.micro_batch or data.seq_len"
+                  : "use a smaller train.micro_batch or data.seq_len, or train.recompute = \"auto\"");
 }
 
-void Run::open_data() {
-  tokenizer_ = data::make_tokenizer(c_.data.tokenizer);
-  source_ = data::open_source(planning::open_options(c_));
-  batches_.emplace(*source_.train, c_);
+/// Creates and locks output.dir. Throws usage_error if it has checkpoints and --resume is not given, so that
+/// an earlier run is never overwritten.
+void TrainingRun::open_output() {
+  const fs::path checkpoints = config_.output.dir / "checkpoints";
+  if (!options_.resume && fs::exists(checkpoints))
+    for (const auto& e : fs::directory_iterator(checkpoints))
+      if (e.path().filename().string().starts_with("step-"))
+        throw usage_error(fmt::format("{} has checkpoints of an earlier run ({})",
+                                      config_.output.dir.string(), e.path().filename().string()),
+                          "continue it with --resume, or train into another --set output.dir=DIR");
+  fs::create_directories(config_.output.dir);
+  lock_.emplace(config_.output.dir);
+  store_.emplace(checkpoints, config_.output.keep);
 }
 
-void Run::create() {
-  planning::HostBuffers b = planning::plan_host_buffers(c_.model, c_.run, 0);
+void TrainingRun::open_data() {
+  tokenizer_ = data::make_tokenizer(config_.data.tokenizer);
+  source_ = data::open_source(planning::open_options(config_));
+  batches_.emplace(*source_.train, config_);
+}
+
+/// Allocates the host's buffers and the session, and sets its weights: checkpoint, model.weights, or random.
+void TrainingRun::create_session() {
+  const planning::HostBuffers b = planning::plan_host_buffers(config_.model, config_.run, 0);
   batch_.emplace(registry_.ledger(), b.batch_bytes, "host.batch");
   staging_.emplace(registry_.ledger(), b.staging_bytes, "host.staging");
-  session_ = choice_.trainer->create(c_.model, c_.run);
-  if (o_.resume) {
-    begin_ = resume_checkpoint(*session_, c_, *store_, staging_->as<float>(),
-                               [&](const std::string& s) { human(s); });
-    human(fmt::format("resuming after step {}", begin_));
-  } else if (c_.weights) {
-    load_tensors(*session_, plugin::Scope::kWeights, c_.model, *c_.weights, staging_->as<float>());
+  session_ = choice_.trainer->create(config_.model, config_.run);
+  if (options_.resume) {
+    first_step_ = resume_checkpoint(*session_, config_, *store_, staging_->as<float>(),
+                                    [&](const std::string& s) { report(s); });
+    report(fmt::format("resuming after step {}", first_step_));
+  } else if (config_.weights) {
+    load_tensors(*session_, plugin::Scope::kWeights, config_.model, *config_.weights, staging_->as<float>());
   }
-  session_->init(c_.run.seed);
-  done_ = begin_;
-  if (profile_) profile_->start(*session_, c_.steps > begin_ ? c_.steps - begin_ : 0);
+  session_->init(config_.run.seed);  // random values for every tensor that was not loaded
+  steps_done_ = first_step_;
+  if (profile_) profile_->start(*session_, config_.steps > first_step_ ? config_.steps - first_step_ : 0);
 }
 
-bool Run::step(std::uint64_t t) {
-  auto ids = batch_->as<std::int32_t>();
-  std::uint64_t n = c_.run.tokens_per_step();
-  batches_->fill(t, ids.first(n), ids.subspan(n, n));
+/// Opens metrics.jsonl, cut back to the resumed step, and writes the start event.
+void TrainingRun::open_metrics() {
+  const fs::path metrics = config_.output.dir / "metrics.jsonl";
+  if (options_.resume) truncate_metrics(metrics, first_step_);
+  events_.emplace(metrics, options_.resume, options_.json);
+  events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_,
+                 observer_.plan_json(plan_), first_step_);
+  std::string text = fmt::format("data {}: {} tokens", source_.name, format_count(source_.train->size()));
+  if (source_.entropy_nats)
+    text += fmt::format(
+        "; entropy of the text {:.4f} ± {:.4f} nats per character, a lower bound on the validation loss",
+        *source_.entropy_nats, source_.entropy_error.value_or(0));
+  report(text);
+}
+
+bool TrainingRun::train_step(std::uint64_t step_index) {
+  assert(steps_done_ == step_index);
+  const std::span<std::int32_t> ids = batch_->as<std::int32_t>();
+  const std::uint64_t tokens = config_.run.tokens_per_step();
+  assert(ids.size() >= 2 * tokens);
+  batches_->fill(step_index, ids.first(tokens), ids.subspan(tokens, tokens));
+
   plugin::StepInput in;
-  in.tokens = ids.first(n);
-  in.targets = ids.subspan(n, n);
-  in.batch = c_.run.accumulate * c_.run.micro_batch;
-  in.seq = c_.run.seq_len;
-  in.lr = runfile::lr_at(c_.optimizer, t, c_.steps);
-  in.step_index = t;
+  in.tokens = ids.first(tokens);
+  in.targets = ids.subspan(tokens, tokens);
+  in.batch = config_.run.accumulate * config_.run.micro_batch;
+  in.seq = config_.run.seq_len;
+  in.lr = runfile::lr_at(config_.optimizer, step_index, config_.steps);
+  in.step_index = step_index;
   const std::uint64_t start_ns = now_ns();
-  plugin::StepResult r = session_->step(in);
+  const plugin::StepResult r = session_->step(in);  // forward, backward and update: the trainer's kernels
   const std::uint64_t end_ns = now_ns();
+
+  steps_done_ = step_index + 1;
   const double seconds = static_cast<double>(end_ns - start_ns) * 1e-9;
-  done_ = t + 1;
-  speed_.step(n, seconds);
-  if (profile_) profile_->step(done_, start_ns, end_ns);
-  events_->step({done_, r.loss, r.grad_norm, in.lr, n, seconds * 1e3, static_cast<double>(n) / seconds});
+  throughput_.add_step(tokens, seconds);
+  if (profile_) profile_->step(steps_done_, start_ns, end_ns);
+  events_->step({steps_done_, r.loss, r.grad_norm, in.lr, tokens, seconds * 1e3,
+                 static_cast<double>(tokens) / seconds});
+  report_step(r, in.lr);
 
-  StepProgress line;
-  line.step = done_;
-  line.steps = c_.steps;
-  line.loss = r.loss;
-  line.grad_norm = r.grad_norm;
-  line.lr = in.lr;
-  line.tokens_per_s = speed_.tokens_per_s();
-  line.mfu = speed_.mfu(*session_);
-  line.eta_s = static_cast<double>((c_.steps - done_) * n) / speed_.tokens_per_s();
-  observer_.step(line);
-
-  if (c_.eval_every && done_ % c_.eval_every == 0 && done_ < c_.steps) evaluate(done_);
-  if (c_.output.checkpoint_every && done_ % c_.output.checkpoint_every == 0 && done_ < c_.steps)
-    checkpoint(done_);
+  const bool last =
+      steps_done_ >= config_.steps;  // run() evaluates and writes a checkpoint after the last step
+  if (!last && config_.eval_every && steps_done_ % config_.eval_every == 0) evaluate();
+  if (!last && config_.output.checkpoint_every && steps_done_ % config_.output.checkpoint_every == 0)
+    write_checkpoint();
   return StopSignals::received() == 0;
 }
 
-double Run::evaluate(std::uint64_t steps_done) {
-  EvalBatches batches(*source_.valid, c_.run.seq_len, c_.run.micro_batch);
-  auto ids = batch_->as<std::int32_t>();
-  std::uint64_t most = c_.run.tokens_per_micro_batch();
+void TrainingRun::report_step(const plugin::StepResult& r, double lr) {
+  const std::uint64_t tokens_left = (config_.steps - steps_done_) * config_.run.tokens_per_step();
+  StepProgress progress;
+  progress.step = steps_done_;
+  progress.steps = config_.steps;
+  progress.loss = r.loss;
+  progress.grad_norm = r.grad_norm;
+  progress.lr = lr;
+  progress.tokens_per_s = throughput_.tokens_per_s();
+  progress.mfu = throughput_.mfu(*session_);
+  progress.eta_s = static_cast<double>(tokens_left) / throughput_.tokens_per_s();
+  observer_.step(progress);
+}
+
+/// Mean loss per token over the validation text. Does nothing for a text without one complete sample, and
+/// gives up when a signal comes: a resumed run evaluates again.
+void TrainingRun::evaluate() {
+  const EvalBatches batches(*source_.valid, config_.run.seq_len, config_.run.micro_batch);
+  const std::span<std::int32_t> ids = batch_->as<std::int32_t>();
+  const std::uint64_t batch_tokens = config_.run.tokens_per_micro_batch();
+  assert(ids.size() >= 2 * batch_tokens);
   double sum = 0;
-  std::uint64_t tokens = 0, first = 0;
-  while (std::uint32_t n = batches.fill(first, ids.first(most), ids.subspan(most, most))) {
-    if (StopSignals::received()) return NAN;  // the run stops here; a resume evaluates anew
+  std::uint64_t tokens = 0, first_sample = 0;
+  while (const std::uint32_t sequences =
+             batches.fill(first_sample, ids.first(batch_tokens), ids.subspan(batch_tokens, batch_tokens))) {
+    if (StopSignals::received()) return;
     plugin::StepInput in;
-    in.tokens = ids.first(std::size_t{n} * c_.run.seq_len);
-    in.targets = ids.subspan(most, std::size_t{n} * c_.run.seq_len);
-    in.batch = n;
-    in.seq = c_.run.seq_len;
-    plugin::StepResult r = session_->evaluate(in);
+    in.tokens = ids.first(std::size_t{sequences} * config_.run.seq_len);
+    in.targets = ids.subspan(batch_tokens, std::size_t{sequences} * config_.run.seq_len);
+    in.batch = sequences;
+    in.seq = config_.run.seq_len;
+    const plugin::StepResult r = session_->evaluate(in);
     sum += r.loss * static_cast<double>(r.tokens_counted);
     tokens += r.tokens_counted;
-    first += n;
+    first_sample += sequences;
   }
-  if (tokens == 0) return NAN;
-  double loss = sum / static_cast<double>(tokens);
-  events_->eval(steps_done, loss, tokens);
-  std::string text = fmt::format("validation after step {}: loss {:.4f} nats a token over {} tokens",
-                                 steps_done, loss, format_count(tokens));
+  if (tokens == 0) return;
+  const double loss = sum / static_cast<double>(tokens);
+  events_->eval(steps_done_, loss, tokens);
+  std::string text = fmt::format("validation after step {}: loss {:.4f} nats per token over {} tokens",
+                                 steps_done_, loss, format_count(tokens));
   if (source_.entropy_nats)
-    text += fmt::format("; floor {:.4f} ± {:.4f}, {:+.4f} above it", *source_.entropy_nats,
+    text += fmt::format("; entropy of the text {:.4f} ± {:.4f}, difference {:+.4f}", *source_.entropy_nats,
                         source_.entropy_error.value_or(0), loss - *source_.entropy_nats);
-  human(text);
-  last_valid_step_ = steps_done;
-  return loss;
+  report(text);
+  evaluated_after_ = steps_done_;
 }
 
-void Run::checkpoint(std::uint64_t steps_done) {
-  if (checkpointed_ == steps_done) return;
-  fs::path dir = save_checkpoint(*session_, c_, choice_.id, steps_done, *store_);
-  checkpointed_ = steps_done;
-  events_->checkpoint(steps_done, dir);
-  human("checkpoint " + dir.string());
+void TrainingRun::write_checkpoint() {
+  if (checkpointed_after_ == steps_done_) return;
+  const fs::path dir = save_checkpoint(*session_, config_, choice_.id, steps_done_, *store_);
+  checkpointed_after_ = steps_done_;
+  events_->checkpoint(steps_done_, dir);
+  report("wrote checkpoint " + dir.string());
 }
 
-double Run::utilization(const plugin::Counters& n) const {
-  if (plan_.compute_tier == Tier::kHost || speed_.seconds() <= 0) return 1.0;
-  return std::min(1.0, static_cast<double>(n.compute_ns) * 1e-9 / speed_.seconds());
+/// Evaluates, writes the model and summary.json, and compares predicted with measured memory.
+bool TrainingRun::finish() {
+  observer_.steps_ended();
+  if (source_.valid && evaluated_after_ != steps_done_) evaluate();
+  if (StopSignals::received()) return false;
+  const fs::path model = config_.output.dir / "model";
+  write_model(*session_, config_, model);
+  const MemoryResult memory = memory_result(trainer_plan_, registry_.ledger());
+  const plugin::Counters counters = session_->counters();
+  const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";
+  const std::string done =
+      events_->done(steps_done_, memory, counters, utilization(counters), recompute, finish_profile());
+  checkpoint::write_file_atomically(config_.output.dir / "summary.json", done + "\n");
+  observer_.measured(memory);
+  if (!options_.quiet)
+    if (const auto text = sample_of_trained_model(*session_, *tokenizer_, source_, config_.model, config_.run,
+                                                  staging_->as<float>().first(config_.model.vocab)))
+      report("sample of generated text:\n" + *text);
+  const std::uint64_t steps = steps_done_ - first_step_, tokens = steps * config_.run.tokens_per_step();
+  if (throughput_.seconds() > 0)
+    report(fmt::format("trained {} steps, {} tokens in {} ({} tokens/s); wrote the model to {}", steps,
+                       format_count(tokens), format_duration(throughput_.seconds()),
+                       format_rate(static_cast<double>(tokens) / throughput_.seconds()), model.string()));
+  return true;
 }
 
-Exit Run::lost(const plugin::PluginError& e) {
+/// Ends the run after a signal, with a checkpoint to resume from.
+Exit TrainingRun::stop() {
+  write_checkpoint();
+  finish_profile();
+  report(fmt::format("stopped by signal {} after step {}; continue with --resume", StopSignals::received(),
+                     steps_done_));
+  return Exit::kStopped;
+}
+
+std::string TrainingRun::finish_profile() {
+  if (!profile_) return {};
+  const ProfileResult result = profile_->finish(trainer_plan_);
+  profile_.reset();
+  observer_.profiled(result);
+  return observer_.profile_json(result);
+}
+
+/// Time in which the device computed, as a share of the time of the steps; 1 for a trainer in host memory.
+double TrainingRun::utilization(const plugin::Counters& n) const {
+  if (plan_.compute_tier == Tier::kHost || throughput_.seconds() <= 0) return 1.0;
+  return std::min(1.0, static_cast<double>(n.compute_ns) * 1e-9 / throughput_.seconds());
+}
+
+Exit TrainingRun::end_after_lost_device(const plugin::PluginError& e) {
   observer_.steps_ended();
   std::string why;
   std::optional<checkpoint::Store::Found> found;
-  try {
-    found = checkpoint::Store(c_.output.dir / "checkpoints", c_.output.keep)
-                .newest();  // read anew: nothing is taken on trust
+  try {  // a new Store reads the checkpoints from disk and verifies them
+    found = checkpoint::Store(config_.output.dir / "checkpoints", config_.output.keep).newest();
   } catch (const Error& none) {
     why = none.what();
   }
   if (!found)
     throw Error(Exit::kFailed,
-                fmt::format("{}; no checkpoint to go on from{}", e.what(), why.empty() ? "" : ": " + why),
+                fmt::format("{}; no checkpoint to resume from{}", e.what(), why.empty() ? "" : ": " + why),
                 e.hint());
-  const std::string text =
-      fmt::format("{} ({}); {} is intact: run again with --resume", e.what(), e.hint(), found->dir.string());
-  fmt::print(stderr, "trainhost: {}\n", escaped(text));  // why a run ended is said also under -q
+  const std::string text = fmt::format("{} ({}); the checkpoint {} is intact: continue with --resume",
+                                       e.what(), e.hint(), found->dir.string());
+  fmt::print(stderr, "trainhost: {}\n", escaped(text));  // printed under -q too: it is why the run ended
   if (events_) events_->note(text, e.native());
-  return Exit::kStopped;
-}
-
-std::string Run::finish_profile() {
-  if (!profile_) return {};
-  ProfileResult v = profile_->finish(trainer_plan_);
-  profile_.reset();
-  observer_.profiled(v);
-  return observer_.profile_json(v);
-}
-
-bool Run::finish() {
-  observer_.steps_ended();
-  if (source_.valid && last_valid_step_ != done_) evaluate(done_);
-  if (StopSignals::received()) return false;
-  fs::path model = c_.output.dir / "model";
-  write_model(*session_, c_, model);
-  MemoryResult m = memory_result(trainer_plan_, registry_.ledger());
-  plugin::Counters counters = session_->counters();
-  const std::string recompute = plan_.recompute_layers ? observer_.recompute_json(plan_) : "";
-  std::string done = events_->done(done_, m, counters, utilization(counters), recompute, finish_profile());
-  checkpoint::write_file_atomically(c_.output.dir / "summary.json", done + "\n");
-  observer_.measured(m);
-  if (!o_.quiet)
-    if (auto text = sample_of_trained_model(*session_, *tokenizer_, source_, c_.model, c_.run,
-                                            staging_->as<float>().first(c_.model.vocab)))
-      human("a sample of what it writes:\n" + *text);
-  double tokens = static_cast<double>((done_ - begin_) * c_.run.tokens_per_step());
-  if (speed_.seconds() > 0)
-    human(fmt::format("{} steps, {} tokens in {} of step time ({} tokens/s); model in {}", done_ - begin_,
-                      format_count(static_cast<std::uint64_t>(tokens)), format_duration(speed_.seconds()),
-                      format_rate(tokens / speed_.seconds()), model.string()));
-  return true;
-}
-
-Exit Run::go() {
-  plan();
-  guard_output(c_, o_.resume);
-  fs::create_directories(c_.output.dir);
-  lock_.emplace(c_.output.dir);
-  store_.emplace(c_.output.dir / "checkpoints", c_.output.keep);
-  open_data();
-  StopSignals signals;
-  create();
-  fs::path metrics = c_.output.dir / "metrics.jsonl";
-  if (o_.resume) truncate_metrics(metrics, begin_);
-  events_.emplace(metrics, o_.resume, o_.json);
-  events_->start(source_.name, source_.entropy_nats, source_.entropy_error, choice_,
-                 observer_.plan_json(plan_), begin_);
-  human(fmt::format(
-      "data {}: {} tokens{}", source_.name, format_count(source_.train->size()),
-      source_.entropy_nats
-          ? fmt::format("; no model can have a validation loss under {:.4f} ± {:.4f} nats a character",
-                        *source_.entropy_nats, source_.entropy_error.value_or(0))
-          : ""));
-  bool going = true;
-  for (std::uint64_t t = begin_; going && t < c_.steps; ++t) going = step(t);
-  if (going && c_.output.checkpoint_every) checkpoint(done_);
-  if (going && finish()) return Exit::kDone;
-  checkpoint(done_);
-  finish_profile();
-  human(fmt::format("stopped by signal {} after step {}; run again with --resume", StopSignals::received(),
-                    done_));
   return Exit::kStopped;
 }
 
@@ -321,12 +366,12 @@ Exit Run::go() {
 
 Exit train(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
            RunObserver& observer) {
-  Run run(c, registry, o, observer);
+  TrainingRun run(c, registry, o, observer);
   try {
-    return run.go();
+    return run.run();
   } catch (const plugin::PluginError& e) {
     if (e.status() != "device_lost") throw;
-    return run.lost(e);
+    return run.end_after_lost_device(e);
   }
 }
 

@@ -1,5 +1,5 @@
-// The main job: plan, check the budget, load or initialise, step, evaluate, checkpoint, write the model, and
-// hold the prediction against the measurement.
+// `trainhost train`: plans a run, checks the budget, loads or initialises weights, trains, evaluates, writes
+// checkpoints and the model, and compares predicted with measured memory. README.md lists the steps.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,14 +14,14 @@ namespace trainhost::training {
 struct TrainOptions {
   bool resume = false;
   bool allow_fallback = true;
-  bool json = false;   // events on stdout too
-  bool quiet = false;  // the observer prints nothing: make no text for it
+  bool json = false;   // also write the events to stdout
+  bool quiet = false;  // send no messages to the observer
   int verbosity = 0;
   std::string profile;  // file of the Chrome trace; "" = no profile
 };
 
-/// Returns kDone, or kStopped when a signal ended it with a good checkpoint. Everything else throws Error.
-/// `observer` gets everything for people; it must outlive the call.
+/// Returns kDone, or kStopped if a signal or a lost device ended the run and a checkpoint is intact. All
+/// other failures throw Error. `observer` receives what is printed for people.
 Exit train(const runfile::RunConfig& c, plugin::Registry& registry, const TrainOptions& o,
            RunObserver& observer);
 

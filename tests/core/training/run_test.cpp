@@ -7,7 +7,7 @@
 #include "core/planning/host_buffers.hpp"
 #include "core/process/host_info.hpp"
 #include "core/training/batches.hpp"
-#include "core/training/flops.hpp"
+#include "core/training/throughput.hpp"
 #include "core/training/sample_tokens.hpp"
 
 using namespace trainhost;

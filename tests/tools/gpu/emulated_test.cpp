@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(a_lost_device_leaves_the_last_checkpoint_and_a_run_to_be_re
   BOOST_TEST(lost.code == 75, lost.err);
   for (const char* part :
        {"cuda 719: device 0 (", ") is lost while replaying a step", "cudaErrorLaunchFailure",
-        "drain this GPU", "step-4 is intact: run again with --resume"})
+        "drain this GPU", "step-4 is intact: continue with --resume"})
     BOOST_TEST((has(lost.err, part) || has(lost.out, part)), part << " in " << lost.err << lost.out);
   std::vector<std::string> again = more;
   again.push_back("--resume");
@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(a_lost_device_leaves_the_last_checkpoint_and_a_run_to_be_re
   const Outcome bare = run_program(tiny(tmp.path() / "bare", "resident"),
                                    machine({{"EMULATED_CUDA_FAIL", "cudaGraphLaunch:2:719"}}));
   BOOST_TEST(bare.code == 1, bare.err);
-  BOOST_TEST(has(bare.err, "no checkpoint to go on from"), bare.err);
+  BOOST_TEST(has(bare.err, "no checkpoint to resume from"), bare.err);
 }
 
 BOOST_AUTO_TEST_CASE(a_hidden_device_is_no_device) {
