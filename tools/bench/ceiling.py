@@ -47,10 +47,10 @@ class Ceiling:
         if round_ == 0 or not os.path.exists(self.binary):
             self.build()
         repeats = max(3, steps // 3) + WARMUP
-        words = [self.binary, self.library] + [str(n) for n in (
+        arguments = [self.binary, self.library] + [str(n) for n in (
             self.threads, repeats, row.hidden, row.layers, row.heads, row.intermediate, row.vocab, row.batch, row.seq)] + [CHUNKS]
         env = {"OPENBLAS_CORETYPE": openblas_core(), **QUIET_THREADS}
-        r = run_child(words, env)
+        r = run_child(arguments, env)
         if r.code != 0:
             raise NotMeasured("failed: " + r.reason())
         tried = [json.loads(line) for line in r.out.splitlines()]
@@ -58,4 +58,4 @@ class Ceiling:
             del t["step_ms"][:WARMUP]
         best = min(tried, key=lambda t: min(t["step_ms"]))
         return Sample(row.name, self.name, round_, best["tokens"], best["step_ms"], r.peak_bytes, best["parameters"],
-                      words, env, None, {"core": best["core"], "chunks": tried})
+                      arguments, env, None, {"core": best["core"], "chunks": tried})

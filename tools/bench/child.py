@@ -25,7 +25,7 @@ class Outcome:
     err: str
     peak_bytes: int      # peak resident memory (ru_maxrss), at least that of the starting process
     timed_out: bool = False
-    words: list = field(default_factory=list)
+    arguments: list = field(default_factory=list)
 
     def reason(self) -> str:
         """Why it failed, in one line."""
@@ -35,10 +35,10 @@ class Outcome:
         return lines[-1][:200] if lines else f"exit code {self.code}"
 
 
-def run_child(words: list, extra: dict, timeout: float = 900) -> Outcome:
-    """Runs `words` to its end. Peak memory comes from wait4, the same counter for every column."""
+def run_child(arguments: list, extra: dict, timeout: float = 900) -> Outcome:
+    """Runs `arguments` to its end. Peak memory comes from wait4, the same counter for every column."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        child = subprocess.Popen(words, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+        child = subprocess.Popen(arguments, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
                                  env=clean_environment(extra), start_new_session=True)
         late = threading.Event()
 
@@ -58,4 +58,4 @@ def run_child(words: list, extra: dict, timeout: float = 900) -> Outcome:
             timer.cancel()
         child.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0), err.seek(0)
-        return Outcome(child.returncode, out.read(), err.read(), usage.ru_maxrss * 1024, late.is_set(), words)
+        return Outcome(child.returncode, out.read(), err.read(), usage.ru_maxrss * 1024, late.is_set(), arguments)

@@ -49,11 +49,11 @@ class Ours:
         if not os.access(self.program, os.X_OK):
             raise NotMeasured("not built")
         out = os.path.join(self.work, f"out-{os.getpid()}")
-        words = [self.program, "train", "--json", "-q", "--no-fallback"]
+        arguments = [self.program, "train", "--json", "-q", "--no-fallback"]
         for s in settings(row, self.precision, self.threads, steps, write_tokens(row, self.work), out) + self.more:
-            words += ["--set", s]
+            arguments += ["--set", s]
         shutil.rmtree(out, ignore_errors=True)
-        r = run_child(words, {})
+        r = run_child(arguments, {})
         shutil.rmtree(out, ignore_errors=True)  # at once, because writing it to disk would disturb the next column
         if r.code == 2 and self.precision != "fp32":
             raise NotMeasured("n/a")
@@ -61,7 +61,7 @@ class Ours:
             raise NotMeasured("failed: " + r.reason())
         events = [json.loads(line) for line in r.out.splitlines()]
         start, done = events[0], events[-1]
-        taken = [e for e in events if e["event"] == "step"]
-        return Sample(row.name, self.name, round_, taken[0]["tokens"], [e["ms"] for e in taken[WARMUP:]], r.peak_bytes,
-                      start["plan"]["model"]["parameters"]["total"], words, {}, taken[0]["loss"],
+        steps_taken = [e for e in events if e["event"] == "step"]
+        return Sample(row.name, self.name, round_, steps_taken[0]["tokens"], [e["ms"] for e in steps_taken[WARMUP:]], r.peak_bytes,
+                      start["plan"]["model"]["parameters"]["total"], arguments, {}, steps_taken[0]["loss"],
                       {"backend": start["backend"], "memory": {k: v for k, v in done["memory"].items() if k != "tiers"}})

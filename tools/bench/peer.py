@@ -90,13 +90,13 @@ class Peer:
         arguments = {k: getattr(row, k) for k in ("hidden", "layers", "heads", "intermediate", "vocab", "batch", "seq")}
         arguments.update(threads=self.threads, precision=self.precision, compile=self.compiled, steps=steps,
                          seconds=seconds, least=least, **setting.arguments)
-        words = [self.python, SCRIPT, json.dumps(arguments)]
+        command = [self.python, SCRIPT, json.dumps(arguments)]
         env = dict(setting.environment)
         if self.compiled:  # later rounds use the cache
             env["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(self.work, "inductor")
-        r = run_child(words, env, timeout)
+        r = run_child(command, env, timeout)
         if r.code != 0:
             raise NotMeasured("failed: " + r.reason())
         j = json.loads(r.out.splitlines()[-1])
-        return Sample(row.name, self.name, round_, j["tokens"], j["step_ms"], r.peak_bytes, j["parameters"], words, env,
+        return Sample(row.name, self.name, round_, j["tokens"], j["step_ms"], r.peak_bytes, j["parameters"], command, env,
                       j["first_loss"], {"torch": j["torch"], "setting": setting.name, "threads": j["threads"], "sdpa": j["sdpa"]})

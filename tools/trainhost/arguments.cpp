@@ -23,7 +23,7 @@ struct Parser {
       "trainhost"};
   std::vector<std::pair<const CLI::App*, std::function<Arguments()>>> results;
 
-  /// A command below `parent` whose values are read into a new A. The struct lives as long as the parser.
+  /// A command below `parent` whose values are read into a new A. The parser owns it.
   template <class A>
   std::pair<CLI::App*, A*> add(CLI::App& parent, const char* name, const char* help, const char* footer) {
     CLI::App* app = parent.add_subcommand(name, help);

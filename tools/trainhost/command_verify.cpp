@@ -36,9 +36,8 @@ std::string verified_backend(const runfile::RunConfig& c, bool memory_checks) {
 
 std::vector<verify::Result> run_checks(const VerifyArguments& a, const runfile::RunConfig& c,
                                        bool memory_checks, const std::vector<const verify::Check*>& checks) {
-  verify::RealTrainers trainers(c, verified_backend(c, memory_checks), [&](const runfile::RunConfig& run) {
-    return make_registry(a.common, &run);
-  });
+  verify::RealTrainers trainers(c, verified_backend(c, memory_checks),
+                                [&](const runfile::RunConfig& run) { return make_registry(a.common, &run); });
   verify::Context context(c, trainers);
   // Set in tests and on emulated devices, where the model of 350M parameters would take hours.
   const char* small = std::getenv("TRAINHOST_VERIFY_SMALL");
@@ -46,7 +45,8 @@ std::vector<verify::Result> run_checks(const VerifyArguments& a, const runfile::
   for (const std::string& folder : a.common.plugin_path)
     context.plugin_path.push_back(std::filesystem::absolute(folder));
   context.plugin_path.insert(context.plugin_path.end(), c.plugin_path.begin(), c.plugin_path.end());
-  if (a.common.verbosity) context.report_progress = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  if (a.common.verbosity)
+    context.report_progress = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
   return verify::run_checks(context, checks);
 }
 

@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(changes_to_another_backend_are_last_and_marked) {
 BOOST_AUTO_TEST_CASE(without_a_sufficient_single_change_the_reason_and_combinations_are_printed) {
   const fs::path config = kConfigs / "DeepSeek-V3.json";
   if (!fs::exists(config)) {
-    BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs beside the checkout");
+    BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs next to the checkout");
     return;
   }
   const std::vector<std::string> arguments = {"--model=" + config.string(), "--device=rtx-4090"};
@@ -191,9 +191,9 @@ BOOST_AUTO_TEST_CASE(a_run_that_fits_gets_no_changes) {
 
 BOOST_AUTO_TEST_CASE(limits_fit_and_the_next_value_does_not) {
   const std::vector<std::string> arguments = {"--backend=cpu", "--budget=100MB"};
-  std::vector<std::string> asked = arguments;
-  asked.push_back("--limits");
-  const Json j = plan_json(asked);
+  std::vector<std::string> with_limits = arguments;
+  with_limits.push_back("--limits");
+  const Json j = plan_json(with_limits);
   for (const auto& [what, key] : {std::pair{"largest train.micro_batch", "train.micro_batch="},
                                   {"longest data.seq_len", "data.seq_len="}}) {
     const std::uint64_t most = limit(j, what);
@@ -298,7 +298,7 @@ BOOST_AUTO_TEST_CASE(a_sweep_writes_its_files_and_carries_what_is_no_run) {
 BOOST_AUTO_TEST_CASE(every_real_config_is_planned_and_its_changes_fit,
                      *boost::unit_test::precondition([](auto) {
                        if (!fs::is_directory(kConfigs))
-                         BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs beside the checkout");
+                         BOOST_TEST_MESSAGE("skipped: no ../shared/data/hf_configs next to the checkout");
                        return boost::test_tools::assertion_result(fs::is_directory(kConfigs));
                      })) {
   const std::set<std::string> known = {"weights",     "master_weights", "gradients",     "optimizer_state",

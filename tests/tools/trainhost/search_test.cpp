@@ -23,7 +23,7 @@ const std::vector<std::string> kRun = {
     "--model=llama-3-8b", "--device=h100-80gb", "--set", "train.precision=bf16", "--set",
     "data.seq_len=2048"};
 
-Outcome ask(std::vector<std::string> more) {
+Outcome search(std::vector<std::string> more) {
   std::vector<std::string> arguments = {"search"};
   arguments.insert(arguments.end(), kRun.begin(), kRun.end());
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -35,7 +35,7 @@ Outcome ask(std::vector<std::string> more) {
 BOOST_AUTO_TEST_SUITE(search_command)
 
 BOOST_AUTO_TEST_CASE(the_transformer_estimator_gives_the_same_bytes_for_each_row) {
-  const Outcome found = ask({"--devices=8", "--global-batch=32", "--top=3", "--json"});
+  const Outcome found = search({"--devices=8", "--global-batch=32", "--top=3", "--json"});
   BOOST_REQUIRE_MESSAGE(found.code == 0, found.err);
   const Json j = Json::parse(found.out);
   std::vector<Json> rows(j["best"].begin(), j["best"].end());
@@ -66,7 +66,8 @@ BOOST_AUTO_TEST_CASE(the_transformer_estimator_gives_the_same_bytes_for_each_row
 BOOST_AUTO_TEST_CASE(a_table_is_printed_and_files_are_written) {
   TempDir tmp;
   const auto csv = tmp.path() / "search.csv", html = tmp.path() / "search.html";
-  const Outcome r = ask({"--devices=8", "--global-batch=32", "--csv", csv.string(), "--html", html.string()});
+  const Outcome r =
+      search({"--devices=8", "--global-batch=32", "--csv", csv.string(), "--html", html.string()});
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   for (const char* part : {"8 x h100-80gb", "layouts", "evaluated", "fastest layouts that fit",
                            "Pareto front of memory and time", "--set parallel.tensor=", "assumed:"})
@@ -106,7 +107,7 @@ BOOST_AUTO_TEST_CASE(a_fixed_key_keeps_the_global_batch_and_any_matching_ranks) 
   std::ofstream(tmp.path() / "run.toml")
       << "[model]\npreset = \"llama-3-8b\"\n[parallel]\ndata = 8\n[train]\nmicro_batch = 4\ngrad_accum = "
          "8\nprecision = \"bf16\"\n[data]\nseq_len = 2048\n";
-  const auto asked = [](std::vector<std::string> arguments) {
+  const auto search_json = [](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "search");
     arguments.push_back("--json");
     const Outcome r = run_program(arguments);
@@ -116,19 +117,20 @@ BOOST_AUTO_TEST_CASE(a_fixed_key_keeps_the_global_batch_and_any_matching_ranks) 
   const std::string file = (tmp.path() / "run.toml").string();
   for (const char* set :
        {"parallel.sequence=true", "parallel.interleave=2"})  // 4 x 8 x 8 sequences: the file's own
-    BOOST_TEST(asked({file, "--device=h100-80gb", "--devices=64", "--set", set})["global_batch"] == 256);
+    BOOST_TEST(search_json({file, "--device=h100-80gb", "--devices=64", "--set", set})["global_batch"] ==
+               256);
   const Json chunks =
-      asked({"--model=deepseek-v2-lite", "--device=h200-141gb", "--devices=9", "--global-batch=90", "--set",
-             "train.precision=bf16", "--set", "parallel.interleave=3"});
+      search_json({"--model=deepseek-v2-lite", "--device=h200-141gb", "--devices=9", "--global-batch=90",
+                   "--set", "train.precision=bf16", "--set", "parallel.interleave=3"});
   BOOST_TEST(chunks["best"][0]["pipeline"] == 3);  // 27 layers: 2 ranks of 3 chunks would be none
   const Json shared =
-      asked({"--model=mixtral-8x7b-v0.1", "--device=h100-80gb", "--devices=64", "--set",
-             "train.precision=bf16", "--set", "parallel.data=4", "--set", "parallel.expert=8"});
+      search_json({"--model=mixtral-8x7b-v0.1", "--device=h100-80gb", "--devices=64", "--set",
+                   "train.precision=bf16", "--set", "parallel.data=4", "--set", "parallel.expert=8"});
   for (const Json& row : shared["best"]) BOOST_TEST(row["context"].get<int>() % 2 == 0, row.dump());
 }
 
 BOOST_AUTO_TEST_CASE(if_no_layout_fits_the_exit_code_is_3_and_the_closest_is_named) {
-  const Outcome r = ask({"--devices=1", "--global-batch=1", "--budget=1GiB"});
+  const Outcome r = search({"--devices=1", "--global-batch=1", "--budget=1GiB"});
   BOOST_TEST(r.code == 3, r.err);
   BOOST_TEST(has(r.out, "no layout fits"), r.out);
   BOOST_TEST(has(r.out, "closest is"), r.out);
