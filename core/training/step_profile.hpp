@@ -55,8 +55,8 @@ class StepProfile {
   ResidentMeter meter_;
   std::uint64_t record_bytes_ = 0, planned_steps_ = 0, profiled_steps_ = 0;
   ProfileResult result_;
-  std::array<MemorySample, 64>
-      samples_{};  // of this step; further ones are dropped: a step must not allocate
+  /// Of the current step. Further samples are dropped, because a step must not allocate.
+  std::array<MemorySample, 64> samples_{};
   std::size_t sample_count_ = 0;
   std::optional<planning::HostBlock> records_;
   std::unique_ptr<plugin::Profiler> profiler_;  // declared after records_: it must be destroyed first
