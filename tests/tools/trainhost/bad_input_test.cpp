@@ -164,7 +164,7 @@ const std::vector<Mistake>& mistakes() {
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.micro_batch=3",
         "--global-batch=8"},
        2,
-       {"--set train.micro_batch: train.micro_batch = 3 does not divide 8 sequences of an update"}},
+       {"--set train.micro_batch: train.micro_batch = 3 does not divide 8 sequences per step"}},
       {"accumulation that search would override",
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "train.grad_accum=3"},
        2,

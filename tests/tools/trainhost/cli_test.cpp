@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
   o.directory = tmp.path();
   Outcome r = run_program({"plan", "--html", "plan.html", "--csv", "it's.csv", "--explain"}, o);
   BOOST_TEST(r.code == 0, r.err);
-  BOOST_TEST(has(r.out, "what llama counted"), r.out);
+  BOOST_TEST(has(r.out, "entries of llama (exact)"), r.out);
   BOOST_TEST(has(r.out, "V*H*4 = 256*96*4"), r.out);
   const std::string page = read(tmp.path() / "plan.html"), csv = read(tmp.path() / "it's.csv");
   BOOST_TEST(has(page, "<!doctype html>"));

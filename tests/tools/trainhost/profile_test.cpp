@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_profiled_run_writes_trace_tables_and_json_and_its_memory_
     BOOST_TEST(p["fragmentation"]["severity"] == "normal");
     BOOST_TEST(json::parse(read_file(tmp.path() / "out/summary.json"))["profile"] == p);
     for (const char* text : {"GFLOP/s", "norms and elementwise", "between operations", "after backward",
-                             "of no layer", "fragmentation"})
+                             "outside layers", "fragmentation"})
       BOOST_TEST(r.err.find(text) != std::string::npos, text);
     BOOST_TEST(std::distance(fs::directory_iterator(tmp.path()), {}) == 2);  // no temporary file is left
   }

@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(if_no_layout_fits_the_exit_code_is_3_and_the_closest_is_nam
   const Outcome r = search({"--devices=1", "--global-batch=1", "--budget=1GiB"});
   BOOST_TEST(r.code == 3, r.err);
   BOOST_TEST(has(r.out, "no layout fits"), r.out);
-  BOOST_TEST(has(r.out, "closest is"), r.out);
+  BOOST_TEST(has(r.out, "closest layout is"), r.out);
   BOOST_TEST(has(r.out, "over the budget"), r.out);
 }
 
