@@ -153,8 +153,8 @@ const std::vector<Mistake>& mistakes() {
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set",
         "parallel.interleave=3"},
        2,
-       {"--set parallel.interleave: parallel.interleave = 3 does not divide 32 layers, whatever the "
-        "pipeline; use 2 or 4"}},
+       {"--set parallel.interleave: parallel.interleave = 3 does not divide 32 layers for any "
+        "number of pipeline stages; use 2 or 4"}},
       {"expert-parallel ranks for a model without experts",
        {"search", "--model=llama-3-8b", "--device=h100-80gb", "--devices=8", "--set", "parallel.expert=2",
         "--set", "parallel.data=2"},
