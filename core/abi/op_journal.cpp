@@ -13,7 +13,7 @@ OpJournal::OpJournal(const step::Program& program, const placement::MemoryPlan& 
       records_(static_cast<OpRecord*>(records)),
       capacity_(record_bytes(program) / sizeof(OpRecord)),
       moments_(moments),
-      planned_(placement::step_moments(program, plan.lifetime)),
+      planned_(placement::live_bytes_by_phase(program, plan.lifetime)),
       live_(placement::live_bytes(program, plan.lifetime, program.traits.tier)),
       labels_(program.ops.size()),
       first_(program.ops.size()),

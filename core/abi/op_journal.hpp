@@ -57,7 +57,7 @@ class OpJournal {
   OpRecord* records_;
   std::uint64_t capacity_, count_ = 0;
   th_moments* moments_;
-  placement::StepMoments planned_;
+  placement::PhaseLiveBytes planned_;
   std::vector<std::uint64_t> live_;          // bytes, by operation
   std::vector<std::string> labels_;          // by operation; empty outside micro and update
   std::vector<step::OpCost> first_, later_;  // likewise: in the first micro-batch of an update, and in others

@@ -1,7 +1,6 @@
-// What a trainer adds to the skeleton: something that runs operations of a step program. One object is one
-// run. The order of operations, the arena, tensors, checks and the C tables are the skeleton's; an
-// implementation sees one operation after the other and plans nothing. Authors of kernels need not write one:
-// kernel_backend.hpp is one.
+// Interface of the component that runs the operations of a step program; one object per run. Order of
+// operations, arena, tensors, argument checks and C tables are handled by the rest of this module.
+// kernel_backend.hpp implements it for a class of kernels; plugins/cpu implements it directly.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,7 +14,7 @@
 
 namespace trainhost::executor {
 
-/// What operations need to know of the step besides their operands. Constant within one micro-batch.
+/// Inputs of an operation besides its operands. Constant within one micro-batch.
 struct StepState {
   const std::int32_t* tokens = nullptr;  // of this micro-batch
   const std::int32_t* targets = nullptr;
@@ -26,7 +25,7 @@ struct StepState {
   std::uint64_t step_index = 0;  // of the update, from 0
   std::uint32_t position = 0;    // of generate
 
-  /// Must this gradient be overwritten, instead of added to?
+  /// True if the operation must overwrite its gradient instead of adding to it.
   bool overwrite(const step::Op& op) const { return (op.flags & step::kFirstWrite) && first_micro; }
 };
 
@@ -34,20 +33,20 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// Runs one operation, or neighbours of one kind for which together() holds. Operands lie where storage()
-  /// says.
+  /// Runs one operation, or consecutive operations of one kind if together() is true for it. The addresses of
+  /// operands come from the run's Storage.
   virtual void run(std::span<const step::Op> ops, const StepState& step) = 0;
-  /// Are operations of this kind run together with their neighbours?
+  /// True if consecutive operations of this kind are passed to run() in one call.
   virtual bool together(step::OpKind) const { return false; }
 
-  /// Calls piece(i) for every i in [0, count), in any order, on any of the backend's threads: weights are
-  /// filled so.
+  /// Calls piece(i) for every i in [0, count), in any order, on the backend's threads. Used to initialise
+  /// weights.
   virtual void for_each(std::uint32_t count, const std::function<void(std::uint32_t)>& piece) {
     for (std::uint32_t i = 0; i < count; ++i) piece(i);
   }
-  /// What the bits of a result depend on: versions, instruction set, libraries.
+  /// Everything that the bits of a result depend on: versions, instruction set, libraries.
   virtual std::string kernel_set() const = 0;
-  /// Flop/s of the machine's own matrix product, measured now; 0 = not known.
+  /// FLOP/s of a large matrix product on this machine, measured by this call; 0 = unknown.
   virtual double peak_flops() { return 0.0; }
 };
 

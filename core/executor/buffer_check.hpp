@@ -1,6 +1,6 @@
-// Memory for trying one kernel: reproducible operands between guard bands, outputs and scratch full of NaN,
-// and afterwards every sentence that can be said about what the kernel did to it. Part of kernel_check.hpp,
-// which says how to use it.
+// Memory for testing one kernel: reproducible operands between guard bytes, outputs and scratch filled with
+// NaN; afterwards it reports writes outside operands, changed inputs and wrong outputs. Part of
+// kernel_check.hpp.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace trainhost::executor {
 
-/// Where check memory comes from: aligned to 64, any contents. For kernels that read only what their own
-/// take() gave.
+/// Allocator of check memory: aligned to 64 bytes, any contents. Replaced for kernels that can only address
+/// memory of their own allocator.
 struct CheckAllocator {
   std::function<void*(std::uint64_t bytes)> take = [](std::uint64_t bytes) {
     return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -33,65 +33,65 @@ class CheckMemory {
     for (Block& b : blocks_) from_.give_back(b.raw);
   }
 
-  /// Numbers in [-scale, scale]; must stay as they are.
+  /// Input: random numbers in [-scale, scale]; must not change.
   const float* in(std::uint64_t count, double scale = 1.0) {
     return fill(floats(count, kInput), count, scale);
   }
   const float* in(const std::vector<float>& values) { return keep(floats(values.size(), kInput), values); }
-  /// The same, to be changed.
+  /// The same as an operand that is changed in place.
   float* inout(std::uint64_t count, double scale = 1.0) { return fill(floats(count, kOutput), count, scale); }
-  /// Numbers in [0, scale], to be changed: second moments.
+  /// Numbers in [0, scale], changed in place: second moments.
   float* inout_positive(std::uint64_t count, double scale) {
     float* p = inout(count, scale);
     for (std::uint64_t i = 0; i < count; ++i) p[i] = std::fabs(p[i]);
     return p;
   }
-  /// NaN, all to be written.
+  /// Output: filled with NaN; every element must be written.
   float* out(std::uint64_t count) { return nan(floats(count, kOutput), count); }
-  /// NaN, free to use.
+  /// Scratch: filled with NaN; its final contents are not checked.
   float* scratch(std::uint64_t count) { return nan(floats(count, kScratch), count); }
   void* scratch_bytes(std::uint64_t bytes) { return scratch((bytes + 3) / 4); }
-  /// To be changed, and nobody looks how: what a kernel may leave as it likes.
-  float* lent(std::uint64_t count, double scale) { return fill(floats(count, kScratch), count, scale); }
-  /// Below `below`; with gaps every fifth or so is -100.
+  /// Random numbers that the kernel may overwrite; the final contents are not checked.
+  float* unchecked(std::uint64_t count, double scale) { return fill(floats(count, kScratch), count, scale); }
+  /// Random ids below `below`; with gaps about every fifth is -100.
   const std::int32_t* ids(std::uint64_t count, std::uint64_t below, bool gaps = false) {
     std::int32_t* p = reinterpret_cast<std::int32_t*>(floats(count, kInput));
     for (std::uint64_t i = 0; i < count; ++i)
       p[i] = gaps && next() % 5 == 0 ? -100 : static_cast<std::int32_t>(next() % below);
     return p;
   }
-  /// A figure that the kernel returned.
+  /// Records a value that the kernel returned.
   void result(double v) { results_.push_back(v); }
 
-  /// Inputs are as they should be from here on. After the operands are made, before the kernel runs.
+  /// Remembers the inputs. Call after creating the operands, before running the kernel.
   void seal() {
     for (Block& b : blocks_)
       if (b.use == kInput) b.before.assign(b.data(), b.data() + b.bytes);
   }
-  /// Something that the kernel must not do, in a sentence.
+  /// The first forbidden write: outside an operand, or into an input.
   std::optional<std::string> misuse() const {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const Block& b = blocks_[i];
       for (std::uint64_t g = 0; g < kGuard; ++g)
         if (b.raw[g] != kMark || b.data()[b.bytes + g] != kMark)
-          return std::string("wrote ") + (b.raw[g] != kMark ? "before" : "behind") + " operand " +
+          return std::string("wrote ") + (b.raw[g] != kMark ? "before" : "after") + " operand " +
                  std::to_string(i) + " of " + std::to_string(b.bytes) + " bytes";
       if (b.use == kInput && std::memcmp(b.before.data(), b.data(), b.bytes) != 0)
         return "changed operand " + std::to_string(i) + ", an input";
     }
     return std::nullopt;
   }
-  /// The first output that is further than tolerance * (1 + |expected|) from the other's, in a sentence.
+  /// The first output that differs from the expected one by more than tolerance * (1 + |expected|).
   std::optional<std::string> differs_from(const CheckMemory& expected, double tolerance) const {
     for (std::size_t i = 0; i < results_.size(); ++i)
       if (!near(results_[i], expected.results_[i], tolerance))
-        return off("the result", 0, results_[i], expected.results_[i]);
+        return difference("the result", 0, results_[i], expected.results_[i]);
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (blocks_[i].use != kOutput) continue;
       const float *mine = blocks_[i].floats(), *theirs = expected.blocks_[i].floats();
       for (std::uint64_t e = 0; e < blocks_[i].bytes / 4; ++e)
         if (!near(mine[e], theirs[e], tolerance))
-          return off("operand " + std::to_string(i), e, mine[e], theirs[e]);
+          return difference("operand " + std::to_string(i), e, mine[e], theirs[e]);
     }
     return std::nullopt;
   }
@@ -152,9 +152,9 @@ class CheckMemory {
   static bool near(double a, double b, double tolerance) {
     return std::fabs(a - b) <= tolerance * (1 + std::fabs(b));
   }
-  static std::string off(const std::string& what, std::uint64_t at, double got, double expected) {
+  static std::string difference(const std::string& what, std::uint64_t at, double got, double expected) {
     if (!std::isfinite(got))
-      return what + ", element " + std::to_string(at) + ": not written, or not finite (expected " +
+      return what + ", element " + std::to_string(at) + ": not written or not finite (expected " +
              std::to_string(expected) + ")";
     return what + ", element " + std::to_string(at) + ": " + std::to_string(got) + ", expected " +
            std::to_string(expected);

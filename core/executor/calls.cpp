@@ -1,4 +1,4 @@
-// The two answers of a front that walk a program.
+// The calls of a front end that build a program: plan() and record_bytes().
 #include "core/executor/calls.hpp"
 
 #include "core/abi/op_journal.hpp"
@@ -17,7 +17,7 @@ std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSp
 th_status send_plan(const Choice& choice, const ModelSpec& model, const RunSpec& run, th_mem_sink* sink,
                     th_mem_summary* summary) {
   const std::shared_ptr<const Placed> placed = placed_program(model, run, choice);
-  MemoryReport report = placement::account(placed->program, placed->plan);
+  MemoryReport report = placement::memory_breakdown(placed->program, placed->plan);
   report.source = choice.traits.trainer;
   if (!choice.why.empty()) report.notes.push_back(choice.why);
   return abi::emit(report, sink, summary);

@@ -1,7 +1,7 @@
-// The C functions of a trainer, written once: FrontCalls answer what needs no instance, InstanceCalls hand
-// calls on to the object of a run. Nothing thrown leaves them. A trainer in one file joins both
-// (trainer.hpp); one whose front opens an engine beside it puts the first into the front and the second into
-// the engine (plugins/common).
+// The C functions of a trainer. FrontCalls: those without an instance; InstanceCalls: those that forward to
+// the object of a run. No exception leaves them. A trainer in one file uses both (trainer.hpp); a trainer
+// with a front end and an engine uses the first in the front end and the second in the engine
+// (plugins/common).
 #pragma once
 #include <memory>
 #include <string>
@@ -16,24 +16,24 @@
 
 namespace trainhost::executor {
 
-/// A program in its place.
+/// A program with its memory plan.
 struct Placed {
   step::Program program;
   placement::MemoryPlan plan;
 };
 
-/// What a trainer chose for a run.
+/// The traits that a trainer chose for a run.
 struct Choice {
   TrainerTraits traits;
-  std::string why;  // one sentence for the user where something had to be decided; else ""
+  std::string why;  // explanation for the user if the trainer had to choose; else ""
   std::shared_ptr<const Placed> placed = nullptr;  // where choosing took a placement for these traits
 };
 
-/// The program of the choice: the placement that decided, or one made now.
+/// The program and plan of the choice: choice.placed, or computed now.
 std::shared_ptr<const Placed> placed_program(const ModelSpec& model, const RunSpec& run,
                                              const Choice& choice);
 
-/// abi::guard that knows the SDK's own exception as well.
+/// abi::guard() that also translates th::Error, the SDK's exception.
 template <class F>
 th_status guard(th_error* error, F&& f) noexcept {
   return abi::guard(error, [&] {
@@ -50,15 +50,14 @@ th_status send_plan(const Choice& choice, const ModelSpec& model, const RunSpec&
                     th_mem_summary* summary);
 std::uint64_t profiler_bytes(const Choice& choice, const ModelSpec& model, const RunSpec& run);
 
-/// A null argument is the caller's mistake. Throws StatusError (TH_E_ARG) naming it.
+/// Throws StatusError (TH_E_ARG) that names a null argument.
 inline void require(const void* argument, const char* what) {
-  if (!argument) throw abi::StatusError(TH_E_ARG, std::string("the ") + what + " is null");
+  if (!argument) throw abi::StatusError(TH_E_ARG, std::string(what) + " is null");
 }
 
 /// F has two static functions, which throw abi::StatusError, th::Error or trainhost::Error:
-///   std::uint32_t probe(const th_host*);                                        how many devices
-///   Choice choose(const th_host*, const ModelSpec&, const RunSpec&);            refuses what the trainer
-///   does not do
+///   std::uint32_t probe(const th_host*);                               number of devices
+///   Choice choose(const th_host*, const ModelSpec&, const RunSpec&);   throws for unsupported runs
 template <class F>
 struct FrontCalls {
   static th_status probe(const th_host* host, std::uint32_t* devices, th_error* error) {
@@ -102,8 +101,8 @@ struct FrontCalls {
 
 /// T is the object of a run: executor::Run, or a class with its public functions. M has one static function:
 ///   std::unique_ptr<T> create(const th_host*, std::int32_t device, const ModelSpec&, const RunSpec&);
-/// The order of calls is kept here (run_state.hpp): T is never asked before its parameters are there, nor
-/// after it was lost.
+/// The order of calls is checked here (run_state.hpp): T is not called before its parameters are loaded or
+/// initialised, nor after it was lost.
 template <class T, class M>
 struct InstanceCalls {
   static th_status create(const th_host* host, std::int32_t device, const th_model* model, const th_run* run,
@@ -112,38 +111,39 @@ struct InstanceCalls {
     return guard(error, [&] {
       require(host, "host");
       abi::require_arguments(model, run, out);
-      auto made = std::make_unique<Held>(M::create(host, device, abi::from_c(*model), abi::from_c(*run)));
+      auto made =
+          std::make_unique<TrackedRun>(M::create(host, device, abi::from_c(*model), abi::from_c(*run)));
       *out = reinterpret_cast<th_trainer_inst*>(made.release());
     });
   }
   static th_status load(th_trainer_inst* i, std::uint32_t scope, const th_tensor* t, th_error* e) {
-    return call(i, e, "load()", Life::kCreatedOn, [&](Held& h) {
+    return call(i, e, "load()", InstanceState::kCreatedOn, [&](TrackedRun& h) {
       require(t, "tensor");
       h.run->load(scope, th::in(t));
     });
   }
   static th_status init(th_trainer_inst* i, std::uint64_t seed, th_error* e) {
-    return call(i, e, "init()", Life::kCreated, [&](Held& h) {
+    return call(i, e, "init()", InstanceState::kCreated, [&](TrackedRun& h) {
       h.run->init(seed);
-      h.life.reached(Life::kReady);
+      h.state.reached(InstanceState::kReady);
     });
   }
-  /// What is known of the step is written even where it failed: the loss that was not finite, for one.
+  /// The result is written even if the step failed: for example a loss that is not finite.
   static th_status step(th_trainer_inst* i, const th_step* s, th_step_out* o, th_error* e) {
     th_step_out full{};
     full.struct_size = sizeof full;
-    const th_status status = call(i, e, "step()", Life::kReadyOn, [&](Held& h) {
+    const th_status status = call(i, e, "step()", InstanceState::kReadyOn, [&](TrackedRun& h) {
       require(s, "step");
       require(o, "result");
       const th_step asked = th::in(s);
       h.run->step(asked, full);
-      if (!(asked.flags & TH_STEP_EVALUATE)) h.life.reached(Life::kStepped);
+      if (!(asked.flags & TH_STEP_EVALUATE)) h.state.reached(InstanceState::kStepped);
     });
     if (o) th::out(o, full);
     return status;
   }
   static th_status save(th_trainer_inst* i, std::uint32_t scope, th_tensor_sink* sink, th_error* e) {
-    return call(i, e, "save()", Life::kReadyOn, [&](Held& h) {
+    return call(i, e, "save()", InstanceState::kReadyOn, [&](TrackedRun& h) {
       require(sink, "sink");
       if (scope != TH_SCOPE_WEIGHTS && scope != TH_SCOPE_MOMENT1 && scope != TH_SCOPE_MOMENT2)
         throw abi::StatusError(TH_E_ARG, "there is no scope " + std::to_string(scope) + " to save");
@@ -151,7 +151,7 @@ struct InstanceCalls {
     });
   }
   static th_status counters(th_trainer_inst* i, th_counters* c, th_error* e) {
-    return call(i, e, "counters()", Life::kCreatedOn, [&](Held& h) {
+    return call(i, e, "counters()", InstanceState::kCreatedOn, [&](TrackedRun& h) {
       require(c, "counters");
       th_counters full{};
       full.struct_size = sizeof full;
@@ -159,27 +159,27 @@ struct InstanceCalls {
       th::out(c, full);
     });
   }
-  /// It has no code: null stands for every refusal.
+  /// Has no status code: returns null on every error.
   static const char* info(th_trainer_inst* i, const char* key) {
     const char* text = nullptr;
-    call(i, nullptr, "info()", Life::kCreatedOn, [&](Held& h) {
+    call(i, nullptr, "info()", InstanceState::kCreatedOn, [&](TrackedRun& h) {
       require(key, "key");
       text = h.run->info(key);
     });
     return text;
   }
   static th_status metric(th_trainer_inst* i, const char* key, double* value, th_error* e) {
-    return call(i, e, "metric()", Life::kCreatedOn, [&](Held& h) {
+    return call(i, e, "metric()", InstanceState::kCreatedOn, [&](TrackedRun& h) {
       require(key, "key");
       require(value, "value");
       *value = h.run->metric(key);
     });
   }
-  static void destroy(th_trainer_inst* i) { delete reinterpret_cast<Held*>(i); }
+  static void destroy(th_trainer_inst* i) { delete reinterpret_cast<TrackedRun*>(i); }
 
   static th_status next(th_trainer_inst* i, std::int32_t token, std::uint32_t position, float* logits,
                         th_error* e) {
-    return call(i, e, "next()", Life::kReadyOn, [&](Held& h) {
+    return call(i, e, "next()", InstanceState::kReadyOn, [&](TrackedRun& h) {
       require(logits, "logits");
       h.run->next(token, position, logits);
     });
@@ -187,40 +187,40 @@ struct InstanceCalls {
 
   static th_status start_profile(th_trainer_inst* i, void* records, std::uint64_t bytes, th_moments* moments,
                                  th_error* e) {
-    return call(i, e, "start() of the profiler", Life::kCreatedOn,
-                [&](Held& h) { h.run->start_profile(records, bytes, moments); });
+    return call(i, e, "start() of the profiler", InstanceState::kCreatedOn,
+                [&](TrackedRun& h) { h.run->start_profile(records, bytes, moments); });
   }
   static th_status read_profile(th_trainer_inst* i, th_op_sink* sink, th_error* e) {
-    return call(i, e, "read() of the profiler", Life::kStepped, [&](Held& h) {
+    return call(i, e, "read() of the profiler", InstanceState::kStepped, [&](TrackedRun& h) {
       require(sink, "sink");
       h.run->read_profile(*sink);
     });
   }
   static void stop_profile(th_trainer_inst* i) {
-    if (i) reinterpret_cast<Held*>(i)->run->stop_profile();
+    if (i) reinterpret_cast<TrackedRun*>(i)->run->stop_profile();
   }
 
  private:
-  struct Held {
-    explicit Held(std::unique_ptr<T> r) : run(std::move(r)) {}
+  struct TrackedRun {
+    explicit TrackedRun(std::unique_ptr<T> r) : run(std::move(r)) {}
     std::unique_ptr<T> run;
-    Life life;
+    InstanceState state;
   };
   template <class F>
-  static th_status call(th_trainer_inst* i, th_error* e, const char* name, Life::States allowed,
+  static th_status call(th_trainer_inst* i, th_error* e, const char* name, InstanceState::States allowed,
                         F&& f) noexcept {
     if (!i) return abi::fill(e, TH_E_ARG, "the instance is null");
-    Held& held = *reinterpret_cast<Held*>(i);
+    TrackedRun& tracked = *reinterpret_cast<TrackedRun*>(i);
     const th_status s = guard(e, [&] {
-      held.life.require(allowed, name);
-      f(held);
+      tracked.state.require(allowed, name);
+      f(tracked);
     });
-    return held.life.ended(name, s);
+    return tracked.state.ended(name, s);
   }
 };
 
-/// The tables of front F over the instance functions of I: InstanceCalls, or functions that hand on to
-/// another library.
+/// The tables with front end F and instance functions I: InstanceCalls, or functions that forward to another
+/// library.
 template <class F, class I>
 inline constexpr th_trainer kTrainerTable = {sizeof(th_trainer), 0,       F::probe,  F::profile, F::plan,
                                              I::create,          I::load, I::init,   I::step,    I::save,
@@ -231,7 +231,7 @@ template <class F, class I>
 inline constexpr th_profiler kProfilerTable = {
     sizeof(th_profiler), 0, F::record_bytes, I::start_profile, I::read_profile, I::stop_profile};
 
-/// An engine's side: what the front answers is absent.
+/// For the table of an engine: the functions of the front end are absent.
 struct NoFront {
   static constexpr decltype(th_trainer::probe) probe = nullptr;
   static constexpr decltype(th_trainer::profile) profile = nullptr;

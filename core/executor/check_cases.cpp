@@ -1,5 +1,5 @@
-// See check_cases.hpp. Operands are made in one order, the same for reference and kernel: their contents
-// follow from it.
+// See check_cases.hpp. The contents of operands depend on the order in which they are created; it is the same
+// for reference and kernel.
 #include "core/executor/check_cases.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace trainhost::executor {
 namespace {
 
 using Size = std::uint64_t;
-using Body = std::function<void(const Calling&, CheckMemory&, const CheckCase&, const TrainerTraits&)>;
+using Body = std::function<void(const AnyKernels&, CheckMemory&, const CheckCase&, const TrainerTraits&)>;
 
 constexpr Size kRows[] = {1, 7, 33, 131};
 constexpr Size kCols[] = {1, 7, 33, 97, 128};
@@ -22,7 +22,7 @@ class Cases {
  public:
   std::vector<CheckCase> all;
 
-  /// A kernel over rows; `a` and `b` are sizes that the model has as hidden, intermediate and vocabulary.
+  /// Adds a case with `rows` rows; the model's hidden, intermediate and vocabulary sizes are max(a, b).
   void add(const char* kernel, const std::string& shape, Size rows, Size a, Size b, Body body) {
     CheckCase c;
     c.kernel = kernel, c.shape = shape;
@@ -44,7 +44,7 @@ void over_rows(const char* kernel, Cases& cases, const std::function<Body(Size, 
 void embeddings(Cases& cases) {
   constexpr Size kVocab = 19;
   over_rows("embed", cases, [](Size m, Size h) -> Body {
-    return [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+    return [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
       const Embed a{m, kVocab, h, mem.in(kVocab * h), mem.ids(m, kVocab), mem.out(m * h)};
       mem.seal();
       k.embed(a);
@@ -52,7 +52,7 @@ void embeddings(Cases& cases) {
   });
   for (bool overwrite : {false, true})
     over_rows("embed_bwd", cases, [=](Size m, Size h) -> Body {
-      return [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+      return [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
         const EmbedBwd a{m, kVocab, h, mem.in(m * h), mem.ids(m, kVocab), mem.inout(kVocab * h), overwrite};
         mem.seal();
         k.embed_bwd(a);
@@ -72,7 +72,7 @@ std::vector<float> inverse_rms(const std::vector<float>& x, Size n, double eps) 
 
 void norms(Cases& cases) {
   over_rows("rms_norm", cases, [](Size m, Size h) -> Body {
-    return [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+    return [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
       const RmsNorm a{m, h, mem.in(m * h), mem.in(h), 1e-5f, mem.out(m * h), mem.out(m)};
       mem.seal();
       k.rms_norm(a);
@@ -80,7 +80,7 @@ void norms(Cases& cases) {
   });
   for (int how = 0; how < 4; ++how)
     over_rows("rms_norm_bwd", cases, [=](Size m, Size h) -> Body {
-      return [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits& p) {
+      return [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits& p) {
         const bool add = how & 1, overwrite = how & 2;
         const float *dy = mem.in(m * h), *x = mem.in(m * h);
         const float* rstd = mem.in(inverse_rms({x, x + m * h}, h, 1e-2));
@@ -102,7 +102,7 @@ void products(Cases& cases) {
           const bool bias = how & 1, other = how & 2;
           const std::string shape = text(m) + " rows, " + text(n) + " x " + text(i) + (bias ? ", bias" : "");
           cases.add("linear", shape + (other ? ", residual" : ""), m, n, i,
-                    [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+                    [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
                       const Linear a{m,
                                      n,
                                      i,
@@ -119,7 +119,7 @@ void products(Cases& cases) {
     for (Size n : kCols)
       for (Size i : {Size{1}, Size{16}, Size{53}})
         cases.add("linear_dx", text(m) + " rows, " + text(n) + " x " + text(i), m, n, i,
-                  [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+                  [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
                     const LinearDx a{m, n, i, mem.in(m * n), mem.in(n * i), mem.out(m * i)};
                     mem.seal();
                     k.linear_dx(a);
@@ -131,7 +131,7 @@ void products(Cases& cases) {
           const bool bias = how & 1, overwrite = how & 2;
           const std::string shape = text(m) + " rows, " + text(n) + " x " + text(i) + (bias ? ", bias" : "");
           cases.add("linear_dw", shape + (overwrite ? ", overwriting" : ""), m, n, i,
-                    [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+                    [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
                       const float *dy = mem.in(m * n), *x = mem.in(m * i);
                       float *gw = overwrite ? mem.out(n * i) : mem.inout(n * i),
                             *gb = bias ? (overwrite ? mem.out(n) : mem.inout(n)) : nullptr;
@@ -151,14 +151,14 @@ constexpr HeadShape kHeads[] = {
 };
 
 void heads(const char* kernel, Cases& cases,
-           const std::function<void(const HeadShape&, const Calling&, CheckMemory&, const CheckCase&,
+           const std::function<void(const HeadShape&, const AnyKernels&, CheckMemory&, const CheckCase&,
                                     const TrainerTraits&)>& body) {
   for (const HeadShape& s : kHeads) {
     const std::string shape = text(s.sequences) + " x " + text(s.seq) + " tokens, " + text(s.heads) +
                               " heads over " + text(s.kv_heads) + " of " + text(s.d) +
                               (s.window ? ", window " + text(s.window) : "");
     cases.add(kernel, shape, s.seq, s.heads * s.d, s.d,
-              [=](const Calling& k, CheckMemory& mem, const CheckCase& c, const TrainerTraits& p) {
+              [=](const AnyKernels& k, CheckMemory& mem, const CheckCase& c, const TrainerTraits& p) {
                 body(s, k, mem, c, p);
               });
     ModelSpec& m = cases.all.back().model;
@@ -173,24 +173,25 @@ Heads of(const HeadShape& s) { return {s.heads, s.kv_heads, s.d}; }
 Size tokens(const HeadShape& s) { return s.sequences * s.seq; }
 
 void head_norms(Cases& cases) {
-  heads("qk_norm", cases,
-        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
-          const Heads h = of(s);
-          const Size m = tokens(s), n = h.turned();
-          const QkNorm a{m,
-                         h,
-                         mem.in(s.d),
-                         mem.in(s.d),
-                         1e-5f,
-                         mem.inout(m * h.width()),
-                         mem.out(m * n * s.d),
-                         mem.out(m * n)};
-          mem.seal();
-          k.qk_norm(a);
-        });
+  heads(
+      "qk_norm", cases,
+      [](const HeadShape& s, const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+        const Heads h = of(s);
+        const Size m = tokens(s), n = h.turned();
+        const QkNorm a{m,
+                       h,
+                       mem.in(s.d),
+                       mem.in(s.d),
+                       1e-5f,
+                       mem.inout(m * h.width()),
+                       mem.out(m * n * s.d),
+                       mem.out(m * n)};
+        mem.seal();
+        k.qk_norm(a);
+      });
   for (bool overwrite : {false, true})
     heads("qk_norm_bwd", cases,
-          [=](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&,
+          [=](const HeadShape& s, const AnyKernels& k, CheckMemory& mem, const CheckCase&,
               const TrainerTraits& p) {
             const Heads h = of(s);
             const Size m = tokens(s), n = h.turned();
@@ -227,31 +228,32 @@ std::vector<float> angles(Size seq, Size d) {
 
 void positions(Cases& cases) {
   for (float sign : {1.0f, -1.0f})
-    heads(
-        "rope", cases,
-        [=](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
-          const Rope a{tokens(s),
-                       s.seq,
-                       0,
-                       of(s),
-                       mem.in(angles(s.seq, s.d)),
-                       sign,
-                       mem.inout(tokens(s) * of(s).width())};
-          mem.seal();
-          k.rope(a);
-        });
-  heads("rope", cases,
-        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
-          const Rope a{
-              1, s.seq, s.seq - 1, of(s), mem.in(angles(s.seq, s.d)), 1.0f, mem.inout(of(s).width())};
-          mem.seal();
-          k.rope(a);
-        });
+    heads("rope", cases,
+          [=](const HeadShape& s, const AnyKernels& k, CheckMemory& mem, const CheckCase&,
+              const TrainerTraits&) {
+            const Rope a{tokens(s),
+                         s.seq,
+                         0,
+                         of(s),
+                         mem.in(angles(s.seq, s.d)),
+                         sign,
+                         mem.inout(tokens(s) * of(s).width())};
+            mem.seal();
+            k.rope(a);
+          });
+  heads(
+      "rope", cases,
+      [](const HeadShape& s, const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+        const Rope a{1, s.seq, s.seq - 1, of(s), mem.in(angles(s.seq, s.d)), 1.0f, mem.inout(of(s).width())};
+        mem.seal();
+        k.rope(a);
+      });
 }
 
 void attentions(Cases& cases) {
   heads("attention", cases,
-        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits& p) {
+        [](const HeadShape& s, const AnyKernels& k, CheckMemory& mem, const CheckCase&,
+           const TrainerTraits& p) {
           const Size m = tokens(s), floats = step::attention_scratch_floats(p, s.d);
           const Attention a{s.sequences,
                             s.seq,
@@ -267,7 +269,8 @@ void attentions(Cases& cases) {
           k.attention(a);
         });
   heads("attention_bwd", cases,
-        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits& p) {
+        [](const HeadShape& s, const AnyKernels& k, CheckMemory& mem, const CheckCase&,
+           const TrainerTraits& p) {
           const Size m = tokens(s), floats = step::attention_scratch_floats(p, s.d);
           const float *d_o = mem.in(m * s.heads * s.d), *qkv = mem.in(m * of(s).width(), 2.0);
           std::vector<float> o(m * s.heads * s.d), lse(m * s.heads), unused(p.threads * floats);
@@ -288,30 +291,31 @@ void attentions(Cases& cases) {
           mem.seal();
           k.attention_bwd(a);
         });
-  // Tokens one after the other: the last one sees what the others left in the caches.
-  heads("attention_step", cases,
-        [](const HeadShape& s, const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
-          const Size kv = s.kv_heads * s.d;
-          const float* qkv = mem.in(s.seq * of(s).width(), 2.0);
-          float *cache_k = mem.out(s.seq * kv), *cache_v = mem.out(s.seq * kv),
-                *scratch = mem.scratch(s.heads * s.seq), *o = mem.out(s.seq * s.heads * s.d);
-          mem.seal();
-          for (Size at = 0; at < s.seq; ++at)
-            k.attention_step({at, s.seq, of(s), s.window, qkv + at * of(s).width(), cache_k, cache_v, scratch,
-                              o + at * s.heads * s.d});
-        });
+  // One token after the other: the last one attends to all keys in the caches.
+  heads(
+      "attention_step", cases,
+      [](const HeadShape& s, const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+        const Size kv = s.kv_heads * s.d;
+        const float* qkv = mem.in(s.seq * of(s).width(), 2.0);
+        float *cache_k = mem.out(s.seq * kv), *cache_v = mem.out(s.seq * kv),
+              *scratch = mem.scratch(s.heads * s.seq), *o = mem.out(s.seq * s.heads * s.d);
+        mem.seal();
+        for (Size at = 0; at < s.seq; ++at)
+          k.attention_step({at, s.seq, of(s), s.window, qkv + at * of(s).width(), cache_k, cache_v, scratch,
+                            o + at * s.heads * s.d});
+      });
 }
 
 void gated(Cases& cases) {
   over_rows("swiglu", cases, [](Size m, Size n) -> Body {
-    return [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+    return [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
       const SwiGlu a{m, n, mem.in(m * 2 * n, 30.0), mem.out(m * n)};  // far into both tails of the sigmoid
       mem.seal();
       k.swiglu(a);
     };
   });
   over_rows("swiglu_bwd", cases, [](Size m, Size n) -> Body {
-    return [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+    return [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
       const SwiGluBwd a{m, n, mem.in(m * n), mem.inout(m * 2 * n, 30.0)};
       mem.seal();
       k.swiglu_bwd(a);
@@ -322,8 +326,8 @@ void gated(Cases& cases) {
 void losses(Cases& cases) {
   for (bool gradient : {true, false})
     over_rows("cross_entropy", cases, [=](Size m, Size v) -> Body {
-      return [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
-        float* logits = gradient ? mem.inout(m * v, 20.0) : mem.lent(m * v, 20.0);
+      return [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+        float* logits = gradient ? mem.inout(m * v, 20.0) : mem.unchecked(m * v, 20.0);
         const std::int32_t* targets = mem.ids(m, v, true);
         mem.seal();
         mem.result(k.cross_entropy({m, v, logits, targets, 0.37f, gradient}) / static_cast<double>(m));
@@ -335,7 +339,7 @@ void updates(Cases& cases) {
   constexpr Size sizes[] = {1, 7, 33, 1000, 4099};
   for (Size n : sizes)
     cases.add("sum_squares", text(n) + " elements", 1, 1, 1,
-              [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+              [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
                 const float* x = mem.in(n);
                 mem.seal();
                 mem.result(k.sum_squares({n, x}));
@@ -343,7 +347,7 @@ void updates(Cases& cases) {
   for (Size n : sizes)
     for (float decay : {1.0f, 0.97f})
       cases.add("adamw", text(n) + " elements", 1, 1, 1,
-                [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+                [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
                   const AdamW a{n,
                                 mem.in(n),
                                 mem.inout(n),
@@ -363,14 +367,14 @@ void updates(Cases& cases) {
                 });
   for (Size n : sizes)
     cases.add("sgd", text(n) + " elements", 1, 1, 1,
-              [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+              [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
                 const Sgd a{n, mem.in(n), mem.inout(n), 0.7f, 0.97f, 0.03f};
                 mem.seal();
                 k.sgd(a);
               });
   for (Size n : sizes)
     cases.add("sgd_momentum", text(n) + " elements", 1, 1, 1,
-              [=](const Calling& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
+              [=](const AnyKernels& k, CheckMemory& mem, const CheckCase&, const TrainerTraits&) {
                 const SgdMomentum a{n, mem.in(n), mem.inout(n), mem.inout(n), 0.7f, 0.9f, 0.97f, 0.03f};
                 mem.seal();
                 k.sgd_momentum(a);

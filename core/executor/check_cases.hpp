@@ -1,6 +1,6 @@
-// The cases of the kernel kit: for each kernel a list of shapes, odd ones above all, and how its operands are
-// made. A case's body runs against the reference and against the author's kernels with the same operands.
-// Part of kernel_check.hpp.
+// The cases of kernel_check.hpp: for each kernel a list of shapes, most of them odd, and a function that
+// creates the operands and calls the kernel. It runs with the reference and with the tested kernels on equal
+// operands.
 #pragma once
 #include <functional>
 #include <string>
@@ -13,11 +13,11 @@
 
 namespace trainhost::executor {
 
-/// One of two classes of kernels, behind one type, so that the cases are compiled once.
-class Calling {
+/// Type-erased class of kernels, so that the cases are compiled once.
+class AnyKernels {
  public:
   template <class K>
-  explicit Calling(K& k) {
+  explicit AnyKernels(K& k) {
 #define TRAINHOST_BIND(name, arguments, result) \
   name = [&k](const arguments& a) -> result { return k.name(a); };
     TRAINHOST_KERNELS(TRAINHOST_BIND)
@@ -32,10 +32,10 @@ struct CheckCase {
   std::string kernel, shape;  // "linear", "33 rows, 97 x 128, bias"
   ModelSpec model;            // one that has this shape somewhere: what traits() and Setup see
   RunSpec run;
-  std::function<void(const Calling&, CheckMemory&, const CheckCase&, const TrainerTraits&)> body;
+  std::function<void(const AnyKernels&, CheckMemory&, const CheckCase&, const TrainerTraits&)> body;
 };
 
-/// All of them, by kernel.
+/// All cases, grouped by kernel.
 std::vector<CheckCase> check_cases();
 
 }  // namespace trainhost::executor

@@ -1,19 +1,17 @@
-// An operation of the program as the struct that its kernel takes: pointers from the storage, shapes from the
-// buffers, the model and the step. The one place that knows the operand slots of core/step/program.hpp on the
-// executing side.
+// Makes the argument struct of a kernel (kernels.hpp) from an operation of the program: pointers from the
+// storage, shapes from the buffers, the model and the step. Operand slots: core/step/operands.hpp.
 #pragma once
 #include "core/executor/backend.hpp"
 #include "core/executor/kernels.hpp"
 
 namespace trainhost::executor {
 
-/// The head's work on one chunk of tokens: a loss, and where it trains the gradients of weight and hidden
-/// states.
+/// Arguments of the four kernels of the head for one chunk of tokens; the gradients only in training.
 struct HeadChunk {
   Linear logits;
   CrossEntropy loss;
   LinearDw weight_gradient;
-  LinearDx hidden_gradient;  // after the weight's: it overwrites the hidden states, which that one reads
+  LinearDx hidden_gradient;  // runs after weight_gradient, which reads the hidden states that it overwrites
 };
 
 class KernelArguments {
@@ -40,7 +38,7 @@ class KernelArguments {
   Sgd sgd(const step::Op&, const StepState&) const;
   SgdMomentum sgd_momentum(const step::Op&, const StepState&) const;
 
-  /// Of kHeadLoss and kHeadEval: the chunk of tokens that begins at `first`.
+  /// For kHeadLoss and kHeadEval: the chunk of tokens that starts at `first`.
   HeadChunk head(const step::Op&, const StepState&, std::uint64_t first) const;
   std::uint64_t head_chunk_rows(const step::Op&) const;
   Linear head_logits(const step::Op&) const;

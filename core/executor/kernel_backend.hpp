@@ -1,5 +1,5 @@
-// A backend made of kernels: one call of one kernel per operation; the head is made of four, a chunk of
-// tokens at a time.
+// Backend for a class of kernels: one kernel call per operation, except for the head, which calls four
+// kernels per chunk of tokens.
 #pragma once
 #include <memory>
 #include <stdexcept>
@@ -25,7 +25,7 @@ class KernelBackend final : public Backend {
         kernels_->workspace(storage.at(workspace), program[workspace].bytes());
   }
 
-  void run(std::span<const step::Op> ops, const StepState& step) override { one(ops.front(), step); }
+  void run(std::span<const step::Op> ops, const StepState& step) override { run_op(ops.front(), step); }
   std::string kernel_set() const override { return kernel_set_; }
   double peak_flops() override {
     if constexpr (requires {
@@ -36,7 +36,7 @@ class KernelBackend final : public Backend {
   }
 
  private:
-  void one(const step::Op& op, const StepState& s) {
+  void run_op(const step::Op& op, const StepState& s) {
     using step::OpKind;
     K& k = *kernels_;
     const KernelArguments& o = arguments_;
@@ -88,7 +88,7 @@ class KernelBackend final : public Backend {
         return k.sgd(o.sgd(op, s));
       case OpKind::kSgdMomentum:
         return k.sgd_momentum(o.sgd_momentum(op, s));
-      // Of trainers with more than one tier.
+      // Only in programs that use more than one memory tier.
       case OpKind::kCopy:
       case OpKind::kHold:
       case OpKind::kCrossEntropy:
@@ -97,7 +97,7 @@ class KernelBackend final : public Backend {
       case OpKind::kCount_:
         break;
     }
-    throw std::logic_error("an operation that kernels in one address space do not have");
+    throw std::logic_error("operation for more than one memory tier in a trainer with one address space");
   }
 
   void head(const step::Op& op, const StepState& s) {

@@ -1,12 +1,12 @@
-// The kit for authors of kernels: every kernel of a class against the reference, at sizes that fit no vector
-// and no tile.
+// Tests a class of kernels: every kernel against the reference, at sizes that are no multiple of a vector or
+// tile.
 //
 //   #include "core/executor/kernel_check.hpp"
 //   int main() { return trainhost::kernel_check_main<Mine>(); }
 //
-// A kernel passes when its outputs are near the reference's, all written, the same bits twice; when it
-// changes no input and writes beside no operand; on every shape, with and without what may be absent, adding
-// and overwriting. Needs no test framework, no host and no model. The shapes: check_cases.hpp.
+// A kernel passes if, on every shape, with and without optional operands, adding and overwriting: its outputs
+// are complete, near the reference and bit-identical in a second run; and it changes no input and writes
+// nothing outside its operands. Needs no test framework, host or model. Shapes: check_cases.hpp.
 #pragma once
 #include <cstdio>
 #include <exception>
@@ -22,14 +22,14 @@ struct KernelFinding {
   std::string kernel, shape, what;
 };
 struct KernelCheckResult {
-  std::vector<KernelFinding> findings;  // at most one a kernel: its first
+  std::vector<KernelFinding> findings;  // at most one per kernel, the first
   std::vector<std::string> passed;
   std::uint64_t cases = 0;
 };
 
 namespace executor {
 
-/// A host that gives memory and says nothing.
+/// A host that provides memory and logs nothing.
 inline const th_host& silent_host() {
   static const th_host host = [] {
     th_host h{};
@@ -53,7 +53,7 @@ inline const th_host& silent_host() {
   return host;
 }
 
-/// Tries K on one case. "" when it passes.
+/// Runs one case with K. Returns "" if it passes, else what is wrong.
 template <class K>
 std::string try_case(const CheckCase& c, double tolerance) {
   const TrainerTraits traits = KernelTrainer<K>::traits(c.model, c.run, 2);
@@ -73,25 +73,24 @@ std::string try_case(const CheckCase& c, double tolerance) {
       kernels->workspace(work.scratch_bytes(traits.workspace_bytes), traits.workspace_bytes);
   ReferenceKernels reference;
   try {
-    c.body(Calling(reference), expected, c, traits);
-    c.body(Calling(*kernels), first, c, traits);
-    c.body(Calling(*kernels), second, c, traits);
+    c.body(AnyKernels(reference), expected, c, traits);
+    c.body(AnyKernels(*kernels), first, c, traits);
+    c.body(AnyKernels(*kernels), second, c, traits);
   } catch (const std::exception& e) {
     return std::string("threw: ") + e.what();
   }
   if (auto wrong = first.misuse()) return *wrong;
-  if (auto wrong = work.misuse()) return "the work space: " + *wrong;
+  if (auto wrong = work.misuse()) return "the workspace: " + *wrong;
   if (auto wrong = first.differs_from(expected, tolerance)) return *wrong;
-  if (!first.same_bits(second)) return "gives other bits the second time";
+  if (!first.same_bits(second)) return "is not bit-identical in a second run";
   return "";
 }
 
 }  // namespace executor
 
-/// Every kernel of K on every case. tolerance: of an output's distance, in 1 + its size; 1e-4 suits f32 sums
-/// of some hundreds of terms, products in bf16 want 2e-2. A kernel with a finding is not tried further. only:
-/// the name of one kernel,
-/// "" = all.
+/// Runs every kernel of K on every case; stops with a kernel at its first finding. tolerance: allowed
+/// difference, relative to 1 + |expected|; 1e-4 suits f32 sums of several hundred terms, products in bf16
+/// need 2e-2. only: the name of one kernel, "" = all.
 template <class K>
 KernelCheckResult kernel_check(double tolerance = 1e-4, const std::string& only = "") {
   executor::require_kernels<K>();
@@ -110,17 +109,17 @@ KernelCheckResult kernel_check(double tolerance = 1e-4, const std::string& only 
   return r;
 }
 
-/// Prints a line a kernel; 0 when all pass, else 1. For a program of its own, run by a test.
+/// Prints one line per kernel. Returns the exit code: 0 if all pass, else 1.
 template <class K>
 int kernel_check_main(double tolerance = 1e-4, const std::string& only = "") {
   const KernelCheckResult r = kernel_check<K>(tolerance, only);
   for (const std::string& kernel : r.passed) std::printf("ok    %s\n", kernel.c_str());
   for (const KernelFinding& f : r.findings)
     std::printf("WRONG %s, %s: %s\n", f.kernel.c_str(), f.shape.c_str(), f.what.c_str());
-  std::printf("%zu of %zu kernels are right, %llu cases\n", r.passed.size(),
-              r.passed.size() + r.findings.size(), static_cast<unsigned long long>(r.cases));
+  std::printf("%zu of %zu kernels pass, %llu cases\n", r.passed.size(), r.passed.size() + r.findings.size(),
+              static_cast<unsigned long long>(r.cases));
   if (const std::string left = executor::inherited_kernels<K>(); !left.empty())
-    std::printf("left to the reference: %s\n", left.c_str());
+    std::printf("inherited from the reference: %s\n", left.c_str());
   return r.findings.empty() && !r.passed.empty() ? 0 : 1;
 }
 

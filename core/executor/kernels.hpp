@@ -1,14 +1,13 @@
-// The twenty operations that a trainer is made of, each as a struct of pointers and shapes: what a kernel
-// reads, what it writes, and nothing to plan. A class of kernels has one function an operation, named in the
-// comment of each struct; a class that inherits ReferenceKernels (reference_kernels.hpp) has them all and
-// replaces them one by one.
+// The twenty kernels of a trainer, each with a struct of pointers and shapes as its argument. A class of
+// kernels has one function per kernel, named in the comment of each struct. A class that inherits
+// ReferenceKernels (reference_kernels.hpp) has all of them and replaces them one by one.
 //
-// Rules for all of them. Matrices are row-major and packed; every pointer has the alignment of the trainer
-// traits, except those that point into a chunk of logits or hidden states. Outputs hold whatever was there
-// before: write all of it. Scratch likewise. An operand never overlaps another one, unless its comment says
-// so. A pointer is null only where the comment says "may be null". The same arguments must give the same
-// bits, on any number of threads: kernel_check.hpp asks. `overwrite` of a gradient: = instead of +=, because
-// this is the update's first micro-batch.
+// Rules for all kernels. Matrices are row-major and packed. Pointers are aligned to the trainer's alignment,
+// except those into a chunk of logits or hidden states. Outputs and scratch have undefined contents before
+// the call; all of an output must be written. Operands do not overlap unless a comment says so. A pointer is
+// null only if its comment says "may be null". The same arguments must give the same bits, with any number of
+// threads; this is tested by kernel_check.hpp. `overwrite` of a gradient: = instead of +=, in the first
+// micro-batch of an update.
 #pragma once
 #include <cstdint>
 
@@ -21,13 +20,13 @@ struct Embed {
   const std::int32_t* ids;  // [rows], each below vocab
   float* x;                 // [rows, hidden]
 };
-/// void embed_bwd(const EmbedBwd&): grad[ids[r]] += dx[r]; one id may come many times.
+/// void embed_bwd(const EmbedBwd&): grad[ids[r]] += dx[r]; an id may occur more than once.
 struct EmbedBwd {
   std::uint64_t rows, vocab, hidden;
   const float* dx;          // [rows, hidden]
   const std::int32_t* ids;  // [rows]
   float* grad;              // [vocab, hidden]
-  bool overwrite;           // rows of ids that do not come are then 0
+  bool overwrite;           // then rows of ids that do not occur become 0
 };
 
 /// void rms_norm(const RmsNorm&): y[r] = x[r] * rstd[r] * w, rstd[r] = 1/sqrt(mean(x[r]^2) + eps).
@@ -46,7 +45,7 @@ struct RmsNormBwd {
   bool add;                        // to dx
   float* grad_w;                   // [cols]
   bool overwrite;                  // grad_w
-  float* partials;  // scratch [slots, cols]: sums of parts of the rows, for kernels that cut them
+  float* partials;                 // scratch [slots, cols]: partial sums, for kernels that divide the rows
   std::uint32_t slots;
 };
 
@@ -71,7 +70,7 @@ struct LinearDw {
   bool overwrite;          // both
 };
 
-/// Rows of  q heads | k heads | v heads,  d floats each. heads / kv_heads neighbours among the q heads share
+/// Layout of a row: q heads | k heads | v heads, d floats each. heads / kv_heads consecutive q heads share
 /// one k and v head.
 struct Heads {
   std::uint64_t heads, kv_heads, d;
@@ -79,17 +78,16 @@ struct Heads {
   std::uint64_t turned() const { return heads + kv_heads; }  // q and k
   std::uint64_t shared_by() const { return heads / kv_heads; }
 };
-/// void qk_norm(const QkNorm&): every q and k head of a row is normalised by itself, in place; what it was is
-/// kept.
+/// void qk_norm(const QkNorm&): RMSNorm of every q and k head of a row, in place; the input is saved in pre.
 struct QkNorm {
   std::uint64_t rows;
   Heads heads;
   const float *wq, *wk;  // [d] each
   float eps;
   float* qkv;         // [rows, width], q and k change
-  float *pre, *rstd;  // [rows, turned*d]: q and k as they were; [rows, turned]
+  float *pre, *rstd;  // [rows, turned*d]: q and k before the norm; [rows, turned]
 };
-/// void qk_norm_bwd(const QkNormBwd&): the gradient of it, in place; grad_wq and grad_wk as in RmsNormBwd.
+/// void qk_norm_bwd(const QkNormBwd&): its gradient, in place; grad_wq and grad_wk as in RmsNormBwd.
 struct QkNormBwd {
   std::uint64_t rows;
   Heads heads;
@@ -100,13 +98,13 @@ struct QkNormBwd {
   float* partials;           // scratch [slots, 2*d]
   std::uint32_t slots;
 };
-/// void rope(const Rope&): the pair (i, i + d/2) of every q and k head turns by the angle of its position, in
-/// place.
+/// void rope(const Rope&): rotates the pair (i, i + d/2) of every q and k head by the angle of its position,
+/// in place.
 struct Rope {
-  std::uint64_t rows, seq, first;  // row r stands at position (first + r) % seq
+  std::uint64_t rows, seq, first;  // row r has position (first + r) % seq
   Heads heads;
   const float* table;  // [seq, d]: cos[d/2] | sin[d/2]
-  float sign;          // -1 turns back: the gradient
+  float sign;          // -1: the inverse rotation, for the gradient
   float* qkv;          // [rows, width]
 };
 
@@ -128,11 +126,12 @@ struct AttentionBwd {
   Heads heads;
   std::uint64_t window;
   const float *d_o, *o, *lse, *qkv;
-  float* d_qkv;  // [sequences*seq, width], all of it
+  float* d_qkv;  // [sequences*seq, width], written completely
   float* scratch;
   std::uint64_t threads, scratch_floats;
 };
-/// void attention_step(const AttentionStep&): one token at `position`; its k and v join the caches first.
+/// void attention_step(const AttentionStep&): one token at `position`; its k and v are appended to the caches
+/// first.
 struct AttentionStep {
   std::uint64_t position, seq;
   Heads heads;
@@ -156,12 +155,12 @@ struct SwiGluBwd {
   float* gate_up;      // [rows, 2*cols]
 };
 
-/// double cross_entropy(const CrossEntropy&): the sum of -log softmax(logits[r])[targets[r]] over rows that
-/// count.
+/// double cross_entropy(const CrossEntropy&): the sum of -log softmax(logits[r])[targets[r]] over counted
+/// rows.
 struct CrossEntropy {
   std::uint64_t rows, vocab;
-  float* logits;  // [rows, vocab]; become (softmax - onehot) * scale where gradient is set, else scratch
-  const std::int32_t* targets;  // [rows]; -100: the row does not count, and its gradient is 0
+  float* logits;  // [rows, vocab]; become (softmax - onehot) * scale if gradient is set, else undefined
+  const std::int32_t* targets;  // [rows]; -100: the row is not counted and its gradient is 0
   float scale;
   bool gradient;
 };
@@ -178,7 +177,7 @@ struct AdamW {
   std::uint64_t count;
   const float* grad;
   float *w, *m, *v;
-  float grad_scale;  // clips
+  float grad_scale;  // clip factor
   float beta1, one_minus_beta1, beta2, one_minus_beta2;
   float decay;           // 1 - lr*weight_decay, or 1
   float step_size;       // lr / (1 - beta1^t)
@@ -202,14 +201,16 @@ struct SgdMomentum {
 
 }  // namespace trainhost::executor
 
-/// All of them, for code that treats them alike: X(function, arguments, result).
+/// The list of kernels, for code that treats all of them alike: X(function, arguments, result).
 #define TRAINHOST_KERNELS(X)                                                                                \
   X(embed, Embed, void)                                                                                     \
   X(embed_bwd, EmbedBwd, void)                                                                              \
   X(rms_norm, RmsNorm, void)                                                                                \
-  X(rms_norm_bwd, RmsNormBwd, void) X(linear, Linear, void) X(linear_dx, LinearDx, void)                    \
-      X(linear_dw, LinearDw, void) X(qk_norm, QkNorm, void) X(qk_norm_bwd, QkNormBwd, void)                 \
-          X(rope, Rope, void) X(attention, Attention, void) X(attention_bwd, AttentionBwd, void)            \
-              X(attention_step, AttentionStep, void) X(swiglu, SwiGlu, void) X(swiglu_bwd, SwiGluBwd, void) \
-                  X(cross_entropy, CrossEntropy, double) X(sum_squares, SumSquares, double)                 \
-                      X(adamw, AdamW, void) X(sgd, Sgd, void) X(sgd_momentum, SgdMomentum, void)
+  X(rms_norm_bwd, RmsNormBwd, void)                                                                         \
+  X(linear, Linear, void)                                                                                   \
+  X(linear_dx, LinearDx, void) X(linear_dw, LinearDw, void) X(qk_norm, QkNorm, void)                        \
+      X(qk_norm_bwd, QkNormBwd, void) X(rope, Rope, void) X(attention, Attention, void)                     \
+          X(attention_bwd, AttentionBwd, void) X(attention_step, AttentionStep, void)                       \
+              X(swiglu, SwiGlu, void) X(swiglu_bwd, SwiGluBwd, void) X(cross_entropy, CrossEntropy, double) \
+                  X(sum_squares, SumSquares, double) X(adamw, AdamW, void) X(sgd, Sgd, void)                \
+                      X(sgd_momentum, SgdMomentum, void)

@@ -1,5 +1,5 @@
-// Times the operations of an update while somebody watches: two clock readings and one record each, in memory
-// that the host gave.
+// Times the operations of an update while the profiler is on: two clock readings and one record per
+// operation, in memory provided by the host.
 #pragma once
 #include <chrono>
 
@@ -7,10 +7,11 @@
 
 namespace trainhost::executor {
 
-class OpLog {
+class OperationTimer {
  public:
   /// See abi::OpJournal.
-  OpLog(const step::Program& program, const placement::MemoryPlan& plan, void* records, th_moments* moments)
+  OperationTimer(const step::Program& program, const placement::MemoryPlan& plan, void* records,
+                 th_moments* moments)
       : journal_(program, plan, records, moments) {}
 
   void begin_update() { journal_.begin_update(); }

@@ -1,6 +1,6 @@
-// Which of the twenty kernels a class has, and which of them are its own. A kernel that is missing or has
-// other arguments is a sentence of the compiler; one that is inherited from ReferenceKernels is named in
-// kernel_set and in the log, because a misspelt kernel would otherwise train slowly and in silence.
+// Checks which of the twenty kernels a class has and which it inherits. A missing kernel, or one with other
+// arguments, is a compile error that names it. Kernels inherited from ReferenceKernels are named in
+// kernel_set and in the log, because a misspelt kernel would otherwise be slow without any message.
 #pragma once
 #include <concepts>
 #include <string>
@@ -10,22 +10,22 @@
 
 namespace trainhost::executor {
 
-/// Fails to compile with the name of the first kernel that K lacks.
+/// Compile error with the name of the first kernel that K lacks.
 template <class K>
 constexpr void require_kernels() {
-#define TRAINHOST_REQUIRE(function, arguments, result)                                     \
-  static_assert(                                                                           \
-      requires(K & k, const arguments& a) {                                                \
-        { k.function(a) } -> std::same_as<result>;                                         \
-      },                                                                                   \
-      "the kernels lack  " #result " " #function "(const trainhost::executor::" #arguments \
-      "&):  write it, or "                                                                 \
+#define TRAINHOST_REQUIRE(function, arguments, result)                                   \
+  static_assert(                                                                         \
+      requires(K & k, const arguments& a) {                                              \
+        { k.function(a) } -> std::same_as<result>;                                       \
+      },                                                                                 \
+      "missing kernel: " #result " " #function "(const trainhost::executor::" #arguments \
+      "&); write it, or "                                                                \
       "inherit trainhost::executor::ReferenceKernels, which has every kernel as a plain loop");
   TRAINHOST_KERNELS(TRAINHOST_REQUIRE)
 #undef TRAINHOST_REQUIRE
 }
 
-/// The kernels that K leaves to ReferenceKernels, separated by spaces; "" when all are its own.
+/// The kernels that K inherits from ReferenceKernels, separated by spaces; "" if none.
 template <class K>
 std::string inherited_kernels() {
   std::string names;

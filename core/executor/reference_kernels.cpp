@@ -19,14 +19,14 @@ double dot(Size n, const float* a, const float* b) {
   return s;
 }
 
-// y and x may be the same.
+// y and x may be the same buffer.
 float norm_row(Size n, const float* x, const float* w, float eps, float* y) {
   const double scale = 1.0 / std::sqrt(dot(n, x, x) / static_cast<double>(n) + eps);
   for (Size j = 0; j < n; ++j) y[j] = narrow(x[j] * scale * w[j]);
   return narrow(scale);
 }
 
-// dx and dy may be the same.
+// dx and dy may be the same buffer.
 void norm_row_bwd(Size n, const float* dy, const float* x, double rstd, const float* w, float* dx, bool add,
                   float* grad_w) {
   double mean = 0.0;
@@ -41,7 +41,7 @@ void norm_row_bwd(Size n, const float* dy, const float* x, double rstd, const fl
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-// Keys that query q sees begin here.
+// The first key that query q attends to.
 Size first_key(Size q, Size window) { return window && q + 1 > window ? q + 1 - window : 0; }
 
 }  // namespace

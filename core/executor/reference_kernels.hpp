@@ -1,6 +1,6 @@
-// Every kernel as the most obvious loop, with sums in double: what an author begins with and replaces one by
-// one, and what kernel_check.hpp holds kernels against. Nothing here is fast. The functions are not virtual:
-// a class that inherits this one hides those that it writes itself. Shapes and meanings: kernels.hpp.
+// Every kernel as a plain loop, with sums in double: the start of a new trainer, and the reference of
+// kernel_check.hpp. Slow. The functions are not virtual: a class that inherits this one hides the kernels
+// that it defines. Shapes and meanings: kernels.hpp.
 #pragma once
 #include "core/executor/kernels.hpp"
 

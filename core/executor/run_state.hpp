@@ -1,6 +1,5 @@
-// Where a run stands in its life, and which calls that allows: the life-cycle tags of status.h, kept in one
-// place for every trainer of the skeleton. It allocates nothing and knows no trainer. The functions that ask
-// it: calls.hpp.
+// The state of a trainer instance and the calls that it allows: the life-cycle tags of status.h. Used by
+// calls.hpp for every trainer.
 #pragma once
 #include <string>
 
@@ -8,14 +7,14 @@
 
 namespace trainhost::executor {
 
-class Life {
+class InstanceState {
  public:
   /// Masks, named as in status.h; {exists} is every one of them.
   using States = unsigned;
   static constexpr States kCreated = 1, kReady = 2, kStepped = 4, kLost = 8;
   static constexpr States kReadyOn = kReady | kStepped, kCreatedOn = kCreated | kReadyOn;
 
-  /// Throws StatusError (TH_E_STATE) with a sentence about `call` ("save()") in any state but these.
+  /// Throws StatusError (TH_E_STATE) that names `call` ("save()") unless the state is one of `allowed`.
   void require(States allowed, const char* call) const {
     if (state_ & allowed) return;
     const std::string what(call);
@@ -23,15 +22,15 @@ class Life {
       throw abi::StatusError(TH_E_STATE,
                              what + " of a lost instance: " + lost_by_ + " failed before (" +
                                  std::string(abi::status_name(lost_with_)) + ")",
-                             "destroy it, create another and load a checkpoint");
+                             "destroy the instance, create another one and load a checkpoint");
     if (allowed == kCreated) throw abi::StatusError(TH_E_STATE, what + " a second time");
     throw abi::StatusError(TH_E_STATE, what + (state_ == kCreated ? " before init()" : " before a step"));
   }
 
   void reached(States s) { state_ = s; }
 
-  /// What `call` (a literal) ended with: a code after which only destroy() is left makes the instance lost.
-  /// Returns it.
+  /// Records the result of `call` (a string literal) and returns it. After some codes the instance is lost:
+  /// only destroy() is allowed.
   th_status ended(const char* call, th_status s) {
     const bool lost = s == TH_E_DEVICE_LOST || s == TH_E_DEVICE_OOM || s == TH_E_HOST_OOM || s == TH_E_IO ||
                       s == TH_E_INTERNAL;

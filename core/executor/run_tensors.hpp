@@ -1,6 +1,5 @@
-// The tensors of a run by their checkpoint names: in, out, and filled with initial values. Every piece that
-// comes from the host is checked before a byte of it is copied. Works on f32 parameters in memory that the
-// CPU addresses.
+// The tensors of a run by checkpoint name: load, save and initialise. Every piece from the host is checked
+// before it is copied. For f32 parameters in memory that the CPU can address.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,36 +10,37 @@
 
 namespace trainhost::executor {
 
-/// Throws StatusError(TH_E_ARG): the host handed in something that the interface does not allow.
+/// Throws StatusError(TH_E_ARG): an argument from the host is invalid.
 [[noreturn]] inline void bad_argument(const std::string& what) { throw abi::StatusError(TH_E_ARG, what); }
 
 class Tensors {
  public:
-  /// `trainer`: who refuses, in messages. program and storage must outlive it.
+  /// `trainer`: the trainer's name in messages. program and storage must outlive it.
   Tensors(const step::Program& program, Storage& storage, std::string trainer);
 
-  /// Copies a piece of a tensor into its parameter (scope: TH_SCOPE_*). Throws abi::StatusError (argument)
-  /// for a name, shape, type or piece that the model does not have, and for a state that the run does not
-  /// keep.
+  /// Copies a piece of a tensor into its parameter (scope: TH_SCOPE_*). Errors: abi::StatusError (TH_E_ARG)
+  /// for a name, shape, type or range that the model does not have, and for optimizer state that the run does
+  /// not have.
   void load(std::uint32_t scope, const th_tensor& t);
-  /// Fills the weights that load() did not bring whole, by core/model/tensors.hpp, on the backend's threads.
+  /// Initialises the weights that load() did not set completely (core/model/tensors.hpp), on the backend's
+  /// threads.
   void init(std::uint64_t seed, Backend& backend);
-  /// Every tensor of that state, whole, in the order of the checkpoint's names.
+  /// Passes every tensor of that scope to the sink, complete, in checkpoint order.
   void save(std::uint32_t scope, th_tensor_sink& sink);
 
  private:
-  /// Where a checkpoint tensor lies: its parameter and the first element in that parameter's buffers.
-  struct Place {
+  /// Position of a checkpoint tensor: its parameter and its first element in the parameter's buffers.
+  struct Position {
     const step::Param* param = nullptr;
     std::uint64_t first = 0;
   };
-  float* data(const Place& place, std::uint32_t scope);
+  float* data(const Position& place, std::uint32_t scope);
 
   const step::Program& program_;
   Storage& storage_;
   const std::string trainer_;
-  std::vector<Place> places_;          // by index into program_.tensor_infos
-  std::vector<std::uint64_t> loaded_;  // elements of each tensor's weights that load() brought
+  std::vector<Position> positions_;    // by index into program_.tensor_infos
+  std::vector<std::uint64_t> loaded_;  // number of elements of each tensor that load() set
 };
 
 }  // namespace trainhost::executor

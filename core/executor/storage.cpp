@@ -1,4 +1,4 @@
-// The one allocation of a run.
+// See storage.hpp.
 #include "core/executor/storage.hpp"
 
 #include <string>
@@ -17,8 +17,8 @@ ArenaStorage::ArenaStorage(const th_host* host, const step::Program& program,
                                       : host->alloc(host, plan.arena_bytes, alignment, tier_, "arena"));
   if (!base_)
     throw abi::StatusError(program.traits.tier == Tier::kDevice ? TH_E_DEVICE_OOM : TH_E_HOST_OOM,
-                           "no " + format_bytes(plan.arena_bytes) + " of memory for the arena of the run",
-                           "a smaller train.micro_batch, or train.recompute = \"full\"", plan.arena_bytes);
+                           "cannot allocate " + format_bytes(plan.arena_bytes) + " for the arena of the run",
+                           "reduce train.micro_batch, or set train.recompute = \"full\"", plan.arena_bytes);
   if (own && host->took) host->took(host, static_cast<std::int64_t>(plan.arena_bytes), tier_, "arena");
 }
 

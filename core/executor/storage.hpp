@@ -1,7 +1,8 @@
-// Where the buffers of a program lie. A backend asks for an address once per operand and operation; the
-// walker announces every operation before and after, so that a test storage can take and drop buffers one by
-// one. The product uses ArenaStorage: one allocation of the planned size, addresses by addition.
+// Addresses of the buffers of a program. A backend calls at() once per operand and operation; the walker
+// calls enter() and leave() around every operation, so that a test storage can allocate and free buffers one
+// by one. Trainers use ArenaStorage: one allocation of the planned size.
 #pragma once
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,8 +22,8 @@ class Storage {
   double* f64(step::BufferId b) { return static_cast<double*>(at(b)); }
 };
 
-/// A trainer's own allocator, for memory that a device and the CPU both address. take() gives zero-filled
-/// bytes, or nullptr when there are none left.
+/// A trainer's own allocator, for memory that a device and the CPU can both address. take() returns
+/// zero-filled memory, or nullptr if there is not enough.
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -32,14 +33,17 @@ class Allocator {
 
 class ArenaStorage final : public Storage {
  public:
-  /// Takes plan.arena_bytes of the trainer's tier under the tag "arena": from the host, or from `own`, and
-  /// then the host's ledger is told. Throws abi::StatusError with TH_E_HOST_OOM (TH_E_DEVICE_OOM in the
-  /// device's tier) and the missing bytes when there are none left. host, plan and own must outlive it.
+  /// Allocates plan.arena_bytes of the trainer's compute tier with the tag "arena": from the host, or from
+  /// `own`, which is then reported to the host's ledger. host, plan and own must outlive it. Errors:
+  /// abi::StatusError with TH_E_HOST_OOM (TH_E_DEVICE_OOM in device memory) and the missing bytes.
   ArenaStorage(const th_host* host, const step::Program& program, const placement::MemoryPlan& plan,
                Allocator* own = nullptr);
   ~ArenaStorage() override;
   ArenaStorage(const ArenaStorage&) = delete;
-  void* at(step::BufferId b) override { return base_ + plan_.offset[b]; }
+  void* at(step::BufferId b) override {
+    assert(plan_.offset[b] < plan_.arena_bytes && "a buffer of the compute tier's arena");
+    return base_ + plan_.offset[b];
+  }
 
  private:
   const th_host* host_;

@@ -1,4 +1,4 @@
-// What a class of kernels gets when it says nothing of its own.
+// Defaults for a class of kernels.
 #include "core/executor/trainer.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ TrainerTraits default_traits(const char* id, const ModelSpec& model, const RunSp
 void require_f32_on_one_rank(const char* id, const RunSpec& r) {
   const auto refuse = [&](const std::string& what) {
     throw abi::StatusError(TH_E_UNSUPPORTED,
-                           std::string("the ") + id + " trainer computes in f32, on one rank: " + what);
+                           std::string("the ") + id + " trainer supports only f32 on one rank: " + what);
   };
   if (r.compute != DType::kF32 || r.weight != DType::kF32 || r.grad != DType::kF32 || r.moment != DType::kF32)
     refuse("train.precision must be \"fp32\"");

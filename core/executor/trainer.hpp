@@ -1,19 +1,22 @@
-// A trainer plugin from a class of kernels: TRAINHOST_TRAINER(Mine) after TH_MANIFEST is the whole plugin.
-// Exact plans, recompute, accumulation, clipping, checkpoints, evaluation, generation, profiling and every
-// check of arguments come with it. Works on memory that the CPU addresses. Example:
-// sdk/examples/plain_trainer; a kit for the kernels: kernel_check.hpp.
+// A trainer plugin from a class of kernels: TH_MANIFEST followed by TRAINHOST_TRAINER(Mine) is the whole
+// plugin. Exact plans, recompute, gradient accumulation, clipping, checkpoints, evaluation, generation,
+// profiling and all argument checks are included. For memory that the CPU can address. Example:
+// sdk/examples/plain_trainer; test of the kernels: kernel_check.hpp.
 //
+// clang-format off
 // Mine has the twenty kernels of kernels.hpp (inherit ReferenceKernels and replace them one by one), and
-//   static constexpr const char *id = "mine", *version = "1.0";                          as in the manifest
-// It may have, and needs none of:
-//   static std::uint32_t probe(const th_host*);                       how many devices; throws
-//   th::Error(TH_E_UNAVAILABLE, why) static void traits(const ModelSpec&, const RunSpec&, std::uint32_t
-//   threads, TrainerTraits&);   changes the defaults below static void supports(const RunSpec&); throws
-//   th::Error(TH_E_UNSUPPORTED, why); else f32, one rank explicit Mine(const Setup&); one object is one run
-//   void workspace(void* scratch, std::uint64_t bytes);               once, where traits() asked for
-//   workspace_bytes void* take(std::uint64_t bytes, std::uint64_t alignment); void give_back(void*);    the
-//   arena's memory, zero-filled std::string kernel_set(); double peak_flops();                    what bits
-//   depend on; flop/s of a large product, measured
+//   static constexpr const char *id = "mine", *version = "1.0";      the same as in the manifest
+// Optional members:
+//   static std::uint32_t probe(const th_host*);                      number of devices; throws th::Error(TH_E_UNAVAILABLE, why)
+//   static void traits(const ModelSpec&, const RunSpec&, std::uint32_t threads, TrainerTraits&);   changes the defaults below
+//   static void supports(const RunSpec&);                            throws th::Error(TH_E_UNSUPPORTED, why); default: f32, one rank
+//   explicit Mine(const Setup&);                                     one object per run
+//   void workspace(void* scratch, std::uint64_t bytes);              called once if traits() set workspace_bytes
+//   void* take(std::uint64_t bytes, std::uint64_t alignment);        allocates the arena, zero-filled
+//   void give_back(void*);                                           frees it
+//   std::string kernel_set();                                        what the bits of results depend on
+//   double peak_flops();                                             FLOP/s of a large matrix product, measured
+// clang-format on
 #pragma once
 #include <memory>
 #include <string>
@@ -24,7 +27,8 @@
 
 namespace trainhost::executor {
 
-/// What a run is; the references live as long as the kernels.
+/// Description of a run, passed to the constructor of the kernels; the references stay valid as long as they
+/// do.
 struct Setup {
   const th_host* host;
   std::int32_t device;
@@ -37,12 +41,12 @@ struct Setup {
 /// no work space.
 TrainerTraits default_traits(const char* id, const ModelSpec& model, const RunSpec& run);
 
-/// Throws abi::StatusError (unsupported) for anything but f32 on one rank.
+/// Throws abi::StatusError (TH_E_UNSUPPORTED) for any other run than f32 on one rank.
 void require_f32_on_one_rank(const char* id, const RunSpec& run);
 
 template <class K>
 struct KernelTrainer {
-  // ---- the front
+  // ---- front end: calls without an instance
   static std::uint32_t probe(const th_host* host) {
     if constexpr (requires { K::probe(host); }) return K::probe(host);
     (void)host;
@@ -79,7 +83,7 @@ struct KernelTrainer {
     return left.empty() ? set : set + ", of the reference: " + left;
   }
 
-  /// Kernels, their memory and the run, in the order in which they need each other.
+  /// A run with its kernels and their allocator. Members are in order of dependency.
   class Instance {
    public:
     Instance(const th_host* host, std::int32_t device, const ModelSpec& model, const RunSpec& run)
@@ -144,8 +148,8 @@ struct KernelTrainer {
   static std::unique_ptr<Instance> create(const th_host* host, std::int32_t device, const ModelSpec& model,
                                           const RunSpec& run) {
     if (const std::uint32_t found = probe(host); device < 0 || static_cast<std::uint32_t>(device) >= found)
-      throw abi::StatusError(TH_E_ARG,
-                             "there is no device " + std::to_string(device) + " of " + std::to_string(found));
+      throw abi::StatusError(TH_E_ARG, "device " + std::to_string(device) +
+                                           " does not exist: the trainer found " + std::to_string(found));
     return std::make_unique<Instance>(host, device, model, run);
   }
 
@@ -159,7 +163,7 @@ struct KernelTrainer {
 
 }  // namespace trainhost::executor
 
-/// The entry of a plugin whose trainer is the class of kernels K. The manifest is the author's: TH_MANIFEST.
+/// Entry point of a plugin whose trainer is the class of kernels K. The manifest is separate: TH_MANIFEST.
 #define TRAINHOST_TRAINER(K)                                                     \
   TH_PLUGIN(K::id, K::version, trainhost::executor::KernelTrainer<K>::trainer(), \
             trainhost::executor::KernelTrainer<K>::generate(),                   \

@@ -1,4 +1,4 @@
-// Checks every argument that comes from the host before it reaches a kernel.
+// See trainer_run.hpp. Every argument from the host is checked before it reaches a kernel.
 #include "core/executor/trainer_run.hpp"
 
 #include <chrono>
@@ -15,8 +15,8 @@ std::uint64_t ns_since(Clock::time_point t) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - t).count());
 }
 
-std::unique_ptr<Backend> made(std::unique_ptr<Backend> b, const std::string& trainer) {
-  if (!b) throw abi::StatusError(TH_E_INTERNAL, "the " + trainer + " trainer made no backend");
+std::unique_ptr<Backend> require_backend(std::unique_ptr<Backend> b, const std::string& trainer) {
+  if (!b) throw abi::StatusError(TH_E_INTERNAL, "the " + trainer + " trainer returned no backend");
   return b;
 }
 
@@ -28,15 +28,16 @@ Run::Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const 
       program_(step::build_program(model, run, traits)),
       plan_(placement::place(program_)),
       storage_(host, program_, plan_, own),
-      backend_(made(make(program_, storage_), traits.trainer)),
+      backend_(require_backend(make(program_, storage_), traits.trainer)),
       walker_(program_, storage_, *backend_),
       tensors_(program_, storage_, traits.trainer),
       kernel_set_(backend_->kernel_set()) {}
 
-/// What an interrupted update left is neither the old state nor the new one.
-void Run::check_whole() const {
+/// After an interrupted update the weights are neither the old nor the new ones.
+void Run::require_complete_update() const {
   if (walker_.half_updated())
-    throw abi::StatusError(TH_E_DEVICE_LOST, "the last update failed half-way: the weights are not usable");
+    throw abi::StatusError(TH_E_DEVICE_LOST,
+                           "the last update failed before it was complete: the weights are not usable");
 }
 
 void Run::load(std::uint32_t scope, const th_tensor& t) { tensors_.load(scope, t); }
@@ -44,7 +45,7 @@ void Run::load(std::uint32_t scope, const th_tensor& t) { tensors_.load(scope, t
 void Run::init(std::uint64_t seed) { tensors_.init(seed, *backend_); }
 
 void Run::save(std::uint32_t scope, th_tensor_sink& sink) {
-  check_whole();
+  require_complete_update();
   tensors_.save(scope, sink);
 }
 
@@ -67,20 +68,20 @@ void Run::check_step(const th_step& in) const {
   if (!evaluate && r.mode == RunMode::kInference)
     throw abi::StatusError(TH_E_STATE, "an inference run has no update");
   if (in.seq != r.seq_len || in.batch == 0 || in.batch > most || (!evaluate && in.batch != most))
-    bad_argument("a step of " + std::to_string(in.batch) + " x " + std::to_string(in.seq) +
-                 " tokens; the run has " + std::to_string(most) + " x " + std::to_string(r.seq_len));
-  if (!in.tokens || !in.targets) bad_argument("a step without tokens or targets");
+    bad_argument("step with " + std::to_string(in.batch) + " x " + std::to_string(in.seq) +
+                 " tokens, but the run has " + std::to_string(most) + " x " + std::to_string(r.seq_len));
+  if (!in.tokens || !in.targets) bad_argument("step without tokens or targets");
   check_ids(in.tokens, in.targets, std::uint64_t{in.batch} * in.seq);
   if (!evaluate && counted_targets(in.targets, std::uint64_t{in.batch} * in.seq) == 0)
-    bad_argument("a step without a counted target");
+    bad_argument("step without counted targets: all are -100");
 }
 
 void Run::step(const th_step& in, th_step_out& out) {
-  check_whole();
+  require_complete_update();
   check_step(in);
   const auto start = Clock::now();
   const auto cancelled = [this] { return host_->cancelled && host_->cancelled(host_) != 0; };
-  next_position_ = 0;  // the caches lie where a step works
+  next_position_ = 0;  // a step overwrites the caches
   UpdateResult result;
   const Outcome outcome =
       in.flags & TH_STEP_EVALUATE
@@ -96,15 +97,15 @@ void Run::step(const th_step& in, th_step_out& out) {
     throw abi::StatusError(TH_E_NONFINITE,
                            "loss " + std::to_string(result.loss) + ", gradient norm " +
                                std::to_string(result.grad_norm) + ": the update was not applied",
-                           "a smaller optimizer.lr, or a longer warm-up");
+                           "reduce optimizer.lr, or increase optimizer.warmup_steps");
 }
 
 void Run::next(std::int32_t token, std::uint32_t position, float* logits) {
-  check_whole();
+  require_complete_update();
   if (token < 0 || static_cast<std::uint64_t>(token) >= program_.model.vocab)
     bad_argument("token " + std::to_string(token) + " is outside the vocabulary");
   if (position >= program_.run.seq_len)
-    bad_argument("position " + std::to_string(position) + "; the cache holds " +
+    bad_argument("position " + std::to_string(position) + ", but the cache has " +
                  std::to_string(program_.run.seq_len));
   if (position > next_position_)
     bad_argument("position " + std::to_string(position) + " before position " +
@@ -117,7 +118,7 @@ double Run::metric(std::string_view key) {
   if (key == "peak_flops")
     if (const double measured = backend_->peak_flops(); measured > 0.0) return measured;
   throw abi::StatusError(TH_E_UNSUPPORTED,
-                         "the " + program_.traits.trainer + " trainer has no figure named " + escaped(key));
+                         "the " + program_.traits.trainer + " trainer has no metric named " + escaped(key));
 }
 
 void Run::start_profile(void* records, std::uint64_t bytes, th_moments* moments) {
@@ -125,20 +126,20 @@ void Run::start_profile(void* records, std::uint64_t bytes, th_moments* moments)
     throw abi::StatusError(TH_E_STATE, "an inference run has no update to profile");
   const std::uint64_t need = abi::record_bytes(program_);
   if (!records || bytes < need)
-    bad_argument(std::to_string(bytes) + " bytes for records; a step of this run needs " +
+    bad_argument(std::to_string(bytes) + " bytes for records, but a step of this run needs " +
                  std::to_string(need));
-  log_.emplace(program_, plan_, records, moments);
-  walker_.watch(&*log_);
+  timer_.emplace(program_, plan_, records, moments);
+  walker_.watch(&*timer_);
 }
 
 void Run::read_profile(th_op_sink& sink) const {
-  if (!log_) throw abi::StatusError(TH_E_STATE, "nothing is profiled");
-  log_->read(sink);
+  if (!timer_) throw abi::StatusError(TH_E_STATE, "the profiler was not started");
+  timer_->read(sink);
 }
 
 void Run::stop_profile() {
   walker_.watch(nullptr);
-  log_.reset();
+  timer_.reset();
 }
 
 }  // namespace trainhost::executor

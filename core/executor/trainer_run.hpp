@@ -1,7 +1,6 @@
-// One training run of a trainer that executes step programs: plan, arena, tensors, the walk, and every check
-// of what the host hands in. The C tables over it: calls.hpp. It throws abi::StatusError and
-// trainhost::Error, nothing else of its own; after any failure but a half-done change of weights the run is
-// as it was before the call.
+// One run of a trainer that executes step programs: plan, arena, tensors, the walk through the program, and
+// the checks of all arguments from the host. calls.hpp exposes it as C functions. Throws abi::StatusError and
+// trainhost::Error. After an error the run is unchanged, unless it occurred while weights were being changed.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,28 +16,28 @@
 
 namespace trainhost::executor {
 
-/// Makes what runs the operations, once the arena is there. Both arguments outlive the backend.
+/// Creates the backend after the arena has been allocated. Both arguments outlive the backend.
 using MakeBackend = std::function<std::unique_ptr<Backend>(const step::Program&, Storage&)>;
 
 class Run {
  public:
-  /// Takes the arena of the program under `traits` (from `own`, else from the host) and nothing more. host
-  /// and own must outlive it. Throws what build_program() and ArenaStorage throw.
+  /// Allocates the arena of the program (from `own`, else from the host) and nothing else. host and own must
+  /// outlive it. Errors: those of build_program() and ArenaStorage.
   Run(const th_host* host, const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits,
       const MakeBackend& make, Allocator* own = nullptr);
 
   void load(std::uint32_t scope, const th_tensor& t);
   void init(std::uint64_t seed);
-  /// One update or one evaluation. A loss or norm that is not finite: TH_E_NONFINITE, and no weight has
-  /// changed.
+  /// One update or one evaluation. Error TH_E_NONFINITE for a loss or norm that is not finite; then no weight
+  /// has changed.
   void step(const th_step& in, th_step_out& out);
   void save(std::uint32_t scope, th_tensor_sink& sink);
   void next(std::int32_t token, std::uint32_t position, float* logits);
-  /// One address space: nothing is ever transferred, so only compute_ns is filled.
+  /// One address space: there are no transfers, so only compute_ns is set.
   void counters(th_counters& c) const { c.compute_ns = compute_ns_; }
   const char* info(std::string_view key) const { return key == "kernel_set" ? kernel_set_.c_str() : nullptr; }
   double metric(std::string_view key);
-  /// See th_profiler: `bytes` must be what record_bytes() says for this run.
+  /// See th_profiler: `bytes` must be at least record_bytes() of this run.
   void start_profile(void* records, std::uint64_t bytes, th_moments* moments);
   void read_profile(th_op_sink& sink) const;
   void stop_profile();
@@ -49,7 +48,7 @@ class Run {
  private:
   void check_ids(const std::int32_t* tokens, const std::int32_t* targets, std::uint64_t n) const;
   void check_step(const th_step& in) const;
-  void check_whole() const;
+  void require_complete_update() const;
 
   const th_host* host_;
   step::Program program_;
@@ -60,8 +59,8 @@ class Run {
   Tensors tensors_;
   std::string kernel_set_;
   std::uint64_t compute_ns_ = 0;
-  std::uint32_t next_position_ = 0;  // of generation
-  std::optional<OpLog> log_;         // while profiled
+  std::uint32_t next_position_ = 0;      // of generation
+  std::optional<OperationTimer> timer_;  // while profiled
 };
 
 }  // namespace trainhost::executor

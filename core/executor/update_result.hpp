@@ -1,12 +1,12 @@
-// What one optimizer update is given and what comes of it: the words that walker.hpp and a trainer with a
-// loop of its own (plugins/cuda/engine) share.
+// Input and result of one optimizer update, shared by walker.hpp and trainers with a loop of their own
+// (plugins/cuda/engine).
 #pragma once
 #include <cstdint>
 
 namespace trainhost::executor {
 
 struct UpdateInput {
-  const std::int32_t *tokens, *targets;  // accumulate * micro_batch * seq each
+  const std::int32_t *tokens, *targets;  // [accumulate * micro_batch * seq] each
   double lr;
   std::uint64_t step_index;
 };

@@ -1,8 +1,9 @@
-// The order of things inside an update: all micro-batches, the gradient norm, the checks, and only then the
-// weights.
+// See walker.hpp. Order of an update: all micro-batches, the gradient norm, the check for finite values, and
+// only then the weights.
 #include "core/executor/walker.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -45,17 +46,17 @@ void Walker::fill_rope_tables() {
   }
 }
 
-// False when the host wants to stop.
-bool Walker::run(step::Section section, const std::function<bool()>& cancelled, OpLog* log) {
+// Returns false if the host cancelled.
+bool Walker::run(step::Section section, const std::function<bool()>& cancelled, OperationTimer* timer) {
   const std::vector<step::Op>& ops = program_.ops;
   for (std::uint32_t i = section.begin, end = i; i < section.end; i = end) {
     if (cancelled && cancelled()) return false;
     const bool together = backend_.together(ops[i].kind);
     for (end = i + 1; together && end < section.end && ops[end].kind == ops[i].kind;) ++end;
     for (std::uint32_t o = i; o < end; ++o) storage_.enter(o);
-    if (log) log->enter(i);
+    if (timer) timer->enter(i);
     backend_.run({&ops[i], end - i}, step_);
-    if (log) log->leave(end - i);
+    if (timer) timer->leave(end - i);
     for (std::uint32_t o = i; o < end; ++o) storage_.leave(o);
   }
   return true;
@@ -67,7 +68,7 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
   out.counted = counted_targets(in.targets, total);
   scalars()[step::kLossSum] = 0.0;
   scalars()[step::kNorm2] = 0.0;
-  if (log_) log_->begin_update();
+  if (timer_) timer_->begin_update();
   for (std::uint64_t i = 0; i < p.run.accumulate; ++i) {
     step_ = {in.tokens + i * micro,
              in.targets + i * micro,
@@ -77,24 +78,26 @@ Outcome Walker::update(const UpdateInput& in, const std::function<bool()>& cance
              in.lr,
              in.step_index,
              0};
-    if (!run(p.section(SectionKind::kMicro), cancelled, log_)) return Outcome::kCancelled;
+    if (!run(p.section(SectionKind::kMicro), cancelled, timer_)) return Outcome::kCancelled;
   }
   out.loss = scalars()[step::kLossSum] / static_cast<double>(out.counted);
 
-  // The update section measures all gradients before it changes any weight; between the two lie the checks.
+  // The update section computes the norm of all gradients before it changes any weight; the check is in
+  // between.
   const step::Section section = p.section(SectionKind::kUpdate);
   step::Section norms = section, weights = section;
   while (norms.end > norms.begin && p.ops[norms.end - 1].kind != OpKind::kGradSquares) --norms.end;
   weights.begin = norms.end;
-  run(norms, nullptr, log_);
+  assert(norms.begin < norms.end && weights.begin < weights.end);
+  run(norms, nullptr, timer_);
   out.grad_norm = std::sqrt(scalars()[step::kNorm2]);
   if (!std::isfinite(out.loss) || !std::isfinite(out.grad_norm)) return Outcome::kNonFinite;
   const double clip = p.run.clip_norm;
   scalars()[step::kClipFactor] = clip > 0.0 ? std::min(1.0, clip / (out.grad_norm + 1e-6)) : 1.0;
   half_updated_ = true;
-  run(weights, nullptr, log_);
+  run(weights, nullptr, timer_);
   half_updated_ = false;
-  if (log_) log_->end_update();
+  if (timer_) timer_->end_update();
   return Outcome::kDone;
 }
 

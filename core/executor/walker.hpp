@@ -1,6 +1,5 @@
-// Walks a step program: one update, one evaluation, one generated token. Knows sections and scalars, not
-// shapes; what an operation does is the backend's. Allocates nothing after construction. Works on any
-// Storage.
+// Runs a step program section by section: one update, one evaluation, or one generated token. Handles
+// sections and scalars; the operations are executed by the backend. Allocates nothing after construction.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,12 +12,12 @@ namespace trainhost::executor {
 
 class Walker {
  public:
-  /// `program`, `storage` and `backend` must outlive it. Fills the tables that the program reads (rotary
-  /// angles).
+  /// `program`, `storage` and `backend` must outlive it. Fills the rotary tables of the
+  /// program.
   Walker(const step::Program& program, Storage& storage, Backend& backend);
 
-  /// One optimizer update. `cancelled` is asked between operations until the gradients are complete. Not
-  /// kDone: no weight and no moment has changed.
+  /// One optimizer update. `cancelled` is called between operations until the gradients are complete. If the
+  /// result is not kDone, no weight and no moment has changed.
   Outcome update(const UpdateInput& in, const std::function<bool()>& cancelled, UpdateResult& out);
 
   /// Mean loss over the counted targets of `sequences` <= micro_batch sequences. Changes no weight.
@@ -28,14 +27,14 @@ class Walker {
   /// Logits [vocab] of the token after `token` at `position`.
   void next_logits(std::int32_t token, std::uint32_t position, float* logits);
 
-  /// Did a backend throw while it changed weights? Then they are neither the old ones nor the new ones.
+  /// True if the backend threw while changing weights: some are old, some new.
   bool half_updated() const { return half_updated_; }
 
-  /// Times the operations of update() from now on; nullptr: no more. `log` must outlive that.
-  void watch(OpLog* log) { log_ = log; }
+  /// Times the operations of update() from now on; nullptr: stops. `timer` must outlive that.
+  void watch(OperationTimer* timer) { timer_ = timer; }
 
  private:
-  bool run(step::Section section, const std::function<bool()>& cancelled, OpLog* log = nullptr);
+  bool run(step::Section section, const std::function<bool()>& cancelled, OperationTimer* timer = nullptr);
   void fill_rope_tables();
   double* scalars() { return storage_.f64(scalars_); }
 
@@ -44,7 +43,7 @@ class Walker {
   Backend& backend_;
   const step::BufferId scalars_;
   StepState step_;
-  OpLog* log_ = nullptr;
+  OperationTimer* timer_ = nullptr;
   bool half_updated_ = false;
 };
 

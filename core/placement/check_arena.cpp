@@ -1,11 +1,12 @@
 // See check_arena.hpp.
 #include "core/placement/check_arena.hpp"
 
+#include <cassert>
 #include <iterator>
 
 namespace trainhost::placement {
 
-/// Takes [begin, end) out of every piece; all owners but `keep` have lost bytes.
+/// Removes [begin, end) from every piece. Records for all owners except `keep` that `op` overwrote them.
 void ArenaMap::cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, std::size_t keep,
                    std::uint32_t op) {
   auto at = pieces.upper_bound(begin);
@@ -14,7 +15,7 @@ void ArenaMap::cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, std::
     const std::uint64_t from = at->first;
     const Piece piece = at->second;
     at = pieces.erase(at);
-    if (piece.owner != keep && lost_to_[piece.owner] == kNobody) lost_to_[piece.owner] = op;
+    if (piece.owner != keep && lost_to_[piece.owner] == kNone) lost_to_[piece.owner] = op;
     if (from < begin) pieces[from] = {begin, piece.owner};
     if (piece.end > end) at = std::next(pieces.emplace(end, Piece{piece.end, piece.owner}).first);
   }
@@ -28,8 +29,10 @@ void ArenaMap::write(BufferId b, std::uint32_t op, std::uint32_t instance) {
   if (begin == end) return;
   Pieces& pieces = tiers_[p_[b].tier];
   cut(pieces, begin, end, me, op);
+  assert((pieces.lower_bound(begin) == pieces.end() || pieces.lower_bound(begin)->first >= end) &&
+         "pieces are disjoint");
   pieces[begin] = {end, me};
-  lost_to_[me] = kNobody;
+  lost_to_[me] = kNone;
 }
 
 bool ArenaMap::overlap(BufferId a, BufferId b) const {

@@ -1,6 +1,6 @@
-// The arena as the checker sees it: which buffer's bytes lie where, right now. A write takes its bytes from
-// whoever had them; a later read of a buffer that lost bytes is a broken plan. No lifetimes are needed, or
-// believed.
+// The checker's map of the arena: which buffer owns each byte range at the current operation. A write takes
+// its range from the previous owners; a later read of a buffer that lost bytes proves that the plan is wrong.
+// Does not use the lifetimes of the plan.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,18 +12,18 @@ namespace trainhost::placement {
 
 class ArenaMap {
  public:
-  static constexpr std::uint32_t kNobody = UINT32_MAX;
+  static constexpr std::uint32_t kNone = UINT32_MAX;
 
   ArenaMap(const Program& p, const MemoryPlan& plan)
-      : p_(p), plan_(plan), lost_to_(2 * p.buffers.size(), kNobody) {}
+      : p_(p), plan_(plan), lost_to_(2 * p.buffers.size(), kNone) {}
 
-  /// Micro-batches take turns with the instances of a ring; a buffer that is none has the one.
+  /// Index of an instance. Micro-batches alternate between the instances of a ring; other buffers have one.
   std::size_t index(BufferId b, std::uint32_t instance) const {
     return 2 * std::size_t{b} + (p_[b].ring > 1 ? instance : 0);
   }
-  /// Bytes of this instance of b become its; `op` is who writes.
+  /// Operation `op` writes this instance of b, which now owns its bytes.
   void write(BufferId b, std::uint32_t op, std::uint32_t instance);
-  /// The operation that took bytes of it since it was last written, or kNobody.
+  /// The operation that overwrote bytes of this instance since it was last written, or kNone.
   std::uint32_t lost_to(BufferId b, std::uint32_t instance) const { return lost_to_[index(b, instance)]; }
   bool overlap(BufferId a, BufferId b) const;
 
@@ -32,7 +32,7 @@ class ArenaMap {
     std::uint64_t end;
     std::size_t owner;  // index()
   };
-  using Pieces = std::map<std::uint64_t, Piece>;  // by begin, disjoint
+  using Pieces = std::map<std::uint64_t, Piece>;  // by start offset; disjoint
   void cut(Pieces& pieces, std::uint64_t begin, std::uint64_t end, std::size_t keep, std::uint32_t op);
 
   const Program& p_;

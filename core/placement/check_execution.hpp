@@ -1,5 +1,5 @@
-// The checker's run of a program on values: its state, and the words in which check_ops.cpp says what each
-// kind of operation needs to find and leaves behind. Internal to the checker; the entry is check_values.hpp.
+// The checker's run of a program on symbolic values: its state, and the primitives with which check_ops.cpp
+// states what each operation reads and writes. Internal to the checker; the entry is check_values.hpp.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -13,10 +13,10 @@
 
 namespace trainhost::placement {
 
-inline constexpr Value value(Thing t, std::int32_t at) { return {t, at, false}; }
-inline constexpr Value grad(Value v) { return {v.thing, v.at, true}; }
+inline constexpr Value value(Quantity t, std::int32_t at) { return {t, at, false}; }
+inline constexpr Value grad(Value v) { return {v.quantity, v.at, true}; }
 
-/// The four matrix products of a layer: what each takes and makes, and the residual that it adds, if any.
+/// One of the four matrix products of a layer: input, output, bias, and the residual that it adds, if any.
 struct Product {
   Value x, y;
   TensorRole bias;
@@ -31,13 +31,13 @@ class ValueRun {
         f_(f),
         arena_(p, plan),
         params_(p, f),
-        held_(2 * p.buffers.size()),
-        stands_for_(p.buffers.size(), kNoBuffer),
+        contents_(2 * p.buffers.size()),
+        original_of_(p.buffers.size(), kNoBuffer),
         layers_(static_cast<std::int32_t>(p.model.layers)) {
     for (BufferId b = 0; b < p.buffers.size(); ++b)
       if (p[b].persistent && p[b].component != Component::kGradients)
-        for (std::uint32_t i = 0; i < p[b].ring; ++i) arena_.write(b, ArenaMap::kNobody, i);
-    find_stand_ins();
+        for (std::uint32_t i = 0; i < p[b].ring; ++i) arena_.write(b, ArenaMap::kNone, i);
+    find_copies_of_parameters();
   }
 
   void all() {
@@ -56,14 +56,15 @@ class ValueRun {
  private:
   // ---- sections
   void forget() {
-    for (std::size_t i = 0; i < held_.size(); ++i)
-      if (held_[i].thing != Thing::kKeys && held_[i].thing != Thing::kValues) held_[i] = {};
+    for (std::size_t i = 0; i < contents_.size(); ++i)
+      if (contents_[i].quantity != Quantity::kKeys && contents_[i].quantity != Quantity::kValues)
+        contents_[i] = {};
   }
   void range(std::uint32_t begin, std::uint32_t end) {
-    for (i_ = begin; i_ < end; ++i_) one();
+    for (i_ = begin; i_ < end; ++i_) run_op();
   }
-  void one_head(SectionKind k) {
-    if (heads_ != 1) f_.add(std::string(name(k)) + " has " + std::to_string(heads_) + " heads, needs one");
+  void expect_one_head(SectionKind k) {
+    if (heads_ != 1) f_.add(std::string(name(k)) + " has " + std::to_string(heads_) + " heads, expected one");
     heads_ = 0;
   }
   void section(SectionKind k) {
@@ -71,32 +72,31 @@ class ValueRun {
     forget();
     heads_ = instance_ = 0;
     range(s.begin, s.end);
-    one_head(k);
+    expect_one_head(k);
   }
-  /// Three micro-batches: one after the other, or where there are rings each forward part before the backward
-  /// part of the micro-batch before it.
+  /// Three micro-batches: one after the other, or, if the program has rings, forward i + 1 before backward i.
   void micro_batches() {
     const Section s = p_.section(SectionKind::kMicro);
     const bool rings =
         std::any_of(p_.buffers.begin(), p_.buffers.end(), [](const Buffer& b) { return b.ring > 1; });
     const std::uint32_t cut = backward_begin(p_);
-    constexpr std::uint32_t kTimes = 3;
+    constexpr std::uint32_t kMicroBatches = 3;
     forget();
     heads_ = 0;
     const auto forward = [&](std::uint32_t m) {
       instance_ = m % 2, range(s.begin, cut);
-      if (rings) one_head(SectionKind::kMicro);
+      if (rings) expect_one_head(SectionKind::kMicro);
     };
     const auto backward = [&](std::uint32_t m) {
       instance_ = m % 2, first_micro_ = m == 0, range(cut, s.end);
-      if (!rings) one_head(SectionKind::kMicro), forget();
+      if (!rings) expect_one_head(SectionKind::kMicro), forget();
       params_.end_of_micro();
     };
     if (rings) forward(0);
-    for (std::uint32_t m = 0; m < kTimes; ++m) {
+    for (std::uint32_t m = 0; m < kMicroBatches; ++m) {
       if (!rings)
         forward(m);
-      else if (m + 1 < kTimes)
+      else if (m + 1 < kMicroBatches)
         forward(m + 1);
       backward(m);
     }
@@ -111,14 +111,14 @@ class ValueRun {
     return k == SectionKind::kMicro ? "micro" : k == SectionKind::kEval ? "eval" : "generate";
   }
 
-  void one() {
+  void run_op() {
     o_ = &p_.ops[i_];
-    operands_are_apart();
-    step();
+    check_overlaps();
+    apply();
   }
 
-  /// What an operation writes may not share bytes with anything else that it touches.
-  void operands_are_apart() {
+  /// An operand that is written must not share bytes with another operand.
+  void check_overlaps() {
     const auto written = [&](BufferId w) {
       for (BufferId b : o_->inputs())
         if (b != kNoBuffer && arena_.overlap(w, b)) f_.at(i_, p_[w].name() + " overlaps " + p_[b].name());
@@ -156,33 +156,34 @@ class ValueRun {
     }
   }
 
-  // ---- parameters that have another place for a while
-  /// A persistent copy of a weight that the update refreshes, and places where the gradient of one
-  /// micro-batch is made before the host adds it: found by following copies, not by names.
-  void find_stand_ins() {
+  // ---- copies of parameters in another tier
+  /// Records for every buffer whether it is a persistent copy of a weight, refreshed by the update, or holds
+  /// the gradient of one micro-batch before the host adds it. Found by following kCopy and kAddGrad, not by
+  /// name.
+  void find_copies_of_parameters() {
     const Section update = p_.section(SectionKind::kUpdate);
     for (std::uint32_t i = update.begin; i < update.end; ++i)
       if (const Op& o = p_.ops[i];
           o.kind == OpKind::kCopy &&
           params_.param_of(o[operand::copy::kFrom], ParamPart::kWeight) != UINT32_MAX)
-        stands_for_[o[operand::copy::kTo]] = o[operand::copy::kFrom];
+        original_of_[o[operand::copy::kTo]] = o[operand::copy::kFrom];
     for (const Op& add : p_.ops)
       if (add.kind == OpKind::kAddGrad)
-        stands_for_[add[operand::add_grad::kPart]] = add[operand::add_grad::kGrad];
+        original_of_[add[operand::add_grad::kPart]] = add[operand::add_grad::kGrad];
     for (const Op& o : p_.ops)
-      if (o.kind == OpKind::kCopy && stands_for_[o[operand::copy::kTo]] != kNoBuffer &&
-          params_.param_of(stands_for_[o[operand::copy::kTo]], ParamPart::kGrad) != UINT32_MAX)
-        stands_for_[o[operand::copy::kFrom]] = stands_for_[o[operand::copy::kTo]];
+      if (o.kind == OpKind::kCopy && original_of_[o[operand::copy::kTo]] != kNoBuffer &&
+          params_.param_of(original_of_[o[operand::copy::kTo]], ParamPart::kGrad) != UINT32_MAX)
+        original_of_[o[operand::copy::kFrom]] = original_of_[o[operand::copy::kTo]];
   }
-  /// The parameter's own buffer.
-  BufferId own(BufferId b) const {
+  /// The parameter buffer of which b is a copy, or b.
+  BufferId original(BufferId b) const {
     if (b == kNoBuffer || params_.known(b)) return b;
-    if (stands_for_[b] != kNoBuffer) return stands_for_[b];
-    const Value v = held(b);
-    return v.thing == Thing::kWeightCopy ? p_.params[static_cast<std::size_t>(v.at)].weight : b;
+    if (original_of_[b] != kNoBuffer) return original_of_[b];
+    const Value v = contents(b);
+    return v.quantity == Quantity::kWeightCopy ? p_.params[static_cast<std::size_t>(v.at)].weight : b;
   }
-  Value& held(BufferId b) { return held_[arena_.index(b, instance_)]; }
-  const Value& held(BufferId b) const { return held_[arena_.index(b, instance_)]; }
+  Value& contents(BufferId b) { return contents_[arena_.index(b, instance_)]; }
+  const Value& contents(BufferId b) const { return contents_[arena_.index(b, instance_)]; }
   void write(BufferId b) { arena_.write(b, i_, instance_); }
 
   // ---- operands
@@ -190,53 +191,58 @@ class ValueRun {
   BufferId out(Out k) const { return (*o_)[k]; }
   bool intact(BufferId b) {
     if (b == kNoBuffer || p_[b].storage == Storage::kExternal ||
-        arena_.lost_to(b, instance_) == ArenaMap::kNobody)
+        arena_.lost_to(b, instance_) == ArenaMap::kNone)
       return true;
     f_.at(i_, "reads " + p_[b].name() + ", whose bytes " + f_.where(arena_.lost_to(b, instance_)) +
                   " has overwritten");
     return false;
   }
+  /// Input k must contain v, intact.
   void need(In k, Value v) { need_buffer(in(k), v); }
   void need_buffer(BufferId b, Value v) {
-    if (p_[b].persistent || p_[b].storage == Storage::kExternal || held(b).thing == Thing::kNothing)
+    if (p_[b].persistent || p_[b].storage == Storage::kExternal || contents(b).quantity == Quantity::kNothing)
       return f_.at(i_, "reads " + p_[b].name() + " before anything has written it");
-    if (!(held(b) == v))
-      return f_.at(i_, "needs " + text(v) + " in " + p_[b].name() + ", which holds " + text(held(b)));
+    if (!(contents(b) == v))
+      return f_.at(i_, "needs " + text(v) + " in " + p_[b].name() + ", which holds " + text(contents(b)));
     intact(b);
   }
+  /// Output k contains v from now on.
   void give(Out k, Value v) {
     if (k.slot >= o_->outs) return;
     const BufferId b = out(k);
     if (p_[b].persistent || p_[b].storage == Storage::kExternal)
-      return f_.at(i_, "writes " + text(v) + " over " + p_[b].name() + ", which is not its to write");
-    held(b) = v;
+      return f_.at(i_,
+                   "writes " + text(v) + " over " + p_[b].name() + ", which this operation must not write");
+    contents(b) = v;
     write(b);
   }
   void scratch(In k) {
     const BufferId b = in(k);
     if (b == kNoBuffer) return;
     if (p_[b].persistent) return f_.at(i_, "uses " + p_[b].name() + " as scratch");
-    held(b) = {};
+    contents(b) = {};
     write(b);
   }
-  /// A persistent buffer that is no parameter: table, scalars.
-  void lasting(In k) {
+  /// Input k must be a persistent buffer that is no parameter: table, scalars.
+  void persistent(In k) {
     const BufferId b = in(k);
     if (!p_[b].persistent || params_.known(b))
-      f_.at(i_, "finds " + p_[b].name() + " where something lasting belongs");
+      f_.at(i_, "finds " + p_[b].name() + " where a table or the scalars belong");
     intact(b);
   }
-  void handed_in(In k, const char* role) {
+  /// Input k must be the host input of that role, if present.
+  void host_input(In k, const char* role) {
     if (in(k) != kNoBuffer && p_[in(k)].role != std::string_view(role))
       f_.at(i_, "finds " + p_[in(k)].name() + " where " + role + " belong");
   }
-  /// The weight in slot k, with this role and layer.
+  /// Input k must be the weight of this role and layer.
   void weight(In k, TensorRole role, std::int32_t layer) {
-    params_.expect(i_, own(in(k)), ParamPart::kWeight, role, layer);
+    params_.expect(i_, original(in(k)), ParamPart::kWeight, role, layer);
     intact(in(k));
   }
+  /// The operation adds to the gradient in slot k, or overwrites it.
   void contributes(In k, TensorRole role, std::int32_t layer) {
-    const BufferId b = in(k), of = own(b);
+    const BufferId b = in(k), of = original(b);
     params_.expect(i_, of, ParamPart::kGrad, role, layer);
     if (of != b) return part(b, of);
     const bool overwrite = (o_->flags & kFreshGrad) || ((o_->flags & kFirstWrite) && first_micro_);
@@ -248,32 +254,33 @@ class ValueRun {
   /// A gradient of this micro-batch alone.
   void part(BufferId b, BufferId of) {
     if (!(o_->flags & kFreshGrad))
-      f_.at(i_, "adds to " + p_[b].name() + ", which holds nothing of an earlier micro-batch");
-    held(b) = value(Thing::kGradPart, static_cast<std::int32_t>(params_.param_of(of, ParamPart::kGrad)));
+      f_.at(i_, "adds to " + p_[b].name() + ", which has no gradient of an earlier micro-batch");
+    contents(b) =
+        value(Quantity::kGradPart, static_cast<std::int32_t>(params_.param_of(of, ParamPart::kGrad)));
     write(b);
   }
 
   // ---- the parts of a layer
   TensorRole head_role() const { return p_.model.tied ? TensorRole::kEmbed : TensorRole::kHead; }
   Value qkv_before_rope(std::int32_t l) const {
-    return value(p_.model.qk_norm ? Thing::kQkvNormed : Thing::kQkv, l);
+    return value(p_.model.qk_norm ? Quantity::kQkvNormed : Quantity::kQkv, l);
   }
 
   bool product(TensorRole r, std::int32_t l, Product& out) const {
     switch (r) {
       case TensorRole::kQ:
-        out = {value(Thing::kNormed, 2 * l), value(Thing::kQkv, l), TensorRole::kQBias};
+        out = {value(Quantity::kNormed, 2 * l), value(Quantity::kQkv, l), TensorRole::kQBias};
         break;
       case TensorRole::kO:
-        out = {value(Thing::kAttnOut, l), value(Thing::kResidual, 2 * l + 1), TensorRole::kOBias, true,
-               value(Thing::kResidual, 2 * l)};
+        out = {value(Quantity::kAttnOut, l), value(Quantity::kResidual, 2 * l + 1), TensorRole::kOBias, true,
+               value(Quantity::kResidual, 2 * l)};
         break;
       case TensorRole::kGate:
-        out = {value(Thing::kNormed, 2 * l + 1), value(Thing::kGateUp, l), TensorRole::kGateBias};
+        out = {value(Quantity::kNormed, 2 * l + 1), value(Quantity::kGateUp, l), TensorRole::kGateBias};
         break;
       case TensorRole::kDown:
-        out = {value(Thing::kAct, l), value(Thing::kResidual, 2 * l + 2), TensorRole::kDownBias, true,
-               value(Thing::kResidual, 2 * l + 1)};
+        out = {value(Quantity::kAct, l), value(Quantity::kResidual, 2 * l + 2), TensorRole::kDownBias, true,
+               value(Quantity::kResidual, 2 * l + 1)};
         break;
       default:
         return false;
@@ -284,13 +291,13 @@ class ValueRun {
     const ModelSpec& m = p_.model;
     return bias == TensorRole::kQBias ? m.qkv_bias : bias == TensorRole::kOBias ? m.o_bias : m.mlp_bias;
   }
-  /// Half step of the norm whose weight (or its gradient) this is; -1 when it is no such norm.
+  /// Position, in half layers, of the norm whose weight or gradient b is; -1 for other buffers.
   std::int32_t norm_at(BufferId b) const {
-    switch (params_.role(own(b))) {
+    switch (params_.role(original(b))) {
       case TensorRole::kNorm1:
-        return 2 * params_.layer(own(b));
+        return 2 * params_.layer(original(b));
       case TensorRole::kNorm2:
-        return 2 * params_.layer(own(b)) + 1;
+        return 2 * params_.layer(original(b)) + 1;
       case TensorRole::kFinalNorm:
         return 2 * layers_;
       default:
@@ -298,7 +305,8 @@ class ValueRun {
     }
   }
 
-  void step();
+  /// Applies the rules of the current operation (check_ops.cpp).
+  void apply();
   void forward_linear();
   void linear_dx();
   void linear_dw();
@@ -316,9 +324,9 @@ class ValueRun {
   const Program& p_;
   Findings& f_;
   ArenaMap arena_;
-  ParamBook params_;
-  std::vector<Value> held_;           // by ArenaMap::index(), transient buffers
-  std::vector<BufferId> stands_for_;  // by BufferId: the parameter's own, or kNoBuffer
+  ParamRecord params_;
+  std::vector<Value> contents_;        // by ArenaMap::index(), transient buffers
+  std::vector<BufferId> original_of_;  // by BufferId: the parameter buffer that it copies, or kNoBuffer
   std::int32_t layers_;
   bool first_micro_ = true;
   std::uint32_t heads_ = 0, instance_ = 0;

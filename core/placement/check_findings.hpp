@@ -1,5 +1,5 @@
-// What the checker's parts share: a list of broken facts, one sentence each, and words for places and
-// operands. Part of the checker: includes nothing of the builders, the placer or the lifetimes.
+// The list of violated facts that the parts of the checker fill, one sentence each, and names of operations.
+// Part of the checker: includes nothing of the builders, the placer or the lifetimes.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -14,7 +14,7 @@ class Findings {
   explicit Findings(const Program& p) : p_(p) {}
 
   void add(std::string sentence) {
-    if (list_.size() < kMost && std::find(list_.begin(), list_.end(), sentence) == list_.end())
+    if (list_.size() < kMaxFindings && std::find(list_.begin(), list_.end(), sentence) == list_.end())
       list_.push_back(std::move(sentence));
   }
   void at(std::uint32_t op, const std::string& what) { add(where(op) + ": " + what); }
@@ -32,12 +32,12 @@ class Findings {
   }
 
  private:
-  static constexpr std::size_t kMost = 200;  // a plan that is broken this often needs no more sentences
+  static constexpr std::size_t kMaxFindings = 200;  // more would not help the reader
   const Program& p_;
   std::vector<std::string> list_;
 };
 
-// The checker's parts, each on its own; later ones rely on what earlier ones have found to hold.
+// The parts of the checker, in the order in which they run; each relies on the facts checked before.
 /// Sections, operand counts and ids, in-place operands, parameters and their slices.
 void check_structure(const Program& p, Findings& f);
 /// Rows, columns and types of every operand, from the model's dimensions.

@@ -1,6 +1,5 @@
-// What each kind of operation needs to find in its operands and what it leaves: one case a kind. Which layer
-// and which part of it an operation belongs to is told by the tensors inside its weight, never by names of
-// buffers.
+// The rules of the checker: which quantity each operation must find in its inputs and which it writes. Layer
+// and position of an operation follow from the tensors inside its weight, never from buffer names.
 #include "core/placement/check_execution.hpp"
 #include "core/step/operands.hpp"
 
@@ -10,86 +9,88 @@ using namespace operand;
 
 void ValueRun::rms_norm() {
   const std::int32_t at = norm_at(in(rms_norm::kWeight));
-  if (at < 0) return f_.at(i_, p_[in(rms_norm::kWeight)].name() + " is no norm's weight");
-  need(rms_norm::kX, value(Thing::kResidual, at));
-  weight(rms_norm::kWeight, params_.role(own(in(rms_norm::kWeight))),
-         params_.layer(own(in(rms_norm::kWeight))));
-  give(rms_norm::kY, value(Thing::kNormed, at));
-  give(rms_norm::kRstd, value(Thing::kRstd, at));
+  if (at < 0) return f_.at(i_, p_[in(rms_norm::kWeight)].name() + " is not the weight of a norm");
+  need(rms_norm::kX, value(Quantity::kResidual, at));
+  weight(rms_norm::kWeight, params_.role(original(in(rms_norm::kWeight))),
+         params_.layer(original(in(rms_norm::kWeight))));
+  give(rms_norm::kY, value(Quantity::kNormed, at));
+  give(rms_norm::kRstd, value(Quantity::kRstd, at));
 }
 
 void ValueRun::forward_linear() {
-  const TensorRole r = params_.role(own(in(linear::kWeight)));
-  const std::int32_t l = params_.layer(own(in(linear::kWeight)));
+  const TensorRole r = params_.role(original(in(linear::kWeight)));
+  const std::int32_t l = params_.layer(original(in(linear::kWeight)));
   Product q;
-  if (!product(r, l, q)) return f_.at(i_, p_[in(linear::kWeight)].name() + " is no linear layer's weight");
+  if (!product(r, l, q))
+    return f_.at(i_, p_[in(linear::kWeight)].name() + " is not the weight of a linear layer");
   need(linear::kX, q.x);
   weight(linear::kWeight, r, l);
   if ((in(linear::kBias) != kNoBuffer) != biased(q.bias))
-    f_.at(i_, biased(q.bias) ? "leaves out the bias" : "has a bias");
+    f_.at(i_, biased(q.bias) ? "omits the bias" : "has a bias");
   else if (in(linear::kBias) != kNoBuffer)
     weight(linear::kBias, q.bias, l);
   if ((in(linear::kResidual) != kNoBuffer) != q.has_residual)
-    f_.at(i_, q.has_residual ? "leaves out the residual" : "adds a residual");
+    f_.at(i_, q.has_residual ? "omits the residual" : "adds a residual");
   else if (q.has_residual)
     need(linear::kResidual, q.residual);
   give(linear::kY, q.y);
 }
 
 void ValueRun::linear_dx() {
-  const TensorRole r = params_.role(own(in(linear_dx::kWeight)));
-  const std::int32_t l = params_.layer(own(in(linear_dx::kWeight)));
+  const TensorRole r = params_.role(original(in(linear_dx::kWeight)));
+  const std::int32_t l = params_.layer(original(in(linear_dx::kWeight)));
   Product q;
-  if (!product(r, l, q)) return f_.at(i_, p_[in(linear_dx::kWeight)].name() + " is no linear layer's weight");
+  if (!product(r, l, q))
+    return f_.at(i_, p_[in(linear_dx::kWeight)].name() + " is not the weight of a linear layer");
   need(linear_dx::kDy, grad(q.y));
   weight(linear_dx::kWeight, r, l);
   give(linear_dx::kDx, grad(q.x));
 }
 
 void ValueRun::linear_dw() {
-  const TensorRole r = params_.role(own(in(linear_dw::kGradWeight)));
-  const std::int32_t l = params_.layer(own(in(linear_dw::kGradWeight)));
+  const TensorRole r = params_.role(original(in(linear_dw::kGradWeight)));
+  const std::int32_t l = params_.layer(original(in(linear_dw::kGradWeight)));
   Product q;
   if (!product(r, l, q))
-    return f_.at(i_, p_[in(linear_dw::kGradWeight)].name() + " is no linear layer's gradient");
+    return f_.at(i_, p_[in(linear_dw::kGradWeight)].name() + " is not the gradient of a linear layer");
   need(linear_dw::kDy, grad(q.y));
   need(linear_dw::kX, q.x);
   contributes(linear_dw::kGradWeight, r, l);
   if ((in(linear_dw::kGradBias) != kNoBuffer) != biased(q.bias))
-    f_.at(i_, biased(q.bias) ? "leaves out the bias" : "has a bias");
+    f_.at(i_, biased(q.bias) ? "omits the bias" : "has a bias");
   else if (in(linear_dw::kGradBias) != kNoBuffer)
     contributes(linear_dw::kGradBias, q.bias, l);
   scratch(linear_dw::kPartials);
 }
 
-/// x_{j+1} = x_j + f(norm(x_j)), so d x_j = d x_{j+1} + what comes back through the norm.
+/// x_{j+1} = x_j + f(norm(x_j)), so d x_j = d x_{j+1} + the gradient through the norm.
 void ValueRun::rms_norm_bwd() {
   const std::int32_t at = norm_at(in(rms_norm_bwd::kWeight)), last = 2 * layers_;
-  if (at < 0) return f_.at(i_, p_[in(rms_norm_bwd::kWeight)].name() + " is no norm's weight");
-  need(rms_norm_bwd::kDy, grad(value(Thing::kNormed, at)));
-  need(rms_norm_bwd::kX, value(Thing::kResidual, at));
-  need(rms_norm_bwd::kRstd, value(Thing::kRstd, at));
-  weight(rms_norm_bwd::kWeight, params_.role(own(in(rms_norm_bwd::kWeight))),
-         params_.layer(own(in(rms_norm_bwd::kWeight))));
+  if (at < 0) return f_.at(i_, p_[in(rms_norm_bwd::kWeight)].name() + " is not the weight of a norm");
+  need(rms_norm_bwd::kDy, grad(value(Quantity::kNormed, at)));
+  need(rms_norm_bwd::kX, value(Quantity::kResidual, at));
+  need(rms_norm_bwd::kRstd, value(Quantity::kRstd, at));
+  weight(rms_norm_bwd::kWeight, params_.role(original(in(rms_norm_bwd::kWeight))),
+         params_.layer(original(in(rms_norm_bwd::kWeight))));
   if ((in(rms_norm_bwd::kDxIn) == kNoBuffer) != (at == last))
     f_.at(i_,
           at == last ? "adds to a residual gradient that does not exist yet" : "drops the residual gradient");
   else if (at != last)
-    need(rms_norm_bwd::kDxIn, grad(value(Thing::kResidual, at + 1)));
+    need(rms_norm_bwd::kDxIn, grad(value(Quantity::kResidual, at + 1)));
   scratch(rms_norm_bwd::kPartials);
-  contributes(rms_norm_bwd::kGradWeight, params_.role(own(in(rms_norm_bwd::kWeight))),
-              params_.layer(own(in(rms_norm_bwd::kWeight))));
-  give(rms_norm_bwd::kDx, grad(value(Thing::kResidual, at)));
+  contributes(rms_norm_bwd::kGradWeight, params_.role(original(in(rms_norm_bwd::kWeight))),
+              params_.layer(original(in(rms_norm_bwd::kWeight))));
+  give(rms_norm_bwd::kDx, grad(value(Quantity::kResidual, at)));
 }
 
 void ValueRun::head(bool trains) {
-  const Value hf = value(Thing::kNormed, 2 * layers_);
+  const Value hf = value(Quantity::kNormed, 2 * layers_);
   ++heads_;
   need(head::kHf, hf);
   weight(head::kHead, head_role(), -1);
-  handed_in(head::kTargets, "targets");
+  host_input(head::kTargets, "targets");
   scratch(head::logits(o_->kind)), scratch(head::losses(o_->kind));
-  lasting(head::scalars(o_->kind));
+  persistent(head::scalars(o_->kind));
   if (!trains) return;
   contributes(head_loss::kGradHead, head_role(), -1);
   give(head_loss::kDHf, grad(hf));
@@ -97,67 +98,67 @@ void ValueRun::head(bool trains) {
 
 void ValueRun::qk_norm_bwd() {
   const std::int32_t l = o_->layer;
-  need(qk_norm_bwd::kDQkv, grad(value(Thing::kQkvNormed, l)));
-  need(qk_norm_bwd::kPre, value(Thing::kQkPre, l));
-  need(qk_norm_bwd::kRstd, value(Thing::kQkRstd, l));
+  need(qk_norm_bwd::kDQkv, grad(value(Quantity::kQkvNormed, l)));
+  need(qk_norm_bwd::kPre, value(Quantity::kQkPre, l));
+  need(qk_norm_bwd::kRstd, value(Quantity::kQkRstd, l));
   weight(qk_norm_bwd::kQWeight, TensorRole::kQNorm, l);
   weight(qk_norm_bwd::kKWeight, TensorRole::kKNorm, l);
   scratch(qk_norm_bwd::kPartials);
   contributes(qk_norm_bwd::kGradQWeight, TensorRole::kQNorm, l);
   contributes(qk_norm_bwd::kGradKWeight, TensorRole::kKNorm, l);
-  give(qk_norm_bwd::kDQkvOut, grad(value(Thing::kQkv, l)));
+  give(qk_norm_bwd::kDQkvOut, grad(value(Quantity::kQkv, l)));
 }
 
-/// A cache is empty at the first token and must be intact from then on.
+/// A cache has no contents at the first token and must be intact from then on.
 void ValueRun::cache(In k, Value v) {
   const BufferId b = in(k);
-  if (held(b).thing != Thing::kNothing) need(k, v);
+  if (contents(b).quantity != Quantity::kNothing) need(k, v);
   if (p_[b].persistent) return;
-  held(b) = v;
+  contents(b) = v;
   write(b);
 }
 
 void ValueRun::attention_step() {
   const std::int32_t l = o_->layer;
-  need(attention_step::kQkv, value(Thing::kQkvTurned, l));
-  cache(attention_step::kCacheK, value(Thing::kKeys, l));
-  cache(attention_step::kCacheV, value(Thing::kValues, l));
+  need(attention_step::kQkv, value(Quantity::kQkvRotated, l));
+  cache(attention_step::kCacheK, value(Quantity::kKeys, l));
+  cache(attention_step::kCacheV, value(Quantity::kValues, l));
   scratch(attention_step::kScratch);
-  give(attention_step::kO, value(Thing::kAttnOut, l));
+  give(attention_step::kO, value(Quantity::kAttnOut, l));
 }
 
-/// What arrives is what was there; of a weight, a copy. Over a lasting buffer only the copy of a weight that
-/// is kept in step.
+/// The destination gets the contents of the source; for a weight, kWeightCopy. A persistent destination is
+/// only allowed for the copy of a weight that the update refreshes.
 void ValueRun::copy() {
   const BufferId from = in(copy::kFrom), to = out(copy::kTo);
   const std::uint32_t param = params_.param_of(from, ParamPart::kWeight);
   intact(from);
   if (p_[to].persistent) {
-    if (param == UINT32_MAX || stands_for_[to] != from)
-      f_.at(i_, "writes over " + p_[to].name() + ", which is not its to write");
+    if (param == UINT32_MAX || original_of_[to] != from)
+      f_.at(i_, "writes over " + p_[to].name() + ", which this operation must not write");
     return write(to);
   }
   if (param != UINT32_MAX)
-    held(to) = value(Thing::kWeightCopy, static_cast<std::int32_t>(param));
+    contents(to) = value(Quantity::kWeightCopy, static_cast<std::int32_t>(param));
   else if (p_[from].persistent)
-    return f_.at(i_, "copies " + p_[from].name() + ", which nobody needs elsewhere");
-  else if (held(from).thing == Thing::kNothing)
+    return f_.at(i_, "copies " + p_[from].name() + ", which no operation needs in another tier");
+  else if (contents(from).quantity == Quantity::kNothing)
     return f_.at(i_, "reads " + p_[from].name() + " before anything has written it");
   else
-    held(to) = held(from);
+    contents(to) = contents(from);
   write(to);
 }
 
 void ValueRun::cross_entropy() {
-  need(cross_entropy::kLogits, value(Thing::kLogits, 0));
-  handed_in(cross_entropy::kTargets, "targets");
-  lasting(cross_entropy::kScalars);
-  give(cross_entropy::kDLogits, grad(value(Thing::kLogits, 0)));
+  need(cross_entropy::kLogits, value(Quantity::kLogits, 0));
+  host_input(cross_entropy::kTargets, "targets");
+  persistent(cross_entropy::kScalars);
+  give(cross_entropy::kDLogits, grad(value(Quantity::kLogits, 0)));
 }
 
 void ValueRun::head_bwd() {
-  const Value hf = value(Thing::kNormed, 2 * layers_);
-  need(head_bwd::kDLogits, grad(value(Thing::kLogits, 0)));
+  const Value hf = value(Quantity::kNormed, 2 * layers_);
+  need(head_bwd::kDLogits, grad(value(Quantity::kLogits, 0)));
   need(head_bwd::kHf, hf);
   weight(head_bwd::kHead, head_role(), -1);
   contributes(head_bwd::kGradHead, head_role(), -1);
@@ -167,18 +168,18 @@ void ValueRun::head_bwd() {
 void ValueRun::add_grad() {
   const std::uint32_t param = params_.param_of(in(add_grad::kGrad), ParamPart::kGrad);
   if (param == UINT32_MAX)
-    return f_.at(i_, "adds to " + p_[in(add_grad::kGrad)].name() + ", which is no gradient");
-  need(add_grad::kPart, value(Thing::kGradPart, static_cast<std::int32_t>(param)));
+    return f_.at(i_, "adds to " + p_[in(add_grad::kGrad)].name() + ", which is not a gradient");
+  need(add_grad::kPart, value(Quantity::kGradPart, static_cast<std::int32_t>(param)));
   params_.contribute(i_, in(add_grad::kGrad), o_->flags & kFirstWrite, first_micro_);
   write(in(add_grad::kGrad));
 }
 
-void ValueRun::step() {
+void ValueRun::apply() {
   const std::int32_t l = o_->layer;
   switch (o_->kind) {
     case OpKind::kEmbed:
-      weight(embed::kTable, TensorRole::kEmbed, -1), handed_in(embed::kIds, "ids"),
-          give(embed::kX, value(Thing::kResidual, 0));
+      weight(embed::kTable, TensorRole::kEmbed, -1), host_input(embed::kIds, "ids"),
+          give(embed::kX, value(Quantity::kResidual, 0));
       break;
     case OpKind::kRmsNorm:
       rms_norm();
@@ -187,21 +188,21 @@ void ValueRun::step() {
       forward_linear();
       break;
     case OpKind::kQkNorm:
-      need(qk_norm::kQkv, value(Thing::kQkv, l)), weight(qk_norm::kQWeight, TensorRole::kQNorm, l),
+      need(qk_norm::kQkv, value(Quantity::kQkv, l)), weight(qk_norm::kQWeight, TensorRole::kQNorm, l),
           weight(qk_norm::kKWeight, TensorRole::kKNorm, l);
-      give(qk_norm::kQkvOut, value(Thing::kQkvNormed, l)), give(qk_norm::kPre, value(Thing::kQkPre, l)),
-          give(qk_norm::kRstd, value(Thing::kQkRstd, l));
+      give(qk_norm::kQkvOut, value(Quantity::kQkvNormed, l)), give(qk_norm::kPre, value(Quantity::kQkPre, l)),
+          give(qk_norm::kRstd, value(Quantity::kQkRstd, l));
       break;
     case OpKind::kRope:
-      need(rope::kQkv, qkv_before_rope(l)), lasting(rope::kTable),
-          give(rope::kQkvOut, value(Thing::kQkvTurned, l));
+      need(rope::kQkv, qkv_before_rope(l)), persistent(rope::kTable),
+          give(rope::kQkvOut, value(Quantity::kQkvRotated, l));
       break;
     case OpKind::kAttention:
-      need(attention::kQkv, value(Thing::kQkvTurned, l)), scratch(attention::kScratch);
-      give(attention::kO, value(Thing::kAttnOut, l)), give(attention::kLse, value(Thing::kLse, l));
+      need(attention::kQkv, value(Quantity::kQkvRotated, l)), scratch(attention::kScratch);
+      give(attention::kO, value(Quantity::kAttnOut, l)), give(attention::kLse, value(Quantity::kLse, l));
       break;
     case OpKind::kSwiGlu:
-      need(swiglu::kGateUp, value(Thing::kGateUp, l)), give(swiglu::kAct, value(Thing::kAct, l));
+      need(swiglu::kGateUp, value(Quantity::kGateUp, l)), give(swiglu::kAct, value(Quantity::kAct, l));
       break;
     case OpKind::kHeadLoss:
       head(true);
@@ -210,9 +211,9 @@ void ValueRun::step() {
       head(false);
       break;
     case OpKind::kHeadLogits:
-      ++heads_, need(head_logits::kHf, value(Thing::kNormed, 2 * layers_)),
+      ++heads_, need(head_logits::kHf, value(Quantity::kNormed, 2 * layers_)),
           weight(head_logits::kHead, head_role(), -1);
-      give(head_logits::kLogits, value(Thing::kLogits, 0));
+      give(head_logits::kLogits, value(Quantity::kLogits, 0));
       break;
     case OpKind::kRmsNormBwd:
       rms_norm_bwd();
@@ -224,32 +225,32 @@ void ValueRun::step() {
       linear_dw();
       break;
     case OpKind::kSwiGluBwd:
-      need(swiglu_bwd::kDAct, grad(value(Thing::kAct, l))),
-          need(swiglu_bwd::kGateUp, value(Thing::kGateUp, l));
-      give(swiglu_bwd::kDGateUp, grad(value(Thing::kGateUp, l)));
+      need(swiglu_bwd::kDAct, grad(value(Quantity::kAct, l))),
+          need(swiglu_bwd::kGateUp, value(Quantity::kGateUp, l));
+      give(swiglu_bwd::kDGateUp, grad(value(Quantity::kGateUp, l)));
       break;
     case OpKind::kAttentionBwd:
-      need(attention_bwd::kDO, grad(value(Thing::kAttnOut, l))),
-          need(attention_bwd::kO, value(Thing::kAttnOut, l)),
-          need(attention_bwd::kLse, value(Thing::kLse, l));
-      need(attention_bwd::kQkv, value(Thing::kQkvTurned, l)), scratch(attention_bwd::kScratch),
-          give(attention_bwd::kDQkv, grad(value(Thing::kQkvTurned, l)));
+      need(attention_bwd::kDO, grad(value(Quantity::kAttnOut, l))),
+          need(attention_bwd::kO, value(Quantity::kAttnOut, l)),
+          need(attention_bwd::kLse, value(Quantity::kLse, l));
+      need(attention_bwd::kQkv, value(Quantity::kQkvRotated, l)), scratch(attention_bwd::kScratch),
+          give(attention_bwd::kDQkv, grad(value(Quantity::kQkvRotated, l)));
       break;
     case OpKind::kRopeBwd:
-      need(attention_bwd::kDO, grad(value(Thing::kQkvTurned, l))), lasting(attention_bwd::kO),
+      need(attention_bwd::kDO, grad(value(Quantity::kQkvRotated, l))), persistent(attention_bwd::kO),
           give(attention_bwd::kDQkv, grad(qkv_before_rope(l)));
       break;
     case OpKind::kQkNormBwd:
       qk_norm_bwd();
       break;
     case OpKind::kEmbedBwd:
-      need(embed_bwd::kDx, grad(value(Thing::kResidual, 0))), handed_in(embed_bwd::kIds, "ids"),
-          handed_in(embed_bwd::kOrder, "order");
+      need(embed_bwd::kDx, grad(value(Quantity::kResidual, 0))), host_input(embed_bwd::kIds, "ids"),
+          host_input(embed_bwd::kOrder, "order");
       contributes(embed_bwd::kGradTable, TensorRole::kEmbed, -1);
       break;
     case OpKind::kGradSquares:
       params_.squares(i_, in(grad_squares::kGrad)), intact(in(grad_squares::kGrad)),
-          lasting(grad_squares::kScalars), scratch(grad_squares::kPartials);
+          persistent(grad_squares::kScalars), scratch(grad_squares::kPartials);
       break;
     case OpKind::kAdamW:
     case OpKind::kSgd:

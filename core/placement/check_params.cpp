@@ -5,7 +5,7 @@
 
 namespace trainhost::placement {
 
-ParamBook::ParamBook(const Program& p, Findings& f)
+ParamRecord::ParamRecord(const Program& p, Findings& f)
     : p_(p), f_(f), entries_(p.buffers.size()), states_(p.params.size()) {
   const auto enter = [&](BufferId b, std::size_t param, ParamPart part) {
     if (b == kNoBuffer) return;
@@ -21,27 +21,27 @@ ParamBook::ParamBook(const Program& p, Findings& f)
   }
 }
 
-void ParamBook::expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole r, std::int32_t l) {
+void ParamRecord::expect(std::uint32_t op, BufferId b, ParamPart part, TensorRole r, std::int32_t l) {
   if (b >= entries_.size() || entry(b).part != part)
     return f_.at(op, "finds " + p_[b].name() + " where a " +
                          (part == ParamPart::kGrad ? "gradient" : "weight") + " belongs");
   if (role(b) != r || layer(b) != l) f_.at(op, "finds " + p_[b].name() + " where another parameter belongs");
 }
 
-void ParamBook::contribute(std::uint32_t op, BufferId grad, bool first_write, bool first_micro) {
+void ParamRecord::contribute(std::uint32_t op, BufferId grad, bool first_write, bool first_micro) {
   if (entry(grad).part != ParamPart::kGrad) return;
   State& s = states_[entry(grad).param];
   if (first_write && ++s.first_writes > 1)
-    f_.at(op, "is another first writer of " + p_[grad].name());
+    f_.at(op, "is a second first writer of " + p_[grad].name());
   else if (first_write && s.contributions > 0)
-    f_.at(op, "overwrites " + p_[grad].name() + " after something was added to it");
+    f_.at(op, "overwrites " + p_[grad].name() + " after another operation added to it");
   if (!first_write && first_micro && !s.defined)
     f_.at(op, "adds to " + p_[grad].name() + " before its first write");
   s.defined = true;
   ++s.contributions;
 }
 
-void ParamBook::end_of_micro() {
+void ParamRecord::end_of_micro() {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     State& s = states_[i];
     if (p_.params[i].grad == kNoBuffer) continue;
@@ -49,22 +49,22 @@ void ParamBook::end_of_micro() {
     const std::uint32_t wanted = twice ? 2 : 1;
     if (s.contributions != wanted)
       f_.add(gradient(i) + " gets " + std::to_string(s.contributions) +
-             " contributions a micro-batch, needs " + std::to_string(wanted));
+             " contributions per micro-batch, expected " + std::to_string(wanted));
     if (s.first_writes == 0) f_.add(gradient(i) + " has no first writer");
     s.contributions = s.first_writes = 0;
   }
 }
 
-void ParamBook::squares(std::uint32_t op, BufferId grad) {
+void ParamRecord::squares(std::uint32_t op, BufferId grad) {
   if (entry(grad).part != ParamPart::kGrad)
-    return f_.at(op, "squares " + p_[grad].name() + ", which is no gradient");
+    return f_.at(op, "squares " + p_[grad].name() + ", which is not a gradient");
   State& s = states_[entry(grad).param];
   if (any_update_) f_.at(op, "adds to the norm after a parameter was updated by it");
   if (!s.defined) f_.at(op, "reads " + p_[grad].name() + " before anything has written it");
   ++s.squares;
 }
 
-void ParamBook::update(std::uint32_t op) {
+void ParamRecord::update(std::uint32_t op) {
   using namespace operand;
   const Op& o = p_.ops[op];
   any_update_ = true;
@@ -82,24 +82,24 @@ void ParamBook::update(std::uint32_t op) {
   if (o.kind != kind) return f_.at(op, "is not the optimizer of the run");
   const bool m = kind != OpKind::kSgd, v = kind == OpKind::kAdamW;
   if (o[optimizer::kWeight] != q.weight || (m && o[optimizer::kM] != q.m) || (v && o[adamw::kV] != q.v))
-    f_.at(op, "updates " + p_[q.weight].name() + " with what belongs to another parameter");
+    f_.at(op, "updates " + p_[q.weight].name() + " with buffers of another parameter");
   const BufferId scalars = o[optimizer::scalars(kind)];
   if (o[optimizer::master(kind)] != q.master)
-    f_.at(op, "updates " + p_[q.weight].name() + " without its own f32 copy");
+    f_.at(op, "updates " + p_[q.weight].name() + " without its own master copy");
   if (known(scalars) || !p_[scalars].persistent)
     f_.at(op, "finds " + p_[scalars].name() + " where the scalars belong");
   if (((o.flags & kDecay) != 0) != (tensor(q.weight).rank > 1))
     f_.at(op, "weight decay is for tensors of two or more dimensions");
 }
 
-void ParamBook::end_of_update() {
+void ParamRecord::end_of_update() {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     State& s = states_[i];
     if (p_.params[i].grad == kNoBuffer) continue;
     if (s.squares != 1) f_.add(gradient(i) + " enters the norm " + std::to_string(s.squares) + " times");
     if (s.updates != 1)
       f_.add(p_[p_.params[i].weight].name() + " is updated " + std::to_string(s.updates) +
-             " times an update, needs one");
+             " times per update, expected once");
     s = {};
   }
   any_update_ = false;

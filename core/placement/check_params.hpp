@@ -1,5 +1,6 @@
-// The checker's book of parameters: which buffer is what of which tensor, which operations have contributed
-// to a gradient in this micro-batch, and what the update has done. Says what is missing when a section ends.
+// The checker's record of parameters: which buffer is the weight, gradient or moment of which tensor, how
+// often each gradient was written in this micro-batch, and what the update did. Reports omissions when a
+// section ends.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,16 +12,16 @@ namespace trainhost::placement {
 
 enum class ParamPart : std::uint8_t { kNone, kWeight, kGrad, kM, kV, kMaster };
 
-class ParamBook {
+class ParamRecord {
  public:
-  ParamBook(const Program& p, Findings& f);
+  ParamRecord(const Program& p, Findings& f);
 
-  /// Whose part a buffer is; UINT32_MAX: nobody's.
+  /// The parameter of which b is `part`, or UINT32_MAX.
   std::uint32_t param_of(BufferId b, ParamPart part) const {
     return entry(b).part == part ? entry(b).param : UINT32_MAX;
   }
   bool known(BufferId b) const { return entry(b).part != ParamPart::kNone; }
-  /// Of the first tensor inside; kHead and -1 for a buffer that is no parameter's.
+  /// Role and layer of the first tensor in b; kHead and -1 if b belongs to no parameter.
   TensorRole role(BufferId b) const { return known(b) ? tensor(b).role : TensorRole::kHead; }
   std::int32_t layer(BufferId b) const { return known(b) ? tensor(b).layer : -1; }
 

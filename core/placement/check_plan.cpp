@@ -1,6 +1,6 @@
-// The entry of the checker: structure, shapes, where buffers lie, then the program run on values
-// (check_values.cpp). Includes nothing of builders, recompute, lifetimes or placer; what it says about memory
-// it finds out by itself.
+// Entry of the checker: structure, shapes, offsets, lifetimes, then the program run on symbolic values
+// (check_values.cpp). Includes nothing of the builders, recompute, lifetimes or the placer: its facts are
+// derived independently.
 #include "core/placement/check_plan.hpp"
 
 #include "core/placement/check_findings.hpp"
@@ -9,45 +9,44 @@
 namespace trainhost::placement {
 namespace {
 
-/// What a plan says of one tier beside offsets.
-void check_figures(const Program& p, const TierPlan& t, Findings& f) {
+/// The totals of one tier.
+void check_totals(const Program& p, const TierPlan& t, Findings& f) {
   std::uint64_t persistent = 0;
   for (const Buffer& x : p.buffers)
     if (x.persistent && x.tier == t.tier && x.storage != Storage::kExternal) persistent += x.bytes();
-  if (persistent != t.persistent_bytes) f.add("persistent_bytes is not the sum of what persists");
-  if (t.peak_tensor_bytes > t.arena_bytes)
-    f.add("more tensor bytes are alive at the peak than the arena has");
+  if (persistent != t.persistent_bytes) f.add("persistent_bytes is not the sum of the persistent buffers");
+  if (t.peak_tensor_bytes > t.arena_bytes) f.add("the live tensor bytes at the peak exceed the arena");
 }
 
-void check_places(const Program& p, const MemoryPlan& plan, Findings& f) {
+void check_offsets(const Program& p, const MemoryPlan& plan, Findings& f) {
   if (plan.offset.size() != p.buffers.size() || plan.lifetime.size() != p.buffers.size())
     return f.add("the plan is for another program: it has " + std::to_string(plan.offset.size()) +
                  " offsets for " + std::to_string(p.buffers.size()) + " buffers");
   for (BufferId b = 0; b < p.buffers.size(); ++b) {
     const Buffer& x = p[b];
     if (x.storage == Storage::kExternal) {
-      if (plan.offset[b] != UINT64_MAX) f.add(x.name() + " belongs to the host and has a place in the arena");
+      if (plan.offset[b] != UINT64_MAX) f.add(x.name() + " is external but has an offset");
       continue;
     }
     const std::uint64_t arena = plan.of(x.tier).arena_bytes;
     if (plan.offset[b] > arena || x.bytes() > arena - plan.offset[b])
-      f.add(x.name() + " does not lie inside the arena");
+      f.add(x.name() + " is not inside the arena");
     else if (plan.offset[b] % p.traits.alignment)
       f.add(x.name() + " at " + std::to_string(plan.offset[b]) + " is not aligned to " +
             std::to_string(p.traits.alignment));
   }
-  check_figures(p, plan, f);
-  for (const TierPlan& t : plan.others) check_figures(p, t, f);
-  if (plan.digest != digest(p, plan.offset)) f.add("the digest is of another program or other offsets");
+  check_totals(p, plan, f);
+  for (const TierPlan& t : plan.others) check_totals(p, t, f);
+  if (plan.digest != digest(p, plan.offset)) f.add("the digest does not match the program and its offsets");
 }
 
-/// Whoever takes buffers one by one goes by the stated lifetimes: every use must lie inside them.
+/// Storages that allocate buffers one by one rely on the lifetimes of the plan: every use must be inside.
 void check_lifetimes(const Program& p, const MemoryPlan& plan, Findings& f) {
   for (std::uint32_t i = 0; i < p.ops.size(); ++i)
     for (std::span<const BufferId> side : {p.ops[i].inputs(), p.ops[i].outputs()})
       for (BufferId b : side)
         if (b != kNoBuffer && (i < plan.lifetime[b].first || i > plan.lifetime[b].last))
-          f.at(i, "uses " + p[b].name() + " outside its stated lifetime");
+          f.at(i, "uses " + p[b].name() + " outside its lifetime");
 }
 
 }  // namespace
@@ -56,7 +55,7 @@ std::vector<std::string> check(const Program& p, const MemoryPlan& plan) {
   Findings f(p);
   check_structure(p, f);
   if (f.none()) check_shapes(p, f);
-  if (f.none()) check_places(p, plan, f);
+  if (f.none()) check_offsets(p, plan, f);
   if (f.none()) {
     check_lifetimes(p, plan, f);
     check_values(p, plan, f);

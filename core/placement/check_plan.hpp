@@ -1,7 +1,7 @@
-// Proves a memory plan: knows the program, the offsets and the meaning of operands, and nothing of how they
-// were found. Rejects: two live buffers that overlap, a buffer outside the arena or misaligned, a read before
-// a write, a parameter nobody updates, a gradient with no or two first writers, operands whose shapes do not
-// fit the operation.
+// Checks a memory plan from the program, the offsets and the meaning of the operations, independently of the
+// code that made it. Rejects: two live buffers that overlap, a buffer outside the arena or misaligned, a read
+// before a write, a parameter that is not updated, a gradient without exactly one first writer, operands
+// whose shapes do not fit the operation.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace trainhost::placement {
 
-/// Every fact that is broken, as one sentence each; empty = the plan holds.
+/// Every violated fact, one sentence each; empty if the plan is correct.
 std::vector<std::string> check(const Program& p, const MemoryPlan& plan);
 
 }  // namespace trainhost::placement

@@ -1,5 +1,5 @@
-// Rows, columns and types of operands. M = rows of the operation; the rest are the model's dimensions. One
-// case a kind, in the words of OpKind's comments.
+// Rows, columns and types of operands, as listed in core/step/operands.hpp. M = rows of the operation; the
+// other letters are the model's dimensions.
 #include "core/placement/check_findings.hpp"
 #include "core/step/operands.hpp"
 #include "core/step/scratch_sizes.hpp"
@@ -15,10 +15,10 @@ class Shapes {
   Shapes(const Program& p, Findings& f, std::uint32_t op)
       : p_(p), f_(f), i_(op), o_(p.ops[op]), m_(p.model) {}
 
-  /// Weights and activations, in the number type that the run stores them in.
+  /// Weights and activations, in the storage type of the run.
   void in(In k, std::uint64_t rows, std::uint64_t cols) { typed(k, rows, cols, real_); }
   void out(Out k, std::uint64_t rows, std::uint64_t cols) { typed_out(k, rows, cols, real_); }
-  /// Statistics, gradients of weights, moments, tables: f32 always.
+  /// Statistics, gradients of weights, moments, tables: always f32.
   void f32(In k, std::uint64_t rows, std::uint64_t cols) { typed(k, rows, cols, DType::kF32); }
   void f32_out(Out k, std::uint64_t rows, std::uint64_t cols) { typed_out(k, rows, cols, DType::kF32); }
   void typed(In k, std::uint64_t rows, std::uint64_t cols, DType t) {
@@ -30,7 +30,7 @@ class Shapes {
     typed(k, M, 1, DType::kI32);
     const Buffer& b = p_[o_[k]];
     if (b.storage == Storage::kArena || (b.storage == Storage::kFed && b.tier != Tier::kDevice))
-      f_.at(i_, b.name() + " should come from the host");
+      f_.at(i_, b.name() + " must be an input from the host");
   }
 
   void run();
@@ -42,7 +42,7 @@ class Shapes {
   void is(BufferId b, std::uint64_t rows, std::uint64_t cols, DType t) {
     const Buffer& x = p_[b];
     if (x.rows == rows && x.cols == cols && x.dtype == t) return;
-    f_.at(i_, x.name() + " is " + text(x.dtype, x.rows, x.cols) + ", needs to be " + text(t, rows, cols));
+    f_.at(i_, x.name() + " is " + text(x.dtype, x.rows, x.cols) + ", expected " + text(t, rows, cols));
   }
   static std::string text(DType t, std::uint64_t rows, std::uint64_t cols) {
     return std::string(name(t)) + "[" + std::to_string(rows) + "," + std::to_string(cols) + "]";
@@ -53,15 +53,16 @@ class Shapes {
     else
       f32(k, p_.traits.threads, attention_scratch_floats(p_.traits, m_.head_dim));
     if ((o_[k] == kNoBuffer) != (on_device_ && o_.kind == OpKind::kAttention))
-      f_.at(i_, "has not the scratch that it needs");
+      f_.at(i_, "has no scratch, or scratch that it does not use");
   }
-  /// Run by a device?
-  bool here() const { return on_device_ && !runs_on_host(p_, o_); }
-  /// On a device a figure a token beside its chunk of logits.
+  /// True if the device runs the operation.
+  bool runs_on_device() const { return on_device_ && !runs_on_host(p_, o_); }
+  /// On a device: one loss per row of the chunk of logits.
   void losses(In k, In logits_at) {
     f32(k, p_[o_[logits_at]].rows, 1);
     if ((o_[k] == kNoBuffer) == on_device_)
-      f_.at(i_, on_device_ ? "has no room for its losses" : "has losses that nobody reads");
+      f_.at(i_,
+            on_device_ ? "has no buffer for its losses" : "has a buffer for losses, which only devices use");
   }
   void logits(In k) {
     const Buffer& x = p_[o_[k]];
@@ -170,7 +171,7 @@ void Shapes::backward() {
           f32(linear_dw::kGradWeight, g.rows, g.cols), f32(linear_dw::kGradBias, g.rows, 1),
           f32(linear_dw::kPartials, W, g.rows);
       if (on_device_ && (o_[linear_dw::kGradBias] == kNoBuffer) != (o_[linear_dw::kPartials] == kNoBuffer))
-        f_.at(i_, "has partial sums without a bias, or a bias without them");
+        f_.at(i_, "has partial sums without a bias, or a bias without partial sums");
       break;
     }
     case OpKind::kSwiGluBwd:
@@ -193,8 +194,9 @@ void Shapes::backward() {
     case OpKind::kEmbedBwd:
       in(embed_bwd::kDx, M, H), ids(embed_bwd::kIds), f32(embed_bwd::kGradTable, V, H),
           ids(embed_bwd::kOrder);
-      if ((o_[embed_bwd::kOrder] == kNoBuffer) == here())
-        f_.at(i_, here() ? "has no order to add in" : "has an order that nobody reads");
+      if ((o_[embed_bwd::kOrder] == kNoBuffer) == runs_on_device())
+        f_.at(i_, runs_on_device() ? "lacks the order of the rows"
+                                   : "has an order of the rows, which only devices use");
       break;
     default:
       break;
@@ -205,7 +207,7 @@ void Shapes::update() {
   const Buffer& g = p_[o_.in[0]];  // the gradient, or what is copied or added
   const auto same = [&](BufferId to) {
     if (p_[to].rows != g.rows || p_[to].cols != g.cols || p_[to].dtype != g.dtype)
-      f_.at(i_, p_[to].name() + " is of another shape than " + g.name());
+      f_.at(i_, p_[to].name() + " has another shape or type than " + g.name());
   };
   switch (o_.kind) {
     case OpKind::kCopy:
@@ -218,7 +220,7 @@ void Shapes::update() {
     case OpKind::kGradSquares:
       scalars(grad_squares::kScalars), typed(grad_squares::kPartials, W, 1, DType::kF64);
       if ((o_[grad_squares::kPartials] == kNoBuffer) != runs_on_host(p_, o_))
-        f_.at(i_, "has not the scratch that it needs");
+        f_.at(i_, "has no scratch, or scratch that it does not use");
       break;
     case OpKind::kAdamW:
       in(adamw::kWeight, g.rows, g.cols), f32(adamw::kM, g.rows, g.cols), f32(adamw::kV, g.rows, g.cols),

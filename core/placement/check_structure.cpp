@@ -1,5 +1,5 @@
-// Is it a program at all? Sections that cover the operations, operands that exist, in-place operands that are
-// the same buffer on both sides, parameters that hold every tensor of the model exactly once.
+// Structure of a program: sections cover the operations, operands exist, in-place operands are the same
+// buffer among inputs and outputs, parameters contain every tensor of the model exactly once.
 #include <array>
 
 #include "core/base/checked.hpp"
@@ -9,9 +9,8 @@
 namespace trainhost::placement {
 namespace {
 
-/// Operands by kind: inputs, which of them may be absent, outputs as "index of the input that is changed in
-/// place", or kNew for a buffer of its own. Restated here from the comments of OpKind, not taken from
-/// op_info().
+/// Operands by kind: number of inputs, mask of optional inputs, and per output the input that is changed in
+/// place, or kNew for another buffer. Stated a second time here, independently of op_info().
 constexpr int kNew = -1, kNone = -2;
 struct Signature {
   std::uint8_t ins;
@@ -57,7 +56,7 @@ void check_sections(const Program& p, Findings& f) {
   std::uint32_t at = 0;
   for (const Section& s : p.sections) {
     if (s.begin != at || s.end < s.begin || s.end > p.ops.size())
-      return f.add("the sections do not follow each other without gaps");
+      return f.add("the sections are not contiguous");
     at = s.end;
   }
   if (at != p.ops.size()) f.add("the sections do not cover all operations");
@@ -79,77 +78,81 @@ bool operands_exist(const Program& p, std::uint32_t i, Findings& f) {
   if (o.kind >= OpKind::kCount_) return f.at(i, "no such kind of operation"), false;
   const Signature& s = signature(o.kind);
   if (o.ins != s.ins)
-    return f.at(i, "has " + std::to_string(o.ins) + " inputs, needs " + std::to_string(s.ins)), false;
+    return f.at(i, "has " + std::to_string(o.ins) + " inputs, expected " + std::to_string(s.ins)), false;
   for (std::size_t k = 0; k < o.ins; ++k) {
     if (o.in[k] == kNoBuffer && !(s.optional >> k & 1))
-      return f.at(i, "lacks input " + std::to_string(k)), false;
+      return f.at(i, "has no input " + std::to_string(k)), false;
     if (o.in[k] != kNoBuffer && o.in[k] >= p.buffers.size())
-      return f.at(i, "names a buffer that does not exist"), false;
+      return f.at(i, "uses a buffer that does not exist"), false;
   }
   if (o.outs > 4) return f.at(i, "has more than four outputs"), false;
   for (BufferId b : o.outputs())
-    if (b >= p.buffers.size()) return f.at(i, "names a buffer that does not exist"), false;
+    if (b >= p.buffers.size()) return f.at(i, "uses a buffer that does not exist"), false;
   return true;
 }
 
-/// No bias, no bias gradient; no master copy, nothing to write there.
-bool may_leave_out(OpKind k) {
+/// Kinds whose outputs are absent if the matching input is: bias gradient, master copy.
+bool omits_outputs_of_absent_inputs(OpKind k) {
   return k == OpKind::kLinearDw || k == OpKind::kAdamW || k == OpKind::kSgd || k == OpKind::kSgdMomentum;
 }
 
-/// Outputs are where the kind has them, and an input is changed only where the kind says so.
+/// The outputs are those of the kind, and only the inputs that the kind changes in place are written.
 void check_outputs(const Program& p, std::uint32_t i, Findings& f) {
   const Op& o = p.ops[i];
   std::size_t n = 0;
   for (int wanted : signature(o.kind).outs) {
     if (wanted == kNone) continue;
     const BufferId same = wanted == kNew ? kNoBuffer : o.in[wanted];
-    if (wanted != kNew && same == kNoBuffer && may_leave_out(o.kind)) continue;
-    if (n >= o.outs) return f.at(i, "has " + std::to_string(o.outs) + " outputs, needs more");
+    if (wanted != kNew && same == kNoBuffer && omits_outputs_of_absent_inputs(o.kind)) continue;
+    if (n >= o.outs) return f.at(i, "has " + std::to_string(o.outs) + " outputs, expected more");
     const BufferId out = o.out[n++];
     if (same != kNoBuffer && out != same)
-      f.at(i, "should change " + p[same].name() + " in place and writes " + p[out].name());
+      f.at(i, "must change " + p[same].name() + " in place but writes " + p[out].name());
     if (same == kNoBuffer)
       for (BufferId in : o.inputs())
         if (in == out) f.at(i, "writes " + p[out].name() + " while it reads it");
   }
-  if (n != o.outs) f.at(i, "has " + std::to_string(o.outs) + " outputs, needs " + std::to_string(n));
+  if (n != o.outs) f.at(i, "has " + std::to_string(o.outs) + " outputs, expected " + std::to_string(n));
   const bool fresh = o.flags & kFreshDx;
   if (o.kind == OpKind::kRmsNormBwd && fresh != (o[operand::rms_norm_bwd::kDxIn] == kNoBuffer))
-    f.at(i, fresh ? "writes a fresh dx and reads one" : "adds to a dx that it does not read");
+    f.at(i, fresh ? "overwrites dx but reads it" : "adds to dx but does not read it");
 }
 
-/// Each tensor lies in one parameter, slices follow each other, and everything beside a weight has its shape.
+/// Each tensor is in one parameter, slices are contiguous, and gradient, moments and master copy have the
+/// shape of the weight.
 void check_params(const Program& p, Findings& f) {
-  std::vector<std::uint32_t> homes(p.tensor_infos.size(), 0);
+  std::vector<std::uint32_t> times_contained(p.tensor_infos.size(), 0);
   for (const Param& q : p.params) {
     if (q.weight >= p.buffers.size()) return f.add("a parameter has no weight buffer");
     const Buffer& w = p[q.weight];
     std::uint64_t filled = 0;
     for (const Slice& s : q.slices) {
-      if (s.tensor >= p.tensor_infos.size()) return f.add(w.name() + " holds a tensor that does not exist");
-      ++homes[s.tensor];
-      if (s.first_element != filled) f.add(w.name() + ": its tensors do not follow each other");
+      if (s.tensor >= p.tensor_infos.size())
+        return f.add(w.name() + " contains a tensor that does not exist");
+      ++times_contained[s.tensor];
+      if (s.first_element != filled) f.add(w.name() + ": its tensors are not contiguous");
       filled = checked_add(filled, p.tensor_infos[s.tensor].elements());
       if (q.decay != (p.tensor_infos[s.tensor].rank > 1))
         f.add(w.name() + ": weight decay is for tensors of two or more dimensions");
     }
-    if (filled != w.rows * w.cols) f.add(w.name() + " has room for other than its tensors");
+    if (filled != w.rows * w.cols) f.add(w.name() + " has another size than its tensors");
     for (BufferId b : {q.weight, q.grad, q.m, q.v, q.master})
       if (b != kNoBuffer &&
           (b >= p.buffers.size() || p[b].rows != w.rows || p[b].cols != w.cols || !p[b].persistent))
-        f.add("what belongs to " + w.name() + " has another shape, or does not last");
+        f.add("gradient, moments or master copy of " + w.name() +
+              " have another shape or are not persistent");
     const bool trains = p.run.mode != RunMode::kInference, adam = p.run.optimizer == Optimizer::kAdamW;
     if ((q.grad != kNoBuffer) != trains) f.add(w.name() + (trains ? " has no gradient" : " has a gradient"));
     const bool rounded = w.dtype != DType::kF32;
     if ((q.master != kNoBuffer) != (trains && rounded))
-      f.add(w.name() + (rounded ? " has no f32 copy for the update" : " has a copy that it does not need"));
+      f.add(w.name() + (rounded ? " has no f32 master copy" : " has a master copy that it does not need"));
     if ((q.m != kNoBuffer) != (trains && p.run.optimizer != Optimizer::kSgd) ||
         (q.v != kNoBuffer) != (trains && adam))
-      f.add(w.name() + " has not the state that its optimizer needs");
+      f.add(w.name() + " has other optimizer state than its optimizer needs");
   }
-  for (std::size_t t = 0; t < homes.size(); ++t)
-    if (homes[t] != 1) f.add(p.tensor_infos[t].name + " lies in " + std::to_string(homes[t]) + " parameters");
+  for (std::size_t t = 0; t < times_contained.size(); ++t)
+    if (times_contained[t] != 1)
+      f.add(p.tensor_infos[t].name + " is in " + std::to_string(times_contained[t]) + " parameters");
   if (p.tensor_infos.size() != tensors(p.model).size()) f.add("the tensors are not those of the model");
 }
 

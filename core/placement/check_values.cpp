@@ -1,5 +1,5 @@
-// See check_values.hpp. The state of a run is in check_execution.hpp, the rules are in check_ops.cpp; here,
-// values in words.
+// See check_values.hpp: the names of the values in messages. The state of the run is in check_execution.hpp,
+// the rules of the operations are in check_ops.cpp.
 #include "core/placement/check_values.hpp"
 
 #include "core/placement/check_execution.hpp"
@@ -13,7 +13,7 @@ std::string text(const Value& v) {
                                            "the norm's 1/rms",
                                            "raw qkv",
                                            "normed qkv",
-                                           "turned qkv",
+                                           "rotated qkv",
                                            "q and k before their norm",
                                            "1/rms of q and k",
                                            "the attention output",
@@ -24,14 +24,15 @@ std::string text(const Value& v) {
                                            "the key cache",
                                            "the value cache",
                                            "a copy of the weight",
-                                           "a part of the gradient"};
+                                           "one micro-batch's gradient"};
   std::string s = v.gradient ? "the gradient of " : "";
-  s += kNames[static_cast<std::size_t>(v.thing)];
-  if (v.thing == Thing::kNothing || v.thing == Thing::kLogits) return s;
-  if (v.thing == Thing::kWeightCopy || v.thing == Thing::kGradPart)
+  s += kNames[static_cast<std::size_t>(v.quantity)];
+  if (v.quantity == Quantity::kNothing || v.quantity == Quantity::kLogits) return s;
+  if (v.quantity == Quantity::kWeightCopy || v.quantity == Quantity::kGradPart)
     return s + " of parameter " + std::to_string(v.at);
-  const bool half = v.thing == Thing::kResidual || v.thing == Thing::kNormed || v.thing == Thing::kRstd;
-  if (!half) return s + " of layer " + std::to_string(v.at);
+  const bool counts_half_layers =
+      v.quantity == Quantity::kResidual || v.quantity == Quantity::kNormed || v.quantity == Quantity::kRstd;
+  if (!counts_half_layers) return s + " of layer " + std::to_string(v.at);
   return s + (v.at % 2 ? " before the MLP of layer " : " before layer ") + std::to_string(v.at / 2);
 }
 

@@ -1,4 +1,4 @@
-// What a buffer holds, as far as the mathematics of the step is concerned: "qkv of layer 3, turned", "the
+// Symbolic values: the mathematical quantity that a buffer contains, as "rotated qkv of layer 3" or "the
 // gradient of the residual stream before layer 3". The checker runs the program on these instead of numbers.
 #pragma once
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace trainhost::placement {
 
-enum class Thing : std::uint8_t {
+enum class Quantity : std::uint8_t {
   kNothing,
   kResidual,
   kNormed,
   kRstd,
   kQkv,
   kQkvNormed,
-  kQkvTurned,
+  kQkvRotated,
   kQkPre,
   kQkRstd,
   kAttnOut,
@@ -26,24 +26,24 @@ enum class Thing : std::uint8_t {
   kLogits,
   kKeys,
   kValues,
-  kWeightCopy,  // of the weight of parameter `at`, on the other side
+  kWeightCopy,  // copy of the weight of parameter `at` in another tier
   kGradPart,    // one micro-batch's gradient of parameter `at`
 };
 
-/// `at`: the layer; for residual stream, norm outputs and their 1/rms the half step: 2l before layer l's
-/// attention, 2l + 1 before its MLP, 2L after the last layer.
+/// `at`: the layer. For the residual stream, norm outputs and their 1/rms it counts half layers: 2l before
+/// the attention of layer l, 2l + 1 before its MLP, 2L after the last layer.
 struct Value {
-  Thing thing = Thing::kNothing;
+  Quantity quantity = Quantity::kNothing;
   std::int32_t at = 0;
   bool gradient = false;
   bool operator==(const Value&) const = default;
 };
 std::string text(const Value& v);
 
-/// Runs all sections as training would (micro twice, update, eval, generate twice, micro, update) on values,
-/// with every write taking its bytes in the arena. Finds reads of what was never written, has other contents
-/// or was overwritten; gradients without or with two first writers, or with contributions missing; parameters
-/// that nobody updates.
+/// Runs all sections on symbolic values in the order of training (micro-batches, update, eval, generate
+/// twice, micro-batches, update, eval); every write takes its bytes in the arena map. Finds reads of buffers
+/// that were never written, contain another quantity or were overwritten; gradients without exactly one first
+/// writer or with missing contributions; parameters that are not updated.
 void check_values(const Program& p, const MemoryPlan& plan, Findings& f);
 
 }  // namespace trainhost::placement

@@ -1,7 +1,7 @@
-// See least_arena.hpp. Of every kind of layer (by what it recomputes) the program keeps at most kEnds: two
-// that meet the kind below, one that stands for all in between, and one that meets the kind above. The third
-// one's turn comes when those that it stands for have left what they keep for their backward pass, and while
-// they still hold it: that is added to its own.
+// See least_arena.hpp. The reduced program has at most kLayersPerKind layers of each kind (recompute policy):
+// two next to the kind below, one that represents all layers in between, and one next to the kind above.
+// While the representative runs, from its forward to its backward pass, the layers that it represents also
+// keep their activations for the backward pass; their bytes are added to its own during that time.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -13,18 +13,17 @@
 namespace trainhost::placement {
 namespace {
 
-constexpr std::uint32_t kEnds = 4,
-                        kStandsFor = 2;  // layers kept of a kind; which of them stands for the others
+constexpr std::uint32_t kLayersPerKind = 4, kRepresentative = 2;  // index of the layer that represents others
 
-/// Layers in order: those that recompute everything, the MLP, selectively, nothing.
+/// Number of layers by recompute policy: full, mlp, selective, none; layers are ordered like this.
 using Kinds = std::array<std::uint32_t, 4>;
 
 Kinds kinds_of(std::uint32_t layers, const RecomputeLayers& n) {
   return {n.full, n.mlp, n.selective, static_cast<std::uint32_t>(layers - n.total())};
 }
 
-/// The share of a run's layers that recompute something: which of two places says so is recompute_policy()'s
-/// choice.
+/// Where recompute_policy() reads the number of layers per policy: from the run or from the traits; null if
+/// the policy is the same for all layers.
 RecomputeLayers* split_of(RunSpec& run, TrainerTraits& traits) {
   if (run.recompute == Recompute::kNone) return &traits.recompute_layers;
   return run.recompute == Recompute::kLayers ? &run.recompute_layers : nullptr;
@@ -32,51 +31,54 @@ RecomputeLayers* split_of(RunSpec& run, TrainerTraits& traits) {
 
 class LeastArena {
  public:
-  /// `times`: how many layers a layer of the program stands for, itself included.
+  /// `times`: by layer of the program, the number of layers that it represents, itself included.
   LeastArena(const Program& p, std::vector<std::uint64_t> times)
       : p_(p), times_(std::move(times)), life_(lifetimes(p)) {}
 
   std::uint64_t bytes() {
-    refuse_too_large();
-    std::uint64_t lasting = 0, gradients = 0;
+    check_total_size();
+    std::uint64_t persistent = 0, gradients = 0;
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-      if (!here(b) || !p_[b].persistent) continue;
-      (p_[b].component == Component::kGradients ? gradients : lasting) += times(b) * padded(b);
+      if (!in_compute_tier(b) || !p_[b].persistent) continue;
+      (p_[b].component == Component::kGradients ? gradients : persistent) += times(b) * padded(b);
     }
-    std::uint64_t most = lasting + gradients;
+    std::uint64_t most = persistent + gradients;
     const std::vector<std::uint64_t> live = transient_bytes();
     for (const Section& s : p_.sections) {
       const bool holds_gradients = s.kind == SectionKind::kMicro || s.kind == SectionKind::kUpdate;
       for (std::uint32_t i = s.begin; i < s.end; ++i)
-        most = std::max(most, lasting + (holds_gradients ? gradients : 0) + live[i]);
+        most = std::max(most, persistent + (holds_gradients ? gradients : 0) + live[i]);
     }
     return align_up(most, p_.traits.alignment);
   }
 
  private:
-  bool here(BufferId b) const { return p_[b].tier == p_.traits.tier && p_[b].storage != Storage::kExternal; }
+  bool in_compute_tier(BufferId b) const {
+    return p_[b].tier == p_.traits.tier && p_[b].storage != Storage::kExternal;
+  }
   std::uint64_t padded(BufferId b) const { return align_up(p_[b].bytes(), p_.traits.alignment); }
   std::uint64_t times(BufferId b) const {
     return p_[b].layer < 0 ? 1 : times_[static_cast<std::size_t>(p_[b].layer)];
   }
 
-  /// No sum of sizes leaves 63 bits after this, in whatever order.
-  void refuse_too_large() const {
+  /// Throws if the sum of all sizes exceeds 63 bits; no partial sum can overflow afterwards.
+  void check_total_size() const {
     std::uint64_t sum = 0;
     for (BufferId b = 0; b < p_.buffers.size(); ++b)
-      if (here(b)) sum = checked_add(sum, checked_mul(times(b), padded(b)), "the memory plan");
+      if (in_compute_tier(b)) sum = checked_add(sum, checked_mul(times(b), padded(b)), "the memory plan");
   }
 
-  /// By operation. Differences first; modulo 2^64 the running sum is exact.
+  /// Live padded bytes of transient buffers by operation. First the changes; the running sum is exact modulo
+  /// 2^64.
   std::vector<std::uint64_t> transient_bytes() const {
     std::vector<std::uint64_t> live(p_.ops.size() + 1, 0);
     const auto add = [&](Lifetime l, std::uint64_t bytes) {
       live[l.first] += bytes, live[l.last + 1] -= bytes;
     };
-    const std::vector<Lifetime> turn = turns();
+    const std::vector<Lifetime> span = spans_by_layer();
     const std::uint32_t backward = backward_begin(p_);
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-      if (!here(b) || p_[b].persistent || !life_[b].used()) continue;
+      if (!in_compute_tier(b) || p_[b].persistent || !life_[b].used()) continue;
       add(life_[b], padded(b));
       if (times(b) == 1) continue;
       const bool whole_section = p_[b].ring > 1 || p_[b].component == Component::kKvCache;
@@ -84,22 +86,22 @@ class LeastArena {
       if (whole_section)
         add(life_[b], (times(b) - 1) * padded(b));
       else if (kept)
-        add(turn[static_cast<std::size_t>(p_[b].layer)], (times(b) - 1) * padded(b));
+        add(span[static_cast<std::size_t>(p_[b].layer)], (times(b) - 1) * padded(b));
     }
     for (std::size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
     return live;
   }
 
-  /// By layer: from its first operation of the forward pass to its last of the backward pass.
-  std::vector<Lifetime> turns() const {
-    std::vector<Lifetime> turn(times_.size());
+  /// By layer: from its first operation in the forward pass to its last in the backward pass.
+  std::vector<Lifetime> spans_by_layer() const {
+    std::vector<Lifetime> span(times_.size());
     const Section micro = p_.section(SectionKind::kMicro);
     for (std::uint32_t i = micro.begin; i < micro.end; ++i) {
       if (p_.ops[i].layer < 0) continue;
-      Lifetime& t = turn[static_cast<std::size_t>(p_.ops[i].layer)];
+      Lifetime& t = span[static_cast<std::size_t>(p_.ops[i].layer)];
       t = {std::min(t.first, i), i};
     }
-    return turn;
+    return span;
   }
 
   const Program& p_;
@@ -114,19 +116,20 @@ std::uint64_t least_arena(const Program& p) {
 }
 
 std::uint64_t least_arena(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits) {
-  validate(model);  // before it has fewer layers
+  validate(model);  // with the original number of layers
   ModelSpec m = model;
   RunSpec r = run;
   TrainerTraits p = traits;
   RecomputeLayers* split = split_of(r, p);
   const RecomputeLayers all = split ? *split : RecomputeLayers{};
-  if (all.total() > model.layers) return least_arena(build_program(model, run, traits));  // refused there
+  if (all.total() > model.layers)
+    return least_arena(build_program(model, run, traits));  // throws usage_error
   Kinds few = kinds_of(model.layers, all);
   std::vector<std::uint64_t> times;
   for (std::uint32_t& n : few) {
-    for (std::uint32_t i = 0; i < std::min(n, kEnds); ++i)
-      times.push_back(i == kStandsFor && n > kEnds ? n - kEnds + 1 : 1);
-    n = std::min(n, kEnds);
+    for (std::uint32_t i = 0; i < std::min(n, kLayersPerKind); ++i)
+      times.push_back(i == kRepresentative && n > kLayersPerKind ? n - kLayersPerKind + 1 : 1);
+    n = std::min(n, kLayersPerKind);
   }
   m.layers = static_cast<std::uint32_t>(times.size());
   if (split) *split = {few[0], few[1], few[2]};

@@ -1,8 +1,9 @@
-// When the bytes of each buffer matter. Transient buffers: from the first to the last operation that names
-// them, all inside one section. Caches of generation carry over from token to token, so they span their
-// section; gradients span micro and update, both of which run again and again; everything else that is
-// persistent spans the program.
+// Lifetimes of buffers, and live bytes by operation. Transient buffers: from the first to the last operation
+// that uses them, inside one section. The key/value caches persist from token to token, so they span the
+// generate section; gradients span micro and update, which are repeated; other persistent buffers span the
+// program.
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/checked.hpp"
 #include "core/placement/memory_plan.hpp"
@@ -15,7 +16,7 @@ void widen(Lifetime& l, std::uint32_t op) {
   l.last = std::max(l.last, op);
 }
 
-/// Ops of all sections in which gradients are kept.
+/// The sections in which gradients are live.
 Lifetime of_gradients(const Program& p) {
   Lifetime l;
   for (const Section& s : p.sections)
@@ -37,10 +38,11 @@ std::vector<Lifetime> lifetimes(const Program& p) {
   const Lifetime whole{0, static_cast<std::uint32_t>(p.ops.size() - 1)}, gradients = of_gradients(p);
   const Section generate = p.section(SectionKind::kGenerate), micro = p.section(SectionKind::kMicro);
   for (std::size_t b = 0; b < life.size(); ++b) {
+    assert(!life[b].used() || life[b].last < p.ops.size());
     if (p.buffers[b].persistent)
       life[b] = p.buffers[b].component == Component::kGradients ? gradients : whole;
     else if (p.buffers[b].ring > 1 && life[b].used())
-      life[b] = {micro.begin, micro.end - 1};  // while one instance is idle, the other is not
+      life[b] = {micro.begin, micro.end - 1};  // when one instance is not in use, the other is
     else if (p.buffers[b].component == Component::kKvCache && life[b].used())
       life[b] = {generate.begin, generate.end - 1};
   }
@@ -48,7 +50,8 @@ std::vector<Lifetime> lifetimes(const Program& p) {
 }
 
 std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes, Tier tier) {
-  // Differences first: what is born minus what died before each op; modulo 2^64 the running sum is exact.
+  // First the change at each operation: bytes that become live minus bytes that no longer are. The running
+  // sum is exact modulo 2^64.
   std::vector<std::uint64_t> live(p.ops.size() + 1, 0);
   for (std::size_t b = 0; b < p.buffers.size(); ++b) {
     if (p.buffers[b].storage == Storage::kExternal || p.buffers[b].tier != tier || !lifetimes[b].used())
@@ -57,6 +60,7 @@ std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifeti
     live[lifetimes[b].last + 1] -= p.buffers[b].bytes();
   }
   for (std::size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
+  assert(live.back() == 0 && "every buffer that becomes live also ends");
   live.pop_back();
   return live;
 }

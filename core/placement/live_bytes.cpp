@@ -1,4 +1,5 @@
-// See live_bytes.hpp. A moment lies between two operations: what matters is what both sides of it need.
+// See live_bytes.hpp. A phase boundary is between two operations: a buffer counts if it is live before and
+// after.
 #include "core/placement/live_bytes.hpp"
 
 #include <map>
@@ -12,7 +13,7 @@ bool in_compute_tier(const Program& p, const Buffer& b) {
   return b.storage != Storage::kExternal && b.tier == p.traits.tier;
 }
 
-/// Arena bytes of buffers for which `keeps` holds.
+/// Tensor bytes of the buffers of the compute tier for which `keeps` is true.
 template <class F>
 std::uint64_t sum(const Program& p, const std::vector<Lifetime>& life, F&& keeps) {
   std::uint64_t bytes = 0;
@@ -22,37 +23,35 @@ std::uint64_t sum(const Program& p, const std::vector<Lifetime>& life, F&& keeps
   return bytes;
 }
 
-std::uint64_t kept_before(const Program& p, const std::vector<Lifetime>& life, std::uint32_t op) {
+std::uint64_t live_across(const Program& p, const std::vector<Lifetime>& life, std::uint32_t op) {
   return sum(p, life, [op](const Buffer&, const Lifetime& l) { return l.first < op && l.last >= op; });
 }
 
 }  // namespace
 
-StepMoments step_moments(const Program& p, const std::vector<Lifetime>& life) {
-  StepMoments m;
+PhaseLiveBytes live_bytes_by_phase(const Program& p, const std::vector<Lifetime>& life) {
+  PhaseLiveBytes m;
   const Section micro = p.section(SectionKind::kMicro), update = p.section(SectionKind::kUpdate);
   if (micro.begin == micro.end || update.begin == update.end) return m;
-  std::uint32_t backward = micro.begin;
-  while (backward < micro.end && p.ops[backward].phase == kForward) ++backward;
-  const auto persists = [](const Buffer& b, const Lifetime&) { return b.persistent; };
-  const auto stays = [](const Buffer& b, const Lifetime&) {
+  const auto is_persistent = [](const Buffer& b, const Lifetime&) { return b.persistent; };
+  const auto outlives_update = [](const Buffer& b, const Lifetime&) {
     return b.persistent && b.component != Component::kGradients;
   };
-  m.before_forward = m.after_update = sum(p, life, stays);
-  m.before_later_forward = m.after_backward = sum(p, life, persists);
-  m.after_forward = kept_before(p, life, backward);
+  m.before_forward = m.after_update = sum(p, life, outlives_update);
+  m.before_later_forward = m.after_backward = sum(p, life, is_persistent);
+  m.after_forward = live_across(p, life, backward_begin(p));
   return m;
 }
 
 std::vector<LayerShare> live_by_layer(const Program& p, const std::vector<Lifetime>& life, std::uint32_t op) {
-  std::map<std::pair<std::int32_t, Component>, std::uint64_t> cells;
+  std::map<std::pair<std::int32_t, Component>, std::uint64_t> bytes_of;
   for (std::size_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& x = p.buffers[b];
     if (!in_compute_tier(p, x) || !life[b].overlaps({op, op})) continue;
-    cells[{x.layer, x.component}] += x.bytes();
+    bytes_of[{x.layer, x.component}] += x.bytes();
   }
   std::vector<LayerShare> out;
-  for (const auto& [key, bytes] : cells) out.push_back({key.first, key.second, bytes});
+  for (const auto& [key, bytes] : bytes_of) out.push_back({key.first, key.second, bytes});
   return out;
 }
 

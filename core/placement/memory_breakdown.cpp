@@ -1,6 +1,6 @@
-// The account of a plan: one leaf a role, layers folded, with the most it ever takes and its share of the
-// peak; what alignment and holes cost is a leaf of its own, so that a tier's leaves sum to its arena, to the
-// byte.
+// The memory breakdown of a plan: one entry per role, all layers together, with its maximum and its bytes at
+// the peak. Padding and gaps are an entry of their own, so that the entries of a tier sum to its arena
+// exactly.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -39,8 +39,9 @@ struct Group {
   std::vector<BufferId> members;
 };
 
-/// Roles are static words: one pointer is one role (two may be, which only asks the map once more).
-std::vector<Group> fold(const Program& p, const MemoryPlan& plan) {
+/// Groups in the order of their first buffer. Role names are static strings, so `latest` avoids most look-ups
+/// in `index` by comparing their addresses; a second address of the same text costs one more look-up.
+std::vector<Group> group_by_role(const Program& p, const MemoryPlan& plan) {
   std::vector<Group> groups;
   std::map<std::tuple<std::string_view, std::uint32_t, bool, Tier>, std::size_t> index;
   std::unordered_map<const char*, std::pair<std::tuple<std::uint32_t, bool, Tier>, std::size_t>> latest;
@@ -60,9 +61,10 @@ std::vector<Group> fold(const Program& p, const MemoryPlan& plan) {
   return groups;
 }
 
-/// The most bytes of the group alive at one operation.
-std::uint64_t most(const Program& p, const MemoryPlan& plan, const Group& g) {
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> change;  // 2 * op (+ 1 after it), bytes modulo 2^64
+/// Maximum over operations of the group's live bytes.
+std::uint64_t max_live_bytes(const Program& p, const MemoryPlan& plan, const Group& g) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>>
+      change;  // 2 * op at its start, + 1 at its end; bytes modulo 2^64
   change.reserve(2 * g.members.size());
   for (BufferId b : g.members) {
     change.push_back({2 * std::uint64_t{plan.lifetime[b].first}, p[b].bytes()});
@@ -74,7 +76,7 @@ std::uint64_t most(const Program& p, const MemoryPlan& plan, const Group& g) {
   return high;
 }
 
-std::string leaf_name(const Buffer& b) {
+std::string entry_name(const Buffer& b) {
   if (b.layer < 0) return b.name();
   Buffer any = b;
   any.layer = 0;
@@ -82,27 +84,27 @@ std::string leaf_name(const Buffer& b) {
   return n.replace(n.find("layers.0."), 9, "layers[].");
 }
 
-MemoryEntry leaf(const Program& p, const MemoryPlan& plan, const std::vector<PhaseRun>& runs,
-                 const Group& g) {
+MemoryEntry entry_of(const Program& p, const MemoryPlan& plan, const std::vector<PhaseRun>& runs,
+                     const Group& g) {
   const Buffer& like = p[g.members.front()];
   const std::uint32_t peak = plan.of(like.tier).peak_op;
   MemoryEntry n;
   n.tier = like.tier;
   n.component = like.component;
-  n.name = leaf_name(like);
+  n.name = entry_name(like);
   for (BufferId b : g.members) {
     n.phases |= phases_in(runs, plan.lifetime[b]);
     if (plan.lifetime[b].overlaps({peak, peak})) n.bytes_at_peak += p[b].bytes();
   }
   if (like.persistent && like.component != Component::kGradients) n.phases |= kLoad | kSave;
-  n.bytes = most(p, plan, g);
+  n.bytes = max_live_bytes(p, plan, g);
   n.formula = formula(p, like, like.bytes() ? n.bytes / like.bytes() : 0);
   return n;
 }
 
 }  // namespace
 
-MemoryReport account(const Program& p, const MemoryPlan& plan) {
+MemoryReport memory_breakdown(const Program& p, const MemoryPlan& plan) {
   MemoryReport r;
   r.digest = plan.digest;
   const auto add = [&](MemoryEntry n) {
@@ -112,17 +114,17 @@ MemoryReport account(const Program& p, const MemoryPlan& plan) {
     r.entries.push_back(std::move(n));
   };
   const std::vector<PhaseRun> runs = phase_runs(p);
-  for (const Group& g : fold(p, plan)) add(leaf(p, plan, runs, g));
+  for (const Group& g : group_by_role(p, plan)) add(entry_of(p, plan, runs, g));
   const auto tier = [&](const TierPlan& t) {
-    MemoryEntry holes;
-    holes.tier = t.tier;
-    holes.component = Component::kFragmentation;
-    holes.name = "fragmentation";
-    holes.formula = "arena - tensors alive at the peak = " + std::to_string(t.arena_bytes) + " - " +
-                    std::to_string(t.peak_tensor_bytes);
-    holes.bytes = holes.bytes_at_peak = t.fragmentation();
-    for (const PhaseRun& run : runs) holes.phases |= run.phase;
-    add(std::move(holes));
+    MemoryEntry gaps;
+    gaps.tier = t.tier;
+    gaps.component = Component::kFragmentation;
+    gaps.name = "fragmentation";
+    gaps.formula = "arena - live tensors at the peak = " + std::to_string(t.arena_bytes) + " - " +
+                   std::to_string(t.peak_tensor_bytes);
+    gaps.bytes = gaps.bytes_at_peak = t.fragmentation();
+    for (const PhaseRun& run : runs) gaps.phases |= run.phase;
+    add(std::move(gaps));
     r.tiers.push_back({t.tier, t.arena_bytes, p.ops.empty() ? kLoad : p.ops[t.peak_op].phase});
   };
   tier(plan);

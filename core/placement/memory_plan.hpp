@@ -1,6 +1,5 @@
-// The memory plan: an offset for every arena buffer of a program, found before anything runs.
-// Deterministic; the checker (check_plan.hpp) was written without looking at the placer and proves its
-// result.
+// The memory plan of a program: an offset for every arena buffer, the arena size of every memory tier and the
+// peak. place() computes it before anything runs; check_plan.hpp verifies it independently.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,12 +10,12 @@
 
 namespace trainhost::placement {
 
-// Every function of this module works on a step program: its types are used here without a prefix.
+// Every function of this module works on a step program, so the names of core/step are used without a prefix.
 using namespace step;
 
-/// Ops [first, last] between which a buffer's bytes matter, both inclusive, as indices into Program::ops.
-/// Persistent buffers: [0, ops-1], gradients through micro and update alone: eval and generate may use their
-/// place. Never used: first > last.
+/// Operations [first, last] during which a buffer's contents are needed, both inclusive, as indices into
+/// Program::ops. Persistent buffers: the whole program; gradients: only the sections micro and update, so
+/// that eval and generate can use their bytes. A buffer without a use has first > last.
 struct Lifetime {
   std::uint32_t first = UINT32_MAX, last = 0;
   bool used() const { return first <= last; }
@@ -24,36 +23,39 @@ struct Lifetime {
 };
 std::vector<Lifetime> lifetimes(const Program& p);
 
-/// One arena: what a single allocation in this tier must hold.
+/// The arena of one memory tier: a single allocation of arena_bytes.
 struct TierPlan {
   Tier tier{};
   std::uint64_t arena_bytes = 0;
   std::uint64_t persistent_bytes = 0;  // tensor bytes of persistent buffers
   std::uint64_t peak_tensor_bytes =
-      0;                      // most tensor bytes alive at one op (shape x type, no padding, no holes)
-  std::uint32_t peak_op = 0;  // where
+      0;                      // maximum over operations of live tensor bytes, without padding and gaps
+  std::uint32_t peak_op = 0;  // the operation at which it is reached, index into Program::ops
+  /// Padding and gaps: bytes of the arena that no live tensor uses at the peak.
   std::uint64_t fragmentation() const { return arena_bytes - peak_tensor_bytes; }
 };
 
-/// The figures by name are those of the compute tier, the trainer's; other tiers have arenas of their own.
+/// The inherited fields describe the trainer's compute tier; the arenas of other tiers are in `others`.
 struct MemoryPlan : TierPlan {
   std::vector<std::uint64_t>
-      offset;  // by BufferId, bytes from its tier's arena; UINT64_MAX for external buffers
+      offset;  // by BufferId, bytes from the start of its tier's arena; UINT64_MAX: external
   std::vector<Lifetime> lifetime;  // by BufferId
   std::vector<TierPlan> others;    // tiers with at least one buffer, in the order of Tier
   std::uint64_t digest = 0;        // of program and offsets
-  /// Zeros for a tier without buffers.
+  /// The arena of a tier; all zero for a tier without buffers.
   TierPlan of(Tier t) const;
 };
-/// `enough`: bytes of the compute tier's arena below which no better packing is looked for; a plan made
-/// without it has never more than one made with it. For who only asks whether a run fits.
+/// Computes the plan. Deterministic. Errors: an error if sizes exceed 63 bits.
+/// `enough`: the search for a better packing of the compute tier stops at an arena of this many bytes. For
+/// callers that only ask whether a run fits; without it the arena is never larger.
 MemoryPlan place(const Program& p, std::uint64_t enough = 0);
 
-/// Tensor bytes of one tier that are alive during each op.
+/// Live tensor bytes of one tier, by operation.
 std::vector<std::uint64_t> live_bytes(const Program& p, const std::vector<Lifetime>& lifetimes, Tier tier);
 
-/// The account: a tree of leaves by role (layers folded), component and phases, shares at the peak,
-/// fragmentation. The leaves of a tier sum to its total, which is its arena to the byte.
-MemoryReport account(const Program& p, const MemoryPlan& plan);
+/// The memory breakdown of a plan: one entry per role (all layers together) with component, phases, maximum
+/// and bytes at the peak, and one for fragmentation. The entries of a tier at the peak sum to its arena
+/// exactly.
+MemoryReport memory_breakdown(const Program& p, const MemoryPlan& plan);
 
 }  // namespace trainhost::placement

@@ -1,12 +1,11 @@
-// See pack.hpp. Two ways to put the next item of an order: on top of whatever lies below it at any time of
-// its life (skyline, n log n, right for activations that die in mirror order), or into the lowest hole that
-// is free throughout its life (quadratic, so for sections of moderate size). Several orders are tried, then
-// the item that sticks out at the top of the best packing is moved to the front of its order, again and
-// again. For many items, where that takes too long: an allocator that lives through the section, then packing
-// from two ends (pack_two_ends.hpp). Finding the best packing is NP-hard; the bound is often met because the
-// long-lived items nest.
+// See pack.hpp. Two ways to place the next item: above everything that overlaps it in time (skyline, n log n,
+// suits activations, whose lifetimes nest), or in the lowest gap that is free for its whole lifetime
+// (quadratic, for sections of moderate size). Several orders are tried; then, repeatedly, the item that ends
+// highest moves to the front of its order. For many items, where this takes too long: first fit in order of
+// time, then packing from two ends (pack_two_ends.hpp). The optimum is NP-hard; the lower bound is often met.
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -21,20 +20,22 @@
 namespace trainhost::placement {
 namespace {
 
-constexpr std::size_t kMostTries = 200;        // with holes, orders and repairs together,
-constexpr std::size_t kPairsAtAll = 18000000;  // and the pairs of items they may compare: some 10 ms at any
-                                               // size; what affords no four tries is `many`
+// Limits of the search in gaps, orders and repairs together: attempts, and compared pairs of items, which is
+// about 10 ms for any number of items. If the pairs allow fewer than four attempts, the items are `many`.
+constexpr std::size_t kMaxAttempts = 200;
+constexpr std::size_t kMaxComparedPairs = 18000000;
 
-// Of many items: a layer has some 20 to 40 operations a pass, so what outlives several of them is kept for
-// another pass.
-constexpr std::pair<std::uint32_t, Nearest> kTwoEndOrders[] = {{100, Nearest::kLatest},
-                                                               {400, Nearest::kLargest}};
+// Settings tried for many items: minimum lifetime of a bottom item, order of the top items. A layer has 20 to
+// 40 operations per pass, so an item that outlives several layers is kept for another pass.
+constexpr std::pair<std::uint32_t, TopOrder> kTwoEndSettings[] = {{100, TopOrder::kLatest},
+                                                                  {400, TopOrder::kLargest}};
 
 using Offsets = std::vector<std::uint64_t>;
 
-/// kTooHigh as soon as it rises above `limit`.
-std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::uint32_t times,
-                    std::uint64_t limit, Offsets& offset) {
+/// Places each item above everything that overlaps it in time. Returns the height; kTooHigh as soon as it
+/// exceeds `limit`.
+std::uint64_t pack_on_skyline(std::span<const PackItem> items, const Order& order, std::uint32_t times,
+                              std::uint64_t limit, Offsets& offset) {
   Skyline sky(times);
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
@@ -47,78 +48,78 @@ std::uint64_t stack(std::span<const PackItem> items, const Order& order, std::ui
   return height;
 }
 
-/// Each into the lowest hole that is free throughout its life; kTooHigh as soon as it rises to `limit`.
-std::uint64_t fill_holes(std::span<const PackItem> items, const Order& order, std::uint32_t times,
-                         std::uint64_t limit, Offsets& offset) {
-  LaidOut laid(times);
+/// Places each item in the lowest gap that is free for its whole lifetime. Returns the height; kTooHigh as
+/// soon as it reaches `limit`.
+std::uint64_t pack_in_lowest_gap(std::span<const PackItem> items, const Order& order, std::uint32_t times,
+                                 std::uint64_t limit, Offsets& offset) {
+  PlacedItems placed(times);
   std::uint64_t height = 0;
   for (std::uint32_t i : order) {
-    offset[i] = laid.take_lowest_hole(items[i]);
+    offset[i] = placed.place_in_lowest_gap(items[i]);
     height = std::max(height, offset[i] + items[i].size);
     if (height >= limit) return kTooHigh;
   }
   return height;
 }
 
-/// As an allocator would: time goes by, what has died gives its bytes back, what is born takes the lowest
-/// hole it fits in, the largest first. n log n and steady: a model twice as deep repeats the same holes,
-/// where stacking would pile up.
-std::uint64_t as_time_goes_by(std::span<const PackItem> items, std::uint32_t times, Offsets& offset) {
+/// First fit in order of time, as an allocator: items whose lifetime has ended free their bytes; an item that
+/// becomes live gets the lowest gap that it fits in, larger items first. n log n. Suits chains of overlapping
+/// items, which a skyline stacks without limit: a deeper model repeats the same gaps.
+std::uint64_t pack_first_fit_by_time(std::span<const PackItem> items, std::uint32_t times, Offsets& offset) {
   Order all(items.size());
   std::iota(all.begin(), all.end(), 0u);
-  const Order births = by_time(
+  const Order by_start = by_time(
       items, all, times, [](const PackItem& i) { return i.first; },
       [&](std::uint32_t a, std::uint32_t b) { return items[a].size > items[b].size; });
-  const Order deaths = by_time(
+  const Order by_end = by_time(
       items, all, times, [](const PackItem& i) { return i.last; },
       [](std::uint32_t a, std::uint32_t b) { return a < b; });
-  std::map<std::uint64_t, std::uint64_t> holes{{0, UINT64_MAX}};  // begin -> end; never two that touch
+  std::map<std::uint64_t, std::uint64_t> gaps{{0, UINT64_MAX}};  // begin -> end; two gaps never touch
   std::uint64_t height = 0;
-  std::size_t dead = 0;
-  for (std::uint32_t i : births) {
-    for (; items[deaths[dead]].last < items[i].first; ++dead) {
-      const std::uint64_t begin = offset[deaths[dead]], end = begin + items[deaths[dead]].size;
-      auto at = holes.emplace(begin, end).first;
-      if (auto next = std::next(at); next->first == end) at->second = next->second, holes.erase(next);
-      if (at != holes.begin())
-        if (auto before = std::prev(at); before->second == begin)
-          before->second = at->second, holes.erase(at);
+  std::size_t ended = 0;
+  for (std::uint32_t i : by_start) {
+    for (; items[by_end[ended]].last < items[i].first; ++ended) {
+      const std::uint64_t begin = offset[by_end[ended]], end = begin + items[by_end[ended]].size;
+      auto at = gaps.emplace(begin, end).first;
+      if (auto next = std::next(at); next->first == end) at->second = next->second, gaps.erase(next);
+      if (at != gaps.begin())
+        if (auto before = std::prev(at); before->second == begin) before->second = at->second, gaps.erase(at);
     }
-    auto hole = holes.begin();
-    while (hole->second - hole->first < items[i].size) ++hole;
-    const auto [begin, end] = *hole;
+    auto gap = gaps.begin();
+    while (gap->second - gap->first < items[i].size) ++gap;
+    const auto [begin, end] = *gap;
     offset[i] = begin;
-    holes.erase(hole);
-    holes.emplace(begin + items[i].size, end);
-    if (begin + items[i].size == end) holes.erase(end);
+    gaps.erase(gap);
+    gaps.emplace(begin + items[i].size, end);
+    if (begin + items[i].size == end) gaps.erase(end);
     height = std::max(height, begin + items[i].size);
   }
   return height;
 }
 
-/// Largest key first; among equals the longer life, then the larger, then the earlier item.
+/// Order by decreasing key; equal keys by longer lifetime, then larger size, then index.
 template <class Key>
-Order by(std::span<const PackItem> items, Key key) {
-  struct Place {  // beside each other, not looked up: sorting is a good part of packing many items
+Order by_key(std::span<const PackItem> items, Key key) {
+  struct SortKey {  // copied next to each other, because sorting is a large part of packing many items
     std::uint64_t key, size;
-    std::uint32_t life, item;
+    std::uint32_t lifetime, item;
   };
-  std::vector<Place> places(items.size());
+  std::vector<SortKey> keys(items.size());
   for (std::uint32_t i = 0; i < items.size(); ++i)
-    places[i] = {std::uint64_t{key(items[i])}, items[i].size, items[i].last - items[i].first, i};
-  std::sort(places.begin(), places.end(), [](const Place& x, const Place& y) {
+    keys[i] = {std::uint64_t{key(items[i])}, items[i].size, items[i].last - items[i].first, i};
+  std::sort(keys.begin(), keys.end(), [](const SortKey& x, const SortKey& y) {
     if (x.key != y.key) return x.key > y.key;
-    if (x.life != y.life) return x.life > y.life;
+    if (x.lifetime != y.lifetime) return x.lifetime > y.lifetime;
     if (x.size != y.size) return x.size > y.size;
     return x.item < y.item;
   });
   Order o(items.size());
-  std::transform(places.begin(), places.end(), o.begin(), [](const Place& p) { return p.item; });
+  std::transform(keys.begin(), keys.end(), o.begin(), [](const SortKey& p) { return p.item; });
   return o;
 }
 
-/// Moves the item that ends highest to the front.
-void raise_what_sticks_out(std::span<const PackItem> items, const Offsets& offset, Order& order) {
+/// Moves the item that ends highest to the front of the order.
+void move_tallest_to_front(std::span<const PackItem> items, const Offsets& offset, Order& order) {
   const auto top = std::max_element(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return offset[a] + items[a].size < offset[b] + items[b].size;
   });
@@ -138,10 +139,12 @@ std::uint64_t pack_bound(std::span<const PackItem> items, std::uint32_t times) {
 std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::uint64_t good_enough,
                    Offsets& offset) {
   if (items.empty()) return offset.clear(), 0;
-  const std::uint64_t enough = std::max(good_enough, pack_bound(items, times));
+  for ([[maybe_unused]] const PackItem& i : items) assert(i.first <= i.last && i.last < times && i.size > 0);
+  const std::uint64_t bound = pack_bound(items, times), enough = std::max(good_enough, bound);
   std::uint64_t best = kTooHigh;
   Offsets trial(items.size());
   const auto keep = [&](std::uint64_t height) {
+    assert(height >= bound && "no packing is below the bound");
     if (height < best) best = height, offset = trial;
     return best <= enough;
   };
@@ -154,31 +157,31 @@ std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::ui
   };
   const Order longest = by_time(
       items, all, times, [&](const PackItem& i) { return times - 1 - (i.last - i.first); }, larger);
-  // Where there is no time to try every order, a stack that rises above the others is not finished either.
-  const bool many = kPairsAtAll / (items.size() * items.size()) < 4;
+  // Where not every order can be tried, a skyline packing that cannot be the best is not completed either.
+  const bool many = kMaxComparedPairs / (items.size() * items.size()) < 4;
   const auto limit = [&] { return best != kTooHigh ? best : many ? enough : kTooHigh - 1; };
-  if (keep(stack(items, longest, times, limit(), trial))) return best;
+  if (keep(pack_on_skyline(items, longest, times, limit(), trial))) return best;
   const Order earliest = by_time(
       items, all, times, [](const PackItem& i) { return i.first; }, longer_then_larger);
-  if (keep(stack(items, earliest, times, limit(), trial))) return best;
+  if (keep(pack_on_skyline(items, earliest, times, limit(), trial))) return best;
   if (many) {
-    if (keep(as_time_goes_by(items, times, trial))) return best;
-    for (const auto& [lasting, nearest] : kTwoEndOrders)
-      if (keep(pack_from_two_ends(items, times, lasting, nearest, best - 1, trial))) break;
+    if (keep(pack_first_fit_by_time(items, times, trial))) return best;
+    for (const auto& [long_lived, top_order] : kTwoEndSettings)
+      if (keep(pack_from_two_ends(items, times, long_lived, top_order, best - 1, trial))) break;
     return best;
   }
-  // Each order is tried, then repaired in turn; they stand as they most often meet the bound, over all preset
-  // models.
-  Order orders[] = {by(items, [](const PackItem& i) { return i.size; }), earliest, longest,
-                    by(items, [](const PackItem& i) { return i.last; })};
-  std::array<Offsets, std::size(orders)> latest;
+  // First each order, then repairs of each in turn; sorted by how often an order meets the bound over all
+  // preset models.
+  Order orders[] = {by_key(items, [](const PackItem& i) { return i.size; }), earliest, longest,
+                    by_key(items, [](const PackItem& i) { return i.last; })};
+  std::array<Offsets, std::size(orders)> latest;  // the last packing of each order
   const std::size_t tries =
-      std::clamp<std::size_t>(kPairsAtAll / (items.size() * items.size()), 1, kMostTries);
+      std::clamp<std::size_t>(kMaxComparedPairs / (items.size() * items.size()), 1, kMaxAttempts);
   for (std::size_t t = 0; t < tries; ++t) {
     const std::size_t o = t % std::size(orders);
-    if (t >= std::size(orders)) raise_what_sticks_out(items, latest[o], orders[o]);
-    const bool repaired = t + std::size(orders) < tries;  // which asks what sticks out of the whole
-    if (keep(fill_holes(items, orders[o], times, repaired ? kTooHigh : best, trial))) break;
+    if (t >= std::size(orders)) move_tallest_to_front(items, latest[o], orders[o]);
+    const bool repaired_later = t + std::size(orders) < tries;  // a repair needs the complete packing
+    if (keep(pack_in_lowest_gap(items, orders[o], times, repaired_later ? kTooHigh : best, trial))) break;
     latest[o] = trial;
   }
   return best;

@@ -1,6 +1,6 @@
-// The packing problem by itself: items with sizes and lifetimes, to be laid on top of each other in one arena
-// so that no two that live at the same time share a byte. Knows nothing of programs; place.cpp brings the two
-// together.
+// The packing problem: items with sizes and lifetimes get offsets so that no two items that are live at the
+// same time share a byte, and the highest end is as low as possible (dynamic storage allocation). Independent
+// of programs; place.cpp turns buffers into items.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,15 +9,16 @@
 namespace trainhost::placement {
 
 struct PackItem {
-  std::uint32_t first, last;  // alive in [first, last], both inclusive, counted from the section's start
+  std::uint32_t first, last;  // live in [first, last], both inclusive, counted from the start of the section
   std::uint64_t size;         // a multiple of the alignment, > 0
 };
 
-/// The most bytes alive at one time: no packing is lower.
+/// Lower bound of every packing: the maximum over time of the bytes that are live.
 std::uint64_t pack_bound(std::span<const PackItem> items, std::uint32_t times);
 
-/// Offsets for all items; returns the height. Deterministic. Several greedy orders are tried and the lowest
-/// result is kept; a result of at most `good_enough` ends the search. `times` bounds every item's last.
+/// Computes offsets for all items and returns the height, the highest end of an item. Deterministic: tries
+/// several greedy orders and keeps the lowest result; stops at a height of at most `good_enough`.
+/// `times`: number of time steps; every item has last < times.
 std::uint64_t pack(std::span<const PackItem> items, std::uint32_t times, std::uint64_t good_enough,
                    std::vector<std::uint64_t>& offset);
 

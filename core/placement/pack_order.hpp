@@ -1,5 +1,5 @@
-// Orders of items by a time: into one bucket a time, and only what shares a bucket is compared. Sorting would
-// be a good part of packing many items. Knows nothing of where items lie (pack.cpp, pack_two_ends.cpp).
+// Orders of items by a time: bucket sort with one bucket per time step, comparisons only inside a bucket,
+// because a general sort would be a large part of packing many items. Used by pack.cpp and pack_two_ends.cpp.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace trainhost::placement {
 
 using Order = std::vector<std::uint32_t>;
 
-/// `which` items by `time(item)`, 0 to `times` - 1, the least first; of one time by `before(a, b)` over
-/// indices, and where that says nothing in the order of `which`.
+/// The items with indices `which`, sorted by `time(item)` in [0, times); equal times by `before(a, b)` on
+/// indices, then in the order of `which`.
 template <class Time, class Before>
 Order by_time(std::span<const PackItem> items, const Order& which, std::uint32_t times, Time time,
               Before before) {

@@ -1,9 +1,10 @@
-// Offsets for a program, tier by tier. Persistent buffers lie at the bottom, side by side: weights, moments,
-// the rest, and the gradients last, because evaluation and generation may use the gradients' place. Each
-// section's transient buffers are packed by themselves (pack.cpp) above whatever persists while it runs;
-// sections never run at the same time.
+// place(): offsets and peak of a program, tier by tier. Persistent buffers are at the bottom: weights,
+// moments, others, and gradients last, because eval and generate reuse the bytes of the gradients. The
+// transient buffers of each section are packed (pack.cpp) above the buffers that persist while it runs;
+// sections never run at the same time. The peak is computed in find_peak().
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <vector>
 
 #include "core/base/checked.hpp"
@@ -13,7 +14,8 @@
 namespace trainhost::placement {
 namespace {
 
-int rank(const Buffer& b) {
+/// Order of the persistent regions.
+int region_of(const Buffer& b) {
   switch (b.component) {
     case Component::kWeights:
       return 0;
@@ -25,73 +27,78 @@ int rank(const Buffer& b) {
       return 2;
   }
 }
-constexpr int kRanks = 4;
+constexpr int kRegions = 4;
 
-/// The buffers of one tier.
-class Placer {
+/// Places the buffers of one tier.
+class TierPlacer {
  public:
-  Placer(const Program& p, Tier tier, MemoryPlan& plan, std::uint64_t enough)
+  TierPlacer(const Program& p, Tier tier, MemoryPlan& plan, std::uint64_t enough)
       : p_(p), plan_(plan), enough_(enough) {
     made_.tier = tier;
   }
 
   TierPlan run() {
-    refuse_too_large();
+    check_total_size();
     place_persistent();
-    std::vector<Task> tasks;
-    for (const Section& s : p_.sections) tasks.push_back(task(s));
-    hand_out(tasks);
-    // The section that needs most decides; the others only have to stay below it.
-    std::stable_sort(tasks.begin(), tasks.end(),
-                     [](const Task& a, const Task& b) { return a.base + a.bound > b.base + b.bound; });
-    for (const Task& t : tasks) place_section(t);
+    std::vector<SectionItems> sections;
+    for (const Section& s : p_.sections) sections.push_back(empty_items(s));
+    assign_to_sections(sections);
+    // The section with the largest bound comes first and usually decides the arena; the others stop as soon
+    // as they fit below it.
+    std::stable_sort(sections.begin(), sections.end(), [](const SectionItems& a, const SectionItems& b) {
+      return a.base + a.bound > b.base + b.bound;
+    });
+    for (const SectionItems& t : sections) place_section(t);
     made_.arena_bytes = align_up(end_, p_.traits.alignment);
     find_peak();
+    assert(made_.arena_bytes >= made_.peak_tensor_bytes && made_.arena_bytes >= made_.persistent_bytes);
     return made_;
   }
 
  private:
-  struct Task {
+  struct SectionItems {
     Section section;
-    std::uint64_t base = 0, bound = 0;  // where its transient buffers begin; the least that they take
+    std::uint64_t base = 0, bound = 0;  // start of its transient buffers; lower bound on their height
     std::vector<BufferId> ids;
     std::vector<PackItem> items;
   };
 
-  bool here(BufferId b) const { return p_[b].tier == made_.tier && p_[b].storage != Storage::kExternal; }
+  bool in_this_tier(BufferId b) const {
+    return p_[b].tier == made_.tier && p_[b].storage != Storage::kExternal;
+  }
   std::uint64_t padded(const Buffer& b) const { return align_up(b.bytes(), p_.traits.alignment); }
 
-  /// No sum of sizes leaves 63 bits after this, in whatever order.
-  void refuse_too_large() const {
+  /// Throws if the sum of all sizes exceeds 63 bits; no partial sum can overflow afterwards.
+  void check_total_size() const {
     std::uint64_t sum = 0;
     for (BufferId b = 0; b < p_.buffers.size(); ++b)
-      if (here(b)) sum = checked_add(sum, padded(p_[b]), "the memory plan");
+      if (in_this_tier(b)) sum = checked_add(sum, padded(p_[b]), "the memory plan");
   }
 
-  /// Persistent buffers by rank, and those that only live across sections; what is left belongs to one
-  /// section each.
+  /// Places persistent buffers, and transient ones that are live in several sections, region by region. Every
+  /// other buffer belongs to one section.
   void place_persistent() {
-    std::array<std::vector<BufferId>, kRanks> own;
+    std::array<std::vector<BufferId>, kRegions> region;
     for (BufferId b = 0; b < p_.buffers.size(); ++b) {
-      if (!here(b)) continue;
-      if (has_own_place(b))
-        own[static_cast<std::size_t>(rank(p_[b]))].push_back(b);
+      if (!in_this_tier(b)) continue;
+      if (outlives_section(b))
+        region[static_cast<std::size_t>(region_of(p_[b]))].push_back(b);
       else
         in_section_.push_back(b);
     }
-    for (int r = 0; r < kRanks; ++r) {
-      for (BufferId b : own[static_cast<std::size_t>(r)]) {
+    for (int r = 0; r < kRegions; ++r) {
+      for (BufferId b : region[static_cast<std::size_t>(r)]) {
         plan_.offset[b] = end_;
         end_ += padded(p_[b]);
         if (p_[b].persistent) made_.persistent_bytes += p_[b].bytes();
       }
-      if (r < kRanks - 1) below_gradients_ = end_;
+      if (r < kRegions - 1) below_gradients_ = end_;
     }
   }
 
-  /// Persistent, or transient and yet used by several sections: no built program has such a buffer, others
-  /// may.
-  bool has_own_place(BufferId b) const {
+  /// Persistent, or transient and used by several sections. build_program() makes no buffer of the second
+  /// kind.
+  bool outlives_section(BufferId b) const {
     if (p_[b].persistent) return true;
     if (!plan_.lifetime[b].used()) return false;
     const auto in = [&](std::uint32_t op) {
@@ -102,37 +109,41 @@ class Placer {
     return first != last || first == p_.sections.end();
   }
 
-  Task task(const Section& s) const {
-    Task t;
+  SectionItems empty_items(const Section& s) const {
+    SectionItems t;
     t.section = s;
     const bool holds_gradients = s.kind == SectionKind::kMicro || s.kind == SectionKind::kUpdate;
     t.base = holds_gradients ? end_ : below_gradients_;
     return t;
   }
 
-  /// Every transient buffer to the section that it lives in.
-  void hand_out(std::vector<Task>& tasks) {
+  /// Adds every transient buffer to the section in which it is live.
+  void assign_to_sections(std::vector<SectionItems>& sections) {
     for (BufferId b : in_section_) {
       const Lifetime& l = plan_.lifetime[b];
       if (!l.used()) plan_.offset[b] = 0;
-      for (Task& t : tasks) {
+      for (SectionItems& t : sections) {
         if (!l.used() || l.first < t.section.begin || l.first >= t.section.end) continue;
         t.ids.push_back(b);
         t.items.push_back({l.first - t.section.begin, l.last - t.section.begin, padded(p_[b])});
         break;
       }
     }
-    for (Task& t : tasks) t.bound = pack_bound(t.items, t.section.end - t.section.begin);
+    for (SectionItems& t : sections) t.bound = pack_bound(t.items, t.section.end - t.section.begin);
   }
 
-  void place_section(const Task& t) {
-    const std::uint64_t top = std::max(end_, enough_), room = top > t.base ? top - t.base : 0;
+  void place_section(const SectionItems& t) {
+    const std::uint64_t top = std::max(end_, enough_), available = top > t.base ? top - t.base : 0;
     std::vector<std::uint64_t> offset;
-    const std::uint64_t height = pack(t.items, t.section.end - t.section.begin, room, offset);
-    for (std::size_t i = 0; i < t.ids.size(); ++i) plan_.offset[t.ids[i]] = t.base + offset[i];
+    const std::uint64_t height = pack(t.items, t.section.end - t.section.begin, available, offset);
+    for (std::size_t i = 0; i < t.ids.size(); ++i) {
+      assert(offset[i] % p_.traits.alignment == 0 && offset[i] + t.items[i].size <= height);
+      plan_.offset[t.ids[i]] = t.base + offset[i];
+    }
     end_ = std::max(end_, t.base + height);
   }
 
+  /// The peak: the operation at which the most tensor bytes of this tier are live.
   void find_peak() {
     const std::vector<std::uint64_t> live = live_bytes(p_, plan_.lifetime, made_.tier);
     const auto most = std::max_element(live.begin(), live.end());
@@ -144,7 +155,7 @@ class Placer {
   const Program& p_;
   MemoryPlan& plan_;  // lifetimes are read, offsets written
   TierPlan made_;
-  std::vector<BufferId> in_section_;  // of one section each, or of none
+  std::vector<BufferId> in_section_;  // buffers of one section, or without a use
   std::uint64_t end_ = 0, below_gradients_ = 0;
   std::uint64_t enough_;
 };
@@ -155,12 +166,12 @@ MemoryPlan place(const Program& p, std::uint64_t enough) {
   MemoryPlan plan;
   plan.lifetime = lifetimes(p);
   plan.offset.assign(p.buffers.size(), UINT64_MAX);
-  static_cast<TierPlan&>(plan) = Placer(p, p.traits.tier, plan, enough).run();
+  static_cast<TierPlan&>(plan) = TierPlacer(p, p.traits.tier, plan, enough).run();
   for (Tier t : {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDisk}) {
     const bool used = std::any_of(p.buffers.begin(), p.buffers.end(), [&](const Buffer& b) {
       return b.tier == t && b.storage != Storage::kExternal;
     });
-    if (used && t != p.traits.tier) plan.others.push_back(Placer(p, t, plan, 0).run());
+    if (used && t != p.traits.tier) plan.others.push_back(TierPlacer(p, t, plan, 0).run());
   }
   plan.digest = digest(p, plan.offset);
   return plan;

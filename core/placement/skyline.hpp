@@ -1,5 +1,5 @@
-// The height of a packing over time, in log n a question: what stacking (pack.cpp, pack_two_ends.cpp) asks
-// for every item. Knows neither items nor offsets.
+// The height of a packing over time, as a segment tree: query and update in O(log n). Used to stack items in
+// pack.cpp and pack_two_ends.cpp.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace trainhost::placement {
 
-/// Height of the skyline over time: raise an interval to a level, ask for the highest level in an interval.
+/// Height by time step: raises an interval to a level, returns the maximum level in an interval.
 class Skyline {
  public:
   explicit Skyline(std::uint32_t times) {
@@ -21,7 +21,7 @@ class Skyline {
   void raise(std::uint32_t first, std::uint32_t last, std::uint64_t level) {
     raise(1, 0, leaves_ - 1, first, last, level);
   }
-  /// At every time.
+  /// The level at every time step.
   std::vector<std::uint64_t> levels(std::uint32_t times) const {
     std::vector<std::uint64_t> below(flat_);
     for (std::size_t n = 2; n < below.size(); ++n) below[n] = std::max(below[n], below[n / 2]);
@@ -31,7 +31,7 @@ class Skyline {
   }
 
  private:
-  // flat_[n]: at least this high everywhere below n; top_[n]: highest point below n, flat_ of n included.
+  // Of the interval of node n: flat_[n] is a lower bound on the level everywhere, top_[n] the maximum level.
   std::uint64_t highest(std::size_t n, std::uint32_t lo, std::uint32_t hi, std::uint32_t first,
                         std::uint32_t last) const {
     if (first <= lo && hi <= last) return top_[n];

@@ -1,57 +1,51 @@
-// The names of all buffers: one constant a role, used by the builders, the recompute policies and the
-// account. Constants are compared by address inside core/plan; text (dumps, digests, find) compares the
-// letters. What each role holds and how large it is: size_formula.cpp.
+// The role names of all buffers, one constant per role. The recompute policies compare them by address;
+// dumps, digests and Program::find() compare the text. size_formula.cpp gives the size of each role.
 #pragma once
 #include <cstdint>
 
 namespace trainhost::step {
 
-/// Values of Buffer::copy. A cheap buffer that a policy makes again twice gets kRemadeAgain the second time.
-/// kOnHost: the host's side of something that a device has too; kTokenOnHost: of a generated token. kStreamed
-/// + i: in device memory for the i-th pass alone.
+/// Values of Buffer::copy: distinguishes buffers of the same role and layer.
 enum Copy : std::uint32_t {
   kOriginal = 0,
-  kRemade = 1,
+  kRecomputedCopy = 1,  // recomputed in the backward pass
   kOfEval = 2,
   kOfGenerate = 3,
-  kRemadeAgain = 4,
-  kOnHost = 1000,
-  kTokenOnHost = 1001,
-  kStreamed = 1002
+  kRecomputedAgain = 4,  // + i: recomputed for the (i + 2)-th time
+  kOnHost = 1000,        // host counterpart of a device buffer
+  kTokenOnHost = 1001,   // the same in the generate section
+  kStreamed = 1002       // + i: temporary device copy for the i-th pass over a parameter
 };
 
 namespace role {
-// Handed in by the host. With a device, their copies there, and the rows sorted by id; one upload for all of
-// them.
+// Inputs from the host. On a device: their copies there and the rows sorted by id, sent in one transfer.
 inline constexpr char kIds[] = "ids", kTargets[] = "targets", kOrder[] = "order";
-inline constexpr char kFeed[] = "feed",
-                      kStaging[] = "staging";  // page-locked: a step's ids, and pieces of tensors
-// Kept for the whole run beside the parameters.
+// Page-locked: the inputs of a step; parts of tensors on their way between files and the device.
+inline constexpr char kFeed[] = "feed", kStaging[] = "staging";
+// Persistent buffers that are not parameters.
 inline constexpr char kRopeTable[] = "rope_table", kScalars[] = "scalars",
                       kVendorWorkspace[] = "vendor_workspace";
-// Activations of a layer, in the order in which the forward pass makes them. x is what enters the layer.
+// Activations of a layer, in the order of the forward pass. x is the input of the layer.
 inline constexpr char kX[] = "x", kH1[] = "h1", kRstd1[] = "rstd1", kQkv[] = "qkv", kQkPre[] = "qk_pre",
                       kQkRstd[] = "qk_rstd", kAttnOut[] = "attn_out", kLse[] = "lse", kXMid[] = "x_mid",
                       kH2[] = "h2", kRstd2[] = "rstd2", kGateUp[] = "gate_up", kAct[] = "act";
 // After the last layer.
 inline constexpr char kXOut[] = "x_out", kHf[] = "hf", kRstdF[] = "rstd_f", kLogits[] = "logits";
-// Gradients of activations. dx is the one gradient of the residual stream, updated in place through all
-// layers.
+// Gradients of activations. dx is the gradient of the residual stream, updated in place through all layers.
 inline constexpr char kDx[] = "dx", kDAct[] = "d_act", kDH2[] = "d_h2", kDAttnOut[] = "d_attn_out",
                       kDQkv[] = "d_qkv", kDH1[] = "d_h1";
-// Scratch: one buffer an operation, so that it counts only while that operation runs.
+// Scratch: one buffer per operation, so that it is live only while that operation runs.
 inline constexpr char kAttnScratch[] = "attn_scratch", kAttnBwdScratch[] = "attn_bwd_scratch",
                       kNorm1Partials[] = "norm1_partials", kNorm2Partials[] = "norm2_partials",
                       kQkPartials[] = "qk_norm_partials", kFinalPartials[] = "final_norm_partials",
                       kSquarePartials[] = "square_partials", kBiasPartials[] = "bias_partials",
                       kLosses[] = "losses";
-// Page-locked memory between host and device: what the embedding makes, its gradient, logits and their
-// gradient.
+// Page-locked memory for transfers: output of the embedding and its gradient.
 inline constexpr char kHidden[] = "hidden", kDHidden[] = "d_hidden";
 // Generation.
 inline constexpr char kCacheK[] = "cache_k", kCacheV[] = "cache_v";
 
-/// A parameter and what training keeps beside it.
+/// Role names of a parameter, its gradient, its optimizer state and its master copy.
 struct ParamRoles {
   const char *weight, *grad, *m, *v, *master;
 };

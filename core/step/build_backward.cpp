@@ -1,13 +1,13 @@
-// The micro section: forward, head with loss, then the backward pass in mirror order. Within a layer every
-// weight gradient comes before the gradient of its input, so that an activation dies before the next gradient
-// is born.
+// The micro section: forward pass, head with loss, then the backward pass in reverse order. Within a layer
+// every weight gradient precedes the gradient of the same input, so that the activation's lifetime ends
+// before the next gradient is allocated.
 #include "core/step/builder.hpp"
 #include "core/step/scratch_sizes.hpp"
 
 namespace trainhost::step {
 namespace {
 
-/// y = x w^T + b: first grad_w += dy^T x (x may die), then dx = dy w.
+/// Backward of y = x w^T + b: first grad_w += dy^T x, the last use of x, then dx = dy w.
 BufferId linear_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, const Weight& w, const Weight& bias,
                     const char* dx_role, std::uint64_t dx_cols) {
   const BufferId partials = b.on_device() && bias.grad != kNoBuffer
@@ -19,7 +19,7 @@ BufferId linear_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, const W
   return dx;
 }
 
-/// The norm's own gradient, and dx: written when `fresh`, else added to the residual gradient.
+/// Gradient of the norm's weight, and dx: written if `fresh`, else added to the residual gradient.
 void norm_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, BufferId rstd, const Weight& w,
               BufferId dx, bool fresh, const char* partials_role) {
   const BufferId partials = b.scratch(partials_role, l, b.p.traits.slots, b.p.model.hidden);
@@ -30,7 +30,7 @@ void norm_bwd(Builder& b, std::int32_t l, BufferId dy, BufferId x, BufferId rstd
 void mlp_bwd(Builder& b, std::int32_t l, const LayerWeights& w, const LayerActs& a, BufferId dx) {
   const ModelSpec& m = b.p.model;
   const BufferId d_act = linear_bwd(b, l, dx, a.act, w.down, w.down_bias, role::kDAct, m.intermediate);
-  b.op(OpKind::kSwiGluBwd, l, {d_act, a.gate_up}, {a.gate_up});  // gate_up is its own gradient from here
+  b.op(OpKind::kSwiGluBwd, l, {d_act, a.gate_up}, {a.gate_up});  // gate_up holds its gradient from here on
   const BufferId d_h2 = linear_bwd(b, l, a.gate_up, a.h2, w.gate_up, w.gate_up_bias, role::kDH2, m.hidden);
   norm_bwd(b, l, d_h2, a.x_mid, a.rstd2, w.norm2, dx, false, role::kNorm2Partials);
 }
@@ -55,7 +55,7 @@ void attention_bwd(Builder& b, std::int32_t l, const LayerWeights& w, const Laye
   norm_bwd(b, l, d_h1, a.x, a.rstd1, w.norm1, dx, false, role::kNorm1Partials);
 }
 
-/// Loss and the head's gradients, a chunk of tokens at a time; hf becomes its own gradient.
+/// Loss and gradients of the head, a chunk of tokens at a time; hf becomes d hf.
 void head(Builder& b, const ForwardActs& f) {
   const Weight& w = b.weights.head;
   const HeadScratch s = head_scratch(b);
@@ -77,7 +77,7 @@ void build_micro(Builder& b) {
     mlp_bwd(b, at, b.weights.layers[l], f.layers[l], dx);
     attention_bwd(b, at, b.weights.layers[l], f.layers[l], dx);
   }
-  // A tied table has had its first write by the head.
+  // With tied embeddings the head has already made the first write to the table's gradient.
   b.op(OpKind::kEmbedBwd, -1, {dx, b.ids, b.weights.embed.grad, b.order}, {b.weights.embed.grad},
        b.p.model.tied ? 0u : static_cast<std::uint32_t>(kFirstWrite));
   b.end();

@@ -1,5 +1,6 @@
-// The forward pass: embedding, layers, final norm. One builder for training, evaluation and generation; they
-// differ in rows, in the copy of their buffers, and in where attention finds its keys.
+// The forward pass: embedding, layers, final norm; and the sections eval and generate. Training, evaluation
+// and generation share one builder; they differ in the number of rows, in the copy of their buffers, and in
+// whether attention reads keys and values from qkv or from the caches.
 #include "core/step/builder.hpp"
 #include "core/step/scratch_sizes.hpp"
 
@@ -20,20 +21,21 @@ void attention(Builder& b, std::int32_t l, LayerActs& a) {
   a.attn_out = b.act(role::kAttnOut, l, m.q_width());
   if (b.phase != kGenerate) {
     a.lse = b.stat(role::kLse, l, m.heads);
-    const BufferId scratch = b.on_device() ? kNoBuffer  // score tiles live inside a kernel
-                                           : b.scratch(role::kAttnScratch, l, b.p.traits.threads,
-                                                       attention_scratch_floats(b.p.traits, m.head_dim));
+    const BufferId scratch =
+        b.on_device() ? kNoBuffer  // device kernels keep score tiles in registers and shared memory
+                      : b.scratch(role::kAttnScratch, l, b.p.traits.threads,
+                                  attention_scratch_floats(b.p.traits, m.head_dim));
     b.op(OpKind::kAttention, l, {a.qkv, scratch}, {a.attn_out, a.lse});
     return;
   }
   const std::uint64_t positions = b.p.run.seq_len;
-  const BufferId k = b.add(role::kCacheK, l, Component::kKvCache, positions, m.kv_width(), b.real());
-  const BufferId v = b.add(role::kCacheV, l, Component::kKvCache, positions, m.kv_width(), b.real());
+  const BufferId k = b.add(role::kCacheK, l, Component::kKvCache, positions, m.kv_width(), b.storage_type());
+  const BufferId v = b.add(role::kCacheV, l, Component::kKvCache, positions, m.kv_width(), b.storage_type());
   const BufferId scratch = b.scratch(role::kAttnScratch, l, m.heads, positions);
   b.op(OpKind::kAttentionStep, l, {a.qkv, k, v, scratch}, {a.attn_out, k, v});
 }
 
-/// One layer from x; returns what enters the next. The next x is named by its consumer.
+/// Appends layer l with input a.x; returns the input of the next layer, which has the next layer's name.
 BufferId layer(Builder& b, std::int32_t l, const LayerWeights& w, LayerActs& a) {
   const ModelSpec& m = b.p.model;
   a.h1 = b.act(role::kH1, l, m.hidden);
@@ -86,7 +88,7 @@ ForwardActs build_forward(Builder& b) {
 HeadScratch head_scratch(Builder& b) {
   const std::uint64_t chunk = head_chunk(b.p.traits, b.rows);
   HeadScratch s;
-  s.logits = b.add(role::kLogits, -1, Component::kLogits, chunk, b.p.model.vocab, b.real());
+  s.logits = b.add(role::kLogits, -1, Component::kLogits, chunk, b.p.model.vocab, b.storage_type());
   if (b.on_device()) s.losses = b.scratch(role::kLosses, -1, chunk, 1);
   return s;
 }
@@ -103,7 +105,7 @@ void build_eval(Builder& b) {
 void build_generate(Builder& b) {
   b.begin(SectionKind::kGenerate, kGenerate, kOfGenerate, 1);
   const ForwardActs f = build_forward(b);
-  const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, 1, b.p.model.vocab, b.real());
+  const BufferId logits = b.add(role::kLogits, -1, Component::kLogits, 1, b.p.model.vocab, b.storage_type());
   b.op(OpKind::kHeadLogits, -1, {f.hf, b.weights.head.w}, {logits});
   b.end();
 }

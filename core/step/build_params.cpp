@@ -1,6 +1,6 @@
-// Parameters and what stays for the whole run. q, k, v share one buffer (rows q | k | v), so do gate and up,
-// and the biases likewise: one matrix product each. Which buffer a tensor of the checkpoint lies in is
-// decided here alone.
+// Persistent buffers: parameters with gradients and optimizer state, tables, scalars, inputs. Decides which
+// parameter buffer holds each tensor of a checkpoint: q, k and v share one (rows q | k | v), as do gate and
+// up and the matching biases, so that each group is one matrix product.
 #include <cassert>
 
 #include "core/base/checked.hpp"
@@ -10,14 +10,14 @@
 namespace trainhost::step {
 namespace {
 
-/// The parameter buffer that tensors of this role lie in, and its place among the model's weights.
-struct Home {
+/// The parameter that contains tensors of a role: its role names and its entry in Weights.
+struct ParamTarget {
   const role::ParamRoles* roles;
   Weight* weight;
 };
 
-Home home(Weights& w, const TensorInfo& t) {
-  static LayerWeights none;
+ParamTarget target_of(Weights& w, const TensorInfo& t) {
+  static LayerWeights none;  // target of no tensor: only layer tensors select a member of it
   LayerWeights& l = t.layer < 0 ? none : w.layers[static_cast<std::size_t>(t.layer)];
   switch (t.role) {
     case TensorRole::kEmbed:
@@ -57,29 +57,30 @@ Home home(Weights& w, const TensorInfo& t) {
     case TensorRole::kHead:
       return {&role::kHead, &w.head};
   }
-  assert(false && "a tensor role without a home");
+  assert(false && "every tensor role belongs to a parameter");
   return {};
 }
 
-/// A parameter while its tensors are being gathered.
-struct Draft {
-  Home home;
+/// A parameter while its tensors are collected.
+struct ParamDraft {
+  ParamTarget target;
   std::int32_t layer;
   std::uint64_t rows = 0, cols = 1;
   bool decay;
   std::vector<Slice> slices;
 };
 
-/// Neighbouring tensors with one home are stacked by rows: they follow each other in file order.
-std::vector<Draft> gather(Builder& b) {
-  std::vector<Draft> drafts;
+/// Consecutive tensors with the same target are stacked by rows; tensors(model) lists them in that order.
+std::vector<ParamDraft> collect_params(Builder& b) {
+  std::vector<ParamDraft> drafts;
   drafts.reserve(b.p.tensor_infos.size());
   for (std::uint32_t i = 0; i < b.p.tensor_infos.size(); ++i) {
     const TensorInfo& t = b.p.tensor_infos[i];
-    const Home h = home(b.weights, t);
-    if (drafts.empty() || drafts.back().home.weight != h.weight)
-      drafts.push_back({h, t.layer, 0, t.rank == 1 ? 1 : t.dim[1], t.rank > 1, {}});
-    Draft& d = drafts.back();
+    const ParamTarget target = target_of(b.weights, t);
+    if (drafts.empty() || drafts.back().target.weight != target.weight)
+      drafts.push_back({target, t.layer, 0, t.rank == 1 ? 1 : t.dim[1], t.rank > 1, {}});
+    ParamDraft& d = drafts.back();
+    assert((t.rank == 1 ? 1 : t.dim[1]) == d.cols && "tensors of one parameter have equal columns");
     d.slices.push_back({i, checked_mul(d.rows, d.cols)});
     d.rows = checked_add(d.rows, t.dim[0]);
   }
@@ -91,18 +92,18 @@ std::vector<Draft> gather(Builder& b) {
 void build_params(Builder& b) {
   b.p.tensor_infos = tensors(b.p.model);
   b.weights.layers.resize(b.p.model.layers);
-  std::vector<Draft> drafts = gather(b);
+  std::vector<ParamDraft> drafts = collect_params(b);
   std::vector<Param>& params = b.p.params;
   params.resize(drafts.size());
   const auto add_all = [&](const char* role::ParamRoles::*which, Component c, BufferId Param::*slot,
                            DType t = DType::kF32) {
     for (std::size_t i = 0; i < drafts.size(); ++i)
-      params[i].*slot = b.add_persistent(drafts[i].home.roles->*which, drafts[i].layer, c, drafts[i].rows,
+      params[i].*slot = b.add_persistent(drafts[i].target.roles->*which, drafts[i].layer, c, drafts[i].rows,
                                          drafts[i].cols, t);
   };
-  add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, b.real());
+  add_all(&role::ParamRoles::weight, Component::kWeights, &Param::weight, b.storage_type());
   if (b.trains()) {
-    if (b.real() != DType::kF32)
+    if (b.storage_type() != DType::kF32)
       add_all(&role::ParamRoles::master, Component::kMasterWeights, &Param::master);
     add_all(&role::ParamRoles::grad, Component::kGradients, &Param::grad);
     if (b.p.run.optimizer != Optimizer::kSgd)
@@ -113,7 +114,7 @@ void build_params(Builder& b) {
   for (std::size_t i = 0; i < drafts.size(); ++i) {
     params[i].decay = drafts[i].decay;
     params[i].slices = std::move(drafts[i].slices);
-    *drafts[i].home.weight = {params[i].weight, params[i].grad};
+    *drafts[i].target.weight = {params[i].weight, params[i].grad};
   }
   if (b.p.model.tied) b.weights.head = b.weights.embed;
 
@@ -123,10 +124,10 @@ void build_params(Builder& b) {
   if (b.p.traits.workspace_bytes)
     b.add_persistent(role::kVendorWorkspace, -1, Component::kWorkspace, b.p.traits.workspace_bytes, 1,
                      DType::kU8);
-  b.ids = b.add_handed_in(role::kIds, b.tokens());
-  b.targets = b.add_handed_in(role::kTargets, b.tokens());
-  if (b.on_device()) b.order = b.add_handed_in(role::kOrder, b.tokens());
-  b.token = b.add_handed_in(role::kIds, 1, kOfGenerate);
+  b.ids = b.add_host_input(role::kIds, b.tokens());
+  b.targets = b.add_host_input(role::kTargets, b.tokens());
+  if (b.on_device()) b.order = b.add_host_input(role::kOrder, b.tokens());
+  b.token = b.add_host_input(role::kIds, 1, kOfGenerate);
   if (b.on_device()) {
     b.add_pinned(role::kFeed, feed_bytes(b.p.run));
     b.add_pinned(role::kStaging, staging_bytes(b.p.model));

@@ -1,5 +1,5 @@
-// The entry: what no program can do yet is refused by the run file's own key; then sections in order, then
-// the recompute policy as a transform over the program that keeps everything.
+// build_program(): rejects settings without a step program, naming the run-file key; builds the sections in
+// order; then applies the recompute policy and the device mode as transforms.
 #include <string>
 
 #include "core/base/checked.hpp"
@@ -12,20 +12,20 @@
 namespace trainhost::step {
 namespace {
 
-void refuse_family(const ModelSpec& m) {
+void require_supported_family(const ModelSpec& m) {
   if (!trainable_family(m.family))
-    throw usage_error("model_type \"" + escaped(m.family) + "\" is not a family that can be trained",
-                      "there are step programs for llama, mistral, qwen2 and qwen3");
+    throw usage_error("model_type = \"" + escaped(m.family) + "\" cannot be trained",
+                      "families that can be trained: llama, mistral, qwen2, qwen3");
 }
 
-void positive(const char* key, std::uint64_t value) {
+void require_positive(const char* key, std::uint64_t value) {
   if (value == 0) throw usage_error(std::string(key) + " = 0: expected a positive number");
 }
 
-// bf16 with an f32 master copy: the f32 program where the trainer rounds operands alone (the weights are the
-// master copy), else weights and activations of two bytes. TF32 is a way of multiplying f32, which devices
-// have.
-void refuse_precision(const RunSpec& r, const TrainerTraits& p) {
+// Supported: f32; bf16 with an f32 master copy; on a device TF32, which changes only how f32 is multiplied.
+// With bf16, a trainer that only rounds operands keeps the f32 program (the weights are the master copy);
+// others store weights and activations in two bytes.
+void require_supported_precision(const RunSpec& r, const TrainerTraits& p) {
   if (r.compute == DType::kBF16 && r.weight == DType::kBF16 && r.master == DType::kF32 &&
       r.grad == DType::kF32 && r.moment == DType::kF32)
     return;
@@ -34,9 +34,9 @@ void refuse_precision(const RunSpec& r, const TrainerTraits& p) {
     return;
   const auto f32 = [](const char* what, DType t, DType expected) {
     if (t == expected) return;
-    throw usage_error("train.precision: " + std::string(what) + " as " + std::string(name(t)) +
-                          ": no step program does this yet",
-                      "set it to \"fp32\"");
+    throw usage_error(
+        "train.precision: " + std::string(what) + " as " + std::string(name(t)) + " is not supported",
+        "set train.precision = \"fp32\"");
   };
   f32("weights", r.weight, DType::kF32);
   f32("gradients", r.grad, DType::kF32);
@@ -45,43 +45,43 @@ void refuse_precision(const RunSpec& r, const TrainerTraits& p) {
   f32("a master copy of the weights", r.master, DType::kNone);
 }
 
-void refuse_run(const RunSpec& r, const TrainerTraits& p, std::uint64_t layers) {
-  positive("train.micro_batch", r.micro_batch);
-  positive("train.grad_accum", r.accumulate);
-  positive("data.seq_len", r.seq_len);
-  refuse_precision(r, p);
+void require_supported_run(const RunSpec& r, const TrainerTraits& p, std::uint64_t layers) {
+  require_positive("train.micro_batch", r.micro_batch);
+  require_positive("train.grad_accum", r.accumulate);
+  require_positive("data.seq_len", r.seq_len);
+  require_supported_precision(r, p);
   if (const PlannedOnly b = planned_only_setting(r))
-    throw usage_error(b.key + " = " + b.value + ": no step program does this yet", "leave it out");
+    throw usage_error(b.key + " = " + b.value + " is not supported for training", "remove the key");
   if (r.mode != RunMode::kInference && r.recompute == Recompute::kAuto)
-    throw usage_error("train.recompute = \"auto\" has to be resolved before a program is built",
-                      "choose none, selective or full");
+    throw usage_error("train.recompute = \"auto\" must be resolved before a program is built",
+                      "set train.recompute to \"none\", \"selective\" or \"full\"");
   if (r.recompute == Recompute::kLayers && r.recompute_layers.total() > layers)
-    throw usage_error("recompute counts " + std::to_string(r.recompute_layers.total()) +
-                      " layers; the model has " + std::to_string(layers));
+    throw usage_error("train.recompute names " + std::to_string(r.recompute_layers.total()) +
+                      " layers, but the model has " + std::to_string(layers));
 }
 
 /// Traits come from a trainer; wrong ones are an error of that plugin, so the message names it.
-void refuse_traits(const TrainerTraits& p, std::uint64_t layers) {
+void require_valid_traits(const TrainerTraits& p, std::uint64_t layers) {
   const auto bad = [&](const std::string& what) {
-    throw usage_error("the traits of trainer \"" + escaped(p.trainer) + "\" are not usable: " + what);
+    throw usage_error("trainer \"" + escaped(p.trainer) + "\" returned invalid traits: " + what);
   };
   if (p.alignment < 8 || (p.alignment & (p.alignment - 1)))
-    bad("alignment = " + std::to_string(p.alignment) + ", expected a power of two from 8");
+    bad("alignment = " + std::to_string(p.alignment) + ", expected a power of two of at least 8");
   if (p.threads == 0) bad("threads = 0");
   if (p.slots == 0) bad("slots = 0");
   if (p.recompute_layers.total() > layers)
-    bad("it recomputes " + std::to_string(p.recompute_layers.total()) + " layers, the model has " +
+    bad("recompute_layers = " + std::to_string(p.recompute_layers.total()) + ", but the model has " +
         std::to_string(layers));
-  if (p.attention_tile_q == 0 || p.attention_tile_k == 0) bad("an attention tile of nothing");
+  if (p.attention_tile_q == 0 || p.attention_tile_k == 0) bad("attention_tile_q or attention_tile_k = 0");
 }
 
 }  // namespace
 
 Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits) {
-  refuse_family(model);
+  require_supported_family(model);
   validate(model);
-  refuse_run(run, traits, model.layers);
-  refuse_traits(traits, model.layers);
+  require_supported_run(run, traits, model.layers);
+  require_valid_traits(traits, model.layers);
   Builder b;
   b.p.model = model, b.p.run = run, b.p.traits = traits;
   const std::size_t layers = model.layers;

@@ -1,5 +1,5 @@
-// The update section: one global norm over all gradients, then the optimizer, parameter by parameter. Between
-// the two the executor turns the norm into the clip factor that every optimizer operation reads.
+// The update section: the global norm over all gradients, then the optimizer, one operation per parameter.
+// Between the two the executor computes the clip factor from the norm; every optimizer operation reads it.
 #include "core/step/builder.hpp"
 
 namespace trainhost::step {
@@ -25,7 +25,7 @@ void build_update(Builder& b) {
              flags);
         break;
       default:
-        break;  // refused before a program is built: planned_only_setting
+        break;  // rejected by planned_only_setting() before a program is built
     }
   }
   b.end();

@@ -1,5 +1,4 @@
-// See builder.hpp. Every buffer's size is computed with overflow checks here, once; Buffer::bytes() then need
-// not.
+// See builder.hpp. push() checks the size of every buffer for overflow, so Buffer::bytes() need not.
 #include "core/step/builder.hpp"
 
 #include <algorithm>
@@ -35,7 +34,7 @@ BufferId Builder::add_persistent(const char* role, std::int32_t layer, Component
   return push(p, b);
 }
 
-BufferId Builder::add_handed_in(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy) {
+BufferId Builder::add_host_input(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy) {
   Buffer b;
   b.role = role, b.copy = of_copy, b.component = Component::kWorkspace, b.dtype = DType::kI32;
   b.storage = on_device() ? Storage::kFed : Storage::kExternal;
@@ -63,16 +62,21 @@ void Builder::op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId
   for (BufferId b : in) o.in[o.ins++] = b;
   for (BufferId b : out)
     if (b != kNoBuffer) o.out[o.outs++] = b;
+  for ([[maybe_unused]] BufferId b : in) assert(b == kNoBuffer || b < p.buffers.size());
   p.ops.push_back(o);
 }
 
 void Builder::begin(SectionKind kind, Phase first_phase, std::uint32_t section_copy,
                     std::uint64_t section_rows) {
   const auto at = static_cast<std::uint32_t>(p.ops.size());
+  assert((p.sections.empty() || p.sections.back().end == at) && "the previous section is complete");
   p.sections.push_back({kind, at, at});
   phase = first_phase, copy = section_copy, rows = section_rows;
 }
 
-void Builder::end() { p.sections.back().end = static_cast<std::uint32_t>(p.ops.size()); }
+void Builder::end() {
+  p.sections.back().end = static_cast<std::uint32_t>(p.ops.size());
+  assert(p.sections.back().begin < p.sections.back().end && "a section has operations");
+}
 
 }  // namespace trainhost::step

@@ -1,6 +1,5 @@
-// What all builders share: a program under construction, with the parameters and activations by name.
-// Adds buffers and operations and knows no model structure; that is in build_forward, build_backward,
-// build_update.
+// A program under construction, with its parameters and activations by name. Adds buffers and operations;
+// the model structure is in build_forward.cpp, build_backward.cpp and build_update.cpp.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -11,8 +10,7 @@
 
 namespace trainhost::step {
 
-/// A parameter's weight and, where the program trains, its gradient; kNoBuffer where the model has no such
-/// parameter.
+/// Buffers of a parameter's weight and gradient. kNoBuffer: the model has no such parameter, or inference.
 struct Weight {
   BufferId w = kNoBuffer, grad = kNoBuffer;
 };
@@ -20,11 +18,11 @@ struct LayerWeights {
   Weight norm1, qkv, qkv_bias, q_norm, k_norm, o, o_bias, norm2, gate_up, gate_up_bias, down, down_bias;
 };
 struct Weights {
-  Weight embed, final_norm, head;  // head == embed where tied
+  Weight embed, final_norm, head;  // head == embed if the embeddings are tied
   std::vector<LayerWeights> layers;
 };
 
-/// What one layer's forward pass leaves behind.
+/// Activations of one layer that its backward pass reads.
 struct LayerActs {
   BufferId x, h1, rstd1, qkv, qk_pre = kNoBuffer, qk_rstd = kNoBuffer, attn_out, lse, x_mid, h2, rstd2,
                               gate_up, act;
@@ -38,10 +36,10 @@ struct Builder {
   Program p;
   Weights weights;
   BufferId ids = kNoBuffer, targets = kNoBuffer, order = kNoBuffer,
-           token = kNoBuffer;  // external or fed; order: on a device alone; token: the one of a generate step
+           token = kNoBuffer;  // external or fed; order: on a device only; token: input of a generate step
   BufferId rope_table = kNoBuffer, scalars = kNoBuffer;
 
-  // Of the section under construction.
+  // The section under construction.
   Phase phase = kForward;
   std::uint32_t copy = kOriginal;
   std::uint64_t rows = 0;  // M
@@ -49,23 +47,23 @@ struct Builder {
   std::uint64_t tokens() const { return p.run.tokens_per_micro_batch(); }
   bool trains() const { return p.run.mode != RunMode::kInference; }
   bool on_device() const { return p.traits.tier == Tier::kDevice; }
-  /// What weights and activations are stored as.
-  DType real() const { return p.traits.f32_storage ? DType::kF32 : p.run.weight; }
+  /// The type in which weights and activations are stored.
+  DType storage_type() const { return p.traits.f32_storage ? DType::kF32 : p.run.weight; }
 
-  /// A buffer of the section's copy. Throws when its bytes leave 63 bits.
+  /// A transient buffer of this section. Throws usage_error if its size exceeds 63 bits.
   BufferId add(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,
                std::uint64_t cols, DType t = DType::kF32);
   BufferId add_persistent(const char* role, std::int32_t layer, Component c, std::uint64_t buffer_rows,
                           std::uint64_t cols, DType t = DType::kF32);
-  /// Token ids or targets: the host's own, or on a device a copy that is fed.
-  BufferId add_handed_in(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy = kOriginal);
-  /// Page-locked memory of the host, for the whole run; no operation of the program names it.
+  /// Token ids or targets: external on the CPU, fed on a device.
+  BufferId add_host_input(const char* role, std::uint64_t buffer_rows, std::uint32_t of_copy = kOriginal);
+  /// Page-locked host memory for the whole run; no operation uses it as an operand.
   BufferId add_pinned(const char* role, std::uint64_t bytes);
-  /// An activation [M, cols] of the section.
+  /// An activation [M, cols] of this section.
   BufferId act(const char* role, std::int32_t layer, std::uint64_t cols) {
-    return add(role, layer, Component::kActivations, rows, cols, real());
+    return add(role, layer, Component::kActivations, rows, cols, storage_type());
   }
-  /// A figure a token [M, cols], f32 whatever the precision: 1/rms, log of a sum.
+  /// Per-token statistics [M, cols], always f32: 1/rms, log of a sum of exponentials.
   BufferId stat(const char* role, std::int32_t layer, std::uint64_t cols) {
     return add(role, layer, Component::kActivations, rows, cols);
   }
@@ -74,7 +72,8 @@ struct Builder {
     return add(role, layer, Component::kWorkspace, buffer_rows, cols, t);
   }
 
-  /// Absent optional inputs are kNoBuffer; absent outputs are left out.
+  /// Appends an operation. `in` has one entry per slot of operands.hpp, kNoBuffer if absent; absent outputs
+  /// are omitted.
   void op(OpKind kind, std::int32_t layer, std::initializer_list<BufferId> in,
           std::initializer_list<BufferId> out, std::uint32_t flags = 0);
 
@@ -82,12 +81,12 @@ struct Builder {
   void end();
 };
 
-/// Weights, gradients, optimizer state, tables, scalars, external buffers; fills b.p.params and b.weights.
+/// Adds parameters, gradients, optimizer state, tables, scalars and inputs; fills b.p.params and b.weights.
 void build_params(Builder& b);
-/// Embedding, layers, final norm of the section begun; attention through the caches where the section is
-/// generate.
+/// Appends embedding, layers and final norm to the current section. In a generate section attention reads and
+/// appends to the key/value caches.
 ForwardActs build_forward(Builder& b);
-/// Logits of a chunk of tokens, and on a device the loss of each.
+/// Logits of a chunk of tokens and, on a device, the loss of each token.
 struct HeadScratch {
   BufferId logits = kNoBuffer, losses = kNoBuffer;
 };

@@ -1,7 +1,7 @@
-// Streamed: see device_modes.hpp. A section is cut into runs of neighbouring operations of one layer (or of
-// none: final norm and head). Before a run come the copies of the next run's weights, after it the copies of
-// its own gradients, and one run later the host adds those. So at any time the device holds the weights of
-// two runs and the gradients of two.
+// Mode streamed: see device_modes.hpp. A section is divided into runs of consecutive operations of one layer
+// (or of no layer: final norm and head). The weights of the next run are copied to the device before a run,
+// its gradients are copied to the host after it, and the host adds them one run later. So at any time the
+// device holds the weights of two runs and the gradients of two runs.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -18,7 +18,7 @@ class Streamed {
   explicit Streamed(Program& p) : p_(p), host_(p), part_of_(p.buffers.size()), times_(p.buffers.size()) {}
 
   void run() {
-    for (std::size_t i = 0; i < p_.params.size(); ++i) move(i);
+    for (std::size_t i = 0; i < p_.params.size(); ++i) move_to_host(i);
     std::vector<Op> ops;
     ops.reserve(2 * p_.ops.size());
     for (Section& s : p_.sections) {
@@ -34,17 +34,17 @@ class Streamed {
 
  private:
   enum class Part : std::uint8_t { kNone, kWeight, kGrad };
-  /// What stands in for buffers of the host on the device: a handful for a layer, in the order of the host's.
+  /// Device copies of host buffers, sorted by host buffer; a run has about ten.
   class Copies {
    public:
-    BufferId* find(BufferId home) {
+    BufferId* find(BufferId host) {
       const auto at =
-          std::find_if(pairs_.begin(), pairs_.end(), [&](const auto& c) { return c.first == home; });
+          std::find_if(pairs_.begin(), pairs_.end(), [&](const auto& c) { return c.first == host; });
       return at == pairs_.end() ? nullptr : &at->second;
     }
-    void add(BufferId home, BufferId here) {
-      const auto after = [&](const auto& c) { return c.first > home; };
-      pairs_.insert(std::find_if(pairs_.begin(), pairs_.end(), after), {home, here});
+    void add(BufferId host, BufferId device) {
+      const auto after = [&](const auto& c) { return c.first > host; };
+      pairs_.insert(std::find_if(pairs_.begin(), pairs_.end(), after), {host, device});
     }
     auto begin() const { return pairs_.begin(); }
     auto end() const { return pairs_.end(); }
@@ -52,16 +52,16 @@ class Streamed {
    private:
     std::vector<std::pair<BufferId, BufferId>> pairs_;
   };
-  /// Neighbouring operations that share weights, with the copies that stand in for them on the device.
+  /// Consecutive operations of one layer, with the device copies of the parameters that they use.
   struct Run {
     std::uint32_t begin = 0, end = 0;
     Copies weight, grad;
   };
 
-  void move(std::size_t i) {
+  void move_to_host(std::size_t i) {
     const Param& q = p_.params[i];
     part_of_[q.weight] = Part::kWeight;
-    const bool table_alone = i == 0 && !p_.model.tied;  // looked up by the host, never copied
+    const bool table_alone = i == 0 && !p_.model.tied;  // the host looks up tokens; never copied
     p_.buffers[q.weight].tier = table_alone ? Tier::kHost : Tier::kPinned;
     if (q.grad != kNoBuffer) part_of_[q.grad] = Part::kGrad;
     for (BufferId b : {q.grad, q.m, q.v, q.master})
@@ -82,14 +82,14 @@ class Streamed {
     if (!runs.empty()) fetch(runs.front(), runs.front(), out);
     for (std::size_t k = 0; k < runs.size(); ++k) {
       if (k + 1 < runs.size()) fetch(runs[k + 1], runs[k], out);
-      for (std::uint32_t i = runs[k].begin; i < runs[k].end; ++i) one(p_.ops[i], runs[k], out);
+      for (std::uint32_t i = runs[k].begin; i < runs[k].end; ++i) transform(p_.ops[i], runs[k], out);
       if (k > 0) add(runs[k - 1], out);
       send(runs[k], out);
     }
     if (!runs.empty()) add(runs.back(), out);
   }
 
-  /// Buffers on the device for what the run reads and writes of parameters.
+  /// Adds device buffers for the weights and gradients that the run uses.
   void make_copies(Run& r) {
     for (std::uint32_t i = r.begin; i < r.end; ++i) {
       if (of_embedding(p_.ops[i])) continue;
@@ -106,16 +106,16 @@ class Streamed {
     }
   }
 
-  /// The weights of run r, while `now` begins.
-  void fetch(const Run& r, const Run& now, std::vector<Op>& out) {
-    Op like = p_.ops[now.begin];
+  /// Copies the weights of run r to the device, at the start of run `current`.
+  void fetch(const Run& r, const Run& current, std::vector<Op>& out) {
+    Op like = p_.ops[current.begin];
     like.layer = p_.ops[r.begin].layer;
-    for (const auto& [from, to] : r.weight) out.push_back(op_like(like, OpKind::kCopy, {from}, {to}));
+    for (const auto& [from, to] : r.weight) out.push_back(make_op_like(like, OpKind::kCopy, {from}, {to}));
   }
 
-  void one(Op op, Run& r, std::vector<Op>& out) {
-    if (op.kind == OpKind::kEmbed) return host_.look_up(op, op[operand::embed::kTable], 0, out);
-    if (op.kind == OpKind::kEmbedBwd) return host_.scatter(op, 0, out);
+  void transform(Op op, Run& r, std::vector<Op>& out) {
+    if (op.kind == OpKind::kEmbed) return host_.replace_embed(op, op[operand::embed::kTable], 0, out);
+    if (op.kind == OpKind::kEmbedBwd) return host_.replace_embed_bwd(op, 0, out);
     bool writes = false;
     for (BufferId& b : op.in) {
       if (const BufferId* w = r.weight.find(b)) b = *w;
@@ -129,24 +129,24 @@ class Streamed {
 
   void send(Run& r, std::vector<Op>& out) {
     const Op& like = p_.ops[r.end - 1];
-    for (const auto& [home, here] : r.grad) {
-      const Buffer b = p_[here];
-      const BufferId down = host_.pinned(b.role, b.layer, b.copy, b.rows, b.cols, b.dtype);
-      out.push_back(op_like(like, OpKind::kCopy, {here}, {down}));
-      arriving_.push_back({home, here, down});
+    for (const auto& [host, device] : r.grad) {
+      const Buffer b = p_[device];
+      const BufferId staged = host_.pinned(b.role, b.layer, b.copy, b.rows, b.cols, b.dtype);
+      out.push_back(make_op_like(like, OpKind::kCopy, {device}, {staged}));
+      arriving_.push_back({host, device, staged});
     }
   }
 
   void add(const Run& r, std::vector<Op>& out) {
     const Op& like = p_.ops[r.end - 1];
     for (const Arriving& a : arriving_) {
-      out.push_back(op_like(like, OpKind::kHold, {a.here, a.down}, {}));
-      out.push_back(op_like(like, OpKind::kAddGrad, {a.down, a.home}, {a.home}, kFirstWrite));
+      out.push_back(make_op_like(like, OpKind::kHold, {a.device, a.staged}, {}));
+      out.push_back(make_op_like(like, OpKind::kAddGrad, {a.staged, a.host}, {a.host}, kFirstWrite));
     }
     arriving_.clear();
   }
 
-  /// All of it on the host.
+  /// The whole update runs on the host.
   void update(const Section& s, std::vector<Op>& out) {
     const BufferId device = p_.find(role::kScalars), host = host_.scalars();
     for (std::uint32_t i = s.begin; i < s.end; ++i) {
@@ -161,12 +161,12 @@ class Streamed {
   }
 
   struct Arriving {
-    BufferId home, here, down;
+    BufferId host, device, staged;
   };
   Program& p_;
-  HostSide host_;
-  std::vector<Part> part_of_;         // by BufferId of the program as it was
-  std::vector<std::uint32_t> times_;  // how often a parameter's part has been given a place on the device
+  HostBuffers host_;
+  std::vector<Part> part_of_;         // by BufferId of the original program
+  std::vector<std::uint32_t> times_;  // number of device copies added so far, by BufferId
   std::vector<Arriving> arriving_;
 };
 

@@ -1,4 +1,4 @@
-// What both modes share: the host's side of the embedding, and words for new buffers and operations.
+// What both modes share: the embedding on the host, and helpers that add buffers and operations.
 #include "core/step/device_modes.hpp"
 
 #include <algorithm>
@@ -19,12 +19,12 @@ void apply_mode(Program& p) {
   if (mode == "hybrid") return apply_hybrid(p);
   if (mode == "streamed") return apply_streamed(p);
   throw usage_error(
-      "the traits of trainer \"" + escaped(p.traits.trainer) + "\" have mode \"" + escaped(mode) + "\"",
-      "there are step programs for resident, hybrid and streamed");
+      "trainer \"" + escaped(p.traits.trainer) + "\" returned the unknown mode \"" + escaped(mode) + "\"",
+      "supported modes: resident, hybrid, streamed");
 }
 
-Op op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
-           std::initializer_list<BufferId> out, std::uint32_t flags) {
+Op make_op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
+                std::initializer_list<BufferId> out, std::uint32_t flags) {
   assert(in.size() == op_info(kind).inputs && out.size() <= kMaxOutputs);
   Op o;
   o.kind = kind, o.phase = like.phase, o.layer = like.layer, o.rows = like.rows, o.flags = flags;
@@ -36,20 +36,20 @@ Op op_like(const Op& like, OpKind kind, std::initializer_list<BufferId> in,
   return o;
 }
 
-BufferId HostSide::add(Buffer b) {
+BufferId HostBuffers::add(Buffer b) {
   checked_mul(b.rows, b.cols, size_of(b.dtype));
   p_.buffers.push_back(b);
   return static_cast<BufferId>(p_.buffers.size() - 1);
 }
 
-BufferId HostSide::scalars() {
+BufferId HostBuffers::scalars() {
   if (scalars_ != kNoBuffer) return scalars_;
   Buffer b = p_[p_.find(role::kScalars)];
   b.copy = kOnHost, b.tier = Tier::kPinned;
   return scalars_ = add(b);
 }
 
-BufferId HostSide::ids(std::uint64_t rows, bool of_generate) {
+BufferId HostBuffers::ids(std::uint64_t rows, bool of_generate) {
   BufferId& made = of_generate ? token_ : ids_;
   if (made != kNoBuffer) return made;
   Buffer b;
@@ -59,7 +59,7 @@ BufferId HostSide::ids(std::uint64_t rows, bool of_generate) {
   return made = add(b);
 }
 
-BufferId HostSide::targets() {
+BufferId HostBuffers::targets() {
   if (targets_ != kNoBuffer) return targets_;
   Buffer b;
   b.role = role::kTargets, b.copy = kOnHost, b.component = Component::kWorkspace, b.tier = Tier::kHost;
@@ -67,8 +67,8 @@ BufferId HostSide::targets() {
   return targets_ = add(b);
 }
 
-BufferId HostSide::pinned(const char* role, std::int32_t layer, std::uint32_t copy, std::uint64_t rows,
-                          std::uint64_t cols, DType t) {
+BufferId HostBuffers::pinned(const char* role, std::int32_t layer, std::uint32_t copy, std::uint64_t rows,
+                             std::uint64_t cols, DType t) {
   Buffer b;
   b.role = role, b.layer = layer, b.copy = copy, b.component = Component::kCommunication,
   b.tier = Tier::kPinned;
@@ -76,20 +76,21 @@ BufferId HostSide::pinned(const char* role, std::int32_t layer, std::uint32_t co
   return add(b);
 }
 
-void HostSide::look_up(const Op& op, BufferId table, std::uint32_t copy_class, std::vector<Op>& out) {
+void HostBuffers::replace_embed(const Op& op, BufferId table, std::uint32_t copy_class,
+                                std::vector<Op>& out) {
   const Buffer x = p_[op[operand::embed::kX]];
   const BufferId hidden = pinned(role::kHidden, -1, x.copy, x.rows, x.cols, x.dtype);
-  out.push_back(op_like(op, OpKind::kEmbed, {table, ids(x.rows, x.copy == kOfGenerate)}, {hidden}));
-  out.push_back(op_like(op, OpKind::kCopy, {hidden}, {op[operand::embed::kX]}, copy_class));
+  out.push_back(make_op_like(op, OpKind::kEmbed, {table, ids(x.rows, x.copy == kOfGenerate)}, {hidden}));
+  out.push_back(make_op_like(op, OpKind::kCopy, {hidden}, {op[operand::embed::kX]}, copy_class));
 }
 
-void HostSide::scatter(const Op& op, std::uint32_t copy_class, std::vector<Op>& out) {
+void HostBuffers::replace_embed_bwd(const Op& op, std::uint32_t copy_class, std::vector<Op>& out) {
   const Buffer dx = p_[op[operand::embed_bwd::kDx]];
   const BufferId down = pinned(role::kDHidden, -1, kOriginal, dx.rows, dx.cols, dx.dtype);
-  out.push_back(op_like(op, OpKind::kCopy, {op[operand::embed_bwd::kDx]}, {down}, copy_class));
-  out.push_back(op_like(op, OpKind::kEmbedBwd,
-                        {down, ids(dx.rows, false), op[operand::embed_bwd::kGradTable], kNoBuffer},
-                        {op[operand::embed_bwd::kGradTable]}, op.flags));
+  out.push_back(make_op_like(op, OpKind::kCopy, {op[operand::embed_bwd::kDx]}, {down}, copy_class));
+  out.push_back(make_op_like(op, OpKind::kEmbedBwd,
+                             {down, ids(dx.rows, false), op[operand::embed_bwd::kGradTable], kNoBuffer},
+                             {op[operand::embed_bwd::kGradTable]}, op.flags));
 }
 
 }  // namespace trainhost::step

@@ -1,5 +1,5 @@
-// One number for a program, and for a plan when offsets are given: estimator and trainer compare theirs.
-// Covers everything that changes memory or meaning; not names of models, seeds or numbers read at run time.
+// Digest of a program and, if offsets are given, of its plan; estimator and trainer compare theirs. Covers
+// everything that affects memory or results, but not model names, seeds and values read at run time.
 #include <array>
 #include <string_view>
 
@@ -9,8 +9,8 @@
 namespace trainhost::step {
 namespace {
 
-/// FNV-1a over the little-endian bytes of integers: the same on every machine. Most of those bytes are zero,
-/// and a run of zeros is one multiplication by a power of the prime.
+/// FNV-1a over the little-endian bytes of integers, so the same on every machine. Most of these bytes are
+/// zero: the zero bytes at the end of an integer become one multiplication by a power of the prime.
 class Hash {
  public:
   template <class T>

@@ -1,5 +1,6 @@
-// A program as text: one line a buffer and an operation. tests/golden/plan holds three, so that a change of
-// memory behaviour shows in review. Integers only: the text is the same on every machine.
+// A program as text: one line per buffer and per operation. tests/golden/plan contains three programs, so
+// that a change of memory behaviour is visible in review. Only integers, so the text is the same on every
+// machine.
 #include <string>
 
 #include "core/step/program.hpp"

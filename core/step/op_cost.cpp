@@ -1,4 +1,5 @@
-// See op_cost.hpp. Traffic follows from the operand lists; arithmetic is one case a product.
+// See op_cost.hpp. Traffic follows from the operand lists; every operation with a product has a case in
+// flops().
 #include "core/step/op_cost.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ std::uint64_t product_of(const Program& p, const Op& op, BufferId weight) {
   return product(op.rows, p[weight].rows, p[weight].cols);
 }
 
-/// `products` of [queries, D] x [D, keys], for every pair that the mask leaves, all heads and sequences.
+/// `products` products of [queries, D] x [D, keys] over the pairs inside the mask, all heads and sequences.
 std::uint64_t attention(const Program& p, const Op& op, std::uint64_t products) {
   const std::uint64_t sequences = op.rows / p.run.seq_len;
   return checked_mul(2 * products, sequences, p.model.heads, p.model.head_dim, attention_pairs(p, op.layer));
@@ -52,10 +53,11 @@ std::uint64_t flops(const Program& p, const Op& op) {
   }
 }
 
-bool scratch(const Op& op, std::size_t slot) { return op_info(op.kind).scratch_mask >> slot & 1; }
+bool is_scratch(const Op& op, std::size_t slot) { return op_info(op.kind).scratch_mask >> slot & 1; }
 
-/// Bytes of an operand that the operation touches: tables indexed by token by row, everything else whole.
-std::uint64_t touched(const Program& p, const Op& op, BufferId b) {
+/// Bytes of an operand that the operation accesses: at most one row per token of an embedding table, all of
+/// every other operand.
+std::uint64_t bytes_accessed(const Program& p, const Op& op, BufferId b) {
   const Buffer& x = p[b];
   const bool table = (op.kind == OpKind::kEmbed && b == op[operand::embed::kTable]) ||
                      (op.kind == OpKind::kEmbedBwd && b == op[operand::embed_bwd::kGradTable]);
@@ -82,15 +84,15 @@ OpCost op_cost(const Program& p, const Op& op, bool first_micro) {
   c.flops = flops(p, op);
   const bool overwrites = first_micro && (op.flags & kFirstWrite);
   for (std::size_t i = 0; i < op.ins; ++i) {
-    if (op.in[i] == kNoBuffer || scratch(op, i)) continue;
+    if (op.in[i] == kNoBuffer || is_scratch(op, i)) continue;
     if (overwrites && p[op.in[i]].component == Component::kGradients) continue;
-    c.bytes_read = checked_add(c.bytes_read, touched(p, op, op.in[i]));
+    c.bytes_read = checked_add(c.bytes_read, bytes_accessed(p, op, op.in[i]));
   }
   for (BufferId b : op.outputs()) {
     if (b == kNoBuffer) continue;
-    // An overwritten table of gradients is cleared where no token points.
+    // Overwriting the gradient of a table also clears the rows that no token uses.
     const bool whole = overwrites && p[b].component == Component::kGradients;
-    c.bytes_written = checked_add(c.bytes_written, whole ? p[b].bytes() : touched(p, op, b));
+    c.bytes_written = checked_add(c.bytes_written, whole ? p[b].bytes() : bytes_accessed(p, op, b));
   }
   return c;
 }

@@ -1,5 +1,5 @@
-// What an operation costs, from its shapes alone: arithmetic and least memory traffic. Trainers report it
-// beside the time they measured; dividing gives the achieved rates. Pure.
+// FLOPs and minimum memory traffic of an operation, computed from its shapes. Trainers report them with the
+// measured time, which gives the achieved rates.
 #pragma once
 #include <cstdint>
 
@@ -8,22 +8,20 @@
 namespace trainhost::step {
 
 struct OpCost {
-  std::uint64_t flops =
-      0;  // of matrix products alone, 2*m*n*k each: norms, softmax and optimizers count as none
-  std::uint64_t bytes_read =
-      0;  // every operand once; scratch, logits included, is meant to stay in the caches
+  std::uint64_t flops = 0;       // of matrix products only, 2*m*n*k each
+  std::uint64_t bytes_read = 0;  // every operand once, except scratch (with logits), assumed to stay in cache
   std::uint64_t bytes_written = 0;
   std::uint64_t bytes() const { return bytes_read + bytes_written; }
   OpCost& operator+=(const OpCost& o);
 };
 
-/// Attention counts the pairs of query and key that its mask leaves: two products forward, five backward (the
-/// scores are made again from what is kept). kAttentionStep is counted at a full cache. Operands that are
-/// indexed by token (embedding tables) count the rows that M tokens touch at most. `first_micro`: the
-/// gradients with kFirstWrite are overwritten, not read. Throws usage_error where a count leaves 63 bits.
+/// Attention counts the (query, key) pairs inside its mask: two products forward, five backward, because the
+/// scores are recomputed. kAttentionStep is counted with a full cache. Embedding tables count at most the M
+/// rows that are indexed. `first_micro`: gradients with kFirstWrite are overwritten, not read. Errors:
+/// usage_error if a count exceeds 63 bits.
 OpCost op_cost(const Program& p, const Op& op, bool first_micro);
 
-/// Pairs of query and key in one sequence of S tokens, sliding window and layer regarded.
+/// (query, key) pairs of one sequence of S tokens under the causal mask and the layer's sliding window.
 std::uint64_t attention_pairs(const Program& p, std::int32_t layer);
 
 }  // namespace trainhost::step

@@ -1,5 +1,5 @@
-// Names and facts about programs: what a buffer is called, which operands an operation has, where a section
-// lies. Pure look-ups; programs are made in build_program.cpp.
+// Look-ups in a program: names of buffers and operations, operand masks, sections. Programs are built in
+// build_program.cpp.
 #include "core/step/program.hpp"
 
 #include <iterator>
@@ -63,11 +63,11 @@ std::string Buffer::name() const {
   std::string n = copy == kOfEval ? "eval." : copy == kOfGenerate ? "generate." : "";
   if (layer >= 0) n += "layers." + std::to_string(layer) + ".";
   n += role;
-  if (copy == kRemade) n += "'";
+  if (copy == kRecomputedCopy) n += "'";
   if (copy == kOnHost) return n + " (host)";
   if (copy == kTokenOnHost) return "generate." + n + " (host)";
   if (copy >= kStreamed) return n + " (streamed " + std::to_string(copy - kStreamed + 1) + ")";
-  for (std::uint32_t i = kRemadeAgain; i <= copy; ++i) n += i == kRemadeAgain ? "''" : "'";
+  for (std::uint32_t i = kRecomputedAgain; i <= copy; ++i) n += i == kRecomputedAgain ? "''" : "'";
   return n;
 }
 

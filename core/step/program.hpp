@@ -1,10 +1,9 @@
 // The step program: one training step as data. A flat list of operations over named buffers, in the order in
-// which they run; sections say what is repeated. Everything else reads it: the placer, the estimators, the
-// trainers. Nothing here executes or allocates. Shapes are row-major [rows, cols]; M = B*S tokens of one
-// micro-batch.
+// which they run, divided into sections that are repeated. Placement, estimators and trainers read it;
+// nothing here executes or allocates. Shapes are row-major [rows, cols]; M = B*S tokens of one micro-batch.
 //
-//   section micro     forward, then backward of one micro-batch; runs `accumulate` times an update
-//   section update    global gradient norm, then the optimizer; once an update
+//   section micro     forward, then backward of one micro-batch; runs `accumulate` times per update
+//   section update    global gradient norm, then the optimizer; runs once per update
 //   section eval      forward and loss of one micro-batch, no gradients
 //   section generate  one token at a time through a key/value cache (M = 1)
 #pragma once
@@ -24,30 +23,27 @@ namespace trainhost::step {
 using BufferId = std::uint32_t;
 inline constexpr BufferId kNoBuffer = UINT32_MAX;
 
-/// Who holds the bytes. External buffers (token ids, targets) belong to the host and are handed in with each
-/// step; fed ones are their copies on a device: they have a place in its arena, and the trainer fills them
-/// before each micro-batch.
+/// Who owns the bytes. kArena: the plan gives the buffer an offset. kExternal: token ids and targets that the
+/// host passes with each step; no offset. kFed: their copies on a device, which have an offset in its arena
+/// and are filled by the trainer before each micro-batch.
 enum class Storage : std::uint8_t { kArena, kExternal, kFed };
 
 struct Buffer {
   const char* role = "";    // static: "qkv", "attn_out", "grad.qkv"; unique together with layer and copy
-  std::int32_t layer = -1;  // -1: not of a layer
-  std::uint32_t copy =
-      0;  // 1: made again by a recompute policy, 4: once more; 2, 3: of eval, generate (buffer_names.hpp)
+  std::int32_t layer = -1;  // -1: belongs to no layer
+  std::uint32_t copy = 0;   // enum Copy in buffer_names.hpp: recomputed, eval, generate, host, streamed
   Component component = Component::kActivations;
-  Tier tier{};  // the trainer's, unless a mode moves it elsewhere
+  Tier tier{};  // the trainer's compute tier, unless a device mode moves the buffer to another one
   DType dtype = DType::kF32;
   Storage storage = Storage::kArena;
-  std::uint32_t ring = 1;  // 2: one instance a micro-batch in flight, micro-batch i uses instance i % 2
-  std::uint32_t stride =
-      0;  // of a ring: instances begin at multiples of this many bytes (the trainer's alignment)
-  bool persistent =
-      false;  // keeps its bytes between operations and steps: weights, gradients, moments, tables,
-              // scalars; gradients through micro and update, the others for the whole run
+  std::uint32_t ring = 1;    // number of instances; with 2, micro-batch i uses instance i % 2
+  std::uint32_t stride = 0;  // of a ring: instances start at multiples of this many bytes (the alignment)
+  // Keeps its contents between operations and steps: weights, moments, tables and scalars for the whole run,
+  // gradients from the micro section through the update section.
+  bool persistent = false;
   std::uint64_t rows = 1, cols = 1;
-  std::uint64_t instance_bytes() const {
-    return rows * cols * size_of(dtype);
-  }  // checked when the buffer was added
+  /// Cannot overflow: the product is checked when the buffer is added to a program.
+  std::uint64_t instance_bytes() const { return rows * cols * size_of(dtype); }
   std::uint64_t instance_stride() const {
     return stride ? (instance_bytes() + stride - 1) / stride * stride : 0;
   }
@@ -93,14 +89,13 @@ enum class OpKind : std::uint8_t {
 
 /// Bits of Op::flags.
 enum OpFlag : std::uint32_t {
-  kFirstWrite =
-      1,  // gradient ops: on micro-batch 0 this op is the first to touch its gradient: overwrite, do not add
+  kFirstWrite = 1,       // gradient ops: on micro-batch 0 the gradient is overwritten, later added to
   kFreshDx = 2,          // kRmsNormBwd: dx is written, not added to
   kDecay = 4,            // optimizer ops: weight decay applies (tensors of two or more dimensions)
-  kRecomputed = 8,       // a forward op that a recompute policy runs again in the backward pass
-  kFreshGrad = 16,       // gradient ops: the gradient is of this micro-batch alone: overwrite always
-  kActivationCopy = 32,  // kCopy: class `activation` of the CUDA trainer's contract
-  kSyncCopy = 64,        // kCopy: class `sync`: what keeps the embedding equal on both sides
+  kRecomputed = 8,       // forward op that runs again in the backward pass (activation checkpointing)
+  kFreshGrad = 16,       // gradient ops: the buffer holds one micro-batch's gradient; always overwrite
+  kActivationCopy = 32,  // kCopy: counted as transfer class `activation` (docs/memory-model.md)
+  kSyncCopy = 64,        // kCopy: counted as transfer class `sync`: keeps host and device embedding equal
 };
 
 inline constexpr int kMaxOperands = 8, kMaxOutputs = 4;
@@ -137,15 +132,15 @@ struct Section {
   std::uint32_t begin = 0, end = 0;  // ops [begin, end)
 };
 
-/// A piece of a fused parameter buffer that has a name of its own in checkpoints.
+/// The part of a parameter buffer that is one tensor of a checkpoint.
 struct Slice {
   std::uint32_t tensor;         // index into Program::tensor_infos
-  std::uint64_t first_element;  // where it starts in the parameter's buffer
+  std::uint64_t first_element;  // offset in the parameter's buffer, in elements
 };
 
-/// One parameter buffer with its gradient, its optimizer state and its master copy, all of the same shape. q,
-/// k, v share one buffer (rows q | k | v), so do gate and up, and the biases likewise: one matrix product
-/// each.
+/// One parameter buffer with its gradient, optimizer state and master copy, all of the same shape. q, k and v
+/// share one buffer (rows q | k | v), as do gate and up and the matching biases: one matrix product instead
+/// of several.
 struct Param {
   BufferId weight = kNoBuffer, grad = kNoBuffer, m = kNoBuffer, v = kNoBuffer;
   BufferId master = kNoBuffer;  // f32, where the weight is stored in a lower precision
@@ -164,21 +159,21 @@ struct Program {
   std::vector<TensorInfo> tensor_infos;  // tensors(model)
 
   const Buffer& operator[](BufferId b) const { return buffers[b]; }
-  /// The section of that kind; empty range when the program has none (no update in inference).
+  /// The section of that kind; an empty range if the program has none (inference has no update).
   Section section(SectionKind k) const;
-  /// The buffer of that role and layer, first copy; kNoBuffer when there is none. Linear search: for tests
-  /// and load.
+  /// The buffer of that role, layer and copy, or kNoBuffer. Linear search, meant for setup and tests.
   BufferId find(std::string_view role, std::int32_t layer = -1, std::uint32_t copy = 0) const;
 };
 
-/// Does the host run it while the rest runs on a device? Copies belong to neither.
+/// True if the host runs the operation of a device program: its first operand is not in device memory.
+/// False for kCopy and kHold, which neither side computes.
 bool runs_on_host(const Program& p, const Op& op);
 
-/// Where the forward part of the micro section ends: its first operation of phase backward.
+/// Index of the first operation of phase backward in the micro section: the end of its forward part.
 std::uint32_t backward_begin(const Program& p);
 
-/// Layout of the "scalars" buffer (16 doubles): what ops leave for the executor and for each other. From
-/// kLossScale on: of trainers whose scalars lie on a device, which read the constants of a step there too.
+/// Indices into the "scalars" buffer (16 doubles), by which operations pass values to each other and to the
+/// executor. Entries from kLossScale on are used only by trainers that keep the scalars on a device.
 enum Scalar : std::uint32_t {
   kLossSum = 0,
   kNorm2 = 1,
@@ -198,23 +193,25 @@ enum Scalar : std::uint32_t {
 struct OpInfo {
   const char* name;            // "linear_dw"; also the namespace of its slots in operands.hpp
   std::uint8_t inputs;         // number of input slots, optional ones included
-  std::uint32_t inout_mask;    // bit i: input i is also written (appears among outputs)
-  std::uint32_t scratch_mask;  // bit i: input i is scratch: written before it is read, dead afterwards
+  std::uint32_t inout_mask;    // bit i: input i is changed in place (and appears among the outputs)
+  std::uint32_t scratch_mask;  // bit i: input i is scratch: written before it is read, unused afterwards
 };
 const OpInfo& op_info(OpKind k);
 
-/// What people call it: "layers.3 linear qkv" (the parameter that it belongs to), "layers.3 attention",
-/// "embed"; with "again" at its end where a recompute policy runs it once more.
+/// Name of an operation for users: "layers.3 linear qkv" (with the parameter it belongs to), "layers.3
+/// attention", "embed". Ends with "again" if the operation is recomputed.
 std::string op_label(const Program& p, const Op& op);
 
-/// Builds the program of one run, recompute policy applied. Throws usage_error when the family cannot be
-/// trained or the run asks for what no program can do yet. Pure and deterministic. Op order: README.md here.
+/// Builds the program of one run and applies its recompute policy and device mode. Pure and deterministic.
+/// Errors: usage_error, naming the run-file key, for a family or setting without a step program.
+/// The order of operations is described in README.md.
 Program build_program(const ModelSpec& model, const RunSpec& run, const TrainerTraits& traits);
 
-/// FNV-1a over every field of buffers and ops that changes memory or meaning, plus offsets when given.
+/// FNV-1a over every field of buffers and operations that affects memory or results, and over the offsets if
+/// given.
 std::uint64_t digest(const Program& p, std::span<const std::uint64_t> offsets = {});
 
-/// One line a buffer and an op, stable across machines: the golden text that reviews see.
+/// One line per buffer and per operation, identical on every machine; compared with tests/golden/plan.
 std::string dump(const Program& p, std::span<const std::uint64_t> offsets = {});
 
 }  // namespace trainhost::step

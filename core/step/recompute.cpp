@@ -1,6 +1,6 @@
-// See recompute.hpp. The transform walks the backward pass once; need() makes a dropped buffer again by
-// cloning all operations that wrote it, in order, after needing their own inputs in the same way. It ends at
-// what was kept.
+// See recompute.hpp. The transform walks the backward pass once. recompute() restores a dropped buffer: it
+// clones all operations that wrote it, in order, after restoring their inputs in the same way, down to
+// buffers that were kept.
 #include "core/step/recompute.hpp"
 
 #include <algorithm>
@@ -17,16 +17,17 @@ bool one_of(const char* r, std::initializer_list<const char*> roles) {
   return std::find(roles.begin(), roles.end(), r) != roles.end();  // by address: see buffer_names.hpp
 }
 
-bool made_without_products(const Buffer& b) {
+bool recomputed_without_products(const Buffer& b) {
   return one_of(b.role, {role::kH1, role::kRstd1, role::kH2, role::kRstd2, role::kAct});
 }
 
-bool made_inside_a_layer(const Buffer& b) {
-  return made_without_products(b) || one_of(b.role, {role::kQkv, role::kQkPre, role::kQkRstd, role::kAttnOut,
-                                                     role::kLse, role::kXMid, role::kGateUp});
+bool computed_inside_a_layer(const Buffer& b) {
+  return recomputed_without_products(b) ||
+         one_of(b.role, {role::kQkv, role::kQkPre, role::kQkRstd, role::kAttnOut, role::kLse, role::kXMid,
+                         role::kGateUp});
 }
 
-constexpr std::size_t kMaxWriters = 4;  // one that makes a buffer, the rest change it in place
+constexpr std::size_t kMaxWriters = 4;  // the first writes the buffer, the others change it in place
 
 class Transform {
  public:
@@ -43,7 +44,7 @@ class Transform {
       if (old[i].phase == kForward)
         p_.ops.push_back(old[i]);
       else
-        rewire(old[i]);
+        append_backward(old[i]);
     }
     const auto added = static_cast<std::uint32_t>(p_.ops.size()) - micro.end;
     p_.ops.insert(p_.ops.end(), old.begin() + micro.end, old.end());
@@ -55,9 +56,9 @@ class Transform {
  private:
   struct Dropped {
     bool dropped = false, cheap = false;
-    std::uint8_t writers = 0, times = 0;              // times: made again so far
+    std::uint8_t writers = 0, times_recomputed = 0;
     std::array<std::uint32_t, kMaxWriters> writer{};  // forward operations, in order
-    BufferId now = kNoBuffer;                         // the clone that holds its value, if one does
+    BufferId clone = kNoBuffer;  // the clone that holds the value at this point of the program, if any
   };
 
   void find_dropped() {
@@ -72,12 +73,12 @@ class Transform {
         assert(d.writers < kMaxWriters);
         d.writer[d.writers++] = i;
       }
-    keep_what_cannot_be_made_again(micro);
+    keep_outputs_that_cannot_be_recomputed(micro);
   }
 
-  /// A buffer whose maker changes another one in place, which was kept: running the maker again would change
-  /// it twice.
-  void keep_what_cannot_be_made_again(Section micro) {
+  /// Keeps the outputs of an operation that changes a kept buffer in place: running it again would change
+  /// that buffer twice.
+  void keep_outputs_that_cannot_be_recomputed(Section micro) {
     for (std::uint32_t i = micro.begin; i < micro.end && p_.ops[i].phase == kForward; ++i) {
       const Op& op = p_.ops[i];
       for (std::size_t in = 0; in < op.ins; ++in)
@@ -88,67 +89,72 @@ class Transform {
 
   bool is_dropped(BufferId b) const { return b != kNoBuffer && b < state_.size() && state_[b].dropped; }
 
-  /// A backward operation, with the clones of dropped operands in their place.
-  void rewire(Op op) {
+  /// Appends a backward operation, with dropped operands replaced by their clones.
+  void append_backward(Op op) {
     for (BufferId& b : op.in)
-      if (is_dropped(b)) need(b), b = state_[b].now;
+      if (is_dropped(b)) recompute(b), b = state_[b].clone;
     for (BufferId& b : op.out)
-      if (is_dropped(b)) b = state_[b].now;  // changed in place: it was among the inputs
+      if (is_dropped(b)) b = state_[b].clone;  // changed in place: it was among the inputs
     p_.ops.push_back(op);
   }
 
-  void need(BufferId b) {
-    if (state_[b].now != kNoBuffer) return;
-    if (const BufferId host = changed_by_maker(b); host != kNoBuffer) return need(host);  // makes b as well
-    for (std::size_t i = 0; i < state_[b].writers; ++i) clone((*forward_)[state_[b].writer[i]]);
+  /// Makes sure that a clone holds the value of the dropped buffer b.
+  void recompute(BufferId b) {
+    assert(is_dropped(b) && state_[b].writers > 0);
+    if (state_[b].clone != kNoBuffer) return;
+    if (const BufferId other = changed_by_first_writer(b); other != kNoBuffer)
+      return recompute(other);  // writes b as well
+    for (std::size_t i = 0; i < state_[b].writers; ++i) clone_op((*forward_)[state_[b].writer[i]]);
   }
 
-  /// The buffer that the operation which makes b changes in place, where there is one: q/k norm makes its
-  /// statistics while it changes qkv.
-  BufferId changed_by_maker(BufferId b) const {
-    const Op& maker = (*forward_)[state_[b].writer[0]];
-    for (std::size_t i = 0; i < maker.ins; ++i)
-      if ((op_info(maker.kind).inout_mask >> i & 1) && maker.in[i] != b) return maker.in[i];
+  /// The buffer that the first writer of b changes in place, or kNoBuffer: q/k norm writes its statistics
+  /// while it changes qkv.
+  BufferId changed_by_first_writer(BufferId b) const {
+    const Op& writer = (*forward_)[state_[b].writer[0]];
+    for (std::size_t i = 0; i < writer.ins; ++i)
+      if ((op_info(writer.kind).inout_mask >> i & 1) && writer.in[i] != b) return writer.in[i];
     return kNoBuffer;
   }
 
-  /// Runs a forward operation once more. What it needs comes first; what was made again only for it and is
-  /// cheap is forgotten afterwards, so that it is not held until its own gradient.
-  void clone(Op op) {
+  /// Appends a clone of a forward operation, after recomputing its dropped inputs. Cheap inputs that were
+  /// recomputed only for it are discarded afterwards, so that they are not live until their own gradient.
+  void clone_op(Op op) {
     const OpInfo& info = op_info(op.kind);
-    std::array<BufferId, kMaxOperands> passing{};
+    std::array<BufferId, kMaxOperands> temporary{};
     std::size_t n = 0;
     for (std::size_t i = 0; i < op.ins; ++i) {
       BufferId& b = op.in[i];
-      if ((info.scratch_mask >> i & 1) && b != kNoBuffer) b = copy_of(b, kRemade);
+      if ((info.scratch_mask >> i & 1) && b != kNoBuffer) b = copy_of(b, kRecomputedCopy);
       if (!is_dropped(b)) continue;
-      if (!(info.inout_mask >> i & 1) && state_[b].now == kNoBuffer) {
-        need(b);
-        if (state_[b].cheap) passing[n++] = b;
+      if (!(info.inout_mask >> i & 1) && state_[b].clone == kNoBuffer) {
+        recompute(b);
+        if (state_[b].cheap) temporary[n++] = b;
       }
-      b = state_[b].now;
+      b = state_[b].clone;
     }
     for (BufferId& b : op.out)
-      if (b != kNoBuffer) b = fresh(b);
+      if (b != kNoBuffer) b = clone_of_output(b);
     op.phase = kBackward;
     op.flags |= kRecomputed;
     p_.ops.push_back(op);
-    for (std::size_t i = 0; i < n; ++i) forget(passing[i]);
+    for (std::size_t i = 0; i < n; ++i) discard_clones(temporary[i]);
   }
 
-  /// The clone of an output: the one that exists when it is changed in place, else a new buffer.
-  BufferId fresh(BufferId b) {
+  /// The clone of an output: the existing one if the operation changes it in place, else a new buffer.
+  BufferId clone_of_output(BufferId b) {
     Dropped& d = state_[b];
-    if (d.now == kNoBuffer) {
-      d.now = copy_of(b, d.times == 0 ? std::uint32_t{kRemade} : kRemadeAgain + d.times - 1u);
-      ++d.times;
+    if (d.clone == kNoBuffer) {
+      d.clone = copy_of(b, d.times_recomputed == 0 ? std::uint32_t{kRecomputedCopy}
+                                                   : kRecomputedAgain + d.times_recomputed - 1u);
+      ++d.times_recomputed;
     }
-    return d.now;
+    return d.clone;
   }
 
-  void forget(BufferId b) {
+  /// Forgets the clones of everything that the writers of b wrote: the next use recomputes them.
+  void discard_clones(BufferId b) {
     for (std::size_t i = 0; i < state_[b].writers; ++i)
-      for (BufferId o : (*forward_)[state_[b].writer[i]].outputs()) state_[o].now = kNoBuffer;
+      for (BufferId o : (*forward_)[state_[b].writer[i]].outputs()) state_[o].clone = kNoBuffer;
   }
 
   BufferId copy_of(BufferId b, std::uint32_t copy) {
@@ -160,7 +166,7 @@ class Transform {
 
   Program& p_;
   const RecomputePolicy& policy_;
-  std::vector<Dropped> state_;  // by BufferId of the program as it was
+  std::vector<Dropped> state_;  // by BufferId of the original program
   const std::vector<Op>* forward_ = nullptr;
 };
 
@@ -190,12 +196,12 @@ RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits
   auto dropped = [=](const Buffer& b) {
     if (b.layer < 0) return false;
     const auto layer = static_cast<std::uint64_t>(b.layer);
-    return layer < full        ? made_inside_a_layer(b)
-           : layer < mlp       ? made_without_products(b) || one_of(b.role, {role::kGateUp})
-           : layer < selective ? made_without_products(b)
+    return layer < full        ? computed_inside_a_layer(b)
+           : layer < mlp       ? recomputed_without_products(b) || one_of(b.role, {role::kGateUp})
+           : layer < selective ? recomputed_without_products(b)
                                : false;
   };
-  return {dropped, made_without_products};
+  return {dropped, recomputed_without_products};
 }
 
 double recompute_cost(const Program& p) {

@@ -1,5 +1,5 @@
-// Recompute policies as a transform over the program that keeps everything. A policy only says which buffers
-// of the forward pass are dropped; how to make them again is read off the program.
+// Recomputation (activation checkpointing) as a transform of the program that keeps everything. A policy
+// states which buffers of the forward pass are dropped; how to recompute them follows from the program.
 #pragma once
 #include <functional>
 
@@ -8,28 +8,26 @@
 namespace trainhost::step {
 
 struct RecomputePolicy {
-  /// Is this buffer of the forward pass given up after its last use there? Null: nothing is dropped. What
-  /// cannot be made again is kept all the same: an operation that changes a kept buffer in place does not run
-  /// twice.
+  /// True if the buffer is dropped after its last use in the forward pass. Null: nothing is dropped. Outputs
+  /// of an operation that changes a kept buffer in place are kept in any case: running it twice would be
+  /// wrong.
   std::function<bool(const Buffer&)> dropped;
-  /// Is it worth making again a second time rather than holding on to it between two uses in the backward
-  /// pass?
+  /// True if the buffer is recomputed a second time rather than kept between two uses in the backward pass.
   std::function<bool(const Buffer&)> cheap;
 };
 
-/// The policy of every layer of a run. none: keeps all. selective: drops what no matrix product is needed for
-/// (norm outputs, the SwiGLU product). mlp: gate and up as well, the largest of all. full: keeps of the layer
-/// its input alone.
+/// The policy of a run. Per layer: none keeps everything; selective drops the buffers that are recomputed
+/// without a matrix product (norm outputs, SwiGLU product); mlp also drops gate and up, the largest buffer;
+/// full keeps only the input of the layer.
 RecomputePolicy recompute_policy(const RunSpec& run, const TrainerTraits& traits = {});
 
-/// Inserts into the micro section's backward pass, right before the first use, clones of the forward
-/// operations that make what was dropped (flag kRecomputed, phase backward), on buffers of copy kRemade;
-/// later operations then use the clones. Values do not change: clones read what the originals read.
+/// Inserts clones of the forward operations that wrote dropped buffers into the backward pass of the micro
+/// section, directly before the first use. Clones have the flag kRecomputed and phase backward, write buffers
+/// of copy kRecomputedCopy, and are used by all later operations. Values do not change.
 void apply_recompute(Program& p, const RecomputePolicy& policy);
 
-/// What recomputation costs a micro-batch, in FLOPs: those of the matrix products that are made again (causal
-/// attention counted by the half that is needed), and 32 for each element that anything else writes again,
-/// which is bound by memory.
+/// Cost of recomputation per micro-batch, in FLOPs: the recomputed matrix products (half of the scores for
+/// causal attention), and 32 per element written by any other recomputed operation, which is memory-bound.
 double recompute_cost(const Program& p);
 
 }  // namespace trainhost::step

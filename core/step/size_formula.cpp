@@ -1,4 +1,4 @@
-// See size_formula.hpp: one row a role. Beside buffer_names.hpp this is the only list of roles.
+// See size_formula.hpp: one row per role. This list and buffer_names.hpp are the only lists of roles.
 #include "core/step/size_formula.hpp"
 
 #include <string_view>
@@ -88,7 +88,7 @@ Shape shape_of(const Program& p, const Buffer& b) {
   return {};
 }
 
-void times(std::string& product, std::string_view factor) {
+void append_factor(std::string& product, std::string_view factor) {
   if (factor.empty()) return;
   if (!product.empty()) product += "*";
   product += factor;
@@ -96,19 +96,19 @@ void times(std::string& product, std::string_view factor) {
 
 std::string in_symbols(const Program& p, const Buffer& b, std::uint64_t count) {
   std::string f;
-  if (count > 1) times(f, b.layer >= 0 && count == p.model.layers ? "L" : std::to_string(count));
+  if (count > 1) append_factor(f, b.layer >= 0 && count == p.model.layers ? "L" : std::to_string(count));
   const Shape s = shape_of(p, b);
   if (s.role.empty()) {
-    if (b.rows != 1) times(f, std::to_string(b.rows));
-    if (b.cols != 1) times(f, std::to_string(b.cols));
+    if (b.rows != 1) append_factor(f, std::to_string(b.rows));
+    if (b.cols != 1) append_factor(f, std::to_string(b.cols));
   } else {
     if (s.rows == "M")
-      times(f, b.copy == kOfGenerate ? "" : "B*S");
+      append_factor(f, b.copy == kOfGenerate ? "" : "B*S");
     else
-      times(f, s.rows);
-    times(f, s.cols);
+      append_factor(f, s.rows);
+    append_factor(f, s.cols);
   }
-  times(f, std::to_string(size_of(b.dtype)));
+  append_factor(f, std::to_string(size_of(b.dtype)));
   return f;
 }
 
@@ -144,11 +144,11 @@ std::uint64_t value_of(char symbol, const Program& p, const Buffer& b) {
     case 'R':
       return p.traits.attention_tile_k;
     default:
-      return b.rows * b.cols;  // N: bytes that a vendor's library or a transfer asks for
+      return b.rows * b.cols;  // N: bytes of a vendor library's work space or of a transfer buffer
   }
 }
 
-/// "(A+2K)*D" as "(32+2*8)*128": every symbol's number in its place.
+/// "(A+2K)*D" as "(32+2*8)*128": every symbol replaced by its value.
 std::string in_numbers(const Program& p, const Buffer& b, std::string_view symbols) {
   std::string out;
   for (const char c : symbols) {

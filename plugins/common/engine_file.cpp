@@ -23,7 +23,7 @@ const EngineTable* Engine::load(const std::function<void*(const std::filesystem:
   const auto entry = reinterpret_cast<EngineEntry>(dlsym(open(file), file_.symbol));
   const EngineTable* table = entry ? entry() : nullptr;
   if (!table || table->abi != kEngineAbi)
-    unavailable("the engine " + file.string() + " is of another build than the plugin",
+    unavailable("the engine " + file.string() + " does not belong to this build of the plugin",
                 "reinstall both files together");
   return table;
 }

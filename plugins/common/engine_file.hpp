@@ -1,5 +1,5 @@
-// Finds and loads the engine of a front, once per process: ../engines/NAME as seen from the plugin's own
-// file.
+// Finds and loads the engine of a front end, once per process: ../engines/NAME relative to the plugin's
+// folder.
 #pragma once
 #include <atomic>
 #include <filesystem>
@@ -11,13 +11,13 @@
 
 namespace trainhost::plugins {
 
-/// What a front knows of its engine. Strings are constants.
+/// Description of an engine. Strings are constants.
 struct EngineFile {
   const char* plugin;        // "cpu"
   const char* file;          // "cpu-openblas.so"
   const char* symbol;        // of EngineEntry
-  const char* when_missing;  // what the user can do when the file is not there
-  const void* own;           // the address of any function of the plugin: whose file to look beside
+  const char* when_missing;  // hint for the user if the file is missing
+  const void* own;           // address of any function of the plugin: identifies the plugin's file
 };
 
 class Engine {
@@ -25,12 +25,11 @@ class Engine {
   explicit Engine(const EngineFile& file) : file_(file) {}
   Engine(const Engine&) = delete;
 
-  /// The engine's table. `open` gives a dlopen handle of the path, or throws with the reason; called at the
-  /// first success alone. Throws abi::StatusError (unavailable): file missing, or of another build. A
-  /// failure is tried again at the next call. Thread-safe. The library stays loaded for the life of the
-  /// process.
+  /// The engine's table. `open` returns a dlopen handle for the path or throws; it is not called again after
+  /// a success. Errors: abi::StatusError (TH_E_UNAVAILABLE) if the file is missing or from another build; the
+  /// next call tries again. Thread-safe. The library stays loaded until the process ends.
   const EngineTable& table(const std::function<void*(const std::filesystem::path&)>& open);
-  /// After table() succeeded; calls on an instance come only then.
+  /// The table after a successful table().
   const EngineTable& loaded() const { return *table_.load(std::memory_order_acquire); }
 
  private:

@@ -1,5 +1,5 @@
-// The one symbol between a trainer's front and the engine beside it. Both are built together, so this is no
-// public interface; the number guards against a stale file beside a new one.
+// The one symbol between a trainer's front end and its engine. Both are built together, so this is not a
+// public interface; kEngineAbi detects files of different builds.
 #pragma once
 #include <cstdint>
 
@@ -11,9 +11,9 @@ inline constexpr std::uint32_t kEngineAbi = 3;
 
 struct EngineTable {
   std::uint32_t abi;
-  const th_trainer* trainer;  // create and everything of an instance; probe, traits and plan are the front's
+  const th_trainer* trainer;  // create and calls on an instance; probe, traits and plan are null
   const th_generate* generate;
-  const th_profiler* profiler;  // record_bytes is the front's
+  const th_profiler* profiler;  // record_bytes is null
 };
 using EngineEntry = const EngineTable* (*)();
 
@@ -25,9 +25,9 @@ constexpr EngineTable engine_table() {
           &executor::kProfilerTable<NoFront, Calls>};
 }
 
-/// Instance functions of a front: each hands on to the engine unchanged. E::loaded() gives the table;
-/// E::open(host, device) loads it, checks the device, and gives the index to create on; it throws what
-/// executor::guard knows.
+/// Instance functions of a front end: each forwards to the engine. E::loaded() returns the table;
+/// E::open(host, device) loads it, checks the device and returns the index for create(); it may throw what
+/// executor::guard translates.
 template <class E>
 struct ForwardCalls {
   static th_status create(const th_host* host, std::int32_t device, const th_model* model, const th_run* run,
@@ -41,7 +41,7 @@ struct ForwardCalls {
     });
     return s != TH_OK ? s : trainer().create(host, index, model, run, out, error);
   }
-  // An instance comes from create(), so the engine is loaded; behind a null one it may not be.
+  // An instance comes from create(), so the engine is loaded. With a null instance it may not be.
   static th_status load(th_trainer_inst* i, std::uint32_t scope, const th_tensor* t, th_error* e) {
     return i ? trainer().load(i, scope, t, e) : null(e);
   }

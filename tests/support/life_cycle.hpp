@@ -149,7 +149,7 @@ struct LifeCycle {
 
   /// Null pointers are TH_E_ARG with a sentence, with and without an instance; the instance goes on as
   /// before.
-  void nulls_are_arguments() const {
+  void null_arguments_are_rejected() const {
     Instance i(*this);
     i.bring_to(kStepped);
     th_error e = empty_error();
@@ -190,7 +190,7 @@ struct LifeCycle {
   }
 
   /// Structs that end before their last fields are read, and written, as far as they go.
-  void short_structs_are_taken_as_far_as_they_go() const {
+  void short_structs_are_read_up_to_their_size() const {
     Instance i(*this);
     i.bring_to(kReady);
     th_error e = empty_error();

@@ -43,7 +43,7 @@ th_status estimate(const th_host*, const th_model* m, const th_run* r, const th_
     const step::Program program =
         step::build_program(abi::from_c(*m), abi::from_c(*r), p ? abi::from_c(*p) : TrainerTraits{});
     const placement::MemoryPlan placed = placement::place(program);
-    MemoryReport report = placement::account(program, placed);
+    MemoryReport report = placement::memory_breakdown(program, placed);
     report.digest = placed.digest;
     if (!p) report.notes.push_back(kDefaultTraits);
     if (th_status s = abi::emit(report, sink, summary); s != TH_OK)

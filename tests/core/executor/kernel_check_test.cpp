@@ -1,5 +1,5 @@
-// The kit, held against kernels that are wrong: for every one of the twenty a class that is wrong in that one
-// alone, and for every way to misbehave. A kit that finds nothing would be worth nothing.
+// kernel_check() with wrong kernels: one class per kernel in which only that kernel is wrong, and one per
+// kind of misbehaviour. Every one must be found.
 #include <boost/test/unit_test.hpp>
 
 #include <stdexcept>
@@ -9,7 +9,7 @@
 namespace trainhost::executor {
 namespace {
 
-// The same arguments with the last row, element or key left out: the mistake of a loop that ends too early.
+// The same arguments without the last row, element or key, as from a loop that ends too early.
 template <class A>
 A one_less(A a) {
   if constexpr (requires { a.rows; })
@@ -34,14 +34,14 @@ TRAINHOST_KERNELS(TEST_WRONG)
 
 BOOST_AUTO_TEST_SUITE(kernel_kit)
 
-BOOST_AUTO_TEST_CASE(right_kernels_pass) {
+BOOST_AUTO_TEST_CASE(correct_kernels_pass) {
   const KernelCheckResult r = kernel_check<Right>();
   for (const KernelFinding& f : r.findings) BOOST_ERROR(f.kernel << ", " << f.shape << ": " << f.what);
   BOOST_TEST(r.passed.size() == 20u);
   BOOST_TEST(r.cases > 500u);
 }
 
-BOOST_AUTO_TEST_CASE(each_kernel_that_ends_too_early_is_found){
+BOOST_AUTO_TEST_CASE(each_kernel_that_stops_too_early_is_found){
 #define TEST_FOUND(name, arguments, result)                                        \
   {                                                                                \
     const KernelCheckResult r = kernel_check<Wrong_##name>(1e-4, #name);           \
@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(each_kernel_that_ends_too_early_is_found){
   }
     TRAINHOST_KERNELS(TEST_FOUND)}
 
-BOOST_AUTO_TEST_CASE(nothing_else_is_blamed_for_it) {
+BOOST_AUTO_TEST_CASE(no_other_kernel_is_reported) {
   const KernelCheckResult r = kernel_check<Wrong_rms_norm>();
   BOOST_TEST(r.findings.size() == 1u);
   BOOST_TEST(r.passed.size() == 19u);
@@ -95,18 +95,18 @@ std::string first_finding(const char* kernel) {
   return r.findings.empty() ? "" : r.findings[0].kernel + ": " + r.findings[0].what;
 }
 
-BOOST_AUTO_TEST_CASE(every_misbehaviour_has_a_sentence) {
-  BOOST_TEST(first_finding<WritesBehind>("linear").starts_with("linear: wrote behind operand"));
+BOOST_AUTO_TEST_CASE(every_misbehaviour_has_a_message) {
+  BOOST_TEST(first_finding<WritesBehind>("linear").starts_with("linear: wrote after operand"));
   BOOST_TEST(first_finding<WritesBefore>("swiglu").starts_with("swiglu: wrote before operand"));
   BOOST_TEST(first_finding<ChangesInput>("linear_dx").starts_with("linear_dx: changed operand 0, an input"));
-  BOOST_TEST(first_finding<OtherBits>("rms_norm") == "rms_norm: gives other bits the second time");
+  BOOST_TEST(first_finding<OtherBits>("rms_norm") == "rms_norm: is not bit-identical in a second run");
   BOOST_TEST(first_finding<Throws>("cross_entropy") == "cross_entropy: threw: no more");
   BOOST_TEST(first_finding<ForgetsToAdd>("linear_dw").starts_with("linear_dw: operand"));
   BOOST_TEST(first_finding<TrustsScratch>("rms_norm_bwd").find("not finite") != std::string::npos);
-  BOOST_TEST(first_finding<BesideWorkspace>("embed").starts_with("embed: the work space: wrote behind"));
+  BOOST_TEST(first_finding<BesideWorkspace>("embed").starts_with("embed: the workspace: wrote after"));
 }
 
-BOOST_AUTO_TEST_CASE(kernels_that_are_left_to_the_reference_are_named) {
+BOOST_AUTO_TEST_CASE(inherited_reference_kernels_are_named) {
   BOOST_TEST(inherited_kernels<Wrong_rope>().find("rope") == std::string::npos);
   BOOST_TEST(inherited_kernels<Wrong_rope>().starts_with("embed embed_bwd"));
   BOOST_TEST(inherited_kernels<ReferenceKernels>().ends_with("sgd_momentum"));

@@ -1,4 +1,4 @@
-// The order of calls that every trainer of the skeleton keeps, against the tags of the interface.
+// The order of calls that core/executor enforces for every trainer, compared with the tags of the interface.
 #include <boost/test/unit_test.hpp>
 
 #include "core/executor/trainer.hpp"
@@ -24,36 +24,37 @@ struct Rig {
 BOOST_AUTO_TEST_SUITE(executor_life)
 
 BOOST_AUTO_TEST_CASE(every_call_in_every_state) { Rig().life.every_call_in_every_state(); }
-BOOST_AUTO_TEST_CASE(nulls_are_arguments) { Rig().life.nulls_are_arguments(); }
-BOOST_AUTO_TEST_CASE(short_structs_are_taken_as_far_as_they_go) {
-  Rig().life.short_structs_are_taken_as_far_as_they_go();
+BOOST_AUTO_TEST_CASE(null_arguments_are_rejected) { Rig().life.null_arguments_are_rejected(); }
+BOOST_AUTO_TEST_CASE(short_structs_are_read_up_to_their_size) {
+  Rig().life.short_structs_are_read_up_to_their_size();
 }
 
-BOOST_AUTO_TEST_CASE(only_what_breaks_a_run_loses_it) {
-  using executor::Life;
+BOOST_AUTO_TEST_CASE(only_fatal_errors_lose_the_instance) {
+  using executor::InstanceState;
   for (th_status s = TH_OK; s >= TH_E_ABSENT; --s) {
-    Life life;
-    life.reached(Life::kReady);
+    InstanceState life;
+    life.reached(InstanceState::kReady);
     BOOST_TEST(life.ended("step()", s) == s);
     const bool lost = s == TH_E_DEVICE_OOM || s == TH_E_HOST_OOM || s == TH_E_DEVICE_LOST || s == TH_E_IO ||
                       s == TH_E_INTERNAL;
     BOOST_CHECK_EXCEPTION(
-        lost ? life.require(Life::kReadyOn, "save()") : throw abi::StatusError(TH_E_STATE, ""),
+        lost ? life.require(InstanceState::kReadyOn, "save()") : throw abi::StatusError(TH_E_STATE, ""),
         abi::StatusError, [](const abi::StatusError& e) { return e.code == TH_E_STATE; });
-    if (!lost) BOOST_CHECK_NO_THROW(life.require(Life::kReadyOn, "save()"));
+    if (!lost) BOOST_CHECK_NO_THROW(life.require(InstanceState::kReadyOn, "save()"));
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_first_failure_is_the_one_that_is_told) {
-  executor::Life life;
+BOOST_AUTO_TEST_CASE(the_first_failure_is_reported) {
+  executor::InstanceState life;
   life.ended("step()", TH_E_DEVICE_LOST);
   life.ended("save()", TH_E_STATE);
   life.ended("counters()", TH_E_INTERNAL);
-  BOOST_CHECK_EXCEPTION(
-      life.require(executor::Life::kReadyOn, "save()"), abi::StatusError, [](const abi::StatusError& e) {
-        return std::string(e.what()) == "save() of a lost instance: step() failed before (device_lost)" &&
-               e.hint != "";
-      });
+  BOOST_CHECK_EXCEPTION(life.require(executor::InstanceState::kReadyOn, "save()"), abi::StatusError,
+                        [](const abi::StatusError& e) {
+                          return std::string(e.what()) ==
+                                     "save() of a lost instance: step() failed before (device_lost)" &&
+                                 e.hint != "";
+                        });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,5 @@
-// The reference kernels against tests/support/reference_ops.hpp: written apart, out of place, in double
-// throughout. What holds authors' kernels has to be held itself.
+// The reference kernels against tests/support/reference_ops.hpp, which is independent, out of place and in
+// double.
 #include <boost/test/unit_test.hpp>
 
 #include <random>
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(heads) {
   const ex::Heads h{4, 2, 6};
   const std::size_t tokens = 2 * shape.seq;
   const Floats qkv = random(tokens * shape.width(), 1, 2.0), d_o = random(tokens * 24, 2);
-  Floats o(tokens * 24), lse(tokens * 4), d(qkv.size()), turned = qkv, table(shape.seq * 6);
+  Floats o(tokens * 24), lse(tokens * 4), d(qkv.size()), rotated = qkv, table(shape.seq * 6);
   kernels.attention({2, shape.seq, h, 5, qkv.data(), o.data(), lse.data(), nullptr, 1, 0});
   near(o, ref::attention(wide(qkv), shape));
   kernels.attention_bwd(
@@ -79,11 +79,11 @@ BOOST_AUTO_TEST_CASE(heads) {
     }
   ref::Vec expected = wide(qkv);
   ref::rope(expected, shape, inv_freq, 1.0);
-  kernels.rope({tokens, shape.seq, 0, h, table.data(), 1.0f, turned.data()});
-  near(turned, expected);
-  kernels.rope({tokens, shape.seq, 0, h, table.data(), -1.0f, turned.data()});
-  near(turned, wide(qkv));
-  // One token at a time gives the rows of the whole sequence.
+  kernels.rope({tokens, shape.seq, 0, h, table.data(), 1.0f, rotated.data()});
+  near(rotated, expected);
+  kernels.rope({tokens, shape.seq, 0, h, table.data(), -1.0f, rotated.data()});
+  near(rotated, wide(qkv));
+  // One token at a time gives the same rows as the whole sequence.
   Floats k(shape.seq * 12), v(shape.seq * 12), scratch(4 * shape.seq), one(24);
   for (std::size_t p = 0; p < shape.seq; ++p) {
     kernels.attention_step(
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(heads) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_gate_and_the_loss) {
+BOOST_AUTO_TEST_CASE(swiglu_and_cross_entropy) {
   const Floats gu = random(M * 2 * N, 1, 10.0), da = random(M * N, 2);
   Floats act(M * N), g = gu, logits = random(M * N, 3, 10.0);
   kernels.swiglu({M, N, gu.data(), act.data()});

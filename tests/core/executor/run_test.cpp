@@ -1,5 +1,5 @@
-// A trainer made of the reference kernels alone, through its C tables: what an author gets before the first
-// kernel is written, and what the skeleton does when kernels or the host misbehave.
+// A trainer that consists of the reference kernels, through its C tables: what an author has before writing
+// the first kernel, and how core/executor handles errors of kernels and of the host.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -19,10 +19,10 @@ struct First : executor::ReferenceKernels {
   static constexpr const char *id = "first", *version = "0.1";
 };
 
-// With memory, work space, rank of devices and refusals of its own.
+// Kernels with their own allocator, workspace, number of devices and supports().
 struct Everything : First {
   static constexpr const char* id = "everything";
-  static inline std::uint64_t taken = 0, given_back = 0, room = 0;
+  static inline std::uint64_t allocated = 0, freed = 0, workspace_bytes = 0;
   static inline std::int32_t device = -1;
   explicit Everything(const executor::Setup& s) { device = s.device; }
   static inline bool plugged = false;
@@ -36,13 +36,13 @@ struct Everything : First {
   static void supports(const RunSpec& r) {
     if (r.seq_len > 64) throw th::Error(TH_E_UNSUPPORTED, "64 positions at most");
   }
-  void workspace(void* p, std::uint64_t bytes) { room = p ? bytes : 0; }
+  void workspace(void* p, std::uint64_t bytes) { workspace_bytes = p ? bytes : 0; }
   void* take(std::uint64_t bytes, std::uint64_t alignment) {
-    taken = bytes;
+    allocated = bytes;
     void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     return std::memset(p, 0, bytes);
   }
-  void give_back(void* p) { given_back = taken, std::free(p); }
+  void give_back(void* p) { freed = allocated, std::free(p); }
 };
 
 // Throws at the nth call of the optimizer, counted over all parameters.
@@ -91,7 +91,7 @@ th_status code_of(const std::function<void()>& f) {
 
 BOOST_AUTO_TEST_SUITE(executor_run)
 
-BOOST_AUTO_TEST_CASE(the_reference_alone_follows_a_golden_run) {
+BOOST_AUTO_TEST_CASE(the_reference_kernels_reproduce_a_golden_run) {
   Rig rig;
   const Plugin p = plugin<First>();
   PluginSession s(p, rig.host, rig.g.model, rig.g.run);
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(every_optimizer_and_every_family_trains) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(what_an_author_says_of_a_chip_arrives) {
+BOOST_AUTO_TEST_CASE(traits_of_an_author_are_passed_on) {
   Rig rig;
   const Plugin p = plugin<Everything>();
   th_error e = empty_error();
@@ -134,10 +134,10 @@ BOOST_AUTO_TEST_CASE(what_an_author_says_of_a_chip_arrives) {
   BOOST_TEST(std::string(e.hint) == "plug one in");
   BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_UNAVAILABLE);
   Everything::plugged = true;
-  BOOST_TEST(p.traits(rig.host, rig.g.model, rig.g.run).alignment == 256u);
+  BOOST_TEST(p.profile(rig.host, rig.g.model, rig.g.run).alignment == 256u);
   {
     PluginSession s(p, rig.host, rig.g.model, rig.g.run);
-    BOOST_TEST(Everything::room == 1024u);
+    BOOST_TEST(Everything::workspace_bytes == 1024u);
     BOOST_TEST(Everything::device == 0);
     BOOST_TEST(rig.host.now == 0u);  // the arena is the author's
     rig.start(s);
@@ -146,14 +146,14 @@ BOOST_AUTO_TEST_CASE(what_an_author_says_of_a_chip_arrives) {
     th_run r = abi::to_c(rig.g.run);
     abi::Collector c;
     BOOST_TEST(p.trainer->plan(&rig.host, &m, &r, c.sink(), c.summary(), &e) == TH_OK);
-    BOOST_TEST(c.take("everything").total_bytes() == Everything::taken);
+    BOOST_TEST(c.take("everything").total_bytes() == Everything::allocated);
   }
-  BOOST_TEST(Everything::given_back == Everything::taken);
+  BOOST_TEST(Everything::freed == Everything::allocated);
   rig.g.run.seq_len = 65;
   BOOST_TEST(code_of([&] { PluginSession s(p, rig.host, rig.g.model, rig.g.run); }) == TH_E_UNSUPPORTED);
 }
 
-BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_changes_nothing) {
+BOOST_AUTO_TEST_CASE(a_non_finite_loss_changes_nothing) {
   Rig rig;
   const Plugin p = plugin<Poisoned>();
   PluginSession s(p, rig.host, rig.g.model, rig.g.run);
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(cancelling_changes_nothing) {
   BOOST_TEST((s.save() == w));
 }
 
-BOOST_AUTO_TEST_CASE(weights_that_are_half_updated_are_not_handed_out) {
+BOOST_AUTO_TEST_CASE(partially_updated_weights_are_not_saved) {
   Rig rig;
   const Plugin p = plugin<Breaks>();
   PluginSession s(p, rig.host, rig.g.model, rig.g.run);
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(weights_that_are_half_updated_are_not_handed_out) {
     BOOST_TEST(code_of(call) == TH_E_STATE);
 }
 
-BOOST_AUTO_TEST_CASE(memory_that_is_not_there_is_a_code_and_gives_back_what_was_taken) {
+BOOST_AUTO_TEST_CASE(a_failed_allocation_is_an_error_code_and_leaks_nothing) {
   Rig rig;
   rig.host.limit = 1000;
   const Plugin p = plugin<First>();
@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_not_there_is_a_code_and_gives_back_what_was_
   BOOST_TEST(rig.host.now == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(wrong_calls_are_refused) {
+BOOST_AUTO_TEST_CASE(invalid_calls_are_rejected) {
   Rig rig;
   const Plugin p = plugin<First>();
   PluginSession s(p, rig.host, rig.g.model, rig.g.run);

@@ -1,5 +1,5 @@
-// Models and runs for the tests of core/plan: one small case to take apart by hand, and random ones that
-// cover every family option, recompute policy and mode. Pure functions of a seed.
+// Models and runs for the tests of core/step and core/placement: one small case to compute by hand, and
+// random cases that cover every family option, recompute policy and mode. Pure functions of a seed.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -16,7 +16,7 @@ struct Case {
   Program build() const { return build_program(model, run, traits); }
 };
 
-/// Two layers, grouped heads, untied; everything else off.
+/// Two layers, grouped heads, untied; all other options off.
 inline Case small_case() {
   Case c;
   ModelSpec& m = c.model;

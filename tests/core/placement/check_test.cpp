@@ -1,5 +1,5 @@
-// The checker accepts what the builders and the placer make: hundreds of random shapes, options, policies and
-// modes. That it rejects what is broken is sabotage_test.cpp.
+// The checker accepts the plans of the builders and the placer: hundreds of random shapes, options, policies
+// and modes. sabotage_test.cpp tests that it rejects broken plans.
 #include "core/placement/check_plan.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -24,22 +24,22 @@ void holds(const Case& c, const std::string& what) {
 
 BOOST_AUTO_TEST_SUITE(checker)
 
-BOOST_AUTO_TEST_CASE(plans_of_random_shapes_options_policies_and_modes_hold) {
+BOOST_AUTO_TEST_CASE(plans_of_random_shapes_options_policies_and_modes_pass) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) holds(random_case(seed), "seed " + std::to_string(seed));
 }
 
-BOOST_AUTO_TEST_CASE(plans_for_a_device_hold_in_every_precision) {
+BOOST_AUTO_TEST_CASE(plans_for_a_device_pass_in_every_precision) {
   for (std::uint64_t seed = 0; seed < 400; ++seed)
     holds(on_device(random_case(seed), seed), "seed " + std::to_string(seed));
 }
 
-BOOST_AUTO_TEST_CASE(plans_that_keep_part_of_a_run_in_host_memory_hold) {
+BOOST_AUTO_TEST_CASE(plans_that_keep_part_of_a_run_in_host_memory_pass) {
   for (std::uint64_t seed = 0; seed < 400; ++seed)
     for (const char* mode : {"hybrid", "streamed"})
       holds(on_device(random_case(seed), seed, mode), std::string(mode) + ", seed " + std::to_string(seed));
 }
 
-BOOST_AUTO_TEST_CASE(every_combination_of_family_options_holds_under_every_policy) {
+BOOST_AUTO_TEST_CASE(every_combination_of_family_options_passes_under_every_policy) {
   for (std::uint32_t bits = 0; bits < 32; ++bits)
     for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull})
       for (RunMode mode : {RunMode::kFull, RunMode::kInference}) {
@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(every_combination_of_family_options_holds_under_every_polic
       }
 }
 
-BOOST_AUTO_TEST_CASE(plans_of_all_preset_models_hold) {
+BOOST_AUTO_TEST_CASE(plans_of_all_preset_models_pass) {
   for (const ModelSpec& m : model_presets()) {
     Case c = small_case();
     c.model = m, c.run.seq_len = 512, c.run.recompute = Recompute::kFull;

@@ -1,6 +1,6 @@
-// The text of three tiny programs with their plans, as it lies in tests/golden/plan: a change of memory
-// behaviour has to show in review. TRAINHOST_UPDATE_GOLDEN=1 rewrites the files; look at the difference
-// before you keep it.
+// Small programs with their plans as text, compared with tests/golden/plan: a change of memory behaviour must
+// be visible in review. TRAINHOST_UPDATE_GOLDEN=1 rewrites the files; review the difference before you commit
+// it.
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_SUITE(golden)
 
 BOOST_AUTO_TEST_CASE(a_plain_llama_that_keeps_everything) { compare(small_case(), "llama.txt"); }
 
-BOOST_AUTO_TEST_CASE(a_qwen2_with_biases_that_keeps_what_products_made) {
+BOOST_AUTO_TEST_CASE(a_qwen2_with_biases_that_keeps_outputs_of_products) {
   Case c = small_case();
   c.model.family = "qwen2", c.model.name = "qwen2 with biases", c.model.qkv_bias = c.model.tied = true;
   c.run.recompute = Recompute::kSelective, c.run.optimizer = Optimizer::kSgdMomentum;

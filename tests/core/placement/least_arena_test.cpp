@@ -1,5 +1,4 @@
-// The folded bound against the whole program: the same number from every layer as it stands, and never above
-// a placement.
+// The bound of the reduced program against the whole program: the same number, and never above a placement.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -21,8 +20,8 @@ Case with_layers(std::uint64_t seed, std::uint32_t layers, const char* mode) {
   return *mode ? on_device(c, seed, mode) : c;
 }
 
-/// Bytes alive at every operation summed one buffer at a time: what least_arena() must say, without its
-/// arithmetic.
+/// Live bytes at every operation, summed one buffer at a time: the expected result, without the arithmetic of
+/// least_arena().
 std::uint64_t dumb(const Program& p) {
   const std::vector<Lifetime> life = lifetimes(p);
   const auto padded = [&](const Buffer& b) {
@@ -46,7 +45,7 @@ std::uint64_t dumb(const Program& p) {
 
 BOOST_AUTO_TEST_SUITE(least_arena_of_a_run)
 
-BOOST_AUTO_TEST_CASE(of_a_program_it_is_the_most_alive_at_one_operation) {
+BOOST_AUTO_TEST_CASE(the_bound_of_a_program_is_its_maximum_of_live_bytes) {
   for (std::uint64_t seed = 0; seed < 40; ++seed)
     for (const char* mode : kModes) {
       const Program p = with_layers(seed, 1 + seed % 6, mode).build();
@@ -54,7 +53,7 @@ BOOST_AUTO_TEST_CASE(of_a_program_it_is_the_most_alive_at_one_operation) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(layers_that_are_alike_need_not_be_built) {
+BOOST_AUTO_TEST_CASE(a_reduced_program_gives_the_bound_of_the_whole_one) {
   std::size_t folded = 0;
   for (std::uint64_t seed = 0; seed < 12; ++seed)
     for (const char* mode : kModes)
@@ -66,7 +65,7 @@ BOOST_AUTO_TEST_CASE(layers_that_are_alike_need_not_be_built) {
   BOOST_CHECK_GT(folded, 100u);
 }
 
-BOOST_AUTO_TEST_CASE(every_split_of_the_layers_is_folded_right) {
+BOOST_AUTO_TEST_CASE(every_split_of_the_layers_gives_the_bound_of_the_whole_program) {
   for (const char* mode : kModes)
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
       Case c = with_layers(seed, 13, mode);
@@ -86,7 +85,7 @@ BOOST_AUTO_TEST_CASE(every_split_of_the_layers_is_folded_right) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(no_placement_lies_below_it) {
+BOOST_AUTO_TEST_CASE(no_placement_is_below_the_bound) {
   for (std::uint64_t seed = 0; seed < 30; ++seed)
     for (const char* mode : kModes) {
       const Case c = with_layers(seed, 1 + seed % 9, mode);
@@ -94,7 +93,7 @@ BOOST_AUTO_TEST_CASE(no_placement_lies_below_it) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(what_no_program_can_do_is_refused_as_the_program_would) {
+BOOST_AUTO_TEST_CASE(unsupported_runs_are_rejected_like_by_build_program) {
   Case c = small_case();
   c.traits.recompute_layers = {2, 1, 0};
   BOOST_CHECK_THROW(least_arena(c.model, c.run, c.traits), Error);

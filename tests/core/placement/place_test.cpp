@@ -1,4 +1,4 @@
-// Claims about lifetimes and placement, each against something dumber: all pairs, all operations, plain sums.
+// Lifetimes and placement, compared with simple implementations: all pairs, all operations, plain sums.
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
@@ -42,7 +42,7 @@ double milliseconds(const std::function<void()>& f) {
 
 BOOST_AUTO_TEST_SUITE(placement)
 
-BOOST_AUTO_TEST_CASE(packed_items_alive_together_never_overlap) {
+BOOST_AUTO_TEST_CASE(packed_items_live_at_the_same_time_never_overlap) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const std::uint32_t times = 1 + seed % 40;
     const std::vector<PackItem> items = random_items(seed, seed * 3, times);
@@ -58,13 +58,13 @@ BOOST_AUTO_TEST_CASE(packed_items_alive_together_never_overlap) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_hole_found_by_windows_and_blocks_is_the_one_found_by_trying_every_end) {
+BOOST_AUTO_TEST_CASE(a_gap_found_by_windows_and_blocks_equals_exhaustive_search) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     const std::uint32_t times = 3 + seed * 97;                                // up to nine windows
     std::vector<PackItem> items = random_items(seed, 20 + seed * 37, times);  // up to seven blocks
     for (std::size_t i = 0; i < items.size(); i += 2)
       items[i].last = std::min(items[i].last, items[i].first + 100);  // of one window, or two
-    LaidOut laid(times);
+    PlacedItems laid(times);
     std::vector<std::uint64_t> offset(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) {
       std::vector<std::uint64_t> tries{0};
@@ -76,12 +76,12 @@ BOOST_AUTO_TEST_CASE(a_hole_found_by_windows_and_blocks_is_the_one_found_by_tryi
         return true;
       };
       offset[i] = *std::find_if(tries.begin(), tries.end(), free);
-      BOOST_REQUIRE_EQUAL(laid.take_lowest_hole(items[i]), offset[i]);
+      BOOST_REQUIRE_EQUAL(laid.place_in_lowest_gap(items[i]), offset[i]);
     }
   }
 }
 
-BOOST_AUTO_TEST_CASE(packing_is_correct_where_only_stacking_is_affordable) {
+BOOST_AUTO_TEST_CASE(packing_is_correct_where_only_stacking_fits_the_limits) {
   const std::vector<PackItem> items = random_items(7, 7000, 900);
   std::vector<std::uint64_t> offset;
   const std::uint64_t height = pack(items, 900, 0, offset);
@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(packing_is_correct_where_only_stacking_is_affordable) {
   BOOST_CHECK_GE(height, pack_bound(items, 900));
 }
 
-BOOST_AUTO_TEST_CASE(nested_lives_are_packed_without_a_hole) {
+BOOST_AUTO_TEST_CASE(nested_lifetimes_are_packed_without_a_gap) {
   std::vector<PackItem> items;
   for (std::uint32_t i = 0; i < 50; ++i) items.push_back({i, 99 - i, 64 * (1 + i % 7)});
   std::vector<std::uint64_t> offset;
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(lifetimes_reach_from_the_first_to_the_last_use) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(weights_live_always_gradients_through_micro_and_update_caches_through_generate) {
+BOOST_AUTO_TEST_CASE(lifetimes_of_weights_gradients_and_caches_span_their_sections) {
   const Program p = small_case().build();
   const std::vector<Lifetime> life = lifetimes(p);
   const std::uint32_t end = static_cast<std::uint32_t>(p.ops.size());
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(weights_live_always_gradients_through_micro_and_update_cach
   BOOST_CHECK(c.first == p.section(SectionKind::kGenerate).begin && c.last == end - 1);
 }
 
-BOOST_AUTO_TEST_CASE(buffers_alive_together_never_overlap) {
+BOOST_AUTO_TEST_CASE(buffers_live_at_the_same_time_never_overlap) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     const Program p = random_case(seed).build();
     const MemoryPlan plan = place(p);
@@ -168,9 +168,8 @@ BOOST_AUTO_TEST_CASE(the_peak_is_the_largest_sum_of_live_buffers) {
   }
 }
 
-// A program from elsewhere may hand a buffer from one section to the next: it gets a place that nothing else
-// uses.
-BOOST_AUTO_TEST_CASE(a_buffer_used_in_two_sections_shares_its_place_with_nobody) {
+// A buffer that is used in two sections, which build_program() never makes, must get bytes of its own.
+BOOST_AUTO_TEST_CASE(a_buffer_used_in_two_sections_shares_its_bytes_with_no_other) {
   Program p = small_case().build();
   const BufferId hf = p.find(role::kHf);
   const Section eval = p.section(SectionKind::kEval);
@@ -193,7 +192,7 @@ BOOST_AUTO_TEST_CASE(the_same_program_is_placed_the_same_way) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_hasty_placement_never_promises_less_than_the_final_one) {
+BOOST_AUTO_TEST_CASE(an_early_stop_never_gives_a_smaller_arena) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Case c = random_case(seed);
     const Program p = c.build();
@@ -206,9 +205,9 @@ BOOST_AUTO_TEST_CASE(a_hasty_placement_never_promises_less_than_the_final_one) {
   }
 }
 
-// A hundred equal blocks one after the other and what lives across each: more items than pairs can be
-// compared of.
-BOOST_AUTO_TEST_CASE(very_many_items_are_packed_as_an_allocator_would) {
+// A hundred equal blocks in sequence, and items that are live across each: too many items to compare all
+// pairs.
+BOOST_AUTO_TEST_CASE(very_many_items_are_packed_first_fit_by_time) {
   std::vector<PackItem> items;
   for (std::uint32_t block = 0; block < 1000; ++block) {
     const std::uint32_t t = 8 * block;
@@ -225,9 +224,9 @@ BOOST_AUTO_TEST_CASE(very_many_items_are_packed_as_an_allocator_would) {
         BOOST_REQUIRE(offset[i] + items[i].size <= offset[j] || offset[j] + items[j].size <= offset[i]);
 }
 
-BOOST_AUTO_TEST_CASE(items_packed_from_two_ends_never_overlap_and_keep_to_the_limit) {
+BOOST_AUTO_TEST_CASE(items_packed_from_two_ends_never_overlap_or_exceed_the_limit) {
   for (std::uint64_t seed = 0; seed < 60; ++seed)
-    for (const Nearest nearest : {Nearest::kLargest, Nearest::kLatest})
+    for (const TopOrder nearest : {TopOrder::kLargest, TopOrder::kLatest})
       for (const std::uint32_t lasting : {0u, 9u, 70u, 1000u}) {
         const std::uint32_t times = 1 + seed * 7 % 300;
         const std::vector<PackItem> items = random_items(seed, seed * 3, times);
@@ -248,9 +247,9 @@ BOOST_AUTO_TEST_CASE(items_packed_from_two_ends_never_overlap_and_keep_to_the_li
       }
 }
 
-// What streaming looks like: activations that nest, and copies of weights each of which overlaps the next. A
-// stack piles the copies up; two ends need no more than lives at one time.
-BOOST_AUTO_TEST_CASE(a_chain_beside_a_nest_is_packed_without_a_hole) {
+// As in streamed programs: activations whose lifetimes nest, and copies of weights each of which overlaps the
+// next. A skyline stacks the copies; packing from two ends meets the bound.
+BOOST_AUTO_TEST_CASE(a_chain_next_to_nested_items_is_packed_without_a_gap) {
   std::vector<PackItem> items;
   constexpr std::uint32_t kLayers = 400, kOps = 10, kTimes = 2 * kLayers * kOps;
   for (std::uint32_t l = 0; l < kLayers; ++l)
@@ -260,12 +259,12 @@ BOOST_AUTO_TEST_CASE(a_chain_beside_a_nest_is_packed_without_a_hole) {
     items.push_back({(r + 1) * kOps + 3, (r + 1) * kOps + 5, 1024});
   }
   std::vector<std::uint64_t> offset(items.size());
-  BOOST_CHECK_EQUAL(pack_from_two_ends(items, kTimes, 100, Nearest::kLargest, UINT64_MAX - 1, offset),
+  BOOST_CHECK_EQUAL(pack_from_two_ends(items, kTimes, 100, TopOrder::kLargest, UINT64_MAX - 1, offset),
                     pack_bound(items, kTimes));
   BOOST_CHECK_EQUAL(pack(items, kTimes, 0, offset), pack_bound(items, kTimes));
 }
 
-// Holes and padding together, over the preset models as they are trained.
+// Gaps and padding together, over the preset models.
 BOOST_AUTO_TEST_CASE(fragmentation_of_real_models_is_below_a_thousandth) {
   for (const ModelSpec& m : model_presets())
     for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
@@ -280,7 +279,8 @@ BOOST_AUTO_TEST_CASE(fragmentation_of_real_models_is_below_a_thousandth) {
     }
 }
 
-// Evaluation and generation use the gradients' place: a cache as large as the activations costs nothing.
+// eval and generate use the bytes of the gradients: a cache as large as the activations does not raise the
+// peak.
 BOOST_AUTO_TEST_CASE(generation_does_not_raise_the_peak_of_training) {
   Case c = small_case();
   c.model.kv_heads = 4, c.model.layers = 6, c.model.hidden = 64, c.model.vocab = 300;
@@ -292,8 +292,8 @@ BOOST_AUTO_TEST_CASE(generation_does_not_raise_the_peak_of_training) {
                  plan.offset[p.find("grad.embed")] + p[p.find("grad.embed")].bytes());
 }
 
-// The digest as it is defined, a byte at a time, over the last things that it covers.
-BOOST_AUTO_TEST_CASE(offsets_enter_the_digest_byte_by_byte) {
+// The digest by its definition, a byte at a time, over the fields that it covers last.
+BOOST_AUTO_TEST_CASE(offsets_change_the_digest) {
   const Program p = small_case().build();
   const std::uint64_t offsets[] = {0, 1, 256, 0x0100000000000000, 0x00ff00, UINT64_MAX, 7ull << 40};
   std::uint64_t before = 1;  // the inverse of the prime undoes the eight zero bytes of "no offsets"
@@ -319,7 +319,7 @@ BOOST_AUTO_TEST_CASE(a_405b_model_is_planned_in_milliseconds_and_little_memory) 
       best = std::min(best, milliseconds([&] {
                         const Program p = c.build();
                         const MemoryPlan plan = place(p);
-                        BOOST_REQUIRE_GT(account(p, plan).entries.size(), 20u);
+                        BOOST_REQUIRE_GT(memory_breakdown(p, plan).entries.size(), 20u);
                         const std::size_t held =
                             p.buffers.capacity() * sizeof(Buffer) + p.ops.capacity() * sizeof(Op);
                         BOOST_CHECK_LT(held, std::size_t{8} << 20);

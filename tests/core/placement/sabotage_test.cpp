@@ -1,5 +1,5 @@
-// Broken plans and programs that the checker must reject, each with the sentence that names what is broken.
-// Every case starts from a plan that holds.
+// Deliberately broken plans and programs that the checker must reject with the right finding. Every case
+// starts from a correct plan.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -41,14 +41,14 @@ struct Broken {
     p.ops.insert(p.ops.begin() + i, p.ops[i]);
     resize(i, 1);
   }
-  /// The operation at `from` runs right before the one at `to`; both in one section.
+  /// Moves the operation at `from` directly before the one at `to`; both are in one section.
   void move(std::uint32_t from, std::uint32_t to) {
     const Op o = p.ops[from];
     p.ops.erase(p.ops.begin() + from);
     p.ops.insert(p.ops.begin() + (to > from ? to - 1 : to), o);
     settle();
   }
-  /// Lifetimes and digest as they would be stated for the program as it is now; offsets stay.
+  /// Recomputes lifetimes and digest for the changed program; offsets stay.
   void settle() {
     plan.lifetime = lifetimes(p);
     plan.digest = digest(p, plan.offset);
@@ -64,7 +64,7 @@ struct Broken {
   }
 };
 
-/// Breaks a good plan and looks for a sentence that holds all of `words`.
+/// Breaks a correct plan and expects a finding that contains all of `words`.
 void rejected(const Case& c, const std::function<void(Broken&)>& sabotage,
               std::initializer_list<const char*> words) {
   Broken b(c);
@@ -72,7 +72,7 @@ void rejected(const Case& c, const std::function<void(Broken&)>& sabotage,
   sabotage(b);
   b.plan.digest = digest(b.p, b.plan.offset);
   const std::vector<std::string> found = check(b.p, b.plan);
-  BOOST_CHECK_MESSAGE(!found.empty(), "sabotage went unnoticed: " << *words.begin());
+  BOOST_CHECK_MESSAGE(!found.empty(), "the checker accepted a broken plan: " << *words.begin());
   for (const std::string& sentence : found) {
     bool all = true;
     for (const char* w : words) all = all && sentence.find(w) != std::string::npos;
@@ -80,7 +80,7 @@ void rejected(const Case& c, const std::function<void(Broken&)>& sabotage,
   }
   std::string listing;
   for (std::size_t i = 0; i < found.size() && i < 12; ++i) listing += "\n  " + found[i];
-  BOOST_CHECK_MESSAGE(false, "no sentence says \"" << *words.begin() << "\" ...; found:" << listing);
+  BOOST_CHECK_MESSAGE(false, "no finding contains \"" << *words.begin() << "\" ...; found:" << listing);
 }
 
 Case full_case() {
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_SUITE(sabotage)
 
 // ---- offsets
 
-BOOST_AUTO_TEST_CASE(a_kept_activation_laid_over_a_later_one) {
+BOOST_AUTO_TEST_CASE(a_kept_activation_overlapping_a_later_one) {
   rejected(small_case(),
            [](Broken& b) { b.plan.offset[b.id(role::kH1, 0)] = b.plan.offset[b.id(role::kGateUp, 1)]; },
            {"linear_dw of layer 0", "layers.0.h1", "has overwritten"});
@@ -106,49 +106,49 @@ BOOST_AUTO_TEST_CASE(a_buffer_shifted_by_one_alignment_into_its_neighbour) {
            {"overwritten"});
 }
 
-BOOST_AUTO_TEST_CASE(a_gradient_laid_over_a_weight) {
+BOOST_AUTO_TEST_CASE(a_gradient_overlapping_a_weight) {
   rejected(small_case(), [](Broken& b) { b.plan.offset[b.id("grad.o", 1)] = b.plan.offset[b.id("w.o", 0)]; },
            {"w.o", "has overwritten"});
 }
 
-BOOST_AUTO_TEST_CASE(two_moments_in_one_place) {
+BOOST_AUTO_TEST_CASE(two_moments_at_one_offset) {
   rejected(small_case(),
            [](Broken& b) { b.plan.offset[b.id("m.down", 1)] = b.plan.offset[b.id("v.down", 1)]; },
            {"adamw", "overlaps"});
 }
 
-BOOST_AUTO_TEST_CASE(moments_of_two_layers_in_one_place) {
+BOOST_AUTO_TEST_CASE(moments_of_two_layers_at_one_offset) {
   rejected(small_case(),
            [](Broken& b) { b.plan.offset[b.id("m.down", 1)] = b.plan.offset[b.id("m.down", 0)]; },
            {"m.down", "has overwritten"});
 }
 
-BOOST_AUTO_TEST_CASE(the_rope_table_under_an_activation) {
+BOOST_AUTO_TEST_CASE(the_rope_table_overlapped_by_an_activation) {
   rejected(small_case(),
            [](Broken& b) { b.plan.offset[b.id(role::kX, 0)] = b.plan.offset[b.id(role::kRopeTable)]; },
            {"rope", "rope_table", "overwritten"});
 }
 
-BOOST_AUTO_TEST_CASE(scratch_laid_over_the_operand_of_its_operation) {
+BOOST_AUTO_TEST_CASE(scratch_overlapping_an_operand_of_its_operation) {
   rejected(small_case(),
            [](Broken& b) { b.plan.offset[b.id(role::kAttnScratch, 0)] = b.plan.offset[b.id(role::kQkv, 0)]; },
            {"attention", "attn_scratch overlaps"});
 }
 
-BOOST_AUTO_TEST_CASE(scratch_laid_over_something_kept) {
+BOOST_AUTO_TEST_CASE(scratch_overlapping_a_kept_buffer) {
   rejected(
       small_case(),
       [](Broken& b) { b.plan.offset[b.id(role::kAttnBwdScratch, 1)] = b.plan.offset[b.id(role::kX, 0)]; },
       {"layers.0.x", "attention_bwd of layer 1 has overwritten"});
 }
 
-BOOST_AUTO_TEST_CASE(logits_over_the_hidden_states_they_come_from) {
+BOOST_AUTO_TEST_CASE(logits_overlapping_their_hidden_states) {
   rejected(small_case(),
            [](Broken& b) { b.plan.offset[b.id(role::kLogits)] = b.plan.offset[b.id(role::kHf)]; },
            {"head_loss", "overlaps"});
 }
 
-BOOST_AUTO_TEST_CASE(an_output_over_its_input) {
+BOOST_AUTO_TEST_CASE(an_output_overlapping_its_input) {
   rejected(small_case(),
            [](Broken& b) {
              b.plan.offset[b.id(role::kAct, 0, kOfEval)] = b.plan.offset[b.id(role::kGateUp, 0, kOfEval)];
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(an_output_over_its_input) {
            {"swiglu of layer 0", "overlaps"});
 }
 
-BOOST_AUTO_TEST_CASE(a_cache_that_the_next_token_destroys) {
+BOOST_AUTO_TEST_CASE(a_cache_overwritten_by_the_next_token) {
   rejected(small_case(),
            [](Broken& b) {
              b.plan.offset[b.id(role::kCacheK, 0, kOfGenerate)] =
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(a_cache_that_the_next_token_destroys) {
            {"cache_k"});
 }
 
-BOOST_AUTO_TEST_CASE(caches_of_two_layers_in_one_place) {
+BOOST_AUTO_TEST_CASE(caches_of_two_layers_at_one_offset) {
   rejected(small_case(),
            [](Broken& b) {
              b.plan.offset[b.id(role::kCacheV, 1, kOfGenerate)] =
@@ -174,13 +174,13 @@ BOOST_AUTO_TEST_CASE(caches_of_two_layers_in_one_place) {
            {"attention_step", "cache_v", "has overwritten"});
 }
 
-BOOST_AUTO_TEST_CASE(evaluation_that_destroys_a_weight) {
+BOOST_AUTO_TEST_CASE(evaluation_that_overwrites_a_weight) {
   rejected(small_case(),
            [](Broken& b) { b.plan.offset[b.id(role::kX, 0, kOfEval)] = b.plan.offset[b.id("w.gate_up", 0)]; },
            {"w.gate_up", "has overwritten"});
 }
 
-BOOST_AUTO_TEST_CASE(a_gradient_that_the_next_micro_batch_destroys) {
+BOOST_AUTO_TEST_CASE(a_gradient_overwritten_by_the_next_micro_batch) {
   rejected(small_case(),
            [](Broken& b) { b.plan.offset[b.id(role::kX, 0)] = b.plan.offset[b.id("grad.embed")]; },
            {"grad.embed", "overwritten"});
@@ -199,9 +199,9 @@ BOOST_AUTO_TEST_CASE(a_misaligned_buffer) {
            {"layers.1.qkv", "not aligned"});
 }
 
-BOOST_AUTO_TEST_CASE(a_place_in_the_arena_for_what_the_host_owns) {
+BOOST_AUTO_TEST_CASE(an_offset_for_an_external_buffer) {
   rejected(small_case(), [](Broken& b) { b.plan.offset[b.id(role::kIds)] = 0; },
-           {"ids", "belongs to the host"});
+           {"ids", "is external but has an offset"});
 }
 
 BOOST_AUTO_TEST_CASE(a_plan_for_another_program) {
@@ -216,10 +216,10 @@ BOOST_AUTO_TEST_CASE(a_plan_for_another_program) {
 
 BOOST_AUTO_TEST_CASE(a_lifetime_that_ends_too_early) {
   rejected(small_case(), [](Broken& b) { b.plan.lifetime[b.id(role::kX, 0)].last -= 1; },
-           {"layers.0.x", "stated lifetime"});
+           {"layers.0.x", "outside its lifetime"});
 }
 
-BOOST_AUTO_TEST_CASE(places_of_two_buffers_swapped) {
+BOOST_AUTO_TEST_CASE(offsets_of_two_buffers_swapped) {
   rejected(
       small_case(),
       [](Broken& b) { std::swap(b.plan.offset[b.id(role::kQkv, 0)], b.plan.offset[b.id(role::kRstd1, 0)]); },
@@ -229,9 +229,9 @@ BOOST_AUTO_TEST_CASE(places_of_two_buffers_swapped) {
            {"w."});
 }
 
-// Any two buffers that live together and meet in the arena: the checker finds out without being told
+// Any two buffers that are live at the same time and overlap in the arena: the checker finds it without
 // lifetimes.
-BOOST_AUTO_TEST_CASE(every_pair_of_transient_buffers_laid_over_each_other_is_noticed_or_harmless) {
+BOOST_AUTO_TEST_CASE(every_overlapping_pair_of_transient_buffers_is_rejected_or_correct) {
   Case c = small_case();
   c.model.layers = 1;
   const Broken good(c);
@@ -241,14 +241,14 @@ BOOST_AUTO_TEST_CASE(every_pair_of_transient_buffers_laid_over_each_other_is_not
       const Buffer &x = good.p[a], &y = good.p[o];
       if (a == o || x.persistent || y.persistent || x.storage != y.storage || x.storage == Storage::kExternal)
         continue;
-      Program roomy = good.p;  // nobody else in the way: a stands on top of the arena, o on a
+      Program isolated = good.p;  // no other buffer interferes: a is above the arena, o overlaps a
       MemoryPlan plan = good.plan;
       const std::uint64_t top = plan.arena_bytes;
       plan.offset[a] = plan.offset[o] = top;
       plan.arena_bytes = top + align_up(std::max(x.bytes(), y.bytes()), 64);
-      plan.digest = digest(roomy, plan.offset);
+      plan.digest = digest(isolated, plan.offset);
       const bool together = plan.lifetime[a].overlaps(plan.lifetime[o]),
-                 refused = !check(roomy, plan).empty();
+                 refused = !check(isolated, plan).empty();
       rejections += refused;
       wrongly_kept += together && !refused;
       wrongly_rejected += !together && refused;
@@ -267,7 +267,7 @@ BOOST_AUTO_TEST_CASE(any_operation_left_out) {
       Broken b = good;
       b.drop(i);
       BOOST_CHECK_MESSAGE(!check(b.p, b.plan).empty(), "op " << i << " " << op_info(good.p.ops[i].kind).name
-                                                             << " can be left out unnoticed");
+                                                             << " can be removed without a finding");
     }
   }
 }
@@ -289,7 +289,7 @@ BOOST_AUTO_TEST_CASE(any_two_neighbours_that_depend_on_each_other_swapped) {
         Broken b = good;
         b.move(i + 1, i);
         BOOST_CHECK_MESSAGE(!check(b.p, b.plan).empty(),
-                            "ops " << i << " and " << i + 1 << " can be swapped unnoticed");
+                            "ops " << i << " and " << i + 1 << " can be swapped without a finding");
       }
   }
 }
@@ -302,7 +302,7 @@ BOOST_AUTO_TEST_CASE(a_read_before_the_write) {
            {"rope_bwd of layer 0", "before anything has written it"});
 }
 
-BOOST_AUTO_TEST_CASE(what_is_changed_in_place_read_too_late) {
+BOOST_AUTO_TEST_CASE(a_buffer_read_after_its_change_in_place) {
   rejected(small_case(),
            [](Broken& b) { b.move(b.op(OpKind::kSwiGluBwd, 1), b.op(OpKind::kLinearDw, 1, 0)); },
            {"swiglu_bwd of layer 1", "before anything has written it"});
@@ -313,11 +313,11 @@ BOOST_AUTO_TEST_CASE(what_is_changed_in_place_read_too_late) {
 
 BOOST_AUTO_TEST_CASE(rope_left_out_or_done_twice) {
   rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kRope, 0)); },
-           {"needs turned qkv of layer 0", "raw qkv"});
+           {"needs rotated qkv of layer 0", "raw qkv"});
   rejected(small_case(), [](Broken& b) { b.repeat(b.op(OpKind::kRope, 0)); },
-           {"needs raw qkv of layer 0", "turned qkv"});
+           {"needs raw qkv of layer 0", "rotated qkv"});
   rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kRopeBwd, 1)); },
-           {"linear_dw of layer 1", "the gradient of turned qkv"});
+           {"linear_dw of layer 1", "the gradient of rotated qkv"});
 }
 
 BOOST_AUTO_TEST_CASE(q_and_k_norm_left_out) {
@@ -345,7 +345,7 @@ BOOST_AUTO_TEST_CASE(a_layer_that_reads_the_residual_of_another) {
              b.p.ops[b.op(OpKind::kLinear, 1, 1)][operand::linear::kResidual] = kNoBuffer;
              b.settle();
            },
-           {"leaves out the residual"});
+           {"omits the residual"});
 }
 
 BOOST_AUTO_TEST_CASE(a_bias_left_out) {
@@ -354,7 +354,7 @@ BOOST_AUTO_TEST_CASE(a_bias_left_out) {
              b.p.ops[b.op(OpKind::kLinear, 0, 2)][operand::linear::kBias] = kNoBuffer;
              b.settle();
            },
-           {"linear of layer 0", "leaves out the bias"});
+           {"linear of layer 0", "omits the bias"});
 }
 
 BOOST_AUTO_TEST_CASE(a_weight_of_another_layer) {
@@ -403,21 +403,21 @@ BOOST_AUTO_TEST_CASE(an_input_changed_in_place_that_should_be_another_buffer) {
 BOOST_AUTO_TEST_CASE(a_missing_or_unknown_operand) {
   rejected(small_case(),
            [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)][operand::rms_norm::kWeight] = kNoBuffer; },
-           {"lacks input 1"});
+           {"has no input 1"});
   rejected(small_case(),
            [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)][operand::rms_norm::kWeight] = 100000; },
            {"does not exist"});
   rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)].ins = 1; },
-           {"has 1 inputs, needs 2"});
+           {"has 1 inputs, expected 2"});
   rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNorm, 0)].outs = 1; }, {"has 1 outputs"});
   rejected(small_case(), [](Broken& b) { b.p.ops[0].kind = OpKind::kCount_; }, {"no such kind"});
   rejected(small_case(),
            [](Broken& b) { b.p.ops[b.op(OpKind::kRmsNormBwd)].flags &= ~std::uint32_t{kFreshDx}; },
-           {"adds to a dx"});
+           {"adds to dx"});
 }
 
 BOOST_AUTO_TEST_CASE(sections_with_gaps_or_missing) {
-  rejected(small_case(), [](Broken& b) { b.p.sections[1].begin += 1; }, {"without gaps"});
+  rejected(small_case(), [](Broken& b) { b.p.sections[1].begin += 1; }, {"not contiguous"});
   rejected(small_case(), [](Broken& b) { b.p.sections.back().end -= 1; }, {"do not cover"});
   rejected(small_case(), [](Broken& b) { b.p.sections[1].kind = SectionKind::kEval; }, {"0 update sections"});
 }
@@ -437,20 +437,20 @@ BOOST_AUTO_TEST_CASE(a_first_write_too_many) {
   Case tied = small_case();
   tied.model.tied = true;
   rejected(tied, [](Broken& b) { b.p.ops[b.op(OpKind::kEmbedBwd)].flags |= kFirstWrite; },
-           {"embed_bwd", "another first writer"});
+           {"embed_bwd", "a second first writer"});
   rejected(tied,
            [](Broken& b) {
              b.p.ops[b.op(OpKind::kEmbedBwd)].flags |= kFirstWrite;
              b.p.ops[b.op(OpKind::kHeadLoss)].flags &= ~std::uint32_t{kFirstWrite};
            },
-           {"embed_bwd", "overwrites grad.embed after something was added"});
+           {"embed_bwd", "overwrites grad.embed after another operation added to it"});
 }
 
 BOOST_AUTO_TEST_CASE(a_gradient_that_gets_too_little_or_too_much) {
   Case tied = small_case();
   tied.model.tied = true;
   rejected(tied, [](Broken& b) { b.drop(b.op(OpKind::kEmbedBwd)); },
-           {"grad.embed gets 1 contributions", "needs 2"});
+           {"grad.embed gets 1 contributions", "expected 2"});
   rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kEmbedBwd)); },
            {"grad.embed has no first writer"});
   rejected(small_case(), [](Broken& b) { b.repeat(b.op(OpKind::kLinearDw, 0, 1)); },
@@ -465,7 +465,7 @@ BOOST_AUTO_TEST_CASE(a_residual_gradient_that_misses_a_branch) {
            {"linear_dw of layer 0", "needs the gradient of the residual stream before layer 1"});
 }
 
-BOOST_AUTO_TEST_CASE(a_parameter_that_nobody_updates_or_twice) {
+BOOST_AUTO_TEST_CASE(a_parameter_updated_never_or_twice) {
   rejected(small_case(), [](Broken& b) { b.drop(b.op(OpKind::kAdamW, 1, 2)); }, {"w.o is updated 0 times"});
   rejected(small_case(), [](Broken& b) { b.repeat(b.op(OpKind::kAdamW, 1, 2)); }, {"w.o is updated 2 times"});
   rejected(small_case(), [](Broken& b) { b.p.ops[b.op(OpKind::kAdamW, 1, 2)].flags ^= kDecay; },
@@ -475,13 +475,13 @@ BOOST_AUTO_TEST_CASE(a_parameter_that_nobody_updates_or_twice) {
              std::swap(b.p.ops[b.op(OpKind::kAdamW, 1, 2)][operand::adamw::kGrad],
                        b.p.ops[b.op(OpKind::kAdamW, 0, 2)][operand::adamw::kGrad]);
            },
-           {"with what belongs to another parameter"});
+           {"with buffers of another parameter"});
   rejected(small_case(),
            [](Broken& b) {
              b.p.ops[b.op(OpKind::kAdamW, 0, 1)][operand::adamw::kM] = b.id("m.qkv", 1);
              b.p.ops[b.op(OpKind::kAdamW, 0, 1)][operand::adamw::kMOut] = b.id("m.qkv", 1);
            },
-           {"with what belongs to another parameter"});
+           {"with buffers of another parameter"});
 }
 
 BOOST_AUTO_TEST_CASE(a_gradient_left_out_of_the_norm_or_squared_too_late) {
@@ -496,7 +496,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_left_out_of_the_norm_or_squared_too_late) {
 
 BOOST_AUTO_TEST_CASE(an_optimizer_that_the_run_did_not_ask_for) {
   rejected(small_case(), [](Broken& b) { b.p.run.optimizer = Optimizer::kSgd; },
-           {"the state that its optimizer needs"});
+           {"other optimizer state than its optimizer needs"});
 }
 
 // ---- shapes and parameters
@@ -507,7 +507,7 @@ BOOST_AUTO_TEST_CASE(operands_of_the_wrong_shape) {
     rejected(
         small_case(), [&](Broken& b) { change(b.p.buffers[b.id(role, layer)]); }, words);
   };
-  shape(role::kX, 1, [](Buffer& x) { x.cols -= 1; }, {"layers.1.x", "needs to be f32[12,8]"});
+  shape(role::kX, 1, [](Buffer& x) { x.cols -= 1; }, {"layers.1.x", "expected f32[12,8]"});
   shape(role::kQkv, 0, [](Buffer& x) { x.rows += 1; }, {"layers.0.qkv is f32[13,16]"});
   shape(role::kLse, 0, [](Buffer& x) { x.cols = 1; }, {"layers.0.lse"});
   shape(role::kLogits, -1, [](Buffer& x) { x.rows = 13; }, {"logits", "13 rows for 12 tokens"});
@@ -516,7 +516,8 @@ BOOST_AUTO_TEST_CASE(operands_of_the_wrong_shape) {
   shape(role::kNorm1Partials, 0, [](Buffer& x) { x.rows = 2; }, {"norm1_partials"});
   shape(role::kDAct, 0, [](Buffer& x) { x.dtype = DType::kBF16; }, {"d_act is bf16"});
   shape(role::kRopeTable, -1, [](Buffer& x) { x.rows = 5; }, {"rope_table"});
-  shape(role::kIds, -1, [](Buffer& x) { x.storage = Storage::kArena; }, {"ids should come from the host"});
+  shape(role::kIds, -1, [](Buffer& x) { x.storage = Storage::kArena; },
+        {"ids must be an input from the host"});
 }
 
 BOOST_AUTO_TEST_CASE(an_operation_over_too_few_rows) {
@@ -524,20 +525,19 @@ BOOST_AUTO_TEST_CASE(an_operation_over_too_few_rows) {
            {"swiglu of layer 0", "over 6 rows"});
 }
 
-BOOST_AUTO_TEST_CASE(parameters_that_do_not_hold_the_tensors) {
+BOOST_AUTO_TEST_CASE(parameters_that_do_not_contain_the_tensors) {
   rejected(small_case(), [](Broken& b) { b.p.buffers[b.id("w.qkv", 0)].rows += 1; },
-           {"w.qkv has room for other than its tensors"});
+           {"w.qkv has another size than its tensors"});
   rejected(small_case(), [](Broken& b) { b.p.buffers[b.id("v.o", 1)].cols += 1; }, {"w.o", "another shape"});
   rejected(small_case(), [](Broken& b) { b.p.params[2].slices.pop_back(); },
-           {"v_proj", "lies in 0 parameters"});
+           {"v_proj", "is in 0 parameters"});
   rejected(small_case(), [](Broken& b) { b.p.params[2].slices[1].tensor = b.p.params[2].slices[0].tensor; },
-           {"lies in 2 parameters"});
-  rejected(small_case(), [](Broken& b) { b.p.params[2].slices[1].first_element += 1; },
-           {"do not follow each other"});
+           {"is in 2 parameters"});
+  rejected(small_case(), [](Broken& b) { b.p.params[2].slices[1].first_element += 1; }, {"not contiguous"});
   rejected(small_case(), [](Broken& b) { b.p.params[1].decay = true; }, {"weight decay"});
   rejected(small_case(), [](Broken& b) { b.p.params[1].grad = kNoBuffer; }, {"has no gradient"});
   rejected(small_case(), [](Broken& b) { b.p.params[1].v = kNoBuffer; },
-           {"the state that its optimizer needs"});
+           {"other optimizer state than its optimizer needs"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

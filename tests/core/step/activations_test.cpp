@@ -1,5 +1,5 @@
-// Claims about the activations of a plan, operation by operation: what full recomputation holds, and that
-// they grow with the length of the sequence and not with its square.
+// Activations of a plan, operation by operation: what full recomputation keeps, and that activations grow
+// linearly with the sequence length.
 #include <boost/test/unit_test.hpp>
 
 #include "core/step/buffer_names.hpp"
@@ -13,7 +13,7 @@ namespace {
 
 bool activation(const Buffer& b) { return !b.persistent && b.component == Component::kActivations; }
 
-/// Activation bytes alive at the operation that has most of them.
+/// Maximum over operations of live activation bytes.
 std::uint64_t most_activations(const Program& p) {
   const std::vector<Lifetime> life = lifetimes(p);
   std::vector<std::uint64_t> live(p.ops.size(), 0);
@@ -27,9 +27,9 @@ std::uint64_t most_activations(const Program& p) {
 
 BOOST_AUTO_TEST_SUITE(activations)
 
-// At every operation of the micro section: the inputs of layers, and beside them activations of one layer at
-// most, which are no more than what one layer makes and its gradients.
-BOOST_AUTO_TEST_CASE(full_holds_layer_inputs_and_one_layers_working_set_at_every_operation) {
+// At every operation of the micro section: the inputs of layers, and activations of at most one layer, which
+// do not exceed the activations and gradients of one layer.
+BOOST_AUTO_TEST_CASE(with_full_only_layer_inputs_and_one_layers_working_set_are_live) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     Case c = random_case(seed);
     c.run.mode = RunMode::kFull, c.run.recompute = Recompute::kFull;
@@ -38,7 +38,7 @@ BOOST_AUTO_TEST_CASE(full_holds_layer_inputs_and_one_layers_working_set_at_every
     const std::vector<Lifetime> life = lifetimes(p);
     const std::uint64_t M = c.run.tokens_per_micro_batch(), H = m.hidden, A = m.heads, K = m.kv_heads,
                         D = m.head_dim, I = m.intermediate;
-    // All that a layer makes, with q/k norms where there are, and its largest gradients (d_qkv, d_attn_out).
+    // All activations of a layer, with q/k norms if present, and its largest gradients (d_qkv, d_attn_out).
     const std::uint64_t one_layer =
         4 * M *
         (4 * H + 2 + 2 * (A + 2 * K) * D + (m.qk_norm ? (A + K) * (D + 1) : 0) + 2 * A * D + A + 4 * I);
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(activations_grow_with_the_sequence_and_not_with_its_square)
       if (S == 512) at_512 = n;
       BOOST_TEST_MESSAGE("S " << S << ", recompute " << name(r) << ": " << n << " bytes of activations");
       BOOST_CHECK_EQUAL(n, at_512 / 512 * S);
-      // What a program of scores would hold, S x S a head, appears nowhere.
+      // A matrix of scores, S x S per head, does not occur.
       for (const Buffer& b : p.buffers)
         BOOST_CHECK_LT(
             b.bytes(),

@@ -1,5 +1,5 @@
-// The choice of recomputation against trying everything: it fits, nothing that fits is cheaper, and it is
-// found quickly.
+// The choice of recomputation compared with exhaustive search: it fits, no cheaper one fits, and few
+// placements are needed.
 #include "core/step/choose_recompute.hpp"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Case usual_case(std::uint32_t layers) {
 
 BOOST_AUTO_TEST_SUITE(choose_recompute_suite)
 
-BOOST_AUTO_TEST_CASE(nothing_that_fits_is_cheaper) {
+BOOST_AUTO_TEST_CASE(no_cheaper_choice_fits) {
   for (std::uint32_t layers : {1u, 2u, 5u}) {
     const Case c = usual_case(layers);
     struct Tried {
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(nothing_that_fits_is_cheaper) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_random_models_are_given_fits_and_is_not_beaten_by_far) {
+BOOST_AUTO_TEST_CASE(choices_for_random_models_fit_and_are_nearly_optimal) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Case c = random_case(seed);
     c.run.mode = RunMode::kFull, c.model.layers = std::min(c.model.layers, 4u);
@@ -98,14 +98,14 @@ BOOST_AUTO_TEST_CASE(what_random_models_are_given_fits_and_is_not_beaten_by_far)
   }
 }
 
-BOOST_AUTO_TEST_CASE(few_plans_are_made_of_a_deep_model) {
-  for (std::uint32_t room = 0; room <= 126 * 3; room += 7) {
+BOOST_AUTO_TEST_CASE(a_deep_model_needs_few_placements) {
+  for (std::uint32_t saving = 0; saving <= 126 * 3; saving += 7) {
     int asked = 0;
     const RecomputeLayers n = choose_recompute(126, [&](const RecomputeLayers& r) {
       ++asked;
-      return 3 * r.full + 2 * r.mlp + r.selective >= room;
+      return 3 * r.full + 2 * r.mlp + r.selective >= saving;
     });
-    BOOST_TEST(3 * n.full + 2 * n.mlp + n.selective >= room);
+    BOOST_TEST(3 * n.full + 2 * n.mlp + n.selective >= saving);
     BOOST_TEST(asked <= 28);
   }
 }
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_policy_of_all_layers_is_the_policy_of_each) {
   }
 }
 
-// Each kind makes more again and keeps less than the one before; mlp redoes one product a layer.
+// Each policy recomputes more and keeps less than the one before; mlp recomputes one product per layer.
 BOOST_AUTO_TEST_CASE(the_first_layers_are_the_ones_that_recompute) {
   const Program p = with(usual_case(6), {1, 2, 2});
   int products[6] = {}, others[6] = {};
@@ -139,8 +139,8 @@ BOOST_AUTO_TEST_CASE(the_first_layers_are_the_ones_that_recompute) {
   BOOST_CHECK_THROW(with(usual_case(6), {3, 2, 2}), Error);
 }
 
-// Every way to hand the same kinds to other layers: none takes less than the first layers do.
-BOOST_AUTO_TEST_CASE(no_other_layers_would_do_better_than_the_first) {
+// Every assignment of the same policies to other layers: none needs less memory than the first layers.
+BOOST_AUTO_TEST_CASE(recomputing_other_layers_than_the_first_saves_no_more) {
   std::size_t strictly = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Case c = random_case(seed);
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(memory_grows_linearly_with_the_sequence) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(with_a_bound_the_same_is_chosen_from_few_placements) {
+BOOST_AUTO_TEST_CASE(the_bound_gives_the_same_choice_with_few_placements) {
   const Case c = usual_case(6);
   const auto arena = [&](const RecomputeLayers& n) { return place(with(c, n)).arena_bytes; };
   const auto bound = [&](const RecomputeLayers& n) {
@@ -200,14 +200,14 @@ BOOST_AUTO_TEST_CASE(with_a_bound_the_same_is_chosen_from_few_placements) {
         choose_recompute(6, budget, bound, [&](const RecomputeLayers& n) { return ++placed, arena(n); });
     BOOST_CHECK_EQUAL(arena(chosen) <= budget, full <= budget);
     BOOST_CHECK_LE(placed, 4u);
-    if (arena(chosen) == bound(chosen))  // no hole in the way
+    if (arena(chosen) == bound(chosen))  // without gaps
       BOOST_CHECK(chosen ==
                   choose_recompute(6, [&](const RecomputeLayers& n) { return arena(n) <= budget; }));
   }
 }
 
-// Placements with holes that come and go as they like: what is chosen fits whenever anything does.
-BOOST_AUTO_TEST_CASE(holes_above_the_bound_never_lead_to_a_choice_that_does_not_fit) {
+// Placements with arbitrary gaps: the choice fits whenever anything fits.
+BOOST_AUTO_TEST_CASE(gaps_above_the_bound_never_lead_to_a_choice_that_does_not_fit) {
   constexpr std::uint32_t kLayers = 40;
   const auto bound = [](const RecomputeLayers& n) {
     return 100000 - 1200ull * n.full - 700ull * n.mlp - 200ull * n.selective;

@@ -1,4 +1,4 @@
-// Claims about what operations cost and what moments hold, against numbers worked out by hand.
+// Costs of operations and live bytes by phase, compared with numbers computed by hand.
 #include <boost/test/unit_test.hpp>
 #include <map>
 
@@ -43,13 +43,13 @@ BOOST_AUTO_TEST_CASE(products_and_operands_of_a_small_model_by_hand) {
   is(p, "layers.0 linear gate_up", 2 * 12 * 24 * 8, (12 * 8 + 24 * 8) * 4, 12 * 24 * 4);
   is(p, "layers.0 rope", 0, (12 * 16 + 6 * 2) * 4, 12 * 16 * 4);
   is(p, "layers.0 swiglu", 0, 12 * 24 * 4, 12 * 12 * 4);
-  // 2 sequences x 4 heads x 21 pairs x D 2 x 2 flop: 672 a product.
+  // 2 sequences x 4 heads x 21 pairs x D 2 x 2 FLOPs: 672 per product.
   is(p, "layers.0 attention", 2 * 672, 12 * 16 * 4, (12 * 8 + 12 * 4) * 4);
   is(p, "layers.0 attention_bwd", 5 * 672, (12 * 8 + 12 * 8 + 12 * 4 + 12 * 16) * 4, 12 * 16 * 4);
   is(p, "layers.1 linear_dx down", 2 * 12 * 8 * 12, (12 * 8 + 8 * 12) * 4, 12 * 12 * 4);
   is(p, "layers.1 linear_dw down", 2 * 12 * 8 * 12, (12 * 8 + 12 * 12 + 8 * 12) * 4, 8 * 12 * 4);
   is(p, "layers.1 linear_dw down", 2 * 12 * 8 * 12, (12 * 8 + 12 * 12) * 4, 8 * 12 * 4, true);
-  // hf, head, targets, its gradient and 16 doubles; logits are scratch.
+  // hf, head, targets, the head's gradient and 16 doubles; logits are scratch.
   is(p, "head_loss head", 3 * 2 * 12 * 32 * 8, 12 * 8 * 4 + 2 * 32 * 8 * 4 + 12 * 4 + 128,
      12 * 8 * 4 + 32 * 8 * 4 + 128);
   is(p, "embed_bwd", 0, 12 * 8 * 4 + 12 * 4 + 12 * 8 * 4, 12 * 8 * 4);
@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(products_and_operands_of_a_small_model_by_hand) {
   is(p, "head_logits head", 2 * 32 * 8, 8 * 4 + 32 * 8 * 4, 32 * 4, false, SectionKind::kGenerate);
 }
 
-BOOST_AUTO_TEST_CASE(attention_pairs_are_those_that_a_loop_over_the_mask_counts) {
+BOOST_AUTO_TEST_CASE(attention_pairs_equal_a_count_over_the_mask) {
   for (std::uint32_t seq : {1u, 2u, 7u, 33u})
     for (std::uint32_t window : {0u, 1u, 3u, 7u, 8u, 33u, 50u}) {
       Case c = small_case();
@@ -76,8 +76,8 @@ BOOST_AUTO_TEST_CASE(attention_pairs_are_those_that_a_loop_over_the_mask_counts)
     }
 }
 
-/// Every matrix parameter: twice its size a token forward, four times backward.
-BOOST_AUTO_TEST_CASE(a_step_without_recompute_is_six_operations_a_matrix_parameter_and_token) {
+/// Every matrix parameter: twice its size per token forward, four times backward.
+BOOST_AUTO_TEST_CASE(a_step_without_recompute_is_six_flops_per_matrix_parameter_and_token) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Case c = random_case(seed);
     c.run.mode = RunMode::kFull, c.run.recompute = Recompute::kNone;
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(a_step_without_recompute_is_six_operations_a_matrix_paramet
   }
 }
 
-BOOST_AUTO_TEST_CASE(labels_name_the_parameter_and_say_when_an_operation_runs_again) {
+BOOST_AUTO_TEST_CASE(labels_name_the_parameter_and_mark_recomputed_operations) {
   Case c = small_case();
   c.run.recompute = Recompute::kFull;
   const Program p = c.build();
@@ -112,9 +112,9 @@ BOOST_AUTO_TEST_CASE(labels_name_the_parameter_and_say_when_an_operation_runs_ag
       BOOST_CHECK_MESSAGE(times == 1, label << " is " << times << " operations");
 }
 
-BOOST_AUTO_TEST_CASE(moments_of_a_small_model_by_hand) {
+BOOST_AUTO_TEST_CASE(live_bytes_by_phase_of_a_small_model_by_hand) {
   const Program p = small_case().build();
-  const StepMoments m = step_moments(p, lifetimes(p));
+  const PhaseLiveBytes m = live_bytes_by_phase(p, lifetimes(p));
   // Two tables of 32*8; a layer has 16*8 + 8*8 + 24*8 + 8*12 + 2*8 weights; the last norm 8.
   const std::uint64_t parameters = 2 * 256 + 2 * (128 + 64 + 192 + 96 + 16) + 8;
   const std::uint64_t stays = 3 * parameters * 4 + 6 * 2 * 4 + 128;  // weights, m, v; rope table; scalars
@@ -122,13 +122,13 @@ BOOST_AUTO_TEST_CASE(moments_of_a_small_model_by_hand) {
   BOOST_CHECK_EQUAL(m.after_update, stays);
   BOOST_CHECK_EQUAL(m.after_backward, stays + parameters * 4);
   BOOST_CHECK_EQUAL(m.before_later_forward, m.after_backward);
-  // README.md: 4H + (A+2K)D + AD + 3I + A + 2 elements a token and layer; after the last, x_out, hf and
+  // README.md: 4H + (A+2K)D + AD + 3I + A + 2 elements per token and layer; after the last, x_out, hf and
   // 1/rms.
   const std::uint64_t acts = 12 * (2 * (4 * 8 + 16 + 8 + 36 + 4 + 2) + 8 + 8 + 1) * 4;
   BOOST_CHECK_EQUAL(m.after_forward, m.after_backward + acts);
 }
 
-BOOST_AUTO_TEST_CASE(shares_by_layer_sum_to_what_is_alive) {
+BOOST_AUTO_TEST_CASE(bytes_by_layer_sum_to_the_live_bytes) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Program p = random_case(seed).build();
     const std::vector<Lifetime> life = lifetimes(p);

@@ -1,5 +1,5 @@
-// What a mode promises, read off the program: which transfers a micro-batch has, what lies where, and how
-// little of a model the device holds. That the plans hold together is check_test.cpp.
+// Programs of the device modes: transfers per micro-batch, tiers of buffers, device memory. check_test.cpp
+// tests that their plans are correct.
 #include "core/step/device_modes.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -38,7 +38,7 @@ Transfers transfers(const Program& p, SectionKind k) {
 
 BOOST_AUTO_TEST_SUITE(modes)
 
-BOOST_AUTO_TEST_CASE(hybrid_has_three_activation_transfers_a_micro_batch_of_the_bytes_of_the_contract) {
+BOOST_AUTO_TEST_CASE(hybrid_has_three_activation_transfers_per_micro_batch_of_the_documented_bytes) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = on_device(random_case(seed), seed, "hybrid");
     if (c.run.mode == RunMode::kInference) continue;
@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(hybrid_has_three_activation_transfers_a_micro_batch_of_the_
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_contracts_example_moves_545259520_bytes) {
+BOOST_AUTO_TEST_CASE(the_documented_example_moves_545259520_bytes) {
   Case c = on_device(small_case(), 0, "hybrid");
   c.model.hidden = 1024, c.model.vocab = 32768, c.run.seq_len = 2048, c.run.micro_batch = 1;
   c.model.heads = 16, c.model.kv_heads = 16, c.model.head_dim = 64, c.model.layers = 1,
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(streamed_keeps_all_state_on_the_host_and_two_layers_of_weig
   }
 }
 
-BOOST_AUTO_TEST_CASE(an_unknown_mode_is_the_trainers_mistake) {
+BOOST_AUTO_TEST_CASE(an_unknown_mode_is_an_error_of_the_trainer) {
   Case c = on_device(small_case(), 0, "residnet");
   BOOST_CHECK_THROW(c.build(), Error);
 }

@@ -1,4 +1,4 @@
-// Claims about built programs: parameters, order, fused buffers, first writes, sections, and what is refused.
+// Programs of build_program(): parameters, order, fused buffers, first writes, sections, rejected settings.
 #include <boost/test/unit_test.hpp>
 #include <set>
 
@@ -26,7 +26,7 @@ std::uint64_t weight_elements(const Program& p) {
   return n;
 }
 
-/// The message of the usage error that building this case throws; "" when it throws none.
+/// The message of the usage error that building this case throws; "" if none.
 std::string refusal(const Case& c) {
   try {
     c.build();
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(generation_attends_through_caches_one_token_at_a_time) {
   BOOST_CHECK(p[k].component == Component::kKvCache);
 }
 
-BOOST_AUTO_TEST_CASE(inference_has_weights_and_no_trace_of_training) {
+BOOST_AUTO_TEST_CASE(inference_has_weights_and_no_buffers_of_training) {
   Case c = everything_case();
   c.run.mode = RunMode::kInference;
   const Program p = c.build();
@@ -124,9 +124,9 @@ BOOST_AUTO_TEST_CASE(q_k_v_share_one_buffer_and_slices_name_them) {
   BOOST_CHECK_EQUAL(p[bias].rows, 2u * p.model.intermediate);
 }
 
-// MEM-EXACT-001: in a small box of dimensions the closed form, the list of tensors and the buffers of the
+// MEM-EXACT-001: on a grid of small dimensions the closed form, the list of tensors and the buffers of the
 // program agree.
-BOOST_AUTO_TEST_CASE(parameters_equal_the_closed_form_everywhere_in_a_small_box) {
+BOOST_AUTO_TEST_CASE(parameter_counts_equal_the_closed_form_on_a_grid) {
   Case c = small_case();
   c.run.mode = RunMode::kInference;
   ModelSpec& m = c.model;
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(parameters_equal_the_closed_form_everywhere_in_a_small_box)
   BOOST_CHECK_EQUAL(wrong, 0u);
 }
 
-BOOST_AUTO_TEST_CASE(state_beside_the_weights_is_what_the_optimizer_needs) {
+BOOST_AUTO_TEST_CASE(optimizer_state_is_that_of_the_optimizer) {
   for (const auto& [optimizer, states] :
        {std::pair{Optimizer::kSgd, 0u}, {Optimizer::kSgdMomentum, 1u}, {Optimizer::kAdamW, 2u}}) {
     Case c = everything_case();
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(a_sliding_window_changes_no_buffer) {
   BOOST_CHECK_EQUAL(digest(c.build()), without);
 }
 
-BOOST_AUTO_TEST_CASE(in_place_operands_of_op_info_appear_on_both_sides) {
+BOOST_AUTO_TEST_CASE(in_place_operands_of_op_info_are_inputs_and_outputs) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Program p = random_case(seed).build();
     for (const Op& o : p.ops)
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(in_place_operands_of_op_info_appear_on_both_sides) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_digest_sees_shapes_flags_and_offsets_and_not_the_seed) {
+BOOST_AUTO_TEST_CASE(the_digest_depends_on_shapes_flags_and_offsets_but_not_on_the_seed) {
   Case c = small_case();
   const Program p = c.build();
   c.run.seed = 99;
@@ -224,7 +224,7 @@ BOOST_AUTO_TEST_CASE(the_digest_sees_shapes_flags_and_offsets_and_not_the_seed) 
   BOOST_CHECK_NE(digest(p, some), digest(p));
 }
 
-BOOST_AUTO_TEST_CASE(what_no_program_can_do_is_refused_by_its_key) {
+BOOST_AUTO_TEST_CASE(unsupported_settings_are_rejected_by_key) {
   const auto with = [](auto change) {
     Case c = small_case();
     change(c);
@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE(what_no_program_can_do_is_refused_by_its_key) {
   BOOST_CHECK(mentions(with([](Case& c) { c.model.heads = 3; }), "num_attention_heads"));
 }
 
-BOOST_AUTO_TEST_CASE(sizes_that_leave_63_bits_are_too_large_and_never_wrap) {
+BOOST_AUTO_TEST_CASE(sizes_above_63_bits_are_rejected_and_never_wrap) {
   Case c = small_case();
   c.run.micro_batch = UINT32_MAX, c.run.seq_len = UINT32_MAX;
   BOOST_CHECK(mentions(refusal(c), "too large"));

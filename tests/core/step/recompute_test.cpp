@@ -1,5 +1,4 @@
-// Claims about recompute policies: the values stay, the memory shrinks, and exactly what a policy promises is
-// kept.
+// Recompute policies: values do not change, memory shrinks, and exactly the documented buffers are kept.
 #include <boost/test/unit_test.hpp>
 #include <map>
 
@@ -15,13 +14,13 @@ using namespace trainhost::placement::test;
 
 namespace {
 
-/// The micro section run on symbols: every value is a hash of the operation and the values that it was made
-/// from. Two programs with equal symbols in all gradients compute the same bits.
+/// Runs the micro section on hashes: every value is a hash of the operation and its inputs. Two programs with
+/// equal hashes in all gradients compute the same bits.
 std::map<std::string, std::uint64_t> symbols_of_gradients(const Program& p) {
-  std::vector<std::uint64_t> held(p.buffers.size(), 0);
-  for (std::size_t b = 0; b < held.size(); ++b)
+  std::vector<std::uint64_t> value(p.buffers.size(), 0);
+  for (std::size_t b = 0; b < value.size(); ++b)
     if (p.buffers[b].persistent || p.buffers[b].storage == Storage::kExternal)
-      held[b] = std::hash<std::string>{}(p.buffers[b].name());
+      value[b] = std::hash<std::string>{}(p.buffers[b].name());
   const Section s = p.section(SectionKind::kMicro);
   for (std::uint32_t i = s.begin; i < s.end; ++i) {
     const Op& o = p.ops[i];
@@ -30,13 +29,13 @@ std::map<std::string, std::uint64_t> symbols_of_gradients(const Program& p) {
     h += o.flags & (kFirstWrite | kFreshDx);
     for (std::size_t k = 0; k < o.ins; ++k) {
       const bool scratch = op_info(o.kind).scratch_mask >> k & 1;
-      h = (h ^ (o.in[k] == kNoBuffer || scratch ? 1 : held[o.in[k]])) * 0x100000001b3ULL + k;
+      h = (h ^ (o.in[k] == kNoBuffer || scratch ? 1 : value[o.in[k]])) * 0x100000001b3ULL + k;
     }
-    for (std::size_t k = 0; k < o.outs; ++k) held[o.out[k]] = (h + k + 1) * 0xff51afd7ed558ccdULL;
+    for (std::size_t k = 0; k < o.outs; ++k) value[o.out[k]] = (h + k + 1) * 0xff51afd7ed558ccdULL;
   }
   std::map<std::string, std::uint64_t> out;
-  for (std::size_t b = 0; b < held.size(); ++b)
-    if (p.buffers[b].component == Component::kGradients) out[p.buffers[b].name()] = held[b];
+  for (std::size_t b = 0; b < value.size(); ++b)
+    if (p.buffers[b].component == Component::kGradients) out[p.buffers[b].name()] = value[b];
   return out;
 }
 
@@ -45,7 +44,7 @@ Program with(Case c, Recompute r) {
   return c.build();
 }
 
-/// Bytes of transient buffers that the forward pass leaves to the backward pass.
+/// Bytes of transient buffers that are live from the forward into the backward pass.
 std::uint64_t kept_bytes(const Program& p) {
   const std::vector<Lifetime> life = lifetimes(p);
   std::uint32_t turn = 0;  // the head: first operation that is not forward
@@ -88,18 +87,18 @@ BOOST_AUTO_TEST_CASE(full_needs_at_most_selective_which_needs_at_most_none) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(full_keeps_the_input_of_each_layer_and_nothing_else_of_it) {
+BOOST_AUTO_TEST_CASE(full_keeps_only_the_input_of_each_layer) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Case c = random_case(seed);
     c.run.mode = RunMode::kFull;
     const Program p = with(c, Recompute::kFull);
     const std::uint64_t M = c.run.tokens_per_micro_batch(), H = c.model.hidden;
-    // Beside the layers' inputs: the last output and its 1/rms; hf becomes its own gradient.
+    // Besides the inputs of layers: the last output and its 1/rms; hf becomes its own gradient.
     BOOST_CHECK_EQUAL(kept_bytes(p), 4 * M * (c.model.layers * H + H + 1 + H));
   }
 }
 
-BOOST_AUTO_TEST_CASE(none_keeps_what_the_equation_of_a_layer_says) {
+BOOST_AUTO_TEST_CASE(none_keeps_the_bytes_of_the_layer_equation) {
   Case c = everything_case();
   const ModelSpec& m = c.model;
   const std::uint64_t M = c.run.tokens_per_micro_batch(), H = m.hidden, A = m.heads, K = m.kv_heads,
@@ -112,7 +111,7 @@ BOOST_AUTO_TEST_CASE(none_keeps_what_the_equation_of_a_layer_says) {
                     4 * M * (m.layers * (layer - 2 * H - I - 2) + H + 1 + H));
 }
 
-// With wide layers the moment that counts is the SwiGLU product of the last layer, made again.
+// With wide layers the peak is at the recomputed SwiGLU product of the last layer.
 BOOST_AUTO_TEST_CASE(the_peak_of_full_is_layer_inputs_plus_one_layers_working_set) {
   for (std::uint32_t layers : {1u, 3u, 8u}) {
     Case c = small_case();
@@ -141,7 +140,7 @@ BOOST_AUTO_TEST_CASE(selective_runs_no_matrix_product_twice) {
   BOOST_CHECK_EQUAL(again, 3u * p.model.layers);
 }
 
-BOOST_AUTO_TEST_CASE(full_runs_each_layer_once_more_but_for_its_last_product) {
+BOOST_AUTO_TEST_CASE(full_recomputes_each_layer_except_its_last_product) {
   const Program p = with(everything_case(), Recompute::kFull);
   std::map<OpKind, std::size_t> again;
   for (const Op& o : p.ops)
@@ -157,7 +156,7 @@ BOOST_AUTO_TEST_CASE(full_runs_each_layer_once_more_but_for_its_last_product) {
   BOOST_CHECK_EQUAL(again[OpKind::kEmbed], 0u);
 }
 
-BOOST_AUTO_TEST_CASE(a_policy_of_ones_own_may_differ_by_layer) {
+BOOST_AUTO_TEST_CASE(a_custom_policy_may_differ_by_layer) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Case c = random_case(seed);
     c.run.mode = RunMode::kFull, c.run.recompute = Recompute::kNone;
@@ -173,8 +172,9 @@ BOOST_AUTO_TEST_CASE(a_policy_of_ones_own_may_differ_by_layer) {
   }
 }
 
-// q/k statistics come out of an operation that changes qkv in place: with qkv kept they cannot be made again.
-BOOST_AUTO_TEST_CASE(what_cannot_be_made_again_is_kept_all_the_same) {
+// q/k statistics are outputs of an operation that changes qkv in place: if qkv is kept they cannot be
+// recomputed.
+BOOST_AUTO_TEST_CASE(buffers_that_cannot_be_recomputed_are_kept) {
   Case c = everything_case();
   Program p = c.build();
   apply_recompute(p, {[](const Buffer& b) { return b.role == std::string_view("qk_pre"); }, nullptr});

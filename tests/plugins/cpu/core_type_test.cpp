@@ -1,4 +1,4 @@
-// Which kernels OpenBLAS is told to use, and that its variables are put back.
+// The choice of OpenBLAS's kernels, and that its environment variables are restored.
 #include <boost/test/unit_test.hpp>
 
 #include <cstdlib>
@@ -10,7 +10,7 @@ namespace {
 
 BOOST_AUTO_TEST_SUITE(cpu_core_type)
 
-BOOST_AUTO_TEST_CASE(a_slower_pin_is_overridden_with_a_note_unless_it_is_to_be_honoured) {
+BOOST_AUTO_TEST_CASE(a_slower_coretype_is_overridden_with_a_note_unless_honoured) {
   BOOST_TEST(choose_core("SkylakeX", std::nullopt, false).core == "SkylakeX");
   BOOST_TEST(choose_core("SkylakeX", std::nullopt, false).note.empty());
   BOOST_TEST(choose_core("SkylakeX", "", false).core == "SkylakeX");
@@ -20,18 +20,18 @@ BOOST_AUTO_TEST_CASE(a_slower_pin_is_overridden_with_a_note_unless_it_is_to_be_h
   BOOST_TEST(choose_core("SkylakeX", "Haswell", true).core.empty());
 }
 
-BOOST_AUTO_TEST_CASE(an_equally_wide_pin_is_kept) {
+BOOST_AUTO_TEST_CASE(an_equally_wide_coretype_is_kept) {
   BOOST_TEST(choose_core("Haswell", "Zen", false).core.empty());
   BOOST_TEST(choose_core("SkylakeX", "Cooperlake", false).core.empty());
   BOOST_TEST(choose_core("SkylakeX", "SapphireRapids", false).core.empty());
 }
 
-BOOST_AUTO_TEST_CASE(a_cpu_that_is_neither_leaves_the_choice_to_openblas) {
+BOOST_AUTO_TEST_CASE(openblas_chooses_on_other_cpus) {
   BOOST_TEST(choose_core("", "Haswell", false).core.empty());
   BOOST_TEST(choose_core("", std::nullopt, false).core.empty());
 }
 
-BOOST_AUTO_TEST_CASE(the_variables_are_put_back) {
+BOOST_AUTO_TEST_CASE(the_environment_variables_are_restored) {
   setenv("OPENBLAS_CORETYPE", "Nehalem", 1);
   unsetenv("OPENBLAS_NUM_THREADS");
   {

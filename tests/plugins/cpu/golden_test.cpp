@@ -1,6 +1,6 @@
 // The golden runs, float64 results from PyTorch: every loss, gradient norm and final weight, at every
-// recompute policy and with the micro-batches of a step cut differently. Through the plugin's C tables, as
-// the host uses them.
+// recompute policy and with different micro-batch sizes. Through the plugin's C tables, as the host
+// uses them.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -39,7 +39,7 @@ std::vector<Case> cases() {
 
 BOOST_AUTO_TEST_SUITE(cpu_golden)
 
-BOOST_DATA_TEST_CASE(golden_runs_are_followed, boost::unit_test::data::make(cases()), c) {
+BOOST_DATA_TEST_CASE(golden_runs_are_reproduced, boost::unit_test::data::make(cases()), c) {
   GoldenRun g = read_golden(std::string(TRAINHOST_SOURCE_DIR) + "/tests/golden/runs/" + c.name);
   const std::uint32_t sequences = g.run.micro_batch * g.run.accumulate;
   if (c.micro_batch) {

@@ -1,4 +1,4 @@
-// The order of calls that cpu.so keeps, front and engine together, as a host meets them.
+// The order of calls that cpu.so enforces, front end and engine together, as used by a host.
 #include <boost/test/unit_test.hpp>
 
 #include "tests/support/life_cycle.hpp"
@@ -27,13 +27,13 @@ BOOST_AUTO_TEST_CASE(every_call_in_every_state) {
   const Rig rig;
   rig.life().every_call_in_every_state();
 }
-BOOST_AUTO_TEST_CASE(nulls_are_arguments) {
+BOOST_AUTO_TEST_CASE(null_arguments_are_rejected) {
   const Rig rig;
-  rig.life().nulls_are_arguments();
+  rig.life().null_arguments_are_rejected();
 }
-BOOST_AUTO_TEST_CASE(short_structs_are_taken_as_far_as_they_go) {
+BOOST_AUTO_TEST_CASE(short_structs_are_read_up_to_their_size) {
   const Rig rig;
-  rig.life().short_structs_are_taken_as_far_as_they_go();
+  rig.life().short_structs_are_read_up_to_their_size();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,6 @@
-// Every operation of the CPU trainer against the naive version in double, at sizes that fit no vector width,
-// with every instruction set that this machine runs, and with the same bits on 1 to 4 threads.
+// Every operation of the CPU trainer against a plain loop in double, at sizes that are no multiple of a
+// vector width, with every instruction set that this machine supports, and with the same bits on 1 to 4
+// threads.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -15,7 +16,7 @@ using step::kNoBuffer;
 using step::OpKind;
 namespace ref = reference;
 
-// f32 sums of up to a few hundred products of numbers below 1: well inside sqrt(n) * 2^-24 * n.
+// f32 sums of up to a few hundred products of numbers below 1: far below sqrt(n) * 2^-24 * n.
 constexpr double kTolerance = 2e-5;
 
 // Runs `body` (which returns the op's results) for every kernel table and 1..4 threads; bits must not depend
@@ -250,7 +251,7 @@ BOOST_DATA_TEST_CASE(attention_of_one_token_at_a_time_is_the_last_row,
   });
 }
 
-BOOST_DATA_TEST_CASE(rope_turns_and_turns_back, boost::unit_test::data::make(kHeadShapes), s) {
+BOOST_DATA_TEST_CASE(rope_rotates_and_rotates_back, boost::unit_test::data::make(kHeadShapes), s) {
   const std::size_t m = std::size_t{s.sequences} * s.seq, width = reference_heads(s).width();
   std::vector<double> inv_freq(s.d / 2);
   for (std::size_t i = 0; i < inv_freq.size(); ++i)
@@ -263,9 +264,9 @@ BOOST_DATA_TEST_CASE(rope_turns_and_turns_back, boost::unit_test::data::make(kHe
     }
   for (double sign : {1.0, -1.0}) {
     const Vec qkv = random_vec(m * width, 1);
-    Vec turned = qkv;
-    ref::rope(turned, reference_heads(s), inv_freq, sign);
-    check_op({turned}, [&](OneOp& o) {
+    Vec rotated = qkv;
+    ref::rope(rotated, reference_heads(s), inv_freq, sign);
+    check_op({rotated}, [&](OneOp& o) {
       set_shape(o, s);
       BufferId x = o.buffer(m, width, qkv);
       o.run(sign > 0 ? OpKind::kRope : OpKind::kRopeBwd, {x, o.buffer(s.seq, s.d, table)}, {x});

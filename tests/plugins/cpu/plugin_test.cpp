@@ -1,5 +1,5 @@
-// The built files as a host uses them: the tables of cpu.so, its plan and profile, the engine it opens, and
-// every refusal.
+// The built files as a host uses them: the tables of cpu.so, its plan and profile, the engine that it loads,
+// and every error.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -40,7 +40,7 @@ Batch batch(unsigned seed, std::size_t sequences = 4) {
   return {random_tokens(sequences * 16, 37, seed), random_tokens(sequences * 16, 37, seed + 1)};
 }
 
-/// The code and the words of a refusal; TH_OK when there was none.
+/// Code and message of an error; TH_OK if there was none.
 template <class F>
 std::pair<th_status, std::string> refusal(F&& f) {
   try {
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(probe_finds_one_device) {
   BOOST_TEST(devices == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(the_arena_is_the_plan_to_the_byte_and_is_given_back) {
+BOOST_AUTO_TEST_CASE(the_arena_equals_the_plan_and_is_freed) {
   for (Recompute r : {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kLayers}) {
     CountingHost host(3);
     RunSpec run = tiny_run();
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(the_arena_is_the_plan_to_the_byte_and_is_given_back) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(the_profile_is_the_one_that_the_plan_was_made_with) {
+BOOST_AUTO_TEST_CASE(the_profile_is_the_one_of_the_plan) {
   CountingHost host(5);
   const ModelSpec m = tiny();
   const RunSpec r = tiny_run();
@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(a_save_and_a_load_resume_with_the_same_bits) {
   BOOST_TEST((a.save() == b.save()));
 }
 
-BOOST_AUTO_TEST_CASE(init_depends_on_the_seed_alone_and_fills_what_load_left_out) {
+BOOST_AUTO_TEST_CASE(init_depends_only_on_the_seed_and_fills_tensors_not_loaded) {
   CountingHost two(2), four(4);
   PluginSession a(plugin(), two, tiny(), tiny_run()), b(plugin(), four, tiny(), tiny_run()),
       c(plugin(), two, tiny(), tiny_run());
@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(moments_that_an_optimizer_lacks_are_not_saved_and_not_loade
   s.init(1);
   BOOST_TEST(s.save(TH_SCOPE_MOMENT1).empty());
   const TensorInfo t = tensors(tiny()).front();
-  CHECK_REFUSED(s.load(t, std::vector<float>(t.elements()), TH_SCOPE_MOMENT1), TH_E_ARG, "no such state");
+  CHECK_REFUSED(s.load(t, std::vector<float>(t.elements()), TH_SCOPE_MOMENT1), TH_E_ARG, "no such optimizer state");
 }
 
 BOOST_AUTO_TEST_CASE(a_non_finite_loss_leaves_the_state_as_it_was) {
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(targets_of_minus_100_are_not_counted) {
   BOOST_TEST(s.evaluate(b.ids, b.targets).tokens_counted == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(wrong_arguments_are_refused_by_name) {
+BOOST_AUTO_TEST_CASE(invalid_arguments_are_rejected_by_name) {
   CountingHost host;
   PluginSession s(plugin(), host, tiny(), tiny_run());
   s.init(1);
@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(wrong_arguments_are_refused_by_name) {
   CHECK_REFUSED(s.metric("speed_of_light"), TH_E_UNSUPPORTED, "speed_of_light");
 }
 
-BOOST_AUTO_TEST_CASE(what_it_cannot_do_is_unsupported_and_says_so) {
+BOOST_AUTO_TEST_CASE(unsupported_runs_are_reported_as_unsupported) {
   CountingHost host;
   RunSpec r = tiny_run();
   r.compute = DType::kBF16;
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(what_it_cannot_do_is_unsupported_and_says_so) {
   CHECK_REFUSED(plugin().plan(host, m, tiny_run()), TH_E_UNSUPPORTED, "mamba");
 }
 
-BOOST_AUTO_TEST_CASE(too_little_memory_is_said_with_the_bytes_missing) {
+BOOST_AUTO_TEST_CASE(out_of_memory_reports_the_missing_bytes) {
   CountingHost host;
   host.limit = 1000;
   const ModelSpec m = tiny();
@@ -274,7 +274,7 @@ BOOST_AUTO_TEST_CASE(too_little_memory_is_said_with_the_bytes_missing) {
   BOOST_TEST(host.now == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(facts_and_figures) {
+BOOST_AUTO_TEST_CASE(info_and_metric_answer_by_key) {
   CountingHost host;
   PluginSession s(plugin(), host, tiny(), tiny_run());
   BOOST_TEST_MESSAGE(s.info("kernel_set"));
@@ -288,7 +288,7 @@ BOOST_AUTO_TEST_CASE(facts_and_figures) {
   BOOST_TEST((c.h2d_bytes == 0 && c.d2h_bytes == 0 && c.sync_count == 0));
 }
 
-BOOST_AUTO_TEST_CASE(an_inference_run_evaluates_and_generates_and_refuses_to_update) {
+BOOST_AUTO_TEST_CASE(an_inference_run_evaluates_and_generates_but_rejects_updates) {
   CountingHost host;
   RunSpec r = tiny_run(), training = tiny_run();
   r.mode = RunMode::kInference;
@@ -301,7 +301,7 @@ BOOST_AUTO_TEST_CASE(an_inference_run_evaluates_and_generates_and_refuses_to_upd
   CHECK_REFUSED(s.step(batch(1).ids, batch(1).targets, 0, 0), TH_E_STATE, "no update");
 }
 
-BOOST_AUTO_TEST_CASE(the_environment_is_left_as_found) {
+BOOST_AUTO_TEST_CASE(the_environment_is_unchanged) {
   const char* core = std::getenv("OPENBLAS_CORETYPE");
   const std::string before = core ? core : "(unset)";
   CountingHost host;
@@ -340,7 +340,7 @@ BOOST_AUTO_TEST_CASE(a_missing_or_foreign_engine_is_unavailable_with_the_reason)
   auto [foreign, why3] =
       probe_copy("foreign", [](const fs::path& p) { fs::copy_file(kPluginDir + "/cpu.so", p); });
   BOOST_TEST(foreign == TH_E_UNAVAILABLE);
-  BOOST_TEST(why3.find("another build") != std::string::npos, why3);
+  BOOST_TEST(why3.find("does not belong to this build") != std::string::npos, why3);
   auto [good, why4] =
       probe_copy("good", [](const fs::path& p) { fs::copy_file(kEngineDir + "/cpu-openblas.so", p); });
   BOOST_TEST(good == TH_OK, why4);

@@ -1,5 +1,5 @@
-// The thread pool: every task once, whatever the number of tasks and threads, also when jobs follow each
-// other closely.
+// The thread pool: every task runs once for any number of tasks and threads, also with jobs in quick
+// succession.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
@@ -32,15 +32,16 @@ BOOST_AUTO_TEST_CASE(every_task_runs_exactly_once) {
   }
 }
 
-// A worker that is late for the last job must still see that the pool ends (it once slept for ever).
-BOOST_AUTO_TEST_CASE(a_pool_ends_however_late_its_workers_are) {
+// A worker that is late for the last job must still see that the pool ends (an earlier version slept
+// forever).
+BOOST_AUTO_TEST_CASE(a_pool_ends_with_late_workers) {
   for (int round = 0; round < 3000; ++round) {
     Pool pool(9);
     pool.run(2, [](std::uint32_t, std::uint32_t) {});
   }
 }
 
-BOOST_AUTO_TEST_CASE(close_and_distant_jobs_lose_no_task) {
+BOOST_AUTO_TEST_CASE(frequent_and_rare_jobs_lose_no_task) {
   Pool pool(4);
   std::atomic<std::uint64_t> sum{0};
   std::uint64_t expected = 0;
@@ -53,7 +54,7 @@ BOOST_AUTO_TEST_CASE(close_and_distant_jobs_lose_no_task) {
   BOOST_TEST(sum == expected);
 }
 
-BOOST_AUTO_TEST_CASE(pools_come_and_go) {
+BOOST_AUTO_TEST_CASE(pools_can_be_created_and_destroyed_repeatedly) {
   for (int i = 0; i < 200; ++i) {
     Pool pool(3);
     std::atomic<int> n{0};

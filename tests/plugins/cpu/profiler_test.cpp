@@ -1,5 +1,5 @@
-// The profiler of the CPU trainer through its C table: what it records of an update, what it leaves alone,
-// and whom it refuses.
+// The profiler of the CPU trainer through its C table: what it records of an update, what it does not record,
+// and which calls it rejects.
 #include <boost/test/unit_test.hpp>
 
 #include <map>
@@ -37,7 +37,7 @@ const th_profiler& profiler() {
   return *t;
 }
 
-/// A session with its records; three micro-batches an update.
+/// A session with its records; three micro-batches per update.
 struct Profiled {
   ModelSpec m = small_model("llama", 37, 24, 2, 3, 1, 8, 40);
   RunSpec r;
@@ -92,7 +92,7 @@ struct Profiled {
 
 BOOST_AUTO_TEST_SUITE(cpu_profiler)
 
-BOOST_AUTO_TEST_CASE(an_update_is_every_operation_in_order_with_the_cost_of_the_plan) {
+BOOST_AUTO_TEST_CASE(an_update_records_every_operation_in_order_with_its_planned_cost) {
   Profiled x;
   x.start();
   const th_step_out out = x.step(0);
@@ -125,12 +125,12 @@ BOOST_AUTO_TEST_CASE(an_update_is_every_operation_in_order_with_the_cost_of_the_
              7 * weights + 128 * p.params.size());  // g, w, m, v; w, m, v; 16 scalars each time
 }
 
-BOOST_AUTO_TEST_CASE(moments_come_in_order_with_what_the_plan_keeps) {
+BOOST_AUTO_TEST_CASE(phase_boundaries_come_in_order_with_the_planned_bytes) {
   Profiled x;
   x.start();
   x.step(0);
   const step::Program p = x.program();
-  const placement::StepMoments m = placement::step_moments(p, placement::lifetimes(p));
+  const placement::PhaseLiveBytes m = placement::live_bytes_by_phase(p, placement::lifetimes(p));
   const Moment expected[] = {
       {TH_BEFORE_FORWARD, 0, m.before_forward},       {TH_AFTER_FORWARD, 0, m.after_forward},
       {TH_BEFORE_FORWARD, 1, m.before_later_forward}, {TH_AFTER_FORWARD, 1, m.after_forward},
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(moments_come_in_order_with_what_the_plan_keeps) {
                          << ", " << x.moments[i].live);
 }
 
-BOOST_AUTO_TEST_CASE(profiling_changes_no_bit_takes_no_memory_and_stays_in_its_records) {
+BOOST_AUTO_TEST_CASE(profiling_changes_no_bit_and_allocates_no_memory) {
   Profiled plain, x;
   const std::uint64_t peak = x.host.peak;
   x.start();
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(profiling_changes_no_bit_takes_no_memory_and_stays_in_its_r
     BOOST_TEST(x.memory[i] == 0xABABABABABABABABu);
 }
 
-BOOST_AUTO_TEST_CASE(evaluation_is_not_recorded_and_stop_ends_it) {
+BOOST_AUTO_TEST_CASE(evaluation_is_not_recorded_and_stop_ends_recording) {
   Profiled x;
   x.start();
   x.step(0);
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(evaluation_is_not_recorded_and_stop_ends_it) {
   profiler().stop(x.session->handle());  // also without start
 }
 
-BOOST_AUTO_TEST_CASE(too_little_memory_for_records_is_refused) {
+BOOST_AUTO_TEST_CASE(too_little_memory_for_records_is_rejected) {
   Profiled x;
   std::vector<std::uint64_t> memory(x.bytes() / 8);
   th_error e = empty_error();

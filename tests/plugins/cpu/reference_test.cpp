@@ -1,4 +1,4 @@
-// The reference itself: its gradients of every tensor of every small model against finite differences in
+// The reference model: its gradients of every tensor of every small model against finite differences in
 // double.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>

@@ -1,6 +1,6 @@
-// Every buffer by itself: the most bytes alive at once equal the plan's tensor bytes, nothing is used while
-// dead, nothing writes beside a buffer, and results are those of the one arena. Over random shapes at every
-// recompute policy.
+// Every buffer in its own allocation: the maximum of live bytes equals the plan's tensor bytes, no buffer is
+// used outside its lifetime, no write is outside a buffer, and results equal those in one arena. Random
+// shapes, every recompute policy.
 #include <boost/test/unit_test.hpp>
 
 #include "tests/support/model_rig.hpp"

@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(llama_reports_the_breakdown_of_the_plan_to_the_byte) {
     BOOST_REQUIRE_EQUAL(r.digest, placed.digest);
     BOOST_REQUIRE_EQUAL(r.component_bytes(Component::kFragmentation), placed.fragmentation());
     BOOST_REQUIRE((r.claim == Claim::kExact));
-    BOOST_REQUIRE(r.notes == placement::account(program, placed).notes);
+    BOOST_REQUIRE(r.notes == placement::memory_breakdown(program, placed).notes);
   }
 }
 

@@ -36,13 +36,13 @@ BOOST_DATA_TEST_CASE(every_call_in_every_state, boost::unit_test::data::make(kMo
   const Rig rig(mode);
   rig.life().every_call_in_every_state();
 }
-BOOST_AUTO_TEST_CASE(nulls_are_arguments) {
+BOOST_AUTO_TEST_CASE(null_arguments_are_rejected) {
   const Rig rig("resident");
-  rig.life().nulls_are_arguments();
+  rig.life().null_arguments_are_rejected();
 }
-BOOST_AUTO_TEST_CASE(short_structs_are_taken_as_far_as_they_go) {
+BOOST_AUTO_TEST_CASE(short_structs_are_read_up_to_their_size) {
   const Rig rig("resident");
-  rig.life().short_structs_are_taken_as_far_as_they_go();
+  rig.life().short_structs_are_read_up_to_their_size();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(an_engine_that_cannot_be_used_is_named_with_its_file) {
   const std::string missing = kStage + "/engine_missing/engines/cuda-cublas.so",
                     other = kStage + "/engine_other_build/engines/cuda-cublas.so";
   says(probe("engine_missing"), "the engine " + missing + " is missing", "reinstall");
-  says(probe("engine_other_build"), "the engine " + other + " is of another build than the plugin",
+  says(probe("engine_other_build"), "the engine " + other + " does not belong to this build of the plugin",
        "reinstall both");
   says(probe("engine_unloadable"),
        "the cuda engine cannot be loaded: libcublasLt-absent.so: cannot open shared object file: No such "

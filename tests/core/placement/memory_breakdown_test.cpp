@@ -1,5 +1,5 @@
-// Claims about the account: it sums to the arena, its formulas evaluate to its bytes, its components are the
-// contracts'.
+// The memory breakdown sums to the arena, its formulas evaluate to its bytes, and its components have the
+// documented sizes.
 #include <boost/test/unit_test.hpp>
 #include <cctype>
 
@@ -98,11 +98,11 @@ const MemoryEntry* leaf(const MemoryReport& r, const std::string& name) {
 
 BOOST_AUTO_TEST_SUITE(accounting)
 
-BOOST_AUTO_TEST_CASE(leaves_sum_to_the_arena_to_the_byte) {
+BOOST_AUTO_TEST_CASE(entries_sum_to_the_arena_exactly) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     const Program p = random_case(seed).build();
     const MemoryPlan plan = place(p);
-    const MemoryReport r = account(p, plan);
+    const MemoryReport r = memory_breakdown(p, plan);
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < r.entries.size(); ++i) {
       const MemoryEntry& n = r.entries[i];
@@ -120,10 +120,10 @@ BOOST_AUTO_TEST_CASE(leaves_sum_to_the_arena_to_the_byte) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(formulas_evaluate_to_the_bytes_beside_them) {
+BOOST_AUTO_TEST_CASE(formulas_evaluate_to_the_bytes_of_their_entry) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     const Program p = random_case(seed).build();
-    for (const MemoryEntry& n : account(p, place(p)).entries) {
+    for (const MemoryEntry& n : memory_breakdown(p, place(p)).entries) {
       if (n.component == Component::kFragmentation) continue;
       const std::size_t equals = n.formula.find(" = ");  // symbols, and then the numbers of this run
       const std::string symbols = n.formula.substr(0, equals);
@@ -137,9 +137,9 @@ BOOST_AUTO_TEST_CASE(formulas_evaluate_to_the_bytes_beside_them) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(layers_are_folded_into_one_leaf) {
+BOOST_AUTO_TEST_CASE(layers_share_one_entry) {
   const Program p = small_case().build();
-  const MemoryReport r = account(p, place(p));
+  const MemoryReport r = memory_breakdown(p, place(p));
   const MemoryEntry* qkv = leaf(r, "layers[].qkv");
   BOOST_REQUIRE(qkv);
   BOOST_CHECK_EQUAL(qkv->formula, "L*B*S*(A+2K)*D*4 = 2*2*6*(4+2*2)*2*4");
@@ -151,12 +151,12 @@ BOOST_AUTO_TEST_CASE(layers_are_folded_into_one_leaf) {
   BOOST_CHECK(leaf(r, "grad.embed")->phases == (kForward | kBackward | kUpdate));
 }
 
-BOOST_AUTO_TEST_CASE(weights_gradients_and_moments_are_four_bytes_a_parameter_each) {
+BOOST_AUTO_TEST_CASE(weights_gradients_and_moments_are_four_bytes_per_parameter_each) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Case c = random_case(seed);
     c.run.mode = RunMode::kFull, c.run.optimizer = Optimizer::kAdamW, c.run.micro_batch = 5;
     const Program p = c.build();
-    const MemoryReport r = account(p, place(p));
+    const MemoryReport r = memory_breakdown(p, place(p));
     const std::uint64_t params = count_parameters(c.model).total;
     std::uint64_t gradients = 0;
     for (const MemoryEntry& n : r.entries) gradients += n.component == Component::kGradients ? n.bytes : 0;
