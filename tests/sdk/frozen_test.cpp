@@ -10,6 +10,7 @@
 
 #include "core/plugin/file_validation.hpp"
 #include "core/plugin/registry.hpp"
+#include "tests/support/files.hpp"
 
 namespace fs = std::filesystem;
 namespace tp = trainhost::plugin;
@@ -18,27 +19,20 @@ namespace {
 
 const fs::path kFrozen = fs::path(TRAINHOST_SOURCE_DIR) / "tests/sdk/frozen";
 
-std::string read_file(const fs::path& p) {
-  std::ifstream in(p, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
+using trainhost::test::read_file;
 
 /// Copies of the plugins in a folder that only this user may write to, independent of the umask of the
 /// checkout.
 struct PluginCopies {
   explicit PluginCopies(const fs::path& from) {
-    std::string pattern = (fs::temp_directory_path() / "trainhost-frozen-XXXXXX").string();
-    path = fs::canonical(::mkdtemp(pattern.data()));
     for (const auto& e : fs::directory_iterator(from))
       if (e.path().extension() == ".so") {
         fs::copy_file(e.path(), path / e.path().filename());
         fs::permissions(path / e.path().filename(), fs::perms(0644));
       }
   }
-  ~PluginCopies() { fs::remove_all(path); }
-  fs::path path;
+  trainhost::test::TemporaryDirectory directory;
+  fs::path path = directory.path();
 };
 
 trainhost::ModelSpec llama() {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/plugin/registry.hpp"
+#include "tests/support/files.hpp"
 #include "trainhost/trainhost.hpp"
 
 namespace tp = trainhost::plugin;
@@ -23,12 +24,7 @@ trainhost::ModelSpec llama() {
 // of 16.
 constexpr std::uint64_t kLlamaParameters = 2 * 1600 + 2 * (512 + 256 + 1536 + 32) + 16;
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
+using trainhost::test::read_file;
 
 }  // namespace
 

@@ -15,34 +15,23 @@
 
 #include "core/base/error.hpp"
 #include "core/model/tensors.hpp"
+#include "tests/support/files.hpp"
 
 namespace trainhost::test {
 
 namespace fs = std::filesystem;
 
-class TempDir {
- public:
-  TempDir() {
-    // In memory where there is room: thousands of small files, and nothing here needs a real disk.
-    std::error_code ec;
-    fs::space_info memory = fs::space("/dev/shm", ec);
-    fs::path top = !ec && memory.available > (512u << 20) && ::access("/dev/shm", W_OK) == 0
-                       ? fs::path("/dev/shm")
-                       : fs::temp_directory_path();
-    std::string name = (top / "trainhost-test-XXXXXX").string();
-    if (!::mkdtemp(name.data())) throw std::runtime_error("no temporary directory");
-    path_ = name;
-  }
-  ~TempDir() {
-    std::error_code ec;
-    fs::remove_all(path_, ec);
-  }
-  TempDir(const TempDir&) = delete;
-  const fs::path& path() const { return path_; }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
+/// In memory where possible: these tests write thousands of small files, and none needs a real disk.
+inline fs::path fast_temporary_parent() {
+  std::error_code ec;
+  const fs::space_info memory = fs::space("/dev/shm", ec);
+  const bool fits = !ec && memory.available > (512u << 20) && ::access("/dev/shm", W_OK) == 0;
+  return fits ? fs::path("/dev/shm") : fs::temp_directory_path();
+}
 
- private:
-  fs::path path_;
+class TempDir : public test::TemporaryDirectory {
+ public:
+  TempDir() : TemporaryDirectory(fast_temporary_parent()) {}
 };
 
 inline void put(const fs::path& file, std::string_view bytes) {
@@ -51,10 +40,7 @@ inline void put(const fs::path& file, std::string_view bytes) {
   if (!out.flush()) throw std::runtime_error("cannot write " + file.string());
 }
 
-inline std::string get(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using trainhost::test::read_file;
 
 inline std::string le64(std::uint64_t n) {
   std::string s(8, '\0');

@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(a_model_directory_survives_a_power_loss_whole_with_what_els
     fs::remove_all(images);
     std::uint64_t promised = log.image(random() % (log.size() + 1), random, images);
     if (promised == 0) continue;
-    std::string v = get(images / "out/model/config.json");
+    std::string v = read_file(images / "out/model/config.json");
     BOOST_TEST_REQUIRE(v.size() == 7u);
     BOOST_TEST(static_cast<std::uint64_t>(v[5] - '0') >= promised);
     std::vector<float> scratch(3);

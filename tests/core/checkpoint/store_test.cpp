@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(a_saved_checkpoint_is_found_with_all_it_knew) {
   BOOST_TEST(found->meta.backend == m.backend);
   BOOST_TEST((found->meta.extra == m.extra));
   BOOST_TEST(found->skipped.empty());
-  BOOST_TEST(get(dir / "latest") == "step-300\n");
+  BOOST_TEST(read_file(dir / "latest") == "step-300\n");
   BOOST_TEST(temp_entries(dir) == 0u);
 }
 
@@ -135,8 +135,8 @@ BOOST_AUTO_TEST_CASE(leftovers_are_ignored_and_removed_by_the_next_save_and_noth
   BOOST_TEST(!fs::exists(dir / "step-9.tmp.0123456789abcdef"));
   BOOST_TEST(!fs::exists(dir / "latest.tmp.0123456789abcdef"));
   BOOST_TEST(!fs::is_symlink(dir / "step-8.tmp.0123456789abcdef"));
-  BOOST_TEST(get(dir / "notes.tmp.txt") == "mine");
-  BOOST_TEST(get(dir / "step-9.tmp.draft") == "mine");
+  BOOST_TEST(read_file(dir / "notes.tmp.txt") == "mine");
+  BOOST_TEST(read_file(dir / "step-9.tmp.draft") == "mine");
   BOOST_TEST(newest_step(dir) == 10u);
 }
 
@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(every_single_flipped_bit_is_found) {
   save_step(store, 2);
   int flips = 0;
   for (const auto& e : fs::directory_iterator(dir / "step-2")) {
-    const std::string whole = get(e.path());
+    const std::string whole = read_file(e.path());
     for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit, ++flips) {
       std::string bad = whole;
       bad[bit / 8] ^= static_cast<char>(1 << bit % 8);
@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(every_truncation_and_every_lengthening_is_found) {
   save_step(store, 1);
   save_step(store, 2);
   for (const auto& e : fs::directory_iterator(dir / "step-2")) {
-    const std::string whole = get(e.path());
+    const std::string whole = read_file(e.path());
     for (std::size_t n = 0; n <= whole.size() + 3; ++n) {
       if (n == whole.size()) continue;
       std::string bad = whole;
@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(what_was_skipped_and_why_is_said) {
   save_step(store, 1);
   save_step(store, 2);
   const fs::path weights = dir / "step-2/weights.safetensors", manifest = dir / "step-2/manifest.json";
-  const std::string w = get(weights), m = get(manifest);
+  const std::string w = read_file(weights), m = read_file(manifest);
   put(weights, w.substr(0, w.size() - 12));
   BOOST_TEST(only_skipped(dir) == "step-2: weights.safetensors is 12 bytes short");
   std::string bad = w;
@@ -253,7 +253,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_of_a_newer_format_or_with_hostile_names_is_refus
   Store store(dir, 2);
   save_step(store, 1);
   save_step(store, 2);
-  const std::string text = get(dir / "step-2/manifest.json");
+  const std::string text = read_file(dir / "step-2/manifest.json");
   auto resealed = [&](const std::string& from, const std::string& to) {
     std::string body = text.substr(0, text.rfind(",\n \"seal\""));
     body.replace(body.find(from), from.size(), to);

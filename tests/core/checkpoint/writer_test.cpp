@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(random_files_of_all_types_and_odd_sizes_come_back_to_the_by
         w.write(std::span(d).subspan(at, n));
       }
     const std::string hash = w.finish();
-    BOOST_TEST(hash == xxh3_hex(get(file)));
+    BOOST_TEST(hash == xxh3_hex(read_file(file)));
     SafetensorsFile f(file);
     BOOST_TEST(f.metadata().at("quote") == "\"\\\n");
     BOOST_REQUIRE(f.tensors().size() == tensors.size());
@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_CASE(an_unfinished_file_leaves_the_old_one_and_no_trace) {
                     "more than the declared"));
     BOOST_TEST(entries_in(dir.path()) == 2u);
   }
-  BOOST_TEST(get(file) == "old");
+  BOOST_TEST(read_file(file) == "old");
   BOOST_TEST(entries_in(dir.path()) == 1u);
 }
 
@@ -145,9 +145,9 @@ BOOST_AUTO_TEST_CASE(what_could_not_be_read_again_is_not_written) {
 BOOST_AUTO_TEST_CASE(a_small_file_is_replaced_whole) {
   write_file_atomically(dir / "x", "first");
   write_file_atomically(dir / "x", "");
-  BOOST_TEST(get(dir / "x") == "");
+  BOOST_TEST(read_file(dir / "x") == "");
   write_file_atomically(dir / "x", std::string(1'000'000, 'y'));
-  BOOST_TEST(get(dir / "x").size() == 1'000'000u);
+  BOOST_TEST(read_file(dir / "x").size() == 1'000'000u);
   BOOST_TEST(entries_in(dir.path()) == 1u);
   BOOST_TEST(
       says(message_of([&] { write_file_atomically(dir / "no/x", "y"); }, Exit::kFailed), "No such file"));
@@ -185,10 +185,10 @@ BOOST_AUTO_TEST_CASE(a_model_directory_appears_whole_and_keeps_what_is_not_ours)
   put(model / "tokenizer.model", "mine");
   fs::create_directory(model / "notes");
   write_model_dir(model / "", "{\"v\":2}", tensors, numbered(tensors, 9), {{"generation_config.json", "{}"}});
-  BOOST_TEST(get(model / "config.json") == "{\"v\":2}");
-  BOOST_TEST(get(model / "tokenizer.model") == "mine");
+  BOOST_TEST(read_file(model / "config.json") == "{\"v\":2}");
+  BOOST_TEST(read_file(model / "tokenizer.model") == "mine");
   BOOST_TEST(fs::is_directory(model / "notes"));
-  BOOST_TEST(get(model / "generation_config.json") == "{}");
+  BOOST_TEST(read_file(model / "generation_config.json") == "{}");
   BOOST_TEST(entries_in(model) == 5u);
   BOOST_TEST(entries_in(dir / "out") == 1u);
   WeightSource w(model);
@@ -204,13 +204,13 @@ BOOST_AUTO_TEST_CASE(a_model_directory_appears_whole_and_keeps_what_is_not_ours)
   put(own / "tokenizer.model", "mine");
   write_model_dir(model, "{\"v\":2}", tensors, numbered(tensors, 9));
   BOOST_TEST(!fs::exists(dead));
-  BOOST_TEST(get(own / "tokenizer.model") == "mine");
+  BOOST_TEST(read_file(own / "tokenizer.model") == "mine");
   BOOST_TEST(entries_in(own) == 1u);
   fs::remove_all(own);
 
   BOOST_TEST(message_of([&] { write_model_dir(model, "{\"v\":3}", tensors, [](const TensorSink&) {}); },
                         Exit::kFailed) != "");
-  BOOST_TEST(get(model / "config.json") == "{\"v\":2}");
+  BOOST_TEST(read_file(model / "config.json") == "{\"v\":2}");
   BOOST_TEST(entries_in(dir / "out") == 1u);
 }
 

@@ -10,40 +10,23 @@
 
 #include "core/base/error.hpp"
 #include "core/data/dataset.hpp"
+#include "tests/support/files.hpp"
 
 namespace trainhost::data {
 
-class Folder {
+class Folder : public test::TemporaryDirectory {
  public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "trainhost-data-XXXXXX").string();
-    BOOST_REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ec;
-    std::filesystem::remove_all(path_, ec);
-  }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
   std::filesystem::path text(const std::string& name, const std::string& content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return path_ / name;
+    return write(name, content);
   }
   /// Raw ids, little-endian.
   template <class Id>
   std::filesystem::path ids(const std::string& name, const std::vector<Id>& values) const {
     return text(name, std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Id)));
   }
-
- private:
-  std::filesystem::path path_;
 };
 
-inline std::string contents(const std::filesystem::path& p) {
-  std::ifstream in(p, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using trainhost::test::read_file;
 
 inline std::vector<std::int32_t> all_ids(const Tokens& t) {
   std::vector<std::int32_t> ids(t.size());

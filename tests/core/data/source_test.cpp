@@ -289,16 +289,16 @@ BOOST_AUTO_TEST_CASE(an_output_file_appears_whole_or_not_at_all) {
   {
     OutputFile out(f / "x");
     out.append(std::as_bytes(std::span(fresh)));
-    BOOST_TEST(contents(f / "x") == old);
+    BOOST_TEST(read_file(f / "x") == old);
   }
-  BOOST_TEST(contents(f / "x") == old);
+  BOOST_TEST(read_file(f / "x") == old);
   {
     OutputFile out(f / "x");
     out.append(std::as_bytes(std::span(fresh)));
     out.overwrite(0, std::as_bytes(std::span("F", 1)));
     out.commit();
   }
-  BOOST_TEST(contents(f / "x") == "Fresh content");
+  BOOST_TEST(read_file(f / "x") == "Fresh content");
   BOOST_TEST(std::distance(std::filesystem::directory_iterator(f / ""), {}) == 1);
   check_says(failure([&] { OutputFile(f / "no/such/x"); }, Exit::kFailed),
              {"no/such/x", "cannot be created"});

@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_models_are_refused_by_name) {
 // Cut anywhere or with bytes changed, a model is refused or still works; the process lives on either way.
 BOOST_AUTO_TEST_CASE(damaged_models_never_crash) {
   const Folder f;
-  const std::string good = contents(small_model("bpe"));
+  const std::string good = read_file(small_model("bpe"));
   int refused = 0;
   const auto attempt = [&](const std::string& model) {
     const fs::path p = f.text("damaged.model", model);
@@ -316,7 +316,7 @@ BOOST_AUTO_TEST_CASE(the_real_models_load_and_give_texts_back) {
   const std::vector<std::int32_t> hello{22557, 1526};  // "Hello world" in this vocabulary
   BOOST_TEST(bpe->encode("Hello world") == hello);
   for (const fs::path& p : {english, japanese}) {
-    const std::string text = contents(p).substr(0, 30'000);
+    const std::string text = read_file(p).substr(0, 30'000);
     const std::string whole = text.substr(0, text.rfind('\n') + 1);
     BOOST_TEST((bpe->decode(bpe->encode(whole)) == whole), p);
   }

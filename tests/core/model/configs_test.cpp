@@ -10,6 +10,7 @@
 
 #include "core/model/architecture.hpp"
 #include "core/runfile/run_config.hpp"
+#include "tests/support/files.hpp"
 
 using namespace trainhost;
 namespace fs = std::filesystem;
@@ -19,16 +20,12 @@ namespace {
 
 const fs::path kConfigs = fs::path(TRAINHOST_SOURCE_DIR) / ".." / "shared" / "data" / "hf_configs";
 
-std::string text_of(const fs::path& file) {
-  std::ostringstream out;
-  out << std::ifstream(file).rdbuf();
-  return out.str();
-}
+using trainhost::test::read_file;
 
 /// The rows of PARAMS.json; empty, with a message, if it does not exist.
 Json published() {
   if (fs::exists(kConfigs / "PARAMS.json"))
-    return Json::parse(text_of(kConfigs / "PARAMS.json")).at("models");
+    return Json::parse(read_file(kConfigs / "PARAMS.json")).at("models");
   BOOST_TEST_MESSAGE("skipped: there is no " << kConfigs);
   BOOST_TEST(true);
   return Json::array();
@@ -36,7 +33,7 @@ Json published() {
 
 model::Architecture read(const Json& row) {
   const std::string file = row.at("config");
-  return model::from_config(text_of(kConfigs / file), file);
+  return model::from_config(read_file(kConfigs / file), file);
 }
 
 }  // namespace
@@ -92,7 +89,7 @@ BOOST_AUTO_TEST_CASE(a_trainable_config_gives_the_same_architecture_as_its_field
     ++compared;
     const fs::path file = kConfigs / row.at("config").get<std::string>();
     const ModelSpec m = runfile::read_model_config(file);
-    BOOST_TEST((model::from_model(m) == model::from_config(text_of(file), m.name)), m.name);
+    BOOST_TEST((model::from_model(m) == model::from_config(read_file(file), m.name)), m.name);
   }
   if (fs::exists(kConfigs / "PARAMS.json")) BOOST_TEST(compared >= 20u);
 }

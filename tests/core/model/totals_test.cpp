@@ -10,6 +10,7 @@
 #include "core/model/architecture.hpp"
 #include "core/model/presets.hpp"
 #include "core/model/tensors.hpp"
+#include "tests/support/files.hpp"
 
 using namespace trainhost;
 namespace fs = std::filesystem;
@@ -56,11 +57,7 @@ constexpr Published kPublished[] = {
     {"starcoder2-7b", "starcoder2-7b.json", 7'173'923'840},
 };
 
-std::string text_of(const fs::path& file) {
-  std::ostringstream out;
-  out << std::ifstream(file).rdbuf();
-  return out.str();
-}
+using trainhost::test::read_file;
 
 }  // namespace
 
@@ -83,7 +80,7 @@ BOOST_AUTO_TEST_CASE(a_preset_equals_the_architecture_of_its_config) {
       BOOST_TEST_MESSAGE("skipped: there is no " << p.config);
       continue;
     }
-    model::Architecture theirs = model::from_config(text_of(configs / p.config), p.preset);
+    model::Architecture theirs = model::from_config(read_file(configs / p.config), p.preset);
     const model::Architecture ours = model::from_model(*model::find_planned_preset(p.preset));
     std::erase_if(theirs.notes, [](const std::string& n) { return n.starts_with("quantization_config"); });
     BOOST_TEST((ours == theirs), p.preset);

@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(a_cache_that_is_not_whole_or_not_ours_is_rebuilt) {
   age(c.plugins.copy("good"));
   BOOST_TEST(c.list() == "ok");
   BOOST_TEST(c.remembered());
-  const std::string whole = read(c.cache);
+  const std::string whole = read_file(c.cache);
   const auto with = [&c](const std::string& bytes) {
     std::ofstream(c.cache, std::ios::binary) << bytes;
     const bool used = c.remembered();
@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(a_remembered_refusal_keeps_the_number_behind_it) {
 
 BOOST_AUTO_TEST_CASE(two_hundred_plugins_start_warm_in_no_time) {
   Case c;
-  const std::string bytes = read(plugin_file("good"));
+  const std::string bytes = read_file(plugin_file("good"));
   for (int i = 0; i < 200; ++i) {
     const std::string name = "plugin_" + std::to_string(i);
     std::string mine = bytes;  // an id of its own, of the same length, in the manifest and in the table

@@ -45,7 +45,7 @@ T at(const std::string& bytes, std::size_t offset) {
 }
 
 const std::string& good() {
-  static const std::string bytes = read(plugin_file("good"));
+  static const std::string bytes = read_file(plugin_file("good"));
   return bytes;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/plugin/registry.hpp"
+#include "tests/support/files.hpp"
 
 namespace plugin_fixture {
 
@@ -19,38 +20,17 @@ namespace tp = trainhost::plugin;
 
 inline fs::path plugin_file(const std::string& name) { return fs::path(TEST_PLUGINS_DIR) / (name + ".so"); }
 
-inline std::string read(const fs::path& p) {
-  std::ifstream in(p, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
+using trainhost::test::read_file;
 
-/// A directory of its own; everything in it goes with it.
-class Directory {
+/// A temporary directory for plugin files. Others may read it: validation looks at who may write.
+class Directory : public trainhost::test::TemporaryDirectory {
  public:
-  Directory() {
-    std::string pattern = (fs::temp_directory_path() / "trainhost-plugins-XXXXXX").string();
-    path_ = fs::canonical(::mkdtemp(pattern.data()));
-    ::chmod(path_.c_str(), 0755);
-  }
-  ~Directory() { fs::remove_all(path_); }
-  Directory(const Directory&) = delete;
-  const fs::path& path() const { return path_; }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
+  Directory() { fs::permissions(path(), fs::perms(0755)); }
   fs::path copy(const std::string& name, const std::string& as = {}) const {
-    fs::path to = path_ / ((as.empty() ? name : as) + ".so");
+    fs::path to = path() / ((as.empty() ? name : as) + ".so");
     fs::copy_file(plugin_file(name), to);
     return to;
   }
-  fs::path write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return path_ / name;
-  }
-
- private:
-  fs::path path_;
 };
 
 struct LogLine {

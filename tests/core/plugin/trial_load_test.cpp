@@ -89,7 +89,8 @@ int alive() {
 
 BOOST_AUTO_TEST_SUITE(trial_load)
 
-BOOST_DATA_TEST_CASE(a_harmful_plugin_is_rejected_and_the_host_is_unharmed, boost::unit_test::data::make(kHarmful), row) {
+BOOST_DATA_TEST_CASE(a_harmful_plugin_is_rejected_and_the_host_is_unharmed,
+                     boost::unit_test::data::make(kHarmful), row) {
   if (!fs::exists(plugin_file(row.plugin))) return;  // fast_math is for x86-64
   Directory d;
   d.copy(row.plugin);
@@ -166,7 +167,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_is_shown_without_a_line_of_code_run) {
     const tp::Candidate c = tp::inspect(plugin_file(name));  // loading it would end or hang this test
     BOOST_TEST(c.manifest.id == "sample", name);
     BOOST_TEST((c.status == tp::Status::kOk), name);
-    BOOST_TEST(read("/proc/self/maps").find(plugin_file(name).string()) == std::string::npos);
+    BOOST_TEST(read_file("/proc/self/maps").find(plugin_file(name).string()) == std::string::npos);
   }
 }
 

@@ -12,16 +12,14 @@
 
 #include "core/base/error.hpp"
 #include "core/plugin_template/embedded.hpp"
+#include "tests/support/files.hpp"
 
 namespace fs = std::filesystem;
 namespace sc = trainhost::plugin_template;
 
 namespace {
 
-std::string text_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using trainhost::test::read_file;
 
 std::string message(const sc::Request& r) {
   try {
@@ -55,7 +53,7 @@ BOOST_AUTO_TEST_CASE(what_is_embedded_is_what_lies_in_the_tree) {
   for (const sc::Embedded& e : sc::templates()) {
     const std::string path(e.path);
     const bool crate = path.rfind("crate/", 0) == 0;
-    BOOST_TEST(std::string(e.text) == text_of(root / (crate ? "rust" + path.substr(5) : path)), path);
+    BOOST_TEST(std::string(e.text) == read_file(root / (crate ? "rust" + path.substr(5) : path)), path);
     templates += !crate;
   }
   std::size_t files = 0;
@@ -147,10 +145,10 @@ BOOST_AUTO_TEST_CASE(what_stands_on_disk_is_never_touched) {
   const std::vector<sc::File> files = {{"a/b.sh", "echo\n", true}, {"c", "text", false}};
   fs::create_directories(dir);
   sc::write(dir, files);  // an empty folder will do
-  BOOST_TEST(text_of(dir / "a/b.sh") == "echo\n");
+  BOOST_TEST(read_file(dir / "a/b.sh") == "echo\n");
   BOOST_TEST(((fs::status(dir / "a/b.sh").permissions() & fs::perms::owner_exec) != fs::perms::none));
   BOOST_CHECK_THROW(sc::write(dir, {{"c", "other", false}}), trainhost::Error);
-  BOOST_TEST(text_of(dir / "c") == "text");
+  BOOST_TEST(read_file(dir / "c") == "text");
   BOOST_CHECK_THROW(sc::write(dir / "c", files), trainhost::Error);
   // A folder that cannot be made is named as it was given, with the way out.
   BOOST_CHECK_EXCEPTION(sc::write(dir / "c/below", files), trainhost::Error, [&](const trainhost::Error& e) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/plugin_validator/runner.hpp"
+#include "tests/support/files.hpp"
 
 namespace fs = std::filesystem;
 namespace tc = trainhost::plugin_validator;
@@ -36,10 +37,7 @@ std::vector<BrokenPlugin> broken_plugins() {
   return all;
 }
 
-std::string content(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using trainhost::test::read_file;
 
 /// Sets DF_TEXTREL in the dynamic section, as a library that was compiled without -fPIC has it.
 void add_text_relocations(std::string& elf) {
@@ -71,7 +69,7 @@ struct Made {
   fs::path file(const std::string& name) {
     const fs::path directory = root / name, file = directory / "sample.so";
     fs::create_directory(directory);
-    std::string elf = content(fs::path(TEST_PLUGINS_DIR) / "estimator-none.so");
+    std::string elf = read_file(fs::path(TEST_PLUGINS_DIR) / "estimator-none.so");
     if (name == "a_directory") return fs::create_directory(file), file;
     if (name == "not_a_library") elf = "I would like to be a library.\n";
     if (name == "cut_off") elf.resize(elf.size() / 4);

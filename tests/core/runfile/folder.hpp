@@ -6,38 +6,18 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/files.hpp"
+
 namespace trainhost::testing {
 
-class Folder {
+class Folder : public test::TemporaryDirectory {
  public:
-  Folder() {
-    static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("trainhost-config-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
-    path_ = std::filesystem::canonical(path_);
-  }
-  ~Folder() {
-    std::error_code ec;
-    std::filesystem::remove_all(path_, ec);
-  }
-  Folder(const Folder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << text;
-    return path_ / name;
-  }
   /// `text` with this folder's path shown as "@", so that messages can be compared.
   std::string relative(std::string text) const {
-    for (std::size_t at; (at = text.find(path_.string())) != text.npos;)
-      text.replace(at, path_.string().size(), "@");
+    for (std::size_t at; (at = text.find(path().string())) != text.npos;)
+      text.replace(at, path().string().size(), "@");
     return text;
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 /// A small valid config.json; `more` replaces or adds fields: R"("hidden_act": "gelu")".

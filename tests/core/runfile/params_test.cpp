@@ -10,6 +10,7 @@
 #include "core/model/presets.hpp"
 #include "core/model/tensors.hpp"
 #include "core/runfile/run_config.hpp"
+#include "tests/support/files.hpp"
 
 using namespace trainhost;
 namespace fs = std::filesystem;
@@ -18,16 +19,12 @@ namespace {
 
 const fs::path kConfigs = fs::path(TRAINHOST_SOURCE_DIR) / ".." / "shared" / "data" / "hf_configs";
 
-std::string text_of(const fs::path& file) {
-  std::ostringstream out;
-  out << std::ifstream(file).rdbuf();
-  return out.str();
-}
+using trainhost::test::read_file;
 
 /// "config": file -> "total_params": number, picked out of PARAMS.json line by line.
 std::map<std::string, std::uint64_t> published_totals() {
   std::map<std::string, std::uint64_t> totals;
-  std::istringstream lines(text_of(kConfigs / "PARAMS.json"));
+  std::istringstream lines(read_file(kConfigs / "PARAMS.json"));
   std::string config;
   for (std::string line; std::getline(lines, line);) {
     if (const auto at = line.find("\"config\": \""); at != line.npos)

@@ -44,7 +44,7 @@ class Script {
   std::filesystem::path path() const { return dir_.path() / "program"; }
 
  private:
-  test::TempDir dir_;
+  test::TemporaryDirectory dir_;
 };
 
 struct Outcome {

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "sdk/abi/layout.hpp"
+#include "tests/support/files.hpp"
 
 namespace lay = trainhost::abi;
 namespace fs = std::filesystem;
@@ -20,11 +21,7 @@ namespace {
 
 const std::string kSdk = TRAINHOST_SOURCE_DIR "/sdk/";
 
-std::string text_of(const fs::path& path) {
-  std::ostringstream out;
-  out << std::ifstream(path).rdbuf();
-  return out.str();
-}
+using trainhost::test::read_file;
 
 Headers headers() { return lay::headers_in(kSdk + "include/trainhost"); }
 lay::Layout current() { return lay::from_headers(headers()); }
@@ -107,15 +104,15 @@ BOOST_AUTO_TEST_CASE(the_headers_equal_the_golden_file_of_their_minor) {
   BOOST_TEST(now.major == 1u);
   BOOST_REQUIRE_MESSAGE(fs::exists(golden_of(now.minor)),
                         golden_of(now.minor) << " is missing: create it with trainhost_abi layout");
-  const std::string frozen = text_of(golden_of(now.minor));
+  const std::string frozen = read_file(golden_of(now.minor));
   BOOST_TEST(lay::to_text(now) == frozen, joined(lay::incompatibilities(lay::from_text(frozen), now)));
   BOOST_TEST(lay::to_text(lay::from_text(frozen)) == frozen);
 }
 
 BOOST_AUTO_TEST_CASE(every_golden_file_continues_the_one_before) {
   for (unsigned minor = 1; minor <= current().minor; ++minor) {
-    const auto found = lay::incompatibilities(lay::from_text(text_of(golden_of(minor - 1))),
-                                              lay::from_text(text_of(golden_of(minor))));
+    const auto found = lay::incompatibilities(lay::from_text(read_file(golden_of(minor - 1))),
+                                              lay::from_text(read_file(golden_of(minor))));
     BOOST_TEST(found.empty(), joined(found));
   }
   BOOST_TEST(!fs::exists(golden_of(current().minor + 1)));  // no golden file of a later minor version
@@ -133,7 +130,7 @@ BOOST_AUTO_TEST_CASE(no_struct_has_padding) {
 }
 
 BOOST_AUTO_TEST_CASE(the_anchor_library_uses_every_struct) {
-  const std::string text = text_of(kSdk + "abi/anchor.c");
+  const std::string text = read_file(kSdk + "abi/anchor.c");
   for (const lay::Struct& s : current().structs)
     BOOST_TEST(text.find("ANCHOR(" + s.name + ")") != std::string::npos, s.name);
 }

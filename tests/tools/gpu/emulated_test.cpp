@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
 
 using namespace trainhost::test;
@@ -21,10 +22,7 @@ namespace {
 const fs::path kGolden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs";
 const std::string kMemory = "4294967296";  // of the emulated device
 
-std::string slurp(const fs::path& p) {
-  std::ifstream in(p, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using trainhost::test::read_file;
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -113,10 +111,10 @@ BOOST_AUTO_TEST_SUITE(emulated_program)
 
 BOOST_DATA_TEST_CASE(a_golden_run_is_followed_and_its_memory_and_transfers_are_as_planned,
                      data::make(every_case()), c) {
-  const json expected = json::parse(slurp(kGolden / "mha/expected.json"));
+  const json expected = json::parse(read_file(kGolden / "mha/expected.json"));
   const std::size_t steps =
       c.precision == "fp32" ? expected["loss"].size() : 2;  // the learning rate is constant: a beginning
-  TempDir tmp;
+  TemporaryDirectory tmp;
   const Outcome r = run_program(train(tmp.path() / "out", c.mode,
                                       {(kGolden / "mha/run.toml").string(), "--set",
                                        "train.precision=" + c.precision, "--steps", std::to_string(steps)}),
@@ -162,7 +160,7 @@ BOOST_AUTO_TEST_CASE(every_contract_holds_or_is_skipped_with_its_reason) {
 
 BOOST_DATA_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits,
                      data::make({"resident", "hybrid", "streamed"}), mode) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   auto words = [&](const char* dir, std::vector<std::string> more = {}) {
     more.insert(more.end(), {"--set", "train.steps=10"});
     return tiny(tmp.path() / dir, mode, more);
@@ -178,16 +176,16 @@ BOOST_DATA_TEST_CASE(ctrl_c_leaves_a_checkpoint_and_resume_gives_the_same_bits,
   BOOST_REQUIRE_MESSAGE(stopped.code == 75, stopped.err);
   const Outcome rest = run_program(words("parts", {"--resume"}), machine());
   BOOST_REQUIRE_MESSAGE(rest.code == 0, rest.err);
-  BOOST_TEST((slurp(tmp.path() / "whole/model/model.safetensors") ==
-              slurp(tmp.path() / "parts/model/model.safetensors")));
-  const Events a = events_of(whole.out), b = events_of(slurp(tmp.path() / "parts/metrics.jsonl"));
+  BOOST_TEST((read_file(tmp.path() / "whole/model/model.safetensors") ==
+              read_file(tmp.path() / "parts/model/model.safetensors")));
+  const Events a = events_of(whole.out), b = events_of(read_file(tmp.path() / "parts/metrics.jsonl"));
   BOOST_REQUIRE(a.steps.size() == b.steps.size());
   for (std::size_t i = 0; i < a.steps.size(); ++i) BOOST_TEST(a.steps[i]["loss"] == b.steps[i]["loss"]);
   exact(b.done);
 }
 
 BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_on_the_device) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   const Outcome trained = run_program(tiny(tmp.path() / "out", "resident"), machine());
   BOOST_REQUIRE_MESSAGE(trained.code == 0, trained.err);
   const std::vector<std::string> words = {
@@ -201,7 +199,7 @@ BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_on_the_device) {
 }
 
 BOOST_AUTO_TEST_CASE(a_device_that_is_too_full_is_told_before_or_in_the_middle) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   const Outcome fits = run_program(tiny(tmp.path() / "a", "resident"), machine());
   BOOST_REQUIRE_MESSAGE(fits.code == 0, fits.err);
   std::uint64_t plan = 0;
@@ -229,7 +227,7 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_too_full_is_told_before_or_in_the_middle) 
 }
 
 BOOST_AUTO_TEST_CASE(a_lost_device_leaves_the_last_checkpoint_and_a_run_to_be_resumed) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   const std::vector<std::string> more = {"--set", "train.steps=6", "--set", "output.checkpoint_every=2"};
   const Outcome whole = run_program(tiny(tmp.path() / "whole", "resident", more), machine());
   BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
@@ -255,7 +253,7 @@ BOOST_AUTO_TEST_CASE(a_lost_device_leaves_the_last_checkpoint_and_a_run_to_be_re
 }
 
 BOOST_AUTO_TEST_CASE(a_hidden_device_is_no_device) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   const Outcome r =
       run_program(tiny(tmp.path() / "out", "resident"), machine({{"CUDA_VISIBLE_DEVICES", ""}}));
   BOOST_TEST(r.code == 4, r.err);

@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(each_point_of_a_sweep_has_the_recompute_policy_of_its_mode)
 }
 
 BOOST_AUTO_TEST_CASE(a_sweep_writes_its_files_and_carries_what_is_no_run) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   RunOptions o;
   o.directory = tmp.path();
   const Outcome r = run_program(

@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
 
 using namespace trainhost::test;
@@ -20,45 +21,43 @@ struct Mistake {
 
 const fs::path kGolden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs";
 
-std::string read_file(const fs::path& p) {
-  std::ifstream in(p, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using trainhost::test::read_file;
 
 /// Writes every broken file that the cases below name.
-void write_broken_files(const TempDir& t) {
-  t.file("good.toml", "[data]\nseq_len = 32\n[train]\nsteps = 2\n[optimizer]\nwarmup_steps = 1\n");
-  t.file("typo.toml", "[train]\nmicro_bach = 4\n");
-  t.file("tensor.toml", "[model]\npreset = \"llama-3-8b\"\n[parallel]\ntensor = 3\n");
-  t.file("estimator.toml", "[memory]\nestimator = \"trasformer\"\n");
-  t.file("backend.toml", "[train]\nbackend = \"cuta\"\n");
-  t.file("option.toml",
-         "[memory]\nestimator = \"memory-equation\"\n[plugin.memory-equation]\nattention = \"flsh\"\n");
-  t.file("syntax.toml", "[train\nsteps = 2\n");
-  t.file("empty.txt", "");
-  t.file("short.txt", "abc");
-  t.file("odd.bin", std::string(4001, 'x'));
-  t.file("ids.bin", std::string(4000, '\x7f'));
-  t.file("config.json", read_file(kGolden / "mha/config.json"));
-  t.file("negative.json",
-         "{\"model_type\": \"gemma\", \"hidden_size\": -8, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
-  t.file(
+void write_broken_files(const TemporaryDirectory& t) {
+  t.write("good.toml", "[data]\nseq_len = 32\n[train]\nsteps = 2\n[optimizer]\nwarmup_steps = 1\n");
+  t.write("typo.toml", "[train]\nmicro_bach = 4\n");
+  t.write("tensor.toml", "[model]\npreset = \"llama-3-8b\"\n[parallel]\ntensor = 3\n");
+  t.write("estimator.toml", "[memory]\nestimator = \"trasformer\"\n");
+  t.write("backend.toml", "[train]\nbackend = \"cuta\"\n");
+  t.write("option.toml",
+          "[memory]\nestimator = \"memory-equation\"\n[plugin.memory-equation]\nattention = \"flsh\"\n");
+  t.write("syntax.toml", "[train\nsteps = 2\n");
+  t.write("empty.txt", "");
+  t.write("short.txt", "abc");
+  t.write("odd.bin", std::string(4001, 'x'));
+  t.write("ids.bin", std::string(4000, '\x7f'));
+  t.write("config.json", read_file(kGolden / "mha/config.json"));
+  t.write("negative.json",
+          "{\"model_type\": \"gemma\", \"hidden_size\": -8, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
+  t.write(
       "heads.json",
       "{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"n_embd\": 768, \"n_layer\": 12, \"n_head\": 7}");
-  t.file("broken.json", "{\"model_type\": \"llama\",");
-  t.file("mamba.json",
-         "{\"model_type\": \"mamba\", \"hidden_size\": 768, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
+  t.write("broken.json", "{\"model_type\": \"llama\",");
+  t.write(
+      "mamba.json",
+      "{\"model_type\": \"mamba\", \"hidden_size\": 768, \"num_hidden_layers\": 2, \"vocab_size\": 1000}");
   std::string weights = read_file(kGolden / "mha/model.safetensors");
-  t.file("truncated.safetensors", weights.substr(0, weights.size() - 100));
-  t.file("header.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + weights.substr(8));
-  t.file("text.safetensors", "these are no weights, only words");
-  t.file("other.safetensors", read_file(kGolden / "gqa-tied/model.safetensors"));
-  t.file("model.bin", "PK\x03\x04 a pickle in a zip");
-  t.file("tokenizer.model", "not a SentencePiece model");
-  t.file("plugins/words.so", "not a library");
-  t.file("plugins/cut.so",
-         read_file(fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins/llama.so").substr(0, 3000));
-  t.file("file", "a file where a folder is wanted");
+  t.write("truncated.safetensors", weights.substr(0, weights.size() - 100));
+  t.write("header.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + weights.substr(8));
+  t.write("text.safetensors", "these are no weights, only words");
+  t.write("other.safetensors", read_file(kGolden / "gqa-tied/model.safetensors"));
+  t.write("model.bin", "PK\x03\x04 a pickle in a zip");
+  t.write("tokenizer.model", "not a SentencePiece model");
+  t.write("plugins/words.so", "not a library");
+  t.write("plugins/cut.so",
+          read_file(fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins/llama.so").substr(0, 3000));
+  t.write("file", "a file where a folder is wanted");
 }
 
 std::vector<std::string> train_with(std::vector<std::string> sets) {
@@ -264,7 +263,7 @@ const std::vector<Mistake>& mistakes() {
 BOOST_AUTO_TEST_SUITE(bad_input)
 
 BOOST_AUTO_TEST_CASE(every_mistake_has_an_exit_code_a_location_and_a_suggestion) {
-  TempDir t;
+  TemporaryDirectory t;
   write_broken_files(t);
   RunOptions o;
   o.directory = t.path();
@@ -303,7 +302,7 @@ BOOST_AUTO_TEST_CASE(output_that_cannot_be_written_is_a_failure) {
 }
 
 BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason) {
-  TempDir t;
+  TemporaryDirectory t;
   write_broken_files(t);
   Outcome r = run_program({"plugins", "list", "-v", "--plugin-path", (t.path() / "plugins").string()});
   BOOST_TEST(r.code == 0, r.err);
@@ -312,9 +311,9 @@ BOOST_AUTO_TEST_CASE(broken_plugins_are_listed_with_their_reason) {
 }
 
 BOOST_AUTO_TEST_CASE(a_run_file_without_keys_is_reported) {
-  TempDir t;
-  t.file("empty.toml", "# nothing\n");
-  t.file("one.toml", "[train]\nsteps = 5\n");
+  TemporaryDirectory t;
+  t.write("empty.toml", "# nothing\n");
+  t.write("one.toml", "[train]\nsteps = 5\n");
   RunOptions o;
   o.directory = t.path();
   const std::string note = "empty.toml sets no key: using the built-in run\n";

@@ -3,16 +3,14 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
 
 using namespace trainhost::test;
 
 namespace {
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-std::string read(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
+using trainhost::test::read_file;
 const std::vector<std::string> kCommands = {"train", "plan",    "sweep",  "search",  "verify", "generate",
                                             "data",  "plugins", "models", "devices", "init"};
 }  // namespace
@@ -31,7 +29,7 @@ BOOST_AUTO_TEST_CASE(every_command_has_help_with_an_example) {
 }
 
 BOOST_AUTO_TEST_CASE(init_writes_a_file_that_plans) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   RunOptions o;
   o.directory = tmp.path();
   BOOST_TEST(run_program({"init", "run.toml"}, o).code == 0);
@@ -44,14 +42,14 @@ BOOST_AUTO_TEST_CASE(init_writes_a_file_that_plans) {
 }
 
 BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   RunOptions o;
   o.directory = tmp.path();
   Outcome r = run_program({"plan", "--html", "plan.html", "--csv", "it's.csv", "--explain"}, o);
   BOOST_TEST(r.code == 0, r.err);
   BOOST_TEST(has(r.out, "entries of llama (exact)"), r.out);
   BOOST_TEST(has(r.out, "V*H*4 = 256*96*4"), r.out);
-  const std::string page = read(tmp.path() / "plan.html"), csv = read(tmp.path() / "it's.csv");
+  const std::string page = read_file(tmp.path() / "plan.html"), csv = read_file(tmp.path() / "it's.csv");
   BOOST_TEST(has(page, "<!doctype html>"));
   BOOST_TEST(has(page, "</html>\n"));
   BOOST_TEST(has(page, "trainhost plan --html plan.html --csv &#39;it&#39;\\&#39;&#39;s.csv&#39; --explain"),
@@ -64,8 +62,8 @@ BOOST_AUTO_TEST_CASE(plan_writes_a_page_and_its_parts) {
 }
 
 BOOST_AUTO_TEST_CASE(an_output_file_that_cannot_be_written_is_rejected_before_planning) {
-  TempDir tmp;
-  tmp.file("plain", "x");
+  TemporaryDirectory tmp;
+  tmp.write("plain", "x");
   for (const auto& [file, why] : {std::pair{std::string("."), "names no file"},
                                   {tmp.path().string(), "it is a directory"},
                                   {"missing/p.html", "is no directory"},
@@ -79,7 +77,7 @@ BOOST_AUTO_TEST_CASE(an_output_file_that_cannot_be_written_is_rejected_before_pl
       BOOST_TEST(has(r.err, std::string(option) + ": cannot write '" + file + "'"), r.err);
       BOOST_TEST(has(r.err, why), r.err);
     }
-  BOOST_TEST(read(tmp.path() / "plain") == "x");
+  BOOST_TEST(read_file(tmp.path() / "plain") == "x");
 }
 
 BOOST_AUTO_TEST_CASE(the_value_of_an_option_is_not_treated_as_a_misspelt_command) {
@@ -194,7 +192,7 @@ BOOST_AUTO_TEST_CASE(plugins_are_listed_with_their_status) {
 }
 
 BOOST_AUTO_TEST_CASE(the_native_error_code_of_a_rejection_is_in_the_json) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
   const char* const name = "start_fails_with_number";
   std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/" + name + ".so",
@@ -210,7 +208,7 @@ BOOST_AUTO_TEST_CASE(the_native_error_code_of_a_rejection_is_in_the_json) {
 }
 
 BOOST_AUTO_TEST_CASE(error_messages_of_a_plugin_are_printed_with_its_name) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
   std::filesystem::copy_file(std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/misbehave.so",
                              tmp.path() / "misbehave.so");
@@ -226,12 +224,12 @@ BOOST_AUTO_TEST_CASE(error_messages_of_a_plugin_are_printed_with_its_name) {
 }
 
 BOOST_AUTO_TEST_CASE(every_rejection_is_explained_in_one_line) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
   const std::string plugins = std::string(TRAINHOST_BINARY_DIR) + "/tests/test_plugins/";
   for (const char* name : {"aborts", "no_entry", "needs_cpu"})
     std::filesystem::copy_file(plugins + name + ".so", tmp.path() / (std::string(name) + ".so"));
-  tmp.file("text.so", "hello");
+  tmp.write("text.so", "hello");
   RunOptions o;
   o.environment["TRAINHOST_CACHE"] = (tmp.path() / "cache").string();
   for (const char* remembered : {"", " [cached]"}) {

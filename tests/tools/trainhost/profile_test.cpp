@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
 
 using namespace trainhost::test;
@@ -13,10 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string read_file(const fs::path& p) {
-  std::ifstream in(p, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using trainhost::test::read_file;
 
 std::vector<std::string> small_run(const fs::path& dir, std::vector<std::string> more = {}) {
   std::vector<std::string> w = {"train", "--json",
@@ -81,7 +79,7 @@ BOOST_AUTO_TEST_SUITE(profiled_runs)
 
 BOOST_AUTO_TEST_CASE(a_profiled_run_writes_trace_tables_and_json_and_its_memory_was_predicted) {
   for (const char* recompute : {"none", "full"}) {
-    TempDir tmp;
+    TemporaryDirectory tmp;
     const fs::path trace = tmp.path() / "trace.json";
     Outcome r = run_program(
         small_run(tmp.path(), {"--profile", trace.string(), "--steps", "14", "--set", "train.grad_accum=2",
@@ -134,7 +132,7 @@ BOOST_AUTO_TEST_CASE(a_profiled_run_writes_trace_tables_and_json_and_its_memory_
 }
 
 BOOST_AUTO_TEST_CASE(profiling_does_not_change_the_trained_weights) {
-  TempDir a, b;
+  TemporaryDirectory a, b;
   Outcome plain = run_program(small_run(a.path(), {"-q", "--steps", "3"}));
   Outcome profiled =
       run_program(small_run(b.path(), {"-q", "--steps", "3", "--profile", (b.path() / "t.json").string()}));
@@ -146,8 +144,8 @@ BOOST_AUTO_TEST_CASE(profiling_does_not_change_the_trained_weights) {
 }
 
 BOOST_AUTO_TEST_CASE(the_trace_of_a_one_step_run_has_that_step_and_replaces_an_old_file) {
-  TempDir tmp;
-  const fs::path trace = tmp.file("t.json", "old");
+  TemporaryDirectory tmp;
+  const fs::path trace = tmp.write("t.json", "old");
   Outcome r = run_program(small_run(tmp.path(), {"-q", "--steps", "1", "--profile", trace.string()}));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   auto s = slices(trace);
@@ -157,7 +155,7 @@ BOOST_AUTO_TEST_CASE(the_trace_of_a_one_step_run_has_that_step_and_replaces_an_o
 }
 
 BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_the_trace_so_far) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   RunOptions o;
   bool sent = false;
   o.watch = [&](pid_t pid, const std::string& out) {
@@ -170,8 +168,8 @@ BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_the_trace_so_far) {
 }
 
 BOOST_AUTO_TEST_CASE(a_trace_file_that_cannot_be_written_is_rejected_before_training) {
-  TempDir tmp;
-  tmp.file("plain", "");
+  TemporaryDirectory tmp;
+  tmp.write("plain", "");
   check_rejected(tmp.path(), {"--profile", (tmp.path() / "missing/t.json").string()}, "is no directory");
   check_rejected(tmp.path(), {"--profile", (tmp.path() / "plain/t.json").string()}, "is no directory");
   check_rejected(tmp.path(), {"--profile", tmp.path().string()}, "it is a directory");
@@ -184,7 +182,7 @@ BOOST_AUTO_TEST_CASE(a_trace_file_that_cannot_be_written_is_rejected_before_trai
 }
 
 BOOST_AUTO_TEST_CASE(a_trainer_without_timing_is_rejected_by_name) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   fs::create_directory(tmp.path() / "plugins");
   fs::copy_file(TOY_TRAINER, tmp.path() / "plugins/toy.so");
   check_rejected(tmp.path(),
@@ -195,7 +193,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_without_timing_is_rejected_by_name) {
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_does_not_fit_leaves_no_trace_file) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   Outcome r = run_program(small_run(
       tmp.path(), {"-q", "--set", "memory.budget=100KB", "--profile", (tmp.path() / "t.json").string()}));
   BOOST_TEST(r.code == 3, r.err);

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
 
 using namespace trainhost::test;
@@ -16,10 +17,7 @@ namespace {
 
 const fs::path kGolden = fs::path(TRAINHOST_SOURCE_DIR) / "tests/golden/runs";
 
-std::string read_file(const fs::path& p) {
-  std::ifstream in(p, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using trainhost::test::read_file;
 
 struct Events {
   json start, done;
@@ -78,7 +76,7 @@ std::vector<std::string> small_run(const fs::path& dir, std::vector<std::string>
 BOOST_AUTO_TEST_SUITE(whole_runs)
 
 BOOST_AUTO_TEST_CASE(a_run_reports_every_event_and_its_memory_was_predicted_to_the_byte) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   Outcome r = run_program(small_run(tmp.path() / "out"));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   Events e = events_of(r.out);
@@ -104,7 +102,7 @@ BOOST_AUTO_TEST_CASE(a_run_reports_every_event_and_its_memory_was_predicted_to_t
 BOOST_AUTO_TEST_CASE(golden_runs_in_bf16_stay_near_the_float64_losses) {
   for (const char* name : {"mha", "gqa-tied", "contract"}) {
     json expected = json::parse(read_file(kGolden / name / "expected.json"));
-    TempDir tmp;
+    TemporaryDirectory tmp;
     Outcome r = run_program({"train", (kGolden / name / "run.toml").string(), "--json", "-q", "--set",
                              "output.dir=" + tmp.path().string(), "--set", "train.precision=bf16"});
     BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
@@ -128,7 +126,7 @@ BOOST_AUTO_TEST_CASE(golden_runs_follow_the_float64_losses) {
     json expected = json::parse(read_file(kGolden / name / "expected.json"));
     double tolerance = std::string(name) == "contract" ? 1e-3 : 2e-5;
     for (const char* recompute : {"none", "selective", "full"}) {
-      TempDir tmp;
+      TemporaryDirectory tmp;
       Outcome r = run_program({"train", (kGolden / name / "run.toml").string(), "--json", "-q", "--set",
                                "output.dir=" + tmp.path().string(), "--set",
                                std::string("train.recompute=") + recompute});
@@ -157,7 +155,7 @@ BOOST_AUTO_TEST_CASE(a_hundred_random_shapes_are_predicted_to_the_byte) {
   const char* families[] = {"llama", "mistral", "qwen2", "qwen3"};
   const char* policies[] = {"none", "selective", "full"};
   const char* optimizers[] = {"adamw", "sgd", "sgd-momentum"};
-  TempDir tmp;
+  TemporaryDirectory tmp;
   for (int i = 0; i < 102; ++i) {
     int kv = std::uniform_int_distribution<int>(1, 3)(rng),
         groups = std::uniform_int_distribution<int>(1, 3)(rng);
@@ -194,7 +192,7 @@ BOOST_AUTO_TEST_CASE(a_hundred_random_shapes_are_predicted_to_the_byte) {
 }
 
 BOOST_AUTO_TEST_CASE(the_number_of_threads_does_not_change_the_trained_weights) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   for (const std::string precision : {"fp32", "bf16"}) {
     std::string first;
     for (const std::string threads : {"1", "2", "3", "4"}) {
@@ -210,7 +208,7 @@ BOOST_AUTO_TEST_CASE(the_number_of_threads_does_not_change_the_trained_weights) 
 }
 
 BOOST_AUTO_TEST_CASE(ctrl_c_writes_a_checkpoint_and_resume_gives_the_same_bits) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   auto arguments = [&](const char* dir) { return small_run(tmp.path() / dir, {"--set", "train.steps=400"}); };
   Outcome whole = run_program(arguments("whole"));
   BOOST_REQUIRE_MESSAGE(whole.code == 0, whole.err);
@@ -239,7 +237,7 @@ BOOST_AUTO_TEST_CASE(ctrl_c_writes_a_checkpoint_and_resume_gives_the_same_bits) 
 }
 
 BOOST_AUTO_TEST_CASE(resuming_another_run_is_rejected_with_the_keys_that_differ) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   auto arguments = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"--set", "output.checkpoint_every=2"});
     return small_run(tmp.path() / "out", more);
@@ -251,7 +249,7 @@ BOOST_AUTO_TEST_CASE(resuming_another_run_is_rejected_with_the_keys_that_differ)
 }
 
 BOOST_AUTO_TEST_CASE(cuda_falls_back_with_its_reason_unless_forbidden) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   Outcome r = run_program(small_run(tmp.path() / "out", {"--backend=cuda"}));
   BOOST_REQUIRE_MESSAGE(r.code == 0, r.err);
   Events e = events_of(r.out);
@@ -262,7 +260,7 @@ BOOST_AUTO_TEST_CASE(cuda_falls_back_with_its_reason_unless_forbidden) {
 }
 
 BOOST_AUTO_TEST_CASE(a_run_over_its_budget_exits_3_before_allocation) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   Outcome r = run_program(small_run(tmp.path() / "out", {"--set", "memory.budget=100KB"}));
   BOOST_TEST(r.code == 3);
   BOOST_TEST(r.err.find("memory.budget") != std::string::npos, r.err);
@@ -272,7 +270,7 @@ BOOST_AUTO_TEST_CASE(a_run_over_its_budget_exits_3_before_allocation) {
 // Budgets from the bytes of "full" up to those of "none": no run exceeds its budget, and all train the same
 // bits.
 BOOST_AUTO_TEST_CASE(auto_recompute_fits_every_budget_and_gives_the_same_weights) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   auto arguments = [&](const std::string& dir, std::vector<std::string> more) {
     more.insert(more.begin(), {"--set", "model.num_hidden_layers=5", "--set", "data.seq_len=64", "--set",
                                "train.micro_batch=4"});
@@ -318,7 +316,7 @@ BOOST_AUTO_TEST_CASE(auto_recompute_fits_every_budget_and_gives_the_same_weights
 }
 
 BOOST_AUTO_TEST_CASE(resume_with_another_recompute_policy_gives_the_same_weights) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   auto arguments = [&](const char* dir, std::vector<std::string> more) {
     more.insert(more.begin(), {"--set", "output.checkpoint_every=2"});
     return small_run(tmp.path() / dir, more);
@@ -335,7 +333,7 @@ BOOST_AUTO_TEST_CASE(resume_with_another_recompute_policy_gives_the_same_weights
 }
 
 BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   BOOST_REQUIRE(run_program(small_run(tmp.path() / "out")).code == 0);
   Outcome r = run_program({"generate", (tmp.path() / "out").string(), "--prompt", "Once", "--tokens", "50"});
   BOOST_TEST(r.code == 0, r.err);
@@ -346,9 +344,9 @@ BOOST_AUTO_TEST_CASE(generate_continues_a_prompt_from_a_finished_run) {
 }
 
 BOOST_AUTO_TEST_CASE(a_110m_model_stays_within_the_prediction_and_the_runtime_bound) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   fs::path text =
-      tmp.file("text.txt", std::string(5000, 'a'));  // no validation text: two steps use all the memory
+      tmp.write("text.txt", std::string(5000, 'a'));  // no validation text: two steps use all the memory
   Outcome r =
       run_program({"train", "--json", "-q", "--set", "data.train=" + text.string(), "--set",
                    "model.preset=llama-110m", "--set", "data.seq_len=1024", "--set", "train.micro_batch=1",

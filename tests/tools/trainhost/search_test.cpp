@@ -5,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/files.hpp"
 #include "tests/support/process.hpp"
 
 using namespace trainhost::test;
@@ -14,10 +15,7 @@ namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-std::string read(const std::filesystem::path& p) {
-  std::ifstream in(p);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using trainhost::test::read_file;
 
 const std::vector<std::string> kRun = {
     "--model=llama-3-8b", "--device=h100-80gb", "--set", "train.precision=bf16", "--set",
@@ -64,7 +62,7 @@ BOOST_AUTO_TEST_CASE(the_transformer_estimator_gives_the_same_bytes_for_each_row
 }
 
 BOOST_AUTO_TEST_CASE(a_table_is_printed_and_files_are_written) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   const auto csv = tmp.path() / "search.csv", html = tmp.path() / "search.html";
   const Outcome r =
       search({"--devices=8", "--global-batch=32", "--csv", csv.string(), "--html", html.string()});
@@ -72,8 +70,8 @@ BOOST_AUTO_TEST_CASE(a_table_is_printed_and_files_are_written) {
   for (const char* part : {"8 x h100-80gb", "layouts", "evaluated", "fastest layouts that fit",
                            "Pareto front of memory and time", "--set parallel.tensor=", "assumed:"})
     BOOST_TEST(has(r.out, part), part << " in\n" << r.out);
-  BOOST_TEST(has(read(csv), "list,rank,tensor"));
-  BOOST_TEST(has(read(html), "</"));
+  BOOST_TEST(has(read_file(csv), "list,rank,tensor"));
+  BOOST_TEST(has(read_file(html), "</"));
 }
 
 BOOST_AUTO_TEST_CASE(a_key_can_be_fixed_without_the_ranks_that_it_needs) {
@@ -103,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_key_can_be_fixed_without_the_ranks_that_it_needs) {
 }
 
 BOOST_AUTO_TEST_CASE(a_fixed_key_keeps_the_global_batch_and_any_matching_ranks) {
-  const TempDir tmp;
+  const TemporaryDirectory tmp;
   std::ofstream(tmp.path() / "run.toml")
       << "[model]\npreset = \"llama-3-8b\"\n[parallel]\ndata = 8\n[train]\nmicro_batch = 4\ngrad_accum = "
          "8\nprecision = \"bf16\"\n[data]\nseq_len = 2048\n";

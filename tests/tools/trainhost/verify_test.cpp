@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(without_cuda_the_fallback_is_tested_and_the_other_checks_gi
 }
 
 BOOST_AUTO_TEST_CASE(a_contract_that_breaks_exits_5) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   std::filesystem::copy_file(std::filesystem::path(TEST_PLUGINS_DIR) / "toy.so", tmp.path() / "toy.so");
   const Outcome r = run_program({"verify", "--backend=toy", "--plugin-path", tmp.path().string(), "--set",
                                  "plugin.toy.do=nonfinite", "--only", "GPU-001,GPU-006", "--json"});
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_contract_that_breaks_exits_5) {
 }
 
 BOOST_AUTO_TEST_CASE(every_mode_of_a_backend_is_tested_and_the_rejected_one_is_named) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   std::filesystem::copy_file(std::filesystem::path(TEST_PLUGINS_DIR) / "toy_modes.so", tmp.path() / "toy.so");
   std::vector<std::string> arguments = {"verify", "--backend=toy", "--plugin-path", tmp.path().string(),
                                         "--only", "GPU-002",       "--json"};
@@ -157,10 +157,10 @@ BOOST_AUTO_TEST_CASE(typos_exit_2_with_the_nearest_name) {
 }
 
 BOOST_AUTO_TEST_CASE(a_table_is_printed_and_the_run_file_is_trained) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   RunOptions o;
   o.directory = tmp.path();
-  tmp.file(
+  tmp.write(
       "run.toml",
       "[model]\nhidden_size = 32\nnum_hidden_layers = 1\nnum_attention_heads = 2\nintermediate_size = 48\n"
       "[data]\nseq_len = 16\n[train]\nbackend = \"cpu\"\nsteps = 4\n");

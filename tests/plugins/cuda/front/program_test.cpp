@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(the_plugin_is_listed_as_unavailable_with_its_reason) {
 }
 
 BOOST_AUTO_TEST_CASE(a_run_falls_back_with_the_reason_unless_forbidden) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   auto train = [&](const std::string& dir, std::vector<std::string> more) {
     more.insert(more.end(), {"--set", "output.dir=" + (tmp.path() / dir).string()});
     return run_program(with("good", small("train", more)), bare());
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(a_run_falls_back_with_the_reason_unless_forbidden) {
 }
 
 BOOST_AUTO_TEST_CASE(a_wrong_word_in_the_table_is_no_reason_to_fall_back) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
   Outcome r = run_program(
       small("train", {"--backend=cuda", "--set", "plugin.cuda.mode=resdient", "--set", out}), bare());
@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(a_device_run_is_judged_by_the_devices_free_memory_and_the_h
 }
 
 BOOST_AUTO_TEST_CASE(the_plugin_is_told_the_budgets_that_were_found) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
   Outcome r = run_program(
       with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=3GB"})),
@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(the_plugin_is_told_the_budgets_that_were_found) {
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_does_not_fit_says_which_memory_and_by_how_much) {
-  TempDir tmp;
+  TemporaryDirectory tmp;
   const std::string out = "output.dir=" + (tmp.path() / "out").string();
   Outcome r = run_program(
       with("good", small("train", {"--backend=cuda", "--set", out, "--set", "memory.host_budget=1KiB"})),
