@@ -10,13 +10,13 @@
 namespace trainhost::abi {
 namespace {
 
-/// Zero means unset where `otherwise` is the only sensible reading.
+/// `value`, or `otherwise` if `value` is zero, which means unset.
 template <class T>
 T set_or(T value, T otherwise) {
   return value == T{} ? otherwise : value;
 }
 
-/// An enum by number; unset or unknown numbers keep `otherwise`.
+/// The enum of that number; `otherwise` if the number is zero (unset) or unknown.
 template <class E>
 E enum_or(std::uint32_t value, E last, E otherwise) {
   return value == 0 || value > static_cast<std::uint32_t>(last) ? otherwise : static_cast<E>(value);

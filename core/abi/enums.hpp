@@ -1,5 +1,5 @@
-// The numbers of core/base/types.hpp are those of the C ABI, so that enums cross by a plain cast. Checked
-// here, at compile time, and nowhere else; a mismatch is a build error.
+// Checks at compile time that the enums of core/base/types.hpp and core/model have the same numbers as the C
+// ABI, so that a cast converts them. A mismatch is a build error.
 #pragma once
 #include <cstdint>
 
@@ -54,7 +54,7 @@ static_assert(same(RunMode::kFull, TH_MODE_FULL) && same(RunMode::kLora, TH_MODE
 static_assert(same(RopeKind::kDefault, TH_ROPE_DEFAULT) && same(RopeKind::kLinear, TH_ROPE_LINEAR) &&
               same(RopeKind::kLlama3, TH_ROPE_LLAMA3));
 
-/// What an unknown number from the other side is checked against before it becomes an enum.
+/// Largest valid numbers: a number from a plugin is compared with these before it is cast to an enum.
 inline constexpr std::uint32_t kLastTier = TH_TIER_DISK, kLastClaim = TH_APPROXIMATION,
                                kLastComponent = TH_MEM_RUNTIME, kAllPhases = 2 * TH_PH_GENERATE - 1;
 

@@ -9,7 +9,7 @@
 namespace trainhost::abi {
 namespace {
 
-/// Copies what fits and always terminates; a cut never leaves half of a UTF-8 sequence.
+/// Copies as much as fits and always adds a NUL. Truncation never splits a UTF-8 sequence.
 template <std::size_t N>
 void copy_text(char (&to)[N], std::string_view from) {
   std::size_t n = std::min(from.size(), N - 1);
@@ -68,9 +68,9 @@ th_status status_of(Exit code) {
   }
 }
 
-th_status fill(th_error* error, th_status code, std::string_view message, std::string_view hint,
-               std::uint64_t bytes_needed, std::string_view native_domain,
-               std::int32_t native_code) noexcept {
+th_status write_error(th_error* error, th_status code, std::string_view message, std::string_view hint,
+                      std::uint64_t bytes_needed, std::string_view native_domain,
+                      std::int32_t native_code) noexcept {
   if (!error) return code;
   if (TH_HAS(error, th_error, code)) error->code = code;
   if (TH_HAS(error, th_error, native_code)) error->native_code = native_code;
@@ -81,14 +81,14 @@ th_status fill(th_error* error, th_status code, std::string_view message, std::s
   return code;
 }
 
-Told told(const th_error& e) {
+ErrorText read_error(const th_error& e) {
   const auto text = [](const auto& field) {
     return escaped({field, ::strnlen(field, sizeof field)}, 4 * sizeof field);
   };
   return {text(e.message), text(e.hint), {text(e.native_domain), e.native_code}, e.bytes_needed};
 }
 
-std::string prefix(const Native& n) {
+std::string prefix(const VendorError& n) {
   if (n.code == 0) return "";
   return (n.domain.empty() ? "code" : n.domain) + " " + std::to_string(n.code) + ": ";
 }

@@ -1,6 +1,6 @@
-// Errors across the boundary, both ways: an exception inside a C++ plugin becomes a th_error, a th_error
-// becomes text. For plugins that use the host's pure libraries; others take th::guard of the SDK, which knows
-// no trainhost::Error.
+// Errors across the plugin boundary: guard() turns an exception inside a C++ plugin into a th_error;
+// read_error() turns a th_error into text. For plugins that link the host's pure libraries; other plugins
+// use th::guard of the SDK, which does not know trainhost::Error.
 #pragma once
 #include <exception>
 #include <new>
@@ -13,37 +13,36 @@
 
 namespace trainhost::abi {
 
-/// "unavailable", "unsupported", "device_oom", ...; "undocumented" for a number that the ABI does not have.
+/// "unavailable", "unsupported", "device_oom", ...; "undocumented" for an unknown number.
 std::string_view status_name(th_status s);
 
-/// The code that tells a caller the same as `e` tells a user: kUsage -> unsupported, kDoesNotFit -> host_oom,
+/// The status that corresponds to an exit code: kUsage -> unsupported, kDoesNotFit -> host_oom,
 /// kNoBackend -> unavailable, kStopped -> cancelled, others -> internal.
 th_status status_of(Exit code);
 
-/// A vendor library's own number for a failure: {"cuda", 719}. Code 0: there is none.
-struct Native {
+/// The error number of a vendor library: {"cuda", 719}. Code 0 means none.
+struct VendorError {
   std::string domain;
   std::int32_t code = 0;
 };
 
 /// Writes the error inside its struct_size; a null `error` is allowed. Returns `code`.
-th_status fill(th_error* error, th_status code, std::string_view message, std::string_view hint = {},
-               std::uint64_t bytes_needed = 0, std::string_view native_domain = {},
-               std::int32_t native_code = 0) noexcept;
+th_status write_error(th_error* error, th_status code, std::string_view message, std::string_view hint = {},
+                      std::uint64_t bytes_needed = 0, std::string_view native_domain = {},
+                      std::int32_t native_code = 0) noexcept;
 
-/// What a plugin wrote into an error, safe to print: no text is read past its field, control characters are
-/// escaped.
-struct Told {
+/// The texts of a th_error, safe to print: never read past the field, control characters escaped.
+struct ErrorText {
   std::string message, hint;
-  Native native;
+  VendorError native;
   std::uint64_t bytes_needed = 0;
 };
-Told told(const th_error& error);
+ErrorText read_error(const th_error& error);
 
-/// "cuda 719: " where there is a number, to stand before the message; else "".
-std::string prefix(const Native& native);
+/// "cuda 719: ", to be put before the message; "" if the code is 0.
+std::string prefix(const VendorError& native);
 
-/// A failure with a code of its own, for code below a guard: throw StatusError(...).of("cuda", 719).
+/// An error with its own status, thrown inside guard(): throw StatusError(...).of("cuda", 719).
 struct StatusError : std::runtime_error {
   StatusError(th_status c, const std::string& message, std::string h = {}, std::uint64_t need = 0)
       : std::runtime_error(message), code(c), hint(std::move(h)), bytes_needed(need) {}
@@ -53,23 +52,21 @@ struct StatusError : std::runtime_error {
   th_status code;
   std::string hint;
   std::uint64_t bytes_needed;
-  Native native;
+  VendorError native;
 };
 
-/// For the first line of a guarded function: a null argument, or a run without a token, is the caller's
-/// mistake (TH_E_ARG); a word that this minor does not have is a run for a later plugin (TH_E_UNSUPPORTED),
-/// never the default. `out`: where the answer goes. Throws StatusError.
+/// Call it first in a guarded function. Throws StatusError: TH_E_ARG for a null argument or seq_len 0 (the
+/// caller's mistake), TH_E_UNSUPPORTED for an enum value that this minor does not define, which must not be
+/// treated as the default. `out` is the output argument.
 inline void require_arguments(const th_model* model, const th_run* run, const void* out) {
-  if (!model) throw StatusError(TH_E_ARG, "there is no model: the argument is null");
-  if (!run) throw StatusError(TH_E_ARG, "there is no run: the argument is null");
-  if (!out) throw StatusError(TH_E_ARG, "there is nowhere to put the answer: the argument is null");
-  if (run->seq_len == 0)
-    throw StatusError(TH_E_ARG, "seq_len is 0: a run has sequences of at least one token");
+  if (!model) throw StatusError(TH_E_ARG, "the model argument is null");
+  if (!run) throw StatusError(TH_E_ARG, "the run argument is null");
+  if (!out) throw StatusError(TH_E_ARG, "the output argument is null");
+  if (run->seq_len == 0) throw StatusError(TH_E_ARG, "seq_len is 0; at least 1 is required");
   const auto known = [](std::uint32_t word, std::uint32_t last, const char* what) {
     if (word > last)
-      throw StatusError(TH_E_UNSUPPORTED, std::string("the run asks for ") + what + " " +
-                                              std::to_string(word) + "; this plugin knows 1 to " +
-                                              std::to_string(last));
+      throw StatusError(TH_E_UNSUPPORTED, std::string("the run uses ") + what + " " + std::to_string(word) +
+                                              "; this plugin supports 1 to " + std::to_string(last));
   };
   known(run->mode, TH_MODE_INFERENCE, "mode");
   known(run->optimizer, TH_OPT_ADAMW_8BIT, "optimizer");
@@ -78,22 +75,22 @@ inline void require_arguments(const th_model* model, const th_run* run, const vo
     known(type, TH_DT_I4, "number type");
 }
 
-/// Runs `f` and returns TH_OK, or the code of whatever it threw. Nothing leaves it.
+/// Runs `f`; returns TH_OK, or the status of the exception that it threw. Never throws.
 template <class F>
 th_status guard(th_error* error, F&& f) noexcept {
   try {
     f();
     return TH_OK;
   } catch (const StatusError& e) {
-    return fill(error, e.code, e.what(), e.hint, e.bytes_needed, e.native.domain, e.native.code);
+    return write_error(error, e.code, e.what(), e.hint, e.bytes_needed, e.native.domain, e.native.code);
   } catch (const Error& e) {
-    return fill(error, status_of(e.code()), e.what(), e.hint());
+    return write_error(error, status_of(e.code()), e.what(), e.hint());
   } catch (const std::bad_alloc&) {
-    return fill(error, TH_E_HOST_OOM, "out of host memory");
+    return write_error(error, TH_E_HOST_OOM, "out of host memory");
   } catch (const std::exception& e) {
-    return fill(error, TH_E_INTERNAL, e.what());
+    return write_error(error, TH_E_INTERNAL, e.what());
   } catch (...) {
-    return fill(error, TH_E_INTERNAL, "an exception that is no std::exception");
+    return write_error(error, TH_E_INTERNAL, "an exception that is not derived from std::exception");
   }
 }
 

@@ -1,6 +1,5 @@
-// What a trainer writes down of each operation while a step is profiled, and how it is told to the host:
-// shared by all trainers that run step programs. A trainer adds its own clock: when an operation began and
-// ended.
+// Records the operations of a profiled step and reports them to the host. Shared by all trainers that run
+// step programs. The trainer supplies the times: when each operation began and ended.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -19,7 +19,7 @@ constexpr Tier kTiers[] = {Tier::kDevice, Tier::kPinned, Tier::kHost, Tier::kDis
 
 std::size_t index(Tier t) { return static_cast<std::size_t>(t); }
 
-/// Text of the other side: bounded, and printable as it stands.
+/// Untrusted text, limited in length; escaped unless it is printable UTF-8.
 std::string text_from(const char* s) {
   if (!s) return {};
   std::string_view t(s, ::strnlen(s, kMaxText));
@@ -58,7 +58,7 @@ void write_summary(const MemoryReport& r, th_mem_summary* s) {
   }
 }
 
-/// The claim's bounds, completed where zero says "unset". Returns what is wrong with them, or nullptr.
+/// Completes unset (zero) bounds of a claim. Returns what is wrong with them, or nullptr.
 const char* settle_bounds(MemoryEntry& n) {
   bool unset = n.lo == 0 && n.hi == 0;
   switch (n.claim) {
@@ -75,21 +75,21 @@ const char* settle_bounds(MemoryEntry& n) {
   return "has no claim";
 }
 
-/// By id: does another node name it as its parent? Parents come first, so a million of them are no matter.
-std::vector<bool> headings_of(const MemoryReport& r) {
-  std::vector<bool> heading(r.entries.size() + 1);
-  for (const MemoryEntry& n : r.entries) heading[n.parent] = true;
-  return heading;
+/// By id: whether another entry names this one as its parent. One pass, because parents come first.
+std::vector<bool> find_parents(const MemoryReport& r) {
+  std::vector<bool> is_parent(r.entries.size() + 1);
+  for (const MemoryEntry& n : r.entries) is_parent[n.parent] = true;
+  return is_parent;
 }
 
-/// The phase in which the leaves of a tier take most; all of them where each takes the same.
-Phase worst_phase(const MemoryReport& r, Tier t, const std::vector<bool>& heading) {
+/// The phase in which the entries of a tier sum to the most bytes; kAlways if all phases are equal.
+Phase worst_phase(const MemoryReport& r, Tier t, const std::vector<bool>& is_parent) {
   std::uint64_t most = 0, least = UINT64_MAX;
   Phase at = kForward;
   for (std::uint32_t p = 1; p <= kAllPhases; p <<= 1) {
     std::uint64_t sum = 0;
     for (const MemoryEntry& n : r.entries)
-      if (n.tier == t && !heading[n.id] && (n.phases == 0 || (n.phases & p)))
+      if (n.tier == t && !is_parent[n.id] && (n.phases == 0 || (n.phases & p)))
         sum = checked_add(sum, n.bytes, "a tier's total");
     if (sum > most) most = sum, at = static_cast<Phase>(p);
     least = std::min(least, sum);
@@ -101,13 +101,13 @@ struct Leaves {
   std::uint64_t at_peak = 0;
   bool all_have_share = true, any = false;
   bool come_and_go =
-      false;  // some without a share live in some phases only: their worst sum is a bound, no count
-  const MemoryEntry* largest = nullptr;  // of those that are counted and do not say their share
+      false;  // an entry without bytes_at_peak is live in some phases only: the sum is an upper bound
+  const MemoryEntry* largest = nullptr;  // the largest exact entry without bytes_at_peak
 };
-Leaves leaves_of(const MemoryReport& r, Tier t, const std::vector<bool>& heading) {
+Leaves sum_leaves(const MemoryReport& r, Tier t, const std::vector<bool>& is_parent) {
   Leaves l;
   for (const MemoryEntry& n : r.entries) {
-    if (n.tier != t || heading[n.id]) continue;
+    if (n.tier != t || is_parent[n.id]) continue;
     if (n.claim == Claim::kExact && !n.has_at_peak && (!l.largest || n.bytes > l.largest->bytes))
       l.largest = &n;
     l.any = true;
@@ -151,7 +151,7 @@ th_status Collector::on_node(th_mem_sink* sink, const th_mem* node) {
   try {
     return self->add(*node);
   } catch (...) {
-    self->problem_ = "no memory for another node";
+    self->problem_ = "out of memory while a node was added";
     return TH_E_HOST_OOM;
   }
 }
@@ -173,11 +173,11 @@ th_status Collector::add(const th_mem& c) {
   if (!TH_HAS(&c, th_mem, hi))
     return refuse(which + " is truncated: struct_size " + std::to_string(c.struct_size));
   if (report_.entries.size() >= kMaxNodes)
-    return refuse("10^6 memory nodes or more: leaves that repeat belong together in one");
+    return refuse("10^6 or more memory nodes; combine repeated entries");
   if (c.id != report_.entries.size() + 1)
     return refuse(which + " has id " + std::to_string(c.id) + ": ids count from 1 in the order of the calls");
   if (c.parent >= c.id)
-    return refuse(which + " has parent " + std::to_string(c.parent) + ", which was not emitted before it");
+    return refuse(which + " has parent " + std::to_string(c.parent) + ", which was not sent before it");
   if (c.tier == 0 || c.tier > kLastTier)
     return refuse(which + " has the unknown tier " + std::to_string(c.tier));
   if (c.component == 0 || c.component > kLastComponent)
@@ -201,33 +201,33 @@ th_status Collector::add(const th_mem& c) {
   }
   if (TH_HAS(&c, th_mem, name)) n.name = text_from(c.name);
   if (TH_HAS(&c, th_mem, formula)) n.formula = text_from(c.formula);
-  if (n.bytes_at_peak > n.bytes) return refuse(which + " takes more at the peak than its most");
+  if (n.bytes_at_peak > n.bytes) return refuse(which + " has more bytes at the peak than bytes");
   if (const char* wrong = settle_bounds(n)) return refuse(which + " " + wrong);
   if ((text_bytes_ += n.name.size() + n.formula.size()) > kMaxAllText)
-    return refuse("names and formulas of more than 64 MiB");
+    return refuse("names and formulas exceed 64 MiB");
   report_.entries.push_back(std::move(n));
   return TH_OK;
 }
 
 void Collector::fill_tier(Tier t) {
   std::size_t i = index(t);
-  const std::vector<bool> heading = headings_of(report_);
-  Leaves leaves = leaves_of(report_, t, heading);
+  const std::vector<bool> is_parent = find_parents(report_);
+  Leaves leaves = sum_leaves(report_, t, is_parent);
   std::uint64_t stated = summary_->tier_peak[i];
   if (stated == 0 && !leaves.any) return;
   if (stated > kMaxBytes)
     return void(refuse("the total of tier " + std::string(name(t)) + " is 2^63 bytes or more"));
   if (stated != 0 && leaves.any && leaves.all_have_share && leaves.at_peak != stated)
-    return void(refuse("the leaves of tier " + std::string(name(t)) + " sum to " +
-                       std::to_string(leaves.at_peak) + " bytes at the peak, its total says " +
+    return void(refuse("the entries of tier " + std::string(name(t)) + " sum to " +
+                       std::to_string(leaves.at_peak) + " bytes at the peak, but its total is " +
                        std::to_string(stated)));
   if (stated != 0 && leaves.largest && leaves.largest->bytes > stated)
     return void(refuse("memory node " + std::to_string(leaves.largest->id) + " takes " +
-                       std::to_string(leaves.largest->bytes) + " bytes, the total of tier " +
-                       std::string(name(t)) + " says " + std::to_string(stated)));
+                       std::to_string(leaves.largest->bytes) + " bytes, but the total of tier " +
+                       std::string(name(t)) + " is " + std::to_string(stated)));
   std::uint32_t phase = summary_->peak_phase[i];
   bool known_phase = phase != 0 && phase <= kAllPhases && (phase & (phase - 1)) == 0;
-  TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : worst_phase(report_, t, heading)};
+  TierPeak peak{t, stated, known_phase ? static_cast<Phase>(phase) : worst_phase(report_, t, is_parent)};
   if (stated == 0) {
     MemoryReport leaves_only;
     leaves_only.entries = report_.entries;
@@ -244,12 +244,12 @@ MemoryReport Collector::take(std::string source) {
   report_.claim = summary_->claim >= 1 && summary_->claim <= kLastClaim ? static_cast<Claim>(summary_->claim)
                                                                         : Claim::kExact;
   if (summary_->claim > kLastClaim)
-    refuse("the unknown claim " + std::to_string(summary_->claim) + " for the whole");
-  for (const MemoryEntry& n : report_.entries)  // the whole is never surer than its parts
+    refuse("the unknown claim " + std::to_string(summary_->claim) + " in the summary");
+  for (const MemoryEntry& n : report_.entries)  // the total is at most as certain as its entries
     if (summary_->claim == 0) report_.claim = std::max(report_.claim, n.claim);
   for (std::uint32_t t = 0; t < TH_TIER_SLOTS; ++t)
     if ((t == 0 || t > kLastTier) && summary_->tier_peak[t] != 0)
-      refuse("a total of the unknown tier " + std::to_string(t));
+      refuse("a total for the unknown tier " + std::to_string(t));
   try {
     for (Tier t : kTiers) fill_tier(t);
   } catch (const Error& e) {

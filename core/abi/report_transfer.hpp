@@ -1,23 +1,24 @@
-// Memory reports across the boundary: emit() sends one into a plugin-side sink, Collector is the sink that
-// turns what arrives back into a MemoryReport. The collector trusts nothing: every node is checked before it
-// is kept.
+// Memory reports across the plugin boundary: emit() sends a report to a sink; Collector is the sink that
+// turns received nodes back into a MemoryReport. The collector does not trust the sender: it checks every
+// node before it stores it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "core/abi/zeroed_struct.hpp"
+#include "core/abi/zero_padded.hpp"
 #include "core/base/memory_report.hpp"
 #include "trainhost/memory.h"
 
 namespace trainhost::abi {
 
-/// Sends nodes, notes and summary of `report`, in that order; ids are kept. Returns the first status that the
-/// sink refuses with, else TH_OK. `summary` may be null and may be of an older, shorter layout.
+/// Sends nodes, notes and summary of `report`, in that order; ids are kept. Returns the first status other
+/// than TH_OK that the sink returns, else TH_OK. `summary` may be null and may be of an older, shorter
+/// layout.
 th_status emit(const MemoryReport& report, th_mem_sink* sink, th_mem_summary* summary);
 
 /// Receives one report. Use: pass sink() and summary() into the call, then take() when it returned TH_OK.
-/// A node that breaks the rules of memory.h is refused with TH_E_ARG and remembered in problem(); nothing
+/// A node that violates the rules of memory.h is refused with TH_E_ARG and stored in problem(). Nothing
 /// throws.
 class Collector {
  public:
@@ -26,16 +27,16 @@ class Collector {
 
   th_mem_sink* sink() { return sink_.get(); }
   th_mem_summary* summary() { return summary_.get(); }
-  Room<th_mem_sink>& sink_room() { return sink_; }
-  Room<th_mem_summary>& summary_room() { return summary_; }
+  ZeroPadded<th_mem_sink>& padded_sink() { return sink_; }
+  ZeroPadded<th_mem_summary>& padded_summary() { return summary_; }
 
-  /// What the other side did wrong, in one sentence; "" while all is well.
+  /// The first violation as a sentence; "" if there is none.
   const std::string& problem() const { return problem_; }
 
-  /// The report, with the peak of each tier filled in: as stated, or else computed from leaves and phases,
-  /// and then the claim is at most upper_bound, unless all leaves are always there. Leaves that carry their
-  /// share of the peak must sum to the stated total. Closes the sink: calls that come later are refused.
-  /// Empty nodes and tiers when problem() is set.
+  /// The report, with the peak of each tier: as stated in the summary, else computed from entries and
+  /// phases. A computed peak is an upper bound unless all entries are live in every phase. If all entries
+  /// of a tier have bytes_at_peak, they must sum to the stated peak. Closes the sink: later calls are
+  /// refused. Entries and tiers are empty if problem() is set.
   MemoryReport take(std::string source);
 
  private:
@@ -45,8 +46,8 @@ class Collector {
   th_status add(const th_mem& node);
   void fill_tier(Tier t);
 
-  Room<th_mem_sink> sink_;
-  Room<th_mem_summary> summary_;
+  ZeroPadded<th_mem_sink> sink_;
+  ZeroPadded<th_mem_summary> summary_;
   MemoryReport report_;
   std::string problem_;
   std::size_t text_bytes_ = 0;  // of all names and formulas

@@ -85,7 +85,7 @@ struct FrontCalls {
       refused = send_plan(F::choose(host, m, r), m, r, sink, summary);
     });
     return s != TH_OK         ? s
-           : refused != TH_OK ? abi::fill(error, refused, "the host refused the report")
+           : refused != TH_OK ? abi::write_error(error, refused, "the host refused the report")
                               : TH_OK;
   }
   static th_status record_bytes(const th_host* host, const th_model* model, const th_run* run,
@@ -209,7 +209,7 @@ struct InstanceCalls {
   template <class F>
   static th_status call(th_trainer_inst* i, th_error* e, const char* name, InstanceState::States allowed,
                         F&& f) noexcept {
-    if (!i) return abi::fill(e, TH_E_ARG, "the instance is null");
+    if (!i) return abi::write_error(e, TH_E_ARG, "the instance is null");
     TrackedRun& tracked = *reinterpret_cast<TrackedRun*>(i);
     const th_status s = guard(e, [&] {
       tracked.state.require(allowed, name);

@@ -31,7 +31,7 @@ bool zero(const std::byte* from, std::size_t bytes) {
 const std::span<const AbiStruct> kAbiStructs = kStructs;
 const std::span<const AbiField> kAbiFields = kFields;
 
-std::string AbiView::cut(std::byte* at, const char* name, std::uint32_t whole) const {
+std::string AbiView::shrink_bytes(std::byte* at, const char* name, std::uint32_t whole) const {
   std::uint32_t size = whole;
   for (const AbiStruct& s : kAbiStructs)
     if (s.minor == minor_ && std::strcmp(s.name, name) == 0) size = std::min(whole, s.size);

@@ -1,6 +1,6 @@
-// How much of each struct a plugin knows, by the minor that it was built with: authors write no negotiation,
-// the host does it here. The table of sizes is generated from sdk/abi/v1.*.txt. Knows nothing of what the
-// fields mean.
+// The size of each struct as a plugin of a given minor version knows it. The host negotiates versions here,
+// so plugin authors write no code for it. The table of sizes is generated from sdk/abi/v1.*.txt. The meaning
+// of fields is not known here.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,12 +8,12 @@
 #include <span>
 #include <string>
 
-#include "core/abi/zeroed_struct.hpp"
+#include "core/abi/zero_padded.hpp"
 #include "trainhost/trainhost.h"
 
 namespace trainhost::plugin {
 
-/// One struct of one minor, and one field of the newest.
+/// The size of one struct in one minor version, and one field of the newest version.
 struct AbiStruct {
   std::uint32_t minor, size;
   const char* name;
@@ -25,7 +25,7 @@ struct AbiField {
 extern const std::span<const AbiStruct> kAbiStructs;
 extern const std::span<const AbiField> kAbiFields;
 
-// The names of the structs that are cut; another type does not compile.
+// Names of the structs that can be shrunk; any other type does not compile.
 template <class T>
 struct AbiName;
 #define TH_ABI_NAME(T)                       \
@@ -52,26 +52,26 @@ TH_ABI_NAME(th_tensor_sink)
 
 class AbiView {
  public:
-  /// Of a plugin that says `minor`; a later one than ours knows all that we know.
+  /// For a plugin built with `minor`; a newer minor than ours knows all of our fields.
   explicit AbiView(std::uint32_t minor = TH_ABI_MINOR) : minor_(minor) {}
   std::uint32_t minor() const { return minor_; }
 
-  /// Makes a struct of functions or of results as short as the plugin knows it.
+  /// Shrinks a table of functions or a result struct to the size that the plugin knows.
   template <class T>
-  T* fit(abi::Room<T>& r) const {
-    cut(reinterpret_cast<std::byte*>(r.get()), AbiName<T>::value, sizeof(T));
+  T* shrink(abi::ZeroPadded<T>& r) const {
+    shrink_bytes(reinterpret_cast<std::byte*>(r.get()), AbiName<T>::value, sizeof(T));
     return r.get();
   }
-  /// The same for what is asked of the plugin. Returns the first field that it would not see and that is set,
-  /// as "th_run.tomorrow"; then the call must not be made: the answer would be to another question. "" = all
-  /// is seen.
+  /// The same for an argument. Returns the first field that is set but that the plugin does not know, as
+  /// "th_run.tomorrow"; then the call must not be made, because the plugin would ignore that field. "" =
+  /// the plugin sees all fields that are set.
   template <class T>
-  std::string fit_question(abi::Room<T>& r) const {
-    return cut(reinterpret_cast<std::byte*>(r.get()), AbiName<T>::value, sizeof(T));
+  std::string shrink_argument(abi::ZeroPadded<T>& r) const {
+    return shrink_bytes(reinterpret_cast<std::byte*>(r.get()), AbiName<T>::value, sizeof(T));
   }
 
  private:
-  std::string cut(std::byte* at, const char* name, std::uint32_t whole) const;
+  std::string shrink_bytes(std::byte* at, const char* name, std::uint32_t whole) const;
   std::uint32_t minor_;
 };
 

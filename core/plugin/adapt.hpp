@@ -1,5 +1,6 @@
-// Adapters: the C tables of a loaded plugin as the host's abstract classes. They hold the library, so that a
-// session may outlive the registry; they check what comes back and turn codes into PluginError.
+// Adapters that implement the host's abstract classes with the C tables of a loaded plugin. They own a
+// reference to the library, so a session may outlive the registry. They check everything that comes back and
+// turn status codes into PluginError.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,59 +13,60 @@
 
 namespace trainhost::plugin {
 
-/// Throw Refused (stage abi: no_interface, truncated, slot) when the library does not offer a whole
+/// Throw Rejection (abi/no_interface, abi/truncated, abi/slot) if the library does not provide a complete
 /// interface.
 std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library);
 std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library);
 
-/// Throws Refused (abi/interfaces) when its get() does not know an interface that its manifest lists.
+/// Throws Rejection (abi/interfaces) if get() returns null for an interface that the manifest lists.
 void check_interfaces(const Library& library);
 
 /// Argument and unsupported: kUsage; unavailable: kNoBackend; out of memory: kDoesNotFit; cancelled:
 /// kStopped; else kFailed.
 Exit exit_of(th_status s);
 
-/// What the collector holds; throws PluginError("internal") naming `call` when the report broke the rules.
+/// The collected report; throws PluginError("internal") that names `call` if the report violates the rules
+/// of memory.h.
 MemoryReport take_report(const std::string& plugin_id, const char* call, abi::Collector& collector);
 
-/// Throws PluginError for a status other than TH_OK: the plugin's own words, or `call` and the code where it
-/// has none.
+/// Throws PluginError for a status other than TH_OK, with the plugin's message, or with `call` and the
+/// status if it gave none.
 void require_ok(const std::string& plugin_id, const char* call, th_status s, const th_error& error);
 
-/// The model and the run of a call, as the plugin knows such structs; throws as Library::ask() does. Borrows
-/// both.
-struct AskedAbout {
-  AskedAbout(const Library& library, const ModelSpec& m, const RunSpec& r)
-      : model(library.ask(abi::to_c(m))), run(library.ask(abi::to_c(r))) {}
-  abi::Room<th_model> model;
-  abi::Room<th_run> run;
+/// Model and run of a call as C structs of the plugin's minor version; throws like Library::fit_argument().
+/// Borrows both arguments.
+struct CallArguments {
+  CallArguments(const Library& library, const ModelSpec& m, const RunSpec& r)
+      : model(library.fit_argument(abi::to_c(m))), run(library.fit_argument(abi::to_c(r))) {}
+  abi::ZeroPadded<th_model> model;
+  abi::ZeroPadded<th_run> run;
 };
 
-/// Where a report goes, as the plugin knows such structs.
-struct Answered {
-  explicit Answered(const Library& library) {
-    library.view().fit(collector.sink_room());
-    library.view().fit(collector.summary_room());
+/// The sink of a report, shrunk to the plugin's minor version.
+struct ReportReceiver {
+  explicit ReportReceiver(const Library& library) {
+    library.view().shrink(collector.padded_sink());
+    library.view().shrink(collector.padded_summary());
   }
   abi::Collector collector;
 };
 
-/// Runs a call into a plugin, f(th_error*) -> th_status. An exception that leaves the plugin is its bug, not
-/// our end; the floating-point mode is ours again afterwards.
+/// Calls into a plugin, f(th_error*) -> th_status. An exception that leaves the plugin becomes a
+/// PluginError; the floating-point mode is restored afterwards.
 template <class F>
 void call_plugin(const Library& library, const char* call, F&& f) {
-  auto room = library.answer<th_error>();
+  auto result = library.make_result<th_error>();
   FpMode mode;
   th_status s;
   try {
-    s = f(room.get());
+    s = f(result.get());
   } catch (...) {
-    library.keep_fp_mode(mode, call);
+    library.restore_fp_mode(mode, call);
     throw PluginError(Exit::kFailed, "internal",
-                      "an exception left " + std::string(call) + "() of plugin " + library.id(), "", 0);
+                      std::string(call) + "() of plugin " + library.id() + " threw an exception", "", 0);
   }
-  library.keep_fp_mode(mode, call);
-  require_ok(library.id(), call, s, room.value);
+  library.restore_fp_mode(mode, call);
+  require_ok(library.id(), call, s, result.value);
 }
 
 }  // namespace trainhost::plugin

@@ -1,4 +1,4 @@
-// See adapt.hpp. The estimator's adapter, and what every adapter shares: errors.
+// See adapt.hpp. The adapter of estimators, and error handling that all adapters share.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -23,31 +23,32 @@ class EstimatorAdapter : public Estimator {
   const std::string& id() const override { return library_->id(); }
 
   int match(const ModelSpec& m, const RunSpec& r) const override {
-    std::optional<AskedAbout> about;
+    std::optional<CallArguments> arguments;
     try {
-      about.emplace(*library_, m, r);
-    } catch (const PluginError& e) {  // a run that it cannot see is none of its
+      arguments.emplace(*library_, m, r);
+    } catch (const PluginError& e) {  // a run with fields that the plugin does not know does not match
       library_->warn_once(e.what());
       return 0;
     }
     int32_t score = 0;
-    call_plugin(*library_, "match",
-                [&](th_error*) { return score = table_.match(about->model.get(), about->run.get()), TH_OK; });
+    call_plugin(*library_, "match", [&](th_error*) {
+      return score = table_.match(arguments->model.get(), arguments->run.get()), TH_OK;
+    });
     return score < 0 ? 0 : score > 1000 ? 1000 : score;
   }
 
   MemoryReport estimate(const ModelSpec& m, const RunSpec& r, const TrainerTraits* traits) const override {
-    AskedAbout about(*library_, m, r);
-    auto of_trainer = library_->ask(traits ? abi::to_c(*traits) : th_profile{});
-    Answered into(*library_);
-    abi::Collector& collector = into.collector;
+    CallArguments arguments(*library_, m, r);
+    auto of_trainer = library_->fit_argument(traits ? abi::to_c(*traits) : th_profile{});
+    ReportReceiver receiver(*library_);
+    abi::Collector& collector = receiver.collector;
     try {
       call_plugin(*library_, "estimate", [&](th_error* e) {
-        return table_.estimate(library_->host(), about.model.get(), about.run.get(),
+        return table_.estimate(library_->host(), arguments.model.get(), arguments.run.get(),
                                traits ? of_trainer.get() : nullptr, collector.sink(), collector.summary(), e);
       });
     } catch (const PluginError&) {
-      if (collector.problem().empty()) throw;  // otherwise the refused node is the better story
+      if (collector.problem().empty()) throw;  // otherwise the refused node is the more useful message
     }
     return take_report(id(), "estimate", collector);
   }
@@ -62,12 +63,13 @@ class EstimatorAdapter : public Estimator {
 std::unique_ptr<Estimator> adapt_estimator(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_ESTIMATOR_ID);
   if (!raw)
-    throw Refused("abi", "no_interface",
-                  fmt::format("says that it is an estimator and does not offer {}", TH_ESTIMATOR_ID),
-                  "return its table from get(), or change kind in the manifest");
-  auto table = known_part<th_estimator>(raw, TH_UP_TO(th_estimator, estimate), TH_ESTIMATOR_ID " table");
-  need_slot(reinterpret_cast<const void*>(table.match), TH_ESTIMATOR_ID, "match");
-  need_slot(reinterpret_cast<const void*>(table.estimate), TH_ESTIMATOR_ID, "estimate");
+    throw Rejection("abi", "no_interface",
+                    fmt::format("is of kind estimator but does not provide {}", TH_ESTIMATOR_ID),
+                    "return its table from get(), or change the kind in the manifest");
+  auto table =
+      copy_known_fields<th_estimator>(raw, TH_SIZE_UP_TO(th_estimator, estimate), TH_ESTIMATOR_ID " table");
+  require_slot(reinterpret_cast<const void*>(table.match), TH_ESTIMATOR_ID, "match");
+  require_slot(reinterpret_cast<const void*>(table.estimate), TH_ESTIMATOR_ID, "estimate");
   return std::make_unique<EstimatorAdapter>(std::move(library), table);
 }
 
@@ -76,8 +78,8 @@ MemoryReport take_report(const std::string& plugin_id, const char* call, abi::Co
   if (!collector.problem().empty())
     throw PluginError(
         Exit::kFailed, "internal",
-        fmt::format("plugin {} gave a broken report from {}(): {}", plugin_id, call, collector.problem()),
-        "a bug of the plugin", 0);
+        fmt::format("plugin {} sent an invalid report from {}(): {}", plugin_id, call, collector.problem()),
+        "a bug in the plugin: report it to its author", 0);
   return report;
 }
 
@@ -105,15 +107,15 @@ void require_ok(const std::string& plugin_id, const char* call, th_status s, con
     throw PluginError(
         Exit::kFailed, "internal",
         fmt::format("plugin {} returned the undocumented code {} from {}()", plugin_id, s, call),
-        "a bug of the plugin", 0);
-  const abi::Told told = abi::told(error);
+        "a bug in the plugin: report it to its author", 0);
+  const abi::ErrorText text = abi::read_error(error);
   const std::string message =
-      told.message.empty()
-          ? fmt::format("plugin {} failed in {}() without a message: {}", plugin_id, call, status)
-          : told.message;
-  throw PluginError(exit_of(s), status, abi::prefix(told.native) + message, told.hint, told.bytes_needed,
-                    {told.native.domain, told.native.code})
-      .of(plugin_id);
+      text.message.empty()
+          ? fmt::format("{1}() of plugin {0} failed without a message: {2}", plugin_id, call, status)
+          : text.message;
+  throw PluginError(exit_of(s), status, abi::prefix(text.native) + message, text.hint, text.bytes_needed,
+                    {text.native.domain, text.native.code})
+      .from_plugin(plugin_id);
 }
 
 }  // namespace trainhost::plugin

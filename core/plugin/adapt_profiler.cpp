@@ -1,4 +1,4 @@
-// See adapt_profiler.hpp. Records come from outside: texts are escaped, times and phases must make sense.
+// See adapt_profiler.hpp. Records are untrusted: texts are escaped, times and phases are checked.
 #include "core/plugin/adapt_profiler.hpp"
 
 #include <fmt/format.h>
@@ -17,22 +17,23 @@ namespace {
 
 constexpr std::size_t kMaxText = 200;
 
-struct Moments {
-  abi::Room<th_moments> c;
-  Profiler::Reached to;
+struct BoundaryCallback {
+  abi::ZeroPadded<th_moments> c;
+  Profiler::OnBoundary to;
 
-  explicit Moments(Profiler::Reached reached) : to(std::move(reached)) {
+  explicit BoundaryCallback(Profiler::OnBoundary reached) : to(std::move(reached)) {
     c->self = this;
     c->reached = [](th_moments* m, std::uint32_t moment, std::uint32_t micro, std::uint64_t live) noexcept {
       if (moment < TH_BEFORE_FORWARD || moment > TH_AFTER_UPDATE) return;
-      static_cast<Moments*>(m->self)->to(static_cast<StepMoment>(moment), micro, live);
+      static_cast<BoundaryCallback*>(m->self)->to(static_cast<StepBoundary>(moment), micro, live);
     };
   }
 };
 
-/// Checks each record, hands it on, and keeps what the receiver threw until the plugin has returned.
+/// Checks each record and passes it to the receiver. Stores an exception of the receiver until the plugin
+/// has returned.
 struct OpSink {
-  abi::Room<th_op_sink> c;
+  abi::ZeroPadded<th_op_sink> c;
   const std::function<void(const OpTiming&)>* to = nullptr;
   std::exception_ptr thrown;
   const char* problem = nullptr;
@@ -57,8 +58,8 @@ struct OpSink {
     }
   }
 
-  /// Plain text as it is, since thousands of records may come between two steps; anything else escaped in
-  /// `copy`.
+  /// Printable ASCII is returned without a copy, because there may be thousands of records per step; other
+  /// text is escaped into `copy`.
   static std::string_view printable(const char* text, std::string& copy) {
     const std::string_view t(text, ::strnlen(text, kMaxText));
     if (t.size() < kMaxText && std::all_of(t.begin(), t.end(), [](char c) { return c >= ' ' && c <= '~'; }))
@@ -69,14 +70,14 @@ struct OpSink {
   bool take(const th_op_record* r, OpTiming& t) {
     auto wrong = [&](const char* why) { return problem = why, false; };
     if (!r || !TH_HAS(r, th_op_record, live_bytes) || !r->kind || !r->name)
-      return wrong("a record without a name or cut short");
+      return wrong("a truncated record or one without a name");
     if (r->phase != TH_PH_FORWARD && r->phase != TH_PH_BACKWARD && r->phase != TH_PH_UPDATE)
-      return wrong("a record of no phase of a step");
-    if (r->layer < -1) return wrong("a record of a negative layer");
-    if (r->duration_ns > kMaxBytes || r->start_ns > kMaxBytes) return wrong("a time that leaves 63 bits");
+      return wrong("a record without a valid phase");
+    if (r->layer < -1) return wrong("a record with a negative layer");
+    if (r->duration_ns > kMaxBytes || r->start_ns > kMaxBytes) return wrong("a time beyond 63 bits");
     if (r->start_ns < end_ns) return wrong("records that overlap or are out of order");
     if (r->bytes_read > kMaxBytes || r->bytes_written > kMaxBytes || r->flops > kMaxBytes)
-      return wrong("a cost that leaves 63 bits");
+      return wrong("a cost beyond 63 bits");
     end_ns = r->start_ns + r->duration_ns;
     t = {printable(r->kind, kind_),
          printable(r->name, name_),
@@ -95,29 +96,29 @@ struct OpSink {
 class ProfilerAdapter : public Profiler {
  public:
   ProfilerAdapter(std::shared_ptr<Library> library, const th_profiler& table, th_trainer_inst* instance,
-                  Turns& turns, std::span<std::byte> records, Reached reached)
+                  InstanceCalls& calls, std::span<std::byte> records, OnBoundary reached)
       : library_(std::move(library)),
         table_(table),
         instance_(instance),
-        turns_(turns),
-        moments_(std::move(reached)) {
-    library_->view().fit(moments_.c);
-    Turns::Turn turn(turns_, library_->id(), "start of the profiler");
+        calls_(calls),
+        boundary_callback_(std::move(reached)) {
+    library_->view().shrink(boundary_callback_.c);
+    InstanceCalls::Scope scope(calls_, library_->id(), "start of the profiler");
     call_plugin(*library_, "start of the profiler", [&](th_error* e) {
-      return table_.start(instance_, records.data(), records.size(), moments_.c.get(), e);
+      return table_.start(instance_, records.data(), records.size(), boundary_callback_.c.get(), e);
     });
   }
   ~ProfilerAdapter() override {
     try {
       table_.stop(instance_);
-    } catch (...) {  // stop() always succeeds; a plugin that throws here has already lost
+    } catch (...) {  // stop() cannot fail; an exception here has nowhere to be reported
     }
   }
 
   void read(const std::function<void(const OpTiming&)>& receiver) override {
     OpSink sink(receiver);
-    library_->view().fit(sink.c);
-    Turns::Turn turn(turns_, library_->id(), "read of the profiler");
+    library_->view().shrink(sink.c);
+    InstanceCalls::Scope scope(calls_, library_->id(), "read of the profiler");
     try {
       call_plugin(*library_, "read of the profiler",
                   [&](th_error* e) { return table_.read(instance_, sink.c.get(), e); });
@@ -127,16 +128,16 @@ class ProfilerAdapter : public Profiler {
     if (sink.thrown) std::rethrow_exception(sink.thrown);
     if (sink.problem)
       throw PluginError(Exit::kFailed, "internal",
-                        fmt::format("plugin {} gave {} from its profiler", library_->id(), sink.problem),
-                        "a bug of the plugin", 0);
+                        fmt::format("plugin {} sent {} from its profiler", library_->id(), sink.problem),
+                        "a bug in the plugin: report it to its author", 0);
   }
 
  private:
   std::shared_ptr<Library> library_;
   th_profiler table_;
   th_trainer_inst* instance_;
-  Turns& turns_;  // the session's, which outlives this
-  Moments moments_;
+  InstanceCalls& calls_;  // the session's, which outlives this
+  BoundaryCallback boundary_callback_;
 };
 
 }  // namespace
@@ -144,9 +145,9 @@ class ProfilerAdapter : public Profiler {
 th_profiler profiler_table(Library& library) {
   const void* raw = library.interface(TH_PROFILER_ID);
   if (!raw) return {};
-  auto t = known_part<th_profiler>(raw, TH_UP_TO(th_profiler, stop), TH_PROFILER_ID " table");
+  auto t = copy_known_fields<th_profiler>(raw, TH_SIZE_UP_TO(th_profiler, stop), TH_PROFILER_ID " table");
   auto need = [](auto* function, const char* slot) {
-    need_slot(reinterpret_cast<const void*>(function), TH_PROFILER_ID, slot);
+    require_slot(reinterpret_cast<const void*>(function), TH_PROFILER_ID, slot);
   };
   need(t.record_bytes, "record_bytes");
   need(t.start, "start");
@@ -156,12 +157,12 @@ th_profiler profiler_table(Library& library) {
 }
 
 std::unique_ptr<Profiler> adapt_profiler(std::shared_ptr<Library> library, const th_profiler& table,
-                                         th_trainer_inst* instance, Turns& turns,
-                                         std::span<std::byte> records, Profiler::Reached reached) {
+                                         th_trainer_inst* instance, InstanceCalls& calls,
+                                         std::span<std::byte> records, Profiler::OnBoundary reached) {
   if (!table.start)
     throw PluginError(Exit::kUsage, "unsupported", fmt::format("plugin {} cannot be profiled", library->id()),
                       "", 0);
-  return std::make_unique<ProfilerAdapter>(std::move(library), table, instance, turns, records,
+  return std::make_unique<ProfilerAdapter>(std::move(library), table, instance, calls, records,
                                            std::move(reached));
 }
 

@@ -1,4 +1,4 @@
-// See adapt.hpp. The trainer's adapter and its sessions.
+// See adapt.hpp. The adapters of trainers and their sessions.
 #include <fmt/format.h>
 
 #include "core/abi/convert_structs.hpp"
@@ -8,7 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/plugin/adapt.hpp"
 #include "core/plugin/adapt_profiler.hpp"
-#include "core/plugin/instance_turns.hpp"
+#include "core/plugin/instance_calls.hpp"
 #include "core/plugin/known_fields.hpp"
 #include "core/plugin/save_sink.hpp"
 #include "trainhost/device.h"
@@ -17,13 +17,13 @@
 namespace trainhost::plugin {
 namespace {
 
-constexpr std::int32_t kDevice = 0;  // one device a run; a plugin's own options may name another
+constexpr std::int32_t kDevice = 0;  // one device per run; an option of the plugin may select another
 
 struct Tables {
   th_trainer trainer{};
-  th_generate generate{};  // next is null where the plugin cannot
-  th_profiler profiler{};  // likewise
-  th_device device{};      // memory is null where it has no device of its own
+  th_generate generate{};  // next is null if the plugin cannot generate
+  th_profiler profiler{};  // start is null if the plugin cannot be profiled
+  th_device device{};      // memory is null if it has no device of its own
 };
 
 class SessionAdapter : public Session {
@@ -31,10 +31,10 @@ class SessionAdapter : public Session {
   SessionAdapter(std::shared_ptr<Library> library, const Tables& tables, th_trainer_inst* instance)
       : library_(std::move(library)), t_(tables), instance_(instance) {}
   ~SessionAdapter() override {
-    turns_.end();
+    calls_.close();
     try {
       t_.trainer.destroy(instance_);
-    } catch (...) {  // destroy() always succeeds; a plugin that throws here has already lost
+    } catch (...) {  // destroy() cannot fail; an exception here has nowhere to be reported
     }
   }
 
@@ -48,9 +48,9 @@ class SessionAdapter : public Session {
     c.data = const_cast<void*>(p.data);  // load() reads only
     c.first = p.first;
     c.count = p.count;
-    auto asked = library_->ask(c);
+    auto argument = library_->fit_argument(c);
     call("load", [&](th_error* e) {
-      return t_.trainer.load(instance_, static_cast<std::uint32_t>(scope), asked.get(), e);
+      return t_.trainer.load(instance_, static_cast<std::uint32_t>(scope), argument.get(), e);
     });
   }
 
@@ -63,7 +63,7 @@ class SessionAdapter : public Session {
 
   void save(Scope scope, const std::function<void(const TensorPiece&)>& receiver) override {
     SaveSink sink(receiver);
-    library_->view().fit(sink.c);
+    library_->view().shrink(sink.c);
     try {
       call("save", [&](th_error* e) {
         return t_.trainer.save(instance_, static_cast<std::uint32_t>(scope), sink.c.get(), e);
@@ -74,15 +74,15 @@ class SessionAdapter : public Session {
     if (sink.thrown) std::rethrow_exception(sink.thrown);
     if (!sink.problem.empty())
       throw PluginError(Exit::kFailed, "internal",
-                        fmt::format("plugin {} gave {} from save()", library_->id(), sink.problem),
-                        "a bug of the plugin", 0);
+                        fmt::format("plugin {} sent {} from save()", library_->id(), sink.problem),
+                        "a bug in the plugin: report it to its author", 0);
   }
 
   Counters counters() override {
     if (!t_.trainer.counters) return {};
-    auto room = library_->answer<th_counters>();
-    call("counters", [&](th_error* e) { return t_.trainer.counters(instance_, room.get(), e); });
-    const th_counters& c = room.value;
+    auto result = library_->make_result<th_counters>();
+    call("counters", [&](th_error* e) { return t_.trainer.counters(instance_, result.get(), e); });
+    const th_counters& c = result.value;
     return {.h2d = c.h2d_count,
             .d2h = c.d2h_count,
             .h2d_bytes = c.h2d_bytes,
@@ -130,14 +130,14 @@ class SessionAdapter : public Session {
     call("next", [&](th_error* e) { return t_.generate.next(instance_, token, position, logits.data(), e); });
   }
 
-  std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::Reached reached) override {
-    return adapt_profiler(library_, t_.profiler, instance_, turns_, records, std::move(reached));
+  std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::OnBoundary reached) override {
+    return adapt_profiler(library_, t_.profiler, instance_, calls_, records, std::move(reached));
   }
 
  private:
   template <class F>
   void call(const char* name, F&& f) {
-    Turns::Turn turn(turns_, library_->id(), name);
+    InstanceCalls::Scope scope(calls_, library_->id(), name);
     call_plugin(*library_, name, std::forward<F>(f));
   }
 
@@ -145,8 +145,8 @@ class SessionAdapter : public Session {
     std::uint64_t ids = checked_mul(in.batch, in.seq);
     if (in.tokens.size() != ids || in.targets.size() != ids)
       throw PluginError(Exit::kFailed, "argument",
-                        fmt::format("a step of {} x {} ids was given {} tokens and {} targets", in.batch,
-                                    in.seq, in.tokens.size(), in.targets.size()),
+                        fmt::format("a step of {} x {} tokens got {} tokens and {} targets", in.batch, in.seq,
+                                    in.tokens.size(), in.targets.size()),
                         "", 0);
     th_step c{};
     c.struct_size = sizeof c;
@@ -157,18 +157,18 @@ class SessionAdapter : public Session {
     c.targets = in.targets.data();
     c.lr = in.lr;
     c.step_index = in.step_index;
-    auto asked = library_->ask(c);
-    auto room = library_->answer<th_step_out>();
+    auto argument = library_->fit_argument(c);
+    auto result = library_->make_result<th_step_out>();
     call(flags ? "evaluate" : "step",
-         [&](th_error* e) { return t_.trainer.step(instance_, asked.get(), room.get(), e); });
-    const th_step_out& out = room.value;
+         [&](th_error* e) { return t_.trainer.step(instance_, argument.get(), result.get(), e); });
+    const th_step_out& out = result.value;
     return {out.loss, out.grad_norm, out.tokens_counted, out.wall_ns, out.device_ns};
   }
 
   std::shared_ptr<Library> library_;  // outlives the instance, and with it the host table
   Tables t_;
   th_trainer_inst* instance_;
-  Turns turns_;
+  InstanceCalls calls_;
 };
 
 class TrainerAdapter : public Trainer {
@@ -183,27 +183,27 @@ class TrainerAdapter : public Trainer {
     call_plugin(*library_, "probe",
                 [&](th_error* e) { return t_.trainer.probe(library_->host(), &devices, e); });
     if (devices == 0)
-      throw PluginError(Exit::kNoBackend, "unavailable", fmt::format("plugin {} finds no device here", id()),
-                        "", 0);
+      throw PluginError(Exit::kNoBackend, "unavailable", fmt::format("plugin {} found no device", id()), "",
+                        0);
   }
 
   TrainerTraits traits(const ModelSpec& m, const RunSpec& r) override {
-    AskedAbout about(*library_, m, r);
-    auto p = library_->answer<th_profile>();
+    CallArguments arguments(*library_, m, r);
+    auto p = library_->make_result<th_profile>();
     call_plugin(*library_, "profile", [&](th_error* e) {
-      return t_.trainer.profile(library_->host(), about.model.get(), about.run.get(), p.get(), e);
+      return t_.trainer.profile(library_->host(), arguments.model.get(), arguments.run.get(), p.get(), e);
     });
     p->struct_size = sizeof(th_profile);
     return abi::from_c(p.value);
   }
 
   MemoryReport plan(const ModelSpec& m, const RunSpec& r) override {
-    AskedAbout about(*library_, m, r);
-    Answered into(*library_);
-    abi::Collector& collector = into.collector;
+    CallArguments arguments(*library_, m, r);
+    ReportReceiver receiver(*library_);
+    abi::Collector& collector = receiver.collector;
     try {
       call_plugin(*library_, "plan", [&](th_error* e) {
-        return t_.trainer.plan(library_->host(), about.model.get(), about.run.get(), collector.sink(),
+        return t_.trainer.plan(library_->host(), arguments.model.get(), arguments.run.get(), collector.sink(),
                                collector.summary(), e);
       });
     } catch (const PluginError&) {
@@ -214,10 +214,11 @@ class TrainerAdapter : public Trainer {
 
   std::optional<std::uint64_t> profile_bytes(const ModelSpec& m, const RunSpec& r) override {
     if (!t_.profiler.record_bytes) return std::nullopt;
-    AskedAbout about(*library_, m, r);
+    CallArguments arguments(*library_, m, r);
     std::uint64_t bytes = 0;
     call_plugin(*library_, "record_bytes", [&](th_error* e) {
-      return t_.profiler.record_bytes(library_->host(), about.model.get(), about.run.get(), &bytes, e);
+      return t_.profiler.record_bytes(library_->host(), arguments.model.get(), arguments.run.get(), &bytes,
+                                      e);
     });
     return bytes;
   }
@@ -239,23 +240,24 @@ class TrainerAdapter : public Trainer {
     }
     if (d.free_bytes > d.total_bytes || d.total_bytes > kMaxBytes)
       throw PluginError(Exit::kFailed, "internal",
-                        fmt::format("plugin {} says that {} of its device's {} bytes are free", id(),
+                        fmt::format("plugin {} reported {} free bytes on a device of {} bytes", id(),
                                     d.free_bytes, d.total_bytes),
-                        "a bug of the plugin", 0);
+                        "a bug in the plugin: report it to its author", 0);
     d.name = escaped({text, ::strnlen(text, sizeof text)}, kMaxName);
     return d;
   }
 
   std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) override {
-    AskedAbout about(*library_, m, r);
+    CallArguments arguments(*library_, m, r);
     th_trainer_inst* instance = nullptr;
     call_plugin(*library_, "create", [&](th_error* e) {
-      return t_.trainer.create(library_->host(), kDevice, about.model.get(), about.run.get(), &instance, e);
+      return t_.trainer.create(library_->host(), kDevice, arguments.model.get(), arguments.run.get(),
+                               &instance, e);
     });
     if (!instance)
       throw PluginError(Exit::kFailed, "internal",
                         fmt::format("plugin {} returned no instance from create()", id()),
-                        "a bug of the plugin", 0);
+                        "a bug in the plugin: report it to its author", 0);
     return std::make_unique<SessionAdapter>(library_, t_, instance);
   }
 
@@ -269,13 +271,13 @@ class TrainerAdapter : public Trainer {
 std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library) {
   const void* raw = library->interface(TH_TRAINER_ID);
   if (!raw)
-    throw Refused("abi", "no_interface",
-                  fmt::format("says that it is a trainer and does not offer {}", TH_TRAINER_ID),
-                  "return its table from get(), or change kind in the manifest");
+    throw Rejection("abi", "no_interface",
+                    fmt::format("is of kind trainer but does not provide {}", TH_TRAINER_ID),
+                    "return its table from get(), or change the kind in the manifest");
   Tables t;
-  t.trainer = known_part<th_trainer>(raw, TH_UP_TO(th_trainer, destroy), TH_TRAINER_ID " table");
+  t.trainer = copy_known_fields<th_trainer>(raw, TH_SIZE_UP_TO(th_trainer, destroy), TH_TRAINER_ID " table");
   auto need = [](auto* function, const char* slot) {
-    need_slot(reinterpret_cast<const void*>(function), TH_TRAINER_ID, slot);
+    require_slot(reinterpret_cast<const void*>(function), TH_TRAINER_ID, slot);
   };
   need(t.trainer.probe, "probe");
   need(t.trainer.profile, "profile");
@@ -287,12 +289,12 @@ std::unique_ptr<Trainer> adapt_trainer(std::shared_ptr<Library> library) {
   need(t.trainer.save, "save");
   need(t.trainer.destroy, "destroy");
   if (const void* g = library->interface(TH_GENERATE_ID))
-    t.generate = known_part<th_generate>(g, TH_UP_TO(th_generate, next), TH_GENERATE_ID " table");
+    t.generate = copy_known_fields<th_generate>(g, TH_SIZE_UP_TO(th_generate, next), TH_GENERATE_ID " table");
   t.profiler = profiler_table(*library);
   if (const void* d = library->interface(TH_DEVICE_ID)) {
-    t.device = known_part<th_device>(d, TH_UP_TO(th_device, name), TH_DEVICE_ID " table");
-    need_slot(reinterpret_cast<const void*>(t.device.memory), TH_DEVICE_ID, "memory");
-    need_slot(reinterpret_cast<const void*>(t.device.name), TH_DEVICE_ID, "name");
+    t.device = copy_known_fields<th_device>(d, TH_SIZE_UP_TO(th_device, name), TH_DEVICE_ID " table");
+    require_slot(reinterpret_cast<const void*>(t.device.memory), TH_DEVICE_ID, "memory");
+    require_slot(reinterpret_cast<const void*>(t.device.name), TH_DEVICE_ID, "name");
   }
   return std::make_unique<TrainerAdapter>(std::move(library), t);
 }

@@ -1,7 +1,6 @@
-// What a start costs: N plugins in a folder, copies of one with an id each, listed cold (gate and rehearsal
-// of each) and warm (remembered). Prints milliseconds, the least of some runs, and processor time. Not a
-// test: what must hold stands in cache_test.
-//   bench_registry PLUGIN.so [N]
+// Benchmark of start-up time: lists N plugins (copies of one with different ids) without the cache (file
+// validation and trial load of each) and with it. Prints the minimum time in ms. Not a test; cache_test.cpp
+// checks behaviour. Usage: bench_registry PLUGIN.so [N]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +32,7 @@ std::string read(const fs::path& file) {
 
 void write(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
 
-/// Another id of the same length wherever the old one stands: in the manifest and in the table.
+/// Replaces the id by another of the same length, in the manifest and in the table.
 std::string renamed(std::string bytes, const std::string& id, int i) {
   std::string number = std::to_string(i);
   if (number.size() < id.size()) number = std::string(id.size() - number.size(), 'x') + number;
@@ -50,7 +49,7 @@ struct Run {
 
 Run run(const fs::path& folder, bool cold) {
   tp::HostOptions o;
-  o.probe_program = "/proc/self/exe";
+  o.trial_load_program = "/proc/self/exe";
   o.cache_file = folder / "cache" / "plugins-1.cache";
   if (cold) fs::remove(o.cache_file);
   const auto begin = Clock::now();
@@ -65,7 +64,7 @@ Run run(const fs::path& folder, bool cold) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], tp::kProbeWord) == 0) tp::probe_child();
+  if (argc == 2 && std::strcmp(argv[1], tp::kTrialLoadArgument) == 0) tp::serve_trial_load();
   if (argc < 2) {
     fmt::print(stderr, "bench_registry PLUGIN.so [N]\n");
     return 2;
@@ -73,7 +72,7 @@ int main(int argc, char** argv) {
   const int n = argc > 2 ? std::max(1, std::atoi(argv[2])) : 200;
   std::string pattern = (fs::temp_directory_path() / "trainhost-bench-XXXXXX").string();
   const fs::path folder = ::mkdtemp(pattern.data());
-  const std::string bytes = read(argv[1]), id = tp::inspect(fs::canonical(argv[1])).manifest.id;
+  const std::string bytes = read(argv[1]), id = tp::inspect_file(fs::canonical(argv[1])).manifest.id;
   for (int i = 0; i < n; ++i) {
     const fs::path file = folder / fmt::format("p{}.so", i);
     write(file, renamed(bytes, id, i));

@@ -1,6 +1,5 @@
-// Lines of fields, for the registry's cache and for what a probing child is told and answers: tabs between
-// fields, with a backslash before what would end one. No types and no nesting: who writes a line knows what
-// it reads.
+// Lines of tab-separated fields with backslash escapes, for the registry's cache and for the messages of a
+// trial load. No types and no nesting: writer and reader agree on the order of fields.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,13 +7,14 @@
 
 namespace trainhost::plugin {
 
-/// One line without its end.
+/// One line, without the newline.
 std::string join_fields(const std::vector<std::string>& fields);
 
-/// The fields of one line; what join_fields() made comes back unchanged, anything else as some list of texts.
+/// The fields of one line. Inverse of join_fields(); any other input gives some list of texts, never an
+/// error.
 std::vector<std::string> split_fields(std::string_view line);
 
-/// The lines of a text, without their ends.
+/// The lines of a text, without newlines.
 std::vector<std::string_view> lines_of(std::string_view text);
 
 }  // namespace trainhost::plugin

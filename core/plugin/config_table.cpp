@@ -1,5 +1,5 @@
-// See config_table.hpp. The text is parsed at every question: 10 kB in some 50 us, and nothing to keep or to
-// lock.
+// See config_table.hpp. The text is parsed for every question: 10 kB take about 50 us, and nothing must be
+// stored or locked.
 #include "core/plugin/config_table.hpp"
 
 #include <simdjson.h>
@@ -16,7 +16,7 @@ namespace {
 
 using simdjson::dom::element;
 
-/// The item named `key` of an object, or at that index of an array.
+/// The member `key` of an object, or the item at that index of an array.
 simdjson::simdjson_result<element> item(const element& of, std::string_view key) {
   simdjson::dom::array array;
   if (of.get(array) != simdjson::SUCCESS) return of.at_key(key);
@@ -26,8 +26,8 @@ simdjson::simdjson_result<element> item(const element& of, std::string_view key)
   return array.at(i);
 }
 
-/// Looks `dotted` up in the model's config and hands what stands there to `take`, which says whether it is of
-/// its kind.
+/// Looks up the dotted key in the model's config.json and passes the value to `take`, which returns whether
+/// its type is right.
 template <class Take>
 th_status ask(const th_model* m, const char* dotted, Take take) noexcept try {
   if (!m || !dotted) return TH_E_ARG;

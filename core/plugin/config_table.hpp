@@ -1,11 +1,11 @@
-// Host extension "trainhost.config/1": what a plugin may ask of a model's config.json. See trainhost/config.h
-// for the rules.
+// Host extension "trainhost.config/1": reads values of a model's config.json by key. Rules:
+// trainhost/config.h.
 #pragma once
 #include "trainhost/config.h"
 
 namespace trainhost::plugin {
 
-/// The functions, without struct_size and self: they need neither. Nothing thrown crosses into the plugin.
+/// The functions; struct_size and self are not used. They never throw.
 th_config config_table();
 
 }  // namespace trainhost::plugin

@@ -1,5 +1,4 @@
-// See elf_file.hpp. Layouts are those of <elf.h> (System V gABI, 64-bit); names of codes:
-// core/plugin/README.md.
+// See elf_file.hpp. Layouts are those of <elf.h> (System V gABI, 64-bit); codes: core/plugin/README.md.
 #include "core/plugin/elf_file.hpp"
 
 #include <elf.h>
@@ -54,16 +53,16 @@ std::string machine_name(std::uint16_t machine) {
   return fmt::format("machine {}", machine);
 }
 
-[[noreturn]] void gate(const char* code, const std::string& reason, std::string hint = {}) {
-  throw Refused("gate", code, reason, std::move(hint));
+[[noreturn]] void reject_elf(const char* code, const std::string& reason, std::string hint = {}) {
+  throw Rejection("gate", code, reason, std::move(hint));
 }
-[[noreturn]] void manifest(
+[[noreturn]] void reject_section(
     const char* code, const std::string& reason,
-    std::string hint = "write it with TH_MANIFEST of trainhost/plugin.h, which has its keys and limits") {
-  throw Refused("manifest", code, reason, std::move(hint));
+    std::string hint = "write it with TH_MANIFEST; its keys and limits are in trainhost/plugin.h") {
+  throw Rejection("manifest", code, reason, std::move(hint));
 }
-const char* const kOtherBuild = "a build of it for this machine is needed";
-const char* const kCopyAgain = "the file is damaged or half copied: build or copy it again";
+const char* const kOtherBuild = "install a build for this machine";
+const char* const kCopyAgain = "the file is damaged or incomplete: build or copy it again";
 
 class File {
  public:
@@ -73,16 +72,16 @@ class File {
     return offset <= size_ && bytes <= size_ - offset;
   }
 
-  /// Exactly `bytes` at `offset`, which holds() was asked about; a file that shrank meanwhile is "truncated".
+  /// Exactly `bytes` at `offset`, for which holds() is true. A file that shrank since then is rejected as
+  /// truncated.
   void read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
     auto* p = static_cast<char*>(to);
     while (bytes > 0) {
       ssize_t n = ::pread(fd_, p, bytes, static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0)
-        gate("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
-             "look at the disk that it lies on");
-      if (n == 0) gate("truncated", "the file became shorter while it was read", kCopyAgain);
+        reject_elf("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)), "check the disk");
+      if (n == 0) reject_elf("truncated", "was truncated while it was being read", kCopyAgain);
       p += n, offset += static_cast<std::uint64_t>(n), bytes -= static_cast<std::uint64_t>(n);
     }
   }
@@ -99,50 +98,53 @@ class File {
 };
 
 Elf64_Ehdr read_header(const File& f) {
-  if (f.size() == 0) gate("empty", "the file is empty", kCopyAgain);
+  if (f.size() == 0) reject_elf("empty", "is empty", kCopyAgain);
   unsigned char magic[EI_NIDENT] = {};
   f.read(0, magic, std::min<std::uint64_t>(f.size(), sizeof magic));
   if (std::memcmp(magic, ELFMAG, SELFMAG) != 0)
-    gate("not_elf", "not a shared library: it does not begin with the ELF magic number",
-         "take it out of the folder, or link it with -shared");
+    reject_elf("not_elf", "is not a shared library: it does not begin with the ELF magic number",
+               "remove it from the plugin directory, or link it with -shared");
   if (f.size() < sizeof(Elf64_Ehdr))
-    gate("truncated", fmt::format("cut off: {} bytes are less than an ELF header", f.size()), kCopyAgain);
+    reject_elf("truncated", fmt::format("is truncated: {} bytes are fewer than an ELF header", f.size()),
+               kCopyAgain);
   if (magic[EI_CLASS] != ELFCLASS64)
-    gate("wrong_class", "a 32-bit library; this program is 64-bit", kOtherBuild);
+    reject_elf("wrong_class", "is a 32-bit library; this program is 64-bit", kOtherBuild);
   if (magic[EI_DATA] != ELFDATA2LSB)
-    gate("wrong_machine", "a big-endian library; this machine is little-endian", kOtherBuild);
+    reject_elf("wrong_machine", "is a big-endian library; this machine is little-endian", kOtherBuild);
   Elf64_Ehdr h;
   f.read(0, &h, sizeof h);
   if (h.e_machine != kHostMachine)
-    gate("wrong_machine",
-         fmt::format("built for {}; this program runs on {}", machine_name(h.e_machine),
-                     machine_name(kHostMachine)),
-         kOtherBuild);
-  if (h.e_type == ET_EXEC) gate("executable", "a program, not a shared library", "link it with -shared");
+    reject_elf("wrong_machine",
+               fmt::format("is built for {}; this program runs on {}", machine_name(h.e_machine),
+                           machine_name(kHostMachine)),
+               kOtherBuild);
+  if (h.e_type == ET_EXEC)
+    reject_elf("executable", "is a program, not a shared library", "link it with -shared");
   if (h.e_type != ET_DYN)
-    gate("not_shared", h.e_type == ET_REL ? "an object file, not a shared library" : "not a shared library",
-         "link it with -shared");
+    reject_elf("not_shared",
+               h.e_type == ET_REL ? "is an object file, not a shared library" : "is not a shared library",
+               "link it with -shared");
   return h;
 }
 
 /// A position-independent program is ET_DYN too; text relocations make code pages writable.
 std::vector<Elf64_Dyn> read_dynamic(const File& f, const Elf64_Phdr& p) {
   if (p.p_filesz > kMaxDynamicBytes)
-    gate("truncated", "its dynamic section is larger than 1 MiB", kCopyAgain);
+    reject_elf("truncated", "its dynamic section is larger than 1 MiB", kCopyAgain);
   std::vector<Elf64_Dyn> all = f.table<Elf64_Dyn>(p.p_offset, p.p_filesz / sizeof(Elf64_Dyn));
   all.erase(std::find_if(all.begin(), all.end(), [](const Elf64_Dyn& d) { return d.d_tag == DT_NULL; }),
             all.end());
   for (const Elf64_Dyn& d : all) {
     if (d.d_tag == DT_FLAGS_1 && (d.d_un.d_val & DF_1_PIE))
-      gate("executable", "a program, not a shared library", "link it with -shared");
+      reject_elf("executable", "is a program, not a shared library", "link it with -shared");
     if (d.d_tag == DT_TEXTREL || (d.d_tag == DT_FLAGS && (d.d_un.d_val & DF_TEXTREL)))
-      gate("text_relocations", "has text relocations, which would make its code writable",
-           "compile it with -fPIC");
+      reject_elf("text_relocations", "has text relocations, which make its code writable",
+                 "compile it with -fPIC");
   }
   return all;
 }
 
-/// The text at an address of the loaded library, by the segment that will hold it.
+/// The text at a virtual address, read from the segment that maps it.
 std::string text_at(const File& f, const std::vector<Elf64_Phdr>& segments, std::uint64_t address) {
   for (const Elf64_Phdr& p : segments) {
     if (p.p_type != PT_LOAD || address < p.p_vaddr || address - p.p_vaddr >= p.p_filesz) continue;
@@ -153,10 +155,11 @@ std::string text_at(const File& f, const std::vector<Elf64_Phdr>& segments, std:
     if (end == text.npos) break;
     return text.substr(0, end);
   }
-  gate("truncated", "the names of the libraries that it needs lie outside the file", kCopyAgain);
+  reject_elf("truncated", "is truncated: the names of its required libraries are outside the file",
+             kCopyAgain);
 }
 
-/// What the dynamic linker will look for, and where. RUNPATH makes it ignore RPATH.
+/// The required libraries and the run path. RUNPATH takes precedence over RPATH.
 void read_links(const File& f, const std::vector<Elf64_Phdr>& segments, const std::vector<Elf64_Dyn>& dynamic,
                 ElfFile& out) {
   std::uint64_t names = 0;
@@ -168,8 +171,8 @@ void read_links(const File& f, const std::vector<Elf64_Phdr>& segments, const st
     const std::string text = text_at(f, segments, names + d.d_un.d_val);
     if (d.d_tag == DT_NEEDED) {
       if (out.needed.size() == kMaxNeeded)
-        gate("not_shared", fmt::format("is linked to more than {} libraries", kMaxNeeded),
-             "link it to those alone that it uses: -Wl,--as-needed");
+        reject_elf("not_shared", fmt::format("is linked to more than {} libraries", kMaxNeeded),
+                   "link only the libraries that it uses: -Wl,--as-needed");
       out.needed.push_back(text);
     } else if (d.d_tag == DT_RUNPATH || !runpath) {
       runpath = runpath || d.d_tag == DT_RUNPATH;
@@ -178,34 +181,38 @@ void read_links(const File& f, const std::vector<Elf64_Phdr>& segments, const st
   }
 }
 
-/// dlopen of a library whose segments lie outside the file dies of SIGBUS: so look first.
+/// dlopen of a library whose segments are outside the file ends with SIGBUS, so check first.
 void read_segments(const File& f, const Elf64_Ehdr& h, ElfFile& out) {
   if (h.e_phentsize != sizeof(Elf64_Phdr) || h.e_phnum == 0 || h.e_phnum > kMaxSegments)
-    gate("not_shared",
-         fmt::format("has {} program headers of {} bytes: nothing to load", h.e_phnum, h.e_phentsize),
-         "link it with -shared");
+    reject_elf(
+        "not_shared",
+        fmt::format("has {} program headers of {} bytes, so nothing can be loaded", h.e_phnum, h.e_phentsize),
+        "link it with -shared");
   if (!f.holds(h.e_phoff, std::uint64_t{h.e_phnum} * sizeof(Elf64_Phdr)))
-    gate("truncated", "cut off: its program headers lie outside the file", kCopyAgain);
+    reject_elf("truncated", "is truncated: its program headers are outside the file", kCopyAgain);
   bool dynamic = false, load = false;
   int number = 0;
   const std::vector<Elf64_Phdr> segments = f.table<Elf64_Phdr>(h.e_phoff, h.e_phnum);
   std::vector<Elf64_Dyn> entries;
   for (const Elf64_Phdr& p : segments) {
     if (p.p_type != PT_NULL && p.p_type != PT_GNU_STACK && !f.holds(p.p_offset, p.p_filesz))
-      gate("truncated",
-           fmt::format("cut off: segment {} does not lie inside the {} bytes of the file", number, f.size()),
-           kCopyAgain);
+      reject_elf(
+          "truncated",
+          fmt::format("is truncated: segment {} is outside the {} bytes of the file", number, f.size()),
+          kCopyAgain);
     if (p.p_type == PT_LOAD && p.p_filesz > p.p_memsz)
-      gate("truncated", fmt::format("segment {} is larger in the file than in memory", number), kCopyAgain);
-    if (p.p_type == PT_INTERP) gate("executable", "a program, not a shared library", "link it with -shared");
+      reject_elf("truncated", fmt::format("segment {} is larger in the file than in memory", number),
+                 kCopyAgain);
+    if (p.p_type == PT_INTERP)
+      reject_elf("executable", "is a program, not a shared library", "link it with -shared");
     if (p.p_type == PT_GNU_STACK && (p.p_flags & PF_X))
-      gate("executable_stack", "asks for an executable stack", "link it with -z noexecstack");
+      reject_elf("executable_stack", "requires an executable stack", "link it with -z noexecstack");
     if (p.p_type == PT_DYNAMIC) dynamic = true, entries = read_dynamic(f, p);
     load = load || p.p_type == PT_LOAD;
     ++number;
   }
   if (!dynamic || !load)
-    gate("not_shared", "has nothing that a dynamic linker could load", "link it with -shared");
+    reject_elf("not_shared", "has no loadable segment or no dynamic section", "link it with -shared");
   read_links(f, segments, entries, out);
 }
 
@@ -213,21 +220,21 @@ std::vector<Elf64_Shdr> read_sections(const File& f, const Elf64_Ehdr& h) {
   if (h.e_shoff == 0 || h.e_shnum == 0) return {};
   if (h.e_shentsize != sizeof(Elf64_Shdr) ||
       !f.holds(h.e_shoff, std::uint64_t{h.e_shnum} * sizeof(Elf64_Shdr)))
-    gate("truncated", "cut off: its section table lies outside the file", kCopyAgain);
+    reject_elf("truncated", "is truncated: its section table is outside the file", kCopyAgain);
   return f.table<Elf64_Shdr>(h.e_shoff, h.e_shnum);
 }
 
 std::string read_section_names(const File& f, const Elf64_Ehdr& h, const std::vector<Elf64_Shdr>& sections) {
-  if (h.e_shstrndx >= sections.size()) gate("truncated", "its section names are missing", kCopyAgain);
+  if (h.e_shstrndx >= sections.size()) reject_elf("truncated", "its section names are missing", kCopyAgain);
   const Elf64_Shdr& s = sections[h.e_shstrndx];
   if (s.sh_type != SHT_STRTAB || s.sh_size > kMaxSectionNames || !f.holds(s.sh_offset, s.sh_size))
-    gate("truncated", "its section names lie outside the file", kCopyAgain);
+    reject_elf("truncated", "its section names are outside the file", kCopyAgain);
   std::string names(s.sh_size, '\0');
   f.read(s.sh_offset, names.data(), names.size());
   return names;
 }
 
-/// Looks at no more bytes than the name has: sections may be 65 000 and the names a megabyte without an end.
+/// Compares at most the length of the name: there may be 65,000 sections and 1 MiB of names without a NUL.
 bool is_manifest(const std::string& names, std::uint32_t offset) {
   return offset < names.size() && names.compare(offset, kSection.size(), kSection) == 0;
 }
@@ -236,7 +243,9 @@ std::optional<Elf64_Shdr> find_manifest(const std::vector<Elf64_Shdr>& sections,
   std::optional<Elf64_Shdr> found;
   for (const Elf64_Shdr& s : sections) {
     if (!is_manifest(names, s.sh_name)) continue;
-    if (found) manifest("twice", "has two .trainhost sections", "one TH_MANIFEST in one source file");
+    if (found)
+      reject_section("twice", "has two .trainhost sections",
+                     "write exactly one TH_MANIFEST, in one source file");
     found = s;
   }
   return found;
@@ -253,16 +262,16 @@ ElfFile read_elf(int fd, std::uint64_t size) {
   std::optional<Elf64_Shdr> s;
   if (!sections.empty()) s = find_manifest(sections, read_section_names(f, h, sections));
   if (!s) return out;
-  if (s->sh_type == SHT_NOBITS || s->sh_size == 0) manifest("empty", "its manifest is empty");
+  if (s->sh_type == SHT_NOBITS || s->sh_size == 0) reject_section("empty", "its manifest is empty");
   if (s->sh_size > kMaxManifestBytes)
-    manifest("too_big",
-             fmt::format("its manifest has {} bytes; at most {} are allowed", s->sh_size, kMaxManifestBytes));
+    reject_section("too_big", fmt::format("its manifest has {} bytes; at most {} are allowed", s->sh_size,
+                                          kMaxManifestBytes));
   if (!f.holds(s->sh_offset, s->sh_size))
-    manifest("outside", "its manifest lies outside the file", kCopyAgain);
+    reject_section("outside", "its manifest is outside the file", kCopyAgain);
   std::string text(s->sh_size, '\0');
   f.read(s->sh_offset, text.data(), text.size());
-  text.erase(text.find_last_not_of('\0') + 1);  // the terminator of the C string, and the linker's padding
-  if (text.empty()) manifest("empty", "its manifest is empty");
+  text.erase(text.find_last_not_of('\0') + 1);  // the NUL of the C string and the linker's padding
+  if (text.empty()) reject_section("empty", "its manifest is empty");
   out.manifest = std::move(text);
   return out;
 }

@@ -1,7 +1,6 @@
-// Reads what a plugin file says about itself, without running code of it: kind, segments, what it is linked
-// to, the .trainhost section. The file is hostile: every offset is checked against its size, everything is
-// read with pread, nothing is mapped (a file cut short while it is mapped kills the process). Who decides
-// what follows: file_validation.hpp.
+// Reads kind, segments, required libraries and the .trainhost section of a plugin file without running its
+// code. The file is untrusted: every offset is checked against its size, and it is read with pread and never
+// mapped, because truncating a mapped file kills the process. Next: file_validation.hpp.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,9 +15,9 @@ struct ElfFile {
   std::string run_path;                 // DT_RUNPATH, else DT_RPATH: colon-separated, not expanded
 };
 
-/// The shared library behind `fd`, which holds `size` bytes. Throws Refused: stage gate for a file that the
-/// dynamic linker must not see (not ELF, other class or machine, an executable, cut off, executable stack,
-/// text relocations), stage manifest for a section that is double, too big, empty or outside the file.
+/// The shared library of `size` bytes behind `fd`. Throws Rejection: stage gate for a file that must not
+/// reach the dynamic linker (not ELF, other class or machine, executable, truncated, executable stack, text
+/// relocations); stage manifest for a section that occurs twice, is too big, empty or outside the file.
 ElfFile read_elf(int fd, std::uint64_t size);
 
 }  // namespace trainhost::plugin

@@ -1,7 +1,6 @@
-// The cheap gate before the dynamic linker: looks at a file as such, reads its manifest, and asks whether
-// this machine has what it needs; runs no code of it and never blocks on it. One implementation file per
-// operating system (file_validation_linux.cpp). Its parts: trust.hpp, elf_file.hpp, plugin_manifest.hpp,
-// links.hpp.
+// Validation of a plugin file before the dynamic linker sees it: kind, owners and modes, ELF structure,
+// manifest, and whether this machine has what it requires. Runs no code of the file and never blocks. Linux
+// only (file_validation_linux.cpp). Parts: trust.hpp, elf_file.hpp, plugin_manifest.hpp, links.hpp.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -12,7 +11,7 @@
 
 namespace trainhost::plugin {
 
-/// What identifies the very file that was looked at. All zero: there is none.
+/// Identity of one version of a file. All zero: no file.
 struct FileId {
   std::uint64_t device = 0, inode = 0, size = 0;
   std::int64_t mtime_s = 0, mtime_ns = 0;
@@ -20,24 +19,24 @@ struct FileId {
   bool operator==(const FileId&) const = default;
 };
 
-struct Passed {
-  FileId id, sidecar;  // of the library, and of NAME.toml beside it
-  Manifest manifest;   // filled before the machine is asked, so that a refusal has a name
+struct ValidatedFile {
+  FileId id, sidecar;  // of the library, and of NAME.toml next to it
+  Manifest manifest;   // filled before the machine is checked, so that a rejected file has an id
 };
 
-/// Fills `passed` as far as it comes. Throws Refused: not_found, not_regular, unreadable, changed, what
-/// trust.hpp, elf_file.hpp, plugin_manifest.hpp and links.hpp find; manifest/{absent, differs}. `file` is
-/// canonical.
-void pass_gate(const std::filesystem::path& file, Trust& trust, Passed& passed);
+/// Fills `passed` as far as validation gets. Throws Rejection: gate/{not_found, not_regular, unreadable,
+/// changed}, manifest/{absent, differs}, and those of trust.hpp, elf_file.hpp, plugin_manifest.hpp and
+/// links.hpp. `file` must be canonical.
+void validate_file(const std::filesystem::path& file, Trust& trust, ValidatedFile& passed);
 
-/// The file as it is now; throws Refused (gate/not_found).
+/// The current identity of the file; throws Rejection (gate/not_found).
 FileId identify(const std::filesystem::path& file);
 
-/// NAME.toml for NAME.so, and what it is now: all zero when it is not there.
+/// NAME.toml for NAME.so, and its current identity: all zero if it does not exist.
 std::filesystem::path sidecar_of(const std::filesystem::path& file);
 FileId identify_sidecar(const std::filesystem::path& file);
 
-/// SHA-256 of the content in hex. Throws Refused: gate/changed when the file is no longer `id`,
+/// SHA-256 of the content in hex. Throws Rejection: gate/changed if the file is no longer `id`,
 /// gate/unreadable.
 std::string content_hash(const std::filesystem::path& file, const FileId& id);
 

@@ -1,5 +1,5 @@
-// See file_validation.hpp. stat first, so that a FIFO or a device is never opened; open without blocking, so
-// that a file swapped for one in between does no harm either.
+// See file_validation.hpp. stat() comes first, so that a FIFO or a device is never opened; open() does not
+// block, so that a file replaced in between does no harm.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <nettle/sha2.h>
@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void reject_file(const char* code, const std::string& reason, std::string hint = {}) {
-  throw Refused("gate", code, reason, std::move(hint));
+  throw Rejection("gate", code, reason, std::move(hint));
 }
 
 struct Descriptor {
@@ -39,7 +39,7 @@ const char* kind_of(mode_t mode) {
   if (S_ISFIFO(mode)) return "a FIFO";
   if (S_ISSOCK(mode)) return "a socket";
   if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
-  return "not a file";
+  return "another kind of file";
 }
 
 struct stat stat_of(const fs::path& file) {
@@ -47,9 +47,9 @@ struct stat stat_of(const fs::path& file) {
   if (::stat(file.c_str(), &s) != 0) {
     if (errno == EACCES)
       reject_file("unreadable", "cannot be read: permission denied",
-                  "give yourself the right to read it and its folder");
-    reject_file("not_found", fmt::format("leads nowhere: {}", std::strerror(errno)),
-                "a dangling or circular link");
+                  "make the file and its directory readable: chmod u+r");
+    reject_file("not_found", fmt::format("cannot be opened: {}", std::strerror(errno)),
+                "check the path; a symbolic link may be dangling or circular");
   }
   return s;
 }
@@ -58,26 +58,26 @@ FileId id_of(const struct stat& s) {
   return {s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
 }
 
-/// A descriptor of exactly the file that stat() saw, the caller's to close; `id` says which that is.
+/// A descriptor of the file that stat() saw; the caller closes it. `id` gets its identity.
 int open_regular(const fs::path& file, FileId& id) {
   const struct stat s = stat_of(file);
   id = id_of(s);
   if (!S_ISREG(s.st_mode))
-    reject_file("not_regular", fmt::format("{}, not a file", kind_of(s.st_mode)),
-                "take it out of the folder, or give it a name that does not end in .so");
+    reject_file("not_regular", fmt::format("is {}, not a regular file", kind_of(s.st_mode)),
+                "remove it from the plugin directory, or rename it so that it does not end in .so");
   const int fd = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   if (fd < 0)
     reject_file("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
-                "look at its permissions and at the disk that it lies on");
+                "check its permissions and the disk");
   Descriptor d(fd);
   struct stat opened {};
   if (::fstat(fd, &opened) != 0 || !(id_of(opened) == id))
-    reject_file("changed", "was replaced while it was being looked at", "run the command again");
+    reject_file("changed", "was replaced while it was being read", "run the command again");
   d.fd = -1;
   return fd;
 }
 
-/// Calls use(bytes, count) for the whole content.
+/// Reads the whole content and calls use(bytes, count) for each block.
 template <class F>
 void read_all(int fd, F&& use) {
   std::vector<std::uint8_t> buffer(1 << 18);
@@ -86,13 +86,13 @@ void read_all(int fd, F&& use) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0)
       reject_file("unreadable", fmt::format("cannot be read: {}", std::strerror(errno)),
-                  "look at its permissions and at the disk that it lies on");
+                  "check its permissions and the disk");
     if (n == 0) return;
     use(buffer.data(), static_cast<std::size_t>(n));
   }
 }
 
-/// The sidecar's text; nullopt when there is none. It is trusted no more than the library.
+/// The text of the sidecar file; nullopt if there is none. It is checked like the library.
 std::optional<std::string> read_sidecar(const fs::path& file, Trust& trust, FileId& id) {
   const fs::path sidecar = sidecar_of(file);
   std::error_code failed;
@@ -101,30 +101,29 @@ std::optional<std::string> read_sidecar(const fs::path& file, Trust& trust, File
     const Descriptor d(open_regular(sidecar, id));
     trust.check(fs::canonical(sidecar));
     if (id.size > kMaxManifestBytes)
-      throw Refused("manifest", "too_big",
-                    fmt::format("has {} bytes; at most {} are allowed", id.size, kMaxManifestBytes),
-                    "trainhost/plugin.h has the keys that count");
+      throw Rejection("manifest", "too_big",
+                      fmt::format("has {} bytes; at most {} are allowed", id.size, kMaxManifestBytes),
+                      "remove keys that trainhost/plugin.h does not define");
     std::string text;
     read_all(d.fd,
              [&](const std::uint8_t* p, std::size_t n) { text.append(reinterpret_cast<const char*>(p), n); });
     return text;
-  } catch (const Refused& why) {
-    throw Refused(why.stage(), why.code(), "its manifest " + sidecar.filename().string() + ": " + why.what(),
-                  why.hint());
+  } catch (const Rejection& why) {
+    throw Rejection(why.stage(), why.code(),
+                    "manifest file " + sidecar.filename().string() + ": " + why.what(), why.hint());
   }
 }
 
 Manifest manifest_of(const fs::path& file, const ElfFile& elf, Trust& trust, FileId& sidecar_id) {
   const std::optional<std::string> beside = read_sidecar(file, trust, sidecar_id);
   if (!elf.manifest && !beside)
-    throw Refused("manifest", "absent", "not a trainhost plugin: it has no manifest",
-                  "TH_MANIFEST in trainhost/plugin.h makes one");
+    throw Rejection("manifest", "absent", "is not a trainhost plugin: it has no manifest",
+                    "add one with TH_MANIFEST of trainhost/plugin.h");
   const Manifest m = parse_manifest(elf.manifest ? *elf.manifest : *beside);
   if (elf.manifest && beside && !(parse_manifest(*beside) == m))
-    throw Refused("manifest", "differs",
-                  fmt::format("the manifest in it and {} beside it do not say the same",
-                              sidecar_of(file).filename().string()),
-                  "remove one of both");
+    throw Rejection("manifest", "differs",
+                    fmt::format("its embedded manifest and {} differ", sidecar_of(file).filename().string()),
+                    "remove one of the two");
   return m;
 }
 
@@ -139,7 +138,7 @@ FileId identify_sidecar(const fs::path& file) {
   return ::stat(sidecar_of(file).c_str(), &s) == 0 ? id_of(s) : FileId{};
 }
 
-void pass_gate(const fs::path& file, Trust& trust, Passed& passed) {
+void validate_file(const fs::path& file, Trust& trust, ValidatedFile& passed) {
   const Descriptor d(open_regular(file, passed.id));
   trust.check(file);
   const ElfFile elf = read_elf(d.fd, passed.id.size);
@@ -152,8 +151,7 @@ void pass_gate(const fs::path& file, Trust& trust, Passed& passed) {
 std::string content_hash(const fs::path& file, const FileId& id) {
   FileId now;
   const Descriptor d(open_regular(file, now));
-  if (!(now == id))
-    reject_file("changed", "was replaced while it was being looked at", "run the command again");
+  if (!(now == id)) reject_file("changed", "was replaced while it was being read", "run the command again");
   sha256_ctx context;
   sha256_init(&context);
   read_all(d.fd, [&](const std::uint8_t* p, std::size_t n) { sha256_update(&context, n, p); });

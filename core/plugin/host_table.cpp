@@ -13,7 +13,7 @@ namespace trainhost::plugin {
 void HostContext::log(int level, const std::string& where, const std::string& text) noexcept {
   try {
     if (options.log) options.log(level, where, text);
-  } catch (...) {  // a log that cannot be written is no reason to stop
+  } catch (...) {  // a failing log must not stop the run
   }
 }
 
@@ -50,7 +50,7 @@ struct HostCallbacks {
     return 1;
   }
 
-  /// A debug line, at most one a per cent and stage.
+  /// Logs a debug line, at most one per stage and per cent.
   static void progress(const th_host* h, const char* stage, double fraction) noexcept try {
     const int percent = fraction >= 0 && fraction <= 1 ? static_cast<int>(fraction * 100) : -1;
     const std::string what = escaped(stage ? stage : "", 80);

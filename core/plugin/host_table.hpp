@@ -1,5 +1,5 @@
-// The table of functions that a plugin may call: memory through the ledger, log, cancel, options. One table a
-// plugin. Nothing thrown by the host's own callbacks crosses into the plugin.
+// The table of functions that a plugin may call: memory through the ledger, log, cancellation, options. One
+// table per plugin. Exceptions of the host's own callbacks never reach the plugin.
 #pragma once
 #include <atomic>
 #include <map>
@@ -13,11 +13,11 @@
 
 namespace trainhost::plugin {
 
-/// What all plugins of one registry share; outlives every session, because each keeps a reference.
+/// State shared by all plugins of one registry. Every session holds a reference to it.
 struct HostContext {
   HostOptions options;
   Ledger ledger;
-  std::uint32_t threads = 1;  // the budget, resolved
+  std::uint32_t threads = 1;  // the thread budget, resolved
 
   void log(int level, const std::string& where, const std::string& text) noexcept;
   void enter(const char* stage) const {
@@ -30,8 +30,8 @@ class HostTable {
   HostTable(std::shared_ptr<HostContext> context, std::string plugin_id);
   HostTable(const HostTable&) = delete;
   const th_host* get() const { return table_.get(); }
-  /// Before the plugin sees it first.
-  void fit(const AbiView& view) { view.fit(table_), view.fit(config_); }
+  /// Call before the plugin gets the table.
+  void shrink(const AbiView& view) { view.shrink(table_), view.shrink(config_); }
   HostContext& context() const { return *context_; }
 
  private:
@@ -39,9 +39,9 @@ class HostTable {
   std::shared_ptr<HostContext> context_;
   std::string id_;
   std::map<std::string, std::string> options_;  // this plugin's [plugin.ID]
-  std::atomic<std::size_t> progress_{0};        // of the last line about it
-  abi::Room<th_host> table_;
-  abi::Room<th_config> config_;
+  std::atomic<std::size_t> progress_{0};        // hash of the last progress line
+  abi::ZeroPadded<th_host> table_;
+  abi::ZeroPadded<th_config> config_;
 };
 
 }  // namespace trainhost::plugin

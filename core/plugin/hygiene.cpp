@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Signals by which the host is stopped, or that it turned into errors.
-constexpr int kOurs[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ, SIGCHLD};
+/// Signals that stop the host, or that it turns into errors.
+constexpr int kHostSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ, SIGCHLD};
 
 std::string file_behind(int fd) {
   struct stat s {};
@@ -54,7 +54,7 @@ std::string signal_name(int number) {
 
 std::string variable(const std::string& entry) { return escaped(entry.substr(0, entry.find('=')), 40); }
 
-/// Names of variables that were set, changed or removed, each once.
+/// Names of variables that were set, changed or removed.
 std::set<std::string> changed_variables(const std::set<std::string>& before,
                                         const std::set<std::string>& after) {
   std::set<std::string> names;
@@ -70,14 +70,15 @@ void compare_signals(const ProcessState& before, const ProcessState& after, std:
   for (const auto& [number, was] : before.signals) {
     const auto now = after.signals.find(number);
     if (now == after.signals.end() || now->second == was) continue;
-    const bool mine = std::find(std::begin(kOurs), std::end(kOurs), number) != std::end(kOurs);
+    const bool mine =
+        std::find(std::begin(kHostSignals), std::end(kHostSignals), number) != std::end(kHostSignals);
     (mine ? ours : others).push_back(signal_name(number));
   }
   if (!ours.empty())
-    out.push_back(
-        {true, "signals", fmt::format("changed what {} does, which the host needs", fmt::join(ours, ", "))});
+    out.push_back({true, "signals",
+                   fmt::format("replaced or blocked {}, which the host handles", fmt::join(ours, ", "))});
   if (!others.empty())
-    out.push_back({false, "signals", fmt::format("changed what {} does", fmt::join(others, ", "))});
+    out.push_back({false, "signals", fmt::format("replaced or blocked {}", fmt::join(others, ", "))});
 }
 
 std::string limit_name(int resource) {
@@ -106,8 +107,8 @@ std::string limit_name(int resource) {
 void compare_limits(const ProcessState& before, const ProcessState& after, std::vector<Change>& out) {
   for (const auto& [resource, was] : before.limits)
     if (const auto now = after.limits.find(resource); now != after.limits.end() && now->second < was)
-      out.push_back({true, "limits",
-                     fmt::format("lowered the process's limit {} to {}", limit_name(resource), now->second)});
+      out.push_back(
+          {true, "limits", fmt::format("lowered the limit {} to {}", limit_name(resource), now->second)});
 }
 
 }  // namespace
@@ -136,7 +137,7 @@ ProcessState process_state() {
   return s;
 }
 
-std::vector<Change> changes(const ProcessState& before, const ProcessState& after) {
+std::vector<Change> compare_states(const ProcessState& before, const ProcessState& after) {
   std::vector<Change> out;
   if (before.cwd != after.cwd)
     out.push_back({true, "cwd", fmt::format("changed the working directory to {}", escaped(after.cwd))});
@@ -153,9 +154,8 @@ std::vector<Change> changes(const ProcessState& before, const ProcessState& afte
     out.push_back({false, "environment", fmt::format("changed the environment: {}", fmt::join(names, ", "))});
   std::size_t opened = 0;
   for (int fd : after.descriptors) opened += !before.descriptors.count(fd);
-  if (opened)
-    out.push_back({false, "descriptors", fmt::format("keeps {} files open after its stop()", opened)});
-  std::stable_partition(out.begin(), out.end(), [](const Change& c) { return c.refuse; });
+  if (opened) out.push_back({false, "descriptors", fmt::format("left {} file(s) open after stop()", opened)});
+  std::stable_partition(out.begin(), out.end(), [](const Change& c) { return c.reject; });
   return out;
 }
 

@@ -1,7 +1,7 @@
-// The state that a plugin shares with everybody in the process, before and after its code ran: signals,
+// The state that a plugin shares with the whole process, compared before and after its code ran: signals,
 // locale, working directory, umask, environment, standard streams, limits, descriptors. Compared in the
-// probing child; the floating-point mode is plugin_library.hpp's, which puts it back; threads are free: a
-// library that stays loaded may keep a pool.
+// trial-load child. The floating-point mode is handled in plugin_library.hpp. Threads are allowed: a loaded
+// library may keep a pool.
 #pragma once
 #include <array>
 #include <csignal>
@@ -30,16 +30,16 @@ struct ProcessState {
 
 ProcessState process_state();
 
-/// One thing that is not as it was. Refused where the host or another plugin would be harmed without noticing
-/// (numbers parsed by another locale, files in another folder, a run that can no longer be stopped); else
-/// only a warning.
+/// One thing that is not as it was. Rejection where the host or another plugin would be harmed without
+/// noticing (numbers parsed by another locale, files in another folder, a run that can no longer be stopped);
+/// else only a warning.
 struct Change {
-  bool refuse = false;
+  bool reject = false;
   std::string code;  // "cwd", "locale", "umask", "streams", "signals", "limits", "environment", "descriptors"
-  std::string what;  // follows "it"
+  std::string what;  // a phrase without subject
 };
 
-/// Those to refuse come first.
-std::vector<Change> changes(const ProcessState& before, const ProcessState& after);
+/// The differences; those that reject come first.
+std::vector<Change> compare_states(const ProcessState& before, const ProcessState& after);
 
 }  // namespace trainhost::plugin

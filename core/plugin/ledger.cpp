@@ -1,5 +1,4 @@
-// See ledger.hpp. What is counted is what was asked for; pages and alignment behind it are the system's
-// business.
+// See ledger.hpp. Counts the requested bytes; pages and alignment added by the system are not counted.
 #include "core/plugin/ledger.hpp"
 
 #include <sys/mman.h>
@@ -16,7 +15,7 @@ constexpr std::uint64_t kLarge = 4u << 20, kHugePage = 2u << 20;
 
 std::uint64_t round_up(std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; }
 
-/// `mapped` bytes of fresh zero pages at a multiple of `align`; nullptr when there are none.
+/// `mapped` bytes of new zero pages at a multiple of `align`; nullptr if there is no memory.
 void* map_pages(std::uint64_t mapped, std::uint64_t align) {
   std::uint64_t room = mapped + align;
   void* raw = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -24,7 +23,7 @@ void* map_pages(std::uint64_t mapped, std::uint64_t align) {
   auto begin = reinterpret_cast<std::uintptr_t>(raw), at = round_up(begin, align);
   if (at > begin) ::munmap(raw, at - begin);
   if (std::uint64_t tail = begin + room - (at + mapped)) ::munmap(reinterpret_cast<void*>(at + mapped), tail);
-  ::madvise(reinterpret_cast<void*>(at), mapped, MADV_HUGEPAGE);  // advice only: refusal changes no byte
+  ::madvise(reinterpret_cast<void*>(at), mapped, MADV_HUGEPAGE);  // only advice; failure has no effect
   return reinterpret_cast<void*>(at);
 }
 
@@ -37,7 +36,7 @@ void* heap_block(std::uint64_t bytes, std::uint64_t align) {
   return p;
 }
 
-void give_back(void* p, std::uint64_t mapped) {
+void free_block(void* p, std::uint64_t mapped) {
   if (mapped)
     ::munmap(p, mapped);
   else
@@ -60,13 +59,14 @@ void Ledger::add(std::uint64_t bytes, Tier tier, const std::string& tag) {
 
 void Ledger::subtract(std::uint64_t bytes, Tier tier, const std::string& tag) {
   Entry& e = entry(tier, tag);
-  bytes = std::min({bytes, e.now, now_[index(tier)]});  // giving back more than was taken counts as all of it
+  bytes =
+      std::min({bytes, e.now, now_[index(tier)]});  // freeing more than was allocated counts as freeing all
   e.now -= bytes;
   now_[index(tier)] -= bytes;
   total_now_ -= bytes;
 }
 
-/// One entry a tag; a tag that serves two tiers gets "tag (tier)" for the second.
+/// One entry per tag; if a tag is used for two tiers, the second entry is "tag (tier)".
 Ledger::Entry& Ledger::entry(Tier tier, const std::string& tag) {
   auto [it, fresh] = tags_.try_emplace(tag, Entry{tag, tier});
   if (!fresh && it->second.tier != tier) {
@@ -94,23 +94,22 @@ void Ledger::release(void* p) noexcept {
   if (!p) return;
   std::lock_guard lock(mutex_);
   auto it = blocks_.find(p);
-  if (it == blocks_.end()) return;  // not ours: leave it alone
+  if (it == blocks_.end()) return;  // not allocated here: ignore it
   subtract(it->second.bytes, it->second.tier, it->second.tag);
-  give_back(p, it->second.mapped);
+  free_block(p, it->second.mapped);
   blocks_.erase(it);
 }
 
 void Ledger::took(std::int64_t bytes, Tier tier, const std::string& tag) {
   std::lock_guard lock(mutex_);
-  if (bytes > 0 && static_cast<std::uint64_t>(bytes) > INT64_MAX - total_now_)
-    return;  // no machine has that much
+  if (bytes > 0 && static_cast<std::uint64_t>(bytes) > INT64_MAX - total_now_) return;  // would overflow
   if (bytes >= 0)
     add(static_cast<std::uint64_t>(bytes), tier, tag);
   else
     subtract(0 - static_cast<std::uint64_t>(bytes), tier, tag);
 }
 
-std::uint64_t Ledger::now(Tier t) const {
+std::uint64_t Ledger::in_use(Tier t) const {
   std::lock_guard lock(mutex_);
   return now_[index(t)];
 }
@@ -118,7 +117,7 @@ std::uint64_t Ledger::peak(Tier t) const {
   std::lock_guard lock(mutex_);
   return peak_[index(t)];
 }
-std::uint64_t Ledger::now_total() const {
+std::uint64_t Ledger::in_use_total() const {
   std::lock_guard lock(mutex_);
   return total_now_;
 }
@@ -127,7 +126,7 @@ std::uint64_t Ledger::peak_total() const {
   std::lock_guard lock(mutex_);
   return total_peak_;
 }
-void Ledger::restart_peaks() {
+void Ledger::reset_peaks() {
   std::lock_guard lock(mutex_);
   peak_ = now_;
   total_peak_ = total_now_;
@@ -143,7 +142,7 @@ std::map<std::string, Ledger::Entry> Ledger::by_tag() const {
 }
 
 Ledger::~Ledger() {
-  for (auto& [p, block] : blocks_) give_back(p, block.mapped);
+  for (auto& [p, block] : blocks_) free_block(p, block.mapped);
 }
 
 }  // namespace trainhost::plugin

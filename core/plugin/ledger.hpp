@@ -1,6 +1,6 @@
-// Counts every buffer that training really takes, at the one boundary through which it is taken (host.alloc,
-// host.took, and the host's own buffers). Knows nothing of any plan: its peak is the measurement that
-// predictions are held against.
+// Counts every buffer that training allocates, at the one boundary through which it is allocated
+// (host.alloc, host.took, and the host's own buffers). Does not know the plan: its peak is the measurement
+// with which predictions are compared.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -15,21 +15,22 @@ namespace trainhost::plugin {
 
 class Ledger {
  public:
-  /// Zero-filled memory of `bytes`, aligned (power of two; large blocks come by mmap with huge pages
-  /// advised). Counted: `bytes`, whatever pages and alignment add.
-  /// nullptr when the system has none, `limit` would be passed, or align is no power of two up to 4 MiB.
+  /// Zero-filled memory of `bytes` at a multiple of `align` (a power of two). Blocks of 4 MiB or more use
+  /// mmap with huge pages. Counts `bytes`, without padding.
+  /// Returns nullptr if the system has no memory, the limit would be exceeded, or align is not a power of
+  /// two up to 4 MiB.
   /// Thread-safe.
   void* alloc(std::uint64_t bytes, std::uint64_t align, Tier tier, const std::string& tag);
   void release(void* p) noexcept;
-  /// Bytes taken (> 0) or given back (< 0) by somebody's own allocator.
+  /// Reports bytes allocated (> 0) or freed (< 0) by another allocator.
   void took(std::int64_t bytes, Tier tier, const std::string& tag);
 
-  std::uint64_t now(Tier t) const;
-  std::uint64_t now_total() const;
+  std::uint64_t in_use(Tier t) const;
+  std::uint64_t in_use_total() const;
   std::uint64_t peak(Tier t) const;
-  std::uint64_t peak_total() const;  // most bytes over all tiers at one moment
-  /// Peaks count from now on, beginning with what is held: for measuring one session after another.
-  void restart_peaks();
+  std::uint64_t peak_total() const;  // largest sum over all tiers at one time
+  /// Sets the peaks to the bytes now in use, to measure one session after another.
+  void reset_peaks();
   void set_limit(std::uint64_t bytes);
 
   struct Entry {

@@ -1,4 +1,4 @@
-// See links.hpp.
+// See links.hpp. The rules are those of ld.so(8).
 #include "core/plugin/links.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -15,7 +16,6 @@
 #include <sstream>
 
 #include "core/base/text.hpp"
-#include "core/plugin/linker_cache.hpp"
 #include "core/plugin/rejection.hpp"
 #include "core/plugin/trust.hpp"
 
@@ -23,6 +23,27 @@ namespace trainhost::plugin {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kCacheMagic = "glibc-ld.so.cache1.1";
+constexpr std::size_t kCacheHeader = 48, kCacheEntry = 24, kCacheKey = 4, kMaxSoname = 256;
+
+// /etc/ld.so.cache: a header of 48 bytes, entries of 24 bytes (flags, key, value, version, hardware), names;
+// offsets count from the header.
+
+/// The 32-bit number at that offset; 0 outside the file.
+std::uint32_t cache_number_at(std::string_view bytes, std::size_t at) {
+  std::uint32_t n = 0;
+  if (at <= bytes.size() && sizeof n <= bytes.size() - at) std::memcpy(&n, bytes.data() + at, sizeof n);
+  return n;
+}
+
+/// The name at that offset; "" if it is outside the file or has no NUL within kMaxSoname bytes.
+std::string_view cache_name_at(std::string_view bytes, std::size_t at) {
+  if (at >= bytes.size()) return {};
+  const std::string_view rest = bytes.substr(at, kMaxSoname);
+  const std::size_t end = rest.find('\0');
+  return end == rest.npos ? std::string_view() : rest.substr(0, end);
+}
 
 std::vector<std::string> split(const std::string& text, const char* separators) {
   std::vector<std::string> out(1);
@@ -40,7 +61,7 @@ void replace_all(std::string& in, const std::string& what, const std::string& wi
     in.replace(at, what.size(), with);
 }
 
-std::string expanded(std::string element, const fs::path& file) {
+std::string expand_variables(std::string element, const fs::path& file) {
   const std::string origin = file.parent_path().string();
   for (const char* form : {"${ORIGIN}", "$ORIGIN"}) replace_all(element, form, origin);
   for (const char* form : {"${LIB}", "$LIB"}) replace_all(element, form, "lib");
@@ -52,7 +73,7 @@ std::string expanded(std::string element, const fs::path& file) {
 std::vector<fs::path> run_path_of(const std::string& run_path, const fs::path& file) {
   std::vector<fs::path> out;
   if (run_path.empty()) return out;
-  for (const std::string& e : split(run_path, ":")) out.emplace_back(expanded(e, file));
+  for (const std::string& e : split(run_path, ":")) out.emplace_back(expand_variables(e, file));
   return out;
 }
 
@@ -76,7 +97,7 @@ std::set<std::string> loaded_names() {
 
 bool readable(const fs::path& p) { return ::access(p.c_str(), R_OK) == 0; }
 
-bool found(const std::string& soname, const std::vector<fs::path>& run_path) {
+bool library_exists(const std::string& soname, const std::vector<fs::path>& run_path) {
   if (soname.find('/') != soname.npos) return readable(soname);
   std::vector<fs::path> folders = run_path;
   const char* variable = ::getauxval(AT_SECURE) ? nullptr : std::getenv("LD_LIBRARY_PATH");
@@ -106,20 +127,34 @@ std::set<std::string> read_cpu_features() {
 
 }  // namespace
 
+std::set<std::string> sonames_in_cache(std::string_view bytes) {
+  std::set<std::string> out;
+  const std::size_t base = bytes.find(kCacheMagic);
+  if (base == bytes.npos) return out;
+  const auto count =
+      std::min<std::size_t>(cache_number_at(bytes, base + kCacheMagic.size()), bytes.size() / kCacheEntry);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string_view name = cache_name_at(
+        bytes, base + cache_number_at(bytes, base + kCacheHeader + i * kCacheEntry + kCacheKey));
+    if (!name.empty()) out.emplace(name);
+  }
+  return out;
+}
+
 void check_run_path(const std::string& run_path, const fs::path& file) {
   const char* const hint =
-      "link it with -Wl,-rpath,'$ORIGIN' or with an absolute folder that only its owner may write";
+      "link it with -Wl,-rpath,'$ORIGIN', or with an absolute directory that only its owner can write to";
   for (const fs::path& e : run_path_of(run_path, file)) {
     if (e.empty())
-      throw Refused("gate", "run_path",
-                    "its RUNPATH has an empty element, which would mean the working directory", hint);
+      throw Rejection("gate", "run_path",
+                      "its RUNPATH has an empty element, which means the working directory", hint);
     if (e.is_relative())
-      throw Refused("gate", "run_path",
-                    fmt::format("its RUNPATH has the relative element '{}'", escaped(e.string())), hint);
-    if (anyone_may_add(e.lexically_normal()))
-      throw Refused(
+      throw Rejection("gate", "run_path",
+                      fmt::format("its RUNPATH has the relative element '{}'", escaped(e.string())), hint);
+    if (others_may_add_files(e.lexically_normal()))
+      throw Rejection(
           "gate", "run_path",
-          fmt::format("others may add libraries to {}, which its RUNPATH names", escaped(e.string(), 4096)),
+          fmt::format("its RUNPATH names {}, where other users can add libraries", escaped(e.string(), 4096)),
           hint);
   }
 }
@@ -129,10 +164,10 @@ void check_libraries(const ElfFile& elf, const Manifest& manifest, const fs::pat
   std::vector<std::string> all = elf.needed;
   all.insert(all.end(), manifest.libraries.begin(), manifest.libraries.end());
   for (const std::string& soname : all)
-    if (!found(expanded(soname, file), run_path))
-      throw Refused("gate", "missing_library",
-                    fmt::format("needs the library {}, which is not on this machine", escaped(soname)),
-                    "install the package that has it, or name its folder in LD_LIBRARY_PATH");
+    if (!library_exists(expand_variables(soname, file), run_path))
+      throw Rejection("gate", "missing_library",
+                      fmt::format("requires the library {}, which is not installed", escaped(soname)),
+                      "install the package that contains it, or add its directory to LD_LIBRARY_PATH");
 }
 
 void check_cpu(const std::vector<std::string>& features) {
@@ -140,9 +175,9 @@ void check_cpu(const std::vector<std::string>& features) {
   if (here.empty()) return;  // no /proc: nothing is known, so nothing is refused
   for (const std::string& f : features)
     if (!here.count(f))
-      throw Refused("gate", "cpu_feature",
-                    fmt::format("needs the processor feature {}, which this machine lacks", f),
-                    "a build of it for older processors is needed");
+      throw Rejection("gate", "cpu_feature",
+                      fmt::format("requires the processor feature {}, which this machine does not have", f),
+                      "install a build for older processors");
 }
 
 }  // namespace trainhost::plugin

@@ -1,24 +1,31 @@
-// Whether the libraries that a plugin is linked to will be found, by the rules of the dynamic linker and
-// without asking it: asking means loading. And whether the places that it names for them are safe. See
-// ld.so(8); file_validation.hpp calls.
+// Whether the dynamic linker will find the libraries that a plugin requires, by the rules of ld.so(8) but
+// without loading anything; whether the directories that it names for them are safe; and whether the
+// processor has the required features. Called by file_validation_linux.cpp.
 #pragma once
 #include <filesystem>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/plugin/elf_file.hpp"
 #include "core/plugin/plugin_manifest.hpp"
 
 namespace trainhost::plugin {
 
-/// Throws Refused (gate/run_path): an element of RPATH or RUNPATH that is empty or relative (it would mean
-/// the working directory), or that others may write to, a sticky folder included: they could add a library
-/// there.
+/// Throws Rejection (gate/run_path): an element of RPATH or RUNPATH that is empty or relative (it would mean
+/// the working directory), or a directory to which other users can add files; the sticky bit does not help.
 void check_run_path(const std::string& run_path, const std::filesystem::path& file);
 
-/// Throws Refused (gate/missing_library) naming the first soname that is found nowhere: RPATH or RUNPATH,
-/// LD_LIBRARY_PATH, what this process has loaded, the linker's cache, the system's folders.
+/// Throws Rejection (gate/missing_library) with the first soname that is not found in RPATH or RUNPATH,
+/// LD_LIBRARY_PATH, the libraries of this process, the linker's cache, or the system directories.
 void check_libraries(const ElfFile& elf, const Manifest& manifest, const std::filesystem::path& file);
 
-/// Throws Refused (gate/cpu_feature) naming the first feature that this machine's processor lacks.
+/// Throws Rejection (gate/cpu_feature) with the first feature that this processor does not have.
 void check_cpu(const std::vector<std::string>& features);
+
+/// The sonames in /etc/ld.so.cache, given its bytes, each shorter than 256 bytes. Empty unless the layout is
+/// "glibc-ld.so.cache1.1", alone or after an older part. The bytes are not trusted.
+std::set<std::string> sonames_in_cache(std::string_view bytes);
 
 }  // namespace trainhost::plugin

@@ -18,11 +18,13 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-[[noreturn]] void changed() {
-  throw Refused("load", "changed", "was replaced after its manifest was read", "run the command again");
+[[noreturn]] void reject_changed() {
+  throw Rejection("load", "changed", "was replaced after its manifest had been read",
+                  "run the command again");
 }
 
-/// "device inode" of the mappings that hold the addresses, as the kernel writes them; "" where there is none.
+/// "device inode" of the mappings that contain the addresses, as the kernel prints them; "" if there is
+/// none.
 std::array<std::string, 2> mappings_of(const void* one, const void* other) {
   const std::array wanted{reinterpret_cast<std::uintptr_t>(one), reinterpret_cast<std::uintptr_t>(other)};
   std::array<std::string, 2> found;
@@ -39,23 +41,24 @@ std::array<std::string, 2> mappings_of(const void* one, const void* other) {
 
 }  // namespace
 
-SeenFile::SeenFile(const std::filesystem::path& path, const FileId& id) {
+MappedFileCheck::MappedFileCheck(const std::filesystem::path& path, const FileId& id) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   struct stat s {};
   const bool same = fd >= 0 && ::fstat(fd, &s) == 0 &&
                     FileId{s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), s.st_mtim.tv_sec,
                            s.st_mtim.tv_nsec} == id;
   if (same)
-    page_ = ::mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, fd, 0);  // never read: only a name in the maps
+    page_ = ::mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, fd,
+                   0);  // never read; it only creates an entry in /proc/self/maps
   if (fd >= 0) ::close(fd);
-  if (!same || page_ == MAP_FAILED) changed();
+  if (!same || page_ == MAP_FAILED) reject_changed();
 }
 
-SeenFile::~SeenFile() { ::munmap(page_, kPage); }
+MappedFileCheck::~MappedFileCheck() { ::munmap(page_, kPage); }
 
-void SeenFile::require_mapped_at(const void* address) const {
+void MappedFileCheck::require_mapped_at(const void* address) const {
   const auto [seen, loaded] = mappings_of(page_, address);
-  if (!seen.empty() && seen != loaded) changed();  // without /proc nothing can be compared
+  if (!seen.empty() && seen != loaded) reject_changed();  // without /proc nothing can be compared
 }
 
 }  // namespace trainhost::plugin

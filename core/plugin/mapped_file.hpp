@@ -1,6 +1,6 @@
-// Whether what was mapped is the file that was looked at. Between looking and loading somebody may put
-// another file in its place; the dynamic linker opens by path, so it is asked afterwards what it really has.
-// Linux only.
+// Checks that the library that was mapped is the file that was validated. Another process may replace the
+// file between validation and loading; the dynamic linker opens by path, so the mapping is checked
+// afterwards. Linux only.
 #pragma once
 #include <filesystem>
 
@@ -8,16 +8,17 @@
 
 namespace trainhost::plugin {
 
-/// Holds the very file that was looked at while it is loaded.
-class SeenFile {
+/// Keeps the validated file mapped while it is loaded.
+class MappedFileCheck {
  public:
-  /// Throws Refused (load/changed) when the file at `path` is no longer `id`.
-  SeenFile(const std::filesystem::path& path, const FileId& id);
-  ~SeenFile();
-  SeenFile(const SeenFile&) = delete;
+  /// Throws Rejection (load/changed) if the file at `path` is no longer `id`.
+  MappedFileCheck(const std::filesystem::path& path, const FileId& id);
+  ~MappedFileCheck();
+  MappedFileCheck(const MappedFileCheck&) = delete;
 
-  /// Throws Refused (load/changed) when the mapping around `address` is of another file. Both are looked up
-  /// in /proc/self/maps, whose device numbers need not be those of stat() on layered file systems.
+  /// Throws Rejection (load/changed) if the mapping that contains `address` is of another file. Both
+  /// mappings are compared in /proc/self/maps, because its device numbers may differ from those of stat()
+  /// on layered file systems.
   void require_mapped_at(const void* address) const;
 
  private:

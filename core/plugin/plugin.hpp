@@ -1,5 +1,6 @@
-// The host's side of the plugin boundary as C++: what the rest of the host sees of a plugin. Adapters in
-// adapt.cpp turn the C tables into these classes; nothing above this folder includes an SDK header.
+// The C++ interfaces through which the host uses plugins: Estimator, Trainer, Session, PluginError. The
+// adapters (adapt_*.cpp) implement them on top of the C tables. No module above this one includes an SDK
+// header.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,36 +17,37 @@
 #include "core/model/run_spec.hpp"
 #include "core/model/tensors.hpp"
 #include "core/plugin/profiler.hpp"
-#include "core/plugin/vendor_error.hpp"
+#include "core/plugin/rejection.hpp"
 
 namespace trainhost::plugin {
 
-/// A plugin said no. `status` is the ABI's code by name ("unavailable", "unsupported", "device_oom", ...).
+/// A plugin returned an error. `status` is the name of the ABI's code ("unavailable", "unsupported",
+/// "device_oom", ...).
 class PluginError : public Error {
  public:
   PluginError(Exit code, std::string status, std::string message, std::string hint,
-              std::uint64_t bytes_needed, Native native = {})
+              std::uint64_t bytes_needed, VendorError native = {})
       : Error(code, std::move(message), std::move(hint)),
         status_(std::move(status)),
         bytes_needed_(bytes_needed),
         native_(std::move(native)) {}
   const std::string& status() const { return status_; }
   std::uint64_t bytes_needed() const { return bytes_needed_; }
-  /// The message begins with it already.
-  const Native& native() const { return native_; }
-  /// Says whose words the message is.
-  PluginError& of(std::string plugin_id) { return plugin_ = std::move(plugin_id), *this; }
-  /// The message, with the plugin before it where the words are its own and do not name it: for whoever sees
-  /// no other name.
-  std::string told() const {
-    const std::string words = what();
-    return plugin_.empty() || words.find(plugin_) != words.npos ? words : "plugin " + plugin_ + ": " + words;
+  /// The error number of a vendor library; the message begins with it.
+  const VendorError& native() const { return native_; }
+  /// Records which plugin wrote the message.
+  PluginError& from_plugin(std::string plugin_id) { return plugin_ = std::move(plugin_id), *this; }
+  /// The message, preceded by the plugin's id if the plugin wrote it and it does not contain the id.
+  std::string message_with_plugin() const {
+    const std::string message = what();
+    const bool complete = plugin_.empty() || message.find(plugin_) != message.npos;
+    return complete ? message : "plugin " + plugin_ + ": " + message;
   }
 
  private:
   std::string status_;
   std::uint64_t bytes_needed_;
-  Native native_;
+  VendorError native_;
   std::string plugin_;
 };
 
@@ -97,13 +99,13 @@ class Session {
   virtual std::string info(const std::string& key) = 0;  // "" = unknown
   virtual std::optional<double> metric(const std::string& key) = 0;
   virtual bool can_generate() const = 0;
-  /// Profiles from now on, into `records` (of Trainer::profile_bytes, aligned to 64), which must outlive the
+  /// Starts profiling into `records` (Trainer::profile_bytes bytes, aligned to 64), which must outlive the
   /// result.
-  virtual std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::Reached reached) = 0;
+  virtual std::unique_ptr<Profiler> profile(std::span<std::byte> records, Profiler::OnBoundary reached) = 0;
   virtual void next_logits(std::int32_t token, std::uint32_t position, std::span<float> logits) = 0;
 };
 
-/// A device now, as the trainer would take it.
+/// Current memory of the device that the trainer would use.
 struct DeviceMemory {
   std::uint64_t free_bytes = 0, total_bytes = 0;
   std::string name;  // "NVIDIA H200"
@@ -113,14 +115,14 @@ class Trainer {
  public:
   virtual ~Trainer() = default;
   virtual const std::string& id() const = 0;
-  /// Throws PluginError("unavailable") with the reason when it cannot be used here.
+  /// Throws PluginError("unavailable") with the reason if the trainer cannot be used on this machine.
   virtual void probe() = 0;
   virtual TrainerTraits traits(const ModelSpec& m, const RunSpec& r) = 0;
   virtual MemoryReport plan(const ModelSpec& m, const RunSpec& r) = 0;
-  /// Host memory that profiling a run takes; nullopt when this trainer cannot be profiled.
+  /// Host memory in bytes that profiling a run needs; nullopt if the trainer does not support profiling.
   virtual std::optional<std::uint64_t> profile_bytes(const ModelSpec& m, const RunSpec& r) = 0;
-  /// Of the device that create() would take; nullopt when the trainer has none of its own, or none is here to
-  /// be asked.
+  /// Memory of the device that create() would use; nullopt if the trainer has no device of its own or none
+  /// is available.
   virtual std::optional<DeviceMemory> device_memory() = 0;
   virtual std::unique_ptr<Session> create(const ModelSpec& m, const RunSpec& r) = 0;
 };

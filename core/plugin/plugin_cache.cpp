@@ -1,4 +1,4 @@
-// See plugin_cache.hpp; what stands in the file: plugin_cache_format.hpp.
+// See plugin_cache.hpp; the text format: plugin_cache_format.hpp.
 #include "core/plugin/plugin_cache.hpp"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxBytes = 32 << 20, kMaxLines = 20'000;
 
-/// A regular file of ours that nobody else may write to; "" for anything else.
+/// The content of a regular file that the user owns and only the user can write to; "" otherwise.
 std::string read_own(const fs::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   struct stat s {};
@@ -48,13 +48,14 @@ std::string key_of(const std::string& host, const fs::path& plugin) {
   return join_fields({host, plugin.string()});
 }
 
-/// Held by its folder, so that no other file is needed; without it (some network file systems) we write all
-/// the same.
+/// Locks the directory, so that no lock file is needed. Where locks are not supported (some network file
+/// systems) the cache is written without a lock.
 class FolderLock {
  public:
   explicit FolderLock(const fs::path& folder)
       : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    // Two seconds: many hosts that start at once on a busy machine each hold it for some milliseconds.
+    // Waits up to two seconds: each of many hosts that start at the same time holds the lock for some
+    // milliseconds.
     for (int i = 0; fd_ >= 0 && i < 1000 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -79,44 +80,44 @@ void replace_file(const fs::path& file, const std::string& text) {
 }  // namespace
 
 Cache::Cache(fs::path file, std::string host) : file_(std::move(file)), host_(std::move(host)) {
-  // Other builds' lines may be many, and are of no use here; save() reads them too.
-  if (!file_.empty()) lines_ = cache_lines(read_own(file_), join_fields({host_}));
+  // Skips the lines of other builds; save() reads them again.
+  if (!file_.empty()) lines_ = parse_cache(read_own(file_), join_fields({host_}));
 }
 
-const Remembered* Cache::find(const fs::path& plugin, const FileId& id, const FileId& sidecar) const {
+const CacheEntry* Cache::find(const fs::path& plugin, const FileId& id, const FileId& sidecar) const {
   const std::string key = key_of(host_, plugin);
-  auto it = read_.find(key);
-  if (it == read_.end()) {
+  auto it = parsed_.find(key);
+  if (it == parsed_.end()) {
     const auto line = lines_.find(key);
     if (line == lines_.end()) return nullptr;
-    std::optional<Remembered> r = remembered(line->second);
+    std::optional<CacheEntry> r = parse_cache_line(line->second);
     if (!r) return nullptr;
-    it = read_.emplace(key, std::move(*r)).first;
+    it = parsed_.emplace(key, std::move(*r)).first;
   }
   return it->second.id == id && it->second.sidecar == sidecar ? &it->second : nullptr;
 }
 
-void Cache::put(const fs::path& plugin, Remembered what) {
+void Cache::put(const fs::path& plugin, CacheEntry what) {
   if (file_.empty()) return;
   const std::string key = key_of(host_, plugin);
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   what.seen_s = now.tv_sec, what.seen_ns = now.tv_nsec;
-  fresh_[key] = cache_line(what);
-  read_[key] = std::move(what);
+  unsaved_[key] = format_cache_line(what);
+  parsed_[key] = std::move(what);
 }
 
 void Cache::save() {
-  if (fresh_.empty()) return;
+  if (unsaved_.empty()) return;
   std::error_code failed;
   fs::create_directories(file_.parent_path(), failed);
   const FolderLock lock(file_.parent_path());
-  lines_ = cache_lines(read_own(file_));
-  for (auto& [key, line] : fresh_) lines_[key] = std::move(line);
-  fresh_.clear();
+  lines_ = parse_cache(read_own(file_));
+  for (auto& [key, line] : unsaved_) lines_[key] = std::move(line);
+  unsaved_.clear();
   if (lines_.size() > kMaxLines)
     std::erase_if(lines_, [this](const auto& l) { return !l.first.starts_with(host_); });
-  replace_file(file_, cache_text(lines_));
+  replace_file(file_, format_cache(lines_));
 }
 
 std::string host_identity() {
@@ -128,7 +129,7 @@ std::string host_identity() {
                          static_cast<std::uint64_t>(s.st_mtim.tv_nsec));
 }
 
-bool depends_on_the_file_alone(const Refused& why) {
+bool depends_only_on_file(const Rejection& why) {
   static const std::set<std::string> kContent = {"empty",         "not_elf",          "wrong_class",
                                                  "wrong_machine", "executable",       "not_shared",
                                                  "truncated",     "executable_stack", "text_relocations"};
@@ -137,7 +138,7 @@ bool depends_on_the_file_alone(const Refused& why) {
   const std::string& stage = why.stage();
   if (stage == "gate") return kContent.count(why.code()) > 0;
   if (stage == "load") return why.code() != "dlopen" && why.code() != "changed";
-  if (stage == "start") return kBugs.count(why.code()) > 0;  // a disk, a device or memory may be repaired
+  if (stage == "start") return kBugs.count(why.code()) > 0;  // disks, devices and memory can be repaired
   if (stage == "probe")
     return why.code() == "crashed" || why.code() == "hung" || why.code() == "exited" ||
            why.code() == "stopped";
@@ -155,7 +156,7 @@ fs::path default_cache_file() {
     const fs::path own = folder("TRAINHOST_CACHE");
     if (own.is_relative() && !own.empty())
       throw usage_error("TRAINHOST_CACHE: '" + escaped(own.string()) + "' is not an absolute path",
-                        "write the folder's absolute path, or leave it empty to remember nothing");
+                        "use an absolute path, or an empty value to disable the cache");
     return own.empty() ? fs::path() : own / kFile;
   }
   if (const fs::path base = folder("XDG_CACHE_HOME"); base.is_absolute()) return base / "trainhost" / kFile;

@@ -1,6 +1,6 @@
-// What is remembered about plugin files between runs: manifests and verdicts, by everything that they depend
-// on. A cache that is cut, changed, somebody else's or of another version counts as empty: it is only ever a
-// saving. Who asks: scan.hpp; what may be remembered: depends_on_the_file_alone().
+// Results of file validation and trial loads, stored between runs under everything that they depend on. A
+// cache file that is truncated, modified, owned by another user or of another version counts as empty: the
+// cache only saves time. Used by scan.hpp; depends_only_on_file() decides what may be stored.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -16,31 +16,32 @@ namespace trainhost::plugin {
 
 class Cache {
  public:
-  /// Reads `file`; an empty path remembers nothing. `host` names the build of this program and its interface:
-  /// entries of other builds are kept and not seen.
+  /// Reads `file`; an empty path disables the cache. `host` identifies the build of this program; entries
+  /// of other builds are kept in the file but not used.
   Cache(std::filesystem::path file, std::string host);
 
-  /// What is known of the file at this path, if id and sidecar are still what they were.
-  const Remembered* find(const std::filesystem::path& plugin, const FileId& id, const FileId& sidecar) const;
-  void put(const std::filesystem::path& plugin, Remembered what);
+  /// The entry of the file at this path, if its identity and that of its sidecar are unchanged; else
+  /// nullptr.
+  const CacheEntry* find(const std::filesystem::path& plugin, const FileId& id, const FileId& sidecar) const;
+  void put(const std::filesystem::path& plugin, CacheEntry what);
 
-  /// Writes what was put since: what other processes wrote meanwhile stays. By a new file in place of the old
-  /// one; failures are silent.
+  /// Writes new entries and keeps those that other processes wrote meanwhile. Replaces the file atomically.
+  /// Failures are ignored.
   void save();
 
  private:
   std::filesystem::path file_;
   std::string host_;
-  std::map<std::string, std::string> lines_;        // "host \t path" -> entry, as in the file
-  std::map<std::string, std::string> fresh_;        // put and not yet saved
-  mutable std::map<std::string, Remembered> read_;  // parsed
+  std::map<std::string, std::string> lines_;          // "host \t path" -> entry, as in the file
+  std::map<std::string, std::string> unsaved_;        // put and not yet saved
+  mutable std::map<std::string, CacheEntry> parsed_;  // parsed
 };
 
-/// Version, interface and identity of the program that runs.
+/// Version, interface version and identity of this program.
 std::string host_identity();
 
-/// Whether a refusal will hold until the file changes: not so for what depends on permissions, other files or
-/// devices.
-bool depends_on_the_file_alone(const Refused& why);
+/// Whether a rejection stays valid until the file changes. False for rejections that depend on permissions,
+/// other files or devices.
+bool depends_only_on_file(const Rejection& why);
 
 }  // namespace trainhost::plugin

@@ -1,5 +1,5 @@
-// See plugin_cache_format.hpp. Fields and their escapes: cache_fields.hpp. A number that is none, or too
-// large, is 0 or the largest: an entry with a wrong number is that of another file, and found by nobody.
+// See plugin_cache_format.hpp. Fields and escapes: cache_fields.hpp. An invalid number becomes 0 and one
+// that is too large the maximum: the entry then matches no file.
 #include "core/plugin/plugin_cache_format.hpp"
 
 #include <fmt/format.h>
@@ -46,8 +46,8 @@ FileId id_at(const std::vector<std::string>& f, std::size_t i) {
   return {u(i), u(i + 1), u(i + 2), number(f[i + 3]), number(f[i + 4])};
 }
 
-/// Whether `now` is less than `limit_ns` (below a second) after `then`, or before it; also for times that are
-/// none.
+/// Whether `now` is before `then` or less than `limit_ns` (below one second) after it; true for invalid
+/// times.
 bool within(std::int64_t now_s, std::int64_t now_ns, std::int64_t then_s, std::int64_t then_ns,
             std::int64_t limit_ns) {
   constexpr std::int64_t kSecond = 1'000'000'000;
@@ -60,13 +60,13 @@ bool within(std::int64_t now_s, std::int64_t now_ns, std::int64_t then_s, std::i
 
 }  // namespace
 
-bool Remembered::too_fresh() const {
+bool CacheEntry::mtime_too_recent() const {
   for (const FileId* i : {&id, &sidecar})
     if (within(seen_s, seen_ns, i->mtime_s, i->mtime_ns, kFresh_ns)) return true;
   return false;
 }
 
-std::map<std::string, std::string> cache_lines(std::string_view text, std::string_view host) {
+std::map<std::string, std::string> parse_cache(std::string_view text, std::string_view host) {
   std::map<std::string, std::string> out;
   if (!text.starts_with(kTitle) || text.size() < kTitle.size() + kDigest + 1) return out;
   const std::string_view body = text.substr(kTitle.size() + kDigest + 1);
@@ -79,41 +79,42 @@ std::map<std::string, std::string> cache_lines(std::string_view text, std::strin
   return out;
 }
 
-std::string cache_text(const std::map<std::string, std::string>& lines) {
+std::string format_cache(const std::map<std::string, std::string>& lines) {
   std::string body;
   for (const auto& [key, line] : lines) body += key + "\t" + line + "\n";
   return fmt::format("{}{}\n{}", kTitle, sha256(body), body);
 }
 
-std::string cache_line(const Remembered& r) {
+std::string format_cache_line(const CacheEntry& r) {
   const Manifest& m = r.manifest;
   std::vector<std::string> f;
   add(f, r.id), add(f, r.sidecar);
   f.insert(f.end(),
-           {r.hash, std::to_string(r.seen_s), std::to_string(r.seen_ns), r.rehearsed ? "1" : "0", m.id,
+           {r.hash, std::to_string(r.seen_s), std::to_string(r.seen_ns), r.trial_loaded ? "1" : "0", m.id,
             m.version, m.kind, m.summary, m.abi, m.device, list(m.interfaces), list(m.families),
             list(m.modes), list(m.dtypes), list(m.options), list(m.cpu), list(m.libraries)});
   f.push_back(std::to_string(m.priority));
-  const Refused none("", "", "");
-  const Refused& why = r.refused ? *r.refused : none;
+  const Rejection none("", "", "");
+  const Rejection& why = r.refused ? *r.refused : none;
   f.insert(f.end(), {why.stage(), why.code(), why.what(), why.hint(), list(r.warnings), why.native().domain,
                      std::to_string(why.native().code)});
   return join_fields(f);
 }
 
-std::optional<Remembered> remembered(std::string_view line) {
+std::optional<CacheEntry> parse_cache_line(std::string_view line) {
   const std::vector<std::string> f = split_fields(line);
-  Remembered r;
+  CacheEntry r;
   if (f.size() != kRecordFields) return std::nullopt;
   r.id = id_at(f, 0), r.sidecar = id_at(f, 5);
-  r.hash = f[10], r.seen_s = number(f[11]), r.seen_ns = number(f[12]), r.rehearsed = f[13] == "1";
+  r.hash = f[10], r.seen_s = number(f[11]), r.seen_ns = number(f[12]), r.trial_loaded = f[13] == "1";
   Manifest& m = r.manifest;
   m.id = f[14], m.version = f[15], m.kind = f[16], m.summary = f[17], m.abi = f[18], m.device = f[19];
   m.interfaces = unlist(f[20]), m.families = unlist(f[21]), m.modes = unlist(f[22]), m.dtypes = unlist(f[23]);
   m.options = unlist(f[24]), m.cpu = unlist(f[25]), m.libraries = unlist(f[26]);
   m.priority = static_cast<int>(number(f[27]));
   if (!f[28].empty())
-    r.refused.emplace(f[28], f[29], f[30], f[31], Native{f[33], static_cast<std::int32_t>(number(f[34]))});
+    r.refused.emplace(f[28], f[29], f[30], f[31],
+                      VendorError{f[33], static_cast<std::int32_t>(number(f[34]))});
   r.warnings = unlist(f[32]);
   return r;
 }

@@ -1,6 +1,6 @@
-// The text of the registry's cache: a title line, the SHA-256 of the rest, then one line of fields for each
-// plugin and host. Text to values and back; opens no file and never throws: what is not whole is not there.
-// Who reads and writes the file: plugin_cache.hpp.
+// Text format of the registry's cache: a title line, the SHA-256 of the rest, then one line of fields for
+// each plugin and host. Converts in both directions; opens no file and never throws: invalid text counts as
+// empty. The file itself: plugin_cache.hpp.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,28 +15,27 @@
 
 namespace trainhost::plugin {
 
-struct Remembered {
-  FileId id, sidecar;                    // both must be as they are now
-  std::string hash;                      // of the content; asked where the times are too close to tell
-  std::int64_t seen_s = 0, seen_ns = 0;  // when it was looked at
+struct CacheEntry {
+  FileId id, sidecar;                    // both must equal the current identities
+  std::string hash;                      // SHA-256 of the content; compared if mtime_too_recent()
+  std::int64_t seen_s = 0, seen_ns = 0;  // when it was read
   Manifest manifest;
-  bool rehearsed = false;  // it was loaded in a child, and did no harm unless `refused`
-  std::optional<Refused> refused;
+  bool trial_loaded = false;  // a trial load ran; it succeeded unless `refused` is set
+  std::optional<Rejection> refused;
   std::vector<std::string> warnings;
 
-  /// Its clock may not tell a change: it was written within 100 ms of being looked at.
-  bool too_fresh() const;
+  /// The file was modified less than 100 ms before it was read, so a later change may have the same time.
+  bool mtime_too_recent() const;
 };
 
-/// "host \t path" -> the rest of its line, of the one host or of all; empty when title or digest are not what
-/// they should be.
-std::map<std::string, std::string> cache_lines(std::string_view text, std::string_view host = {});
+/// "host \t path" -> rest of the line, for one host or for all. Empty if the title or digest is wrong.
+std::map<std::string, std::string> parse_cache(std::string_view text, std::string_view host = {});
 
 /// The whole file.
-std::string cache_text(const std::map<std::string, std::string>& lines);
+std::string format_cache(const std::map<std::string, std::string>& lines);
 
-/// An entry as the rest of a line, and back; nullopt for a line with another number of fields.
-std::string cache_line(const Remembered& r);
-std::optional<Remembered> remembered(std::string_view line);
+/// An entry as the rest of a line, and back; nullopt if the number of fields is wrong.
+std::string format_cache_line(const CacheEntry& r);
+std::optional<CacheEntry> parse_cache_line(std::string_view line);
 
 }  // namespace trainhost::plugin

@@ -1,7 +1,7 @@
-// See plugin_library.hpp. Boost.DLL facts that decided the calls here: the mode must name "now" (a lazy
-// library dies at its first call), the path must be absolute (a bare name means the working directory), the
-// error_code says "bad file descriptor" for everything (the text is in dlerror), and RTLD_NODELETE passes
-// through as a mode.
+// See plugin_library.hpp. Properties of Boost.DLL that matter here: the mode must contain "now" (a lazily
+// bound library fails at its first call), the path must be absolute (a bare name means the working
+// directory), error_code is "bad file descriptor" for every failure (the text is in dlerror), and
+// RTLD_NODELETE can be passed as a mode.
 #include "core/plugin/plugin_library.hpp"
 
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ namespace trainhost::plugin {
 namespace {
 
 constexpr std::size_t kMaxDescription = 256;
-constexpr const char* kCatch = "a bug of the plugin: catch it inside, th::guard does";
+constexpr const char* kCatch = "a bug in the plugin: catch exceptions inside it, for example with th::guard";
 
 std::string text_at(const char* s) {
   return s ? std::string(s, ::strnlen(s, kMaxDescription)) : std::string();
@@ -43,17 +43,17 @@ boost::dll::shared_library map_library(const std::filesystem::path& file) {
   try {
     library.load(dll::fs::path(file), mode, failed);
   } catch (...) {
-    throw Refused("load", "exception", "an exception left its static initialisation", kCatch);
+    throw Rejection("load", "exception", "its static initialisation threw an exception", kCatch);
   }
   if (failed) {
     const char* text = ::dlerror();
-    throw Refused("load", "dlopen", "cannot be loaded: " + escaped(text ? text : failed.message(), 1000),
-                  "ldd -r on the file shows what is missing");
+    throw Rejection("load", "dlopen", "cannot be loaded: " + escaped(text ? text : failed.message(), 1000),
+                    "run ldd -r on the file to see what is missing");
   }
   return library;
 }
 
-/// The beginning of its dynamic section: an address that is surely inside the file's mapping.
+/// The address of its dynamic section, which is inside the mapping of the file.
 const void* base_of(const boost::dll::shared_library& library) {
   struct link_map* own = nullptr;
   return ::dlinfo(library.native(), RTLD_DI_LINKMAP, &own) == 0 && own ? own->l_ld : nullptr;
@@ -61,43 +61,44 @@ const void* base_of(const boost::dll::shared_library& library) {
 
 using Entry = const th_plugin* (*)();
 
-/// The entry function, and only if it is a function and this library's own: dlsym also finds data and
+/// The entry function. Must be a function of this library: dlsym also finds data and symbols of
 /// dependencies.
 Entry find_entry(const boost::dll::shared_library& library) {
   const char* const want = "export it with TH_PLUGIN, or as const th_plugin *" TH_ENTRY_NAME "(void)";
   if (!library.has(TH_ENTRY_NAME))
-    throw Refused("load", "no_entry", fmt::format("has no function {}", TH_ENTRY_NAME), want);
+    throw Rejection("load", "no_entry", fmt::format("has no function {}", TH_ENTRY_NAME), want);
   void* address = ::dlsym(library.native(), TH_ENTRY_NAME);
   Dl_info info{};
   void* symbol = nullptr;
   struct link_map* own = nullptr;
   bool known = ::dladdr1(address, &info, &symbol, RTLD_DL_SYMENT) != 0 && symbol;
   if (known && ELF64_ST_TYPE(static_cast<const Elf64_Sym*>(symbol)->st_info) != STT_FUNC)
-    throw Refused("load", "no_entry", fmt::format("{} is no function there", TH_ENTRY_NAME), want);
+    throw Rejection("load", "no_entry", fmt::format("{} is not a function", TH_ENTRY_NAME), want);
   if (known && ::dlinfo(library.native(), RTLD_DI_LINKMAP, &own) == 0 && own &&
       reinterpret_cast<std::uintptr_t>(info.dli_fbase) != own->l_addr)
-    throw Refused(
+    throw Rejection(
         "load", "no_entry",
-        fmt::format("{} belongs to a library that it depends on, {}", TH_ENTRY_NAME, info.dli_fname), want);
+        fmt::format("{} is defined by a library that it depends on, {}", TH_ENTRY_NAME, info.dli_fname),
+        want);
   return reinterpret_cast<Entry>(address);
 }
 
-/// For a start() that said what happened and not what to do about it.
+/// The hint for a failing start() that gave a message but no hint.
 const char* advice(th_status s) {
   switch (s) {
     case TH_E_ARG:
-      return "look at its table [plugin.ID] in the run file";
+      return "check its table [plugin.ID] in the run file";
     case TH_E_UNSUPPORTED:
     case TH_E_UNAVAILABLE:
-      return "its documentation says what it needs on a machine";
+      return "see its documentation for what it requires";
     case TH_E_HOST_OOM:
     case TH_E_DEVICE_OOM:
       return "free some memory and run the command again";
     case TH_E_IO:
     case TH_E_DEVICE_LOST:
-      return "repair that and run the command again";
+      return "fix the cause and run the command again";
     default:
-      return "a bug of the plugin: its author should know";
+      return "a bug in the plugin: report it to its author";
   }
 }
 
@@ -106,38 +107,37 @@ th_plugin read_table(Entry entry) {
   try {
     raw = entry();
   } catch (...) {
-    throw Refused("load", "exception", fmt::format("an exception left {}", TH_ENTRY_NAME), kCatch);
+    throw Rejection("load", "exception", fmt::format("{} threw an exception", TH_ENTRY_NAME), kCatch);
   }
-  th_plugin head = known_part<th_plugin>(raw, TH_UP_TO(th_plugin, abi_minor), "plugin table");
+  th_plugin head = copy_known_fields<th_plugin>(raw, TH_SIZE_UP_TO(th_plugin, abi_minor), "plugin table");
   if (head.abi_major != TH_ABI_MAJOR)
-    throw Refused("abi", "major",
-                  fmt::format("speaks version {}.{} of the plugin interface; this program speaks {}.{}",
-                              head.abi_major, head.abi_minor, TH_ABI_MAJOR, TH_ABI_MINOR),
-                  head.abi_major > TH_ABI_MAJOR
-                      ? "a newer trainhost is needed, or a build against this program's SDK"
-                      : "build it against this program's SDK");
-  return known_part<th_plugin>(raw, TH_UP_TO(th_plugin, get), "plugin table");
+    throw Rejection("abi", "major",
+                    fmt::format("uses plugin interface {}.{}; this program supports {}.{}", head.abi_major,
+                                head.abi_minor, TH_ABI_MAJOR, TH_ABI_MINOR),
+                    head.abi_major > TH_ABI_MAJOR
+                        ? "install a newer trainhost, or build the plugin with the SDK of this program"
+                        : "build it with the SDK of this program");
+  return copy_known_fields<th_plugin>(raw, TH_SIZE_UP_TO(th_plugin, get), "plugin table");
 }
 
 void check_description(const th_plugin& t, const Manifest& m) {
   if (!t.get)
-    throw Refused("abi", "slot", "its plugin table has no get(), which is mandatory",
-                  "a bug of the plugin: TH_PLUGIN makes a whole table");
+    throw Rejection("abi", "slot", "its plugin table has no get(), which is mandatory",
+                    "a bug in the plugin: TH_PLUGIN creates a complete table");
   if (text_at(t.id) != m.id)
-    throw Refused("abi", "id",
-                  fmt::format("calls itself '{}' and its manifest says '{}'", escaped(text_at(t.id)), m.id),
-                  "give table and manifest the same id");
+    throw Rejection("abi", "id",
+                    fmt::format("its table has the id '{}', its manifest '{}'", escaped(text_at(t.id)), m.id),
+                    "use the same id in both");
   if (text_at(t.version) != m.version)
-    throw Refused("abi", "version",
-                  fmt::format("says version '{}' and its manifest says '{}'", escaped(text_at(t.version)),
-                              escaped(m.version)),
-                  "give table and manifest the same version");
+    throw Rejection("abi", "version",
+                    fmt::format("its table has the version '{}', its manifest '{}'",
+                                escaped(text_at(t.version)), escaped(m.version)),
+                    "use the same version in both");
   const std::string abi = fmt::format("{}.{}", t.abi_major, t.abi_minor);
   if (!m.abi.empty() && m.abi != abi)
-    throw Refused(
-        "abi", "minor",
-        fmt::format("speaks version {} of the plugin interface and its manifest says {}", abi, m.abi),
-        "build it with the headers that its manifest names, or leave abi out there");
+    throw Rejection("abi", "minor",
+                    fmt::format("uses plugin interface {}, but its manifest requires {}", abi, m.abi),
+                    "build it with the SDK of that version, or remove abi from the manifest");
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ Library::Library(Manifest manifest, std::shared_ptr<HostContext> context)
 
 std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const FileId& id,
                                        const Manifest& manifest, std::shared_ptr<HostContext> context) {
-  const SeenFile seen(file, id);
+  const MappedFileCheck seen(file, id);
   std::shared_ptr<Library> l(new Library(manifest, context));
   FpMode mode;
   try {
@@ -176,85 +176,84 @@ std::shared_ptr<Library> Library::open(const std::filesystem::path& file, const 
     l->table_ = read_table(find_entry(mapped));
     check_description(l->table_, manifest);
     l->view_ = AbiView(l->table_.abi_minor);
-    l->host_.fit(l->view_);
+    l->host_.shrink(l->view_);
     context->enter("start");
     l->start();
   } catch (...) {
     mode.restore();
     throw;
   }
-  l->keep_fp_mode(mode, "load");
+  l->restore_fp_mode(mode, "load");
   return l;
 }
 
 void Library::start() {
   if (!table_.start) return;
-  auto room = answer<th_error>();
-  const th_error& error = room.value;
+  auto result = make_result<th_error>();
+  const th_error& error = result.value;
   th_status s;
   try {
-    s = table_.start(host_.get(), room.get());
+    s = table_.start(host_.get(), result.get());
   } catch (...) {
-    throw Refused("start", "exception", "an exception left its start()", kCatch);
+    throw Rejection("start", "exception", "its start() threw an exception", kCatch);
   }
   if (s != TH_OK) {
-    const abi::Told told = abi::told(error);
+    const abi::ErrorText text = abi::read_error(error);
     const std::string why =
-        told.message.empty()
+        text.message.empty()
             ? fmt::format("its start() failed without a message: {} ({})", abi::status_name(s), s)
-            : told.message;
-    throw Refused("start", std::string(abi::status_name(s)), abi::prefix(told.native) + why,
-                  !told.hint.empty() ? told.hint
-                  : told.message.empty()
-                      ? "a bug of the plugin: a start() that fails says why in the th_error"
-                      : advice(s),
-                  {told.native.domain, told.native.code});
+            : text.message;
+    throw Rejection("start", std::string(abi::status_name(s)), abi::prefix(text.native) + why,
+                    !text.hint.empty() ? text.hint
+                    : text.message.empty()
+                        ? "a bug in the plugin: a failing start() must fill in the message of th_error"
+                        : advice(s),
+                    {text.native.domain, text.native.code});
   }
   started_ = true;
 }
 
-void Library::refuse_unseen(const std::string& field) const {
+void Library::throw_unseen_field(const std::string& field) const {
   throw PluginError(Exit::kUsage, "unsupported",
-                    fmt::format("plugin {} was built for interface {}.{} and does not know {}", id(),
-                                TH_ABI_MAJOR, view_.minor(), field),
-                    "build it again with this program's SDK, or leave that setting out", 0);
+                    fmt::format("plugin {} was built for plugin interface {}.{}, which does not have {}",
+                                id(), TH_ABI_MAJOR, view_.minor(), field),
+                    "rebuild it with the SDK of this program, or remove that setting", 0);
 }
 
 const void* Library::interface(const char* interface_id) const {
   try {
     return table_.get(interface_id);
   } catch (...) {
-    throw Refused("abi", "exception", "an exception left its get()", kCatch);
+    throw Rejection("abi", "exception", "its get() threw an exception", kCatch);
   }
 }
 
-void Library::keep_fp_mode(FpMode& before, const char* call) const {
-  if (!before.restore() || warned_.exchange(true)) return;
-  host_.context().log(
-      TH_LOG_WARN, id(),
-      fmt::format("the plugin changed the floating-point mode in {} (denormals to zero, most likely by "
-                  "-ffast-math); undone, now and whenever it happens again",
-                  call));
+void Library::restore_fp_mode(FpMode& before, const char* call) const {
+  if (!before.restore() || warned_fp_mode_.exchange(true)) return;
+  host_.context().log(TH_LOG_WARN, id(),
+                      fmt::format("the plugin changed the floating-point mode in {} (flush denormals to "
+                                  "zero, probably -ffast-math); the host restores the mode after every call",
+                                  call));
 }
 
 void check_interfaces(const Library& library) {
   for (const std::string& id : library.manifest().interfaces)
     if (!library.interface(id.c_str()))
-      throw Refused(
+      throw Rejection(
           "abi", "interfaces",
-          fmt::format("its manifest lists the interface {} and its get() does not know it", escaped(id)),
-          "return its table from get(), or take it off the list");
+          fmt::format("its manifest lists the interface {}, but get() returns null for it", escaped(id)),
+          "return its table from get(), or remove it from the list");
 }
 
 void Library::warn_once(const std::string& text) const {
-  if (!told_.exchange(true)) host_.context().log(TH_LOG_WARN, id(), text);
+  if (!warned_once_.exchange(true)) host_.context().log(TH_LOG_WARN, id(), text);
 }
 
 Library::~Library() {
   if (!started_ || !table_.stop) return;
   try {
     table_.stop();
-  } catch (...) {  // at the end there is nobody left to tell
+  } catch (...) {  // an exception at the end has nowhere to be reported
   }
 }
 

@@ -1,5 +1,5 @@
-// One loaded plugin library: mapped by Boost.DLL, its entry called, its description checked against the
-// manifest, then started. Stays mapped for the life of the process; "unloading" is stop() and forgetting.
+// One loaded plugin library: mapped by Boost.DLL, its entry called, its description compared with the
+// manifest, then started. It stays mapped until the process exits; destroying a Library calls stop().
 #pragma once
 #include <atomic>
 #include <filesystem>
@@ -11,11 +11,11 @@
 
 namespace trainhost::plugin {
 
-/// Keeps the thread's floating-point mode over code that may change it; says whether it did.
+/// Saves the thread's floating-point mode, and restores it after code that may change it.
 class FpMode {
  public:
   FpMode();
-  bool restore();  // true: it had changed and is as before again
+  bool restore();  // returns true if the mode had changed
 
  private:
   std::uint32_t before_;
@@ -23,7 +23,7 @@ class FpMode {
 
 class Library {
  public:
-  /// Throws Refused: load/{changed, dlopen, no_entry}, abi/{null, truncated, major, slot, id, version},
+  /// Throws Rejection: load/{changed, dlopen, no_entry}, abi/{null, truncated, major, slot, id, version},
   /// start/{...}.
   static std::shared_ptr<Library> open(const std::filesystem::path& file, const FileId& id,
                                        const Manifest& manifest, std::shared_ptr<HostContext> context);
@@ -35,43 +35,45 @@ class Library {
   const th_host* host() const { return host_.get(); }
   const AbiView& view() const { return view_; }
 
-  /// What is asked of the plugin, as it knows such structs. Throws PluginError("unsupported") where `value`
-  /// has a field set that the plugin cannot see: it would answer another question.
+  /// An argument, shrunk to the plugin's minor version. Throws PluginError("unsupported") if `value` sets a
+  /// field that the plugin does not know and would ignore.
   template <class T>
-  abi::Room<T> ask(const T& value) const {
-    abi::Room<T> r(value);
-    if (std::string unseen = view_.fit_question(r); !unseen.empty()) refuse_unseen(unseen);
+  abi::ZeroPadded<T> fit_argument(const T& value) const {
+    abi::ZeroPadded<T> r(value);
+    if (std::string unseen = view_.shrink_argument(r); !unseen.empty()) throw_unseen_field(unseen);
     return r;
   }
-  /// An empty struct for the plugin to fill.
+  /// An empty result struct for the plugin to fill.
   template <class T>
-  abi::Room<T> answer() const {
-    abi::Room<T> r;
-    view_.fit(r);
+  abi::ZeroPadded<T> make_result() const {
+    abi::ZeroPadded<T> r;
+    view_.shrink(r);
     return r;
   }
 
-  /// The plugin's own table of that interface as it lies there (its struct_size first), or nullptr.
+  /// The plugin's table of that interface, as returned by get() (struct_size is its first field), or
+  /// nullptr.
   const void* interface(const char* interface_id) const;
 
-  /// A line in the log, once a library, so that a refusal in the middle of a choice is no silence.
+  /// Logs a warning, once per library: used when a plugin is skipped while candidates are compared.
   void warn_once(const std::string& text) const;
 
-  /// After a call into the plugin: puts the floating-point mode back, with a warning the first time.
-  void keep_fp_mode(FpMode& before, const char* call) const;
-  /// Whether it has changed the mode so far; the log has said so.
-  bool changed_fp_mode() const { return warned_; }
+  /// To be called after a call into the plugin: restores the floating-point mode, with a warning the first
+  /// time.
+  void restore_fp_mode(FpMode& before, const char* call) const;
+  /// Whether the plugin has changed the mode so far; this was logged.
+  bool changed_fp_mode() const { return warned_fp_mode_; }
 
  private:
   Library(Manifest manifest, std::shared_ptr<HostContext> context);
   void start();
-  [[noreturn]] void refuse_unseen(const std::string& field) const;
+  [[noreturn]] void throw_unseen_field(const std::string& field) const;
   Manifest manifest_;
   HostTable host_;
   AbiView view_;
-  th_plugin table_{};  // the part of the plugin's table that both sides know
+  th_plugin table_{};  // the fields of the plugin's table that both sides know
   bool started_ = false;
-  mutable std::atomic<bool> warned_{false}, told_{false};
+  mutable std::atomic<bool> warned_fp_mode_{false}, warned_once_{false};
 };
 
 }  // namespace trainhost::plugin

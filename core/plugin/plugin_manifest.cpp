@@ -18,14 +18,14 @@ namespace {
 constexpr std::size_t kMaxId = 64, kMaxVersion = 64, kMaxSummary = 400, kMaxList = 256;
 constexpr int kMaxNesting = 8, kMaxDots = 8;
 
-constexpr const char* kKeys = "trainhost/plugin.h has the keys of a manifest, their values and limits";
+constexpr const char* kKeys = "the keys, values and limits of a manifest are in trainhost/plugin.h";
 
-[[noreturn]] void bad(const char* code, const std::string& reason, std::string hint = kKeys) {
-  throw Refused("manifest", code, reason, std::move(hint));
+[[noreturn]] void reject_manifest(const char* code, const std::string& reason, std::string hint = kKeys) {
+  throw Rejection("manifest", code, reason, std::move(hint));
 }
 
-/// Walks over the text as TOML does, far enough to know what lies outside strings and comments. There only
-/// ASCII may stand, and neither brackets nor dotted keys may nest deeply: the parser recurses over both.
+/// Scans the text for strings and comments. Outside them only ASCII is allowed, and brackets and dotted
+/// keys must not nest deeply, because the parser recurses over both.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -48,13 +48,14 @@ class Scanner {
  private:
   void outside(char c) {
     if (static_cast<unsigned char>(c) >= 0x80)
-      bad("not_toml",
-          fmt::format("line {} of its manifest has a character outside ASCII in a bare key or value", line_));
+      reject_manifest(
+          "not_toml",
+          fmt::format("line {} of its manifest has a non-ASCII character outside a string", line_));
     if (c == '[' || c == '{') ++nesting_;
     if (c == ']' || c == '}') --nesting_;
     if (c == '.') ++dots_;
     if (nesting_ > kMaxNesting || dots_ > kMaxDots)
-      bad("not_toml", fmt::format("line {} of its manifest nests too deeply", line_));
+      reject_manifest("not_toml", fmt::format("line {} of its manifest is nested too deeply", line_));
   }
   void skip_comment() {
     while (at_ < text_.size() && text_[at_] != '\n') ++at_;
@@ -67,7 +68,7 @@ class Scanner {
     for (; at_ < text_.size(); ++at_) {
       char c = text_[at_];
       if (c == '\n') {
-        if (!triple) return;  // an unterminated string: the parser says so
+        if (!triple) return;  // unterminated string: the parser reports it
         ++line_;
       }
       if (c == '\\' && quote == '"') {
@@ -89,13 +90,15 @@ class Scanner {
 
 void check_text(const std::string& toml) {
   if (toml.size() > kMaxManifestBytes)
-    bad("too_big",
-        fmt::format("its manifest has {} bytes; at most {} are allowed", toml.size(), kMaxManifestBytes));
-  if (!valid_utf8(toml)) bad("not_text", "its manifest is not UTF-8 text");
+    reject_manifest("too_big", fmt::format("its manifest has {} bytes; at most {} are allowed", toml.size(),
+                                           kMaxManifestBytes));
+  if (!valid_utf8(toml)) reject_manifest("not_text", "its manifest is not UTF-8 text");
   bool control = std::any_of(toml.begin(), toml.end(), [](unsigned char c) {
     return (c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7f;
   });
-  if (control) bad("not_text", "its manifest holds control characters", "one TH_MANIFEST in one source file");
+  if (control)
+    reject_manifest("not_text", "its manifest contains control characters",
+                    "write exactly one TH_MANIFEST, in one source file");
   Scanner(toml).run();
 }
 
@@ -103,24 +106,25 @@ toml::table parse(const std::string& toml) {
   try {
     return toml::parse(toml);
   } catch (const toml::parse_error& e) {
-    bad("not_toml", fmt::format("line {} of its manifest is not TOML: {}", e.source().begin.line,
-                                escaped(e.description())));
+    reject_manifest("not_toml", fmt::format("line {} of its manifest is not TOML: {}", e.source().begin.line,
+                                            escaped(e.description())));
   } catch (const TomlAssertion& e) {
-    bad("not_toml", "its manifest is not TOML: " + escaped(e.what()));
+    reject_manifest("not_toml", "its manifest is not TOML: " + escaped(e.what()));
   }
 }
 
 std::string text_of(const toml::table& t, const char* key, bool needed, std::size_t max) {
   const toml::node* n = t.get(key);
-  if (!n && needed) bad("missing_key", fmt::format("its manifest has no '{}'", key));
+  if (!n && needed) reject_manifest("missing_key", fmt::format("its manifest has no '{}'", key));
   if (!n) return {};
   const auto* s = n->as_string();
-  if (!s) bad("bad_value", fmt::format("'{}' in its manifest is no string", key));
+  if (!s) reject_manifest("bad_value", fmt::format("'{}' in its manifest is not a string", key));
   const std::string& v = s->get();
-  if (v.size() > max) bad("bad_value", fmt::format("'{}' in its manifest is longer than {} bytes", key, max));
-  if (needed && v.empty()) bad("bad_value", fmt::format("'{}' in its manifest is empty", key));
+  if (v.size() > max)
+    reject_manifest("bad_value", fmt::format("'{}' in its manifest is longer than {} bytes", key, max));
+  if (needed && v.empty()) reject_manifest("bad_value", fmt::format("'{}' in its manifest is empty", key));
   if (std::any_of(v.begin(), v.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-    bad("bad_value", fmt::format("'{}' in its manifest holds control characters", key));
+    reject_manifest("bad_value", fmt::format("'{}' in its manifest contains control characters", key));
   return v;
 }
 
@@ -130,26 +134,31 @@ std::vector<std::string> list_of(const toml::table& t, const char* key) {
   if (!n) return out;
   const auto* a = n->as_array();
   if (!a || a->size() > kMaxList)
-    bad("bad_value", fmt::format("'{}' in its manifest is no list of at most {} strings", key, kMaxList));
+    reject_manifest("bad_value",
+                    fmt::format("'{}' in its manifest is not a list of at most {} strings", key, kMaxList));
   for (const toml::node& e : *a) {
     const auto* s = e.as_string();
     if (!s || s->get().empty() || s->get().size() > kMaxId)
-      bad("bad_value", fmt::format("'{}' in its manifest is no list of short strings", key));
+      reject_manifest("bad_value",
+                      fmt::format("'{}' in its manifest is not a list of strings of 1 to 64 bytes", key));
     out.push_back(escaped(s->get()));
   }
   return out;
 }
 
-/// A list whose entries are names of files or features: no blanks, no slashes.
+/// A list of names of files or features: no spaces, no slashes.
 std::vector<std::string> names_of(const toml::table& t, const char* key) {
   std::vector<std::string> out = list_of(t, key);
   for (const std::string& name : out)
     if (name.find_first_of("/ \\") != name.npos)
-      bad("bad_value", fmt::format("'{}' in its manifest holds '{}', which is no plain name", key, name));
+      reject_manifest(
+          "bad_value",
+          fmt::format("'{}' in its manifest contains '{}': names must not contain spaces, / or \\", key,
+                      name));
   return out;
 }
 
-/// "1.0". Another major is another interface; a newer minor loads, with the fields that both sides know.
+/// "1.0". Another major version is rejected; a newer minor loads with the fields that both sides know.
 std::string abi_of(const toml::table& t) {
   const std::string text = text_of(t, "abi", false, kMaxVersion);
   if (text.empty()) return text;
@@ -157,13 +166,15 @@ std::string abi_of(const toml::table& t) {
   char rest = 0;
   const bool digits = text.find_first_not_of("0123456789.") == text.npos;
   if (!digits || std::sscanf(text.c_str(), "%5u.%5u%c", &major, &minor, &rest) != 2)
-    bad("bad_value", fmt::format("'abi' in its manifest is '{}', no version like \"{}.{}\"", escaped(text),
-                                 TH_ABI_MAJOR, TH_ABI_MINOR));
+    reject_manifest("bad_value",
+                    fmt::format("'abi' in its manifest is '{}'; expected a version like \"{}.{}\"",
+                                escaped(text), TH_ABI_MAJOR, TH_ABI_MINOR));
   if (major != TH_ABI_MAJOR)
-    bad("abi",
-        fmt::format("is written for version {}.{} of the plugin interface; this program speaks {}.{}", major,
-                    minor, TH_ABI_MAJOR, TH_ABI_MINOR),
-        major < TH_ABI_MAJOR ? "a build of it for this version is needed" : "a newer trainhost is needed");
+    reject_manifest(
+        "abi",
+        fmt::format("requires plugin interface {}.{}; this program supports {}.{}", major, minor,
+                    TH_ABI_MAJOR, TH_ABI_MINOR),
+        major < TH_ABI_MAJOR ? "build it with the SDK of this program" : "install a newer trainhost");
   return fmt::format("{}.{}", major, minor);
 }
 
@@ -182,19 +193,19 @@ Manifest parse_manifest(const std::string& toml) {
   Manifest m;
   m.id = text_of(t, "id", true, kMaxId);
   if (!valid_id(m.id))
-    bad("bad_value",
-        fmt::format("the id '{}' in its manifest has characters other than a-z 0-9 . _ -", escaped(m.id)));
+    reject_manifest("bad_value",
+                    fmt::format("the id '{}' in its manifest may contain only a-z 0-9 . _ -", escaped(m.id)));
   m.version = text_of(t, "version", true, kMaxVersion);
   m.kind = text_of(t, "kind", true, kMaxId);
   if (m.kind != "estimator" && m.kind != "trainer")
-    bad("bad_value",
-        fmt::format("the kind '{}' in its manifest is neither estimator nor trainer", escaped(m.kind)));
+    reject_manifest("bad_value", fmt::format("the kind '{}' in its manifest is neither estimator nor trainer",
+                                             escaped(m.kind)));
   m.summary = text_of(t, "summary", false, kMaxSummary);
   m.abi = abi_of(t);
   m.device = text_of(t, "device", false, kMaxId);
   if (!m.device.empty() && !valid_id(m.device))
-    bad("bad_value", fmt::format("the device '{}' in its manifest has characters other than a-z 0-9 . _ -",
-                                 escaped(m.device)));
+    reject_manifest("bad_value", fmt::format("the device '{}' in its manifest may contain only a-z 0-9 . _ -",
+                                             escaped(m.device)));
   m.interfaces = list_of(t, "interfaces");
   m.families = list_of(t, "families");
   m.modes = list_of(t, "modes");
@@ -205,7 +216,7 @@ Manifest parse_manifest(const std::string& toml) {
   if (const toml::node* n = t.get("priority")) {
     const auto* i = n->as_integer();
     if (!i || i->get() < -1000 || i->get() > 1000)
-      bad("bad_value", "'priority' in its manifest is no whole number from -1000 to 1000");
+      reject_manifest("bad_value", "'priority' in its manifest is not an integer from -1000 to 1000");
     m.priority = static_cast<int>(i->get());
   }
   return m;

@@ -1,5 +1,5 @@
-// What a trainer that can be profiled offers beside its session: times of operations, and calls at the
-// moments of a step. The adapter (adapt_profiler.cpp) checks every record before anybody sees it.
+// Profiling of a trainer: times of operations, and callbacks at the boundaries of step phases. The adapter
+// (adapt_profiler.cpp) checks every record before it is passed on.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,9 +10,10 @@
 
 namespace trainhost::plugin {
 
-enum class StepMoment : std::uint32_t { kBeforeForward = 1, kAfterForward, kAfterBackward, kAfterUpdate };
+enum class StepBoundary : std::uint32_t { kBeforeForward = 1, kAfterForward, kAfterBackward, kAfterUpdate };
 
-/// One operation of the last update. Texts are escaped and valid inside the call that hands the record out.
+/// One operation of the last step. Texts are escaped, and valid only during the call that passes the
+/// record.
 struct OpTiming {
   std::string_view kind, name;  // "linear", "layers.3 linear qkv"
   Phase phase = kForward;
@@ -20,18 +21,18 @@ struct OpTiming {
   std::uint32_t micro = 0;
   std::uint64_t start_ns = 0, duration_ns = 0;  // CLOCK_MONOTONIC, as std::chrono::steady_clock
   std::uint64_t flops = 0, bytes = 0;           // bytes: read and written
-  std::uint64_t live_bytes = 0;                 // by the trainer's plan; 0 = not known
+  std::uint64_t live_bytes = 0;                 // from the trainer's plan; 0 = unknown
 };
 
-/// Of one session, which outlives it. Stops when it is destroyed. Throws PluginError.
+/// Profiles one session, which must outlive it. The destructor stops profiling. Throws PluginError.
 class Profiler {
  public:
-  /// Called inside step(): must not allocate, throw or call the session. `live_bytes`: planned; 0 = not
-  /// known.
-  using Reached = std::function<void(StepMoment, std::uint32_t micro, std::uint64_t live_bytes)>;
+  /// Called inside step(): must not allocate, throw or call the session. `live_bytes`: planned; 0 =
+  /// unknown.
+  using OnBoundary = std::function<void(StepBoundary, std::uint32_t micro, std::uint64_t live_bytes)>;
 
   virtual ~Profiler() = default;
-  /// The operations of the last step() in the order of their start, none overlapping.
+  /// The operations of the last step(), sorted by start time, without overlap.
   virtual void read(const std::function<void(const OpTiming&)>& receiver) = 0;
 };
 

@@ -1,6 +1,6 @@
-// See registry.hpp. Order of a candidate's life: scan (scan.cpp), rehearsal in a child when it is not
-// remembered (trial_load.hpp), load on first use (library, tables), probe. Whatever stops it is written into
-// the candidate with stage, code, reason and hint.
+// See registry.hpp. A candidate passes through: scan (scan.cpp), trial load in a child if it is not cached
+// (trial_load.hpp), load on first use (plugin_library.cpp), probe. A failure is written into the candidate
+// with stage, code, reason and hint.
 #include "core/plugin/registry.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ struct Registry::Impl {
   std::vector<fs::path> directories;
   std::shared_ptr<HostContext> context = std::make_shared<HostContext>();
   std::unique_ptr<Cache> cache;
-  std::vector<Found> found;  // of the candidate of the same index
+  std::vector<ScannedFile> found;  // parallel to `candidates`
   std::vector<Candidate> candidates;
   std::map<std::string, std::unique_ptr<Estimator>> estimators;
   std::map<std::string, std::unique_ptr<Trainer>> trainers;
@@ -29,9 +29,9 @@ struct Registry::Impl {
 
   void scan_once();
   std::size_t need(const std::string& id, const std::string& kind);
-  void rehearse(std::size_t index);
+  void trial_load(std::size_t index);
   void release_id(std::size_t index);
-  void rehearse_for_list(std::size_t index);
+  void trial_load_for_list(std::size_t index);
   std::shared_ptr<Library> load(std::size_t index);
   template <class Adapter>
   Adapter& provide(const std::string& id, const char* kind,
@@ -47,9 +47,9 @@ void Registry::Impl::scan_once() {
   scanned = true;
   cache = std::make_unique<Cache>(context->options.cache_file, host_identity());
   Scan scan(*context, *cache);
-  for (const fs::path& d : directories) scan.folder(d);
-  found = scan.take();
-  for (Found& f : found) candidates.push_back(std::move(f.candidate));
+  for (const fs::path& d : directories) scan.add_directory(d);
+  found = scan.take_files();
+  for (ScannedFile& f : found) candidates.push_back(std::move(f.candidate));
   cache->save();
 }
 
@@ -68,8 +68,8 @@ std::vector<std::string> Registry::Impl::ids(const std::string& kind) const {
 void Registry::Impl::throw_rejected(const Candidate& c) {
   Exit code = c.manifest.kind == "trainer" ? Exit::kNoBackend : Exit::kFailed;
   throw PluginError(code, "rejected",
-                    fmt::format("the plugin {} cannot be used: {} ({}/{})", escaped(c.file.string()),
-                                c.reason, c.stage, c.code),
+                    fmt::format("the plugin {} was rejected: {} ({}/{})", escaped(c.file.string()), c.reason,
+                                c.stage, c.code),
                     c.hint, 0);
 }
 
@@ -77,16 +77,15 @@ void Registry::Impl::throw_unknown(const std::string& id, const std::string& kin
   std::vector<std::string> known = ids(kind);
   for (const Candidate& c : candidates)
     if (c.status != Status::kRejected && c.manifest.id == id)
-      throw usage_error(fmt::format("'{}' is a plugin of kind {}, not {}", id, c.manifest.kind, kind),
-                        fmt::format("{}s here: {}", kind, fmt::join(known, ", ")));
-  throw usage_error(
-      fmt::format("no plugin file provides the {} '{}'", kind, escaped(id)) + did_you_mean(id, known),
-      known.empty() ? fmt::format("no {} was found at all; see trainhost plugins list", kind)
-                    : fmt::format("{}s here: {}", kind, fmt::join(known, ", ")));
+      throw usage_error(fmt::format("'{}' is of kind {}, not {}", id, c.manifest.kind, kind),
+                        fmt::format("available {}s: {}", kind, fmt::join(known, ", ")));
+  throw usage_error(fmt::format("no {} '{}'", kind, escaped(id)) + did_you_mean(id, known),
+                    known.empty() ? fmt::format("no {} was found; run trainhost plugins list", kind)
+                                  : fmt::format("available {}s: {}", kind, fmt::join(known, ", ")));
 }
 
-/// The candidate that answers to `id`. A rejected file answers by its id or, when that could not be read, by
-/// its name.
+/// The candidate with that id. A rejected file is found by its id or, if that could not be read, by its
+/// file name.
 std::size_t Registry::Impl::need(const std::string& id, const std::string& kind) {
   scan_once();
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -101,19 +100,19 @@ std::size_t Registry::Impl::need(const std::string& id, const std::string& kind)
   throw_unknown(id, kind);
 }
 
-/// Loads an unknown file in a child first, and remembers what came of it. What its options or a device
-/// decided is not remembered: they may be others next time.
-void Registry::Impl::rehearse(std::size_t index) {
+/// Loads an unknown file in a child and caches the result, unless it depends on options or on a device,
+/// which may differ next time.
+void Registry::Impl::trial_load(std::size_t index) {
   const HostOptions& o = context->options;
   Candidate& c = candidates[index];
-  Found& f = found[index];
-  if (o.probe_program.empty() || c.status == Status::kRejected) return;
+  ScannedFile& f = found[index];
+  if (o.trial_load_program.empty() || c.status == Status::kRejected) return;
   const auto options = o.plugin_options.find(c.manifest.id);
   const bool plain = options == o.plugin_options.end() || options->second.empty();
-  ProbeRequest request{o.probe_program, o.probe_seconds, c.file, f.id, context->threads, {}};
+  TrialLoadRequest request{o.trial_load_program, o.trial_load_seconds, c.file, f.id, context->threads, {}};
   if (!plain) request.options = options->second;
-  const ProbeVerdict v = probe_in_child(request);
-  f.rehearsed = true;
+  const TrialLoadResult v = run_trial_load(request);
+  f.trial_loaded = true;
   c.warnings = v.warnings;
   c.from_cache = false;
   if (v.refused) {
@@ -126,37 +125,37 @@ void Registry::Impl::rehearse(std::size_t index) {
     c.status = Status::kOk;
     c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear(), c.native = {};
   }
-  if (v.refused && (!plain || !depends_on_the_file_alone(*v.refused))) return;
-  Remembered r{f.id, f.sidecar, f.hash, 0, 0, c.manifest, true, v.refused, v.warnings};
+  if (v.refused && (!plain || !depends_only_on_file(*v.refused))) return;
+  CacheEntry r{f.id, f.sidecar, f.hash, 0, 0, c.manifest, true, v.refused, v.warnings};
   cache->put(c.file, std::move(r));
   cache->save();
 }
 
-/// A refused file does not hold its id: the next one in the search order that was refused for it alone is a
-/// candidate again, as it will be when the verdict is remembered.
+/// A rejected file frees its id: the next file in the search order that was rejected only as its duplicate
+/// becomes a candidate, as it will when the rejection comes from the cache.
 void Registry::Impl::release_id(std::size_t index) {
   const Candidate* next = nullptr;
   for (std::size_t i = index + 1; i < candidates.size(); ++i) {
     Candidate& c = candidates[i];
     if (c.manifest.id != candidates[index].manifest.id || c.code != "duplicate_id") continue;
     if (next) {
-      reject(c, duplicate_of(*next));
+      reject(c, duplicate_rejection(*next));
       continue;
     }
     next = &c;
     c.status = Status::kOk;
     c.stage.clear(), c.code.clear(), c.reason.clear(), c.hint.clear(), c.native = {};
     context->log(2, "plugins",
-                 fmt::format("{} is used in place of {}, which {}", escaped(c.file.string()),
+                 fmt::format("{} is used instead of {}, which was rejected: {}", escaped(c.file.string()),
                              escaped(candidates[index].file.string()), candidates[index].reason));
   }
 }
 
-/// `plugins list`: a device may have come or gone since, so what needs one is asked again.
-void Registry::Impl::rehearse_for_list(std::size_t index) {
+/// For `plugins list`: plugins that need a device are probed again, because devices may have changed.
+void Registry::Impl::trial_load_for_list(std::size_t index) {
   const Manifest& m = candidates[index].manifest;
   const bool needs_device = m.kind == "trainer" && m.device != "cpu";
-  if (!found[index].rehearsed || needs_device) rehearse(index);
+  if (!found[index].trial_loaded || needs_device) trial_load(index);
 }
 
 std::shared_ptr<Library> Registry::Impl::load(std::size_t index) {
@@ -164,7 +163,7 @@ std::shared_ptr<Library> Registry::Impl::load(std::size_t index) {
       Library::open(candidates[index].file, found[index].id, candidates[index].manifest, context);
   check_interfaces(*library);
   for (const std::string& w : candidates[index].warnings)
-    if (w != kFpWarning || !library->changed_fp_mode())  // said by the library itself, just now
+    if (w != kFpWarning || !library->changed_fp_mode())  // the library itself has just logged it
       context->log(2, candidates[index].manifest.id, "the plugin " + w);
   return library;
 }
@@ -175,13 +174,13 @@ Adapter& Registry::Impl::provide(const std::string& id, const char* kind,
                                  std::unique_ptr<Adapter> (*adapt)(std::shared_ptr<Library>)) {
   if (auto it = made.find(id); it != made.end()) return *it->second;
   std::size_t index = need(id, kind);
-  while (!context->options.probe_program.empty() && !found[index].rehearsed) {
-    rehearse(index);
-    index = need(id, kind);  // another file with that id, when this one is refused; throws when there is none
+  while (!context->options.trial_load_program.empty() && !found[index].trial_loaded) {
+    trial_load(index);
+    index = need(id, kind);  // another file with that id if this one was rejected; throws if there is none
   }
   try {
     return *(made[id] = adapt(load(index)));
-  } catch (const Refused& why) {
+  } catch (const Rejection& why) {
     made.erase(id);
     reject(candidates[index], why);
     throw_rejected(candidates[index]);
@@ -230,8 +229,8 @@ void Registry::probe_all() {
   for (std::size_t i = 0; i < impl_->candidates.size(); ++i) {
     Candidate& c = impl_->candidates[i];
     if (c.status == Status::kRejected) continue;
-    if (!impl_->context->options.probe_program.empty()) {
-      impl_->rehearse_for_list(i);
+    if (!impl_->context->options.trial_load_program.empty()) {
+      impl_->trial_load_for_list(i);
       continue;
     }
     try {
@@ -242,7 +241,7 @@ void Registry::probe_all() {
         c.status = Status::kOk;
       }
     } catch (const PluginError& e) {
-      if (c.status == Status::kRejected) continue;  // provide() wrote why
+      if (c.status == Status::kRejected) continue;  // provide() recorded the reason
       c.status = Status::kUnavailable;
       c.stage = "probe";
       c.code = e.status();

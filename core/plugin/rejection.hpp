@@ -1,19 +1,26 @@
-// Why a candidate file is not used: where it was stopped, a stable code, a sentence and what to do. Thrown
-// inside this folder, caught by the registry, which writes it into the candidate; never seen outside.
+// Why a candidate file is rejected: stage, stable code, reason and hint. Thrown inside this module only; the
+// registry catches it and writes it into the Candidate. All codes: README.md. Also the error number of a
+// vendor library, which rejections and PluginErrors carry.
 #pragma once
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
-#include "core/plugin/vendor_error.hpp"
-
 namespace trainhost::plugin {
 
-/// Stages in order: gate (the file as such), manifest (its text), load (the dynamic linker), abi (its
-/// tables), start (its own start), registry (among the others), probe (usable on this machine).
-class Refused : public std::runtime_error {
+/// A vendor library's own number for a failure, as plugins report it with a status: {"cuda", 719}. It is
+/// printed and stored; the host decides by status codes only.
+struct VendorError {
+  std::string domain;     // "cuda", "errno"; escaped
+  std::int32_t code = 0;  // 0 = none
+};
+
+/// Stages in order: gate (validation of the file), manifest (its text), load (the dynamic linker), abi (its
+/// tables), start (its start()), registry (duplicate ids), probe (usable on this machine).
+class Rejection : public std::runtime_error {
  public:
-  Refused(std::string stage, std::string code, const std::string& reason, std::string hint = {},
-          Native native = {})
+  Rejection(std::string stage, std::string code, const std::string& reason, std::string hint = {},
+            VendorError native = {})
       : std::runtime_error(reason),
         stage_(std::move(stage)),
         code_(std::move(code)),
@@ -22,11 +29,11 @@ class Refused : public std::runtime_error {
   const std::string& stage() const { return stage_; }
   const std::string& code() const { return code_; }
   const std::string& hint() const { return hint_; }
-  const Native& native() const { return native_; }
+  const VendorError& native() const { return native_; }
 
  private:
   std::string stage_, code_, hint_;
-  Native native_;
+  VendorError native_;
 };
 
 }  // namespace trainhost::plugin

@@ -1,11 +1,11 @@
-// What the host hands to a trainer's save(): every piece is checked before anybody sees it.
+// The sink that the host passes to a trainer's save(). It checks every tensor piece before it passes it on.
 #pragma once
 #include <cstring>
 #include <exception>
 #include <functional>
 #include <string>
 
-#include "core/abi/zeroed_struct.hpp"
+#include "core/abi/zero_padded.hpp"
 #include "core/base/checked.hpp"
 #include "core/base/text.hpp"
 #include "core/plugin/plugin.hpp"
@@ -15,10 +15,9 @@ namespace trainhost::plugin {
 
 inline constexpr std::size_t kMaxName = 4096;
 
-/// The sink of Session::save: checks each piece, hands it on, and keeps what the receiver threw until the
-/// plugin has returned.
+/// The sink of Session::save(). Stores an exception of the receiver until the plugin has returned.
 struct SaveSink {
-  abi::Room<th_tensor_sink> c;
+  abi::ZeroPadded<th_tensor_sink> c;
   const std::function<void(const TensorPiece&)>* to = nullptr;
   std::exception_ptr thrown;
   std::string problem;
@@ -43,9 +42,10 @@ struct SaveSink {
 
   bool read(const th_tensor* t, TensorPiece& piece) {
     auto wrong = [&](const char* why) { return problem = why, false; };
-    if (!t || !TH_HAS(t, th_tensor, count) || !t->name) return wrong("a tensor without a name or cut short");
+    if (!t || !TH_HAS(t, th_tensor, count) || !t->name)
+      return wrong("a truncated tensor or one without a name");
     piece.name = escaped({t->name, ::strnlen(t->name, kMaxName)}, kMaxName);
-    if (t->rank < 1 || t->rank > 2) return wrong("a tensor of a rank other than 1 and 2");
+    if (t->rank < 1 || t->rank > 2) return wrong("a tensor whose rank is neither 1 nor 2");
     if (t->dtype == 0 || t->dtype > TH_DT_F64) return wrong("a tensor of an unknown type");
     piece.rank = t->rank;
     piece.dtype = static_cast<DType>(t->dtype);

@@ -1,5 +1,5 @@
-// See scan.hpp. Owners, permissions and the machine are asked every time; what depends on the file alone is
-// remembered.
+// See scan.hpp. Owners, permissions and properties of the machine are checked every time; results that
+// depend only on the file come from the cache.
 #include "core/plugin/scan.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ std::vector<fs::path> libraries_in(const fs::path& directory, std::error_code& f
   return out;
 }
 
-/// canonical() for a file whose folder is canonical already: only a link has to be followed.
+/// canonical() for a file in a canonical directory: only a symbolic link must be resolved.
 fs::path real_path(const fs::path& file) {
   std::error_code failed;
   if (!fs::is_symlink(fs::symlink_status(file, failed))) return file;
@@ -33,7 +33,7 @@ fs::path real_path(const fs::path& file) {
 
 }  // namespace
 
-void reject(Candidate& c, const Refused& why) {
+void reject(Candidate& c, const Rejection& why) {
   c.status = Status::kRejected;
   c.stage = why.stage();
   c.code = why.code();
@@ -42,14 +42,14 @@ void reject(Candidate& c, const Refused& why) {
   c.native = why.native();
 }
 
-Refused duplicate_of(const Candidate& first) {
-  return Refused("registry", "duplicate_id",
-                 fmt::format("the id '{}' is taken by {}, which comes first in the search order",
-                             first.manifest.id, escaped(first.file.string())),
-                 "rename one, or remove one of the directories");
+Rejection duplicate_rejection(const Candidate& first) {
+  return Rejection("registry", "duplicate_id",
+                   fmt::format("has the id '{}' of {}, which comes first in the search order",
+                               first.manifest.id, escaped(first.file.string())),
+                   "change one of the ids, or remove one of the directories");
 }
 
-void Scan::folder(const fs::path& directory) {
+void Scan::add_directory(const fs::path& directory) {
   std::error_code failed;
   const fs::path real = fs::canonical(directory, failed);
   const std::vector<fs::path> files = failed ? std::vector<fs::path>{} : libraries_in(real, failed);
@@ -63,89 +63,89 @@ void Scan::folder(const fs::path& directory) {
 }
 
 void Scan::add(const fs::path& file, const fs::path& directory) {
-  Found f;
+  ScannedFile f;
   f.candidate.file = real_path(file);
   try {
     f.id = identify(f.candidate.file);
-    for (const Found& known : found_)
+    for (const ScannedFile& known : found_)
       if (known.id.inode != 0 && known.id.same_file(f.id)) return;
-    judge(f, directory);
-  } catch (const Refused& why) {
+    check_file(f, directory);
+  } catch (const Rejection& why) {
     reject(f.candidate, why);
   }
-  refuse_duplicate(f);
+  reject_duplicate(f);
   found_.push_back(std::move(f));
 }
 
-void Scan::judge(Found& f, const fs::path& directory) {
+void Scan::check_file(ScannedFile& f, const fs::path& directory) {
   f.sidecar = identify_sidecar(f.candidate.file);
-  if (recall(f)) return check_allowed(f, directory);
-  Passed passed;
-  Remembered r;
+  if (find_in_cache(f)) return check_allowed(f, directory);
+  ValidatedFile passed;
+  CacheEntry r;
   try {
-    pass_gate(f.candidate.file, trust_, passed);
-  } catch (const Refused& why) {
+    validate_file(f.candidate.file, trust_, passed);
+  } catch (const Rejection& why) {
     f.candidate.manifest = passed.manifest;
-    if (!depends_on_the_file_alone(why) || !(passed.id == f.id)) throw;
+    if (!depends_only_on_file(why) || !(passed.id == f.id)) throw;
     r.refused = why;
   }
   f.candidate.manifest = r.manifest = passed.manifest;
   f.id = r.id = passed.id;
   f.sidecar = r.sidecar = passed.sidecar;
   if (!context_.options.cache_file.empty()) f.hash = r.hash = content_hash(f.candidate.file, f.id);
-  const std::optional<Refused> refused = r.refused;
+  const std::optional<Rejection> refused = r.refused;
   cache_.put(f.candidate.file, std::move(r));
-  if (refused) throw Refused(*refused);
+  if (refused) throw Rejection(*refused);
   check_allowed(f, directory);
 }
 
-/// True when this very file was judged before; throws its refusal. Nothing of it is opened, unless its clock
-/// cannot tell whether it changed.
-bool Scan::recall(Found& f) {
-  const Remembered* r = cache_.find(f.candidate.file, f.id, f.sidecar);
-  if (!r || (r->too_fresh() && content_hash(f.candidate.file, f.id) != r->hash)) return false;
+/// Returns true if the cache has this version of the file, and throws its rejection if it has one. The file
+/// is opened only if its times are too recent to detect a change.
+bool Scan::find_in_cache(ScannedFile& f) {
+  const CacheEntry* r = cache_.find(f.candidate.file, f.id, f.sidecar);
+  if (!r || (r->mtime_too_recent() && content_hash(f.candidate.file, f.id) != r->hash)) return false;
   trust_.check(f.candidate.file);
   f.candidate.manifest = r->manifest;
   f.candidate.warnings = r->warnings;
   f.candidate.from_cache = true;
   f.hash = r->hash;
-  f.rehearsed = r->rehearsed;
-  if (r->refused) throw Refused(*r->refused);
+  f.trial_loaded = r->trial_loaded;
+  if (r->refused) throw Rejection(*r->refused);
   check_cpu(r->manifest.cpu);
   return true;
 }
 
-void Scan::check_allowed(Found& f, const fs::path& directory) {
+void Scan::check_allowed(ScannedFile& f, const fs::path& directory) {
   const HostOptions& o = context_.options;
   if (o.allow.empty() || std::find(o.allow_in.begin(), o.allow_in.end(), directory) == o.allow_in.end())
     return;
   if (f.hash.empty() || f.candidate.from_cache) f.hash = content_hash(f.candidate.file, f.id);
   if (std::find(o.allow.begin(), o.allow.end(), f.hash) == o.allow.end())
-    throw Refused("gate", "not_allowed", "is not on the list plugins.allow of the run file",
-                  "if you trust it, add \"" + f.hash + "\" there");
+    throw Rejection("gate", "not_allowed", "is not in the list plugins.allow of the run file",
+                    "if you trust the file, add \"" + f.hash + "\" there");
 }
 
 /// Two files with one id: the first in the search order keeps it.
-void Scan::refuse_duplicate(Found& f) {
+void Scan::reject_duplicate(ScannedFile& f) {
   Candidate& c = f.candidate;
   if (c.status == Status::kRejected) return;
-  for (const Found& other : found_) {
+  for (const ScannedFile& other : found_) {
     const Candidate& first = other.candidate;
     if (first.status == Status::kRejected || first.manifest.id != c.manifest.id) continue;
-    reject(c, duplicate_of(first));
+    reject(c, duplicate_rejection(first));
     context_.log(2, "plugins", fmt::format("{}: {}", escaped(c.file.string()), c.reason));
     return;
   }
 }
 
-Candidate inspect(const fs::path& file) {
+Candidate inspect_file(const fs::path& file) {
   Candidate c;
   c.file = real_path(file);
   Trust trust;
-  Passed passed;
+  ValidatedFile passed;
   try {
-    pass_gate(c.file, trust, passed);
-  } catch (const Refused& why) {
+    validate_file(c.file, trust, passed);
+  } catch (const Rejection& why) {
     reject(c, why);
   }
   c.manifest = passed.manifest;

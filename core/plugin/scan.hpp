@@ -1,5 +1,5 @@
-// Candidates from folders: every *.so once, by gate or by memory, without running code of any. Who answers to
-// a name and what is loaded: registry.cpp.
+// Finds candidates: every *.so of a directory, validated or found in the cache. Runs no code of the files.
+// Ids and loading: registry.cpp.
 #pragma once
 #include <filesystem>
 #include <vector>
@@ -10,38 +10,38 @@
 
 namespace trainhost::plugin {
 
-struct Found {
+struct ScannedFile {
   Candidate candidate;
   FileId id, sidecar;
-  std::string hash;        // of the content, where it had to be known
-  bool rehearsed = false;  // known to load well; refusals are in the candidate
+  std::string hash;           // SHA-256 of the content; empty if it was not needed
+  bool trial_loaded = false;  // a trial load succeeded; rejections are in the candidate
 };
 
 class Scan {
  public:
   Scan(HostContext& context, Cache& cache) : context_(context), cache_(cache) {}
 
-  /// Adds the folder's libraries in order of their names. A file that was seen already, by whatever name, is
-  /// no new one.
-  void folder(const std::filesystem::path& directory);
-  std::vector<Found> take() { return std::move(found_); }
+  /// Adds the libraries of a directory, sorted by name. A file that was added before under another name is
+  /// skipped.
+  void add_directory(const std::filesystem::path& directory);
+  std::vector<ScannedFile> take_files() { return std::move(found_); }
 
  private:
   void add(const std::filesystem::path& file, const std::filesystem::path& directory);
-  void judge(Found& f, const std::filesystem::path& directory);
-  bool recall(Found& f);
-  void check_allowed(Found& f, const std::filesystem::path& directory);
-  void refuse_duplicate(Found& f);
+  void check_file(ScannedFile& f, const std::filesystem::path& directory);
+  bool find_in_cache(ScannedFile& f);
+  void check_allowed(ScannedFile& f, const std::filesystem::path& directory);
+  void reject_duplicate(ScannedFile& f);
   HostContext& context_;
   Cache& cache_;
   Trust trust_;
-  std::vector<Found> found_;
+  std::vector<ScannedFile> found_;
 };
 
-/// Why a file does not get the id that `first` has.
-Refused duplicate_of(const Candidate& first);
+/// The rejection of a file whose id `first` already has.
+Rejection duplicate_rejection(const Candidate& first);
 
-/// Writes a refusal into a candidate.
-void reject(Candidate& c, const Refused& why);
+/// Writes a rejection into a candidate.
+void reject(Candidate& c, const Rejection& why);
 
 }  // namespace trainhost::plugin

@@ -1,5 +1,5 @@
-// Where plugins are looked for, in order. A relative or empty element would mean the working directory, which
-// anybody may have filled: it is refused, never resolved. What happens to the files found: registry.cpp.
+// The directories that are searched for plugins, in order. A relative or empty element would mean the
+// working directory, which other users may control: it is an error. Files in the directories: scan.cpp.
 #include <fmt/format.h>
 #include <sys/auxv.h>
 
@@ -17,19 +17,19 @@ constexpr const char* kVariable = "TRAINHOST_PLUGIN_PATH";
 
 void append(std::vector<fs::path>& to, const fs::path& directory, const char* from) {
   if (directory.empty())
-    throw usage_error(fmt::format("{} has an empty element, which would mean the working directory", from),
-                      "remove it, or write the directory's absolute path");
+    throw usage_error(fmt::format("{} has an empty element, which means the working directory", from),
+                      "remove it, or use an absolute path");
   if (directory.is_relative()) {
     std::error_code failed;
     fs::path absolute = fs::absolute(directory, failed).lexically_normal();
     throw usage_error(fmt::format("{}: '{}' is not an absolute path", from, escaped(directory.string())),
-                      failed ? "" : fmt::format("write {}", escaped(absolute.string())));
+                      failed ? "" : fmt::format("use {}", escaped(absolute.string())));
   }
   fs::path clean = directory.lexically_normal();
   if (std::find(to.begin(), to.end(), clean) == to.end()) to.push_back(clean);
 }
 
-/// The variable's directories; ignored in a program that runs with another user's rights.
+/// The directories in TRAINHOST_PLUGIN_PATH; ignored in a setuid program.
 void append_variable(std::vector<fs::path>& to) {
   const char* value = std::getenv(kVariable);
   if (!value || !*value || ::getauxval(AT_SECURE) != 0) return;

@@ -1,7 +1,7 @@
-// The rehearsal: an unknown plugin is loaded, started, asked and stopped in a child process first, so that
-// one that crashes, hangs, exits or changes the process harms nobody. The parent's side runs the child and
-// judges its end; the child's side is probe_child(), which the program's main() calls when its only word is
-// kProbeWord.
+// Trial load: an unknown plugin is loaded, started, probed and stopped in a child process first, so that
+// crashes, hangs, exits and changes of the process do no harm. The parent runs the child and evaluates how
+// it ended; the child runs serve_trial_load(), which main() calls when its only argument is
+// kTrialLoadArgument.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -14,32 +14,32 @@
 
 namespace trainhost::plugin {
 
-inline constexpr const char* kProbeWord = "--probe-a-plugin";
+inline constexpr const char* kTrialLoadArgument = "--probe-a-plugin";
 
-/// The warning about a library whose mere loading sets the processor's mode.
+/// The warning about a library that changes the floating-point mode while loading.
 inline constexpr const char* kFpWarning =
-    "changed the floating-point mode when it was loaded (denormals to zero, most likely by -ffast-math): "
-    "undone";
+    "changed the floating-point mode while loading (flush denormals to zero, probably -ffast-math); the host "
+    "restored it";
 
-struct ProbeRequest {
-  std::filesystem::path program;  // whose main() answers to kProbeWord
-  double seconds = 30;            // a first start of a GPU driver takes ten
+struct TrialLoadRequest {
+  std::filesystem::path program;  // whose main() handles kTrialLoadArgument
+  double seconds = 30;            // the first start of a GPU driver takes 10 s
   std::filesystem::path file;
   FileId id;
   std::uint32_t threads = 1;
   std::map<std::string, std::string> options;  // its [plugin.ID]
 };
 
-struct ProbeVerdict {
-  std::optional<Refused> refused;      // it must not be loaded here
-  std::optional<Refused> unavailable;  // it loads well; its own probe() said no
-  std::vector<std::string> warnings;   // what it did and should not, each follows "it"
+struct TrialLoadResult {
+  std::optional<Rejection> refused;      // it must not be loaded
+  std::optional<Rejection> unavailable;  // it loads, but probe() failed
+  std::vector<std::string> warnings;     // harmless side effects; each is a phrase without subject
 };
 
-/// Throws run_error only when no child can be started at all.
-ProbeVerdict probe_in_child(const ProbeRequest& request);
+/// Throws run_error only if no child can be started.
+TrialLoadResult run_trial_load(const TrialLoadRequest& request);
 
-/// The child: reads its request from standard input and never returns.
-[[noreturn]] void probe_child();
+/// The child process: reads the request from standard input. Never returns.
+[[noreturn]] void serve_trial_load();
 
 }  // namespace trainhost::plugin

@@ -1,5 +1,5 @@
-// See trial_load.hpp: the child's side. It does what the host would do with the plugin, in the same order,
-// telling before each step what comes, so that the last word before a crash names the step.
+// See trial_load.hpp: the child. It does what the host would do with the plugin, in the same order, and
+// reports each stage before it begins, so that after a crash the last line names the stage.
 #include <cstdio>
 #include <cstdlib>
 
@@ -19,7 +19,7 @@ struct Task {
   std::map<std::string, std::string> options;
 };
 
-Task read_task() {
+Task read_request() {
   Task t;
   const std::string text = read_child_input();
   for (std::string_view line : lines_of(text)) {
@@ -39,63 +39,64 @@ Task read_task() {
 
 ChildRecord record;
 
-void tell(const std::vector<std::string>& fields) { record.write(join_fields(fields) + "\n"); }
+void report(const std::vector<std::string>& fields) { record.write(join_fields(fields) + "\n"); }
 
 std::shared_ptr<HostContext> context_for(const Task& t, const std::string& id) {
   auto context = std::make_shared<HostContext>();
   context->threads = t.threads;
   context->options.plugin_options[id] = t.options;
   context->options.log = [](int, const std::string&, const std::string&) {};
-  context->options.stage = [](const char* stage) { tell({"stage", stage}); };
+  context->options.stage = [](const char* stage) { report({"stage", stage}); };
   return context;
 }
 
-/// Loads, starts, asks and stops it. Throws Refused; tells itself when probe() says no.
-void rehearse(const Task& t, const Manifest& m) {
+/// Loads, starts, probes and stops the plugin. Throws Rejection; reports a failing probe() itself.
+void trial_load(const Task& t, const Manifest& m) {
   std::shared_ptr<Library> library = Library::open(t.file, t.id, m, context_for(t, m.id));
-  if (library->changed_fp_mode()) tell({"warning", kFpWarning});
-  tell({"stage", "abi"});
+  if (library->changed_fp_mode()) report({"warning", kFpWarning});
+  report({"stage", "abi"});
   check_interfaces(*library);
   if (m.kind == "trainer") {
     const std::unique_ptr<Trainer> trainer = adapt_trainer(std::move(library));
-    tell({"stage", "probe"});
+    report({"stage", "probe"});
     try {
       trainer->probe();
     } catch (const PluginError& e) {
-      tell({"unavailable", "probe", e.status(), e.what(), e.hint(), e.native().domain,
-            std::to_string(e.native().code)});
+      report({"unavailable", "probe", e.status(), e.what(), e.hint(), e.native().domain,
+              std::to_string(e.native().code)});
     }
-    tell({"stage", "stop"});
+    report({"stage", "stop"});
   } else {
     const std::unique_ptr<Estimator> estimator = adapt_estimator(std::move(library));
-    tell({"stage", "stop"});
+    report({"stage", "stop"});
   }
 }
 
 }  // namespace
 
-void probe_child() {
-  const Task t = read_task();
+void serve_trial_load() {
+  const Task t = read_request();
   try {
     Trust trust;
-    Passed passed;
-    pass_gate(t.file, trust, passed);
+    ValidatedFile passed;
+    validate_file(t.file, trust, passed);
     const ProcessState before = process_state();
-    rehearse(t, passed.manifest);
-    std::fflush(nullptr);  // what a plugin printed is on its way to the host's own output
+    trial_load(t, passed.manifest);
+    std::fflush(nullptr);  // flush the plugin's output, so that the parent counts it
     bool refused = false;
-    for (const Change& c : changes(before, process_state())) {
-      if (c.refuse && !refused)
-        tell({"refused", "hygiene", c.code, c.what,
-              "leave the process as it was found, library constructors too"});
-      refused = refused || c.refuse;
-      if (!c.refuse) tell({"warning", c.what});
+    for (const Change& c : compare_states(before, process_state())) {
+      if (c.reject && !refused)
+        report(
+            {"refused", "hygiene", c.code, c.what,
+             "restore the state of the process in stop(); library constructors must not change it either"});
+      refused = refused || c.reject;
+      if (!c.reject) report({"warning", c.what});
     }
-  } catch (const Refused& why) {
-    tell({"refused", why.stage(), why.code(), why.what(), why.hint(), why.native().domain,
-          std::to_string(why.native().code)});
+  } catch (const Rejection& why) {
+    report({"refused", why.stage(), why.code(), why.what(), why.hint(), why.native().domain,
+            std::to_string(why.native().code)});
   } catch (const std::exception& e) {
-    tell({"refused", "load", "exception", e.what(), ""});
+    report({"refused", "load", "exception", e.what(), ""});
   }
   record.done();
 }

@@ -1,5 +1,5 @@
-// See trust.hpp. In a user namespace without root the files of the system belong to the overflow user, who is
-// nobody there: that owner counts as root then.
+// See trust.hpp. In a user namespace without root, files of the system belong to the overflow user; that
+// owner then counts as root.
 #include "core/plugin/trust.hpp"
 
 #include <fmt/format.h>
@@ -19,8 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Root is mapped when some line of the map begins at user 0 outside as inside; an initial namespace maps
-/// everybody.
+/// Whether user 0 is not mapped in this user namespace; the initial namespace maps all users.
 bool root_is_hidden() {
   std::ifstream in("/proc/self/uid_map");
   std::uint64_t inside = 0, outside = 0, count = 0;
@@ -54,8 +53,7 @@ std::string group_name(gid_t id) {
   return fmt::format("group {}", id);
 }
 
-/// The group that a user has for itself, named as the user: nobody else is in it by custom of every
-/// distribution.
+/// Whether this is the user's private group, which has the user's name and by convention no other members.
 bool private_group(gid_t id) {
   if (id == 0) return true;
   passwd entry{}, *found = nullptr;
@@ -64,54 +62,55 @@ bool private_group(gid_t id) {
   return found->pw_gid == id && group_name(id) == found->pw_name;
 }
 
-/// What is wrong with this file or folder itself; `suffix` and `what` say which of both it is.
-std::optional<Refused> judge(const fs::path& path, const struct stat& s, const char* suffix,
-                             const std::string& what) {
+/// The problem with this file or directory itself; `suffix` and `what` tell which of the two it is.
+std::optional<Rejection> find_permission_problem(const fs::path& path, const struct stat& s,
+                                                 const char* suffix, const std::string& what) {
   const bool sticky = S_ISDIR(s.st_mode) && (s.st_mode & S_ISVTX);
   if ((s.st_mode & S_IWOTH) && !sticky)
-    return Refused("gate", std::string("world_writable") + suffix, "anybody may write to " + what,
-                   "chmod o-w " + escaped(path.string(), 4096));
+    return Rejection("gate", std::string("world_writable") + suffix, "any user can write to " + what,
+                     "chmod o-w " + escaped(path.string(), 4096));
   if ((s.st_mode & S_IWGRP) && !sticky && !private_group(s.st_gid))
-    return Refused(
+    return Rejection(
         "gate", std::string("group_writable") + suffix,
-        fmt::format("everybody in the group {} may write to {}", escaped(group_name(s.st_gid)), what),
+        fmt::format("all members of the group {} can write to {}", escaped(group_name(s.st_gid)), what),
         "chmod g-w " + escaped(path.string(), 4096));
   if (!trusted_owner(s.st_uid))
-    return Refused("gate", std::string("foreign_owner") + suffix,
-                   fmt::format("{} belongs to {}, who is neither root nor you",
-                               what == "it" ? "the file" : what, escaped(user_name(s.st_uid))),
-                   "copy it to a folder of your own, or have root own it");
+    return Rejection("gate", std::string("foreign_owner") + suffix,
+                     fmt::format("{} is owned by {}, who is neither root nor the current user",
+                                 what == "it" ? "the file" : what, escaped(user_name(s.st_uid))),
+                     "copy it to a directory that you own, or let root own it");
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<Refused> Trust::judge_chain(const fs::path& directory) {
+std::optional<Rejection> Trust::find_path_problem(const fs::path& directory) {
   if (const auto it = known_.find(directory); it != known_.end()) return it->second;
-  std::optional<Refused> verdict;
+  std::optional<Rejection> verdict;
   struct stat s {};
   if (::stat(directory.c_str(), &s) != 0)
-    verdict =
-        Refused("gate", "not_found", "cannot look at its directory " + escaped(directory.string(), 4096),
-                "look at the permissions of the folders above it");
-  if (!verdict && directory != directory.root_path()) verdict = judge_chain(directory.parent_path());
+    verdict = Rejection("gate", "not_found",
+                        "cannot read the attributes of its directory " + escaped(directory.string(), 4096),
+                        "check the permissions of its parent directories");
+  if (!verdict && directory != directory.root_path()) verdict = find_path_problem(directory.parent_path());
   if (!verdict)
-    verdict = judge(directory, s, "_directory", "its directory " + escaped(directory.string(), 4096));
+    verdict = find_permission_problem(directory, s, "_directory",
+                                      "its directory " + escaped(directory.string(), 4096));
   return known_[directory] = verdict;
 }
 
 void Trust::check_directory(const fs::path& directory) {
-  if (const auto verdict = judge_chain(directory)) throw Refused(*verdict);
+  if (const auto verdict = find_path_problem(directory)) throw Rejection(*verdict);
 }
 
 void Trust::check(const fs::path& file) {
   struct stat s {};
   if (::stat(file.c_str(), &s) == 0)
-    if (const auto verdict = judge(file, s, "", "it")) throw Refused(*verdict);
+    if (const auto verdict = find_permission_problem(file, s, "", "it")) throw Rejection(*verdict);
   check_directory(file.parent_path());
 }
 
-bool anyone_may_add(const fs::path& directory) {
+bool others_may_add_files(const fs::path& directory) {
   struct stat s {};
   for (fs::path p = directory;; p = p.parent_path()) {
     if (::stat(p.c_str(), &s) == 0) return (s.st_mode & S_IWOTH) || !trusted_owner(s.st_uid);

@@ -1,6 +1,6 @@
-// Who could have put this file here. What we are about to run must not be writable by anybody but root, the
-// user, and whoever owns this program and could as well have changed that. Looks at permission bits and
-// owners, not at access lists; never at contents. See file_validation.hpp.
+// Who could have written a plugin file: rejects files and directories that are writable by anyone except
+// root, the user and the owner of this program. Checks permission bits and owners, not access control lists,
+// and never the content. Used by file_validation.hpp.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -11,25 +11,25 @@
 
 namespace trainhost::plugin {
 
-/// Remembers directories, so that a hundred files in one folder cost one walk.
+/// Caches directories, so that many files in one directory cost one walk up the tree.
 class Trust {
  public:
-  /// Throws Refused (gate): world_writable, group_writable, foreign_owner; the same with _directory for any
-  /// folder above. `file` is canonical. A sticky folder (/tmp) may be writable by all: it protects what
-  /// others own. The group that may write must be root's or the user's own private one (same name as the
-  /// user): umask 002 is no fault.
+  /// Throws Rejection (gate): world_writable, group_writable, foreign_owner; the same with suffix _directory
+  /// for a parent directory. `file` must be canonical. A directory with the sticky bit (/tmp) may be
+  /// world-writable, because the bit protects the files of other users. A writing group must be root's or the
+  /// user's private group (same name as the user), so umask 002 is accepted.
   void check(const std::filesystem::path& file);
 
-  /// The same for a folder and all above it.
+  /// The same for a directory and its parents.
   void check_directory(const std::filesystem::path& directory);
 
  private:
-  std::optional<Refused> judge_chain(const std::filesystem::path& directory);
-  std::map<std::filesystem::path, std::optional<Refused>> known_;
+  std::optional<Rejection> find_path_problem(const std::filesystem::path& directory);
+  std::map<std::filesystem::path, std::optional<Rejection>> known_;
 };
 
-/// Whether somebody else could create a file in it, or it where it does not exist yet: stricter than Trust,
-/// because a sticky folder does not keep anybody from adding to it.
-bool anyone_may_add(const std::filesystem::path& directory);
+/// Whether another user could create a file in the directory, or create the directory if it does not exist.
+/// Stricter than Trust, because the sticky bit does not prevent adding files.
+bool others_may_add_files(const std::filesystem::path& directory);
 
 }  // namespace trainhost::plugin

@@ -1,6 +1,5 @@
-// The files of sdk/templates and of the Rust crate, as the build put them into the program
-// (tools/cmake/TrainhostEmbed.cmake). Paths begin with "templates/" or "crate/". What is made of them:
-// project.cpp.
+// The files of sdk/templates and of the Rust crate, embedded into the program by the build
+// (tools/cmake/TrainhostEmbed.cmake). Paths begin with "templates/" or "crate/". Used by project.cpp.
 #pragma once
 #include <span>
 #include <string_view>

@@ -1,7 +1,7 @@
-// See project.hpp. A project is laid together from folders of sdk/templates, the general first: all, the
-// build system, the kind, and the kind in that language. In paths and texts @NAME@ is the id, @TYPE@ the same
-// as a type, @FAMILY@ the family. Never: a project that does not compile because of its name (kReserved,
-// kTaken).
+// See project.hpp. A project is combined from folders of sdk/templates, from general to specific: all, the
+// build system, the kind, the language, and the kind in that language. In paths and texts @NAME@ is the id,
+// @TYPE@ the id as a type name, @FAMILY@ the family. kReserved and kTaken list names with which a project
+// would not compile.
 #include "core/plugin_template/project.hpp"
 
 #include <algorithm>
@@ -17,16 +17,16 @@ namespace {
 
 const std::vector<std::string> kKinds = {"estimator", "trainer"};
 const std::vector<std::string> kLangs = {"c", "c++", "rust"};
-// What else people write for a language, in small letters: a hint, not another spelling of the option.
+// Other common names of the languages, in lower case: used for a hint, not accepted as values.
 const std::map<std::string, std::string> kMeant = {
     {"cpp", "c++"}, {"cxx", "c++"}, {"cc", "c++"}, {"cplusplus", "c++"}, {"rs", "rust"}};
-// Names of targets that CMake keeps for itself, of a library that projects link (m), of crates that Rust
-// keeps, and of a file that trainers in C++ have (check.cpp).
+// Reserved CMake targets, a library that projects link (m), reserved Rust crates, and a source file of C++
+// trainers (check.cpp).
 const std::vector<std::string> kReserved = {
     "all", "alloc",   "check",      "clean",      "core",          "edit_cache", "help", "install",
     "m",   "package", "preinstall", "proc_macro", "rebuild_cache", "std",        "test", "trainhost-sdk"};
-// Types that a project's sources use: those of the crate and of the templates, and what Rust knows
-// everywhere. One that is named after the project would stand before them.
+// Types of the crate, of the templates and of the Rust prelude. A project type with such a name would hide
+// them.
 const std::vector<std::string> kTaken = {
     "Box",     "Buffer",   "Counters",    "Entry",   "Err",    "Error",    "Estimator",  "Generate",
     "Host",    "Instance", "Leaf",        "Model",   "None",   "Numbered", "Ok",         "Option",
@@ -44,7 +44,7 @@ bool valid(const std::string& name) {
          std::all_of(name.begin(), name.end(), ok);
 }
 
-/// The nearest name that would do: "Acme Conv" -> "acme-conv". "" where nothing is left.
+/// The nearest valid name: "Acme Conv" -> "acme-conv". "" if no character is valid.
 std::string tidied(const std::string& name) {
   std::string out;
   for (char c : name) {
@@ -63,23 +63,23 @@ void check_name(const char* what, const std::string& name) {
   if (valid(name)) return;
   const std::string better = tidied(name);
   throw usage_error(std::string("the ") + what + " '" + escaped(name) +
-                    "' is not 1 to 40 of a-z 0-9 - _ beginning with a letter" +
+                    "' must be 1 to 40 characters of a-z 0-9 - _ and begin with a letter" +
                     (better.empty() ? "" : "; did you mean '" + better + "'?"));
 }
 
-void check_word(const char* option, const std::string& word, const std::vector<std::string>& known) {
-  if (std::find(known.begin(), known.end(), word) != known.end()) return;
+void check_choice(const char* option, const std::string& value, const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), value) != known.end()) return;
   std::string all;
   for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
-  const auto meant = kMeant.find(tidied(word));
+  const auto meant = kMeant.find(tidied(value));
   const bool knows =
       meant != kMeant.end() && std::find(known.begin(), known.end(), meant->second) != known.end();
-  const std::string better = knows ? "; did you mean '" + meant->second + "'?" : did_you_mean(word, known);
-  const std::string wrong = word.empty() ? " is missing" : " '" + escaped(word) + "' is unknown";
+  const std::string better = knows ? "; did you mean '" + meant->second + "'?" : did_you_mean(value, known);
+  const std::string wrong = value.empty() ? " is missing" : " '" + escaped(value) + "' is unknown";
   throw usage_error(option + wrong + better, "one of " + all);
 }
 
-/// "acme-conv" -> "AcmeConv"; "model" -> "ModelPlugin", for there is a Model already.
+/// "acme-conv" -> "AcmeConv"; "model" -> "ModelPlugin", because Model is in kTaken.
 std::string type_of(const std::string& name) {
   std::string out;
   bool upper = true;
@@ -105,10 +105,10 @@ std::string filled(std::string_view text, const std::map<std::string, std::strin
 std::vector<File> project(const Request& r) {
   check_name("name", r.name);
   if (std::find(kReserved.begin(), kReserved.end(), r.name) != kReserved.end())
-    throw usage_error("the name '" + r.name + "' is a word of CMake or Cargo, or of the project itself",
-                      "for example " + r.name + "-memory");
-  check_word("--kind", r.kind, kKinds);
-  check_word("--lang", r.lang, kLangs);
+    throw usage_error("the name '" + r.name + "' is reserved by CMake, Cargo or the project",
+                      "use another name, for example " + r.name + "-memory");
+  check_choice("--kind", r.kind, kKinds);
+  check_choice("--lang", r.lang, kLangs);
   const std::string family = r.family.empty() ? r.name : r.family;
   check_name("family", family);
 
@@ -127,7 +127,7 @@ std::vector<File> project(const Request& r) {
                                                     {"@GCC@", cpp ? "g++" : "gcc"},
                                                     {"@CLANG@", cpp ? "clang++" : "clang"}};
   const std::string lang = r.lang == "c++" ? "cpp" : r.lang;
-  std::map<std::string, File> files;  // by path: the particular replaces the general
+  std::map<std::string, File> files;  // by path: a specific file replaces the general one
   const auto add = [&](const std::string& folder, const std::string& to) {
     for (const Embedded& e : templates()) {
       if (e.path.substr(0, folder.size()) != folder) continue;

@@ -1,4 +1,5 @@
-// See project.hpp. Nothing that exists is ever touched: the folder is new or empty, every file is created.
+// See project.hpp. Existing files are never changed: the directory is new or empty, and every file is
+// created.
 #include <fstream>
 
 #include "core/base/error.hpp"
@@ -14,28 +15,28 @@ void write(const fs::path& directory, const std::vector<File>& files) {
   const std::string shown = escaped(directory.string());
   if (fs::exists(fs::symlink_status(directory, failed))) {
     if (!fs::is_directory(directory, failed))
-      throw usage_error("'" + shown + "' exists and is no folder", "another name, or --dir");
+      throw usage_error("'" + shown + "' exists and is not a directory", "use another name or --dir");
     if (!fs::is_empty(directory, failed) || failed)
-      throw usage_error("the folder '" + shown + "' exists and is not empty: nothing was written",
-                        "another name, or --dir");
+      throw usage_error("the directory '" + shown + "' is not empty; nothing was written",
+                        "use another name or --dir");
   }
-  // The folder by itself first: where it cannot be made, that is what the message names.
+  // Create the directory first, so that the message names it if that fails.
   fs::create_directories(directory, failed);
   if (failed)
-    throw run_error("cannot make the folder '" + shown + "': " + failed.message(),
-                    "another place with --dir");
+    throw run_error("cannot create the directory '" + shown + "': " + failed.message(),
+                    "choose another location with --dir");
   for (const File& f : files) {
     const fs::path path = directory / f.path;
     fs::create_directories(path.parent_path(), failed);
     if (failed)
-      throw run_error("cannot make the folder '" + escaped(path.parent_path().string()) +
+      throw run_error("cannot create the directory '" + escaped(path.parent_path().string()) +
                       "': " + failed.message());
     std::ofstream out(path, std::ios::binary);
     out << f.text;
     out.close();
     if (!out)
       throw run_error("cannot write '" + escaped(path.string()) + "'",
-                      "is the disk full, or the folder read-only?");
+                      "check free space and permissions of the directory");
     if (f.executable)
       fs::permissions(path, fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec,
                       fs::perm_options::add, failed);

@@ -1,5 +1,5 @@
-// The documentation of a check, from the table: `--explain` prints the same text that its page contains.
-// Pages are generated (`trainhost plugins check --pages DIR`, target sdk_docs) and not committed.
+// Text of the check table: the list of `--list`, the explanation of `--explain`, and the pages of `--pages`
+// (installed with the SDK).
 #pragma once
 #include <map>
 #include <string>
@@ -8,10 +8,13 @@
 
 namespace trainhost::plugin_validator {
 
+/// Every check, for `--list`: id and title, by level.
+std::string list_text();
+
 /// For a terminal, wrapped at 100 columns.
 std::string explain(const Check& c);
 
-/// Markdown pages by file name: ID.md for each check, and their index README.md.
+/// Markdown pages by file name: one per check, named after its id, and the index.
 std::map<std::string, std::string> pages();
 
 }  // namespace trainhost::plugin_validator

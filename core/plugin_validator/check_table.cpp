@@ -1,5 +1,4 @@
-// See validator_check.hpp. The parts come in the order of their levels; inside a level the order is that of
-// the files.
+// See validator_check.hpp. Checks are sorted by level; within a level they keep the order of the files.
 #include <algorithm>
 #include <iterator>
 
@@ -29,7 +28,7 @@ std::vector<Check> all_parts() {
                     cancel_checks,
                     concurrency_checks,
                     exhaustion_checks,
-                    many_lives_checks,
+                    repeated_use_checks,
                     fuzz_checks,
                     long_run_checks}) {
     std::vector<Check> some = part();
@@ -56,23 +55,23 @@ const char* level_title(int level) {
   static const char* const titles[kLevels] = {
       "file and manifest: no code of the plugin runs",
       "loading and description",
-      "the process is left as found; start and stop",
-      "wrong arguments and their codes",
-      "functional minimum: the floor for being listed",
-      "numbers on tiny models",
-      "concurrency, cancelling, budgets",
-      "exhaustion: every allocation fails once, many lives",
+      "process state, start and stop",
+      "invalid arguments and error codes",
+      "functional minimum for being listed",
+      "numerical results on tiny models",
+      "concurrency, cancellation, budgets",
+      "resource exhaustion: each allocation fails once, many instances",
       "fuzzed models, runs and structs",
       "long runs with faults, measured peaks",
   };
   return level >= 1 && level <= kLevels ? titles[level - 1] : "";
 }
 
-double patience(const Check& c, double fuzz_seconds) {
-  return c.patience + (c.level == 9 ? fuzz_seconds : 0);
+double extra_seconds(const Check& c, double fuzz_seconds) {
+  return c.extra_seconds + (c.level == 9 ? fuzz_seconds : 0);
 }
 
-const char* word(Outcome o) {
+const char* name_of(Outcome o) {
   switch (o) {
     case Outcome::kPass:
       return "pass";
@@ -88,7 +87,7 @@ const char* word(Outcome o) {
   return "";
 }
 
-const char* word(Kind k) {
+const char* name_of(Kind k) {
   return k == Kind::kCommon ? "common" : k == Kind::kEstimator ? "estimator" : "trainer";
 }
 

@@ -1,5 +1,5 @@
-// See checking_host.hpp. Nothing here throws into the plugin: what cannot be recorded is lost, and the call
-// is answered.
+// See checking_host.hpp. Callbacks never throw into the plugin: if a breach cannot be recorded, it is lost
+// and the call is still answered.
 #include "core/plugin_validator/checking_host.hpp"
 #include "core/plugin/config_table.hpp"
 
@@ -7,14 +7,14 @@
 #include <cstring>
 
 #include "core/base/text.hpp"
-#include "core/plugin_validator/verdict.hpp"
+#include "core/plugin_validator/validator_check.hpp"
 
 namespace trainhost::plugin_validator {
 namespace {
 
 constexpr std::size_t kMaxHostText = 1 << 16;
 
-/// What is wrong with a text that a plugin hands over; "" when nothing is.
+/// What is wrong with a text argument of a plugin; "" if it is valid.
 std::string text_breach(const char* call, const char* what, const char* text) {
   if (!text) return fmt::format("{} was called with a null {}", call, what);
   const std::size_t length = ::strnlen(text, kMaxHostText);
@@ -38,7 +38,7 @@ struct CheckingCallbacks {
     if (level < TH_LOG_DEBUG || level > TH_LOG_ERROR)
       judge(self(h), fmt::format("log() was called with level {}; 0 to 3 exist", level));
     judge(self(h), text_breach("log()", "text", text));
-    if (where) judge(self(h), text_breach("log()", "place", where));
+    if (where) judge(self(h), text_breach("log()", "location", where));
   } catch (...) {
   }
 
@@ -47,12 +47,12 @@ struct CheckingCallbacks {
     self(h).called("alloc()");
     if (tier != TH_TIER_HOST && tier != TH_TIER_PINNED) {
       judge(self(h),
-            fmt::format("alloc() was asked for tier {}; it gives host and pinned memory only", tier));
+            fmt::format("alloc() was asked for tier {}; only host and pinned memory can be allocated", tier));
       return nullptr;
     }
     if ((align & (align - 1)) != 0)
       judge(self(h),
-            fmt::format("alloc() was asked for an alignment of {}, which is no power of two", align));
+            fmt::format("alloc() was asked for an alignment of {}, which is not a power of two", align));
     judge(self(h), text_breach("alloc()", "tag", tag));
     if (++self(h).allocs_ == self(h).failing_alloc_) return nullptr;
     void* p =
@@ -70,8 +70,9 @@ struct CheckingCallbacks {
     {
       std::lock_guard lock(self(h).mutex_);
       if (self(h).given_.erase(p) == 0)
-        return judge(self(h),
-                     "release() was called with memory that is not the host's, or that it has back already");
+        return judge(
+            self(h),
+            "release() was called with memory that the host did not allocate or that was already released");
     }
     self(h).ledger_.release(p);
   } catch (...) {
@@ -100,10 +101,10 @@ struct CheckingCallbacks {
     self(h).called("progress()");
     judge(self(h), text_breach("progress()", "stage", stage));
     if (!(fraction <= 1))
-      judge(
-          self(h),
-          fmt::format("progress() was called with the fraction {}; it goes from 0 to 1, below 0 = not known",
-                      fraction));
+      judge(self(h),
+            fmt::format(
+                "progress() was called with the fraction {}; the range is 0 to 1, or negative if unknown",
+                fraction));
   } catch (...) {
   }
 
@@ -131,14 +132,15 @@ struct CheckingCallbacks {
 };
 
 void CheckingHost::called(const char* what) {
-  if (legal_ == 0)
+  if (callbacks_allowed_ == 0)
     record_.breach(
         Rule::kCallbackOutsideCall,
-        fmt::format("the host's {} was called while no call into the plugin ran and no instance lived",
-                    what));
+        fmt::format(
+            "the host's {} was called while no call into the plugin was running and no instance existed",
+            what));
 }
 
-CheckingHost::CheckingHost(Record& record) : record_(record) {
+CheckingHost::CheckingHost(BreachRecord& record) : record_(record) {
   table_.struct_size = sizeof table_;
   table_.abi_major = TH_ABI_MAJOR;
   table_.abi_minor = TH_ABI_MINOR;
@@ -156,10 +158,10 @@ CheckingHost::CheckingHost(Record& record) : record_(record) {
   table_.extension = &CheckingCallbacks::extension;
 }
 
-void CheckingHost::look_at_table() {
+void CheckingHost::check_table_unchanged() {
   if (table_.self != this || table_.struct_size != sizeof table_ || table_.log != &CheckingCallbacks::log ||
       table_.alloc != &CheckingCallbacks::alloc)
-    record_.breach(Rule::kInputChanged, "the host's own table was written to");
+    record_.breach(Rule::kInputChanged, "the host's table was modified");
 }
 
 }  // namespace trainhost::plugin_validator

@@ -7,11 +7,11 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-/// Draws by a generator whose sequence the C++ standard fixes, and divides itself: the same case on every
-/// machine.
-class Draw {
+/// Uses a generator whose sequence the C++ standard defines, and its own division, so a seed gives the same
+/// case on every machine.
+class RandomSource {
  public:
-  explicit Draw(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  explicit RandomSource(std::uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15u + 1) {}
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
   std::uint32_t from(std::uint32_t first, std::uint32_t last) {
@@ -29,8 +29,8 @@ class Draw {
 constexpr std::uint32_t kEdges[] = {0, 1, 2, 3, 7, 63, 4097, 65535, 1u << 20, 0x7fffffffu, 0xffffffffu};
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF32, DType::kTF32, DType::kF8};
 
-/// One field of the whole is replaced by an edge.
-void spoil(Draw& d, Sample& s) {
+/// Replaces one field by an edge value.
+void set_edge_value(RandomSource& d, Sample& s) {
   ModelSpec& m = s.model;
   RunSpec& r = s.run;
   std::uint32_t* const fields[] = {&m.hidden,
@@ -59,8 +59,8 @@ void spoil(Draw& d, Sample& s) {
 
 }  // namespace
 
-Sample drawn_sample(const Sample& like, std::uint64_t case_seed) {
-  Draw d(case_seed);
+Sample draw_sample(const Sample& like, std::uint64_t case_seed) {
+  RandomSource d(case_seed);
   Sample s = like;
   ModelSpec& m = s.model;
   RunSpec& r = s.run;
@@ -81,14 +81,14 @@ Sample drawn_sample(const Sample& like, std::uint64_t case_seed) {
     r.mode = static_cast<RunMode>(d.from(1, 4)), r.lora_rank = d.from(1, 64), r.lora_targets = d.from(1, 127);
   if (d.one_in(4)) r.parallel.data = d.from(1, 64), r.parallel.zero = d.from(0, 3);
   if (d.one_in(6)) r.parallel.tensor = d.from(1, 8), r.parallel.pipeline = d.from(1, 8);
-  if (d.one_in(3)) spoil(d, s);
+  if (d.one_in(3)) set_edge_value(d, s);
   write_config(m);
   if (d.one_in(10)) m.config_json.resize(d.below(m.config_json.size()));
   return s;
 }
 
-Sample drawn_training(const Sample& like, std::uint64_t case_seed) {
-  Draw d(case_seed);
+Sample draw_training_run(const Sample& like, std::uint64_t case_seed) {
+  RandomSource d(case_seed);
   Sample s = like;
   ModelSpec& m = s.model;
   RunSpec& r = s.run;
@@ -101,34 +101,33 @@ Sample drawn_training(const Sample& like, std::uint64_t case_seed) {
   return s;
 }
 
-std::string described(const Sample& s, std::uint64_t case_seed) {
+std::string describe_case(const Sample& s, std::uint64_t case_seed) {
   const ModelSpec& m = s.model;
   const RunSpec& r = s.run;
   return fmt::format(
       "case {} ({} layers, hidden {}, {}/{} heads of {}, intermediate {}, vocab {}, batch {} x {} x {} "
-      "tokens, "
-      "optimizer {}, mode {}, ranks {} x {} x {})",
+      "tokens, optimizer {}, mode {}, ranks {} x {} x {})",
       case_seed, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate, m.vocab, r.accumulate,
       r.micro_batch, r.seq_len, static_cast<unsigned>(r.optimizer), static_cast<unsigned>(r.mode),
       r.parallel.data, r.parallel.tensor, r.parallel.pipeline);
 }
 
-void each_case(Bench& b, int cases, const std::function<void(std::uint64_t)>& f) {
+void for_each_case(WatchedPlugin& plugin, int cases, const std::function<void(std::uint64_t)>& f) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  const double seconds = b.around().fuzz_seconds;
+  const double seconds = plugin.environment().fuzz_seconds;
   std::uint64_t done = 0;
   for (;; ++done) {
     const bool time_up = std::chrono::duration<double>(Clock::now() - begin).count() >= seconds;
     if (seconds > 0 ? time_up : done >= static_cast<std::uint64_t>(cases)) break;
-    const std::uint64_t case_seed = b.seed() + done;
+    const std::uint64_t case_seed = plugin.seed() + done;
     try {
       f(case_seed);
-    } catch (const Broken& e) {
-      throw Broken(fmt::format("{}; --seed {} repeats it", e.what(), case_seed));
+    } catch (const CheckFailed& e) {
+      throw CheckFailed(fmt::format("{}; --seed {} repeats it", e.what(), case_seed));
     }
   }
-  b.figure(fmt::format("{} cases from seed {}", done, b.seed()));
+  plugin.note_measurement(fmt::format("{} cases from seed {}", done, plugin.seed()));
 }
 
 }  // namespace trainhost::plugin_validator

@@ -1,6 +1,6 @@
-// Memory between tripwires: a struct of the host that a plugin may fill, with pattern bytes around it and a
-// page behind them that cannot be touched. A little too far is seen by the pattern, far too far is a crash in
-// the plugin's own call.
+// A struct that a plugin may fill, surrounded by guards: pattern bytes before it, zeros after it, then a
+// page that cannot be accessed. Small overruns change the guard bytes; large ones crash inside the plugin's
+// call.
 #pragma once
 #include <sys/mman.h>
 
@@ -35,8 +35,8 @@ class Guarded {
   T& operator*() { return *value_; }
   T* operator->() { return value_; }
 
-  /// Are the bytes around the struct as they were?
-  bool margins_kept() const {
+  /// Whether the bytes around the struct are unchanged.
+  bool margins_unchanged() const {
     const auto* begin = reinterpret_cast<const unsigned char*>(value_);
     for (const unsigned char* p = page_; p < begin; ++p)
       if (*p != kPattern) return false;
@@ -44,9 +44,9 @@ class Guarded {
       if (*p != 0) return false;
     return true;
   }
-  /// Overwrites the struct: whoever still writes to it later is seen by poison_kept().
+  /// Overwrites the struct, so that poison_unchanged() detects later writes.
   void poison() { std::memset(static_cast<void*>(value_), kPoison, sizeof(T)); }
-  bool poison_kept() const {
+  bool poison_unchanged() const {
     const auto* p = reinterpret_cast<const unsigned char*>(value_);
     for (std::size_t i = 0; i < sizeof(T); ++i)
       if (p[i] != kPoison) return false;

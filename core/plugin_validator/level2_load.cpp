@@ -1,5 +1,4 @@
-// Level 2: loading and description. Each step of the host's loader, and what a table must be to outlive the
-// call that gave it.
+// Level 2: loading and description. Each step of the host's loader, and the lifetime of the tables.
 #include <cstring>
 
 #include "core/base/text.hpp"
@@ -9,11 +8,11 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-constexpr std::size_t kMaxText = 256;
+constexpr std::size_t kMaxPrintedText = 256;
 
-const th_plugin* raw_table(Bench& b) {
+const th_plugin* raw_table(WatchedPlugin& plugin) {
   std::string why;
-  const Subject::Entry e = b.subject().entry(why);
+  const LoadedLibrary::Entry e = plugin.library().entry(why);
   expect(e != nullptr, "{}", why);
   return e();
 }
@@ -24,77 +23,81 @@ std::uint32_t size_of(const void* table) {
   return size;
 }
 
-std::string text_at(const char* s) { return s ? escaped({s, ::strnlen(s, kMaxText)}) : "null"; }
+std::string text_at(const char* s) { return s ? escaped({s, ::strnlen(s, kMaxPrintedText)}) : "null"; }
 
-const char* interface_of(Bench& b) { return b.is_trainer() ? TH_TRAINER_ID : TH_ESTIMATOR_ID; }
+const char* interface_of(WatchedPlugin& plugin) {
+  return plugin.is_trainer() ? TH_TRAINER_ID : TH_ESTIMATOR_ID;
+}
 
-void returns_a_table(Bench& b) {
-  const th_plugin* t = raw_table(b);
+void returns_a_table(WatchedPlugin& plugin) {
+  const th_plugin* t = raw_table(plugin);
   expect(t != nullptr, "its entry returned null; a th_plugin was expected");
-  expect(raw_table(b) == t, "its entry returned another table at the second call; the same was expected");
+  expect(raw_table(plugin) == t, "its entry returned a different table on the second call");
 }
 
-void speaks_this_major(Bench& b) {
-  const th_plugin t = b.subject().table();
-  expect(t.abi_major == TH_ABI_MAJOR, "it speaks version {}.{} of the interface; {}.x was expected",
-         t.abi_major, t.abi_minor, TH_ABI_MAJOR);
+void speaks_this_major(WatchedPlugin& plugin) {
+  const th_plugin t = plugin.library().table();
+  expect(t.abi_major == TH_ABI_MAJOR, "it uses plugin interface {}.{}; {}.x was expected", t.abi_major,
+         t.abi_minor, TH_ABI_MAJOR);
 }
 
-void table_is_complete(Bench& b) {
-  const std::uint32_t size = size_of(raw_table(b));
+void table_is_complete(WatchedPlugin& plugin) {
+  const std::uint32_t size = size_of(raw_table(plugin));
   expect(size >= sizeof(th_plugin), "its th_plugin has struct_size {}; sizeof(th_plugin), {}, was expected",
          size, sizeof(th_plugin));
 }
 
-void start_has_its_stop(Bench& b) {
-  const th_plugin t = b.subject().table();
+void start_has_its_stop(WatchedPlugin& plugin) {
+  const th_plugin t = plugin.library().table();
   expect(t.get != nullptr, "its table has no get(), which is mandatory");
-  expect(!t.start || t.stop, "its table has a start() without a stop(), so nothing could be given back");
+  expect(!t.start || t.stop, "its table has a start() without a stop(), so it cannot free its resources");
 }
 
-void same_id(Bench& b) {
-  const std::string id = text_at(b.subject().table().id);
-  expect(id == b.manifest().id, "it calls itself '{}'; '{}' was expected, as its manifest says", id,
-         b.manifest().id);
+void same_id(WatchedPlugin& plugin) {
+  const std::string id = text_at(plugin.library().table().id);
+  expect(id == plugin.manifest().id, "its table has the id '{}'; '{}' of its manifest was expected", id,
+         plugin.manifest().id);
 }
 
-void same_version(Bench& b) {
-  const std::string v = text_at(b.subject().table().version);
-  expect(v == escaped(b.manifest().version), "it says version '{}'; '{}' was expected, as its manifest says",
-         v, escaped(b.manifest().version));
+void same_version(WatchedPlugin& plugin) {
+  const std::string v = text_at(plugin.library().table().version);
+  expect(v == escaped(plugin.manifest().version),
+         "its table has the version '{}'; '{}' of its manifest was expected", v,
+         escaped(plugin.manifest().version));
 }
 
-void offers_its_kind(Bench& b) {
-  expect(b.subject().interface(interface_of(b)) != nullptr,
-         "get(\"{}\") returned null; its manifest says that it is of kind {}", interface_of(b),
-         b.manifest().kind);
+void offers_its_kind(WatchedPlugin& plugin) {
+  expect(plugin.library().interface(interface_of(plugin)) != nullptr,
+         "get(\"{}\") returned null; the kind in its manifest is {}", interface_of(plugin),
+         plugin.manifest().kind);
 }
 
-void interface_is_complete(Bench& b) {
-  const std::uint32_t size = size_of(b.subject().interface(interface_of(b)));
-  const std::size_t whole = b.is_trainer() ? sizeof(th_trainer) : sizeof(th_estimator);
-  expect(size >= whole, "its {} table has struct_size {}; {} was expected", interface_of(b), size, whole);
+void interface_is_complete(WatchedPlugin& plugin) {
+  const std::uint32_t size = size_of(plugin.library().interface(interface_of(plugin)));
+  const std::size_t whole = plugin.is_trainer() ? sizeof(th_trainer) : sizeof(th_estimator);
+  expect(size >= whole, "its {} table has struct_size {}; {} was expected", interface_of(plugin), size,
+         whole);
 }
 
-void slots_are_filled(Bench& b) {
+void slots_are_filled(WatchedPlugin& plugin) {
   const auto need = [&](auto* slot, const char* name) {
-    expect(slot != nullptr, "its {} table has no {}(), which is mandatory", interface_of(b), name);
+    expect(slot != nullptr, "its {} table has no {}(), which is mandatory", interface_of(plugin), name);
   };
-  if (!b.is_trainer()) {
-    const th_estimator e = b.subject().estimator();
+  if (!plugin.is_trainer()) {
+    const th_estimator e = plugin.library().estimator();
     need(e.match, "match"), need(e.estimate, "estimate");
     return;
   }
-  const th_trainer t = b.subject().trainer();
+  const th_trainer t = plugin.library().trainer();
   need(t.probe, "probe"), need(t.profile, "profile"), need(t.plan, "plan"), need(t.create, "create");
   need(t.load, "load"), need(t.init, "init"), need(t.step, "step"), need(t.save, "save"),
       need(t.destroy, "destroy");
 }
 
-void knows_what_it_does_not_offer(Bench& b) {
+void knows_what_it_does_not_offer(WatchedPlugin& plugin) {
   for (const char* id : {"", "trainhost.nothing/1", "com.example.x/9"})
-    expect(b.subject().interface(id) == nullptr,
-           "get(\"{}\") gave a table; null was expected for an id it cannot know", id);
+    expect(plugin.library().interface(id) == nullptr,
+           "get(\"{}\") returned a table; null was expected for an unknown id", id);
 }
 
 }  // namespace
@@ -104,77 +107,76 @@ std::vector<Check> load_checks() {
       {"C-020",
        2,
        "It can be loaded",
-       "The host loads with RTLD_NOW: every symbol and every library that it needs must be there, and its "
-       "constructors must "
-       "neither throw nor take long. `ldd -r FILE` shows what is missing.",
+       "The host loads with RTLD_NOW: every symbol and every required library must be present, and "
+       "constructors must neither throw nor take long. `ldd -r FILE` lists what is missing.",
        {"C-009", "C-012"},
-       [](Bench& b) { b.subject(); },
+       [](WatchedPlugin& plugin) { plugin.library(); },
        true},
       {"C-021",
        2,
-       "The entry returns its table, the same one each time",
-       "The entry does no work: it returns the address of a constant. A host may call it more than once.",
+       "The entry returns the same table on every call",
+       "The entry returns the address of a constant table and does nothing else. A host may call it more "
+       "than once.",
        {"C-020", "C-010"},
        returns_a_table},
       {"C-022",
        2,
-       "It speaks major version 1 of the interface",
-       "Structs of another major have another layout. The minor may differ: a newer one only adds.",
+       "It uses major version 1 of the interface",
+       "Structs of another major version have a different layout. The minor version may differ: newer minors "
+       "only add fields. Build with the SDK of this major version.",
        {"C-021"},
        speaks_this_major},
       {"C-023",
        2,
        "Its plugin table is complete",
-       "struct_size says how much of the table exists. One that is smaller than the struct of 1.0 hides "
-       "mandatory "
-       "functions; set it to sizeof(th_plugin).",
+       "struct_size states how many bytes of the table exist. If it is smaller than the 1.0 struct, "
+       "mandatory functions are missing; set it to sizeof(th_plugin).",
        {"C-022"},
        table_is_complete},
       {"C-024",
        2,
-       "It has get(), and stop() where it has start()",
-       "Without get() nothing of the plugin can be used. A start() without stop() could never give anything "
-       "back.",
+       "It has get(), and stop() if it has start()",
+       "Without get() the host cannot use the plugin. Resources allocated in start() can be freed only in "
+       "stop().",
        {"C-023"},
        start_has_its_stop},
       {"C-025",
        2,
-       "Its id is the manifest's",
-       "Users choose by the manifest's id, before any code runs. Two names for one plugin make every message "
-       "and every "
-       "run file ambiguous.",
+       "Its id equals the id in the manifest",
+       "Users choose a plugin by the id in its manifest, before any of its code runs. Two ids for one plugin "
+       "make messages and run files ambiguous.",
        {"C-024", "C-009", "C-014"},
        same_id},
       {"C-026",
        2,
-       "Its version is the manifest's",
-       "The version is written into run records, so that a result can be traced to the code that made it.",
+       "Its version equals the version in the manifest",
+       "The version is written into run records, so a result can be traced to the code that produced it.",
        {"C-024", "C-009", "C-014"},
        same_version},
       {"C-027",
        2,
-       "It offers the interface of its kind",
-       "A manifest that says trainer promises the trainer interface. get() must know its id to the letter.",
+       "It provides the interface of its kind",
+       "A manifest of kind trainer promises the trainer interface, and one of kind estimator the estimator "
+       "interface. get() must return its table for the exact interface id.",
        {"C-024", "C-009", "C-014"},
        offers_its_kind},
       {"C-028",
        2,
        "Its interface table is complete",
-       "The same rule as for the plugin table: struct_size must reach the end of the 1.0 struct.",
+       "As for the plugin table, struct_size must reach the end of the 1.0 struct.",
        {"C-027"},
        interface_is_complete},
       {"C-029",
        2,
-       "Every mandatory function is there",
-       "A null slot is called and crashes, or the host has to guess what was meant.",
+       "Every mandatory function is present",
+       "The host calls mandatory functions without testing them for null; a null entry crashes.",
        {"C-028"},
        slots_are_filled},
       {"C-030",
        2,
-       "get() answers null to ids that it does not know",
-       "Hosts ask for optional and future interfaces by name. A plugin that hands out some table for any "
-       "name is called "
-       "with the wrong functions.",
+       "get() returns null for unknown ids",
+       "Hosts request optional and future interfaces by id. If get() returns a table for an id that it does "
+       "not know, the host calls the wrong functions.",
        {"C-024"},
        knows_what_it_does_not_offer},
   };

@@ -1,40 +1,41 @@
-// Level 4 for estimators: wrong arguments, unusual runs, and what the answers must look like. Where the same
-// holds for a trainer's plan(), level4_trainer.cpp has its twin.
+// Level 4 for estimators: invalid arguments, unusual runs, and the form of errors. The same checks for
+// plan(): level4_trainer.cpp.
 #include "core/base/text.hpp"
 #include "core/plugin_validator/levels.hpp"
-#include "core/plugin_validator/refusals.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
 
 namespace trainhost::plugin_validator {
 namespace {
 
-void null_is_refused(Bench& b) {
-  Started started(b);
-  const th_estimator e = b.subject().estimator();
-  const Sample s = b.sample();
-  const th_host* h = b.host().get();
-  const auto refused = [&](const char* what, const Answer& a) {
+void null_is_refused(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const th_estimator e = plugin.library().estimator();
+  const Sample s = plugin.sample();
+  const th_host* h = plugin.host().get();
+  const auto refused = [&](const char* what, const CallResult& a) {
     expect(a.status == TH_E_ARG, "estimate() with a null {} returned {}; TH_E_ARG was expected", what,
            a.text());
   };
-  refused("model", b.report_call(s, {}, "estimate()", [&](auto*, auto* r, auto* sink, auto* sum, auto* err) {
-    return e.estimate(h, nullptr, r, nullptr, sink, sum, err);
-  }));
-  refused("run", b.report_call(s, {}, "estimate()", [&](auto* m, auto*, auto* sink, auto* sum, auto* err) {
-    return e.estimate(h, m, nullptr, nullptr, sink, sum, err);
-  }));
-  refused("sink", b.report_call(s, {}, "estimate()", [&](auto* m, auto* r, auto*, auto* sum, auto* err) {
+  refused("model",
+          plugin.report_call(s, {}, "estimate()", [&](auto*, auto* r, auto* sink, auto* sum, auto* err) {
+            return e.estimate(h, nullptr, r, nullptr, sink, sum, err);
+          }));
+  refused("run",
+          plugin.report_call(s, {}, "estimate()", [&](auto* m, auto*, auto* sink, auto* sum, auto* err) {
+            return e.estimate(h, m, nullptr, nullptr, sink, sum, err);
+          }));
+  refused("sink", plugin.report_call(s, {}, "estimate()", [&](auto* m, auto* r, auto*, auto* sum, auto* err) {
     return e.estimate(h, m, r, nullptr, nullptr, sum, err);
   }));
 }
 
-void match_of_null_is_none(Bench& b) {
-  Started started(b);
-  const th_estimator e = b.subject().estimator();
-  const Sample s = b.sample();
+void match_of_null_is_none(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const th_estimator e = plugin.library().estimator();
+  const Sample s = plugin.sample();
   const th_model m = s.c_model();
   const th_run r = s.c_run();
-  CheckingHost::Legal legal(b.host());
+  CheckingHost::CallbacksAllowed allowed(plugin.host());
   const int no_model = e.match(nullptr, &r), no_run = e.match(&m, nullptr);
   expect(no_model == 0, "match() without a model returned {}; 0 was expected", no_model);
   expect(no_run == 0, "match() without a run returned {}; 0 was expected", no_run);
@@ -45,21 +46,21 @@ void match_of_null_is_none(Bench& b) {
          "match() of a model without a family returned {}; 0 to 1000 was expected", score);
 }
 
-void null_error_is_fine(Bench& b) {
-  Started started(b);
-  Sample s = b.sample();
+void null_error_is_fine(WatchedPlugin& plugin) {
+  Started started(plugin);
+  Sample s = plugin.sample();
   s.model.family = "no-such-family";
   s.model.hidden = 0;
-  Twist t;
+  CallVariation t;
   t.no_error = true;
-  b.estimate(s, t);  // a crash is the breach
+  plugin.estimate(s, t);  // a crash is the breach
 }
 
-void says_why(Bench& b) {
-  Started started(b);
-  Sample wrong = b.sample();
+void says_why(WatchedPlugin& plugin) {
+  Started started(plugin);
+  Sample wrong = plugin.sample();
   const auto judge = [&](const Sample& w, const std::string& what) {
-    const ReportAnswer a = b.estimate(w);
+    const ReportResult a = plugin.estimate(w);
     if (a.ok()) return;
     expect(!a.message.empty(), "estimate() refused {} with {} and no message", what, status_text(a.status));
     expect(a.error_code == a.status, "estimate() refused {} with {}, but wrote {} into the error", what,
@@ -67,91 +68,89 @@ void says_why(Bench& b) {
   };
   wrong.model.family = "no-such-family";
   judge(wrong, "an unknown family");
-  for_degenerate(b.sample(), judge);
+  for_each_degenerate_model(plugin.sample(), judge);
 }
 
-void documented_codes(Bench& b) {
-  Started started(b);
+void documented_codes(WatchedPlugin& plugin) {
+  Started started(plugin);
   const auto judge = [&](const Sample& w, const std::string& what) {
-    const ReportAnswer a = b.estimate(w);
-    expect(documented(a.status), "estimate() answered {} with {}, which no header has", what,
+    const ReportResult a = plugin.estimate(w);
+    expect(documented(a.status), "estimate() answered {} with {}, which is not a documented code", what,
            status_text(a.status));
   };
-  for_unknown_words(b.sample(), judge);
-  for_degenerate(b.sample(), judge);
-  Sample wrong = b.sample();
+  for_each_unknown_value(plugin.sample(), judge);
+  for_each_degenerate_model(plugin.sample(), judge);
+  Sample wrong = plugin.sample();
   wrong.model.family = "no-such-family";
   judge(wrong, "an unknown family");
 }
 
-void foreign_family_is_unsupported(Bench& b) {
-  Started started(b);
-  Sample s = b.sample();
+void foreign_family_is_unsupported(WatchedPlugin& plugin) {
+  Started started(plugin);
+  Sample s = plugin.sample();
   s.model.family = "no-such-family";
   write_config(s.model);
-  if (b.match(s) > 0) throw NotHere("its match() takes any family");
-  const ReportAnswer a = b.estimate(s);
+  if (plugin.match(s) > 0) throw CheckSkipped("its match() accepts any family");
+  const ReportResult a = plugin.estimate(s);
   expect(a.ok() || a.status == TH_E_UNSUPPORTED || !documented(a.status),
-         "estimate() of a family that its match() does not take returned {}; TH_E_UNSUPPORTED was expected",
+         "estimate() of a family that its match() does not accept returned {}; TH_E_UNSUPPORTED was expected",
          a.text());
 }
 
-void no_model_is_no_estimate(Bench& b) {
-  Started started(b);
-  for_degenerate(b.sample(), [&](const Sample& w, const std::string& what) {
-    const ReportAnswer a = b.estimate(w);
-    expect(a.ok() || !documented(a.status) || refused_well(a.status),
+void no_model_is_no_estimate(WatchedPlugin& plugin) {
+  Started started(plugin);
+  for_each_degenerate_model(plugin.sample(), [&](const Sample& w, const std::string& what) {
+    const ReportResult a = plugin.estimate(w);
+    expect(a.ok() || !documented(a.status) || is_valid_refusal(a.status),
            "estimate() answered {} with {}; TH_E_ARG or TH_E_UNSUPPORTED was expected", what, a.text());
   });
 }
 
-void sink_is_obeyed(Bench& b) {
-  Started started(b);
-  const ReportAnswer whole = b.estimate(b.sample());
+void sink_is_obeyed(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const ReportResult whole = plugin.estimate(plugin.sample());
   expect(whole.ok(), "estimate() of an ordinary run returned {}", whole.text());
-  Twist t;
+  CallVariation t;
   t.refuse_from = 1;
-  const ReportAnswer a = b.estimate(b.sample(), t);
+  const ReportResult a = plugin.estimate(plugin.sample(), t);
   expect(a.status == t.refuse_with,
-         "the sink refused the first node with {} and estimate() returned {}; the sink's code "
-         "was expected",
+         "the sink refused the first node with {} and estimate() returned {}; the sink's code was expected",
          status_text(t.refuse_with), status_text(a.status));
   expect(a.calls_after_refusal <= 1,
-         "estimate() went on for {} more calls after the sink had refused; it was expected to "
-         "stop",
+         "estimate() made {} more calls after the sink had refused; none were expected",
          a.calls_after_refusal - 1);
 }
 
-void later_minor_is_fine(Bench& b) {
-  Started started(b);
-  const ReportAnswer now = b.estimate(b.sample());
-  Twist t;
+void later_minor_is_fine(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const ReportResult now = plugin.estimate(plugin.sample());
+  CallVariation t;
   t.later_minor_bytes = 64;
-  const ReportAnswer later = b.estimate(b.sample(), t);
+  const ReportResult later = plugin.estimate(plugin.sample(), t);
   expect(now.status == later.status && now.report.nodes.size() == later.report.nodes.size(),
          "estimate() with structs 64 bytes longer, as a later minor has them, returned {}; {} was expected",
          later.text(), now.text());
 }
 
-/// Every option that the manifest lists, with a value that means nothing.
-void options_are_read(Bench& b) {
-  if (b.manifest().options.empty()) throw NotHere("its manifest lists no options");
-  for (const std::string& key : b.manifest().options) {
-    b.host().clear_options();
-    b.host().set_option(key, "no such value\x01");
-    const Answer begun = b.start();
+/// Sets every option that the manifest lists to an invalid value.
+void options_are_read(WatchedPlugin& plugin) {
+  if (plugin.manifest().options.empty()) throw CheckSkipped("its manifest lists no options");
+  for (const std::string& key : plugin.manifest().options) {
+    plugin.host().clear_options();
+    plugin.host().set_option(key, "no such value\x01");
+    const CallResult begun = plugin.start();
     if (begun.status == TH_E_UNAVAILABLE)
-      throw NotHere("its start() says that it cannot be used here: " + begun.message);
-    Answer a = begun;
+      throw CheckSkipped("its start() returned TH_E_UNAVAILABLE: " + begun.message);
+    CallResult a = begun;
     if (begun.ok()) {
-      a = b.report(b.sample());
-      b.stop();
+      a = plugin.report(plugin.sample());
+      plugin.stop();
     }
-    b.host().clear_options();
-    expect(!a.ok(), "it took the value 'no such value' for its option {}; a refusal was expected",
+    plugin.host().clear_options();
+    expect(!a.ok(), "it accepted the value 'no such value' of its option {}; an error was expected",
            escaped(key));
-    expect(refused_well(a.status) || !documented(a.status),
-           "it refused a wrong value of its option {} with {}; TH_E_ARG was expected", escaped(key),
+    expect(is_valid_refusal(a.status) || !documented(a.status),
+           "it refused an invalid value of its option {} with {}; TH_E_ARG was expected", escaped(key),
            a.text());
   }
 }
@@ -163,69 +162,69 @@ std::vector<Check> estimator_argument_checks() {
       {"E-001",
        4,
        "estimate() refuses a null model, run or sink",
-       "A host with a bug learns of it by a code, not by a crash that takes the user's other work along.",
+       "A host with a bug gets an error code instead of a crash that loses the user's other work.",
        {"C-049", "C-029"},
        null_is_refused},
       {"E-002",
        4,
-       "match() answers whatever it is given",
-       "match() is asked about every model there is, half-filled ones included, and has no way to say that "
-       "it cannot "
-       "answer: 0 is the answer then.",
+       "match() returns a score for any argument",
+       "match() is called with every model, including incomplete ones, and cannot report an error. Return 0 "
+       "if it cannot answer.",
        {"C-049", "C-029"},
        match_of_null_is_none},
       {"E-003",
        4,
-       "estimate() takes a null error",
-       "A caller that does not want the text passes null; the code alone must come back.",
+       "estimate() accepts a null error",
+       "A caller that does not want the error text passes null. The return code must still be correct.",
        {"C-049", "C-029"},
        null_error_is_fine},
       {"E-004",
        4,
-       "A refusal says why, and the error carries the code",
-       "The message is the user's only clue. One sentence: what does not fit, to what value.",
+       "A refusal has a message, and the error holds the code",
+       "The message is the only explanation that the user gets. Write one sentence that names the value that "
+       "is not supported.",
        {"C-049", "C-029"},
        says_why},
       {"E-005",
        4,
-       "estimate() returns documented codes alone",
-       "Codes say what the caller can do. One that no header has can only be treated as a bug.",
+       "estimate() returns only documented codes",
+       "The host chooses its next action by the code. It can treat an undocumented code only as a bug.",
        {"C-049", "C-029"},
        documented_codes},
       {"E-006",
        4,
-       "A family that is not its own is TH_E_UNSUPPORTED",
-       "With that code the host tries the next candidate; with any other it stops and blames the run.",
+       "An unknown family is refused with TH_E_UNSUPPORTED",
+       "After TH_E_UNSUPPORTED the host tries the next candidate. After any other code it stops and reports "
+       "the run as failed.",
        {"C-049", "C-029"},
        foreign_family_is_unsupported},
       {"E-007",
        4,
-       "Dimensions that make no model are refused as such",
-       "0 layers or 0 heads come from half-written configs. A division by zero, or an internal error, hides "
-       "the cause.",
+       "Invalid dimensions are refused with TH_E_ARG or TH_E_UNSUPPORTED",
+       "0 layers or 0 heads come from incomplete configs. A division by zero or an internal error hides the "
+       "cause.",
        {"C-049", "C-029"},
        no_model_is_no_estimate},
       {"E-008",
        4,
        "estimate() stops when the sink refuses",
-       "The host refuses when the user cancels or when memory is short. The sink's code must come back, "
-       "soon.",
+       "The host's sink refuses when the user cancels or memory is short. Return the code of the sink "
+       "without sending more nodes.",
        {"C-049", "C-029"},
        sink_is_obeyed},
       {"E-009",
        4,
        "Longer structs of a later minor change nothing",
-       "Hosts of a later minor hand over longer structs. A plugin that compares struct_size for equality "
-       "stops working "
-       "with the next release.",
+       "Hosts of a later minor pass longer structs. A plugin that compares struct_size for equality stops "
+       "working with the next release; test for 'at least' with TH_HAS.",
        {"C-049", "C-029"},
        later_minor_is_fine},
       {"C-060",
        4,
-       "A wrong value of an option is refused",
-       "A key that the plugin's manifest lists and whose value means nothing to it must be an error that "
-       "names it: "
-       "otherwise a typing mistake in a run file changes nothing and nobody notices.",
+       "An invalid option value is rejected",
+       "If an option that the manifest lists has a value that the plugin does not understand, start(), "
+       "plan() or estimate() must fail and name the option. Otherwise a typing error in a run file has no "
+       "effect and goes unnoticed.",
        {"C-049", "C-029"},
        options_are_read},
   };

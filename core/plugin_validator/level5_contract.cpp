@@ -1,79 +1,132 @@
-// Level 5, the contract with the host: what the checking host saw while the plugin lived an ordinary life
-// (normal_use.cpp). One rule of record.hpp a check.
+// Level 5, rules of calling the host: use_normally() uses the plugin as a host does, and each check reports
+// the breaches of one rule (breach_record.hpp) that the checking host recorded. Errors of the calls
+// themselves do not matter here; other checks report them.
+#include <chrono>
+#include <thread>
+
 #include "core/plugin_validator/levels.hpp"
+#include "core/plugin_validator/watched_instance.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
 
 namespace trainhost::plugin_validator {
 namespace {
 
+void use_estimator(WatchedPlugin& plugin) {
+  Sample s = plugin.sample();
+  for (int i = 0; i < 3; ++i) {
+    plugin.match(s);
+    plugin.estimate(s);
+    s.run.micro_batch *= 2;
+  }
+  s.model.family = "no-such-family";
+  plugin.estimate(s);  // most likely an error, whose text is looked at
+}
+
+void use_trainer(WatchedPlugin& plugin) {
+  const Sample s = plugin.sample();
+  std::uint32_t devices = 0;
+  plugin.probe(&devices);
+  th_profile p{};
+  plugin.profile(s, p);
+  plugin.plan(s);
+  Sample unknown = s;
+  unknown.model.family = "no-such-family";
+  plugin.plan(unknown);
+  if (devices == 0) return;
+  WatchedInstance i(plugin, s);
+  if (!i.create().ok() || !i.created()) return;
+  if (!i.init(7).ok()) return;
+  const Batch batch = make_batch(s, plugin.seed());
+  for (std::uint64_t n = 0; n < 3; ++n) i.step(batch, 1e-3, n);
+  i.evaluate(make_batch(s, plugin.seed() + 1, s.run.micro_batch));
+  th_counters c{};
+  i.counters(c);
+  i.save();
+  i.destroy();
+}
+
 template <Rule rule>
-void kept(Bench& b) {
-  b.tour();
-  expect_none(b.record().first(rule));
+void kept(WatchedPlugin& plugin) {
+  plugin.use_normally();
+  expect_none(plugin.record().first(rule));
 }
 
 }  // namespace
+
+void WatchedPlugin::use_normally() {
+  if (used_normally_) return check_late_writes();
+  used_normally_ = true;
+  {
+    Started started(*this);
+    if (is_trainer())
+      use_trainer(*this);
+    else
+      use_estimator(*this);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what comes late comes now
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  check_late_writes();
+}
 
 std::vector<Check> contract_checks() {
   return {
       {"C-090",
        5,
-       "It calls the host inside calls only",
-       "After stop() the host's table is gone; a callback then is a crash in a process that has long gone on "
-       "to something "
-       "else. Join your threads before the call returns, those of an instance before destroy() does.",
+       "It calls the host only during calls into the plugin",
+       "After stop() the host's table no longer exists, and a callback crashes a process that has moved on. "
+       "Join your threads before the call returns; join the threads of an instance before destroy() returns.",
        {"C-070"},
        kept<Rule::kCallbackOutsideCall>},
       {"C-091",
        5,
-       "It calls the host with good arguments",
-       "A null text, an unknown tier, memory released twice: each is a crash in a host that trusts more than "
-       "this one.",
+       "It calls the host with valid arguments",
+       "A null text, an unknown tier, or memory released twice can crash a host that checks less than this "
+       "one.",
        {"C-070"},
        kept<Rule::kCallbackArguments>},
       {"C-092",
        5,
-       "It calls no sink after its call has returned",
-       "Sinks live on the caller's stack and are gone when the call has returned: a late node lands in "
-       "somebody else's memory.",
+       "It does not call a sink after the call has returned",
+       "Sinks are on the caller's stack and no longer exist after the call. A late node would write into "
+       "unrelated memory.",
        {"C-070"},
        kept<Rule::kSinkAfterReturn>},
       {"C-093",
        5,
-       "It calls sinks from the thread of the call",
-       "A sink is not locked: the host collects into a plain vector.",
+       "It calls sinks only from the thread of the call",
+       "Sinks are not locked: the host appends to a plain vector.",
        {"C-070"},
        kept<Rule::kSinkThread>},
       {"C-094",
        5,
-       "It writes into nothing that it may only read",
-       "Model, run, step and the host's table are the host's, and are used again for the next candidate.",
+       "It does not write to read-only arguments",
+       "Model, run, step and the host's table belong to the host, which passes them to the next candidate "
+       "too.",
        {"C-070"},
        kept<Rule::kInputChanged>},
       {"C-095",
        5,
-       "It writes errors inside the error",
-       "A byte past struct_size is the caller's stack.",
+       "It writes errors only inside th_error",
+       "Bytes past struct_size belong to the caller's stack.",
        {"C-070"},
        kept<Rule::kErrorPastSize>},
       {"C-096",
        5,
-       "It keeps no pointer to an error",
-       "The error is the caller's and gone when the call has returned.",
+       "It keeps no pointer to th_error",
+       "The error belongs to the caller and no longer exists after the call has returned.",
        {"C-070"},
-       kept<Rule::kErrorKept>},
+       kept<Rule::kErrorWrittenLate>},
       {"C-097",
        5,
-       "Error texts are terminated and UTF-8",
-       "An unterminated message prints what lies behind it.",
+       "Error texts are NUL-terminated UTF-8",
+       "If a message has no terminator, printing it reads past the field.",
        {"C-070"},
        kept<Rule::kErrorText>},
       {"C-098",
        5,
-       "It writes results inside their structs",
-       "A summary, profile or step result belongs to the caller; a plugin of a later minor must look at "
-       "struct_size before "
-       "it writes a field that 1.0 does not have.",
+       "It writes results only inside their structs",
+       "A summary, profile or step result belongs to the caller. A plugin of a later minor must check "
+       "struct_size before it writes a field that 1.0 does not have.",
        {"C-070"},
        kept<Rule::kOutPastSize>},
   };

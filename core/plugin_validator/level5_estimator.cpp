@@ -1,5 +1,5 @@
-// Level 5 for estimators: it matches what it says it is made for, quickly, and estimates the same from every
-// thread.
+// Level 5 for estimators: match() accepts the families of its manifest and is fast; estimates are the same
+// from every thread.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -8,110 +8,111 @@
 #include "core/base/text.hpp"
 #include "core/plugin_validator/levels.hpp"
 #include "core/plugin_validator/process_state.hpp"
-#include "core/plugin_validator/refusals.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
 
 namespace trainhost::plugin_validator {
 namespace {
 
-void matches_its_family(Bench& b) {
-  Started started(b);
-  const Sample s = b.sample();
-  expect(b.match(s) > 0,
+void matches_its_family(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const Sample s = plugin.sample();
+  expect(plugin.match(s) > 0,
          "match() of a small {} model returned {}; its manifest names that family, 1 to 1000 was expected",
-         escaped(s.model.family), b.match(s));
+         escaped(s.model.family), plugin.match(s));
 }
 
-void score_in_range(Bench& b) {
-  Started started(b);
-  Sample s = b.sample();
+void score_in_range(WatchedPlugin& plugin) {
+  Started started(plugin);
+  Sample s = plugin.sample();
   for (const char* family : {s.model.family.c_str(), "llama", "gpt2", "no-such-family", ""}) {
     Sample other = s;
     other.model.family = family;
-    const int score = b.match(other);
+    const int score = plugin.match(other);
     expect(score >= 0 && score <= 1000, "match() of family '{}' returned {}; 0 to 1000 was expected",
            escaped(family), score);
   }
 }
 
-void match_is_fast(Bench& b) {
-  Started started(b);
-  const Sample s = b.sample();
+void match_is_fast(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const Sample s = plugin.sample();
   std::vector<double> ms;
   for (int i = 0; i < 51; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    b.match(s);
+    plugin.match(s);
     ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
   }
   std::nth_element(ms.begin(), ms.begin() + 25, ms.end());
-  expect(ms[25] < 1, "match() took {:.2f} ms in the middle of 51 calls; less than 1 ms was expected", ms[25]);
+  expect(ms[25] < 1, "match() had a median of {:.2f} ms over 51 calls; less than 1 ms was expected", ms[25]);
 }
 
-/// Calls of read() and write() that this thread has made; throws NotHere where the kernel does not count
+/// Calls of read() and write() that this thread has made; throws CheckSkipped where the kernel does not count
 /// them.
 std::uint64_t reads_and_writes() {
   std::ifstream in("/proc/thread-self/io");
   std::uint64_t all = 0, counted = 0;
   for (std::string word; in >> word;)
     if (std::uint64_t n = 0; (word == "syscr:" || word == "syscw:") && in >> n) all += n, ++counted;
-  if (counted != 2) throw NotHere("this kernel does not count a thread's reads and writes");
+  if (counted != 2) throw CheckSkipped("this kernel does not count a thread's reads and writes");
   return all;
 }
 
-void match_does_no_io(Bench& b) {
+void match_does_no_io(WatchedPlugin& plugin) {
   constexpr int kCalls = 20;
-  Started started(b);
-  const Sample s = b.sample();
-  b.match(s);
+  Started started(plugin);
+  const Sample s = plugin.sample();
+  plugin.match(s);
   const std::uint64_t first = reads_and_writes(), second = reads_and_writes(),
-                      own = second - first;  // looking counts too
-  for (int i = 0; i < kCalls; ++i) b.match(s);
+                      own = second - first;  // reading the counter counts too
+  for (int i = 0; i < kCalls; ++i) plugin.match(s);
   const std::uint64_t made = reads_and_writes() - second - own;
   expect(made == 0, "{} calls of match() read or wrote {} times; none were expected", kCalls, made);
 }
 
-void match_is_constant(Bench& b) {
-  Started started(b);
-  const Sample s = b.sample();
-  const int first = b.match(s);
+void match_is_constant(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const Sample s = plugin.sample();
+  const int first = plugin.match(s);
   for (int i = 0; i < 20; ++i) {
-    const int again = b.match(s);
+    const int again = plugin.match(s);
     expect(again == first, "match() of the same model and run returned {} and then {}", first, again);
   }
 }
 
-void from_four_threads(Bench& b) {
-  Started started(b);
-  const Sample s = b.sample();
-  const std::string expected = printed(b.estimate(s).report);
+void from_four_threads(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const Sample s = plugin.sample();
+  const std::string expected = report_text(plugin.estimate(s).report);
   std::vector<std::string> wrong(4);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < 50 && wrong[t].empty(); ++i) {
-        const ReportAnswer a = b.estimate(s);
+        const ReportResult a = plugin.estimate(s);
         if (!a.ok())
           wrong[t] = "returned " + a.text();
-        else if (printed(a.report) != expected)
-          wrong[t] = "gave another report";
+        else if (report_text(a.report) != expected)
+          wrong[t] = "returned a different report";
       }
     });
   for (std::thread& t : threads) t.join();
   for (const std::string& w : wrong)
-    expect(w.empty(), "estimate() {} when four threads called it at once; the same as from one was expected",
+    expect(w.empty(),
+           "estimate() {} when four threads called it at the same time; the same report as from one thread "
+           "was expected",
            w);
 }
 
-void takes_nothing(Bench& b) {
-  Started started(b);
-  const Sample s = b.sample();
-  const std::uint64_t held_before = b.host().ledger().now_total();
-  for (int i = 0; i < 5; ++i) b.estimate(s);
-  // Without the bench, which keeps what it was given.
+void takes_nothing(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const Sample s = plugin.sample();
+  const std::uint64_t held_before = plugin.host().ledger().in_use_total();
+  for (int i = 0; i < 5; ++i) plugin.estimate(s);
+  // Calls the plugin directly, because WatchedPlugin stores its arguments.
   const auto grown = [&](int calls) {
     const std::uint64_t before = heap_bytes();
     for (int i = 0; i < calls; ++i) {
-      const th_estimator e = b.subject().estimator();
+      const th_estimator e = plugin.library().estimator();
       th_model m = s.c_model();
       th_run r = s.c_run();
       static th_mem_sink sink{sizeof sink, 0, nullptr,
@@ -119,41 +120,41 @@ void takes_nothing(Bench& b) {
                               [](th_mem_sink*, const char*) { return th_status{TH_OK}; }};
       Guarded<th_mem_summary> sum;
       Guarded<th_error> error;
-      CheckingHost::Legal legal(b.host());
-      e.estimate(b.host().get(), &m, &r, nullptr, &sink, sum.get(), error.get());
+      CheckingHost::CallbacksAllowed allowed(plugin.host());
+      e.estimate(plugin.host().get(), &m, &r, nullptr, &sink, sum.get(), error.get());
     }
     const std::uint64_t after = heap_bytes();
     return after > before ? after - before : 0;
   };
   grown(20);
   const std::uint64_t bytes = grown(200);
-  expect(bytes < 8192, "200 estimates left {} bytes of heap taken; none were expected", bytes);
-  const std::uint64_t held = b.host().ledger().now_total() - held_before;
-  expect(held == 0, "estimate() left {} bytes of the host's memory taken; an estimate takes none", held);
+  expect(bytes < 8192, "200 estimates left {} bytes of heap allocated; none were expected", bytes);
+  const std::uint64_t held = plugin.host().ledger().in_use_total() - held_before;
+  expect(held == 0, "estimate() left {} bytes of the host's memory allocated; none were expected", held);
 }
 
-void leaves_no_descriptor(Bench& b) {
-  Started started(b);
-  const Sample s = b.sample();
-  for (int i = 0; i < 3; ++i) b.estimate(s);
+void leaves_no_descriptor(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const Sample s = plugin.sample();
+  for (int i = 0; i < 3; ++i) plugin.estimate(s);
   const unsigned before = open_descriptors(), threads = running_threads();
-  for (int i = 0; i < 30; ++i) b.estimate(s);
+  for (int i = 0; i < 30; ++i) plugin.estimate(s);
   expect(open_descriptors() <= before, "30 estimates left {} more descriptors open; none were expected",
          open_descriptors() - before);
   expect(running_threads() <= threads, "30 estimates left {} more threads running; none were expected",
          running_threads() - threads);
 }
 
-void same_with_a_profile(Bench& b) {
-  Started started(b);
+void same_with_a_profile(WatchedPlugin& plugin) {
+  Started started(plugin);
   th_profile p{};
   p.struct_size = sizeof p;
   p.alignment = 128, p.attention_tile_q = p.attention_tile_k = 32, p.threads = 2, p.slots = 8,
   p.tier = TH_TIER_DEVICE;
   std::snprintf(p.trainer, sizeof p.trainer, "check");
-  Twist t;
+  CallVariation t;
   t.profile = &p;
-  const ReportAnswer a = b.estimate(b.sample(), t);
+  const ReportResult a = plugin.estimate(plugin.sample(), t);
   expect(a.ok() && !a.report.nodes.empty(), "estimate() for a trainer's profile returned {} and {} nodes",
          a.text(), a.report.nodes.size());
 }
@@ -164,62 +165,62 @@ std::vector<Check> estimator_checks() {
   return {
       {"E-010",
        5,
-       "match() takes a model of its own family",
-       "The manifest names families so that hosts find the plugin; a match() of 0 for all of them means that "
-       "it is never "
-       "asked.",
+       "match() accepts a model of a family in its manifest",
+       "Hosts find estimators by the families in the manifest. If match() returns 0 for all of them, the "
+       "estimator is never used.",
        {"E-002"},
        matches_its_family},
       {"E-011",
        5,
-       "match() stays within 0 to 1000",
-       "The best score wins. A score beyond the scale would win against every better estimator, and is cut.",
+       "match() returns 0 to 1000",
+       "The highest score wins. A score above 1000 would win against every better estimator, so the host "
+       "limits it to 1000.",
        {"E-002"},
        score_in_range},
       {"E-012",
        5,
-       "match() answers within a millisecond",
-       "A search asks every estimator about thousands of layouts. match() reads a few fields and does no "
-       "I/O.",
+       "match() returns within a millisecond",
+       "A search asks every estimator about thousands of parallel layouts. match() should read a few fields "
+       "and do no I/O.",
        {"E-002"},
        match_is_fast},
       {"E-018",
        5,
-       "match() reads and writes no file",
-       "What a disk or a network gives is slow once in a while, and another answer tomorrow. Read what you "
-       "need in start().",
+       "match() does no file I/O",
+       "Reads from disk or network can be slow, and their result can change between calls. Read everything "
+       "that you need in start().",
        {"E-002"},
        match_does_no_io},
       {"E-013",
        5,
-       "match() of the same run is the same",
-       "Which estimator answers must not depend on what was asked before.",
+       "match() is deterministic",
+       "Which estimator is chosen must not depend on earlier calls.",
        {"E-002"},
        match_is_constant},
       {"E-014",
        5,
-       "Four threads get what one gets",
-       "estimate() is [any]: hosts search with every core. A static buffer shows here as another report or a "
-       "crash.",
+       "Four threads get the same estimate as one",
+       "estimate() has the tag [any]: hosts call it from every core. A static buffer causes a different "
+       "report or a crash.",
        {"C-070", "C-077"},
        from_four_threads},
       {"E-015",
        5,
-       "An estimate takes no memory",
-       "A planner runs for hours and asks millions of times.",
+       "An estimate leaks no memory",
+       "A planner runs for hours and calls estimate() millions of times.",
        {"C-070"},
        takes_nothing},
       {"E-016",
        5,
-       "An estimate leaves no descriptor and no thread",
-       "Estimates are pure: no files, no threads that outlive the call.",
+       "An estimate leaves no descriptor open and no thread running",
+       "Estimates are pure: no files, and no threads that outlive the call.",
        {"C-070"},
        leaves_no_descriptor},
       {"E-017",
        5,
-       "It estimates for a trainer's profile too",
-       "With --backend the host hands over the profile of the trainer that would run it: alignment, tiles, "
-       "threads.",
+       "It accepts a trainer's profile",
+       "With --backend the host passes the th_profile of the trainer that would run the job: alignment, tile "
+       "sizes, threads.",
        {"C-070"},
        same_with_a_profile},
   };

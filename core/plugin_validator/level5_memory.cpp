@@ -1,5 +1,5 @@
-// Level 5 for a trainer's memory: what it takes is what it planned, all of it through the host, and all of it
-// comes back.
+// Level 5 for the memory of trainers: usage equals the plan, is reported to the host completely, and is
+// freed.
 #include <set>
 
 #include "core/base/text.hpp"
@@ -10,125 +10,128 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-constexpr std::uint64_t kUnseen = 1 << 20;  // heap beside the ledger that bookkeeping may take
+constexpr std::uint64_t kUnseen = 1 << 20;  // heap bytes outside the ledger that are allowed for bookkeeping
 
-/// Large enough that tensors outweigh bookkeeping: some MiB.
-Sample larger(Bench& b) {
-  Sample s = b.sample();
+/// A model of some MiB, so that tensors are larger than bookkeeping.
+Sample larger(WatchedPlugin& plugin) {
+  Sample s = plugin.sample();
   s.model.vocab = 512, s.model.hidden = 128, s.model.head_dim = 32, s.model.intermediate = 256;
   s.run.micro_batch = 4, s.run.seq_len = 32;
   write_config(s.model);
   return s;
 }
 
-void drive(Bench& b, Instance& i) {
+void drive(WatchedPlugin& plugin, WatchedInstance& i) {
   for (std::uint64_t n = 0; n < 2; ++n) {
-    const StepAnswer a = i.step(make_batch(i.sample(), b.seed() + n), 1e-3, n);
+    const StepCallResult a = i.step(make_batch(i.sample(), plugin.seed() + n), 1e-3, n);
     expect(a.ok(), "step() returned {}", a.text());
   }
-  i.evaluate(make_batch(i.sample(), b.seed(), i.sample().run.micro_batch));
+  i.evaluate(make_batch(i.sample(), plugin.seed(), i.sample().run.micro_batch));
   i.save();
 }
 
-void plan_is_what_it_takes(Bench& b) {
-  Started started(b);
-  b.need_device();
-  const Sample s = larger(b);
-  const ReportAnswer plan = b.plan(s);
+void plan_is_what_it_takes(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  const Sample s = larger(plugin);
+  const ReportResult plan = plugin.plan(s);
   expect(plan.ok(), "plan() returned {}", plan.text());
   const SeenReport& r = plan.report;
-  b.host().ledger().restart_peaks();
-  const auto held = [&](Tier t) { return b.host().ledger().now(t); };
+  plugin.host().ledger().reset_peaks();
+  const auto held = [&](Tier t) { return plugin.host().ledger().in_use(t); };
   const std::uint64_t before[] = {0, held(Tier::kDevice), held(Tier::kPinned), held(Tier::kHost)};
-  Instance i(b, s);
-  i.begin();
-  drive(b, i);
+  WatchedInstance i(plugin, s);
+  i.create_and_init();
+  drive(plugin, i);
   bool exact = r.summary.claim != TH_APPROXIMATION && r.summary.claim != TH_UPPER_BOUND;
   for (const SeenNode& n : r.nodes) exact = exact && (r.summary.claim == TH_EXACT || n.mem.claim == TH_EXACT);
   for (std::uint32_t tier = TH_TIER_DEVICE; tier <= TH_TIER_HOST; ++tier) {
     const std::uint64_t planned = r.summary.tier_peak[tier],
-                        taken = b.host().ledger().peak(static_cast<Tier>(tier)) - before[tier];
+                        taken = plugin.host().ledger().peak(static_cast<Tier>(tier)) - before[tier];
     if (planned == 0 && taken == 0) continue;
     if (planned == 0)
-      throw Broken(fmt::format("it took {} bytes of tier {}; its plan gives no peak for it", taken, tier));
+      throw CheckFailed(
+          fmt::format("it allocated {} bytes of tier {}; its plan has no peak for that tier", taken, tier));
     if (exact)
-      expect(taken == planned, "it took {} bytes of tier {} at most; its plan says exactly {}", taken, tier,
-             planned);
+      expect(taken == planned, "it allocated at most {} bytes of tier {}; its plan has exactly {}", taken,
+             tier, planned);
     else if (r.summary.claim == TH_UPPER_BOUND)
-      expect(taken <= planned, "it took {} bytes of tier {}; its plan says {} at most", taken, tier, planned);
+      expect(taken <= planned, "it allocated {} bytes of tier {}; its plan has at most {}", taken, tier,
+             planned);
   }
 }
 
-void planning_takes_nothing(Bench& b) {
-  Started started(b);
-  b.host().ledger().restart_peaks();
-  const std::uint64_t before = b.host().ledger().now_total();
-  b.plan(b.sample());
-  const std::uint64_t taken = b.host().ledger().peak_total() - before;
-  expect(taken == 0, "plan() took {} bytes of the host's memory; none were expected", taken);
+void planning_takes_nothing(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.host().ledger().reset_peaks();
+  const std::uint64_t before = plugin.host().ledger().in_use_total();
+  plugin.plan(plugin.sample());
+  const std::uint64_t taken = plugin.host().ledger().peak_total() - before;
+  expect(taken == 0, "plan() allocated {} bytes of the host's memory; none were expected", taken);
 }
 
-void gives_all_back(Bench& b) {
-  Started started(b);
-  b.need_device();
-  const std::uint64_t before = b.host().ledger().now_total();
-  Instance i(b, larger(b));
-  i.begin();
-  drive(b, i);
+void gives_all_back(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  const std::uint64_t before = plugin.host().ledger().in_use_total();
+  WatchedInstance i(plugin, larger(plugin));
+  i.create_and_init();
+  drive(plugin, i);
   i.destroy();
-  const std::uint64_t held = b.host().ledger().now_total() - before;
-  expect(held == 0, "{} bytes were still taken after destroy(); none were expected", held);
+  const std::uint64_t held = plugin.host().ledger().in_use_total() - before;
+  expect(held == 0, "{} bytes were still allocated after destroy(); none were expected", held);
 }
 
-void nothing_behind_the_hosts_back(Bench& b) {
-  Started started(b);
-  b.need_device();
-  {  // the first instance may set up pools of libraries
-    Instance i(b, larger(b));
-    i.begin();
-    drive(b, i);
+void nothing_behind_the_hosts_back(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  {  // the first instance may create pools of libraries
+    WatchedInstance i(plugin, larger(plugin));
+    i.create_and_init();
+    drive(plugin, i);
   }
   const std::uint64_t before = heap_bytes();
-  const std::uint64_t ledger_before = b.host().ledger().now_total();
-  Instance i(b, larger(b));
-  i.begin();
-  i.step(make_batch(i.sample(), b.seed()), 1e-3, 0);
+  const std::uint64_t ledger_before = plugin.host().ledger().in_use_total();
+  WatchedInstance i(plugin, larger(plugin));
+  i.create_and_init();
+  i.step(make_batch(i.sample(), plugin.seed()), 1e-3, 0);
   const std::uint64_t grown = heap_bytes() > before ? heap_bytes() - before : 0;
-  const std::uint64_t known = b.host().ledger().now_total() - ledger_before;
+  const std::uint64_t known = plugin.host().ledger().in_use_total() - ledger_before;
   expect(grown <= known + kUnseen,
-         "the heap grew by {} bytes while the host gave out {}; tensor memory is to be taken with "
-         "alloc() or reported with took()",
+         "the heap grew by {} bytes while the host allocated {}; allocate tensor memory with alloc() or "
+         "report it with took()",
          grown, known);
 }
 
-void no_growth_by_step(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Instance i(b, b.sample());
-  i.begin();
-  const Batch batch = make_batch(i.sample(), b.seed());
+void no_growth_by_step(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  WatchedInstance i(plugin, plugin.sample());
+  i.create_and_init();
+  const Batch batch = make_batch(i.sample(), plugin.seed());
   std::uint64_t held = 0;
   for (std::uint64_t n = 0; n < 12; ++n) {
     i.step(batch, 1e-3, n);
-    if (n == 1) held = b.host().ledger().now_total();
+    if (n == 1) held = plugin.host().ledger().in_use_total();
   }
-  const std::uint64_t after = b.host().ledger().now_total();
-  expect(after <= held, "10 steps made what is taken grow by {} bytes; none were expected", after - held);
+  const std::uint64_t after = plugin.host().ledger().in_use_total();
+  expect(after <= held, "10 steps increased the allocated memory by {} bytes; none were expected",
+         after - held);
 }
 
-void counters_never_fall(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Instance i(b, b.sample());
-  if (!i.table().counters) throw NotHere("it has no counters()");
-  i.begin();
+void counters_never_fall(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  WatchedInstance i(plugin, plugin.sample());
+  if (!i.table().counters) throw CheckSkipped("it has no counters()");
+  i.create_and_init();
   th_counters before{}, now{};
   for (std::uint64_t n = 0; n < 4; ++n) {
-    i.step(make_batch(i.sample(), b.seed()), 1e-3, n);
-    const Answer a = i.counters(now);
+    i.step(make_batch(i.sample(), plugin.seed()), 1e-3, n);
+    const CallResult a = i.counters(now);
     expect(a.ok(), "counters() returned {}", a.text());
     const auto grows = [&](std::uint64_t was, std::uint64_t is, const char* name) {
-      expect(is >= was, "the counter {} fell from {} to {} at step {}", name, was, is, n + 1);
+      expect(is >= was, "the counter {} decreased from {} to {} at step {}", name, was, is, n + 1);
     };
     grows(before.h2d_bytes, now.h2d_bytes, "h2d_bytes"), grows(before.d2h_bytes, now.d2h_bytes, "d2h_bytes");
     grows(before.h2d_count, now.h2d_count, "h2d_count"), grows(before.d2h_count, now.d2h_count, "d2h_count");
@@ -145,42 +148,41 @@ std::vector<Check> trainer_memory_checks() {
   return {
       {"T-044",
        5,
-       "A step takes nothing that stays",
-       "Everything is taken in create(): a step that keeps a little is out of memory after a night.",
+       "A step does not increase memory use",
+       "Allocate everything in create(). A step that keeps even a little memory runs out of memory after "
+       "hours.",
        {"T-022"},
        no_growth_by_step},
       {"T-040",
        5,
-       "What it takes is what it planned",
-       "The prediction is the point: a run that fits by its plan must fit. What the ledger counted at the "
-       "peak is held "
-       "against the plan, to the byte where the plan claims to be exact.",
+       "It uses exactly the memory that it planned",
+       "A run that fits according to its plan must fit. The peak that the ledger counted is compared with "
+       "the plan: equal if the plan is exact, at most equal if it is an upper bound.",
        {"T-011", "T-022", "T-044", "C-076"},
        plan_is_what_it_takes},
       {"T-041",
        5,
-       "Planning takes no memory of the run",
-       "Plans are made for models a thousand times the size of this machine.",
+       "Planning allocates no memory of the run",
+       "Plans are made for models a thousand times larger than this machine.",
        {"C-070"},
        planning_takes_nothing},
       {"T-042",
        5,
-       "destroy() gives everything back",
+       "destroy() frees everything",
        "Sweeps and searches train many runs in one process.",
        {"T-011", "T-022"},
        gives_all_back},
       {"T-043",
        5,
-       "It takes no tensor memory behind the host's back",
-       "Memory from malloc() is in no ledger: the run is killed by the system instead of being refused by "
-       "the plan. Take "
-       "it with the host's alloc(), or report it with took().",
+       "All tensor memory is reported to the host",
+       "The ledger does not see memory from malloc(): the system kills the run instead of the plan refusing "
+       "it. Allocate with the host's alloc(), or report the memory with took().",
        {"T-042"},
        nothing_behind_the_hosts_back},
       {"T-045",
        5,
-       "Counters never fall",
-       "They are sums since create(). `verify` subtracts two readings and takes a fall for 18 exabytes.",
+       "Counters never decrease",
+       "They are sums since create(). `verify` subtracts two readings; a decrease becomes a huge number.",
        {"T-022"},
        counters_never_fall},
   };

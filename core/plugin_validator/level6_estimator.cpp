@@ -1,11 +1,10 @@
-// Level 6 for what estimators and trainers' plans say in numbers: closed forms that hold for every decoder,
-// and the exact estimator of reference beside it.
+// Level 6 for numbers in reports of estimators and trainers: closed forms that hold for every decoder, and a
+// comparison with the exact reference estimator.
 #include <set>
 
 #include "core/base/text.hpp"
 #include "core/model/tensors.hpp"
 #include "core/plugin_validator/levels.hpp"
-#include "core/plugin_validator/refusals.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
 
 namespace trainhost::plugin_validator {
@@ -28,55 +27,55 @@ bool counted(const SeenReport& r) {
   return r.summary.claim != TH_APPROXIMATION;
 }
 
-void weights_are_the_models(Bench& b) {
-  Started started(b);
-  Sample s = b.sample();
+void weights_are_the_models(WatchedPlugin& plugin) {
+  Started started(plugin);
+  Sample s = plugin.sample();
   if (!trainable_family(s.model.family))
-    throw NotHere("the tensors of its family are not known to this program");
+    throw CheckSkipped("the tensors of its family are not known to this program");
   for (std::uint32_t layers : {2u, 5u}) {
     s.model.layers = layers;
     write_config(s.model);
-    const ReportAnswer a = b.report(s);
+    const ReportResult a = plugin.report(s);
     expect(a.ok(), "a {} model of {} layers returned {}", s.model.family, layers, a.text());
     const std::uint64_t given = bytes_of(a.report, TH_MEM_WEIGHTS),
                         least = count_parameters(s.model).total * 4;
     if (!counted(a.report)) {  // a rule of thumb may be off, or count 4 bits a weight; not by more
-      expect(given >= least / 8, "it gives {} bytes of weights; {} parameters take {} at 4 bits each", given,
-             least / 4, least / 8);
+      expect(given >= least / 8, "it reports {} bytes of weights; {} parameters need {} at 4 bits each",
+             given, least / 4, least / 8);
       continue;
     }
-    expect(given >= least, "it gives {} bytes of weights; the config's {} parameters of f32 take {}", given,
+    expect(given >= least, "it reports {} bytes of weights; the config's {} parameters in f32 need {}", given,
            least / 4, least);
-    expect(given <= 2 * least, "it gives {} bytes of weights; the config's {} parameters of f32 take {}",
+    expect(given <= 2 * least, "it reports {} bytes of weights; the config's {} parameters in f32 need {}",
            given, least / 4, least);
   }
 }
 
-/// All leaves for a changed run; NotHere when the run is not estimated.
-double total(Bench& b, const char* what, void (*change)(RunSpec&)) {
-  Sample s = b.sample();
+/// All leaves for a changed run; CheckSkipped when the run is not estimated.
+double total(WatchedPlugin& plugin, const char* what, void (*change)(RunSpec&)) {
+  Sample s = plugin.sample();
   change(s.run);
-  const ReportAnswer a = b.report(s);
-  if (!a.ok()) throw NotHere(fmt::format("it does not take {}: {}", what, a.text()));
-  return sum_of_leaves(a.report);
+  const ReportResult a = plugin.report(s);
+  if (!a.ok()) throw CheckSkipped(fmt::format("it does not support {}: {}", what, a.text()));
+  return sum_of_entries(a.report);
 }
 
-void adam_takes_no_less(Bench& b) {
-  Started started(b);
-  const double adam = total(b, "adamw", [](RunSpec& r) { r.optimizer = Optimizer::kAdamW; });
-  const double sgd = total(b, "sgd", [](RunSpec& r) { r.optimizer = Optimizer::kSgd; });
-  expect(adam >= sgd, "adamw takes {} bytes and sgd {}; two moments cannot take less than none", adam, sgd);
+void adam_takes_no_less(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const double adam = total(plugin, "adamw", [](RunSpec& r) { r.optimizer = Optimizer::kAdamW; });
+  const double sgd = total(plugin, "sgd", [](RunSpec& r) { r.optimizer = Optimizer::kSgd; });
+  expect(adam >= sgd, "it reports {} bytes for adamw and {} for sgd; adamw cannot need less", adam, sgd);
 }
 
-void narrow_takes_no_more(Bench& b) {
-  Started started(b);
-  const double wide = total(b, "f32 weights", [](RunSpec&) {});
+void narrow_takes_no_more(WatchedPlugin& plugin) {
+  Started started(plugin);
+  const double wide = total(plugin, "f32 weights", [](RunSpec&) {});
   const double narrow =
-      total(b, "bf16 weights", [](RunSpec& r) { r.weight = r.grad = r.compute = DType::kBF16; });
-  expect(narrow <= wide,
-         "weights, gradients and products in bf16 take {} bytes and in f32 {}; half the width cannot take "
-         "more",
-         narrow, wide);
+      total(plugin, "bf16 weights", [](RunSpec& r) { r.weight = r.grad = r.compute = DType::kBF16; });
+  expect(
+      narrow <= wide,
+      "it reports {} bytes for weights, gradients and compute in bf16 and {} in f32; bf16 cannot need more",
+      narrow, wide);
 }
 
 /// The bytes at the peak, all tiers: what is given, else the leaves.
@@ -84,7 +83,7 @@ double peak(const SeenReport& r) {
   double sum = 0;
   for (std::uint32_t tier = TH_TIER_DEVICE; tier <= TH_TIER_HOST; ++tier)
     sum += static_cast<double>(r.summary.tier_peak[tier]);
-  return sum > 0 ? sum : sum_of_leaves(r);
+  return sum > 0 ? sum : sum_of_entries(r);
 }
 
 bool exact(const SeenReport& r) {
@@ -94,32 +93,32 @@ bool exact(const SeenReport& r) {
   return true;
 }
 
-void beside_the_exact_one(Bench& b) {
-  const auto& file = b.around().reference_estimator;
-  if (file.empty()) throw NotHere("the exact estimator 'llama' is not among this program's plugins");
-  if (std::filesystem::equivalent(file, b.file())) throw NotHere("it is the reference itself");
-  Started started(b);
-  Bench reference(file, b.seed());
+void beside_the_exact_one(WatchedPlugin& plugin) {
+  const auto& file = plugin.environment().reference_estimator;
+  if (file.empty()) throw CheckSkipped("the exact estimator 'llama' is not among this program's plugins");
+  if (std::filesystem::equivalent(file, plugin.file())) throw CheckSkipped("it is the reference itself");
+  Started started(plugin);
+  WatchedPlugin reference(file, plugin.seed());
   Started reference_started(reference);
-  const Sample s = b.sample();
+  const Sample s = plugin.sample();
   if (reference.match(s) == 0)
-    throw NotHere("the exact estimator 'llama' does not know the family " + s.model.family);
-  if (b.match(s) == 0) throw NotHere("it does not match a small model of its own family");
+    throw CheckSkipped("the exact estimator 'llama' does not know the family " + s.model.family);
+  if (plugin.match(s) == 0) throw CheckSkipped("it does not match a small model of its own family");
   th_profile p{};
   p.struct_size = sizeof p;
   p.alignment = 64, p.attention_tile_q = p.attention_tile_k = 64, p.threads = 1, p.slots = 16,
   p.tier = TH_TIER_HOST;
   std::snprintf(p.trainer, sizeof p.trainer, "cpu");
-  Twist t;
+  CallVariation t;
   t.profile = &p;
-  const ReportAnswer own = b.estimate(s, t), theirs = reference.estimate(s, t);
+  const ReportResult own = plugin.estimate(s, t), theirs = reference.estimate(s, t);
   expect(own.ok(), "estimate() for a profile of the trainer 'cpu' returned {}", own.text());
-  if (!theirs.ok()) throw NotHere("the exact estimator 'llama' returned " + theirs.text());
+  if (!theirs.ok()) throw CheckSkipped("the exact estimator 'llama' returned " + theirs.text());
   const double here = peak(own.report), there = peak(theirs.report);
   expect(!exact(own.report) || here == there,
-         "it claims to be exact and says {} bytes; the exact estimator 'llama' says {}", here, there);
-  b.figure(fmt::format("{:.0f} bytes, the exact estimator 'llama' {:.0f}: {:+.1f} %", here, there,
-                       100 * (here / there - 1)));
+         "it claims to be exact and reports {} bytes; the exact estimator 'llama' reports {}", here, there);
+  plugin.note_measurement(fmt::format("{:.0f} bytes, the exact estimator 'llama' {:.0f}: {:+.1f} %", here,
+                                      there, 100 * (here / there - 1)));
 }
 
 }  // namespace
@@ -128,34 +127,32 @@ std::vector<Check> estimator_number_checks() {
   return {
       {"C-100",
        6,
-       "Weights are as large as the config makes them",
-       "The one number that anybody can work out: parameters times bytes. Less is a model that lost tensors "
-       "(a head, a bias, "
-       "a layer), more than twice is another model. Where weights are claimed as an approximation, 4 bits "
-       "each will do.",
+       "Weights have the size that the config defines",
+       "The size of the weights is known: parameters times bytes per element. Less means that tensors are "
+       "missing (a head, a bias, a layer); more than twice means another model. If the weights are claimed "
+       "as an approximation, at least 4 bits per parameter are required.",
        {"C-070", "C-073"},
        weights_are_the_models},
       {"C-101",
        6,
-       "AdamW takes no less than SGD",
-       "Searches compare optimizers by what a report says: two moments beside the weights cannot be cheaper "
-       "than none.",
+       "AdamW needs at least as much memory as SGD",
+       "Searches compare optimizers by the reported memory. AdamW stores two moments in addition to the "
+       "weights, and SGD none.",
        {"C-070"},
        adam_takes_no_less},
       {"C-102",
        6,
-       "bf16 takes no more than f32",
-       "Halving the width is the first thing that a user tries when a run does not fit.",
+       "bf16 needs at most as much memory as f32",
+       "A narrower data type is the first setting that users try when a run does not fit.",
        {"C-070"},
        narrow_takes_no_more},
       {"E-023",
        6,
-       "An exact estimate is the exact one",
-       "The estimator `llama` counts buffer by buffer and is verified against training. Another that claims "
-       "to be exact for "
-       "the same run must say the same; for one that does not, the difference is reported as a figure. "
-       "Skipped where "
-       "`llama` is not installed or does not know the family.",
+       "An estimate that claims to be exact equals the reference estimate",
+       "The estimator `llama` counts every buffer and is verified against training. Another estimator that "
+       "claims to be exact for the same run must report the same bytes; for one that does not claim this, "
+       "the difference is reported as a measurement. Skipped if `llama` is not installed or does not know "
+       "the family.",
        {"E-010", "E-017"},
        beside_the_exact_one},
   };

@@ -1,5 +1,6 @@
-// Level 6 for trainers: the loss is the reference's, the update is the gradient of the loss, and means are
-// over counted targets whatever the cut into micro-batches. Tiny models with weights that this program makes.
+// Level 6 for trainers: the loss equals that of the reference trainer, the update is the gradient of the
+// loss, and means are over counted targets however a batch is split. Tiny models with weights generated
+// here.
 #include <cmath>
 #include <random>
 
@@ -17,50 +18,49 @@ bool near(double a, double b, double relative) {
   return std::abs(a - b) <= relative * std::max(std::abs(a), std::abs(b));
 }
 
-/// An instance of the sample with made weights, ready.
-void begin_made(Instance& i, std::uint64_t seed) {
-  i.begin();
-  load_weights(i, made_weights(weights_of(i), seed));
+/// Creates and initialises the instance, then loads random weights.
+void begin_with_random_weights(WatchedInstance& i, std::uint64_t seed) {
+  i.create_and_init();
+  load_weights(i, random_weights(weights_of(i), seed));
 }
 
-void same_loss_as_the_reference(Bench& b) {
-  const auto& file = b.around().reference_trainer;
-  if (file.empty()) throw NotHere("the reference trainer 'cpu' is not among this program's plugins");
-  if (std::filesystem::equivalent(file, b.file())) throw NotHere("it is the reference itself");
-  Started started(b);
-  b.need_device();
-  Bench reference(file, b.seed());
+void same_loss_as_the_reference(WatchedPlugin& plugin) {
+  const auto& file = plugin.environment().reference_trainer;
+  if (file.empty()) throw CheckSkipped("the reference trainer 'cpu' is not among this program's plugins");
+  if (std::filesystem::equivalent(file, plugin.file())) throw CheckSkipped("it is the reference itself");
+  Started started(plugin);
+  plugin.require_device();
+  WatchedPlugin reference(file, plugin.seed());
   Started reference_started(reference);
-  reference.need_device();
-  const Sample s = b.sample();
+  reference.require_device();
+  const Sample s = plugin.sample();
   if (reference.plan(s).status == TH_E_UNSUPPORTED)
-    throw NotHere("the reference trainer 'cpu' does not train this family");
-  Instance i(b, s), r(reference, s);
-  begin_made(i, b.seed());
-  r.begin();
-  load_weights(r, made_weights(weights_of(i), b.seed()));
-  const Batch batch = make_batch(s, b.seed());
-  const Batch micro = make_batch(s, b.seed() + 1, s.run.micro_batch);
-  const double own = must_evaluate(i, micro), theirs = must_evaluate(r, micro);
+    throw CheckSkipped("the reference trainer 'cpu' does not train this family");
+  WatchedInstance i(plugin, s), r(reference, s);
+  begin_with_random_weights(i, plugin.seed());
+  r.create_and_init();
+  load_weights(r, random_weights(weights_of(i), plugin.seed()));
+  const Batch batch = make_batch(s, plugin.seed());
+  const Batch micro = make_batch(s, plugin.seed() + 1, s.run.micro_batch);
+  const double own = evaluate_or_throw(i, micro), theirs = evaluate_or_throw(r, micro);
   expect(near(own, theirs, kLossTolerance),
-         "on the same weights and tokens its loss is {:.7f}; the reference trainer 'cpu' "
-         "has {:.7f}",
-         own, theirs);
+         "on the same weights and tokens its loss is {:.7f}; the reference trainer 'cpu' has {:.7f}", own,
+         theirs);
   double apart = 0;
   for (std::uint64_t n = 0; n < 5; ++n) {
-    const th_step_out a = must_step(i, batch, 1e-3, n), c = must_step(r, batch, 1e-3, n);
+    const th_step_out a = step_or_throw(i, batch, 1e-3, n), c = step_or_throw(r, batch, 1e-3, n);
     expect(near(a.loss, c.loss, kStepTolerance) && near(a.grad_norm, c.grad_norm, 5 * kStepTolerance),
            "at step {} its loss is {:.6f} and its gradient norm {:.6f}; the reference trainer 'cpu' has "
            "{:.6f} and {:.6f}",
            n + 1, a.loss, a.grad_norm, c.loss, c.grad_norm);
     apart = std::max(apart, std::abs(a.loss - c.loss) / c.loss);
   }
-  b.figure(fmt::format("5 losses within {:.1e} of the reference trainer 'cpu'", apart));
+  plugin.note_measurement(fmt::format("5 losses within {:.1e} of the reference trainer 'cpu'", apart));
 }
 
-/// The gradient of one batch, from an update of plain descent with a learning rate of 1.
-AllWeights gradient(Instance& i, const AllWeights& from, const Batch& batch, th_step_out& out) {
-  out = must_step(i, batch, 1, 0);
+/// The gradient of one batch: the difference that one SGD step with learning rate 1 makes.
+AllWeights gradient(WatchedInstance& i, const AllWeights& from, const Batch& batch, th_step_out& out) {
+  out = step_or_throw(i, batch, 1, 0);
   AllWeights g = weights_of(i);
   for (auto& [name, w] : g)
     for (std::size_t k = 0; k < w.values.size(); ++k) w.values[k] = from.at(name).values[k] - w.values[k];
@@ -73,33 +73,34 @@ double norm(const Weights& w) {
   return std::sqrt(sum);
 }
 
-/// Sample, weights and batch of the gradient checks: one micro-batch, so that an evaluation sees what the
-/// update sees.
-struct Descent {
-  Descent(Bench& b) : sample(plain_descent(b.sample())), instance(b, sample) {
-    need_run(b, sample, "plain gradient descent (sgd)");
-    instance.begin();
-    weights = made_weights(weights_of(instance), b.seed());
+/// Sample, weights, batch and gradient. One micro-batch, so that an evaluation uses the same data as the
+/// step.
+struct SgdUpdate {
+  SgdUpdate(WatchedPlugin& plugin) : sample(sgd_sample(plugin.sample())), instance(plugin, sample) {
+    require_run(plugin, sample, "plain gradient descent (sgd)");
+    instance.create_and_init();
+    weights = random_weights(weights_of(instance), plugin.seed());
     load_weights(instance, weights);
-    batch = make_batch(sample, b.seed());
+    batch = make_batch(sample, plugin.seed());
     g = gradient(instance, weights, batch, out);
     load_weights(instance, weights);
   }
   Sample sample;
-  Instance instance;
+  WatchedInstance instance;
   AllWeights weights, g;
   Batch batch;
   th_step_out out{};
 };
 
-/// Central differences along directions of random signs, tensor by tensor: such a direction meets every
-/// element alike, so a gradient that lacks some of them is off by as much as they weigh.
-void gradient_by_differences(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Descent d(b);
-  constexpr double kStep = 2e-3, kNoise = 2e-6 / (2 * kStep);  // the loss comes from f32 sums
-  std::mt19937_64 random(b.seed());
+/// Central differences along directions of random signs, tensor by tensor. Such a direction changes every
+/// element equally, so missing gradient elements are detected; a direction along the gradient itself would
+/// not detect them.
+void gradient_by_differences(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  SgdUpdate d(plugin);
+  constexpr double kStep = 2e-3, kMaxOutputBytes = 2e-6 / (2 * kStep);  // the loss comes from f32 sums
+  std::mt19937_64 random(plugin.seed());
   double worst = 0;
   for (const auto& [name, w] : d.weights) {
     const Weights& g = d.g.at(name);
@@ -112,26 +113,26 @@ void gradient_by_differences(Bench& b) {
         expected += sign * g.values[k];
       }
       load_tensor(d.instance, name, up);
-      const double above = must_evaluate(d.instance, d.batch);
+      const double above = evaluate_or_throw(d.instance, d.batch);
       load_tensor(d.instance, name, down);
-      const double measured = (above - must_evaluate(d.instance, d.batch)) / (2 * kStep);
+      const double measured = (above - evaluate_or_throw(d.instance, d.batch)) / (2 * kStep);
       const double scale = norm(g), off = std::abs(measured - expected);
-      expect(off <= 0.05 * scale + 2 * kNoise,
-             "along a direction of {} the evaluated loss changes by {:.5f}; the update says {:.5f} (norm of "
-             "its gradient "
-             "{:.5f})",
+      expect(off <= 0.05 * scale + 2 * kMaxOutputBytes,
+             "along a direction of {} the evaluated loss changes by {:.5f}; the update predicts {:.5f} (norm "
+             "of its gradient {:.5f})",
              escaped(name), measured, expected, scale);
-      if (scale > 100 * kNoise) worst = std::max(worst, off / scale);
+      if (scale > 100 * kMaxOutputBytes) worst = std::max(worst, off / scale);
     }
     load_tensor(d.instance, name, w);
   }
-  b.figure(fmt::format("gradients and differences of the loss agree within {:.1e} of the norm", worst));
+  plugin.note_measurement(
+      fmt::format("gradients and differences of the loss agree within {:.1e} of the norm", worst));
 }
 
-void norm_is_of_the_gradient(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Descent d(b);
+void norm_is_of_the_gradient(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  SgdUpdate d(plugin);
   double sum = 0;
   for (const auto& [name, g] : d.g) sum += norm(g) * norm(g);
   expect(near(d.out.grad_norm, std::sqrt(sum), 2e-3),
@@ -145,37 +146,36 @@ Batch uneven(Batch b) {
   return b;
 }
 
-void accumulates_as_one(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Sample parts = plain_descent(b.sample()), whole = parts;
+void accumulates_as_one(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  Sample parts = sgd_sample(plugin.sample()), whole = parts;
   parts.run.micro_batch = 1, parts.run.accumulate = 4, whole.run.micro_batch = 4, whole.run.accumulate = 1;
-  need_run(b, parts, "plain gradient descent (sgd) in 4 micro-batches");
-  Instance p(b, parts), w(b, whole);
-  begin_made(p, b.seed()), begin_made(w, b.seed());
-  const Batch batch = uneven(make_batch(whole, b.seed()));
-  const th_step_out a = must_step(p, batch, 1, 0), c = must_step(w, batch, 1, 0);
+  require_run(plugin, parts, "plain gradient descent (sgd) in 4 micro-batches");
+  WatchedInstance p(plugin, parts), w(plugin, whole);
+  begin_with_random_weights(p, plugin.seed()), begin_with_random_weights(w, plugin.seed());
+  const Batch batch = uneven(make_batch(whole, plugin.seed()));
+  const th_step_out a = step_or_throw(p, batch, 1, 0), c = step_or_throw(w, batch, 1, 0);
   expect(near(a.loss, c.loss, 1e-4) && near(a.grad_norm, c.grad_norm, 1e-3),
          "4 micro-batches of 1 give the loss {:.6f} and the norm {:.6f}, 1 of 4 gives {:.6f} and {:.6f}; "
-         "means over all "
-         "counted targets were expected",
+         "means over all counted targets were expected",
          a.loss, a.grad_norm, c.loss, c.grad_norm);
   expect(a.tokens_counted == c.tokens_counted, "4 micro-batches of 1 count {} targets, 1 of 4 counts {}",
          a.tokens_counted, c.tokens_counted);
 }
 
-void ignored_are_ignored(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Instance i(b, b.sample());
-  begin_made(i, b.seed());
-  Batch both = make_batch(i.sample(), b.seed(), 2), one = both;
+void ignored_are_ignored(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  WatchedInstance i(plugin, plugin.sample());
+  begin_with_random_weights(i, plugin.seed());
+  Batch both = make_batch(i.sample(), plugin.seed(), 2), one = both;
   one.sequences = 1, one.tokens.resize(one.seq), one.targets.resize(one.seq);
   for (std::uint32_t t = 0; t < both.seq; ++t) both.targets[both.seq + t] = -100;
-  const double with = must_evaluate(i, both), alone = must_evaluate(i, one);
+  const double with = evaluate_or_throw(i, both), alone = evaluate_or_throw(i, one);
   expect(near(with, alone, kLossTolerance),
-         "a sequence beside one whose targets are all -100 has the loss {:.6f}, alone "
-         "{:.6f}; the same was expected",
+         "a sequence in a batch with a fully masked one has the loss {:.6f}, alone {:.6f}; the same was "
+         "expected",
          with, alone);
 }
 
@@ -185,42 +185,37 @@ std::vector<Check> trainer_number_checks() {
   return {
       {"T-055",
        6,
-       "Targets of -100 weigh nothing",
-       "Prompts and padding are masked with -100. A sequence of them alone must change neither the loss nor "
-       "the mean: a "
-       "trainer that reads -100 as a token, or divides by all positions, learns padding.",
+       "Targets of -100 do not contribute",
+       "Prompts and padding are masked with -100. A fully masked sequence must change neither the loss nor "
+       "the mean. A trainer that reads -100 as a token, or divides by all positions, learns padding.",
        {"T-022", "T-061", "T-026"},
        ignored_are_ignored},
       {"T-051",
        6,
        "The update is the gradient of the loss",
-       "One update of plain descent with a learning rate of 1 is the gradient. Along random directions of "
-       "every tensor it "
-       "is held against differences of the evaluated loss: a wrong or missing backward kernel shows here and "
-       "nowhere in a "
-       "loss that still falls.",
+       "One SGD step with learning rate 1 subtracts the gradient. The check compares it with finite "
+       "differences of the evaluated loss along random directions of every tensor, which detects a wrong or "
+       "missing backward kernel even if the loss still falls.",
        {"T-061", "T-023", "T-025", "T-055"},
        gradient_by_differences},
       {"T-052",
        6,
        "grad_norm is the norm of the gradient",
-       "Users clip by it and watch it for spikes: the L2 norm over all parameters, before clipping.",
+       "Users clip by it and watch it for spikes. It is the L2 norm over all parameters, before clipping.",
        {"T-051", "T-058"},
        norm_is_of_the_gradient},
       {"T-054",
        6,
-       "Micro-batches add up to one batch",
-       "accumulate x micro_batch sequences are one update: the loss and the gradient are means over all "
-       "counted targets, "
-       "not means of the means of micro-batches.",
+       "Micro-batches accumulate to one batch",
+       "accumulate x micro_batch sequences are one step: loss and gradient are means over all counted "
+       "targets, not means of the means of the micro-batches.",
        {"T-051"},
        accumulates_as_one},
       {"T-050",
        6,
-       "Its losses are those of the reference trainer",
-       "The same weights, tokens and updates on `cpu`, the trainer of reference, which was held against "
-       "PyTorch: another "
-       "loss is another model. Skipped where `cpu` is not installed.",
+       "Its losses equal those of the reference trainer",
+       "The same weights, tokens and steps run on the reference trainer `cpu`, which was verified against "
+       "PyTorch. A different loss means a different model. Skipped if `cpu` is not installed.",
        {"T-028", "T-061"},
        same_loss_as_the_reference},
   };

@@ -1,4 +1,4 @@
-// Level 6 for trainers: what load(), save(), a resume and a failed step leave behind, to the bit.
+// Level 6 for trainers: state after load(), save(), a resume and a failed step, compared bit by bit.
 #include <cmath>
 #include <limits>
 
@@ -14,166 +14,164 @@ void expect_same(const AllWeights& a, const AllWeights& b, const char* sentence)
   expect(where.empty(), "{}: {} differs; the same bits were expected", sentence, where);
 }
 
-void last_load_counts(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Instance i(b, b.sample());
-  i.begin();
-  const AllWeights own = weights_of(i), made = made_weights(own, b.seed());
+void last_load_counts(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  WatchedInstance i(plugin, plugin.sample());
+  i.create_and_init();
+  const AllWeights own = weights_of(i), made = random_weights(own, plugin.seed());
   load_weights(i, own);
   load_weights(i, made);
-  expect_same(weights_of(i), made, "weights that were loaded twice are not those that came last");
+  expect_same(weights_of(i), made, "after two load() of each tensor the weights are not those of the second");
 }
 
-void pieces_in_any_order(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Instance i(b, b.sample());
-  i.begin();
-  const AllWeights made = made_weights(weights_of(i), b.seed());
+void pieces_in_any_order(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  WatchedInstance i(plugin, plugin.sample());
+  i.create_and_init();
+  const AllWeights made = random_weights(weights_of(i), plugin.seed());
   for (const auto& [name, w] : made) {
     const std::uint64_t all = w.values.size(), third = all / 3;
     const std::uint64_t cuts[3][2] = {{2 * third, all - 2 * third}, {0, third}, {third, third}};
     for (const auto& [first, count] : cuts) {
       if (count == 0) continue;
-      const Answer a = load_piece(i, name, w, first, count);
+      const CallResult a = load_piece(i, name, w, first, count);
       expect(a.ok(), "load() of elements {} to {} of {} returned {}", first, first + count, escaped(name),
              a.text());
     }
   }
-  expect_same(weights_of(i), made, "weights that were loaded in pieces out of order came out different");
+  expect_same(weights_of(i), made, "weights that were loaded in pieces out of order");
 }
 
-void init_fills_the_rest(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Instance whole(b, b.sample());
-  whole.begin(7);
+void init_fills_the_rest(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  WatchedInstance whole(plugin, plugin.sample());
+  whole.create_and_init(7);
   AllWeights expected = weights_of(whole);
-  const AllWeights made = made_weights(expected, b.seed());
+  const AllWeights made = random_weights(expected, plugin.seed());
   const std::string name = made.begin()->first;
-  Instance part(b, b.sample());
-  const Answer created = part.create();
-  expect(created.ok() && part.alive(), "create() returned {}", created.text());
+  WatchedInstance part(plugin, plugin.sample());
+  const CallResult created = part.create();
+  expect(created.ok() && part.created(), "create() returned {}", created.text());
   load_tensor(part, name, made.at(name));
-  const Answer begun = part.init(7);
+  const CallResult begun = part.init(7);
   expect(begun.ok(), "init() after load() of {} alone returned {}", escaped(name), begun.text());
   expected[name] = made.at(name);
   expect_same(weights_of(part), expected, "load() of one tensor and init() of the rest by the same seed");
 }
 
-AllWeights trained(Bench& b, int steps) {
-  Instance i(b, b.sample());
-  i.begin();
-  for (int n = 0; n < steps; ++n) must_step(i, make_batch(i.sample(), b.seed() + n), 1e-2, n);
+AllWeights trained(WatchedPlugin& plugin, int steps) {
+  WatchedInstance i(plugin, plugin.sample());
+  i.create_and_init();
+  for (int n = 0; n < steps; ++n) step_or_throw(i, make_batch(i.sample(), plugin.seed() + n), 1e-2, n);
   return weights_of(i);
 }
 
-void repeats(Bench& b) {
-  Started started(b);
-  b.need_device();
-  expect_same(trained(b, 4), trained(b, 4), "two runs of the same seed, tokens and steps");
+void repeats(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  expect_same(trained(plugin, 4), trained(plugin, 4), "two runs of the same seed, tokens and steps");
 }
 
-void saving_changes_nothing(Bench& b) {
-  Started started(b);
-  b.need_device();
-  const AllWeights expected = trained(b, 4);
-  Instance i(b, b.sample());
-  i.begin();
+void saving_changes_nothing(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  const AllWeights expected = trained(plugin, 4);
+  WatchedInstance i(plugin, plugin.sample());
+  i.create_and_init();
   for (int n = 0; n < 4; ++n) {
-    must_step(i, make_batch(i.sample(), b.seed() + n), 1e-2, n);
+    step_or_throw(i, make_batch(i.sample(), plugin.seed() + n), 1e-2, n);
     const AllWeights once = weights_of(i);
     expect_same(weights_of(i), once, "save() twice");
     checkpoint_of(i);
   }
-  expect_same(weights_of(i), expected, "a run that saved after each step, and one that did not");
+  expect_same(weights_of(i), expected, "a run that saves after each step, and one that does not");
 }
 
-void resumes_to_the_bit(Bench& b) {
-  Started started(b);
-  b.need_device();
-  const AllWeights expected = trained(b, 4);
-  Instance from(b, b.sample());
-  from.begin();
-  for (int n = 0; n < 2; ++n) must_step(from, make_batch(from.sample(), b.seed() + n), 1e-2, n);
+void resumes_to_the_bit(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  const AllWeights expected = trained(plugin, 4);
+  WatchedInstance from(plugin, plugin.sample());
+  from.create_and_init();
+  for (int n = 0; n < 2; ++n) step_or_throw(from, make_batch(from.sample(), plugin.seed() + n), 1e-2, n);
   const Checkpoint saved = checkpoint_of(from);
   from.destroy();
-  Instance to(b, b.sample());
-  revive(to, saved);
-  for (int n = 2; n < 4; ++n) must_step(to, make_batch(to.sample(), b.seed() + n), 1e-2, n);
-  expect_same(weights_of(to), expected,
-              "a run that was saved, loaded and went on, and one that went through");
+  WatchedInstance to(plugin, plugin.sample());
+  restore(to, saved);
+  for (int n = 2; n < 4; ++n) step_or_throw(to, make_batch(to.sample(), plugin.seed() + n), 1e-2, n);
+  expect_same(weights_of(to), expected, "a resumed run and an uninterrupted run");
 }
 
 /// The tensor that every loss goes through.
-std::string telling(const AllWeights& all) {
+std::string most_used_tensor(const AllWeights& all) {
   constexpr const char* kEmbedding = "model.embed_tokens.weight";
   return all.count(kEmbedding) ? kEmbedding : all.begin()->first;
 }
 
 /// An instance with weights that are no numbers.
-struct Spoiled {
-  explicit Spoiled(Bench& b) : instance(b, b.sample()) {
-    instance.begin();
+struct NanWeightRun {
+  explicit NanWeightRun(WatchedPlugin& plugin) : instance(plugin, plugin.sample()) {
+    instance.create_and_init();
     good = weights_of(instance), bad = good;
-    name = telling(good);
+    name = most_used_tensor(good);
     bad[name].values.assign(bad[name].values.size(), std::numeric_limits<float>::quiet_NaN());
-    const Answer a = load_piece(instance, name, bad[name], 0, bad[name].values.size());
-    if (!a.ok()) throw NotHere("it takes no weights that are not finite: " + a.text());
-    answer = instance.step(make_batch(instance.sample(), b.seed()), 1e-2, 0);
+    const CallResult a = load_piece(instance, name, bad[name], 0, bad[name].values.size());
+    if (!a.ok()) throw CheckSkipped("it does not accept weights that are not finite: " + a.text());
+    answer = instance.step(make_batch(instance.sample(), plugin.seed()), 1e-2, 0);
   }
-  Instance instance;
+  WatchedInstance instance;
   AllWeights good, bad;
   std::string name;
-  StepAnswer answer;
+  StepCallResult answer;
 };
 
-void says_not_finite(Bench& b) {
-  Started started(b);
-  b.need_device();
-  const Spoiled s(b);
+void says_not_finite(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  const NanWeightRun s(plugin);
   expect(s.answer.status == TH_E_NONFINITE,
-         "step() with an embedding that is no number returned {} and the loss {}; "
-         "TH_E_NONFINITE was expected",
+         "step() with a NaN embedding returned {} and the loss {}; TH_E_NONFINITE was expected",
          s.answer.text(), s.answer.out.loss);
 }
 
-void not_finite_changes_nothing(Bench& b) {
-  Started started(b);
-  b.need_device();
-  const AllWeights expected = trained(b, 4);
-  Spoiled s(b);
+void not_finite_changes_nothing(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  const AllWeights expected = trained(plugin, 4);
+  NanWeightRun s(plugin);
   expect_same(weights_of(s.instance), s.bad, "a step that returned TH_E_NONFINITE changed the weights");
   load_tensor(s.instance, s.name, s.good.at(s.name));
-  for (int n = 0; n < 4; ++n) must_step(s.instance, make_batch(s.instance.sample(), b.seed() + n), 1e-2, n);
+  for (int n = 0; n < 4; ++n)
+    step_or_throw(s.instance, make_batch(s.instance.sample(), plugin.seed() + n), 1e-2, n);
   expect_same(weights_of(s.instance), expected,
-              "a run after TH_E_NONFINITE and mended weights, and one without");
+              "a run after TH_E_NONFINITE and restored weights, and an undisturbed run");
 }
 
-void counts_go_with_bytes(Bench& b) {
-  Started started(b);
-  b.need_device();
-  Instance i(b, b.sample());
-  if (!i.table().counters) throw NotHere("it has no counters()");
-  i.begin();
+void counts_go_with_bytes(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  WatchedInstance i(plugin, plugin.sample());
+  if (!i.table().counters) throw CheckSkipped("it has no counters()");
+  i.create_and_init();
   th_counters c[4]{};
   for (std::uint64_t n = 0; n < 4; ++n) {
-    must_step(i, make_batch(i.sample(), b.seed()), 1e-3, n);
-    const Answer a = i.counters(c[n]);
+    step_or_throw(i, make_batch(i.sample(), plugin.seed()), 1e-3, n);
+    const CallResult a = i.counters(c[n]);
     expect(a.ok(), "counters() returned {}", a.text());
   }
   const auto pair = [&](const char* name, std::uint64_t th_counters::*bytes,
                         std::uint64_t th_counters::*count) {
     expect((c[3].*bytes == 0) == (c[3].*count == 0),
-           "counters() has {} copies of {} and {} bytes; both or neither were "
-           "expected",
-           c[3].*count, name, c[3].*bytes);
+           "counters() has {} copies of {} and {} bytes; both or neither were expected", c[3].*count, name,
+           c[3].*bytes);
     const std::uint64_t one = c[2].*bytes - c[1].*bytes, other = c[3].*bytes - c[2].*bytes;
-    expect(one == other, "two equal steps moved {} and {} bytes of {}; the same was expected", one, other,
-           name);
-    expect(one % sizeof(float) == 0, "a step moved {} bytes of {}, which are no whole f32 elements", one,
-           name);
+    expect(one == other, "two equal steps transferred {} and {} bytes of {}; the same was expected", one,
+           other, name);
+    expect(one % sizeof(float) == 0,
+           "a step transferred {} bytes of {}, which is not a whole number of f32 elements", one, name);
   };
   pair("activations to the device (h2d)", &th_counters::h2d_bytes, &th_counters::h2d_count);
   pair("activations from the device (d2h)", &th_counters::d2h_bytes, &th_counters::d2h_count);
@@ -187,64 +185,62 @@ std::vector<Check> trainer_state_checks() {
   return {
       {"T-061",
        6,
-       "Of a tensor that comes twice the last counts",
-       "A base model is loaded, then a fine-tuned part over it. Nothing is added up, and nothing of the "
-       "first stays.",
+       "The last load() of a tensor wins",
+       "A base model is loaded first, and a fine-tuned part replaces some of its tensors. Values are "
+       "replaced, not added.",
        {"T-030"},
        last_load_counts},
       {"T-060",
        6,
-       "Pieces of a tensor come in any order",
-       "Large tensors are read in pieces, by several threads: th_tensor.first says where each belongs.",
+       "Pieces of a tensor can be loaded in any order",
+       "Several threads read large tensors in pieces. th_tensor.first is the offset of each piece.",
        {"T-061"},
        pieces_in_any_order},
       {"T-062",
        6,
-       "init() fills what load() left out, and nothing else",
-       "Some checkpoints lack a tensor. What was loaded stays; the others become what the seed alone would "
-       "have made them.",
+       "init() fills only the tensors that load() did not set",
+       "Some checkpoints lack a tensor. Loaded tensors stay as they are; the others get the values that the "
+       "seed alone would give them.",
        {"T-029", "T-061"},
        init_fills_the_rest},
       {"T-057",
        6,
        "The same run gives the same bits",
-       "Seed, tokens and steps decide a run. Sums in another order each time make failures that nobody can "
-       "repeat.",
+       "Seed, tokens and steps determine a run. If sums run in a different order each time, failures cannot "
+       "be reproduced.",
        {"T-029"},
        repeats},
       {"T-058",
        6,
        "save() changes nothing",
-       "A run that saves every hour must end with the bits of one that never does.",
+       "A run that saves every hour must end with the same bits as one that never saves.",
        {"T-057"},
        saving_changes_nothing},
       {"T-053",
        6,
-       "A resumed run gives the bits of one that went through",
-       "Weights and moments are the whole state, and step_index comes from the host: a trainer that counts "
-       "steps itself, "
-       "or keeps moments out of save(), goes another way after a resume.",
+       "A resumed run equals an uninterrupted run bit by bit",
+       "Weights and moments are the whole state, and step_index comes from the host. A trainer that counts "
+       "steps itself, or does not save its moments, diverges after a resume.",
        {"T-057", "T-058", "T-030", "T-018"},
        resumes_to_the_bit},
       {"T-056",
        6,
-       "A loss that is not finite is TH_E_NONFINITE",
-       "One NaN must stop an update: applied, it is in every weight.",
+       "A loss that is not finite gives TH_E_NONFINITE",
+       "Applying an update that contains a NaN would put NaN into every weight.",
        {"T-022", "T-061"},
        says_not_finite},
       {"T-059",
        6,
        "A step that is not finite changes nothing",
-       "Hosts skip the batch and go on: weights and moments are those from before, and the instance is still "
-       "ready.",
+       "Hosts skip the batch and continue: weights and moments must be unchanged, and the instance must "
+       "still be ready.",
        {"T-056", "T-058"},
        not_finite_changes_nothing},
       {"T-063",
        6,
-       "Counters agree with what a step moves",
-       "`verify` holds counted bytes against the plan: copies have bytes, equal steps move equal bytes, and "
-       "what moves are "
-       "whole elements.",
+       "Counters agree with what a step transfers",
+       "`verify` compares the counted bytes with the plan: copies have bytes, equal steps transfer equal "
+       "bytes, and transfers consist of whole elements.",
        {"T-045"},
        counts_go_with_bytes},
   };

@@ -1,5 +1,4 @@
-// Level 8: many lives in one process leave nothing behind, and a host that does close libraries can close
-// this one.
+// Level 8: many instances in one process leave nothing behind, and the library can be unloaded.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,18 +13,20 @@
 namespace trainhost::plugin_validator {
 namespace {
 
-constexpr int kLives = 1000, kWarmLives = 100;
+constexpr int kInstances = 1000, kWarmInstances = 100;
 constexpr std::uint64_t kHeapSlack = 32 << 10, kResidentSlack = 4 << 20;  // bytes over 900 lives
 
-/// One life without the bench, which keeps what it was given: create, init and a step now and then, destroy.
-void life(Bench& b, const th_trainer& t, const Sample& s, const Batch& batch, bool steps) {
-  CheckingHost::Legal legal(b.host());
+/// Creates, initialises, sometimes steps, and destroys one instance. Calls the plugin directly, because
+/// WatchedPlugin stores its arguments.
+void run_one_instance(WatchedPlugin& plugin, const th_trainer& t, const Sample& s, const Batch& batch,
+                      bool steps) {
+  CheckingHost::CallbacksAllowed allowed(plugin.host());
   const th_model m = s.c_model();
   const th_run r = s.c_run();
   th_error e{};
   e.struct_size = sizeof e;
   th_trainer_inst* i = nullptr;
-  th_status status = t.create(b.host().get(), 0, &m, &r, &i, &e);
+  th_status status = t.create(plugin.host().get(), 0, &m, &r, &i, &e);
   if (status == TH_OK) status = t.init(i, 7, &e);
   if (status == TH_OK && steps) {
     th_step step{};
@@ -37,76 +38,73 @@ void life(Bench& b, const th_trainer& t, const Sample& s, const Batch& batch, bo
     status = t.step(i, &step, &out, &e);
   }
   if (i) t.destroy(i);
-  expect(status == TH_OK, "one of {} lives ended with {} ({})", kLives, status_text(status),
+  expect(status == TH_OK, "one of {} instances failed with {} ({})", kInstances, status_text(status),
          std::string(e.message, ::strnlen(e.message, sizeof e.message)));
 }
 
 /// What `count` gives after the warm lives and after all.
 template <class Count>
-std::pair<std::uint64_t, std::uint64_t> over_lives(Bench& b, Count count) {
-  const Sample s = b.sample();
-  const th_trainer t = b.subject().trainer();
-  const Batch batch = make_batch(s, b.seed());
+std::pair<std::uint64_t, std::uint64_t> count_over_instances(WatchedPlugin& plugin, Count count) {
+  const Sample s = plugin.sample();
+  const th_trainer t = plugin.library().trainer();
+  const Batch batch = make_batch(s, plugin.seed());
   std::uint64_t before = 0;
-  for (int n = 1; n <= kLives; ++n) {
-    life(b, t, s, batch, n % 20 == 0);
-    if (n == kWarmLives) before = count();
+  for (int n = 1; n <= kInstances; ++n) {
+    run_one_instance(plugin, t, s, batch, n % 20 == 0);
+    if (n == kWarmInstances) before = count();
   }
   return {before, count()};
 }
 
-void heap_stays_flat(Bench& b) {
-  Started started(b);
-  b.need_device();
+void heap_stays_flat(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
   std::uint64_t resident_before = 0;
-  const auto [before, after] = over_lives(b, [&] {
+  const auto [before, after] = count_over_instances(plugin, [&] {
     if (resident_before == 0) resident_before = resident_bytes();
     return heap_bytes();
   });
-  expect(after <= before + kHeapSlack,
-         "{} lives of an instance left {} bytes of heap taken; none were expected", kLives - kWarmLives,
-         after - before);
+  expect(after <= before + kHeapSlack, "{} instances left {} bytes of heap allocated; none were expected",
+         kInstances - kWarmInstances, after - before);
   const std::uint64_t resident = resident_bytes();
   expect(resident <= resident_before + kResidentSlack,
-         "{} lives of an instance made the process {} bytes larger; none were "
-         "expected",
-         kLives - kWarmLives, resident - resident_before);
+         "{} instances increased the resident memory by {} bytes; none were expected",
+         kInstances - kWarmInstances, resident - resident_before);
 }
 
-void no_descriptor_no_thread_stays(Bench& b) {
-  Started started(b);
-  b.need_device();
-  const auto [before, after] =
-      over_lives(b, [] { return std::uint64_t{open_descriptors()} << 32 | running_threads(); });
-  expect(after >> 32 <= before >> 32,
-         "{} lives of an instance left {} more descriptors open; none were expected", kLives - kWarmLives,
-         (after >> 32) - (before >> 32));
+void no_descriptor_no_thread_stays(WatchedPlugin& plugin) {
+  Started started(plugin);
+  plugin.require_device();
+  const auto [before, after] = count_over_instances(
+      plugin, [] { return std::uint64_t{open_descriptors()} << 32 | running_threads(); });
+  expect(after >> 32 <= before >> 32, "{} instances left {} more descriptors open; none were expected",
+         kInstances - kWarmInstances, (after >> 32) - (before >> 32));
   const std::uint32_t threads = static_cast<std::uint32_t>(after), were = static_cast<std::uint32_t>(before);
-  expect(threads <= were, "{} lives of an instance left {} more threads running; none were expected",
-         kLives - kWarmLives, threads - were);
+  expect(threads <= were, "{} instances left {} more threads running; none were expected",
+         kInstances - kWarmInstances, threads - were);
 }
 
 /// In a process of its own: mapped without RTLD_NODELETE, used, closed; then its thread ends, then the
 /// process.
-void can_be_closed(Bench& b) {
-  const bool trainer = b.is_trainer();
+void can_be_closed(WatchedPlugin& plugin) {
+  const bool trainer = plugin.is_trainer();
   const pid_t child = ::fork();
   if (child == 0) {
     const auto use = [&] {
-      if (!b.subject_until_closed()) ::_exit(3);
+      if (!plugin.map_until_closed()) ::_exit(3);
       try {
-        Started started(b);
-        b.report(b.sample());
+        Started started(plugin);
+        plugin.report(plugin.sample());
         std::uint32_t devices = 0;
-        if (trainer && b.probe(&devices).ok() && devices > 0) {
-          Instance i(b, b.sample());
-          i.begin();
-          i.step(make_batch(i.sample(), b.seed()), 1e-3, 0);
+        if (trainer && plugin.probe(&devices).ok() && devices > 0) {
+          WatchedInstance i(plugin, plugin.sample());
+          i.create_and_init();
+          i.step(make_batch(i.sample(), plugin.seed()), 1e-3, 0);
         }
       } catch (const std::exception&) {
         ::_exit(3);  // other checks say what is wrong with that
       }
-      b.close_subject();
+      plugin.unmap_library();
     };
     std::thread(use).join();
     std::thread(use).join();
@@ -114,41 +112,39 @@ void can_be_closed(Bench& b) {
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  expect(!WIFSIGNALED(status), "the process died of signal {} after stop() and dlclose()", WTERMSIG(status));
-  if (WEXITSTATUS(status) == 3) throw NotHere("it could not be used in a process that closes it");
+  expect(!WIFSIGNALED(status), "the process was ended by signal {} after stop() and dlclose()",
+         WTERMSIG(status));
+  if (WEXITSTATUS(status) == 3) throw CheckSkipped("it could not be used in a process that unloads it");
   expect(WEXITSTATUS(status) == 0,
          "the process ended with code {} after stop() and dlclose(); 0 was expected", WEXITSTATUS(status));
 }
 
 }  // namespace
 
-std::vector<Check> many_lives_checks() {
+std::vector<Check> repeated_use_checks() {
   return {
       {"C-121",
        8,
-       "It can be closed after stop()",
-       "trainhost keeps libraries mapped, other hosts close them: a destructor of a thread's own data, a "
-       "handler or a thread "
-       "that outlives stop() then runs code that is gone. Give such things back in stop(), or link with -z "
-       "nodelete.",
+       "It can be unloaded after stop()",
+       "trainhost keeps libraries mapped, but other hosts unload them. A destructor of thread-local data, a "
+       "handler, or a thread that is still active after stop() would then run code that is no longer mapped. "
+       "Free such resources in stop(), or link with -z nodelete.",
        {"C-054", "C-051", "C-070", "C-090"},
        can_be_closed,
        true},
       {"T-083",
        8,
-       "A thousand instances leave no memory behind",
-       "Sweeps, searches and tests make instances by the thousand. Heap and resident memory after 1000 lives "
-       "are those after "
-       "100.",
+       "A thousand instances leak no memory",
+       "Sweeps, searches and tests create thousands of instances. Heap and resident memory after 1000 "
+       "instances must equal those after 100.",
        {"T-042", "T-043"},
        heap_stays_flat,
        true,
        20},
       {"T-084",
        8,
-       "A thousand instances leave no descriptor and no thread",
-       "A process has 1024 descriptors. Threads of a pool may stay if there are no more of them with each "
-       "instance.",
+       "A thousand instances leak no descriptors or threads",
+       "A process has 1024 descriptors. A thread pool may stay if it does not grow with each instance.",
        {"T-022"},
        no_descriptor_no_thread_stays,
        true,

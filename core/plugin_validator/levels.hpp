@@ -1,4 +1,4 @@
-// The table's parts: one function a file of checks. A new level is one more file and one more line in
+// One function per file of checks. A new level needs one file, one declaration here and one entry in
 // check_table.cpp.
 #pragma once
 #include <vector>
@@ -14,18 +14,18 @@ std::vector<Check> estimator_argument_checks();  // level 4
 std::vector<Check> trainer_argument_checks();    // level 4
 std::vector<Check> trainer_order_checks();       // level 4
 std::vector<Check> estimator_checks();           // level 5
-std::vector<Check> report_checks();              // level 5: what both kinds say about memory
+std::vector<Check> report_checks();              // level 5: memory reports of both kinds
 std::vector<Check> trainer_checks();             // level 5
 std::vector<Check> trainer_memory_checks();      // level 5
-std::vector<Check> contract_checks();            // level 5: what the checking host saw during a tour
+std::vector<Check> contract_checks();            // level 5: rules of calling the host
 std::vector<Check> estimator_number_checks();    // level 6
 std::vector<Check> trainer_number_checks();      // level 6: loss, gradient, norm
-std::vector<Check> trainer_state_checks();       // level 6: what load, save and a step leave
+std::vector<Check> trainer_state_checks();       // level 6: state after load, save and steps
 std::vector<Check> budget_checks();              // level 7
 std::vector<Check> cancel_checks();              // level 7
 std::vector<Check> concurrency_checks();         // level 7
 std::vector<Check> exhaustion_checks();          // level 8
-std::vector<Check> many_lives_checks();          // level 8
+std::vector<Check> repeated_use_checks();        // level 8
 std::vector<Check> fuzz_checks();                // level 9
 std::vector<Check> long_run_checks();            // level 10
 

@@ -1,4 +1,4 @@
-// See process_state.hpp. Reads /proc/self where no call tells.
+// See process_state.hpp. Reads /proc/self where there is no system call.
 #include "core/plugin_validator/process_state.hpp"
 
 #include <fcntl.h>

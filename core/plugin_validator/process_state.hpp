@@ -1,26 +1,27 @@
-// Everything of a process that a plugin must leave as it found it: taken before and after, compared by name.
+// State of the process that a plugin must not change: captured before and after, compared by facet.
 #pragma once
 #include <map>
 #include <string>
 
 namespace trainhost::plugin_validator {
 
-/// Facts by facet ("signals", "locale", ...): each facet is one text, equal exactly when nothing changed.
+/// One text per facet ("signal handlers", "locale", ...); equal exactly if nothing changed.
 using ProcessState = std::map<std::string, std::string>;
 ProcessState process_state();
 
-/// What a facet's text says, before and after, in words: "" when equal.
+/// The change of a facet as a phrase; "" if it did not change.
 std::string difference(const ProcessState& before, const ProcessState& after, const std::string& facet);
 
 unsigned open_descriptors();
 unsigned running_threads();
-/// Bytes that the C library's allocator has given out, mapped blocks included.
+/// Bytes allocated from the C library, including mapped blocks.
 std::uint64_t heap_bytes();
 
-/// Bytes of this process that stand in memory.
+/// Resident memory of this process in bytes.
 std::uint64_t resident_bytes();
 
-/// Standard output and error go to a file while it lives; written() is what came.
+/// Redirects standard output and standard error to a file until it is destroyed; written() returns the
+/// text.
 class CapturedOutput {
  public:
   CapturedOutput();

@@ -38,7 +38,7 @@ std::string xml(const std::string& text) {
 std::string line_of(const Result& r, bool verbose) {
   const bool quiet_skip = r.verdict.outcome == Outcome::kSkip;
   if (!verbose && (r.verdict.outcome == Outcome::kPass || quiet_skip)) return "";
-  std::string out = fmt::format("{:<8}{} {}\n", word(r.verdict.outcome), r.check->id, r.check->title);
+  std::string out = fmt::format("{:<8}{} {}\n", name_of(r.verdict.outcome), r.check->id, r.check->title);
   if (!r.verdict.reason.empty()) out += fmt::format("        {}\n", escaped(r.verdict.reason, 600));
   return out;
 }
@@ -52,12 +52,13 @@ std::string summary_of(const Report& r) {
                          o == Outcome::kFail    ? "failed"
                          : o == Outcome::kSkip  ? "skipped"
                          : o == Outcome::kCrash ? "crashed"
-                                                : "late");
+                                                : "timed out");
   out += fmt::format(" (seed {})\n", r.seed);
   for (const Result& x : r.results)
     if (x.verdict.outcome == Outcome::kFail || x.verdict.outcome == Outcome::kCrash ||
         x.verdict.outcome == Outcome::kTimeout)
-      return out + fmt::format("trainhost plugins check --explain {} says more\n", x.check->id);
+      return out + fmt::format("run trainhost plugins check --explain {} for the reason and the fix\n",
+                               x.check->id);
   return out;
 }
 
@@ -67,14 +68,14 @@ std::string json_of(const Report& r) {
     all.push_back({{"id", x.check->id},
                    {"level", x.check->level},
                    {"title", x.check->title},
-                   {"outcome", word(x.verdict.outcome)},
+                   {"outcome", name_of(x.verdict.outcome)},
                    {"reason", x.verdict.reason},
                    {"seconds", x.verdict.seconds}});
   const OrderedJson j = {
       {"schema", "trainhost.check/1"},
       {"plugin", {{"id", r.id}, {"kind", r.kind}, {"version", r.version}, {"file", r.file.string()}}},
       {"seed", r.seed},
-      {"kept", r.kept()},
+      {"kept", r.all_passed()},
       {"passed", r.count(Outcome::kPass)},
       {"failed", r.count(Outcome::kFail) + r.count(Outcome::kCrash) + r.count(Outcome::kTimeout)},
       {"skipped", r.count(Outcome::kSkip)},
@@ -104,23 +105,12 @@ std::string junit_of(const Report& r) {
         out += fmt::format(">\n    <failure message=\"{}\"/>\n", reason);
         break;
       default:
-        out += fmt::format(">\n    <error type=\"{}\" message=\"{}\"/>\n", word(x.verdict.outcome), reason);
+        out +=
+            fmt::format(">\n    <error type=\"{}\" message=\"{}\"/>\n", name_of(x.verdict.outcome), reason);
     }
     out += "  </testcase>\n";
   }
   return out + "</testsuite>\n";
-}
-
-std::string list_text() {
-  std::string out;
-  int level = 0;
-  for (const Check& c : checks()) {
-    if (c.level != level)
-      out += fmt::format("{}level {}: {}\n", level ? "\n" : "", c.level, level_title(c.level));
-    level = c.level;
-    out += fmt::format("  {}  {}\n", c.id, c.title);
-  }
-  return out;
 }
 
 }  // namespace trainhost::plugin_validator

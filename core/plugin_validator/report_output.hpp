@@ -1,5 +1,4 @@
-// A report for people, for programs (JSON) and for continuous integration (JUnit). Pure: text out, nothing
-// printed.
+// A report as text, JSON and JUnit. Pure: returns text and prints nothing.
 #pragma once
 #include <string>
 
@@ -7,20 +6,17 @@
 
 namespace trainhost::plugin_validator {
 
-/// "ok    C-021 The entry returns its table, ..."; a reason stands indented below it.
+/// "ok    C-021 The entry returns its table, ..."; the reason is on an indented line below.
 std::string line_of(const Result& r, bool verbose);
 
-/// "62 passed, 1 failed, 7 skipped (seed 1)", and how to repeat what failed.
+/// "62 passed, 1 failed, 7 skipped (seed 1)", and the command that explains the first failure.
 std::string summary_of(const Report& r);
 
 /// {"schema": "trainhost.check/1", "plugin": ..., "checks": [{"id", "level", "title", "outcome", "reason",
 /// "seconds"}]}
 std::string json_of(const Report& r);
 
-/// One testsuite; a crash is an error, a broken promise a failure.
+/// One testsuite; a crash or timeout is an error, a failed check a failure.
 std::string junit_of(const Report& r);
-
-/// Every check: id, level, title.
-std::string list_text();
 
 }  // namespace trainhost::plugin_validator

@@ -21,8 +21,9 @@ namespace {
 using Json = nlohmann::json;
 using Verdicts = std::map<std::string, Verdict>;
 
-/// What one child had to say: a verdict for each check that it finished, and the one it was at when it ended.
-struct Told {
+/// The record of one child: a verdict for each check that it finished, and the check that was running when
+/// it ended.
+struct ChildReport {
   Verdicts verdicts;
   std::string at;     // "": it came to its end
   std::string tried;  // the case that `at` was at; "" when it has none
@@ -31,27 +32,27 @@ struct Told {
 
 Outcome outcome_of(const std::string& w) {
   for (Outcome o : {Outcome::kPass, Outcome::kFail, Outcome::kSkip, Outcome::kCrash, Outcome::kTimeout})
-    if (w == word(o)) return o;
+    if (w == name_of(o)) return o;
   return Outcome::kFail;
 }
 
-Told parse(ChildResult child) {
-  Told told;
+ChildReport parse(ChildResult child) {
+  ChildReport report;
   std::istringstream lines(child.record);
   for (std::string line; std::getline(lines, line);) {
     const Json j = Json::parse(line, nullptr, false);
-    if (!j.is_object() || !j.contains("id")) continue;  // the plugin wrote there: what is ours still counts
+    if (!j.is_object() || !j.contains("id")) continue;  // written by the plugin: ignore it
     const std::string id = j.value("id", "");
     if (j.contains("begins")) {
-      told.at = id;
+      report.at = id;
     } else {
-      told.verdicts[id] = {outcome_of(j.value("outcome", "fail")), j.value("reason", ""),
-                           j.value("seconds", 0.0)};
-      told.at = "";
+      report.verdicts[id] = {outcome_of(j.value("outcome", "fail")), j.value("reason", ""),
+                             j.value("seconds", 0.0)};
+      report.at = "";
     }
   }
-  told.child = std::move(child);
-  return told;
+  report.child = std::move(child);
+  return report;
 }
 
 class Runner {
@@ -66,7 +67,7 @@ class Runner {
         const Outcome why = verdicts_.count(missing) ? verdicts_[missing].outcome : Outcome::kSkip;
         settle(c, {Outcome::kSkip, fmt::format("needs {}, which {}", missing,
                                                why == Outcome::kSkip ? "was skipped" : "did not pass")});
-      } else if (c.alone) {
+      } else if (c.own_process) {
         settle(c, alone(c));
       } else {
         run_together(plan);
@@ -88,57 +89,56 @@ class Runner {
   }
   void settle(const Check& c, Verdict v) { verdicts_[c.id] = std::move(v); }
 
-  /// The first checks of `plan` that may share a child: of one level, none that wants a process of its own.
+  /// Runs the first checks of `plan` that may share a child: those of one level without own_process.
   void run_together(const std::vector<const Check*>& plan) {
     std::vector<const Check*> some;
     for (const Check* c : plan) {
       if (c->level != plan.front()->level) break;
-      if (!c->alone) some.push_back(c);
+      if (!c->own_process) some.push_back(c);
     }
-    const Told told = in_child(some);
+    const ChildReport report = in_child(some);
     for (const Check* c : some) {
-      const auto it = told.verdicts.find(c->id);
-      if (it != told.verdicts.end() && it->second.outcome == Outcome::kPass) settle(*c, it->second);
+      const auto it = report.verdicts.find(c->id);
+      if (it != report.verdicts.end() && it->second.outcome == Outcome::kPass) settle(*c, it->second);
     }
     for (const Check* c : some) {  // in order: needs of later ones may change
       if (verdicts_.count(c->id)) continue;
-      const auto it = told.verdicts.find(c->id);
-      if (c->id == told.at || (it != told.verdicts.end() && it->second.outcome == Outcome::kFail))
+      const auto it = report.verdicts.find(c->id);
+      if (c->id == report.at || (it != report.verdicts.end() && it->second.outcome == Outcome::kFail))
         settle(*c, alone(*c));
-      if (it != told.verdicts.end() && it->second.outcome == Outcome::kSkip && unmet(*c).empty())
+      if (it != report.verdicts.end() && it->second.outcome == Outcome::kSkip && unmet(*c).empty())
         settle(*c, it->second);
-      if (c->id == told.at) {
+      if (c->id == report.at) {
         Verdict& v = verdicts_[c->id];
-        if (v.outcome == Outcome::kPass)
-          v = ended(told, "after the checks before it had run in the same process, ", *c);
-        return;  // those behind it go on in a fresh child
+        if (v.outcome == Outcome::kPass) v = ended(report, "after earlier checks in the same process, ", *c);
+        return;  // the checks after it continue in a new child
       }
     }
-    const Check& first = *plan.front();  // a child that could not even begin must not be started for ever
+    const Check& first = *plan.front();  // avoid an endless loop if the child cannot start
     if (!verdicts_.count(first.id)) settle(first, alone(first));
   }
 
   Verdict alone(const Check& c) {
-    const Told told = in_child({&c});
-    if (const auto it = told.verdicts.find(c.id); it != told.verdicts.end()) return it->second;
-    return ended(told, "", c);
+    const ChildReport report = in_child({&c});
+    if (const auto it = report.verdicts.find(c.id); it != report.verdicts.end()) return it->second;
+    return ended(report, "", c);
   }
 
-  Verdict ended(const Told& told, std::string when, const Check& c) const {
-    const ChildResult& r = told.child;
-    if (!told.tried.empty()) when += fmt::format("at {}, ", told.tried);
+  Verdict ended(const ChildReport& report, std::string when, const Check& c) const {
+    const ChildResult& r = report.child;
+    if (!report.tried.empty()) when += fmt::format("at {}, ", report.tried);
     ChildLimits limits;
     limits.seconds = r.seconds;
     if (r.end == ChildEnd::kLate)
       return {Outcome::kTimeout,
-              fmt::format("{}it was not done after {:g} s", when, s_.deadline + patience(c, s_.fuzz_seconds)),
+              fmt::format("{}it did not finish within {:g} s", when,
+                          s_.deadline + extra_seconds(c, s_.fuzz_seconds)),
               r.seconds};
-    return {Outcome::kCrash,
-            fmt::format("{}the process {} inside it; a return was expected", when, describe(r, limits)),
+    return {Outcome::kCrash, fmt::format("{}the process {} during this check", when, describe(r, limits)),
             r.seconds};
   }
 
-  Told in_child(const std::vector<const Check*>& some) {
+  ChildReport in_child(const std::vector<const Check*>& some) {
     const CaseFile cases;
     Json ids = Json::array(), passed = Json::array();
     for (const Check* c : some) ids.push_back(c->id);
@@ -146,7 +146,7 @@ class Runner {
       if (v.outcome == Outcome::kPass) passed.push_back(id);
     ChildRequest request;
     request.program = s_.program;
-    request.arguments = s_.words;
+    request.arguments = s_.worker_arguments;
     request.input = Json{{"file", s_.file.string()},
                          {"seed", s_.seed},
                          {"deadline", s_.deadline},
@@ -157,12 +157,12 @@ class Runner {
                          {"reference_trainer", s_.reference_trainer.string()},
                          {"reference_estimator", s_.reference_estimator.string()}}
                         .dump();
-    // The worker ends itself when one check is late; this is for a worker that cannot.
+    // The worker ends itself when a check times out; this limit is for a worker that cannot.
     request.limits.seconds = s_.deadline * static_cast<double>(some.size()) + 2;
-    for (const Check* c : some) request.limits.seconds += patience(*c, s_.fuzz_seconds);
-    Told told = parse(run_child(request));
-    told.tried = cases.text();
-    return told;
+    for (const Check* c : some) request.limits.seconds += extra_seconds(*c, s_.fuzz_seconds);
+    ChildReport report = parse(run_child(request));
+    report.tried = cases.text();
+    return report;
   }
 
   const Settings& s_;
@@ -176,7 +176,7 @@ std::size_t Report::count(Outcome o) const {
       std::count_if(results.begin(), results.end(), [o](const Result& r) { return r.verdict.outcome == o; }));
 }
 
-bool Report::kept() const {
+bool Report::all_passed() const {
   return count(Outcome::kFail) + count(Outcome::kCrash) + count(Outcome::kTimeout) == 0;
 }
 
@@ -185,10 +185,10 @@ Report run_checks(const Settings& s, const std::function<void(const Result&)>& s
   r.file = s.file;
   r.seed = s.seed;
   plugin::Trust trust;
-  plugin::Passed passed;
+  plugin::ValidatedFile passed;
   try {
-    plugin::pass_gate(s.file, trust, passed);
-  } catch (const plugin::Refused&) {  // level 1 says why
+    plugin::validate_file(s.file, trust, passed);
+  } catch (const plugin::Rejection&) {  // level 1 says why
   }
   r.id = passed.manifest.id, r.kind = passed.manifest.kind, r.version = passed.manifest.version;
   const Selection chosen = select(s.level, s.only, s.skip, r.kind);

@@ -32,4 +32,32 @@ Sample small_sample(const std::vector<std::string>& families) {
   return s;
 }
 
+void for_each_unknown_value(const Sample& s,
+                            const std::function<void(const Sample&, const std::string& what)>& visit) {
+  const auto with = [&](const char* what, auto change) {
+    Sample wrong = s;
+    change(wrong);
+    visit(wrong, what);
+  };
+  with("optimizer 99", [](Sample& w) { w.run.optimizer = static_cast<Optimizer>(99); });
+  with("mode 99", [](Sample& w) { w.run.mode = static_cast<RunMode>(99); });
+  with("dt_weight 99", [](Sample& w) { w.run.weight = static_cast<DType>(99); });
+  with("recompute 99", [](Sample& w) { w.run.recompute = static_cast<Recompute>(99); });
+}
+
+void for_each_degenerate_model(const Sample& s,
+                               const std::function<void(const Sample&, const std::string& what)>& visit) {
+  const auto with = [&](const char* what, auto change) {
+    Sample wrong = s;
+    change(wrong);
+    write_config(wrong.model);
+    visit(wrong, what);
+  };
+  with("0 layers", [](Sample& w) { w.model.layers = 0; });
+  with("hidden 0", [](Sample& w) { w.model.hidden = 0; });
+  with("vocab 0", [](Sample& w) { w.model.vocab = 0; });
+  with("0 heads", [](Sample& w) { w.model.heads = 0, w.model.kv_heads = 0; });
+  with("seq_len 0", [](Sample& w) { w.run.seq_len = 0; });
+}
+
 }  // namespace trainhost::plugin_validator

@@ -1,7 +1,7 @@
-// The small models and runs that plugins are tried on: tiny dimensions, odd where that finds mistakes, the
-// family one that the plugin's manifest names. With them the C structs of the interface, which borrow from
-// the C++ ones.
+// The small models and runs with which plugins are tested, of a family that the manifest names, and their C
+// structs, which borrow from the C++ ones. Also variants with undefined enum values and zero dimensions.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,11 +20,20 @@ struct Sample {
   std::uint64_t tokens() const { return run.tokens_per_step(); }
 };
 
-/// 2 layers, hidden 32, 96 words, 2 sequences of 16 tokens, f32, AdamW. `families`: the manifest's; llama
-/// where it is among them or where any will do, else the first.
+/// 2 layers, hidden 32, vocabulary 96, 2 sequences of 16 tokens, f32, AdamW. `families`: the manifest's;
+/// llama if it is among them or if the list is empty or contains *, else the first.
 Sample small_sample(const std::vector<std::string>& families);
 
-/// The same with a Hugging Face config of that family beside the numbers.
+/// Writes a Hugging Face config.json that matches the dimensions into m.config_json.
 void write_config(ModelSpec& m);
+
+/// Calls `visit` once for each enum field of the run, set to a value that the interface does not define
+/// ("optimizer 99").
+void for_each_unknown_value(const Sample& s,
+                            const std::function<void(const Sample&, const std::string& what)>& visit);
+
+/// Calls `visit` once for each dimension that must not be zero, set to zero ("0 layers").
+void for_each_degenerate_model(const Sample& s,
+                               const std::function<void(const Sample&, const std::string& what)>& visit);
 
 }  // namespace trainhost::plugin_validator

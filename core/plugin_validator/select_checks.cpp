@@ -20,13 +20,13 @@ void require_known(const std::vector<std::string>& words, const char* option) {
   for (const std::string& w : words) {
     if (is_number(w)) {
       if (const int level = std::stoi(w); level < 1 || level > kLevels)
-        throw usage_error(fmt::format("{} {}: there is no such level; 1 to {} exist", option, w, kLevels));
+        throw usage_error(fmt::format("{} {}: no such level; levels are 1 to {}", option, w, kLevels));
       continue;
     }
     if (find(w)) continue;
     std::vector<std::string> ids;
     for (const Check& c : checks()) ids.push_back(c.id);
-    throw usage_error(fmt::format("{}: there is no check '{}'", option, escaped(w)) + did_you_mean(w, ids),
+    throw usage_error(fmt::format("{}: no check '{}'", option, escaped(w)) + did_you_mean(w, ids),
                       "trainhost plugins check --list");
   }
 }
@@ -52,7 +52,7 @@ Selection select(int level, const std::vector<std::string>& only, const std::vec
   Selection s;
   std::set<std::string> all;
   for (const Check& c : checks()) {
-    const bool of_kind = c.kind() == Kind::kCommon || kind == word(c.kind());
+    const bool of_kind = c.kind() == Kind::kCommon || kind == name_of(c.kind());
     if (!of_kind || names(skip, c) || (only.empty() ? c.level > level : !names(only, c))) continue;
     s.asked.insert(c.id);
     add_with_needs(c, all);

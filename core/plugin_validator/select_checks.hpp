@@ -1,4 +1,4 @@
-// Which checks run: words of the command line to a plan. Pure.
+// Selects the checks to run from command-line arguments. Pure.
 #pragma once
 #include <set>
 #include <string>
@@ -9,7 +9,7 @@
 namespace trainhost::plugin_validator {
 
 struct Selection {
-  std::vector<const Check*> plan;  // in the order of the table: those asked for, and unasked what they need
+  std::vector<const Check*> plan;  // in the order of the table: requested checks and their prerequisites
   std::set<std::string> asked;
 };
 

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
-#include "core/plugin_validator/verdict.hpp"
+#include "core/plugin_validator/validator_check.hpp"
 
 namespace trainhost::plugin_validator {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr std::size_t kMaxText = 1 << 16;
 
 /// Breaches of time and thread, the same for every sink. False: nothing may be kept of it.
-bool in_time(Record& record, const std::atomic<bool>& open, std::thread::id caller, const char* what) {
+bool in_time(BreachRecord& record, const std::atomic<bool>& open, std::thread::id caller, const char* what) {
   if (!open) {
     record.breach(Rule::kSinkAfterReturn,
                   fmt::format("{} was called after the plugin's function had returned", what));
@@ -20,7 +21,7 @@ bool in_time(Record& record, const std::atomic<bool>& open, std::thread::id call
   }
   if (std::this_thread::get_id() != caller)
     record.breach(Rule::kSinkThread,
-                  fmt::format("{} was called from another thread than the one of the call", what));
+                  fmt::format("{} was called from a thread other than that of the call", what));
   return true;
 }
 
@@ -48,7 +49,7 @@ std::size_t element_bytes(std::uint32_t dtype) {
   }
 }
 
-ReportSink::ReportSink(Record& record, std::thread::id caller) : record_(record), caller_(caller) {
+ReportSink::ReportSink(BreachRecord& record, std::thread::id caller) : record_(record), caller_(caller) {
   sink_.struct_size = sizeof sink_;
   sink_.self = this;
   sink_.node = &on_node;
@@ -96,7 +97,7 @@ th_status ReportSink::on_note(th_mem_sink* sink, const char* text) noexcept try 
   return TH_E_HOST_OOM;
 }
 
-TensorSink::TensorSink(Record& record, std::thread::id caller) : record_(record), caller_(caller) {
+TensorSink::TensorSink(BreachRecord& record, std::thread::id caller) : record_(record), caller_(caller) {
   sink_.struct_size = sizeof sink_;
   sink_.self = this;
   sink_.tensor = &on_tensor;
@@ -122,6 +123,25 @@ th_status TensorSink::on_tensor(th_tensor_sink* sink, const th_tensor* t) noexce
   return TH_OK;
 } catch (...) {
   return TH_E_HOST_OOM;
+}
+
+std::string report_text(const SeenReport& r) {
+  std::string out = fmt::format("digest {} claim {}\n", r.summary.digest, r.summary.claim);
+  for (const SeenNode& n : r.nodes)
+    out += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", n.mem.id, n.mem.parent, n.mem.tier,
+                       n.mem.component, n.mem.claim, n.mem.phases, n.mem.bytes, n.mem.lo, n.mem.hi,
+                       n.mem.bytes_at_peak, n.name.value_or("-"));
+  for (const auto& note : r.notes) out += note.value_or("-") + "\n";
+  return out;
+}
+
+double sum_of_entries(const SeenReport& r) {
+  std::set<std::uint32_t> parents;
+  for (const SeenNode& n : r.nodes) parents.insert(n.mem.parent);
+  double sum = 0;
+  for (const SeenNode& n : r.nodes)
+    if (!parents.count(n.mem.id)) sum += static_cast<double>(n.mem.bytes);
+  return sum;
 }
 
 }  // namespace trainhost::plugin_validator

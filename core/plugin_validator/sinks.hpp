@@ -1,7 +1,6 @@
-// The sinks that a plugin's report and tensors flow into: they copy what comes, and note when it comes too
-// late or from another thread. What the copies mean is judged elsewhere (report_rules.hpp, tensors_seen.hpp).
-// A sink lives as long as the Bench, so that a call long after the return lands in it and not in freed
-// memory.
+// Sinks for reports and tensors of a plugin: they copy what they receive, and record calls that come too
+// late or from another thread. Other files judge the content. A sink exists as long as its WatchedPlugin, so
+// a late call does not write to freed memory.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -11,13 +10,13 @@
 #include <thread>
 #include <vector>
 
-#include "core/plugin_validator/record.hpp"
+#include "core/plugin_validator/breach_record.hpp"
 #include "trainhost/memory.h"
 #include "trainhost/trainer.h"
 
 namespace trainhost::plugin_validator {
 
-/// One node as it came. name: nullopt when it was null.
+/// One node as received. name and formula are nullopt if they were null.
 struct SeenNode {
   th_mem mem{};
   std::optional<std::string> name, formula;
@@ -26,7 +25,7 @@ struct SeenNode {
 struct SeenReport {
   std::vector<SeenNode> nodes;
   std::vector<std::optional<std::string>> notes;
-  bool too_many = false;  // more than kMostNodes; the rest was refused
+  bool too_many = false;  // more than kMostNodes; further nodes were refused
   th_mem_summary summary{};
 };
 
@@ -34,10 +33,10 @@ inline constexpr std::size_t kMostNodes = 100'000;
 
 class ReportSink {
  public:
-  ReportSink(Record& record, std::thread::id caller);
+  ReportSink(BreachRecord& record, std::thread::id caller);
   th_mem_sink* get() { return &sink_; }
   SeenReport& report() { return report_; }
-  /// From now on every call is too late.
+  /// Every later call is recorded as a breach.
   void close() { open_ = false; }
   /// The node with this number (from 1) and all after it are refused with `code`.
   void refuse_from(std::size_t number, th_status code) { refuse_from_ = number, refuse_code_ = code; }
@@ -46,8 +45,8 @@ class ReportSink {
  private:
   static th_status on_node(th_mem_sink*, const th_mem*) noexcept;
   static th_status on_note(th_mem_sink*, const char*) noexcept;
-  bool judge(const char* what);  // false: too late, nothing is kept
-  Record& record_;
+  bool judge(const char* what);  // false: too late, do not store it
+  BreachRecord& record_;
   std::thread::id caller_;
   std::mutex mutex_;
   std::atomic<bool> open_{true};
@@ -58,7 +57,7 @@ class ReportSink {
   th_mem_sink sink_{};
 };
 
-/// One piece of a tensor as it came, its elements copied.
+/// One piece of a tensor as received, with a copy of its elements.
 struct SeenPiece {
   th_tensor head{};
   std::optional<std::string> name;
@@ -67,7 +66,7 @@ struct SeenPiece {
 
 class TensorSink {
  public:
-  TensorSink(Record& record, std::thread::id caller);
+  TensorSink(BreachRecord& record, std::thread::id caller);
   th_tensor_sink* get() { return &sink_; }
   std::vector<SeenPiece>& pieces() { return pieces_; }
   void close() { open_ = false; }
@@ -76,7 +75,7 @@ class TensorSink {
 
  private:
   static th_status on_tensor(th_tensor_sink*, const th_tensor*) noexcept;
-  Record& record_;
+  BreachRecord& record_;
   std::thread::id caller_;
   std::atomic<bool> open_{true};
   std::vector<SeenPiece> pieces_;
@@ -86,10 +85,16 @@ class TensorSink {
   th_tensor_sink sink_{};
 };
 
-/// Bytes of one element; 0 for a type that is no plain number.
+/// Bytes of one element; 0 for other types.
 std::size_t element_bytes(std::uint32_t dtype);
 
 /// The text at s, cut at 64 KiB; nullopt for null.
 std::optional<std::string> copied(const char* s);
+
+/// A report as text; equal exactly if the reports are equal.
+std::string report_text(const SeenReport& r);
+
+/// Bytes of all entries (nodes without children), in double so that it cannot overflow.
+double sum_of_entries(const SeenReport& r);
 
 }  // namespace trainhost::plugin_validator

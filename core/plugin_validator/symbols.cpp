@@ -1,4 +1,5 @@
-// See symbols.hpp. By the section table (SHT_DYNSYM, SHT_DYNAMIC): the gate insists on one, for the manifest.
+// See symbols.hpp. Uses the section table (SHT_DYNSYM, SHT_DYNAMIC), which file validation requires for the
+// manifest.
 #include "core/plugin_validator/symbols.hpp"
 
 #include <elf.h>
@@ -8,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/plugin_validator/verdict.hpp"
+#include "core/plugin_validator/validator_check.hpp"
 
 namespace trainhost::plugin_validator {
 namespace {
@@ -25,14 +26,13 @@ class Image {
   }
   template <class T>
   T at(std::uint64_t offset) const {
-    expect(offset <= bytes_.size() && sizeof(T) <= bytes_.size() - offset,
-           "a table of the file lies outside it");
+    expect(offset <= bytes_.size() && sizeof(T) <= bytes_.size() - offset, "a table is outside the file");
     T t;
     std::memcpy(&t, bytes_.data() + offset, sizeof t);
     return t;
   }
   std::string text(std::uint64_t offset) const {
-    expect(offset < bytes_.size(), "a name of the file lies outside it");
+    expect(offset < bytes_.size(), "a name is outside the file");
     return std::string(bytes_.data() + offset,
                        ::strnlen(bytes_.data() + offset, std::min(kMaxName, bytes_.size() - offset)));
   }
@@ -70,7 +70,7 @@ Exports read_exports(const std::filesystem::path& file) {
   const Image f(file);
   const auto h = f.at<Elf64_Ehdr>(0);
   const auto section = [&](std::uint32_t i) {
-    expect(i < h.e_shnum, "a section of the file refers to one that is not there");
+    expect(i < h.e_shnum, "a section refers to a section that does not exist");
     return f.at<Elf64_Shdr>(h.e_shoff + std::uint64_t{i} * sizeof(Elf64_Shdr));
   };
   Exports out;

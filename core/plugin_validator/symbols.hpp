@@ -1,5 +1,5 @@
-// What a library exports and where it looks for others, read from the file without running code of it. Every
-// offset is checked against the file's size; call it only for files that passed the gate.
+// Exported symbols and search paths of a library, read from the file without running its code. Every offset
+// is checked against the file size. Call it only for files that passed file validation.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -16,7 +16,7 @@ struct Exports {
   std::vector<std::string> search_paths;  // DT_RPATH and DT_RUNPATH, split at ':'
 };
 
-/// Throws Broken when the tables do not lie inside the file.
+/// Throws CheckFailed if a table is outside the file.
 Exports read_exports(const std::filesystem::path& file);
 
 }  // namespace trainhost::plugin_validator

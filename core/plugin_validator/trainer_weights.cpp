@@ -9,13 +9,13 @@
 
 namespace trainhost::plugin_validator {
 
-AllWeights weights_of(Instance& i) {
-  const SaveAnswer saved = i.save();
+AllWeights weights_of(WatchedInstance& i) {
+  const SaveResult saved = i.save();
   expect(saved.ok(), "save() returned {}", saved.text());
   const Tensors bytes = assembled(saved.pieces);
   AllWeights all;
   for (const SeenPiece& p : saved.pieces) {
-    if (p.head.dtype != TH_DT_F32) throw NotHere("it saves weights of an f32 run in another type");
+    if (p.head.dtype != TH_DT_F32) throw CheckSkipped("it saves weights of an f32 run in another type");
     Weights& w = all[*p.name];
     w.rank = p.head.rank, w.dim[0] = p.head.dim[0], w.dim[1] = p.head.dim[1];
   }
@@ -27,7 +27,7 @@ AllWeights weights_of(Instance& i) {
   return all;
 }
 
-AllWeights made_weights(const AllWeights& like, std::uint64_t seed) {
+AllWeights random_weights(const AllWeights& like, std::uint64_t seed) {
   AllWeights all = like;
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -39,8 +39,8 @@ AllWeights made_weights(const AllWeights& like, std::uint64_t seed) {
   return all;
 }
 
-Answer load_piece(Instance& i, const std::string& name, const Weights& w, std::uint64_t first,
-                  std::uint64_t count) {
+CallResult load_piece(WatchedInstance& i, const std::string& name, const Weights& w, std::uint64_t first,
+                      std::uint64_t count) {
   std::vector<float> piece(w.values.begin() + static_cast<std::ptrdiff_t>(first),
                            w.values.begin() + static_cast<std::ptrdiff_t>(first + count));
   th_tensor t{};
@@ -50,12 +50,12 @@ Answer load_piece(Instance& i, const std::string& name, const Weights& w, std::u
   return i.load(TH_SCOPE_WEIGHTS, t);
 }
 
-void load_tensor(Instance& i, const std::string& name, const Weights& w) {
-  const Answer a = load_piece(i, name, w, 0, w.values.size());
+void load_tensor(WatchedInstance& i, const std::string& name, const Weights& w) {
+  const CallResult a = load_piece(i, name, w, 0, w.values.size());
   expect(a.ok(), "load() of {} returned {}", escaped(name), a.text());
 }
 
-void load_weights(Instance& i, const AllWeights& all) {
+void load_weights(WatchedInstance& i, const AllWeights& all) {
   for (const auto& [name, w] : all) load_tensor(i, name, w);
 }
 
@@ -70,10 +70,10 @@ std::string first_difference(const AllWeights& a, const AllWeights& b) {
   return "";
 }
 
-Checkpoint checkpoint_of(Instance& i) {
+Checkpoint checkpoint_of(WatchedInstance& i) {
   Checkpoint c;
   for (std::uint32_t scope : {TH_SCOPE_WEIGHTS, TH_SCOPE_MOMENT1, TH_SCOPE_MOMENT2}) {
-    SaveAnswer s = i.save(scope);
+    SaveResult s = i.save(scope);
     if (s.ok())
       c.scopes[scope] = std::move(s.pieces);
     else
@@ -82,9 +82,9 @@ Checkpoint checkpoint_of(Instance& i) {
   return c;
 }
 
-void revive(Instance& i, const Checkpoint& c) {
-  Answer a = i.create();
-  expect(a.ok() && i.alive(), "create() for a saved run returned {}", a.text());
+void restore(WatchedInstance& i, const Checkpoint& c) {
+  CallResult a = i.create();
+  expect(a.ok() && i.created(), "create() for a saved run returned {}", a.text());
   for (const auto& [scope, pieces] : c.scopes)
     for (const SeenPiece& p : pieces) {
       th_tensor t = p.head;
@@ -92,33 +92,34 @@ void revive(Instance& i, const Checkpoint& c) {
       std::vector<unsigned char> bytes = p.bytes;
       t.name = name.c_str(), t.data = bytes.data();
       a = i.load(scope, t);
-      expect(a.ok(), "load() of {} (scope {}) as save() gave it returned {}", escaped(name), scope, a.text());
+      expect(a.ok(), "load() of {} (scope {}) as save() sent it returned {}", escaped(name), scope, a.text());
     }
   a = i.init(9);
   expect(a.ok(), "init() after load() returned {}", a.text());
 }
 
-Sample plain_descent(Sample s) {
+Sample sgd_sample(Sample s) {
   s.run.optimizer = Optimizer::kSgd;
   s.run.weight_decay = 0, s.run.clip_norm = 0;
   return s;
 }
 
-void need_run(Bench& b, const Sample& s, const char* what) {
-  const ReportAnswer plan = b.plan(s);
-  if (plan.status == TH_E_UNSUPPORTED) throw NotHere(fmt::format("it does not do {}: {}", what, plan.text()));
+void require_run(WatchedPlugin& plugin, const Sample& s, const char* what) {
+  const ReportResult plan = plugin.plan(s);
+  if (plan.status == TH_E_UNSUPPORTED)
+    throw CheckSkipped(fmt::format("it does not support {}: {}", what, plan.text()));
   expect(plan.ok(), "plan() of {} returned {}", what, plan.text());
 }
 
-th_step_out must_step(Instance& i, const Batch& batch, double lr, std::uint64_t index) {
-  const StepAnswer a = i.step(batch, lr, index);
+th_step_out step_or_throw(WatchedInstance& i, const Batch& batch, double lr, std::uint64_t index) {
+  const StepCallResult a = i.step(batch, lr, index);
   expect(a.ok(), "step() number {} returned {}", index + 1, a.text());
   return a.out;
 }
 
-double must_evaluate(Instance& i, const Batch& batch) {
-  const StepAnswer a = i.evaluate(batch);
-  expect(a.ok(), "step() that evaluates returned {}", a.text());
+double evaluate_or_throw(WatchedInstance& i, const Batch& batch) {
+  const StepCallResult a = i.evaluate(batch);
+  expect(a.ok(), "an evaluation by step() returned {}", a.text());
   return a.out.loss;
 }
 

@@ -31,41 +31,43 @@ Batch make_batch(const Sample& s, std::uint64_t seed) {
   return make_batch(s, seed, s.run.micro_batch * s.run.accumulate);
 }
 
-Answer Instance::create(std::int32_t device, bool no_error) {
+CallResult WatchedInstance::create(std::int32_t device, bool no_error) {
   th_model model = sample_.c_model();
   th_run run = sample_.c_run();
-  Answer a = bench_.call(
-      [&](th_error* e) { return table_.create(bench_.host().get(), device, &model, &run, &instance_, e); },
+  CallResult a = plugin_.call(
+      [&](th_error* e) { return table_.create(plugin_.host().get(), device, &model, &run, &instance_, e); },
       no_error);
   std::memset(&model, 0xDB, sizeof model),
       std::memset(&run, 0xDB, sizeof run);  // whoever kept a pointer reads nonsense
-  turns_.begin();
-  if (instance_) legal_.emplace(bench_.host());
+  calls_.reopen();
+  if (instance_) callbacks_allowed_.emplace(plugin_.host());
   return a;
 }
 
-Answer Instance::call(const char* name, const std::function<th_status(th_trainer_inst*, th_error*)>& f) {
-  plugin::Turns::Turn turn(turns_, "under test", name);
-  return bench_.call([&](th_error* e) { return f(instance_, e); });
+CallResult WatchedInstance::call(const char* name,
+                                 const std::function<th_status(th_trainer_inst*, th_error*)>& f) {
+  plugin::InstanceCalls::Scope scope(calls_, "under test", name);
+  return plugin_.call([&](th_error* e) { return f(instance_, e); });
 }
 
-Answer Instance::init(std::uint64_t seed) {
+CallResult WatchedInstance::init(std::uint64_t seed) {
   return call("init", [&](auto* i, auto* e) { return table_.init(i, seed, e); });
 }
 
-Answer Instance::load(std::uint32_t scope, const th_tensor& t) {
+CallResult WatchedInstance::load(std::uint32_t scope, const th_tensor& t) {
   return call("load", [&](auto* i, auto* e) { return table_.load(i, scope, &t, e); });
 }
 
-StepAnswer Instance::raw_step(const th_step& s) {
-  StepAnswer a;
+StepCallResult WatchedInstance::step_with(const th_step& s) {
+  StepCallResult a;
   Guarded<th_step_out> out;
   const th_step before = s;
-  static_cast<Answer&>(a) = call("step", [&](auto* i, auto* e) { return table_.step(i, &s, out.get(), e); });
-  if (!out.margins_kept())
-    bench_.record().breach(Rule::kOutPastSize, "step() wrote outside th_step_out's struct_size");
+  static_cast<CallResult&>(a) =
+      call("step", [&](auto* i, auto* e) { return table_.step(i, &s, out.get(), e); });
+  if (!out.margins_unchanged())
+    plugin_.record().breach(Rule::kOutPastSize, "step() wrote outside th_step_out's struct_size");
   if (std::memcmp(&before, &s, sizeof s) != 0)
-    bench_.record().breach(Rule::kInputChanged, "step() wrote into th_step");
+    plugin_.record().breach(Rule::kInputChanged, "step() wrote into th_step");
   a.out = *out;
   return a;
 }
@@ -84,16 +86,18 @@ th_step step_of(const Batch& b, double lr, std::uint64_t index, std::uint32_t fl
 
 }  // namespace
 
-StepAnswer Instance::step(const Batch& b, double lr, std::uint64_t index) {
-  return raw_step(step_of(b, lr, index, 0));
+StepCallResult WatchedInstance::step(const Batch& b, double lr, std::uint64_t index) {
+  return step_with(step_of(b, lr, index, 0));
 }
-StepAnswer Instance::evaluate(const Batch& b) { return raw_step(step_of(b, 0, 0, TH_STEP_EVALUATE)); }
+StepCallResult WatchedInstance::evaluate(const Batch& b) {
+  return step_with(step_of(b, 0, 0, TH_STEP_EVALUATE));
+}
 
-SaveAnswer Instance::save(std::uint32_t scope, std::size_t refuse_from) {
-  TensorSink& sink = bench_.tensor_sink();
+SaveResult WatchedInstance::save(std::uint32_t scope, std::size_t refuse_from) {
+  TensorSink& sink = plugin_.tensor_sink();
   sink.refuse_from(refuse_from, TH_E_CANCELLED);
-  SaveAnswer a;
-  static_cast<Answer&>(a) =
+  SaveResult a;
+  static_cast<CallResult&>(a) =
       call("save", [&](auto* i, auto* e) { return table_.save(i, scope, sink.get(), e); });
   sink.close();
   a.pieces = sink.pieces();
@@ -101,27 +105,27 @@ SaveAnswer Instance::save(std::uint32_t scope, std::size_t refuse_from) {
   return a;
 }
 
-Answer Instance::counters(th_counters& out) {
+CallResult WatchedInstance::counters(th_counters& out) {
   if (!table_.counters) return {};
   Guarded<th_counters> c;
-  Answer a = call("counters", [&](auto* i, auto* e) { return table_.counters(i, c.get(), e); });
-  if (!c.margins_kept())
-    bench_.record().breach(Rule::kOutPastSize, "counters() wrote outside th_counters' struct_size");
+  CallResult a = call("counters", [&](auto* i, auto* e) { return table_.counters(i, c.get(), e); });
+  if (!c.margins_unchanged())
+    plugin_.record().breach(Rule::kOutPastSize, "counters() wrote outside th_counters' struct_size");
   out = *c;
   return a;
 }
 
-void Instance::destroy() {
+void WatchedInstance::destroy() {
   if (!instance_) return;
-  turns_.end();
-  CheckingHost::Legal legal(bench_.host());
+  calls_.close();
+  CheckingHost::CallbacksAllowed allowed(plugin_.host());
   table_.destroy(instance_);
   instance_ = nullptr;
-  legal_.reset();
+  callbacks_allowed_.reset();
 }
 
-void Instance::begin(std::uint64_t seed) {
-  Answer a = create();
+void WatchedInstance::create_and_init(std::uint64_t seed) {
+  CallResult a = create();
   expect(a.ok() && instance_, "create() on a tiny model returned {}", a.text());
   a = init(seed);
   expect(a.ok(), "init() on a tiny model returned {}", a.text());
@@ -131,25 +135,25 @@ Tensors assembled(const std::vector<SeenPiece>& pieces) {
   Tensors out;
   std::map<std::string, std::vector<bool>> have;
   for (const SeenPiece& p : pieces) {
-    expect(p.name && !p.name->empty(), "save() handed over a tensor without a name");
+    expect(p.name && !p.name->empty(), "save() sent a tensor without a name");
     const std::string name = escaped(*p.name);
-    expect(valid_utf8(*p.name), "save() handed over a tensor whose name is not UTF-8");
-    expect(p.head.rank >= 1 && p.head.rank <= 2, "save() gave {} the rank {}; 1 and 2 exist", name,
+    expect(valid_utf8(*p.name), "save() sent a tensor whose name is not UTF-8");
+    expect(p.head.rank >= 1 && p.head.rank <= 2, "save() sent {} the rank {}; 1 and 2 exist", name,
            p.head.rank);
     const std::size_t each = element_bytes(p.head.dtype);
-    expect(each > 0, "save() gave {} the unknown type {}", name, p.head.dtype);
+    expect(each > 0, "save() sent {} the unknown type {}", name, p.head.dtype);
     const std::uint64_t all = p.head.dim[0] * (p.head.rank == 2 ? p.head.dim[1] : 1);
-    expect(all > 0 && all < (1u << 28), "save() gave {} {} elements", name, all);
+    expect(all > 0 && all < (1u << 28), "save() sent {} {} elements", name, all);
     expect(p.head.first <= all && p.head.count <= all - p.head.first,
-           "save() gave elements {} to {} of {}, which has {}", p.head.first, p.head.first + p.head.count,
+           "save() sent elements {} to {} of {}, which has {}", p.head.first, p.head.first + p.head.count,
            name, all);
-    expect(p.bytes.size() == p.head.count * each, "save() gave a piece of {} without data", name);
+    expect(p.bytes.size() == p.head.count * each, "save() sent a piece of {} without data", name);
     auto& bytes = out[*p.name];
     auto& seen = have[*p.name];
     bytes.resize(all * each), seen.resize(all);
     std::memcpy(bytes.data() + p.head.first * each, p.bytes.data(), p.bytes.size());
     for (std::uint64_t i = p.head.first; i < p.head.first + p.head.count; ++i) {
-      expect(!seen[i], "save() gave element {} of {} twice", i, name);
+      expect(!seen[i], "save() sent element {} of {} twice", i, name);
       seen[i] = true;
     }
   }

@@ -1,11 +1,11 @@
-// One training run of the trainer under test, on the smallest of models: created, driven and destroyed
-// through calls that the Bench watches, with batches made from a seed.
+// One training run of the trainer under test, on a tiny model: created, stepped and destroyed through calls
+// that WatchedPlugin checks, with batches generated from a seed.
 #pragma once
 #include <map>
 #include <string>
 #include <vector>
 
-#include "core/plugin/instance_turns.hpp"
+#include "core/plugin/instance_calls.hpp"
 #include "core/plugin_validator/watched_plugin.hpp"
 
 namespace trainhost::plugin_validator {
@@ -17,53 +17,55 @@ struct Batch {
   std::uint64_t counted() const;
 };
 Batch make_batch(const Sample& s, std::uint64_t seed, std::uint32_t sequences);
-/// Of one whole update of the sample's run.
+/// For one whole step of the sample's run.
 Batch make_batch(const Sample& s, std::uint64_t seed);
 
-struct StepAnswer : Answer {
+struct StepCallResult : CallResult {
   th_step_out out{};
 };
-struct SaveAnswer : Answer {
+struct SaveResult : CallResult {
   std::vector<SeenPiece> pieces;
   int calls_after_refusal = 0;
 };
 
-class Instance {
+class WatchedInstance {
  public:
-  Instance(Bench& b, Sample s) : bench_(b), sample_(std::move(s)), table_(b.subject().trainer()) {}
-  ~Instance() { destroy(); }
-  Instance(const Instance&) = delete;
+  WatchedInstance(WatchedPlugin& plugin, Sample s)
+      : plugin_(plugin), sample_(std::move(s)), table_(plugin.library().trainer()) {}
+  ~WatchedInstance() { destroy(); }
+  WatchedInstance(const WatchedInstance&) = delete;
 
-  Answer create(std::int32_t device = 0, bool no_error = false);
-  Answer init(std::uint64_t seed);
-  Answer load(std::uint32_t scope, const th_tensor& t);
-  StepAnswer step(const Batch& b, double lr, std::uint64_t index);
-  StepAnswer evaluate(const Batch& b);
-  StepAnswer raw_step(const th_step& s);
-  SaveAnswer save(std::uint32_t scope = TH_SCOPE_WEIGHTS, std::size_t refuse_from = 0);
-  Answer counters(th_counters& out);
+  CallResult create(std::int32_t device = 0, bool no_error = false);
+  CallResult init(std::uint64_t seed);
+  CallResult load(std::uint32_t scope, const th_tensor& t);
+  StepCallResult step(const Batch& b, double lr, std::uint64_t index);
+  StepCallResult evaluate(const Batch& b);
+  StepCallResult step_with(const th_step& s);
+  SaveResult save(std::uint32_t scope = TH_SCOPE_WEIGHTS, std::size_t refuse_from = 0);
+  CallResult counters(th_counters& out);
   void destroy();
 
-  /// create() and init(), as a check that is about something else wants it: throws Broken.
-  void begin(std::uint64_t seed = 7);
-  /// A call of one's own on the instance, by the same rules.
-  Answer call(const char* name, const std::function<th_status(th_trainer_inst*, th_error*)>& f);
-  bool alive() const { return instance_ != nullptr; }
-  th_trainer_inst* raw() const { return instance_; }
+  /// create() and init(). Throws CheckFailed if one fails.
+  void create_and_init(std::uint64_t seed = 7);
+  /// Another call on the instance, checked in the same way.
+  CallResult call(const char* name, const std::function<th_status(th_trainer_inst*, th_error*)>& f);
+  bool created() const { return instance_ != nullptr; }
+  th_trainer_inst* handle() const { return instance_; }
   const th_trainer& table() const { return table_; }
   const Sample& sample() const { return sample_; }
 
  private:
-  Bench& bench_;
+  WatchedPlugin& plugin_;
   Sample sample_;
   th_trainer table_;
   th_trainer_inst* instance_ = nullptr;
-  plugin::Turns turns_;                       // that the checks themselves keep [inst]
-  std::optional<CheckingHost::Legal> legal_;  // while it lives, its own threads may call back
+  plugin::InstanceCalls calls_;  // enforces [inst] for the checks themselves
+  std::optional<CheckingHost::CallbacksAllowed>
+      callbacks_allowed_;  // while it exists, its threads may call back
 };
 
-/// The saved pieces put together, by name. Throws Broken for what no checkpoint can hold: a piece without a
-/// name or data, outside its tensor, twice, or missing.
+/// The tensors assembled from saved pieces, by name. Throws CheckFailed for a piece without name or data,
+/// outside its tensor, sent twice, or missing.
 using Tensors = std::map<std::string, std::vector<unsigned char>>;
 Tensors assembled(const std::vector<SeenPiece>& pieces);
 

@@ -39,36 +39,36 @@ struct HandedIn {
 
 bool documented(th_status s) { return s <= TH_OK && s >= TH_E_ABSENT; }
 std::string status_text(th_status s) { return documented(s) ? kCodes[-s] : fmt::format("the code {}", s); }
-std::string Answer::text() const {
+std::string CallResult::text() const {
   return message.empty() ? status_text(status)
                          : fmt::format("{} ({})", status_text(status), escaped(message, 120));
 }
 
-Bench::Bench(std::filesystem::path file, std::uint64_t seed)
+WatchedPlugin::WatchedPlugin(std::filesystem::path file, std::uint64_t seed)
     : file_(std::move(file)), seed_(seed), host_(record_) {}
-Bench::~Bench() = default;
+WatchedPlugin::~WatchedPlugin() = default;
 
-const plugin::Manifest& Bench::manifest() try {
+const plugin::Manifest& WatchedPlugin::manifest() try {
   if (!manifest_) {
     plugin::Trust trust;
-    plugin::Passed passed;
-    plugin::pass_gate(file_, trust, passed);
+    plugin::ValidatedFile passed;
+    plugin::validate_file(file_, trust, passed);
     manifest_ = std::move(passed.manifest);
   }
   return *manifest_;
-} catch (const plugin::Refused& r) {
-  throw Broken(std::string("refused at the gate: ") + r.what());
+} catch (const plugin::Rejection& r) {
+  throw CheckFailed(std::string("the host rejects the file: ") + r.what());
 }
 
-Subject& Bench::subject() {
-  if (!subject_.mapped())
-    if (const std::string why = subject_.map(file_); !why.empty())
-      throw Broken("it cannot be loaded: " + why);
-  return subject_;
+LoadedLibrary& WatchedPlugin::library() {
+  if (!library_.mapped())
+    if (const std::string why = library_.map(file_); !why.empty())
+      throw CheckFailed("it cannot be loaded: " + why);
+  return library_;
 }
 
-void Bench::look_at_error(Guarded<th_error>& e, Answer& a) {
-  if (!e.margins_kept())
+void WatchedPlugin::read_error(Guarded<th_error>& e, CallResult& a) {
+  if (!e.margins_unchanged())
     record_.breach(Rule::kErrorPastSize, "bytes around the caller's th_error were changed");
   if (a.status != TH_OK) {
     a.error_code = e->code;
@@ -86,55 +86,55 @@ void Bench::look_at_error(Guarded<th_error>& e, Answer& a) {
   e.poison();
 }
 
-void Bench::look_at_late(const Guarded<th_error>& e) {
-  if (!e.poison_kept())
-    record_.breach(Rule::kErrorKept,
+void WatchedPlugin::check_late_write(const Guarded<th_error>& e) {
+  if (!e.poison_unchanged())
+    record_.breach(Rule::kErrorWrittenLate,
                    "a th_error of an earlier call was written to after that call had returned");
 }
 
-Answer Bench::call(const std::function<th_status(th_error*)>& f, bool no_error) {
+CallResult WatchedPlugin::call(const std::function<th_status(th_error*)>& f, bool no_error) {
   std::unique_ptr<Guarded<th_error>> fresh = std::make_unique<Guarded<th_error>>();
   Guarded<th_error>* e = fresh.get();
-  Answer a;
-  CheckingHost::Legal legal(host_);
+  CallResult a;
+  CheckingHost::CallbacksAllowed allowed(host_);
   a.status = f(no_error ? nullptr : e->get());
-  look_at_error(*e, a);
+  read_error(*e, a);
   std::lock_guard lock(mutex_);
   errors_.push_back(std::move(fresh));
   if (errors_.size() > kErrorsKept) {
-    look_at_late(*errors_.front());
+    check_late_write(*errors_.front());
     errors_.pop_front();
   }
   return a;
 }
 
-Answer Bench::start() {
-  const th_plugin t = subject().table();
+CallResult WatchedPlugin::start() {
+  const th_plugin t = library().table();
   return call([&](th_error* e) { return t.start ? t.start(host_.get(), e) : TH_OK; });
 }
 
-void Bench::stop() {
-  const th_plugin t = subject().table();
-  CheckingHost::Legal legal(host_);
+void WatchedPlugin::stop() {
+  const th_plugin t = library().table();
+  CheckingHost::CallbacksAllowed allowed(host_);
   if (t.stop) t.stop();
 }
 
-Started::Started(Bench& b) : bench_(b) {
-  const Answer a = b.start();
-  if (a.status == TH_E_UNAVAILABLE)
-    throw NotHere("its start() says that it cannot be used here: " + a.message);
+Started::Started(WatchedPlugin& plugin) : plugin_(plugin) {
+  const CallResult a = plugin.start();
+  if (a.status == TH_E_UNAVAILABLE) throw CheckSkipped("its start() returned TH_E_UNAVAILABLE: " + a.message);
   expect(a.ok(), "its start() returned {}", a.text());
 }
 
-int Bench::match(const Sample& s) {
-  const th_estimator t = subject().estimator();
+int WatchedPlugin::match(const Sample& s) {
+  const th_estimator t = library().estimator();
   const th_model m = s.c_model();
   const th_run r = s.c_run();
-  CheckingHost::Legal legal(host_);
+  CheckingHost::CallbacksAllowed allowed(host_);
   return t.match(&m, &r);
 }
 
-ReportAnswer Bench::report_call(const Sample& s, const Twist& t, const char* name, const ReportCall& f) {
+ReportResult WatchedPlugin::report_call(const Sample& s, const CallVariation& t, const char* name,
+                                        const ReportCall& f) {
   ReportSink* sink = nullptr;
   {
     std::lock_guard lock(mutex_);
@@ -146,74 +146,73 @@ ReportAnswer Bench::report_call(const Sample& s, const Twist& t, const char* nam
   const HandedIn<th_model> model(m, t.later_minor_bytes, t.later_minor_fill);
   const HandedIn<th_run> run(r, t.later_minor_bytes, t.later_minor_fill);
   Guarded<th_mem_summary> summary;
-  ReportAnswer a;
-  static_cast<Answer&>(a) =
+  ReportResult a;
+  static_cast<CallResult&>(a) =
       call([&](th_error* e) { return f(model.get(), run.get(), sink->get(), summary.get(), e); }, t.no_error);
   sink->close();
   if (!model.same(m) || !run.same(r))
     record_.breach(Rule::kInputChanged, fmt::format("{} wrote into the model or the run", name));
-  if (!summary.margins_kept())
+  if (!summary.margins_unchanged())
     record_.breach(Rule::kOutPastSize, fmt::format("{} wrote outside the summary's struct_size", name));
-  host_.look_at_table();
+  host_.check_table_unchanged();
   a.report = std::move(sink->report());
   a.report.summary = *summary;
   a.calls_after_refusal = sink->calls_after_refusal();
   return a;
 }
 
-ReportAnswer Bench::estimate(const Sample& s, const Twist& t) {
-  const th_estimator e = subject().estimator();
+ReportResult WatchedPlugin::estimate(const Sample& s, const CallVariation& t) {
+  const th_estimator e = library().estimator();
   return report_call(s, t, "estimate()", [&](auto* m, auto* r, auto* sink, auto* sum, auto* error) {
     return e.estimate(host_.get(), m, r, t.profile, sink, sum, error);
   });
 }
 
-ReportAnswer Bench::plan(const Sample& s, const Twist& t) {
-  const th_trainer e = subject().trainer();
+ReportResult WatchedPlugin::plan(const Sample& s, const CallVariation& t) {
+  const th_trainer e = library().trainer();
   return report_call(s, t, "plan()", [&](auto* m, auto* r, auto* sink, auto* sum, auto* error) {
     return e.plan(host_.get(), m, r, sink, sum, error);
   });
 }
 
-ReportAnswer Bench::report(const Sample& s, const Twist& t) {
+ReportResult WatchedPlugin::report(const Sample& s, const CallVariation& t) {
   return is_trainer() ? plan(s, t) : estimate(s, t);
 }
 
-Answer Bench::probe(std::uint32_t* devices) {
-  const th_trainer t = subject().trainer();
+CallResult WatchedPlugin::probe(std::uint32_t* devices) {
+  const th_trainer t = library().trainer();
   return call([&](th_error* e) { return t.probe(host_.get(), devices, e); });
 }
 
-Answer Bench::profile(const Sample& s, th_profile& out) {
-  const th_trainer t = subject().trainer();
+CallResult WatchedPlugin::profile(const Sample& s, th_profile& out) {
+  const th_trainer t = library().trainer();
   const th_model m = s.c_model();
   const th_run r = s.c_run();
   Guarded<th_profile> p;
-  Answer a = call([&](th_error* e) { return t.profile(host_.get(), &m, &r, p.get(), e); });
-  if (!p.margins_kept())
+  CallResult a = call([&](th_error* e) { return t.profile(host_.get(), &m, &r, p.get(), e); });
+  if (!p.margins_unchanged())
     record_.breach(Rule::kOutPastSize, "profile() wrote outside the profile's struct_size");
   out = *p;
   return a;
 }
 
-void Bench::need_device() {
+void WatchedPlugin::require_device() {
   std::uint32_t devices = 0;
-  const Answer a = probe(&devices);
-  if (a.status == TH_E_UNAVAILABLE)
-    throw NotHere("its probe() says that it cannot be used here: " + a.message);
-  if (!a.ok()) throw NotHere("its probe() returned " + a.text());
-  if (devices == 0) throw NotHere("its probe() finds no device here");
+  const CallResult a = probe(&devices);
+  if (a.status == TH_E_UNAVAILABLE) throw CheckSkipped("its probe() returned TH_E_UNAVAILABLE: " + a.message);
+  if (!a.ok()) throw CheckSkipped("its probe() returned " + a.text());
+  if (devices == 0) throw CheckSkipped("its probe() found no device");
 }
 
-TensorSink& Bench::tensor_sink() {
+TensorSink& WatchedPlugin::tensor_sink() {
   std::lock_guard lock(mutex_);
   return tensor_sinks_.emplace_back(record_, std::this_thread::get_id());
 }
 
-void Bench::look_back() {
-  host_.look_at_table();
+void WatchedPlugin::check_late_writes() {
+  host_.check_table_unchanged();
   std::lock_guard lock(mutex_);
-  for (const auto& e : errors_) look_at_late(*e);
+  for (const auto& e : errors_) check_late_write(*e);
 }
 
 }  // namespace trainhost::plugin_validator

@@ -1,6 +1,6 @@
-// What a check works with: the file, its manifest, the library in this process, the checking host, and calls
-// whose every argument is watched. One Bench lives in one child process and may serve several checks; what
-// one check learned (the tour) another may use.
+// The plugin under test: its file, manifest, library in this process, the checking host, and calls whose
+// arguments are all guarded. One object exists per child process and may serve several checks; breaches that
+// one check recorded are visible to the next.
 #pragma once
 #include <deque>
 #include <filesystem>
@@ -11,136 +11,139 @@
 #include <utility>
 
 #include "core/plugin/registry.hpp"
+#include "core/plugin_validator/breach_record.hpp"
 #include "core/plugin_validator/checking_host.hpp"
 #include "core/plugin_validator/guarded_memory.hpp"
-#include "core/plugin_validator/record.hpp"
+#include "core/plugin_validator/loaded_library.hpp"
 #include "core/plugin_validator/samples.hpp"
 #include "core/plugin_validator/sinks.hpp"
-#include "core/plugin_validator/subject.hpp"
-#include "core/plugin_validator/verdict.hpp"
+#include "core/plugin_validator/validator_check.hpp"
 
 namespace trainhost::plugin_validator {
 
 /// How a call into the plugin ended.
-struct Answer {
+struct CallResult {
   th_status status = TH_OK;
   std::string message, hint;
-  th_status error_code = TH_OK;  // what stands in the th_error itself
+  th_status error_code = TH_OK;  // the code in the th_error itself
   bool ok() const { return status == TH_OK; }
-  /// "TH_E_ARG (no model)": for sentences.
+  /// "TH_E_ARG (no model)", for messages.
   std::string text() const;
 };
 
-struct ReportAnswer : Answer {
+struct ReportResult : CallResult {
   SeenReport report;
   int calls_after_refusal = 0;
 };
 
-/// The constant's name, or the number where the interface has no such code.
+/// The name of the constant, or the number if it is undocumented.
 std::string status_text(th_status s);
 bool documented(th_status s);
 
-/// What a call may be given instead of the ordinary arguments.
-struct Twist {
+/// A code with which the host can try the next candidate or report the run: TH_E_ARG or TH_E_UNSUPPORTED.
+inline bool is_valid_refusal(th_status s) { return s == TH_E_ARG || s == TH_E_UNSUPPORTED; }
+
+/// Changes to the ordinary arguments of a call.
+struct CallVariation {
   const th_profile* profile = nullptr;
   bool no_error = false;                   // a null th_error
-  std::size_t refuse_from = 0;             // the sink refuses from that node on ...
+  std::size_t refuse_from = 0;             // the sink refuses nodes from this number on ...
   th_status refuse_with = TH_E_CANCELLED;  // ... with this code
-  std::uint32_t later_minor_bytes = 0;     // structs that are this much longer than this build knows ...
-  unsigned char later_minor_fill = 0;      // ... with this in every byte of it
+  std::uint32_t later_minor_bytes = 0;     // structs are longer than this build knows by this many bytes ...
+  unsigned char later_minor_fill = 0;      // ... each with this value
 };
 
-/// What stands around the plugin under test, as the parent found it.
-struct Surroundings {
-  std::filesystem::path reference_trainer, reference_estimator;  // empty: not here
+/// Settings from the parent process.
+struct Environment {
+  std::filesystem::path reference_trainer, reference_estimator;  // empty: not available
   double fuzz_seconds = 0;                                       // 0: a fixed number of cases
-  std::function<void(const std::string&)> at_case;  // told before each case, so that a crash has a name
+  std::function<void(const std::string&)>
+      announce_case;  // called before each case, so that a crash can be attributed
 };
 
-class Bench {
+class WatchedPlugin {
  public:
-  Bench(std::filesystem::path file, std::uint64_t seed);
-  ~Bench();
+  WatchedPlugin(std::filesystem::path file, std::uint64_t seed);
+  ~WatchedPlugin();
 
   const std::filesystem::path& file() const { return file_; }
-  /// As the host reads it from the file. Throws Broken.
+  /// The manifest as the host reads it. Throws CheckFailed.
   const plugin::Manifest& manifest();
   std::uint64_t seed() const { return seed_; }
-  Surroundings& around() { return around_; }
-  /// A figure of a check that passes, for the report.
-  void figure(std::string text) { figure_ = std::move(text); }
-  std::string take_figure() { return std::exchange(figure_, {}); }
+  Environment& environment() { return environment_; }
+  /// Sets a measurement that the report prints if the check passes.
+  void note_measurement(std::string text) { measurement_ = std::move(text); }
+  std::string take_measurement() { return std::exchange(measurement_, {}); }
 
-  /// The library, mapped at the first use. Throws Broken.
-  Subject& subject();
-  /// Maps it so that close_subject() unmaps it; false when it cannot be loaded. For a process that is about
-  /// that.
-  bool subject_until_closed() { return subject_.map(file_, Mapping::kUntilClosed).empty(); }
-  void close_subject() { subject_.unmap(); }
+  /// The library, mapped at the first use. Throws CheckFailed.
+  LoadedLibrary& library();
+  /// Maps it so that unmap_library() unmaps it; false if it cannot be loaded. For checks of unloading.
+  bool map_until_closed() { return library_.map(file_, Mapping::kUntilClosed).empty(); }
+  void unmap_library() { library_.unmap(); }
   CheckingHost& host() { return host_; }
-  Record& record() { return record_; }
+  BreachRecord& record() { return record_; }
   Sample sample() { return small_sample(manifest().families); }
 
-  /// Runs f(th_error*) as one call into the plugin: callbacks are legal, the error is guarded and poisoned
-  /// afterwards.
-  Answer call(const std::function<th_status(th_error*)>& f, bool no_error = false);
+  /// Runs f(th_error*) as one call into the plugin: callbacks are allowed; the error is guarded, and
+  /// poisoned afterwards.
+  CallResult call(const std::function<th_status(th_error*)>& f, bool no_error = false);
 
-  Answer start();
+  CallResult start();
   void stop();
 
   // Estimators. The plugin must have been started (Started).
   int match(const Sample& s);
-  ReportAnswer estimate(const Sample& s, const Twist& t = {});
+  ReportResult estimate(const Sample& s, const CallVariation& t = {});
   // Trainers.
-  Answer probe(std::uint32_t* devices);
-  Answer profile(const Sample& s, th_profile& out);
-  ReportAnswer plan(const Sample& s, const Twist& t = {});
+  CallResult probe(std::uint32_t* devices);
+  CallResult profile(const Sample& s, th_profile& out);
+  ReportResult plan(const Sample& s, const CallVariation& t = {});
   /// estimate() or plan(), whichever the plugin's kind has.
-  ReportAnswer report(const Sample& s, const Twist& t = {});
+  ReportResult report(const Sample& s, const CallVariation& t = {});
   bool is_trainer() { return manifest().kind == "trainer"; }
-  /// Throws NotHere with the plugin's own words where probe() finds no device.
-  void need_device();
+  /// Throws CheckSkipped with the plugin's message if probe() finds no device.
+  void require_device();
 
-  /// A whole life of the plugin under the eyes of the checking host, once a process: what it saw is in
-  /// record().
-  void tour();
-  /// Looks again at everything that calls were given: writes that came late.
-  void look_back();
+  /// Uses the plugin as a host does, once per process. Breaches are in record(). In level5_contract.cpp.
+  void use_normally();
+  /// Checks arguments of earlier calls for late writes.
+  void check_late_writes();
 
   using ReportCall =
       std::function<th_status(const th_model*, const th_run*, th_mem_sink*, th_mem_summary*, th_error*)>;
-  ReportAnswer report_call(const Sample& s, const Twist& t, const char* name, const ReportCall& f);
-  /// A sink for tensors that lives as long as this.
+  ReportResult report_call(const Sample& s, const CallVariation& t, const char* name, const ReportCall& f);
+  /// A tensor sink that exists as long as this object.
   TensorSink& tensor_sink();
 
  private:
-  void look_at_error(Guarded<th_error>& e, Answer& a);
-  void look_at_late(const Guarded<th_error>& e);
+  void read_error(Guarded<th_error>& e, CallResult& a);
+  void check_late_write(const Guarded<th_error>& e);
   std::filesystem::path file_;
   std::uint64_t seed_;
-  Record record_;
+  BreachRecord record_;
   CheckingHost host_;
-  Subject subject_;
+  LoadedLibrary library_;
   std::optional<plugin::Manifest> manifest_;
   std::mutex mutex_;
   std::deque<std::unique_ptr<Guarded<th_error>>>
-      errors_;  // of the last calls: late writes are seen by their poison
+      errors_;  // of the last calls; late writes change their poison bytes
   std::deque<ReportSink> report_sinks_;
   std::deque<TensorSink> tensor_sinks_;
-  bool toured_ = false;
-  Surroundings around_;
-  std::string figure_;
+  bool used_normally_ = false;
+  Environment environment_;
+  std::string measurement_;
 };
 
-/// start() now, stop() at the end. Throws Broken, or NotHere where the plugin says that it cannot run here.
+/// Calls start() now and stop() in the destructor. Throws CheckFailed, or CheckSkipped if start() returns
+/// TH_E_UNAVAILABLE.
 class Started {
  public:
-  explicit Started(Bench& b);
-  ~Started() { bench_.stop(); }
+  explicit Started(WatchedPlugin& plugin);
+  ~Started() { plugin_.stop(); }
   Started(const Started&) = delete;
 
  private:
-  Bench& bench_;
+  WatchedPlugin& plugin_;
 };
 
 }  // namespace trainhost::plugin_validator

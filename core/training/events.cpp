@@ -80,7 +80,7 @@ void Events::checkpoint(std::uint64_t step, const std::filesystem::path& dir) {
   line(to_line({{"event", "checkpoint"}, {"step", step}, {"dir", dir.string()}}));
 }
 
-void Events::note(const std::string& text, const plugin::Native& native) {
+void Events::note(const std::string& text, const plugin::VendorError& native) {
   Json j = {{"event", "note"}, {"text", text}};
   if (native.code != 0) j["native_domain"] = native.domain, j["native_code"] = native.code;
   line(to_line(j));

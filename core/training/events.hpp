@@ -32,7 +32,7 @@ class Events {
   void eval(std::uint64_t step, double loss, std::uint64_t tokens);
   void checkpoint(std::uint64_t step, const std::filesystem::path& dir);
   /// `native`: the error number of the driver or the system, if any.
-  void note(const std::string& text, const plugin::Native& native = {});
+  void note(const std::string& text, const plugin::VendorError& native = {});
   /// Returns the line, which summary.json repeats. `recompute_json`: what
   /// train.recompute = "auto" chose; `profile_json`: of a profiled run. Both are JSON objects; "" = none.
   std::string done(std::uint64_t steps, const MemoryResult& memory, const plugin::Counters& counters,

@@ -44,17 +44,17 @@ void StepProfile::start(plugin::Session& session, std::uint64_t steps) {
   planned_steps_ = steps;
   records_.emplace(ledger_, record_bytes_, "host.profile");
   profiler_ = session.profile(records_->as<std::byte>(),
-                              [this](plugin::StepMoment m, std::uint32_t micro, std::uint64_t live) {
+                              [this](plugin::StepBoundary m, std::uint32_t micro, std::uint64_t live) {
                                 phase_reached(m, micro, live);
                               });
 }
 
 // Called during a step, so it must not allocate. With several micro-batches, "before_forward" is taken from
 // the first and the other phases from the last.
-void StepProfile::phase_reached(plugin::StepMoment m, std::uint32_t micro, std::uint64_t live_bytes) {
-  const MemorySample sample{now_ns(), ledger_.now_total(), meter_.bytes()};
+void StepProfile::phase_reached(plugin::StepBoundary m, std::uint32_t micro, std::uint64_t live_bytes) {
+  const MemorySample sample{now_ns(), ledger_.in_use_total(), meter_.bytes()};
   if (sample_count_ < samples_.size()) samples_[sample_count_++] = sample;
-  if (m == plugin::StepMoment::kBeforeForward && micro != 0) return;
+  if (m == plugin::StepBoundary::kBeforeForward && micro != 0) return;
   PhaseRow& row = result_.phases[static_cast<std::size_t>(m) - 1];
   row.planned_bytes = live_bytes;
   row.held_bytes = sample.held_bytes;

@@ -42,7 +42,7 @@ class StepProfile {
   struct MemorySample {
     std::uint64_t at_ns, held_bytes, resident_bytes;
   };
-  void phase_reached(plugin::StepMoment m, std::uint32_t micro, std::uint64_t live_bytes);
+  void phase_reached(plugin::StepBoundary m, std::uint32_t micro, std::uint64_t live_bytes);
   void add_operation(const plugin::OpTiming& t);
   bool trace_this_step() const;
   void describe_peak(const planning::Estimate& plan);

@@ -50,8 +50,8 @@ Footprint measure_footprint(Context& context, const runfile::RunConfig& c, const
   Footprint f;
   plugin::Trainer& trainer = context.trainers.trainer(mode);  // before ledger(): each mode has its own
   plugin::Ledger& ledger = context.trainers.ledger();
-  const std::uint64_t before = ledger.now_total();
-  ledger.restart_peaks();
+  const std::uint64_t before = ledger.in_use_total();
+  ledger.reset_peaks();
   std::optional<planning::HostBlock> batch, staging;
   if (how == Measured::kWhole) {
     const planning::HostBuffers b = planning::plan_host_buffers(c.model, c.run, 0);
@@ -72,7 +72,7 @@ Footprint measure_footprint(Context& context, const runfile::RunConfig& c, const
                       sum(saved_elements(fixture.session(), plugin::Scope::kMoment2));
   f.ledger_bytes = ledger.peak_total() - before;
   if (how == Measured::kWhole) {
-    const std::uint64_t resident = ResidentMeter().bytes(), in_use = ledger.now(Tier::kHost);
+    const std::uint64_t resident = ResidentMeter().bytes(), in_use = ledger.in_use(Tier::kHost);
     if (traits.tier == Tier::kHost) f.runtime_bytes = resident - std::min(resident, in_use);
     f.reported_runtime_bytes = traits.runtime_bytes;
   }

@@ -83,7 +83,7 @@ struct ForwardCalls {
 
  private:
   static const th_trainer& trainer() { return *E::loaded().trainer; }
-  static th_status null(th_error* e) { return abi::fill(e, TH_E_ARG, "the instance is null"); }
+  static th_status null(th_error* e) { return abi::write_error(e, TH_E_ARG, "the instance is null"); }
 };
 
 }  // namespace trainhost::plugins

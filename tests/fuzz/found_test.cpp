@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "core/plugin/linker_cache.hpp"
+#include "core/plugin/links.hpp"
 #include "core/plugin/plugin_cache_format.hpp"
 #include "core/plugin/plugin_manifest.hpp"
 #include "tests/fuzz/seeds.hpp"
@@ -68,17 +68,17 @@ BOOST_AUTO_TEST_CASE(letters_where_the_parser_looks_for_spaces) {
 }
 
 BOOST_AUTO_TEST_CASE(times_that_are_none_are_fresh_and_wrap_nothing) {
-  tp::Remembered r;
+  tp::CacheEntry r;
   r.seen_s = 100, r.id.mtime_s = r.sidecar.mtime_s = 98;
-  BOOST_TEST(!r.too_fresh());
+  BOOST_TEST(!r.mtime_too_recent());
   r.id.mtime_s = 100;
-  BOOST_TEST(r.too_fresh());
+  BOOST_TEST(r.mtime_too_recent());
   for (std::int64_t extreme : {INT64_MIN, INT64_MAX}) {
-    tp::Remembered e = r;
+    tp::CacheEntry e = r;
     e.id.mtime_ns = extreme, e.seen_ns = 5;
-    BOOST_TEST(e.too_fresh());
+    BOOST_TEST(e.mtime_too_recent());
     e = r, e.seen_s = extreme, e.id.mtime_s = ~extreme;
-    BOOST_TEST(e.too_fresh() == (extreme < 0));
+    BOOST_TEST(e.mtime_too_recent() == (extreme < 0));
   }
 }
 

@@ -50,16 +50,16 @@ Texts manifests() {
 }
 
 Texts cache_entries() {
-  plugin::Remembered r;
+  plugin::CacheEntry r;
   r.id = {1, 2, 3, 1'700'000'000, 5}, r.hash = std::string(64, 'a'), r.seen_s = 1'700'000'000, r.seen_ns = 99,
-  r.rehearsed = true;
+  r.trial_loaded = true;
   r.manifest.id = "sample", r.manifest.version = "1", r.manifest.kind = "estimator",
   r.manifest.families = {"a\tb", "c\\d\n"};
   r.warnings = {"keeps a file open"};
-  const std::string good = plugin::cache_line(r);
-  r.refused.emplace("gate", "truncated", "cut off", "copy it again");
-  const std::string bad = plugin::cache_line(r);
-  return {good, bad, good + "\n" + bad, plugin::cache_text({{"host\t/a.so", good}, {"host\t/b.so", bad}})};
+  const std::string good = plugin::format_cache_line(r);
+  r.refused.emplace("gate", "truncated", "is truncated", "copy it again");
+  const std::string bad = plugin::format_cache_line(r);
+  return {good, bad, good + "\n" + bad, plugin::format_cache({{"host\t/a.so", good}, {"host\t/b.so", bad}})};
 }
 
 /// Header, entries, names: as ldconfig writes them.

@@ -18,12 +18,12 @@
 #include "core/plugin/cache_fields.hpp"
 #include "core/plugin/config_table.hpp"
 #include "core/plugin/elf_file.hpp"
-#include "core/plugin/linker_cache.hpp"
+#include "core/plugin/links.hpp"
 #include "core/plugin/plugin_cache_format.hpp"
 #include "core/plugin/plugin_manifest.hpp"
 #include "core/plugin/rejection.hpp"
 #include "core/plugin_validator/symbols.hpp"
-#include "core/plugin_validator/verdict.hpp"
+#include "core/plugin_validator/validator_check.hpp"
 #include "core/runfile/run_config.hpp"
 
 namespace trainhost::fuzz {
@@ -55,7 +55,7 @@ MemoryFile& file_of(std::string_view bytes) {
   return file;
 }
 
-void explained(const plugin::Refused& why, std::initializer_list<std::string_view> stages) {
+void explained(const plugin::Rejection& why, std::initializer_list<std::string_view> stages) {
   promise(std::find(stages.begin(), stages.end(), why.stage()) != stages.end(),
           "refused at a stage of somebody else");
   promise(!why.code().empty() && *why.what(), "refused without a code or a reason");
@@ -67,7 +67,7 @@ void elf(std::string_view input) try {
   promise(e.needed.size() <= 256, "more libraries than are allowed");
   promise(!e.manifest || (!e.manifest->empty() && e.manifest->size() <= plugin::kMaxManifestBytes),
           "a manifest of no size");
-} catch (const plugin::Refused& why) {
+} catch (const plugin::Rejection& why) {
   explained(why, {"gate", "manifest"});
 }
 
@@ -76,24 +76,24 @@ void manifest(std::string_view input) try {
   promise(!m.id.empty() && m.id.size() <= 64 && escaped(m.id) == m.id, "an id that cannot be shown as it is");
   promise(!m.version.empty() && (m.kind == "trainer" || m.kind == "estimator"), "a needed key is not there");
   promise(m.priority >= -1000 && m.priority <= 1000, "a priority out of its range");
-} catch (const plugin::Refused& why) {
+} catch (const plugin::Rejection& why) {
   explained(why, {"manifest"});
 }
 
 /// The text as a file, and every line of it as an entry of a file whose digest is right.
 void cache(std::string_view input) {
-  (void)plugin::cache_lines(input);
+  (void)plugin::parse_cache(input);
   std::map<std::string, std::string> lines;
   for (std::string_view line : plugin::lines_of(input))
     lines.emplace("host\t/" + std::to_string(lines.size()), line);
-  promise(plugin::cache_lines(plugin::cache_text(lines)) == lines, "what was written does not come back");
+  promise(plugin::parse_cache(plugin::format_cache(lines)) == lines, "what was written does not come back");
   for (const auto& [key, line] : lines) {
-    const std::optional<plugin::Remembered> r = plugin::remembered(line);
+    const std::optional<plugin::CacheEntry> r = plugin::parse_cache_line(line);
     if (!r) continue;
-    (void)r->too_fresh();
-    const std::string again = plugin::cache_line(*r);
-    const std::optional<plugin::Remembered> twice = plugin::remembered(again);
-    promise(twice && plugin::cache_line(*twice) == again, "an entry changes each time it is written");
+    (void)r->mtime_too_recent();
+    const std::string again = plugin::format_cache_line(*r);
+    const std::optional<plugin::CacheEntry> twice = plugin::parse_cache_line(again);
+    promise(twice && plugin::format_cache_line(*twice) == again, "an entry changes each time it is written");
   }
 }
 
@@ -127,7 +127,7 @@ void config(std::string_view input) {
 void exports(std::string_view input) try {
   const plugin_validator::Exports e = plugin_validator::read_exports(file_of(input).path);
   promise(e.symbols.size() <= input.size(), "more symbols than bytes");
-} catch (const plugin_validator::Broken& why) {
+} catch (const plugin_validator::CheckFailed& why) {
   promise(*why.what(), "refused without a reason");
 }
 

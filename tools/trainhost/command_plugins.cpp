@@ -144,7 +144,7 @@ Exit run(const PluginsListArguments& a) {
 
 Exit run(const PluginsInfoArguments& a) {
   if (is_file(a.plugin)) {
-    print_manifest(plugin::inspect(std::filesystem::canonical(a.plugin)), a.common.json,
+    print_manifest(plugin::inspect_file(std::filesystem::canonical(a.plugin)), a.common.json,
                    " (the file and its manifest are valid; it was not loaded)");
   } else {
     const auto registry = make_registry(a.common, nullptr);

@@ -10,7 +10,6 @@
 #include "core/plugin_validator/report_output.hpp"
 #include "core/plugin_validator/runner.hpp"
 #include "core/plugin_validator/validator_check.hpp"
-#include "core/plugin_validator/worker.hpp"
 #include "tools/trainhost/run_setup.hpp"
 
 namespace trainhost::cli {
@@ -124,7 +123,7 @@ Exit run(const PluginsCheckArguments& a) {
   if (json_on_stdout) fmt::print("{}", plugin_validator::json_of(r));
   if (a.json && !json_on_stdout) write_text(*a.json, plugin_validator::json_of(r));
   if (!a.junit.empty()) write_text(a.junit, plugin_validator::junit_of(r));
-  return r.kept() ? Exit::kDone : Exit::kFalsified;
+  return r.all_passed() ? Exit::kDone : Exit::kFalsified;
 }
 
 }  // namespace trainhost::cli

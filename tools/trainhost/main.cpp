@@ -65,7 +65,7 @@ int main_program(int argc, char** argv) {
     const Arguments arguments = parse_arguments({argv + 1, argv + argc});
     return flush_and_exit_code(std::visit([](const auto& a) { return run(a); }, arguments));
   } catch (const plugin::PluginError& e) {
-    return report(Error(e.code(), e.told(), e.hint(), e.where()));
+    return report(Error(e.code(), e.message_with_plugin(), e.hint(), e.where()));
   } catch (const Error& e) {
     return report(e);
   } catch (const std::bad_alloc&) {
@@ -81,6 +81,6 @@ int main_program(int argc, char** argv) {
 }  // namespace trainhost::cli
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], trainhost::plugin::kProbeWord) == 0) trainhost::plugin::probe_child();
+  if (argc == 2 && std::strcmp(argv[1], trainhost::plugin::kTrialLoadArgument) == 0) trainhost::plugin::serve_trial_load();
   return trainhost::cli::main_program(argc, argv);
 }

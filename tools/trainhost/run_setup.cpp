@@ -107,7 +107,7 @@ std::unique_ptr<plugin::Registry> make_registry(const CommonArguments& a, const 
     if (level >= 1 || verbosity > 1) fmt::print(stderr, "{}: {}\n", where, text);
   };
   host.cancelled = [] { return false; };
-  host.probe_program = "/proc/self/exe";
+  host.trial_load_program = "/proc/self/exe";
   host.cache_file = plugin::default_cache_file();
   const std::vector<std::filesystem::path> folders =
       plugin::search_path(from_options, c ? c->plugin_path : std::vector<std::filesystem::path>{});

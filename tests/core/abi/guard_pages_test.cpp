@@ -1,6 +1,6 @@
-// Structs that end, or begin, at a page nobody may touch: a read or write outside struct_size is a crash
-// here. Every struct of the boundary that either side may see shorter than its own, at every size from
-// struct_size itself to the whole.
+// Structs that begin or end at an inaccessible page: a read or write outside struct_size crashes here.
+// Covers every struct of the boundary that either side may see shorter than its own, at every size from
+// struct_size itself to the full struct.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include "core/abi/convert_structs.hpp"
 #include "core/abi/error_guard.hpp"
 #include "core/abi/report_transfer.hpp"
-#include "core/abi/zeroed_struct.hpp"
+#include "core/abi/zero_padded.hpp"
 #include "core/plugin/known_fields.hpp"
 #include "core/plugin/save_sink.hpp"
 #include "trainhost/trainhost.hpp"
@@ -92,9 +92,9 @@ void table(std::size_t needed) {
   at_every_size(filled<T>(), [&](T* t) {
     const bool enough = t->struct_size >= needed;
     try {
-      tp::known_part<T>(t, needed, "table");
+      tp::copy_known_fields<T>(t, needed, "table");
       BOOST_REQUIRE(enough);
-    } catch (const tp::Refused&) {
+    } catch (const tp::Rejection&) {
       BOOST_REQUIRE(!enough);
     }
   });
@@ -116,13 +116,13 @@ struct Nothing {
 
 BOOST_AUTO_TEST_SUITE(guard_pages)
 
-BOOST_AUTO_TEST_CASE(the_glue_reads_and_writes_no_further_than_a_struct_reaches) {
+BOOST_AUTO_TEST_CASE(the_sdk_wrapper_stays_inside_each_struct) {
   both_glues<th_model>(), both_glues<th_run>(), both_glues<th_profile>(), both_glues<th_step>();
   both_glues<th_step_out>(), both_glues<th_counters>(), both_glues<th_tensor>(), both_glues<th_mem>();
   both_glues<th_mem_summary>(), both_glues<th_op_record>();
 }
 
-BOOST_AUTO_TEST_CASE(the_bridge_reads_and_writes_no_further_either) {
+BOOST_AUTO_TEST_CASE(the_abi_conversion_stays_inside_each_struct) {
   trainhost::ModelSpec m;
   m.family = "llama", m.name = "x", m.config_json = "{}";
   at_every_size(tb::to_c(m), [](th_model* c) { tb::from_c(*c); });
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(the_bridge_reads_and_writes_no_further_either) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(what_a_plugin_sends_is_read_no_further_than_it_reaches) {
+BOOST_AUTO_TEST_CASE(structs_from_a_plugin_are_not_read_past_their_size) {
   th_mem node{};
   node.id = 1, node.tier = TH_TIER_HOST, node.component = 1, node.claim = TH_EXACT,
   node.bytes = node.lo = node.hi = 1;
@@ -160,15 +160,15 @@ BOOST_AUTO_TEST_CASE(what_a_plugin_sends_is_read_no_further_than_it_reaches) {
     tp::SaveSink sink(take);
     BOOST_REQUIRE_EQUAL(sink.c->tensor(sink.c.get(), t), TH_HAS(t, th_tensor, count) ? TH_OK : TH_E_ARG);
   });
-  table<th_plugin>(TH_UP_TO(th_plugin, get)), table<th_estimator>(TH_UP_TO(th_estimator, estimate));
-  table<th_trainer>(TH_UP_TO(th_trainer, destroy)), table<th_generate>(TH_UP_TO(th_generate, next));
-  table<th_profiler>(TH_UP_TO(th_profiler, stop)), table<th_device>(TH_UP_TO(th_device, name));
+  table<th_plugin>(TH_SIZE_UP_TO(th_plugin, get)), table<th_estimator>(TH_SIZE_UP_TO(th_estimator, estimate));
+  table<th_trainer>(TH_SIZE_UP_TO(th_trainer, destroy)), table<th_generate>(TH_SIZE_UP_TO(th_generate, next));
+  table<th_profiler>(TH_SIZE_UP_TO(th_profiler, stop)), table<th_device>(TH_SIZE_UP_TO(th_device, name));
 }
 
-BOOST_AUTO_TEST_CASE(a_plugin_written_with_the_glue_touches_nothing_beyond) {
+BOOST_AUTO_TEST_CASE(a_plugin_with_the_sdk_wrapper_stays_inside_each_struct) {
   const th_estimator* e = th::estimator<Nothing>();
-  tb::Room<th_model> model;
-  tb::Room<th_run> run;
+  tb::ZeroPadded<th_model> model;
+  tb::ZeroPadded<th_run> run;
   th_host host{};
   at_every_size(model.value, [&](th_model* m) { e->match(m, run.get()); });
   at_every_size(run.value, [&](th_run* r) { e->match(model.get(), r); });
@@ -191,13 +191,13 @@ BOOST_AUTO_TEST_CASE(a_plugin_written_with_the_glue_touches_nothing_beyond) {
       no_note);
 }
 
-BOOST_AUTO_TEST_CASE(a_room_lies_in_zeros_that_a_later_plugin_may_write_to) {
-  tb::Room<th_step_out> r;
+BOOST_AUTO_TEST_CASE(a_padded_struct_has_zeros_that_a_later_plugin_may_write) {
+  tb::ZeroPadded<th_step_out> r;
   const auto* bytes = reinterpret_cast<const unsigned char*>(&r);
   BOOST_TEST(r->struct_size == sizeof(th_step_out));
   for (std::size_t i = sizeof(std::uint32_t); i < sizeof r; ++i) BOOST_REQUIRE_EQUAL(bytes[i], 0);
-  BOOST_TEST(sizeof r == sizeof(th_step_out) + tb::kRoomBytes);
-  BOOST_TEST(offsetof(tb::Room<th_step_out>, zeros) == sizeof(th_step_out));  // right behind, no gap
+  BOOST_TEST(sizeof r == sizeof(th_step_out) + tb::kPaddingBytes);
+  BOOST_TEST(offsetof(tb::ZeroPadded<th_step_out>, zeros) == sizeof(th_step_out));  // right behind, no gap
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,4 @@
-// The adapters: what the rest of the host sees of plugins that work, and of plugins that do not keep their
-// word.
+// The adapters: correct plugins work through them, and misbehaving ones become PluginErrors.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -27,31 +26,31 @@ const Fault kFaults[] = {
     {"throw", Exit::kFailed, "internal", "caught at the border"},
     {"throw 42", Exit::kFailed, "internal", "an exception that is not a std::exception"},
     {"throw Error", Exit::kNoBackend, "unavailable", "no licence"},
-    {"throw raw", Exit::kFailed, "internal", "an exception left estimate() of plugin misbehave"},
-    {"throw 42 raw", Exit::kFailed, "internal", "an exception left estimate() of plugin misbehave"},
+    {"throw raw", Exit::kFailed, "internal", "estimate() of plugin misbehave threw an exception"},
+    {"throw 42 raw", Exit::kFailed, "internal", "estimate() of plugin misbehave threw an exception"},
     {"code 7", Exit::kFailed, "internal",
      "plugin misbehave returned the undocumented code 7 from estimate()"},
     {"code -99", Exit::kFailed, "internal",
      "plugin misbehave returned the undocumented code -99 from estimate()"},
-    {"no message", Exit::kFailed, "io", "plugin misbehave failed in estimate() without a message: io"},
+    {"no message", Exit::kFailed, "io", "estimate() of plugin misbehave failed without a message: io"},
     {"escape", Exit::kFailed, "io", "red \\x1b[31m"},
     {"no room", Exit::kDoesNotFit, "device_oom", "too big"},
     {"with number", Exit::kFailed, "io", "errno 28: the disk is full"},
     {"number alone", Exit::kFailed, "device_lost",
-     "code -719: plugin misbehave failed in estimate() without a message: device_lost"},
+     "code -719: estimate() of plugin misbehave failed without a message: device_lost"},
     {"unprintable domain", Exit::kFailed, "io", "\\x1b[31mmmmmmmmmmmm 5: x"},
     {"bad node", Exit::kFailed, "internal",
-     "plugin misbehave gave a broken report from estimate(): memory node 1 has id 3: ids count from 1 in the "
-     "order of "
-     "the calls"},
+     "plugin misbehave sent an invalid report from estimate(): memory node 1 has id 3: ids count from 1 in "
+     "the "
+     "order of the calls"},
     {"bad node honest", Exit::kFailed, "internal",
-     "plugin misbehave gave a broken report from estimate(): memory node 1 has id 3: ids count from 1 in the "
-     "order of "
-     "the calls"},
+     "plugin misbehave sent an invalid report from estimate(): memory node 1 has id 3: ids count from 1 in "
+     "the "
+     "order of the calls"},
     {"bad sum", Exit::kFailed, "internal",
-     "plugin misbehave gave a broken report from estimate(): the leaves of tier host sum to 10 bytes at the "
-     "peak, its "
-     "total says 11"},
+     "plugin misbehave sent an invalid report from estimate(): the entries of tier host sum to 10 bytes at "
+     "the "
+     "peak, but its total is 11"},
 };
 
 /// A toy session over a registry of its own.
@@ -86,7 +85,7 @@ std::string status_of(F f) {
 
 BOOST_AUTO_TEST_SUITE(adapt)
 
-BOOST_DATA_TEST_CASE(a_fault_becomes_an_error_with_status_exit_code_and_words,
+BOOST_DATA_TEST_CASE(a_fault_becomes_an_error_with_status_exit_code_and_message,
                      boost::unit_test::data::make(kFaults), fault) {
   Directory d;
   d.copy("misbehave");
@@ -100,7 +99,7 @@ BOOST_DATA_TEST_CASE(a_fault_becomes_an_error_with_status_exit_code_and_words,
                         });
 }
 
-BOOST_AUTO_TEST_CASE(a_message_without_an_end_stops_at_its_field) {
+BOOST_AUTO_TEST_CASE(an_unterminated_message_stops_at_its_field) {
   Directory d;
   d.copy("misbehave");
   Host host(d, with_do_option("misbehave", "no end"));
@@ -112,7 +111,7 @@ BOOST_AUTO_TEST_CASE(a_message_without_an_end_stops_at_its_field) {
                         });
 }
 
-BOOST_AUTO_TEST_CASE(missing_bytes_and_hint_arrive) {
+BOOST_AUTO_TEST_CASE(bytes_needed_and_hint_are_passed_on) {
   Directory d;
   d.copy("misbehave");
   Host host(d, with_do_option("misbehave", "no room"));
@@ -121,7 +120,7 @@ BOOST_AUTO_TEST_CASE(missing_bytes_and_hint_arrive) {
       [](const tp::PluginError& e) { return e.bytes_needed() == 12345 && e.hint() == "use less"; });
 }
 
-BOOST_AUTO_TEST_CASE(the_number_of_a_library_below_arrives_beside_the_message) {
+BOOST_AUTO_TEST_CASE(a_vendor_error_number_is_passed_on_with_the_message) {
   Directory d;
   d.copy("misbehave");
   Host host(d, with_do_option("misbehave", "with number"));
@@ -146,7 +145,7 @@ BOOST_AUTO_TEST_CASE(a_call_from_inside_another_on_the_same_instance_is_refused)
   s->counters();
 }
 
-BOOST_AUTO_TEST_CASE(an_estimate_arrives_whole) {
+BOOST_AUTO_TEST_CASE(an_estimate_arrives_complete) {
   Directory d;
   d.copy("misbehave");
   tp::HostOptions options;
@@ -162,15 +161,15 @@ BOOST_AUTO_TEST_CASE(an_estimate_arrives_whole) {
   BOOST_TEST(r.notes.at(0) == "host trainhost");
 }
 
-BOOST_AUTO_TEST_CASE(memory_from_the_host_is_counted_and_bounded) {
+BOOST_AUTO_TEST_CASE(memory_from_the_host_is_counted_and_limited) {
   Directory d;
   d.copy("misbehave");
   Host host(d, with_do_option("misbehave", "alloc"));
   BOOST_TEST(host->estimator("misbehave").estimate(small_model(), {}, nullptr).total_bytes() == 1000u);
   BOOST_TEST(host->ledger().peak(Tier::kHost) == 1000u);
-  BOOST_TEST(host->ledger().now(Tier::kHost) == 0u);
+  BOOST_TEST(host->ledger().in_use(Tier::kHost) == 0u);
   BOOST_TEST(host->ledger().by_tag().at("scratch").peak == 1000u);
-  BOOST_TEST(host->ledger().now(Tier::kDevice) == 77u);
+  BOOST_TEST(host->ledger().in_use(Tier::kDevice) == 77u);
 }
 
 BOOST_AUTO_TEST_CASE(a_plugin_sees_only_its_own_options) {
@@ -182,7 +181,7 @@ BOOST_AUTO_TEST_CASE(a_plugin_sees_only_its_own_options) {
   BOOST_CHECK_NO_THROW(host->estimator("misbehave").estimate(small_model(), {}, nullptr));
 }
 
-BOOST_AUTO_TEST_CASE(a_plugin_asks_the_models_config_by_key) {
+BOOST_AUTO_TEST_CASE(a_plugin_reads_the_models_config_by_key) {
   Directory d;
   d.copy("misbehave");
   Host host(d, with_do_option("misbehave", "config"));
@@ -202,7 +201,7 @@ BOOST_AUTO_TEST_CASE(a_plugin_asks_the_models_config_by_key) {
              "argument: config.json: num_experts is not an integer");
 }
 
-BOOST_AUTO_TEST_CASE(progress_is_told_once_a_per_cent) {
+BOOST_AUTO_TEST_CASE(progress_is_logged_once_per_per_cent) {
   Directory d;
   d.copy("misbehave");
   Host host(d, with_do_option("misbehave", "progress"));
@@ -274,12 +273,12 @@ BOOST_AUTO_TEST_CASE(a_session_loads_steps_and_saves) {
   BOOST_TEST((logits[0] == 7 && logits[1] == 2));
 }
 
-BOOST_AUTO_TEST_CASE(a_session_gives_its_memory_back_when_it_ends) {
+BOOST_AUTO_TEST_CASE(a_session_frees_its_memory_when_it_ends) {
   Toy toy;
   auto s = toy.create();
-  BOOST_TEST(toy.host->ledger().now(Tier::kHost) == 4096u);
+  BOOST_TEST(toy.host->ledger().in_use(Tier::kHost) == 4096u);
   s.reset();
-  BOOST_TEST(toy.host->ledger().now(Tier::kHost) == 0u);
+  BOOST_TEST(toy.host->ledger().in_use(Tier::kHost) == 0u);
   BOOST_TEST(toy.host.logged("destroyed"));
 }
 
@@ -298,7 +297,7 @@ BOOST_AUTO_TEST_CASE(failures_of_a_trainer_keep_their_codes) {
   BOOST_TEST(status_of([] { Toy(with_do_option("toy", "no device")).host->trainer("toy").probe(); }) ==
              "unavailable: no toy in the box");
   BOOST_TEST(status_of([] { Toy(with_do_option("toy", "zero devices")).host->trainer("toy").probe(); }) ==
-             "unavailable: plugin toy finds no device here");
+             "unavailable: plugin toy found no device");
   BOOST_TEST(status_of([] { Toy(with_do_option("toy", "oom")).create(); }) == "host_oom: no memory for w");
   Toy toy(with_do_option("toy", "nonfinite"));
   auto s = toy.create();
@@ -312,7 +311,7 @@ BOOST_AUTO_TEST_CASE(failures_of_a_trainer_keep_their_codes) {
 }
 
 #if defined(__SSE2__)
-BOOST_AUTO_TEST_CASE(a_step_that_changes_the_floating_point_mode_is_undone_and_told_once) {
+BOOST_AUTO_TEST_CASE(a_changed_floating_point_mode_is_restored_and_logged_once) {
   Toy toy(with_do_option("toy", "flush denormals"));
   auto s = toy.create();
   std::vector<std::int32_t> ids{0, 0};
@@ -326,10 +325,10 @@ BOOST_AUTO_TEST_CASE(a_step_that_changes_the_floating_point_mode_is_undone_and_t
 }
 #endif
 
-BOOST_AUTO_TEST_CASE(a_saved_tensor_is_checked_before_it_is_handed_on) {
-  for (auto [what, message] : {std::pair{"save rank 3", "a tensor of a rank other than 1 and 2"},
+BOOST_AUTO_TEST_CASE(a_saved_tensor_is_checked_before_it_is_passed_on) {
+  for (auto [what, message] : {std::pair{"save rank 3", "a tensor whose rank is neither 1 nor 2"},
                                {"save outside", "a piece outside its tensor"},
-                               {"save nameless", "a tensor without a name or cut short"},
+                               {"save nameless", "a truncated tensor or one without a name"},
                                {"save type", "a tensor of an unknown type"}}) {
     Toy toy(with_do_option("toy", what));
     auto s = toy.create();
@@ -338,7 +337,7 @@ BOOST_AUTO_TEST_CASE(a_saved_tensor_is_checked_before_it_is_handed_on) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_the_receiver_of_a_save_throws_comes_through_the_plugin) {
+BOOST_AUTO_TEST_CASE(an_exception_of_the_save_receiver_passes_through_the_plugin) {
   Toy toy;
   auto s = toy.create();
   BOOST_CHECK_THROW(

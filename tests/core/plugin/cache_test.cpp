@@ -1,5 +1,5 @@
-// What is remembered: a warm start opens no plugin and runs none, a fault costs its deadline once, and a
-// cache that is not wholly ours and whole is as none.
+// The plugin cache: a cached scan opens no plugin and runs none, a hanging plugin is waited for only once,
+// and a damaged or foreign cache counts as empty.
 #include <sys/inotify.h>
 #include <sys/wait.h>
 
@@ -50,7 +50,7 @@ struct Case {
     host->probe_all();
     return verdict(*host.registry);
   }
-  bool remembered() {
+  bool cached() {
     Host host(plugins, with_trial_loads(20, cache));
     host->probe_all();
     return host->candidates().at(0).from_cache;
@@ -61,7 +61,7 @@ struct Case {
 
 BOOST_AUTO_TEST_SUITE(cache)
 
-BOOST_AUTO_TEST_CASE(a_warm_start_opens_no_plugin_and_says_the_same) {
+BOOST_AUTO_TEST_CASE(a_cached_scan_opens_no_plugin_and_reports_the_same) {
   Case c;
   for (const char* name : {"good", "no_entry", "aborts", "manifest_absent", "misbehave"})
     age(c.plugins.copy(name));
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(a_warm_start_opens_no_plugin_and_says_the_same) {
   BOOST_TEST(opens.files() > 0u);  // the counter can count
 }
 
-BOOST_AUTO_TEST_CASE(a_hang_costs_its_deadline_once_until_the_file_changes) {
+BOOST_AUTO_TEST_CASE(a_hanging_plugin_is_waited_for_once_until_the_file_changes) {
   Case c;
   const fs::path file = c.plugins.copy("loops");
   age(file);
@@ -93,12 +93,12 @@ BOOST_AUTO_TEST_CASE(a_hang_costs_its_deadline_once_until_the_file_changes) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   BOOST_TEST(seconds() >= 1);
-  BOOST_TEST(seconds() < 1);  // its verdict is remembered: no second trial load, which takes the whole second
+  BOOST_TEST(seconds() < 1);  // its result is cached: no second trial load, which takes the whole second
   fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(12));
   BOOST_TEST(seconds() >= 1);
 }
 
-BOOST_AUTO_TEST_CASE(a_changed_file_is_looked_at_again) {
+BOOST_AUTO_TEST_CASE(a_changed_file_is_validated_again) {
   Case c;
   age(c.plugins.copy("no_entry", "x"));
   BOOST_TEST(c.list().starts_with("load/no_entry"));
@@ -109,17 +109,17 @@ BOOST_AUTO_TEST_CASE(a_changed_file_is_looked_at_again) {
   BOOST_TEST(c.list().starts_with("manifest/differs"));
 }
 
-BOOST_AUTO_TEST_CASE(a_file_too_young_for_its_clock_is_read_again) {
+BOOST_AUTO_TEST_CASE(a_recently_modified_file_is_hashed_again) {
   Case c;
   const fs::path file = c.plugins.copy("good");
   BOOST_TEST(c.list() == "ok");
   Opens opens(c.plugins.path());
   BOOST_TEST(c.list() == "ok");
-  BOOST_TEST(opens.files() > 0u);  // hashed, but not rehearsed
-  BOOST_TEST(c.remembered());
+  BOOST_TEST(opens.files() > 0u);  // hashed, but not trial_loaded
+  BOOST_TEST(c.cached());
 }
 
-BOOST_AUTO_TEST_CASE(permissions_are_asked_every_time) {
+BOOST_AUTO_TEST_CASE(permissions_are_checked_every_time) {
   Case c;
   const fs::path file = c.plugins.copy("good");
   age(file);
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(permissions_are_asked_every_time) {
   BOOST_TEST(c.list() == "ok");
 }
 
-BOOST_AUTO_TEST_CASE(what_a_device_said_is_not_remembered) {
+BOOST_AUTO_TEST_CASE(the_state_of_a_device_is_not_cached) {
   Case c;
   age(c.plugins.copy("toy"));
   const auto status = [&c](const char* what) {
@@ -145,15 +145,15 @@ BOOST_AUTO_TEST_CASE(what_a_device_said_is_not_remembered) {
   BOOST_TEST((status("") == tp::Status::kOk));
 }
 
-BOOST_AUTO_TEST_CASE(a_cache_that_is_not_whole_or_not_ours_is_rebuilt) {
+BOOST_AUTO_TEST_CASE(a_damaged_or_foreign_cache_is_rebuilt) {
   Case c;
   age(c.plugins.copy("good"));
   BOOST_TEST(c.list() == "ok");
-  BOOST_TEST(c.remembered());
+  BOOST_TEST(c.cached());
   const std::string whole = read_file(c.cache);
   const auto with = [&c](const std::string& bytes) {
     std::ofstream(c.cache, std::ios::binary) << bytes;
-    const bool used = c.remembered();
+    const bool used = c.cached();
     return used ? "used" : "rebuilt";
   };
   BOOST_TEST(with(whole) == "used");
@@ -166,26 +166,26 @@ BOOST_AUTO_TEST_CASE(a_cache_that_is_not_whole_or_not_ours_is_rebuilt) {
   }
   BOOST_TEST(with(std::string(100'000, '\n')) == "rebuilt");
   ::chmod(c.cache.c_str(), 0666);  // somebody else may have written it
-  BOOST_TEST(!c.remembered());
+  BOOST_TEST(!c.cached());
   fs::remove(c.cache);
   fs::create_symlink("/etc/passwd", c.cache);
-  BOOST_TEST(!c.remembered());
-  BOOST_TEST(c.remembered());  // replaced by a file of ours
+  BOOST_TEST(!c.cached());
+  BOOST_TEST(c.cached());  // replaced by a file of ours
   BOOST_TEST(!fs::is_symlink(c.cache));
 }
 
-BOOST_AUTO_TEST_CASE(without_a_place_to_write_everything_works_all_the_same) {
+BOOST_AUTO_TEST_CASE(everything_works_without_a_writable_cache) {
   Case c;
   c.cache = "/proc/nowhere/plugins-1.cache";
   age(c.plugins.copy("good"));
   BOOST_TEST(c.list() == "ok");
-  BOOST_TEST(!c.remembered());
+  BOOST_TEST(!c.cached());
 }
 
-BOOST_AUTO_TEST_CASE(another_build_of_the_host_asks_again_and_both_are_kept) {
+BOOST_AUTO_TEST_CASE(another_build_validates_again_and_both_entries_are_kept) {
   Case c;
   const fs::path file = c.plugins.copy("good");
-  tp::Remembered r;
+  tp::CacheEntry r;
   r.id = tp::identify(file);
   r.manifest.id = "sample";
   tp::Cache first(c.cache, "1.0 build A"), second(c.cache, "1.0 build B");
@@ -202,13 +202,13 @@ BOOST_AUTO_TEST_CASE(another_build_of_the_host_asks_again_and_both_are_kept) {
   BOOST_TEST(!tp::Cache(c.cache, "1.0 build A").find(file, r.id, r.id));  // a sidecar came
 }
 
-BOOST_AUTO_TEST_CASE(everything_that_is_remembered_comes_back) {
+BOOST_AUTO_TEST_CASE(cache_entries_are_read_back_unchanged) {
   Case c;
-  tp::Remembered r;
+  tp::CacheEntry r;
   r.id = {1, 2, 3, 4, 5};
   r.sidecar = {6, 7, 8, 9, 10};
   r.hash = "h\\a\tsh";
-  r.rehearsed = true;
+  r.trial_loaded = true;
   r.manifest = {"i",       "v",      "trainer", "s\nt", "1.0",    "cpu",       {"a/1", "b\t/2"},
                 {"llama"}, {"full"}, {"bf16"},  {"o"},  {"avx2"}, {"libx.so"}, -7};
   r.refused.emplace("load", "crashed", "why\tso", "hint\n");
@@ -217,24 +217,24 @@ BOOST_AUTO_TEST_CASE(everything_that_is_remembered_comes_back) {
   out.put("/a\tb.so", r);
   out.save();
   const tp::Cache in(c.cache, "h");
-  const tp::Remembered* back = in.find("/a\tb.so", r.id, r.sidecar);
+  const tp::CacheEntry* back = in.find("/a\tb.so", r.id, r.sidecar);
   BOOST_REQUIRE(back);
   BOOST_TEST((back->manifest == r.manifest));
   BOOST_TEST(back->hash == r.hash);
-  BOOST_TEST(back->rehearsed);
+  BOOST_TEST(back->trial_loaded);
   BOOST_TEST((back->refused->stage() + back->refused->code() + back->refused->what() +
               back->refused->hint()) == "loadcrashedwhy\tsohint\n");
   BOOST_TEST(back->warnings == r.warnings, boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(hosts_that_race_lose_nothing_and_break_nothing) {
+BOOST_AUTO_TEST_CASE(concurrent_hosts_lose_no_entries) {
   Case c;
   constexpr int kHosts = 8, kEach = 25;
   for (int h = 0; h < kHosts; ++h) {
     if (::fork() != 0) continue;
     for (int i = 0; i < kEach; ++i) {
       tp::Cache cache(c.cache, "host");
-      tp::Remembered r;
+      tp::CacheEntry r;
       r.id.inode = 1;
       cache.put("/p" + std::to_string(h) + "." + std::to_string(i), r);
       cache.save();
@@ -254,28 +254,28 @@ BOOST_AUTO_TEST_CASE(hosts_that_race_lose_nothing_and_break_nothing) {
   BOOST_TEST(std::distance(fs::directory_iterator(c.cache.parent_path()), {}) == 1);  // no leftovers
 }
 
-BOOST_AUTO_TEST_CASE(a_start_that_the_world_stopped_is_tried_again_and_a_bug_is_not) {
+BOOST_AUTO_TEST_CASE(a_start_that_failed_for_external_reasons_is_tried_again) {
   for (const auto& [name, again] :
        {std::pair{"start_fails_with_number", true}, {"start_fails_as_bug", false}}) {
     Case c;
     age(c.plugins.copy(name));
     const std::string first = c.list();
     BOOST_TEST(first.starts_with("start/"), first);
-    BOOST_TEST(c.remembered() == !again, name);
+    BOOST_TEST(c.cached() == !again, name);
     BOOST_TEST(c.list() == first);
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_remembered_refusal_keeps_the_number_behind_it) {
-  tp::Remembered r;
-  r.refused.emplace("start", "internal", "x 5: y", "", tp::Native{"x", 5});
-  const auto back = tp::remembered(tp::cache_line(r));
+BOOST_AUTO_TEST_CASE(a_cached_rejection_keeps_its_vendor_error) {
+  tp::CacheEntry r;
+  r.refused.emplace("start", "internal", "x 5: y", "", tp::VendorError{"x", 5});
+  const auto back = tp::parse_cache_line(tp::format_cache_line(r));
   BOOST_REQUIRE(back);
   BOOST_TEST(back->refused->native().domain == "x");
   BOOST_TEST(back->refused->native().code == 5);
 }
 
-BOOST_AUTO_TEST_CASE(two_hundred_plugins_start_warm_in_no_time) {
+BOOST_AUTO_TEST_CASE(two_hundred_cached_plugins_are_listed_quickly) {
   Case c;
   const std::string bytes = read_file(plugin_file("good"));
   for (int i = 0; i < 200; ++i) {
@@ -300,7 +300,7 @@ BOOST_AUTO_TEST_CASE(two_hundred_plugins_start_warm_in_no_time) {
   BOOST_TEST(best < 1);  // 1.6 ms on an idle machine, see bench_registry
 }
 
-BOOST_AUTO_TEST_CASE(the_cache_is_where_the_environment_says) {
+BOOST_AUTO_TEST_CASE(the_cache_path_follows_the_environment) {
   const char* const names[] = {"TRAINHOST_CACHE", "XDG_CACHE_HOME", "HOME"};
   std::map<std::string, std::string> before;
   for (const char* n : names)

@@ -1,5 +1,5 @@
-// The host extension "trainhost.config/1" against nlohmann's reader, and what it says to questions that make
-// no sense.
+// The host extension "trainhost.config/1", compared with nlohmann's parser, and its answers to invalid
+// questions.
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -43,7 +43,7 @@ nlohmann::json at(const nlohmann::json& j, const std::string& path) {
 
 BOOST_AUTO_TEST_SUITE(config)
 
-BOOST_AUTO_TEST_CASE(every_path_says_what_another_parser_says) {
+BOOST_AUTO_TEST_CASE(every_key_gives_the_value_of_another_parser) {
   const nlohmann::json whole = nlohmann::json::parse(kJson);
   const th_model m = with(kJson);
   std::vector<std::string> all;
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(every_path_says_what_another_parser_says) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_whole_number_may_be_written_in_several_ways) {
+BOOST_AUTO_TEST_CASE(an_integer_may_be_written_in_several_ways) {
   const th_model m = with(kJson);
   auto integer = [&](const char* key) -> std::pair<th_status, std::int64_t> {
     std::int64_t v = 77;
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(a_whole_number_may_be_written_in_several_ways) {
     BOOST_TEST((integer(nothing) == std::pair{TH_E_ABSENT, std::int64_t{77}}), nothing);
 }
 
-BOOST_AUTO_TEST_CASE(a_text_is_cut_between_characters) {
+BOOST_AUTO_TEST_CASE(a_text_is_truncated_between_characters) {
   const th_model m = with(kJson);  // a, then two bytes, then three
   const char* const kCut[] = {"", "", "a", "a", "a\u00e4", "a\u00e4", "a\u00e4", "a\u00e4\u20ac"};
   for (std::uint64_t room = 1; room < 8; ++room) {
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(a_text_is_cut_between_characters) {
   BOOST_TEST(kTable.text(&kTable, &m, "name", nullptr, 1, nullptr) == TH_E_ARG);
 }
 
-BOOST_AUTO_TEST_CASE(a_model_without_a_config_or_with_a_broken_one_says_so) {
+BOOST_AUTO_TEST_CASE(a_missing_or_invalid_config_is_reported) {
   std::int64_t v = 5;
   th_model m = with(nullptr);
   BOOST_TEST(kTable.integer(&kTable, &m, "a", &v) == TH_E_ABSENT);

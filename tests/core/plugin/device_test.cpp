@@ -1,5 +1,4 @@
-// A trainer's device as the host sees it: memory and name arrive checked, "none here" is no error, a wrong
-// word of the user's is.
+// The device of a trainer: memory and name are checked, "unavailable" is not an error, other failures are.
 #include <boost/test/unit_test.hpp>
 
 #include "plugin_fixture.hpp"
@@ -27,12 +26,12 @@ BOOST_AUTO_TEST_CASE(memory_and_name_arrive) {
   BOOST_TEST(m->name == "Toy \\x1b[31m 9000");
 }
 
-BOOST_AUTO_TEST_CASE(a_trainer_without_devices_or_a_machine_without_one_has_no_answer) {
+BOOST_AUTO_TEST_CASE(without_a_device_there_is_no_device_memory) {
   BOOST_TEST(!memory_of("toy").has_value());
   BOOST_TEST(!memory_of("toy_device", "no device").has_value());
 }
 
-BOOST_AUTO_TEST_CASE(any_other_failure_is_the_callers_to_see) {
+BOOST_AUTO_TEST_CASE(any_other_failure_reaches_the_caller) {
   BOOST_CHECK_EXCEPTION(memory_of("toy_device", "wrong device"), tp::PluginError,
                         [](const tp::PluginError& e) {
                           return e.status() == "argument" && std::string(e.what()) == "there is no toy 3";
@@ -41,7 +40,7 @@ BOOST_AUTO_TEST_CASE(any_other_failure_is_the_callers_to_see) {
                         [](const tp::PluginError& e) { return e.status() == "internal"; });
 }
 
-BOOST_AUTO_TEST_CASE(a_table_with_an_empty_slot_is_refused) {
+BOOST_AUTO_TEST_CASE(a_table_with_a_null_function_is_rejected) {
   BOOST_CHECK_EXCEPTION(memory_of("toy_device_nameless"), tp::PluginError, [](const tp::PluginError& e) {
     return e.status() == "rejected" && std::string(e.what()).find("no name()") != std::string::npos;
   });

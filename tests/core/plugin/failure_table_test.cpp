@@ -1,5 +1,5 @@
-// README.md's table of every way to fail: all seventy rows, and each names a test or a check that is there. A
-// test that is renamed or removed fails here until the table says what shows the row now.
+// Checks the table of failures in README.md: it has 70 rows, and each names an existing test or check. Fails
+// after a test is renamed or removed until the table is updated.
 #include <boost/test/unit_test.hpp>
 #include <map>
 #include <regex>
@@ -30,8 +30,10 @@ std::string missing(const std::string& proof) {
   static const std::string broken_plugins = text("core/plugin_validator/broken_plugins.txt");
   const std::size_t colon = proof.find(": ");
   if (colon == proof.npos)
-    return std::regex_match(proof, std::regex("[CET]-\\d{3}")) && broken_plugins.find(proof) != broken_plugins.npos ? ""
-                                                                                                      : proof;
+    return std::regex_match(proof, std::regex("[CET]-\\d{3}")) &&
+                   broken_plugins.find(proof) != broken_plugins.npos
+               ? ""
+               : proof;
   std::string file = proof.substr(0, colon) + ".cpp";
   if (file.find('/') == file.npos) file = "core/plugin/" + file;
   const std::string word = proof.substr(colon + 2), source = text(file);
@@ -43,7 +45,7 @@ std::string missing(const std::string& proof) {
 
 BOOST_AUTO_TEST_SUITE(rows_)
 
-BOOST_AUTO_TEST_CASE(every_way_to_fail_is_shown_by_something_that_exists) {
+BOOST_AUTO_TEST_CASE(every_failure_is_covered_by_an_existing_test) {
   const auto table = rows(text("core/plugin/README.md"));
   for (int n = 1; n <= 70; ++n) {
     BOOST_TEST(table.count(n) == 1u, "row " << n << " is missing");
@@ -55,7 +57,7 @@ BOOST_AUTO_TEST_CASE(every_way_to_fail_is_shown_by_something_that_exists) {
   BOOST_TEST(table.size() == 70u);
 }
 
-BOOST_AUTO_TEST_CASE(a_proof_that_is_not_there_is_noticed) {
+BOOST_AUTO_TEST_CASE(a_missing_test_is_detected) {
   BOOST_TEST(missing("load_test: no_entry") == "");
   for (const char* wrong : {"load_test: no_entr", "nowhere_test: no_entry", "C-999", "C-01"})
     BOOST_TEST(missing(wrong) == wrong);

@@ -1,4 +1,4 @@
-// The gate: files that must never reach the dynamic linker. Nothing here runs code of a plugin.
+// File validation: files that must never reach the dynamic linker. Runs no code of a plugin.
 #include <elf.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -18,10 +18,10 @@ namespace {
 std::string gate(const fs::path& p) {
   try {
     tp::Trust trust;
-    tp::Passed passed;
-    tp::pass_gate(p, trust, passed);
+    tp::ValidatedFile passed;
+    tp::validate_file(p, trust, passed);
     return "ok " + passed.manifest.id;
-  } catch (const tp::Refused& why) {
+  } catch (const tp::Rejection& why) {
     BOOST_TEST(why.hint() != "", why.what());  // what to do about it
     return why.stage() + "/" + why.code() + ": " + why.what();
   }
@@ -90,18 +90,17 @@ BOOST_AUTO_TEST_SUITE(gate_)
 
 BOOST_AUTO_TEST_CASE(a_good_file_passes) { BOOST_TEST(gate(plugin_file("good")) == "ok sample"); }
 
-BOOST_AUTO_TEST_CASE(files_that_are_no_library) {
+BOOST_AUTO_TEST_CASE(files_that_are_not_libraries_are_rejected) {
   BOOST_TEST(gate_bytes("") == "gate/empty: the file is empty");
   BOOST_TEST(gate_bytes("x") ==
              "gate/not_elf: not a shared library: it does not begin with the ELF magic number");
   BOOST_TEST(gate_bytes("#!/bin/sh\necho hello\n").starts_with("gate/not_elf"));
-  BOOST_TEST(gate_bytes(std::string("\x7f"
-                                    "ELF",
-                                    4)) == "gate/truncated: cut off: 4 bytes are less than an ELF header");
+  BOOST_TEST(gate_bytes(std::string("\x7fELF", 4)) ==
+             "gate/truncated: is truncated: 4 bytes are fewer than an ELF header");
   BOOST_TEST(gate("/proc/self/exe").starts_with("gate/executable"));
 }
 
-BOOST_AUTO_TEST_CASE(libraries_for_another_machine) {
+BOOST_AUTO_TEST_CASE(libraries_for_another_machine_are_rejected) {
   std::string b = good();
   b[EI_CLASS] = ELFCLASS32;
   BOOST_TEST(gate_bytes(b) == "gate/wrong_class: a 32-bit library; this program is 64-bit");
@@ -116,7 +115,7 @@ BOOST_AUTO_TEST_CASE(libraries_for_another_machine) {
 #endif
 }
 
-BOOST_AUTO_TEST_CASE(elf_files_of_another_kind) {
+BOOST_AUTO_TEST_CASE(elf_files_of_another_kind_are_rejected) {
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_type = ET_EXEC; })) ==
              "gate/executable: a program, not a shared library");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_type = ET_REL; })) ==
@@ -124,10 +123,10 @@ BOOST_AUTO_TEST_CASE(elf_files_of_another_kind) {
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_phnum = 0; })).starts_with("gate/not_shared"));
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_DYNAMIC) p.p_type = PT_NULL;
-             })) == "gate/not_shared: has nothing that a dynamic linker could load");
+             })) == "gate/not_shared: has no loadable segment or no dynamic section");
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_GNU_STACK) p.p_flags |= PF_X;
-             })) == "gate/executable_stack: asks for an executable stack");
+             })) == "gate/executable_stack: requires an executable stack");
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_names_an_interpreter_is_a_program) {
@@ -136,7 +135,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_names_an_interpreter_is_a_program) {
              })) == "gate/executable: a program, not a shared library");
 }
 
-BOOST_AUTO_TEST_CASE(dynamic_sections_that_ask_for_too_much) {
+BOOST_AUTO_TEST_CASE(dynamic_sections_with_forbidden_flags_are_rejected) {
   auto first_entry = [](Elf64_Sxword tag, Elf64_Xword value) {
     std::string b = good();
     with_segments([&](Elf64_Phdr& p) {
@@ -144,15 +143,14 @@ BOOST_AUTO_TEST_CASE(dynamic_sections_that_ask_for_too_much) {
     });
     return gate_bytes(b);
   };
-  const char* const writable =
-      "gate/text_relocations: has text relocations, which would make its code writable";
+  const char* const writable = "gate/text_relocations: has text relocations, which make its code writable";
   BOOST_TEST(first_entry(DT_TEXTREL, 0) == writable);
   BOOST_TEST(first_entry(DT_FLAGS, DF_TEXTREL) == writable);
   BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_PIE) == "gate/executable: a program, not a shared library");
   BOOST_TEST(first_entry(DT_FLAGS_1, DF_1_NOW) == "ok sample");
 }
 
-BOOST_AUTO_TEST_CASE(every_proper_prefix_of_a_plugin_is_refused) {
+BOOST_AUTO_TEST_CASE(every_proper_prefix_of_a_plugin_is_rejected) {
   Directory d;
   fs::path p = d.write("x.so", good());
   for (std::size_t n = good().size() - 1; n > 0; n -= std::min<std::size_t>(n, 97)) {
@@ -162,31 +160,31 @@ BOOST_AUTO_TEST_CASE(every_proper_prefix_of_a_plugin_is_refused) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(tables_that_point_outside_the_file) {
+BOOST_AUTO_TEST_CASE(tables_outside_the_file_are_rejected) {
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_phoff = UINT64_MAX - 8; })) ==
-             "gate/truncated: cut off: its program headers lie outside the file");
+             "gate/truncated: is truncated: its program headers are outside the file");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shoff = UINT64_MAX - 8; })) ==
-             "gate/truncated: cut off: its section table lies outside the file");
+             "gate/truncated: is truncated: its section table is outside the file");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shnum = 65000; })) ==
-             "gate/truncated: cut off: its section table lies outside the file");
+             "gate/truncated: is truncated: its section table is outside the file");
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shstrndx = 65000; })) ==
              "gate/truncated: its section names are missing");
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_LOAD) p.p_offset = UINT64_MAX - 100;
-             })).starts_with("gate/truncated: cut off: segment 0 does not lie inside the "));
+             })).starts_with("gate/truncated: is truncated: segment 0 is outside the "));
   BOOST_TEST(gate_bytes(with_segments([](Elf64_Phdr& p) {
                if (p.p_type == PT_LOAD) p.p_memsz = 0;
              })) == "gate/truncated: segment 0 is larger in the file than in memory");
 }
 
-BOOST_AUTO_TEST_CASE(manifests_that_are_not_there) {
+BOOST_AUTO_TEST_CASE(missing_manifests_are_rejected) {
   auto change = [](auto f) {
     return gate_bytes(with_sections([&](Elf64_Shdr& s, const std::string& name) {
       if (name == ".trainhost") f(s);
     }));
   };
   BOOST_TEST(gate(plugin_file("manifest_absent")) ==
-             "manifest/absent: not a trainhost plugin: it has no manifest");
+             "manifest/absent: is not a trainhost plugin: it has no manifest");
   BOOST_TEST(gate(plugin_file("manifest_empty")) == "manifest/empty: its manifest is empty");
   BOOST_TEST(gate(plugin_file("manifest_big")) ==
              "manifest/too_big: its manifest has 100000 bytes; at most 65536 are allowed");
@@ -196,7 +194,7 @@ BOOST_AUTO_TEST_CASE(manifests_that_are_not_there) {
   BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_type = SHT_NOBITS; }) ==
              "manifest/empty: its manifest is empty");
   BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_offset = 1ull << 60; }) ==
-             "manifest/outside: its manifest lies outside the file");
+             "manifest/outside: its manifest is outside the file");
   BOOST_TEST(change([](Elf64_Shdr& s) { s.sh_name = 0x7fffffff; }).starts_with("manifest/absent"));
   std::uint32_t name_offset = 0;
   with_sections([&](Elf64_Shdr& s, const std::string& n) {
@@ -208,7 +206,7 @@ BOOST_AUTO_TEST_CASE(manifests_that_are_not_there) {
   BOOST_TEST(gate_bytes(with_header([](Elf64_Ehdr& h) { h.e_shoff = 0; })).starts_with("manifest/absent"));
 }
 
-BOOST_AUTO_TEST_CASE(flipped_bytes_end_in_a_verdict) {
+BOOST_AUTO_TEST_CASE(flipped_bytes_never_crash_the_validation) {
   std::mt19937 random(7);
   Directory d;
   fs::path p = d / "x.so";
@@ -226,7 +224,7 @@ BOOST_AUTO_TEST_CASE(flipped_bytes_end_in_a_verdict) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(things_named_so_that_are_no_files) {
+BOOST_AUTO_TEST_CASE(only_regular_files_are_accepted) {
   Directory d;
   ::mkfifo((d / "fifo.so").c_str(), 0644);
   fs::create_directory(d / "directory.so");
@@ -239,32 +237,32 @@ BOOST_AUTO_TEST_CASE(things_named_so_that_are_no_files) {
   std::strncpy(address.sun_path, (d / "socket.so").c_str(), sizeof address.sun_path - 1);
   BOOST_REQUIRE_EQUAL(::bind(s, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ::close(s);
-  BOOST_TEST(gate(d / "fifo.so") == "gate/not_regular: a FIFO, not a file");
-  BOOST_TEST(gate(d / "directory.so") == "gate/not_regular: a directory, not a file");
-  BOOST_TEST(gate(d / "device.so") == "gate/not_regular: a device, not a file");
-  BOOST_TEST(gate(d / "socket.so") == "gate/not_regular: a socket, not a file");
-  BOOST_TEST(gate(d / "dangling.so") == "gate/not_found: leads nowhere: No such file or directory");
-  BOOST_TEST(gate(d / "loop.so") == "gate/not_found: leads nowhere: Too many levels of symbolic links");
+  BOOST_TEST(gate(d / "fifo.so") == "gate/not_regular: is a FIFO, not a regular file");
+  BOOST_TEST(gate(d / "directory.so") == "gate/not_regular: is a directory, not a regular file");
+  BOOST_TEST(gate(d / "device.so") == "gate/not_regular: is a device, not a regular file");
+  BOOST_TEST(gate(d / "socket.so") == "gate/not_regular: is a socket, not a regular file");
+  BOOST_TEST(gate(d / "dangling.so") == "gate/not_found: cannot be opened: No such file or directory");
+  BOOST_TEST(gate(d / "loop.so") == "gate/not_found: cannot be opened: Too many levels of symbolic links");
   Host host(d);
   BOOST_TEST(host->candidates().size() == 6u);  // each of them is listed
   for (const auto& c : host->candidates()) BOOST_TEST((c.status == tp::Status::kRejected));
 }
 
-BOOST_AUTO_TEST_CASE(files_that_anybody_may_write_to) {
+BOOST_AUTO_TEST_CASE(world_writable_files_are_rejected) {
   Directory d;
   fs::path p = d.copy("good");
   ::chmod(p.c_str(), 0666);
-  BOOST_TEST(gate(p) == "gate/world_writable: anybody may write to it");
+  BOOST_TEST(gate(p) == "gate/world_writable: any user can write to it");
   ::chmod(p.c_str(), 0644);
   BOOST_TEST(gate(p) == "ok sample");
   ::chmod(d.path().c_str(), 0777);
   BOOST_TEST(gate(p) ==
-             "gate/world_writable_directory: anybody may write to its directory " + d.path().string());
+             "gate/world_writable_directory: any user can write to its directory " + d.path().string());
   ::chmod(d.path().c_str(), 01777);
   BOOST_TEST(gate(p) == "ok sample");
 }
 
-BOOST_AUTO_TEST_CASE(files_that_we_may_not_read) {
+BOOST_AUTO_TEST_CASE(unreadable_files_are_rejected) {
   Directory d;
   fs::path p = d.copy("good");
   ::chmod(p.c_str(), 0000);

@@ -1,4 +1,4 @@
-// The ledger: counts what was asked for, to the byte, and gives clean, aligned memory.
+// The ledger counts the requested bytes and returns zeroed, aligned memory.
 #include <boost/test/unit_test.hpp>
 #include <cstring>
 #include <thread>
@@ -10,7 +10,7 @@ using trainhost::plugin::Ledger;
 
 BOOST_AUTO_TEST_SUITE(ledger)
 
-BOOST_AUTO_TEST_CASE(blocks_are_zero_aligned_and_counted_as_asked) {
+BOOST_AUTO_TEST_CASE(blocks_are_zeroed_aligned_and_counted_as_requested) {
   Ledger l;
   std::uint64_t sum = 0;
   std::vector<void*> blocks;
@@ -23,20 +23,20 @@ BOOST_AUTO_TEST_CASE(blocks_are_zero_aligned_and_counted_as_asked) {
       std::memset(p, 0xff, bytes);
       blocks.push_back(p);
       sum += bytes;
-      BOOST_TEST(l.now(Tier::kHost) == sum);
+      BOOST_TEST(l.in_use(Tier::kHost) == sum);
     }
   }
   for (void* p : blocks) l.release(p);
-  BOOST_TEST(l.now(Tier::kHost) == 0u);
+  BOOST_TEST(l.in_use(Tier::kHost) == 0u);
   BOOST_TEST(l.peak(Tier::kHost) == sum);
   BOOST_TEST(l.peak_total() == sum);
 }
 
-BOOST_AUTO_TEST_CASE(peaks_start_again_from_what_is_held) {
+BOOST_AUTO_TEST_CASE(reset_peaks_begin_with_the_bytes_in_use) {
   Ledger l;
   l.took(100, Tier::kDevice, "x");
   l.took(-40, Tier::kDevice, "x");
-  l.restart_peaks();
+  l.reset_peaks();
   BOOST_TEST(l.peak(Tier::kDevice) == 60u);
   BOOST_TEST(l.peak_total() == 60u);
   BOOST_TEST(l.by_tag().at("x").peak == 60u);
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(peaks_start_again_from_what_is_held) {
   BOOST_TEST(l.peak_total() == 65u);
 }
 
-BOOST_AUTO_TEST_CASE(the_peak_of_the_total_is_of_one_moment) {
+BOOST_AUTO_TEST_CASE(the_peak_of_the_total_is_at_one_time) {
   Ledger l;
   void* a = l.alloc(100, 64, Tier::kHost, "a");
   l.release(a);
@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(the_peak_of_the_total_is_of_one_moment) {
   BOOST_TEST(l.peak(Tier::kDevice) == 60u);
   BOOST_TEST(l.peak_total() == 100u);
   l.took(-60, Tier::kDevice, "b");
-  BOOST_TEST(l.now(Tier::kDevice) == 0u);
+  BOOST_TEST(l.in_use(Tier::kDevice) == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(the_limit_holds_over_all_tiers) {
@@ -65,10 +65,10 @@ BOOST_AUTO_TEST_CASE(the_limit_holds_over_all_tiers) {
   BOOST_TEST(l.alloc(1, 64, Tier::kHost, "x") == nullptr);
   l.release(p);
   BOOST_TEST(l.alloc(600, 64, Tier::kPinned, "x") != nullptr);
-  BOOST_TEST(l.now(Tier::kPinned) == 600u);
+  BOOST_TEST(l.in_use(Tier::kPinned) == 600u);
 }
 
-BOOST_AUTO_TEST_CASE(nonsense_is_refused_and_counts_nothing) {
+BOOST_AUTO_TEST_CASE(invalid_requests_are_refused_and_not_counted) {
   Ledger l;
   BOOST_TEST(l.alloc(10, 3, Tier::kHost, "x") == nullptr);
   BOOST_TEST(l.alloc(UINT64_MAX, 64, Tier::kHost, "x") == nullptr);
@@ -79,10 +79,10 @@ BOOST_AUTO_TEST_CASE(nonsense_is_refused_and_counts_nothing) {
   l.took(-5, Tier::kHost, "x");
   l.took(INT64_MAX, Tier::kHost, "x");
   l.took(INT64_MAX, Tier::kHost, "x");
-  BOOST_TEST(l.now(Tier::kHost) == std::uint64_t{INT64_MAX});
+  BOOST_TEST(l.in_use(Tier::kHost) == std::uint64_t{INT64_MAX});
   void* empty = l.alloc(0, 64, Tier::kPinned, "x");
   BOOST_TEST(empty != nullptr);
-  BOOST_TEST(l.now(Tier::kPinned) == 0u);
+  BOOST_TEST(l.in_use(Tier::kPinned) == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(tags_keep_their_own_peaks_and_tiers) {
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(threads_count_together) {
       for (int i = 0; i < 500; ++i) l.release(l.alloc(64, 64, Tier::kHost, "t"));
     });
   for (std::thread& t : threads) t.join();
-  BOOST_TEST(l.now(Tier::kHost) == 0u);
+  BOOST_TEST(l.in_use(Tier::kHost) == 0u);
   BOOST_TEST((l.peak(Tier::kHost) >= 64u && l.peak(Tier::kHost) <= 4 * 64u));
 }
 

@@ -1,4 +1,5 @@
-// Loading: every test plugin that reaches the dynamic linker, with the stage, code and sentence that a user sees.
+// Loading: every test plugin that reaches the dynamic linker, with the stage, code and reason that a user
+// sees.
 #include <dlfcn.h>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -12,8 +13,8 @@
 #include "core/base/error.hpp"
 #include "core/plugin/mapped_file.hpp"
 #include "core/plugin/rejection.hpp"
-#include "trainhost/plugin.h"
 #include "plugin_fixture.hpp"
+#include "trainhost/plugin.h"
 
 using namespace plugin_fixture;
 
@@ -26,20 +27,19 @@ std::ostream& operator<<(std::ostream& os, const Refusal& r) { return os << r.pl
 
 const Refusal kRefusals[] = {
     {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
-    {"data_entry", "load/no_entry: trainhost_plugin_v1 is no function there"},
+    {"data_entry", "load/no_entry: trainhost_plugin_v1 is not a function"},
     {"null_table", "abi/null: its plugin table is null"},
-    {"major_0", "abi/major: speaks version 0.0 of the plugin interface; this program speaks 1.0"},
-    {"major_2", "abi/major: speaks version 2.0 of the plugin interface; this program speaks 1.0"},
+    {"major_0", "abi/major: uses plugin interface 0.0; this program supports 1.0"},
+    {"major_2", "abi/major: uses plugin interface 2.0; this program supports 1.0"},
     {"size_0", "abi/truncated: its plugin table has struct_size 0; at least 8 is needed"},
     {"size_3", "abi/truncated: its plugin table has struct_size 3; at least 8 is needed"},
     {"size_small", "abi/truncated: its plugin table has struct_size 16; at least 48 is needed"},
     {"no_get", "abi/slot: its plugin table has no get(), which is mandatory"},
-    {"id_null", "abi/id: calls itself '' and its manifest says 'sample'"},
-    {"id_other", "abi/id: calls itself 'other' and its manifest says 'sample'"},
-    {"version_other", "abi/version: says version '9' and its manifest says '1'"},
-    {"no_interface",
-     "abi/no_interface: says that it is an estimator and does not offer trainhost.estimator/1"},
-    {"claims_to_train", "abi/no_interface: says that it is a trainer and does not offer trainhost.trainer/1"},
+    {"id_null", "abi/id: its table has the id '', its manifest 'sample'"},
+    {"id_other", "abi/id: its table has the id 'other', its manifest 'sample'"},
+    {"version_other", "abi/version: its table has the version '9', its manifest '1'"},
+    {"no_interface", "abi/no_interface: is of kind estimator but does not provide trainhost.estimator/1"},
+    {"claims_to_train", "abi/no_interface: is of kind trainer but does not provide trainhost.trainer/1"},
     {"no_estimate", "abi/slot: its trainhost.estimator/1 table has no estimate(), which is mandatory"},
     {"estimator_size_8",
      "abi/truncated: its trainhost.estimator/1 table has struct_size 8; at least 24 is needed"},
@@ -52,7 +52,7 @@ const Refusal kRefusals[] = {
 
 BOOST_AUTO_TEST_SUITE(load)
 
-BOOST_DATA_TEST_CASE(a_broken_plugin_is_refused_with_its_stage_code_and_sentence,
+BOOST_DATA_TEST_CASE(a_broken_plugin_is_rejected_with_stage_code_and_reason,
                      boost::unit_test::data::make(kRefusals), refusal) {
   Directory d;
   d.copy(refusal.plugin);
@@ -66,7 +66,7 @@ BOOST_DATA_TEST_CASE(a_broken_plugin_is_refused_with_its_stage_code_and_sentence
   BOOST_TEST(verdict(*host.registry) == refusal.verdict);
 }
 
-BOOST_AUTO_TEST_CASE(the_linkers_own_words_reach_the_user) {
+BOOST_AUTO_TEST_CASE(the_message_of_the_dynamic_linker_reaches_the_user) {
   Directory d;
   d.copy("undefined_symbol");
   Host host(d);
@@ -77,15 +77,15 @@ BOOST_AUTO_TEST_CASE(the_linkers_own_words_reach_the_user) {
   BOOST_TEST(host->candidates()[0].hint != "");
 }
 
-BOOST_AUTO_TEST_CASE(a_library_swapped_while_it_is_loaded_is_noticed) {
+BOOST_AUTO_TEST_CASE(a_library_replaced_while_loading_is_detected) {
   Directory d;
   const fs::path one = d.copy("good"), two = d.copy("good_too", "two");
-  const tp::SeenFile seen(one, tp::identify(one));
+  const tp::MappedFileCheck seen(one, tp::identify(one));
   void* const mapped[2] = {::dlopen(one.c_str(), RTLD_NOW), ::dlopen(two.c_str(), RTLD_NOW)};
   BOOST_CHECK_NO_THROW(seen.require_mapped_at(::dlsym(mapped[0], TH_ENTRY_NAME)));
   BOOST_CHECK_THROW(seen.require_mapped_at(::dlsym(mapped[1], TH_ENTRY_NAME)),
-                    tp::Refused);  // as if put in its place
-  BOOST_CHECK_THROW(tp::SeenFile(one, tp::identify(two)), tp::Refused);
+                    tp::Rejection);  // as if put in its place
+  BOOST_CHECK_THROW(tp::MappedFileCheck(one, tp::identify(two)), tp::Rejection);
 }
 
 BOOST_AUTO_TEST_CASE(an_entry_that_belongs_to_a_dependency_does_not_count) {
@@ -93,8 +93,9 @@ BOOST_AUTO_TEST_CASE(an_entry_that_belongs_to_a_dependency_does_not_count) {
   d.copy("borrowed_entry");
   Host host(d);
   host->probe_all();
-  BOOST_TEST(verdict(*host.registry)
-                 .starts_with("load/no_entry: trainhost_plugin_v1 belongs to a library that it depends on"));
+  BOOST_TEST(
+      verdict(*host.registry)
+          .starts_with("load/no_entry: trainhost_plugin_v1 is defined by a library that it depends on"));
 }
 
 BOOST_AUTO_TEST_CASE(other_minors_and_larger_structs_load) {
@@ -110,7 +111,7 @@ BOOST_AUTO_TEST_CASE(other_minors_and_larger_structs_load) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_refused_plugin_that_is_asked_for_is_an_error_with_the_reason) {
+BOOST_AUTO_TEST_CASE(requesting_a_rejected_plugin_fails_with_the_reason) {
   Directory d;
   d.copy("major_2");
   Host host(d);
@@ -118,10 +119,10 @@ BOOST_AUTO_TEST_CASE(a_refused_plugin_that_is_asked_for_is_an_error_with_the_rea
     BOOST_CHECK_EXCEPTION(host->estimator("sample"), tp::PluginError, [&](const tp::PluginError& e) {
       BOOST_TEST(e.status() == "rejected");
       BOOST_TEST((e.code() == trainhost::Exit::kFailed));
-      BOOST_TEST(std::string(e.what()) == "the plugin " + (d / "major_2.so").string() +
-                                              " cannot be used: speaks version 2.0 of the plugin interface; "
-                                              "this program speaks 1.0 (abi/major)");
-      BOOST_TEST(e.hint() == "a newer trainhost is needed, or a build against this program's SDK");
+      BOOST_TEST(std::string(e.what()) ==
+                 "the plugin " + (d / "major_2.so").string() +
+                     " was rejected: uses plugin interface 2.0; this program supports 1.0 (abi/major)");
+      BOOST_TEST(e.hint() == "install a newer trainhost, or build the plugin with the SDK of this program");
       return true;
     });
   }
@@ -134,7 +135,7 @@ BOOST_AUTO_TEST_CASE(a_file_replaced_after_the_scan_is_not_loaded) {
   fs::remove(p);
   d.copy("good");
   BOOST_CHECK_THROW(host->estimator("sample"), tp::PluginError);
-  BOOST_TEST(verdict(*host.registry) == "load/changed: was replaced after its manifest was read");
+  BOOST_TEST(verdict(*host.registry) == "load/changed: was replaced after its manifest had been read");
 }
 
 BOOST_AUTO_TEST_CASE(start_and_stop_are_paired) {
@@ -152,7 +153,7 @@ BOOST_AUTO_TEST_CASE(start_and_stop_are_paired) {
 }
 
 #if defined(__SSE2__)
-BOOST_AUTO_TEST_CASE(a_plugin_that_changes_the_floating_point_mode_is_undone_with_a_warning) {
+BOOST_AUTO_TEST_CASE(a_changed_floating_point_mode_is_restored_with_a_warning) {
   Directory d;
   d.copy("fast_math");
   Host host(d);

@@ -76,8 +76,8 @@ inline tp::HostOptions with_do_option(const std::string& plugin, const std::stri
 /// Options of a host that trial-loads every unknown plugin, with `seconds` for each.
 inline tp::HostOptions with_trial_loads(double seconds = 20, const fs::path& cache = {}) {
   tp::HostOptions o;
-  o.probe_program = TRIAL_LOADER;
-  o.probe_seconds = seconds;
+  o.trial_load_program = TRIAL_LOADER;
+  o.trial_load_seconds = seconds;
   o.cache_file = cache;
   return o;
 }

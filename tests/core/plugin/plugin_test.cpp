@@ -1,4 +1,4 @@
-// The registry: where it looks, what it lists, who wins, and what a wrong name is told. Files and loading:
+// The registry: search path, listing, duplicate ids, and wrong names. Files and loading:
 // file_validation_test, load_test; calls: adapt_test.
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(missing_directories_are_only_logged) {
   BOOST_TEST(host.logged("/nonexistent/plugins does not exist"));
 }
 
-BOOST_AUTO_TEST_CASE(ids_come_by_priority_then_name) {
+BOOST_AUTO_TEST_CASE(ids_are_sorted_by_priority_then_name) {
   Directory d;
   d.copy("good");
   d.copy("misbehave");
@@ -79,14 +79,14 @@ BOOST_AUTO_TEST_CASE(the_first_of_two_files_with_one_id_wins_with_a_warning) {
   BOOST_TEST(host->find("sample")->manifest.version == "1");
   const tp::Candidate& loser = host->candidates()[1];
   BOOST_TEST((loser.stage + "/" + loser.code) == "registry/duplicate_id");
-  BOOST_TEST(loser.reason == "the id 'sample' is taken by " + (first / "good.so").string() +
+  BOOST_TEST(loser.reason == "has the id 'sample' of " + (first / "good.so").string() +
                                  ", which comes first in the search order");
-  BOOST_TEST(host.logged("is taken by"));
+  BOOST_TEST(host.logged("has the id 'sample' of "));
   Host reversed(std::vector<fs::path>{second.path(), first.path()});
   BOOST_TEST(reversed->find("sample")->manifest.version == "2");
 }
 
-BOOST_AUTO_TEST_CASE(a_rejected_file_does_not_hold_its_id) {
+BOOST_AUTO_TEST_CASE(a_rejected_file_frees_its_id) {
   Directory first, second;
   fs::path p = first.copy("good");
   ::chmod(p.c_str(), 0666);
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(a_rejected_file_does_not_hold_its_id) {
   BOOST_CHECK_NO_THROW(host->estimator("sample"));
 }
 
-BOOST_AUTO_TEST_CASE(the_same_file_by_another_name_is_one_entry) {
+BOOST_AUTO_TEST_CASE(the_same_file_under_another_name_is_listed_once) {
   Directory d, other;
   fs::path p = d.copy("good");
   fs::create_symlink(p, d / "link.so");
@@ -107,23 +107,21 @@ BOOST_AUTO_TEST_CASE(the_same_file_by_another_name_is_one_entry) {
   BOOST_TEST(verdict(*host.registry) == "ok");
 }
 
-BOOST_AUTO_TEST_CASE(a_wrong_name_is_told_the_nearest) {
+BOOST_AUTO_TEST_CASE(a_wrong_name_is_answered_with_the_nearest) {
   Directory d;
   d.copy("good");
   d.copy("toy");
   Host host(d);
-  BOOST_TEST(
-      message_of([&] { host->estimator("smaple"); }) ==
-      "no plugin file provides the estimator 'smaple'; did you mean 'sample'? | estimators here: sample");
+  BOOST_TEST(message_of([&] { host->estimator("smaple"); }) ==
+             "no estimator 'smaple'; did you mean 'sample'? | available estimators: sample");
   BOOST_TEST(message_of([&] { host->trainer("sample"); }) ==
-             "'sample' is a plugin of kind estimator, not trainer | trainers here: toy");
+             "'sample' is a plugin of kind estimator, not trainer | available trainers: toy");
   Host empty(std::vector<fs::path>{});
-  BOOST_TEST(
-      message_of([&] { empty->trainer("cpu"); }) ==
-      "no plugin file provides the trainer 'cpu' | no trainer was found at all; see trainhost plugins list");
+  BOOST_TEST(message_of([&] { empty->trainer("cpu"); }) ==
+             "no trainer 'cpu' | no trainer was found at all; see trainhost plugins list");
 }
 
-BOOST_AUTO_TEST_CASE(a_file_whose_manifest_is_unreadable_answers_by_its_name) {
+BOOST_AUTO_TEST_CASE(a_file_with_an_unreadable_manifest_is_found_by_its_name) {
   Directory d;
   d.write("acme.so", "no library");
   Host host(d);
@@ -132,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_file_whose_manifest_is_unreadable_answers_by_its_name) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(a_trainer_that_cannot_be_used_here_is_unavailable_and_says_why) {
+BOOST_AUTO_TEST_CASE(an_unusable_trainer_is_unavailable_with_a_reason) {
   Directory d;
   d.copy("toy");
   Host host(d, with_do_option("toy", "no device"));

@@ -1,5 +1,5 @@
-// The profiler's adapter: records and moments arrive checked, lies become errors, a trainer without it says
-// so.
+// The adapter of the profiler: records and step boundaries are checked, invalid ones become errors, and a
+// trainer without a profiler says so.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -20,7 +20,7 @@ struct ProfiledToy {
     memory.resize(bytes);
   }
   std::unique_ptr<tp::Profiler> start() {
-    return session->profile(memory, [this](tp::StepMoment m, std::uint32_t micro, std::uint64_t live) {
+    return session->profile(memory, [this](tp::StepBoundary m, std::uint32_t micro, std::uint64_t live) {
       moments.emplace_back(m, micro, live);
     });
   }
@@ -29,14 +29,14 @@ struct ProfiledToy {
   std::uint64_t bytes = 0;
   std::vector<std::byte> memory;
   std::unique_ptr<tp::Session> session;
-  std::vector<std::tuple<tp::StepMoment, std::uint32_t, std::uint64_t>> moments;
+  std::vector<std::tuple<tp::StepBoundary, std::uint32_t, std::uint64_t>> moments;
 };
 
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(profiler)
 
-BOOST_AUTO_TEST_CASE(records_arrive_whole_and_escaped) {
+BOOST_AUTO_TEST_CASE(records_arrive_complete_and_escaped) {
   ProfiledToy toy;
   BOOST_TEST(toy.bytes == 96u);
   auto profiler = toy.start();
@@ -51,15 +51,15 @@ BOOST_AUTO_TEST_CASE(records_arrive_whole_and_escaped) {
              boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(moments_arrive_and_unknown_ones_do_not) {
+BOOST_AUTO_TEST_CASE(only_known_step_boundaries_are_passed_on) {
   ProfiledToy toy;
   auto profiler = toy.start();
   BOOST_REQUIRE(toy.moments.size() == 2u);
-  BOOST_TEST((toy.moments[0] == std::tuple(tp::StepMoment::kBeforeForward, 7u, std::uint64_t{70})));
-  BOOST_TEST((std::get<0>(toy.moments[1]) == tp::StepMoment::kAfterUpdate));
+  BOOST_TEST((toy.moments[0] == std::tuple(tp::StepBoundary::kBeforeForward, 7u, std::uint64_t{70})));
+  BOOST_TEST((std::get<0>(toy.moments[1]) == tp::StepBoundary::kAfterUpdate));
 }
 
-BOOST_DATA_TEST_CASE(a_lie_is_the_plugins_bug,
+BOOST_DATA_TEST_CASE(an_invalid_record_is_reported_as_a_bug_of_the_plugin,
                      boost::unit_test::data::make({"overlap", "nameless", "phase", "layer", "time", "cost",
                                                    "short"}),
                      lie) {
@@ -71,14 +71,14 @@ BOOST_DATA_TEST_CASE(a_lie_is_the_plugins_bug,
       });
 }
 
-BOOST_AUTO_TEST_CASE(what_the_receiver_throws_comes_back_to_it) {
+BOOST_AUTO_TEST_CASE(an_exception_of_the_receiver_comes_back) {
   ProfiledToy toy;
   auto profiler = toy.start();
   BOOST_CHECK_THROW(profiler->read([](const tp::OpTiming&) { throw std::out_of_range("full"); }),
                     std::out_of_range);
 }
 
-BOOST_AUTO_TEST_CASE(a_start_that_is_refused_says_why) {
+BOOST_AUTO_TEST_CASE(a_failing_start_of_the_profiler_gives_a_reason) {
   ProfiledToy toy("no start");
   BOOST_CHECK_EXCEPTION(toy.start(), tp::PluginError,
                         [](const tp::PluginError& e) { return std::string(e.what()) == "not now"; });

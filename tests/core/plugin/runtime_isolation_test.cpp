@@ -1,6 +1,6 @@
-// What plugins of another language, compiler or run-time library let out or bring along, and what they share
-// by name: the host names the first and lives, and the second does it no harm. Plugins that this machine
-// cannot build are skipped by name.
+// Plugins of other languages, compilers and run-time libraries: exceptions and panics that leave them, and
+// symbols that several libraries define. They must not harm the host or each other. Plugins that this
+// machine cannot build are skipped.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -40,8 +40,7 @@ const Escape kEscapes[] = {
 
 BOOST_AUTO_TEST_SUITE(runtime_isolation)
 
-BOOST_DATA_TEST_CASE(an_exception_of_any_c_plus_plus_is_caught_at_the_border,
-                     boost::unit_test::data::make(kEscapes), row) {
+BOOST_DATA_TEST_CASE(an_exception_of_any_cpp_library_is_caught, boost::unit_test::data::make(kEscapes), row) {
   if (!here(row.plugin, row.needs)) return;
   Directory d;
   d.copy(row.plugin);
@@ -49,7 +48,7 @@ BOOST_DATA_TEST_CASE(an_exception_of_any_c_plus_plus_is_caught_at_the_border,
   for (int again = 0; again < 2; ++again)
     BOOST_CHECK_EXCEPTION(bytes(host, "sample"), tp::PluginError, [](const tp::PluginError& e) {
       return e.status() == "internal" &&
-             std::string(e.what()) == "an exception left estimate() of plugin sample";
+             std::string(e.what()) == "estimate() of plugin sample threw an exception";
     });
   tp::HostOptions o = with_trial_loads();
   o.plugin_options["sample"]["do"] = std::string("start ") + row.what;
@@ -58,32 +57,31 @@ BOOST_DATA_TEST_CASE(an_exception_of_any_c_plus_plus_is_caught_at_the_border,
   BOOST_TEST(verdict(*first.registry).starts_with("start/exception: "), verdict(*first.registry));
 }
 
-BOOST_AUTO_TEST_CASE(a_panic_that_leaves_rust_is_met_in_the_child) {
+BOOST_AUTO_TEST_CASE(a_rust_panic_ends_only_the_child) {
   if (!here("panics", "rustc")) return;
   Directory d;
   d.copy("panics");
   Host host(d, with_trial_loads());
   host->probe_all();
   const std::string v = verdict(*host.registry);  // old Rust unwinds into the host, new Rust aborts
-  BOOST_TEST((v.starts_with("start/exception: ") ||
-              v.starts_with("start/crashed: in its start() it was ended by signal 6")),
+  BOOST_TEST((v.starts_with("start/exception: ") || v.starts_with("start/crashed: was ended by signal 6")),
              v);
 }
 
-BOOST_AUTO_TEST_CASE(a_jump_into_a_call_that_has_returned_is_met_in_the_child) {
+BOOST_AUTO_TEST_CASE(a_longjmp_into_a_returned_call_ends_only_the_child) {
   Directory d;
   d.copy("jumps");
   Host host(d, with_trial_loads(5));
   host->probe_all();
-  BOOST_TEST(verdict(*host.registry).starts_with("start/crashed: in its start() it was ended by signal "),
+  BOOST_TEST(verdict(*host.registry).starts_with("start/crashed: was ended by signal "),
              verdict(*host.registry));
 }
 
-BOOST_AUTO_TEST_CASE(a_start_that_works_once_is_one_that_failed_the_second_time) {
+BOOST_AUTO_TEST_CASE(a_second_start_that_fails_is_reported) {
   Directory d;
   d.copy("starts_once");
   {
-    Host host(d, with_trial_loads());  // the rehearsal's start is another process's
+    Host host(d, with_trial_loads());  // the start() of the trial load ran in another process
     BOOST_TEST(host->estimator("sample").match(small_model(), {}) == 7);
   }
   Host again(d, with_trial_loads());
@@ -92,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_start_that_works_once_is_one_that_failed_the_second_time)
   });
 }
 
-BOOST_AUTO_TEST_CASE(sessions_are_destroyed_before_stop_however_long_they_live) {
+BOOST_AUTO_TEST_CASE(sessions_are_destroyed_before_stop) {
   Directory d;
   d.copy("toy_ordered");
   Host host(d);
@@ -109,7 +107,7 @@ BOOST_AUTO_TEST_CASE(sessions_are_destroyed_before_stop_however_long_they_live) 
              boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(a_thread_that_ends_after_the_registry_still_finds_its_destructors) {
+BOOST_AUTO_TEST_CASE(thread_local_destructors_run_after_the_registry_is_gone) {
   Directory d;
   d.copy("thread_local");
   auto host = std::make_unique<Host>(d);
@@ -121,7 +119,7 @@ BOOST_AUTO_TEST_CASE(a_thread_that_ends_after_the_registry_still_finds_its_destr
   BOOST_TEST(said == 62u);
 }
 
-BOOST_AUTO_TEST_CASE(names_that_two_plugins_share_answer_to_each_its_own) {
+BOOST_AUTO_TEST_CASE(plugins_with_equal_symbol_names_use_their_own) {
   Directory d;
   for (const char* name : {"helper_1", "helper_2", "weak"}) d.copy(name);
   Host host(d);
@@ -133,7 +131,8 @@ BOOST_AUTO_TEST_CASE(names_that_two_plugins_share_answer_to_each_its_own) {
 
 BOOST_AUTO_TEST_CASE(the_plugin_with_weak_symbols_exports_hundreds) {
   std::unique_ptr<FILE, int (*)(FILE*)> nm(
-      ::popen(("nm -D --defined-only " + plugin_file("weak").string() + " 2>/dev/null").c_str(), "r"), &::pclose);
+      ::popen(("nm -D --defined-only " + plugin_file("weak").string() + " 2>/dev/null").c_str(), "r"),
+      &::pclose);
   int weak = 0, all = 0;
   for (char line[1024]; nm && std::fgets(line, sizeof line, nm.get()); ++all)
     weak += std::string(line).find(" W ") != std::string::npos;
@@ -144,7 +143,7 @@ BOOST_AUTO_TEST_CASE(the_plugin_with_weak_symbols_exports_hundreds) {
   BOOST_TEST(weak >= 500);
 }
 
-BOOST_AUTO_TEST_CASE(a_unique_symbol_is_the_first_ones_and_pins_it) {
+BOOST_AUTO_TEST_CASE(a_unique_symbol_is_shared_by_two_plugins) {
   Directory d;
   d.copy("unique_1"), d.copy("unique_2");
   Host host(d);
@@ -153,7 +152,7 @@ BOOST_AUTO_TEST_CASE(a_unique_symbol_is_the_first_ones_and_pins_it) {
   BOOST_TEST(bytes(host, "unique-2") == (unique ? 1u : 2u));  // why C-013 of the check refuses them
 }
 
-BOOST_AUTO_TEST_CASE(two_openmp_libraries_live_in_one_process) {
+BOOST_AUTO_TEST_CASE(two_openmp_libraries_work_in_one_process) {
   Directory d;
   d.copy("openmp");
   const bool other = here("openmp_other", "clang++ with libomp");

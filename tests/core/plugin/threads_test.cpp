@@ -1,6 +1,5 @@
-// Many threads and processes at once: estimates of every estimator, scans over one cache, children that are
-// tried side by side. Built with -fsanitize=thread by `tools/dev tsan`, which sees every access; in other
-// builds the answers alone are compared.
+// Many threads and processes: estimates of every estimator, scans that share one cache, concurrent trial
+// loads. `tools/dev tsan` builds it with -fsanitize=thread; other builds only compare the results.
 #include <sys/wait.h>
 
 #include <atomic>
@@ -29,7 +28,7 @@ void in_threads(F work) {
 
 BOOST_AUTO_TEST_SUITE(threads)
 
-BOOST_AUTO_TEST_CASE(estimates_from_four_threads_are_those_of_one) {
+BOOST_AUTO_TEST_CASE(estimates_from_four_threads_equal_those_of_one) {
   Directory d;
   for (const char* name : {"good", "helper_1", "helper_2", "misbehave"}) d.copy(name);
   Host host({fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins",

@@ -1,5 +1,5 @@
-// Plugins that harm whoever loads them: the host only meets them in a child, lives, says what each did, and
-// lists it. Each row is one small library; the last column is what a user reads.
+// Plugins that harm the process that loads them: the host loads them only in a child, survives, and lists
+// the reason. Each row is one small library; the last column is what a user reads.
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -19,43 +19,41 @@ struct HarmfulPlugin {
 std::ostream& operator<<(std::ostream& os, const HarmfulPlugin& w) { return os << w.plugin; }
 
 const HarmfulPlugin kHarmful[] = {
-    {"aborts", "load/crashed: while it was loaded it was ended by signal 6 (SIGABRT)"},
-    {"segfaults", "load/crashed: while it was loaded it was ended by signal 11 (SIGSEGV)"},
-    {"bus_error", "load/crashed: while it was loaded it was ended by signal 7 (SIGBUS)"},
-    {"exits", "load/exited: while it was loaded it exited with code 0 before it had finished"},
-    {"loops", "load/hung: while it was loaded it was not done after 1 s"},
-    {"sleeps", "load/hung: while it was loaded it was not done after 1 s"},
-    {"stops", "load/stopped: while it was loaded it was stopped by signal 19 (SIGSTOP) and did not go on"},
+    {"aborts", "load/crashed: was ended by signal 6 (SIGABRT) while loading"},
+    {"segfaults", "load/crashed: was ended by signal 11 (SIGSEGV) while loading"},
+    {"bus_error", "load/crashed: was ended by signal 7 (SIGBUS) while loading"},
+    {"exits", "load/exited: exited with code 0 before it had finished while loading"},
+    {"loops", "load/hung: was not done after 1 s while loading"},
+    {"sleeps", "load/hung: was not done after 1 s while loading"},
+    {"stops", "load/stopped: was stopped by signal 19 (SIGSTOP) and did not go on while loading"},
     {"throws",
-     "load/crashed: while it was loaded it was ended by signal 6 (SIGABRT); it wrote: terminate called after "
-     "throwing an "
-     "instance of 'int'"},
-    {"aborts_in_start", "start/crashed: in its start() it was ended by signal 6 (SIGABRT)"},
-    {"loops_in_start", "start/hung: in its start() it was not done after 1 s"},
-    {"daemonizes", "hygiene/processes: left 1 process(es) running after its stop()"},
-    {"shouts", "hygiene/noise: wrote 1.00 GiB to standard output or error while it was tried"},
+     "load/crashed: was ended by signal 6 (SIGABRT) while loading; it wrote: terminate called after "
+     "throwing an instance of 'int'"},
+    {"aborts_in_start", "start/crashed: was ended by signal 6 (SIGABRT) in start()"},
+    {"loops_in_start", "start/hung: was not done after 1 s in start()"},
+    {"daemonizes", "hygiene/processes: left 1 process(es) running after stop()"},
+    {"shouts", "hygiene/noise: wrote 1.00 GiB to standard output or error during the trial load"},
     {"closes", "hygiene/streams: closed or replaced a standard stream"},
     {"changes_cwd", "hygiene/cwd: changed the working directory to /"},
     {"changes_umask", "hygiene/umask: changed the umask from 022 to 000"},
     {"changes_locale", "hygiene/locale: changed the locale to C.UTF-8"},
-    {"takes_sigterm", "hygiene/signals: changed what SIGTERM does, which the host needs"},
-    {"lowers_limit", "hygiene/limits: lowered the process's limit of open files (RLIMIT_NOFILE) to 16"},
+    {"takes_sigterm", "hygiene/signals: replaced or blocked SIGTERM, which the host handles"},
+    {"lowers_limit", "hygiene/limits: lowered the limit of open files (RLIMIT_NOFILE) to 16"},
     {"lists_interface",
-     "abi/interfaces: its manifest lists the interface acme.levitation/1 and its get() does not know it"},
-    {"says_abi_1_7", "abi/minor: speaks version 1.0 of the plugin interface and its manifest says 1.7"},
+     "abi/interfaces: its manifest lists the interface acme.levitation/1, but get() returns null for it"},
+    {"says_abi_1_7", "abi/minor: uses plugin interface 1.0, but its manifest requires 1.7"},
     {"no_entry", "load/no_entry: has no function trainhost_plugin_v1"},
     {"start_fails", "start/unavailable: the moon is in the wrong phase"},
     {"start_fails_with_number", "start/io: errno 28: the tables cannot be written"},
-    {"needs_abi_9",
-     "manifest/abi: is written for version 9.0 of the plugin interface; this program speaks 1.0"},
-    {"needs_cpu", "gate/cpu_feature: needs the processor feature flux_capacitor, which this machine lacks"},
-    {"needs_soname", "gate/missing_library: needs the library libnowhere.so.9, which is not on this machine"},
+    {"needs_abi_9", "manifest/abi: requires plugin interface 9.0; this program supports 1.0"},
+    {"needs_cpu",
+     "gate/cpu_feature: requires the processor feature flux_capacitor, which this machine does not have"},
+    {"needs_soname", "gate/missing_library: requires the library libnowhere.so.9, which is not installed"},
     {"missing_library",
-     "gate/missing_library: needs the library libtest_plugin_lender.so, which is not on this machine"},
-    {"run_path_tmp", "gate/run_path: others may add libraries to /tmp, which its RUNPATH names"},
+     "gate/missing_library: requires the library libtest_plugin_lender.so, which is not installed"},
+    {"run_path_tmp", "gate/run_path: its RUNPATH names /tmp, where other users can add libraries"},
     {"run_path_relative", "gate/run_path: its RUNPATH has the relative element 'lib'"},
-    {"run_path_empty",
-     "gate/run_path: its RUNPATH has an empty element, which would mean the working directory"},
+    {"run_path_empty", "gate/run_path: its RUNPATH has an empty element, which means the working directory"},
     {"good", "ok"},
     {"keeps_thread", "ok"},
     {"minor_99", "ok"},
@@ -69,11 +67,11 @@ std::ostream& operator<<(std::ostream& os, const Warned& w) { return os << w.plu
 const Warned kWarned[] = {
     {"murmurs", "wrote 6 bytes to standard output or error: hello"},
     {"changes_variable", "changed the environment: TEST_PLUGIN"},
-    {"takes_sigusr1", "changed what SIGUSR1 does"},
-    {"keeps_file", "keeps 1 files open after its stop()"},
+    {"takes_sigusr1", "replaced or blocked SIGUSR1"},
+    {"keeps_file", "left 1 file(s) open after stop()"},
     {"fast_math",
-     "changed the floating-point mode when it was loaded (denormals to zero, most likely by -ffast-math): "
-     "undone"},
+     "changed the floating-point mode while loading (flush denormals to zero, probably -ffast-math); the "
+     "host restored it"},
 };
 
 /// Processes of the whole machine that run the prober.
@@ -108,7 +106,7 @@ BOOST_DATA_TEST_CASE(a_harmful_plugin_is_rejected_and_the_host_is_unharmed,
   BOOST_TEST(host->ids("estimator").size() == (std::string(row.verdict) == "ok" ? 1u : 0u));
 }
 
-BOOST_DATA_TEST_CASE(a_small_fault_is_a_warning, boost::unit_test::data::make(kWarned), row) {
+BOOST_DATA_TEST_CASE(a_harmless_fault_is_a_warning, boost::unit_test::data::make(kWarned), row) {
   if (!fs::exists(plugin_file(row.plugin))) return;  // fast_math is for x86-64
   Directory d;
   d.copy(row.plugin);
@@ -140,14 +138,14 @@ BOOST_AUTO_TEST_CASE(the_first_use_of_an_unknown_file_trial_loads_it) {
   BOOST_TEST(other->estimator("sample").match(small_model(), {}) == 7);
 }
 
-BOOST_AUTO_TEST_CASE(a_file_that_crashes_does_not_hold_its_id) {
+BOOST_AUTO_TEST_CASE(a_crashing_file_frees_its_id) {
   Directory d;
   d.copy("aborts");
   d.copy("good");
   Host host(d, with_trial_loads());
   BOOST_TEST(host->candidates()[1].code == "duplicate_id");
   BOOST_TEST(host->estimator("sample").match(small_model(), {}) == 7);
-  BOOST_TEST(host.logged("good.so is used in place of "));
+  BOOST_TEST(host.logged("good.so is used instead of "));
 }
 
 BOOST_AUTO_TEST_CASE(a_trial_load_of_a_trainer_uses_its_own_options) {
@@ -162,9 +160,9 @@ BOOST_AUTO_TEST_CASE(a_trial_load_of_a_trainer_uses_its_own_options) {
   BOOST_TEST((c.stage + "/" + c.code + ": " + c.reason) == "probe/unavailable: no toy in the box");
 }
 
-BOOST_AUTO_TEST_CASE(a_manifest_is_shown_without_a_line_of_code_run) {
+BOOST_AUTO_TEST_CASE(a_manifest_is_read_without_running_code) {
   for (const char* name : {"aborts", "undefined_symbol", "loops"}) {
-    const tp::Candidate c = tp::inspect(plugin_file(name));  // loading it would end or hang this test
+    const tp::Candidate c = tp::inspect_file(plugin_file(name));  // loading it would end or hang this test
     BOOST_TEST(c.manifest.id == "sample", name);
     BOOST_TEST((c.status == tp::Status::kOk), name);
     BOOST_TEST(read_file("/proc/self/maps").find(plugin_file(name).string()) == std::string::npos);

@@ -1,4 +1,5 @@
-// The program that rehearses plugins in these tests: what trainhost's main() does, and nothing else.
+// The program that runs trial loads in these tests: does what main() of trainhost does for them, and nothing
+// else.
 #include "core/plugin/trial_load.hpp"
 
-int main() { trainhost::plugin::probe_child(); }
+int main() { trainhost::plugin::serve_trial_load(); }

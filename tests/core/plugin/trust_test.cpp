@@ -1,5 +1,4 @@
-// Who could have put a file there: every folder of its path counts, owners and groups, and a list of
-// contents.
+// Owners and modes of a file and of every parent directory, groups, and the allow list.
 #include <grp.h>
 #include <pwd.h>
 
@@ -20,7 +19,7 @@ std::string trust(const fs::path& file) {
   try {
     t.check(file);
     return "ok";
-  } catch (const tp::Refused& why) {
+  } catch (const tp::Rejection& why) {
     return why.stage() + "/" + why.code() + ": " + why.what();
   }
 }
@@ -34,11 +33,11 @@ fs::path nested(const Directory& d) {
 
 std::string pass(const fs::path& file) {
   tp::Trust t;
-  tp::Passed p;
+  tp::ValidatedFile p;
   try {
-    tp::pass_gate(file, t, p);
+    tp::validate_file(file, t, p);
     return "ok " + p.manifest.version;
-  } catch (const tp::Refused& why) {
+  } catch (const tp::Rejection& why) {
     return why.stage() + "/" + why.code() + ": " + why.what();
   }
 }
@@ -51,7 +50,7 @@ const char* const kManifest =
 
 BOOST_AUTO_TEST_SUITE(trust_)
 
-BOOST_AUTO_TEST_CASE(any_folder_above_that_all_may_write_is_refused_by_name) {
+BOOST_AUTO_TEST_CASE(a_world_writable_parent_directory_is_rejected_by_name) {
   Directory d;
   const fs::path file = nested(d);
   BOOST_TEST(trust(file) == "ok");
@@ -59,14 +58,14 @@ BOOST_AUTO_TEST_CASE(any_folder_above_that_all_may_write_is_refused_by_name) {
     const fs::path p = *folder ? d / folder : d.path();
     ::chmod(p.c_str(), 0777);
     BOOST_TEST(trust(file) ==
-               "gate/world_writable_directory: anybody may write to its directory " + p.string());
+               "gate/world_writable_directory: any user can write to its directory " + p.string());
     ::chmod(p.c_str(), 01777);  // sticky: others may add, but not replace
     BOOST_TEST(trust(file) == "ok");
     ::chmod(p.c_str(), 0755);
   }
 }
 
-BOOST_AUTO_TEST_CASE(other_owners_are_refused) {
+BOOST_AUTO_TEST_CASE(files_of_other_owners_are_rejected) {
   if (::geteuid() != 0) {
     BOOST_TEST_MESSAGE("skipped: only root can give files away");
     return;
@@ -75,14 +74,14 @@ BOOST_AUTO_TEST_CASE(other_owners_are_refused) {
   const fs::path file = nested(d);
   BOOST_REQUIRE_EQUAL(::chown(file.c_str(), 12345, 0), 0);
   BOOST_TEST(trust(file) ==
-             "gate/foreign_owner: the file belongs to user 12345, who is neither root nor you");
+             "gate/foreign_owner: the file is owned by user 12345, who is neither root nor the current user");
   BOOST_REQUIRE_EQUAL(::chown(file.c_str(), 0, 0), 0);
   BOOST_REQUIRE_EQUAL(::chown((d / "a").c_str(), 12345, 0), 0);
   BOOST_TEST(trust(file) == "gate/foreign_owner_directory: its directory " + (d / "a").string() +
-                                " belongs to user 12345, who is neither root nor you");
+                                " is owned by user 12345, who is neither root nor the current user");
 }
 
-BOOST_AUTO_TEST_CASE(a_group_may_write_only_when_it_is_ones_own) {
+BOOST_AUTO_TEST_CASE(only_the_users_private_group_may_write) {
   Directory d;
   const fs::path file = nested(d);
   ::chmod(file.c_str(), 0664);
@@ -95,7 +94,7 @@ BOOST_AUTO_TEST_CASE(a_group_may_write_only_when_it_is_ones_own) {
     return;
   }
   BOOST_REQUIRE_EQUAL(::chown(file.c_str(), 0, 23456), 0);
-  BOOST_TEST(trust(file) == "gate/group_writable: everybody in the group group 23456 may write to it");
+  BOOST_TEST(trust(file) == "gate/group_writable: all members of the group group 23456 can write to it");
   ::chmod(file.c_str(), 0644);
   BOOST_TEST(trust(file) == "ok");
   BOOST_REQUIRE_EQUAL(::chown((d / "a").c_str(), 0, 23456), 0);
@@ -103,7 +102,7 @@ BOOST_AUTO_TEST_CASE(a_group_may_write_only_when_it_is_ones_own) {
   BOOST_TEST(trust(file).starts_with("gate/group_writable_directory: "));
 }
 
-BOOST_AUTO_TEST_CASE(a_link_leads_to_the_folders_of_the_real_file) {
+BOOST_AUTO_TEST_CASE(a_link_is_checked_in_the_directories_of_its_target) {
   Directory d, elsewhere;
   const fs::path file = nested(elsewhere);
   ::chmod((elsewhere / "a").c_str(), 0777);
@@ -112,7 +111,7 @@ BOOST_AUTO_TEST_CASE(a_link_leads_to_the_folders_of_the_real_file) {
   BOOST_TEST(verdict(*host.registry).starts_with("gate/world_writable_directory"));
 }
 
-BOOST_AUTO_TEST_CASE(a_list_of_contents_lets_nothing_else_in) {
+BOOST_AUTO_TEST_CASE(only_files_in_the_allow_list_are_used) {
   Directory d;
   const fs::path good = d.copy("good");
   const std::string hash = tp::content_hash(good, tp::identify(good));
@@ -125,13 +124,13 @@ BOOST_AUTO_TEST_CASE(a_list_of_contents_lets_nothing_else_in) {
   BOOST_TEST(verdict(*Host(d, o).registry) == "ok");
   o.allow = {std::string(64, '0')};
   Host host(d, o);
-  BOOST_TEST(verdict(*host.registry) == "gate/not_allowed: is not on the list plugins.allow of the run file");
-  BOOST_TEST(host->candidates()[0].hint == "if you trust it, add \"" + hash + "\" there");
+  BOOST_TEST(verdict(*host.registry) == "gate/not_allowed: is not in the list plugins.allow of the run file");
+  BOOST_TEST(host->candidates()[0].hint == "if you trust the file, add \"" + hash + "\" there");
   o.allow_in = {"/elsewhere"};  // the list is for the run file's own folders
   BOOST_TEST(verdict(*Host(d, o).registry) == "ok");
 }
 
-BOOST_AUTO_TEST_CASE(a_manifest_may_stand_beside_the_file) {
+BOOST_AUTO_TEST_CASE(a_manifest_may_be_a_file_next_to_the_library) {
   Directory d;
   const fs::path bare = d.copy("manifest_absent", "x");
   BOOST_TEST(pass(bare).starts_with("manifest/absent"));
@@ -146,10 +145,10 @@ BOOST_AUTO_TEST_CASE(a_manifest_may_stand_beside_the_file) {
   BOOST_TEST(pass(both).starts_with("manifest/not_toml"));
   d.write("y.toml", kManifest);
   ::chmod((d / "y.toml").c_str(), 0666);
-  BOOST_TEST(pass(both) == "gate/world_writable: its manifest y.toml: anybody may write to it");
+  BOOST_TEST(pass(both) == "gate/world_writable: its manifest y.toml: any user can write to it");
   fs::remove(d / "x.toml");
   ::mkfifo((d / "x.toml").c_str(), 0644);
-  BOOST_TEST(pass(bare) == "gate/not_regular: its manifest x.toml: a FIFO, not a file");
+  BOOST_TEST(pass(bare) == "gate/not_regular: manifest file x.toml: is a FIFO, not a regular file");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

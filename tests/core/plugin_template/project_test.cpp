@@ -1,6 +1,5 @@
-// Projects as lists of files: every combination is complete and filled in, names are checked with the nearest
-// right one, and what stands on disk is never touched. That the projects build and run:
-// tests/sdk/installed/scaffolds_test.sh.
+// Projects as lists of files: every combination is complete, names are checked with the nearest valid one,
+// and existing files are never changed. tests/sdk/installed/scaffolds_test.sh builds and runs the projects.
 #include "core/plugin_template/project.hpp"
 
 #include <unistd.h>
@@ -47,7 +46,7 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 BOOST_AUTO_TEST_SUITE(scaffold)
 
-BOOST_AUTO_TEST_CASE(what_is_embedded_is_what_lies_in_the_tree) {
+BOOST_AUTO_TEST_CASE(the_embedded_files_equal_those_in_the_tree) {
   const fs::path root = fs::path(TRAINHOST_SOURCE_DIR) / "sdk";
   std::size_t templates = 0;
   for (const sc::Embedded& e : sc::templates()) {
@@ -81,11 +80,11 @@ BOOST_AUTO_TEST_CASE(every_project_is_complete_and_filled_in) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(a_wrong_word_is_answered_with_the_nearest_right_one) {
+BOOST_AUTO_TEST_CASE(an_invalid_value_is_answered_with_the_nearest_valid_one) {
   BOOST_TEST(message({"acme-conv", "estimator", "c", ""}) == "");
   BOOST_TEST(has(message({"Acme Conv!", "estimator", "c", ""}), "did you mean 'acme-conv'?"));
   BOOST_TEST(has(message({"../up", "estimator", "c", ""}), "did you mean 'up'?"));
-  BOOST_TEST(has(message({"", "estimator", "c", ""}), "is not 1 to 40"));
+  BOOST_TEST(has(message({"", "estimator", "c", ""}), "must be 1 to 40"));
   BOOST_TEST(has(message({"9\x1b[31m", "estimator", "c", ""}), "did you mean 'm'?"));
   BOOST_TEST(has(message({std::string(41, 'a'), "estimator", "c", ""}),
                  "did you mean '" + std::string(40, 'a') + "'?"));
@@ -139,7 +138,7 @@ BOOST_AUTO_TEST_CASE(no_name_hides_a_file_of_its_project) {
                    std::string(name) + " " + kind + " " + lang);
 }
 
-BOOST_AUTO_TEST_CASE(what_stands_on_disk_is_never_touched) {
+BOOST_AUTO_TEST_CASE(existing_files_are_never_changed) {
   const fs::path dir = fs::temp_directory_path() / ("trainhost-scaffold-" + std::to_string(::getpid()));
   fs::remove_all(dir);
   const std::vector<sc::File> files = {{"a/b.sh", "echo\n", true}, {"c", "text", false}};
@@ -152,7 +151,7 @@ BOOST_AUTO_TEST_CASE(what_stands_on_disk_is_never_touched) {
   BOOST_CHECK_THROW(sc::write(dir / "c", files), trainhost::Error);
   // A folder that cannot be made is named as it was given, with the way out.
   BOOST_CHECK_EXCEPTION(sc::write(dir / "c/below", files), trainhost::Error, [&](const trainhost::Error& e) {
-    return has(e.full(), "cannot make the folder '" + (dir / "c/below").string() + "'") &&
+    return has(e.full(), "cannot create the directory '" + (dir / "c/below").string() + "'") &&
            has(e.full(), "--dir");
   });
   fs::remove_all(dir);

@@ -1,24 +1,24 @@
-// The host that judges its callers, held against violations made here by hand: each rule is kept by what is
-// right, and broken by what is wrong, each by itself. broken_plugins_test shows the same with plugins.
+// The checking host, tested with violations made by hand: correct calls break no rule, and each wrong call
+// breaks exactly one. broken_plugins_test shows the same with plugins.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 #include <thread>
 
-#include "core/plugin/instance_turns.hpp"
+#include "core/plugin/instance_calls.hpp"
 #include "core/plugin_validator/checking_host.hpp"
 #include "core/plugin_validator/guarded_memory.hpp"
 #include "core/plugin_validator/sinks.hpp"
 
 namespace tc = trainhost::plugin_validator;
+using trainhost::plugin::InstanceCalls;
 using trainhost::plugin::PluginError;
-using trainhost::plugin::Turns;
 
 namespace {
 
 void elsewhere(const std::function<void()>& f) { std::thread(f).join(); }
 
-struct Rig {
-  tc::Record record;
+struct HostFixture {
+  tc::BreachRecord record;
   tc::CheckingHost host{record};
   const th_host* h = host.get();
   std::string outside() const { return record.first(tc::Rule::kCallbackOutsideCall); }
@@ -29,7 +29,7 @@ struct Rig {
 
 BOOST_AUTO_TEST_SUITE(checking_host)
 
-BOOST_AUTO_TEST_CASE(every_callback_outside_a_call_is_seen) {
+BOOST_AUTO_TEST_CASE(every_callback_outside_a_call_is_detected) {
   const std::vector<std::pair<const char*, std::function<void(const th_host*)>>> callbacks = {
       {"log()", [](auto* h) { h->log(h, TH_LOG_INFO, "x", "x"); }},
       {"alloc()", [](auto* h) { h->alloc(h, 0, 1, TH_TIER_HOST, "x"); }},
@@ -41,9 +41,9 @@ BOOST_AUTO_TEST_CASE(every_callback_outside_a_call_is_seen) {
       {"extension()", [](auto* h) { h->extension(h, "x"); }},
   };
   for (const auto& [name, make] : callbacks) {
-    Rig inside, outside, late;
+    HostFixture inside, outside, late;
     {
-      tc::CheckingHost::Legal call(inside.host), other(late.host);
+      tc::CheckingHost::CallbacksAllowed call(inside.host), other(late.host);
       make(inside.h);
       elsewhere([&] { make(inside.h); });  // threads of the plugin's own may call back too
     }
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(every_callback_outside_a_call_is_seen) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(every_wrong_argument_is_seen) {
+BOOST_AUTO_TEST_CASE(every_wrong_argument_is_detected) {
   const char* const no_text = "\xff\xfe";
   const std::vector<std::pair<const char*, std::function<void(const th_host*)>>> wrong = {
       {"a level", [](auto* h) { h->log(h, 9, "x", "x"); }},
@@ -80,28 +80,28 @@ BOOST_AUTO_TEST_CASE(every_wrong_argument_is_seen) {
       {"an extension", [](auto* h) { h->extension(h, nullptr); }},
   };
   for (const auto& [what, make] : wrong) {
-    Rig rig;
-    tc::CheckingHost::Legal call(rig.host);
-    make(rig.h);
-    BOOST_TEST(rig.arguments() != "", what);
-    BOOST_TEST(rig.outside() == "", what);
+    HostFixture fixture;
+    tc::CheckingHost::CallbacksAllowed call(fixture.host);
+    make(fixture.h);
+    BOOST_TEST(fixture.arguments() != "", what);
+    BOOST_TEST(fixture.outside() == "", what);
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_table_that_was_written_to_is_seen) {
-  Rig rig;
-  rig.host.look_at_table();
-  BOOST_TEST(rig.record.first(tc::Rule::kInputChanged) == "");
-  const_cast<th_host*>(rig.h)->log = nullptr;
-  rig.host.look_at_table();
-  BOOST_TEST(rig.record.first(tc::Rule::kInputChanged) != "");
+BOOST_AUTO_TEST_CASE(a_modified_host_table_is_detected) {
+  HostFixture fixture;
+  fixture.host.check_table_unchanged();
+  BOOST_TEST(fixture.record.first(tc::Rule::kInputChanged) == "");
+  const_cast<th_host*>(fixture.h)->log = nullptr;
+  fixture.host.check_table_unchanged();
+  BOOST_TEST(fixture.record.first(tc::Rule::kInputChanged) != "");
 }
 
-BOOST_AUTO_TEST_CASE(sinks_know_their_time_and_their_thread) {
+BOOST_AUTO_TEST_CASE(sinks_detect_late_calls_and_other_threads) {
   for (const bool late : {false, true}) {
-    Rig rig;
-    tc::ReportSink nodes(rig.record, std::this_thread::get_id());
-    tc::TensorSink tensors(rig.record, std::this_thread::get_id());
+    HostFixture fixture;
+    tc::ReportSink nodes(fixture.record, std::this_thread::get_id());
+    tc::TensorSink tensors(fixture.record, std::this_thread::get_id());
     th_mem m{};
     m.struct_size = sizeof m, m.name = "x";
     float value = 1;
@@ -113,35 +113,35 @@ BOOST_AUTO_TEST_CASE(sinks_know_their_time_and_their_thread) {
           tensors.get()->tensor(tensors.get(), &t);
     };
     all();
-    BOOST_TEST((rig.record.first(tc::Rule::kSinkThread) + rig.record.first(tc::Rule::kSinkAfterReturn)) ==
-               "");
+    BOOST_TEST((fixture.record.first(tc::Rule::kSinkThread) +
+                fixture.record.first(tc::Rule::kSinkAfterReturn)) == "");
     if (late) nodes.close(), tensors.close(), all();
     if (!late) elsewhere(all);
-    BOOST_TEST((rig.record.first(tc::Rule::kSinkAfterReturn) != "") == late);
-    BOOST_TEST((rig.record.first(tc::Rule::kSinkThread) != "") == !late);
+    BOOST_TEST((fixture.record.first(tc::Rule::kSinkAfterReturn) != "") == late);
+    BOOST_TEST((fixture.record.first(tc::Rule::kSinkThread) != "") == !late);
   }
 }
 
-BOOST_AUTO_TEST_CASE(tripwires_notice_a_byte) {
+BOOST_AUTO_TEST_CASE(guard_bytes_detect_one_changed_byte) {
   tc::Guarded<th_error> e;
-  BOOST_TEST(e.margins_kept());
+  BOOST_TEST(e.margins_unchanged());
   reinterpret_cast<unsigned char*>(e.get())[sizeof(th_error)] ^= 1;
-  BOOST_TEST(!e.margins_kept());
+  BOOST_TEST(!e.margins_unchanged());
   tc::Guarded<th_error> before;
   reinterpret_cast<unsigned char*>(before.get())[-1] ^= 1;
-  BOOST_TEST(!before.margins_kept());
+  BOOST_TEST(!before.margins_unchanged());
   tc::Guarded<th_error> kept;
   kept.poison();
-  BOOST_TEST(kept.poison_kept());
+  BOOST_TEST(kept.poison_unchanged());
   kept->code = TH_E_IO;
-  BOOST_TEST(!kept.poison_kept());
+  BOOST_TEST(!kept.poison_unchanged());
 }
 
-BOOST_AUTO_TEST_CASE(calls_on_an_instance_are_made_by_turns) {
-  Turns turns;
+BOOST_AUTO_TEST_CASE(calls_on_an_instance_must_not_overlap) {
+  InstanceCalls calls;
   const auto refused = [&](const char* call) {
     try {
-      Turns::Turn turn(turns, "acme", call);
+      InstanceCalls::Scope scope(calls, "acme", call);
       return std::string();
     } catch (const PluginError& e) {
       return e.status() + ": " + e.what();
@@ -150,19 +150,19 @@ BOOST_AUTO_TEST_CASE(calls_on_an_instance_are_made_by_turns) {
   BOOST_TEST(refused("step") == "");
   BOOST_TEST(refused("save") == "");
   {
-    Turns::Turn turn(turns, "acme", "step");
+    InstanceCalls::Scope scope(calls, "acme", "step");
     BOOST_TEST(refused("save") ==
                "state: save() was called while step() ran on the same instance of plugin acme");
     std::string other;
     elsewhere([&] { other = refused("step"); });
     BOOST_TEST(other == "state: step() was called while step() ran on the same instance of plugin acme");
-    BOOST_TEST(!turns.end());
+    BOOST_TEST(!calls.close());
   }
   elsewhere([&] { BOOST_TEST(refused("step") == ""); });  // the thread may change between calls
-  BOOST_TEST(turns.end());
+  BOOST_TEST(calls.close());
   BOOST_TEST(refused("counters") ==
              "state: counters() was called on an instance of plugin acme after destroy()");
-  BOOST_TEST(!turns.end());
+  BOOST_TEST(!calls.close());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

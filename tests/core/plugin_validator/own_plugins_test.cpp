@@ -1,4 +1,5 @@
-// Our own plugins pass what outside authors must pass; and the words that choose checks.
+// The plugins of this repository pass the checks that outside authors must pass; selection of checks; JSON
+// and JUnit.
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,7 @@ namespace tc = trainhost::plugin_validator;
 
 BOOST_AUTO_TEST_SUITE(check_own_plugins)
 
-BOOST_AUTO_TEST_CASE(each_of_them_keeps_every_promise) {
+BOOST_AUTO_TEST_CASE(each_own_plugin_passes_every_check) {
   int plugins = 0;
   for (const auto& e : fs::directory_iterator(fs::path(TRAINHOST_BINARY_DIR) / "lib/trainhost/plugins")) {
     if (e.path().extension() != ".so") continue;
@@ -29,7 +30,7 @@ BOOST_AUTO_TEST_CASE(each_of_them_keeps_every_promise) {
   BOOST_TEST(plugins >= 6);
 }
 
-BOOST_AUTO_TEST_CASE(words_choose_checks_and_what_they_need) {
+BOOST_AUTO_TEST_CASE(arguments_select_checks_and_their_prerequisites) {
   const tc::Selection one = tc::select(5, {"E-014"}, {}, "estimator");
   BOOST_TEST(one.asked.size() == 1u);
   BOOST_TEST(one.plan.back()->id == "E-014");
@@ -55,7 +56,7 @@ BOOST_AUTO_TEST_CASE(json_and_junit_say_the_same) {
   const auto j = nlohmann::json::parse(tc::json_of(r));
   BOOST_TEST(j["failed"] == 2);
   BOOST_TEST(j["checks"][1]["reason"] == "it said \"<no>\" & left");
-  BOOST_TEST(!r.kept());
+  BOOST_TEST(!r.all_passed());
   const std::string xml = tc::junit_of(r);
   BOOST_TEST(xml.find("failures=\"1\" errors=\"1\" skipped=\"1\"") != std::string::npos);
   BOOST_TEST(xml.find("&lt;no&gt;") != std::string::npos);

@@ -10,7 +10,7 @@ namespace tc = trainhost::plugin_validator;
 
 BOOST_AUTO_TEST_SUITE(check_table)
 
-BOOST_AUTO_TEST_CASE(ids_are_unique_and_needs_come_first) {
+BOOST_AUTO_TEST_CASE(ids_are_unique_and_prerequisites_come_first) {
   std::set<std::string> seen;
   for (const tc::Check& c : tc::checks()) {
     BOOST_TEST(seen.count(c.id) == 0u, c.id << " stands twice");

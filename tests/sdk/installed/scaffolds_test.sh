@@ -42,7 +42,7 @@ rejected "did you mean 'rust'?" x --kind=trainer --lang=rst
 rejected "word of CMake or Cargo" test --kind=trainer --lang=c
 rejected "did you mean 'my-family'?" x --kind=estimator --lang=c --family=My-Family
 echo mine >c-estimator/run.toml
-rejected "exists and is not empty: nothing was written" x --kind=trainer --lang=c --dir c-estimator
+rejected "is not empty; nothing was written" x --kind=trainer --lang=c --dir c-estimator
 [ "$(cat c-estimator/run.toml)" = mine ] || fail "a file was overwritten"
 # A project whose name is a type of the SDK builds as well.
 trainhost plugins new size --kind=estimator --lang=c++ >/dev/null && size/ci.sh >size.log 2>&1 || { tail -n 20 size.log; fail "a plugin with the name 'size'"; }
@@ -62,4 +62,4 @@ lacking "cargo not found" bare-rust
 grep -q "Note: .*/llama.so already has the id 'llama'" <<<"$(trainhost plugins new llama --kind=estimator --lang=c)" || fail "no note about an id that is in use"
 ! grep -q Note <<<"$(trainhost plugins new unused-id --kind=estimator --lang=c)" || fail "a note about an id that is not in use"
 echo x >plain
-rejected "exists and is no folder" x --kind=trainer --lang=c --dir plain
+rejected "exists and is not a directory" x --kind=trainer --lang=c --dir plain

@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(error_messages_of_a_plugin_are_printed_with_its_name) {
   for (const auto& [what, message] :
        {std::pair{"throw Error", "trainhost: plugin misbehave: no licence (buy one)\n"},
         {"with number", "trainhost: plugin misbehave: errno 28: the disk is full\n"},
-        {"no message", "trainhost: plugin misbehave failed in estimate() without a message: io\n"}}) {
+        {"no message", "trainhost: estimate() of plugin misbehave failed without a message: io\n"}}) {
     const Outcome r = run_program({"plan", "--estimator=misbehave", "--plugin-path", tmp.path().string(),
                                    "--set", std::string("plugin.misbehave.do=") + what});
     BOOST_TEST(r.code != 0);
@@ -239,8 +239,8 @@ BOOST_AUTO_TEST_CASE(every_rejection_is_explained_in_one_line) {
     BOOST_TEST(
         has(r.out,
             at +
-                "aborts.so  rejected load/crashed: while it was loaded it was ended by signal 6 (SIGABRT) "
-                "(it was tried in a process of its own and is left alone until the file changes)" +
+                "aborts.so  rejected load/crashed: was ended by signal 6 (SIGABRT) while loading "
+                "(it ran only in a child process; it is tried again when the file changes)" +
                 remembered + "\n"),
         r.out);
     BOOST_TEST(has(r.out, at +
@@ -248,9 +248,8 @@ BOOST_AUTO_TEST_CASE(every_rejection_is_explained_in_one_line) {
                               "(export it with TH_PLUGIN, or as const th_plugin *trainhost_plugin_v1(void))" +
                               remembered + "\n"),
                r.out);
-    BOOST_TEST(has(r.out, at + "needs_cpu.so  rejected gate/cpu_feature: needs the processor feature "
-                               "flux_capacitor, which this "
-                               "machine lacks (a build of it for older processors is needed)\n"),
+    BOOST_TEST(has(r.out, at + "needs_cpu.so  rejected gate/cpu_feature: requires the processor feature "
+                               "flux_capacitor, which this machine does not have (install a build for older processors)\n"),
                r.out);
     BOOST_TEST(has(r.out, at + "text.so  rejected gate/not_elf: not a shared library: it does not begin with "
                                "the ELF magic number"),

@@ -1,5 +1,6 @@
-// An estimator that lets exceptions out, built by every C++ at hand: its option "do" says what and from
-// where. The words of std:: are its own library's, which may be another than the host's; ../runtime_isolation_test.cpp.
+// An estimator that lets exceptions escape, built with every available C++ library: its option "do" selects
+// exception and function. Messages of std:: exceptions come from its own library, which may differ from the
+// host's; ../runtime_isolation_test.cpp.
 #include <cstring>
 #include <stdexcept>
 #include <trainhost/trainhost.hpp>

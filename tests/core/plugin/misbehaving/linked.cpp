@@ -1,6 +1,6 @@
-// An estimator whose fault is how it is linked: what it exports, what it leaves behind in threads, which
-// run-time library it brings. It reports value() bytes, so that a wrong symbol is a wrong number. One macro,
-// one plugin; ../runtime_isolation_test.cpp.
+// An estimator whose fault is how it is linked: exported symbols, threads that stay, its run-time library.
+// It reports value() bytes, so a wrong symbol gives a wrong number. One macro per plugin;
+// ../runtime_isolation_test.cpp.
 #include <string>
 #include <trainhost/trainhost.hpp>
 #include <vector>

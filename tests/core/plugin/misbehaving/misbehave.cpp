@@ -1,5 +1,4 @@
-// An estimator that loads well and then does what its option "do" says. One word, one fault;
-// ../adapt_test.cpp.
+// An estimator that loads correctly and then misbehaves as its option "do" says; ../adapt_test.cpp.
 #include <stdexcept>
 #include <string>
 #include <trainhost/trainhost.hpp>

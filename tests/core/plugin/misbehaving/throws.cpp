@@ -1,4 +1,4 @@
-// A library whose static initialisation throws what the host cannot know.
+// A library whose static initialisation throws an int.
 #include <trainhost/trainhost.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// A toy trainer with one tensor w[2, 3]: a step adds lr to every element, the loss is their sum. Enough to
-// see every call of the interface arrive; its option "do" makes it misbehave. ../adapt_test.cpp.
+// A toy trainer with one tensor w[2, 3]: a step adds lr to every element, and the loss is their sum. Enough
+// to test every call of the interface; its option "do" makes it misbehave. ../adapt_test.cpp.
 #include <string>
 #include <trainhost/trainhost.hpp>
 #if defined(__SSE2__)

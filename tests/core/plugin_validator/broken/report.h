@@ -1,5 +1,5 @@
 /* The memory report of the broken estimators and trainers: weights, gradients, moments, activations of a bigram model, exactly;
- * and the faults of such accounts. */
+ * and the faults of such reports. */
 #ifndef BROKEN_REPORT_H
 #define BROKEN_REPORT_H
 #include "common.h"

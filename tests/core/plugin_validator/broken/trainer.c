@@ -1,4 +1,4 @@
-/* A small honest trainer: a bigram model in the tensors of a llama (embedding and head learn, the layers
+/* A small correct trainer: a bigram model in the tensors of a llama (embedding and head learn, the layers
  * stand by), plain gradient descent. FAULT selects one fault. Built once per row of ../broken_plugins.txt. */
 #define KIND "trainer"
 #include "report.h"

@@ -1,6 +1,5 @@
-// The plugin under test as a library in this process: mapped once, never unmapped, its tables copied as far
-// as both sides know them. Unlike the host's own loader it judges step by step, so that each step can be a
-// check.
+// The plugin under test as a library in this process: mapped once, its tables copied as far as both sides
+// know them. Unlike the host's loader it exposes each step, so that each step can be a check.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -15,19 +14,20 @@ namespace trainhost::plugin_validator {
 
 enum class Mapping { kForever, kUntilClosed };
 
-class Subject {
+class LoadedLibrary {
  public:
-  /// "" after the library was mapped (RTLD_NOW, as the host does it), else what the dynamic linker said.
+  /// Maps the library (RTLD_NOW, like the host). Returns "" or the message of the dynamic linker.
   std::string map(const std::filesystem::path& file, Mapping how = Mapping::kForever);
-  /// dlclose(). After a mapping for ever nothing happens.
+  /// dlclose(). No effect after Mapping::kForever.
   void unmap();
   bool mapped() const { return handle_ != nullptr; }
 
-  /// The address of the entry when it is a function of the library itself; else nullptr and the reason.
+  /// The entry if it is a function of the library itself; else nullptr and the reason.
   using Entry = const th_plugin* (*)();
   Entry entry(std::string& why) const;
 
-  /// The tables, asked for afresh each time, cut or zero-filled to what this build knows. Throw Broken.
+  /// The tables, requested again on each call, truncated or zero-filled to the size that this build knows.
+  /// Throw CheckFailed.
   th_plugin table() const;
   const void* interface(const char* id) const;
   th_estimator estimator() const;

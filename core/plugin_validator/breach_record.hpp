@@ -1,5 +1,5 @@
-// What the checking host has seen a plugin do wrong, by rule. Written from any thread, also after the call in
-// which it happened; read by the checks of contract_checks.cpp, one rule each.
+// Rules of the interface that a plugin broke, as seen by the checking host. Written from any thread, also
+// after the call in which the breach happened; read by the checks of level5_contract.cpp, one rule each.
 #pragma once
 #include <array>
 #include <mutex>
@@ -8,27 +8,27 @@
 namespace trainhost::plugin_validator {
 
 enum class Rule {
-  kCallbackOutsideCall,  // a host callback while no call ran and no instance lived
-  kCallbackArguments,    // a null text, an unknown tier, memory that was never given out
+  kCallbackOutsideCall,  // a host callback while no call ran and no instance existed
+  kCallbackArguments,    // a null text, an unknown tier, memory that was not allocated
   kSinkAfterReturn,      // a node, a note or a tensor after the call had returned
   kSinkThread,           // from a thread other than the call's
   kInputChanged,         // a struct that the plugin may only read
   kErrorPastSize,        // bytes around the caller's error changed
-  kErrorKept,            // the error was written after the call
+  kErrorWrittenLate,     // the error was written after the call
   kErrorText,            // a message that is not terminated or not UTF-8
   kOutPastSize,          // bytes past the struct_size of another out struct
   kCount
 };
 
-class Record {
+class BreachRecord {
  public:
-  /// Keeps the first breach of each rule: the others mostly follow from it.
+  /// Stores the first breach of each rule; later ones are usually consequences.
   void breach(Rule r, const std::string& sentence) {
     std::lock_guard lock(mutex_);
     std::string& first = first_[static_cast<std::size_t>(r)];
     if (first.empty()) first = sentence;
   }
-  /// "" when the rule was kept.
+  /// "" if the rule was not broken.
   std::string first(Rule r) const {
     std::lock_guard lock(mutex_);
     return first_[static_cast<std::size_t>(r)];

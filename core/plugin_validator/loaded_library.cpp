@@ -1,6 +1,5 @@
-// See subject.hpp. Boost.DLL maps the file; the questions that it does not ask go to the dynamic linker
-// directly.
-#include "core/plugin_validator/subject.hpp"
+// See loaded_library.hpp. Boost.DLL maps the file; other questions go directly to the dynamic linker.
+#include "core/plugin_validator/loaded_library.hpp"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -12,7 +11,7 @@
 #include <vector>  // Boost.DLL 1.74 forgets it
 
 #include "core/base/text.hpp"
-#include "core/plugin_validator/verdict.hpp"
+#include "core/plugin_validator/validator_check.hpp"
 
 namespace trainhost::plugin_validator {
 namespace {
@@ -28,7 +27,7 @@ T known(const void* from, std::uint32_t& size) {
 
 }  // namespace
 
-std::string Subject::map(const std::filesystem::path& file, Mapping how) {
+std::string LoadedLibrary::map(const std::filesystem::path& file, Mapping how) {
   namespace dll = boost::dll;
   static std::deque<dll::shared_library>
       libraries;  // of the process: as the host does, nothing is ever closed by itself
@@ -51,12 +50,12 @@ std::string Subject::map(const std::filesystem::path& file, Mapping how) {
   return "";
 }
 
-void Subject::unmap() {
+void LoadedLibrary::unmap() {
   if (close_) close_();
   handle_ = nullptr, close_ = nullptr;
 }
 
-Subject::Entry Subject::entry(std::string& why) const {
+LoadedLibrary::Entry LoadedLibrary::entry(std::string& why) const {
   void* address = ::dlsym(handle_, TH_ENTRY_NAME);
   if (!address) return why = "it has no function " TH_ENTRY_NAME, nullptr;
   Dl_info info{};
@@ -65,40 +64,40 @@ Subject::Entry Subject::entry(std::string& why) const {
   if (::dladdr1(address, &info, &symbol, RTLD_DL_SYMENT) == 0 || !symbol)
     return reinterpret_cast<Entry>(address);
   if (ELF64_ST_TYPE(static_cast<const Elf64_Sym*>(symbol)->st_info) != STT_FUNC)
-    return why = TH_ENTRY_NAME " is data there, no function", nullptr;
+    return why = TH_ENTRY_NAME " is data, not a function", nullptr;
   if (::dlinfo(handle_, RTLD_DI_LINKMAP, &own) == 0 && own &&
       reinterpret_cast<std::uintptr_t>(info.dli_fbase) != own->l_addr)
-    return why = fmt::format(TH_ENTRY_NAME " belongs to a library that it depends on, {}",
+    return why = fmt::format(TH_ENTRY_NAME " is defined by a library that it depends on, {}",
                              escaped(info.dli_fname)),
            nullptr;
   return reinterpret_cast<Entry>(address);
 }
 
-th_plugin Subject::table() const {
+th_plugin LoadedLibrary::table() const {
   std::string why;
   const Entry e = entry(why);
-  if (!e) throw Broken(why);
+  if (!e) throw CheckFailed(why);
   const th_plugin* raw = e();
-  if (!raw) throw Broken("its entry returned null");
+  if (!raw) throw CheckFailed("its entry returned null");
   std::uint32_t size = 0;
   return known<th_plugin>(raw, size);
 }
 
-const void* Subject::interface(const char* id) const {
+const void* LoadedLibrary::interface(const char* id) const {
   const th_plugin t = table();
   return t.get ? t.get(id) : nullptr;
 }
 
-th_estimator Subject::estimator() const {
+th_estimator LoadedLibrary::estimator() const {
   const void* raw = interface(TH_ESTIMATOR_ID);
-  if (!raw) throw Broken("get() gives nothing for " TH_ESTIMATOR_ID);
+  if (!raw) throw CheckFailed("get() returned null for " TH_ESTIMATOR_ID);
   std::uint32_t size = 0;
   return known<th_estimator>(raw, size);
 }
 
-th_trainer Subject::trainer() const {
+th_trainer LoadedLibrary::trainer() const {
   const void* raw = interface(TH_TRAINER_ID);
-  if (!raw) throw Broken("get() gives nothing for " TH_TRAINER_ID);
+  if (!raw) throw CheckFailed("get() returned null for " TH_TRAINER_ID);
   std::uint32_t size = 0;
   return known<th_trainer>(raw, size);
 }
