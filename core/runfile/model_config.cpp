@@ -1,5 +1,5 @@
-// The public pair around config.json: read one into a ModelSpec, write one that transformers loads the result
-// with. The rules are in model_fields.cpp; this file only opens, names and prints.
+// Reads a config.json into a ModelSpec, and writes a config.json that transformers can load. The rules of the
+// fields are in model_fields.cpp.
 #include <nlohmann/json.hpp>
 
 #include "core/runfile/model_fields.hpp"
@@ -46,12 +46,11 @@ void write_window(const ModelSpec& m, Json& out) {
   out["max_window_layers"] = m.sliding_window ? m.first_window_layer : m.layers;
 }
 
-/// Which token begins and ends a text is the tokenizer's business: kept from the config that the model came
-/// with.
+/// Token ids belong to the tokenizer; they are copied from the config that the model was read from.
 void write_token_ids(const ModelSpec& m, Json& out) {
-  const Json from = m.config_json.empty() ? Json::object() : Json::parse(m.config_json, nullptr, false);
+  const Json source = m.config_json.empty() ? Json::object() : Json::parse(m.config_json, nullptr, false);
   for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id"})
-    out[name] = from.is_object() && from.contains(name) ? from[name] : Json(nullptr);
+    out[name] = source.is_object() && source.contains(name) ? source[name] : Json(nullptr);
 }
 
 std::string name_of(const fs::path& file) {
