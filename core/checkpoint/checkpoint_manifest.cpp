@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_reader.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/hash.hpp"
-#include "core/checkpoint/strict_json.hpp"
 
 namespace trainhost::checkpoint {
 namespace {
@@ -23,16 +23,16 @@ Json strings(const std::map<std::string, std::string>& map) {
   return j;
 }
 
-std::map<std::string, std::string> read_strings(StrictJson& json) {
+std::map<std::string, std::string> read_strings(JsonReader& json) {
   std::map<std::string, std::string> out;
   std::string key;
   for (json.open_object(); json.next_member(key, kMaxText);)
     if (!out.emplace(key, json.string(kMaxText)).second)
-      throw JsonFault(json.at(), "a key that appears twice");
+      throw JsonError(json.at(), "a key that appears twice");
   return out;
 }
 
-FileRecord read_record(StrictJson& json) {
+FileRecord read_record(JsonReader& json) {
   FileRecord r;
   std::string key;
   for (json.open_object(); json.next_member(key, kMaxText);) {
@@ -48,11 +48,11 @@ FileRecord read_record(StrictJson& json) {
       json.skip_value();
   }
   bool plain = !r.name.empty() && r.name.find('/') == r.name.npos && r.name != "." && r.name != "..";
-  if (!plain) throw JsonFault(json.at(), fmt::format("'{}' is not the name of a file", escaped(r.name)));
+  if (!plain) throw JsonError(json.at(), fmt::format("'{}' is not the name of a file", escaped(r.name)));
   return r;
 }
 
-void read_member(StrictJson& json, const std::string& key, Manifest& m) {
+void read_member(JsonReader& json, const std::string& key, Manifest& m) {
   if (key == "format") {
     if (std::uint64_t f = json.integer(); f != kManifestFormat)
       throw run_error(
@@ -74,7 +74,7 @@ void read_member(StrictJson& json, const std::string& key, Manifest& m) {
     m.meta.extra = read_strings(json);
   else if (key == "files") {
     for (json.open_array(); json.next_element();) {
-      if (m.files.size() == kMaxFiles) throw JsonFault(json.at(), "too many files");
+      if (m.files.size() == kMaxFiles) throw JsonError(json.at(), "too many files");
       m.files.push_back(read_record(json));
     }
   } else
@@ -119,11 +119,11 @@ Manifest parse_manifest(std::string_view text) {
     throw run_error("the manifest does not match its own hash");
   Manifest m;
   try {
-    StrictJson json(text, 16);
+    JsonReader json(text, 16);
     std::string key;
     for (json.open_object(); json.next_member(key, kMaxText);) read_member(json, key, m);
     json.finish('\0');
-  } catch (const JsonFault& f) {
+  } catch (const JsonError& f) {
     throw run_error(fmt::format("the manifest is not as it was written: {} (byte {})", f.what(), f.at));
   }
   return m;

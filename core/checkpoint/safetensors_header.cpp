@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "core/base/checked.hpp"
+#include "core/base/json_reader.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/dtypes.hpp"
-#include "core/checkpoint/strict_json.hpp"
 
 namespace trainhost::checkpoint {
 namespace {
@@ -78,7 +78,7 @@ class Reader {
   bool member(std::string& key) {
     try {
       return json_.next_member(key, kMaxNameBytes);
-    } catch (const JsonFault& f) {
+    } catch (const JsonError& f) {
       rule_ = std::string_view(f.what()).starts_with("a string longer") ? 16 : 5;
       throw;
     }
@@ -233,7 +233,7 @@ class Reader {
     }
   }
 
-  StrictJson json_;
+  JsonReader json_;
   std::string_view text_;
   std::uint64_t data_bytes_;
   const std::string& file_;
@@ -271,11 +271,11 @@ Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::
     Reader reader(text, data_bytes, file);
     try {
       return reader.read();
-    } catch (const JsonFault&) {
+    } catch (const JsonError&) {
       rule = reader.rule();
       throw;
     }
-  } catch (const JsonFault& f) {
+  } catch (const JsonError& f) {
     refuse(file, rule, kLengthBytes + f.at, f.what());
   }
 }

@@ -6,11 +6,11 @@
 
 #include <system_error>
 
+#include "core/base/json_reader.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/durable.hpp"
 #include "core/checkpoint/pickle.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
-#include "core/checkpoint/strict_json.hpp"
 
 namespace trainhost::checkpoint {
 namespace fs = std::filesystem;
@@ -30,7 +30,7 @@ void judge_name(const std::string& file, std::uint64_t at, const std::string& na
     if (c < 0x20 || c == 0x7F) fail("has a control character");
 }
 
-void read_map(StrictJson& json, const std::string& file, std::map<std::string, std::string>& out) {
+void read_map(JsonReader& json, const std::string& file, std::map<std::string, std::string>& out) {
   std::string tensor;
   for (json.open_object();;) {
     std::uint64_t at = json.at();
@@ -52,7 +52,7 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
   std::map<std::string, std::string> out;
   bool has_map = false;
   try {
-    StrictJson json(text, kMaxIndexDepth);
+    JsonReader json(text, kMaxIndexDepth);
     std::string key;
     for (json.open_object(); json.next_member(key, kMaxNameBytes);) {
       if (key != "weight_map") {
@@ -64,7 +64,7 @@ std::map<std::string, std::string> read_index(const fs::path& index) {
       read_map(json, file, out);
     }
     json.finish('\0');
-  } catch (const JsonFault& f) {
+  } catch (const JsonError& f) {
     refuse(file, 18, f.at, f.what());
   }
   if (!has_map)

@@ -64,14 +64,14 @@ std::string accepted_values(const Key& k) {
 namespace {
 
 [[noreturn]] void reject_value(const Key& k, const Value& v, const std::string& suggestion = {}) {
-  throw usage_error(fmt::format("{} = {}: expected {}{}", k.name, written(v), accepted_values(k), suggestion), {},
-                    v.where);
+  throw usage_error(fmt::format("{} = {}: expected {}{}", k.name, written(v), accepted_values(k), suggestion),
+                    {}, v.where);
 }
 
 [[noreturn]] void reject_type(const Key& k, const Value& v) {
   // 1e3 is a float in TOML; the hint shows the same number as an integer.
   const bool is_integral = k.type == Type::kInteger && v.kind == Kind::kNumber &&
-                     v.number == std::floor(v.number) && std::abs(v.number) < 1e15;
+                           v.number == std::floor(v.number) && std::abs(v.number) < 1e15;
   throw usage_error(
       fmt::format("{} = {}: expected {}, got {}", k.name, written(v), accepted_values(k), kind_name(v)),
       is_integral ? fmt::format("write {:.0f}", v.number) : "", v.where);
@@ -129,7 +129,8 @@ void check_texts(const Key& k, const Value& v) {
 }  // namespace
 
 void reject_digits(const Key& k, const std::string& digits, const Where& where) {
-  throw usage_error(fmt::format("{} = {}: expected {}", k.name, escaped(digits, 80), accepted_values(k)), {}, where);
+  throw usage_error(fmt::format("{} = {}: expected {}", k.name, escaped(digits, 80), accepted_values(k)), {},
+                    where);
 }
 
 void check_value(const Key& k, const Value& v) {

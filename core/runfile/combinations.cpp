@@ -12,14 +12,15 @@ namespace trainhost::runfile {
 namespace {
 
 [[noreturn]] void reject_combination(const Settings& s, const std::string& key, const std::string& message,
-                        const std::string& hint = {}) {
+                                     const std::string& hint = {}) {
   throw usage_error(message, hint, s.where(key));
 }
 
 /// Throws if both keys were given.
 void check_exclusive(const Settings& s, const std::string& a, const std::string& b, const char* why) {
   if (s.given(a) && s.given(b))
-    reject_combination(s, b, fmt::format("{} and {} cannot be combined: {}", a, b, why), "remove one of them");
+    reject_combination(s, b, fmt::format("{} and {} cannot be combined: {}", a, b, why),
+                       "remove one of them");
 }
 
 void check_model(const Settings& s) {
@@ -38,30 +39,35 @@ void check_data(const Settings& s) {
   if (s.number("data.valid_fraction") > 0)
     check_exclusive(s, "data.valid", "data.valid_fraction", "both define the validation text");
   if (!train && s.given("data.valid"))
-    reject_combination(s, "data.valid", "data.valid requires data.train: the built-in text has its own validation text");
+    reject_combination(s, "data.valid",
+                       "data.valid requires data.train: the built-in text has its own validation text");
   if (!train && s.number("data.valid_fraction") > 0)
-    reject_combination(s, "data.valid_fraction",
-          "data.valid_fraction requires data.train: the built-in text has its own validation text");
+    reject_combination(
+        s, "data.valid_fraction",
+        "data.valid_fraction requires data.train: the built-in text has its own validation text");
   if (!train && s.text("data.tokenizer") != "bytes")
-    reject_combination(s, "data.tokenizer", "data.tokenizer requires data.train: the built-in text is tokenized by bytes");
+    reject_combination(s, "data.tokenizer",
+                       "data.tokenizer requires data.train: the built-in text is tokenized by bytes");
   const auto files = s.list("data.train");
   if (s.given("data.dtype") &&
       std::none_of(files.begin(), files.end(), [](const Value& v) { return is_token_file(v.text); }))
-    reject_combination(s, "data.dtype", "data.dtype applies only to .bin token files, and data.train has none");
+    reject_combination(s, "data.dtype",
+                       "data.dtype applies only to .bin token files, and data.train has none");
 }
 
 void check_optimizer(const Settings& s) {
   const double lr = s.number("optimizer.lr"), final_lr = min_lr(s);
   if (final_lr > lr)
     reject_combination(s, "optimizer.min_lr",
-          fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", final_lr, lr),
-          "min_lr is the learning rate at the end of the schedule");
+                       fmt::format("optimizer.min_lr = {} is greater than optimizer.lr = {}", final_lr, lr),
+                       "min_lr is the learning rate at the end of the schedule");
   const auto steps = static_cast<std::uint64_t>(s.integer("train.steps"));
   // --set train.steps may shorten a run to less than its warm-up; the run then ends during warm-up.
   const bool cut_short = s.overridden("train.steps") && !s.overridden("optimizer.warmup_steps");
   if (warmup_steps(s) > steps && !cut_short)
-    reject_combination(s, "optimizer.warmup_steps",
-          fmt::format("optimizer.warmup_steps = {} is more than train.steps = {}", warmup_steps(s), steps));
+    reject_combination(
+        s, "optimizer.warmup_steps",
+        fmt::format("optimizer.warmup_steps = {} is more than train.steps = {}", warmup_steps(s), steps));
 }
 
 /// Throws if the product of `keys` exceeds 63 bits, at the given key with the largest value. `what` names the
@@ -74,23 +80,23 @@ void check_product(const Settings& s, const std::vector<std::string>& keys, cons
     const auto n = static_cast<std::uint64_t>(s.integer(key));
     overflow = overflow || __builtin_mul_overflow(product, n, &product) || product > kMaxBytes;
     factors += fmt::format("{}{} = {}", factors.empty() ? "" : " x ", key, n);
-    if (s.given(key) && (!s.given(largest_key) || s.integer(key) > s.integer(largest_key)))
-      largest_key = key;
+    if (s.given(key) && (!s.given(largest_key) || s.integer(key) > s.integer(largest_key))) largest_key = key;
   }
   if (overflow)
     reject_combination(s, largest_key, fmt::format("{}: the number of {} exceeds 63 bits", factors, what),
-          fmt::format("reduce {}", largest_key));
+                       fmt::format("reduce {}", largest_key));
 }
 
 void check_sizes(const Settings& s) {
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   const std::uint64_t tokens = checked_mul(n("train.micro_batch"), n("data.seq_len"));
   if (tokens > INT32_MAX)
-    reject_combination(s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
-          fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}",
-                      tokens, INT32_MAX));
+    reject_combination(
+        s, s.given("train.micro_batch") ? "train.micro_batch" : "data.seq_len",
+        fmt::format("train.micro_batch x data.seq_len = {} tokens is too large: expected at most {}", tokens,
+                    INT32_MAX));
   check_product(s, {"train.micro_batch", "data.seq_len", "train.grad_accum", "train.steps"},
-          "tokens in the run");
+                "tokens in the run");
   check_product(s, {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"}, "ranks");
 }
 
@@ -98,8 +104,10 @@ void check_sizes(const Settings& s) {
 void check_inference(const Settings& s) {
   if (s.text("plan.mode") != "inference") return;
   if (s.table_given("lora"))
-    reject_combination(s, "plan.mode", "plan.mode = \"inference\" and [lora] cannot be combined: inference trains no adapters",
-          "remove one of them; merged adapters need no extra memory");
+    reject_combination(
+        s, "plan.mode",
+        "plan.mode = \"inference\" and [lora] cannot be combined: inference trains no adapters",
+        "remove one of them; merged adapters need no extra memory");
   for (const char* key : {"plan.gradients", "plan.master", "plan.moments"})
     if (s.given(key) && s.text(key) != "none")
       reject_combination(s, key, fmt::format("{} requires plan.mode = \"train\"", key), "remove the key");
@@ -116,7 +124,9 @@ void check_estimators(const Settings& s) {
   const auto names = s.list("memory.estimator");
   for (const Value& v : names)
     if (names.size() > 1 && (v.text == "auto" || v.text == "all"))
-      reject_combination(s, "memory.estimator", fmt::format("memory.estimator: '{}' cannot be combined with other estimators", v.text));
+      reject_combination(
+          s, "memory.estimator",
+          fmt::format("memory.estimator: '{}' cannot be combined with other estimators", v.text));
 }
 
 }  // namespace
@@ -144,10 +154,11 @@ void check_against_layers(const Settings& s, std::uint64_t layers, const std::se
   const auto n = [&](const char* key) { return static_cast<std::uint64_t>(s.integer(key)); };
   if (layers == 0) return;  // the dimensions of an unknown model family are not known
   if (n("train.recompute_every") > layers && !open.count("train.recompute_every"))
-    reject_combination(s, "train.recompute_every",
-          fmt::format("train.recompute_every = {} is more than the {} layers of the model",
-                      n("train.recompute_every"), layers),
-          fmt::format("set train.recompute_every = {} to recompute all layers together", layers));
+    reject_combination(
+        s, "train.recompute_every",
+        fmt::format("train.recompute_every = {} is more than the {} layers of the model",
+                    n("train.recompute_every"), layers),
+        fmt::format("set train.recompute_every = {} to recompute all layers together", layers));
   const std::uint64_t stages_per_rank = n("parallel.interleave"), ranks = n("parallel.pipeline");
   if (stages_per_rank == 1 || layers % (stages_per_rank * ranks) == 0 || open.count("parallel.interleave") ||
       open.count("parallel.pipeline"))

@@ -90,7 +90,8 @@ void FieldReader::require_table(const std::string& name) const {
   if (v && v->kind != Kind::kTable) wrong_type(name, *v, "an object");
 }
 
-/// The overflow error with the largest given dimensions; defaults of the built-in model are too small to matter.
+/// The overflow error with the largest given dimensions; defaults of the built-in model are too small to
+/// matter.
 Error FieldReader::too_large(const Error& e) const {
   std::vector<std::pair<std::string, std::uint64_t>> numbers;
   const Value* largest = nullptr;

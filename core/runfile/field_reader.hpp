@@ -29,7 +29,8 @@ class FieldReader {
   /// Throws usage_error "NAME MESSAGE" at the position of the field, or of the object that lacks it.
   [[noreturn]] void fail(const std::string& name, const std::string& message,
                          const std::string& hint = {}) const;
-  /// Runs `f`. If it throws an Error whose message begins with the name of a field, adds that field's position.
+  /// Runs `f`. If it throws an Error whose message begins with the name of a field, adds that field's
+  /// position.
   void check(const std::function<void()>& f) const;
 
  private:

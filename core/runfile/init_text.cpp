@@ -1,5 +1,5 @@
-// The run file that `trainhost init` writes. A key with a default is set to it; a key without one is commented
-// out with an example, so that the unmodified file is the built-in run.
+// The run file that `trainhost init` writes. A key with a default is set to it; a key without one is
+// commented out with an example, so that the unmodified file is the built-in run.
 #include <fmt/format.h>
 
 #include "core/runfile/run_config.hpp"

@@ -1,6 +1,6 @@
-// Converts fields to a ModelSpec by the rules of transformers' config classes. A field that changes the model in
-// a way that its family does not support is an error, so that nothing is dropped silently. Fields that affect
-// neither shapes nor arithmetic (token ids, use_cache, torch_dtype, ...) are ignored.
+// Converts fields to a ModelSpec by the rules of transformers' config classes. A field that changes the model
+// in a way that its family does not support is an error, so that nothing is dropped silently. Fields that
+// affect neither shapes nor arithmetic (token ids, use_cache, torch_dtype, ...) are ignored.
 #include "core/runfile/model_fields.hpp"
 
 #include <fmt/format.h>
@@ -20,8 +20,8 @@ namespace {
 /// Defaults of absent fields.
 struct Defaults {
   bool dimensions_required = true;  // the five dimensions have no default
-  std::uint32_t kv_heads = 0;  // 0 = as many as query heads
-  std::uint32_t head_dim = 0;  // 0 = hidden_size / num_attention_heads
+  std::uint32_t kv_heads = 0;       // 0 = as many as query heads
+  std::uint32_t head_dim = 0;       // 0 = hidden_size / num_attention_heads
   std::uint32_t window = 0;
   ModelSpec model;  // of all other fields
 };
@@ -59,7 +59,8 @@ void require_whole_heads(const FieldReader& f, const ModelSpec& m) {
 void read_dimensions(const FieldReader& f, const Defaults& defaults, ModelSpec& m) {
   const ModelSpec& r = defaults.model;
   const auto dimension = [&](const char* name, std::uint32_t fallback) {
-    if (defaults.dimensions_required && !f.given(name)) f.fail(name, "is missing", "it is required for every model");
+    if (defaults.dimensions_required && !f.given(name))
+      f.fail(name, "is missing", "it is required for every model");
     return f.size(name, fallback);
   };
   m.vocab = dimension("vocab_size", static_cast<std::uint32_t>(r.vocab));
@@ -126,10 +127,12 @@ void read_window(const FieldReader& f, const Defaults& defaults, ModelSpec& m) {
     m.first_window_layer = f.u32("max_window_layers", defaults.dimensions_required ? 28 : 0);
   }
   if (used && !window && f.given("use_sliding_window"))
-    f.fail("use_sliding_window", "= true: sliding_window is missing", "set sliding_window to the window in tokens");
+    f.fail("use_sliding_window", "= true: sliding_window is missing",
+           "set sliding_window to the window in tokens");
   m.sliding_window = used ? window : 0;
   if (!m.sliding_window) m.first_window_layer = 0;
-  if (m.first_window_layer >= m.layers) m.sliding_window = 0, m.first_window_layer = 0;  // no layer uses the window
+  if (m.first_window_layer >= m.layers)
+    m.sliding_window = 0, m.first_window_layer = 0;  // no layer uses the window
   read_layer_types(f, m, used ? window : 0);
 }
 
@@ -139,13 +142,15 @@ void read_rope(const FieldReader& f, double theta, ModelSpec& m) {
   m.rope_theta = f.number("rope_theta", theta);
   if (f.given("rope_parameters")) m.rope_theta = f.number("rope_parameters.rope_theta", m.rope_theta);
   for (const std::string& name : {std::string("partial_rotary_factor"), group + ".partial_rotary_factor"})
-    if (f.number(name, 1.0) != 1.0) f.fail(name, "is not supported: rotary embeddings apply to the whole head");
+    if (f.number(name, 1.0) != 1.0)
+      f.fail(name, "is not supported: rotary embeddings apply to the whole head");
   m.rope = {};
   if (!f.given(group)) return;
   f.require_table(group);
   const std::string kind = f.text(group + ".rope_type", f.text(group + ".type", ""));
   const std::string at = group + (f.given(group + ".rope_type") ? ".rope_type" : ".type");
-  if (kind.empty() && group == "rope_scaling") f.fail(group, "has no rope_type", "expected default, linear or llama3");
+  if (kind.empty() && group == "rope_scaling")
+    f.fail(group, "has no rope_type", "expected default, linear or llama3");
   if (kind.empty() || kind == "default") return;
   static const std::vector<std::string> kKinds{"default", "linear", "llama3"};
   if (kind != "linear" && kind != "llama3")
@@ -186,10 +191,10 @@ ModelSpec build(const FieldReader& f, const std::string& family, const Defaults&
   read_rope(f, defaults.model.rope_theta, m);
   m.tied = f.boolean("tie_word_embeddings", defaults.model.tied);
   m.norm_eps = f.number("rms_norm_eps", defaults.model.norm_eps);
-  // The default is 0.02 in a config.json, as in transformers, and 1/sqrt(hidden_size) for an inline model, as in
-  // the built-in model.
-  const double init =
-      defaults.dimensions_required || m.hidden == 0 ? defaults.model.initializer_range : 1 / std::sqrt(m.hidden);
+  // The default is 0.02 in a config.json, as in transformers, and 1/sqrt(hidden_size) for an inline model, as
+  // in the built-in model.
+  const double init = defaults.dimensions_required || m.hidden == 0 ? defaults.model.initializer_range
+                                                                    : 1 / std::sqrt(m.hidden);
   m.initializer_range = f.number("initializer_range", init);
   f.check([&] { validate(m); });
   return m;
@@ -201,8 +206,8 @@ std::string family_from_architecture(const FieldReader& f) {
   return list.empty() ? "" : model::family_of_class(list.front().text);
 }
 
-/// A family that cannot be trained. If core/model does not know it either, planning rejects it after asking every
-/// estimator.
+/// A family that cannot be trained. If core/model does not know it either, planning rejects it after asking
+/// every estimator.
 ModelSpec planned_model(const FieldReader& f, const std::string& family, const std::string& json,
                         const std::string& file) {
   ModelSpec m;
@@ -218,7 +223,8 @@ ModelSpec planned_model(const FieldReader& f, const std::string& family, const s
 ModelSpec model_from_config(const Fields& fields, const std::string& json, const std::string& file) {
   const FieldReader f(fields, "", file);
   const std::string family = f.text("model_type", family_from_architecture(f));
-  if (family.empty()) f.fail("model_type", "is missing", "add the model family, for example \"model_type\": \"llama\"");
+  if (family.empty())
+    f.fail("model_type", "is missing", "add the model family, for example \"model_type\": \"llama\"");
   if (!trainable_family(family)) return planned_model(f, family, json, file);
   return build(f, family, config_defaults(family));
 }

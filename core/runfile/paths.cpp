@@ -46,7 +46,8 @@ std::string suggest_path(const fs::path& path) {
 std::string shown(const fs::path& path) { return escaped(path.string(), 400); }
 
 [[noreturn]] void reject_missing(const fs::path& path, const std::string& what, const Where& where) {
-  throw usage_error(fmt::format("{}: '{}' does not exist{}", what, shown(path), suggest_path(path)), {}, where);
+  throw usage_error(fmt::format("{}: '{}' does not exist{}", what, shown(path), suggest_path(path)), {},
+                    where);
 }
 
 bool path_exists(const fs::path& p) {
@@ -118,9 +119,10 @@ fs::path weights_file(const fs::path& path, const Where& where) {
   if (is_folder(path)) {
     for (const char* name : {"model.safetensors.index.json", "model.safetensors"})
       if (is_file(path / name)) return path / name;
-    throw usage_error(fmt::format("{}: '{}' contains neither model.safetensors nor model.safetensors.index.json",
-                                  what, shown(path)),
-                      {}, where);
+    throw usage_error(
+        fmt::format("{}: '{}' contains neither model.safetensors nor model.safetensors.index.json", what,
+                    shown(path)),
+        {}, where);
   }
   const std::string extension = path.extension().string();
   if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt")
@@ -148,8 +150,8 @@ std::string read_text_file(const fs::path& path, std::uint64_t max_bytes, const 
   if (in.bad() || (!in.eof() && in.fail()))
     throw usage_error(fmt::format("{}: '{}' cannot be read", what, shown(path)), {}, where);
   if (text.size() > max_bytes)
-    throw usage_error(fmt::format("{}: '{}' is larger than {}", what, shown(path), format_bytes(max_bytes)), {},
-                      where);
+    throw usage_error(fmt::format("{}: '{}' is larger than {}", what, shown(path), format_bytes(max_bytes)),
+                      {}, where);
   return text;
 }
 

@@ -11,8 +11,8 @@ namespace trainhost::runfile {
 /// `text` relative to `base`, absolute and without "." and "..".
 std::filesystem::path resolve_path(const std::string& text, const std::filesystem::path& base);
 
-/// Throws usage_error unless `path` is a regular file (a folder). `what`: the key in the message, which suggests
-/// a similar existing name.
+/// Throws usage_error unless `path` is a regular file (a folder). `what`: the key in the message, which
+/// suggests a similar existing name.
 void require_file(const std::filesystem::path& path, const std::string& what, const Where& where);
 void require_folder(const std::filesystem::path& path, const std::string& what, const Where& where);
 
@@ -26,7 +26,7 @@ std::vector<std::filesystem::path> expand_files(const std::string& text, const s
 std::filesystem::path weights_file(const std::filesystem::path& path, const Where& where);
 
 /// The contents of a regular file. Throws usage_error if it cannot be read or is larger than `max_bytes`.
-std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes, const std::string& what,
-                           const Where& where);
+std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes,
+                           const std::string& what, const Where& where);
 
 }  // namespace trainhost::runfile

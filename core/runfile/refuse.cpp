@@ -8,7 +8,7 @@ namespace trainhost::runfile {
 namespace {
 
 [[noreturn]] void reject_setting(const RunConfig& c, const std::string& key, const std::string& message,
-                         const std::string& hint) {
+                                 const std::string& hint) {
   const auto found = c.given.find(key);
   throw usage_error(message, hint, found == c.given.end() ? Where{c.file.string()} : found->second);
 }
@@ -23,17 +23,18 @@ void refuse_unsupported(const RunConfig& c) {
   if (!b) return;
   if (b.key.starts_with("lora."))
     reject_setting(c, c.given.count("lora.rank") ? "lora.rank" : "lora.alpha",
-           "[lora]: adapters can be planned, but not trained",
-           "remove the table to train all weights, or use `trainhost plan`");
+                   "[lora]: adapters can be planned, but not trained",
+                   "remove the table to train all weights, or use `trainhost plan`");
   if (b.key == "parallel.zero")
-    reject_setting(c, b.key,
-           fmt::format("parallel.zero = {}: training runs on one rank, so no state can be sharded", b.value),
-           "set it to 0, or use `trainhost plan`");
+    reject_setting(
+        c, b.key,
+        fmt::format("parallel.zero = {}: training runs on one rank, so no state can be sharded", b.value),
+        "set it to 0, or use `trainhost plan`");
   if (b.key.starts_with("parallel.") && b.key != "parallel.sequence")
     reject_setting(c, b.key, fmt::format("{} = {}: training runs on one rank", b.key, b.value),
-           "set it to 1, or use `trainhost plan`");
+                   "set it to 1, or use `trainhost plan`");
   reject_setting(c, b.key, fmt::format("{} = {} can be planned, but not trained", b.key, b.value),
-         "remove the key, or use `trainhost plan`");
+                 "remove the key, or use `trainhost plan`");
 }
 
 }  // namespace trainhost::runfile

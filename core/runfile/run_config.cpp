@@ -1,5 +1,5 @@
-// Converts Settings to RunConfig, one function per table, for the three entry points (file, text, model alone).
-// The values were checked before; this file only looks up files, presets and device names.
+// Converts Settings to RunConfig, one function per table, for the three entry points (file, text, model
+// alone). The values were checked before; this file only looks up files, presets and device names.
 #include "core/runfile/run_config.hpp"
 
 #include <fmt/format.h>
@@ -215,9 +215,9 @@ void set_lora(const Settings& s, RunConfig& c) {
   for (const std::string& target : targets) {
     const auto found = std::find(names.begin(), names.end(), target);
     if (found == names.end())
-      throw usage_error(fmt::format("lora.targets: unknown matrix '{}'{}", escaped(target, 80),
-                                    suggest_target(target)),
-                        fmt::format("expected one or more of {}", fmt::join(names, ", ")), s.where("lora.targets"));
+      throw usage_error(
+          fmt::format("lora.targets: unknown matrix '{}'{}", escaped(target, 80), suggest_target(target)),
+          fmt::format("expected one or more of {}", fmt::join(names, ", ")), s.where("lora.targets"));
     c.run.lora_targets |= 1u << (found - names.begin());
   }
 }

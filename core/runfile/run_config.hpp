@@ -21,8 +21,8 @@ enum class Schedule { kConstant, kCosine, kLinear };
 
 struct DataConfig {
   std::vector<std::filesystem::path> train, valid;  // absolute; empty train = the built-in text
-  double valid_fraction = 0;  // fraction of the text, from its end; 0 if `valid` is given
-  std::string tokenizer = "bytes";                  // or the absolute path of a SentencePiece .model
+  double valid_fraction = 0;        // fraction of the text, from its end; 0 if `valid` is given
+  std::string tokenizer = "bytes";  // or the absolute path of a SentencePiece .model
   Order order = Order::kShuffled;
   std::string dtype;  // "uint16", "uint32", or "" = derived from the vocabulary size
 };
@@ -50,7 +50,7 @@ struct RunConfig {
   std::uint64_t steps = 0, eval_every = 0;
   std::uint32_t threads = 0;  // 0 = all cores
   OptimizerConfig optimizer;
-  std::string device;  // name of a device preset; "" = none
+  std::string device;                                // name of a device preset; "" = none
   std::optional<std::uint64_t> budget, host_budget;  // bytes
   std::vector<std::string> estimators{"auto"};
   OutputConfig output;
@@ -75,9 +75,9 @@ struct Override {
 };
 
 /// Reads, parses and validates a run file; an empty `file` means the built-in run with the overrides applied.
-/// Unknown keys, wrong types, out-of-range values and invalid combinations throw Error(kUsage) with file, line,
-/// column, value and the nearest valid name. `open`: keys that a search still varies; rules that read one of
-/// them are not applied.
+/// Unknown keys, wrong types, out-of-range values and invalid combinations throw Error(kUsage) with file,
+/// line, column, value and the nearest valid name. `open`: keys that a search still varies; rules that read
+/// one of them are not applied.
 RunConfig load_run(const std::filesystem::path& file, const std::vector<Override>& overrides = {},
                    const std::set<std::string>& open = {});
 
@@ -100,9 +100,9 @@ std::string model_config_json(const ModelSpec& m);
 /// Matrix names accepted in lora.targets; bit i of RunSpec::lora_targets selects the i-th name.
 std::span<const std::string> lora_target_names();
 
-/// Throws Error(kUsage) at the key's position for settings that can be planned but not trained and would change
-/// the result: [parallel], [lora], [plan], and the types and optimizers marked so in the schema. Called before
-/// training.
+/// Throws Error(kUsage) at the key's position for settings that can be planned but not trained and would
+/// change the result: [parallel], [lora], [plan], and the types and optimizers marked so in the schema.
+/// Called before training.
 void refuse_unsupported(const RunConfig& c);
 
 /// The commented run file that `trainhost init` prints, generated from the schema.

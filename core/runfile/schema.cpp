@@ -198,7 +198,8 @@ std::string suggest_key(std::string_view name) {
     if (last_word(n) == last_word(name)) same_word.push_back(n);
   }
   const std::string prefix(name.substr(0, name.size() - last_word(name).size()));
-  if (const auto word = nearest(last_word(name), same_table)) return "; did you mean '" + prefix + *word + "'?";
+  if (const auto word = nearest(last_word(name), same_table))
+    return "; did you mean '" + prefix + *word + "'?";
   if (!same_word.empty()) return "; did you mean '" + same_word.front() + "'?";
   for (const auto& [word, key] : kForeignNames)
     if (word == last_word(name)) return fmt::format("; did you mean '{}'?", key);

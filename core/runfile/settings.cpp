@@ -99,7 +99,8 @@ void Settings::add_override(const Override& o) {
   if (!key && !plugin) reject_unknown(o.key, false, where);
   Value v = read_toml_value(o.value, where).value_or(text_value(o.value, where));
   const bool scalar = v.kind != Value::Kind::kText && v.kind != Value::Kind::kList;
-  if (key && scalar && accepts_text(key->type)) v = text_value(o.value, where);  // output.dir=2024 is a folder name
+  if (key && scalar && accepts_text(key->type))
+    v = text_value(o.value, where);  // output.dir=2024 is a folder name
   if (key && !accepts_text(key->type) && v.kind == Value::Kind::kText && all_digits(o.value))
     reject_digits(*key, o.value, where);
   overridden_[o.key] = true;

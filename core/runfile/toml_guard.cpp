@@ -1,5 +1,6 @@
 // Scans TOML just far enough to recognise strings and comments; linear time, no allocation. Reasons for the
-// limits: toml++ 3.3 recurses without bound on dotted keys and handles some code points in bare keys unsafely.
+// limits: toml++ 3.3 recurses without bound on dotted keys and handles some code points in bare keys
+// unsafely.
 #include "core/runfile/toml_guard.hpp"
 
 #include <fmt/format.h>

@@ -11,7 +11,8 @@ inline constexpr int kMaxTomlNesting = 64;  // brackets that are open at the sam
 inline constexpr int kMaxTomlKeyDots = 32;  // number of parts of one dotted key, minus one
 
 /// Throws usage_error with the position if `text` is larger than kMaxTomlBytes, is not UTF-8, exceeds a limit
-/// above, or has non-ASCII characters outside strings and comments (which TOML 1.0 does not allow in bare keys).
+/// above, or has non-ASCII characters outside strings and comments (which TOML 1.0 does not allow in bare
+/// keys).
 void guard_toml(std::string_view text, const std::string& name);
 
 }  // namespace trainhost::runfile

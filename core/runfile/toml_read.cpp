@@ -81,8 +81,8 @@ bool fails_assertion(std::string_view text) {
   return false;
 }
 
-/// A toml++ assertion has no position. toml++ reads from the front, so the shortest prefix of whole lines that
-/// fails ends with the line in question.
+/// A toml++ assertion has no position. toml++ reads from the front, so the shortest prefix of whole lines
+/// that fails ends with the line in question.
 std::uint32_t line_of_assertion(std::string_view text) {
   std::vector<std::size_t> ends;
   for (std::size_t at = 0; at < text.size(); ++at)
@@ -120,8 +120,8 @@ std::vector<Entry> read_toml(const std::string& text, const std::string& name) {
   return out;
 }
 
-/// True for a bare word that is not a TOML value: it begins with a letter and is not a TOML keyword. Saves the
-/// cost of an exception for the most common kind of override.
+/// True for a bare word that is not a TOML value: it begins with a letter and is not a TOML keyword. Saves
+/// the cost of an exception for the most common kind of override.
 static bool is_bare_word(const std::string& text) {
   const bool letter = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
   return letter && is_plain_word(text) && text != "true" && text != "false" && text != "inf" && text != "nan";

@@ -1,4 +1,5 @@
-// Parses TOML text into a flat list of entries. Only this file uses the TOML library. It knows no run-file key.
+// Parses TOML text into a flat list of entries. Only this file uses the TOML library. It knows no run-file
+// key.
 #pragma once
 #include <optional>
 #include <string>
