@@ -9,6 +9,17 @@
 namespace trainhost {
 namespace {
 
+/// Byte position of the first character that is not valid UTF-8; `text` has one.
+std::size_t first_bad_utf8(std::string_view text) {
+  std::size_t i = 0;
+  for (;;) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (!valid_utf8(text.substr(i, length))) return i;
+    i += length;
+  }
+}
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 void append_utf8(std::string& out, std::uint32_t c) {
@@ -32,7 +43,7 @@ void append_utf8(std::string& out, std::uint32_t c) {
 }  // namespace
 
 JsonReader::JsonReader(std::string_view text, unsigned max_depth) : text_(text), max_depth_(max_depth) {
-  if (!valid_utf8(text)) throw JsonError(0, "not valid UTF-8");
+  if (!valid_utf8(text)) throw JsonError(first_bad_utf8(text), "not valid UTF-8");
   assert(max_depth <= 64);  // one bit of has_entry_ per level
 }
 

@@ -22,8 +22,15 @@ std::vector<std::string> split_at(std::string_view text, char separator) {
   }
 }
 
-/// " from 0 to 100", " above 0, at most 1" or " in [0, 1)": kTiny and kBelowOne mean exclusive limits.
+}  // namespace
+
 std::string limits_text(const Key& k) {
+  if (k.type == Type::kInteger) {
+    const auto low = static_cast<std::int64_t>(k.min);
+    return k.max >= 1e12 ? fmt::format(" from {}", low)
+                         : fmt::format(" from {} to {}", low, static_cast<std::int64_t>(k.max));
+  }
+  // The schema writes exclusive limits as the smallest positive number and as a number just below 1.
   const bool above_zero = k.min > 0 && k.min < 1e-200, below_one = k.max < 1 && k.max > 0.999;
   if (below_one) return fmt::format(" in [{}, 1)", k.min);
   const std::string from = above_zero ? " above 0" : fmt::format(" from {}", k.min);
@@ -31,16 +38,10 @@ std::string limits_text(const Key& k) {
   return from + (above_zero ? fmt::format(", at most {}", k.max) : fmt::format(" to {}", k.max));
 }
 
-}  // namespace
-
 std::string accepted_values(const Key& k) {
   switch (k.type) {
-    case Type::kInteger: {
-      const auto low = static_cast<std::int64_t>(k.min);
-      return k.max >= 1e12
-                 ? fmt::format("a whole number from {}", low)
-                 : fmt::format("a whole number from {} to {}", low, static_cast<std::int64_t>(k.max));
-    }
+    case Type::kInteger:
+      return "a whole number" + limits_text(k);
     case Type::kNumber:
       return "a number" + limits_text(k);
     case Type::kPair:

@@ -134,8 +134,7 @@ constexpr Table kTables[] = {
     {"plugin", "Options of one plugin, in a table [plugin.NAME]."},
 };
 
-/// Names of the same settings in other trainers, used for suggestions only.
-constexpr std::pair<std::string_view, const char*> kForeignNames[] = {
+constexpr ForeignName kForeignNames[] = {
     {"batch_size", "train.micro_batch"},
     {"per_device_train_batch_size", "train.micro_batch"},
     {"gradient_accumulation_steps", "train.grad_accum"},
@@ -175,6 +174,7 @@ std::string_view table_of(std::string_view name) {
 
 std::span<const Key> schema() { return kKeys; }
 std::span<const Table> tables() { return kTables; }
+std::span<const ForeignName> foreign_names() { return kForeignNames; }
 
 const Key* find_key(std::string_view name) {
   static const std::unordered_map<std::string_view, const Key*> by_name = [] {
@@ -201,8 +201,8 @@ std::string suggest_key(std::string_view name) {
   if (const auto word = nearest(last_word(name), same_table))
     return "; did you mean '" + prefix + *word + "'?";
   if (!same_word.empty()) return "; did you mean '" + same_word.front() + "'?";
-  for (const auto& [word, key] : kForeignNames)
-    if (word == last_word(name)) return fmt::format("; did you mean '{}'?", key);
+  for (const ForeignName& f : kForeignNames)
+    if (f.name == last_word(name)) return fmt::format("; did you mean '{}'?", f.key);
   return did_you_mean(name, all_names());
 }
 

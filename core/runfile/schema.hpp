@@ -37,6 +37,15 @@ bool is_table(std::string_view name);
 /// Throws usage_error at the position of the value unless it has the key's type and is within its limits.
 void check_value(const Key& key, const Value& value);
 
+/// A setting of ours under the name that other trainers use; only for suggestions.
+struct ForeignName {
+  std::string_view name, key;
+};
+std::span<const ForeignName> foreign_names();
+
+/// " from 0 to 100", " above 0, at most 1", " in [0, 1)": limits of a kInteger, kNumber or kPair key.
+std::string limits_text(const Key& key);
+
 /// Values that the key accepts, in words: "a whole number from 1 to 1048576".
 std::string accepted_values(const Key& key);
 
@@ -46,5 +55,8 @@ std::string accepted_values(const Key& key);
 /// "; did you mean '...'?" for an unknown key: a similar name in the same table, the same name in another
 /// table, or the key that another trainer calls by this name. "" if nothing is similar.
 std::string suggest_key(std::string_view name);
+
+/// The text of docs/run-file.md.
+std::string run_file_reference();
 
 }  // namespace trainhost::runfile

@@ -1,9 +1,13 @@
 // core/runfile: good run files, defaults, overrides, and the schedule.
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "core/model/presets.hpp"
 #include "core/runfile/run_config.hpp"
+#include "core/runfile/schema.hpp"
 #include "tests/core/runfile/folder.hpp"
 
 using namespace trainhost;
@@ -58,6 +62,16 @@ BOOST_AUTO_TEST_CASE(nothing_said_is_the_built_in_run) {
   BOOST_TEST(c.output.dir == fs::current_path() / "runs" / "builtin");
   BOOST_TEST(c.given.empty());
   BOOST_CHECK_NO_THROW(refuse_unsupported(c));
+}
+
+BOOST_AUTO_TEST_CASE(the_reference_page_is_generated_from_the_schema) {
+  const fs::path page = fs::path(TRAINHOST_SOURCE_DIR) / "docs" / "run-file.md";
+  if (std::getenv("TRAINHOST_WRITE_REFERENCE"))  // set by `ninja run_file_reference`
+    std::ofstream(page, std::ios::binary) << run_file_reference();
+  std::ostringstream committed;
+  committed << std::ifstream(page, std::ios::binary).rdbuf();
+  BOOST_TEST((committed.str() == run_file_reference()),
+             page << " is out of date: run `ninja -C build run_file_reference`");
 }
 
 BOOST_AUTO_TEST_CASE(the_file_that_init_writes_is_the_built_in_run) {

@@ -103,8 +103,9 @@ BOOST_AUTO_TEST_CASE(the_family_comes_from_the_architecture_where_model_type_is_
       R"("vocab_size": 8, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 8, "num_key_value_heads": 4})";
   BOOST_TEST(parse_model_config("{\"architectures\": [\"Qwen2ForCausalLM\"], " + rest, "c").family ==
              "qwen2");
-  BOOST_TEST(refusal("{" + rest) ==
-             "config.json: model_type is missing (add the model family, for example \"model_type\": \"llama\")");
+  BOOST_TEST(
+      refusal("{" + rest) ==
+      "config.json: model_type is missing (add the model family, for example \"model_type\": \"llama\")");
 }
 
 BOOST_AUTO_TEST_CASE(other_families_come_back_with_what_is_known_of_them) {
@@ -136,16 +137,16 @@ BOOST_AUTO_TEST_CASE(token_ids_survive_the_way_through_training) {
 }
 
 // clang-format off
-BOOST_AUTO_TEST_CASE(malformed_json_is_refused_where_it_breaks) {
-  BOOST_TEST(refusal("") == R"(config.json:1:1: not valid JSON: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal (the file is cut off: copy it again))");
-  BOOST_TEST(refusal("{") == R"(config.json:1:2: not valid JSON: syntax error while parsing object key - unexpected end of input; expected string literal (the file is cut off: copy it again))");
-  BOOST_TEST(refusal("[1]") == R"(config.json:1:1: expected a JSON object with the model's fields)");
-  BOOST_TEST(refusal("{\"a\": 1,}") == R"(config.json:1:9: not valid JSON: syntax error while parsing object key - unexpected '}'; expected string literal)");
-  BOOST_TEST(refusal("{\n \"a\": 1\n \"b\": 2}") == R"(config.json:3:4: not valid JSON: syntax error while parsing object - unexpected string literal; expected '}')");
-  BOOST_TEST(refusal("{\"a\": 01}") == R"(config.json:1:8: not valid JSON: syntax error while parsing object - unexpected number literal; expected '}')");
-  BOOST_TEST(refusal("{} x") == R"(config.json:1:4: not valid JSON: syntax error while parsing value - invalid literal; last read: '{} x'; expected end of input)");
-  BOOST_TEST(refusal("{\"a\": \"\xFF\"}") == R"(config.json:1:8: not valid JSON: syntax error while parsing value - invalid string: ill-formed UTF-8 byte; last read: '"\xff')");
-  BOOST_TEST(refusal("{'a': 1}") == R"(config.json:1:2: not valid JSON: syntax error while parsing object key - invalid literal; last read: '{''; expected string literal)");
+BOOST_AUTO_TEST_CASE(malformed_json_is_rejected_at_its_position) {
+  BOOST_TEST(refusal("") == "config.json:1:1: not valid JSON: expected a value, found the end of the text (the file is truncated: copy it again)");
+  BOOST_TEST(refusal("{") == "config.json:1:2: not valid JSON: expected a string, found the end of the text (the file is truncated: copy it again)");
+  BOOST_TEST(refusal("[1]") == "config.json:1:1: expected a JSON object with the model's fields");
+  BOOST_TEST(refusal("{\"a\": 1,}") == "config.json:1:9: not valid JSON: expected a string, found '}'");
+  BOOST_TEST(refusal("{\n \"a\": 1\n \"b\": 2}") == "config.json:3:2: not valid JSON: expected ',' or '}', found '\"'");
+  BOOST_TEST(refusal("{\"a\": 01}") == "config.json:1:7: not valid JSON: malformed number");
+  BOOST_TEST(refusal("{} x") == "config.json:1:4: not valid JSON: 'x' after the end of the value");
+  BOOST_TEST(refusal("{\"a\": \"\xFF\"}") == "config.json:1:8: not valid JSON: not valid UTF-8");
+  BOOST_TEST(refusal("{'a': 1}") == "config.json:1:2: not valid JSON: expected a string, found ''a''");
 }
 // clang-format on
 
@@ -214,7 +215,7 @@ BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
   BOOST_TEST(refusal_with(R"("initializer_range": -1)") ==
              R"(config.json:9:1: initializer_range = -1: expected a number >= 0)");
   BOOST_TEST(refusal_with(R"("rope_theta": 1e999)") ==
-             R"(config.json: not valid JSON: Problem while parsing a number)");
+             R"(config.json:9:15: not valid JSON: number out of range)");
 }
 // clang-format on
 
