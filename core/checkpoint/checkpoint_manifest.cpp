@@ -1,4 +1,4 @@
-// The manifest as text, both ways. Read with the same strict reader as every other file from outside.
+// Writes and parses manifest.json. Parsing uses the strict JSON reader, as for every file from outside.
 #include "core/checkpoint/checkpoint_manifest.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSeal = ",\n \"seal\": \"", kEnd = "\"\n}\n";
-constexpr std::size_t kTail = kSeal.size() + 32 + kEnd.size(), kMaxText = 1 << 20, kMaxFiles = 100'000;
+constexpr std::size_t kTailBytes = kSeal.size() + 32 + kEnd.size(), kMaxText = 1 << 20, kMaxFiles = 100'000;
 
 Json strings(const std::map<std::string, std::string>& map) {
   Json j = Json::object();
@@ -27,8 +27,7 @@ std::map<std::string, std::string> read_strings(JsonReader& json) {
   std::map<std::string, std::string> out;
   std::string key;
   for (json.open_object(); json.next_member(key, kMaxText);)
-    if (!out.emplace(key, json.string(kMaxText)).second)
-      throw JsonError(json.at(), "a key that appears twice");
+    if (!out.emplace(key, json.string(kMaxText)).second) throw JsonError(json.at(), "duplicate key");
   return out;
 }
 
@@ -48,7 +47,7 @@ FileRecord read_record(JsonReader& json) {
       json.skip_value();
   }
   bool plain = !r.name.empty() && r.name.find('/') == r.name.npos && r.name != "." && r.name != "..";
-  if (!plain) throw JsonError(json.at(), fmt::format("'{}' is not the name of a file", escaped(r.name)));
+  if (!plain) throw JsonError(json.at(), fmt::format("'{}' is not a plain file name", escaped(r.name)));
   return r;
 }
 
@@ -56,8 +55,8 @@ void read_member(JsonReader& json, const std::string& key, Manifest& m) {
   if (key == "format") {
     if (std::uint64_t f = json.integer(); f != kManifestFormat)
       throw run_error(
-          fmt::format("the manifest has format {}, this program reads {}: it was written by another version",
-                      f, kManifestFormat));
+          fmt::format("the manifest has format {}, this program reads format {}: another version wrote it", f,
+                      kManifestFormat));
   } else if (key == "serial")
     m.serial = json.integer();
   else if (key == "step")
@@ -103,20 +102,20 @@ std::string manifest_text(const Manifest& m) {
   try {
     text = j.dump(1);
   } catch (const Json::exception& e) {
-    throw run_error(fmt::format("a checkpoint's manifest cannot be written: {}", e.what()));
+    throw run_error(fmt::format("cannot write the manifest of the checkpoint: {}", e.what()));
   }
-  text.resize(text.size() - 2);  // "\n}": the seal goes before it
+  text.resize(text.size() - 2);  // remove "\n}", which follows the seal
   std::string seal = xxh3_hex(text);
   return text.append(kSeal).append(seal).append(kEnd);
 }
 
 Manifest parse_manifest(std::string_view text) {
-  if (text.size() < kTail) throw run_error("the manifest is incomplete");
-  std::string_view body = text.substr(0, text.size() - kTail), tail = text.substr(body.size());
+  if (text.size() < kTailBytes) throw run_error("the manifest is incomplete");
+  std::string_view body = text.substr(0, text.size() - kTailBytes), tail = text.substr(body.size());
   if (!tail.starts_with(kSeal) || !tail.ends_with(kEnd))
     throw run_error("the manifest is damaged or incomplete");
   if (tail.substr(kSeal.size(), 32) != xxh3_hex(body))
-    throw run_error("the manifest does not match its own hash");
+    throw run_error("the manifest does not match its own hash (member \"seal\")");
   Manifest m;
   try {
     JsonReader json(text, 16);
@@ -124,7 +123,7 @@ Manifest parse_manifest(std::string_view text) {
     for (json.open_object(); json.next_member(key, kMaxText);) read_member(json, key, m);
     json.finish('\0');
   } catch (const JsonError& f) {
-    throw run_error(fmt::format("the manifest is not as it was written: {} (byte {})", f.what(), f.at));
+    throw run_error(fmt::format("the manifest is damaged: {} (byte {})", f.what(), f.at));
   }
   return m;
 }

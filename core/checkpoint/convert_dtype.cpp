@@ -1,4 +1,4 @@
-// Bit-level conversion; the tests compare all 65536 values of either 16 bit type with a dumb reference.
+// Bit-level conversion. The tests compare all 65536 values of both 16-bit types with a simple reference.
 #include "core/checkpoint/convert_dtype.hpp"
 
 #include <bit>
@@ -8,20 +8,20 @@
 namespace trainhost::checkpoint {
 
 static_assert(std::endian::native == std::endian::little,
-              "safetensors data are little-endian and read as they lie");
+              "safetensors data are little-endian and used without byte swapping");
 
 float f32_from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 float f32_from_f16(std::uint16_t bits) {
   constexpr std::uint32_t kExponent = 0x7C00u << 13;
-  std::uint32_t u =
-      (bits & 0x7FFFu) << 13;  // exponent and mantissa in their f32 places, exponent bias still 15
+  // Exponent and mantissa at their f32 positions; the exponent bias is still 15.
+  std::uint32_t u = (bits & 0x7FFFu) << 13;
   std::uint32_t exponent = u & kExponent;
   u += (127u - 15u) << 23;
   if (exponent == kExponent) {
     u += (128u - 16u) << 23;  // infinity or NaN
   } else if (exponent == 0) {
-    // Zero or subnormal: give it the exponent of 2^-14 and subtract that 1.0 again; the difference is exact.
+    // Zero or subnormal: add the exponent of 2^-14, then subtract 2^-14 as a float; the difference is exact.
     float f = std::bit_cast<float>(u + (1u << 23)) - std::bit_cast<float>(113u << 23);
     u = std::bit_cast<std::uint32_t>(f);
   }
@@ -33,8 +33,8 @@ bool loads_as_f32(std::string_view dtype) {
 }
 
 void widen_in_place(std::span<float> out, bool bf16) {
-  // Result i covers stored values 2i-n and 2i-n+1, neither of them after i: each is read before it is
-  // overwritten.
+  // out[i] overwrites the stored values 2i-n and 2i-n+1 (n = out.size()), neither of which is after i: every
+  // value is read before it is overwritten.
   auto* to = reinterpret_cast<std::byte*>(out.data());
   const std::byte* from = to + 2 * out.size();
   for (std::size_t i = 0; i < out.size(); ++i) {

@@ -1,6 +1,5 @@
-// Stored floats to f32, exactly where f32 can hold them (F16, BF16, F32) and rounded to nearest even from
-// F64. In place: the stored bytes lie at the end of the very buffer that takes the result, so loading needs
-// no second one.
+// Converts stored floats to f32: exactly from F16, BF16 and F32, rounded to nearest even from F64. Works in
+// place: the stored bytes are at the end of the result buffer, so loading needs no second buffer.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,16 +10,17 @@ namespace trainhost::checkpoint {
 float f32_from_f16(std::uint16_t bits);
 float f32_from_bf16(std::uint16_t bits);
 
-/// Can weights of this type be loaded?
+/// True if weights of this safetensors type can be loaded.
 bool loads_as_f32(std::string_view dtype);
 
-/// The last 2 * out.size() bytes of `out` hold F16 (or BF16) values; afterwards out[i] is the i-th as f32.
+/// Converts the F16 (or BF16) values in the last 2 * out.size() bytes of `out` to f32; out[i] becomes value
+/// i.
 void widen_in_place(std::span<float> out, bool bf16);
 
 struct NonFinite {
-  std::uint64_t count = 0, first = 0;  // first: index of the first one, when count > 0
+  std::uint64_t count = 0, first = 0;  // first: index of the first one if count > 0
 };
-/// NaN and infinite values, found in the bits, so that no compiler flag can optimise the question away.
+/// Counts NaN and infinite values. Tests the bits, because -ffast-math may optimise isfinite() away.
 NonFinite count_nonfinite(std::span<const float> values);
 
 }  // namespace trainhost::checkpoint

@@ -1,4 +1,4 @@
-// The table behind dtypes.hpp: the types of the reference implementation, its 4, 6 and 8 bit floats included.
+// The types of the safetensors reference implementation, including its 4-, 6- and 8-bit floats.
 #include "core/checkpoint/dtypes.hpp"
 
 #include <array>

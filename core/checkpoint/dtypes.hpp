@@ -1,5 +1,5 @@
-// The element types a safetensors header may name, with their width in bits. An unknown name is an error,
-// never guessed at; only the floating types of f32_from() in convert_dtype.hpp can be loaded as weights.
+// Element types of a safetensors header with their width in bits. An unknown name is an error. Only the types
+// of loads_as_f32() (convert_dtype.hpp) can be loaded as weights.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace trainhost::checkpoint {
 
-/// Bits an element; 0 = not a type of the format.
+/// Bits per element; 0 if the format has no such type.
 std::uint32_t dtype_bits(std::string_view name);
 
-/// All names, for messages.
+/// All type names, for messages.
 const std::vector<std::string>& dtype_names();
 
 }  // namespace trainhost::checkpoint

@@ -1,5 +1,6 @@
-// The published checkpoints of a directory, newest first, before anybody looked at their data. Names with
-// .tmp. in them are no checkpoints, whatever they hold.
+// Lists the published checkpoints of a directory, most recent first, without verifying their data. A name
+// with
+// ".tmp." is never a checkpoint.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,14 +12,15 @@ namespace trainhost::checkpoint {
 struct Candidate {
   std::string name;  // "step-300"
   std::uint64_t step = 0, serial = 0;
-  std::string problem;  // why its manifest cannot be read; then its serial is unknown and it sorts last
+  std::string problem;  // reason why its manifest cannot be read; its serial is then 0 and it sorts last
 };
 
-/// By serial, then step, from high to low. No directory: none.
+/// Sorted by serial, then step, descending. Empty if the directory does not exist.
 std::vector<Candidate> candidates(const std::filesystem::path& dir);
+/// The serial for the next checkpoint; `all` as returned by candidates().
 std::uint64_t next_serial(const std::vector<Candidate>& all);
 
-/// Names of everything in a directory, sorted; throws run_error when it cannot be listed.
+/// All names in a directory, sorted. Throws run_error if it cannot be listed.
 std::vector<std::string> names_in(const std::filesystem::path& dir);
 
 }  // namespace trainhost::checkpoint

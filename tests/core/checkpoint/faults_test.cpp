@@ -264,7 +264,7 @@ BOOST_AUTO_TEST_CASE(data_that_the_disk_changed_are_found_before_they_are_publis
     Store store(dir, 2);
     std::string m = message_of([&] { save_step(store, 3); }, Exit::kFailed);
     sys() = real;
-    BOOST_TEST(says(m, "not stored as it was written"), m);
+    BOOST_TEST(says(m, "is damaged after writing"), m);
     goes_on_from(2, "changed data");
   }
 }

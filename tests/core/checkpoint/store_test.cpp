@@ -159,9 +159,9 @@ BOOST_AUTO_TEST_CASE(a_failing_writer_leaves_the_earlier_checkpoints) {
   };
   BOOST_TEST(
       says(save([](const fs::path&) { throw run_error("the device is lost"); }), "the device is lost"));
-  BOOST_TEST(says(save([](const fs::path& tmp) { fs::create_directory(tmp / "sub"); }), "files alone"));
+  BOOST_TEST(says(save([](const fs::path& tmp) { fs::create_directory(tmp / "sub"); }), "only files"));
   BOOST_TEST(
-      says(save([](const fs::path& tmp) { fs::create_symlink("/etc/passwd", tmp / "x"); }), "files alone"));
+      says(save([](const fs::path& tmp) { fs::create_symlink("/etc/passwd", tmp / "x"); }), "only files"));
   BOOST_CHECK_THROW(store.save(meta_of(2), 0, [](const fs::path&) { throw std::bad_alloc(); }),
                     std::bad_alloc);
   BOOST_TEST((published() == std::set<std::string>{"step-1"}));
@@ -240,11 +240,11 @@ BOOST_AUTO_TEST_CASE(what_was_skipped_and_why_is_said) {
   BOOST_TEST(says(only_skipped(dir), "incomplete"));
   fs::rename(dir / "step-2", dir / "step-5");
   put(dir / "step-5/manifest.json", m);
-  BOOST_TEST(says(only_skipped(dir), "its manifest is that of step 2"));
+  BOOST_TEST(says(only_skipped(dir), "its manifest belongs to step 2"));
 
   put(dir / "step-1/weights.safetensors", "");
   std::string all = message_of([&] { store.newest(); }, Exit::kFailed);
-  BOOST_TEST(says(all, "none is whole"));
+  BOOST_TEST(says(all, "all are damaged"));
   BOOST_TEST(says(all, "step-1: "));
   BOOST_TEST(says(all, "step-5: "));
 }
@@ -263,7 +263,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_of_a_newer_format_or_with_hostile_names_is_refus
   BOOST_TEST(says(resealed("\"format\": 1", "\"format\": 2"), "another version"));
   for (const char* name : {"../step-1/weights.safetensors", "/etc/passwd", "..", "", "a/b"})
     BOOST_TEST(says(resealed("\"weights.safetensors\"", "\"" + std::string(name) + "\""),
-                    "is not the name of a file"));
+                    "is not a plain file name"));
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": -"), "whole number"));
   BOOST_TEST(says(resealed("\"bytes\": ", "\"bytes\": 1e"), "whole number"));
   BOOST_TEST(says(resealed("\"step\": 2", "\"step\": 99999999999999999999"), "whole number"));

@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(an_unfinished_file_leaves_the_old_one_and_no_trace) {
     SafetensorsWriter w(file, {declared("a", "F32", {4})}, {});
     w.write(std::vector<std::byte>(15));
     BOOST_TEST(says(message_of([&] { w.finish(); }, Exit::kFailed),
-                    "1 bytes of the declared tensors were never written"));
+                    "1 bytes of the declared tensors were not written"));
     BOOST_TEST(says(message_of([&] { w.write(std::vector<std::byte>(2)); }, Exit::kFailed),
                     "more than the declared"));
     BOOST_TEST(entries_in(dir.path()) == 2u);
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(an_unfinished_file_leaves_the_old_one_and_no_trace) {
   BOOST_TEST(entries_in(dir.path()) == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(what_could_not_be_read_again_is_not_written) {
+BOOST_AUTO_TEST_CASE(a_file_that_the_reader_would_reject_is_not_written) {
   for (const TensorEntry& bad :
        {declared("a\n", "F32", {1}), declared("a", "F31", {1}), declared(std::string(5000, 'a'), "F32", {1}),
         declared("a", "F32", {1, 1, 1, 1, 1, 1, 1, 1, 1}), declared("a", "F4", {1})})
