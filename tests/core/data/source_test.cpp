@@ -71,8 +71,8 @@ BOOST_AUTO_TEST_CASE(raw_ids_are_uint16_and_uint32_by_vocabulary_or_dtype) {
   o = options({f.ids<std::uint32_t>("w2.bin", {1, 7, 3, 12, 5})}, 256);
   o.dtype = "uint32";
   BOOST_TEST(open_source(o).train->size() == 5u);
-  BOOST_TEST(!open_source(o).untold);  // 256 ids are bytes
-  BOOST_TEST(open_source(options({narrow}, 65536)).untold);
+  BOOST_TEST(!open_source(o).unknown_text);  // 256 ids are bytes
+  BOOST_TEST(open_source(options({narrow}, 65536)).unknown_text);
   o.dtype = "unit16";
   check_says(open_failure(o), {"data.dtype is 'unit16'", "did you mean 'uint16'"});
 }
@@ -242,16 +242,16 @@ BOOST_AUTO_TEST_CASE(a_file_that_shrinks_during_the_run_is_an_error_not_a_crash)
              {"a.txt", "ends at byte 5000", "had 10000 bytes"});
 }
 
-BOOST_AUTO_TEST_CASE(with_no_files_the_stories_are_told_with_their_floor) {
+BOOST_AUTO_TEST_CASE(without_files_the_built_in_text_is_opened_with_its_entropy) {
   OpenOptions o;
   o.seq_len = 128;
   const Source s = open_source(o);
   BOOST_TEST(s.name == "stories");
   BOOST_TEST(s.train->size() == kTrainWindows * 128 + 1);
   BOOST_TEST(s.valid->size() == 512u * 128 + 1);
-  const Floor floor = story_floor(o.seed, StoryStream::kValid, 512, 128);
-  BOOST_TEST(*s.entropy_nats == floor.nats);
-  BOOST_TEST(*s.entropy_error == floor.error);
+  const StoryEntropy entropy = story_entropy(o.seed, StoryStream::kValid, 512, 128);
+  BOOST_TEST(*s.entropy_nats == entropy.nats);
+  BOOST_TEST(*s.entropy_error == entropy.error);
   BOOST_TEST(Order(s.train->size(), 128, true, 1).samples() == kTrainWindows);
   BOOST_TEST(Order(s.valid->size(), 128, false, 1).samples() == 512u);
   o.seq_len = 4096;

@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(told_text_costs_what_the_distributions_say) {
   BOOST_TEST(std::abs(a.value - b.value) < 4 * std::hypot(a.error, b.error));
 }
 
-BOOST_AUTO_TEST_CASE(the_floor_is_the_mean_over_the_validation_targets_with_its_standard_error) {
+BOOST_AUTO_TEST_CASE(the_entropy_is_the_mean_over_the_validation_targets_with_its_standard_error) {
   const auto tokens = story_tokens(3, StoryStream::kValid, 64, 50);
   std::vector<double> windows;
   for (std::uint64_t w = 0; w < 64; ++w) {
@@ -210,9 +210,9 @@ BOOST_AUTO_TEST_CASE(the_floor_is_the_mean_over_the_validation_targets_with_its_
     windows.push_back(-std::accumulate(log_probs.begin(), log_probs.end(), 0.0) / 50);
   }
   const Mean expected = mean_of(windows);
-  const Floor floor = story_floor(3, StoryStream::kValid, 64, 50);
-  BOOST_TEST(floor.nats == expected.value, boost::test_tools::tolerance(1e-12));
-  BOOST_TEST(floor.error == expected.error, boost::test_tools::tolerance(1e-9));
+  const StoryEntropy entropy = story_entropy(3, StoryStream::kValid, 64, 50);
+  BOOST_TEST(entropy.nats == expected.value, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(entropy.error == expected.error, boost::test_tools::tolerance(1e-9));
 }
 
 BOOST_AUTO_TEST_CASE(any_range_reads_as_the_same_part_of_the_whole_text) {
@@ -305,7 +305,7 @@ BOOST_AUTO_TEST_CASE(the_text_is_the_same_on_every_machine) {
   BOOST_TEST(digest == 4414513090880932672ULL);
   BOOST_TEST(story_text(1337, StoryStream::kTrain, 0, 60) ==
              "Finn has a little bee. Every year the bee hums and he shiver");
-  BOOST_TEST(story_floor(1337, StoryStream::kValid, 512, 128).nats == 0.24966121092105328,
+  BOOST_TEST(story_entropy(1337, StoryStream::kValid, 512, 128).nats == 0.24966121092105328,
              boost::test_tools::tolerance(1e-9));
 }
 
