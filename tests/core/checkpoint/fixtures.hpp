@@ -1,5 +1,5 @@
-// What the tests of core/checkpoint share: a directory that goes away, safetensors files made byte by byte
-// (not with the writer under test), and "this throws an error that says that".
+// Helpers of the tests of core/checkpoint: a temporary directory, safetensors files built byte by byte
+// (without the writer under test), and checks of error messages.
 #pragma once
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 class TempDir {
  public:
   TempDir() {
-    // In memory where there is room: thousands of small files, and nothing here needs a real disk.
+    // In memory if possible: thousands of small files, and no test needs a real disk.
     std::error_code ec;
     fs::space_info memory = fs::space("/dev/shm", ec);
     fs::path top = !ec && memory.available > (512u << 20) && ::access("/dev/shm", W_OK) == 0
@@ -77,8 +77,8 @@ inline std::string entry(const std::string& name, const std::string& dtype, cons
          "}";
 }
 
-/// The message of the trainhost::Error that f throws, "" when it throws none. Any other exception is a
-/// failure.
+/// The message of the trainhost::Error that f throws, "" if it throws none. Any other exception fails the
+/// test.
 inline std::string message_of(const std::function<void()>& f, Exit code = Exit::kUsage) {
   try {
     f();

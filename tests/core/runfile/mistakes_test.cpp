@@ -1,6 +1,5 @@
-// The mistakes that people make in run files and on the command line, each with the exit code, the place and
-// the words that answer it. "@" stands for the folder of the run file. A changed message is changed here, on
-// purpose.
+// Mistakes in run files and on the command line with the expected message and exit code. "@" is the folder of
+// the run file. A changed message must be changed here too.
 #include <boost/test/unit_test.hpp>
 #include <functional>
 
@@ -17,7 +16,7 @@ namespace {
 struct Mistake {
   std::string toml;
   std::vector<Override> overrides;
-  std::string answer;
+  std::string message;
 };
 
 // clang-format off
@@ -318,7 +317,7 @@ const Mistake kInOverrides[] = {
 };
 // clang-format on
 
-/// What `f` refuses with, with its exit code where it is not 2.
+/// The message of the error that `f` throws, marked if its exit code is not 2.
 std::string refusal(const std::function<void()>& f) {
   try {
     f();
@@ -335,7 +334,7 @@ struct Files : Folder {
       write(name, "x");
     write("config.json", testing::small_config());
   }
-  std::string answer(const Mistake& m) const {
+  std::string message_of(const Mistake& m) const {
     return relative(refusal([&] { refuse_unsupported(parse_run(m.toml, "run.toml", path(), m.overrides)); }));
   }
 };
@@ -344,18 +343,19 @@ struct Files : Folder {
 
 BOOST_FIXTURE_TEST_SUITE(mistakes, Files)
 
-BOOST_AUTO_TEST_CASE(every_mistake_in_a_run_file_is_answered_with_its_place) {
+BOOST_AUTO_TEST_CASE(every_mistake_in_a_run_file_is_reported_with_its_position) {
   for (const Mistake& m : kInRunFiles)
-    BOOST_TEST(answer(m) == m.answer, m.toml << "\n  said: " << answer(m) << "\n  not:  " << m.answer);
+    BOOST_TEST(message_of(m) == m.message,
+               m.toml << "\n  actual:   " << message_of(m) << "\n  expected: " << m.message);
 }
 
 BOOST_AUTO_TEST_CASE(every_mistake_in_an_override_names_the_override) {
   for (const Mistake& m : kInOverrides)
-    BOOST_TEST(answer(m) == m.answer,
-               m.overrides[0].key << "\n  said: " << answer(m) << "\n  not:  " << m.answer);
+    BOOST_TEST(message_of(m) == m.message,
+               m.overrides[0].key << "\n  actual:   " << message_of(m) << "\n  expected: " << m.message);
 }
 
-BOOST_AUTO_TEST_CASE(a_run_file_that_is_not_there_or_not_a_file_is_named) {
+BOOST_AUTO_TEST_CASE(a_missing_or_irregular_run_file_is_named) {
   write("mine.toml", "");
   const auto loaded = [&](const char* name) { return relative(refusal([&] { load_run(path() / name); })); };
   BOOST_TEST(loaded("mime.toml") == "run file: '@/mime.toml' does not exist; did you mean 'mine.toml'?");
@@ -365,7 +365,7 @@ BOOST_AUTO_TEST_CASE(a_run_file_that_is_not_there_or_not_a_file_is_named) {
   BOOST_TEST(refusal([] { load_run("/dev/null"); }) == "run file: '/dev/null' is not a regular file");
 }
 
-BOOST_AUTO_TEST_CASE(a_model_argument_that_is_nothing_gets_the_nearest_preset) {
+BOOST_AUTO_TEST_CASE(an_unknown_model_argument_gets_the_nearest_preset) {
   BOOST_TEST(refusal([] { run_for_model("lama-3-8b"); }) ==
              "--model: 'lama-3-8b' is neither a built-in model nor a config.json; did you mean 'llama-3-8b'? "
              "(`trainhost models` lists the built-in models)");
@@ -381,11 +381,11 @@ BOOST_AUTO_TEST_CASE(a_model_argument_that_is_nothing_gets_the_nearest_preset) {
 BOOST_AUTO_TEST_CASE(a_mistake_in_a_config_names_the_config_and_not_the_run_file) {
   write("bad.json", testing::small_config("\"head_dim\": 15"));
   BOOST_TEST(
-      answer({"[model]\nconfig = \"bad.json\"\n", {}, ""}) ==
+      message_of({"[model]\nconfig = \"bad.json\"\n", {}, ""}) ==
       "@/bad.json:9:1: head_dim = 15 is odd: rotary embeddings rotate pairs of dimensions (set head_dim to an even number)");
 }
 
-BOOST_AUTO_TEST_CASE(what_only_a_plan_can_use_is_refused_by_training_alone) {
+BOOST_AUTO_TEST_CASE(settings_that_can_only_be_planned_are_rejected_by_training) {
   for (const char* toml : {"[parallel]\npipeline = 4\n", "[lora]\n"}) {
     const RunConfig c = parse_run(toml, "run.toml", path());
     BOOST_CHECK_THROW(refuse_unsupported(c), Error);

@@ -1,4 +1,4 @@
-// core/runfile: config.json read as transformers reads it, and its mistakes.
+// core/runfile: reading config.json like transformers, and errors in it.
 #include <boost/test/unit_test.hpp>
 
 #include "core/base/error.hpp"
@@ -16,7 +16,7 @@ ModelSpec model(const std::string& more = "", const std::string& family = "llama
   return parse_model_config(small_config(more, family), "mine/config.json");
 }
 
-/// The refusal in full, "" when the config is accepted.
+/// The full error message, "" if the config is accepted.
 std::string refusal(const std::string& json) {
   try {
     parse_model_config(json, "config.json");
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(null_means_what_it_means_in_transformers) {
   BOOST_TEST(parse_model_config(no_kv + ", \"num_key_value_heads\": null}", "c").kv_heads == 16u);
 }
 
-BOOST_AUTO_TEST_CASE(biases_belong_to_families_as_in_transformers) {
+BOOST_AUTO_TEST_CASE(biases_depend_on_the_family_as_in_transformers) {
   const ModelSpec llama = model("\"attention_bias\": true, \"mlp_bias\": true");
   BOOST_TEST((llama.qkv_bias && llama.o_bias && llama.mlp_bias));
   const ModelSpec qwen3 = model("\"attention_bias\": true", "qwen3");
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(windows_follow_their_flags_layers_and_lists) {
   BOOST_TEST(model(R"("layer_types": ["full_attention", "full_attention"])", "qwen3").sliding_window == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(rope_is_read_in_its_old_and_new_form) {
+BOOST_AUTO_TEST_CASE(rope_is_read_from_its_old_and_new_fields) {
   const ModelSpec old = model(R"("rope_theta": 500000, "rope_scaling": {"type": "linear", "factor": 2})");
   BOOST_TEST((old.rope_theta == 500000 && old.rope.kind == RopeKind::kLinear && old.rope.factor == 2));
   const ModelSpec recent =
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(the_family_comes_from_the_architecture_where_model_type_is_
       "config.json: model_type is missing (add the model family, for example \"model_type\": \"llama\")");
 }
 
-BOOST_AUTO_TEST_CASE(other_families_come_back_with_what_is_known_of_them) {
+BOOST_AUTO_TEST_CASE(other_families_are_returned_with_their_known_dimensions) {
   const ModelSpec gpt2 = parse_model_config(
       R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024})",
       "c");
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(other_families_come_back_with_what_is_known_of_them) {
              "config.json:3:2: hidden_size = 0: expected a whole number from 1 to 2147483647");
 }
 
-BOOST_AUTO_TEST_CASE(what_is_written_is_read_as_the_same_model) {
+BOOST_AUTO_TEST_CASE(a_written_config_is_read_as_the_same_model) {
   for (const ModelSpec& m : model_presets()) {
     ModelSpec again = parse_model_config(runfile::model_config_json(m), "c.json");
     again.name = m.name, again.config_json.clear();
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_as_the_same_model) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(token_ids_survive_the_way_through_training) {
+BOOST_AUTO_TEST_CASE(token_ids_are_copied_to_the_written_config) {
   const std::string out = runfile::model_config_json(model("\"bos_token_id\": 1, \"eos_token_id\": [2, 3]"));
   BOOST_TEST(out.find("\"bos_token_id\": 1") != out.npos);
   BOOST_TEST(out.find("\"eos_token_id\": [") != out.npos);
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(malformed_json_is_rejected_at_its_position) {
 // clang-format on
 
 // clang-format off
-BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
+BOOST_AUTO_TEST_CASE(invalid_models_are_rejected_at_the_field) {
   BOOST_TEST(refusal_with(R"("hidden_size": 8)") ==
              R"(config.json:9:1: 'hidden_size' is given twice)");
   BOOST_TEST(refusal_with(R"("rope_scaling": {"factor": 1, "factor": 2})") ==
@@ -220,7 +220,7 @@ BOOST_AUTO_TEST_CASE(impossible_models_are_refused_at_the_field) {
 // clang-format on
 
 // clang-format off
-BOOST_AUTO_TEST_CASE(impossible_dimensions_are_refused_at_the_field) {
+BOOST_AUTO_TEST_CASE(invalid_dimensions_are_rejected_at_the_field) {
   BOOST_TEST(refusal(changed("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3")) ==
              R"(config.json:6:1: num_attention_heads = 4 is not a multiple of num_key_value_heads = 3 (each KV head serves the same number of query heads))");
   BOOST_TEST(refusal(changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0")) ==
