@@ -26,7 +26,7 @@ trainhost run.toml
   a string may be omitted. If a key is set several times, the last value counts.
 - Relative paths are relative to the run file; paths in `--set` too.
 - An unknown key, a wrong type or a value outside its limits is an error with file, line and column.
-- A key without a default is unset. Types and limits are listed below the tables.
+- A key with an empty default is unset unless you give it. The types are explained below the tables.
 )";
 
 constexpr std::string_view kTypes = R"(
