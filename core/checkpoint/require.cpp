@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/base/text.hpp"
-#include "core/checkpoint/convert_dtype.hpp"
+#include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/safetensors_header.hpp"
 

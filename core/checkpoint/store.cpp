@@ -11,7 +11,6 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/checkpoint_manifest.hpp"
 #include "core/checkpoint/durable.hpp"
-#include "core/checkpoint/published_checkpoints.hpp"
 #include "core/checkpoint/store.hpp"
 
 namespace trainhost::checkpoint {

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "core/base/text.hpp"
 #include "core/base/types.hpp"
@@ -336,6 +338,17 @@ RunConfig run_for_model(const std::string& preset_or_path, const std::vector<Ove
                                   escaped(preset_or_path, 80), did_you_mean(preset_or_path, preset_names())),
                       "`trainhost models` lists the built-in models", where);
   return resolve(s, {}, fs::current_path(), open);
+}
+
+double lr_at(const OptimizerConfig& o, std::uint64_t t, std::uint64_t steps) {
+  if (t < o.warmup_steps) return o.lr * static_cast<double>(t + 1) / static_cast<double>(o.warmup_steps);
+  if (o.schedule == Schedule::kConstant) return o.lr;
+  const std::uint64_t decay_steps = steps > o.warmup_steps ? steps - o.warmup_steps : 1;
+  const double progress =
+      std::min(1.0, static_cast<double>(t - o.warmup_steps) / static_cast<double>(decay_steps));
+  const double decay =
+      o.schedule == Schedule::kLinear ? 1 - progress : 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  return o.min_lr + (o.lr - o.min_lr) * decay;
 }
 
 }  // namespace trainhost::runfile

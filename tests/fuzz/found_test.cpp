@@ -1,5 +1,5 @@
-// What fuzzing and reading for it found, each kept small: none of these may break a promise again, and none
-// may be slow.
+// Reduced inputs that revealed bugs, by fuzzing or by reading the code. None may violate a guarantee or be
+// slow.
 #include <elf.h>
 
 #include <boost/test/data/monomorphic.hpp>
@@ -25,7 +25,7 @@ double seconds_of(const char* target, const std::string& input) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// A library of ours, then `sections` section headers whose names lie in a megabyte without an end.
+/// A plugin library followed by `sections` section headers whose names are in a megabyte without terminator.
 std::string many_sections(std::uint16_t sections, std::uint32_t type) {
   std::string elf = tf::seeds("elf").at(0);
   Elf64_Ehdr h;
@@ -46,8 +46,8 @@ std::string many_sections(std::uint16_t sections, std::uint32_t type) {
 
 BOOST_AUTO_TEST_SUITE(found)
 
-// Two files held the TOML parser with assertions of their own; the linker kept one, and what it threw left
-// the other.
+// Two files compiled the TOML parser with different assertions. The linker kept one of them, and its
+// exception was not caught in the other file.
 BOOST_AUTO_TEST_CASE(a_manifest_that_fails_the_parsers_assertions_is_rejected) {
   for (const char* text : {"[[[[[[[^options[", "[", "[a.", "x = [", "x = {"}) {
     BOOST_CHECK_NO_THROW(tf::find("manifest")->run(text));
@@ -55,8 +55,8 @@ BOOST_AUTO_TEST_CASE(a_manifest_that_fails_the_parsers_assertions_is_rejected) {
   }
 }
 
-// Undefined in toml++ 3.3: any letter from U+00A1 to U+0499 where it looks for spaces. The first of these is
-// valid TOML.
+// Undefined behaviour in toml++ 3.3: any letter from U+00A1 to U+0499 where the parser expects spaces. The
+// first text is valid TOML.
 BOOST_AUTO_TEST_CASE(non_ascii_letters_after_a_line_ending_backslash_are_handled) {
   const std::string id = "id = 'a'\nversion = '1'\nkind = 'trainer'\n";
   for (const char* text : {"summary = \"\"\"a \\\n  \xc3\xa9\"\"\"", "x = \"\"\"\\\xc3\xa9\"\"\"",

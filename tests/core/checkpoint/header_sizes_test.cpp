@@ -16,7 +16,7 @@ BOOST_AUTO_TEST_CASE(rule_10_a_product_of_dimensions_never_wraps) {
   breaks(10, safetensors("{" + entry("a", "\"F32\"", "[9223372036854775807,2]", "[0,0]") + "}"));
   for (const char* s :
        {"[0,9223372036854775807,9223372036854775807]", "[9223372036854775807,0,9223372036854775807]",
-        "[9223372036854775807,9223372036854775807,0]"})  // a zero wins, wherever it stands
+        "[9223372036854775807,9223372036854775807,0]"})  // one zero dimension makes the product zero
     opens(safetensors("{" + entry("a", "\"F64\"", s, "[0,0]") + "}"), 1);
 }
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/checkpoint/convert_dtype.hpp"
+#include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "tests/core/checkpoint/fixtures.hpp"
 
