@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <tuple>
 
 #include "core/base/checked.hpp"
@@ -229,6 +230,7 @@ class HeaderReader {
     if (at != data_bytes_)
       refuse(file_, 15, data + at,
              fmt::format("{} bytes after the last tensor do not belong to a tensor", data_bytes_ - at));
+    assert(at == data_bytes_);
     for (auto& t : all) {
       t.begin += data;
       t.end += data;

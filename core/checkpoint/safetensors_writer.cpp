@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -136,6 +137,7 @@ std::string SafetensorsWriter::finish() {
     throw run_error(fmt::format("{}: {} bytes of the declared tensors were not written",
                                 escaped(impl_->target.string()), impl_->remaining));
   impl_->flush();
+  assert(impl_->buffer.empty());
   std::string hash = impl_->hash.hex();
   sync_and_close(std::move(impl_->fd), impl_->temp);
   impl_->verify(hash);

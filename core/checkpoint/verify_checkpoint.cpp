@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,7 @@ FileRecord hash_file(const fs::path& file, std::span<const TensorEntry> tensors)
       r.tensors[next->name] = tensor.hex();
     if (at == r.bytes) break;
     std::uint64_t stop = next == tensors.end() ? r.bytes : at < next->begin ? next->begin : next->end;
+    assert(at < stop);  // tensors are sorted by offset
     auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), stop - at));
     if (!read_at(fd.get(), at, piece, file))
       throw run_error(fmt::format("{} was truncated", escaped(file.string())));

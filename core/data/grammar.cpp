@@ -3,6 +3,7 @@
 #include "core/data/grammar.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <stdexcept>
 
 namespace trainhost::data {
@@ -20,6 +21,7 @@ std::uint32_t Grammar::choices(const Symbol& s, const Slots& slots, std::array<s
     *position = entry;
     ++taken_count;
   }
+  assert(taken_count < classes_[s.target].plain.size());  // checked by GrammarReader::resolve_slot()
   return static_cast<std::uint32_t>(classes_[s.target].plain.size()) - taken_count;
 }
 

@@ -2,6 +2,7 @@
 // and position, so a resumed run continues the order without saved state.
 #include <algorithm>
 #include <bit>
+#include <cassert>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -29,6 +30,7 @@ std::uint64_t feistel(std::uint64_t x, unsigned half_bits, std::uint64_t key) {
 // is the next power of four, so fewer than four steps are needed on average. It is at least 256 (256/n steps
 // for small n), because smaller networks have too few distinct rounds to shuffle evenly.
 std::uint64_t permuted(std::uint64_t x, std::uint64_t n, std::uint64_t key) {
+  assert(x < n);
   if (n == 1) return 0;
   const unsigned half_bits = std::max(4u, (static_cast<unsigned>(std::bit_width(n - 1)) + 1) / 2);
   do x = feistel(x, half_bits, key);

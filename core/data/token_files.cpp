@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstring>
 
 #include "core/base/checked.hpp"
@@ -25,6 +26,7 @@ class FileTokens final : public Tokens {
   std::uint64_t held_bytes() const override { return 0; }
 
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    assert(out.size() <= size() && first <= size() - out.size());
     std::array<std::byte, 8192> bytes;
     while (!out.empty()) {
       const std::size_t n = std::min(out.size(), bytes.size() / layout_.width);
@@ -81,6 +83,7 @@ class JoinedTokens final : public Tokens {
     return sum;
   }
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    assert(out.size() <= size() && first <= size() - out.size());
     std::size_t i =
         static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
     for (; !out.empty(); ++i) {
@@ -104,6 +107,7 @@ class PartTokens final : public Tokens {
   std::uint64_t size() const override { return count_; }
   std::uint64_t held_bytes() const override { return first_ == 0 ? all_->held_bytes() : 0; }  // counted once
   void read(std::uint64_t first, std::span<std::int32_t> out) const override {
+    assert(out.size() <= count_ && first <= count_ - out.size());
     all_->read(first_ + first, out);
   }
 
