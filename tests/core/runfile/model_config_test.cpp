@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(malformed_json_is_rejected_at_its_position) {
   BOOST_TEST(refusal("{") == "config.json:1:2: not valid JSON: expected a string, found the end of the text (the file is truncated: copy it again)");
   BOOST_TEST(refusal("[1]") == "config.json:1:1: expected a JSON object with the model's fields");
   BOOST_TEST(refusal("{\"a\": 1,}") == "config.json:1:9: not valid JSON: expected a string, found '}'");
-  BOOST_TEST(refusal("{\n \"a\": 1\n \"b\": 2}") == "config.json:3:2: not valid JSON: expected ',' or '}', found '\"'");
+  BOOST_TEST(refusal("{\n \"a\": 1\n \"b\": 2}") == "config.json:3:2: not valid JSON: expected ',' or '}', found '\"b'");
   BOOST_TEST(refusal("{\"a\": 01}") == "config.json:1:7: not valid JSON: malformed number");
   BOOST_TEST(refusal("{} x") == "config.json:1:4: not valid JSON: 'x' after the end of the value");
   BOOST_TEST(refusal("{\"a\": \"\xFF\"}") == "config.json:1:8: not valid JSON: not valid UTF-8");
